@@ -1,0 +1,260 @@
+# prevue: one non-recursive Makefile (GNU make).
+#
+#   make                 ./prevue                make test    set up, build, run every test
+#   make CORE=1          the same with a C compiler alone (GGUF models, prompts as token ids)
+#   make lib install     libprevue, header, .pc  make asan    the tests under ASan and UBSan
+#   make check-kernels ARGS=...   make lint   make bench   make demo   make fuzz FUZZ_SECONDS=60
+#
+# CC, CFLAGS, CPPFLAGS, LDFLAGS, DESTDIR, PREFIX, libdir and BUILD are honoured; WERROR=1 makes
+# warnings errors. Nothing is tuned to this machine: a fast kernel is a file whose name ends in its
+# instruction set, compiled with that set's flags and chosen at run time.
+
+VERSION   = 0.1.0
+SOVERSION = 0
+
+CC      ?= cc
+AR      ?= ar
+CFLAGS  ?= -g
+PREFIX  ?= /usr/local
+bindir  ?= $(PREFIX)/bin
+libdir  ?= $(PREFIX)/lib
+incdir  ?= $(PREFIX)/include
+INSTALL ?= install
+PKG_CONFIG ?= pkg-config
+FUZZ_SECONDS ?= 60
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+
+# --- variants: each has its own tree of objects ---------------------------------------------
+
+VARIANT = $(if $(filter 1,$(CORE)),core)$(if $(filter 1,$(SAN)),asan)$(if $(filter thread,$(SAN)),tsan)
+BUILD  ?= build$(if $(VARIANT),/$(VARIANT))
+
+ifeq ($(SAN),1)
+SAN_FLAGS ?= -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+else ifeq ($(SAN),thread)
+SAN_FLAGS ?= -fsanitize=thread
+endif
+
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+ARCH    := $(if $(filter x86_64%,$(MACHINE)),x86,$(if $(filter aarch64% arm64%,$(MACHINE)),arm))
+
+ifeq ($(CORE),1)
+PV_DEFS = -DPV_CORE
+else
+DEPS        = jansson libpcre2-8 libutf8proc
+DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) 2>/dev/null && echo yes)
+ifeq ($(DEPS_FOUND),yes)
+DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS))
+DEPS_LIBS   := $(shell $(PKG_CONFIG) --libs $(DEPS))
+endif
+endif
+
+# --- flags ----------------------------------------------------------------------------------
+
+PV_DEFS += -D_POSIX_C_SOURCE=200809L -DPV_VERSION='"$(VERSION)"'
+WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+           $(if $(filter 1,$(WERROR)),-Werror)
+OPT      = -O2
+# Contraction would let the compiler choose where sums are fused, and so change bits by file.
+MUST     = -std=c11 -ffp-contract=off -fvisibility=hidden -fPIC -pthread
+COMPILE  = $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS) $(WARN) $(OPT) $(CFLAGS) \
+           $(SAN_FLAGS) $(MUST)
+LINK     = $(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -pthread
+LIBS     = $(DEPS_LIBS) -lm
+
+# One line per command; V=1 shows them whole.
+say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
+
+# --- files ----------------------------------------------------------------------------------
+
+SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text lm engine
+SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
+ifeq ($(CORE),1)
+SRC     := $(filter-out src/format/%_hf.c src/text/%.c,$(SRC))
+endif
+CLI_SRC     := $(sort $(wildcard cli/*.c))
+BENCH_SRC   := $(sort $(wildcard bench/*.c))
+UNIT_SRC    := $(sort $(wildcard tests/unit/test_*.c))
+KERNELS_SRC := $(sort $(wildcard tests/kernels/*.c))
+FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+GOLDEN_SRC  := $(sort $(wildcard tests/golden/*.c)) # programs for tools/golden
+
+objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
+OBJ     := $(call objects,$(SRC))
+CLI_OBJ := $(call objects,$(CLI_SRC))
+ALL_OBJ := $(OBJ) $(CLI_OBJ) $(call objects,$(BENCH_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
+           $(GOLDEN_SRC) tests/fuzz/replay.c)
+
+ARCHIVE   = $(BUILD)/libprevue.a
+SO        = $(BUILD)/libprevue.so.$(VERSION)
+UNIT      = $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
+BENCH     = $(patsubst bench/%.c,$(BUILD)/%,$(BENCH_SRC))
+GOLDEN    = $(patsubst tests/golden/%.c,$(BUILD)/%,$(GOLDEN_SRC))
+REPLAY    = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay_%,$(FUZZ_SRC))
+FUZZ      = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/fuzz_%,$(FUZZ_SRC))
+CHECK_KERNELS = $(if $(KERNELS_SRC),$(BUILD)/check_kernels)
+
+.PHONY: all lib setup demo test check unit check-kernels asan tsan core fuzz fuzz-programs \
+        fuzz-replay lint format bench install uninstall clean deps
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: $(BUILD)/prevue
+	@cmp -s $< prevue || { cp -f $< prevue.new && mv -f prevue.new prevue; }
+
+lib: $(SO)
+
+# --- compiling ------------------------------------------------------------------------------
+
+$(BUILD)/src/kernels/%.o: OPT = -O3
+$(BUILD)/tests/%.o: TEST_INC = -Itests
+
+AVX2       = -mavx2 -mfma -mf16c
+AVX512     = $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+AVX512BF16 = $(AVX512) -mavx512bf16
+DOTPROD    = -march=armv8.2-a+dotprod+fp16
+$(BUILD)/src/kernels/x86/%_avx2.o:       ISA = $(AVX2)
+$(BUILD)/src/kernels/x86/%_avx512.o:     ISA = $(AVX512)
+$(BUILD)/src/kernels/x86/%_avx512bf16.o: ISA = $(AVX512BF16)
+$(BUILD)/src/kernels/x86/%_amx.o:        ISA = $(AVX512BF16) -mamx-tile -mamx-bf16 -mamx-int8
+$(BUILD)/src/kernels/arm/%_dotprod.o:    ISA = $(DOTPROD)
+$(BUILD)/src/kernels/arm/%_i8mm.o:       ISA = $(DOTPROD)+i8mm
+$(BUILD)/src/kernels/arm/%_bf16.o:       ISA = $(DOTPROD)+i8mm+bf16
+
+$(BUILD)/%.o: %.c $(BUILD)/flags | deps
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) -MMD -MP -c -o $@ $<
+
+# Objects are made again when the compiler or its flags change.
+FLAGS := $(subst ','\'',$(COMPILE))
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
+.PHONY: FORCE
+FORCE:
+
+deps:
+ifneq ($(CORE),1)
+ifneq ($(DEPS_FOUND),yes)
+	@echo "prevue needs the libraries jansson, pcre2 and utf8proc: run 'make setup' to install" \
+	      "them (Debian), or 'make CORE=1' to build without." >&2; exit 1
+endif
+endif
+
+-include $(ALL_OBJ:.o=.d)
+
+# --- linking --------------------------------------------------------------------------------
+
+$(ARCHIVE): $(OBJ)
+	@rm -f $@
+	$(call say,AR)$(AR) rcs $@ $^
+
+$(BUILD)/prevue: $(CLI_OBJ) $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(SO): $(OBJ)
+	$(call say,LINK)$(LINK) -shared -Wl,-soname,libprevue.so.$(SOVERSION) -Wl,-z,defs -o $@ $^ $(LIBS)
+	@ln -sf $(@F) $(BUILD)/libprevue.so.$(SOVERSION)
+	@ln -sf $(@F) $(BUILD)/libprevue.so
+
+$(BENCH): $(BUILD)/%: $(BUILD)/bench/%.o $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(GOLDEN): $(BUILD)/%: $(BUILD)/tests/golden/%.o $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(BUILD)/check_kernels: $(call objects,$(KERNELS_SRC)) $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(FUZZ): $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(ARCHIVE)
+	$(call say,LINK)$(LINK) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+# --- tests ----------------------------------------------------------------------------------
+
+# Libraries and compiler are looked up while this file is read, so what installs them runs first
+# and the rest in a second make.
+AGAIN = +$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+
+setup:
+	@tools/setup.sh
+
+test: setup
+	@$(AGAIN) check
+
+check: $(BUILD)/prevue $(CHECK_KERNELS) $(UNIT) $(REPLAY) $(BENCH) $(if $(SAN),,core)
+	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') $(UNIT) \
+	    $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))') \
+	    tests/cli/run.sh $(if $(SAN),,tests/cli/core.sh)
+
+# The build without libraries, kept apart from this one.
+core:
+	@$(AGAIN) CORE=1 BUILD=$(BUILD)/core $(BUILD)/core/prevue $(BUILD)/core/make_model
+
+unit: $(UNIT)
+	@tests/run.sh $(UNIT)
+
+check-kernels: $(CHECK_KERNELS)
+	$(CHECK_KERNELS) $(ARGS)
+
+fuzz-replay: $(REPLAY)
+	@tests/run.sh $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')
+
+asan: setup
+	@$(AGAIN) SAN=1 check
+
+tsan: setup
+	@$(AGAIN) SAN=thread unit
+
+fuzz-programs: $(FUZZ)
+
+# New inputs go to build/fuzz/found; a crashing one stays in the root, named crash-*.
+fuzz:
+	@$(AGAIN) CC=clang BUILD=build/fuzz fuzz-programs \
+	    SAN_FLAGS='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all'
+	@for f in $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SRC)); do \
+	    mkdir -p build/fuzz/found/$$f && echo "fuzzing $$f for $(FUZZ_SECONDS) s" && \
+	    build/fuzz/fuzz_$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
+	        -print_final_stats=1 build/fuzz/found/$$f tests/fuzz/corpus/$$f || exit 1; done
+
+# --- everything else ------------------------------------------------------------------------
+
+demo: setup
+	@$(AGAIN) all $(BUILD)/make_model
+	@BUILD=$(BUILD) tools/demo.sh
+
+bench: $(BENCH)
+	@if [ -x $(BUILD)/bench_lm ]; then $(BUILD)/bench_lm $(ARGS); \
+	 else echo "bench/bench_lm.c is not there: nothing to run"; fi
+
+lint:
+	@tools/setup.sh lint
+	@CC='$(CC)' tools/lint.sh
+
+format:
+	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h')
+
+install: $(BUILD)/prevue lib
+	$(INSTALL) -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue
+	$(INSTALL) -m 755 $(BUILD)/prevue $(DESTDIR)$(bindir)/prevue
+	$(INSTALL) -m 644 include/prevue/prevue.h $(DESTDIR)$(incdir)/prevue/prevue.h
+	$(INSTALL) -m 755 $(SO) $(DESTDIR)$(libdir)/libprevue.so.$(VERSION)
+	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so.$(SOVERSION)
+	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so
+	sed -e 's|@prefix@|$(PREFIX)|; s|@libdir@|$(libdir)|; s|@incdir@|$(incdir)|' \
+	    -e 's|@version@|$(VERSION)|; s|@requires@|$(DEPS)|' prevue.pc.in \
+	    > $(DESTDIR)$(libdir)/pkgconfig/prevue.pc
+
+uninstall:
+	rm -f $(DESTDIR)$(bindir)/prevue $(DESTDIR)$(libdir)/libprevue.so* \
+	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(DESTDIR)$(incdir)/prevue/prevue.h
+	-rmdir $(DESTDIR)$(incdir)/prevue
+
+clean:
+	rm -rf build prevue

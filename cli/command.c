@@ -1,0 +1,101 @@
+/* What several commands need: reporting, whole texts, ids. */
+#include "command.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int report(const char *fmt, ...)
+{
+    va_list ap;
+    fputs("prevue: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return EXIT_FAILED;
+}
+
+static int write_errno; /* of the first write that failed */
+
+bool write_text(const char *utf8, size_t len)
+{
+    errno = 0;
+    if (fwrite(utf8, 1, len, stdout) == len && fflush(stdout) == 0)
+        return true;
+    if (!write_errno)
+        write_errno = errno;
+    return false;
+}
+
+int finish_output(void)
+{
+    bool written = write_text("", 0);
+    if (written && !ferror(stdout))
+        return 0;
+    return report("standard output could not be written%s%s", write_errno ? ": " : "",
+                  write_errno ? strerror(write_errno) : "");
+}
+
+bool read_text(struct buf *out, const char *path)
+{
+    bool is_stdin = !strcmp(path, "-");
+    FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    const char *name = is_stdin ? "standard input" : path;
+    char chunk[16384];
+    size_t n = 1;
+
+    if (!f) {
+        report("%s: could not be opened: %s", name, strerror(errno));
+        return false;
+    }
+    while (n > 0 && !out->failed) {
+        errno = 0;
+        n = fread(chunk, 1, sizeof chunk, f);
+        buf_add(out, chunk, n);
+    }
+    if (out->failed)
+        report("%s: longer than the %zu bytes a text may have", name, out->limit);
+    else if (ferror(f))
+        report("%s: could not be read: %s", name, strerror(errno));
+    n = ferror(f) != 0;
+    if (!is_stdin)
+        fclose(f);
+    return !out->failed && n == 0;
+}
+
+bool add_ids_json(struct buf *out, const int32_t *ids, size_t n)
+{
+    buf_puts(out, "[");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, "%s%d", i ? "," : "", (int)ids[i]);
+    return buf_puts(out, "]");
+}
+
+int32_t *tokenize_text(const pv_model *model, const char *text, size_t len, bool special, size_t *n,
+                       struct pv_error *err)
+{
+    size_t count = 0, cap = 0, size;
+    int32_t *ids = NULL;
+
+    /* A token has at least one byte, but counting first is exact and costs one more pass. */
+    if (pv_tokenize(model, text, len, special, NULL, 0, &count, err))
+        return NULL;
+    cap = count;
+    size = (cap ? cap : 1) * sizeof *ids;
+    ids = mem_alloc(size);
+    if (!ids) {
+        if (err)
+            *err = (struct pv_error){ PV_E_NOMEM, "out of memory for the ids of the text" };
+        return NULL;
+    }
+    if (pv_tokenize(model, text, len, special, ids, cap, &count, err) || count > cap) {
+        mem_free(ids);
+        return NULL;
+    }
+    *n = count;
+    return ids;
+}

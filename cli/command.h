@@ -1,0 +1,45 @@
+/* The commands, and what they share. */
+#ifndef PV_CLI_COMMAND_H
+#define PV_CLI_COMMAND_H
+
+#include "base/buf.h"
+#include "options.h"
+#include "prevue/prevue.h"
+
+struct command {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
+    const struct option_set *set;
+};
+
+extern const struct option_set generate_options, tokenize_options, inspect_options, convert_options;
+
+int cmd_generate(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
+
+enum { EXIT_FAILED = 1, EXIT_MISUSED = 2, EXIT_INTERRUPTED = 130 };
+enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */
+
+/* Print "prevue: SENTENCE" on stderr; returns 1. */
+int report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Flush stdout; 0, or 1 when something could not be written, which is then reported. */
+int finish_output(void);
+
+/* Write and flush at once; false, with errno kept for finish_output, when that fails. */
+bool write_text(const char *utf8, size_t len);
+
+/* The whole of a file, or of standard input for "-", appended to `out`; false when it cannot be
+ * read, which is then reported. */
+bool read_text(struct buf *out, const char *path);
+
+/* "[1,2,3]" */
+bool add_ids_json(struct buf *out, const int32_t *ids, size_t n);
+
+/* Ids of a text in fresh memory (mem_free); NULL when that fails, with the cause in err. */
+int32_t *tokenize_text(const pv_model *model, const char *text, size_t len, bool special, size_t *n,
+                       struct pv_error *err);
+
+#endif

@@ -1,0 +1,107 @@
+/* prevue: the table of commands. */
+#include "command.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static int cmd_help(int argc, char **argv);
+static int cmd_version(int argc, char **argv);
+
+static const struct command commands[] = {
+    { "generate", "answer a prompt", cmd_generate, &generate_options },
+    { "tokenize", "token ids of a text", cmd_tokenize, &tokenize_options },
+    { "inspect", "what is in a model and what memory it needs", cmd_inspect, &inspect_options },
+    { "convert", "write a model as one GGUF file", cmd_convert, &convert_options },
+    { "version", "version and CPU features in use", cmd_version, NULL },
+    { "help", "this text, or that of a command", cmd_help, NULL },
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const struct command *find_command(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    char words[256] = "", best[64];
+    size_t n = 0;
+    for (int i = 0; i < N_COMMANDS && n < sizeof words; i++)
+        n += (size_t)snprintf(words + n, sizeof words - n, "%s%s", i ? " " : "", commands[i].name);
+    if (nearest_word(best, sizeof best, name, words))
+        return options_misuse(NULL, "there is no command \"%s\" (did you mean %s?)", name, best);
+    return options_misuse(NULL, "there is no command \"%s\"", name);
+}
+
+static void print_commands(FILE *to)
+{
+    fprintf(to, "usage: prevue COMMAND [OPTIONS]\n\n"
+                "Runs large language models on the CPU, from GGUF files and Hugging Face\n"
+                "directories.\n\ncommands:\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(to,
+            "\n'prevue help COMMAND' lists the options of a command. The exit status is 0 when\n"
+            "done, 1 when something failed, 2 when the command line made no sense and 130\n"
+            "when interrupted.\n");
+}
+
+static int cmd_help(int argc, char **argv)
+{
+    const struct command *c = argc > 1 ? find_command(argv[1]) : NULL;
+    if (argc > 1 && !c)
+        return unknown_command(argv[1]);
+    if (c && c->set)
+        options_help(c->set);
+    else
+        print_commands(stdout);
+    return finish_output();
+}
+
+static int cmd_version(int argc, char **argv)
+{
+    uint64_t features = pv_cpu_features();
+    if (argc > 1)
+        return options_misuse(NULL, "the argument \"%s\" has no meaning here", argv[1]);
+    printf("prevue %s\ncpu:", pv_version());
+    for (int i = 0; pv_cpu_feature_name(i); i++) {
+        if (features >> i & 1)
+            printf(" %s", pv_cpu_feature_name(i));
+    }
+    printf("\n");
+    return finish_output();
+}
+
+/* Were one of the three standard descriptors closed, the next file opened would take its number,
+ * and a message meant for the terminal would go into a model. */
+static void hold_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd == 0 ? O_RDWR : O_RDONLY);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *c;
+
+    hold_standard_descriptors();
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error, reported like any other */
+    if (argc < 2) {
+        print_commands(stderr);
+        return EXIT_MISUSED;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+        return cmd_help(argc - 1, argv + 1);
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+        return cmd_version(argc - 1, argv + 1);
+    c = find_command(argv[1]);
+    return c ? c->run(argc - 1, argv + 1) : unknown_command(argv[1]);
+}

@@ -1,0 +1,375 @@
+/* The option parser. Accepted forms: --name VALUE, --name=VALUE, -n VALUE, -n4 (numbers only),
+ * every spelling in `also`, and -- to end the options. A value may begin with a dash, but an
+ * argument that is itself the spelling of an option is never taken for a value: "-m -p hi" is a
+ * forgotten model, not a model named "-p". */
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELP_COLUMN = 26, HELP_WIDTH = 80, MAX_WORD = 64 };
+
+static const struct option help_option = {
+    .name = "help", .letter = 'h', .type = OPTION_FLAG, .help = "Print this text and exit."
+};
+
+int options_misuse(const char *command, const char *fmt, ...)
+{
+    va_list ap;
+    fputs("prevue", stderr);
+    if (command)
+        fprintf(stderr, " %s", command);
+    fputs(": ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "; see 'prevue help%s%s'\n", command ? " " : "", command ? command : "");
+    return 2;
+}
+
+/* --- words and numbers --- */
+
+/* Is text[0..len) one of the words? Its index, or -1. */
+static int find_word(const char *words, const char *text, size_t len)
+{
+    for (int i = 0; words && *words; i++) {
+        size_t n = strcspn(words, " ");
+        if (n == len && memcmp(words, text, len) == 0)
+            return i;
+        words += n + (words[n] == ' ');
+    }
+    return -1;
+}
+
+/* Edit distance of two short words. */
+static int distance(const char *a, size_t na, const char *b, size_t nb)
+{
+    int row[MAX_WORD + 1];
+    if (na > MAX_WORD || nb > MAX_WORD)
+        return MAX_WORD;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+bool nearest_word(char *out, size_t out_size, const char *text, const char *words)
+{
+    int best = 3; /* three letters wrong is another word */
+    while (words && *words) {
+        size_t n = strcspn(words, " ");
+        int d = distance(text, strlen(text), words, n);
+        if (d < best && d < (int)n && n < out_size) {
+            best = d;
+            memcpy(out, words, n);
+            out[n] = 0;
+        }
+        words += n + (words[n] == ' ');
+    }
+    return best < 3;
+}
+
+bool parse_int(const char *text, long long min, long long max, long long *out)
+{
+    char *end;
+    long long v;
+    errno = 0;
+    v = strtoll(text, &end, 10);
+    if (end == text || *end || errno || *text == ' ' || v < min || v > max)
+        return false;
+    *out = v;
+    return true;
+}
+
+bool parse_u64(const char *text, uint64_t *out)
+{
+    bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+    char *end;
+    unsigned long long v;
+    if (text[0] < '0' || text[0] > '9') /* strtoull would take spaces and a minus sign */
+        return false;
+    errno = 0;
+    v = strtoull(text, &end, hex ? 16 : 10);
+    if (*end || errno)
+        return false;
+    *out = v;
+    return true;
+}
+
+bool parse_bytes(const char *text, uint64_t *out)
+{
+    static const char suffixes[] = "KMGT";
+    char digits[24];
+    size_t n = strspn(text, "0123456789");
+    const char *suffix = text + n;
+    int shift = 0;
+    uint64_t v;
+
+    if (n == 0 || n >= sizeof digits)
+        return false;
+    memcpy(digits, text, n);
+    digits[n] = 0;
+    if (!parse_u64(digits, &v))
+        return false;
+    if (*suffix) {
+        const char *s = strchr(suffixes, *suffix & ~0x20); /* upper case */
+        if (!s || !*s)
+            return false;
+        shift = 10 * (int)(s - suffixes + 1);
+        suffix++;
+        if (*suffix && strcmp(suffix, "B") != 0 && strcmp(suffix, "iB") != 0)
+            return false;
+    }
+    if (v > UINT64_MAX >> shift)
+        return false;
+    *out = v << shift;
+    return true;
+}
+
+static bool parse_float(const char *text, double min, double max, float *out)
+{
+    char *end;
+    double v;
+    errno = 0;
+    v = strtod(text, &end);
+    if (end == text || *end || *text == ' ' || !isfinite(v) || v < min || v > max)
+        return false;
+    *out = (float)v;
+    return true;
+}
+
+/* --- parsing --- */
+
+static bool is_number(const struct option *o)
+{
+    return o->type == OPTION_INT || o->type == OPTION_U64 || o->type == OPTION_FLOAT ||
+           o->type == OPTION_BYTES;
+}
+
+static bool spells(const struct option *o, const char *arg, size_t len)
+{
+    if (len == 2 && arg[0] == '-' && o->letter && arg[1] == o->letter)
+        return true;
+    if (len > 2 && !strncmp(arg, "--", 2) && strlen(o->name) == len - 2 &&
+        !memcmp(arg + 2, o->name, len - 2))
+        return true;
+    return find_word(o->also, arg, len) >= 0;
+}
+
+/* The option that arg[0..len) spells, or NULL. */
+static const struct option *find_option(const struct option_set *set, const char *arg, size_t len)
+{
+    for (int i = 0; i < set->n_options; i++) {
+        if (spells(&set->options[i], arg, len))
+            return &set->options[i];
+    }
+    return spells(&help_option, arg, len) ? &help_option : NULL;
+}
+
+static int unknown_option(const struct option_set *set, const char *arg)
+{
+    size_t len = strcspn(arg, "=");
+    char typed[MAX_WORD], best[MAX_WORD];
+    snprintf(typed, sizeof typed, "%.*s", (int)(len < MAX_WORD ? len : MAX_WORD - 1), arg);
+    for (int i = 0; i < set->n_options && !strncmp(arg, "--", 2); i++) {
+        if (nearest_word(best, sizeof best, typed + 2, set->options[i].name))
+            return options_misuse(set->command, "there is no option %s (did you mean --%s?)", typed,
+                                  best);
+    }
+    return options_misuse(set->command, "there is no option %s", typed);
+}
+
+/* Store the value, or say what the option takes. */
+static int store(const struct option_set *set, const struct option *o, void *args, const char *name,
+                 const char *value)
+{
+    void *at = (char *)args + o->offset;
+    long long n;
+
+    switch (o->type) {
+    case OPTION_FLAG:
+        *(bool *)at = true;
+        return OPTIONS_RUN;
+    case OPTION_STRING:
+        *(const char **)at = value;
+        return OPTIONS_RUN;
+    case OPTION_INT:
+        if (!parse_int(value, (long long)o->min, (long long)o->max, &n))
+            return options_misuse(set->command,
+                                  "option %s takes a whole number from %.0f to %.0f, not \"%s\"",
+                                  name, o->min, o->max, value);
+        *(int *)at = (int)n;
+        return OPTIONS_RUN;
+    case OPTION_U64:
+        if (!parse_u64(value, at))
+            return options_misuse(set->command,
+                                  "option %s takes a whole number from 0 to 2^64-1, not \"%s\"",
+                                  name, value);
+        return OPTIONS_RUN;
+    case OPTION_FLOAT:
+        if (!parse_float(value, o->min, o->max, at))
+            return options_misuse(set->command,
+                                  "option %s takes a number from %g to %g, not \"%s\"", name,
+                                  o->min, o->max, value);
+        return OPTIONS_RUN;
+    case OPTION_BYTES:
+        if (!parse_bytes(value, at))
+            return options_misuse(
+                set->command,
+                "option %s takes a number of bytes such as 4096, 512M or 8G, not \"%s\"", name,
+                value);
+        return OPTIONS_RUN;
+    case OPTION_CHOICE:
+        if (find_word(o->words, value, strlen(value)) < 0)
+            return options_misuse(set->command, "option %s takes one of: %s; not \"%s\"", name,
+                                  o->words, value);
+        *(int *)at = find_word(o->words, value, strlen(value));
+        return OPTIONS_RUN;
+    }
+    return OPTIONS_RUN;
+}
+
+/* One option beginning at argv[*i]; *i is left on the last argument it used. */
+static int parse_option(const struct option_set *set, void *args, int argc, char **argv, int *i)
+{
+    const char *arg = argv[*i];
+    size_t len = strlen(arg), name_len = strcspn(arg, "=");
+    const struct option *o = find_option(set, arg, len);
+    const char *value = NULL;
+    char name[MAX_WORD];
+
+    if (!o && arg[1] != '-' && len > 2) { /* -t4 */
+        o = find_option(set, arg, 2);
+        o = o && is_number(o) ? o : NULL;
+        if (o) {
+            value = arg + 2;
+            name_len = 2;
+        }
+    }
+    if (!o && arg[name_len] == '=') {
+        o = find_option(set, arg, name_len);
+        value = arg + name_len + 1;
+    }
+    if (!o)
+        return unknown_option(set, arg);
+    snprintf(name, sizeof name, "%.*s", (int)name_len, arg);
+    if (o == &help_option) {
+        options_help(set);
+        return 0;
+    }
+    if (o->type == OPTION_FLAG && value)
+        return options_misuse(set->command, "option %s takes no value", name);
+    if (o->type != OPTION_FLAG && !value) {
+        if (*i + 1 == argc)
+            return options_misuse(set->command, "option %s needs a value (%s)", name, o->metavar);
+        value = argv[++*i];
+        if (find_option(set, value, strlen(value)))
+            return options_misuse(set->command,
+                                  "option %s needs a value (%s), and %s is an option; write "
+                                  "--%s=%s if it is meant",
+                                  name, o->metavar, value, o->name, value);
+    }
+    return store(set, o, args, name, value);
+}
+
+int options_parse(const struct option_set *set, void *args, int argc, char **argv,
+                  const char **operands, int max_operands, int *n_operands)
+{
+    bool only_operands = false;
+    int n = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!only_operands && !strcmp(argv[i], "--")) {
+            only_operands = true;
+        } else if (!only_operands && argv[i][0] == '-' && argv[i][1]) {
+            int r = parse_option(set, args, argc, argv, &i);
+            if (r != OPTIONS_RUN)
+                return r;
+        } else if (n < max_operands) {
+            operands[n++] = argv[i];
+        } else {
+            return options_misuse(set->command, "the argument \"%s\" has no meaning here", argv[i]);
+        }
+    }
+    *n_operands = n;
+    return OPTIONS_RUN;
+}
+
+/* --- help --- */
+
+/* Words of `text` from column `column` on, each line but the first indented to `indent`. */
+static void print_wrapped(const char *text, int column, int indent)
+{
+    const char *gap = "";
+    while (*text) {
+        int n = (int)strcspn(text, " \n");
+        if (column + (int)strlen(gap) + n > HELP_WIDTH) {
+            printf("\n%*s", indent, "");
+            column = indent;
+            gap = "";
+        }
+        printf("%s%.*s", gap, n, text);
+        column += (int)strlen(gap) + n;
+        gap = " ";
+        text += n;
+        if (*text == '\n') {
+            printf("\n%*s", indent, "");
+            column = indent;
+            gap = "";
+        }
+        text += *text != 0;
+    }
+    putchar('\n');
+}
+
+static void print_option(const struct option *o)
+{
+    char head[HELP_WIDTH], help[1024];
+    int n = snprintf(head, sizeof head, "  %c%c%s --%s%s%s", o->letter ? '-' : ' ',
+                     o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
+                     o->metavar ? " " : "", o->metavar ? o->metavar : "");
+    snprintf(help, sizeof help, "%s%s%s%s%s%s%s", o->help, o->words ? " One of: " : "",
+             o->words ? o->words : "", o->words ? "." : "", o->also ? " Also " : "",
+             o->also ? o->also : "", o->also ? "." : "");
+    printf("%s", head);
+    if (n >= HELP_COLUMN - 1)
+        printf("\n%*s", HELP_COLUMN, "");
+    else
+        printf("%*s", HELP_COLUMN - n, "");
+    print_wrapped(help, HELP_COLUMN, HELP_COLUMN);
+}
+
+void options_help(const struct option_set *set)
+{
+    const char *usage = set->usage;
+    const char *lead = "usage:";
+    while (*usage) {
+        int n = (int)strcspn(usage, "\n");
+        printf("%-6s prevue %s %.*s\n", lead, set->command, n, usage);
+        usage += n + (usage[n] == '\n');
+        lead = "";
+    }
+    putchar('\n');
+    print_wrapped(set->about, 0, 0);
+    printf("\noptions:\n");
+    for (int i = 0; i < set->n_options; i++)
+        print_option(&set->options[i]);
+    print_option(&help_option);
+    if (set->examples)
+        printf("\nexamples:\n%s", set->examples);
+}

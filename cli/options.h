@@ -1,0 +1,64 @@
+/* Command-line options declared as data: parsing, checking and --help all come from the table. */
+#ifndef PV_CLI_OPTIONS_H
+#define PV_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum option_type {
+    OPTION_FLAG,   /* bool, no value */
+    OPTION_INT,    /* int, min..max */
+    OPTION_U64,    /* uint64_t, decimal or 0x... */
+    OPTION_FLOAT,  /* float, min..max */
+    OPTION_STRING, /* const char *, borrowed from argv */
+    OPTION_BYTES,  /* uint64_t, with an optional suffix K, M, G or T (powers of 1024) */
+    OPTION_CHOICE  /* int: index of the word in `words` */
+};
+
+struct option {
+    const char *name; /* long name without dashes */
+    char letter;      /* 0: none */
+    const char *also; /* other spellings, with dashes, apart by one space; NULL: none */
+    enum option_type type;
+    size_t offset;       /* of the value in the command's struct of arguments */
+    double min, max;     /* OPTION_INT, OPTION_FLOAT: both inclusive */
+    const char *metavar; /* what --help calls the value */
+    const char *help;    /* one paragraph, wrapped when printed */
+    const char *words;   /* OPTION_CHOICE: the words, apart by one space */
+};
+
+/* What one command accepts. */
+struct option_set {
+    const char *command;
+    const char *usage; /* lines of synopsis after "prevue COMMAND " */
+    const char *about; /* paragraphs, apart by "\n" */
+    const struct option *options;
+    int n_options;
+    const char *examples; /* ready lines, or NULL */
+};
+
+enum { OPTIONS_RUN = -1 };
+
+/* Fill `args` (which holds the defaults) from argv[1..]; arguments that are not options go to
+ * operands[], at most `max_operands`. Returns OPTIONS_RUN, or the exit status when there is
+ * nothing more to do: 0 after --help, 2 after a misuse, which has been reported. */
+int options_parse(const struct option_set *set, void *args, int argc, char **argv,
+                  const char **operands, int max_operands, int *n_operands);
+
+void options_help(const struct option_set *set);
+
+/* Report a misuse of `command` (NULL: of prevue itself) on stderr, with a pointer to its help.
+ * Returns 2. */
+int options_misuse(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Numbers as the options take them; false when `text` is not one or does not fit. */
+bool parse_int(const char *text, long long min, long long max, long long *out);
+bool parse_u64(const char *text, uint64_t *out);
+bool parse_bytes(const char *text, uint64_t *out);
+
+/* The word of `words` (apart by one space) nearest to `text` when it is near enough to be meant,
+ * copied to out; else false. */
+bool nearest_word(char *out, size_t out_size, const char *text, const char *words);
+
+#endif

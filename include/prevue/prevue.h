@@ -1,0 +1,162 @@
+/* prevue: runs (video) large language models, losslessly fast.
+ *
+ * Two nouns. A model is the weights, the tokenizer and the device they live on: immutable after
+ * opening, shared by any number of sessions and threads. A session is one timeline: a KV cache
+ * and the text so far; one thread uses it at a time.
+ *
+ * Every call that can fail returns a status and, when `err` is not NULL, one sentence naming the
+ * file and what disagreed. Outputs are untouched on failure. The library never prints, never
+ * exits and never reads the environment.
+ */
+#ifndef PREVUE_H
+#define PREVUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PV_API __attribute__((visibility("default")))
+#else
+#define PV_API
+#endif
+
+typedef struct pv_model pv_model;
+typedef struct pv_session pv_session;
+
+enum pv_status {
+    PV_OK,
+    PV_E_ARG,         /* the caller asked for something that has no meaning */
+    PV_E_NOMEM,       /* out of memory */
+    PV_E_IO,          /* a file could not be opened, read or written */
+    PV_E_FORMAT,      /* a file's contents disagree with its format or with themselves */
+    PV_E_UNSUPPORTED, /* well formed, but not something this build can run */
+    PV_E_LIMIT,       /* a limit (context, file size, memory) would be exceeded */
+    PV_E_CANCELLED,   /* a callback asked to stop */
+    PV_E_DEVICE       /* the device failed */
+};
+
+struct pv_error {
+    enum pv_status code;
+    char text[512];
+};
+
+/* Type of the weights in a written file. */
+enum pv_type { PV_TYPE_F32, PV_TYPE_F16, PV_TYPE_BF16, PV_TYPE_Q8_0, PV_TYPE_Q4_0 };
+
+/* Type of the entries of a KV cache. AUTO: the fastest 16-bit type of this machine. */
+enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
+
+/* Checked before anything is decoded or allocated. Zero means the default. */
+struct pv_limits {
+    uint64_t file_bytes;   /* one model file */
+    uint64_t memory_bytes; /* KV cache and scratch of one session */
+    int context_tokens;    /* rows of one KV cache */
+};
+
+struct pv_model_params {
+    const char *path;      /* GGUF file or Hugging Face directory */
+    int threads;           /* 0: all cores this process may use */
+    uint64_t cpu_mask;     /* CPU features allowed, ~0: all (see pv_cpu_features) */
+    struct pv_limits limits;
+};
+
+struct pv_session_params {
+    int max_context;         /* tokens of prompt and answer together; 0: the model's, at most 32768 */
+    int chunk;               /* rows of one prefill step; 0: 512 */
+    enum pv_kv_type kv_type;
+};
+
+struct pv_gen_params {
+    int max_new_tokens;
+    float temperature; /* 0: greedy */
+    int top_k;         /* 0: off */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    uint64_t seed;
+    bool ignore_stop;  /* go on past stop tokens: benchmarks */
+};
+
+struct pv_stats {
+    int64_t prompt_tokens, reused_tokens; /* reused: found in the KV cache already */
+    int64_t tokens, passes;
+    double prefill_s, decode_s;
+};
+
+/* Called with whole UTF-8 characters. Return false to stop; pv_generate then returns
+ * PV_E_CANCELLED. */
+typedef bool (*pv_text_fn)(void *user, const char *utf8, size_t len);
+
+PV_API struct pv_model_params pv_model_defaults(void);
+PV_API struct pv_session_params pv_session_defaults(void);
+PV_API struct pv_gen_params pv_gen_defaults(void);
+
+/* On success *out owns the mapped file and a thread pool; close it after its sessions. */
+PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p,
+                                    struct pv_error *err);
+PV_API void pv_model_close(pv_model **model); /* sets *model NULL; NULL is fine */
+
+/* Text describing the model, its tensors' types and the memory it needs at `context` tokens.
+ * The model owns the string, until the next call or its closing. */
+PV_API const char *pv_model_describe(pv_model *model, int context, bool json, bool tensors,
+                                     struct pv_error *err);
+PV_API int pv_model_vocab_size(const pv_model *model);
+PV_API int pv_model_max_context(const pv_model *model);
+PV_API bool pv_model_has_tokenizer(const pv_model *model);
+
+/* Ids of a text; special tokens spelled in it become their ids when `parse_special`. At most
+ * `cap` are stored, *n is how many there are. */
+PV_API enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_t len,
+                                  bool parse_special, int32_t *ids, size_t cap, size_t *n,
+                                  struct pv_error *err);
+/* The bytes of one token, not NUL-terminated, owned by the model; NULL if there is no such id.
+ * They may be part of a UTF-8 character. */
+PV_API const char *pv_token_bytes(const pv_model *model, int32_t id, size_t *len);
+
+/* Borrows the model. All memory of the session is allocated here. */
+PV_API enum pv_status pv_session_open(pv_session **out, pv_model *model,
+                                      const struct pv_session_params *p, struct pv_error *err);
+PV_API void pv_session_close(pv_session **session);
+
+/* Forgets the prompt. The KV cache is kept and reused for as long a prefix as the next prompt
+ * shares with it. */
+PV_API void pv_session_reset(pv_session *session);
+
+/* Append one message (role "system", "user" or "assistant") in the model's chat template, or
+ * ready token ids. Unchanged on failure. */
+PV_API enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8,
+                                  struct pv_error *err);
+PV_API enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n,
+                                 struct pv_error *err);
+
+/* Generate from what was added. The answer becomes part of the timeline. After PV_E_CANCELLED
+ * the text given to `on_text` so far is in the timeline; after any other failure the timeline
+ * holds the prompt and the tokens generated until then. on_text may be NULL. */
+PV_API enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p,
+                                  pv_text_fn on_text, void *user, struct pv_error *err);
+/* Ids of the last answer, without the stop token; the session owns them. */
+PV_API const int32_t *pv_session_answer(const pv_session *s, size_t *n);
+PV_API void pv_session_stats(const pv_session *s, struct pv_stats *out);
+
+/* Write SRC (GGUF file or Hugging Face directory) as one GGUF file. Nothing is left at
+ * `out_path` on failure. */
+PV_API enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
+                                 struct pv_error *err);
+
+/* Names of the CPU features this process uses under `mask`, e.g. "avx2 avx512 amx"; the bits of
+ * the mask are those of the features' order in pv_cpu_feature_name. */
+PV_API uint64_t pv_cpu_features(void);
+PV_API const char *pv_cpu_feature_name(int bit); /* NULL past the last */
+
+PV_API const char *pv_status_name(enum pv_status status);
+PV_API const char *pv_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,161 @@
+/* Allocation with hooks for tests, and the arena. The hooks are the one piece of process-wide
+ * state in the library: a counter, a fail-at number and a per-thread guard. Under ASan the arena
+ * keeps a poisoned zone between two objects so that it does not blind the sanitizer. */
+#define _DEFAULT_SOURCE
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_REDZONE 64
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_REDZONE 64
+#endif
+#endif
+#ifdef ARENA_REDZONE
+void __asan_poison_memory_region(void const volatile *p, size_t n);
+void __asan_unpoison_memory_region(void const volatile *p, size_t n);
+#else
+#define ARENA_REDZONE 0
+#endif
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static atomic_uint_fast64_t alloc_counter;
+static atomic_uint_fast64_t alloc_fail_at; /* absolute count, 0: never */
+static _Thread_local int guard_depth;
+
+static bool allocation_allowed(void)
+{
+    uint64_t n = atomic_fetch_add(&alloc_counter, 1) + 1;
+    if (guard_depth > 0) {
+        fputs("prevue: allocation inside a step\n", stderr);
+        abort();
+    }
+    return n != atomic_load(&alloc_fail_at);
+}
+
+uint64_t mem_count(void)
+{
+    return atomic_load(&alloc_counter);
+}
+
+void mem_guard_begin(void)
+{
+    guard_depth++;
+}
+
+void mem_guard_end(void)
+{
+    guard_depth--;
+}
+
+void mem_fail_at(uint64_t k)
+{
+    atomic_store(&alloc_fail_at, k ? atomic_load(&alloc_counter) + k : 0);
+}
+
+void *mem_alloc(size_t size)
+{
+    return allocation_allowed() ? malloc(size ? size : 1) : NULL;
+}
+
+void *mem_zalloc(size_t size)
+{
+    size_t align = size >= HUGE_PAGE ? HUGE_PAGE : MEM_ALIGN;
+    size_t rounded;
+    void *p;
+
+    if (!allocation_allowed() || !add_size(size ? size : 1, align - 1, &rounded))
+        return NULL;
+    rounded &= ~(align - 1);
+    p = aligned_alloc(align, rounded);
+    if (!p)
+        return NULL;
+    if (align == HUGE_PAGE)
+        madvise(p, rounded, MADV_HUGEPAGE);
+    memset(p, 0, size);
+    return p;
+}
+
+void *mem_realloc(void *p, size_t size)
+{
+    return allocation_allowed() ? realloc(p, size ? size : 1) : NULL;
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+char *mem_strndup(const char *s, size_t n)
+{
+    char *copy = n < SIZE_MAX ? mem_alloc(n + 1) : NULL;
+    if (!copy)
+        return NULL;
+    memcpy(copy, s, n);
+    copy[n] = 0;
+    return copy;
+}
+
+char *mem_strdup(const char *s)
+{
+    return mem_strndup(s, strlen(s));
+}
+
+bool arena_open(struct arena *a, size_t cap)
+{
+    void *mem = mem_zalloc(cap);
+    if (!mem)
+        return false;
+    *a = (struct arena){ .base = mem, .cap = cap, .owned = true };
+    arena_reset(a);
+    return true;
+}
+
+void arena_init(struct arena *a, void *mem, size_t cap)
+{
+    *a = (struct arena){ .base = mem, .cap = cap };
+}
+
+size_t arena_cost(size_t size)
+{
+    return ((size + MEM_ALIGN - 1) & ~(size_t)(MEM_ALIGN - 1)) + ARENA_REDZONE;
+}
+
+void *arena_push(struct arena *a, size_t size)
+{
+    uint8_t *p = a->base + a->used;
+    if (size > a->cap || arena_cost(size) > a->cap - a->used)
+        return NULL;
+    a->used += arena_cost(size);
+#if ARENA_REDZONE
+    __asan_unpoison_memory_region(p, size);
+#endif
+    return p;
+}
+
+void arena_reset(struct arena *a)
+{
+    a->used = 0;
+#if ARENA_REDZONE
+    if (a->owned) /* borrowed memory has other users */
+        __asan_poison_memory_region(a->base, a->cap);
+#endif
+}
+
+void arena_close(struct arena *a)
+{
+#if ARENA_REDZONE
+    if (a->owned)
+        __asan_unpoison_memory_region(a->base, a->cap);
+#endif
+    if (a->owned)
+        mem_free(a->base);
+    *a = (struct arena){ 0 };
+}

@@ -1,0 +1,14 @@
+/* Status codes and the one way to record why something failed. */
+#ifndef PV_BASE_STATUS_H
+#define PV_BASE_STATUS_H
+
+#include "prevue/prevue.h"
+
+/* Record the cause (the first one wins) and return `code`. `err` may be NULL. */
+enum pv_status fail(struct pv_error *err, enum pv_status code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* fail() for an allocation of `size` bytes. */
+enum pv_status fail_nomem(struct pv_error *err, size_t size);
+
+#endif

@@ -1,0 +1,16 @@
+/* UTF-8, strictly: no overlong forms, no surrogates, nothing above U+10FFFF. */
+#ifndef PV_BASE_UTF8_H
+#define PV_BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decode one character of s[0..len). Returns its length and sets *cp; 0 when the bytes are not
+ * UTF-8; -1 when they are a proper beginning cut off by `len`. */
+int utf8_decode(const char *s, size_t len, uint32_t *cp);
+/* Encode into out[4], return the length. cp must be a Unicode scalar value. */
+int utf8_encode(char *out, uint32_t cp);
+bool utf8_valid(const char *s, size_t len);
+
+#endif

@@ -1,0 +1,52 @@
+/* What a decoder needs to know about its model, from config.json or GGUF metadata.
+ *
+ * Every number is read from the file and bounded; nothing is assumed where the file is silent,
+ * except what is listed in format/config_hf.c. */
+#ifndef PV_FORMAT_CONFIG_H
+#define PV_FORMAT_CONFIG_H
+
+#include "base/status.h"
+#include "format/vocab.h"
+
+enum arch { ARCH_QWEN2, ARCH_QWEN3 };
+
+enum mrope_kind {
+    MROPE_NONE,       /* one position number per token */
+    MROPE_SECTIONS,   /* three, frequencies in sections (Qwen2.5-VL) */
+    MROPE_INTERLEAVED /* three, frequencies interleaved (Qwen3-VL) */
+};
+
+enum {
+    CONFIG_MAX_LAYERS = 1024,
+    CONFIG_MAX_STOP = 16,
+    CONFIG_MAX_HIDDEN = 1 << 17,
+    CONFIG_MAX_FFN = 1 << 20,
+    CONFIG_MAX_HEADS = 1024,
+    CONFIG_MAX_HEAD_DIM = 256, /* even, a multiple of 8 */
+    CONFIG_MAX_VOCAB = 1 << 22,
+    CONFIG_MAX_CONTEXT = 1 << 24,
+};
+
+struct config {
+    enum arch arch;
+    char arch_name[32];   /* as the file spells it: "qwen2", "qwen2vl", "qwen3", ... */
+    int hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
+    float rope_theta, rms_eps;
+    bool tied;            /* the head is the embedding table */
+    bool qkv_bias, qk_norm;
+    enum mrope_kind mrope;
+    int mrope_section[3]; /* sums to head_dim / 2 */
+    int n_stop;
+    int32_t stop[CONFIG_MAX_STOP];
+};
+
+/* Bounds and relations that must hold whatever the file format; `where` names the file. */
+enum pv_status config_check(const struct config *c, const char *where, struct pv_error *err);
+
+/* Add a stop token unless it is there already; negative ids and a full list are ignored. */
+void config_add_stop(struct config *c, int64_t id);
+/* Add the control tokens spelled "<|im_end|>" and "<|endoftext|>", so that a model stops at the
+ * same tokens whichever kind of file it is read from. `v` may be NULL. */
+void config_add_spelled_stops(struct config *c, const struct vocab *v);
+
+#endif

@@ -1,0 +1,12 @@
+/* A decoder's configuration from GGUF metadata. */
+#ifndef PV_FORMAT_CONFIG_GGUF_H
+#define PV_FORMAT_CONFIG_GGUF_H
+
+#include "format/config.h"
+#include "format/gguf.h"
+
+/* `v` (may be NULL) gives the stop tokens that are known by their spelling. */
+enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const struct vocab *v,
+                                 struct pv_error *err);
+
+#endif

@@ -1,0 +1,24 @@
+/* JSON of untrusted files: parsing with a limit, and members of the type and range wanted. */
+#ifndef PV_FORMAT_JSON_HF_H
+#define PV_FORMAT_JSON_HF_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+
+/* An object (anything else is an error); *out is owned (json_decref). `name` is for messages.
+ * Duplicate members are an error. */
+enum pv_status json_hf_parse(json_t **out, const char *text, size_t len, const char *name,
+                             struct pv_error *err);
+/* The same from a file of at most `limit` bytes. */
+enum pv_status json_hf_open(json_t **out, const char *path, uint64_t limit, struct pv_error *err);
+
+/* Members of an object: a missing one, another type and a number out of range are PV_E_FORMAT. */
+enum pv_status json_hf_int(const json_t *obj, const char *key, int64_t min, int64_t max,
+                           int64_t *out, const char *name, struct pv_error *err);
+enum pv_status json_hf_float(const json_t *obj, const char *key, double *out, const char *name,
+                             struct pv_error *err);
+/* The member, NULL when it is missing or null. */
+json_t *json_hf_member(const json_t *obj, const char *key);
+
+#endif

@@ -1,0 +1,322 @@
+/* Opening a model: finds every tensor the decoder needs by its name in either kind of file and
+ * checks its shape against the configuration, so that nothing after this has to doubt them.
+ *
+ * One-dimensional tensors (norms and biases) are scanned for NaN and infinity here. The matrices
+ * are not: reading them all would page the whole file in, and a NaN in one shows in its logits.
+ * Names in a directory carry one of a few prefixes, depending on which release of which family
+ * wrote it; the prefix of the embedding table is the prefix of all. */
+#include "format/model_file.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/config_gguf.h"
+#include "format/model_file_parts.h"
+#include "format/roles.h"
+#include "format/vocab_gguf.h"
+#include "tensor/quant.h"
+
+#ifndef PV_CORE
+#include "format/config_hf.h"
+#include "format/safetensors_hf.h"
+#include "format/vocab_hf.h"
+#endif
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_MAX_SIZE = 160 };
+
+static const uint64_t default_file_limit = UINT64_C(1) << 40;
+
+static const struct tensor *find_tensor(const struct model_file *mf, const char *name)
+{
+#ifndef PV_CORE
+    if (mf->safetensors)
+        return safetensors_find(mf->safetensors, name);
+#endif
+    return gguf_tensor_find(mf->gguf, name);
+}
+
+/* The dimensions as "[2, 3]", for messages. */
+struct shape_text {
+    char text[128];
+};
+
+static struct shape_text shape_text(const int64_t *dim, int n_dims)
+{
+    struct shape_text s;
+    size_t used = 0;
+
+    s.text[0] = 0;
+    for (int i = 0; i < n_dims && used < sizeof s.text - 32; i++)
+        used += (size_t)snprintf(s.text + used, sizeof s.text - used, "%s%lld", i ? ", " : "[",
+                                 (long long)dim[i]);
+    snprintf(s.text + used, sizeof s.text - used, "]");
+    return s;
+}
+
+static enum pv_status check_tensor(const struct model_file *mf, const struct tensor *t,
+                                   const struct role *r, struct pv_error *err)
+{
+    int64_t want[2];
+    int n_dims = r->dim[1] == DIM_NONE ? 1 : 2;
+    bool same = t->n_dims == n_dims;
+
+    for (int i = 0; i < n_dims; i++) {
+        want[i] = role_dim_size(r->dim[i], &mf->config);
+        same = same && t->dim[i] == want[i];
+    }
+    if (!same)
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s has the shape %s, where %s was expected",
+                    mf->path, t->name, shape_text(t->dim, t->n_dims).text,
+                    shape_text(want, n_dims).text);
+    if (n_dims == 2)
+        return PV_OK;
+    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s: the tensor %s has type %s, where f32, f16 or bf16 was expected", mf->path,
+                    t->name, dtype_name(t->dtype));
+    if (!row_is_finite(t->data, t->dtype, t->dim[0]))
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s has a number that is not finite", mf->path,
+                    t->name);
+    return PV_OK;
+}
+
+/* Find and check one tensor by its complete name. */
+static enum pv_status bind_tensor(const struct model_file *mf, const struct tensor **out,
+                                  const char *name, const struct role *r, struct pv_error *err)
+{
+    const struct tensor *t = find_tensor(mf, name);
+    enum pv_status s;
+
+    if (!role_needed(r, &mf->config)) {
+        if (t)
+            return fail(err, PV_E_UNSUPPORTED,
+                        "%s: the tensor %s has no place in the architecture %s", mf->path, name,
+                        mf->config.arch_name);
+        return PV_OK;
+    }
+    if (!t)
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", mf->path, name);
+    s = check_tensor(mf, t, r, err);
+    if (!s)
+        *out = t;
+    return s;
+}
+
+static enum pv_status bind_layer(struct model_file *mf, int layer, struct pv_error *err)
+{
+    char name[NAME_MAX_SIZE];
+    enum pv_status s = PV_OK;
+
+    for (int i = 0; i < ROLE_LAYER_COUNT && !s; i++) {
+        const struct role *r = &role_layer[i];
+        const struct tensor *t = NULL;
+        if (mf->gguf)
+            snprintf(name, sizeof name, "blk.%d.%s", layer, r->gguf);
+        else
+            snprintf(name, sizeof name, "%slayers.%d.%s", mf->text_prefix, layer, r->hf);
+        s = bind_tensor(mf, &t, name, r, err);
+        if (t)
+            memcpy((char *)&mf->layer[layer] + r->slot, &t, sizeof t);
+    }
+    return s;
+}
+
+static enum pv_status bind_top(const struct model_file *mf, const struct tensor **out,
+                               const char *prefix, const struct role *r, struct pv_error *err)
+{
+    char name[NAME_MAX_SIZE];
+
+    snprintf(name, sizeof name, "%s%s", mf->gguf ? "" : prefix, mf->gguf ? r->gguf : r->hf);
+    return bind_tensor(mf, out, name, r, err);
+}
+
+/* The head is named outside the decoder in every release but the oldest. */
+static const char *head_prefix(const struct model_file *mf)
+{
+    bool nested = !mf->gguf && find_tensor(mf, "language_model.lm_head.weight");
+    return nested ? "language_model." : "";
+}
+
+static enum pv_status bind_all(struct model_file *mf, struct pv_error *err)
+{
+    size_t size = (size_t)mf->config.n_layers * sizeof *mf->layer;
+    enum pv_status s;
+
+    mf->layer = mem_zalloc(size);
+    if (!mf->layer)
+        return fail_nomem(err, size);
+    s = bind_top(mf, &mf->embed, mf->text_prefix, &role_embed, err);
+    if (!s)
+        s = bind_top(mf, &mf->norm, mf->text_prefix, &role_norm, err);
+    if (!s && mf->config.tied)
+        mf->head = mf->embed;
+    else if (!s)
+        s = bind_top(mf, &mf->head, head_prefix(mf), &role_head, err);
+    for (int i = 0; i < mf->config.n_layers && !s; i++)
+        s = bind_layer(mf, i, err);
+    return s;
+}
+
+static enum pv_status open_gguf(struct model_file *mf, uint64_t limit, struct pv_error *err)
+{
+    enum pv_status s = gguf_open(&mf->gguf, mf->path, limit, err);
+
+    if (!s)
+        s = vocab_gguf_open(&mf->vocab, mf->gguf, &mf->vocab_reason, err);
+    if (!s)
+        s = config_gguf_parse(&mf->config, mf->gguf, mf->vocab, err);
+    if (!s && gguf_tensor_find(mf->gguf, "rope_freqs.weight"))
+        s = fail(err, PV_E_UNSUPPORTED, "%s: rope_freqs.weight: scaled rope is not supported",
+                 mf->path);
+    return s;
+}
+
+#ifndef PV_CORE
+static enum pv_status find_prefix(struct model_file *mf, struct pv_error *err)
+{
+    static const char *const prefixes[] = { "language_model.model.", "model.language_model.",
+                                            "model.", "" };
+    char name[NAME_MAX_SIZE];
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        snprintf(name, sizeof name, "%s%s", prefixes[i], role_embed.hf);
+        if (safetensors_find(mf->safetensors, name)) {
+            mf->text_prefix = prefixes[i];
+            return PV_OK;
+        }
+    }
+    return fail(err, PV_E_FORMAT, "%s: the tensor model.%s is missing", mf->path, role_embed.hf);
+}
+
+static enum pv_status open_dir(struct model_file *mf, uint64_t limit, struct pv_error *err)
+{
+    enum pv_status s = config_hf_open(&mf->config, mf->path, err);
+
+    if (!s)
+        s = safetensors_open(&mf->safetensors, mf->path, limit, err);
+    if (!s)
+        s = find_prefix(mf, err);
+    if (!s)
+        s = vocab_hf_open(&mf->vocab, mf->path, err);
+    if (!s && !mf->vocab)
+        mf->vocab_reason = "the directory has no tokenizer files";
+    if (!s && mf->vocab && mf->vocab->n_tokens > mf->config.vocab)
+        s = fail(err, PV_E_FORMAT, "%s: the tokenizer has %d tokens, but the model %d rows",
+                 mf->path, mf->vocab->n_tokens, mf->config.vocab);
+    if (!s)
+        config_add_spelled_stops(&mf->config, mf->vocab);
+    return s;
+}
+#else
+static enum pv_status open_dir(struct model_file *mf, uint64_t limit, struct pv_error *err)
+{
+    (void)limit;
+    return fail(err, PV_E_UNSUPPORTED,
+                "%s: a directory, and this build reads GGUF files only (CORE)", mf->path);
+}
+#endif
+
+enum pv_status model_file_open(struct model_file **out, const char *path, uint64_t file_limit,
+                               struct pv_error *err)
+{
+    struct model_file *mf = mem_zalloc(sizeof *mf);
+    uint64_t limit = file_limit ? file_limit : default_file_limit;
+    enum pv_status s;
+
+    if (!mf)
+        return fail_nomem(err, sizeof *mf);
+    mf->text_prefix = "";
+    mf->path = mem_strdup(path);
+    if (!mf->path)
+        s = fail_nomem(err, strlen(path) + 1);
+    else if (file_is_dir(path))
+        s = open_dir(mf, limit, err);
+    else
+        s = open_gguf(mf, limit, err);
+    if (!s)
+        s = bind_all(mf, err);
+    if (s)
+        model_file_close(&mf);
+    else
+        *out = mf;
+    return s;
+}
+
+void model_file_close(struct model_file **mf)
+{
+    struct model_file *old = *mf;
+
+    *mf = NULL;
+    if (!old)
+        return;
+#ifndef PV_CORE
+    if (!old->gguf)
+        vocab_hf_close(&old->vocab);
+    safetensors_close(&old->safetensors);
+#endif
+    vocab_gguf_close(&old->vocab);
+    gguf_close(&old->gguf);
+    mem_free(old->layer);
+    mem_free(old->path);
+    mem_free(old);
+}
+
+const struct config *model_file_config(const struct model_file *mf)
+{
+    return &mf->config;
+}
+
+const char *model_file_path(const struct model_file *mf)
+{
+    return mf->path;
+}
+
+const struct tensor *model_file_embed(const struct model_file *mf)
+{
+    return mf->embed;
+}
+
+const struct tensor *model_file_norm(const struct model_file *mf)
+{
+    return mf->norm;
+}
+
+const struct tensor *model_file_head(const struct model_file *mf)
+{
+    return mf->head;
+}
+
+const struct layer_tensors *model_file_layer(const struct model_file *mf, int i)
+{
+    return &mf->layer[i];
+}
+
+int model_file_n_tensors(const struct model_file *mf)
+{
+#ifndef PV_CORE
+    if (mf->safetensors)
+        return safetensors_n_tensors(mf->safetensors);
+#endif
+    return gguf_n_tensors(mf->gguf);
+}
+
+const struct tensor *model_file_tensor(const struct model_file *mf, int i)
+{
+#ifndef PV_CORE
+    if (mf->safetensors)
+        return safetensors_tensor(mf->safetensors, i);
+#endif
+    return gguf_tensor(mf->gguf, i);
+}
+
+const struct vocab *model_file_vocab(const struct model_file *mf)
+{
+    return mf->vocab;
+}
+
+const char *model_file_vocab_reason(const struct model_file *mf)
+{
+    return mf->vocab_reason;
+}

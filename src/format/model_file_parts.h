@@ -1,0 +1,20 @@
+/* What a model file is made of: shared by its reader and its writer, by nobody else. */
+#ifndef PV_FORMAT_MODEL_FILE_PARTS_H
+#define PV_FORMAT_MODEL_FILE_PARTS_H
+
+#include "format/gguf.h"
+#include "format/model_file.h"
+
+struct model_file {
+    char *path; /* owned */
+    struct config config;
+    struct gguf *gguf;               /* owned; NULL for a directory */
+    struct safetensors *safetensors; /* owned; NULL for GGUF */
+    struct vocab *vocab;             /* owned; may be NULL */
+    const char *vocab_reason;        /* why vocab is NULL; static text */
+    const char *text_prefix;         /* of the decoder's tensors in a directory; static */
+    const struct tensor *embed, *norm, *head;
+    struct layer_tensors *layer; /* owned; [n_layers] */
+};
+
+#endif

@@ -1,0 +1,32 @@
+/* The weights of a Hugging Face directory: model.safetensors, or the shards that
+ * model.safetensors.index.json names. See safetensors_hf.c for what is checked. */
+#ifndef PV_FORMAT_SAFETENSORS_HF_H
+#define PV_FORMAT_SAFETENSORS_HF_H
+
+#include "base/status.h"
+#include "tensor/tensor.h"
+
+enum {
+    SAFETENSORS_MAX_HEADER = 100000000, /* bytes */
+    SAFETENSORS_MAX_NAME = 512,         /* bytes of a tensor name */
+    SAFETENSORS_MAX_SHARDS = 4096,
+    SAFETENSORS_MAX_TENSORS = 1 << 20
+};
+
+struct safetensors;
+
+/* `limit` is in bytes and for each file. */
+enum pv_status safetensors_open(struct safetensors **out, const char *dir, uint64_t limit,
+                                struct pv_error *err);
+/* One file already in memory, which is borrowed; `name` is for messages. */
+enum pv_status safetensors_open_memory(struct safetensors **out, const void *data, size_t size,
+                                       const char *name, struct pv_error *err);
+void safetensors_close(struct safetensors **st);
+
+/* The tensors of a type we know, in file order; those of other types (I64, BOOL, ...) are
+ * buffers no decoder needs and are left out. */
+int safetensors_n_tensors(const struct safetensors *st);
+const struct tensor *safetensors_tensor(const struct safetensors *st, int i);
+const struct tensor *safetensors_find(const struct safetensors *st, const char *name); /* or NULL */
+
+#endif

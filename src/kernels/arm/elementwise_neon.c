@@ -1,0 +1,226 @@
+/* The small operations of the decoder with NEON. Sums keep four vectors of four lanes, element i in
+ * lane i mod 16, joined in one fixed order, so they depend on nothing but the row. */
+#include "kernels/arm/arm.h"
+#include "tensor/half.h"
+
+#include <arm_neon.h>
+#include <math.h>
+
+/* exp(x) for finite x: x = n ln 2 + r with |r| <= ln 2 / 2, then 2^n times a polynomial of degree 7
+ * in r (Taylor; the first term left out is below 6e-9). exp(0) is exactly 1; below -87.3, where the
+ * result would be subnormal, it is 0; above 88 it stays at e^88. */
+static inline float32x4_t exp_neon(float32x4_t x)
+{
+    uint32x4_t normal = vcgeq_f32(x, vdupq_n_f32(-87.3f));
+    x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-87.3f)), vdupq_n_f32(88.0f));
+    float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 0x1.715476p+0f));
+    /* ln 2 in two parts: the first has 11 low bits zero, so n * ln2_hi is exact. */
+    float32x4_t r = vfmsq_f32(x, n, vdupq_n_f32(0x1.62e4p-1f));
+    r = vfmsq_f32(r, n, vdupq_n_f32(0x1.7f7d1cp-20f));
+    float32x4_t p = vdupq_n_f32(1.0f / 5040);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 720), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 120), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 24), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 6), p, r);
+    p = vfmaq_f32(vdupq_n_f32(0.5f), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f), p, r);
+    int32x4_t scale = vshlq_n_s32(vcvtq_s32_f32(n), 23);
+    p = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), scale));
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(p), normal));
+}
+
+/* The last n < 4 floats of a row and the value given, and back. */
+static inline float32x4_t load_tail(const float *x, int n, float rest)
+{
+    float lane[4] = { rest, rest, rest, rest };
+    for (int i = 0; i < n; i++)
+        lane[i] = x[i];
+    return vld1q_f32(lane);
+}
+
+static inline void store_tail(float *y, float32x4_t v, int n)
+{
+    float lane[4];
+    vst1q_f32(lane, v);
+    for (int i = 0; i < n; i++)
+        y[i] = lane[i];
+}
+
+static inline float sum16(const float32x4_t *s)
+{
+    float32x4_t v = vaddq_f32(vaddq_f32(s[0], s[1]), vaddq_f32(s[2], s[3]));
+    v = vpaddq_f32(v, v);
+    return vgetq_lane_f32(v, 0) + vgetq_lane_f32(v, 1);
+}
+
+static void rmsnorm_neon(float *y, const float *x, const float *w, int n, float eps)
+{
+    float32x4_t s[4] = { vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0) };
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 4; j++) {
+            float32x4_t v = vld1q_f32(x + i + 4 * j);
+            s[j] = vfmaq_f32(s[j], v, v);
+        }
+    for (int j = 0; i < n; i += 4, j++) {
+        float32x4_t v = i + 4 <= n ? vld1q_f32(x + i) : load_tail(x + i, n - i, 0);
+        s[j] = vfmaq_f32(s[j], v, v);
+    }
+    float scale = 1.0f / sqrtf(sum16(s) / (float)n + eps);
+    for (i = 0; i + 4 <= n; i += 4)
+        vst1q_f32(y + i, vmulq_f32(vld1q_f32(w + i), vmulq_n_f32(vld1q_f32(x + i), scale)));
+    for (; i < n; i++)
+        y[i] = w[i] * (x[i] * scale);
+}
+
+static void rope_neon(float *x, const float *cos, const float *sin, int d)
+{
+    int half = d / 2, j = 0;
+    for (; j + 4 <= half; j += 4) {
+        float32x4_t a = vld1q_f32(x + j), b = vld1q_f32(x + j + half);
+        float32x4_t c = vld1q_f32(cos + j), s = vld1q_f32(sin + j);
+        vst1q_f32(x + j, vsubq_f32(vmulq_f32(a, c), vmulq_f32(b, s)));
+        vst1q_f32(x + j + half, vaddq_f32(vmulq_f32(b, c), vmulq_f32(a, s)));
+    }
+    for (; j < half; j++) {
+        float a = x[j], b = x[j + half];
+        x[j] = a * cos[j] - b * sin[j];
+        x[j + half] = b * cos[j] + a * sin[j];
+    }
+}
+
+static inline float32x4_t silu(float32x4_t g)
+{
+    return vdivq_f32(g, vaddq_f32(vdupq_n_f32(1.0f), exp_neon(vnegq_f32(g))));
+}
+
+static void silu_mul_neon(float *g, const float *u, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(g + i, vmulq_f32(silu(vld1q_f32(g + i)), vld1q_f32(u + i)));
+    if (i < n) {
+        int rest = (int)(n - i);
+        float32x4_t v = vmulq_f32(silu(load_tail(g + i, rest, 0)), load_tail(u + i, rest, 0));
+        store_tail(g + i, v, rest);
+    }
+}
+
+static void add_neon(float *y, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(y + i, vaddq_f32(vld1q_f32(y + i), vld1q_f32(x + i)));
+    for (; i < n; i++)
+        y[i] += x[i];
+}
+
+static void to_f16_neon(uint16_t *y, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1_u16(y + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i))));
+    for (; i < n; i++)
+        y[i] = f16_from_f32(x[i]);
+}
+
+static void to_bf16_neon(uint16_t *y, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        float32x4_t v = vld1q_f32(x + i);
+        uint32x4_t u = vreinterpretq_u32_f32(v);
+        uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+        uint16x4_t rounded = vshrn_n_u32(vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16);
+        uint16x4_t quiet = vorr_u16(vshrn_n_u32(u, 16), vdup_n_u16(64));
+        vst1_u16(y + i, vbsl_u16(vmovn_u32(vceqq_f32(v, v)), rounded, quiet));
+    }
+    for (; i < n; i++)
+        y[i] = bf16_from_f32(x[i]);
+}
+
+/* Lane numbers below limit - i keep their value, the others become `rest`. */
+static inline float32x4_t keep_lanes(float32x4_t v, int n, float rest)
+{
+    static const int32_t lane[4] = { 0, 1, 2, 3 };
+    return vbslq_f32(vcltq_s32(vld1q_s32(lane), vdupq_n_s32(n)), v, vdupq_n_f32(rest));
+}
+
+static float softmax_neon(float *p, const float *s, int n, int limit, float scale, float *max)
+{
+    float32x4_t top4 = vdupq_n_f32(s[0]);
+    float32x4_t sum[4] = { vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0) };
+    int i = 0, whole = limit & ~3;
+    for (; i < whole; i += 4)
+        top4 = vmaxq_f32(top4, vld1q_f32(s + i));
+    if (i < limit) /* n is a multiple of 64: whole vectors may be read */
+        top4 = vmaxq_f32(top4, keep_lanes(vld1q_f32(s + i), limit - i, s[0]));
+    float top = vmaxvq_f32(top4);
+
+    float32x4_t top_all = vdupq_n_f32(top);
+    for (i = 0; i + 16 <= limit; i += 16)
+        for (int j = 0; j < 4; j++) {
+            float32x4_t v = vsubq_f32(vld1q_f32(s + i + 4 * j), top_all);
+            v = exp_neon(vmulq_n_f32(v, scale));
+            vst1q_f32(p + i + 4 * j, v);
+            sum[j] = vaddq_f32(sum[j], v);
+        }
+    for (int j = 0; i < limit; i += 4, j++) {
+        float32x4_t v = vsubq_f32(keep_lanes(vld1q_f32(s + i), limit - i, top), top_all);
+        v = keep_lanes(exp_neon(vmulq_n_f32(v, scale)), limit - i, 0);
+        vst1q_f32(p + i, v);
+        sum[j] = vaddq_f32(sum[j], v);
+    }
+    for (; i < n; i += 4)
+        vst1q_f32(p + i, vdupq_n_f32(0));
+    *max = scale * top;
+    return sum16(sum);
+}
+
+static void scale_add_neon(float *acc, float a, const float *x, float b, int n)
+{
+    int i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(acc + i, vaddq_f32(vmulq_n_f32(vld1q_f32(acc + i), a),
+                                     vmulq_n_f32(vld1q_f32(x + i), b)));
+    for (; i < n; i++)
+        acc[i] = acc[i] * a + x[i] * b;
+}
+
+/* The largest by FMAXNM, which passes over NaN, then the first that equals it. */
+static int argmax_neon(const float *x, int n)
+{
+    float32x4_t top4[4];
+    int i = 0;
+    for (int j = 0; j < 4; j++)
+        top4[j] = vdupq_n_f32(-INFINITY);
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 4; j++)
+            top4[j] = vmaxnmq_f32(top4[j], vld1q_f32(x + i + 4 * j));
+    for (int j = 0; i < n; i += 4, j++)
+        top4[j] = vmaxnmq_f32(top4[j],
+                              i + 4 <= n ? vld1q_f32(x + i) : load_tail(x + i, n - i, -INFINITY));
+    float top = vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(top4[0], top4[1]),
+                                         vmaxnmq_f32(top4[2], top4[3])));
+    for (i = 0; i + 4 <= n; i += 4)
+        if (vmaxvq_u32(vceqq_f32(vld1q_f32(x + i), vdupq_n_f32(top))))
+            break;
+    for (; i < n; i++)
+        if (x[i] == top)
+            return i;
+    return 0;
+}
+
+void elementwise_init_neon(struct kernels *k)
+{
+    k->rmsnorm = rmsnorm_neon;
+    k->rope = rope_neon;
+    k->silu_mul = silu_mul_neon;
+    k->add = add_neon;
+    k->to_f16 = to_f16_neon;
+    k->to_bf16 = to_bf16_neon;
+    k->softmax = softmax_neon;
+    k->scale_add = scale_add_neon;
+    k->argmax = argmax_neon;
+}

@@ -1,0 +1,383 @@
+/* Products by F32, F16 and BF16 weights with baseline NEON.
+ *
+ * y[r][o] = sum_i x[r][i] W[o][i]: weights are widened to f32, x stays f32. Lane l of one vector
+ * accumulator per (row, output) sums the elements i = l mod 4 in rising order by fused
+ * multiply-add; at the end the lanes are added as (0 + 1) + (2 + 3). Every path below keeps this
+ * sequence. `in` is padded with zeros to a multiple of 8, in x and in the weights read.
+ *
+ * F16 is widened by integer shifts, twice as fast as FCVTL on the Neoverse cores: a half's bits
+ * placed under an f32 exponent are the value times 2^-112 (subnormals included). x is packed times
+ * 2^96 and the sums are multiplied by 2^16, all exact. */
+#include "kernels/arm/arm.h"
+#include "kernels/arm/panel.h"
+#include "kernels/arm/vec.h"
+
+enum {
+    PLAIN_OUTS = 8,    /* outputs of a panel, and of a lone row's pass */
+    STRIP = 4,         /* outputs of a register block */
+    DIRECT_ROWS = 4,   /* up to here weights are widened in registers */
+    TILE_ROWS = 6,     /* rows of a register block over a panel */
+    PLAIN_CHUNK = 1024 /* elements */
+};
+
+static int pad8(int in)
+{
+    return (in + 7) & ~7;
+}
+
+/* Floats from one packed row to the next: whole cache lines, an odd number of them, so that rows
+ * of power-of-two length do not meet in the same sets of L1. */
+static size_t x_stride(int in)
+{
+    return (((size_t)pad8(in) + 31) & ~(size_t)31) + 16;
+}
+
+static size_t plain_packed_size(int n, int in)
+{
+    return sizeof(float) * (size_t)n * x_stride(in);
+}
+
+static void pack_scaled(float *xp, const float *x, size_t stride, int in, int r0, int r1,
+                        float scale)
+{
+    for (int r = r0; r < r1; r++) {
+        const float *src = x + (size_t)r * stride;
+        float *dst = xp + (size_t)r * x_stride(in);
+        for (int i = 0; i < in; i++)
+            dst[i] = src[i] * scale;
+        for (int i = in; i < pad8(in); i++)
+            dst[i] = 0;
+    }
+}
+
+static void plain_pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    (void)n;
+    pack_scaled(xp, x, stride, in, r0, r1, 1.0f);
+}
+
+static void f16_pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    (void)n;
+    pack_scaled(xp, x, stride, in, r0, r1, 0x1p96f);
+}
+
+/* ---- widening ---- */
+
+ALWAYS_INLINE float32x4x2_t widen8(enum dtype t, const uint8_t *p)
+{
+    float32x4x2_t v;
+    if (t == DTYPE_F32) {
+        v.val[0] = vreinterpretq_f32_u8(vld1q_u8(p));
+        v.val[1] = vreinterpretq_f32_u8(vld1q_u8(p + 16));
+    } else if (t == DTYPE_BF16) {
+        uint16x8_t h = vreinterpretq_u16_u8(vld1q_u8(p));
+        v.val[0] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16));
+        v.val[1] = vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(h), 16));
+    } else {
+        int16x8_t h = vreinterpretq_s16_u8(vld1q_u8(p));
+        int32x4_t mask = vdupq_n_s32((int32_t)0x8fffffffu);
+        v.val[0] = vreinterpretq_f32_s32(vandq_s32(vshll_n_s16(vget_low_s16(h), 13), mask));
+        v.val[1] = vreinterpretq_f32_s32(vandq_s32(vshll_n_s16(vget_high_s16(h), 13), mask));
+    }
+    return v;
+}
+
+/* Four accumulators to four sums. */
+ALWAYS_INLINE float32x4_t sum4(const float32x4_t *a)
+{
+    return vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]));
+}
+
+/* ---- few rows: weights from memory to registers ---- */
+
+ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[DIRECT_ROWS],
+                               const uint8_t *const *row, size_t at, const float *x, size_t xs)
+{
+    float32x4x2_t w[PLAIN_OUTS];
+    UNROLL
+    for (int o = 0; o < mo; o++)
+        w[o] = widen8(t, row[o] + at);
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        float32x4_t lo = vld1q_f32(x + (size_t)r * xs), hi = vld1q_f32(x + (size_t)r * xs + 4);
+        UNROLL
+        for (int o = 0; o < mo; o++)
+            acc[o][r] = vfmaq_f32(acc[o][r], w[o].val[0], lo);
+        UNROLL
+        for (int o = 0; o < mo; o++)
+            acc[o][r] = vfmaq_f32(acc[o][r], w[o].val[1], hi);
+        keep_order();
+    }
+}
+
+/* mo outputs from o on, n_out of them written, of nr rows. mo, nr and t are constants. */
+ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_stride, const float *x,
+                          const struct matrix *w, int o, int n_out)
+{
+    size_t size = t == DTYPE_F32 ? 4 : 2, xs = x_stride(w->in);
+    const uint8_t *row[PLAIN_OUTS];
+    float32x4_t acc[PLAIN_OUTS][DIRECT_ROWS];
+    UNROLL
+    for (int i = 0; i < mo; i++) {
+        row[i] = panel_row(w, o + i);
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[i][r] = vdupq_n_f32(0);
+    }
+    struct row_ahead ahead = row_ahead_init(row[0], w->row_size, mo, 32 * size);
+    int k = 0;
+    for (; k + 32 <= w->in; k += 32) {
+        UNROLL
+        for (int i = 0; i < mo; i++)
+            for (size_t l = 0; l < 32 * size; l += PANEL_LINE)
+                __builtin_prefetch(ahead.p + (size_t)i * ahead.stride + l);
+        ahead.p += ahead.step;
+        for (int j = k; j < k + 32; j += 8)
+            direct_step(t, mo, nr, acc, row, (size_t)j * size, x + j, xs);
+    }
+    for (; k + 8 <= w->in; k += 8)
+        direct_step(t, mo, nr, acc, row, (size_t)k * size, x + k, xs);
+    if (k < w->in) {
+        const uint8_t *tail[PLAIN_OUTS];
+        uint8_t buf[PLAIN_OUTS][32];
+        panel_tail(buf[0], sizeof *buf, w, o, mo, (size_t)k * size, (size_t)(w->in - k) * size);
+        UNROLL
+        for (int i = 0; i < mo; i++)
+            tail[i] = buf[i];
+        direct_step(t, mo, nr, acc, tail, 0, x + k, xs);
+    }
+
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        UNROLL
+        for (int i = 0; i < mo; i += 4) {
+            if (i >= n_out)
+                continue;
+            float32x4_t four[4] = { acc[i][r], acc[i + 1][r], acc[i + 2][r], acc[i + 3][r] };
+            float32x4_t v = sum4(four);
+            if (t == DTYPE_F16)
+                v = vmulq_n_f32(v, 0x1p16f);
+            store4(y + (size_t)r * y_stride + o + i, v, n_out - i,
+                   w->bias ? w->bias + o + i : NULL);
+        }
+}
+
+ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const float *x, int n,
+                               const struct matrix *w, int o0, int o1)
+{
+    int step = n == 1 ? PLAIN_OUTS : STRIP;
+    for (int o = o0; o < o1; o += step) {
+        int n_out = panel_min(step, o1 - o);
+        switch (n) {
+        case 1:
+            direct(t, PLAIN_OUTS, 1, y, y_stride, x, w, o, n_out);
+            break;
+        case 2:
+            direct(t, STRIP, 2, y, y_stride, x, w, o, n_out);
+            break;
+        case 3:
+            direct(t, STRIP, 3, y, y_stride, x, w, o, n_out);
+            break;
+        default:
+            direct(t, STRIP, 4, y, y_stride, x, w, o, n_out);
+            break;
+        }
+    }
+}
+
+/* ---- many rows: panels in f32, [strip][k / 4][output of the strip][4] ---- */
+
+ALWAYS_INLINE void store_panel(float *dst, float32x4x2_t v)
+{
+    vst1q_f32(dst, v.val[0]);
+    vst1q_f32(dst + 4 * STRIP, v.val[1]);
+}
+
+ALWAYS_INLINE void plain_load(enum dtype t, float *panel, const struct matrix *w, int o, int k0,
+                              int k1)
+{
+    size_t size = t == DTYPE_F32 ? 4 : 2;
+    for (int i = 0; i < PLAIN_OUTS; i++) {
+        const uint8_t *row = panel_row(w, o + i);
+        float *dst = panel + (size_t)(i / STRIP) * STRIP * PLAIN_CHUNK + (size_t)(i % STRIP) * 4;
+        int k = k0;
+        for (; k + 8 <= k1; k += 8, dst += 8 * STRIP)
+            store_panel(dst, widen8(t, row + (size_t)k * size));
+        if (k < k1) {
+            uint8_t buf[32];
+            panel_tail(buf, sizeof buf, w, o + i, 1, (size_t)k * size, (size_t)(k1 - k) * size);
+            store_panel(dst, widen8(t, buf));
+        }
+    }
+}
+
+static void f32_load(void *panel, const struct matrix *w, int o, int k0, int k1)
+{
+    plain_load(DTYPE_F32, panel, w, o, k0, k1);
+}
+
+static void f16_load(void *panel, const struct matrix *w, int o, int k0, int k1)
+{
+    plain_load(DTYPE_F16, panel, w, o, k0, k1);
+}
+
+static void bf16_load(void *panel, const struct matrix *w, int o, int k0, int k1)
+{
+    plain_load(DTYPE_BF16, panel, w, o, k0, k1);
+}
+
+/* nr rows by one strip; acc [row][PLAIN_OUTS][4], the strip's part. */
+ALWAYS_INLINE void strip_run(int nr, const struct panel_tile *t, float *mem, const float *panel,
+                             const uint8_t *ahead, size_t ahead_step)
+{
+    size_t xs = x_stride(t->in);
+    const float *x = (const float *)t->xp + (size_t)t->row * xs + t->k0;
+    float32x4_t acc[TILE_ROWS][STRIP];
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        UNROLL
+        for (int o = 0; o < STRIP; o++)
+            acc[r][o] =
+                t->k0 ? vld1q_f32(mem + ((size_t)r * PLAIN_OUTS + o) * 4) : vdupq_n_f32(0);
+    for (int k = t->k0; k < t->k1; k += 4, x += 4, panel += 4 * STRIP) {
+        float32x4_t w[STRIP];
+        __builtin_prefetch(ahead, 0, 2);
+        ahead += ahead_step;
+        UNROLL
+        for (int o = 0; o < STRIP; o++)
+            w[o] = vld1q_f32(panel + 4 * o);
+        UNROLL
+        for (int r = 0; r < nr; r++) {
+            float32x4_t v = vld1q_f32(x + (size_t)r * xs);
+            UNROLL
+            for (int o = 0; o < STRIP; o++)
+                acc[r][o] = vfmaq_f32(acc[r][o], w[o], v);
+            keep_order();
+        }
+    }
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        UNROLL
+        for (int o = 0; o < STRIP; o++)
+            vst1q_f32(mem + ((size_t)r * PLAIN_OUTS + o) * 4, acc[r][o]);
+}
+
+static void plain_tile(const struct panel_tile *t)
+{
+    for (int s = 0; s < PLAIN_OUTS / STRIP; s++) {
+        float *mem = t->acc + (size_t)s * STRIP * 4;
+        const float *panel = (const float *)t->panel + (size_t)s * STRIP * PLAIN_CHUNK;
+        /* The first strip prefetches; the others look at one line only. */
+        size_t step = s == 0 ? PANEL_LINE : 0;
+        switch (t->rows) {
+        case 1:
+            strip_run(1, t, mem, panel, t->ahead, step);
+            break;
+        case 2:
+            strip_run(2, t, mem, panel, t->ahead, step);
+            break;
+        case 3:
+            strip_run(3, t, mem, panel, t->ahead, step);
+            break;
+        case 4:
+            strip_run(4, t, mem, panel, t->ahead, step);
+            break;
+        case 5:
+            strip_run(5, t, mem, panel, t->ahead, step);
+            break;
+        default:
+            strip_run(6, t, mem, panel, t->ahead, step);
+            break;
+        }
+    }
+}
+
+ALWAYS_INLINE void plain_store(float scale, float *y, size_t y_stride, const float *acc, int rows,
+                               int n_out, const float *bias)
+{
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < n_out; i += 4) {
+            float32x4_t four[4];
+            for (int j = 0; j < 4; j++)
+                four[j] = vld1q_f32(acc + ((size_t)r * PLAIN_OUTS + i + j) * 4);
+            float32x4_t v = sum4(four);
+            if (scale != 1.0f)
+                v = vmulq_n_f32(v, scale);
+            store4(y + (size_t)r * y_stride + i, v, n_out - i, bias ? bias + i : NULL);
+        }
+}
+
+static void wide_store(float *y, size_t y_stride, const float *acc, int rows, int n_out,
+                       const float *bias)
+{
+    plain_store(1.0f, y, y_stride, acc, rows, n_out, bias);
+}
+
+static void f16_store(float *y, size_t y_stride, const float *acc, int rows, int n_out,
+                      const float *bias)
+{
+    plain_store(0x1p16f, y, y_stride, acc, rows, n_out, bias);
+}
+
+#define PLAIN_PANEL(load_fn, store_fn)                                                             \
+    {                                                                                              \
+        .outs = PLAIN_OUTS, .rows = TILE_ROWS, .unit = 1, .chunk = PLAIN_CHUNK, .step = 4,         \
+        .panel_size = sizeof(float) * PLAIN_OUTS * PLAIN_CHUNK, .acc_row = PLAIN_OUTS * 4,         \
+        .x_size = plain_packed_size, .load = load_fn, .tile = plain_tile, .store = store_fn        \
+    }
+
+static const struct panel_kernel f32_panel = PLAIN_PANEL(f32_load, wide_store);
+static const struct panel_kernel f16_panel = PLAIN_PANEL(f16_load, f16_store);
+static const struct panel_kernel bf16_panel = PLAIN_PANEL(bf16_load, wide_store);
+
+static size_t plain_scratch_size(int in)
+{
+    (void)in;
+    return panel_scratch(&f32_panel);
+}
+
+static void f32_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                    int o0, int o1, void *scratch)
+{
+    if (n <= DIRECT_ROWS)
+        direct_rows(DTYPE_F32, y, y_stride, xp, n, w, o0, o1);
+    else
+        panel_run(&f32_panel, y, y_stride, xp, n, w, o0, o1, scratch);
+}
+
+static void f16_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                    int o0, int o1, void *scratch)
+{
+    if (n <= DIRECT_ROWS)
+        direct_rows(DTYPE_F16, y, y_stride, xp, n, w, o0, o1);
+    else
+        panel_run(&f16_panel, y, y_stride, xp, n, w, o0, o1, scratch);
+}
+
+static void bf16_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                     int o0, int o1, void *scratch)
+{
+    if (n <= DIRECT_ROWS)
+        direct_rows(DTYPE_BF16, y, y_stride, xp, n, w, o0, o1);
+    else
+        panel_run(&bf16_panel, y, y_stride, xp, n, w, o0, o1, scratch);
+}
+
+#define PLAIN_KERNEL(pack_fn, run_fn)                                                              \
+    {                                                                                              \
+        .name = "neon", .in_multiple = 1, .row_step = 1, .out_step = PLAIN_OUTS,                   \
+        .packed_size = plain_packed_size, .scratch_size = plain_scratch_size, .pack = pack_fn,     \
+        .run = run_fn                                                                              \
+    }
+
+static const struct matmul_kernel plain_f32 = PLAIN_KERNEL(plain_pack, f32_run);
+static const struct matmul_kernel plain_f16 = PLAIN_KERNEL(f16_pack, f16_run);
+static const struct matmul_kernel plain_bf16 = PLAIN_KERNEL(plain_pack, bf16_run);
+
+void kernels_init_neon(struct kernels *k)
+{
+    k->matmul[DTYPE_F32] = k->matmul_any[DTYPE_F32] = &plain_f32;
+    k->matmul[DTYPE_F16] = k->matmul_any[DTYPE_F16] = &plain_f16;
+    k->matmul[DTYPE_BF16] = k->matmul_any[DTYPE_BF16] = &plain_bf16;
+}

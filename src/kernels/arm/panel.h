@@ -1,0 +1,154 @@
+/* Matrix product over panels of weights, shared by the Arm kernels.
+ *
+ * A few weight rows (a panel) are brought into the form the inner loop eats, a chunk of `in` at a
+ * time, and used for a block of rows of x before the next chunk is read:
+ *
+ *   for each block of rows (its packed x fits in half of L2)
+ *     for each panel of outputs
+ *       for each chunk of `in` (panel chunk and x of one tile fit in L1)
+ *         load the panel; for each tile of rows: acc += x . panel
+ *       y = acc
+ *
+ * Accumulators rest in memory between chunks as they are, so the operations on one (row, output)
+ * are the same whatever the blocks: one sequence over `in`. */
+#ifndef PV_KERNELS_ARM_PANEL_H
+#define PV_KERNELS_ARM_PANEL_H
+
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+enum {
+    PANEL_ROWS = 96,           /* rows of a block at most */
+    PANEL_X_SIZE = 512 * 1024, /* bytes of packed x of a block, about */
+    PANEL_LINE = 64            /* bytes */
+};
+
+/* One tile's work in one chunk. */
+struct panel_tile {
+    float *acc;        /* of this tile; the tile's own layout */
+    const void *panel; /* the chunk as loaded */
+    const void *xp;    /* all packed rows */
+    int in, row, rows; /* row of xp the tile begins at, rows of the tile */
+    int k0, k1;        /* of `in` */
+    const uint8_t *ahead; /* weights to prefetch, one line per step, never read */
+};
+
+struct panel_kernel {
+    int outs;  /* outputs of a panel */
+    int rows;  /* rows of a tile at most */
+    int unit;  /* tiles begin at multiples of this many rows */
+    int chunk; /* elements of `in` */
+    int step;  /* elements of `in` per prefetch in `tile` */
+    size_t panel_size;
+    size_t acc_row; /* accumulator floats of one row */
+    size_t (*x_size)(int n, int in);
+    /* Outputs o .. o + outs - 1 (those past the last repeat it), elements k0 .. k1 - 1. */
+    void (*load)(void *panel, const struct matrix *w, int o, int k0, int k1);
+    void (*tile)(const struct panel_tile *t); /* starts from zero when k0 is 0 */
+    /* Write n_out outputs of the tile. */
+    void (*store)(float *y, size_t y_stride, const float *acc, int rows, int n_out,
+                  const float *bias);
+};
+
+static inline int panel_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t panel_scratch(const struct panel_kernel *p)
+{
+    return p->panel_size + sizeof(float) * p->acc_row * PANEL_ROWS;
+}
+
+static inline const uint8_t *panel_row(const struct matrix *w, int o)
+{
+    return (const uint8_t *)w->data + (size_t)panel_min(o, w->out - 1) * w->row_size;
+}
+
+/* The last `count` bytes, from byte `at` on, of n weight rows from o on, each followed by zeros up to
+ * `size` bytes. */
+static inline void panel_tail(uint8_t *dst, size_t size, const struct matrix *w, int o, int n,
+                              size_t at, size_t count)
+{
+    memset(dst, 0, size * (size_t)n);
+    for (int i = 0; i < n; i++)
+        memcpy(dst + size * (size_t)i, panel_row(w, o + i) + at, count);
+}
+
+/* First row of tile i when `rows` rows are cut into n tiles as even as units allow. */
+static inline int panel_cut(const struct panel_kernel *p, int rows, int i, int n)
+{
+    int units = (rows + p->unit - 1) / p->unit;
+    return panel_min(rows, units * i / n * p->unit);
+}
+
+/* Rows row0 .. row0 + rows - 1 by the panel of outputs at o. */
+static inline void panel_block(const struct panel_kernel *p, float *y, size_t y_stride,
+                               const void *xp, int row0, int rows, const struct matrix *w, int o,
+                               int n_out, void *scratch)
+{
+    float *acc = (float *)((uint8_t *)scratch + p->panel_size);
+    int n_tiles = (rows + p->rows - 1) / p->rows;
+    /* The next panel's rows follow in memory; they come to L2 while this one computes. */
+    const uint8_t *ahead = panel_row(w, o) + (size_t)p->outs * w->row_size;
+    const uint8_t *ahead_end = ahead + (size_t)p->outs * w->row_size;
+    for (int k0 = 0; k0 < w->in; k0 += p->chunk) {
+        int k1 = panel_min(w->in, k0 + p->chunk);
+        p->load(scratch, w, o, k0, k1);
+        for (int i = 0; i < n_tiles; i++) {
+            int r0 = panel_cut(p, rows, i, n_tiles), r1 = panel_cut(p, rows, i + 1, n_tiles);
+            struct panel_tile t = { .acc = acc + (size_t)r0 * p->acc_row,
+                                    .panel = scratch,
+                                    .xp = xp,
+                                    .in = w->in,
+                                    .row = row0 + r0,
+                                    .rows = r1 - r0,
+                                    .k0 = k0,
+                                    .k1 = k1,
+                                    .ahead = ahead };
+            p->tile(&t);
+            ahead += (size_t)((k1 - k0) / p->step) * PANEL_LINE;
+            ahead = ahead < ahead_end ? ahead : ahead_end;
+        }
+    }
+    for (int i = 0; i < n_tiles; i++) {
+        int r0 = panel_cut(p, rows, i, n_tiles), r1 = panel_cut(p, rows, i + 1, n_tiles);
+        p->store(y + (size_t)(row0 + r0) * y_stride + o, y_stride, acc + (size_t)r0 * p->acc_row,
+                 r1 - r0, n_out, w->bias ? w->bias + o : NULL);
+    }
+}
+
+static inline void panel_run(const struct panel_kernel *p, float *y, size_t y_stride,
+                             const void *xp, int n, const struct matrix *w, int o0, int o1,
+                             void *scratch)
+{
+    size_t row_size = p->x_size(p->unit, w->in) / (size_t)p->unit;
+    size_t fit = PANEL_X_SIZE / row_size;
+    int block = fit >= PANEL_ROWS ? PANEL_ROWS : (int)fit / p->rows * p->rows;
+    if (block < p->rows)
+        block = p->rows;
+    for (int row = 0; row < n; row += block)
+        for (int o = o0; o < o1; o += p->outs)
+            panel_block(p, y, y_stride, xp, row, panel_min(block, n - row), w, o,
+                        panel_min(p->outs, o1 - o), scratch);
+}
+
+/* Prefetch addresses of a few rows read side by side from row `w` on. Short rows: the rows after
+ * them, which follow in memory, evenly over this pass. Long rows: some way ahead in each. */
+struct row_ahead {
+    const uint8_t *p;
+    size_t step, stride; /* per step along the rows, from row to row */
+};
+
+static inline struct row_ahead row_ahead_init(const uint8_t *w, size_t row_size, int rows,
+                                              size_t step)
+{
+    enum { SHORT_SIZE = 32 * 1024, DISTANCE = 2048 };
+    size_t group = row_size * (size_t)rows;
+    if (group <= SHORT_SIZE)
+        return (struct row_ahead){ .p = w + group, .step = step * (size_t)rows, .stride = step };
+    return (struct row_ahead){ .p = w + DISTANCE, .step = step, .stride = row_size };
+}
+
+#endif

@@ -1,0 +1,189 @@
+/* Blocks of quantised weights in NEON registers, and activations in blocks of int8, shared by the
+ * kernels that sum products of int8 in int32.
+ *
+ * x is quantised in blocks of 32: d = max|x| / 127, q = x / d rounded to nearest. With w = a * u
+ * (or a * u - m for Q4_K and Q5_K), u small integers, a block adds to a (row, output)
+ *
+ *   acc = fma(float(sum q u), a * d, acc), then for Q4_K and Q5_K acc = fma(-m, d * sum q, acc)
+ *
+ * in the order of blocks; Q6_K, which has a scale per 16, does the first line for each half. The
+ * integer sums are exact, so kernels may take them in any order and still give equal bits. */
+#ifndef PV_KERNELS_ARM_QUANT_H
+#define PV_KERNELS_ARM_QUANT_H
+
+#include "base/load.h"
+#include "kernels/arm/panel.h"
+#include "kernels/arm/vec.h"
+
+enum { QBLOCK = 32 /* elements of a block of x */ };
+
+ALWAYS_INLINE int quant_block_size(enum dtype t)
+{
+    switch (t) {
+    case DTYPE_Q8_0:
+        return 34;
+    case DTYPE_Q4_0:
+        return 18;
+    case DTYPE_Q5_0:
+        return 22;
+    case DTYPE_Q4_K:
+        return 144;
+    case DTYPE_Q5_K:
+        return 176;
+    default:
+        return 210; /* Q6_K */
+    }
+}
+
+/* Blocks of QBLOCK elements in one block of the type. */
+ALWAYS_INLINE int quant_subs(enum dtype t)
+{
+    return t == DTYPE_Q4_K || t == DTYPE_Q5_K || t == DTYPE_Q6_K ? 8 : 1;
+}
+
+ALWAYS_INLINE bool quant_has_min(enum dtype t)
+{
+    return t == DTYPE_Q4_K || t == DTYPE_Q5_K;
+}
+
+/* A block's parts as the inner loops take them: parts of one group share the bytes they are
+ * unpacked from, so a loop over groups unrolls over parts. Sub-block = group * parts + part. */
+ALWAYS_INLINE int quant_parts(enum dtype t)
+{
+    return t == DTYPE_Q6_K ? 4 : t == DTYPE_Q4_K || t == DTYPE_Q5_K ? 2 : 1;
+}
+
+ALWAYS_INLINE uint8x16_t load16(const uint8_t *p)
+{
+    return vld1q_u8(p);
+}
+
+ALWAYS_INLINE int8x16x2_t as_s8(uint8x16_t lo, uint8x16_t hi)
+{
+    int8x16x2_t v = { { vreinterpretq_s8_u8(lo), vreinterpretq_s8_u8(hi) } };
+    return v;
+}
+
+/* Q5_0: bit i of the 16 given says whether element i keeps its nibble or has 16 taken off. */
+ALWAYS_INLINE uint8x16_t fifth_bit(uint8x16_t nibble, uint32_t bits)
+{
+    static const uint8_t select[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    uint8x16_t spread = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
+    uint8x16_t clear = vceqzq_u8(vandq_u8(spread, vld1q_u8(select)));
+    return vorrq_u8(nibble, vandq_u8(clear, vdupq_n_u8(0xf0)));
+}
+
+/* The high bits `part` of Q6_K or `bit` of Q5_K, moved to bit 4 and up. */
+ALWAYS_INLINE uint8x16_t high6(uint8x16_t h, int part)
+{
+    uint8x16_t mask = vdupq_n_u8(0x30);
+    switch (part) {
+    case 0:
+        return vandq_u8(vshlq_n_u8(h, 4), mask);
+    case 1:
+        return vandq_u8(vshlq_n_u8(h, 2), mask);
+    case 2:
+        return vandq_u8(h, mask);
+    default:
+        return vandq_u8(vshrq_n_u8(h, 2), mask);
+    }
+}
+
+ALWAYS_INLINE uint8x16_t high5(uint8x16_t h, int bit)
+{
+    return vandq_u8(vshlq_u8(h, vdupq_n_s8((int8_t)(4 - bit))), vdupq_n_u8(16));
+}
+
+ALWAYS_INLINE uint8x16_t nibble(uint8x16_t v, bool high)
+{
+    return high ? vshrq_n_u8(v, 4) : vandq_u8(v, vdupq_n_u8(15));
+}
+
+ALWAYS_INLINE int8x16x2_t unpack_q6(const uint8_t *p, int group, int part)
+{
+    const uint8_t *ql = p + 64 * group + 32 * (part & 1), *qh = p + 128 + 32 * group;
+    int8x16_t offset = vdupq_n_s8(32);
+    uint8x16_t lo = vorrq_u8(nibble(load16(ql), part >= 2), high6(load16(qh), part));
+    uint8x16_t hi = vorrq_u8(nibble(load16(ql + 16), part >= 2), high6(load16(qh + 16), part));
+    int8x16x2_t v = as_s8(lo, hi);
+    v.val[0] = vsubq_s8(v.val[0], offset);
+    v.val[1] = vsubq_s8(v.val[1], offset);
+    return v;
+}
+
+/* The 32 integers u of one sub-block of the block at p. Q4_0 stays 0..15 when `raw`: 8 sum q is
+ * then to be taken off. */
+ALWAYS_INLINE int8x16x2_t unpack32(enum dtype t, const uint8_t *p, int group, int part, bool raw)
+{
+    if (t == DTYPE_Q8_0)
+        return as_s8(load16(p + 2), load16(p + 18));
+    if (t == DTYPE_Q4_0) {
+        uint8x16_t v = load16(p + 2), offset = vdupq_n_u8(8);
+        uint8x16_t lo = nibble(v, false), hi = nibble(v, true);
+        return raw ? as_s8(lo, hi) : as_s8(vsubq_u8(lo, offset), vsubq_u8(hi, offset));
+    }
+    if (t == DTYPE_Q5_0) {
+        uint32_t bits = load_le32(p + 2);
+        uint8x16_t v = load16(p + 6);
+        return as_s8(fifth_bit(nibble(v, false), bits), fifth_bit(nibble(v, true), bits >> 16));
+    }
+    if (t == DTYPE_Q6_K)
+        return unpack_q6(p, group, part);
+    const uint8_t *qs = p + (t == DTYPE_Q5_K ? 48 : 16) + 32 * group;
+    uint8x16_t lo = nibble(load16(qs), part), hi = nibble(load16(qs + 16), part);
+    if (t == DTYPE_Q5_K) {
+        lo = vorrq_u8(lo, high5(load16(p + 16), 2 * group + part));
+        hi = vorrq_u8(hi, high5(load16(p + 32), 2 * group + part));
+    }
+    return as_s8(lo, hi);
+}
+
+/* ---- scales ---- */
+
+/* f16 of four rows to f32. Gathered in general registers: the vector pipes have enough to do. */
+ALWAYS_INLINE float32x4_t load_f16x4(const uint8_t *const *row, size_t at)
+{
+    uint64_t lo = load_le16(row[0] + at) | (uint32_t)load_le16(row[1] + at) << 16;
+    uint64_t hi = load_le16(row[2] + at) | (uint32_t)load_le16(row[3] + at) << 16;
+    return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(lo | hi << 32)));
+}
+
+/* The eight 6-bit scales and mins of Q4_K and Q5_K, a byte each. */
+ALWAYS_INLINE void unpack_scales(const uint8_t *p, uint8x8_t *scale, uint8x8_t *min)
+{
+    uint32_t a = load_le32(p), b = load_le32(p + 4), c = load_le32(p + 8);
+    uint64_t scale_hi = (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u);
+    uint64_t min_hi = (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
+    *scale = vcreate_u8((a & 0x3f3f3f3fu) | scale_hi << 32);
+    *min = vcreate_u8((b & 0x3f3f3f3fu) | min_hi << 32);
+}
+
+/* ---- activations ---- */
+
+/* Quantise 32 floats; returns d and the sum of q. */
+ALWAYS_INLINE float quantise32(int8_t *q, const float *x, int *sum)
+{
+    float32x4_t v[8], top = vdupq_n_f32(0);
+    int32x4_t total = vdupq_n_s32(0);
+    int16x4_t h[8];
+    for (int i = 0; i < 8; i++) {
+        v[i] = vld1q_f32(x + 4 * i);
+        top = vmaxq_f32(top, vabsq_f32(v[i]));
+    }
+    float amax = vmaxvq_f32(top), d = 0, inverse = 0;
+    if (amax > 1e-30f) { /* below, 127 / amax could overflow: the block counts as zero */
+        d = amax / 127.0f;
+        inverse = 127.0f / amax;
+    }
+    for (int i = 0; i < 8; i++) {
+        int32x4_t n = vcvtnq_s32_f32(vmulq_n_f32(v[i], inverse));
+        total = vaddq_s32(total, n);
+        h[i] = vmovn_s32(n);
+    }
+    for (int i = 0; i < 4; i++)
+        vst1_s8(q + 8 * i, vmovn_s16(vcombine_s16(h[2 * i], h[2 * i + 1])));
+    *sum = vaddvq_s32(total);
+    return d;
+}
+
+#endif

@@ -1,0 +1,275 @@
+/* Quantised products by dot products of int8, four outputs at a time (quant.h has the formulas).
+ * The file that includes this one defines the dot products its instruction set has:
+ *
+ *   int32x4_t dot32(int8x16x2_t w, int8x16x2_t x)    lanes that add up to the sum of 32 products
+ *   int32x4_t dot16(int8x16_t w, int8x16_t x)        the same of 16
+ *   DOT_NAME                                         name of its kernels
+ *   DOT_TABLE                                        the table it exports
+ *
+ * The lanes of the four outputs are added pairwise into one vector of four sums, so the float part
+ * of a block is one multiply and one fused multiply-add for four outputs. Weights are unpacked once
+ * for up to DOT_ROWS rows. */
+#ifndef PV_KERNELS_ARM_QUANT_DOT_H
+#define PV_KERNELS_ARM_QUANT_DOT_H
+
+#include "kernels/arm/quant.h"
+
+enum {
+    DOT_OUTS = 4,
+    DOT_ROWS = 4 /* rows of a register block */
+};
+
+/* A block of one packed row. */
+struct dot_x {
+    int8_t q[QBLOCK];
+    float d;
+    union {
+        float sum;       /* d * sum q, for types with a min */
+        int32_t minus_8; /* -8 sum q, for Q4_0 */
+    };
+};
+
+static size_t dot_packed_size(int n, int in)
+{
+    return sizeof(struct dot_x) * (size_t)n * (size_t)(in / QBLOCK);
+}
+
+static size_t dot_scratch_size(int in)
+{
+    (void)in;
+    return 0;
+}
+
+ALWAYS_INLINE void dot_pack(enum dtype t, void *xp, const float *x, size_t stride, int in, int r0,
+                            int r1)
+{
+    int blocks = in / QBLOCK;
+    for (int r = r0; r < r1; r++) {
+        struct dot_x *dst = (struct dot_x *)xp + (size_t)r * (size_t)blocks;
+        const float *src = x + (size_t)r * stride;
+        for (int b = 0; b < blocks; b++) {
+            int sum;
+            dst[b].d = quantise32(dst[b].q, src + b * QBLOCK, &sum);
+            if (t == DTYPE_Q4_0)
+                dst[b].minus_8 = -8 * sum;
+            else
+                dst[b].sum = dst[b].d * (float)sum;
+        }
+    }
+}
+
+static void pack_sums(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    (void)n;
+    dot_pack(DTYPE_Q8_0, xp, x, stride, in, r0, r1);
+}
+
+static void pack_q4_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    (void)n;
+    dot_pack(DTYPE_Q4_0, xp, x, stride, in, r0, r1);
+}
+
+/* Scales of a block of four rows: a and, for types with a min, m; for Q6_K a of either half. */
+struct dot_scales {
+    float32x4_t a, b;
+};
+
+ALWAYS_INLINE float32x4_t sums_of(const int32x4_t *s)
+{
+    return vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(s[0], s[1]), vpaddq_s32(s[2], s[3])));
+}
+
+ALWAYS_INLINE void dot_block(enum dtype t, int nr, float32x4_t *acc, const int8x16x2_t *w,
+                             struct dot_scales a, const struct dot_x *x, size_t xs)
+{
+    UNROLL
+    for (int r = 0; r < nr; r++, x += xs) {
+        int8x16x2_t q = { { vld1q_s8(x->q), vld1q_s8(x->q + 16) } };
+        int32x4_t s[DOT_OUTS];
+        if (t == DTYPE_Q6_K) {
+            UNROLL
+            for (int o = 0; o < DOT_OUTS; o++)
+                s[o] = dot16(w[o].val[0], q.val[0]);
+            acc[r] = vfmaq_f32(acc[r], sums_of(s), vmulq_n_f32(a.a, x->d));
+            UNROLL
+            for (int o = 0; o < DOT_OUTS; o++)
+                s[o] = dot16(w[o].val[1], q.val[1]);
+            acc[r] = vfmaq_f32(acc[r], sums_of(s), vmulq_n_f32(a.b, x->d));
+            continue;
+        }
+        UNROLL
+        for (int o = 0; o < DOT_OUTS; o++)
+            s[o] = dot32(w[o], q);
+        if (t == DTYPE_Q4_0) {
+            int32x4_t sum = vpaddq_s32(vpaddq_s32(s[0], s[1]), vpaddq_s32(s[2], s[3]));
+            sum = vaddq_s32(sum, vdupq_n_s32(x->minus_8));
+            acc[r] = vfmaq_f32(acc[r], vcvtq_f32_s32(sum), vmulq_n_f32(a.a, x->d));
+            continue;
+        }
+        acc[r] = vfmaq_f32(acc[r], sums_of(s), vmulq_n_f32(a.a, x->d));
+        if (quant_has_min(t))
+            acc[r] = vfmsq_f32(acc[r], a.b, vdupq_n_f32(x->sum));
+    }
+}
+
+/* Byte i of four rows, for i = 0..7, as f32 times the rows' d. */
+ALWAYS_INLINE void spread_scales(float32x4_t *out, const uint8x8_t *v, float32x4_t d)
+{
+    uint8x8x2_t even = vzip_u8(v[0], v[2]), odd = vzip_u8(v[1], v[3]);
+    for (int i = 0; i < 2; i++) {
+        uint8x8x2_t four = vzip_u8(even.val[i], odd.val[i]);
+        for (int j = 0; j < 2; j++) {
+            uint16x8_t h = vmovl_u8(four.val[j]);
+            float32x4_t *dst = out + 4 * i + 2 * j;
+            dst[0] = vmulq_f32(vcvtq_f32_u32(vmovl_u16(vget_low_u16(h))), d);
+            dst[1] = vmulq_f32(vcvtq_f32_u32(vmovl_u16(vget_high_u16(h))), d);
+        }
+    }
+}
+
+ALWAYS_INLINE void spread_signed(float32x4_t *out, const int8x8_t *v, float32x4_t d)
+{
+    int8x8x2_t even = vzip_s8(v[0], v[2]), odd = vzip_s8(v[1], v[3]);
+    for (int i = 0; i < 2; i++) {
+        int8x8x2_t four = vzip_s8(even.val[i], odd.val[i]);
+        for (int j = 0; j < 2; j++) {
+            int16x8_t h = vmovl_s8(four.val[j]);
+            float32x4_t *dst = out + 4 * i + 2 * j;
+            dst[0] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), d);
+            dst[1] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(h))), d);
+        }
+    }
+}
+
+/* Scales of the eight sub-blocks at byte `at` of four rows of a K type: a in [0, 8) (Q6_K: of the
+ * halves, [0, 16)), m in [8, 16). */
+ALWAYS_INLINE void dot_scales_k(enum dtype t, float32x4_t *out, const uint8_t *const *row,
+                                size_t at)
+{
+    if (t == DTYPE_Q6_K) {
+        int8x8_t lo[4], hi[4];
+        float32x4_t d = load_f16x4(row, at + 208);
+        UNROLL
+        for (int o = 0; o < DOT_OUTS; o++) {
+            int8x16_t s = vreinterpretq_s8_u8(vld1q_u8(row[o] + at + 192));
+            lo[o] = vget_low_s8(s);
+            hi[o] = vget_high_s8(s);
+        }
+        spread_signed(out, lo, d);
+        spread_signed(out + 8, hi, d);
+        return;
+    }
+    uint8x8_t scale[4], min[4];
+    UNROLL
+    for (int o = 0; o < DOT_OUTS; o++)
+        unpack_scales(row[o] + at + 4, &scale[o], &min[o]);
+    spread_scales(out, scale, load_f16x4(row, at));
+    spread_scales(out + 8, min, load_f16x4(row, at + 2));
+}
+
+ALWAYS_INLINE struct dot_scales dot_scales_of(enum dtype t, const float32x4_t *k, int sub)
+{
+    if (t == DTYPE_Q6_K)
+        return (struct dot_scales){ k[2 * sub], k[2 * sub + 1] };
+    return (struct dot_scales){ k[sub], k[8 + sub] };
+}
+
+/* Four outputs from o on, n_out of them written, of nr rows. t and nr are constants. */
+ALWAYS_INLINE void dot_group(enum dtype t, int nr, float *y, size_t y_stride, const struct dot_x *x,
+                             size_t xs, const struct matrix *w, int o, int n_out)
+{
+    const uint8_t *row[DOT_OUTS];
+    float32x4_t acc[DOT_ROWS];
+    size_t size = (size_t)quant_block_size(t);
+    int blocks = w->in / QBLOCK / quant_subs(t), parts = quant_parts(t);
+    UNROLL
+    for (int i = 0; i < DOT_OUTS; i++)
+        row[i] = panel_row(w, o + i);
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        acc[r] = vdupq_n_f32(0);
+    struct row_ahead ahead = row_ahead_init(row[0], w->row_size, DOT_OUTS, size);
+    for (int b = 0; b < blocks; b++, ahead.p += ahead.step) {
+        size_t at = (size_t)b * size;
+        float32x4_t k[16];
+        UNROLL
+        for (int i = 0; i < DOT_OUTS; i++)
+            for (size_t l = 0; l < size; l += PANEL_LINE)
+                __builtin_prefetch(ahead.p + (size_t)i * ahead.stride + l);
+        if (quant_subs(t) > 1)
+            dot_scales_k(t, k, row, at);
+        for (int g = 0; g < quant_subs(t) / parts; g++)
+            for (int p = 0; p < parts; p++, x++) {
+                int8x16x2_t q[DOT_OUTS];
+                struct dot_scales a = quant_subs(t) > 1 ? dot_scales_of(t, k, g * parts + p)
+                                                        : (struct dot_scales){
+                                                              load_f16x4(row, at),
+                                                              vdupq_n_f32(0),
+                                                          };
+                UNROLL
+                for (int i = 0; i < DOT_OUTS; i++)
+                    q[i] = unpack32(t, row[i] + at, g, p, true);
+                dot_block(t, nr, acc, q, a, x, xs);
+            }
+    }
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        float lane[DOT_OUTS];
+        vst1q_f32(lane, acc[r]);
+        for (int i = 0; i < n_out; i++)
+            y[(size_t)r * y_stride + o + i] = w->bias ? lane[i] + w->bias[o + i] : lane[i];
+    }
+}
+
+ALWAYS_INLINE void dot_run(enum dtype t, float *y, size_t y_stride, const void *xp, int n,
+                           const struct matrix *w, int o0, int o1)
+{
+    size_t xs = (size_t)(w->in / QBLOCK);
+    for (int o = o0; o < o1; o += DOT_OUTS) {
+        int n_out = panel_min(DOT_OUTS, o1 - o), r = 0;
+        const struct dot_x *x = xp;
+        for (; r + DOT_ROWS <= n; r += DOT_ROWS)
+            dot_group(t, DOT_ROWS, y + (size_t)r * y_stride, y_stride, x + (size_t)r * xs, xs, w, o,
+                      n_out);
+        for (; r < n; r++)
+            dot_group(t, 1, y + (size_t)r * y_stride, y_stride, x + (size_t)r * xs, xs, w, o,
+                      n_out);
+    }
+}
+
+#define DOT_RUN(name, t)                                                                           \
+    static void name(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,     \
+                     int o0, int o1, void *scratch)                                                \
+    {                                                                                              \
+        (void)scratch;                                                                             \
+        dot_run(t, y, y_stride, xp, n, w, o0, o1);                                                 \
+    }
+
+DOT_RUN(run_q8_0, DTYPE_Q8_0)
+DOT_RUN(run_q4_0, DTYPE_Q4_0)
+DOT_RUN(run_q5_0, DTYPE_Q5_0)
+DOT_RUN(run_q4_k, DTYPE_Q4_K)
+DOT_RUN(run_q5_k, DTYPE_Q5_K)
+DOT_RUN(run_q6_k, DTYPE_Q6_K)
+
+#define DOT_KERNEL(pack_fn, run_fn)                                                                \
+    {                                                                                              \
+        .name = DOT_NAME, .in_multiple = QBLOCK, .row_step = 1, .out_step = DOT_OUTS,              \
+        .packed_size = dot_packed_size, .scratch_size = dot_scratch_size, .pack = pack_fn,         \
+        .run = run_fn                                                                              \
+    }
+
+const struct matmul_kernel DOT_TABLE[DTYPE_COUNT] = {
+    [DTYPE_Q8_0] = DOT_KERNEL(pack_sums, run_q8_0), [DTYPE_Q4_0] = DOT_KERNEL(pack_q4_0, run_q4_0),
+    [DTYPE_Q5_0] = DOT_KERNEL(pack_sums, run_q5_0), [DTYPE_Q4_K] = DOT_KERNEL(pack_sums, run_q4_k),
+    [DTYPE_Q5_K] = DOT_KERNEL(pack_sums, run_q5_k), [DTYPE_Q6_K] = DOT_KERNEL(pack_sums, run_q6_k),
+};
+
+static void dot_init(struct kernels *k)
+{
+    for (int t = DTYPE_Q8_0; t < DTYPE_COUNT; t++)
+        k->matmul[t] = &DOT_TABLE[t];
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* Small things every Arm kernel uses: attributes that make gcc keep register blocks in registers,
+ * and the store of four outputs. */
+#ifndef PV_KERNELS_ARM_VEC_H
+#define PV_KERNELS_ARM_VEC_H
+
+#include <arm_neon.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Before loops over the accumulators of a register block: without it gcc 12 unrolls too late and
+ * leaves the array in memory. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Loads stay on their side of this. Left alone, gcc moves those of a whole step to its front and
+ * spills accumulators to make room. */
+ALWAYS_INLINE void keep_order(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+/* The first n <= 4 (more count as 4) lanes of v, plus bias. */
+ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
+{
+    if (n >= 4) {
+        vst1q_f32(y, bias ? vaddq_f32(v, vld1q_f32(bias)) : v);
+        return;
+    }
+    float lane[4];
+    vst1q_f32(lane, v);
+    for (int i = 0; i < n; i++)
+        y[i] = bias ? lane[i] + bias[i] : lane[i];
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* What the files of the CPU device share: the device, and the scratch of a session. */
+#ifndef PV_KERNELS_DEVICE_CPU_H
+#define PV_KERNELS_DEVICE_CPU_H
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "kernels/kernels.h"
+
+struct cpu_device {
+    struct device dev;
+    struct pool *pool;
+    struct kernels k;
+};
+
+struct device_work {
+    struct cpu_device *cpu;
+    struct work_shape shape;
+    struct arena arena;
+    void *packed;          /* x in a matmul kernel's form */
+    size_t thread_size;    /* scratch of one thread */
+    uint8_t *thread_mem;   /* [threads][thread_size] */
+    float *partial;        /* attention: (max, sum, out) by segment */
+    size_t partial_size;
+};
+
+void *work_thread_mem(struct device_work *w, int thread);
+
+/* attention_cpu.c */
+size_t attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
+size_t attention_partial_size(const struct cpu_device *cpu, const struct work_shape *s);
+void attention_cpu(struct device_work *w, const struct attn_job *job);
+
+/* columns_cpu.c */
+size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
+void attention_columns_cpu(struct device_work *w, const struct column_job *job);
+
+#endif

@@ -1,0 +1,94 @@
+/* The table of CPU kernels, one thread each, and the contract they keep.
+ *
+ * Row invariance: the bits of an output row depend on that row's inputs, on the weights and on
+ * fixed dimensions (in, out, head_dim, KV_CHUNK), never on how many rows are computed beside it,
+ * on the range [o0, o1) asked for, or on the thread. Within one table (one set of CPU flags) a row
+ * alone equals the same row among 64, bit for bit; between tables only the error bound of
+ * tests/kernels holds. Sums over `in` run in one fixed order per table.
+ *
+ * kernels_init fills the table with plain C (ref/), then each instruction set overwrites what it
+ * does better, in rising order. */
+#ifndef PV_KERNELS_KERNELS_H
+#define PV_KERNELS_KERNELS_H
+
+#include "tensor/device.h"
+
+/* Matrix product by a weight matrix W [out, in] of one dtype: y[r][o] = sum_i x[r][i] W[o][i]
+ * (+ bias[o]). x is first packed into the kernel's own form (bf16, int8 blocks, tiles, ...), once
+ * for all matrices that share it. */
+struct matmul_kernel {
+    const char *name;
+    int in_multiple;  /* `in` must be a multiple; otherwise the table's fallback is used */
+    int row_step;     /* pack ranges begin at multiples of this many rows */
+    int out_step;     /* run ranges begin at multiples of this many outputs */
+    /* Bytes of n packed rows, and of the scratch one thread needs in `run`. */
+    size_t (*packed_size)(int n, int in);
+    size_t (*scratch_size)(int in);
+    /* Pack rows [r0, r1) of the n rows x[r] = x + r * stride (floats); MEM_ALIGN-ed xp. */
+    void (*pack)(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1);
+    /* Outputs [o0, o1) of rows [0, n): y[r * y_stride + o]. */
+    void (*run)(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
+                int o1, void *scratch);
+};
+
+struct kernels {
+    const char *name; /* "ref", "avx2", "avx512", "amx", "neon", ... : the highest in use */
+    const struct matmul_kernel *matmul[DTYPE_COUNT];
+    /* Used instead when matmul[t]->in_multiple does not divide `in` (a fixed dimension, so the
+     * choice does not depend on rows). */
+    const struct matmul_kernel *matmul_any[DTYPE_COUNT];
+
+    /* y = w * x * rsqrt(mean(x^2) + eps); y may be x. */
+    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    /* Rotate-half of one head vector in place: pairs (j, j + d/2), cos/sin [d/2]. */
+    void (*rope)(float *x, const float *cos, const float *sin, int d);
+    /* g = silu(g) * u, elementwise. */
+    void (*silu_mul)(float *g, const float *u, size_t n);
+    void (*add)(float *y, const float *x, size_t n); /* y += x */
+    void (*to_f16)(uint16_t *y, const float *x, size_t n);
+    void (*to_bf16)(uint16_t *y, const float *x, size_t n);
+    /* One row of scores s[n] -> p[i] = exp(scale * (s[i] - max)) for i < limit, 0 for the rest up
+     * to n (n a multiple of 64, 1 <= limit <= n). Returns the sum of p, *max = scale * the
+     * largest score. p may be s. exp(0) is exactly 1. */
+    float (*softmax)(float *p, const float *s, int n, int limit, float scale, float *max);
+    /* acc = acc * a + x * b, elementwise: joins two chunks of attention. */
+    void (*scale_add)(float *acc, float a, const float *x, float b, int n);
+    /* Index of the largest; the lowest of equals; NaN never wins. */
+    int (*argmax)(const float *x, int n);
+
+    /* Optional whole-chunk attention (NULL: the generic one of attention_cpu.c is used). */
+    const struct attn_kernel *attn[DTYPE_COUNT];
+};
+
+/* Attention of a tile of queries that share a KV head over one chunk of KV_CHUNK positions:
+ * partial[q] = (max, sum, out[head_dim]) as `softmax` defines max and sum, out = sum p v. */
+struct attn_kernel {
+    int max_queries;                        /* of one tile */
+    size_t (*packed_size)(int n, int d);
+    size_t (*scratch_size)(int n, int d);
+    /* Pack n <= max_queries queries, q[i] = rows of d floats. */
+    void (*pack)(void *qp, const float *const *q, int n, int d);
+    /* k [KV_CHUNK, d], vt [d, KV_CHUNK]; limit[i] in 0..KV_CHUNK positions visible to query i
+     * (0: its max, sum and out are left untouched or garbage, the caller ignores them). */
+    void (*run)(float *max, float *sum, float *out, const void *qp, int n, int d, const void *k,
+                const void *vt, const int *limit, float scale, void *scratch);
+};
+
+void kernels_init(struct kernels *k, uint64_t cpu); /* cpu: flags of base/cpu.h, masked */
+void kernels_init_x86(struct kernels *k, uint64_t cpu);
+void kernels_init_arm(struct kernels *k, uint64_t cpu);
+
+/* x86/: one function per instruction set, each overwriting what it does better. */
+void kernels_init_avx2(struct kernels *k);
+void kernels_init_avx512(struct kernels *k);
+void kernels_init_avx512bf16(struct kernels *k);
+void kernels_init_amx(struct kernels *k);
+
+/* The kernel for a matrix of this dtype and row length. */
+const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t, int in);
+
+/* ref/: plain C. matmul_ref[t] works for every dtype and any `in`. */
+extern const struct matmul_kernel matmul_ref[DTYPE_COUNT];
+void kernels_init_ref(struct kernels *k);
+
+#endif

@@ -1,0 +1,81 @@
+/* The decoder: Qwen2 and Qwen3, one implementation driven by the config, and its one entry, the
+ * step. Prefill chunk, single token, chain and tree are all steps through the same code. */
+#ifndef PV_LM_DECODER_H
+#define PV_LM_DECODER_H
+
+#include "format/model_file.h"
+#include "lm/kvcache.h"
+
+struct decoder;       /* weights on a device: immutable, shared */
+struct decoder_state; /* activations and scratch of one session */
+
+/* Borrows mf and dev, which must outlive the decoder. */
+enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, struct device *dev,
+                            struct pv_error *err);
+void decoder_close(struct decoder **dec);
+const struct config *decoder_config(const struct decoder *dec);
+
+/* max_rows: of one step. max_logits: rows whose logits one step may want. */
+size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logits, int context,
+                          enum dtype kv_dtype);
+enum pv_status decoder_state_open(struct decoder_state **out, const struct decoder *dec,
+                                  int max_rows, int max_logits, int context, enum dtype kv_dtype,
+                                  struct pv_error *err);
+void decoder_state_close(struct decoder_state **st);
+struct device_work *decoder_state_work(struct decoder_state *st);
+
+/* Rows of a step that belong to one sequence. */
+struct step_seq {
+    struct kvcache *kv;
+    int n;
+    const int *parent; /* [n] inside this sequence, parent[i] < i, -1: the end of the cache;
+                          NULL: a chain */
+};
+
+enum { TAP_EMBEDDING = -1, TAP_MAX = 8 };
+
+/* Hidden states of the given rows: the residual stream after a layer (TAP_EMBEDDING: before the
+ * first), or with `post_norm` the final norm's output. */
+struct hidden_tap {
+    int layer;
+    bool post_norm;
+    int n_rows;
+    const int *rows;
+    float *out; /* [n_rows, hidden] */
+};
+
+/* Attention from the given query rows (of the step's first sequence, a chain) to the given slots,
+ * averaged over heads and over layers [layer0, layer1), summed over the rows: sums[n_keys]. */
+struct column_tap {
+    int layer0, layer1;
+    int n_rows;
+    const int *rows; /* ascending */
+    int n_keys;
+    const int *keys; /* ascending */
+    bool over_keys;  /* softmax over the given keys instead of all */
+    float *sums;
+};
+
+struct step {
+    int n;                   /* rows in all */
+    const int32_t *ids;      /* [n]; < 0: the row of `embeds` instead */
+    const float *embeds;     /* [n, hidden], may be NULL when no id is negative */
+    const int32_t (*pos)[3]; /* [n] */
+    int n_seqs;
+    const struct step_seq *seqs; /* their rows follow one another */
+    int n_logits;
+    const int *logit_rows;
+    float *logits;   /* [n_logits, vocab] or NULL */
+    int32_t *argmax; /* [n_logits] or NULL */
+    int n_hidden;
+    const struct hidden_tap *hidden;
+    const struct column_tap *columns; /* NULL: none */
+};
+
+/* Runs the rows. Their keys and values lie behind kv->len of their sequence afterwards; nothing is
+ * committed (kvcache_advance, kvcache_gather). Allocates nothing. On failure (PV_E_ARG: a row, id
+ * or parent out of range; PV_E_LIMIT: the cache or the state is too small) nothing has changed. */
+enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
+                            const struct step *step, struct pv_error *err);
+
+#endif

@@ -1,0 +1,28 @@
+/* The token at a position as a function of the logits there and of (seed, position) alone. */
+#ifndef PV_LM_SAMPLING_H
+#define PV_LM_SAMPLING_H
+
+#include "base/status.h"
+
+struct sampling {
+    float temperature; /* 0: the largest logit, the lowest id of equals */
+    int top_k;         /* 0: off */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    uint64_t seed;
+};
+
+struct candidate {
+    float logit;
+    int32_t id;
+};
+
+/* One clear sentence when a parameter has no meaning. */
+enum pv_status sampling_check(const struct sampling *s, struct pv_error *err);
+
+/* scratch [n]. Temperature, then top-k, top-p and min-p, as Hugging Face orders them; of what is
+ * left, the largest logit / T + Gumbel noise of (seed, position, id). */
+int32_t sample_token(const float *logits, int n, const struct sampling *s, uint64_t position,
+                     struct candidate *scratch);
+
+#endif

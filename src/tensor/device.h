@@ -1,0 +1,138 @@
+/* The device boundary: what a decoder or a vision tower needs of the machine it runs on. `lm` and
+ * `vision` are written once against this table; the CPU fills it from src/kernels, a GPU fills it
+ * again. All float pointers are device memory. Activations are f32, row-major.
+ *
+ * Row invariance (kernels/kernels.h) is part of the contract of every operation here. */
+#ifndef PV_TENSOR_DEVICE_H
+#define PV_TENSOR_DEVICE_H
+
+#include "base/status.h"
+#include "tensor/tensor.h"
+
+enum {
+    KV_CHUNK = 256,     /* positions; attention reduces the KV in chunks fixed by position */
+    DEVICE_MAX_JOBS = 4,      /* matrices that share one input */
+    DEVICE_MAX_HEAD_DIM = 256
+};
+
+/* A weight matrix on the device. */
+struct matrix {
+    enum dtype dtype;
+    int out, in;
+    const void *data; /* [out] rows of row_size bytes, any alignment */
+    size_t row_size;
+    const float *bias; /* [out] or NULL */
+};
+
+/* KV of one layer of one sequence: per KV head K as [cap, d] and V transposed by chunks as
+ * [cap / KV_CHUNK, d, KV_CHUNK], so that both products of attention read rows. cap is a multiple
+ * of KV_CHUNK. */
+struct kv_layer {
+    enum dtype dtype; /* F16, BF16 or F32 */
+    int n_kv, d, cap;
+    void *k, *v; /* n_kv heads, each cap * d elements */
+};
+
+/* y = x . w^T (+ bias), y [n, out] with rows y_stride floats apart. */
+struct matmul_job {
+    const struct matrix *w;
+    float *y;
+    size_t y_stride;
+};
+
+/* A run of rows of one step that belong to one sequence. Row i of the run lies in slot
+ * first_slot + i of the cache. parent NULL: a chain, row i sees slots 0 .. first_slot + i. With
+ * parents (index inside the run, -1: the end of the cache) row i sees slots below first_slot and
+ * its ancestors, as if they followed first_slot in path order. */
+struct attn_run {
+    int row0, n;
+    int first_slot;
+    const int *parent;
+    const struct kv_layer *kv;
+};
+
+struct attn_job {
+    float *out;     /* [n, n_heads * d] */
+    const float *q; /* [n, n_heads * d], rotated */
+    int n_heads;
+    float scale;
+    int n_runs;
+    const struct attn_run *runs;
+};
+
+/* Column sums: for each of n_keys slots, sum over the query rows and heads of the attention
+ * probability, softmax over all slots the row sees, or over the given keys it sees. Added to
+ * sums. Chains only. */
+struct column_job {
+    float *sums; /* [n_keys] */
+    const float *q;
+    int n_heads;
+    float scale;
+    const struct attn_run *run;
+    int n_rows;
+    const int *rows; /* rows of the run, ascending */
+    int n_keys;
+    const int *keys; /* slots, ascending */
+    bool over_keys;
+};
+
+struct device;
+struct device_work; /* scratch of one session on a device */
+
+/* Sizes that bound the scratch of a session. */
+struct work_shape {
+    int rows;            /* of one step */
+    int in;              /* longest matmul row */
+    int n_heads, n_kv_heads, head_dim;
+    int context;         /* slots of a sequence */
+    enum dtype kv_dtype;
+};
+
+struct device_ops {
+    const char *name;
+    void *(*alloc)(struct device *dev, size_t size); /* zeroed, NULL when out of memory */
+    void (*free)(struct device *dev, void *p);
+    void (*upload)(struct device *dev, void *dst, const void *src, size_t size);
+    void (*download)(struct device *dev, void *dst, const void *src, size_t size);
+
+    size_t (*work_size)(struct device *dev, const struct work_shape *s);
+    enum pv_status (*work_open)(struct device *dev, struct device_work **out,
+                                const struct work_shape *s, struct pv_error *err);
+    void (*work_close)(struct device *dev, struct device_work **work);
+
+    void (*embed)(struct device_work *w, float *y, const struct matrix *table,
+                  const int32_t *ids, int n);
+    void (*rmsnorm)(struct device_work *w, float *y, const float *x, const float *weight, int n,
+                    int dim, float eps);
+    /* Jobs share x [n, in]. */
+    void (*matmul)(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
+                   const float *x, int n);
+    /* Per head: optional rmsnorm by weight [d] (NULL: none), then rope by cos/sin [n, d/2]. */
+    void (*rope)(struct device_work *w, float *x, int n, int n_heads, int d, const float *weight,
+                 float eps, const float *cos, const float *sin);
+    /* k, v [n, n_kv * d] into slots first_slot .. first_slot + n - 1. */
+    void (*kv_write)(struct device_work *w, const struct kv_layer *kv, int first_slot,
+                     const float *k, const float *v, int n);
+    /* Slot to[i] becomes what slot from[i] was; from ascending, to[i] <= from[i]. */
+    void (*kv_move)(struct device_work *w, const struct kv_layer *kv, const int *to,
+                    const int *from, int n);
+    void (*attention)(struct device_work *w, const struct attn_job *job);
+    void (*attention_columns)(struct device_work *w, const struct column_job *job);
+    void (*silu_mul)(struct device_work *w, float *g, const float *u, int n, int dim);
+    void (*add)(struct device_work *w, float *y, const float *x, int n, int dim);
+    void (*gather)(struct device_work *w, float *y, const float *x, const int *rows, int n,
+                   int dim);
+    void (*argmax)(struct device_work *w, int32_t *ids, const float *x, int n, int dim);
+};
+
+struct device {
+    const struct device_ops *ops;
+    void *impl;
+};
+
+/* The CPU: a thread pool and a table of kernels (kernels/device_cpu.c). */
+enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_flags,
+                               struct pv_error *err);
+void device_close(struct device **dev);
+
+#endif

@@ -1,0 +1,37 @@
+/* The table of element types: one row each, everything else about a type is derived from it or
+ * lives in quant.c. */
+#include "tensor/dtype.h"
+
+struct dtype_info {
+    const char *name;
+    int block;      /* elements */
+    int block_size; /* bytes */
+};
+
+static const struct dtype_info types[DTYPE_COUNT] = {
+    [DTYPE_F32] = { "f32", 1, 4 },       [DTYPE_F16] = { "f16", 1, 2 },
+    [DTYPE_BF16] = { "bf16", 1, 2 },     [DTYPE_Q8_0] = { "q8_0", 32, 34 },
+    [DTYPE_Q4_0] = { "q4_0", 32, 18 },   [DTYPE_Q5_0] = { "q5_0", 32, 22 },
+    [DTYPE_Q4_K] = { "q4_K", 256, 144 }, [DTYPE_Q5_K] = { "q5_K", 256, 176 },
+    [DTYPE_Q6_K] = { "q6_K", 256, 210 },
+};
+
+const char *dtype_name(enum dtype t)
+{
+    return (unsigned)t < DTYPE_COUNT ? types[t].name : "unknown";
+}
+
+int dtype_block(enum dtype t)
+{
+    return types[t].block;
+}
+
+int dtype_block_size(enum dtype t)
+{
+    return types[t].block_size;
+}
+
+size_t dtype_row_size(enum dtype t, int64_t n)
+{
+    return (size_t)(n / types[t].block) * (size_t)types[t].block_size;
+}

@@ -1,0 +1,16 @@
+/* Rows of any dtype to and from f32, in plain C (spec of the block layouts: doc/formats.md).
+ * Used by conversion, embedding rows and tests; kernels prove themselves against it. */
+#ifndef PV_TENSOR_QUANT_H
+#define PV_TENSOR_QUANT_H
+
+#include "tensor/dtype.h"
+
+/* y[n] from one row; n a multiple of the block; src at any alignment. */
+void row_to_f32(float *y, const void *src, enum dtype t, int64_t n);
+/* The reverse, for F32, F16, BF16, Q8_0 and Q4_0 (row_can_encode). */
+void row_from_f32(void *dst, const float *x, enum dtype t, int64_t n);
+bool row_can_encode(enum dtype t);
+/* False when a block scale (or plain element) of the row is not finite. */
+bool row_is_finite(const void *src, enum dtype t, int64_t n);
+
+#endif

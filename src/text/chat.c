@@ -1,0 +1,291 @@
+/* Recognising and writing chat templates.
+ *
+ * Probes look at the template with the escape "\n" of its string literals turned into the newline
+ * it means, since the same template is found with either spelling. What differs between families:
+ * the default system message (read from the template itself), the space or newline after the role,
+ * the newline after <|im_end|>, and thinking. */
+#include "text/chat.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+#define IM_START "<|im_start|>"
+#define IM_END "<|im_end|>"
+
+/* --- recognising ---------------------------------------------------------------------------- */
+
+/* A copy with backslash-n made a newline. */
+static char *canonical(const char *template)
+{
+    char *copy = mem_strdup(template), *to = copy;
+
+    if (!copy)
+        return NULL;
+    for (const char *from = copy; *from; from++) {
+        if (from[0] == '\\' && from[1] == '\\') {
+            *to++ = *from++; /* an escaped backslash: what follows is no escape */
+            *to++ = *from;
+        } else if (from[0] == '\\' && from[1] == 'n') {
+            *to++ = '\n';
+            from++;
+        } else {
+            *to++ = *from;
+        }
+    }
+    *to = 0;
+    return copy;
+}
+
+static bool has_any(const char *text, const char *const *probes)
+{
+    for (; *probes; probes++)
+        if (strstr(text, *probes))
+            return true;
+    return false;
+}
+
+/* The literal text from `s` up to <|im_end|> into out, without its escapes. False when it is not
+ * literal (an expression follows) or does not fit. */
+static bool read_literal(const char *s, char out[CHAT_MAX_SYSTEM])
+{
+    size_t n = 0;
+
+    for (; strncmp(s, IM_END, strlen(IM_END)) != 0; s++) {
+        if (*s == '\\' && s[1])
+            s++;
+        else if (!*s || *s == '\'' || *s == '"' || (*s == '{' && (s[1] == '{' || s[1] == '%')))
+            return false;
+        if (n + 1 == CHAT_MAX_SYSTEM)
+            return false;
+        out[n++] = *s;
+    }
+    out[n] = 0;
+    return n > 0;
+}
+
+/* The system message a template inserts when there is none: the one written out in it. */
+static void find_system(struct chat *c, const char *template)
+{
+    static const char mark[] = IM_START "system\n";
+    char text[CHAT_MAX_SYSTEM];
+    const char *s = strstr(template, mark);
+
+    while (s) {
+        s += strlen(mark);
+        if (read_literal(s, text)) {
+            memcpy(c->system, text, strlen(text) + 1);
+            return;
+        }
+        s = strstr(s, mark);
+    }
+}
+
+/* How the prompt for an answer ends: look behind the last "add_generation_prompt". */
+static void find_thinking(struct chat *c, const char *template)
+{
+    static const char *const open[] = { "<think>\n'", "<think>\n\"", "<think>\n{", NULL };
+    const char *tail = template, *s = strstr(template, "add_generation_prompt");
+
+    for (; s; s = strstr(s + 1, "add_generation_prompt"))
+        tail = s;
+    if (has_any(tail, open))
+        c->thinking = CHAT_THINK_ALWAYS;
+    else if (strstr(tail, "enable_thinking") && strstr(tail, "<think>\n\n</think>\n\n"))
+        c->thinking = CHAT_THINK_SWITCH;
+    c->strip_thinking = strstr(template, "split('</think>')") != NULL;
+}
+
+static enum pv_status recognise(struct chat *c, const char *template, struct pv_error *err)
+{
+    static const char *const spaced[] = { IM_START "' + message['role'] + ' '",
+                                          IM_START "' + message.role + ' '", NULL };
+    static const char *const lined[] = { IM_START "' + message['role'] + '\n",
+                                         IM_START "' + message.role + '\n",
+                                         IM_START "{{ message['role'] }}\n",
+                                         IM_START "{{ message.role }}\n",
+                                         IM_START "user\n", NULL };
+
+    if (!strstr(template, IM_START) || !strstr(template, IM_END))
+        return fail(err, PV_E_UNSUPPORTED,
+                    "the model's chat template is unknown: it does not use " IM_START);
+    if (!strstr(template, IM_START "assistant\n"))
+        return fail(err, PV_E_UNSUPPORTED, "the model's chat template is unknown: it does not ask "
+                                           "for an answer by " IM_START "assistant");
+    if (has_any(template, spaced) && !strstr(template, IM_END "\n") &&
+        !strstr(template, IM_END "' + '\n"))
+        c->kind = CHAT_LLAVA;
+    else if (has_any(template, lined))
+        c->kind = CHAT_CHATML;
+    else
+        return fail(err, PV_E_UNSUPPORTED,
+                    "the model's chat template is unknown: it writes roles in another way than "
+                    "Qwen's and LLaVA-OneVision's");
+    find_system(c, template);
+    find_thinking(c, template);
+    return PV_OK;
+}
+
+static int32_t find_token(const struct tokenizer *t, const char *spelling)
+{
+    return tokenizer_find(t, spelling, strlen(spelling));
+}
+
+enum pv_status chat_init(struct chat *c, const struct tokenizer *t, const struct vocab *v,
+                         struct pv_error *err)
+{
+    struct chat fresh = { .t = t,
+                          .im_start = find_token(t, IM_START),
+                          .im_end = find_token(t, IM_END) };
+    bool marks = fresh.im_start >= 0 && fresh.im_end >= 0;
+    enum pv_status s = PV_OK;
+
+    if (v->chat_template[0]) {
+        char *template = canonical(v->chat_template);
+        if (!template)
+            return fail_nomem(err, strlen(v->chat_template));
+        s = recognise(&fresh, template, err);
+        mem_free(template);
+        if (s == PV_OK && !marks)
+            s = fail(err, PV_E_FORMAT, "the model's chat template uses " IM_START " and " IM_END
+                                       ", its vocabulary lacks them");
+    } else {
+        fresh.kind = marks ? CHAT_CHATML : CHAT_NONE;
+    }
+    if (s == PV_OK)
+        *c = fresh;
+    return s;
+}
+
+/* --- writing -------------------------------------------------------------------------------- */
+
+static enum pv_status put(struct prompt *p, const char *text, struct pv_error *err)
+{
+    return prompt_text(p, text, strlen(text), err);
+}
+
+/* A tag of the template: a token where the vocabulary has it, else text. */
+static enum pv_status put_tag(const struct chat *c, struct prompt *p, const char *tag,
+                              struct pv_error *err)
+{
+    int32_t id = find_token(c->t, tag);
+    return id >= 0 ? prompt_token(p, id, err) : put(p, tag, err);
+}
+
+static enum pv_status open_role(const struct chat *c, struct prompt *p, const char *role,
+                                struct pv_error *err)
+{
+    enum pv_status s = prompt_token(p, c->im_start, err);
+
+    if (s == PV_OK)
+        s = put(p, role, err);
+    if (s == PV_OK)
+        s = put(p, c->kind == CHAT_LLAVA ? " " : "\n", err);
+    return s;
+}
+
+enum pv_status chat_close_turn(const struct chat *c, struct prompt *p, struct pv_error *err)
+{
+    enum pv_status s;
+
+    if (c->kind == CHAT_NONE)
+        return prompt_flush(p, err);
+    s = prompt_token(p, c->im_end, err);
+    if (s == PV_OK && c->kind == CHAT_CHATML)
+        s = put(p, "\n", err);
+    return s ? s : prompt_flush(p, err);
+}
+
+enum pv_status chat_open_turn(const struct chat *c, struct prompt *p, bool first, const char *role,
+                              struct pv_error *err)
+{
+    bool system = strcmp(role, "system") == 0;
+    enum pv_status s = PV_OK;
+
+    if (!system && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
+        return fail(err, PV_E_ARG, "the role \"%.32s\" is not system, user or assistant", role);
+    if (c->kind == CHAT_NONE)
+        return PV_OK;
+    if (first && !system && c->system[0]) {
+        s = open_role(c, p, "system", err);
+        if (s == PV_OK)
+            s = put(p, c->system, err);
+        if (s == PV_OK)
+            s = chat_close_turn(c, p, err);
+    }
+    return s ? s : open_role(c, p, role, err);
+}
+
+/* Of an earlier answer only what follows its thoughts is shown. */
+static void skip_thoughts(const char **text, size_t *len)
+{
+    static const char tag[] = "</think>";
+    size_t n = strlen(tag), from = 0;
+
+    for (size_t i = 0; i + n <= *len; i++)
+        if (memcmp(*text + i, tag, n) == 0)
+            from = i + n;
+    while (from > 0 && from < *len && (*text)[from] == '\n')
+        from++;
+    *text += from;
+    *len -= from;
+}
+
+enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
+                        const char *text, size_t len, struct pv_error *err)
+{
+    size_t n = p->n;
+    enum pv_status s = chat_open_turn(c, p, first, role, err);
+
+    if (c->strip_thinking && s == PV_OK && strcmp(role, "assistant") == 0)
+        skip_thoughts(&text, &len);
+    if (s == PV_OK && c->kind == CHAT_LLAVA)
+        s = put(p, "\n", err);
+    if (s == PV_OK)
+        s = prompt_text(p, text, len, err);
+    if (s == PV_OK)
+        s = chat_close_turn(c, p, err);
+    if (s)
+        prompt_rewind(p, n);
+    return s;
+}
+
+enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, struct pv_error *err)
+{
+    size_t n = p->n;
+    enum pv_status s = PV_OK;
+
+    if (c->kind == CHAT_NONE)
+        return PV_OK;
+    s = prompt_token(p, c->im_start, err);
+    if (s == PV_OK)
+        s = put(p, "assistant\n", err);
+    if (s == PV_OK && c->thinking == CHAT_THINK_ALWAYS) {
+        s = put_tag(c, p, "<think>", err);
+        if (s == PV_OK)
+            s = put(p, "\n", err);
+    } else if (s == PV_OK && c->thinking == CHAT_THINK_SWITCH && !think) {
+        s = put_tag(c, p, "<think>", err);
+        if (s == PV_OK)
+            s = put(p, "\n\n", err);
+        if (s == PV_OK)
+            s = put_tag(c, p, "</think>", err);
+        if (s == PV_OK)
+            s = put(p, "\n\n", err);
+    }
+    if (s == PV_OK)
+        s = prompt_flush(p, err);
+    if (s)
+        prompt_rewind(p, n);
+    return s;
+}
+
+enum pv_status chat_end(const struct chat *c, struct prompt *p, struct pv_error *err)
+{
+    size_t n = p->n;
+    enum pv_status s = c->kind == CHAT_NONE ? PV_OK : chat_close_turn(c, p, err);
+
+    if (s)
+        prompt_rewind(p, n);
+    return s;
+}

@@ -1,0 +1,26 @@
+/* Unicode normalisation form C. */
+#ifndef PV_TEXT_NFC_H
+#define PV_TEXT_NFC_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+/* Scratch of one thread, kept between texts. */
+struct nfc {
+    int32_t *cp;   /* owned: code points of the segment at work */
+    int32_t *sort; /* owned: copy of a long run of marks while it is ordered */
+    size_t n, cap, sort_cap;
+    struct buf text; /* the result when it is not the input itself */
+};
+
+enum { NFC_MAX_TEXT = INT32_MAX }; /* bytes of a normalised text */
+
+void nfc_init(struct nfc *n);
+void nfc_clear(struct nfc *n);
+
+/* Normalise valid UTF-8. *out is the input itself when that is ASCII, else memory of `n`, good
+ * until the next call. */
+enum pv_status nfc_apply(struct nfc *n, const char *utf8, size_t len, const char **out,
+                         size_t *out_len, struct pv_error *err);
+
+#endif

@@ -1,0 +1,61 @@
+#!/bin/sh
+# The build without libraries (make CORE=1) reads GGUF files and gives the ids that the full build
+# gives, and says what it left out.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${BUILD:-build}
+case $build in /*) ;; *) build=$root/$build ;; esac
+core=$build/core/prevue
+full=$build/prevue
+dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-core-XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+passed=0
+failed=0
+
+check() # NAME COMMAND...
+{
+    name=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "ok $name"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $name"
+    fi
+}
+
+no_libraries()
+{
+    ! ldd "$core" | grep -E 'jansson|pcre2|utf8proc'
+}
+
+same_ids()
+{
+    args="generate -m $dir/m.gguf --prompt-ids 3,1,4,1,5 -n 16 --ignore-eos --json"
+    a=$("$core" $args | sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p')
+    b=$("$full" $args | sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p')
+    echo "  core $a"
+    echo "  full $b"
+    [ -n "$a" ] && [ "$a" = "$b" ]
+}
+
+one_sentence() # STATUS ARGS...: fails with that status and one line on stderr
+{
+    want=$1
+    shift
+    "$core" "$@" >"$dir/out" 2>"$dir/err"
+    got=$?
+    cat "$dir/err"
+    [ $got -eq "$want" ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
+}
+
+check libraries no_libraries
+check make_model "$build/core/make_model" --shape micro --type q8_0 "$dir/m.gguf"
+check version "$core" version
+check inspect "$core" inspect "$dir/m.gguf"
+check same_ids same_ids
+check directory_is_refused one_sentence 1 inspect "$root/tests/golden/qwen2"
+check text_is_refused one_sentence 1 generate -m "$dir/m.gguf" -p hello
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

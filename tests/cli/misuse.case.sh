@@ -1,0 +1,81 @@
+# Command lines that make no sense: exit 2, one sentence that names the option.
+
+run
+why=
+[ "$status" -eq 2 ] || why="exit status is not 2"
+grep -q '^usage: prevue' err || why="no usage on stderr"
+[ ! -s out ] || why="stdout is not empty"
+verdict no_command "$why"
+
+misuse unknown_command 'no command "generat" .did you mean generate' generat
+misuse unknown_far_command 'no command "xyzzy"' xyzzy
+misuse empty_command 'no command ""' ''
+misuse unknown_option 'no option --temprature .did you mean --temperature' generate --temprature 1
+misuse unknown_letter 'no option -Z' generate -Z
+misuse unknown_option_with_value 'no option --colour;' generate --colour=red
+misuse missing_value 'option --model needs a value' generate -p x --model
+misuse option_for_a_value 'option -m needs a value .*-p is an option' generate -m -p x
+misuse flag_with_value 'option --json takes no value' generate --json=1
+misuse unexpected_argument 'argument "word" has no meaning' generate -m x -p y word
+misuse no_model 'no model' generate -p x
+misuse no_prompt 'no prompt' generate -m x
+misuse two_prompts 'more than one prompt' generate -m x -p a -f b
+misuse ids_with_system 'prompt-ids .* --system' generate -m x --prompt-ids 1 --system y
+misuse raw_with_system 'raw .* --system' generate -m x -p z --raw --system y
+
+for value in 0 -1 '' abc 1.5 1e3 ' 7' '7 ' 0x10 2147483648 99999999999999999999999; do
+    misuse "max_tokens_$value" 'option -n takes a whole number from 1 to' \
+        generate -m x -p y -n "$value"
+done
+misuse threads_negative 'option --threads takes a whole number from 0 to 256, not "-4"' \
+    generate -m x -p y --threads -4
+misuse threads_huge 'option -t takes .*not "100000"' generate -m x -p y -t 100000
+misuse threads_attached 'option -t takes .*not "x"' generate -m x -p y -tx
+misuse context_huge 'option -c takes' generate -m x -p y -c 999999999
+for value in nan inf -1 101 1e999 '' x 0.5x; do
+    misuse "temperature_$value" 'option --temp takes a number from 0 to 100' \
+        generate -m x -p y --temp "$value"
+done
+misuse top_p_above_one 'option --top-p takes a number from 0 to 1' generate -m x -p y --top-p 1.01
+misuse min_p_negative 'option --min-p takes a number from 0 to 1' generate -m x -p y --min-p -0.1
+misuse top_k_negative 'option --top-k takes' generate -m x -p y --top-k -1
+for value in -1 '' 0x 18446744073709551616 12a; do
+    misuse "seed_$value" 'option --seed takes' generate -m x -p y --seed "$value"
+done
+for value in -1 '' K 1Q 1KK 18446744073709551616 16777216T; do
+    misuse "bytes_$value" 'option --limit-memory takes a number of bytes' \
+        generate -m x -p y --limit-memory "$value"
+done
+misuse kv_type 'option -ctk takes one of: auto f16 bf16 f32; not "q4"' generate -m x -p y -ctk q4
+misuse cpumask 'option --cpumask takes' generate -m x -p y --cpumask sse9
+misuse cpumask_empty 'option --cpumask takes' generate -m x -p y --cpumask ''
+for value in '' , 1,,2 1,x -1 1,-2 99999999999999999999 2147483648 1,2, '1;2'; do
+    misuse "ids_$value" 'option --prompt-ids takes' generate -m x --prompt-ids "$value"
+done
+
+misuse tokenize_no_text 'either a text or --file' tokenize -m x
+misuse tokenize_two_texts 'has no meaning' tokenize -m x a b
+misuse tokenize_text_and_file 'either a text or --file' tokenize -m x a -f b
+misuse tokenize_no_model 'no model' tokenize a
+misuse inspect_no_model 'no model' inspect
+misuse inspect_twice 'given twice' inspect -m a b
+misuse inspect_two 'has no meaning' inspect a b
+misuse convert_nothing 'source is missing' convert
+misuse convert_no_output 'output file is missing' convert a --type f16
+misuse convert_no_type 'no type' convert a b
+misuse convert_type '--type takes one of: f32 f16 bf16 q8_0 q4_0; not "q9"' convert a b --type q9
+misuse help_unknown 'no command "me"' help me
+misuse version_argument 'has no meaning' version 2
+
+succeeds help '^usage: prevue COMMAND' help
+succeeds help_option '^usage: prevue COMMAND' --help
+succeeds version '^prevue [0-9]+\.[0-9]+' version
+succeeds version_option '^prevue [0-9]+\.[0-9]+' --version
+for command in generate tokenize inspect convert; do
+    succeeds "help_$command" "^usage: prevue $command" help "$command"
+    cp out help.txt
+    output "help_of_$command" help.txt "$command" --help
+    output "help_letter_of_$command" help.txt "$command" -h
+    why=$(awk 'length > 80 { print "line " NR " is wider than 80" }' help.txt)
+    verdict "help_width_of_$command" "$why"
+done

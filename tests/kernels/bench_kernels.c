@@ -1,0 +1,152 @@
+/* Speed of what check_kernels proves, one thread: products with weights that do not fit in cache
+ * (GB/s of weights at 1 row, the cost of 8 rows in units of one), products of prefill (GFLOP/s at
+ * 512 rows) and of one attention chunk (256 keys of 64, 14 queries), elements per ns of the rest.
+ * Words choose dtypes; the reference is timed only when named by --level. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "check.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { BENCH_IN = 4096, BENCH_RANGE = 64, BENCH_MIB = 512 };
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* Seconds of one product of n rows, the best of several. */
+static double time_product(struct check *c, const struct matrix *m, int n, int repeats)
+{
+    const struct matmul_kernel *k = kernels_matmul(&c->k, m->dtype, m->in);
+    float *x = mem_zalloc(sizeof *x * (size_t)n * (size_t)m->in);
+    float *y = mem_zalloc(sizeof *y * (size_t)n * (size_t)m->out);
+    void *xp = mem_zalloc(k->packed_size(n, m->in)), *scratch = mem_zalloc(k->scratch_size(m->in));
+    double best = 1e9;
+
+    for (int i = 0; i < n * m->in; i++)
+        x[i] = rng_float(&c->rng);
+    for (int rep = 0; rep < repeats; rep++) {
+        double start = now();
+        k->pack(xp, x, (size_t)m->in, n, m->in, 0, n);
+        for (int o = 0; o < m->out; o += BENCH_RANGE)
+            k->run(y, (size_t)m->out, xp, n, m, o,
+                   m->out - o < BENCH_RANGE ? m->out : o + BENCH_RANGE, scratch);
+        double t = now() - start;
+        best = t < best ? t : best;
+    }
+    mem_free(x);
+    mem_free(y);
+    mem_free(xp);
+    mem_free(scratch);
+    return best;
+}
+
+static double gflops(const struct matrix *m, int n, double seconds)
+{
+    return 2e-9 * m->out * m->in * n / seconds;
+}
+
+static void bench_dtype(struct check *c, enum dtype t, void *weights, size_t size)
+{
+    size_t row_size = dtype_row_size(t, BENCH_IN);
+    int slow = c->level->flags == 0 ? 16 : 1, out = (int)(size / row_size / (size_t)slow);
+    struct matrix m = { .dtype = t, .in = BENCH_IN, .data = weights, .row_size = row_size };
+
+    /* A few random rows, repeated. */
+    random_rows(&c->rng, weights, t, BENCH_IN, 64, false);
+    for (size_t done = 64 * row_size; done < size;) {
+        size_t step = size - done < done ? size - done : done;
+        memcpy((uint8_t *)weights + done, weights, step);
+        done += step;
+    }
+    m.out = out;
+    double one = time_product(c, &m, 1, 3), eight = time_product(c, &m, 8, 2);
+    m.out = 2048 / slow;
+    m.in = 2048;
+    m.row_size = dtype_row_size(t, m.in);
+    double prefill = time_product(c, &m, 512 / slow, slow > 1 ? 1 : 4);
+    struct matrix scores = {
+        .dtype = t, .out = 256, .in = 64, .data = weights, .row_size = t == DTYPE_F32 ? 256 : 128
+    };
+    printf("  %-5s n=1 %6.2f GB/s  n=8 %5.2f x n=1  n=512 %7.1f GFLOP/s", dtype_name(t),
+           1e-9 * (double)row_size * out / one, eight / one, gflops(&m, 512 / slow, prefill));
+    if (dtype_block(t) == 1)
+        printf("  chunk %6.1f GFLOP/s", gflops(&scores, 14, time_product(c, &scores, 14, 50)));
+    printf("\n");
+}
+
+enum small { SMALL_RMSNORM, SMALL_SILU_MUL, SMALL_ADD, SMALL_TO_F16, SMALL_SOFTMAX, SMALL_ARGMAX };
+
+static void run_small(struct check *c, enum small op, float *a, float *b, int n)
+{
+    float max;
+    switch (op) {
+    case SMALL_RMSNORM:
+        c->k.rmsnorm(b, a, a, n, 1e-6f);
+        break;
+    case SMALL_SILU_MUL:
+        c->k.silu_mul(b, a, (size_t)n);
+        break;
+    case SMALL_ADD:
+        c->k.add(b, a, (size_t)n);
+        break;
+    case SMALL_TO_F16:
+        c->k.to_f16((uint16_t *)b, a, (size_t)n);
+        break;
+    case SMALL_SOFTMAX:
+        c->k.softmax(b, a, n, n - 3, 0.1f, &max);
+        break;
+    case SMALL_ARGMAX:
+        b[0] = (float)c->k.argmax(a, n);
+        break;
+    }
+}
+
+static void bench_small(struct check *c)
+{
+    static const char *const names[] = {
+        "rmsnorm", "silu_mul", "add", "to_f16", "softmax", "argmax"
+    };
+    enum { N = 1024, TIMES = 200 };
+    static float a[N], b[N];
+
+    printf("  elements per ns:");
+    for (int op = 0; op <= SMALL_ARGMAX; op++) {
+        double best = 1e9;
+        for (int i = 0; i < N; i++)
+            a[i] = b[i] = rng_float(&c->rng);
+        for (int rep = 0; rep < 20; rep++) {
+            double start = now();
+            for (int i = 0; i < TIMES; i++)
+                run_small(c, (enum small)op, a, b, N);
+            double t = now() - start;
+            best = t < best ? t : best;
+        }
+        printf("  %s %.2f", names[op], 1e-9 * N * TIMES / best);
+    }
+    printf("\n");
+}
+
+void bench_kernels(struct check *c)
+{
+    size_t size = (size_t)BENCH_MIB << 20;
+    void *weights = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (weights == MAP_FAILED) {
+        printf("  no memory for %zu bytes of weights\n", size);
+        return;
+    }
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (check_begin(c, "matmul", dtype_name((enum dtype)t)))
+            bench_dtype(c, (enum dtype)t, weights, size);
+    munmap(weights, size);
+    bench_small(c);
+}

@@ -1,0 +1,181 @@
+/* Proof of the optional attention kernels: one chunk of KV_CHUNK positions against the formula in
+ * double precision, and a query alone against itself among others, each with its own limit. */
+#include "check.h"
+
+#include "base/mem.h"
+#include "tensor/quant.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DIM = 128, MAX_TILE = 256 };
+
+struct chunk {
+    struct check *c;
+    const struct attn_kernel *kernel;
+    enum dtype t;
+    int n, d;
+    float scale;
+    struct fence k, vt;     /* as stored */
+    float *kf, *vtf;        /* the same in f32 */
+    float *q;               /* [n, d] */
+    float *max, *sum, *out; /* results of all n together */
+    int limit[MAX_TILE];
+};
+
+static void side_open(struct chunk *ch, struct fence *f, float **wide, int rows, int cols)
+{
+    size_t row_size = dtype_row_size(ch->t, cols);
+    float *row = malloc(sizeof *row * (size_t)cols);
+
+    fence_open(f, row_size * (size_t)rows, MEM_ALIGN);
+    *wide = malloc(sizeof(float) * (size_t)rows * (size_t)cols);
+    for (int r = 0; r < rows; r++) {
+        uint8_t *p = (uint8_t *)f->p + row_size * (size_t)r;
+        for (int i = 0; i < cols; i++)
+            row[i] = rng_normal(&ch->c->rng);
+        row_from_f32(p, row, ch->t, cols);
+        row_to_f32(*wide + (size_t)r * (size_t)cols, p, ch->t, cols);
+    }
+    free(row);
+}
+
+/* Queries [i0, i0 + n) of the chunk as a tile of their own. */
+static void tile_run(struct chunk *ch, float *max, float *sum, float *out, int i0, int n)
+{
+    const struct attn_kernel *a = ch->kernel;
+    const float *rows[MAX_TILE];
+    struct fence qp, scratch;
+
+    fence_open(&qp, a->packed_size(n, ch->d), MEM_ALIGN);
+    fence_open(&scratch, a->scratch_size(n, ch->d), MEM_ALIGN);
+    memset(qp.p, 0xff, qp.size);
+    memset(scratch.p, 0xff, scratch.size);
+    for (int i = 0; i < n; i++)
+        rows[i] = ch->q + (size_t)(i0 + i) * (size_t)ch->d;
+    a->pack(qp.p, rows, n, ch->d);
+    a->run(max, sum, out, qp.p, n, ch->d, ch->k.p, ch->vt.p, ch->limit + i0, ch->scale, scratch.p);
+    if (!fence_whole(&qp) || !fence_whole(&scratch))
+        check_fail(ch->c, "n=%d d=%d: wrote outside packed rows or scratch", n, ch->d);
+    fence_close(&qp);
+    fence_close(&scratch);
+}
+
+/* Query i by the formula. The bound allows q, k and p rounded to 16 bits (2^-9, 2^-11). */
+static void check_query(struct chunk *ch, int i)
+{
+    const float *q = ch->q + (size_t)i * (size_t)ch->d;
+    double s[KV_CHUNK], top = -INFINITY, sum = 0, slack = 0,
+                        unit = ch->t == DTYPE_BF16 ? 0x1p-9 : 0x1p-11;
+    unsigned round = ch->t == DTYPE_F32 ? 0 : 1;
+
+    for (int j = 0; j < ch->limit[i]; j++) {
+        double abs_sum = 0;
+        s[j] = 0;
+        for (int x = 0; x < ch->d; x++) {
+            double term = (double)q[x] * ch->kf[(size_t)j * (size_t)ch->d + (size_t)x];
+            s[j] += term;
+            abs_sum += fabs(term);
+        }
+        s[j] *= ch->scale;
+        top = s[j] > top ? s[j] : top;
+        abs_sum *= ch->scale * (round * unit + 1e-6);
+        slack = abs_sum > slack ? abs_sum : slack;
+    }
+    for (int j = 0; j < ch->limit[i]; j++) {
+        s[j] = exp(s[j] - top);
+        sum += s[j];
+    }
+    /* A score off by e moves its probability by a factor exp(e), and the maximum all of them. */
+    double factor = exp(2 * slack) - 1 + round * unit * 2 + 4e-6;
+    if (!(fabs(ch->max[i] - top) <= slack + 1e-6))
+        check_fail(ch->c, "n=%d d=%d query %d: max %.9g, not %.9g", ch->n, ch->d, i, ch->max[i],
+                   top);
+    if (!(fabs(ch->sum[i] - sum) <= factor * sum))
+        check_fail(ch->c, "n=%d d=%d query %d: sum %.9g, not %.9g", ch->n, ch->d, i, ch->sum[i],
+                   sum);
+    for (int x = 0; x < ch->d; x++) {
+        double exact = 0, abs_sum = 0, got = ch->out[(size_t)i * (size_t)ch->d + (size_t)x];
+        for (int j = 0; j < ch->limit[i]; j++) {
+            double term = s[j] * ch->vtf[(size_t)x * KV_CHUNK + (size_t)j];
+            exact += term;
+            abs_sum += fabs(term);
+        }
+        if (!(fabs(got - exact) <= factor * abs_sum + 1e-30))
+            check_fail(ch->c, "n=%d d=%d limit=%d query %d: out[%d] is %.9g, not %.9g +- %.3g",
+                       ch->n, ch->d, ch->limit[i], i, x, got, exact, factor * abs_sum);
+    }
+}
+
+static void check_alone(struct chunk *ch, int i0, int n)
+{
+    float max[MAX_TILE], sum[MAX_TILE], *out = malloc(sizeof *out * (size_t)(n * ch->d));
+
+    tile_run(ch, max, sum, out, i0, n);
+    for (int i = 0; i < n; i++) {
+        size_t at = (size_t)(i0 + i) * (size_t)ch->d;
+        if (ch->limit[i0 + i] == 0)
+            continue;
+        if (memcmp(max + i, ch->max + i0 + i, sizeof *max) ||
+            memcmp(sum + i, ch->sum + i0 + i, sizeof *sum) ||
+            memcmp(out + (size_t)i * (size_t)ch->d, ch->out + at, sizeof *out * (size_t)ch->d))
+            check_fail(ch->c, "d=%d: query %d differs among %d and %d", ch->d, i0 + i, n, ch->n);
+    }
+    free(out);
+}
+
+static void check_chunk(struct check *c, enum dtype t, int n, int d)
+{
+    static const int limits[] = { KV_CHUNK, 1, 0, KV_CHUNK - 1, 17, 64, 33, 128, 200 };
+    struct chunk ch = { .c = c, .kernel = c->k.attn[t], .t = t, .n = n, .d = d };
+    struct fence fout;
+
+    ch.scale = 1 / sqrtf((float)d);
+    side_open(&ch, &ch.k, &ch.kf, KV_CHUNK, d);
+    side_open(&ch, &ch.vt, &ch.vtf, d, KV_CHUNK);
+    fence_open(&fout, sizeof(float) * (size_t)(n * d), sizeof(float));
+    ch.q = malloc(fout.size);
+    ch.max = calloc((size_t)n, sizeof *ch.max);
+    ch.sum = calloc((size_t)n, sizeof *ch.sum);
+    ch.out = fout.p;
+    for (int i = 0; i < n * d; i++)
+        ch.q[i] = 2 * rng_normal(&c->rng);
+    for (int i = 0; i < n; i++)
+        ch.limit[i] = check_int(c, 0, 2) ? limits[check_int(c, 0, 8)] : check_int(c, 1, KV_CHUNK);
+    tile_run(&ch, ch.max, ch.sum, ch.out, 0, n);
+    if (!fence_whole(&fout))
+        check_fail(c, "n=%d d=%d: wrote outside out", n, d);
+    for (int i = 0; i < n; i++)
+        if (ch.limit[i] > 0)
+            check_query(&ch, i);
+    for (int i = 0; i < n; i++)
+        check_alone(&ch, i, 1);
+    if (n > 3)
+        check_alone(&ch, 1, n - 2);
+    fence_close(&fout);
+    fence_close(&ch.k);
+    fence_close(&ch.vt);
+    free(ch.kf);
+    free(ch.vtf);
+    free(ch.q);
+    free(ch.max);
+    free(ch.sum);
+}
+
+void check_attention(struct check *c)
+{
+    static const int dims[] = { 64, 80, 128, 8, 72 }, counts[] = { 1, 2, 3, 7, 14, 16, 31, 64 };
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        const struct attn_kernel *a = c->k.attn[t];
+        if (!a || !check_begin(c, "attention", dtype_name((enum dtype)t)))
+            continue;
+        for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+            for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++) {
+                int n = counts[j] < a->max_queries ? counts[j] : a->max_queries;
+                if (!c->quick || (i + j) % 4 == 0)
+                    check_chunk(c, (enum dtype)t, n < MAX_TILE ? n : MAX_TILE, dims[i]);
+            }
+        check_end(c);
+    }
+}

@@ -1,0 +1,309 @@
+/* Proof of the small operations: norms, rotations, activations, roundings, softmax, argmax.
+ * Vectors end at an unreadable page and have lengths with every kind of tail. */
+#include "check.h"
+
+#include "tensor/half.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int lengths[] = { 1,  2,  3,  4,  5,  7,  8,   9,   12,  15,   16,  17,
+                               24, 31, 32, 33, 63, 64, 127, 128, 250, 1001, 4864 };
+enum { N_LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+/* A fenced vector of n floats, normal times `size`. */
+static float *vector_open(struct check *c, struct fence *f, int n, float size)
+{
+    fence_open(f, sizeof(float) * (size_t)n, sizeof(float));
+    float *v = f->p;
+    for (int i = 0; i < n; i++)
+        v[i] = size * rng_normal(&c->rng);
+    return v;
+}
+
+static void vector_close(struct check *c, struct fence *f)
+{
+    if (!fence_whole(f))
+        check_fail(c, "wrote outside a vector of %zu bytes", f->size);
+    fence_close(f);
+}
+
+static void expect(struct check *c, int n, int i, double got, double exact, double tol)
+{
+    if (!(fabs(got - exact) <= tol))
+        check_fail(c, "n=%d: [%d] is %.9g, not %.9g +- %.3g", n, i, got, exact, tol);
+}
+
+static void check_rmsnorm(struct check *c)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        struct fence fx, fw, fy;
+        int n = lengths[l];
+        float *x = vector_open(c, &fx, n, l % 2 ? 1e-3f : 3), *w = vector_open(c, &fw, n, 1);
+        float *y = vector_open(c, &fy, n, 1), eps = 1e-6f;
+        double sum = 0;
+
+        for (int i = 0; i < n; i++)
+            sum += (double)x[i] * x[i];
+        double scale = 1 / sqrt(sum / n + eps), tol = (8 + sqrt(n)) * FLT_EPSILON;
+        c->k.rmsnorm(y, x, w, n, eps);
+        for (int i = 0; i < n; i++)
+            expect(c, n, i, y[i], w[i] * (x[i] * scale), tol * fabs(w[i] * (x[i] * scale)));
+        c->k.rmsnorm(x, x, w, n, eps);
+        if (memcmp(x, y, fx.size))
+            check_fail(c, "n=%d: in place gives other bits", n);
+        vector_close(c, &fx);
+        vector_close(c, &fw);
+        vector_close(c, &fy);
+    }
+}
+
+static void check_rope(struct check *c)
+{
+    static const int dims[] = { 2, 4, 6, 8, 16, 20, 32, 64, 80, 96, 128, 130, 256 };
+    for (size_t l = 0; l < sizeof dims / sizeof dims[0]; l++) {
+        struct fence fx, fc, fs;
+        int d = dims[l], half = d / 2;
+        float *x = vector_open(c, &fx, d, 2), was[256];
+        float *co = vector_open(c, &fc, half, 1), *si = vector_open(c, &fs, half, 1);
+
+        memcpy(was, x, fx.size);
+        c->k.rope(x, co, si, d);
+        for (int j = 0; j < half; j++) {
+            double a = was[j], b = was[j + half];
+            double ac = a * co[j], bs = b * si[j], bc = b * co[j], as = a * si[j];
+            expect(c, d, j, x[j], ac - bs, 2 * FLT_EPSILON * (fabs(ac) + fabs(bs)));
+            expect(c, d, j + half, x[j + half], bc + as, 2 * FLT_EPSILON * (fabs(bc) + fabs(as)));
+        }
+        vector_close(c, &fx);
+        vector_close(c, &fc);
+        vector_close(c, &fs);
+    }
+}
+
+static void check_silu_mul(struct check *c)
+{
+    static const float ends[] = { 0, -0.0f, 1e-30f, -1e-30f, 20, -20, 88, -88, -104, -1000, 1e30f };
+    for (int l = 0; l < N_LENGTHS; l++) {
+        struct fence fg, fu;
+        int n = lengths[l];
+        float *g = vector_open(c, &fg, n, l % 2 ? 1 : 12), *u = vector_open(c, &fu, n, 1);
+
+        for (int i = 0; l % 3 == 0 && i < n; i++)
+            g[i] = ends[(size_t)i % (sizeof ends / sizeof ends[0])];
+        float *was = malloc(fg.size);
+        memcpy(was, g, fg.size);
+        c->k.silu_mul(g, u, (size_t)n);
+        for (int i = 0; i < n; i++) {
+            double exact = was[i] / (1 + exp(-(double)was[i])) * u[i];
+            expect(c, n, i, g[i], exact, 1e-6 * fabs(exact) + 1e-35 * (1 + fabs(u[i])));
+        }
+        for (int i = 0; i < n; i++) { /* each element by itself: the same bits */
+            float one = was[i];
+            c->k.silu_mul(&one, u + i, 1);
+            if (memcmp(&one, g + i, sizeof one))
+                check_fail(c, "n=%d: [%d] alone gives other bits", n, i);
+        }
+        free(was);
+        vector_close(c, &fg);
+        vector_close(c, &fu);
+    }
+}
+
+static void check_sums(struct check *c, bool scaled)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        struct fence fy, fx;
+        int n = lengths[l];
+        float *y = vector_open(c, &fy, n, 1), *x = vector_open(c, &fx, n, 1);
+        float a = scaled ? rng_float(&c->rng) : 1, b = scaled ? rng_float(&c->rng) : 1;
+        float *was = malloc(fy.size);
+
+        memcpy(was, y, fy.size);
+        if (scaled)
+            c->k.scale_add(y, a, x, b, n);
+        else
+            c->k.add(y, x, (size_t)n);
+        for (int i = 0; i < n; i++) {
+            double ya = (double)was[i] * a, xb = (double)x[i] * b;
+            if (scaled)
+                expect(c, n, i, y[i], ya + xb, 2 * FLT_EPSILON * (fabs(ya) + fabs(xb)));
+            else if (y[i] != was[i] + x[i])
+                check_fail(c, "n=%d: [%d] is %.9g + %.9g = %.9g", n, i, was[i], x[i], y[i]);
+        }
+        if (scaled) /* each element by itself: the same bits */
+            for (int i = 0; i < n; i++) {
+                c->k.scale_add(was + i, a, x + i, b, 1);
+                if (memcmp(was + i, y + i, sizeof *y))
+                    check_fail(c, "n=%d: [%d] alone gives other bits", n, i);
+            }
+        free(was);
+        vector_close(c, &fy);
+        vector_close(c, &fx);
+    }
+}
+
+static void check_add(struct check *c)
+{
+    check_sums(c, false);
+}
+
+static void check_scale_add(struct check *c)
+{
+    check_sums(c, true);
+}
+
+/* Every f16 and bf16 value, its neighbours and the ties between, NaN and infinity included. */
+static void check_rounding(struct check *c, bool bf16)
+{
+    enum { AROUND = 7 };
+    for (uint32_t h = 0; h < 0x10000; h += c->quick ? 5 : 1) {
+        float x[AROUND + 1], base = bf16 ? bf16_to_f32((uint16_t)h) : f16_to_f32((uint16_t)h);
+        uint32_t half_ulp = bf16 ? 0x8000 : 0x1000, u = f32_bits(base);
+        uint16_t got[AROUND + 1];
+        uint32_t values[AROUND] = {
+            u,
+            u + 1,
+            u - 1,
+            u + half_ulp,
+            u + half_ulp + 1,
+            u + half_ulp - 1,
+            (uint32_t)rng_next(&c->rng),
+        };
+        for (int i = 0; i < AROUND; i++)
+            x[i] = f32_from_bits(values[i]);
+        x[AROUND] = ldexpf(rng_float(&c->rng), -14 - (int)(h % 12)); /* f16 subnormals */
+        if (bf16)
+            c->k.to_bf16(got, x, AROUND + 1);
+        else
+            c->k.to_f16(got, x, AROUND + 1);
+        for (int i = 0; i <= AROUND; i++) {
+            uint16_t want = bf16 ? bf16_from_f32(x[i]) : f16_from_f32(x[i]);
+            if (got[i] != want)
+                check_fail(c, "0x%08x became 0x%04x, not 0x%04x", f32_bits(x[i]), got[i], want);
+        }
+    }
+    for (int l = 0; l < N_LENGTHS; l++) {
+        struct fence fx, fy;
+        int n = lengths[l];
+        float *x = vector_open(c, &fx, n, 1);
+        fence_open(&fy, sizeof(uint16_t) * (size_t)n, sizeof(uint16_t));
+        uint16_t *y = fy.p;
+        if (bf16)
+            c->k.to_bf16(y, x, (size_t)n);
+        else
+            c->k.to_f16(y, x, (size_t)n);
+        for (int i = 0; i < n; i++)
+            if (y[i] != (bf16 ? bf16_from_f32(x[i]) : f16_from_f32(x[i])))
+                check_fail(c, "n=%d: [%d] of %.9g became 0x%04x", n, i, x[i], y[i]);
+        vector_close(c, &fx);
+        vector_close(c, &fy);
+    }
+}
+
+static void check_to_f16(struct check *c)
+{
+    check_rounding(c, false);
+}
+
+static void check_to_bf16(struct check *c)
+{
+    check_rounding(c, true);
+}
+
+static void check_softmax_of(struct check *c, int n, int limit, float size, float scale)
+{
+    struct fence fs, fp;
+    float *s = vector_open(c, &fs, n, size), *p = vector_open(c, &fp, n, 1), max = -1, max2 = -1;
+    float top = s[0];
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (i >= limit)
+            s[i] = i % 2 ? NAN : 1e30f; /* what is not seen has no say */
+        else if (s[i] > top)
+            top = s[i];
+    }
+    float got = c->k.softmax(p, s, n, limit, scale, &max);
+    if (max != scale * top)
+        check_fail(c, "n=%d limit=%d: max %.9g, not %.9g", n, limit, max, scale * top);
+    for (int i = 0; i < limit; i++) {
+        double arg = (double)scale * ((double)s[i] - top), exact = exp(arg);
+        expect(c, n, i, p[i], exact, (4e-7 + 2e-7 * fabs(arg)) * exact + 1e-36);
+        if (s[i] == top && p[i] != 1)
+            check_fail(c, "n=%d limit=%d: exp(0) is %.9g", n, limit, p[i]);
+        sum += p[i];
+    }
+    for (int i = limit; i < n; i++)
+        if (p[i] != 0)
+            check_fail(c, "n=%d limit=%d: p[%d] is %.9g", n, limit, i, p[i]);
+    expect(c, n, -1, got, sum, 1e-6 * sum);
+    float again = c->k.softmax(s, s, n, limit, scale, &max2);
+    if (memcmp(s, p, fs.size) || memcmp(&again, &got, sizeof got) || max2 != max)
+        check_fail(c, "n=%d limit=%d: in place gives other bits", n, limit);
+    vector_close(c, &fs);
+    vector_close(c, &fp);
+}
+
+static void check_softmax(struct check *c)
+{
+    static const int limits[] = { 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64 };
+    for (int n = 64; n <= 256; n += 64)
+        for (size_t l = 0; l < sizeof limits / sizeof limits[0]; l++) {
+            check_softmax_of(c, n, limits[l], 4, 0.125f);
+            check_softmax_of(c, n, n - 64 + limits[l], 4, 0.125f);
+            check_softmax_of(c, n, n - limits[l] + 1, 300, 1); /* down to underflow */
+            check_softmax_of(c, n, check_int(c, 1, n), 1e-3f, 0.3f);
+        }
+}
+
+static void check_argmax(struct check *c)
+{
+    struct kernels plain;
+
+    kernels_init_ref(&plain);
+    for (int l = 0; l < N_LENGTHS; l++)
+        for (int kind = 0; kind < 8; kind++) {
+            struct fence f;
+            int n = lengths[l];
+            float *x = vector_open(c, &f, n, 1);
+            for (int i = 0; i < n; i++) {
+                if (kind >= 1 && kind <= 3) /* many ties */
+                    x[i] = (float)check_int(c, -1, kind);
+                if ((kind == 3 || kind == 4) && check_int(c, 0, 2) == 0)
+                    x[i] = NAN;
+                if (kind == 5)
+                    x[i] = i == n - 1 ? -1e30f : -INFINITY;
+                if (kind == 6)
+                    x[i] = NAN;
+                if (kind == 7)
+                    x[i] = i % 3 ? -INFINITY : NAN;
+            }
+            int got = c->k.argmax(x, n), want = plain.argmax(x, n);
+            if (got != want)
+                check_fail(c, "n=%d kind %d: %d, not %d", n, kind, got, want);
+            vector_close(c, &f);
+        }
+}
+
+void check_elementwise(struct check *c)
+{
+    static const struct {
+        const char *name;
+        void (*run)(struct check *c);
+    } ops[] = {
+        { "rmsnorm", check_rmsnorm },     { "rope", check_rope },
+        { "silu_mul", check_silu_mul },   { "add", check_add },
+        { "scale_add", check_scale_add }, { "to_f16", check_to_f16 },
+        { "to_bf16", check_to_bf16 },     { "softmax", check_softmax },
+        { "argmax", check_argmax },
+    };
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        if (!check_begin(c, ops[i].name, ""))
+            continue;
+        ops[i].run(c);
+        check_end(c);
+    }
+}

@@ -1,0 +1,282 @@
+/* Proof of the matrix products.
+ *
+ * Error: every output against the sum in double precision over the weights as row_to_f32 gives
+ * them. The bound is that of f32 sums, plus what the level may round of the activations: with
+ * int8 blocks at most half a step (amax / 254) per element, with bf16 2^-9 of each. To see small
+ * mistakes under that, one kind of input lies on a grid where int8 and bf16 are exact, and is held
+ * to the bound of f32 alone.
+ *
+ * Invariance: a row alone, among 2, 3, 5, 8, 26 and 64, packed in pieces, computed by ranges of
+ * outputs: the same bits.
+ *
+ * Weights, activations and outputs end at an unreadable page, at whatever alignment that gives;
+ * packed rows and scratch are filled with NaN before use. */
+#include "check.h"
+
+#include "base/mem.h"
+#include "tensor/quant.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum input { INPUT_GRID, INPUT_NORMAL, INPUT_EXTREME, INPUT_ZERO, INPUT_COUNT };
+
+/* One product with everything it needs. */
+struct product {
+    struct check *c;
+    enum dtype t;
+    enum input input;
+    int n, in, out;
+    const struct matmul_kernel *kernel;
+    struct fence w, x, y, xp, scratch, bias;
+    size_t x_stride, y_stride;
+    struct matrix m;
+};
+
+static void fill_grid(struct rng *r, float *x, int in)
+{
+    for (int b = 0; b < in; b += 32) {
+        int len = in - b < 32 ? in - b : 32;
+        float step = ldexpf(1, -2 - (int)(rng_next(r) % 7));
+        for (int i = 0; i < len; i++)
+            x[b + i] = step * (float)((int)(rng_next(r) % 255) - 127);
+        x[b + (int)(rng_next(r) % (uint64_t)len)] = rng_next(r) % 2 ? 127 * step : -127 * step;
+    }
+}
+
+static void fill_x(struct rng *r, float *x, int in, enum input input)
+{
+    if (input == INPUT_GRID) {
+        fill_grid(r, x, in);
+        return;
+    }
+    float extreme = rng_next(r) % 2 ? 127.0f : -127.0f;
+    for (int i = 0; i < in; i++)
+        x[i] = input == INPUT_EXTREME ? extreme : input == INPUT_ZERO ? 0 : rng_normal(r);
+    if (input == INPUT_NORMAL && in > 3)
+        x[rng_next(r) % (uint64_t)in] *= 50; /* an outlier, as real activations have */
+}
+
+static void product_open(struct product *p, struct check *c, enum dtype t, enum input input, int n,
+                         int in, int out)
+{
+    const struct matmul_kernel *k = kernels_matmul(&c->k, t, in);
+    size_t row_size = dtype_row_size(t, in);
+
+    *p = (struct product){ .c = c, .t = t, .input = input, .n = n, .in = in, .out = out };
+    p->kernel = k;
+    p->x_stride = (size_t)(in + check_int(c, 0, 3));
+    p->y_stride = (size_t)(out + check_int(c, 0, 3));
+    fence_open(&p->w, row_size * (size_t)out, 1);
+    fence_open(&p->x, sizeof(float) * (p->x_stride * (size_t)(n - 1) + (size_t)in), 4);
+    fence_open(&p->y, sizeof(float) * (p->y_stride * (size_t)(n - 1) + (size_t)out), 4);
+    fence_open(&p->xp, k->packed_size(n, in), MEM_ALIGN);
+    fence_open(&p->scratch, k->scratch_size(in), MEM_ALIGN);
+    fence_open(&p->bias, sizeof(float) * (size_t)out, 4);
+    random_rows(&c->rng, p->w.p, t, in, out, input == INPUT_EXTREME);
+    for (int r = 0; r < n; r++)
+        fill_x(&c->rng, (float *)p->x.p + p->x_stride * (size_t)r, in, input);
+    for (int o = 0; o < out; o++)
+        ((float *)p->bias.p)[o] = rng_normal(&c->rng);
+    p->m =
+        (struct matrix){ .dtype = t, .out = out, .in = in, .data = p->w.p, .row_size = row_size };
+    if (check_int(c, 0, 1))
+        p->m.bias = p->bias.p;
+}
+
+static void product_close(struct product *p)
+{
+    const char *broken = !fence_whole(&p->y)         ? "y"
+                         : !fence_whole(&p->xp)      ? "xp"
+                         : !fence_whole(&p->scratch) ? "scratch"
+                                                     : NULL;
+    if (broken)
+        check_fail(p->c, "wrote outside %s (n=%d in=%d out=%d)", broken, p->n, p->in, p->out);
+    fence_close(&p->w);
+    fence_close(&p->x);
+    fence_close(&p->y);
+    fence_close(&p->xp);
+    fence_close(&p->scratch);
+    fence_close(&p->bias);
+}
+
+/* Rows [r0, r0 + n) of the product's x, as n rows of their own; y by ranges of `step` outputs. */
+static void product_run(struct product *p, float *y, int r0, int n, int step, bool split_pack)
+{
+    const struct matmul_kernel *k = p->kernel;
+    const float *x = (const float *)p->x.p + p->x_stride * (size_t)r0;
+
+    memset(p->xp.p, 0xff, p->xp.size);
+    memset(p->scratch.p, 0xff, p->scratch.size);
+    if (split_pack)
+        for (int r = 0; r < n; r += k->row_step)
+            k->pack(p->xp.p, x, p->x_stride, n, p->in, r,
+                    n - r < k->row_step ? n : r + k->row_step);
+    else
+        k->pack(p->xp.p, x, p->x_stride, n, p->in, 0, n);
+    for (int o = 0; o < p->out; o += step) {
+        int end = p->out - o < step ? p->out : o + step;
+        k->run(y, p->y_stride, p->xp.p, n, &p->m, o, end, p->scratch.p);
+    }
+}
+
+/* What one output may be off by. */
+static double bound(const struct product *p, const float *x, const float *w, double bias)
+{
+    unsigned round = level_rounding(p->c->level, p->t);
+    bool k_quant = p->t == DTYPE_Q4_K || p->t == DTYPE_Q5_K || p->t == DTYPE_Q6_K;
+    double sum = 0, moved = 0;
+
+    for (int b = 0; b < p->in; b += 32) {
+        int end = p->in - b < 32 ? p->in : b + 32;
+        double amax = 0, wsum = 0, wmax = 0, xsum = 0, xw = 0;
+        for (int i = b; i < end; i++) {
+            double xi = fabs(x[i]), wi = fabs(w[i]);
+            amax = xi > amax ? xi : amax;
+            wmax = wi > wmax ? wi : wmax;
+            wsum += wi;
+            xsum += xi;
+            xw += xi * wi;
+        }
+        /* A K-quant weight is a difference, rounded relative to its terms (at most d * 63 * 31
+         * and as much again, with d < 2^-5). */
+        sum += k_quant ? xsum * (wmax + 64) : xw;
+        if (round & ROUND_X_INT8)
+            moved += amax / 254 * 1.001 * wsum;
+    }
+    if (round & ROUND_X_BF16)
+        moved += sum * 0x1p-9 * 1.01;
+    if (p->input != INPUT_NORMAL)
+        moved = 0;
+    if (round & ROUND_W_BF16)
+        moved += sum * 0x1p-9 * 1.01;
+    return (8 + 2 * sqrt(p->in)) * FLT_EPSILON * (sum + fabs(bias)) + moved + 1e-35;
+}
+
+static void check_error(struct product *p)
+{
+    struct check *c = p->c;
+    float *w = malloc(sizeof *w * (size_t)p->in), *y = p->y.p;
+
+    memset(y, 0xff, p->y.size);
+    product_run(p, y, 0, p->n, p->out, false);
+    for (int o = 0; o < p->out; o++) {
+        double bias = p->m.bias ? p->m.bias[o] : 0;
+        row_to_f32(w, (const uint8_t *)p->w.p + p->m.row_size * (size_t)o, p->t, p->in);
+        for (int r = 0; r < p->n; r++) {
+            const float *x = (const float *)p->x.p + p->x_stride * (size_t)r;
+            double exact = bias, got = y[p->y_stride * (size_t)r + (size_t)o];
+            for (int i = 0; i < p->in; i++)
+                exact += (double)x[i] * w[i];
+            double tol = bound(p, x, w, bias);
+            if (!(fabs(got - exact) <= tol))
+                check_fail(c, "n=%d in=%d out=%d input %d: y[%d][%d] is %.9g, not %.9g +- %.3g",
+                           p->n, p->in, p->out, (int)p->input, r, o, got, exact, tol);
+        }
+    }
+    for (int r = 0; r + 1 < p->n; r++) /* between the rows of y */
+        for (size_t o = (size_t)p->out; o < p->y_stride; o++) {
+            uint32_t bits;
+            memcpy(&bits, y + p->y_stride * (size_t)r + o, sizeof bits);
+            if (bits != 0xffffffffu)
+                check_fail(c, "n=%d in=%d out=%d: wrote past row %d", p->n, p->in, p->out, r);
+        }
+    free(w);
+}
+
+/* Rows r0.. of `many` against `few`, n rows. */
+static void compare(struct product *p, const float *many, const float *few, int r0, int n,
+                    const char *how)
+{
+    for (int r = 0; r < n; r++) {
+        const float *a = many + p->y_stride * (size_t)(r0 + r), *b = few + p->y_stride * (size_t)r;
+        if (memcmp(a, b, sizeof *a * (size_t)p->out))
+            check_fail(p->c, "in=%d out=%d: row %d of %d %s differs from itself among %d", p->in,
+                       p->out, r, n, how, p->n);
+    }
+}
+
+/* p->n is 64. */
+static void check_invariance(struct product *p)
+{
+    static const int counts[] = { 2, 3, 5, 8, 26 };
+    struct check *c = p->c;
+    float *many = p->y.p, *few = malloc(p->y.size);
+    int step = p->kernel->out_step;
+
+    product_run(p, many, 0, p->n, p->out, false);
+    for (int r = 0; r < p->n; r++) {
+        product_run(p, few, r, 1, p->out, false);
+        compare(p, many, few, r, 1, "alone");
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        int r0 = check_int(c, 0, p->n - counts[i]);
+        product_run(p, few, r0, counts[i], p->out, true);
+        compare(p, many, few, r0, counts[i], "(packed in pieces)");
+    }
+    product_run(p, few, 0, p->n, step, true);
+    compare(p, many, few, 0, p->n, "by the smallest ranges");
+    product_run(p, few, 0, p->n, step * check_int(c, 1, 1 + p->out / step), false);
+    compare(p, many, few, 0, p->n, "by ranges");
+
+    /* One range alone leaves the other outputs as they are. */
+    int o0 = p->out / 2 / step * step, o1 = o0 + step < p->out ? o0 + step : p->out;
+    memset(few, 0xff, p->y.size);
+    p->kernel->run(few, p->y_stride, p->xp.p, p->n, &p->m, o0, o1, p->scratch.p);
+    for (int r = 0; r < p->n; r++)
+        for (int o = 0; o < p->out; o++) {
+            size_t at = p->y_stride * (size_t)r + (size_t)o;
+            if (memcmp(few + at, o >= o0 && o < o1 ? many + at : (float *)&(uint32_t){ ~0u }, 4))
+                check_fail(c, "in=%d: outputs %d..%d of %d touch [%d][%d]", p->in, o0, o1, p->out,
+                           r, o);
+        }
+    free(few);
+}
+
+static void check_dtype(struct check *c, enum dtype t)
+{
+    static const int plain[] = { 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 100, 128, 255, 896 };
+    static const int outs[] = { 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 70, 6 };
+    static const int rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 33, 12, 20 };
+    static const int blocks[] = { 1, 2, 3, 5, 7, 8, 9, 13, 17, 28, 1, 2, 3, 4, 6, 11 };
+    static const int wide[] = { 2304, 4864 };
+    int block = dtype_block(t), n_cases = c->quick ? 8 : 16;
+    struct product p;
+
+    for (int i = 0; i < n_cases; i++) {
+        int in = block == 1 ? plain[i] : block * blocks[block == 32 ? i : i % 6];
+        for (enum input input = 0; input < INPUT_COUNT; input++) {
+            int a = check_int(c, 0, 15), b = check_int(c, 0, 15);
+            product_open(&p, c, t, input, rows[a], in, outs[b]);
+            check_error(&p);
+            product_close(&p);
+        }
+    }
+    for (int i = 0; i < 2; i++) { /* longer than any blocking of `in` */
+        product_open(&p, c, t, i ? INPUT_NORMAL : INPUT_GRID, 2 + 9 * i, wide[i] + (block == 1),
+                     19);
+        check_error(&p);
+        product_close(&p);
+    }
+    for (int i = 0; i < (c->quick ? 2 : 6); i++) {
+        int in =
+            block == 1 ? plain[check_int(c, 0, 15)] : block * check_int(c, 1, block == 32 ? 11 : 2);
+        if (i == 1)
+            in = 1280 + 7 * (block == 1);
+        product_open(&p, c, t, INPUT_NORMAL, 64, in, check_int(c, 1, c->quick ? 24 : 80));
+        check_invariance(&p);
+        product_close(&p);
+    }
+}
+
+void check_matmul(struct check *c)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        if (!check_begin(c, "matmul", dtype_name((enum dtype)t)))
+            continue;
+        check_dtype(c, (enum dtype)t);
+        check_end(c);
+    }
+}

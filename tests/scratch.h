@@ -1,0 +1,52 @@
+/* A directory for the files a test program writes. */
+#ifndef PV_TESTS_SCRATCH_H
+#define PV_TESTS_SCRATCH_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char scratch_path[64];
+
+static inline void scratch_remove(const char *path)
+{
+    DIR *d = opendir(path);
+    char sub[4096];
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        int n = snprintf(sub, sizeof sub, "%s/%s", path, e->d_name);
+        struct stat st;
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || n >= (int)sizeof sub)
+            continue;
+        if (lstat(sub, &st) == 0 && S_ISDIR(st.st_mode))
+            scratch_remove(sub);
+        else
+            unlink(sub);
+    }
+    if (d)
+        closedir(d);
+    rmdir(path);
+}
+
+static inline void scratch_clear(void)
+{
+    scratch_remove(scratch_path);
+}
+
+/* A fresh directory of this program, removed with all in it when the program ends. */
+static inline const char *scratch_dir(void)
+{
+    if (!scratch_path[0]) {
+        snprintf(scratch_path, sizeof scratch_path, "/tmp/prevue-test-XXXXXX");
+        if (!mkdtemp(scratch_path)) {
+            perror(scratch_path);
+            exit(1);
+        }
+        atexit(scratch_clear);
+    }
+    return scratch_path;
+}
+
+#endif

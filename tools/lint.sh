@@ -1,0 +1,70 @@
+#!/bin/sh
+# The rules of CONTRIBUTING.md that a machine can check. Prints each violation as file:line and
+# exits 1 when there is one.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+cc=${CC:-cc}
+bad=0
+list=$(mktemp) || exit 1
+trap 'rm -f "$list"' EXIT
+
+if git rev-parse --git-dir >/dev/null 2>&1; then
+    files=$(git ls-files -co --exclude-standard)
+else
+    files=$(find . -name .git -prune -o -path ./build -prune -o -type f -print | sed 's|^\./||')
+fi
+existing=
+for f in $files; do
+    [ ! -f "$f" ] || existing="$existing $f"
+done
+sources=$(printf '%s\n' $existing | grep -E '\.[ch]$')
+headers=$(printf '%s\n' $sources | grep -E '\.h$')
+
+# Includes, banned calls, lengths, guards, names, white space.
+perl tools/lint_text.pl $existing || bad=1
+
+# Formatting.
+if command -v clang-format >/dev/null; then
+    clang-format --dry-run $sources 2>&1 | sed -n 's/^\([^:]*:[0-9]*\):.*clang-formatted.*/\1/p' |
+        sort -u -t: -k1,1 -k2,2n | sed 's/$/: not formatted ("make format")/' >"$list"
+    cat "$list"
+    [ ! -s "$list" ] || bad=1
+else
+    echo "clang-format is missing: 'tools/setup.sh lint' installs it"
+    bad=1
+fi
+
+# Each header compiles alone, and the public one as C++ too.
+flags="-std=c11 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -Itests -Icli
+    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror -fsyntax-only
+    $(pkg-config --cflags jansson libpcre2-8 libutf8proc 2>/dev/null)"
+case $($cc -dumpmachine) in
+x86_64*) other=arm isa="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16
+    -mavx2 -mfma -mf16c -mamx-tile -mamx-bf16 -mamx-int8" ;;
+aarch64*) other=x86 isa="-march=armv8.2-a+dotprod+fp16+i8mm+bf16" ;;
+*) other="arm|x86" isa= ;;
+esac
+for h in $headers; do
+    extra=
+    case $h in
+    src/kernels/arm/* | src/kernels/x86/*)
+        ! echo "$h" | grep -qE "^src/kernels/($other)/" || continue
+        extra=$isa
+        ;;
+    esac
+    # -Wno-unused-function: tests/test.h is all static.
+    if ! echo "#include \"$h\"" | $cc $flags $extra -Wno-unused-function -I. -x c -; then
+        echo "$h:1: does not compile alone"
+        bad=1
+    fi
+done
+if command -v g++ >/dev/null; then
+    if ! echo '#include "prevue/prevue.h"' |
+        g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ -; then
+        echo "include/prevue/prevue.h:1: does not compile as C++"
+        bad=1
+    fi
+fi
+
+[ "$bad" -ne 0 ] || echo "lint: $(printf '%s\n' $sources | wc -l) files, no violation"
+exit $bad

@@ -1,0 +1,60 @@
+#!/bin/sh
+# Install what building and testing prevue needs and this machine lacks (Debian and its kin, as
+# root or through sudo). Silent when nothing is missing.
+#
+#   tools/setup.sh [lint]
+set -u
+need="gcc libc6-dev make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev"
+[ "${1:-}" != lint ] || need="$need clang-format"
+
+die()
+{
+    echo "prevue: $*" >&2
+    exit 1
+}
+
+# Without dpkg: can the thing itself be found?
+present()
+{
+    case $1 in
+    gcc) command -v "${CC:-cc}" >/dev/null || command -v gcc >/dev/null ;;
+    libc6-dev) echo '#include <stdio.h>' | "${CC:-cc}" -E - >/dev/null 2>&1 ;;
+    libjansson-dev) pkg-config --exists jansson 2>/dev/null ;;
+    libpcre2-dev) pkg-config --exists libpcre2-8 2>/dev/null ;;
+    libutf8proc-dev) pkg-config --exists libutf8proc 2>/dev/null ;;
+    *) command -v "$1" >/dev/null ;;
+    esac
+}
+
+installed()
+{
+    if command -v dpkg-query >/dev/null; then
+        # A package may be there under another name (pkgconf for pkg-config, clang for gcc).
+        dpkg-query -W -f='${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed && return 0
+    fi
+    present "$1"
+}
+
+missing=
+for package in $need; do
+    installed "$package" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+missing=${missing# }
+
+command -v apt-get >/dev/null ||
+    die "this machine lacks $missing (names of Debian packages) and has no apt-get:" \
+        "install them by hand, or build with 'make CORE=1', which needs a C compiler and make only"
+root=
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null ||
+        die "this machine lacks $missing; run 'apt-get install $missing' as root," \
+            "or build with 'make CORE=1', which needs a C compiler and make only"
+    root="sudo"
+fi
+
+echo "prevue: installing $missing"
+export DEBIAN_FRONTEND=noninteractive
+$root apt-get update -qq || echo "prevue: apt-get update failed; trying with the lists that are there" >&2
+$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing ||
+    die "apt-get could not install $missing"
