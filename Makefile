@@ -73,7 +73,8 @@ ifeq ($(CORE),1)
 SRC     := $(filter-out src/format/%_hf.c src/text/%.c,$(SRC))
 endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
-BENCH_SRC   := $(sort $(wildcard bench/*.c))
+BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
+SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm
 UNIT_SRC    := $(sort $(wildcard tests/unit/test_*.c))
 KERNELS_SRC := $(sort $(wildcard tests/kernels/*.c))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -82,7 +83,7 @@ GOLDEN_SRC  := $(sort $(wildcard tests/golden/*.c)) # programs for tools/golden
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 OBJ     := $(call objects,$(SRC))
 CLI_OBJ := $(call objects,$(CLI_SRC))
-ALL_OBJ := $(OBJ) $(CLI_OBJ) $(call objects,$(BENCH_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
+ALL_OBJ := $(OBJ) $(CLI_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
            $(GOLDEN_SRC) tests/fuzz/replay.c)
 
 ARCHIVE   = $(BUILD)/libprevue.a
@@ -157,8 +158,9 @@ $(SO): $(OBJ)
 	@ln -sf $(@F) $(BUILD)/libprevue.so.$(SOVERSION)
 	@ln -sf $(@F) $(BUILD)/libprevue.so
 
+$(BUILD)/bench_lm: $(call objects,$(SPEED_SRC))
 $(BENCH): $(BUILD)/%: $(BUILD)/bench/%.o $(ARCHIVE)
-	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
 $(GOLDEN): $(BUILD)/%: $(BUILD)/tests/golden/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
@@ -229,9 +231,22 @@ demo: setup
 	@$(AGAIN) all $(BUILD)/make_model
 	@BUILD=$(BUILD) tools/demo.sh
 
-bench: $(BENCH)
-	@if [ -x $(BUILD)/bench_lm ]; then $(BUILD)/bench_lm $(ARGS); \
-	 else echo "bench/bench_lm.c is not there: nothing to run"; fi
+# Speed of a shape with random weights, in each of TYPES, and beside llama.cpp where LLAMA_BENCH
+# names its llama-bench. ARGS and CSV go to bench_lm. See bench/README.md.
+SHAPE   ?= q05
+TYPES   ?= q8_0
+THREADS ?= 2
+MODELS   = $(foreach t,$(TYPES),$(BUILD)/models/$(SHAPE)-$(t).gguf)
+
+$(BUILD)/models/$(SHAPE)-%.gguf: | $(BUILD)/make_model
+	@mkdir -p $(@D)
+	$(call say,MAKE)$(BUILD)/make_model --shape $(SHAPE) --type $* $@
+
+bench: $(BUILD)/bench_lm $(MODELS)
+	@for m in $(MODELS); do \
+	    $(BUILD)/bench_lm -m $$m -t $(THREADS) $(if $(LLAMA_BENCH),--llama-bench $(LLAMA_BENCH)) \
+	        --commit "$$(git describe --always --dirty 2>/dev/null || echo unknown)" \
+	        $(if $(CSV),--csv $(CSV)) $(ARGS) && echo || exit 1; done
 
 lint:
 	@tools/setup.sh lint

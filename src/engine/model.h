@@ -1,4 +1,4 @@
-/* Inside of the two public handles. */
+/* Inside of the public handle of a model. */
 #ifndef PV_ENGINE_MODEL_H
 #define PV_ENGINE_MODEL_H
 
@@ -8,7 +8,12 @@
 #include <pthread.h>
 
 struct tokenizer;
-struct chat;
+
+enum {
+    MODEL_DEFAULT_CHUNK = 512,
+    MODEL_MAX_CHUNK = 8192,
+    MODEL_DEFAULT_CONTEXT = 32768 /* unless the model was made for less */
+};
 
 struct pv_model {
     struct model_file *file;
@@ -17,12 +22,12 @@ struct pv_model {
     struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */
     struct pv_limits limits;
     int threads;
-    uint64_t cpu;                /* features in use */
+    uint64_t cpu; /* features in use */
     struct buf describe;
-    pthread_mutex_t step_lock;   /* the device runs one step at a time */
+    pthread_mutex_t step_lock; /* the device runs one step at a time */
 };
 
-/* The 16-bit type whose attention is fastest on this model's device. */
+/* The type of a KV cache; AUTO is the 16-bit type whose attention is faster on this CPU. */
 enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type);
 
 #endif

@@ -11,13 +11,13 @@
 /* Tensors of one decoder layer; pointers borrow from the model file; NULL where the
  * architecture has none. H hidden, Q = n_heads * head_dim, K = n_kv_heads * head_dim, I ffn. */
 struct layer_tensors {
-    const struct tensor *attn_norm;         /* [H] */
-    const struct tensor *q, *k, *v;         /* [Q,H] [K,H] [K,H] */
+    const struct tensor *attn_norm;                /* [H] */
+    const struct tensor *q, *k, *v;                /* [Q,H] [K,H] [K,H] */
     const struct tensor *q_bias, *k_bias, *v_bias; /* [Q] [K] [K] */
-    const struct tensor *q_norm, *k_norm;   /* [head_dim] */
-    const struct tensor *o;                 /* [H,Q] */
-    const struct tensor *ffn_norm;          /* [H] */
-    const struct tensor *gate, *up, *down;  /* [I,H] [I,H] [H,I] */
+    const struct tensor *q_norm, *k_norm;          /* [head_dim] */
+    const struct tensor *o;                        /* [H,Q] */
+    const struct tensor *ffn_norm;                 /* [H] */
+    const struct tensor *gate, *up, *down;         /* [I,H] [I,H] [H,I] */
 };
 
 struct model_file;
@@ -30,9 +30,9 @@ void model_file_close(struct model_file **mf);
 
 const struct config *model_file_config(const struct model_file *mf);
 const char *model_file_path(const struct model_file *mf);
-const struct tensor *model_file_embed(const struct model_file *mf);  /* [vocab, H] */
-const struct tensor *model_file_norm(const struct model_file *mf);   /* [H] */
-const struct tensor *model_file_head(const struct model_file *mf);   /* [vocab, H]; embed if tied */
+const struct tensor *model_file_embed(const struct model_file *mf); /* [vocab, H] */
+const struct tensor *model_file_norm(const struct model_file *mf);  /* [H] */
+const struct tensor *model_file_head(const struct model_file *mf);  /* [vocab, H]; embed if tied */
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i);
 /* All tensors of the files, in file order (inspect). */
 int model_file_n_tensors(const struct model_file *mf);

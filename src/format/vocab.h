@@ -17,13 +17,13 @@ struct str {
 };
 
 struct vocab {
-    int n_tokens;           /* ids 0..n_tokens-1; may be less than the model's vocab rows */
-    struct str *token;      /* [n_tokens] */
-    uint8_t *kind;          /* [n_tokens], enum token_kind */
+    int n_tokens;      /* ids 0..n_tokens-1; may be less than the model's vocab rows */
+    struct str *token; /* [n_tokens] */
+    uint8_t *kind;     /* [n_tokens], enum token_kind */
     int n_merges;
-    struct str *merge;      /* [n_merges] "left right", rank = index */
-    int32_t eos, bos, pad;  /* -1: none named */
-    const char *pre;        /* split rule, "qwen2" */
+    struct str *merge;         /* [n_merges] "left right", rank = index */
+    int32_t eos, bos, pad;     /* -1: none named */
+    const char *pre;           /* split rule, "qwen2" */
     const char *chat_template; /* source of the stored template, "" when there is none */
 };
 

@@ -105,8 +105,8 @@ enum pv_status vocab_build_token(struct vocab_build *b, long long id, const char
         return fail(err, PV_E_FORMAT, "%s: token id %lld is not in 0..%d", where, id,
                     CONFIG_MAX_VOCAB - 1);
     if (len > MAX_TOKEN)
-        return fail(err, PV_E_LIMIT, "%s: token %lld has %zu bytes, the limit is %d", where, id, len,
-                    MAX_TOKEN);
+        return fail(err, PV_E_LIMIT, "%s: token %lld has %zu bytes, the limit is %d", where, id,
+                    len, MAX_TOKEN);
     st = tokens_reserve(b, (int)id + 1, err);
     if (st)
         return st;
@@ -158,8 +158,8 @@ enum pv_status vocab_build_template(struct vocab_build *b, const char *s, size_t
     if (len == 0)
         return PV_OK;
     if (len > MAX_TEMPLATE)
-        return fail(err, PV_E_LIMIT, "%s: a chat template of %zu bytes, the limit is %d", where, len,
-                    MAX_TEMPLATE);
+        return fail(err, PV_E_LIMIT, "%s: a chat template of %zu bytes, the limit is %d", where,
+                    len, MAX_TEMPLATE);
     if (!utf8_valid(s, len) || memchr(s, 0, len))
         return fail(err, PV_E_FORMAT, "%s: the chat template is not UTF-8 text", where);
     copy = mem_strndup(s, len);

@@ -16,9 +16,9 @@
 
 enum { MAX_VALUES = 1 << 23 }; /* JSON values in one file: bounds the memory of its tree */
 
-static const char split_regex[] =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+static const char split_regex[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{"
+                                  "N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+                                  "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
@@ -215,8 +215,8 @@ static enum pv_status read_added(struct vocab_build *b, long long id, const json
     /* Ours are found in the raw text. For ASCII that is the same as in normalised text, unless a
      * combining mark follows. */
     if (json_is_true(json_object_get(token, "normalized")) && !is_ascii(json_string_value(content)))
-        return fail(err, PV_E_UNSUPPORTED, "%s: added token %lld is normalized and not ASCII", where,
-                    id);
+        return fail(err, PV_E_UNSUPPORTED, "%s: added token %lld is normalized and not ASCII",
+                    where, id);
     return vocab_build_token(b, id, json_string_value(content), json_string_length(content),
                              special ? TOKEN_CONTROL : TOKEN_ADDED, where, err);
 }
@@ -235,9 +235,8 @@ static enum pv_status read_tokenizer(struct vocab_build *b, const json_t *root, 
         s = read_merge(b, json_array_get(merges, i), where, err);
     for (size_t i = 0; i < json_array_size(added) && s == PV_OK; i++) {
         const json_t *token = json_array_get(added, i), *id = json_object_get(token, "id");
-        s = json_is_integer(id)
-                ? read_added(b, json_integer_value(id), token, where, err)
-                : fail(err, PV_E_FORMAT, "%s: an added token has no id", where);
+        s = json_is_integer(id) ? read_added(b, json_integer_value(id), token, where, err)
+                                : fail(err, PV_E_FORMAT, "%s: an added token has no id", where);
     }
     return s;
 }
@@ -427,10 +426,9 @@ static enum pv_status read_all(struct vocab **out, char *const *path, struct pv_
 
 enum pv_status vocab_hf_open(struct vocab **out, const char *dir, struct pv_error *err)
 {
-    static const char *const names[N_SIDE_FILES] = {
-        "tokenizer.json",        "vocab.json",         "merges.txt",
-        "tokenizer_config.json", "chat_template.json", "chat_template.jinja"
-    };
+    static const char *const names[N_SIDE_FILES] = { "tokenizer.json",     "vocab.json",
+                                                     "merges.txt",         "tokenizer_config.json",
+                                                     "chat_template.json", "chat_template.jinja" };
     char *path[N_SIDE_FILES] = { NULL };
     enum pv_status s = PV_OK;
 

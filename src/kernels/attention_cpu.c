@@ -34,9 +34,17 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static int max_tile(const struct kernels *k, enum dtype t)
+/* The table's own kernel for this type and head size, NULL: the generic one. */
+static const struct attn_kernel *find_kernel(const struct kernels *k, enum dtype t, int d)
 {
-    return k->attn[t] ? k->attn[t]->max_queries : GENERIC_TILE;
+    const struct attn_kernel *a = k->attn[t];
+    return a && d % a->d_multiple == 0 ? a : NULL;
+}
+
+static int max_tile(const struct kernels *k, enum dtype t, int d)
+{
+    const struct attn_kernel *a = find_kernel(k, t, d);
+    return a ? a->max_queries : GENERIC_TILE;
 }
 
 static size_t generic_packed_size(const struct kernels *k, enum dtype t, int d)
@@ -108,22 +116,23 @@ struct tile_mem {
 
 static size_t tile_packed_size(const struct kernels *k, enum dtype t, int d)
 {
-    return k->attn[t] ? k->attn[t]->packed_size(k->attn[t]->max_queries, d)
-                      : generic_packed_size(k, t, d);
+    const struct attn_kernel *a = find_kernel(k, t, d);
+    return a ? a->packed_size(a->max_queries, d) : generic_packed_size(k, t, d);
 }
 
 static size_t tile_scratch_size(const struct kernels *k, enum dtype t, int d)
 {
+    const struct attn_kernel *a = find_kernel(k, t, d);
     size_t queries = sizeof(float) * GENERIC_TILE * (size_t)d;
-    return max_size(queries, k->attn[t] ? k->attn[t]->scratch_size(k->attn[t]->max_queries, d)
-                                        : generic_scratch_size(k, t, d));
+    return a ? a->scratch_size(a->max_queries, d)
+             : max_size(queries, generic_scratch_size(k, t, d));
 }
 
 /* Carve the tile's memory from mem, or with mem NULL only count its bytes. */
 static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const struct kernels *k,
                             enum dtype t, int d)
 {
-    size_t n = (size_t)max_tile(k, t), chunk = dtype_row_size(t, KV_CHUNK) * (size_t)d;
+    size_t n = (size_t)max_tile(k, t, d), chunk = dtype_row_size(t, KV_CHUNK) * (size_t)d;
     struct {
         void *field;
         size_t size;
@@ -169,8 +178,9 @@ struct region {
     struct device_work *w;
     const struct attn_job *job;
     const struct kernels *k;
-    int group, d, tile; /* heads per KV head, head_dim, queries per tile */
-    bool split;         /* items are segments, joined afterwards */
+    const struct attn_kernel *own; /* NULL: generic */
+    int group, d, tile;            /* heads per KV head, head_dim, queries per tile */
+    bool split;                    /* items are segments, joined afterwards */
     int n_items, n_tiles;
     struct work_queue queue, join_queue;
 };
@@ -259,8 +269,8 @@ static void join(const struct region *g, float *max, float *sum, float *out, flo
 static void pack_queries(const struct region *g, struct tile_mem *m, void *qp, int n)
 {
     enum dtype t = g->w->shape.kv_dtype;
-    if (g->k->attn[t])
-        g->k->attn[t]->pack(qp, m->q, n, g->d);
+    if (g->own)
+        g->own->pack(qp, m->q, n, g->d);
     else
         generic_pack(g->k, t, qp, m->q, n, g->d, m->scratch);
 }
@@ -270,9 +280,9 @@ static void chunk_run(const struct region *g, struct tile_mem *m, const void *qp
 {
     enum dtype t = g->w->shape.kv_dtype;
     float *out = m->chunk_out + (size_t)i0 * g->d;
-    if (g->k->attn[t])
-        g->k->attn[t]->run(m->chunk_max + i0, m->chunk_sum + i0, out, qp, n, g->d, kc, vt,
-                           m->limit + i0, g->job->scale, m->scratch);
+    if (g->own)
+        g->own->run(m->chunk_max + i0, m->chunk_sum + i0, out, qp, n, g->d, kc, vt, m->limit + i0,
+                    g->job->scale, m->scratch);
     else
         generic_run(g->k, t, m->chunk_max + i0, m->chunk_sum + i0, out, qp, n, g->d, kc, vt,
                     m->limit + i0, g->job->scale, m->scratch);
@@ -491,7 +501,8 @@ static size_t segments_of(int context)
 size_t attention_partial_size(const struct cpu_device *cpu, const struct work_shape *s)
 {
     size_t tiles = (size_t)(SPLIT_FACTOR * pool_threads(cpu->pool));
-    size_t per_tile = (size_t)max_tile(&cpu->k, s->kv_dtype) * ((size_t)s->head_dim + 2);
+    size_t per_tile =
+        (size_t)max_tile(&cpu->k, s->kv_dtype, s->head_dim) * ((size_t)s->head_dim + 2);
     return sizeof(float) * tiles * segments_of(s->context) * per_tile;
 }
 
@@ -503,7 +514,8 @@ void attention_cpu(struct device_work *w, const struct attn_job *job)
                         .k = &w->cpu->k,
                         .d = kv->d,
                         .group = job->n_heads / kv->n_kv,
-                        .tile = max_tile(&w->cpu->k, kv->dtype) };
+                        .own = find_kernel(&w->cpu->k, kv->dtype, kv->d),
+                        .tile = max_tile(&w->cpu->k, kv->dtype, kv->d) };
     int segments = 0;
     for (int r = 0; r < job->n_runs; r++) {
         int tiles = run_tiles(&g, &job->runs[r]) * kv->n_kv;

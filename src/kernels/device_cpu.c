@@ -5,10 +5,14 @@
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
-    MATMUL_PANEL = 64,        /* outputs of one work item */
+    FEW_ROWS = 64,
+    ITEMS_FEW = 4,            /* work items of a product for each thread, */
+    ITEMS_MANY = 16,          /* more of them when there are more rows, */
+    MATMUL_PANEL = 64,        /* each a multiple of so many outputs */
     ROWS_PER_ITEM = 4,        /* rows of one work item of the elementwise operations */
     ONE_THREAD_FLOATS = 16384 /* less than this is not worth waking the pool for */
 };
@@ -314,7 +318,14 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
                                .x = x,
                                .n = n,
                                .in = jobs[0].w->in };
-    g.panel = (MATMUL_PANEL + kernel->out_step - 1) / kernel->out_step * kernel->out_step;
+    int out = 0, items;
+    for (int j = 0; j < n_jobs; j++)
+        out += jobs[j].w->out;
+    /* Few rows stream the weights: long items let a kernel fetch ahead. */
+    items = pool_threads(w->cpu->pool) * (n <= FEW_ROWS ? ITEMS_FEW : ITEMS_MANY);
+    g.panel = out / items / MATMUL_PANEL * MATMUL_PANEL;
+    g.panel = g.panel < MATMUL_PANEL ? MATMUL_PANEL : g.panel;
+    assert(MATMUL_PANEL % kernel->out_step == 0);
     for (int j = 0; j < n_jobs; j++)
         g.first_item[j + 1] = g.first_item[j] + (jobs[j].w->out + g.panel - 1) / g.panel;
     work_init(&g.pack, (n + kernel->row_step - 1) / kernel->row_step);

@@ -63,7 +63,8 @@ struct kernels {
 /* Attention of a tile of queries that share a KV head over one chunk of KV_CHUNK positions:
  * partial[q] = (max, sum, out[head_dim]) as `softmax` defines max and sum, out = sum p v. */
 struct attn_kernel {
-    int max_queries;                        /* of one tile */
+    int max_queries; /* of one tile */
+    int d_multiple;  /* head_dim must be a multiple; otherwise the generic one is used */
     size_t (*packed_size)(int n, int d);
     size_t (*scratch_size)(int n, int d);
     /* Pack n <= max_queries queries, q[i] = rows of d floats. */

@@ -7,12 +7,12 @@
 enum { TENSOR_DIMS = 8 }; /* safetensors; GGUF has at most 4 */
 
 struct tensor {
-    const char *name;     /* borrowed */
+    const char *name; /* borrowed */
     enum dtype dtype;
     int n_dims;
     int64_t dim[TENSOR_DIMS]; /* row-major, outermost first, as PyTorch prints it; unused: 1 */
-    const void *data;     /* rows contiguous; may be at any alignment */
-    size_t size;          /* bytes */
+    const void *data;         /* rows contiguous; may be at any alignment */
+    size_t size;              /* bytes */
 };
 
 /* Rows and row length of a tensor seen as a matrix: all dims but the last, and the last. */

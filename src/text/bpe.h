@@ -21,7 +21,7 @@ static inline void sink_put(struct id_sink *sink, int32_t id)
 struct bpe {
     int32_t byte_id[256]; /* token of a lone byte, -1: none */
     int n_merges;
-    int32_t *result;      /* owned [n_merges]: the token a merge makes */
+    int32_t *result;       /* owned [n_merges]: the token a merge makes */
     struct bpe_pair *pair; /* owned [mask + 1]: pair of tokens -> rank */
     size_t mask;
 };

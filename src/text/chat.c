@@ -81,19 +81,23 @@ static void find_system(struct chat *c, const char *template)
     }
 }
 
-/* How the prompt for an answer ends: look behind the last "add_generation_prompt". */
-static void find_thinking(struct chat *c, const char *template)
+/* How the prompt for an answer ends: look behind the last "add_generation_prompt". False when
+ * thoughts begin there in a way that is not known. */
+static bool find_thinking(struct chat *c, const char *template)
 {
     static const char *const open[] = { "<think>\n'", "<think>\n\"", "<think>\n{", NULL };
     const char *tail = template, *s = strstr(template, "add_generation_prompt");
+    bool always, choice;
 
     for (; s; s = strstr(s + 1, "add_generation_prompt"))
         tail = s;
-    if (has_any(tail, open))
-        c->thinking = CHAT_THINK_ALWAYS;
-    else if (strstr(tail, "enable_thinking") && strstr(tail, "<think>\n\n</think>\n\n"))
-        c->thinking = CHAT_THINK_SWITCH;
+    always = has_any(tail, open);
+    choice = strstr(tail, "enable_thinking") && strstr(tail, "<think>\n\n</think>\n\n");
+    c->thinking = always ? CHAT_THINK_ALWAYS : choice ? CHAT_THINK_SWITCH : CHAT_THINK_NEVER;
     c->strip_thinking = strstr(template, "split('</think>')") != NULL;
+    if (always || choice)
+        return always != choice && (choice || !strstr(tail, "</think>"));
+    return !strstr(tail, "<think>");
 }
 
 static enum pv_status recognise(struct chat *c, const char *template, struct pv_error *err)
@@ -104,14 +108,18 @@ static enum pv_status recognise(struct chat *c, const char *template, struct pv_
                                          IM_START "' + message.role + '\n",
                                          IM_START "{{ message['role'] }}\n",
                                          IM_START "{{ message.role }}\n",
-                                         IM_START "user\n", NULL };
+                                         IM_START "user\n",
+                                         NULL };
+    /* Marks of templates that are alike and yet write something else. */
+    static const char *const altered[] = { "bos_token", "content|trim", ")|trim %}", NULL };
 
     if (!strstr(template, IM_START) || !strstr(template, IM_END))
         return fail(err, PV_E_UNSUPPORTED,
                     "the model's chat template is unknown: it does not use " IM_START);
     if (!strstr(template, IM_START "assistant\n"))
-        return fail(err, PV_E_UNSUPPORTED, "the model's chat template is unknown: it does not ask "
-                                           "for an answer by " IM_START "assistant");
+        return fail(err, PV_E_UNSUPPORTED,
+                    "the model's chat template is unknown: it does not ask "
+                    "for an answer by " IM_START "assistant");
     if (has_any(template, spaced) && !strstr(template, IM_END "\n") &&
         !strstr(template, IM_END "' + '\n"))
         c->kind = CHAT_LLAVA;
@@ -121,8 +129,11 @@ static enum pv_status recognise(struct chat *c, const char *template, struct pv_
         return fail(err, PV_E_UNSUPPORTED,
                     "the model's chat template is unknown: it writes roles in another way than "
                     "Qwen's and LLaVA-OneVision's");
+    if (has_any(template, altered) || !find_thinking(c, template))
+        return fail(err, PV_E_UNSUPPORTED,
+                    "the model's chat template is unknown: it writes <|im_start|> turns as Qwen's "
+                    "do, but changes messages or begins answers in another way");
     find_system(c, template);
-    find_thinking(c, template);
     return PV_OK;
 }
 
@@ -147,8 +158,9 @@ enum pv_status chat_init(struct chat *c, const struct tokenizer *t, const struct
         s = recognise(&fresh, template, err);
         mem_free(template);
         if (s == PV_OK && !marks)
-            s = fail(err, PV_E_FORMAT, "the model's chat template uses " IM_START " and " IM_END
-                                       ", its vocabulary lacks them");
+            s = fail(err, PV_E_FORMAT,
+                     "the model's chat template uses " IM_START " and " IM_END
+                     ", its vocabulary lacks them");
     } else {
         fresh.kind = marks ? CHAT_CHATML : CHAT_NONE;
     }

@@ -25,8 +25,8 @@ struct chat {
     const struct tokenizer *t; /* borrowed */
     enum chat_kind kind;
     enum chat_thinking thinking;
-    bool strip_thinking;        /* earlier answers are shown without their thoughts */
-    int32_t im_start, im_end;   /* -1 in CHAT_NONE */
+    bool strip_thinking;          /* earlier answers are shown without their thoughts */
+    int32_t im_start, im_end;     /* -1 in CHAT_NONE */
     char system[CHAT_MAX_SYSTEM]; /* default system message, "" for none */
 };
 

@@ -7,8 +7,8 @@
  * characters, with the ASCII character before it, is decomposed.
  *
  * The result must be that of the library the models were trained with. Its tables are those of
- * Unicode 9 (found by comparing all characters), utf8proc's are newer: what has a combining class or
- * composes only since then stands alone, as characters that a table does not know do. */
+ * Unicode 9 (found by comparing all characters), utf8proc's are newer: what has a combining class
+ * or composes only since then stands alone, as characters that a table does not know do. */
 #include "text/nfc.h"
 
 #include "base/mem.h"
@@ -170,8 +170,8 @@ static enum pv_status decompose(struct nfc *n, uint32_t cp, struct pv_error *err
 /* Add the composed segment to the text. */
 static void compose(struct nfc *n)
 {
-    utf8proc_ssize_t len = utf8proc_normalize_utf32(n->cp, (utf8proc_ssize_t)n->n,
-                                                    UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    utf8proc_ssize_t len =
+        utf8proc_normalize_utf32(n->cp, (utf8proc_ssize_t)n->n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     for (utf8proc_ssize_t i = 0; i < len; i++) {
         char c[4];
         buf_add(&n->text, c, (size_t)utf8_encode(c, (uint32_t)n->cp[i]));
@@ -240,8 +240,10 @@ enum pv_status nfc_apply(struct nfc *n, const char *utf8, size_t len, const char
         if (s)
             return s;
     }
-    if (n->text.failed)
-        return fail(err, PV_E_LIMIT, "a text of %zu bytes is too long to normalise", len);
+    if (n->text.failed) /* normalised text has at most three times the bytes */
+        return len <= NFC_MAX_TEXT / 3
+                   ? fail_nomem(err, len)
+                   : fail(err, PV_E_LIMIT, "a text of %zu bytes is too long to normalise", len);
     *out = n->text.data;
     *out_len = n->text.len;
     return PV_OK;

@@ -147,8 +147,8 @@ enum pv_status split_next(const struct splitter *sp, struct split_match *m, cons
     if (n == PCRE2_ERROR_NOMEMORY)
         return fail_nomem(err, len);
     if (n <= 0)
-        return fail(err, PV_E_LIMIT, "the split rule fails at byte %zu of %zu (PCRE2 error %d)", pos,
-                    len, n);
+        return fail(err, PV_E_LIMIT, "the split rule fails at byte %zu of %zu (PCRE2 error %d)",
+                    pos, len, n);
     span = pcre2_get_ovector_pointer(m->data);
     *piece_len = span[1] - pos;
     return PV_OK;

@@ -1,7 +1,6 @@
-/* Runs a fuzz target over files without a fuzzer: replay_<target> FILE|DIRECTORY...
- *
- * A target that crashes takes this program with it; the name printed last is the input's. One
- * input is one test; the last line is "N passed, N failed". */
+/* Runs one fuzz target over files and directories of files, without a fuzzer: the committed
+ * corpora in `make test`. Each input is in a block of exactly its size, so that a sanitizer sees
+ * the first byte read past it. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,76 +10,55 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static int passed, failed;
+static int n_inputs, n_unreadable;
 
-static void fail_input(const char *path, const char *why)
-{
-    failed++;
-    printf("FAIL %s: %s\n", path, why);
-}
-
-/* The input lies at the end of a block of its exact size, so that ASan sees a read past it. */
 static void replay_file(const char *path, size_t size)
 {
     FILE *f = fopen(path, "rb");
     uint8_t *data = malloc(size ? size : 1);
 
-    printf("%s\n", path);
     if (!f || !data || fread(data, 1, size, f) != size) {
-        fail_input(path, "could not be read");
+        perror(path);
+        n_unreadable++;
     } else {
         LLVMFuzzerTestOneInput(data, size);
-        passed++;
+        n_inputs++;
     }
-    free(data);
     if (f)
         fclose(f);
+    free(data);
 }
 
-static int by_name(const void *a, const void *b)
+static void replay(const char *path)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static void replay_directory(const char *path)
-{
-    enum { MAX_FILES = 10000 };
-    char **names = calloc(MAX_FILES, sizeof *names), full[4096];
-    DIR *d = opendir(path);
     struct stat st;
-    int n = 0;
+    struct dirent *e;
+    char sub[4096];
+    DIR *d;
 
-    for (struct dirent *e = d && names ? readdir(d) : NULL; e && n < MAX_FILES; e = readdir(d)) {
-        snprintf(full, sizeof full, "%s/%s", path, e->d_name);
-        if (stat(full, &st) == 0 && S_ISREG(st.st_mode))
-            names[n++] = strdup(full);
+    if (stat(path, &st)) {
+        perror(path);
+        n_unreadable++;
+        return;
     }
+    if (!S_ISDIR(st.st_mode)) {
+        replay_file(path, (size_t)st.st_size);
+        return;
+    }
+    d = opendir(path);
+    for (e = d ? readdir(d) : NULL; e; e = readdir(d))
+        if (e->d_name[0] != '.' &&
+            snprintf(sub, sizeof sub, "%s/%s", path, e->d_name) < (int)sizeof sub)
+            replay(sub);
     if (d)
         closedir(d);
-    if (n == 0)
-        fail_input(path, "no input there");
-    else
-        qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n; i++) {
-        if (stat(names[i], &st) == 0)
-            replay_file(names[i], (size_t)st.st_size);
-        free(names[i]);
-    }
-    free(names);
 }
 
 int main(int argc, char **argv)
 {
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        struct stat st;
-        if (stat(argv[i], &st) != 0)
-            fail_input(argv[i], "is not there");
-        else if (S_ISDIR(st.st_mode))
-            replay_directory(argv[i]);
-        else
-            replay_file(argv[i], (size_t)st.st_size);
-    }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed ? 1 : 0;
+    for (int i = 1; i < argc; i++)
+        replay(argv[i]);
+    /* An input that fails does not return: it aborts, or the sanitizer ends the program. */
+    printf("%d passed, %d failed\n", n_inputs, n_unreadable);
+    return n_unreadable || n_inputs == 0;
 }

@@ -1,7 +1,8 @@
 /* encode_lines TOKENIZER.JSON: texts in, token ids out, for tools/golden/tokenizer_check.py.
  *
- * Input: texts, each as a 32-bit length and its bytes. Output: for each, a 32-bit count and the ids,
- * then the length of the bytes the ids stand for and these bytes. Numbers are little-endian. */
+ * Input: texts, each as a 32-bit length and its bytes. Output: for each, a 32-bit count and the
+ * ids, then the length of the bytes the ids stand for and these bytes. Numbers are little-endian.
+ */
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/vocab_hf.h"

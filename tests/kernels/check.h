@@ -14,17 +14,18 @@
 /* What a level's kernels may round beyond f32 arithmetic, per dtype of the weights. */
 enum rounding {
     ROUND_F32 = 0,
-    ROUND_X_BF16 = 1 << 0, /* activations to bf16 */
-    ROUND_X_INT8 = 1 << 1, /* activations to int8, blocks of 32 with one scale */
-    ROUND_W_BF16 = 1 << 2, /* dequantised weights to bf16 */
+    ROUND_X_BF16 = 1 << 0,  /* activations to bf16 */
+    ROUND_X_INT8 = 1 << 1,  /* activations to int8, blocks of 32 with one scale */
+    ROUND_W_BF16 = 1 << 2,  /* dequantised weights to bf16 */
+    ROUND_X_SPLIT = 1 << 3, /* activations to the sum of two bf16 */
 };
 
 struct level {
     const char *name;
-    uint64_t flags;      /* cumulative */
-    unsigned plain_bf16; /* enum rounding of BF16 weights */
-    unsigned quant;      /* of Q8_0, Q4_0, Q5_0 */
-    unsigned k_quant;    /* of Q4_K, Q5_K, Q6_K */
+    uint64_t flags;     /* cumulative */
+    unsigned f16, bf16; /* enum rounding with weights of this type */
+    unsigned quant;     /* of Q8_0, Q4_0, Q5_0 */
+    unsigned k_quant;   /* of Q4_K, Q5_K, Q6_K */
 };
 
 struct check {

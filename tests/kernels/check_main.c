@@ -22,19 +22,19 @@
 enum { SHOWN_FAILURES = 5, CANARY = 0xa5 };
 
 static const struct level levels[] = {
-    { "ref", 0, ROUND_F32, ROUND_F32, ROUND_F32 },
+    { "ref", 0, ROUND_F32, ROUND_F32, ROUND_F32, ROUND_F32 },
 #if defined(__x86_64__)
-    { "avx2", CPU_AVX2, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
-    { "avx512", CPU_AVX2 | CPU_AVX512, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
-    { "avx512bf16", CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16, ROUND_X_BF16, ROUND_X_INT8,
+    { "avx2", CPU_AVX2, ROUND_F32, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
+    { "avx512", CPU_AVX2 | CPU_AVX512, ROUND_F32, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
+    { "avx512bf16", CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16, ROUND_F32, ROUND_X_BF16, ROUND_X_INT8,
       ROUND_X_INT8 },
-    { "amx", CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_AMX, ROUND_X_BF16, ROUND_X_INT8,
-      ROUND_X_INT8 },
+    { "amx", CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_AMX, ROUND_X_SPLIT, ROUND_X_BF16,
+      ROUND_X_INT8, ROUND_X_BF16 | ROUND_W_BF16 },
 #elif defined(__aarch64__)
-    { "neon", CPU_NEON, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
-    { "dotprod", CPU_NEON | CPU_DOTPROD, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
-    { "i8mm", CPU_NEON | CPU_DOTPROD | CPU_I8MM, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
-    { "bf16", CPU_NEON | CPU_DOTPROD | CPU_I8MM | CPU_BF16, ROUND_X_BF16, ROUND_X_INT8,
+    { "neon", CPU_NEON, ROUND_F32, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
+    { "dotprod", CPU_NEON | CPU_DOTPROD, ROUND_F32, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
+    { "i8mm", CPU_NEON | CPU_DOTPROD | CPU_I8MM, ROUND_F32, ROUND_F32, ROUND_X_INT8, ROUND_X_INT8 },
+    { "bf16", CPU_NEON | CPU_DOTPROD | CPU_I8MM | CPU_BF16, ROUND_F32, ROUND_X_BF16, ROUND_X_INT8,
       ROUND_X_INT8 },
 #endif
 };
@@ -43,7 +43,9 @@ unsigned level_rounding(const struct level *l, enum dtype t)
 {
     switch (t) {
     case DTYPE_BF16:
-        return l->plain_bf16;
+        return l->bf16;
+    case DTYPE_F16:
+        return l->f16;
     case DTYPE_Q8_0:
     case DTYPE_Q4_0:
     case DTYPE_Q5_0:

@@ -2,7 +2,7 @@
  *
  * Error: every output against the sum in double precision over the weights as row_to_f32 gives
  * them. The bound is that of f32 sums, plus what the level may round of the activations: with
- * int8 blocks at most half a step (amax / 254) per element, with bf16 2^-9 of each. To see small
+ * int8 blocks at most half a step (amax / 254) per element, with bf16 2^-8 of each. To see small
  * mistakes under that, one kind of input lies on a grid where int8 and bf16 are exact, and is held
  * to the bound of f32 alone.
  *
@@ -127,7 +127,7 @@ static double bound(const struct product *p, const float *x, const float *w, dou
 {
     unsigned round = level_rounding(p->c->level, p->t);
     bool k_quant = p->t == DTYPE_Q4_K || p->t == DTYPE_Q5_K || p->t == DTYPE_Q6_K;
-    double sum = 0, moved = 0;
+    double sum = 0, moved = 0, magnitude = 0;
 
     for (int b = 0; b < p->in; b += 32) {
         int end = p->in - b < 32 ? p->in : b + 32;
@@ -142,16 +142,19 @@ static double bound(const struct product *p, const float *x, const float *w, dou
         }
         /* A K-quant weight is a difference, rounded relative to its terms (at most d * 63 * 31
          * and as much again, with d < 2^-5). */
+        magnitude += xw;
         sum += k_quant ? xsum * (wmax + 64) : xw;
         if (round & ROUND_X_INT8)
             moved += amax / 254 * 1.001 * wsum;
     }
     if (round & ROUND_X_BF16)
-        moved += sum * 0x1p-9 * 1.01;
+        moved += magnitude * 0x1p-8;
+    if (round & ROUND_X_SPLIT)
+        moved += magnitude * 0x1p-16;
     if (p->input != INPUT_NORMAL)
         moved = 0;
     if (round & ROUND_W_BF16)
-        moved += sum * 0x1p-9 * 1.01;
+        moved += magnitude * 0x1p-8;
     return (8 + 2 * sqrt(p->in)) * FLT_EPSILON * (sum + fabs(bias)) + moved + 1e-35;
 }
 

@@ -115,8 +115,8 @@ static void check_talk(const char *template, bool think, const char *alone, cons
 
 TEST(qwen2)
 {
-    check_talk(QWEN2, true,
-               "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" ALONE, TALK);
+    check_talk(QWEN2, true, "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" ALONE,
+               TALK);
 }
 
 TEST(qwen2_5)
@@ -186,7 +186,11 @@ TEST(unknown_templates)
     static const char *const unknown[] = {
         "{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}",
         "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}<|im_end|>",
-        "{{ '<|im_start|>' + name + ':' }}<|im_end|>" GENERATE, "x"
+        "{{ '<|im_start|>' + name + ':' }}<|im_end|>" GENERATE,
+        "{{ bos_token }}" QWEN2,
+        "{% set c = message.content|trim %}" QWEN2,
+        QWEN2 "{% if add_generation_prompt %}<think></think>{% endif %}",
+        "x",
     };
     if (!fixture_open())
         return;
@@ -278,8 +282,9 @@ TEST(no_role_marks)
 {
     static struct str tokens[] = { { "H", 1 }, { "i", 1 } };
     static uint8_t kinds[] = { TOKEN_NORMAL, TOKEN_NORMAL };
-    struct vocab v = { .n_tokens = 2, .token = tokens, .kind = kinds, .pre = "qwen2",
-                       .chat_template = "" };
+    struct vocab v = {
+        .n_tokens = 2, .token = tokens, .kind = kinds, .pre = "qwen2", .chat_template = ""
+    };
     struct tokenizer *t = NULL;
     struct chat c;
     struct prompt p;

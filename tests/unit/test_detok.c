@@ -27,11 +27,9 @@ static struct tokenizer *byte_tokenizer(void)
     kinds[CONTROL_ID] = TOKEN_CONTROL;
     tokens[ADDED_ID] = (struct str){ "<call>", 6 };
     kinds[ADDED_ID] = TOKEN_ADDED;
-    byte_vocab = (struct vocab){ .n_tokens = N_TOKENS,
-                                 .token = tokens,
-                                 .kind = kinds,
-                                 .pre = "qwen2",
-                                 .chat_template = "" };
+    byte_vocab = (struct vocab){
+        .n_tokens = N_TOKENS, .token = tokens, .kind = kinds, .pre = "qwen2", .chat_template = ""
+    };
     CHECK_EQ(tokenizer_open(&t, &byte_vocab, NULL), PV_OK);
     return t;
 }

@@ -159,19 +159,15 @@ TEST(version_2_is_read_others_are_not)
 TEST(cut_off_at_every_byte)
 {
     struct made m = { 0 };
-    size_t end;
 
     make_gguf(&m);
-    /* The last tensor ends before its padding does. */
-    end = m.data_start + make_size(8, MAKE_HIDDEN * MAKE_FFN);
-    CHECK(m.len > end);
     for (size_t len = 0; len < m.len; len++) {
         struct pv_error err = { 0 };
         enum pv_status s;
         if (len > m.data_start + 64 && len < m.len - 64)
             continue; /* inside the data one place is like another */
         s = open_copy(m.data, len, &err);
-        if (len <= m.len - MAKE_ALIGN)
+        if (len <= m.len - MAKE_ALIGN) /* the last bytes are padding, which may be missing */
             CHECK_MSG(s == PV_E_FORMAT && err.text[0], "%zu of %zu bytes: %d %s", len, m.len, s,
                       err.text);
     }

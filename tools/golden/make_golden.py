@@ -50,7 +50,7 @@ MODELS = {
             use_sliding_window=False, sliding_window=512, max_window_layers=3,
             bos_token_id=318, eos_token_id=319, torch_dtype="bfloat16")),
     "qwen3": dict(
-        dtype=torch.float32, shards=2, seed=12, prompt=37, grid=None,
+        dtype=torch.float32, shards=2, seed=51, prompt=37, grid=None,
         config=dict(
             architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=64,
             num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2, head_dim=32,

@@ -8,9 +8,9 @@
 void kernels_init_neon(struct kernels *k);     /* matmul_neon.c: F32, F16, BF16 */
 void quant_init_neon(struct kernels *k);       /* quant_neon.c */
 void elementwise_init_neon(struct kernels *k); /* elementwise_neon.c */
-void kernels_init_dotprod(struct kernels *k); /* SDOT: quantised products */
-void kernels_init_i8mm(struct kernels *k);    /* SMMLA: quantised products of two rows and more */
-void kernels_init_bf16(struct kernels *k);    /* BFMMLA: BF16 products */
+void kernels_init_dotprod(struct kernels *k);  /* SDOT: quantised products */
+void kernels_init_i8mm(struct kernels *k);     /* SMMLA: quantised products of two rows and more */
+void kernels_init_bf16(struct kernels *k);     /* BFMMLA: BF16 products */
 
 extern const struct matmul_kernel matmul_quant_neon[DTYPE_COUNT];
 /* The SDOT kernels, which i8mm uses for a row alone (same bits: integer sums are exact). */

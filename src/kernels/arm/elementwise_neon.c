@@ -13,7 +13,9 @@ static inline float32x4_t exp_neon(float32x4_t x)
 {
     uint32x4_t normal = vcgeq_f32(x, vdupq_n_f32(-87.3f));
     x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-87.3f)), vdupq_n_f32(88.0f));
-    float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 0x1.715476p+0f));
+    /* Added to 1.5 * 2^23 the product is rounded to an integer, held in the low bits. */
+    float32x4_t magic = vdupq_n_f32(0x1.8p23f);
+    float32x4_t z = vfmaq_n_f32(magic, x, 0x1.715476p+0f), n = vsubq_f32(z, magic);
     /* ln 2 in two parts: the first has 11 low bits zero, so n * ln2_hi is exact. */
     float32x4_t r = vfmsq_f32(x, n, vdupq_n_f32(0x1.62e4p-1f));
     r = vfmsq_f32(r, n, vdupq_n_f32(0x1.7f7d1cp-20f));
@@ -25,7 +27,7 @@ static inline float32x4_t exp_neon(float32x4_t x)
     p = vfmaq_f32(vdupq_n_f32(0.5f), p, r);
     p = vfmaq_f32(vdupq_n_f32(1.0f), p, r);
     p = vfmaq_f32(vdupq_n_f32(1.0f), p, r);
-    int32x4_t scale = vshlq_n_s32(vcvtq_s32_f32(n), 23);
+    int32x4_t scale = vshlq_n_s32(vreinterpretq_s32_f32(z), 23);
     p = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), scale));
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(p), normal));
 }
@@ -182,8 +184,8 @@ static void scale_add_neon(float *acc, float a, const float *x, float b, int n)
 {
     int i = 0;
     for (; i + 4 <= n; i += 4)
-        vst1q_f32(acc + i, vaddq_f32(vmulq_n_f32(vld1q_f32(acc + i), a),
-                                     vmulq_n_f32(vld1q_f32(x + i), b)));
+        vst1q_f32(acc + i,
+                  vaddq_f32(vmulq_n_f32(vld1q_f32(acc + i), a), vmulq_n_f32(vld1q_f32(x + i), b)));
     for (; i < n; i++)
         acc[i] = acc[i] * a + x[i] * b;
 }
@@ -201,8 +203,8 @@ static int argmax_neon(const float *x, int n)
     for (int j = 0; i < n; i += 4, j++)
         top4[j] = vmaxnmq_f32(top4[j],
                               i + 4 <= n ? vld1q_f32(x + i) : load_tail(x + i, n - i, -INFINITY));
-    float top = vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(top4[0], top4[1]),
-                                         vmaxnmq_f32(top4[2], top4[3])));
+    float top =
+        vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(top4[0], top4[1]), vmaxnmq_f32(top4[2], top4[3])));
     for (i = 0; i + 4 <= n; i += 4)
         if (vmaxvq_u32(vceqq_f32(vld1q_f32(x + i), vdupq_n_f32(top))))
             break;

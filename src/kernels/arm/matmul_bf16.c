@@ -16,13 +16,13 @@
 #include "kernels/arm/vec.h"
 
 enum {
-    PANEL_OUTS = 16,
+    PANEL_OUTS = 32,
     STRIP_PAIRS = 4,  /* pairs of outputs of a register block */
     TILE_PAIRS = 6,   /* pairs of rows of a register block over a panel: 24 accumulators hide the
                          latency of BFMMLA (5 cycles, 4 a cycle on Neoverse-V1) */
     DIRECT_PAIRS = 4, /* up to here weights are paired in registers */
     LONE_PAIRS = 8,   /* pairs of outputs with one pair of rows: enough chains of their own */
-    CHUNK = 768       /* elements: panel chunk 24 KiB, x of a tile 18 KiB */
+    CHUNK = 512       /* elements: panel chunk 32 KiB, x of a tile 12 KiB */
 };
 
 static int pad8(int in)
@@ -88,15 +88,6 @@ ALWAYS_INLINE bfloat16x8_t load_x(const uint16_t *p)
     return vreinterpretq_bf16_u16(vld1q_u16(p));
 }
 
-/* Two 2x2 blocks, outputs 0..3, of rows 0 and 1 (`second`: row 1 exists). */
-ALWAYS_INLINE void store_pair(float *y, size_t y_stride, float32x4_t a, float32x4_t b, int n_out,
-                              bool second, const float *bias)
-{
-    store4(y, vuzp1q_f32(a, b), n_out, bias);
-    if (second)
-        store4(y + y_stride, vuzp2q_f32(a, b), n_out, bias);
-}
-
 /* ---- few rows ---- */
 
 ALWAYS_INLINE void direct_step(int mp, int np, float32x4_t (*acc)[DIRECT_PAIRS],
@@ -136,14 +127,14 @@ ALWAYS_INLINE void direct(int mp, int np, float *y, size_t y_stride, const uint1
     UNROLL
     for (int i = 0; i < mp; i++)
         UNROLL
-        for (int p = 0; p < np; p++)
-            acc[i][p] = vdupq_n_f32(0);
+    for (int p = 0; p < np; p++)
+        acc[i][p] = vdupq_n_f32(0);
     struct row_ahead ahead = row_ahead_init(row[0], w->row_size, 2 * mp, PANEL_LINE);
     int k = 0;
     for (; k + 32 <= w->in; k += 32, ahead.p += ahead.step) {
         UNROLL
         for (int i = 0; i < 2 * mp; i++)
-            __builtin_prefetch(ahead.p + (size_t)i * ahead.stride);
+            row_prefetch(&ahead, i, PANEL_LINE);
         for (int j = k; j < k + 32; j += 8)
             direct_step(mp, np, acc, row, 2 * (size_t)j, x + 2 * (size_t)j, xs);
     }
@@ -162,15 +153,14 @@ ALWAYS_INLINE void direct(int mp, int np, float *y, size_t y_stride, const uint1
     UNROLL
     for (int p = 0; p < np; p++)
         UNROLL
-        for (int i = 0; i < mp; i += 2)
-            if (2 * i < n_out)
-                store_pair(y + 2 * (size_t)p * y_stride + o + 2 * i, y_stride, acc[i][p],
-                           acc[i + 1][p], n_out - 2 * i, 2 * p + 1 < n,
-                           w->bias ? w->bias + o + 2 * i : NULL);
+    for (int i = 0; i < mp; i += 2)
+        if (2 * i < n_out)
+            store_pair(y + 2 * (size_t)p * y_stride + o + 2 * i, y_stride, acc[i][p], acc[i + 1][p],
+                       n_out - 2 * i, 2 * p + 1 < n, w->bias ? w->bias + o + 2 * i : NULL);
 }
 
-static void direct_rows(float *y, size_t y_stride, const uint16_t *x, int n,
-                        const struct matrix *w, int o0, int o1)
+static void direct_rows(float *y, size_t y_stride, const uint16_t *x, int n, const struct matrix *w,
+                        int o0, int o1)
 {
     int pairs = (n + 1) / 2, step = pairs == 1 ? 2 * LONE_PAIRS : 2 * STRIP_PAIRS;
     for (int o = o0; o < o1; o += step) {
@@ -202,9 +192,10 @@ ALWAYS_INLINE void store_panel(uint16_t *dst, uint64x2_t a, uint64x2_t b)
     vst1q_u16(dst + 8 * STRIP_PAIRS, vreinterpretq_u16_bf16(v[1]));
 }
 
-static void load(void *panel, const struct matrix *w, int o, int k0, int k1)
+static void load(void *panel, const struct matrix *w, int o, int n_out, int k0, int k1)
 {
-    for (int i = 0; i < PANEL_OUTS; i += 2) {
+    int strips = (n_out + 2 * STRIP_PAIRS - 1) / (2 * STRIP_PAIRS);
+    for (int i = 0; i < strips * 2 * STRIP_PAIRS; i += 2) {
         const uint8_t *a = panel_row(w, o + i), *b = panel_row(w, o + i + 1);
         int pair = i / 2;
         uint16_t *dst = (uint16_t *)panel + (size_t)(pair / STRIP_PAIRS) * STRIP_PAIRS * 2 * CHUNK +
@@ -230,9 +221,8 @@ ALWAYS_INLINE void strip_run(int np, const struct panel_tile *t, float *mem, con
     UNROLL
     for (int p = 0; p < np; p++)
         UNROLL
-        for (int o = 0; o < STRIP_PAIRS; o++)
-            acc[p][o] =
-                t->k0 ? vld1q_f32(mem + (size_t)p * 2 * PANEL_OUTS + 4 * o) : vdupq_n_f32(0);
+    for (int o = 0; o < STRIP_PAIRS; o++)
+        acc[p][o] = t->k0 ? vld1q_f32(mem + (size_t)p * 2 * PANEL_OUTS + 4 * o) : vdupq_n_f32(0);
     for (int k = t->k0; k < t->k1; k += 4, x += 8, panel += 8 * STRIP_PAIRS) {
         bfloat16x8_t a[STRIP_PAIRS];
         __builtin_prefetch(ahead, 0, 2);
@@ -252,14 +242,14 @@ ALWAYS_INLINE void strip_run(int np, const struct panel_tile *t, float *mem, con
     UNROLL
     for (int p = 0; p < np; p++)
         UNROLL
-        for (int o = 0; o < STRIP_PAIRS; o++)
-            vst1q_f32(mem + (size_t)p * 2 * PANEL_OUTS + 4 * o, acc[p][o]);
+    for (int o = 0; o < STRIP_PAIRS; o++)
+        vst1q_f32(mem + (size_t)p * 2 * PANEL_OUTS + 4 * o, acc[p][o]);
 }
 
 static void tile(const struct panel_tile *t)
 {
     const uint8_t *ahead = t->ahead;
-    for (int s = 0; s < PANEL_OUTS / 2 / STRIP_PAIRS; s++) {
+    for (int s = 0; 2 * s * STRIP_PAIRS < t->outs; s++) {
         float *mem = t->acc + (size_t)s * STRIP_PAIRS * 4;
         const uint16_t *panel = (const uint16_t *)t->panel + (size_t)s * STRIP_PAIRS * 2 * CHUNK;
         switch ((t->rows + 1) / 2) {
@@ -302,7 +292,7 @@ static const struct panel_kernel panel = {
     .rows = 2 * TILE_PAIRS,
     .unit = 2,
     .chunk = CHUNK,
-    .step = 2, /* two strips, a line per four elements each */
+    .step = 1, /* four strips, a line per four elements each */
     .panel_size = sizeof(uint16_t) * PANEL_OUTS * CHUNK,
     .acc_row = PANEL_OUTS,
     .x_size = packed_size,

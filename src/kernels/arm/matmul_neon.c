@@ -13,11 +13,12 @@
 #include "kernels/arm/vec.h"
 
 enum {
-    PLAIN_OUTS = 8,    /* outputs of a panel, and of a lone row's pass */
-    STRIP = 4,         /* outputs of a register block */
-    DIRECT_ROWS = 4,   /* up to here weights are widened in registers */
-    TILE_ROWS = 6,     /* rows of a register block over a panel */
-    PLAIN_CHUNK = 1024 /* elements */
+    LONE_OUTS = 8,    /* outputs of a lone row's pass */
+    PLAIN_OUTS = 16,  /* outputs of a panel */
+    STRIP = 4,        /* outputs of a register block */
+    DIRECT_ROWS = 4,  /* up to here weights are widened in registers */
+    TILE_ROWS = 6,    /* rows of a register block over a panel */
+    PLAIN_CHUNK = 512 /* elements: panel chunk 32 KiB, x of a tile 12 KiB */
 };
 
 static int pad8(int in)
@@ -94,7 +95,7 @@ ALWAYS_INLINE float32x4_t sum4(const float32x4_t *a)
 ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[DIRECT_ROWS],
                                const uint8_t *const *row, size_t at, const float *x, size_t xs)
 {
-    float32x4x2_t w[PLAIN_OUTS];
+    float32x4x2_t w[LONE_OUTS];
     UNROLL
     for (int o = 0; o < mo; o++)
         w[o] = widen8(t, row[o] + at);
@@ -116,8 +117,8 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
                           const struct matrix *w, int o, int n_out)
 {
     size_t size = t == DTYPE_F32 ? 4 : 2, xs = x_stride(w->in);
-    const uint8_t *row[PLAIN_OUTS];
-    float32x4_t acc[PLAIN_OUTS][DIRECT_ROWS];
+    const uint8_t *row[LONE_OUTS];
+    float32x4_t acc[LONE_OUTS][DIRECT_ROWS];
     UNROLL
     for (int i = 0; i < mo; i++) {
         row[i] = panel_row(w, o + i);
@@ -130,8 +131,7 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
     for (; k + 32 <= w->in; k += 32) {
         UNROLL
         for (int i = 0; i < mo; i++)
-            for (size_t l = 0; l < 32 * size; l += PANEL_LINE)
-                __builtin_prefetch(ahead.p + (size_t)i * ahead.stride + l);
+            row_prefetch(&ahead, i, 32 * size);
         ahead.p += ahead.step;
         for (int j = k; j < k + 32; j += 8)
             direct_step(t, mo, nr, acc, row, (size_t)j * size, x + j, xs);
@@ -139,8 +139,8 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
     for (; k + 8 <= w->in; k += 8)
         direct_step(t, mo, nr, acc, row, (size_t)k * size, x + k, xs);
     if (k < w->in) {
-        const uint8_t *tail[PLAIN_OUTS];
-        uint8_t buf[PLAIN_OUTS][32];
+        const uint8_t *tail[LONE_OUTS];
+        uint8_t buf[LONE_OUTS][32];
         panel_tail(buf[0], sizeof *buf, w, o, mo, (size_t)k * size, (size_t)(w->in - k) * size);
         UNROLL
         for (int i = 0; i < mo; i++)
@@ -151,27 +151,26 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
     UNROLL
     for (int r = 0; r < nr; r++)
         UNROLL
-        for (int i = 0; i < mo; i += 4) {
-            if (i >= n_out)
-                continue;
-            float32x4_t four[4] = { acc[i][r], acc[i + 1][r], acc[i + 2][r], acc[i + 3][r] };
-            float32x4_t v = sum4(four);
-            if (t == DTYPE_F16)
-                v = vmulq_n_f32(v, 0x1p16f);
-            store4(y + (size_t)r * y_stride + o + i, v, n_out - i,
-                   w->bias ? w->bias + o + i : NULL);
-        }
+    for (int i = 0; i < mo; i += 4) {
+        if (i >= n_out)
+            continue;
+        float32x4_t four[4] = { acc[i][r], acc[i + 1][r], acc[i + 2][r], acc[i + 3][r] };
+        float32x4_t v = sum4(four);
+        if (t == DTYPE_F16)
+            v = vmulq_n_f32(v, 0x1p16f);
+        store4(y + (size_t)r * y_stride + o + i, v, n_out - i, w->bias ? w->bias + o + i : NULL);
+    }
 }
 
 ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const float *x, int n,
                                const struct matrix *w, int o0, int o1)
 {
-    int step = n == 1 ? PLAIN_OUTS : STRIP;
+    int step = n == 1 ? LONE_OUTS : STRIP;
     for (int o = o0; o < o1; o += step) {
         int n_out = panel_min(step, o1 - o);
         switch (n) {
         case 1:
-            direct(t, PLAIN_OUTS, 1, y, y_stride, x, w, o, n_out);
+            direct(t, LONE_OUTS, 1, y, y_stride, x, w, o, n_out);
             break;
         case 2:
             direct(t, STRIP, 2, y, y_stride, x, w, o, n_out);
@@ -194,11 +193,11 @@ ALWAYS_INLINE void store_panel(float *dst, float32x4x2_t v)
     vst1q_f32(dst + 4 * STRIP, v.val[1]);
 }
 
-ALWAYS_INLINE void plain_load(enum dtype t, float *panel, const struct matrix *w, int o, int k0,
-                              int k1)
+ALWAYS_INLINE void plain_load(enum dtype t, float *panel, const struct matrix *w, int o, int n_out,
+                              int k0, int k1)
 {
     size_t size = t == DTYPE_F32 ? 4 : 2;
-    for (int i = 0; i < PLAIN_OUTS; i++) {
+    for (int i = 0; i < (n_out + STRIP - 1) / STRIP * STRIP; i++) {
         const uint8_t *row = panel_row(w, o + i);
         float *dst = panel + (size_t)(i / STRIP) * STRIP * PLAIN_CHUNK + (size_t)(i % STRIP) * 4;
         int k = k0;
@@ -212,19 +211,19 @@ ALWAYS_INLINE void plain_load(enum dtype t, float *panel, const struct matrix *w
     }
 }
 
-static void f32_load(void *panel, const struct matrix *w, int o, int k0, int k1)
+static void f32_load(void *panel, const struct matrix *w, int o, int n_out, int k0, int k1)
 {
-    plain_load(DTYPE_F32, panel, w, o, k0, k1);
+    plain_load(DTYPE_F32, panel, w, o, n_out, k0, k1);
 }
 
-static void f16_load(void *panel, const struct matrix *w, int o, int k0, int k1)
+static void f16_load(void *panel, const struct matrix *w, int o, int n_out, int k0, int k1)
 {
-    plain_load(DTYPE_F16, panel, w, o, k0, k1);
+    plain_load(DTYPE_F16, panel, w, o, n_out, k0, k1);
 }
 
-static void bf16_load(void *panel, const struct matrix *w, int o, int k0, int k1)
+static void bf16_load(void *panel, const struct matrix *w, int o, int n_out, int k0, int k1)
 {
-    plain_load(DTYPE_BF16, panel, w, o, k0, k1);
+    plain_load(DTYPE_BF16, panel, w, o, n_out, k0, k1);
 }
 
 /* nr rows by one strip; acc [row][PLAIN_OUTS][4], the strip's part. */
@@ -237,9 +236,8 @@ ALWAYS_INLINE void strip_run(int nr, const struct panel_tile *t, float *mem, con
     UNROLL
     for (int r = 0; r < nr; r++)
         UNROLL
-        for (int o = 0; o < STRIP; o++)
-            acc[r][o] =
-                t->k0 ? vld1q_f32(mem + ((size_t)r * PLAIN_OUTS + o) * 4) : vdupq_n_f32(0);
+    for (int o = 0; o < STRIP; o++)
+        acc[r][o] = t->k0 ? vld1q_f32(mem + ((size_t)r * PLAIN_OUTS + o) * 4) : vdupq_n_f32(0);
     for (int k = t->k0; k < t->k1; k += 4, x += 4, panel += 4 * STRIP) {
         float32x4_t w[STRIP];
         __builtin_prefetch(ahead, 0, 2);
@@ -259,13 +257,13 @@ ALWAYS_INLINE void strip_run(int nr, const struct panel_tile *t, float *mem, con
     UNROLL
     for (int r = 0; r < nr; r++)
         UNROLL
-        for (int o = 0; o < STRIP; o++)
-            vst1q_f32(mem + ((size_t)r * PLAIN_OUTS + o) * 4, acc[r][o]);
+    for (int o = 0; o < STRIP; o++)
+        vst1q_f32(mem + ((size_t)r * PLAIN_OUTS + o) * 4, acc[r][o]);
 }
 
 static void plain_tile(const struct panel_tile *t)
 {
-    for (int s = 0; s < PLAIN_OUTS / STRIP; s++) {
+    for (int s = 0; s < (t->outs + STRIP - 1) / STRIP; s++) {
         float *mem = t->acc + (size_t)s * STRIP * 4;
         const float *panel = (const float *)t->panel + (size_t)s * STRIP * PLAIN_CHUNK;
         /* The first strip prefetches; the others look at one line only. */

@@ -3,7 +3,7 @@
  * A few weight rows (a panel) are brought into the form the inner loop eats, a chunk of `in` at a
  * time, and used for a block of rows of x before the next chunk is read:
  *
- *   for each block of rows (its packed x fits in half of L2)
+ *   for each block of rows (its packed x fits in L2, or streams from L3 at a few bytes a cycle)
  *     for each panel of outputs
  *       for each chunk of `in` (panel chunk and x of one tile fit in L1)
  *         load the panel; for each tile of rows: acc += x . panel
@@ -19,18 +19,21 @@
 #include <string.h>
 
 enum {
-    PANEL_ROWS = 96,           /* rows of a block at most */
-    PANEL_X_SIZE = 512 * 1024, /* bytes of packed x of a block, about */
-    PANEL_LINE = 64            /* bytes */
+    PANEL_ROWS = 96,            /* rows of a block at most, */
+    PANEL_ROWS_MIN = 48,        /* and at least: the work of loading a panel is spread over them */
+    PANEL_X_SIZE = 1024 * 1024, /* bytes of packed x of a block, about */
+    PANEL_CUT = 256,            /* chunks are multiples of this many elements */
+    PANEL_LINE = 64             /* bytes */
 };
 
 /* One tile's work in one chunk. */
 struct panel_tile {
-    float *acc;        /* of this tile; the tile's own layout */
-    const void *panel; /* the chunk as loaded */
-    const void *xp;    /* all packed rows */
-    int in, row, rows; /* row of xp the tile begins at, rows of the tile */
-    int k0, k1;        /* of `in` */
+    float *acc;           /* of this tile; the tile's own layout */
+    const void *panel;    /* the chunk as loaded */
+    const void *xp;       /* all packed rows */
+    int outs;             /* outputs wanted of the panel */
+    int in, row, rows;    /* row of xp the tile begins at, rows of the tile */
+    int k0, k1;           /* of `in` */
     const uint8_t *ahead; /* weights to prefetch, one line per step, never read */
 };
 
@@ -38,13 +41,14 @@ struct panel_kernel {
     int outs;  /* outputs of a panel */
     int rows;  /* rows of a tile at most */
     int unit;  /* tiles begin at multiples of this many rows */
-    int chunk; /* elements of `in` */
-    int step;  /* elements of `in` per prefetch in `tile` */
+    int chunk; /* elements of `in` at most, a multiple of PANEL_CUT */
+    int step;  /* elements of `in` per line that `tile` prefetches, all strips together */
     size_t panel_size;
     size_t acc_row; /* accumulator floats of one row */
     size_t (*x_size)(int n, int in);
-    /* Outputs o .. o + outs - 1 (those past the last repeat it), elements k0 .. k1 - 1. */
-    void (*load)(void *panel, const struct matrix *w, int o, int k0, int k1);
+    /* n_out outputs from o on, and what completes their strip (past the last row, the last row
+     * again), elements k0 .. k1 - 1. */
+    void (*load)(void *panel, const struct matrix *w, int o, int n_out, int k0, int k1);
     void (*tile)(const struct panel_tile *t); /* starts from zero when k0 is 0 */
     /* Write n_out outputs of the tile. */
     void (*store)(float *y, size_t y_stride, const float *acc, int rows, int n_out,
@@ -66,8 +70,8 @@ static inline const uint8_t *panel_row(const struct matrix *w, int o)
     return (const uint8_t *)w->data + (size_t)panel_min(o, w->out - 1) * w->row_size;
 }
 
-/* The last `count` bytes, from byte `at` on, of n weight rows from o on, each followed by zeros up to
- * `size` bytes. */
+/* The last `count` bytes, from byte `at` on, of n weight rows from o on, each followed by zeros up
+ * to `size` bytes. */
 static inline void panel_tail(uint8_t *dst, size_t size, const struct matrix *w, int o, int n,
                               size_t at, size_t count)
 {
@@ -93,14 +97,17 @@ static inline void panel_block(const struct panel_kernel *p, float *y, size_t y_
     /* The next panel's rows follow in memory; they come to L2 while this one computes. */
     const uint8_t *ahead = panel_row(w, o) + (size_t)p->outs * w->row_size;
     const uint8_t *ahead_end = ahead + (size_t)p->outs * w->row_size;
-    for (int k0 = 0; k0 < w->in; k0 += p->chunk) {
-        int k1 = panel_min(w->in, k0 + p->chunk);
-        p->load(scratch, w, o, k0, k1);
+    int n_chunks = (w->in + p->chunk - 1) / p->chunk;
+    int chunk = ((w->in + n_chunks - 1) / n_chunks + PANEL_CUT - 1) / PANEL_CUT * PANEL_CUT;
+    for (int k0 = 0; k0 < w->in; k0 += chunk) {
+        int k1 = panel_min(w->in, k0 + chunk);
+        p->load(scratch, w, o, n_out, k0, k1);
         for (int i = 0; i < n_tiles; i++) {
             int r0 = panel_cut(p, rows, i, n_tiles), r1 = panel_cut(p, rows, i + 1, n_tiles);
             struct panel_tile t = { .acc = acc + (size_t)r0 * p->acc_row,
                                     .panel = scratch,
                                     .xp = xp,
+                                    .outs = n_out,
                                     .in = w->in,
                                     .row = row0 + r0,
                                     .rows = r1 - r0,
@@ -125,17 +132,15 @@ static inline void panel_run(const struct panel_kernel *p, float *y, size_t y_st
 {
     size_t row_size = p->x_size(p->unit, w->in) / (size_t)p->unit;
     size_t fit = PANEL_X_SIZE / row_size;
-    int block = fit >= PANEL_ROWS ? PANEL_ROWS : (int)fit / p->rows * p->rows;
-    if (block < p->rows)
-        block = p->rows;
+    int block = fit >= PANEL_ROWS ? PANEL_ROWS : PANEL_ROWS_MIN;
     for (int row = 0; row < n; row += block)
         for (int o = o0; o < o1; o += p->outs)
             panel_block(p, y, y_stride, xp, row, panel_min(block, n - row), w, o,
                         panel_min(p->outs, o1 - o), scratch);
 }
 
-/* Prefetch addresses of a few rows read side by side from row `w` on. Short rows: the rows after
- * them, which follow in memory, evenly over this pass. Long rows: some way ahead in each. */
+/* Prefetch addresses of a few rows read side by side from row `w` on. Short rows: the memory after
+ * them, where the next rows are, evenly over this pass. Long rows: some way ahead in each. */
 struct row_ahead {
     const uint8_t *p;
     size_t step, stride; /* per step along the rows, from row to row */
@@ -144,11 +149,20 @@ struct row_ahead {
 static inline struct row_ahead row_ahead_init(const uint8_t *w, size_t row_size, int rows,
                                               size_t step)
 {
-    enum { SHORT_SIZE = 32 * 1024, DISTANCE = 2048 };
+    enum { SHORT_SIZE = 32 * 1024, SHORT_DISTANCE = 4096, DISTANCE = 2048 };
     size_t group = row_size * (size_t)rows;
+    size_t next = group > SHORT_DISTANCE ? group : SHORT_DISTANCE;
     if (group <= SHORT_SIZE)
-        return (struct row_ahead){ .p = w + group, .step = step * (size_t)rows, .stride = step };
+        return (struct row_ahead){ .p = w + next, .step = step * (size_t)rows, .stride = step };
     return (struct row_ahead){ .p = w + DISTANCE, .step = step, .stride = row_size };
+}
+
+/* `size` bytes of row i at this step. */
+static inline __attribute__((always_inline)) void row_prefetch(const struct row_ahead *a, int i,
+                                                               size_t size)
+{
+    for (size_t l = 0; l < size; l += PANEL_LINE)
+        __builtin_prefetch(a->p + (size_t)i * a->stride + l);
 }
 
 #endif

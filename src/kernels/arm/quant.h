@@ -15,7 +15,10 @@
 #include "kernels/arm/panel.h"
 #include "kernels/arm/vec.h"
 
-enum { QBLOCK = 32 /* elements of a block of x */ };
+enum {
+    QBLOCK = 32,   /* elements of a block of x */
+    QUANT_ROWS = 4 /* weight rows whose scales are read together */
+};
 
 ALWAYS_INLINE int quant_block_size(enum dtype t)
 {
@@ -64,13 +67,14 @@ ALWAYS_INLINE int8x16x2_t as_s8(uint8x16_t lo, uint8x16_t hi)
     return v;
 }
 
-/* Q5_0: bit i of the 16 given says whether element i keeps its nibble or has 16 taken off. */
-ALWAYS_INLINE uint8x16_t fifth_bit(uint8x16_t nibble, uint32_t bits)
+/* Q5_0: elements whose bit of `bits` (four bytes, repeated) is not set have 16 taken off. */
+ALWAYS_INLINE uint8x16_t fifth_bit(uint8x16_t low, uint8x16_t bits, bool high)
 {
     static const uint8_t select[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
-    uint8x16_t spread = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
-    uint8x16_t clear = vceqzq_u8(vandq_u8(spread, vld1q_u8(select)));
-    return vorrq_u8(nibble, vandq_u8(clear, vdupq_n_u8(0xf0)));
+    static const uint8_t byte[2][16] = { { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1 },
+                                         { 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3 } };
+    uint8x16_t set = vtstq_u8(vqtbl1q_u8(bits, vld1q_u8(byte[high])), vld1q_u8(select));
+    return vorrq_u8(low, vbicq_u8(vdupq_n_u8(0xf0), set));
 }
 
 /* The high bits `part` of Q6_K or `bit` of Q5_K, moved to bit 4 and up. */
@@ -123,9 +127,9 @@ ALWAYS_INLINE int8x16x2_t unpack32(enum dtype t, const uint8_t *p, int group, in
         return raw ? as_s8(lo, hi) : as_s8(vsubq_u8(lo, offset), vsubq_u8(hi, offset));
     }
     if (t == DTYPE_Q5_0) {
-        uint32_t bits = load_le32(p + 2);
-        uint8x16_t v = load16(p + 6);
-        return as_s8(fifth_bit(nibble(v, false), bits), fifth_bit(nibble(v, true), bits >> 16));
+        uint8x16_t v = load16(p + 6), bits = vreinterpretq_u8_u32(vdupq_n_u32(load_le32(p + 2)));
+        return as_s8(fifth_bit(nibble(v, false), bits, false),
+                     fifth_bit(nibble(v, true), bits, true));
     }
     if (t == DTYPE_Q6_K)
         return unpack_q6(p, group, part);
@@ -156,6 +160,77 @@ ALWAYS_INLINE void unpack_scales(const uint8_t *p, uint8x8_t *scale, uint8x8_t *
     uint64_t min_hi = (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
     *scale = vcreate_u8((a & 0x3f3f3f3fu) | scale_hi << 32);
     *min = vcreate_u8((b & 0x3f3f3f3fu) | min_hi << 32);
+}
+
+/* Scales of a block of four rows: a and, for types with a min, m; for Q6_K a of either half. */
+struct quant_scales {
+    float32x4_t a, b;
+};
+
+/* Byte i of four rows, for i = 0..7, as f32 times the rows' d. */
+ALWAYS_INLINE void spread_scales(float32x4_t *out, const uint8x8_t *v, float32x4_t d)
+{
+    uint8x8x2_t even = vzip_u8(v[0], v[2]), odd = vzip_u8(v[1], v[3]);
+    for (int i = 0; i < 2; i++) {
+        uint8x8x2_t four = vzip_u8(even.val[i], odd.val[i]);
+        for (int j = 0; j < 2; j++) {
+            uint16x8_t h = vmovl_u8(four.val[j]);
+            float32x4_t *dst = out + 4 * i + 2 * j;
+            dst[0] = vmulq_f32(vcvtq_f32_u32(vmovl_u16(vget_low_u16(h))), d);
+            dst[1] = vmulq_f32(vcvtq_f32_u32(vmovl_u16(vget_high_u16(h))), d);
+        }
+    }
+}
+
+ALWAYS_INLINE void spread_signed(float32x4_t *out, const int8x8_t *v, float32x4_t d)
+{
+    int8x8x2_t even = vzip_s8(v[0], v[2]), odd = vzip_s8(v[1], v[3]);
+    for (int i = 0; i < 2; i++) {
+        int8x8x2_t four = vzip_s8(even.val[i], odd.val[i]);
+        for (int j = 0; j < 2; j++) {
+            int16x8_t h = vmovl_s8(four.val[j]);
+            float32x4_t *dst = out + 4 * i + 2 * j;
+            dst[0] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), d);
+            dst[1] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(h))), d);
+        }
+    }
+}
+
+/* Scales of the sub-blocks of the block at byte `at` of four rows: a in [0, 8) (Q6_K: of the
+ * halves, [0, 16)), m in [8, 16). */
+ALWAYS_INLINE void quant_scales_load(enum dtype t, float32x4_t *out, const uint8_t *const *row,
+                                     size_t at)
+{
+    if (t == DTYPE_Q6_K) {
+        int8x8_t lo[4], hi[4];
+        float32x4_t d = load_f16x4(row, at + 208);
+        UNROLL
+        for (int o = 0; o < QUANT_ROWS; o++) {
+            int8x16_t s = vreinterpretq_s8_u8(vld1q_u8(row[o] + at + 192));
+            lo[o] = vget_low_s8(s);
+            hi[o] = vget_high_s8(s);
+        }
+        spread_signed(out, lo, d);
+        spread_signed(out + 8, hi, d);
+        return;
+    }
+    if (quant_subs(t) == 1) {
+        out[0] = load_f16x4(row, at);
+        return;
+    }
+    uint8x8_t scale[4], min[4];
+    UNROLL
+    for (int o = 0; o < QUANT_ROWS; o++)
+        unpack_scales(row[o] + at + 4, &scale[o], &min[o]);
+    spread_scales(out, scale, load_f16x4(row, at));
+    spread_scales(out + 8, min, load_f16x4(row, at + 2));
+}
+
+ALWAYS_INLINE struct quant_scales quant_scales_of(enum dtype t, const float32x4_t *k, int sub)
+{
+    if (t == DTYPE_Q6_K)
+        return (struct quant_scales){ k[2 * sub], k[2 * sub + 1] };
+    return (struct quant_scales){ k[sub], quant_has_min(t) ? k[8 + sub] : k[sub] };
 }
 
 /* ---- activations ---- */

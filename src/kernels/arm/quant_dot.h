@@ -15,7 +15,7 @@
 #include "kernels/arm/quant.h"
 
 enum {
-    DOT_OUTS = 4,
+    DOT_OUTS = QUANT_ROWS,
     DOT_ROWS = 4 /* rows of a register block */
 };
 
@@ -70,18 +70,13 @@ static void pack_q4_0(void *xp, const float *x, size_t stride, int n, int in, in
     dot_pack(DTYPE_Q4_0, xp, x, stride, in, r0, r1);
 }
 
-/* Scales of a block of four rows: a and, for types with a min, m; for Q6_K a of either half. */
-struct dot_scales {
-    float32x4_t a, b;
-};
-
 ALWAYS_INLINE float32x4_t sums_of(const int32x4_t *s)
 {
     return vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(s[0], s[1]), vpaddq_s32(s[2], s[3])));
 }
 
 ALWAYS_INLINE void dot_block(enum dtype t, int nr, float32x4_t *acc, const int8x16x2_t *w,
-                             struct dot_scales a, const struct dot_x *x, size_t xs)
+                             struct quant_scales a, const struct dot_x *x, size_t xs)
 {
     UNROLL
     for (int r = 0; r < nr; r++, x += xs) {
@@ -113,68 +108,6 @@ ALWAYS_INLINE void dot_block(enum dtype t, int nr, float32x4_t *acc, const int8x
     }
 }
 
-/* Byte i of four rows, for i = 0..7, as f32 times the rows' d. */
-ALWAYS_INLINE void spread_scales(float32x4_t *out, const uint8x8_t *v, float32x4_t d)
-{
-    uint8x8x2_t even = vzip_u8(v[0], v[2]), odd = vzip_u8(v[1], v[3]);
-    for (int i = 0; i < 2; i++) {
-        uint8x8x2_t four = vzip_u8(even.val[i], odd.val[i]);
-        for (int j = 0; j < 2; j++) {
-            uint16x8_t h = vmovl_u8(four.val[j]);
-            float32x4_t *dst = out + 4 * i + 2 * j;
-            dst[0] = vmulq_f32(vcvtq_f32_u32(vmovl_u16(vget_low_u16(h))), d);
-            dst[1] = vmulq_f32(vcvtq_f32_u32(vmovl_u16(vget_high_u16(h))), d);
-        }
-    }
-}
-
-ALWAYS_INLINE void spread_signed(float32x4_t *out, const int8x8_t *v, float32x4_t d)
-{
-    int8x8x2_t even = vzip_s8(v[0], v[2]), odd = vzip_s8(v[1], v[3]);
-    for (int i = 0; i < 2; i++) {
-        int8x8x2_t four = vzip_s8(even.val[i], odd.val[i]);
-        for (int j = 0; j < 2; j++) {
-            int16x8_t h = vmovl_s8(four.val[j]);
-            float32x4_t *dst = out + 4 * i + 2 * j;
-            dst[0] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), d);
-            dst[1] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(h))), d);
-        }
-    }
-}
-
-/* Scales of the eight sub-blocks at byte `at` of four rows of a K type: a in [0, 8) (Q6_K: of the
- * halves, [0, 16)), m in [8, 16). */
-ALWAYS_INLINE void dot_scales_k(enum dtype t, float32x4_t *out, const uint8_t *const *row,
-                                size_t at)
-{
-    if (t == DTYPE_Q6_K) {
-        int8x8_t lo[4], hi[4];
-        float32x4_t d = load_f16x4(row, at + 208);
-        UNROLL
-        for (int o = 0; o < DOT_OUTS; o++) {
-            int8x16_t s = vreinterpretq_s8_u8(vld1q_u8(row[o] + at + 192));
-            lo[o] = vget_low_s8(s);
-            hi[o] = vget_high_s8(s);
-        }
-        spread_signed(out, lo, d);
-        spread_signed(out + 8, hi, d);
-        return;
-    }
-    uint8x8_t scale[4], min[4];
-    UNROLL
-    for (int o = 0; o < DOT_OUTS; o++)
-        unpack_scales(row[o] + at + 4, &scale[o], &min[o]);
-    spread_scales(out, scale, load_f16x4(row, at));
-    spread_scales(out + 8, min, load_f16x4(row, at + 2));
-}
-
-ALWAYS_INLINE struct dot_scales dot_scales_of(enum dtype t, const float32x4_t *k, int sub)
-{
-    if (t == DTYPE_Q6_K)
-        return (struct dot_scales){ k[2 * sub], k[2 * sub + 1] };
-    return (struct dot_scales){ k[sub], k[8 + sub] };
-}
-
 /* Four outputs from o on, n_out of them written, of nr rows. t and nr are constants. */
 ALWAYS_INLINE void dot_group(enum dtype t, int nr, float *y, size_t y_stride, const struct dot_x *x,
                              size_t xs, const struct matrix *w, int o, int n_out)
@@ -195,23 +128,18 @@ ALWAYS_INLINE void dot_group(enum dtype t, int nr, float *y, size_t y_stride, co
         float32x4_t k[16];
         UNROLL
         for (int i = 0; i < DOT_OUTS; i++)
-            for (size_t l = 0; l < size; l += PANEL_LINE)
-                __builtin_prefetch(ahead.p + (size_t)i * ahead.stride + l);
-        if (quant_subs(t) > 1)
-            dot_scales_k(t, k, row, at);
+            row_prefetch(&ahead, i, size);
+        quant_scales_load(t, k, row, at);
         for (int g = 0; g < quant_subs(t) / parts; g++)
-            for (int p = 0; p < parts; p++, x++) {
-                int8x16x2_t q[DOT_OUTS];
-                struct dot_scales a = quant_subs(t) > 1 ? dot_scales_of(t, k, g * parts + p)
-                                                        : (struct dot_scales){
-                                                              load_f16x4(row, at),
-                                                              vdupq_n_f32(0),
-                                                          };
-                UNROLL
-                for (int i = 0; i < DOT_OUTS; i++)
-                    q[i] = unpack32(t, row[i] + at, g, p, true);
-                dot_block(t, nr, acc, q, a, x, xs);
-            }
+            UNROLL
+        for (int p = 0; p < parts; p++, x++) {
+            int8x16x2_t q[DOT_OUTS];
+            struct quant_scales a = quant_scales_of(t, k, g * parts + p);
+            UNROLL
+            for (int i = 0; i < DOT_OUTS; i++)
+                q[i] = unpack32(t, row[i] + at, g, p, true);
+            dot_block(t, nr, acc, q, a, x, xs);
+        }
     }
     UNROLL
     for (int r = 0; r < nr; r++) {

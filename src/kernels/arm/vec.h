@@ -4,13 +4,15 @@
 #define PV_KERNELS_ARM_VEC_H
 
 #include <arm_neon.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Before loops over the accumulators of a register block: without it gcc 12 unrolls too late and
  * leaves the array in memory. */
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
@@ -33,6 +35,16 @@ ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
     vst1q_f32(lane, v);
     for (int i = 0; i < n; i++)
         y[i] = bias ? lane[i] + bias[i] : lane[i];
+}
+
+/* Two 2x2 blocks as BFMMLA and SMMLA leave them, weights outside: outputs 0..3 of rows 0 and 1
+ * (`second`: row 1 exists). */
+ALWAYS_INLINE void store_pair(float *y, size_t y_stride, float32x4_t a, float32x4_t b, int n_out,
+                              bool second, const float *bias)
+{
+    store4(y, vuzp1q_f32(a, b), n_out, bias);
+    if (second)
+        store4(y + y_stride, vuzp2q_f32(a, b), n_out, bias);
 }
 
 #endif

@@ -6,6 +6,8 @@
 #ifndef PV_KERNELS_X86_TILE_AMX_H
 #define PV_KERNELS_X86_TILE_AMX_H
 
+#include "kernels/kernels.h"
+
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,18 +19,29 @@ enum {
     TILE_HALVES = TILE_BYTES / 2 /* bf16 values of a tile */
 };
 
+struct tile_shape {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t colsb[16];
+    uint8_t rows[16];
+};
+
+static inline void tile_load_shape(const struct tile_shape *s)
+{
+    /* gcc 12 believes that the intrinsic reads 8 bytes of the 64 and may drop stores to the rest.
+     */
+    __asm__ volatile("" ::"m"(*s));
+    _tile_loadconfig(s);
+}
+
+/* All eight tiles of 16 rows of 64 bytes. */
 static inline void tile_config(void)
 {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t colsb[16];
-        uint8_t rows[16];
-    } c = { .palette = 1 };
+    struct tile_shape s = { .palette = 1 };
     for (int i = 0; i < 8; i++) {
-        c.colsb[i] = 64;
-        c.rows[i] = TILE_ROWS;
+        s.colsb[i] = 64;
+        s.rows[i] = TILE_ROWS;
     }
-    _tile_loadconfig(&c);
+    tile_load_shape(&s);
 }
 
 /* Rows of 16 dwords to columns, in place. */
@@ -59,10 +72,40 @@ static inline void transpose_16x16(__m512i r[16])
     }
 }
 
+/* C tile [16 outputs][16 rows] to y, bias added. */
+static inline void store_tile(float *y, size_t y_stride, const float *c, const float *bias,
+                              int n_out, int n_rows)
+{
+    __mmask16 m = (__mmask16)((1u << n_out) - 1);
+    __m512 b = bias ? _mm512_maskz_loadu_ps(m, bias) : _mm512_setzero_ps();
+    if (n_rows <= 2) {
+        const __m512i at = _mm512_set_epi32(240, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64,
+                                            48, 32, 16, 0);
+        for (int r = 0; r < n_rows; r++) {
+            __m512 v = _mm512_i32gather_ps(at, c + r, 4);
+            _mm512_mask_storeu_ps(y + (size_t)r * y_stride, m, bias ? _mm512_add_ps(v, b) : v);
+        }
+        return;
+    }
+    __m512i t[16];
+    for (int i = 0; i < 16; i++)
+        t[i] = _mm512_load_si512(c + i * 16);
+    transpose_16x16(t);
+    for (int r = 0; r < n_rows; r++) {
+        __m512 v = (__m512)t[r];
+        _mm512_mask_storeu_ps(y + (size_t)r * y_stride, m, bias ? _mm512_add_ps(v, b) : v);
+    }
+}
+
 /* 32 floats to bf16, rounded to nearest even. */
 static inline __m512i to_bf16_32(__m512 lo, __m512 hi)
 {
     return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
 }
+
+/* Products in int8 (matmul_int8_amx.c). */
+extern const struct matmul_kernel matmul_q8_0_amx, matmul_q4_0_amx, matmul_q5_0_amx;
+/* Attention over a bf16 KV cache (attn_amx.c). */
+extern const struct attn_kernel attn_bf16_amx;
 
 #endif

@@ -1,0 +1,272 @@
+/* Memory bandwidth and arithmetic peaks.
+ *
+ * Peaks are loops of one instruction on registers, in assembly so that no compiler flag of an
+ * instruction set is needed and none of the loop can be optimised away. There are as many
+ * accumulators as the latency of the instruction asks for. Registers hold zeros: the speed of
+ * these instructions does not depend on values, and zeros stay clear of denormals. */
+#include "floor.h"
+
+#include "base/mem.h"
+#include "speed.h"
+
+#include <string.h>
+#include <time.h>
+
+enum {
+    READ_PASSES = 5,
+    READ_BYTES = 1 << 30,
+    READ_LEAST = 64 << 20,
+    READ_STEP = 256,   /* bytes of one turn of the loop */
+    READ_AHEAD = 2048, /* bytes between a load and the prefetch for it */
+    PEAK_PASSES = 8
+};
+
+static const double peak_pass_s = 0.02;
+
+/* ---- memory ---- */
+
+struct read_job {
+    uint8_t *data;
+    size_t size; /* a multiple of threads * READ_STEP */
+    bool fill;
+    _Atomic uint64_t sink;
+};
+
+typedef uint64_t pair __attribute__((vector_size(16))); /* what the baseline loads at once */
+
+static uint64_t read_range(const uint8_t *p, const uint8_t *end)
+{
+    enum { LANES = READ_STEP / 16 };
+    pair acc[LANES] = { 0 };
+    for (; p < end; p += READ_STEP) {
+        const pair *v = (const pair *)(const void *)p;
+        for (int i = 0; i < READ_STEP; i += 64)
+            __builtin_prefetch(p + READ_AHEAD + i);
+        for (int i = 0; i < LANES; i++)
+            acc[i] ^= v[i];
+    }
+    for (int i = 1; i < LANES; i++)
+        acc[0] ^= acc[i];
+    return acc[0][0] ^ acc[0][1];
+}
+
+static void read_part(void *ctx, int thread, int n_threads)
+{
+    struct read_job *job = ctx;
+    size_t part = job->size / (size_t)n_threads;
+    uint8_t *p = job->data + part * (size_t)thread;
+    if (job->fill) /* pages that were never written are all the same one, and in cache */
+        memset(p, thread + 1, part);
+    else
+        atomic_fetch_xor(&job->sink, read_range(p, p + part));
+}
+
+double floor_read(struct pool *pool, size_t *size)
+{
+    struct read_job job = { .fill = true };
+    double best = 0;
+    for (*size = READ_BYTES; *size >= READ_LEAST; *size /= 2) {
+        job.data = mem_zalloc(*size);
+        if (job.data)
+            break;
+    }
+    if (!job.data)
+        return 0;
+    job.size = *size - *size % ((size_t)pool_threads(pool) * READ_STEP);
+    pool_run(pool, read_part, &job);
+    job.fill = false;
+    for (int i = 0; i < READ_PASSES; i++) {
+        double start = seconds_now(), rate;
+        pool_run(pool, read_part, &job);
+        rate = (double)job.size / (seconds_now() - start);
+        best = rate > best ? rate : best;
+    }
+    mem_free(job.data);
+    return best;
+}
+
+/* ---- arithmetic ---- */
+
+struct peak {
+    const char *kernel, *instruction;
+    double ops; /* of one turn of the loop */
+    void (*loop)(long turns);
+};
+
+#if defined(__x86_64__)
+
+/* The text of one instruction for each of the registers 0 .. 11. */
+#define EACH6(a, z) a "0" z a "1" z a "2" z a "3" z a "4" z a "5" z
+#define EACH12(a, z) EACH6(a, z) a "6" z a "7" z a "8" z a "9" z a "10" z a "11" z
+#define VECTORS                                                                                    \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",       \
+        "xmm11", "xmm12", "xmm13"
+#define TURN "dec %0\n\tjnz 1b\n\t"
+#define AVX_LOOP(name, op, reg)                                                                    \
+    static void name(long turns)                                                                   \
+    {                                                                                              \
+        __asm__ volatile(                                                                          \
+            EACH12("vpxor %%xmm12, %%xmm12, %%xmm",                                                \
+                   "\n\t") "vpxor %%xmm12, %%xmm12, %%xmm12\n\tvpxor %%xmm13, %%xmm13, %%xmm13\n"  \
+                           "1:\n\t" EACH12(op " %%" reg "12, %%" reg "13, %%" reg, "\n\t") TURN    \
+            "vzeroupper"                                                                           \
+            : "+r"(turns)                                                                          \
+            :                                                                                      \
+            : "cc", VECTORS);                                                                      \
+    }
+
+AVX_LOOP(loop_fma_ymm, "vfmadd231ps", "ymm")
+AVX_LOOP(loop_fma_zmm, "vfmadd231ps", "zmm")
+AVX_LOOP(loop_dpbf16, "vdpbf16ps", "zmm")
+AVX_LOOP(loop_dpbusd, "vpdpbusd", "zmm")
+
+static void loop_sse(long turns)
+{
+    __asm__ volatile(
+        EACH12("xorps %%xmm12, %%xmm",
+               "\n\t") "xorps %%xmm12, %%xmm12\n"
+                       "1:\n\t" EACH6("mulps %%xmm12, %%xmm",
+                                      "\n\t") "addps %%xmm12, %%xmm6\n\taddps %%xmm12, "
+                                              "%%xmm7\n\taddps %%xmm12, %%xmm8\n\t"
+                                              "addps %%xmm12, %%xmm9\n\taddps %%xmm12, "
+                                              "%%xmm10\n\taddps %%xmm12, %%xmm11\n\t" TURN
+        : "+r"(turns)
+        :
+        : "cc", VECTORS);
+}
+
+/* Eight tiles of 16 rows of 64 bytes; what was configured before is put back. Tile registers are
+ * out of the compiler's sight, so there is nothing to clobber. */
+#define AMX_LOOP(name, op)                                                                         \
+    static void name(long turns)                                                                   \
+    {                                                                                              \
+        _Alignas(64) uint8_t before[64], config[64] = { 1 };                                       \
+        for (int i = 0; i < 8; i++) {                                                              \
+            config[16 + 2 * i] = 64;                                                               \
+            config[48 + i] = 16;                                                                   \
+        }                                                                                          \
+        __asm__ volatile("sttilecfg (%1)\n\tldtilecfg (%2)\n" /* loading zeroes the tiles */       \
+                         "1:\n\t" EACH6(op " %%tmm6, %%tmm7, %%tmm", "\n\t") TURN "ldtilecfg (%1)" \
+                         : "+r"(turns)                                                             \
+                         : "r"(before), "r"(config)                                                \
+                         : "cc", "memory");                                                        \
+    }
+
+AMX_LOOP(loop_tdpbf16, "tdpbf16ps")
+AMX_LOOP(loop_tdpbssd, "tdpbssd")
+
+/* The first whose name the kernel's begins with. */
+static const struct peak peaks[] = {
+    { "amx-int8", "tdpbssd", 6 * 16 * 16 * 64 * 2, loop_tdpbssd },
+    { "amx", "tdpbf16ps", 6 * 16 * 16 * 32 * 2, loop_tdpbf16 },
+    { "avx512bf16", "vdpbf16ps", 12 * 32 * 2, loop_dpbf16 },
+    { "avx512vnni", "vpdpbusd", 12 * 64 * 2, loop_dpbusd },
+    { "avx512", "vfmadd zmm", 12 * 16 * 2, loop_fma_zmm },
+    { "avx2", "vfmadd ymm", 12 * 8 * 2, loop_fma_ymm },
+    { "ref", "mulps+addps", 12 * 4, loop_sse },
+};
+
+#elif defined(__aarch64__)
+
+#define EACH8(a, n, z)                                                                             \
+    a n "0" z a n "1" z a n "2" z a n "3" z a n "4" z a n "5" z a n "6" z a n "7" z
+#define EACH24(a, z)                                                                               \
+    EACH8(a, "", z)                                                                                \
+    a "8" z a "9" z EACH8(a, "1", z) a "18" z a "19" z a "20" z a "21" z a "22" z a "23" z
+#define VECTORS                                                                                    \
+    "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", \
+        "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25"
+/* The assembler's leave for all of them; what a CPU has decides which loop is run. */
+#define ARCH ".arch armv8.2-a+dotprod+i8mm+bf16\n\t"
+#define NEON_LOOP(name, op, to, from)                                                              \
+    static void name(long turns)                                                                   \
+    {                                                                                              \
+        __asm__ volatile(                                                                          \
+            ARCH "movi v24.4s, #0\n\tmovi v25.4s, #0\n\t" EACH24(                                  \
+                "movi v", ".4s, #0\n\t") "1:\n\t" EACH24(op " v", to                               \
+                                                         ", v24" from ", v25" from                 \
+                                                         "\n\t") "subs %0, %0, #1\n\tb.ne 1b\n\t"  \
+            : "+r"(turns)                                                                          \
+            :                                                                                      \
+            : "cc", VECTORS);                                                                      \
+    }
+
+NEON_LOOP(loop_fmla, "fmla", ".4s", ".4s")
+NEON_LOOP(loop_sdot, "sdot", ".4s", ".16b")
+NEON_LOOP(loop_smmla, "smmla", ".4s", ".16b")
+NEON_LOOP(loop_bfmmla, "bfmmla", ".4s", ".8h")
+
+static const struct peak peaks[] = {
+    { "bf16", "bfmmla", 24 * 16 * 2, loop_bfmmla }, { "i8mm", "smmla", 24 * 32 * 2, loop_smmla },
+    { "dotprod", "sdot", 24 * 16 * 2, loop_sdot },  { "neon", "fmla", 24 * 4 * 2, loop_fmla },
+    { "ref", "fmla", 24 * 4 * 2, loop_fmla },
+};
+
+#else
+static const struct peak peaks[] = { { "none", "none", 0, NULL } };
+#endif
+
+static const struct peak *peak_find(const char *kernel)
+{
+    for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
+        if (strncmp(kernel, peaks[i].kernel, strlen(peaks[i].kernel)) == 0)
+            return &peaks[i];
+    return NULL;
+}
+
+const char *floor_instruction(const char *kernel_name)
+{
+    const struct peak *p = peak_find(kernel_name);
+    return p ? p->instruction : "unknown";
+}
+
+struct peak_job {
+    const struct peak *peak;
+    long turns;
+    double seconds[POOL_MAX_THREADS];
+};
+
+/* A thread's own time: no memory is shared, so what other processes take says nothing here. */
+static double thread_seconds(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void peak_part(void *ctx, int thread, int n_threads)
+{
+    struct peak_job *job = ctx;
+    double start = thread_seconds();
+    (void)n_threads;
+    job->peak->loop(job->turns);
+    job->seconds[thread] = thread_seconds() - start;
+}
+
+/* Operations a second of all threads. */
+static double peak_pass(struct pool *pool, struct peak_job *job)
+{
+    double rate = 0;
+    pool_run(pool, peak_part, job);
+    for (int i = 0; i < pool_threads(pool); i++)
+        rate += job->peak->ops * (double)job->turns / job->seconds[i];
+    return rate;
+}
+
+double floor_peak(struct pool *pool, const char *kernel_name)
+{
+    struct peak_job job = { .peak = peak_find(kernel_name), .turns = 1000 };
+    double best = 0;
+    if (!job.peak || !job.peak->loop)
+        return 0;
+    peak_pass(pool, &job);
+    while (job.seconds[0] < peak_pass_s) {
+        job.turns *= 2;
+        peak_pass(pool, &job);
+    }
+    for (int i = 0; i < PEAK_PASSES; i++) {
+        double rate = peak_pass(pool, &job);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}

@@ -1,0 +1,47 @@
+/* What a run found: a table for people, lines of CSV for bench/csv. */
+#ifndef PV_BENCH_SPEED_REPORT_H
+#define PV_BENCH_SPEED_REPORT_H
+
+#include "peer.h"
+#include "speed.h"
+
+#include <stddef.h>
+
+enum { MAX_PEAKS = 8 };
+
+struct peak_rate {
+    const char *kernel, *instruction;
+    double rate; /* operations a second, all threads; 0: unknown */
+};
+
+struct report {
+    char machine[160], date[32], command[512];
+    const char *commit, *model, *type, *kv, *kernels;
+    int threads, gen;
+    double read_before, read_after; /* bytes a second */
+    size_t read_size;
+    struct peak_rate peak[MAX_PEAKS];
+    int n_peaks;
+    double others;           /* part of the machine's CPU time that other processes used */
+    const struct peer *peer; /* NULL: none */
+    const struct test *tests;
+    int n_tests;
+};
+
+/* Processor and date; the command with the folders of its paths left out. */
+void report_init(struct report *r, int argc, char **argv);
+
+void report_print(const struct report *r, FILE *f);
+/* Append to a file, with a line of names when it is new. */
+enum pv_status report_csv(const struct report *r, const char *path, struct pv_error *err);
+
+/* CPU time so far, in clock ticks: of the machine, of its idling, and of this process and the
+ * children it has waited for. Zeros where the system does not say. */
+struct cpu_times {
+    double total, idle, own;
+};
+struct cpu_times cpu_times_now(void);
+/* The part that other processes used between two looks. */
+double cpu_times_others(const struct cpu_times *a, const struct cpu_times *b);
+
+#endif

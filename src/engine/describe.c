@@ -1,0 +1,150 @@
+/* What `prevue inspect` prints: the shape of a model, the types of its tensors, and the memory it
+ * takes at a context length. */
+#include "engine/model.h"
+
+struct memory {
+    uint64_t weights; /* in the mapped file */
+    uint64_t kv, scratch;
+};
+
+static void sum_types(const struct model_file *mf, uint64_t *elements, int count[DTYPE_COUNT],
+                      uint64_t bytes[DTYPE_COUNT])
+{
+    for (int i = 0; i < model_file_n_tensors(mf); i++) {
+        const struct tensor *t = model_file_tensor(mf, i);
+        *elements += (uint64_t)tensor_rows(t) * (uint64_t)tensor_cols(t);
+        count[t->dtype]++;
+        bytes[t->dtype] += t->size;
+    }
+}
+
+static void put_shape(struct buf *b, const struct tensor *t, const char *between)
+{
+    for (int d = 0; d < t->n_dims; d++)
+        buf_printf(b, "%s%lld", d ? between : "", (long long)t->dim[d]);
+}
+
+static void text_tensors(struct buf *b, const struct model_file *mf)
+{
+    for (int i = 0; i < model_file_n_tensors(mf); i++) {
+        const struct tensor *t = model_file_tensor(mf, i);
+        buf_printf(b, "%-48s %-5s ", t->name, dtype_name(t->dtype));
+        put_shape(b, t, " x ");
+        buf_puts(b, "\n");
+    }
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void text_describe(struct buf *b, const struct pv_model *m, const struct memory *mem,
+                          int context, bool tensors)
+{
+    const struct config *c = decoder_config(m->dec);
+    static const char *const mrope[] = { "1-D", "M-RoPE, sections", "M-RoPE, interleaved" };
+    int count[DTYPE_COUNT] = { 0 };
+    uint64_t bytes[DTYPE_COUNT] = { 0 }, elements = 0;
+    sum_types(m->file, &elements, count, bytes);
+    buf_printf(b, "model        %s\n", model_file_path(m->file));
+    buf_printf(b, "architecture %s, %d layers, hidden %d, ffn %d\n", c->arch_name, c->n_layers,
+               c->hidden, c->ffn);
+    buf_printf(b, "attention    %d heads, %d KV heads of %d%s%s\n", c->n_heads, c->n_kv_heads,
+               c->head_dim, c->qkv_bias ? ", biases" : "", c->qk_norm ? ", q and k normed" : "");
+    buf_printf(b, "positions    %s, theta %g, made for %d tokens\n", mrope[c->mrope],
+               (double)c->rope_theta, c->max_context);
+    buf_printf(b, "vocabulary   %d%s, %s\n", c->vocab, c->tied ? ", head tied" : "",
+               m->tokenizer ? "with tokenizer" : "no tokenizer");
+    buf_printf(b, "parameters   %llu\n", (unsigned long long)elements);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (count[t])
+            buf_printf(b, "  %-5s      %d tensors, %.1f MiB\n", dtype_name((enum dtype)t), count[t],
+                       mib(bytes[t]));
+    buf_printf(b,
+               "memory       at %d tokens, steps of %d: weights %.1f MiB (mapped), KV %.1f MiB, "
+               "scratch %.1f MiB\n",
+               context, MODEL_DEFAULT_CHUNK, mib(mem->weights), mib(mem->kv), mib(mem->scratch));
+    if (tensors)
+        text_tensors(b, m->file);
+}
+
+static void json_tensors(struct buf *b, const struct model_file *mf)
+{
+    buf_puts(b, ",\"tensors\":[");
+    for (int i = 0; i < model_file_n_tensors(mf); i++) {
+        const struct tensor *t = model_file_tensor(mf, i);
+        size_t len = __builtin_strlen(t->name);
+        buf_puts(b, i ? ",{\"name\":" : "{\"name\":");
+        buf_json(b, t->name, len);
+        buf_printf(b, ",\"type\":\"%s\",\"shape\":[", dtype_name(t->dtype));
+        put_shape(b, t, ",");
+        buf_puts(b, "]}");
+    }
+    buf_puts(b, "]");
+}
+
+static void json_describe(struct buf *b, const struct pv_model *m, const struct memory *mem,
+                          int context, bool tensors)
+{
+    const struct config *c = decoder_config(m->dec);
+    const char *path = model_file_path(m->file);
+    static const char *const mrope[] = { "none", "sections", "interleaved" };
+    int count[DTYPE_COUNT] = { 0 };
+    uint64_t bytes[DTYPE_COUNT] = { 0 }, elements = 0;
+    bool first = true;
+    sum_types(m->file, &elements, count, bytes);
+    buf_puts(b, "{\"model\":");
+    buf_json(b, path, __builtin_strlen(path));
+    buf_printf(b,
+               ",\"architecture\":\"%s\",\"layers\":%d,\"hidden\":%d,\"ffn\":%d,\"heads\":%d,"
+               "\"kv_heads\":%d,\"head_dim\":%d,\"vocab\":%d,\"tied\":%s,\"qkv_bias\":%s,"
+               "\"qk_norm\":%s,\"mrope\":\"%s\",\"rope_theta\":%.9g,\"max_context\":%d,"
+               "\"tokenizer\":%s,\"parameters\":%llu,\"types\":{",
+               c->arch_name, c->n_layers, c->hidden, c->ffn, c->n_heads, c->n_kv_heads, c->head_dim,
+               c->vocab, c->tied ? "true" : "false", c->qkv_bias ? "true" : "false",
+               c->qk_norm ? "true" : "false", mrope[c->mrope], (double)c->rope_theta,
+               c->max_context, m->tokenizer ? "true" : "false", (unsigned long long)elements);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (count[t]) {
+            buf_printf(b, "%s\"%s\":{\"tensors\":%d,\"bytes\":%llu}", first ? "" : ",",
+                       dtype_name((enum dtype)t), count[t], (unsigned long long)bytes[t]);
+            first = false;
+        }
+    buf_printf(b, "},\"memory\":{\"context\":%d,\"weights\":%llu,\"kv\":%llu,\"scratch\":%llu}",
+               context, (unsigned long long)mem->weights, (unsigned long long)mem->kv,
+               (unsigned long long)mem->scratch);
+    if (tensors)
+        json_tensors(b, m->file);
+    buf_puts(b, "}\n");
+}
+
+const char *pv_model_describe(pv_model *m, int context, bool json, bool tensors,
+                              struct pv_error *err)
+{
+    enum dtype kv = model_kv_dtype(m, PV_KV_AUTO);
+    int most = pv_model_max_context(m);
+    struct memory mem = { 0 };
+    if (context == 0)
+        context = most < MODEL_DEFAULT_CONTEXT ? most : MODEL_DEFAULT_CONTEXT;
+    if (context < 1 || context > m->limits.context_tokens) {
+        fail(err, PV_E_LIMIT, "%s: a context of %d tokens was asked for, 1 to %d are possible",
+             model_file_path(m->file), context, m->limits.context_tokens);
+        return NULL;
+    }
+    for (int i = 0; i < model_file_n_tensors(m->file); i++)
+        mem.weights += model_file_tensor(m->file, i)->size;
+    mem.kv = kvcache_size(decoder_config(m->dec), kv, context);
+    mem.scratch = decoder_state_size(m->dec, MODEL_DEFAULT_CHUNK, 1, context, kv);
+    buf_reset(&m->describe);
+    if (json)
+        json_describe(&m->describe, m, &mem, context, tensors);
+    else
+        text_describe(&m->describe, m, &mem, context, tensors);
+    if (m->describe.failed) {
+        fail(err, PV_E_LIMIT, "%s: its description is longer than %zu bytes",
+             model_file_path(m->file), m->describe.limit);
+        return NULL;
+    }
+    return m->describe.data;
+}

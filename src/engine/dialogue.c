@@ -1,0 +1,171 @@
+/* Joins tokenizer, chat template and detokenizer for a session. */
+#include "engine/dialogue.h"
+
+#include "base/mem.h"
+
+#ifdef PV_CORE
+
+enum pv_status dialogue_open(struct dialogue **out, const struct pv_model *m, size_t max_ids,
+                             struct pv_error *err)
+{
+    (void)m;
+    (void)max_ids;
+    (void)err;
+    *out = NULL;
+    return PV_OK;
+}
+
+void dialogue_close(struct dialogue **d)
+{
+    *d = NULL;
+}
+
+static enum pv_status no_words(struct pv_error *err)
+{
+    return fail(err, PV_E_UNSUPPORTED, "this build has no tokenizer: prompts must be token ids");
+}
+
+enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role, const char *utf8,
+                            struct id_span *out, struct pv_error *err)
+{
+    (void)d;
+    (void)first;
+    (void)role;
+    (void)utf8;
+    (void)out;
+    return no_words(err);
+}
+
+enum pv_status dialogue_ask(struct dialogue *d, struct id_span *out, struct pv_error *err)
+{
+    (void)d;
+    (void)out;
+    return no_words(err);
+}
+
+enum pv_status dialogue_end(struct dialogue *d, struct id_span *out, struct pv_error *err)
+{
+    (void)d;
+    (void)out;
+    return no_words(err);
+}
+
+const char *dialogue_text(struct dialogue *d, int32_t id, bool last, size_t *len)
+{
+    (void)d;
+    (void)id;
+    (void)last;
+    *len = 0;
+    return "";
+}
+
+#else
+
+#include "text/chat.h"
+#include "text/detok.h"
+
+#include <string.h>
+
+enum { TEXT_LIMIT = 1 << 20 }; /* bytes one token may complete */
+
+struct dialogue {
+    const struct tokenizer *t;
+    struct chat chat;
+    enum pv_status chat_status; /* why the template cannot be used, told when it is needed */
+    struct pv_error chat_error;
+    struct prompt prompt;
+    struct detok detok;
+    struct buf text;
+};
+
+enum pv_status dialogue_open(struct dialogue **out, const struct pv_model *m, size_t max_ids,
+                             struct pv_error *err)
+{
+    struct dialogue *d;
+    *out = NULL;
+    if (!m->tokenizer)
+        return PV_OK;
+    d = mem_zalloc(sizeof *d);
+    if (!d)
+        return fail_nomem(err, sizeof *d);
+    d->t = m->tokenizer;
+    d->chat_status = chat_init(&d->chat, d->t, model_file_vocab(m->file), &d->chat_error);
+    prompt_init(&d->prompt, d->t, max_ids);
+    detok_init(&d->detok, d->t);
+    buf_init(&d->text, TEXT_LIMIT);
+    *out = d;
+    return PV_OK;
+}
+
+void dialogue_close(struct dialogue **d)
+{
+    if (!*d)
+        return;
+    prompt_clear(&(*d)->prompt);
+    buf_clear(&(*d)->text);
+    mem_free(*d);
+    *d = NULL;
+}
+
+static enum pv_status ready(struct dialogue *d, struct pv_error *err)
+{
+    if (!d)
+        return fail(err, PV_E_UNSUPPORTED, "the model has no tokenizer: prompts must be token ids");
+    if (d->chat_status)
+        return fail(err, d->chat_status, "%s", d->chat_error.text);
+    prompt_rewind(&d->prompt, 0);
+    return PV_OK;
+}
+
+/* Close what chat_* wrote and hand it out. */
+static enum pv_status finish(struct dialogue *d, enum pv_status s, struct id_span *out,
+                             struct pv_error *err)
+{
+    if (!s)
+        s = prompt_flush(&d->prompt, err);
+    if (!s)
+        *out = (struct id_span){ d->prompt.ids, d->prompt.n };
+    return s;
+}
+
+enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role, const char *utf8,
+                            struct id_span *out, struct pv_error *err)
+{
+    enum pv_status s = ready(d, err);
+    if (s)
+        return s;
+    s = chat_add(&d->chat, &d->prompt, first, role, utf8, strlen(utf8), err);
+    return finish(d, s, out, err);
+}
+
+enum pv_status dialogue_ask(struct dialogue *d, struct id_span *out, struct pv_error *err)
+{
+    enum pv_status s = ready(d, err);
+    if (s)
+        return s;
+    return finish(d, chat_ask(&d->chat, &d->prompt, true, err), out, err);
+}
+
+enum pv_status dialogue_end(struct dialogue *d, struct id_span *out, struct pv_error *err)
+{
+    enum pv_status s = ready(d, err);
+    if (s)
+        return s;
+    return finish(d, chat_end(&d->chat, &d->prompt, err), out, err);
+}
+
+const char *dialogue_text(struct dialogue *d, int32_t id, bool last, size_t *len)
+{
+    *len = 0;
+    if (!d)
+        return "";
+    buf_reset(&d->text);
+    if (last)
+        detok_flush(&d->detok, &d->text);
+    else
+        detok_push(&d->detok, id, &d->text);
+    *len = d->text.len;
+    return d->text.len ? d->text.data : "";
+}
+
+#endif

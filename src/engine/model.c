@@ -1,0 +1,195 @@
+/* The public model handle: file, device, decoder and tokenizer under one roof. */
+#include "engine/model.h"
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#ifndef PV_CORE
+#include "text/tokenizer.h"
+#endif
+
+enum { DESCRIBE_LIMIT = 64 << 20 };
+
+static const struct pv_limits default_limits = {
+    .file_bytes = (uint64_t)1 << 40,
+    .memory_bytes = (uint64_t)64 << 30,
+    .context_tokens = 1 << 20,
+};
+
+struct pv_model_params pv_model_defaults(void)
+{
+    return (struct pv_model_params){ .cpu_mask = ~(uint64_t)0 };
+}
+
+static struct pv_limits fill_limits(struct pv_limits l)
+{
+    if (!l.file_bytes)
+        l.file_bytes = default_limits.file_bytes;
+    if (!l.memory_bytes)
+        l.memory_bytes = default_limits.memory_bytes;
+    if (!l.context_tokens)
+        l.context_tokens = default_limits.context_tokens;
+    return l;
+}
+
+static enum pv_status open_tokenizer(struct pv_model *m, struct pv_error *err)
+{
+#ifndef PV_CORE
+    const struct vocab *v = model_file_vocab(m->file);
+    if (v)
+        return tokenizer_open(&m->tokenizer, v, err);
+#endif
+    (void)m;
+    (void)err;
+    return PV_OK;
+}
+
+static enum pv_status open_parts(struct pv_model *m, const struct pv_model_params *p,
+                                 struct pv_error *err)
+{
+    enum pv_status s = model_file_open(&m->file, p->path, m->limits.file_bytes, err);
+    if (s)
+        return s;
+    s = open_tokenizer(m, err);
+    if (s)
+        return s;
+    s = device_cpu_open(&m->dev, m->threads, m->cpu, err);
+    if (s)
+        return s;
+    return decoder_open(&m->dec, m->file, m->dev, err);
+}
+
+enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p, struct pv_error *err)
+{
+    struct pv_model *m;
+    enum pv_status s;
+    if (!p->path)
+        return fail(err, PV_E_ARG, "no model path was given");
+    if (p->threads < 0 || p->threads > POOL_MAX_THREADS)
+        return fail(err, PV_E_ARG, "%d threads asked for: 1 to %d are possible", p->threads,
+                    POOL_MAX_THREADS);
+    m = mem_zalloc(sizeof *m);
+    if (!m)
+        return fail_nomem(err, sizeof *m);
+    m->limits = fill_limits(p->limits);
+    m->threads = p->threads ? p->threads : cpu_count();
+    if (m->threads > POOL_MAX_THREADS)
+        m->threads = POOL_MAX_THREADS;
+    m->cpu = cpu_flags() & p->cpu_mask;
+    buf_init(&m->describe, DESCRIBE_LIMIT);
+    pthread_mutex_init(&m->step_lock, NULL);
+    s = open_parts(m, p, err);
+    if (s) {
+        pv_model_close(&m);
+        return s;
+    }
+    *out = m;
+    return PV_OK;
+}
+
+void pv_model_close(pv_model **model)
+{
+    struct pv_model *m = *model;
+    if (!m)
+        return;
+    decoder_close(&m->dec);
+    device_close(&m->dev);
+#ifndef PV_CORE
+    tokenizer_close(&m->tokenizer);
+#endif
+    model_file_close(&m->file);
+    buf_clear(&m->describe);
+    pthread_mutex_destroy(&m->step_lock);
+    mem_free(m);
+    *model = NULL;
+}
+
+enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type)
+{
+    bool fast_bf16 = m->cpu & (CPU_AVX512_BF16 | CPU_AMX | CPU_BF16);
+    switch (type) {
+    case PV_KV_F16:
+        return DTYPE_F16;
+    case PV_KV_BF16:
+        return DTYPE_BF16;
+    case PV_KV_F32:
+        return DTYPE_F32;
+    default:
+        return fast_bf16 ? DTYPE_BF16 : DTYPE_F16;
+    }
+}
+
+int pv_model_vocab_size(const pv_model *model)
+{
+    return decoder_config(model->dec)->vocab;
+}
+
+int pv_model_max_context(const pv_model *model)
+{
+    int most = decoder_config(model->dec)->max_context;
+    return most < model->limits.context_tokens ? most : model->limits.context_tokens;
+}
+
+bool pv_model_has_tokenizer(const pv_model *model)
+{
+    return model->tokenizer != NULL;
+}
+
+enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_t len, bool parse_special,
+                           int32_t *ids, size_t cap, size_t *n, struct pv_error *err)
+{
+    if (!model->tokenizer)
+        return fail(err, PV_E_UNSUPPORTED, "%s has no tokenizer this build can use",
+                    model_file_path(model->file));
+#ifndef PV_CORE
+    return tokenizer_encode(model->tokenizer, utf8, len, parse_special, ids, cap, n, err);
+#else
+    (void)utf8, (void)len, (void)parse_special, (void)ids, (void)cap, (void)n;
+    return PV_E_UNSUPPORTED;
+#endif
+}
+
+const char *pv_token_bytes(const pv_model *model, int32_t id, size_t *len)
+{
+#ifndef PV_CORE
+    if (model->tokenizer)
+        return tokenizer_bytes(model->tokenizer, id, len);
+#endif
+    (void)model, (void)id;
+    *len = 0;
+    return NULL;
+}
+
+enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
+                          struct pv_error *err)
+{
+    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0 };
+    struct model_file *mf;
+    enum pv_status s;
+    if ((unsigned)type >= sizeof dtypes / sizeof *dtypes)
+        return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)type);
+    s = model_file_open(&mf, src, default_limits.file_bytes, err);
+    if (s)
+        return s;
+    s = model_file_write_gguf(mf, out_path, dtypes[type], err);
+    model_file_close(&mf);
+    return s;
+}
+
+uint64_t pv_cpu_features(void)
+{
+    return cpu_flags();
+}
+
+const char *pv_cpu_feature_name(int bit)
+{
+    /* In the order of enum cpu_flag. */
+    static const char *const names[] = { "neon", "dotprod", "i8mm",        "bf16",
+                                         "avx2", "avx512",  "avx512_bf16", "amx" };
+    return bit >= 0 && bit < (int)(sizeof names / sizeof *names) ? names[bit] : NULL;
+}
+
+const char *pv_version(void)
+{
+    return PV_VERSION;
+}

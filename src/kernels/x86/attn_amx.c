@@ -1,0 +1,248 @@
+/* Attention of a tile of queries over one chunk of a bf16 KV cache, by AMX tiles.
+ *
+ *   S^T [positions][queries] = K . Q^T      A = K rows as they lie, B = packed queries
+ *   P^T = exp(scale (S^T - max)), masked    vertical: lanes are queries, no sums across lanes
+ *   O^T [d][queries] = V^T . P^T            A = V^T rows as they lie, B = P^T in bf16
+ *
+ * A query is a column from beginning to end, so its bits do not depend on its neighbours. Positions
+ * past a query's limit get p = 0, which adds exactly nothing; the rest of a chunk that no query of
+ * the tile sees is left out. */
+#include "kernels/x86/tile_amx.h"
+
+enum {
+    GROUP = TILE_ROWS, /* queries of one tile */
+    GROUPS = 4,        /* of one call */
+    LANES = 4          /* partial sums of p, by position modulo LANES */
+};
+
+static size_t packed_size(int n, int d)
+{
+    return ((size_t)n + GROUP - 1) / GROUP * (size_t)(d / TILE_K) * TILE_BYTES;
+}
+
+/* Scores and, over them, probabilities of one group: [KV_CHUNK][16] f32; P in bf16; one C tile. */
+static size_t scratch_size(int n, int d)
+{
+    (void)n;
+    (void)d;
+    return sizeof(float) * KV_CHUNK * GROUP * GROUPS + sizeof(uint16_t) * KV_CHUNK * GROUP +
+           4 * TILE_BYTES;
+}
+
+static void pack(void *qp, const float *const *q, int n, int d)
+{
+    uint8_t *tile = qp;
+    for (int g = 0; g < n; g += GROUP)
+        for (int k = 0; k < d; k += TILE_K, tile += TILE_BYTES) {
+            __m512i r[16];
+            for (int i = 0; i < GROUP; i++)
+                r[i] = g + i < n ? to_bf16_32(_mm512_loadu_ps(q[g + i] + k),
+                                              _mm512_loadu_ps(q[g + i] + k + 16))
+                                 : _mm512_setzero_si512();
+            transpose_16x16(r);
+            for (int i = 0; i < 16; i++)
+                _mm512_store_si512(tile + i * 64, r[i]);
+        }
+}
+
+/* ---- scores ---- */
+
+/* Sixteen positions by up to four groups of queries; group g to s + g * KV_CHUNK * GROUP. */
+static inline __attribute__((always_inline)) void score_tile(float *s, const uint8_t *k,
+                                                             const uint8_t *qp, int d, int groups)
+{
+    size_t step = (size_t)(d / TILE_K) * TILE_BYTES;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int i = 0; i < d / TILE_K; i++) {
+        const uint8_t *b = qp + (size_t)i * TILE_BYTES;
+        _tile_loadd(4, k + (size_t)i * 64, (size_t)d * 2);
+        _tile_loadd(5, b, 64);
+        _tile_dpbf16ps(0, 4, 5);
+        if (groups > 1) {
+            _tile_loadd(6, b + step, 64);
+            _tile_dpbf16ps(1, 4, 6);
+        }
+        if (groups > 2) {
+            _tile_loadd(7, b + 2 * step, 64);
+            _tile_dpbf16ps(2, 4, 7);
+        }
+        if (groups > 3) {
+            _tile_loadd(5, b + 3 * step, 64);
+            _tile_dpbf16ps(3, 4, 5);
+        }
+    }
+    _tile_stored(0, s, 64);
+    if (groups > 1)
+        _tile_stored(1, s + KV_CHUNK * GROUP, 64);
+    if (groups > 2)
+        _tile_stored(2, s + 2 * KV_CHUNK * GROUP, 64);
+    if (groups > 3)
+        _tile_stored(3, s + 3 * KV_CHUNK * GROUP, 64);
+}
+
+static void scores(float *s, const uint8_t *k, const uint8_t *qp, int d, int groups, int positions)
+{
+    for (int p = 0; p < positions; p += 16) {
+        const uint8_t *row = k + (size_t)p * (size_t)d * 2;
+        float *to = s + (size_t)p * GROUP;
+        if (groups == 1)
+            score_tile(to, row, qp, d, 1);
+        else if (groups == 2)
+            score_tile(to, row, qp, d, 2);
+        else if (groups == 3)
+            score_tile(to, row, qp, d, 3);
+        else
+            score_tile(to, row, qp, d, 4);
+    }
+}
+
+/* ---- softmax ---- */
+
+static __m512 column_max(const float *s, __m512i limit, int positions)
+{
+    const __m512 low = _mm512_set1_ps(-3e38f);
+    __m512 top[LANES] = { low, low, low, low };
+    for (int p = 0; p < positions; p++) {
+        __mmask16 m = _mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(p));
+        top[p % LANES] =
+            _mm512_mask_max_ps(top[p % LANES], m, top[p % LANES], _mm512_load_ps(s + p * GROUP));
+    }
+    return _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
+}
+
+/* 2^x for x <= 0, within 2e-7; 2^0 is 1; far below it goes to 0. A polynomial of 2^f on |f| <= 1/2.
+ */
+static inline __m512 exp2_16(__m512 x)
+{
+    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 f = _mm512_sub_ps(x, n), p = _mm512_set1_ps(1.326470819e-3f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.671514665e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550733812e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402224205e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931469775e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* p of two positions, as bf16 pairs of one query next to each other: a row of a B tile. */
+static inline __m512i pair_rows(__m512 even, __m512 odd)
+{
+    const __m512i order =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(order, to_bf16_32(even, odd));
+}
+
+/* positions is a multiple of 32; scale includes log2(e). Returns the sums of p; B tiles to pt. */
+static __m512 column_exp(uint8_t *pt, const float *s, __m512 top, __m512 scale, __m512i limit,
+                         int positions)
+{
+    __m512 sum[LANES];
+    for (int i = 0; i < LANES; i++)
+        sum[i] = _mm512_setzero_ps();
+    for (int p = 0; p < positions; p += LANES) {
+        __m512 e[LANES];
+        for (int i = 0; i < LANES; i++) {
+            __mmask16 m = _mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(p + i));
+            __m512 x = _mm512_sub_ps(_mm512_load_ps(s + (p + i) * GROUP), top);
+            e[i] = _mm512_maskz_mov_ps(m, exp2_16(_mm512_mul_ps(scale, x)));
+            sum[i] = _mm512_add_ps(sum[i], e[i]);
+        }
+        _mm512_store_si512(pt + p * 32, pair_rows(e[0], e[1]));
+        _mm512_store_si512(pt + p * 32 + 64, pair_rows(e[2], e[3]));
+    }
+    return _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3]));
+}
+
+/* ---- values ---- */
+
+/* 16 or 64 rows of V^T by one group: out[query][d0 ...]. */
+static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int n, int positions,
+                   float *c)
+{
+    const size_t stride = KV_CHUNK * 2, tile = 16 * stride;
+    int i = 0;
+    for (; i + 64 <= d; i += 64) {
+        const uint8_t *v = vt + (size_t)i * stride;
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        for (int p = 0; p < positions; p += TILE_K) {
+            _tile_loadd(7, pt + (size_t)p * 32, 64);
+            _tile_loadd(4, v + p * 2, stride);
+            _tile_dpbf16ps(0, 4, 7);
+            _tile_loadd(5, v + tile + p * 2, stride);
+            _tile_dpbf16ps(1, 5, 7);
+            _tile_loadd(6, v + 2 * tile + p * 2, stride);
+            _tile_dpbf16ps(2, 6, 7);
+            _tile_loadd(4, v + 3 * tile + p * 2, stride);
+            _tile_dpbf16ps(3, 4, 7);
+        }
+        _tile_stored(0, c, 64);
+        _tile_stored(1, c + 256, 64);
+        _tile_stored(2, c + 512, 64);
+        _tile_stored(3, c + 768, 64);
+        for (int j = 0; j < 4; j++)
+            store_tile(out + i + j * 16, (size_t)d, c + j * 256, NULL, 16, n);
+    }
+    for (; i < d; i += 16) {
+        _tile_zero(0);
+        for (int p = 0; p < positions; p += TILE_K) {
+            _tile_loadd(7, pt + (size_t)p * 32, 64);
+            _tile_loadd(4, vt + (size_t)i * stride + p * 2, stride);
+            _tile_dpbf16ps(0, 4, 7);
+        }
+        _tile_stored(0, c, 64);
+        store_tile(out + i, (size_t)d, c, NULL, 16, n);
+    }
+}
+
+/* ---- the kernel ---- */
+
+/* Limits of one group as lanes, and the largest of all queries. */
+static __m512i group_limits(const int *limit, int n, int *most)
+{
+    __mmask16 m = (__mmask16)((1u << n) - 1);
+    __m512i l = _mm512_maskz_loadu_epi32(m, limit);
+    int top = _mm512_reduce_max_epi32(l);
+    *most = top > *most ? top : *most;
+    return l;
+}
+
+static void run(float *max, float *sum, float *out, const void *qp, int n, int d, const void *k,
+                const void *vt, const int *limit, float scale, void *scratch)
+{
+    float *s = scratch, *c = s + KV_CHUNK * GROUP * GROUPS;
+    uint8_t *pt = (uint8_t *)(c + 4 * 256);
+    int groups = (n + GROUP - 1) / GROUP, most = 0;
+    __m512i limits[GROUPS];
+    for (int g = 0; g < groups; g++)
+        limits[g] =
+            group_limits(limit + g * GROUP, n - g * GROUP < GROUP ? n - g * GROUP : GROUP, &most);
+    int positions = (most + TILE_K - 1) / TILE_K * TILE_K;
+    tile_config();
+    scores(s, k, qp, d, groups, positions);
+    for (int g = 0; g < groups; g++) {
+        const float *sg = s + (size_t)g * KV_CHUNK * GROUP;
+        int m = n - g * GROUP < GROUP ? n - g * GROUP : GROUP;
+        __mmask16 lanes = (__mmask16)((1u << m) - 1);
+        __m512 factor = _mm512_set1_ps(scale), top = column_max(sg, limits[g], positions);
+        __m512 total =
+            column_exp(pt, sg, top, _mm512_set1_ps(scale * 1.44269504f), limits[g], positions);
+        _mm512_mask_storeu_ps(max + g * GROUP, lanes, _mm512_mul_ps(top, factor));
+        _mm512_mask_storeu_ps(sum + g * GROUP, lanes, total);
+        values(out + (size_t)g * GROUP * (size_t)d, vt, pt, d, m, positions, c);
+    }
+    _tile_release();
+}
+
+const struct attn_kernel attn_bf16_amx = { .max_queries = GROUP * GROUPS,
+                                           .d_multiple = TILE_K,
+                                           .packed_size = packed_size,
+                                           .scratch_size = scratch_size,
+                                           .pack = pack,
+                                           .run = run };

@@ -1,0 +1,201 @@
+/* The small operations over vectors of VEC floats: a template, included once per instruction set
+ * after its vec_*.h. Sums use fixed lanes (element i in lane i mod VEC), so they depend on the
+ * length alone. */
+#include "kernels/kernels.h"
+
+#include <math.h>
+
+/* exp(x) for x <= 0, within 2 units in the last place; exp(0) is 1; below -87.3 it goes to 0 by
+ * way of scale 2^-127 = 0. x = n ln2 + r, |r| <= ln2 / 2, the polynomial is the Taylor series of
+ * exp(r) to r^7, its last terms below 2^-27. */
+INLINE vec vec_exp(vec x)
+{
+    x = vec_max(x, vec_set(-104.0f));
+    vec n = vec_round(vec_mul(x, vec_set(1.44269504f)));
+    vec r = vec_fnma(n, vec_set(0.693145751953125f), x);
+    r = vec_fnma(n, vec_set(1.42860677e-6f), r);
+    vec p = vec_set(1.0f / 5040);
+    p = vec_fma(p, r, vec_set(1.0f / 720));
+    p = vec_fma(p, r, vec_set(1.0f / 120));
+    p = vec_fma(p, r, vec_set(1.0f / 24));
+    p = vec_fma(p, r, vec_set(1.0f / 6));
+    p = vec_fma(p, r, vec_set(0.5f));
+    p = vec_fma(p, r, vec_set(1.0f));
+    p = vec_fma(p, r, vec_set(1.0f));
+    return vec_scale2(p, n);
+}
+
+static void rmsnorm_vec(float *y, const float *x, const float *w, int n, float eps)
+{
+    vec sum = vec_zero();
+    int i = 0, rest = n % VEC;
+
+    for (; i < n - rest; i += VEC) {
+        vec v = vec_load(x + i);
+        sum = vec_fma(v, v, sum);
+    }
+    if (rest) {
+        vec v = vec_load_part(x + i, rest);
+        sum = vec_fma(v, v, sum);
+    }
+    vec scale = vec_set(1.0f / sqrtf(vec_sum(sum) / (float)n + eps));
+    for (i = 0; i < n - rest; i += VEC)
+        vec_store(y + i, vec_mul(vec_load(w + i), vec_mul(vec_load(x + i), scale)));
+    if (rest)
+        vec_store_part(
+            y + i, vec_mul(vec_load_part(w + i, rest), vec_mul(vec_load_part(x + i, rest), scale)),
+            rest);
+}
+
+static void rope_vec(float *x, const float *cos, const float *sin, int d)
+{
+    int half = d / 2, j = 0, rest = half % VEC;
+    float *hi = x + half;
+
+    for (; j < half - rest; j += VEC) {
+        vec a = vec_load(x + j), b = vec_load(hi + j), c = vec_load(cos + j), s = vec_load(sin + j);
+        vec_store(x + j, vec_fnma(b, s, vec_mul(a, c)));
+        vec_store(hi + j, vec_fma(a, s, vec_mul(b, c)));
+    }
+    if (rest) {
+        vec a = vec_load_part(x + j, rest), b = vec_load_part(hi + j, rest);
+        vec c = vec_load_part(cos + j, rest), s = vec_load_part(sin + j, rest);
+        vec_store_part(x + j, vec_fnma(b, s, vec_mul(a, c)), rest);
+        vec_store_part(hi + j, vec_fma(a, s, vec_mul(b, c)), rest);
+    }
+}
+
+/* g / (1 + exp(-g)) * u with the exponent never positive: exp(-|g|) is e, and the quotient is
+ * g / (1 + e) for g >= 0, g e / (1 + e) otherwise. */
+INLINE vec silu_mul_one(vec g, vec u)
+{
+    vec e = vec_exp(vec_min(g, vec_sub(vec_zero(), g)));
+    vec top = vec_max(vec_mul(g, e), g); /* g e >= g just when g <= 0 */
+    return vec_mul(vec_div(top, vec_add(vec_set(1.0f), e)), u);
+}
+
+static void silu_mul_vec(float *g, const float *u, size_t n)
+{
+    size_t i = 0, rest = n % VEC;
+    for (; i < n - rest; i += VEC)
+        vec_store(g + i, silu_mul_one(vec_load(g + i), vec_load(u + i)));
+    if (rest)
+        vec_store_part(
+            g + i, silu_mul_one(vec_load_part(g + i, (int)rest), vec_load_part(u + i, (int)rest)),
+            (int)rest);
+}
+
+static void add_vec(float *y, const float *x, size_t n)
+{
+    size_t i = 0, rest = n % VEC;
+    for (; i < n - rest; i += VEC)
+        vec_store(y + i, vec_add(vec_load(y + i), vec_load(x + i)));
+    if (rest)
+        vec_store_part(y + i,
+                       vec_add(vec_load_part(y + i, (int)rest), vec_load_part(x + i, (int)rest)),
+                       (int)rest);
+}
+
+static void to_f16_vec(uint16_t *y, const float *x, size_t n)
+{
+    size_t i = 0, rest = n % VEC;
+    uint16_t part[VEC];
+    for (; i < n - rest; i += VEC)
+        vec_store_f16(y + i, vec_load(x + i));
+    if (rest) {
+        vec_store_f16(part, vec_load_part(x + i, (int)rest));
+        memcpy(y + i, part, sizeof *y * rest);
+    }
+}
+
+static void to_bf16_vec(uint16_t *y, const float *x, size_t n)
+{
+    size_t i = 0, rest = n % VEC;
+    uint16_t part[VEC];
+    for (; i < n - rest; i += VEC)
+        vec_store_bf16(y + i, vec_load(x + i));
+    if (rest) {
+        vec_store_bf16(part, vec_load_part(x + i, (int)rest));
+        memcpy(y + i, part, sizeof *y * rest);
+    }
+}
+
+static float softmax_vec(float *p, const float *s, int n, int limit, float scale, float *max)
+{
+    int whole = limit / VEC * VEC, rest = limit - whole, i;
+    vec high = vec_set(-INFINITY), sum = vec_zero(), factor = vec_set(scale);
+
+    for (i = 0; i < whole; i += VEC)
+        high = vec_max(high, vec_load(s + i));
+    if (rest)
+        high = vec_max(high, vec_keep(vec_load_part(s + i, rest), rest, -INFINITY));
+    float top = vec_top(high);
+    high = vec_set(top);
+    for (i = 0; i < whole; i += VEC) {
+        vec e = vec_exp(vec_mul(factor, vec_sub(vec_load(s + i), high)));
+        vec_store(p + i, e);
+        sum = vec_add(sum, e);
+    }
+    if (rest) {
+        vec e = vec_exp(vec_mul(factor, vec_sub(vec_load_part(s + i, rest), high)));
+        e = vec_keep(e, rest, 0);
+        vec_store(p + i, e); /* n is a multiple of 64: there is room */
+        sum = vec_add(sum, e);
+        i += VEC;
+    }
+    for (; i < n; i += VEC)
+        vec_store(p + i, vec_zero());
+    *max = scale * top;
+    return vec_sum(sum);
+}
+
+static void scale_add_vec(float *acc, float a, const float *x, float b, int n)
+{
+    vec va = vec_set(a), vb = vec_set(b);
+    int i = 0, rest = n % VEC;
+    for (; i < n - rest; i += VEC)
+        vec_store(acc + i, vec_fma(vec_load(acc + i), va, vec_mul(vec_load(x + i), vb)));
+    if (rest)
+        vec_store_part(
+            acc + i,
+            vec_fma(vec_load_part(acc + i, rest), va, vec_mul(vec_load_part(x + i, rest), vb)),
+            rest);
+}
+
+/* First the largest value, then where it first stands: both passes are quick, and ties need no
+ * care in the first. vec_max(NaN, m) is m, so NaN never wins. */
+static int argmax_vec(const float *x, int n)
+{
+    int whole = n / VEC * VEC, rest = n - whole, i;
+    vec high = vec_set(-INFINITY);
+
+    for (i = 0; i < whole; i += VEC)
+        high = vec_max(vec_load(x + i), high);
+    if (rest)
+        high = vec_max(vec_keep(vec_load_part(x + i, rest), rest, -INFINITY), high);
+    high = vec_set(vec_top(high));
+    for (i = 0; i < whole; i += VEC) {
+        unsigned at = vec_equal(vec_load(x + i), high);
+        if (at)
+            return i + __builtin_ctz(at);
+    }
+    if (rest) {
+        unsigned at = vec_equal(vec_load_part(x + i, rest), high) & ((1u << rest) - 1);
+        if (at)
+            return i + __builtin_ctz(at);
+    }
+    return 0; /* NaN everywhere */
+}
+
+static void elementwise_init(struct kernels *k)
+{
+    k->rmsnorm = rmsnorm_vec;
+    k->rope = rope_vec;
+    k->silu_mul = silu_mul_vec;
+    k->add = add_vec;
+    k->to_f16 = to_f16_vec;
+    k->to_bf16 = to_bf16_vec;
+    k->softmax = softmax_vec;
+    k->scale_add = scale_add_vec;
+    k->argmax = argmax_vec;
+}

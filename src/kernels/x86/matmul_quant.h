@@ -1,0 +1,324 @@
+/* Products by quantised weights: a template, included once per instruction set after its vec_*.h
+ * and quant_unpack.h, with QUANT_ROWS (rows of a tile) and dot_block defined.
+ *
+ * x is rounded to int8 in blocks of 32 with one scale. For each (row, output), block after block,
+ *     acc = fma(float(sum of q_w q_x), scale_w * scale_x, acc)
+ * with a second step for the mins of Q4_K, Q5_K and the second scale of Q6_K; the sums are exact
+ * integers, so this line is the whole sequence of roundings, whatever the blocking. A tile is VEC
+ * outputs (one vector) by QUANT_ROWS rows over PANEL_BLOCKS blocks; y holds the accumulators
+ * between pieces of `in`.
+ *
+ * Packed x: tiles of QUANT_ROWS rows (fewer in the last), in each block after block its rows. */
+#include "kernels/kernels.h"
+
+/* What a format needs beside quants times scale. */
+enum quant_kind { QUANT_PLAIN, QUANT_MINS, QUANT_HALVES };
+
+#ifndef AHEAD
+enum { AHEAD = 2 }; /* pieces fetched ahead */
+#endif
+
+struct x_block {
+    int32_t init[2]; /* minus the sum of q times what the weights' quants are too large by; for
+                      * QUANT_HALVES of each half */
+    float scale;
+    float sum; /* scale times the sum of q */
+#ifdef QUANT_WIDE
+    int16_t q[BLOCK]; /* Q8_0: widened; the others: int8 in the first half */
+#else
+    int8_t q[BLOCK];
+#endif
+};
+
+struct quant_format {
+    enum quant_kind kind;
+    int bits; /* of the weights' quants */
+    unpack_fn *unpack;
+};
+
+static const struct quant_format *quant_format(enum dtype t);
+
+static size_t quant_packed_size(int n, int in)
+{
+    return sizeof(struct x_block) * (size_t)n * (size_t)(in / BLOCK);
+}
+
+static size_t quant_scratch_size(int in)
+{
+    (void)in;
+    return sizeof(struct panel_block) * GROUP_TILES * PANEL_BLOCKS;
+}
+
+/* Round 32 elements. An amax too small to invert counts as zero. */
+INLINE void x_block_pack(struct x_block *dst, const float *x, enum quant_kind kind, int over,
+                         bool wide)
+{
+    int32_t q[BLOCK], sum[2] = { 0, 0 };
+    vec top = vec_zero();
+
+    for (int i = 0; i < BLOCK; i += VEC)
+        top = vec_max(vec_abs(vec_load(x + i)), top);
+    float amax = vec_top(top), inverse = amax > 1e-30f ? 127 / amax : 0;
+    for (int i = 0; i < BLOCK; i += VEC)
+        ivec_store(q + i, vec_int(vec_mul(vec_load(x + i), vec_set(inverse))));
+    for (int i = 0; i < BLOCK / 2; i++) {
+        sum[0] += q[i];
+        sum[1] += q[BLOCK / 2 + i];
+    }
+    dst->scale = amax / 127;
+    dst->sum = dst->scale * (float)(sum[0] + sum[1]);
+    dst->init[0] = -over * (kind == QUANT_HALVES ? sum[0] : sum[0] + sum[1]);
+    dst->init[1] = -over * sum[1];
+    if (wide) { /* of four: 0, 2, 1, 3 */
+        int16_t *out = (int16_t *)dst->q;
+        for (int i = 0; i < BLOCK; i++)
+            out[i] = (int16_t)q[(i & ~3) | (i & 1) << 1 | (i >> 1 & 1)];
+    } else {
+        int8_t *out = (int8_t *)dst->q;
+        for (int i = 0; i < BLOCK; i++)
+            out[i] = (int8_t)q[i];
+    }
+}
+
+INLINE void quant_pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1,
+                       enum quant_kind kind, int over, bool wide)
+{
+    size_t n_blocks = (size_t)(in / BLOCK);
+    for (int r = r0; r < r1; r++) {
+        int first = r / QUANT_ROWS * QUANT_ROWS;
+        size_t rows = (size_t)(n - first < QUANT_ROWS ? n - first : QUANT_ROWS);
+        struct x_block *dst = (struct x_block *)xp + n_blocks * (size_t)first + (r - first);
+        for (size_t b = 0; b < n_blocks; b++)
+            x_block_pack(dst + b * rows, x + stride * (size_t)r + b * BLOCK, kind, over, wide);
+    }
+}
+
+/* `n` blocks of one tile of outputs for `rows` rows of x, x_rows apart. `rows`, `kind` and `bits`
+ * are constants at each call. */
+INLINE void quant_tile(float *y, size_t y_stride, const struct panel_block *p,
+                       const struct x_block *x, size_t x_rows, int n, int outs, bool first,
+                       int rows, enum quant_kind kind, int bits)
+{
+    vec acc[QUANT_ROWS];
+
+    for (int r = 0; r < rows; r++) {
+        const float *row = y + y_stride * (size_t)r;
+        acc[r] = first ? vec_zero() : outs == VEC ? vec_load(row) : vec_load_part(row, outs);
+    }
+    for (int b = 0; b < n; b++, p++, x += x_rows) {
+        vec scale = vec_load(p->scale), other = kind == QUANT_PLAIN ? scale : vec_load(p->other);
+        ivec sum[QUANT_ROWS], half[QUANT_ROWS];
+        dot_block(sum, half, p, x, rows, kind == QUANT_HALVES, bits);
+        for (int r = 0; r < rows; r++) {
+            vec xs = vec_set(x[r].scale);
+            acc[r] = vec_fma(ivec_float(sum[r]), vec_mul(scale, xs), acc[r]);
+            if (kind == QUANT_HALVES)
+                acc[r] = vec_fma(ivec_float(half[r]), vec_mul(other, xs), acc[r]);
+            if (kind == QUANT_MINS)
+                acc[r] = vec_fnma(other, vec_set(x[r].sum), acc[r]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        float *row = y + y_stride * (size_t)r;
+        if (outs == VEC)
+            vec_store(row, acc[r]);
+        else
+            vec_store_part(row, acc[r], outs);
+    }
+}
+
+/* One piece: a panel against one tile of x_rows rows. */
+struct piece {
+    const struct panel_block *panel;
+    const struct x_block *x;
+    int x_rows;
+    int n;    /* blocks */
+    int outs; /* of VEC */
+    bool first;
+    float *y;
+    size_t y_stride;
+};
+
+INLINE void piece_rows(const struct piece *p, int r, int rows, enum quant_kind kind, int bits)
+{
+    quant_tile(p->y + p->y_stride * (size_t)r, p->y_stride, p->panel, p->x + r, (size_t)p->x_rows,
+               p->n, p->outs, p->first, rows, kind, bits);
+}
+
+/* Rows in pieces of 8, 4, 2 and 1. */
+INLINE void piece_run(const struct piece *p, enum quant_kind kind, int bits)
+{
+    int r = 0;
+#if QUANT_ROWS > 4
+    if (p->x_rows == QUANT_ROWS) {
+        piece_rows(p, 0, QUANT_ROWS, kind, bits);
+        return;
+    }
+#endif
+    for (; p->x_rows - r >= 4; r += 4)
+        piece_rows(p, r, 4, kind, bits);
+    if (p->x_rows - r >= 2) {
+        piece_rows(p, r, 2, kind, bits);
+        r += 2;
+    }
+    if (p->x_rows - r >= 1)
+        piece_rows(p, r, 1, kind, bits);
+}
+
+static void piece_mins_4(const struct piece *p)
+{
+    piece_run(p, QUANT_MINS, 4);
+}
+
+static void piece_mins_5(const struct piece *p)
+{
+    piece_run(p, QUANT_MINS, 5);
+}
+
+static void piece_halves(const struct piece *p)
+{
+    piece_run(p, QUANT_HALVES, 6);
+}
+
+static void piece_plain_4(const struct piece *p)
+{
+    piece_run(p, QUANT_PLAIN, 4);
+}
+
+static void piece_plain_5(const struct piece *p)
+{
+    piece_run(p, QUANT_PLAIN, 5);
+}
+
+static void piece_plain_8(const struct piece *p)
+{
+    piece_run(p, QUANT_PLAIN, 8);
+}
+
+static void piece_any(const struct piece *p, const struct quant_format *f)
+{
+    if (f->kind == QUANT_MINS)
+        f->bits == 4 ? piece_mins_4(p) : piece_mins_5(p);
+    else if (f->kind == QUANT_HALVES)
+        piece_halves(p);
+    else if (f->bits == 8)
+        piece_plain_8(p);
+    else
+        f->bits == 4 ? piece_plain_4(p) : piece_plain_5(p);
+}
+
+static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, int outs)
+{
+    int32_t at[VEC];
+    for (int i = 0; i < VEC; i++) {
+        int row = i < outs ? i : outs - 1;
+        at[i] = (int32_t)((size_t)row * w->row_size);
+        t->row[i] = (const uint8_t *)w->data + w->row_size * (size_t)(o + row);
+    }
+    t->at = ivec_load(at);
+}
+
+/* Ask for the piece AHEAD pieces after the one that begins at byte `at` of each row: past the end
+ * of a row follows the next tile. `size` bytes a piece. */
+INLINE void tile_prefetch(const struct tile_rows *t, const struct matrix *w, size_t at, size_t size)
+{
+    size_t to = at + AHEAD * size;
+    to += to >= w->row_size ? (VEC - 1) * w->row_size : 0;
+    for (int i = 0; i < VEC; i++)
+        for (size_t line = 0; line < size; line += 64)
+            _mm_prefetch((const char *)t->row[i] + to + line, _MM_HINT_T0);
+}
+
+/* Outputs [o0, o1), at most GROUP_TILES tiles, of all rows. */
+static void group_run(float *y, size_t y_stride, const struct x_block *x, int n,
+                      const struct matrix *w, int o0, int o1, struct panel_block *panels)
+{
+    const struct quant_format *f = quant_format(w->dtype);
+    int n_blocks = w->in / BLOCK;
+
+    for (int b = 0; b < n_blocks; b += PANEL_BLOCKS) {
+        struct piece p = { .n = n_blocks - b < PANEL_BLOCKS ? n_blocks - b : PANEL_BLOCKS,
+                           .first = b == 0,
+                           .y_stride = y_stride };
+        for (int o = o0, i = 0; o < o1; o += VEC, i++) {
+            struct tile_rows rows;
+            tile_rows_set(&rows, w, o, o1 - o < VEC ? o1 - o : VEC);
+            if (n <= QUANT_ROWS)
+                tile_prefetch(&rows, w, w->row_size / (size_t)n_blocks * (size_t)b,
+                              w->row_size / (size_t)n_blocks * PANEL_BLOCKS);
+            f->unpack(panels + (size_t)i * PANEL_BLOCKS, &rows, (size_t)b, p.n);
+        }
+        for (int r = 0; r < n; r += QUANT_ROWS) {
+            p.x_rows = n - r < QUANT_ROWS ? n - r : QUANT_ROWS;
+            p.x = x + (size_t)n_blocks * (size_t)r + (size_t)b * (size_t)p.x_rows;
+            for (int o = o0, i = 0; o < o1; o += VEC, i++) {
+                p.panel = panels + (size_t)i * PANEL_BLOCKS;
+                p.outs = o1 - o < VEC ? o1 - o : VEC;
+                p.y = y + y_stride * (size_t)r + o;
+                piece_any(&p, f);
+            }
+        }
+    }
+}
+
+static void quant_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                      int o0, int o1, void *scratch)
+{
+    /* Few rows: one tile at a time, so that few streams of weights are open. */
+    int step = n <= QUANT_ROWS ? VEC : VEC * GROUP_TILES;
+
+    for (int o = o0; o < o1; o += step)
+        group_run(y, y_stride, xp, n, w, o, o1 - o < step ? o1 : o + step, scratch);
+    for (int r = 0; w->bias && r < n; r++)
+        for (int o = o0; o < o1; o++)
+            y[y_stride * (size_t)r + (size_t)o] += w->bias[o];
+}
+
+static void quant_pack_q8_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+#ifdef QUANT_WIDE
+    quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 0, true);
+#else
+    quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 128, false);
+#endif
+}
+
+static void quant_pack_q4_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 8, false);
+}
+
+static void quant_pack_q5_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 16, false);
+}
+
+static void quant_pack_mins(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    quant_pack(xp, x, stride, n, in, r0, r1, QUANT_MINS, 0, false);
+}
+
+static void quant_pack_q6_K(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    quant_pack(xp, x, stride, n, in, r0, r1, QUANT_HALVES, 32, false);
+}
+
+static const struct quant_format *quant_format(enum dtype t)
+{
+    static const struct quant_format formats[DTYPE_COUNT] = {
+        [DTYPE_Q8_0] = { QUANT_PLAIN, 8, unpack_q8_0 },
+        [DTYPE_Q4_0] = { QUANT_PLAIN, 4, unpack_q4_0 },
+        [DTYPE_Q5_0] = { QUANT_PLAIN, 5, unpack_q5_0 },
+        [DTYPE_Q4_K] = { QUANT_MINS, 4, unpack_q4_K },
+        [DTYPE_Q5_K] = { QUANT_MINS, 5, unpack_q5_K },
+        [DTYPE_Q6_K] = { QUANT_HALVES, 6, unpack_q6_K },
+    };
+    return &formats[t];
+}
+
+#define QUANT_KERNEL(isa, unit, pack_fn)                                                           \
+    {                                                                                              \
+        .name = isa, .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = 1,                   \
+        .packed_size = quant_packed_size, .scratch_size = quant_scratch_size, .pack = pack_fn,     \
+        .run = quant_run                                                                           \
+    }

@@ -1,0 +1,174 @@
+/* Blocks of quantised weights to panels: a template, included once per instruction set after its
+ * vec_*.h. A panel holds VEC outputs side by side: lane o of a vector of quants is four
+ * consecutive bytes of output o, so that one vector of sums serves VEC outputs and scales are
+ * vectors too. Quants are unsigned; what they are short of is in the packed x (matmul_quant.h).
+ *
+ * All rows of a tile are read at once, a block each, in whatever alignment they have. Rows past
+ * the last output repeat it. */
+#include "tensor/dtype.h"
+
+enum { BLOCK = 32, GROUPS = 8, PANEL_BLOCKS = 8 }; /* elements; groups of 4; blocks of a panel */
+
+struct panel_block {
+    uint8_t q[GROUPS][VEC * 4];
+#ifdef QUANT_WIDE
+    uint8_t q_wide[GROUPS][VEC * 4]; /* q then holds int16: elements 0, 2 here 1, 3 of four */
+#endif
+    float scale[VEC];
+    float other[VEC]; /* Q4_K, Q5_K: what to take off; Q6_K: scale of the second 16 elements */
+};
+
+struct tile_rows {
+    const uint8_t *row[VEC];
+    ivec at; /* row[o] - row[0] */
+};
+
+typedef void unpack_fn(struct panel_block *p, const struct tile_rows *t, size_t block, int n);
+
+/* Up to PANEL_BLOCKS blocks of 32 from block number `block` on. */
+static void unpack_q8_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    for (int b = 0; b < n; b++, p++) {
+        size_t at = (block + (size_t)b) * 34;
+        ivec q[8];
+        vec_store(p->scale, ivec_half(ivec_gather(t->row[0] + at, t->at)));
+        ivec_transpose(q, t->row, at + 2);
+        ivec_transpose(q + 4, t->row, at + 18);
+        for (int g = 0; g < GROUPS; g++) {
+#ifdef QUANT_WIDE
+            ivec_store(p->q[g], ivec_even(q[g]));
+            ivec_store(p->q_wide[g], ivec_odd(q[g]));
+#else
+            ivec_store(p->q[g], ivec_xor(q[g], ivec_set((int)0x80808080)));
+#endif
+        }
+    }
+}
+
+static void unpack_q4_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    const ivec low = ivec_set(0x0f0f0f0f);
+    for (int b = 0; b < n; b++, p++) {
+        size_t at = (block + (size_t)b) * 18;
+        ivec q[4];
+        vec_store(p->scale, ivec_half(ivec_gather(t->row[0] + at, t->at)));
+        ivec_transpose(q, t->row, at + 2);
+        for (int g = 0; g < 4; g++) {
+            ivec_store(p->q[g], ivec_and(q[g], low));
+            ivec_store(p->q[4 + g], ivec_and(ivec_shr(q[g], 4), low));
+        }
+    }
+}
+
+static void unpack_q5_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    const ivec low = ivec_set(0x0f0f0f0f);
+    for (int b = 0; b < n; b++, p++) {
+        size_t at = (block + (size_t)b) * 22;
+        ivec q[4], high = ivec_gather(t->row[0] + at + 2, t->at);
+        vec_store(p->scale, ivec_half(ivec_gather(t->row[0] + at, t->at)));
+        ivec_transpose(q, t->row, at + 6);
+        for (int g = 0; g < 4; g++) {
+            ivec lo = ivec_and(q[g], low), hi = ivec_and(ivec_shr(q[g], 4), low);
+            ivec_store(p->q[g], ivec_or(lo, ivec_spread(ivec_shr(high, 4 * g))));
+            ivec_store(p->q[4 + g], ivec_or(hi, ivec_spread(ivec_shr(high, 16 + 4 * g))));
+        }
+    }
+}
+
+/* The eight 6-bit scales and mins of Q4_K and Q5_K, times d and dmin. */
+INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, size_t at)
+{
+    ivec head = ivec_gather(t->row[0] + at, t->at);
+    ivec s0 = ivec_gather(t->row[0] + at + 4, t->at), s1 = ivec_gather(t->row[0] + at + 8, t->at);
+    ivec s2 = ivec_gather(t->row[0] + at + 12, t->at);
+    vec d = ivec_half(head), dmin = ivec_half(ivec_shr(head, 16));
+    const ivec six = ivec_set(63), four = ivec_set(15), top = ivec_set(0x30);
+
+    for (int j = 0; j < 4; j++) {
+        ivec a = ivec_shr(s0, 8 * j), b = ivec_shr(s1, 8 * j), c = ivec_shr(s2, 8 * j);
+        vec_store(p[j].scale, vec_mul(d, ivec_float(ivec_and(a, six))));
+        vec_store(p[j].other, vec_mul(dmin, ivec_float(ivec_and(b, six))));
+        a = ivec_or(ivec_and(c, four), ivec_and(ivec_shr(a, 2), top));
+        b = ivec_or(ivec_and(ivec_shr(c, 4), four), ivec_and(ivec_shr(b, 2), top));
+        vec_store(p[4 + j].scale, vec_mul(d, ivec_float(a)));
+        vec_store(p[4 + j].other, vec_mul(dmin, ivec_float(b)));
+    }
+}
+
+static void unpack_q4_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    const ivec low = ivec_set(0x0f0f0f0f);
+    size_t at = block / 8 * 144;
+
+    (void)n;
+    unpack_k_scales(p, t, at);
+    for (int pair = 0; pair < 4; pair++, p += 2) {
+        ivec q[8];
+        ivec_transpose(q, t->row, at + 16 + 32 * (size_t)pair);
+        ivec_transpose(q + 4, t->row, at + 32 + 32 * (size_t)pair);
+        for (int g = 0; g < GROUPS; g++) {
+            ivec_store(p[0].q[g], ivec_and(q[g], low));
+            ivec_store(p[1].q[g], ivec_and(ivec_shr(q[g], 4), low));
+        }
+    }
+}
+
+static void unpack_q5_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    const ivec low = ivec_set(0x0f0f0f0f), fifth = ivec_set(0x10101010);
+    size_t at = block / 8 * 176;
+    ivec high[8];
+
+    (void)n;
+    unpack_k_scales(p, t, at);
+    ivec_transpose(high, t->row, at + 16);
+    ivec_transpose(high + 4, t->row, at + 32);
+    for (int pair = 0; pair < 4; pair++, p += 2) {
+        ivec q[8];
+        ivec_transpose(q, t->row, at + 48 + 32 * (size_t)pair);
+        ivec_transpose(q + 4, t->row, at + 64 + 32 * (size_t)pair);
+        for (int g = 0; g < GROUPS; g++) {
+            ivec a = ivec_and(ivec_shl(high[g], 4), fifth);
+            ivec b = ivec_and(ivec_shl(high[g], 3), fifth);
+            ivec_store(p[0].q[g], ivec_or(ivec_and(q[g], low), a));
+            ivec_store(p[1].q[g], ivec_or(ivec_and(ivec_shr(q[g], 4), low), b));
+            high[g] = ivec_shr(high[g], 2); /* the next pair's bits */
+        }
+    }
+}
+
+static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    const ivec low = ivec_set(0x0f0f0f0f), top = ivec_set(0x30303030);
+    const uint8_t *first = t->row[0];
+    size_t at = block / 8 * 210;
+    /* d ends the block: read the two bytes before it too, not two behind. */
+    vec d = ivec_half(ivec_shr(ivec_gather(first + at + 206, t->at), 16));
+
+    (void)n;
+    for (size_t j = 0; j < 4; j++) {
+        ivec s = ivec_gather(first + at + 192 + 4 * j, t->at);
+        vec_store(p[2 * j].scale, vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 24), 24))));
+        vec_store(p[2 * j].other, vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 16), 24))));
+        vec_store(p[2 * j + 1].scale, vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 8), 24))));
+        vec_store(p[2 * j + 1].other, vec_mul(d, ivec_float(ivec_sar(s, 24))));
+    }
+    for (size_t half = 0; half < 2; half++, p += 4)
+        for (size_t part = 0; part < 2; part++) { /* 16 of the 32 bytes */
+            size_t ql = at + 64 * half + 16 * part, qh = at + 128 + 32 * half + 16 * part;
+            ivec a[4], b[4], h[4];
+            ivec_transpose(a, t->row, ql);
+            ivec_transpose(b, t->row, ql + 32);
+            ivec_transpose(h, t->row, qh);
+            for (int i = 0; i < 4; i++) {
+                int g = 4 * (int)part + i;
+                ivec h0 = ivec_and(ivec_shl(h[i], 4), top), h1 = ivec_and(ivec_shl(h[i], 2), top);
+                ivec h2 = ivec_and(h[i], top), h3 = ivec_and(ivec_shr(h[i], 2), top);
+                ivec_store(p[0].q[g], ivec_or(ivec_and(a[i], low), h0));
+                ivec_store(p[1].q[g], ivec_or(ivec_and(b[i], low), h1));
+                ivec_store(p[2].q[g], ivec_or(ivec_and(ivec_shr(a[i], 4), low), h2));
+                ivec_store(p[3].q[g], ivec_or(ivec_and(ivec_shr(b[i], 4), low), h3));
+            }
+        }
+}

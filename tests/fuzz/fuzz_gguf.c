@@ -1,0 +1,75 @@
+/* Any bytes as a GGUF file: parse, read the vocabulary and the configuration, ask for values of
+ * every type, and touch both ends of every tensor. */
+#include "base/mem.h"
+#include "format/config_gguf.h"
+#include "format/gguf.h"
+#include "format/vocab_gguf.h"
+#include "tensor/quant.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Every getter on every key: those of another kind must refuse. */
+static void read_values(const struct gguf *g)
+{
+    for (int i = 0; i < gguf_n_values(g); i++) {
+        const struct gguf_value *v = gguf_value(g, i);
+        char *key = mem_strndup(v->key.s, v->key.len);
+        int32_t ints[4];
+        int64_t n;
+        double d;
+        struct str str, *list = NULL;
+        int count;
+
+        if (!key || gguf_find(g, key) != v)
+            abort();
+        gguf_int(g, key, 0, 1 << 20, &n, NULL);
+        gguf_float(g, key, &d, NULL);
+        gguf_string(g, key, &str, NULL);
+        gguf_ints(g, key, ints, 4, NULL);
+        gguf_strings(g, key, 1 << 20, &list, &count, NULL);
+        mem_free(list);
+        mem_free(key);
+    }
+}
+
+static void touch_tensors(const struct gguf *g)
+{
+    volatile uint8_t sink = 0;
+    float row[DTYPE_BLOCK_MAX];
+
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const struct tensor *t = gguf_tensor(g, i);
+        const uint8_t *p = t->data;
+        int block = dtype_block(t->dtype);
+        if (gguf_tensor_find(g, t->name) != t || t->size == 0)
+            abort();
+        sink ^= p[0] ^ p[t->size - 1];
+        row_to_f32(row, p, t->dtype, block);
+        row_is_finite(p + t->size - dtype_row_size(t->dtype, block), t->dtype, block);
+    }
+    (void)sink;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct gguf *g = NULL;
+    struct vocab *v = NULL;
+    struct pv_error err = { 0 };
+    struct config c;
+    const char *why;
+
+    if (gguf_open_memory(&g, data, size, "input", &err)) {
+        if (!err.text[0])
+            abort(); /* a failure must say why */
+        return 0;
+    }
+    read_values(g);
+    touch_tensors(g);
+    vocab_gguf_open(&v, g, &why, &err);
+    config_gguf_parse(&c, g, v, &err);
+    vocab_gguf_close(&v);
+    gguf_close(&g);
+    return 0;
+}

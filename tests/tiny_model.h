@@ -1,0 +1,264 @@
+/* Random tiny decoders as GGUF files in the scratch directory, of any shape, weight type and
+ * vocabulary, written by the library's own writer (its reader is proven elsewhere).
+ *
+ * Weights are scaled so that attention is neither flat nor one-hot and logits spread over a few
+ * units: then a wrong bit anywhere reaches the logits. */
+#ifndef PV_TESTS_TINY_MODEL_H
+#define PV_TESTS_TINY_MODEL_H
+
+#include "base/rng.h"
+#include "format/gguf_write.h"
+#include "scratch.h"
+#include "tensor/half.h"
+#include "tensor/quant.h"
+
+#include <math.h>
+
+/* A weight type that gives every matrix of a layer another one, as real K-quant files do. */
+enum { TINY_MIXED_K = DTYPE_COUNT };
+
+enum {
+    TINY_N_BYTES = 256,
+    TINY_ENDOFTEXT = 260, /* after the bytes and four merges */
+    TINY_IM_START,
+    TINY_IM_END,
+    TINY_N_TOKENS
+};
+
+struct tiny_model {
+    const char *arch; /* "qwen2", "qwen3", ... */
+    int hidden, n_layers, n_heads, n_kv, head_dim, ffn, vocab;
+    int type; /* enum dtype or TINY_MIXED_K */
+    bool untied;
+    uint64_t seed;
+    int eos;         /* stop token; 0: none named */
+    int max_context; /* 0: 4096 */
+    bool tokenizer;  /* 256 bytes, four merges, three control tokens; vocab >= TINY_N_TOKENS */
+    const char *chat_template;
+};
+
+struct tiny_tensor {
+    char name[64];
+    enum dtype dtype;
+    int rows, cols; /* rows 0: a vector around `mean` */
+    float mean, std;
+};
+
+struct tiny_list {
+    struct tiny_tensor item[256];
+    int n;
+};
+
+static inline void tiny_add(struct tiny_list *l, const char *prefix, const char *name,
+                            enum dtype dtype, int rows, int cols, float mean, float std)
+{
+    struct tiny_tensor *t = &l->item[l->n++];
+    *t = (struct tiny_tensor){
+        .dtype = dtype, .rows = rows, .cols = cols, .mean = mean, .std = std
+    };
+    snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
+}
+
+static inline enum dtype tiny_type(const struct tiny_model *m, enum dtype mixed)
+{
+    return m->type == TINY_MIXED_K ? mixed : (enum dtype)m->type;
+}
+
+static inline void tiny_layer(struct tiny_list *l, const struct tiny_model *m, int index)
+{
+    char p[16];
+    int q = m->n_heads * m->head_dim, kv = m->n_kv * m->head_dim, h = m->hidden;
+    float in = 1.0f / sqrtf((float)h), back = 1.0f / sqrtf((float)(2 * m->n_layers));
+    snprintf(p, sizeof p, "blk.%d.", index);
+    tiny_add(l, p, "attn_norm.weight", DTYPE_F32, 0, h, 1, 0.2f);
+    tiny_add(l, p, "attn_q.weight", tiny_type(m, DTYPE_Q4_K), q, h, 0, 1.5f * in);
+    tiny_add(l, p, "attn_k.weight", tiny_type(m, DTYPE_Q5_K), kv, h, 0, 1.5f * in);
+    tiny_add(l, p, "attn_v.weight", tiny_type(m, DTYPE_Q6_K), kv, h, 0, in);
+    if (strncmp(m->arch, "qwen2", 5) == 0) {
+        tiny_add(l, p, "attn_q.bias", DTYPE_F32, 0, q, 0, 0.3f);
+        tiny_add(l, p, "attn_k.bias", DTYPE_F32, 0, kv, 0, 0.3f);
+        tiny_add(l, p, "attn_v.bias", DTYPE_F32, 0, kv, 0, 0.3f);
+    } else {
+        tiny_add(l, p, "attn_q_norm.weight", DTYPE_F32, 0, m->head_dim, 1, 0.2f);
+        tiny_add(l, p, "attn_k_norm.weight", DTYPE_F32, 0, m->head_dim, 1, 0.2f);
+    }
+    tiny_add(l, p, "attn_output.weight", tiny_type(m, DTYPE_Q5_0), h, q, 0,
+             2 * back / sqrtf((float)q));
+    tiny_add(l, p, "ffn_norm.weight", DTYPE_F32, 0, h, 1, 0.2f);
+    tiny_add(l, p, "ffn_gate.weight", tiny_type(m, DTYPE_Q4_K), m->ffn, h, 0, in);
+    tiny_add(l, p, "ffn_up.weight", tiny_type(m, DTYPE_Q5_K), m->ffn, h, 0, in);
+    tiny_add(l, p, "ffn_down.weight", tiny_type(m, DTYPE_Q6_K), h, m->ffn, 0,
+             2 * back / sqrtf((float)m->ffn));
+}
+
+static inline void tiny_put_scale(uint8_t *p, float d)
+{
+    uint16_t h = f16_from_f32(d);
+    memcpy(p, &h, sizeof h);
+}
+
+/* One row of a K-quant or Q5_0, which the library does not encode: random blocks whose scales
+ * give elements about the wanted deviation. */
+static inline void tiny_random_blocks(struct rng *r, uint8_t *row, enum dtype t, int cols,
+                                      float std)
+{
+    int size = dtype_block_size(t);
+    for (int b = 0; b < cols / dtype_block(t); b++) {
+        uint8_t *p = row + (size_t)b * (size_t)size;
+        float vary = 0.75f + 0.25f * rng_float(r);
+        for (int i = 0; i < size; i++)
+            p[i] = (uint8_t)(rng_next(r) >> 32);
+        if (t == DTYPE_Q6_K) {
+            tiny_put_scale(p + 208, vary * std / 1350); /* d * int8 * [-32, 31] */
+        } else if (t == DTYPE_Q5_0) {
+            tiny_put_scale(p, vary * std / 9); /* d * [-16, 15] */
+        } else {
+            float top = t == DTYPE_Q4_K ? 15 : 31; /* d * [0, 63] * [0, top] - dmin * [0, 63] */
+            tiny_put_scale(p, vary * std / (63 * top * 0.3f));
+            tiny_put_scale(p + 2, vary * std / (63 * 0.6f));
+        }
+    }
+}
+
+static inline enum pv_status tiny_put_tensor(struct gguf_writer *w, const struct tiny_tensor *t,
+                                             struct rng *r, struct pv_error *err)
+{
+    size_t size = dtype_row_size(t->dtype, t->cols);
+    uint8_t *row = malloc(size);
+    float *x = malloc(sizeof *x * (size_t)t->cols);
+    enum pv_status s = PV_OK;
+    for (int i = 0; i < (t->rows ? t->rows : 1) && !s; i++) {
+        for (int j = 0; j < t->cols; j++)
+            x[j] = t->mean + t->std * rng_normal(r);
+        if (row_can_encode(t->dtype))
+            row_from_f32(row, x, t->dtype, t->cols);
+        else
+            tiny_random_blocks(r, row, t->dtype, t->cols, t->std);
+        s = gguf_writer_data(w, row, size, err);
+    }
+    free(row);
+    free(x);
+    return s;
+}
+
+/* Bytes spelled as byte-level BPE spells them, in the order of the bytes themselves: id = byte. */
+static inline void tiny_byte_text(char out[4], int byte)
+{
+    bool plain = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+    int code = byte, moved = 0;
+    if (!plain) {
+        for (int b = 0; b < byte; b++)
+            moved += !((b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae);
+        code = 0x100 + moved;
+    }
+    out[0] = (char)(code < 0x80 ? code : 0xc0 | code >> 6);
+    out[1] = (char)(code < 0x80 ? 0 : 0x80 | (code & 0x3f));
+    out[2] = 0;
+}
+
+static inline void tiny_put_tokenizer(struct gguf_writer *w, const struct tiny_model *m)
+{
+    static const char *const after[] = { "th",          "the",           "in",
+                                         "\xc4\xa0the", "<|endoftext|>", "<|im_start|>",
+                                         "<|im_end|>" };
+    static const char *const merges[] = { "t h", "th e", "i n", "\xc4\xa0 the" };
+    static char text[TINY_N_BYTES][4];
+    struct str tokens[TINY_N_TOKENS], merge[4];
+    int32_t kinds[TINY_N_TOKENS];
+    for (int i = 0; i < TINY_N_TOKENS; i++) {
+        if (i < TINY_N_BYTES)
+            tiny_byte_text(text[i], i);
+        tokens[i].s = i < TINY_N_BYTES ? text[i] : after[i - TINY_N_BYTES];
+        tokens[i].len = (uint32_t)strlen(tokens[i].s);
+        kinds[i] = i < TINY_ENDOFTEXT ? 1 : 3;
+    }
+    for (int i = 0; i < 4; i++)
+        merge[i] = (struct str){ merges[i], (uint32_t)strlen(merges[i]) };
+    gguf_writer_string(w, "tokenizer.ggml.model", "gpt2", 4);
+    gguf_writer_string(w, "tokenizer.ggml.pre", "qwen2", 5);
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, TINY_N_TOKENS);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", kinds, TINY_N_TOKENS);
+    gguf_writer_strings(w, "tokenizer.ggml.merges", merge, 4);
+    if (m->chat_template)
+        gguf_writer_string(w, "tokenizer.chat_template", m->chat_template,
+                           strlen(m->chat_template));
+}
+
+static inline void tiny_put_config(struct gguf_writer *w, const struct tiny_model *m)
+{
+    const struct {
+        const char *name;
+        int value;
+    } list[] = {
+        { "block_count", m->n_layers },
+        { "context_length", m->max_context ? m->max_context : 4096 },
+        { "embedding_length", m->hidden },
+        { "feed_forward_length", m->ffn },
+        { "attention.head_count", m->n_heads },
+        { "attention.head_count_kv", m->n_kv },
+        { "attention.key_length", m->head_dim },
+        { "attention.value_length", m->head_dim },
+    };
+    const int32_t sections[4] = { m->head_dim / 2 - 2 * (m->head_dim / 6), m->head_dim / 6,
+                                  m->head_dim / 6, 0 };
+    char key[96];
+    gguf_writer_string(w, "general.architecture", m->arch, strlen(m->arch));
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        snprintf(key, sizeof key, "%s.%s", m->arch, list[i].name);
+        gguf_writer_u32(w, key, (uint32_t)list[i].value);
+    }
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", m->arch);
+    gguf_writer_f32(w, key, 1e-6f);
+    snprintf(key, sizeof key, "%s.rope.freq_base", m->arch);
+    gguf_writer_f32(w, key, 10000);
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", m->arch);
+    if (strstr(m->arch, "vl"))
+        gguf_writer_i32s(w, key, sections, 4);
+    if (m->eos)
+        gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)m->eos);
+    if (m->tokenizer)
+        tiny_put_tokenizer(w, m);
+}
+
+/* Write the model as NAME.gguf of the scratch directory; the path lives in `path`. Ends the
+ * program when the file cannot be written: no test has a meaning without it. */
+static inline const char *tiny_model_write(const struct tiny_model *m, const char *name,
+                                           char path[256])
+{
+    static struct tiny_list l;
+    struct gguf_writer *w = NULL;
+    struct pv_error err = { 0 };
+    struct rng r = { m->seed + 1 };
+    enum pv_status s;
+    l.n = 0;
+    tiny_add(&l, "", "token_embd.weight", tiny_type(m, DTYPE_Q6_K), m->vocab, m->hidden, 0,
+             m->untied ? 1.0f : 0.3f);
+    tiny_add(&l, "", "output_norm.weight", DTYPE_F32, 0, m->hidden, 1, 0.2f);
+    if (m->untied)
+        tiny_add(&l, "", "output.weight", tiny_type(m, DTYPE_Q4_K), m->vocab, m->hidden, 0, 0.3f);
+    for (int i = 0; i < m->n_layers; i++)
+        tiny_layer(&l, m, i);
+    snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
+    s = gguf_writer_open(&w, path, &err);
+    if (!s) {
+        tiny_put_config(w, m);
+        for (int i = 0; i < l.n; i++) {
+            const struct tiny_tensor *t = &l.item[i];
+            int64_t dim[2] = { t->rows ? t->rows : t->cols, t->cols };
+            gguf_writer_tensor(w, t->name, t->dtype, t->rows ? 2 : 1, dim);
+        }
+        s = gguf_writer_begin(w, &err);
+    }
+    for (int i = 0; i < l.n && !s; i++)
+        s = tiny_put_tensor(w, &l.item[i], &r, &err);
+    if (!s)
+        s = gguf_writer_commit(&w, &err);
+    gguf_writer_abandon(&w);
+    if (s) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(1);
+    }
+    return path;
+}
+
+#endif
