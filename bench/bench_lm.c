@@ -22,6 +22,7 @@ struct args {
     struct int_list depths, rows, fa;
     int prefill, gen, repeat, rounds;
     bool only[TEST_KINDS];
+    bool best;
     const char *csv, *llama_bench, *commit;
 };
 
@@ -35,6 +36,7 @@ static const char usage[] =
     "  --gen N              tokens of one decode sample (32)\n"
     "  --repeat N           samples of each test (6)\n"
     "  --rounds N           rounds they are spread over; ours and the peer's alternate (2)\n"
+    "  --take WHICH         median or best of the samples in the table (median)\n"
     "  --only LIST          of decode,verify,prefill (all)\n"
     "  --kv-type T          auto, f16, bf16 or f32 (auto)\n"
     "  --cpumask M          CPU features that may be used, a number (all)\n"
@@ -104,6 +106,12 @@ static bool parse_kv(const char *text, enum pv_kv_type *out)
     return false;
 }
 
+static bool parse_take(const char *text, bool *best)
+{
+    *best = strcmp(text, "best") == 0;
+    return *best || strcmp(text, "median") == 0;
+}
+
 static bool parse_mask(const char *text, uint64_t *out)
 {
     char *end;
@@ -132,6 +140,8 @@ static bool parse_option(struct args *a, const char *name, const char *value)
         return parse_number(value, 1, &a->repeat) && a->repeat <= MAX_SAMPLES;
     else if (strcmp(name, "--rounds") == 0)
         return parse_number(value, 1, &a->rounds);
+    else if (strcmp(name, "--take") == 0)
+        return parse_take(value, &a->best);
     else if (strcmp(name, "--only") == 0)
         return parse_only(value, a->only);
     else if (strcmp(name, "--kv-type") == 0)
@@ -260,28 +270,13 @@ static enum pv_status measure_depth(struct run *r, int depth, struct pv_error *e
     return s;
 }
 
-static double known_peak(void *ctx, const char *kernel)
-{
-    struct run *r = ctx;
-    struct report *p = &r->report;
-    double rate;
-    for (int i = 0; i < p->n_peaks; i++)
-        if (strcmp(p->peak[i].kernel, kernel) == 0)
-            return p->peak[i].rate;
-    rate = floor_peak(bench_model_pool(&r->model), kernel);
-    if (p->n_peaks < MAX_PEAKS)
-        p->peak[p->n_peaks++] = (struct peak_rate){ .kernel = kernel,
-                                                    .instruction = floor_instruction(kernel),
-                                                    .rate = rate };
-    return rate;
-}
-
 static void describe(struct run *r)
 {
     struct report *p = &r->report;
     const char *slash = strrchr(r->args.model.path, '/');
     p->model = slash ? slash + 1 : r->args.model.path;
     p->commit = r->args.commit;
+    p->best = r->args.best;
     p->type = dtype_name(bench_model_dtype(&r->model));
     p->kv = dtype_name(r->model.kv_dtype);
     p->kernels = bench_model_kernels(&r->model)->name;
@@ -303,8 +298,9 @@ static enum pv_status run_all(struct run *r, struct pv_error *err)
     struct cpu_times before = cpu_times_now(), after;
     enum pv_status s = PV_OK;
     p->read_before = floor_read(pool, &p->read_size);
+    floor_peaks(pool, r->model.model->cpu, p->peak);
     for (int i = 0; i < r->n_tests; i++)
-        bench_model_count(&r->model, &r->tests[i], known_peak, r);
+        bench_model_count(&r->model, &r->tests[i], p->peak);
     for (int d = 0; d < r->args.depths.n && !s; d++)
         s = measure_depth(r, r->args.depths.v[d], err);
     p->read_after = floor_read(pool, &p->read_size);

@@ -3,11 +3,16 @@
  * Peaks are loops of one instruction on registers, in assembly so that no compiler flag of an
  * instruction set is needed and none of the loop can be optimised away. There are as many
  * accumulators as the latency of the instruction asks for. Registers hold zeros: the speed of
- * these instructions does not depend on values, and zeros stay clear of denormals. */
+ * these instructions does not depend on values, and zeros stay clear of denormals.
+ *
+ * Each thread is timed by its own clock, which stands still while another process has the core, and
+ * the threads' rates are added up. On an idle machine that is what the wall clock says; on a busy
+ * one it errs upwards (the threads run one after the other, each with the memory to itself), which
+ * makes our share of the limit look smaller, never larger. */
 #include "floor.h"
 
+#include "base/cpu.h"
 #include "base/mem.h"
-#include "speed.h"
 
 #include <string.h>
 #include <time.h>
@@ -23,6 +28,13 @@ enum {
 
 static const double peak_pass_s = 0.02;
 
+static double thread_seconds(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
 /* ---- memory ---- */
 
 struct read_job {
@@ -30,6 +42,7 @@ struct read_job {
     size_t size; /* a multiple of threads * READ_STEP */
     bool fill;
     _Atomic uint64_t sink;
+    double seconds[POOL_MAX_THREADS];
 };
 
 typedef uint64_t pair __attribute__((vector_size(16))); /* what the baseline loads at once */
@@ -55,15 +68,18 @@ static void read_part(void *ctx, int thread, int n_threads)
     struct read_job *job = ctx;
     size_t part = job->size / (size_t)n_threads;
     uint8_t *p = job->data + part * (size_t)thread;
+    double start = thread_seconds();
     if (job->fill) /* pages that were never written are all the same one, and in cache */
         memset(p, thread + 1, part);
     else
         atomic_fetch_xor(&job->sink, read_range(p, p + part));
+    job->seconds[thread] = thread_seconds() - start;
 }
 
 double floor_read(struct pool *pool, size_t *size)
 {
     struct read_job job = { .fill = true };
+    int threads = pool_threads(pool);
     double best = 0;
     for (*size = READ_BYTES; *size >= READ_LEAST; *size /= 2) {
         job.data = mem_zalloc(*size);
@@ -72,13 +88,14 @@ double floor_read(struct pool *pool, size_t *size)
     }
     if (!job.data)
         return 0;
-    job.size = *size - *size % ((size_t)pool_threads(pool) * READ_STEP);
+    job.size = *size - *size % ((size_t)threads * READ_STEP);
     pool_run(pool, read_part, &job);
     job.fill = false;
     for (int i = 0; i < READ_PASSES; i++) {
-        double start = seconds_now(), rate;
+        double rate = 0;
         pool_run(pool, read_part, &job);
-        rate = (double)job.size / (seconds_now() - start);
+        for (int t = 0; t < threads; t++)
+            rate += (double)job.size / threads / job.seconds[t];
         best = rate > best ? rate : best;
     }
     mem_free(job.data);
@@ -88,8 +105,10 @@ double floor_read(struct pool *pool, size_t *size)
 /* ---- arithmetic ---- */
 
 struct peak {
-    const char *kernel, *instruction;
-    double ops; /* of one turn of the loop */
+    const char *instruction;
+    enum peak_kind kind; /* the widest it serves */
+    uint64_t cpu;        /* the feature it needs; 0: none */
+    double ops;          /* of one turn of the loop */
     void (*loop)(long turns);
 };
 
@@ -119,6 +138,7 @@ AVX_LOOP(loop_fma_ymm, "vfmadd231ps", "ymm")
 AVX_LOOP(loop_fma_zmm, "vfmadd231ps", "zmm")
 AVX_LOOP(loop_dpbf16, "vdpbf16ps", "zmm")
 AVX_LOOP(loop_dpbusd, "vpdpbusd", "zmm")
+AVX_LOOP(loop_maddubs, "vpmaddubsw", "ymm") /* without the additions, which take other ports */
 
 static void loop_sse(long turns)
 {
@@ -155,15 +175,15 @@ static void loop_sse(long turns)
 AMX_LOOP(loop_tdpbf16, "tdpbf16ps")
 AMX_LOOP(loop_tdpbssd, "tdpbssd")
 
-/* The first whose name the kernel's begins with. */
 static const struct peak peaks[] = {
-    { "amx-int8", "tdpbssd", 6 * 16 * 16 * 64 * 2, loop_tdpbssd },
-    { "amx", "tdpbf16ps", 6 * 16 * 16 * 32 * 2, loop_tdpbf16 },
-    { "avx512bf16", "vdpbf16ps", 12 * 32 * 2, loop_dpbf16 },
-    { "avx512vnni", "vpdpbusd", 12 * 64 * 2, loop_dpbusd },
-    { "avx512", "vfmadd zmm", 12 * 16 * 2, loop_fma_zmm },
-    { "avx2", "vfmadd ymm", 12 * 8 * 2, loop_fma_ymm },
-    { "ref", "mulps+addps", 12 * 4, loop_sse },
+    { "mulps+addps", PEAK_F32, 0, 12 * 4, loop_sse },
+    { "vfmadd ymm", PEAK_F32, CPU_AVX2, 12 * 8 * 2, loop_fma_ymm },
+    { "vfmadd zmm", PEAK_F32, CPU_AVX512, 12 * 16 * 2, loop_fma_zmm },
+    { "vdpbf16ps", PEAK_HALF, CPU_AVX512_BF16, 12 * 32 * 2, loop_dpbf16 },
+    { "tdpbf16ps", PEAK_HALF, CPU_AMX, 6 * 16 * 16 * 32 * 2, loop_tdpbf16 },
+    { "vpmaddubsw", PEAK_INT8, CPU_AVX2, 12 * 32 * 2, loop_maddubs },
+    { "vpdpbusd", PEAK_INT8, CPU_AVX512, 12 * 64 * 2, loop_dpbusd },
+    { "tdpbssd", PEAK_INT8, CPU_AMX, 6 * 16 * 16 * 64 * 2, loop_tdpbssd },
 };
 
 #elif defined(__aarch64__)
@@ -197,27 +217,25 @@ NEON_LOOP(loop_smmla, "smmla", ".4s", ".16b")
 NEON_LOOP(loop_bfmmla, "bfmmla", ".4s", ".8h")
 
 static const struct peak peaks[] = {
-    { "bf16", "bfmmla", 24 * 16 * 2, loop_bfmmla }, { "i8mm", "smmla", 24 * 32 * 2, loop_smmla },
-    { "dotprod", "sdot", 24 * 16 * 2, loop_sdot },  { "neon", "fmla", 24 * 4 * 2, loop_fmla },
-    { "ref", "fmla", 24 * 4 * 2, loop_fmla },
+    { "fmla", PEAK_F32, CPU_NEON, 24 * 4 * 2, loop_fmla },
+    { "bfmmla", PEAK_HALF, CPU_BF16, 24 * 16 * 2, loop_bfmmla },
+    { "sdot", PEAK_INT8, CPU_DOTPROD, 24 * 16 * 2, loop_sdot },
+    { "smmla", PEAK_INT8, CPU_I8MM, 24 * 32 * 2, loop_smmla },
 };
 
 #else
-static const struct peak peaks[] = { { "none", "none", 0, NULL } };
+static const struct peak peaks[] = { { "unknown", PEAK_F32, 0, 0, NULL } };
 #endif
 
-static const struct peak *peak_find(const char *kernel)
+enum peak_kind peak_kind_of(enum dtype t)
 {
-    for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
-        if (strncmp(kernel, peaks[i].kernel, strlen(peaks[i].kernel)) == 0)
-            return &peaks[i];
-    return NULL;
+    return t == DTYPE_F32 ? PEAK_F32 : dtype_block(t) == 1 ? PEAK_HALF : PEAK_INT8;
 }
 
-const char *floor_instruction(const char *kernel_name)
+const char *peak_kind_name(enum peak_kind kind)
 {
-    const struct peak *p = peak_find(kernel_name);
-    return p ? p->instruction : "unknown";
+    static const char *const names[] = { "f32", "f16 and bf16", "quantised" };
+    return names[kind];
 }
 
 struct peak_job {
@@ -225,14 +243,6 @@ struct peak_job {
     long turns;
     double seconds[POOL_MAX_THREADS];
 };
-
-/* A thread's own time: no memory is shared, so what other processes take says nothing here. */
-static double thread_seconds(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 static void peak_part(void *ctx, int thread, int n_threads)
 {
@@ -253,11 +263,11 @@ static double peak_pass(struct pool *pool, struct peak_job *job)
     return rate;
 }
 
-double floor_peak(struct pool *pool, const char *kernel_name)
+static double peak_measure(struct pool *pool, const struct peak *peak)
 {
-    struct peak_job job = { .peak = peak_find(kernel_name), .turns = 1000 };
+    struct peak_job job = { .peak = peak, .turns = 1000 };
     double best = 0;
-    if (!job.peak || !job.peak->loop)
+    if (!peak->loop)
         return 0;
     peak_pass(pool, &job);
     while (job.seconds[0] < peak_pass_s) {
@@ -269,4 +279,16 @@ double floor_peak(struct pool *pool, const char *kernel_name)
         best = rate > best ? rate : best;
     }
     return best;
+}
+
+void floor_peaks(struct pool *pool, uint64_t cpu, struct peak_rate out[PEAK_KINDS])
+{
+    for (int k = 0; k < PEAK_KINDS; k++)
+        out[k] = (struct peak_rate){ .instruction = "unknown" };
+    for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
+        double rate = (cpu & peaks[i].cpu) == peaks[i].cpu ? peak_measure(pool, &peaks[i]) : 0;
+        for (int k = (int)peaks[i].kind; k < PEAK_KINDS; k++)
+            if (rate > out[k].rate)
+                out[k] = (struct peak_rate){ peaks[i].instruction, rate };
+    }
 }

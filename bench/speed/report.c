@@ -1,5 +1,5 @@
 /* Tables. The floor of a step is the larger of its two limits, bytes / bandwidth and operations /
- * peak; "of floor" is floor / median time. Bandwidth is the better of the two measurements, so that
+ * peak; "of floor" is floor / time. Bandwidth is the better of the two measurements, so that
  * a machine that was busy for one of them does not flatter us. */
 #define _DEFAULT_SOURCE /* getrusage beside POSIX.1-2008 */
 #include "report.h"
@@ -103,13 +103,19 @@ static double floor_seconds(const struct report *r, const struct test *t)
     return memory > t->compute_s ? memory : t->compute_s;
 }
 
-/* The peer's best setting for a test; NULL: it was not measured. */
+/* Seconds that count for a test. */
+static double time_of(const struct report *r, const struct samples *x)
+{
+    return samples_at(x, r->best ? 0 : 0.5);
+}
+
+/* The peer's better setting for a test; NULL: it was not measured. */
 static const struct samples *best_peer(const struct report *r, const struct test *t, int *fa)
 {
     const struct samples *best = NULL;
     for (int i = 0; r->peer && i < r->peer->fa.n; i++) {
         const struct samples *x = &t->peer[i];
-        if (x->n == 0 || (best && samples_at(x, 0.5) >= samples_at(best, 0.5)))
+        if (x->n == 0 || (best && time_of(r, x) >= time_of(r, best)))
             continue;
         best = x;
         *fa = r->peer->fa.v[i];
@@ -136,14 +142,11 @@ static void print_head(const struct report *r, FILE *f)
     fprintf(f, "machine  %s, %s, commit %s\n", r->machine, r->date, r->commit);
     fprintf(f, "memory   %.1f GB/s read before, %.1f after (%zu MiB, best of 5)\n",
             1e-9 * r->read_before, 1e-9 * r->read_after, r->read_size >> 20);
-    for (int i = 0; i < r->n_peaks; i++) {
-        fprintf(f, "peak     kernel %s: ", r->peak[i].kernel);
-        if (r->peak[i].rate > 0)
-            fprintf(f, "%s %.0f Gop/s\n", r->peak[i].instruction, 1e-9 * r->peak[i].rate);
-        else
-            fprintf(f, "unknown, left out of the floor\n");
-    }
+    for (int k = 0; k < PEAK_KINDS; k++)
+        fprintf(f, "peak     %s: %.0f Gop/s (%s)\n", peak_kind_name((enum peak_kind)k),
+                1e-9 * r->peak[k].rate, r->peak[k].instruction);
     fprintf(f, "context  filled with random keys and values, not by prefill\n");
+    fprintf(f, "times    %s; spread: between the quartiles\n", r->best ? "best sample" : "medians");
     if (r->peer)
         fprintf(f, "peer     llama.cpp %s, %d threads; verify: logits of its last row only\n",
                 r->peer->build[0] ? r->peer->build : "?", r->peer->threads);
@@ -153,21 +156,20 @@ static void print_head(const struct report *r, FILE *f)
 
 static void print_test(const struct report *r, const struct test *t, FILE *f)
 {
-    double median = samples_at(&t->ours, 0.5);
+    double time = time_of(r, &t->ours);
     double spread = samples_at(&t->ours, 0.75) - samples_at(&t->ours, 0.25);
     const struct test *one = one_row(r, t);
     int fa = 0;
     const struct samples *peer = best_peer(r, t, &fa);
     fprintf(f, "%-8s %6d %5d %9.2f %5.1f %% %9.1f %7.0f %%", test_name(t->kind), t->depth, t->rows,
-            1e3 * median, 100 * spread / median, t->rows / median,
-            100 * floor_seconds(r, t) / median);
+            1e3 * time, 100 * spread / time, t->rows / time, 100 * floor_seconds(r, t) / time);
     if (t->kind == TEST_VERIFY && one)
-        fprintf(f, " %8.2f", median / samples_at(&one->ours, 0.5));
+        fprintf(f, " %8.2f", time / time_of(r, &one->ours));
     else
         fprintf(f, " %8s", "-");
     if (peer)
-        fprintf(f, " %14.1f (fa %d) %6.2f", t->rows / samples_at(peer, 0.5), fa,
-                samples_at(peer, 0.5) / median);
+        fprintf(f, " %14.1f (fa %d) %6.2f", t->rows / time_of(r, peer), fa,
+                time_of(r, peer) / time);
     fprintf(f, "\n");
 }
 

@@ -2,26 +2,20 @@
 #ifndef PV_BENCH_SPEED_REPORT_H
 #define PV_BENCH_SPEED_REPORT_H
 
+#include "floor.h"
 #include "peer.h"
 #include "speed.h"
 
 #include <stddef.h>
 
-enum { MAX_PEAKS = 8 };
-
-struct peak_rate {
-    const char *kernel, *instruction;
-    double rate; /* operations a second, all threads; 0: unknown */
-};
-
 struct report {
     char machine[160], date[32], command[512];
     const char *commit, *model, *type, *kv, *kernels;
-    int threads, gen;
+    int threads;
+    bool best;                      /* the best sample counts instead of the median */
     double read_before, read_after; /* bytes a second */
     size_t read_size;
-    struct peak_rate peak[MAX_PEAKS];
-    int n_peaks;
+    struct peak_rate peak[PEAK_KINDS];
     double others;           /* part of the machine's CPU time that other processes used */
     const struct peer *peer; /* NULL: none */
     const struct test *tests;

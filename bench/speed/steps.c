@@ -169,15 +169,13 @@ enum pv_status bench_model_sample(struct bench_model *b, const struct test *t, i
 /* ---- the work of a step ---- */
 
 struct count {
-    const struct kernels *k;
-    peak_fn *peak;
-    void *ctx;
+    const struct peak_rate *peak;
     double bytes, seconds;
 };
 
-static void count_ops(struct count *c, enum dtype t, int in, double ops)
+static void count_ops(struct count *c, enum dtype t, double ops)
 {
-    double rate = c->peak(c->ctx, kernels_matmul(c->k, t, in)->name);
+    double rate = c->peak[peak_kind_of(t)].rate;
     c->seconds += rate > 0 ? ops / rate : 0;
 }
 
@@ -185,13 +183,14 @@ static void count_matrix(struct count *c, const struct tensor *w, int rows)
 {
     double elements = (double)tensor_rows(w) * (double)tensor_cols(w);
     c->bytes += (double)w->size;
-    count_ops(c, w->dtype, (int)tensor_cols(w), 2 * elements * rows);
+    count_ops(c, w->dtype, 2 * elements * rows);
 }
 
-void bench_model_count(const struct bench_model *b, struct test *t, peak_fn *peak, void *ctx)
+void bench_model_count(const struct bench_model *b, struct test *t,
+                       const struct peak_rate peak[PEAK_KINDS])
 {
     const struct config *c = decoder_config(b->model->dec);
-    struct count count = { .k = bench_model_kernels(b), .peak = peak, .ctx = ctx };
+    struct count count = { .peak = peak };
     int n = t->rows, wanted = t->kind == TEST_PREFILL ? 1 : n;
     double slots = (double)n * t->depth + 0.5 * n * (n + 1.0); /* seen by all rows together */
     for (int i = 0; i < c->n_layers; i++) {
@@ -204,7 +203,7 @@ void bench_model_count(const struct bench_model *b, struct test *t, peak_fn *pea
         count_matrix(&count, l->gate, rest);
         count_matrix(&count, l->up, rest);
         count_matrix(&count, l->down, rest);
-        count_ops(&count, b->kv_dtype, c->head_dim, 4.0 * c->n_heads * c->head_dim * slots);
+        count_ops(&count, b->kv_dtype, 4.0 * c->n_heads * c->head_dim * slots);
     }
     count_matrix(&count, model_file_head(b->model->file), wanted);
     count.bytes += 2.0 * c->n_layers * (t->depth + n) *

@@ -3,6 +3,7 @@
 #define PV_BENCH_SPEED_STEPS_H
 
 #include "engine/model.h"
+#include "floor.h"
 #include "kernels/kernels.h"
 #include "speed.h"
 
@@ -45,9 +46,8 @@ void bench_model_fill(struct bench_model *b, int depth);
 enum pv_status bench_model_sample(struct bench_model *b, const struct test *t, int gen,
                                   double *seconds, struct pv_error *err);
 
-/* Operations a second that a kernel could do at most. */
-typedef double peak_fn(void *ctx, const char *kernel_name);
 /* Fill t->bytes and t->compute_s. */
-void bench_model_count(const struct bench_model *b, struct test *t, peak_fn *peak, void *ctx);
+void bench_model_count(const struct bench_model *b, struct test *t,
+                       const struct peak_rate peak[PEAK_KINDS]);
 
 #endif

@@ -82,6 +82,7 @@ void kernels_init_arm(struct kernels *k, uint64_t cpu);
 /* x86/: one function per instruction set, each overwriting what it does better. */
 void kernels_init_avx2(struct kernels *k);
 void kernels_init_avx512(struct kernels *k);
+void kernels_init_vnni(struct kernels *k);
 void kernels_init_avx512bf16(struct kernels *k);
 void kernels_init_amx(struct kernels *k);
 

@@ -36,6 +36,7 @@ struct decoder_state {
     struct device *dev;
     struct device_work *work;
     int max_rows, max_logits, context;
+    enum dtype kv_dtype;
     struct arena arena;
     float *x, *xn, *q, *k, *v, *att, *gate, *up, *tmp; /* [max_rows, ...] */
     float *cos, *sin;                                  /* [max_rows, head_dim / 2] */
@@ -207,9 +208,11 @@ enum pv_status decoder_state_open(struct decoder_state **out, const struct decod
     enum pv_status s;
     if (!st)
         return fail_nomem(err, sizeof *st);
-    *st = (struct decoder_state){
-        .dev = dev, .max_rows = max_rows, .max_logits = max_logits, .context = context
-    };
+    *st = (struct decoder_state){ .dev = dev,
+                                  .max_rows = max_rows,
+                                  .max_logits = max_logits,
+                                  .context = context,
+                                  .kv_dtype = kv_dtype };
     if (!arena_open(&st->arena, size)) {
         decoder_state_close(&st);
         return fail_nomem(err, size);
@@ -241,12 +244,22 @@ struct device_work *decoder_state_work(struct decoder_state *st)
 
 /* ---- checks ---- */
 
-static enum pv_status check_seq(const struct step_seq *q, int context, struct pv_error *err)
+static enum pv_status check_seq(const struct step *step, int index, const struct decoder_state *st,
+                                struct pv_error *err)
 {
-    int cap = q->kv->cap < context ? q->kv->cap : context;
+    const struct step_seq *q = &step->seqs[index];
+    int cap = q->kv->cap < st->context ? q->kv->cap : st->context;
+    if (q->n < 1)
+        return fail(err, PV_E_ARG, "sequence %d of a step has %d rows", index, q->n);
     if (q->n > cap - q->kv->len)
         return fail(err, PV_E_LIMIT, "%d rows after %d do not fit a context of %d tokens", q->n,
                     q->kv->len, cap);
+    if (q->kv->layer[0].dtype != st->kv_dtype)
+        return fail(err, PV_E_ARG, "a KV cache of %s in a state made for %s",
+                    dtype_name(q->kv->layer[0].dtype), dtype_name(st->kv_dtype));
+    for (int i = 0; i < index; i++)
+        if (step->seqs[i].kv == q->kv)
+            return fail(err, PV_E_ARG, "sequences %d and %d of a step share a KV cache", i, index);
     for (int i = 0; q->parent && i < q->n; i++)
         if (q->parent[i] < -1 || q->parent[i] >= i)
             return fail(err, PV_E_ARG, "row %d of a tree names row %d as its parent", i,
@@ -254,19 +267,54 @@ static enum pv_status check_seq(const struct step_seq *q, int context, struct pv
     return PV_OK;
 }
 
+static enum pv_status check_columns(const struct column_tap *t, const struct step *step,
+                                    int n_layers, struct pv_error *err)
+{
+    if (t->layer0 < 0 || t->layer0 >= t->layer1 || t->layer1 > n_layers)
+        return fail(err, PV_E_ARG, "attention of layers %d to %d of %d was asked for", t->layer0,
+                    t->layer1, n_layers);
+    if (step->seqs[0].parent)
+        return fail(err, PV_E_ARG, "attention of the rows of a tree was asked for");
+    for (int i = 0; i < t->n_rows; i++)
+        if (t->rows[i] < (i ? t->rows[i - 1] + 1 : 0) || t->rows[i] >= step->seqs[0].n)
+            return fail(err, PV_E_ARG, "attention of row %d of %d was asked for, or out of order",
+                        t->rows[i], step->seqs[0].n);
+    for (int i = 0; i < t->n_keys; i++)
+        if (t->keys[i] < (i ? t->keys[i - 1] + 1 : 0))
+            return fail(err, PV_E_ARG, "attention to slot %d was asked for, or out of order",
+                        t->keys[i]);
+    return PV_OK;
+}
+
+static enum pv_status check_taps(const struct decoder *dec, const struct step *step,
+                                 struct pv_error *err)
+{
+    for (int i = 0; i < step->n_hidden; i++) {
+        const struct hidden_tap *t = &step->hidden[i];
+        if (!t->post_norm && (t->layer < TAP_EMBEDDING || t->layer >= dec->c.n_layers))
+            return fail(err, PV_E_ARG, "states after layer %d of %d were asked for", t->layer,
+                        dec->c.n_layers);
+        for (int r = 0; r < t->n_rows; r++)
+            if (t->rows[r] < 0 || t->rows[r] >= step->n)
+                return fail(err, PV_E_ARG, "states of row %d of %d were asked for", t->rows[r],
+                            step->n);
+    }
+    return step->columns ? check_columns(step->columns, step, dec->c.n_layers, err) : PV_OK;
+}
+
 static enum pv_status check_step(const struct decoder *dec, const struct decoder_state *st,
                                  const struct step *step, struct pv_error *err)
 {
     int n = 0;
     if (step->n < 1 || step->n > st->max_rows || step->n_seqs < 1 || step->n_seqs > STEP_MAX_SEQS ||
-        step->n_logits > st->max_logits)
+        step->n_logits < 0 || step->n_logits > st->max_logits)
         return fail(err, PV_E_LIMIT,
                     "a step of %d rows, %d sequences and %d logit rows; %d, %d "
                     "and %d are possible",
                     step->n, step->n_seqs, step->n_logits, st->max_rows, STEP_MAX_SEQS,
                     st->max_logits);
     for (int i = 0; i < step->n_seqs; i++) {
-        enum pv_status s = check_seq(&step->seqs[i], st->context, err);
+        enum pv_status s = check_seq(step, i, st, err);
         if (s)
             return s;
         n += step->seqs[i].n;
@@ -277,10 +325,13 @@ static enum pv_status check_step(const struct decoder *dec, const struct decoder
         if (step->ids[i] >= dec->c.vocab || (step->ids[i] < 0 && !step->embeds))
             return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d",
                         (int)step->ids[i], dec->c.vocab);
+    /* Rows may not be asked for twice over: the scratch holds one state of each. */
+    if (step->n_logits > step->n)
+        return fail(err, PV_E_ARG, "logits of %d rows of %d", step->n_logits, step->n);
     for (int i = 0; i < step->n_logits; i++)
         if (step->logit_rows[i] < 0 || step->logit_rows[i] >= step->n)
             return fail(err, PV_E_ARG, "logits of row %d of %d", step->logit_rows[i], step->n);
-    return PV_OK;
+    return check_taps(dec, step, err);
 }
 
 /* ---- the step ---- */

@@ -85,7 +85,8 @@ static double mass(const float *logits, int n, double top, double t)
 {
     double sum = 0;
     for (int i = 0; i < n; i++)
-        sum += exp((logits[i] - top) / t);
+        if (logits[i] == logits[i]) /* a NaN is no candidate */
+            sum += exp((logits[i] - top) / t);
     return sum;
 }
 

@@ -419,11 +419,12 @@ TEST(converted_file_gives_the_same_bits)
     }
 }
 
-/* A quantised file against the F32 file of the very weights it holds: what is left is the rounding
- * of activations to int8, and none at the plain level. */
-TEST(quantised_file_equals_its_own_weights_in_f32)
+/* A file against the F32 file of the very weights it holds: what is left is the rounding of
+ * activations to bf16 or int8 beside such weights, and none at the plain level. */
+TEST(every_type_equals_its_own_weights_in_f32)
 {
     static const enum dtype types[] = { DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0 };
+    static const double bounds[] = { 0.03, 1e-4, 0.08, 0.08 };
     for (int k = 0; k < 4 * N_MODELS; k++) {
         enum dtype t = types[k % 4];
         int m = k / 4;
@@ -431,24 +432,21 @@ TEST(quantised_file_equals_its_own_weights_in_f32)
         struct expected e;
         struct model_file *mf = NULL;
         snprintf(path, sizeof path, "%s/%s-%s-f32.gguf", scratch_dir(), names[m], dtype_name(t));
-        if (!expected_open(&e, m) ||
-            !CHECK(!model_file_open(&mf, gguf_path_of(m, t), 0, NULL) &&
-                   !model_file_write_gguf(mf, path, DTYPE_F32, NULL)))
+        if (!expected_open(&e, m) || !CHECK(!model_file_open(&mf, gguf_path_of(m, t), 0, NULL) &&
+                                            !model_file_write_gguf(mf, path, DTYPE_F32, NULL)))
             return;
         model_file_close(&mf);
         for (int level = 0; level < N_CPU_LEVELS; level++) {
             float *a = NULL, *b = NULL;
             int vocab = 0;
-            double most = 0, bound = level == 0 ? tolerance : 0.08;
+            double most = 0, bound = level == 0 ? tolerance : bounds[k % 4];
             if (!cpu_level_here(level) || !prompt_logits(path, level, &e, &a, &vocab) ||
                 !prompt_logits(gguf_path_of(m, t), level, &e, &b, &vocab))
                 continue;
             for (int i = 0; i < e.n; i++)
-                most = fmax(most,
-                            row_error(b + (size_t)i * vocab, a + (size_t)i * vocab, vocab));
+                most = fmax(most, row_error(b + (size_t)i * vocab, a + (size_t)i * vocab, vocab));
             CHECK_MSG(most <= bound, "%s %s %s: logits differ by %.2g from those of F32", names[m],
                       dtype_name(t), cpu_levels[level].name, most);
-            printf("  %s %s %s %.2g\n", names[m], dtype_name(t), cpu_levels[level].name, most);
             free(a);
             free(b);
         }
@@ -526,7 +524,7 @@ TEST(other_types_choose_the_same_ids_or_near_ties)
         compare_type(m, DTYPE_F32, DTYPE_BF16, 0.04);
         compare_type(m, DTYPE_F16, DTYPE_F32, 0.01);
         compare_type(m, DTYPE_BF16, DTYPE_F32, 0.04);
-        compare_type(m, DTYPE_Q8_0, DTYPE_F32, 0.04);
+        compare_type(m, DTYPE_Q8_0, DTYPE_F32, 0.12);
     }
 }
 

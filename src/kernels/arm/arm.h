@@ -12,8 +12,7 @@ void kernels_init_dotprod(struct kernels *k);  /* SDOT: quantised products */
 void kernels_init_i8mm(struct kernels *k);     /* SMMLA: quantised products of two rows and more */
 void kernels_init_bf16(struct kernels *k);     /* BFMMLA: BF16 products */
 
-extern const struct matmul_kernel matmul_quant_neon[DTYPE_COUNT];
-/* The SDOT kernels, which i8mm uses for a row alone (same bits: integer sums are exact). */
-extern const struct matmul_kernel matmul_dotprod[DTYPE_COUNT];
+/* The SDOT kernel of a quantised type, which i8mm uses for a row alone. */
+const struct matmul_kernel *matmul_dotprod(enum dtype t);
 
 #endif

@@ -12,8 +12,8 @@
  * bf16 vectors are only ever loaded or made from loaded integers: gcc 12 miscompiles constant
  * ones. */
 #include "kernels/arm/arm.h"
+#include "kernels/arm/lanes.h"
 #include "kernels/arm/panel.h"
-#include "kernels/arm/vec.h"
 
 enum {
     PANEL_OUTS = 32,

@@ -1,22 +1,14 @@
 /* Quantised products with SDOT: four products of int8 added to each lane of int32. */
 #include "kernels/arm/arm.h"
-#include "kernels/arm/quant.h"
+#include "kernels/arm/dot_groups.h"
 
-ALWAYS_INLINE int32x4_t dot16(int8x16_t w, int8x16_t x)
+const struct matmul_kernel *matmul_dotprod(enum dtype t)
 {
-    return vdotq_s32(vdupq_n_s32(0), w, x);
+    return &dot_kernels[t];
 }
-
-ALWAYS_INLINE int32x4_t dot32(int8x16x2_t w, int8x16x2_t x)
-{
-    return vdotq_s32(dot16(w.val[0], x.val[0]), w.val[1], x.val[1]);
-}
-
-#define DOT_NAME "dotprod"
-#define DOT_TABLE matmul_dotprod
-#include "kernels/arm/quant_dot.h"
 
 void kernels_init_dotprod(struct kernels *k)
 {
-    dot_init(k);
+    for (int t = DTYPE_Q8_0; t < DTYPE_COUNT; t++)
+        k->matmul[t] = &dot_kernels[t];
 }

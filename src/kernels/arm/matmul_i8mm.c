@@ -1,17 +1,18 @@
 /* Quantised products with SMMLA, which adds to a 2x2 block of int32 sums the products of two weight
- * rows and two rows of x over eight elements (quant.h has the formulas).
+ * rows and two rows of x over eight elements (quant_blocks.h has the formulas).
  *
  * Rows of x are quantised and packed in pairs, eight elements of one, eight of the other; a last
- * row without a partner is paired with itself. Weights of any type become panels of int8 pairs with
- * their scales spread over the 2x2 block. A lone row goes through the SDOT kernels: integer sums
- * are exact and the float part is the same, so the bits are too.
+ * row without a partner is paired with itself. Weights of any type are unpacked and paired in
+ * registers when there are few rows of x; otherwise they become panels of int8 pairs with their
+ * scales spread over the 2x2 block. A lone row goes through the SDOT kernels: integer sums are
+ * exact and the float part is the same, so the bits are too.
  *
  * Integer sums start from the bits of 1.5 * 2^23 instead of zero: the sum is then the low bits of a
  * float near 1.5 * 2^23 and one subtraction turns it into f32, where SCVTF would take two slots of
  * half of the vector pipes. That is exact below 2^22; a block of 32 reaches 32 * 128 * 127. */
 #include "kernels/arm/arm.h"
 #include "kernels/arm/panel.h"
-#include "kernels/arm/quant.h"
+#include "kernels/arm/quant_blocks.h"
 
 #include <string.h>
 
@@ -45,7 +46,7 @@ static size_t pair_stride(int in)
 
 static size_t packed_size(int n, int in)
 {
-    size_t one = matmul_dotprod[DTYPE_Q8_0].packed_size(1, in);
+    size_t one = matmul_dotprod(DTYPE_Q8_0)->packed_size(1, in);
     return n == 1 ? one : sizeof(struct mm_x) * (size_t)((n + 1) / 2) * pair_stride(in);
 }
 
@@ -459,7 +460,7 @@ static void pack_any(enum dtype t, void *xp, const float *x, size_t stride, int 
                      int r1)
 {
     if (n == 1)
-        matmul_dotprod[t].pack(xp, x, stride, n, in, r0, r1);
+        matmul_dotprod(t)->pack(xp, x, stride, n, in, r0, r1);
     else
         pack_pairs(xp, x, stride, n, in, r0, r1);
 }
@@ -469,7 +470,7 @@ ALWAYS_INLINE void run_any(enum dtype t, const struct panel_kernel *p, float *y,
                            void *scratch)
 {
     if (n == 1)
-        matmul_dotprod[t].run(y, y_stride, xp, n, w, o0, o1, scratch);
+        matmul_dotprod(t)->run(y, y_stride, xp, n, w, o0, o1, scratch);
     else if (n <= DIRECT_ROWS)
         direct_rows(t, y, y_stride, xp, n, w, o0, o1);
     else

@@ -9,8 +9,8 @@
  * placed under an f32 exponent are the value times 2^-112 (subnormals included). x is packed times
  * 2^96 and the sums are multiplied by 2^16, all exact. */
 #include "kernels/arm/arm.h"
+#include "kernels/arm/lanes.h"
 #include "kernels/arm/panel.h"
-#include "kernels/arm/vec.h"
 
 enum {
     LONE_OUTS = 8,    /* outputs of a lone row's pass */

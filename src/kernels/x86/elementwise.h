@@ -1,7 +1,11 @@
-/* The small operations over vectors of VEC floats: a template, included once per instruction set
- * after its vec_*.h. Sums use fixed lanes (element i in lane i mod VEC), so they depend on the
+/* The small operations over vectors of VEC floats: a template, compiled once per instruction
+ * set. Sums use fixed lanes (element i in lane i mod VEC), so they depend on the
  * length alone. */
+#ifndef PV_KERNELS_X86_ELEMENTWISE_H
+#define PV_KERNELS_X86_ELEMENTWISE_H
+
 #include "kernels/kernels.h"
+#include "kernels/x86/vec_x86.h"
 
 #include <math.h>
 
@@ -199,3 +203,5 @@ static void elementwise_init(struct kernels *k)
     k->scale_add = scale_add_vec;
     k->argmax = argmax_vec;
 }
+
+#endif

@@ -12,6 +12,7 @@ void kernels_init_x86(struct kernels *k, uint64_t cpu)
     if (!(cpu & CPU_AVX512))
         return;
     kernels_init_avx512(k);
+    kernels_init_vnni(k);
     k->name = "avx512";
     if (!(cpu & CPU_AVX512_BF16))
         return;

@@ -1,10 +1,7 @@
-/* Matrix products with AVX2, FMA and F16C: VEC = 8 lanes. The float tile is 4 outputs by 3 rows,
- * twelve of the sixteen registers. */
-#include "vec_avx2.h"
-
-#define TILE_ROWS 3
-#include "matmul_float.h"
-#include "x86.h"
+/* Products by F32, F16 and BF16 weights with AVX2, FMA and F16C, and the table of this instruction
+ * set. */
+#include "kernels/x86/matmul_float.h"
+#include "kernels/x86/x86.h"
 
 static const struct matmul_kernel matmul_float_avx2 = {
     .name = "avx2",

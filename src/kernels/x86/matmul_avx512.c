@@ -1,10 +1,6 @@
-/* Matrix products with AVX-512: VEC = 16 lanes. The float tile is 4 outputs by 6 rows,
- * 24 of the 32 registers. */
-#include "vec_avx512.h"
-
-#define TILE_ROWS 6
-#include "matmul_float.h"
-#include "x86.h"
+/* Products by F32, F16 and BF16 weights with AVX-512, and the table of this instruction set. */
+#include "kernels/x86/matmul_float.h"
+#include "kernels/x86/x86.h"
 
 static const struct matmul_kernel matmul_float_avx512 = {
     .name = "avx512",

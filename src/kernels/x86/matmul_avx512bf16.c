@@ -3,9 +3,8 @@
  * order, four sums added up by one tree; weights are used as they lie in memory. Long rows are cut
  * into pieces when there are many rows of x, with the accumulators kept in scratch, so that a tile
  * of x stays in the first cache. */
-#include "vec_avx512.h"
-
 #include "kernels/kernels.h"
+#include "kernels/x86/vec_avx512.h"
 
 enum {
     TILE_OUTS = 4,

@@ -1,5 +1,5 @@
-/* Products by F32, F16 and BF16 weights in f32 arithmetic: a template, included once per
- * instruction set after its vec_*.h, with TILE_ROWS defined.
+/* Products by F32, F16 and BF16 weights in f32 arithmetic: a template, compiled once per
+ * instruction set.
  *
  * Each (row, output) has one accumulator of VEC lanes; lane j sums the elements j, j + VEC, ...
  * in rising order by fused multiply-adds, and vec_sum4 adds the lanes by a fixed tree. That is the
@@ -7,7 +7,18 @@
  * registers hold TILE_OUTS x TILE_ROWS accumulators; with many rows `in` is cut into pieces of
  * PIECE elements so that a tile of x stays in the first cache, the accumulators waiting in scratch
  * between pieces, and 16-bit weights are widened once per piece. */
+#ifndef PV_KERNELS_X86_MATMUL_FLOAT_H
+#define PV_KERNELS_X86_MATMUL_FLOAT_H
+
 #include "kernels/kernels.h"
+#include "kernels/x86/vec_x86.h"
+
+/* Rows of a tile: with TILE_OUTS = 4 the accumulators take 24 of 32 registers, or 12 of 16. */
+#ifdef __AVX512F__
+#define TILE_ROWS 6
+#else
+#define TILE_ROWS 3
+#endif
 
 enum {
     TILE_OUTS = 4,
@@ -313,3 +324,5 @@ static void float_run(float *y, size_t y_stride, const void *xp, int n, const st
             block_run(y, y_stride, xp, r, n - r < BLOCK_ROWS ? n - r : BLOCK_ROWS, w, o,
                       o1 - o < GROUP ? o1 : o + GROUP, scratch);
 }
+
+#endif

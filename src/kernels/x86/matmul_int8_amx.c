@@ -1,86 +1,30 @@
-/* Matrix products of Q8_0, Q4_0 and Q5_0 weights in int8. The activations are rounded to int8 in
- * blocks of 32 with one f32 scale each, like the weights. The sum of a block is an exact integer;
- * the blocks are scaled and added in f32, in order:
- *
- *   acc = fma(float(sum) * dx, dw, acc)
- *
- * The integers may come from any instruction and the lanes of a vector may be outputs or rows: an
- * output has the same bits. So one to three rows use VNNI dot products, 16 outputs at a time,
- * straight from the file; more use AMX tiles of 16 outputs by 16 rows.
- *
- * While 16 weight rows are worked on the next 16 are fetched in the order of memory, which keeps a
- * core at its read bandwidth. */
-#include "base/load.h"
+/* Matrix products of Q8_0, Q4_0 and Q5_0 weights by int8 AMX tiles (int8_avx512.h says how they are
+ * defined). One tile product gives the exact sums of a block for 16 outputs and up to 16 rows; they
+ * are scaled and added with the lanes being rows. One to three rows use dot products instead, which
+ * wait for memory only. */
+#include "kernels/x86/int8_avx512.h"
 #include "kernels/x86/tile_amx.h"
 
 enum {
-    BLOCK = 32,
-    GROUP = 16,             /* outputs or rows of a tile */
-    FEW_ROWS = 3,           /* up to here dot products are faster than tiles */
     PANEL = 64,             /* outputs prepared together */
     X_TILE = BLOCK * GROUP, /* bytes of a block of 16 rows of x */
     C_TILES = 4             /* sums in flight between tiles and vectors */
 };
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- activations ---- */
 
-/* Few rows, each: [in / 32][32] int8, [in / 32] scales, [in / 32] sums of the int8 values.
- * Groups of 16 rows: [in / 32] tiles of [8][16][4] int8, then [in / 32][16] scales. */
-
-static size_t blocks_of(int in)
-{
-    return ((size_t)in + BLOCK - 1) / BLOCK;
-}
-
-static size_t row_bytes(int in)
-{
-    return (blocks_of(in) * (BLOCK + sizeof(float) + sizeof(int32_t)) + 63) / 64 * 64;
-}
+/* Few rows are packed as rows. Groups of 16 rows: [in / 32] tiles of [8][16][4] int8, then
+ * [in / 32][16] scales. */
 
 static size_t group_size(int in)
 {
     return blocks_of(in) * (X_TILE + GROUP * sizeof(float));
 }
 
-static size_t packed_size(int n, int in)
+static size_t tiles_size(int n, int in)
 {
-    return ((size_t)n + GROUP - 1) / GROUP * group_size(in);
-}
-
-/* 32 floats to int8; returns the scale. */
-static inline float quantise(__m256i *q, const float *x)
-{
-    __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-    __m512 inv = _mm512_set1_ps(top > 0 ? 127.0f / top : 0);
-    __m128i lo = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, inv)));
-    __m128i hi = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, inv)));
-    *q = _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1);
-    return top / 127.0f;
-}
-
-static inline int32_t sum_bytes(__m256i q)
-{
-    __m256i s = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
-    return _mm512_reduce_add_epi32(_mm512_zextsi256_si512(s));
-}
-
-static void pack_row(uint8_t *xp, const float *x, int in)
-{
-    size_t blocks = blocks_of(in);
-    float *scale = (float *)(xp + blocks * BLOCK);
-    int32_t *sum = (int32_t *)(scale + blocks);
-    for (size_t i = 0; i < blocks; i++) {
-        __m256i q;
-        scale[i] = quantise(&q, x + i * BLOCK);
-        sum[i] = sum_bytes(q);
-        _mm256_store_si256((__m256i *)(xp + i * BLOCK), q);
-    }
+    size_t groups = ((size_t)n + GROUP - 1) / GROUP * group_size(in);
+    return n <= FEW_ROWS ? packed_size(n, in) : groups;
 }
 
 /* Rows past n are zero. Two blocks of 16 rows are one 16 x 16 transpose of dwords. */
@@ -107,8 +51,7 @@ static void pack_group(uint8_t *xp, const float *x, size_t stride, int n, int in
 static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
     if (n <= FEW_ROWS) {
-        for (int r = r0; r < r1; r++)
-            pack_row((uint8_t *)xp + (size_t)r * row_bytes(in), x + (size_t)r * stride, in);
+        pack_rows(xp, x, stride, in, r0, r1);
         return;
     }
     for (int r = r0; r < r1; r += GROUP)
@@ -116,124 +59,9 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
                    stride, min_int(GROUP, n - r), in);
 }
 
-/* ---- weights ---- */
-
-/* Row offsets of outputs o .. o + 15. Past the last output the last is repeated: its products are
- * computed and not stored. */
-static inline __m512i row_offsets(const struct matrix *w, int o)
-{
-    __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    i = _mm512_min_epi32(i, _mm512_set1_epi32(w->out - 1 - o));
-    return _mm512_mullo_epi32(i, _mm512_set1_epi32((int)w->row_size));
-}
-
-/* f16 scales of one block of 16 rows. */
-static inline __m512 load_scales(const uint8_t *block, __m512i at)
-{
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_i32gather_epi32(at, block, 1)));
-}
-
-/* The 32 quants of a block as unsigned bytes, the type's zero being `zero_of`. */
-static inline __attribute__((always_inline)) __m256i load_quants(const uint8_t *p, enum dtype t)
-{
-    const __m256i low = _mm256_set1_epi8(15);
-    if (t == DTYPE_Q8_0)
-        return _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p + 2)),
-                                _mm256_set1_epi8((char)0x80));
-    __m128i b = _mm_loadu_si128((const __m128i *)(p + (t == DTYPE_Q4_0 ? 2 : 6)));
-    __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(b), _mm_srli_epi16(b, 4), 1);
-    q = _mm256_and_si256(q, low);
-    return t == DTYPE_Q4_0 ? q : _mm256_mask_add_epi8(q, load_le32(p + 2), q, _mm256_set1_epi8(16));
-}
-
-static inline __attribute__((always_inline)) int zero_of(enum dtype t)
+INLINE int zero_of(enum dtype t)
 {
     return t == DTYPE_Q8_0 ? 128 : t == DTYPE_Q4_0 ? 8 : 16;
-}
-
-static inline void fetch(const uint8_t *p, size_t size)
-{
-    for (size_t i = 0; i < size; i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
-}
-
-/* ---- few rows: dot products, lanes are outputs ---- */
-
-/* Sums of the 8 dwords of each half of s[0..7], in the order: low halves of s[0..3], high halves of
- * s[0..3], low halves of s[4..7], high halves of s[4..7]. */
-static inline __m512i sum_halves(const __m512i s[8])
-{
-    __m512i p[4], q[2];
-    for (int i = 0; i < 4; i++)
-        p[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(s[2 * i], s[2 * i + 1]),
-                                _mm512_unpackhi_epi32(s[2 * i], s[2 * i + 1]));
-    for (int i = 0; i < 2; i++)
-        q[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(p[2 * i], p[2 * i + 1]),
-                                _mm512_unpackhi_epi64(p[2 * i], p[2 * i + 1]));
-    return _mm512_add_epi32(_mm512_shuffle_i32x4(q[0], q[1], 0x88),
-                            _mm512_shuffle_i32x4(q[0], q[1], 0xdd));
-}
-
-/* 16 outputs by `rows` rows. */
-static inline __attribute__((always_inline)) void dot_group(__m512 *acc, const uint8_t *xp,
-                                                            const struct matrix *w, int o, int rows,
-                                                            enum dtype t)
-{
-    size_t blocks = blocks_of(w->in), size = (size_t)dtype_block_size(t), stride = row_bytes(w->in);
-    const uint8_t *base = (const uint8_t *)w->data + (size_t)o * w->row_size;
-    const uint8_t *next = base + GROUP * w->row_size;
-    const size_t ahead = GROUP * size;
-    __m512i at = row_offsets(w, o);
-    int32_t off[GROUP];
-    _mm512_storeu_si512(off, at);
-    for (int r = 0; r < rows; r++)
-        acc[r] = _mm512_setzero_ps();
-    for (size_t i = 0; i < blocks; i++) {
-        const uint8_t *p = base + i * size;
-        __m512 dw = load_scales(p, at);
-        __m512i q[8];
-        for (int j = 0; j < 8; j++) {
-            int a = j < 4 ? j : j + 4;
-            q[j] = _mm512_inserti64x4(_mm512_castsi256_si512(load_quants(p + off[a], t)),
-                                      load_quants(p + off[a + 4], t), 1);
-        }
-        fetch(next + i * ahead, ahead);
-        for (int r = 0; r < rows; r++) {
-            const uint8_t *x = xp + (size_t)r * stride;
-            const float *scale = (const float *)(x + blocks * BLOCK);
-            const int32_t *sum = (const int32_t *)(scale + blocks);
-            __m512i xv =
-                _mm512_broadcast_i64x4(_mm256_load_si256((const __m256i *)(x + i * BLOCK)));
-            __m512i zero = _mm512_maskz_set1_epi32(0x0101, -zero_of(t) * sum[i]);
-            __m512i s[8];
-            for (int j = 0; j < 8; j++)
-                s[j] = _mm512_dpbusd_epi32(zero, q[j], xv);
-            __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum_halves(s)), _mm512_set1_ps(scale[i]));
-            acc[r] = _mm512_fmadd_ps(v, dw, acc[r]);
-        }
-    }
-}
-
-static inline __attribute__((always_inline)) void run_few(float *y, size_t y_stride, const void *xp,
-                                                          int n, const struct matrix *w, int o0,
-                                                          int o1, enum dtype t)
-{
-    for (int o = o0; o < o1; o += GROUP) {
-        __mmask16 m = (__mmask16)((1u << min_int(GROUP, o1 - o)) - 1);
-        __m512 acc[FEW_ROWS];
-        if (n == 1)
-            dot_group(acc, xp, w, o, 1, t);
-        else if (n == 2)
-            dot_group(acc, xp, w, o, 2, t);
-        else
-            dot_group(acc, xp, w, o, 3, t);
-        for (int r = 0; r < n; r++) {
-            __m512 v = acc[r];
-            if (w->bias)
-                v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, w->bias + o));
-            _mm512_mask_storeu_ps(y + (size_t)r * y_stride + o, m, v);
-        }
-    }
 }
 
 /* ---- many rows: tiles, lanes are rows ---- */
@@ -258,11 +86,9 @@ static size_t scratch_size(int in)
 
 /* Tiles of Q8_0 are loaded where they lie; other types, and the last outputs of a matrix, are
  * unpacked to int8 first. */
-static inline __attribute__((always_inline)) void prepare(struct group *g, uint8_t *mem,
-                                                          const struct matrix *w, int o,
-                                                          enum dtype t)
+INLINE void prepare(struct group *g, uint8_t *mem, const struct matrix *w, int o, enum dtype t)
 {
-    size_t blocks = blocks_of(w->in), size = (size_t)dtype_block_size(t);
+    size_t blocks = blocks_of(w->in), size = (size_t)block_size(t);
     const uint8_t *base = (const uint8_t *)w->data + (size_t)o * w->row_size;
     float *scale = (float *)(mem + blocks * BLOCK * GROUP);
     __m512i at = row_offsets(w, o);
@@ -341,12 +167,10 @@ static void tile_group(const struct group *g, const uint8_t *xp, size_t blocks, 
         _mm512_store_ps(c + o * 16, acc[o]);
 }
 
-static inline __attribute__((always_inline)) void run_many(float *y, size_t y_stride,
-                                                           const uint8_t *xp, int n,
-                                                           const struct matrix *w, int o0, int o1,
-                                                           void *scratch, enum dtype t)
+INLINE void run_many(float *y, size_t y_stride, const uint8_t *xp, int n, const struct matrix *w,
+                     int o0, int o1, void *scratch, enum dtype t)
 {
-    size_t blocks = blocks_of(w->in), step = GROUP * (size_t)dtype_block_size(t);
+    size_t blocks = blocks_of(w->in), step = GROUP * (size_t)block_size(t);
     uint8_t *mem = (uint8_t *)scratch + C_TILES * TILE_BYTES;
     struct group g[PANEL / GROUP];
     config();
@@ -371,10 +195,8 @@ static inline __attribute__((always_inline)) void run_many(float *y, size_t y_st
 
 /* ---- the kernels ---- */
 
-static inline __attribute__((always_inline)) void run_type(float *y, size_t y_stride,
-                                                           const void *xp, int n,
-                                                           const struct matrix *w, int o0, int o1,
-                                                           void *scratch, enum dtype t)
+INLINE void run_type(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                     int o0, int o1, void *scratch, enum dtype t)
 {
     if (n <= FEW_ROWS)
         run_few(y, y_stride, xp, n, w, o0, o1, t);
@@ -403,7 +225,7 @@ static void run_q5_0(float *y, size_t y_stride, const void *xp, int n, const str
 #define INT8_KERNEL(fn)                                                                            \
     {                                                                                              \
         .name = "amx-int8", .in_multiple = BLOCK, .row_step = GROUP, .out_step = GROUP,            \
-        .packed_size = packed_size, .scratch_size = scratch_size, .pack = pack, .run = fn          \
+        .packed_size = tiles_size, .scratch_size = scratch_size, .pack = pack, .run = fn           \
     }
 
 const struct matmul_kernel matmul_q8_0_amx = INT8_KERNEL(run_q8_0);

@@ -1,5 +1,4 @@
-/* Products by quantised weights: a template, included once per instruction set after its vec_*.h
- * and quant_unpack.h, with QUANT_ROWS (rows of a tile) and dot_block defined.
+/* Products by quantised weights: a template, compiled once per instruction set.
  *
  * x is rounded to int8 in blocks of 32 with one scale. For each (row, output), block after block,
  *     acc = fma(float(sum of q_w q_x), scale_w * scale_x, acc)
@@ -9,25 +8,18 @@
  * between pieces of `in`.
  *
  * Packed x: tiles of QUANT_ROWS rows (fewer in the last), in each block after block its rows. */
+#ifndef PV_KERNELS_X86_MATMUL_QUANT_H
+#define PV_KERNELS_X86_MATMUL_QUANT_H
+
 #include "kernels/kernels.h"
+#include "kernels/x86/quant_dot_x86.h"
 
 /* What a format needs beside quants times scale. */
 enum quant_kind { QUANT_PLAIN, QUANT_MINS, QUANT_HALVES };
 
-#ifndef AHEAD
-enum { AHEAD = 2 }; /* pieces fetched ahead */
-#endif
-
-struct x_block {
-    int32_t init[2]; /* minus the sum of q times what the weights' quants are too large by; for
-                      * QUANT_HALVES of each half */
-    float scale;
-    float sum; /* scale times the sum of q */
-#ifdef QUANT_WIDE
-    int16_t q[BLOCK]; /* Q8_0: widened; the others: int8 in the first half */
-#else
-    int8_t q[BLOCK];
-#endif
+enum {
+    GROUP_TILES = 4, /* of outputs, whose panels are made together when there are many rows */
+    AHEAD = 2,       /* pieces of weights fetched ahead when there are few */
 };
 
 struct quant_format {
@@ -69,14 +61,16 @@ INLINE void x_block_pack(struct x_block *dst, const float *x, enum quant_kind ki
     dst->sum = dst->scale * (float)(sum[0] + sum[1]);
     dst->init[0] = -over * (kind == QUANT_HALVES ? sum[0] : sum[0] + sum[1]);
     dst->init[1] = -over * sum[1];
-    if (wide) { /* of four: 0, 2, 1, 3 */
-        int16_t *out = (int16_t *)dst->q;
+    if (wide) {
+        int16_t order[BLOCK];
         for (int i = 0; i < BLOCK; i++)
-            out[i] = (int16_t)q[(i & ~3) | (i & 1) << 1 | (i >> 1 & 1)];
+            order[i] = (int16_t)q[(i & ~3) | (i & 1) << 1 | (i >> 1 & 1)];
+        memcpy(dst->q, order, sizeof order);
     } else {
-        int8_t *out = (int8_t *)dst->q;
+        int8_t order[BLOCK];
         for (int i = 0; i < BLOCK; i++)
-            out[i] = (int8_t)q[i];
+            order[i] = (int8_t)q[i];
+        memcpy(dst->q, order, sizeof order);
     }
 }
 
@@ -106,7 +100,7 @@ INLINE void quant_tile(float *y, size_t y_stride, const struct panel_block *p,
         acc[r] = first ? vec_zero() : outs == VEC ? vec_load(row) : vec_load_part(row, outs);
     }
     for (int b = 0; b < n; b++, p++, x += x_rows) {
-        vec scale = vec_load(p->scale), other = kind == QUANT_PLAIN ? scale : vec_load(p->other);
+        vec scale = p->scale, other = kind == QUANT_PLAIN ? scale : p->other;
         ivec sum[QUANT_ROWS], half[QUANT_ROWS];
         dot_block(sum, half, p, x, rows, kind == QUANT_HALVES, bits);
         for (int r = 0; r < rows; r++) {
@@ -149,12 +143,10 @@ INLINE void piece_rows(const struct piece *p, int r, int rows, enum quant_kind k
 INLINE void piece_run(const struct piece *p, enum quant_kind kind, int bits)
 {
     int r = 0;
-#if QUANT_ROWS > 4
     if (p->x_rows == QUANT_ROWS) {
         piece_rows(p, 0, QUANT_ROWS, kind, bits);
         return;
     }
-#endif
     for (; p->x_rows - r >= 4; r += 4)
         piece_rows(p, r, 4, kind, bits);
     if (p->x_rows - r >= 2) {
@@ -276,7 +268,7 @@ static void quant_run(float *y, size_t y_stride, const void *xp, int n, const st
 
 static void quant_pack_q8_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
-#ifdef QUANT_WIDE
+#ifndef __AVX512F__
     quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 0, true);
 #else
     quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 128, false);
@@ -322,3 +314,5 @@ static const struct quant_format *quant_format(enum dtype t)
         .packed_size = quant_packed_size, .scratch_size = quant_scratch_size, .pack = pack_fn,     \
         .run = quant_run                                                                           \
     }
+
+#endif

@@ -1,39 +1,7 @@
-/* Products by quantised weights with AVX-512 VNNI: 16 outputs by 8 rows a tile. One instruction
- * takes four elements of 16 outputs: vpdpbusd, with unsigned weights and four bytes of x in all
- * lanes. */
-#include "vec_avx512.h"
-
-#include "quant_unpack.h"
-
-#define QUANT_ROWS 8
-enum { GROUP_TILES = 4 };
-struct x_block;
-INLINE void dot_block(ivec *sum, ivec *half, const struct panel_block *p, const struct x_block *x,
-                      int rows, bool halves, int bits);
-#include "matmul_quant.h"
-#include "x86.h"
-
-INLINE void dot_block(ivec *sum, ivec *half, const struct panel_block *p, const struct x_block *x,
-                      int rows, bool halves, int bits)
-{
-    ivec w[GROUPS];
-
-    (void)bits;
-    for (int g = 0; g < GROUPS; g++)
-        w[g] = ivec_load(p->q[g]);
-    for (int r = 0; r < rows; r++) {
-        int32_t q[GROUPS];
-        memcpy(q, x[r].q, sizeof q);
-        ivec a = ivec_set(x[r].init[0]), b = ivec_set(halves ? x[r].init[1] : 0);
-        for (int g = 0; g < GROUPS; g++)
-            if (halves && g >= GROUPS / 2)
-                b = _mm512_dpbusd_epi32(b, w[g], ivec_set(q[g]));
-            else
-                a = _mm512_dpbusd_epi32(a, w[g], ivec_set(q[g]));
-        sum[r] = a;
-        half[r] = b;
-    }
-}
+/* Products by quantised weights with AVX-512 VNNI: 16 outputs by 8 rows a
+ * tile. */
+#include "kernels/x86/matmul_quant.h"
+#include "kernels/x86/x86.h"
 
 static const struct matmul_kernel kernel_q8_0 = QUANT_KERNEL("avx512", 32, quant_pack_q8_0);
 static const struct matmul_kernel kernel_q4_0 = QUANT_KERNEL("avx512", 32, quant_pack_q4_0);

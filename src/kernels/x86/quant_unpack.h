@@ -1,21 +1,25 @@
-/* Blocks of quantised weights to panels: a template, included once per instruction set after its
- * vec_*.h. A panel holds VEC outputs side by side: lane o of a vector of quants is four
+/* Blocks of quantised weights to panels: a template, compiled once per instruction set.
+ * A panel holds VEC outputs side by side: lane o of a vector of quants is four
  * consecutive bytes of output o, so that one vector of sums serves VEC outputs and scales are
  * vectors too. Quants are unsigned; what they are short of is in the packed x (matmul_quant.h).
  *
  * All rows of a tile are read at once, a block each, in whatever alignment they have. Rows past
  * the last output repeat it. */
+#ifndef PV_KERNELS_X86_QUANT_UNPACK_H
+#define PV_KERNELS_X86_QUANT_UNPACK_H
+
+#include "kernels/x86/vec_x86.h"
 #include "tensor/dtype.h"
 
 enum { BLOCK = 32, GROUPS = 8, PANEL_BLOCKS = 8 }; /* elements; groups of 4; blocks of a panel */
 
 struct panel_block {
-    uint8_t q[GROUPS][VEC * 4];
-#ifdef QUANT_WIDE
-    uint8_t q_wide[GROUPS][VEC * 4]; /* q then holds int16: elements 0, 2 here 1, 3 of four */
+    ivec q[GROUPS];
+#ifndef __AVX512F__
+    ivec q_odd[GROUPS]; /* Q8_0: elements 1, 3 of four as int16, and 0, 2 in q */
 #endif
-    float scale[VEC];
-    float other[VEC]; /* Q4_K, Q5_K: what to take off; Q6_K: scale of the second 16 elements */
+    vec scale;
+    vec other; /* Q4_K, Q5_K: what to take off; Q6_K: scale of the second 16 elements */
 };
 
 struct tile_rows {
@@ -31,15 +35,15 @@ static void unpack_q8_0(struct panel_block *p, const struct tile_rows *t, size_t
     for (int b = 0; b < n; b++, p++) {
         size_t at = (block + (size_t)b) * 34;
         ivec q[8];
-        vec_store(p->scale, ivec_half(ivec_gather(t->row[0] + at, t->at)));
+        p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
         ivec_transpose(q, t->row, at + 2);
         ivec_transpose(q + 4, t->row, at + 18);
         for (int g = 0; g < GROUPS; g++) {
-#ifdef QUANT_WIDE
-            ivec_store(p->q[g], ivec_even(q[g]));
-            ivec_store(p->q_wide[g], ivec_odd(q[g]));
+#ifndef __AVX512F__
+            p->q[g] = ivec_even(q[g]);
+            p->q_odd[g] = ivec_odd(q[g]);
 #else
-            ivec_store(p->q[g], ivec_xor(q[g], ivec_set((int)0x80808080)));
+            p->q[g] = ivec_xor(q[g], ivec_set((int)0x80808080));
 #endif
         }
     }
@@ -51,11 +55,11 @@ static void unpack_q4_0(struct panel_block *p, const struct tile_rows *t, size_t
     for (int b = 0; b < n; b++, p++) {
         size_t at = (block + (size_t)b) * 18;
         ivec q[4];
-        vec_store(p->scale, ivec_half(ivec_gather(t->row[0] + at, t->at)));
+        p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
         ivec_transpose(q, t->row, at + 2);
         for (int g = 0; g < 4; g++) {
-            ivec_store(p->q[g], ivec_and(q[g], low));
-            ivec_store(p->q[4 + g], ivec_and(ivec_shr(q[g], 4), low));
+            p->q[g] = ivec_and(q[g], low);
+            p->q[4 + g] = ivec_and(ivec_shr(q[g], 4), low);
         }
     }
 }
@@ -66,12 +70,12 @@ static void unpack_q5_0(struct panel_block *p, const struct tile_rows *t, size_t
     for (int b = 0; b < n; b++, p++) {
         size_t at = (block + (size_t)b) * 22;
         ivec q[4], high = ivec_gather(t->row[0] + at + 2, t->at);
-        vec_store(p->scale, ivec_half(ivec_gather(t->row[0] + at, t->at)));
+        p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
         ivec_transpose(q, t->row, at + 6);
         for (int g = 0; g < 4; g++) {
             ivec lo = ivec_and(q[g], low), hi = ivec_and(ivec_shr(q[g], 4), low);
-            ivec_store(p->q[g], ivec_or(lo, ivec_spread(ivec_shr(high, 4 * g))));
-            ivec_store(p->q[4 + g], ivec_or(hi, ivec_spread(ivec_shr(high, 16 + 4 * g))));
+            p->q[g] = ivec_or(lo, ivec_spread(ivec_shr(high, 4 * g)));
+            p->q[4 + g] = ivec_or(hi, ivec_spread(ivec_shr(high, 16 + 4 * g)));
         }
     }
 }
@@ -87,12 +91,12 @@ INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, si
 
     for (int j = 0; j < 4; j++) {
         ivec a = ivec_shr(s0, 8 * j), b = ivec_shr(s1, 8 * j), c = ivec_shr(s2, 8 * j);
-        vec_store(p[j].scale, vec_mul(d, ivec_float(ivec_and(a, six))));
-        vec_store(p[j].other, vec_mul(dmin, ivec_float(ivec_and(b, six))));
+        p[j].scale = vec_mul(d, ivec_float(ivec_and(a, six)));
+        p[j].other = vec_mul(dmin, ivec_float(ivec_and(b, six)));
         a = ivec_or(ivec_and(c, four), ivec_and(ivec_shr(a, 2), top));
         b = ivec_or(ivec_and(ivec_shr(c, 4), four), ivec_and(ivec_shr(b, 2), top));
-        vec_store(p[4 + j].scale, vec_mul(d, ivec_float(a)));
-        vec_store(p[4 + j].other, vec_mul(dmin, ivec_float(b)));
+        p[4 + j].scale = vec_mul(d, ivec_float(a));
+        p[4 + j].other = vec_mul(dmin, ivec_float(b));
     }
 }
 
@@ -108,8 +112,8 @@ static void unpack_q4_K(struct panel_block *p, const struct tile_rows *t, size_t
         ivec_transpose(q, t->row, at + 16 + 32 * (size_t)pair);
         ivec_transpose(q + 4, t->row, at + 32 + 32 * (size_t)pair);
         for (int g = 0; g < GROUPS; g++) {
-            ivec_store(p[0].q[g], ivec_and(q[g], low));
-            ivec_store(p[1].q[g], ivec_and(ivec_shr(q[g], 4), low));
+            p[0].q[g] = ivec_and(q[g], low);
+            p[1].q[g] = ivec_and(ivec_shr(q[g], 4), low);
         }
     }
 }
@@ -131,8 +135,8 @@ static void unpack_q5_K(struct panel_block *p, const struct tile_rows *t, size_t
         for (int g = 0; g < GROUPS; g++) {
             ivec a = ivec_and(ivec_shl(high[g], 4), fifth);
             ivec b = ivec_and(ivec_shl(high[g], 3), fifth);
-            ivec_store(p[0].q[g], ivec_or(ivec_and(q[g], low), a));
-            ivec_store(p[1].q[g], ivec_or(ivec_and(ivec_shr(q[g], 4), low), b));
+            p[0].q[g] = ivec_or(ivec_and(q[g], low), a);
+            p[1].q[g] = ivec_or(ivec_and(ivec_shr(q[g], 4), low), b);
             high[g] = ivec_shr(high[g], 2); /* the next pair's bits */
         }
     }
@@ -149,10 +153,10 @@ static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t
     (void)n;
     for (size_t j = 0; j < 4; j++) {
         ivec s = ivec_gather(first + at + 192 + 4 * j, t->at);
-        vec_store(p[2 * j].scale, vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 24), 24))));
-        vec_store(p[2 * j].other, vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 16), 24))));
-        vec_store(p[2 * j + 1].scale, vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 8), 24))));
-        vec_store(p[2 * j + 1].other, vec_mul(d, ivec_float(ivec_sar(s, 24))));
+        p[2 * j].scale = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 24), 24)));
+        p[2 * j].other = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 16), 24)));
+        p[2 * j + 1].scale = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 8), 24)));
+        p[2 * j + 1].other = vec_mul(d, ivec_float(ivec_sar(s, 24)));
     }
     for (size_t half = 0; half < 2; half++, p += 4)
         for (size_t part = 0; part < 2; part++) { /* 16 of the 32 bytes */
@@ -165,10 +169,12 @@ static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t
                 int g = 4 * (int)part + i;
                 ivec h0 = ivec_and(ivec_shl(h[i], 4), top), h1 = ivec_and(ivec_shl(h[i], 2), top);
                 ivec h2 = ivec_and(h[i], top), h3 = ivec_and(ivec_shr(h[i], 2), top);
-                ivec_store(p[0].q[g], ivec_or(ivec_and(a[i], low), h0));
-                ivec_store(p[1].q[g], ivec_or(ivec_and(b[i], low), h1));
-                ivec_store(p[2].q[g], ivec_or(ivec_and(ivec_shr(a[i], 4), low), h2));
-                ivec_store(p[3].q[g], ivec_or(ivec_and(ivec_shr(b[i], 4), low), h3));
+                p[0].q[g] = ivec_or(ivec_and(a[i], low), h0);
+                p[1].q[g] = ivec_or(ivec_and(b[i], low), h1);
+                p[2].q[g] = ivec_or(ivec_and(ivec_shr(a[i], 4), low), h2);
+                p[3].q[g] = ivec_or(ivec_and(ivec_shr(b[i], 4), low), h3);
             }
         }
 }
+
+#endif

@@ -1,5 +1,5 @@
-/* Vectors of eight floats: what the templates of this folder (elementwise.h, matmul_float.h)
- * need of AVX2, FMA and F16C. vec_avx512.h has the same names at sixteen. */
+/* Vectors of eight floats: what the templates of this folder need of AVX2, FMA and F16C.
+ * vec_avx512.h has the same names at sixteen. */
 #ifndef PV_KERNELS_X86_VEC_AVX2_H
 #define PV_KERNELS_X86_VEC_AVX2_H
 
@@ -274,6 +274,17 @@ INLINE ivec ivec_spread(ivec v)
     v = _mm256_and_si256(v, _mm256_set1_epi32(15));
     v = _mm256_mullo_epi32(v, _mm256_set1_epi32(0x02040810));
     return _mm256_and_si256(v, _mm256_set1_epi32(0x10101010));
+}
+
+/* Bytes 0 and 2 of each lane as int16, and bytes 1 and 3. */
+INLINE ivec ivec_even(ivec v)
+{
+    return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+}
+
+INLINE ivec ivec_odd(ivec v)
+{
+    return _mm256_srai_epi16(v, 8);
 }
 
 /* 16 bytes of VEC rows: lane o of t[j] is the j-th four bytes of row o. */

@@ -1,5 +1,5 @@
-/* Vectors of sixteen floats: what the templates of this folder (elementwise.h, matmul_float.h)
- * need of AVX-512 F, BW, DQ and VL. vec_avx2.h has the same names at eight. */
+/* Vectors of sixteen floats: what the templates of this folder need of AVX-512 F, BW, DQ, VL.
+ * vec_avx2.h has the same names at eight. */
 #ifndef PV_KERNELS_X86_VEC_AVX512_H
 #define PV_KERNELS_X86_VEC_AVX512_H
 

@@ -8,12 +8,12 @@
  *
  * in the order of blocks; Q6_K, which has a scale per 16, does the first line for each half. The
  * integer sums are exact, so kernels may take them in any order and still give equal bits. */
-#ifndef PV_KERNELS_ARM_QUANT_H
-#define PV_KERNELS_ARM_QUANT_H
+#ifndef PV_KERNELS_ARM_QUANT_BLOCKS_H
+#define PV_KERNELS_ARM_QUANT_BLOCKS_H
 
 #include "base/load.h"
+#include "kernels/arm/lanes.h"
 #include "kernels/arm/panel.h"
-#include "kernels/arm/vec.h"
 
 enum {
     QBLOCK = 32,   /* elements of a block of x */

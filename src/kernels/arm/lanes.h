@@ -1,7 +1,7 @@
 /* Small things every Arm kernel uses: attributes that make gcc keep register blocks in registers,
  * and the store of four outputs. */
-#ifndef PV_KERNELS_ARM_VEC_H
-#define PV_KERNELS_ARM_VEC_H
+#ifndef PV_KERNELS_ARM_LANES_H
+#define PV_KERNELS_ARM_LANES_H
 
 #include <arm_neon.h>
 #include <stdbool.h>

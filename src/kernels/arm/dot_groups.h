@@ -1,18 +1,14 @@
-/* Quantised products by dot products of int8, four outputs at a time (quant.h has the formulas).
- * The file that includes this one defines the dot products its instruction set has:
- *
- *   int32x4_t dot32(int8x16x2_t w, int8x16x2_t x)    lanes that add up to the sum of 32 products
- *   int32x4_t dot16(int8x16_t w, int8x16_t x)        the same of 16
- *   DOT_NAME                                         name of its kernels
- *   DOT_TABLE                                        the table it exports
+/* Quantised products by dot products of int8, four outputs at a time (quant_blocks.h has the
+ * formulas): with SDOT where the file that includes this is compiled for it, otherwise with
+ * widening multiplies.
  *
  * The lanes of the four outputs are added pairwise into one vector of four sums, so the float part
  * of a block is one multiply and one fused multiply-add for four outputs. Weights are unpacked once
  * for up to DOT_ROWS rows. */
-#ifndef PV_KERNELS_ARM_QUANT_DOT_H
-#define PV_KERNELS_ARM_QUANT_DOT_H
+#ifndef PV_KERNELS_ARM_DOT_GROUPS_H
+#define PV_KERNELS_ARM_DOT_GROUPS_H
 
-#include "kernels/arm/quant.h"
+#include "kernels/arm/quant_blocks.h"
 
 enum {
     DOT_OUTS = QUANT_ROWS,
@@ -28,6 +24,35 @@ struct dot_x {
         int32_t minus_8; /* -8 sum q, for Q4_0 */
     };
 };
+
+/* Lanes that add up to the sum of 16 and of 32 products. */
+#if defined(__ARM_FEATURE_DOTPROD)
+ALWAYS_INLINE int32x4_t dot16(int8x16_t w, int8x16_t x)
+{
+    return vdotq_s32(vdupq_n_s32(0), w, x);
+}
+
+ALWAYS_INLINE int32x4_t dot32(int8x16x2_t w, int8x16x2_t x)
+{
+    return vdotq_s32(dot16(w.val[0], x.val[0]), w.val[1], x.val[1]);
+}
+#else
+ALWAYS_INLINE int32x4_t dot16(int8x16_t w, int8x16_t x)
+{
+    int16x8_t lo = vmull_s8(vget_low_s8(w), vget_low_s8(x));
+    return vpadalq_s16(vpaddlq_s16(lo), vmull_high_s8(w, x));
+}
+
+/* Two products fit in int16: 2 * 128 * 127. */
+ALWAYS_INLINE int32x4_t dot32(int8x16x2_t w, int8x16x2_t x)
+{
+    int16x8_t lo = vmull_s8(vget_low_s8(w.val[0]), vget_low_s8(x.val[0]));
+    int16x8_t hi = vmull_high_s8(w.val[0], x.val[0]);
+    lo = vmlal_s8(lo, vget_low_s8(w.val[1]), vget_low_s8(x.val[1]));
+    hi = vmlal_high_s8(hi, w.val[1], x.val[1]);
+    return vpadalq_s16(vpaddlq_s16(lo), hi);
+}
+#endif
 
 static size_t dot_packed_size(int n, int in)
 {
@@ -183,21 +208,15 @@ DOT_RUN(run_q6_k, DTYPE_Q6_K)
 
 #define DOT_KERNEL(pack_fn, run_fn)                                                                \
     {                                                                                              \
-        .name = DOT_NAME, .in_multiple = QBLOCK, .row_step = 1, .out_step = DOT_OUTS,              \
+        .name = "dot", .in_multiple = QBLOCK, .row_step = 1, .out_step = DOT_OUTS,                 \
         .packed_size = dot_packed_size, .scratch_size = dot_scratch_size, .pack = pack_fn,         \
         .run = run_fn                                                                              \
     }
 
-const struct matmul_kernel DOT_TABLE[DTYPE_COUNT] = {
+static const struct matmul_kernel dot_kernels[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = DOT_KERNEL(pack_sums, run_q8_0), [DTYPE_Q4_0] = DOT_KERNEL(pack_q4_0, run_q4_0),
     [DTYPE_Q5_0] = DOT_KERNEL(pack_sums, run_q5_0), [DTYPE_Q4_K] = DOT_KERNEL(pack_sums, run_q4_k),
     [DTYPE_Q5_K] = DOT_KERNEL(pack_sums, run_q5_k), [DTYPE_Q6_K] = DOT_KERNEL(pack_sums, run_q6_k),
 };
-
-static void dot_init(struct kernels *k)
-{
-    for (int t = DTYPE_Q8_0; t < DTYPE_COUNT; t++)
-        k->matmul[t] = &DOT_TABLE[t];
-}
 
 #endif

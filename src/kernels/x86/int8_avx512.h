@@ -1,0 +1,234 @@
+/* What the int8 kernels of Q8_0, Q4_0 and Q5_0 share (matmul_int8_avx512.c, matmul_int8_amx.c): the
+ * rounding of activations, the loading of weights, and the product of few rows.
+ *
+ * Activations are rounded to int8 in blocks of 32 with one f32 scale each, like the weights. The
+ * sum of a block is an exact integer; the blocks are scaled and added in f32, in order:
+ *
+ *   acc = fma(float(sum) * dx, dw, acc)
+ *
+ * The integers may come from any instruction, and the lanes of a vector may be outputs or rows: an
+ * output has the same bits. Unsigned weights times signed x is what the dot product does: weights
+ * are shifted by the type's zero z, and -z times the sum of x is where a sum begins. */
+#ifndef PV_KERNELS_X86_INT8_AVX512_H
+#define PV_KERNELS_X86_INT8_AVX512_H
+
+#include "base/load.h"
+#include "kernels/x86/transpose_avx512.h"
+#include "kernels/x86/vec_avx512.h"
+#include "kernels/x86/x86.h"
+
+enum {
+    BLOCK = 32,
+    GROUP = 16,  /* outputs worked on together */
+    FEW_ROWS = 3 /* up to here the dot products of run_few are fastest */
+};
+
+static inline int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- activations ---- */
+
+/* A row: [blocks][32] int8, [blocks] scales, then the beginnings of the sums for each type. */
+enum { START_Q8_0, START_Q4_0, START_Q5_0, STARTS };
+
+struct x_row {
+    const uint8_t *q;
+    const float *scale;
+    const int32_t *start;
+};
+
+static inline size_t blocks_of(int in)
+{
+    return ((size_t)in + BLOCK - 1) / BLOCK;
+}
+
+static inline size_t row_bytes(int in)
+{
+    size_t n = blocks_of(in);
+    return (n * BLOCK + n * sizeof(float) + STARTS * n * sizeof(int32_t) + 63) / 64 * 64;
+}
+
+static inline size_t packed_size(int n, int in)
+{
+    return (size_t)n * row_bytes(in);
+}
+
+static inline struct x_row row_at(const uint8_t *xp, int r, int in, int start)
+{
+    const uint8_t *p = xp + (size_t)r * row_bytes(in);
+    size_t n = blocks_of(in);
+    const float *scale = (const float *)(p + n * BLOCK);
+    return (struct x_row){ p, scale, (const int32_t *)(scale + n) + (size_t)start * n };
+}
+
+/* 32 floats to int8; returns the scale. */
+static inline float quantise(__m256i *q, const float *x)
+{
+    __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+    __m512 inv = _mm512_set1_ps(top > 0 ? 127.0f / top : 0);
+    __m128i lo = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, inv)));
+    __m128i hi = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, inv)));
+    *q = _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1);
+    return top / 127.0f;
+}
+
+static inline int32_t sum_bytes(__m256i q)
+{
+    __m256i s = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+    __m128i h = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+}
+
+/* Rows [r0, r1) of x. */
+static inline void pack_rows(void *xp, const float *x, size_t stride, int in, int r0, int r1)
+{
+    size_t blocks = blocks_of(in);
+    for (int r = r0; r < r1; r++) {
+        uint8_t *q = (uint8_t *)xp + (size_t)r * row_bytes(in);
+        float *scale = (float *)(q + blocks * BLOCK);
+        int32_t *start = (int32_t *)(scale + blocks);
+        for (size_t i = 0; i < blocks; i++) {
+            __m256i v;
+            scale[i] = quantise(&v, x + (size_t)r * stride + i * BLOCK);
+            _mm256_store_si256((__m256i *)(q + i * BLOCK), v);
+            int32_t sum = sum_bytes(v);
+            start[START_Q8_0 * blocks + i] = -128 * sum;
+            start[START_Q4_0 * blocks + i] = -8 * sum;
+            start[START_Q5_0 * blocks + i] = -16 * sum;
+        }
+    }
+}
+
+/* ---- weights ---- */
+
+/* Row offsets of outputs o .. o + 15. Past the last output the last is repeated: its products are
+ * computed and not stored. */
+static inline __m512i row_offsets(const struct matrix *w, int o)
+{
+    __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    i = _mm512_min_epi32(i, _mm512_set1_epi32(w->out - 1 - o));
+    return _mm512_mullo_epi32(i, _mm512_set1_epi32((int)w->row_size));
+}
+
+/* f16 scales of one block of 16 rows. */
+static inline __m512 load_scales(const uint8_t *block, __m512i at)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_i32gather_epi32(at, block, 1)));
+}
+
+/* The 32 quants of a block as unsigned bytes. */
+INLINE __m256i load_quants(const uint8_t *p, enum dtype t)
+{
+    if (t == DTYPE_Q8_0)
+        return _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p + 2)),
+                                _mm256_set1_epi8((char)0x80));
+    __m128i b = _mm_loadu_si128((const __m128i *)(p + (t == DTYPE_Q4_0 ? 2 : 6)));
+    __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(b), _mm_srli_epi16(b, 4), 1);
+    q = _mm256_and_si256(q, _mm256_set1_epi8(15));
+    return t == DTYPE_Q4_0 ? q : _mm256_mask_add_epi8(q, load_le32(p + 2), q, _mm256_set1_epi8(16));
+}
+
+INLINE int start_of(enum dtype t)
+{
+    return t == DTYPE_Q8_0 ? START_Q8_0 : t == DTYPE_Q4_0 ? START_Q4_0 : START_Q5_0;
+}
+
+INLINE int block_size(enum dtype t)
+{
+    return t == DTYPE_Q8_0 ? 34 : t == DTYPE_Q4_0 ? 18 : 22;
+}
+
+static inline void fetch(const uint8_t *p, size_t size)
+{
+    for (size_t i = 0; i < size; i += 64)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
+static inline void store_row(float *y, const struct matrix *w, int o, int o1, __m512 v)
+{
+    __mmask16 m = (__mmask16)((1u << min_int(GROUP, o1 - o)) - 1);
+    if (w->bias)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, w->bias + o));
+    _mm512_mask_storeu_ps(y + o, m, v);
+}
+
+/* ---- few rows ---- */
+
+/* Sums of the 8 dwords of each half of s[0..7], in the order: low halves of s[0..3], high halves of
+ * s[0..3], low halves of s[4..7], high halves of s[4..7]. */
+static inline __m512i sum_halves(const __m512i s[8])
+{
+    __m512i p[4], q[2];
+    for (int i = 0; i < 4; i++)
+        p[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(s[2 * i], s[2 * i + 1]),
+                                _mm512_unpackhi_epi32(s[2 * i], s[2 * i + 1]));
+    for (int i = 0; i < 2; i++)
+        q[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(p[2 * i], p[2 * i + 1]),
+                                _mm512_unpackhi_epi64(p[2 * i], p[2 * i + 1]));
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(q[0], q[1], 0x88),
+                            _mm512_shuffle_i32x4(q[0], q[1], 0xdd));
+}
+
+/* Block i of 16 outputs by one row: the exact sums. */
+INLINE __m512i dot_block(const __m512i q[8], const struct x_row *x, size_t i)
+{
+    __m512i v = _mm512_broadcast_i64x4(_mm256_load_si256((const __m256i *)(x->q + i * BLOCK)));
+    __m512i start = _mm512_maskz_set1_epi32(0x0101, x->start[i]);
+    __m512i s[8];
+    for (int j = 0; j < 8; j++)
+        s[j] = _mm512_dpbusd_epi32(start, q[j], v);
+    return sum_halves(s);
+}
+
+INLINE void few_group(float *y, size_t y_stride, const uint8_t *xp, const struct matrix *w, int o,
+                      int o1, int rows, enum dtype t)
+{
+    const size_t blocks = blocks_of(w->in), size = (size_t)block_size(t), ahead = GROUP * size;
+    const uint8_t *p = (const uint8_t *)w->data + (size_t)o * w->row_size;
+    const uint8_t *next = p + GROUP * w->row_size;
+    struct x_row x[FEW_ROWS];
+    __m512 acc[FEW_ROWS];
+    __m512i at = row_offsets(w, o);
+    int32_t off[GROUP];
+    _mm512_storeu_si512(off, at);
+    for (int r = 0; r < rows; r++) {
+        x[r] = row_at(xp, r, w->in, start_of(t));
+        acc[r] = _mm512_setzero_ps();
+    }
+    for (size_t i = 0; i < blocks; i++, p += size, next += ahead) {
+        __m512 dw = load_scales(p, at);
+        __m512i q[8];
+        for (int j = 0; j < 8; j++) {
+            int a = j < 4 ? j : j + 4;
+            q[j] = _mm512_inserti64x4(_mm512_castsi256_si512(load_quants(p + off[a], t)),
+                                      load_quants(p + off[a + 4], t), 1);
+        }
+        fetch(next, ahead);
+        for (int r = 0; r < rows; r++) {
+            __m512 sum = _mm512_cvtepi32_ps(dot_block(q, &x[r], i));
+            acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(sum, _mm512_set1_ps(x[r].scale[i])), dw, acc[r]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        store_row(y + (size_t)r * y_stride, w, o, o1, acc[r]);
+}
+
+/* Outputs [o0, o1) of 1 <= n <= FEW_ROWS rows. */
+INLINE void run_few(float *y, size_t y_stride, const uint8_t *xp, int n, const struct matrix *w,
+                    int o0, int o1, enum dtype t)
+{
+    for (int o = o0; o < o1; o += GROUP) {
+        if (n == 1)
+            few_group(y, y_stride, xp, w, o, o1, 1, t);
+        else if (n == 2)
+            few_group(y, y_stride, xp, w, o, o1, 2, t);
+        else
+            few_group(y, y_stride, xp, w, o, o1, 3, t);
+    }
+}
+
+#endif

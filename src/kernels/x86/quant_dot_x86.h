@@ -1,0 +1,101 @@
+/* The integer half of a product by quantised weights: the sums of one block of 32 for VEC outputs
+ * and a few rows. All sums are exact, so these functions differ in speed alone.
+ *
+ * AVX-512: vpdpbusd takes four elements of 16 outputs at once, unsigned weights by signed x.
+ * AVX2: up to six bits vpmaddubsw does the same for 8 outputs into 16-bit sums, which are added up
+ * as long as they fit: 8 times two products of 15 * 127 for four bits, 4 times 31 * 127, 2 times
+ * 63 * 127. Q8_0 would not fit at all: its weights and x are widened to 16 bits for vpmaddwd. */
+#ifndef PV_KERNELS_X86_QUANT_DOT_X86_H
+#define PV_KERNELS_X86_QUANT_DOT_X86_H
+
+#include "kernels/x86/quant_unpack.h"
+
+struct x_block {
+    int32_t init[2]; /* minus the sum of q times what the weights' quants are too large by; with
+                      * `halves` of each half */
+    float scale;
+    float sum; /* scale times the sum of q */
+#ifdef __AVX512F__
+    int32_t q[GROUPS]; /* four int8 each */
+#else
+    int32_t q[2 * GROUPS]; /* Q8_0: two int16 each, elements 0, 2 of four, then 1, 3 */
+#endif
+};
+
+#ifdef __AVX512F__
+
+enum { QUANT_ROWS = 8 }; /* of a tile */
+
+/* The sums of rows x[0 .. rows); `halves`: of the first 16 elements, and of the rest in `half`.
+ * `rows`, `halves` and `bits` (of the weights) are constants at each call. */
+INLINE void dot_block(ivec *sum, ivec *half, const struct panel_block *p, const struct x_block *x,
+                      int rows, bool halves, int bits)
+{
+    bool two = rows <= 2 && !halves; /* chains: one would wait for itself */
+
+    (void)bits;
+    for (int r = 0; r < rows; r++) {
+        ivec v[2] = { ivec_set(x[r].init[0]), ivec_set(halves ? x[r].init[1] : 0) };
+        for (int g = 0; g < GROUPS; g++) {
+            int to = halves ? g >= GROUPS / 2 : two ? g & 1 : 0;
+            v[to] = _mm512_dpbusd_epi32(v[to], p->q[g], ivec_set(x[r].q[g]));
+        }
+        sum[r] = two ? _mm512_add_epi32(v[0], v[1]) : v[0];
+        half[r] = v[1];
+    }
+}
+
+#else
+
+enum { QUANT_ROWS = 4 }; /* of a tile */
+
+INLINE void dot_wide(ivec *sum, const struct panel_block *p, const struct x_block *x, int rows)
+{
+    for (int r = 0; r < rows; r++)
+        sum[r] = _mm256_setzero_si256();
+    for (int g = 0; g < GROUPS; g++) {
+        ivec even = p->q[g], odd = p->q_odd[g];
+        for (int r = 0; r < rows; r++) {
+            ivec a = _mm256_madd_epi16(even, ivec_set(x[r].q[2 * g]));
+            ivec b = _mm256_madd_epi16(odd, ivec_set(x[r].q[2 * g + 1]));
+            sum[r] = _mm256_add_epi32(sum[r], _mm256_add_epi32(a, b));
+        }
+    }
+}
+
+/* The sums of rows x[0 .. rows); `halves`: of the first 16 elements, and of the rest in `half`.
+ * `rows`, `halves` and `bits` (of the weights) are constants at each call. */
+INLINE void dot_block(ivec *sum, ivec *half, const struct panel_block *p, const struct x_block *x,
+                      int rows, bool halves, int bits)
+{
+    const ivec ones = _mm256_set1_epi16(1);
+    int run = bits == 4 ? 8 : bits == 5 ? 4 : 2; /* products of one 16-bit sum */
+
+    if (bits == 8) {
+        dot_wide(sum, p, x, rows);
+        return;
+    }
+    for (int r = 0; r < rows; r++) {
+        sum[r] = ivec_set(x[r].init[0]);
+        half[r] = ivec_set(halves ? x[r].init[1] : 0);
+    }
+    for (int g = 0; g < GROUPS; g += run) {
+        ivec part[QUANT_ROWS];
+        for (int j = g; j < g + run; j++)
+            for (int r = 0; r < rows; r++) {
+                ivec v = _mm256_maddubs_epi16(p->q[j], ivec_set(x[r].q[j]));
+                part[r] = j == g ? v : _mm256_add_epi16(part[r], v);
+            }
+        for (int r = 0; r < rows; r++) {
+            ivec v = _mm256_madd_epi16(part[r], ones);
+            if (halves && g >= GROUPS / 2)
+                half[r] = _mm256_add_epi32(half[r], v);
+            else
+                sum[r] = _mm256_add_epi32(sum[r], v);
+        }
+    }
+}
+
+#endif
+
+#endif
