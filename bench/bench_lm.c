@@ -250,6 +250,17 @@ static enum pv_status warm_up(struct run *r, int depth, struct pv_error *err)
     return PV_OK;
 }
 
+/* What is known already, for a run that is not waited for. */
+static void show_progress(const struct run *r, int depth)
+{
+    for (int i = 0; i < r->n_tests; i++) {
+        const struct test *t = &r->tests[i];
+        if (t->depth == depth && t->ours.n > 0)
+            fprintf(stderr, "  %s, %d rows: %.2f ms\n", test_name(t->kind), t->rows,
+                    1e3 * samples_at(&t->ours, r->args.best ? 0 : 0.5));
+    }
+}
+
 static enum pv_status measure_depth(struct run *r, int depth, struct pv_error *err)
 {
     const struct args *a = &r->args;
@@ -267,6 +278,7 @@ static enum pv_status measure_depth(struct run *r, int depth, struct pv_error *e
         s = peer_run(&r->peer, r->tests, r->n_tests, depth,
                      a->repeat * (i + 1) / peer_rounds - a->repeat * i / peer_rounds, err);
     }
+    show_progress(r, depth);
     return s;
 }
 

@@ -142,7 +142,7 @@ const char *pv_model_describe(pv_model *m, int context, bool json, bool tensors,
     else
         text_describe(&m->describe, m, &mem, context, tensors);
     if (m->describe.failed) {
-        fail(err, PV_E_LIMIT, "%s: its description is longer than %zu bytes",
+        fail(err, PV_E_NOMEM, "%s: no memory for its description (of at most %zu bytes)",
              model_file_path(m->file), m->describe.limit);
         return NULL;
     }

@@ -90,6 +90,11 @@ enum pv_status dialogue_open(struct dialogue **out, const struct pv_model *m, si
         return fail_nomem(err, sizeof *d);
     d->t = m->tokenizer;
     d->chat_status = chat_init(&d->chat, d->t, model_file_vocab(m->file), &d->chat_error);
+    if (d->chat_status == PV_E_NOMEM) { /* no property of the template */
+        fail(err, PV_E_NOMEM, "%s", d->chat_error.text);
+        mem_free(d);
+        return PV_E_NOMEM;
+    }
     prompt_init(&d->prompt, d->t, max_ids);
     detok_init(&d->detok, d->t);
     buf_init(&d->text, TEXT_LIMIT);
@@ -160,10 +165,8 @@ const char *dialogue_text(struct dialogue *d, int32_t id, bool last, size_t *len
     if (!d)
         return "";
     buf_reset(&d->text);
-    if (last)
-        detok_flush(&d->detok, &d->text);
-    else
-        detok_push(&d->detok, id, &d->text);
+    if (!(last ? detok_flush(&d->detok, &d->text) : detok_push(&d->detok, id, &d->text)))
+        return NULL;
     *len = d->text.len;
     return d->text.len ? d->text.data : "";
 }

@@ -26,7 +26,7 @@ enum pv_status dialogue_ask(struct dialogue *d, struct id_span *out, struct pv_e
 enum pv_status dialogue_end(struct dialogue *d, struct id_span *out, struct pv_error *err);
 
 /* The text that a token of the answer completes; `last`: flush what is held back instead. The
- * bytes are the dialogue's until the next call. */
+ * bytes are the dialogue's until the next call; NULL when there is no memory for them. */
 const char *dialogue_text(struct dialogue *d, int32_t id, bool last, size_t *len);
 
 #endif

@@ -20,7 +20,8 @@ struct pv_session {
     int32_t (*pos)[3]; /* [chunk] */
     int answer0, n_answer;
     bool messages; /* the last thing added was a message: the template asks for an answer */
-    float *logits; /* [vocab] */
+    float *logits; /* [vocab] of the last row, when tokens are drawn, */
+    int32_t top;   /* or its largest, when they are not */
     struct candidate *candidates; /* [vocab] */
     struct pv_stats stats;
 };
@@ -100,8 +101,11 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct p
                                struct pv_error *err)
 {
     enum dtype kv = model_kv_dtype(model, p->kv_type);
-    struct pv_session *s = mem_zalloc(sizeof *s);
+    struct pv_session *s;
     enum pv_status st;
+    if ((unsigned)p->kv_type > PV_KV_F32)
+        return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
+    s = mem_zalloc(sizeof *s);
     if (!s)
         return fail_nomem(err, sizeof *s);
     s->model = model;
@@ -175,8 +179,11 @@ enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, st
 
 /* ---- generation ---- */
 
-/* One step over ids[from .. from + n) of the timeline; their logits' last row when wanted. */
-static enum pv_status run_rows(struct pv_session *s, int from, int n, bool logits,
+/* What a step is to bring back of its last row. */
+enum want { WANT_NOTHING, WANT_ARGMAX, WANT_LOGITS };
+
+/* One step over ids[from .. from + n) of the timeline. */
+static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
                                struct pv_error *err)
 {
     struct step_seq seq = { .kv = &s->kv, .n = n };
@@ -189,9 +196,10 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, bool logit
                          .pos = (const int32_t(*)[3])s->pos,
                          .n_seqs = 1,
                          .seqs = &seq,
-                         .n_logits = logits,
+                         .n_logits = want != WANT_NOTHING,
                          .logit_rows = &last,
-                         .logits = logits ? s->logits : NULL };
+                         .logits = want == WANT_LOGITS ? s->logits : NULL,
+                         .argmax = want == WANT_ARGMAX ? &s->top : NULL };
     pthread_mutex_lock(&s->model->step_lock);
     st = decoder_step(s->model->dec, s->state, &step, err);
     pthread_mutex_unlock(&s->model->step_lock);
@@ -202,8 +210,8 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, bool logit
     return PV_OK;
 }
 
-/* Make the cache hold the whole timeline; the last row's logits are in s->logits. */
-static enum pv_status prefill(struct pv_session *s, struct pv_error *err)
+/* Make the cache hold the whole timeline. */
+static enum pv_status prefill(struct pv_session *s, enum want want, struct pv_error *err)
 {
     int same = 0;
     while (same < s->kv.len && same < s->n_ids - 1 && s->kv_ids[same] == s->ids[same])
@@ -213,7 +221,7 @@ static enum pv_status prefill(struct pv_session *s, struct pv_error *err)
     s->stats.reused_tokens = same;
     for (int at = same; at < s->n_ids;) {
         int n = s->n_ids - at < s->chunk ? s->n_ids - at : s->chunk;
-        enum pv_status st = run_rows(s, at, n, at + n == s->n_ids, err);
+        enum pv_status st = run_rows(s, at, n, at + n == s->n_ids ? want : WANT_NOTHING, err);
         if (st)
             return st;
         at += n;
@@ -235,12 +243,14 @@ static enum pv_status emit(struct pv_session *s, int32_t id, bool last, pv_text_
 {
     size_t len;
     const char *text = dialogue_text(s->words, id, last, &len);
+    if (!text)
+        return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->n_answer);
     if (on_text && (!last || len > 0) && !on_text(user, text, len))
         return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->n_answer);
     return PV_OK;
 }
 
-static enum pv_status decode(struct pv_session *s, const struct pv_gen_params *p,
+static enum pv_status decode(struct pv_session *s, const struct pv_gen_params *p, enum want want,
                              pv_text_fn on_text, void *user, struct pv_error *err)
 {
     struct sampling how = { .temperature = p->temperature,
@@ -250,7 +260,9 @@ static enum pv_status decode(struct pv_session *s, const struct pv_gen_params *p
                             .seed = p->seed };
     int vocab = pv_model_vocab_size(s->model);
     for (;;) {
-        int32_t id = sample_token(s->logits, vocab, &how, (uint64_t)s->n_ids, s->candidates);
+        int32_t id = want == WANT_ARGMAX
+                         ? s->top
+                         : sample_token(s->logits, vocab, &how, (uint64_t)s->n_ids, s->candidates);
         enum pv_status st;
         if (!p->ignore_stop && is_stop(s, id))
             return PV_OK;
@@ -265,7 +277,7 @@ static enum pv_status decode(struct pv_session *s, const struct pv_gen_params *p
                         "the context of %d tokens is full after %d tokens of "
                         "answer",
                         s->context, s->n_answer);
-        st = run_rows(s, s->n_ids - 1, 1, true, err);
+        st = run_rows(s, s->n_ids - 1, 1, want, err);
         if (st)
             return st;
         s->stats.passes++;
@@ -298,36 +310,49 @@ static enum pv_status check_params(const struct pv_session *s, const struct pv_g
     return sampling_check(&how, err);
 }
 
+/* Append what comes before an answer; the timeline is as it was when there is no room. */
+static enum pv_status ask(struct pv_session *s, const struct pv_gen_params *p, struct pv_error *err)
+{
+    struct id_span span = { 0 };
+    int n_ids = s->n_ids;
+    enum pv_status st = dialogue_ask(s->words, &span, err);
+    if (!st)
+        st = pv_add_ids(s, span.ids, span.n, err);
+    if (!st)
+        st = check_params(s, p, err);
+    if (st) {
+        s->n_ids = n_ids;
+        s->messages = true;
+    }
+    return st;
+}
+
 enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
                            void *user, struct pv_error *err)
 {
     bool dialogue = s->messages;
+    enum want want = p->temperature == 0 ? WANT_ARGMAX : WANT_LOGITS;
     enum pv_status st = check_params(s, p, err);
     double t0 = now(), t1;
+    if (!st && dialogue)
+        st = ask(s, p, err);
     if (st)
         return st;
     s->stats = (struct pv_stats){ 0 };
-    if (dialogue) {
-        struct id_span span = { 0 };
-        st = dialogue_ask(s->words, &span, err);
-        if (!st)
-            st = pv_add_ids(s, span.ids, span.n, err);
-        if (st)
-            return st;
-        st = check_params(s, p, err);
-        if (st)
-            return st;
-    }
     s->answer0 = s->n_ids;
     s->n_answer = 0;
-    st = prefill(s, err);
+    st = prefill(s, want, err);
     t1 = now();
     s->stats.prefill_s = t1 - t0;
     s->stats.passes = 1;
     if (st)
         return st;
-    st = decode(s, p, on_text, user, err);
-    if (st != PV_E_CANCELLED) {
+    st = decode(s, p, want, on_text, user, err);
+    if (st == PV_E_CANCELLED) {
+        size_t dropped;
+        dialogue_text(s->words, 0, true,
+                      &dropped); /* half a character is not for the next answer */
+    } else {
         enum pv_status held = emit(s, 0, true, on_text, user, err);
         st = st ? st : held;
     }

@@ -83,32 +83,81 @@ static inline __attribute__((always_inline)) void score_tile(float *s, const uin
         _tile_stored(3, s + 3 * KV_CHUNK * GROUP, 64);
 }
 
-static void scores(float *s, const uint8_t *k, const uint8_t *qp, int d, int groups, int positions)
+/* The chunk after this one, of K and of V, follows it in memory. One group of queries is faster
+ * than memory: it fetches its next chunk meanwhile. */
+static void fetch_next(const uint8_t *k, const uint8_t *vt, int d, int p)
 {
+    size_t chunk = (size_t)KV_CHUNK * (size_t)d * 2, part = 16 * (size_t)d * 2;
+    size_t at = chunk + (size_t)p * (size_t)d * 2;
+    for (size_t i = 0; i < part; i += 64) {
+        _mm_prefetch((const char *)k + at + i, _MM_HINT_T1);
+        _mm_prefetch((const char *)vt + at + i, _MM_HINT_T1);
+    }
+}
+
+/* One group of queries of 64 values: they stay in tiles 6 and 7. positions is a multiple of 32. */
+static void scores_64(float *s, const uint8_t *k, const uint8_t *vt, const uint8_t *qp,
+                      int positions)
+{
+    _tile_loadd(6, qp, 64);
+    _tile_loadd(7, qp + TILE_BYTES, 64);
+    for (int p = 0; p < positions; p += 32, k += 32 * 128, s += 32 * GROUP) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_loadd(2, k, 128);
+        _tile_loadd(3, k + 64, 128);
+        _tile_loadd(4, k + 16 * 128, 128);
+        _tile_loadd(5, k + 16 * 128 + 64, 128);
+        _tile_dpbf16ps(0, 2, 6);
+        _tile_dpbf16ps(1, 4, 6);
+        _tile_dpbf16ps(0, 3, 7);
+        _tile_dpbf16ps(1, 5, 7);
+        _tile_stored(0, s, 64);
+        _tile_stored(1, s + 16 * GROUP, 64);
+        for (size_t i = 0; i < 32 * 128; i += 64) {
+            _mm_prefetch((const char *)k + KV_CHUNK * 128 + i, _MM_HINT_T1);
+            _mm_prefetch((const char *)vt + (KV_CHUNK + (size_t)p) * 128 + i, _MM_HINT_T1);
+        }
+    }
+}
+
+static void scores(float *s, const uint8_t *k, const uint8_t *vt, const uint8_t *qp, int d,
+                   int groups, int positions)
+{
+    if (groups == 1 && d == 64) {
+        scores_64(s, k, vt, qp, positions);
+        return;
+    }
     for (int p = 0; p < positions; p += 16) {
         const uint8_t *row = k + (size_t)p * (size_t)d * 2;
         float *to = s + (size_t)p * GROUP;
-        if (groups == 1)
+        if (groups == 1) {
+            fetch_next(k, vt, d, p);
             score_tile(to, row, qp, d, 1);
-        else if (groups == 2)
+        } else if (groups == 2) {
             score_tile(to, row, qp, d, 2);
-        else if (groups == 3)
+        } else if (groups == 3) {
             score_tile(to, row, qp, d, 3);
-        else
+        } else {
             score_tile(to, row, qp, d, 4);
+        }
     }
 }
 
 /* ---- softmax ---- */
 
-static __m512 column_max(const float *s, __m512i limit, int positions)
+/* Positions below `all` are seen by every query of the group; from there on each has its limit. */
+static __m512 column_max(const float *s, __m512i limit, int all, int positions)
 {
     const __m512 low = _mm512_set1_ps(-3e38f);
     __m512 top[LANES] = { low, low, low, low };
-    for (int p = 0; p < positions; p++) {
+    int p = 0;
+    for (; p < all; p += LANES)
+        for (int i = 0; i < LANES; i++)
+            top[i] = _mm512_max_ps(top[i], _mm512_load_ps(s + (p + i) * GROUP));
+    for (; p < positions; p++) {
         __mmask16 m = _mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(p));
-        top[p % LANES] =
-            _mm512_mask_max_ps(top[p % LANES], m, top[p % LANES], _mm512_load_ps(s + p * GROUP));
+        top[0] = _mm512_mask_max_ps(top[0], m, top[0], _mm512_load_ps(s + p * GROUP));
     }
     return _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
 }
@@ -136,24 +185,37 @@ static inline __m512i pair_rows(__m512 even, __m512 odd)
     return _mm512_permutexvar_epi16(order, to_bf16_32(even, odd));
 }
 
-/* positions is a multiple of 32; scale includes log2(e). Returns the sums of p; B tiles to pt. */
+/* LANES positions from p on: B tile rows to pt, sums by lane. */
+static inline __attribute__((always_inline)) void exp_rows(uint8_t *pt, __m512 sum[LANES],
+                                                           const float *s, __m512 top, __m512 scale,
+                                                           __m512i limit, int p, int masked)
+{
+    __m512 e[LANES];
+    for (int i = 0; i < LANES; i++) {
+        __m512 x = _mm512_sub_ps(_mm512_load_ps(s + (p + i) * GROUP), top);
+        e[i] = exp2_16(_mm512_mul_ps(scale, x));
+        if (masked)
+            e[i] =
+                _mm512_maskz_mov_ps(_mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(p + i)), e[i]);
+        sum[i] = _mm512_add_ps(sum[i], e[i]);
+    }
+    _mm512_store_si512(pt + p * 32, pair_rows(e[0], e[1]));
+    _mm512_store_si512(pt + p * 32 + 64, pair_rows(e[2], e[3]));
+}
+
+/* positions is a multiple of 32, `all` of LANES; scale includes log2(e). Returns the sums of p; B
+ * tiles to pt. */
 static __m512 column_exp(uint8_t *pt, const float *s, __m512 top, __m512 scale, __m512i limit,
-                         int positions)
+                         int all, int positions)
 {
     __m512 sum[LANES];
+    int p = 0;
     for (int i = 0; i < LANES; i++)
         sum[i] = _mm512_setzero_ps();
-    for (int p = 0; p < positions; p += LANES) {
-        __m512 e[LANES];
-        for (int i = 0; i < LANES; i++) {
-            __mmask16 m = _mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(p + i));
-            __m512 x = _mm512_sub_ps(_mm512_load_ps(s + (p + i) * GROUP), top);
-            e[i] = _mm512_maskz_mov_ps(m, exp2_16(_mm512_mul_ps(scale, x)));
-            sum[i] = _mm512_add_ps(sum[i], e[i]);
-        }
-        _mm512_store_si512(pt + p * 32, pair_rows(e[0], e[1]));
-        _mm512_store_si512(pt + p * 32 + 64, pair_rows(e[2], e[3]));
-    }
+    for (; p < all; p += LANES)
+        exp_rows(pt, sum, s, top, scale, limit, p, 0);
+    for (; p < positions; p += LANES)
+        exp_rows(pt, sum, s, top, scale, limit, p, 1);
     return _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3]));
 }
 
@@ -203,14 +265,11 @@ static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int 
 
 /* ---- the kernel ---- */
 
-/* Limits of one group as lanes, and the largest of all queries. */
-static __m512i group_limits(const int *limit, int n, int *most)
+/* Limits of one group as lanes; lanes without a query see everything, and nobody looks. */
+static __m512i group_limits(const int *limit, int n)
 {
     __mmask16 m = (__mmask16)((1u << n) - 1);
-    __m512i l = _mm512_maskz_loadu_epi32(m, limit);
-    int top = _mm512_reduce_max_epi32(l);
-    *most = top > *most ? top : *most;
-    return l;
+    return _mm512_mask_loadu_epi32(_mm512_set1_epi32(KV_CHUNK), m, limit);
 }
 
 static void run(float *max, float *sum, float *out, const void *qp, int n, int d, const void *k,
@@ -219,22 +278,25 @@ static void run(float *max, float *sum, float *out, const void *qp, int n, int d
     float *s = scratch, *c = s + KV_CHUNK * GROUP * GROUPS;
     uint8_t *pt = (uint8_t *)(c + 4 * 256);
     int groups = (n + GROUP - 1) / GROUP, most = 0;
-    __m512i limits[GROUPS];
-    for (int g = 0; g < groups; g++)
-        limits[g] =
-            group_limits(limit + g * GROUP, n - g * GROUP < GROUP ? n - g * GROUP : GROUP, &most);
+    for (int i = 0; i < n; i++)
+        most = limit[i] > most ? limit[i] : most;
     int positions = (most + TILE_K - 1) / TILE_K * TILE_K;
     tile_config();
-    scores(s, k, qp, d, groups, positions);
+    scores(s, k, vt, qp, d, groups, positions);
     for (int g = 0; g < groups; g++) {
         const float *sg = s + (size_t)g * KV_CHUNK * GROUP;
         int m = n - g * GROUP < GROUP ? n - g * GROUP : GROUP;
         __mmask16 lanes = (__mmask16)((1u << m) - 1);
-        __m512 factor = _mm512_set1_ps(scale), top = column_max(sg, limits[g], positions);
+        __m512i limits = group_limits(limit + g * GROUP, m);
+        int all = _mm512_reduce_min_epi32(limits) / LANES * LANES;
+        all = all < positions ? all : positions;
+        phase();
+        __m512 top = column_max(sg, limits, all, positions);
         __m512 total =
-            column_exp(pt, sg, top, _mm512_set1_ps(scale * 1.44269504f), limits[g], positions);
-        _mm512_mask_storeu_ps(max + g * GROUP, lanes, _mm512_mul_ps(top, factor));
+            column_exp(pt, sg, top, _mm512_set1_ps(scale * 1.44269504f), limits, all, positions);
+        _mm512_mask_storeu_ps(max + g * GROUP, lanes, _mm512_mul_ps(top, _mm512_set1_ps(scale)));
         _mm512_mask_storeu_ps(sum + g * GROUP, lanes, total);
+        phase();
         values(out + (size_t)g * GROUP * (size_t)d, vt, pt, d, m, positions, c);
     }
     _tile_release();

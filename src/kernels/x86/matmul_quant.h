@@ -19,7 +19,6 @@ enum quant_kind { QUANT_PLAIN, QUANT_MINS, QUANT_HALVES };
 
 enum {
     GROUP_TILES = 4, /* of outputs, whose panels are made together when there are many rows */
-    AHEAD = 2,       /* pieces of weights fetched ahead when there are few */
 };
 
 struct quant_format {
@@ -210,15 +209,14 @@ static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, in
     t->at = ivec_load(at);
 }
 
-/* Ask for the piece AHEAD pieces after the one that begins at byte `at` of each row: past the end
- * of a row follows the next tile. `size` bytes a piece. */
-INLINE void tile_prefetch(const struct tile_rows *t, const struct matrix *w, size_t at, size_t size)
+/* While piece `i` of `n` of this tile is worked on, ask for the i-th part of the next tile, in the
+ * order of memory: the tile's own rows come too short for the hardware to see where they lead. */
+INLINE void tile_prefetch(const struct tile_rows *t, const struct matrix *w, int i, int n)
 {
-    size_t to = at + AHEAD * size;
-    to += to >= w->row_size ? (VEC - 1) * w->row_size : 0;
-    for (int i = 0; i < VEC; i++)
-        for (size_t line = 0; line < size; line += 64)
-            _mm_prefetch((const char *)t->row[i] + to + line, _MM_HINT_T0);
+    const char *next = (const char *)t->row[0] + VEC * w->row_size;
+    size_t part = VEC * w->row_size / (size_t)n;
+    for (size_t at = part * (size_t)i; at < part * (size_t)(i + 1); at += 64)
+        _mm_prefetch(next + at, _MM_HINT_T1);
 }
 
 /* Outputs [o0, o1), at most GROUP_TILES tiles, of all rows. */
@@ -236,8 +234,8 @@ static void group_run(float *y, size_t y_stride, const struct x_block *x, int n,
             struct tile_rows rows;
             tile_rows_set(&rows, w, o, o1 - o < VEC ? o1 - o : VEC);
             if (n <= QUANT_ROWS)
-                tile_prefetch(&rows, w, w->row_size / (size_t)n_blocks * (size_t)b,
-                              w->row_size / (size_t)n_blocks * PANEL_BLOCKS);
+                tile_prefetch(&rows, w, b / PANEL_BLOCKS,
+                              (n_blocks + PANEL_BLOCKS - 1) / PANEL_BLOCKS);
             f->unpack(panels + (size_t)i * PANEL_BLOCKS, &rows, (size_t)b, p.n);
         }
         for (int r = 0; r < n; r += QUANT_ROWS) {

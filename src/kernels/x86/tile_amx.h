@@ -76,6 +76,14 @@ static inline __m512i to_bf16_32(__m512 lo, __m512 hi)
     return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
 }
 
+/* Between tile and vector instructions: where they overlap they slow each other down. (Attention of
+ * 7 queries over a chunk: 4.4 us without this, 3.1 us with it, on a Xeon of the fifth generation.)
+ */
+static inline void phase(void)
+{
+    _mm_lfence();
+}
+
 /* Products in int8 (matmul_int8_amx.c). */
 extern const struct matmul_kernel matmul_q8_0_amx, matmul_q4_0_amx, matmul_q5_0_amx;
 /* Attention over a bf16 KV cache (attn_amx.c). */

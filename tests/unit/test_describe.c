@@ -1,0 +1,197 @@
+/* pv_model_describe: what it says must be what the file and the sizes of memory say. */
+#include "lm/decoder.h"
+#include "rig.h"
+#include "tiny_model.h"
+
+#ifndef PV_CORE
+#include <jansson.h>
+#endif
+
+static const struct tiny_model shape = { .arch = "qwen3",
+                                         .hidden = 256,
+                                         .n_layers = 2,
+                                         .n_heads = 8,
+                                         .n_kv = 4,
+                                         .head_dim = 32,
+                                         .ffn = 512,
+                                         .vocab = 272,
+                                         .type = TINY_MIXED_K,
+                                         .untied = true,
+                                         .tokenizer = true,
+                                         .max_context = 2048 };
+
+static pv_model *open_model(const struct tiny_model *t, char path[256])
+{
+    struct pv_model_params p = pv_model_defaults();
+    struct pv_error err = { 0 };
+    pv_model *m = NULL;
+    p.path = tiny_model_write(t, "d\xc3\xa9j\xc3\xa0 \"vu\"", path); /* a name JSON must escape */
+    p.threads = 2;
+    CHECK_MSG(pv_model_open(&m, &p, &err) == PV_OK, "%s", err.text);
+    return m;
+}
+
+static void check_has(const char *text, const char *word)
+{
+    CHECK_MSG(text && strstr(text, word), "\"%s\" lacks \"%s\"", text ? text : "(null)", word);
+}
+
+/* Parameters by hand: matrices and vectors of the shape above. */
+static long long parameters(void)
+{
+    long long h = shape.hidden, q = shape.n_heads * shape.head_dim,
+              kv = shape.n_kv * shape.head_dim;
+    long long layer = 2 * h + 2 * q * h + 2 * kv * h + 2 * shape.head_dim + 3 * h * shape.ffn;
+    return 2 * shape.vocab * h + h + shape.n_layers * layer;
+}
+
+TEST(text_names_what_is_in_the_file)
+{
+    char path[256], word[64];
+    pv_model *m = open_model(&shape, path);
+    const char *t = pv_model_describe(m, 0, false, false, NULL);
+    check_has(t, path);
+    check_has(t, "qwen3, 2 layers, hidden 256, ffn 512");
+    check_has(t, "8 heads, 4 KV heads of 32");
+    check_has(t, "q and k normed");
+    check_has(t, "1-D, theta 10000, made for 2048 tokens");
+    check_has(t, "272, with tokenizer");
+    snprintf(word, sizeof word, "parameters   %lld\n", parameters());
+    check_has(t, word);
+    check_has(t, "q4_K       5 tensors"); /* q and gate of two layers, and the head */
+    check_has(t, "q5_0       2 tensors");
+    check_has(t, "at 2048 tokens");
+    CHECK(!strstr(t, "blk.0.attn_q.weight"));
+    t = pv_model_describe(m, 100, false, true, NULL);
+    check_has(t, "at 100 tokens");
+    check_has(t, "blk.1.ffn_down.weight");
+    check_has(t, "q6_K  256 x 512\n");
+    pv_model_close(&m);
+}
+
+TEST(text_of_other_models)
+{
+    struct tiny_model t = shape;
+    char path[256];
+    t.arch = "qwen2vl";
+    t.type = DTYPE_BF16;
+    t.untied = t.tokenizer = false;
+    pv_model *m = open_model(&t, path);
+    const char *s = pv_model_describe(m, 0, false, false, NULL);
+    check_has(s, "qwen2vl");
+    check_has(s, ", biases\n");
+    check_has(s, "M-RoPE, sections");
+    check_has(s, "272, head tied, no tokenizer");
+    pv_model_close(&m);
+    t.arch = "qwen3vl";
+    m = open_model(&t, path);
+    check_has(pv_model_describe(m, 0, false, false, NULL), "M-RoPE, interleaved");
+    pv_model_close(&m);
+}
+
+TEST(contexts_beyond_the_limit_are_refused)
+{
+    char path[256];
+    pv_model *m = open_model(&shape, path);
+    struct pv_error err = { 0 };
+    CHECK(pv_model_describe(m, -1, false, false, &err) == NULL);
+    CHECK_EQ(err.code, PV_E_LIMIT);
+    check_has(err.text, "-1 tokens");
+    err = (struct pv_error){ 0 };
+    CHECK(pv_model_describe(m, (1 << 20) + 1, true, false, &err) == NULL);
+    check_has(err.text, "1 to 1048576");
+    CHECK(pv_model_describe(m, 1 << 20, true, false, NULL) != NULL);
+    pv_model_close(&m);
+}
+
+TEST(lack_of_memory_is_said)
+{
+    char path[256];
+    pv_model *m = open_model(&shape, path);
+    struct pv_error err = { 0 };
+    mem_fail_at(1);
+    CHECK(pv_model_describe(m, 0, true, true, &err) == NULL);
+    mem_fail_at(0);
+    CHECK_EQ(err.code, PV_E_NOMEM);
+    check_has(err.text, "memory");
+    check_has(pv_model_describe(m, 0, true, true, NULL), "blk.0");
+    pv_model_close(&m);
+}
+
+#ifndef PV_CORE
+
+static long long number(json_t *o, const char *key)
+{
+    CHECK_MSG(json_is_integer(json_object_get(o, key)), "%s is no whole number", key);
+    return json_integer_value(json_object_get(o, key));
+}
+
+static void check_memory(json_t *o, const char *path, int context)
+{
+    struct model_file *mf = NULL;
+    struct device *dev = NULL;
+    struct decoder *dec = NULL;
+    uint64_t auto_bf16 = CPU_AVX512_BF16 | CPU_AMX | CPU_BF16, weights = 0;
+    enum dtype kv = cpu_flags() & auto_bf16 ? DTYPE_BF16 : DTYPE_F16;
+    json_t *memory = json_object_get(o, "memory");
+    if (!CHECK(!model_file_open(&mf, path, 0, NULL) &&
+               !device_cpu_open(&dev, 2, cpu_flags(), NULL) && !decoder_open(&dec, mf, dev, NULL)))
+        return;
+    for (int i = 0; i < model_file_n_tensors(mf); i++)
+        weights += model_file_tensor(mf, i)->size;
+    CHECK_EQ(number(memory, "context"), context);
+    CHECK_EQ(number(memory, "weights"), (long long)weights);
+    CHECK_EQ(number(memory, "kv"), (long long)kvcache_size(decoder_config(dec), kv, context));
+    CHECK_EQ(number(memory, "scratch"), (long long)decoder_state_size(dec, 512, 1, context, kv));
+    decoder_close(&dec);
+    device_close(&dev);
+    model_file_close(&mf);
+}
+
+TEST(json_is_json_and_says_the_same)
+{
+    char path[256];
+    pv_model *m = open_model(&shape, path);
+    json_error_t why;
+    json_t *o = json_loads(pv_model_describe(m, 300, true, true, NULL), 0, &why), *list, *types;
+    long long tensors = 0;
+    const char *type;
+    json_t *entry;
+    if (!CHECK_MSG(o, "%s", why.text))
+        return;
+    CHECK_STR(json_string_value(json_object_get(o, "model")), path);
+    CHECK_STR(json_string_value(json_object_get(o, "architecture")), "qwen3");
+    CHECK(number(o, "layers") == 2 && number(o, "hidden") == 256 && number(o, "ffn") == 512);
+    CHECK(number(o, "heads") == 8 && number(o, "kv_heads") == 4 && number(o, "head_dim") == 32);
+    CHECK(number(o, "vocab") == 272 && number(o, "max_context") == 2048);
+    CHECK_EQ(number(o, "parameters"), parameters());
+    CHECK(json_is_false(json_object_get(o, "tied")) && json_is_true(json_object_get(o, "qk_norm")));
+    CHECK(json_is_false(json_object_get(o, "qkv_bias")));
+    CHECK(json_is_true(json_object_get(o, "tokenizer")));
+    CHECK_STR(json_string_value(json_object_get(o, "mrope")), "none");
+    CHECK_EQ(json_number_value(json_object_get(o, "rope_theta")), 10000.0);
+    check_memory(o, path, 300);
+    list = json_object_get(o, "tensors");
+    types = json_object_get(o, "types");
+    CHECK_EQ((int)json_array_size(list), 3 + 2 * 11);
+    json_object_foreach(types, type, entry) tensors += number(entry, "tensors");
+    CHECK_EQ(tensors, (long long)json_array_size(list));
+    CHECK_EQ(number(json_object_get(types, "q5_0"), "bytes"), 2 * 256 * (256 / 32) * 22);
+    entry = json_array_get(list, 0);
+    CHECK_STR(json_string_value(json_object_get(entry, "name")), "token_embd.weight");
+    CHECK_STR(json_string_value(json_object_get(entry, "type")), "q6_K");
+    CHECK_EQ(json_integer_value(json_array_get(json_object_get(entry, "shape"), 0)), 272);
+    CHECK_EQ(json_integer_value(json_array_get(json_object_get(entry, "shape"), 1)), 256);
+    json_decref(o);
+    o = json_loads(pv_model_describe(m, 0, true, false, NULL), 0, NULL);
+    CHECK(o && !json_object_get(o, "tensors"));
+    json_decref(o);
+    pv_model_close(&m);
+}
+
+#endif
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}
