@@ -45,6 +45,30 @@ static void pack(void *qp, const float *const *q, int n, int d)
         }
 }
 
+/* The chunk after this one, of K and of V, follows it in memory. One group of queries is faster
+ * than memory: it fetches the next chunk while it works, evenly, for a burst would only wait. */
+struct fetcher {
+    const char *k, *v;
+    int lines; /* of each, still to be fetched */
+};
+
+static struct fetcher fetcher_start(const void *k, const void *vt, int d, int groups)
+{
+    size_t chunk = (size_t)KV_CHUNK * (size_t)d * 2;
+    return (struct fetcher){ (const char *)k + chunk, (const char *)vt + chunk,
+                             groups == 1 ? (int)(chunk / 64) : 0 };
+}
+
+static inline void fetch_lines(struct fetcher *f, int n)
+{
+    n = n < f->lines ? n : f->lines;
+    f->lines -= n;
+    for (int i = 0; i < n; i++, f->k += 64, f->v += 64) {
+        _mm_prefetch(f->k, _MM_HINT_T1);
+        _mm_prefetch(f->v, _MM_HINT_T1);
+    }
+}
+
 /* ---- scores ---- */
 
 /* Sixteen positions by up to four groups of queries; group g to s + g * KV_CHUNK * GROUP. */
@@ -83,21 +107,9 @@ static inline __attribute__((always_inline)) void score_tile(float *s, const uin
         _tile_stored(3, s + 3 * KV_CHUNK * GROUP, 64);
 }
 
-/* The chunk after this one, of K and of V, follows it in memory. One group of queries is faster
- * than memory: it fetches its next chunk meanwhile. */
-static void fetch_next(const uint8_t *k, const uint8_t *vt, int d, int p)
-{
-    size_t chunk = (size_t)KV_CHUNK * (size_t)d * 2, part = 16 * (size_t)d * 2;
-    size_t at = chunk + (size_t)p * (size_t)d * 2;
-    for (size_t i = 0; i < part; i += 64) {
-        _mm_prefetch((const char *)k + at + i, _MM_HINT_T1);
-        _mm_prefetch((const char *)vt + at + i, _MM_HINT_T1);
-    }
-}
-
 /* One group of queries of 64 values: they stay in tiles 6 and 7. positions is a multiple of 32. */
-static void scores_64(float *s, const uint8_t *k, const uint8_t *vt, const uint8_t *qp,
-                      int positions)
+static void scores_64(float *s, const uint8_t *k, const uint8_t *qp, int positions,
+                      struct fetcher *f)
 {
     _tile_loadd(6, qp, 64);
     _tile_loadd(7, qp + TILE_BYTES, 64);
@@ -114,33 +126,29 @@ static void scores_64(float *s, const uint8_t *k, const uint8_t *vt, const uint8
         _tile_dpbf16ps(1, 5, 7);
         _tile_stored(0, s, 64);
         _tile_stored(1, s + 16 * GROUP, 64);
-        for (size_t i = 0; i < 32 * 128; i += 64) {
-            _mm_prefetch((const char *)k + KV_CHUNK * 128 + i, _MM_HINT_T1);
-            _mm_prefetch((const char *)vt + (KV_CHUNK + (size_t)p) * 128 + i, _MM_HINT_T1);
-        }
+        fetch_lines(f, 16);
     }
 }
 
-static void scores(float *s, const uint8_t *k, const uint8_t *vt, const uint8_t *qp, int d,
-                   int groups, int positions)
+static void scores(float *s, const uint8_t *k, const uint8_t *qp, int d, int groups, int positions,
+                   struct fetcher *f)
 {
     if (groups == 1 && d == 64) {
-        scores_64(s, k, vt, qp, positions);
+        scores_64(s, k, qp, positions, f);
         return;
     }
     for (int p = 0; p < positions; p += 16) {
         const uint8_t *row = k + (size_t)p * (size_t)d * 2;
         float *to = s + (size_t)p * GROUP;
-        if (groups == 1) {
-            fetch_next(k, vt, d, p);
+        fetch_lines(f, 16);
+        if (groups == 1)
             score_tile(to, row, qp, d, 1);
-        } else if (groups == 2) {
+        else if (groups == 2)
             score_tile(to, row, qp, d, 2);
-        } else if (groups == 3) {
+        else if (groups == 3)
             score_tile(to, row, qp, d, 3);
-        } else {
+        else
             score_tile(to, row, qp, d, 4);
-        }
     }
 }
 
@@ -206,14 +214,16 @@ static inline __attribute__((always_inline)) void exp_rows(uint8_t *pt, __m512 s
 /* positions is a multiple of 32, `all` of LANES; scale includes log2(e). Returns the sums of p; B
  * tiles to pt. */
 static __m512 column_exp(uint8_t *pt, const float *s, __m512 top, __m512 scale, __m512i limit,
-                         int all, int positions)
+                         int all, int positions, struct fetcher *f)
 {
     __m512 sum[LANES];
     int p = 0;
     for (int i = 0; i < LANES; i++)
         sum[i] = _mm512_setzero_ps();
-    for (; p < all; p += LANES)
+    for (; p < all; p += LANES) {
+        fetch_lines(f, 4);
         exp_rows(pt, sum, s, top, scale, limit, p, 0);
+    }
     for (; p < positions; p += LANES)
         exp_rows(pt, sum, s, top, scale, limit, p, 1);
     return _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3]));
@@ -223,7 +233,7 @@ static __m512 column_exp(uint8_t *pt, const float *s, __m512 top, __m512 scale, 
 
 /* 16 or 64 rows of V^T by one group: out[query][d0 ...]. */
 static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int n, int positions,
-                   float *c)
+                   float *c, struct fetcher *f)
 {
     const size_t stride = KV_CHUNK * 2, tile = 16 * stride;
     int i = 0;
@@ -243,6 +253,7 @@ static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int 
             _tile_dpbf16ps(2, 6, 7);
             _tile_loadd(4, v + 3 * tile + p * 2, stride);
             _tile_dpbf16ps(3, 4, 7);
+            fetch_lines(f, 16);
         }
         _tile_stored(0, c, 64);
         _tile_stored(1, c + 256, 64);
@@ -281,8 +292,9 @@ static void run(float *max, float *sum, float *out, const void *qp, int n, int d
     for (int i = 0; i < n; i++)
         most = limit[i] > most ? limit[i] : most;
     int positions = (most + TILE_K - 1) / TILE_K * TILE_K;
+    struct fetcher f = fetcher_start(k, vt, d, groups);
     tile_config();
-    scores(s, k, vt, qp, d, groups, positions);
+    scores(s, k, qp, d, groups, positions, &f);
     for (int g = 0; g < groups; g++) {
         const float *sg = s + (size_t)g * KV_CHUNK * GROUP;
         int m = n - g * GROUP < GROUP ? n - g * GROUP : GROUP;
@@ -292,12 +304,12 @@ static void run(float *max, float *sum, float *out, const void *qp, int n, int d
         all = all < positions ? all : positions;
         phase();
         __m512 top = column_max(sg, limits, all, positions);
-        __m512 total =
-            column_exp(pt, sg, top, _mm512_set1_ps(scale * 1.44269504f), limits, all, positions);
+        __m512 total = column_exp(pt, sg, top, _mm512_set1_ps(scale * 1.44269504f), limits, all,
+                                  positions, &f);
         _mm512_mask_storeu_ps(max + g * GROUP, lanes, _mm512_mul_ps(top, _mm512_set1_ps(scale)));
         _mm512_mask_storeu_ps(sum + g * GROUP, lanes, total);
         phase();
-        values(out + (size_t)g * GROUP * (size_t)d, vt, pt, d, m, positions, c);
+        values(out + (size_t)g * GROUP * (size_t)d, vt, pt, d, m, positions, c, &f);
     }
     _tile_release();
 }
