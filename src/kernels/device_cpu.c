@@ -5,14 +5,12 @@
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
-#include <assert.h>
 #include <string.h>
 
 enum {
-    FEW_ROWS = 64,
-    ITEMS_FEW = 4,            /* work items of a product for each thread, */
-    ITEMS_MANY = 16,          /* more of them when there are more rows, */
-    MATMUL_PANEL = 64,        /* each a multiple of so many outputs */
+    FEW_ROWS = 64,            /* up to here a product waits for memory, */
+    PANEL_FEW = 16,           /* and its smallest work item is this many outputs; */
+    PANEL_MANY = 64,          /* with more rows a kernel prepares so many at a time */
     ROWS_PER_ITEM = 4,        /* rows of one work item of the elementwise operations */
     ONE_THREAD_FLOATS = 16384 /* less than this is not worth waking the pool for */
 };
@@ -278,33 +276,35 @@ struct matmul_region {
     int n_jobs;
     int first_item[DEVICE_MAX_JOBS + 1];
     const float *x;
-    int n, in, panel;
+    int n, in, panel; /* panel: outputs of one item */
     struct work_queue pack, run;
 };
 
-static void matmul_item(const struct matmul_region *g, int item, void *scratch)
+/* Items [begin, end), which may belong to several jobs. */
+static void matmul_items(const struct matmul_region *g, int begin, int end, void *scratch)
 {
-    int j = 0;
-    while (item >= g->first_item[j + 1])
-        j++;
-    const struct matmul_job *job = &g->jobs[j];
-    int o0 = (item - g->first_item[j]) * g->panel;
-    g->kernel->run(job->y, job->y_stride, g->w->packed, g->n, job->w, o0,
-                   min_int(job->w->out, o0 + g->panel), scratch);
+    for (int j = 0; j < g->n_jobs; j++) {
+        const struct matmul_job *job = &g->jobs[j];
+        int a = begin > g->first_item[j] ? begin : g->first_item[j];
+        int b = min_int(end, g->first_item[j + 1]);
+        if (a < b)
+            g->kernel->run(job->y, job->y_stride, g->w->packed, g->n, job->w,
+                           (a - g->first_item[j]) * g->panel,
+                           min_int(job->w->out, (b - g->first_item[j]) * g->panel), scratch);
+    }
 }
 
 static void matmul_region_run(void *arg, int thread, int n_threads)
 {
     struct matmul_region *g = arg;
     void *scratch = work_thread_mem(g->w, thread);
-    int step = g->kernel->row_step;
-    (void)n_threads;
+    int step = g->kernel->row_step, begin, end;
     for (int i = work_next(&g->pack); i >= 0; i = work_next(&g->pack))
         g->kernel->pack(g->w->packed, g->x, (size_t)g->in, g->n, g->in, i * step,
                         min_int(g->n, (i + 1) * step));
     pool_barrier(g->w->cpu->pool);
-    for (int i = work_next(&g->run); i >= 0; i = work_next(&g->run))
-        matmul_item(g, i, scratch);
+    while (work_range(&g->run, n_threads, &begin, &end))
+        matmul_items(g, begin, end, scratch);
 }
 
 /* Jobs [0, n_jobs) share x and the kernel. */
@@ -318,14 +318,8 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
                                .x = x,
                                .n = n,
                                .in = jobs[0].w->in };
-    int out = 0, items;
-    for (int j = 0; j < n_jobs; j++)
-        out += jobs[j].w->out;
-    /* Few rows stream the weights: long items let a kernel fetch ahead. */
-    items = pool_threads(w->cpu->pool) * (n <= FEW_ROWS ? ITEMS_FEW : ITEMS_MANY);
-    g.panel = out / items / MATMUL_PANEL * MATMUL_PANEL;
-    g.panel = g.panel < MATMUL_PANEL ? MATMUL_PANEL : g.panel;
-    assert(MATMUL_PANEL % kernel->out_step == 0);
+    int least = n <= FEW_ROWS ? PANEL_FEW : PANEL_MANY;
+    g.panel = (least + kernel->out_step - 1) / kernel->out_step * kernel->out_step;
     for (int j = 0; j < n_jobs; j++)
         g.first_item[j + 1] = g.first_item[j] + (jobs[j].w->out + g.panel - 1) / g.panel;
     work_init(&g.pack, (n + kernel->row_step - 1) / kernel->row_step);

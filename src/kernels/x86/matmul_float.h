@@ -22,11 +22,12 @@
 
 enum {
     TILE_OUTS = 4,
+    FETCH = 2048,                /* bytes of a row fetched ahead */
     PIECE = 1024,                /* elements of `in` */
     GROUP = 32,                  /* outputs of a widened panel */
     BLOCK_ROWS = 16 * TILE_ROWS, /* rows that share one widening */
-    FEW_ROWS = 2 * TILE_ROWS,    /* up to here weights are used as they come */
-    PANEL_STRIDE = PIECE + 16,   /* floats; the pad spreads rows over the sets of the cache */
+    SOME_ROWS = 4 * TILE_ROWS,
+    PANEL_STRIDE = PIECE + 16, /* floats; the pad spreads rows over the sets of the cache */
     STATE = TILE_OUTS * TILE_ROWS * VEC, /* floats of a tile's accumulators */
 };
 
@@ -232,6 +233,16 @@ static const uint8_t *weight_row(const struct matrix *w, int o)
     return (const uint8_t *)w->data + w->row_size * (size_t)o;
 }
 
+/* Ask for the beginnings of the next tile's weight rows. The hardware follows a row once it has
+ * begun, but short rows would end before it has caught up. */
+static void tile_prefetch(const uint8_t *w, size_t row_size)
+{
+    size_t len = row_size < FETCH ? row_size : FETCH;
+    for (int o = TILE_OUTS; o < 2 * TILE_OUTS; o++)
+        for (size_t at = 0; at < len; at += 64)
+            _mm_prefetch((const char *)w + row_size * (size_t)o + at, _MM_HINT_T0);
+}
+
 /* Few rows: the weights pass once from memory. */
 static void few_run(float *y, size_t y_stride, const float *x, int n, const struct matrix *w,
                     int o0, int o1)
@@ -247,6 +258,7 @@ static void few_run(float *y, size_t y_stride, const float *x, int n, const stru
         outs = o1 - o < TILE_OUTS ? 1 : TILE_OUTS;
         t.w = weight_row(w, o);
         t.bias = w->bias ? w->bias + o : NULL;
+        tile_prefetch(t.w, w->row_size);
         for (int r = 0, rows; r < n; r += rows) {
             rows = tile_rows(n - r);
             t.x = x + t.x_stride * (size_t)r;
@@ -315,14 +327,19 @@ static void block_run(float *y, size_t y_stride, const float *x, int r0, int n,
 static void float_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
                       int o0, int o1, void *scratch)
 {
-    if (n <= FEW_ROWS) {
+    if (n <= (w->dtype == DTYPE_F32 ? 2 * TILE_ROWS : TILE_ROWS)) {
         few_run(y, y_stride, xp, n, w, o0, o1);
         return;
     }
-    for (int o = o0; o < o1; o += GROUP)
+    /* Some rows: the panel of one tile, in the first cache. */
+    int group = n <= SOME_ROWS ? TILE_OUTS : GROUP;
+    for (int o = o0; o < o1; o += group) {
+        if (group == TILE_OUTS)
+            tile_prefetch(weight_row(w, o), w->row_size);
         for (int r = 0; r < n; r += BLOCK_ROWS)
             block_run(y, y_stride, xp, r, n - r < BLOCK_ROWS ? n - r : BLOCK_ROWS, w, o,
-                      o1 - o < GROUP ? o1 : o + GROUP, scratch);
+                      o1 - o < group ? o1 : o + group, scratch);
+    }
 }
 
 #endif
