@@ -349,9 +349,8 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
         return st;
     st = decode(s, p, want, on_text, user, err);
     if (st == PV_E_CANCELLED) {
-        size_t dropped;
-        dialogue_text(s->words, 0, true,
-                      &dropped); /* half a character is not for the next answer */
+        size_t dropped; /* half a character is not for the next answer */
+        dialogue_text(s->words, 0, true, &dropped);
     } else {
         enum pv_status held = emit(s, 0, true, on_text, user, err);
         st = st ? st : held;

@@ -19,8 +19,8 @@ enum pv_status sampling_check(const struct sampling *s, struct pv_error *err)
                     (double)s->temperature);
     if (s->top_k < 0)
         return fail(err, PV_E_ARG, "top-k %d is negative", s->top_k);
-    if (!(s->top_p > 0 && s->top_p <= 1))
-        return fail(err, PV_E_ARG, "top-p %g is not above 0 and at most 1", (double)s->top_p);
+    if (!(s->top_p >= 0 && s->top_p <= 1))
+        return fail(err, PV_E_ARG, "top-p %g is not between 0 and 1", (double)s->top_p);
     if (!(s->min_p >= 0 && s->min_p <= 1))
         return fail(err, PV_E_ARG, "min-p %g is not between 0 and 1", (double)s->min_p);
     return PV_OK;

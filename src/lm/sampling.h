@@ -7,7 +7,7 @@
 struct sampling {
     float temperature; /* 0: the largest logit, the lowest id of equals */
     int top_k;         /* 0: off */
-    float top_p;       /* 1: off */
+    float top_p;       /* 1: off; 0: one candidate */
     float min_p;       /* 0: off */
     uint64_t seed;
 };

@@ -114,16 +114,16 @@ failure no_tokenizer_to_tokenize 'no tokenizer' tokenize -m "$golden/qwen2" hell
 
 # --- golden directories: the ids that the reference framework gives ---
 
-for name in qwen2 qwen3; do
-    vec=$golden/$name/golden.vec
+for model_dir in qwen2 qwen3; do
+    vec=$golden/$model_dir/golden.vec
     prompt=$(awk 'want { print; exit } $1 == "prompt" { want = 1 }' "$vec")
     want=$(awk 'want { print; exit } $1 == "greedy" { want = 1 }' "$vec")
     echo $want >want.txt
-    output "golden_$name" want.txt generate -m "$golden/$name" --kv-type f32 --ignore-eos \
+    output "golden_$model_dir" want.txt generate -m "$golden/$model_dir" --kv-type f32 --ignore-eos \
         --prompt-ids "$(echo $prompt | tr ' ' ,)" -n "$(echo $want | wc -w)"
-    run convert "$golden/$name" $name.gguf --type f32
-    verdict "convert_$name" "$([ "$status" -eq 0 ] || echo "exit status is not 0")"
-    output "golden_${name}_converted" want.txt generate -m $name.gguf --kv-type f32 --ignore-eos \
+    run convert "$golden/$model_dir" $model_dir.gguf --type f32
+    verdict "convert_$model_dir" "$([ "$status" -eq 0 ] || echo "exit status is not 0")"
+    output "golden_${model_dir}_converted" want.txt generate -m $model_dir.gguf --kv-type f32 --ignore-eos \
         --prompt-ids "$(echo $prompt | tr ' ' ,)" -n "$(echo $want | wc -w)"
 done
 

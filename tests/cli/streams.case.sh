@@ -1,7 +1,7 @@
 # Interrupts, and a stdout that is closed, full or goes away.
 
 "$make_model" --shape tiny --type q8_0 tiny.gguf >make.log 2>&1 || cat make.log
-long="generate -m tiny.gguf -p Hello --ignore-eos -n 20000"
+long="generate -m tiny.gguf -p Hello --ignore-eos -n 20000 --temp 2"
 
 # wait_for_output: the file out gets something within 30 s.
 wait_for_output()
@@ -47,7 +47,7 @@ status=$(cat status) why=
 grep -q '^prevue: standard output' err || why="no sentence"
 verdict broken_pipe "$why"
 
-for command in "generate -m tiny.gguf -p Hello -n 5 --ignore-eos" "inspect tiny.gguf" \
+for command in "generate -m tiny.gguf -p Hello -n 200 --ignore-eos --temp 2" "inspect tiny.gguf" \
     "tokenize -m tiny.gguf x" "help generate" "help" "version"; do
     name=$(echo "$command" | cut -d' ' -f 1-2 | tr ' ' _)
     ran="prevue $command >/dev/full"

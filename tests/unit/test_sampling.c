@@ -364,7 +364,7 @@ TEST(parameters_without_meaning_are_refused)
     refuse((struct sampling){ .temperature = NAN, .top_p = 1 }, "temperature");
     refuse((struct sampling){ .temperature = INFINITY, .top_p = 1 }, "temperature inf");
     refuse((struct sampling){ .top_k = -1, .top_p = 1 }, "top-k -1");
-    refuse((struct sampling){ .top_p = 0 }, "top-p 0");
+    refuse((struct sampling){ .top_p = -0.5f }, "top-p -0.5");
     refuse((struct sampling){ .top_p = 1.5f }, "top-p 1.5");
     refuse((struct sampling){ .top_p = NAN }, "top-p");
     refuse((struct sampling){ .top_p = 1, .min_p = -1 }, "min-p -1");

@@ -19,6 +19,7 @@ enum {
 struct tile {
     const uint8_t *w;  /* first weight row, at the first element of the piece */
     size_t w_stride;   /* bytes */
+    size_t ahead;      /* bytes from a weight to one of the next tile of outputs, to be fetched */
     const uint16_t *x; /* zero beyond `in` up to a multiple of STEP */
     size_t x_stride;
     int len;          /* elements of the piece */
@@ -94,7 +95,9 @@ INLINE void tile_run(const struct tile *t, int outs, int rows)
         for (int r = 0; r < rows; r++)
             x[r] = ivec_load(t->x + t->x_stride * (size_t)r + i);
         for (int o = 0; o < outs; o++) {
-            ivec w = ivec_load(t->w + t->w_stride * (size_t)o + 2 * (size_t)i);
+            const uint8_t *at = t->w + t->w_stride * (size_t)o + 2 * (size_t)i;
+            ivec w = ivec_load(at);
+            _mm_prefetch((const char *)at + t->ahead, _MM_HINT_T1);
             for (int r = 0; r < rows; r++)
                 acc[o][r] = dot(acc[o][r], w, x[r]);
         }
@@ -182,6 +185,8 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
     /* Few rows: whole rows of weights, each group of outputs once from memory. */
     bool few = n <= 2 * TILE_ROWS;
     int group = few ? TILE_OUTS : GROUP, piece = few ? w->in : PIECE;
+
+    t.ahead = few ? TILE_OUTS * w->row_size : 0;
 
     for (int o = o0; o < o1; o += group)
         for (int r = 0, rows; r < n; r += rows) {

@@ -22,7 +22,6 @@
 
 enum {
     TILE_OUTS = 4,
-    FETCH = 2048,                /* bytes of a row fetched ahead */
     PIECE = 1024,                /* elements of `in` */
     GROUP = 32,                  /* outputs of a widened panel */
     BLOCK_ROWS = 16 * TILE_ROWS, /* rows that share one widening */
@@ -115,9 +114,17 @@ INLINE void tile_finish(const struct tile *t, vec (*acc)[TILE_ROWS], int outs, i
     }
 }
 
-/* `outs`, `rows` and `dtype` are constants at each call, so that the loops unroll and `acc` lives
- * in registers. */
-INLINE void tile_run(const struct tile *t, int outs, int rows, enum dtype dtype)
+/* Ask for the same elements of the rows of the next tile of outputs, into the second cache: by
+ * itself the hardware follows long rows only, and not through long computations. */
+INLINE void weight_fetch(const uint8_t *row, size_t row_size, int i, enum dtype dtype)
+{
+    size_t at = (size_t)i * (dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+    _mm_prefetch((const char *)row + TILE_OUTS * row_size + at, _MM_HINT_T1);
+}
+
+/* `outs`, `rows`, `dtype` and `fetch` are constants at each call, so that the loops unroll and
+ * `acc` lives in registers. */
+INLINE void tile_run(const struct tile *t, int outs, int rows, enum dtype dtype, bool fetch)
 {
     vec acc[TILE_OUTS][TILE_ROWS];
     int i = 0, rest = t->len % VEC;
@@ -131,6 +138,8 @@ INLINE void tile_run(const struct tile *t, int outs, int rows, enum dtype dtype)
             x[r] = vec_load(t->x + t->x_stride * (size_t)r + i);
         for (int o = 0; o < outs; o++) {
             vec w = weight_load(t->w + t->w_stride * (size_t)o, i, dtype);
+            if (fetch)
+                weight_fetch(t->w + t->w_stride * (size_t)o, t->w_stride, i, dtype);
             for (int r = 0; r < rows; r++)
                 acc[o][r] = vec_fma(w, x[r], acc[o][r]);
         }
@@ -150,64 +159,69 @@ INLINE void tile_run(const struct tile *t, int outs, int rows, enum dtype dtype)
 }
 
 /* Four outputs or one, any number of rows up to TILE_ROWS. */
-INLINE void tile_switch(const struct tile *t, int outs, int rows, enum dtype dtype)
+INLINE void tile_switch(const struct tile *t, int outs, int rows, enum dtype dtype, bool fetch)
 {
     bool four = outs == TILE_OUTS;
     switch (rows) {
     case 1:
         if (four)
-            tile_run(t, TILE_OUTS, 1, dtype);
+            tile_run(t, TILE_OUTS, 1, dtype, fetch);
         else
-            tile_run(t, 1, 1, dtype);
+            tile_run(t, 1, 1, dtype, fetch);
         break;
     case 2:
         if (four)
-            tile_run(t, TILE_OUTS, 2, dtype);
+            tile_run(t, TILE_OUTS, 2, dtype, fetch);
         else
-            tile_run(t, 1, 2, dtype);
+            tile_run(t, 1, 2, dtype, fetch);
         break;
     case 3:
         if (four)
-            tile_run(t, TILE_OUTS, 3, dtype);
+            tile_run(t, TILE_OUTS, 3, dtype, fetch);
         else
-            tile_run(t, 1, 3, dtype);
+            tile_run(t, 1, 3, dtype, fetch);
         break;
 #if TILE_ROWS > 3
     case 4:
         if (four)
-            tile_run(t, TILE_OUTS, 4, dtype);
+            tile_run(t, TILE_OUTS, 4, dtype, fetch);
         else
-            tile_run(t, 1, 4, dtype);
+            tile_run(t, 1, 4, dtype, fetch);
         break;
     case 5:
         if (four)
-            tile_run(t, TILE_OUTS, 5, dtype);
+            tile_run(t, TILE_OUTS, 5, dtype, fetch);
         else
-            tile_run(t, 1, 5, dtype);
+            tile_run(t, 1, 5, dtype, fetch);
         break;
     default:
         if (four)
-            tile_run(t, TILE_OUTS, 6, dtype);
+            tile_run(t, TILE_OUTS, 6, dtype, fetch);
         else
-            tile_run(t, 1, 6, dtype);
+            tile_run(t, 1, 6, dtype, fetch);
         break;
 #endif
     }
 }
 
+static void tile_panel(const struct tile *t, int outs, int rows)
+{
+    tile_switch(t, outs, rows, DTYPE_F32, false);
+}
+
 static void tile_f32(const struct tile *t, int outs, int rows)
 {
-    tile_switch(t, outs, rows, DTYPE_F32);
+    tile_switch(t, outs, rows, DTYPE_F32, true);
 }
 
 static void tile_f16(const struct tile *t, int outs, int rows)
 {
-    tile_switch(t, outs, rows, DTYPE_F16);
+    tile_switch(t, outs, rows, DTYPE_F16, true);
 }
 
 static void tile_bf16(const struct tile *t, int outs, int rows)
 {
-    tile_switch(t, outs, rows, DTYPE_BF16);
+    tile_switch(t, outs, rows, DTYPE_BF16, true);
 }
 
 static void tile_any(const struct tile *t, int outs, int rows, enum dtype dtype)
@@ -233,16 +247,6 @@ static const uint8_t *weight_row(const struct matrix *w, int o)
     return (const uint8_t *)w->data + w->row_size * (size_t)o;
 }
 
-/* Ask for the beginnings of the next tile's weight rows. The hardware follows a row once it has
- * begun, but short rows would end before it has caught up. */
-static void tile_prefetch(const uint8_t *w, size_t row_size)
-{
-    size_t len = row_size < FETCH ? row_size : FETCH;
-    for (int o = TILE_OUTS; o < 2 * TILE_OUTS; o++)
-        for (size_t at = 0; at < len; at += 64)
-            _mm_prefetch((const char *)w + row_size * (size_t)o + at, _MM_HINT_T0);
-}
-
 /* Few rows: the weights pass once from memory. */
 static void few_run(float *y, size_t y_stride, const float *x, int n, const struct matrix *w,
                     int o0, int o1)
@@ -258,7 +262,6 @@ static void few_run(float *y, size_t y_stride, const float *x, int n, const stru
         outs = o1 - o < TILE_OUTS ? 1 : TILE_OUTS;
         t.w = weight_row(w, o);
         t.bias = w->bias ? w->bias + o : NULL;
-        tile_prefetch(t.w, w->row_size);
         for (int r = 0, rows; r < n; r += rows) {
             rows = tile_rows(n - r);
             t.x = x + t.x_stride * (size_t)r;
@@ -269,11 +272,14 @@ static void few_run(float *y, size_t y_stride, const float *x, int n, const stru
 }
 
 /* Elements [i0, i0 + len) of a weight row as f32, zero up to a multiple of VEC. */
-INLINE void widen_row(float *dst, const uint8_t *row, int i0, int len, enum dtype dtype)
+INLINE void widen_row(float *dst, const uint8_t *row, size_t row_size, int i0, int len,
+                      enum dtype dtype)
 {
     int i = 0, rest = len % VEC;
-    for (; i < len - rest; i += VEC)
+    for (; i < len - rest; i += VEC) {
         vec_store(dst + i, weight_load(row, i0 + i, dtype));
+        weight_fetch(row, row_size, i0 + i, dtype);
+    }
     if (rest)
         vec_store(dst + i, weight_load_part(row, i0 + i, rest, dtype));
 }
@@ -283,9 +289,9 @@ static void widen(float *panel, const struct matrix *w, int o, int outs, int i0,
     for (int j = 0; j < outs; j++) {
         float *dst = panel + (size_t)PANEL_STRIDE * (size_t)j;
         if (w->dtype == DTYPE_F16)
-            widen_row(dst, weight_row(w, o + j), i0, len, DTYPE_F16);
+            widen_row(dst, weight_row(w, o + j), w->row_size, i0, len, DTYPE_F16);
         else
-            widen_row(dst, weight_row(w, o + j), i0, len, DTYPE_BF16);
+            widen_row(dst, weight_row(w, o + j), w->row_size, i0, len, DTYPE_BF16);
     }
 }
 
@@ -317,7 +323,7 @@ static void block_run(float *y, size_t y_stride, const float *x, int r0, int n,
                 }
                 t.y = y + y_stride * (size_t)r + o;
                 t.bias = w->bias ? w->bias + o : NULL;
-                tile_f32(&t, outs, rows);
+                tile_panel(&t, outs, rows);
                 t.state += STATE / TILE_OUTS / TILE_ROWS * (size_t)(outs * TILE_ROWS);
             }
         }
@@ -334,8 +340,6 @@ static void float_run(float *y, size_t y_stride, const void *xp, int n, const st
     /* Some rows: the panel of one tile, in the first cache. */
     int group = n <= SOME_ROWS ? TILE_OUTS : GROUP;
     for (int o = o0; o < o1; o += group) {
-        if (group == TILE_OUTS)
-            tile_prefetch(weight_row(w, o), w->row_size);
         for (int r = 0; r < n; r += BLOCK_ROWS)
             block_run(y, y_stride, xp, r, n - r < BLOCK_ROWS ? n - r : BLOCK_ROWS, w, o,
                       o1 - o < group ? o1 : o + group, scratch);

@@ -60,17 +60,19 @@ INLINE void x_block_pack(struct x_block *dst, const float *x, enum quant_kind ki
     dst->sum = dst->scale * (float)(sum[0] + sum[1]);
     dst->init[0] = -over * (kind == QUANT_HALVES ? sum[0] : sum[0] + sum[1]);
     dst->init[1] = -over * sum[1];
-    if (wide) {
-        int16_t order[BLOCK];
-        for (int i = 0; i < BLOCK; i++)
-            order[i] = (int16_t)q[(i & ~3) | (i & 1) << 1 | (i >> 1 & 1)];
-        memcpy(dst->q, order, sizeof order);
-    } else {
-        int8_t order[BLOCK];
-        for (int i = 0; i < BLOCK; i++)
-            order[i] = (int8_t)q[i];
-        memcpy(dst->q, order, sizeof order);
-    }
+    int8_t narrow[BLOCK];
+    for (int i = 0; i < BLOCK; i++)
+        narrow[i] = (int8_t)q[i];
+    memcpy(dst->q, narrow, sizeof narrow);
+#ifndef __AVX512F__
+    int16_t order[BLOCK];
+    for (int i = 0; i < BLOCK && wide; i++)
+        order[i] = (int16_t)q[(i & ~3) | (i & 1) << 1 | (i >> 1 & 1)];
+    if (wide)
+        memcpy(dst->wide, order, sizeof order);
+#else
+    (void)wide;
+#endif
 }
 
 INLINE void quant_pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1,
@@ -251,6 +253,13 @@ static void group_run(float *y, size_t y_stride, const struct x_block *x, int n,
     }
 }
 
+static void quant_bias(float *y, size_t y_stride, int n, const struct matrix *w, int o0, int o1)
+{
+    for (int r = 0; w->bias && r < n; r++)
+        for (int o = o0; o < o1; o++)
+            y[y_stride * (size_t)r + (size_t)o] += w->bias[o];
+}
+
 static void quant_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
                       int o0, int o1, void *scratch)
 {
@@ -259,9 +268,7 @@ static void quant_run(float *y, size_t y_stride, const void *xp, int n, const st
 
     for (int o = o0; o < o1; o += step)
         group_run(y, y_stride, xp, n, w, o, o1 - o < step ? o1 : o + step, scratch);
-    for (int r = 0; w->bias && r < n; r++)
-        for (int o = o0; o < o1; o++)
-            y[y_stride * (size_t)r + (size_t)o] += w->bias[o];
+    quant_bias(y, y_stride, n, w, o0, o1);
 }
 
 static void quant_pack_q8_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
@@ -306,11 +313,11 @@ static const struct quant_format *quant_format(enum dtype t)
     return &formats[t];
 }
 
-#define QUANT_KERNEL(isa, unit, pack_fn)                                                           \
+#define QUANT_KERNEL(isa, unit, pack_fn, run_fn)                                                   \
     {                                                                                              \
         .name = isa, .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = 1,                   \
         .packed_size = quant_packed_size, .scratch_size = quant_scratch_size, .pack = pack_fn,     \
-        .run = quant_run                                                                           \
+        .run = run_fn                                                                              \
     }
 
 #endif

@@ -3,11 +3,16 @@
 #include "kernels/x86/matmul_quant.h"
 #include "kernels/x86/x86.h"
 
-static const struct matmul_kernel kernel_q8_0 = QUANT_KERNEL("avx512", 32, quant_pack_q8_0);
-static const struct matmul_kernel kernel_q4_0 = QUANT_KERNEL("avx512", 32, quant_pack_q4_0);
-static const struct matmul_kernel kernel_q5_0 = QUANT_KERNEL("avx512", 32, quant_pack_q5_0);
-static const struct matmul_kernel kernel_mins = QUANT_KERNEL("avx512", 256, quant_pack_mins);
-static const struct matmul_kernel kernel_q6_K = QUANT_KERNEL("avx512", 256, quant_pack_q6_K);
+static const struct matmul_kernel kernel_q8_0 =
+    QUANT_KERNEL("avx512", 32, quant_pack_q8_0, quant_run);
+static const struct matmul_kernel kernel_q4_0 =
+    QUANT_KERNEL("avx512", 32, quant_pack_q4_0, quant_run);
+static const struct matmul_kernel kernel_q5_0 =
+    QUANT_KERNEL("avx512", 32, quant_pack_q5_0, quant_run);
+static const struct matmul_kernel kernel_mins =
+    QUANT_KERNEL("avx512", 256, quant_pack_mins, quant_run);
+static const struct matmul_kernel kernel_q6_K =
+    QUANT_KERNEL("avx512", 256, quant_pack_q6_K, quant_run);
 
 void quant_init_avx512(struct kernels *k)
 {

@@ -14,11 +14,10 @@ struct x_block {
     int32_t init[2]; /* minus the sum of q times what the weights' quants are too large by; with
                       * `halves` of each half */
     float scale;
-    float sum; /* scale times the sum of q */
-#ifdef __AVX512F__
+    float sum;         /* scale times the sum of q */
     int32_t q[GROUPS]; /* four int8 each */
-#else
-    int32_t q[2 * GROUPS]; /* Q8_0: two int16 each, elements 0, 2 of four, then 1, 3 */
+#ifndef __AVX512F__
+    int32_t wide[2 * GROUPS]; /* Q8_0: two int16 each, elements 0, 2 of four, then 1, 3 */
 #endif
 };
 
@@ -56,8 +55,8 @@ INLINE void dot_wide(ivec *sum, const struct panel_block *p, const struct x_bloc
     for (int g = 0; g < GROUPS; g++) {
         ivec even = p->q[g], odd = p->q_odd[g];
         for (int r = 0; r < rows; r++) {
-            ivec a = _mm256_madd_epi16(even, ivec_set(x[r].q[2 * g]));
-            ivec b = _mm256_madd_epi16(odd, ivec_set(x[r].q[2 * g + 1]));
+            ivec a = _mm256_madd_epi16(even, ivec_set(x[r].wide[2 * g]));
+            ivec b = _mm256_madd_epi16(odd, ivec_set(x[r].wide[2 * g + 1]));
             sum[r] = _mm256_add_epi32(sum[r], _mm256_add_epi32(a, b));
         }
     }
