@@ -59,15 +59,15 @@ struct pv_limits {
 };
 
 struct pv_model_params {
-    const char *path;      /* GGUF file or Hugging Face directory */
-    int threads;           /* 0: all cores this process may use */
-    uint64_t cpu_mask;     /* CPU features allowed, ~0: all (see pv_cpu_features) */
+    const char *path;  /* GGUF file or Hugging Face directory */
+    int threads;       /* 0: all cores this process may use */
+    uint64_t cpu_mask; /* CPU features allowed, ~0: all (see pv_cpu_features) */
     struct pv_limits limits;
 };
 
 struct pv_session_params {
-    int max_context;         /* tokens of prompt and answer together; 0: the model's, at most 32768 */
-    int chunk;               /* rows of one prefill step; 0: 512 */
+    int max_context; /* tokens of prompt and answer together; 0: the model's, at most 32768 */
+    int chunk;       /* rows of one prefill step; 0: 512 */
     enum pv_kv_type kv_type;
 };
 
@@ -78,7 +78,7 @@ struct pv_gen_params {
     float top_p;       /* 1: off */
     float min_p;       /* 0: off */
     uint64_t seed;
-    bool ignore_stop;  /* go on past stop tokens: benchmarks */
+    bool ignore_stop; /* go on past stop tokens: benchmarks */
 };
 
 struct pv_stats {
@@ -130,14 +130,13 @@ PV_API void pv_session_reset(pv_session *session);
  * ready token ids. Unchanged on failure. */
 PV_API enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8,
                                   struct pv_error *err);
-PV_API enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n,
-                                 struct pv_error *err);
+PV_API enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv_error *err);
 
 /* Generate from what was added. The answer becomes part of the timeline. After PV_E_CANCELLED
  * the text given to `on_text` so far is in the timeline; after any other failure the timeline
  * holds the prompt and the tokens generated until then. on_text may be NULL. */
-PV_API enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p,
-                                  pv_text_fn on_text, void *user, struct pv_error *err);
+PV_API enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
+                                  void *user, struct pv_error *err);
 /* Ids of the last answer, without the stop token; the session owns them. */
 PV_API const int32_t *pv_session_answer(const pv_session *s, size_t *n);
 PV_API void pv_session_stats(const pv_session *s, struct pv_stats *out);

@@ -16,10 +16,10 @@ struct device_work {
     struct cpu_device *cpu;
     struct work_shape shape;
     struct arena arena;
-    void *packed;          /* x in a matmul kernel's form */
-    size_t thread_size;    /* scratch of one thread */
-    uint8_t *thread_mem;   /* [threads][thread_size] */
-    float *partial;        /* attention: (max, sum, out) by segment */
+    void *packed;        /* x in a matmul kernel's form */
+    size_t thread_size;  /* scratch of one thread */
+    uint8_t *thread_mem; /* [threads][thread_size] */
+    float *partial;      /* attention: (max, sum, out) by segment */
     size_t partial_size;
 };
 

@@ -18,9 +18,9 @@
  * for all matrices that share it. */
 struct matmul_kernel {
     const char *name;
-    int in_multiple;  /* `in` must be a multiple; otherwise the table's fallback is used */
-    int row_step;     /* pack ranges begin at multiples of this many rows */
-    int out_step;     /* run ranges begin at multiples of this many outputs */
+    int in_multiple; /* `in` must be a multiple; otherwise the table's fallback is used */
+    int row_step;    /* pack ranges begin at multiples of this many rows */
+    int out_step;    /* run ranges begin at multiples of this many outputs */
     /* Bytes of n packed rows, and of the scratch one thread needs in `run`. */
     size_t (*packed_size)(int n, int in);
     size_t (*scratch_size)(int in);

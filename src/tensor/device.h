@@ -10,8 +10,8 @@
 #include "tensor/tensor.h"
 
 enum {
-    KV_CHUNK = 256,     /* positions; attention reduces the KV in chunks fixed by position */
-    DEVICE_MAX_JOBS = 4,      /* matrices that share one input */
+    KV_CHUNK = 256,      /* positions; attention reduces the KV in chunks fixed by position */
+    DEVICE_MAX_JOBS = 4, /* matrices that share one input */
     DEVICE_MAX_HEAD_DIM = 256
 };
 
@@ -81,10 +81,10 @@ struct device_work; /* scratch of one session on a device */
 
 /* Sizes that bound the scratch of a session. */
 struct work_shape {
-    int rows;            /* of one step */
-    int in;              /* longest matmul row */
+    int rows; /* of one step */
+    int in;   /* longest matmul row */
     int n_heads, n_kv_heads, head_dim;
-    int context;         /* slots of a sequence */
+    int context; /* slots of a sequence */
     enum dtype kv_dtype;
 };
 
@@ -100,13 +100,13 @@ struct device_ops {
                                 const struct work_shape *s, struct pv_error *err);
     void (*work_close)(struct device *dev, struct device_work **work);
 
-    void (*embed)(struct device_work *w, float *y, const struct matrix *table,
-                  const int32_t *ids, int n);
+    void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
+                  int n);
     void (*rmsnorm)(struct device_work *w, float *y, const float *x, const float *weight, int n,
                     int dim, float eps);
     /* Jobs share x [n, in]. */
-    void (*matmul)(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
-                   const float *x, int n);
+    void (*matmul)(struct device_work *w, const struct matmul_job *jobs, int n_jobs, const float *x,
+                   int n);
     /* Per head: optional rmsnorm by weight [d] (NULL: none), then rope by cos/sin [n, d/2]. */
     void (*rope)(struct device_work *w, float *x, int n, int n_heads, int d, const float *weight,
                  float eps, const float *cos, const float *sin);
