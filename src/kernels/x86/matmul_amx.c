@@ -119,6 +119,7 @@ static struct a_tiles whole_rows(const struct matrix *w, int o, uint8_t *mem)
     if (o + GROUP <= w->out)
         return (struct a_tiles){ row, 64, w->row_size, row + GROUP * w->row_size };
     copy_tiles(mem, w, o, 0, w->in);
+    tiles_written();
     return (struct a_tiles){ mem, TILE_BYTES, 64, NULL };
 }
 
@@ -250,6 +251,7 @@ static void run_many(const struct target *t, const uint8_t *xp, const struct mat
         int k1 = min_int(w->in, k0 + SLICE);
         copy_tiles(a, w, o, k0, k1);
         copy_tiles(a + SLICE_BYTES, w, o + GROUP, k0, k1);
+        tiles_written();
         for (int g = 0; g < groups; g += 2) {
             size_t second = g + 1 < groups ? 1 : 0;
             const uint8_t *b = xp + (size_t)(g0 + g) * gs + (size_t)(k0 / TILE_K) * TILE_BYTES;

@@ -179,6 +179,7 @@ INLINE void run_many(float *y, size_t y_stride, const uint8_t *xp, int n, const 
         const uint8_t *next = (const uint8_t *)w->data + (size_t)(o + PANEL) * w->row_size;
         for (int i = 0; i < groups; i++)
             prepare(&g[i], mem + (size_t)i * panel_group_size(w->in), w, o + i * GROUP, t);
+        tiles_written();
         for (int r = 0; r < n; r += GROUP)
             for (int i = 0; i < groups; i++) {
                 int at = o + i * GROUP;
