@@ -351,14 +351,24 @@ static size_t v_index(const struct kv_layer *kv, int head, int slot, int i)
            (size_t)slot % KV_CHUNK;
 }
 
+/* An infinity in a slot would reach rows that must not see it: p = 0 times infinity is not 0. */
+static void limit_to_f16(float *y, const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i];
+}
+
 static void write_slot_16(const struct kv_layer *kv, const struct kernels *k, int head, int slot,
                           const float *key, const float *value)
 {
     uint16_t v16[DEVICE_MAX_HEAD_DIM];
     uint16_t *k16 = (uint16_t *)kv->k + ((size_t)head * kv->cap + slot) * kv->d;
     if (kv->dtype == DTYPE_F16) {
-        k->to_f16(k16, key, (size_t)kv->d);
-        k->to_f16(v16, value, (size_t)kv->d);
+        float limited[DEVICE_MAX_HEAD_DIM];
+        limit_to_f16(limited, key, kv->d);
+        k->to_f16(k16, limited, (size_t)kv->d);
+        limit_to_f16(limited, value, kv->d);
+        k->to_f16(v16, limited, (size_t)kv->d);
     } else {
         k->to_bf16(k16, key, (size_t)kv->d);
         k->to_bf16(v16, value, (size_t)kv->d);

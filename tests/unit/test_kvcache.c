@@ -153,6 +153,25 @@ TEST(rows_are_rounded_to_nearest_even)
         }
 }
 
+/* Or a row that must not see the slot would get 0 times infinity. */
+TEST(an_f16_cache_holds_no_infinity)
+{
+    struct fixture f;
+    float big[48];
+    for (int i = 0; i < 48; i++)
+        big[i] = i % 2 ? -1e6f : 70000.0f;
+    if (!fixture_open(&f, DTYPE_F16, 256))
+        return;
+    f.dev->ops->kv_write(f.work, &f.kv.layer[0], 0, big, big, 1);
+    const uint16_t *k = f.kv.layer[0].k, *v = f.kv.layer[0].v;
+    for (int i = 0; i < 16; i++) {
+        float want = i % 2 ? -65504.0f : 65504.0f;
+        CHECK_EQ(f16_to_f32(k[i]), want);
+        CHECK_EQ(f16_to_f32(v[i * KV_CHUNK]), want);
+    }
+    fixture_close(&f);
+}
+
 TEST(advance_and_truncate_move_the_end_alone)
 {
     struct fixture f;
