@@ -20,7 +20,7 @@
 enum {
     BLOCK = 32,
     GROUP = 16,  /* outputs worked on together */
-    FEW_ROWS = 4 /* up to here the dot products of run_few are fastest */
+    FEW_ROWS = 8 /* up to here the dot products of run_few are fastest */
 };
 
 static inline int min_int(int a, int b)
@@ -158,30 +158,61 @@ static inline void store_row(float *y, const struct matrix *w, int o, int o1, __
 
 /* ---- few rows ---- */
 
-/* Sums of the 8 dwords of each half of s[0..7], in the order: low halves of s[0..3], high halves of
- * s[0..3], low halves of s[4..7], high halves of s[4..7]. */
-static inline __m512i sum_halves(const __m512i s[8])
+/* Sixteen bytes of rows j, 4 + j, 8 + j and 12 + j side by side. */
+INLINE __m512i load_four(const uint8_t *p, const int32_t *off, int j)
 {
-    __m512i p[4], q[2];
-    for (int i = 0; i < 4; i++)
-        p[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(s[2 * i], s[2 * i + 1]),
-                                _mm512_unpackhi_epi32(s[2 * i], s[2 * i + 1]));
-    for (int i = 0; i < 2; i++)
-        q[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(p[2 * i], p[2 * i + 1]),
-                                _mm512_unpackhi_epi64(p[2 * i], p[2 * i + 1]));
-    return _mm512_add_epi32(_mm512_shuffle_i32x4(q[0], q[1], 0x88),
-                            _mm512_shuffle_i32x4(q[0], q[1], 0xdd));
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(p + off[j])));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + off[4 + j])), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + off[8 + j])), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + off[12 + j])), 3);
 }
 
-/* Block i of 16 outputs by one row: the exact sums. */
+/* The fifth bits of the same rows, of the first or second sixteen values. */
+INLINE __mmask64 fifth_bits(const uint8_t *p, const int32_t *off, int j, int half)
+{
+    uint64_t m = 0;
+    for (int r = 0; r < 4; r++)
+        m |= (uint64_t)load_le16(p + off[4 * r + j] + 2 + 2 * half) << (16 * r);
+    return _cvtu64_mask64(m);
+}
+
+/* A block of 16 rows as unsigned bytes: values 0..15 in q[0..3], 16..31 in q[4..7]. */
+INLINE void load_group(__m512i q[8], const uint8_t *p, const int32_t *off, enum dtype t)
+{
+    const __m512i low = _mm512_set1_epi8(15), five = _mm512_set1_epi8(16);
+    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    for (int j = 0; j < 4; j++) {
+        if (t == DTYPE_Q8_0) {
+            q[j] = _mm512_xor_si512(load_four(p + 2, off, j), flip);
+            q[4 + j] = _mm512_xor_si512(load_four(p + 18, off, j), flip);
+            continue;
+        }
+        __m512i v = load_four(p + (t == DTYPE_Q4_0 ? 2 : 6), off, j);
+        q[j] = _mm512_and_si512(v, low);
+        q[4 + j] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+        if (t == DTYPE_Q5_0) {
+            q[j] = _mm512_mask_add_epi8(q[j], fifth_bits(p, off, j, 0), q[j], five);
+            q[4 + j] = _mm512_mask_add_epi8(q[4 + j], fifth_bits(p, off, j, 1), q[4 + j], five);
+        }
+    }
+}
+
+/* Block i of 16 outputs by one row: the exact sums. Dword l of s[j] is a part of row 4 (l / 4) + j;
+ * adding up the four of each turns that to dword l of row l. */
 INLINE __m512i dot_block(const __m512i q[8], const struct x_row *x, size_t i)
 {
-    __m512i v = _mm512_broadcast_i64x4(_mm256_load_si256((const __m256i *)(x->q + i * BLOCK)));
-    __m512i start = _mm512_maskz_set1_epi32(0x0101, x->start[i]);
-    __m512i s[8];
-    for (int j = 0; j < 8; j++)
-        s[j] = _mm512_dpbusd_epi32(start, q[j], v);
-    return sum_halves(s);
+    const uint8_t *v = x->q + i * BLOCK;
+    __m512i lo = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)v));
+    __m512i hi = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(v + 16)));
+    __m512i start = _mm512_maskz_set1_epi32(0x1111, x->start[i]);
+    __m512i s[4];
+    for (int j = 0; j < 4; j++)
+        s[j] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, q[j], lo), q[4 + j], hi);
+    __m512i a =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(s[0], s[1]), _mm512_unpackhi_epi32(s[0], s[1]));
+    __m512i b =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(s[2], s[3]), _mm512_unpackhi_epi32(s[2], s[3]));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
 INLINE void few_group(float *y, size_t y_stride, const uint8_t *xp, const struct matrix *w, int o,
@@ -202,13 +233,9 @@ INLINE void few_group(float *y, size_t y_stride, const uint8_t *xp, const struct
     for (size_t i = 0; i < blocks; i++, p += size, next += ahead) {
         __m512 dw = load_scales(p, at);
         __m512i q[8];
-        for (int j = 0; j < 8; j++) {
-            int a = j < 4 ? j : j + 4;
-            q[j] = _mm512_inserti64x4(_mm512_castsi256_si512(load_quants(p + off[a], t)),
-                                      load_quants(p + off[a + 4], t), 1);
-        }
+        load_group(q, p, off, t);
         fetch(next, ahead);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             __m512 sum = _mm512_cvtepi32_ps(dot_block(q, &x[r], i));
             acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(sum, _mm512_set1_ps(x[r].scale[i])), dw, acc[r]);
@@ -232,6 +259,18 @@ INLINE void run_few(float *y, size_t y_stride, const uint8_t *xp, int n, const s
             break;
         case 3:
             few_group(y, y_stride, xp, w, o, o1, 3, t);
+            break;
+        case 4:
+            few_group(y, y_stride, xp, w, o, o1, 4, t);
+            break;
+        case 5:
+            few_group(y, y_stride, xp, w, o, o1, 5, t);
+            break;
+        case 6:
+            few_group(y, y_stride, xp, w, o, o1, 6, t);
+            break;
+        case 7:
+            few_group(y, y_stride, xp, w, o, o1, 7, t);
             break;
         default:
             few_group(y, y_stride, xp, w, o, o1, FEW_ROWS, t);
