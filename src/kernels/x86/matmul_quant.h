@@ -1,4 +1,5 @@
-/* Products by quantised weights: a template, compiled once per instruction set.
+/* Products by quantised weights: a template, compiled once per instruction set (AVX-512: K-quants
+ * only; matmul_int8_avx512.c has the others).
  *
  * x is rounded to int8 in blocks of 32 with one scale. For each (row, output), block after block,
  *     acc = fma(float(sum of q_w q_x), scale_w * scale_x, acc)
@@ -173,6 +174,7 @@ static void piece_halves(const struct piece *p)
     piece_run(p, QUANT_HALVES, 6);
 }
 
+#ifndef __AVX512F__
 static void piece_plain_4(const struct piece *p)
 {
     piece_run(p, QUANT_PLAIN, 4);
@@ -187,17 +189,20 @@ static void piece_plain_8(const struct piece *p)
 {
     piece_run(p, QUANT_PLAIN, 8);
 }
+#endif
 
 static void piece_any(const struct piece *p, const struct quant_format *f)
 {
-    if (f->kind == QUANT_MINS)
-        f->bits == 4 ? piece_mins_4(p) : piece_mins_5(p);
-    else if (f->kind == QUANT_HALVES)
+    if (f->kind == QUANT_HALVES)
         piece_halves(p);
+    else if (f->kind == QUANT_MINS)
+        f->bits == 4 ? piece_mins_4(p) : piece_mins_5(p);
+#ifndef __AVX512F__
     else if (f->bits == 8)
         piece_plain_8(p);
     else
         f->bits == 4 ? piece_plain_4(p) : piece_plain_5(p);
+#endif
 }
 
 static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, int outs)
@@ -271,13 +276,10 @@ static void quant_run(float *y, size_t y_stride, const void *xp, int n, const st
     quant_bias(y, y_stride, n, w, o0, o1);
 }
 
+#ifndef __AVX512F__
 static void quant_pack_q8_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
-#ifndef __AVX512F__
     quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 0, true);
-#else
-    quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 128, false);
-#endif
 }
 
 static void quant_pack_q4_0(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
@@ -289,6 +291,7 @@ static void quant_pack_q5_0(void *xp, const float *x, size_t stride, int n, int 
 {
     quant_pack(xp, x, stride, n, in, r0, r1, QUANT_PLAIN, 16, false);
 }
+#endif
 
 static void quant_pack_mins(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
@@ -303,9 +306,11 @@ static void quant_pack_q6_K(void *xp, const float *x, size_t stride, int n, int 
 static const struct quant_format *quant_format(enum dtype t)
 {
     static const struct quant_format formats[DTYPE_COUNT] = {
+#ifndef __AVX512F__
         [DTYPE_Q8_0] = { QUANT_PLAIN, 8, unpack_q8_0 },
         [DTYPE_Q4_0] = { QUANT_PLAIN, 4, unpack_q4_0 },
         [DTYPE_Q5_0] = { QUANT_PLAIN, 5, unpack_q5_0 },
+#endif
         [DTYPE_Q4_K] = { QUANT_MINS, 4, unpack_q4_K },
         [DTYPE_Q5_K] = { QUANT_MINS, 5, unpack_q5_K },
         [DTYPE_Q6_K] = { QUANT_HALVES, 6, unpack_q6_K },

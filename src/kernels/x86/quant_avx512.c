@@ -1,14 +1,7 @@
-/* Products by quantised weights with AVX-512 VNNI: 16 outputs by 8 rows a
- * tile. */
+/* Products by K-quants with AVX-512 VNNI: 16 outputs by 8 rows a tile. */
 #include "kernels/x86/matmul_quant.h"
 #include "kernels/x86/x86.h"
 
-static const struct matmul_kernel kernel_q8_0 =
-    QUANT_KERNEL("avx512", 32, quant_pack_q8_0, quant_run);
-static const struct matmul_kernel kernel_q4_0 =
-    QUANT_KERNEL("avx512", 32, quant_pack_q4_0, quant_run);
-static const struct matmul_kernel kernel_q5_0 =
-    QUANT_KERNEL("avx512", 32, quant_pack_q5_0, quant_run);
 static const struct matmul_kernel kernel_mins =
     QUANT_KERNEL("avx512", 256, quant_pack_mins, quant_run);
 static const struct matmul_kernel kernel_q6_K =
@@ -16,9 +9,6 @@ static const struct matmul_kernel kernel_q6_K =
 
 void quant_init_avx512(struct kernels *k)
 {
-    k->matmul[DTYPE_Q8_0] = &kernel_q8_0;
-    k->matmul[DTYPE_Q4_0] = &kernel_q4_0;
-    k->matmul[DTYPE_Q5_0] = &kernel_q5_0;
     k->matmul[DTYPE_Q4_K] = k->matmul[DTYPE_Q5_K] = &kernel_mins;
     k->matmul[DTYPE_Q6_K] = &kernel_q6_K;
 }

@@ -29,6 +29,8 @@ struct tile_rows {
 
 typedef void unpack_fn(struct panel_block *p, const struct tile_rows *t, size_t block, int n);
 
+#ifndef __AVX512F__ /* there matmul_int8_avx512.c has Q8_0, Q4_0 and Q5_0 */
+
 /* Up to PANEL_BLOCKS blocks of 32 from block number `block` on. */
 static void unpack_q8_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
@@ -39,12 +41,8 @@ static void unpack_q8_0(struct panel_block *p, const struct tile_rows *t, size_t
         ivec_transpose(q, t->row, at + 2);
         ivec_transpose(q + 4, t->row, at + 18);
         for (int g = 0; g < GROUPS; g++) {
-#ifndef __AVX512F__
             p->q[g] = ivec_even(q[g]);
             p->q_odd[g] = ivec_odd(q[g]);
-#else
-            p->q[g] = ivec_xor(q[g], ivec_set((int)0x80808080));
-#endif
         }
     }
 }
@@ -79,6 +77,8 @@ static void unpack_q5_0(struct panel_block *p, const struct tile_rows *t, size_t
         }
     }
 }
+
+#endif
 
 /* The eight 6-bit scales and mins of Q4_K and Q5_K, times d and dmin. */
 INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, size_t at)
