@@ -217,7 +217,7 @@ static void put_token(FILE *f, const struct shape *s, char bytes[N_BYTES][3], in
     if (token_type(s, id) == TOKEN_CONTROL)
         snprintf(text, sizeof text, "%s", controls[id - control_first(s)]);
     else if (id < N_BYTES)
-        snprintf(text, sizeof text, "%s", bytes[id]);
+        snprintf(text, sizeof text, "%.2s", bytes[id]);
     else if (id < N_BYTES + N_MERGES)
         snprintf(text, sizeof text, "%s%s", merges[id - N_BYTES][0], merges[id - N_BYTES][1]);
     else
