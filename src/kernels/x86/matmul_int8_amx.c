@@ -91,7 +91,7 @@ INLINE void prepare(struct group *g, uint8_t *mem, const struct matrix *w, int o
     size_t blocks = blocks_of(w->in), size = (size_t)block_size(t);
     const uint8_t *base = (const uint8_t *)w->data + (size_t)o * w->row_size;
     float *scale = (float *)(mem + blocks * BLOCK * GROUP);
-    __m512i at = row_offsets(w, o);
+    __m512i at = row_offsets(w, o, 1);
     int32_t off[GROUP];
     _mm512_storeu_si512(off, at);
     for (size_t i = 0; i < blocks; i++)

@@ -30,7 +30,7 @@ INLINE void turn_group(uint8_t *turned, const struct matrix *w, int o, enum dtyp
     const uint8_t *p = (const uint8_t *)w->data + (size_t)o * w->row_size;
     const uint8_t *next = p + GROUP * w->row_size;
     float *scale = (float *)(turned + blocks * BLOCK * GROUP);
-    __m512i at = row_offsets(w, o);
+    __m512i at = row_offsets(w, o, 1);
     int32_t off[GROUP];
     _mm512_storeu_si512(off, at);
     for (size_t i = 0; i < blocks; i += 2) {
