@@ -231,6 +231,14 @@ static __m512 column_exp(uint8_t *pt, const float *s, __m512 top, __m512 scale, 
 
 /* ---- values ---- */
 
+static void store_values(float *out, int d, int n, const float *c)
+{
+    struct tile_place p = {
+        .y = out, .stride = (size_t)d, .apart = 1, .n_out = TILE_ROWS, .n_rows = n
+    };
+    store_tile(&p, c);
+}
+
 /* 16 or 64 rows of V^T by one group: out[query][d0 ...]. */
 static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int n, int positions,
                    float *c, struct fetcher *f)
@@ -260,7 +268,7 @@ static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int 
         _tile_stored(2, c + 512, 64);
         _tile_stored(3, c + 768, 64);
         for (int j = 0; j < 4; j++)
-            store_tile(out + i + j * 16, (size_t)d, c + j * 256, NULL, 16, n);
+            store_values(out + i + j * 16, d, n, c + j * 256);
     }
     for (; i < d; i += 16) {
         _tile_zero(0);
@@ -270,7 +278,7 @@ static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int 
             _tile_dpbf16ps(0, 4, 7);
         }
         _tile_stored(0, c, 64);
-        store_tile(out + i, (size_t)d, c, NULL, 16, n);
+        store_values(out + i, d, n, c);
     }
 }
 

@@ -292,19 +292,16 @@ INLINE void few_rows(float *y, size_t y_stride, const uint8_t *xp, int n, const 
     }
 }
 
-/* Outputs [o0, o1) of 1 <= n <= FEW_ROWS rows. The sixteen rows worked on together lie far apart
- * and the next ones follow each of them, so memory is read in sixteen long streams, which the
- * hardware fetches ahead (17 GB/s on one core; sixteen neighbouring rows of 952 bytes gave 11). */
+/* Outputs [o0, o1) of 1 <= n <= FEW_ROWS rows. */
 INLINE void run_few(float *y, size_t y_stride, const uint8_t *xp, int n, const struct matrix *w,
                     int o0, int o1, enum dtype t)
 {
-    size_t most = (size_t)(1 << 30) / (GROUP * w->row_size) + 1; /* offsets have 32 bits */
-    while (o1 - o0 >= GROUP) {
-        int apart = (o1 - o0) / GROUP;
-        apart = (size_t)apart < most ? apart : (int)most;
+    int apart = rows_apart(w, o1 - o0);
+    while (apart > 0) {
         for (int i = 0; i < apart; i++)
             few_rows(y, y_stride, xp, n, w, o0 + i, apart, GROUP, t);
-        o0 += apart * GROUP;
+        o0 += GROUP * apart;
+        apart = rows_apart(w, o1 - o0);
     }
     if (o0 < o1)
         few_rows(y, y_stride, xp, n, w, o0, 1, o1 - o0, t);

@@ -79,12 +79,10 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 /* ---- weights ---- */
 
-/* A tiles of sixteen outputs: `step` bytes apart, their rows `stride`. While one is used the
- * weights at `next` are fetched, as much as a tile holds. */
+/* A tiles of sixteen outputs: `step` bytes apart, their rows `stride`. */
 struct a_tiles {
     const uint8_t *p;
     size_t step, stride;
-    const uint8_t *next; /* NULL: nothing */
 };
 
 /* Scratch: accumulators of MANY_ROWS rows by 32 outputs, then weights copied into tiles: two
@@ -113,14 +111,15 @@ static void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int k0, int 
     }
 }
 
-static struct a_tiles whole_rows(const struct matrix *w, int o, uint8_t *mem)
+/* Outputs o, o + apart, ... in full length: where they lie, or copied if the matrix ends before. */
+static struct a_tiles whole_rows(const struct matrix *w, int o, int apart, uint8_t *mem)
 {
-    const uint8_t *row = (const uint8_t *)w->data + (size_t)o * w->row_size;
-    if (o + GROUP <= w->out)
-        return (struct a_tiles){ row, 64, w->row_size, row + GROUP * w->row_size };
+    if (o + (GROUP - 1) * apart < w->out)
+        return (struct a_tiles){ (const uint8_t *)w->data + (size_t)o * w->row_size, 64,
+                                 (size_t)apart * w->row_size };
     copy_tiles(mem, w, o, 0, w->in);
     tiles_written();
-    return (struct a_tiles){ mem, TILE_BYTES, 64, NULL };
+    return (struct a_tiles){ mem, TILE_BYTES, 64 };
 }
 
 /* ---- where results go ---- */
@@ -133,11 +132,16 @@ struct target {
     int o1; /* end of the outputs asked for */
 };
 
-static void put_tile(const struct target *t, const float *c, int o, int group)
+static void put_tile(const struct target *t, const float *c, int o, int apart, int group)
 {
     int r = group * GROUP;
-    store_tile(t->y + (size_t)r * t->stride + o, t->stride, c, t->bias ? t->bias + o : NULL,
-               min_int(GROUP, t->o1 - o), min_int(GROUP, t->n - r));
+    struct tile_place p = { .y = t->y + (size_t)r * t->stride + o,
+                            .stride = t->stride,
+                            .bias = t->bias ? t->bias + o : NULL,
+                            .apart = apart,
+                            .n_out = apart > 1 ? GROUP : min_int(GROUP, t->o1 - o),
+                            .n_rows = min_int(GROUP, t->n - r) };
+    store_tile(&p, c);
 }
 
 /* ---- few rows: the accumulators stay in tiles 0 to 3 ---- */
@@ -163,8 +167,6 @@ static inline __attribute__((always_inline)) void steps(const struct a_tiles *a,
             _tile_loadd(5, b + 3 * b_step, 64);
             _tile_dpbf16ps(3, 4, 5);
         }
-        for (int i = 0; a->next && i < TILE_BYTES; i += 64)
-            _mm_prefetch((const char *)a->next + (size_t)k * TILE_BYTES + i, _MM_HINT_T0);
     }
 }
 
@@ -186,25 +188,38 @@ static void steps_few(const struct a_tiles *a, const uint8_t *b, size_t b_step, 
     }
 }
 
+/* Outputs o, o + apart, ... , o + 15 apart. */
+static void few_outputs(const struct target *t, const uint8_t *xp, const struct matrix *w, int o,
+                        int apart, void *scratch)
+{
+    struct a_tiles a = whole_rows(w, o, apart, tiles_of(scratch));
+    int groups = (int)groups_of(t->n);
+    float *c = scratch;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    steps_few(&a, xp, group_size(w->in), w->in / TILE_K, groups);
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(2, c + 512, 64);
+    _tile_stored(3, c + 768, 64);
+    for (int g = 0; g < groups; g++)
+        put_tile(t, c + g * 256, o, apart, g);
+}
+
 static void run_few(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
                     void *scratch)
 {
-    int groups = (int)groups_of(t->n);
-    float *c = scratch;
-    for (int o = o0; o < t->o1; o += GROUP) {
-        struct a_tiles a = whole_rows(w, o, tiles_of(scratch));
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        steps_few(&a, xp, group_size(w->in), w->in / TILE_K, groups);
-        _tile_stored(0, c, 64);
-        _tile_stored(1, c + 256, 64);
-        _tile_stored(2, c + 512, 64);
-        _tile_stored(3, c + 768, 64);
-        for (int g = 0; g < groups; g++)
-            put_tile(t, c + g * 256, o, g);
+    int apart = rows_apart(w, t->o1 - o0);
+    while (apart > 0) {
+        for (int i = 0; i < apart; i++)
+            few_outputs(t, xp, w, o0 + i, apart, scratch);
+        o0 += GROUP * apart;
+        apart = rows_apart(w, t->o1 - o0);
     }
+    if (o0 < t->o1)
+        few_outputs(t, xp, w, o0, 1, scratch);
 }
 
 /* ---- many rows: slices outermost, accumulators in memory ---- */
@@ -267,7 +282,7 @@ static void run_many(const struct target *t, const uint8_t *xp, const struct mat
     for (int g = 0; g < groups; g++)
         for (int i = 0; i < 2; i++)
             if (o + i * GROUP < t->o1)
-                put_tile(t, c + (size_t)g * 512 + i * 256, o + i * GROUP, g0 + g);
+                put_tile(t, c + (size_t)g * 512 + i * 256, o + i * GROUP, 1, g0 + g);
 }
 
 static void run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,

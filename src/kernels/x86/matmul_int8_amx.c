@@ -186,9 +186,13 @@ INLINE void run_many(float *y, size_t y_stride, const uint8_t *xp, int n, const 
                 const uint8_t *ahead = next + (size_t)i * GROUP * w->row_size;
                 tile_group(&g[i], xp + (size_t)(r / GROUP) * group_size(w->in), blocks, scratch,
                            r == 0 ? ahead : NULL, step);
-                store_tile(y + (size_t)r * y_stride + at, y_stride, scratch,
-                           w->bias ? w->bias + at : NULL, min_int(GROUP, o1 - at),
-                           min_int(GROUP, n - r));
+                struct tile_place p = { .y = y + (size_t)r * y_stride + at,
+                                        .stride = y_stride,
+                                        .bias = w->bias ? w->bias + at : NULL,
+                                        .apart = 1,
+                                        .n_out = min_int(GROUP, o1 - at),
+                                        .n_rows = min_int(GROUP, n - r) };
+                store_tile(&p, scratch);
             }
     }
     _tile_release();

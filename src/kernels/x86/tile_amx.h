@@ -8,6 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/x86/transpose_avx512.h"
+#include "kernels/x86/x86.h"
 
 #include <immintrin.h>
 #include <stddef.h>
@@ -51,29 +52,49 @@ static inline void tile_config(void)
     tile_load_shape(&s);
 }
 
-/* C tile [16 outputs][16 rows] to y, bias added. */
-static inline void store_tile(float *y, size_t y_stride, const float *c, const float *bias,
-                              int n_out, int n_rows)
+/* Where a C tile goes: outputs o, o + apart, ... of rows r, r + 1, ... */
+struct tile_place {
+    float *y; /* output o of row r */
+    size_t stride;
+    const float *bias; /* of output o, or NULL */
+    int apart, n_out, n_rows;
+};
+
+static inline __m512i lanes_apart(int apart)
 {
-    __mmask16 m = (__mmask16)((1u << n_out) - 1);
-    __m512 b = bias ? _mm512_maskz_loadu_ps(m, bias) : _mm512_setzero_ps();
-    if (n_rows <= 2) {
-        const __m512i at = _mm512_set_epi32(240, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64,
-                                            48, 32, 16, 0);
-        for (int r = 0; r < n_rows; r++) {
-            __m512 v = _mm512_i32gather_ps(at, c + r, 4);
-            _mm512_mask_storeu_ps(y + (size_t)r * y_stride, m, bias ? _mm512_add_ps(v, b) : v);
-        }
+    __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_mullo_epi32(i, _mm512_set1_epi32(apart));
+}
+
+static inline void store_tile_row(const struct tile_place *p, int r, __m512 v)
+{
+    __mmask16 m = (__mmask16)((1u << p->n_out) - 1);
+    float *y = p->y + (size_t)r * p->stride;
+    if (p->apart == 1) {
+        if (p->bias)
+            v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, p->bias));
+        _mm512_mask_storeu_ps(y, m, v);
+        return;
+    }
+    if (p->bias)
+        v = _mm512_add_ps(v, _mm512_mask_i32gather_ps(v, m, lanes_apart(p->apart), p->bias, 4));
+    _mm512_mask_i32scatter_ps(y, m, lanes_apart(p->apart), v, 4);
+}
+
+/* C tile [16 outputs][16 rows] to its place, bias added. */
+static inline void store_tile(const struct tile_place *p, const float *c)
+{
+    if (p->n_rows <= 2) {
+        for (int r = 0; r < p->n_rows; r++)
+            store_tile_row(p, r, _mm512_i32gather_ps(lanes_apart(16), c + r, 4));
         return;
     }
     __m512i t[16];
     for (int i = 0; i < 16; i++)
         t[i] = _mm512_load_si512(c + i * 16);
     transpose_16x16(t);
-    for (int r = 0; r < n_rows; r++) {
-        __m512 v = (__m512)t[r];
-        _mm512_mask_storeu_ps(y + (size_t)r * y_stride, m, bias ? _mm512_add_ps(v, b) : v);
-    }
+    for (int r = 0; r < p->n_rows; r++)
+        store_tile_row(p, r, (__m512)t[r]);
 }
 
 /* 32 floats to bf16, rounded to nearest even. */
