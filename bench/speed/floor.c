@@ -18,7 +18,8 @@
 #include <time.h>
 
 enum {
-    READ_PASSES = 5,
+    READ_PASSES = 5, /* of each number of streams */
+    READ_STREAMS = 16,
     READ_BYTES = 1 << 30,
     READ_LEAST = 64 << 20,
     READ_STEP = 256,   /* bytes of one turn of the loop */
@@ -39,25 +40,29 @@ static double thread_seconds(void)
 
 struct read_job {
     uint8_t *data;
-    size_t size; /* a multiple of threads * READ_STEP */
+    size_t size; /* a multiple of threads * READ_STREAMS * READ_STEP */
     bool fill;
+    int streams; /* places a thread reads at in turn: the hardware fetches ahead for each */
     _Atomic uint64_t sink;
     double seconds[POOL_MAX_THREADS];
 };
 
 typedef uint64_t pair __attribute__((vector_size(16))); /* what the baseline loads at once */
 
-static uint64_t read_range(const uint8_t *p, const uint8_t *end)
+static uint64_t read_range(const uint8_t *data, size_t size, int streams)
 {
     enum { LANES = READ_STEP / 16 };
+    size_t part = size / (size_t)streams;
     pair acc[LANES] = { 0 };
-    for (; p < end; p += READ_STEP) {
-        const pair *v = (const pair *)(const void *)p;
-        for (int i = 0; i < READ_STEP; i += 64)
-            __builtin_prefetch(p + READ_AHEAD + i);
-        for (int i = 0; i < LANES; i++)
-            acc[i] ^= v[i];
-    }
+    for (size_t at = 0; at < part; at += READ_STEP)
+        for (int s = 0; s < streams; s++) {
+            const uint8_t *p = data + (size_t)s * part + at;
+            const pair *v = (const pair *)(const void *)p;
+            for (int i = 0; streams == 1 && i < READ_STEP; i += 64)
+                __builtin_prefetch(p + READ_AHEAD + i);
+            for (int i = 0; i < LANES; i++)
+                acc[i] ^= v[i];
+        }
     for (int i = 1; i < LANES; i++)
         acc[0] ^= acc[i];
     return acc[0][0] ^ acc[0][1];
@@ -72,7 +77,7 @@ static void read_part(void *ctx, int thread, int n_threads)
     if (job->fill) /* pages that were never written are all the same one, and in cache */
         memset(p, thread + 1, part);
     else
-        atomic_fetch_xor(&job->sink, read_range(p, p + part));
+        atomic_fetch_xor(&job->sink, read_range(p, part, job->streams));
     job->seconds[thread] = thread_seconds() - start;
 }
 
@@ -88,11 +93,12 @@ double floor_read(struct pool *pool, size_t *size)
     }
     if (!job.data)
         return 0;
-    job.size = *size - *size % ((size_t)threads * READ_STEP);
+    job.size = *size - *size % ((size_t)threads * READ_STREAMS * READ_STEP);
     pool_run(pool, read_part, &job);
     job.fill = false;
-    for (int i = 0; i < READ_PASSES; i++) {
+    for (int i = 0; i < 2 * READ_PASSES; i++) {
         double rate = 0;
+        job.streams = i % 2 ? READ_STREAMS : 1;
         pool_run(pool, read_part, &job);
         for (int t = 0; t < threads; t++)
             rate += (double)job.size / threads / job.seconds[t];
