@@ -1,7 +1,6 @@
 /* Matrix products of Q8_0, Q4_0 and Q5_0 weights by int8 AMX tiles (int8_avx512.h says how they are
  * defined). One tile product gives the exact sums of a block for 16 outputs and up to 16 rows; they
- * are scaled and added with the lanes being rows. One to three rows use dot products instead, which
- * wait for memory only. */
+ * are scaled and added with the lanes being rows. Up to FEW_ROWS rows use dot products instead. */
 #include "kernels/x86/int8_avx512.h"
 #include "kernels/x86/tile_amx.h"
 

@@ -1,8 +1,7 @@
 /* Matrix products of Q8_0, Q4_0 and Q5_0 weights by VNNI dot products (int8_avx512.h says how they
- * are defined). Few rows work straight from the file: each dot product has its lanes along the
- * block, and sixteen of them are summed together, so that the lanes become outputs. For more rows
- * the block of 16 weight rows is turned to [4 values][16 outputs] first, which is paid once; then a
- * row needs 8 dot products for 16 outputs, and none of the sums. */
+ * are defined, and has the way of few rows). For more rows the block of 16 weight rows is turned to
+ * [4 values][16 outputs] first, which is paid once; then a row needs 8 dot products for 16 outputs,
+ * and no sums across lanes. */
 #include "kernels/x86/int8_avx512.h"
 
 enum {
