@@ -42,6 +42,8 @@ struct tile {
     float *y;
     size_t y_stride;
     const float *bias; /* of the first output, or NULL */
+    int apart;         /* from one output of the tile to the next */
+    size_t ahead;      /* from a weight row to the one that is read next in its place: bytes */
 };
 
 static size_t float_stride(int in)
@@ -95,31 +97,31 @@ INLINE void tile_finish(const struct tile *t, vec (*acc)[TILE_ROWS], int outs, i
     __m128 bias = _mm_setzero_ps();
     float part[TILE_OUTS] = { 0 };
 
-    if (t->bias) {
-        memcpy(part, t->bias, sizeof *part * (size_t)outs);
-        bias = _mm_loadu_ps(part);
-    }
+    for (int o = 0; t->bias && o < outs; o++)
+        part[o] = t->bias[o * t->apart];
+    bias = _mm_loadu_ps(part);
     for (int r = 0; r < rows; r++) {
         vec zero = vec_zero();
         __m128 sum = vec_sum4(acc[0][r], outs > 1 ? acc[1][r] : zero, outs > 2 ? acc[2][r] : zero,
                               outs > 3 ? acc[3][r] : zero);
         float *y = t->y + t->y_stride * (size_t)r;
         sum = t->bias ? _mm_add_ps(sum, bias) : sum;
-        if (outs == TILE_OUTS) {
+        if (outs == TILE_OUTS && t->apart == 1) {
             _mm_storeu_ps(y, sum);
         } else {
             _mm_storeu_ps(part, sum);
-            memcpy(y, part, sizeof *part * (size_t)outs);
+            for (int o = 0; o < outs; o++)
+                y[o * t->apart] = part[o];
         }
     }
 }
 
 /* Ask for the same elements of the rows of the next tile of outputs, into the second cache: by
  * itself the hardware follows long rows only, and not through long computations. */
-INLINE void weight_fetch(const uint8_t *row, size_t row_size, int i, enum dtype dtype)
+INLINE void weight_fetch(const uint8_t *row, size_t ahead, int i, enum dtype dtype)
 {
     size_t at = (size_t)i * (dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
-    _mm_prefetch((const char *)row + TILE_OUTS * row_size + at, _MM_HINT_T1);
+    _mm_prefetch((const char *)row + ahead + at, _MM_HINT_T1);
 }
 
 /* `outs`, `rows`, `dtype` and `fetch` are constants at each call, so that the loops unroll and
@@ -139,7 +141,7 @@ INLINE void tile_run(const struct tile *t, int outs, int rows, enum dtype dtype,
         for (int o = 0; o < outs; o++) {
             vec w = weight_load(t->w + t->w_stride * (size_t)o, i, dtype);
             if (fetch)
-                weight_fetch(t->w + t->w_stride * (size_t)o, t->w_stride, i, dtype);
+                weight_fetch(t->w + t->w_stride * (size_t)o, t->ahead, i, dtype);
             for (int r = 0; r < rows; r++)
                 acc[o][r] = vec_fma(w, x[r], acc[o][r]);
         }
@@ -247,28 +249,38 @@ static const uint8_t *weight_row(const struct matrix *w, int o)
     return (const uint8_t *)w->data + w->row_size * (size_t)o;
 }
 
-/* Few rows: the weights pass once from memory. */
+/* Outputs o, o + apart, ... of all rows. */
+static void few_outputs(struct tile *t, float *y, const float *x, int n, const struct matrix *w,
+                        int o, int apart, int outs)
+{
+    t->apart = apart;
+    t->w_stride = w->row_size * (size_t)apart;
+    t->ahead = w->row_size * (size_t)(apart > 1 ? 1 : outs);
+    t->w = weight_row(w, o);
+    t->bias = w->bias ? w->bias + o : NULL;
+    for (int r = 0, rows; r < n; r += rows) {
+        rows = tile_rows(n - r);
+        t->x = x + t->x_stride * (size_t)r;
+        t->y = y + t->y_stride * (size_t)r + o;
+        tile_any(t, outs, rows, w->dtype);
+    }
+}
+
+/* Few rows: the weights pass once from memory, in TILE_OUTS long streams. */
 static void few_run(float *y, size_t y_stride, const float *x, int n, const struct matrix *w,
                     int o0, int o1)
 {
-    struct tile t = { .w_stride = w->row_size,
-                      .x_stride = float_stride(w->in),
+    int apart = (o1 - o0) / TILE_OUTS;
+    struct tile t = { .x_stride = float_stride(w->in),
                       .len = w->in,
                       .first = true,
                       .last = true,
                       .y_stride = y_stride };
 
-    for (int o = o0, outs; o < o1; o += outs) {
-        outs = o1 - o < TILE_OUTS ? 1 : TILE_OUTS;
-        t.w = weight_row(w, o);
-        t.bias = w->bias ? w->bias + o : NULL;
-        for (int r = 0, rows; r < n; r += rows) {
-            rows = tile_rows(n - r);
-            t.x = x + t.x_stride * (size_t)r;
-            t.y = y + y_stride * (size_t)r + o;
-            tile_any(&t, outs, rows, w->dtype);
-        }
-    }
+    for (int i = 0; i < apart; i++)
+        few_outputs(&t, y, x, n, w, o0 + i, apart, TILE_OUTS);
+    for (int o = o0 + apart * TILE_OUTS; o < o1; o++)
+        few_outputs(&t, y, x, n, w, o, 1, 1);
 }
 
 /* Elements [i0, i0 + len) of a weight row as f32, zero up to a multiple of VEC. */
@@ -278,7 +290,7 @@ INLINE void widen_row(float *dst, const uint8_t *row, size_t row_size, int i0, i
     int i = 0, rest = len % VEC;
     for (; i < len - rest; i += VEC) {
         vec_store(dst + i, weight_load(row, i0 + i, dtype));
-        weight_fetch(row, row_size, i0 + i, dtype);
+        weight_fetch(row, TILE_OUTS * row_size, i0 + i, dtype);
     }
     if (rest)
         vec_store(dst + i, weight_load_part(row, i0 + i, rest, dtype));
@@ -300,7 +312,7 @@ static void block_run(float *y, size_t y_stride, const float *x, int r0, int n,
                       const struct matrix *w, int o0, int o1, float *scratch)
 {
     float *panel = scratch, *states = scratch + (size_t)GROUP * PANEL_STRIDE;
-    struct tile t = { .x_stride = float_stride(w->in), .y_stride = y_stride };
+    struct tile t = { .x_stride = float_stride(w->in), .y_stride = y_stride, .apart = 1 };
 
     for (int i0 = 0; i0 < w->in; i0 += PIECE) {
         t.len = w->in - i0 < PIECE ? w->in - i0 : PIECE;
