@@ -32,7 +32,7 @@ struct step_seq {
                           NULL: a chain */
 };
 
-enum { TAP_EMBEDDING = -1, TAP_MAX = 8 };
+enum { TAP_EMBEDDING = -1 };
 
 /* Hidden states of the given rows: the residual stream after a layer (TAP_EMBEDDING: before the
  * first), or with `post_norm` the final norm's output. */

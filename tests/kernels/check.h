@@ -14,10 +14,8 @@
 /* What a level's kernels may round beyond f32 arithmetic, per dtype of the weights. */
 enum rounding {
     ROUND_F32 = 0,
-    ROUND_X_BF16 = 1 << 0,  /* activations to bf16 */
-    ROUND_X_INT8 = 1 << 1,  /* activations to int8, blocks of 32 with one scale */
-    ROUND_W_BF16 = 1 << 2,  /* dequantised weights to bf16 */
-    ROUND_X_SPLIT = 1 << 3, /* activations to the sum of two bf16 */
+    ROUND_X_BF16 = 1 << 0, /* activations to bf16 */
+    ROUND_X_INT8 = 1 << 1, /* activations to int8, blocks of 32 with one scale */
 };
 
 struct level {

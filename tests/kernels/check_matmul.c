@@ -149,12 +149,8 @@ static double bound(const struct product *p, const float *x, const float *w, dou
     }
     if (round & ROUND_X_BF16)
         moved += magnitude * 0x1p-8;
-    if (round & ROUND_X_SPLIT)
-        moved += magnitude * 0x1p-16;
     if (p->input != INPUT_NORMAL)
         moved = 0;
-    if (round & ROUND_W_BF16)
-        moved += magnitude * 0x1p-8;
     return (8 + 2 * sqrt(p->in)) * FLT_EPSILON * (sum + fabs(bias)) + moved + 1e-35;
 }
 

@@ -105,18 +105,11 @@ static inline void pack_rows(void *xp, const float *x, size_t stride, int in, in
 
 /* ---- weights ---- */
 
-/* Numbers of sixteen outputs from 0 on, `apart` from one to the next. */
-static inline __m512i lane_outputs(int apart)
-{
-    __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return _mm512_mullo_epi32(i, _mm512_set1_epi32(apart));
-}
-
 /* Offsets of the rows of outputs o, o + apart, ... from that of o. Past the last output the last is
  * repeated: its products are computed and not stored. */
 static inline __m512i row_offsets(const struct matrix *w, int o, int apart)
 {
-    __m512i i = lane_outputs(apart);
+    __m512i i = lanes_apart(apart);
     i = _mm512_min_epi32(i, _mm512_set1_epi32(w->out - 1 - o));
     return _mm512_mullo_epi32(i, _mm512_set1_epi32((int)w->row_size));
 }
@@ -226,7 +219,7 @@ INLINE __m512i dot_block(const __m512i q[8], const struct x_row *x, size_t i)
 INLINE void store_apart(float *y, const struct matrix *w, int o, int apart, int n, __m512 v)
 {
     __mmask16 m = (__mmask16)((1u << n) - 1);
-    __m512i at = lane_outputs(apart);
+    __m512i at = lanes_apart(apart);
     if (w->bias)
         v = _mm512_add_ps(v, _mm512_mask_i32gather_ps(v, m, at, w->bias + o, 4));
     _mm512_mask_i32scatter_ps(y + o, m, at, v, 4);

@@ -60,12 +60,6 @@ struct tile_place {
     int apart, n_out, n_rows;
 };
 
-static inline __m512i lanes_apart(int apart)
-{
-    __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return _mm512_mullo_epi32(i, _mm512_set1_epi32(apart));
-}
-
 static inline void store_tile_row(const struct tile_place *p, int r, __m512 v)
 {
     __mmask16 m = (__mmask16)((1u << p->n_out) - 1);

@@ -1,4 +1,5 @@
-/* A 16 x 16 transpose of dwords in registers, for kernels whose lanes change their meaning. */
+/* For kernels whose lanes change their meaning: a 16 x 16 transpose of dwords in registers, and the
+ * numbers of lanes that stand for things apart. */
 #ifndef PV_KERNELS_X86_TRANSPOSE_AVX512_H
 #define PV_KERNELS_X86_TRANSPOSE_AVX512_H
 
@@ -30,6 +31,13 @@ static inline void transpose_16x16(__m512i r[16])
         r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
         r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
     }
+}
+
+/* 0, apart, 2 apart, ... , 15 apart. */
+static inline __m512i lanes_apart(int apart)
+{
+    __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_mullo_epi32(i, _mm512_set1_epi32(apart));
 }
 
 #endif
