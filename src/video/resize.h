@@ -1,0 +1,38 @@
+/* Antialiased bicubic resizing of 8-bit RGB, as Pillow and as torchvision do it, and the sizes the
+ * Qwen families resize to. */
+#ifndef PV_VIDEO_RESIZE_H
+#define PV_VIDEO_RESIZE_H
+
+#include "base/status.h"
+#include "video/image.h"
+
+enum resize_kind {
+    RESIZE_PILLOW, /* integer weights, 8-bit between the two passes: the bits of Pillow 13 */
+    RESIZE_FLOAT   /* float weights, rounded once at the end (torchvision on float tensors) */
+};
+
+enum { RESIZE_MAX_SIDE = 65535 };
+
+struct resizer; /* the weights of one pair of sizes, and scratch: one thread at a time */
+
+/* PV_E_ARG when a side is not in 1..RESIZE_MAX_SIDE. */
+enum pv_status resizer_open(struct resizer **out, enum resize_kind kind, int in_height,
+                            int in_width, int out_height, int out_width, struct pv_error *err);
+void resizer_close(struct resizer **r);
+/* in [in_height, in_width, 3] -> out [out_height, out_width, 3]. Allocates nothing. */
+void resizer_run(struct resizer *r, uint8_t *out, const uint8_t *in);
+
+/* Row y [in_width, 3] of a picture that is not in memory as a whole; good until the next call. */
+typedef const uint8_t *(*resize_row_fn)(void *user, int y);
+
+/* The same with rows from fn, asked for once each, from the top. */
+void resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *user);
+
+/* Height and width become multiples of `factor` with min_pixels <= area <= max_pixels, the aspect
+ * nearly kept, as in Hugging Face's processors: a side too small for the limits becomes one
+ * factor, even where the area is then too large. PV_E_ARG when one side is more than 200 times the
+ * other. */
+enum pv_status smart_resize(int *out_height, int *out_width, int height, int width, int factor,
+                            int64_t min_pixels, int64_t max_pixels, struct pv_error *err);
+
+#endif
