@@ -1,0 +1,164 @@
+/* Finding frames with as little decoding as is safe. The decoder goes on from where it is unless a
+ * key lies between; it is emptied right after the wanted frame's packet when the next frame is
+ * reached from elsewhere, so that nothing is decoded in vain. A frame that does not come out well
+ * is tried once from an earlier key: containers also call frames keys that are none. */
+#include "video/finder.h"
+
+enum {
+    SKIP_MAX = 4,   /* a key this few packets ahead is walked to, not jumped to */
+    MISSES_MAX = 16 /* the step back has then grown past any file's keys */
+};
+
+void finder_init(struct finder *f, struct frame_index *index, struct finder_source source,
+                 void (*drop)(void *frame))
+{
+    *f = (struct finder){ .index = index, .source = source };
+    f->judge = (struct judge){ .index = index, .drop = drop };
+}
+
+void finder_stop(struct finder *f)
+{
+    f->running = false;
+    judge_clear(&f->judge);
+}
+
+bool finder_feed(struct finder *f)
+{
+    if (f->draining || f->next > f->drain_after ||
+        (f->index->order && f->next >= f->index->n_packets)) {
+        f->draining = true;
+        return false;
+    }
+    f->next++;
+    return true;
+}
+
+void finder_astray(struct finder *f)
+{
+    f->astray = f->draining = true;
+}
+
+static enum pv_status start_at(struct finder *f, size_t packet, size_t want, struct pv_error *err)
+{
+    enum pv_status s;
+
+    finder_stop(f);
+    s = f->source.start(f->source.user, packet, f->surely, err);
+    if (s)
+        return s;
+    judge_start(&f->judge, packet, want);
+    f->start = f->next = packet;
+    f->draining = f->astray = false;
+    f->running = true;
+    return PV_OK;
+}
+
+/* Can the decoder go on to frame `want`, and is that no detour? */
+static bool is_ahead(const struct finder *f, size_t want)
+{
+    if (!f->running || want < f->judge.want)
+        return false;
+    if ((int64_t)want <= f->judge.last || !f->index->order)
+        return true;
+    if (f->draining || f->judge.ended)
+        return f->next == f->index->n_packets || frame_index_packet(f->index, want) < f->next;
+    return frame_index_start(f->index, want) <= f->next + SKIP_MAX;
+}
+
+/* The last packet to feed for frame `want` when `after` is wanted next. */
+static size_t last_packet(const struct finder *f, size_t want, int64_t after)
+{
+    size_t packet;
+
+    if (!f->index->order || f->no_drain)
+        return SIZE_MAX;
+    packet = frame_index_packet(f->index, want);
+    if (after < 0 || frame_index_start(f->index, (size_t)after) > packet + SKIP_MAX)
+        return packet;
+    return SIZE_MAX;
+}
+
+/* Whether a start at an earlier key may help; if so the later ones are not used again. Steps grow,
+ * so that a file whose keys are none (gradual refresh) does not cost a try for each. */
+static bool step_back(struct finder *f, size_t want)
+{
+    size_t to;
+
+    if (!f->index->order || f->start == 0 || frame_index_start(f->index, want) != f->start)
+        return false;
+    to = frame_index_step_back(f->index, f->start, 1 << f->misses);
+    if (f->misses < MISSES_MAX)
+        f->misses++;
+    for (size_t i = to + 1; i <= f->start; i++)
+        f->index->packet[i].flags |= PACKET_UNSAFE;
+    return true;
+}
+
+/* Decodes until the judge has decided on `want`, or the packets go astray. */
+static enum pv_status decide(struct finder *f, size_t want, enum verdict *verdict,
+                             const struct judged **out, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+
+    if (is_ahead(f, want))
+        judge_want(&f->judge, want);
+    else
+        s = start_at(f, frame_index_start(f->index, want), want, err);
+    *verdict = VERDICT_WAIT;
+    while (!s && !f->astray && *verdict == VERDICT_WAIT) {
+        *verdict = judge_decide(&f->judge, out);
+        if (*verdict == VERDICT_WAIT)
+            s = f->source.pump(f->source.user, err);
+    }
+    return s;
+}
+
+/* What stands in for a lost frame, decoding on where there is nothing before it. */
+static enum pv_status find_stand_in(struct finder *f, const struct judged **out,
+                                    struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+
+    f->drain_after = SIZE_MAX;
+    *out = judge_stand_in(&f->judge);
+    while (!s && !*out && !f->judge.ended) {
+        s = f->source.pump(f->source.user, err);
+        *out = judge_stand_in(&f->judge);
+    }
+    return s;
+}
+
+/* Decoders drop frames at times when they are emptied (FFmpeg's for H.264, after a recovery
+ * point), and there may be a stand-in further on. */
+static bool is_drained_early(const struct finder *f)
+{
+    return f->draining && f->index->order && f->next < f->index->n_packets;
+}
+
+enum pv_status finder_find(struct finder *f, size_t want, int64_t after, const struct judged **out,
+                           struct pv_error *err)
+{
+    bool again = false, to_end = false;
+    enum verdict verdict;
+    enum pv_status s;
+
+    for (;;) {
+        f->drain_after = to_end ? SIZE_MAX : last_packet(f, want, after);
+        s = decide(f, want, &verdict, out, err);
+        if (!s && verdict == VERDICT_GOOD)
+            f->no_drain = f->no_drain || to_end;
+        if (s || verdict == VERDICT_GOOD)
+            return s;
+        if (f->astray && !f->surely) {
+            f->surely = true;
+        } else if (!to_end && is_drained_early(f)) {
+            to_end = true;
+        } else {
+            s = find_stand_in(f, out, err);
+            if (s || !((!again || !*out) && step_back(f, want)))
+                return s;
+            again = true;
+        }
+        f->running = false;
+    }
+}

@@ -1,0 +1,59 @@
+/* A video (or still picture) file: how many frames it shows and when, and the pixels of chosen
+ * ones. FFmpeg's types stay in video_av.c.
+ *
+ * Frames are numbered in the order they are shown, from 0. A file is read through our own callbacks
+ * only: whatever it says, no other file and no address is ever opened.
+ *
+ * Pixels are RGB by the file's own matrix and range (unsaid: BT.601, as the references have it),
+ * turned as the file asks, with alpha left off, as `ffmpeg -pix_fmt rgb24` and the references give
+ * them. Where frames change their size, all are scaled to the first one's.
+ *
+ * A frame that the container or the decoder reports as damaged, or that was made from one, is never
+ * given; damage that neither notices (VP8 and VP9, for one, cannot) shows.
+ *
+ * FFmpeg's log is global: opening sets its level to quiet, unless the program has changed it. */
+#ifndef PV_VIDEO_VIDEO_H
+#define PV_VIDEO_VIDEO_H
+
+#include "base/status.h"
+#include "video/image.h"
+
+struct video;
+
+/* Checked before anything is decoded. */
+struct video_limits {
+    uint64_t file_bytes;
+    int64_t pixels; /* of one frame, as stored */
+    int frames;     /* that may be read */
+    double seconds; /* duration */
+};
+
+struct video_info {
+    int width, height; /* as shown: rotated; pixels that are not square are left so, as the
+                          references do */
+    int64_t n_frames;  /* at least 1 */
+    double fps;        /* average; 0 for a still picture */
+    double duration;   /* seconds */
+    bool still;        /* one picture, not a film */
+};
+
+/* threads 0: all cores. */
+enum pv_status video_open(struct video **out, const char *path, const struct video_limits *limits,
+                          int threads, struct pv_error *err);
+void video_close(struct video **v);
+const struct video_info *video_info(const struct video *v);
+/* When frame `index` is shown, in seconds from the first. */
+double video_time(const struct video *v, int64_t index);
+
+/* One frame, in the order asked for. `index` and `time` are of the picture really given: where a
+ * frame does not decode, the last good one before it stands in, at the start of a film the first
+ * good one. `picture` is valid during the call. Return false to stop. */
+typedef bool (*video_frame_fn)(void *user, int at, int64_t index, double time,
+                               const struct image *picture);
+
+/* Decodes the n frames index[0] <= index[1] <= ... and hands each to fn. *lost: how many of them
+ * could not be decoded. PV_E_FORMAT when not one could, PV_E_CANCELLED when fn said so. */
+enum pv_status video_read(struct video *v, const int64_t *index, int n, video_frame_fn fn,
+                          void *user, int *lost, struct pv_error *err);
+
+#endif

@@ -1,0 +1,1015 @@
+/* Videos and pictures through FFmpeg, whose types stay in this file.
+ *
+ * Opening reads all packets of the film once, without decoding, into an index of frames
+ * (frame_index.h). Where the container's times do not number the frames, they are counted by
+ * decoding once. Reading then decodes from the last key frame before a wanted frame, or goes on
+ * from where it is, and asks the judge (judge.h) which of the decoder's frames can be trusted.
+ * Instead of times the packets carry the number of their frame through the decoder, so a frame is
+ * known by its number, whatever the demuxer makes of times after a seek; and a seek is believed
+ * only when it leads to the very packet (place, size, time) that the index has.
+ *
+ * FFmpeg reads the file by our callbacks. What would open another file or an address is refused
+ * three times: playlist formats by name, io_open by our function, protocols by an empty list. */
+#include "video/video.h"
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "video/finder.h"
+#include "video/orient.h"
+
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/display.h>
+#include <libavutil/pixdesc.h>
+#include <libswscale/swscale.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    IO_BUFFER = 1 << 16,
+    THREADS_MAX = 16,
+    SEEK_PACKETS = 4096, /* most packets read in search of the one a seek was for */
+    ERRORS_MAX = 64,     /* failures of the decoder in a row, without a packet in between */
+    OPTIONAL_SIZE = 16   /* bytes of an MPEG-4 packet that may say "no change" */
+};
+
+static const size_t NOWHERE = SIZE_MAX;
+
+struct video {
+    char *path;
+    struct video_limits limits;
+    struct video_info info;
+    int threads;
+
+    int fd;
+    int64_t file_size, file_at;
+    AVIOContext *io;
+    AVFormatContext *format;
+    int stream;
+    bool picture;  /* a still picture, whatever else is in the file */
+    bool measured; /* the size of frames is within the limits, so a probe may decode */
+
+    AVCodecContext *decoder;
+    bool strict; /* it fails where something is wrong, and its failures count */
+    AVPacket *packet;
+    bool packet_held; /* `packet` is the next one, read already */
+    int n_empty;      /* packets without data before it */
+    AVFrame *frame;
+
+    struct frame_index index;
+    struct finder finder;
+    size_t next;    /* number of the packet that is read next; NOWHERE: not known */
+    size_t counted; /* frames given since the start, where they are counted */
+
+    struct SwsContext *sws;
+    struct orientation orientation;
+    int stored_width, stored_height;
+    uint8_t *scratch; /* [stored_height, stride]: swscale may write past a row's end */
+    size_t stride;
+    uint8_t *rgb;     /* the picture given to the caller */
+    int64_t rgb_rank; /* which one it is, -1: none */
+};
+
+/* --- the file ------------------------------------------------------------------------------- */
+
+static int io_read(void *opaque, uint8_t *buf, int size)
+{
+    struct video *v = opaque;
+    int64_t left = v->file_size - v->file_at;
+    ssize_t n;
+
+    if (left <= 0)
+        return AVERROR_EOF;
+    do {
+        n = pread(v->fd, buf, (size_t)(size < left ? size : left), (off_t)v->file_at);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return AVERROR(errno);
+    v->file_at += n;
+    return n ? (int)n : AVERROR_EOF;
+}
+
+static int64_t io_seek(void *opaque, int64_t offset, int whence)
+{
+    struct video *v = opaque;
+
+    if (whence & AVSEEK_SIZE)
+        return v->file_size;
+    whence &= ~AVSEEK_FORCE;
+    if (whence == SEEK_CUR)
+        offset += v->file_at;
+    else if (whence == SEEK_END)
+        offset += v->file_size;
+    else if (whence != SEEK_SET)
+        return AVERROR(EINVAL);
+    if (offset < 0)
+        return AVERROR(EINVAL);
+    v->file_at = offset;
+    return offset;
+}
+
+static int io_refuse(AVFormatContext *s, AVIOContext **pb, const char *url, int flags,
+                     AVDictionary **options)
+{
+    (void)s;
+    (void)pb;
+    (void)url;
+    (void)flags;
+    (void)options;
+    return AVERROR(EPERM);
+}
+
+static enum pv_status file_open(struct video *v, struct pv_error *err)
+{
+    struct stat st;
+
+    /* Not to block on a pipe nobody writes to. */
+    v->fd = open(v->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (v->fd < 0 || fstat(v->fd, &st) < 0)
+        return fail(err, PV_E_IO, "%s: %s", v->path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fail(err, PV_E_IO, "%s: is not a regular file", v->path);
+    if (st.st_size == 0)
+        return fail(err, PV_E_FORMAT, "%s: is empty", v->path);
+    if ((uint64_t)st.st_size > v->limits.file_bytes)
+        return fail(err, PV_E_LIMIT, "%s: %lld bytes, at most %llu are allowed", v->path,
+                    (long long)st.st_size, (unsigned long long)v->limits.file_bytes);
+    v->file_size = st.st_size;
+    return PV_OK;
+}
+
+/* --- the container -------------------------------------------------------------------------- */
+
+static void demuxer_close(struct video *v)
+{
+    av_packet_unref(v->packet);
+    v->packet_held = false;
+    avformat_close_input(&v->format);
+    if (v->io)
+        av_freep(&v->io->buffer);
+    avio_context_free(&v->io);
+}
+
+static enum pv_status io_open(struct video *v, struct pv_error *err)
+{
+    uint8_t *buffer = av_malloc(IO_BUFFER);
+
+    v->file_at = 0;
+    v->io = buffer ? avio_alloc_context(buffer, IO_BUFFER, 0, v, io_read, NULL, io_seek) : NULL;
+    if (v->io)
+        return PV_OK;
+    av_free(buffer);
+    return fail_nomem(err, IO_BUFFER);
+}
+
+/* Formats whose files name other files. */
+static bool is_playlist(const char *name)
+{
+    static const char *const names[] = { "hls",    "concat", "dash",
+                                         "image2", "sdp",    "rtsp",
+                                         "imf",    "rtp",    "webm_dash_manifest" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strncmp(name, names[i], strlen(names[i])) && strchr(",", name[strlen(names[i])]))
+            return true; /* alone, or first of several names */
+    return false;
+}
+
+static enum pv_status fail_av(struct video *v, const char *what, int code, struct pv_error *err)
+{
+    char text[AV_ERROR_MAX_STRING_SIZE] = "";
+
+    if (code == AVERROR(ENOMEM))
+        return fail(err, PV_E_NOMEM, "%s: out of memory while it was opened", v->path);
+    av_strerror(code, text, sizeof text);
+    return fail(err, code == AVERROR(EIO) ? PV_E_IO : PV_E_FORMAT, "%s: %s: %s", v->path, what,
+                text);
+}
+
+static enum pv_status header_read(struct video *v, struct pv_error *err)
+{
+    const AVInputFormat *input = NULL;
+    int r;
+
+    r = av_probe_input_buffer2(v->io, &input, "", NULL, 0, 0);
+    if (r < 0 || !input)
+        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture", v->path);
+    if (is_playlist(input->name))
+        return fail(err, PV_E_FORMAT,
+                    "%s: is a playlist (%s): it names other files, and those "
+                    "are not opened",
+                    v->path, input->name);
+    v->format = avformat_alloc_context();
+    if (!v->format)
+        return fail_nomem(err, sizeof *v->format);
+    v->format->pb = v->io;
+    v->format->flags |= AVFMT_FLAG_CUSTOM_IO;
+    v->format->io_open = io_refuse;
+    v->format->protocol_whitelist = av_strdup("none");
+    if (!v->format->protocol_whitelist)
+        return fail_nomem(err, sizeof "none");
+    r = avformat_open_input(&v->format, "", input, NULL);
+    if (r < 0)
+        return fail_av(v, "its header is missing or damaged", r, err);
+    return PV_OK;
+}
+
+/* Reads a little, to learn what the header does not say. This decodes, so the limit of pixels goes
+ * along; streams that appear only while reading cannot be given one, and are then measured by
+ * their parsers alone before (`measured`). */
+static enum pv_status streams_probe(struct video *v, struct pv_error *err)
+{
+    unsigned n = v->format->nb_streams;
+    AVDictionary **options = av_calloc(n ? n : 1, sizeof *options);
+    int r = options ? 0 : AVERROR(ENOMEM);
+
+    for (unsigned i = 0; i < n && r >= 0; i++)
+        r = av_dict_set_int(&options[i], "max_pixels", v->limits.pixels, 0);
+    if (r >= 0 && !v->measured) {
+        v->format->codec_whitelist = av_strdup("none");
+        r = v->format->codec_whitelist ? 0 : AVERROR(ENOMEM);
+    }
+    if (r >= 0)
+        r = avformat_find_stream_info(v->format, options);
+    for (unsigned i = 0; i < n && options; i++)
+        av_dict_free(&options[i]);
+    av_free(options);
+    return r < 0 ? fail_av(v, "its streams cannot be read", r, err) : PV_OK;
+}
+
+/* Opens the container at its beginning and finds the film in it. */
+static enum pv_status demuxer_open(struct video *v, struct pv_error *err)
+{
+    enum pv_status s = io_open(v, err);
+    const AVCodecParameters *par;
+    bool late;
+
+    if (!s)
+        s = header_read(v, err);
+    if (s)
+        return s;
+    late = v->format->ctx_flags & AVFMTCTX_NOHEADER;
+    v->measured = v->measured || !late;
+    s = streams_probe(v, err);
+    if (s)
+        return s;
+    v->stream = av_find_best_stream(v->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
+    if (v->stream < 0)
+        return fail(err, PV_E_FORMAT, "%s: has no video", v->path);
+    par = v->format->streams[v->stream]->codecpar;
+    if ((int64_t)par->width * par->height > v->limits.pixels)
+        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
+                    v->path, par->width, par->height, (long long)v->limits.pixels);
+    if (!v->measured) {
+        v->measured = true;
+        demuxer_close(v);
+        return demuxer_open(v, err);
+    }
+    for (unsigned i = 0; i < v->format->nb_streams; i++)
+        v->format->streams[i]->discard = (int)i == v->stream ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
+    v->next = 0;
+    return PV_OK;
+}
+
+static AVStream *film(const struct video *v)
+{
+    return v->format->streams[v->stream];
+}
+
+/* The next packet of the film into v->packet; false at the end, or where reading fails. */
+static bool packet_read(struct video *v)
+{
+    if (v->packet_held) {
+        v->packet_held = false;
+        return true;
+    }
+    av_packet_unref(v->packet);
+    while (av_read_frame(v->format, v->packet) >= 0) {
+        /* Empty packets mean "the last frame again" in some formats, and the end to decoders. */
+        if (v->packet->stream_index == v->stream && v->packet->size > 0)
+            return true;
+        v->n_empty += v->packet->stream_index == v->stream;
+        av_packet_unref(v->packet);
+    }
+    return false;
+}
+
+/* --- the index ------------------------------------------------------------------------------ */
+
+/* Animations draw each picture over the one before, whatever the packets' flags say. */
+static bool is_animation(const struct video *v)
+{
+    enum AVCodecID codec = film(v)->codecpar->codec_id;
+
+    return codec == AV_CODEC_ID_GIF || codec == AV_CODEC_ID_APNG;
+}
+
+/* A picture file can have others in it (gain maps, views: JPEG marks them "MPF"), of which the
+ * first is the picture. v->packet is its first packet. */
+static bool is_picture(const struct video *v)
+{
+    const char *name = v->format->iformat->name, *pipe = strstr(name, "_pipe");
+    const AVPacket *p = v->packet;
+    bool multiple = false;
+
+    if (!strcmp(name, "mjpeg"))
+        for (int i = 0; i + 4 <= p->size && !multiple; i++)
+            multiple = !memcmp(p->data + i, "MPF", 4);
+    return multiple || (pipe && !pipe[5]) || !strcmp(name, "ico") ||
+           (film(v)->disposition & AV_DISPOSITION_ATTACHED_PIC);
+}
+
+static struct index_packet packet_note(const struct video *v)
+{
+    const AVPacket *p = v->packet;
+    enum AVCodecID codec = film(v)->codecpar->codec_id;
+    unsigned flags = 0;
+
+    if ((p->flags & AV_PKT_FLAG_KEY) && !is_animation(v))
+        flags |= PACKET_KEY;
+    /* VP8 has a bit for pictures that are only referred to. */
+    if ((p->flags & AV_PKT_FLAG_DISCARD) || (codec == AV_CODEC_ID_VP8 && !(p->data[0] & 0x10)))
+        flags |= PACKET_HIDDEN;
+    if (p->flags & AV_PKT_FLAG_CORRUPT)
+        flags |= PACKET_BROKEN;
+    if (codec == AV_CODEC_ID_MPEG4 && p->size <= OPTIONAL_SIZE)
+        flags |= PACKET_OPTIONAL;
+    return (struct index_packet){ .pts = p->pts, .pos = p->pos, .size = p->size, .flags = flags };
+}
+
+static enum pv_status check_seconds(const struct video *v, double seconds, struct pv_error *err)
+{
+    if (seconds <= v->limits.seconds)
+        return PV_OK;
+    return fail(err, PV_E_LIMIT, "%s: %.1f seconds, at most %g are allowed", v->path, seconds,
+                v->limits.seconds);
+}
+
+/* All packets into the index. *tail: how long the last frame is shown, 0: unknown. */
+static enum pv_status index_read(struct video *v, double *tail, struct pv_error *err)
+{
+    double unit = av_q2d(film(v)->time_base);
+    bool is_theora = film(v)->codecpar->codec_id == AV_CODEC_ID_THEORA;
+    int64_t first = INT64_MAX, last = INT64_MIN, before = INDEX_NO_PTS;
+    enum pv_status s = PV_OK;
+
+    while (!s && packet_read(v)) {
+        struct index_packet p = packet_note(v);
+        /* Theora counts its frames: a jump means that pages are missing. */
+        if (is_theora && before != INDEX_NO_PTS &&
+            (double)p.pts - (double)before > 1 + v->n_empty) {
+            v->index.packet[v->index.n_packets - 1].flags |= PACKET_BROKEN;
+            p.flags |= PACKET_BROKEN;
+        }
+        v->n_empty = 0;
+        before = p.pts;
+        v->picture = v->picture || (v->index.n_packets == 0 && is_picture(v));
+        if (v->picture && p.pts == INDEX_NO_PTS)
+            p.pts = 0;
+        s = frame_index_add(&v->index, &p, err);
+        if (p.pts != INDEX_NO_PTS && !(p.flags & PACKET_HIDDEN)) {
+            first = p.pts < first ? p.pts : first;
+            if (p.pts >= last)
+                *tail = (double)v->packet->duration * unit;
+            last = p.pts > last ? p.pts : last;
+            if (!s)
+                s = check_seconds(v, (double)((uint64_t)last - (uint64_t)first) * unit, err);
+        }
+        if (v->picture)
+            break;
+    }
+    v->next = NOWHERE;
+    return s;
+}
+
+/* --- the decoder ---------------------------------------------------------------------------- */
+
+static void drop_frame(void *frame)
+{
+    AVFrame *f = frame;
+
+    av_frame_free(&f);
+}
+
+/* The decoder for HEVC keeps quiet about damaged slices unless it is told to be strict; then it
+ * also gives up frames for flaws that do not show. Strict only where that is the difference. */
+static enum pv_status decoder_open(struct video *v, bool strict, struct pv_error *err)
+{
+    const AVCodecParameters *par = film(v)->codecpar;
+    const AVCodec *codec = avcodec_find_decoder(par->codec_id);
+    AVCodecContext *d;
+    int r;
+
+    if (!codec)
+        return fail(err, PV_E_UNSUPPORTED, "%s: there is no decoder for its codec, %s", v->path,
+                    avcodec_get_name(par->codec_id));
+    v->strict = strict && par->codec_id == AV_CODEC_ID_HEVC;
+    avcodec_free_context(&v->decoder);
+    d = v->decoder = avcodec_alloc_context3(codec);
+    if (!d)
+        return fail_nomem(err, sizeof *d);
+    r = avcodec_parameters_to_context(d, par);
+    d->max_pixels = v->limits.pixels;
+    d->thread_count = v->picture ? 1 : v->threads;
+    d->pkt_timebase = film(v)->time_base;
+    if (v->strict)
+        d->err_recognition |= AV_EF_EXPLODE;
+    /* H.264 does not always say, and its decoder drops frames where it guesses too few. */
+    if (par->codec_id == AV_CODEC_ID_H264 && d->has_b_frames < frame_index_delay(&v->index))
+        d->has_b_frames = frame_index_delay(&v->index);
+    if (r >= 0)
+        r = avcodec_open2(d, codec, NULL);
+    return r < 0 ? fail_av(v, "its decoder does not open", r, err) : PV_OK;
+}
+
+static bool is_key(const AVFrame *f)
+{
+#ifdef AV_FRAME_FLAG_KEY
+    bool key = f->flags & AV_FRAME_FLAG_KEY;
+#else
+    bool key = f->key_frame;
+#endif
+    /* H.264 also calls the first frame of a gradual refresh a key. */
+    return key && (f->pict_type == AV_PICTURE_TYPE_I || f->pict_type == AV_PICTURE_TYPE_NONE);
+}
+
+/* The frame the decoder gave, to the judge. */
+static enum pv_status frame_arrives(struct video *v, struct pv_error *err)
+{
+    bool damaged = v->frame->decode_error_flags || (v->frame->flags & AV_FRAME_FLAG_CORRUPT);
+    bool key = is_key(v->frame);
+    int64_t number = v->index.order ? v->frame->pts : (int64_t)v->counted++;
+    AVFrame *own;
+
+    if (number == AV_NOPTS_VALUE || number >= (int64_t)v->index.n_frames) {
+        av_frame_unref(v->frame);
+        return PV_OK;
+    }
+    if (number < 0) { /* of a packet that is not shown, see packet_feed */
+        judge_add_hidden(&v->finder.judge, (size_t)(-1 - number), key, damaged);
+        av_frame_unref(v->frame);
+        return PV_OK;
+    }
+    if (v->index.order)
+        damaged = damaged || (v->index.packet[v->index.order[number]].flags & PACKET_BROKEN);
+    own = av_frame_alloc();
+    if (!own)
+        return fail_nomem(err, sizeof *own);
+    av_frame_move_ref(own, v->frame);
+    judge_add(&v->finder.judge, own, (size_t)number, key, damaged);
+    return PV_OK;
+}
+
+/* Elsewhere a failure shows as a frame that does not come. */
+static void error_arrives(struct video *v)
+{
+    if (v->strict || !v->index.order)
+        judge_add_error(&v->finder.judge);
+}
+
+static bool is_packet(const AVPacket *p, const struct index_packet *note)
+{
+    return p->size == note->size && p->pos == note->pos;
+}
+
+/* The next packet to the decoder, or the sign that there are no more. */
+static enum pv_status packet_feed(struct video *v, struct pv_error *err)
+{
+    const struct index_packet *note = v->index.order ? v->index.packet + v->next : NULL;
+    bool more = false;
+    int r;
+
+    if (finder_feed(&v->finder)) {
+        more = packet_read(v);
+        if (more && note && !is_packet(v->packet, note)) {
+            finder_astray(&v->finder);
+            more = false;
+        }
+        v->next = more ? v->next + 1 : NOWHERE;
+    }
+    if (!more) {
+        v->finder.draining = true;
+        avcodec_send_packet(v->decoder, NULL);
+        return PV_OK;
+    }
+    if (note) {
+        bool hidden = note->flags & PACKET_HIDDEN;
+        v->packet->pts = hidden ? -1 - (note - v->index.packet) : (int64_t)note->rank;
+        v->packet->dts = AV_NOPTS_VALUE;
+        v->packet->flags &= ~AV_PKT_FLAG_DISCARD;
+    } else if (v->packet->flags & AV_PKT_FLAG_CORRUPT) {
+        error_arrives(v);
+    }
+    r = avcodec_send_packet(v->decoder, v->packet);
+    av_packet_unref(v->packet);
+    if (r == AVERROR(ENOMEM))
+        return fail_av(v, "decoding", r, err);
+    if (r < 0)
+        error_arrives(v);
+    return PV_OK;
+}
+
+/* One frame more out of the decoder into v->frame, feeding it as needed; *more false at the end. */
+static enum pv_status frame_decode(struct video *v, bool *more, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    int errors = 0;
+
+    while (!s && errors < ERRORS_MAX) {
+        int r = avcodec_receive_frame(v->decoder, v->frame);
+        if (r >= 0) {
+            *more = true;
+            return PV_OK;
+        }
+        if (r == AVERROR_EOF)
+            break;
+        if (r == AVERROR(ENOMEM))
+            return fail_av(v, "decoding", r, err);
+        if (r == AVERROR(EAGAIN) && !v->finder.draining) {
+            s = packet_feed(v, err);
+            errors = 0;
+        } else {
+            error_arrives(v);
+            errors++;
+        }
+    }
+    *more = false;
+    return s;
+}
+
+/* The same, to the judge. */
+static enum pv_status pump(void *user, struct pv_error *err)
+{
+    struct video *v = user;
+    bool more = false;
+    enum pv_status s = frame_decode(v, &more, err);
+
+    if (s)
+        return s;
+    if (more)
+        return frame_arrives(v, err);
+    judge_end(&v->finder.judge, v->finder.next);
+    return PV_OK;
+}
+
+/* --- going to a packet ---------------------------------------------------------------------- */
+
+/* Reads on until `packet` is the next one; at most `most` packets. */
+static bool packet_find(struct video *v, size_t packet, int most)
+{
+    const struct index_packet *note = v->index.packet + packet;
+
+    for (int i = 0; i < most && packet_read(v); i++) {
+        if (is_packet(v->packet, note) && v->packet->pts == note->pts) {
+            v->packet_held = true;
+            v->next = packet;
+            return true;
+        }
+        if (note->pos >= 0 && v->packet->pos > note->pos)
+            return false;
+    }
+    return false;
+}
+
+/* Some formats seek by the time of decoding, which lies before that of showing: so aim a little
+ * earlier when the first jump fails, then some keys earlier. */
+static bool packet_seek(struct video *v, size_t packet)
+{
+    static const struct {
+        int keys, seconds;
+    } earlier[] = { { 0, 0 }, { 0, 2 }, { 4, 2 } };
+
+    for (size_t i = 0; i < sizeof earlier / sizeof *earlier; i++) {
+        size_t aim = frame_index_step_back(&v->index, packet, earlier[i].keys);
+        AVRational unit = film(v)->time_base;
+        int64_t pts = v->index.packet[aim].pts;
+        if (pts == INDEX_NO_PTS)
+            continue;
+        if (pts > INT64_MIN / 2 && unit.num > 0)
+            pts -= (int64_t)earlier[i].seconds * unit.den / unit.num;
+        v->packet_held = false;
+        v->next = NOWHERE;
+        if (av_seek_frame(v->format, v->stream, pts, AVSEEK_FLAG_BACKWARD) >= 0 &&
+            packet_find(v, packet, SEEK_PACKETS))
+            return true;
+    }
+    return false;
+}
+
+/* Makes `packet` the next one; surely: by reading from the beginning. */
+static enum pv_status packet_go(struct video *v, size_t packet, bool surely, struct pv_error *err)
+{
+    enum pv_status s;
+
+    if (v->format && (v->next == packet || (v->index.order && !surely && packet_seek(v, packet))))
+        return PV_OK;
+    v->next = NOWHERE;
+    demuxer_close(v);
+    s = demuxer_open(v, err);
+    while (!s && v->next < packet && packet_read(v))
+        v->next++;
+    return s;
+}
+
+static enum pv_status decoder_start(void *user, size_t packet, bool surely, struct pv_error *err)
+{
+    struct video *v = user;
+    enum pv_status s = packet_go(v, packet, surely, err);
+
+    if (s)
+        return s;
+    avcodec_flush_buffers(v->decoder);
+    v->counted = 0;
+    return PV_OK;
+}
+
+/* --- pictures ------------------------------------------------------------------------------- */
+
+/* The format without yuvj*'s range, and whether samples use all levels. */
+static enum AVPixelFormat pixel_format(const AVFrame *f, bool *full)
+{
+    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
+    enum AVPixelFormat format = f->format;
+
+    *full = f->color_range == AVCOL_RANGE_JPEG;
+    switch (f->format) {
+    case AV_PIX_FMT_YUVJ420P:
+        format = AV_PIX_FMT_YUV420P;
+        break;
+    case AV_PIX_FMT_YUVJ422P:
+        format = AV_PIX_FMT_YUV422P;
+        break;
+    case AV_PIX_FMT_YUVJ444P:
+        format = AV_PIX_FMT_YUV444P;
+        break;
+    case AV_PIX_FMT_YUVJ440P:
+        format = AV_PIX_FMT_YUV440P;
+        break;
+    case AV_PIX_FMT_YUVJ411P:
+        format = AV_PIX_FMT_YUV411P;
+        break;
+    default: /* grey without a word about it is a picture's */
+        if (f->color_range == AVCOL_RANGE_UNSPECIFIED && desc && desc->nb_components <= 2)
+            *full = true;
+        return format;
+    }
+    *full = true;
+    return format;
+}
+
+/* Sets swscale up for the frame's format, size, matrix and range. */
+static bool scaler_set(struct video *v, const AVFrame *f)
+{
+    bool full;
+    enum AVPixelFormat format = pixel_format(f, &full);
+    int matrix = f->colorspace;
+    const int *table;
+
+    if (!sws_isSupportedInput(format))
+        return false;
+    /* Without scaling this takes swscale's own path from YUV to RGB, as ffmpeg itself and the
+     * references' decoders do; smoother chroma (SWS_FULL_CHR_H_INT) is 36 to 48 dB from them. */
+    v->sws =
+        sws_getCachedContext(v->sws, f->width, f->height, format, v->stored_width, v->stored_height,
+                             AV_PIX_FMT_RGB24, SWS_BILINEAR, NULL, NULL, NULL);
+    if (!v->sws)
+        return false;
+    /* Unsaid is BT.601 whatever the size: so ffmpeg and the decoders that models were trained
+     * with take it, though much untagged HD was made with BT.709. */
+    if (matrix == AVCOL_SPC_UNSPECIFIED)
+        matrix = AVCOL_SPC_SMPTE170M;
+    table = sws_getCoefficients(matrix);
+    /* RGB has no matrix: then this says no, and there was nothing to set. */
+    sws_setColorspaceDetails(v->sws, table, full, table, 1, 0, 1 << 16, 1 << 16);
+    return true;
+}
+
+/* The frame's pixels into v->rgb, as shown. */
+static enum pv_status picture_make(struct video *v, const struct judged *j, struct pv_error *err)
+{
+    const AVFrame *f = j->frame;
+    uint8_t *dst[4] = { v->scratch };
+    int stride[4] = { (int)v->stride };
+
+    if (v->rgb_rank == (int64_t)j->rank)
+        return PV_OK;
+    v->rgb_rank = -1;
+    if (!scaler_set(v, f) || sws_scale(v->sws, (const uint8_t *const *)f->data, f->linesize, 0,
+                                       f->height, dst, stride) <= 0)
+        return fail(err, PV_E_UNSUPPORTED, "%s: frames of format %s cannot be converted to RGB",
+                    v->path,
+                    av_get_pix_fmt_name(f->format) ? av_get_pix_fmt_name(f->format) : "unknown");
+    orient_copy(v->rgb, v->scratch, v->stride, v->stored_width, v->stored_height, v->orientation);
+    v->rgb_rank = (int64_t)j->rank;
+    return PV_OK;
+}
+
+static struct orientation orientation_find(const struct video *v, const AVFrame *f)
+{
+    const AVFrameSideData *of_frame = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
+    const void *data = NULL;
+    size_t size = 0;
+    int32_t matrix[9];
+
+    if (of_frame) {
+        data = of_frame->data;
+        size = of_frame->size;
+    } else {
+#if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
+        const AVCodecParameters *par = film(v)->codecpar;
+        const AVPacketSideData *side = av_packet_side_data_get(
+            par->coded_side_data, par->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+        data = side ? side->data : NULL;
+        size = side ? side->size : 0;
+#else
+        data = av_stream_get_side_data(film(v), AV_PKT_DATA_DISPLAYMATRIX, &size);
+#endif
+    }
+    if (!data || size < sizeof matrix)
+        return (struct orientation){ 0 };
+    memcpy(matrix, data, sizeof matrix);
+    return orientation_of(matrix);
+}
+
+/* Size and orientation of all pictures are those of the first good frame. */
+static enum pv_status pictures_init(struct video *v, const AVFrame *f, struct pv_error *err)
+{
+    size_t scratch_size = 0, rgb_size = 0, w = (size_t)f->width, h = (size_t)f->height;
+
+    if (f->width <= 0 || f->height <= 0 || (int64_t)f->width * f->height > v->limits.pixels)
+        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
+                    v->path, f->width, f->height, (long long)v->limits.pixels);
+    v->stride = (w * 3 + MEM_ALIGN * 2 - 1) / MEM_ALIGN * MEM_ALIGN;
+    if (v->stride > INT32_MAX || !mul_size(v->stride, h + 1, &scratch_size) ||
+        !mul_size(w * 3, h, &rgb_size))
+        return fail_nomem(err, SIZE_MAX);
+    v->scratch = mem_alloc(scratch_size);
+    v->rgb = mem_alloc(rgb_size);
+    if (!v->scratch || !v->rgb)
+        return fail_nomem(err, scratch_size);
+    v->stored_width = f->width;
+    v->stored_height = f->height;
+    v->orientation = orientation_find(v, f);
+    v->info.width = v->orientation.transpose ? f->height : f->width;
+    v->info.height = v->orientation.transpose ? f->width : f->height;
+    return PV_OK;
+}
+
+/* --- opening -------------------------------------------------------------------------------- */
+
+/* Numbers the frames by decoding them all. Times that are missing or run backwards are made up
+ * from the frame rate. */
+static enum pv_status frames_count(struct video *v, struct pv_error *err)
+{
+    AVRational guess = av_guess_frame_rate(v->format, film(v), NULL);
+    double unit = av_q2d(film(v)->time_base), rate = guess.den > 0 ? av_q2d(guess) : 0;
+    double step = rate > 0.01 && rate < 1000 ? 1 / rate : 0.04;
+    double shift = 0, time = 0;
+    enum pv_status s;
+    bool more = true;
+
+    frame_index_drop_packets(&v->index);
+    v->finder.drain_after = SIZE_MAX;
+    s = decoder_start(v, 0, true, err);
+    while (!s && more) {
+        s = frame_decode(v, &more, err);
+        if (!s && more) {
+            int64_t pts = v->frame->best_effort_timestamp;
+            double t = pts == AV_NOPTS_VALUE ? NAN : (double)pts * unit;
+            if (v->index.n_frames == 0)
+                shift = isnan(t) ? 0 : t;
+            else
+                time = t - shift > time ? t - shift : time + step;
+            s = check_seconds(v, time, err);
+            if (!s)
+                s = frame_index_count(&v->index, time, err);
+            av_frame_unref(v->frame);
+        }
+    }
+    v->next = NOWHERE;
+    v->finder.draining = false;
+    return s;
+}
+
+/* Frame rate and duration of the film, from its frames' times. */
+static void info_set(struct video *v, double tail)
+{
+    size_t n = v->index.n_frames;
+    double span = v->index.time[n - 1], said = av_q2d(film(v)->avg_frame_rate);
+    double step = n > 1 ? span / (double)(n - 1) : 0;
+
+    if (!(tail > 0) || (n > 1 && tail > 100 * step) || span + tail > v->limits.seconds)
+        tail = step;
+    v->info.n_frames = (int64_t)n;
+    v->info.still = n == 1 && (v->picture || is_animation(v) || !(tail > 0));
+    if (v->info.still)
+        return;
+    v->info.duration = span + tail;
+    v->info.fps = (double)n / v->info.duration;
+    /* The exact fraction, where the container's word agrees with its frames. */
+    if (isfinite(said) && fabs(said - v->info.fps) < 0.01 * v->info.fps)
+        v->info.fps = said;
+}
+
+static int measure_buffer(AVCodecContext *d, AVFrame *f, int flags)
+{
+    int64_t *pixels = d->opaque;
+
+    (void)flags;
+    *pixels = (int64_t)f->width * f->height;
+    return AVERROR(ENOSYS);
+}
+
+/* Nothing decodes: is it because a frame is larger than the decoder was allowed? Asks one with a
+ * wider limit how much it would want for the first packet, and gives it nothing. */
+static enum pv_status fail_undecodable(struct video *v, struct pv_error *err)
+{
+    const AVCodec *codec = v->decoder->codec;
+    AVCodecContext *d = avcodec_alloc_context3(codec);
+    int64_t pixels = 0;
+
+    v->next = NOWHERE;
+    if (d && avcodec_parameters_to_context(d, film(v)->codecpar) >= 0) {
+        d->opaque = &pixels;
+        d->get_buffer2 = measure_buffer;
+        d->max_pixels = v->limits.pixels < INT_MAX / 16 ? v->limits.pixels * 16 : INT_MAX;
+        d->thread_count = 1;
+        if (avcodec_open2(d, codec, NULL) >= 0 && !packet_go(v, 0, true, NULL) && packet_read(v) &&
+            avcodec_send_packet(d, v->packet) >= 0)
+            avcodec_receive_frame(d, v->frame);
+    }
+    avcodec_free_context(&d);
+    if (pixels > v->limits.pixels)
+        return fail(err, PV_E_LIMIT, "%s: frames of %lld pixels, at most %lld are allowed", v->path,
+                    (long long)pixels, (long long)v->limits.pixels);
+    return fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
+}
+
+/* The first frame, or the first good one. A file whose first frame only comes without strictness
+ * is read without it; one of which nothing comes, with packets that give no frame. */
+static enum pv_status first_find(struct video *v, const struct judged **first, struct pv_error *err)
+{
+    enum pv_status s = finder_find(&v->finder, 0, -1, first, err);
+
+    for (int strict = 0; strict < 2 && !s && v->strict == !strict; strict++) {
+        if (*first && (*first)->rank == 0)
+            return PV_OK;
+        finder_stop(&v->finder);
+        s = decoder_open(v, strict, err);
+        if (!s)
+            s = finder_find(&v->finder, 0, -1, first, err);
+    }
+    if (!s && !*first) {
+        finder_stop(&v->finder);
+        v->finder.judge.lenient = true;
+        s = finder_find(&v->finder, 0, -1, first, err);
+    }
+    return s;
+}
+
+static enum pv_status film_open(struct video *v, struct pv_error *err)
+{
+    const struct judged *first = NULL;
+    bool sorted = false;
+    double tail = 0;
+    enum pv_status s;
+
+    s = demuxer_open(v, err);
+    if (!s && v->format->duration != AV_NOPTS_VALUE)
+        s = check_seconds(v, (double)v->format->duration / AV_TIME_BASE, err);
+    if (!s)
+        s = index_read(v, &tail, err);
+    if (!s)
+        s = frame_index_sort(&v->index, av_q2d(film(v)->time_base), &sorted, err);
+    if (!s)
+        s = decoder_open(v, true, err);
+    if (!s && !sorted)
+        s = frames_count(v, err);
+    if (s)
+        return s;
+    if (v->index.n_frames == 0)
+        return fail_undecodable(v, err);
+    s = first_find(v, &first, err);
+    if (!s && !first)
+        s = fail_undecodable(v, err);
+    if (!s)
+        s = pictures_init(v, first->frame, err);
+    if (!s)
+        info_set(v, tail);
+    return s;
+}
+
+enum pv_status video_open(struct video **out, const char *path, const struct video_limits *limits,
+                          int threads, struct pv_error *err)
+{
+    struct video *v = mem_zalloc(sizeof *v);
+    enum pv_status s;
+
+    if (!v)
+        return fail_nomem(err, sizeof *v);
+    /* FFmpeg's log is global. Its default level means that nobody has set one; then it is silenced,
+     * since a library does not write to stderr. */
+    if (av_log_get_level() == AV_LOG_INFO)
+        av_log_set_level(AV_LOG_QUIET);
+    v->fd = -1;
+    v->rgb_rank = -1;
+    v->limits = *limits;
+    v->threads = threads > 0 ? threads : cpu_count();
+    v->threads = v->threads < THREADS_MAX ? v->threads : THREADS_MAX;
+    finder_init(&v->finder, &v->index, (struct finder_source){ v, decoder_start, pump },
+                drop_frame);
+    v->path = mem_strdup(path);
+    v->packet = av_packet_alloc();
+    v->frame = av_frame_alloc();
+    s = v->path && v->packet && v->frame ? file_open(v, err) : fail_nomem(err, sizeof *v);
+    if (!s)
+        s = film_open(v, err);
+    if (s) {
+        video_close(&v);
+        return s;
+    }
+    *out = v;
+    return PV_OK;
+}
+
+void video_close(struct video **video)
+{
+    struct video *v = *video;
+
+    if (!v)
+        return;
+    finder_stop(&v->finder);
+    avcodec_free_context(&v->decoder);
+    if (v->packet)
+        demuxer_close(v);
+    av_packet_free(&v->packet);
+    av_frame_free(&v->frame);
+    sws_freeContext(v->sws);
+    frame_index_clear(&v->index);
+    mem_free(v->scratch);
+    mem_free(v->rgb);
+    mem_free(v->path);
+    if (v->fd >= 0)
+        close(v->fd);
+    mem_free(v);
+    *video = NULL;
+}
+
+const struct video_info *video_info(const struct video *v)
+{
+    return &v->info;
+}
+
+double video_time(const struct video *v, int64_t index)
+{
+    return v->index.time[index];
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+static enum pv_status check_wish(const struct video *v, const int64_t *index, int n,
+                                 struct pv_error *err)
+{
+    if (n > v->limits.frames)
+        return fail(err, PV_E_LIMIT, "%s: %d frames are asked for, at most %d are allowed", v->path,
+                    n, v->limits.frames);
+    for (int i = 0; i < n; i++)
+        if (index[i] < 0 || index[i] >= v->info.n_frames || (i > 0 && index[i] < index[i - 1]))
+            return fail(err, PV_E_ARG, "%s: frame %lld is asked for, after %lld, of %lld frames",
+                        v->path, (long long)index[i], (long long)(i > 0 ? index[i - 1] : 0),
+                        (long long)v->info.n_frames);
+    return PV_OK;
+}
+
+enum pv_status video_read(struct video *v, const int64_t *index, int n, video_frame_fn fn,
+                          void *user, int *lost, struct pv_error *err)
+{
+    enum pv_status s = check_wish(v, index, n, err);
+    int n_lost = 0;
+
+    for (int i = 0, next = 0; i < n && !s; i++) {
+        struct image picture = { v->info.width, v->info.height, v->rgb };
+        const struct judged *f = NULL;
+        while (next < n && index[next] == index[i])
+            next++;
+        s = finder_find(&v->finder, (size_t)index[i], next < n ? index[next] : -1, &f, err);
+        if (!s && !f)
+            s = fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
+        if (!s)
+            s = picture_make(v, f, err);
+        if (s)
+            return s;
+        n_lost += (int64_t)f->rank != index[i];
+        if (!fn(user, i, (int64_t)f->rank, v->index.time[f->rank], &picture))
+            return fail(err, PV_E_CANCELLED, "%s: reading was stopped", v->path);
+    }
+    if (!s)
+        *lost = n_lost;
+    return s;
+}

@@ -1,0 +1,83 @@
+/* Any bytes as a video file: opened with tight limits, four frames read. What comes out must agree
+ * with what the file was said to have, within the limits, in order. */
+#include "video/video.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_PIXELS = 1 << 16, MOST_FRAMES = 4 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static char path[] = "/tmp/prevue-fuzz-XXXXXX";
+
+static void file_remove(void)
+{
+    unlink(path);
+}
+
+struct watch {
+    const struct video_info *info;
+    const int64_t *index;
+    int n, lost;
+};
+
+static bool frame_check(void *user, int at, int64_t index, double time, const struct image *p)
+{
+    struct watch *w = user;
+    unsigned sum = 0;
+
+    if (at != w->n++ || index < 0 || index >= w->info->n_frames || !isfinite(time) || time < 0 ||
+        p->width != w->info->width || p->height != w->info->height)
+        abort();
+    for (size_t i = 0; i < (size_t)p->width * (size_t)p->height * 3; i++)
+        sum += p->rgb[i]; /* a sanitizer sees what was not written */
+    w->lost += index != w->index[at];
+    return sum != 1;
+}
+
+static void video_check(struct video *v)
+{
+    const struct video_info *info = video_info(v);
+    int64_t n = info->n_frames, index[MOST_FRAMES] = { 0, n / 3, n - 1 - n / 4, n - 1 };
+    struct watch w = { info, index, 0, 0 };
+    struct pv_error err = { 0 };
+    int lost = -1;
+    enum pv_status s;
+
+    if (n < 1 || info->width < 1 || info->height < 1 ||
+        (int64_t)info->width * info->height > MOST_PIXELS || !(info->fps >= 0) ||
+        !isfinite(info->fps) || !(info->duration >= 0) || (info->still && n != 1))
+        abort();
+    for (int64_t i = 1; i < n; i++)
+        if (!(video_time(v, i) > video_time(v, i - 1)))
+            abort();
+    s = video_read(v, index, MOST_FRAMES, frame_check, &w, &lost, &err);
+    if (s ? !err.text[0] : (lost != w.lost || w.n != MOST_FRAMES))
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int fd = -1;
+    const struct video_limits limits = { 1 << 20, MOST_PIXELS, MOST_FRAMES, 60 };
+    struct pv_error err = { 0 };
+    struct video *v = NULL;
+
+    if (fd < 0) {
+        fd = mkstemp(path);
+        atexit(file_remove);
+    }
+    if (fd < 0 || ftruncate(fd, 0) || pwrite(fd, data, size, 0) != (ssize_t)size)
+        return 0;
+    if (video_open(&v, path, &limits, 1, &err)) {
+        if (!err.text[0] || v)
+            abort(); /* a failure must say why */
+        return 0;
+    }
+    video_check(v);
+    video_close(&v);
+    return 0;
+}
