@@ -1,5 +1,6 @@
-/* make_model: writes a GGUF text model of a named shape with random weights, for benchmarks and
- * tests beside llama.cpp, which loads the same file.
+/* make_model: writes a GGUF model of a named shape with random weights, for benchmarks and tests
+ * beside llama.cpp, which loads the same files (but those of LLaVA-OneVision, which it does not
+ * know).
  *
  * It carries its own small GGUF writer, so that the library's reader is tried on files the
  * library did not write. Each tensor's numbers depend on the seed, its name and the element index
@@ -14,30 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/half.h"
+#include "gguf_bytes.h"
+#include "shapes.h"
 #include "tensor/quant.h"
 
-struct shape {
-    const char *name;
-    const char *arch; /* "qwen2": biases on q, k, v; "qwen3": norms on q and k */
-    int hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
-    bool tied;
-};
-
-static const struct shape shapes[] = {
-    { "q05", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, true },
-    { "q15", "qwen2", 1536, 28, 12, 2, 128, 8960, 151936, 32768, true },
-    { "q7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152064, 32768, false },
-    { "tiny", "qwen2", 512, 12, 8, 2, 64, 1408, 4096, 32768, true },
-    { "q3tiny", "qwen3", 320, 6, 8, 2, 64, 960, 4096, 32768, true },
-    { "micro", "qwen2", 64, 2, 4, 2, 16, 160, 512, 4096, true },
-};
-
-enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
-
-/* GGUF numbering. */
-enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8, GGUF_ARRAY = 9 };
-enum { GGUF_ALIGNMENT = 32, TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_UNUSED = 5 };
+enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_UNUSED = 5 };
 
 struct type_info {
     const char *name;
@@ -58,7 +40,9 @@ struct plan {
     int64_t in, out;    /* out 0: one-dimensional */
     enum dtype dtype;
     float mean, std;
-    int layer; /* -1: none */
+    int layer;         /* -1: none */
+    const char *group; /* before the number of the layer */
+    int patch;         /* not 0: a convolution of this side over 3 channels */
 };
 
 enum { NAME_SIZE = 64 };
@@ -74,99 +58,11 @@ static const char *const merges[][2] = {
     { "o", "n" },        { "\xc4\xa0t", "he" }, { "e", "r" }, { "\xc4\xa0", "a" },
 };
 
-static const char *const controls[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
-
 enum {
     N_BYTES = 256,
     N_MERGES = sizeof merges / sizeof merges[0],
-    N_CONTROLS = sizeof controls / sizeof controls[0],
     QWEN_CONTROL_FIRST = 151643 /* id of <|endoftext|> in the real vocabulary */
 };
-
-/* ---- random numbers ---- */
-
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint64_t tensor_seed(uint64_t seed, const char *name)
-{
-    uint64_t h = 0xcbf29ce484222325u ^ mix(seed + 1);
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 0x100000001b3u;
-    return mix(h);
-}
-
-/* Nearly normal: the sum of the four 16-bit parts of one hashed counter, which has variance
- * 4 * 65536^2 / 12 and stays within 3.5 deviations. One multiplication chain per element: half a
- * billion weights take a second or two. */
-static void fill_normal(float *x, int64_t n, uint64_t seed, int64_t first, float mean, float std)
-{
-    float scale = std / (65536.0f * sqrtf(4.0f / 12.0f));
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t z = mix(seed + (uint64_t)(first + i) * 0x9e3779b97f4a7c15u);
-        int32_t sum = (int32_t)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
-        x[i] = mean + scale * (float)(sum - 2 * 65535);
-    }
-}
-
-/* ---- GGUF bytes (little-endian; stdio keeps the error until the end) ---- */
-
-static void put_le(FILE *f, uint64_t v, int n_bytes)
-{
-    for (int i = 0; i < n_bytes; i++)
-        putc((int)(v >> (8 * i) & 0xff), f);
-}
-
-static void put_text(FILE *f, const char *s)
-{
-    size_t len = strlen(s);
-    put_le(f, len, 8);
-    fwrite(s, 1, len, f);
-}
-
-static void put_key(FILE *f, const char *prefix, const char *key, uint32_t type)
-{
-    size_t len = strlen(prefix) + strlen(key);
-    put_le(f, len, 8);
-    fputs(prefix, f);
-    fputs(key, f);
-    put_le(f, type, 4);
-}
-
-static void put_u32(FILE *f, const char *prefix, const char *key, uint32_t v)
-{
-    put_key(f, prefix, key, GGUF_U32);
-    put_le(f, v, 4);
-}
-
-static void put_f32(FILE *f, const char *prefix, const char *key, float v)
-{
-    put_key(f, prefix, key, GGUF_F32);
-    put_le(f, f32_bits(v), 4);
-}
-
-static void put_string(FILE *f, const char *prefix, const char *key, const char *v)
-{
-    put_key(f, prefix, key, GGUF_STRING);
-    put_text(f, v);
-}
-
-static void put_array(FILE *f, const char *key, uint32_t type, uint64_t n)
-{
-    put_key(f, "tokenizer.ggml.", key, GGUF_ARRAY);
-    put_le(f, type, 4);
-    put_le(f, n, 8);
-}
-
-static void put_padding(FILE *f, uint64_t at)
-{
-    while (at++ % GGUF_ALIGNMENT)
-        putc(0, f);
-}
 
 /* ---- tokenizer ---- */
 
@@ -198,15 +94,41 @@ static void byte_texts(char text[N_BYTES][3])
     }
 }
 
+static const char *const *control_list(const struct shape *s)
+{
+    if (!s->tower)
+        return text_controls;
+    return s->tower->llava ? llava_controls : qwen_controls;
+}
+
 static int control_first(const struct shape *s)
 {
-    return s->vocab > QWEN_CONTROL_FIRST + N_CONTROLS ? QWEN_CONTROL_FIRST : N_BYTES + N_MERGES;
+    return s->vocab > QWEN_CONTROL_FIRST ? QWEN_CONTROL_FIRST : N_BYTES + N_MERGES;
+}
+
+/* The spelling of a control token, NULL for other ids. */
+static const char *control_text(const struct shape *s, int id)
+{
+    const char *const *list = control_list(s);
+    for (int i = 0; list[i]; i++)
+        if (id == control_first(s) + i)
+            return list[i];
+    return NULL;
+}
+
+/* The id of one of the shape's control tokens. */
+static uint32_t control_id(const struct shape *s, const char *text)
+{
+    const char *const *list = control_list(s);
+    int i = 0;
+    while (list[i + 1] && strcmp(list[i], text))
+        i++;
+    return (uint32_t)(control_first(s) + i);
 }
 
 static int token_type(const struct shape *s, int id)
 {
-    int control = id - control_first(s);
-    if (control >= 0 && control < N_CONTROLS)
+    if (control_text(s, id))
         return TOKEN_CONTROL;
     return id < N_BYTES + N_MERGES ? TOKEN_NORMAL : TOKEN_UNUSED;
 }
@@ -215,7 +137,7 @@ static void put_token(FILE *f, const struct shape *s, char bytes[N_BYTES][3], in
 {
     char text[32];
     if (token_type(s, id) == TOKEN_CONTROL)
-        snprintf(text, sizeof text, "%s", controls[id - control_first(s)]);
+        snprintf(text, sizeof text, "%s", control_text(s, id));
     else if (id < N_BYTES)
         snprintf(text, sizeof text, "%.2s", bytes[id]);
     else if (id < N_BYTES + N_MERGES)
@@ -224,8 +146,6 @@ static void put_token(FILE *f, const struct shape *s, char bytes[N_BYTES][3], in
         snprintf(text, sizeof text, "[PAD%d]", id);
     put_text(f, text);
 }
-
-enum { N_TOKENIZER_KEYS = 9 };
 
 static void put_tokenizer(FILE *f, const struct shape *s)
 {
@@ -258,7 +178,10 @@ static void put_tokenizer(FILE *f, const struct shape *s)
 static void plan_add(struct plan_list *l, const struct plan *p, int layer)
 {
     l->item[l->n] = *p;
-    l->item[l->n++].layer = layer;
+    l->item[l->n].layer = layer;
+    if (!l->item[l->n].group)
+        l->item[l->n].group = "blk";
+    l->n++;
 }
 
 static void plan_name(char name[NAME_SIZE], const struct plan *p)
@@ -266,7 +189,7 @@ static void plan_name(char name[NAME_SIZE], const struct plan *p)
     if (p->layer < 0)
         snprintf(name, NAME_SIZE, "%s", p->suffix);
     else
-        snprintf(name, NAME_SIZE, "blk.%d.%s", p->layer, p->suffix);
+        snprintf(name, NAME_SIZE, "%s.%d.%s", p->group, p->layer, p->suffix);
 }
 
 static void plan_layer(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
@@ -274,26 +197,26 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
     int64_t h = s->hidden, q = (int64_t)s->n_heads * s->head_dim;
     int64_t k = (int64_t)s->n_kv_heads * s->head_dim, ffn = s->ffn;
     float in_h = 1 / sqrtf((float)h), to_stream = 1 / sqrtf(2.0f * (float)s->n_layers);
-    bool bias = !strcmp(s->arch, "qwen2");
+    bool bias = !strncmp(s->arch, "qwen2", 5);
     const struct plan p[] = {
-        { "attn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0 },
-        { "attn_q.weight", h, q, t, 0, in_h, 0 },
-        { "attn_k.weight", h, k, t, 0, in_h, 0 },
-        { "attn_v.weight", h, k, t, 0, in_h, 0 },
-        { "attn_output.weight", q, h, t, 0, to_stream / sqrtf((float)q), 0 },
-        { "ffn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0 },
-        { "ffn_gate.weight", h, ffn, t, 0, in_h, 0 },
-        { "ffn_up.weight", h, ffn, t, 0, in_h, 0 },
-        { "ffn_down.weight", ffn, h, t, 0, to_stream / sqrtf((float)ffn), 0 },
+        { "attn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+        { "attn_q.weight", h, q, t, 0, in_h, 0, NULL, 0 },
+        { "attn_k.weight", h, k, t, 0, in_h, 0, NULL, 0 },
+        { "attn_v.weight", h, k, t, 0, in_h, 0, NULL, 0 },
+        { "attn_output.weight", q, h, t, 0, to_stream / sqrtf((float)q), 0, NULL, 0 },
+        { "ffn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+        { "ffn_gate.weight", h, ffn, t, 0, in_h, 0, NULL, 0 },
+        { "ffn_up.weight", h, ffn, t, 0, in_h, 0, NULL, 0 },
+        { "ffn_down.weight", ffn, h, t, 0, to_stream / sqrtf((float)ffn), 0, NULL, 0 },
     };
     const struct plan biases[] = {
-        { "attn_q.bias", q, 0, DTYPE_F32, 0, 0.1f, 0 },
-        { "attn_k.bias", k, 0, DTYPE_F32, 0, 0.1f, 0 },
-        { "attn_v.bias", k, 0, DTYPE_F32, 0, 0.1f, 0 },
+        { "attn_q.bias", q, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+        { "attn_k.bias", k, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+        { "attn_v.bias", k, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
     };
     const struct plan norms[] = {
-        { "attn_q_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0 },
-        { "attn_k_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0 },
+        { "attn_q_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+        { "attn_k_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
     };
     for (size_t i = 0; i < sizeof p / sizeof p[0]; i++)
         plan_add(l, &p[i], layer);
@@ -310,10 +233,10 @@ static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
     enum dtype head = t == DTYPE_Q4_0 ? DTYPE_Q8_0 : t;
     float std = 2 / sqrtf((float)s->hidden);
     const struct plan embed = {
-        "token_embd.weight", s->hidden, s->vocab, s->tied ? head : t, 0, std, 0
+        "token_embd.weight", s->hidden, s->vocab, s->tied ? head : t, 0, std, 0, NULL, 0
     };
-    const struct plan norm = { "output_norm.weight", s->hidden, 0, DTYPE_F32, 1, 0.1f, 0 };
-    const struct plan output = { "output.weight", s->hidden, s->vocab, head, 0, std, 0 };
+    const struct plan norm = { "output_norm.weight", s->hidden, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 };
+    const struct plan output = { "output.weight", s->hidden, s->vocab, head, 0, std, 0, NULL, 0 };
 
     plan_add(l, &embed, -1);
     for (int i = 0; i < s->n_layers; i++)
@@ -323,20 +246,97 @@ static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
         plan_add(l, &output, -1);
 }
 
+/* A matrix of a tower whose rows are not whole blocks stays at 16 bits. */
+static enum dtype tower_type(enum dtype t, int64_t in)
+{
+    return in % dtype_block(t) ? DTYPE_F16 : t;
+}
+
+static void plan_tower_layer(struct plan_list *l, const struct tower *v, int layer, enum dtype t)
+{
+    int64_t h = v->hidden, ffn = v->ffn;
+    enum dtype wide = tower_type(t, h), narrow = tower_type(t, ffn);
+    float in_h = 1 / sqrtf((float)h), to_stream = 1 / sqrtf(2.0f * (float)v->n_layers);
+    const struct plan both[] = {
+        { "ln1.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, "v.blk", 0 },
+        { "ln2.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, "v.blk", 0 },
+        { "attn_q.weight", h, h, wide, 0, in_h, 0, "v.blk", 0 },
+        { "attn_q.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+        { "attn_k.weight", h, h, wide, 0, in_h, 0, "v.blk", 0 },
+        { "attn_k.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+        { "attn_v.weight", h, h, wide, 0, in_h, 0, "v.blk", 0 },
+        { "attn_v.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+        { "attn_out.weight", h, h, wide, 0, to_stream * in_h, 0, "v.blk", 0 },
+        { "attn_out.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+        { "ffn_up.weight", h, ffn, wide, 0, in_h, 0, "v.blk", 0 },
+        { "ffn_up.bias", ffn, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+        { "ffn_down.weight", ffn, h, narrow, 0, to_stream / sqrtf((float)ffn), 0, "v.blk", 0 },
+        { "ffn_down.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+    };
+    const struct plan norms[] = { { "ln1.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+                                  { "ln2.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 } };
+    const struct plan gate[] = { { "ffn_gate.weight", h, ffn, wide, 0, in_h, 0, "v.blk", 0 },
+                                 { "ffn_gate.bias", ffn, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 } };
+    for (size_t i = 0; i < sizeof both / sizeof both[0]; i++)
+        plan_add(l, &both[i], layer);
+    for (int i = 0; i < 2; i++)
+        plan_add(l, v->llava ? &norms[i] : &gate[i], layer);
+}
+
+/* The tower with its projector or merger, under the names of llama.cpp. */
+static void plan_tower(struct plan_list *l, const struct shape *s, enum dtype t)
+{
+    const struct tower *v = s->tower;
+    int64_t h = v->hidden, area = (int64_t)3 * v->patch * v->patch, out = s->hidden;
+    int64_t side = v->image / v->patch, wide = v->llava ? h : 4 * h, mid = v->llava ? out : wide;
+    enum dtype conv = t == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32;
+    float std = 1 / sqrtf((float)area);
+    const struct plan first = { "v.patch_embd.weight", area, h, conv, 0, std, 0, NULL, v->patch };
+    const struct plan llava[] = {
+        { "v.patch_embd.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+        { "v.position_embd.weight", h, side * side, DTYPE_F32, 0, 0.5f, 0, NULL, 0 },
+        { "v.image_newline", out, 0, DTYPE_F32, 0, 1, 0, NULL, 0 },
+    };
+    const struct plan qwen[] = {
+        { "v.patch_embd.weight.1", area, h, conv, 0, std, 0, NULL, v->patch },
+        { "v.post_ln.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+    };
+    const struct plan mm[] = {
+        { "mm.0.weight", wide, mid, tower_type(t, wide), 0, 1 / sqrtf((float)wide), 0, NULL, 0 },
+        { "mm.0.bias", mid, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+        { "mm.2.weight", mid, out, tower_type(t, mid), 0, 1 / sqrtf((float)mid), 0, NULL, 0 },
+        { "mm.2.bias", out, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+    };
+    plan_add(l, &first, -1);
+    for (int i = 0; i < (v->llava ? 3 : 2); i++)
+        plan_add(l, v->llava ? &llava[i] : &qwen[i], -1);
+    for (int i = 0; i < 4; i++)
+        plan_add(l, &mm[i], -1);
+    for (int i = 0; i < v->n_layers; i++)
+        plan_tower_layer(l, v, i, t);
+}
+
 static uint64_t plan_size(const struct plan *p)
 {
     return dtype_row_size(p->dtype, p->in) * (uint64_t)(p->out ? p->out : 1);
 }
 
-static void put_metadata(FILE *f, const struct shape *s, const struct type_info *t)
+static void put_general(FILE *f, const struct shape *s, const struct type_info *t, const char *arch)
 {
-    char name[64], arch[16];
+    char name[64];
     snprintf(name, sizeof name, "random %s", s->name);
-    snprintf(arch, sizeof arch, "%s.", s->arch);
-    put_string(f, "general.", "architecture", s->arch);
+    put_string(f, "general.", "architecture", arch);
     put_string(f, "general.", "name", name);
     put_u32(f, "general.", "file_type", t->file_type);
     put_u32(f, "general.", "quantization_version", 2);
+}
+
+static void put_decoder_keys(FILE *f, const struct shape *s)
+{
+    char arch[16];
+    int half = s->head_dim / 2, side = 3 * half / 8;
+    const int sections[4] = { half - 2 * side, side, side, 0 };
+    snprintf(arch, sizeof arch, "%s.", s->arch);
     put_u32(f, arch, "block_count", (uint32_t)s->n_layers);
     put_u32(f, arch, "context_length", (uint32_t)s->max_context);
     put_u32(f, arch, "embedding_length", (uint32_t)s->hidden);
@@ -347,9 +347,55 @@ static void put_metadata(FILE *f, const struct shape *s, const struct type_info 
     put_u32(f, arch, "attention.value_length", (uint32_t)s->head_dim);
     put_f32(f, arch, "attention.layer_norm_rms_epsilon", 1e-6f);
     put_f32(f, arch, "rope.freq_base", 1e6f);
+    if (!strcmp(s->arch, "qwen2vl"))
+        put_ints(f, arch, "rope.dimension_sections", sections, 4);
 }
 
-enum { N_MODEL_KEYS = 14 };
+static void put_llava_keys(FILE *f, const struct shape *s)
+{
+    enum { SIDES = 6 };
+    int grid[2 * SIDES * SIDES];
+    for (int i = 0; i < SIDES * SIDES; i++) {
+        grid[2 * i] = s->tower->image * (i / SIDES + 1);
+        grid[2 * i + 1] = s->tower->image * (i % SIDES + 1);
+    }
+    put_u32(f, "clip.vision.", "image_size", (uint32_t)s->tower->image);
+    put_u32(f, "clip.vision.", "preproc_max_tiles", 9);
+    put_ints(f, "clip.vision.", "image_grid_pinpoints", grid, 2 * SIDES * SIDES);
+    put_u32(f, "clip.vision.", "image_token_id", control_id(s, "<image>"));
+    put_u32(f, "clip.vision.", "video_token_id", control_id(s, "<video>"));
+}
+
+static void put_tower_keys(FILE *f, const struct shape *s)
+{
+    static const char v[] = "clip.vision.";
+    static const float half[3] = { 0.5f, 0.5f, 0.5f };
+    static const float clip_mean[3] = { 0.48145466f, 0.4578275f, 0.40821073f };
+    static const float clip_std[3] = { 0.26862954f, 0.26130258f, 0.27577711f };
+    const struct tower *t = s->tower;
+    put_key(f, "clip.", "has_vision_encoder", GGUF_BOOL);
+    putc(1, f);
+    put_key(f, "clip.", t->llava ? "use_gelu" : "use_silu", GGUF_BOOL);
+    putc(1, f);
+    put_string(f, "clip.", "projector_type", t->llava ? "llava_ov" : "qwen2.5vl_merger");
+    put_u32(f, v, "projection_dim", (uint32_t)s->hidden);
+    put_u32(f, v, "embedding_length", (uint32_t)t->hidden);
+    put_u32(f, v, "block_count", (uint32_t)t->n_layers);
+    put_u32(f, v, "attention.head_count", (uint32_t)t->n_heads);
+    put_u32(f, v, "feed_forward_length", (uint32_t)t->ffn);
+    put_u32(f, v, "patch_size", (uint32_t)t->patch);
+    put_f32(f, v, "attention.layer_norm_epsilon", 1e-6f);
+    put_triple(f, v, "image_mean", t->llava ? half : clip_mean);
+    put_triple(f, v, "image_std", t->llava ? half : clip_std);
+    if (t->llava) {
+        put_llava_keys(f, s);
+        return;
+    }
+    put_u32(f, v, "image_size", 560); /* as llama.cpp's converter writes it; not used */
+    put_u32(f, v, "spatial_merge_size", 2);
+    put_u32(f, v, "n_wa_pattern", (uint32_t)t->pattern);
+    put_u32(f, v, "window_size", (uint32_t)t->window);
+}
 
 static void put_infos(FILE *f, const struct plan_list *l)
 {
@@ -359,8 +405,12 @@ static void put_infos(FILE *f, const struct plan_list *l)
         const struct plan *p = &l->item[i];
         plan_name(name, p);
         put_text(f, name);
-        put_le(f, p->out ? 2 : 1, 4);
-        put_le(f, (uint64_t)p->in, 8);
+        put_le(f, p->patch ? 4 : p->out ? 2 : 1, 4);
+        put_le(f, (uint64_t)(p->patch ? p->patch : p->in), 8);
+        if (p->patch) {
+            put_le(f, (uint64_t)p->patch, 8);
+            put_le(f, 3, 8);
+        }
         if (p->out)
             put_le(f, (uint64_t)p->out, 8);
         for (int t = 0; t < N_TYPES; t++) {
@@ -395,30 +445,58 @@ static bool put_tensor(FILE *f, const struct plan *p, uint64_t seed)
     return ok && !ferror(f);
 }
 
-static bool put_model(FILE *f, const struct shape *s, const struct type_info *t, uint64_t seed)
-{
-    struct plan_list l = { .n = 0 };
-    bool ok = false;
+/* What goes into one file. */
+struct contents {
+    bool decoder, tower;
+};
 
-    l.item = calloc((size_t)s->n_layers * 12 + 3, sizeof *l.item);
-    if (!l.item)
-        return false;
-    plan_model(&l, s, t->dtype);
+/* Everything before the tensors' data. */
+static bool put_head(FILE *f, const struct shape *s, const struct type_info *t,
+                     const struct plan_list *l, struct contents what)
+{
+    long at;
+    n_keys = 0;
     fputs("GGUF", f);
     put_le(f, 3, 4);
-    put_le(f, (uint64_t)l.n, 8);
-    put_le(f, N_MODEL_KEYS + N_TOKENIZER_KEYS, 8);
-    put_metadata(f, s, t);
-    put_tokenizer(f, s);
-    put_infos(f, &l);
-    long at = ftell(f);
-    if (at < 0)
-        goto done;
+    put_le(f, (uint64_t)l->n, 8);
+    put_le(f, 0, 8); /* the number of keys, later */
+    put_general(f, s, t, what.decoder ? s->arch : "clip");
+    if (what.decoder) {
+        put_decoder_keys(f, s);
+        put_tokenizer(f, s);
+    } else {
+        put_string(f, "general.", "type", "mmproj");
+    }
+    if (what.tower)
+        put_tower_keys(f, s);
+    put_infos(f, l);
+    at = ftell(f);
+    if (at < 0 || fseek(f, HEADER_KEYS, SEEK_SET))
+        return false;
+    put_le(f, n_keys, 8);
+    if (fseek(f, at, SEEK_SET))
+        return false;
     put_padding(f, (uint64_t)at);
-    ok = true;
+    return true;
+}
+
+static bool put_model(FILE *f, const struct shape *s, const struct type_info *t, uint64_t seed,
+                      struct contents what)
+{
+    struct plan_list l = { .n = 0 };
+    int tower_layers = s->tower ? s->tower->n_layers : 0;
+    bool ok;
+
+    l.item = calloc((size_t)s->n_layers * 12 + (size_t)tower_layers * 16 + 11, sizeof *l.item);
+    if (!l.item)
+        return false;
+    if (what.decoder)
+        plan_model(&l, s, t->dtype);
+    if (what.tower)
+        plan_tower(&l, s, t->dtype);
+    ok = put_head(f, s, t, &l, what);
     for (int i = 0; ok && i < l.n; i++)
         ok = put_tensor(f, &l.item[i], seed);
-done:
     free(l.item);
     return ok;
 }
@@ -427,14 +505,18 @@ done:
 
 static int usage(void)
 {
-    fputs("usage: make_model --shape NAME --type TYPE [--seed S] [--layers N] OUT.gguf\n", stderr);
+    fputs("usage: make_model --shape NAME --type TYPE [--seed S] [--layers N] [--tower-layers N] "
+          "OUT.gguf\n",
+          stderr);
     fputs("types: f32 f16 bf16 q8_0 q4_0; shapes:\n", stderr);
     for (int i = 0; i < N_SHAPES; i++) {
         const struct shape *s = &shapes[i];
-        fprintf(stderr, "  %-7s %s, hidden %d, %d layers, %d/%d heads x %d, ffn %d, vocab %d%s\n",
+        fprintf(stderr,
+                "  %-15s %s, hidden %d, %d layers, %d/%d heads x %d, ffn %d, vocab %d%s%s\n",
                 s->name, s->arch, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim,
-                s->ffn, s->vocab, s->tied ? ", tied" : "");
+                s->ffn, s->vocab, s->tied ? ", tied" : "", s->tower ? ", with a tower" : "");
     }
+    fputs("the tower of a qwen2vl shape goes into the file mmproj-OUT.gguf\n", stderr);
     return 2;
 }
 
@@ -449,15 +531,15 @@ static bool parse_number(unsigned long long *out, const char *text, unsigned lon
     return true;
 }
 
-static int write_model(const char *path, const struct shape *s, const struct type_info *t,
-                       uint64_t seed)
+static int write_file(const char *path, const struct shape *s, const struct type_info *t,
+                      uint64_t seed, struct contents what)
 {
     FILE *f = fopen(path, "wb");
     if (!f) {
         fprintf(stderr, "make_model: %s: %s\n", path, strerror(errno));
         return 1;
     }
-    bool ok = put_model(f, s, t, seed);
+    bool ok = put_model(f, s, t, seed, what);
     ok = !ferror(f) && ok;
     if (fclose(f) || !ok) {
         fprintf(stderr, "make_model: %s: could not be written (disk full or out of memory)\n",
@@ -468,12 +550,28 @@ static int write_model(const char *path, const struct shape *s, const struct typ
     return 0;
 }
 
+static int write_model(const char *path, const struct shape *s, const struct type_info *t,
+                       uint64_t seed)
+{
+    const char *slash = strrchr(path, '/');
+    int dir = slash ? (int)(slash - path) + 1 : 0;
+    char beside[4096];
+    struct contents all = { true, s->tower && s->tower->llava }, tower = { false, true };
+
+    if (s->tower && !s->tower->llava) {
+        snprintf(beside, sizeof beside, "%.*smmproj-%s", dir, path, path + dir);
+        if (write_file(beside, s, t, seed, tower))
+            return 1;
+    }
+    return write_file(path, s, t, seed, all);
+}
+
 int main(int argc, char **argv)
 {
     const struct shape *shape = NULL;
     const struct type_info *type = NULL;
     const char *path = NULL;
-    unsigned long long seed = 1, layers = 0;
+    unsigned long long seed = 1, layers = 0, tower_layers = 0;
 
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -493,6 +591,9 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--layers")) {
             if (!parse_number(&layers, value, 1000) || !layers)
                 return usage();
+        } else if (!strcmp(argv[i], "--tower-layers")) {
+            if (!parse_number(&tower_layers, value, 100) || !tower_layers)
+                return usage();
         } else {
             return usage();
         }
@@ -501,7 +602,13 @@ int main(int argc, char **argv)
     if (!shape || !type || !path)
         return usage();
     struct shape s = *shape;
+    struct tower tower = { 0 };
     if (layers)
         s.n_layers = (int)layers;
+    if (s.tower && tower_layers) {
+        tower = *s.tower;
+        tower.n_layers = (int)tower_layers;
+        s.tower = &tower;
+    }
     return write_model(path, &s, type, seed);
 }

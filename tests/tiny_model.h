@@ -22,7 +22,15 @@ enum {
     TINY_ENDOFTEXT = 260, /* after the bytes and four merges */
     TINY_IM_START,
     TINY_IM_END,
-    TINY_N_TOKENS
+    TINY_N_TOKENS,
+    /* Only in models that see (tiny_vision.h), after the others. */
+    TINY_IMAGE = TINY_N_TOKENS, /* LLaVA-OneVision's */
+    TINY_VIDEO,
+    TINY_VISION_START = TINY_N_TOKENS, /* Qwen2.5-VL's */
+    TINY_VISION_END,
+    TINY_IMAGE_PAD,
+    TINY_VIDEO_PAD,
+    TINY_MAX_TOKENS
 };
 
 struct tiny_model {
@@ -35,6 +43,7 @@ struct tiny_model {
     int max_context; /* 0: 4096 */
     bool tokenizer;  /* 256 bytes, four merges, three control tokens; vocab >= TINY_N_TOKENS */
     const char *chat_template;
+    const char *const *extra; /* control tokens after the others, NULL at the end; or NULL */
 };
 
 struct tiny_tensor {
@@ -66,7 +75,7 @@ static inline enum dtype tiny_type(const struct tiny_model *m, enum dtype mixed)
 
 static inline void tiny_layer(struct tiny_list *l, const struct tiny_model *m, int index)
 {
-    char p[16];
+    char p[24];
     int q = m->n_heads * m->head_dim, kv = m->n_kv * m->head_dim, h = m->hidden;
     float in = 1.0f / sqrtf((float)h), back = 1.0f / sqrtf((float)(2 * m->n_layers));
     snprintf(p, sizeof p, "blk.%d.", index);
@@ -156,28 +165,43 @@ static inline void tiny_byte_text(char out[4], int byte)
     out[2] = 0;
 }
 
-static inline void tiny_put_tokenizer(struct gguf_writer *w, const struct tiny_model *m)
+static const char *const tiny_merges[] = { "t h", "th e", "i n", "\xc4\xa0 the" };
+
+/* All tokens, as byte-level BPE spells them; how many there are. */
+static inline int tiny_tokens(const struct tiny_model *m, const char *token[TINY_MAX_TOKENS])
 {
     static const char *const after[] = { "th",          "the",           "in",
                                          "\xc4\xa0the", "<|endoftext|>", "<|im_start|>",
                                          "<|im_end|>" };
-    static const char *const merges[] = { "t h", "th e", "i n", "\xc4\xa0 the" };
     static char text[TINY_N_BYTES][4];
-    struct str tokens[TINY_N_TOKENS], merge[4];
-    int32_t kinds[TINY_N_TOKENS];
-    for (int i = 0; i < TINY_N_TOKENS; i++) {
-        if (i < TINY_N_BYTES)
-            tiny_byte_text(text[i], i);
-        tokens[i].s = i < TINY_N_BYTES ? text[i] : after[i - TINY_N_BYTES];
-        tokens[i].len = (uint32_t)strlen(tokens[i].s);
+    int n = 0;
+    for (; n < TINY_N_BYTES; n++) {
+        tiny_byte_text(text[n], n);
+        token[n] = text[n];
+    }
+    for (; n < TINY_N_TOKENS; n++)
+        token[n] = after[n - TINY_N_BYTES];
+    for (int i = 0; m->extra && m->extra[i]; i++)
+        token[n++] = m->extra[i];
+    return n;
+}
+
+static inline void tiny_put_tokenizer(struct gguf_writer *w, const struct tiny_model *m)
+{
+    const char *text[TINY_MAX_TOKENS];
+    struct str tokens[TINY_MAX_TOKENS], merge[4];
+    int32_t kinds[TINY_MAX_TOKENS];
+    int n = tiny_tokens(m, text);
+    for (int i = 0; i < n; i++) {
+        tokens[i] = (struct str){ text[i], (uint32_t)strlen(text[i]) };
         kinds[i] = i < TINY_ENDOFTEXT ? 1 : 3;
     }
     for (int i = 0; i < 4; i++)
-        merge[i] = (struct str){ merges[i], (uint32_t)strlen(merges[i]) };
+        merge[i] = (struct str){ tiny_merges[i], (uint32_t)strlen(tiny_merges[i]) };
     gguf_writer_string(w, "tokenizer.ggml.model", "gpt2", 4);
     gguf_writer_string(w, "tokenizer.ggml.pre", "qwen2", 5);
-    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, TINY_N_TOKENS);
-    gguf_writer_i32s(w, "tokenizer.ggml.token_type", kinds, TINY_N_TOKENS);
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, (size_t)n);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", kinds, (size_t)n);
     gguf_writer_strings(w, "tokenizer.ggml.merges", merge, 4);
     if (m->chat_template)
         gguf_writer_string(w, "tokenizer.chat_template", m->chat_template,
@@ -220,6 +244,19 @@ static inline void tiny_put_config(struct gguf_writer *w, const struct tiny_mode
         tiny_put_tokenizer(w, m);
 }
 
+/* The decoder's tensors, in the order of the file. */
+static inline void tiny_list_model(struct tiny_list *l, const struct tiny_model *m)
+{
+    l->n = 0;
+    tiny_add(l, "", "token_embd.weight", tiny_type(m, DTYPE_Q6_K), m->vocab, m->hidden, 0,
+             m->untied ? 1.0f : 0.3f);
+    tiny_add(l, "", "output_norm.weight", DTYPE_F32, 0, m->hidden, 1, 0.2f);
+    if (m->untied)
+        tiny_add(l, "", "output.weight", tiny_type(m, DTYPE_Q4_K), m->vocab, m->hidden, 0, 0.3f);
+    for (int i = 0; i < m->n_layers; i++)
+        tiny_layer(l, m, i);
+}
+
 /* Write the model as NAME.gguf of the scratch directory; the path lives in `path`. Ends the
  * program when the file cannot be written: no test has a meaning without it. */
 static inline const char *tiny_model_write(const struct tiny_model *m, const char *name,
@@ -230,14 +267,7 @@ static inline const char *tiny_model_write(const struct tiny_model *m, const cha
     struct pv_error err = { 0 };
     struct rng r = { m->seed + 1 };
     enum pv_status s;
-    l.n = 0;
-    tiny_add(&l, "", "token_embd.weight", tiny_type(m, DTYPE_Q6_K), m->vocab, m->hidden, 0,
-             m->untied ? 1.0f : 0.3f);
-    tiny_add(&l, "", "output_norm.weight", DTYPE_F32, 0, m->hidden, 1, 0.2f);
-    if (m->untied)
-        tiny_add(&l, "", "output.weight", tiny_type(m, DTYPE_Q4_K), m->vocab, m->hidden, 0, 0.3f);
-    for (int i = 0; i < m->n_layers; i++)
-        tiny_layer(&l, m, i);
+    tiny_list_model(&l, m);
     snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
     s = gguf_writer_open(&w, path, &err);
     if (!s) {

@@ -1,6 +1,6 @@
 /* What `prevue inspect` prints: the shape of a model, the types of its tensors, and the memory it
  * takes at a context length. */
-#include "engine/model.h"
+#include "engine/describe_vision.h"
 
 struct memory {
     uint64_t weights; /* in the mapped file */
@@ -34,11 +34,6 @@ static void text_tensors(struct buf *b, const struct model_file *mf)
     }
 }
 
-static double mib(uint64_t bytes)
-{
-    return (double)bytes / (1 << 20);
-}
-
 static void text_describe(struct buf *b, const struct pv_model *m, const struct memory *mem,
                           int context, bool tensors)
 {
@@ -60,11 +55,13 @@ static void text_describe(struct buf *b, const struct pv_model *m, const struct 
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (count[t])
             buf_printf(b, "  %-5s      %d tensors, %.1f MiB\n", dtype_name((enum dtype)t), count[t],
-                       mib(bytes[t]));
+                       describe_mib(bytes[t]));
     buf_printf(b,
                "memory       at %d tokens, steps of %d: weights %.1f MiB (mapped), KV %.1f MiB, "
                "scratch %.1f MiB\n",
-               context, MODEL_DEFAULT_CHUNK, mib(mem->weights), mib(mem->kv), mib(mem->scratch));
+               context, MODEL_DEFAULT_CHUNK, describe_mib(mem->weights), describe_mib(mem->kv),
+               describe_mib(mem->scratch));
+    describe_vision_text(b, m);
     if (tensors)
         text_tensors(b, m->file);
 }
@@ -114,6 +111,7 @@ static void json_describe(struct buf *b, const struct pv_model *m, const struct 
     buf_printf(b, "},\"memory\":{\"context\":%d,\"weights\":%llu,\"kv\":%llu,\"scratch\":%llu}",
                context, (unsigned long long)mem->weights, (unsigned long long)mem->kv,
                (unsigned long long)mem->scratch);
+    describe_vision_json(b, m);
     if (tensors)
         json_tensors(b, m->file);
     buf_puts(b, "}\n");

@@ -6,14 +6,21 @@
 #include <math.h>
 #include <string.h>
 
-struct bound {
-    const char *name;
-    int value, min, max;
-};
+enum pv_status config_check_bounds(const struct config_bound *bounds, size_t n, const char *whose,
+                                   const char *where, struct pv_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct config_bound *b = &bounds[i];
+        if (b->value < b->min || b->value > b->max)
+            return fail(err, PV_E_FORMAT, "%s: %s %s is %d, outside %d to %d", where, whose,
+                        b->name, b->value, b->min, b->max);
+    }
+    return PV_OK;
+}
 
 static enum pv_status check_bounds(const struct config *c, const char *where, struct pv_error *err)
 {
-    const struct bound bounds[] = {
+    const struct config_bound bounds[] = {
         { "hidden size", c->hidden, 1, CONFIG_MAX_HIDDEN },
         { "number of layers", c->n_layers, 1, CONFIG_MAX_LAYERS },
         { "number of attention heads", c->n_heads, 1, CONFIG_MAX_HEADS },
@@ -25,13 +32,7 @@ static enum pv_status check_bounds(const struct config *c, const char *where, st
         { "number of stop tokens", c->n_stop, 0, CONFIG_MAX_STOP },
     };
 
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
-        const struct bound *b = &bounds[i];
-        if (b->value < b->min || b->value > b->max)
-            return fail(err, PV_E_FORMAT, "%s: the %s is %d, outside %d to %d", where, b->name,
-                        b->value, b->min, b->max);
-    }
-    return PV_OK;
+    return config_check_bounds(bounds, sizeof bounds / sizeof *bounds, "the", where, err);
 }
 
 /* Three sections of frequencies that share out the head_dim / 2 pairs. */

@@ -40,6 +40,15 @@ struct config {
     int32_t stop[CONFIG_MAX_STOP];
 };
 
+/* A number of a configuration and what it may be. */
+struct config_bound {
+    const char *name;
+    int value, min, max;
+};
+
+/* The first that is out of its bounds is an error; `whose` goes before its name ("the"). */
+enum pv_status config_check_bounds(const struct config_bound *bounds, size_t n, const char *whose,
+                                   const char *where, struct pv_error *err);
 /* Bounds and relations that must hold whatever the file format; `where` names the file. */
 enum pv_status config_check(const struct config *c, const char *where, struct pv_error *err);
 

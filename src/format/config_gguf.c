@@ -37,6 +37,11 @@ static enum pv_status read_arch(struct config *c, const struct gguf *g, struct p
         snprintf(c->arch_name, sizeof c->arch_name, "%s", a->name);
         return PV_OK;
     }
+    if (name.len == 4 && !memcmp(name.s, "clip", 4))
+        return fail(err, PV_E_ARG,
+                    "%s: a vision tower alone (mmproj); the model is the file of the decoder that "
+                    "belongs to it",
+                    gguf_path(g));
     for (uint32_t i = 0; i < name.len; i++) /* it goes into a message */
         if (name.s[i] < ' ' || name.s[i] > '~')
             name.len = 0;

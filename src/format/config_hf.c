@@ -5,7 +5,9 @@
  * A missing key is an error, because the defaults of the reference's classes are not the values
  * of the checkpoints. The exceptions: head_dim of the Qwen2 family is hidden / heads;
  * tie_word_embeddings where missing is false, and true where either level says so (releases
- * differ in which level counts); stop tokens may be missing, and those beyond the vocabulary are
+ * differ in which level counts); rms_norm_eps (1e-6) and max_position_embeddings (32768) in the
+ * text_config of LLaVA-OneVision, whose published files leave out of it what equals the class's own
+ * value; stop tokens may be missing, and those beyond the vocabulary are
  * dropped, since cut-down models keep the family's ids. Features that would change the result and
  * that the decoder does not have (scaled rope, sliding windows, packed weights) are refused. */
 #include "format/config_hf.h"
@@ -40,22 +42,17 @@ static const struct family families[] = {
 struct source {
     const json_t *root, *text;
     const char *name;
+    bool llava;
 };
-
-static const char *string_member(const json_t *obj, const char *key)
-{
-    const char *s = json_string_value(json_object_get(obj, key));
-    return s ? s : "";
-}
 
 static enum pv_status read_family(struct config *c, const struct source *src, struct pv_error *err)
 {
-    const char *type = string_member(src->root, "model_type");
+    const char *type = json_hf_text(src->root, "model_type");
     char shown[64];
 
     /* LLaVA-OneVision is a tower in front of a decoder of the kind its text_config says. */
-    if (!strcmp(type, "llava_onevision"))
-        type = string_member(src->text, "model_type");
+    if (src->llava)
+        type = json_hf_text(src->text, "model_type");
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         const struct family *f = &families[i];
         if (strcmp(type, f->model_type))
@@ -79,21 +76,25 @@ static enum pv_status read_counts(struct config *c, const struct source *src, st
 {
     const struct {
         const char *key;
-        int *out, max;
+        int *out, max, llava; /* llava: where missing in its text_config; 0: it must be there */
     } counts[] = {
-        { "hidden_size", &c->hidden, CONFIG_MAX_HIDDEN },
-        { "num_hidden_layers", &c->n_layers, CONFIG_MAX_LAYERS },
-        { "num_attention_heads", &c->n_heads, CONFIG_MAX_HEADS },
-        { "num_key_value_heads", &c->n_kv_heads, CONFIG_MAX_HEADS },
-        { "intermediate_size", &c->ffn, CONFIG_MAX_FFN },
-        { "vocab_size", &c->vocab, CONFIG_MAX_VOCAB },
-        { "max_position_embeddings", &c->max_context, CONFIG_MAX_CONTEXT },
+        { "hidden_size", &c->hidden, CONFIG_MAX_HIDDEN, 0 },
+        { "num_hidden_layers", &c->n_layers, CONFIG_MAX_LAYERS, 0 },
+        { "num_attention_heads", &c->n_heads, CONFIG_MAX_HEADS, 0 },
+        { "num_key_value_heads", &c->n_kv_heads, CONFIG_MAX_HEADS, 0 },
+        { "intermediate_size", &c->ffn, CONFIG_MAX_FFN, 0 },
+        { "vocab_size", &c->vocab, CONFIG_MAX_VOCAB, 0 },
+        { "max_position_embeddings", &c->max_context, CONFIG_MAX_CONTEXT, 32768 },
     };
     int64_t value = 0;
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        enum pv_status s =
-            json_hf_int(src->text, counts[i].key, 1, counts[i].max, &value, src->name, err);
+        bool missing = src->llava && !json_hf_member(src->text, counts[i].key);
+        enum pv_status s = PV_OK;
+        if (missing && counts[i].llava)
+            value = counts[i].llava;
+        else
+            s = json_hf_int(src->text, counts[i].key, 1, counts[i].max, &value, src->name, err);
         if (s)
             return s;
         *counts[i].out = (int)value;
@@ -150,16 +151,16 @@ static enum pv_status read_rope(struct config *c, const struct source *src, stru
 {
     const json_t *rope = json_hf_member(src->text, "rope_parameters");
     const char *type;
-    double theta = 0, eps = 0;
+    double theta = 0, eps = 1e-6;
     enum pv_status s;
 
     if (!rope)
         rope = json_hf_member(src->text, "rope_scaling");
     if (rope && !json_is_object(rope))
         return fail(err, PV_E_FORMAT, "%s: the rope parameters are not an object", src->name);
-    type = string_member(rope, "rope_type");
+    type = json_hf_text(rope, "rope_type");
     if (!*type)
-        type = string_member(rope, "type");
+        type = json_hf_text(rope, "type");
     if (*type && strcmp(type, "default") && strcmp(type, "mrope"))
         return fail(err, PV_E_UNSUPPORTED,
                     "%s: rope of a type other than \"default\" and "
@@ -167,7 +168,7 @@ static enum pv_status read_rope(struct config *c, const struct source *src, stru
                     src->name);
     s = json_hf_float(json_hf_member(rope, "rope_theta") ? rope : src->text, "rope_theta", &theta,
                       src->name, err);
-    if (!s)
+    if (!s && (!src->llava || json_hf_member(src->text, "rms_norm_eps")))
         s = json_hf_float(src->text, "rms_norm_eps", &eps, src->name, err);
     if (!s && c->mrope != MROPE_NONE)
         s = read_sections(c, rope, src, err);
@@ -181,7 +182,7 @@ static enum pv_status read_rope(struct config *c, const struct source *src, stru
 /* What the decoder cannot do must not be there. */
 static enum pv_status check_features(const struct source *src, struct pv_error *err)
 {
-    const char *act = string_member(src->text, "hidden_act");
+    const char *act = json_hf_text(src->text, "hidden_act");
 
     if (*act && strcmp(act, "silu"))
         return fail(err, PV_E_UNSUPPORTED, "%s: hidden_act is not \"silu\"", src->name);
@@ -235,6 +236,7 @@ static enum pv_status parse(struct config *out, const json_t *root, const json_t
     struct source src = { .root = root, .text = json_hf_member(root, "text_config"), .name = name };
     enum pv_status s;
 
+    src.llava = !strcmp(json_hf_text(root, "model_type"), "llava_onevision");
     if (!src.text)
         src.text = root;
     if (!json_is_object(src.text))

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "format/gguf_part.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -366,26 +367,65 @@ enum pv_status gguf_int(const struct gguf *g, const char *key, int64_t min, int6
     return PV_OK;
 }
 
+/* A number of kind f32 or f64; NaN for any other kind. */
+static double load_float(const uint8_t *p, enum gguf_kind kind)
+{
+    double value = NAN;
+    float single;
+
+    if (kind == GGUF_F32) {
+        memcpy(&single, p, sizeof single);
+        value = (double)single;
+    } else if (kind == GGUF_F64) {
+        memcpy(&value, p, sizeof value);
+    }
+    return value;
+}
+
 enum pv_status gguf_float(const struct gguf *g, const char *key, double *out, struct pv_error *err)
 {
     const struct gguf_value *v;
-    double value = NAN;
-    float single;
+    double value;
     enum pv_status s = need_value(g, key, &v, err);
 
     if (s)
         return s;
-    if (v->kind == GGUF_F32) {
-        memcpy(&single, v->data, sizeof single);
-        value = (double)single;
-    } else if (v->kind == GGUF_F64) {
-        memcpy(&value, v->data, sizeof value);
-    } else {
+    if (v->kind != GGUF_F32 && v->kind != GGUF_F64)
         return fail(err, PV_E_FORMAT, "%s: %s is not a floating-point number", gguf_path(g), key);
-    }
+    value = load_float(v->data, v->kind);
     if (!isfinite(value))
         return fail(err, PV_E_FORMAT, "%s: %s is not finite", gguf_path(g), key);
     *out = value;
+    return PV_OK;
+}
+
+/* An array of exactly n elements. */
+static enum pv_status need_array(const struct gguf *g, const char *key, int n,
+                                 const struct gguf_value **out, struct pv_error *err)
+{
+    enum pv_status s = need_value(g, key, out, err);
+
+    if (!s && ((*out)->kind != GGUF_ARRAY || (*out)->n != (uint64_t)n))
+        s = fail(err, PV_E_FORMAT, "%s: %s is not an array of %d numbers", gguf_path(g), key, n);
+    return s;
+}
+
+enum pv_status gguf_floats(const struct gguf *g, const char *key, float *out, int n,
+                           struct pv_error *err)
+{
+    const struct gguf_value *v;
+    enum pv_status s = need_array(g, key, n, &v, err);
+
+    if (s)
+        return s;
+    for (int i = 0; i < n; i++) {
+        double value = load_float(v->data + (size_t)i * gguf_kind_size(v->elem), v->elem);
+        if (!isfinite(value) || fabs(value) > FLT_MAX)
+            return fail(err, PV_E_FORMAT,
+                        "%s: element %d of %s is not a finite floating-point number", gguf_path(g),
+                        i, key);
+        out[i] = (float)value;
+    }
     return PV_OK;
 }
 
@@ -407,12 +447,10 @@ enum pv_status gguf_ints(const struct gguf *g, const char *key, int32_t *out, in
                          struct pv_error *err)
 {
     const struct gguf_value *v;
-    enum pv_status s = need_value(g, key, &v, err);
+    enum pv_status s = need_array(g, key, n, &v, err);
 
     if (s)
         return s;
-    if (v->kind != GGUF_ARRAY || v->n != (uint64_t)n)
-        return fail(err, PV_E_FORMAT, "%s: %s is not an array of %d numbers", gguf_path(g), key, n);
     for (int i = 0; i < n; i++) {
         int64_t value;
         if (!gguf_load_int(v->data + (size_t)i * gguf_kind_size(v->elem), v->elem, &value) ||

@@ -73,6 +73,9 @@ enum pv_status gguf_string(const struct gguf *g, const char *key, struct str *ou
 /* Exactly n integers; fewer or more elements are an error. */
 enum pv_status gguf_ints(const struct gguf *g, const char *key, int32_t *out, int n,
                          struct pv_error *err);
+/* Exactly n finite floating-point numbers. */
+enum pv_status gguf_floats(const struct gguf *g, const char *key, float *out, int n,
+                           struct pv_error *err);
 /* Elements of an array of strings, at most `max`; *out is owned by the caller (mem_free). */
 enum pv_status gguf_strings(const struct gguf *g, const char *key, int max, struct str **out,
                             int *n, struct pv_error *err);

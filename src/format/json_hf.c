@@ -53,6 +53,12 @@ json_t *json_hf_member(const json_t *obj, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
+const char *json_hf_text(const json_t *obj, const char *key)
+{
+    const char *s = json_string_value(json_object_get(obj, key));
+    return s ? s : "";
+}
+
 enum pv_status json_hf_int(const json_t *obj, const char *key, int64_t min, int64_t max,
                            int64_t *out, const char *name, struct pv_error *err)
 {

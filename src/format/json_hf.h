@@ -18,6 +18,8 @@ enum pv_status json_hf_int(const json_t *obj, const char *key, int64_t min, int6
                            int64_t *out, const char *name, struct pv_error *err);
 enum pv_status json_hf_float(const json_t *obj, const char *key, double *out, const char *name,
                              struct pv_error *err);
+/* The text of a string member, "" where there is none. */
+const char *json_hf_text(const json_t *obj, const char *key);
 /* The member, NULL when it is missing or null. */
 json_t *json_hf_member(const json_t *obj, const char *key);
 

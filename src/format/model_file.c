@@ -1,8 +1,7 @@
 /* Opening a model: finds every tensor the decoder needs by its name in either kind of file and
  * checks its shape against the configuration, so that nothing after this has to doubt them.
+ * The vision tower, where there is one, is bound in vision_file.c.
  *
- * One-dimensional tensors (norms and biases) are scanned for NaN and infinity here. The matrices
- * are not: reading them all would page the whole file in, and a NaN in one shows in its logits.
  * Names in a directory carry one of a few prefixes, depending on which release of which family
  * wrote it; the prefix of the embedding table is the prefix of all. */
 #include "format/model_file.h"
@@ -12,8 +11,9 @@
 #include "format/config_gguf.h"
 #include "format/model_file_parts.h"
 #include "format/roles.h"
+#include "format/tensor_expect.h"
+#include "format/vision_file.h"
 #include "format/vocab_gguf.h"
-#include "tensor/quant.h"
 
 #ifndef PV_CORE
 #include "format/config_hf.h"
@@ -37,49 +37,15 @@ static const struct tensor *find_tensor(const struct model_file *mf, const char 
     return gguf_tensor_find(mf->gguf, name);
 }
 
-/* The dimensions as "[2, 3]", for messages. */
-struct shape_text {
-    char text[128];
-};
-
-static struct shape_text shape_text(const int64_t *dim, int n_dims)
-{
-    struct shape_text s;
-    size_t used = 0;
-
-    s.text[0] = 0;
-    for (int i = 0; i < n_dims && used < sizeof s.text - 32; i++)
-        used += (size_t)snprintf(s.text + used, sizeof s.text - used, "%s%lld", i ? ", " : "[",
-                                 (long long)dim[i]);
-    snprintf(s.text + used, sizeof s.text - used, "]");
-    return s;
-}
-
 static enum pv_status check_tensor(const struct model_file *mf, const struct tensor *t,
                                    const struct role *r, struct pv_error *err)
 {
     int64_t want[2];
     int n_dims = r->dim[1] == DIM_NONE ? 1 : 2;
-    bool same = t->n_dims == n_dims;
 
-    for (int i = 0; i < n_dims; i++) {
+    for (int i = 0; i < n_dims; i++)
         want[i] = role_dim_size(r->dim[i], &mf->config);
-        same = same && t->dim[i] == want[i];
-    }
-    if (!same)
-        return fail(err, PV_E_FORMAT, "%s: the tensor %s has the shape %s, where %s was expected",
-                    mf->path, t->name, shape_text(t->dim, t->n_dims).text,
-                    shape_text(want, n_dims).text);
-    if (n_dims == 2)
-        return PV_OK;
-    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
-        return fail(err, PV_E_UNSUPPORTED,
-                    "%s: the tensor %s has type %s, where f32, f16 or bf16 was expected", mf->path,
-                    t->name, dtype_name(t->dtype));
-    if (!row_is_finite(t->data, t->dtype, t->dim[0]))
-        return fail(err, PV_E_FORMAT, "%s: the tensor %s has a number that is not finite", mf->path,
-                    t->name);
-    return PV_OK;
+    return tensor_expect(t, want, n_dims, mf->path, err);
 }
 
 /* Find and check one tensor by its complete name. */
@@ -218,8 +184,8 @@ static enum pv_status open_dir(struct model_file *mf, uint64_t limit, struct pv_
 }
 #endif
 
-enum pv_status model_file_open(struct model_file **out, const char *path, uint64_t file_limit,
-                               struct pv_error *err)
+enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
+                               uint64_t file_limit, struct pv_error *err)
 {
     struct model_file *mf = mem_zalloc(sizeof *mf);
     uint64_t limit = file_limit ? file_limit : default_file_limit;
@@ -237,6 +203,8 @@ enum pv_status model_file_open(struct model_file **out, const char *path, uint64
         s = open_gguf(mf, limit, err);
     if (!s)
         s = bind_all(mf, err);
+    if (!s)
+        s = vision_file_open(mf, mmproj, limit, err);
     if (s)
         model_file_close(&mf);
     else
@@ -256,6 +224,7 @@ void model_file_close(struct model_file **mf)
         vocab_hf_close(&old->vocab);
     safetensors_close(&old->safetensors);
 #endif
+    vision_file_close(old);
     vocab_gguf_close(&old->vocab);
     gguf_close(&old->gguf);
     mem_free(old->layer);
@@ -293,13 +262,28 @@ const struct layer_tensors *model_file_layer(const struct model_file *mf, int i)
     return &mf->layer[i];
 }
 
+const struct vision_config *model_file_vision(const struct model_file *mf)
+{
+    return &mf->vision;
+}
+
+const struct vision_tensors *model_file_vision_tensors(const struct model_file *mf)
+{
+    return &mf->vision_tensors;
+}
+
+const struct vision_layer_tensors *model_file_vision_layer(const struct model_file *mf, int i)
+{
+    return &mf->vision_layer[i];
+}
+
 int model_file_n_tensors(const struct model_file *mf)
 {
 #ifndef PV_CORE
     if (mf->safetensors)
         return safetensors_n_tensors(mf->safetensors);
 #endif
-    return gguf_n_tensors(mf->gguf);
+    return gguf_n_tensors(mf->gguf) + (mf->mmproj ? gguf_n_tensors(mf->mmproj) : 0);
 }
 
 const struct tensor *model_file_tensor(const struct model_file *mf, int i)
@@ -308,6 +292,8 @@ const struct tensor *model_file_tensor(const struct model_file *mf, int i)
     if (mf->safetensors)
         return safetensors_tensor(mf->safetensors, i);
 #endif
+    if (i >= gguf_n_tensors(mf->gguf))
+        return gguf_tensor(mf->mmproj, i - gguf_n_tensors(mf->gguf));
     return gguf_tensor(mf->gguf, i);
 }
 

@@ -5,6 +5,7 @@
 #define PV_FORMAT_MODEL_FILE_H
 
 #include "format/config.h"
+#include "format/vision_config.h"
 #include "format/vocab.h"
 #include "tensor/tensor.h"
 
@@ -20,12 +21,37 @@ struct layer_tensors {
     const struct tensor *gate, *up, *down;         /* [I,H] [I,H] [H,I] */
 };
 
+/* Tensors of one layer of a vision tower: weights [out, in] and biases, NULL where the tower has
+ * none. Fused q, k and v come as three views. */
+struct vision_layer_tensors {
+    const struct tensor *norm1, *norm1_bias, *norm2, *norm2_bias;
+    const struct tensor *q, *k, *v, *o;
+    const struct tensor *q_bias, *k_bias, *v_bias, *o_bias;
+    const struct tensor *gate, *up, *down; /* gate: Qwen2.5 only; up, down: fc1, fc2 */
+    const struct tensor *gate_bias, *up_bias, *down_bias;
+};
+
+struct vision_tensors {
+    /* [hidden, 3 * temporal * patch * patch], row (channel, frame, y, x); or, from an mmproj file,
+     * one [hidden, 3 * patch * patch] per frame. */
+    const struct tensor *patch[2];
+    const struct tensor *patch_bias;     /* LLaVA */
+    const struct tensor *position;       /* LLaVA: [side * side, hidden] */
+    const struct tensor *merger_norm;    /* Qwen2.5: [hidden] */
+    const struct tensor *mm0, *mm0_bias; /* the projector's, or the merger's, two matrices */
+    const struct tensor *mm2, *mm2_bias;
+    const struct tensor *newline; /* LLaVA: [out] */
+};
+
 struct model_file;
 
 /* `path`: GGUF file or directory; `file_limit`: bytes of one file, 0 for the default (1 TiB).
  * Without jansson (CORE) a directory is PV_E_UNSUPPORTED. */
-enum pv_status model_file_open(struct model_file **out, const char *path, uint64_t file_limit,
-                               struct pv_error *err);
+/* `mmproj`: GGUF file with the vision tower; NULL: in `path` itself, or in the file beside it named
+ * "mmproj-" and then as `path` is. A model without a tower is fine; a file named for a model that
+ * has one itself is PV_E_ARG. */
+enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
+                               uint64_t file_limit, struct pv_error *err);
 void model_file_close(struct model_file **mf);
 
 const struct config *model_file_config(const struct model_file *mf);
@@ -34,6 +60,10 @@ const struct tensor *model_file_embed(const struct model_file *mf); /* [vocab, H
 const struct tensor *model_file_norm(const struct model_file *mf);  /* [H] */
 const struct tensor *model_file_head(const struct model_file *mf);  /* [vocab, H]; embed if tied */
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i);
+/* kind VISION_NONE: no tower, and the tensors are all NULL. */
+const struct vision_config *model_file_vision(const struct model_file *mf);
+const struct vision_tensors *model_file_vision_tensors(const struct model_file *mf);
+const struct vision_layer_tensors *model_file_vision_layer(const struct model_file *mf, int i);
 /* All tensors of the files, in file order (inspect). */
 int model_file_n_tensors(const struct model_file *mf);
 const struct tensor *model_file_tensor(const struct model_file *mf, int i);
@@ -42,8 +72,10 @@ const struct vocab *model_file_vocab(const struct model_file *mf);
 /* Why model_file_vocab is NULL, as a clause ("the file has no tokenizer"); else NULL. */
 const char *model_file_vocab_reason(const struct model_file *mf);
 
-/* Write a model file (either kind) as GGUF; 2-D weights become `type`, except where the row is
- * not a multiple of the block (then F16); 1-D tensors and norms F32. */
+/* Write a model file (either kind) as GGUF; the tower of a LLaVA-OneVision model goes into the same
+ * file, that of a Qwen2.5-VL model into one beside it, named "mmproj-" and then as out_path is; 2-D
+ * weights become `type`, except where the row is not a multiple of the block (then F16); 1-D
+ * tensors and norms F32. */
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
                                      enum dtype type, struct pv_error *err);
 

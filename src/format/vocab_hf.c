@@ -22,15 +22,9 @@ static const char split_regex[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *s = json_string_value(json_object_get(object, key));
-    return s ? s : "";
-}
-
 static bool is_type(const json_t *object, const char *type)
 {
-    return strcmp(text_of(object, "type"), type) == 0;
+    return strcmp(json_hf_text(object, "type"), type) == 0;
 }
 
 static bool is_absent(const json_t *value)
@@ -93,13 +87,14 @@ static enum pv_status check_split(const json_t *root, const char *where, struct 
     const json_t *pre = json_object_get(root, "pre_tokenizer");
     const json_t *items = json_object_get(pre, "pretokenizers");
     const json_t *split = json_array_get(items, 0), *bytes = json_array_get(items, 1);
-    const char *regex = text_of(json_object_get(split, "pattern"), "Regex");
+    const char *regex = json_hf_text(json_object_get(split, "pattern"), "Regex");
 
     if (!is_type(pre, "Sequence") || json_array_size(items) != 2 || !is_type(split, "Split") ||
         !is_type(bytes, "ByteLevel"))
         return fail(err, PV_E_UNSUPPORTED,
                     "%s: the pre_tokenizer is not Qwen2's Split followed by ByteLevel", where);
-    if (strcmp(regex, split_regex) != 0 || strcmp(text_of(split, "behavior"), "Isolated") != 0 ||
+    if (strcmp(regex, split_regex) != 0 ||
+        strcmp(json_hf_text(split, "behavior"), "Isolated") != 0 ||
         json_is_true(json_object_get(split, "invert")))
         return fail(err, PV_E_UNSUPPORTED, "%s: the split rule is not Qwen2's", where);
     if (json_is_true(json_object_get(bytes, "add_prefix_space")) ||
@@ -123,7 +118,7 @@ static enum pv_status check_model(const json_t *model, const char *where, struct
         return fail(err, PV_E_FORMAT, "%s: the model has no vocab object or no merges array",
                     where);
     for (int i = 0; i < 2; i++)
-        if (json_is_true(json_object_get(model, off[i])) || text_of(model, empty[i])[0])
+        if (json_is_true(json_object_get(model, off[i])) || json_hf_text(model, empty[i])[0])
             return fail(err, PV_E_UNSUPPORTED, "%s: the model's %s is set, Qwen2's is not", where,
                         json_is_true(json_object_get(model, off[i])) ? off[i] : empty[i]);
     if (!is_absent(dropout) && json_number_value(dropout) != 0)
@@ -316,7 +311,7 @@ static enum pv_status read_template(struct vocab_build *b, const json_t *object,
 
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *item = json_array_get(value, i);
-        if (strcmp(text_of(item, "name"), "default") == 0) {
+        if (strcmp(json_hf_text(item, "name"), "default") == 0) {
             value = json_object_get(item, "template");
             break;
         }
@@ -329,7 +324,7 @@ static enum pv_status read_template(struct vocab_build *b, const json_t *object,
 static enum pv_status read_config(struct vocab_build *b, json_t *config, bool need_class,
                                   const char *where, struct pv_error *err)
 {
-    const char *class = text_of(config, "tokenizer_class");
+    const char *class = json_hf_text(config, "tokenizer_class");
     enum pv_status s;
 
     /* Without tokenizer.json nothing but this name tells the split rule. */

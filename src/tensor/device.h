@@ -22,6 +22,9 @@ struct matrix {
     const void *data; /* [out] rows of row_size bytes, any alignment */
     size_t row_size;
     const float *bias; /* [out] or NULL */
+    /* Always multiplied by many rows, as a vision tower's: a kernel may be chosen that is slow with
+     * few. Rows are rounded as the weights are, or better. */
+    bool many_rows;
 };
 
 /* KV of one layer of one sequence: per KV head K as [cap, d] and V transposed by chunks as
@@ -76,6 +79,19 @@ struct column_job {
     bool over_keys;
 };
 
+/* Attention without a cache: rows [bounds[i], bounds[i + 1]) see each other, all of them. */
+struct full_attn_job {
+    float *out;             /* [n, n_heads * d]; may be q */
+    const float *q, *k, *v; /* [n, n_heads * d] */
+    int n_heads, d;
+    float scale;
+    enum dtype dtype; /* keys and values are rounded to it, or less: F32, BF16 or F16 */
+    int n_segments;
+    const int *bounds; /* [n_segments + 1], rows, ascending */
+};
+
+enum gelu_kind { GELU_TANH, GELU_ERF, GELU_COUNT };
+
 struct device;
 struct device_work; /* scratch of one session on a device */
 
@@ -86,6 +102,7 @@ struct work_shape {
     int n_heads, n_kv_heads, head_dim;
     int context; /* slots of a sequence */
     enum dtype kv_dtype;
+    int segment; /* rows of the longest segment of attention_full; 0: not used */
 };
 
 struct device_ops {
@@ -118,7 +135,16 @@ struct device_ops {
                     const int *from, int n);
     void (*attention)(struct device_work *w, const struct attn_job *job);
     void (*attention_columns)(struct device_work *w, const struct column_job *job);
+    /* Heads of any even size; work_shape.segment bounds the segments. */
+    void (*attention_full)(struct device_work *w, const struct full_attn_job *job);
     void (*silu_mul)(struct device_work *w, float *g, const float *u, int n, int dim);
+    /* y = (x - mean) / sqrt(variance + eps) * weight + bias; y may be x. */
+    void (*layernorm)(struct device_work *w, float *y, const float *x, const float *weight,
+                      const float *bias, int n, int dim, float eps);
+    void (*gelu)(struct device_work *w, float *x, int n, int dim, enum gelu_kind kind);
+    /* y[i] = sum over j of weights[i][j] * x[rows[i][j]], in that order. */
+    void (*blend)(struct device_work *w, float *y, const float *x, const int (*rows)[4],
+                  const float (*weights)[4], int n, int dim);
     void (*add)(struct device_work *w, float *y, const float *x, int n, int dim);
     void (*gather)(struct device_work *w, float *y, const float *x, const int *rows, int n,
                    int dim);

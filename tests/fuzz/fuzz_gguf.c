@@ -1,12 +1,16 @@
 /* Any bytes as a GGUF file: parse, read the vocabulary and the configuration, ask for values of
- * every type, and touch both ends of every tensor. */
+ * every type, and touch both ends of every tensor; and as the file of a vision tower, with or
+ * without a decoder in it. */
 #include "base/mem.h"
 #include "format/config_gguf.h"
 #include "format/gguf.h"
+#include "format/vision_config_gguf.h"
+#include "format/vision_file.h"
 #include "format/vocab_gguf.h"
 #include "tensor/quant.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -17,6 +21,7 @@ static void read_values(const struct gguf *g)
         const struct gguf_value *v = gguf_value(g, i);
         char *key = mem_strndup(v->key.s, v->key.len);
         int32_t ints[4];
+        float floats[3];
         int64_t n;
         double d;
         struct str str, *list = NULL;
@@ -28,6 +33,7 @@ static void read_values(const struct gguf *g)
         gguf_float(g, key, &d, NULL);
         gguf_string(g, key, &str, NULL);
         gguf_ints(g, key, ints, 4, NULL);
+        gguf_floats(g, key, floats, 3, NULL);
         gguf_strings(g, key, 1 << 20, &list, &count, NULL);
         mem_free(list);
         mem_free(key);
@@ -52,6 +58,48 @@ static void touch_tensors(const struct gguf *g)
     (void)sink;
 }
 
+/* Both ends of the tensors in a struct of pointers to them. */
+static void touch_bound(const void *tensors, size_t size)
+{
+    volatile uint8_t sink = 0;
+
+    for (size_t at = 0; at < size; at += sizeof(void *)) {
+        const struct tensor *t;
+        memcpy(&t, (const char *)tensors + at, sizeof t);
+        if (t && dtype_row_size(t->dtype, tensor_cols(t)) * (size_t)tensor_rows(t) != t->size)
+            abort(); /* a view must be as large as its shape says */
+        if (t)
+            sink ^= ((const uint8_t *)t->data)[0] ^ ((const uint8_t *)t->data)[t->size - 1];
+    }
+    (void)sink;
+}
+
+/* The tower bound to a decoder that suits it. */
+static void bind_tower(struct gguf *g, struct vocab *v)
+{
+    struct vision_config c;
+    struct pv_error err = { 0 };
+    struct model_file mf = { .path = (char[]){ "input" }, .gguf = g, .vocab = v };
+
+    if (vision_config_gguf_parse(&c, g, v, &err)) {
+        if (!err.text[0])
+            abort();
+        return;
+    }
+    if (c.kind == VISION_NONE || vision_config_check(&c, "input", NULL))
+        abort();
+    mf.config = (struct config){ .arch = ARCH_QWEN2, .hidden = c.out, .vocab = CONFIG_MAX_VOCAB };
+    mf.config.mrope = c.kind == VISION_QWEN2_5 ? MROPE_SECTIONS : MROPE_NONE;
+    if (!vision_file_open(&mf, NULL, 1 << 20, &err)) {
+        touch_bound(&mf.vision_tensors, sizeof mf.vision_tensors);
+        for (int i = 0; i < mf.vision.n_layers; i++)
+            touch_bound(&mf.vision_layer[i], sizeof mf.vision_layer[i]);
+    } else if (!err.text[0]) {
+        abort();
+    }
+    vision_file_close(&mf);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
@@ -69,6 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     touch_tensors(g);
     vocab_gguf_open(&v, g, &why, &err);
     config_gguf_parse(&c, g, v, &err);
+    bind_tower(g, v);
     vocab_gguf_close(&v);
     gguf_close(&g);
     return 0;

@@ -102,6 +102,25 @@ static void refuse(const char *json, const char *old, const char *new, const cha
               "%s: \"%s\" lacks \"%s\"", new, err.text, word);
 }
 
+/* The published LLaVA-OneVision files leave out of text_config what equals the class's own value;
+ * every other family must say it. */
+TEST(what_llava_leaves_out)
+{
+    static const char both[] = "\"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-06,";
+    const char *at = strstr(llava, both);
+    char json[sizeof llava];
+    struct config c;
+    struct pv_error err = { 0 };
+
+    snprintf(json, sizeof json, "%.*s%s", (int)(at - llava), llava, at + strlen(both));
+    CHECK_MSG(parse(&c, json, NULL, &err) == PV_OK, "%s", err.text);
+    CHECK(c.max_context == 32768 && c.rms_eps == 1e-6f);
+    refuse(llava, "32768", "0", "max_position_embeddings is 0");
+    refuse(llava, "1e-06", "\"x\"", "rms_norm_eps is not a finite number");
+    refuse(llava, "num_key_value_heads", "other", "num_key_value_heads is missing");
+    refuse(llava, "rope_theta", "other", "rope_theta is missing");
+}
+
 TEST(missing_keys_are_named)
 {
     static const char *const keys[] = { "hidden_size",         "num_hidden_layers",

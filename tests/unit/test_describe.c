@@ -1,7 +1,7 @@
 /* pv_model_describe: what it says must be what the file and the sizes of memory say. */
 #include "lm/decoder.h"
 #include "rig.h"
-#include "tiny_model.h"
+#include "tiny_vision.h"
 
 #ifndef PV_CORE
 #include <jansson.h>
@@ -89,6 +89,42 @@ TEST(text_of_other_models)
     pv_model_close(&m);
 }
 
+static pv_model *open_seeing(enum vision_kind kind)
+{
+    struct tiny_vision t = tiny_vision(kind);
+    struct pv_model_params p = pv_model_defaults();
+    struct pv_error err = { 0 };
+    pv_model *m = NULL;
+    char path[256];
+    p.path = tiny_vision_gguf(&t, "seeing", path);
+    p.threads = 2;
+    CHECK_MSG(pv_model_open(&m, &p, &err) == PV_OK, "%s", err.text);
+    return m;
+}
+
+TEST(text_of_models_that_see)
+{
+    char path[256];
+    pv_model *m = open_seeing(VISION_LLAVA);
+    const char *s = m ? pv_model_describe(m, 0, false, false, NULL) : NULL;
+    check_has(s, "LLaVA-OneVision (SigLIP), 2 layers, hidden 32, ffn 48, 2 heads of 16");
+    check_has(s, "22 x 22 pixels, patches of 4, 9 tokens a frame; stills in 4 sizes");
+    check_has(s, "mean 0.5 0.25 0.75, deviation 0.5 0.125 0.25");
+    check_has(s, "32 frames of 854 x 480: seen as 22 x 22, 289 tokens");
+    pv_model_close(&m);
+    m = open_seeing(VISION_QWEN2_5);
+    s = m ? pv_model_describe(m, 0, false, true, NULL) : NULL;
+    check_has(s, "Qwen2.5-VL, 4 layers, hidden 32, ffn 48, 2 heads of 16");
+    check_has(s, "sides of multiples of 8 pixels, a token for 8 x 8 of 2 frames, 2 a second");
+    check_has(s, "stills of 1024 to 65536 pixels");
+    check_has(s, "16 pixels, 2 of 4 layers see the whole picture");
+    check_has(s, "v.patch_embd.weight.1"); /* the tensors of both files */
+    pv_model_close(&m);
+    m = open_model(&shape, path);
+    CHECK(!strstr(pv_model_describe(m, 0, false, false, NULL), "vision"));
+    pv_model_close(&m);
+}
+
 TEST(contexts_beyond_the_limit_are_refused)
 {
     char path[256];
@@ -134,7 +170,7 @@ static void check_memory(json_t *o, const char *path, int context)
     uint64_t auto_bf16 = CPU_AVX512_BF16 | CPU_AMX | CPU_BF16, weights = 0;
     enum dtype kv = cpu_flags() & auto_bf16 ? DTYPE_BF16 : DTYPE_F16;
     json_t *memory = json_object_get(o, "memory");
-    if (!CHECK(!model_file_open(&mf, path, 0, NULL) &&
+    if (!CHECK(!model_file_open(&mf, path, NULL, 0, NULL) &&
                !device_cpu_open(&dev, 2, cpu_flags(), NULL) && !decoder_open(&dec, mf, dev, NULL)))
         return;
     for (int i = 0; i < model_file_n_tensors(mf); i++)
@@ -185,8 +221,50 @@ TEST(json_is_json_and_says_the_same)
     json_decref(o);
     o = json_loads(pv_model_describe(m, 0, true, false, NULL), 0, NULL);
     CHECK(o && !json_object_get(o, "tensors"));
+    CHECK(json_is_null(json_object_get(o, "vision")));
     json_decref(o);
     pv_model_close(&m);
+}
+
+/* The tower's member, NULL where it is no object; *root is the caller's. */
+static json_t *vision_json(enum vision_kind kind, json_t **root)
+{
+    pv_model *m = open_seeing(kind);
+    json_t *v;
+    *root = m ? json_loads(pv_model_describe(m, 0, true, false, NULL), 0, NULL) : NULL;
+    v = json_object_get(*root, "vision");
+    pv_model_close(&m);
+    return CHECK(json_is_object(v)) ? v : NULL;
+}
+
+TEST(json_of_models_that_see)
+{
+    json_t *root = NULL, *v = vision_json(VISION_LLAVA, &root), *video;
+    long long matrices = 32 * 48 + 25 * 32 + 2 * 32 * 32 + 2 * (4 * 32 * 32 + 2 * 48 * 32);
+    long long vectors = 4 * 32 + 2 * (4 * 32 + 4 * 32 + 48 + 32);
+    if (v) {
+        CHECK_STR(json_string_value(json_object_get(v, "kind")), "llava_onevision");
+        CHECK(number(v, "layers") == 2 && number(v, "image") == 22 && number(v, "patch") == 4);
+        CHECK(number(v, "frame_tokens") == 9 && number(v, "image_token") == TINY_IMAGE);
+        CHECK_EQ(number(v, "weights"), 4 * (matrices + vectors));
+        CHECK_EQ((int)json_array_size(json_object_get(v, "grid")), 4);
+        CHECK_EQ(number(json_object_get(v, "video"), "tokens"), 289);
+        CHECK_EQ(number(json_object_get(v, "video"), "pictures"), 32 * 22 * 22 * 3);
+        CHECK(number(json_object_get(v, "video"), "scratch") > 0);
+    }
+    json_decref(root);
+    v = vision_json(VISION_QWEN2_5, &root);
+    if (v) {
+        CHECK_STR(json_string_value(json_object_get(v, "kind")), "qwen2_5_vl");
+        CHECK(number(v, "window") == 16 && number(v, "merge") == 2 && number(v, "temporal") == 2);
+        CHECK(number(v, "min_pixels") == 1024 && number(v, "max_pixels") == 65536);
+        CHECK_EQ(json_integer_value(json_array_get(json_object_get(v, "full_layers"), 1)), 3);
+        video = json_object_get(v, "video");
+        CHECK_EQ(number(video, "tokens"),
+                 number(video, "seen_height") / 8 * (number(video, "seen_width") / 8) * 16);
+        CHECK(number(video, "tokens") > 0);
+    }
+    json_decref(root);
 }
 
 #endif

@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "format/model_file.h"
 #include "make_dir.h"
-#include "test.h"
+#include "torture.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -21,7 +21,7 @@ static void refuse(const char *path, const char *word)
 {
     struct model_file *mf = NULL;
     struct pv_error err = { 0 };
-    enum pv_status s = model_file_open(&mf, path, 0, &err);
+    enum pv_status s = model_file_open(&mf, path, NULL, 0, &err);
 
     CHECK_MSG(s != PV_OK && err.code == s && mf == NULL, "opened, expected %s", word);
     CHECK_MSG(strstr(err.text, word) && strstr(err.text, path), "\"%s\" lacks \"%s\"", err.text,
@@ -68,7 +68,7 @@ TEST(opens_gguf)
         struct model_file *mf = NULL;
         struct pv_error err = { 0 };
         const char *path = write_gguf(&m);
-        if (CHECK_MSG(model_file_open(&mf, path, 0, &err) == PV_OK, "%s", err.text)) {
+        if (CHECK_MSG(model_file_open(&mf, path, NULL, 0, &err) == PV_OK, "%s", err.text)) {
             check_model(mf, i >= 2);
             CHECK_STR(model_file_path(mf), path);
             CHECK_EQ(model_file_n_tensors(mf), m.n_tensors);
@@ -87,7 +87,7 @@ TEST(reads_the_vocabulary_of_gguf)
     struct model_file *mf = NULL;
     const struct vocab *v;
 
-    if (!CHECK_EQ(model_file_open(&mf, write_gguf(&m), 0, NULL), PV_OK))
+    if (!CHECK_EQ(model_file_open(&mf, write_gguf(&m), NULL, 0, NULL), PV_OK))
         return;
     v = model_file_vocab(mf);
     if (CHECK(v)) {
@@ -112,7 +112,7 @@ TEST(other_tokenizers_leave_no_vocabulary)
     struct model_file *mf = NULL;
     const char *path;
 
-    CHECK_EQ(model_file_open(&mf, write_gguf(&m), 0, NULL), PV_OK);
+    CHECK_EQ(model_file_open(&mf, write_gguf(&m), NULL, 0, NULL), PV_OK);
     CHECK(mf && model_file_vocab(mf) == NULL && model_file_vocab_reason(mf));
     model_file_close(&mf);
     free(m.data);
@@ -120,7 +120,7 @@ TEST(other_tokenizers_leave_no_vocabulary)
     path = write_gguf(&m);
     memcpy(m.data + make_find(&m, "tokenizer.ggml.model")->value + 12, "bert", 4);
     make_write(path, m.data, m.len);
-    CHECK_EQ(model_file_open(&mf, path, 0, NULL), PV_OK);
+    CHECK_EQ(model_file_open(&mf, path, NULL, 0, NULL), PV_OK);
     CHECK(mf && !model_file_vocab(mf) && strstr(model_file_vocab_reason(mf), "byte-level"));
     model_file_close(&mf);
     free(m.data);
@@ -196,7 +196,7 @@ TEST(opens_directories)
         struct model_file *mf = NULL;
         struct pv_error err = { 0 };
         make_dir(&d, "good");
-        if (CHECK_MSG(model_file_open(&mf, d.path, 0, &err) == PV_OK, "%s", err.text)) {
+        if (CHECK_MSG(model_file_open(&mf, d.path, NULL, 0, &err) == PV_OK, "%s", err.text)) {
             check_model(mf, d.qwen3);
             CHECK_EQ(model_file_n_tensors(mf), 2 + 2 * (d.qwen3 ? 11 : 12) + 1 + d.head);
             CHECK(model_file_vocab(mf) == NULL && model_file_vocab_reason(mf));
@@ -212,7 +212,7 @@ TEST(tied_heads)
     struct model_file *mf = NULL;
 
     make_dir(&d, "tied");
-    CHECK_EQ(model_file_open(&mf, d.path, 0, NULL), PV_OK);
+    CHECK_EQ(model_file_open(&mf, d.path, NULL, 0, NULL), PV_OK);
     CHECK(mf && model_file_head(mf) == model_file_embed(mf));
     model_file_close(&mf);
     refuse_dir((struct made_dir){ .qwen3 = true }, "the tensor lm_head.weight is missing");
@@ -235,20 +235,7 @@ TEST(damaged_directories)
 
 static void torture(const char *path)
 {
-    struct model_file *mf = NULL;
-    enum pv_status s = PV_E_NOMEM;
-    int k;
-
-    for (k = 1; s && k < 100000; k++) {
-        struct pv_error err = { 0 };
-        mem_fail_at((uint64_t)k);
-        s = model_file_open(&mf, path, 0, &err);
-        mem_fail_at(0);
-        if (s && !CHECK_MSG(err.text[0] && mf == NULL, "allocation %d of %s", k, path))
-            return;
-    }
-    CHECK_EQ(s, PV_OK);
-    CHECK(k > 15);
+    struct model_file *mf = torture_open(path);
     model_file_close(&mf);
 }
 

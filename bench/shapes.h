@@ -1,0 +1,57 @@
+/* The shapes make_model knows: those of published models, and small ones of each family. */
+#ifndef PV_BENCH_SHAPES_H
+#define PV_BENCH_SHAPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A vision tower. LLaVA-OneVision's is written into the decoder's file, Qwen2.5-VL's into one
+ * beside it, as llama.cpp does. */
+struct tower {
+    bool llava; /* else Qwen2.5-VL */
+    int hidden, n_layers, n_heads, ffn, patch;
+    int image;           /* LLaVA: pixels of a side */
+    int window, pattern; /* Qwen: pixels of a side; every pattern-th layer sees everything */
+};
+
+struct shape {
+    const char *name;
+    const char *arch; /* "qwen2", "qwen2vl": biases on q, k, v; "qwen3": norms on q and k */
+    int hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
+    bool tied;
+    const struct tower *tower; /* NULL: text only */
+};
+
+static const struct tower siglip = { true, 1152, 26, 16, 4304, 14, 384, 0, 0 };
+static const struct tower qwen_vit = { false, 1280, 32, 16, 3420, 14, 0, 112, 8 };
+static const struct tower tiny_siglip = { true, 128, 3, 4, 304, 14, 154, 0, 0 };
+static const struct tower tiny_vit = { false, 128, 4, 4, 348, 14, 0, 112, 2 };
+
+static const struct shape shapes[] = {
+    { "q05", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, true, NULL },
+    { "q15", "qwen2", 1536, 28, 12, 2, 128, 8960, 151936, 32768, true, NULL },
+    { "q7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152064, 32768, false, NULL },
+    { "tiny", "qwen2", 512, 12, 8, 2, 64, 1408, 4096, 32768, true, NULL },
+    { "q3tiny", "qwen3", 320, 6, 8, 2, 64, 960, 4096, 32768, true, NULL },
+    { "micro", "qwen2", 64, 2, 4, 2, 16, 160, 512, 4096, true, NULL },
+    { "ov05", "qwen2", 896, 24, 14, 2, 64, 4864, 152000, 32768, true, &siglip },
+    { "qwen2.5-vl-3b", "qwen2vl", 2048, 36, 16, 2, 128, 11008, 151936, 128000, true, &qwen_vit },
+    { "tiny-ov", "qwen2", 128, 3, 4, 2, 32, 352, 512, 8192, true, &tiny_siglip },
+    { "tiny-qwen2.5-vl", "qwen2vl", 128, 3, 4, 2, 32, 352, 512, 8192, true, &tiny_vit },
+};
+
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+/* Control tokens, in the order of their ids: of all models, and after them those of each family. */
+static const char *const text_controls[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>", NULL };
+static const char *const llava_controls[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>",
+                                              "<image>",       "<video>",      NULL };
+static const char *const qwen_controls[] = {
+    "<|endoftext|>",        "<|im_start|>",       "<|im_end|>",
+    "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
+    "<|box_end|>",          "<|quad_start|>",     "<|quad_end|>",
+    "<|vision_start|>",     "<|vision_end|>",     "<|vision_pad|>",
+    "<|image_pad|>",        "<|video_pad|>",      NULL
+};
+
+#endif

@@ -1,0 +1,42 @@
+/* One conversion to GGUF: what its parts (the decoder, the tower, the metadata) share. */
+#ifndef PV_FORMAT_MODEL_FILE_JOB_H
+#define PV_FORMAT_MODEL_FILE_JOB_H
+
+#include "format/gguf_write.h"
+#include "format/model_file_parts.h"
+
+enum { JOB_CHUNK = 1 << 16 /* elements decoded at a time; a multiple of every block */ };
+
+struct write_job {
+    const struct model_file *mf;
+    struct gguf_writer *w; /* the file being written now */
+    enum dtype type;       /* asked for */
+    float *values;         /* [2 * JOB_CHUNK]; the second half is write_patch's alone */
+    uint8_t *bytes;        /* JOB_CHUNK elements in any type */
+};
+
+/* The type a matrix gets: rows that are not whole blocks cannot be quantised. */
+static inline enum dtype write_matrix_type(const struct tensor *t, enum dtype type)
+{
+    return tensor_cols(t) % dtype_block(type) ? DTYPE_F16 : type;
+}
+
+/* One tensor's values as the type `to`. */
+enum pv_status write_tensor(struct write_job *j, const struct tensor *t, enum dtype to,
+                            struct pv_error *err);
+/* n values, at most JOB_CHUNK, as the type `to`; `name` is for messages. */
+enum pv_status write_values(struct write_job *j, const float *values, int64_t n, enum dtype to,
+                            const char *name, struct pv_error *err);
+
+/* The keys general.*. */
+void write_general(struct write_job *j, const char *arch, const char *type);
+/* All keys of the decoder of a directory. */
+enum pv_status write_meta_text(struct write_job *j, struct pv_error *err);
+/* All keys of a GGUF file but those of the file itself and of a tower. */
+void write_meta_copy(struct write_job *j, const struct gguf *g);
+
+/* The tower's keys, and its tensors: their list, or their data. */
+void write_meta_tower(struct write_job *j);
+enum pv_status write_tower(struct write_job *j, bool data, struct pv_error *err);
+
+#endif

@@ -1,0 +1,17 @@
+/* A vision tower's configuration from a Hugging Face directory. */
+#ifndef PV_FORMAT_VISION_CONFIG_HF_H
+#define PV_FORMAT_VISION_CONFIG_HF_H
+
+#include "format/vision_config.h"
+
+/* From config.json and the preprocessor's files of a directory; kind VISION_NONE where config.json
+ * describes no tower of a known family. */
+enum pv_status vision_config_hf_open(struct vision_config *out, const char *dir,
+                                     struct pv_error *err);
+/* The same from memory: `processor` (preprocessor_config.json) may be NULL; `name` is for
+ * messages. */
+enum pv_status vision_config_hf_parse(struct vision_config *out, const char *json, size_t len,
+                                      const char *processor, size_t processor_len, const char *name,
+                                      struct pv_error *err);
+
+#endif

@@ -1,0 +1,100 @@
+/* The tower of a written model: its tensors under llama.cpp's names and in the types its loader
+ * expects. Norms, biases, the newline and the position table stay exact; so does the patch
+ * embedding but in F16 files, and it is written as one convolution per frame of a patch. */
+#include "format/model_file_job.h"
+#include "format/vision_config_gguf.h"
+#include "format/vision_roles.h"
+#include "tensor/quant.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void write_meta_tower(struct write_job *j)
+{
+    vision_config_gguf_write(&j->mf->vision, j->w);
+}
+
+static enum dtype patch_type(const struct write_job *j)
+{
+    return j->type == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32;
+}
+
+/* The rows of one frame out of those of all frames of a patch: (channel, frame, pixel) to
+ * (channel, pixel). */
+static enum pv_status write_patch(struct write_job *j, const struct tensor *t, int frame,
+                                  struct pv_error *err)
+{
+    const struct vision_config *c = &j->mf->vision;
+    const size_t area = (size_t)c->patch * (size_t)c->patch;
+    const int64_t cols = tensor_cols(t);
+    const size_t frames = (size_t)cols / (3 * area), row_size = dtype_row_size(t->dtype, cols);
+    float *picked = j->values + JOB_CHUNK;
+    enum pv_status s = PV_OK;
+
+    for (int64_t i = 0; i < c->hidden && !s; i++) {
+        row_to_f32(j->values, (const uint8_t *)t->data + (size_t)i * row_size, t->dtype, cols);
+        for (size_t channel = 0; channel < 3; channel++)
+            memcpy(picked + channel * area, j->values + (channel * frames + (size_t)frame) * area,
+                   area * sizeof *picked);
+        s = write_values(j, picked, 3 * (int64_t)area, patch_type(j), t->name, err);
+    }
+    return s;
+}
+
+static enum pv_status write_patches(struct write_job *j, const char *name, bool data,
+                                    struct pv_error *err)
+{
+    const struct vision_config *c = &j->mf->vision;
+    const int64_t dim[4] = { c->hidden, 3, c->patch, c->patch };
+    const struct tensor *const *patch = j->mf->vision_tensors.patch;
+    char text[GGUF_MAX_NAME + 1];
+    enum pv_status s = PV_OK;
+
+    for (int frame = 0; frame < c->temporal && !s; frame++) {
+        snprintf(text, sizeof text, frame ? "%s.%d" : "%s", name, frame);
+        if (!data)
+            gguf_writer_tensor(j->w, text, patch_type(j), 4, dim);
+        else if (patch[1])
+            s = write_patch(j, patch[frame], 0, err);
+        else
+            s = write_patch(j, patch[0], frame, err);
+    }
+    return s;
+}
+
+static enum pv_status write_role(struct write_job *j, const char *name, const struct vision_role *r,
+                                 const void *tensors, bool data, struct pv_error *err)
+{
+    bool exact = r->dim[1] == VDIM_NONE || r->dim[0] == VDIM_POSITIONS;
+    const struct tensor *t;
+    enum dtype to;
+
+    memcpy(&t, (const char *)tensors + r->slot, sizeof t);
+    to = exact ? DTYPE_F32 : write_matrix_type(t, j->type);
+    if (data)
+        return write_tensor(j, t, to, err);
+    gguf_writer_tensor(j->w, name, to, t->n_dims, t->dim);
+    return PV_OK;
+}
+
+enum pv_status write_tower(struct write_job *j, bool data, struct pv_error *err)
+{
+    const struct model_file *mf = j->mf;
+    const struct vision_roles roles = vision_roles(mf->vision.kind);
+    char name[GGUF_MAX_NAME + 1];
+    enum pv_status s = PV_OK;
+
+    for (int i = 0; i < roles.n_top && !s; i++) {
+        const struct vision_role *r = &roles.top[i];
+        if (r->dim[1] == VDIM_PATCH)
+            s = write_patches(j, r->gguf, data, err);
+        else
+            s = write_role(j, r->gguf, r, &mf->vision_tensors, data, err);
+    }
+    for (int layer = 0; layer < mf->vision.n_layers; layer++)
+        for (int i = 0; i < roles.n_layer && !s; i++) {
+            snprintf(name, sizeof name, "v.blk.%d.%s", layer, roles.layer[i].gguf);
+            s = write_role(j, name, &roles.layer[i], &mf->vision_layer[layer], data, err);
+        }
+    return s;
+}

@@ -1,0 +1,37 @@
+/* How weights reach a device. The matrices stay in the mapped file; norms, biases and tables are
+ * small, and kept as f32 so that no kernel needs a variant for them. */
+#include "tensor/weights.h"
+
+#include "tensor/quant.h"
+
+size_t weights_count(const struct tensor *t)
+{
+    return t ? (size_t)(tensor_rows(t) * tensor_cols(t)) : 0;
+}
+
+const float *weights_small(struct device *dev, float **at, const struct tensor *t)
+{
+    float part[DTYPE_BLOCK_MAX]; /* whole blocks of every type */
+    float *out = *at;
+    size_t n = weights_count(t);
+    if (!t)
+        return NULL;
+    for (size_t i = 0; i < n; i += DTYPE_BLOCK_MAX) {
+        size_t m = n - i < DTYPE_BLOCK_MAX ? n - i : DTYPE_BLOCK_MAX;
+        row_to_f32(part, (const uint8_t *)t->data + dtype_row_size(t->dtype, (int64_t)i), t->dtype,
+                   (int64_t)m);
+        dev->ops->upload(dev, out + i, part, sizeof(float) * m);
+    }
+    *at += n;
+    return out;
+}
+
+struct matrix weights_matrix(const struct tensor *t, int out, int in, const float *bias)
+{
+    return (struct matrix){ .dtype = t->dtype,
+                            .out = out,
+                            .in = in,
+                            .data = t->data,
+                            .row_size = dtype_row_size(t->dtype, in),
+                            .bias = bias };
+}
