@@ -54,14 +54,19 @@ enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
 /* Checked before anything is decoded or allocated. Zero means the default. */
 struct pv_limits {
     uint64_t file_bytes;   /* one model file */
-    uint64_t memory_bytes; /* KV cache and scratch of one session */
+    uint64_t memory_bytes; /* KV cache, scratch and pictures of one session */
     int context_tokens;    /* rows of one KV cache */
+    uint64_t video_bytes;  /* one video or picture file: 16 GiB */
+    int64_t frame_pixels;  /* of one frame as stored: 64 Mi */
+    int frames;            /* taken from one video: 1024 */
+    double video_seconds;  /* duration of one video: 24 hours */
 };
 
 struct pv_model_params {
-    const char *path;  /* GGUF file or Hugging Face directory */
-    int threads;       /* 0: all cores this process may use */
-    uint64_t cpu_mask; /* CPU features allowed, ~0: all (see pv_cpu_features) */
+    const char *path;   /* GGUF file or Hugging Face directory */
+    const char *mmproj; /* GGUF file of the vision tower; NULL: in `path`, or beside it */
+    int threads;        /* 0: all cores this process may use */
+    uint64_t cpu_mask;  /* CPU features allowed, ~0: all (see pv_cpu_features) */
     struct pv_limits limits;
 };
 
@@ -71,6 +76,11 @@ struct pv_session_params {
     enum pv_kv_type kv_type;
 };
 
+enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL };
+/* How far a long phase is: frames decoded, prompt tokens prefilled. Return false to stop; the call
+ * then returns PV_E_CANCELLED. */
+typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
+
 struct pv_gen_params {
     int max_new_tokens;
     float temperature; /* 0: greedy */
@@ -78,13 +88,67 @@ struct pv_gen_params {
     float top_p;       /* 1: off */
     float min_p;       /* 0: off */
     uint64_t seed;
-    bool ignore_stop; /* go on past stop tokens: benchmarks */
+    bool ignore_stop;        /* go on past stop tokens: benchmarks */
+    pv_progress_fn progress; /* of the prefill; may be NULL */
+    void *progress_user;
+};
+
+/* Which frames of a video are taken. AUTO: the rule of the model's family. */
+enum pv_frame_rule {
+    PV_FRAMES_AUTO,
+    PV_FRAMES_LINSPACE, /* evenly from the first to the last, rounded down (LLaVA-NeXT) */
+    PV_FRAMES_ARANGE,   /* every total / N-th, rounded down (Hugging Face) */
+    PV_FRAMES_QWEN      /* an even number, evenly from the first to the last (qwen-vl-utils) */
+};
+
+/* Where a video's frames lie in time for Qwen2.5-VL. AUTO: SECONDS. */
+enum pv_time_rule {
+    PV_TIME_AUTO,
+    PV_TIME_SECONDS, /* in proportion to seconds: Qwen's own training */
+    PV_TIME_WHOLE,   /* seconds per step rounded down first: transformers 4.52 to 5.1 */
+    PV_TIME_COMPACT, /* that, and the next text follows the larger side: transformers 5.3 */
+    PV_TIME_SECONDS_COMPACT /* seconds, and the next text follows the larger side: 5.22 */
+};
+
+/* Zero: as the model's family does it. */
+struct pv_video_params {
+    int frames;                     /* how many; or */
+    double fps;                     /* how many a second, */
+    int min_frames, max_frames;     /* within these bounds */
+    double start, end;              /* seconds; end 0: to the end */
+    int64_t min_pixels, max_pixels; /* of one frame as the model sees it (Qwen) */
+    enum pv_frame_rule rule;
+    enum pv_time_rule time_rule;
+    const struct pv_limits *limits; /* NULL: the model's */
+    pv_progress_fn progress;        /* may be NULL */
+    void *progress_user;
+};
+
+/* One picture as the model sees it. */
+struct pv_frame {
+    int64_t index; /* in the order shown, from 0 */
+    double time;   /* seconds */
+    int width, height;
+    const uint8_t *rgb; /* [height, width, 3] */
+};
+
+struct pv_video_info {
+    int width, height;    /* of the file */
+    int64_t total_frames; /* of the file */
+    double fps, duration; /* of the file; fps 0: a still picture */
+    int frames, lost;     /* taken; of these, not decodable and replaced by a neighbour */
+    double sample_fps;    /* of what was taken */
 };
 
 struct pv_stats {
     int64_t prompt_tokens, reused_tokens; /* reused: found in the KV cache already */
     int64_t tokens, passes;
+    int64_t video_tokens;        /* of the prompt: rows of videos and pictures */
+    int64_t frames, lost_frames; /* taken from files since the last answer */
+    double video_s;              /* decoding and resizing since the last answer */
+    double vision_s;             /* the towers, part of no other */
     double prefill_s, decode_s;
+    uint64_t peak_bytes; /* most memory the library held so far, mapped model files not counted */
 };
 
 /* Called with whole UTF-8 characters. Return false to stop; pv_generate then returns
@@ -94,6 +158,7 @@ typedef bool (*pv_text_fn)(void *user, const char *utf8, size_t len);
 PV_API struct pv_model_params pv_model_defaults(void);
 PV_API struct pv_session_params pv_session_defaults(void);
 PV_API struct pv_gen_params pv_gen_defaults(void);
+PV_API struct pv_video_params pv_video_defaults(void);
 
 /* On success *out owns the mapped file and a thread pool; close it after its sessions. */
 PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p,
@@ -107,6 +172,7 @@ PV_API const char *pv_model_describe(pv_model *model, int context, bool json, bo
 PV_API int pv_model_vocab_size(const pv_model *model);
 PV_API int pv_model_max_context(const pv_model *model);
 PV_API bool pv_model_has_tokenizer(const pv_model *model);
+PV_API bool pv_model_has_vision(const pv_model *model);
 
 /* Ids of a text; special tokens spelled in it become their ids when `parse_special`. At most
  * `cap` are stored, *n is how many there are. */
@@ -131,6 +197,25 @@ PV_API void pv_session_reset(pv_session *session);
 PV_API enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8,
                                   struct pv_error *err);
 PV_API enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv_error *err);
+
+/* Put a video, or a picture, before the text of the next "user" message; several go in the order
+ * they are added. The file is decoded here, the tower runs in pv_generate. `info` may be NULL.
+ * Nothing is added on failure. */
+PV_API enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
+                                   struct pv_video_info *info, struct pv_error *err);
+/* The same from frames in memory, all of them, of one size; fps: frames a second (0: a still
+ * picture). Their pixels are copied. */
+PV_API enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n,
+                                    double fps, const struct pv_video_params *p,
+                                    struct pv_error *err);
+
+/* Called with each frame in order; the pixels are valid during the call. Return false to stop. */
+typedef bool (*pv_frame_fn)(void *user, const struct pv_frame *frame);
+/* The frames that pv_add_video would take, as the model sees them; model NULL: as the file has
+ * them, by the rules of LLaVA-OneVision. `info` may be NULL. */
+PV_API enum pv_status pv_video_frames(const pv_model *model, const char *path,
+                                      const struct pv_video_params *p, pv_frame_fn fn, void *user,
+                                      struct pv_video_info *info, struct pv_error *err);
 
 /* Generate from what was added. The answer becomes part of the timeline. After PV_E_CANCELLED
  * the text given to `on_text` so far is in the timeline; after any other failure the timeline

@@ -1,9 +1,10 @@
 /* Allocation with hooks for tests, and the arena. The hooks are the one piece of process-wide
- * state in the library: a counter, a fail-at number and a per-thread guard. Under ASan the arena
+ * state in the library: counters, a fail-at number and a per-thread guard. Under ASan the arena
  * keeps a poisoned zone between two objects so that it does not blind the sanitizer. */
 #define _DEFAULT_SOURCE
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ enum { HUGE_PAGE = 2 << 20 };
 
 static atomic_uint_fast64_t alloc_counter;
 static atomic_uint_fast64_t alloc_fail_at; /* absolute count, 0: never */
+static atomic_size_t bytes_held, bytes_peak;
 static _Thread_local int guard_depth;
 
 static bool allocation_allowed(void)
@@ -60,9 +62,45 @@ void mem_fail_at(uint64_t k)
     atomic_store(&alloc_fail_at, k ? atomic_load(&alloc_counter) + k : 0);
 }
 
+size_t mem_bytes(void)
+{
+    return atomic_load(&bytes_held);
+}
+
+size_t mem_peak(void)
+{
+    return atomic_load(&bytes_peak);
+}
+
+void mem_peak_reset(void)
+{
+    atomic_store(&bytes_peak, atomic_load(&bytes_held));
+}
+
+/* Bytes of a block. What malloc leaves unused behind huge pages is not counted: it varies, and is
+ * never touched. */
+static size_t block_size(void *p)
+{
+    size_t n = malloc_usable_size(p);
+    return (uintptr_t)p % HUGE_PAGE == 0 && n >= HUGE_PAGE ? n - n % HUGE_PAGE : n;
+}
+
+/* Count a block that was just given out; NULL is none. */
+static void *held(void *p)
+{
+    size_t now = p ? atomic_fetch_add(&bytes_held, block_size(p)) : 0;
+    size_t peak = atomic_load(&bytes_peak);
+    if (!p)
+        return NULL;
+    now += block_size(p);
+    while (now > peak && !atomic_compare_exchange_weak(&bytes_peak, &peak, now))
+        continue;
+    return p;
+}
+
 void *mem_alloc(size_t size)
 {
-    return allocation_allowed() ? malloc(size ? size : 1) : NULL;
+    return allocation_allowed() ? held(malloc(size ? size : 1)) : NULL;
 }
 
 void *mem_zalloc(size_t size)
@@ -80,16 +118,23 @@ void *mem_zalloc(size_t size)
     if (align == HUGE_PAGE)
         madvise(p, rounded, MADV_HUGEPAGE);
     memset(p, 0, size);
-    return p;
+    return held(p);
 }
 
 void *mem_realloc(void *p, size_t size)
 {
-    return allocation_allowed() ? realloc(p, size ? size : 1) : NULL;
+    size_t before = p ? block_size(p) : 0;
+    void *grown = allocation_allowed() ? realloc(p, size ? size : 1) : NULL;
+    if (!grown)
+        return NULL;
+    atomic_fetch_sub(&bytes_held, before);
+    return held(grown);
 }
 
 void mem_free(void *p)
 {
+    if (p)
+        atomic_fetch_sub(&bytes_held, block_size(p));
     free(p);
 }
 

@@ -39,6 +39,10 @@ static inline bool add_size(size_t a, size_t b, size_t *out)
  * mem_guard_end of a thread any allocation by it aborts; mem_fail_at(k) makes the k-th
  * allocation from now fail (0: none). */
 uint64_t mem_count(void);
+/* Bytes held now, and the most there were at once since the start or the last reset. */
+size_t mem_bytes(void);
+size_t mem_peak(void);
+void mem_peak_reset(void);
 void mem_guard_begin(void);
 void mem_guard_end(void);
 void mem_fail_at(uint64_t k);

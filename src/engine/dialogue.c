@@ -25,12 +25,15 @@ static enum pv_status no_words(struct pv_error *err)
     return fail(err, PV_E_UNSUPPORTED, "this build has no tokenizer: prompts must be token ids");
 }
 
-enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role, const char *utf8,
+enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role,
+                            const struct chat_media *media, int n_media, const char *utf8,
                             struct id_span *out, struct pv_error *err)
 {
     (void)d;
     (void)first;
     (void)role;
+    (void)media;
+    (void)n_media;
     (void)utf8;
     (void)out;
     return no_words(err);
@@ -61,7 +64,6 @@ const char *dialogue_text(struct dialogue *d, int32_t id, bool last, size_t *len
 
 #else
 
-#include "text/chat.h"
 #include "text/detok.h"
 
 #include <string.h>
@@ -133,13 +135,14 @@ static enum pv_status finish(struct dialogue *d, enum pv_status s, struct id_spa
     return s;
 }
 
-enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role, const char *utf8,
+enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role,
+                            const struct chat_media *media, int n_media, const char *utf8,
                             struct id_span *out, struct pv_error *err)
 {
     enum pv_status s = ready(d, err);
     if (s)
         return s;
-    s = chat_add(&d->chat, &d->prompt, first, role, utf8, strlen(utf8), err);
+    s = chat_add_media(&d->chat, &d->prompt, first, role, media, n_media, utf8, strlen(utf8), err);
     return finish(d, s, out, err);
 }
 

@@ -4,6 +4,7 @@
 #define PV_ENGINE_DIALOGUE_H
 
 #include "engine/model.h"
+#include "text/chat.h"
 
 struct dialogue;
 
@@ -18,8 +19,9 @@ enum pv_status dialogue_open(struct dialogue **out, const struct pv_model *m, si
                              struct pv_error *err);
 void dialogue_close(struct dialogue **d);
 
-/* One message; `first`: the timeline is empty. */
-enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role, const char *utf8,
+/* One message, its media before the text; `first`: the timeline is empty. */
+enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role,
+                            const struct chat_media *media, int n_media, const char *utf8,
                             struct id_span *out, struct pv_error *err);
 /* What comes before an answer, and after it. */
 enum pv_status dialogue_ask(struct dialogue *d, struct id_span *out, struct pv_error *err);

@@ -14,6 +14,10 @@ static const struct pv_limits default_limits = {
     .file_bytes = (uint64_t)1 << 40,
     .memory_bytes = (uint64_t)64 << 30,
     .context_tokens = 1 << 20,
+    .video_bytes = (uint64_t)16 << 30,
+    .frame_pixels = (int64_t)64 << 20,
+    .frames = 1024,
+    .video_seconds = 24 * 3600,
 };
 
 struct pv_model_params pv_model_defaults(void)
@@ -21,7 +25,12 @@ struct pv_model_params pv_model_defaults(void)
     return (struct pv_model_params){ .cpu_mask = ~(uint64_t)0 };
 }
 
-static struct pv_limits fill_limits(struct pv_limits l)
+struct pv_video_params pv_video_defaults(void)
+{
+    return (struct pv_video_params){ 0 };
+}
+
+struct pv_limits model_fill_limits(struct pv_limits l)
 {
     if (!l.file_bytes)
         l.file_bytes = default_limits.file_bytes;
@@ -29,6 +38,14 @@ static struct pv_limits fill_limits(struct pv_limits l)
         l.memory_bytes = default_limits.memory_bytes;
     if (!l.context_tokens)
         l.context_tokens = default_limits.context_tokens;
+    if (!l.video_bytes)
+        l.video_bytes = default_limits.video_bytes;
+    if (!l.frame_pixels)
+        l.frame_pixels = default_limits.frame_pixels;
+    if (!l.frames)
+        l.frames = default_limits.frames;
+    if (!(l.video_seconds > 0))
+        l.video_seconds = default_limits.video_seconds;
     return l;
 }
 
@@ -47,7 +64,7 @@ static enum pv_status open_tokenizer(struct pv_model *m, struct pv_error *err)
 static enum pv_status open_parts(struct pv_model *m, const struct pv_model_params *p,
                                  struct pv_error *err)
 {
-    enum pv_status s = model_file_open(&m->file, p->path, m->limits.file_bytes, err);
+    enum pv_status s = model_file_open(&m->file, p->path, p->mmproj, m->limits.file_bytes, err);
     if (s)
         return s;
     s = open_tokenizer(m, err);
@@ -56,7 +73,10 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = device_cpu_open(&m->dev, m->threads, m->cpu, err);
     if (s)
         return s;
-    return decoder_open(&m->dec, m->file, m->dev, err);
+    s = decoder_open(&m->dec, m->file, m->dev, err);
+    if (!s && model_file_vision(m->file)->kind != VISION_NONE)
+        s = vision_open(&m->vision, m->file, m->dev, err);
+    return s;
 }
 
 enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p, struct pv_error *err)
@@ -71,7 +91,7 @@ enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p, st
     m = mem_zalloc(sizeof *m);
     if (!m)
         return fail_nomem(err, sizeof *m);
-    m->limits = fill_limits(p->limits);
+    m->limits = model_fill_limits(p->limits);
     m->threads = p->threads ? p->threads : cpu_count();
     if (m->threads > POOL_MAX_THREADS)
         m->threads = POOL_MAX_THREADS;
@@ -92,6 +112,7 @@ void pv_model_close(pv_model **model)
     struct pv_model *m = *model;
     if (!m)
         return;
+    vision_close(&m->vision);
     decoder_close(&m->dec);
     device_close(&m->dev);
 #ifndef PV_CORE
@@ -135,6 +156,11 @@ bool pv_model_has_tokenizer(const pv_model *model)
     return model->tokenizer != NULL;
 }
 
+bool pv_model_has_vision(const pv_model *model)
+{
+    return model->vision != NULL;
+}
+
 enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_t len, bool parse_special,
                            int32_t *ids, size_t cap, size_t *n, struct pv_error *err)
 {
@@ -168,7 +194,7 @@ enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type ty
     enum pv_status s;
     if ((unsigned)type >= sizeof dtypes / sizeof *dtypes)
         return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)type);
-    s = model_file_open(&mf, src, default_limits.file_bytes, err);
+    s = model_file_open(&mf, src, NULL, default_limits.file_bytes, err);
     if (s)
         return s;
     s = model_file_write_gguf(mf, out_path, dtypes[type], err);

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "lm/decoder.h"
+#include "vision/vision.h"
 
 #include <pthread.h>
 
@@ -19,6 +20,7 @@ struct pv_model {
     struct model_file *file;
     struct device *dev;
     struct decoder *dec;
+    struct vision *vision;       /* NULL: the model is blind */
     struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */
     struct pv_limits limits;
     int threads;
@@ -27,6 +29,8 @@ struct pv_model {
     pthread_mutex_t step_lock; /* the device runs one step at a time */
 };
 
+/* Zeros become the defaults. */
+struct pv_limits model_fill_limits(struct pv_limits l);
 /* The type of a KV cache; AUTO is the 16-bit type whose attention is faster on this CPU. */
 enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type);
 

@@ -1,99 +1,76 @@
-/* The public session handle: one timeline of token ids, and a KV cache that holds the keys and
- * values of some prefix of it. Generation first makes the cache agree with the timeline (reusing
- * the longest common prefix), then appends tokens one step at a time. */
+/* The public session handle: opening, and what is added to its timeline. generate.c makes the KV
+ * cache agree with the timeline and appends the answer. */
+#include "engine/session.h"
+
+#include "base/clock.h"
 #include "base/mem.h"
-#include "engine/dialogue.h"
-#include "lm/sampling.h"
 
 #include <string.h>
-#include <time.h>
-
-struct pv_session {
-    struct pv_model *model;
-    struct kvcache kv;
-    struct decoder_state *state;
-    struct dialogue *words; /* NULL: no tokenizer */
-    int context, chunk;
-    int32_t *ids; /* [context]: the timeline */
-    int n_ids;
-    int32_t *kv_ids;   /* [context]: what slots 0 .. kv.len - 1 hold */
-    int32_t (*pos)[3]; /* [chunk] */
-    int answer0, n_answer;
-    bool messages; /* the last thing added was a message: the template asks for an answer */
-    float *logits; /* [vocab] of the last row, when tokens are drawn, */
-    int32_t top;   /* or its largest, when they are not */
-    struct candidate *candidates; /* [vocab] */
-    struct pv_stats stats;
-};
 
 struct pv_session_params pv_session_defaults(void)
 {
     return (struct pv_session_params){ .kv_type = PV_KV_AUTO };
 }
 
-struct pv_gen_params pv_gen_defaults(void)
-{
-    return (struct pv_gen_params){ .max_new_tokens = 256, .top_p = 1 };
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- opening ---- */
 
 static enum pv_status choose_sizes(struct pv_session *s, const struct pv_session_params *p,
-                                   struct pv_error *err)
+                                   int *context, struct pv_error *err)
 {
     const struct pv_model *m = s->model;
     int most = pv_model_max_context(m);
-    s->context = p->max_context;
-    if (s->context == 0)
-        s->context = most < MODEL_DEFAULT_CONTEXT ? most : MODEL_DEFAULT_CONTEXT;
-    if (s->context < 1 || s->context > m->limits.context_tokens)
+    *context = p->max_context;
+    if (*context == 0)
+        *context = most < MODEL_DEFAULT_CONTEXT ? most : MODEL_DEFAULT_CONTEXT;
+    if (*context < 1 || *context > m->limits.context_tokens)
         return fail(err, PV_E_LIMIT, "a context of %d tokens was asked for, 1 to %d are possible",
-                    s->context, m->limits.context_tokens);
+                    *context, m->limits.context_tokens);
     s->chunk = p->chunk ? p->chunk : MODEL_DEFAULT_CHUNK;
     if (s->chunk < 1 || s->chunk > MODEL_MAX_CHUNK)
         return fail(err, PV_E_ARG, "steps of %d rows were asked for, 1 to %d are possible",
                     s->chunk, MODEL_MAX_CHUNK);
-    if (s->chunk > s->context)
-        s->chunk = s->context;
+    if (s->chunk > *context)
+        s->chunk = *context;
     return PV_OK;
 }
 
-static enum pv_status check_memory(const struct pv_session *s, enum dtype kv, struct pv_error *err)
+static enum pv_status check_memory(struct pv_session *s, int context, enum dtype kv,
+                                   struct pv_error *err)
 {
     const struct pv_model *m = s->model;
-    uint64_t need = kvcache_size(decoder_config(m->dec), kv, s->context) +
-                    decoder_state_size(m->dec, s->chunk, 1, s->context, kv);
+    uint64_t need = kvcache_size(decoder_config(m->dec), kv, context) +
+                    decoder_state_size(m->dec, s->chunk, 1, context, kv);
     if (need > m->limits.memory_bytes)
-        return fail(
-            err, PV_E_LIMIT, "a context of %d tokens needs %llu bytes of memory, the limit is %llu",
-            s->context, (unsigned long long)need, (unsigned long long)m->limits.memory_bytes);
+        return fail(err, PV_E_LIMIT,
+                    "a context of %d tokens needs %llu bytes of memory, the limit is %llu", context,
+                    (unsigned long long)need, (unsigned long long)m->limits.memory_bytes);
+    s->fixed_bytes = need;
     return PV_OK;
 }
 
-static enum pv_status open_parts(struct pv_session *s, enum dtype kv, struct pv_error *err)
+static enum pv_status open_parts(struct pv_session *s, int context, enum dtype kv,
+                                 struct pv_error *err)
 {
     struct pv_model *m = s->model;
-    size_t n = (size_t)s->context, vocab = (size_t)pv_model_vocab_size(m);
-    enum pv_status st = kvcache_open(&s->kv, m->dev, decoder_config(m->dec), kv, s->context, err);
+    const struct config *c = decoder_config(m->dec);
+    size_t n = (size_t)context, vocab = (size_t)c->vocab;
+    size_t embeds = m->vision ? (size_t)s->chunk * (size_t)c->hidden : 0;
+    enum pv_status st = kvcache_open(&s->kv, m->dev, c, kv, context, err);
+    if (!st)
+        st = decoder_state_open(&s->state, m->dec, s->chunk, 1, context, kv, err);
+    if (!st)
+        st = timeline_open(&s->line, context, err);
+    if (!st && m->vision)
+        st = encoder_open(&s->encoder, m->vision, err);
     if (st)
         return st;
-    st = decoder_state_open(&s->state, m->dec, s->chunk, 1, s->context, kv, err);
-    if (st)
-        return st;
-    s->ids = mem_alloc(n * sizeof *s->ids);
     s->kv_ids = mem_alloc(n * sizeof *s->kv_ids);
-    s->pos = mem_alloc((size_t)s->chunk * sizeof *s->pos);
+    s->embeds = mem_zalloc(embeds * sizeof *s->embeds);
     s->logits = mem_alloc(vocab * sizeof *s->logits);
     s->candidates = mem_alloc(vocab * sizeof *s->candidates);
-    if (!s->ids || !s->kv_ids || !s->pos || !s->logits || !s->candidates)
-        return fail_nomem(err, 2 * n * sizeof *s->ids + vocab * sizeof *s->candidates);
+    if (!s->kv_ids || !s->embeds || !s->logits || !s->candidates)
+        return fail_nomem(err, n * sizeof *s->kv_ids + embeds * sizeof *s->embeds +
+                                   vocab * sizeof *s->candidates);
     return dialogue_open(&s->words, m, n, err);
 }
 
@@ -103,17 +80,18 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct p
     enum dtype kv = model_kv_dtype(model, p->kv_type);
     struct pv_session *s;
     enum pv_status st;
+    int context;
     if ((unsigned)p->kv_type > PV_KV_F32)
         return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
     s = mem_zalloc(sizeof *s);
     if (!s)
         return fail_nomem(err, sizeof *s);
     s->model = model;
-    st = choose_sizes(s, p, err);
+    st = choose_sizes(s, p, &context, err);
     if (!st)
-        st = check_memory(s, kv, err);
+        st = check_memory(s, context, kv, err);
     if (!st)
-        st = open_parts(s, kv, err);
+        st = open_parts(s, context, kv, err);
     if (st) {
         pv_session_close(&s);
         return st;
@@ -122,17 +100,26 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct p
     return PV_OK;
 }
 
+static void drop_pending(struct pv_session *s)
+{
+    for (int i = 0; i < s->n_pending; i++)
+        seen_clear(&s->pending[i]);
+    s->n_pending = 0;
+}
+
 void pv_session_close(pv_session **session)
 {
     struct pv_session *s = *session;
     if (!s)
         return;
+    drop_pending(s);
     dialogue_close(&s->words);
+    encoder_close(&s->encoder);
     decoder_state_close(&s->state);
     kvcache_close(&s->kv);
-    mem_free(s->ids);
+    timeline_close(&s->line);
     mem_free(s->kv_ids);
-    mem_free(s->pos);
+    mem_free(s->embeds);
     mem_free(s->logits);
     mem_free(s->candidates);
     mem_free(s);
@@ -141,7 +128,8 @@ void pv_session_close(pv_session **session)
 
 void pv_session_reset(pv_session *s)
 {
-    s->n_ids = 0;
+    drop_pending(s);
+    timeline_clear(&s->line);
     s->answer0 = 0;
     s->n_answer = 0;
     s->messages = false;
@@ -152,222 +140,213 @@ void pv_session_reset(pv_session *s)
 enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv_error *err)
 {
     int vocab = pv_model_vocab_size(s->model);
-    if (n > (size_t)(s->context - s->n_ids))
-        return fail(err, PV_E_LIMIT, "%zu tokens after %d do not fit a context of %d tokens", n,
-                    s->n_ids, s->context);
+    enum pv_status st;
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d", (int)ids[i],
                         vocab);
-    if (n)
-        memcpy(s->ids + s->n_ids, ids, n * sizeof *ids);
-    s->n_ids += (int)n;
-    s->messages = false;
+    st = timeline_append(&s->line, ids, n, err);
+    if (!st)
+        s->messages = false;
+    return st;
+}
+
+/* ---- media ---- */
+
+/* Memory not yet taken, of what the limits allow. */
+static uint64_t bytes_left(const struct pv_session *s)
+{
+    uint64_t used = s->fixed_bytes + timeline_media_size(&s->line);
+    for (int i = 0; i < s->n_pending; i++)
+        used += media_size(&s->pending[i].m);
+    return used < s->model->limits.memory_bytes ? s->model->limits.memory_bytes - used : 0;
+}
+
+static enum pv_status begin_media(struct pv_session *s, const struct pv_video_params *p,
+                                  struct seen_bounds *b, struct pv_error *err)
+{
+    const struct pv_model *m = s->model;
+    int rows = s->line.n;
+    if (!m->vision)
+        return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
+                    model_file_path(m->file));
+    if (s->n_pending == SESSION_MAX_PENDING)
+        return fail(err, PV_E_LIMIT, "more than %d videos and pictures in one message",
+                    SESSION_MAX_PENDING);
+    for (int i = 0; i < s->n_pending; i++)
+        rows += s->pending[i].m.n_rows;
+    timeline_forget(&s->line, s->kv_ids, s->kv.len);
+    *b = (struct seen_bounds){ .limits = p->limits ? p->limits : &m->limits,
+                               .max_rows = s->line.context > rows ? s->line.context - rows : 0,
+                               .max_bytes = bytes_left(s),
+                               .threads = m->threads };
     return PV_OK;
+}
+
+static void end_media(struct pv_session *s, const struct seen *seen, double seconds)
+{
+    s->pending[s->n_pending++] = *seen;
+    s->frames += seen->info.frames;
+    s->lost_frames += seen->info.lost;
+    s->video_s += seconds;
+}
+
+enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
+                            struct pv_video_info *info, struct pv_error *err)
+{
+    struct seen_bounds bounds;
+    struct pv_limits limits;
+    struct pv_video_params params = *p;
+    struct seen seen;
+    double t0 = clock_now();
+    enum pv_status st;
+    if (p->limits) {
+        limits = model_fill_limits(*p->limits);
+        params.limits = &limits;
+    }
+    st = begin_media(s, &params, &bounds, err);
+    if (!st)
+        st = seen_file(&seen, vision_config(s->model->vision), path, &params, &bounds, err);
+    if (st)
+        return st;
+    seen.params.limits = NULL;
+    if (info)
+        *info = seen.info;
+    end_media(s, &seen, clock_now() - t0);
+    return PV_OK;
+}
+
+enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n, double fps,
+                             const struct pv_video_params *p, struct pv_error *err)
+{
+    struct seen_bounds bounds;
+    struct pv_video_params params = *p;
+    struct seen seen;
+    double t0 = clock_now();
+    enum pv_status st;
+    params.limits = NULL; /* the model's */
+    st = begin_media(s, &params, &bounds, err);
+    if (!st)
+        st = seen_frames(&seen, vision_config(s->model->vision), frames, n, fps, &params, &bounds,
+                         err);
+    if (st)
+        return st;
+    end_media(s, &seen, clock_now() - t0);
+    return PV_OK;
+}
+
+/* Pending media get their final form and room in the encoder. */
+static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
+{
+    const struct vision_config *c = vision_config(s->model->vision);
+    int n_stills = 0;
+    enum pv_status st = PV_OK;
+    for (int i = 0; i < s->n_pending; i++)
+        n_stills += !s->pending[i].m.video;
+    for (int i = 0; i < s->n_pending && !st; i++) {
+        const struct media *m = &s->pending[i].m;
+        st = seen_finish(&s->pending[i], c, n_stills == 1, err);
+        if (!st && encoder_size(s->encoder, m) > bytes_left(s))
+            st = fail(err, PV_E_LIMIT,
+                      "the vision tower needs %zu bytes for pictures of %d x %d pixels, %llu are "
+                      "left",
+                      encoder_size(s->encoder, m), m->width, m->height,
+                      (unsigned long long)bytes_left(s));
+        if (!st)
+            st = encoder_reserve(s->encoder, m, err);
+    }
+    return st;
+}
+
+/* How the pending media stand in their message. Their keys are those that timeline_adopt is going
+ * to give: of an equal medium, or the next free one. */
+static void describe_pending(const struct pv_session *s, struct chat_media *media)
+{
+    const struct vision_config *c = vision_config(s->model->vision);
+    bool marks = c->kind == VISION_QWEN2_5;
+    int fresh = s->line.last_key;
+    for (int i = 0; i < s->n_pending; i++) {
+        const struct media *m = &s->pending[i].m;
+        int key = timeline_key(&s->line, m);
+        for (int j = 0; j < i && !key; j++)
+            key = media_equal(&s->pending[j].m, m) ? -media[j].row_id : 0;
+        media[i] = (struct chat_media){ .video = m->video,
+                                        .row_id = -(key ? key : ++fresh),
+                                        .n_rows = m->n_rows,
+                                        .before = marks ? c->vision_start : -1,
+                                        .after = marks ? c->vision_end : -1 };
+    }
 }
 
 enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, struct pv_error *err)
 {
+    struct chat_media media[SESSION_MAX_PENDING];
     struct id_span span = { 0 };
-    enum pv_status st = dialogue_add(s->words, s->n_ids == 0, role, utf8, &span, err);
+    enum pv_status st = PV_OK;
+    if (s->n_pending > 0) {
+        if (strcmp(role, "user") != 0)
+            return fail(err, PV_E_ARG,
+                        "videos and pictures go into a user message, not one of %.32s", role);
+        st = finish_pending(s, err);
+        if (!st)
+            st = timeline_reserve(&s->line, s->n_pending, err);
+        if (!st)
+            describe_pending(s, media);
+    }
     if (!st)
-        st = pv_add_ids(s, span.ids, span.n, err);
+        st = dialogue_add(s->words, s->line.n == 0, role, media, s->n_pending, utf8, &span, err);
+    if (!st)
+        st = timeline_room(&s->line, span.n, err);
+    if (st)
+        return st;
+    for (int i = 0; i < s->n_pending; i++)
+        timeline_adopt(&s->line, &s->pending[i].m);
+    st = timeline_append(&s->line, span.ids, span.n, err);
+    drop_pending(s);
     if (!st)
         s->messages = true;
     return st;
 }
 
-/* ---- generation ---- */
+/* ---- the frames alone ---- */
 
-/* What a step is to bring back of its last row. */
-enum want { WANT_NOTHING, WANT_ARGMAX, WANT_LOGITS };
-
-/* One step over ids[from .. from + n) of the timeline. */
-static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
-                               struct pv_error *err)
+enum pv_status pv_video_frames(const pv_model *model, const char *path,
+                               const struct pv_video_params *p, pv_frame_fn fn, void *user,
+                               struct pv_video_info *info, struct pv_error *err)
 {
-    struct step_seq seq = { .kv = &s->kv, .n = n };
-    int last = n - 1;
+    struct pv_limits limits = model_fill_limits(p->limits ? *p->limits
+                                                : model   ? model->limits
+                                                          : (struct pv_limits){ 0 });
+    struct seen_bounds bounds = { .limits = &limits,
+                                  .max_rows = CONFIG_MAX_CONTEXT,
+                                  .max_bytes = limits.memory_bytes,
+                                  .threads = model ? model->threads : 0 };
+    const struct vision_config *c;
+    struct seen seen;
     enum pv_status st;
-    for (int i = 0; i < n; i++)
-        s->pos[i][0] = s->pos[i][1] = s->pos[i][2] = from + i;
-    struct step step = { .n = n,
-                         .ids = s->ids + from,
-                         .pos = (const int32_t(*)[3])s->pos,
-                         .n_seqs = 1,
-                         .seqs = &seq,
-                         .n_logits = want != WANT_NOTHING,
-                         .logit_rows = &last,
-                         .logits = want == WANT_LOGITS ? s->logits : NULL,
-                         .argmax = want == WANT_ARGMAX ? &s->top : NULL };
-    pthread_mutex_lock(&s->model->step_lock);
-    st = decoder_step(s->model->dec, s->state, &step, err);
-    pthread_mutex_unlock(&s->model->step_lock);
+    bool tiles;
+    if (!model)
+        return seen_walk(path, p, &bounds, fn, user, info, err);
+    if (!model->vision)
+        return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
+                    model_file_path(model->file));
+    c = vision_config(model->vision);
+    st = seen_file(&seen, c, path, p, &bounds, err);
     if (st)
         return st;
-    memcpy(s->kv_ids + from, s->ids + from, (size_t)n * sizeof *s->ids);
-    kvcache_advance(&s->kv, n);
-    return PV_OK;
-}
-
-/* Make the cache hold the whole timeline. */
-static enum pv_status prefill(struct pv_session *s, enum want want, struct pv_error *err)
-{
-    int same = 0;
-    while (same < s->kv.len && same < s->n_ids - 1 && s->kv_ids[same] == s->ids[same])
-        same++;
-    kvcache_truncate(&s->kv, same);
-    s->stats.prompt_tokens = s->n_ids;
-    s->stats.reused_tokens = same;
-    for (int at = same; at < s->n_ids;) {
-        int n = s->n_ids - at < s->chunk ? s->n_ids - at : s->chunk;
-        enum pv_status st = run_rows(s, at, n, at + n == s->n_ids ? want : WANT_NOTHING, err);
-        if (st)
-            return st;
-        at += n;
+    tiles = seen.source != NULL;
+    st = seen_finish(&seen, c, true, err);
+    for (int i = 0; i < (tiles ? seen.m.n_views : seen.n_frames) && !st; i++) {
+        struct pv_frame f = { .index = seen.index[tiles ? 0 : i],
+                              .time = seen.time[tiles ? 0 : i],
+                              .width = seen.m.width,
+                              .height = seen.m.height,
+                              .rgb = media_view(&seen.m, i) };
+        if (!fn(user, &f))
+            st = fail(err, PV_E_CANCELLED, "%s: stopped after %d frames", path, i + 1);
     }
-    return PV_OK;
-}
-
-static bool is_stop(const struct pv_session *s, int32_t id)
-{
-    const struct config *c = decoder_config(s->model->dec);
-    for (int i = 0; i < c->n_stop; i++)
-        if (c->stop[i] == id)
-            return true;
-    return false;
-}
-
-static enum pv_status emit(struct pv_session *s, int32_t id, bool last, pv_text_fn on_text,
-                           void *user, struct pv_error *err)
-{
-    size_t len;
-    const char *text = dialogue_text(s->words, id, last, &len);
-    if (!text)
-        return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->n_answer);
-    if (on_text && (!last || len > 0) && !on_text(user, text, len))
-        return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->n_answer);
-    return PV_OK;
-}
-
-static enum pv_status decode(struct pv_session *s, const struct pv_gen_params *p, enum want want,
-                             pv_text_fn on_text, void *user, struct pv_error *err)
-{
-    struct sampling how = { .temperature = p->temperature,
-                            .top_k = p->top_k,
-                            .top_p = p->top_p,
-                            .min_p = p->min_p,
-                            .seed = p->seed };
-    int vocab = pv_model_vocab_size(s->model);
-    for (;;) {
-        int32_t id = want == WANT_ARGMAX
-                         ? s->top
-                         : sample_token(s->logits, vocab, &how, (uint64_t)s->n_ids, s->candidates);
-        enum pv_status st;
-        if (!p->ignore_stop && is_stop(s, id))
-            return PV_OK;
-        s->ids[s->n_ids++] = id;
-        s->n_answer++;
-        s->stats.tokens++;
-        st = emit(s, id, false, on_text, user, err);
-        if (st || s->n_answer >= p->max_new_tokens)
-            return st;
-        if (s->n_ids >= s->context)
-            return fail(err, PV_E_LIMIT,
-                        "the context of %d tokens is full after %d tokens of "
-                        "answer",
-                        s->context, s->n_answer);
-        st = run_rows(s, s->n_ids - 1, 1, want, err);
-        if (st)
-            return st;
-        s->stats.passes++;
-    }
-}
-
-/* Close the answer in the template's way, so that another message can follow; without room for that
- * the timeline is full, which the next call will say. */
-static void end_answer(struct pv_session *s)
-{
-    struct id_span span = { 0 };
-    if (dialogue_end(s->words, &span, NULL) == PV_OK)
-        pv_add_ids(s, span.ids, span.n, NULL);
-}
-
-static enum pv_status check_params(const struct pv_session *s, const struct pv_gen_params *p,
-                                   struct pv_error *err)
-{
-    struct sampling how = {
-        .temperature = p->temperature, .top_k = p->top_k, .top_p = p->top_p, .min_p = p->min_p
-    };
-    if (p->max_new_tokens < 1)
-        return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
-                    p->max_new_tokens);
-    if (s->n_ids == 0)
-        return fail(err, PV_E_ARG, "the prompt is empty");
-    if (s->n_ids >= s->context)
-        return fail(err, PV_E_LIMIT, "a prompt of %d tokens leaves no room in a context of %d",
-                    s->n_ids, s->context);
-    return sampling_check(&how, err);
-}
-
-/* Append what comes before an answer; the timeline is as it was when there is no room. */
-static enum pv_status ask(struct pv_session *s, const struct pv_gen_params *p, struct pv_error *err)
-{
-    struct id_span span = { 0 };
-    int n_ids = s->n_ids;
-    enum pv_status st = dialogue_ask(s->words, &span, err);
-    if (!st)
-        st = pv_add_ids(s, span.ids, span.n, err);
-    if (!st)
-        st = check_params(s, p, err);
-    if (st) {
-        s->n_ids = n_ids;
-        s->messages = true;
-    }
+    if (!st && info)
+        *info = seen.info;
+    seen_clear(&seen);
     return st;
-}
-
-enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
-                           void *user, struct pv_error *err)
-{
-    bool dialogue = s->messages;
-    enum want want = p->temperature == 0 ? WANT_ARGMAX : WANT_LOGITS;
-    enum pv_status st = check_params(s, p, err);
-    double t0 = now(), t1;
-    if (!st && dialogue)
-        st = ask(s, p, err);
-    if (st)
-        return st;
-    s->stats = (struct pv_stats){ 0 };
-    s->answer0 = s->n_ids;
-    s->n_answer = 0;
-    st = prefill(s, want, err);
-    t1 = now();
-    s->stats.prefill_s = t1 - t0;
-    s->stats.passes = 1;
-    if (st)
-        return st;
-    st = decode(s, p, want, on_text, user, err);
-    if (st == PV_E_CANCELLED) {
-        size_t dropped; /* half a character is not for the next answer */
-        dialogue_text(s->words, 0, true, &dropped);
-    } else {
-        enum pv_status held = emit(s, 0, true, on_text, user, err);
-        st = st ? st : held;
-    }
-    s->stats.decode_s = now() - t1;
-    if (dialogue)
-        end_answer(s);
-    return st;
-}
-
-const int32_t *pv_session_answer(const pv_session *s, size_t *n)
-{
-    *n = (size_t)s->n_answer;
-    return s->ids + s->answer0;
-}
-
-void pv_session_stats(const pv_session *s, struct pv_stats *out)
-{
-    *out = s->stats;
 }

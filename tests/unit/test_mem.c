@@ -173,6 +173,24 @@ TEST(arena_open_reports_failure)
     CHECK(!arena_open(&a, SIZE_MAX));
 }
 
+TEST(bytes_held_come_back)
+{
+    size_t before = mem_bytes(), peak;
+    void *a, *b;
+    mem_peak_reset();
+    CHECK_EQ(mem_peak(), before);
+    a = mem_alloc(1000);
+    b = mem_zalloc(100000);
+    a = mem_realloc(a, 5000);
+    CHECK(mem_bytes() >= before + 105000 && mem_bytes() < before + 125000);
+    peak = mem_peak();
+    CHECK(peak >= mem_bytes());
+    mem_free(a);
+    mem_free(b);
+    CHECK_EQ(mem_bytes(), before);
+    CHECK_EQ(mem_peak(), peak);
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);

@@ -1,0 +1,217 @@
+/* Encodes units (frames, pairs of frames, whole still pictures) in batches that are large enough
+ * for the tower's matrices to be read once for many rows, and small enough to bound memory. */
+#include "engine/encoder.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "video/patches.h"
+#include "vision/llava.h"
+
+#include <string.h>
+
+enum { BATCH_PATCHES = 3072 }; /* aimed at; one unit may have more */
+
+struct encoder {
+    const struct vision *v; /* borrowed */
+    struct vision_state *state;
+    int max_patches;                    /* of the state */
+    float *patches, *features, *window; /* one batch: tower's input, output, rows of the prompt */
+    size_t n_patches, n_features, n_window; /* floats they hold */
+    int key, unit0, n_units;                /* what the window holds; n_units 0: nothing */
+    double seconds;
+};
+
+/* What a batch of this medium needs. */
+struct need {
+    int units, slices, patches; /* of one batch */
+    size_t patch_floats, feature_floats, window_floats;
+};
+
+static struct patch_plan plan_of(const struct vision_config *c)
+{
+    struct patch_plan p = { .patch = c->patch, .temporal = c->temporal, .merge = c->merge };
+    memcpy(p.mean, c->mean, sizeof p.mean);
+    memcpy(p.std, c->std, sizeof p.std);
+    return p;
+}
+
+static struct need need_of(const struct encoder *e, const struct media *m)
+{
+    const struct vision_config *c = vision_config(e->v);
+    struct patch_plan plan = plan_of(c);
+    int per_unit = m->n_slices / m->n_units, unit_patches = per_unit * m->h * m->w;
+    struct need n = { .units = BATCH_PATCHES / unit_patches };
+    if (n.units < 1)
+        n.units = 1;
+    if (n.units > m->n_units)
+        n.units = m->n_units;
+    n.slices = n.units * per_unit;
+    n.patches = n.slices * m->h * m->w;
+    n.patch_floats = (size_t)n.patches * (size_t)patch_row_size(&plan);
+    n.window_floats = (size_t)n.units * (size_t)m->unit_rows * (size_t)c->out;
+    if (m->kind == VISION_LLAVA)
+        n.feature_floats =
+            (size_t)n.slices * (size_t)vision_slice_tokens(e->v, m->h, m->w) * (size_t)c->out;
+    return n;
+}
+
+enum pv_status encoder_open(struct encoder **out, const struct vision *v, struct pv_error *err)
+{
+    struct encoder *e = mem_zalloc(sizeof *e);
+    if (!e)
+        return fail_nomem(err, sizeof *e);
+    e->v = v;
+    *out = e;
+    return PV_OK;
+}
+
+void encoder_close(struct encoder **e)
+{
+    if (!*e)
+        return;
+    vision_state_close(&(*e)->state);
+    mem_free((*e)->patches);
+    mem_free((*e)->features);
+    mem_free((*e)->window);
+    mem_free(*e);
+    *e = NULL;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+size_t encoder_size(const struct encoder *e, const struct media *m)
+{
+    struct need n = need_of(e, m);
+    int patches = n.patches > e->max_patches ? n.patches : e->max_patches;
+    return vision_state_size(e->v, patches) +
+           sizeof(float) *
+               (larger(n.patch_floats, e->n_patches) + larger(n.feature_floats, e->n_features) +
+                larger(n.window_floats, e->n_window));
+}
+
+/* A block of at least n floats; its contents are lost when it grows. */
+static enum pv_status grow(float **p, size_t *have, size_t n, struct pv_error *err)
+{
+    size_t size;
+    if (n <= *have)
+        return PV_OK;
+    if (!mul_size(n, sizeof(float), &size))
+        return fail_nomem(err, SIZE_MAX);
+    mem_free(*p);
+    *have = 0;
+    *p = mem_zalloc(size);
+    if (!*p)
+        return fail_nomem(err, size);
+    *have = n;
+    return PV_OK;
+}
+
+enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct pv_error *err)
+{
+    struct need n = need_of(e, m);
+    enum pv_status s = PV_OK;
+    if (n.window_floats > e->n_window)
+        e->n_units = 0; /* the window is about to move */
+    if (n.patches > e->max_patches) {
+        vision_state_close(&e->state);
+        e->max_patches = 0;
+        s = vision_state_open(&e->state, e->v, n.patches, err);
+        if (!s)
+            e->max_patches = n.patches;
+    }
+    if (!s)
+        s = grow(&e->patches, &e->n_patches, n.patch_floats, err);
+    if (!s)
+        s = grow(&e->features, &e->n_features, n.feature_floats, err);
+    if (!s)
+        s = grow(&e->window, &e->n_window, n.window_floats, err);
+    return s;
+}
+
+static void cut_patches(struct encoder *e, const struct media *m, int slice0, int n)
+{
+    const struct vision_config *c = vision_config(e->v);
+    struct patch_plan plan = plan_of(c);
+    size_t slice_floats = (size_t)m->h * (size_t)m->w * (size_t)patch_row_size(&plan);
+    for (int i = 0; i < n; i++) {
+        const uint8_t *frames[2];
+        for (int t = 0; t < c->temporal; t++)
+            frames[t] = media_view(m, (slice0 + i) * c->temporal + t);
+        patches_make(e->patches + (size_t)i * slice_floats, &plan, frames, m->height, m->width);
+    }
+}
+
+/* A LLaVA still picture that was not cut: its one view, and a newline. */
+static void plain_picture(struct encoder *e, const struct media *m)
+{
+    size_t row = (size_t)vision_config(e->v)->out, n = (size_t)(m->unit_rows - 1) * row;
+    memcpy(e->window, e->features, n * sizeof(float));
+    memcpy(e->window + n, llava_newline(e->v), row * sizeof(float));
+}
+
+/* Fill the window with units from unit0 on. */
+static enum pv_status encode(struct encoder *e, const struct media *m, int key, int unit0,
+                             struct pv_error *err)
+{
+    struct need n = need_of(e, m);
+    int units = m->n_units - unit0 < n.units ? m->n_units - unit0 : n.units;
+    int per_unit = m->n_slices / m->n_units, slices = units * per_unit;
+    bool llava = m->kind == VISION_LLAVA;
+    double t0 = clock_now();
+    enum pv_status s;
+    e->n_units = 0;
+    cut_patches(e, m, unit0 * per_unit, slices);
+    s = vision_encode(e->v, e->state, e->patches, slices, m->h, m->w,
+                      llava ? e->features : e->window, err);
+    if (s)
+        return s;
+    if (llava && m->video)
+        llava_pool(e->v, e->state, e->features, slices, e->window);
+    else if (llava && m->tiling.rows > 0)
+        llava_stitch(e->v, e->state, e->features, &m->tiling, m->source_height, m->source_width,
+                     e->window);
+    else if (llava)
+        plain_picture(e, m);
+    e->key = key;
+    e->unit0 = unit0;
+    e->n_units = units;
+    e->seconds += clock_now() - t0;
+    return PV_OK;
+}
+
+enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, int from, int n,
+                            float *out, struct pv_error *err)
+{
+    size_t row = (size_t)vision_config(e->v)->out;
+    int unit_end = m->n_units * m->unit_rows; /* what follows is the newline */
+    for (int done = 0; done < n;) {
+        int at = from + done, unit = at / m->unit_rows, begin, some;
+        if (at >= unit_end) {
+            memcpy(out + (size_t)done * row, llava_newline(e->v), row * sizeof(float));
+            done++;
+            continue;
+        }
+        if (key != e->key || unit < e->unit0 || unit >= e->unit0 + e->n_units) {
+            enum pv_status s = encode(e, m, key, unit, err);
+            if (s)
+                return s;
+        }
+        begin = at - e->unit0 * m->unit_rows;
+        some = e->n_units * m->unit_rows - begin;
+        some = some < n - done ? some : n - done;
+        memcpy(out + (size_t)done * row, e->window + (size_t)begin * row,
+               (size_t)some * row * sizeof(float));
+        done += some;
+    }
+    return PV_OK;
+}
+
+double encoder_take_seconds(struct encoder *e)
+{
+    double s = e->seconds;
+    e->seconds = 0;
+    return s;
+}

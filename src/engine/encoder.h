@@ -1,0 +1,26 @@
+/* Rows of media in the decoder's space, made when prefill needs them and not before: a window of
+ * a few frames' tokens is all that is ever held. */
+#ifndef PV_ENGINE_ENCODER_H
+#define PV_ENGINE_ENCODER_H
+
+#include "engine/media.h"
+#include "vision/vision.h"
+
+struct encoder;
+
+enum pv_status encoder_open(struct encoder **out, const struct vision *v, struct pv_error *err);
+void encoder_close(struct encoder **e);
+
+/* Bytes encoder_reserve would hold for this medium, and for those before it. */
+size_t encoder_size(const struct encoder *e, const struct media *m);
+/* Room for media like m: nothing is allocated after this. */
+enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct pv_error *err);
+
+/* Rows [from, from + n) of m -> out [n, hidden]. `key` names the medium: its rows in the window
+ * are used again. */
+enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, int from, int n,
+                            float *out, struct pv_error *err);
+/* Seconds spent in towers since the last call. */
+double encoder_take_seconds(struct encoder *e);
+
+#endif

@@ -1,0 +1,243 @@
+/* Generation: the KV cache is made to agree with the timeline, reusing the longest common prefix
+ * and asking the encoder for rows of media when their step comes; then tokens are appended one step
+ * at a time. */
+#include "engine/session.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+struct pv_gen_params pv_gen_defaults(void)
+{
+    return (struct pv_gen_params){ .max_new_tokens = 256, .top_p = 1 };
+}
+
+/* What a step is to bring back of its last row. */
+enum want { WANT_NOTHING, WANT_ARGMAX, WANT_LOGITS };
+
+/* The rows of media among [from, from + n) into embeds. */
+static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    for (int i = 0; i < n;) {
+        int row, some;
+        const struct medium *medium = timeline_medium(&s->line, from + i, &row);
+        enum pv_status st;
+        if (!medium) {
+            i++;
+            continue;
+        }
+        some = medium->m.n_rows - row < n - i ? medium->m.n_rows - row : n - i;
+        st = encoder_rows(s->encoder, &medium->m, medium->key, row, some,
+                          s->embeds + (size_t)i * hidden, err);
+        if (st)
+            return st;
+        i += some;
+    }
+    return PV_OK;
+}
+
+/* One step over rows [from, from + n) of the timeline. */
+static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
+                               struct pv_error *err)
+{
+    struct step_seq seq = { .kv = &s->kv, .n = n };
+    int last = n - 1;
+    struct step step = { .n = n,
+                         .ids = s->line.ids + from,
+                         .embeds = s->embeds,
+                         .pos = (const int32_t(*)[3])(s->line.pos + from),
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = want != WANT_NOTHING,
+                         .logit_rows = &last,
+                         .logits = want == WANT_LOGITS ? s->logits : NULL,
+                         .argmax = want == WANT_ARGMAX ? &s->top : NULL };
+    enum pv_status st;
+    pthread_mutex_lock(&s->model->step_lock);
+    st = fill_embeds(s, from, n, err);
+    if (!st)
+        st = decoder_step(s->model->dec, s->state, &step, err);
+    pthread_mutex_unlock(&s->model->step_lock);
+    if (st)
+        return st;
+    memcpy(s->kv_ids + from, s->line.ids + from, (size_t)n * sizeof *s->kv_ids);
+    kvcache_advance(&s->kv, n);
+    return PV_OK;
+}
+
+/* Make the cache hold the whole timeline. */
+static enum pv_status prefill(struct pv_session *s, const struct pv_gen_params *p, enum want want,
+                              struct pv_error *err)
+{
+    int same = 0, n_rows = s->line.n;
+    while (same < s->kv.len && same < n_rows - 1 && s->kv_ids[same] == s->line.ids[same])
+        same++;
+    kvcache_truncate(&s->kv, same);
+    s->stats.prompt_tokens = n_rows;
+    s->stats.reused_tokens = same;
+    for (int at = same; at < n_rows;) {
+        int n = n_rows - at < s->chunk ? n_rows - at : s->chunk;
+        enum pv_status st = run_rows(s, at, n, at + n == n_rows ? want : WANT_NOTHING, err);
+        if (st)
+            return st;
+        at += n;
+        if (p->progress && !p->progress(p->progress_user, PV_PHASE_PREFILL, at, n_rows))
+            return fail(err, PV_E_CANCELLED, "stopped after %d of %d prompt tokens", at, n_rows);
+    }
+    return PV_OK;
+}
+
+static bool is_stop(const struct pv_session *s, int32_t id)
+{
+    const struct config *c = decoder_config(s->model->dec);
+    for (int i = 0; i < c->n_stop; i++)
+        if (c->stop[i] == id)
+            return true;
+    return false;
+}
+
+static enum pv_status emit(struct pv_session *s, int32_t id, bool last, pv_text_fn on_text,
+                           void *user, struct pv_error *err)
+{
+    size_t len;
+    const char *text = dialogue_text(s->words, id, last, &len);
+    if (!text)
+        return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->n_answer);
+    if (on_text && (!last || len > 0) && !on_text(user, text, len))
+        return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->n_answer);
+    return PV_OK;
+}
+
+static enum pv_status decode(struct pv_session *s, const struct pv_gen_params *p, enum want want,
+                             pv_text_fn on_text, void *user, struct pv_error *err)
+{
+    struct sampling how = { .temperature = p->temperature,
+                            .top_k = p->top_k,
+                            .top_p = p->top_p,
+                            .min_p = p->min_p,
+                            .seed = p->seed };
+    int vocab = pv_model_vocab_size(s->model);
+    for (;;) {
+        int32_t id = want == WANT_ARGMAX
+                         ? s->top
+                         : sample_token(s->logits, vocab, &how, (uint64_t)s->line.n, s->candidates);
+        enum pv_status st;
+        if (!p->ignore_stop && is_stop(s, id))
+            return PV_OK;
+        timeline_push(&s->line, id);
+        s->n_answer++;
+        s->stats.tokens++;
+        st = emit(s, id, false, on_text, user, err);
+        if (st || s->n_answer >= p->max_new_tokens)
+            return st;
+        if (s->line.n >= s->line.context)
+            return fail(err, PV_E_LIMIT,
+                        "the context of %d tokens is full after %d tokens of "
+                        "answer",
+                        s->line.context, s->n_answer);
+        st = run_rows(s, s->line.n - 1, 1, want, err);
+        if (st)
+            return st;
+        s->stats.passes++;
+    }
+}
+
+/* Close the answer in the template's way, so that another message can follow; without room for that
+ * the timeline is full, which the next call will say. */
+static void end_answer(struct pv_session *s)
+{
+    struct id_span span = { 0 };
+    if (dialogue_end(s->words, &span, NULL) == PV_OK)
+        pv_add_ids(s, span.ids, span.n, NULL);
+}
+
+static enum pv_status check_params(const struct pv_session *s, const struct pv_gen_params *p,
+                                   struct pv_error *err)
+{
+    struct sampling how = {
+        .temperature = p->temperature, .top_k = p->top_k, .top_p = p->top_p, .min_p = p->min_p
+    };
+    if (p->max_new_tokens < 1)
+        return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
+                    p->max_new_tokens);
+    if (s->n_pending > 0)
+        return fail(err, PV_E_ARG, "a video or picture waits for the text of its message");
+    if (s->line.n == 0)
+        return fail(err, PV_E_ARG, "the prompt is empty");
+    if (s->line.n >= s->line.context)
+        return fail(err, PV_E_LIMIT, "a prompt of %d tokens leaves no room in a context of %d",
+                    s->line.n, s->line.context);
+    return sampling_check(&how, err);
+}
+
+/* Append what comes before an answer; the timeline is as it was when there is no room. */
+static enum pv_status ask(struct pv_session *s, const struct pv_gen_params *p, struct pv_error *err)
+{
+    struct id_span span = { 0 };
+    struct timeline_mark mark = timeline_mark(&s->line);
+    enum pv_status st = dialogue_ask(s->words, &span, err);
+    if (!st)
+        st = pv_add_ids(s, span.ids, span.n, err);
+    if (!st)
+        st = check_params(s, p, err);
+    if (st) {
+        timeline_return(&s->line, mark);
+        s->messages = true;
+    }
+    return st;
+}
+
+enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
+                           void *user, struct pv_error *err)
+{
+    bool dialogue = s->messages;
+    enum want want = p->temperature == 0 ? WANT_ARGMAX : WANT_LOGITS;
+    enum pv_status st = check_params(s, p, err);
+    double t0 = clock_now(), t1;
+    if (!st && dialogue)
+        st = ask(s, p, err);
+    if (st)
+        return st;
+    s->stats = (struct pv_stats){ 0 };
+    s->stats.frames = s->frames;
+    s->stats.lost_frames = s->lost_frames;
+    s->stats.video_s = s->video_s;
+    s->stats.video_tokens = s->line.n_video_rows;
+    s->frames = s->lost_frames = 0;
+    s->video_s = 0;
+    s->answer0 = s->line.n;
+    s->n_answer = 0;
+    st = prefill(s, p, want, err);
+    t1 = clock_now();
+    s->stats.vision_s = s->encoder ? encoder_take_seconds(s->encoder) : 0;
+    s->stats.prefill_s = t1 - t0 - s->stats.vision_s;
+    s->stats.passes = 1;
+    if (st)
+        return st;
+    st = decode(s, p, want, on_text, user, err);
+    if (st == PV_E_CANCELLED) {
+        size_t dropped; /* half a character is not for the next answer */
+        dialogue_text(s->words, 0, true, &dropped);
+    } else {
+        enum pv_status held = emit(s, 0, true, on_text, user, err);
+        st = st ? st : held;
+    }
+    s->stats.decode_s = clock_now() - t1;
+    if (dialogue)
+        end_answer(s);
+    return st;
+}
+
+const int32_t *pv_session_answer(const pv_session *s, size_t *n)
+{
+    *n = (size_t)s->n_answer;
+    return s->line.ids + s->answer0;
+}
+
+void pv_session_stats(const pv_session *s, struct pv_stats *out)
+{
+    *out = s->stats;
+    out->peak_bytes = mem_peak();
+}

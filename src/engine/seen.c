@@ -1,0 +1,174 @@
+/* Pictures in memory become a medium: planned and bounded before anything is allocated, resized as
+ * they arrive, so that frames at their own size are never held but one. */
+#include "engine/seen_parts.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool keeps_source(const struct media *m)
+{
+    return m->kind == VISION_LLAVA && !m->video;
+}
+
+static enum pv_status check_bounds(const struct media *m, int n_frames, const struct seen_bounds *b,
+                                   struct pv_error *err)
+{
+    uint64_t bytes = media_size(m);
+    if (keeps_source(m))
+        bytes += (uint64_t)m->source_height * (uint64_t)m->source_width * 3;
+    if (m->n_rows > b->max_rows)
+        return fail(err, PV_E_LIMIT,
+                    "%d frame%s of %d x %d pixels %s %d tokens, and the context has room for %d: "
+                    "take fewer frames or a larger context",
+                    n_frames, n_frames == 1 ? "" : "s", m->width, m->height,
+                    n_frames == 1 ? "is" : "are", m->n_rows, b->max_rows);
+    if (bytes > b->max_bytes)
+        return fail(err, PV_E_LIMIT, "%d frames of %d x %d pixels need %llu bytes, %llu are left",
+                    n_frames, m->width, m->height, (unsigned long long)bytes,
+                    (unsigned long long)b->max_bytes);
+    return PV_OK;
+}
+
+enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
+                            const struct pv_video_params *p, int height, int width, int n_frames,
+                            double sample_fps, const struct seen_bounds *b, struct pv_error *err)
+{
+    int n = n_frames > 0 ? n_frames : 1;
+    struct sight sight = { 0 };
+    struct seen *s = &a->s;
+    enum pv_status st;
+    *a = (struct arrival){ .n_frames = n };
+    s->params = *p;
+    s->n_frames = n;
+    st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, true, err);
+    if (!st)
+        st = check_bounds(&s->m, n, b, err);
+    if (!st)
+        st = sight_size(&sight, c, p, height, width, n_frames, err);
+    if (st)
+        return st;
+    s->index = mem_zalloc((size_t)n * sizeof *s->index);
+    s->time = mem_zalloc((size_t)n * sizeof *s->time);
+    if (!s->index || !s->time)
+        return fail_nomem(err, (size_t)n * (sizeof *s->index + sizeof *s->time));
+    if (keeps_source(&s->m)) {
+        size_t size = (size_t)height * (size_t)width * 3;
+        s->source = mem_alloc(size);
+        return s->source ? PV_OK : fail_nomem(err, size);
+    }
+    st = media_reserve(&s->m, err);
+    if (!st)
+        st = resizer_open(&a->resizer, sight.kind, height, width, sight.height, sight.width, err);
+    return st;
+}
+
+void arrival_put(struct arrival *a, int at, int64_t index, double time, const uint8_t *rgb)
+{
+    struct seen *s = &a->s;
+    s->index[at] = index;
+    s->time[at] = time;
+    if (s->source)
+        memcpy(s->source, rgb, (size_t)s->m.source_height * (size_t)s->m.source_width * 3);
+    else
+        resizer_run(a->resizer, media_view(&s->m, at), rgb);
+}
+
+void arrival_finish(struct arrival *a, struct seen *out)
+{
+    if (!a->s.source)
+        media_pad(&a->s.m, a->n_frames);
+    *out = a->s;
+    a->s = (struct seen){ 0 };
+}
+
+void arrival_close(struct arrival *a)
+{
+    resizer_close(&a->resizer);
+    seen_clear(&a->s);
+}
+
+void seen_clear(struct seen *s)
+{
+    media_clear(&s->m);
+    mem_free(s->index);
+    mem_free(s->time);
+    mem_free(s->source);
+    *s = (struct seen){ 0 };
+}
+
+enum pv_status seen_finish(struct seen *s, const struct vision_config *c, bool alone,
+                           struct pv_error *err)
+{
+    struct image picture = { .width = s->m.source_width,
+                             .height = s->m.source_height,
+                             .rgb = s->source };
+    struct media m;
+    enum pv_status st;
+    if (!s->source)
+        return PV_OK;
+    st = media_plan(&m, c, &s->params, picture.height, picture.width, 0, 0, alone, err);
+    if (!st)
+        st = media_reserve(&m, err);
+    if (st)
+        return st;
+    st = m.tiling.rows > 0 ? tiles_make(m.rgb, &m.tiling, &picture, c->image, err)
+                           : square_make(m.rgb, &picture, c->image, c->mean, err);
+    if (st) {
+        media_clear(&m);
+        return st;
+    }
+    media_clear(&s->m);
+    s->m = m;
+    return PV_OK;
+}
+
+static enum pv_status check_frames(const struct pv_frame *f, size_t n, double fps,
+                                   const struct seen_bounds *b, struct pv_error *err)
+{
+    if (n == 0 || n > (size_t)b->limits->frames)
+        return fail(err, PV_E_LIMIT, "%zu frames were given, 1 to %d are possible", n,
+                    b->limits->frames);
+    if (!isfinite(fps) || fps < 0 || (fps == 0 && n > 1))
+        return fail(err, PV_E_ARG, "%zu frames at %g a second were given", n, fps);
+    for (size_t i = 0; i < n; i++) {
+        if (!f[i].rgb || f[i].width < 1 || f[i].height < 1 ||
+            (int64_t)f[i].width * f[i].height > b->limits->frame_pixels)
+            return fail(err, PV_E_LIMIT, "frame %zu has %d x %d pixels, 1 to %lld are possible", i,
+                        f[i].width, f[i].height, (long long)b->limits->frame_pixels);
+        if (f[i].width != f[0].width || f[i].height != f[0].height)
+            return fail(err, PV_E_ARG, "frame %zu has %d x %d pixels, the first %d x %d", i,
+                        f[i].width, f[i].height, f[0].width, f[0].height);
+    }
+    return PV_OK;
+}
+
+enum pv_status seen_frames(struct seen *out, const struct vision_config *c,
+                           const struct pv_frame *frames, size_t n, double fps,
+                           const struct pv_video_params *p, const struct seen_bounds *b,
+                           struct pv_error *err)
+{
+    struct arrival a = { 0 };
+    bool still = fps == 0;
+    enum pv_status st = sight_check(p, err);
+    if (!st)
+        st = check_frames(frames, n, fps, b, err);
+    if (!st)
+        st = arrival_open(&a, c, p, frames[0].height, frames[0].width, still ? 0 : (int)n, fps, b,
+                          err);
+    for (size_t i = 0; i < n && !st; i++)
+        arrival_put(&a, (int)i, frames[i].index, frames[i].time, frames[i].rgb);
+    if (!st) {
+        a.s.info = (struct pv_video_info){ .width = frames[0].width,
+                                           .height = frames[0].height,
+                                           .total_frames = (int64_t)n,
+                                           .fps = fps,
+                                           .duration = still ? 0 : (double)n / fps,
+                                           .frames = (int)n,
+                                           .sample_fps = fps };
+        arrival_finish(&a, out);
+    }
+    arrival_close(&a);
+    return st;
+}

@@ -1,0 +1,149 @@
+/* Pictures from a file: opened and bounded, frames chosen, decoded and handed on one by one. */
+#include "engine/seen_parts.h"
+
+#ifdef PV_CORE
+
+static enum pv_status no_video(const char *path, struct pv_error *err)
+{
+    return fail(err, PV_E_UNSUPPORTED, "%s: this build cannot decode videos (CORE)", path);
+}
+
+enum pv_status seen_file(struct seen *out, const struct vision_config *c, const char *path,
+                         const struct pv_video_params *p, const struct seen_bounds *b,
+                         struct pv_error *err)
+{
+    (void)out, (void)c, (void)p, (void)b;
+    return no_video(path, err);
+}
+
+enum pv_status seen_walk(const char *path, const struct pv_video_params *p,
+                         const struct seen_bounds *b, pv_frame_fn fn, void *user,
+                         struct pv_video_info *info, struct pv_error *err)
+{
+    (void)p, (void)b, (void)fn, (void)user, (void)info;
+    return no_video(path, err);
+}
+
+#else
+
+/* A file with its frames chosen. */
+struct look {
+    struct video *v;
+    struct choice choice;
+    bool still;
+    struct pv_video_info info;
+};
+
+static void look_close(struct look *l)
+{
+    choice_clear(&l->choice);
+    video_close(&l->v);
+}
+
+static enum pv_status look_open(struct look *l, const struct vision_config *c, const char *path,
+                                const struct pv_video_params *p, const struct seen_bounds *b,
+                                struct pv_error *err)
+{
+    struct video_limits limits = { .file_bytes = b->limits->video_bytes,
+                                   .pixels = b->limits->frame_pixels,
+                                   .frames = b->limits->frames,
+                                   .seconds = b->limits->video_seconds };
+    const struct video_info *info;
+    struct choose_params how;
+    enum pv_status s = sight_choose(&how, c, p, err);
+    *l = (struct look){ 0 };
+    if (!s)
+        s = video_open(&l->v, path, &limits, b->threads, err);
+    if (s)
+        return s;
+    info = video_info(l->v);
+    l->still = info->still || info->n_frames == 1;
+    s = choose_frames(&l->choice, &how, info->n_frames, l->still ? 0 : info->fps, limits.frames,
+                      err);
+    l->info = (struct pv_video_info){ .width = info->width,
+                                      .height = info->height,
+                                      .total_frames = info->n_frames,
+                                      .fps = l->still ? 0 : info->fps,
+                                      .duration = info->duration,
+                                      .frames = l->choice.n,
+                                      .sample_fps = l->choice.sample_fps };
+    return s;
+}
+
+/* Tell how far it is; true: go on. */
+static bool told(const struct pv_video_params *p, int done, int total)
+{
+    return !p->progress || p->progress(p->progress_user, PV_PHASE_VIDEO, done, total);
+}
+
+struct keeper {
+    struct arrival *a;
+    const struct pv_video_params *p;
+    int n;
+};
+
+static bool keep(void *user, int at, int64_t index, double time, const struct image *picture)
+{
+    struct keeper *k = user;
+    arrival_put(k->a, at, index, time, picture->rgb);
+    return told(k->p, at + 1, k->n);
+}
+
+enum pv_status seen_file(struct seen *out, const struct vision_config *c, const char *path,
+                         const struct pv_video_params *p, const struct seen_bounds *b,
+                         struct pv_error *err)
+{
+    struct arrival a = { 0 };
+    struct look l;
+    enum pv_status s = look_open(&l, c, path, p, b, err);
+    if (!s)
+        s = arrival_open(&a, c, p, l.info.height, l.info.width, l.still ? 0 : l.choice.n,
+                         l.choice.sample_fps, b, err);
+    if (!s) {
+        struct keeper k = { .a = &a, .p = p, .n = l.choice.n };
+        s = video_read(l.v, l.choice.index, l.choice.n, keep, &k, &l.info.lost, err);
+    }
+    if (!s) {
+        a.s.info = l.info;
+        arrival_finish(&a, out);
+    }
+    arrival_close(&a);
+    look_close(&l);
+    return s;
+}
+
+struct walker {
+    const struct pv_video_params *p;
+    int n;
+    pv_frame_fn fn;
+    void *user;
+};
+
+static bool walk(void *user, int at, int64_t index, double time, const struct image *picture)
+{
+    struct walker *w = user;
+    struct pv_frame f = { .index = index,
+                          .time = time,
+                          .width = picture->width,
+                          .height = picture->height,
+                          .rgb = picture->rgb };
+    return told(w->p, at + 1, w->n) && w->fn(w->user, &f);
+}
+
+enum pv_status seen_walk(const char *path, const struct pv_video_params *p,
+                         const struct seen_bounds *b, pv_frame_fn fn, void *user,
+                         struct pv_video_info *info, struct pv_error *err)
+{
+    struct look l;
+    enum pv_status s = look_open(&l, NULL, path, p, b, err);
+    if (!s) {
+        struct walker w = { .p = p, .n = l.choice.n, .fn = fn, .user = user };
+        s = video_read(l.v, l.choice.index, l.choice.n, walk, &w, &l.info.lost, err);
+    }
+    if (!s && info)
+        *info = l.info;
+    look_close(&l);
+    return s;
+}
+
+#endif

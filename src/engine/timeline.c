@@ -1,0 +1,217 @@
+/* Rows and where they lie. Positions are worked out as rows are appended, since those of text
+ * depend on the media before it. */
+#include "engine/timeline.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum pv_status timeline_open(struct timeline *t, int context, struct pv_error *err)
+{
+    size_t n = (size_t)context;
+    *t = (struct timeline){ .context = context };
+    t->ids = mem_alloc(n * sizeof *t->ids);
+    t->pos = mem_alloc(n * sizeof *t->pos);
+    if (!t->ids || !t->pos)
+        return fail_nomem(err, n * (sizeof *t->ids + sizeof *t->pos));
+    return PV_OK;
+}
+
+void timeline_close(struct timeline *t)
+{
+    for (int i = 0; i < t->n_media; i++)
+        media_clear(&t->media[i].m);
+    mem_free(t->media);
+    mem_free(t->span);
+    mem_free(t->ids);
+    mem_free(t->pos);
+    *t = (struct timeline){ 0 };
+}
+
+void timeline_clear(struct timeline *t)
+{
+    timeline_return(t, (struct timeline_mark){ 0 });
+}
+
+struct timeline_mark timeline_mark(const struct timeline *t)
+{
+    return (struct timeline_mark){ .n = t->n,
+                                   .n_spans = t->n_spans,
+                                   .n_video_rows = t->n_video_rows,
+                                   .next = t->next,
+                                   .top = t->top,
+                                   .compact = t->compact };
+}
+
+void timeline_return(struct timeline *t, struct timeline_mark mark)
+{
+    t->n = mark.n;
+    t->n_spans = mark.n_spans;
+    t->n_video_rows = mark.n_video_rows;
+    t->next = mark.next;
+    t->top = mark.top;
+    t->compact = mark.compact;
+}
+
+/* ---- media ---- */
+
+static int find_key(const struct timeline *t, int key)
+{
+    for (int i = 0; i < t->n_media; i++)
+        if (t->media[i].key == key)
+            return i;
+    return -1;
+}
+
+/* Room for n elements of a list. */
+static enum pv_status grow(void **list, int *cap, int n, size_t element, struct pv_error *err)
+{
+    void *grown;
+    if (n <= *cap)
+        return PV_OK;
+    grown = mem_realloc(*list, 2 * (size_t)n * element);
+    if (!grown)
+        return fail_nomem(err, 2 * (size_t)n * element);
+    *list = grown;
+    *cap = 2 * n;
+    return PV_OK;
+}
+
+enum pv_status timeline_reserve(struct timeline *t, int n, struct pv_error *err)
+{
+    void *media = t->media, *span = t->span;
+    enum pv_status s = grow(&media, &t->cap_media, t->n_media + n, sizeof *t->media, err);
+    t->media = media;
+    if (!s)
+        s = grow(&span, &t->cap_spans, t->n_spans + n, sizeof *t->span, err);
+    t->span = span;
+    return s;
+}
+
+int timeline_key(const struct timeline *t, const struct media *m)
+{
+    for (int i = 0; i < t->n_media; i++)
+        if (media_equal(&t->media[i].m, m))
+            return t->media[i].key;
+    return 0;
+}
+
+void timeline_adopt(struct timeline *t, struct media *m)
+{
+    if (timeline_key(t, m)) {
+        media_clear(m);
+        return;
+    }
+    t->media[t->n_media++] = (struct medium){ .key = ++t->last_key, .m = *m };
+    *m = (struct media){ 0 };
+}
+
+static bool names_key(const int32_t *ids, int n, int key)
+{
+    for (int i = 0; i < n; i++)
+        if (ids[i] == -key)
+            return true;
+    return false;
+}
+
+void timeline_forget(struct timeline *t, const int32_t *kv_ids, int n_kv)
+{
+    int kept = 0;
+    for (int i = 0; i < t->n_media; i++) {
+        int key = t->media[i].key;
+        if (names_key(t->ids, t->n, key) || names_key(kv_ids, n_kv, key)) {
+            t->media[kept++] = t->media[i];
+        } else {
+            media_clear(&t->media[i].m);
+        }
+    }
+    t->n_media = kept;
+    for (int i = 0; i < t->n_spans; i++)
+        t->span[i].medium = find_key(t, -t->ids[t->span[i].row0]);
+}
+
+size_t timeline_media_size(const struct timeline *t)
+{
+    size_t size = 0;
+    for (int i = 0; i < t->n_media; i++)
+        size += media_size(&t->media[i].m);
+    return size;
+}
+
+/* ---- rows ---- */
+
+/* The whole medium whose rows ids[0 .. n) begin with. */
+static enum pv_status append_medium(struct timeline *t, const int32_t *ids, size_t n,
+                                    struct pv_error *err)
+{
+    int i = find_key(t, -ids[0]);
+    const struct media *m = i >= 0 ? &t->media[i].m : NULL;
+    if (!m || n < (size_t)m->n_rows || t->n_spans == t->cap_spans)
+        return fail(err, PV_E_ARG, "a medium with the id %d is not here or not whole", (int)ids[0]);
+    t->span[t->n_spans++] = (struct media_span){ .row0 = t->n, .medium = i };
+    t->next = media_positions(m, t->next, t->pos + t->n);
+    for (int r = 0; r < m->n_rows; r++) {
+        const int32_t *pos = t->pos[t->n + r];
+        t->ids[t->n + r] = ids[0];
+        for (int axis = 0; axis < 3; axis++)
+            t->top = pos[axis] + 1 > t->top ? pos[axis] + 1 : t->top;
+    }
+    t->n += m->n_rows;
+    t->n_video_rows += m->n_rows;
+    t->compact = t->compact || media_compact(m);
+    return PV_OK;
+}
+
+static void append_token(struct timeline *t, int32_t id)
+{
+    int32_t *pos = t->pos[t->n];
+    t->ids[t->n++] = id;
+    pos[0] = pos[1] = pos[2] = t->next++;
+    t->top = t->next > t->top ? t->next : t->top;
+}
+
+enum pv_status timeline_room(const struct timeline *t, size_t n, struct pv_error *err)
+{
+    if (n > (size_t)(t->context - t->n))
+        return fail(err, PV_E_LIMIT, "%zu tokens after %d do not fit a context of %d tokens", n,
+                    t->n, t->context);
+    return PV_OK;
+}
+
+enum pv_status timeline_append(struct timeline *t, const int32_t *ids, size_t n,
+                               struct pv_error *err)
+{
+    struct timeline_mark mark = timeline_mark(t);
+    enum pv_status s = timeline_room(t, n, err);
+    for (size_t i = 0; i < n && !s;) {
+        if (ids[i] >= 0) {
+            append_token(t, ids[i++]);
+            continue;
+        }
+        s = append_medium(t, ids + i, n - i, err);
+        if (!s)
+            i += (size_t)t->media[t->span[t->n_spans - 1].medium].m.n_rows;
+    }
+    if (s)
+        timeline_return(t, mark);
+    return s;
+}
+
+void timeline_push(struct timeline *t, int32_t id)
+{
+    if (t->compact)
+        t->next = t->top;
+    append_token(t, id);
+}
+
+const struct medium *timeline_medium(const struct timeline *t, int i, int *row)
+{
+    if (t->ids[i] >= 0)
+        return NULL;
+    for (int k = t->n_spans - 1; k >= 0; k--)
+        if (t->span[k].row0 <= i) {
+            *row = i - t->span[k].row0;
+            return &t->media[t->span[k].medium];
+        }
+    return NULL;
+}

@@ -1,0 +1,70 @@
+/* The prompt and the answers so far as rows: token ids, rows of media, and their positions. */
+#ifndef PV_ENGINE_TIMELINE_H
+#define PV_ENGINE_TIMELINE_H
+
+#include "engine/media.h"
+
+/* A medium some row belongs to. Its key is unique in a session and says what it is: equal pixels
+ * and geometry have equal keys, so ids alone tell whether two prompts begin alike. */
+struct medium {
+    int key; /* >= 1; its rows have the id -key */
+    struct media m;
+};
+
+/* Rows of one medium that follow one another. */
+struct media_span {
+    int row0, medium; /* index in `media` */
+};
+
+struct timeline {
+    int context; /* most rows */
+    int n;
+    int32_t *ids;      /* [context]; negative: a row of a medium */
+    int32_t (*pos)[3]; /* [context] */
+    int32_t next;      /* position of a row of text that comes next */
+    int32_t top;       /* 1 + the largest position */
+    bool compact;      /* some medium lets text follow below the top */
+    int n_video_rows;
+    int n_spans, cap_spans;
+    struct media_span *span;
+    int n_media, cap_media, last_key;
+    struct medium *media;
+};
+
+/* To come back to. */
+struct timeline_mark {
+    int n, n_spans, n_video_rows;
+    int32_t next, top;
+    bool compact;
+};
+
+enum pv_status timeline_open(struct timeline *t, int context, struct pv_error *err);
+void timeline_close(struct timeline *t);
+void timeline_clear(struct timeline *t);
+struct timeline_mark timeline_mark(const struct timeline *t);
+void timeline_return(struct timeline *t, struct timeline_mark mark);
+
+/* Room for n more media, so that adopting and appending them cannot fail. */
+enum pv_status timeline_reserve(struct timeline *t, int n, struct pv_error *err);
+/* The key of an equal medium; 0: there is none. */
+int timeline_key(const struct timeline *t, const struct media *m);
+/* Takes over the pixels of m and gives it the next key, unless an equal medium is here already.
+ * Room must have been reserved. */
+void timeline_adopt(struct timeline *t, struct media *m);
+/* Forget the media that neither the rows nor the given ids name. */
+void timeline_forget(struct timeline *t, const int32_t *kv_ids, int n_kv);
+/* Bytes of the media. */
+size_t timeline_media_size(const struct timeline *t);
+
+/* PV_E_LIMIT unless n more rows fit. */
+enum pv_status timeline_room(const struct timeline *t, size_t n, struct pv_error *err);
+/* Append rows; the rows of a medium come whole. Unchanged on failure. */
+enum pv_status timeline_append(struct timeline *t, const int32_t *ids, size_t n,
+                               struct pv_error *err);
+/* Append one token of an answer; there must be room. */
+void timeline_push(struct timeline *t, int32_t id);
+
+/* The medium of row i and which of its rows that is; NULL: a token. */
+const struct medium *timeline_medium(const struct timeline *t, int i, int *row);
+
+#endif
