@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "lm/positions.h"
-#include "tensor/quant.h"
+#include "tensor/weights.h"
 
 #include <string.h>
 
@@ -52,45 +52,21 @@ static size_t small_floats(const struct config *c)
            (size_t)c->n_layers * (2 * (size_t)c->hidden + qkv + 2 * (size_t)c->head_dim);
 }
 
-/* A norm or bias as f32 in the decoder's own block; NULL stays NULL. */
-static const float *take_small(struct device *dev, float **at, const struct tensor *t)
-{
-    float row[256];
-    float *out = *at;
-    int64_t n, size;
-    if (!t)
-        return NULL;
-    n = tensor_cols(t);
-    size = (int64_t)dtype_row_size(t->dtype, 1);
-    for (int64_t i = 0; i < n; i += 256) {
-        int64_t m = n - i < 256 ? n - i : 256;
-        row_to_f32(row, (const uint8_t *)t->data + i * size, t->dtype, m);
-        dev->ops->upload(dev, out + i, row, sizeof(float) * (size_t)m);
-    }
-    *at += n;
-    return out;
-}
-
 static struct matrix take_matrix(const struct tensor *t, const float *bias)
 {
-    return (struct matrix){ .dtype = t->dtype,
-                            .out = (int)tensor_rows(t),
-                            .in = (int)tensor_cols(t),
-                            .data = t->data,
-                            .row_size = dtype_row_size(t->dtype, tensor_cols(t)),
-                            .bias = bias };
+    return weights_matrix(t, (int)tensor_rows(t), (int)tensor_cols(t), bias);
 }
 
 static void take_layer(struct device *dev, struct layer *l, const struct layer_tensors *t,
                        float **at)
 {
-    l->attn_norm = take_small(dev, at, t->attn_norm);
-    l->ffn_norm = take_small(dev, at, t->ffn_norm);
-    l->q_norm = take_small(dev, at, t->q_norm);
-    l->k_norm = take_small(dev, at, t->k_norm);
-    l->q = take_matrix(t->q, take_small(dev, at, t->q_bias));
-    l->k = take_matrix(t->k, take_small(dev, at, t->k_bias));
-    l->v = take_matrix(t->v, take_small(dev, at, t->v_bias));
+    l->attn_norm = weights_small(dev, at, t->attn_norm);
+    l->ffn_norm = weights_small(dev, at, t->ffn_norm);
+    l->q_norm = weights_small(dev, at, t->q_norm);
+    l->k_norm = weights_small(dev, at, t->k_norm);
+    l->q = take_matrix(t->q, weights_small(dev, at, t->q_bias));
+    l->k = take_matrix(t->k, weights_small(dev, at, t->k_bias));
+    l->v = take_matrix(t->v, weights_small(dev, at, t->v_bias));
     l->o = take_matrix(t->o, NULL);
     l->gate = take_matrix(t->gate, NULL);
     l->up = take_matrix(t->up, NULL);
@@ -119,7 +95,7 @@ enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, s
     at = dec->small;
     dec->embed = take_matrix(model_file_embed(mf), NULL);
     dec->head = take_matrix(model_file_head(mf), NULL);
-    dec->norm = take_small(dev, &at, model_file_norm(mf));
+    dec->norm = weights_small(dev, &at, model_file_norm(mf));
     for (int i = 0; i < c->n_layers; i++)
         take_layer(dev, &dec->layer[i], model_file_layer(mf, i), &at);
     *out = dec;

@@ -1,0 +1,177 @@
+/* The tokens of LLaVA-OneVision laid out (spec: models.md 3.3, 3.4). Video frames and still
+ * pictures are one thing here: tokens on a grid, which is stitched from tiles and cut out of its
+ * border, then shrunk bilinearly: token (i, j) of the result lies at ((i + 0.5) * scale - 0.5), the
+ * same for j, and takes the four nearest, without antialiasing, the border repeated.
+ *
+ * The counts must be those of the reference to the token, so its arithmetic is followed in doubles,
+ * with Python's round to seven digits and Python's floor division. */
+#include "vision/llava.h"
+
+#include "vision/tower.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A grid of h x w tokens, whose first is (y0, x0) of the tiles put side by side. */
+struct token_grid {
+    const float *tiles; /* [rows * cols, side * side, out] */
+    int cols, side;     /* tiles of a row; tokens of a tile's side */
+    int y0, x0, h, w;
+};
+
+static const double shrink_above = 1.1; /* ratio of the sides */
+
+/* ---- sizes ---- */
+
+/* int(round(x, 7)) of Python for x >= 0. */
+static int round_down(double x)
+{
+    double whole = floor(x);
+    return (int)whole + (whole + 1 - x <= 0.5e-7);
+}
+
+/* int(x // y) of Python: x / y may round up to a whole number that is too large. */
+static int floor_div(double x, double y)
+{
+    return (int)floor((x - fmod(x, y)) / y + 0.5);
+}
+
+/* The tiles of a picture of height x width pixels without the border that fills them up. */
+static struct token_grid picture_grid(const struct vision_config *c, const struct tiling *t,
+                                      int height, int width)
+{
+    int side = vision_side(c);
+    struct token_grid g = {
+        .cols = t->cols, .side = side, .h = t->rows * side, .w = t->cols * side
+    };
+    if ((double)width / height > (double)g.w / g.h) {
+        int inner = round_down(height * ((double)g.w / width));
+        g.y0 = (g.h - inner) / 2;
+        g.h -= 2 * g.y0;
+    } else {
+        int inner = round_down(width * ((double)g.h / height));
+        g.x0 = (g.w - inner) / 2;
+        g.w -= 2 * g.x0;
+    }
+    return g;
+}
+
+/* What the grid is shrunk to when it has clearly more tokens than the model allows. */
+static void shrunk_size(const struct vision_config *c, const struct token_grid *g, int *h, int *w)
+{
+    double ratio = sqrt((double)g->h * g->w / ((double)c->max_tiles * g->side * g->side));
+    *h = ratio > shrink_above ? floor_div(g->h, ratio) : g->h;
+    *w = ratio > shrink_above ? floor_div(g->w, ratio) : g->w;
+}
+
+int llava_frame_tokens(const struct vision_config *c)
+{
+    return vision_pooled_side(c) * vision_pooled_side(c);
+}
+
+int llava_image_tokens(const struct vision_config *c, const struct tiling *t, int height, int width)
+{
+    struct token_grid g = picture_grid(c, t, height, width);
+    int h, w;
+    shrunk_size(c, &g, &h, &w);
+    return g.side * g.side + h * (w + 1);
+}
+
+/* ---- tokens ---- */
+
+static const float *token_at(const struct token_grid *g, int y, int x, size_t out)
+{
+    int ty = (g->y0 + y) / g->side, tx = (g->x0 + x) / g->side;
+    int in_y = (g->y0 + y) % g->side, in_x = (g->x0 + x) % g->side;
+    size_t tile = (size_t)ty * (size_t)g->cols + (size_t)tx;
+    return g->tiles +
+           ((tile * (size_t)g->side + (size_t)in_y) * (size_t)g->side + (size_t)in_x) * out;
+}
+
+/* Token i of n taken from `from` ones: the first of its two neighbours; *part: of the second. */
+static int tap(int i, int n, int from, float *part)
+{
+    double at = (i + 0.5) * from / n - 0.5;
+    int first;
+    at = at < 0 ? 0 : at;
+    first = (int)at;
+    first = first < from - 1 ? first : from - 1;
+    *part = (float)(at - first);
+    return first;
+}
+
+/* Row y of the grid to st->near[place], a run of tokens at a time: those of one tile lie side by
+ * side. */
+static void upload_row(const struct vision *v, struct vision_state *st, const struct token_grid *g,
+                       int y, int place)
+{
+    size_t out = (size_t)v->c.out;
+    for (int x = 0; x < g->w;) {
+        int n = g->side - (g->x0 + x) % g->side;
+        n = n < g->w - x ? n : g->w - x;
+        v->dev->ops->upload(v->dev, st->near + ((size_t)place * (size_t)g->w + (size_t)x) * out,
+                            token_at(g, y, x, out), sizeof(float) * (size_t)n * out);
+        x += n;
+    }
+}
+
+/* Row i of the grid shrunk to h x w, to `to` [w, out]. */
+static void shrink_row(const struct vision *v, struct vision_state *st, const struct token_grid *g,
+                       int h, int w, int i, float *to)
+{
+    float down, right;
+    int y = tap(i, h, g->h, &down);
+    int below = y + 1 < g->h;
+    upload_row(v, st, g, y, 0);
+    if (below)
+        upload_row(v, st, g, y + 1, 1);
+    for (int j = 0; j < w; j++) {
+        int x = tap(j, w, g->w, &right), next = x + (x + 1 < g->w), second = below ? g->w : 0;
+        const int rows[4] = { x, next, second + x, second + next };
+        const float weights[4] = { (1 - down) * (1 - right), (1 - down) * right, down * (1 - right),
+                                   down * right };
+        memcpy(st->taps[j], rows, sizeof rows);
+        memcpy(st->weights[j], weights, sizeof weights);
+    }
+    v->dev->ops->blend(st->work, st->mixed, st->near, (const int(*)[4])st->taps,
+                       (const float(*)[4])st->weights, w, v->c.out);
+    v->dev->ops->download(v->dev, to, st->mixed, sizeof(float) * (size_t)w * (size_t)v->c.out);
+}
+
+void llava_pool(const struct vision *v, struct vision_state *st, const float *frames, int n,
+                float *out)
+{
+    int side = vision_side(&v->c), to = vision_pooled_side(&v->c);
+    size_t frame = (size_t)side * (size_t)side * (size_t)v->c.out;
+    for (int f = 0; f < n; f++) {
+        struct token_grid g = { frames + (size_t)f * frame, 1, side, 0, 0, side, side };
+        for (int i = 0; i < to; i++, out += (size_t)to * (size_t)v->c.out)
+            shrink_row(v, st, &g, to, to, i, out);
+    }
+}
+
+void llava_stitch(const struct vision *v, struct vision_state *st, const float *views,
+                  const struct tiling *t, int height, int width, float *out)
+{
+    struct token_grid g = picture_grid(&v->c, t, height, width);
+    size_t row = (size_t)v->c.out, whole = (size_t)g.side * (size_t)g.side * row;
+    int h, w;
+    shrunk_size(&v->c, &g, &h, &w);
+    g.tiles = views + whole;
+    memcpy(out, views, sizeof(float) * whole);
+    out += whole;
+    for (int i = 0; i < h; i++) {
+        if (h != g.h || w != g.w)
+            shrink_row(v, st, &g, h, w, i, out);
+        else
+            for (int j = 0; j < w; j++)
+                memcpy(out + (size_t)j * row, token_at(&g, i, j, row), sizeof(float) * row);
+        memcpy(out + (size_t)w * row, v->newline, sizeof(float) * row);
+        out += (size_t)(w + 1) * row;
+    }
+}
+
+const float *llava_newline(const struct vision *v)
+{
+    return v->newline;
+}

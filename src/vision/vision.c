@@ -1,0 +1,343 @@
+/* Opening towers and their state, and the checks before an encoding; what a tower computes is in
+ * tower.c, siglip.c and qwen2_5_vit.c. */
+#include "vision/tower.h"
+
+#include "tensor/quant.h"
+#include "tensor/weights.h"
+
+/* ---- weights ---- */
+
+static size_t layer_floats(const struct vision_layer_tensors *t)
+{
+    const struct tensor *all[] = { t->norm1,   t->norm1_bias, t->norm2,    t->norm2_bias,
+                                   t->q_bias,  t->k_bias,     t->v_bias,   t->o_bias,
+                                   t->up_bias, t->gate_bias,  t->down_bias };
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        n += weights_count(all[i]);
+    return n;
+}
+
+static size_t small_floats(const struct model_file *mf)
+{
+    const struct vision_tensors *t = model_file_vision_tensors(mf);
+    size_t n = weights_count(t->patch_bias) + weights_count(t->position) +
+               weights_count(t->merger_norm) + weights_count(t->mm0_bias) +
+               weights_count(t->mm2_bias);
+    for (int i = 0; i < model_file_vision(mf)->n_layers; i++)
+        n += layer_floats(model_file_vision_layer(mf, i));
+    return n;
+}
+
+static struct matrix take(struct vision *v, float **at, const struct tensor *t,
+                          const struct tensor *bias, int out, int in)
+{
+    struct matrix m = weights_matrix(t, out, in, weights_small(v->dev, at, bias));
+    m.many_rows = true;
+    return m;
+}
+
+static void take_layer(struct vision *v, struct tower_layer *l,
+                       const struct vision_layer_tensors *t, float **at)
+{
+    int hidden = v->c.hidden, ffn = v->c.ffn;
+    l->norm1 = weights_small(v->dev, at, t->norm1);
+    l->norm1_bias = weights_small(v->dev, at, t->norm1_bias);
+    l->norm2 = weights_small(v->dev, at, t->norm2);
+    l->norm2_bias = weights_small(v->dev, at, t->norm2_bias);
+    l->q = take(v, at, t->q, t->q_bias, hidden, hidden);
+    l->k = take(v, at, t->k, t->k_bias, hidden, hidden);
+    l->v = take(v, at, t->v, t->v_bias, hidden, hidden);
+    l->o = take(v, at, t->o, t->o_bias, hidden, hidden);
+    if (t->gate)
+        l->gate = take(v, at, t->gate, t->gate_bias, ffn, hidden);
+    l->up = take(v, at, t->up, t->up_bias, ffn, hidden);
+    l->down = take(v, at, t->down, t->down_bias, hidden, ffn);
+}
+
+static enum pv_status take_weights(struct vision *v, const struct model_file *mf,
+                                   struct pv_error *err)
+{
+    const struct vision_config *c = &v->c;
+    const struct vision_tensors *t = model_file_vision_tensors(mf);
+    int wide = c->hidden * c->merge * c->merge;
+    int middle = c->kind == VISION_LLAVA ? c->out : wide;
+    float *at = v->small;
+    for (int i = 0; i < c->n_layers; i++)
+        take_layer(v, &v->layer[i], model_file_vision_layer(mf, i), &at);
+    v->position = weights_small(v->dev, &at, t->position);
+    v->merger_norm = weights_small(v->dev, &at, t->merger_norm);
+    v->mm0 = take(v, &at, t->mm0, t->mm0_bias, middle, wide);
+    v->mm2 = take(v, &at, t->mm2, t->mm2_bias, c->out, middle);
+    if (t->newline)
+        row_to_f32(v->newline, t->newline->data, t->newline->dtype, c->out);
+    if (c->kind == VISION_QWEN2_5)
+        qwen2_5_frequencies(v);
+    if (t->patch[1])
+        return qwen2_5_join(v, t->patch, err);
+    v->patch = take(v, &at, t->patch[0], t->patch_bias, c->hidden, tower_patch_size(c));
+    return PV_OK;
+}
+
+/* Keys and values are rounded no more than the weights were: F32 keeps them whole, 16-bit weights
+ * round them to their own type, as the reference does when it runs in it. Blocks of 8 bits and less
+ * are coarser than any 16-bit type; F16 is the finer one. */
+static enum dtype attention_dtype(const struct tensor *k)
+{
+    return k->dtype == DTYPE_F32 || k->dtype == DTYPE_BF16 ? k->dtype : DTYPE_F16;
+}
+
+enum pv_status vision_open(struct vision **out, const struct model_file *mf, struct device *dev,
+                           struct pv_error *err)
+{
+    const struct vision_config *c = model_file_vision(mf);
+    size_t layers_size = sizeof(struct tower_layer) * (size_t)c->n_layers, small_size;
+    struct vision *v;
+    enum pv_status s;
+    if (c->kind == VISION_NONE)
+        return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower", model_file_path(mf));
+    v = mem_zalloc(sizeof *v);
+    if (!v)
+        return fail_nomem(err, sizeof *v);
+    v->c = *c;
+    v->dev = dev;
+    v->attn = attention_dtype(model_file_vision_layer(mf, 0)->k);
+    small_size = sizeof(float) * small_floats(mf);
+    v->layer = mem_zalloc(layers_size);
+    v->newline = mem_zalloc(sizeof(float) * (size_t)c->out);
+    v->small = dev->ops->alloc(dev, small_size);
+    s = v->layer && v->newline && v->small ? take_weights(v, mf, err)
+                                           : fail_nomem(err, layers_size + small_size);
+    if (s) {
+        vision_close(&v);
+        return s;
+    }
+    *out = v;
+    return PV_OK;
+}
+
+void vision_close(struct vision **v)
+{
+    struct device *dev;
+    if (!*v)
+        return;
+    dev = (*v)->dev;
+    if ((*v)->small)
+        dev->ops->free(dev, (*v)->small);
+    if ((*v)->joined)
+        dev->ops->free(dev, (*v)->joined);
+    mem_free((*v)->newline);
+    mem_free((*v)->layer);
+    mem_free(*v);
+    *v = NULL;
+}
+
+const struct vision_config *vision_config(const struct vision *v)
+{
+    return &v->c;
+}
+
+int vision_slice_tokens(const struct vision *v, int h, int w)
+{
+    return h * w / (v->c.merge * v->c.merge);
+}
+
+/* ---- state ---- */
+
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* Rows of the longest segment, and the most rows attended together: all of a frame, or as many
+ * frames as fill a chunk. A slice of Qwen2.5 can be as long as the call. */
+static int longest_segment(const struct vision_config *c, int max_patches)
+{
+    int frame = vision_side(c) * vision_side(c);
+    return c->kind == VISION_LLAVA && frame < max_patches ? frame : max_patches;
+}
+
+static int attention_rows(const struct vision_config *c, int max_patches)
+{
+    int most = max_int(longest_segment(c, max_patches), TOWER_CHUNK);
+    return most < max_patches ? most : max_patches;
+}
+
+static struct work_shape work_shape_of(const struct vision *v, int max_patches)
+{
+    const struct vision_config *c = &v->c;
+    int in = max_int(max_int(tower_patch_size(c), c->ffn), max_int(v->mm0.in, v->mm2.in));
+    return (struct work_shape){ .rows = TOWER_CHUNK,
+                                .in = in,
+                                .n_heads = c->n_heads,
+                                .n_kv_heads = c->n_heads,
+                                .head_dim = c->head_dim,
+                                .kv_dtype = v->attn,
+                                .segment = longest_segment(c, max_patches) };
+}
+
+/* A part of the arena, or NULL when it is empty or with `a` NULL; its bytes are counted. */
+static void *reserve(struct arena *a, size_t *total, size_t size)
+{
+    if (size == 0)
+        return NULL;
+    *total += arena_cost(size);
+    return a ? arena_push(a, size) : NULL;
+}
+
+static size_t carve_device(struct vision_state *st, struct arena *a, const struct vision *v,
+                           int max_patches)
+{
+    const struct vision_config *c = &v->c;
+    bool llava = c->kind == VISION_LLAVA;
+    int unit = c->merge * c->merge, middle = v->mm0.out / unit, token = (c->out + unit - 1) / unit;
+    size_t f = sizeof(float), rows = (size_t)max_patches * f, hidden = (size_t)c->hidden;
+    size_t attended = (size_t)attention_rows(c, max_patches) * f, chunk = TOWER_CHUNK * f;
+    size_t half = llava ? 0 : (size_t)c->head_dim / 2;
+    size_t up = (size_t)max_int(max_int(c->ffn, tower_patch_size(c)), middle);
+    size_t wide = llava ? (size_t)tower_widest(c) * (size_t)c->out * f : 0;
+    size_t total = 0;
+    st->x = reserve(a, &total, rows * hidden);
+    st->q = reserve(a, &total, attended * hidden);
+    st->k = reserve(a, &total, attended * hidden);
+    st->v = reserve(a, &total, attended * hidden);
+    st->cos = reserve(a, &total, rows * half);
+    st->sin = reserve(a, &total, rows * half);
+    st->xn = reserve(a, &total, chunk * hidden);
+    st->gate = reserve(a, &total, llava ? 0 : chunk * (size_t)c->ffn);
+    st->up = reserve(a, &total, chunk * up);
+    st->tmp = reserve(a, &total, chunk * (size_t)max_int(c->hidden, token));
+    st->near = reserve(a, &total, 2 * wide);
+    st->mixed = reserve(a, &total, wide);
+    return total;
+}
+
+static size_t carve_host(struct vision_state *st, struct arena *a, const struct vision *v,
+                         int max_patches)
+{
+    const struct vision_config *c = &v->c;
+    bool llava = c->kind == VISION_LLAVA;
+    size_t frame = (size_t)vision_side(c) * (size_t)vision_side(c);
+    size_t unit = (size_t)(c->merge * c->merge); /* the smallest slice and window of Qwen2.5 */
+    size_t units = llava ? 0 : (size_t)max_patches / unit;
+    size_t slices = llava ? (size_t)max_patches / frame : units;
+    size_t half = llava ? 0 : (size_t)c->head_dim / 2, f = sizeof(float);
+    size_t widest = llava ? (size_t)tower_widest(c) : 0;
+    size_t total = 0;
+    st->slices = reserve(a, &total, (slices + 1) * sizeof(int));
+    st->windows = reserve(a, &total, llava ? 0 : (units + 1) * sizeof(int));
+    st->order = reserve(a, &total, units * sizeof(int));
+    st->inverse = reserve(a, &total, units * sizeof(int));
+    st->segments = reserve(a, &total, (TOWER_CHUNK + 1) * sizeof(int));
+    st->host_cos = reserve(a, &total, TOWER_CHUNK * half * f);
+    st->host_sin = reserve(a, &total, TOWER_CHUNK * half * f);
+    st->taps = reserve(a, &total, widest * sizeof *st->taps);
+    st->weights = reserve(a, &total, widest * sizeof *st->weights);
+    return total;
+}
+
+size_t vision_state_size(const struct vision *v, int max_patches)
+{
+    struct work_shape shape = work_shape_of(v, max_patches);
+    struct vision_state none;
+    return carve_device(&none, NULL, v, max_patches) + carve_host(&none, NULL, v, max_patches) +
+           v->dev->ops->work_size(v->dev, &shape);
+}
+
+static enum pv_status state_fill(struct vision_state *st, const struct vision *v,
+                                 struct pv_error *err)
+{
+    struct device *dev = v->dev;
+    struct work_shape shape = work_shape_of(v, st->max_patches);
+    struct arena on_device;
+    size_t device_size = carve_device(st, NULL, v, st->max_patches);
+    size_t host_size = carve_host(st, NULL, v, st->max_patches);
+    st->block = dev->ops->alloc(dev, device_size);
+    if (!st->block || !arena_open(&st->arena, host_size))
+        return fail_nomem(err, device_size + host_size);
+    arena_init(&on_device, st->block, device_size);
+    carve_device(st, &on_device, v, st->max_patches);
+    carve_host(st, &st->arena, v, st->max_patches);
+    return dev->ops->work_open(dev, &st->work, &shape, err);
+}
+
+enum pv_status vision_state_open(struct vision_state **out, const struct vision *v, int max_patches,
+                                 struct pv_error *err)
+{
+    struct vision_state *st;
+    enum pv_status s;
+    if (max_patches < 1)
+        return fail(err, PV_E_ARG, "a vision tower's state for %d patches", max_patches);
+    st = mem_zalloc(sizeof *st);
+    if (!st)
+        return fail_nomem(err, sizeof *st);
+    st->dev = v->dev;
+    st->max_patches = max_patches;
+    s = state_fill(st, v, err);
+    if (s) {
+        vision_state_close(&st);
+        return s;
+    }
+    *out = st;
+    return PV_OK;
+}
+
+void vision_state_close(struct vision_state **st)
+{
+    struct device *dev;
+    if (!*st)
+        return;
+    dev = (*st)->dev;
+    dev->ops->work_close(dev, &(*st)->work);
+    if ((*st)->block)
+        dev->ops->free(dev, (*st)->block);
+    arena_close(&(*st)->arena);
+    mem_free(*st);
+    *st = NULL;
+}
+
+/* ---- encoding ---- */
+
+static enum pv_status check_call(const struct vision *v, const struct vision_state *st,
+                                 int n_slices, int h, int w, struct pv_error *err)
+{
+    const struct vision_config *c = &v->c;
+    int side = vision_side(c);
+    if (n_slices < 1 || h < 1 || w < 1)
+        return fail(err, PV_E_ARG, "%d slices of %d x %d patches", n_slices, h, w);
+    if (c->kind == VISION_LLAVA && (h != side || w != side))
+        return fail(err, PV_E_ARG, "%d x %d patches for a tower that takes %d x %d", h, w, side,
+                    side);
+    if (h % c->merge || w % c->merge)
+        return fail(err, PV_E_ARG, "%d x %d patches for a tower that merges %d x %d", h, w,
+                    c->merge, c->merge);
+    /* By division: the product of three ints need not fit. */
+    if (n_slices > st->max_patches / h / w)
+        return fail(err, PV_E_LIMIT, "%d slices of %d x %d patches in a state made for %d patches",
+                    n_slices, h, w, st->max_patches);
+    return PV_OK;
+}
+
+enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
+                             int n_slices, int h, int w, float *out, struct pv_error *err)
+{
+    enum pv_status s = check_call(v, st, n_slices, h, w, err);
+    if (s)
+        return s;
+    struct tower_pass p = { .v = v,
+                            .st = st,
+                            .ops = v->dev->ops,
+                            .patches = patches,
+                            .out = out,
+                            .n_slices = n_slices,
+                            .h = h,
+                            .w = w,
+                            .n = n_slices * h * w };
+    mem_guard_begin();
+    if (v->c.kind == VISION_LLAVA)
+        siglip_encode(&p);
+    else
+        qwen2_5_encode(&p);
+    mem_guard_end();
+    return PV_OK;
+}

@@ -1,0 +1,38 @@
+/* Vision towers on a device: pictures cut into patches become tokens in the decoder's space. One
+ * interface, one file per tower.
+ *
+ * A slice is what attends to itself: one frame (LLaVA), one pair of frames (Qwen2.5-VL). Slices
+ * are independent, so how many are encoded together never changes a bit. */
+#ifndef PV_VISION_VISION_H
+#define PV_VISION_VISION_H
+
+#include "format/model_file.h"
+#include "tensor/device.h"
+
+struct vision;       /* weights on a device: immutable, shared */
+struct vision_state; /* activations and scratch */
+
+/* Borrows mf and dev. PV_E_UNSUPPORTED when the model has no tower. */
+enum pv_status vision_open(struct vision **out, const struct model_file *mf, struct device *dev,
+                           struct pv_error *err);
+void vision_close(struct vision **v);
+const struct vision_config *vision_config(const struct vision *v);
+
+/* Tokens of a slice of h x w patches, before LLaVA's pooling. */
+int vision_slice_tokens(const struct vision *v, int h, int w);
+
+/* max_patches: of one call of vision_encode. Everything a call needs is allocated here: per patch
+ * one row of f32 (LLaVA), or four (Qwen2.5, whose slices may be as long as the call), and a fixed
+ * part. */
+size_t vision_state_size(const struct vision *v, int max_patches);
+enum pv_status vision_state_open(struct vision_state **out, const struct vision *v, int max_patches,
+                                 struct pv_error *err);
+void vision_state_close(struct vision_state **st);
+
+/* patches [n_slices * h * w, patch_row_size] (video/patches.h) -> out [n_slices * tokens, c->out],
+ * both in host memory: tower, then projector or merger. Allocates nothing. PV_E_LIMIT when the
+ * state is too small, PV_E_ARG when h and w do not suit the tower. */
+enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
+                             int n_slices, int h, int w, float *out, struct pv_error *err);
+
+#endif
