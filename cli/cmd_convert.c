@@ -1,7 +1,7 @@
 /* prevue convert: a model of any readable form as one GGUF file. */
 #include "command.h"
 
-#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 struct convert_args {
@@ -16,43 +16,77 @@ struct convert_args {
 static const struct option convert_table[] = {
     { "type", 0, "--outtype", OPTION_CHOICE, AT(type), 0, 0, "TYPE",
       "Type of the weight matrices; vectors stay f32.", TYPE_WORDS },
-    { "force", 0, NULL, OPTION_FLAG, AT(force), 0, 0, NULL, "Replace OUT.gguf when it exists.",
-      NULL },
+    { "force", 0, NULL, OPTION_FLAG, AT(force), 0, 0, NULL, "Replace what exists.", NULL },
+};
+
+static const struct option_group convert_groups[] = {
+    { "options", convert_table, sizeof convert_table / sizeof *convert_table, 0 },
 };
 
 const struct option_set convert_options = {
     .command = "convert",
     .usage = "SRC OUT.gguf --type TYPE [--force]",
     .about = "Writes SRC, a Hugging Face directory or a GGUF file, as one GGUF file that holds "
-             "weights, configuration and tokenizer. The file appears under its name only when it "
-             "is complete.",
-    .options = convert_table,
-    .n_options = sizeof convert_table / sizeof *convert_table,
-    .examples = "  prevue convert Qwen2.5-0.5B-Instruct qwen2.5-q8_0.gguf --type q8_0\n",
+             "weights, configuration and tokenizer, and LLaVA-OneVision's vision tower. That of "
+             "Qwen2.5-VL goes to a second file beside it, named \"mmproj-\" and then as OUT.gguf "
+             "is, and is found there again. A file appears under its name only when it is "
+             "complete.",
+    .groups = convert_groups,
+    .n_groups = 1,
+    .max_operands = 2,
+    .examples = "  prevue convert Qwen2.5-0.5B-Instruct qwen2.5-q8_0.gguf --type q8_0\n"
+                "  prevue convert llava-onevision-qwen2-0.5b-ov-hf ov.gguf --type q8_0\n",
 };
+
+/* Whether `path` may be written: 0, or the status of a failure, which has been reported. */
+static int check_target(const char *path, const char *src_path, bool force)
+{
+    struct stat src, out;
+    if (stat(path, &out) != 0)
+        return 0;
+    if (stat(src_path, &src) == 0 && src.st_dev == out.st_dev && src.st_ino == out.st_ino)
+        return report("%s: source and output are the same file", path);
+    if (!S_ISREG(out.st_mode))
+        return report("%s: exists and is not a regular file", path);
+    return force ? 0 : report("%s: exists; --force replaces it", path);
+}
+
+/* The same of the file that a vision tower may go to. It would be taken for the tower of what is
+ * written, so it may not stay there from another model either. */
+static int check_tower(const char *path, const char *src_path, bool force)
+{
+    const char *slash = strrchr(path, '/');
+    int n_dir = slash ? (int)(slash - path) + 1 : 0, result;
+    struct buf tower;
+
+    buf_init(&tower, MAX_TEXT);
+    buf_printf(&tower, "%.*smmproj-%s", n_dir, path, path + n_dir);
+    result = tower.failed ? report("out of memory for the name of %s", path)
+                          : check_target(tower.data, src_path, force);
+    buf_clear(&tower);
+    return result;
+}
 
 int cmd_convert(int argc, char **argv)
 {
     struct convert_args a = { .type = -1 };
     struct pv_error err = { 0 };
-    struct stat src, out;
-    const char *paths[2] = { 0 };
-    int n, r = options_parse(&convert_options, &a, argc, argv, paths, 2, &n);
+    struct arg_list operands = { 0 };
+    const char **paths = operands.items;
+    int r = options_parse(&convert_options, &a, argc, argv, &operands);
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
-    if (n < 2)
-        return options_misuse("convert", "the %s is missing", n ? "output file" : "source");
+    if (operands.n < 2)
+        return options_misuse("convert", "the %s is missing",
+                              operands.n ? "output file" : "source");
     if (a.type < 0)
         return options_misuse("convert", "there is no type: give one with --type");
-    if (stat(paths[1], &out) == 0) {
-        if (stat(paths[0], &src) == 0 && src.st_dev == out.st_dev && src.st_ino == out.st_ino)
-            return report("%s: source and output are the same file", paths[1]);
-        if (!S_ISREG(out.st_mode))
-            return report("%s: exists and is not a regular file", paths[1]);
-        if (!a.force)
-            return report("%s: exists; --force replaces it", paths[1]);
-    }
+    r = check_target(paths[1], paths[0], a.force);
+    if (!r)
+        r = check_tower(paths[1], paths[0], a.force);
+    if (r)
+        return r;
     if (pv_convert(paths[0], paths[1], (enum pv_type)a.type, &err))
         return report("%s", err.text);
     return 0;

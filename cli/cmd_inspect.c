@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct inspect_args {
-    const char *model;
+    const char *model, *mmproj;
     int context;
     bool json, tensors;
 };
@@ -14,12 +14,18 @@ struct inspect_args {
 
 static const struct option inspect_table[] = {
     { "model", 'm', NULL, OPTION_STRING, AT(model), 0, 0, "MODEL", "The same as MODEL.", NULL },
+    { "mmproj", 0, NULL, OPTION_STRING, AT(mmproj), 0, 0, "FILE",
+      "GGUF file of the vision tower, where it is neither in MODEL nor beside it.", NULL },
     { "context", 'c', "--ctx-size", OPTION_INT, AT(context), 0, 1 << 24, "N",
       "Context, in tokens, to give the memory for. Default (0): the model's, at most 32768.",
       NULL },
     { "tensors", 0, NULL, OPTION_FLAG, AT(tensors), 0, 0, NULL,
       "List every tensor with its type and shape.", NULL },
     { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL, "Print one JSON object.", NULL },
+};
+
+static const struct option_group inspect_groups[] = {
+    { "options", inspect_table, sizeof inspect_table / sizeof *inspect_table, 0 },
 };
 
 const struct option_set inspect_options = {
@@ -29,8 +35,9 @@ const struct option_set inspect_options = {
              "the memory that weights, KV cache and scratch take. MODEL is a GGUF file or a "
              "Hugging Face directory. Opening checks the whole structure of the file, so a damaged "
              "one is reported here.",
-    .options = inspect_table,
-    .n_options = sizeof inspect_table / sizeof *inspect_table,
+    .groups = inspect_groups,
+    .n_groups = 1,
+    .max_operands = 1,
     .examples = "  prevue inspect qwen2.5.gguf\n"
                 "  prevue inspect qwen2.5.gguf -c 16384 --json\n",
 };
@@ -40,15 +47,18 @@ int cmd_inspect(int argc, char **argv)
     struct pv_model_params mp = pv_model_defaults();
     struct inspect_args a = { 0 };
     struct pv_error err = { 0 };
-    const char *operand = NULL, *text;
+    struct arg_list operands = { 0 };
+    const char *text;
     pv_model *model = NULL;
-    int n, r = options_parse(&inspect_options, &a, argc, argv, &operand, 1, &n);
+    int r = options_parse(&inspect_options, &a, argc, argv, &operands);
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
-    if ((a.model != NULL) == (n > 0))
-        return options_misuse("inspect", n ? "the model is given twice" : "there is no model");
-    mp.path = n ? operand : a.model;
+    if ((a.model != NULL) == (operands.n > 0))
+        return options_misuse("inspect",
+                              a.model ? "the model is given twice" : "there is no model");
+    mp.path = a.model ? a.model : operands.items[0];
+    mp.mmproj = a.mmproj;
     mp.threads = 1;
     if (pv_model_open(&model, &mp, &err))
         return report("%s", err.text);

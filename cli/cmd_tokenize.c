@@ -25,13 +25,18 @@ static const struct option tokenize_table[] = {
       "Print one JSON object with ids and pieces.", NULL },
 };
 
+static const struct option_group tokenize_groups[] = {
+    { "options", tokenize_table, sizeof tokenize_table / sizeof *tokenize_table, 0 },
+};
+
 const struct option_set tokenize_options = {
     .command = "tokenize",
     .usage = "-m MODEL [OPTIONS] TEXT\n-m MODEL [OPTIONS] -f FILE",
     .about = "Prints the token ids of a text on one line. No chat template is applied. In pieces, "
              "bytes that are only part of a character are shown as U+FFFD.",
-    .options = tokenize_table,
-    .n_options = sizeof tokenize_table / sizeof *tokenize_table,
+    .groups = tokenize_groups,
+    .n_groups = 1,
+    .max_operands = 1,
     .examples = "  prevue tokenize -m qwen2.5.gguf 'Hello, world'\n"
                 "  prevue tokenize -m qwen2.5.gguf --pieces -f letter.txt\n",
 };
@@ -107,18 +112,18 @@ close_model:
 int cmd_tokenize(int argc, char **argv)
 {
     struct tokenize_args a = { 0 };
-    const char *text = NULL;
+    struct arg_list operands = { 0 };
     struct buf b;
-    int n, r = options_parse(&tokenize_options, &a, argc, argv, &text, 1, &n);
+    int r = options_parse(&tokenize_options, &a, argc, argv, &operands);
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
     if (!a.model)
         return options_misuse("tokenize", "there is no model: give one with --model");
-    if ((n > 0) == (a.file != NULL))
+    if ((operands.n > 0) == (a.file != NULL))
         return options_misuse("tokenize", "give either a text or --file");
-    if (text)
-        return run(&a, text, strlen(text));
+    if (!a.file)
+        return run(&a, operands.items[0], strlen(operands.items[0]));
     buf_init(&b, MAX_TEXT);
     r = EXIT_FAILED;
     if (read_text(&b, a.file))

@@ -12,14 +12,17 @@ struct command {
     const struct option_set *set;
 };
 
-extern const struct option_set generate_options, tokenize_options, inspect_options, convert_options;
+extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
+    inspect_options, convert_options;
 
+int cmd_describe(int argc, char **argv);
+int cmd_frames(int argc, char **argv); /* not in a CORE build */
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 
-enum { EXIT_FAILED = 1, EXIT_MISUSED = 2, EXIT_INTERRUPTED = 130 };
+enum { EXIT_FAILED = 1, EXIT_MISUSED = 2 };
 enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */
 
 /* Print "prevue: SENTENCE" on stderr; returns 1. */

@@ -10,6 +10,10 @@ static int cmd_help(int argc, char **argv);
 static int cmd_version(int argc, char **argv);
 
 static const struct command commands[] = {
+    { "describe", "answer a question about videos and pictures", cmd_describe, &describe_options },
+#ifndef PV_CORE
+    { "frames", "the frames a model sees, as PNG files", cmd_frames, &frames_options },
+#endif
     { "generate", "answer a prompt", cmd_generate, &generate_options },
     { "tokenize", "token ids of a text", cmd_tokenize, &tokenize_options },
     { "inspect", "what is in a model and what memory it needs", cmd_inspect, &inspect_options },
@@ -42,14 +46,14 @@ static int unknown_command(const char *name)
 static void print_commands(FILE *to)
 {
     fprintf(to, "usage: prevue COMMAND [OPTIONS]\n\n"
-                "Runs large language models on the CPU, from GGUF files and Hugging Face\n"
-                "directories.\n\ncommands:\n");
+                "Runs video and text language models on the CPU, from GGUF files and Hugging\n"
+                "Face directories.\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
             "\n'prevue help COMMAND' lists the options of a command. The exit status is 0 when\n"
-            "done, 1 when something failed, 2 when the command line made no sense and 130\n"
-            "when interrupted.\n");
+            "done, 1 when something failed, 2 when the command line made no sense, 130 when\n"
+            "interrupted and 143 when terminated.\n");
 }
 
 static int cmd_help(int argc, char **argv)

@@ -142,7 +142,7 @@ bool parse_bytes(const char *text, uint64_t *out)
     return true;
 }
 
-static bool parse_float(const char *text, double min, double max, float *out)
+bool parse_number(const char *text, double min, double max, double *out)
 {
     char *end;
     double v;
@@ -150,7 +150,31 @@ static bool parse_float(const char *text, double min, double max, float *out)
     v = strtod(text, &end);
     if (end == text || *end || *text == ' ' || !isfinite(v) || v < min || v > max)
         return false;
-    *out = (float)v;
+    *out = v;
+    return true;
+}
+
+bool parse_time(const char *text, double min, double max, double *out)
+{
+    const char *seconds = text;
+    double whole = 0, v;
+
+    /* Minutes follow hours and seconds follow minutes; behind a colon there are less than 60. */
+    for (int parts = 0; strchr(seconds, ':'); parts++) {
+        size_t n = strspn(seconds, "0123456789");
+        if (parts == 2 || n == 0 || n > 9 || seconds[n] != ':')
+            return false;
+        v = strtod(seconds, NULL);
+        if (parts > 0 && v >= 60)
+            return false;
+        whole = (whole + v) * 60;
+        seconds += n + 1;
+    }
+    /* strtod would take hexadecimal, exponents and signs: of a time only digits and a point. */
+    if (seconds[strspn(seconds, "0123456789.")] || !parse_number(seconds, 0, max, &v) ||
+        (seconds != text && v >= 60) || whole + v < min || whole + v > max)
+        return false;
+    *out = whole + v;
     return true;
 }
 
@@ -158,8 +182,8 @@ static bool parse_float(const char *text, double min, double max, float *out)
 
 static bool is_number(const struct option *o)
 {
-    return o->type == OPTION_INT || o->type == OPTION_U64 || o->type == OPTION_FLOAT ||
-           o->type == OPTION_BYTES;
+    return o->type == OPTION_INT || o->type == OPTION_U64 || o->type == OPTION_NUMBER ||
+           o->type == OPTION_TIME || o->type == OPTION_BYTES;
 }
 
 static bool spells(const struct option *o, const char *arg, size_t len)
@@ -172,12 +196,18 @@ static bool spells(const struct option *o, const char *arg, size_t len)
     return find_word(o->also, arg, len) >= 0;
 }
 
-/* The option that arg[0..len) spells, or NULL. */
-static const struct option *find_option(const struct option_set *set, const char *arg, size_t len)
+/* The option that arg[0..len) spells, or NULL; *base: where its group's struct lies. */
+static const struct option *find_option(const struct option_set *set, const char *arg, size_t len,
+                                        size_t *base)
 {
-    for (int i = 0; i < set->n_options; i++) {
-        if (spells(&set->options[i], arg, len))
-            return &set->options[i];
+    for (int g = 0; g < set->n_groups; g++) {
+        const struct option_group *group = &set->groups[g];
+        for (int i = 0; i < group->n_options; i++) {
+            if (spells(&group->options[i], arg, len)) {
+                *base = group->offset;
+                return &group->options[i];
+            }
+        }
     }
     return spells(&help_option, arg, len) ? &help_option : NULL;
 }
@@ -187,75 +217,104 @@ static int unknown_option(const struct option_set *set, const char *arg)
     size_t len = strcspn(arg, "=");
     char typed[MAX_WORD], best[MAX_WORD];
     snprintf(typed, sizeof typed, "%.*s", (int)(len < MAX_WORD ? len : MAX_WORD - 1), arg);
-    for (int i = 0; i < set->n_options && !strncmp(arg, "--", 2); i++) {
-        if (nearest_word(best, sizeof best, typed + 2, set->options[i].name))
-            return options_misuse(set->command, "there is no option %s (did you mean --%s?)", typed,
-                                  best);
+    for (int g = 0; g < set->n_groups && !strncmp(arg, "--", 2); g++) {
+        for (int i = 0; i < set->groups[g].n_options; i++) {
+            if (nearest_word(best, sizeof best, typed + 2, set->groups[g].options[i].name))
+                return options_misuse(set->command, "there is no option %s (did you mean --%s?)",
+                                      typed, best);
+        }
     }
     return options_misuse(set->command, "there is no option %s", typed);
 }
 
-/* Store the value, or say what the option takes. */
-static int store(const struct option_set *set, const struct option *o, void *args, const char *name,
-                 const char *value)
+/* Say what the option takes. */
+static int bad_value(const struct option_set *set, const struct option *o, const char *name,
+                     const char *value)
 {
-    void *at = (char *)args + o->offset;
+    switch (o->type) {
+    case OPTION_INT:
+        return options_misuse(set->command,
+                              "option %s takes a whole number from %.0f to %.0f, not \"%s\"", name,
+                              o->min, o->max, value);
+    case OPTION_U64:
+        return options_misuse(set->command,
+                              "option %s takes a whole number from 0 to 2^64-1, not \"%s\"", name,
+                              value);
+    case OPTION_NUMBER:
+        return options_misuse(set->command, "option %s takes a number from %g to %g, not \"%s\"",
+                              name, o->min, o->max, value);
+    case OPTION_TIME:
+        return options_misuse(set->command,
+                              "option %s takes seconds from %g to %g, or [HH:]MM:SS, not \"%s\"",
+                              name, o->min, o->max, value);
+    case OPTION_BYTES:
+        return options_misuse(
+            set->command, "option %s takes a number of bytes such as 4096, 512M or 8G, not \"%s\"",
+            name, value);
+    case OPTION_LIST:
+        return options_misuse(set->command, "option %s is given more than %d times", name,
+                              (int)MAX_ARGS);
+    default:
+        return options_misuse(set->command, "option %s takes one of: %s; not \"%s\"", name,
+                              o->words, value);
+    }
+}
+
+static bool add_arg(struct arg_list *list, const char *value)
+{
+    if (list->n == MAX_ARGS)
+        return false;
+    list->items[list->n++] = value;
+    return true;
+}
+
+/* Store the value; false when it is not one that the option takes. */
+static bool store(const struct option *o, void *at, const char *value)
+{
     long long n;
 
     switch (o->type) {
     case OPTION_FLAG:
         *(bool *)at = true;
-        return OPTIONS_RUN;
+        return true;
     case OPTION_STRING:
         *(const char **)at = value;
-        return OPTIONS_RUN;
+        return true;
+    case OPTION_LIST:
+        return add_arg(at, value);
     case OPTION_INT:
         if (!parse_int(value, (long long)o->min, (long long)o->max, &n))
-            return options_misuse(set->command,
-                                  "option %s takes a whole number from %.0f to %.0f, not \"%s\"",
-                                  name, o->min, o->max, value);
+            return false;
         *(int *)at = (int)n;
-        return OPTIONS_RUN;
+        return true;
     case OPTION_U64:
-        if (!parse_u64(value, at))
-            return options_misuse(set->command,
-                                  "option %s takes a whole number from 0 to 2^64-1, not \"%s\"",
-                                  name, value);
-        return OPTIONS_RUN;
-    case OPTION_FLOAT:
-        if (!parse_float(value, o->min, o->max, at))
-            return options_misuse(set->command,
-                                  "option %s takes a number from %g to %g, not \"%s\"", name,
-                                  o->min, o->max, value);
-        return OPTIONS_RUN;
+        return parse_u64(value, at);
+    case OPTION_NUMBER:
+        return parse_number(value, o->min, o->max, at);
+    case OPTION_TIME:
+        return parse_time(value, o->min, o->max, at);
     case OPTION_BYTES:
-        if (!parse_bytes(value, at))
-            return options_misuse(
-                set->command,
-                "option %s takes a number of bytes such as 4096, 512M or 8G, not \"%s\"", name,
-                value);
-        return OPTIONS_RUN;
+        return parse_bytes(value, at);
     case OPTION_CHOICE:
         if (find_word(o->words, value, strlen(value)) < 0)
-            return options_misuse(set->command, "option %s takes one of: %s; not \"%s\"", name,
-                                  o->words, value);
+            return false;
         *(int *)at = find_word(o->words, value, strlen(value));
-        return OPTIONS_RUN;
+        return true;
     }
-    return OPTIONS_RUN;
+    return false;
 }
 
 /* One option beginning at argv[*i]; *i is left on the last argument it used. */
 static int parse_option(const struct option_set *set, void *args, int argc, char **argv, int *i)
 {
     const char *arg = argv[*i];
-    size_t len = strlen(arg), name_len = strcspn(arg, "=");
-    const struct option *o = find_option(set, arg, len);
+    size_t len = strlen(arg), name_len = strcspn(arg, "="), base = 0, ignored;
+    const struct option *o = find_option(set, arg, len, &base);
     const char *value = NULL;
     char name[MAX_WORD];
 
     if (!o && arg[1] != '-' && len > 2) { /* -t4 */
-        o = find_option(set, arg, 2);
+        o = find_option(set, arg, 2, &base);
         o = o && is_number(o) ? o : NULL;
         if (o) {
             value = arg + 2;
@@ -263,7 +322,7 @@ static int parse_option(const struct option_set *set, void *args, int argc, char
         }
     }
     if (!o && arg[name_len] == '=') {
-        o = find_option(set, arg, name_len);
+        o = find_option(set, arg, name_len, &base);
         value = arg + name_len + 1;
     }
     if (!o)
@@ -279,17 +338,19 @@ static int parse_option(const struct option_set *set, void *args, int argc, char
         if (*i + 1 == argc)
             return options_misuse(set->command, "option %s needs a value (%s)", name, o->metavar);
         value = argv[++*i];
-        if (find_option(set, value, strlen(value)))
+        if (find_option(set, value, strlen(value), &ignored))
             return options_misuse(set->command,
                                   "option %s needs a value (%s), and %s is an option; write "
                                   "--%s=%s if it is meant",
                                   name, o->metavar, value, o->name, value);
     }
-    return store(set, o, args, name, value);
+    if (!store(o, (char *)args + base + o->offset, value))
+        return bad_value(set, o, name, value);
+    return OPTIONS_RUN;
 }
 
 int options_parse(const struct option_set *set, void *args, int argc, char **argv,
-                  const char **operands, int max_operands, int *n_operands)
+                  struct arg_list *operands)
 {
     bool only_operands = false;
     int n = 0;
@@ -300,13 +361,13 @@ int options_parse(const struct option_set *set, void *args, int argc, char **arg
             int r = parse_option(set, args, argc, argv, &i);
             if (r != OPTIONS_RUN)
                 return r;
-        } else if (n < max_operands) {
-            operands[n++] = argv[i];
+        } else if (n == set->max_operands || !operands || !add_arg(operands, argv[i])) {
+            return options_misuse(set->command, "the argument \"%s\" has no meaning here%s",
+                                  argv[i], n > 1 ? ": there are too many" : "");
         } else {
-            return options_misuse(set->command, "the argument \"%s\" has no meaning here", argv[i]);
+            n++;
         }
     }
-    *n_operands = n;
     return OPTIONS_RUN;
 }
 
@@ -366,9 +427,11 @@ void options_help(const struct option_set *set)
     }
     putchar('\n');
     print_wrapped(set->about, 0, 0);
-    printf("\noptions:\n");
-    for (int i = 0; i < set->n_options; i++)
-        print_option(&set->options[i]);
+    for (int g = 0; g < set->n_groups; g++) {
+        printf("\n%s:\n", set->groups[g].title);
+        for (int i = 0; i < set->groups[g].n_options; i++)
+            print_option(&set->groups[g].options[i]);
+    }
     print_option(&help_option);
     if (set->examples)
         printf("\nexamples:\n%s", set->examples);

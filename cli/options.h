@@ -1,4 +1,5 @@
-/* Command-line options declared as data: parsing, checking and --help all come from the table. */
+/* Command-line options declared as data: parsing, checking and --help all come from tables. A
+ * table may serve several commands: each says where in its arguments the table's struct lies. */
 #ifndef PV_CLI_OPTIONS_H
 #define PV_CLI_OPTIONS_H
 
@@ -10,10 +11,20 @@ enum option_type {
     OPTION_FLAG,   /* bool, no value */
     OPTION_INT,    /* int, min..max */
     OPTION_U64,    /* uint64_t, decimal or 0x... */
-    OPTION_FLOAT,  /* float, min..max */
+    OPTION_NUMBER, /* double, min..max */
+    OPTION_TIME,   /* double, seconds or [HH:]MM:SS[.f], min..max */
     OPTION_STRING, /* const char *, borrowed from argv */
+    OPTION_LIST,   /* struct arg_list: each use adds one string */
     OPTION_BYTES,  /* uint64_t, with an optional suffix K, M, G or T (powers of 1024) */
     OPTION_CHOICE  /* int: index of the word in `words` */
+};
+
+enum { MAX_ARGS = 64 };
+
+/* Strings borrowed from argv. */
+struct arg_list {
+    const char *items[MAX_ARGS];
+    int n;
 };
 
 struct option {
@@ -21,11 +32,18 @@ struct option {
     char letter;      /* 0: none */
     const char *also; /* other spellings, with dashes, apart by one space; NULL: none */
     enum option_type type;
-    size_t offset;       /* of the value in the command's struct of arguments */
-    double min, max;     /* OPTION_INT, OPTION_FLOAT: both inclusive */
+    size_t offset;       /* of the value in the group's struct of arguments */
+    double min, max;     /* OPTION_INT, OPTION_NUMBER, OPTION_TIME: both inclusive */
     const char *metavar; /* what --help calls the value */
     const char *help;    /* one paragraph, wrapped when printed */
     const char *words;   /* OPTION_CHOICE: the words, apart by one space */
+};
+
+struct option_group {
+    const char *title; /* in --help */
+    const struct option *options;
+    int n_options;
+    size_t offset; /* of the group's struct in the command's arguments */
 };
 
 /* What one command accepts. */
@@ -33,18 +51,20 @@ struct option_set {
     const char *command;
     const char *usage; /* lines of synopsis after "prevue COMMAND " */
     const char *about; /* paragraphs, apart by "\n" */
-    const struct option *options;
-    int n_options;
+    const struct option_group *groups;
+    int n_groups;
+    int max_operands;     /* arguments that are not options, at most MAX_ARGS */
     const char *examples; /* ready lines, or NULL */
 };
 
 enum { OPTIONS_RUN = -1 };
 
-/* Fill `args` (which holds the defaults) from argv[1..]; arguments that are not options go to
- * operands[], at most `max_operands`. Returns OPTIONS_RUN, or the exit status when there is
- * nothing more to do: 0 after --help, 2 after a misuse, which has been reported. */
+/* Fill `args` (which holds the defaults) from argv[1..]; arguments that are not options are added
+ * to operands, which may be NULL when there are none and may be a list that an option adds to as
+ * well. Returns OPTIONS_RUN, or the exit status when there is nothing more to do: 0 after --help, 2
+ * after a misuse, which has been reported. */
 int options_parse(const struct option_set *set, void *args, int argc, char **argv,
-                  const char **operands, int max_operands, int *n_operands);
+                  struct arg_list *operands);
 
 void options_help(const struct option_set *set);
 
@@ -56,6 +76,9 @@ int options_misuse(const char *command, const char *fmt, ...) __attribute__((for
 bool parse_int(const char *text, long long min, long long max, long long *out);
 bool parse_u64(const char *text, uint64_t *out);
 bool parse_bytes(const char *text, uint64_t *out);
+bool parse_number(const char *text, double min, double max, double *out);
+/* Seconds, or hours and minutes before them: "90", "1:30", "0:01:30.5". */
+bool parse_time(const char *text, double min, double max, double *out);
 
 /* The word of `words` (apart by one space) nearest to `text` when it is near enough to be meant,
  * copied to out; else false. */

@@ -1,12 +1,20 @@
 #!/bin/sh
-# make demo: a model with random weights, looked at and run. It speaks no language, but it goes the
-# whole way: file, tokenizer, decoder, kernels, sampling. Then the point of the engine: the same
-# tokens, whatever the threads, the steps and the cache.
+# make demo: models with random weights, looked at and run. They speak no language, but they go the
+# whole way: file, tokenizer, decoder, kernels, sampling; and for a video frames, tower, projector.
+# Then the point of the engine: the same tokens, whatever the threads, the steps and the cache.
 set -eu
 build=${BUILD:-build}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-demo-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 ids="151,7,42,99,1000,3,77"
+
+# A clip of the tests, or else one of plain greys.
+. tests/cli/video.sh
+clip=tests/data/video/bframes.mp4
+if [ ! -e "$clip" ]; then
+    clip=$dir/clip.y4m
+    make_clip "$clip" 100 10 64 48
+fi
 
 show()
 {
@@ -34,5 +42,14 @@ for how in "-t 1" "-t 2" "-t 2 -b 3" "-t 3 -b 1 -c 512"; do
     }
 done
 [ -s "$dir/1.ids" ] || exit 1
+
+show "$build/make_model" --shape tiny-ov --type q8_0 "$dir/tiny-ov.gguf"
+show ./prevue frames "$clip" -o "$dir/seen" -m "$dir/tiny-ov.gguf" --frames 4
 echo
-echo "$run runs with other threads and steps gave the same 24 tokens."
+echo "\$ prevue describe $(basename "$clip") -m tiny-ov.gguf --frames 8 -n 16 --temp 3 --ask 'And then?' --stats"
+./prevue describe "$clip" -m "$dir/tiny-ov.gguf" --frames 8 -n 16 --ignore-eos --temp 3 \
+    --ask 'And then?' --stats --json >"$dir/run.json"
+grep -oE '"(question|ids)":("[^"]*"|\[[0-9,]*\])' "$dir/run.json"
+echo
+echo "$run runs with other threads and steps gave the same 24 tokens. The second question about the"
+echo "video did not decode or read it again."

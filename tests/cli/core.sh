@@ -27,7 +27,7 @@ check() # NAME COMMAND...
 
 no_libraries()
 {
-    ! ldd "$core" | grep -E 'jansson|pcre2|utf8proc'
+    ! ldd "$core" | grep -E 'jansson|pcre2|utf8proc|libav|libsw|libz'
 }
 
 same_ids()
@@ -56,6 +56,8 @@ check version "$core" version
 check inspect "$core" inspect "$dir/m.gguf"
 check same_ids same_ids
 check directory_is_refused one_sentence 1 inspect "$root/tests/golden/qwen2"
+check frames_is_left_out one_sentence 2 frames x -o y
+check video_is_refused one_sentence 1 describe x -m "$dir/m.gguf"
 check text_is_refused one_sentence 1 generate -m "$dir/m.gguf" -p hello
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

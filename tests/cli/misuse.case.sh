@@ -71,7 +71,7 @@ succeeds help '^usage: prevue COMMAND' help
 succeeds help_option '^usage: prevue COMMAND' --help
 succeeds version '^prevue [0-9]+\.[0-9]+' version
 succeeds version_option '^prevue [0-9]+\.[0-9]+' --version
-for command in generate tokenize inspect convert; do
+for command in describe frames generate tokenize inspect convert; do
     succeeds "help_$command" "^usage: prevue $command" help "$command"
     cp out help.txt
     output "help_of_$command" help.txt "$command" --help

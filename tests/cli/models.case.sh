@@ -9,12 +9,6 @@ ids="--prompt-ids 5,6,7,8,9,10,11,12,13"
 
 # --- generate: ids, and what they may not depend on ---
 
-# The ids of --json as words.
-json_ids()
-{
-    sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p' out | tr ',' ' '
-}
-
 for type in f32 q8_0; do
     m=micro-$type.gguf
     run generate -m $m $ids -n 24 --ignore-eos --json -t 1

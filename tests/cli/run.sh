@@ -110,6 +110,12 @@ succeeds()
     verdict "$name" "$why"
 }
 
+# The ids of --json as words.
+json_ids()
+{
+    sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p' out | tr ',' ' '
+}
+
 for file in "$here"/*.case.sh; do
     case $(basename "$file") in
     *"${1:-}"*) . "$file" ;;

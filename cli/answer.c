@@ -1,0 +1,119 @@
+/* Answers: streaming, JSON, statistics. */
+#include "answer.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+void answer_init(struct answer *a, const struct sampling_args *s, struct progress *progress)
+{
+    *a = (struct answer){ .json = s->json, .progress = progress, .begin = clock_now() };
+    buf_init(&a->text, MAX_TEXT);
+}
+
+void answer_clear(struct answer *a)
+{
+    buf_clear(&a->text);
+}
+
+static bool on_text(void *user, const char *utf8, size_t len)
+{
+    struct answer *a = user;
+    progress_clear(a->progress);
+    if (len && a->json) {
+        buf_add(&a->text, utf8, len);
+    } else if (len) {
+        write_text(utf8, len);
+        a->any = true;
+        a->ends_line = utf8[len - 1] == '\n';
+    }
+    return !interrupted() && !ferror(stdout) && !a->text.failed;
+}
+
+enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling_args *sampling,
+                          struct pv_error *err)
+{
+    struct pv_gen_params gen = sampling_args_params(sampling);
+    enum pv_status status;
+
+    gen.progress = progress_step;
+    gen.progress_user = a->progress;
+    status = pv_generate(s, &gen, on_text, a, err);
+    progress_clear(a->progress);
+    if (a->any && !a->ends_line)
+        write_text("\n", 1);
+    a->ids = pv_session_answer(s, &a->n_ids);
+    pv_session_stats(s, &a->stats);
+    a->total = clock_now() - a->begin;
+    return status;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* The first token of an answer comes out of the prefill; the others are decoding. */
+static double decode_speed(const struct pv_stats *st)
+{
+    return ratio((double)(st->tokens > 1 ? st->tokens - 1 : 0), st->decode_s);
+}
+
+void answer_json(struct buf *b, const struct answer *a, bool has_text)
+{
+    const struct pv_stats *st = &a->stats;
+    double per_pass = ratio((double)st->tokens, (double)st->passes);
+
+    if (has_text) {
+        buf_puts(b, "\"text\":");
+        buf_json(b, a->text.data ? a->text.data : "", a->text.len);
+        buf_puts(b, ",");
+    }
+    buf_puts(b, "\"ids\":");
+    add_ids_json(b, a->ids, a->n_ids);
+    buf_printf(b,
+               ",\"method\":\"ar\",\"video_tokens\":%lld,\"draft_video_tokens\":0,"
+               "\"reused_tokens\":%lld,\"prompt_tokens\":%lld,\"tokens\":%lld,\"passes\":%lld,"
+               "\"accepted_per_pass\":0,\"tokens_per_pass\":%.4g,\"mean_run\":%.4g,"
+               "\"acceptance\":0",
+               (long long)st->video_tokens, (long long)st->reused_tokens,
+               (long long)st->prompt_tokens, (long long)st->tokens, (long long)st->passes, per_pass,
+               per_pass);
+    buf_printf(b,
+               ",\"seconds\":{\"video\":%.6f,\"vision\":%.6f,\"prefill\":%.6f,\"view\":0,"
+               "\"draft_prefill\":0,\"draft\":0,\"verify\":0,\"decode\":%.6f,\"total\":%.6f},"
+               "\"tokens_per_second\":%.4g,\"peak_bytes\":%llu",
+               st->video_s, st->vision_s, st->prefill_s, st->decode_s, a->total, decode_speed(st),
+               (unsigned long long)st->peak_bytes);
+}
+
+void answer_stats(const struct answer *a)
+{
+    const struct pv_stats *st = &a->stats;
+
+    if (st->frames)
+        fprintf(stderr, "video   %6lld frames in %8.3f s (%.1f frames/s), %lld lost\n",
+                (long long)st->frames, st->video_s, ratio((double)st->frames, st->video_s),
+                (long long)st->lost_frames);
+    if (st->vision_s > 0)
+        fprintf(stderr, "vision  %6lld tokens in %8.3f s\n", (long long)st->video_tokens,
+                st->vision_s);
+    fprintf(stderr, "prompt  %6lld tokens in %8.3f s (%.1f tokens/s), %lld reused\n",
+            (long long)st->prompt_tokens, st->prefill_s,
+            ratio((double)(st->prompt_tokens - st->reused_tokens), st->prefill_s),
+            (long long)st->reused_tokens);
+    fprintf(stderr, "answer  %6lld tokens in %8.3f s (%.1f tokens/s), %lld passes\n",
+            (long long)st->tokens, st->decode_s, decode_speed(st), (long long)st->passes);
+    fprintf(stderr, "total   %15s %8.3f s, %.1f MiB held at most\n", "", a->total,
+            (double)st->peak_bytes / (1 << 20));
+}
+
+int answer_exit(enum pv_status status, const struct pv_error *err)
+{
+    int written = finish_output();
+    if (status && status != PV_E_CANCELLED)
+        return report("%s", err->text);
+    if (written)
+        return written;
+    return interrupted() ? interrupted() : status ? EXIT_FAILED : 0;
+}

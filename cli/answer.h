@@ -1,0 +1,36 @@
+/* One answer of a session: streamed to stdout as it is produced, or gathered for --json, with its
+ * statistics. What generate and describe have in common. */
+#ifndef PV_CLI_ANSWER_H
+#define PV_CLI_ANSWER_H
+
+#include "progress.h"
+#include "run_args.h"
+
+struct answer {
+    struct buf text; /* --json: gathered here */
+    bool json, any, ends_line;
+    struct progress *progress; /* borrowed */
+    double begin, total;       /* seconds: when answer_init was called; from then to the end */
+    struct pv_stats stats;
+    const int32_t *ids; /* [n_ids], the session's, until its next answer */
+    size_t n_ids;
+};
+
+/* The clock of the total starts here. */
+void answer_init(struct answer *a, const struct sampling_args *s, struct progress *progress);
+void answer_clear(struct answer *a);
+
+/* Generate from what was added to the session. After PV_OK and PV_E_CANCELLED the answer so far is
+ * there with its statistics. Text mode leaves stdout at the beginning of a line. */
+enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling_args *sampling,
+                          struct pv_error *err);
+
+/* The members of a JSON object, without its braces; text only when the model has a tokenizer. */
+void answer_json(struct buf *b, const struct answer *a, bool has_text);
+/* Lines on stderr. */
+void answer_stats(const struct answer *a);
+
+/* The exit status of a command whose last call gave `status`; reports err when it failed. */
+int answer_exit(enum pv_status status, const struct pv_error *err);
+
+#endif

@@ -1,0 +1,220 @@
+/* prevue frames: the frames that a model sees, as PNG files, and when they are shown. */
+#include "png.h"
+#include "progress.h"
+#include "run_args.h"
+#include "video_args.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct frames_args {
+    const char *output;
+    bool json;
+    struct model_args model;
+    struct choice_args choice;
+    struct limit_args limits;
+};
+
+#define AT(field) offsetof(struct frames_args, field)
+
+static const struct option output_table[] = {
+    { "output", 'o', NULL, OPTION_STRING, AT(output), 0, 0, "DIR",
+      "Where the files go: frame-0001.png and so on. Made when it is not there; files of these "
+      "names are replaced, others left alone.",
+      NULL },
+    { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL,
+      "Print one JSON object with index, time, size and file of each frame instead of the table.",
+      NULL },
+};
+
+static const struct option_group frames_groups[] = {
+    { "output", output_table, sizeof output_table / sizeof *output_table, 0 },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+};
+
+const struct option_set frames_options = {
+    .command = "frames",
+    .usage = "VIDEO -o DIR [-m MODEL] [OPTIONS]",
+    .about = "Writes the frames of a video that a model would see, as PNG files. With a model they "
+             "are chosen by its family's rules and resized as it sees them; without one they are "
+             "chosen as for LLaVA-OneVision and have the size of the file. The table on stdout "
+             "says for each its index in the video, from 0, when it is shown, in seconds, its size "
+             "and its file.",
+    .groups = frames_groups,
+    .n_groups = sizeof frames_groups / sizeof *frames_groups,
+    .max_operands = 1,
+    .examples = "  prevue frames clip.mp4 -o seen\n"
+                "  prevue frames clip.mp4 -o seen -m Qwen2.5-VL-3B-Instruct --fps 1 --start 1:30\n",
+};
+
+/* What the callback of each frame needs. */
+struct writer {
+    const char *dir;
+    bool json, made_dir;
+    int n;          /* frames written */
+    struct buf out; /* --json: the array's elements */
+    struct progress progress;
+    struct pv_error err; /* why the callback stopped */
+};
+
+static char *frame_path(const char *dir, int number)
+{
+    char name[32];
+    snprintf(name, sizeof name, "frame-%04d.png", number);
+    return path_join(dir, name);
+}
+
+static void print_frame(struct writer *w, const struct pv_frame *f, const char *path)
+{
+    if (w->json) {
+        buf_printf(&w->out, "%s{\"index\":%lld,\"time\":%.6f,\"width\":%d,\"height\":%d,\"file\":",
+                   w->n > 1 ? "," : "", (long long)f->index, f->time, f->width, f->height);
+        buf_json(&w->out, path, strlen(path));
+        buf_puts(&w->out, "}");
+        return;
+    }
+    progress_clear(&w->progress);
+    if (w->n == 1)
+        printf("%8s %11s %11s  %s\n", "index", "time", "size", "file");
+    printf("%8lld %11.3f %5dx%-5d  %s\n", (long long)f->index, f->time, f->width, f->height, path);
+}
+
+/* The directory is made when there is something to put into it, so that a video that cannot be
+ * read leaves nothing. */
+static bool make_dir(struct writer *w)
+{
+    if (w->made_dir || mkdir(w->dir, 0777) == 0 || file_is_dir(w->dir)) {
+        w->made_dir = true;
+        return true;
+    }
+    fail(&w->err, PV_E_IO, "%s: the directory cannot be made: %s", w->dir, strerror(errno));
+    return false;
+}
+
+static bool on_frame(void *user, const struct pv_frame *f)
+{
+    struct writer *w = user;
+    char *path = NULL;
+    bool written = false;
+
+    if (interrupted() || !make_dir(w))
+        return false;
+    path = frame_path(w->dir, w->n + 1);
+    if (!path) {
+        fail_nomem(&w->err, strlen(w->dir));
+    } else if (!png_write(path, f->width, f->height, f->rgb, &w->err)) {
+        w->n++;
+        print_frame(w, f, path);
+        written = !ferror(stdout) && !w->out.failed;
+    }
+    mem_free(path);
+    return written;
+}
+
+/* An earlier run may have written more frames than this one. */
+static void report_older(const struct writer *w)
+{
+    char *path = frame_path(w->dir, w->n + 1);
+    if (path && file_exists(path))
+        report("%s: exists, of an earlier run; the frames of this one end before it", path);
+    mem_free(path);
+}
+
+static void print_json(struct writer *w, const char *video, const struct pv_video_info *info)
+{
+    struct buf b;
+    buf_init(&b, (size_t)MAX_TEXT * 2);
+    buf_puts(&b, "{");
+    video_json(&b, video, info);
+    buf_puts(&b, ",\"frames\":[");
+    buf_puts(&b, w->out.data ? w->out.data : "");
+    buf_puts(&b, "]}\n");
+    if (b.failed || w->out.failed)
+        report("the list of frames is too long to be printed as JSON");
+    else
+        write_text(b.data, b.len);
+    buf_clear(&b);
+}
+
+static int write_frames(const pv_model *model, const struct frames_args *a, const char *video,
+                        struct pv_video_params *p)
+{
+    struct writer w = { .dir = a->output, .json = a->json };
+    struct pv_video_info info = { 0 };
+    struct pv_error err = { 0 };
+    enum pv_status status;
+    int result;
+
+    buf_init(&w.out, MAX_TEXT);
+    progress_init(&w.progress);
+    p->progress = progress_step;
+    p->progress_user = &w.progress;
+    catch_interrupt();
+    status = pv_video_frames(model, video, p, on_frame, &w, &info, &err);
+    progress_clear(&w.progress);
+    if (!status && w.json)
+        print_json(&w, video, &info);
+    result = finish_output();
+    if (w.err.code) {
+        result = report("%s", w.err.text);
+    } else if (status && status != PV_E_CANCELLED) {
+        name_file(&err, video);
+        result = report("%s", err.text);
+    } else if (status && !result) {
+        result = interrupted() ? interrupted() : EXIT_FAILED;
+    }
+    if (!status) {
+        report_lost(video, &info);
+        report_older(&w);
+    }
+    buf_clear(&w.out);
+    return result;
+}
+
+int cmd_frames(int argc, char **argv)
+{
+    struct frames_args a = { 0 };
+    struct arg_list operands = { 0 };
+    struct pv_model_params mp = pv_model_defaults();
+    struct pv_video_params vp;
+    struct pv_error err = { 0 };
+    pv_model *model = NULL;
+    int r = options_parse(&frames_options, &a, argc, argv, &operands);
+
+    if (r != OPTIONS_RUN)
+        return r ? r : finish_output();
+    if (operands.n == 0)
+        return options_misuse("frames", "there is no video");
+    if (!a.output)
+        return options_misuse("frames", "there is no directory for the frames: give one with "
+                                        "--output");
+    r = choice_args_check(&a.choice, "frames", &vp);
+    if (r == OPTIONS_RUN && a.model.model)
+        r = model_args_check(&a.model, "frames", &mp);
+    if (r != OPTIONS_RUN)
+        return r;
+    if (!a.model.model && (a.model.mmproj || a.model.cpumask || a.model.threads))
+        return options_misuse("frames", "--%s without --model has no meaning",
+                              a.model.mmproj    ? "mmproj"
+                              : a.model.cpumask ? "cpumask"
+                                                : "threads");
+    if (file_exists(a.output) && !file_is_dir(a.output))
+        return report("%s: exists and is not a directory", a.output);
+    limit_args_set(&a.limits, &mp.limits);
+    vp.limits = &mp.limits;
+    if (a.model.model && pv_model_open(&model, &mp, &err))
+        return report("%s", err.text);
+    if (model && !pv_model_has_vision(model))
+        r = report("%s: the model sees no videos: it has no vision tower", mp.path);
+    else
+        r = write_frames(model, &a, operands.items[0], &vp);
+    pv_model_close(&model);
+    return r;
+}

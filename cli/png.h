@@ -1,0 +1,11 @@
+/* PNG files of 8-bit RGB pictures. */
+#ifndef PV_CLI_PNG_H
+#define PV_CLI_PNG_H
+
+#include "prevue/prevue.h"
+
+/* Write rgb [height, width, 3]. The file appears under its name only when it is complete. */
+enum pv_status png_write(const char *path, int width, int height, const uint8_t *rgb,
+                         struct pv_error *err);
+
+#endif

@@ -1,0 +1,72 @@
+/* "decoding 12/32 frames", "reading 1536/6281 tokens 24 %". A new line replaces the old one after
+ * a carriage return and is padded with blanks, so any terminal will do. It appears only when a
+ * phase lasts: what is over within a tenth of a second is not announced. */
+#include "progress.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define INTERVAL 0.1 /* seconds between two lines */
+
+static volatile sig_atomic_t signal_seen;
+
+static void on_signal(int sig)
+{
+    signal_seen = sig;
+}
+
+void catch_interrupt(void)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+int interrupted(void)
+{
+    return signal_seen ? 128 + (int)signal_seen : 0;
+}
+
+void progress_init(struct progress *p)
+{
+    *p =
+        (struct progress){ .terminal = isatty(STDERR_FILENO) == 1, .last = clock_now(), .of_n = 1 };
+}
+
+void progress_clear(struct progress *p)
+{
+    if (p->shown)
+        fprintf(stderr, "\r%*s\r", p->shown, "");
+    p->shown = 0;
+    p->last = clock_now();
+}
+
+bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
+{
+    struct progress *p = user;
+    char line[128];
+    int n = 0;
+
+    if (!p->terminal)
+        return !interrupted();
+    if (done >= total) {
+        progress_clear(p);
+    } else if (clock_now() - p->last >= INTERVAL) {
+        if (phase == PV_PHASE_VIDEO && p->of_n > 1)
+            n = snprintf(line, sizeof line, "video %d of %d: ", p->video, p->of_n);
+        if (phase == PV_PHASE_VIDEO)
+            n += snprintf(line + n, sizeof line - (size_t)n, "decoding %lld/%lld frames",
+                          (long long)done, (long long)total);
+        else
+            n += snprintf(line + n, sizeof line - (size_t)n, "reading %lld/%lld tokens %.0f %%",
+                          (long long)done, (long long)total, 100.0 * (double)done / (double)total);
+        fprintf(stderr, "\r%-*s", p->shown, line);
+        p->shown = n > p->shown ? n : p->shown;
+        p->last = clock_now();
+    }
+    return !interrupted();
+}

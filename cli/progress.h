@@ -1,0 +1,27 @@
+/* The progress line of long phases, and interrupts: both live in the callbacks that the library
+ * calls on its way. */
+#ifndef PV_CLI_PROGRESS_H
+#define PV_CLI_PROGRESS_H
+
+#include "prevue/prevue.h"
+
+/* One line on stderr, only where that is a terminal, written over itself. */
+struct progress {
+    bool terminal;
+    int shown;       /* columns on the screen now */
+    double last;     /* when it was written */
+    int video, of_n; /* which of how many videos is being decoded; of_n 1: not said */
+};
+
+void progress_init(struct progress *p);
+/* A pv_progress_fn whose `user` is the struct progress; false once an interrupt has come. */
+bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total);
+/* Take the line off the screen: before anything else is written to the terminal. */
+void progress_clear(struct progress *p);
+
+/* From now on the first interrupt (Ctrl-C) or SIGTERM asks to stop, the second one kills. */
+void catch_interrupt(void);
+/* The exit status that an interrupt asks for: 128 and the signal's number; 0: there was none. */
+int interrupted(void);
+
+#endif

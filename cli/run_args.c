@@ -1,0 +1,147 @@
+/* The shared tables of options, and what they become. */
+#include "run_args.h"
+
+#include "base/file.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Used when no model is named. */
+#define DEFAULT_MODEL "models/nano.gguf"
+/* The order of enum pv_kv_type. */
+#define KV_WORDS "auto f16 bf16 f32"
+
+#define AT(field) offsetof(struct model_args, field)
+
+const struct option model_table[] = {
+    { "model", 'm', NULL, OPTION_STRING, AT(model), 0, 0, "MODEL",
+      "GGUF file or Hugging Face directory. Default: " DEFAULT_MODEL ", where there is one.",
+      NULL },
+    { "mmproj", 0, NULL, OPTION_STRING, AT(mmproj), 0, 0, "FILE",
+      "GGUF file of the vision tower. Default: in MODEL itself, or the file beside it whose name "
+      "is \"mmproj-\" and MODEL's.",
+      NULL },
+    { "threads", 't', NULL, OPTION_INT, AT(threads), 0, 256, "N",
+      "Threads to use. Default (0): all cores this process may use. The text does not depend on "
+      "it.",
+      NULL },
+    { "cpumask", 0, NULL, OPTION_STRING, AT(cpumask), 0, 0, "SET",
+      "CPU features allowed: names apart by commas as 'prevue version' prints them, \"none\", "
+      "\"all\", or their bits as a number (0x30).",
+      NULL },
+};
+_Static_assert(sizeof model_table / sizeof *model_table == N_MODEL_OPTIONS, "rows");
+
+#undef AT
+#define AT(field) offsetof(struct session_args, field)
+
+const struct option session_table[] = {
+    { "context", 'c', "--ctx-size", OPTION_INT, AT(context), 0, 1 << 24, "N",
+      "Tokens of prompt and answer that memory is set aside for. Default (0): what a text prompt "
+      "and --max-tokens need; with videos, whose tokens are not known yet, at most 32768. Never "
+      "more than the model was made for.",
+      NULL },
+    { "kv-type", 0, "-ctk --cache-type-k", OPTION_CHOICE, AT(kv_type), 0, 0, "TYPE",
+      "Type of the KV cache; auto is the machine's fastest 16-bit type. Default: auto.", KV_WORDS },
+    { "chunk", 'b', "-ub --batch-size --ubatch-size", OPTION_INT, AT(chunk), 0, 1 << 20, "N",
+      "Prompt tokens of one step. Default (0): 512.", NULL },
+    { "limit-memory", 0, NULL, OPTION_BYTES, AT(memory), 0, 0, "BYTES",
+      "Refuse when KV cache, scratch and pictures would take more; K, M, G and T may follow.",
+      NULL },
+};
+_Static_assert(sizeof session_table / sizeof *session_table == N_SESSION_OPTIONS, "rows");
+
+#undef AT
+#define AT(field) offsetof(struct sampling_args, field)
+
+const struct option sampling_table[] = {
+    { "max-tokens", 'n', "--predict --n-predict", OPTION_INT, AT(max_tokens), 1, INT_MAX, "N",
+      "Stop after N tokens. Default: 256.", NULL },
+    { "temperature", 0, "--temp", OPTION_NUMBER, AT(temperature), 0, 100, "T",
+      "0 takes the likeliest token every time; above, tokens are drawn. Default: 0.", NULL },
+    { "top-k", 0, NULL, OPTION_INT, AT(top_k), 0, INT_MAX, "K",
+      "Draw from the K likeliest tokens. Default (0): off.", NULL },
+    { "top-p", 0, NULL, OPTION_NUMBER, AT(top_p), 0, 1, "P",
+      "Draw from the fewest likeliest tokens whose probabilities reach P together. Default (1): "
+      "off.",
+      NULL },
+    { "min-p", 0, NULL, OPTION_NUMBER, AT(min_p), 0, 1, "P",
+      "Drop tokens less likely than P times the likeliest. Default (0): off.", NULL },
+    { "seed", 's', NULL, OPTION_U64, AT(seed), 0, 0, "S",
+      "The noise of drawing is a function of the seed and the position: the same seed gives the "
+      "same text. Default: 0.",
+      NULL },
+    { "ignore-eos", 0, NULL, OPTION_FLAG, AT(ignore_eos), 0, 0, NULL,
+      "Go on past the model's stop tokens, for measurements.", NULL },
+    { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL,
+      "Print one JSON object with text, ids and statistics instead of the text.", NULL },
+    { "stats", 0, NULL, OPTION_FLAG, AT(stats), 0, 0, NULL,
+      "Print counts and speeds to stderr at the end.", NULL },
+};
+_Static_assert(sizeof sampling_table / sizeof *sampling_table == N_SAMPLING_OPTIONS, "rows");
+
+/* "avx2,amx", "none", "all", 0x30. */
+static bool parse_cpumask(const char *text, uint64_t *out)
+{
+    uint64_t mask = 0;
+    if (parse_u64(text, out))
+        return true;
+    if (!strcmp(text, "all") || !strcmp(text, "none")) {
+        *out = text[0] == 'a' ? ~(uint64_t)0 : 0;
+        return true;
+    }
+    while (*text) {
+        size_t n = strcspn(text, ", ");
+        int bit = 0;
+        const char *name = pv_cpu_feature_name(0);
+        while (name && (strlen(name) != n || memcmp(name, text, n) != 0))
+            name = pv_cpu_feature_name(++bit);
+        if (!name)
+            return false;
+        mask |= (uint64_t)1 << bit;
+        text += n + (text[n] != 0);
+    }
+    *out = mask;
+    return mask != 0;
+}
+
+int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out)
+{
+    struct pv_model_params p = pv_model_defaults();
+    p.path = a->model ? a->model : DEFAULT_MODEL;
+    p.mmproj = a->mmproj;
+    p.threads = a->threads;
+    if (!a->model && !file_exists(DEFAULT_MODEL))
+        return options_misuse(
+            command, "there is no model: give a GGUF file or a Hugging Face directory with "
+                     "--model (" DEFAULT_MODEL " is not here)");
+    if (a->cpumask && !parse_cpumask(a->cpumask, &p.cpu_mask))
+        return options_misuse(command,
+                              "option --cpumask takes CPU features apart by commas, \"none\", "
+                              "\"all\" or a number, not \"%s\"",
+                              a->cpumask);
+    *out = p;
+    return OPTIONS_RUN;
+}
+
+struct pv_session_params session_args_params(const struct session_args *a)
+{
+    struct pv_session_params p = pv_session_defaults();
+    p.max_context = a->context;
+    p.chunk = a->chunk;
+    p.kv_type = (enum pv_kv_type)a->kv_type;
+    return p;
+}
+
+struct pv_gen_params sampling_args_params(const struct sampling_args *a)
+{
+    struct pv_gen_params p = pv_gen_defaults();
+    p.max_new_tokens = a->max_tokens;
+    p.temperature = (float)a->temperature;
+    p.top_k = a->top_k;
+    p.top_p = (float)a->top_p;
+    p.min_p = (float)a->min_p;
+    p.seed = a->seed;
+    p.ignore_stop = a->ignore_eos;
+    return p;
+}

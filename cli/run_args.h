@@ -1,0 +1,40 @@
+/* Options that commands running a model share: which model on which part of the machine, how much
+ * memory, how tokens are drawn. */
+#ifndef PV_CLI_RUN_ARGS_H
+#define PV_CLI_RUN_ARGS_H
+
+#include "command.h"
+
+struct model_args {
+    const char *model, *mmproj, *cpumask;
+    int threads;
+};
+
+struct session_args {
+    int context, chunk, kv_type;
+    uint64_t memory;
+};
+
+struct sampling_args {
+    int max_tokens, top_k;
+    double temperature, top_p, min_p;
+    uint64_t seed;
+    bool ignore_eos, json, stats;
+};
+
+#define SAMPLING_DEFAULTS                                                                          \
+    {                                                                                              \
+        .max_tokens = 256, .top_p = 1                                                              \
+    }
+
+/* The tables of the structs above. */
+extern const struct option model_table[], session_table[], sampling_table[];
+enum { N_MODEL_OPTIONS = 4, N_SESSION_OPTIONS = 4, N_SAMPLING_OPTIONS = 9 };
+
+/* The parameters of the model to open, without limits; fills in the model of models/ when none is
+ * given. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
+int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out);
+struct pv_session_params session_args_params(const struct session_args *a);
+struct pv_gen_params sampling_args_params(const struct sampling_args *a);
+
+#endif

@@ -1,0 +1,139 @@
+/* The options of choosing frames and of limits. Zero means "as the model's family does it" to the
+ * library, so no option takes zero except --start. */
+#include "video_args.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The order of enum pv_frame_rule and of enum pv_time_rule. */
+#define FRAME_WORDS "auto linspace arange qwen"
+#define TIME_WORDS "auto seconds whole compact seconds-compact"
+
+enum { MOST_FRAMES = 1 << 20, MOST_PIXELS = 1 << 30 };
+#define MOST_SECONDS 999999
+#define LEAST 0.001 /* frames a second, seconds */
+#define MOST_FPS 1000
+
+#define AT(field) offsetof(struct choice_args, field)
+
+const struct option choice_table[] = {
+    { "frames", 0, "--num-frames --nframes", OPTION_INT, AT(frames), 1, MOST_FRAMES, "N",
+      "Take N frames. Default: 32 for LLaVA-OneVision, 2 a second for Qwen2.5-VL.", NULL },
+    { "fps", 0, "--video-fps", OPTION_NUMBER, AT(fps), LEAST, MOST_FPS, "F",
+      "Take F frames a second instead.", NULL },
+    { "min-frames", 0, NULL, OPTION_INT, AT(min_frames), 1, MOST_FRAMES, "N",
+      "At least N, however short the video. Default: 4 for Qwen2.5-VL.", NULL },
+    { "max-frames", 0, NULL, OPTION_INT, AT(max_frames), 1, MOST_FRAMES, "N",
+      "At most N, however long. Default: 768 for Qwen2.5-VL.", NULL },
+    { "start", 0, "--video-start", OPTION_TIME, AT(start), 0, MOST_SECONDS, "TIME",
+      "Begin here: seconds, or [HH:]MM:SS with decimals. Default: the beginning.", NULL },
+    { "end", 0, "--video-end", OPTION_TIME, AT(end), LEAST, MOST_SECONDS, "TIME",
+      "End here. Default: the end.", NULL },
+    { "min-pixels", 0, NULL, OPTION_INT, AT(min_pixels), 1, MOST_PIXELS, "N",
+      "Qwen2.5-VL: enlarge a frame of fewer pixels.", NULL },
+    { "max-pixels", 0, NULL, OPTION_INT, AT(max_pixels), 1, MOST_PIXELS, "N",
+      "Qwen2.5-VL: shrink a frame of more pixels; fewer pixels are fewer tokens.", NULL },
+    { "frame-rule", 0, NULL, OPTION_CHOICE, AT(rule), 0, 0, "RULE",
+      "Where the frames lie: evenly from the first to the last (linspace), each total/N-th "
+      "(arange), or an even number, rounded (qwen). Default: the family's own.",
+      FRAME_WORDS },
+    { "time-rule", 0, NULL, OPTION_CHOICE, AT(time_rule), 0, 0, "RULE",
+      "Qwen2.5-VL: positions in time by seconds, as trained; the others do as versions of the "
+      "transformers library do: whole 4.52 to 5.1, compact 5.3, seconds-compact 5.22. Default: "
+      "seconds.",
+      TIME_WORDS },
+};
+_Static_assert(sizeof choice_table / sizeof *choice_table == N_CHOICE_OPTIONS, "rows");
+
+#undef AT
+#define AT(field) offsetof(struct limit_args, field)
+
+const struct option limit_table[] = {
+    { "limit-video-bytes", 0, "--max-video-bytes", OPTION_BYTES, AT(bytes), 0, 0, "BYTES",
+      "Refuse a larger video file. Default: 16G.", NULL },
+    { "limit-frame-pixels", 0, "--max-frame-pixels", OPTION_INT, AT(pixels), 1, MOST_PIXELS, "N",
+      "Refuse frames of more pixels in the file. Default: 67108864.", NULL },
+    { "limit-frames", 0, NULL, OPTION_INT, AT(frames), 1, MOST_FRAMES, "N",
+      "Refuse to take more frames from one video. Default: 1024.", NULL },
+    { "limit-video-seconds", 0, "--max-video-seconds", OPTION_TIME, AT(seconds), LEAST,
+      MOST_SECONDS, "TIME", "Refuse a longer video. Default: 24:00:00.", NULL },
+};
+_Static_assert(sizeof limit_table / sizeof *limit_table == N_LIMIT_OPTIONS, "rows");
+
+int choice_args_check(const struct choice_args *a, const char *command, struct pv_video_params *out)
+{
+    struct pv_video_params p = pv_video_defaults();
+
+    if (a->frames && a->fps > 0)
+        return options_misuse(command, "--frames and --fps are two ways to say how many: give one");
+    if (a->frames && (a->min_frames || a->max_frames))
+        return options_misuse(command, "--frames says how many: --%s-frames has no meaning",
+                              a->min_frames ? "min" : "max");
+    if (a->max_frames && a->min_frames > a->max_frames)
+        return options_misuse(command, "--min-frames %d is more than --max-frames %d",
+                              a->min_frames, a->max_frames);
+    if (a->max_pixels && a->min_pixels > a->max_pixels)
+        return options_misuse(command, "--min-pixels %d is more than --max-pixels %d",
+                              a->min_pixels, a->max_pixels);
+    if (a->end > 0 && a->start >= a->end)
+        return options_misuse(command, "--start %g is not before --end %g", a->start, a->end);
+    p.frames = a->frames;
+    p.fps = a->fps;
+    p.min_frames = a->min_frames;
+    p.max_frames = a->max_frames;
+    p.start = a->start;
+    p.end = a->end;
+    p.min_pixels = a->min_pixels;
+    p.max_pixels = a->max_pixels;
+    p.rule = (enum pv_frame_rule)a->rule;
+    p.time_rule = (enum pv_time_rule)a->time_rule;
+    *out = p;
+    return OPTIONS_RUN;
+}
+
+void limit_args_set(const struct limit_args *a, struct pv_limits *out)
+{
+    if (a->bytes)
+        out->video_bytes = a->bytes;
+    if (a->pixels)
+        out->frame_pixels = a->pixels;
+    if (a->frames)
+        out->frames = a->frames;
+    if (a->seconds > 0)
+        out->video_seconds = a->seconds;
+}
+
+void name_file(struct pv_error *err, const char *path)
+{
+    struct pv_error named = { .code = err->code };
+    if (strstr(err->text, path))
+        return;
+    snprintf(named.text, sizeof named.text, "%.200s: %.300s", path, err->text);
+    *err = named;
+}
+
+void report_lost(const char *path, const struct pv_video_info *info)
+{
+    if (info->lost)
+        report("%s: %d of %d frames could not be decoded; %s", path, info->lost, info->frames,
+               info->lost == 1 ? "its neighbour was used" : "their neighbours were used");
+}
+
+/* JSON has no word for what is not finite. */
+static double finite_or_zero(double v)
+{
+    return isfinite(v) ? v : 0;
+}
+
+void video_json(struct buf *b, const char *path, const struct pv_video_info *info)
+{
+    buf_puts(b, "\"file\":");
+    buf_json(b, path, strlen(path));
+    buf_printf(b,
+               ",\"width\":%d,\"height\":%d,\"total_frames\":%lld,\"fps\":%.6g,"
+               "\"duration\":%.6f,\"taken\":%d,\"lost\":%d,\"sample_fps\":%.6g",
+               info->width, info->height, (long long)info->total_frames, finite_or_zero(info->fps),
+               finite_or_zero(info->duration), info->frames, info->lost,
+               finite_or_zero(info->sample_fps));
+}
