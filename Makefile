@@ -41,7 +41,8 @@ ARCH    := $(if $(filter x86_64%,$(MACHINE)),x86,$(if $(filter aarch64% arm64%,$
 ifeq ($(CORE),1)
 PV_DEFS = -DPV_CORE
 else
-DEPS        = jansson libpcre2-8 libutf8proc
+DEPS        = jansson libpcre2-8 libutf8proc libavformat libavcodec libswscale libavutil
+CLI_LIBS    = -lz
 DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) 2>/dev/null && echo yes)
 ifeq ($(DEPS_FOUND),yes)
 DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS))
@@ -67,14 +68,18 @@ say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
 
 # --- files ----------------------------------------------------------------------------------
 
-SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text lm engine
+SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text video vision \
+           lm engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
-SRC     := $(filter-out src/format/%_hf.c src/text/%.c,$(SRC))
+SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c,$(SRC))
 endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
+ifeq ($(CORE),1)
+CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c,$(CLI_SRC))
+endif
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
-SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm
+SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision
 UNIT_SRC    := $(sort $(wildcard tests/unit/test_*.c))
 KERNELS_SRC := $(sort $(wildcard tests/kernels/*.c))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -108,6 +113,7 @@ lib: $(SO)
 # --- compiling ------------------------------------------------------------------------------
 
 $(BUILD)/src/kernels/%.o: OPT = -O3
+$(BUILD)/src/video/resize.o: OPT = -O3
 $(BUILD)/tests/%.o: TEST_INC = -Itests
 
 AVX2       = -mavx2 -mfma -mf16c
@@ -137,7 +143,7 @@ FORCE:
 deps:
 ifneq ($(CORE),1)
 ifneq ($(DEPS_FOUND),yes)
-	@echo "prevue needs the libraries jansson, pcre2 and utf8proc: run 'make setup' to install" \
+	@echo "prevue needs the libraries jansson, pcre2, utf8proc, FFmpeg and zlib: run 'make setup' to install" \
 	      "them (Debian), or 'make CORE=1' to build without." >&2; exit 1
 endif
 endif
@@ -151,14 +157,14 @@ $(ARCHIVE): $(OBJ)
 	$(call say,AR)$(AR) rcs $@ $^
 
 $(BUILD)/prevue: $(CLI_OBJ) $(ARCHIVE)
-	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
 $(SO): $(OBJ)
 	$(call say,LINK)$(LINK) -shared -Wl,-soname,libprevue.so.$(SOVERSION) -Wl,-z,defs -o $@ $^ $(LIBS)
 	@ln -sf $(@F) $(BUILD)/libprevue.so.$(SOVERSION)
 	@ln -sf $(@F) $(BUILD)/libprevue.so
 
-$(BUILD)/bench_lm: $(call objects,$(SPEED_SRC))
+$(BUILD)/bench_lm $(BUILD)/bench_vision: $(call objects,$(SPEED_SRC))
 $(BENCH): $(BUILD)/%: $(BUILD)/bench/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 

@@ -4,7 +4,8 @@
 #
 #   tools/setup.sh [lint]
 set -u
-need="gcc libc6-dev make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev"
+need="gcc libc6-dev make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
+    libavformat-dev libavcodec-dev libswscale-dev libavutil-dev zlib1g-dev"
 [ "${1:-}" != lint ] || need="$need clang-format"
 
 die()
@@ -22,6 +23,8 @@ present()
     libjansson-dev) pkg-config --exists jansson 2>/dev/null ;;
     libpcre2-dev) pkg-config --exists libpcre2-8 2>/dev/null ;;
     libutf8proc-dev) pkg-config --exists libutf8proc 2>/dev/null ;;
+    libav*-dev | libsw*-dev) pkg-config --exists "${1%-dev}" 2>/dev/null ;;
+    zlib1g-dev) pkg-config --exists zlib 2>/dev/null ;;
     *) command -v "$1" >/dev/null ;;
     esac
 }
