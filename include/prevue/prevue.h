@@ -104,9 +104,9 @@ enum pv_frame_rule {
 /* Where a video's frames lie in time for Qwen2.5-VL. AUTO: SECONDS. */
 enum pv_time_rule {
     PV_TIME_AUTO,
-    PV_TIME_SECONDS, /* in proportion to seconds: Qwen's own training */
-    PV_TIME_WHOLE,   /* seconds per step rounded down first: transformers 4.52 to 5.1 */
-    PV_TIME_COMPACT, /* that, and the next text follows the larger side: transformers 5.3 */
+    PV_TIME_SECONDS,        /* in proportion to seconds: Qwen's own training */
+    PV_TIME_WHOLE,          /* seconds per step rounded down first: transformers 4.52 to 5.1 */
+    PV_TIME_COMPACT,        /* that, and the next text follows the larger side: transformers 5.3 */
     PV_TIME_SECONDS_COMPACT /* seconds, and the next text follows the larger side: 5.22 */
 };
 

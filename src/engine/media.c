@@ -155,7 +155,8 @@ static int32_t max3(int32_t a, int32_t b, int32_t c)
     return ab > c ? ab : c;
 }
 
-bool media_compact(const struct media *m)
+/* Text may follow at positions below the largest of this medium. */
+static bool is_compact(const struct media *m)
 {
     return m->time_rule == PV_TIME_COMPACT || m->time_rule == PV_TIME_SECONDS_COMPACT;
 }
@@ -175,7 +176,7 @@ int32_t media_positions(const struct media *m, int32_t start, int32_t (*pos)[3])
                 pos[row][1] = start + y;
                 pos[row][2] = start + x;
             }
-    if (media_compact(m))
+    if (is_compact(m))
         return start + side;
     return start + 1 + max3(slice_time(m, m->n_slices - 1), m->merged_h - 1, m->merged_w - 1);
 }

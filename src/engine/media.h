@@ -46,8 +46,4 @@ bool media_equal(const struct media *a, const struct media *b);
  * follows begins. */
 int32_t media_positions(const struct media *m, int32_t start, int32_t (*pos)[3]);
 
-/* Text may follow at positions below the largest of this medium. transformers then lets an answer
- * begin behind the largest, not behind the text. */
-bool media_compact(const struct media *m);
-
 #endif

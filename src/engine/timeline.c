@@ -35,12 +35,9 @@ void timeline_clear(struct timeline *t)
 
 struct timeline_mark timeline_mark(const struct timeline *t)
 {
-    return (struct timeline_mark){ .n = t->n,
-                                   .n_spans = t->n_spans,
-                                   .n_video_rows = t->n_video_rows,
-                                   .next = t->next,
-                                   .top = t->top,
-                                   .compact = t->compact };
+    return (struct timeline_mark){
+        .n = t->n, .n_spans = t->n_spans, .n_video_rows = t->n_video_rows, .next = t->next
+    };
 }
 
 void timeline_return(struct timeline *t, struct timeline_mark mark)
@@ -49,8 +46,6 @@ void timeline_return(struct timeline *t, struct timeline_mark mark)
     t->n_spans = mark.n_spans;
     t->n_video_rows = mark.n_video_rows;
     t->next = mark.next;
-    t->top = mark.top;
-    t->compact = mark.compact;
 }
 
 /* ---- media ---- */
@@ -150,15 +145,10 @@ static enum pv_status append_medium(struct timeline *t, const int32_t *ids, size
         return fail(err, PV_E_ARG, "a medium with the id %d is not here or not whole", (int)ids[0]);
     t->span[t->n_spans++] = (struct media_span){ .row0 = t->n, .medium = i };
     t->next = media_positions(m, t->next, t->pos + t->n);
-    for (int r = 0; r < m->n_rows; r++) {
-        const int32_t *pos = t->pos[t->n + r];
+    for (int r = 0; r < m->n_rows; r++)
         t->ids[t->n + r] = ids[0];
-        for (int axis = 0; axis < 3; axis++)
-            t->top = pos[axis] + 1 > t->top ? pos[axis] + 1 : t->top;
-    }
     t->n += m->n_rows;
     t->n_video_rows += m->n_rows;
-    t->compact = t->compact || media_compact(m);
     return PV_OK;
 }
 
@@ -167,7 +157,6 @@ static void append_token(struct timeline *t, int32_t id)
     int32_t *pos = t->pos[t->n];
     t->ids[t->n++] = id;
     pos[0] = pos[1] = pos[2] = t->next++;
-    t->top = t->next > t->top ? t->next : t->top;
 }
 
 enum pv_status timeline_room(const struct timeline *t, size_t n, struct pv_error *err)
@@ -199,8 +188,6 @@ enum pv_status timeline_append(struct timeline *t, const int32_t *ids, size_t n,
 
 void timeline_push(struct timeline *t, int32_t id)
 {
-    if (t->compact)
-        t->next = t->top;
     append_token(t, id);
 }
 

@@ -22,8 +22,6 @@ struct timeline {
     int32_t *ids;      /* [context]; negative: a row of a medium */
     int32_t (*pos)[3]; /* [context] */
     int32_t next;      /* position of a row of text that comes next */
-    int32_t top;       /* 1 + the largest position */
-    bool compact;      /* some medium lets text follow below the top */
     int n_video_rows;
     int n_spans, cap_spans;
     struct media_span *span;
@@ -34,8 +32,7 @@ struct timeline {
 /* To come back to. */
 struct timeline_mark {
     int n, n_spans, n_video_rows;
-    int32_t next, top;
-    bool compact;
+    int32_t next;
 };
 
 enum pv_status timeline_open(struct timeline *t, int context, struct pv_error *err);

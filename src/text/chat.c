@@ -3,7 +3,7 @@
  * Probes look at the template with the escape "\n" of its string literals turned into the newline
  * it means, since the same template is found with either spelling. What differs between families:
  * the default system message (read from the template itself), the space or newline after the role,
- * the newline after <|im_end|>, and thinking. */
+ * the newline after <|im_end|>, where media stand and what follows them, and thinking. */
 #include "text/chat.h"
 
 #include "base/mem.h"
@@ -100,6 +100,30 @@ static bool find_thinking(struct chat *c, const char *template)
     return !strstr(tail, "<think>");
 }
 
+/* Where newlines and media go inside a message. LLaVA-OneVision's templates write all pictures,
+ * then all videos, and either a newline after each or one before the text; Qwen's write parts as
+ * they come, marks around the media and no newline. A template that knows no media is that of a
+ * text model: LLaVA-NeXT then writes "<image>\n" itself. False when it is none of these. */
+static bool find_parts(struct chat *c, const char *template)
+{
+    static const char *const lined_text[] = { "'\n' + content['text']", "'\n' + content.text",
+                                              NULL };
+    static const char *const plain_text[] = { "{{ content['text'] }}", "{{ content.text }}", NULL };
+    static const char *const lined_media[] = { "<image>\n", "<video>\n", NULL };
+    static const char *const plain_media[] = { "<image>'", "<video>'", "<image>\"", "<video>\"",
+                                               "<image>{", "<video>{", NULL };
+    static const char *const by_type[] = { "'equalto', 'image'", "'equalto', 'video'", NULL };
+    static const char *const line_after[] = { IM_END "\n", IM_END "' + '\n", NULL };
+    bool lined = has_any(template, lined_media), plain = has_any(template, plain_media);
+    bool known = lined || plain || strstr(template, "<|vision_start|>");
+
+    c->text_lined = has_any(template, lined_text);
+    c->media_lined = lined || !known;
+    c->images_first = has_any(template, by_type);
+    c->turn_lined = has_any(template, line_after) || (c->kind == CHAT_CHATML && !c->text_lined);
+    return !(lined && plain) && !(c->text_lined && has_any(template, plain_text));
+}
+
 static enum pv_status recognise(struct chat *c, const char *template, struct pv_error *err)
 {
     static const char *const spaced[] = { IM_START "' + message['role'] + ' '",
@@ -129,7 +153,7 @@ static enum pv_status recognise(struct chat *c, const char *template, struct pv_
         return fail(err, PV_E_UNSUPPORTED,
                     "the model's chat template is unknown: it writes roles in another way than "
                     "Qwen's and LLaVA-OneVision's");
-    if (has_any(template, altered) || !find_thinking(c, template))
+    if (has_any(template, altered) || !find_parts(c, template) || !find_thinking(c, template))
         return fail(err, PV_E_UNSUPPORTED,
                     "the model's chat template is unknown: it writes <|im_start|> turns as Qwen's "
                     "do, but changes messages or begins answers in another way");
@@ -163,6 +187,8 @@ enum pv_status chat_init(struct chat *c, const struct tokenizer *t, const struct
                      ", its vocabulary lacks them");
     } else {
         fresh.kind = marks ? CHAT_CHATML : CHAT_NONE;
+        fresh.media_lined = true;
+        fresh.turn_lined = true;
     }
     if (s == PV_OK)
         *c = fresh;
@@ -203,7 +229,7 @@ enum pv_status chat_close_turn(const struct chat *c, struct prompt *p, struct pv
     if (c->kind == CHAT_NONE)
         return prompt_flush(p, err);
     s = prompt_token(p, c->im_end, err);
-    if (s == PV_OK && c->kind == CHAT_CHATML)
+    if (s == PV_OK && c->turn_lined)
         s = put(p, "\n", err);
     return s ? s : prompt_flush(p, err);
 }
@@ -243,15 +269,44 @@ static void skip_thoughts(const char **text, size_t *len)
     *len -= from;
 }
 
-enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
-                        const char *text, size_t len, struct pv_error *err)
+static enum pv_status put_medium(const struct chat *c, struct prompt *p, const struct chat_media *m,
+                                 struct pv_error *err)
+{
+    enum pv_status s = m->before >= 0 ? prompt_token(p, m->before, err) : PV_OK;
+
+    for (int i = 0; s == PV_OK && i < m->n_rows; i++)
+        s = prompt_token(p, m->row_id, err);
+    if (s == PV_OK && m->after >= 0)
+        s = prompt_token(p, m->after, err);
+    if (s == PV_OK && c->media_lined && m->before < 0)
+        s = put(p, "\n", err);
+    return s;
+}
+
+static enum pv_status put_media(const struct chat *c, struct prompt *p,
+                                const struct chat_media *media, int n, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+
+    for (int pass = 0; pass < 2; pass++) /* images_first: pictures, then videos; else all at once */
+        for (int i = 0; s == PV_OK && i < n; i++)
+            if (c->images_first ? media[i].video == (pass == 1) : pass == 0)
+                s = put_medium(c, p, &media[i], err);
+    return s;
+}
+
+enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first, const char *role,
+                              const struct chat_media *media, int n_media, const char *text,
+                              size_t len, struct pv_error *err)
 {
     size_t n = p->n;
     enum pv_status s = chat_open_turn(c, p, first, role, err);
 
     if (c->strip_thinking && s == PV_OK && strcmp(role, "assistant") == 0)
         skip_thoughts(&text, &len);
-    if (s == PV_OK && c->kind == CHAT_LLAVA)
+    if (s == PV_OK)
+        s = put_media(c, p, media, n_media, err);
+    if (s == PV_OK && c->text_lined)
         s = put(p, "\n", err);
     if (s == PV_OK)
         s = prompt_text(p, text, len, err);
@@ -260,6 +315,12 @@ enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, cons
     if (s)
         prompt_rewind(p, n);
     return s;
+}
+
+enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
+                        const char *text, size_t len, struct pv_error *err)
+{
+    return chat_add_media(c, p, first, role, NULL, 0, text, len, err);
 }
 
 enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, struct pv_error *err)

@@ -10,7 +10,7 @@
 enum chat_kind {
     CHAT_NONE,   /* no template and no role marks: text is used as it is */
     CHAT_CHATML, /* <|im_start|>ROLE\nTEXT<|im_end|>\n: Qwen2, 2.5, 3, their VL models */
-    CHAT_LLAVA   /* <|im_start|>ROLE \nTEXT<|im_end|>: LLaVA-OneVision as on the hub */
+    CHAT_LLAVA   /* <|im_start|>ROLE <image>\nTEXT<|im_end|>: LLaVA-OneVision as on the hub */
 };
 
 enum chat_thinking {
@@ -26,6 +26,10 @@ struct chat {
     enum chat_kind kind;
     enum chat_thinking thinking;
     bool strip_thinking;          /* earlier answers are shown without their thoughts */
+    bool text_lined;              /* a newline before a message's text */
+    bool media_lined;             /* a newline after each medium that has no marks around it */
+    bool images_first;            /* of a message's media; else they stand as given */
+    bool turn_lined;              /* a newline after <|im_end|> */
     int32_t im_start, im_end;     /* -1 in CHAT_NONE */
     char system[CHAT_MAX_SYSTEM]; /* default system message, "" for none */
 };
@@ -39,6 +43,21 @@ enum pv_status chat_init(struct chat *c, const struct tokenizer *t, const struct
  * failure, here and below. Nothing in the text is taken for a role mark. */
 enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
                         const char *text, size_t len, struct pv_error *err);
+
+/* A video or a picture in a message. */
+struct chat_media {
+    bool video;
+    int32_t row_id; /* put n_rows times; negative: the caller's mark of a row with no token */
+    int n_rows;
+    int32_t before, after; /* tokens put around the rows, -1 for none */
+};
+
+/* chat_add with media before the text, in the order and with the newlines of the template; the
+ * marks around the rows are the caller's. */
+enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first, const char *role,
+                              const struct chat_media *media, int n_media, const char *text,
+                              size_t len, struct pv_error *err);
+
 /* Append what comes before an answer. `think` matters for CHAT_THINK_SWITCH. */
 enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, struct pv_error *err);
 /* Append what comes after an answer that the model has given. */

@@ -190,6 +190,8 @@ TEST(unknown_templates)
         "{{ bos_token }}" QWEN2,
         "{% set c = message.content|trim %}" QWEN2,
         QWEN2 "{% if add_generation_prompt %}<think></think>{% endif %}",
+        "{{ '<image>' }}{{ '<video>\\n' }}" LLAVA,
+        "{{ content['text'] }}" LLAVA,
         "x",
     };
     if (!fixture_open())
@@ -302,6 +304,205 @@ TEST(no_role_marks)
     CHECK_EQ(chat_init(&c, t, &v, NULL), PV_E_FORMAT);
     prompt_clear(&p);
     tokenizer_close(&t);
+}
+
+/* ---- media ---- */
+
+/* LLaVA-OneVision's whole template as on the hub, and what other copies of it have elsewhere: after
+ * the role, after a medium, before a text, after a turn. */
+#define LLAVA_PARTS(ROLE, MEDIUM, TEXT, TURN)                                                      \
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '" ROLE "'}}"               \
+    "{# Render all images first #}{% for content in message['content'] | selectattr('type', "      \
+    "'equalto', 'image') %}{{ '<image>" MEDIUM "' }}{% endfor %}{# Render all video then #}"       \
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'video') %}"             \
+    "{{ '<video>" MEDIUM "' }}{% endfor %}{# Render all text next #}"                              \
+    "{% if message['role'] != 'assistant' %}{% for content in message['content'] | "               \
+    "selectattr('type', 'equalto', 'text') %}{{ " TEXT "content['text'] }}{% endfor %}{% else %}"  \
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"              \
+    "{% generation %}{{ " TEXT "content['text'] }}{% endgeneration %}{% endfor %}{% endif %}"      \
+    "{{'<|im_end|>'" TURN "}}{% endfor %}" GENERATE
+#define LLAVA_HUB LLAVA_PARTS(" ", "", "'\\n' + ", "")
+#define LLAVA_HUB_LINED LLAVA_PARTS("\\n", "", "'\\n' + ", "")
+#define LLAVA_SCRIPT LLAVA_PARTS("\\n", "\\n", "", " + '\\n'")
+
+/* A family's own tokenizer. */
+struct family {
+    struct vocab *vocab;
+    struct tokenizer *tok;
+    struct chat chat;
+    struct chat_media image, video; /* of 2 rows and of 3 */
+};
+
+static void family_close(struct family *f)
+{
+    tokenizer_close(&f->tok);
+    vocab_hf_close(&f->vocab);
+}
+
+/* template NULL: the directory's own. */
+static bool family_open(struct family *f, const char *dir, const char *template)
+{
+    struct pv_error err = { 0 };
+    *f = (struct family){ 0 };
+    if (CHECK_MSG(!vocab_hf_open(&f->vocab, dir, &err) && !tokenizer_open(&f->tok, f->vocab, &err),
+                  "%s", err.text)) {
+        struct vocab v = *f->vocab;
+        bool qwen = tokenizer_find(f->tok, "<|vision_start|>", 16) >= 0;
+        int32_t before = qwen ? tokenizer_find(f->tok, "<|vision_start|>", 16) : -1;
+        int32_t after = qwen ? tokenizer_find(f->tok, "<|vision_end|>", 14) : -1;
+        int32_t image = qwen ? tokenizer_find(f->tok, "<|image_pad|>", 13)
+                             : tokenizer_find(f->tok, "<image>", 7);
+        int32_t video = qwen ? tokenizer_find(f->tok, "<|video_pad|>", 13)
+                             : tokenizer_find(f->tok, "<video>", 7);
+        v.chat_template = template ? template : v.chat_template;
+        f->image = (struct chat_media){ false, image, 2, before, after };
+        f->video = (struct chat_media){ true, video, 3, before, after };
+        if (CHECK_MSG(!chat_init(&f->chat, f->tok, &v, &err), "%s", err.text))
+            return CHECK(image >= 0 && video >= 0);
+    }
+    family_close(f);
+    return false;
+}
+
+/* `media`: a letter each. */
+static enum pv_status say(const struct family *f, struct prompt *p, bool first, const char *role,
+                          const char *media, const char *text)
+{
+    struct chat_media list[4];
+    int n = 0;
+    for (; media[n]; n++)
+        list[n] = media[n] == 'v' ? f->video : f->image;
+    return chat_add_media(&f->chat, p, first, role, list, n, text, strlen(text), NULL);
+}
+
+static void check_written(const struct family *f, struct prompt *p, const char *want)
+{
+    int32_t ids[256];
+    size_t n = 0;
+    CHECK_EQ(chat_ask(&f->chat, p, true, NULL), PV_OK);
+    CHECK_EQ(tokenizer_encode(f->tok, want, strlen(want), true, ids, 256, &n, NULL), PV_OK);
+    CHECK_MSG(p->n == n && !memcmp(ids, p->ids, n * sizeof *ids), "not %s", want);
+    prompt_rewind(p, 0);
+}
+
+/* What the template itself writes, of: a text alone, after a video, after a video and a picture,
+ * and two turns. (Made with transformers' apply_chat_template.) */
+static void check_media(const char *dir, const char *template, const char *const want[4])
+{
+    struct family f;
+    struct prompt p;
+
+    if (!family_open(&f, dir, template))
+        return;
+    prompt_init(&p, f.tok, 256);
+    CHECK_EQ(say(&f, &p, true, "user", "", "\nHi"), PV_OK);
+    check_written(&f, &p, want[0]);
+    CHECK_EQ(say(&f, &p, true, "user", "v", "\nHi"), PV_OK);
+    check_written(&f, &p, want[1]);
+    CHECK_EQ(say(&f, &p, true, "user", "vi", "Hi"), PV_OK);
+    check_written(&f, &p, want[2]);
+    CHECK_EQ(say(&f, &p, true, "system", "", "S"), PV_OK);
+    CHECK_EQ(say(&f, &p, false, "user", "i", "A"), PV_OK);
+    CHECK_EQ(say(&f, &p, false, "assistant", "", "B"), PV_OK);
+    CHECK_EQ(say(&f, &p, false, "user", "vv", "C"), PV_OK);
+    check_written(&f, &p, want[3]);
+    prompt_clear(&p);
+    family_close(&f);
+}
+
+#define IMAGE "<image><image>"
+#define VIDEO "<video><video><video>"
+#define QWEN_IMAGE "<|vision_start|><|image_pad|><|image_pad|><|vision_end|>"
+#define QWEN_VIDEO "<|vision_start|><|video_pad|><|video_pad|><|video_pad|><|vision_end|>"
+#define QWEN_SYSTEM "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+#define ASK "<|im_end|><|im_start|>assistant\n"
+#define ASK_LINED "<|im_end|>\n<|im_start|>assistant\n"
+
+static const char llava_dir[] = "tests/golden/llava_onevision";
+static const char qwen_dir[] = "tests/golden/qwen2_5_vl_video";
+
+TEST(media_of_qwen2_5_vl)
+{
+    check_media(qwen_dir, NULL,
+                (const char *[]){
+                    QWEN_SYSTEM "<|im_start|>user\n\nHi" ASK_LINED,
+                    QWEN_SYSTEM "<|im_start|>user\n" QWEN_VIDEO "\nHi" ASK_LINED,
+                    QWEN_SYSTEM "<|im_start|>user\n" QWEN_VIDEO QWEN_IMAGE "Hi" ASK_LINED,
+                    "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n" QWEN_IMAGE "A<|im_end|>\n"
+                    "<|im_start|>assistant\nB<|im_end|>\n<|im_start|>user\n" QWEN_VIDEO QWEN_VIDEO
+                    "C" ASK_LINED });
+}
+
+TEST(media_of_llava)
+{
+    static const char *const want[] = {
+        "<|im_start|>user \n\nHi" ASK, "<|im_start|>user " VIDEO "\n\nHi" ASK,
+        "<|im_start|>user " IMAGE VIDEO "\nHi" ASK,
+        "<|im_start|>system \nS<|im_end|><|im_start|>user " IMAGE
+        "\nA<|im_end|><|im_start|>assistant \nB<|im_end|><|im_start|>user " VIDEO VIDEO "\nC" ASK
+    };
+    check_media(llava_dir, NULL, want);
+    check_media(llava_dir, LLAVA_HUB, want);
+}
+
+TEST(media_of_other_llava_templates)
+{
+    check_media(llava_dir, LLAVA_SCRIPT,
+                (const char *[]){ "<|im_start|>user\n\nHi" ASK_LINED,
+                                  "<|im_start|>user\n" VIDEO "\n\nHi" ASK_LINED,
+                                  "<|im_start|>user\n" IMAGE "\n" VIDEO "\nHi" ASK_LINED,
+                                  "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n" IMAGE
+                                  "\nA<|im_end|>\n"
+                                  "<|im_start|>assistant\nB<|im_end|>\n<|im_start|>user\n" VIDEO
+                                  "\n" VIDEO "\nC" ASK_LINED });
+    check_media(llava_dir, LLAVA_HUB_LINED,
+                (const char *[]){
+                    "<|im_start|>user\n\n\nHi" ASK, "<|im_start|>user\n" VIDEO "\n\nHi" ASK,
+                    "<|im_start|>user\n" IMAGE VIDEO "\nHi" ASK,
+                    "<|im_start|>system\n\nS<|im_end|><|im_start|>user\n" IMAGE "\nA<|im_end|>"
+                    "<|im_start|>assistant\n\nB<|im_end|><|im_start|>user\n" VIDEO VIDEO
+                    "\nC" ASK });
+    /* A text model's template, as LLaVA-NEXT's own directories have: a newline after each, in the
+     * order given. */
+    check_media(llava_dir, QWEN2,
+                (const char *[]){
+                    QWEN_SYSTEM "<|im_start|>user\n\nHi" ASK_LINED,
+                    QWEN_SYSTEM "<|im_start|>user\n" VIDEO "\n\nHi" ASK_LINED,
+                    QWEN_SYSTEM "<|im_start|>user\n" VIDEO "\n" IMAGE "\nHi" ASK_LINED,
+                    "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n" IMAGE "\nA<|im_end|>\n"
+                    "<|im_start|>assistant\nB<|im_end|>\n<|im_start|>user\n" VIDEO "\n" VIDEO
+                    "\nC" ASK_LINED });
+}
+
+/* Rows without a token, and a failure between them. */
+TEST(media_rows_of_no_token)
+{
+    struct family f;
+    struct prompt p;
+    struct chat_media m = { .video = true, .row_id = -7, .n_rows = 5, .before = -1, .after = -1 };
+    size_t n, whole;
+
+    if (!family_open(&f, llava_dir, NULL))
+        return;
+    prompt_init(&p, f.tok, 256);
+    CHECK_EQ(say(&f, &p, true, "system", "", "S"), PV_OK);
+    n = p.n;
+    CHECK_EQ(chat_add_media(&f.chat, &p, false, "user", &m, 1, "Hi", 2, NULL), PV_OK);
+    whole = p.n;
+    int marks = 0;
+    for (size_t i = 0; i < p.n; i++)
+        marks += p.ids[i] == -7;
+    CHECK_EQ(marks, 5);
+    prompt_rewind(&p, n);
+    for (size_t limit = n; limit < whole; limit++) { /* too little room, at every place */
+        p.limit = limit;
+        CHECK_EQ(chat_add_media(&f.chat, &p, false, "user", &m, 1, "Hi", 2, NULL), PV_E_LIMIT);
+        CHECK(p.n == n && p.text.len == 0);
+    }
+    p.limit = whole;
+    CHECK_EQ(chat_add_media(&f.chat, &p, false, "user", &m, 1, "Hi", 2, NULL), PV_OK);
+    prompt_clear(&p);
+    family_close(&f);
 }
 
 int main(int argc, char **argv)

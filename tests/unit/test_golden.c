@@ -33,7 +33,7 @@ static const char *gguf_path_of(int m, enum dtype t)
     if (p[0])
         return p;
     snprintf(p, sizeof path[m][t], "%s/%s-%s.gguf", scratch_dir(), names[m], dtype_name(t));
-    if (model_file_open(&mf, hf_path(m), 0, &err) == PV_OK)
+    if (model_file_open(&mf, hf_path(m), NULL, 0, &err) == PV_OK)
         model_file_write_gguf(mf, p, t, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     model_file_close(&mf);
@@ -394,7 +394,7 @@ TEST(converted_file_gives_the_same_bits)
     for (int m = 0; m < N_MODELS; m++) {
         struct expected e;
         struct model_file *mf = NULL;
-        if (!expected_open(&e, m) || !CHECK(!model_file_open(&mf, hf_path(m), 0, NULL)))
+        if (!expected_open(&e, m) || !CHECK(!model_file_open(&mf, hf_path(m), NULL, 0, NULL)))
             return;
         enum dtype stored = model_file_layer(mf, 0)->q->dtype;
         model_file_close(&mf);
@@ -432,8 +432,9 @@ TEST(every_type_equals_its_own_weights_in_f32)
         struct expected e;
         struct model_file *mf = NULL;
         snprintf(path, sizeof path, "%s/%s-%s-f32.gguf", scratch_dir(), names[m], dtype_name(t));
-        if (!expected_open(&e, m) || !CHECK(!model_file_open(&mf, gguf_path_of(m, t), 0, NULL) &&
-                                            !model_file_write_gguf(mf, path, DTYPE_F32, NULL)))
+        if (!expected_open(&e, m) ||
+            !CHECK(!model_file_open(&mf, gguf_path_of(m, t), NULL, 0, NULL) &&
+                   !model_file_write_gguf(mf, path, DTYPE_F32, NULL)))
             return;
         model_file_close(&mf);
         for (int level = 0; level < N_CPU_LEVELS; level++) {
