@@ -1,14 +1,11 @@
-/* Attention on the CPU.
+/* Attention over the KV cache on the CPU.
  *
  * The KV of a sequence is reduced in a structure fixed by absolute position, whatever the rows,
  * the threads or the shape of the draft:
  *
- *   chunk    KV_CHUNK positions: max, sum and out of one plain softmax, by an attn_kernel
+ *   chunk    KV_CHUNK positions: max, sum and out of one plain softmax (attn_chunk.h)
  *   segment  SEGMENT_CHUNKS chunks joined in order
  *   row      its segments joined in order
- *
- * join((m,l,o), (m',l',o')) with M = max(m, m'): (M, l e^(m-M) + l' e^(m'-M), o e^(m-M) + o'
- * e^(m'-M)).
  *
  * Queries that share a KV head (the heads of a group, of several rows) run as one tile, so K and V
  * are read once for all of them. With few tiles the segments of a row are spread over the threads
@@ -16,6 +13,7 @@
  *
  * Rows of a tree see their ancestors "as if in path order": the chunks from the end of the cache on
  * are rebuilt per row in scratch, ancestors put where plain decoding would have put them. */
+#include "kernels/attn_chunk.h"
 #include "kernels/device_cpu.h"
 
 #include <math.h>
@@ -23,153 +21,54 @@
 
 enum {
     SEGMENT_CHUNKS = 4,
-    GENERIC_TILE = 64, /* queries of one tile of the generic kernel */
-    SPLIT_FACTOR = 4   /* segments are spread while there are fewer tiles than this per thread */
+    SPLIT_FACTOR = 4 /* segments are spread while there are fewer tiles than this per thread */
 };
-
-/* ---- generic chunk kernel, on the matmul kernels of the KV type ---- */
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* The table's own kernel for this type and head size, NULL: the generic one. */
-static const struct attn_kernel *find_kernel(const struct kernels *k, enum dtype t, int d)
-{
-    const struct attn_kernel *a = k->attn[t];
-    return a && d % a->d_multiple == 0 ? a : NULL;
-}
-
-static int max_tile(const struct kernels *k, enum dtype t, int d)
-{
-    const struct attn_kernel *a = find_kernel(k, t, d);
-    return a ? a->max_queries : GENERIC_TILE;
-}
-
-static size_t generic_packed_size(const struct kernels *k, enum dtype t, int d)
-{
-    return kernels_matmul(k, t, d)->packed_size(GENERIC_TILE, d);
-}
-
-static size_t generic_scratch_size(const struct kernels *k, enum dtype t, int d)
-{
-    const struct matmul_kernel *qk = kernels_matmul(k, t, d);
-    const struct matmul_kernel *pv = kernels_matmul(k, t, KV_CHUNK);
-    return arena_cost(sizeof(float) * GENERIC_TILE * KV_CHUNK) +
-           arena_cost(pv->packed_size(GENERIC_TILE, KV_CHUNK)) +
-           arena_cost(max_size(qk->scratch_size(d), pv->scratch_size(KV_CHUNK)));
-}
-
-static void generic_pack(const struct kernels *k, enum dtype t, void *qp, const float *const *q,
-                         int n, int d, float *scratch)
-{
-    const struct matmul_kernel *m = kernels_matmul(k, t, d);
-    for (int i = 0; i < n; i++)
-        memcpy(scratch + (size_t)i * d, q[i], sizeof(float) * (size_t)d);
-    m->pack(qp, scratch, (size_t)d, n, d, 0, n);
-}
-
-static void generic_run(const struct kernels *k, enum dtype t, float *max, float *sum, float *out,
-                        const void *qp, int n, int d, const void *kc, const void *vt,
-                        const int *limit, float scale, void *scratch)
-{
-    const struct matmul_kernel *qk = kernels_matmul(k, t, d);
-    const struct matmul_kernel *pv = kernels_matmul(k, t, KV_CHUNK);
-    struct matrix km = {
-        .dtype = t, .out = KV_CHUNK, .in = d, .data = kc, .row_size = dtype_row_size(t, d)
-    };
-    struct matrix vm = {
-        .dtype = t, .out = d, .in = KV_CHUNK, .data = vt, .row_size = dtype_row_size(t, KV_CHUNK)
-    };
-    struct arena a;
-    arena_init(&a, scratch, generic_scratch_size(k, t, d));
-    float *s = arena_push(&a, sizeof(float) * GENERIC_TILE * KV_CHUNK);
-    void *pp = arena_push(&a, pv->packed_size(GENERIC_TILE, KV_CHUNK));
-    void *inner = arena_push(&a, max_size(qk->scratch_size(d), pv->scratch_size(KV_CHUNK)));
-
-    qk->run(s, KV_CHUNK, qp, n, &km, 0, KV_CHUNK, inner);
-    for (int i = 0; i < n; i++) {
-        float *row = s + (size_t)i * KV_CHUNK;
-        if (limit[i] > 0)
-            sum[i] = k->softmax(row, row, KV_CHUNK, limit[i], scale, &max[i]);
-        else
-            memset(row, 0, sizeof(float) * KV_CHUNK);
-    }
-    pv->pack(pp, s, KV_CHUNK, n, KV_CHUNK, 0, n);
-    pv->run(out, (size_t)d, pp, n, &vm, 0, d, inner);
-}
 
 /* ---- one thread's state for a tile ---- */
 
 struct tile_mem {
-    void *qp;                                 /* packed queries of the tile */
-    void *qp_row;                             /* packed queries of one row of a tree */
-    float *chunk_max, *chunk_sum, *chunk_out; /* of the chunk at hand */
-    float *seg_max, *seg_sum, *seg_out;       /* of the segment so far */
-    float *max, *sum, *out;                   /* of the row so far */
+    void *qp;                  /* packed queries of the tile */
+    void *qp_row;              /* packed queries of one row of a tree */
+    struct attn_partial chunk; /* of the chunk at hand */
+    struct attn_partial seg;   /* of the segment so far */
+    struct attn_partial row;   /* of the row so far */
     const float **q;
     int *limit;
     uint8_t *k_copy, *v_copy; /* a chunk rebuilt in path order */
     void *scratch;
 };
 
-static size_t tile_packed_size(const struct kernels *k, enum dtype t, int d)
-{
-    const struct attn_kernel *a = find_kernel(k, t, d);
-    return a ? a->packed_size(a->max_queries, d) : generic_packed_size(k, t, d);
-}
-
-static size_t tile_scratch_size(const struct kernels *k, enum dtype t, int d)
-{
-    const struct attn_kernel *a = find_kernel(k, t, d);
-    size_t queries = sizeof(float) * GENERIC_TILE * (size_t)d;
-    return a ? a->scratch_size(a->max_queries, d)
-             : max_size(queries, generic_scratch_size(k, t, d));
-}
-
 /* Carve the tile's memory from mem, or with mem NULL only count its bytes. */
-static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const struct kernels *k,
-                            enum dtype t, int d)
+static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const struct chunk_kernel *c)
 {
-    size_t n = (size_t)max_tile(k, t, d), chunk = dtype_row_size(t, KV_CHUNK) * (size_t)d;
-    struct {
-        void *field;
-        size_t size;
-    } parts[] = {
-        { &m->qp, tile_packed_size(k, t, d) },
-        { &m->qp_row, tile_packed_size(k, t, d) },
-        { &m->chunk_max, sizeof(float) * n },
-        { &m->chunk_sum, sizeof(float) * n },
-        { &m->chunk_out, sizeof(float) * n * (size_t)d },
-        { &m->seg_max, sizeof(float) * n },
-        { &m->seg_sum, sizeof(float) * n },
-        { &m->seg_out, sizeof(float) * n * (size_t)d },
-        { &m->max, sizeof(float) * n },
-        { &m->sum, sizeof(float) * n },
-        { &m->out, sizeof(float) * n * (size_t)d },
+    size_t n = (size_t)c->tile, one = sizeof(float) * n, out = one * (size_t)c->d;
+    size_t chunk = dtype_row_size(c->t, KV_CHUNK) * (size_t)c->d;
+    struct mem_part parts[] = {
+        { &m->qp, chunk_packed_size(c) },
+        { &m->qp_row, chunk_packed_size(c) },
+        { &m->chunk.max, one },
+        { &m->chunk.sum, one },
+        { &m->chunk.out, out },
+        { &m->seg.max, one },
+        { &m->seg.sum, one },
+        { &m->seg.out, out },
+        { &m->row.max, one },
+        { &m->row.sum, one },
+        { &m->row.out, out },
         { &m->q, sizeof(float *) * n },
         { &m->limit, sizeof(int) * n },
         { &m->k_copy, chunk },
         { &m->v_copy, chunk },
-        { &m->scratch, tile_scratch_size(k, t, d) },
+        { &m->scratch, chunk_scratch_size(c) },
     };
-    struct arena a = { 0 };
-    size_t total = 0;
-    if (mem)
-        arena_init(&a, mem, cap);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        void *p = mem ? arena_push(&a, parts[i].size) : NULL;
-        memcpy(parts[i].field, &p, sizeof p);
-        total += arena_cost(parts[i].size);
-    }
-    return total;
+    return parts_carve(parts, sizeof parts / sizeof *parts, mem, cap);
 }
 
 size_t attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s)
 {
+    struct chunk_kernel c = chunk_kernel_find(&cpu->k, s->kv_dtype, s->head_dim);
     struct tile_mem m;
-    return tile_mem_init(&m, NULL, 0, &cpu->k, s->kv_dtype, s->head_dim);
+    return tile_mem_init(&m, NULL, 0, &c);
 }
 
 /* ---- geometry ---- */
@@ -177,10 +76,9 @@ size_t attention_thread_size(const struct cpu_device *cpu, const struct work_sha
 struct region {
     struct device_work *w;
     const struct attn_job *job;
-    const struct kernels *k;
-    const struct attn_kernel *own; /* NULL: generic */
-    int group, d, tile;            /* heads per KV head, head_dim, queries per tile */
-    bool split;                    /* items are segments, joined afterwards */
+    struct chunk_kernel chunk;
+    int group, d; /* heads per KV head, head_dim */
+    bool split;   /* items are segments, joined afterwards */
     int n_items, n_tiles;
     struct work_queue queue, join_queue;
 };
@@ -195,7 +93,7 @@ struct tile {
 
 static int run_tiles(const struct region *g, const struct attn_run *run)
 {
-    return (run->n * g->group + g->tile - 1) / g->tile;
+    return (run->n * g->group + g->chunk.tile - 1) / g->chunk.tile;
 }
 
 static int run_segments(const struct attn_run *run)
@@ -213,11 +111,11 @@ static struct tile tile_find(const struct region *g, int t)
         const struct attn_run *run = &g->job->runs[r];
         int tiles = run_tiles(g, run), segments = run_segments(run);
         if (t < tiles * run->kv->n_kv) {
-            int q0 = t % tiles * g->tile, left = run->n * g->group - q0;
+            int q0 = t % tiles * g->chunk.tile, left = run->n * g->group - q0;
             tile = (struct tile){ .run = run,
                                   .head = t / tiles,
                                   .q0 = q0,
-                                  .n = left < g->tile ? left : g->tile,
+                                  .n = left < g->chunk.tile ? left : g->chunk.tile,
                                   .n_segments = segments,
                                   .partial0 = partial + t * segments };
             break;
@@ -255,38 +153,6 @@ static const uint8_t *chunk_base(const void *base, const struct kv_layer *kv, in
 }
 
 /* ---- reduction ---- */
-
-static void join(const struct region *g, float *max, float *sum, float *out, float max2, float sum2,
-                 const float *out2)
-{
-    float top = *max > max2 ? *max : max2;
-    float a = expf(*max - top), b = expf(max2 - top);
-    *sum = *sum * a + sum2 * b;
-    g->k->scale_add(out, a, out2, b, g->d);
-    *max = top;
-}
-
-static void pack_queries(const struct region *g, struct tile_mem *m, void *qp, int n)
-{
-    enum dtype t = g->w->shape.kv_dtype;
-    if (g->own)
-        g->own->pack(qp, m->q, n, g->d);
-    else
-        generic_pack(g->k, t, qp, m->q, n, g->d, m->scratch);
-}
-
-static void chunk_run(const struct region *g, struct tile_mem *m, const void *qp, int i0, int n,
-                      const void *kc, const void *vt)
-{
-    enum dtype t = g->w->shape.kv_dtype;
-    float *out = m->chunk_out + (size_t)i0 * g->d;
-    if (g->own)
-        g->own->run(m->chunk_max + i0, m->chunk_sum + i0, out, qp, n, g->d, kc, vt, m->limit + i0,
-                    g->job->scale, m->scratch);
-    else
-        generic_run(g->k, t, m->chunk_max + i0, m->chunk_sum + i0, out, qp, n, g->d, kc, vt,
-                    m->limit + i0, g->job->scale, m->scratch);
-}
 
 /* Copy slot `slot` of the cache to place `at` of the rebuilt chunk. */
 static void copy_slot(const struct region *g, struct tile_mem *m, const struct kv_layer *kv,
@@ -327,9 +193,15 @@ static int query_row(const struct region *g, const struct tile *t, int i)
     return (t->q0 + i) / g->group;
 }
 
-/* Chunk c of a tree's tail: the queries of each row against the chunk as that row sees it. */
-static void chunk_run_tree(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
+static struct attn_partial partial_from(struct attn_partial p, int i, int d)
 {
+    return (struct attn_partial){ p.max + i, p.sum + i, p.out + (size_t)i * d };
+}
+
+/* Chunk c of a tree's tail: the queries of each row against the chunk as that row sees it. */
+static void run_tree_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
+{
+    struct attn_chunk chunk = { m->k_copy, m->v_copy, KV_CHUNK };
     copy_chunk(g, m, t, c);
     for (int i = 0; i < t->n;) {
         int row = query_row(g, t, i), n = 1;
@@ -337,24 +209,26 @@ static void chunk_run_tree(const struct region *g, struct tile_mem *m, const str
             n++;
         if (m->limit[i] > 0) {
             rebuild_chunk(g, m, t, c, row);
-            m->q += i;
-            pack_queries(g, m, m->qp_row, n);
-            m->q -= i;
-            chunk_run(g, m, m->qp_row, i, n, m->k_copy, m->v_copy);
+            chunk_pack(&g->chunk, m->qp_row, m->q + i, n, m->scratch);
+            chunk_run(&g->chunk, partial_from(m->chunk, i, g->d), m->qp_row, n, &chunk,
+                      m->limit + i, g->job->scale, m->scratch);
         }
         i += n;
     }
 }
 
-/* Segment s of a tile into seg_max, seg_sum, seg_out; seg_sum 0 where a row sees none of it. */
-static void segment_run(const struct region *g, struct tile_mem *m, const struct tile *t, int s)
+static void run_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
 {
     const struct kv_layer *kv = t->run->kv;
-    for (int i = 0; i < t->n; i++) {
-        m->seg_max[i] = -INFINITY;
-        m->seg_sum[i] = 0;
-    }
-    memset(m->seg_out, 0, sizeof(float) * (size_t)t->n * (size_t)g->d);
+    struct attn_chunk chunk = { chunk_base(kv->k, kv, t->head, c),
+                                chunk_base(kv->v, kv, t->head, c), KV_CHUNK };
+    chunk_run(&g->chunk, m->chunk, m->qp, t->n, &chunk, m->limit, g->job->scale, m->scratch);
+}
+
+/* Segment s of a tile into m->seg; its sum is 0 where a row sees none of it. */
+static void segment_run(const struct region *g, struct tile_mem *m, const struct tile *t, int s)
+{
+    partial_clear(m->seg, t->n, g->d);
     for (int c = s * SEGMENT_CHUNKS; c < (s + 1) * SEGMENT_CHUNKS; c++) {
         int seen = 0;
         for (int i = 0; i < t->n; i++) {
@@ -364,14 +238,12 @@ static void segment_run(const struct region *g, struct tile_mem *m, const struct
         if (!seen)
             break;
         if (t->run->parent && (c + 1) * KV_CHUNK > t->run->first_slot)
-            chunk_run_tree(g, m, t, c);
+            run_tree_chunk(g, m, t, c);
         else
-            chunk_run(g, m, m->qp, 0, t->n, chunk_base(kv->k, kv, t->head, c),
-                      chunk_base(kv->v, kv, t->head, c));
+            run_chunk(g, m, t, c);
         for (int i = 0; i < t->n; i++)
             if (m->limit[i] > 0)
-                join(g, &m->seg_max[i], &m->seg_sum[i], m->seg_out + (size_t)i * g->d,
-                     m->chunk_max[i], m->chunk_sum[i], m->chunk_out + (size_t)i * g->d);
+                partial_join(g->chunk.k, m->seg, i, m->chunk, i, g->d);
     }
 }
 
@@ -386,7 +258,7 @@ static void tile_begin(const struct region *g, struct tile_mem *m, const struct 
 {
     for (int i = 0; i < t->n; i++)
         m->q[i] = g->job->q + query_offset(g, t, i);
-    pack_queries(g, m, m->qp, t->n);
+    chunk_pack(&g->chunk, m->qp, m->q, t->n, m->scratch);
 }
 
 static void write_row(const struct region *g, const struct tile *t, int i, float sum,
@@ -402,20 +274,15 @@ static void write_row(const struct region *g, const struct tile *t, int i, float
 static void tile_run(const struct region *g, struct tile_mem *m, const struct tile *t)
 {
     tile_begin(g, m, t);
-    for (int i = 0; i < t->n; i++) {
-        m->max[i] = -INFINITY;
-        m->sum[i] = 0;
-    }
-    memset(m->out, 0, sizeof(float) * (size_t)t->n * (size_t)g->d);
+    partial_clear(m->row, t->n, g->d);
     for (int s = 0; s < t->n_segments; s++) {
         segment_run(g, m, t, s);
         for (int i = 0; i < t->n; i++)
-            if (m->seg_sum[i] > 0)
-                join(g, &m->max[i], &m->sum[i], m->out + (size_t)i * g->d, m->seg_max[i],
-                     m->seg_sum[i], m->seg_out + (size_t)i * g->d);
+            if (m->seg.sum[i] > 0)
+                partial_join(g->chunk.k, m->row, i, m->seg, i, g->d);
     }
     for (int i = 0; i < t->n; i++)
-        write_row(g, t, i, m->sum[i], m->out + (size_t)i * g->d);
+        write_row(g, t, i, m->row.sum[i], m->row.out + (size_t)i * g->d);
 }
 
 /* ---- segments spread over threads ---- */
@@ -424,7 +291,7 @@ static float *partial_at(const struct region *g, const struct tile *t, int s, in
 {
     size_t width = (size_t)g->d + 2;
     return g->w->partial +
-           (((size_t)t->partial0 + (size_t)s) * (size_t)g->tile + (size_t)i) * width;
+           (((size_t)t->partial0 + (size_t)s) * (size_t)g->chunk.tile + (size_t)i) * width;
 }
 
 static void segment_item(const struct region *g, struct tile_mem *m, const struct tile *t, int s)
@@ -433,23 +300,23 @@ static void segment_item(const struct region *g, struct tile_mem *m, const struc
     segment_run(g, m, t, s);
     for (int i = 0; i < t->n; i++) {
         float *p = partial_at(g, t, s, i);
-        p[0] = m->seg_max[i];
-        p[1] = m->seg_sum[i];
-        memcpy(p + 2, m->seg_out + (size_t)i * g->d, sizeof(float) * (size_t)g->d);
+        p[0] = m->seg.max[i];
+        p[1] = m->seg.sum[i];
+        memcpy(p + 2, m->seg.out + (size_t)i * g->d, sizeof(float) * (size_t)g->d);
     }
 }
 
 static void join_item(const struct region *g, struct tile_mem *m, const struct tile *t)
 {
     for (int i = 0; i < t->n; i++) {
-        float max = -INFINITY, sum = 0;
-        memset(m->out, 0, sizeof(float) * (size_t)g->d);
+        partial_clear(m->row, 1, g->d);
         for (int s = 0; s < t->n_segments; s++) {
-            const float *p = partial_at(g, t, s, i);
+            float *p = partial_at(g, t, s, i);
             if (p[1] > 0)
-                join(g, &max, &sum, m->out, p[0], p[1], p + 2);
+                partial_join(g->chunk.k, m->row, 0, (struct attn_partial){ p, p + 1, p + 2 }, 0,
+                             g->d);
         }
-        write_row(g, t, i, sum, m->out);
+        write_row(g, t, i, m->row.sum[0], m->row.out);
     }
 }
 
@@ -472,8 +339,7 @@ static void region_run(void *arg, int thread, int n_threads)
     struct region *g = arg;
     struct tile_mem m;
     (void)n_threads;
-    tile_mem_init(&m, work_thread_mem(g->w, thread), g->w->thread_size, g->k, g->w->shape.kv_dtype,
-                  g->d);
+    tile_mem_init(&m, work_thread_mem(g->w, thread), g->w->thread_size, &g->chunk);
     for (int i = work_next(&g->queue); i >= 0; i = work_next(&g->queue)) {
         int segment = 0;
         /* Later rows see more: handing out the tiles from the end balances the load. */
@@ -501,8 +367,8 @@ static size_t segments_of(int context)
 size_t attention_partial_size(const struct cpu_device *cpu, const struct work_shape *s)
 {
     size_t tiles = (size_t)(SPLIT_FACTOR * pool_threads(cpu->pool));
-    size_t per_tile =
-        (size_t)max_tile(&cpu->k, s->kv_dtype, s->head_dim) * ((size_t)s->head_dim + 2);
+    struct chunk_kernel c = chunk_kernel_find(&cpu->k, s->kv_dtype, s->head_dim);
+    size_t per_tile = (size_t)c.tile * ((size_t)s->head_dim + 2);
     return sizeof(float) * tiles * segments_of(s->context) * per_tile;
 }
 
@@ -511,18 +377,16 @@ void attention_cpu(struct device_work *w, const struct attn_job *job)
     const struct kv_layer *kv = job->runs[0].kv;
     struct region g = { .w = w,
                         .job = job,
-                        .k = &w->cpu->k,
+                        .chunk = chunk_kernel_find(&w->cpu->k, kv->dtype, kv->d),
                         .d = kv->d,
-                        .group = job->n_heads / kv->n_kv,
-                        .own = find_kernel(&w->cpu->k, kv->dtype, kv->d),
-                        .tile = max_tile(&w->cpu->k, kv->dtype, kv->d) };
+                        .group = job->n_heads / kv->n_kv };
     int segments = 0;
     for (int r = 0; r < job->n_runs; r++) {
         int tiles = run_tiles(&g, &job->runs[r]) * kv->n_kv;
         g.n_tiles += tiles;
         segments += tiles * run_segments(&job->runs[r]);
     }
-    size_t need = sizeof(float) * (size_t)segments * (size_t)g.tile * ((size_t)g.d + 2);
+    size_t need = sizeof(float) * (size_t)segments * (size_t)g.chunk.tile * ((size_t)g.d + 2);
     g.split = g.n_tiles < SPLIT_FACTOR * pool_threads(w->cpu->pool) && need <= w->partial_size &&
               segments > g.n_tiles;
     g.n_items = g.split ? segments : g.n_tiles;

@@ -30,6 +30,20 @@ void *work_thread_mem(struct device_work *w, int thread)
     return w->thread_mem + (size_t)thread * w->thread_size;
 }
 
+size_t parts_carve(const struct mem_part *parts, size_t n, void *mem, size_t cap)
+{
+    struct arena a = { 0 };
+    size_t total = 0;
+    if (mem)
+        arena_init(&a, mem, cap);
+    for (size_t i = 0; i < n; i++) {
+        void *p = mem ? arena_push(&a, parts[i].size) : NULL;
+        memcpy(parts[i].field, &p, sizeof p);
+        total += arena_cost(parts[i].size);
+    }
+    return total;
+}
+
 /* ---- memory ---- */
 
 static void *cpu_alloc(struct device *dev, size_t size)
@@ -58,16 +72,18 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
 {
     struct work_sizes z = { 0 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *both[2] = { cpu->k.matmul[t], cpu->k.matmul_any[t] };
-        for (int i = 0; i < 2; i++) {
-            z.packed = max_size(z.packed, both[i]->packed_size(s->rows, s->in));
-            z.thread = max_size(z.thread, both[i]->scratch_size(s->in));
+        const struct matmul_kernel *each[3] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
+                                                cpu->k.matmul_many[t] };
+        for (int i = 0; i < 3 && each[i]; i++) {
+            z.packed = max_size(z.packed, each[i]->packed_size(s->rows, s->in));
+            z.thread = max_size(z.thread, each[i]->scratch_size(s->in));
         }
     }
     /* columns_cpu.c keeps max and sum of every query in the packed buffer. */
     z.packed = max_size(z.packed, 2 * sizeof(float) * (size_t)s->rows * (size_t)s->n_heads);
     z.thread = max_size(z.thread, attention_thread_size(cpu, s));
     z.thread = max_size(z.thread, columns_thread_size(cpu, s));
+    z.thread = max_size(z.thread, full_attention_thread_size(cpu, s));
     z.thread = arena_cost(z.thread);
     z.partial = attention_partial_size(cpu, s);
     return z;
@@ -151,13 +167,15 @@ static void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, 
 struct row_op {
     const struct kernels *k;
     float *y;
-    const float *x, *weight, *cos, *sin;
+    const float *x, *weight, *bias, *cos, *sin;
     const struct matrix *table;
     const int32_t *ids;
-    const int *rows;
     int32_t *out_ids;
+    const int (*blend_rows)[4];
+    const float (*blend_weights)[4];
     int dim, heads;
     float eps;
+    enum gelu_kind gelu;
 };
 
 static void embed_rows(void *ctx, int r0, int r1)
@@ -191,6 +209,23 @@ static void cpu_rmsnorm(struct device_work *w, float *y, const float *x, const f
         .k = &w->cpu->k, .y = y, .x = x, .weight = weight, .dim = dim, .eps = eps
     };
     rows_parallel(w, rmsnorm_rows, &op, n, dim);
+}
+
+static void layernorm_rows(void *ctx, int r0, int r1)
+{
+    struct row_op *op = ctx;
+    for (int r = r0; r < r1; r++)
+        op->k->layernorm(op->y + (size_t)r * op->dim, op->x + (size_t)r * op->dim, op->weight,
+                         op->bias, op->dim, op->eps);
+}
+
+static void cpu_layernorm(struct device_work *w, float *y, const float *x, const float *weight,
+                          const float *bias, int n, int dim, float eps)
+{
+    struct row_op op = {
+        .k = &w->cpu->k, .y = y, .x = x, .weight = weight, .bias = bias, .dim = dim, .eps = eps
+    };
+    rows_parallel(w, layernorm_rows, &op, n, dim);
 }
 
 static void rope_rows(void *ctx, int r0, int r1)
@@ -231,6 +266,39 @@ static void cpu_silu_mul(struct device_work *w, float *g, const float *u, int n,
 {
     struct row_op op = { .k = &w->cpu->k, .y = g, .x = u, .dim = dim };
     rows_parallel(w, silu_rows, &op, n, dim * 4);
+}
+
+static void gelu_rows(void *ctx, int r0, int r1)
+{
+    struct row_op *op = ctx;
+    op->k->gelu[op->gelu](op->y + (size_t)r0 * op->dim, (size_t)(r1 - r0) * op->dim);
+}
+
+static void cpu_gelu(struct device_work *w, float *x, int n, int dim, enum gelu_kind kind)
+{
+    struct row_op op = { .k = &w->cpu->k, .y = x, .dim = dim, .gelu = kind };
+    rows_parallel(w, gelu_rows, &op, n, dim * 4);
+}
+
+static void blend_rows(void *ctx, int r0, int r1)
+{
+    struct row_op *op = ctx;
+    for (int r = r0; r < r1; r++) {
+        const int *from = op->blend_rows[r];
+        const float *w = op->blend_weights[r];
+        const float *a = op->x + (size_t)from[0] * op->dim, *b = op->x + (size_t)from[1] * op->dim;
+        const float *c = op->x + (size_t)from[2] * op->dim, *d = op->x + (size_t)from[3] * op->dim;
+        float *y = op->y + (size_t)r * op->dim;
+        for (int i = 0; i < op->dim; i++)
+            y[i] = w[0] * a[i] + w[1] * b[i] + w[2] * c[i] + w[3] * d[i];
+    }
+}
+
+static void cpu_blend(struct device_work *w, float *y, const float *x, const int (*rows)[4],
+                      const float (*weights)[4], int n, int dim)
+{
+    struct row_op op = { .y = y, .x = x, .blend_rows = rows, .blend_weights = weights, .dim = dim };
+    rows_parallel(w, blend_rows, &op, n, dim * 4);
 }
 
 static void add_rows(void *ctx, int r0, int r1)
@@ -331,11 +399,9 @@ static void cpu_matmul(struct device_work *w, const struct matmul_job *jobs, int
                        const float *x, int n)
 {
     for (int j = 0; j < n_jobs;) {
-        const struct matmul_kernel *kernel =
-            kernels_matmul(&w->cpu->k, jobs[j].w->dtype, jobs[j].w->in);
+        const struct matmul_kernel *kernel = kernels_matmul_for(&w->cpu->k, jobs[j].w);
         int end = j + 1;
-        while (end < n_jobs &&
-               kernels_matmul(&w->cpu->k, jobs[end].w->dtype, jobs[end].w->in) == kernel)
+        while (end < n_jobs && kernels_matmul_for(&w->cpu->k, jobs[end].w) == kernel)
             end++;
         matmul_group(w, kernel, jobs + j, end - j, x, n);
         j = end;
@@ -358,21 +424,28 @@ static void limit_to_f16(float *y, const float *x, int n)
         y[i] = x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i];
 }
 
+void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n)
+{
+    if (t == DTYPE_F16) {
+        float limited[DEVICE_MAX_HEAD_DIM];
+        for (int i = 0; i < n; i += DEVICE_MAX_HEAD_DIM) {
+            int part = min_int(n - i, DEVICE_MAX_HEAD_DIM);
+            limit_to_f16(limited, x + i, part);
+            k->to_f16((uint16_t *)y + i, limited, (size_t)part);
+        }
+    } else if (t == DTYPE_BF16) {
+        k->to_bf16(y, x, (size_t)n);
+    } else {
+        memcpy(y, x, sizeof(float) * (size_t)n);
+    }
+}
+
 static void write_slot_16(const struct kv_layer *kv, const struct kernels *k, int head, int slot,
                           const float *key, const float *value)
 {
     uint16_t v16[DEVICE_MAX_HEAD_DIM];
-    uint16_t *k16 = (uint16_t *)kv->k + ((size_t)head * kv->cap + slot) * kv->d;
-    if (kv->dtype == DTYPE_F16) {
-        float limited[DEVICE_MAX_HEAD_DIM];
-        limit_to_f16(limited, key, kv->d);
-        k->to_f16(k16, limited, (size_t)kv->d);
-        limit_to_f16(limited, value, kv->d);
-        k->to_f16(v16, limited, (size_t)kv->d);
-    } else {
-        k->to_bf16(k16, key, (size_t)kv->d);
-        k->to_bf16(v16, value, (size_t)kv->d);
-    }
+    kv_round(k, kv->dtype, (uint16_t *)kv->k + ((size_t)head * kv->cap + slot) * kv->d, key, kv->d);
+    kv_round(k, kv->dtype, v16, value, kv->d);
     for (int i = 0; i < kv->d; i++)
         ((uint16_t *)kv->v)[v_index(kv, head, slot, i)] = v16[i];
 }
@@ -453,7 +526,11 @@ static const struct device_ops cpu_ops = {
     .kv_move = cpu_kv_move,
     .attention = attention_cpu,
     .attention_columns = attention_columns_cpu,
+    .attention_full = attention_full_cpu,
     .silu_mul = cpu_silu_mul,
+    .layernorm = cpu_layernorm,
+    .gelu = cpu_gelu,
+    .blend = cpu_blend,
     .add = cpu_add,
     .gather = cpu_gather,
     .argmax = cpu_argmax,

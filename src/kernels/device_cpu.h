@@ -25,10 +25,26 @@ struct device_work {
 
 void *work_thread_mem(struct device_work *w, int thread);
 
+/* Pointers, held at `field`, to be carved from one block. */
+struct mem_part {
+    void *field;
+    size_t size;
+};
+
+/* Carve the parts from mem, or with mem NULL only count their bytes. Returns these. */
+size_t parts_carve(const struct mem_part *parts, size_t n, void *mem, size_t cap);
+
+/* n floats rounded to F32, F16 or BF16 as keys and values are kept: finite stays finite. */
+void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n);
+
 /* attention_cpu.c */
 size_t attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
 size_t attention_partial_size(const struct cpu_device *cpu, const struct work_shape *s);
 void attention_cpu(struct device_work *w, const struct attn_job *job);
+
+/* full_attention_cpu.c */
+size_t full_attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
+void attention_full_cpu(struct device_work *w, const struct full_attn_job *job);
 
 /* columns_cpu.c */
 size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s);

@@ -18,3 +18,10 @@ const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t
     const struct matmul_kernel *m = k->matmul[t];
     return in % m->in_multiple == 0 ? m : k->matmul_any[t];
 }
+
+const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w)
+{
+    if (w->many_rows && k->matmul_many[w->dtype])
+        return k->matmul_many[w->dtype];
+    return kernels_matmul(k, w->dtype, w->in);
+}

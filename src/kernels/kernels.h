@@ -37,13 +37,19 @@ struct kernels {
     /* Used instead when matmul[t]->in_multiple does not divide `in` (a fixed dimension, so the
      * choice does not depend on rows). */
     const struct matmul_kernel *matmul_any[DTYPE_COUNT];
+    /* Used for matrices that say many_rows, with any `in`; NULL: as for the others. */
+    const struct matmul_kernel *matmul_many[DTYPE_COUNT];
 
     /* y = w * x * rsqrt(mean(x^2) + eps); y may be x. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    /* y = (x - mean) / sqrt(variance + eps) * w + b; y may be x. */
+    void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
     /* Rotate-half of one head vector in place: pairs (j, j + d/2), cos/sin [d/2]. */
     void (*rope)(float *x, const float *cos, const float *sin, int d);
     /* g = silu(g) * u, elementwise. */
     void (*silu_mul)(float *g, const float *u, size_t n);
+    /* x = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) or x/2 (1 + erf(x / sqrt 2)). */
+    void (*gelu[GELU_COUNT])(float *x, size_t n);
     void (*add)(float *y, const float *x, size_t n); /* y += x */
     void (*to_f16)(uint16_t *y, const float *x, size_t n);
     void (*to_bf16)(uint16_t *y, const float *x, size_t n);
@@ -58,6 +64,9 @@ struct kernels {
 
     /* Optional whole-chunk attention (NULL: the generic one of attention_cpu.c is used). */
     const struct attn_kernel *attn[DTYPE_COUNT];
+    /* The same over numbers that are sums of two in bf16, each within 2^-17, of which the second
+     * follow the first: k [KV_CHUNK, 2, d], vt [d, 2, KV_CHUNK]. Optional, finer than F16. */
+    const struct attn_kernel *attn_pair;
 };
 
 /* Attention of a tile of queries that share a KV head over one chunk of KV_CHUNK positions:
@@ -88,6 +97,7 @@ void kernels_init_amx(struct kernels *k);
 
 /* The kernel for a matrix of this dtype and row length. */
 const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t, int in);
+const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w);
 
 /* ref/: plain C. matmul_ref[t] works for every dtype and any `in`. */
 extern const struct matmul_kernel matmul_ref[DTYPE_COUNT];

@@ -81,10 +81,10 @@ static enum pv_status take_weights(struct vision *v, const struct model_file *mf
 
 /* Keys and values are rounded no more than the weights were: F32 keeps them whole, 16-bit weights
  * round them to their own type, as the reference does when it runs in it. Blocks of 8 bits and less
- * are coarser than any 16-bit type; F16 is the finer one. */
+ * are as coarse as BF16, which is the type with the fastest attention where there is one. */
 static enum dtype attention_dtype(const struct tensor *k)
 {
-    return k->dtype == DTYPE_F32 || k->dtype == DTYPE_BF16 ? k->dtype : DTYPE_F16;
+    return k->dtype == DTYPE_F32 || k->dtype == DTYPE_F16 ? k->dtype : DTYPE_BF16;
 }
 
 enum pv_status vision_open(struct vision **out, const struct model_file *mf, struct device *dev,

@@ -16,6 +16,7 @@ enum rounding {
     ROUND_F32 = 0,
     ROUND_X_BF16 = 1 << 0, /* activations to bf16 */
     ROUND_X_INT8 = 1 << 1, /* activations to int8, blocks of 32 with one scale */
+    ROUND_X_PAIR = 1 << 2, /* activations to the sum of two bf16 numbers */
 };
 
 struct level {
@@ -60,8 +61,10 @@ void fence_open(struct fence *f, size_t size, size_t align);
 bool fence_whole(const struct fence *f); /* canaries untouched */
 void fence_close(struct fence *f);
 
-/* Random rows of any dtype. `extreme`: all quants of a row at one end of their range. */
-void random_rows(struct rng *r, void *dst, enum dtype t, int in, int out, bool extreme);
+/* Random rows of any dtype, row_size bytes apart. `extreme`: all quants of a row at one end of
+ * their range. */
+void random_rows(struct rng *r, void *dst, size_t row_size, enum dtype t, int in, int out,
+                 bool extreme);
 unsigned level_rounding(const struct level *l, enum dtype t);
 
 void check_matmul(struct check *c);

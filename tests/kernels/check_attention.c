@@ -1,8 +1,10 @@
 /* Proof of the optional attention kernels: one chunk of KV_CHUNK positions against the formula in
- * double precision, and a query alone against itself among others, each with its own limit. */
+ * double precision, and a query alone against itself among others, each with its own limit. K and V
+ * are of a KV type, or pairs of bf16 numbers. */
 #include "check.h"
 
 #include "base/mem.h"
+#include "tensor/half.h"
 #include "tensor/quant.h"
 
 #include <math.h>
@@ -15,6 +17,7 @@ struct chunk {
     struct check *c;
     const struct attn_kernel *kernel;
     enum dtype t;
+    bool pairs;
     int n, d;
     float scale;
     struct fence k, vt;     /* as stored */
@@ -24,9 +27,19 @@ struct chunk {
     int limit[MAX_TILE];
 };
 
+/* A row as pairs, the second numbers after the first; and what it then is. */
+static void row_to_pairs(uint16_t *p, float *wide, const float *row, int n)
+{
+    for (int i = 0; i < n; i++) {
+        p[i] = bf16_from_f32(row[i]);
+        p[n + i] = bf16_from_f32(row[i] - bf16_to_f32(p[i]));
+        wide[i] = bf16_to_f32(p[i]) + bf16_to_f32(p[n + i]);
+    }
+}
+
 static void side_open(struct chunk *ch, struct fence *f, float **wide, int rows, int cols)
 {
-    size_t row_size = dtype_row_size(ch->t, cols);
+    size_t row_size = dtype_row_size(ch->t, ch->pairs ? 2 * cols : cols);
     float *row = malloc(sizeof *row * (size_t)cols);
 
     fence_open(f, row_size * (size_t)rows, MEM_ALIGN);
@@ -35,6 +48,10 @@ static void side_open(struct chunk *ch, struct fence *f, float **wide, int rows,
         uint8_t *p = (uint8_t *)f->p + row_size * (size_t)r;
         for (int i = 0; i < cols; i++)
             row[i] = rng_normal(&ch->c->rng);
+        if (ch->pairs) {
+            row_to_pairs((uint16_t *)(void *)p, *wide + (size_t)r * (size_t)cols, row, cols);
+            continue;
+        }
         row_from_f32(p, row, ch->t, cols);
         row_to_f32(*wide + (size_t)r * (size_t)cols, p, ch->t, cols);
     }
@@ -62,12 +79,14 @@ static void tile_run(struct chunk *ch, float *max, float *sum, float *out, int i
     fence_close(&scratch);
 }
 
-/* Query i by the formula. The bound allows q, k and p rounded to 16 bits (2^-8, 2^-11). */
+/* Query i by the formula. The bound allows q, k and p rounded to 16 bits (2^-8, 2^-11) or pairs. */
 static void check_query(struct chunk *ch, int i)
 {
     const float *q = ch->q + (size_t)i * (size_t)ch->d;
     double s[KV_CHUNK], top = -INFINITY, sum = 0, slack = 0,
-                        unit = ch->t == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+                        unit = ch->pairs             ? 0x1p-15
+                               : ch->t == DTYPE_BF16 ? 0x1p-8
+                                                     : 0x1p-11;
     unsigned round = ch->t == DTYPE_F32 ? 0 : 1;
 
     for (int j = 0; j < ch->limit[i]; j++) {
@@ -125,12 +144,14 @@ static void check_alone(struct chunk *ch, int i0, int n)
     free(out);
 }
 
-static void check_chunk(struct check *c, enum dtype t, int n, int d)
+static void check_chunk(struct check *c, const struct attn_kernel *kernel, enum dtype t, int n,
+                        int d)
 {
     static const int limits[] = { KV_CHUNK, 1, 0, KV_CHUNK - 1, 17, 64, 33, 128, 200 };
-    struct chunk ch = { .c = c, .kernel = c->k.attn[t], .t = t, .n = n, .d = d };
+    struct chunk ch = { .c = c, .kernel = kernel, .t = t, .n = n, .d = d };
     struct fence fout;
 
+    ch.pairs = kernel == c->k.attn_pair;
     ch.scale = 1 / sqrtf((float)d);
     side_open(&ch, &ch.k, &ch.kf, KV_CHUNK, d);
     side_open(&ch, &ch.vt, &ch.vtf, d, KV_CHUNK);
@@ -163,19 +184,27 @@ static void check_chunk(struct check *c, enum dtype t, int n, int d)
     free(ch.sum);
 }
 
-void check_attention(struct check *c)
+static void check_kernel(struct check *c, const struct attn_kernel *a, enum dtype t)
 {
     static const int dims[] = { 64, 80, 128, 8, 72, 96 }, counts[] = { 1, 2, 3, 7, 14, 16, 31, 64 };
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++) {
+            int n = counts[j] < a->max_queries ? counts[j] : a->max_queries;
+            if (dims[i] % a->d_multiple == 0 && (!c->quick || (i + j) % 4 == 0))
+                check_chunk(c, a, t, n < MAX_TILE ? n : MAX_TILE, dims[i]);
+        }
+}
+
+void check_attention(struct check *c)
+{
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct attn_kernel *a = c->k.attn[t];
-        if (!a || !check_begin(c, "attention", dtype_name((enum dtype)t)))
+        if (!c->k.attn[t] || !check_begin(c, "attention", dtype_name((enum dtype)t)))
             continue;
-        for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-            for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++) {
-                int n = counts[j] < a->max_queries ? counts[j] : a->max_queries;
-                if (dims[i] % a->d_multiple == 0 && (!c->quick || (i + j) % 4 == 0))
-                    check_chunk(c, (enum dtype)t, n < MAX_TILE ? n : MAX_TILE, dims[i]);
-            }
+        check_kernel(c, c->k.attn[t], (enum dtype)t);
+        check_end(c);
+    }
+    if (c->k.attn_pair && check_begin(c, "attention", "pairs")) {
+        check_kernel(c, c->k.attn_pair, DTYPE_BF16);
         check_end(c);
     }
 }

@@ -60,6 +60,39 @@ static void check_rmsnorm(struct check *c)
     }
 }
 
+/* Rows whose mean is far larger than what varies, too: the mean must go first. */
+static void check_layernorm(struct check *c)
+{
+    for (int l = 0; l < 2 * N_LENGTHS; l++) {
+        struct fence fx, fw, fb, fy;
+        int n = lengths[l / 2];
+        float *x = vector_open(c, &fx, n, l % 2 ? 1e-2f : 3), *w = vector_open(c, &fw, n, 1);
+        float *b = vector_open(c, &fb, n, 1), *y = vector_open(c, &fy, n, 1), eps = 1e-6f;
+        double sum = 0, squares = 0, most = 0;
+
+        for (int i = 0; i < n; i++) {
+            x[i] += l % 2 ? 5 : 0;
+            sum += x[i];
+            most = fmax(most, fabs(x[i]));
+        }
+        for (int i = 0; i < n; i++)
+            squares += (x[i] - sum / n) * (x[i] - sum / n);
+        double scale = 1 / sqrt(squares / n + eps), unit = (8 + sqrt(n)) * FLT_EPSILON;
+        c->k.layernorm(y, x, w, b, n, eps);
+        for (int i = 0; i < n; i++) {
+            double v = (x[i] - sum / n) * scale, off = most * scale + fabs(v);
+            expect(c, n, i, y[i], v * w[i] + b[i], unit * (off * fabs(w[i]) + fabs(b[i])));
+        }
+        c->k.layernorm(x, x, w, b, n, eps);
+        if (memcmp(x, y, fx.size))
+            check_fail(c, "n=%d: in place gives other bits", n);
+        vector_close(c, &fx);
+        vector_close(c, &fw);
+        vector_close(c, &fb);
+        vector_close(c, &fy);
+    }
+}
+
 static void check_rope(struct check *c)
 {
     static const int dims[] = { 2, 4, 6, 8, 16, 20, 32, 64, 80, 96, 128, 130, 256 };
@@ -110,6 +143,53 @@ static void check_silu_mul(struct check *c)
         vector_close(c, &fg);
         vector_close(c, &fu);
     }
+}
+
+static double gelu_exact(double x, enum gelu_kind kind)
+{
+    if (kind == GELU_ERF)
+        return 0.5 * x * erfc(-x / sqrt(2));
+    return x / (1 + exp(-2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+}
+
+/* Large and small values, the whole range where the function bends, and each element by itself. */
+static void check_gelu_of(struct check *c, enum gelu_kind kind)
+{
+    static const float ends[] = { 0,  -0.0f, 1e-30f, -1e-30f, 7,    -7,    13.9f, -13.9f,
+                                  14, -14,   15,     -15,     1e5f, -1e5f, 1e30f, -1e30f };
+    enum { N_ENDS = sizeof ends / sizeof ends[0] };
+    for (int l = 0; l < N_LENGTHS; l++) {
+        struct fence f;
+        int n = lengths[l];
+        float *x = vector_open(c, &f, n, l % 2 ? 1 : 4), *was = malloc(f.size);
+
+        for (int i = 0; i < n; i++)
+            if (l % 3 == 0)
+                x[i] = ends[(size_t)i % N_ENDS];
+            else if (n > 1000)
+                x[i] = -8 + 16 * (float)i / (float)n;
+        memcpy(was, x, f.size);
+        c->k.gelu[kind](x, (size_t)n);
+        for (int i = 0; i < n; i++) {
+            double exact = gelu_exact(was[i], kind);
+            expect(c, n, i, x[i], exact, 3e-7 * fabs(exact) + 6e-8 * fmin(1, fabs(was[i])) + 1e-37);
+            c->k.gelu[kind](was + i, 1);
+            if (memcmp(was + i, x + i, sizeof *x))
+                check_fail(c, "n=%d: [%d] alone gives other bits", n, i);
+        }
+        free(was);
+        vector_close(c, &f);
+    }
+}
+
+static void check_gelu_tanh(struct check *c)
+{
+    check_gelu_of(c, GELU_TANH);
+}
+
+static void check_gelu_erf(struct check *c)
+{
+    check_gelu_of(c, GELU_ERF);
 }
 
 static void check_sums(struct check *c, bool scaled)
@@ -294,10 +374,17 @@ void check_elementwise(struct check *c)
         const char *name;
         void (*run)(struct check *c);
     } ops[] = {
-        { "rmsnorm", check_rmsnorm },     { "rope", check_rope },
-        { "silu_mul", check_silu_mul },   { "add", check_add },
-        { "scale_add", check_scale_add }, { "to_f16", check_to_f16 },
-        { "to_bf16", check_to_bf16 },     { "softmax", check_softmax },
+        { "rmsnorm", check_rmsnorm },
+        { "layernorm", check_layernorm },
+        { "gelu_tanh", check_gelu_tanh },
+        { "gelu_erf", check_gelu_erf },
+        { "rope", check_rope },
+        { "silu_mul", check_silu_mul },
+        { "add", check_add },
+        { "scale_add", check_scale_add },
+        { "to_f16", check_to_f16 },
+        { "to_bf16", check_to_bf16 },
+        { "softmax", check_softmax },
         { "argmax", check_argmax },
     };
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {

@@ -159,10 +159,10 @@ static void random_block(struct rng *r, uint8_t *p, enum dtype t, int fill)
         random_scale(r, p + 2);
 }
 
-void random_rows(struct rng *r, void *dst, enum dtype t, int in, int out, bool extreme)
+void random_rows(struct rng *r, void *dst, size_t row_size, enum dtype t, int in, int out,
+                 bool extreme)
 {
     static const int fills[] = { 0x00, 0x7f, 0x80, 0xff };
-    size_t row_size = dtype_row_size(t, in);
     float *row = malloc(sizeof *row * (size_t)in);
 
     for (int o = 0; o < out; o++) {

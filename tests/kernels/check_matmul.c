@@ -2,7 +2,8 @@
  *
  * Error: every output against the sum in double precision over the weights as row_to_f32 gives
  * them. The bound is that of f32 sums, plus what the level may round of the activations: with
- * int8 blocks at most half a step (amax / 254) per element, with bf16 2^-8 of each. To see small
+ * int8 blocks at most half a step (amax / 254) per element, with bf16 2^-8 of each, with two bf16
+ * numbers 2^-16. To see small
  * mistakes under that, one kind of input lies on a grid where int8 and bf16 are exact, and is held
  * to the bound of f32 alone.
  *
@@ -59,29 +60,34 @@ static void fill_x(struct rng *r, float *x, int in, enum input input)
         x[rng_next(r) % (uint64_t)in] *= 50; /* an outlier, as real activations have */
 }
 
-static void product_open(struct product *p, struct check *c, enum dtype t, enum input input, int n,
-                         int in, int out)
+/* kernel NULL: the table's choice. */
+static void product_open(struct product *p, struct check *c, const struct matmul_kernel *kernel,
+                         enum dtype t, enum input input, int n, int in, int out)
 {
-    const struct matmul_kernel *k = kernels_matmul(&c->k, t, in);
+    const struct matmul_kernel *k = kernel ? kernel : kernels_matmul(&c->k, t, in);
     size_t row_size = dtype_row_size(t, in);
 
     *p = (struct product){ .c = c, .t = t, .input = input, .n = n, .in = in, .out = out };
     p->kernel = k;
     p->x_stride = (size_t)(in + check_int(c, 0, 3));
     p->y_stride = (size_t)(out + check_int(c, 0, 3));
-    fence_open(&p->w, row_size * (size_t)out, 1);
+    if (dtype_block(t) == 1) /* NaN between the rows, which no kernel may take in */
+        row_size += 2 * dtype_row_size(t, check_int(c, 0, 1));
+    fence_open(&p->w, row_size * (size_t)(out - 1) + dtype_row_size(t, in), 1);
     fence_open(&p->x, sizeof(float) * (p->x_stride * (size_t)(n - 1) + (size_t)in), 4);
     fence_open(&p->y, sizeof(float) * (p->y_stride * (size_t)(n - 1) + (size_t)out), 4);
     fence_open(&p->xp, k->packed_size(n, in), MEM_ALIGN);
     fence_open(&p->scratch, k->scratch_size(in), MEM_ALIGN);
     fence_open(&p->bias, sizeof(float) * (size_t)out, 4);
-    random_rows(&c->rng, p->w.p, t, in, out, input == INPUT_EXTREME);
+    memset(p->w.p, 0xff, p->w.size);
+    random_rows(&c->rng, p->w.p, row_size, t, in, out, input == INPUT_EXTREME);
     for (int r = 0; r < n; r++)
         fill_x(&c->rng, (float *)p->x.p + p->x_stride * (size_t)r, in, input);
     for (int o = 0; o < out; o++)
         ((float *)p->bias.p)[o] = rng_normal(&c->rng);
     p->m =
         (struct matrix){ .dtype = t, .out = out, .in = in, .data = p->w.p, .row_size = row_size };
+    p->m.many_rows = kernel != NULL;
     if (check_int(c, 0, 1))
         p->m.bias = p->bias.p;
 }
@@ -125,7 +131,7 @@ static void product_run(struct product *p, float *y, int r0, int n, int step, bo
 /* What one output may be off by. */
 static double bound(const struct product *p, const float *x, const float *w, double bias)
 {
-    unsigned round = level_rounding(p->c->level, p->t);
+    unsigned round = p->m.many_rows ? ROUND_X_PAIR : level_rounding(p->c->level, p->t);
     bool k_quant = p->t == DTYPE_Q4_K || p->t == DTYPE_Q5_K || p->t == DTYPE_Q6_K;
     double sum = 0, moved = 0, magnitude = 0;
 
@@ -149,6 +155,8 @@ static double bound(const struct product *p, const float *x, const float *w, dou
     }
     if (round & ROUND_X_BF16)
         moved += magnitude * 0x1p-8;
+    if (round & ROUND_X_PAIR)
+        moved += magnitude * 0x1p-16;
     if (p->input != INPUT_NORMAL)
         moved = 0;
     return (8 + 2 * sqrt(p->in)) * FLT_EPSILON * (sum + fabs(bias)) + moved + 1e-35;
@@ -197,7 +205,7 @@ static void compare(struct product *p, const float *many, const float *few, int 
     }
 }
 
-/* p->n is 64. */
+/* p->n is 64, or more than any kernel treats as few. */
 static void check_invariance(struct product *p)
 {
     static const int counts[] = { 2, 3, 5, 8, 26 };
@@ -234,7 +242,7 @@ static void check_invariance(struct product *p)
     free(few);
 }
 
-static void check_dtype(struct check *c, enum dtype t)
+static void check_dtype(struct check *c, const struct matmul_kernel *kernel, enum dtype t)
 {
     static const int plain[] = { 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 100, 128, 255, 896 };
     static const int outs[] = { 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 70, 6 };
@@ -248,14 +256,21 @@ static void check_dtype(struct check *c, enum dtype t)
         int in = block == 1 ? plain[i] : block * blocks[block == 32 ? i : i % 6];
         for (enum input input = 0; input < INPUT_COUNT; input++) {
             int a = check_int(c, 0, 15), b = check_int(c, 0, 15);
-            product_open(&p, c, t, input, rows[a], in, outs[b]);
+            product_open(&p, c, kernel, t, input, rows[a], in, outs[b]);
             check_error(&p);
             product_close(&p);
         }
     }
     for (int i = 0; i < 2; i++) { /* longer than any blocking of `in` */
-        product_open(&p, c, t, i ? INPUT_NORMAL : INPUT_GRID, 2 + 9 * i, wide[i] + (block == 1),
-                     19);
+        product_open(&p, c, kernel, t, i ? INPUT_NORMAL : INPUT_GRID, 2 + 9 * i,
+                     wide[i] + (block == 1), 19);
+        check_error(&p);
+        product_close(&p);
+    }
+    for (int i = 0; block == 1 && i < 5; i++) { /* rows of vision towers, with enough of them */
+        static const int tower[] = { 588, 1150, 1176, 3420, 4304 };
+        product_open(&p, c, kernel, t, i % 2 ? INPUT_NORMAL : INPUT_GRID, i % 2 ? 70 : 33, tower[i],
+                     c->quick ? 17 : 37);
         check_error(&p);
         product_close(&p);
     }
@@ -264,7 +279,10 @@ static void check_dtype(struct check *c, enum dtype t)
             block == 1 ? plain[check_int(c, 0, 15)] : block * check_int(c, 1, block == 32 ? 11 : 2);
         if (i == 1)
             in = 1280 + 7 * (block == 1);
-        product_open(&p, c, t, INPUT_NORMAL, 64, in, check_int(c, 1, c->quick ? 24 : 80));
+        if (i == 2 && block == 1)
+            in = 588;
+        product_open(&p, c, kernel, t, INPUT_NORMAL, i == 3 ? 150 : 64, in,
+                     check_int(c, 1, c->quick ? 24 : 80));
         check_invariance(&p);
         product_close(&p);
     }
@@ -275,7 +293,14 @@ void check_matmul(struct check *c)
     for (int t = 0; t < DTYPE_COUNT; t++) {
         if (!check_begin(c, "matmul", dtype_name((enum dtype)t)))
             continue;
-        check_dtype(c, (enum dtype)t);
+        check_dtype(c, NULL, (enum dtype)t);
+        check_end(c);
+    }
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        const struct matmul_kernel *many = c->k.matmul_many[t];
+        if (!many || !check_begin(c, "matmul_many", dtype_name((enum dtype)t)))
+            continue;
+        check_dtype(c, many, (enum dtype)t);
         check_end(c);
     }
 }

@@ -80,6 +80,16 @@ TEST(elementwise_operations_equal_the_kernels)
             f.ops->add(f.w, got, x, n, IN);
             CHECK(!memcmp(want, got, size));
 
+            for (int i = 0; i < n; i++)
+                f.k->layernorm(want + i * IN, x + i * IN, y, y + IN, IN, 1e-5f);
+            f.ops->layernorm(f.w, got, x, y, y + IN, n, IN, 1e-5f);
+            CHECK(!memcmp(want, got, size));
+            for (enum gelu_kind kind = 0; kind < GELU_COUNT; kind++) {
+                f.k->gelu[kind](want, (size_t)n * IN);
+                f.ops->gelu(f.w, got, n, IN, kind);
+                CHECK(!memcmp(want, got, size));
+            }
+
             x[(n - 1) * IN + 7] = x[(n - 1) * IN + 300] = 50; /* a tie: the lower one wins */
             f.ops->argmax(f.w, ids, x, n, IN);
             CHECK_EQ(ids[n - 1], 7);
@@ -165,6 +175,32 @@ TEST(embed_and_gather_copy_rows)
     free(q);
 }
 
+TEST(blend_sums_four_rows_in_order)
+{
+    struct rng r = { 5 };
+    struct fixture f;
+    float *x = random_floats(&r, 50 * IN), *got = malloc(sizeof(float) * ROWS * IN);
+    float weights[ROWS][4];
+    int rows[ROWS][4];
+    if (!fixture_open(&f, cpu_level_best(), 2, &shape))
+        return;
+    for (int i = 0; i < ROWS * 4; i++) {
+        rows[i / 4][i % 4] = (int)(rng_next(&r) % 50);
+        weights[i / 4][i % 4] = i % 5 ? rng_normal(&r) : 0;
+    }
+    f.ops->blend(f.w, got, x, rows, weights, ROWS, IN);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < IN; j++) {
+            float want = weights[i][0] * x[rows[i][0] * IN + j];
+            for (int k = 1; k < 4; k++)
+                want += weights[i][k] * x[rows[i][k] * IN + j];
+            CHECK(got[i * IN + j] == want);
+        }
+    fixture_close(&f);
+    free(x);
+    free(got);
+}
+
 /* ---- matmul ---- */
 
 /* Three matrices of the given types that share x, as q, k and v do in K-quant files: each must be
@@ -197,7 +233,8 @@ static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *typ
                                 .in = in,
                                 .data = data[j],
                                 .row_size = row_size,
-                                .bias = j ? NULL : bias };
+                                .bias = j ? NULL : bias,
+                                .many_rows = n == ROWS };
         y[j] = malloc(sizeof(float) * ROWS * 140);
         for (int i = 0; i < ROWS * 140; i++)
             y[j][i] = gap;
@@ -205,7 +242,7 @@ static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *typ
     }
     f->ops->matmul(f->w, jobs, 3, x, n);
     for (int j = 0; j < 3; j++) {
-        const struct matmul_kernel *k = kernels_matmul(f->k, types[j], in);
+        const struct matmul_kernel *k = kernels_matmul_for(f->k, &m[j]);
         void *packed = mem_zalloc(k->packed_size(n, in)),
              *scratch = mem_zalloc(k->scratch_size(in));
         k->pack(packed, x, (size_t)in, n, in, 0, n);

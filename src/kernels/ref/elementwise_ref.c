@@ -14,6 +14,20 @@ static void rmsnorm_ref(float *y, const float *x, const float *w, int n, float e
         y[i] = w[i] * (x[i] * scale);
 }
 
+static void layernorm_ref(float *y, const float *x, const float *w, const float *b, int n,
+                          float eps)
+{
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    float mean = (float)(sum / n);
+    for (int i = 0; i < n; i++)
+        squares += (double)(x[i] - mean) * (double)(x[i] - mean);
+    float scale = 1.0f / sqrtf((float)(squares / n) + eps);
+    for (int i = 0; i < n; i++)
+        y[i] = (x[i] - mean) * scale * w[i] + b[i];
+}
+
 static void rope_ref(float *x, const float *cos, const float *sin, int d)
 {
     int half = d / 2;
@@ -28,6 +42,21 @@ static void silu_mul_ref(float *g, const float *u, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         g[i] = g[i] / (1.0f + expf(-g[i])) * u[i];
+}
+
+/* 1 + tanh(u) is 2 / (1 + exp(-2u)), and 1 + erf(u) is erfc(-u): no digits lost for u < 0. */
+static void gelu_tanh_ref(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double v = x[i], u = 0.79788456080286535588 * (v + 0.044715 * v * v * v);
+        x[i] = (float)(v / (1 + exp(-2 * u)));
+    }
+}
+
+static void gelu_erf_ref(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(0.5 * x[i] * erfc(-0.70710678118654752440 * x[i]));
 }
 
 static void add_ref(float *y, const float *x, size_t n)
@@ -83,8 +112,10 @@ void kernels_init_ref(struct kernels *k)
     *k = (struct kernels){
         .name = "ref",
         .rmsnorm = rmsnorm_ref,
+        .layernorm = layernorm_ref,
         .rope = rope_ref,
         .silu_mul = silu_mul_ref,
+        .gelu = { [GELU_TANH] = gelu_tanh_ref, [GELU_ERF] = gelu_erf_ref },
         .add = add_ref,
         .to_f16 = to_f16_ref,
         .to_bf16 = to_bf16_ref,

@@ -1,0 +1,72 @@
+/* Products of many rows by AMX tiles (many_rows_amx.c), shared by the kernels of BF16 and F16
+ * weights, and the layout of their operands. A value is kept as one bf16 number, or to more digits
+ * as the sum of two, in tiles that follow each other (planes). */
+#ifndef PV_KERNELS_X86_MANY_ROWS_AMX_H
+#define PV_KERNELS_X86_MANY_ROWS_AMX_H
+
+#include "kernels/x86/tile_amx.h"
+
+enum { GROUP = TILE_ROWS }; /* activation rows, or outputs, of one tile */
+
+/* Where results go. */
+struct target {
+    float *y;
+    size_t stride;
+    const float *bias;
+    int n;  /* rows */
+    int o1; /* end of the outputs asked for */
+};
+
+static inline int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t groups_of(int n)
+{
+    return ((size_t)n + GROUP - 1) / GROUP;
+}
+
+/* Tiles that n values of `in` take, in one plane. */
+static inline int steps_of(int n)
+{
+    return (n + TILE_K - 1) / TILE_K;
+}
+
+/* The next 32 of n > 0 floats as two vectors, zeros after the last; what lies behind is not
+ * touched. */
+static inline void load_32(__m512 v[2], const float *x, int n)
+{
+    unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
+    v[0] = _mm512_maskz_loadu_ps((__mmask16)mask, x);
+    v[1] = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16);
+}
+
+/* A C tile of outputs o, o + apart, ... and the rows of one group. */
+static inline void put_tile(const struct target *t, const float *c, int o, int apart, int group)
+{
+    int r = group * GROUP;
+    struct tile_place p = { .y = t->y + (size_t)r * t->stride + o,
+                            .stride = t->stride,
+                            .bias = t->bias ? t->bias + o : NULL,
+                            .apart = apart,
+                            .n_out = apart > 1 ? GROUP : min_int(GROUP, t->o1 - o),
+                            .n_rows = min_int(GROUP, t->n - r) };
+    store_tile(&p, c);
+}
+
+/* Values [k0, k1) of outputs o, o + apart, ... of a BF16 matrix into tiles, row after row as they
+ * lie in memory. Past the last output the last one is repeated: its products are computed and not
+ * stored. */
+void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int apart, int k0, int k1);
+
+/* Outputs [o0, t->o1) of all rows, the weights being BF16 (one plane) or F16 (two).
+ * xp: [groups][steps][planes] tiles. */
+void many_rows_run(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
+                   void *scratch);
+size_t many_rows_scratch(void);
+
+/* F16 weights that always meet many rows (matmul_f16_amx.c). */
+extern const struct matmul_kernel matmul_f16_amx;
+
+#endif
