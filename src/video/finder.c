@@ -1,7 +1,8 @@
 /* Finding frames with as little decoding as is safe. The decoder goes on from where it is unless a
  * key lies between; it is emptied right after the wanted frame's packet when the next frame is
  * reached from elsewhere, so that nothing is decoded in vain. A frame that does not come out well
- * is tried once from an earlier key: containers also call frames keys that are none. */
+ * is tried once from an earlier key: containers also call frames keys that are none; and as long as
+ * no good frame lies before it, from ever earlier keys, for one to stand in. */
 #include "video/finder.h"
 
 enum {
@@ -20,6 +21,12 @@ void finder_stop(struct finder *f)
 {
     f->running = false;
     judge_clear(&f->judge);
+}
+
+void finder_restart(struct finder *f)
+{
+    finder_stop(f);
+    f->no_drain = false;
 }
 
 bool finder_feed(struct finder *f)
@@ -113,18 +120,21 @@ static enum pv_status decide(struct finder *f, size_t want, enum verdict *verdic
     return s;
 }
 
-/* What stands in for a lost frame, decoding on where there is nothing before it. */
-static enum pv_status find_stand_in(struct finder *f, const struct judged **out,
+/* What stands in for a lost frame. `beyond`: where there is nothing before it, what comes after. */
+static enum pv_status find_stand_in(struct finder *f, bool beyond, const struct judged **out,
                                     struct pv_error *err)
 {
+    const struct judge *j = &f->judge;
     enum pv_status s = PV_OK;
 
     f->drain_after = SIZE_MAX;
-    *out = judge_stand_in(&f->judge);
-    while (!s && !*out && !f->judge.ended) {
+    *out = judge_stand_in(j);
+    while (!s && !*out && !j->ended && (beyond || (j->n > 0 && j->queue[0].rank < j->want))) {
         s = f->source.pump(f->source.user, err);
-        *out = judge_stand_in(&f->judge);
+        *out = judge_stand_in(j);
     }
+    if (!s && *out && (*out)->rank > j->want && !beyond)
+        *out = NULL;
     return s;
 }
 
@@ -153,9 +163,15 @@ enum pv_status finder_find(struct finder *f, size_t want, int64_t after, const s
             f->surely = true;
         } else if (!to_end && is_drained_early(f)) {
             to_end = true;
+        } else if (f->plain) {
+            *out = NULL;
+            finder_stop(f);
+            return PV_OK;
         } else {
-            s = find_stand_in(f, out, err);
-            if (s || !((!again || !*out) && step_back(f, want)))
+            s = find_stand_in(f, false, out, err);
+            if (!s && !((!again || !*out) && step_back(f, want)))
+                return *out ? PV_OK : find_stand_in(f, true, out, err);
+            if (s)
                 return s;
             again = true;
         }

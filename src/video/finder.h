@@ -27,6 +27,7 @@ struct finder {
     bool astray;   /* the packets are not those of the index */
     bool surely;   /* starts are made by reading from the beginning */
     bool no_drain; /* emptying this decoder early loses frames */
+    bool plain;    /* no stand-ins are looked for, and the index is not written to */
     int misses;    /* starts that went wrong */
 };
 
@@ -39,12 +40,15 @@ bool finder_feed(struct finder *f);
 /* The packet just fed is not number f->next - 1; the decoder is to end. */
 void finder_astray(struct finder *f);
 
-/* Frame `want`, or what stands in for it (another rank); *out stays the judge's until the next
- * call. NULL: not one frame decodes. `after` is wanted next, -1: none. */
+/* Frame `want`, or what stands in for it (another rank): the last good one before it, and only
+ * where there is none the first good one after it. *out stays the judge's until the next call.
+ * NULL: not one frame decodes; plain: this one does not. `after` is wanted next, -1: none. */
 enum pv_status finder_find(struct finder *f, size_t want, int64_t after, const struct judged **out,
                            struct pv_error *err);
 
 /* Lets all frames go; the next call starts afresh. */
 void finder_stop(struct finder *f);
+/* ... and as with a new decoder. */
+void finder_restart(struct finder *f);
 
 #endif

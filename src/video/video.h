@@ -37,7 +37,8 @@ struct video_info {
     bool still;        /* one picture, not a film */
 };
 
-/* threads 0: all cores. */
+/* `threads` decode at once (0: as many as there are cores), each from another key frame. What comes
+ * out does not depend on their number. */
 enum pv_status video_open(struct video **out, const char *path, const struct video_limits *limits,
                           int threads, struct pv_error *err);
 void video_close(struct video **v);
@@ -47,7 +48,8 @@ double video_time(const struct video *v, int64_t index);
 
 /* One frame, in the order asked for. `index` and `time` are of the picture really given: where a
  * frame does not decode, the last good one before it stands in, at the start of a film the first
- * good one. `picture` is valid during the call. Return false to stop. */
+ * good one. `picture` is valid during the call, which is made on the thread that reads. Return
+ * false to stop. */
 typedef bool (*video_frame_fn)(void *user, int at, int64_t index, double time,
                                const struct image *picture);
 

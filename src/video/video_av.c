@@ -8,6 +8,11 @@
  * known by its number, whatever the demuxer makes of times after a seek; and a seek is believed
  * only when it leads to the very packet (place, size, time) that the index has.
  *
+ * A decoder has one thread. With several, FFmpeg tells of damage in a frame before the thread that
+ * finds it is done, so that damaged frames pass for good ones now and then. Instead several readers
+ * of the same file, each with its demuxer and decoder, decode parts of it (read_parts.h): the video
+ * itself and its twins.
+ *
  * FFmpeg reads the file by our callbacks. What would open another file or an address is refused
  * three times: playlist formats by name, io_open by our function, protocols by an empty list. */
 #include "video/video.h"
@@ -16,6 +21,7 @@
 #include "base/mem.h"
 #include "video/finder.h"
 #include "video/orient.h"
+#include "video/read_parts.h"
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -33,10 +39,11 @@
 
 enum {
     IO_BUFFER = 1 << 16,
-    THREADS_MAX = 16,
-    SEEK_PACKETS = 4096, /* most packets read in search of the one a seek was for */
-    ERRORS_MAX = 64,     /* failures of the decoder in a row, without a packet in between */
-    OPTIONAL_SIZE = 16   /* bytes of an MPEG-4 packet that may say "no change" */
+    SEEK_PACKETS = 4096,      /* most packets read in search of the one a seek was for */
+    ERRORS_MAX = 64,          /* failures of the decoder in a row, without a packet in between */
+    OPTIONAL_SIZE = 16,       /* bytes of an MPEG-4 packet that may say "no change" */
+    STREAMS_SAID = 32,        /* streams whose size, as the header says it, is remembered */
+    MEASURED_PIXELS = 1 << 24 /* frames this large are measured whatever the limit */
 };
 
 static const size_t NOWHERE = SIZE_MAX;
@@ -46,6 +53,10 @@ struct video {
     struct video_limits limits;
     struct video_info info;
     int threads;
+    bool is_twin;                          /* path, fd and index are another's */
+    struct video *twin[PARTS_READERS - 1]; /* opened when needed */
+    bool stale;                            /* the decoder is to be made anew before it is used */
+    const struct part_want *want;          /* what is read now, for its `stop` */
 
     int fd;
     int64_t file_size, file_at;
@@ -247,6 +258,7 @@ static enum pv_status streams_probe(struct video *v, struct pv_error *err)
 static enum pv_status demuxer_open(struct video *v, struct pv_error *err)
 {
     enum pv_status s = io_open(v, err);
+    int said[STREAMS_SAID][2] = { { 0 } }, size[2];
     const AVCodecParameters *par;
     bool late;
 
@@ -255,6 +267,10 @@ static enum pv_status demuxer_open(struct video *v, struct pv_error *err)
     if (s)
         return s;
     late = v->format->ctx_flags & AVFMTCTX_NOHEADER;
+    for (unsigned i = 0; i < v->format->nb_streams && i < STREAMS_SAID; i++) {
+        said[i][0] = v->format->streams[i]->codecpar->width;
+        said[i][1] = v->format->streams[i]->codecpar->height;
+    }
     v->measured = v->measured || !late;
     s = streams_probe(v, err);
     if (s)
@@ -263,9 +279,13 @@ static enum pv_status demuxer_open(struct video *v, struct pv_error *err)
     if (v->stream < 0)
         return fail(err, PV_E_FORMAT, "%s: has no video", v->path);
     par = v->format->streams[v->stream]->codecpar;
-    if ((int64_t)par->width * par->height > v->limits.pixels)
+    size[0] = par->width;
+    size[1] = par->height;
+    if (size[0] <= 0 && v->stream < STREAMS_SAID) /* a probe that hits the limit forgets it */
+        memcpy(size, said[v->stream], sizeof size);
+    if ((int64_t)size[0] * size[1] > v->limits.pixels)
         return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
-                    v->path, par->width, par->height, (long long)v->limits.pixels);
+                    v->path, size[0], size[1], (long long)v->limits.pixels);
     if (!v->measured) {
         v->measured = true;
         demuxer_close(v);
@@ -416,7 +436,7 @@ static enum pv_status decoder_open(struct video *v, bool strict, struct pv_error
         return fail_nomem(err, sizeof *d);
     r = avcodec_parameters_to_context(d, par);
     d->max_pixels = v->limits.pixels;
-    d->thread_count = v->picture ? 1 : v->threads;
+    d->thread_count = 1;
     d->pkt_timebase = film(v)->time_base;
     if (v->strict)
         d->err_recognition |= AV_EF_EXPLODE;
@@ -548,8 +568,11 @@ static enum pv_status pump(void *user, struct pv_error *err)
 {
     struct video *v = user;
     bool more = false;
-    enum pv_status s = frame_decode(v, &more, err);
+    enum pv_status s;
 
+    if (v->want && v->want->stop && atomic_load(v->want->stop) <= v->want->at)
+        return fail(err, PV_E_CANCELLED, "%s: reading was stopped", v->path);
+    s = frame_decode(v, &more, err);
     if (s)
         return s;
     if (more)
@@ -614,6 +637,8 @@ static enum pv_status packet_go(struct video *v, size_t packet, bool surely, str
     s = demuxer_open(v, err);
     while (!s && v->next < packet && packet_read(v))
         v->next++;
+    if (s)
+        demuxer_close(v);
     return s;
 }
 
@@ -627,6 +652,63 @@ static enum pv_status decoder_start(void *user, size_t packet, bool surely, stru
     avcodec_flush_buffers(v->decoder);
     v->counted = 0;
     return PV_OK;
+}
+
+static int measure_buffer(AVCodecContext *d, AVFrame *f, int flags)
+{
+    int64_t *pixels = d->opaque;
+
+    (void)flags;
+    *pixels = (int64_t)f->width * f->height;
+    return AVERROR(ENOSYS);
+}
+
+/* Nothing decodes: is it because a frame is larger than the decoder was allowed? Asks one with a
+ * wider limit how much it would want for the first packet, and gives it nothing. True when that is
+ * the reason, and said. */
+static bool fail_too_large(struct video *v, struct pv_error *err)
+{
+    const AVCodec *codec = avcodec_find_decoder(film(v)->codecpar->codec_id);
+    AVCodecContext *d = avcodec_alloc_context3(codec);
+    int64_t pixels = 0, wide = v->limits.pixels < INT_MAX / 16 ? v->limits.pixels * 16 : INT_MAX;
+
+    v->next = NOWHERE;
+    if (d && avcodec_parameters_to_context(d, film(v)->codecpar) >= 0) {
+        d->opaque = &pixels;
+        d->get_buffer2 = measure_buffer;
+        d->max_pixels = wide > MEASURED_PIXELS ? wide : MEASURED_PIXELS;
+        d->thread_count = 1;
+        if (avcodec_open2(d, codec, NULL) >= 0) {
+            pixels = (int64_t)d->width * d->height;
+            if (!packet_go(v, 0, true, NULL) && packet_read(v) &&
+                avcodec_send_packet(d, v->packet) >= 0)
+                avcodec_receive_frame(d, v->frame);
+        }
+    }
+    avcodec_free_context(&d);
+    if (pixels <= v->limits.pixels)
+        return false;
+    fail(err, PV_E_LIMIT, "%s: frames of %lld pixels, at most %lld are allowed", v->path,
+         (long long)pixels, (long long)v->limits.pixels);
+    return true;
+}
+
+/* The first decoder; says so where it was not allowed to be large enough. */
+static enum pv_status decoder_open_first(struct video *v, struct pv_error *err)
+{
+    struct pv_error why = { 0 };
+    enum pv_status s = decoder_open(v, true, &why);
+
+    if (s != PV_E_FORMAT)
+        return s ? fail(err, s, "%s", why.text) : PV_OK;
+    return fail_too_large(v, err) ? PV_E_LIMIT : fail(err, s, "%s", why.text);
+}
+
+static enum pv_status fail_undecodable(struct video *v, struct pv_error *err)
+{
+    if (fail_too_large(v, err))
+        return PV_E_LIMIT;
+    return fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
 }
 
 /* --- pictures ------------------------------------------------------------------------------- */
@@ -737,14 +819,10 @@ static struct orientation orientation_find(const struct video *v, const AVFrame 
     return orientation_of(matrix);
 }
 
-/* Size and orientation of all pictures are those of the first good frame. */
-static enum pv_status pictures_init(struct video *v, const AVFrame *f, struct pv_error *err)
+static enum pv_status pictures_alloc(struct video *v, int width, int height, struct pv_error *err)
 {
-    size_t scratch_size = 0, rgb_size = 0, w = (size_t)f->width, h = (size_t)f->height;
+    size_t scratch_size = 0, rgb_size = 0, w = (size_t)width, h = (size_t)height;
 
-    if (f->width <= 0 || f->height <= 0 || (int64_t)f->width * f->height > v->limits.pixels)
-        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
-                    v->path, f->width, f->height, (long long)v->limits.pixels);
     v->stride = (w * 3 + MEM_ALIGN * 2 - 1) / MEM_ALIGN * MEM_ALIGN;
     if (v->stride > INT32_MAX || !mul_size(v->stride, h + 1, &scratch_size) ||
         !mul_size(w * 3, h, &rgb_size))
@@ -753,8 +831,22 @@ static enum pv_status pictures_init(struct video *v, const AVFrame *f, struct pv
     v->rgb = mem_alloc(rgb_size);
     if (!v->scratch || !v->rgb)
         return fail_nomem(err, scratch_size);
-    v->stored_width = f->width;
-    v->stored_height = f->height;
+    v->stored_width = width;
+    v->stored_height = height;
+    return PV_OK;
+}
+
+/* Size and orientation of all pictures are those of the first good frame. */
+static enum pv_status pictures_init(struct video *v, const AVFrame *f, struct pv_error *err)
+{
+    enum pv_status s;
+
+    if (f->width <= 0 || f->height <= 0 || (int64_t)f->width * f->height > v->limits.pixels)
+        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
+                    v->path, f->width, f->height, (long long)v->limits.pixels);
+    s = pictures_alloc(v, f->width, f->height, err);
+    if (s)
+        return s;
     v->orientation = orientation_find(v, f);
     v->info.width = v->orientation.transpose ? f->height : f->width;
     v->info.height = v->orientation.transpose ? f->width : f->height;
@@ -817,40 +909,6 @@ static void info_set(struct video *v, double tail)
         v->info.fps = said;
 }
 
-static int measure_buffer(AVCodecContext *d, AVFrame *f, int flags)
-{
-    int64_t *pixels = d->opaque;
-
-    (void)flags;
-    *pixels = (int64_t)f->width * f->height;
-    return AVERROR(ENOSYS);
-}
-
-/* Nothing decodes: is it because a frame is larger than the decoder was allowed? Asks one with a
- * wider limit how much it would want for the first packet, and gives it nothing. */
-static enum pv_status fail_undecodable(struct video *v, struct pv_error *err)
-{
-    const AVCodec *codec = v->decoder->codec;
-    AVCodecContext *d = avcodec_alloc_context3(codec);
-    int64_t pixels = 0;
-
-    v->next = NOWHERE;
-    if (d && avcodec_parameters_to_context(d, film(v)->codecpar) >= 0) {
-        d->opaque = &pixels;
-        d->get_buffer2 = measure_buffer;
-        d->max_pixels = v->limits.pixels < INT_MAX / 16 ? v->limits.pixels * 16 : INT_MAX;
-        d->thread_count = 1;
-        if (avcodec_open2(d, codec, NULL) >= 0 && !packet_go(v, 0, true, NULL) && packet_read(v) &&
-            avcodec_send_packet(d, v->packet) >= 0)
-            avcodec_receive_frame(d, v->frame);
-    }
-    avcodec_free_context(&d);
-    if (pixels > v->limits.pixels)
-        return fail(err, PV_E_LIMIT, "%s: frames of %lld pixels, at most %lld are allowed", v->path,
-                    (long long)pixels, (long long)v->limits.pixels);
-    return fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
-}
-
 /* The first frame, or the first good one. A file whose first frame only comes without strictness
  * is read without it; one of which nothing comes, with packets that give no frame. */
 static enum pv_status first_find(struct video *v, const struct judged **first, struct pv_error *err)
@@ -888,7 +946,7 @@ static enum pv_status film_open(struct video *v, struct pv_error *err)
     if (!s)
         s = frame_index_sort(&v->index, av_q2d(film(v)->time_base), &sorted, err);
     if (!s)
-        s = decoder_open(v, true, err);
+        s = decoder_open_first(v, err);
     if (!s && !sorted)
         s = frames_count(v, err);
     if (s)
@@ -905,6 +963,17 @@ static enum pv_status film_open(struct video *v, struct pv_error *err)
     return s;
 }
 
+/* What every reader has of its own. */
+static bool reader_init(struct video *v)
+{
+    v->rgb_rank = -1;
+    finder_init(&v->finder, &v->index, (struct finder_source){ v, decoder_start, pump },
+                drop_frame);
+    v->packet = av_packet_alloc();
+    v->frame = av_frame_alloc();
+    return v->packet && v->frame;
+}
+
 enum pv_status video_open(struct video **out, const char *path, const struct video_limits *limits,
                           int threads, struct pv_error *err)
 {
@@ -918,16 +987,11 @@ enum pv_status video_open(struct video **out, const char *path, const struct vid
     if (av_log_get_level() == AV_LOG_INFO)
         av_log_set_level(AV_LOG_QUIET);
     v->fd = -1;
-    v->rgb_rank = -1;
     v->limits = *limits;
     v->threads = threads > 0 ? threads : cpu_count();
-    v->threads = v->threads < THREADS_MAX ? v->threads : THREADS_MAX;
-    finder_init(&v->finder, &v->index, (struct finder_source){ v, decoder_start, pump },
-                drop_frame);
+    v->threads = v->threads < PARTS_READERS ? v->threads : PARTS_READERS;
     v->path = mem_strdup(path);
-    v->packet = av_packet_alloc();
-    v->frame = av_frame_alloc();
-    s = v->path && v->packet && v->frame ? file_open(v, err) : fail_nomem(err, sizeof *v);
+    s = v->path && reader_init(v) ? file_open(v, err) : fail_nomem(err, sizeof *v);
     if (!s)
         s = film_open(v, err);
     if (s) {
@@ -944,6 +1008,8 @@ void video_close(struct video **video)
 
     if (!v)
         return;
+    for (int i = 0; i < PARTS_READERS - 1; i++)
+        video_close(&v->twin[i]);
     finder_stop(&v->finder);
     avcodec_free_context(&v->decoder);
     if (v->packet)
@@ -951,12 +1017,14 @@ void video_close(struct video **video)
     av_packet_free(&v->packet);
     av_frame_free(&v->frame);
     sws_freeContext(v->sws);
-    frame_index_clear(&v->index);
     mem_free(v->scratch);
     mem_free(v->rgb);
-    mem_free(v->path);
-    if (v->fd >= 0)
-        close(v->fd);
+    if (!v->is_twin) {
+        frame_index_clear(&v->index);
+        mem_free(v->path);
+        if (v->fd >= 0)
+            close(v->fd);
+    }
     mem_free(v);
     *video = NULL;
 }
@@ -987,27 +1055,103 @@ static enum pv_status check_wish(const struct video *v, const int64_t *index, in
     return PV_OK;
 }
 
+/* Another reader of the same film, on the same open file: so it is the same one even when the name
+ * has come to mean another. reader_restart opens the rest. */
+static void *reader_twin(void *user, int k)
+{
+    struct video *first = user, *v = first->twin[k - 1];
+    enum pv_status s;
+
+    if (v)
+        return v;
+    v = mem_zalloc(sizeof *v);
+    if (!v)
+        return NULL;
+    v->is_twin = true;
+    v->path = first->path;
+    v->fd = first->fd;
+    v->file_size = first->file_size;
+    v->limits = first->limits;
+    v->info = first->info;
+    v->picture = first->picture;
+    v->measured = first->measured;
+    v->strict = first->strict;
+    v->index = first->index;
+    v->orientation = first->orientation;
+    s = reader_init(v) ? PV_OK : PV_E_NOMEM;
+    v->finder.judge.lenient = first->finder.judge.lenient;
+    if (!s)
+        s = pictures_alloc(v, first->stored_width, first->stored_height, NULL);
+    if (s)
+        video_close(&v);
+    first->twin[k - 1] = v;
+    return v;
+}
+
+static enum pv_status reader_restart(void *reader, struct pv_error *err)
+{
+    struct video *v = reader;
+    enum pv_status s;
+
+    finder_restart(&v->finder);
+    v->rgb_rank = -1;
+    v->stale = true;
+    if (!v->format) {
+        v->next = NOWHERE;
+        s = demuxer_open(v, err);
+        if (s) {
+            demuxer_close(v);
+            return s;
+        }
+    }
+    s = decoder_open(v, v->strict, err);
+    v->stale = s != PV_OK;
+    return s;
+}
+
+static enum pv_status reader_read(void *reader, const struct part_want *want,
+                                  struct part_frame *out, struct pv_error *err)
+{
+    struct video *v = reader;
+    const struct judged *f = NULL;
+    enum pv_status s;
+
+    v->want = want;
+    v->finder.plain = want->plain;
+    s = finder_find(&v->finder, (size_t)want->frame, want->after, &f, err);
+    v->want = NULL;
+    if (!s && !f && !want->plain)
+        s = fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
+    if (!s && f)
+        s = picture_make(v, f, err);
+    if (!s)
+        *out = (struct part_frame){ f ? (int64_t)f->rank : -1, v->rgb };
+    return s;
+}
+
 enum pv_status video_read(struct video *v, const int64_t *index, int n, video_frame_fn fn,
                           void *user, int *lost, struct pv_error *err)
 {
-    enum pv_status s = check_wish(v, index, n, err);
+    const struct part_source source = { v, reader_twin, reader_restart, reader_read };
+    const struct part_wish wish = { v->path,    &v->index, v->info.width, v->info.height, index, n,
+                                    v->threads, fn,        user };
+    struct parts parts;
     int n_lost = 0;
+    enum pv_status s = check_wish(v, index, n, err);
 
-    for (int i = 0, next = 0; i < n && !s; i++) {
-        struct image picture = { v->info.width, v->info.height, v->rgb };
-        const struct judged *f = NULL;
-        while (next < n && index[next] == index[i])
-            next++;
-        s = finder_find(&v->finder, (size_t)index[i], next < n ? index[next] : -1, &f, err);
-        if (!s && !f)
-            s = fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
+    if (s)
+        return s;
+    parts_cut(&parts, &v->index, index, n);
+    if (parts.n > 1) {
+        s = parts_read(&parts, &source, &wish, &n_lost, err);
+        /* Which parts were its own is chance: nothing of them may stay. */
+        finder_stop(&v->finder);
+        v->stale = true;
+    } else {
+        if (v->stale)
+            s = reader_restart(v, err);
         if (!s)
-            s = picture_make(v, f, err);
-        if (s)
-            return s;
-        n_lost += (int64_t)f->rank != index[i];
-        if (!fn(user, i, (int64_t)f->rank, v->index.time[f->rank], &picture))
-            return fail(err, PV_E_CANCELLED, "%s: reading was stopped", v->path);
+            s = parts_read_rest(&source, &wish, 0, &n_lost, err);
     }
     if (!s)
         *lost = n_lost;

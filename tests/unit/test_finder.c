@@ -283,6 +283,47 @@ TEST(no_frame_before)
     frame_index_clear(&d.index);
 }
 
+/* The keys of several groups are gone: the last good frame before them stands in, however far. */
+TEST(stand_in_far_before)
+{
+    for (int groups = 1; groups < GROUPS - 1; groups++)
+        for (size_t want = GROUP; want < (size_t)(groups + 1) * GROUP; want += 5) {
+            struct decoder d;
+            const struct judged *out = NULL;
+            make_film(&d);
+            for (int g = 1; g <= groups; g++)
+                d.damaged[g * GROUP] = true;
+            finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump },
+                        drop);
+            CHECK(!finder_find(&d.finder, want, -1, &out, NULL));
+            CHECK_MSG(out && out->rank == GROUP - 1, "frame %zu of %d groups: %zu", want, groups,
+                      out ? out->rank : SIZE_MAX);
+            finder_stop(&d.finder);
+            CHECK_EQ(alive, 0);
+            frame_index_clear(&d.index);
+        }
+}
+
+/* Plainly: a lost frame is nothing, and no mark is left. */
+TEST(plain)
+{
+    struct decoder d;
+    const struct judged *out = NULL;
+
+    make_film(&d);
+    d.damaged[2 * GROUP] = true;
+    finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump }, drop);
+    d.finder.plain = true;
+    CHECK(!finder_find(&d.finder, 2 * GROUP + 3, -1, &out, NULL));
+    CHECK(out == NULL && d.starts <= 2);
+    for (int i = 0; i < N; i++)
+        CHECK(!(d.index.packet[i].flags & PACKET_UNSAFE));
+    CHECK(!finder_find(&d.finder, 3 * GROUP + 3, -1, &out, NULL));
+    CHECK(out && out->rank == 3 * GROUP + 3);
+    finder_stop(&d.finder);
+    frame_index_clear(&d.index);
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);

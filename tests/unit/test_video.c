@@ -374,8 +374,8 @@ TEST(colours)
 
 /* --- damaged and other files ------------------------------------------------------------------ */
 
-/* A copy of a clip with bytes [at, at + n) set to zero, or cut off there (n < 0). */
-static const char *damaged_copy(const char *name, long at, long n)
+/* A copy of a clip with bytes [at, at + n) set to `fill`, or cut off there (n < 0). */
+static const char *damaged_copy_with(const char *name, long at, long n, uint8_t fill)
 {
     static char path[256];
     static uint8_t data[1 << 16];
@@ -384,17 +384,22 @@ static const char *damaged_copy(const char *name, long at, long n)
 
     if (f)
         fclose(f);
-    CHECK(size > (size_t)at && size < sizeof data);
+    CHECK(size > (size_t)at && at + n <= (long)size && size < sizeof data);
     if (n < 0)
         size = (size_t)at;
     for (long i = 0; i < n; i++)
-        data[at + i] = 0;
+        data[at + i] = fill;
     snprintf(path, sizeof path, "%s/damaged", scratch_dir());
     f = fopen(path, "wb");
     CHECK(f && fwrite(data, 1, size, f) == size);
     if (f)
         fclose(f);
     return path;
+}
+
+static const char *damaged_copy(const char *name, long at, long n)
+{
+    return damaged_copy_with(name, at, n, 0);
 }
 
 /* Every frame said to be frame k is frame k, at its time. */
@@ -454,6 +459,122 @@ TEST(truncation)
         for (long at = 4200; at > 2000; at -= 307)
             CHECK(check_damaged(damaged_copy(names[i], at, -1), &clean) >= 0);
     }
+}
+
+/* --- several readers at once ------------------------------------------------------------------ */
+
+static unsigned dice(unsigned n)
+{
+    static uint64_t state = 88172645463325252u;
+
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (unsigned)(state >> 32) % n;
+}
+
+/* Some frames in order, dense or sparse, a few of them twice. */
+static int choose_some(int64_t *index, int64_t n_frames)
+{
+    unsigned step = 1 + dice(9);
+    int n = 0;
+
+    for (int64_t i = dice((unsigned)n_frames); i < n_frames && n < MOST; i += dice(step + 1))
+        index[n++] = i;
+    return n;
+}
+
+/* Whatever is asked for, one after the other on one handle, comes out the same with any number of
+ * threads. */
+static void check_threads(const char *path, const char *name)
+{
+    static const int counts[] = { 1, 2, 3, 8 };
+    struct video *v[4] = { NULL };
+
+    for (int t = 0; t < 4; t++) {
+        struct pv_error err = { 0 };
+        enum pv_status s = video_open(&v[t], clip(path), &roomy, counts[t], &err);
+        CHECK_MSG((v[0] == NULL) == (s != PV_OK), "%s: %s", name, err.text);
+    }
+    for (int set = 0; set < 5 && v[0]; set++) {
+        int64_t index[MOST];
+        int64_t n_frames = video_info(v[0])->n_frames;
+        int n = choose_some(index, n_frames), lost[4];
+        struct shots s[4];
+        if (set == 0)
+            for (n = 0; n < n_frames && n < MOST; n++)
+                index[n] = n;
+        for (int t = 0; t < 4; t++) {
+            lost[t] = read_frames(&s[t], v[t], index, n);
+            CHECK_MSG(lost[t] == lost[0], "%s: %d lost with %d threads, %d with one", name, lost[t],
+                      counts[t], lost[0]);
+            for (int i = 0; i < s[t].n; i++)
+                CHECK_MSG(s[t].shot[i].index == s[0].shot[i].index &&
+                              s[t].shot[i].hash == s[0].shot[i].hash &&
+                              s[t].shot[i].time == s[0].shot[i].time,
+                          "%s: frame %lld is %lld with %d threads, %lld with one", name,
+                          (long long)index[i], (long long)s[t].shot[i].index, counts[t],
+                          (long long)s[0].shot[i].index);
+        }
+    }
+    for (int t = 0; t < 4; t++)
+        video_close(&v[t]);
+}
+
+TEST(any_number_of_threads)
+{
+    for (size_t i = 0; i < sizeof films / sizeof *films; i++)
+        check_threads(films[i].name, films[i].name);
+    check_threads("two_sizes.h264", "two_sizes.h264");
+    check_threads("still.png", "still.png");
+}
+
+TEST(any_number_of_threads_and_damage)
+{
+    static const struct {
+        const char *name;
+        long from, to;
+    } at[] = { { "bframes.mp4", 44, 4100 },   { "bframes.ts", 700, 15000 },
+               { "opengop.mp4", 44, 4000 },   { "opengop_hevc.mkv", 1500, 4500 },
+               { "refresh.mkv", 1500, 6000 }, { "mpeg2.mpg", 100, 8000 },
+               { "mpeg4.avi", 6000, 9000 },   { "vp9.webm", 600, 4000 },
+               { "theora.ogv", 5000, 7000 } };
+
+    check_threads(damaged_copy_with("bframes.mp4", 3000, 60, 0xff), "bframes.mp4 at 3000");
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        for (int k = 0; k < 6; k++) {
+            long from = at[i].from + (long)dice((unsigned)(at[i].to - at[i].from));
+            char name[64];
+            snprintf(name, sizeof name, "%s at %ld", at[i].name, from);
+            check_threads(damaged_copy_with(at[i].name, from, 60, k % 2 ? 0xff : 0x5a), name);
+        }
+}
+
+/* Stopped at any picture, several threads stop; and the video can be read again. */
+TEST(stopping)
+{
+    struct video *v = open_clip("bframes.mp4", 4);
+    struct shots all, s;
+    int64_t every[40];
+    int lost = -7;
+
+    if (!v)
+        return;
+    for (int i = 0; i < 40; i++)
+        every[i] = i;
+    read_frames(&all, v, NULL, 0);
+    for (int stop = 1; stop <= 40; stop++) {
+        struct pv_error err = { 0 };
+        s = (struct shots){ .stop_at = stop };
+        CHECK_EQ(video_read(v, every, 40, take, &s, &lost, &err), PV_E_CANCELLED);
+        CHECK_EQ(lost, -7);
+        CHECK_EQ(s.n, stop);
+        CHECK(strstr(err.text, "stopped"));
+    }
+    CHECK_EQ(read_frames(&s, v, NULL, 0), 0);
+    for (int i = 0; i < 40; i++)
+        CHECK_EQ(s.shot[i].hash, all.shot[i].hash);
+    video_close(&v);
 }
 
 static void check_refusal(const char *path, const struct video_limits *limits,
@@ -537,6 +658,10 @@ TEST(limits)
     check_refusal(clip("bframes.ts"), &l, PV_E_LIMIT, "64 x 48");
     check_refusal(clip("still.png"), &l, PV_E_LIMIT, "3072");
     check_refusal(clip("still.jpg"), &l, PV_E_LIMIT, "3071");
+    check_refusal(clip("gray.mkv"), &l, PV_E_LIMIT, "3071");
+    l.pixels = 10;
+    for (size_t i = 0; i < sizeof films / sizeof *films; i++)
+        check_refusal(clip(films[i].name), &l, PV_E_LIMIT, "at most 10 are");
     l = roomy;
     l.seconds = 1.2;
     check_refusal(clip("bframes.mp4"), &l, PV_E_LIMIT, "1.2");
@@ -585,6 +710,32 @@ TEST(no_memory)
             break;
     }
     CHECK(failures >= 5);
+}
+
+/* ... with several threads: reading goes on without a reader that cannot be had. */
+TEST(no_memory_for_some)
+{
+    int failures = 0;
+
+    for (uint64_t k = 1; k < 80; k++) {
+        struct video *v = open_clip("bframes.mp4", 3);
+        struct pv_error err = { 0 };
+        struct shots s = { 0 };
+        const int64_t index[] = { 1, 13, 25, 37 };
+        int lost;
+        enum pv_status status;
+        if (!v)
+            return;
+        mem_fail_at(k);
+        status = video_read(v, index, 4, take, &s, &lost, &err);
+        mem_fail_at(0);
+        CHECK_MSG(!status || (status == PV_E_NOMEM && err.text[0]), "%d: %s", status, err.text);
+        failures += status != PV_OK;
+        if (!status)
+            CHECK(s.n == 4 && s.shot[3].number == 37 && lost == 0);
+        video_close(&v);
+    }
+    CHECK_EQ(failures, 0);
 }
 
 int main(int argc, char **argv)
