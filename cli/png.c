@@ -12,7 +12,12 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { BYTES = 3, N_FILTERS = 5, OUT_SIZE = 1 << 16 };
+enum {
+    BYTES = 3,
+    N_FILTERS = 5,
+    OUT_SIZE = 1 << 16,
+    COMPRESSION = 2 /* of filtered rows: nearly as small as by the default, in half the time */
+};
 
 struct png {
     struct file_out file;
@@ -146,7 +151,7 @@ enum pv_status png_write(const char *path, int width, int height, const uint8_t 
 
     if (!scratch)
         return fail_nomem(err, (size_t)width * BYTES * N_FILTERS + OUT_SIZE);
-    if (deflateInit(&p.z, Z_DEFAULT_COMPRESSION) != Z_OK) {
+    if (deflateInit(&p.z, COMPRESSION) != Z_OK) {
         s = fail(err, PV_E_NOMEM, "%s: zlib could not be started: %s", path,
                  p.z.msg ? p.z.msg : "out of memory");
         goto free_scratch;

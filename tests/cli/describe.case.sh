@@ -178,7 +178,7 @@ fi
 
 ran="prevue describe, interrupted"
 : >out
-"$prevue" describe film.y4m -m $m --frames 2 -n 20000 --temp 2 --ignore-eos >out 2>err </dev/null &
+"$prevue" describe film.y4m -m tiny-ov.gguf --frames 2 -n 20000 --temp 2 --ignore-eos >out 2>err </dev/null &
 pid=$!
 tries=0
 while [ ! -s out ] && [ $tries -lt 300 ]; do
