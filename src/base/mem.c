@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <malloc.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,22 @@ void __asan_unpoison_memory_region(void const volatile *p, size_t n);
 #define ARENA_REDZONE 0
 #endif
 
-enum { HUGE_PAGE = 2 << 20 };
+enum {
+    HUGE_PAGE = 2 << 20,
+    /* From this size on zeroed memory is mapped, and costs nothing until it is touched: a KV cache
+     * is as large as the context asked for, not as the one used. Not under ASan, which could not
+     * watch it. */
+    MAP_FROM = 64 << 20,
+    MAX_MAPPED = 256
+};
+
+struct mapped {
+    void *p;
+    size_t size;
+};
+
+static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mapped mapped[MAX_MAPPED]; /* p NULL: free */
 
 static atomic_uint_fast64_t alloc_counter;
 static atomic_uint_fast64_t alloc_fail_at; /* absolute count, 0: never */
@@ -77,11 +93,73 @@ void mem_peak_reset(void)
     atomic_store(&bytes_peak, atomic_load(&bytes_held));
 }
 
+/* The entry of a mapped block, or with p NULL a free one; NULL: there is none. Under the lock. */
+static struct mapped *mapped_find(const void *p)
+{
+    for (int i = 0; i < MAX_MAPPED; i++)
+        if (mapped[i].p == p)
+            return &mapped[i];
+    return NULL;
+}
+
+static bool may_be_mapped(const void *p)
+{
+    return p && (uintptr_t)p % HUGE_PAGE == 0;
+}
+
+/* `size` zeroed bytes at a multiple of HUGE_PAGE, of which `size` is one too; NULL: none. */
+static void *map(size_t size)
+{
+    size_t all = size + HUGE_PAGE, before;
+    struct mapped *entry;
+    uint8_t *base;
+
+    pthread_mutex_lock(&mapped_lock);
+    entry = mapped_find(NULL);
+    base = entry ? mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                 : MAP_FAILED;
+    if (base == MAP_FAILED) {
+        pthread_mutex_unlock(&mapped_lock);
+        return NULL;
+    }
+    before = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
+    if (before)
+        munmap(base, before);
+    munmap(base + before + size, all - before - size);
+    *entry = (struct mapped){ base + before, size };
+    pthread_mutex_unlock(&mapped_lock);
+    return base + before;
+}
+
+/* Size of a mapped block, 0 for others; `unmap`: and give it back. */
+static size_t mapped_size(void *p, bool unmap)
+{
+    struct mapped *entry;
+    size_t size = 0;
+
+    if (!may_be_mapped(p))
+        return 0;
+    pthread_mutex_lock(&mapped_lock);
+    entry = mapped_find(p);
+    if (entry) {
+        size = entry->size;
+        if (unmap) {
+            munmap(p, size);
+            entry->p = NULL;
+        }
+    }
+    pthread_mutex_unlock(&mapped_lock);
+    return size;
+}
+
 /* Bytes of a block. What malloc leaves unused behind huge pages is not counted: it varies, and is
  * never touched. */
 static size_t block_size(void *p)
 {
-    size_t n = malloc_usable_size(p);
+    size_t n = mapped_size(p, false);
+    if (n)
+        return n;
+    n = malloc_usable_size(p);
     return (uintptr_t)p % HUGE_PAGE == 0 && n >= HUGE_PAGE ? n - n % HUGE_PAGE : n;
 }
 
@@ -112,6 +190,11 @@ void *mem_zalloc(size_t size)
     if (!allocation_allowed() || !add_size(size ? size : 1, align - 1, &rounded))
         return NULL;
     rounded &= ~(align - 1);
+    p = ARENA_REDZONE == 0 && size >= MAP_FROM ? map(rounded) : NULL;
+    if (p) {
+        madvise(p, rounded, MADV_HUGEPAGE);
+        return held(p);
+    }
     p = aligned_alloc(align, rounded);
     if (!p)
         return NULL;
@@ -133,9 +216,11 @@ void *mem_realloc(void *p, size_t size)
 
 void mem_free(void *p)
 {
-    if (p)
-        atomic_fetch_sub(&bytes_held, block_size(p));
-    free(p);
+    if (!p)
+        return;
+    atomic_fetch_sub(&bytes_held, block_size(p));
+    if (!mapped_size(p, true))
+        free(p);
 }
 
 char *mem_strndup(const char *s, size_t n)

@@ -191,6 +191,28 @@ TEST(bytes_held_come_back)
     CHECK_EQ(mem_peak(), peak);
 }
 
+/* Large enough to be mapped: zeroed, aligned, counted, given back, and used again. */
+TEST(large_blocks_are_zeroed_and_come_back)
+{
+    size_t size = ((size_t)70 << 20) + 5, before = mem_bytes();
+    for (int round = 0; round < 3; round++) {
+        uint8_t *p = mem_zalloc(size), *q = mem_zalloc(size);
+        if (!CHECK(p && q && p != q))
+            return;
+        CHECK_EQ((uintptr_t)p % MEM_ALIGN, 0u);
+        CHECK(mem_bytes() >= before + 2 * size);
+        for (size_t i = 0; i < size; i += 4096) {
+            CHECK_EQ(p[i], 0);
+            p[i] = 1;
+        }
+        CHECK(p[size - 1] == 0 && q[0] == 0 && q[size - 1] == 0);
+        p[size - 1] = 1;
+        mem_free(p);
+        mem_free(q);
+        CHECK_EQ(mem_bytes(), before);
+    }
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);
