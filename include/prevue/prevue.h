@@ -5,7 +5,8 @@
  * and the text so far; one thread uses it at a time.
  *
  * Every call that can fail returns a status and, when `err` is not NULL, one sentence naming the
- * file and what disagreed. Outputs are untouched on failure. The library never prints, never
+ * file and what disagreed. Zero a struct pv_error before it is used: the first failure stays in it
+ * until it is zeroed again. Outputs are untouched on failure. The library never prints, never
  * exits and never reads the environment.
  */
 #ifndef PREVUE_H
@@ -51,7 +52,8 @@ enum pv_type { PV_TYPE_F32, PV_TYPE_F16, PV_TYPE_BF16, PV_TYPE_Q8_0, PV_TYPE_Q4_
 /* Type of the entries of a KV cache. AUTO: the fastest 16-bit type of this machine. */
 enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
 
-/* Checked before anything is decoded or allocated. Zero means the default. */
+/* Checked before what they bound is decoded or allocated (to know how many frames there are a file
+ * is opened and its first frame decoded). Zero means the default. */
 struct pv_limits {
     uint64_t file_bytes;   /* one model file */
     uint64_t memory_bytes; /* KV cache, scratch and pictures of one session */
@@ -119,8 +121,9 @@ struct pv_video_params {
     int64_t min_pixels, max_pixels; /* of one frame as the model sees it (Qwen) */
     enum pv_frame_rule rule;
     enum pv_time_rule time_rule;
-    const struct pv_limits *limits; /* NULL: the model's */
-    pv_progress_fn progress;        /* may be NULL */
+    const struct pv_limits
+        *limits;             /* NULL: the model's; of the others only those of videos count */
+    pv_progress_fn progress; /* may be NULL */
     void *progress_user;
 };
 
@@ -166,7 +169,7 @@ PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params
 PV_API void pv_model_close(pv_model **model); /* sets *model NULL; NULL is fine */
 
 /* Text describing the model, its tensors' types and the memory it needs at `context` tokens.
- * The model owns the string, until the next call or its closing. */
+ * The model owns the string, until the next call or its closing; one thread at a time. */
 PV_API const char *pv_model_describe(pv_model *model, int context, bool json, bool tensors,
                                      struct pv_error *err);
 PV_API int pv_model_vocab_size(const pv_model *model);
@@ -183,13 +186,14 @@ PV_API enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_
  * They may be part of a UTF-8 character. */
 PV_API const char *pv_token_bytes(const pv_model *model, int32_t id, size_t *len);
 
-/* Borrows the model. All memory of the session is allocated here. */
+/* Borrows the model. All memory of the session is allocated here, but for what its messages and
+ * media need. */
 PV_API enum pv_status pv_session_open(pv_session **out, pv_model *model,
                                       const struct pv_session_params *p, struct pv_error *err);
 PV_API void pv_session_close(pv_session **session);
 
-/* Forgets the prompt. The KV cache is kept and reused for as long a prefix as the next prompt
- * shares with it. */
+/* Forgets the prompt and media that wait for their message. The KV cache is kept and reused for as
+ * long a prefix as the next prompt shares with it. */
 PV_API void pv_session_reset(pv_session *session);
 
 /* Append one message (role "system", "user" or "assistant") in the model's chat template, or
@@ -219,7 +223,8 @@ PV_API enum pv_status pv_video_frames(const pv_model *model, const char *path,
 
 /* Generate from what was added. The answer becomes part of the timeline. After PV_E_CANCELLED
  * the text given to `on_text` so far is in the timeline; after any other failure the timeline
- * holds the prompt and the tokens generated until then. on_text may be NULL. */
+ * holds the prompt and the tokens generated until then. Before the first token it is as it was.
+ * on_text may be NULL. */
 PV_API enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
                                   void *user, struct pv_error *err);
 /* Ids of the last answer, without the stop token; the session owns them. */

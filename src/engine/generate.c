@@ -193,6 +193,7 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
                            void *user, struct pv_error *err)
 {
     bool dialogue = s->messages;
+    struct timeline_mark before = timeline_mark(&s->line);
     enum want want = p->temperature == 0 ? WANT_ARGMAX : WANT_LOGITS;
     enum pv_status st = check_params(s, p, err);
     double t0 = clock_now(), t1;
@@ -205,8 +206,6 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     s->stats.lost_frames = s->lost_frames;
     s->stats.video_s = s->video_s;
     s->stats.video_tokens = s->line.n_video_rows;
-    s->frames = s->lost_frames = 0;
-    s->video_s = 0;
     s->answer0 = s->line.n;
     s->n_answer = 0;
     st = prefill(s, p, want, err);
@@ -214,8 +213,14 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     s->stats.vision_s = s->encoder ? encoder_take_seconds(s->encoder) : 0;
     s->stats.prefill_s = t1 - t0 - s->stats.vision_s;
     s->stats.passes = 1;
-    if (st)
+    if (st) { /* as before the call, for another try */
+        timeline_return(&s->line, before);
+        s->answer0 = s->line.n;
+        s->messages = dialogue;
         return st;
+    }
+    s->frames = s->lost_frames = 0;
+    s->video_s = 0;
     st = decode(s, p, want, on_text, user, err);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */

@@ -36,13 +36,13 @@ struct pv_limits model_fill_limits(struct pv_limits l)
         l.file_bytes = default_limits.file_bytes;
     if (!l.memory_bytes)
         l.memory_bytes = default_limits.memory_bytes;
-    if (!l.context_tokens)
+    if (l.context_tokens <= 0)
         l.context_tokens = default_limits.context_tokens;
     if (!l.video_bytes)
         l.video_bytes = default_limits.video_bytes;
-    if (!l.frame_pixels)
+    if (l.frame_pixels <= 0)
         l.frame_pixels = default_limits.frame_pixels;
-    if (!l.frames)
+    if (l.frames <= 0)
         l.frames = default_limits.frames;
     if (!(l.video_seconds > 0))
         l.video_seconds = default_limits.video_seconds;

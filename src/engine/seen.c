@@ -42,7 +42,8 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
     *a = (struct arrival){ .n_frames = n };
     s->params = *p;
     s->n_frames = n;
-    st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, true, err);
+    /* A still picture of LLaVA is planned as one of several, which is less; seen_finish knows. */
+    st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, false, err);
     if (!st)
         st = check_bounds(&s->m, n, b, err);
     if (!st)
@@ -89,6 +90,12 @@ void arrival_close(struct arrival *a)
     seen_clear(&a->s);
 }
 
+size_t seen_size(const struct seen *s)
+{
+    size_t source = (size_t)s->m.source_height * (size_t)s->m.source_width * 3;
+    return (s->m.rgb ? media_size(&s->m) : 0) + (s->source ? source : 0);
+}
+
 void seen_clear(struct seen *s)
 {
     media_clear(&s->m);
@@ -132,6 +139,9 @@ static enum pv_status check_frames(const struct pv_frame *f, size_t n, double fp
                     b->limits->frames);
     if (!isfinite(fps) || fps < 0 || (fps == 0 && n > 1))
         return fail(err, PV_E_ARG, "%zu frames at %g a second were given", n, fps);
+    if (fps > 0 && (double)n / fps > b->limits->video_seconds)
+        return fail(err, PV_E_LIMIT, "%zu frames at %g a second last longer than %g seconds", n,
+                    fps, b->limits->video_seconds);
     for (size_t i = 0; i < n; i++) {
         if (!f[i].rgb || f[i].width < 1 || f[i].height < 1 ||
             (int64_t)f[i].width * f[i].height > b->limits->frame_pixels)

@@ -35,6 +35,8 @@ enum pv_status seen_frames(struct seen *out, const struct vision_config *c,
 enum pv_status seen_finish(struct seen *s, const struct vision_config *c, bool alone,
                            struct pv_error *err);
 void seen_clear(struct seen *s);
+/* Bytes of its pixels. */
+size_t seen_size(const struct seen *s);
 
 /* The frames of a file one after the other, at their own size (no model). */
 enum pv_status seen_walk(const char *path, const struct pv_video_params *p,

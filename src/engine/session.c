@@ -22,9 +22,11 @@ static enum pv_status choose_sizes(struct pv_session *s, const struct pv_session
     *context = p->max_context;
     if (*context == 0)
         *context = most < MODEL_DEFAULT_CONTEXT ? most : MODEL_DEFAULT_CONTEXT;
-    if (*context < 1 || *context > m->limits.context_tokens)
+    most = m->limits.context_tokens < CONFIG_MAX_CONTEXT ? m->limits.context_tokens
+                                                         : CONFIG_MAX_CONTEXT;
+    if (*context < 1 || *context > most)
         return fail(err, PV_E_LIMIT, "a context of %d tokens was asked for, 1 to %d are possible",
-                    *context, m->limits.context_tokens);
+                    *context, most);
     s->chunk = p->chunk ? p->chunk : MODEL_DEFAULT_CHUNK;
     if (s->chunk < 1 || s->chunk > MODEL_MAX_CHUNK)
         return fail(err, PV_E_ARG, "steps of %d rows were asked for, 1 to %d are possible",
@@ -158,7 +160,7 @@ static uint64_t bytes_left(const struct pv_session *s)
 {
     uint64_t used = s->fixed_bytes + timeline_media_size(&s->line);
     for (int i = 0; i < s->n_pending; i++)
-        used += media_size(&s->pending[i].m);
+        used += seen_size(&s->pending[i]);
     return used < s->model->limits.memory_bytes ? s->model->limits.memory_bytes - used : 0;
 }
 
@@ -191,20 +193,26 @@ static void end_media(struct pv_session *s, const struct seen *seen, double seco
     s->video_s += seconds;
 }
 
+/* The parameters with the caller's limits complete, kept in *limits. */
+static struct pv_video_params with_limits(const struct pv_video_params *p, struct pv_limits *limits)
+{
+    struct pv_video_params r = *p;
+    if (p->limits) {
+        *limits = model_fill_limits(*p->limits);
+        r.limits = limits;
+    }
+    return r;
+}
+
 enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
                             struct pv_video_info *info, struct pv_error *err)
 {
     struct seen_bounds bounds;
     struct pv_limits limits;
-    struct pv_video_params params = *p;
+    struct pv_video_params params = with_limits(p, &limits);
     struct seen seen;
     double t0 = clock_now();
-    enum pv_status st;
-    if (p->limits) {
-        limits = model_fill_limits(*p->limits);
-        params.limits = &limits;
-    }
-    st = begin_media(s, &params, &bounds, err);
+    enum pv_status st = begin_media(s, &params, &bounds, err);
     if (!st)
         st = seen_file(&seen, vision_config(s->model->vision), path, &params, &bounds, err);
     if (st)
@@ -220,17 +228,17 @@ enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_
                              const struct pv_video_params *p, struct pv_error *err)
 {
     struct seen_bounds bounds;
-    struct pv_video_params params = *p;
+    struct pv_limits limits;
+    struct pv_video_params params = with_limits(p, &limits);
     struct seen seen;
     double t0 = clock_now();
-    enum pv_status st;
-    params.limits = NULL; /* the model's */
-    st = begin_media(s, &params, &bounds, err);
+    enum pv_status st = begin_media(s, &params, &bounds, err);
     if (!st)
         st = seen_frames(&seen, vision_config(s->model->vision), frames, n, fps, &params, &bounds,
                          err);
     if (st)
         return st;
+    seen.params.limits = NULL;
     end_media(s, &seen, clock_now() - t0);
     return PV_OK;
 }

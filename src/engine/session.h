@@ -1,4 +1,4 @@
-/* Inside of the public handle of a session: shared by session.c, generate.c and see.c. */
+/* Inside of the public handle of a session: shared by session.c and generate.c. */
 #ifndef PV_ENGINE_SESSION_H
 #define PV_ENGINE_SESSION_H
 

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+static const int64_t MAX_PIXELS = INT64_C(1) << 40; /* beyond any sense, and far from overflow */
+
 enum {
     LLAVA_FRAMES = 32,
     QWEN_FPS = 2,
@@ -29,8 +31,8 @@ enum pv_status sight_check(const struct pv_video_params *p, struct pv_error *err
                     p->min_frames, p->max_frames);
     if (!isfinite(p->start) || !isfinite(p->end) || p->start < 0 || p->end < 0)
         return fail(err, PV_E_ARG, "the seconds %g to %g were asked for", p->start, p->end);
-    if (p->min_pixels < 0 || p->max_pixels < 0 ||
-        (p->max_pixels > 0 && p->min_pixels > p->max_pixels))
+    if (p->min_pixels < 0 || p->max_pixels < 0 || p->min_pixels > MAX_PIXELS ||
+        p->max_pixels > MAX_PIXELS || (p->max_pixels > 0 && p->min_pixels > p->max_pixels))
         return fail(err, PV_E_ARG, "frames of %lld to %lld pixels were asked for",
                     (long long)p->min_pixels, (long long)p->max_pixels);
     if ((unsigned)p->rule > PV_FRAMES_QWEN)
@@ -38,6 +40,14 @@ enum pv_status sight_check(const struct pv_video_params *p, struct pv_error *err
     if ((unsigned)p->time_rule > PV_TIME_SECONDS_COMPACT)
         return fail(err, PV_E_ARG, "time rule %d is unknown", (int)p->time_rule);
     return PV_OK;
+}
+
+/* The usual number, within the caller's bounds. */
+static int llava_frames(const struct pv_video_params *p)
+{
+    if (p->max_frames > 0 && p->max_frames < LLAVA_FRAMES)
+        return p->max_frames;
+    return p->min_frames > LLAVA_FRAMES ? p->min_frames : LLAVA_FRAMES;
 }
 
 enum pv_status sight_choose(struct choose_params *out, const struct vision_config *c,
@@ -64,7 +74,7 @@ enum pv_status sight_choose(struct choose_params *out, const struct vision_confi
         if (qwen)
             r.fps = QWEN_FPS;
         else
-            r.frames = LLAVA_FRAMES;
+            r.frames = llava_frames(p);
     }
     if (r.frames == 0 && qwen) {
         if (r.min_frames == 0)

@@ -501,11 +501,13 @@ static bool is_packet(const AVPacket *p, const struct index_packet *note)
 /* The next packet to the decoder, or the sign that there are no more. */
 static enum pv_status packet_feed(struct video *v, struct pv_error *err)
 {
-    const struct index_packet *note = v->index.order ? v->index.packet + v->next : NULL;
+    const struct index_packet *note = NULL;
     bool more = false;
     int r;
 
     if (finder_feed(&v->finder)) {
+        if (v->index.order)
+            note = v->index.packet + v->next;
         more = packet_read(v);
         if (more && note && !is_packet(v->packet, note)) {
             finder_astray(&v->finder);

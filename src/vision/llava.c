@@ -1,4 +1,4 @@
-/* The tokens of LLaVA-OneVision laid out (spec: models.md 3.3, 3.4). Video frames and still
+/* The tokens of LLaVA-OneVision laid out. Video frames and still
  * pictures are one thing here: tokens on a grid, which is stitched from tiles and cut out of its
  * border, then shrunk bilinearly: token (i, j) of the result lies at ((i + 0.5) * scale - 0.5), the
  * same for j, and takes the four nearest, without antialiasing, the border repeated.

@@ -1,4 +1,4 @@
-/* The tower of Qwen2.5-VL (spec: models.md 4.1 to 4.3). Rows come as merge units: merge * merge
+/* The tower of Qwen2.5-VL. Rows come as merge units: merge * merge
  * patches of one output token side by side. All layers run with the units in window order, so that
  * windows and slices are both runs of rows; before the merger the units go back.
  *

@@ -1,4 +1,4 @@
-/* SigLIP as LLaVA-OneVision uses it (spec: models.md 3.1, 3.2): learned positions, every frame
+/* SigLIP as LLaVA-OneVision uses it: learned positions, every frame
  * attends to itself, no norm after the last layer, a projector of two matrices on all tokens. */
 #include "vision/tower.h"
 

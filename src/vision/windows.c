@@ -1,6 +1,6 @@
 /* Windows are taken row by row. The reference pads the grid to whole windows and drops the padding
  * again, also a whole row or column of windows when nothing was missing; cutting at the border
- * gives the same order without it (spec: models.md 4.2). */
+ * gives the same order without it. */
 #include "vision/windows.h"
 
 static int min_int(int a, int b)

@@ -189,7 +189,9 @@ static struct pv_video_params video_params(enum pv_time_rule rule)
 static bool see(struct seen *s, const struct vision_config *c, const struct expected *e, int i,
                 enum pv_time_rule rule)
 {
-    static const struct pv_limits limits = { .frames = 64, .frame_pixels = 1 << 20 };
+    static const struct pv_limits limits = { .frames = 64,
+                                             .frame_pixels = 1 << 20,
+                                             .video_seconds = 3600 };
     struct seen_bounds b = { .limits = &limits, .max_rows = MAX_ROWS, .max_bytes = 1 << 24 };
     struct film f = film_of(golden_row_i(e->media, i));
     struct pv_video_params p = video_params(rule);

@@ -106,7 +106,7 @@ static bool start(struct tiny_tower *t, struct vision_state **st, int side, int 
 
 /* ---- pooling ---- */
 
-/* spec: models.md 3.3 has the coordinates of 27 -> 14. */
+/* The coordinates of 27 -> 14, worked out by hand. */
 TEST(pooling_by_the_table)
 {
     static const double at[14] = { 0.464286,  2.392857,  4.321429,  6.25,      8.178571,

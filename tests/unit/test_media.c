@@ -270,6 +270,8 @@ TEST(wishes_without_meaning_are_refused)
         { .min_pixels = -1 },
         { .max_pixels = -5 },
         { .min_pixels = 9, .max_pixels = 8 },
+        { .min_pixels = INT64_MAX },
+        { .max_pixels = INT64_MAX },
         { .min_frames = 9, .max_frames = 8 },
         { .rule = (enum pv_frame_rule)9 },
         { .time_rule = (enum pv_time_rule)9 },
@@ -278,6 +280,18 @@ TEST(wishes_without_meaning_are_refused)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_MSG(sight_check(&bad[i], NULL) == PV_E_ARG, "case %zu", i);
     CHECK_EQ(sight_check(&(struct pv_video_params){ .fps = 1 }, NULL), PV_OK);
+}
+
+TEST(bounds_hold_for_the_usual_number_too)
+{
+    struct vision_config c = siglip();
+    struct choose_params how;
+    CHECK_EQ(sight_choose(&how, &c, &(struct pv_video_params){ .max_frames = 8 }, NULL), PV_OK);
+    CHECK_EQ(how.frames, 8);
+    CHECK_EQ(sight_choose(&how, NULL, &(struct pv_video_params){ .min_frames = 40 }, NULL), PV_OK);
+    CHECK_EQ(how.frames, 40);
+    CHECK_EQ(sight_choose(&how, &c, &(struct pv_video_params){ .max_frames = 99 }, NULL), PV_OK);
+    CHECK_EQ(how.frames, 32);
 }
 
 int main(int argc, char **argv)

@@ -266,6 +266,7 @@ TEST(media_without_meaning_are_refused)
     CHECK_EQ(pv_add_frames(s, noise(2, 1), 0, 2, &p, NULL), PV_E_LIMIT);
     CHECK_EQ(pv_add_frames(s, noise(2, 1), 2, 0, &p, NULL), PV_E_ARG);
     CHECK_EQ(pv_add_frames(s, noise(2, 1), 2, -1, &p, NULL), PV_E_ARG);
+    CHECK_EQ(pv_add_frames(s, noise(2, 1), 2, 1e-12, &p, NULL), PV_E_LIMIT); /* 63,000 years */
     memcpy(f, noise(2, 1), sizeof f);
     f[1].width--;
     CHECK_EQ(pv_add_frames(s, f, 2, 2, &p, NULL), PV_E_ARG);
@@ -332,6 +333,50 @@ TEST(prefill_can_be_stopped_and_goes_on_later)
     CHECK(same_ids(&a, &b));
     pv_session_close(&s);
     pv_session_close(&fresh);
+    pv_model_close(&m);
+}
+
+/* A cancelled question asked again, and the one after it, are as if nothing had happened. */
+TEST(a_stopped_question_can_be_asked_again)
+{
+    for (int f = 0; f < N_FAMILIES; f++) {
+        pv_model *m = open_model(families[f], 1, (struct pv_limits){ 0 });
+        pv_session *s = open_session(m, 1024, 16), *fresh = open_session(m, 1024, 16);
+        struct pv_gen_params stop = pv_gen_defaults(), go = pv_gen_defaults();
+        struct answer a, b;
+        int calls = 0;
+        stop.progress = stop_at_once;
+        stop.progress_user = &calls;
+        go.max_new_tokens = N_NEW;
+        go.ignore_stop = true;
+        CHECK_EQ(add_video(s, 8, 1, NULL), PV_OK);
+        CHECK_EQ(pv_add_text(s, "user", "what", NULL), PV_OK);
+        CHECK_EQ(pv_generate(s, &stop, NULL, NULL, NULL), PV_E_CANCELLED);
+        CHECK_EQ(pv_generate(s, &go, NULL, NULL, NULL), PV_OK);
+        pv_session_stats(s, &a.stats);
+        CHECK_EQ(a.stats.frames, 8);
+        a = ask(s, "and then");
+        CHECK_EQ(add_video(fresh, 8, 1, NULL), PV_OK);
+        ask(fresh, "what");
+        b = ask(fresh, "and then");
+        CHECK(same_ids(&a, &b) && a.stats.prompt_tokens == b.stats.prompt_tokens);
+        pv_session_close(&s);
+        pv_session_close(&fresh);
+        pv_model_close(&m);
+    }
+}
+
+/* One of several pictures takes less room than one alone, which LLaVA cuts into tiles. */
+TEST(many_small_pictures_fit)
+{
+    pv_model *m = open_model(families[0], 1, (struct pv_limits){ 0 });
+    pv_session *s = open_session(m, 512, 0);
+    struct answer a;
+    for (int i = 0; i < 8; i++)
+        CHECK_EQ(add_picture(s, (uint64_t)i, NULL), PV_OK);
+    a = ask(s, "what");
+    CHECK(a.stats.video_tokens > 8 && a.stats.video_tokens % 8 == 0);
+    pv_session_close(&s);
     pv_model_close(&m);
 }
 
