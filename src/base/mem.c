@@ -1,6 +1,7 @@
-/* Allocation with hooks for tests, and the arena. The hooks are the one piece of process-wide
- * state in the library: counters, a fail-at number and a per-thread guard. Under ASan the arena
- * keeps a poisoned zone between two objects so that it does not blind the sanitizer. */
+/* Allocation with hooks for tests, and the arena. This is the one piece of process-wide state in
+ * the library: counters, a fail-at number, a per-thread guard and the list of mapped blocks. Under
+ * ASan the arena keeps a poisoned zone between two objects so that it does not blind the sanitizer.
+ */
 #define _DEFAULT_SOURCE
 #include "base/mem.h"
 

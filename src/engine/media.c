@@ -84,6 +84,7 @@ enum pv_status media_plan(struct media *m, const struct vision_config *c,
         return s;
     r.height = sight.height;
     r.width = sight.width;
+    r.resize = sight.kind;
     if (c->kind == VISION_LLAVA)
         s = plan_llava(&r, c, alone, err);
     else

@@ -11,8 +11,9 @@ struct media {
     enum vision_kind kind;
     bool video;
     int height, width; /* pixels of a view */
-    int n_views;       /* frames, an even number of them for Qwen; LLaVA still: views */
-    uint8_t *rgb;      /* [n_views, height, width, 3]; owned */
+    enum resize_kind resize;
+    int n_views;  /* frames, an even number of them for Qwen; LLaVA still: views */
+    uint8_t *rgb; /* [n_views, height, width, 3]; owned */
     /* The tower's side: slices of h x w patches, `temporal` views each. */
     int n_slices, h, w;
     int unit_rows;          /* rows of one unit; units are encoded whole, one after the other */

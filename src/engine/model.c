@@ -25,11 +25,6 @@ struct pv_model_params pv_model_defaults(void)
     return (struct pv_model_params){ .cpu_mask = ~(uint64_t)0 };
 }
 
-struct pv_video_params pv_video_defaults(void)
-{
-    return (struct pv_video_params){ 0 };
-}
-
 struct pv_limits model_fill_limits(struct pv_limits l)
 {
     if (!l.file_bytes)

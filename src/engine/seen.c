@@ -36,7 +36,6 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
                             double sample_fps, const struct seen_bounds *b, struct pv_error *err)
 {
     int n = n_frames > 0 ? n_frames : 1;
-    struct sight sight = { 0 };
     struct seen *s = &a->s;
     enum pv_status st;
     *a = (struct arrival){ .n_frames = n };
@@ -46,8 +45,6 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
     st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, false, err);
     if (!st)
         st = check_bounds(&s->m, n, b, err);
-    if (!st)
-        st = sight_size(&sight, c, p, height, width, n_frames, err);
     if (st)
         return st;
     s->index = mem_zalloc((size_t)n * sizeof *s->index);
@@ -61,7 +58,7 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
     }
     st = media_reserve(&s->m, err);
     if (!st)
-        st = resizer_open(&a->resizer, sight.kind, height, width, sight.height, sight.width, err);
+        st = resizer_open(&a->resizer, s->m.resize, height, width, s->m.height, s->m.width, err);
     return st;
 }
 
