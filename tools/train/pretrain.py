@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Stage 1: teaches a tower and its projector to see, on single frames with dense labels.
+
+From scratch, next-word loss alone leaves the tower on a plateau; told for every video token which
+thing it shows, where that thing's middle is, how large and how turned it is, and what the
+background is, it learns in minutes. The labels come from the renderer. The heads that read them
+off the video tokens are kept for stage 2, which goes on with this loss beside its own.
+"""
+
+import argparse
+import math
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+from train.common import (Clock, Log, Painter, learning_rate, save_weights,  # noqa: E402
+                          wait_for)
+from train.model import CELLS, Nano  # noqa: E402
+from train.optim import Optimiser  # noqa: E402
+from world.scene import BACKGROUND, SIDE, SPRITE  # noqa: E402
+from world.slots import COLOURS, KINDS  # noqa: E402
+from world.sprites import HELD_OUT_STYLE, RGB, STYLES, Sprites  # noqa: E402
+
+THINGS = 5        # of a frame in this stage
+NONE_WEIGHT = 0.1  # of the label "no thing here", which most tokens have
+COVERS = 0.15     # share of a cell from which a thing counts as shown there
+
+
+class Heads(nn.Module):
+    """Linear readings of a video token: thing, its offset, size and angle, background."""
+
+    def __init__(self, hidden, names):
+        super().__init__()
+        self.thing = nn.Linear(hidden, names + 1)
+        self.shape = nn.Linear(hidden, 5)
+        self.kind = nn.Linear(hidden, len(KINDS))
+        self.colour = nn.Linear(hidden, len(COLOURS))
+
+
+def labels_of(shown, things, names):
+    """Per video token: name (the last number: none) and offset, size, angle of its thing."""
+    share, k = shown.max(1)
+    k, share = k.flatten(1), share.flatten(1)
+    name = torch.where(share > COVERS, names.gather(1, k), -1)
+    pick = things[:, :, 1:].gather(1, k[..., None].expand(-1, -1, 4))
+    c = (torch.arange(CELLS, device=shown.device) + 0.5) * (SIDE / CELLS)
+    x, y = c.repeat(CELLS), c.repeat_interleave(CELLS)
+    a = pick[..., 3] * (math.pi / 180)
+    shape = torch.stack([(pick[..., 0] - x) / 48, (pick[..., 1] - y) / 48,
+                         torch.log(pick[..., 2].clamp(min=8) / 76) * 2, torch.cos(a), torch.sin(a)],
+                        -1)
+    return name, shape
+
+
+def dense_loss(heads, tokens, shown, things, names, kind, colour):
+    """The stage's loss, and the share of things named right."""
+    name, shape = labels_of(shown, things, names)
+    n = heads.thing.out_features - 1
+    name = torch.where(name < 0, n, name)
+    there = name < n
+    weight = torch.where(there, 1.0, NONE_WEIGHT)
+    logits = heads.thing(tokens)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), name.flatten(), reduction="none")
+    loss = (loss * weight.flatten()).sum() / weight.sum()
+    off = F.smooth_l1_loss(heads.shape(tokens).float(), shape, reduction="none").mean(-1)
+    loss = loss + (off * there).sum() / there.sum().clamp(min=1)
+    for head, label in ((heads.kind, kind), (heads.colour, colour)):
+        ok = label >= 0
+        one = F.cross_entropy(head(tokens).flatten(0, 1).float(),
+                              label.clamp(min=0)[:, None].expand(-1, tokens.shape[1]).flatten(),
+                              reduction="none").view(tokens.shape[:2]).mean(1)
+        loss = loss + 0.3 * (one * ok).sum() / ok.sum().clamp(min=1)
+    right = ((logits.argmax(-1) == name) & there).sum() / there.sum().clamp(min=1)
+    return loss, right
+
+
+class Frames:
+    """Single frames drawn on the device: things anywhere, over one another, turned, of any size."""
+
+    def __init__(self, sprites, device, n):
+        self.n, self.device = n, device
+        pairs = [(i, sprites.number[name]) for style, d in sprites.index.items()
+                 if style != HELD_OUT_STYLE for name, i in d.items()]
+        self.pairs = torch.tensor(pairs, device=device)
+        self.rgb = torch.tensor([RGB[c] for c in COLOURS], device=device, dtype=torch.float32)
+
+    def uniform(self, low, high, *shape):
+        return torch.rand(self.n, *shape, device=self.device) * (high - low) + low
+
+    def draw(self):
+        dev, n = self.device, self.n
+        pick = self.pairs[torch.randint(len(self.pairs), (n, THINGS), device=dev)]
+        things = torch.zeros(n, THINGS, len(SPRITE), device=dev)
+        # Five of six cells of a 3 x 2 grid (or 2 x 3), well beside their middles.
+        cell = torch.rand(n, 6, device=dev).argsort(1)[:, :THINGS]
+        tall = (torch.rand(n, 1, device=dev) < 0.5)
+        across = torch.where(tall, cell % 2, cell % 3)
+        down = torch.where(tall, cell // 2, cell // 3)
+        wide = torch.where(tall, 2.0, 3.0)
+        things[..., 1] = (across + 0.5) * (SIDE / wide) + self.uniform(-26, 26, THINGS)
+        things[..., 2] = (down + 0.5) * (SIDE * wide / 6) + self.uniform(-26, 26, THINGS)
+        things[..., 3] = 76 * torch.exp(self.uniform(math.log(0.55), math.log(1.45), THINGS))
+        spun = torch.rand(n, THINGS, device=dev) < 0.2
+        things[..., 4] = torch.where(spun, self.uniform(-180, 180, THINGS),
+                                     self.uniform(-6, 6, THINGS))
+        gone = torch.rand(n, THINGS, device=dev) < 0.1
+        things[..., 0] = torch.where(gone, -1, pick[..., 0]).float()
+        return self.background(), things, torch.where(gone, -1, pick[..., 1])
+
+    def background(self):
+        dev, n = self.device, self.n
+        g = dict.fromkeys(BACKGROUND)
+        g["kind"] = torch.randint(len(KINDS), (n,), device=dev).float()
+        colour = torch.randint(len(COLOURS), (n,), device=dev)
+        other = torch.randint(len(COLOURS), (n,), device=dev)
+        first = (self.rgb[colour] + self.uniform(-14, 14, 3)).clamp(0, 255)
+        by = self.uniform(28, 42) * torch.where(first.mean(1) < 128, 1.0, -1.0)
+        second = torch.where((g["kind"] == KINDS.index("gradient"))[:, None], self.rgb[other],
+                             first + by[:, None]).clamp(0, 255)
+        for i, c in enumerate("rgb"):
+            g[c], g[c + "2"] = first[:, i], second[:, i]
+        g["period"] = self.uniform(26, 40)
+        g["angle"] = torch.where(g["kind"] == KINDS.index("striped"), self.uniform(-10, 150), 0.0)
+        g["shift_x"], g["shift_y"] = self.uniform(0, 40), self.uniform(0, 40)
+        g["light"] = torch.where(torch.rand(n, device=dev) < 0.15, self.uniform(0.35, 1), 1.0)
+        g["noise"] = self.uniform(-8, 8).clamp(min=0)
+        g["noise_seed"] = g["noise"]
+        self.colour = torch.where(g["kind"] == KINDS.index("gradient"), -1, colour)
+        self.kind = g["kind"].long()
+        return torch.stack([g[c] for c in BACKGROUND], 1)
+
+
+def losses(model, heads, painter, frames):
+    ground, things, names = frames.draw()
+    pixels, shown = painter(ground, things)
+    with torch.autocast(pixels.device.type, torch.bfloat16):
+        return dense_loss(heads, model.see(pixels), shown, things, names, frames.kind,
+                          frames.colour)
+
+
+def train(args, painter, frames, model, heads):
+    named = [(k, p) for k, p in model.named_parameters() if not k.startswith(("blocks.", "embed",
+                                                                             "norm", "newline"))]
+    optimiser = Optimiser(named + list(heads.named_parameters()), args.lr)
+    clock, log, n = Clock(args.minutes), Log(f"{args.out}/{args.model}-stage1.csv"), 0
+    clock.start()
+    while clock.spent() < 1:
+        loss, right = losses(model, heads, painter, frames)
+        loss.backward()
+        optimiser.step(learning_rate(clock.spent(), n, floor=0.05))
+        if n % 50 == 0 or clock.spent() >= 1:
+            log.add(step=n, minutes=clock.spent() * args.minutes, loss=loss.item(),
+                    things_right=right.item())
+        n += 1
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__)
+    a.add_argument("--model", default="nano", help="nano, nano-draft (nano)")
+    a.add_argument("--sprites", required=True, metavar="DIR")
+    a.add_argument("--minutes", type=float, default=4)
+    a.add_argument("--frames", type=int, default=1024, help="of a step (1024)")
+    a.add_argument("--lr", type=float, default=2.5e-3)
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--gate", metavar="FILE", help="get ready, then wait until this file is there")
+    a.add_argument("-o", dest="out", required=True, metavar="DIR")
+    args = a.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    os.makedirs(args.out, exist_ok=True)
+    sprites = Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE])
+    painter, frames = Painter(sprites, device), Frames(sprites, device, args.frames)
+    model = Nano(args.model).to(device)
+    heads = Heads(model.shape.hidden, len(sprites.names)).to(device)
+    if device.type == "cuda":
+        model.compile()
+        losses(model, heads, painter, frames)[0].backward()  # compiles
+        model.zero_grad(set_to_none=True)
+        heads.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+    wait_for(args.gate)
+    train(args, painter, frames, model, heads)
+    save_weights(model, f"{args.out}/{args.model}-stage1.safetensors")
+    save_weights(heads, f"{args.out}/{args.model}-heads.safetensors")
+
+
+if __name__ == "__main__":
+    main()
