@@ -507,6 +507,42 @@ static void cpu_kv_move(struct device_work *w, const struct kv_layer *kv, const 
         }
 }
 
+struct kv_copy_op {
+    const struct kv_layer *to, *from;
+    const int *to_slots, *from_slots;
+};
+
+/* Slots [m0, m1) of the lists. V goes one row of its layout at a time: slots lie side by side. */
+static void kv_copy_slots(void *ctx, int m0, int m1)
+{
+    const struct kv_copy_op *op = ctx;
+    const struct kv_layer *to = op->to, *from = op->from;
+    size_t size = dtype_row_size(to->dtype, 1), row = (size_t)to->d * size;
+    for (int h = 0; h < to->n_kv; h++) {
+        uint8_t *to_k = (uint8_t *)to->k + (size_t)h * to->cap * row;
+        const uint8_t *from_k = (const uint8_t *)from->k + (size_t)h * from->cap * row;
+        for (int m = m0; m < m1; m++)
+            memcpy(to_k + op->to_slots[m] * row, from_k + op->from_slots[m] * row, row);
+        for (int i = 0; i < to->d; i++)
+            for (int m = m0; m < m1; m++) {
+                size_t t = v_index(to, h, op->to_slots[m], i);
+                size_t f = v_index(from, h, op->from_slots[m], i);
+                if (to->dtype == DTYPE_F32)
+                    ((float *)to->v)[t] = ((const float *)from->v)[f];
+                else
+                    ((uint16_t *)to->v)[t] = ((const uint16_t *)from->v)[f];
+            }
+    }
+}
+
+static void cpu_kv_copy(struct device_work *w, const struct kv_layer *to,
+                        const struct kv_layer *from, const int *to_slots, const int *from_slots,
+                        int n)
+{
+    struct kv_copy_op op = { to, from, to_slots, from_slots };
+    rows_parallel(w, kv_copy_slots, &op, n, to->n_kv * to->d * 4);
+}
+
 /* ---- the device ---- */
 
 static const struct device_ops cpu_ops = {
@@ -524,6 +560,7 @@ static const struct device_ops cpu_ops = {
     .rope = cpu_rope,
     .kv_write = cpu_kv_write,
     .kv_move = cpu_kv_move,
+    .kv_copy = cpu_kv_copy,
     .attention = attention_cpu,
     .attention_columns = attention_columns_cpu,
     .attention_full = attention_full_cpu,

@@ -118,6 +118,11 @@ const struct config *decoder_config(const struct decoder *dec)
     return &dec->c;
 }
 
+struct device *decoder_device(const struct decoder *dec)
+{
+    return dec->dev;
+}
+
 /* ---- state ---- */
 
 static struct work_shape work_shape_of(const struct config *c, int max_rows, int max_logits,
@@ -275,7 +280,12 @@ static enum pv_status check_taps(const struct decoder *dec, const struct step *s
                 return fail(err, PV_E_ARG, "states of row %d of %d were asked for", t->rows[r],
                             step->n);
     }
-    return step->columns ? check_columns(step->columns, step, dec->c.n_layers, err) : PV_OK;
+    for (int i = 0; i < step->n_columns; i++) {
+        enum pv_status s = check_columns(&step->columns[i], step, dec->c.n_layers, err);
+        if (s)
+            return s;
+    }
+    return PV_OK;
 }
 
 static enum pv_status check_step(const struct decoder *dec, const struct decoder_state *st,
@@ -352,20 +362,22 @@ static void tap_hidden(struct pass *p, int layer, bool post_norm, const float *x
 
 static void tap_columns(struct pass *p, int layer)
 {
-    const struct column_tap *t = p->step->columns;
-    if (!t || layer < t->layer0 || layer >= t->layer1)
-        return;
-    struct column_job job = { .sums = t->sums,
-                              .q = p->st->q,
-                              .n_heads = p->dec->c.n_heads,
-                              .scale = 1.0f / __builtin_sqrtf((float)p->dec->c.head_dim),
-                              .run = &p->runs[0],
-                              .n_rows = t->n_rows,
-                              .rows = t->rows,
-                              .n_keys = t->n_keys,
-                              .keys = t->keys,
-                              .over_keys = t->over_keys };
-    p->ops->attention_columns(p->st->work, &job);
+    for (int i = 0; i < p->step->n_columns; i++) {
+        const struct column_tap *t = &p->step->columns[i];
+        if (layer < t->layer0 || layer >= t->layer1)
+            continue;
+        struct column_job job = { .sums = t->sums,
+                                  .q = p->st->q,
+                                  .n_heads = p->dec->c.n_heads,
+                                  .scale = 1.0f / __builtin_sqrtf((float)p->dec->c.head_dim),
+                                  .run = &p->runs[0],
+                                  .n_rows = t->n_rows,
+                                  .rows = t->rows,
+                                  .n_keys = t->n_keys,
+                                  .keys = t->keys,
+                                  .over_keys = t->over_keys };
+        p->ops->attention_columns(p->st->work, &job);
+    }
 }
 
 static void attention_block(struct pass *p, int index)
@@ -461,12 +473,12 @@ static void head_block(struct pass *p)
 
 static void average_columns(const struct pass *p)
 {
-    const struct column_tap *t = p->step->columns;
-    if (!t)
-        return;
-    float share = 1.0f / (float)((t->layer1 - t->layer0) * p->dec->c.n_heads);
-    for (int i = 0; i < t->n_keys; i++)
-        t->sums[i] *= share;
+    for (int i = 0; i < p->step->n_columns; i++) {
+        const struct column_tap *t = &p->step->columns[i];
+        float share = 1.0f / (float)((t->layer1 - t->layer0) * p->dec->c.n_heads);
+        for (int k = 0; k < t->n_keys; k++)
+            t->sums[k] *= share;
+    }
 }
 
 enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
@@ -486,8 +498,8 @@ enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
         row += q->n;
     }
     rope_tables(&dec->rope, st->cos, st->sin, step->pos, step->n);
-    if (step->columns)
-        memset(step->columns->sums, 0, sizeof(float) * (size_t)step->columns->n_keys);
+    for (int i = 0; i < step->n_columns; i++)
+        memset(step->columns[i].sums, 0, sizeof(float) * (size_t)step->columns[i].n_keys);
     embed_rows(&p);
     tap_hidden(&p, TAP_EMBEDDING, false, st->x);
     for (int l = 0; l < dec->c.n_layers; l++) {

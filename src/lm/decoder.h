@@ -14,6 +14,7 @@ enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, s
                             struct pv_error *err);
 void decoder_close(struct decoder **dec);
 const struct config *decoder_config(const struct decoder *dec);
+struct device *decoder_device(const struct decoder *dec);
 
 /* max_rows: of one step. max_logits: rows whose logits one step may want. */
 size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logits, int context,
@@ -69,7 +70,8 @@ struct step {
     int32_t *argmax; /* [n_logits] or NULL */
     int n_hidden;
     const struct hidden_tap *hidden;
-    const struct column_tap *columns; /* NULL: none */
+    int n_columns;
+    const struct column_tap *columns;
 };
 
 /* Runs the rows. Their keys and values lie behind kv->len of their sequence afterwards; nothing is

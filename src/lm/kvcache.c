@@ -82,3 +82,12 @@ void kvcache_gather(struct kvcache *kv, struct device_work *w, const int *path, 
         kv->dev->ops->kv_move(w, &kv->layer[l], to, from, n);
     kv->len += n;
 }
+
+void kvcache_copy(struct kvcache *to, const struct kvcache *from, struct device_work *w, int layer,
+                  const int *to_slots, const int *from_slots, int n)
+{
+    const struct kv_layer *a = &to->layer[layer], *b = &from->layer[layer];
+    assert(to != from && to->dev == from->dev && to->n_layers == from->n_layers);
+    assert(a->dtype == b->dtype && a->n_kv == b->n_kv && a->d == b->d);
+    to->dev->ops->kv_copy(w, a, b, to_slots, from_slots, n);
+}

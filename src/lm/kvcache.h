@@ -25,5 +25,9 @@ void kvcache_truncate(struct kvcache *kv, int len);
 void kvcache_advance(struct kvcache *kv, int n);
 /* Commit the rows path[0] < path[1] < ... of the last step, in that order. */
 void kvcache_gather(struct kvcache *kv, struct device_work *w, const int *path, int n);
+/* Slot to_slots[i] of a layer becomes slot from_slots[i] of the same layer of another cache, of the
+ * same model, device and type. Commits nothing. */
+void kvcache_copy(struct kvcache *to, const struct kvcache *from, struct device_work *w, int layer,
+                  const int *to_slots, const int *from_slots, int n);
 
 #endif

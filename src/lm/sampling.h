@@ -25,4 +25,18 @@ enum pv_status sampling_check(const struct sampling *s, struct pv_error *err);
 int32_t sample_token(const float *logits, int n, const struct sampling *s, uint64_t position,
                      struct candidate *scratch);
 
+enum { SAMPLE_TOP_MAX = 64 };
+
+/* The k (at most SAMPLE_TOP_MAX) tokens that sample_token would choose first, in that order: ids[0]
+ * is its answer, ids[1] what it would answer were ids[0] not there, and so on. Once the tokens that
+ * the filters leave are used up the others follow, by falling logit. Fewer than k come out when
+ * fewer are possible (a logit that is NaN or -infinity is not), but never none. ids [k],
+ * scratch [n]. Returns how many. */
+int sample_top(const float *logits, int n, const struct sampling *s, uint64_t position, int k,
+               int32_t *ids, struct candidate *scratch);
+
+/* The probabilities [n] with which sample_token chooses, over all seeds. scratch [n]. */
+void sample_distribution(const float *logits, int n, const struct sampling *s, float *p,
+                         struct candidate *scratch);
+
 #endif

@@ -133,6 +133,10 @@ struct device_ops {
     /* Slot to[i] becomes what slot from[i] was; from ascending, to[i] <= from[i]. */
     void (*kv_move)(struct device_work *w, const struct kv_layer *kv, const int *to,
                     const int *from, int n);
+    /* Slot to_slots[i] of one layer becomes slot from_slots[i] of another, of the same type and
+     * heads; they share no memory. */
+    void (*kv_copy)(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
+                    const int *to_slots, const int *from_slots, int n);
     void (*attention)(struct device_work *w, const struct attn_job *job);
     void (*attention_columns)(struct device_work *w, const struct column_job *job);
     /* Heads of any even size; work_shape.segment bounds the segments. */

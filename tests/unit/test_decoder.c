@@ -88,6 +88,7 @@ static void whole_init(struct whole *w, struct rig *r, int n)
                              .argmax = w->argmax,
                              .n_hidden = 3,
                              .hidden = w->taps,
+                             .n_columns = 1,
                              .columns = &w->columns };
 }
 
@@ -200,7 +201,7 @@ TEST(rows_of_logits_in_any_order)
     CHECK_EQ(decoder_step(r.dec, r.st, &w.step, NULL), PV_OK);
     struct step step = w.step;
     step.n_hidden = 0;
-    step.columns = NULL;
+    step.n_columns = 0;
     step.n_logits = 5;
     step.logit_rows = wanted;
     step.logits = some;
@@ -273,6 +274,41 @@ TEST(ready_embeddings_are_the_tables_rows)
     step.logits = logits;
     CHECK_EQ(decoder_step(r.dec, r.st, &step, NULL), PV_OK);
     CHECK(!memcmp(logits, w.logits, sizeof logits));
+    rig_close(&r);
+}
+
+/* Several column taps of one step: each as if it were alone, and the mean of the layers. */
+TEST(columns_of_layers_apart)
+{
+    static struct whole w;
+    float alone[2][4], together[3][4];
+    struct column_tap taps[3];
+    struct rig r;
+    if (!open_rig(&r, 2, DTYPE_F32))
+        return;
+    whole_init(&w, &r, MAX_ROWS);
+    for (int l = 0; l < 2; l++) {
+        w.columns.layer0 = l;
+        w.columns.layer1 = l + 1;
+        w.columns.sums = alone[l];
+        CHECK_EQ(decoder_step(r.dec, r.st, &w.step, NULL), PV_OK);
+    }
+    for (int i = 0; i < 3; i++) {
+        taps[i] = w.columns;
+        taps[i].layer0 = i == 1;
+        taps[i].layer1 = i ? 2 : 1;
+        taps[i].sums = together[i];
+    }
+    taps[2].layer0 = 0;
+    w.step.n_columns = 3;
+    w.step.columns = taps;
+    CHECK_EQ(decoder_step(r.dec, r.st, &w.step, NULL), PV_OK);
+    CHECK(!memcmp(alone, together, sizeof alone));
+    CHECK(memcmp(alone[0], alone[1], sizeof alone[0]) != 0);
+    for (int i = 0; i < 4; i++) {
+        float mean = (alone[0][i] + alone[1][i]) / 2, d = together[2][i] - mean;
+        CHECK((d < 0 ? -d : d) <= 1e-5f * mean);
+    }
     rig_close(&r);
 }
 
@@ -373,7 +409,7 @@ TEST(bad_sequences_are_refused)
     if (!open_rig(&r, 2, DTYPE_F32) || !open_rig(&other, 1, DTYPE_F16))
         return;
     whole_init(&w, &r, 10);
-    w.step.columns = NULL; /* not of a tree */
+    w.step.n_columns = 0; /* not of a tree */
     w.seq.parent = parent;
     refuse(&r, &w, PV_E_ARG, "row 9 of a tree names row 9 as its parent");
     parent[9] = -2;
@@ -477,6 +513,12 @@ TEST(bad_taps_are_refused)
     refuse(&r, &w, PV_E_ARG, "attention to slot -1");
     w.keys[0] = 2;
     refuse(&r, &w, PV_E_ARG, "out of order");
+    whole_init(&w, &r, 10);
+    struct column_tap two[2] = { w.columns, w.columns };
+    two[1].layer1 = 3; /* not only the first is looked at */
+    w.step.n_columns = 2;
+    w.step.columns = two;
+    refuse(&r, &w, PV_E_ARG, "attention of layers 0 to 3 of 2");
     whole_init(&w, &r, 10);
     w.seq.parent = parent;
     refuse(&r, &w, PV_E_ARG, "rows of a tree");

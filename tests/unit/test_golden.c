@@ -227,7 +227,7 @@ static void check_columns(struct rig *r, const struct expected *e, int l0, int l
                               .keys = key->i,
                               .over_keys = over_keys,
                               .sums = sums };
-    struct step step = { .columns = &tap }, nothing = { 0 };
+    struct step step = { .n_columns = 1, .columns = &tap }, nothing = { 0 };
     for (int i = 0; i < query->cols; i++)
         rows[i] = query->i[i] - from;
     kvcache_truncate(&r->kv, 0);

@@ -1,5 +1,5 @@
-/* The KV cache: its size and layout, what is committed, and that accepting a path moves exactly
- * the slots of the path. */
+/* The KV cache: its size and layout, what is committed, that accepting a path moves exactly the
+ * slots of the path, and copies between caches. */
 #include "lm/kvcache.h"
 
 #include "base/rng.h"
@@ -216,6 +216,82 @@ TEST(gather_keeps_the_path)
                 break;
         }
         fixture_close(&f);
+    }
+}
+
+/* Slot `slot` was never written. */
+static bool is_zero(const struct fixture *f, int slot)
+{
+    const struct kv_layer *kv = &f->kv.layer[1];
+    size_t size = dtype_row_size(kv->dtype, 1);
+    for (int h = 0; h < 3; h++)
+        for (int i = 0; i < 16; i++)
+            if (element(kv->dtype, kv_key_at(kv, h, slot) + (size_t)i * size) != 0 ||
+                element(kv->dtype, kv_value_at(kv, h, slot, i)) != 0)
+                return false;
+    return true;
+}
+
+/* Attention of a few rows to the first n slots of a layer. */
+static void attend(struct fixture *f, const struct kvcache *kv, int layer, int n, float *out)
+{
+    float q[4 * 48];
+    struct rng r = { 9 };
+    struct attn_run run = { .n = 4, .first_slot = n - 4, .kv = &kv->layer[layer] };
+    struct attn_job job = {
+        .out = out, .q = q, .n_heads = 3, .scale = 0.25f, .n_runs = 1, .runs = &run
+    };
+    for (int i = 0; i < 4 * 48; i++)
+        q[i] = 0.01f * rng_normal(&r);
+    f->dev->ops->attention(f->work, &job);
+}
+
+/* Slots copied between caches of different sizes: each lies where it was sent, nothing else has
+ * changed, and attention to a whole copy has the same bits. */
+static void check_copy(enum dtype t, int share, int shift)
+{
+    struct rng r = { test_seed };
+    struct fixture f, g = { 0 };
+    int to[600], from[600], was[1024], n = 0;
+    if (!fixture_open(&f, t, 600) || !CHECK(!kvcache_open(&g.kv, f.dev, &small, t, 1000, NULL)))
+        return;
+    for (int at = 0; at < 600; at += 60)
+        write_slots(&f, at, 60);
+    for (int slot = 0; slot < 1024; slot++)
+        was[slot] = -1;
+    for (int slot = 0; slot < 600; slot++)
+        if (rng_next(&r) % (uint64_t)share == 0) {
+            to[n] = (n ^ 5) + shift; /* not in order */
+            from[n] = slot;
+            was[to[n++]] = slot;
+        }
+    for (int l = 0; l < 2; l++)
+        kvcache_copy(&g.kv, &f.kv, f.work, l, to, from, n);
+    CHECK_EQ(g.kv.len, 0);
+    for (int slot = 0; slot < 1024; slot++)
+        if (!CHECK_MSG(was[slot] >= 0 ? holds(&g, slot, was[slot]) : is_zero(&g, slot),
+                       "slot %d of a copy of %d", slot, n))
+            break;
+    for (int i = 0; i < 600; i++)
+        to[i] = from[i] = i;
+    for (int l = 0; l < 2; l++) {
+        float a[4 * 48], b[4 * 48];
+        kvcache_copy(&g.kv, &f.kv, f.work, l, to, from, 600);
+        attend(&f, &f.kv, l, 600, a);
+        attend(&f, &g.kv, l, 600, b);
+        CHECK(!memcmp(a, b, sizeof a));
+    }
+    kvcache_close(&g.kv);
+    fixture_close(&f);
+}
+
+TEST(copy_takes_slots_to_another_cache)
+{
+    for (int t = 0; t < 3; t++) {
+        enum dtype type = (enum dtype[]){ DTYPE_F32, DTYPE_F16, DTYPE_BF16 }[t];
+        check_copy(type, 1, 0);
+        check_copy(type, 2, 300);
+        check_copy(type, 200, 250); /* a few, over the border of a chunk */
     }
 }
 

@@ -344,6 +344,161 @@ TEST(losers_have_no_influence)
     }
 }
 
+/* ---- the best k ---- */
+
+static double noisy(const struct candidate *c, const struct sampling *s, uint64_t position)
+{
+    double u = rng_uniform(s->seed, position, (uint64_t)c->id);
+    return (double)c->logit / s->temperature - log(-log(u));
+}
+
+/* Everything sorted; the survivors taken out one after the other, then the rest as they lie. */
+static int reference_top(const float *logits, int n, const struct sampling *s, uint64_t position,
+                         int k, int32_t *ids)
+{
+    static struct candidate c[MAX_N], all[MAX_N];
+    struct sampling no_filter = { .temperature = 1, .top_p = 1 };
+    int m = s->temperature == 0 ? 0 : survivors(c, logits, n, s), count = 0, possible;
+    possible = survivors(all, logits, n, &no_filter);
+    while (possible > 0 && all[possible - 1].logit == -INFINITY)
+        possible--;
+    m = m < possible ? m : possible;
+    for (int left = m; left > 0 && count < k; left--) {
+        int best = 0;
+        for (int i = 1; i < left; i++) {
+            double a = noisy(&c[i], s, position), b = noisy(&c[best], s, position);
+            if (a > b || (a == b && c[i].id < c[best].id))
+                best = i;
+        }
+        ids[count++] = c[best].id;
+        c[best] = c[left - 1];
+    }
+    for (int i = m; i < possible && count < k; i++)
+        ids[count++] = all[i].id;
+    return count;
+}
+
+static void check_top(const float *x, int n, struct sampling s, uint64_t position, int k)
+{
+    int32_t got[SAMPLE_TOP_MAX], want[SAMPLE_TOP_MAX];
+    int n_got = sample_top(x, n, &s, position, k, got, scratch), n_want;
+    n_want = reference_top(x, n, &s, position, k, want);
+    CHECK_MSG(n_got == n_want, "n %d, k %d, T %g: %d tokens, %d expected", n, k,
+              (double)s.temperature, n_got, n_want);
+    CHECK_EQ(got[0], draw(x, n, s, position));
+    for (int i = 0; i < n_got && i < n_want; i++)
+        if (!CHECK_MSG(got[i] == want[i],
+                       "n %d, k %d, T %g, top-k %d, top-p %g, min-p %g: token %d is %d (%g), the "
+                       "reference has %d (%g)",
+                       n, k, (double)s.temperature, s.top_k, (double)s.top_p, (double)s.min_p, i,
+                       (int)got[i], (double)x[got[i]], (int)want[i], (double)x[want[i]]))
+            break;
+}
+
+TEST(the_best_k_equal_the_reference)
+{
+    static const int sizes[] = { 1, 2, 7, 64, 300, 1000 };
+    static const int ks[] = { 1, 2, 4, 10, 63, SAMPLE_TOP_MAX };
+    static const int top_ks[] = { 0, 0, 1, 2, 20, 1000 };
+    static const float ps[] = { 1, 1, 0.9f, 0.5f, 0.01f };
+    static const float mins[] = { 0, 0, 0.05f, 1 };
+    static const float temperatures[] = { 0, 0.05f, 0.7f, 1, 3, 1000 };
+    static float x[MAX_N];
+    struct rng r = { test_seed };
+    for (int round = 0; round < 1500 && !test_bad_checks; round++) {
+        int n = sizes[rng_next(&r) % 6], k = ks[rng_next(&r) % 6];
+        struct sampling s = { .temperature = temperatures[rng_next(&r) % 6],
+                              .top_k = top_ks[rng_next(&r) % 6],
+                              .top_p = ps[rng_next(&r) % 5],
+                              .min_p = mins[rng_next(&r) % 4],
+                              .seed = rng_next(&r) };
+        make_logits(x, n, round % KINDS, &r);
+        if (round % 5 == 0 && n > 2 && x[n / 3] < 0.5f) /* a NaN, but not in the only one's place */
+            x[n / 3] = NAN;
+        check_top(x, n, s, rng_next(&r) % 100000, k);
+    }
+}
+
+TEST(the_best_k_of_hardly_any)
+{
+    static const float x[] = { NAN, 2, -INFINITY, 2, 5, -INFINITY };
+    static const float none[] = { NAN, -INFINITY, -INFINITY };
+    static const float high[] = { 0, INFINITY, 7, INFINITY };
+    int32_t ids[8] = { 0 };
+    struct sampling s = { .temperature = 0, .top_p = 1 };
+    CHECK_EQ(sample_top(x, 6, &s, 0, 5, ids, scratch), 3);
+    CHECK(ids[0] == 4 && ids[1] == 1 && ids[2] == 3);
+    CHECK_EQ(sample_top(x, 6, &s, 0, 0, ids, scratch), 0);
+    CHECK_EQ(sample_top(high, 4, &s, 0, 3, ids, scratch), 3);
+    CHECK(ids[0] == 1 && ids[1] == 3 && ids[2] == 2);
+    CHECK_EQ(sample_top(none, 3, &s, 0, 4, ids, scratch), 1);
+    CHECK_EQ(ids[0], draw(none, 3, s, 0));
+    s.temperature = 0.8f;
+    CHECK_EQ(sample_top(none, 3, &s, 0, 4, ids, scratch), 1);
+    CHECK_EQ(ids[0], draw(none, 3, s, 0));
+    s.top_k = 1; /* the rest by logit, at any temperature */
+    for (uint64_t position = 0; position < 20; position++) {
+        CHECK_EQ(sample_top(x, 6, &s, position, 8, ids, scratch), 3);
+        CHECK(ids[0] == 4 && ids[1] == 1 && ids[2] == 3);
+    }
+}
+
+/* The second is what the first would be without the first, as long as a filter says nothing. */
+TEST(the_second_best_is_the_best_of_the_others)
+{
+    static float x[200];
+    struct rng r = { 9 };
+    make_logits(x, 200, 0, &r);
+    for (uint64_t position = 0; position < 200; position++) {
+        float y[200];
+        int32_t ids[3];
+        memcpy(y, x, sizeof y);
+        CHECK_EQ(sample_top(x, 200, &plain, position, 3, ids, scratch), 3);
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQ(ids[i], draw(y, 200, plain, position));
+            y[ids[i]] = -INFINITY;
+        }
+    }
+}
+
+TEST(distributions_equal_the_reference)
+{
+    static const int ks[] = { 0, 1, 3, 20 };
+    static const float ps[] = { 1, 0.9f, 0.5f, 0 };
+    static const float mins[] = { 0, 0.1f, 1 };
+    static const float temperatures[] = { 0, 0.3f, 1, 2.5f };
+    static float x[MAX_N], p[MAX_N];
+    static struct candidate c[MAX_N];
+    struct rng r = { test_seed };
+    for (int round = 0; round < 600 && !test_bad_checks; round++) {
+        int n = 1 + (int)(rng_next(&r) % 200), m;
+        struct sampling s = { .temperature = temperatures[rng_next(&r) % 4],
+                              .top_k = ks[rng_next(&r) % 4],
+                              .top_p = ps[rng_next(&r) % 4],
+                              .min_p = mins[rng_next(&r) % 3] };
+        double total = 0, sum = 0;
+        make_logits(x, n, round % KINDS, &r);
+        memset(p, 0xee, sizeof p);
+        sample_distribution(x, n, &s, p, scratch);
+        m = s.temperature == 0 ? 1 : survivors(c, x, n, &s);
+        if (s.temperature == 0)
+            c[0] = (struct candidate){ 0, draw(x, n, s, 0) };
+        for (int i = 0; i < m; i++)
+            total += s.temperature == 0 ? 1 : share(&c[i], c[0].logit, s.temperature);
+        for (int i = 0; i < n; i++)
+            sum += p[i];
+        CHECK_MSG(fabs(sum - 1) < 1e-5, "n %d: the sum is %g", n, sum);
+        for (int i = 0; i < m; i++) {
+            double want = s.temperature == 0 ? 1 : share(&c[i], c[0].logit, s.temperature) / total;
+            CHECK_MSG(fabs(p[c[i].id] - want) < 1e-6, "n %d, id %d: %g, the reference has %g", n,
+                      (int)c[i].id, (double)p[c[i].id], want);
+            p[c[i].id] = 0;
+        }
+        for (int i = 0; i < n; i++)
+            CHECK_MSG(p[i] == 0, "n %d: id %d has %g", n, i, (double)p[i]);
+    }
+}
+
 /* ---- parameters ---- */
 
 static void refuse(struct sampling s, const char *word)
