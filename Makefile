@@ -69,14 +69,14 @@ say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
 # --- files ----------------------------------------------------------------------------------
 
 SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text video vision \
-           lm engine
+           lm spec engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
 SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c,$(SRC))
 endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
 ifeq ($(CORE),1)
-CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c,$(CLI_SRC))
+CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c cli/cmd_view.c cli/view_%.c,$(CLI_SRC))
 endif
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
 SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision
@@ -234,8 +234,8 @@ fuzz:
 # --- everything else ------------------------------------------------------------------------
 
 demo: setup
-	@$(AGAIN) all $(BUILD)/make_model
-	@BUILD=$(BUILD) tools/demo.sh
+	@$(AGAIN) all
+	@tools/demo.sh
 
 # Speed of a shape with random weights, in each of TYPES, and beside llama.cpp where LLAMA_BENCH
 # names its llama-bench. ARGS and CSV go to bench_lm. See bench/README.md.

@@ -1,0 +1,21 @@
+/* What drafters share. */
+#include "spec/drafter.h"
+
+#include "base/rng.h"
+
+enum { DRAW_PURPOSE = 0x64726177 }; /* sets these random numbers apart from the verifier's */
+
+int32_t drafter_draw(const float *q, int n, const struct sampling *how, uint64_t position)
+{
+    double u = rng_uniform(how->seed, position, DRAW_PURPOSE), sum = 0;
+    int32_t last = 0;
+    for (int i = 0; i < n; i++) {
+        if (q[i] <= 0)
+            continue;
+        last = i;
+        sum += q[i];
+        if (u < sum)
+            break;
+    }
+    return last;
+}

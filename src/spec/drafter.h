@@ -1,0 +1,78 @@
+/* Drafters: who proposes. A drafter only fills a tree; verify.c alone decides what is emitted.
+ *
+ * A drafter is told the prompt once (begin), and then at every round the whole answer so far. What
+ * it keeps of earlier rounds is its own affair: it compares and takes back what was not accepted,
+ * so nothing need be reported to it. */
+#ifndef PV_SPEC_DRAFTER_H
+#define PV_SPEC_DRAFTER_H
+
+#include "lm/kvcache.h"
+#include "lm/sampling.h"
+#include "spec/tree.h"
+
+struct decoder;
+struct decoder_state;
+
+/* The prompt as the target has it. */
+struct draft_prompt {
+    int n;
+    const int32_t *ids;      /* negative: a row of a medium */
+    const int32_t (*pos)[3]; /* of the target */
+    int32_t next;            /* position of the first token of the answer, in the target */
+    const bool *seen;        /* [n]: rows the drafter is to see */
+    bool original;           /* rows keep the target's positions; else they close up */
+    /* Embeddings, in the drafter's space, of rows [from, from + n), which belong to media. */
+    enum pv_status (*embed)(void *user, int from, int n, float *out, struct pv_error *err);
+    void *user;
+    const struct kvcache *target; /* holds the prompt: for drafters that read it */
+    const float *scores;   /* sparse: [n_layers, n_scores], attention to the video rows by layer */
+    int n_scores;          /* video rows */
+    const int *score_rows; /* [n_scores] rows of the prompt, ascending */
+};
+
+struct draft_request {
+    const int32_t *answer; /* tokens after the prompt; the last is the root */
+    int n_answer;
+    uint64_t position; /* of the token after the root, for its noise */
+    const struct sampling *how;
+    const struct shape *shape;
+    struct tree *tree; /* begun with the root */
+    int most;          /* tokens of depth beyond this cannot be used */
+    float *q; /* not NULL: draw a chain, and leave its distributions [window, vocab] here */
+    const struct kvcache *target; /* the target's cache: the prompt and all of the answer but the
+                                     root */
+};
+
+struct drafter {
+    const char *name;
+    enum pv_status (*begin)(struct drafter *d, const struct draft_prompt *p, struct pv_error *err);
+    enum pv_status (*propose)(struct drafter *d, const struct draft_request *r,
+                              struct pv_error *err);
+    void (*close)(struct drafter *d); /* frees d */
+};
+
+/* A token drawn from the distribution q [n], by random numbers of (seed, position) that no one else
+ * uses: for drafters under rejection. */
+int32_t drafter_draw(const float *q, int n, const struct sampling *how, uint64_t position);
+
+/* The longest recent n-gram (up to 4 tokens) of prompt and answer, continued as it was. */
+enum pv_status drafter_ngram_open(struct drafter **out, struct pv_error *err);
+/* Any tokens below `vocab`: for tests. */
+enum pv_status drafter_random_open(struct drafter **out, int vocab, uint64_t seed,
+                                   struct pv_error *err);
+/* Replays a known answer; each token is wrong with probability `errors`, as (seed, position) says.
+ * In trees the first child of a node is the replayed one. */
+enum pv_status drafter_oracle_open(struct drafter **out, const int32_t *answer, int n, int vocab,
+                                   double errors, uint64_t seed, struct pv_error *err);
+/* The target itself, each layer reading only `keep` entries of the prompt: all rows that have no
+ * score, and of the others those with the highest scores of that layer. Proposes chains only: of
+ * other shapes, one as deep as the shape. Borrows dec and st, which may be the target's own: it
+ * runs one row at a time. context: slots of its cache, at most those of st; without room for more
+ * answer, nothing is proposed. */
+enum pv_status drafter_sparse_open(struct drafter **out, const struct decoder *dec,
+                                   struct decoder_state *st, int context, enum dtype kv_dtype,
+                                   int keep, struct pv_error *err);
+/* Bytes that drafter_sparse_open allocates. */
+size_t drafter_sparse_size(const struct decoder *dec, int context, enum dtype kv_dtype);
+
+#endif

@@ -1,0 +1,16 @@
+/* The drafter `model`: a decoder that sees part of the prompt. With the target's own weights it is
+ * the drafter `self`. */
+#ifndef PV_SPEC_DRAFTER_MODEL_H
+#define PV_SPEC_DRAFTER_MODEL_H
+
+#include "lm/decoder.h"
+#include "spec/drafter.h"
+
+/* Bytes that drafter_model_open allocates. */
+size_t drafter_model_size(const struct decoder *dec, int chunk, int context, enum dtype kv_dtype);
+/* Borrows dec. chunk: rows of a prefill step; vocab: the target's, ids below it may be proposed. */
+enum pv_status drafter_model_open(struct drafter **out, const struct decoder *dec, int chunk,
+                                  int context, enum dtype kv_dtype, int vocab,
+                                  struct pv_error *err);
+
+#endif

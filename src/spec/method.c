@@ -1,0 +1,62 @@
+/* The presets: each one a row of choices that any flag can change. A method of another paper is one
+ * more row here, and what it needs in a drafter_*.c or view_*.c. */
+#include "base/status.h"
+#include "spec/view.h"
+
+#include <string.h>
+
+enum { METHOD_NAMES_SIZE = 256 };
+
+static const double usual_ratio = 0.9;
+
+static const struct pv_method presets[] = {
+    { .name = "ar", .view = "full" },
+    { .name = "sd", .drafter = PV_DRAFT_MODEL, .view = "full" },
+    { .name = "sd-tree", .drafter = PV_DRAFT_MODEL, .view = "full", .shape = PV_SHAPE_TREE },
+    { .name = "sd-rand", .drafter = PV_DRAFT_MODEL, .view = "random", .shape = PV_SHAPE_TREE },
+    { .name = "sd-uniform", .drafter = PV_DRAFT_MODEL, .view = "uniform", .shape = PV_SHAPE_TREE },
+    { .name = "sd-window",
+      .drafter = PV_DRAFT_MODEL,
+      .view = "window-back",
+      .shape = PV_SHAPE_TREE },
+    { .name = "sd-frame", .drafter = PV_DRAFT_MODEL, .view = "frame", .shape = PV_SHAPE_TREE },
+    { .name = "sd-fastvid", .drafter = PV_DRAFT_MODEL, .view = "fastvid", .shape = PV_SHAPE_TREE },
+    { .name = "sd-dycoke", .drafter = PV_DRAFT_MODEL, .view = "dycoke", .shape = PV_SHAPE_TREE },
+    { .name = "onsd", .drafter = PV_DRAFT_MODEL, .view = "none" },
+    { .name = "std", .drafter = PV_DRAFT_SPARSE, .view = "full", .window = 9 },
+    { .name = "specvlm", .drafter = PV_DRAFT_MODEL, .view = "specvlm", .shape = PV_SHAPE_TREE },
+    { .name = "ngram", .drafter = PV_DRAFT_NGRAM, .view = "none" },
+    { .name = "auto", .drafter = PV_DRAFT_MODEL, .view = "specvlm", .automatic = true },
+};
+
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+const char *pv_method_name(int i)
+{
+    return i >= 0 && i < N_PRESETS ? presets[i].name : NULL;
+}
+
+const char *pv_view_name(int i)
+{
+    return i >= 0 && i < VIEW_COUNT ? view_name((enum view_kind)i) : NULL;
+}
+
+enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err)
+{
+    char names[METHOD_NAMES_SIZE] = "";
+    size_t used = 0;
+    for (int i = 0; i < N_PRESETS; i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            *out = presets[i];
+            out->ratio = strcmp(out->view, "full") == 0 ? 0 : usual_ratio;
+            return PV_OK;
+        }
+        size_t len = strlen(presets[i].name);
+        if (used + len + 2 < sizeof names) {
+            memcpy(names + used, " ", i > 0);
+            memcpy(names + used + (i > 0), presets[i].name, len + 1);
+            used += len + (i > 0);
+        }
+    }
+    return fail(err, PV_E_ARG, "there is no method '%s'; there are: %s", name, names);
+}

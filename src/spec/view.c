@@ -1,0 +1,177 @@
+/* The table of views, the budget they share, and the parts they are built from. A view is a row of
+ * the table; what it needs is checked here once, so that the views themselves only choose. */
+#include "spec/view.h"
+
+#include "base/mem.h"
+#include "spec/view_parts.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct view {
+    const char *name;
+    view_fn *choose;
+    bool scores, features; /* wanted */
+} views[VIEW_COUNT] = {
+    [VIEW_FULL] = { "full", view_full, false, false },
+    [VIEW_NONE] = { "none", view_none, false, false },
+    [VIEW_RANDOM] = { "random", view_random, false, false },
+    [VIEW_UNIFORM] = { "uniform", view_uniform, false, false },
+    [VIEW_WINDOW_FRONT] = { "window-front", view_window_front, false, false },
+    [VIEW_WINDOW_MIDDLE] = { "window-middle", view_window_middle, false, false },
+    [VIEW_WINDOW_BACK] = { "window-back", view_window_back, false, false },
+    [VIEW_FRAME] = { "frame", view_frame, false, false },
+    [VIEW_FASTVID] = { "fastvid", view_fastvid, false, true },
+    [VIEW_FASTVID_EXACT] = { "fastvid-exact", view_fastvid_exact, false, true },
+    [VIEW_DYCOKE] = { "dycoke", view_dycoke, false, true },
+    [VIEW_DYCOKE_EXACT] = { "dycoke-exact", view_dycoke_exact, false, true },
+    [VIEW_ATTENTION] = { "attention", view_attention, true, false },
+    [VIEW_SPECVLM] = { "specvlm", view_specvlm, true, false },
+};
+
+static bool is_view(enum view_kind kind)
+{
+    return (int)kind >= 0 && (int)kind < VIEW_COUNT;
+}
+
+const char *view_name(enum view_kind kind)
+{
+    return is_view(kind) ? views[kind].name : NULL;
+}
+
+enum view_kind view_named(const char *name)
+{
+    int k = 0;
+    while (k < VIEW_COUNT && strcmp(name, views[k].name) != 0)
+        k++;
+    return (enum view_kind)k;
+}
+
+bool view_wants_scores(enum view_kind kind)
+{
+    return is_view(kind) && views[kind].scores;
+}
+
+bool view_wants_features(enum view_kind kind)
+{
+    return is_view(kind) && views[kind].features;
+}
+
+int view_floor(double x)
+{
+    return (int)floor(x + 1e-9);
+}
+
+int view_budget(int m, double ratio)
+{
+    int b;
+    if (m <= 0 || ratio >= 1)
+        return 0;
+    if (!(ratio > 0))
+        return m;
+    b = view_floor((1 - ratio) * m);
+    return b < 1 ? 1 : b > m ? m : b;
+}
+
+static enum pv_status check_input(enum view_kind kind, const struct view_input *in,
+                                  struct pv_error *err)
+{
+    const char *name = view_name(kind);
+    if (!name)
+        return fail(err, PV_E_ARG, "there is no view of number %d", (int)kind);
+    if (in->n_frames < 0 || in->frame_tokens < 0 ||
+        (int64_t)in->n_frames * in->frame_tokens > INT_MAX)
+        return fail(err, PV_E_ARG, "view %s: %d frames of %d tokens are no video", name,
+                    in->n_frames, in->frame_tokens);
+    if (!(in->ratio >= 0 && in->ratio <= 1))
+        return fail(err, PV_E_ARG, "view %s: a ratio of %g is not within 0 and 1", name, in->ratio);
+    if (kind == VIEW_SPECVLM && !(in->lambda >= 0 && in->lambda <= 1))
+        return fail(err, PV_E_ARG, "view %s: a lambda of %g is not within 0 and 1", name,
+                    in->lambda);
+    if (view_tokens(in) == 0)
+        return PV_OK;
+    if (views[kind].scores && !in->scores)
+        return fail(err, PV_E_ARG, "view %s needs the attention to each video token", name);
+    if (views[kind].features && (!in->features || in->width <= 0))
+        return fail(err, PV_E_ARG, "view %s needs the features of each video token", name);
+    return PV_OK;
+}
+
+enum pv_status view_choose(enum view_kind kind, const struct view_input *in, int *kept, int *n,
+                           int *stage1, struct pv_error *err)
+{
+    struct view_choice choice = { .kept = kept };
+    enum pv_status s = check_input(kind, in, err);
+    if (s)
+        return s;
+    if (view_tokens(in) > 0) {
+        s = views[kind].choose(in, &choice, err);
+        if (s)
+            return s;
+    }
+    *n = choice.n;
+    if (stage1)
+        *stage1 = choice.stage1;
+    return PV_OK;
+}
+
+int spread_point(int i, int u, int n)
+{
+    double step;
+    if (u == 1)
+        return 0;
+    step = (double)(n - 1) / (u - 1);
+    return i < u / 2 ? (int)(step * i) : (int)((n - 1) - step * (u - 1 - i));
+}
+
+static int by_falling_score(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+void rank_falling(struct ranked *r, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (isnan(r[i].score))
+            r[i].score = -INFINITY; /* NaN compares with nothing: the sort would be undefined */
+    qsort(r, (size_t)n, sizeof *r, by_falling_score);
+}
+
+enum pv_status marks_open(struct marks *k, int m, int n_rank, struct pv_error *err)
+{
+    size_t kept_size = (size_t)m * sizeof *k->kept, rank_size = (size_t)n_rank * sizeof *k->rank;
+    k->kept = mem_zalloc(kept_size);
+    if (!k->kept)
+        return fail_nomem(err, kept_size);
+    k->rank = mem_alloc(rank_size);
+    if (k->rank)
+        return PV_OK;
+    mem_free(k->kept);
+    return fail_nomem(err, rank_size);
+}
+
+void marks_close(struct marks *k)
+{
+    mem_free(k->rank);
+    mem_free(k->kept);
+    *k = (struct marks){ 0 };
+}
+
+void marks_spread(struct marks *k, int from, int n, int count)
+{
+    for (int i = 0; i < count; i++)
+        k->kept[from + spread_point(i, count, n)] = true;
+}
+
+void marks_collect(const struct marks *k, int m, struct view_choice *out)
+{
+    out->n = 0;
+    for (int j = 0; j < m; j++)
+        if (k->kept[j])
+            out->kept[out->n++] = j;
+}

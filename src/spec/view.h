@@ -1,0 +1,50 @@
+/* Views: which video tokens a drafter sees. Each is a function from what is known after the
+ * target's prefill to an ascending list of tokens, of an exact length where the method has one. */
+#ifndef PV_SPEC_VIEW_H
+#define PV_SPEC_VIEW_H
+
+#include "base/status.h"
+
+enum view_kind {
+    VIEW_FULL,
+    VIEW_NONE,
+    VIEW_RANDOM,
+    VIEW_UNIFORM,
+    VIEW_WINDOW_FRONT,
+    VIEW_WINDOW_MIDDLE,
+    VIEW_WINDOW_BACK,
+    VIEW_FRAME,         /* whole frames */
+    VIEW_FASTVID,       /* as SpecVLM ran it: frames that resemble the one before are dropped */
+    VIEW_FASTVID_EXACT, /* the same idea, budget-exact */
+    VIEW_DYCOKE,        /* as SpecVLM ran it */
+    VIEW_DYCOKE_EXACT,
+    VIEW_ATTENTION, /* the tokens the prompt's text attends to most */
+    VIEW_SPECVLM,   /* those that hold a share of the attention, the rest evenly */
+    VIEW_COUNT
+};
+
+struct view_input {
+    int n_frames, frame_tokens; /* m = n_frames * frame_tokens tokens, frame by frame, raster */
+    double ratio;               /* of the tokens that are pruned */
+    double lambda;              /* specvlm: share of the attention that stage I keeps */
+    uint64_t seed;              /* random */
+    const float *scores;        /* [m], where view_wants_scores */
+    const float *features;      /* [m, width], where view_wants_features */
+    int width;
+};
+
+/* "specvlm", ...; NULL past the last. */
+const char *view_name(enum view_kind kind);
+/* VIEW_COUNT: no such name. */
+enum view_kind view_named(const char *name);
+bool view_wants_scores(enum view_kind kind);
+bool view_wants_features(enum view_kind kind);
+
+/* Tokens kept of m: floor((1 - ratio) m + 1e-9), at least 1 unless ratio is 1. */
+int view_budget(int m, double ratio);
+/* kept [m]: the tokens, ascending; *n of them. For specvlm *stage1 is how many stage I chose (may
+ * be NULL). PV_E_NOMEM, or PV_E_ARG when what the view wants is missing. */
+enum pv_status view_choose(enum view_kind kind, const struct view_input *in, int *kept, int *n,
+                           int *stage1, struct pv_error *err);
+
+#endif
