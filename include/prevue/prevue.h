@@ -69,6 +69,7 @@ struct pv_model_params {
     const char *mmproj; /* GGUF file of the vision tower; NULL: in `path`, or beside it */
     int threads;        /* 0: all cores this process may use */
     uint64_t cpu_mask;  /* CPU features allowed, ~0: all (see pv_cpu_features) */
+    pv_model *beside;   /* use the threads of this model, which must outlive it; NULL: own ones */
     struct pv_limits limits;
 };
 
@@ -76,6 +77,8 @@ struct pv_session_params {
     int max_context; /* tokens of prompt and answer together; 0: the model's, at most 32768 */
     int chunk;       /* rows of one prefill step; 0: 512 */
     enum pv_kv_type kv_type;
+    pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
+    bool speculate;  /* make room for methods without one; implied by `draft` */
 };
 
 enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL };
@@ -90,9 +93,56 @@ struct pv_gen_params {
     float top_p;       /* 1: off */
     float min_p;       /* 0: off */
     uint64_t seed;
-    bool ignore_stop;        /* go on past stop tokens: benchmarks */
-    pv_progress_fn progress; /* of the prefill; may be NULL */
+    bool ignore_stop;               /* go on past stop tokens: benchmarks */
+    const struct pv_method *method; /* NULL: plain decoding */
+    pv_progress_fn progress;        /* of the prefill; may be NULL */
     void *progress_user;
+};
+
+/* Speculation: a drafter proposes tokens, the model verifies them in one pass. With `exact`
+ * acceptance (the default) the text is the one plain decoding gives, to the bit, whatever the
+ * method. */
+enum pv_drafter {
+    PV_DRAFT_NONE,   /* plain decoding */
+    PV_DRAFT_MODEL,  /* the session's draft model */
+    PV_DRAFT_SELF,   /* the model's own weights on a pruned prompt */
+    PV_DRAFT_SPARSE, /* the model's own cache, its strongest entries */
+    PV_DRAFT_NGRAM,  /* what followed the same words before */
+    PV_DRAFT_RANDOM, /* for tests: any token */
+    PV_DRAFT_ORACLE  /* for tests: a known answer with errors */
+};
+enum pv_shape {
+    PV_SHAPE_CHAIN,  /* `window` tokens */
+    PV_SHAPE_TREE,   /* the tree of 25 tokens, or that of `tree_file` */
+    PV_SHAPE_DYNAMIC /* grown where the drafter is surest: `total`, `depth`, `width` */
+};
+enum pv_accept {
+    PV_ACCEPT_EXACT,
+    PV_ACCEPT_REJECTION /* the papers' rule: the same distribution, another text */
+};
+/* Positions of the prompt's rows in the drafter. AUTO: as measured best for the family. */
+enum pv_draft_pos { PV_POS_AUTO, PV_POS_COMPACT, PV_POS_ORIGINAL };
+
+struct pv_method {
+    const char *name;
+    enum pv_drafter drafter;
+    const char *view; /* which video tokens the drafter sees: "full", "specvlm", ... */
+    enum pv_shape shape;
+    enum pv_accept accept;
+    bool automatic;          /* choose among the shapes and plain decoding by measuring */
+    int window;              /* chain; 0: 5 */
+    int total, depth, width; /* dynamic; 0: 30, 3, 8 */
+    const char *tree_file;
+    double ratio;  /* of the video tokens that the drafter does not see */
+    double lambda; /* view specvlm; 0: 0.4, for Qwen 0.5 */
+    enum pv_draft_pos positions;
+    int keep;              /* sparse: entries of a layer; 0: 1024 */
+    const int32_t *answer; /* oracle */
+    size_t n_answer;
+    double errors;   /* oracle: share of wrong tokens */
+    double simulate; /* > 0: tokens are accepted with this probability whatever they are, to time
+                        shapes of models whose weights are not there; the text means nothing */
+    uint64_t draft_seed; /* random, oracle, view random */
 };
 
 /* Which frames of a video are taken. AUTO: the rule of the model's family. */
@@ -151,6 +201,12 @@ struct pv_stats {
     double video_s;              /* decoding and resizing since the last answer */
     double vision_s;             /* the towers, part of no other */
     double prefill_s, decode_s;
+    /* Speculation. A round is one verification; what a drafter proposed is tested in order. */
+    int64_t draft_video_tokens; /* of video_tokens, seen by the drafter */
+    int64_t rounds, proposed, accepted;
+    int64_t rejections;             /* rounds whose proposal was left before its end */
+    double view_s, draft_prefill_s; /* part of no other */
+    double draft_s, verify_s;       /* parts of decode_s */
     uint64_t peak_bytes; /* most memory the library held so far, mapped model files not counted */
 };
 
@@ -220,6 +276,24 @@ typedef bool (*pv_frame_fn)(void *user, const struct pv_frame *frame);
 PV_API enum pv_status pv_video_frames(const pv_model *model, const char *path,
                                       const struct pv_video_params *p, pv_frame_fn fn, void *user,
                                       struct pv_video_info *info, struct pv_error *err);
+
+/* The preset of this name, to be changed at will; its strings live as long as the program.
+ * PV_E_ARG, with the names that there are. */
+PV_API enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err);
+PV_API const char *pv_method_name(int i); /* NULL past the last */
+PV_API const char *pv_view_name(int i);   /* NULL past the last */
+
+/* What the drafter of a method would see of the prompt's first video, as it stands when the answer
+ * to what was added begins. The prompt is prefilled where it is not yet; the timeline stays as it
+ * is. Pointers are valid until the next call on the session. */
+struct pv_view_map {
+    int frames, height, width; /* units in time (Qwen: two frames each), tokens of each */
+    int kept;
+    const bool *seen;    /* [frames, height, width] */
+    const float *scores; /* the same: attention of the question; NULL where the view has none */
+};
+PV_API enum pv_status pv_session_view(pv_session *s, const struct pv_method *m,
+                                      struct pv_view_map *out, struct pv_error *err);
 
 /* Generate from what was added. The answer becomes part of the timeline. After PV_E_CANCELLED
  * the text given to `on_text` so far is in the timeline; after any other failure the timeline

@@ -1,7 +1,7 @@
 /* Generation: the KV cache is made to agree with the timeline, reusing the longest common prefix
  * and asking the encoder for rows of media when their step comes; then tokens are appended one step
  * at a time. */
-#include "engine/session.h"
+#include "engine/generate.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -23,16 +23,18 @@ static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct 
     for (int i = 0; i < n;) {
         int row, some;
         const struct medium *medium = timeline_medium(&s->line, from + i, &row);
+        float *to = s->embeds + (size_t)i * hidden;
         enum pv_status st;
         if (!medium) {
             i++;
             continue;
         }
         some = medium->m.n_rows - row < n - i ? medium->m.n_rows - row : n - i;
-        st = encoder_rows(s->encoder, &medium->m, medium->key, row, some,
-                          s->embeds + (size_t)i * hidden, err);
+        st = encoder_rows(s->encoder, &medium->m, medium->key, row, some, to, err);
         if (st)
             return st;
+        if (s->draft.keep_features)
+            draft_side_keep(&s->draft, medium, row, some, to, hidden);
         i += some;
     }
     return PV_OK;
@@ -40,7 +42,7 @@ static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct 
 
 /* One step over rows [from, from + n) of the timeline. */
 static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
-                               struct pv_error *err)
+                               const struct column_tap *taps, int n_taps, struct pv_error *err)
 {
     struct step_seq seq = { .kv = &s->kv, .n = n };
     int last = n - 1;
@@ -53,13 +55,15 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .n_logits = want != WANT_NOTHING,
                          .logit_rows = &last,
                          .logits = want == WANT_LOGITS ? s->logits : NULL,
-                         .argmax = want == WANT_ARGMAX ? &s->top : NULL };
+                         .argmax = want == WANT_ARGMAX ? &s->top : NULL,
+                         .n_columns = n_taps,
+                         .columns = taps };
     enum pv_status st;
-    pthread_mutex_lock(&s->model->step_lock);
+    pthread_mutex_lock(s->model->step_lock);
     st = fill_embeds(s, from, n, err);
     if (!st)
         st = decoder_step(s->model->dec, s->state, &step, err);
-    pthread_mutex_unlock(&s->model->step_lock);
+    pthread_mutex_unlock(s->model->step_lock);
     if (st)
         return st;
     memcpy(s->kv_ids + from, s->line.ids + from, (size_t)n * sizeof *s->kv_ids);
@@ -67,19 +71,44 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
     return PV_OK;
 }
 
-/* Make the cache hold the whole timeline. */
-static enum pv_status prefill(struct pv_session *s, const struct pv_gen_params *p, enum want want,
-                              struct pv_error *err)
+/* A step whose rows' attention to the video guides the drafter's view. */
+static enum pv_status run_guiding_rows(struct pv_session *s, const struct speculation *sp, int from,
+                                       int n, enum want want, struct pv_error *err)
 {
-    int same = 0, n_rows = s->line.n;
-    while (same < s->kv.len && same < n_rows - 1 && s->kv_ids[same] == s->line.ids[same])
+    size_t layers = (size_t)decoder_config(s->model->dec)->n_layers;
+    struct column_tap *taps = mem_alloc(layers * sizeof *taps);
+    int *rows = mem_alloc((size_t)n * sizeof *rows), n_taps = 0;
+    enum pv_status st = taps && rows ? PV_OK : fail_nomem(err, layers * sizeof *taps);
+    for (int i = 0; i < n && !st; i++)
+        rows[i] = i;
+    if (!st) {
+        n_taps = speculation_taps(sp, s, n, rows, taps);
+        st = run_rows(s, from, n, want, taps, n_taps, err);
+    }
+    if (!st)
+        speculation_add(sp, s, n_taps);
+    mem_free(taps);
+    mem_free(rows);
+    return st;
+}
+
+/* Make the cache hold the whole timeline. Rows that guide are run even if the cache has them. */
+static enum pv_status prefill(struct pv_session *s, const struct pv_gen_params *p,
+                              const struct speculation *sp, enum want want, struct pv_error *err)
+{
+    int same = 0, n_rows = s->line.n, most = sp->guided ? sp->query0 : n_rows - 1;
+    while (same < s->kv.len && same < most && s->kv_ids[same] == s->line.ids[same])
         same++;
     kvcache_truncate(&s->kv, same);
     s->stats.prompt_tokens = n_rows;
     s->stats.reused_tokens = same;
     for (int at = same; at < n_rows;) {
-        int n = n_rows - at < s->chunk ? n_rows - at : s->chunk;
-        enum pv_status st = run_rows(s, at, n, at + n == n_rows ? want : WANT_NOTHING, err);
+        bool guides = sp->guided && at >= sp->query0;
+        int end = sp->guided && !guides ? sp->query0 : n_rows;
+        int n = end - at < s->chunk ? end - at : s->chunk;
+        enum want of_step = at + n == n_rows ? want : WANT_NOTHING;
+        enum pv_status st = guides ? run_guiding_rows(s, sp, at, n, of_step, err)
+                                   : run_rows(s, at, n, of_step, NULL, 0, err);
         if (st)
             return st;
         at += n;
@@ -87,6 +116,12 @@ static enum pv_status prefill(struct pv_session *s, const struct pv_gen_params *
             return fail(err, PV_E_CANCELLED, "stopped after %d of %d prompt tokens", at, n_rows);
     }
     return PV_OK;
+}
+
+enum pv_status generate_prefill(struct pv_session *s, const struct pv_gen_params *p,
+                                const struct speculation *sp, struct pv_error *err)
+{
+    return prefill(s, p, sp, WANT_ARGMAX, err);
 }
 
 static bool is_stop(const struct pv_session *s, int32_t id)
@@ -110,38 +145,102 @@ static enum pv_status emit(struct pv_session *s, int32_t id, bool last, pv_text_
     return PV_OK;
 }
 
-static enum pv_status decode(struct pv_session *s, const struct pv_gen_params *p, enum want want,
-                             pv_text_fn on_text, void *user, struct pv_error *err)
+/* Whom the answer is told, and whether it has ended. */
+struct telling {
+    const struct pv_gen_params *p;
+    pv_text_fn on_text;
+    void *user;
+    bool ended;
+};
+
+/* The next token of the answer: a stop token ends it, another is appended and told. */
+static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id,
+                           struct pv_error *err)
+{
+    enum pv_status st;
+    t->ended = !t->p->ignore_stop && is_stop(s, id);
+    if (t->ended)
+        return PV_OK;
+    timeline_push(&s->line, id);
+    s->n_answer++;
+    s->stats.tokens++;
+    st = emit(s, id, false, t->on_text, t->user, err);
+    t->ended = s->n_answer >= t->p->max_new_tokens;
+    if (st || t->ended)
+        return st;
+    if (s->line.n >= s->line.context)
+        return fail(err, PV_E_LIMIT,
+                    "the context of %d tokens is full after %d tokens of "
+                    "answer",
+                    s->line.context, s->n_answer);
+    return PV_OK;
+}
+
+/* The token after the last row that ran alone. */
+static int32_t choose(struct pv_session *s, const struct pv_gen_params *p, enum want want)
 {
     struct sampling how = { .temperature = p->temperature,
                             .top_k = p->top_k,
                             .top_p = p->top_p,
                             .min_p = p->min_p,
                             .seed = p->seed };
-    int vocab = pv_model_vocab_size(s->model);
+    if (want == WANT_ARGMAX)
+        return s->top;
+    if (s->observer.show)
+        s->observer.show(s->observer.user, s->n_answer, s->logits);
+    return sample_token(s->logits, pv_model_vocab_size(s->model), &how, (uint64_t)s->line.n,
+                        s->candidates);
+}
+
+static enum pv_status decode(struct pv_session *s, struct telling *t, enum want want,
+                             struct pv_error *err)
+{
     for (;;) {
-        int32_t id = want == WANT_ARGMAX
-                         ? s->top
-                         : sample_token(s->logits, vocab, &how, (uint64_t)s->line.n, s->candidates);
-        enum pv_status st;
-        if (!p->ignore_stop && is_stop(s, id))
-            return PV_OK;
-        timeline_push(&s->line, id);
-        s->n_answer++;
-        s->stats.tokens++;
-        st = emit(s, id, false, on_text, user, err);
-        if (st || s->n_answer >= p->max_new_tokens)
+        enum pv_status st = tell(s, t, choose(s, t->p, want), err);
+        if (st || t->ended)
             return st;
-        if (s->line.n >= s->line.context)
-            return fail(err, PV_E_LIMIT,
-                        "the context of %d tokens is full after %d tokens of "
-                        "answer",
-                        s->line.context, s->n_answer);
-        st = run_rows(s, s->line.n - 1, 1, want, err);
+        st = run_rows(s, s->line.n - 1, 1, want, NULL, 0, err);
         if (st)
             return st;
         s->stats.passes++;
     }
+}
+
+/* The first n rows of the accepted path become part of the cache. */
+static void commit(struct pv_session *s, const struct round *r, int n)
+{
+    int len = s->kv.len;
+    memcpy(s->kv_ids + len, s->line.ids + len, (size_t)n * sizeof *s->kv_ids);
+    if (r->verdict.path[n - 1] == n - 1)
+        kvcache_advance(&s->kv, n);
+    else
+        kvcache_gather(&s->kv, decoder_state_work(s->state), r->verdict.path, n);
+}
+
+/* Rounds instead of single steps. The last token told is never in the cache, unless a stop token
+ * followed it: as in plain decoding. */
+static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, struct speculation *sp,
+                                    enum want want, struct pv_error *err)
+{
+    struct round r;
+    enum pv_status st = tell(s, t, choose(s, t->p, want), err);
+    while (!st && !t->ended) {
+        int row = 1;
+        st = speculation_round(sp, s, t->p, &r, err);
+        if (st)
+            break;
+        for (; row < r.verdict.n && !st && !t->ended; row++)
+            st = tell(s, t, r.tree.id[r.verdict.path[row]], err);
+        if (st || t->ended) {
+            int told = s->line.n - s->kv.len; /* rows of this round, and the last token */
+            bool stopped = !st && s->n_answer < t->p->max_new_tokens;
+            commit(s, &r, stopped ? told : told - 1);
+            break;
+        }
+        commit(s, &r, r.verdict.n);
+        st = tell(s, t, r.verdict.next, err);
+    }
+    return st;
 }
 
 /* Close the answer in the template's way, so that another message can follow; without room for that
@@ -173,7 +272,8 @@ static enum pv_status check_params(const struct pv_session *s, const struct pv_g
 }
 
 /* Append what comes before an answer; the timeline is as it was when there is no room. */
-static enum pv_status ask(struct pv_session *s, const struct pv_gen_params *p, struct pv_error *err)
+enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
+                            struct pv_error *err)
 {
     struct id_span span = { 0 };
     struct timeline_mark mark = timeline_mark(&s->line);
@@ -194,11 +294,14 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
 {
     bool dialogue = s->messages;
     struct timeline_mark before = timeline_mark(&s->line);
-    enum want want = p->temperature == 0 ? WANT_ARGMAX : WANT_LOGITS;
+    bool drawn = p->temperature != 0 || s->observer.show;
+    enum want want = drawn ? WANT_LOGITS : WANT_ARGMAX;
     enum pv_status st = check_params(s, p, err);
-    double t0 = clock_now(), t1;
+    double t0 = clock_now(), t1, t2;
+    struct telling telling = { .p = p, .on_text = on_text, .user = user };
+    struct speculation sp;
     if (!st && dialogue)
-        st = ask(s, p, err);
+        st = generate_ask(s, p, err);
     if (st)
         return st;
     s->stats = (struct pv_stats){ 0 };
@@ -208,11 +311,16 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     s->stats.video_tokens = s->line.n_video_rows;
     s->answer0 = s->line.n;
     s->n_answer = 0;
-    st = prefill(s, p, want, err);
+    st = speculation_open(&sp, s, p, err);
+    if (!st)
+        st = prefill(s, p, &sp, want, err);
     t1 = clock_now();
     s->stats.vision_s = s->encoder ? encoder_take_seconds(s->encoder) : 0;
     s->stats.prefill_s = t1 - t0 - s->stats.vision_s;
     s->stats.passes = 1;
+    if (!st)
+        st = speculation_begin(&sp, s, err);
+    t2 = clock_now();
     if (st) { /* as before the call, for another try */
         timeline_return(&s->line, before);
         s->answer0 = s->line.n;
@@ -221,7 +329,7 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     }
     s->frames = s->lost_frames = 0;
     s->video_s = 0;
-    st = decode(s, p, want, on_text, user, err);
+    st = sp.drafter ? decode_rounds(s, &telling, &sp, want, err) : decode(s, &telling, want, err);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */
         dialogue_text(s->words, 0, true, &dropped);
@@ -229,9 +337,10 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
         enum pv_status held = emit(s, 0, true, on_text, user, err);
         st = st ? st : held;
     }
-    s->stats.decode_s = clock_now() - t1;
+    s->stats.decode_s = clock_now() - t2 - sp.wake_s;
     if (dialogue)
         end_answer(s);
+    s->message0 = s->line.n;
     return st;
 }
 

@@ -65,7 +65,10 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = open_tokenizer(m, err);
     if (s)
         return s;
-    s = device_cpu_open(&m->dev, m->threads, m->cpu, err);
+    if (m->beside)
+        m->dev = m->beside->dev;
+    else
+        s = device_cpu_open(&m->dev, m->threads, m->cpu, err);
     if (s)
         return s;
     s = decoder_open(&m->dec, m->file, m->dev, err);
@@ -91,8 +94,14 @@ enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p, st
     if (m->threads > POOL_MAX_THREADS)
         m->threads = POOL_MAX_THREADS;
     m->cpu = cpu_flags() & p->cpu_mask;
+    if (p->beside) {
+        m->beside = p->beside;
+        m->threads = p->beside->threads;
+        m->cpu = p->beside->cpu;
+    }
     buf_init(&m->describe, DESCRIBE_LIMIT);
-    pthread_mutex_init(&m->step_lock, NULL);
+    pthread_mutex_init(&m->own_lock, NULL);
+    m->step_lock = m->beside ? m->beside->step_lock : &m->own_lock;
     s = open_parts(m, p, err);
     if (s) {
         pv_model_close(&m);
@@ -109,13 +118,14 @@ void pv_model_close(pv_model **model)
         return;
     vision_close(&m->vision);
     decoder_close(&m->dec);
-    device_close(&m->dev);
+    if (!m->beside)
+        device_close(&m->dev);
 #ifndef PV_CORE
     tokenizer_close(&m->tokenizer);
 #endif
     model_file_close(&m->file);
     buf_clear(&m->describe);
-    pthread_mutex_destroy(&m->step_lock);
+    pthread_mutex_destroy(&m->own_lock);
     mem_free(m);
     *model = NULL;
 }

@@ -26,7 +26,9 @@ struct pv_model {
     int threads;
     uint64_t cpu; /* features in use */
     struct buf describe;
-    pthread_mutex_t step_lock; /* the device runs one step at a time */
+    struct pv_model *beside; /* whose device this is; NULL: its own */
+    pthread_mutex_t own_lock;
+    pthread_mutex_t *step_lock; /* the device runs one step at a time */
 };
 
 /* Zeros become the defaults. */

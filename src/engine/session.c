@@ -36,12 +36,23 @@ static enum pv_status choose_sizes(struct pv_session *s, const struct pv_session
     return PV_OK;
 }
 
+/* Rows of the largest step, and rows whose logits one step may want: a tree is verified at once. */
+static int state_rows(const struct pv_session *s)
+{
+    return s->speculates && s->chunk < TREE_MAX ? TREE_MAX : s->chunk;
+}
+
+static int state_logits(const struct pv_session *s)
+{
+    return s->speculates ? TREE_MAX : 1;
+}
+
 static enum pv_status check_memory(struct pv_session *s, int context, enum dtype kv,
                                    struct pv_error *err)
 {
     const struct pv_model *m = s->model;
     uint64_t need = kvcache_size(decoder_config(m->dec), kv, context) +
-                    decoder_state_size(m->dec, s->chunk, 1, context, kv);
+                    decoder_state_size(m->dec, state_rows(s), state_logits(s), context, kv);
     if (need > m->limits.memory_bytes)
         return fail(err, PV_E_LIMIT,
                     "a context of %d tokens needs %llu bytes of memory, the limit is %llu", context,
@@ -59,7 +70,8 @@ static enum pv_status open_parts(struct pv_session *s, int context, enum dtype k
     size_t embeds = m->vision ? (size_t)s->chunk * (size_t)c->hidden : 0;
     enum pv_status st = kvcache_open(&s->kv, m->dev, c, kv, context, err);
     if (!st)
-        st = decoder_state_open(&s->state, m->dec, s->chunk, 1, context, kv, err);
+        st =
+            decoder_state_open(&s->state, m->dec, state_rows(s), state_logits(s), context, kv, err);
     if (!st)
         st = timeline_open(&s->line, context, err);
     if (!st && m->vision)
@@ -89,11 +101,14 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct p
     if (!s)
         return fail_nomem(err, sizeof *s);
     s->model = model;
+    s->speculates = p->speculate || p->draft;
     st = choose_sizes(s, p, &context, err);
     if (!st)
         st = check_memory(s, context, kv, err);
     if (!st)
         st = open_parts(s, context, kv, err);
+    if (!st && s->speculates)
+        st = draft_side_open(&s->draft, s, p->draft, err);
     if (st) {
         pv_session_close(&s);
         return st;
@@ -115,6 +130,7 @@ void pv_session_close(pv_session **session)
     if (!s)
         return;
     drop_pending(s);
+    draft_side_close(&s->draft);
     dialogue_close(&s->words);
     encoder_close(&s->encoder);
     decoder_state_close(&s->state);
@@ -124,6 +140,9 @@ void pv_session_close(pv_session **session)
     mem_free(s->embeds);
     mem_free(s->logits);
     mem_free(s->candidates);
+    mem_free(s->tree_logits);
+    mem_free(s->draft_q);
+    mem_free(s->verify_scratch);
     mem_free(s);
     *session = NULL;
 }
@@ -134,6 +153,7 @@ void pv_session_reset(pv_session *s)
     timeline_clear(&s->line);
     s->answer0 = 0;
     s->n_answer = 0;
+    s->message0 = 0;
     s->messages = false;
 }
 

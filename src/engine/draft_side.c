@@ -1,0 +1,244 @@
+/* Opens drafters and serves them rows of media: through the draft model's own tower, or, for the
+ * model's own weights, from the rows that the target's tower made already. */
+#include "engine/draft_side.h"
+
+#include "base/mem.h"
+#include "engine/session.h"
+#include "spec/drafter_model.h"
+
+#include <string.h>
+
+enum { SPARSE_KEEP = 1024 }; /* entries of a layer, as published */
+
+/* ---- opening ---- */
+
+/* The draft model must cut pictures as the target does: rows are then the same rows. */
+static enum pv_status check_towers(const struct pv_model *a, const struct pv_model *b,
+                                   struct pv_error *err)
+{
+    const struct vision_config *x, *y;
+    if (!a->vision || !b->vision)
+        return PV_OK;
+    x = vision_config(a->vision);
+    y = vision_config(b->vision);
+    if (x->kind != y->kind || x->patch != y->patch || x->temporal != y->temporal ||
+        x->merge != y->merge || x->image != y->image ||
+        memcmp(x->mean, y->mean, sizeof x->mean) != 0 || memcmp(x->std, y->std, sizeof x->std) != 0)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s cuts pictures in another way than %s: it cannot draft for it",
+                    model_file_path(b->file), model_file_path(a->file));
+    return PV_OK;
+}
+
+static bool same_tensors(const void *a, const void *b, size_t size)
+{
+    const struct tensor *const *x = a, *const *y = b;
+    for (size_t i = 0; i < size / sizeof *x; i++) {
+        if (!x[i] && !y[i])
+            continue;
+        if (!x[i] || !y[i] || x[i]->dtype != y[i]->dtype || x[i]->size != y[i]->size ||
+            memcmp(x[i]->data, y[i]->data, x[i]->size) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Whether both towers are the same to the bit, projector included: their rows are then shared. */
+static bool same_tower(const struct pv_model *a, const struct pv_model *b)
+{
+    int n;
+    if (!a->vision || !b->vision || a->cpu != b->cpu)
+        return false;
+    n = vision_config(a->vision)->n_layers;
+    if (n != vision_config(b->vision)->n_layers ||
+        vision_config(a->vision)->out != vision_config(b->vision)->out ||
+        !same_tensors(model_file_vision_tensors(a->file), model_file_vision_tensors(b->file),
+                      sizeof(struct vision_tensors)))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (!same_tensors(model_file_vision_layer(a->file, i), model_file_vision_layer(b->file, i),
+                          sizeof(struct vision_layer_tensors)))
+            return false;
+    return true;
+}
+
+enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struct pv_model *draft,
+                               struct pv_error *err)
+{
+    size_t n = (size_t)s->line.context;
+    enum pv_status st = PV_OK;
+    d->model = draft;
+    if (draft) {
+        st = check_towers(s->model, draft, err);
+        d->shared = !st && same_tower(s->model, draft);
+        if (!st && draft->vision)
+            st = encoder_open(&d->encoder, draft->vision, err);
+    }
+    if (st)
+        return st;
+    d->seen = mem_alloc(n * sizeof *d->seen);
+    d->rows = mem_alloc(n * sizeof *d->rows);
+    d->scores = mem_zalloc(n * sizeof *d->scores);
+    d->sums = mem_zalloc(n * sizeof *d->sums);
+    if (!d->seen || !d->rows || !d->scores || !d->sums)
+        return fail_nomem(err, n * (sizeof *d->seen + sizeof *d->rows + 2 * sizeof *d->scores));
+    return PV_OK;
+}
+
+void draft_side_close(struct draft_side *d)
+{
+    for (int i = 0; i <= PV_DRAFT_ORACLE; i++)
+        if (d->drafter[i])
+            d->drafter[i]->close(d->drafter[i]);
+    for (int i = 0; i < d->n_features; i++) {
+        mem_free(d->features[i].rows);
+        mem_free(d->features[i].have);
+    }
+    mem_free(d->features);
+    encoder_close(&d->encoder);
+    mem_free(d->seen);
+    mem_free(d->rows);
+    mem_free(d->scores);
+    mem_free(d->sums);
+    mem_free(d->layer_scores);
+    *d = (struct draft_side){ 0 };
+}
+
+/* A decoder that drafts, within the session's limit of memory. */
+static enum pv_status open_model(struct pv_session *s, const struct pv_model *m,
+                                 struct drafter **out, struct pv_error *err)
+{
+    enum dtype kv = s->kv.layer[0].dtype;
+    int context = s->line.context;
+    uint64_t need = drafter_model_size(m->dec, s->chunk, context, kv);
+    if (need > s->model->limits.memory_bytes - s->fixed_bytes)
+        return fail(err, PV_E_LIMIT,
+                    "a drafter for a context of %d tokens needs %llu bytes of memory, %llu of the "
+                    "limit are left",
+                    context, (unsigned long long)need,
+                    (unsigned long long)(s->model->limits.memory_bytes - s->fixed_bytes));
+    enum pv_status st =
+        drafter_model_open(out, m->dec, s->chunk, context, kv, pv_model_vocab_size(s->model), err);
+    if (!st)
+        s->fixed_bytes += need;
+    return st;
+}
+
+enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
+                                  struct drafter **out, struct pv_error *err)
+{
+    struct drafter **d = &s->draft.drafter[m->drafter];
+    int vocab = pv_model_vocab_size(s->model);
+    enum pv_status st = PV_OK;
+    bool anew = m->drafter == PV_DRAFT_RANDOM || m->drafter == PV_DRAFT_ORACLE ||
+                m->drafter == PV_DRAFT_SPARSE;
+    if (m->drafter == PV_DRAFT_MODEL && !s->draft.model)
+        return fail(err, PV_E_ARG, "method '%s' needs a draft model, and there is none", m->name);
+    if (*d && anew) {
+        (*d)->close(*d);
+        *d = NULL;
+    }
+    if (*d) {
+        *out = *d;
+        return PV_OK;
+    }
+    switch (m->drafter) {
+    case PV_DRAFT_MODEL:
+        st = open_model(s, s->draft.model, d, err);
+        break;
+    case PV_DRAFT_SELF:
+        st = open_model(s, s->model, d, err);
+        break;
+    case PV_DRAFT_SPARSE:
+        st = drafter_sparse_open(d, s->model->dec, s->state, s->line.context, s->kv.layer[0].dtype,
+                                 m->keep ? m->keep : SPARSE_KEEP, err);
+        break;
+    case PV_DRAFT_NGRAM:
+        st = drafter_ngram_open(d, err);
+        break;
+    case PV_DRAFT_RANDOM:
+        st = drafter_random_open(d, vocab, m->draft_seed, err);
+        break;
+    case PV_DRAFT_ORACLE:
+        st = drafter_oracle_open(d, m->answer, (int)m->n_answer, vocab, m->errors, m->draft_seed,
+                                 err);
+        break;
+    default:
+        return fail(err, PV_E_ARG, "drafter %d is not one that there is", (int)m->drafter);
+    }
+    if (!st)
+        *out = *d;
+    return st;
+}
+
+/* ---- rows that the target's tower made ---- */
+
+static struct feature_rows *find_features(const struct draft_side *d, const struct medium *m)
+{
+    for (int i = 0; i < d->n_features; i++)
+        if (d->features[i].key == m->key)
+            return &d->features[i];
+    return NULL;
+}
+
+void draft_side_forget(struct draft_side *d, const struct timeline *t)
+{
+    int kept = 0;
+    for (int i = 0; i < d->n_features; i++) {
+        bool known = false;
+        for (int k = 0; k < t->n_media; k++)
+            known = known || t->media[k].key == d->features[i].key;
+        if (known) {
+            d->features[kept++] = d->features[i];
+        } else {
+            mem_free(d->features[i].rows);
+            mem_free(d->features[i].have);
+        }
+    }
+    d->n_features = kept;
+}
+
+static struct feature_rows *new_features(struct draft_side *d, const struct medium *m,
+                                         size_t hidden)
+{
+    size_t n = (size_t)d->n_features, rows = (size_t)m->m.n_rows;
+    struct feature_rows *all = mem_realloc(d->features, (n + 1) * sizeof *all), f;
+    if (!all)
+        return NULL;
+    d->features = all;
+    f = (struct feature_rows){ .key = m->key,
+                               .n_rows = m->m.n_rows,
+                               .rows = mem_alloc(rows * hidden * sizeof(float)),
+                               .have = mem_zalloc(rows * sizeof(bool)) };
+    if (!f.rows || !f.have) {
+        mem_free(f.rows);
+        mem_free(f.have);
+        return NULL;
+    }
+    d->features[d->n_features++] = f;
+    return &d->features[n];
+}
+
+void draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n,
+                     const float *embeds, size_t hidden)
+{
+    struct feature_rows *f = find_features(d, m);
+    if (!f)
+        f = new_features(d, m, hidden);
+    if (!f)
+        return;
+    memcpy(f->rows + (size_t)row * hidden, embeds, (size_t)n * hidden * sizeof *embeds);
+    memset(f->have + row, true, (size_t)n);
+}
+
+const float *draft_side_features(const struct draft_side *d, const struct medium *m, int row, int n,
+                                 size_t hidden)
+{
+    const struct feature_rows *f = find_features(d, m);
+    if (!f)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        if (!f->have[row + i])
+            return NULL;
+    return f->rows + (size_t)row * hidden;
+}

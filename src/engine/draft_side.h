@@ -1,0 +1,54 @@
+/* The drafter's side of a session: the drafters it has opened, and what they are shown of its
+ * media. */
+#ifndef PV_ENGINE_DRAFT_SIDE_H
+#define PV_ENGINE_DRAFT_SIDE_H
+
+#include "engine/encoder.h"
+#include "engine/timeline.h"
+#include "spec/drafter.h"
+
+struct pv_session;
+
+/* Rows of a medium in the target's space, kept when the tower made them. */
+struct feature_rows {
+    int key;
+    float *rows; /* [n_rows, hidden] */
+    bool *have;  /* [n_rows] */
+    int n_rows;
+};
+
+struct draft_side {
+    struct pv_model *model;                       /* NULL: no draft model */
+    bool shared;                                  /* its tower is the target's */
+    struct encoder *encoder;                      /* of that model */
+    struct drafter *drafter[PV_DRAFT_ORACLE + 1]; /* by kind, opened when first used */
+    struct feature_rows *features;
+    int n_features;
+    bool keep_features; /* of what the target's tower makes from now on */
+    bool *seen;         /* [context] */
+    int *rows;          /* [context]: video rows of the prompt; */
+    int n_rows;
+    float *scores;       /* [context]: attention to them */
+    float *layer_scores; /* [n_layers, n_rows]: the same by layer, for the drafter `sparse` */
+    float *sums;         /* [context * ...]: of one step */
+    size_t n_layer_scores;
+};
+
+enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struct pv_model *draft,
+                               struct pv_error *err);
+void draft_side_close(struct draft_side *d);
+
+/* The drafter of this kind, opened if need be. Oracles and random ones are made anew. */
+enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
+                                  struct drafter **out, struct pv_error *err);
+
+/* Forget rows of media that the timeline has forgotten. */
+void draft_side_forget(struct draft_side *d, const struct timeline *t);
+/* Keep rows of media that the target's tower has made; memory that is missing is no failure. */
+void draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n,
+                     const float *embeds, size_t hidden);
+/* Those rows; NULL: not all of them are kept. */
+const float *draft_side_features(const struct draft_side *d, const struct medium *m, int row, int n,
+                                 size_t hidden);
+
+#endif

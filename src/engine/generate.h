@@ -1,0 +1,14 @@
+/* The prefill, for what looks at a prompt without answering it. */
+#ifndef PV_ENGINE_GENERATE_H
+#define PV_ENGINE_GENERATE_H
+
+#include "engine/speculate.h"
+
+/* Append what the template puts before an answer, if the last thing added was a message. */
+enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
+                            struct pv_error *err);
+/* Make the cache hold the timeline, guiding `sp`. */
+enum pv_status generate_prefill(struct pv_session *s, const struct pv_gen_params *p,
+                                const struct speculation *sp, struct pv_error *err);
+
+#endif
