@@ -2,6 +2,7 @@
 #include "answer.h"
 
 #include "base/clock.h"
+#include "figures.h"
 
 #include <stdio.h>
 
@@ -31,11 +32,13 @@ static bool on_text(void *user, const char *utf8, size_t len)
 }
 
 enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling_args *sampling,
-                          struct pv_error *err)
+                          const struct pv_method *method, struct pv_error *err)
 {
     struct pv_gen_params gen = sampling_args_params(sampling);
     enum pv_status status;
 
+    a->method = method;
+    gen.method = method;
     gen.progress = progress_step;
     gen.progress_user = a->progress;
     status = pv_generate(s, &gen, on_text, a, err);
@@ -48,21 +51,10 @@ enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling
     return status;
 }
 
-static double ratio(double a, double b)
-{
-    return b > 0 ? a / b : 0;
-}
-
-/* The first token of an answer comes out of the prefill; the others are decoding. */
-static double decode_speed(const struct pv_stats *st)
-{
-    return ratio((double)(st->tokens > 1 ? st->tokens - 1 : 0), st->decode_s);
-}
-
 void answer_json(struct buf *b, const struct answer *a, bool has_text)
 {
     const struct pv_stats *st = &a->stats;
-    double per_pass = ratio((double)st->tokens, (double)st->passes);
+    struct figures f = figures_of(st);
 
     if (has_text) {
         buf_puts(b, "\"text\":");
@@ -71,39 +63,63 @@ void answer_json(struct buf *b, const struct answer *a, bool has_text)
     }
     buf_puts(b, "\"ids\":");
     add_ids_json(b, a->ids, a->n_ids);
+    buf_puts(b, ",");
+    method_json(b, a->method, a->method->name);
     buf_printf(b,
-               ",\"method\":\"ar\",\"video_tokens\":%lld,\"draft_video_tokens\":0,"
+               ",\"video_tokens\":%lld,\"draft_video_tokens\":%lld,"
                "\"reused_tokens\":%lld,\"prompt_tokens\":%lld,\"tokens\":%lld,\"passes\":%lld,"
-               "\"accepted_per_pass\":0,\"tokens_per_pass\":%.4g,\"mean_run\":%.4g,"
-               "\"acceptance\":0",
-               (long long)st->video_tokens, (long long)st->reused_tokens,
-               (long long)st->prompt_tokens, (long long)st->tokens, (long long)st->passes, per_pass,
-               per_pass);
+               "\"proposed\":%lld,\"accepted_per_pass\":%.4g,\"tokens_per_pass\":%.4g,"
+               "\"mean_run\":%.4g,\"acceptance\":%.4g",
+               (long long)st->video_tokens, (long long)st->draft_video_tokens,
+               (long long)st->reused_tokens, (long long)st->prompt_tokens, (long long)st->tokens,
+               (long long)st->passes, (long long)st->proposed, accepted_per_pass(&f),
+               tokens_per_pass(&f), mean_run(&f), acceptance(&f));
     buf_printf(b,
-               ",\"seconds\":{\"video\":%.6f,\"vision\":%.6f,\"prefill\":%.6f,\"view\":0,"
-               "\"draft_prefill\":0,\"draft\":0,\"verify\":0,\"decode\":%.6f,\"total\":%.6f},"
-               "\"tokens_per_second\":%.4g,\"peak_bytes\":%llu",
-               st->video_s, st->vision_s, st->prefill_s, st->decode_s, a->total, decode_speed(st),
+               ",\"seconds\":{\"video\":%.6f,\"vision\":%.6f,\"prefill\":%.6f,\"view\":%.6f,"
+               "\"draft_prefill\":%.6f,\"draft\":%.6f,\"verify\":%.6f,\"decode\":%.6f,"
+               "\"total\":%.6f},\"tokens_per_second\":%.4g,\"peak_bytes\":%llu",
+               st->video_s, st->vision_s, st->prefill_s, st->view_s, st->draft_prefill_s,
+               st->draft_s, st->verify_s, st->decode_s, a->total, tokens_per_second(&f),
                (unsigned long long)st->peak_bytes);
+}
+
+static void print_speculation(const struct answer *a, const struct figures *f)
+{
+    const struct pv_stats *st = &a->stats;
+    fprintf(stderr,
+            "draft   %6lld tokens in %8.3f s by %s; it saw %lld of %lld video tokens (view %s: "
+            "%.3f s, prefill %.3f s)\n",
+            (long long)st->proposed, st->draft_s, drafter_name(a->method->drafter),
+            (long long)st->draft_video_tokens, (long long)st->video_tokens, a->method->view,
+            st->view_s, st->draft_prefill_s);
+    fprintf(stderr,
+            "verify  %6lld rounds in %8.3f s: %.2f tokens accepted a round, %.2f tokens a pass, "
+            "mean run %.2f, acceptance %.1f %%\n",
+            (long long)st->rounds, st->verify_s, accepted_per_pass(f), tokens_per_pass(f),
+            mean_run(f), 100 * acceptance(f));
 }
 
 void answer_stats(const struct answer *a)
 {
     const struct pv_stats *st = &a->stats;
+    struct figures f = figures_of(st);
 
     if (st->frames)
         fprintf(stderr, "video   %6lld frames in %8.3f s (%.1f frames/s), %lld lost\n",
-                (long long)st->frames, st->video_s, ratio((double)st->frames, st->video_s),
+                (long long)st->frames, st->video_s, quotient((double)st->frames, st->video_s),
                 (long long)st->lost_frames);
     if (st->vision_s > 0)
         fprintf(stderr, "vision  %6lld tokens in %8.3f s\n", (long long)st->video_tokens,
                 st->vision_s);
     fprintf(stderr, "prompt  %6lld tokens in %8.3f s (%.1f tokens/s), %lld reused\n",
             (long long)st->prompt_tokens, st->prefill_s,
-            ratio((double)(st->prompt_tokens - st->reused_tokens), st->prefill_s),
+            quotient((double)(st->prompt_tokens - st->reused_tokens), st->prefill_s),
             (long long)st->reused_tokens);
-    fprintf(stderr, "answer  %6lld tokens in %8.3f s (%.1f tokens/s), %lld passes\n",
-            (long long)st->tokens, st->decode_s, decode_speed(st), (long long)st->passes);
+    fprintf(stderr, "answer  %6lld tokens in %8.3f s (%.1f tokens/s), %lld passes, method %s\n",
+            (long long)st->tokens, st->decode_s, tokens_per_second(&f), (long long)st->passes,
+            a->method->name);
+    if (a->method->drafter != PV_DRAFT_NONE)
+        print_speculation(a, &f);
     fprintf(stderr, "total   %15s %8.3f s, %.1f MiB held at most\n", "", a->total,
             (double)st->peak_bytes / (1 << 20));
 }

@@ -3,14 +3,15 @@
 #ifndef PV_CLI_ANSWER_H
 #define PV_CLI_ANSWER_H
 
+#include "method_args.h"
 #include "progress.h"
-#include "run_args.h"
 
 struct answer {
     struct buf text; /* --json: gathered here */
     bool json, any, ends_line;
-    struct progress *progress; /* borrowed */
-    double begin, total;       /* seconds: when answer_init was called; from then to the end */
+    struct progress *progress;      /* borrowed */
+    double begin, total;            /* seconds: when answer_init was called; from then to the end */
+    const struct pv_method *method; /* borrowed */
     struct pv_stats stats;
     const int32_t *ids; /* [n_ids], the session's, until its next answer */
     size_t n_ids;
@@ -23,7 +24,7 @@ void answer_clear(struct answer *a);
 /* Generate from what was added to the session. After PV_OK and PV_E_CANCELLED the answer so far is
  * there with its statistics. Text mode leaves stdout at the beginning of a line. */
 enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling_args *sampling,
-                          struct pv_error *err);
+                          const struct pv_method *method, struct pv_error *err);
 
 /* The members of a JSON object, without its braces; text only when the model has a tokenizer. */
 void answer_json(struct buf *b, const struct answer *a, bool has_text);

@@ -1,6 +1,7 @@
 /* prevue describe: videos and pictures in, words out. Further questions go to the same session, so
  * the video is decoded, encoded and read once. */
 #include "answer.h"
+#include "bench_report.h"
 #include "video_args.h"
 
 #include "base/clock.h"
@@ -10,9 +11,10 @@
 
 struct describe_args {
     struct arg_list videos, asks;
-    const char *prompt, *system;
+    const char *prompt, *system, *compare;
     struct choice_args choice;
     struct sampling_args sampling;
+    struct method_args method;
     struct model_args model;
     struct session_args session;
     struct limit_args limits;
@@ -29,6 +31,10 @@ static const struct option question_table[] = {
       NULL },
     { "system", 0, "-sys --system-prompt", OPTION_STRING, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
+    { "compare", 0, NULL, OPTION_STRING, AT(compare), 0, 0, "METHODS",
+      "Answer with each of these methods (names apart by commas) after plain decoding, and print a "
+      "table of what each cost. NAME:self drafts with the model's own weights.",
+      NULL },
     { "video", 0, "--image", OPTION_LIST, AT(videos), 0, 0, "FILE", "The same as VIDEO.", NULL },
 };
 
@@ -36,6 +42,7 @@ static const struct option_group describe_groups[] = {
     { "question", question_table, sizeof question_table / sizeof *question_table, 0 },
     { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
     { "answer", sampling_table, N_SAMPLING_OPTIONS, AT(sampling) },
+    { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
     { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
@@ -54,7 +61,18 @@ const struct option_set describe_options = {
     .max_operands = MAX_ARGS,
     .examples = "  prevue describe clip.mp4 -m llava-onevision-qwen2-0.5b-ov-hf\n"
                 "  prevue describe clip.mp4 -m qwen2.5-vl.gguf --mmproj mmproj.gguf --fps 1\n"
+                "  prevue describe clip.mp4 -m large.gguf -d small.gguf --stats\n"
+                "  prevue describe clip.mp4 -m large.gguf -d self --compare sd,specvlm,std\n"
                 "  prevue describe a.mp4 b.jpg -p 'Is b in a?' --ask 'When?' --json\n",
+};
+
+/* What the arguments ask for. */
+struct plan {
+    struct pv_model_params model;
+    const char *draft; /* NULL: no draft model */
+    struct pv_video_params video;
+    struct pv_method method;
+    struct contenders who; /* --compare; n 0: one method */
 };
 
 /* What was taken from each file, for the default question and for --json. */
@@ -81,16 +99,6 @@ static enum pv_status add_videos(pv_session *s, struct sources *src, struct pv_v
         report_lost(src->paths->items[i], &src->info[i]);
     }
     return PV_OK;
-}
-
-static const char *default_question(const struct sources *src)
-{
-    bool pictures = true, several = src->paths->n > 1;
-    for (int i = 0; i < src->paths->n; i++)
-        pictures = pictures && !(src->info[i].fps > 0);
-    if (pictures)
-        return several ? "Describe these pictures." : "Describe this picture.";
-    return several ? "Describe these videos." : "Describe this video.";
 }
 
 /* ,"frames":{"taken":32,"lost":0,"videos":[{...}]} */
@@ -124,9 +132,10 @@ static void add_answer_json(struct buf *b, const struct answer *out, const char 
 }
 
 /* Question `at` of the session; the videos are there, or are added before question 0. */
-static enum pv_status ask(pv_session *s, const struct describe_args *a, int at, struct sources *src,
-                          struct pv_video_params *vp, struct buf *json, struct pv_error *err)
+static enum pv_status ask(pv_session *s, const struct describe_args *a, const struct plan *plan,
+                          int at, struct sources *src, struct buf *json, struct pv_error *err)
 {
+    struct pv_video_params vp = plan->video;
     const char *question = at ? a->asks.items[at - 1] : a->prompt;
     struct progress progress;
     struct answer out;
@@ -135,16 +144,16 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, int at, 
     progress_init(&progress);
     answer_init(&out, &a->sampling, &progress);
     if (at == 0)
-        status = add_videos(s, src, vp, &progress, err);
+        status = add_videos(s, src, &vp, &progress, err);
     if (status)
         goto done;
-    question = question ? question : default_question(src);
+    question = question ? question : default_question(src->info, src->paths->n);
     status = pv_add_text(s, "user", question, err);
     if (status)
         goto done;
     if (at > 0 && !a->sampling.json)
         write_text("\n", 1);
-    status = answer_run(&out, s, &a->sampling, err);
+    status = answer_run(&out, s, &a->sampling, &plan->method, err);
     if (status && status != PV_E_CANCELLED)
         goto done;
     if (a->sampling.json)
@@ -176,7 +185,7 @@ static void print_json(const struct buf *answers, const struct sources *src, boo
     buf_clear(&b);
 }
 
-static int run_session(pv_session *s, const struct describe_args *a, struct pv_video_params *vp)
+static int run_session(pv_session *s, const struct describe_args *a, const struct plan *plan)
 {
     struct sources src = { .paths = &a->videos };
     struct pv_error err = { 0 };
@@ -189,55 +198,156 @@ static int run_session(pv_session *s, const struct describe_args *a, struct pv_v
     if (a->system)
         status = pv_add_text(s, "system", a->system, &err);
     for (int i = 0; i <= a->asks.n && !status && !interrupted(); i++)
-        status = ask(s, a, i, &src, vp, &json, &err);
+        status = ask(s, a, plan, i, &src, &json, &err);
     if ((status == PV_OK || status == PV_E_CANCELLED) && json.len)
         print_json(&json, &src, a->asks.n > 0, clock_now() - begin);
     buf_clear(&json);
     return answer_exit(status, &err);
 }
 
-static int run_model(const struct describe_args *a, const struct pv_model_params *mp,
-                     struct pv_video_params *vp)
+/* --- several methods --- */
+
+/* The first answer: shown as it comes, or kept for --json. */
+struct echo {
+    bool json, any, ends_line;
+    struct buf text;
+};
+
+static bool echo_text(void *user, const char *utf8, size_t len)
 {
+    struct echo *e = user;
+    if (e->json)
+        return buf_add(&e->text, utf8, len);
+    if (len) {
+        write_text(utf8, len);
+        e->any = true;
+        e->ends_line = utf8[len - 1] == '\n';
+    }
+    return !ferror(stdout);
+}
+
+static void print_comparison(const struct tally *tally, const struct contenders *who,
+                             const struct echo *e)
+{
+    struct buf b;
+    buf_init(&b, (size_t)MAX_TEXT * 8);
+    if (e->json) {
+        buf_puts(&b, "{\"text\":");
+        buf_json(&b, e->text.data ? e->text.data : "", e->text.len);
+        buf_puts(&b, ",");
+        tally_json(&b, tally, who);
+        buf_puts(&b, "}\n");
+    } else {
+        tally_table(&b, tally, who);
+    }
+    if (b.failed)
+        report("the comparison is too long to be printed");
+    else
+        write_text(b.data, b.len);
+    buf_clear(&b);
+}
+
+/* The text is there once: all methods give the same one, or the table says so. */
+static int compare_methods(pv_session *s, const struct describe_args *a, const struct plan *plan)
+{
+    struct progress progress;
+    struct echo echo = { .json = a->sampling.json };
+    struct trial t = { .session = s,
+                       .who = &plan->who,
+                       .gen = sampling_args_params(&a->sampling),
+                       .video = plan->video,
+                       .repeat = 1,
+                       .progress = &progress,
+                       .on_text = echo_text,
+                       .user = &echo };
+    struct trial_question q = { .videos = &a->videos, .system = a->system, .prompt = a->prompt };
+    struct trial_result r;
+    struct tally tally = { 0 };
+    struct pv_error err = { 0 };
+    enum pv_status status;
+    int result;
+
+    progress_init(&progress);
+    buf_init(&echo.text, MAX_TEXT);
+    catch_interrupt();
+    status = trial_run(&t, &q, &r, &err);
+    if (echo.any)
+        write_text("\n\n", echo.ends_line ? 1 : 2);
+    if (!status) {
+        tally_add(&tally, &plan->who, &r);
+        print_comparison(&tally, &plan->who, &echo);
+    }
+    buf_clear(&echo.text);
+    result = answer_exit(status, &err);
+    if (!result && tally_differs(&tally, &plan->who))
+        return report("a method's text is not that of plain decoding");
+    return result;
+}
+
+static bool speculates(const struct plan *plan)
+{
+    return plan->who.n > 1 || (!plan->who.n && plan->method.drafter != PV_DRAFT_NONE);
+}
+
+static int run_model(const struct describe_args *a, const struct plan *plan)
+{
+    const struct pv_model_params *mp = &plan->model;
     struct pv_session_params sp = session_args_params(&a->session);
     struct pv_error err = { 0 };
-    pv_model *model = NULL;
+    pv_model *model = NULL, *draft = NULL;
     pv_session *session = NULL;
     int result = EXIT_FAILED;
 
     if (pv_model_open(&model, mp, &err))
         return report("%s", err.text);
-    if (!pv_model_has_vision(model))
-        report("%s: the model sees no videos: it has no vision tower%s", mp->path,
-               mp->mmproj ? "" : ", and --mmproj names none");
-    else if (!pv_model_has_tokenizer(model))
-        report("%s: the model has no tokenizer, so it cannot be asked", mp->path);
-    else if (pv_session_open(&session, model, &sp, &err))
+    sp.speculate = speculates(plan);
+    if (!can_be_shown_videos(model, mp))
+        goto close;
+    if (!open_draft(&draft, plan->draft, &a->method, mp, model, &err)) {
+        sp.draft = draft;
+        pv_session_open(&session, model, &sp, &err);
+    }
+    if (err.code)
         report("%s", err.text);
     else
-        result = run_session(session, a, vp);
+        result = plan->who.n ? compare_methods(session, a, plan) : run_session(session, a, plan);
+
+close:
     pv_session_close(&session);
+    pv_model_close(&draft);
     pv_model_close(&model);
     return result;
 }
 
+static int make_plan(const struct describe_args *a, struct plan *plan)
+{
+    int r;
+    if (a->videos.n == 0)
+        return options_misuse("describe", "there is no video");
+    if (a->compare && a->asks.n)
+        return options_misuse("describe", "--compare is for one question: --ask has no meaning");
+    r = choice_args_check(&a->choice, "describe", &plan->video);
+    if (r == OPTIONS_RUN)
+        r = model_args_check(&a->model, "describe", &plan->model);
+    if (r != OPTIONS_RUN)
+        return r;
+    plan->model.limits.memory_bytes = a->session.memory;
+    limit_args_set(&a->limits, &plan->model.limits);
+    if (a->compare)
+        return method_args_list(&a->method, "describe", &a->model, &plan->model, a->compare, NULL,
+                                &plan->who, &plan->draft);
+    return method_args_check(&a->method, "describe", &a->model, &plan->model, &plan->method,
+                             &plan->draft);
+}
+
 int cmd_describe(int argc, char **argv)
 {
-    struct describe_args a = { .sampling = SAMPLING_DEFAULTS };
-    struct pv_model_params mp;
-    struct pv_video_params vp;
+    struct describe_args a = { .sampling = SAMPLING_DEFAULTS, .method = METHOD_DEFAULTS };
+    struct plan plan = { 0 };
     int r = options_parse(&describe_options, &a, argc, argv, &a.videos);
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
-    if (a.videos.n == 0)
-        return options_misuse("describe", "there is no video");
-    r = choice_args_check(&a.choice, "describe", &vp);
-    if (r == OPTIONS_RUN)
-        r = model_args_check(&a.model, "describe", &mp);
-    if (r != OPTIONS_RUN)
-        return r;
-    mp.limits.memory_bytes = a.session.memory;
-    limit_args_set(&a.limits, &mp.limits);
-    return run_model(&a, &mp, &vp);
+    r = make_plan(&a, &plan);
+    return r == OPTIONS_RUN ? run_model(&a, &plan) : r;
 }

@@ -14,6 +14,7 @@ struct generate_args {
     struct model_args model;
     struct session_args session;
     struct sampling_args sampling;
+    struct method_args method;
 };
 
 #define AT(field) offsetof(struct generate_args, field)
@@ -36,6 +37,7 @@ static const struct option prompt_table[] = {
 static const struct option_group generate_groups[] = {
     { "prompt", prompt_table, sizeof prompt_table / sizeof *prompt_table, 0 },
     { "answer", sampling_table, N_SAMPLING_OPTIONS, AT(sampling) },
+    { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
 };
@@ -187,7 +189,7 @@ static void print_answer(const struct answer *out, bool has_text)
 }
 
 static int run_session(pv_session *s, const pv_model *model, const struct generate_args *a,
-                       const struct prompt *p)
+                       const struct prompt *p, const struct pv_method *method)
 {
     struct progress progress;
     struct answer out;
@@ -200,7 +202,7 @@ static int run_session(pv_session *s, const pv_model *model, const struct genera
     if (status)
         goto done;
     catch_interrupt();
-    status = answer_run(&out, s, &a->sampling, &err);
+    status = answer_run(&out, s, &a->sampling, method, &err);
     if (status == PV_OK || status == PV_E_CANCELLED) {
         print_answer(&out, pv_model_has_tokenizer(model));
         if (a->sampling.stats)
@@ -212,13 +214,14 @@ done:
     return answer_exit(status, &err);
 }
 
-/* Opens model and session for a prompt that has been read. */
+/* Opens models and session for a prompt that has been read. */
 static int run_model(const struct generate_args *a, const struct prompt *p,
-                     const struct pv_model_params *mp)
+                     const struct pv_model_params *mp, const struct pv_method *method,
+                     const char *draft_path)
 {
     struct pv_session_params sp = session_args_params(&a->session);
     struct pv_error err = { 0 };
-    pv_model *model = NULL;
+    pv_model *model = NULL, *draft = NULL;
     pv_session *session = NULL;
     int result = EXIT_FAILED;
 
@@ -226,39 +229,50 @@ static int run_model(const struct generate_args *a, const struct prompt *p,
         return report("%s", err.text);
     if (!p->n_ids && !pv_model_has_tokenizer(model)) {
         report("%s: the model has no tokenizer; give the prompt as --prompt-ids", mp->path);
-        goto close_model;
+        goto close;
+    }
+    if (open_draft(&draft, draft_path, &a->method, mp, model, &err)) {
+        report("%s", err.text);
+        goto close;
     }
     if (!sp.max_context)
         sp.max_context = needed_context(a, p, model);
+    sp.draft = draft;
+    sp.speculate = method->drafter != PV_DRAFT_NONE;
     if (pv_session_open(&session, model, &sp, &err)) {
         report("%s", err.text);
-        goto close_model;
+        goto close;
     }
-    result = run_session(session, model, a, p);
+    result = run_session(session, model, a, p, method);
     pv_session_close(&session);
 
-close_model:
+close:
+    pv_model_close(&draft);
     pv_model_close(&model);
     return result;
 }
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_args a = { .sampling = SAMPLING_DEFAULTS };
+    struct generate_args a = { .sampling = SAMPLING_DEFAULTS, .method = METHOD_DEFAULTS };
     struct pv_model_params mp;
+    struct pv_method method;
+    const char *draft = NULL;
     struct prompt p = { 0 };
     int r = options_parse(&generate_options, &a, argc, argv, NULL);
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
     r = model_args_check(&a.model, "generate", &mp);
+    if (r == OPTIONS_RUN)
+        r = method_args_check(&a.method, "generate", &a.model, &mp, &method, &draft);
     if (r != OPTIONS_RUN)
         return r;
     mp.limits.memory_bytes = a.session.memory;
     buf_init(&p.text, MAX_TEXT);
     r = read_prompt(&p, &a);
     if (r == OPTIONS_RUN)
-        r = run_model(&a, &p, &mp);
+        r = run_model(&a, &p, &mp, &method, draft);
     buf_clear(&p.text);
     mem_free(p.ids);
     return r;

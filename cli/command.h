@@ -13,14 +13,16 @@ struct command {
 };
 
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
-    inspect_options, convert_options;
+    inspect_options, convert_options, view_options, bench_options;
 
 int cmd_describe(int argc, char **argv);
 int cmd_frames(int argc, char **argv); /* not in a CORE build */
+int cmd_view(int argc, char **argv);   /* nor this */
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 
 enum { EXIT_FAILED = 1, EXIT_MISUSED = 2 };
 enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */

@@ -13,7 +13,9 @@ static const struct command commands[] = {
     { "describe", "answer a question about videos and pictures", cmd_describe, &describe_options },
 #ifndef PV_CORE
     { "frames", "the frames a model sees, as PNG files", cmd_frames, &frames_options },
+    { "view", "what each view keeps of a video, drawn over its frames", cmd_view, &view_options },
 #endif
+    { "bench", "compare methods on clips", cmd_bench, &bench_options },
     { "generate", "answer a prompt", cmd_generate, &generate_options },
     { "tokenize", "token ids of a text", cmd_tokenize, &tokenize_options },
     { "inspect", "what is in a model and what memory it needs", cmd_inspect, &inspect_options },

@@ -4,6 +4,8 @@
  * forgotten model, not a model named "-p". */
 #include "options.h"
 
+#include "prevue/prevue.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELP_COLUMN = 26, HELP_WIDTH = 80, MAX_WORD = 64 };
+enum { HELP_COLUMN = 26, HELP_WIDTH = 80, MAX_WORD = 64, MAX_WORDS = 512 };
 
 static const struct option help_option = {
     .name = "help", .letter = 'h', .type = OPTION_FLAG, .help = "Print this text and exit."
@@ -43,6 +45,23 @@ static int find_word(const char *words, const char *text, size_t len)
         words += n + (words[n] == ' ');
     }
     return -1;
+}
+
+/* The words that an option takes, of its table or of the library's; "" when it takes any value. */
+static void option_words(const struct option *o, char *out, size_t size)
+{
+    bool methods = o->type == OPTION_METHOD;
+    const char *name = "";
+    size_t n = 0;
+
+    snprintf(out, size, "%s", o->words ? o->words : "");
+    if (!methods && o->type != OPTION_VIEW)
+        return;
+    for (int i = 0; name && n < size; i++) {
+        name = methods ? pv_method_name(i) : pv_view_name(i);
+        if (name)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", i ? " " : "", name);
+    }
 }
 
 /* Edit distance of two short words. */
@@ -231,6 +250,8 @@ static int unknown_option(const struct option_set *set, const char *arg)
 static int bad_value(const struct option_set *set, const struct option *o, const char *name,
                      const char *value)
 {
+    char words[MAX_WORDS];
+
     switch (o->type) {
     case OPTION_INT:
         return options_misuse(set->command,
@@ -255,8 +276,9 @@ static int bad_value(const struct option_set *set, const struct option *o, const
         return options_misuse(set->command, "option %s is given more than %d times", name,
                               (int)MAX_ARGS);
     default:
-        return options_misuse(set->command, "option %s takes one of: %s; not \"%s\"", name,
-                              o->words, value);
+        option_words(o, words, sizeof words);
+        return options_misuse(set->command, "option %s takes one of: %s; not \"%s\"", name, words,
+                              value);
     }
 }
 
@@ -271,6 +293,7 @@ static bool add_arg(struct arg_list *list, const char *value)
 /* Store the value; false when it is not one that the option takes. */
 static bool store(const struct option *o, void *at, const char *value)
 {
+    char words[MAX_WORDS];
     long long n;
 
     switch (o->type) {
@@ -295,6 +318,13 @@ static bool store(const struct option *o, void *at, const char *value)
         return parse_time(value, o->min, o->max, at);
     case OPTION_BYTES:
         return parse_bytes(value, at);
+    case OPTION_METHOD:
+    case OPTION_VIEW:
+        option_words(o, words, sizeof words);
+        if (find_word(words, value, strlen(value)) < 0)
+            return false;
+        *(const char **)at = value;
+        return true;
     case OPTION_CHOICE:
         if (find_word(o->words, value, strlen(value)) < 0)
             return false;
@@ -400,13 +430,14 @@ static void print_wrapped(const char *text, int column, int indent)
 
 static void print_option(const struct option *o)
 {
-    char head[HELP_WIDTH], help[1024];
+    char head[HELP_WIDTH], words[MAX_WORDS], help[2048];
     int n = snprintf(head, sizeof head, "  %c%c%s --%s%s%s", o->letter ? '-' : ' ',
                      o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
                      o->metavar ? " " : "", o->metavar ? o->metavar : "");
-    snprintf(help, sizeof help, "%s%s%s%s%s%s%s", o->help, o->words ? " One of: " : "",
-             o->words ? o->words : "", o->words ? "." : "", o->also ? " Also " : "",
-             o->also ? o->also : "", o->also ? "." : "");
+    option_words(o, words, sizeof words);
+    snprintf(help, sizeof help, "%s%s%s%s%s%s%s", o->help, words[0] ? " One of: " : "", words,
+             words[0] ? "." : "", o->also ? " Also " : "", o->also ? o->also : "",
+             o->also ? "." : "");
     printf("%s", head);
     if (n >= HELP_COLUMN - 1)
         printf("\n%*s", HELP_COLUMN, "");

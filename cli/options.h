@@ -16,7 +16,9 @@ enum option_type {
     OPTION_STRING, /* const char *, borrowed from argv */
     OPTION_LIST,   /* struct arg_list: each use adds one string */
     OPTION_BYTES,  /* uint64_t, with an optional suffix K, M, G or T (powers of 1024) */
-    OPTION_CHOICE  /* int: index of the word in `words` */
+    OPTION_CHOICE, /* int: index of the word in `words` */
+    OPTION_METHOD, /* const char *: a name of pv_method_name */
+    OPTION_VIEW    /* const char *: a name of pv_view_name */
 };
 
 enum { MAX_ARGS = 64 };

@@ -20,7 +20,8 @@ enum {
 };
 
 struct png {
-    struct file_out file;
+    struct file_out file; /* where the bytes go, unless */
+    struct buf *memory;   /* is not NULL */
     z_stream z;
     uint8_t *rows[N_FILTERS]; /* a row under each filter: its number, then width * 3 bytes */
     uint8_t *out;             /* [OUT_SIZE], what becomes one IDAT chunk */
@@ -34,6 +35,16 @@ static void store_be32(uint8_t *p, uint32_t v)
         p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
+static enum pv_status put(struct png *p, const void *data, size_t len)
+{
+    if (!p->memory)
+        return file_out_write(&p->file, data, len, p->err);
+    if (!buf_add(p->memory, data, len))
+        return fail(p->err, PV_E_NOMEM, "out of memory for a PNG of more than %zu bytes",
+                    p->memory->len);
+    return PV_OK;
+}
+
 static enum pv_status write_chunk(struct png *p, const char *type, const uint8_t *data, size_t len)
 {
     uLong crc = crc32(0, (const Bytef *)type, 4);
@@ -45,10 +56,10 @@ static enum pv_status write_chunk(struct png *p, const char *type, const uint8_t
     if (len)
         crc = crc32(crc, data, (uInt)len);
     store_be32(tail, (uint32_t)crc);
-    s = file_out_write(&p->file, head, sizeof head, p->err);
+    s = put(p, head, sizeof head);
     if (!s)
-        s = file_out_write(&p->file, data, len, p->err);
-    return s ? s : file_out_write(&p->file, tail, sizeof tail, p->err);
+        s = put(p, data, len);
+    return s ? s : put(p, tail, sizeof tail);
 }
 
 static uint8_t paeth(int left, int up, int corner)
@@ -109,7 +120,7 @@ static enum pv_status write_picture(struct png *p, int width, int height, const 
 
     store_be32(header, (uint32_t)width);
     store_be32(header + 4, (uint32_t)height);
-    s = file_out_write(&p->file, signature, sizeof signature, p->err);
+    s = put(p, signature, sizeof signature);
     if (!s)
         s = write_chunk(p, "IHDR", header, sizeof header);
     for (int y = 0; y < height && !s; y++) {
@@ -142,32 +153,43 @@ static uint8_t *open_scratch(struct png *p, int width)
     return mem;
 }
 
+/* Write the picture to where p says. */
+static enum pv_status encode(struct png *p, int width, int height, const uint8_t *rgb)
+{
+    uint8_t *scratch = open_scratch(p, width);
+    enum pv_status s;
+
+    if (!scratch)
+        return fail_nomem(p->err, (size_t)width * BYTES * N_FILTERS + OUT_SIZE);
+    if (deflateInit(&p->z, COMPRESSION) != Z_OK) {
+        s = fail(p->err, PV_E_NOMEM, "zlib could not be started: %s",
+                 p->z.msg ? p->z.msg : "out of memory");
+    } else {
+        s = write_picture(p, width, height, rgb);
+        deflateEnd(&p->z);
+    }
+    mem_free(scratch);
+    return s;
+}
+
+enum pv_status png_encode(struct buf *out, int width, int height, const uint8_t *rgb,
+                          struct pv_error *err)
+{
+    struct png p = { .memory = out, .err = err };
+    return encode(&p, width, height, rgb);
+}
+
 enum pv_status png_write(const char *path, int width, int height, const uint8_t *rgb,
                          struct pv_error *err)
 {
     struct png p = { .err = err };
-    uint8_t *scratch = open_scratch(&p, width);
-    enum pv_status s;
-
-    if (!scratch)
-        return fail_nomem(err, (size_t)width * BYTES * N_FILTERS + OUT_SIZE);
-    if (deflateInit(&p.z, COMPRESSION) != Z_OK) {
-        s = fail(err, PV_E_NOMEM, "%s: zlib could not be started: %s", path,
-                 p.z.msg ? p.z.msg : "out of memory");
-        goto free_scratch;
-    }
-    s = file_out_open(&p.file, path, err);
+    enum pv_status s = file_out_open(&p.file, path, err);
     if (s)
-        goto end_zlib;
-    s = write_picture(&p, width, height, rgb);
+        return s;
+    s = encode(&p, width, height, rgb);
     if (s)
         file_out_abandon(&p.file);
     else
         s = file_out_commit(&p.file, err);
-
-end_zlib:
-    deflateEnd(&p.z);
-free_scratch:
-    mem_free(scratch);
     return s;
 }

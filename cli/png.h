@@ -2,10 +2,15 @@
 #ifndef PV_CLI_PNG_H
 #define PV_CLI_PNG_H
 
+#include "base/buf.h"
 #include "prevue/prevue.h"
 
 /* Write rgb [height, width, 3]. The file appears under its name only when it is complete. */
 enum pv_status png_write(const char *path, int width, int height, const uint8_t *rgb,
                          struct pv_error *err);
+
+/* The same bytes appended to `out`. */
+enum pv_status png_encode(struct buf *out, int width, int height, const uint8_t *rgb,
+                          struct pv_error *err);
 
 #endif

@@ -6,10 +6,14 @@
 #include "base/clock.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define INTERVAL 0.1 /* seconds between two lines */
+
+enum { LINE_SIZE = 128 };
 
 static volatile sig_atomic_t signal_seen;
 
@@ -33,8 +37,9 @@ int interrupted(void)
 
 void progress_init(struct progress *p)
 {
-    *p =
-        (struct progress){ .terminal = isatty(STDERR_FILENO) == 1, .last = clock_now(), .of_n = 1 };
+    *p = (struct progress){
+        .terminal = isatty(STDERR_FILENO) == 1, .last = clock_now(), .video = 1, .of_n = 1
+    };
 }
 
 void progress_clear(struct progress *p)
@@ -45,10 +50,31 @@ void progress_clear(struct progress *p)
     p->last = clock_now();
 }
 
+/* Over what was there before. */
+static void show(struct progress *p, const char *line)
+{
+    int n = (int)strlen(line);
+    fprintf(stderr, "\r%-*s", p->shown, line);
+    p->shown = n > p->shown ? n : p->shown;
+    p->last = clock_now();
+}
+
+void progress_say(struct progress *p, const char *fmt, ...)
+{
+    char line[LINE_SIZE];
+    va_list ap;
+    if (!p->terminal || clock_now() - p->last < INTERVAL)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    show(p, line);
+}
+
 bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
 {
     struct progress *p = user;
-    char line[128];
+    char line[LINE_SIZE];
     int n = 0;
 
     if (!p->terminal)
@@ -59,14 +85,12 @@ bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
         if (phase == PV_PHASE_VIDEO && p->of_n > 1)
             n = snprintf(line, sizeof line, "video %d of %d: ", p->video, p->of_n);
         if (phase == PV_PHASE_VIDEO)
-            n += snprintf(line + n, sizeof line - (size_t)n, "decoding %lld/%lld frames",
-                          (long long)done, (long long)total);
+            snprintf(line + n, sizeof line - (size_t)n, "decoding %lld/%lld frames",
+                     (long long)done, (long long)total);
         else
-            n += snprintf(line + n, sizeof line - (size_t)n, "reading %lld/%lld tokens %.0f %%",
-                          (long long)done, (long long)total, 100.0 * (double)done / (double)total);
-        fprintf(stderr, "\r%-*s", p->shown, line);
-        p->shown = n > p->shown ? n : p->shown;
-        p->last = clock_now();
+            snprintf(line + n, sizeof line - (size_t)n, "reading %lld/%lld tokens %.0f %%",
+                     (long long)done, (long long)total, 100.0 * (double)done / (double)total);
+        show(p, line);
     }
     return !interrupted();
 }

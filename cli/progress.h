@@ -16,6 +16,8 @@ struct progress {
 void progress_init(struct progress *p);
 /* A pv_progress_fn whose `user` is the struct progress; false once an interrupt has come. */
 bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total);
+/* Any line, if the last one is old enough. */
+void progress_say(struct progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Take the line off the screen: before anything else is written to the terminal. */
 void progress_clear(struct progress *p);
 

@@ -5,8 +5,9 @@
 
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
-/* Used when no model is named. */
+/* Used when no model is named: here, or else beside the program. */
 #define DEFAULT_MODEL "models/nano.gguf"
 /* The order of enum pv_kv_type. */
 #define KV_WORDS "auto f16 bf16 f32"
@@ -15,7 +16,8 @@
 
 const struct option model_table[] = {
     { "model", 'm', NULL, OPTION_STRING, AT(model), 0, 0, "MODEL",
-      "GGUF file or Hugging Face directory. Default: " DEFAULT_MODEL ", where there is one.",
+      "GGUF file or Hugging Face directory. Default: " DEFAULT_MODEL
+      ", here or beside the program.",
       NULL },
     { "mmproj", 0, NULL, OPTION_STRING, AT(mmproj), 0, 0, "FILE",
       "GGUF file of the vision tower. Default: in MODEL itself, or the file beside it whose name "
@@ -105,16 +107,32 @@ static bool parse_cpumask(const char *text, uint64_t *out)
     return mask != 0;
 }
 
+/* DEFAULT_MODEL in the current directory, else in that of the running program (Linux tells which);
+ * NULL where neither has it. */
+static const char *find_default_model(void)
+{
+    static char path[4096];
+    if (file_exists(DEFAULT_MODEL))
+        return DEFAULT_MODEL;
+    ssize_t len = readlink("/proc/self/exe", path, sizeof path - sizeof DEFAULT_MODEL);
+    while (len > 0 && path[len - 1] != '/')
+        len--;
+    if (len <= 0)
+        return NULL;
+    memcpy(path + len, DEFAULT_MODEL, sizeof DEFAULT_MODEL);
+    return file_exists(path) ? path : NULL;
+}
+
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out)
 {
     struct pv_model_params p = pv_model_defaults();
-    p.path = a->model ? a->model : DEFAULT_MODEL;
+    p.path = a->model ? a->model : find_default_model();
     p.mmproj = a->mmproj;
     p.threads = a->threads;
-    if (!a->model && !file_exists(DEFAULT_MODEL))
+    if (!p.path)
         return options_misuse(
             command, "there is no model: give a GGUF file or a Hugging Face directory with "
-                     "--model (" DEFAULT_MODEL " is not here)");
+                     "--model (" DEFAULT_MODEL " is neither here nor beside the program)");
     if (a->cpumask && !parse_cpumask(a->cpumask, &p.cpu_mask))
         return options_misuse(command,
                               "option --cpumask takes CPU features apart by commas, \"none\", "

@@ -120,6 +120,28 @@ void report_lost(const char *path, const struct pv_video_info *info)
                info->lost == 1 ? "its neighbour was used" : "their neighbours were used");
 }
 
+bool can_be_shown_videos(const pv_model *model, const struct pv_model_params *mp)
+{
+    if (!pv_model_has_vision(model))
+        report("%s: the model sees no videos: it has no vision tower%s", mp->path,
+               mp->mmproj ? "" : ", and --mmproj names none");
+    else if (!pv_model_has_tokenizer(model))
+        report("%s: the model has no tokenizer, so it cannot be asked", mp->path);
+    else
+        return true;
+    return false;
+}
+
+const char *default_question(const struct pv_video_info *info, int n)
+{
+    bool pictures = true;
+    for (int i = 0; i < n; i++)
+        pictures = pictures && !(info[i].fps > 0);
+    if (pictures)
+        return n > 1 ? "Describe these pictures." : "Describe this picture.";
+    return n > 1 ? "Describe these videos." : "Describe this video.";
+}
+
 /* JSON has no word for what is not finite. */
 static double finite_or_zero(double v)
 {

@@ -27,6 +27,10 @@ void limit_args_set(const struct limit_args *a, struct pv_limits *out);
 
 /* Put the file before a sentence that does not name it: of limits, say. */
 void name_file(struct pv_error *err, const char *path);
+/* Can the model be asked about videos? If not, that has been reported. */
+bool can_be_shown_videos(const pv_model *model, const struct pv_model_params *mp);
+/* What is asked about these when nothing else is. */
+const char *default_question(const struct pv_video_info *info, int n);
 /* One line on stderr when frames were lost. */
 void report_lost(const char *path, const struct pv_video_info *info);
 /* Members of a JSON object, without its braces, about a file and what was taken from it. */

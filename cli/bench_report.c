@@ -1,0 +1,220 @@
+/* Three ways to print the same figures. Sums over clips are what quotients are made of, so long
+ * answers weigh more than short ones; times of one clip are medians over its repeats. */
+#include "bench_report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- sums ---- */
+
+void tally_add(struct tally *t, const struct contenders *who, const struct trial_result *r)
+{
+    for (int k = 0; k < who->n; k++) {
+        figures_add(&t->sum[k], &r->cell[k]);
+        if (t->clips == 0 || t->identity[k] == SAME)
+            t->identity[k] = r->identity[k];
+    }
+    t->clips++;
+}
+
+bool tally_differs(const struct tally *t, const struct contenders *who)
+{
+    bool differs = false;
+    for (int k = 0; k < who->n; k++)
+        differs = differs || t->identity[k] == DIFFERENT;
+    return differs;
+}
+
+/* Plain decoding is the first method. Tokens a second and not seconds: answers of simulated and of
+ * rejecting methods have other lengths. */
+static double decode_speedup(const struct tally *t, int k)
+{
+    return quotient(tokens_per_second(&t->sum[k]), tokens_per_second(&t->sum[0]));
+}
+
+static double total_speedup(const struct tally *t, int k)
+{
+    return quotient(total_seconds(&t->sum[0]), total_seconds(&t->sum[k]));
+}
+
+/* ---- the table ---- */
+
+static const char *identity_word(const struct pv_method *m, enum identity identity)
+{
+    if (m->simulate > 0)
+        return "SIMULATED";
+    return identity == SAME ? "yes" : identity == DIFFERENT ? "NO" : "-";
+}
+
+static int label_width(const struct contenders *who)
+{
+    int width = (int)strlen("method");
+    for (int k = 0; k < who->n; k++) {
+        int n = (int)strlen(who->items[k].label);
+        width = n > width ? n : width;
+    }
+    return width;
+}
+
+static void table_row(struct buf *b, const struct tally *t, const struct contender *c, int k,
+                      int width)
+{
+    const struct figures *f = &t->sum[k];
+    double clips = t->clips;
+    char ratio[16] = "-";
+
+    if (method_prunes(&c->method))
+        snprintf(ratio, sizeof ratio, "%.4g", c->method.ratio);
+    buf_printf(b, "%-*s %6s %9s %7.8g %7.8g", width, c->label, ratio,
+               identity_word(&c->method, t->identity[k]), f->v[FIG_TOKENS], f->v[FIG_PASSES]);
+    buf_printf(b, " %9.2f %8.2f %7.2f %7.1f%% %7.0f", accepted_per_pass(f), tokens_per_pass(f),
+               mean_run(f), 100 * acceptance(f), f->v[FIG_DRAFT_VIDEO_TOKENS] / clips);
+    buf_printf(b, " %8.3f %8.3f %8.3f %8.3f %8.1f %7.2fx %7.2fx\n", f->v[FIG_DRAFT_S],
+               f->v[FIG_VERIFY_S], f->v[FIG_DECODE_S], total_seconds(f), tokens_per_second(f),
+               decode_speedup(t, k), total_speedup(t, k));
+}
+
+void tally_table(struct buf *b, const struct tally *t, const struct contenders *who)
+{
+    int width = label_width(who);
+    buf_printf(b, "%-*s %6s %9s %7s %7s %9s %8s %7s %8s %7s %8s %8s %8s %8s %8s %8s %8s\n", width,
+               "", "", "", "", "", "accepted", "tokens", "mean", "accept-", "draft", "draft",
+               "verify", "decode", "total", "tokens", "decode", "total");
+    buf_printf(b, "%-*s %6s %9s %7s %7s %9s %8s %7s %8s %7s %8s %8s %8s %8s %8s %8s %8s\n", width,
+               "method", "ratio", "identical", "tokens", "passes", "/pass", "/pass", "run", "ance",
+               "sees", "s", "s", "s", "s", "/s", "speed-up", "speed-up");
+    for (int k = 0; k < who->n; k++)
+        table_row(b, t, &who->items[k], k, width);
+}
+
+/* ---- JSON ---- */
+
+static void add_seconds_json(struct buf *b, const struct figures *f)
+{
+    buf_printf(b,
+               "\"seconds\":{\"video\":%.6f,\"vision\":%.6f,\"prefill\":%.6f,\"view\":%.6f,"
+               "\"draft_vision\":%.6f,\"draft_prefill\":%.6f,\"draft\":%.6f,\"verify\":%.6f,"
+               "\"decode\":%.6f,\"total\":%.6f}",
+               f->v[FIG_VIDEO_S], f->v[FIG_VISION_S], f->v[FIG_PREFILL_S], f->v[FIG_VIEW_S],
+               f->v[FIG_DRAFT_VISION_S], f->v[FIG_DRAFT_PREFILL_S], f->v[FIG_DRAFT_S],
+               f->v[FIG_VERIFY_S], f->v[FIG_DECODE_S], total_seconds(f));
+}
+
+static void add_method_json(struct buf *b, const struct tally *t, const struct contender *c, int k)
+{
+    static const char *const words[] = { "true", "false", "null" }; /* of enum identity */
+    const struct figures *f = &t->sum[k];
+
+    method_json(b, &c->method, c->label);
+    if (c->method.simulate > 0)
+        buf_printf(b, ",\"simulated\":%.6g", c->method.simulate);
+    buf_printf(b,
+               ",\"identical\":%s,\"tokens\":%.12g,\"passes\":%.12g,\"rounds\":%.12g,"
+               "\"proposed\":%.12g,\"accepted\":%.12g,\"rejections\":%.12g,"
+               "\"accepted_per_pass\":%.6g,\"tokens_per_pass\":%.6g,\"mean_run\":%.6g,"
+               "\"acceptance\":%.6g,",
+               words[t->identity[k]], f->v[FIG_TOKENS], f->v[FIG_PASSES], f->v[FIG_ROUNDS],
+               f->v[FIG_PROPOSED], f->v[FIG_ACCEPTED], f->v[FIG_REJECTIONS], accepted_per_pass(f),
+               tokens_per_pass(f), mean_run(f), acceptance(f));
+    buf_printf(b, "\"prompt_tokens\":%.12g,\"video_tokens\":%.12g,\"draft_video_tokens\":%.12g,",
+               f->v[FIG_PROMPT_TOKENS], f->v[FIG_VIDEO_TOKENS], f->v[FIG_DRAFT_VIDEO_TOKENS]);
+    add_seconds_json(b, f);
+    buf_printf(b,
+               ",\"tokens_per_second\":%.6g,\"decode_speedup\":%.6g,"
+               "\"total_speedup\":%.6g",
+               tokens_per_second(f), decode_speedup(t, k), total_speedup(t, k));
+}
+
+void tally_json(struct buf *b, const struct tally *t, const struct contenders *who)
+{
+    buf_puts(b, "\"methods\":[");
+    for (int k = 0; k < who->n; k++) {
+        buf_puts(b, k ? ",{" : "{");
+        add_method_json(b, t, &who->items[k], k);
+        buf_puts(b, "}");
+    }
+    buf_puts(b, "]");
+}
+
+/* ---- CSV ---- */
+
+void csv_header(struct buf *b)
+{
+    buf_puts(b, "machine,threads,commit,model,draft,clip,frames,method,ratio,tokens,passes,"
+                "accepted_per_pass,tokens_per_pass,mean_run,acceptance,video_tokens,"
+                "draft_video_tokens,prefill_s,view_s,draft_prefill_s,draft_s,verify_s,decode_s,"
+                "total_s,identical,video_s,vision_s,draft_vision_s\n");
+}
+
+/* A field and its comma; in quotes where it needs them. */
+static void csv_text(struct buf *b, const char *text)
+{
+    bool quoted = strpbrk(text, ",\"\r\n") != NULL;
+    if (quoted)
+        buf_puts(b, "\"");
+    for (; *text; text++) {
+        buf_add(b, text, 1);
+        if (*text == '"')
+            buf_add(b, text, 1);
+    }
+    buf_puts(b, quoted ? "\"," : ",");
+}
+
+static const char *draft_word(const struct csv_row *row, const struct pv_method *m)
+{
+    return m->drafter == PV_DRAFT_MODEL ? row->draft : drafter_name(m->drafter);
+}
+
+static void csv_figures(struct buf *b, const struct figures *f)
+{
+    buf_printf(b, "%.12g,%.12g,%.4f,%.4f,%.4f,%.4f,%.12g,%.12g,", f->v[FIG_TOKENS],
+               f->v[FIG_PASSES], accepted_per_pass(f), tokens_per_pass(f), mean_run(f),
+               acceptance(f), f->v[FIG_VIDEO_TOKENS], f->v[FIG_DRAFT_VIDEO_TOKENS]);
+    buf_printf(b, "%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,", f->v[FIG_PREFILL_S], f->v[FIG_VIEW_S],
+               f->v[FIG_DRAFT_PREFILL_S], f->v[FIG_DRAFT_S], f->v[FIG_VERIFY_S], f->v[FIG_DECODE_S],
+               total_seconds(f));
+}
+
+void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders *who,
+              const struct trial_result *r)
+{
+    for (int k = 0; k < who->n; k++) {
+        const struct pv_method *m = &who->items[k].method;
+        const struct figures *f = &r->cell[k];
+        csv_text(b, row->machine);
+        buf_printf(b, "%d,", row->threads);
+        csv_text(b, row->commit);
+        csv_text(b, row->model);
+        csv_text(b, draft_word(row, m));
+        csv_text(b, row->clip);
+        buf_printf(b, "%d,", r->frames);
+        csv_text(b, who->items[k].label);
+        if (method_prunes(m))
+            buf_printf(b, "%.6g", m->ratio);
+        buf_puts(b, ",");
+        csv_figures(b, f);
+        buf_printf(b, "%s,%.6f,%.6f,%.6f\n", identity_word(m, r->identity[k]), f->v[FIG_VIDEO_S],
+                   f->v[FIG_VISION_S], f->v[FIG_DRAFT_VISION_S]);
+    }
+}
+
+const char *machine_name(void)
+{
+    static const char key[] = "model name";
+    static char name[256];
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+
+    snprintf(name, sizeof name, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, key, sizeof key - 1) != 0 || !colon)
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(colon, "\n"), colon);
+        break;
+    }
+    if (f)
+        fclose(f);
+    return name;
+}

@@ -1,0 +1,181 @@
+/* Gathers the clips of a benchmark. */
+#include "clips.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "command.h"
+#include "jsonl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_LIST_BYTES = 256 << 20, MAX_STRING = 1 << 20 };
+
+/* Takes over both strings. */
+static bool add_clip(struct clips *c, char *path, char *prompt)
+{
+    if (path && c->n == c->cap && c->cap < MAX_CLIPS) {
+        int cap = c->cap ? 2 * c->cap : 16;
+        struct clip *items = mem_realloc(c->items, (size_t)cap * sizeof *items);
+        if (items) {
+            c->items = items;
+            c->cap = cap;
+        }
+    }
+    if (!path || c->n == c->cap) {
+        report(c->n == MAX_CLIPS ? "there are more than %d clips" : "out of memory for clip %d",
+               c->n == MAX_CLIPS ? MAX_CLIPS : c->n + 1);
+        mem_free(path);
+        mem_free(prompt);
+        return false;
+    }
+    c->items[c->n++] = (struct clip){ path, prompt };
+    return true;
+}
+
+static bool ends_in(const char *name, const char *ending)
+{
+    size_t n = strlen(name), m = strlen(ending);
+    return n > m && !strcasecmp(name + n - m, ending);
+}
+
+/* ---- directories ---- */
+
+static bool is_video_name(const char *name)
+{
+    static const char *const endings[] = { ".mp4", ".mkv", ".webm", ".mov", ".avi",  ".m4v",
+                                           ".mpg", ".ts",  ".flv",  ".wmv", ".mpeg", ".y4m" };
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        if (ends_in(name, endings[i]))
+            return true;
+    }
+    return false;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const struct clip *x = a, *y = b;
+    return strcmp(x->path, y->path);
+}
+
+static bool add_directory(struct clips *c, const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *e = NULL;
+    int first = c->n;
+    bool ok = true;
+
+    if (!d) {
+        report("%s: could not be read: %s", path, strerror(errno));
+        return false;
+    }
+    for (e = readdir(d); e && ok; e = readdir(d)) {
+        if (e->d_name[0] != '.' && is_video_name(e->d_name))
+            ok = add_clip(c, path_join(path, e->d_name), NULL);
+    }
+    closedir(d);
+    if (ok && c->n == first) {
+        report("%s: there is no video in this directory", path);
+        ok = false;
+    }
+    if (ok)
+        qsort(c->items + first, (size_t)(c->n - first), sizeof *c->items, by_path);
+    return ok;
+}
+
+/* ---- lists ---- */
+
+/* A path of a list begins where the list lies. */
+static char *place_path(const char *list, const char *path)
+{
+    const char *slash = strrchr(list, '/');
+    char *dir, *out;
+    if (!slash || path[0] == '/')
+        return mem_strdup(path);
+    dir = mem_strndup(list, (size_t)(slash + 1 - list));
+    out = dir ? path_join(dir, path) : NULL;
+    mem_free(dir);
+    return out;
+}
+
+static bool add_line(struct clips *c, const char *list, int number, const char *line, size_t len)
+{
+    struct buf video, prompt;
+    bool has_prompt, ok = false;
+    const char *wrong;
+    char *question = NULL;
+
+    buf_init(&video, MAX_STRING);
+    buf_init(&prompt, MAX_STRING);
+    wrong = jsonl_read(line, len, &video, &prompt, &has_prompt);
+    if (!wrong && !video.len)
+        wrong = "\"video\" is empty";
+    if (!wrong && has_prompt && prompt.len) {
+        question = mem_strdup(prompt.data);
+        wrong = question ? NULL : "out of memory";
+    }
+    if (wrong)
+        report("%s: line %d: %s", list, number, wrong);
+    else
+        ok = add_clip(c, place_path(list, video.data), question);
+    buf_clear(&video);
+    buf_clear(&prompt);
+    return ok;
+}
+
+static bool add_list(struct clips *c, const char *path)
+{
+    struct buf text;
+    size_t at = 0;
+    int number = 1, first = c->n;
+    bool ok;
+
+    buf_init(&text, MAX_LIST_BYTES);
+    ok = read_text(&text, path);
+    for (; ok && at < text.len; number++) {
+        const char *line = text.data + at;
+        const char *end = memchr(line, '\n', text.len - at);
+        size_t len = end ? (size_t)(end - line) : text.len - at;
+        size_t blank = 0;
+        while (blank < len && strchr(" \t\r", line[blank]) && line[blank])
+            blank++;
+        if (blank < len)
+            ok = add_line(c, path, number, line, len);
+        at += len + 1;
+    }
+    buf_clear(&text);
+    if (ok && c->n == first) {
+        report("%s: there is no clip in this list", path);
+        ok = false;
+    }
+    return ok;
+}
+
+bool clips_read(struct clips *c, const struct arg_list *sources)
+{
+    *c = (struct clips){ 0 };
+    for (int i = 0; i < sources->n; i++) {
+        const char *path = sources->items[i];
+        bool ok = file_is_dir(path)         ? add_directory(c, path)
+                  : ends_in(path, ".jsonl") ? add_list(c, path)
+                                            : add_clip(c, mem_strdup(path), NULL);
+        if (!ok) {
+            clips_clear(c);
+            return false;
+        }
+    }
+    return true;
+}
+
+void clips_clear(struct clips *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        mem_free(c->items[i].path);
+        mem_free(c->items[i].prompt);
+    }
+    mem_free(c->items);
+    *c = (struct clips){ 0 };
+}

@@ -1,0 +1,25 @@
+/* The clips of a benchmark, from files, directories and lists. */
+#ifndef PV_CLI_CLIPS_H
+#define PV_CLI_CLIPS_H
+
+#include "options.h"
+
+enum { MAX_CLIPS = 65536 };
+
+struct clip {
+    char *path;   /* owned */
+    char *prompt; /* owned; NULL: none of its own */
+};
+
+struct clips {
+    struct clip *items; /* [n], owned */
+    int n, cap;
+};
+
+/* Each source is a video or picture, a directory (its videos, by name) or a list: a file whose name
+ * ends in .jsonl, with paths that begin at the list's place. False when that fails, which has been
+ * reported. */
+bool clips_read(struct clips *c, const struct arg_list *sources);
+void clips_clear(struct clips *c);
+
+#endif

@@ -1,0 +1,412 @@
+/* prevue bench: methods on clips. Every clip is asked with every method, in turn, several times;
+ * sums over the clips are printed in the end, and for each number of frames when clips differ in
+ * it. Rows of CSV are written clip by clip, so that what is done is kept when a long run is
+ * stopped. */
+#include "answer.h"
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/status.h"
+#include "bench_report.h"
+#include "clips.h"
+#include "video_args.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_REPEAT = 1000, MAX_GROUPS = 32, MAX_JSON = 1 << 30 };
+#define LEAST_ACCEPTANCE 0.001
+
+struct bench_args {
+    struct arg_list videos;
+    const char *methods, *ratios, *prompt, *system, *json, *csv, *commit;
+    int repeat;
+    double simulate;
+    struct choice_args choice;
+    struct sampling_args sampling;
+    struct method_args method;
+    struct model_args model;
+    struct session_args session;
+    struct limit_args limits;
+};
+
+#define AT(field) offsetof(struct bench_args, field)
+
+static const struct option bench_table[] = {
+    { "videos", 0, "--video", OPTION_LIST, AT(videos), 0, 0, "WHAT",
+      "A video, a directory of videos, or a list: a .jsonl file with one object a line, its "
+      "\"video\" a path from the list's place and its \"prompt\" the question.",
+      NULL },
+    { "methods", 0, NULL, OPTION_STRING, AT(methods), 0, 0, "METHODS",
+      "Names apart by commas, as --method of describe takes them; plain decoding (ar) always comes "
+      "first. NAME:self drafts with the model's own weights. Default: auto.",
+      NULL },
+    { "ratios", 0, NULL, OPTION_STRING, AT(ratios), 0, 0, "R1,R2,...",
+      "Run each method whose view prunes with each of these ratios.", NULL },
+    { "prompt", 'p', NULL, OPTION_STRING, AT(prompt), 0, 0, "TEXT",
+      "What to ask where a list does not say. Default: to describe the video.", NULL },
+    { "system", 0, "-sys --system-prompt", OPTION_STRING, AT(system), 0, 0, "TEXT",
+      "A system message first. Default: the template's own.", NULL },
+    { "repeat", 'r', "--repetitions", OPTION_INT, AT(repeat), 1, MAX_REPEAT, "N",
+      "Run everything N times; times are medians. Default: 3.", NULL },
+    { "simulate-acceptance", 0, NULL, OPTION_NUMBER, AT(simulate), LEAST_ACCEPTANCE, 1, "A",
+      "Draw whether a drafted token is accepted, with probability A: real passes, invented "
+      "outcome, to time models whose weights mean nothing. Stop tokens are ignored.",
+      NULL },
+    { "json", 0, NULL, OPTION_STRING, AT(json), 0, 0, "FILE",
+      "Write everything as one JSON object; \"-\" is standard output, without the table.", NULL },
+    { "csv", 0, NULL, OPTION_STRING, AT(csv), 0, 0, "FILE",
+      "Append one row for each clip and method; a new file gets a header.", NULL },
+    { "commit", 0, NULL, OPTION_STRING, AT(commit), 0, 0, "TEXT",
+      "What --csv and --json say of the program's version. Default: its number.", NULL },
+};
+
+static const struct option_group bench_groups[] = {
+    { "benchmark", bench_table, sizeof bench_table / sizeof *bench_table, 0 },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
+    { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling) },
+    { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
+    { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+};
+
+const struct option_set bench_options = {
+    .command = "bench",
+    .usage = "--videos FILE|DIR|LIST.jsonl --methods M1,M2,... [OPTIONS]",
+    .about = "Answers questions about clips with several methods and compares what they cost. The "
+             "methods take turns on each clip; each answer is compared with that of plain "
+             "decoding, and the exit status is 1 when one differs. The table's sums are over all "
+             "clips.",
+    .groups = bench_groups,
+    .n_groups = sizeof bench_groups / sizeof *bench_groups,
+    .max_operands = MAX_ARGS,
+    .examples = "  prevue bench --videos samples --methods sd,sd-tree,specvlm,auto\n"
+                "  prevue bench --videos questions.jsonl -m large.gguf -d small.gguf \\\n"
+                "      --methods sd-rand,specvlm --ratios 0,0.5,0.9 --csv views.csv\n",
+};
+
+/* What one benchmark is made of, and what it has found. */
+struct bench {
+    const struct bench_args *args;
+    struct pv_model_params model;
+    const char *draft;
+    struct contenders who;
+    struct trial trial;
+    struct clips clips;
+    struct tally all, group[MAX_GROUPS];
+    int n_groups; /* of numbers of frames; more than MAX_GROUPS: not told apart */
+    int failed;   /* clips */
+    uint64_t peak_bytes;
+    struct buf json; /* the clips so far */
+    FILE *csv;       /* NULL: none */
+};
+
+/* ---- one clip ---- */
+
+static void count(struct bench *b, const struct trial_result *r)
+{
+    int g = 0;
+    tally_add(&b->all, &b->who, r);
+    b->peak_bytes = r->peak_bytes;
+    while (g < b->n_groups && g < MAX_GROUPS && b->group[g].frames != r->frames)
+        g++;
+    if (g == b->n_groups && g <= MAX_GROUPS)
+        b->n_groups++;
+    if (g < MAX_GROUPS) {
+        b->group[g].frames = r->frames;
+        tally_add(&b->group[g], &b->who, r);
+    }
+}
+
+static void add_clip_json(struct bench *b, const struct clip *clip, const struct trial_result *r)
+{
+    struct tally one = { 0 };
+    tally_add(&one, &b->who, r);
+    buf_puts(&b->json, b->json.len ? ",\n{\"video\":" : "{\"video\":");
+    buf_json(&b->json, clip->path, strlen(clip->path));
+    if (clip->prompt) {
+        buf_puts(&b->json, ",\"prompt\":");
+        buf_json(&b->json, clip->prompt, strlen(clip->prompt));
+    }
+    buf_printf(&b->json, ",\"frames\":%d,", r->frames);
+    tally_json(&b->json, &one, &b->who);
+    buf_puts(&b->json, "}");
+}
+
+static int threads_used(const struct bench *b)
+{
+    return b->model.threads ? b->model.threads : cpu_count();
+}
+
+static const char *commit_of(const struct bench *b)
+{
+    return b->args->commit ? b->args->commit : pv_version();
+}
+
+static enum pv_status write_csv(struct bench *b, const struct clip *clip,
+                                const struct trial_result *r, struct pv_error *err)
+{
+    struct csv_row row = { .machine = machine_name(),
+                           .commit = commit_of(b),
+                           .model = b->model.path,
+                           .draft = b->draft ? b->draft : "",
+                           .clip = clip->path,
+                           .threads = threads_used(b) };
+    struct buf text;
+    bool ok;
+
+    if (!b->csv)
+        return PV_OK;
+    buf_init(&text, MAX_TEXT);
+    if (ftell(b->csv) == 0)
+        csv_header(&text);
+    csv_rows(&text, &row, &b->who, r);
+    ok = !text.failed && fwrite(text.data, 1, text.len, b->csv) == text.len && !fflush(b->csv);
+    buf_clear(&text);
+    return ok ? PV_OK
+              : fail(err, PV_E_IO, "%s: could not be written: %s", b->args->csv, strerror(errno));
+}
+
+/* A clip that fails is told and left out. */
+static enum pv_status run_clip(struct bench *b, const struct clip *clip, struct pv_error *err)
+{
+    struct arg_list video = { .items = { clip->path }, .n = 1 };
+    struct trial_question q = { .videos = &video,
+                                .system = b->args->system,
+                                .prompt = clip->prompt ? clip->prompt : b->args->prompt };
+    struct pv_error why = { 0 };
+    struct trial_result r;
+    enum pv_status st = trial_run(&b->trial, &q, &r, &why);
+
+    if (st == PV_E_CANCELLED)
+        return st;
+    if (st) {
+        report("%s%s%s", strstr(why.text, clip->path) ? "" : clip->path,
+               strstr(why.text, clip->path) ? "" : ": ", why.text);
+        b->failed++;
+        return PV_OK;
+    }
+    count(b, &r);
+    if (b->args->json)
+        add_clip_json(b, clip, &r);
+    return write_csv(b, clip, &r, err);
+}
+
+/* ---- the end ---- */
+
+static void print_tally(struct buf *out, const struct bench *b, const struct tally *t)
+{
+    buf_printf(out, "%d clip%s, ", t->clips, t->clips == 1 ? "" : "s");
+    if (t->frames)
+        buf_printf(out, "%d frame%s each, ", t->frames, t->frames == 1 ? "" : "s");
+    buf_printf(out, "%d threads, median of %d", threads_used(b), b->args->repeat);
+    if (b->args->simulate > 0)
+        buf_printf(out, ", SIMULATED acceptance %.4g", b->args->simulate);
+    buf_puts(out, "\n");
+    tally_table(out, t, &b->who);
+}
+
+static void print_tables(const struct bench *b)
+{
+    bool apart = b->n_groups > 1 && b->n_groups <= MAX_GROUPS;
+    struct tally all = b->all;
+    struct buf out;
+
+    buf_init(&out, MAX_TEXT);
+    for (int g = 0; g < b->n_groups && apart; g++) {
+        print_tally(&out, b, &b->group[g]);
+        buf_puts(&out, "\n");
+    }
+    all.frames = b->n_groups == 1 ? b->group[0].frames : 0;
+    print_tally(&out, b, &all);
+    buf_printf(&out, "%.1f MiB held at most, all methods in one session\n",
+               (double)b->peak_bytes / (1 << 20));
+    write_text(out.data, out.len);
+    buf_clear(&out);
+}
+
+static void add_text_json(struct buf *out, const char *name, const char *text)
+{
+    buf_printf(out, "\"%s\":", name);
+    buf_json(out, text, strlen(text));
+    buf_puts(out, ",");
+}
+
+static void make_json(struct buf *out, const struct bench *b)
+{
+    const struct bench_args *a = b->args;
+    buf_puts(out, "{");
+    add_text_json(out, "machine", machine_name());
+    add_text_json(out, "commit", commit_of(b));
+    add_text_json(out, "model", b->model.path);
+    if (b->draft)
+        add_text_json(out, "draft", b->draft);
+    if (a->simulate > 0)
+        buf_printf(out, "\"SIMULATED\":%.6g,", a->simulate);
+    buf_printf(out,
+               "\"threads\":%d,\"repeat\":%d,\"max_tokens\":%d,\"temperature\":%.6g,"
+               "\"seed\":%llu,\"failed_clips\":%d,\"peak_bytes\":%llu,\n\"all\":{\"clips\":%d,",
+               threads_used(b), a->repeat, a->sampling.max_tokens, a->sampling.temperature,
+               (unsigned long long)a->sampling.seed, b->failed, (unsigned long long)b->peak_bytes,
+               b->all.clips);
+    tally_json(out, &b->all, &b->who);
+    buf_puts(out, "},\n\"by_frames\":[");
+    for (int g = 0; g < b->n_groups && b->n_groups <= MAX_GROUPS; g++) {
+        buf_printf(out, "%s{\"frames\":%d,\"clips\":%d,", g ? ",\n" : "", b->group[g].frames,
+                   b->group[g].clips);
+        tally_json(out, &b->group[g], &b->who);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "],\n\"clips\":[");
+    buf_add(out, b->json.data, b->json.len);
+    buf_puts(out, "]}\n");
+    out->failed = out->failed || b->json.failed;
+}
+
+static int write_json(const struct bench *b)
+{
+    struct pv_error err = { 0 };
+    struct file_out file;
+    struct buf out;
+    int result = 0;
+
+    buf_init(&out, MAX_JSON);
+    make_json(&out, b);
+    if (out.failed) {
+        result = report("%s: too long to be written", b->args->json);
+    } else if (!strcmp(b->args->json, "-")) {
+        write_text(out.data, out.len);
+    } else if (file_out_open(&file, b->args->json, &err)) {
+        result = report("%s", err.text);
+    } else if (file_out_write(&file, out.data, out.len, &err)) {
+        file_out_abandon(&file);
+        result = report("%s", err.text);
+    } else if (file_out_commit(&file, &err)) {
+        result = report("%s", err.text);
+    }
+    buf_clear(&out);
+    return result;
+}
+
+/* What was done until the end, or until an interrupt. */
+static int finish(struct bench *b, enum pv_status status, const struct pv_error *err)
+{
+    const char *json = b->args->json;
+    int written = 0, result;
+
+    if (b->all.clips && !(json && !strcmp(json, "-")))
+        print_tables(b);
+    if (b->all.clips && json)
+        written = write_json(b);
+    result = answer_exit(status, err);
+    if (result || written)
+        return result ? result : written;
+    if (tally_differs(&b->all, &b->who))
+        return report("a method's text is not that of plain decoding");
+    return b->failed ? report("%d of %d clips could not be answered", b->failed, b->clips.n) : 0;
+}
+
+static int run_clips(struct bench *b, pv_session *session)
+{
+    struct progress progress;
+    struct pv_error err = { 0 };
+    enum pv_status st = PV_OK;
+
+    progress_init(&progress);
+    b->trial.session = session;
+    b->trial.progress = &progress;
+    catch_interrupt();
+    for (int i = 0; i < b->clips.n && !st && !interrupted(); i++) {
+        progress.video = i + 1;
+        progress.of_n = b->clips.n;
+        st = run_clip(b, &b->clips.items[i], &err);
+    }
+    return finish(b, st, &err);
+}
+
+static int run_models(struct bench *b)
+{
+    struct pv_session_params sp = session_args_params(&b->args->session);
+    struct pv_error err = { 0 };
+    pv_model *model = NULL, *draft = NULL;
+    pv_session *session = NULL;
+    int result = EXIT_FAILED;
+
+    if (pv_model_open(&model, &b->model, &err))
+        return report("%s", err.text);
+    if (!can_be_shown_videos(model, &b->model))
+        goto close;
+    sp.speculate = b->who.n > 1;
+    if (!open_draft(&draft, b->draft, &b->args->method, &b->model, model, &err)) {
+        sp.draft = draft;
+        pv_session_open(&session, model, &sp, &err);
+    }
+    result = err.code ? report("%s", err.text) : run_clips(b, session);
+
+close:
+    pv_session_close(&session);
+    pv_model_close(&draft);
+    pv_model_close(&model);
+    return result;
+}
+
+/* ---- the beginning ---- */
+
+static int check(const struct bench_args *a, struct bench *b)
+{
+    const char *methods = a->methods ? a->methods : "auto";
+    int r;
+
+    if (a->videos.n == 0)
+        return options_misuse("bench", "there is no video");
+    r = choice_args_check(&a->choice, "bench", &b->trial.video);
+    if (r == OPTIONS_RUN)
+        r = model_args_check(&a->model, "bench", &b->model);
+    if (r != OPTIONS_RUN)
+        return r;
+    b->model.limits.memory_bytes = a->session.memory;
+    limit_args_set(&a->limits, &b->model.limits);
+    r = method_args_list(&a->method, "bench", &a->model, &b->model, methods, a->ratios, &b->who,
+                         &b->draft);
+    for (int i = 1; i < b->who.n; i++)
+        b->who.items[i].method.simulate = a->simulate;
+    return r;
+}
+
+static bool open_csv(struct bench *b, const char *path)
+{
+    b->csv = path ? fopen(path, "ab") : NULL;
+    if (path && (!b->csv || fseek(b->csv, 0, SEEK_END))) {
+        report("%s: could not be opened: %s", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    static struct bench b; /* its tables are large */
+    struct bench_args a = { .sampling = SAMPLING_DEFAULTS, .method = METHOD_DEFAULTS, .repeat = 3 };
+    int r = options_parse(&bench_options, &a, argc, argv, &a.videos);
+
+    if (r != OPTIONS_RUN)
+        return r ? r : finish_output();
+    a.sampling.ignore_eos = a.sampling.ignore_eos || a.simulate > 0;
+    b.args = &a;
+    r = check(&a, &b);
+    if (r != OPTIONS_RUN)
+        return r;
+    b.trial.who = &b.who;
+    b.trial.gen = sampling_args_params(&a.sampling);
+    b.trial.repeat = a.repeat;
+    buf_init(&b.json, MAX_JSON);
+    r = EXIT_FAILED;
+    if (clips_read(&b.clips, &a.videos) && open_csv(&b, a.csv))
+        r = run_models(&b);
+    if (b.csv && fclose(b.csv) && !r)
+        r = report("%s: could not be written: %s", a.csv, strerror(errno));
+    buf_clear(&b.json);
+    clips_clear(&b.clips);
+    return r;
+}

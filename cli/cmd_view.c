@@ -1,0 +1,404 @@
+/* prevue view: what each view keeps of a video, drawn over the frames that the model sees. One
+ * session reads the prompt once and is asked for each view in turn; then the video is decoded again
+ * for its frames. */
+#include "progress.h"
+#include "run_args.h"
+#include "video_args.h"
+#include "view_report.h"
+
+#include "base/mem.h"
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define USUAL_VIEWS "random,uniform,frame,window-back,fastvid-exact,dycoke-exact,attention,specvlm"
+
+enum { MOST_COLUMNS = 64, NAME_SIZE = 64 };
+
+struct view_args {
+    const char *output, *draft, *prompt, *views;
+    double ratio, lambda;
+    int columns;
+    uint64_t seed;
+    struct choice_args choice;
+    struct model_args model;
+    struct session_args session;
+    struct limit_args limits;
+};
+
+#define AT(field) offsetof(struct view_args, field)
+
+static const struct option output_table[] = {
+    { "output", 'o', NULL, OPTION_STRING, AT(output), 0, 0, "FILE",
+      "Where it goes: a picture with a row for each view (.png), or a page to choose the view in "
+      "(.html). Replaced when it is there.",
+      NULL },
+    { "columns", 0, NULL, OPTION_INT, AT(columns), 1, MOST_COLUMNS, "N",
+      "Frames in a row. Default: of a picture at most 12, of more evenly chosen ones; of a page as "
+      "many as fit, and all are there.",
+      NULL },
+};
+
+static const struct option view_table[] = {
+    { "views", 0, "--view", OPTION_STRING, AT(views), 0, 0, "V1,V2,...",
+      "Which views, in this order. Default: random, uniform, frame, window-back, fastvid-exact, "
+      "dycoke-exact, attention and specvlm.",
+      NULL },
+    { "ratio", 0, NULL, OPTION_NUMBER, AT(ratio), 0, 1, "R",
+      "Share of the video's tokens to leave out. Default: 0.9.", NULL },
+    { "lambda", 0, NULL, OPTION_NUMBER, AT(lambda), 0.001, 1, "L",
+      "View specvlm: share of the attention that its first stage keeps. Default: 0.4, for Qwen "
+      "0.5.",
+      NULL },
+    { "seed", 's', NULL, OPTION_U64, AT(seed), 0, 0, "S", "View random: its seed. Default: 0.",
+      NULL },
+    { "prompt", 'p', NULL, OPTION_STRING, AT(prompt), 0, 0, "TEXT",
+      "The question, whose attention guides some views. Default: to describe the video.", NULL },
+    { "draft", 'd', "-md --model-draft", OPTION_STRING, AT(draft), 0, 0, "MODEL",
+      "Draft model, or \"self\": the model itself. Views do not depend on it, but it must see "
+      "videos. Default: self.",
+      NULL },
+};
+
+static const struct option_group view_groups[] = {
+    { "output", output_table, sizeof output_table / sizeof *output_table, 0 },
+    { "views", view_table, sizeof view_table / sizeof *view_table, 0 },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
+    { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+};
+
+const struct option_set view_options = {
+    .command = "view",
+    .usage = "VIDEO -o OUT.png|OUT.html [--views V1,V2,...] [-p PROMPT] [-m MODEL] [OPTIONS]",
+    .about = "Draws what each view keeps of a video over the frames that the model sees: kept "
+             "tokens in colour, the others grey. A view is the choice of video tokens that a "
+             "drafter sees. Views that are guided by attention bring a heat map of it, on one "
+             "scale for the whole video, and for each view the share of the attention that its "
+             "tokens hold. The table on stdout says how many tokens each keeps.",
+    .groups = view_groups,
+    .n_groups = sizeof view_groups / sizeof *view_groups,
+    .max_operands = 1,
+    .examples = "  prevue view clip.mp4 -o views.png\n"
+                "  prevue view clip.mp4 -o views.html -p 'What is on the card?' --ratio 0.95\n"
+                "  prevue view clip.mp4 -o two.png --views attention,specvlm --columns 6\n",
+};
+
+/* ---- the views ---- */
+
+static const char *find_view(const char *name)
+{
+    for (int i = 0; pv_view_name(i); i++) {
+        if (!strcmp(pv_view_name(i), name))
+            return pv_view_name(i);
+    }
+    return NULL;
+}
+
+static int unknown_view(const char *name)
+{
+    char words[512] = "", best[NAME_SIZE];
+    size_t n = 0;
+    for (int i = 0; pv_view_name(i) && n < sizeof words; i++)
+        n += (size_t)snprintf(words + n, sizeof words - n, "%s%s", i ? " " : "", pv_view_name(i));
+    if (nearest_word(best, sizeof best, name, words))
+        return options_misuse("view", "there is no view \"%s\" (did you mean %s?)", name, best);
+    return options_misuse("view", "there is no view \"%s\"; there are: %s", name, words);
+}
+
+/* Names apart by commas, into the report. */
+static int parse_views(const char *text, struct view_report *r)
+{
+    for (;;) {
+        size_t n = strcspn(text, ",");
+        char name[NAME_SIZE];
+        snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : NAME_SIZE - 1, text);
+        if (!find_view(name))
+            return unknown_view(name);
+        if (r->n_views == MAX_VIEWS)
+            return options_misuse("view", "at most %d views go into one picture", MAX_VIEWS);
+        r->views[r->n_views++].name = find_view(name);
+        if (!text[n])
+            return OPTIONS_RUN;
+        text += n + 1;
+    }
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Keep the scores in units of their mean, and find the scale's end. */
+static enum pv_status take_scores(struct view_report *r, const float *scores, struct pv_error *err)
+{
+    size_t n = (size_t)report_tokens(r), size = n * sizeof *scores;
+    float *own = mem_alloc(size);
+    double sum = 0;
+
+    if (!own)
+        return fail_nomem(err, size);
+    for (size_t i = 0; i < n; i++)
+        sum += scores[i];
+    memcpy(own, scores, size);
+    qsort(own, n, sizeof *own, compare_floats);
+    r->top = sum > 0 ? own[(n - 1) * 99 / 100] * (double)n / sum : 0;
+    r->top = r->top > 0 ? r->top : 1;
+    for (size_t i = 0; i < n; i++)
+        own[i] = sum > 0 ? (float)(scores[i] * (double)n / sum) : 0;
+    r->scores = own;
+    return PV_OK;
+}
+
+static enum pv_status take_view(struct view_report *r, struct kept_view *v,
+                                const struct pv_view_map *map, struct pv_error *err)
+{
+    size_t n;
+    r->units = map->frames;
+    r->height = map->height;
+    r->width = map->width;
+    v->kept = map->kept;
+    n = (size_t)report_tokens(r);
+    v->seen = mem_alloc(n * sizeof *v->seen);
+    if (!v->seen)
+        return fail_nomem(err, n * sizeof *v->seen);
+    memcpy(v->seen, map->seen, n * sizeof *v->seen);
+    return map->scores && !r->scores ? take_scores(r, map->scores, err) : PV_OK;
+}
+
+static double attention_of(const struct view_report *r, const struct kept_view *v)
+{
+    double sum = 0, all = 0;
+    for (int i = 0; r->scores && i < report_tokens(r); i++) {
+        sum += v->seen[i] ? r->scores[i] : 0;
+        all += r->scores[i];
+    }
+    return all > 0 ? sum / all : -1;
+}
+
+static enum pv_status look(pv_session *s, const struct view_args *a, struct view_report *r,
+                           struct pv_error *err)
+{
+    struct progress progress;
+    struct pv_method m;
+    enum pv_status st = pv_method_find(&m, "specvlm", err);
+
+    m.drafter = a->draft && strcmp(a->draft, "self") != 0 ? PV_DRAFT_MODEL : PV_DRAFT_SELF;
+    m.ratio = a->ratio;
+    m.lambda = a->lambda;
+    m.draft_seed = a->seed;
+    progress_init(&progress);
+    for (int i = 0; i < r->n_views && !st; i++) {
+        struct pv_view_map map;
+        m.view = r->views[i].name;
+        progress_say(&progress, "view %d of %d: %s", i + 1, r->n_views, m.view);
+        st = pv_session_view(s, &m, &map, err);
+        if (!st)
+            st = take_view(r, &r->views[i], &map, err);
+    }
+    progress_clear(&progress);
+    for (int i = 0; i < r->n_views && !st; i++)
+        r->views[i].attention = attention_of(r, &r->views[i]);
+    return st;
+}
+
+static void report_free(struct view_report *r)
+{
+    for (int i = 0; i < r->n_views; i++)
+        mem_free(r->views[i].seen);
+    mem_free(r->scores);
+}
+
+/* ---- what comes out ---- */
+
+struct painter {
+    const struct view_report *report;
+    bool html;
+    int per_unit, n; /* frames of a unit; frames seen so far */
+    struct view_sheet sheet;
+    struct view_page page;
+    struct pv_error err; /* why the callback stopped */
+};
+
+static bool on_frame(void *user, const struct pv_frame *f)
+{
+    struct painter *p = user;
+    int unit = p->n / p->per_unit;
+    bool first = p->n++ % p->per_unit == 0;
+
+    if (interrupted())
+        return false;
+    if (!first || unit >= p->report->units)
+        return true;
+    return !(p->html ? page_add(&p->page, f, &p->err) : sheet_add(&p->sheet, unit, f, &p->err));
+}
+
+static void print_table(const struct view_report *r)
+{
+    printf("%-14s %8s %8s %7s %9s\n", "view", "kept", "of", "ratio", "attention");
+    for (int i = 0; i < r->n_views; i++) {
+        const struct kept_view *v = &r->views[i];
+        printf("%-14s %8d %8d %7.4f ", v->name, v->kept, report_tokens(r), report_ratio(r, v));
+        if (v->attention >= 0)
+            printf("%7.1f %%\n", v->attention * 100);
+        else
+            printf("%9s\n", "-");
+    }
+}
+
+static bool is_html(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && (!strcasecmp(dot, ".html") || !strcasecmp(dot, ".htm"));
+}
+
+static bool is_png(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && !strcasecmp(dot, ".png");
+}
+
+/* Nothing else is open while the frames are decoded, so an interrupt leaves no file. */
+static int paint(const pv_model *model, const struct view_args *a, const struct view_report *r,
+                 struct pv_video_params *vp)
+{
+    struct painter p = { .report = r, .html = is_html(a->output) };
+    struct pv_error err = { 0 };
+    enum pv_status st;
+    int result = EXIT_FAILED;
+
+    p.per_unit = (r->frames + r->units - 1) / r->units;
+    catch_interrupt();
+    st = p.html ? page_open(&p.page, r, a->output, &err) : sheet_open(&p.sheet, r, &err);
+    if (!st)
+        st = pv_video_frames(model, r->video, vp, on_frame, &p, NULL, &err);
+    if (!st)
+        st = p.html ? page_write(&p.page, &err) : sheet_write(&p.sheet, a->output, &err);
+    if (!st) {
+        print_table(r);
+        if (!p.html && p.sheet.columns < r->units)
+            printf("%s shows %d of %d frames, evenly chosen\n", a->output, p.sheet.columns,
+                   r->units);
+        result = finish_output();
+    } else if (interrupted()) {
+        result = interrupted();
+    } else {
+        report("%s", p.err.code ? p.err.text : err.text);
+    }
+    page_close(&p.page);
+    sheet_close(&p.sheet);
+    return result;
+}
+
+/* ---- the command ---- */
+
+static enum pv_status ask(pv_session *s, struct view_report *r, struct pv_video_params *vp,
+                          struct pv_error *err)
+{
+    struct pv_video_info info = { 0 };
+    struct progress progress;
+    enum pv_status st;
+
+    progress_init(&progress);
+    vp->progress = progress_step;
+    vp->progress_user = &progress;
+    st = pv_add_video(s, r->video, vp, &info, err);
+    progress_clear(&progress);
+    vp->progress = NULL;
+    if (st)
+        return st;
+    if (!(info.fps > 0))
+        return fail(err, PV_E_ARG, "it is a picture; views choose among the tokens of a video");
+    report_lost(r->video, &info);
+    r->frames = info.frames;
+    if (!r->question)
+        r->question = default_question(&info, 1);
+    return pv_add_text(s, "user", r->question, err);
+}
+
+static int run_session(pv_model *model, pv_model *draft, const struct view_args *a,
+                       struct view_report *r, struct pv_video_params *vp)
+{
+    struct pv_session_params sp = session_args_params(&a->session);
+    struct pv_error err = { 0 };
+    pv_session *s = NULL;
+    enum pv_status st;
+
+    sp.draft = draft;
+    sp.speculate = true;
+    if (pv_session_open(&s, model, &sp, &err))
+        return report("%s", err.text);
+    st = ask(s, r, vp, &err);
+    if (!st)
+        st = look(s, a, r, &err);
+    pv_session_close(&s);
+    if (st) {
+        name_file(&err, r->video);
+        return report("%s", err.text);
+    }
+    return paint(model, a, r, vp);
+}
+
+static int run_models(const struct view_args *a, const struct pv_model_params *mp,
+                      struct view_report *r, struct pv_video_params *vp)
+{
+    struct pv_model_params dp = *mp;
+    struct pv_error err = { 0 };
+    pv_model *model = NULL, *draft = NULL;
+    int result = EXIT_FAILED;
+
+    if (pv_model_open(&model, mp, &err))
+        return report("%s", err.text);
+    dp.path = a->draft;
+    dp.mmproj = NULL;
+    dp.beside = model;
+    if (a->draft && strcmp(a->draft, "self") != 0 && pv_model_open(&draft, &dp, &err))
+        report("%s", err.text);
+    else if (draft && !pv_model_has_vision(draft))
+        report("%s: the draft model sees no videos: it has no vision tower", dp.path);
+    else if (can_be_shown_videos(model, mp))
+        result = run_session(model, draft, a, r, vp);
+    pv_model_close(&draft);
+    pv_model_close(&model);
+    return result;
+}
+
+int cmd_view(int argc, char **argv)
+{
+    struct view_args a = { .ratio = 0.9, .views = USUAL_VIEWS };
+    struct arg_list operands = { 0 };
+    struct view_report r = { 0 };
+    struct pv_model_params mp;
+    struct pv_video_params vp;
+    int result = options_parse(&view_options, &a, argc, argv, &operands);
+
+    if (result != OPTIONS_RUN)
+        return result ? result : finish_output();
+    if (operands.n == 0)
+        return options_misuse("view", "there is no video");
+    if (!a.output)
+        return options_misuse("view", "there is no file to draw into: give one with --output");
+    if (!is_png(a.output) && !is_html(a.output))
+        return options_misuse("view", "--output ends in .png or .html, unlike \"%s\"", a.output);
+    result = parse_views(a.views, &r);
+    if (result == OPTIONS_RUN)
+        result = choice_args_check(&a.choice, "view", &vp);
+    if (result == OPTIONS_RUN)
+        result = model_args_check(&a.model, "view", &mp);
+    if (result != OPTIONS_RUN)
+        return result;
+    mp.limits.memory_bytes = a.session.memory;
+    limit_args_set(&a.limits, &mp.limits);
+    r.video = operands.items[0];
+    r.model = mp.path;
+    r.question = a.prompt;
+    r.columns = a.columns;
+    result = run_models(&a, &mp, &r, &vp);
+    report_free(&r);
+    return result;
+}

@@ -1,0 +1,201 @@
+/* A reader of JSON objects that wants two strings of them. It walks over everything else, checking
+ * brackets, strings and separators; depth is bounded, and nothing is kept. */
+#include "jsonl.h"
+
+#include "base/utf8.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 64 };
+
+struct reader {
+    const char *at, *end;
+    const char *wrong; /* NULL: nothing yet */
+};
+
+static bool refuse(struct reader *r, const char *why)
+{
+    if (!r->wrong)
+        r->wrong = why;
+    return false;
+}
+
+static void skip_space(struct reader *r)
+{
+    while (r->at < r->end && strchr(" \t\r\n", *r->at) && *r->at)
+        r->at++;
+}
+
+static bool take(struct reader *r, char c)
+{
+    skip_space(r);
+    if (r->at == r->end || *r->at != c)
+        return false;
+    r->at++;
+    return true;
+}
+
+/* Four hexadecimal digits. */
+static bool read_hex(struct reader *r, uint32_t *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    *out = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = r->at < r->end ? *r->at : 0;
+        const char *d;
+        c = c >= 'A' && c <= 'F' ? (char)(c + ('a' - 'A')) : c;
+        d = c ? strchr(digits, c) : NULL;
+        if (!d)
+            return refuse(r, "\\u is not followed by four hexadecimal digits");
+        *out = *out * 16 + (uint32_t)(d - digits);
+        r->at++;
+    }
+    return true;
+}
+
+static bool read_unicode(struct reader *r, struct buf *out)
+{
+    uint32_t cp, low;
+    char bytes[4];
+
+    if (!read_hex(r, &cp))
+        return false;
+    if (cp >= 0xd800 && cp < 0xdc00 && r->end - r->at >= 2 && r->at[0] == '\\' && r->at[1] == 'u') {
+        r->at += 2;
+        if (!read_hex(r, &low))
+            return false;
+        cp = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00) : cp;
+    }
+    if (cp == 0 || (cp >= 0xd800 && cp < 0xe000))
+        return refuse(r, "a string holds half a character or a zero");
+    if (out)
+        buf_add(out, bytes, (size_t)utf8_encode(bytes, cp));
+    return true;
+}
+
+static bool read_escape(struct reader *r, struct buf *out)
+{
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char c = r->at < r->end ? *r->at : 0;
+    const char *name = c ? strchr(names, c) : NULL;
+
+    if (c != 'u' && !name)
+        return refuse(r, "a string holds an escape that JSON does not have");
+    r->at++;
+    if (c == 'u')
+        return read_unicode(r, out);
+    if (out)
+        buf_add(out, &values[name - names], 1);
+    return true;
+}
+
+/* A string behind its first quote; out NULL: passed over. */
+static bool read_string(struct reader *r, struct buf *out)
+{
+    const char *begin = r->at;
+    while (r->at < r->end && *r->at != '"') {
+        const char *from = r->at;
+        if ((unsigned char)*r->at < ' ')
+            return refuse(r, "a string holds a control character");
+        if (*r->at++ != '\\') {
+            if (out)
+                buf_add(out, from, 1);
+        } else if (!read_escape(r, out)) {
+            return false;
+        }
+    }
+    if (r->at == r->end)
+        return refuse(r, "a string has no end");
+    if (!utf8_valid(begin, (size_t)(r->at - begin)))
+        return refuse(r, "a string is not UTF-8");
+    r->at++;
+    return !out || !out->failed || refuse(r, "a string is too long");
+}
+
+/* A number, true, false or null. */
+static bool skip_word(struct reader *r)
+{
+    static const char letters[] = "+-.0123456789abcdefghijklmnopqrstuvwxyzE";
+    const char *begin = r->at;
+    while (r->at < r->end && *r->at && strchr(letters, *r->at))
+        r->at++;
+    return r->at > begin || refuse(r, "a value is missing");
+}
+
+/* Any value. Brackets must match; what stands between them is not looked at closely. */
+static bool skip_value(struct reader *r)
+{
+    char open[MAX_DEPTH];
+    int depth = 0;
+    do {
+        skip_space(r);
+        if (take(r, '"')) {
+            if (!read_string(r, NULL))
+                return false;
+        } else if (take(r, '{') || take(r, '[')) {
+            if (depth == MAX_DEPTH)
+                return refuse(r, "its values are nested too deeply");
+            open[depth++] = r->at[-1];
+        } else if (depth > 0 && (take(r, '}') || take(r, ']'))) {
+            if ((open[--depth] == '{') != (r->at[-1] == '}'))
+                return refuse(r, "its brackets do not match");
+        } else if (depth > 0 && (take(r, ',') || take(r, ':'))) {
+            continue;
+        } else if (!skip_word(r)) {
+            return false;
+        }
+    } while (depth > 0 && r->at < r->end);
+    return depth == 0 || refuse(r, "a bracket is not closed");
+}
+
+/* The name of a member, and its value: into the buffer of that name, or passed over. */
+static bool read_member(struct reader *r, struct buf *video, struct buf *prompt, bool *has_video,
+                        bool *has_prompt)
+{
+    struct buf name;
+    bool is_video, is_prompt, ok = false;
+
+    buf_init(&name, 4096);
+    if (!take(r, '"'))
+        refuse(r, "a member's name is missing");
+    else
+        ok = read_string(r, &name);
+    is_video = name.data && !strcmp(name.data, "video");
+    is_prompt = name.data && !strcmp(name.data, "prompt");
+    buf_clear(&name);
+    if (!ok)
+        return false;
+    if (!take(r, ':'))
+        return refuse(r, "there is no colon behind a member's name");
+    if (!is_video && !is_prompt)
+        return skip_value(r);
+    if (is_video ? *has_video : *has_prompt)
+        return refuse(r, is_video ? "\"video\" is there twice" : "\"prompt\" is there twice");
+    *(is_video ? has_video : has_prompt) = true;
+    if (!take(r, '"'))
+        return refuse(r, is_video ? "\"video\" is not a string" : "\"prompt\" is not a string");
+    return read_string(r, is_video ? video : prompt);
+}
+
+const char *jsonl_read(const char *line, size_t len, struct buf *video, struct buf *prompt,
+                       bool *has_prompt)
+{
+    struct reader r = { .at = line, .end = line + len };
+    bool has_video = false;
+
+    *has_prompt = false;
+    if (!take(&r, '{'))
+        return "it is not a JSON object";
+    if (!take(&r, '}')) {
+        do {
+            if (!read_member(&r, video, prompt, &has_video, has_prompt))
+                return r.wrong;
+        } while (take(&r, ','));
+        if (!take(&r, '}'))
+            return "the object is not closed";
+    }
+    skip_space(&r);
+    if (r.at != r.end)
+        return "something follows the object";
+    return has_video ? NULL : "it has no \"video\"";
+}

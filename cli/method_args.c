@@ -1,0 +1,398 @@
+/* From options to methods. A preset is looked up, then changed field by field; a change that would
+ * do nothing is a misuse when there is one method, and is passed over when there is a list of them:
+ * "--window 8" is meant for the chains among them. */
+#include "method_args.h"
+
+#include "base/file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The draft model that goes with the default model. */
+#define DEFAULT_DRAFT "nano-draft.gguf"
+/* The orders of enum pv_drafter (without oracle), pv_accept and pv_draft_pos. */
+#define DRAFTER_WORDS "none model self sparse ngram random"
+#define ACCEPT_WORDS "exact rejection"
+#define POSITION_WORDS "auto compact original"
+#define SCHEDULE_WORDS "serial parallel"
+#define LEAST_LAMBDA 0.001
+
+enum { MAX_WINDOW = 32, MAX_TREE = 64, MAX_WIDTH = 16, MAX_KEEP = 1 << 20, SCHEDULE_SERIAL = 0 };
+
+#define AT(field) offsetof(struct method_args, field)
+
+const struct option method_table[] = {
+    { "draft", 'd', "-md --model-draft --draft-model", OPTION_STRING, AT(draft), 0, 0, "MODEL",
+      "A smaller model of the family that drafts, or \"self\": the model's own weights draft on a "
+      "pruned prompt. Default: models/" DEFAULT_DRAFT " with the default model, else none.",
+      NULL },
+    { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
+      "The draft model's vision tower, as --mmproj is the model's.", NULL },
+    { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",
+      "How tokens are drafted. Whatever the method, the text is the one of plain decoding (ar). "
+      "Default: auto with a draft model, else ar.",
+      NULL },
+    { "drafter", 0, NULL, OPTION_CHOICE, AT(drafter), 0, 0, "WHO",
+      "Who drafts. Default: the method's.", DRAFTER_WORDS },
+    { "view", 0, NULL, OPTION_VIEW, AT(view), 0, 0, "NAME",
+      "Which video tokens the drafter sees. Default: the method's.", NULL },
+    { "ratio", 0, NULL, OPTION_NUMBER, AT(ratio), 0, 1, "R",
+      "Share of the video tokens that the drafter does not see. Default: 0.9.", NULL },
+    { "lambda", 0, NULL, OPTION_NUMBER, AT(lambda), LEAST_LAMBDA, 1, "L",
+      "View specvlm: share of the attention whose tokens are kept first. Default: 0.4, for "
+      "Qwen2.5-VL 0.5.",
+      NULL },
+    { "shape", 0, NULL, OPTION_STRING, AT(shape), 0, 0, "SHAPE",
+      "What is proposed at once: chain, tree (25 tokens), dynamic, or a file with a tree: one path "
+      "of ranks a line. Default: the method's.",
+      NULL },
+    { "window", 0, "--draft-max --draft-n --spec-draft-n-max", OPTION_INT, AT(window), 1,
+      MAX_WINDOW, "G", "Tokens of a chain. Default: 5, method std 9.", NULL },
+    { "tree-total", 0, NULL, OPTION_INT, AT(total), 2, MAX_TREE, "N",
+      "Shape dynamic: rows of one verification. Default: 30.", NULL },
+    { "tree-depth", 0, NULL, OPTION_INT, AT(depth), 1, MAX_WINDOW - 1, "N",
+      "Shape dynamic: levels after the first. Default: 3.", NULL },
+    { "tree-width", 0, NULL, OPTION_INT, AT(width), 1, MAX_WIDTH, "N",
+      "Shape dynamic: tokens of a level that get children. Default: 8.", NULL },
+    { "schedule", 0, NULL, OPTION_CHOICE, AT(schedule), 0, 0, "HOW",
+      "Whether drafter and model take turns or work at once. Default: serial.", SCHEDULE_WORDS },
+    { "accept", 0, NULL, OPTION_CHOICE, AT(accept), 0, 0, "RULE",
+      "exact: the text of plain decoding; rejection: as the papers do it, another text of the same "
+      "distribution. Default: exact.",
+      ACCEPT_WORDS },
+    { "draft-pos", 0, NULL, OPTION_CHOICE, AT(positions), 0, 0, "RULE",
+      "Positions of the tokens that the drafter sees: closed up, or as the model has them. "
+      "Default: auto, as measured best for the family.",
+      POSITION_WORDS },
+    { "keep", 0, NULL, OPTION_INT, AT(keep), 1, MAX_KEEP, "N",
+      "Drafter sparse: entries of each layer's cache that are used. Default: 1024.", NULL },
+};
+_Static_assert(sizeof method_table / sizeof *method_table == N_METHOD_OPTIONS, "rows");
+_Static_assert(PV_DRAFT_RANDOM == 5 && PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2, "words");
+
+const char *drafter_name(enum pv_drafter drafter)
+{
+    static const char *const names[] = { "none",  "model",  "self",  "sparse",
+                                         "ngram", "random", "oracle" };
+    return names[drafter];
+}
+
+static bool sees_prompt(const struct pv_method *m)
+{
+    return m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF;
+}
+
+bool method_prunes(const struct pv_method *m)
+{
+    return sees_prompt(m) && strcmp(m->view, "full") != 0 && strcmp(m->view, "none") != 0;
+}
+
+void method_json(struct buf *b, const struct pv_method *m, const char *label)
+{
+    bool sees = sees_prompt(m);
+    buf_puts(b, "\"method\":");
+    buf_json(b, label, strlen(label));
+    buf_printf(b, ",\"drafter\":\"%s\"", drafter_name(m->drafter));
+    if (sees)
+        buf_printf(b, ",\"view\":\"%s\"", m->view);
+    if (method_prunes(m))
+        buf_printf(b, ",\"ratio\":%.6g", m->ratio);
+}
+
+/* --- changing a preset --- */
+
+/* Is option `name` given without a meaning for this method? Its reason, or NULL. */
+static const char *useless(const struct method_args *a, const struct pv_method *m,
+                           const char **name)
+{
+    const char *dynamic = a->total ? "tree-total" : a->depth ? "tree-depth" : "tree-width";
+    const struct {
+        const char *name;
+        bool given, useful;
+        const char *why;
+    } rows[] = {
+        { "view", a->view != NULL, sees_prompt(m), "is for the drafters model and self" },
+        { "draft-pos", a->positions > 0, sees_prompt(m), "is for the drafters model and self" },
+        { "ratio", a->ratio >= 0, method_prunes(m), "is for a drafter with a view that prunes" },
+        { "lambda", a->lambda > 0, method_prunes(m) && !strcmp(m->view, "specvlm"),
+          "is for view specvlm" },
+        { "shape", a->shape != NULL, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
+        { "accept", a->accept > 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
+        { "window", a->window > 0, m->drafter != PV_DRAFT_NONE && m->shape == PV_SHAPE_CHAIN,
+          "is for chains (--shape chain)" },
+        { dynamic, a->total || a->depth || a->width,
+          m->drafter != PV_DRAFT_NONE && m->shape == PV_SHAPE_DYNAMIC,
+          "is for dynamic trees (--shape dynamic)" },
+        { "keep", a->keep > 0, m->drafter == PV_DRAFT_SPARSE, "is for the drafter sparse" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].given && !rows[i].useful) {
+            *name = rows[i].name;
+            return rows[i].why;
+        }
+    }
+    return NULL;
+}
+
+static void set_shape(struct pv_method *m, const char *shape)
+{
+    bool chain = !strcmp(shape, "chain"), dynamic = !strcmp(shape, "dynamic");
+    m->shape = chain ? PV_SHAPE_CHAIN : dynamic ? PV_SHAPE_DYNAMIC : PV_SHAPE_TREE;
+    m->tree_file = chain || dynamic || !strcmp(shape, "tree") ? NULL : shape;
+}
+
+/* The share that presets prune. */
+static double usual_ratio(void)
+{
+    struct pv_method m = { 0 };
+    pv_method_find(&m, "specvlm", NULL);
+    return m.ratio;
+}
+
+/* Who drafts, and on what; what the others mean depends on it. */
+static void change_drafter(const struct method_args *a, struct pv_method *m, bool self)
+{
+    if (a->drafter >= 0)
+        m->drafter = (enum pv_drafter)a->drafter;
+    if (self && m->drafter == PV_DRAFT_MODEL)
+        m->drafter = PV_DRAFT_SELF;
+    if (a->view && sees_prompt(m)) {
+        bool pruned = method_prunes(m);
+        m->view = a->view;
+        m->ratio = method_prunes(m) && !pruned ? usual_ratio() : m->ratio;
+    }
+    if (a->ratio >= 0 && method_prunes(m))
+        m->ratio = a->ratio;
+}
+
+static void change(const struct method_args *a, struct pv_method *m, bool self)
+{
+    change_drafter(a, m, self);
+    if (m->drafter == PV_DRAFT_NONE)
+        return;
+    if (a->shape)
+        set_shape(m, a->shape);
+    if (a->shape || a->window)
+        m->automatic = false;
+    if (a->window && m->shape == PV_SHAPE_CHAIN)
+        m->window = a->window;
+    m->total = a->total ? a->total : m->total;
+    m->depth = a->depth ? a->depth : m->depth;
+    m->width = a->width ? a->width : m->width;
+    m->lambda = a->lambda > 0 ? a->lambda : m->lambda;
+    m->keep = a->keep ? a->keep : m->keep;
+    if (a->accept >= 0)
+        m->accept = (enum pv_accept)a->accept;
+    if (a->positions >= 0)
+        m->positions = (enum pv_draft_pos)a->positions;
+}
+
+/* What has no meaning whatever the method. */
+static int check_words(const struct method_args *a, const char *command)
+{
+    long long n;
+    if (a->schedule != SCHEDULE_SERIAL)
+        return options_misuse(command, "--schedule parallel is not in this version");
+    if (a->shape && strcmp(a->shape, "chain") != 0 && strcmp(a->shape, "tree") != 0 &&
+        strcmp(a->shape, "dynamic") != 0 && !file_exists(a->shape))
+        return options_misuse(command,
+                              "option --shape takes chain, tree, dynamic or a file, and there is "
+                              "no file \"%s\"",
+                              a->shape);
+    if (a->draft && parse_int(a->draft, 0, MAX_TREE, &n) && !file_exists(a->draft))
+        return options_misuse(command,
+                              "--draft names a model, and \"%s\" is none; --window says how many "
+                              "tokens are drafted",
+                              a->draft);
+    if (a->draft && !strcmp(a->draft, "self") && a->draft_mmproj)
+        return options_misuse(command, "--draft self has no tower of its own: --draft-mmproj has "
+                                       "no meaning");
+    if (a->draft && !strcmp(a->draft, "self") && a->drafter == PV_DRAFT_MODEL)
+        return options_misuse(command, "--draft self and --drafter model contradict each other");
+    return OPTIONS_RUN;
+}
+
+/* What cannot be done although each part has a meaning. */
+static int check_parts(const struct pv_method *m, const char *command, bool has_draft)
+{
+    if (m->drafter == PV_DRAFT_MODEL && !has_draft)
+        return options_misuse(command,
+                              "method %s needs a draft model: give one with --draft, or --draft "
+                              "self for the model's own weights",
+                              m->name);
+    if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_CHAIN &&
+        (m->drafter == PV_DRAFT_NGRAM || m->drafter == PV_DRAFT_RANDOM))
+        return options_misuse(command,
+                              "--accept rejection needs probabilities, and the drafter %s has none",
+                              drafter_name(m->drafter));
+    return OPTIONS_RUN;
+}
+
+/* --- the draft model --- */
+
+const char *method_args_draft(const struct method_args *a, const struct model_args *model,
+                              const struct pv_model_params *mp)
+{
+    static char path[4096];
+    const char *slash = strrchr(mp->path, '/');
+    int n;
+
+    if (a->draft)
+        return strcmp(a->draft, "self") != 0 ? a->draft : NULL;
+    if (model->model)
+        return NULL;
+    n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - mp->path) : 0, mp->path,
+                 DEFAULT_DRAFT);
+    return n > 0 && n < (int)sizeof path && file_exists(path) ? path : NULL;
+}
+
+enum pv_status open_draft(pv_model **out, const char *path, const struct method_args *a,
+                          const struct pv_model_params *mp, pv_model *model, struct pv_error *err)
+{
+    struct pv_model_params p = *mp;
+    if (!path)
+        return PV_OK;
+    p.path = path;
+    p.mmproj = a->draft_mmproj;
+    p.beside = model;
+    return pv_model_open(out, &p, err);
+}
+
+/* --- one method --- */
+
+/* The preset that is meant when none is named. */
+static const char *implied_method(const struct method_args *a, bool has_draft)
+{
+    switch (a->drafter) {
+    case PV_DRAFT_NONE:
+        return "ar";
+    case PV_DRAFT_SPARSE:
+        return "std";
+    case PV_DRAFT_NGRAM:
+        return "ngram";
+    case PV_DRAFT_RANDOM:
+        return "sd";
+    case -1:
+        return has_draft || a->draft ? "auto" : "ar";
+    default:
+        return "auto";
+    }
+}
+
+int method_args_check(const struct method_args *a, const char *command,
+                      const struct model_args *model, const struct pv_model_params *mp,
+                      struct pv_method *out, const char **draft)
+{
+    const char *path = method_args_draft(a, model, mp), *name, *why;
+    bool self = a->draft && !path;
+    struct pv_error err = { 0 };
+    struct pv_method m;
+    int r = check_words(a, command);
+
+    if (r != OPTIONS_RUN)
+        return r;
+    if (pv_method_find(&m, a->method ? a->method : implied_method(a, path != NULL), &err))
+        return options_misuse(command, "%s", err.text);
+    change(a, &m, self);
+    why = useless(a, &m, &name);
+    if (why)
+        return options_misuse(command, "--%s %s: here it has no meaning", name, why);
+    r = check_parts(&m, command, path != NULL);
+    if (r != OPTIONS_RUN)
+        return r;
+    *out = m;
+    *draft = m.drafter == PV_DRAFT_MODEL ? path : NULL;
+    return OPTIONS_RUN;
+}
+
+/* --- lists of methods --- */
+
+static bool add_contender(struct contenders *list, const struct pv_method *m, const char *label)
+{
+    struct contender *c = &list->items[list->n];
+    if (list->n == MAX_CONTENDERS)
+        return false;
+    c->method = *m;
+    snprintf(c->label, sizeof c->label, "%s", label);
+    list->n++;
+    return true;
+}
+
+/* One method, once or for each of the ratios. */
+static int add_ratios(struct contenders *list, const char *command, const struct pv_method *m,
+                      const char *label, const char *ratios)
+{
+    struct pv_method one = *m;
+    if (!ratios || !method_prunes(m))
+        return add_contender(list, m, label)
+                   ? OPTIONS_RUN
+                   : options_misuse(command, "there are more than %d methods", MAX_CONTENDERS);
+    for (const char *at = ratios; at; at = strchr(at, ',')) {
+        char word[32];
+        at += at != ratios;
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        if (!parse_number(word, 0, 1, &one.ratio))
+            return options_misuse(command,
+                                  "option --ratios takes numbers from 0 to 1 apart by commas, not "
+                                  "\"%s\"",
+                                  ratios);
+        if (!add_contender(list, &one, label))
+            return options_misuse(command, "there are more than %d methods", MAX_CONTENDERS);
+    }
+    return OPTIONS_RUN;
+}
+
+static int add_named(struct contenders *list, const struct method_args *a, const char *command,
+                     const char *word, bool has_draft, const char *ratios)
+{
+    char name[LABEL_SIZE];
+    const char *suffix = strchr(word, ':');
+    bool self = (a->draft && !strcmp(a->draft, "self")) || suffix;
+    struct pv_error err = { 0 };
+    struct pv_method m;
+    int r;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, ":"), word);
+    if (suffix && strcmp(suffix, ":self") != 0)
+        return options_misuse(
+            command, "\"%s\" is not a method: behind the colon only \"self\" can stand", word);
+    if (pv_method_find(&m, name, &err))
+        return options_misuse(command, "%s", err.text);
+    if (m.drafter == PV_DRAFT_NONE) /* it is there already */
+        return OPTIONS_RUN;
+    if (suffix && m.drafter != PV_DRAFT_MODEL)
+        return options_misuse(command, "method %s has no draft model that \"self\" could replace",
+                              name);
+    change(a, &m, self);
+    r = check_parts(&m, command, has_draft);
+    return r == OPTIONS_RUN ? add_ratios(list, command, &m, word, ratios) : r;
+}
+
+int method_args_list(const struct method_args *a, const char *command,
+                     const struct model_args *model, const struct pv_model_params *mp,
+                     const char *names, const char *ratios, struct contenders *out,
+                     const char **draft)
+{
+    const char *path = method_args_draft(a, model, mp);
+    struct pv_method plain = { 0 };
+    int r = check_words(a, command);
+
+    if (r == OPTIONS_RUN && a->method)
+        r = options_misuse(command, "--method is for one method, and here is a list of them");
+    out->n = 0;
+    pv_method_find(&plain, "ar", NULL);
+    add_contender(out, &plain, "ar");
+    for (const char *at = names; at && r == OPTIONS_RUN; at = strchr(at, ',')) {
+        char word[LABEL_SIZE];
+        at += at != names;
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        r = add_named(out, a, command, word, path != NULL, ratios);
+    }
+    *draft = NULL;
+    for (int i = 0; i < out->n; i++) {
+        out->items[i].method.name = out->items[i].label;
+        if (out->items[i].method.drafter == PV_DRAFT_MODEL)
+            *draft = path;
+    }
+    return r;
+}

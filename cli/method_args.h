@@ -1,0 +1,67 @@
+/* Options that say how tokens are drafted: a preset, what is changed of it, and the draft model. A
+ * list of methods, for commands that compare them, is made of the same parts. */
+#ifndef PV_CLI_METHOD_ARGS_H
+#define PV_CLI_METHOD_ARGS_H
+
+#include "run_args.h"
+
+/* -1, 0 and NULL: as the method has it. */
+struct method_args {
+    const char *draft, *draft_mmproj, *method, *view, *shape;
+    int drafter, schedule, accept, positions;
+    int window, total, depth, width, keep;
+    double ratio, lambda;
+};
+
+#define METHOD_DEFAULTS                                                                            \
+    {                                                                                              \
+        .drafter = -1, .accept = -1, .positions = -1, .ratio = -1                                  \
+    }
+
+extern const struct option method_table[];
+enum { N_METHOD_OPTIONS = 16 };
+
+/* Methods to be compared; the first is always plain decoding. */
+enum { MAX_CONTENDERS = 64, LABEL_SIZE = 32 };
+
+struct contender {
+    struct pv_method method;
+    char label[LABEL_SIZE]; /* its name, and ":self" where the drafter was changed to that */
+};
+
+struct contenders {
+    struct contender items[MAX_CONTENDERS];
+    int n;
+};
+
+/* The draft model that these options name, or the one beside the default model when neither is
+ * named; NULL: none, or the model itself. The string lives until the next call. */
+const char *method_args_draft(const struct method_args *a, const struct model_args *model,
+                              const struct pv_model_params *mp);
+
+/* One method. *draft is the draft model that it needs, NULL: none. Returns OPTIONS_RUN, or the
+ * status of a misuse, which has been reported. */
+int method_args_check(const struct method_args *a, const char *command,
+                      const struct model_args *model, const struct pv_model_params *mp,
+                      struct pv_method *out, const char **draft);
+
+/* Methods apart by commas, NAME or NAME:self. What the options change is changed where it has a
+ * meaning. With `ratios` (numbers apart by commas; NULL: none) each method that prunes is there
+ * once for each. */
+int method_args_list(const struct method_args *a, const char *command,
+                     const struct model_args *model, const struct pv_model_params *mp,
+                     const char *names, const char *ratios, struct contenders *out,
+                     const char **draft);
+
+/* The words of the options. */
+const char *drafter_name(enum pv_drafter drafter);
+/* "method":..., and who drafts on what: members of a JSON object, without its braces. */
+void method_json(struct buf *b, const struct pv_method *m, const char *label);
+/* Does what the drafter sees depend on a ratio? */
+bool method_prunes(const struct pv_method *m);
+
+/* Opens the draft model on the threads of `model`; *out stays NULL when `path` is NULL. */
+enum pv_status open_draft(pv_model **out, const char *path, const struct method_args *a,
+                          const struct pv_model_params *mp, pv_model *model, struct pv_error *err);
+
+#endif

@@ -1,0 +1,218 @@
+/* Runs of several methods in one session. The session's cache keeps the prompt, so from the second
+ * run on the prefill costs nothing; what it cost is known from the first. A drafter's cache does
+ * the same, where two methods show it the same tokens: only runs that found it empty tell what it
+ * costs to fill, and their median counts for all. */
+#include "trial.h"
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "video_args.h"
+
+#include <string.h>
+
+struct run {
+    struct figures f;
+    bool cold; /* the drafter had not seen this before */
+};
+
+/* The state of one trial_run. */
+struct course {
+    const struct trial *t;
+    const struct trial_question *q;
+    struct run *runs; /* [repeat, who->n] */
+    int32_t *answer;  /* of plain decoding, the first */
+    size_t n_answer;
+    const struct pv_method *last[PV_DRAFT_ORACLE + 1]; /* by drafter: who used it last */
+    struct trial_result *out;
+};
+
+/* Who is told the words; fn NULL: nobody. */
+struct listener {
+    pv_text_fn fn;
+    void *user;
+};
+
+static bool on_text(void *user, const char *utf8, size_t len)
+{
+    const struct listener *l = user;
+    if (interrupted())
+        return false;
+    return !l->fn || l->fn(l->user, utf8, len);
+}
+
+static enum pv_status add_question(const struct course *c, struct pv_error *err)
+{
+    const struct trial *t = c->t;
+    struct pv_video_info info[MAX_ARGS];
+    struct pv_video_params vp = t->video;
+    int n = c->q->videos->n;
+    const char *prompt = c->q->prompt;
+    enum pv_status st = PV_OK;
+
+    pv_session_reset(t->session);
+    vp.progress = progress_step;
+    vp.progress_user = t->progress;
+    if (c->q->system)
+        st = pv_add_text(t->session, "system", c->q->system, err);
+    c->out->frames = 0;
+    for (int i = 0; i < n && !st; i++) {
+        st = pv_add_video(t->session, c->q->videos->items[i], &vp, &info[i], err);
+        if (st)
+            name_file(err, c->q->videos->items[i]);
+        else
+            c->out->frames += info[i].frames;
+    }
+    if (st)
+        return st;
+    return pv_add_text(t->session, "user", prompt ? prompt : default_question(info, n), err);
+}
+
+static enum pv_status answer(struct course *c, const struct pv_method *m, int max_tokens,
+                             struct listener l, struct figures *out, struct pv_error *err)
+{
+    struct pv_gen_params gen = c->t->gen;
+    struct pv_stats st;
+    enum pv_status status = add_question(c, err);
+
+    if (status)
+        return status;
+    gen.method = m;
+    gen.max_new_tokens = max_tokens;
+    gen.progress = progress_step;
+    gen.progress_user = c->t->progress;
+    status = pv_generate(c->t->session, &gen, on_text, &l, err);
+    if (status)
+        return status;
+    pv_session_stats(c->t->session, &st);
+    *out = figures_of(&st);
+    c->out->peak_bytes = st.peak_bytes;
+    return PV_OK;
+}
+
+/* Does a method need what the model's tower made of the video? */
+static bool wants_features(const struct pv_method *m)
+{
+    return m->drafter == PV_DRAFT_SELF || !strncmp(m->view, "fastvid", 7) ||
+           !strncmp(m->view, "dycoke", 6);
+}
+
+/* Read the video in a way that keeps the tower's output for those who need it, as their own first
+ * run would: a drafter that costs nothing with a view that wants it. */
+static enum pv_status read_video(struct course *c, struct figures *cold, bool *done,
+                                 struct pv_error *err)
+{
+    struct pv_method m = { .name = "reading", .drafter = PV_DRAFT_NGRAM, .view = "fastvid" };
+    *done = false;
+    for (int i = 0; i < c->t->who->n; i++)
+        *done = *done || wants_features(&c->t->who->items[i].method);
+    return *done ? answer(c, &m, 1, (struct listener){ 0 }, cold, err) : PV_OK;
+}
+
+static bool shows_the_same(const struct pv_method *a, const struct pv_method *b)
+{
+    return a->drafter == b->drafter && !strcmp(a->view, b->view) && a->ratio == b->ratio &&
+           a->lambda == b->lambda && a->positions == b->positions &&
+           a->draft_seed == b->draft_seed && a->keep == b->keep;
+}
+
+static enum identity identify(const struct course *c, const struct pv_method *m)
+{
+    size_t n;
+    const int32_t *ids = pv_session_answer(c->t->session, &n);
+    if (m->simulate > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
+        return NOT_COMPARED;
+    return n == c->n_answer && !memcmp(ids, c->answer, n * sizeof *ids) ? SAME : DIFFERENT;
+}
+
+static enum pv_status keep_answer(struct course *c, struct pv_error *err)
+{
+    const int32_t *ids = pv_session_answer(c->t->session, &c->n_answer);
+    size_t size = (c->n_answer ? c->n_answer : 1) * sizeof *ids;
+    c->answer = mem_alloc(size);
+    if (!c->answer)
+        return fail_nomem(err, size);
+    memcpy(c->answer, ids, c->n_answer * sizeof *ids);
+    return PV_OK;
+}
+
+/* Method k in repeat r. */
+static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *err)
+{
+    const struct pv_method *m = &c->t->who->items[k].method;
+    struct run *run = &c->runs[r * c->t->who->n + k];
+    struct listener l = { 0 };
+    enum pv_status st;
+
+    if (r == 0 && k == 0)
+        l = (struct listener){ c->t->on_text, c->t->user };
+    run->cold = !c->last[m->drafter] || !shows_the_same(c->last[m->drafter], m);
+    c->last[m->drafter] = m;
+    st = answer(c, m, c->t->gen.max_new_tokens, l, &run->f, err);
+    if (!st && r == 0 && k == 0)
+        st = keep_answer(c, err);
+    if (!st && (r == 0 || c->out->identity[k] == SAME))
+        c->out->identity[k] = identify(c, m);
+    return st;
+}
+
+/* The median of one figure over the runs of method k, or over the cold runs of all methods that
+ * show its drafter the same. */
+static double middle(const struct course *c, enum figure at, int k, bool cold, double *scratch)
+{
+    const struct contenders *who = c->t->who;
+    int n = 0;
+    for (int i = 0; i < c->t->repeat * who->n; i++) {
+        bool mine = i % who->n == k;
+        if (cold)
+            mine = c->runs[i].cold &&
+                   shows_the_same(&who->items[i % who->n].method, &who->items[k].method);
+        if (mine)
+            scratch[n++] = c->runs[i].f.v[at];
+    }
+    return n ? median(scratch, n) : 0;
+}
+
+static void reduce(const struct course *c, const struct figures *first, double *scratch)
+{
+    for (int k = 0; k < c->t->who->n; k++) {
+        struct figures *f = &c->out->cell[k];
+        for (int i = 0; i < N_FIGURES; i++)
+            f->v[i] = middle(c, (enum figure)i, k, i == FIG_DRAFT_PREFILL_S, scratch);
+        /* After the first run only a drafter's tower has work to do. */
+        f->v[FIG_DRAFT_VISION_S] = k ? middle(c, FIG_VISION_S, k, true, scratch) : 0;
+        f->v[FIG_VIDEO_S] = first->v[FIG_VIDEO_S];
+        f->v[FIG_VISION_S] = first->v[FIG_VISION_S];
+        f->v[FIG_PREFILL_S] = first->v[FIG_PREFILL_S];
+    }
+}
+
+enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
+                         struct trial_result *out, struct pv_error *err)
+{
+    size_t n = (size_t)t->repeat * (size_t)t->who->n;
+    struct course c = { .t = t, .q = q, .runs = mem_alloc(n * sizeof *c.runs), .out = out };
+    double *scratch = mem_alloc(n * sizeof *scratch);
+    struct figures first;
+    bool read = false;
+    enum pv_status st = c.runs && scratch ? PV_OK : fail_nomem(err, n * sizeof *c.runs);
+
+    if (!st)
+        st = read_video(&c, &first, &read, err);
+    for (int r = 0; r < t->repeat && !st; r++) {
+        for (int k = 0; k < t->who->n && !st; k++) {
+            progress_say(t->progress, "clip %d of %d: %s (method %d of %d), repeat %d of %d",
+                         t->progress->video, t->progress->of_n, t->who->items[k].label, k + 1,
+                         t->who->n, r + 1, t->repeat);
+            st = run_one(&c, r, k, err);
+        }
+    }
+    progress_clear(t->progress);
+    if (!st) {
+        first = read ? first : c.runs[0].f;
+        reduce(&c, &first, scratch);
+    }
+    mem_free(c.answer);
+    mem_free(c.runs);
+    mem_free(scratch);
+    return st;
+}

@@ -1,0 +1,323 @@
+/* The page of 'prevue view': every frame once, as an embedded picture; what each view keeps and the
+ * scores as JSON; a few lines of script that draw them over the frames. Nothing is loaded from
+ * elsewhere, and the page's own policy says so. The frames are written as they come. */
+#include "view_report.h"
+
+#include "png.h"
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <string.h>
+
+enum {
+    FRAME_WIDTH = 256,    /* pixels of a stored frame, about */
+    MANY_UNITS = 96,      /* from here smaller, */
+    MANY_WIDTH = 144,     /* or the page is too large to open */
+    RAMP = 64,            /* colours */
+    PIECE_MAX = 64 << 20, /* bytes written at once */
+};
+
+static const char style[] =
+    "<style>\n"
+    ":root{color-scheme:light dark;--ground:#fafafa;--ink:#1c1e22;--dim:#646a74;--line:#d4d7dc;"
+    "--on:#1c1e22;--off:#fff}\n"
+    "@media(prefers-color-scheme:dark){:root{--ground:#16181d;--ink:#eceef2;--dim:#9ea4ae;"
+    "--line:#363a42;--on:#eceef2;--off:#16181d}}\n"
+    "body{margin:1.5rem;font:15px/1.45 system-ui,sans-serif;background:var(--ground);"
+    "color:var(--ink)}\n"
+    "h1{font-size:1.25rem;margin:0;overflow-wrap:anywhere}\n"
+    "p{margin:.3rem 0;color:var(--dim);overflow-wrap:anywhere}\n"
+    "nav{display:flex;flex-wrap:wrap;gap:.35rem;margin:1rem 0 .5rem}\n"
+    "button{font:inherit;padding:.25rem .7rem;border:1px solid var(--line);border-radius:1rem;"
+    "background:none;color:inherit;cursor:pointer}\n"
+    "button[aria-pressed=true]{background:var(--on);color:var(--off);border-color:var(--on)}\n"
+    "#says{color:var(--ink);min-height:1.45em}\n"
+    "#ramp{display:none;width:16rem;max-width:100%;height:.7rem;border-radius:.2rem}\n"
+    ".heat #ramp{display:block}\n"
+    "main{display:grid;gap:.7rem;margin-top:.8rem}\n"
+    "figure{margin:0;min-width:0}\n"
+    "figure div{position:relative;line-height:0}\n"
+    "img,canvas{width:100%;height:auto;border-radius:.2rem}\n"
+    "canvas{position:absolute;inset:0;height:100%}\n"
+    ".heat img,.view img{filter:grayscale(1) brightness(.42)}\n"
+    "figcaption{display:flex;justify-content:space-between;gap:.5rem;font-size:.8rem;"
+    "color:var(--dim);font-variant-numeric:tabular-nums}\n";
+
+static const char script[] =
+    "<script>\n"
+    "'use strict';\n"
+    "const data = JSON.parse(document.getElementById('data').textContent);\n"
+    "const figures = [...document.querySelectorAll('figure')];\n"
+    "const per = data.height * data.width;\n"
+    "const ramp = document.getElementById('ramp'), says = document.getElementById('says');\n"
+    "const percent = x => (100 * x).toFixed(1) + ' %';\n"
+    "const choices = [{name: 'frames', kind: 'plain'}];\n"
+    "if (data.scores) {\n"
+    "    choices.push({name: 'heat', kind: 'heat'});\n"
+    "    ramp.style.background = `linear-gradient(90deg, ${data.ramp.join()})`;\n"
+    "}\n"
+    "for (const v of data.views)\n"
+    "    choices.push({kind: 'view', seen: new Set(v.kept), ...v});\n"
+    "\n"
+    "function sentence(c) {\n"
+    "    if (c.kind === 'plain')\n"
+    "        return 'The frames as the model sees them.';\n"
+    "    if (c.kind === 'heat')\n"
+    "        return 'Attention of the question to each token, from 0 to ' + data.top +\n"
+    "            ' times the mean (the 99th percentile; what is above has the same colour), by its "
+    "root.';\n"
+    "    return `${c.name} keeps ${c.seen.size} of ${data.tokens} tokens (ratio ${c.ratio})` +\n"
+    "        (c.attention < 0 ? '.' : `, which hold ${percent(c.attention)} of the attention.`);\n"
+    "}\n"
+    "\n"
+    "/* Light lines where kept tokens end. */\n"
+    "function edges(g, seen, unit, row, column, w, h) {\n"
+    "    const at = (r, c) => r >= 0 && r < data.height && c >= 0 && c < data.width &&\n"
+    "        seen.has(unit * per + r * data.width + c);\n"
+    "    const x = column * w, y = row * h;\n"
+    "    g.fillStyle = 'rgba(255,214,102,.85)';\n"
+    "    if (!at(row - 1, column)) g.fillRect(x, y, w, 1);\n"
+    "    if (!at(row + 1, column)) g.fillRect(x, y + h - 1, w, 1);\n"
+    "    if (!at(row, column - 1)) g.fillRect(x, y, 1, h);\n"
+    "    if (!at(row, column + 1)) g.fillRect(x + w - 1, y, 1, h);\n"
+    "}\n"
+    "\n"
+    "function paint(figure, unit, c) {\n"
+    "    const image = figure.querySelector('img'), canvas = figure.querySelector('canvas');\n"
+    "    const g = canvas.getContext('2d');\n"
+    "    canvas.width = image.naturalWidth;\n"
+    "    canvas.height = image.naturalHeight;\n"
+    "    const w = canvas.width / data.width, h = canvas.height / data.height;\n"
+    "    let kept = 0, sum = 0;\n"
+    "    for (let i = 0; i < per && c.kind !== 'plain'; i++) {\n"
+    "        const row = Math.floor(i / data.width), column = i % data.width;\n"
+    "        const x = column * w, y = row * h, token = unit * per + i;\n"
+    "        if (c.kind === 'heat') {\n"
+    "            const t = Math.sqrt(Math.min(1, data.scores[token] / data.top));\n"
+    "            sum += data.scores[token];\n"
+    "            g.globalAlpha = .6 + .25 * t;\n"
+    "            g.fillStyle = data.ramp[Math.round(t * (data.ramp.length - 1))];\n"
+    "            g.fillRect(x, y, w, h);\n"
+    "        } else if (c.seen.has(token)) {\n"
+    "            kept++;\n"
+    "            g.drawImage(image, x, y, w, h, x, y, w, h);\n"
+    "        }\n"
+    "        g.globalAlpha = 1;\n"
+    "        g.fillStyle = 'rgba(0,0,0,.3)';\n"
+    "        g.fillRect(x, y, w, 1);\n"
+    "        g.fillRect(x, y, 1, h);\n"
+    "    }\n"
+    "    for (let i = 0; i < per && kept; i++)\n"
+    "        if (c.seen.has(unit * per + i))\n"
+    "            edges(g, c.seen, unit, Math.floor(i / data.width), i % data.width, w, h);\n"
+    "    figure.querySelector('span').textContent = c.kind === 'view' ? `${kept} / ${per}` :\n"
+    "        c.kind === 'heat' ? percent(sum / data.tokens) : '';\n"
+    "}\n"
+    "\n"
+    "function show(c) {\n"
+    "    document.body.className = c.kind;\n"
+    "    says.textContent = sentence(c);\n"
+    "    for (const o of choices)\n"
+    "        o.button.setAttribute('aria-pressed', o === c);\n"
+    "    figures.forEach((figure, unit) => paint(figure, unit, c));\n"
+    "}\n"
+    "\n"
+    "for (const c of choices) {\n"
+    "    c.button = document.createElement('button');\n"
+    "    c.button.type = 'button';\n"
+    "    c.button.textContent = c.name;\n"
+    "    c.button.onclick = () => show(c);\n"
+    "    document.querySelector('nav').append(c.button);\n"
+    "}\n"
+    "window.addEventListener('load', () => show(choices[choices.length - 1]));\n"
+    "</script>\n";
+
+/* ---- pieces ---- */
+
+static void add_base64(struct buf *b, const char *bytes, size_t n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *p = (const uint8_t *)bytes;
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t v = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) |
+                     (i + 2 < n ? p[i + 2] : 0);
+        char four[4] = { digits[v >> 18], digits[v >> 12 & 63],
+                         i + 1 < n ? digits[v >> 6 & 63] : '=', i + 2 < n ? digits[v & 63] : '=' };
+        buf_add(b, four, sizeof four);
+    }
+}
+
+/* Text that is no markup, whatever it holds. */
+static void add_text(struct buf *b, const char *utf8)
+{
+    for (; *utf8; utf8++) {
+        if (strchr("&<>\"'", *utf8))
+            buf_printf(b, "&#%d;", *utf8);
+        else if ((unsigned char)*utf8 >= ' ' || *utf8 == '\n' || *utf8 == '\t')
+            buf_add(b, utf8, 1);
+    }
+}
+
+/* Write what was put together and forget it. */
+static enum pv_status flush(struct view_page *p, struct buf *b, struct pv_error *err)
+{
+    enum pv_status st =
+        b->failed ? fail_nomem(err, b->cap) : file_out_write(&p->file, b->data, b->len, err);
+    buf_reset(b);
+    return st;
+}
+
+static void add_head(struct buf *b, const struct view_report *r)
+{
+    buf_puts(b, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+                "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                "img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+                "<title>Views of ");
+    add_text(b, r->video);
+    buf_puts(b, "</title>\n");
+    buf_puts(b, style);
+    if (r->columns)
+        buf_printf(b, "main{grid-template-columns:repeat(%d,minmax(0,1fr))}\n", r->columns);
+    else
+        buf_puts(b, "main{grid-template-columns:repeat(auto-fill,minmax(11rem,1fr))}\n");
+    buf_puts(b, "</style>\n</head>\n<body>\n<h1>");
+    add_text(b, r->video);
+    buf_puts(b, "</h1>\n<p>");
+    add_text(b, r->model);
+    buf_puts(b, ", asked: ");
+    add_text(b, r->question);
+    buf_printf(b, "</p>\n<p>%d %s of %d \303\227 %d tokens: %d tokens.</p>\n", r->units,
+               r->frames > r->units ? "pairs of frames, the first of each shown," : "frames",
+               r->height, r->width, report_tokens(r));
+    buf_puts(b, "<nav aria-label=\"Views\"></nav>\n<p id=\"says\" aria-live=\"polite\"></p>\n"
+                "<div id=\"ramp\"></div>\n"
+                "<noscript><p>The views are drawn by a script, which is off.</p></noscript>\n"
+                "<main>\n");
+}
+
+static void add_view_json(struct buf *b, const struct view_report *r, const struct kept_view *v)
+{
+    bool first = true;
+    buf_puts(b, "{\"name\":");
+    buf_json(b, v->name, strlen(v->name));
+    buf_printf(b, ",\"ratio\":%.4f,\"attention\":%.5f,\"kept\":[", report_ratio(r, v),
+               v->attention);
+    for (int i = 0; i < report_tokens(r); i++) {
+        if (!v->seen[i])
+            continue;
+        buf_printf(b, first ? "%d" : ",%d", i);
+        first = false;
+    }
+    buf_puts(b, "]}");
+}
+
+/* Names of views and numbers alone: nothing in it could end the element that holds it. */
+static enum pv_status write_data(struct view_page *p, struct buf *b, struct pv_error *err)
+{
+    const struct view_report *r = p->report;
+    enum pv_status st = PV_OK;
+
+    buf_printf(b,
+               "</main>\n<script type=\"application/json\" id=\"data\">\n{\"height\":%d,"
+               "\"width\":%d,\"tokens\":%d,\n",
+               r->height, r->width, report_tokens(r));
+    for (int i = 0; r->scores && i < report_tokens(r); i++)
+        buf_printf(b, "%s%.4g", i ? "," : "\"scores\":[", (double)r->scores[i]);
+    if (r->scores)
+        buf_printf(b, "],\n\"top\":%.4g,\n\"ramp\":[", r->top);
+    for (int i = 0; r->scores && i < RAMP; i++) {
+        struct colour c = heat_colour((double)i / (RAMP - 1));
+        buf_printf(b, "%s\"#%02x%02x%02x\"", i ? "," : "", c.r, c.g, c.b);
+    }
+    buf_puts(b, r->scores ? "],\n\"views\":[" : "\"views\":[");
+    for (int i = 0; i < r->n_views && !st; i++) {
+        buf_puts(b, i ? ",\n" : "\n");
+        add_view_json(b, r, &r->views[i]);
+        st = flush(p, b, err);
+    }
+    buf_puts(b, "]}\n</script>\n");
+    return st ? st : flush(p, b, err);
+}
+
+/* ---- the page ---- */
+
+enum pv_status page_open(struct view_page *p, const struct view_report *r, const char *path,
+                         struct pv_error *err)
+{
+    struct buf b;
+    enum pv_status st = file_out_open(&p->file, path, err);
+    p->report = r;
+    if (st)
+        return st;
+    buf_init(&b, PIECE_MAX);
+    add_head(&b, r);
+    st = flush(p, &b, err);
+    buf_clear(&b);
+    return st;
+}
+
+static enum pv_status add_figure(struct view_page *p, const struct canvas *frame,
+                                 const struct pv_frame *f, struct pv_error *err)
+{
+    struct buf png, b;
+    enum pv_status st;
+
+    buf_init(&png, PIECE_MAX / 2);
+    buf_init(&b, PIECE_MAX);
+    st = png_encode(&png, frame->width, frame->height, frame->rgb, err);
+    if (!st) {
+        buf_printf(&b,
+                   "<figure><div><img alt=\"frame %lld\" width=\"%d\" height=\"%d\" "
+                   "src=\"data:image/png;base64,",
+                   (long long)f->index, frame->width, frame->height);
+        add_base64(&b, png.data, png.len);
+        buf_printf(&b,
+                   "\"><canvas></canvas></div><figcaption>%lld \302\267 %.3f s<span></span>"
+                   "</figcaption></figure>\n",
+                   (long long)f->index, f->time);
+        st = flush(p, &b, err);
+    }
+    buf_clear(&png);
+    buf_clear(&b);
+    return st;
+}
+
+enum pv_status page_add(struct view_page *p, const struct pv_frame *f, struct pv_error *err)
+{
+    int wide = p->report->units < MANY_UNITS ? FRAME_WIDTH : MANY_WIDTH;
+    struct canvas frame = { 0 };
+    struct tile t = { 0 };
+    enum pv_status st;
+
+    report_cells(p->report, f, wide, &t);
+    st = canvas_open(&frame, t.columns * t.cell_w, t.rows * t.cell_h, (struct colour){ 0 }, err);
+    if (st)
+        return st;
+    draw_picture(&frame, f->width, f->height, f->rgb);
+    st = add_figure(p, &frame, f, err);
+    canvas_close(&frame);
+    return st;
+}
+
+enum pv_status page_write(struct view_page *p, struct pv_error *err)
+{
+    struct buf b;
+    enum pv_status st;
+
+    buf_init(&b, PIECE_MAX);
+    st = write_data(p, &b, err);
+    buf_puts(&b, script);
+    buf_puts(&b, "</body>\n</html>\n");
+    if (!st)
+        st = flush(p, &b, err);
+    buf_clear(&b);
+    return st ? st : file_out_commit(&p->file, err);
+}
+
+void page_close(struct view_page *p)
+{
+    file_out_abandon(&p->file);
+    *p = (struct view_page){ 0 };
+}

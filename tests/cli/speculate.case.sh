@@ -1,0 +1,211 @@
+# Speculation from the command line, on a model of random weights that drafts for itself: every
+# method gives the ids of plain decoding. What each method does inside is the unit tests' business.
+. "$here/video.sh"
+
+make_clip short.y4m 8 4 64 48
+"$make_model" --shape tiny-ov --type q8_0 model.gguf >make.log 2>&1 || cat make.log
+# Another model of the shape, whose drafts are mostly wrong.
+"$make_model" --shape tiny-ov --type q4_0 other.gguf >make.log 2>&1 || cat make.log
+ask="describe short.y4m -m model.gguf --frames 4 -n 16 --ignore-eos"
+
+# number KEY: the first number of that name in the JSON object.
+number()
+{
+    grep -o "\"$1\":[0-9.]*" out | cut -d: -f 2 | sed -n 1p
+}
+
+run $ask --json
+plain=$(json_ids)
+why=
+[ "$(echo $plain | wc -w)" -eq 16 ] || why="not 16 ids: $plain"
+grep -q '"method":"ar","drafter":"none"' out || why="the method is not ar"
+verdict speculate_plain "$why"
+run $ask --json --temp 0.8 --top-p 0.9 -s 5
+drawn=$(json_ids)
+
+# same NAME ARGS...: exit 0 and the ids of plain decoding, drawn or not, where ARGS say --temp.
+same()
+{
+    name=$1
+    shift
+    run $ask --json "$@"
+    why=
+    want=$plain
+    case $* in *--temp*) want=$drawn ;; esac
+    [ -n "$want" ] && [ "$(json_ids)" = "$want" ] || why="ids differ from those of ar: $(json_ids)"
+    [ ! -s err ] || why="stderr is not empty"
+    [ "$status" -eq 0 ] || why="exit status is not 0"
+    verdict "$name" "$why"
+}
+
+# --- presets, and what is changed of them ---
+
+for method in ar sd sd-tree sd-rand sd-uniform sd-window sd-frame sd-fastvid sd-dycoke onsd std \
+    specvlm ngram auto; do
+    same "speculate_$method" -d other.gguf --method $method
+    [ "$status" -ne 0 ] || grep -q "\"method\":\"$method\"" out ||
+        verdict "speculate_name_$method" "the JSON does not name the method"
+done
+same speculate_drawn -md model.gguf --method specvlm --temp 0.8 --top-p 0.9 -s 5
+same speculate_default --model-draft other.gguf
+verdict speculate_default_is_auto "$(grep -q '"method":"auto"' out || echo "the method is not auto")"
+same speculate_self -d self
+verdict speculate_self_drafts "$(grep -q '"drafter":"self"' out || echo "the drafter is not self")"
+same speculate_self_full -d self --method sd --draft-max 3
+why=
+[ "$(number accepted_per_pass)" = 3 ] || why="a model does not accept all of its own draft"
+[ "$(number acceptance)" = 1 ] || why="acceptance is not 1"
+[ "$(number draft_video_tokens)" = "$(number video_tokens)" ] || why="not all video tokens were seen"
+verdict speculate_counts "$why"
+same speculate_ratio -d self --method sd-uniform --ratio 0.5 --draft-pos original
+why=
+seen=$(number draft_video_tokens) all=$(number video_tokens)
+[ "$seen" -ge $((all / 2)) ] && [ "$seen" -le $((all / 2 + 2)) ] || why="not half of the tokens were seen"
+verdict speculate_ratio_counts "$why"
+same speculate_dynamic -d other.gguf --method specvlm --shape dynamic --tree-total 9 --tree-depth 2 \
+    --tree-width 3 --lambda 0.3
+printf '# two levels\n0\n1\n0 0\n' >tree.txt
+same speculate_file -d other.gguf --method sd --shape tree.txt --view attention --ratio 0.75
+same speculate_sparse --drafter sparse --keep 20 --window 4
+same speculate_ngram --drafter ngram
+same speculate_random --drafter random --schedule serial --accept exact
+succeeds speculate_rejection '"method":"sd"' $ask --json -d other.gguf --method sd --accept rejection \
+    --temp 0.8
+run $ask -d self --stats
+why=
+grep -q '^draft .* by self; it saw' err || why="nothing about the draft"
+grep -q '^verify .*mean run .*acceptance' err || why="nothing about the verification"
+verdict speculate_stats "$why"
+run generate -m model.gguf -p 'a b a b a b' -n 16 --ignore-eos --json
+first=$(json_ids)
+for how in "-d other.gguf" "-d self" "--method ngram" "--method std"; do
+    run generate -m model.gguf -p 'a b a b a b' -n 16 --ignore-eos --json $how
+    why=
+    [ -n "$first" ] && [ "$(json_ids)" = "$first" ] || why="ids differ from those of ar"
+    verdict "speculate_generate_$(echo $how | tr ' ' _)" "$why"
+done
+
+# --- comparisons ---
+
+run $ask -d other.gguf --compare sd-tree,ar,specvlm,specvlm:self,ngram
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(grep -cE '^(ar|sd-tree|specvlm|specvlm:self|ngram) .* yes ' out)" -eq 5 ] || why="not five times yes"
+verdict compare "$why"
+run $ask -d self --compare sd,std --json
+why=
+[ "$(grep -o '"identical":true' out | wc -l)" -eq 3 ] || why="not three identical methods"
+grep -q '^{"text":".*","methods":\[{"method":"ar",' out || why="no text, or ar is not the first"
+verdict compare_json "$why"
+
+# --- benchmarks ---
+
+mkdir clips
+cp short.y4m clips/b.y4m
+make_clip clips/a.y4m 3 2 64 48
+echo "no video" >clips/notes.txt
+printf '{"video": "clips/a.y4m", "prompt": "Wh\\u0079?"}\n\n{"n": [1, {"x": "]"}], "video": "short.y4m"}\n' >list.jsonl
+small="-m model.gguf -n 6 --ignore-eos --repeat 2"
+run bench --videos clips --methods sd,sd-rand $small -d other.gguf --ratios 0.5,0.9 --fps 2 \
+    --json found.json --csv found.csv --commit abc
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ ! -s err ] || why="stderr is not empty"
+[ "$(grep -c '^sd-rand .* yes ' out)" -eq 6 ] || why="not two ratios in three tables"
+[ "$(grep -o '"identical":true' found.json | wc -l)" -eq 20 ] || why="not 20 identical answers in the JSON"
+grep -q '"video":"clips/a.y4m","frames"' found.json || why="the JSON does not name a clip"
+if command -v python3 >/dev/null; then
+    python3 -m json.tool found.json >/dev/null || why="the JSON cannot be parsed"
+fi
+[ "$(wc -l <found.csv)" -eq 9 ] || why="not a header and 8 rows of CSV"
+[ "$(awk -F, '{ print NF }' found.csv | sort -u | wc -l)" -eq 1 ] || why="rows of CSV have different lengths"
+grep -q ',abc,model.gguf,other.gguf,clips/b.y4m,.*,sd-rand,0.9,6,.*,yes,' found.csv || why="a row of CSV is wrong"
+verdict bench "$why"
+run bench list.jsonl --methods ngram $small --frames 4 --csv found.csv --json -
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '"video":"clips/a.y4m","prompt":"Why?"' out || why="no prompt from the list"
+! grep -q '^method' out || why="a table besides the JSON"
+[ "$(grep -c '^machine,' found.csv)" -eq 1 ] && [ "$(wc -l <found.csv)" -eq 13 ] || why="rows were not appended"
+verdict bench_list "$why"
+run bench --videos short.y4m --methods sd,std $small --frames 4 -d self --simulate-acceptance 0.7
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(grep -c 'SIMULATED' out)" -eq 3 ] || why="not marked as simulated"
+verdict bench_simulated "$why"
+run bench --videos nowhere.y4m short.y4m --methods ngram $small --frames 4
+why=
+[ "$status" -eq 1 ] || why="exit status is not 1"
+grep -q '^prevue: nowhere.y4m: ' err || why="the clip is not named"
+grep -q '^prevue: 1 of 2 clips ' err || why="not said how many failed"
+grep -q '^ngram .* yes ' out || why="the other clip was not run"
+verdict bench_one_fails "$why"
+
+# line NAME PATTERN TEXT: the list of a good line and this one is refused.
+line()
+{
+    printf '{"video":"short.y4m"}\n%s\n' "$3" >bad.jsonl
+    failure "list_$1" "^prevue: bad\.jsonl: line 2: .*$2" bench bad.jsonl -m model.gguf --methods ngram
+}
+line words 'it is not a JSON object' 'short.y4m'
+line array 'it is not a JSON object' '["short.y4m"]'
+line no_video 'it has no "video"' '{"prompt":"x"}'
+line empty 'it has no "video"' '{}'
+line empty_video '"video" is empty' '{"video":""}'
+line number '"video" is not a string' '{"video":3}'
+line twice '"video" is there twice' '{"video":"a","video":"b"}'
+line open 'the object is not closed' '{"video":"a"'
+line more 'something follows' '{"video":"a"} x'
+line colon 'no colon' '{"video" "a"}'
+line name "name is missing" '{video:"a"}'
+line escape 'an escape' '{"video":"\x"}'
+line hex 'four hexadecimal digits' '{"video":"\u12"}'
+line half 'half a character' '{"video":"\ud800x"}'
+line end 'has no end' '{"video":"a'
+line cut 'an escape' '{"video":"a\'
+line brackets 'do not match' '{"x":[1,2},"video":"a"}'
+line unclosed 'not closed' '{"x":[1,2,"video":"a"'
+line deep 'too deeply' "{\"x\":$(printf '%0100d' 0 | tr 0 '[')"
+line value 'a value is missing' '{"x":,"video":"a"}'
+printf '\n \n' >void.jsonl
+failure list_void 'void\.jsonl: there is no clip' bench void.jsonl -m model.gguf --methods ngram
+failure list_missing 'nowhere\.jsonl' bench nowhere.jsonl -m model.gguf --methods ngram
+mkdir bare
+failure bench_bare 'bare: there is no video' bench bare -m model.gguf --methods ngram
+failure bench_csv 'bare: could not be opened' bench short.y4m -m model.gguf --methods ngram --csv bare
+failure draft_missing 'nowhere\.gguf' $ask -d nowhere.gguf
+
+# --- what makes no sense ---
+
+misuse method_name 'takes one of: ar sd sd-tree .*not "spec"' $ask --method spec
+misuse view_name 'takes one of: full none .*not "all"' $ask -d self --view all
+misuse ratio_two 'option --ratio takes a number from 0 to 1' $ask -d self --ratio 2
+misuse lambda_zero 'option --lambda takes' $ask -d self --lambda 0
+misuse window_zero 'option --window takes' $ask -d self --window 0
+misuse parallel 'parallel is not in this version' $ask -d self --schedule parallel
+misuse shape_name 'chain, tree, dynamic or a file, .*"bush"' $ask -d self --shape bush
+misuse no_draft 'specvlm needs a draft model' $ask --method specvlm
+misuse drafter_model 'needs a draft model' $ask --drafter model
+misuse draft_number '--draft names a model.*--window' $ask --draft 5
+misuse draft_twice 'contradict' $ask -d self --drafter model
+misuse ratio_of_ar '--ratio is for' $ask --ratio 0.5
+misuse ratio_of_sd '--ratio is for' $ask -d self --method sd --ratio 0.5
+misuse lambda_of_uniform '--lambda is for view specvlm' $ask -d self --view uniform --lambda 0.5
+misuse window_of_tree '--window is for chains' $ask -d self --shape tree --window 3
+misuse total_of_chain '--tree-total is for dynamic' $ask -d self --tree-total 9
+misuse keep_of_ar '--keep is for the drafter sparse' $ask --keep 5
+misuse rejection_of_ngram 'rejection needs probabilities' $ask --method ngram --accept rejection
+misuse compare_name "no method 'x'; there are: ar sd" $ask -d self --compare sd,x
+misuse compare_empty "no method ''" $ask -d self --compare sd,
+misuse compare_suffix 'only "self"' $ask -d self --compare sd:me
+misuse compare_self 'no draft model that' $ask --compare ngram:self
+misuse compare_no_draft 'needs a draft model' $ask --compare sd
+misuse compare_method '--method is for one' $ask -d self --compare sd --method sd
+misuse compare_ask '--ask has no meaning' $ask -d self --compare sd --ask why
+misuse bench_no_video 'no video' bench -m model.gguf --methods sd
+misuse bench_ratios 'option --ratios takes numbers' bench short.y4m -m model.gguf -d self \
+    --methods sd-rand --ratios 0.5,x
+misuse bench_repeat 'option --repeat takes' bench short.y4m --repeat 0
+succeeds help_bench '^usage: prevue bench' help bench
+verdict help_width_of_bench "$(awk 'length > 80 { print "line " NR " is wider than 80" }' out)"
+succeeds help_methods 'One of: ar sd sd-tree' help describe
