@@ -104,24 +104,42 @@ void draft_side_close(struct draft_side *d)
     *d = (struct draft_side){ 0 };
 }
 
-/* A decoder that drafts, within the session's limit of memory. */
+/* Whether what is left of the session's limit of memory is enough. */
+static enum pv_status check_memory(const struct pv_session *s, uint64_t need, struct pv_error *err)
+{
+    uint64_t limit = s->model->limits.memory_bytes;
+    uint64_t left = limit > s->fixed_bytes ? limit - s->fixed_bytes : 0;
+    if (need > left)
+        return fail(err, PV_E_LIMIT,
+                    "a drafter for a context of %d tokens needs %llu bytes of memory, %llu of the "
+                    "limit are left",
+                    s->line.context, (unsigned long long)need, (unsigned long long)left);
+    return PV_OK;
+}
+
+/* A decoder that drafts. */
 static enum pv_status open_model(struct pv_session *s, const struct pv_model *m,
                                  struct drafter **out, struct pv_error *err)
 {
     enum dtype kv = s->kv.layer[0].dtype;
     int context = s->line.context;
     uint64_t need = drafter_model_size(m->dec, s->chunk, context, kv);
-    if (need > s->model->limits.memory_bytes - s->fixed_bytes)
-        return fail(err, PV_E_LIMIT,
-                    "a drafter for a context of %d tokens needs %llu bytes of memory, %llu of the "
-                    "limit are left",
-                    context, (unsigned long long)need,
-                    (unsigned long long)(s->model->limits.memory_bytes - s->fixed_bytes));
-    enum pv_status st =
-        drafter_model_open(out, m->dec, s->chunk, context, kv, pv_model_vocab_size(s->model), err);
+    enum pv_status st = check_memory(s, need, err);
+    if (!st)
+        st = drafter_model_open(out, m->dec, s->chunk, context, kv, pv_model_vocab_size(s->model),
+                                err);
     if (!st)
         s->fixed_bytes += need;
     return st;
+}
+
+static enum pv_status open_sparse(struct pv_session *s, int keep, struct drafter **out,
+                                  struct pv_error *err)
+{
+    enum dtype kv = s->kv.layer[0].dtype;
+    int context = s->line.context;
+    enum pv_status st = check_memory(s, drafter_sparse_size(s->model->dec, context, kv), err);
+    return st ? st : drafter_sparse_open(out, s->model->dec, s->state, context, kv, keep, err);
 }
 
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
@@ -150,8 +168,7 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
         st = open_model(s, s->model, d, err);
         break;
     case PV_DRAFT_SPARSE:
-        st = drafter_sparse_open(d, s->model->dec, s->state, s->line.context, s->kv.layer[0].dtype,
-                                 m->keep ? m->keep : SPARSE_KEEP, err);
+        st = open_sparse(s, m->keep ? m->keep : SPARSE_KEEP, d, err);
         break;
     case PV_DRAFT_NGRAM:
         st = drafter_ngram_open(d, err);

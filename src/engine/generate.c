@@ -235,6 +235,7 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
             int told = s->line.n - s->kv.len; /* rows of this round, and the last token */
             bool stopped = !st && s->n_answer < t->p->max_new_tokens;
             commit(s, &r, stopped ? told : told - 1);
+            s->stats.accepted -= r.verdict.n - told; /* what was right but is not told */
             break;
         }
         commit(s, &r, r.verdict.n);

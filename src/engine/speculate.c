@@ -102,7 +102,7 @@ static enum pv_status reserve_scores(struct speculation *sp, struct pv_session *
     size_t layers = (size_t)decoder_config(s->model->dec)->n_layers;
     size_t need = 2 * layers * (size_t)d->n_rows;
     memset(d->scores, 0, (size_t)d->n_rows * sizeof *d->scores);
-    if (!sp->by_layer)
+    if (!sp->by_layer || need == 0)
         return PV_OK;
     if (need > d->n_layer_scores) {
         mem_free(d->layer_scores);
@@ -344,6 +344,8 @@ static enum pv_status wake(struct speculation *sp, struct pv_session *s, struct 
     pthread_mutex_unlock(lock);
     if (s->draft.encoder)
         tower = encoder_take_seconds(s->draft.encoder);
+    if (s->encoder)
+        tower += encoder_take_seconds(s->encoder);
     s->stats.vision_s += tower;
     s->stats.draft_prefill_s = clock_now() - t1 - tower;
     sp->awake = !st;
