@@ -1,55 +1,55 @@
 #!/bin/sh
-# make demo: models with random weights, looked at and run. They speak no language, but they go the
-# whole way: file, tokenizer, decoder, kernels, sampling; and for a video frames, tower, projector.
-# Then the point of the engine: the same tokens, whatever the threads, the steps and the cache.
+# make demo: nano, the model that comes with prevue, describes a sample and answers two questions
+# about it; then what the clip really shows, to compare. Then the point of the engine: the same
+# tokens, whatever the threads and the steps. No Python, no network.
 set -eu
-build=${BUILD:-build}
+cd "$(dirname "$0")/.."
+clip=samples/64-frames
+short=samples/16-frames
+colour='What colour is the background in the third scene?'
+count='How many scenes does the video have?'
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-demo-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
-ids="151,7,42,99,1000,3,77"
 
-# A clip of the tests, or else one of plain greys.
-. tests/cli/video.sh
-clip=tests/data/video/bframes.mp4
-if [ ! -e "$clip" ]; then
-    clip=$dir/clip.y4m
-    make_clip "$clip" 100 10 64 48
-fi
-
-show()
+die()
 {
-    echo
-    echo "\$ $*" | sed "s|$dir/||g; s|$build/||g"
-    "$@" | sed "s|$dir/||g"
+    echo "make demo: $*" >&2
+    exit 1
 }
 
-show "$build/make_model" --shape tiny --type q8_0 "$dir/tiny.gguf"
-show ./prevue version
-show ./prevue inspect "$dir/tiny.gguf" -c 4096
-show ./prevue tokenize -m "$dir/tiny.gguf" --pieces "the cat"
-
-run=0
-for how in "-t 1" "-t 2" "-t 2 -b 3" "-t 3 -b 1 -c 512"; do
-    run=$((run + 1))
-    echo
-    echo "\$ prevue generate -m tiny.gguf --prompt-ids $ids -n 24 --temp 3 --seed 7 $how"
-    ./prevue generate -m "$dir/tiny.gguf" --prompt-ids $ids -n 24 --ignore-eos --temp 3 --seed 7 \
-        $how --json >"$dir/run.json"
-    sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p' "$dir/run.json" | tee "$dir/$run.ids"
-    cmp -s "$dir/1.ids" "$dir/$run.ids" || {
-        echo "these are other ids than those of the first run: this must never happen" >&2
-        exit 1
-    }
+for file in ./prevue models/nano.gguf $clip.mp4 $clip.json $short.mp4; do
+    [ -s "$file" ] || die "$file is missing (./prevue comes from 'make', the rest from the repository)"
 done
-[ -s "$dir/1.ids" ] || exit 1
 
-show "$build/make_model" --shape tiny-ov --type q8_0 "$dir/tiny-ov.gguf"
-show ./prevue frames "$clip" -o "$dir/seen" -m "$dir/tiny-ov.gguf" --frames 4
+# The true answer to a question of the clip's .json.
+truth()
+{
+    grep -F -A 1 "\"question\": \"$1\"" $clip.json | sed -n 's/^ *"answer": "\(.*\)"$/\1/p'
+}
+
+echo "\$ ./prevue describe $clip.mp4 --ask '$colour' --ask '$count' --stats"
 echo
-echo "\$ prevue describe $(basename "$clip") -m tiny-ov.gguf --frames 8 -n 16 --temp 3 --ask 'And then?' --stats"
-./prevue describe "$clip" -m "$dir/tiny-ov.gguf" --frames 8 -n 16 --ignore-eos --temp 3 \
-    --ask 'And then?' --stats --json >"$dir/run.json"
-grep -oE '"(question|ids)":("[^"]*"|\[[0-9,]*\])' "$dir/run.json"
+./prevue describe $clip.mp4 --ask "$colour" --ask "$count" --stats 2>"$dir/stats" ||
+    die "$(tail -n 1 "$dir/stats")"
 echo
-echo "$run runs with other threads and steps gave the same 24 tokens. The second question about the"
-echo "video did not decode or read it again."
+sed 's/^/    /' "$dir/stats"
+echo
+echo "What the clip really shows ($clip.json):"
+echo
+sed -n 's/^ "description": "\(.*\)",$/\1/p' $clip.json
+echo
+truth "$colour"
+echo
+truth "$count"
+echo
+echo "Another clip with other threads and steps, and a checksum of the tokens:"
+run=0
+for how in "-t 1" "-t 2" "-t 2 -b 100" "-t 3 -b 7"; do
+    run=$((run + 1))
+    args="describe $short.mp4 --frames 16 $how --json"
+    ./prevue $args >"$dir/run.json" || die "prevue $args failed"
+    grep -o '"ids":\[[0-9,]*\]' "$dir/run.json" >"$dir/$run.ids" || die "prevue $args said nothing"
+    printf '    %-12s %3d tokens  %s\n' "$how" "$(tr ',' '\n' <"$dir/$run.ids" | wc -l)" \
+        "$(cksum <"$dir/$run.ids" | cut -d' ' -f 1)"
+    cmp -s "$dir/1.ids" "$dir/$run.ids" || die "these are other tokens than with -t 1: this must never happen"
+done

@@ -1,0 +1,100 @@
+# The models and samples that come with prevue: nano describes a clip it never saw, answers a
+# question about it and is found without -m; nano-draft fits it. What they say is learnt, so only
+# what the clip's truth holds is asked for, not the wording.
+
+sample=$root/samples/16-frames
+for file in "$sample.mp4" "$sample.json" "$root/models/nano.gguf" "$root/models/nano-draft.gguf"; do
+    [ -s "$file" ] || echo "$file is missing or empty"
+done >missing.txt
+ran="looking for models and samples" status=0
+: >out
+: >err
+verdict nano_files "$(head -n 1 missing.txt)"
+
+# run_at DIR PROGRAM ARGS...: as run, from another directory.
+run_at()
+{
+    ran="cd $1; $2 ..."
+    (cd "$1" && shift && exec "$@") >out 2>err </dev/null
+    status=$?
+}
+
+# said: the texts of --json, one a line.
+said()
+{
+    grep -o '"text":"[^"]*"' out | cut -d'"' -f 4
+}
+
+all_ids()
+{
+    grep -o '"ids":\[[0-9,]*\]' out
+}
+
+# The first question about a colour, and its true answer.
+question=$(grep -A 1 '"kind": "colour"' "$sample.json" | sed -n 's/.*"question": "\(.*\)",$/\1/p' | head -n 1)
+answer=$(grep -A 2 '"kind": "colour"' "$sample.json" | sed -n 's/.*"answer": "\(.*\)"$/\1/p' | head -n 1)
+ask="describe $sample.mp4 --frames 16 --json"
+
+run_at "$root" "$prevue" $ask --ask "$question" -t 1
+alone=$(all_ids)
+why=
+sed -n 's/.*"name": "\(.*\)",$/\1/p' "$sample.json" >names.txt
+[ -s names.txt ] || why="$sample.json names no object"
+while IFS= read -r name; do
+    said | sed -n 1p | grep -qF "$name" || why="the text does not name the $name"
+done <names.txt
+[ ! -s err ] || why="stderr is not empty"
+[ "$status" -eq 0 ] || why="exit status is not 0"
+verdict nano_names_the_objects "$why"
+why=
+[ -n "$answer" ] && [ "$(said | sed -n 2p)" = "$answer" ] ||
+    why="\"$question\" was answered \"$(said | sed -n 2p)\", not \"$answer\""
+verdict nano_tells_the_colour "$why"
+
+run_at "$root" "$prevue" $ask -n 32 -t 2 -b 100
+why=
+begin=$(all_ids | tr -d ']')
+[ "$(echo "$begin" | tr ',' '\n' | wc -l)" -eq 32 ] || why="not 32 ids"
+case $alone in
+"$begin",*) ;;
+*) why="ids differ from those of one thread" ;;
+esac
+verdict nano_same_ids "$why"
+
+# --- the drafter: its own answer, the same tokens ---
+
+run describe "$sample.mp4" --frames 4 --json -m "$root/models/nano-draft.gguf" -n 24
+why=
+[ "$(json_ids | wc -w)" -gt 0 ] || why="no ids"
+[ "$status" -eq 0 ] || why="exit status is not 0"
+verdict nano_draft_runs "$why"
+for model in nano nano-draft; do
+    run inspect "$root/models/$model.gguf" --json
+    grep -oE '"(vocab|frame_tokens|image|image_token|video_token|max_context)":[0-9]+' out >$model.txt
+done
+why=
+[ "$(wc -l <nano.txt)" -eq 6 ] || why="not all six figures are told"
+cmp -s nano.txt nano-draft.txt || why="vocabulary, frames or context differ: $(diff nano.txt nano-draft.txt)"
+verdict nano_pair_fits "$why"
+
+# --- the default model: here, else beside the program ---
+
+mkdir place own own/models
+cp "$prevue" place/prevue
+echo "not a model" >own/models/nano.gguf
+run_at "$dir" place/prevue generate -p duck -n 3
+why=$(one_sentence 'no model.*models/nano\.gguf is neither here nor beside the program')
+[ "$status" -eq 2 ] || why="exit status is not 2"
+verdict default_model_nowhere "$why"
+ln -s "$root/models" place/models
+run generate -m "$root/models/nano.gguf" -p duck -n 3
+cp out duck.txt
+run_at "$dir" "$dir/place/prevue" generate -p duck -n 3
+why=
+[ -s duck.txt ] && cmp -s duck.txt out || why="not what nano says"
+[ "$status" -eq 0 ] || why="exit status is not 0"
+verdict default_model_beside "$why"
+run_at "$dir/own" "$dir/place/prevue" generate -p duck -n 3
+why=$(one_sentence '^prevue: models/nano\.gguf: ')
+[ "$status" -eq 1 ] || why="exit status is not 1"
+verdict default_model_here_first "$why"
