@@ -307,20 +307,23 @@ static int finish(struct bench *b, enum pv_status status, const struct pv_error 
     return b->failed ? report("%d of %d clips could not be answered", b->failed, b->clips.n) : 0;
 }
 
-static int run_clips(struct bench *b, pv_session *session)
+/* Every clip has a session of its own: a question about the same video must not find it read. */
+static int run_clips(struct bench *b, pv_model *model, const struct pv_session_params *sp)
 {
     struct progress progress;
     struct pv_error err = { 0 };
     enum pv_status st = PV_OK;
 
     progress_init(&progress);
-    b->trial.session = session;
     b->trial.progress = &progress;
     catch_interrupt();
     for (int i = 0; i < b->clips.n && !st && !interrupted(); i++) {
         progress.video = i + 1;
         progress.of_n = b->clips.n;
-        st = run_clip(b, &b->clips.items[i], &err);
+        st = pv_session_open(&b->trial.session, model, sp, &err);
+        if (!st)
+            st = run_clip(b, &b->clips.items[i], &err);
+        pv_session_close(&b->trial.session);
     }
     return finish(b, st, &err);
 }
@@ -330,7 +333,6 @@ static int run_models(struct bench *b)
     struct pv_session_params sp = session_args_params(&b->args->session);
     struct pv_error err = { 0 };
     pv_model *model = NULL, *draft = NULL;
-    pv_session *session = NULL;
     int result = EXIT_FAILED;
 
     if (pv_model_open(&model, &b->model, &err))
@@ -338,14 +340,11 @@ static int run_models(struct bench *b)
     if (!can_be_shown_videos(model, &b->model))
         goto close;
     sp.speculate = b->who.n > 1;
-    if (!open_draft(&draft, b->draft, &b->args->method, &b->model, model, &err)) {
-        sp.draft = draft;
-        pv_session_open(&session, model, &sp, &err);
-    }
-    result = err.code ? report("%s", err.text) : run_clips(b, session);
+    open_draft(&draft, b->draft, &b->args->method, &b->model, model, &err);
+    sp.draft = draft;
+    result = err.code ? report("%s", err.text) : run_clips(b, model, &sp);
 
 close:
-    pv_session_close(&session);
     pv_model_close(&draft);
     pv_model_close(&model);
     return result;

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { SPARSE_KEEP = 1024 }; /* entries of a layer, as published */
-
 /* ---- opening ---- */
 
 /* The draft model must cut pictures as the target does: rows are then the same rows. */
@@ -69,6 +67,12 @@ enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struc
     enum pv_status st = PV_OK;
     d->model = draft;
     if (draft) {
+        int theirs = pv_model_vocab_size(draft), ours = pv_model_vocab_size(s->model);
+        if (theirs < ours / 2 || ours < theirs / 2)
+            return fail(err, PV_E_UNSUPPORTED,
+                        "%s has a vocabulary of %d, %s one of %d: it cannot draft for it",
+                        model_file_path(draft->file), theirs, model_file_path(s->model->file),
+                        ours);
         st = check_towers(s->model, draft, err);
         d->shared = !st && same_tower(s->model, draft);
         if (!st && draft->vision)
@@ -168,7 +172,7 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
         st = open_model(s, s->model, d, err);
         break;
     case PV_DRAFT_SPARSE:
-        st = open_sparse(s, m->keep ? m->keep : SPARSE_KEEP, d, err);
+        st = open_sparse(s, m->keep, d, err);
         break;
     case PV_DRAFT_NGRAM:
         st = drafter_ngram_open(d, err);
@@ -219,10 +223,13 @@ static struct feature_rows *new_features(struct draft_side *d, const struct medi
                                          size_t hidden)
 {
     size_t n = (size_t)d->n_features, rows = (size_t)m->m.n_rows;
+    uint64_t need = rows * (hidden * sizeof(float) + sizeof(bool));
     struct feature_rows *all = mem_realloc(d->features, (n + 1) * sizeof *all), f;
     if (!all)
         return NULL;
     d->features = all;
+    if (need > d->room)
+        return NULL;
     f = (struct feature_rows){ .key = m->key,
                                .n_rows = m->m.n_rows,
                                .rows = mem_alloc(rows * hidden * sizeof(float)),
@@ -232,6 +239,7 @@ static struct feature_rows *new_features(struct draft_side *d, const struct medi
         mem_free(f.have);
         return NULL;
     }
+    d->room -= need;
     d->features[d->n_features++] = f;
     return &d->features[n];
 }

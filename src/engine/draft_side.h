@@ -24,12 +24,13 @@ struct draft_side {
     struct drafter *drafter[PV_DRAFT_ORACLE + 1]; /* by kind, opened when first used */
     struct feature_rows *features;
     int n_features;
+    uint64_t room;      /* bytes that they may still take */
     bool keep_features; /* of what the target's tower makes from now on */
     bool *seen;         /* [context] */
     int *rows;          /* [context]: video rows of the prompt; */
     int n_rows;
     float *scores;       /* [context]: attention to them */
-    float *layer_scores; /* [n_layers, n_rows]: the same by layer, for the drafter `sparse` */
+    float *layer_scores; /* [2, n_layers, n_rows]: the same by layer, and of one step (sparse) */
     float *sums;         /* [context * ...]: of one step */
     size_t n_layer_scores;
 };

@@ -13,7 +13,8 @@
 enum { SIMULATE_SEED = 0x73696d };
 /* Tokens of an answer before `auto` wakes the drafter: a word or two are told sooner without. */
 enum { AUTO_PATIENCE = 4 };
-enum { MAX_WIDTH = 16 }; /* of a dynamic tree: what drafter_model.c grows */
+enum { MAX_WIDTH = 16 };      /* of a dynamic tree: what drafter_model.c grows */
+enum { DEFAULT_KEEP = 1024 }; /* entries of a layer that `sparse` reads, as published */
 enum { DEFAULT_WINDOW = 5, DEFAULT_TOTAL = 30, DEFAULT_DEPTH = 3, DEFAULT_WIDTH = 8 };
 
 /* ---- the method ---- */
@@ -33,6 +34,8 @@ static void fill_defaults(struct pv_method *m, const struct pv_session *s)
         m->depth = DEFAULT_DEPTH;
     if (m->width == 0)
         m->width = DEFAULT_WIDTH;
+    if (m->keep == 0)
+        m->keep = DEFAULT_KEEP;
     if (m->lambda == 0)
         m->lambda = is_llava(s) ? 0.4 : 0.5;
     if (m->positions == PV_POS_AUTO)
@@ -57,8 +60,15 @@ static enum pv_status choose_shape(struct shape *out, const struct pv_method *m,
     }
 }
 
-static enum pv_status check_method(const struct pv_method *m, struct pv_error *err)
+static enum pv_status check_method(const struct pv_method *m, bool drawn, struct pv_error *err)
 {
+    if ((unsigned)m->drafter > PV_DRAFT_ORACLE)
+        return fail(err, PV_E_ARG, "drafter %d is not one that there is", (int)m->drafter);
+    if ((unsigned)m->accept > PV_ACCEPT_REJECTION)
+        return fail(err, PV_E_ARG, "rule %d of acceptance is not one that there is",
+                    (int)m->accept);
+    if (m->simulate > 0 && drawn)
+        return fail(err, PV_E_ARG, "simulated acceptance goes with temperature 0 only");
     if (!(m->ratio >= 0 && m->ratio <= 1))
         return fail(err, PV_E_ARG, "a pruning ratio of %g is not between 0 and 1", m->ratio);
     if (!(m->lambda >= 0 && m->lambda <= 1))
@@ -116,6 +126,16 @@ static enum pv_status reserve_scores(struct speculation *sp, struct pv_session *
     return PV_OK;
 }
 
+/* What the session's limit of memory leaves for rows of media. */
+static uint64_t room_for_features(const struct pv_session *s)
+{
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    uint64_t used = s->fixed_bytes + timeline_media_size(&s->line);
+    for (int i = 0; i < s->draft.n_features; i++)
+        used += (uint64_t)s->draft.features[i].n_rows * (hidden * sizeof(float) + sizeof(bool));
+    return used < s->model->limits.memory_bytes ? s->model->limits.memory_bytes - used : 0;
+}
+
 /* Room to draw tokens from a whole tree. */
 static enum pv_status reserve_drawing(struct pv_session *s, bool rejection, struct pv_error *err)
 {
@@ -137,6 +157,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     const struct pv_method *m = p->method;
     enum pv_status st;
     *sp = (struct speculation){ 0 };
+    s->draft.keep_features = false;
     if (!m || m->drafter == PV_DRAFT_NONE)
         return PV_OK;
     if (!s->speculates)
@@ -149,7 +170,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     sp->view = view_named(m->view ? m->view : "full");
     if (sp->view == VIEW_COUNT)
         return fail(err, PV_E_ARG, "there is no view '%s'", m->view);
-    st = check_method(&sp->method, err);
+    st = check_method(&sp->method, p->temperature > 0, err);
     if (!st)
         st = choose_shape(&sp->shape, &sp->method, err);
     if (!st)
@@ -159,6 +180,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     if (st)
         return st;
     draft_side_forget(&s->draft, &s->line);
+    s->draft.room = room_for_features(s);
     list_video_rows(sp, s);
     sp->by_layer = m->drafter == PV_DRAFT_SPARSE;
     sp->guided = s->draft.n_rows > 0 && (sp->by_layer || view_wants_scores(sp->view));
@@ -251,7 +273,6 @@ static enum pv_status view_video(const struct speculation *sp, struct pv_session
         memset(d->seen + span->row0, false, (size_t)n * sizeof *d->seen);
         for (int i = 0; i < n_kept; i++)
             d->seen[span->row0 + kept[i]] = true;
-        s->stats.draft_video_tokens += n_kept - n;
     }
     mem_free(features);
     mem_free(kept);
@@ -264,7 +285,6 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_sessio
 {
     int first = 0;
     memset(s->draft.seen, true, (size_t)s->line.n * sizeof *s->draft.seen);
-    s->stats.draft_video_tokens = s->line.n_video_rows;
     for (int k = 0; k < s->line.n_spans; k++) {
         const struct media_span *span = &s->line.span[k];
         const struct media *m = &s->line.media[span->medium].m;
@@ -279,22 +299,69 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_sessio
     return PV_OK;
 }
 
-/* Rows of media for the drafter: the draft model's own tower, or the target's. */
+/* Rows of one medium from the target's tower: kept, or made again. The caller holds the drafter's
+ * lock, which may be another than the target's. */
+static enum pv_status target_rows(struct pv_session *s, const struct medium *m, int row, int n,
+                                  float *out, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    const float *kept = draft_side_features(&s->draft, m, row, n, hidden);
+    bool other = s->drafting == PV_DRAFT_MODEL && s->draft.model->step_lock != s->model->step_lock;
+    enum pv_status st;
+    if (kept) {
+        memcpy(out, kept, (size_t)n * hidden * sizeof *out);
+        return PV_OK;
+    }
+    if (other)
+        pthread_mutex_lock(s->model->step_lock);
+    st = encoder_rows(s->encoder, &m->m, m->key, row, n, out, err);
+    if (other)
+        pthread_mutex_unlock(s->model->step_lock);
+    return st;
+}
+
+/* Rows of media for the drafter: the draft model's own tower, or the target's. Rows of two equal
+ * media may follow one another. */
 static enum pv_status embed_rows(void *user, int from, int n, float *out, struct pv_error *err)
 {
     struct pv_session *s = user;
     bool own = s->drafting == PV_DRAFT_MODEL && !s->draft.shared;
     size_t hidden = (size_t)decoder_config(own ? s->draft.model->dec : s->model->dec)->hidden;
-    int row;
-    const struct medium *m = timeline_medium(&s->line, from, &row);
-    const float *kept = own ? NULL : draft_side_features(&s->draft, m, row, n, hidden);
-    struct encoder *e = own ? s->draft.encoder : s->encoder;
-    if (kept) {
-        memcpy(out, kept, (size_t)n * hidden * sizeof *out);
-        return PV_OK;
+    for (int done = 0; done < n;) {
+        int row;
+        const struct medium *m = timeline_medium(&s->line, from + done, &row);
+        int some = m->m.n_rows - row < n - done ? m->m.n_rows - row : n - done;
+        float *to = out + (size_t)done * hidden;
+        enum pv_status st = PV_OK;
+        if (own)
+            st = encoder_reserve(s->draft.encoder, &m->m, err);
+        if (!st)
+            st = own ? encoder_rows(s->draft.encoder, &m->m, m->key, row, some, to, err)
+                     : target_rows(s, m, row, some, to, err);
+        if (st)
+            return st;
+        done += some;
     }
-    enum pv_status st = encoder_reserve(e, &m->m, err);
-    return st ? st : encoder_rows(e, &m->m, m->key, row, n, out, err);
+    return PV_OK;
+}
+
+/* Video rows that the drafter looks at; of `sparse`, in one layer. */
+static int64_t count_seen(const struct speculation *sp, const struct pv_session *s)
+{
+    int64_t n = 0, text = s->line.n - s->line.n_video_rows, keep = sp->method.keep;
+    switch (sp->method.drafter) {
+    case PV_DRAFT_SPARSE:
+        return keep <= text                         ? 0
+               : keep - text < s->line.n_video_rows ? keep - text
+                                                    : s->line.n_video_rows;
+    case PV_DRAFT_MODEL:
+    case PV_DRAFT_SELF:
+        for (int i = 0; i < s->line.n; i++)
+            n += s->draft.seen[i] && s->line.ids[i] < 0;
+        return n;
+    default:
+        return 0;
+    }
 }
 
 enum pv_status speculation_see(struct speculation *sp, struct pv_session *s, struct pv_error *err)
@@ -306,6 +373,7 @@ enum pv_status speculation_see(struct speculation *sp, struct pv_session *s, str
     st = choose_rows(sp, s, err);
     for (int i = 0; i < s->line.n && blind && !st; i++)
         s->draft.seen[i] = s->line.ids[i] >= 0;
+    s->stats.draft_video_tokens = count_seen(sp, s);
     return st;
 }
 
@@ -377,7 +445,7 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
     double t0 = clock_now();
     enum pv_status st;
     tree_begin(tree, s->line.ids[s->line.n - 1]);
-    if (shape_rows(&sp->shape) > s->kv.cap - s->kv.len || req.most < 1)
+    if (shape_rows(&sp->shape) > s->line.context - s->kv.len || req.most < 1)
         return PV_OK; /* no room to verify: the root alone */
     if (sp->method.accept == PV_ACCEPT_REJECTION && sp->shape.kind == SHAPE_CHAIN &&
         how->temperature > 0)
@@ -438,8 +506,9 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_session *s,
 {
     double t0 = clock_now();
     enum pv_status st = PV_OK;
-    if (!sp->awake && s->n_answer >= AUTO_PATIENCE) {
-        st = wake(sp, s, err);
+    if (!sp->awake && !sp->asleep && s->n_answer >= AUTO_PATIENCE) {
+        /* A drafter that cannot is no reason to stop: the answer goes on without it. */
+        sp->asleep = wake(sp, s, NULL) != PV_OK;
         sp->wake_s = clock_now() - t0;
     }
     sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
@@ -468,7 +537,7 @@ static void simulate(const struct speculation *sp, const struct pv_session *s, s
             continue;
         v->path[v->n++] = at = i;
     }
-    v->next = s->top;
+    v->next = s->tree_best[at];
 }
 
 enum pv_status speculation_round(struct speculation *sp, struct pv_session *s,

@@ -15,6 +15,7 @@ struct speculation {
     bool guided;          /* the view or the drafter wants the prompt's attention to the video */
     bool by_layer;        /* for every layer alone */
     int query0;           /* first row of the prompt whose attention counts */
+    bool asleep;          /* it could not be told the prompt */
     bool awake;           /* the drafter knows the prompt */
     double wake_s;        /* seconds that took, when it was in the middle of an answer */
     struct policy policy; /* automatic */

@@ -158,6 +158,11 @@ static enum pv_status begin_model(struct drafter *base, const struct draft_promp
     if (p->n > d->context)
         return fail(err, PV_E_LIMIT, "a prompt of %d tokens does not fit the drafter's %d", p->n,
                     d->context);
+    for (int i = 0; i < p->n; i++)
+        if (p->ids[i] >= d->vocab)
+            return fail(err, PV_E_ARG,
+                        "token id %d of the prompt is not in the drafter's vocabulary of %d",
+                        (int)p->ids[i], d->vocab);
     list_rows(d, p);
     while (d->n_cached < d->n_rows) {
         int left = d->n_rows - d->n_cached;
@@ -455,6 +460,8 @@ static enum pv_status propose_dynamic(struct model_drafter *d, const struct draf
             front[v.n_wanted] = front[i];
             v.wanted[v.n_wanted++] = at;
         }
+        if (v.n_wanted == 0) /* the pool is full */
+            break;
         st = run_level(d, &v, err);
         if (st)
             return st;
@@ -479,6 +486,9 @@ static enum pv_status propose_model(struct drafter *base, const struct draft_req
     enum pv_status s;
     if (r->most < 1 || room < 0)
         return PV_OK;
+    for (int i = 0; i < r->n_answer; i++)
+        if (r->answer[i] >= d->vocab) /* a word that this decoder does not know */
+            return PV_OK;
     s = catch_up(d, r, err);
     if (s)
         return s;

@@ -58,13 +58,13 @@ static pv_session *open_session(const struct pair *p)
     return s;
 }
 
-static enum pv_status add_prompt(pv_session *s, uint64_t seed, struct pv_error *err)
+/* A video of noise, or a picture. */
+static enum pv_status add_medium(pv_session *s, uint64_t seed, bool picture, struct pv_error *err)
 {
     static struct pv_frame frames[FRAMES];
     static uint8_t rgb[FRAMES][HEIGHT * WIDTH * 3];
     struct pv_video_params v = pv_video_defaults();
     struct rng r = { seed };
-    enum pv_status st;
     for (int f = 0; f < FRAMES; f++) {
         for (size_t i = 0; i < sizeof rgb[f]; i++)
             rgb[f][i] = (uint8_t)rng_next(&r);
@@ -73,7 +73,12 @@ static enum pv_status add_prompt(pv_session *s, uint64_t seed, struct pv_error *
         };
     }
     v.max_pixels = 56 * 56;
-    st = pv_add_frames(s, frames, FRAMES, 2, &v, err);
+    return pv_add_frames(s, frames, picture ? 1 : FRAMES, picture ? 0 : 2, &v, err);
+}
+
+static enum pv_status add_prompt(pv_session *s, uint64_t seed, struct pv_error *err)
+{
+    enum pv_status st = add_medium(s, seed, false, err);
     return st ? st : pv_add_text(s, "user", "what is the dog", err);
 }
 
@@ -377,6 +382,108 @@ TEST(context_runs_full)
     close_pair(&p);
 }
 
+/* A stop token among what was accepted, at every place of the answer. */
+TEST(every_stop)
+{
+    struct pair p = open_pair(families[0], 1);
+    pv_session *a = open_session(&p), *b = open_session(&p), *both[2] = { a, b };
+    struct config *c = (struct config *)decoder_config(p.target->dec);
+    struct pv_method tree = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
+    struct answer free = run(a, NULL, 0);
+    int64_t accepted = 0;
+    for (size_t at = 0; at < free.n; at++) {
+        c->n_stop = 1;
+        c->stop[0] = free.ids[at];
+        for (int i = 0; i < 2; i++) {
+            struct pv_gen_params g = gen_params(0);
+            struct pv_error err = { 0 };
+            struct pv_stats stats;
+            g.ignore_stop = false;
+            g.method = i ? &tree : NULL;
+            pv_session_reset(both[i]);
+            CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
+            CHECK_MSG(pv_generate(both[i], &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
+            pv_session_stats(both[i], &stats);
+            CHECK(stats.accepted <= stats.tokens);
+            accepted += stats.accepted;
+        }
+        CHECK_EQ(a->n_answer, b->n_answer);
+        CHECK((size_t)a->n_answer <= at);
+        CHECK_MSG(same_cache(a, b), "stop at %zu: another cache", at);
+    }
+    CHECK(accepted > 0);
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* A context that the answer fills to the last slot: a tree must not ask for more. */
+TEST(context_just_fits)
+{
+    static const enum pv_drafter kinds[] = { PV_DRAFT_RANDOM, PV_DRAFT_MODEL, PV_DRAFT_NGRAM };
+    struct pair p = open_pair(families[0], 1);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct pv_method m = method(kinds[k], "none", PV_SHAPE_TREE);
+        struct pv_session_params sp = pv_session_defaults();
+        struct pv_gen_params g = gen_params(0);
+        struct pv_error err = { 0 };
+        pv_session *s = NULL;
+        sp.max_context = 103;
+        sp.draft = p.draft;
+        g.method = &m;
+        CHECK_EQ(pv_session_open(&s, p.target, &sp, &err), PV_OK);
+        CHECK_EQ(pv_add_ids(s, (const int32_t[]){ 1, 2, 3 }, 3, &err), PV_OK);
+        g.max_new_tokens = 100;
+        CHECK_MSG(pv_generate(s, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
+        CHECK_EQ(s->n_answer, 100);
+        pv_session_close(&s);
+    }
+    close_pair(&p);
+}
+
+/* One clip twice, side by side: equal media have equal keys. And a picture beside a video. */
+TEST(several_media)
+{
+    static const enum pv_drafter kinds[] = { PV_DRAFT_SELF, PV_DRAFT_MODEL, PV_DRAFT_SPARSE };
+    struct pair p = open_pair(families[0], 1);
+    pv_session *a = open_session(&p), *b = open_session(&p);
+    for (int mix = 0; mix < 2; mix++)
+        for (size_t k = 0; k <= sizeof kinds / sizeof *kinds; k++) {
+            pv_session *s = k ? b : a;
+            struct pv_method m = method(kinds[k ? k - 1 : 0], "specvlm", PV_SHAPE_CHAIN);
+            static struct answer said[2];
+            struct pv_error err = { 0 };
+            pv_session_reset(s);
+            for (int i = 0; i < 2; i++)
+                CHECK_MSG(add_medium(s, 7, mix == 1 && i == 1, &err) == PV_OK, "%s", err.text);
+            CHECK_MSG(pv_add_text(s, "user", "what is the dog", &err) == PV_OK, "%s", err.text);
+            CHECK_MSG(generate(s, k ? &m : NULL, 0.8f, &said[k > 0], &err) == PV_OK, "%s",
+                      err.text);
+            CHECK(k == 0 || same_answer(&said[0], &said[1], vocab_of(a)));
+            CHECK(k == 0 || same_cache(a, b));
+        }
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* The largest dynamic tree there is. */
+TEST(largest_dynamic_tree)
+{
+    struct pair p = open_pair(families[0], 1);
+    pv_session *a = open_session(&p), *b = open_session(&p);
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_DYNAMIC);
+    struct answer ref = run(a, NULL, 0), got;
+    m.total = 64;
+    m.depth = 31;
+    m.width = 16;
+    got = run(b, &m, 0);
+    CHECK(same_answer(&ref, &got, vocab_of(a)));
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
 /* A second question in the same session. */
 TEST(two_turns)
 {
@@ -427,6 +534,16 @@ TEST(wrong_methods)
     m = method(PV_DRAFT_NGRAM, "full", PV_SHAPE_CHAIN);
     m.accept = PV_ACCEPT_REJECTION;
     refuse(s, m, "rejection");
+    m = method((enum pv_drafter)77, "full", PV_SHAPE_CHAIN);
+    refuse(s, m, "drafter 77");
+    m = method(PV_DRAFT_MODEL, "full", (enum pv_shape)9);
+    refuse(s, m, "shape 9");
+    m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
+    m.accept = (enum pv_accept)5;
+    refuse(s, m, "acceptance");
+    m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_DYNAMIC);
+    m.width = 17;
+    refuse(s, m, "width 17");
     /* The session is as it was: it answers. */
     m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
     CHECK_EQ(run(s, &m, 0).n, N_NEW);
