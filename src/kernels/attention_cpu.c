@@ -12,7 +12,8 @@
  * and joined afterwards; with many each thread takes whole tiles. Both give the same bits.
  *
  * Rows of a tree see their ancestors "as if in path order": the chunks from the end of the cache on
- * are rebuilt per row in scratch, ancestors put where plain decoding would have put them. */
+ * are rebuilt per path in scratch, ancestors put where plain decoding would have put them. The rows
+ * of a path run together, each seeing as much of it as lies before itself. */
 #include "kernels/attn_chunk.h"
 #include "kernels/device_cpu.h"
 
@@ -28,12 +29,16 @@ enum {
 
 struct tile_mem {
     void *qp;                  /* packed queries of the tile */
-    void *qp_row;              /* packed queries of one row of a tree */
+    void *qp_path;             /* packed queries of one path of a tree */
     struct attn_partial chunk; /* of the chunk at hand */
     struct attn_partial seg;   /* of the segment so far */
     struct attn_partial row;   /* of the row so far */
-    const float **q;
-    int *limit;
+    struct attn_partial path;  /* of the queries of a path */
+    const float **q, **q_path;
+    int *limit, *limit_path;
+    int *on_path; /* which queries of the tile those are */
+    int *depth;   /* positions visible to each query */
+    bool *done;
     uint8_t *k_copy, *v_copy; /* a chunk rebuilt in path order */
     void *scratch;
 };
@@ -45,7 +50,7 @@ static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const str
     size_t chunk = dtype_row_size(c->t, KV_CHUNK) * (size_t)c->d;
     struct mem_part parts[] = {
         { &m->qp, chunk_packed_size(c) },
-        { &m->qp_row, chunk_packed_size(c) },
+        { &m->qp_path, chunk_packed_size(c) },
         { &m->chunk.max, one },
         { &m->chunk.sum, one },
         { &m->chunk.out, out },
@@ -55,8 +60,16 @@ static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const str
         { &m->row.max, one },
         { &m->row.sum, one },
         { &m->row.out, out },
+        { &m->path.max, one },
+        { &m->path.sum, one },
+        { &m->path.out, out },
         { &m->q, sizeof(float *) * n },
+        { &m->q_path, sizeof(float *) * n },
         { &m->limit, sizeof(int) * n },
+        { &m->limit_path, sizeof(int) * n },
+        { &m->on_path, sizeof(int) * n },
+        { &m->depth, sizeof(int) * n },
+        { &m->done, sizeof(bool) * n },
         { &m->k_copy, chunk },
         { &m->v_copy, chunk },
         { &m->scratch, chunk_scratch_size(c) },
@@ -163,9 +176,17 @@ static void copy_slot(const struct region *g, struct tile_mem *m, const struct k
     const uint8_t *v = chunk_base(kv->v, kv, head, slot / KV_CHUNK);
     size_t from = (size_t)(slot % KV_CHUNK), d = (size_t)g->d;
     memcpy(m->k_copy + (size_t)at * d * size, k + from * d * size, d * size);
-    for (size_t i = 0; i < d; i++)
-        memcpy(m->v_copy + (i * KV_CHUNK + (size_t)at) * size, v + (i * KV_CHUNK + from) * size,
-               size);
+    if (size == sizeof(uint16_t)) {
+        uint16_t *to = (uint16_t *)m->v_copy + at;
+        const uint16_t *of = (const uint16_t *)v + from;
+        for (size_t i = 0; i < d; i++)
+            to[i * KV_CHUNK] = of[i * KV_CHUNK];
+    } else {
+        float *to = (float *)m->v_copy + at;
+        const float *of = (const float *)v + from;
+        for (size_t i = 0; i < d; i++)
+            to[i * KV_CHUNK] = of[i * KV_CHUNK];
+    }
 }
 
 /* Rebuild chunk c as row `row` of a tree sees it: committed slots in place, then its path. */
@@ -193,27 +214,56 @@ static int query_row(const struct region *g, const struct tile *t, int i)
     return (t->q0 + i) / g->group;
 }
 
-static struct attn_partial partial_from(struct attn_partial p, int i, int d)
+static bool is_ancestor(const struct attn_run *run, int row, int of)
 {
-    return (struct attn_partial){ p.max + i, p.sum + i, p.out + (size_t)i * d };
+    while (of > row)
+        of = run->parent[of];
+    return of == row;
 }
 
-/* Chunk c of a tree's tail: the queries of each row against the chunk as that row sees it. */
+/* The deepest row whose queries wait, and all that wait of the rows on its path; how many. */
+static int take_path(const struct region *g, struct tile_mem *m, const struct tile *t, int *row)
+{
+    int deepest = -1, n = 0;
+    for (int i = 0; i < t->n; i++)
+        if (!m->done[i] && (deepest < 0 || m->depth[i] > m->depth[deepest]))
+            deepest = i;
+    if (deepest < 0)
+        return 0;
+    *row = query_row(g, t, deepest);
+    for (int i = 0; i < t->n; i++) {
+        if (m->done[i] || !is_ancestor(t->run, query_row(g, t, i), *row))
+            continue;
+        m->done[i] = true;
+        m->on_path[n] = i;
+        m->q_path[n] = m->q[i];
+        m->limit_path[n++] = m->limit[i];
+    }
+    return n;
+}
+
+/* Chunk c of a tree's tail: the queries of each path against the chunk as its last row sees it. */
 static void run_tree_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
 {
     struct attn_chunk chunk = { m->k_copy, m->v_copy, KV_CHUNK };
+    size_t d = (size_t)g->d;
+    int row = 0, n;
     copy_chunk(g, m, t, c);
-    for (int i = 0; i < t->n;) {
-        int row = query_row(g, t, i), n = 1;
-        while (i + n < t->n && query_row(g, t, i + n) == row)
-            n++;
-        if (m->limit[i] > 0) {
-            rebuild_chunk(g, m, t, c, row);
-            chunk_pack(&g->chunk, m->qp_row, m->q + i, n, m->scratch);
-            chunk_run(&g->chunk, partial_from(m->chunk, i, g->d), m->qp_row, n, &chunk,
-                      m->limit + i, g->job->scale, m->scratch);
+    for (int i = 0; i < t->n; i++) {
+        m->done[i] = m->limit[i] == 0;
+        m->depth[i] = row_limit(t->run, query_row(g, t, i));
+    }
+    for (n = take_path(g, m, t, &row); n > 0; n = take_path(g, m, t, &row)) {
+        rebuild_chunk(g, m, t, c, row);
+        chunk_pack(&g->chunk, m->qp_path, m->q_path, n, m->scratch);
+        chunk_run(&g->chunk, m->path, m->qp_path, n, &chunk, m->limit_path, g->job->scale,
+                  m->scratch);
+        for (int k = 0; k < n; k++) {
+            int i = m->on_path[k];
+            m->chunk.max[i] = m->path.max[k];
+            m->chunk.sum[i] = m->path.sum[k];
+            memcpy(m->chunk.out + (size_t)i * d, m->path.out + (size_t)k * d, d * sizeof(float));
         }
-        i += n;
     }
 }
 
