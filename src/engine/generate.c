@@ -13,6 +13,15 @@ struct pv_gen_params pv_gen_defaults(void)
     return (struct pv_gen_params){ .max_new_tokens = 256, .top_p = 1 };
 }
 
+struct sampling generate_sampling(const struct pv_gen_params *p)
+{
+    return (struct sampling){ .temperature = p->temperature,
+                              .top_k = p->top_k,
+                              .top_p = p->top_p,
+                              .min_p = p->min_p,
+                              .seed = p->seed };
+}
+
 /* What a step is to bring back of its last row. */
 enum want { WANT_NOTHING, WANT_ARGMAX, WANT_LOGITS };
 
@@ -179,11 +188,7 @@ static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id,
 /* The token after the last row that ran alone. */
 static int32_t choose(struct pv_session *s, const struct pv_gen_params *p, enum want want)
 {
-    struct sampling how = { .temperature = p->temperature,
-                            .top_k = p->top_k,
-                            .top_p = p->top_p,
-                            .min_p = p->min_p,
-                            .seed = p->seed };
+    struct sampling how = generate_sampling(p);
     if (want == WANT_ARGMAX)
         return s->top;
     if (s->observer.show)
@@ -256,9 +261,7 @@ static void end_answer(struct pv_session *s)
 static enum pv_status check_params(const struct pv_session *s, const struct pv_gen_params *p,
                                    struct pv_error *err)
 {
-    struct sampling how = {
-        .temperature = p->temperature, .top_k = p->top_k, .top_p = p->top_p, .min_p = p->min_p
-    };
+    struct sampling how = generate_sampling(p);
     if (p->max_new_tokens < 1)
         return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
                     p->max_new_tokens);

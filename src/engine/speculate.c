@@ -2,7 +2,7 @@
  * question to the video; the view chooses from it what the drafter sees; then drafter and target
  * take turns. A round writes the whole tree behind the target's cache and commits nothing:
  * generate.c commits the rows whose tokens it emits. */
-#include "engine/speculate.h"
+#include "engine/generate.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -224,27 +224,24 @@ void speculation_add(const struct speculation *sp, struct pv_session *s, int n_t
 
 /* ---- what the drafter sees ---- */
 
-/* Features of a video's rows [from, from + n), made again where they were not kept. */
-static enum pv_status gather_features(struct pv_session *s, const struct medium *m, int n,
-                                      float **out, struct pv_error *err)
+/* Features of a video's first n rows: those that were kept, or made again, and then in *made too.
+ */
+static enum pv_status find_features(struct pv_session *s, const struct medium *m, int n,
+                                    const float **out, float **made, struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    const float *kept = draft_side_features(&s->draft, m, 0, n, hidden);
-    float *rows = mem_alloc((size_t)n * hidden * sizeof *rows);
-    enum pv_status st = PV_OK;
-    if (!rows)
-        return fail_nomem(err, (size_t)n * hidden * sizeof *rows);
-    if (kept) {
-        memcpy(rows, kept, (size_t)n * hidden * sizeof *rows);
-    } else {
-        pthread_mutex_lock(s->model->step_lock);
-        st = encoder_rows(s->encoder, &m->m, m->key, 0, n, rows, err);
-        pthread_mutex_unlock(s->model->step_lock);
-    }
-    if (st)
-        mem_free(rows);
-    else
-        *out = rows;
+    size_t size = (size_t)n * hidden * sizeof(float);
+    enum pv_status st;
+    *out = draft_side_features(&s->draft, m, 0, n, hidden);
+    if (*out)
+        return PV_OK;
+    *made = mem_alloc(size);
+    if (!*made)
+        return fail_nomem(err, size);
+    pthread_mutex_lock(s->model->step_lock);
+    st = encoder_rows(s->encoder, &m->m, m->key, 0, n, *made, err);
+    pthread_mutex_unlock(s->model->step_lock);
+    *out = *made;
     return st;
 }
 
@@ -255,7 +252,7 @@ static enum pv_status view_video(const struct speculation *sp, struct pv_session
     struct draft_side *d = &s->draft;
     const struct medium *m = &s->line.media[span->medium];
     int n = m->m.n_units * m->m.unit_rows, n_kept, *kept = mem_alloc((size_t)n * sizeof *kept);
-    float *features = NULL;
+    float *made = NULL;
     struct view_input in = { .n_frames = m->m.n_units,
                              .frame_tokens = m->m.unit_rows,
                              .ratio = sp->method.ratio,
@@ -265,8 +262,7 @@ static enum pv_status view_video(const struct speculation *sp, struct pv_session
                              .width = decoder_config(s->model->dec)->hidden };
     enum pv_status st = kept ? PV_OK : fail_nomem(err, (size_t)n * sizeof *kept);
     if (!st && view_wants_features(sp->view))
-        st = gather_features(s, m, n, &features, err);
-    in.features = features;
+        st = find_features(s, m, n, &in.features, &made, err);
     if (!st)
         st = view_choose(sp->view, &in, kept, &n_kept, NULL, err);
     if (!st) {
@@ -274,7 +270,7 @@ static enum pv_status view_video(const struct speculation *sp, struct pv_session
         for (int i = 0; i < n_kept; i++)
             d->seen[span->row0 + kept[i]] = true;
     }
-    mem_free(features);
+    mem_free(made);
     mem_free(kept);
     return st;
 }
@@ -299,6 +295,12 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_sessio
     return PV_OK;
 }
 
+/* Of the device that the drafter at work runs on. */
+static pthread_mutex_t *drafter_lock(const struct pv_session *s)
+{
+    return s->drafting == PV_DRAFT_MODEL ? s->draft.model->step_lock : s->model->step_lock;
+}
+
 /* Rows of one medium from the target's tower: kept, or made again. The caller holds the drafter's
  * lock, which may be another than the target's. */
 static enum pv_status target_rows(struct pv_session *s, const struct medium *m, int row, int n,
@@ -306,7 +308,7 @@ static enum pv_status target_rows(struct pv_session *s, const struct medium *m, 
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     const float *kept = draft_side_features(&s->draft, m, row, n, hidden);
-    bool other = s->drafting == PV_DRAFT_MODEL && s->draft.model->step_lock != s->model->step_lock;
+    bool other = drafter_lock(s) != s->model->step_lock;
     enum pv_status st;
     if (kept) {
         memcpy(out, kept, (size_t)n * hidden * sizeof *out);
@@ -406,7 +408,7 @@ static enum pv_status wake(struct speculation *sp, struct pv_session *s, struct 
     }
     s->stats.view_s = t1 - t0;
     s->drafting = sp->method.drafter;
-    lock = s->drafting == PV_DRAFT_MODEL ? s->draft.model->step_lock : s->model->step_lock;
+    lock = drafter_lock(s);
     pthread_mutex_lock(lock);
     st = sp->drafter->begin(sp->drafter, &prompt, err);
     pthread_mutex_unlock(lock);
@@ -440,8 +442,7 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
                                  .tree = tree,
                                  .most = left < room ? left : room,
                                  .target = &s->kv };
-    pthread_mutex_t *lock =
-        s->drafting == PV_DRAFT_MODEL ? s->draft.model->step_lock : s->model->step_lock;
+    pthread_mutex_t *lock = drafter_lock(s);
     double t0 = clock_now();
     enum pv_status st;
     tree_begin(tree, s->line.ids[s->line.n - 1]);
@@ -544,11 +545,7 @@ enum pv_status speculation_round(struct speculation *sp, struct pv_session *s,
                                  const struct pv_gen_params *p, struct round *r,
                                  struct pv_error *err)
 {
-    struct sampling how = { .temperature = p->temperature,
-                            .top_k = p->top_k,
-                            .top_p = p->top_p,
-                            .min_p = p->min_p,
-                            .seed = p->seed };
+    struct sampling how = generate_sampling(p);
     int vocab = pv_model_vocab_size(s->model);
     bool greedy = p->temperature == 0 && !s->observer.show;
     uint64_t position = (uint64_t)s->line.n;
