@@ -11,9 +11,10 @@
  * are read once for all of them. With few tiles the segments of a row are spread over the threads
  * and joined afterwards; with many each thread takes whole tiles. Both give the same bits.
  *
- * Rows of a tree see their ancestors "as if in path order": the chunks from the end of the cache on
- * are rebuilt per path in scratch, ancestors put where plain decoding would have put them. The rows
- * of a path run together, each seeing as much of it as lies before itself. */
+ * Rows of a tree see their ancestors "as if in path order", where plain decoding would have put
+ * them. A kernel that takes trees gets the nodes beside the chunk and the paths through them. For
+ * others the chunks from the end of the cache on are rebuilt per path in scratch; the rows of a
+ * path run together, each seeing as much of it as lies before itself. */
 #include "kernels/attn_chunk.h"
 #include "kernels/device_cpu.h"
 
@@ -40,6 +41,9 @@ struct tile_mem {
     int *depth;   /* positions visible to each query */
     bool *done;
     uint8_t *k_copy, *v_copy; /* a chunk rebuilt in path order */
+    uint8_t *node_k, *node_v; /* keys and values of the nodes of a tree */
+    int (*node)[ATTN_TREE_QUERIES];
+    int *set, *tip, *row_set;
     void *scratch;
 };
 
@@ -48,6 +52,7 @@ static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const str
 {
     size_t n = (size_t)c->tile, one = sizeof(float) * n, out = one * (size_t)c->d;
     size_t chunk = dtype_row_size(c->t, KV_CHUNK) * (size_t)c->d;
+    size_t nodes = dtype_row_size(c->t, ATTN_NODES) * (size_t)c->d;
     struct mem_part parts[] = {
         { &m->qp, chunk_packed_size(c) },
         { &m->qp_path, chunk_packed_size(c) },
@@ -72,6 +77,12 @@ static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const str
         { &m->done, sizeof(bool) * n },
         { &m->k_copy, chunk },
         { &m->v_copy, chunk },
+        { &m->node_k, nodes },
+        { &m->node_v, nodes },
+        { &m->node, sizeof *m->node * ATTN_NODES },
+        { &m->set, sizeof(int) * n },
+        { &m->tip, sizeof(int) * ATTN_NODES },
+        { &m->row_set, sizeof(int) * ATTN_NODES },
         { &m->scratch, chunk_scratch_size(c) },
     };
     return parts_carve(parts, sizeof parts / sizeof *parts, mem, cap);
@@ -112,7 +123,7 @@ static int run_tiles(const struct region *g, const struct attn_run *run)
 static int run_segments(const struct attn_run *run)
 {
     int span = KV_CHUNK * SEGMENT_CHUNKS;
-    return (run->first_slot + run->n + span - 1) / span;
+    return (run->first_slot + run->pending + run->n + span - 1) / span;
 }
 
 /* Tile number t of the job, in the order run, head, queries. */
@@ -211,7 +222,7 @@ static void copy_chunk(const struct region *g, struct tile_mem *m, const struct 
 
 static int query_row(const struct region *g, const struct tile *t, int i)
 {
-    return (t->q0 + i) / g->group;
+    return t->run->pending + (t->q0 + i) / g->group;
 }
 
 static bool is_ancestor(const struct attn_run *run, int row, int of)
@@ -243,16 +254,15 @@ static int take_path(const struct region *g, struct tile_mem *m, const struct ti
 }
 
 /* Chunk c of a tree's tail: the queries of each path against the chunk as its last row sees it. */
-static void run_tree_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
+static void run_rebuilt_chunk(const struct region *g, struct tile_mem *m, const struct tile *t,
+                              int c)
 {
-    struct attn_chunk chunk = { m->k_copy, m->v_copy, KV_CHUNK };
+    struct attn_chunk chunk = { .k = m->k_copy, .vt = m->v_copy, .positions = KV_CHUNK };
     size_t d = (size_t)g->d;
     int row = 0, n;
     copy_chunk(g, m, t, c);
-    for (int i = 0; i < t->n; i++) {
+    for (int i = 0; i < t->n; i++)
         m->done[i] = m->limit[i] == 0;
-        m->depth[i] = row_limit(t->run, query_row(g, t, i));
-    }
     for (n = take_path(g, m, t, &row); n > 0; n = take_path(g, m, t, &row)) {
         rebuild_chunk(g, m, t, c, row);
         chunk_pack(&g->chunk, m->qp_path, m->q_path, n, m->scratch);
@@ -267,30 +277,117 @@ static void run_tree_chunk(const struct region *g, struct tile_mem *m, const str
     }
 }
 
-static void run_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
+static int run_nodes(const struct attn_run *run)
+{
+    return run->pending + run->n;
+}
+
+/* Keys and values of all nodes of the tree, those of V as [d, ATTN_NODES]. */
+static void copy_nodes(const struct region *g, struct tile_mem *m, const struct tile *t)
+{
+    const struct attn_run *run = t->run;
+    const struct kv_layer *kv = run->kv;
+    size_t size = dtype_row_size(kv->dtype, 1), d = (size_t)g->d;
+    int at = run->first_slot % KV_CHUNK, n = run_nodes(run);
+    int first = KV_CHUNK - at < n ? KV_CHUNK - at : n;
+    const uint8_t *k = chunk_base(kv->k, kv, t->head, run->first_slot / KV_CHUNK);
+    const uint8_t *v = chunk_base(kv->v, kv, t->head, run->first_slot / KV_CHUNK);
+    memcpy(m->node_k, k + (size_t)at * d * size, (size_t)n * d * size);
+    memset(m->node_v, 0, ATTN_NODES * d * size);
+    for (size_t i = 0; i < d; i++) {
+        uint8_t *to = m->node_v + i * ATTN_NODES * size;
+        const uint8_t *from = v + i * KV_CHUNK * size;
+        memcpy(to, from + (size_t)at * size, (size_t)first * size);
+        if (first < n) /* the rest lies in the chunk that follows */
+            memcpy(to + (size_t)first * size, from + KV_CHUNK * d * size,
+                   (size_t)(n - first) * size);
+    }
+}
+
+/* Rows of the tile to sets, each of rows on one path: from the last row on, a row that is in none
+ * begins one, with all its ancestors that are in none. Returns how many. */
+static int find_sets(const struct region *g, struct tile_mem *m, const struct tile *t)
+{
+    const struct attn_run *run = t->run;
+    int n = 0;
+    for (int r = 0; r < run_nodes(run); r++)
+        m->row_set[r] = -1;
+    for (int i = t->n - 1; i >= 0; i--) {
+        int row = query_row(g, t, i);
+        if (m->row_set[row] < 0) {
+            for (int r = row; r >= 0 && m->row_set[r] < 0; r = run->parent[r])
+                m->row_set[r] = n;
+            m->tip[n++] = i;
+        }
+        m->set[i] = m->row_set[row];
+    }
+    return n;
+}
+
+/* Chunk c of a tree's tail, by a kernel that takes trees. */
+static void run_tree_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
+{
+    const struct attn_run *run = t->run;
+    const struct kv_layer *kv = run->kv;
+    int begin = c * KV_CHUNK, shared = run->first_slot > begin ? run->first_slot - begin : 0;
+    struct attn_tree tree = { .shared = shared,
+                              .n_nodes = run_nodes(run),
+                              .k = m->node_k,
+                              .vt = m->node_v,
+                              .node = (const int(*)[ATTN_TREE_QUERIES])m->node,
+                              .n_sets = find_sets(g, m, t),
+                              .set = m->set,
+                              .tip = m->tip };
+    struct attn_chunk chunk = { .k = chunk_base(kv->k, kv, t->head, c),
+                                .vt = chunk_base(kv->v, kv, t->head, c),
+                                .positions = KV_CHUNK,
+                                .tree = &tree };
+    copy_nodes(g, m, t);
+    memset(m->node, 0, sizeof *m->node * ATTN_NODES);
+    for (int i = 0; i < t->n; i++) {
+        int row = query_row(g, t, i), at = m->depth[i] - 1 - begin - shared;
+        for (; row >= 0 && at >= 0; row = run->parent[row], at--)
+            if (shared + at < KV_CHUNK)
+                m->node[at][i] = row;
+    }
+    chunk_run(&g->chunk, m->chunk, m->qp, t->n, &chunk, m->limit, g->job->scale, m->scratch);
+}
+
+/* more: the next one will be asked for. */
+static void run_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c,
+                      bool more)
 {
     const struct kv_layer *kv = t->run->kv;
-    struct attn_chunk chunk = { chunk_base(kv->k, kv, t->head, c),
-                                chunk_base(kv->v, kv, t->head, c), KV_CHUNK };
+    struct attn_chunk chunk = { .k = chunk_base(kv->k, kv, t->head, c),
+                                .vt = chunk_base(kv->v, kv, t->head, c),
+                                .positions = KV_CHUNK,
+                                .more = more };
     chunk_run(&g->chunk, m->chunk, m->qp, t->n, &chunk, m->limit, g->job->scale, m->scratch);
+}
+
+static void tail_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
+{
+    if (chunk_trees(&g->chunk) && run_nodes(t->run) <= ATTN_NODES)
+        run_tree_chunk(g, m, t, c);
+    else
+        run_rebuilt_chunk(g, m, t, c);
 }
 
 /* Segment s of a tile into m->seg; its sum is 0 where a row sees none of it. */
 static void segment_run(const struct region *g, struct tile_mem *m, const struct tile *t, int s)
 {
+    int end = (s + 1) * SEGMENT_CHUNKS, most = 0;
     partial_clear(m->seg, t->n, g->d);
-    for (int c = s * SEGMENT_CHUNKS; c < (s + 1) * SEGMENT_CHUNKS; c++) {
-        int seen = 0;
-        for (int i = 0; i < t->n; i++) {
-            m->limit[i] = chunk_limit(row_limit(t->run, query_row(g, t, i)), c);
-            seen |= m->limit[i];
-        }
-        if (!seen)
-            break;
+    for (int i = 0; i < t->n; i++)
+        most = m->depth[i] > most ? m->depth[i] : most;
+    for (int c = s * SEGMENT_CHUNKS; c < end && c * KV_CHUNK < most; c++) {
+        bool more = (c + 1) * KV_CHUNK < most && (c + 1 < end || !g->split);
+        for (int i = 0; i < t->n; i++)
+            m->limit[i] = chunk_limit(m->depth[i], c);
         if (t->run->parent && (c + 1) * KV_CHUNK > t->run->first_slot)
-            run_tree_chunk(g, m, t, c);
+            tail_chunk(g, m, t, c);
         else
-            run_chunk(g, m, t, c);
+            run_chunk(g, m, t, c, more);
         for (int i = 0; i < t->n; i++)
             if (m->limit[i] > 0)
                 partial_join(g->chunk.k, m->seg, i, m->chunk, i, g->d);
@@ -306,8 +403,10 @@ static size_t query_offset(const struct region *g, const struct tile *t, int i)
 
 static void tile_begin(const struct region *g, struct tile_mem *m, const struct tile *t)
 {
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n; i++) {
         m->q[i] = g->job->q + query_offset(g, t, i);
+        m->depth[i] = row_limit(t->run, query_row(g, t, i));
+    }
     chunk_pack(&g->chunk, m->qp, m->q, t->n, m->scratch);
 }
 
@@ -401,7 +500,7 @@ static void region_run(void *arg, int thread, int n_threads)
     }
     if (!g->split)
         return;
-    pool_barrier(g->w->cpu->pool);
+    pool_barrier(g->w->pool);
     for (int i = work_next(&g->join_queue); i >= 0; i = work_next(&g->join_queue)) {
         struct tile t = tile_find(g, i);
         join_item(g, &m, &t);
@@ -437,10 +536,10 @@ void attention_cpu(struct device_work *w, const struct attn_job *job)
         segments += tiles * run_segments(&job->runs[r]);
     }
     size_t need = sizeof(float) * (size_t)segments * (size_t)g.chunk.tile * ((size_t)g.d + 2);
-    g.split = g.n_tiles < SPLIT_FACTOR * pool_threads(w->cpu->pool) && need <= w->partial_size &&
+    g.split = g.n_tiles < SPLIT_FACTOR * pool_threads(w->pool) && need <= w->partial_size &&
               segments > g.n_tiles;
     g.n_items = g.split ? segments : g.n_tiles;
     work_init(&g.queue, g.n_items);
     work_init(&g.join_queue, g.n_tiles);
-    pool_run(w->cpu->pool, region_run, &g);
+    pool_run(w->pool, region_run, &g);
 }

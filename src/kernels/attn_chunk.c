@@ -23,6 +23,11 @@ struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int
     return c;
 }
 
+bool chunk_trees(const struct chunk_kernel *c)
+{
+    return c->own && c->own->trees && c->own->max_queries <= ATTN_TREE_QUERIES;
+}
+
 size_t chunk_packed_size(const struct chunk_kernel *c)
 {
     return c->own ? c->own->packed_size(c->tile, c->d)
@@ -115,7 +120,7 @@ void chunk_run(const struct chunk_kernel *c, struct attn_partial p, const void *
                const struct attn_chunk *chunk, const int *limit, float scale, void *scratch)
 {
     if (c->own)
-        c->own->run(p.max, p.sum, p.out, qp, n, c->d, chunk->k, chunk->vt, limit, scale, scratch);
+        c->own->run(p.max, p.sum, p.out, qp, n, c->d, chunk, limit, scale, scratch);
     else
         generic_run(c, p, qp, n, chunk, limit, scale, scratch);
 }
@@ -133,7 +138,9 @@ void partial_join(const struct kernels *k, struct attn_partial to, int i, struct
                   int j, int d)
 {
     float top = to.max[i] > from.max[j] ? to.max[i] : from.max[j];
-    float a = expf(to.max[i] - top), b = expf(from.max[j] - top);
+    /* One of them is e^0, which is 1. */
+    float a = to.max[i] == top ? 1 : expf(to.max[i] - top);
+    float b = from.max[j] == top ? 1 : expf(from.max[j] - top);
     to.sum[i] = to.sum[i] * a + from.sum[j] * b;
     k->scale_add(to.out + (size_t)i * d, a, from.out + (size_t)j * d, b, d);
     to.max[i] = top;

@@ -21,20 +21,15 @@ struct attn_partial {
     float *max, *sum, *out;
 };
 
-/* K [positions, d], V^T [d, KV_CHUNK]; `positions`, a multiple of 64, are there to be read. The
- * kernel may sum over all of them: it must be fixed by what a row sees, not by its neighbours. */
-struct attn_chunk {
-    const void *k, *vt;
-    int positions;
-};
-
 struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d);
+bool chunk_trees(const struct chunk_kernel *c);
 size_t chunk_packed_size(const struct chunk_kernel *c);  /* of a tile of queries */
 size_t chunk_scratch_size(const struct chunk_kernel *c); /* of packing and of running */
 
 void chunk_pack(const struct chunk_kernel *c, void *qp, const float *const *q, int n,
                 void *scratch);
-/* limit[i] in 0..positions: what query i sees; 0: its part of p is garbage. */
+/* limit[i] in 0..positions: what query i sees; 0: its part of p is garbage. Chunks with a tree are
+ * for kernels of the table that take them (chunk_trees). */
 void chunk_run(const struct chunk_kernel *c, struct attn_partial p, const void *qp, int n,
                const struct attn_chunk *chunk, const int *limit, float scale, void *scratch);
 

@@ -181,7 +181,7 @@ static void columns_run(void *arg, int thread, int n_threads)
     column_mem_init(&m, work_thread_mem(c->w, thread), c->w->thread_size, c->qk, c->d);
     for (int i = work_next(&c->first); i >= 0; i = work_next(&c->first))
         first_item(c, &m, i);
-    pool_barrier(c->w->cpu->pool);
+    pool_barrier(c->w->pool);
     for (int i = work_next(&c->second); i >= 0; i = work_next(&c->second))
         second_item(c, &m, i);
 }
@@ -204,5 +204,5 @@ void attention_columns_cpu(struct device_work *w, const struct column_job *job)
     c.sum = c.max + (size_t)job->n_rows * (size_t)job->n_heads;
     work_init(&c.first, job->n_heads * c.tiles);
     work_init(&c.second, chunks_seen(&c));
-    pool_run(w->cpu->pool, columns_run, &c);
+    pool_run(w->pool, columns_run, &c);
 }

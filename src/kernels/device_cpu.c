@@ -111,6 +111,7 @@ static enum pv_status cpu_work_open(struct device *dev, struct device_work **out
         return fail_nomem(err, size);
     }
     w->cpu = cpu;
+    w->pool = cpu->pool;
     w->shape = *s;
     w->packed = arena_push(&w->arena, z.packed);
     w->partial = arena_push(&w->arena, z.partial);
@@ -131,10 +132,14 @@ static void cpu_work_close(struct device *dev, struct device_work **work)
     *work = NULL;
 }
 
-/* ---- rows in parallel ---- */
+static void cpu_work_on(struct device_work *w, struct device *crew)
+{
+    struct pool *pool = crew ? ((struct cpu_device *)crew->impl)->pool : w->cpu->pool;
+    if (pool_threads(pool) <= pool_threads(w->cpu->pool)) /* there is scratch for so many */
+        w->pool = pool;
+}
 
-/* An operation on rows [r0, r1) with its own context. */
-typedef void rows_fn(void *ctx, int r0, int r1);
+/* ---- rows in parallel ---- */
 
 struct rows_region {
     rows_fn *fn;
@@ -152,8 +157,7 @@ static void rows_region_run(void *arg, int thread, int n_threads)
         g->fn(g->ctx, i * ROWS_PER_ITEM, min_int(g->n, (i + 1) * ROWS_PER_ITEM));
 }
 
-/* Run fn over n rows of about `width` floats each. */
-static void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, int width)
+void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, int width)
 {
     struct rows_region g = { .fn = fn, .ctx = ctx, .n = n };
     if ((size_t)n * (size_t)width < ONE_THREAD_FLOATS || n <= ROWS_PER_ITEM) {
@@ -161,7 +165,7 @@ static void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, 
         return;
     }
     work_init(&g.queue, (n + ROWS_PER_ITEM - 1) / ROWS_PER_ITEM);
-    pool_run(w->cpu->pool, rows_region_run, &g);
+    pool_run(w->pool, rows_region_run, &g);
 }
 
 struct row_op {
@@ -370,7 +374,7 @@ static void matmul_region_run(void *arg, int thread, int n_threads)
     for (int i = work_next(&g->pack); i >= 0; i = work_next(&g->pack))
         g->kernel->pack(g->w->packed, g->x, (size_t)g->in, g->n, g->in, i * step,
                         min_int(g->n, (i + 1) * step));
-    pool_barrier(g->w->cpu->pool);
+    pool_barrier(g->w->pool);
     while (work_range(&g->run, n_threads, &begin, &end))
         matmul_items(g, begin, end, scratch);
 }
@@ -392,7 +396,7 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
         g.first_item[j + 1] = g.first_item[j] + (jobs[j].w->out + g.panel - 1) / g.panel;
     work_init(&g.pack, (n + kernel->row_step - 1) / kernel->row_step);
     work_init(&g.run, g.first_item[n_jobs]);
-    pool_run(w->cpu->pool, matmul_region_run, &g);
+    pool_run(w->pool, matmul_region_run, &g);
 }
 
 static void cpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
@@ -408,141 +412,6 @@ static void cpu_matmul(struct device_work *w, const struct matmul_job *jobs, int
     }
 }
 
-/* ---- KV cache ---- */
-
-static size_t v_index(const struct kv_layer *kv, int head, int slot, int i)
-{
-    size_t chunk = (size_t)slot / KV_CHUNK;
-    return (size_t)head * kv->cap * kv->d + (chunk * kv->d + (size_t)i) * KV_CHUNK +
-           (size_t)slot % KV_CHUNK;
-}
-
-/* An infinity in a slot would reach rows that must not see it: p = 0 times infinity is not 0. */
-static void limit_to_f16(float *y, const float *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i];
-}
-
-void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n)
-{
-    if (t == DTYPE_F16) {
-        float limited[DEVICE_MAX_HEAD_DIM];
-        for (int i = 0; i < n; i += DEVICE_MAX_HEAD_DIM) {
-            int part = min_int(n - i, DEVICE_MAX_HEAD_DIM);
-            limit_to_f16(limited, x + i, part);
-            k->to_f16((uint16_t *)y + i, limited, (size_t)part);
-        }
-    } else if (t == DTYPE_BF16) {
-        k->to_bf16(y, x, (size_t)n);
-    } else {
-        memcpy(y, x, sizeof(float) * (size_t)n);
-    }
-}
-
-static void write_slot_16(const struct kv_layer *kv, const struct kernels *k, int head, int slot,
-                          const float *key, const float *value)
-{
-    uint16_t v16[DEVICE_MAX_HEAD_DIM];
-    kv_round(k, kv->dtype, (uint16_t *)kv->k + ((size_t)head * kv->cap + slot) * kv->d, key, kv->d);
-    kv_round(k, kv->dtype, v16, value, kv->d);
-    for (int i = 0; i < kv->d; i++)
-        ((uint16_t *)kv->v)[v_index(kv, head, slot, i)] = v16[i];
-}
-
-static void write_slot_32(const struct kv_layer *kv, int head, int slot, const float *key,
-                          const float *value)
-{
-    memcpy((float *)kv->k + ((size_t)head * kv->cap + slot) * kv->d, key,
-           sizeof(float) * (size_t)kv->d);
-    for (int i = 0; i < kv->d; i++)
-        ((float *)kv->v)[v_index(kv, head, slot, i)] = value[i];
-}
-
-struct kv_op {
-    const struct kernels *kernels;
-    const struct kv_layer *kv;
-    int first_slot;
-    const float *k, *v;
-};
-
-static void kv_write_rows(void *ctx, int r0, int r1)
-{
-    struct kv_op *op = ctx;
-    const struct kv_layer *kv = op->kv;
-    for (int r = r0; r < r1; r++)
-        for (int h = 0; h < kv->n_kv; h++) {
-            const float *key = op->k + ((size_t)r * kv->n_kv + h) * kv->d;
-            const float *value = op->v + ((size_t)r * kv->n_kv + h) * kv->d;
-            if (kv->dtype == DTYPE_F32)
-                write_slot_32(kv, h, op->first_slot + r, key, value);
-            else
-                write_slot_16(kv, op->kernels, h, op->first_slot + r, key, value);
-        }
-}
-
-static void cpu_kv_write(struct device_work *w, const struct kv_layer *kv, int first_slot,
-                         const float *k, const float *v, int n)
-{
-    struct kv_op op = { .kernels = &w->cpu->k, .kv = kv, .first_slot = first_slot, .k = k, .v = v };
-    rows_parallel(w, kv_write_rows, &op, n, kv->n_kv * kv->d * 4);
-}
-
-static void cpu_kv_move(struct device_work *w, const struct kv_layer *kv, const int *to,
-                        const int *from, int n)
-{
-    size_t size = dtype_row_size(kv->dtype, 1);
-    uint8_t *k = kv->k, *v = kv->v;
-    (void)w;
-    for (int h = 0; h < kv->n_kv; h++)
-        for (int m = 0; m < n; m++) {
-            size_t base = (size_t)h * kv->cap;
-            if (to[m] == from[m])
-                continue;
-            memcpy(k + (base + to[m]) * kv->d * size, k + (base + from[m]) * kv->d * size,
-                   (size_t)kv->d * size);
-            for (int i = 0; i < kv->d; i++)
-                memcpy(v + v_index(kv, h, to[m], i) * size, v + v_index(kv, h, from[m], i) * size,
-                       size);
-        }
-}
-
-struct kv_copy_op {
-    const struct kv_layer *to, *from;
-    const int *to_slots, *from_slots;
-};
-
-/* Slots [m0, m1) of the lists. V goes one row of its layout at a time: slots lie side by side. */
-static void kv_copy_slots(void *ctx, int m0, int m1)
-{
-    const struct kv_copy_op *op = ctx;
-    const struct kv_layer *to = op->to, *from = op->from;
-    size_t size = dtype_row_size(to->dtype, 1), row = (size_t)to->d * size;
-    for (int h = 0; h < to->n_kv; h++) {
-        uint8_t *to_k = (uint8_t *)to->k + (size_t)h * to->cap * row;
-        const uint8_t *from_k = (const uint8_t *)from->k + (size_t)h * from->cap * row;
-        for (int m = m0; m < m1; m++)
-            memcpy(to_k + op->to_slots[m] * row, from_k + op->from_slots[m] * row, row);
-        for (int i = 0; i < to->d; i++)
-            for (int m = m0; m < m1; m++) {
-                size_t t = v_index(to, h, op->to_slots[m], i);
-                size_t f = v_index(from, h, op->from_slots[m], i);
-                if (to->dtype == DTYPE_F32)
-                    ((float *)to->v)[t] = ((const float *)from->v)[f];
-                else
-                    ((uint16_t *)to->v)[t] = ((const uint16_t *)from->v)[f];
-            }
-    }
-}
-
-static void cpu_kv_copy(struct device_work *w, const struct kv_layer *to,
-                        const struct kv_layer *from, const int *to_slots, const int *from_slots,
-                        int n)
-{
-    struct kv_copy_op op = { to, from, to_slots, from_slots };
-    rows_parallel(w, kv_copy_slots, &op, n, to->n_kv * to->d * 4);
-}
-
 /* ---- the device ---- */
 
 static const struct device_ops cpu_ops = {
@@ -553,14 +422,15 @@ static const struct device_ops cpu_ops = {
     .download = cpu_copy,
     .work_size = cpu_work_size,
     .work_open = cpu_work_open,
+    .work_on = cpu_work_on,
     .work_close = cpu_work_close,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
     .matmul = cpu_matmul,
     .rope = cpu_rope,
-    .kv_write = cpu_kv_write,
-    .kv_move = cpu_kv_move,
-    .kv_copy = cpu_kv_copy,
+    .kv_write = kv_write_cpu,
+    .kv_move = kv_move_cpu,
+    .kv_copy = kv_copy_cpu,
     .attention = attention_cpu,
     .attention_columns = attention_columns_cpu,
     .attention_full = attention_full_cpu,

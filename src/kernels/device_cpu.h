@@ -14,6 +14,7 @@ struct cpu_device {
 
 struct device_work {
     struct cpu_device *cpu;
+    struct pool *pool; /* the device's, or that of a crew (work_on) */
     struct work_shape shape;
     struct arena arena;
     void *packed;        /* x in a matmul kernel's form */
@@ -34,8 +35,20 @@ struct mem_part {
 /* Carve the parts from mem, or with mem NULL only count their bytes. Returns these. */
 size_t parts_carve(const struct mem_part *parts, size_t n, void *mem, size_t cap);
 
-/* n floats rounded to F32, F16 or BF16 as keys and values are kept: finite stays finite. */
+/* An operation on rows [r0, r1) with its own context, and its run over n rows of about `width`
+ * floats each. */
+typedef void rows_fn(void *ctx, int r0, int r1);
+void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, int width);
+
+/* kv_cpu.c. n floats rounded to F32, F16 or BF16 as keys and values are kept: finite stays finite.
+ */
 void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n);
+void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_slot, const float *k,
+                  const float *v, int n);
+void kv_move_cpu(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,
+                 int n);
+void kv_copy_cpu(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
+                 const int *to_slots, const int *from_slots, int n);
 
 /* attention_cpu.c */
 size_t attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s);

@@ -247,7 +247,9 @@ static void item_run(const struct region *g, struct item_mem *m, const struct it
     partial_clear(m->row, it->n_q, d);
     for (int first = 0; first < it->n; first += KV_CHUNK) {
         int n = min_int(KV_CHUNK, it->n - first);
-        struct attn_chunk chunk = { m->k, m->vt, round_up(n, POSITION_STEP) };
+        struct attn_chunk chunk = { .k = m->k,
+                                    .vt = m->vt,
+                                    .positions = round_up(n, POSITION_STEP) };
         lay_keys(g, m, it, first, n); /* both with zeros up to the positions of the chunk */
         lay_values(g, m, it, first, n);
         for (int i = 0; i < tile; i++)
@@ -301,5 +303,5 @@ void attention_full_cpu(struct device_work *w, const struct full_attn_job *job)
             n > g.blocks * BLOCK_QUERIES ? (n + BLOCK_QUERIES - 1) / BLOCK_QUERIES : g.blocks;
     }
     work_init(&g.queue, job->n_segments * job->n_heads * g.blocks);
-    pool_run(w->cpu->pool, region_run, &g);
+    pool_run(w->pool, region_run, &g);
 }

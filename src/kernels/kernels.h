@@ -31,6 +31,8 @@ struct matmul_kernel {
                 int o1, void *scratch);
 };
 
+struct attn_chunk;
+
 struct kernels {
     const char *name; /* "ref", "avx2", "avx512", "amx", "neon", ... : the highest in use */
     const struct matmul_kernel *matmul[DTYPE_COUNT];
@@ -74,14 +76,40 @@ struct kernels {
 struct attn_kernel {
     int max_queries; /* of one tile */
     int d_multiple;  /* head_dim must be a multiple; otherwise the generic one is used */
+    bool trees;      /* takes chunks with a tree */
     size_t (*packed_size)(int n, int d);
     size_t (*scratch_size)(int n, int d);
     /* Pack n <= max_queries queries, q[i] = rows of d floats. */
     void (*pack)(void *qp, const float *const *q, int n, int d);
-    /* k [KV_CHUNK, d], vt [d, KV_CHUNK]; limit[i] in 0..KV_CHUNK positions visible to query i
-     * (0: its max, sum and out are left untouched or garbage, the caller ignores them). */
-    void (*run)(float *max, float *sum, float *out, const void *qp, int n, int d, const void *k,
-                const void *vt, const int *limit, float scale, void *scratch);
+    /* limit[i] in 0..KV_CHUNK positions visible to query i (0: its max, sum and out are left
+     * untouched or garbage, the caller ignores them). */
+    void (*run)(float *max, float *sum, float *out, const void *qp, int n, int d,
+                const struct attn_chunk *chunk, const int *limit, float scale, void *scratch);
+};
+
+enum { ATTN_NODES = 64, ATTN_TREE_QUERIES = 64 };
+
+/* What follows the positions of a chunk that all queries share, when they are of rows of a tree:
+ * query i sees node[t][i] at position shared + t, with the bits that the node would give there.
+ * Queries of one set lie on one path, which is that of query tip[set]. */
+struct attn_tree {
+    int shared;
+    int n_nodes;                          /* at most ATTN_NODES */
+    const void *k;                        /* [ATTN_NODES, d], of which n_nodes are there */
+    const void *vt;                       /* [d, ATTN_NODES]: what is not there is finite */
+    const int (*node)[ATTN_TREE_QUERIES]; /* 0 past a query's limit, and for queries not there */
+    int n_sets;
+    const int *set; /* [queries] */
+    const int *tip; /* [n_sets] */
+};
+
+/* K [positions, d], V^T [d, KV_CHUNK]; `positions`, a multiple of 64, are there to be read. The
+ * kernel may sum over all of them: it must be fixed by what a row sees, not by its neighbours. */
+struct attn_chunk {
+    const void *k, *vt;
+    int positions;
+    bool more;                    /* the chunk after this one in memory will be asked for next */
+    const struct attn_tree *tree; /* or NULL; only for kernels that say so */
 };
 
 void kernels_init(struct kernels *k, uint64_t cpu); /* cpu: flags of base/cpu.h, masked */

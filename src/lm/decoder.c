@@ -232,16 +232,18 @@ static enum pv_status check_seq(const struct step *step, int index, const struct
     int cap = q->kv->cap < st->context ? q->kv->cap : st->context;
     if (q->n < 1)
         return fail(err, PV_E_ARG, "sequence %d of a step has %d rows", index, q->n);
-    if (q->n > cap - q->kv->len)
-        return fail(err, PV_E_LIMIT, "%d rows after %d do not fit a context of %d tokens", q->n,
-                    q->kv->len, cap);
+    if (q->pending < 0)
+        return fail(err, PV_E_ARG, "sequence %d of a step has %d pending rows", index, q->pending);
+    if (q->n > cap - q->kv->len || q->pending > cap - q->kv->len - q->n)
+        return fail(err, PV_E_LIMIT, "%lld rows after %d do not fit a context of %d tokens",
+                    (long long)q->n + q->pending, q->kv->len, cap);
     if (q->kv->layer[0].dtype != st->kv_dtype)
         return fail(err, PV_E_ARG, "a KV cache of %s in a state made for %s",
                     dtype_name(q->kv->layer[0].dtype), dtype_name(st->kv_dtype));
     for (int i = 0; i < index; i++)
         if (step->seqs[i].kv == q->kv)
             return fail(err, PV_E_ARG, "sequences %d and %d of a step share a KV cache", i, index);
-    for (int i = 0; q->parent && i < q->n; i++)
+    for (int i = 0; q->parent && i < q->pending + q->n; i++)
         if (q->parent[i] < -1 || q->parent[i] >= i)
             return fail(err, PV_E_ARG, "row %d of a tree names row %d as its parent", i,
                         q->parent[i]);
@@ -254,7 +256,7 @@ static enum pv_status check_columns(const struct column_tap *t, const struct ste
     if (t->layer0 < 0 || t->layer0 >= t->layer1 || t->layer1 > n_layers)
         return fail(err, PV_E_ARG, "attention of layers %d to %d of %d was asked for", t->layer0,
                     t->layer1, n_layers);
-    if (step->seqs[0].parent)
+    if (step->seqs[0].parent || step->seqs[0].pending > 0)
         return fail(err, PV_E_ARG, "attention of the rows of a tree was asked for");
     for (int i = 0; i < t->n_rows; i++)
         if (t->rows[i] < (i ? t->rows[i - 1] + 1 : 0) || t->rows[i] >= step->seqs[0].n)
@@ -288,9 +290,30 @@ static enum pv_status check_taps(const struct decoder *dec, const struct step *s
     return PV_OK;
 }
 
+static bool runs_all_layers(const struct step *step)
+{
+    return step->layer0 == 0 && step->layer1 == 0;
+}
+
+static enum pv_status check_layers(const struct step *step, int n_layers, struct pv_error *err)
+{
+    int from = step->layer0, to = step->layer1;
+    if (runs_all_layers(step))
+        return PV_OK;
+    if (from < 0 || from >= to || to > n_layers)
+        return fail(err, PV_E_ARG, "a step over layers %d to %d of %d", from, to, n_layers);
+    if (!step->residual && (from > 0 || to < n_layers))
+        return fail(err, PV_E_ARG, "a step over layers %d to %d of %d without a residual stream",
+                    from, to, n_layers);
+    if (step->n_logits > 0 && to < n_layers)
+        return fail(err, PV_E_ARG, "logits of a step that ends with layer %d of %d", to, n_layers);
+    return PV_OK;
+}
+
 static enum pv_status check_step(const struct decoder *dec, const struct decoder_state *st,
                                  const struct step *step, struct pv_error *err)
 {
+    enum pv_status of_layers;
     int n = 0;
     if (step->n < 1 || step->n > st->max_rows || step->n_seqs < 1 || step->n_seqs > STEP_MAX_SEQS ||
         step->n_logits < 0 || step->n_logits > st->max_logits)
@@ -307,10 +330,13 @@ static enum pv_status check_step(const struct decoder *dec, const struct decoder
     }
     if (n != step->n)
         return fail(err, PV_E_ARG, "a step of %d rows whose sequences have %d", step->n, n);
-    for (int i = 0; i < step->n; i++)
+    for (int i = 0; step->layer0 == 0 && i < step->n; i++)
         if (step->ids[i] >= dec->c.vocab || (step->ids[i] < 0 && !step->embeds))
             return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d",
                         (int)step->ids[i], dec->c.vocab);
+    of_layers = check_layers(step, dec->c.n_layers, err);
+    if (of_layers)
+        return of_layers;
     /* Rows may not be asked for twice over: the scratch holds one state of each. */
     if (step->n_logits > step->n)
         return fail(err, PV_E_ARG, "logits of %d rows of %d", step->n_logits, step->n);
@@ -328,6 +354,7 @@ struct pass {
     const struct step *step;
     const struct device_ops *ops;
     struct attn_run runs[STEP_MAX_SEQS];
+    int layer0, layer1; /* those that run */
     int n;              /* rows still carried: all, or the wanted ones after the last attention */
     const int *carried; /* which rows those are; NULL: all */
 };
@@ -397,8 +424,9 @@ static void attention_block(struct pass *p, int index)
     for (int i = 0; i < p->step->n_seqs; i++) {
         struct attn_run *r = &p->runs[i];
         r->kv = &p->step->seqs[i].kv->layer[index];
-        p->ops->kv_write(st->work, r->kv, r->first_slot, st->k + (size_t)r->row0 * kv_stride,
-                         st->v + (size_t)r->row0 * kv_stride, r->n);
+        p->ops->kv_write(st->work, r->kv, r->first_slot + r->pending,
+                         st->k + (size_t)r->row0 * kv_stride, st->v + (size_t)r->row0 * kv_stride,
+                         r->n);
     }
     struct attn_job job = { .out = st->att,
                             .q = st->q,
@@ -471,10 +499,23 @@ static void head_block(struct pass *p)
                                    sizeof(float) * (size_t)step->n_logits * (size_t)c->vocab);
 }
 
+/* A tap may span the layers of several steps: the one that runs its first layer clears it, the one
+ * that runs its last takes the mean. */
+static void clear_columns(const struct pass *p)
+{
+    for (int i = 0; i < p->step->n_columns; i++) {
+        const struct column_tap *t = &p->step->columns[i];
+        if (t->layer0 >= p->layer0 && t->layer0 < p->layer1)
+            memset(t->sums, 0, sizeof(float) * (size_t)t->n_keys);
+    }
+}
+
 static void average_columns(const struct pass *p)
 {
     for (int i = 0; i < p->step->n_columns; i++) {
         const struct column_tap *t = &p->step->columns[i];
+        if (t->layer1 <= p->layer0 || t->layer1 > p->layer1)
+            continue;
         float share = 1.0f / (float)((t->layer1 - t->layer0) * p->dec->c.n_heads);
         for (int k = 0; k < t->n_keys; k++)
             t->sums[k] *= share;
@@ -484,7 +525,15 @@ static void average_columns(const struct pass *p)
 enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
                             const struct step *step, struct pv_error *err)
 {
-    struct pass p = { .dec = dec, .st = st, .step = step, .ops = dec->dev->ops, .n = step->n };
+    int n_layers = dec->c.n_layers;
+    size_t stream_size = sizeof(float) * (size_t)step->n * (size_t)dec->c.hidden;
+    struct pass p = { .dec = dec,
+                      .st = st,
+                      .step = step,
+                      .ops = dec->dev->ops,
+                      .layer0 = step->layer0,
+                      .layer1 = runs_all_layers(step) ? n_layers : step->layer1,
+                      .n = step->n };
     enum pv_status s = check_step(dec, st, step, err);
     int row = 0;
     if (s)
@@ -492,26 +541,33 @@ enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
     mem_guard_begin();
     for (int i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
-        p.runs[i] = (struct attn_run){
-            .row0 = row, .n = q->n, .first_slot = q->kv->len, .parent = q->parent
-        };
+        p.runs[i] = (struct attn_run){ .row0 = row,
+                                       .n = q->n,
+                                       .first_slot = q->kv->len,
+                                       .parent = q->parent,
+                                       .pending = q->pending };
         row += q->n;
     }
     rope_tables(&dec->rope, st->cos, st->sin, step->pos, step->n);
-    for (int i = 0; i < step->n_columns; i++)
-        memset(step->columns[i].sums, 0, sizeof(float) * (size_t)step->columns[i].n_keys);
-    embed_rows(&p);
-    tap_hidden(&p, TAP_EMBEDDING, false, st->x);
-    for (int l = 0; l < dec->c.n_layers; l++) {
+    clear_columns(&p);
+    if (p.layer0 == 0) {
+        embed_rows(&p);
+        tap_hidden(&p, TAP_EMBEDDING, false, st->x);
+    } else {
+        p.ops->upload(dec->dev, st->x, step->residual, stream_size);
+    }
+    for (int l = p.layer0; l < p.layer1; l++) {
         attention_block(&p, l);
-        if (l == dec->c.n_layers - 1)
+        if (l == n_layers - 1)
             drop_rows(&p);
         if (p.n == 0)
             break;
         ffn_block(&p, l);
         tap_hidden(&p, l, false, st->x);
     }
-    if (p.n > 0)
+    if (p.layer1 < n_layers)
+        p.ops->download(dec->dev, step->residual, st->x, stream_size);
+    else if (p.n > 0)
         head_block(&p);
     average_columns(&p);
     mem_guard_end();

@@ -29,8 +29,10 @@ struct device_work *decoder_state_work(struct decoder_state *st);
 struct step_seq {
     struct kvcache *kv;
     int n;
-    const int *parent; /* [n] inside this sequence, parent[i] < i, -1: the end of the cache;
-                          NULL: a chain */
+    const int *parent; /* [pending + n] inside this sequence, parent[i] < i, -1: the end of the
+                          cache; NULL: a chain */
+    int pending;       /* rows of earlier steps that still lie behind kv->len: rows 0 .. pending - 1
+                          of the tree, as if all had run in one step */
 };
 
 enum { TAP_EMBEDDING = -1 };
@@ -72,12 +74,31 @@ struct step {
     const struct hidden_tap *hidden;
     int n_columns;
     const struct column_tap *columns;
+    int layer0, layer1; /* the layers [layer0, layer1) alone; both 0: all */
+    float *residual;    /* [n, hidden]: read when layer0 > 0, written when layer1 < n_layers */
 };
 
-/* Runs the rows. Their keys and values lie behind kv->len of their sequence afterwards; nothing is
- * committed (kvcache_advance, kvcache_gather). Allocates nothing. On failure (PV_E_ARG: a row, id
- * or parent out of range; PV_E_LIMIT: the cache or the state is too small) nothing has changed. */
+/* Runs the rows. Their keys and values lie behind kv->len of their sequence, and behind its pending
+ * rows, afterwards; nothing is committed (kvcache_advance, kvcache_gather). Allocates nothing. On
+ * failure (PV_E_ARG: a row, id or parent out of range; PV_E_LIMIT: the cache or the state is too
+ * small) nothing has changed. */
 enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
                             const struct step *step, struct pv_error *err);
+
+/* A step over a part of the layers touches the keys and values of those alone. With layer0 > 0 the
+ * rows start from `residual` (ids and embeds are not looked at); with layer1 < n_layers they end
+ * there and have no logits. A tap belongs to its layers: other steps leave its output alone, and
+ * column sums whose layers are run by several steps are whole when all of them were given the same
+ * tap, in order.
+ *
+ * So a prefill can run all its chunks through the first layers, and only then through the rest, to
+ * the same bits. The cache has one length for all layers, which the caller sets: from `start` on,
+ *
+ *   each chunk: step over [0, L); kvcache_advance(n)
+ *   kvcache_truncate(start)        the slots keep what the first layers wrote
+ *   each chunk: step over [L, n_layers) with its residual; kvcache_advance(n)
+ *
+ * In between the cache holds no whole rows: nothing else may run on it, and a prefill that is given
+ * up truncates to `start`. */
 
 #endif

@@ -46,12 +46,14 @@ struct matmul_job {
 /* A run of rows of one step that belong to one sequence. Row i of the run lies in slot
  * first_slot + i of the cache. parent NULL: a chain, row i sees slots 0 .. first_slot + i. With
  * parents (index inside the run, -1: the end of the cache) row i sees slots below first_slot and
- * its ancestors, as if they followed first_slot in path order. */
+ * its ancestors, as if they followed first_slot in path order. The first `pending` rows ran in
+ * earlier steps: they are seen, but only the n rows after them have queries. */
 struct attn_run {
-    int row0, n;
+    int row0, n; /* of the queries */
     int first_slot;
-    const int *parent;
+    const int *parent; /* [pending + n] */
     const struct kv_layer *kv;
+    int pending;
 };
 
 struct attn_job {
@@ -116,6 +118,10 @@ struct device_ops {
     enum pv_status (*work_open)(struct device *dev, struct device_work **out,
                                 const struct work_shape *s, struct pv_error *err);
     void (*work_close)(struct device *dev, struct device_work **work);
+    /* From now on, run on the threads of another device of the same kind, which has no more of them
+     * than the work's own: two works can then run at the same time. NULL: on its own. Changes no
+     * result. */
+    void (*work_on)(struct device_work *w, struct device *crew);
 
     void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
                   int n);

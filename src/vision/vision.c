@@ -296,6 +296,11 @@ void vision_state_close(struct vision_state **st)
     *st = NULL;
 }
 
+void vision_state_work_on(struct vision_state *st, struct device *crew)
+{
+    st->dev->ops->work_on(st->work, crew);
+}
+
 /* ---- encoding ---- */
 
 static enum pv_status check_call(const struct vision *v, const struct vision_state *st,

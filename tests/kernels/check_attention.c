@@ -72,7 +72,8 @@ static void tile_run(struct chunk *ch, float *max, float *sum, float *out, int i
     for (int i = 0; i < n; i++)
         rows[i] = ch->q + (size_t)(i0 + i) * (size_t)ch->d;
     a->pack(qp.p, rows, n, ch->d);
-    a->run(max, sum, out, qp.p, n, ch->d, ch->k.p, ch->vt.p, ch->limit + i0, ch->scale, scratch.p);
+    struct attn_chunk chunk = { .k = ch->k.p, .vt = ch->vt.p, .positions = KV_CHUNK };
+    a->run(max, sum, out, qp.p, n, ch->d, &chunk, ch->limit + i0, ch->scale, scratch.p);
     if (!fence_whole(&qp) || !fence_whole(&scratch))
         check_fail(ch->c, "n=%d d=%d: wrote outside packed rows or scratch", n, ch->d);
     fence_close(&qp);

@@ -101,7 +101,7 @@ static void check_layout(const struct layout *l, int level, enum dtype t, double
             struct scene s;
             if (!scene_open(&s, level, threads, t))
                 return;
-            struct attn_run run = { l->row0, MAX_STEP - l->row0, l->first_slot, NULL, &s.kv };
+            struct attn_run run = { l->row0, MAX_STEP - l->row0, l->first_slot, NULL, &s.kv, 0 };
             struct column_job job = { .sums = got[threads],
                                       .q = s.q,
                                       .n_heads = HEADS,
@@ -169,7 +169,7 @@ TEST(sums_over_keys_are_whole)
     struct scene s;
     if (!scene_open(&s, cpu_level_best(), 2, DTYPE_BF16))
         return;
-    struct attn_run run = { 0, MAX_STEP, 600, NULL, &s.kv };
+    struct attn_run run = { 0, MAX_STEP, 600, NULL, &s.kv, 0 };
     struct column_job job = { sums,     s.q,    HEADS,    0.18f,  &run,
                               l.n_rows, l.rows, l.n_keys, l.keys, true };
     s.dev->ops->attention_columns(s.w, &job);

@@ -417,6 +417,13 @@ TEST(bad_sequences_are_refused)
     parent[9] = 5;
     parent[0] = 0;
     refuse(&r, &w, PV_E_ARG, "row 0 of a tree names row 0");
+    w.seq.pending = -1;
+    refuse(&r, &w, PV_E_ARG, "-1 pending rows");
+    w.seq.parent = NULL;
+    w.seq.pending = r.kv.cap - r.kv.len - 9;
+    refuse(&r, &w, PV_E_LIMIT, "do not fit");
+    w.seq.pending = INT32_MAX;
+    refuse(&r, &w, PV_E_LIMIT, "do not fit");
 
     whole_init(&w, &r, 10);
     w.seq.n = 9;
@@ -427,14 +434,14 @@ TEST(bad_sequences_are_refused)
     refuse(&r, &w, PV_E_LIMIT, "65 sequences");
 
     whole_init(&w, &r, 10);
-    struct step_seq two[2] = { { &r.kv, 5, NULL }, { &r.kv, 5, NULL } };
+    struct step_seq two[2] = { { .kv = &r.kv, .n = 5 }, { .kv = &r.kv, .n = 5 } };
     w.step.n_seqs = 2;
     w.step.seqs = two;
     refuse(&r, &w, PV_E_ARG, "sequences 0 and 1 of a step share a KV cache");
     two[1].kv = &other.kv;
     refuse(&r, &w, PV_E_ARG, "a KV cache of f16 in a state made for f32");
     two[0].n = 11;
-    two[1] = (struct step_seq){ &other.kv, -1, NULL };
+    two[1] = (struct step_seq){ .kv = &other.kv, .n = -1 };
     refuse(&r, &w, PV_E_ARG, "sequence 1 of a step has -1 rows");
     two[1].n = 0;
     refuse(&r, &w, PV_E_ARG, "has 0 rows");

@@ -414,9 +414,9 @@ TEST(attention_equals_plain_softmax)
                 r.state = 11;
                 float *q = random_floats(&r, ROWS * 6 * 32),
                       *o = malloc(sizeof(float) * ROWS * 6 * 32);
-                struct attn_run runs[3] = { { 0, 20, at[0], NULL, &seqs[0].kv },
-                                            { 20, 14, at[1], parent, &seqs[1].kv },
-                                            { 34, 1, at[2], NULL, &seqs[2].kv } };
+                struct attn_run runs[3] = { { 0, 20, at[0], NULL, &seqs[0].kv, 0 },
+                                            { 20, 14, at[1], parent, &seqs[1].kv, 0 },
+                                            { 34, 1, at[2], NULL, &seqs[2].kv, 0 } };
                 for (int i = 0; i < 3; i++)
                     sequence_open(&seqs[i], &f, &r, s.kv_dtype, at[i] + runs[i].n);
                 struct attn_job job = {

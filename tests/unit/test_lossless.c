@@ -281,6 +281,37 @@ static int tree_walk(const struct tree *t, int node, int *order, int n)
     return n;
 }
 
+/* The same tree grown: steps of 1, 2, 3 and so on of its rows, after those that are pending. Every
+ * row has the bits that it has when all run at once. */
+static void check_grown(struct rig *r, const struct truth *truth, int len, const struct tree *t,
+                        const float *whole, const char *what)
+{
+    int vocab = r->c->vocab;
+    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)vocab);
+    recall(r, truth, len);
+    for (int at = 0, n = 1; at < t->n; at += n++) {
+        struct pv_error err = { 0 };
+        n = n < t->n - at ? n : t->n - at;
+        struct step_seq seq = { .kv = &r->kv, .n = n, .parent = t->parent, .pending = at };
+        struct step step = { .n = n,
+                             .ids = t->ids + at,
+                             .pos = (const int32_t(*)[3])r->pos,
+                             .n_seqs = 1,
+                             .seqs = &seq,
+                             .n_logits = n,
+                             .logit_rows = r->rows,
+                             .logits = logits };
+        for (int i = 0; i < n; i++)
+            r->pos[i][0] = r->pos[i][1] = r->pos[i][2] = len + row_depth(t->parent, at + i);
+        if (!CHECK_MSG(!decoder_step(r->dec, r->st, &step, &err), "%s", err.text) ||
+            !CHECK_MSG(same_floats(logits, whole + (size_t)at * vocab, n * vocab),
+                       "%s: rows %d to %d of a grown tree after %d slots have other logits", what,
+                       at, at + n - 1, len))
+            break;
+    }
+    free(logits);
+}
+
 /* All nodes of a tree against plain decoding of their paths; then the path to one leaf is
  * accepted and the cache must be that of a fresh run, and decode on like it. */
 static void check_tree(struct rig *r, struct rig *plain, const struct truth *truth, int len,
@@ -294,6 +325,7 @@ static void check_tree(struct rig *r, struct rig *plain, const struct truth *tru
     tree_walk(t, -1, order, 0);
     if (!rig_run(r, t->ids, t->n, t->parent, logits))
         goto done;
+    check_grown(r, truth, len, t, logits, what);
     for (int i = 0; i < t->n; i++) {
         int n_held = n;
         memcpy(held, path, sizeof held);
@@ -398,7 +430,8 @@ static void check_pair(struct rig *a, struct rig *b, const struct truth *t, int 
     int rows[2 * MAX_ROWS];
     float *alone = malloc(sizeof(float) * MAX_ROWS * (size_t)vocab);
     float *both = malloc(sizeof(float) * 2 * MAX_ROWS * (size_t)vocab);
-    struct step_seq of_a = { &a->kv, tree->n, tree->parent }, of_b = { &b->kv, nb, NULL };
+    struct step_seq of_a = { .kv = &a->kv, .n = tree->n, .parent = tree->parent };
+    struct step_seq of_b = { .kv = &b->kv, .n = nb };
     struct step_seq seqs[2] = { a_first ? of_a : of_b, a_first ? of_b : of_a };
     struct pv_error err = { 0 };
     recall(a, t, len_a);

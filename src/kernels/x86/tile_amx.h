@@ -147,5 +147,9 @@ static inline void phase(void)
 extern const struct matmul_kernel matmul_q8_0_amx, matmul_q4_0_amx, matmul_q5_0_amx;
 /* Attention over a bf16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
 extern const struct attn_kernel attn_bf16_amx, attn_pair_amx;
+/* attn_bf16_amx for chunks with a tree (attn_tree_amx.c), and the scratch it needs for any. */
+size_t attn_tree_scratch(int n, int d);
+void attn_tree_amx(float *max, float *sum, float *out, const void *qp, int n, int d,
+                   const struct attn_chunk *chunk, const int *limit, float scale, void *scratch);
 
 #endif

@@ -1,0 +1,156 @@
+/* The KV cache on the CPU: rows written, moved and copied. K lies by slots, V by chunks with the
+ * slots side by side (struct kv_layer), so rows are written to V a block of slots at a time. */
+#include "kernels/device_cpu.h"
+
+#include <string.h>
+
+enum { VALUE_BLOCK = 32 }; /* slots of V, aligned: a line of 16-bit values, two of f32 */
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static size_t v_index(const struct kv_layer *kv, int head, int slot, int i)
+{
+    size_t chunk = (size_t)slot / KV_CHUNK;
+    return (size_t)head * kv->cap * kv->d + (chunk * kv->d + (size_t)i) * KV_CHUNK +
+           (size_t)slot % KV_CHUNK;
+}
+
+/* An infinity in a slot would reach rows that must not see it: p = 0 times infinity is not 0. */
+static void limit_to_f16(float *y, const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i];
+}
+
+void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n)
+{
+    if (t == DTYPE_F16) {
+        float limited[DEVICE_MAX_HEAD_DIM];
+        for (int i = 0; i < n; i += DEVICE_MAX_HEAD_DIM) {
+            int part = min_int(n - i, DEVICE_MAX_HEAD_DIM);
+            limit_to_f16(limited, x + i, part);
+            k->to_f16((uint16_t *)y + i, limited, (size_t)part);
+        }
+    } else if (t == DTYPE_BF16) {
+        k->to_bf16(y, x, (size_t)n);
+    } else {
+        memcpy(y, x, sizeof(float) * (size_t)n);
+    }
+}
+
+struct kv_op {
+    const struct kernels *kernels;
+    const struct kv_layer *kv;
+    int first_slot, n;
+    const float *k, *v;
+    int blocks; /* of VALUE_BLOCK slots that the rows touch */
+};
+
+/* Rows [r, r + n) of one head, whose slots follow one another inside a chunk. */
+static void write_values(const struct kv_op *op, int head, int r, int n)
+{
+    const struct kv_layer *kv = op->kv;
+    size_t at = v_index(kv, head, op->first_slot + r, 0), d = (size_t)kv->d;
+    size_t stride = (size_t)kv->n_kv * d;
+    const float *v = op->v + (size_t)r * stride + (size_t)head * d;
+    uint16_t v16[VALUE_BLOCK][DEVICE_MAX_HEAD_DIM];
+    if (kv->dtype == DTYPE_F32) {
+        for (size_t i = 0; i < d; i++)
+            for (int j = 0; j < n; j++)
+                ((float *)kv->v)[at + i * KV_CHUNK + (size_t)j] = v[(size_t)j * stride + i];
+        return;
+    }
+    for (int j = 0; j < n; j++)
+        kv_round(op->kernels, kv->dtype, v16[j], v + (size_t)j * stride, kv->d);
+    for (size_t i = 0; i < d; i++)
+        for (int j = 0; j < n; j++)
+            ((uint16_t *)kv->v)[at + i * KV_CHUNK + (size_t)j] = v16[j][i];
+}
+
+/* Blocks [b0, b1), of all heads one after the other. A block of V is some lines of its own, so that
+ * threads do not take them from each other. */
+static void write_blocks(void *ctx, int b0, int b1)
+{
+    const struct kv_op *op = ctx;
+    const struct kv_layer *kv = op->kv;
+    size_t d = (size_t)kv->d, size = dtype_row_size(kv->dtype, 1);
+    int first = op->first_slot / VALUE_BLOCK * VALUE_BLOCK - op->first_slot;
+    for (int b = b0; b < b1; b++) {
+        int head = b / op->blocks, r = first + b % op->blocks * VALUE_BLOCK;
+        int end = min_int(r + VALUE_BLOCK, op->n);
+        r = r < 0 ? 0 : r;
+        for (int j = r; j < end; j++)
+            kv_round(op->kernels, kv->dtype,
+                     (uint8_t *)kv->k +
+                         ((size_t)head * kv->cap + (size_t)(op->first_slot + j)) * d * size,
+                     op->k + ((size_t)j * kv->n_kv + (size_t)head) * d, kv->d);
+        write_values(op, head, r, end - r);
+    }
+}
+
+void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_slot, const float *k,
+                  const float *v, int n)
+{
+    struct kv_op op = {
+        .kernels = &w->cpu->k, .kv = kv, .first_slot = first_slot, .n = n, .k = k, .v = v
+    };
+    op.blocks = (first_slot + n - 1) / VALUE_BLOCK - first_slot / VALUE_BLOCK + 1;
+    rows_parallel(w, write_blocks, &op, op.blocks * kv->n_kv, n * kv->d * 4 / op.blocks);
+}
+
+void kv_move_cpu(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,
+                 int n)
+{
+    size_t size = dtype_row_size(kv->dtype, 1);
+    uint8_t *k = kv->k, *v = kv->v;
+    (void)w;
+    for (int h = 0; h < kv->n_kv; h++)
+        for (int m = 0; m < n; m++) {
+            size_t base = (size_t)h * kv->cap;
+            if (to[m] == from[m])
+                continue;
+            memcpy(k + (base + to[m]) * kv->d * size, k + (base + from[m]) * kv->d * size,
+                   (size_t)kv->d * size);
+            for (int i = 0; i < kv->d; i++)
+                memcpy(v + v_index(kv, h, to[m], i) * size, v + v_index(kv, h, from[m], i) * size,
+                       size);
+        }
+}
+
+struct kv_copy_op {
+    const struct kv_layer *to, *from;
+    const int *to_slots, *from_slots;
+};
+
+/* Slots [m0, m1) of the lists. V goes one row of its layout at a time: slots lie side by side. */
+static void kv_copy_slots(void *ctx, int m0, int m1)
+{
+    const struct kv_copy_op *op = ctx;
+    const struct kv_layer *to = op->to, *from = op->from;
+    size_t size = dtype_row_size(to->dtype, 1), row = (size_t)to->d * size;
+    for (int h = 0; h < to->n_kv; h++) {
+        uint8_t *to_k = (uint8_t *)to->k + (size_t)h * to->cap * row;
+        const uint8_t *from_k = (const uint8_t *)from->k + (size_t)h * from->cap * row;
+        for (int m = m0; m < m1; m++)
+            memcpy(to_k + op->to_slots[m] * row, from_k + op->from_slots[m] * row, row);
+        for (int i = 0; i < to->d; i++)
+            for (int m = m0; m < m1; m++) {
+                size_t t = v_index(to, h, op->to_slots[m], i);
+                size_t f = v_index(from, h, op->from_slots[m], i);
+                if (to->dtype == DTYPE_F32)
+                    ((float *)to->v)[t] = ((const float *)from->v)[f];
+                else
+                    ((uint16_t *)to->v)[t] = ((const uint16_t *)from->v)[f];
+            }
+    }
+}
+
+void kv_copy_cpu(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
+                 const int *to_slots, const int *from_slots, int n)
+{
+    struct kv_copy_op op = { to, from, to_slots, from_slots };
+    rows_parallel(w, kv_copy_slots, &op, n, to->n_kv * to->d * 4);
+}
