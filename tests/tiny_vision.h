@@ -2,7 +2,8 @@
  * hold the same numbers, with a tokenizer; whole, or with one thing wrong.
  *
  * Names, keys and layouts are spelled out here and not taken from the library's tables, so that its
- * reader is tried against a second opinion. Every tensor's numbers depend on its GGUF name alone.
+ * reader is tried against a second opinion. Every tensor's numbers depend on its GGUF name alone,
+ * so that models of different depths have layers in common.
  */
 #ifndef PV_TESTS_TINY_VISION_H
 #define PV_TESTS_TINY_VISION_H
@@ -29,6 +30,7 @@ struct tiny_vision {
     const char *projector; /* of GGUF, NULL: the family's */
     bool all_full;         /* GGUF: n_wa_pattern 0 */
     bool llama_cpp;        /* GGUF: none of the keys that llama.cpp does not write */
+    float noise;           /* added to all numbers, as a share of their deviation */
 };
 
 static inline struct tiny_vision tiny_vision(enum vision_kind kind)
@@ -181,6 +183,8 @@ static inline float *tiny_numbers(const struct tiny_vision *m, const char *name,
     struct rng r = { hash };
     for (int i = 0; i < n; i++)
         x[i] = (norm ? 1.0f : 0.0f) + std * rng_normal(&r);
+    for (int i = 0; i < n && m->noise > 0; i++)
+        x[i] += m->noise * std * rng_normal(&r);
     if (tiny_is(m->not_finite, name))
         x[0] = NAN;
     return x;

@@ -56,7 +56,7 @@ enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
  * is opened and its first frame decoded). Zero means the default. */
 struct pv_limits {
     uint64_t file_bytes;   /* one model file */
-    uint64_t memory_bytes; /* KV cache, scratch and pictures of one session */
+    uint64_t memory_bytes; /* KV caches, scratch and pictures of one session */
     int context_tokens;    /* rows of one KV cache */
     uint64_t video_bytes;  /* one video or picture file: 16 GiB */
     int64_t frame_pixels;  /* of one frame as stored: 64 Mi */
@@ -81,9 +81,10 @@ struct pv_session_params {
     bool speculate;  /* make room for methods without one; implied by `draft` */
 };
 
-enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL };
-/* How far a long phase is: frames decoded, prompt tokens prefilled. Return false to stop; the call
- * then returns PV_E_CANCELLED. */
+enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL };
+/* How far a long phase is: frames decoded, prompt tokens prefilled, and those of the prompt as the
+ * drafter sees it (`auto`: in the middle of an answer). Return false to stop; the call then returns
+ * PV_E_CANCELLED. */
 typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
 
 struct pv_gen_params {
@@ -95,6 +96,7 @@ struct pv_gen_params {
     uint64_t seed;
     bool ignore_stop;               /* go on past stop tokens: benchmarks */
     const struct pv_method *method; /* NULL: plain decoding */
+    bool trace;                     /* keep what pv_session_spans tells */
     pv_progress_fn progress;        /* of the prefill; may be NULL */
     void *progress_user;
 };
@@ -120,6 +122,11 @@ enum pv_accept {
     PV_ACCEPT_EXACT,
     PV_ACCEPT_REJECTION /* the papers' rule: the same distribution, another text */
 };
+enum pv_schedule {
+    PV_SCHEDULE_SERIAL,  /* drafter and model take turns */
+    PV_SCHEDULE_PARALLEL /* the drafter goes on while the model verifies, on threads of its own:
+                            chains of a model, self, ngram and the drafters for tests */
+};
 /* Positions of the prompt's rows in the drafter. AUTO: as measured best for the family. */
 enum pv_draft_pos { PV_POS_AUTO, PV_POS_COMPACT, PV_POS_ORIGINAL };
 
@@ -129,12 +136,19 @@ struct pv_method {
     const char *view; /* which video tokens the drafter sees: "full", "specvlm", ... */
     enum pv_shape shape;
     enum pv_accept accept;
-    bool automatic;          /* choose among the shapes and plain decoding by measuring */
-    int window;              /* chain; 0: 5 */
+    enum pv_schedule schedule;
+    bool automatic;          /* choose among shapes, schedules and plain decoding by measuring */
+    int window;              /* chain; 0: 5, or in the parallel schedule what measuring says */
     int total, depth, width; /* dynamic; 0: 30, 3, 8 */
     const char *tree_file;
     double ratio;  /* of the video tokens that the drafter does not see */
     double lambda; /* view specvlm; 0: 0.4, for Qwen 0.5 */
+    double layer;  /* views holistic and alignment: how many layers of the model they wait for, below
+                      1 a share of them; 0: holistic all, alignment 20 (0.71 of a model with fewer) */
+    unsigned terms;    /* view holistic: 1 attention + 2 time + 4 space; 0: all three */
+    bool literal;      /* view holistic: crops of 5 x 5 and what is left over, as published */
+    bool text_after;   /* view alignment: only text after the video counts */
+    int draft_threads; /* parallel: the drafter's part of the threads; 0: what measuring says */
     enum pv_draft_pos positions;
     int keep;              /* sparse: entries of a layer; 0: 1024 */
     const int32_t *answer; /* oracle */
@@ -206,7 +220,15 @@ struct pv_stats {
     int64_t rounds, proposed, accepted;
     int64_t rejections;             /* rounds whose proposal was left before its end */
     double view_s, draft_prefill_s; /* part of no other */
-    double draft_s, verify_s;       /* parts of decode_s */
+    double draft_s, verify_s;       /* parts of decode_s; in the parallel schedule side by side */
+    /* The parallel schedule. A run is what was accepted between two rejections. */
+    int64_t parallel_rounds;
+    int64_t startup_tokens; /* drafted before the model had read its prompt */
+    int64_t wasted;         /* drafted, and lost because something before it was wrong */
+    int64_t runs, run_tokens, longest_run;
+    double wait_s; /* the model waited for the drafter; part of decode_s */
+    int window;    /* the last one */
+    int draft_threads;
     uint64_t peak_bytes; /* most memory the library held so far, mapped model files not counted */
 };
 
@@ -269,6 +291,14 @@ PV_API enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames
                                     double fps, const struct pv_video_params *p,
                                     struct pv_error *err);
 
+/* Write the prompt as it is when the answer to what was added begins: token ids and the pictures as
+ * the model sees them, for a machine that has no tokenizer and decodes no videos. Nothing is left
+ * at `path` on failure. */
+PV_API enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_error *err);
+/* Take over such a prompt, whole: a new session, or one just reset. The model must cut pictures and
+ * number tokens as the writer's did; its limits on videos hold. Unchanged on failure. */
+PV_API enum pv_status pv_prompt_read(pv_session *s, const char *path, struct pv_error *err);
+
 /* Called with each frame in order; the pixels are valid during the call. Return false to stop. */
 typedef bool (*pv_frame_fn)(void *user, const struct pv_frame *frame);
 /* The frames that pv_add_video would take, as the model sees them; model NULL: as the file has
@@ -290,7 +320,11 @@ struct pv_view_map {
     int frames, height, width; /* units in time (Qwen: two frames each), tokens of each */
     int kept;
     const bool *seen;    /* [frames, height, width] */
-    const float *scores; /* the same: attention of the question; NULL where the view has none */
+    const float *scores; /* the same: attention of the question (alignment: that, which may be
+                            negative); NULL where the view has none */
+    /* Shares of tokens at the edges: in the first or last tenth of the rows, and of the frames. */
+    double kept_rows, kept_frames; /* of those kept */
+    double all_rows, all_frames;   /* of all */
 };
 PV_API enum pv_status pv_session_view(pv_session *s, const struct pv_method *m,
                                       struct pv_view_map *out, struct pv_error *err);
@@ -304,6 +338,17 @@ PV_API enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, 
 /* Ids of the last answer, without the stop token; the session owns them. */
 PV_API const int32_t *pv_session_answer(const pv_session *s, size_t *n);
 PV_API void pv_session_stats(const pv_session *s, struct pv_stats *out);
+
+/* What each side did when during the last answer (pv_gen_params.trace), side by side, each in the
+ * order of time. The session owns them, until its next answer. */
+enum pv_side { PV_SIDE_MODEL, PV_SIDE_DRAFTER };
+struct pv_span {
+    enum pv_side side;
+    const char *what;  /* "prefill", "verify", "draft", "wait", ... */
+    double begin, end; /* seconds since the call began */
+    int rows;          /* tokens run, drafted, ... */
+};
+PV_API const struct pv_span *pv_session_spans(const pv_session *s, size_t *n);
 
 /* Write SRC (GGUF file or Hugging Face directory) as one GGUF file. Nothing is left at
  * `out_path` on failure. */

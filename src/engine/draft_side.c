@@ -6,6 +6,7 @@
 #include "engine/session.h"
 #include "spec/drafter_model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- opening ---- */
@@ -89,17 +90,29 @@ enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struc
     return PV_OK;
 }
 
+static void free_features(struct feature_rows *f)
+{
+    mem_free(f->rows);
+    mem_free(f->have);
+}
+
+static void forget_all(struct draft_side *d)
+{
+    for (int i = 0; i < d->n_features; i++)
+        free_features(&d->features[i]);
+    d->n_features = 0;
+}
+
 void draft_side_close(struct draft_side *d)
 {
     for (int i = 0; i <= PV_DRAFT_ORACLE; i++)
         if (d->drafter[i])
             d->drafter[i]->close(d->drafter[i]);
-    for (int i = 0; i < d->n_features; i++) {
-        mem_free(d->features[i].rows);
-        mem_free(d->features[i].have);
-    }
+    forget_all(d);
     mem_free(d->features);
     encoder_close(&d->encoder);
+    device_close(&d->crew[0]);
+    device_close(&d->crew[1]);
     mem_free(d->seen);
     mem_free(d->rows);
     mem_free(d->scores);
@@ -108,48 +121,121 @@ void draft_side_close(struct draft_side *d)
     *d = (struct draft_side){ 0 };
 }
 
-/* Whether what is left of the session's limit of memory is enough. */
-static enum pv_status check_memory(const struct pv_session *s, uint64_t need, struct pv_error *err)
+/* ---- memory ---- */
+
+size_t draft_side_size(const struct draft_side *d)
 {
-    uint64_t limit = s->model->limits.memory_bytes;
-    uint64_t left = limit > s->fixed_bytes ? limit - s->fixed_bytes : 0;
-    if (need > left)
-        return fail(err, PV_E_LIMIT,
-                    "a drafter for a context of %d tokens needs %llu bytes of memory, %llu of the "
-                    "limit are left",
-                    s->line.context, (unsigned long long)need, (unsigned long long)left);
+    size_t size = d->tower_bytes + d->n_layer_scores * sizeof *d->layer_scores;
+    for (int i = 0; i <= PV_DRAFT_ORACLE; i++)
+        size += d->drafter_bytes[i];
+    return size;
+}
+
+enum pv_status draft_side_tower(struct pv_session *s, bool stills, struct pv_error *err)
+{
+    struct draft_side *d = &s->draft;
+    enum pv_status st = PV_OK;
+    for (int k = 0; k < s->line.n_spans && !st; k++) {
+        const struct media *m = &s->line.media[s->line.span[k].medium].m;
+        if (!m->video || !stills)
+            st = session_tower(s, d->encoder, &d->tower_bytes, m, err);
+    }
+    return st;
+}
+
+enum pv_status draft_side_scores(struct pv_session *s, struct pv_error *err)
+{
+    struct draft_side *d = &s->draft;
+    size_t layers = (size_t)decoder_config(s->model->dec)->n_layers;
+    size_t need = 2 * layers * (size_t)d->n_rows, size = need * sizeof *d->layer_scores;
+    enum pv_status st;
+    if (need > d->n_layer_scores) {
+        mem_free(d->layer_scores);
+        d->layer_scores = NULL;
+        d->n_layer_scores = 0;
+        st = session_claim(s, size, "the video's attention in every layer", err);
+        if (st)
+            return st;
+        d->layer_scores = mem_alloc(size);
+        if (!d->layer_scores)
+            return fail_nomem(err, size);
+        d->n_layer_scores = need;
+    }
+    if (need > 0)
+        memset(d->layer_scores, 0, size);
     return PV_OK;
+}
+
+/* Floats that stay with the session, unless they are there already. */
+static enum pv_status reserve_floats(struct pv_session *s, float **p, size_t n,
+                                     struct pv_error *err)
+{
+    size_t size = n * sizeof **p;
+    enum pv_status st = *p ? PV_OK : session_claim(s, size, "drawing tokens from a tree", err);
+    if (st || *p)
+        return st;
+    *p = mem_zalloc(size);
+    if (!*p)
+        return fail_nomem(err, size);
+    s->drawing_bytes += size;
+    return PV_OK;
+}
+
+enum pv_status draft_side_drawing(struct pv_session *s, bool rejection, struct pv_error *err)
+{
+    size_t vocab = (size_t)pv_model_vocab_size(s->model), n = TREE_MAX * vocab;
+    enum pv_status st = reserve_floats(s, &s->tree_logits, n, err);
+    if (!st && rejection)
+        st = reserve_floats(s, &s->draft_q, n, err);
+    if (!st && rejection)
+        st = reserve_floats(s, &s->verify_scratch, verify_scratch((int)vocab), err);
+    return st;
+}
+
+/* ---- drafters ---- */
+
+static enum pv_status claim_drafter(struct pv_session *s, size_t need, struct pv_error *err)
+{
+    char what[64];
+    snprintf(what, sizeof what, "a drafter for a context of %d tokens", s->line.context);
+    return session_claim(s, need, what, err);
 }
 
 /* A decoder that drafts. */
 static enum pv_status open_model(struct pv_session *s, const struct pv_model *m,
-                                 struct drafter **out, struct pv_error *err)
+                                 struct drafter **out, size_t *held, struct pv_error *err)
 {
     enum dtype kv = s->kv.layer[0].dtype;
     int context = s->line.context;
-    uint64_t need = drafter_model_size(m->dec, s->chunk, context, kv);
-    enum pv_status st = check_memory(s, need, err);
+    size_t need = drafter_model_size(m->dec, s->chunk, context, kv);
+    enum pv_status st = claim_drafter(s, need, err);
     if (!st)
         st = drafter_model_open(out, m->dec, s->chunk, context, kv, pv_model_vocab_size(s->model),
                                 err);
     if (!st)
-        s->fixed_bytes += need;
+        *held = need;
     return st;
 }
 
 static enum pv_status open_sparse(struct pv_session *s, int keep, struct drafter **out,
-                                  struct pv_error *err)
+                                  size_t *held, struct pv_error *err)
 {
     enum dtype kv = s->kv.layer[0].dtype;
     int context = s->line.context;
-    enum pv_status st = check_memory(s, drafter_sparse_size(s->model->dec, context, kv), err);
-    return st ? st : drafter_sparse_open(out, s->model->dec, s->state, context, kv, keep, err);
+    size_t need = drafter_sparse_size(s->model->dec, context, kv);
+    enum pv_status st = claim_drafter(s, need, err);
+    if (!st)
+        st = drafter_sparse_open(out, s->model->dec, s->state, context, kv, keep, err);
+    if (!st)
+        *held = need;
+    return st;
 }
 
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
                                   struct drafter **out, struct pv_error *err)
 {
     struct drafter **d = &s->draft.drafter[m->drafter];
+    size_t *held = &s->draft.drafter_bytes[m->drafter];
     int vocab = pv_model_vocab_size(s->model);
     enum pv_status st = PV_OK;
     bool anew = m->drafter == PV_DRAFT_RANDOM || m->drafter == PV_DRAFT_ORACLE ||
@@ -159,6 +245,7 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
     if (*d && anew) {
         (*d)->close(*d);
         *d = NULL;
+        *held = 0;
     }
     if (*d) {
         *out = *d;
@@ -166,13 +253,13 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
     }
     switch (m->drafter) {
     case PV_DRAFT_MODEL:
-        st = open_model(s, s->draft.model, d, err);
+        st = open_model(s, s->draft.model, d, held, err);
         break;
     case PV_DRAFT_SELF:
-        st = open_model(s, s->model, d, err);
+        st = open_model(s, s->model, d, held, err);
         break;
     case PV_DRAFT_SPARSE:
-        st = open_sparse(s, m->keep, d, err);
+        st = open_sparse(s, m->keep, d, held, err);
         break;
     case PV_DRAFT_NGRAM:
         st = drafter_ngram_open(d, err);
@@ -209,14 +296,24 @@ void draft_side_forget(struct draft_side *d, const struct timeline *t)
         bool known = false;
         for (int k = 0; k < t->n_media; k++)
             known = known || t->media[k].key == d->features[i].key;
-        if (known) {
+        if (known)
             d->features[kept++] = d->features[i];
-        } else {
-            mem_free(d->features[i].rows);
-            mem_free(d->features[i].have);
-        }
+        else
+            free_features(&d->features[i]);
     }
     d->n_features = kept;
+}
+
+void draft_side_fit(struct draft_side *d, uint64_t room)
+{
+    uint64_t held = 0;
+    for (int i = 0; i < d->n_features; i++)
+        held += d->features[i].size;
+    if (held > room) {
+        forget_all(d);
+        held = 0;
+    }
+    d->room = room - held;
 }
 
 static struct feature_rows *new_features(struct draft_side *d, const struct medium *m,
@@ -231,12 +328,11 @@ static struct feature_rows *new_features(struct draft_side *d, const struct medi
     if (need > d->room)
         return NULL;
     f = (struct feature_rows){ .key = m->key,
-                               .n_rows = m->m.n_rows,
+                               .size = need,
                                .rows = mem_alloc(rows * hidden * sizeof(float)),
                                .have = mem_zalloc(rows * sizeof(bool)) };
     if (!f.rows || !f.have) {
-        mem_free(f.rows);
-        mem_free(f.have);
+        free_features(&f);
         return NULL;
     }
     d->room -= need;

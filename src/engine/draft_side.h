@@ -12,16 +12,24 @@ struct pv_session;
 /* Rows of a medium in the target's space, kept when the tower made them. */
 struct feature_rows {
     int key;
-    float *rows; /* [n_rows, hidden] */
-    bool *have;  /* [n_rows] */
-    int n_rows;
+    float *rows;   /* [n_rows, hidden] */
+    bool *have;    /* [n_rows] */
+    uint64_t size; /* bytes of both */
 };
 
 struct draft_side {
     struct pv_model *model;                       /* NULL: no draft model */
     bool shared;                                  /* its tower is the target's */
-    struct encoder *encoder;                      /* of that model */
-    struct drafter *drafter[PV_DRAFT_ORACLE + 1]; /* by kind, opened when first used */
+    struct encoder *encoder;                      /* of that model; */
+    size_t tower_bytes;                           /* what it holds */
+    struct drafter *drafter[PV_DRAFT_ORACLE + 1]; /* by kind, opened when first used; */
+    size_t drafter_bytes[PV_DRAFT_ORACLE + 1];    /* what they hold */
+    struct device
+        *crew[2]; /* threads of the model and of the drafter, while they run side by side */
+    int crew_threads[2];
+    int part;                /* of the threads that measuring gave the drafter; 0: not measured */
+    struct drafter *divided; /* the drafter that the crews are divided for */
+    bool alone;              /* it runs on a thread of its own */
     struct feature_rows *features;
     int n_features;
     uint64_t room;      /* bytes that they may still take */
@@ -43,11 +51,22 @@ void draft_side_close(struct draft_side *d);
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
                                   struct drafter **out, struct pv_error *err);
 
+/* Bytes of drafters, their tower and scores; without rows that are kept of media. */
+size_t draft_side_size(const struct draft_side *d);
+/* Room in its tower for the media that a drafter sees; without videos, where `stills` only. */
+enum pv_status draft_side_tower(struct pv_session *s, bool stills, struct pv_error *err);
+/* Room to draw tokens from a whole tree: tree_logits, and what rejection needs. */
+enum pv_status draft_side_drawing(struct pv_session *s, bool rejection, struct pv_error *err);
+/* Room for scores of the video rows by layer (layer_scores), which are zero then. */
+enum pv_status draft_side_scores(struct pv_session *s, struct pv_error *err);
+
 /* Forget rows of media that the timeline has forgotten. */
 void draft_side_forget(struct draft_side *d, const struct timeline *t);
 /* Keep rows of media that the target's tower has made; memory that is missing is no failure. */
 void draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n,
                      const float *embeds, size_t hidden);
+/* They have `room` bytes from now on; forgotten when they are more. */
+void draft_side_fit(struct draft_side *d, uint64_t room);
 /* Those rows; NULL: not all of them are kept. */
 const float *draft_side_features(const struct draft_side *d, const struct medium *m, int row, int n,
                                  size_t hidden);

@@ -21,6 +21,7 @@ struct encoder {
     size_t n_patches, n_features, n_window; /* floats they hold */
     int key, unit0, n_units;                /* what the window holds; n_units 0: nothing */
     double seconds;
+    struct device *crew; /* whose threads the tower runs on; NULL: its own */
 };
 
 /* What a batch of this medium needs. */
@@ -111,6 +112,13 @@ static enum pv_status grow(float **p, size_t *have, size_t n, struct pv_error *e
     return PV_OK;
 }
 
+void encoder_work_on(struct encoder *e, struct device *crew)
+{
+    e->crew = crew;
+    if (e->state)
+        vision_state_work_on(e->state, crew);
+}
+
 enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct pv_error *err)
 {
     struct need n = need_of(e, m);
@@ -123,6 +131,8 @@ enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct 
         s = vision_state_open(&e->state, e->v, n.patches, err);
         if (!s)
             e->max_patches = n.patches;
+        if (!s)
+            vision_state_work_on(e->state, e->crew);
     }
     if (!s)
         s = grow(&e->patches, &e->n_patches, n.patch_floats, err);

@@ -16,6 +16,8 @@ size_t encoder_size(const struct encoder *e, const struct media *m);
 /* Room for media like m: nothing is allocated after this. */
 enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct pv_error *err);
 
+/* As device_ops.work_on. */
+void encoder_work_on(struct encoder *e, struct device *crew);
 /* Rows [from, from + n) of m -> out [n, hidden]. `key` names the medium: its rows in the window
  * are used again. */
 enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, int from, int n,

@@ -1,10 +1,11 @@
-/* Generation: the KV cache is made to agree with the timeline, reusing the longest common prefix
- * and asking the encoder for rows of media when their step comes; then tokens are appended one step
- * at a time. */
+/* Generation: after the prefill tokens are appended one step, or one round of speculation, at a
+ * time. */
 #include "engine/generate.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/parallel.h"
+#include "engine/prefill.h"
 
 #include <string.h>
 
@@ -20,117 +21,6 @@ struct sampling generate_sampling(const struct pv_gen_params *p)
                               .top_p = p->top_p,
                               .min_p = p->min_p,
                               .seed = p->seed };
-}
-
-/* What a step is to bring back of its last row. */
-enum want { WANT_NOTHING, WANT_ARGMAX, WANT_LOGITS };
-
-/* The rows of media among [from, from + n) into embeds. */
-static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct pv_error *err)
-{
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    for (int i = 0; i < n;) {
-        int row, some;
-        const struct medium *medium = timeline_medium(&s->line, from + i, &row);
-        float *to = s->embeds + (size_t)i * hidden;
-        enum pv_status st;
-        if (!medium) {
-            i++;
-            continue;
-        }
-        some = medium->m.n_rows - row < n - i ? medium->m.n_rows - row : n - i;
-        st = encoder_rows(s->encoder, &medium->m, medium->key, row, some, to, err);
-        if (st)
-            return st;
-        if (s->draft.keep_features)
-            draft_side_keep(&s->draft, medium, row, some, to, hidden);
-        i += some;
-    }
-    return PV_OK;
-}
-
-/* One step over rows [from, from + n) of the timeline. */
-static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
-                               const struct column_tap *taps, int n_taps, struct pv_error *err)
-{
-    struct step_seq seq = { .kv = &s->kv, .n = n };
-    int last = n - 1;
-    struct step step = { .n = n,
-                         .ids = s->line.ids + from,
-                         .embeds = s->embeds,
-                         .pos = (const int32_t(*)[3])(s->line.pos + from),
-                         .n_seqs = 1,
-                         .seqs = &seq,
-                         .n_logits = want != WANT_NOTHING,
-                         .logit_rows = &last,
-                         .logits = want == WANT_LOGITS ? s->logits : NULL,
-                         .argmax = want == WANT_ARGMAX ? &s->top : NULL,
-                         .n_columns = n_taps,
-                         .columns = taps };
-    enum pv_status st;
-    pthread_mutex_lock(s->model->step_lock);
-    st = fill_embeds(s, from, n, err);
-    if (!st)
-        st = decoder_step(s->model->dec, s->state, &step, err);
-    pthread_mutex_unlock(s->model->step_lock);
-    if (st)
-        return st;
-    memcpy(s->kv_ids + from, s->line.ids + from, (size_t)n * sizeof *s->kv_ids);
-    kvcache_advance(&s->kv, n);
-    return PV_OK;
-}
-
-/* A step whose rows' attention to the video guides the drafter's view. */
-static enum pv_status run_guiding_rows(struct pv_session *s, const struct speculation *sp, int from,
-                                       int n, enum want want, struct pv_error *err)
-{
-    size_t layers = (size_t)decoder_config(s->model->dec)->n_layers;
-    struct column_tap *taps = mem_alloc(layers * sizeof *taps);
-    int *rows = mem_alloc((size_t)n * sizeof *rows), n_taps = 0;
-    enum pv_status st = taps && rows ? PV_OK : fail_nomem(err, layers * sizeof *taps);
-    for (int i = 0; i < n && !st; i++)
-        rows[i] = i;
-    if (!st) {
-        n_taps = speculation_taps(sp, s, n, rows, taps);
-        st = run_rows(s, from, n, want, taps, n_taps, err);
-    }
-    if (!st)
-        speculation_add(sp, s, n_taps);
-    mem_free(taps);
-    mem_free(rows);
-    return st;
-}
-
-/* Make the cache hold the whole timeline. Rows that guide are run even if the cache has them. */
-static enum pv_status prefill(struct pv_session *s, const struct pv_gen_params *p,
-                              const struct speculation *sp, enum want want, struct pv_error *err)
-{
-    int same = 0, n_rows = s->line.n, most = sp->guided ? sp->query0 : n_rows - 1;
-    while (same < s->kv.len && same < most && s->kv_ids[same] == s->line.ids[same])
-        same++;
-    kvcache_truncate(&s->kv, same);
-    s->stats.prompt_tokens = n_rows;
-    s->stats.reused_tokens = same;
-    for (int at = same; at < n_rows;) {
-        bool guides = sp->guided && at >= sp->query0;
-        int end = sp->guided && !guides ? sp->query0 : n_rows;
-        int n = end - at < s->chunk ? end - at : s->chunk;
-        enum want of_step = at + n == n_rows ? want : WANT_NOTHING;
-        enum pv_status st = guides ? run_guiding_rows(s, sp, at, n, of_step, err)
-                                   : run_rows(s, at, n, of_step, NULL, 0, err);
-        if (st)
-            return st;
-        at += n;
-        if (p->progress && !p->progress(p->progress_user, PV_PHASE_PREFILL, at, n_rows))
-            return fail(err, PV_E_CANCELLED, "stopped after %d of %d prompt tokens", at, n_rows);
-    }
-    return PV_OK;
-}
-
-enum pv_status generate_prefill(struct pv_session *s, const struct pv_gen_params *p,
-                                const struct speculation *sp, struct pv_error *err)
-{
-    return prefill(s, p, sp, WANT_ARGMAX, err);
 }
 
 static bool is_stop(const struct pv_session *s, int32_t id)
@@ -204,7 +94,7 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, enum want 
         enum pv_status st = tell(s, t, choose(s, t->p, want), err);
         if (st || t->ended)
             return st;
-        st = run_rows(s, s->line.n - 1, 1, want, NULL, 0, err);
+        st = prefill_rows(s, s->line.n - 1, 1, want, err);
         if (st)
             return st;
         s->stats.passes++;
@@ -293,6 +183,36 @@ enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
     return st;
 }
 
+/* The parallel schedule starts before the prefill; where the view wants nothing of that, and the
+ * drafter has eyes of its own, it reads the prompt at the same time. */
+static enum pv_status start_drafter(struct speculation *sp, struct pv_session *s,
+                                    const struct pv_gen_params *p, struct pv_error *err)
+{
+    bool lends = s->draft.shared || sp->method.drafter == PV_DRAFT_SELF;
+    enum pv_status st;
+    if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL)
+        return PV_OK;
+    st = parallel_open(&sp->parallel, sp, s, p, false, err);
+    if (st || sp->guided || view_wants_features(sp->view) || lends)
+        return st;
+    st = speculation_see(sp, s, err);
+    if (!st)
+        parallel_show(sp->parallel);
+    return st;
+}
+
+static void show_drafter(void *user)
+{
+    parallel_show(((struct speculation *)user)->parallel);
+}
+
+/* What the drafter failed of counts before what its silence led to. */
+static enum pv_status end_drafter(struct speculation *sp, enum pv_status st, struct pv_error *err)
+{
+    enum pv_status drafter = parallel_close(&sp->parallel, err);
+    return drafter ? drafter : st;
+}
+
 enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
                            void *user, struct pv_error *err)
 {
@@ -315,17 +235,21 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     s->stats.video_tokens = s->line.n_video_rows;
     s->answer0 = s->line.n;
     s->n_answer = 0;
+    trace_begin(&s->trace, p->trace, t0);
     st = speculation_open(&sp, s, p, err);
     if (!st)
-        st = prefill(s, p, &sp, want, err);
+        st = start_drafter(&sp, s, p, err);
+    if (!st)
+        st = prefill_run(s, p, &sp, want, sp.parallel ? show_drafter : NULL, &sp, err);
     t1 = clock_now();
     s->stats.vision_s = s->encoder ? encoder_take_seconds(s->encoder) : 0;
     s->stats.prefill_s = t1 - t0 - s->stats.vision_s;
     s->stats.passes = 1;
     if (!st)
-        st = speculation_begin(&sp, s, err);
+        st = speculation_begin(&sp, s, p, err);
     t2 = clock_now();
     if (st) { /* as before the call, for another try */
+        parallel_close(&sp.parallel, NULL);
         timeline_return(&s->line, before);
         s->answer0 = s->line.n;
         s->messages = dialogue;
@@ -334,6 +258,7 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     s->frames = s->lost_frames = 0;
     s->video_s = 0;
     st = sp.drafter ? decode_rounds(s, &telling, &sp, want, err) : decode(s, &telling, want, err);
+    st = end_drafter(&sp, st, err);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */
         dialogue_text(s->words, 0, true, &dropped);
@@ -352,6 +277,12 @@ const int32_t *pv_session_answer(const pv_session *s, size_t *n)
 {
     *n = (size_t)s->n_answer;
     return s->line.ids + s->answer0;
+}
+
+const struct pv_span *pv_session_spans(const pv_session *s, size_t *n)
+{
+    *n = s->trace.n;
+    return s->trace.span;
 }
 
 void pv_session_stats(const pv_session *s, struct pv_stats *out)

@@ -1,4 +1,5 @@
-/* What other files of the engine need of generation: the prefill, and how tokens are drawn. */
+/* What other files of the engine need of generation: how tokens are drawn, and how a prompt ends.
+ */
 #ifndef PV_ENGINE_GENERATE_H
 #define PV_ENGINE_GENERATE_H
 
@@ -9,8 +10,5 @@ struct sampling generate_sampling(const struct pv_gen_params *p);
 /* Append what the template puts before an answer, if the last thing added was a message. */
 enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
                             struct pv_error *err);
-/* Make the cache hold the timeline, guiding `sp`. */
-enum pv_status generate_prefill(struct pv_session *s, const struct pv_gen_params *p,
-                                const struct speculation *sp, struct pv_error *err);
 
 #endif

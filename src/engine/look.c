@@ -1,14 +1,30 @@
 /* What the drafter of a method would see, without answering: for pictures of it. */
 #include "engine/generate.h"
+#include "engine/prefill.h"
 
-#include <math.h>
+#include "base/mem.h"
+#include "spec/position_bias.h"
 
-/* Tokens along the sides of a unit. LLaVA pools to a square. */
-static void grid_of(const struct media *m, int *height, int *width)
+/* Counts the tokens kept, and where they lie. */
+static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
 {
-    int side = (int)lround(sqrt((double)m->unit_rows));
-    *height = m->kind == VISION_LLAVA ? side : m->merged_h;
-    *width = m->kind == VISION_LLAVA ? side : m->merged_w;
+    int per = out->height * out->width, m = out->frames * per;
+    size_t size = (size_t)(m > 0 ? m : 1) * sizeof(int);
+    int *kept = mem_alloc(size);
+    struct position_bias b;
+    if (!kept)
+        return fail_nomem(err, size);
+    out->kept = 0;
+    for (int i = 0; i < m; i++)
+        if (out->seen[i])
+            kept[out->kept++] = i;
+    b = position_bias_of(kept, out->kept, out->frames, per, out->width);
+    out->kept_rows = b.kept_rows;
+    out->kept_frames = b.kept_frames;
+    out->all_rows = b.all_rows;
+    out->all_frames = b.all_frames;
+    mem_free(kept);
+    return PV_OK;
 }
 
 static enum pv_status look(struct pv_session *s, const struct pv_method *m, struct pv_view_map *out,
@@ -28,20 +44,18 @@ static enum pv_status look(struct pv_session *s, const struct pv_method *m, stru
     if (!st && !sp.drafter)
         st = fail(err, PV_E_ARG, "method '%s' has no drafter that could see", m->name);
     if (!st)
-        st = generate_prefill(s, &p, &sp, err);
+        st = prefill_run(s, &p, &sp, WANT_ARGMAX, NULL, NULL, err);
     if (!st)
         st = speculation_see(&sp, s, err);
     if (st)
         return st;
     const struct media *video = &s->line.media[span->medium].m;
     out->frames = video->n_units;
-    grid_of(video, &out->height, &out->width);
-    out->kept = 0;
-    for (int i = 0; i < video->n_units * video->unit_rows; i++)
-        out->kept += s->draft.seen[span->row0 + i];
+    out->width = media_grid_width(video);
+    out->height = video->unit_rows / out->width;
     out->seen = s->draft.seen + span->row0;
     out->scores = sp.guided && !sp.by_layer ? s->draft.scores : NULL;
-    return PV_OK;
+    return count_kept(out, err);
 }
 
 enum pv_status pv_session_view(pv_session *s, const struct pv_method *m, struct pv_view_map *out,

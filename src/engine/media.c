@@ -162,6 +162,14 @@ static bool is_compact(const struct media *m)
     return m->time_rule == PV_TIME_COMPACT || m->time_rule == PV_TIME_SECONDS_COMPACT;
 }
 
+int media_grid_width(const struct media *m)
+{
+    int side = 1;
+    while (side * side < m->unit_rows)
+        side++;
+    return m->kind == VISION_LLAVA ? side : m->merged_w;
+}
+
 int32_t media_positions(const struct media *m, int32_t start, int32_t (*pos)[3])
 {
     int side = m->merged_h > m->merged_w ? m->merged_h : m->merged_w, row = 0;

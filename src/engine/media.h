@@ -43,6 +43,8 @@ uint8_t *media_view(const struct media *m, int i);
 void media_pad(struct media *m, int n_frames);
 bool media_equal(const struct media *a, const struct media *b);
 
+/* Tokens of one line of a unit: LLaVA pools to a square. */
+int media_grid_width(const struct media *m);
 /* Positions of all rows of a medium that begins at `start`: pos [n_rows][3]. Returns where what
  * follows begins. */
 int32_t media_positions(const struct media *m, int32_t start, int32_t (*pos)[3]);

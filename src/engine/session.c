@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct pv_session_params pv_session_defaults(void)
@@ -143,6 +144,7 @@ void pv_session_close(pv_session **session)
     mem_free(s->tree_logits);
     mem_free(s->draft_q);
     mem_free(s->verify_scratch);
+    trace_close(&s->trace);
     mem_free(s);
     *session = NULL;
 }
@@ -155,6 +157,47 @@ void pv_session_reset(pv_session *s)
     s->n_answer = 0;
     s->message0 = 0;
     s->messages = false;
+}
+
+/* ---- memory ---- */
+
+uint64_t session_bytes_left(const struct pv_session *s)
+{
+    uint64_t limit = s->model->limits.memory_bytes;
+    uint64_t used = s->fixed_bytes + s->tower_bytes + s->drawing_bytes +
+                    timeline_media_size(&s->line) + draft_side_size(&s->draft);
+    for (int i = 0; i < s->n_pending; i++)
+        used += seen_size(&s->pending[i]);
+    return used < limit ? limit - used : 0;
+}
+
+enum pv_status session_claim(struct pv_session *s, uint64_t need, const char *what,
+                             struct pv_error *err)
+{
+    uint64_t left = session_bytes_left(s);
+    if (need > left)
+        return fail(err, PV_E_LIMIT,
+                    "%s needs %llu bytes of memory, %llu of the limit of %llu are left", what,
+                    (unsigned long long)need, (unsigned long long)left,
+                    (unsigned long long)s->model->limits.memory_bytes);
+    draft_side_fit(&s->draft, left - need);
+    return PV_OK;
+}
+
+enum pv_status session_tower(struct pv_session *s, struct encoder *e, size_t *held,
+                             const struct media *m, struct pv_error *err)
+{
+    size_t size = encoder_size(e, m);
+    char what[96];
+    enum pv_status st;
+    snprintf(what, sizeof what, "a vision tower for pictures of %d x %d pixels", m->width,
+             m->height);
+    st = session_claim(s, size > *held ? size - *held : 0, what, err);
+    if (!st)
+        st = encoder_reserve(e, m, err);
+    if (!st)
+        *held = size;
+    return st;
 }
 
 /* ---- the timeline ---- */
@@ -175,15 +218,6 @@ enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv
 
 /* ---- media ---- */
 
-/* Memory not yet taken, of what the limits allow. */
-static uint64_t bytes_left(const struct pv_session *s)
-{
-    uint64_t used = s->fixed_bytes + timeline_media_size(&s->line);
-    for (int i = 0; i < s->n_pending; i++)
-        used += seen_size(&s->pending[i]);
-    return used < s->model->limits.memory_bytes ? s->model->limits.memory_bytes - used : 0;
-}
-
 static enum pv_status begin_media(struct pv_session *s, const struct pv_video_params *p,
                                   struct seen_bounds *b, struct pv_error *err)
 {
@@ -200,7 +234,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
     timeline_forget(&s->line, s->kv_ids, s->kv.len);
     *b = (struct seen_bounds){ .limits = p->limits ? p->limits : &m->limits,
                                .max_rows = s->line.context > rows ? s->line.context - rows : 0,
-                               .max_bytes = bytes_left(s),
+                               .max_bytes = session_bytes_left(s),
                                .threads = m->threads };
     return PV_OK;
 }
@@ -208,6 +242,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
 static void end_media(struct pv_session *s, const struct seen *seen, double seconds)
 {
     s->pending[s->n_pending++] = *seen;
+    draft_side_fit(&s->draft, session_bytes_left(s));
     s->frames += seen->info.frames;
     s->lost_frames += seen->info.lost;
     s->video_s += seconds;
@@ -272,16 +307,9 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
     for (int i = 0; i < s->n_pending; i++)
         n_stills += !s->pending[i].m.video;
     for (int i = 0; i < s->n_pending && !st; i++) {
-        const struct media *m = &s->pending[i].m;
         st = seen_finish(&s->pending[i], c, n_stills == 1, err);
-        if (!st && encoder_size(s->encoder, m) > bytes_left(s))
-            st = fail(err, PV_E_LIMIT,
-                      "the vision tower needs %zu bytes for pictures of %d x %d pixels, %llu are "
-                      "left",
-                      encoder_size(s->encoder, m), m->width, m->height,
-                      (unsigned long long)bytes_left(s));
         if (!st)
-            st = encoder_reserve(s->encoder, m, err);
+            st = session_tower(s, s->encoder, &s->tower_bytes, &s->pending[i].m, err);
     }
     return st;
 }

@@ -7,6 +7,7 @@
 #include "engine/encoder.h"
 #include "engine/seen.h"
 #include "engine/timeline.h"
+#include "engine/trace.h"
 #include "lm/sampling.h"
 #include "spec/verify.h"
 
@@ -18,13 +19,22 @@ struct logits_observer {
     void *user;
 };
 
+/* For tests: is called where the sides of the parallel schedule meet, on the thread of that side.
+ */
+struct side_delay {
+    void (*wait)(void *user, enum pv_side side);
+    void *user;
+};
+
 struct pv_session {
     struct pv_model *model;
     struct kvcache kv;
     struct decoder_state *state;
     struct dialogue *words;  /* NULL: no tokenizer */
     struct encoder *encoder; /* NULL: no vision tower */
-    size_t fixed_bytes;      /* KV cache and scratch */
+    size_t fixed_bytes;      /* KV cache and scratch, */
+    size_t tower_bytes;      /* the encoder, */
+    size_t drawing_bytes;    /* tree_logits and after: counted against the limit of memory */
     int chunk;
     struct timeline line;
     int32_t *kv_ids; /* [context]: what slots 0 .. kv.len - 1 hold */
@@ -45,9 +55,21 @@ struct pv_session {
     float *draft_q;              /* [TREE_MAX, vocab]: the drafter's distributions (rejection) */
     float *verify_scratch;       /* rejection */
     struct logits_observer observer;
+    struct side_delay delay;
     struct pv_stats stats;
+    struct trace trace;          /* of the last answer */
     int64_t frames, lost_frames; /* since the last answer */
     double video_s;
 };
+
+/* Bytes of the model's limit of memory that are not taken. Rows of media that are kept to save the
+ * tower work (draft_side_keep) are not counted: they give way. */
+uint64_t session_bytes_left(const struct pv_session *s);
+/* PV_E_LIMIT when `need` more bytes are over the limit: "<what> needs ... bytes". */
+enum pv_status session_claim(struct pv_session *s, uint64_t need, const char *what,
+                             struct pv_error *err);
+/* Room in an encoder for media like m; *held: the bytes it has. */
+enum pv_status session_tower(struct pv_session *s, struct encoder *e, size_t *held,
+                             const struct media *m, struct pv_error *err);
 
 #endif

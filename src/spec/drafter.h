@@ -23,6 +23,9 @@ struct draft_prompt {
     bool original;           /* rows keep the target's positions; else they close up */
     /* Embeddings, in the drafter's space, of rows [from, from + n), which belong to media. */
     enum pv_status (*embed)(void *user, int from, int n, float *out, struct pv_error *err);
+    /* Told of rows that a drafter has read, of those it is to read; false stops it, and begin
+     * returns PV_E_CANCELLED. What was read is found again by the next begin. NULL: nobody asks. */
+    bool (*progress)(void *user, int done, int total);
     void *user;
     const struct kvcache *target; /* holds the prompt: for drafters that read it */
     const float *scores;   /* sparse: [n_layers, n_scores], attention to the video rows by layer */
@@ -49,6 +52,8 @@ struct drafter {
     enum pv_status (*propose)(struct drafter *d, const struct draft_request *r,
                               struct pv_error *err);
     void (*close)(struct drafter *d); /* frees d */
+    /* As device_ops.work_on; NULL: there is nothing to run. */
+    void (*work_on)(struct drafter *d, struct device *crew);
 };
 
 /* A token drawn from the distribution q [n], by random numbers of (seed, position) that no one else

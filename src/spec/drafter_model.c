@@ -2,8 +2,8 @@
  * of that is still true is found by comparing, at the beginning of a prompt and of every round.
  *
  * Chains run token by token. Trees grow level by level: a step runs the nodes whose children are
- * wanted together with their ancestors, all behind the cache, and commits nothing, so a node's
- * ancestors are run again at each level; the rows are few, and the cache needs no masks. */
+ * wanted, and leaves them behind the cache as pending rows, parents of the next level's. Nothing of
+ * a tree is committed: the next round finds out what was right, and runs that as a chain. */
 #include "spec/drafter_model.h"
 
 #include "base/mem.h"
@@ -15,7 +15,8 @@
 enum {
     LEVEL_ROWS = 16, /* nodes whose logits one step brings back */
     MAX_WIDTH = 16,  /* of a dynamic tree */
-    MAX_POOL = MAX_WIDTH * (1 + 16 * MAX_WIDTH)
+    MAX_POOL = MAX_WIDTH * (1 + 16 * MAX_WIDTH),
+    MAX_GROWN = MAX_WIDTH * TREE_MAX_DEPTH
 };
 
 /* A row of the prompt in the cache. */
@@ -76,6 +77,12 @@ static void close_model(struct drafter *base)
     mem_free(d->pos);
     mem_free(d->candidates);
     mem_free(d);
+}
+
+static void work_on_model(struct drafter *base, struct device *crew)
+{
+    struct model_drafter *d = of(base);
+    decoder_device(d->dec)->ops->work_on(decoder_state_work(d->st), crew);
 }
 
 /* ---- the prompt ---- */
@@ -169,6 +176,9 @@ static enum pv_status begin_model(struct drafter *base, const struct draft_promp
         enum pv_status s = run_prompt(d, p, left < d->chunk ? left : d->chunk, err);
         if (s)
             return s;
+        if (p->progress && !p->progress(p->user, d->n_cached, d->n_rows))
+            return fail(err, PV_E_CANCELLED, "stopped after %d of the drafter's %d prompt tokens",
+                        d->n_cached, d->n_rows);
     }
     return PV_OK;
 }
@@ -251,47 +261,42 @@ static enum pv_status propose_chain(struct model_drafter *d, const struct draft_
     return PV_OK;
 }
 
-/* One step over tree rows (each with its parents among them), logits of some of them. */
-struct level {
-    int n;
-    int32_t id[TREE_MAX];
-    int parent[TREE_MAX], depth[TREE_MAX];
-    int n_wanted, wanted[LEVEL_ROWS];
+/* The rows of a tree behind the cache; the root is in the cache. The last n_new have not run. */
+struct grown {
+    int n, n_new;
+    int parent[MAX_GROWN];
+    int32_t id[LEVEL_ROWS]; /* of the new ones */
+    int depth[LEVEL_ROWS];
 };
 
-static enum pv_status run_level(struct model_drafter *d, const struct level *v,
-                                struct pv_error *err)
+static int grown_add(struct grown *g, int parent, int32_t id, int depth)
 {
-    struct step_seq seq = { .kv = &d->kv, .n = v->n, .parent = v->parent };
-    struct step step = { .n = v->n,
-                         .ids = v->id,
+    g->id[g->n_new] = id;
+    g->depth[g->n_new++] = depth;
+    g->parent[g->n] = parent;
+    return g->n++;
+}
+
+/* Runs the new rows; their logits, in that order, are in d->logits. */
+static enum pv_status run_level(struct model_drafter *d, struct grown *g, struct pv_error *err)
+{
+    int all[LEVEL_ROWS], n = g->n_new;
+    struct step_seq seq = { .kv = &d->kv, .n = n, .parent = g->parent, .pending = g->n - n };
+    struct step step = { .n = n,
+                         .ids = g->id,
                          .pos = (const int32_t(*)[3])d->pos,
                          .n_seqs = 1,
                          .seqs = &seq,
-                         .n_logits = v->n_wanted,
-                         .logit_rows = v->wanted,
+                         .n_logits = n,
+                         .logit_rows = all,
                          .logits = d->logits };
-    for (int i = 0; i < v->n; i++)
+    for (int i = 0; i < n; i++) {
+        all[i] = i;
         for (int a = 0; a < 3; a++)
-            d->pos[i][a] = d->next + d->n_answer - 1 + v->depth[i];
+            d->pos[i][a] = d->next + d->n_answer - 1 + g->depth[i];
+    }
+    g->n_new = 0;
     return decoder_step(d->dec, d->st, &step, err);
-}
-
-/* Row of node `i` of the tree in the level, put there with its ancestors when it is not yet; the
- * root is in the cache. */
-static int level_put(struct level *v, const struct tree *t, int *place, int i)
-{
-    int parent;
-    if (i == 0)
-        return -1;
-    if (place[i] >= 0)
-        return place[i];
-    parent = level_put(v, t, place, t->parent[i]);
-    v->id[v->n] = t->id[i];
-    v->parent[v->n] = parent;
-    v->depth[v->n] = t->depth[i];
-    place[i] = v->n;
-    return v->n++;
 }
 
 static const float *logits_of(const struct model_drafter *d, int i)
@@ -315,17 +320,18 @@ static void add_children(struct model_drafter *d, const struct draft_request *r,
             row_of[c] = tree_add(r->tree, row, ids[s->rank[c]]);
 }
 
+/* Nodes of the shape, all of one depth. place[]: rows behind the cache by row of the tree. */
 static enum pv_status expand_level(struct model_drafter *d, const struct draft_request *r,
-                                   const int *nodes, int n, int *row_of, struct pv_error *err)
+                                   struct grown *g, const int *nodes, int n, int *row_of,
+                                   int *place, struct pv_error *err)
 {
-    struct level v = { .n = 0 };
-    int place[TREE_MAX];
+    const struct tree *t = r->tree;
     enum pv_status s;
-    for (int i = 0; i < TREE_MAX; i++)
-        place[i] = -1;
-    for (int i = 0; i < n; i++)
-        v.wanted[v.n_wanted++] = level_put(&v, r->tree, place, row_of[nodes[i]]);
-    s = run_level(d, &v, err);
+    for (int i = 0; i < n; i++) {
+        int row = row_of[nodes[i]];
+        place[row] = grown_add(g, place[t->parent[row]], t->id[row], t->depth[row]);
+    }
+    s = run_level(d, g, err);
     for (int i = 0; i < n && !s; i++)
         add_children(d, r, nodes[i], i, row_of);
     return s;
@@ -335,9 +341,12 @@ static enum pv_status propose_static(struct model_drafter *d, const struct draft
                                      struct pv_error *err)
 {
     const struct shape *s = r->shape;
-    int row_of[TREE_MAX], deepest = shape_depth(s);
-    for (int i = 0; i < TREE_MAX; i++)
+    struct grown g = { .n = 0 };
+    int row_of[TREE_MAX], place[TREE_MAX], deepest = shape_depth(s);
+    for (int i = 0; i < TREE_MAX; i++) {
         row_of[i] = i == 0 ? 0 : -1;
+        place[i] = -1;
+    }
     add_children(d, r, 0, 0, row_of);
     for (int depth = 1; depth < deepest && depth < r->most; depth++) {
         int nodes[LEVEL_ROWS], n = 0;
@@ -348,7 +357,7 @@ static enum pv_status propose_static(struct model_drafter *d, const struct draft
             if (wanted)
                 nodes[n++] = i;
             if (n == LEVEL_ROWS || (n > 0 && i == s->n - 1)) {
-                st = expand_level(d, r, nodes, n, row_of, err);
+                st = expand_level(d, r, &g, nodes, n, row_of, place, err);
                 n = 0;
             }
             if (st)
@@ -365,6 +374,7 @@ struct pool_node {
     int32_t id;
     int parent; /* -1: the root */
     int depth;
+    int row; /* behind the cache, once it has run */
     float score;
 };
 
@@ -422,51 +432,39 @@ static int pool_best(const struct pool *p, int from, int k, int *out)
     return n;
 }
 
-static int pool_put(struct level *v, const struct pool *p, int *place, int i)
+/* The best of a level grow children: of nodes [from, p->n), whose parents have run. */
+static enum pv_status pool_grow(struct model_drafter *d, const struct draft_request *r,
+                                struct pool *p, struct grown *g, int from, struct pv_error *err)
 {
-    int parent = -1;
-    if (place[i] >= 0)
-        return place[i];
-    if (p->node[i].parent >= 0)
-        parent = pool_put(v, p, place, p->node[i].parent);
-    if (v->n == TREE_MAX)
-        return -1;
-    v->id[v->n] = p->node[i].id;
-    v->parent[v->n] = parent;
-    v->depth[v->n] = p->node[i].depth;
-    place[i] = v->n;
-    return v->n++;
+    int front[MAX_WIDTH], n, room = d->context - d->kv.len - g->n;
+    int width = r->shape->width < MAX_WIDTH ? r->shape->width : MAX_WIDTH;
+    enum pv_status s;
+    n = pool_best(p, from, width < room ? width : room, front);
+    for (int i = 0; i < n; i++) {
+        struct pool_node *c = &p->node[front[i]];
+        c->row = grown_add(g, c->parent < 0 ? -1 : p->node[c->parent].row, c->id, c->depth);
+    }
+    if (n == 0) /* the pool is full, or the cache */
+        return PV_OK;
+    s = run_level(d, g, err);
+    for (int i = 0; i < n && !s; i++)
+        pool_children(d, r, p, front[i], i);
+    return s;
 }
 
 static enum pv_status propose_dynamic(struct model_drafter *d, const struct draft_request *r,
                                       struct pv_error *err)
 {
     const struct shape *s = r->shape;
-    int width = s->width < MAX_WIDTH ? s->width : MAX_WIDTH;
     struct pool p = { .n = 0 };
-    int place[MAX_POOL], front[MAX_POOL], row_of[MAX_POOL], n, level0 = 0;
+    struct grown g = { .n = 0 };
+    int front[TREE_MAX], row_of[MAX_POOL], n, level0 = 0;
     pool_children(d, r, &p, -1, 0);
-    for (int depth = 1; depth <= s->depth && depth < r->most; depth++) {
-        struct level v = { .n = 0 };
+    for (int depth = 1; depth <= s->depth && depth < r->most && level0 < p.n; depth++) {
         int level1 = p.n;
-        enum pv_status st;
-        n = pool_best(&p, level0, width, front);
-        for (int i = 0; i < MAX_POOL; i++)
-            place[i] = -1;
-        for (int i = 0; i < n; i++) {
-            int at = pool_put(&v, &p, place, front[i]);
-            if (at < 0) /* no room for it and its ancestors */
-                continue;
-            front[v.n_wanted] = front[i];
-            v.wanted[v.n_wanted++] = at;
-        }
-        if (v.n_wanted == 0) /* the pool is full */
-            break;
-        st = run_level(d, &v, err);
+        enum pv_status st = pool_grow(d, r, &p, &g, level0, err);
         if (st)
             return st;
-        for (int i = 0; i < v.n_wanted; i++)
-            pool_children(d, r, &p, front[i], i);
         level0 = level1;
     }
     n = pool_best(&p, 0, s->total - 1, front);
@@ -508,7 +506,11 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
     if (!d)
         return fail_nomem(err, sizeof *d);
     d->base = (struct drafter){
-        .name = "model", .begin = begin_model, .propose = propose_model, .close = close_model
+        .name = "model",
+        .begin = begin_model,
+        .propose = propose_model,
+        .close = close_model,
+        .work_on = work_on_model
     };
     d->dec = dec;
     d->chunk = chunk;

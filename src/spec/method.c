@@ -26,6 +26,18 @@ static const struct pv_method presets[] = {
     { .name = "std", .drafter = PV_DRAFT_SPARSE, .view = "full", .window = 9 },
     { .name = "specvlm", .drafter = PV_DRAFT_MODEL, .view = "specvlm", .shape = PV_SHAPE_TREE },
     { .name = "ngram", .drafter = PV_DRAFT_NGRAM, .view = "none" },
+    { .name = "pearl",
+      .drafter = PV_DRAFT_MODEL,
+      .view = "full",
+      .schedule = PV_SCHEDULE_PARALLEL },
+    { .name = "hippo",
+      .drafter = PV_DRAFT_MODEL,
+      .view = "holistic",
+      .schedule = PV_SCHEDULE_PARALLEL },
+    { .name = "parallelvlm",
+      .drafter = PV_DRAFT_MODEL,
+      .view = "alignment",
+      .schedule = PV_SCHEDULE_PARALLEL },
     { .name = "auto", .drafter = PV_DRAFT_MODEL, .view = "specvlm", .automatic = true },
 };
 

@@ -2,22 +2,46 @@
  * Acceptance is counted by depth, because the first drafted token is right more often than the
  * fourth. What was measured fades, so the choice follows the text. Once in a while the next best
  * shape is tried if it could be better; plain decoding is always among the choices, and costs
- * nothing to try. */
+ * nothing to try.
+ *
+ * The parallel schedule is predicted by its closed form (pearl.h). How much two sides that run at
+ * once slow each other down cannot be told from times of one alone, so its times are kept apart.
+ * Before there are any, those of one alone are a promise that may be too good: then it is tried,
+ * for a few rounds on end because its first brings one token only. If it disappoints, it is
+ * believed for a while, and for twice as long after each further time, so that trying costs ever
+ * less. */
 #include "spec/policy.h"
+
+#include "spec/pearl.h"
+#include "spec/row_times.h"
 
 #include <string.h>
 
 enum { LOOK_EVERY = 24, FIRST_WINDOW = 4 };
+enum {
+    STAY = 4,            /* rounds of the parallel schedule on end */
+    LOOK_RARELY = 96,    /* rounds of it between looks at others: to leave it costs most of one */
+    FIRST_PATIENCE = 64, /* rounds without it before it is tried again, */
+    MAX_PATIENCE = 1024  /* at first and at most */
+};
 
 static const double fade = 0.95;     /* of counts, a round */
+static const double fade_all = 0.98; /* of those of any depth: entering and leaving has a price */
 static const double smooth = 0.25;   /* weight of a new time */
 static const double outlier = 3;     /* a longer time counts as so many times the usual */
 static const double prior_tries = 2; /* and their share right, before anything is known */
 static const double prior_right = 0.75;
 static const double forget = 0.997;     /* a round, of what differs from the prior */
 static const double tree_hope = 1.3;    /* tokens of a tree over those of its longest chain */
-static const double row_cost = 0.1;     /* of a single row's time, for each row more */
 static const double worth_a_look = 0.9; /* of the best rate */
+static const double hopeless = 0.5;     /* of the best rate: a trial that ends at once */
+static const double change = 1.05; /* how much better it must be to enter or leave the parallel */
+
+static void forget_some(double *tried, double *right)
+{
+    *tried = prior_tries + forget * (*tried - prior_tries);
+    *right = prior_tries * prior_right + forget * (*right - prior_tries * prior_right);
+}
 
 void policy_open(struct policy *p, int tree_rows)
 {
@@ -27,6 +51,15 @@ void policy_open(struct policy *p, int tree_rows)
         p->tried[d] = prior_tries;
         p->right[d] = prior_tries * prior_right;
     }
+    p->all_tried = prior_tries;
+    p->all_right = prior_tries * prior_right;
+}
+
+void policy_allow_parallel(struct policy *p, int max_window)
+{
+    p->both.max_window = max_window < TREE_MAX_DEPTH ? max_window : TREE_MAX_DEPTH;
+    p->both.patience = FIRST_PATIENCE;
+    p->both.slack = 1;
 }
 
 static void blend_in(double *x, double now)
@@ -37,27 +70,9 @@ static void blend_in(double *x, double now)
         *x += smooth * ((now > outlier * *x ? outlier * *x : now) - *x);
 }
 
-/* Time to verify so many rows: measured, or between or beyond what was. */
 static double verify_time(const struct policy *p, int rows)
 {
-    int below = rows, above = rows;
-    if (p->verify_s[rows] > 0)
-        return p->verify_s[rows];
-    while (below > 0 && p->verify_s[below] == 0)
-        below--;
-    while (above < TREE_MAX && p->verify_s[above] == 0)
-        above++;
-    if (below > 0 && p->verify_s[above] > 0) {
-        double share = (double)(rows - below) / (above - below);
-        return p->verify_s[below] + share * (p->verify_s[above] - p->verify_s[below]);
-    }
-    if (below > 1 && p->verify_s[1] > 0) {
-        double slope = (p->verify_s[below] - p->verify_s[1]) / (below - 1);
-        return p->verify_s[below] + (slope > 0 ? slope : 0) * (rows - below);
-    }
-    if (below > 0)
-        return p->verify_s[below] * (1 + row_cost * rows) / (1 + row_cost * below);
-    return p->verify_s[above] * (1 + row_cost * rows) / (1 + row_cost * above);
+    return row_times_at(p->verify_s, TREE_MAX, rows);
 }
 
 /* Tokens of a round with a chain of this window: the target's own, and each drafted one with the
@@ -72,6 +87,23 @@ static double chain_tokens(const struct policy *p, int window)
     return sum;
 }
 
+/* What is known of the two sides at once, and before that of each alone. */
+static const double *parallel_times(const struct policy *p, double *token_s)
+{
+    bool known = p->both.token_s > 0 && row_times_at(p->both.target_s, p->both.max_window, 1) > 0;
+    *token_s = known ? p->both.token_s : p->token_s;
+    return known ? p->both.target_s : p->verify_s;
+}
+
+static double parallel_rate(const struct policy *p, int window)
+{
+    double token_s;
+    const double *target_s = parallel_times(p, &token_s);
+    return pearl_rate(p->all_right / p->all_tried, window, token_s,
+                      row_times_at(target_s, p->both.max_window, window)) /
+           p->both.slack;
+}
+
 double policy_rate(const struct policy *p, struct policy_choice c)
 {
     switch (c.kind) {
@@ -82,12 +114,15 @@ double policy_rate(const struct policy *p, struct policy_choice c)
         double draft = p->tree_s > 0 ? p->tree_s : 10 * p->token_s;
         return tokens / (draft + verify_time(p, p->tree_rows));
     }
+    case POLICY_PARALLEL:
+        return p->both.max_window > 0 ? parallel_rate(p, c.window) : 0;
     default:
         return 1 / verify_time(p, 1);
     }
 }
 
-/* The best choice; with `skip` not NULL, the best of another kind or window than that. */
+/* The best choice without the parallel ones; with `skip` not NULL, the best of another kind or
+ * window than that. */
 static struct policy_choice best_of(const struct policy *p, const struct policy_choice *skip)
 {
     struct policy_choice best = { POLICY_PLAIN, 0 };
@@ -108,25 +143,97 @@ static struct policy_choice best_of(const struct policy *p, const struct policy_
     return best;
 }
 
+static struct policy_choice best_parallel(const struct policy *p)
+{
+    double token_s;
+    const double *target_s = parallel_times(p, &token_s);
+    int window = pearl_window(p->all_right / p->all_tried, token_s, target_s, p->both.max_window);
+    return (struct policy_choice){ POLICY_PARALLEL, window > 0 ? window : 1 };
+}
+
+static void lose_patience(struct policy *p, int times)
+{
+    p->both.patience *= times;
+    if (p->both.patience > MAX_PATIENCE)
+        p->both.patience = MAX_PATIENCE;
+}
+
+/* Long ago it was not worth while: it may be now. */
+static void doubt_parallel(struct policy *p)
+{
+    if (p->both.on || p->both.token_s == 0 || ++p->both.away < p->both.patience)
+        return;
+    memset(p->both.target_s, 0, sizeof p->both.target_s);
+    p->both.token_s = 0;
+    p->both.slack = 1;
+    p->both.away = 0;
+    lose_patience(p, 2);
+}
+
+/* Whether the parallel schedule is entered or gone on with, when `serial` is the best without. */
+static bool goes_parallel(struct policy *p, struct policy_choice serial)
+{
+    double alone = policy_rate(p, serial), both;
+    if (p->both.max_window == 0)
+        return false;
+    doubt_parallel(p);
+    both = policy_rate(p, best_parallel(p));
+    if (!p->both.on) {
+        if (both < change * alone)
+            return false;
+        p->both.run = p->both.away = p->since_look = 0;
+        p->both.stay = STAY - 1;
+        return true;
+    }
+    if (p->both.stay > 0 && both > hopeless * alone) {
+        p->both.stay--;
+        return true;
+    }
+    if (p->both.stay > 0) { /* such a machine is not soon asked again */
+        p->both.stay = 0;
+        lose_patience(p, 4);
+        return false;
+    }
+    if (++p->since_look >= LOOK_RARELY)
+        p->both.patience = FIRST_PATIENCE; /* it has proved itself */
+    return change * both > alone && (p->since_look < LOOK_RARELY || alone < worth_a_look * both);
+}
+
 struct policy_choice policy_next(struct policy *p)
 {
     struct policy_choice best, other;
+    bool was_on = p->both.on;
     p->rounds++;
-    for (int d = 1; d <= POLICY_MAX_WINDOW; d++) { /* what was long ago may have changed */
-        p->tried[d] = prior_tries + forget * (p->tried[d] - prior_tries);
-        p->right[d] =
-            prior_tries * prior_right + forget * (p->right[d] - prior_tries * prior_right);
-    }
+    for (int d = 1; d <= POLICY_MAX_WINDOW; d++) /* what was long ago may have changed */
+        forget_some(&p->tried[d], &p->right[d]);
+    forget_some(&p->all_tried, &p->all_right);
     if (p->verify_s[1] == 0)
         return (struct policy_choice){ POLICY_PLAIN, 0 };
     if (p->token_s == 0)
         return (struct policy_choice){ POLICY_CHAIN, FIRST_WINDOW };
     best = best_of(p, NULL);
+    p->both.on = goes_parallel(p, best);
+    if (p->both.on)
+        return best_parallel(p);
+    if (was_on)
+        p->since_look = 0;
     if (++p->since_look < LOOK_EVERY)
         return best;
     p->since_look = 0;
     other = best_of(p, &best);
     return policy_rate(p, other) > worth_a_look * policy_rate(p, best) ? other : best;
+}
+
+/* Tokens tested one after another, the first at depth `first`, and how many of them were right. */
+static void count_tests(struct policy *p, int first, int tested, int accepted)
+{
+    tested = tested < accepted + 1 ? tested : accepted + 1;
+    for (int i = 0; i < tested && first + i <= POLICY_MAX_WINDOW; i++) {
+        p->tried[first + i] = p->tried[first + i] * fade + 1;
+        p->right[first + i] = p->right[first + i] * fade + (i < accepted);
+    }
+    p->all_tried = p->all_tried * fade_all + tested;
+    p->all_right = p->all_right * fade_all + accepted;
 }
 
 void policy_learn(struct policy *p, struct policy_choice c, int rows, int proposed, int accepted,
@@ -143,8 +250,22 @@ void policy_learn(struct policy *p, struct policy_choice c, int rows, int propos
     if (c.kind != POLICY_CHAIN || proposed == 0)
         return;
     blend_in(&p->token_s, draft_s / proposed);
-    for (int d = 1; d <= proposed && d <= accepted + 1 && d <= POLICY_MAX_WINDOW; d++) {
-        p->tried[d] = p->tried[d] * fade + 1;
-        p->right[d] = p->right[d] * fade + (d <= accepted);
-    }
+    count_tests(p, 1, proposed, accepted);
+}
+
+void policy_learn_parallel(struct policy *p, const struct policy_round *r)
+{
+    double longer = r->draft_s > r->target_s ? r->draft_s : r->target_s;
+    if (r->rows > 0 && r->rows <= TREE_MAX)
+        blend_in(&p->both.target_s[r->rows], r->target_s);
+    if (r->drafted > 0)
+        blend_in(&p->both.token_s, r->draft_s / r->drafted);
+    else if (r->wall_s > p->both.token_s) /* a token takes longer than all that */
+        blend_in(&p->both.token_s, r->wall_s);
+    if (longer > 0)
+        blend_in(&p->both.slack, r->wall_s / longer);
+    if (r->tested > 0)
+        count_tests(p, p->both.run + 1, r->tested, r->accepted);
+    /* a token of the target's own begins a new run of guesses */
+    p->both.run = r->accepted < r->tested || r->drafted == 0 ? 0 : p->both.run + r->accepted;
 }

@@ -29,6 +29,9 @@ static const struct view {
     [VIEW_DYCOKE_EXACT] = { "dycoke-exact", view_dycoke_exact, false, true },
     [VIEW_ATTENTION] = { "attention", view_attention, true, false },
     [VIEW_SPECVLM] = { "specvlm", view_specvlm, true, false },
+    [VIEW_HOLISTIC] = { "holistic", view_holistic, true, true },
+    /* The highest scores too; who measured them is the caller's affair. */
+    [VIEW_ALIGNMENT] = { "alignment", view_attention, true, false },
 };
 
 static bool is_view(enum view_kind kind)
@@ -75,6 +78,24 @@ int view_budget(int m, double ratio)
     return b < 1 ? 1 : b > m ? m : b;
 }
 
+/* What a view wants; holistic only for the terms that are on. */
+static enum pv_status check_wanted(enum view_kind kind, const struct view_input *in,
+                                   struct pv_error *err)
+{
+    bool holistic = kind == VIEW_HOLISTIC;
+    bool scores = views[kind].scores && (!holistic || view_terms(in) & HOLISTIC_ATTENTION);
+    bool features = views[kind].features && (!holistic || view_terms(in) != HOLISTIC_ATTENTION);
+    if (scores && !in->scores)
+        return fail(err, PV_E_ARG, "view %s needs a score of each video token", view_name(kind));
+    if (features && (!in->features || in->width <= 0))
+        return fail(err, PV_E_ARG, "view %s needs the features of each video token",
+                    view_name(kind));
+    if (holistic && (in->grid_width <= 0 || in->frame_tokens % in->grid_width))
+        return fail(err, PV_E_ARG, "view %s: frames of %d tokens in rows of %d", view_name(kind),
+                    in->frame_tokens, in->grid_width);
+    return PV_OK;
+}
+
 static enum pv_status check_input(enum view_kind kind, const struct view_input *in,
                                   struct pv_error *err)
 {
@@ -90,13 +111,9 @@ static enum pv_status check_input(enum view_kind kind, const struct view_input *
     if (kind == VIEW_SPECVLM && !(in->lambda >= 0 && in->lambda <= 1))
         return fail(err, PV_E_ARG, "view %s: a lambda of %g is not within 0 and 1", name,
                     in->lambda);
-    if (view_tokens(in) == 0)
-        return PV_OK;
-    if (views[kind].scores && !in->scores)
-        return fail(err, PV_E_ARG, "view %s needs the attention to each video token", name);
-    if (views[kind].features && (!in->features || in->width <= 0))
-        return fail(err, PV_E_ARG, "view %s needs the features of each video token", name);
-    return PV_OK;
+    if (kind == VIEW_HOLISTIC && in->holistic_terms & ~(unsigned)HOLISTIC_ALL)
+        return fail(err, PV_E_ARG, "view %s has no terms of number %u", name, in->holistic_terms);
+    return view_tokens(in) == 0 ? PV_OK : check_wanted(kind, in, err);
 }
 
 enum pv_status view_choose(enum view_kind kind, const struct view_input *in, int *kept, int *n,
@@ -124,6 +141,34 @@ int spread_point(int i, int u, int n)
         return 0;
     step = (double)(n - 1) / (u - 1);
     return i < u / 2 ? (int)(step * i) : (int)((n - 1) - step * (u - 1 - i));
+}
+
+double features_dot(const float *a, const float *b, int width)
+{
+    enum { LANES = 8 }; /* independent sums, which a compiler can keep in vector registers */
+    double lane[LANES] = { 0 }, sum = 0;
+    int i = 0;
+    for (; i + LANES <= width; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += (double)a[i + k] * b[i + k];
+    for (; i < width; i++)
+        sum += (double)a[i] * b[i];
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    return sum;
+}
+
+double cosine_of(double ab, double aa, double bb)
+{
+    double c = ab / sqrt(aa * bb); /* one root: that of a square is exact; floats do not overflow */
+    return isfinite(c) ? c : 0;
+}
+
+double view_cosine(const struct view_input *in, int i, int j)
+{
+    const float *a = view_feature(in, i), *b = view_feature(in, j);
+    return cosine_of(features_dot(a, b, in->width), features_dot(a, a, in->width),
+                     features_dot(b, b, in->width));
 }
 
 static int by_falling_score(const void *a, const void *b)

@@ -20,23 +20,33 @@ enum view_kind {
     VIEW_DYCOKE_EXACT,
     VIEW_ATTENTION, /* the tokens the prompt's text attends to most */
     VIEW_SPECVLM,   /* those that hold a share of the attention, the rest evenly */
+    VIEW_HOLISTIC,  /* HIPPO: attended to, changing in time and standing out in space */
+    VIEW_ALIGNMENT, /* ParallelVLM: what the target's first layers turned to the text */
     VIEW_COUNT
 };
+
+/* Terms of the score of holistic. */
+enum { HOLISTIC_ATTENTION = 1, HOLISTIC_TIME = 2, HOLISTIC_SPACE = 4, HOLISTIC_ALL = 7 };
 
 struct view_input {
     int n_frames, frame_tokens; /* m = n_frames * frame_tokens tokens, frame by frame, raster */
     double ratio;               /* of the tokens that are pruned */
     double lambda;              /* specvlm: share of the attention that stage I keeps */
     uint64_t seed;              /* random */
-    const float *scores;        /* [m], where view_wants_scores */
+    const float *scores;        /* [m], where view_wants_scores: of the text's attention to each
+                                   token (holistic: softmax over video keys), or its alignment */
     const float *features;      /* [m, width], where view_wants_features */
     int width;
+    int grid_width;          /* holistic: tokens of one row of a frame, divides frame_tokens */
+    unsigned holistic_terms; /* HOLISTIC_*; 0: all */
+    bool crop_literal;       /* holistic: crops of 5, 5, ... and a rest instead of near-equal */
 };
 
 /* "specvlm", ...; NULL past the last. */
 const char *view_name(enum view_kind kind);
 /* VIEW_COUNT: no such name. */
 enum view_kind view_named(const char *name);
+/* For holistic both hold whatever its terms; a term that is off needs nothing. */
 bool view_wants_scores(enum view_kind kind);
 bool view_wants_features(enum view_kind kind);
 

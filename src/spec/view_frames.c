@@ -16,28 +16,12 @@
  * thinned evenly; the others keep their least similar tokens, as in dycoke. */
 #include "spec/view_parts.h"
 
-#include <math.h>
-
 enum { GROUP = 4 };
 
-/* 0 for a vector that has no direction. */
-static double cosine(const float *a, const float *b, int width)
-{
-    double ab = 0, aa = 0, bb = 0, c;
-    for (int i = 0; i < width; i++) {
-        ab += (double)a[i] * b[i];
-        aa += (double)a[i] * a[i];
-        bb += (double)b[i] * b[i];
-    }
-    c = ab / (sqrt(aa) * sqrt(bb));
-    return isfinite(c) ? c : 0;
-}
-
-/* Of the tokens at place t of two frames. */
+/* Cosine of the tokens at place t of two frames. */
 static double likeness(const struct view_input *in, int frame, int other, int t)
 {
-    size_t a = (size_t)frame * in->frame_tokens + t, b = (size_t)other * in->frame_tokens + t;
-    return cosine(in->features + a * in->width, in->features + b * in->width, in->width);
+    return view_cosine(in, frame * in->frame_tokens + t, other * in->frame_tokens + t);
 }
 
 /* Frames 1 to F - 1, those most like the frame before first. */

@@ -16,7 +16,7 @@ typedef enum pv_status view_fn(const struct view_input *in, struct view_choice *
 
 view_fn view_full, view_none, view_random, view_uniform, view_window_front, view_window_middle,
     view_window_back, view_frame, view_fastvid, view_fastvid_exact, view_dycoke, view_dycoke_exact,
-    view_attention, view_specvlm;
+    view_attention, view_specvlm, view_holistic;
 
 static inline int view_tokens(const struct view_input *in)
 {
@@ -31,6 +31,23 @@ int view_floor(double x);
  * u <= n they are distinct. The integers of torch.linspace: the first half is counted from the
  * start and the second from the end, truncated. */
 int spread_point(int i, int u, int n);
+
+static inline const float *view_feature(const struct view_input *in, int token)
+{
+    return in->features + (size_t)token * (size_t)in->width;
+}
+
+static inline unsigned view_terms(const struct view_input *in)
+{
+    return in->holistic_terms ? in->holistic_terms : HOLISTIC_ALL;
+}
+
+/* Summed in double, in one order whatever a and b. */
+double features_dot(const float *a, const float *b, int width);
+/* Of ab = a.b, aa = a.a and bb = b.b: exactly 1 for equal vectors, 0 for one without direction. */
+double cosine_of(double ab, double aa, double bb);
+/* Of the features of two tokens. */
+double view_cosine(const struct view_input *in, int i, int j);
 
 struct ranked {
     double score;

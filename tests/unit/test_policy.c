@@ -1,6 +1,7 @@
 /* `auto` on machines that exist only here: it must find what is best there, and never lose more
  * than a little to plain decoding. */
 #include "base/rng.h"
+#include "spec/pearl.h"
 #include "spec/policy.h"
 #include "test.h"
 
@@ -116,6 +117,233 @@ TEST(follows_a_change)
     }
     CHECK_MSG(told / total > 0.85 * best_rate(&(struct machine){ 1.0, 0.05, 0.1, 9.0, 0.9 }),
               "%.2f tokens a second", told / total);
+}
+
+/* ---- the parallel schedule ---- */
+
+enum { MAX_PARALLEL = 12, ANSWERS = 32 };
+
+/* One answer on a machine whose two sides slow each other down by `share` while both run: 0 with
+ * resources of their own, 1 where they share all. */
+struct answer {
+    const struct machine *m;
+    double share, noise;
+    struct rng r;
+    struct pearl books;
+    int right;       /* pending tokens that are right, up to the first that is not */
+    double total;    /* seconds */
+    int told;        /* tokens */
+    int in_parallel; /* rounds */
+};
+
+static double drawn(struct rng *r)
+{
+    return (double)(rng_next(r) >> 11) * 0x1p-53;
+}
+
+/* The round ends when both are done, or when the target finds that the draft is lost. */
+static struct policy_round parallel_round(struct answer *a, int window)
+{
+    struct policy_round o = { .rows = pearl_rows(&a->books), .drafted = window };
+    double work = verify_time(a->m, o.rows) * (1 + a->noise * (drawn(&a->r) - 0.5));
+    double draft = window * a->m->token, slow = 1 + a->share;
+    double first = (work < draft ? work : draft) * slow;
+    int pending = a->books.pending, good = 0;
+    bool lost = a->right < pending;
+    while (good < window && drawn(&a->r) < a->m->right)
+        good++;
+    o.target_s = work < draft ? first : first + work - draft;
+    if ((lost || good == 0) && work < draft) { /* stopped with what it has */
+        o.drafted = (int)(work / a->m->token);
+        o.draft_s = o.drafted * a->m->token * slow;
+    } else {
+        o.draft_s = work < draft ? first + draft - work : first;
+    }
+    o.wall_s = o.target_s > o.draft_s ? o.target_s : o.draft_s;
+    o.tested = pearl_tested(&a->books, o.drafted);
+    o.accepted = lost ? a->right : pending + (o.drafted > 0 && good > 0);
+    a->told += pearl_end(&a->books, o.drafted, o.accepted).verified;
+    a->right = good > 0 ? good - 1 : 0;
+    if (a->right > a->books.pending)
+        a->right = a->books.pending;
+    a->total += o.wall_s;
+    a->in_parallel++;
+    return o;
+}
+
+/* A round of another kind; after the parallel schedule, one that verifies what is pending. */
+static void serial_round(struct answer *a, struct policy *p, struct policy_choice c)
+{
+    bool tree = c.kind == POLICY_TREE, drain = a->books.pending > 0;
+    int window = drain ? 0 : c.kind == POLICY_CHAIN ? c.window : tree ? 5 : 0;
+    int rows = drain ? pearl_rows(&a->books) : tree ? 26 : window + 1;
+    int n = drain ? a->right : accept(a->m, &a->r, window, tree);
+    double draft = drain ? 0 : tree ? a->m->tree : window * a->m->token;
+    double verify = verify_time(a->m, rows) * (1 + a->noise * (drawn(&a->r) - 0.5));
+    policy_learn(p, c, rows, drain ? 0 : tree ? 25 : window, n, draft, verify);
+    a->total += draft + verify;
+    a->told += n + 1;
+    pearl_begin(&a->books, 100, 99, 0);
+    a->right = 0;
+}
+
+static void play_round(struct answer *a, struct policy *p, struct policy_choice c)
+{
+    if (c.kind == POLICY_PARALLEL) {
+        struct policy_round o = parallel_round(a, c.window);
+        policy_learn_parallel(p, &o);
+    } else {
+        serial_round(a, p, c);
+    }
+}
+
+/* Tokens a second of `auto`, or with fixed > 0 of the parallel schedule with that window. */
+static double tokens_a_second(struct answer *a, int tokens, uint64_t seed, int fixed)
+{
+    struct policy p;
+    a->r.state = seed;
+    a->total = 0;
+    a->right = a->told = a->in_parallel = 0;
+    pearl_begin(&a->books, 100, 99, 0);
+    policy_open(&p, 26);
+    policy_allow_parallel(&p, MAX_PARALLEL);
+    while (a->told < tokens) {
+        struct policy_choice c = { POLICY_PARALLEL, fixed };
+        play_round(a, &p, fixed > 0 ? c : policy_next(&p));
+    }
+    return a->told / a->total;
+}
+
+static double best_parallel_rate(struct answer *a)
+{
+    double best = 0;
+    for (int g = 1; g <= MAX_PARALLEL; g++) {
+        double rate = tokens_a_second(a, 50000, 77, g);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+TEST(finds_whether_parallel_is_best)
+{
+    static const struct {
+        struct machine m;
+        double share;
+        enum policy_kind best; /* PLAIN, PARALLEL, or CHAIN for any serial drafting */
+    } cases[] = {
+        { { 1.0, 0.02, 0.2, 2.0, 0.85 }, 0, POLICY_PARALLEL }, /* resources of their own */
+        { { 1.0, 0.02, 0.11, 1.1, 0.9 }, 0, POLICY_PARALLEL },
+        { { 1.0, 0.05, 0.5, 5.0, 0.8 }, 0, POLICY_PARALLEL },
+        { { 1.0, 0.02, 0.2, 2.0, 0.85 }, 0.15, POLICY_PARALLEL },
+        { { 1.0, 0.02, 0.2, 2.0, 0.85 }, 1, POLICY_CHAIN }, /* one machine for both */
+        { { 1.0, 0.05, 0.1, 1.0, 0.8 }, 1, POLICY_CHAIN },
+        { { 1.0, 0.05, 0.5, 5.0, 0.85 }, 1.2, POLICY_CHAIN },
+        { { 1.0, 0.02, 0.2, 2.0, 0.85 }, 9, POLICY_CHAIN }, /* worse than one after the other */
+        { { 1.0, 0.3, 0.3, 3.0, 0.02 }, 1, POLICY_PLAIN },  /* a useless drafter */
+        { { 1.0, 0.3, 0.3, 3.0, 0.02 }, 0.3, POLICY_PLAIN },
+        { { 1.0, 0.1, 0.9, 9.0, 0.3 }, 1, POLICY_PLAIN },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct answer a = { .m = &cases[i].m, .share = cases[i].share, .noise = 0.2 };
+        double serial = best_rate(&cases[i].m), both = best_parallel_rate(&a);
+        double best = serial > both ? serial : both, mean = 0;
+        for (int k = 0; k < ANSWERS; k++)
+            mean += tokens_a_second(&a, 4000, test_seed + 1000 * (uint64_t)k, 0) / best / ANSWERS;
+        CHECK_MSG(mean > 0.97, "machine %zu: %.3f of the best %.3f", i, mean, best);
+        CHECK_EQ(both > serial, cases[i].best == POLICY_PARALLEL);
+        CHECK_EQ(1 / cases[i].m.row1 >= best, cases[i].best == POLICY_PLAIN);
+    }
+}
+
+TEST(parallel_only_where_there_is_one)
+{
+    static const struct machine m = { 1.0, 0.02, 0.3, 3.0, 0.85 };
+    struct answer a = { .m = &m, .r = { test_seed } };
+    struct policy p;
+    pearl_begin(&a.books, 100, 99, 0);
+    policy_open(&p, 26);
+    CHECK_EQ(policy_rate(&p, (struct policy_choice){ POLICY_PARALLEL, 4 }), 0.0);
+    while (a.told < 1000)
+        play_round(&a, &p, policy_next(&p));
+    CHECK_EQ(a.in_parallel, 0);
+    policy_allow_parallel(&p, 3);
+    for (int i = 0; i < 500; i++) {
+        struct policy_choice c = policy_next(&p);
+        CHECK(c.kind != POLICY_PARALLEL || (c.window >= 1 && c.window <= 3));
+        play_round(&a, &p, c);
+    }
+    CHECK(a.in_parallel > 400);
+    policy_allow_parallel(&p, 0);
+    CHECK(policy_next(&p).kind != POLICY_PARALLEL);
+}
+
+/* Short answers: where plain decoding is best, trying the parallel schedule costs next to nothing;
+ * where the two sides starve each other it is given up at once. */
+TEST(trying_parallel_is_cheap)
+{
+    static const struct {
+        struct machine m;
+        double share, least; /* of plain decoding's rate */
+    } cases[] = {
+        { { 1.0, 0.3, 0.3, 3.0, 0.02 }, 1, 0.97 },
+        { { 1.0, 1.0, 0.1, 1.0, 0.5 }, 1, 0.97 },
+        { { 1.0, 0.1, 0.9, 9.0, 0.3 }, 9, 0.97 },
+        { { 1.0, 0.02, 0.2, 2.0, 0.85 }, 9, 1.5 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct answer a = { .m = &cases[i].m, .share = cases[i].share, .noise = 0.2 };
+        double mean = 0;
+        for (int k = 0; k < ANSWERS; k++)
+            mean += tokens_a_second(&a, 1000, test_seed + 1000 * (uint64_t)k, 0) / ANSWERS;
+        CHECK_MSG(mean > cases[i].least, "machine %zu: %.3f of plain decoding", i, mean);
+    }
+}
+
+/* A drafter that makes nothing beside the target, though it does alone. */
+TEST(leaves_a_parallel_drafter_that_makes_nothing)
+{
+    static const struct machine m = { 1.0, 0.02, 0.2, 2.0, 0.85 };
+    struct answer a = { .m = &m, .r = { test_seed } };
+    struct policy p;
+    int in_vain = 0;
+    policy_open(&p, 26);
+    policy_allow_parallel(&p, MAX_PARALLEL);
+    for (int i = 0; i < 500; i++) {
+        struct policy_choice c = policy_next(&p);
+        pearl_begin(&a.books, 100, 99, 0);
+        if (c.kind == POLICY_PARALLEL) {
+            policy_learn_parallel(&p, &(struct policy_round){ 1, 0, 0, 0, 0, 1.0, 1.0 });
+            in_vain++;
+        } else {
+            serial_round(&a, &p, c);
+        }
+    }
+    CHECK_MSG(in_vain > 0 && in_vain < 30, "%d rounds of 500", in_vain);
+}
+
+/* Somebody else's work comes to the machine, and goes again. */
+TEST(follows_a_change_of_the_machine)
+{
+    static const struct machine m = { 1.0, 0.02, 0.2, 2.0, 0.85 };
+    static const double shares[] = { 0, 1, 0 };
+    struct answer a = { .m = &m, .noise = 0.2, .r = { test_seed } };
+    struct policy p;
+    pearl_begin(&a.books, 100, 99, 0);
+    policy_open(&p, 26);
+    policy_allow_parallel(&p, MAX_PARALLEL);
+    for (int part = 0; part < 6; part++) { /* two for each share: to learn, and to have learnt */
+        struct answer begin = a;
+        a.share = shares[part / 2];
+        while (a.told < begin.told + 4000)
+            play_round(&a, &p, policy_next(&p));
+        if (part % 2 == 1) {
+            int rounds = a.in_parallel - begin.in_parallel;
+            double rate = (a.told - begin.told) / (a.total - begin.total);
+            double best = part == 3 ? best_rate(&m) : 2.4;
+            CHECK_MSG(rate > 0.9 * best, "part %d: %.2f of %.2f", part, rate, best);
+            CHECK_MSG(part == 3 ? rounds < 50 : rounds > 1000, "part %d: %d rounds", part, rounds);
+        }
+    }
 }
 
 int main(int argc, char **argv)

@@ -2,209 +2,12 @@
  * of plain decoding, the same bits of the logits that chose them, and a cache that equals the one
  * of a fresh run. Models are tiny and random, so drafts are often wrong, and a wrong commit shows.
  */
-#include "base/rng.h"
-#include "engine/session.h"
-#include "test.h"
-
-#include <string.h>
-
-enum { FRAMES = 5, HEIGHT = 40, WIDTH = 56, N_NEW = 20, MAX_VOCAB = 400, CONTEXT = 768 };
+#include "answers.h"
 
 static const char *const families[] = { "tests/golden/llava_onevision",
                                         "tests/golden/qwen2_5_vl_video" };
 
-/* ---- models and prompts ---- */
-
-struct pair {
-    pv_model *target, *draft;
-};
-
-static pv_model *open_model(const char *path, int threads, pv_model *beside)
-{
-    struct pv_model_params p = pv_model_defaults();
-    struct pv_error err = { 0 };
-    pv_model *m = NULL;
-    p.path = path;
-    p.threads = threads;
-    p.beside = beside;
-    CHECK_MSG(pv_model_open(&m, &p, &err) == PV_OK, "%s", err.text);
-    return m;
-}
-
-static struct pair open_pair(const char *path, int threads)
-{
-    struct pair p;
-    p.target = open_model(path, threads, NULL);
-    p.draft = open_model(path, threads, p.target);
-    return p;
-}
-
-static void close_pair(struct pair *p)
-{
-    pv_model_close(&p->draft);
-    pv_model_close(&p->target);
-}
-
-static pv_session *open_session(const struct pair *p)
-{
-    struct pv_session_params sp = pv_session_defaults();
-    struct pv_error err = { 0 };
-    pv_session *s = NULL;
-    sp.max_context = CONTEXT;
-    sp.chunk = 37;
-    sp.kv_type = PV_KV_F32;
-    sp.draft = p->draft;
-    CHECK_MSG(pv_session_open(&s, p->target, &sp, &err) == PV_OK, "%s", err.text);
-    return s;
-}
-
-/* A video of noise, or a picture. */
-static enum pv_status add_medium(pv_session *s, uint64_t seed, bool picture, struct pv_error *err)
-{
-    static struct pv_frame frames[FRAMES];
-    static uint8_t rgb[FRAMES][HEIGHT * WIDTH * 3];
-    struct pv_video_params v = pv_video_defaults();
-    struct rng r = { seed };
-    for (int f = 0; f < FRAMES; f++) {
-        for (size_t i = 0; i < sizeof rgb[f]; i++)
-            rgb[f][i] = (uint8_t)rng_next(&r);
-        frames[f] = (struct pv_frame){
-            .index = f, .time = f, .width = WIDTH, .height = HEIGHT, .rgb = rgb[f]
-        };
-    }
-    v.max_pixels = 56 * 56;
-    return pv_add_frames(s, frames, picture ? 1 : FRAMES, picture ? 0 : 2, &v, err);
-}
-
-static enum pv_status add_prompt(pv_session *s, uint64_t seed, struct pv_error *err)
-{
-    enum pv_status st = add_medium(s, seed, false, err);
-    return st ? st : pv_add_text(s, "user", "what is the dog", err);
-}
-
-/* ---- one answer, with all that must be equal ---- */
-
-struct answer {
-    size_t n, n_shown;
-    int32_t ids[N_NEW];
-    float logits[N_NEW + 1][MAX_VOCAB];
-    struct pv_stats stats;
-};
-
-static int vocab_of(const pv_session *s)
-{
-    return pv_model_vocab_size(s->model);
-}
-
-static void show(void *user, int token, const float *logits)
-{
-    struct {
-        struct answer *a;
-        int vocab;
-    } *u = user;
-    if (token > N_NEW)
-        return;
-    memcpy(u->a->logits[token], logits, (size_t)u->vocab * sizeof *logits);
-    if ((size_t)token + 1 > u->a->n_shown)
-        u->a->n_shown = (size_t)token + 1;
-}
-
-static struct pv_gen_params gen_params(float temperature)
-{
-    struct pv_gen_params p = pv_gen_defaults();
-    p.max_new_tokens = N_NEW;
-    p.ignore_stop = true;
-    p.temperature = temperature;
-    p.top_p = temperature > 0 ? 0.9f : 1;
-    p.seed = 11;
-    return p;
-}
-
-static enum pv_status generate(pv_session *s, const struct pv_method *m, float temperature,
-                               struct answer *a, struct pv_error *err)
-{
-    struct {
-        struct answer *a;
-        int vocab;
-    } user = { a, vocab_of(s) };
-    struct pv_gen_params p = gen_params(temperature);
-    const int32_t *ids;
-    enum pv_status st;
-    memset(a, 0, sizeof *a);
-    s->observer = (struct logits_observer){ show, &user };
-    p.method = m;
-    st = pv_generate(s, &p, NULL, NULL, err);
-    s->observer = (struct logits_observer){ 0 };
-    ids = pv_session_answer(s, &a->n);
-    memcpy(a->ids, ids, a->n * sizeof *ids);
-    pv_session_stats(s, &a->stats);
-    return st;
-}
-
-static struct answer run(pv_session *s, const struct pv_method *m, float temperature)
-{
-    static struct answer a;
-    struct pv_error err = { 0 };
-    pv_session_reset(s);
-    CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
-    CHECK_MSG(generate(s, m, temperature, &a, &err) == PV_OK, "%s", err.text);
-    return a;
-}
-
-/* Bits of slots [0, len) of one layer: K by slots, V by chunks with slots along the rows. */
-static bool same_layer(const struct kv_layer *a, const struct kv_layer *b, int len)
-{
-    const float *ka = a->k, *kb = b->k, *va = a->v, *vb = b->v;
-    for (int h = 0; h < a->n_kv; h++) {
-        size_t at_a = (size_t)h * (size_t)a->cap * (size_t)a->d;
-        size_t at_b = (size_t)h * (size_t)b->cap * (size_t)b->d;
-        if (memcmp(ka + at_a, kb + at_b, sizeof(float) * (size_t)len * (size_t)a->d) != 0)
-            return false;
-        for (int slot = 0; slot < len; slot++)
-            for (int i = 0; i < a->d; i++) {
-                size_t in = (size_t)(slot / KV_CHUNK) * (size_t)a->d * KV_CHUNK +
-                            (size_t)i * KV_CHUNK + (size_t)(slot % KV_CHUNK);
-                if (memcmp(va + at_a + in, vb + at_b + in, sizeof(float)) != 0)
-                    return false;
-            }
-    }
-    return true;
-}
-
-static bool same_cache(const pv_session *a, const pv_session *b)
-{
-    bool same = a->kv.len == b->kv.len &&
-                memcmp(a->kv_ids, b->kv_ids, (size_t)a->kv.len * sizeof *a->kv_ids) == 0;
-    for (int l = 0; l < a->kv.n_layers && same; l++)
-        same = same_layer(&a->kv.layer[l], &b->kv.layer[l], a->kv.len);
-    return same;
-}
-
-static bool same_answer(const struct answer *a, const struct answer *b, int vocab)
-{
-    if (a->n != b->n || memcmp(a->ids, b->ids, a->n * sizeof *a->ids) != 0)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (memcmp(a->logits[i], b->logits[i], (size_t)vocab * sizeof(float)) != 0)
-            return false;
-    return a->n_shown >= a->n && b->n_shown >= b->n;
-}
-
 /* ---- the matrix ---- */
-
-static struct pv_method method(enum pv_drafter drafter, const char *view, enum pv_shape shape)
-{
-    return (struct pv_method){ .name = "test",
-                               .drafter = drafter,
-                               .view = view,
-                               .shape = shape,
-                               .ratio = 0.7,
-                               .window = 4,
-                               .total = 20,
-                               .depth = 3,
-                               .width = 4,
-                               .keep = 60 };
-}
 
 struct bench {
     struct pair pair;
@@ -226,15 +29,22 @@ static void check_method(struct bench *b, const struct pv_method *m, float tempe
               (int)m->shape, (double)temperature);
 }
 
+static void check_views(struct bench *b, enum pv_shape shape, float temperature)
+{
+    for (int v = 0; pv_view_name(v); v++) {
+        struct pv_method m = method(PV_DRAFT_MODEL, pv_view_name(v), shape);
+        check_method(b, &m, temperature);
+    }
+}
+
 static void check_drafters(struct bench *b, enum pv_shape shape, float temperature)
 {
     static const enum pv_drafter kinds[] = { PV_DRAFT_SPARSE, PV_DRAFT_NGRAM, PV_DRAFT_RANDOM };
     static const double errors[] = { 0, 0.1, 0.5, 1 };
     struct pv_method m;
+    check_views(b, shape, temperature);
     for (int v = 0; pv_view_name(v); v++) {
-        m = method(PV_DRAFT_MODEL, pv_view_name(v), shape);
-        check_method(b, &m, temperature);
-        m.drafter = PV_DRAFT_SELF;
+        m = method(PV_DRAFT_SELF, pv_view_name(v), shape);
         check_method(b, &m, temperature);
     }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -253,17 +63,17 @@ static void check_drafters(struct bench *b, enum pv_shape shape, float temperatu
     }
 }
 
-static void check_family(const char *path, int threads)
+static void check_pair(struct pair pair, void (*check)(struct bench *, enum pv_shape, float))
 {
     static const float temperatures[] = { 0, 0.8f };
-    struct bench b = { .pair = open_pair(path, threads) };
+    struct bench b = { .pair = pair };
     b.plain = open_session(&b.pair);
     b.tried = open_session(&b.pair);
     for (size_t t = 0; t < 2; t++) {
         b.ref = run(b.plain, NULL, temperatures[t]);
         CHECK_EQ(b.ref.n, N_NEW);
         for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_DYNAMIC; shape++)
-            check_drafters(&b, (enum pv_shape)shape, temperatures[t]);
+            check(&b, (enum pv_shape)shape, temperatures[t]);
     }
     CHECK_MSG(b.accepted > 100 && b.rejections > 100, "%lld accepted, %lld rejected",
               (long long)b.accepted, (long long)b.rejections);
@@ -272,24 +82,36 @@ static void check_family(const char *path, int threads)
     close_pair(&b.pair);
 }
 
+/* The draft model is another one: some of its drafts are right, and the video's rows are its own
+ * tower's. */
+TEST(llava_with_another_model)
+{
+    check_pair(open_unlike(VISION_LLAVA, 1), check_views);
+}
+
+TEST(qwen_with_another_model)
+{
+    check_pair(open_unlike(VISION_QWEN2_5, 1), check_views);
+}
+
 TEST(llava_with_one_thread)
 {
-    check_family(families[0], 1);
+    check_pair(open_pair(families[0], 1), check_drafters);
 }
 
 TEST(llava_with_two_threads)
 {
-    check_family(families[0], 2);
+    check_pair(open_pair(families[0], 2), check_drafters);
 }
 
 TEST(qwen_with_one_thread)
 {
-    check_family(families[1], 1);
+    check_pair(open_pair(families[1], 1), check_drafters);
 }
 
 TEST(qwen_with_two_threads)
 {
-    check_family(families[1], 2);
+    check_pair(open_pair(families[1], 2), check_drafters);
 }
 
 /* ---- ends of answers ---- */
@@ -504,6 +326,258 @@ TEST(two_turns)
     CHECK(same_cache(a, b));
     pv_session_close(&a);
     pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* ---- the drafter's prefill ---- */
+
+struct stopper_of_drafts {
+    int after, calls;
+    int64_t done, total;
+};
+
+/* Stops at the n-th call about the drafter. */
+static bool stop_drafts(void *user, enum pv_phase phase, int64_t done, int64_t total)
+{
+    struct stopper_of_drafts *s = user;
+    if (phase != PV_PHASE_DRAFT_PREFILL)
+        return true;
+    s->done = done;
+    s->total = total;
+    return ++s->calls < s->after;
+}
+
+/* Told of every chunk; stopped after any of them, the session is as before, and answers. */
+TEST(a_drafter_can_be_stopped_while_it_reads)
+{
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    pv_session *a = open_session(&p), *b = open_session(&p);
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
+    struct answer ref = run(a, NULL, 0), got;
+    int calls = 2;
+    for (int after = 1; after < calls; after++) {
+        struct stopper_of_drafts stop = { .after = after }, told = { .after = 1000 };
+        struct pv_gen_params g = gen_params(0);
+        struct pv_error err = { 0 };
+        int rows;
+        g.method = &m;
+        g.progress = stop_drafts;
+        g.progress_user = &stop;
+        pv_session_close(&b);
+        b = open_session(&p);
+        CHECK_MSG(add_prompt(b, 7, &err) == PV_OK, "%s", err.text);
+        rows = b->line.n;
+        CHECK_EQ(pv_generate(b, &g, NULL, NULL, &err), PV_E_CANCELLED);
+        CHECK_MSG(strstr(err.text, "of the drafter's") != NULL, "'%s'", err.text);
+        CHECK(stop.calls == after && stop.done < stop.total && b->line.n == rows);
+        CHECK(b->messages && b->n_answer == 0);
+        /* What was read is not read again. */
+        g.progress_user = &told;
+        CHECK_MSG(pv_generate(b, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
+        CHECK(told.done == told.total);
+        calls = calls < told.calls + after + 1 ? told.calls + after : calls;
+        got = run(b, &m, 0);
+        CHECK(same_answer(&ref, &got, vocab_of(a)) && same_cache(a, b));
+    }
+    CHECK(calls > 2);
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* `auto` wakes the drafter in the middle of an answer: what was told until then stays. */
+TEST(a_drafter_can_be_stopped_when_it_wakes)
+{
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    pv_session *a = open_session(&p), *b = open_session(&p);
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
+    struct answer ref = run(a, NULL, 0), got;
+    struct stopper_of_drafts stop = { .after = 1 };
+    struct pv_gen_params g = gen_params(0);
+    struct pv_error err = { 0 };
+    m.automatic = true;
+    g.method = &m;
+    g.progress = stop_drafts;
+    g.progress_user = &stop;
+    CHECK_MSG(add_prompt(b, 7, &err) == PV_OK, "%s", err.text);
+    CHECK_EQ(pv_generate(b, &g, NULL, NULL, &err), PV_E_CANCELLED);
+    CHECK_MSG(strstr(err.text, "of the drafter's") != NULL, "'%s'", err.text);
+    CHECK(b->n_answer > 0 && (size_t)b->n_answer < ref.n);
+    CHECK(memcmp(b->line.ids + b->answer0, ref.ids, (size_t)b->n_answer * sizeof *ref.ids) == 0);
+    got = run(b, &m, 0);
+    CHECK(same_answer(&ref, &got, vocab_of(a)) && same_cache(a, b));
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* ---- rejection ---- */
+
+TEST(rejection_without_temperature_is_plain_decoding)
+{
+    static const enum pv_drafter kinds[] = { PV_DRAFT_MODEL, PV_DRAFT_SELF, PV_DRAFT_SPARSE };
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    pv_session *a = open_session(&p), *b = open_session(&p);
+    struct answer ref = run(a, NULL, 0), got;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_DYNAMIC; shape++) {
+            struct pv_method m = method(kinds[k], "uniform", (enum pv_shape)shape);
+            m.accept = PV_ACCEPT_REJECTION;
+            got = run(b, &m, 0);
+            CHECK_MSG(same_answer(&ref, &got, vocab_of(a)) && same_cache(a, b),
+                      "drafter %d shape %d", (int)kinds[k], shape);
+        }
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* Of a vocabulary of FEW, the distribution of the first DRAWN tokens: plain sampling's is known by
+ * multiplication, that of rejection is counted. The first token is drawn plainly, the others are
+ * proposed, accepted and rejected. */
+enum { FEW = 5, DRAWN = 3, OUTCOMES = FEW * FEW * FEW, SEEDS = 3000 };
+
+static const int32_t few_prompt[] = { 1, 3, 0, 2 };
+
+static struct pair open_few(void)
+{
+    struct tiny_model m = { .arch = "qwen2",
+                            .hidden = 32,
+                            .n_layers = 1,
+                            .n_heads = 2,
+                            .n_kv = 1,
+                            .head_dim = 16,
+                            .ffn = 32,
+                            .vocab = FEW,
+                            .type = DTYPE_F32,
+                            .seed = 3 };
+    char paths[2][256];
+    tiny_model_write(&m, "few", paths[0]);
+    m.seed = 8;
+    tiny_model_write(&m, "few-draft", paths[1]);
+    return open_two(paths[0], paths[1], 1);
+}
+
+static struct pv_gen_params few_params(uint64_t seed)
+{
+    struct pv_gen_params g = gen_params(1.5f);
+    g.max_new_tokens = DRAWN;
+    g.top_p = 1;
+    g.seed = seed;
+    return g;
+}
+
+/* The target's distribution after the prompt and the given tokens. */
+static void few_distribution(pv_session *s, const int32_t *ids, int n, float *out)
+{
+    struct answer a;
+    struct candidate scratch[FEW];
+    struct {
+        struct answer *a;
+        int vocab;
+    } user = { &a, FEW };
+    struct pv_gen_params g = few_params(1);
+    struct sampling how = { .temperature = g.temperature, .top_p = g.top_p };
+    g.max_new_tokens = 1;
+    pv_session_reset(s);
+    CHECK_EQ(pv_add_ids(s, few_prompt, 4, NULL), PV_OK);
+    CHECK_EQ(pv_add_ids(s, ids, (size_t)n, NULL), PV_OK);
+    s->observer = (struct logits_observer){ show, &user };
+    CHECK_EQ(pv_generate(s, &g, NULL, NULL, NULL), PV_OK);
+    s->observer = (struct logits_observer){ 0 };
+    sample_distribution(a.logits[0], FEW, &how, out, scratch);
+}
+
+static void few_expected(pv_session *s, double *out)
+{
+    float first[FEW], second[FEW], third[FEW];
+    few_distribution(s, NULL, 0, first);
+    for (int32_t i = 0; i < FEW; i++) {
+        few_distribution(s, &i, 1, second);
+        for (int32_t j = 0; j < FEW; j++) {
+            few_distribution(s, (const int32_t[]){ i, j }, 2, third);
+            for (int k = 0; k < FEW; k++)
+                out[(i * FEW + j) * FEW + k] = (double)first[i] * second[j] * third[k];
+        }
+    }
+}
+
+/* How far counts are from what is expected of SEEDS draws: (chi^2 - n) / sqrt(2 n) for n degrees of
+ * freedom, which is about normal. Rare outcomes count together. */
+static double few_distance(const int *count, const double *expected)
+{
+    double chi = 0, rare = 0, rare_count = 0;
+    int freedom = -1;
+    for (int i = 0; i < OUTCOMES; i++) {
+        double want = expected[i] * SEEDS;
+        if (want < 5) {
+            rare += want;
+            rare_count += count[i];
+            continue;
+        }
+        chi += (count[i] - want) * (count[i] - want) / want;
+        freedom++;
+    }
+    if (rare > 1) {
+        chi += (rare_count - rare) * (rare_count - rare) / rare;
+        freedom++;
+    }
+    return (chi - freedom) / sqrt(2.0 * freedom);
+}
+
+static double few_draw(pv_session *s, const struct pv_method *m, const double *expected,
+                       struct pv_stats *sum)
+{
+    int count[OUTCOMES] = { 0 };
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct pv_gen_params g = few_params(seed);
+        struct pv_stats stats;
+        size_t n;
+        const int32_t *ids;
+        g.method = m;
+        pv_session_reset(s);
+        CHECK_EQ(pv_add_ids(s, few_prompt, 4, NULL), PV_OK);
+        CHECK_EQ(pv_generate(s, &g, NULL, NULL, NULL), PV_OK);
+        ids = pv_session_answer(s, &n);
+        if (!CHECK_EQ(n, DRAWN))
+            return INFINITY;
+        count[(ids[0] * FEW + ids[1]) * FEW + ids[2]]++;
+        pv_session_stats(s, &stats);
+        sum->accepted += stats.accepted;
+        sum->rejections += stats.rejections;
+    }
+    return few_distance(count, expected);
+}
+
+TEST(rejection_keeps_the_distribution)
+{
+    static const enum pv_drafter kinds[] = { PV_DRAFT_MODEL, PV_DRAFT_RANDOM };
+    struct pair p = open_few(), swapped = { p.draft, p.target };
+    pv_session *s = open_session(&p), *other = open_session(&swapped);
+    double expected[OUTCOMES], wrong[OUTCOMES], far;
+    struct pv_stats sum = { 0 };
+    few_expected(s, expected);
+    few_expected(other, wrong);
+    far = few_draw(s, NULL, expected, &sum);
+    CHECK_MSG(far < 4, "plain sampling: %.1f", far);
+    far = few_draw(s, NULL, wrong, &sum); /* the drafter's: the measure tells them apart */
+    CHECK_MSG(far > 20, "the drafter's distribution: %.1f", far);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_DYNAMIC; shape++) {
+            struct pv_method m = method(kinds[k], "full", (enum pv_shape)shape);
+            if (kinds[k] == PV_DRAFT_RANDOM && shape == PV_SHAPE_CHAIN)
+                continue; /* has no probabilities */
+            m.accept = PV_ACCEPT_REJECTION;
+            m.total = 12;
+            sum = (struct pv_stats){ 0 };
+            far = few_draw(s, &m, expected, &sum);
+            CHECK_MSG(far < 4, "drafter %d shape %d: %.1f", (int)kinds[k], shape, far);
+            CHECK_MSG(sum.accepted > SEEDS / 4 && (sum.rejections > SEEDS / 8 || shape > 0),
+                      "drafter %d shape %d: %lld accepted, %lld rejected", (int)kinds[k], shape,
+                      (long long)sum.accepted, (long long)sum.rejections);
+        }
+    pv_session_close(&s);
+    pv_session_close(&other);
     close_pair(&p);
 }
 

@@ -29,7 +29,8 @@ static struct view_input make_input(int n_frames, int frame_tokens, double ratio
                                 .seed = test_seed,
                                 .scores = scores,
                                 .features = features,
-                                .width = WIDTH };
+                                .width = WIDTH,
+                                .grid_width = frame_tokens % 7 ? frame_tokens % 5 ? 1 : 5 : 7 };
 }
 
 static void fill_random(void)
@@ -528,18 +529,19 @@ TEST(what_is_missing_is_said)
     for (int k = 0; k < VIEW_COUNT; k++) {
         enum view_kind kind = (enum view_kind)k;
         struct view_input in = make_input(4, 4, 0.5);
-        bool s = kind == VIEW_ATTENTION || kind == VIEW_SPECVLM;
-        bool f = kind >= VIEW_FASTVID && kind <= VIEW_DYCOKE_EXACT;
+        bool s = kind >= VIEW_ATTENTION;
+        bool f = (kind >= VIEW_FASTVID && kind <= VIEW_DYCOKE_EXACT) || kind == VIEW_HOLISTIC;
         CHECK_EQ(view_wants_scores(kind), s);
         CHECK_EQ(view_wants_features(kind), f);
         in.scores = NULL;
         if (s)
-            check_refused(kind, &in, "needs the attention");
+            check_refused(kind, &in, "needs a score");
         in.features = NULL;
-        if (f)
-            check_refused(kind, &in, "needs the features");
         if (!s && !f)
             choose(kind, &in, kept, NULL);
+        in.scores = scores;
+        if (f)
+            check_refused(kind, &in, "needs the features");
         in.features = features;
         in.width = 0;
         if (f)
@@ -573,7 +575,7 @@ TEST(without_memory_nothing_is_written)
     int failures = 0;
     fill_random();
     for (int k = 0; k < VIEW_COUNT; k++)
-        for (uint64_t a = 1; a <= 3; a++) {
+        for (uint64_t a = 1; a <= 5; a++) {
             struct view_input in = make_input(9, 7, 0.75);
             struct pv_error err = { 0 };
             int n = -5;

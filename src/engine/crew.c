@@ -1,0 +1,154 @@
+/* Crews are devices that lend nothing but their threads (device_ops.work_on): weights, kernels and
+ * scratch stay where they are, so a session can be divided and united between any two steps.
+ *
+ * How many threads the drafter gets is measured once a session: the time of a drafted token and of
+ * a verification on each side of some divisions, and what the closed form makes of them. */
+#include "engine/crew.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "spec/pearl.h"
+
+enum {
+    TRIAL_SLOTS = KV_CHUNK,
+    TRIAL_ROWS = 6,  /* of a verification */
+    TRIAL_TIMES = 3, /* the best of them counts */
+    TRIAL_WINDOW = 16
+};
+static const double trial_acceptance = 0.8;
+
+static const struct decoder *drafting_decoder(const struct pv_session *s,
+                                              const struct speculation *sp)
+{
+    switch (sp->method.drafter) {
+    case PV_DRAFT_MODEL:
+        return s->draft.model->dec;
+    case PV_DRAFT_SELF:
+        return s->model->dec;
+    default:
+        return NULL;
+    }
+}
+
+/* Seconds of a step of n rows on so many threads, on an empty cache. */
+static enum pv_status time_step(const struct pv_session *s, const struct decoder *dec, int threads,
+                                int n, double *seconds, struct pv_error *err)
+{
+    enum dtype kv_dtype = s->kv.layer[0].dtype;
+    struct device *dev = decoder_device(dec), *crew = NULL;
+    struct decoder_state *st = NULL;
+    struct kvcache kv = { 0 };
+    int32_t ids[TRIAL_ROWS] = { 0 }, pos[TRIAL_ROWS][3] = { { 0 } }, best;
+    int last = n - 1;
+    struct step_seq seq = { .kv = &kv, .n = n };
+    struct step step = { .n = n,
+                         .ids = ids,
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = 1,
+                         .logit_rows = &last,
+                         .argmax = &best };
+    enum pv_status status = device_cpu_open(&crew, threads, s->model->cpu, err);
+    if (!status)
+        status = kvcache_open(&kv, dev, decoder_config(dec), kv_dtype, TRIAL_SLOTS, err);
+    if (!status)
+        status = decoder_state_open(&st, dec, TRIAL_ROWS, 1, TRIAL_SLOTS, kv_dtype, err);
+    if (!status)
+        dev->ops->work_on(decoder_state_work(st), crew);
+    *seconds = 0;
+    for (int i = 0; i < TRIAL_TIMES && !status; i++) {
+        double t0 = clock_now();
+        status = decoder_step(dec, st, &step, err);
+        t0 = clock_now() - t0;
+        *seconds = i == 0 || t0 < *seconds ? t0 : *seconds;
+    }
+    decoder_state_close(&st);
+    kvcache_close(&kv);
+    device_close(&crew);
+    return status;
+}
+
+/* The drafter's part of n threads: 1, 2, 4, ... up to a half. */
+static enum pv_status measure_part(const struct pv_session *s, const struct decoder *draft, int n,
+                                   int *part, struct pv_error *err)
+{
+    double best = 0;
+    *part = 1;
+    for (int d = 1; d <= n / 2; d *= 2) {
+        double token_s, target_s[TRIAL_WINDOW + 1] = { 0 }, rate;
+        enum pv_status st = time_step(s, draft, d, 1, &token_s, err);
+        int window;
+        if (!st)
+            st = time_step(s, s->model->dec, n - d, TRIAL_ROWS, &target_s[TRIAL_ROWS], err);
+        if (st)
+            return st;
+        window = pearl_window(trial_acceptance, token_s, target_s, TRIAL_WINDOW);
+        rate = pearl_rate(trial_acceptance, window, token_s, target_s[TRIAL_ROWS]);
+        if (rate > best) {
+            best = rate;
+            *part = d;
+        }
+    }
+    return PV_OK;
+}
+
+static enum pv_status open_crews(struct pv_session *s, const int threads[2], struct pv_error *err)
+{
+    struct draft_side *d = &s->draft;
+    for (int i = 0; i < 2; i++) {
+        enum pv_status st;
+        if (d->crew[i] && d->crew_threads[i] == threads[i])
+            continue;
+        device_close(&d->crew[i]);
+        st = device_cpu_open(&d->crew[i], threads[i], s->model->cpu, err);
+        if (st)
+            return st;
+        d->crew_threads[i] = threads[i];
+    }
+    return PV_OK;
+}
+
+static void assign(struct pv_session *s, struct drafter *drafter, struct device *model,
+                   struct device *draft)
+{
+    decoder_device(s->model->dec)->ops->work_on(decoder_state_work(s->state), model);
+    if (s->encoder)
+        encoder_work_on(s->encoder, model);
+    if (drafter && drafter->work_on)
+        drafter->work_on(drafter, draft);
+    if (s->draft.encoder)
+        encoder_work_on(s->draft.encoder, draft);
+}
+
+enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct pv_error *err)
+{
+    const struct decoder *draft = drafting_decoder(s, sp);
+    int all = s->model->threads, threads[2] = { all, sp->method.draft_threads };
+    enum pv_status st = PV_OK;
+    if (!draft || (sp->method.drafter == PV_DRAFT_MODEL && s->draft.model->dev != s->model->dev))
+        return PV_OK;
+    if (threads[1] == 0) {
+        if (s->draft.part == 0 && all > 2)
+            st = measure_part(s, draft, all, &s->draft.part, err);
+        threads[1] = s->draft.part > 0 ? s->draft.part : 1;
+    }
+    threads[1] = threads[1] < all ? threads[1] : all;
+    threads[0] = all > threads[1] ? all - threads[1] : 1;
+    if (!st)
+        st = open_crews(s, threads, err);
+    if (st)
+        return st;
+    s->stats.draft_threads = threads[1];
+    s->draft.divided = sp->drafter;
+    assign(s, sp->drafter, s->draft.crew[0], s->draft.crew[1]);
+    return PV_OK;
+}
+
+void crew_unite(struct pv_session *s)
+{
+    if (!s->draft.divided)
+        return;
+    assign(s, s->draft.divided, NULL, NULL);
+    s->draft.divided = NULL;
+}

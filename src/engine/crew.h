@@ -1,0 +1,13 @@
+/* Crews: the threads of a session divided between the model and a drafter that runs beside it. */
+#ifndef PV_ENGINE_CREW_H
+#define PV_ENGINE_CREW_H
+
+#include "engine/speculate.h"
+
+/* From now on model and drafter run on threads of their own, as many as the method says or as
+ * measuring found best; a draft model that was opened with threads of its own keeps these. */
+enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct pv_error *err);
+/* All threads for whoever runs, one at a time. */
+void crew_unite(struct pv_session *s);
+
+#endif

@@ -1,0 +1,235 @@
+/* What a drafter sees and how it reads it: rows of media come through the draft model's own tower,
+ * or, for the model's own weights, from the rows that the target's tower made already. */
+#include "engine/draft_read.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+/* ---- the view ---- */
+
+/* Features of a video's first n rows: those that were kept, or made again, and then in *made too.
+ */
+static enum pv_status find_features(struct pv_session *s, const struct medium *m, int n,
+                                    const float **out, float **made, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    size_t size = (size_t)n * hidden * sizeof(float);
+    enum pv_status st;
+    *out = draft_side_features(&s->draft, m, 0, n, hidden);
+    if (*out)
+        return PV_OK;
+    st = session_claim(s, size, "a view that wants the rows of the video", err);
+    if (st)
+        return st;
+    *made = mem_alloc(size);
+    if (!*made)
+        return fail_nomem(err, size);
+    pthread_mutex_lock(s->model->step_lock);
+    st = encoder_rows(s->encoder, &m->m, m->key, 0, n, *made, err);
+    pthread_mutex_unlock(s->model->step_lock);
+    *out = *made;
+    return st;
+}
+
+/* The view of one video; `first` is its first row's place in draft.rows. */
+static enum pv_status view_video(const struct speculation *sp, struct pv_session *s,
+                                 const struct media_span *span, int first, struct pv_error *err)
+{
+    struct draft_side *d = &s->draft;
+    const struct medium *m = &s->line.media[span->medium];
+    int n = m->m.n_units * m->m.unit_rows, n_kept, *kept = mem_alloc((size_t)n * sizeof *kept);
+    float *made = NULL;
+    struct view_input in = { .n_frames = m->m.n_units,
+                             .frame_tokens = m->m.unit_rows,
+                             .ratio = sp->method.ratio,
+                             .lambda = sp->method.lambda,
+                             .seed = sp->method.draft_seed,
+                             .scores = sp->guided ? d->scores + first : NULL,
+                             .width = decoder_config(s->model->dec)->hidden,
+                             .grid_width = media_grid_width(&m->m),
+                             .holistic_terms = sp->method.terms,
+                             .crop_literal = sp->method.literal };
+    enum pv_status st = kept ? PV_OK : fail_nomem(err, (size_t)n * sizeof *kept);
+    if (!st && view_wants_features(sp->view))
+        st = find_features(s, m, n, &in.features, &made, err);
+    if (!st)
+        st = view_choose(sp->view, &in, kept, &n_kept, NULL, err);
+    if (!st) {
+        memset(d->seen + span->row0, false, (size_t)n * sizeof *d->seen);
+        for (int i = 0; i < n_kept; i++)
+            d->seen[span->row0 + kept[i]] = true;
+    }
+    mem_free(made);
+    mem_free(kept);
+    return st;
+}
+
+/* All rows but what the view leaves out of each video. */
+static enum pv_status choose_rows(const struct speculation *sp, struct pv_session *s,
+                                  struct pv_error *err)
+{
+    int first = 0;
+    memset(s->draft.seen, true, (size_t)s->line.n * sizeof *s->draft.seen);
+    for (int k = 0; k < s->line.n_spans; k++) {
+        const struct media_span *span = &s->line.span[k];
+        const struct media *m = &s->line.media[span->medium].m;
+        enum pv_status st;
+        if (!m->video)
+            continue;
+        st = view_video(sp, s, span, first, err);
+        if (st)
+            return st;
+        first += m->n_units * m->unit_rows;
+    }
+    return PV_OK;
+}
+
+/* Video rows that the drafter looks at; of `sparse`, in one layer. */
+static int64_t count_seen(const struct speculation *sp, const struct pv_session *s)
+{
+    int64_t n = 0, text = s->line.n - s->line.n_video_rows, keep = sp->method.keep;
+    switch (sp->method.drafter) {
+    case PV_DRAFT_SPARSE:
+        return keep <= text                         ? 0
+               : keep - text < s->line.n_video_rows ? keep - text
+                                                    : s->line.n_video_rows;
+    case PV_DRAFT_MODEL:
+    case PV_DRAFT_SELF:
+        for (int i = 0; i < s->line.n; i++)
+            n += s->draft.seen[i] && s->line.ids[i] < 0;
+        return n;
+    default:
+        return 0;
+    }
+}
+
+enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv_error *err)
+{
+    bool blind = sp->method.drafter == PV_DRAFT_MODEL && !s->draft.model->vision;
+    enum pv_status st;
+    if (blind) /* a drafter without eyes sees words */
+        sp->view = VIEW_NONE;
+    st = choose_rows(sp, s, err);
+    for (int i = 0; i < s->line.n && blind && !st; i++)
+        s->draft.seen[i] = s->line.ids[i] >= 0;
+    s->stats.draft_video_tokens = count_seen(sp, s);
+    return st;
+}
+/* ---- reading ---- */
+
+/* Of the device that the drafter at work runs on; NULL: it runs on threads of its own. */
+static pthread_mutex_t *drafter_lock(const struct pv_session *s)
+{
+    if (s->draft.alone)
+        return NULL;
+    return s->drafting == PV_DRAFT_MODEL ? s->draft.model->step_lock : s->model->step_lock;
+}
+
+void draft_lock(const struct pv_session *s)
+{
+    if (drafter_lock(s))
+        pthread_mutex_lock(drafter_lock(s));
+}
+
+void draft_unlock(const struct pv_session *s)
+{
+    if (drafter_lock(s))
+        pthread_mutex_unlock(drafter_lock(s));
+}
+
+/* Rows of one medium from the target's tower: kept, or made again. The caller holds the drafter's
+ * lock, which may be another than the target's. */
+static enum pv_status target_rows(struct pv_session *s, const struct medium *m, int row, int n,
+                                  float *out, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    const float *kept = draft_side_features(&s->draft, m, row, n, hidden);
+    bool other = drafter_lock(s) != s->model->step_lock;
+    enum pv_status st;
+    if (kept) {
+        memcpy(out, kept, (size_t)n * hidden * sizeof *out);
+        return PV_OK;
+    }
+    if (other)
+        pthread_mutex_lock(s->model->step_lock);
+    st = encoder_rows(s->encoder, &m->m, m->key, row, n, out, err);
+    if (other)
+        pthread_mutex_unlock(s->model->step_lock);
+    return st;
+}
+
+/* Whose drafter reads the prompt, and who may stop it. */
+struct reader {
+    struct pv_session *s;
+    const struct draft_reading *r;
+};
+
+/* Rows of media for the drafter: the draft model's own tower, or the target's. Rows of two equal
+ * media may follow one another. */
+static enum pv_status embed_rows(void *user, int from, int n, float *out, struct pv_error *err)
+{
+    struct pv_session *s = ((struct reader *)user)->s;
+    bool own = s->drafting == PV_DRAFT_MODEL && !s->draft.shared;
+    size_t hidden = (size_t)decoder_config(own ? s->draft.model->dec : s->model->dec)->hidden;
+    for (int done = 0; done < n;) {
+        int row;
+        const struct medium *m = timeline_medium(&s->line, from + done, &row);
+        int some = m->m.n_rows - row < n - done ? m->m.n_rows - row : n - done;
+        float *to = out + (size_t)done * hidden;
+        enum pv_status st = own ? encoder_rows(s->draft.encoder, &m->m, m->key, row, some, to, err)
+                                : target_rows(s, m, row, some, to, err);
+        if (st)
+            return st;
+        done += some;
+    }
+    return PV_OK;
+}
+
+/* The device is free while the caller is asked. */
+static bool ask_go_on(void *user, int done, int total)
+{
+    const struct reader *reader = user;
+    bool go_on;
+    if (!reader->r->go_on)
+        return true;
+    draft_unlock(reader->s);
+    go_on = reader->r->go_on(reader->r->user, done, total);
+    draft_lock(reader->s);
+    return go_on;
+}
+
+enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct draft_reading *r,
+                          struct pv_error *err)
+{
+    struct reader reader = { s, r };
+    struct draft_prompt prompt = { .n = r->n,
+                                   .ids = s->line.ids,
+                                   .pos = (const int32_t(*)[3])s->line.pos,
+                                   .next = r->next,
+                                   .seen = s->draft.seen,
+                                   .original = sp->method.positions == PV_POS_ORIGINAL,
+                                   .embed = embed_rows,
+                                   .progress = ask_go_on,
+                                   .user = &reader,
+                                   .target = &s->kv,
+                                   .scores = s->draft.layer_scores,
+                                   .n_scores = s->draft.n_rows,
+                                   .score_rows = s->draft.rows };
+    double t0 = clock_now();
+    enum pv_status st;
+    r->rows = 0;
+    r->tower_s = 0;
+    for (int i = 0; i < r->n; i++)
+        r->rows += s->draft.seen[i];
+    draft_lock(s);
+    st = sp->drafter->begin(sp->drafter, &prompt, err);
+    draft_unlock(s);
+    if (s->draft.encoder)
+        r->tower_s = encoder_take_seconds(s->draft.encoder);
+    if (s->encoder && !s->draft.alone) /* else the target's side counts it */
+        r->tower_s += encoder_take_seconds(s->encoder);
+    r->prefill_s = clock_now() - t0 - r->tower_s;
+    return st;
+}

@@ -1,0 +1,421 @@
+/* Two threads. The drafter's makes one token after another behind its newest epoch of the ring and
+ * knows nothing of rounds: the ring's limit, the window, is how far it runs ahead. The target's
+ * takes the window that is there, runs it, and meanwhile the next one is made. If all of it and the
+ * first token of the next window were right, the rest of that is pending; if not, a new epoch
+ * begins behind the last token told, and whatever the drafter was making is lost.
+ *
+ * The drafter reads the verified answer from the timeline itself, which only grows: an epoch says
+ * how far. It begins with the prompt's last token, so that it can draft before the first token of
+ * the answer is known: the prefill's own logits verify that one. */
+#include "engine/parallel.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/ring.h"
+#include "engine/crew.h"
+#include "engine/draft_read.h"
+#include "engine/generate.h"
+#include "spec/pearl.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum {
+    FIRST_WINDOW = 4, /* until times are known */
+    STARTUP_MAX = 16, /* tokens drafted during the target's prefill */
+    MAX_WINDOW = 16,  /* that measuring may choose */
+    CHOOSE_EVERY = 4  /* rounds between two choices of the window */
+};
+static const double fade = 0.97;        /* of what is known of acceptance, by tested token */
+static const double first_belief = 0.8; /* acceptance before anything was tested */
+static const double belief_weight = 4;
+
+struct parallel {
+    struct speculation *sp;
+    struct pv_session *s;
+    const struct pv_gen_params *p;
+    int begin; /* of the drafter's answer in the timeline: the prompt's last token */
+
+    /* Shared. */
+    struct ring *ring;
+    pthread_mutex_t lock;
+    pthread_cond_t shown_or_over;
+    bool shown, over;               /* under the lock */
+    atomic_bool awake;              /* the drafter has read its prompt */
+    atomic_uint_least64_t token_ns; /* of a drafted token, running mean */
+    atomic_uint_least64_t drafted;  /* tokens, */
+    atomic_uint_least64_t draft_ns; /* and all of their time */
+
+    /* The drafter's, read by others after its end. */
+    pthread_t thread;
+    int32_t *own; /* [context]: the answer as the drafter continues it */
+    struct trace trace;
+    struct draft_reading reading;
+    enum pv_status status;
+    struct pv_error error;
+
+    /* The target's. */
+    int32_t pending[TREE_MAX];
+    int n_pending;
+    int base;  /* tokens of the timeline behind which the epoch began */
+    int taken; /* of the epoch's tokens */
+    bool had_next,
+        as_made; /* the drafter had made a next token when the last round ended; rightly */
+    uint64_t told_drafted, told_ns; /* `auto` knows of */
+    int right_rows;                 /* pending tokens that the last pass found right */
+    struct pearl books;
+    double tried, right;
+    double target_s[MAX_WINDOW + 2]; /* of a pass by its rows */
+    int window, rounds;
+};
+
+static void meet(const struct parallel *pl, enum pv_side side)
+{
+    if (pl->s->delay.wait)
+        pl->s->delay.wait(pl->s->delay.user, side);
+}
+
+/* ---- the drafter's thread ---- */
+
+static bool wait_shown(struct parallel *pl)
+{
+    bool over;
+    pthread_mutex_lock(&pl->lock);
+    while (!pl->shown && !pl->over)
+        pthread_cond_wait(&pl->shown_or_over, &pl->lock);
+    over = pl->over;
+    pthread_mutex_unlock(&pl->lock);
+    return !over;
+}
+
+static bool go_on(void *user, int done, int total)
+{
+    const struct parallel *pl = user;
+    (void)done;
+    (void)total;
+    return !ring_stopped(pl->ring);
+}
+
+static void note_token(struct parallel *pl, double seconds)
+{
+    uint64_t now = (uint64_t)(1e9 * seconds);
+    uint64_t mean = atomic_load_explicit(&pl->token_ns, memory_order_relaxed);
+    atomic_store_explicit(&pl->token_ns, mean ? (9 * mean + now) / 10 : now, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pl->draft_ns, now, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pl->drafted, 1, memory_order_relaxed);
+}
+
+/* One token behind the drafter's answer of n tokens; none: *id is -1. */
+static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
+{
+    const struct pv_session *s = pl->s;
+    struct sampling how = generate_sampling(pl->p);
+    struct shape one = { .kind = SHAPE_CHAIN, .window = 1 };
+    struct tree tree;
+    int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->answer0);
+    struct draft_request req = { .answer = pl->own,
+                                 .n_answer = n,
+                                 .position = (uint64_t)line,
+                                 .how = &how,
+                                 .shape = &one,
+                                 .tree = &tree,
+                                 .most = 1 };
+    double t0 = clock_now();
+    enum pv_status st;
+    *id = -1;
+    if (left < 1 || line >= s->line.context)
+        return PV_OK;
+    tree_begin(&tree, pl->own[n - 1]);
+    st = pl->sp->drafter->propose(pl->sp->drafter, &req, &pl->error);
+    if (st || tree.n < 2)
+        return st;
+    *id = tree.id[1];
+    trace_add(&pl->trace, PV_SIDE_DRAFTER, "draft", t0, 1);
+    note_token(pl, clock_now() - t0);
+    return PV_OK;
+}
+
+/* Tokens behind the verified ones, until these are others. */
+static enum pv_status draft_epoch(struct parallel *pl, enum ring_state *state)
+{
+    struct ring_start start = ring_start(pl->ring);
+    int n = start.position - pl->begin;
+    memcpy(pl->own, pl->s->line.ids + pl->begin, (size_t)n * sizeof *pl->own);
+    *state = RING_OK;
+    while (*state == RING_OK) {
+        int32_t id;
+        enum pv_status st = draft_token(pl, n, &id);
+        if (st)
+            return st;
+        if (id < 0) {
+            *state = ring_rest(pl->ring, start.epoch);
+            break;
+        }
+        meet(pl, PV_SIDE_DRAFTER);
+        *state = ring_push(pl->ring, start.epoch, id);
+        pl->own[n++] = id;
+    }
+    return PV_OK;
+}
+
+static void *draft_main(void *arg)
+{
+    struct parallel *pl = arg;
+    enum ring_state state = RING_LOST;
+    if (!atomic_load(&pl->awake)) {
+        double t0 = clock_now();
+        if (!wait_shown(pl))
+            return NULL;
+        trace_add(&pl->trace, PV_SIDE_DRAFTER, "wait", t0, 0);
+        t0 = clock_now();
+        meet(pl, PV_SIDE_DRAFTER);
+        pl->status = draft_read(pl->sp, pl->s, &pl->reading, &pl->error);
+        trace_add(&pl->trace, PV_SIDE_DRAFTER, "prefill", t0, pl->reading.rows);
+        if (!pl->status)
+            atomic_store(&pl->awake, true);
+    }
+    while (!pl->status && state == RING_LOST)
+        pl->status = draft_epoch(pl, &state);
+    ring_stop(pl->ring);
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static void destroy(struct parallel *pl)
+{
+    ring_close(&pl->ring);
+    pthread_mutex_destroy(&pl->lock);
+    pthread_cond_destroy(&pl->shown_or_over);
+    trace_close(&pl->trace);
+    mem_free(pl->own);
+    mem_free(pl);
+}
+
+static enum pv_status start(struct parallel *pl, struct pv_error *err)
+{
+    struct pv_session *s = pl->s;
+    enum pv_status st = crew_divide(s, pl->sp, err);
+    if (!st)
+        st = ring_open(&pl->ring, pl->sp->method.window ? pl->sp->method.window : STARTUP_MAX,
+                       s->line.n, err);
+    if (st)
+        return st;
+    s->draft.alone = true;
+    if (pthread_create(&pl->thread, NULL, draft_main, pl) != 0) {
+        s->draft.alone = false;
+        return fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
+    }
+    return PV_OK;
+}
+
+enum pv_status parallel_open(struct parallel **out, struct speculation *sp, struct pv_session *s,
+                             const struct pv_gen_params *p, bool read, struct pv_error *err)
+{
+    struct parallel *pl = mem_zalloc(sizeof *pl);
+    enum pv_status st;
+    if (!pl)
+        return fail_nomem(err, sizeof *pl);
+    pl->sp = sp;
+    pl->s = s;
+    pl->p = p;
+    pl->begin = read ? s->answer0 : s->answer0 - 1; /* as the drafter has it */
+    pl->base = s->line.n;
+    pl->reading = (struct draft_reading){
+        .n = pl->begin, .next = s->line.next - 1, .go_on = go_on, .user = pl
+    };
+    pl->window = sp->method.window ? sp->method.window : FIRST_WINDOW;
+    pthread_mutex_init(&pl->lock, NULL);
+    pthread_cond_init(&pl->shown_or_over, NULL);
+    atomic_init(&pl->awake, read);
+    trace_begin(&pl->trace, p->trace, s->trace.t0);
+    /* Before the prefill: its logits test the first token without a pass of their own. */
+    pearl_begin(&pl->books, s->line.n, read ? s->line.n - 1 : s->line.n, pl->begin);
+    pl->own = mem_alloc((size_t)s->line.context * sizeof *pl->own);
+    st = pl->own ? start(pl, err) : fail_nomem(err, (size_t)s->line.context * sizeof *pl->own);
+    if (st) {
+        crew_unite(s);
+        destroy(pl);
+        return st;
+    }
+    *out = pl;
+    return PV_OK;
+}
+
+void parallel_show(struct parallel *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    pl->shown = true;
+    pthread_cond_signal(&pl->shown_or_over);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+static void note(struct parallel *pl)
+{
+    struct pv_session *s = pl->s;
+    const struct pearl_counts *c = &pl->books.counts;
+    s->stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
+    s->stats.draft_prefill_s += pl->reading.prefill_s;
+    s->stats.vision_s += pl->reading.tower_s;
+    s->stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted;
+    s->stats.runs += c->rejections;
+    s->stats.run_tokens += c->run_sum;
+    if (c->run_max > s->stats.longest_run)
+        s->stats.longest_run = c->run_max;
+    s->stats.window = pl->window;
+    trace_append(&s->trace, &pl->trace);
+}
+
+enum pv_status parallel_close(struct parallel **pl, struct pv_error *err)
+{
+    struct parallel *p = *pl;
+    enum pv_status st;
+    if (!p)
+        return PV_OK;
+    ring_stop(p->ring);
+    pthread_mutex_lock(&p->lock);
+    p->over = true;
+    pthread_cond_signal(&p->shown_or_over);
+    pthread_mutex_unlock(&p->lock);
+    pthread_join(p->thread, NULL);
+    p->s->draft.alone = false;
+    crew_unite(p->s);
+    note(p);
+    /* Being stopped is no failure of the drafter's. */
+    st = p->status == PV_E_CANCELLED ? PV_OK : p->status;
+    if (st)
+        fail(err, st, "%s", p->error.text);
+    destroy(p);
+    *pl = NULL;
+    return st;
+}
+
+/* ---- rounds ---- */
+
+static double believed(const struct parallel *pl)
+{
+    return (pl->right + belief_weight * first_belief) / (pl->tried + belief_weight);
+}
+
+/* The window that the closed form thinks best. */
+static void choose_window(struct parallel *pl)
+{
+    double token_s = 1e-9 * (double)atomic_load_explicit(&pl->token_ns, memory_order_relaxed);
+    int best;
+    if (pl->sp->method.automatic)
+        pl->window = pl->sp->choice.window;
+    if (pl->sp->method.automatic || pl->sp->method.window || pl->rounds++ % CHOOSE_EVERY != 0 ||
+        !(token_s > 0))
+        return;
+    best = pearl_window(believed(pl), token_s, pl->target_s, MAX_WINDOW);
+    if (best > 0)
+        pl->window = best;
+}
+
+/* Everything that was drafted is lost: the drafter goes on behind what has been told. */
+static void begin_again(struct parallel *pl)
+{
+    pl->base = pl->s->line.n;
+    pl->taken = 0;
+    ring_restart(pl->ring, pl->base);
+}
+
+/* The drafter's next token, if it can be had: none while it still reads. */
+static int take_next(struct parallel *pl, int32_t *made)
+{
+    const struct pv_session *s = pl->s;
+    if (!atomic_load(&pl->awake) || pl->base + pl->taken != s->line.n - 1)
+        return 0;
+    return ring_take(pl->ring, made, 1, 1);
+}
+
+/* What waits to be verified behind the last token told: nothing, unless that is the token which the
+ * drafter made next. This also ends the round before, whose last row said what it should be. */
+static void take_pending(struct parallel *pl)
+{
+    struct pv_session *s = pl->s;
+    double t0 = clock_now();
+    int32_t made = -1;
+    int room = s->line.context - s->kv.len - 1, least, most, drafted = take_next(pl, &made);
+    bool as_made = drafted == 1 && made == s->line.ids[s->line.n - 1];
+    bool startup = pl->books.counts.accepted == 0 && pl->books.counts.own == 0;
+    pl->had_next = drafted == 1;
+    pl->as_made = as_made;
+    pl->n_pending = 0;
+    if (!startup) /* then more may lie there */
+        ring_limit(pl->ring, pl->window);
+    if (as_made) {
+        most = startup ? STARTUP_MAX : pl->window;
+        least = pl->window - 1 < room ? pl->window - 1 : room;
+        most = most - 1 < room ? most - 1 : room;
+        pl->taken++;
+        if (least > 0)
+            pl->n_pending = ring_take(pl->ring, pl->pending, least, most > least ? most : least);
+        pl->taken += pl->n_pending;
+        s->stats.startup_tokens += startup ? 1 + pl->n_pending : 0;
+    }
+    s->stats.proposed += drafted;
+    s->stats.accepted += as_made;
+    s->stats.rejections += drafted - as_made;
+    pearl_end(&pl->books, drafted + pl->n_pending, pl->right_rows + as_made);
+    if (!as_made)
+        begin_again(pl);
+    ring_limit(pl->ring, pl->window);
+    s->stats.wait_s += clock_now() - t0;
+    trace_add(&s->trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
+}
+
+/* What `auto` is told of the round: the drafter's part since it was told last. */
+static void tell_policy(struct parallel *pl, const struct round *r, double t0, double target_s)
+{
+    uint64_t drafted = atomic_load_explicit(&pl->drafted, memory_order_relaxed);
+    uint64_t ns = atomic_load_explicit(&pl->draft_ns, memory_order_relaxed);
+    struct policy_round told = { .rows = r->tree.n,
+                                 .drafted = (int)(drafted - pl->told_drafted),
+                                 .tested = pl->n_pending + pl->had_next,
+                                 .accepted = r->verdict.n - 1 + pl->as_made,
+                                 .draft_s = 1e-9 * (double)(ns - pl->told_ns),
+                                 .target_s = target_s,
+                                 .wall_s = clock_now() - t0 };
+    pl->told_drafted = drafted;
+    pl->told_ns = ns;
+    policy_learn_parallel(&pl->sp->policy, &told);
+}
+
+static void learn(struct parallel *pl, const struct round *r, double seconds)
+{
+    int rows = r->tree.n, tested = pl->n_pending, right = r->verdict.n - 1;
+    double *known = rows <= MAX_WINDOW + 1 ? &pl->target_s[rows] : NULL;
+    if (known)
+        *known = *known > 0 ? 0.8 * *known + 0.2 * seconds : seconds;
+    pl->right_rows = right;
+    for (int i = 0; i < tested && i <= right; i++) {
+        pl->tried = pl->tried * fade + 1;
+        pl->right = pl->right * fade + (i < right);
+    }
+}
+
+enum pv_status parallel_round(struct parallel *pl, struct round *r, struct pv_error *err)
+{
+    struct pv_session *s = pl->s;
+    double t0 = clock_now(), t1;
+    enum pv_status st;
+    choose_window(pl);
+    meet(pl, PV_SIDE_MODEL);
+    take_pending(pl);
+    if (ring_stopped(pl->ring))
+        return PV_E_DEVICE; /* the drafter has failed: parallel_close says why */
+    tree_begin(&r->tree, s->line.ids[s->line.n - 1]);
+    for (int i = 0; i < pl->n_pending; i++)
+        tree_add(&r->tree, i, pl->pending[i]);
+    t1 = clock_now();
+    st = speculation_verify(pl->sp, s, pl->p, r, err);
+    if (st)
+        return st;
+    t1 = clock_now() - t1;
+    learn(pl, r, t1);
+    if (pl->sp->method.automatic)
+        tell_policy(pl, r, t0, t1);
+    s->stats.parallel_rounds++;
+    return PV_OK;
+}

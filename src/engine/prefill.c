@@ -1,0 +1,297 @@
+/* The prefill reuses the longest common prefix of cache and timeline, asks the encoder for rows of
+ * media when their step comes, and gives steps the taps that guide a view: column sums of the
+ * question's attention, or the residual stream before the first and after some layer.
+ *
+ * A view that needs only the first layers can be had before the prefill's end. A step of some
+ * layers leaves its rows' residual stream; the next one goes on from there. */
+#include "engine/prefill.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "spec/view_alignment.h"
+
+#include <string.h>
+
+struct prefill {
+    struct pv_session *s;
+    const struct pv_gen_params *p;
+    struct speculation *sp;
+    enum want want;
+    int first;        /* row that the cache does not hold */
+    int layer0, end;  /* of the part of the layers that runs; both 0: all */
+    float *residual;  /* [rows from `first` on, hidden], between the parts */
+    float *hidden[2]; /* [chunk, hidden]: taps of the view alignment */
+    int *all;         /* [chunk]: 0, 1, ... */
+    int *token;       /* [chunk]: what the rows are to that view */
+    struct column_tap *taps;
+    struct alignment *alignment;
+};
+
+/* ---- rows ---- */
+
+/* The rows of media among [from, from + n) into embeds. */
+static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    for (int i = 0; i < n;) {
+        int row, some;
+        const struct medium *medium = timeline_medium(&s->line, from + i, &row);
+        float *to = s->embeds + (size_t)i * hidden;
+        enum pv_status st;
+        if (!medium) {
+            i++;
+            continue;
+        }
+        some = medium->m.n_rows - row < n - i ? medium->m.n_rows - row : n - i;
+        st = encoder_rows(s->encoder, &medium->m, medium->key, row, some, to, err);
+        if (st)
+            return st;
+        if (s->draft.keep_features)
+            draft_side_keep(&s->draft, medium, row, some, to, hidden);
+        i += some;
+    }
+    return PV_OK;
+}
+
+/* What a step of the prefill has beside its rows. */
+struct extras {
+    int layer0, layer1;
+    float *residual;
+    int n_hidden, n_columns;
+    const struct hidden_tap *hidden;
+    const struct column_tap *columns;
+};
+
+static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
+                               const struct extras *x, struct pv_error *err)
+{
+    struct step_seq seq = { .kv = &s->kv, .n = n };
+    int last = n - 1;
+    struct step step = { .n = n,
+                         .ids = s->line.ids + from,
+                         .embeds = s->embeds,
+                         .pos = (const int32_t(*)[3])(s->line.pos + from),
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = want != WANT_NOTHING,
+                         .logit_rows = &last,
+                         .logits = want == WANT_LOGITS ? s->logits : NULL,
+                         .argmax = want == WANT_ARGMAX ? &s->top : NULL,
+                         .n_hidden = x->n_hidden,
+                         .hidden = x->hidden,
+                         .n_columns = x->n_columns,
+                         .columns = x->columns,
+                         .layer0 = x->layer0,
+                         .layer1 = x->layer1,
+                         .residual = x->residual };
+    enum pv_status st = PV_OK;
+    pthread_mutex_lock(s->model->step_lock);
+    if (x->layer0 == 0)
+        st = fill_embeds(s, from, n, err);
+    if (!st)
+        st = decoder_step(s->model->dec, s->state, &step, err);
+    pthread_mutex_unlock(s->model->step_lock);
+    if (st)
+        return st;
+    memcpy(s->kv_ids + from, s->line.ids + from, (size_t)n * sizeof *s->kv_ids);
+    kvcache_advance(&s->kv, n);
+    return PV_OK;
+}
+
+enum pv_status prefill_rows(struct pv_session *s, int from, int n, enum want want,
+                            struct pv_error *err)
+{
+    struct extras none = { 0 };
+    return run_rows(s, from, n, want, &none, err);
+}
+
+/* ---- guidance ---- */
+
+/* What rows [from, from + n) are to the view alignment. */
+static void tell_tokens(const struct prefill *f, int from, int n)
+{
+    const struct pv_session *s = f->s;
+    const struct draft_side *d = &s->draft;
+    int at = 0;
+    for (int i = 0; i < n; i++) {
+        bool text =
+            s->line.ids[from + i] >= 0 && (!f->sp->method.text_after || from + i >= f->sp->query0);
+        while (at < d->n_rows && d->rows[at] < from + i)
+            at++;
+        f->token[i] = at < d->n_rows && d->rows[at] == from + i ? at
+                      : text                                    ? ALIGNMENT_TEXT
+                                                                : ALIGNMENT_NEITHER;
+    }
+}
+
+static bool part_has_layer(const struct prefill *f, int layer)
+{
+    return f->end == 0 || (layer >= f->layer0 && layer < f->end);
+}
+
+/* A step whose residual stream, before the first layer and after the view's last, aligns. */
+static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want want,
+                                   struct extras *x, struct pv_error *err)
+{
+    int layers[ALIGNMENT_SNAPSHOTS] = { TAP_EMBEDDING, f->sp->layers - 1 };
+    struct hidden_tap tap[ALIGNMENT_SNAPSHOTS];
+    enum pv_status st;
+    x->hidden = tap;
+    for (int k = 0; k < ALIGNMENT_SNAPSHOTS; k++) {
+        bool here = k == ALIGNMENT_BEFORE ? f->layer0 == 0 : part_has_layer(f, layers[k]);
+        if (here)
+            tap[x->n_hidden++] = (struct hidden_tap){
+                .layer = layers[k], .n_rows = n, .rows = f->all, .out = f->hidden[k]
+            };
+    }
+    st = run_rows(f->s, from, n, want, x, err);
+    if (st)
+        return st;
+    tell_tokens(f, from, n);
+    for (int t = 0; t < x->n_hidden; t++)
+        alignment_add(f->alignment,
+                      tap[t].layer == TAP_EMBEDDING ? ALIGNMENT_BEFORE : ALIGNMENT_AFTER, f->token,
+                      tap[t].out, n);
+    return PV_OK;
+}
+
+/* The next step, from row `at` on. Returns its rows in *n. */
+static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_error *err)
+{
+    struct pv_session *s = f->s;
+    const struct speculation *sp = f->sp;
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    struct extras x = { .layer0 = f->layer0, .layer1 = f->end };
+    bool columns = sp->guided && !sp->aligned, guides = columns && at >= sp->query0;
+    int end = columns && !guides ? sp->query0 : s->line.n;
+    enum want want;
+    enum pv_status st;
+    *n = end - at < s->chunk ? end - at : s->chunk;
+    want = at + *n == s->line.n && (f->end == 0 || f->layer0 > 0) ? f->want : WANT_NOTHING;
+    if (f->residual)
+        x.residual = f->residual + (size_t)(at - f->first) * hidden;
+    if (f->alignment)
+        return run_aligning(f, at, *n, want, &x, err);
+    if (guides) {
+        x.n_columns = speculation_taps(sp, s, *n, f->all, f->taps);
+        x.columns = f->taps;
+    }
+    st = run_rows(s, at, *n, want, &x, err);
+    if (!st && guides && f->layer0 == 0) /* taps end where the first part does */
+        speculation_add(sp, s, x.n_columns);
+    return st;
+}
+
+/* All rows through the layers of this part. */
+static enum pv_status run_part(struct prefill *f, struct pv_error *err)
+{
+    struct pv_session *s = f->s;
+    const struct pv_gen_params *p = f->p;
+    for (int at = f->first; at < s->line.n;) {
+        double t0 = clock_now();
+        int n;
+        enum pv_status st = run_step(f, at, &n, err);
+        if (st)
+            return st;
+        trace_add(&s->trace, PV_SIDE_MODEL, "prefill", t0, n);
+        at += n;
+        if (p->progress && !p->progress(p->progress_user, PV_PHASE_PREFILL, at, s->line.n))
+            return fail(err, PV_E_CANCELLED, "stopped after %d of %d prompt tokens", at, s->line.n);
+    }
+    return PV_OK;
+}
+
+/* ---- the whole ---- */
+
+static void close_prefill(struct prefill *f)
+{
+    alignment_close(&f->alignment);
+    mem_free(f->residual);
+    mem_free(f->hidden[0]);
+    mem_free(f->all);
+    mem_free(f->token);
+    mem_free(f->taps);
+}
+
+static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
+{
+    struct pv_session *s = f->s;
+    const struct config *c = decoder_config(s->model->dec);
+    size_t chunk = (size_t)s->chunk, hidden = (size_t)c->hidden;
+    size_t snapshots = f->sp->aligned ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
+    enum pv_status st = PV_OK;
+    if (f->sp->aligned)
+        st = session_claim(s, 4 * (uint64_t)s->draft.n_rows * hidden + 4 * snapshots,
+                           "the view alignment", err);
+    if (!st && f->sp->aligned)
+        st = alignment_open(&f->alignment, s->draft.n_rows, c->hidden, err);
+    if (st)
+        return st;
+    f->taps = mem_alloc((size_t)c->n_layers * sizeof *f->taps);
+    f->all = mem_alloc(chunk * sizeof *f->all);
+    f->token = mem_alloc(chunk * sizeof *f->token);
+    f->hidden[0] = mem_alloc(snapshots * sizeof *f->hidden[0]);
+    if (!f->taps || !f->all || !f->token || !f->hidden[0])
+        return fail_nomem(err, snapshots * sizeof *f->hidden[0] + 2 * chunk * sizeof *f->all);
+    f->hidden[1] = f->hidden[0] + snapshots / 2;
+    for (int i = 0; i < s->chunk; i++)
+        f->all[i] = i;
+    return PV_OK;
+}
+
+/* First rows that need running: those that guide are run even if the cache has them, and to align
+ * all of them are. */
+static int find_first(const struct pv_session *s, const struct speculation *sp)
+{
+    int same = 0, most = sp->aligned ? 0 : sp->guided ? sp->query0 : s->line.n - 1;
+    while (same < s->kv.len && same < most && s->kv_ids[same] == s->line.ids[same])
+        same++;
+    return same;
+}
+
+/* In two parts, the view in between. */
+static enum pv_status run_parts(struct prefill *f, void (*chosen)(void *user), void *user,
+                                struct pv_error *err)
+{
+    struct pv_session *s = f->s;
+    int layers = f->sp->layers;
+    enum pv_status st;
+    f->layer0 = 0;
+    f->end = layers;
+    st = run_part(f, err);
+    kvcache_truncate(&s->kv, f->first); /* no row is whole yet */
+    if (!st && f->alignment)
+        alignment_finish(f->alignment, s->draft.scores);
+    if (!st)
+        st = speculation_see(f->sp, s, err);
+    if (st)
+        return st;
+    alignment_close(&f->alignment);
+    chosen(user);
+    f->layer0 = layers;
+    f->end = decoder_config(s->model->dec)->n_layers;
+    return run_part(f, err);
+}
+
+enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
+                           struct speculation *sp, enum want want, void (*chosen)(void *user),
+                           void *user, struct pv_error *err)
+{
+    struct prefill f = { .s = s, .p = p, .sp = sp, .want = want, .first = find_first(s, sp) };
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    size_t residual = (size_t)(s->line.n - f.first) * hidden * sizeof(float);
+    enum pv_status st = open_prefill(&f, err);
+    kvcache_truncate(&s->kv, f.first);
+    s->stats.prompt_tokens = s->line.n;
+    s->stats.reused_tokens = f.first;
+    if (!st && chosen && sp->early && session_claim(s, residual, "", NULL) == PV_OK)
+        f.residual = mem_alloc(residual);
+    if (!st && f.residual)
+        st = run_parts(&f, chosen, user, err);
+    else if (!st)
+        st = run_part(&f, err);
+    if (!st && f.alignment)
+        alignment_finish(f.alignment, s->draft.scores);
+    close_prefill(&f);
+    return st;
+}

@@ -1,0 +1,564 @@
+/* The bytes of a prepared prompt. A medium is kept as the sizes that media_plan makes all else of,
+ * so a file cannot disagree with the model about rows and patches: what the plan gives is compared
+ * with what was written, and a writer does the same before it writes. */
+#include "engine/prompt_file.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/load.h"
+#include "base/mem.h"
+#include "engine/session.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { VERSION = 1 };
+/* Places in the file; numbers have four bytes, but for two of eight. */
+enum {
+    AT_VERSION = 4,
+    AT_SIZE = 8,
+    AT_SUM = 16,
+    AT_SUMMED = 24, /* the checksum is of all from here on */
+    AT_TOWER = 24,  /* TOWER_FIELDS numbers */
+    AT_IDS = 48,
+    AT_MEDIA = 52,
+    AT_MESSAGE = 56,
+    AT_FRAMES = 60,
+    AT_LOST = 64,
+    HEADER = 68,
+    TOWER_FIELDS = 6,
+    RECORD = 40 /* of one medium */
+};
+static const char magic[4] = "PVIN";
+/* Longest time of one medium in positions: that of all of them together fits an int. */
+static const double MAX_TIME = 1 << 24;
+
+_Static_assert(VISION_NONE == 0 && VISION_LLAVA == 1 && VISION_QWEN2_5 == 2, "numbers of files");
+_Static_assert((int)PROMPT_MAX_PLACES <= (int)PROMPT_MAX_MEDIA, "a medium has a place at least");
+_Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4, "numbers of files");
+
+/* ---- numbers ---- */
+
+static void put32(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+/* FNV-1a of 64 bits. */
+static const uint64_t SUM_START = UINT64_C(0xcbf29ce484222325);
+
+static uint64_t sum_bytes(uint64_t sum, const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+void prompt_file_seal(uint8_t *data, size_t size)
+{
+    put64(data + AT_SIZE, size);
+    put64(data + AT_SUM, sum_bytes(SUM_START, data + AT_SUMMED, size - AT_SUMMED));
+}
+
+/* What a model must have in common with the one that a file was made for. */
+struct tower {
+    uint32_t v[TOWER_FIELDS]; /* kind, patch, merge, frames of a patch, side, vocabulary */
+};
+
+static struct tower tower_of(const struct vision_config *c, int vocab)
+{
+    struct tower t = { { VISION_NONE } };
+    if (c)
+        t = (struct tower){ { (uint32_t)c->kind, (uint32_t)c->patch, (uint32_t)c->merge,
+                              (uint32_t)c->temporal,
+                              c->kind == VISION_LLAVA ? (uint32_t)c->image : 0 } };
+    t.v[TOWER_FIELDS - 1] = (uint32_t)vocab;
+    return t;
+}
+
+static const char *kind_name(uint32_t kind)
+{
+    static const char *const names[] = { "no tower", "LLaVA-OneVision", "Qwen2.5-VL" };
+    return kind < sizeof names / sizeof *names ? names[kind] : "an unknown tower";
+}
+
+/* ---- media ---- */
+
+/* One medium as a file has it. */
+struct record {
+    bool video, tiled;
+    int64_t n_views, height, width, source_height, source_width, time_rule, n_rows;
+    float slice_seconds;
+};
+
+static struct record record_of(const struct media *m)
+{
+    return (struct record){ .video = m->video,
+                            .tiled = m->tiling.rows > 0,
+                            .n_views = m->n_views,
+                            .height = m->height,
+                            .width = m->width,
+                            .source_height = m->source_height,
+                            .source_width = m->source_width,
+                            .time_rule = m->time_rule,
+                            .slice_seconds = m->slice_seconds,
+                            .n_rows = m->n_rows };
+}
+
+static void record_put(uint8_t *p, const struct record *r)
+{
+    const int64_t v[] = { r->video,         r->tiled,        r->n_views,   r->height, r->width,
+                          r->source_height, r->source_width, r->time_rule, r->n_rows };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        put32(p + 4 * i, (uint32_t)v[i]);
+    memcpy(p + RECORD - 4, &r->slice_seconds, 4);
+}
+
+/* False: a flag is neither 0 nor 1. */
+static bool record_get(struct record *r, const uint8_t *p)
+{
+    *r = (struct record){ .video = load_le32(p) == 1,
+                          .tiled = load_le32(p + 4) == 1,
+                          .n_views = load_le32(p + 8),
+                          .height = load_le32(p + 12),
+                          .width = load_le32(p + 16),
+                          .source_height = load_le32(p + 20),
+                          .source_width = load_le32(p + 24),
+                          .time_rule = load_le32(p + 28),
+                          .n_rows = load_le32(p + 32) };
+    memcpy(&r->slice_seconds, p + RECORD - 4, 4);
+    return load_le32(p) <= 1 && load_le32(p + 4) <= 1;
+}
+
+static bool is_size(int64_t height, int64_t width, const struct pv_limits *l)
+{
+    return height >= 1 && width >= 1 && height <= RESIZE_MAX_SIDE && width <= RESIZE_MAX_SIDE &&
+           height * width <= l->frame_pixels;
+}
+
+/* The medium that the sizes of a record make. Those of Qwen's pictures were chosen with bounds that
+ * are not kept: a picture that has its size already keeps it, whatever they were. */
+static enum pv_status plan_record(struct media *m, const struct record *r,
+                                  const struct vision_config *c, struct pv_error *err)
+{
+    bool qwen = c->kind == VISION_QWEN2_5;
+    struct pv_video_params p = { .time_rule = (enum pv_time_rule)r->time_rule,
+                                 .min_pixels = r->height * r->width,
+                                 .max_pixels = r->height * r->width };
+    enum pv_status st = media_plan(m, c, &p, (int)(qwen ? r->height : r->source_height),
+                                   (int)(qwen ? r->width : r->source_width),
+                                   r->video ? (int)r->n_views : 0, 0, r->tiled, err);
+    if (st)
+        return st;
+    m->source_height = (int)r->source_height;
+    m->source_width = (int)r->source_width;
+    if (qwen && r->video)
+        m->slice_seconds = r->slice_seconds;
+    return PV_OK;
+}
+
+/* The plan, which must be what was written. `name`: of the file. */
+static enum pv_status record_media(struct media *m, const struct record *r, int number,
+                                   const char *name, const struct vision_config *c,
+                                   const struct pv_limits *l, struct pv_error *err)
+{
+    struct record planned;
+    struct media plan = { 0 };
+    enum pv_status st;
+    if (!is_size(r->height, r->width, l) || !is_size(r->source_height, r->source_width, l))
+        return fail(err, PV_E_LIMIT,
+                    "%s: medium %d has %lld x %lld pixels, from a picture of %lld x %lld", name,
+                    number, (long long)r->width, (long long)r->height, (long long)r->source_width,
+                    (long long)r->source_height);
+    /* One more than the limit: frames may come in pairs. */
+    if (r->video && (r->n_views < 1 || r->n_views > (int64_t)l->frames + 1))
+        return fail(err, PV_E_LIMIT, "%s: medium %d has %lld frames, 1 to %d are possible", name,
+                    number, (long long)r->n_views, l->frames);
+    if (r->time_rule > PV_TIME_SECONDS_COMPACT || !isfinite(r->slice_seconds) ||
+        r->slice_seconds < 0)
+        return fail(err, PV_E_FORMAT, "%s: medium %d has time rule %lld and steps of %g seconds",
+                    name, number, (long long)r->time_rule, (double)r->slice_seconds);
+    st = plan_record(&plan, r, c, err);
+    if (st)
+        return st;
+    planned = record_of(&plan);
+    if (planned.tiled != r->tiled || planned.n_views != r->n_views || planned.height != r->height ||
+        planned.width != r->width || planned.time_rule != r->time_rule ||
+        planned.slice_seconds != r->slice_seconds || planned.n_rows != r->n_rows)
+        return fail(err, PV_E_FORMAT,
+                    "%s: medium %d has %lld views of %lld x %lld pixels and %lld tokens, the model "
+                    "makes it %d of %d x %d and %d",
+                    name, number, (long long)r->n_views, (long long)r->width, (long long)r->height,
+                    (long long)r->n_rows, plan.n_views, plan.width, plan.height, plan.n_rows);
+    if ((double)plan.n_slices * (double)plan.slice_seconds * (double)plan.tokens_per_second >
+        MAX_TIME)
+        return fail(err, PV_E_LIMIT, "%s: medium %d is too long: %d steps of %g seconds", name,
+                    number, plan.n_slices, (double)plan.slice_seconds);
+    *m = plan;
+    return PV_OK;
+}
+
+/* ---- reading ---- */
+
+static enum pv_status check_whole(const uint8_t *data, size_t size, const char *name,
+                                  struct pv_error *err)
+{
+    if (size < sizeof magic || memcmp(data, magic, sizeof magic) != 0)
+        return fail(err, PV_E_FORMAT, "%s: not a prepared prompt: it does not begin with PVIN",
+                    name);
+    if (size < HEADER)
+        return fail(err, PV_E_FORMAT, "%s: cut off after %zu bytes", name, size);
+    if (load_le32(data + AT_VERSION) != VERSION)
+        return fail(err, PV_E_UNSUPPORTED, "%s: of version %u, this program reads version %d", name,
+                    (unsigned)load_le32(data + AT_VERSION), (int)VERSION);
+    if (load_le64(data + AT_SIZE) != size)
+        return fail(err, PV_E_FORMAT, "%s: has %zu bytes and says it has %llu", name, size,
+                    (unsigned long long)load_le64(data + AT_SIZE));
+    if (load_le64(data + AT_SUM) != sum_bytes(SUM_START, data + AT_SUMMED, size - AT_SUMMED))
+        return fail(err, PV_E_FORMAT, "%s: damaged: its checksum does not hold", name);
+    return PV_OK;
+}
+
+static enum pv_status check_tower(const uint8_t *data, const struct prompt_reader *r,
+                                  struct pv_error *err)
+{
+    struct tower ours = tower_of(r->c, r->vocab), theirs;
+    const uint32_t *a = theirs.v, *b = ours.v;
+    for (int i = 0; i < TOWER_FIELDS; i++)
+        theirs.v[i] = load_le32(data + AT_TOWER + 4 * i);
+    if (memcmp(&ours, &theirs, sizeof ours) == 0)
+        return PV_OK;
+    return fail(err, PV_E_FORMAT,
+                "%.150s: made for a model of %s (patch %u, merge %u, %u frames a patch, side %u) "
+                "with %u tokens, %.150s is one of %s (patch %u, merge %u, %u, side %u) with %u",
+                r->name, kind_name(a[0]), (unsigned)a[1], (unsigned)a[2], (unsigned)a[3],
+                (unsigned)a[4], (unsigned)a[5], r->model, kind_name(b[0]), (unsigned)b[1],
+                (unsigned)b[2], (unsigned)b[3], (unsigned)b[4], (unsigned)b[5]);
+}
+
+/* Media, and where their pixels lie: after the ids, one after the other, to the end. */
+static enum pv_status read_media(struct prompt_file *f, const uint8_t *data, size_t size,
+                                 const struct prompt_reader *r, struct pv_error *err)
+{
+    size_t at = HEADER + (size_t)f->n_media * RECORD + (size_t)f->n_ids * 4;
+    for (int i = 0; i < f->n_media; i++) {
+        struct record record;
+        size_t pixels;
+        enum pv_status st;
+        if (!record_get(&record, data + HEADER + (size_t)i * RECORD))
+            return fail(err, PV_E_FORMAT, "%s: medium %d is neither a video nor a picture", r->name,
+                        i + 1);
+        st = record_media(&f->media[i], &record, i + 1, r->name, r->c, r->limits, err);
+        if (st)
+            return st;
+        pixels = media_size(&f->media[i]);
+        if (pixels > size - at)
+            return fail(err, PV_E_FORMAT, "%s: medium %d needs %zu bytes of pixels, %zu are left",
+                        r->name, i + 1, pixels, size - at);
+        f->pixels[i] = data + at;
+        at += pixels;
+    }
+    if (at != size)
+        return fail(err, PV_E_FORMAT, "%s: %zu bytes too many at its end", r->name, size - at);
+    return PV_OK;
+}
+
+static int32_t id_at(const struct prompt_file *f, int i)
+{
+    return (int32_t)load_le32(f->ids + (size_t)i * 4);
+}
+
+/* Tokens of the vocabulary, and media that are there, each of them at least once. */
+static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reader *r,
+                                struct pv_error *err)
+{
+    bool used[PROMPT_MAX_MEDIA] = { false };
+    int64_t rows = 0;
+    for (int i = 0; i < f->n_ids; i++) {
+        int32_t id = id_at(f, i);
+        if (id >= r->vocab || id < -f->n_media)
+            return fail(err, PV_E_FORMAT,
+                        "%s: id %d is neither one of %d tokens nor one of %d media", r->name,
+                        (int)id, r->vocab, f->n_media);
+        rows += id < 0 ? f->media[-id - 1].n_rows : 1;
+        f->n_places += id < 0;
+        if (id < 0)
+            used[-id - 1] = true;
+    }
+    for (int i = 0; i < f->n_media; i++)
+        if (!used[i])
+            return fail(err, PV_E_FORMAT, "%s: medium %d is not in the prompt", r->name, i + 1);
+    if (f->n_places > PROMPT_MAX_PLACES)
+        return fail(err, PV_E_LIMIT, "%s: media stand in %d places, at most %d are possible",
+                    r->name, f->n_places, PROMPT_MAX_PLACES);
+    if (rows > CONFIG_MAX_CONTEXT)
+        return fail(err, PV_E_LIMIT, "%s: %lld tokens are too many", r->name, (long long)rows);
+    f->n_rows = (int)rows;
+    return PV_OK;
+}
+
+enum pv_status prompt_file_parse(struct prompt_file *out, const uint8_t *data, size_t size,
+                                 const struct prompt_reader *r, struct pv_error *err)
+{
+    struct prompt_file f = { 0 };
+    uint32_t n_ids, n_media, message0, frames, lost;
+    enum pv_status st = check_whole(data, size, r->name, err);
+    if (!st)
+        st = check_tower(data, r, err);
+    if (st)
+        return st;
+    n_ids = load_le32(data + AT_IDS);
+    n_media = load_le32(data + AT_MEDIA);
+    message0 = load_le32(data + AT_MESSAGE);
+    frames = load_le32(data + AT_FRAMES);
+    lost = load_le32(data + AT_LOST);
+    if (n_media > (r->c ? PROMPT_MAX_MEDIA : 0) || n_ids == 0 || n_ids > CONFIG_MAX_CONTEXT ||
+        HEADER + (uint64_t)n_media * RECORD + (uint64_t)n_ids * 4 > size)
+        return fail(err, PV_E_FORMAT, "%s: %u ids and %u media are not what %zu bytes can hold",
+                    r->name, (unsigned)n_ids, (unsigned)n_media, size);
+    f.n_ids = (int)n_ids;
+    f.n_media = (int)n_media;
+    f.ids = data + HEADER + (size_t)n_media * RECORD;
+    st = read_media(&f, data, size, r, err);
+    if (!st)
+        st = check_ids(&f, r, err);
+    if (st)
+        return st;
+    if (message0 > (uint32_t)f.n_rows || frames > INT32_MAX || lost > frames)
+        return fail(err, PV_E_FORMAT,
+                    "%s: the last message begins at %u of %d tokens, %u of %u frames are lost",
+                    r->name, (unsigned)message0, f.n_rows, (unsigned)lost, (unsigned)frames);
+    f.message0 = (int)message0;
+    f.frames = (int)frames;
+    f.lost = (int)lost;
+    *out = f;
+    return PV_OK;
+}
+
+/* ---- a session from a file ---- */
+
+/* Room for all that the file has, counted against the limit of memory. */
+static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, struct pv_error *err)
+{
+    uint64_t pixels = 0;
+    enum pv_status st = timeline_room(&s->line, (size_t)f->n_rows, err);
+    if (st)
+        return st;
+    timeline_forget(&s->line, s->kv_ids, s->kv.len);
+    for (int i = 0; i < f->n_media && !st; i++) {
+        st = session_tower(s, s->encoder, &s->tower_bytes, &f->media[i], err);
+        pixels += media_size(&f->media[i]);
+    }
+    if (!st)
+        st = session_claim(s, pixels, "a prompt with its pictures", err);
+    if (!st)
+        st = timeline_reserve(&s->line, f->n_places > f->n_media ? f->n_places : f->n_media, err);
+    for (int i = 0; i < f->n_media && !st; i++) {
+        st = media_reserve(&f->media[i], err);
+        if (!st)
+            memcpy(f->media[i].rgb, f->pixels[i], media_size(&f->media[i]));
+    }
+    return st;
+}
+
+/* The rows, media under the keys that the timeline gives them. Nothing can fail once the first of
+ * them is adopted. */
+static enum pv_status append_rows(struct pv_session *s, struct prompt_file *f, struct pv_error *err)
+{
+    int key[PROMPT_MAX_MEDIA], rows[PROMPT_MAX_MEDIA], n = 0;
+    size_t size = (size_t)f->n_rows * sizeof(int32_t);
+    int32_t *ids = mem_alloc(size);
+    enum pv_status st;
+    if (!ids)
+        return fail_nomem(err, size);
+    for (int i = 0; i < f->n_media; i++) {
+        key[i] = timeline_key(&s->line, &f->media[i]);
+        key[i] = key[i] ? key[i] : s->line.last_key + 1;
+        rows[i] = f->media[i].n_rows;
+        timeline_adopt(&s->line, &f->media[i]);
+    }
+    for (int i = 0; i < f->n_ids; i++) {
+        int32_t id = id_at(f, i);
+        for (int r = 0; r < (id < 0 ? rows[-id - 1] : 1); r++)
+            ids[n++] = id < 0 ? -key[-id - 1] : id;
+    }
+    st = timeline_append(&s->line, ids, (size_t)n, err);
+    mem_free(ids);
+    return st;
+}
+
+static enum pv_status take_prompt(struct pv_session *s, struct prompt_file *f, struct pv_error *err)
+{
+    enum pv_status st = make_room(s, f, err);
+    if (!st)
+        st = append_rows(s, f, err);
+    for (int i = 0; i < f->n_media; i++)
+        media_clear(&f->media[i]); /* what was not adopted */
+    if (st)
+        return st;
+    s->messages = false; /* the rows end with what comes before an answer */
+    s->message0 = f->message0;
+    s->frames += f->frames;
+    s->lost_frames += f->lost;
+    return PV_OK;
+}
+
+enum pv_status pv_prompt_read(pv_session *s, const char *path, struct pv_error *err)
+{
+    const struct pv_model *m = s->model;
+    struct prompt_reader r = { .name = path,
+                               .model = model_file_path(m->file),
+                               .c = m->vision ? vision_config(m->vision) : NULL,
+                               .limits = &m->limits,
+                               .vocab = pv_model_vocab_size(m) };
+    double t0 = clock_now();
+    struct prompt_file f;
+    struct file_map map;
+    enum pv_status st;
+    if (s->line.n > 0 || s->n_pending > 0)
+        return fail(err, PV_E_ARG, "%s: a whole prompt, and something was added before it", path);
+    st = file_map_open(&map, path, m->limits.video_bytes, err);
+    if (st)
+        return st;
+    st = prompt_file_parse(&f, map.data, map.size, &r, err);
+    if (!st)
+        st = take_prompt(s, &f, err);
+    file_map_close(&map);
+    if (!st)
+        s->video_s += clock_now() - t0;
+    return st;
+}
+
+/* ---- a file from a session ---- */
+
+/* What goes into a file before the pixels. */
+struct outline {
+    struct id_span ask; /* after the timeline's rows */
+    int32_t *ids;       /* [n_ids] owned */
+    int n_ids, n_media;
+    const struct media *media[PROMPT_MAX_MEDIA];
+};
+
+/* The number of a medium in the file, from 1. There are no more of them than places. */
+static int number_of(struct outline *o, const struct media *m)
+{
+    for (int i = 0; i < o->n_media; i++)
+        if (o->media[i] == m)
+            return i + 1;
+    o->media[o->n_media++] = m;
+    return o->n_media;
+}
+
+static enum pv_status list_ids(struct outline *o, const struct pv_session *s, const char *path,
+                               struct pv_error *err)
+{
+    const struct timeline *t = &s->line;
+    size_t size = ((size_t)t->n + o->ask.n) * sizeof *o->ids;
+    int span = 0;
+    if (t->n_spans > PROMPT_MAX_PLACES)
+        return fail(err, PV_E_LIMIT, "%s: media in %d places, at most %d are possible", path,
+                    t->n_spans, PROMPT_MAX_PLACES);
+    o->ids = mem_alloc(size ? size : 1);
+    if (!o->ids)
+        return fail_nomem(err, size);
+    for (int i = 0; i < t->n;) {
+        const struct media *m = NULL;
+        if (span < t->n_spans && t->span[span].row0 == i)
+            m = &t->media[t->span[span++].medium].m;
+        o->ids[o->n_ids++] = m ? -number_of(o, m) : t->ids[i];
+        i += m ? m->n_rows : 1;
+    }
+    for (size_t i = 0; i < o->ask.n; i++)
+        o->ids[o->n_ids++] = o->ask.ids[i];
+    if (o->n_ids == 0)
+        return fail(err, PV_E_ARG, "the prompt is empty");
+    return PV_OK;
+}
+
+/* Everything before the pixels, in fresh memory. */
+static enum pv_status make_head(uint8_t **out, size_t *size, const struct outline *o,
+                                const struct pv_session *s, const char *path, struct pv_error *err)
+{
+    const struct vision_config *c = s->model->vision ? vision_config(s->model->vision) : NULL;
+    struct tower tower = tower_of(c, pv_model_vocab_size(s->model));
+    size_t n = HEADER + (size_t)o->n_media * RECORD + (size_t)o->n_ids * 4;
+    uint8_t *head;
+    struct media plan;
+    enum pv_status st = PV_OK;
+    for (int i = 0; i < o->n_media && !st; i++) {
+        struct record r = record_of(o->media[i]);
+        st = record_media(&plan, &r, i + 1, path, c, &s->model->limits, err);
+    }
+    if (st)
+        return st;
+    head = mem_zalloc(n);
+    if (!head)
+        return fail_nomem(err, n);
+    memcpy(head, magic, sizeof magic);
+    put32(head + AT_VERSION, VERSION);
+    for (int i = 0; i < TOWER_FIELDS; i++)
+        put32(head + AT_TOWER + 4 * i, tower.v[i]);
+    put32(head + AT_IDS, (uint32_t)o->n_ids);
+    put32(head + AT_MEDIA, (uint32_t)o->n_media);
+    put32(head + AT_MESSAGE, (uint32_t)s->message0);
+    put32(head + AT_FRAMES, (uint32_t)s->frames);
+    put32(head + AT_LOST, (uint32_t)s->lost_frames);
+    for (int i = 0; i < o->n_media; i++) {
+        struct record r = record_of(o->media[i]);
+        record_put(head + HEADER + (size_t)i * RECORD, &r);
+    }
+    memcpy(head + HEADER + (size_t)o->n_media * RECORD, o->ids, (size_t)o->n_ids * 4);
+    *out = head;
+    *size = n;
+    return PV_OK;
+}
+
+static enum pv_status write_file(const struct outline *o, uint8_t *head, size_t n, const char *path,
+                                 struct pv_error *err)
+{
+    struct file_out file;
+    uint64_t size = n, sum = sum_bytes(SUM_START, head + AT_SUMMED, n - AT_SUMMED);
+    enum pv_status st;
+    for (int i = 0; i < o->n_media; i++) {
+        size += media_size(o->media[i]);
+        sum = sum_bytes(sum, o->media[i]->rgb, media_size(o->media[i]));
+    }
+    put64(head + AT_SIZE, size);
+    put64(head + AT_SUM, sum);
+    st = file_out_open(&file, path, err);
+    if (st)
+        return st;
+    st = file_out_write(&file, head, n, err);
+    for (int i = 0; i < o->n_media && !st; i++)
+        st = file_out_write(&file, o->media[i]->rgb, media_size(o->media[i]), err);
+    if (!st)
+        return file_out_commit(&file, err);
+    file_out_abandon(&file);
+    return st;
+}
+
+enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_error *err)
+{
+    struct outline o = { 0 };
+    uint8_t *head = NULL;
+    size_t n = 0;
+    enum pv_status st = PV_OK;
+    if (s->n_pending > 0)
+        return fail(err, PV_E_ARG, "a video or picture waits for the text of its message");
+    if (s->messages)
+        st = dialogue_ask(s->words, &o.ask, err);
+    if (!st)
+        st = list_ids(&o, s, path, err);
+    if (!st)
+        st = make_head(&head, &n, &o, s, path, err);
+    if (!st)
+        st = write_file(&o, head, n, path, err);
+    mem_free(head);
+    mem_free(o.ids);
+    return st;
+}

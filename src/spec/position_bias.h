@@ -1,0 +1,18 @@
+/* Where in the picture and in time a view looks: attention is known to favour the edges of the
+ * grid, which is where little happens. */
+#ifndef PV_SPEC_POSITION_BIAS_H
+#define PV_SPEC_POSITION_BIAS_H
+
+/* Shares of tokens, 0 to 1: those in the first or last tenth of a frame's rows, and those in the
+ * first or last tenth of the frames. A tenth is rounded up, so the shares of all tokens, which a
+ * view without a bias would have, are more than a fifth. */
+struct position_bias {
+    double kept_rows, kept_frames; /* of the tokens kept; 0 when there are none */
+    double all_rows, all_frames;   /* of all tokens */
+};
+
+/* grid_width divides frame_tokens, as in struct view_input. */
+struct position_bias position_bias_of(const int *kept, int n, int n_frames, int frame_tokens,
+                                      int grid_width);
+
+#endif

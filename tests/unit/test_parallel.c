@@ -1,0 +1,439 @@
+/* The parallel schedule: whatever the drafter and however the two sides run, the ids, the bits of
+ * the logits and the cache are those of plain decoding; and every ending ends both sides. */
+#include "answers.h"
+#include "engine/parallel.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { MAX_TRIED = 12, N_INTERLEAVINGS = 500 };
+
+static struct pv_method parallel(enum pv_drafter drafter, const char *view, int window)
+{
+    struct pv_method m = method(drafter, view, PV_SHAPE_CHAIN);
+    m.schedule = PV_SCHEDULE_PARALLEL;
+    m.window = window;
+    return m;
+}
+
+/* Gives the drafter time to wake before the target's first round. */
+static void late_model(void *user, enum pv_side side)
+{
+    struct timespec t = { 0, 1000000 };
+    int *rounds = user;
+    if (side == PV_SIDE_MODEL && (*rounds)++ == 0)
+        nanosleep(&t, NULL);
+}
+
+/* ---- the matrix ---- */
+
+struct matrix_run {
+    struct pair pair;
+    pv_session *plain, *tried;
+    struct answer ref;
+    int64_t accepted, runs, rounds;
+};
+
+static struct matrix_run open_run(struct pair pair)
+{
+    struct matrix_run r = { .pair = pair };
+    r.plain = open_session(&r.pair);
+    r.tried = open_session(&r.pair);
+    return r;
+}
+
+static void close_run(struct matrix_run *r)
+{
+    pv_session_close(&r->plain);
+    pv_session_close(&r->tried);
+    close_pair(&r->pair);
+}
+
+static void check(struct matrix_run *r, const struct pv_method *m, float temperature)
+{
+    int rounds = 0;
+    struct answer a;
+    if (!r->tried->delay.wait || r->tried->delay.wait == late_model)
+        r->tried->delay = (struct side_delay){ late_model, &rounds };
+    a = run(r->tried, m, temperature);
+    r->accepted += a.stats.accepted;
+    r->runs += a.stats.runs;
+    r->rounds += a.stats.parallel_rounds;
+    CHECK_MSG(same_answer(&r->ref, &a, vocab_of(r->tried)),
+              "drafter %d view %s window %d temperature %g: other tokens or logits",
+              (int)m->drafter, m->view, m->window, (double)temperature);
+    CHECK_MSG(same_cache(r->plain, r->tried),
+              "drafter %d view %s window %d temperature %g: another cache", (int)m->drafter,
+              m->view, m->window, (double)temperature);
+    CHECK(a.stats.parallel_rounds > 0 && a.stats.wasted >= 0);
+}
+
+static void check_windows(struct matrix_run *r, float temperature)
+{
+    static const char *const views[] = { "holistic", "alignment", "full" };
+    static const double errors[] = { 0, 0.1, 0.5, 1 };
+    for (int g = 0; g <= MAX_TRIED; g++) {
+        struct pv_method m = parallel(PV_DRAFT_MODEL, views[g % 3], g);
+        check(r, &m, temperature);
+        m = parallel(PV_DRAFT_MODEL, views[(g + 1) % 3], g);
+        m.layer = 0.5; /* the view comes before the prefill's end */
+        check(r, &m, temperature);
+        m = parallel(PV_DRAFT_SELF, views[g % 3], g);
+        check(r, &m, temperature);
+        m = parallel(g % 2 ? PV_DRAFT_RANDOM : PV_DRAFT_NGRAM, "none", g);
+        check(r, &m, temperature);
+        m = parallel(PV_DRAFT_ORACLE, "none", g);
+        m.answer = r->ref.ids;
+        m.n_answer = r->ref.n;
+        m.errors = errors[g % 4];
+        check(r, &m, temperature);
+    }
+}
+
+static void check_pair(struct pair pair)
+{
+    static const float temperatures[] = { 0, 0.8f };
+    struct matrix_run r = open_run(pair);
+    for (int t = 0; t < 2; t++) {
+        r.ref = run(r.plain, NULL, temperatures[t]);
+        CHECK_EQ(r.ref.n, N_NEW);
+        check_windows(&r, temperatures[t]);
+    }
+    CHECK_MSG(r.accepted > 100 && r.runs > 100, "%lld accepted, %lld runs", (long long)r.accepted,
+              (long long)r.runs);
+    close_run(&r);
+}
+
+TEST(llava_with_one_thread)
+{
+    check_pair(open_unlike(VISION_LLAVA, 1));
+}
+
+TEST(llava_with_two_threads)
+{
+    check_pair(open_unlike(VISION_LLAVA, 2));
+}
+
+TEST(qwen_with_one_thread)
+{
+    check_pair(open_unlike(VISION_QWEN2_5, 1));
+}
+
+TEST(qwen_with_three_threads_and_rows_of_one_tower)
+{
+    check_pair(open_pair("tests/golden/qwen2_5_vl_video", 3));
+}
+
+/* A draft model with threads of its own keeps them. */
+TEST(a_draft_model_on_its_own_threads)
+{
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct matrix_run r;
+    const char *path = model_file_path(p.draft->file);
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", path);
+    pv_model_close(&p.draft);
+    p.draft = open_model(copy, 2, NULL);
+    r = open_run(p);
+    r.ref = run(r.plain, NULL, 0);
+    for (int g = 1; g <= 6; g++) {
+        struct pv_method m = parallel(PV_DRAFT_MODEL, g % 2 ? "alignment" : "holistic", g);
+        check(&r, &m, 0);
+    }
+    close_run(&r);
+}
+
+/* ---- interleavings ---- */
+
+/* Delays drawn for each side by itself: whole passes long, or none. */
+struct delays {
+    struct rng side[2];
+};
+
+static void delay(void *user, enum pv_side side)
+{
+    static const long choices_ns[] = { 0, 0, 0, 1000, 20000, 100000, 400000 };
+    struct delays *d = user;
+    long ns = choices_ns[rng_next(&d->side[side]) % 7];
+    struct timespec t = { 0, ns };
+    if (ns > 0)
+        nanosleep(&t, NULL);
+}
+
+TEST(any_interleaving)
+{
+    static const char *const views[] = { "holistic", "alignment", "full", "specvlm" };
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct rng choose = { 5 };
+    r.ref = run(r.plain, NULL, 0);
+    for (int i = 0; i < N_INTERLEAVINGS; i++) {
+        struct pv_method m = parallel(i % 8 ? PV_DRAFT_MODEL : PV_DRAFT_ORACLE, views[i % 4],
+                                      (int)(rng_next(&choose) % MAX_TRIED));
+        struct delays d = { { { rng_next(&choose) }, { rng_next(&choose) } } };
+        m.answer = r.ref.ids;
+        m.n_answer = r.ref.n;
+        m.errors = 0.2;
+        m.layer = i % 3 ? 0 : 1;
+        r.tried->delay = (struct side_delay){ delay, &d };
+        check(&r, &m, 0);
+    }
+    r.tried->delay = (struct side_delay){ 0 };
+    CHECK(r.accepted > N_INTERLEAVINGS);
+    close_run(&r);
+}
+
+static void very_late_model(void *user, enum pv_side side)
+{
+    struct timespec t = { 0, 500000000 };
+    int *rounds = user;
+    if (side == PV_SIDE_MODEL && (*rounds)++ == 0)
+        nanosleep(&t, NULL);
+}
+
+/* A drafter that is ready before the target's prefill has more than a window at its end. */
+TEST(startup_tokens)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct pv_method m = parallel(PV_DRAFT_ORACLE, "none", 0);
+    struct answer a;
+    int rounds = 0;
+    r.ref = run(r.plain, NULL, 0);
+    m.answer = r.ref.ids;
+    m.n_answer = r.ref.n;
+    r.tried->delay = (struct side_delay){ very_late_model, &rounds };
+    a = run(r.tried, &m, 0);
+    CHECK(same_answer(&r.ref, &a, vocab_of(r.tried)));
+    CHECK_EQ(a.stats.startup_tokens, 16);
+    CHECK_EQ(a.stats.runs, 0);
+    CHECK(a.stats.rounds < 5);
+    close_run(&r);
+}
+
+/* ---- the view before the prefill's end ---- */
+
+/* The same rows are seen whether the first layers run for themselves or not. */
+TEST(early_views_are_the_same)
+{
+    static const char *const views[] = { "alignment", "holistic" };
+    static bool seen[CONTEXT];
+    for (int k = 0; k < 4; k++) {
+        struct matrix_run r = open_run(open_unlike(k / 2 ? VISION_QWEN2_5 : VISION_LLAVA, 2));
+        struct pv_method m = method(PV_DRAFT_MODEL, views[k % 2], PV_SHAPE_CHAIN);
+        int n;
+        m.layer = 1;
+        run(r.tried, &m, 0);
+        n = r.tried->answer0;
+        memcpy(seen, r.tried->draft.seen, (size_t)n * sizeof *seen);
+        m.schedule = PV_SCHEDULE_PARALLEL;
+        run(r.tried, &m, 0);
+        CHECK_EQ(r.tried->answer0, n);
+        CHECK(memcmp(seen, r.tried->draft.seen, (size_t)n * sizeof *seen) == 0);
+        m.layer = 2; /* another view, or the test above says nothing */
+        run(r.tried, &m, 0);
+        CHECK(memcmp(seen, r.tried->draft.seen, (size_t)n * sizeof *seen) != 0);
+        close_run(&r);
+    }
+}
+
+/* ---- endings ---- */
+
+static bool stop_after(void *user, const char *utf8, size_t len)
+{
+    int *left = user;
+    (void)utf8, (void)len;
+    return --*left > 0;
+}
+
+TEST(every_interruption)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct pv_method m = parallel(PV_DRAFT_MODEL, "alignment", 5);
+    for (int n = 1; n <= 9; n++) {
+        pv_session *both[2] = { r.plain, r.tried };
+        for (int i = 0; i < 2; i++) {
+            struct pv_gen_params g = gen_params(0);
+            struct pv_error err = { 0 };
+            int left = n;
+            g.method = i ? &m : NULL;
+            pv_session_reset(both[i]);
+            CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
+            CHECK_EQ(pv_generate(both[i], &g, stop_after, &left, &err), PV_E_CANCELLED);
+        }
+        CHECK_EQ(r.plain->n_answer, r.tried->n_answer);
+        CHECK_MSG(same_cache(r.plain, r.tried), "stopped after %d: another cache", n);
+    }
+    close_run(&r);
+}
+
+TEST(every_length)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct pv_method m = parallel(PV_DRAFT_SELF, "full", 4);
+    for (int n = 1; n <= 14; n++) {
+        pv_session *both[2] = { r.plain, r.tried };
+        for (int i = 0; i < 2; i++) {
+            struct pv_gen_params g = gen_params(0);
+            struct pv_error err = { 0 };
+            g.max_new_tokens = n;
+            g.method = i ? &m : NULL;
+            pv_session_reset(both[i]);
+            CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
+            CHECK_MSG(pv_generate(both[i], &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
+            CHECK_EQ(both[i]->n_answer, n);
+        }
+        CHECK_MSG(same_cache(r.plain, r.tried), "%d tokens: another cache", n);
+    }
+    close_run(&r);
+}
+
+static bool stop_prefill(void *user, enum pv_phase phase, int64_t done, int64_t total)
+{
+    int *left = user;
+    (void)phase, (void)done, (void)total;
+    return --*left > 0;
+}
+
+/* Stopped anywhere in the prefill, in either part of it, the session can answer again. */
+TEST(a_stopped_prefill)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct pv_method m = parallel(PV_DRAFT_MODEL, "alignment", 4);
+    int stops = 0;
+    m.layer = 1;
+    r.ref = run(r.plain, NULL, 0);
+    for (int n = 1; n < 40; n++) {
+        struct pv_gen_params g = gen_params(0);
+        struct pv_error err = { 0 };
+        struct answer a;
+        int left = n;
+        enum pv_status st;
+        g.method = &m;
+        g.progress = stop_prefill;
+        g.progress_user = &left;
+        pv_session_reset(r.tried);
+        CHECK_MSG(add_prompt(r.tried, 7, &err) == PV_OK, "%s", err.text);
+        st = pv_generate(r.tried, &g, NULL, NULL, &err);
+        if (st == PV_OK)
+            break;
+        CHECK_EQ(st, PV_E_CANCELLED);
+        stops++;
+        a = run(r.tried, &m, 0);
+        CHECK(same_answer(&r.ref, &a, vocab_of(r.tried)));
+        for (int l = 0; l < r.plain->kv.n_layers; l++) /* the video may have another key */
+            CHECK(same_layer(&r.plain->kv.layer[l], &r.tried->kv.layer[l], r.plain->kv.len));
+    }
+    CHECK(stops > 4);
+    close_run(&r);
+}
+
+TEST(context_runs_full)
+{
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pv_method m = parallel(PV_DRAFT_MODEL, "holistic", 6);
+    struct pv_error err[2] = { { 0 } };
+    int told[2];
+    for (int i = 0; i < 2; i++) {
+        struct pv_session_params sp = pv_session_defaults();
+        struct pv_gen_params g = gen_params(0);
+        pv_session *s = NULL;
+        sp.max_context = 90;
+        sp.draft = p.draft;
+        CHECK_EQ(pv_session_open(&s, p.target, &sp, &err[i]), PV_OK);
+        g.max_new_tokens = 200;
+        g.method = i ? &m : NULL;
+        CHECK_MSG(add_prompt(s, 7, &err[i]) == PV_OK, "%s", err[i].text);
+        CHECK_EQ(pv_generate(s, &g, NULL, NULL, &err[i]), PV_E_LIMIT);
+        told[i] = s->n_answer;
+        pv_session_close(&s);
+    }
+    CHECK_EQ(told[0], told[1]);
+    CHECK(told[0] > 10);
+    close_pair(&p);
+}
+
+/* Several turns in one session, schedules mixed. */
+TEST(turns)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_QWEN2_5, 2));
+    struct pv_method m[] = { parallel(PV_DRAFT_MODEL, "alignment", 3),
+                             method(PV_DRAFT_MODEL, "specvlm", PV_SHAPE_TREE),
+                             parallel(PV_DRAFT_SELF, "holistic", 0) };
+    struct pv_error err = { 0 };
+    CHECK_MSG(add_prompt(r.plain, 7, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(add_prompt(r.tried, 7, &err) == PV_OK, "%s", err.text);
+    for (int turn = 0; turn < 6; turn++) {
+        struct answer a, b;
+        CHECK_MSG(generate(r.plain, NULL, 0, &a, &err) == PV_OK, "%s", err.text);
+        CHECK_MSG(generate(r.tried, &m[turn % 3], 0, &b, &err) == PV_OK, "%s", err.text);
+        CHECK_MSG(same_answer(&a, &b, vocab_of(r.plain)), "turn %d", turn);
+        CHECK_MSG(same_cache(r.plain, r.tried), "turn %d: another cache", turn);
+        CHECK_EQ(pv_add_text(r.plain, "user", "and the cat", &err), PV_OK);
+        CHECK_EQ(pv_add_text(r.tried, "user", "and the cat", &err), PV_OK);
+    }
+    close_run(&r);
+}
+
+/* `auto` begins and leaves the parallel schedule in the middle of answers; when, is up to what it
+ * measures, so some of them may not have it. */
+TEST(automatic)
+{
+    enum { LONG = 200 };
+    struct pair p = open_unlike(VISION_LLAVA, 4);
+    pv_session *s = open_session(&p);
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
+    static int32_t want[LONG];
+    int64_t parallel_rounds = 0, rounds = 0;
+    m.automatic = true;
+    for (int i = 0; i < 4 || (i < 60 && parallel_rounds == 0); i++) {
+        struct pv_gen_params g = gen_params(i % 2 ? 0.8f : 0);
+        struct pv_error err = { 0 };
+        for (int k = 0; k < 2; k++) {
+            struct pv_stats stats;
+            g.max_new_tokens = LONG;
+            g.seed = (uint64_t)i;
+            g.method = k ? &m : NULL;
+            pv_session_reset(s);
+            CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
+            CHECK_MSG(pv_generate(s, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
+            CHECK_EQ(s->n_answer, LONG);
+            if (k == 0)
+                memcpy(want, s->line.ids + s->answer0, sizeof want);
+            CHECK(memcmp(want, s->line.ids + s->answer0, sizeof want) == 0);
+            pv_session_stats(s, &stats);
+            parallel_rounds += stats.parallel_rounds;
+            rounds += stats.rounds;
+        }
+    }
+    CHECK_MSG(parallel_rounds > 0 && parallel_rounds < rounds, "%lld of %lld rounds were parallel",
+              (long long)parallel_rounds, (long long)rounds);
+    pv_session_close(&s);
+    close_pair(&p);
+}
+
+TEST(wrong_methods)
+{
+    struct pair p = open_pair("tests/golden/llava_onevision", 1);
+    pv_session *s = open_session(&p);
+    struct pv_method m[] = { parallel(PV_DRAFT_SPARSE, "full", 4),
+                             parallel(PV_DRAFT_MODEL, "full", 4),
+                             parallel(PV_DRAFT_MODEL, "full", 4),
+                             parallel(PV_DRAFT_MODEL, "alignment", 4) };
+    m[1].shape = PV_SHAPE_TREE;
+    m[2].draft_threads = -1;
+    m[3].layer = -2;
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
+        struct answer a;
+        struct pv_error err = { 0 };
+        pv_session_reset(s);
+        CHECK_EQ(add_prompt(s, 7, &err), PV_OK);
+        CHECK_EQ(generate(s, &m[i], 0, &a, &err), PV_E_ARG);
+        CHECK(err.text[0] != '\0');
+    }
+    pv_session_close(&s);
+    close_pair(&p);
+}
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}
