@@ -143,8 +143,9 @@ struct pv_method {
     const char *tree_file;
     double ratio;  /* of the video tokens that the drafter does not see */
     double lambda; /* view specvlm; 0: 0.4, for Qwen 0.5 */
-    double layer;  /* views holistic and alignment: how many layers of the model they wait for, below
-                      1 a share of them; 0: holistic all, alignment 20 (0.71 of a model with fewer) */
+    double
+        layer; /* views holistic and alignment: how many layers of the model they wait for, below
+                  1 a share of them; 0: holistic all, alignment 20 (0.71 of a model with fewer) */
     unsigned terms;    /* view holistic: 1 attention + 2 time + 4 space; 0: all three */
     bool literal;      /* view holistic: crops of 5 x 5 and what is left over, as published */
     bool text_after;   /* view alignment: only text after the video counts */

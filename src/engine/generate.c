@@ -91,12 +91,15 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, enum want 
                              struct pv_error *err)
 {
     for (;;) {
+        double t0;
         enum pv_status st = tell(s, t, choose(s, t->p, want), err);
         if (st || t->ended)
             return st;
+        t0 = clock_now();
         st = prefill_rows(s, s->line.n - 1, 1, want, err);
         if (st)
             return st;
+        trace_add(&s->trace, PV_SIDE_MODEL, "decode", t0, 1);
         s->stats.passes++;
     }
 }
@@ -242,8 +245,8 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     if (!st)
         st = prefill_run(s, p, &sp, want, sp.parallel ? show_drafter : NULL, &sp, err);
     t1 = clock_now();
-    s->stats.vision_s = s->encoder ? encoder_take_seconds(s->encoder) : 0;
-    s->stats.prefill_s = t1 - t0 - s->stats.vision_s;
+    s->stats.vision_s += s->encoder ? encoder_take_seconds(s->encoder) : 0;
+    s->stats.prefill_s = t1 - t0 - s->stats.vision_s - s->stats.view_s;
     s->stats.passes = 1;
     if (!st)
         st = speculation_begin(&sp, s, p, err);

@@ -262,6 +262,8 @@ static enum pv_status run_parts(struct prefill *f, void (*chosen)(void *user), v
     kvcache_truncate(&s->kv, f->first); /* no row is whole yet */
     if (!st && f->alignment)
         alignment_finish(f->alignment, s->draft.scores);
+    if (s->encoder) /* not the view's */
+        s->stats.vision_s += encoder_take_seconds(s->encoder);
     if (!st)
         st = speculation_see(f->sp, s, err);
     if (st)

@@ -9,6 +9,7 @@
 #include "engine/timeline.h"
 #include "engine/trace.h"
 #include "lm/sampling.h"
+#include "spec/policy.h"
 #include "spec/verify.h"
 
 enum { SESSION_MAX_PENDING = 64 }; /* media of one message */
@@ -23,6 +24,12 @@ struct logits_observer {
  */
 struct side_delay {
     void (*wait)(void *user, enum pv_side side);
+    void *user;
+};
+
+/* For tests: may change what `auto` chose for the next round. */
+struct choice_changer {
+    void (*change)(void *user, struct policy_choice *c);
     void *user;
 };
 
@@ -56,6 +63,7 @@ struct pv_session {
     float *verify_scratch;       /* rejection */
     struct logits_observer observer;
     struct side_delay delay;
+    struct choice_changer changer;
     struct pv_stats stats;
     struct trace trace;          /* of the last answer */
     int64_t frames, lost_frames; /* since the last answer */

@@ -81,6 +81,8 @@ static enum pv_status check_method(const struct pv_method *m, bool drawn, struct
         (m->shape != PV_SHAPE_CHAIN || m->drafter == PV_DRAFT_SPARSE || m->automatic))
         return fail(err, PV_E_ARG,
                     "the parallel schedule is for chains, and not for the drafter sparse");
+    if (m->schedule == PV_SCHEDULE_PARALLEL && m->accept != PV_ACCEPT_EXACT)
+        return fail(err, PV_E_ARG, "the parallel schedule knows exact acceptance only");
     if (m->draft_threads < 0 || m->draft_threads > POOL_MAX_THREADS)
         return fail(err, PV_E_ARG, "%d threads for the drafter: 1 to %d are possible",
                     m->draft_threads, POOL_MAX_THREADS);
@@ -165,7 +167,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     shape_static25(&sp->tree);
     policy_open(&sp->policy, shape_rows(&sp->tree));
     fill_defaults(&sp->method, s);
-    if (m->automatic && s->model->threads >= AUTO_PARALLEL &&
+    if (m->automatic && m->accept == PV_ACCEPT_EXACT && s->model->threads >= AUTO_PARALLEL &&
         (m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF))
         policy_allow_parallel(&sp->policy, AUTO_MAX_WINDOW);
     sp->view = view_named(m->view ? m->view : "full");
@@ -393,6 +395,8 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_session *s,
     sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
     if (!st && sp->awake)
         sp->choice = policy_next(&sp->policy);
+    if (!st && sp->awake && s->changer.change)
+        s->changer.change(s->changer.user, &sp->choice);
     if (!st)
         st = choose_schedule(sp, s, p, err);
     if (sp->choice.kind == POLICY_TREE)
@@ -400,6 +404,11 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_session *s,
     else if (sp->choice.kind == POLICY_CHAIN)
         st = shape_chain(&sp->shape, sp->choice.window, err);
     return st;
+}
+
+bool speculation_drawn(const struct speculation *sp, uint64_t seed, uint64_t position, int row)
+{
+    return rng_uniform(seed ^ SIMULATE_SEED, position, (uint64_t)row) < sp->method.simulate;
 }
 
 /* A drawn outcome: each token is accepted with the method's probability, first children first. */
@@ -414,7 +423,7 @@ static void simulate(const struct speculation *sp, const struct pv_session *s, s
         uint64_t here = position + (uint64_t)r->tree.depth[i];
         if (r->tree.parent[i] != at)
             continue;
-        if (rng_uniform(seed ^ SIMULATE_SEED, here, (uint64_t)i) >= sp->method.simulate)
+        if (!speculation_drawn(sp, seed, here, i))
             continue;
         v->path[v->n++] = at = i;
     }
@@ -439,10 +448,10 @@ enum pv_status speculation_verify(const struct speculation *sp, struct pv_sessio
         verify_greedy(&r->verdict, &r->tree, s->tree_best);
     else if (sp->method.accept == PV_ACCEPT_EXACT)
         verify_exact(&r->verdict, &r->tree, s->tree_logits, vocab, &how, position, s->candidates);
-    else if (sp->shape.kind == SHAPE_CHAIN && !sp->parallel)
+    else if (sp->shape.kind == SHAPE_CHAIN)
         verify_rejection_chain(&r->verdict, &r->tree, s->tree_logits, s->draft_q, vocab, &how,
                                position, s->verify_scratch, s->candidates);
-    else /* tokens without probabilities */
+    else
         verify_rejection_tree(&r->verdict, &r->tree, s->tree_logits, vocab, &how, position,
                               s->verify_scratch, s->candidates);
     s->stats.verify_s += clock_now() - t0;

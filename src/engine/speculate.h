@@ -54,6 +54,8 @@ struct round {
 enum pv_status speculation_verify(const struct speculation *sp, struct pv_session *s,
                                   const struct pv_gen_params *p, struct round *r,
                                   struct pv_error *err);
+/* Simulated acceptance: whether the token of this row, to stand at `position`, is accepted. */
+bool speculation_drawn(const struct speculation *sp, uint64_t seed, uint64_t position, int row);
 enum pv_status speculation_round(struct speculation *sp, struct pv_session *s,
                                  const struct pv_gen_params *p, struct round *r,
                                  struct pv_error *err);

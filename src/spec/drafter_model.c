@@ -505,13 +505,11 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
     enum pv_status s;
     if (!d)
         return fail_nomem(err, sizeof *d);
-    d->base = (struct drafter){
-        .name = "model",
-        .begin = begin_model,
-        .propose = propose_model,
-        .close = close_model,
-        .work_on = work_on_model
-    };
+    d->base = (struct drafter){ .name = "model",
+                                .begin = begin_model,
+                                .propose = propose_model,
+                                .close = close_model,
+                                .work_on = work_on_model };
     d->dec = dec;
     d->chunk = chunk;
     d->context = context;

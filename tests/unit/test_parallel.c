@@ -3,7 +3,7 @@
 #include "answers.h"
 #include "engine/parallel.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 enum { MAX_TRIED = 12, N_INTERLEAVINGS = 500 };
@@ -16,13 +16,38 @@ static struct pv_method parallel(enum pv_drafter drafter, const char *view, int 
     return m;
 }
 
-/* Gives the drafter time to wake before the target's first round. */
-static void late_model(void *user, enum pv_side side)
+/* What lets the sides run in a certain order: the target's first round waits until the drafter has
+ * made a token (a second at most: a drafter may have none), and then `ms` more; after that both
+ * wait at random, if they are to. */
+struct delays {
+    atomic_bool made;
+    bool waited;
+    int ms;
+    bool at_random;
+    struct rng side[2];
+};
+
+static void sleep_ns(long ns)
 {
-    struct timespec t = { 0, 1000000 };
-    int *rounds = user;
-    if (side == PV_SIDE_MODEL && (*rounds)++ == 0)
-        nanosleep(&t, NULL);
+    struct timespec t = { ns / 1000000000, ns % 1000000000 };
+    nanosleep(&t, NULL);
+}
+
+static void delay(void *user, enum pv_side side)
+{
+    static const long choices_ns[] = { 0, 0, 0, 1000, 20000, 100000, 400000 };
+    struct delays *d = user;
+    long ns = d->at_random ? choices_ns[rng_next(&d->side[side]) % 7] : 0;
+    if (side == PV_SIDE_DRAFTER)
+        atomic_store(&d->made, true);
+    if (side == PV_SIDE_MODEL && !d->waited) {
+        d->waited = true;
+        for (int i = 0; i < 10000 && !atomic_load(&d->made); i++)
+            sleep_ns(100000);
+        sleep_ns(1000000L * d->ms);
+    }
+    if (ns > 0)
+        sleep_ns(ns);
 }
 
 /* ---- the matrix ---- */
@@ -31,6 +56,7 @@ struct matrix_run {
     struct pair pair;
     pv_session *plain, *tried;
     struct answer ref;
+    struct delays delays;
     int64_t accepted, runs, rounds;
 };
 
@@ -51,11 +77,12 @@ static void close_run(struct matrix_run *r)
 
 static void check(struct matrix_run *r, const struct pv_method *m, float temperature)
 {
-    int rounds = 0;
     struct answer a;
-    if (!r->tried->delay.wait || r->tried->delay.wait == late_model)
-        r->tried->delay = (struct side_delay){ late_model, &rounds };
+    atomic_store(&r->delays.made, false);
+    r->delays.waited = false;
+    r->tried->delay = (struct side_delay){ delay, &r->delays };
     a = run(r->tried, m, temperature);
+    r->tried->delay = (struct side_delay){ 0 };
     r->accepted += a.stats.accepted;
     r->runs += a.stats.runs;
     r->rounds += a.stats.parallel_rounds;
@@ -145,21 +172,6 @@ TEST(a_draft_model_on_its_own_threads)
 
 /* ---- interleavings ---- */
 
-/* Delays drawn for each side by itself: whole passes long, or none. */
-struct delays {
-    struct rng side[2];
-};
-
-static void delay(void *user, enum pv_side side)
-{
-    static const long choices_ns[] = { 0, 0, 0, 1000, 20000, 100000, 400000 };
-    struct delays *d = user;
-    long ns = choices_ns[rng_next(&d->side[side]) % 7];
-    struct timespec t = { 0, ns };
-    if (ns > 0)
-        nanosleep(&t, NULL);
-}
-
 TEST(any_interleaving)
 {
     static const char *const views[] = { "holistic", "alignment", "full", "specvlm" };
@@ -169,25 +181,17 @@ TEST(any_interleaving)
     for (int i = 0; i < N_INTERLEAVINGS; i++) {
         struct pv_method m = parallel(i % 8 ? PV_DRAFT_MODEL : PV_DRAFT_ORACLE, views[i % 4],
                                       (int)(rng_next(&choose) % MAX_TRIED));
-        struct delays d = { { { rng_next(&choose) }, { rng_next(&choose) } } };
         m.answer = r.ref.ids;
         m.n_answer = r.ref.n;
         m.errors = 0.2;
         m.layer = i % 3 ? 0 : 1;
-        r.tried->delay = (struct side_delay){ delay, &d };
+        r.delays.at_random = true;
+        r.delays.side[0] = (struct rng){ rng_next(&choose) };
+        r.delays.side[1] = (struct rng){ rng_next(&choose) };
         check(&r, &m, 0);
     }
-    r.tried->delay = (struct side_delay){ 0 };
     CHECK(r.accepted > N_INTERLEAVINGS);
     close_run(&r);
-}
-
-static void very_late_model(void *user, enum pv_side side)
-{
-    struct timespec t = { 0, 500000000 };
-    int *rounds = user;
-    if (side == PV_SIDE_MODEL && (*rounds)++ == 0)
-        nanosleep(&t, NULL);
 }
 
 /* A drafter that is ready before the target's prefill has more than a window at its end. */
@@ -195,17 +199,14 @@ TEST(startup_tokens)
 {
     struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
     struct pv_method m = parallel(PV_DRAFT_ORACLE, "none", 0);
-    struct answer a;
-    int rounds = 0;
     r.ref = run(r.plain, NULL, 0);
     m.answer = r.ref.ids;
     m.n_answer = r.ref.n;
-    r.tried->delay = (struct side_delay){ very_late_model, &rounds };
-    a = run(r.tried, &m, 0);
-    CHECK(same_answer(&r.ref, &a, vocab_of(r.tried)));
-    CHECK_EQ(a.stats.startup_tokens, 16);
-    CHECK_EQ(a.stats.runs, 0);
-    CHECK(a.stats.rounds < 5);
+    r.delays.ms = 500;
+    check(&r, &m, 0);
+    CHECK_EQ(r.tried->stats.startup_tokens, 16);
+    CHECK_EQ(r.tried->stats.runs, 0);
+    CHECK(r.tried->stats.rounds < 5);
     close_run(&r);
 }
 
@@ -373,8 +374,15 @@ TEST(turns)
     close_run(&r);
 }
 
-/* `auto` begins and leaves the parallel schedule in the middle of answers; when, is up to what it
- * measures, so some of them may not have it. */
+/* Three rounds in seven are parallel. */
+static void change_choice(void *user, struct policy_choice *c)
+{
+    int *round = user;
+    if (++*round % 7 < 3)
+        *c = (struct policy_choice){ POLICY_PARALLEL, 1 + *round % 5 };
+}
+
+/* `auto` begins and leaves the parallel schedule in the middle of answers. */
 TEST(automatic)
 {
     enum { LONG = 200 };
@@ -383,8 +391,10 @@ TEST(automatic)
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
     static int32_t want[LONG];
     int64_t parallel_rounds = 0, rounds = 0;
+    int round = 0;
     m.automatic = true;
-    for (int i = 0; i < 4 || (i < 60 && parallel_rounds == 0); i++) {
+    s->changer = (struct choice_changer){ change_choice, &round };
+    for (int i = 0; i < 4; i++) {
         struct pv_gen_params g = gen_params(i % 2 ? 0.8f : 0);
         struct pv_error err = { 0 };
         for (int k = 0; k < 2; k++) {
