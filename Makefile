@@ -1,7 +1,7 @@
 # prevue: one non-recursive Makefile (GNU make).
 #
 #   make                 ./prevue                make test    set up, build, run every test
-#   make CORE=1          the same with a C compiler alone (GGUF models, prompts as token ids)
+#   make CORE=1          the same with a C compiler alone (GGUF models, prompts as ids or prepared)
 #   make lib install     libprevue, header, .pc  make asan    the tests under ASan and UBSan
 #   make check-kernels ARGS=...   make lint   make bench   make demo   make fuzz FUZZ_SECONDS=60
 #
@@ -76,7 +76,8 @@ SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c,$(SRC))
 endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
 ifeq ($(CORE),1)
-CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c cli/cmd_view.c cli/view_%.c,$(CLI_SRC))
+CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c,\
+                 $(CLI_SRC))
 endif
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
 SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision

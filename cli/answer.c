@@ -81,6 +81,17 @@ void answer_json(struct buf *b, const struct answer *a, bool has_text)
                st->video_s, st->vision_s, st->prefill_s, st->view_s, st->draft_prefill_s,
                st->draft_s, st->verify_s, st->decode_s, a->total, tokens_per_second(&f),
                (unsigned long long)st->peak_bytes);
+    if (st->parallel_rounds > 0) {
+        buf_puts(b, ",");
+        parallel_json(b, &f, 1);
+    }
+}
+
+void answer_ids(struct buf *b, const struct answer *a)
+{
+    for (size_t i = 0; i < a->n_ids; i++)
+        buf_printf(b, "%s%d", i ? " " : "", (int)a->ids[i]);
+    buf_puts(b, "\n");
 }
 
 static void print_speculation(const struct answer *a, const struct figures *f)
@@ -97,6 +108,13 @@ static void print_speculation(const struct answer *a, const struct figures *f)
             "mean run %.2f, acceptance %.1f %%\n",
             (long long)st->rounds, st->verify_s, accepted_per_pass(f), tokens_per_pass(f),
             mean_run(f), 100 * acceptance(f));
+    if (st->parallel_rounds > 0)
+        fprintf(stderr,
+                "at once %6lld rounds: window %d, %d threads draft, %lld tokens drafted during the "
+                "prefill, %lld lost, longest run %lld, %.3f s waited for the drafter\n",
+                (long long)st->parallel_rounds, st->window, st->draft_threads,
+                (long long)st->startup_tokens, (long long)st->wasted, (long long)st->longest_run,
+                st->wait_s);
 }
 
 void answer_stats(const struct answer *a)

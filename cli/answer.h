@@ -28,6 +28,8 @@ enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling
 
 /* The members of a JSON object, without its braces; text only when the model has a tokenizer. */
 void answer_json(struct buf *b, const struct answer *a, bool has_text);
+/* The ids as a line, where there are no words for them. */
+void answer_ids(struct buf *b, const struct answer *a);
 /* Lines on stderr. */
 void answer_stats(const struct answer *a);
 

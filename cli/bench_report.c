@@ -48,7 +48,7 @@ static const char *identity_word(const struct pv_method *m, enum identity identi
 
 static int label_width(const struct contenders *who)
 {
-    int width = (int)strlen("method");
+    int width = (int)strlen("parallel");
     for (int k = 0; k < who->n; k++) {
         int n = (int)strlen(who->items[k].label);
         width = n > width ? n : width;
@@ -74,6 +74,27 @@ static void table_row(struct buf *b, const struct tally *t, const struct contend
                decode_speedup(t, k), total_speedup(t, k));
 }
 
+/* What only the parallel schedule has, of the methods that used it. */
+static void parallel_table(struct buf *b, const struct tally *t, const struct contenders *who,
+                           int width)
+{
+    bool any = false;
+    for (int k = 0; k < who->n; k++) {
+        const struct figures *f = &t->sum[k];
+        double clips = t->clips;
+        if (!(f->v[FIG_PARALLEL_ROUNDS] > 0))
+            continue;
+        if (!any)
+            buf_printf(b, "\n%-*s %6s %7s %7s %8s %8s %8s %8s\n", width, "parallel", "rounds",
+                       "window", "threads", "start-up", "wasted", "longest", "wait s");
+        any = true;
+        buf_printf(b, "%-*s %6.8g %7.1f %7.1f %8.8g %8.8g %8.8g %8.3f\n", width,
+                   who->items[k].label, f->v[FIG_PARALLEL_ROUNDS], f->v[FIG_WINDOW] / clips,
+                   f->v[FIG_DRAFT_THREADS] / clips, f->v[FIG_STARTUP_TOKENS], f->v[FIG_WASTED],
+                   f->v[FIG_LONGEST_RUN], f->v[FIG_WAIT_S]);
+    }
+}
+
 void tally_table(struct buf *b, const struct tally *t, const struct contenders *who)
 {
     int width = label_width(who);
@@ -85,6 +106,7 @@ void tally_table(struct buf *b, const struct tally *t, const struct contenders *
                "sees", "s", "s", "s", "s", "/s", "speed-up", "speed-up");
     for (int k = 0; k < who->n; k++)
         table_row(b, t, &who->items[k], k, width);
+    parallel_table(b, t, who, width);
 }
 
 /* ---- JSON ---- */
@@ -123,6 +145,10 @@ static void add_method_json(struct buf *b, const struct tally *t, const struct c
                ",\"tokens_per_second\":%.6g,\"decode_speedup\":%.6g,"
                "\"total_speedup\":%.6g",
                tokens_per_second(f), decode_speedup(t, k), total_speedup(t, k));
+    if (f->v[FIG_PARALLEL_ROUNDS] > 0) {
+        buf_puts(b, ",");
+        parallel_json(b, f, t->clips);
+    }
 }
 
 void tally_json(struct buf *b, const struct tally *t, const struct contenders *who)
@@ -143,7 +169,8 @@ void csv_header(struct buf *b)
     buf_puts(b, "machine,threads,commit,model,draft,clip,frames,method,ratio,tokens,passes,"
                 "accepted_per_pass,tokens_per_pass,mean_run,acceptance,video_tokens,"
                 "draft_video_tokens,prefill_s,view_s,draft_prefill_s,draft_s,verify_s,decode_s,"
-                "total_s,identical,video_s,vision_s,draft_vision_s\n");
+                "total_s,identical,video_s,vision_s,draft_vision_s,schedule,window,draft_threads,"
+                "startup_tokens,wasted,wait_s\n");
 }
 
 /* A field and its comma; in quotes where it needs them. */
@@ -175,6 +202,19 @@ static void csv_figures(struct buf *b, const struct figures *f)
                total_seconds(f));
 }
 
+static void csv_parallel(struct buf *b, const struct pv_method *m, const struct figures *f)
+{
+    const char *schedule = m->automatic                          ? "auto"
+                           : m->schedule == PV_SCHEDULE_PARALLEL ? "parallel"
+                                                                 : "serial";
+    buf_puts(b, m->drafter == PV_DRAFT_NONE ? "" : schedule);
+    if (f->v[FIG_PARALLEL_ROUNDS] > 0)
+        buf_printf(b, ",%.6g,%.6g,%.12g,%.12g,%.6f\n", f->v[FIG_WINDOW], f->v[FIG_DRAFT_THREADS],
+                   f->v[FIG_STARTUP_TOKENS], f->v[FIG_WASTED], f->v[FIG_WAIT_S]);
+    else
+        buf_puts(b, ",,,,,\n");
+}
+
 void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders *who,
               const struct trial_result *r)
 {
@@ -193,8 +233,9 @@ void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders 
             buf_printf(b, "%.6g", m->ratio);
         buf_puts(b, ",");
         csv_figures(b, f);
-        buf_printf(b, "%s,%.6f,%.6f,%.6f\n", identity_word(m, r->identity[k]), f->v[FIG_VIDEO_S],
+        buf_printf(b, "%s,%.6f,%.6f,%.6f,", identity_word(m, r->identity[k]), f->v[FIG_VIDEO_S],
                    f->v[FIG_VISION_S], f->v[FIG_DRAFT_VISION_S]);
+        csv_parallel(b, m, f);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "command.h"
 #include "jsonl.h"
+#include "prepared.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -61,11 +62,11 @@ static int by_path(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-static bool add_directory(struct clips *c, const char *path)
+/* The files of a directory whose names are wanted. */
+static bool add_named(struct clips *c, const char *path, bool (*wanted)(const char *name))
 {
     DIR *d = opendir(path);
     const struct dirent *e = NULL;
-    int first = c->n;
     bool ok = true;
 
     if (!d) {
@@ -73,10 +74,20 @@ static bool add_directory(struct clips *c, const char *path)
         return false;
     }
     for (e = readdir(d); e && ok; e = readdir(d)) {
-        if (e->d_name[0] != '.' && is_video_name(e->d_name))
+        if (e->d_name[0] != '.' && wanted(e->d_name))
             ok = add_clip(c, path_join(path, e->d_name), NULL);
     }
     closedir(d);
+    return ok;
+}
+
+static bool add_directory(struct clips *c, const char *path)
+{
+    int first = c->n;
+    bool ok = add_named(c, path, is_video_name);
+
+    if (ok && c->n == first)
+        ok = add_named(c, path, is_prepared);
     if (ok && c->n == first) {
         report("%s: there is no video in this directory", path);
         ok = false;
@@ -113,6 +124,8 @@ static bool add_line(struct clips *c, const char *list, int number, const char *
     wrong = jsonl_read(line, len, &video, &prompt, &has_prompt);
     if (!wrong && !video.len)
         wrong = "\"video\" is empty";
+    if (!wrong && has_prompt && prompt.len && is_prepared(video.data))
+        wrong = "a prepared prompt holds its question: \"prompt\" has no meaning";
     if (!wrong && has_prompt && prompt.len) {
         question = mem_strdup(prompt.data);
         wrong = question ? NULL : "out of memory";
@@ -167,6 +180,14 @@ bool clips_read(struct clips *c, const struct arg_list *sources)
             return false;
         }
     }
+    return true;
+}
+
+bool clips_prepared(const struct clips *c)
+{
+    for (int i = 0; i < c->n; i++)
+        if (!is_prepared(c->items[i].path))
+            return false;
     return true;
 }
 

@@ -18,8 +18,11 @@ struct clips {
 
 /* Each source is a video or picture, a directory (its videos, by name) or a list: a file whose name
  * ends in .jsonl, with paths that begin at the list's place. False when that fails, which has been
- * reported. */
+ * reported. A prepared prompt (.pvin) stands for a video too; of a directory these are taken when
+ * it has no videos. */
 bool clips_read(struct clips *c, const struct arg_list *sources);
 void clips_clear(struct clips *c);
+/* Are all of them prepared prompts? */
+bool clips_prepared(const struct clips *c);
 
 #endif

@@ -4,11 +4,12 @@
  * stopped. */
 #include "answer.h"
 #include "base/cpu.h"
-#include "base/file.h"
 #include "base/status.h"
 #include "bench_report.h"
+#include "bench_trace.h"
 #include "clips.h"
-#include "video_args.h"
+#include "prepared.h"
+#include "view_overlap.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,12 +17,14 @@
 
 enum { MAX_REPEAT = 1000, MAX_GROUPS = 32, MAX_JSON = 1 << 30 };
 #define LEAST_ACCEPTANCE 0.001
+#define LEAST_SECONDS 1e-6
+#define MOST_SECONDS 1e6
 
 struct bench_args {
     struct arg_list videos;
-    const char *methods, *ratios, *prompt, *system, *json, *csv, *commit;
+    const char *methods, *ratios, *prompt, *system, *json, *csv, *commit, *trace, *timeline;
     int repeat;
-    double simulate;
+    double simulate, from, seconds;
     struct choice_args choice;
     struct sampling_args sampling;
     struct method_args method;
@@ -34,8 +37,9 @@ struct bench_args {
 
 static const struct option bench_table[] = {
     { "videos", 0, "--video", OPTION_LIST, AT(videos), 0, 0, "WHAT",
-      "A video, a directory of videos, or a list: a .jsonl file with one object a line, its "
-      "\"video\" a path from the list's place and its \"prompt\" the question.",
+      "A video or a prepared prompt (.pvin), a directory of them, or a list: a .jsonl file with "
+      "one "
+      "object a line, its \"video\" a path from the list's place and its \"prompt\" the question.",
       NULL },
     { "methods", 0, NULL, OPTION_STRING, AT(methods), 0, 0, "METHODS",
       "Names apart by commas, as --method of describe takes them; plain decoding (ar) always comes "
@@ -57,6 +61,17 @@ static const struct option bench_table[] = {
       "Write everything as one JSON object; \"-\" is standard output, without the table.", NULL },
     { "csv", 0, NULL, OPTION_STRING, AT(csv), 0, 0, "FILE",
       "Append one row for each clip and method; a new file gets a header.", NULL },
+    { "trace", 0, NULL, OPTION_STRING, AT(trace), 0, 0, "FILE",
+      "Write what model and drafter did when, for chrome://tracing or Perfetto: a process for each "
+      "method and clip, in a run of its own.",
+      NULL },
+    { "timeline", 0, NULL, OPTION_STRING, AT(timeline), 0, 0, "FILE",
+      "Draw the same for the first clip: a picture (.png), or a page to look closer in (.html).",
+      NULL },
+    { "timeline-from", 0, NULL, OPTION_TIME, AT(from), 0, MOST_SECONDS, "T",
+      "Where a picture begins. Default: one part shows all of it, one the first rounds.", NULL },
+    { "timeline-seconds", 0, NULL, OPTION_NUMBER, AT(seconds), LEAST_SECONDS, MOST_SECONDS, "S",
+      "How long a part of it a picture shows.", NULL },
     { "commit", 0, NULL, OPTION_STRING, AT(commit), 0, 0, "TEXT",
       "What --csv and --json say of the program's version. Default: its number.", NULL },
 };
@@ -66,6 +81,7 @@ static const struct option_group bench_groups[] = {
     { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
     { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling) },
     { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
+    { "views", sight_table, N_SIGHT_OPTIONS, AT(method.sight) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
     { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
@@ -83,7 +99,8 @@ const struct option_set bench_options = {
     .max_operands = MAX_ARGS,
     .examples = "  prevue bench --videos samples --methods sd,sd-tree,specvlm,auto\n"
                 "  prevue bench --videos questions.jsonl -m large.gguf -d small.gguf \\\n"
-                "      --methods sd-rand,specvlm --ratios 0,0.5,0.9 --csv views.csv\n",
+                "      --methods sd-rand,specvlm --ratios 0,0.5,0.9 --csv views.csv\n"
+                "  prevue bench --videos clip.mp4 --methods sd,pearl --timeline overlap.png\n",
 };
 
 /* What one benchmark is made of, and what it has found. */
@@ -99,7 +116,11 @@ struct bench {
     int failed;   /* clips */
     uint64_t peak_bytes;
     struct buf json; /* the clips so far */
-    FILE *csv;       /* NULL: none */
+    struct buf trace;
+    int processes;             /* in it */
+    FILE *csv;                 /* NULL: none */
+    struct trial_result shown; /* on the timeline; its clip is NULL: none yet */
+    const char *shown_clip;
 };
 
 /* ---- one clip ---- */
@@ -190,7 +211,16 @@ static enum pv_status run_clip(struct bench *b, const struct clip *clip, struct 
     count(b, &r);
     if (b->args->json)
         add_clip_json(b, clip, &r);
-    return write_csv(b, clip, &r, err);
+    if (b->args->trace)
+        trace_events(&b->trace, clip->path, &b->who, &r, &b->processes);
+    st = write_csv(b, clip, &r, err);
+    if (b->args->timeline && !b->shown_clip) {
+        b->shown = r;
+        b->shown_clip = clip->path;
+    } else {
+        trial_clear(&r);
+    }
+    return st;
 }
 
 /* ---- the end ---- */
@@ -267,26 +297,61 @@ static void make_json(struct buf *out, const struct bench *b)
 static int write_json(const struct bench *b)
 {
     struct pv_error err = { 0 };
-    struct file_out file;
     struct buf out;
-    int result = 0;
 
     buf_init(&out, MAX_JSON);
     make_json(&out, b);
-    if (out.failed) {
-        result = report("%s: too long to be written", b->args->json);
-    } else if (!strcmp(b->args->json, "-")) {
+    if (!out.failed && !strcmp(b->args->json, "-"))
         write_text(out.data, out.len);
-    } else if (file_out_open(&file, b->args->json, &err)) {
-        result = report("%s", err.text);
-    } else if (file_out_write(&file, out.data, out.len, &err)) {
-        file_out_abandon(&file);
-        result = report("%s", err.text);
-    } else if (file_out_commit(&file, &err)) {
-        result = report("%s", err.text);
-    }
+    else
+        write_file(b->args->json, &out, &err);
     buf_clear(&out);
-    return result;
+    return err.code ? report("%s", err.text) : 0;
+}
+
+static int write_trace(const struct bench *b)
+{
+    struct pv_error err = { 0 };
+    struct buf out;
+
+    buf_init(&out, MAX_JSON);
+    buf_puts(&out, "[\n");
+    buf_add(&out, b->trace.data, b->trace.len);
+    buf_puts(&out, "\n]\n");
+    out.failed = out.failed || b->trace.failed;
+    write_file(b->args->trace, &out, &err);
+    buf_clear(&out);
+    return err.code ? report("%s", err.text) : 0;
+}
+
+static int draw_timeline(const struct bench *b)
+{
+    const struct bench_args *a = b->args;
+    struct overlap o = { .clip = b->shown_clip,
+                         .model = b->model.path,
+                         .who = &b->who,
+                         .found = &b->shown,
+                         .from = a->from,
+                         .seconds = a->seconds };
+    struct pv_error err = { 0 };
+#ifdef PV_CORE
+    fail(&err, PV_E_UNSUPPORTED, "%s: this build draws no pictures", o.clip);
+#else
+    if (path_ends(a->timeline, ".png"))
+        overlap_picture(&o, a->timeline, &err);
+    else
+        overlap_page(&o, a->timeline, &err);
+#endif
+    return err.code ? report("%s", err.text) : 0;
+}
+
+static int write_files(const struct bench *b)
+{
+    const struct bench_args *a = b->args;
+    int result = a->json ? write_json(b) : 0, more = a->trace ? write_trace(b) : 0;
+    result = result ? result : more;
+    more = a->timeline ? draw_timeline(b) : 0;
+    return result ? result : more;
 }
 
 /* What was done until the end, or until an interrupt. */
@@ -297,8 +362,8 @@ static int finish(struct bench *b, enum pv_status status, const struct pv_error 
 
     if (b->all.clips && !(json && !strcmp(json, "-")))
         print_tables(b);
-    if (b->all.clips && json)
-        written = write_json(b);
+    if (b->all.clips)
+        written = write_files(b);
     result = answer_exit(status, err);
     if (result || written)
         return result ? result : written;
@@ -307,7 +372,6 @@ static int finish(struct bench *b, enum pv_status status, const struct pv_error 
     return b->failed ? report("%d of %d clips could not be answered", b->failed, b->clips.n) : 0;
 }
 
-/* Every clip has a session of its own: a question about the same video must not find it read. */
 static int run_clips(struct bench *b, pv_model *model, const struct pv_session_params *sp)
 {
     struct progress progress;
@@ -315,15 +379,14 @@ static int run_clips(struct bench *b, pv_model *model, const struct pv_session_p
     enum pv_status st = PV_OK;
 
     progress_init(&progress);
+    b->trial.model = model;
+    b->trial.session = sp;
     b->trial.progress = &progress;
     catch_interrupt();
     for (int i = 0; i < b->clips.n && !st && !interrupted(); i++) {
         progress.video = i + 1;
         progress.of_n = b->clips.n;
-        st = pv_session_open(&b->trial.session, model, sp, &err);
-        if (!st)
-            st = run_clip(b, &b->clips.items[i], &err);
-        pv_session_close(&b->trial.session);
+        st = run_clip(b, &b->clips.items[i], &err);
     }
     return finish(b, st, &err);
 }
@@ -337,7 +400,7 @@ static int run_models(struct bench *b)
 
     if (pv_model_open(&model, &b->model, &err))
         return report("%s", err.text);
-    if (!can_be_shown_videos(model, &b->model))
+    if (!can_be_shown(model, &b->model, clips_prepared(&b->clips)))
         goto close;
     sp.speculate = b->who.n > 1;
     open_draft(&draft, b->draft, &b->args->method, &b->model, model, &err);
@@ -359,7 +422,15 @@ static int check(const struct bench_args *a, struct bench *b)
 
     if (a->videos.n == 0)
         return options_misuse("bench", "there is no video");
-    r = choice_args_check(&a->choice, "bench", &b->trial.video);
+    if (a->timeline && !path_ends(a->timeline, ".png") && !path_ends(a->timeline, ".html"))
+        return options_misuse("bench", "--timeline ends in .png or .html, unlike \"%s\"",
+                              a->timeline);
+    if ((a->from > 0 || a->seconds > 0) && !(a->timeline && path_ends(a->timeline, ".png")))
+        return options_misuse("bench", "--timeline-from and --timeline-seconds are for a picture "
+                                       "(--timeline FILE.png)");
+    r = prepared_check(&a->videos, "bench", a->prompt, a->system, &a->choice, NULL);
+    if (r == OPTIONS_RUN)
+        r = choice_args_check(&a->choice, "bench", &b->trial.video);
     if (r == OPTIONS_RUN)
         r = model_args_check(&a->model, "bench", &b->model);
     if (r != OPTIONS_RUN)
@@ -399,13 +470,17 @@ int cmd_bench(int argc, char **argv)
     b.trial.who = &b.who;
     b.trial.gen = sampling_args_params(&a.sampling);
     b.trial.repeat = a.repeat;
+    b.trial.trace = a.trace || a.timeline;
     buf_init(&b.json, MAX_JSON);
+    buf_init(&b.trace, MAX_JSON);
     r = EXIT_FAILED;
     if (clips_read(&b.clips, &a.videos) && open_csv(&b, a.csv))
         r = run_models(&b);
     if (b.csv && fclose(b.csv) && !r)
         r = report("%s: could not be written: %s", a.csv, strerror(errno));
     buf_clear(&b.json);
+    buf_clear(&b.trace);
+    trial_clear(&b.shown);
     clips_clear(&b.clips);
     return r;
 }

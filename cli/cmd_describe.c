@@ -2,7 +2,7 @@
  * the video is decoded, encoded and read once. */
 #include "answer.h"
 #include "bench_report.h"
-#include "video_args.h"
+#include "prepared.h"
 
 #include "base/clock.h"
 
@@ -43,6 +43,7 @@ static const struct option_group describe_groups[] = {
     { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
     { "answer", sampling_table, N_SAMPLING_OPTIONS, AT(sampling) },
     { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
+    { "views", sight_table, N_SIGHT_OPTIONS, AT(method.sight) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
     { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
@@ -54,8 +55,9 @@ const struct option_set describe_options = {
     .about = "Answers a question about videos and pictures, which stand before the question in the "
              "order given. The text goes to stdout as it is produced. The model is a "
              "LLaVA-OneVision or Qwen2.5-VL; its family's rules say which frames it sees, 'prevue "
-             "frames' shows them. An interrupt (Ctrl-C) stops after the current token and keeps "
-             "what is there; a second one stops at once.",
+             "frames' shows them. A .pvin file ('prevue prepare') stands for videos and question; "
+             "without a tokenizer its answer is a line of ids. An interrupt (Ctrl-C) stops after "
+             "the current token and keeps what is there; a second one stops at once.",
     .groups = describe_groups,
     .n_groups = sizeof describe_groups / sizeof *describe_groups,
     .max_operands = MAX_ARGS,
@@ -78,12 +80,16 @@ struct plan {
 /* What was taken from each file, for the default question and for --json. */
 struct sources {
     const struct arg_list *paths;
+    bool prepared; /* there is one, with its question */
+    bool words;    /* the model can say them */
     struct pv_video_info info[MAX_ARGS];
 };
 
 static enum pv_status add_videos(pv_session *s, struct sources *src, struct pv_video_params *p,
                                  struct progress *progress, struct pv_error *err)
 {
+    if (src->prepared)
+        return add_prepared(s, src->paths->items[0], err);
     progress->of_n = src->paths->n;
     p->progress = progress_step;
     p->progress_user = progress;
@@ -110,7 +116,7 @@ static void add_frames_json(struct buf *b, const struct sources *src)
         lost += src->info[i].lost;
     }
     buf_printf(b, ",\"frames\":{\"taken\":%lld,\"lost\":%lld,\"videos\":[", taken, lost);
-    for (int i = 0; i < src->paths->n; i++) {
+    for (int i = 0; i < src->paths->n && !src->prepared; i++) {
         buf_puts(b, i ? ",{" : "{");
         video_json(b, src->paths->items[i], &src->info[i]);
         buf_puts(b, "}");
@@ -120,15 +126,24 @@ static void add_frames_json(struct buf *b, const struct sources *src)
 
 /* The answers so far, as members of an object each; one stands alone, several in an array. */
 static void add_answer_json(struct buf *b, const struct answer *out, const char *question,
-                            bool several, bool first)
+                            bool several, bool first, bool words)
 {
     if (several) {
         buf_puts(b, first ? "{\"question\":" : ",{\"question\":");
         buf_json(b, question, strlen(question));
         buf_puts(b, ",");
     }
-    answer_json(b, out, true);
+    answer_json(b, out, words);
     buf_puts(b, several ? "}" : "");
+}
+
+static void print_ids(const struct answer *out)
+{
+    struct buf b;
+    buf_init(&b, MAX_TEXT);
+    answer_ids(&b, out);
+    write_text(b.data, b.len);
+    buf_clear(&b);
 }
 
 /* Question `at` of the session; the videos are there, or are added before question 0. */
@@ -148,7 +163,8 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, const st
     if (status)
         goto done;
     question = question ? question : default_question(src->info, src->paths->n);
-    status = pv_add_text(s, "user", question, err);
+    if (!src->prepared)
+        status = pv_add_text(s, "user", question, err);
     if (status)
         goto done;
     if (at > 0 && !a->sampling.json)
@@ -156,8 +172,13 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, const st
     status = answer_run(&out, s, &a->sampling, &plan->method, err);
     if (status && status != PV_E_CANCELLED)
         goto done;
+    if (src->prepared)
+        src->info[0] = (struct pv_video_info){ .frames = (int)out.stats.frames,
+                                               .lost = (int)out.stats.lost_frames };
     if (a->sampling.json)
-        add_answer_json(json, &out, question, a->asks.n > 0, at == 0);
+        add_answer_json(json, &out, question, a->asks.n > 0, at == 0, src->words);
+    else if (!src->words)
+        print_ids(&out);
     if (a->sampling.stats)
         answer_stats(&out);
 
@@ -185,9 +206,12 @@ static void print_json(const struct buf *answers, const struct sources *src, boo
     buf_clear(&b);
 }
 
-static int run_session(pv_session *s, const struct describe_args *a, const struct plan *plan)
+static int run_session(pv_session *s, bool words, const struct describe_args *a,
+                       const struct plan *plan)
 {
-    struct sources src = { .paths = &a->videos };
+    struct sources src = { .paths = &a->videos,
+                           .prepared = has_prepared(&a->videos),
+                           .words = words };
     struct pv_error err = { 0 };
     struct buf json;
     double begin = clock_now();
@@ -248,11 +272,13 @@ static void print_comparison(const struct tally *tally, const struct contenders 
 }
 
 /* The text is there once: all methods give the same one, or the table says so. */
-static int compare_methods(pv_session *s, const struct describe_args *a, const struct plan *plan)
+static int compare_methods(pv_model *model, const struct pv_session_params *sp,
+                           const struct describe_args *a, const struct plan *plan)
 {
     struct progress progress;
     struct echo echo = { .json = a->sampling.json };
-    struct trial t = { .session = s,
+    struct trial t = { .model = model,
+                       .session = sp,
                        .who = &plan->who,
                        .gen = sampling_args_params(&a->sampling),
                        .video = plan->video,
@@ -278,6 +304,7 @@ static int compare_methods(pv_session *s, const struct describe_args *a, const s
         print_comparison(&tally, &plan->who, &echo);
     }
     buf_clear(&echo.text);
+    trial_clear(&r);
     result = answer_exit(status, &err);
     if (!result && tally_differs(&tally, &plan->who))
         return report("a method's text is not that of plain decoding");
@@ -301,16 +328,17 @@ static int run_model(const struct describe_args *a, const struct plan *plan)
     if (pv_model_open(&model, mp, &err))
         return report("%s", err.text);
     sp.speculate = speculates(plan);
-    if (!can_be_shown_videos(model, mp))
+    if (!can_be_shown(model, mp, has_prepared(&a->videos)))
         goto close;
-    if (!open_draft(&draft, plan->draft, &a->method, mp, model, &err)) {
-        sp.draft = draft;
+    open_draft(&draft, plan->draft, &a->method, mp, model, &err);
+    sp.draft = draft;
+    if (!err.code && !plan->who.n)
         pv_session_open(&session, model, &sp, &err);
-    }
     if (err.code)
         report("%s", err.text);
     else
-        result = plan->who.n ? compare_methods(session, a, plan) : run_session(session, a, plan);
+        result = plan->who.n ? compare_methods(model, &sp, a, plan)
+                             : run_session(session, pv_model_has_tokenizer(model), a, plan);
 
 close:
     pv_session_close(&session);
@@ -326,7 +354,12 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
         return options_misuse("describe", "there is no video");
     if (a->compare && a->asks.n)
         return options_misuse("describe", "--compare is for one question: --ask has no meaning");
-    r = choice_args_check(&a->choice, "describe", &plan->video);
+    if (has_prepared(&a->videos) && a->videos.n > 1)
+        return options_misuse("describe", "a prepared prompt comes alone");
+    r = prepared_check(&a->videos, "describe", a->prompt, a->system, &a->choice,
+                       a->asks.n ? "ask" : NULL);
+    if (r == OPTIONS_RUN)
+        r = choice_args_check(&a->choice, "describe", &plan->video);
     if (r == OPTIONS_RUN)
         r = model_args_check(&a->model, "describe", &plan->model);
     if (r != OPTIONS_RUN)

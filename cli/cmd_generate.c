@@ -38,6 +38,7 @@ static const struct option_group generate_groups[] = {
     { "prompt", prompt_table, sizeof prompt_table / sizeof *prompt_table, 0 },
     { "answer", sampling_table, N_SAMPLING_OPTIONS, AT(sampling) },
     { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
+    { "views", sight_table, N_SIGHT_OPTIONS, AT(method.sight) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
 };
@@ -177,9 +178,7 @@ static void print_answer(const struct answer *out, bool has_text)
         answer_json(&b, out, has_text);
         buf_puts(&b, "}\n");
     } else if (!has_text) {
-        for (size_t i = 0; i < out->n_ids; i++)
-            buf_printf(&b, "%s%d", i ? " " : "", (int)out->ids[i]);
-        buf_puts(&b, "\n");
+        answer_ids(&b, out);
     }
     if (b.failed)
         report("the answer is too long to be printed");

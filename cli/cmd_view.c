@@ -3,6 +3,7 @@
  * for its frames. */
 #include "progress.h"
 #include "run_args.h"
+#include "sight_args.h"
 #include "video_args.h"
 #include "view_report.h"
 
@@ -12,9 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#define USUAL_VIEWS "random,uniform,frame,window-back,fastvid-exact,dycoke-exact,attention,specvlm"
+#define USUAL_VIEWS                                                                                \
+    "random,uniform,frame,window-back,fastvid-exact,dycoke-exact,attention,specvlm,holistic,"      \
+    "alignment"
 
 enum { MOST_COLUMNS = 64, NAME_SIZE = 64 };
 
@@ -23,6 +25,7 @@ struct view_args {
     double ratio, lambda;
     int columns;
     uint64_t seed;
+    struct sight_args sight;
     struct choice_args choice;
     struct model_args model;
     struct session_args session;
@@ -45,7 +48,7 @@ static const struct option output_table[] = {
 static const struct option view_table[] = {
     { "views", 0, "--view", OPTION_STRING, AT(views), 0, 0, "V1,V2,...",
       "Which views, in this order. Default: random, uniform, frame, window-back, fastvid-exact, "
-      "dycoke-exact, attention and specvlm.",
+      "dycoke-exact, attention, specvlm, holistic and alignment.",
       NULL },
     { "ratio", 0, NULL, OPTION_NUMBER, AT(ratio), 0, 1, "R",
       "Share of the video's tokens to leave out. Default: 0.9.", NULL },
@@ -66,6 +69,7 @@ static const struct option view_table[] = {
 static const struct option_group view_groups[] = {
     { "output", output_table, sizeof output_table / sizeof *output_table, 0 },
     { "views", view_table, sizeof view_table / sizeof *view_table, 0 },
+    { "scores", sight_table, N_SIGHT_OPTIONS, AT(sight) },
     { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
@@ -77,9 +81,11 @@ const struct option_set view_options = {
     .usage = "VIDEO -o OUT.png|OUT.html [--views V1,V2,...] [-p PROMPT] [-m MODEL] [OPTIONS]",
     .about = "Draws what each view keeps of a video over the frames that the model sees: kept "
              "tokens in colour, the others grey. A view is the choice of video tokens that a "
-             "drafter sees. Views that are guided by attention bring a heat map of it, on one "
+             "drafter sees. Views that are guided by scores bring a heat map of them, on one "
              "scale for the whole video, and for each view the share of the attention that its "
-             "tokens hold. The table on stdout says how many tokens each keeps.",
+             "tokens hold. The table on stdout says how many tokens each keeps, and how many of "
+             "them lie at the edges: in the first or last tenth of a frame's rows and of the "
+             "frames, beside the share of all tokens that lies there.",
     .groups = view_groups,
     .n_groups = sizeof view_groups / sizeof *view_groups,
     .max_operands = 1,
@@ -134,49 +140,90 @@ static int compare_floats(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Keep the scores in units of their mean, and find the scale's end. */
-static enum pv_status take_scores(struct view_report *r, const float *scores, struct pv_error *err)
+/* The scores that guide a view: what there are already, or new ones. */
+static struct heat *heat_of(struct view_report *r, const char *view)
 {
-    size_t n = (size_t)report_tokens(r), size = n * sizeof *scores;
+    static const struct heat kinds[] = {
+        { .name = "attention", .what = "of the text", .attention = true },
+        { .name = "holistic", .what = "attention in it", .attention = true },
+        { .name = "alignment", .what = "gain of cosines" },
+    };
+    const char *name = !strcmp(view, "specvlm") ? "attention" : view;
+    for (int i = 0; i < r->n_heats; i++)
+        if (!strcmp(r->heats[i].name, name))
+            return &r->heats[i];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!strcmp(kinds[i].name, name)) {
+            r->heats[r->n_heats] = kinds[i];
+            return &r->heats[r->n_heats++];
+        }
+    }
+    return NULL;
+}
+
+/* Keep the scores, attention in units of its mean, and find the scale's ends. */
+static enum pv_status take_scores(struct heat *h, const float *scores, size_t n,
+                                  struct pv_error *err)
+{
+    size_t size = n * sizeof *scores;
     float *own = mem_alloc(size);
-    double sum = 0;
+    double sum = 0, unit;
 
     if (!own)
         return fail_nomem(err, size);
     for (size_t i = 0; i < n; i++)
         sum += scores[i];
-    memcpy(own, scores, size);
-    qsort(own, n, sizeof *own, compare_floats);
-    r->top = sum > 0 ? own[(n - 1) * 99 / 100] * (double)n / sum : 0;
-    r->top = r->top > 0 ? r->top : 1;
+    unit = !h->attention ? 1 : sum > 0 ? (double)n / sum : 0;
     for (size_t i = 0; i < n; i++)
-        own[i] = sum > 0 ? (float)(scores[i] * (double)n / sum) : 0;
-    r->scores = own;
+        own[i] = (float)(scores[i] * unit);
+    qsort(own, n, sizeof *own, compare_floats);
+    h->low = h->attention ? 0 : own[(n - 1) / 100];
+    h->top = own[(n - 1) * 99 / 100];
+    h->top = h->top > h->low ? h->top : h->low + 1;
+    for (size_t i = 0; i < n; i++)
+        own[i] = (float)(scores[i] * unit);
+    h->scores = own;
     return PV_OK;
 }
 
 static enum pv_status take_view(struct view_report *r, struct kept_view *v,
                                 const struct pv_view_map *map, struct pv_error *err)
 {
+    struct heat *h = map->scores ? heat_of(r, v->name) : NULL;
     size_t n;
     r->units = map->frames;
     r->height = map->height;
     r->width = map->width;
+    r->all_rows = map->all_rows;
+    r->all_frames = map->all_frames;
     v->kept = map->kept;
+    v->rows = map->kept_rows;
+    v->frames = map->kept_frames;
     n = (size_t)report_tokens(r);
     v->seen = mem_alloc(n * sizeof *v->seen);
     if (!v->seen)
         return fail_nomem(err, n * sizeof *v->seen);
     memcpy(v->seen, map->seen, n * sizeof *v->seen);
-    return map->scores && !r->scores ? take_scores(r, map->scores, err) : PV_OK;
+    return h && !h->scores ? take_scores(h, map->scores, n, err) : PV_OK;
+}
+
+/* Of all keys where that is known, else of those of the video. */
+static const struct heat *find_attention(const struct view_report *r)
+{
+    const struct heat *found = NULL;
+    for (int i = r->n_heats - 1; i >= 0; i--)
+        if (r->heats[i].attention && (!found || !strcmp(r->heats[i].name, "attention")))
+            found = &r->heats[i];
+    return found;
 }
 
 static double attention_of(const struct view_report *r, const struct kept_view *v)
 {
+    const struct heat *h = find_attention(r);
     double sum = 0, all = 0;
-    for (int i = 0; r->scores && i < report_tokens(r); i++) {
-        sum += v->seen[i] ? r->scores[i] : 0;
-        all += r->scores[i];
+    for (int i = 0; h && i < report_tokens(r); i++) {
+        sum += v->seen[i] ? h->scores[i] : 0;
+        all += h->scores[i];
     }
     return all > 0 ? sum / all : -1;
 }
@@ -192,6 +239,7 @@ static enum pv_status look(pv_session *s, const struct view_args *a, struct view
     m.ratio = a->ratio;
     m.lambda = a->lambda;
     m.draft_seed = a->seed;
+    sight_args_set(&a->sight, &m);
     progress_init(&progress);
     for (int i = 0; i < r->n_views && !st; i++) {
         struct pv_view_map map;
@@ -211,7 +259,8 @@ static void report_free(struct view_report *r)
 {
     for (int i = 0; i < r->n_views; i++)
         mem_free(r->views[i].seen);
-    mem_free(r->scores);
+    for (int i = 0; i < r->n_heats; i++)
+        mem_free(r->heats[i].scores);
 }
 
 /* ---- what comes out ---- */
@@ -240,27 +289,23 @@ static bool on_frame(void *user, const struct pv_frame *f)
 
 static void print_table(const struct view_report *r)
 {
-    printf("%-14s %8s %8s %7s %9s\n", "view", "kept", "of", "ratio", "attention");
+    printf("%-14s %8s %8s %7s %9s %10s %7s %12s %7s\n", "view", "kept", "of", "ratio", "attention",
+           "edge rows", "of all", "edge frames", "of all");
     for (int i = 0; i < r->n_views; i++) {
         const struct kept_view *v = &r->views[i];
         printf("%-14s %8d %8d %7.4f ", v->name, v->kept, report_tokens(r), report_ratio(r, v));
         if (v->attention >= 0)
-            printf("%7.1f %%\n", v->attention * 100);
+            printf("%8.1f%%", v->attention * 100);
         else
-            printf("%9s\n", "-");
+            printf("%9s", "-");
+        printf(" %9.1f%% %6.1f%% %11.1f%% %6.1f%%\n", v->rows * 100, r->all_rows * 100,
+               v->frames * 100, r->all_frames * 100);
     }
 }
 
 static bool is_html(const char *path)
 {
-    const char *dot = strrchr(path, '.');
-    return dot && (!strcasecmp(dot, ".html") || !strcasecmp(dot, ".htm"));
-}
-
-static bool is_png(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && !strcasecmp(dot, ".png");
+    return path_ends(path, ".html") || path_ends(path, ".htm");
 }
 
 /* Nothing else is open while the frames are decoded, so an interrupt leaves no file. */
@@ -370,7 +415,7 @@ static int run_models(const struct view_args *a, const struct pv_model_params *m
 
 int cmd_view(int argc, char **argv)
 {
-    struct view_args a = { .ratio = 0.9, .views = USUAL_VIEWS };
+    struct view_args a = { .ratio = 0.9, .views = USUAL_VIEWS, .sight = SIGHT_DEFAULTS };
     struct arg_list operands = { 0 };
     struct view_report r = { 0 };
     struct pv_model_params mp;
@@ -383,9 +428,11 @@ int cmd_view(int argc, char **argv)
         return options_misuse("view", "there is no video");
     if (!a.output)
         return options_misuse("view", "there is no file to draw into: give one with --output");
-    if (!is_png(a.output) && !is_html(a.output))
+    if (!path_ends(a.output, ".png") && !is_html(a.output))
         return options_misuse("view", "--output ends in .png or .html, unlike \"%s\"", a.output);
-    result = parse_views(a.views, &r);
+    result = sight_args_check(&a.sight, "view");
+    if (result == OPTIONS_RUN)
+        result = parse_views(a.views, &r);
     if (result == OPTIONS_RUN)
         result = choice_args_check(&a.choice, "view", &vp);
     if (result == OPTIONS_RUN)

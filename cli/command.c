@@ -1,12 +1,15 @@
-/* What several commands need: reporting, whole texts, ids. */
+/* What several commands need: reporting, whole texts, names of files, ids. */
 #include "command.h"
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 int report(const char *fmt, ...)
 {
@@ -65,6 +68,34 @@ bool read_text(struct buf *out, const char *path)
     if (!is_stdin)
         fclose(f);
     return !out->failed && n == 0;
+}
+
+enum pv_status write_file(const char *path, const struct buf *text, struct pv_error *err)
+{
+    struct file_out file;
+    enum pv_status st;
+    if (text->failed)
+        return fail(err, PV_E_LIMIT, "%s: too long to be written", path);
+    st = file_out_open(&file, path, err);
+    if (st)
+        return st;
+    st = file_out_write(&file, text->data, text->len, err);
+    if (!st)
+        return file_out_commit(&file, err);
+    file_out_abandon(&file);
+    return st;
+}
+
+bool path_ends(const char *path, const char *extension)
+{
+    size_t n = strlen(path), m = strlen(extension);
+    return n >= m && !strcasecmp(path + n - m, extension);
+}
+
+const char *path_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
 }
 
 bool add_ids_json(struct buf *out, const int32_t *ids, size_t n)

@@ -13,11 +13,12 @@ struct command {
 };
 
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
-    inspect_options, convert_options, view_options, bench_options;
+    inspect_options, convert_options, view_options, bench_options, prepare_options;
 
 int cmd_describe(int argc, char **argv);
-int cmd_frames(int argc, char **argv); /* not in a CORE build */
-int cmd_view(int argc, char **argv);   /* nor this */
+int cmd_frames(int argc, char **argv);  /* not in a CORE build */
+int cmd_view(int argc, char **argv);    /* nor this */
+int cmd_prepare(int argc, char **argv); /* nor this */
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
@@ -39,6 +40,14 @@ bool write_text(const char *utf8, size_t len);
 /* The whole of a file, or of standard input for "-", appended to `out`; false when it cannot be
  * read, which is then reported. */
 bool read_text(struct buf *out, const char *path);
+
+/* Write a file, which appears under its name only when it is complete. */
+enum pv_status write_file(const char *path, const struct buf *text, struct pv_error *err);
+
+/* Does its name end so, whatever the case? `extension` with its dot. */
+bool path_ends(const char *path, const char *extension);
+/* What follows the last slash. */
+const char *path_name(const char *path);
 
 /* "[1,2,3]" */
 bool add_ids_json(struct buf *out, const int32_t *ids, size_t n);

@@ -3,6 +3,7 @@
 #ifndef PV_CLI_FIGURES_H
 #define PV_CLI_FIGURES_H
 
+#include "base/buf.h"
 #include "prevue/prevue.h"
 
 enum figure {
@@ -25,6 +26,16 @@ enum figure {
     FIG_DRAFT_S,
     FIG_VERIFY_S,
     FIG_DECODE_S,
+    FIG_COLD_S, /* of a run of its own, by the clock; 0: there was none */
+    FIG_RUNS,   /* between two rejections, and */
+    FIG_RUN_TOKENS,
+    FIG_PARALLEL_ROUNDS,
+    FIG_STARTUP_TOKENS,
+    FIG_WASTED,
+    FIG_LONGEST_RUN, /* no sum: the longest */
+    FIG_WAIT_S,
+    FIG_WINDOW,
+    FIG_DRAFT_THREADS,
     N_FIGURES
 };
 
@@ -42,6 +53,8 @@ double mean_run(const struct figures *f);
 double acceptance(const struct figures *f);
 double tokens_per_second(const struct figures *f);
 double total_seconds(const struct figures *f); /* from opening the video to the last token */
+/* "parallel":{...}: a member of a JSON object; sums over so many clips. */
+void parallel_json(struct buf *b, const struct figures *f, double clips);
 /* 0 when b is not above it. */
 double quotient(double a, double b);
 

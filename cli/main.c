@@ -14,6 +14,8 @@ static const struct command commands[] = {
 #ifndef PV_CORE
     { "frames", "the frames a model sees, as PNG files", cmd_frames, &frames_options },
     { "view", "what each view keeps of a video, drawn over its frames", cmd_view, &view_options },
+    { "prepare", "a question about videos as a file, for a machine without libraries", cmd_prepare,
+      &prepare_options },
 #endif
     { "bench", "compare methods on clips", cmd_bench, &bench_options },
     { "generate", "answer a prompt", cmd_generate, &generate_options },

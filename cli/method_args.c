@@ -10,14 +10,14 @@
 
 /* The draft model that goes with the default model. */
 #define DEFAULT_DRAFT "nano-draft.gguf"
-/* The orders of enum pv_drafter (without oracle), pv_accept and pv_draft_pos. */
+/* The orders of enum pv_drafter (without oracle), pv_accept, pv_draft_pos and pv_schedule. */
 #define DRAFTER_WORDS "none model self sparse ngram random"
 #define ACCEPT_WORDS "exact rejection"
 #define POSITION_WORDS "auto compact original"
 #define SCHEDULE_WORDS "serial parallel"
 #define LEAST_LAMBDA 0.001
 
-enum { MAX_WINDOW = 32, MAX_TREE = 64, MAX_WIDTH = 16, MAX_KEEP = 1 << 20, SCHEDULE_SERIAL = 0 };
+enum { MAX_WINDOW = 32, MAX_TREE = 64, MAX_WIDTH = 16, MAX_KEEP = 1 << 20, MAX_THREADS = 256 };
 
 #define AT(field) offsetof(struct method_args, field)
 
@@ -47,7 +47,9 @@ const struct option method_table[] = {
       "of ranks a line. Default: the method's.",
       NULL },
     { "window", 0, "--draft-max --draft-n --spec-draft-n-max", OPTION_INT, AT(window), 1,
-      MAX_WINDOW, "G", "Tokens of a chain. Default: 5, method std 9.", NULL },
+      MAX_WINDOW, "G",
+      "Tokens of a chain. Default: 5, method std 9, in the parallel schedule what measuring says.",
+      NULL },
     { "tree-total", 0, NULL, OPTION_INT, AT(total), 2, MAX_TREE, "N",
       "Shape dynamic: rows of one verification. Default: 30.", NULL },
     { "tree-depth", 0, NULL, OPTION_INT, AT(depth), 1, MAX_WINDOW - 1, "N",
@@ -55,7 +57,12 @@ const struct option method_table[] = {
     { "tree-width", 0, NULL, OPTION_INT, AT(width), 1, MAX_WIDTH, "N",
       "Shape dynamic: tokens of a level that get children. Default: 8.", NULL },
     { "schedule", 0, NULL, OPTION_CHOICE, AT(schedule), 0, 0, "HOW",
-      "Whether drafter and model take turns or work at once. Default: serial.", SCHEDULE_WORDS },
+      "Whether drafter and model take turns, or a chain is drafted on threads of its own while the "
+      "model verifies the one before. Default: the method's.",
+      SCHEDULE_WORDS },
+    { "draft-threads", 0, NULL, OPTION_INT, AT(threads), 1, MAX_THREADS, "N",
+      "Schedule parallel: how many of the threads are the drafter's. Default: what measuring says.",
+      NULL },
     { "accept", 0, NULL, OPTION_CHOICE, AT(accept), 0, 0, "RULE",
       "exact: the text of plain decoding; rejection: as the papers do it, another text of the same "
       "distribution. Default: exact.",
@@ -68,7 +75,9 @@ const struct option method_table[] = {
       "Drafter sparse: entries of each layer's cache that are used. Default: 1024.", NULL },
 };
 _Static_assert(sizeof method_table / sizeof *method_table == N_METHOD_OPTIONS, "rows");
-_Static_assert(PV_DRAFT_RANDOM == 5 && PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2, "words");
+_Static_assert(PV_DRAFT_RANDOM == 5 && PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2 &&
+                   PV_SCHEDULE_PARALLEL == 1,
+               "words");
 
 const char *drafter_name(enum pv_drafter drafter)
 {
@@ -97,15 +106,26 @@ void method_json(struct buf *b, const struct pv_method *m, const char *label)
         buf_printf(b, ",\"view\":\"%s\"", m->view);
     if (method_prunes(m))
         buf_printf(b, ",\"ratio\":%.6g", m->ratio);
+    if (m->schedule == PV_SCHEDULE_PARALLEL)
+        buf_puts(b, ",\"schedule\":\"parallel\"");
 }
 
 /* --- changing a preset --- */
+
+/* Its drafter does not read the model's own cache, which the model meanwhile writes. */
+static bool can_be_parallel(const struct pv_method *m)
+{
+    return m->drafter != PV_DRAFT_NONE && m->drafter != PV_DRAFT_SPARSE &&
+           m->shape == PV_SHAPE_CHAIN;
+}
 
 /* Is option `name` given without a meaning for this method? Its reason, or NULL. */
 static const char *useless(const struct method_args *a, const struct pv_method *m,
                            const char **name)
 {
     const char *dynamic = a->total ? "tree-total" : a->depth ? "tree-depth" : "tree-width";
+    const char *sight_why = NULL;
+    const char *sight = sight_args_useless(&a->sight, method_prunes(m) ? m->view : "", &sight_why);
     const struct {
         const char *name;
         bool given, useful;
@@ -117,6 +137,8 @@ static const char *useless(const struct method_args *a, const struct pv_method *
         { "lambda", a->lambda > 0, method_prunes(m) && !strcmp(m->view, "specvlm"),
           "is for view specvlm" },
         { "shape", a->shape != NULL, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
+        { "shape", a->shape && strcmp(a->shape, "chain") != 0, m->schedule != PV_SCHEDULE_PARALLEL,
+          "is chain in the parallel schedule" },
         { "accept", a->accept > 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
         { "window", a->window > 0, m->drafter != PV_DRAFT_NONE && m->shape == PV_SHAPE_CHAIN,
           "is for chains (--shape chain)" },
@@ -124,6 +146,14 @@ static const char *useless(const struct method_args *a, const struct pv_method *
           m->drafter != PV_DRAFT_NONE && m->shape == PV_SHAPE_DYNAMIC,
           "is for dynamic trees (--shape dynamic)" },
         { "keep", a->keep > 0, m->drafter == PV_DRAFT_SPARSE, "is for the drafter sparse" },
+        { "schedule", a->schedule >= 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
+        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, m->drafter != PV_DRAFT_SPARSE,
+          "is not for the drafter sparse" },
+        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, can_be_parallel(m),
+          "is for chains (--shape chain)" },
+        { "draft-threads", a->threads > 0, m->schedule == PV_SCHEDULE_PARALLEL || m->automatic,
+          "is for the parallel schedule" },
+        { sight, sight != NULL, false, sight_why },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].given && !rows[i].useful) {
@@ -168,12 +198,18 @@ static void change_drafter(const struct method_args *a, struct pv_method *m, boo
 static void change(const struct method_args *a, struct pv_method *m, bool self)
 {
     change_drafter(a, m, self);
+    if (m->drafter == PV_DRAFT_NONE || a->schedule == PV_SCHEDULE_SERIAL)
+        m->schedule = PV_SCHEDULE_SERIAL;
     if (m->drafter == PV_DRAFT_NONE)
         return;
-    if (a->shape)
+    if (a->shape && m->schedule != PV_SCHEDULE_PARALLEL)
         set_shape(m, a->shape);
-    if (a->shape || a->window)
+    if (a->shape || a->window || a->schedule >= 0)
         m->automatic = false;
+    if (a->schedule == PV_SCHEDULE_PARALLEL && can_be_parallel(m))
+        m->schedule = PV_SCHEDULE_PARALLEL;
+    m->draft_threads = a->threads ? a->threads : m->draft_threads;
+    sight_args_set(&a->sight, m);
     if (a->window && m->shape == PV_SHAPE_CHAIN)
         m->window = a->window;
     m->total = a->total ? a->total : m->total;
@@ -191,8 +227,6 @@ static void change(const struct method_args *a, struct pv_method *m, bool self)
 static int check_words(const struct method_args *a, const char *command)
 {
     long long n;
-    if (a->schedule != SCHEDULE_SERIAL)
-        return options_misuse(command, "--schedule parallel is not in this version");
     if (a->shape && strcmp(a->shape, "chain") != 0 && strcmp(a->shape, "tree") != 0 &&
         strcmp(a->shape, "dynamic") != 0 && !file_exists(a->shape))
         return options_misuse(command,
@@ -209,7 +243,7 @@ static int check_words(const struct method_args *a, const char *command)
                                        "no meaning");
     if (a->draft && !strcmp(a->draft, "self") && a->drafter == PV_DRAFT_MODEL)
         return options_misuse(command, "--draft self and --drafter model contradict each other");
-    return OPTIONS_RUN;
+    return sight_args_check(&a->sight, command);
 }
 
 /* What cannot be done although each part has a meaning. */
@@ -220,6 +254,15 @@ static int check_parts(const struct pv_method *m, const char *command, bool has_
                               "method %s needs a draft model: give one with --draft, or --draft "
                               "self for the model's own weights",
                               m->name);
+    if (m->schedule == PV_SCHEDULE_PARALLEL && m->drafter == PV_DRAFT_SPARSE)
+        return options_misuse(command,
+                              "the parallel schedule of method %s is not for the drafter "
+                              "sparse",
+                              m->name);
+    if (m->schedule == PV_SCHEDULE_PARALLEL && m->accept == PV_ACCEPT_REJECTION)
+        return options_misuse(command,
+                              "--accept rejection needs probabilities, and in the parallel "
+                              "schedule only tokens are passed on");
     if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_CHAIN &&
         (m->drafter == PV_DRAFT_NGRAM || m->drafter == PV_DRAFT_RANDOM))
         return options_misuse(command,
@@ -340,6 +383,14 @@ static int add_ratios(struct contenders *list, const char *command, const struct
             return options_misuse(command, "there are more than %d methods", MAX_CONTENDERS);
     }
     return OPTIONS_RUN;
+}
+
+void contender_title(char *out, size_t size, const struct contender *c)
+{
+    if (method_prunes(&c->method))
+        snprintf(out, size, "%s %.4g", c->label, c->method.ratio);
+    else
+        snprintf(out, size, "%s", c->label);
 }
 
 static int add_named(struct contenders *list, const struct method_args *a, const char *command,

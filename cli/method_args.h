@@ -4,22 +4,25 @@
 #define PV_CLI_METHOD_ARGS_H
 
 #include "run_args.h"
+#include "sight_args.h"
 
 /* -1, 0 and NULL: as the method has it. */
 struct method_args {
     const char *draft, *draft_mmproj, *method, *view, *shape;
     int drafter, schedule, accept, positions;
-    int window, total, depth, width, keep;
+    int window, total, depth, width, keep, threads;
     double ratio, lambda;
+    struct sight_args sight;
 };
 
 #define METHOD_DEFAULTS                                                                            \
     {                                                                                              \
-        .drafter = -1, .accept = -1, .positions = -1, .ratio = -1                                  \
+        .drafter = -1, .schedule = -1, .accept = -1, .positions = -1, .ratio = -1,                 \
+        .sight = SIGHT_DEFAULTS                                                                    \
     }
 
 extern const struct option method_table[];
-enum { N_METHOD_OPTIONS = 16 };
+enum { N_METHOD_OPTIONS = 17 };
 
 /* Methods to be compared; the first is always plain decoding. */
 enum { MAX_CONTENDERS = 64, LABEL_SIZE = 32 };
@@ -52,6 +55,9 @@ int method_args_list(const struct method_args *a, const char *command,
                      const struct model_args *model, const struct pv_model_params *mp,
                      const char *names, const char *ratios, struct contenders *out,
                      const char **draft);
+
+/* Its label, and its ratio where it prunes. */
+void contender_title(char *out, size_t size, const struct contender *c);
 
 /* The words of the options. */
 const char *drafter_name(enum pv_drafter drafter);

@@ -77,7 +77,8 @@ bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
     char line[LINE_SIZE];
     int n = 0;
 
-    if (!p->terminal)
+    /* A drafter may begin to read in the middle of an answer, which a line would cover. */
+    if (!p->terminal || phase == PV_PHASE_DRAFT_PREFILL)
         return !interrupted();
     if (done >= total) {
         progress_clear(p);

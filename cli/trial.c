@@ -1,13 +1,17 @@
 /* Runs of several methods in one session. The session's cache keeps the prompt, so from the second
  * run on the prefill costs nothing; what it cost is known from the first. A drafter's cache does
  * the same, where two methods show it the same tokens: only runs that found it empty tell what it
- * costs to fill, and their median counts for all. */
+ * costs to fill, and their median counts for all. In the parallel schedule a drafter that still
+ * reads would make `decode` something else, so it is shown the prompt before; what overlapping
+ * saves is in the runs of their own. */
 #include "trial.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "video_args.h"
+#include "prepared.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct run {
@@ -19,6 +23,8 @@ struct run {
 struct course {
     const struct trial *t;
     const struct trial_question *q;
+    pv_session *session;
+    bool trace;       /* the next answer is to keep its spans */
     struct run *runs; /* [repeat, who->n] */
     int32_t *answer;  /* of plain decoding, the first */
     size_t n_answer;
@@ -49,22 +55,21 @@ static enum pv_status add_question(const struct course *c, struct pv_error *err)
     const char *prompt = c->q->prompt;
     enum pv_status st = PV_OK;
 
-    pv_session_reset(t->session);
+    pv_session_reset(c->session);
+    if (has_prepared(c->q->videos))
+        return add_prepared(c->session, c->q->videos->items[0], err);
     vp.progress = progress_step;
     vp.progress_user = t->progress;
     if (c->q->system)
-        st = pv_add_text(t->session, "system", c->q->system, err);
-    c->out->frames = 0;
+        st = pv_add_text(c->session, "system", c->q->system, err);
     for (int i = 0; i < n && !st; i++) {
-        st = pv_add_video(t->session, c->q->videos->items[i], &vp, &info[i], err);
+        st = pv_add_video(c->session, c->q->videos->items[i], &vp, &info[i], err);
         if (st)
             name_file(err, c->q->videos->items[i]);
-        else
-            c->out->frames += info[i].frames;
     }
     if (st)
         return st;
-    return pv_add_text(t->session, "user", prompt ? prompt : default_question(info, n), err);
+    return pv_add_text(c->session, "user", prompt ? prompt : default_question(info, n), err);
 }
 
 static enum pv_status answer(struct course *c, const struct pv_method *m, int max_tokens,
@@ -77,14 +82,16 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
     if (status)
         return status;
     gen.method = m;
+    gen.trace = c->trace;
     gen.max_new_tokens = max_tokens;
     gen.progress = progress_step;
     gen.progress_user = c->t->progress;
-    status = pv_generate(c->t->session, &gen, on_text, &l, err);
+    status = pv_generate(c->session, &gen, on_text, &l, err);
     if (status)
         return status;
-    pv_session_stats(c->t->session, &st);
+    pv_session_stats(c->session, &st);
     *out = figures_of(&st);
+    c->out->frames = (int)st.frames;
     c->out->peak_bytes = st.peak_bytes;
     return PV_OK;
 }
@@ -93,7 +100,7 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
 static bool wants_features(const struct pv_method *m)
 {
     return m->drafter == PV_DRAFT_SELF || !strncmp(m->view, "fastvid", 7) ||
-           !strncmp(m->view, "dycoke", 6);
+           !strncmp(m->view, "dycoke", 6) || !strcmp(m->view, "holistic");
 }
 
 /* Read the video in a way that keeps the tower's output for those who need it, as their own first
@@ -111,14 +118,15 @@ static enum pv_status read_video(struct course *c, struct figures *cold, bool *d
 static bool shows_the_same(const struct pv_method *a, const struct pv_method *b)
 {
     return a->drafter == b->drafter && !strcmp(a->view, b->view) && a->ratio == b->ratio &&
-           a->lambda == b->lambda && a->positions == b->positions &&
-           a->draft_seed == b->draft_seed && a->keep == b->keep;
+           a->lambda == b->lambda && a->layer == b->layer && a->terms == b->terms &&
+           a->literal == b->literal && a->text_after == b->text_after &&
+           a->positions == b->positions && a->draft_seed == b->draft_seed && a->keep == b->keep;
 }
 
 static enum identity identify(const struct course *c, const struct pv_method *m)
 {
     size_t n;
-    const int32_t *ids = pv_session_answer(c->t->session, &n);
+    const int32_t *ids = pv_session_answer(c->session, &n);
     if (m->simulate > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
         return NOT_COMPARED;
     return n == c->n_answer && !memcmp(ids, c->answer, n * sizeof *ids) ? SAME : DIFFERENT;
@@ -126,7 +134,7 @@ static enum identity identify(const struct course *c, const struct pv_method *m)
 
 static enum pv_status keep_answer(struct course *c, struct pv_error *err)
 {
-    const int32_t *ids = pv_session_answer(c->t->session, &c->n_answer);
+    const int32_t *ids = pv_session_answer(c->session, &c->n_answer);
     size_t size = (c->n_answer ? c->n_answer : 1) * sizeof *ids;
     c->answer = mem_alloc(size);
     if (!c->answer)
@@ -135,19 +143,38 @@ static enum pv_status keep_answer(struct course *c, struct pv_error *err)
     return PV_OK;
 }
 
+/* Show the drafter of a parallel method the prompt, as its serial twin does: one token. */
+static enum pv_status show_drafter(struct course *c, const struct pv_method *m, struct figures *out,
+                                   struct pv_error *err)
+{
+    struct pv_method twin = *m;
+    twin.schedule = PV_SCHEDULE_SERIAL;
+    return answer(c, &twin, 1, (struct listener){ 0 }, out, err);
+}
+
 /* Method k in repeat r. */
 static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *err)
 {
     const struct pv_method *m = &c->t->who->items[k].method;
     struct run *run = &c->runs[r * c->t->who->n + k];
     struct listener l = { 0 };
-    enum pv_status st;
+    struct figures shown;
+    bool show;
+    enum pv_status st = PV_OK;
 
     if (r == 0 && k == 0)
         l = (struct listener){ c->t->on_text, c->t->user };
     run->cold = !c->last[m->drafter] || !shows_the_same(c->last[m->drafter], m);
     c->last[m->drafter] = m;
-    st = answer(c, m, c->t->gen.max_new_tokens, l, &run->f, err);
+    show = run->cold && m->schedule == PV_SCHEDULE_PARALLEL;
+    if (show)
+        st = show_drafter(c, m, &shown, err);
+    if (!st)
+        st = answer(c, m, c->t->gen.max_new_tokens, l, &run->f, err);
+    if (show && !st) {
+        run->f.v[FIG_DRAFT_PREFILL_S] = shown.v[FIG_DRAFT_PREFILL_S];
+        run->f.v[FIG_VISION_S] = shown.v[FIG_VISION_S];
+    }
     if (!st && r == 0 && k == 0)
         st = keep_answer(c, err);
     if (!st && (r == 0 || c->out->identity[k] == SAME))
@@ -186,33 +213,114 @@ static void reduce(const struct course *c, const struct figures *first, double *
     }
 }
 
-enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
-                         struct trial_result *out, struct pv_error *err)
+/* Every method, again and again, in one session. */
+static enum pv_status run_together(struct course *c, struct pv_error *err)
 {
+    const struct trial *t = c->t;
     size_t n = (size_t)t->repeat * (size_t)t->who->n;
-    struct course c = { .t = t, .q = q, .runs = mem_alloc(n * sizeof *c.runs), .out = out };
     double *scratch = mem_alloc(n * sizeof *scratch);
     struct figures first;
     bool read = false;
-    enum pv_status st = c.runs && scratch ? PV_OK : fail_nomem(err, n * sizeof *c.runs);
+    enum pv_status st = scratch ? PV_OK : fail_nomem(err, n * sizeof *scratch);
 
     if (!st)
-        st = read_video(&c, &first, &read, err);
+        st = pv_session_open(&c->session, t->model, t->session, err);
+    if (!st)
+        st = read_video(c, &first, &read, err);
     for (int r = 0; r < t->repeat && !st; r++) {
         for (int k = 0; k < t->who->n && !st; k++) {
             progress_say(t->progress, "clip %d of %d: %s (method %d of %d), repeat %d of %d",
                          t->progress->video, t->progress->of_n, t->who->items[k].label, k + 1,
                          t->who->n, r + 1, t->repeat);
-            st = run_one(&c, r, k, err);
+            st = run_one(c, r, k, err);
         }
     }
-    progress_clear(t->progress);
     if (!st) {
-        first = read ? first : c.runs[0].f;
-        reduce(&c, &first, scratch);
+        first = read ? first : c->runs[0].f;
+        reduce(c, &first, scratch);
     }
-    mem_free(c.answer);
-    mem_free(c.runs);
+    pv_session_close(&c->session);
     mem_free(scratch);
     return st;
+}
+
+/* ---- runs of their own ---- */
+
+static enum pv_status keep_spans(struct course *c, int k, struct pv_error *err)
+{
+    size_t n, size;
+    const struct pv_span *from = pv_session_spans(c->session, &n);
+    struct trial_span *to;
+
+    size = (n ? n : 1) * sizeof *to;
+    to = mem_alloc(size);
+    if (!to)
+        return fail_nomem(err, size);
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (struct trial_span){
+            .side = from[i].side, .begin = from[i].begin, .end = from[i].end, .rows = from[i].rows
+        };
+        snprintf(to[i].what, sizeof to[i].what, "%s", from[i].what);
+    }
+    c->out->span[k] = to;
+    c->out->n_spans[k] = n;
+    return PV_OK;
+}
+
+static enum pv_status run_alone(struct course *c, int k, struct pv_error *err)
+{
+    const struct pv_method *m = &c->t->who->items[k].method;
+    struct figures *cell = &c->out->cell[k], f;
+    double t0;
+    enum pv_status st = pv_session_open(&c->session, c->t->model, c->t->session, err);
+
+    c->trace = c->t->trace;
+    t0 = clock_now();
+    if (!st)
+        st = answer(c, m, c->t->gen.max_new_tokens, (struct listener){ 0 }, &f, err);
+    if (!st) {
+        cell->v[FIG_COLD_S] = clock_now() - t0;
+        cell->v[FIG_STARTUP_TOKENS] = f.v[FIG_STARTUP_TOKENS];
+        if (c->out->identity[k] == SAME)
+            c->out->identity[k] = identify(c, m);
+    }
+    if (!st && c->trace)
+        st = keep_spans(c, k, err);
+    pv_session_close(&c->session);
+    return st;
+}
+
+enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
+                         struct trial_result *out, struct pv_error *err)
+{
+    size_t n = (size_t)t->repeat * (size_t)t->who->n;
+    struct course c = { .t = t, .q = q, .runs = mem_alloc(n * sizeof *c.runs), .out = out };
+    bool alone = t->trace;
+    enum pv_status st = c.runs ? PV_OK : fail_nomem(err, n * sizeof *c.runs);
+
+    *out = (struct trial_result){ 0 };
+    for (int k = 0; k < t->who->n; k++)
+        alone = alone || t->who->items[k].method.schedule == PV_SCHEDULE_PARALLEL;
+    if (!st)
+        st = run_together(&c, err);
+    for (int k = 0; k < t->who->n && alone && !st; k++) {
+        progress_say(t->progress, "clip %d of %d: %s (method %d of %d), alone", t->progress->video,
+                     t->progress->of_n, t->who->items[k].label, k + 1, t->who->n);
+        st = run_alone(&c, k, err);
+    }
+    progress_clear(t->progress);
+    if (st)
+        trial_clear(out);
+    mem_free(c.answer);
+    mem_free(c.runs);
+    return st;
+}
+
+void trial_clear(struct trial_result *r)
+{
+    for (int k = 0; k < MAX_CONTENDERS; k++) {
+        mem_free(r->span[k]);
+        r->span[k] = NULL;
+        r->n_spans[k] = 0;
+    }
 }

@@ -8,7 +8,8 @@
 #include "progress.h"
 
 struct trial {
-    pv_session *session;
+    pv_model *model;
+    const struct pv_session_params *session; /* of the sessions that are opened */
     const struct contenders *who;
     struct pv_gen_params gen; /* without a method */
     struct pv_video_params video;
@@ -16,6 +17,15 @@ struct trial {
     struct progress *progress;
     pv_text_fn on_text; /* is told the first answer; may be NULL */
     void *user;
+    bool trace; /* keep the spans of each method */
+};
+
+/* pv_span, without a session that owns it. */
+struct trial_span {
+    enum pv_side side;
+    char what[16];
+    double begin, end;
+    int rows;
 };
 
 struct trial_question {
@@ -27,15 +37,22 @@ enum identity { SAME, DIFFERENT, NOT_COMPARED };
 
 struct trial_result {
     struct figures cell[MAX_CONTENDERS];
-    enum identity identity[MAX_CONTENDERS]; /* with the answer of plain decoding */
-    int frames;                             /* taken */
-    uint64_t peak_bytes;                    /* of the whole session so far */
+    enum identity identity[MAX_CONTENDERS];  /* with the answer of plain decoding */
+    int frames;                              /* taken */
+    uint64_t peak_bytes;                     /* most held so far */
+    struct trial_span *span[MAX_CONTENDERS]; /* owned */
+    size_t n_spans[MAX_CONTENDERS];
 };
 
 /* Every method once, then every method again: what slows the machine down for a while slows all of
  * them. The figures are medians over the repeats. The video is read by the model once, and its
- * seconds count for each method; so do those of a drafter for all methods that show it the same. */
+ * seconds count for each method; so do those of a drafter for all methods that show it the same.
+ *
+ * Prefills that overlap cannot be seen that way. Where a method of the list is parallel, or a trace
+ * is wanted, each method runs once more in a session of its own, which knows nothing: FIG_COLD_S,
+ * and the spans. After a failure `out` holds nothing to clear. */
 enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
                          struct trial_result *out, struct pv_error *err);
+void trial_clear(struct trial_result *r);
 
 #endif

@@ -11,6 +11,7 @@ static const double grey_light = 0.42; /* what is left of a dropped token's ligh
 static const double grid_share = 0.30; /* of black in the lines between tokens */
 static const double edge_share = 0.75; /* of the edge around kept tokens */
 static const double heat_least = 0.60, heat_most = 0.85; /* of the heat's colour */
+enum { LINE_SIZE = 1024 };                               /* bytes of a fitted text */
 static const struct colour black = { 0, 0, 0 }, edge = { 255, 214, 102 };
 
 enum pv_status canvas_open(struct canvas *c, int width, int height, struct colour ground,
@@ -86,6 +87,26 @@ void draw_text(struct canvas *c, int x, int y, int scale, struct colour ink, con
         draw_glyph(c, x, y, scale, ink, *utf8);
         x += GLYPH_ADVANCE * scale;
     }
+}
+
+void draw_fitted(struct canvas *c, int x, int y, int width, int scale, struct colour ink,
+                 const char *utf8)
+{
+    int most = width / (GLYPH_ADVANCE * scale), n = 0;
+    int end = text_width(utf8, 1) / GLYPH_ADVANCE > most ? most - 3 : most;
+    char text[LINE_SIZE];
+    size_t at = 0;
+    for (; utf8[at] && at + 4 < sizeof text; at++) {
+        bool starts = !continues(utf8[at]);
+        if (starts && n == end)
+            break;
+        n += starts;
+        text[at] = utf8[at];
+        if ((unsigned char)text[at] < ' ')
+            text[at] = ' ';
+    }
+    memcpy(text + at, utf8[at] ? "..." : "", utf8[at] ? 4 : 1);
+    draw_text(c, x, y, scale, ink, text);
 }
 
 /* ---- frames ---- */

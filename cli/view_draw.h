@@ -30,6 +30,9 @@ bool glyph_pixel(char c, int x, int y); /* within GLYPH_WIDTH and GLYPH_HEIGHT *
 /* Pixels `scale` wide; y is the top of capitals. Each character that is not ASCII is one box. */
 void draw_text(struct canvas *c, int x, int y, int scale, struct colour ink, const char *utf8);
 int text_width(const char *utf8, int scale);
+/* One line from x, y: as many characters as fit into `width`, then dots where not all do. */
+void draw_fitted(struct canvas *c, int x, int y, int width, int scale, struct colour ink,
+                 const char *utf8);
 
 /* The picture in the size of `to`: each pixel is the mean of what it covers. */
 void draw_picture(struct canvas *to, int width, int height, const uint8_t *rgb);

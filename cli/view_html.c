@@ -3,6 +3,7 @@
  * elsewhere, and the page's own policy says so. The frames are written as they come. */
 #include "view_report.h"
 
+#include "html.h"
 #include "png.h"
 
 #include "base/buf.h"
@@ -19,15 +20,6 @@ enum {
 };
 
 static const char style[] =
-    "<style>\n"
-    ":root{color-scheme:light dark;--ground:#fafafa;--ink:#1c1e22;--dim:#646a74;--line:#d4d7dc;"
-    "--on:#1c1e22;--off:#fff}\n"
-    "@media(prefers-color-scheme:dark){:root{--ground:#16181d;--ink:#eceef2;--dim:#9ea4ae;"
-    "--line:#363a42;--on:#eceef2;--off:#16181d}}\n"
-    "body{margin:1.5rem;font:15px/1.45 system-ui,sans-serif;background:var(--ground);"
-    "color:var(--ink)}\n"
-    "h1{font-size:1.25rem;margin:0;overflow-wrap:anywhere}\n"
-    "p{margin:.3rem 0;color:var(--dim);overflow-wrap:anywhere}\n"
     "nav{display:flex;flex-wrap:wrap;gap:.35rem;margin:1rem 0 .5rem}\n"
     "button{font:inherit;padding:.25rem .7rem;border:1px solid var(--line);border-radius:1rem;"
     "background:none;color:inherit;cursor:pointer}\n"
@@ -53,10 +45,9 @@ static const char script[] =
     "const ramp = document.getElementById('ramp'), says = document.getElementById('says');\n"
     "const percent = x => (100 * x).toFixed(1) + ' %';\n"
     "const choices = [{name: 'frames', kind: 'plain'}];\n"
-    "if (data.scores) {\n"
-    "    choices.push({name: 'heat', kind: 'heat'});\n"
-    "    ramp.style.background = `linear-gradient(90deg, ${data.ramp.join()})`;\n"
-    "}\n"
+    "ramp.style.background = `linear-gradient(90deg, ${data.ramp.join()})`;\n"
+    "for (const h of data.heats)\n"
+    "    choices.push({kind: 'heat', ...h, name: 'heat: ' + h.name});\n"
     "for (const v of data.views)\n"
     "    choices.push({kind: 'view', seen: new Set(v.kept), ...v});\n"
     "\n"
@@ -64,11 +55,16 @@ static const char script[] =
     "    if (c.kind === 'plain')\n"
     "        return 'The frames as the model sees them.';\n"
     "    if (c.kind === 'heat')\n"
-    "        return 'Attention of the question to each token, from 0 to ' + data.top +\n"
-    "            ' times the mean (the 99th percentile; what is above has the same colour), by its "
-    "root.';\n"
+    "        return `${c.name} (${c.what}), from ${c.low} to ${c.top}` +\n"
+    "            (c.attention ? ' times the mean' : '') +\n"
+    "            ' (the 99th percentile; what is above has the same colour)' +\n"
+    "            (c.attention ? ', by its root.' : '.');\n"
     "    return `${c.name} keeps ${c.seen.size} of ${data.tokens} tokens (ratio ${c.ratio})` +\n"
-    "        (c.attention < 0 ? '.' : `, which hold ${percent(c.attention)} of the attention.`);\n"
+    "        (c.attention < 0 ? '.' : `, which hold ${percent(c.attention)} of the attention.`) +\n"
+    "        ` ${percent(c.rows)} of them are in the first or last tenth of the rows, where ` +\n"
+    "        `${percent(data.rows)} of all are, and ${percent(c.frames)} in that of the frames ` "
+    "+\n"
+    "        `(${percent(data.frames)}).`;\n"
     "}\n"
     "\n"
     "/* Light lines where kept tokens end. */\n"
@@ -94,8 +90,9 @@ static const char script[] =
     "        const row = Math.floor(i / data.width), column = i % data.width;\n"
     "        const x = column * w, y = row * h, token = unit * per + i;\n"
     "        if (c.kind === 'heat') {\n"
-    "            const t = Math.sqrt(Math.min(1, data.scores[token] / data.top));\n"
-    "            sum += data.scores[token];\n"
+    "            const at = (c.scores[token] - c.low) / (c.top - c.low);\n"
+    "            const on = Math.max(0, Math.min(1, at)), t = c.attention ? Math.sqrt(on) : on;\n"
+    "            sum += c.scores[token];\n"
     "            g.globalAlpha = .6 + .25 * t;\n"
     "            g.fillStyle = data.ramp[Math.round(t * (data.ramp.length - 1))];\n"
     "            g.fillRect(x, y, w, h);\n"
@@ -112,7 +109,8 @@ static const char script[] =
     "        if (c.seen.has(unit * per + i))\n"
     "            edges(g, c.seen, unit, Math.floor(i / data.width), i % data.width, w, h);\n"
     "    figure.querySelector('span').textContent = c.kind === 'view' ? `${kept} / ${per}` :\n"
-    "        c.kind === 'heat' ? percent(sum / data.tokens) : '';\n"
+    "        c.kind !== 'heat' ? '' : c.attention ? percent(sum / data.tokens) :\n"
+    "        'mean ' + (sum / per).toPrecision(3);\n"
     "}\n"
     "\n"
     "function show(c) {\n"
@@ -148,17 +146,6 @@ static void add_base64(struct buf *b, const char *bytes, size_t n)
     }
 }
 
-/* Text that is no markup, whatever it holds. */
-static void add_text(struct buf *b, const char *utf8)
-{
-    for (; *utf8; utf8++) {
-        if (strchr("&<>\"'", *utf8))
-            buf_printf(b, "&#%d;", *utf8);
-        else if ((unsigned char)*utf8 >= ' ' || *utf8 == '\n' || *utf8 == '\t')
-            buf_add(b, utf8, 1);
-    }
-}
-
 /* Write what was put together and forget it. */
 static enum pv_status flush(struct view_page *p, struct buf *b, struct pv_error *err)
 {
@@ -170,24 +157,18 @@ static enum pv_status flush(struct view_page *p, struct buf *b, struct pv_error 
 
 static void add_head(struct buf *b, const struct view_report *r)
 {
-    buf_puts(b, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                "img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-                "<title>Views of ");
-    add_text(b, r->video);
-    buf_puts(b, "</title>\n");
+    html_begin(b, "Views of ", r->video);
     buf_puts(b, style);
     if (r->columns)
         buf_printf(b, "main{grid-template-columns:repeat(%d,minmax(0,1fr))}\n", r->columns);
     else
         buf_puts(b, "main{grid-template-columns:repeat(auto-fill,minmax(11rem,1fr))}\n");
     buf_puts(b, "</style>\n</head>\n<body>\n<h1>");
-    add_text(b, r->video);
+    html_text(b, r->video);
     buf_puts(b, "</h1>\n<p>");
-    add_text(b, r->model);
+    html_text(b, r->model);
     buf_puts(b, ", asked: ");
-    add_text(b, r->question);
+    html_text(b, r->question);
     buf_printf(b, "</p>\n<p>%d %s of %d \303\227 %d tokens: %d tokens.</p>\n", r->units,
                r->frames > r->units ? "pairs of frames, the first of each shown," : "frames",
                r->height, r->width, report_tokens(r));
@@ -202,8 +183,8 @@ static void add_view_json(struct buf *b, const struct view_report *r, const stru
     bool first = true;
     buf_puts(b, "{\"name\":");
     buf_json(b, v->name, strlen(v->name));
-    buf_printf(b, ",\"ratio\":%.4f,\"attention\":%.5f,\"kept\":[", report_ratio(r, v),
-               v->attention);
+    buf_printf(b, ",\"ratio\":%.4f,\"attention\":%.5f,\"rows\":%.5f,\"frames\":%.5f,\"kept\":[",
+               report_ratio(r, v), v->attention, v->rows, v->frames);
     for (int i = 0; i < report_tokens(r); i++) {
         if (!v->seen[i])
             continue;
@@ -211,6 +192,16 @@ static void add_view_json(struct buf *b, const struct view_report *r, const stru
         first = false;
     }
     buf_puts(b, "]}");
+}
+
+static void add_heat_json(struct buf *b, const struct view_report *r, const struct heat *h)
+{
+    for (int i = 0; i < report_tokens(r); i++)
+        buf_printf(b, "%s%.4g", i ? "," : "{\n\"scores\":[", (double)h->scores[i]);
+    buf_printf(b,
+               "],\n\"name\":\"%s\",\"what\":\"%s\",\"attention\":%s,\"low\":%.4g,"
+               "\"top\":%.4g}",
+               h->name, h->what, h->attention ? "true" : "false", h->low, h->top);
 }
 
 /* Names of views and numbers alone: nothing in it could end the element that holds it. */
@@ -221,17 +212,18 @@ static enum pv_status write_data(struct view_page *p, struct buf *b, struct pv_e
 
     buf_printf(b,
                "</main>\n<script type=\"application/json\" id=\"data\">\n{\"height\":%d,"
-               "\"width\":%d,\"tokens\":%d,\n",
-               r->height, r->width, report_tokens(r));
-    for (int i = 0; r->scores && i < report_tokens(r); i++)
-        buf_printf(b, "%s%.4g", i ? "," : "\"scores\":[", (double)r->scores[i]);
-    if (r->scores)
-        buf_printf(b, "],\n\"top\":%.4g,\n\"ramp\":[", r->top);
-    for (int i = 0; r->scores && i < RAMP; i++) {
+               "\"width\":%d,\"tokens\":%d,\"rows\":%.5f,\"frames\":%.5f,\n\"heats\":[",
+               r->height, r->width, report_tokens(r), r->all_rows, r->all_frames);
+    for (int i = 0; i < r->n_heats; i++) {
+        buf_puts(b, i ? "," : "");
+        add_heat_json(b, r, &r->heats[i]);
+    }
+    buf_puts(b, "],\n\"ramp\":[");
+    for (int i = 0; i < RAMP; i++) {
         struct colour c = heat_colour((double)i / (RAMP - 1));
         buf_printf(b, "%s\"#%02x%02x%02x\"", i ? "," : "", c.r, c.g, c.b);
     }
-    buf_puts(b, r->scores ? "],\n\"views\":[" : "\"views\":[");
+    buf_puts(b, "],\n\"views\":[");
     for (int i = 0; i < r->n_views && !st; i++) {
         buf_puts(b, i ? ",\n" : "\n");
         add_view_json(b, r, &r->views[i]);

@@ -6,7 +6,16 @@
 
 #include "base/file.h"
 
-enum { MAX_VIEWS = 16 };
+enum { MAX_VIEWS = 16, MAX_HEATS = 3 };
+
+/* What guides views: a score of each token. */
+struct heat {
+    const char *name; /* of one of the views that it guides */
+    const char *what; /* that is */
+    float *scores;    /* [units, height, width], owned; attention in units of its mean */
+    bool attention;   /* it is that, from 0 on; if not, it may be negative */
+    double low, top;  /* the darkest and the brightest colour: the 99th of a hundred scores, */
+};                    /* and 0, or without attention the first */
 
 /* A unit in time is one frame, for Qwen two, of height x width tokens; it is drawn as its first
  * frame. */
@@ -19,10 +28,12 @@ struct view_report {
         const char *name;
         bool *seen; /* [units, height, width], owned */
         int kept;
-        double attention; /* share of it that the kept tokens hold; < 0: not known */
+        double attention;    /* share of it that the kept tokens hold; < 0: not known */
+        double rows, frames; /* share of them in the first or last tenth of these */
     } views[MAX_VIEWS];
-    float *scores; /* [units, height, width], owned: attention, 1 is the mean; NULL: none */
-    double top;    /* the 99th of a hundred scores: the brightest colour */
+    double all_rows, all_frames; /* the same of all tokens */
+    int n_heats;
+    struct heat heats[MAX_HEATS];
 };
 
 static inline int report_unit_tokens(const struct view_report *r)
@@ -41,9 +52,9 @@ static inline double report_ratio(const struct view_report *r, const struct kept
     return 1 - (double)v->kept / report_tokens(r);
 }
 
-/* Where a score stands on the ramp, 0 to 1. By its root: attention is so uneven that in a line
- * nearly every token would be dark. */
-double report_heat(const struct view_report *r, double score);
+/* Where a score stands on the ramp, 0 to 1. That of attention by its root: it is so uneven that in
+ * a line nearly every token would be dark. */
+double report_heat(const struct heat *h, double score);
 /* Pixels of a token in a frame of this size so that the frame is about `wide`. */
 void report_cells(const struct view_report *r, const struct pv_frame *f, int wide, struct tile *t);
 

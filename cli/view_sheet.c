@@ -2,6 +2,7 @@
  * one is held; the page is made when the first says how large they are. */
 #include "view_report.h"
 
+#include "command.h"
 #include "png.h"
 
 #include "base/mem.h"
@@ -20,7 +21,7 @@ enum {
     LINE = 10 * SCALE,
     MARGIN = 20,
     GAP = 6,
-    LABEL_LINES = 4,
+    LABEL_LINES = 6,
     LABEL_SIZE = 32, /* bytes of a line */
     LEAST_LABEL = 16 * GLYPH_ADVANCE * SCALE,
     LINE_SIZE = 1024
@@ -38,9 +39,10 @@ void report_cells(const struct view_report *r, const struct pv_frame *f, int wid
     t->cell_h = (int)fmin(fmax(lround(t->cell_w * aspect), 1), 64);
 }
 
-double report_heat(const struct view_report *r, double score)
+double report_heat(const struct heat *h, double score)
 {
-    return sqrt(fmin(score / r->top, 1));
+    double t = fmin(fmax((score - h->low) / (h->top - h->low), 0), 1);
+    return h->attention ? sqrt(t) : t;
 }
 
 /* ---- labels ---- */
@@ -63,10 +65,13 @@ static struct label frames_label(const struct view_sheet *s)
     return l;
 }
 
-/* The last two lines are the ramp and its scale. */
-static struct label heat_label(void)
+/* The next two lines are the ramp and its scale. */
+static struct label heat_label(const struct heat *h)
 {
-    return (struct label){ { "heat", "attention" } };
+    struct label l = { { "heat" } };
+    snprintf(l.line[0], LABEL_SIZE, "heat: %s", h->name);
+    snprintf(l.line[1], LABEL_SIZE, "%s", h->what);
+    return l;
 }
 
 static struct label view_label(const struct view_report *r, const struct kept_view *v)
@@ -78,6 +83,8 @@ static struct label view_label(const struct view_report *r, const struct kept_vi
     snprintf(l.line[2], LABEL_SIZE, "ratio %.3f", report_ratio(r, v));
     if (v->attention >= 0)
         snprintf(l.line[3], LABEL_SIZE, "attention %.0f%%", v->attention * 100);
+    snprintf(l.line[4], LABEL_SIZE, "rows %.0f:%.0f%%", v->rows * 100, r->all_rows * 100);
+    snprintf(l.line[5], LABEL_SIZE, "frames %.0f:%.0f%%", v->frames * 100, r->all_frames * 100);
     return l;
 }
 
@@ -97,50 +104,25 @@ static void draw_label(struct canvas *c, const struct label *l, int y)
         draw_text(c, MARGIN, y + i * LINE, SCALE, i ? dim : bright, l->line[i]);
 }
 
-/* From no attention to the scale's end, which is told as so many times the mean. */
-static void draw_ramp(const struct view_sheet *s, struct canvas *c, int y)
+/* From one end of the scale to the other; attention is told as so many times the mean. */
+static void draw_ramp(const struct view_sheet *s, struct canvas *c, const struct heat *h, int y)
 {
     int width = s->label_width - 2 * MARGIN;
-    char top[LABEL_SIZE];
-    snprintf(top, sizeof top, "%.3gx mean", s->report->top);
+    char top[LABEL_SIZE], low[LABEL_SIZE];
+    snprintf(top, sizeof top, h->attention ? "%.3gx mean" : "%.3g", h->top);
+    snprintf(low, sizeof low, "%.3g", h->low);
     for (int x = 0; x < width; x++)
         draw_rect(c, (struct rect){ MARGIN + x, y + 2 * LINE, 1, LINE - 6 },
                   heat_colour((double)x / (width - 1)), 1);
-    draw_text(c, MARGIN, y + 3 * LINE, SCALE, dim, "0");
+    draw_text(c, MARGIN, y + 3 * LINE, SCALE, dim, low);
     draw_text(c, MARGIN + width - text_width(top, SCALE) + SCALE, y + 3 * LINE, SCALE, dim, top);
 }
 
 /* ---- the page ---- */
 
-/* One line: as many characters as fit, then dots where not all do. */
-static void draw_fitted(struct canvas *c, int x, int y, struct colour ink, const char *utf8)
-{
-    int most = (c->width - x - MARGIN) / (GLYPH_ADVANCE * SCALE), n = 0;
-    int end = text_width(utf8, 1) / GLYPH_ADVANCE > most ? most - 3 : most;
-    char text[LINE_SIZE];
-    size_t at = 0;
-    for (; utf8[at] && at + 4 < sizeof text; at++) {
-        bool starts = ((unsigned char)utf8[at] & 0xc0) != 0x80;
-        if (starts && n == end)
-            break;
-        n += starts;
-        text[at] = utf8[at];
-        if ((unsigned char)text[at] < ' ')
-            text[at] = ' ';
-    }
-    memcpy(text + at, utf8[at] ? "..." : "", utf8[at] ? 4 : 1);
-    draw_text(c, x, y, SCALE, ink, text);
-}
-
-static const char *file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 static int n_rows(const struct view_report *r)
 {
-    return 1 + (r->scores != NULL) + r->n_views;
+    return 1 + r->n_heats + r->n_views;
 }
 
 static int row_y(const struct view_sheet *s, int row)
@@ -148,27 +130,35 @@ static int row_y(const struct view_sheet *s, int row)
     return s->top + row * s->row_height;
 }
 
+static void draw_line(struct view_sheet *s, int y, struct colour ink, const char *utf8)
+{
+    draw_fitted(&s->page, MARGIN, y, s->page.width - 2 * MARGIN, SCALE, ink, utf8);
+}
+
 static void draw_page(struct view_sheet *s)
 {
     const struct view_report *r = s->report;
     struct label l = frames_label(s);
-    int row = 0;
+    int row = 0, end = row_y(s, n_rows(r));
     char line[LINE_SIZE];
 
-    snprintf(line, sizeof line, "%s", file_name(r->video));
-    draw_fitted(&s->page, MARGIN, MARGIN, bright, line);
-    snprintf(line, sizeof line, "%.200s, asked: %s", file_name(r->model), r->question);
-    draw_fitted(&s->page, MARGIN, MARGIN + LINE, dim, line);
-    draw_fitted(&s->page, MARGIN, row_y(s, n_rows(r)), dim,
-                "in colour, edged: the tokens that a view keeps for the drafter; grey: the others");
+    draw_line(s, MARGIN, bright, path_name(r->video));
+    snprintf(line, sizeof line, "%.200s, asked: %s", path_name(r->model), r->question);
+    draw_line(s, MARGIN + LINE, dim, line);
+    draw_line(s, end, dim,
+              "in colour, edged: the tokens that a view keeps for the drafter; grey: the others");
+    draw_line(s, end + LINE, dim,
+              "rows, frames: share of the kept tokens in the first and last tenth, and of all");
+    if (r->n_heats)
+        draw_line(
+            s, end + 2 * LINE, dim,
+            "heat: scores of a view, bright from the 99th percentile; attention by its square "
+            "root");
     draw_label(&s->page, &l, row_y(s, row++));
-    if (r->scores) {
-        draw_fitted(&s->page, MARGIN, row_y(s, n_rows(r)) + LINE, dim,
-                    "heat: the question's attention by its square root, bright from the 99th "
-                    "percentile");
-        l = heat_label();
+    for (int i = 0; i < r->n_heats; i++) {
+        l = heat_label(&r->heats[i]);
         draw_label(&s->page, &l, row_y(s, row));
-        draw_ramp(s, &s->page, row_y(s, row++));
+        draw_ramp(s, &s->page, &r->heats[i], row_y(s, row++));
     }
     for (int i = 0; i < r->n_views; i++) {
         l = view_label(r, &r->views[i]);
@@ -190,12 +180,16 @@ static enum pv_status lay_out(struct view_sheet *s, const struct pv_frame *f, st
         l = view_label(r, &r->views[i]);
         width = label_width(&l) > width ? label_width(&l) : width;
     }
+    for (int i = 0; i < r->n_heats; i++) {
+        l = heat_label(&r->heats[i]);
+        width = label_width(&l) > width ? label_width(&l) : width;
+    }
     s->label_width = width + 2 * MARGIN;
     s->top = MARGIN + 4 * LINE;
     tall = s->tile.rows * s->tile.cell_h;
     s->row_height = (tall > LABEL_LINES * LINE ? tall : LABEL_LINES * LINE) + 2 * GAP;
     width = s->label_width + s->columns * (s->tile.columns * s->tile.cell_w + GAP) + MARGIN - GAP;
-    height = row_y(s, n_rows(r)) + (r->scores ? 2 : 1) * LINE + MARGIN - 4;
+    height = row_y(s, n_rows(r)) + (r->n_heats ? 3 : 2) * LINE + MARGIN - 4;
     st = canvas_open(&s->frame, s->tile.columns * s->tile.cell_w, tall, ground, err);
     if (!st)
         st = canvas_open(&s->page, width > LEAST_PAGE_WIDTH ? width : LEAST_PAGE_WIDTH, height,
@@ -243,9 +237,10 @@ static void draw_column(struct view_sheet *s, int column, int unit, const struct
 
     draw_caption(s, x, f);
     draw_tile(&s->page, x, row_y(s, row++), &s->frame, &t);
-    if (r->scores) {
+    for (int k = 0; k < r->n_heats; k++) {
+        const struct heat *h = &r->heats[k];
         for (int i = 0; i < n; i++)
-            s->heat[i] = (float)report_heat(r, r->scores[unit * n + i]);
+            s->heat[i] = (float)report_heat(h, h->scores[unit * n + i]);
         t.heat = s->heat;
         draw_tile(&s->page, x, row_y(s, row++), &s->frame, &t);
         t.heat = NULL;

@@ -50,6 +50,30 @@ one_sentence() # STATUS ARGS...: fails with that status and one line on stderr
     [ $got -eq "$want" ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
 }
 
+# A question that the full build prepared, in words there and in ids here.
+prepared()
+{
+    . "$root/tests/cli/video.sh"
+    make_clip "$dir/film.y4m" 8 4 64 48
+    "$build/core/make_model" --shape tiny-ov --type q8_0 "$dir/v.gguf" >"$dir/out" || return 1
+    "$full" prepare "$dir/film.y4m" --frames 4 -m "$dir/v.gguf" -o "$dir/film.pvin" || return 1
+    a=$("$full" describe "$dir/film.y4m" --frames 4 -m "$dir/v.gguf" -n 16 --ignore-eos --temp 1 --json |
+        sed -n 's/.*"ids":\[\([0-9,]*\)\].*/\1/p' | tr ',' ' ')
+    b=$("$core" describe "$dir/film.pvin" -m "$dir/v.gguf" -n 16 --ignore-eos --temp 1)
+    c=$("$core" describe "$dir/film.pvin" -m "$dir/v.gguf" -n 16 --ignore-eos --temp 1 -d self --json |
+        sed -n 's/^{"ids":\[\([0-9,]*\)\].*/\1/p' | tr ',' ' ')
+    echo "  full $a"
+    echo "  core $b"
+    echo "  core $c"
+    [ -n "$a" ] && [ "$a" = "$b" ] && [ "$a" = "$c" ]
+}
+
+prepared_bench()
+{
+    "$core" bench "$dir/film.pvin" -m "$dir/v.gguf" -d "$dir/v.gguf" --methods sd,specvlm,pearl \
+        -n 16 --ignore-eos -r 1 >"$dir/out" && [ "$(grep -c ' yes ' "$dir/out")" -eq 4 ]
+}
+
 check libraries no_libraries
 check make_model "$build/core/make_model" --shape micro --type q8_0 "$dir/m.gguf"
 check version "$core" version
@@ -58,6 +82,10 @@ check same_ids same_ids
 check directory_is_refused one_sentence 1 inspect "$root/tests/golden/qwen2"
 check frames_is_left_out one_sentence 2 frames x -o y
 check video_is_refused one_sentence 1 describe x -m "$dir/m.gguf"
+check prepared prepared
+check prepared_bench prepared_bench
+check prepare_is_left_out one_sentence 2 prepare x -o y.pvin
+check video_is_still_refused one_sentence 1 describe "$dir/film.y4m" -m "$dir/v.gguf"
 check text_is_refused one_sentence 1 generate -m "$dir/m.gguf" -p hello
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -41,7 +41,7 @@ same()
 # --- presets, and what is changed of them ---
 
 for method in ar sd sd-tree sd-rand sd-uniform sd-window sd-frame sd-fastvid sd-dycoke onsd std \
-    specvlm ngram auto; do
+    specvlm ngram pearl hippo parallelvlm auto; do
     same "speculate_$method" -d other.gguf --method $method
     [ "$status" -ne 0 ] || grep -q "\"method\":\"$method\"" out ||
         verdict "speculate_name_$method" "the JSON does not name the method"
@@ -69,6 +69,29 @@ same speculate_file -d other.gguf --method sd --shape tree.txt --view attention 
 same speculate_sparse --drafter sparse --keep 20 --window 4
 same speculate_ngram --drafter ngram
 same speculate_random --drafter random --schedule serial --accept exact
+
+# --- the parallel schedule, and the views that go with it ---
+
+same parallel_self -d self --schedule parallel
+why=
+grep -q '"schedule":"parallel"' out || why="the JSON does not name the schedule"
+grep -q '"parallel":{"rounds":[1-9]' out || why="no parallel rounds"
+verdict parallel_is_told "$why"
+same parallel_self_full -d self --method pearl --window 3 --draft-threads 1 -t 2
+verdict parallel_window "$([ "$(number window)" = 3 ] || echo "the window is $(number window)")"
+same parallel_self_drawn -d self --method hippo --temp 0.8 --top-p 0.9 -s 5
+same parallel_drawn -d other.gguf --method parallelvlm --temp 0.8 --top-p 0.9 -s 5 --window 4
+same parallel_ngram --drafter ngram --schedule parallel --window 4
+same parallel_random --drafter random --schedule parallel
+same parallel_serial -d other.gguf --method pearl --schedule serial
+verdict parallel_serial_is_serial "$(! grep -q parallel out || echo "there is something parallel")"
+same parallel_chain_of_specvlm -d other.gguf --method specvlm --shape chain --schedule parallel
+same holistic_terms -d other.gguf --method hippo --terms attention,space --layer 0.5 --crops literal
+same holistic_tree -d other.gguf --method sd-tree --view holistic --terms time --ratio 0.75
+same alignment_text -d other.gguf --method parallelvlm --layer 1 --text after
+run $ask -d self --method pearl --stats
+verdict parallel_stats "$(grep -qE '^at once +[0-9]+ rounds: window [0-9]+, [0-9]+ threads draft' err ||
+    echo "nothing about the schedule")"
 succeeds speculate_rejection '"method":"sd"' $ask --json -d other.gguf --method sd --accept rejection \
     --temp 0.8
 run $ask -d self --stats
@@ -133,6 +156,54 @@ why=
 [ "$status" -eq 0 ] || why="exit status is not 0"
 [ "$(grep -c 'SIMULATED' out)" -eq 3 ] || why="not marked as simulated"
 verdict bench_simulated "$why"
+
+# --- traces and timelines ---
+
+run bench --videos short.y4m --methods sd,pearl $small --frames 4 -d self --repeat 1 \
+    --trace trace.json --timeline overlap.png --json found.json
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ ! -s err ] || why="stderr is not empty"
+grep -qE '^parallel +rounds +window' out && grep -qE '^pearl +[1-9][0-9]* +[1-9]' out ||
+    why="no table of the parallel schedule"
+grep -q '"method":"pearl".*"parallel":{"rounds":[1-9].*"wait":' found.json || why="not in the JSON"
+verdict bench_parallel "$why"
+why=
+[ "$(grep -c '"name":"process_name"' trace.json)" -eq 3 ] || why="not three processes"
+grep -q '"args":{"name":"pearl, short.y4m"}' trace.json || why="a process has no name"
+[ "$(grep -c '"name":"thread_name".*"name":"drafter"' trace.json)" -eq 3 ] || why="not three drafters"
+grep -q '"ph":"X","name":"prefill","cat":"model","pid":3,"tid":1,"ts":[0-9.]*,"dur":[0-9]' trace.json ||
+    why="pearl has no prefill"
+if command -v python3 >/dev/null; then
+    python3 -m json.tool trace.json >/dev/null || why="the trace cannot be parsed"
+    python3 -m json.tool found.json >/dev/null || why="the JSON cannot be parsed"
+fi
+verdict bench_trace "$why"
+run frames overlap.png -o overlap --json
+verdict bench_timeline "$(grep -qE '"width":1[4-9][0-9][0-9],"height":[2-9][0-9][0-9],' out ||
+    echo "not a picture of two parts")"
+run bench --videos short.y4m --methods pearl $small --frames 4 -d self --repeat 1 \
+    --timeline part.png --timeline-from 0.001 --timeline-seconds 0.5
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ -s part.png ] || why="no picture"
+verdict bench_timeline_part "$why"
+run bench --videos short.y4m --methods hippo,parallelvlm $small --frames 4 -d other.gguf --repeat 1 \
+    --ratios 0.5,0.9 --timeline overlap.html
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(grep -c '^{"name":".*"spans":\[\[' overlap.html)" -eq 5 ] || why="not five methods"
+grep -q '^{"name":"hippo 0.5",' overlap.html || why="a method has no ratio"
+! grep -qE 'https?:|//[a-z]+\.' overlap.html || why="the page names another place"
+[ "$(tail -n 1 overlap.html)" = '</html>' ] || why="the page has no end"
+verdict bench_timeline_page "$why"
+run bench short.y4m -m model.gguf --methods ngram -n 2 --frames 2 --repeat 1 --trace no/where.json
+why=
+[ "$status" -eq 1 ] || why="exit status is not 1"
+grep -q '^prevue: no/where.json' err || why="the file is not named"
+grep -q '^ngram .* yes ' out || why="no table"
+verdict trace_no_directory "$why"
+
 run bench --videos nowhere.y4m short.y4m --methods ngram $small --frames 4
 why=
 [ "$status" -eq 1 ] || why="exit status is not 1"
@@ -182,7 +253,31 @@ misuse view_name 'takes one of: full none .*not "all"' $ask -d self --view all
 misuse ratio_two 'option --ratio takes a number from 0 to 1' $ask -d self --ratio 2
 misuse lambda_zero 'option --lambda takes' $ask -d self --lambda 0
 misuse window_zero 'option --window takes' $ask -d self --window 0
-misuse parallel 'parallel is not in this version' $ask -d self --schedule parallel
+misuse parallel_tree '--schedule parallel is for chains' $ask -d self --shape tree --schedule parallel
+misuse parallel_specvlm '--schedule parallel is for chains' $ask -d self --method specvlm --schedule parallel
+misuse pearl_tree '--shape is chain in the parallel schedule' $ask -d self --method pearl --shape tree
+misuse parallel_sparse '--schedule parallel is not for the drafter sparse' $ask --method std --schedule parallel
+misuse pearl_sparse 'pearl is not for the drafter sparse' $ask --method pearl --drafter sparse
+misuse parallel_ar '--schedule is for methods that draft' $ask --schedule parallel
+misuse parallel_rejection 'rejection needs probabilities.*parallel' $ask -d self --method pearl \
+    --accept rejection
+misuse pearl_no_draft 'pearl needs a draft model' $ask --method pearl
+misuse draft_threads_of_sd '--draft-threads is for the parallel' $ask -d self --method sd --draft-threads 1
+misuse draft_threads_zero 'option --draft-threads takes' $ask -d self --method pearl --draft-threads 0
+misuse schedule_name 'option --schedule takes one of: serial parallel' $ask -d self --schedule both
+misuse layer_of_specvlm '--layer is for the views holistic and alignment' $ask -d self --layer 2
+misuse layer_half 'option --layer takes a whole number of layers or a share below 1, not 2.5' \
+    $ask -d self --method hippo --layer 2.5
+misuse terms_of_alignment '--terms is for view holistic' $ask -d self --method parallelvlm --terms time
+misuse terms_word 'option --terms takes some of .*not "time,colour"' $ask -d self --method hippo \
+    --terms time,colour
+misuse terms_twice 'option --terms takes' $ask -d self --method hippo --terms time,time
+misuse crops_of_specvlm '--crops is for view holistic' $ask -d self --crops literal
+misuse text_of_hippo '--text is for view alignment' $ask -d self --method hippo --text after
+misuse timeline_name 'ends in .png or .html, unlike "a.gif"' bench short.y4m --timeline a.gif
+misuse timeline_part 'are for a picture' bench short.y4m --timeline a.html --timeline-seconds 2
+misuse timeline_seconds 'option --timeline-seconds takes' bench short.y4m --timeline a.png \
+    --timeline-seconds 0
 misuse shape_name 'chain, tree, dynamic or a file, .*"bush"' $ask -d self --shape bush
 misuse no_draft 'specvlm needs a draft model' $ask --method specvlm
 misuse drafter_model 'needs a draft model' $ask --drafter model

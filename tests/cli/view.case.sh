@@ -26,10 +26,10 @@ run view views.y4m -o all.png -m sees.gguf --frames 14 --ratio 0.75
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"
 [ ! -s err ] || why="stderr is not empty"
-[ "$(awk 'NR > 1 && NR < 10 { printf "%s ", $1 }' out)" = \
-    "random uniform frame window-back fastvid-exact dycoke-exact attention specvlm " ] ||
+[ "$(awk 'NR > 1 && NR < 12 { printf "%s ", $1 }' out)" = \
+    "random uniform frame window-back fastvid-exact dycoke-exact attention specvlm holistic alignment " ] ||
     why="other views"
-for view in random uniform window-back attention specvlm; do
+for view in random uniform window-back attention specvlm holistic alignment; do
     [ "$(row $view)" = "126 504 0.7500" ] || why="$view keeps $(row $view)"
 done
 [ "$(row frame)" = "108 504 0.7857" ] || why="frame keeps $(row frame)"
@@ -38,20 +38,33 @@ verdict view_png "$why"
 
 run frames all.png -o seen --json
 why=
-grep -q '"width":17[0-9][0-9],"height":1[0-9][0-9][0-9],"total_frames":1' out ||
-    why="not a picture of ten rows of twelve frames"
+grep -q '"width":17[0-9][0-9],"height":[12][0-9][0-9][0-9],"total_frames":1' out ||
+    why="not a picture of fourteen rows of twelve frames"
 verdict view_png_can_be_read "$why"
 
 # A view that is guided keeps more of the attention than chance, and no view more than all of it.
 run view "$film" -o all.png -m sees.gguf --frames 4 --views random,attention,full --ratio 0.75
 why=$(awk 'NR == 2 { r = $5 } NR == 3 { a = $5 } NR == 4 { f = $5 }
-    END { if (!(r > 0 && a > r && f == "100.0")) print "attention is " r ", " a ", " f }' out)
+    END { if (!(r > 0 && a > r && f == "100.0%")) print "attention is " r ", " a ", " f }' out)
 verdict view_attention_share "$why"
 run view "$film" -o all.png -m sees.gguf --frames 4 --views random,none
 why=
 [ "$(awk 'NR > 1 { print $5 }' out | sort -u)" = - ] || why="attention without a view that has it"
 [ "$(row none)" = "0 144 1.0000" ] || why="none keeps $(row none)"
 verdict view_without_scores "$why"
+
+# Edges: 6 rows and 4 frames a tenth of which is 1 at either end; what is known keeps what is known.
+run view "$film" -o all.png -m sees.gguf --frames 4 --views window-front,full,none --ratio 0.75
+why=$(awk 'NR > 1 { print $6, $7, $8, $9 }' out | tr '\n' ' ')
+[ "$why" = "33.3% 33.3% 100.0% 50.0% 33.3% 33.3% 50.0% 50.0% 0.0% 33.3% 0.0% 50.0% " ] && why=
+verdict view_edges "$why"
+run view "$film" -o one.png -m sees.gguf --frames 4 --views holistic,alignment --layer 1 --terms time \
+    --crops literal --text after
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+run view "$film" -o again.png -m sees.gguf --frames 4 --views holistic,alignment
+! cmp -s one.png again.png || why="the options change nothing"
+verdict view_scores "$why"
 
 run view "$film" -o one.png -m sees.gguf --frames 4 --views random,specvlm --seed 1
 run view "$film" -o again.png -m sees.gguf --frames 4 --views random,specvlm --seed 1 -t 1
@@ -71,7 +84,7 @@ verdict view_draft_model "$why"
 # --- the page ---
 
 run view "$film" -o page.html -m sees.gguf --frames 4 --ratio 0.75 -p 'a <b> & "c" </script>' \
-    --views window-back,window-front,frame,specvlm
+    --views window-back,window-front,frame,specvlm,alignment
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"
 [ "$(kept window-back)" = "$(seq -s ' ' 108 143)" ] || why="window-back keeps $(kept window-back)"
@@ -79,7 +92,9 @@ why=
 [ "$(kept specvlm | wc -w)" -eq 36 ] || why="specvlm keeps $(kept specvlm)"
 [ "$(grep -c '^<figure><div><img alt="frame [0-9]*" .*base64,iVBORw0KGgo' page.html)" -eq 4 ] ||
     why="not four frames"
-[ "$(sed -n 's/^"scores":\[\([-+.e0-9,]*\)\],$/\1/p' page.html | tr ',' '\n' | wc -l)" -eq 144 ] || why="not 144 scores"
+[ "$(sed -n 's/^"scores":\[\([-+.e0-9,]*\)\],$/\1/p' page.html | tr ',' '\n' | wc -l)" -eq 288 ] || why="not twice 144 scores"
+grep -q '"name":"window-back","ratio":0.7500,"attention":0.[0-9]*,"rows":0.33333,"frames":1.00000,' page.html ||
+    why="no word of the edges"
 verdict view_html "$why"
 why=
 ! grep -qE 'https?:|//[a-z]+\.' page.html || why="the page names another place"
@@ -125,4 +140,5 @@ misuse view_trailing 'no view ""' view a -o a.png --views random,
 misuse view_too_many 'at most 16 views' view a -o a.png --views "$(seq -s , 17 | sed 's/[0-9][0-9]*/full/g')"
 misuse view_ratio 'option --ratio takes a number from 0 to 1' view a -o a.png --ratio 1.5
 misuse view_lambda 'option --lambda takes a number' view a -o a.png --lambda 0
+misuse view_terms 'option --terms takes' view a -o a.png --terms colour
 misuse view_columns 'option --columns takes a whole number from 1 to 64' view a -o a.png --columns 0

@@ -1,0 +1,96 @@
+/* Options of the views holistic and alignment. */
+#include "sight_args.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The orders of pv_method's literal and text_after, and of the bits of its terms. */
+#define CROP_WORDS "equal literal"
+#define TEXT_WORDS "all after"
+static const char *const term_words[] = { "attention", "time", "space" };
+enum { N_TERMS = sizeof term_words / sizeof *term_words };
+
+#define LEAST_LAYER 0.001
+enum { MOST_LAYERS = 1000 };
+
+#define AT(field) offsetof(struct sight_args, field)
+
+const struct option sight_table[] = {
+    { "layer", 0, NULL, OPTION_NUMBER, AT(layer), LEAST_LAYER, MOST_LAYERS, "L",
+      "Views holistic and alignment: how many of the model's layers they look at; below 1 a share "
+      "of them. Default: holistic all, alignment 20, or 0.71 of a model that has fewer.",
+      NULL },
+    { "terms", 0, NULL, OPTION_STRING, AT(terms), 0, 0, "T1,T2,...",
+      "View holistic: which parts its score has, of attention, time and space. Default: all.",
+      NULL },
+    { "crops", 0, NULL, OPTION_CHOICE, AT(crops), 0, 0, "HOW",
+      "View holistic: parts of a frame that differ by one token at most (equal), or parts of 5 x 5 "
+      "and what is left over, as published. Default: equal.",
+      CROP_WORDS },
+    { "text", 0, NULL, OPTION_CHOICE, AT(text), 0, 0, "WHICH",
+      "View alignment: which text the video is aligned with, all of the prompt or what comes after "
+      "the video. Default: all.",
+      TEXT_WORDS },
+};
+_Static_assert(sizeof sight_table / sizeof *sight_table == N_SIGHT_OPTIONS, "rows");
+
+/* Words apart by commas, each at most once; 0: it is something else. */
+static unsigned parse_terms(const char *text)
+{
+    unsigned terms = 0;
+    for (;;) {
+        size_t n = strcspn(text, ",");
+        unsigned bit = 0;
+        for (int i = 0; i < N_TERMS; i++)
+            if (strlen(term_words[i]) == n && !strncmp(text, term_words[i], n))
+                bit = 1u << i;
+        if (!bit || terms & bit)
+            return 0;
+        terms |= bit;
+        if (!text[n])
+            return terms;
+        text += n + 1;
+    }
+}
+
+int sight_args_check(const struct sight_args *a, const char *command)
+{
+    if (a->layer >= 1 && a->layer != floor(a->layer))
+        return options_misuse(command,
+                              "option --layer takes a whole number of layers or a share below 1, "
+                              "not %g",
+                              a->layer);
+    if (a->terms && !parse_terms(a->terms))
+        return options_misuse(command,
+                              "option --terms takes some of attention, time and space apart by "
+                              "commas, not \"%s\"",
+                              a->terms);
+    return OPTIONS_RUN;
+}
+
+void sight_args_set(const struct sight_args *a, struct pv_method *m)
+{
+    if (a->layer > 0)
+        m->layer = a->layer;
+    if (a->terms)
+        m->terms = parse_terms(a->terms);
+    if (a->crops >= 0)
+        m->literal = a->crops;
+    if (a->text >= 0)
+        m->text_after = a->text;
+}
+
+const char *sight_args_useless(const struct sight_args *a, const char *view, const char **why)
+{
+    bool holistic = !strcmp(view, "holistic"), alignment = !strcmp(view, "alignment");
+    *why = "is for view holistic";
+    if (a->terms && !holistic)
+        return "terms";
+    if (a->crops >= 0 && !holistic)
+        return "crops";
+    *why = "is for view alignment";
+    if (a->text >= 0 && !alignment)
+        return "text";
+    *why = "is for the views holistic and alignment";
+    return a->layer > 0 && !holistic && !alignment ? "layer" : NULL;
+}

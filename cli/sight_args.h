@@ -1,0 +1,29 @@
+/* Options of the views that are guided by more than attention: what is looked at, and how. */
+#ifndef PV_CLI_SIGHT_ARGS_H
+#define PV_CLI_SIGHT_ARGS_H
+
+#include "options.h"
+#include "prevue/prevue.h"
+
+/* 0, NULL and -1: as the method has it. */
+struct sight_args {
+    double layer;
+    const char *terms;
+    int crops, text;
+};
+
+#define SIGHT_DEFAULTS                                                                             \
+    {                                                                                              \
+        .crops = -1, .text = -1                                                                    \
+    }
+
+extern const struct option sight_table[];
+enum { N_SIGHT_OPTIONS = 4 };
+
+/* Returns OPTIONS_RUN, or the status of a misuse of `command`, which has been reported. */
+int sight_args_check(const struct sight_args *a, const char *command);
+void sight_args_set(const struct sight_args *a, struct pv_method *m);
+/* The first of them that means nothing to this view, and for which views it is; NULL: none. */
+const char *sight_args_useless(const struct sight_args *a, const char *view, const char **why);
+
+#endif
