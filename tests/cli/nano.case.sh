@@ -77,6 +77,40 @@ why=
 cmp -s nano.txt nano-draft.txt || why="vocabulary, frames or context differ: $(diff nano.txt nano-draft.txt)"
 verdict nano_pair_fits "$why"
 
+# --- the parallel schedule: whoever drafts, the ids of plain decoding ---
+
+short="describe $sample.mp4 --frames 4 -n 40 --json"
+for how in "" "--temperature 0.8 --seed 3"; do
+    run_at "$root" "$prevue" $short --method ar $how
+    plain=$(all_ids)
+    for method in "--method pearl" "--method hippo" "--method parallelvlm" "-d self --schedule parallel" \
+        "-d self --method parallelvlm --layer 0.5 --window 3"; do
+        run_at "$root" "$prevue" $short $method $how
+        why=
+        [ -n "$plain" ] && [ "$(all_ids)" = "$plain" ] || why="ids differ from those of ar: $(all_ids)"
+        grep -q '"parallel":{"rounds":[1-9]' out || why="no parallel rounds"
+        [ ! -s err ] || why="stderr is not empty"
+        [ "$status" -eq 0 ] || why="exit status is not 0"
+        verdict "nano_parallel $method $how" "$why"
+    done
+done
+
+run_at "$root" "$prevue" bench "$sample.mp4" --frames 4 -n 64 --ignore-eos --repeat 1 --methods sd,pearl \
+    --trace "$dir/trace.json" --timeline "$dir/overlap.html"
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+for span in '"prefill","cat":"model"' '"prefill","cat":"drafter"' '"verify","cat":"model"' \
+    '"draft","cat":"drafter"'; do
+    for pid in 2 3; do
+        grep -q "\"ph\":\"X\",\"name\":$span,\"pid\":$pid,\"tid\":[12],\"ts\":[0-9.]*,\"dur\":[0-9]" trace.json ||
+            why="process $pid has no span $span"
+    done
+done
+if command -v python3 >/dev/null; then
+    python3 -m json.tool trace.json >/dev/null || why="the trace cannot be parsed"
+fi
+verdict nano_trace "$why"
+
 # --- the default model: here, else beside the program ---
 
 mkdir place own own/models
@@ -87,11 +121,11 @@ why=$(one_sentence 'no model.*models/nano\.gguf is neither here nor beside the p
 [ "$status" -eq 2 ] || why="exit status is not 2"
 verdict default_model_nowhere "$why"
 ln -s "$root/models" place/models
-run generate -m "$root/models/nano.gguf" -p duck -n 3
-cp out duck.txt
-run_at "$dir" "$dir/place/prevue" generate -p duck -n 3
+run generate -m "$root/models/nano.gguf" -p duck -n 3 --ignore-eos --json
+duck=$(all_ids)
+run_at "$dir" "$dir/place/prevue" generate -p duck -n 3 --ignore-eos --json
 why=
-[ -s duck.txt ] && cmp -s duck.txt out || why="not what nano says"
+[ -n "$duck" ] && [ "$(all_ids)" = "$duck" ] || why="not what nano says"
 [ "$status" -eq 0 ] || why="exit status is not 0"
 verdict default_model_beside "$why"
 run_at "$dir/own" "$dir/place/prevue" generate -p duck -n 3

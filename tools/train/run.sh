@@ -25,12 +25,12 @@ stage()
     fi
 }
 
-stage nano2 train.py --minutes "${NANO2:-14}" --gate "$out/nano1.done" --from "$out" &
+stage nano2 train.py --minutes "${NANO2:-13.6}" --gate "$out/nano1.done" --from "$out" &
 stage nano1 pretrain.py --minutes "${NANO1:-3.6}"
 sleep 20
-stage draft1 pretrain.py --model nano-draft --minutes "${DRAFT1:-1.2}" --gate "$out/nano2.done" &
+stage draft1 pretrain.py --model nano-draft --minutes "${DRAFT1:-1.6}" --gate "$out/nano2.done" &
 sleep 40
-stage draft2 train.py --model nano-draft --minutes "${DRAFT2:-3.5}" --frames 1536 --tokens 65536 \
+stage draft2 train.py --model nano-draft --minutes "${DRAFT2:-4.2}" --frames 1536 --tokens 65536 \
     --gate "$out/draft1.done" --from "$out" &
 wait
 [ ! -e "$out/failed" ]
