@@ -74,7 +74,7 @@ static enum pv_status measure_part(const struct pv_session *s, const struct deco
                                    int *part, struct pv_error *err)
 {
     double best = 0;
-    *part = 1;
+    int found = 1;
     for (int d = 1; d <= n / 2; d *= 2) {
         double token_s, target_s[TRIAL_WINDOW + 1] = { 0 }, rate;
         enum pv_status st = time_step(s, draft, d, 1, &token_s, err);
@@ -87,9 +87,10 @@ static enum pv_status measure_part(const struct pv_session *s, const struct deco
         rate = pearl_rate(trial_acceptance, window, token_s, target_s[TRIAL_ROWS]);
         if (rate > best) {
             best = rate;
-            *part = d;
+            found = d;
         }
     }
+    *part = found;
     return PV_OK;
 }
 
@@ -125,13 +126,14 @@ enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct 
 {
     const struct decoder *draft = drafting_decoder(s, sp);
     int all = s->model->threads, threads[2] = { all, sp->method.draft_threads };
+    int *part = &s->draft.part[sp->method.drafter];
     enum pv_status st = PV_OK;
     if (!draft || (sp->method.drafter == PV_DRAFT_MODEL && s->draft.model->dev != s->model->dev))
         return PV_OK;
     if (threads[1] == 0) {
-        if (s->draft.part == 0 && all > 2)
-            st = measure_part(s, draft, all, &s->draft.part, err);
-        threads[1] = s->draft.part > 0 ? s->draft.part : 1;
+        if (*part == 0 && all > 2)
+            st = measure_part(s, draft, all, part, err);
+        threads[1] = *part > 0 ? *part : 1;
     }
     threads[1] = threads[1] < all ? threads[1] : all;
     threads[0] = all > threads[1] ? all - threads[1] : 1;

@@ -119,10 +119,12 @@ enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv
 }
 /* ---- reading ---- */
 
-/* Of the device that the drafter at work runs on; NULL: it runs on threads of its own. */
+/* Of the device that the drafter at work runs on; NULL: it runs on threads of its own, or on none.
+ */
 static pthread_mutex_t *drafter_lock(const struct pv_session *s)
 {
-    if (s->draft.alone)
+    bool runs = s->drafting == PV_DRAFT_MODEL || s->drafting == PV_DRAFT_SELF;
+    if (s->draft.alone && (s->draft.divided || !runs))
         return NULL;
     return s->drafting == PV_DRAFT_MODEL ? s->draft.model->step_lock : s->model->step_lock;
 }

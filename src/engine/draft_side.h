@@ -27,9 +27,9 @@ struct draft_side {
     struct device
         *crew[2]; /* threads of the model and of the drafter, while they run side by side */
     int crew_threads[2];
-    int part;                /* of the threads that measuring gave the drafter; 0: not measured */
-    struct drafter *divided; /* the drafter that the crews are divided for */
-    bool alone;              /* it runs on a thread of its own */
+    int part[PV_DRAFT_ORACLE + 1]; /* of the threads that measuring gave it; 0: not measured */
+    struct drafter *divided;       /* the drafter that the crews are divided for */
+    bool alone;                    /* it runs on a thread of its own */
     struct feature_rows *features;
     int n_features;
     uint64_t room;      /* bytes that they may still take */

@@ -195,6 +195,8 @@ static enum pv_status start_drafter(struct speculation *sp, struct pv_session *s
     enum pv_status st;
     if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL)
         return PV_OK;
+    if (s->line.ids[s->line.n - 1] < 0) /* a drafter that is ahead begins with a token */
+        return PV_OK;
     st = parallel_open(&sp->parallel, sp, s, p, false, err);
     if (st || sp->guided || view_wants_features(sp->view) || lends)
         return st;
@@ -209,11 +211,23 @@ static void show_drafter(void *user)
     parallel_show(((struct speculation *)user)->parallel);
 }
 
-/* What the drafter failed of counts before what its silence led to. */
+/* What the drafter failed of counts where its silence ended the answer, and not otherwise. */
 static enum pv_status end_drafter(struct speculation *sp, enum pv_status st, struct pv_error *err)
 {
-    enum pv_status drafter = parallel_close(&sp->parallel, err);
-    return drafter ? drafter : st;
+    enum pv_status drafter = parallel_close(&sp->parallel, st == PV_E_DEVICE ? err : NULL);
+    return st == PV_E_DEVICE && drafter ? drafter : st;
+}
+
+/* Seconds of the target's tower, which a drafter beside may be using. */
+static double take_tower_seconds(struct pv_session *s)
+{
+    double seconds;
+    if (!s->encoder)
+        return 0;
+    pthread_mutex_lock(s->model->step_lock);
+    seconds = encoder_take_seconds(s->encoder);
+    pthread_mutex_unlock(s->model->step_lock);
+    return seconds;
 }
 
 enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
@@ -245,7 +259,7 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     if (!st)
         st = prefill_run(s, p, &sp, want, sp.parallel ? show_drafter : NULL, &sp, err);
     t1 = clock_now();
-    s->stats.vision_s += s->encoder ? encoder_take_seconds(s->encoder) : 0;
+    s->stats.vision_s += take_tower_seconds(s);
     s->stats.prefill_s = t1 - t0 - s->stats.vision_s - s->stats.view_s;
     s->stats.passes = 1;
     if (!st)

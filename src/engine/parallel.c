@@ -62,6 +62,7 @@ struct parallel {
     bool had_next,
         as_made; /* the drafter had made a next token when the last round ended; rightly */
     uint64_t told_drafted, told_ns; /* `auto` knows of */
+    int round_base;                 /* tokens of the timeline when the last round began */
     int right_rows;                 /* pending tokens that the last pass found right */
     struct pearl books;
     double tried, right;
@@ -115,6 +116,7 @@ static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
     int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->answer0);
     struct draft_request req = { .answer = pl->own,
                                  .n_answer = n,
+                                 .of_prompt = s->answer0 - pl->begin,
                                  .position = (uint64_t)line,
                                  .how = &how,
                                  .shape = &one,
@@ -126,7 +128,9 @@ static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
     if (left < 1 || line >= s->line.context)
         return PV_OK;
     tree_begin(&tree, pl->own[n - 1]);
+    draft_lock(s);
     st = pl->sp->drafter->propose(pl->sp->drafter, &req, &pl->error);
+    draft_unlock(s);
     if (st || tree.n < 2)
         return st;
     *id = tree.id[1];
@@ -220,7 +224,7 @@ enum pv_status parallel_open(struct parallel **out, struct speculation *sp, stru
     pl->s = s;
     pl->p = p;
     pl->begin = read ? s->answer0 : s->answer0 - 1; /* as the drafter has it */
-    pl->base = s->line.n;
+    pl->base = pl->round_base = s->line.n;
     pl->reading = (struct draft_reading){
         .n = pl->begin, .next = s->line.next - 1, .go_on = go_on, .user = pl
     };
@@ -254,14 +258,20 @@ static void note(struct parallel *pl)
 {
     struct pv_session *s = pl->s;
     const struct pearl_counts *c = &pl->books.counts;
+    /* The last round is not in the books: nobody asked what comes after it. */
+    int told = s->line.n - pl->round_base, last = pl->right_rows < told ? pl->right_rows : told;
+    int run = pl->books.run + last;
     s->stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
     s->stats.draft_prefill_s += pl->reading.prefill_s;
     s->stats.vision_s += pl->reading.tower_s;
-    s->stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted;
+    if (s->encoder) /* rows that the target's tower made for the drafter */
+        s->stats.vision_s += encoder_take_seconds(s->encoder);
+    s->stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted - last;
     s->stats.runs += c->rejections;
     s->stats.run_tokens += c->run_sum;
-    if (c->run_max > s->stats.longest_run)
-        s->stats.longest_run = c->run_max;
+    run = c->run_max > run ? c->run_max : run;
+    if (run > s->stats.longest_run)
+        s->stats.longest_run = run;
     s->stats.window = pl->window;
     trace_append(&s->trace, &pl->trace);
 }
@@ -412,6 +422,8 @@ enum pv_status parallel_round(struct parallel *pl, struct round *r, struct pv_er
     choose_window(pl);
     meet(pl, PV_SIDE_MODEL);
     take_pending(pl);
+    pl->round_base = s->line.n;
+    pl->right_rows = 0;
     if (ring_stopped(pl->ring))
         return PV_E_DEVICE; /* the drafter has failed: parallel_close says why */
     tree_begin(&r->tree, s->line.ids[s->line.n - 1]);

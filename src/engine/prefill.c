@@ -25,6 +25,7 @@ struct prefill {
     int *token;       /* [chunk]: what the rows are to that view */
     struct column_tap *taps;
     struct alignment *alignment;
+    uint64_t claimed; /* bytes for that */
 };
 
 /* ---- rows ---- */
@@ -221,8 +222,9 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
     size_t snapshots = f->sp->aligned ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
     enum pv_status st = PV_OK;
     if (f->sp->aligned)
-        st = session_claim(s, 4 * (uint64_t)s->draft.n_rows * hidden + 4 * snapshots,
-                           "the view alignment", err);
+        f->claimed = 4 * (uint64_t)s->draft.n_rows * hidden + 4 * snapshots;
+    if (f->sp->aligned)
+        st = session_claim(s, f->claimed, "the view alignment", err);
     if (!st && f->sp->aligned)
         st = alignment_open(&f->alignment, s->draft.n_rows, c->hidden, err);
     if (st)
@@ -286,7 +288,7 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     kvcache_truncate(&s->kv, f.first);
     s->stats.prompt_tokens = s->line.n;
     s->stats.reused_tokens = f.first;
-    if (!st && chosen && sp->early && session_claim(s, residual, "", NULL) == PV_OK)
+    if (!st && chosen && sp->early && session_claim(s, f.claimed + residual, "", NULL) == PV_OK)
         f.residual = mem_alloc(residual);
     if (!st && f.residual)
         st = run_parts(&f, chosen, user, err);

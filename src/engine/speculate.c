@@ -367,13 +367,19 @@ static void count_round(struct pv_session *s, const struct round *r)
     s->stats.rejections += !leaf;
 }
 
-/* `auto` begins or ends the parallel schedule. */
-static enum pv_status choose_schedule(struct speculation *sp, struct pv_session *s,
-                                      const struct pv_gen_params *p, struct pv_error *err)
+/* `auto` begins or ends the parallel schedule; a drafter that cannot is no reason to stop. */
+static void choose_schedule(struct speculation *sp, struct pv_session *s,
+                            const struct pv_gen_params *p)
 {
-    if (sp->choice.kind != POLICY_PARALLEL)
-        return parallel_close(&sp->parallel, err);
-    return sp->parallel ? PV_OK : parallel_open(&sp->parallel, sp, s, p, true, err);
+    if (sp->choice.kind != POLICY_PARALLEL) {
+        sp->asleep = parallel_close(&sp->parallel, NULL) != PV_OK;
+        sp->awake = !sp->asleep;
+    } else if (!sp->parallel && parallel_open(&sp->parallel, sp, s, p, true, NULL) != PV_OK) {
+        policy_allow_parallel(&sp->policy, 0);
+        sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
+    }
+    if (!sp->awake)
+        sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
 }
 
 /* `auto`: what this round is to be. */
@@ -397,8 +403,8 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_session *s,
         sp->choice = policy_next(&sp->policy);
     if (!st && sp->awake && s->changer.change)
         s->changer.change(s->changer.user, &sp->choice);
-    if (!st)
-        st = choose_schedule(sp, s, p, err);
+    if (!st && sp->awake)
+        choose_schedule(sp, s, p);
     if (sp->choice.kind == POLICY_TREE)
         sp->shape = sp->tree;
     else if (sp->choice.kind == POLICY_CHAIN)

@@ -36,6 +36,7 @@ struct draft_prompt {
 struct draft_request {
     const int32_t *answer; /* tokens after the prompt; the last is the root */
     int n_answer;
+    int of_prompt; /* of these are still the prompt's: a drafter may begin before the answer does */
     uint64_t position; /* of the token after the root, for its noise */
     const struct sampling *how;
     const struct shape *shape;

@@ -39,7 +39,7 @@ static int32_t child_token(const struct test_drafter *d, const struct draft_requ
 {
     const struct tree *t = r->tree;
     uint64_t position = r->position + (uint64_t)t->depth[row];
-    int at = r->n_answer + t->depth[row], child = count_children(t, row);
+    int at = r->n_answer - r->of_prompt + t->depth[row], child = count_children(t, row);
     int32_t right = at < d->n ? d->answer[at] : -1, id;
     bool wrong = rng_uniform(d->seed, position, NOISE_ERROR) < d->errors;
     if (child == 0 && right >= 0 && !wrong)

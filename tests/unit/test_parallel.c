@@ -93,6 +93,8 @@ static void check(struct matrix_run *r, const struct pv_method *m, float tempera
               "drafter %d view %s window %d temperature %g: another cache", (int)m->drafter,
               m->view, m->window, (double)temperature);
     CHECK(a.stats.parallel_rounds > 0 && a.stats.wasted >= 0);
+    if (m->drafter == PV_DRAFT_ORACLE && m->errors == 0)
+        CHECK_EQ(a.stats.rejections, 0);
 }
 
 static void check_windows(struct matrix_run *r, float temperature)
