@@ -110,16 +110,19 @@ static enum pv_status open_crews(struct pv_session *s, const int threads[2], str
     return PV_OK;
 }
 
-static void assign(struct pv_session *s, struct drafter *drafter, struct device *model,
-                   struct device *draft)
+static void assign_model(struct pv_session *s, struct device *crew)
 {
-    decoder_device(s->model->dec)->ops->work_on(decoder_state_work(s->state), model);
+    decoder_device(s->model->dec)->ops->work_on(decoder_state_work(s->state), crew);
     if (s->encoder)
-        encoder_work_on(s->encoder, model);
-    if (drafter && drafter->work_on)
-        drafter->work_on(drafter, draft);
+        encoder_work_on(s->encoder, crew);
+}
+
+static void assign_drafter(struct pv_session *s, struct drafter *drafter, struct device *crew)
+{
+    if (drafter->work_on)
+        drafter->work_on(drafter, crew);
     if (s->draft.encoder)
-        encoder_work_on(s->draft.encoder, draft);
+        encoder_work_on(s->draft.encoder, crew);
 }
 
 enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct pv_error *err)
@@ -143,14 +146,21 @@ enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct 
         return st;
     s->stats.draft_threads = threads[1];
     s->draft.divided = sp->drafter;
-    assign(s, sp->drafter, s->draft.crew[0], s->draft.crew[1]);
+    assign_drafter(s, sp->drafter, s->draft.crew[1]);
     return PV_OK;
+}
+
+void crew_make_room(struct pv_session *s)
+{
+    if (s->draft.divided)
+        assign_model(s, s->draft.crew[0]);
 }
 
 void crew_unite(struct pv_session *s)
 {
     if (!s->draft.divided)
         return;
-    assign(s, s->draft.divided, NULL, NULL);
+    assign_model(s, NULL);
+    assign_drafter(s, s->draft.divided, NULL);
     s->draft.divided = NULL;
 }

@@ -4,9 +4,11 @@
 
 #include "engine/speculate.h"
 
-/* From now on model and drafter run on threads of their own, as many as the method says or as
- * measuring found best; a draft model that was opened with threads of its own keeps these. */
+/* From now on the drafter runs on threads of its own, as many as the method says or as measuring
+ * found best; a draft model that was opened with threads of its own keeps these. */
 enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct pv_error *err);
+/* The model leaves these to it. Until then it has all, while the drafter has nothing to do. */
+void crew_make_room(struct pv_session *s);
 /* All threads for whoever runs, one at a time. */
 void crew_unite(struct pv_session *s);
 

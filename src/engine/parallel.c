@@ -206,6 +206,8 @@ static enum pv_status start(struct parallel *pl, struct pv_error *err)
     if (st)
         return st;
     s->draft.alone = true;
+    if (atomic_load(&pl->awake))
+        crew_make_room(s);
     if (pthread_create(&pl->thread, NULL, draft_main, pl) != 0) {
         s->draft.alone = false;
         return fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
@@ -248,6 +250,7 @@ enum pv_status parallel_open(struct parallel **out, struct speculation *sp, stru
 
 void parallel_show(struct parallel *pl)
 {
+    crew_make_room(pl->s);
     pthread_mutex_lock(&pl->lock);
     pl->shown = true;
     pthread_cond_signal(&pl->shown_or_over);
