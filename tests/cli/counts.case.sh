@@ -74,8 +74,9 @@ fi
 [ "$(wc -l <counts.csv)" -gt 16 ] || counts_why="there are hardly any rows"
 verdict counts_run "$counts_why"
 verdict counts_identical "$(sed 1d counts.csv | grep -v ',true$')"
+# Made on x86_64: elsewhere the C library and FFmpeg round otherwise, and only the answers are held.
 why=
-if ! diff expected.csv counts.csv >counts.diff; then
+if [ "$(uname -m)" = x86_64 ] && ! diff expected.csv counts.csv >counts.diff; then
     why="$(grep -c '^>' counts.diff) rows differ; expected (<) and counted (>):
 $(sed 's/^/    /' counts.diff | head -n 40)"
 fi
