@@ -2,6 +2,7 @@
  * the table. How the work is split never changes a bit: kernels are row-invariant and give the
  * same output for any range. */
 #include "kernels/device_cpu.h"
+
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
@@ -62,6 +63,24 @@ static void cpu_copy(struct device *dev, void *dst, const void *src, size_t size
 {
     (void)dev;
     memcpy(dst, src, size);
+}
+
+static void cpu_room(struct device *dev, size_t *left, size_t *all)
+{
+    (void)dev;
+    *left = *all = 0;
+}
+
+/* Weights are read where they lie. */
+static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_error *err)
+{
+    (void)dev, (void)m, (void)err;
+    return PV_OK;
+}
+
+static void cpu_drop(struct device *dev, struct matrix *m)
+{
+    (void)dev, (void)m;
 }
 
 struct work_sizes {
@@ -137,6 +156,29 @@ static void cpu_work_on(struct device_work *w, struct device *crew)
     struct pool *pool = crew ? ((struct cpu_device *)crew->impl)->pool : w->cpu->pool;
     if (pool_threads(pool) <= pool_threads(w->cpu->pool)) /* there is scratch for so many */
         w->pool = pool;
+}
+
+static void cpu_work_copy(struct device_work *w, void *dst, const void *src, size_t size)
+{
+    (void)w;
+    memcpy(dst, src, size);
+}
+
+static bool cpu_begin(struct device_work *w, const struct work_plan *plan)
+{
+    (void)w, (void)plan;
+    return true;
+}
+
+static void cpu_end(struct device_work *w)
+{
+    (void)w;
+}
+
+static enum pv_status cpu_wait(struct device_work *w, struct pv_error *err)
+{
+    (void)w, (void)err;
+    return PV_OK;
 }
 
 /* ---- rows in parallel ---- */
@@ -318,7 +360,7 @@ static void cpu_add(struct device_work *w, float *y, const float *x, int n, int 
     rows_parallel(w, add_rows, &op, n, dim);
 }
 
-static void cpu_gather(struct device_work *w, float *y, const float *x, const int *rows, int n,
+static void cpu_gather(struct device_work *w, float *y, const float *x, const int32_t *rows, int n,
                        int dim)
 {
     (void)w;
@@ -414,16 +456,34 @@ static void cpu_matmul(struct device_work *w, const struct matmul_job *jobs, int
 
 /* ---- the device ---- */
 
+static void cpu_close(struct device **dev)
+{
+    struct cpu_device *cpu = (*dev)->impl;
+    pool_close(&cpu->pool);
+    mem_free(cpu);
+    *dev = NULL;
+}
+
 static const struct device_ops cpu_ops = {
     .name = "cpu",
     .alloc = cpu_alloc,
     .free = cpu_free,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .room = cpu_room,
+    .take = cpu_take,
+    .drop = cpu_drop,
+    .close = cpu_close,
     .work_size = cpu_work_size,
     .work_open = cpu_work_open,
     .work_on = cpu_work_on,
     .work_close = cpu_work_close,
+    .put = cpu_work_copy,
+    .copy = cpu_work_copy,
+    .get = cpu_work_copy,
+    .begin = cpu_begin,
+    .end = cpu_end,
+    .wait = cpu_wait,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
     .matmul = cpu_matmul,
@@ -441,6 +501,8 @@ static const struct device_ops cpu_ops = {
     .add = cpu_add,
     .gather = cpu_gather,
     .argmax = cpu_argmax,
+    .top = top_cpu,
+    .draw_token = draw_token_cpu,
 };
 
 enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_flags,
@@ -459,15 +521,4 @@ enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_fl
     cpu->dev = (struct device){ .ops = &cpu_ops, .impl = cpu };
     *out = &cpu->dev;
     return PV_OK;
-}
-
-void device_close(struct device **dev)
-{
-    struct cpu_device *cpu;
-    if (!*dev)
-        return;
-    cpu = (*dev)->impl;
-    pool_close(&cpu->pool);
-    mem_free(cpu);
-    *dev = NULL;
 }

@@ -63,4 +63,10 @@ void attention_full_cpu(struct device_work *w, const struct full_attn_job *job);
 size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
 void attention_columns_cpu(struct device_work *w, const struct column_job *job);
 
+/* choose_cpu.c */
+void top_cpu(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
+             int dim, int k, float t);
+void draw_token_cpu(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
+                    const uint64_t *position, uint64_t seed, float t);
+
 #endif

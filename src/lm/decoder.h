@@ -3,6 +3,7 @@
 #ifndef PV_LM_DECODER_H
 #define PV_LM_DECODER_H
 
+#include "format/head_file.h"
 #include "format/model_file.h"
 #include "lm/kvcache.h"
 
@@ -12,6 +13,12 @@ struct decoder_state; /* activations and scratch of one session */
 /* Borrows mf and dev, which must outlive the decoder. */
 enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, struct device *dev,
                             struct pv_error *err);
+/* A draft head as a decoder of one layer, beside its target: embedding table and output matrix are
+ * the target's, which must outlive it. c: of head_file_fit. Its rows are made of two, see struct
+ * step. */
+enum pv_status decoder_open_head(struct decoder **out, const struct head_file *hf,
+                                 const struct config *c, const struct decoder *target,
+                                 struct pv_error *err);
 void decoder_close(struct decoder **dec);
 const struct config *decoder_config(const struct decoder *dec);
 struct device *decoder_device(const struct decoder *dec);
@@ -37,6 +44,10 @@ struct step_seq {
 
 enum { TAP_EMBEDDING = -1 };
 
+/* Rows without a token. Of a head, the row of `embeds` is the layer's input as it is, or takes the
+ * place of a token's embedding. */
+enum { STEP_READY = -1, STEP_PAIRED = -2 };
+
 /* Hidden states of the given rows: the residual stream after a layer (TAP_EMBEDDING: before the
  * first), or with `post_norm` the final norm's output. */
 struct hidden_tap {
@@ -59,10 +70,23 @@ struct column_tap {
     float *sums;
 };
 
+/* Tokens chosen where the logits lie, of each row that logits are wanted of. `top`: the k likeliest
+ * (device_ops.top) and log sum exp(logit / t). `drawn`: what sample_token draws without filters. */
+struct step_choice {
+    int k; /* at most DEVICE_MAX_TOP; 0: not wanted */
+    float t;
+    struct top_entry *top; /* [n_logits, k] */
+    float *mass;           /* [n_logits] */
+    int32_t *drawn;        /* [n_logits] or NULL */
+    const uint64_t *position;
+    uint64_t seed;
+};
+
 struct step {
     int n;                   /* rows in all */
     const int32_t *ids;      /* [n]; < 0: the row of `embeds` instead */
     const float *embeds;     /* [n, hidden], may be NULL when no id is negative */
+    bool embeds_there;       /* they lie on the device, and nobody writes them any more */
     const int32_t (*pos)[3]; /* [n] */
     int n_seqs;
     const struct step_seq *seqs; /* their rows follow one another */
@@ -70,12 +94,21 @@ struct step {
     const int *logit_rows;
     float *logits;   /* [n_logits, vocab] or NULL */
     int32_t *argmax; /* [n_logits] or NULL */
+    float *states;   /* [n_logits, hidden] or NULL: what the logits are made of, after the last
+                        norm */
+    const float *features; /* of a head: [n, hidden], the second half of each row but those that are
+                              ready */
+    const struct step_choice *choice;
     int n_hidden;
     const struct hidden_tap *hidden;
     int n_columns;
     const struct column_tap *columns;
     int layer0, layer1; /* the layers [layer0, layer1) alone; both 0: all */
     float *residual;    /* [n, hidden]: read when layer0 > 0, written when layer1 < n_layers */
+    /* Rows of a prompt: a device may run many of them in another way than the rows of decoding,
+     * with other last bits. Either way a row's bits do not depend on its company; but a row that is
+     * run again must go the way it went. Trees and pending rows are never bulk. */
+    bool bulk;
 };
 
 /* Runs the rows. Their keys and values lie behind kv->len of their sequence, and behind its pending

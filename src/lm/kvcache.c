@@ -28,14 +28,17 @@ enum pv_status kvcache_open(struct kvcache *kv, struct device *dev, const struct
     int cap = round_context(context);
     size_t half = half_size(c, dtype, cap), size = kvcache_size(c, dtype, context);
     struct kv_layer *layer = mem_zalloc(sizeof *layer * (size_t)c->n_layers);
+    void *block;
     uint8_t *mem;
+    enum pv_status s;
     if (!layer)
         return fail_nomem(err, sizeof *layer * (size_t)c->n_layers);
-    mem = dev->ops->alloc(dev, size);
-    if (!mem) {
+    s = device_alloc(dev, &block, size, err);
+    if (s) {
         mem_free(layer);
-        return fail_nomem(err, size);
+        return s;
     }
+    mem = block;
     for (int i = 0; i < c->n_layers; i++)
         layer[i] = (struct kv_layer){ .dtype = dtype,
                                       .n_kv = c->n_kv_heads,

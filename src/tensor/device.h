@@ -1,6 +1,11 @@
 /* The device boundary: what a decoder or a vision tower needs of the machine it runs on. `lm` and
  * `vision` are written once against this table; the CPU fills it from src/kernels, a GPU fills it
- * again. All float pointers are device memory. Activations are f32, row-major.
+ * again from src/kernels/cuda. Activations are f32, row-major.
+ *
+ * Memory. Pointers to floats, keys and values, and those called "device" below are device memory;
+ * the rest (jobs, runs, bounds, slots) is the host's and read before the call returns. Operations
+ * of one work run in order; upload and download of a device wait for nothing and are for weights,
+ * put and get of a work are in order with its operations.
  *
  * Row invariance (kernels/kernels.h) is part of the contract of every operation here. */
 #ifndef PV_TENSOR_DEVICE_H
@@ -12,14 +17,15 @@
 enum {
     KV_CHUNK = 256,      /* positions; attention reduces the KV in chunks fixed by position */
     DEVICE_MAX_JOBS = 4, /* matrices that share one input */
-    DEVICE_MAX_HEAD_DIM = 256
+    DEVICE_MAX_HEAD_DIM = 256,
+    DEVICE_MAX_TOP = 64 /* of the likeliest tokens of a row */
 };
 
 /* A weight matrix on the device. */
 struct matrix {
     enum dtype dtype;
     int out, in;
-    const void *data; /* [out] rows of row_size bytes, any alignment */
+    const void *data; /* [out] rows of row_size bytes, any alignment; or what `take` made of them */
     size_t row_size;
     const float *bias; /* [out] or NULL */
     /* Always multiplied by many rows, as a vision tower's: a kernel may be chosen that is slow with
@@ -92,7 +98,84 @@ struct full_attn_job {
     const int *bounds; /* [n_segments + 1], rows, ascending */
 };
 
+struct top_entry {
+    float logit;
+    int32_t id; /* -1: there are no more */
+};
+
 enum gelu_kind { GELU_TANH, GELU_ERF, GELU_COUNT };
+
+/* ---- blocks: for a device that does better than one operation after the other ---- */
+
+/* The weights of a decoder's layer. */
+struct layer_weights {
+    const float *attn_norm, *ffn_norm; /* [hidden] */
+    const float *q_norm, *k_norm;      /* [head_dim] or NULL */
+    struct matrix q, k, v, o, gate, up, down;
+};
+
+/* Sizes of a decoder that its layers share. */
+struct layer_shape {
+    int hidden, ffn, n_heads, n_kv_heads, head_dim;
+    float eps;
+};
+
+/* Norm, q k v, rope, keys and values into the cache, attention; the result stays in the work for
+ * the finish_block that follows. `columns`: jobs whose q is the block's (the field is not read),
+ * sums on the host. `bulk`: rows of a prompt, see struct step (lm/decoder.h). */
+struct attn_block {
+    const struct layer_weights *w;
+    const struct layer_shape *shape;
+    const float *x; /* [n, hidden] */
+    int n;
+    const float *cos, *sin; /* [n, head_dim / 2] */
+    int n_runs;
+    const struct attn_run *runs;
+    int n_columns;
+    const struct column_job *columns;
+    bool bulk;
+};
+
+/* x += W_o attention; x += W_down (silu(W_gate m) * W_up m). With `rows` (device) only these go on:
+ * x [n_rows, hidden] afterwards, in that order. */
+struct finish_block {
+    const struct layer_weights *w;
+    const struct layer_shape *shape;
+    float *x;
+    int n;
+    const int32_t *rows; /* NULL: all n */
+    int n_rows;
+    bool bulk;
+};
+
+/* The weights of a vision tower's layer. */
+struct tower_layer {
+    const float *norm1, *norm1_bias, *norm2, *norm2_bias; /* [hidden]; no bias: RMSNorm */
+    struct matrix q, k, v, o;
+    struct matrix gate, up, down; /* gate.data NULL: up, gelu (tanh), down */
+};
+
+/* A tower's layer over x [n, hidden], whose segments attend to themselves. */
+struct tower_block {
+    const struct tower_layer *w;
+    float *x;
+    int n, hidden, ffn, n_heads, head_dim;
+    const float *cos, *sin; /* [n, head_dim / 2], NULL: no rope */
+    float eps;
+    int n_segments;
+    const int *bounds; /* [n_segments + 1] */
+};
+
+/* What a work is about to do: the runs of the attn_blocks that follow, and a key. Two plans with
+ * equal keys are followed by the same calls with the same arguments, save for what lies in device
+ * memory and for first_slot and the parents of runs: the first may be recorded and played again.
+ * key NULL: not worth it. */
+struct work_plan {
+    int n_runs;
+    const struct attn_run *runs;
+    const void *key;
+    size_t key_size;
+};
 
 struct device;
 struct device_work; /* scratch of one session on a device */
@@ -104,7 +187,10 @@ struct work_shape {
     int n_heads, n_kv_heads, head_dim;
     int context; /* slots of a sequence */
     enum dtype kv_dtype;
-    int segment; /* rows of the longest segment of attention_full; 0: not used */
+    int segment;     /* rows of the longest segment of attention_full; 0: not used */
+    int hidden, ffn; /* of blocks; 0: none will come */
+    int out;         /* most outputs of a matmul outside blocks; 0: not known */
+    bool urgent;     /* where works compete for a device, this one goes first */
 };
 
 struct device_ops {
@@ -113,6 +199,17 @@ struct device_ops {
     void (*free)(struct device *dev, void *p);
     void (*upload)(struct device *dev, void *dst, const void *src, size_t size);
     void (*download)(struct device *dev, void *dst, const void *src, size_t size);
+    /* Bytes that alloc can still give, and that there are in all; both 0: not known. */
+    void (*room)(struct device *dev, size_t *left, size_t *all);
+    /* The device's own form of a matrix whose data lies on the host, or in a mapped file. The CPU
+     * leaves it there, so it must outlive the matrix. */
+    enum pv_status (*take)(struct device *dev, struct matrix *m, struct pv_error *err);
+    void (*drop)(struct device *dev, struct matrix *m);
+    /* Random numbers instead of what data points to, to time a shape nobody has the weights of.
+     * NULL: cannot. */
+    enum pv_status (*draw)(struct device *dev, struct matrix *m, uint64_t seed,
+                           struct pv_error *err);
+    void (*close)(struct device **dev);
 
     size_t (*work_size)(struct device *dev, const struct work_shape *s);
     enum pv_status (*work_open)(struct device *dev, struct device_work **out,
@@ -123,6 +220,24 @@ struct device_ops {
      * result. */
     void (*work_on)(struct device_work *w, struct device *crew);
 
+    void (*put)(struct device_work *w, void *dst, const void *src, size_t size);
+    void (*copy)(struct device_work *w, void *dst, const void *src, size_t size); /* both device */
+    /* Waits for what was asked of the work before. */
+    void (*get)(struct device_work *w, void *dst, const void *src, size_t size);
+    /* The operations of a plan come between begin and end. False: they are known, the caller goes
+     * on to end. With a key there is no get in between. */
+    bool (*begin)(struct device_work *w, const struct work_plan *plan);
+    void (*end)(struct device_work *w);
+    /* Until everything asked of the work is done; what failed of it, once. */
+    enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
+
+    /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
+     * is between an MLP's matrices to itself. */
+    void (*attn)(struct device_work *w, const struct attn_block *b);
+    void (*finish)(struct device_work *w, const struct finish_block *b);
+    void (*tower)(struct device_work *w, const struct tower_block *b);
+
+    /* ids: device */
     void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
                   int n);
     void (*rmsnorm)(struct device_work *w, float *y, const float *x, const float *weight, int n,
@@ -152,23 +267,39 @@ struct device_ops {
     void (*layernorm)(struct device_work *w, float *y, const float *x, const float *weight,
                       const float *bias, int n, int dim, float eps);
     void (*gelu)(struct device_work *w, float *x, int n, int dim, enum gelu_kind kind);
-    /* y[i] = sum over j of weights[i][j] * x[rows[i][j]], in that order. */
+    /* y[i] = sum over j of weights[i][j] * x[rows[i][j]], in that order. rows, weights: device */
     void (*blend)(struct device_work *w, float *y, const float *x, const int (*rows)[4],
                   const float (*weights)[4], int n, int dim);
     void (*add)(struct device_work *w, float *y, const float *x, int n, int dim);
-    void (*gather)(struct device_work *w, float *y, const float *x, const int *rows, int n,
+    /* rows: device */
+    void (*gather)(struct device_work *w, float *y, const float *x, const int32_t *rows, int n,
                    int dim);
+    /* ids: device */
     void (*argmax)(struct device_work *w, int32_t *ids, const float *x, int n, int dim);
+    /* The k (at most DEVICE_MAX_TOP) largest numbers of each row that is not NaN, largest first,
+     * the lower id first among equals; and log sum exp(x / t) of each row. All device. */
+    void (*top)(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
+                int dim, int k, float t);
+    /* The token that sample_token (lm/sampling.h) draws without filters at position[i] (device). */
+    void (*draw_token)(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
+                       const uint64_t *position, uint64_t seed, float t);
 };
 
 struct device {
     const struct device_ops *ops;
     void *impl;
+    bool draws;     /* matrices are drawn instead of taken */
+    uint64_t drawn; /* so many */
 };
 
 /* The CPU: a thread pool and a table of kernels (kernels/device_cpu.c). */
 enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_flags,
                                struct pv_error *err);
+/* An NVIDIA GPU (kernels/cuda), or PV_E_UNSUPPORTED in a build without. */
+enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err);
 void device_close(struct device **dev);
+
+/* ops->alloc with a sentence when there is no room. */
+enum pv_status device_alloc(struct device *dev, void **out, size_t size, struct pv_error *err);
 
 #endif

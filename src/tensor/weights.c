@@ -1,5 +1,5 @@
-/* How weights reach a device. The matrices stay in the mapped file; norms, biases and tables are
- * small, and kept as f32 so that no kernel needs a variant for them. */
+/* How weights reach a device. The CPU leaves matrices in the mapped file, a GPU copies them; norms,
+ * biases and tables are small, and kept as f32 so that no kernel needs a variant for them. */
 #include "tensor/weights.h"
 
 #include "tensor/quant.h"
@@ -34,4 +34,26 @@ struct matrix weights_matrix(const struct tensor *t, int out, int in, const floa
                             .data = t->data,
                             .row_size = dtype_row_size(t->dtype, in),
                             .bias = bias };
+}
+
+enum pv_status weights_take(struct device *dev, struct matrix *out, struct matrix m,
+                            struct pv_error *err)
+{
+    enum pv_status s;
+    if (!dev->draws)
+        s = dev->ops->take(dev, &m, err);
+    else if (dev->ops->draw)
+        s = dev->ops->draw(dev, &m, ++dev->drawn, err);
+    else
+        s = fail(err, PV_E_UNSUPPORTED, "random weights are for a GPU only");
+    if (!s)
+        *out = m;
+    return s;
+}
+
+void weights_drop(struct device *dev, struct matrix *m)
+{
+    if (m->data)
+        dev->ops->drop(dev, m);
+    m->data = NULL;
 }

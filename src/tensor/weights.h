@@ -13,4 +13,10 @@ const float *weights_small(struct device *dev, float **at, const struct tensor *
 /* The tensor's rows as a matrix [out, in], whatever its dimensions are; borrows its data. */
 struct matrix weights_matrix(const struct tensor *t, int out, int in, const float *bias);
 
+/* *out becomes m as the device keeps it: taken, or where the device is told so, drawn. */
+enum pv_status weights_take(struct device *dev, struct matrix *out, struct matrix m,
+                            struct pv_error *err);
+/* A matrix of weights_take, or a zeroed one. */
+void weights_drop(struct device *dev, struct matrix *m);
+
 #endif

@@ -109,44 +109,79 @@ static void upload_row(const struct vision *v, struct vision_state *st, const st
     for (int x = 0; x < g->w;) {
         int n = g->side - (g->x0 + x) % g->side;
         n = n < g->w - x ? n : g->w - x;
-        v->dev->ops->upload(v->dev, st->near + ((size_t)place * (size_t)g->w + (size_t)x) * out,
-                            token_at(g, y, x, out), sizeof(float) * (size_t)n * out);
+        v->dev->ops->put(st->work, st->near + ((size_t)place * (size_t)g->w + (size_t)x) * out,
+                         token_at(g, y, x, out), sizeof(float) * (size_t)n * out);
         x += n;
     }
+}
+
+/* Row i of a grid of from_h x from_w shrunk to h x w: where its w tokens come from, in rows that
+ * lie in `near` after one another or, with `whole`, in all of the grid. */
+static void tap_row(struct vision_state *st, int from_h, int from_w, int h, int w, int i,
+                    bool whole)
+{
+    float down, right;
+    int y = tap(i, h, from_h, &down), below = y + 1 < from_h ? from_w : 0;
+    int first = whole ? y * from_w : 0, at = whole ? i * w : 0;
+    for (int j = 0; j < w; j++) {
+        int x = tap(j, w, from_w, &right), next = x + (x + 1 < from_w);
+        const int rows[4] = { first + x, first + next, first + below + x, first + below + next };
+        const float weights[4] = { (1 - down) * (1 - right), (1 - down) * right, down * (1 - right),
+                                   down * right };
+        memcpy(st->host_taps[at + j], rows, sizeof rows);
+        memcpy(st->host_weights[at + j], weights, sizeof weights);
+    }
+}
+
+static void put_taps(const struct vision *v, struct vision_state *st, int n)
+{
+    v->dev->ops->put(st->work, st->taps, st->host_taps, sizeof *st->taps * (size_t)n);
+    v->dev->ops->put(st->work, st->weights, st->host_weights, sizeof *st->weights * (size_t)n);
+}
+
+static void blend(const struct vision *v, struct vision_state *st, float *y, const float *x, int n)
+{
+    v->dev->ops->blend(st->work, y, x, (const int(*)[4])st->taps, (const float(*)[4])st->weights, n,
+                       v->c.out);
 }
 
 /* Row i of the grid shrunk to h x w, to `to` [w, out]. */
 static void shrink_row(const struct vision *v, struct vision_state *st, const struct token_grid *g,
                        int h, int w, int i, float *to)
 {
-    float down, right;
+    float down;
     int y = tap(i, h, g->h, &down);
-    int below = y + 1 < g->h;
     upload_row(v, st, g, y, 0);
-    if (below)
+    if (y + 1 < g->h)
         upload_row(v, st, g, y + 1, 1);
-    for (int j = 0; j < w; j++) {
-        int x = tap(j, w, g->w, &right), next = x + (x + 1 < g->w), second = below ? g->w : 0;
-        const int rows[4] = { x, next, second + x, second + next };
-        const float weights[4] = { (1 - down) * (1 - right), (1 - down) * right, down * (1 - right),
-                                   down * right };
-        memcpy(st->taps[j], rows, sizeof rows);
-        memcpy(st->weights[j], weights, sizeof weights);
-    }
-    v->dev->ops->blend(st->work, st->mixed, st->near, (const int(*)[4])st->taps,
-                       (const float(*)[4])st->weights, w, v->c.out);
-    v->dev->ops->download(v->dev, to, st->mixed, sizeof(float) * (size_t)w * (size_t)v->c.out);
+    tap_row(st, g->h, g->w, h, w, i, false);
+    put_taps(v, st, w);
+    blend(v, st, st->mixed, st->near, w);
+    v->dev->ops->get(st->work, to, st->mixed, sizeof(float) * (size_t)w * (size_t)v->c.out);
+}
+
+void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n)
+{
+    int side = vision_side(&v->c), to = vision_pooled_side(&v->c);
+    size_t frame = (size_t)side * (size_t)side * (size_t)v->c.out;
+    size_t pooled = (size_t)to * (size_t)to * (size_t)v->c.out;
+    for (int i = 0; i < to; i++)
+        tap_row(st, side, side, to, to, i, true);
+    put_taps(v, st, to * to);
+    for (int f = 0; f < n; f++)
+        blend(v, st, st->pooled + (size_t)f * pooled, st->tokens + (size_t)f * frame, to * to);
 }
 
 void llava_pool(const struct vision *v, struct vision_state *st, const float *frames, int n,
                 float *out)
 {
-    int side = vision_side(&v->c), to = vision_pooled_side(&v->c);
+    int side = vision_side(&v->c);
     size_t frame = (size_t)side * (size_t)side * (size_t)v->c.out;
+    size_t pooled = (size_t)llava_frame_tokens(&v->c) * (size_t)v->c.out;
     for (int f = 0; f < n; f++) {
-        struct token_grid g = { frames + (size_t)f * frame, 1, side, 0, 0, side, side };
-        for (int i = 0; i < to; i++, out += (size_t)to * (size_t)v->c.out)
-            shrink_row(v, st, &g, to, to, i, out);
+        v->dev->ops->put(st->work, st->tokens, frames + (size_t)f * frame, sizeof(float) * frame);
+        llava_pool_tokens(v, st, 1);
+        v->dev->ops->get(st->work, out + (size_t)f * pooled, st->pooled, sizeof(float) * pooled);
     }
 }
 

@@ -5,10 +5,12 @@
  * Rope turns pair (j, j + d/2) of a head by row * f_j for the first half of the pairs and by
  * column * f_j for the second, f_j = 10000^(-4j/d), in the grid of patches. */
 #include "tensor/quant.h"
+#include "tensor/weights.h"
 #include "vision/tower.h"
 #include "vision/windows.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double rope_theta = 10000;
 
@@ -18,11 +20,13 @@ static const double rope_theta = 10000;
 enum pv_status qwen2_5_join(struct vision *v, const struct tensor *const frames[2],
                             struct pv_error *err)
 {
-    struct device *dev = v->dev;
     size_t area = (size_t)v->c.patch * (size_t)v->c.patch, in = 3 * 2 * area;
     size_t size = sizeof(float) * (size_t)v->c.hidden * in;
     float *rows = mem_alloc(sizeof(float) * 3 * area);
-    v->joined = dev->ops->alloc(dev, size);
+    struct matrix m = {
+        .dtype = DTYPE_F32, .out = v->c.hidden, .in = (int)in, .row_size = sizeof(float) * in
+    };
+    v->joined = mem_alloc(size);
     if (!rows || !v->joined) {
         mem_free(rows);
         return fail_nomem(err, size);
@@ -33,16 +37,12 @@ enum pv_status qwen2_5_join(struct vision *v, const struct tensor *const frames[
             row_to_f32(rows, (const uint8_t *)frames[t]->data + r * row_size, frames[t]->dtype,
                        (int64_t)(3 * area));
             for (size_t channel = 0; channel < 3; channel++)
-                dev->ops->upload(dev, v->joined + r * in + (channel * 2 + t) * area,
-                                 rows + channel * area, sizeof(float) * area);
+                memcpy(v->joined + r * in + (channel * 2 + t) * area, rows + channel * area,
+                       sizeof(float) * area);
         }
     mem_free(rows);
-    v->patch = (struct matrix){ .dtype = DTYPE_F32,
-                                .out = v->c.hidden,
-                                .in = (int)in,
-                                .data = v->joined,
-                                .row_size = sizeof(float) * in };
-    return PV_OK;
+    m.data = v->joined;
+    return weights_take(v->dev, &v->patch, m, err);
 }
 
 /* ---- order ---- */
@@ -88,24 +88,30 @@ static void rope_row(const struct vision *v, float *cos, float *sin, int y, int 
     }
 }
 
-/* The tables of all rows, made on the host a chunk at a time. */
+/* The tables of all rows: those of the first slice are made on the host, a chunk at a time, and are
+ * the others' too. */
 static void plan_rope(struct tower_pass *p)
 {
     const struct vision_config *c = &p->v->c;
     struct vision_state *st = p->st;
-    struct device *dev = p->v->dev;
-    int unit = c->merge * c->merge, gw = p->w / c->merge, units = p->h * p->w / unit;
-    size_t half = (size_t)c->head_dim / 2;
-    for (int at = 0; at < p->n; at += TOWER_CHUNK) {
-        int n = p->n - at < TOWER_CHUNK ? p->n - at : TOWER_CHUNK;
+    int unit = c->merge * c->merge, gw = p->w / c->merge, rows = p->h * p->w;
+    int chunk = tower_chunk(p->v);
+    size_t half = (size_t)c->head_dim / 2, slice = sizeof(float) * (size_t)rows * half;
+    for (int at = 0; at < rows; at += chunk) {
+        int n = rows - at < chunk ? rows - at : chunk;
         size_t size = sizeof(float) * (size_t)n * half;
         for (int i = 0; i < n; i++) {
-            int u = st->order[(at + i) / unit] % units, sub = (at + i) % unit;
+            int u = st->order[(at + i) / unit], sub = (at + i) % unit;
             rope_row(p->v, st->host_cos + (size_t)i * half, st->host_sin + (size_t)i * half,
                      u / gw * c->merge + sub / c->merge, u % gw * c->merge + sub % c->merge);
         }
-        dev->ops->upload(dev, st->cos + (size_t)at * half, st->host_cos, size);
-        dev->ops->upload(dev, st->sin + (size_t)at * half, st->host_sin, size);
+        p->ops->put(st->work, st->cos + (size_t)at * half, st->host_cos, size);
+        p->ops->put(st->work, st->sin + (size_t)at * half, st->host_sin, size);
+    }
+    for (int s = 1; s < p->n_slices; s++) {
+        size_t to = (size_t)s * (size_t)rows * half;
+        p->ops->copy(st->work, st->cos + to, st->cos, slice);
+        p->ops->copy(st->work, st->sin + to, st->sin, slice);
     }
 }
 
@@ -119,10 +125,12 @@ void qwen2_5_encode(struct tower_pass *p)
     plan_windows(p);
     plan_rope(p);
     tower_embed(p, st->q);
-    p->ops->gather(st->work, st->x, st->q, st->order, units, width);
+    p->ops->put(st->work, st->units, st->order, sizeof *st->units * (size_t)units);
+    p->ops->gather(st->work, st->x, st->q, st->units, units, width);
     tower_layers(p);
     for (int i = 0; i < units; i++)
         st->inverse[st->order[i]] = i;
-    p->ops->gather(st->work, st->q, st->x, st->inverse, units, width);
+    p->ops->put(st->work, st->units, st->inverse, sizeof *st->units * (size_t)units);
+    p->ops->gather(st->work, st->q, st->x, st->units, units, width);
     tower_project(p, st->q, p->v->merger_norm);
 }

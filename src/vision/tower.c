@@ -35,11 +35,12 @@ void tower_embed(struct tower_pass *p, float *y)
     const struct vision *v = p->v;
     struct vision_state *st = p->st;
     size_t row = (size_t)tower_patch_size(&v->c), hidden = (size_t)v->c.hidden;
-    for (int at = 0; at < p->n; at += TOWER_CHUNK) {
-        int n = min_int(TOWER_CHUNK, p->n - at);
+    int chunk = tower_chunk(v);
+    for (int at = 0; at < p->n; at += chunk) {
+        int n = min_int(chunk, p->n - at);
         struct matmul_job job = { &v->patch, y + (size_t)at * hidden, hidden };
-        v->dev->ops->upload(v->dev, st->up, p->patches + (size_t)at * row,
-                            sizeof(float) * (size_t)n * row);
+        p->ops->put(st->work, st->up, p->patches + (size_t)at * row,
+                    sizeof(float) * (size_t)n * row);
         p->ops->matmul(st->work, &job, 1, st->up, n);
     }
 }
@@ -99,6 +100,25 @@ static void finish_rows(struct tower_pass *p, const struct tower_layer *l, int r
     }
 }
 
+static void layer_block(struct tower_pass *p, const struct tower_layer *l, const int *bounds,
+                        int n_segments)
+{
+    const struct vision_config *c = &p->v->c;
+    struct tower_block b = { .w = l,
+                             .x = p->st->x,
+                             .n = p->n,
+                             .hidden = c->hidden,
+                             .ffn = c->ffn,
+                             .n_heads = c->n_heads,
+                             .head_dim = c->head_dim,
+                             .cos = p->st->cos,
+                             .sin = p->st->sin,
+                             .eps = c->eps,
+                             .n_segments = n_segments,
+                             .bounds = bounds };
+    p->ops->tower(p->st->work, &b);
+}
+
 /* One layer over the segments, as many of them together as fill a chunk. */
 static void layer_run(struct tower_pass *p, const struct tower_layer *l, const int *bounds,
                       int n_segments)
@@ -131,11 +151,15 @@ static void layer_run(struct tower_pass *p, const struct tower_layer *l, const i
 void tower_layers(struct tower_pass *p)
 {
     const struct vision *v = p->v;
-    for (int i = 0; i < v->c.n_layers; i++)
-        if (v->c.kind == VISION_QWEN2_5 && !v->c.full[i])
-            layer_run(p, &v->layer[i], p->st->windows, p->n_windows);
+    for (int i = 0; i < v->c.n_layers; i++) {
+        bool windows = v->c.kind == VISION_QWEN2_5 && !v->c.full[i];
+        const int *bounds = windows ? p->st->windows : p->st->slices;
+        int n_segments = windows ? p->n_windows : p->n_slices;
+        if (p->ops->tower)
+            layer_block(p, &v->layer[i], bounds, n_segments);
         else
-            layer_run(p, &v->layer[i], p->st->slices, p->n_slices);
+            layer_run(p, &v->layer[i], bounds, n_segments);
+    }
 }
 
 void tower_project(struct tower_pass *p, const float *x, const float *norm_weight)
@@ -144,11 +168,13 @@ void tower_project(struct tower_pass *p, const float *x, const float *norm_weigh
     struct vision_state *st = p->st;
     int unit = v->c.merge * v->c.merge;
     size_t out = (size_t)v->c.out;
-    for (int at = 0; at < p->n; at += TOWER_CHUNK) {
-        int n = min_int(TOWER_CHUNK, p->n - at), tokens = n / unit;
+    int chunk = tower_chunk(v);
+    for (int at = 0; at < p->n; at += chunk) {
+        int n = min_int(chunk, p->n - at), tokens = n / unit;
         const float *rows = x + (size_t)at * (size_t)v->c.hidden;
         struct matmul_job mm0 = { &v->mm0, st->up, (size_t)v->mm0.out };
-        struct matmul_job mm2 = { &v->mm2, st->tmp, out };
+        float *to = p->out ? st->tmp : st->tokens + (size_t)(at / unit) * out;
+        struct matmul_job mm2 = { &v->mm2, to, out };
         if (norm_weight) {
             norm(p, st->xn, rows, norm_weight, NULL, n);
             rows = st->xn;
@@ -156,7 +182,8 @@ void tower_project(struct tower_pass *p, const float *x, const float *norm_weigh
         p->ops->matmul(st->work, &mm0, 1, rows, tokens);
         p->ops->gelu(st->work, st->up, tokens, v->mm0.out, GELU_ERF);
         p->ops->matmul(st->work, &mm2, 1, st->up, tokens);
-        v->dev->ops->download(v->dev, p->out + (size_t)(at / unit) * out, st->tmp,
-                              sizeof(float) * (size_t)tokens * out);
+        if (p->out)
+            p->ops->get(st->work, p->out + (size_t)(at / unit) * out, to,
+                        sizeof(float) * (size_t)tokens * out);
     }
 }

@@ -9,13 +9,7 @@
 /* Rows that go through the matrices together: a frame of 27 x 27 patches is one chunk. Enough to
  * read each weight once for many rows; what an MLP needs between its matrices is bounded by it. A
  * multiple of merge * merge. */
-enum { TOWER_CHUNK = 768 };
-
-struct tower_layer {
-    const float *norm1, *norm1_bias, *norm2, *norm2_bias; /* [hidden]; no bias: RMSNorm */
-    struct matrix q, k, v, o;
-    struct matrix gate, up, down; /* gate.data NULL: up, gelu, down */
-};
+enum { TOWER_CHUNK = 768, TOWER_BLOCK_CHUNK = 8192 /* where the device has a block */ };
 
 struct vision {
     struct vision_config c;
@@ -26,7 +20,7 @@ struct vision {
     const float *merger_norm; /* Qwen2.5: [hidden] */
     struct tower_layer *layer;
     float *small;   /* norms, biases and positions as f32, on the device */
-    float *joined;  /* the patch matrix put together from two, on the device; or NULL */
+    float *joined;  /* the patch matrix put together from two, on the host; or NULL */
     float *newline; /* LLaVA: [out], on the host */
     float inv_freq[DEVICE_MAX_HEAD_DIM / 4]; /* Qwen2.5 */
 };
@@ -35,23 +29,28 @@ struct vision_state {
     struct device *dev;
     struct device_work *work;
     int max_patches;
-    float *block;         /* on the device; the following lie in it */
-    float *x;             /* [max_patches, hidden] */
-    float *q, *k, *v;     /* [rows attended together, hidden]; attention's result replaces q */
-    float *cos, *sin;     /* Qwen2.5: [max_patches, head_dim / 2]; else NULL */
-    float *xn;            /* [TOWER_CHUNK, hidden] */
-    float *gate;          /* Qwen2.5: [TOWER_CHUNK, ffn]; else NULL */
-    float *up;            /* [TOWER_CHUNK, ...]: pixels, the MLP's and the projector's middle */
-    float *tmp;           /* [TOWER_CHUNK, ...]: what is added to x; tokens */
-    float *near, *mixed;  /* LLaVA: [2 * widest, out], [widest, out] of llava.c */
-    struct arena arena;   /* on the host; the following lie in it */
-    int *slices;          /* rows where slices begin, and the end */
-    int *windows;         /* Qwen2.5: the same for windows */
-    int *order, *inverse; /* Qwen2.5: the units of a call by window, and back */
-    int *segments;        /* [TOWER_CHUNK + 1] of one attention call */
-    float *host_cos, *host_sin; /* Qwen2.5: [TOWER_CHUNK, head_dim / 2] */
-    int (*taps)[4];             /* LLaVA: [widest] */
+    float *block;           /* on the device; the following lie in it */
+    float *x;               /* [max_patches, hidden] */
+    float *q, *k, *v;       /* [rows attended together, hidden]; attention's result replaces q */
+    float *cos, *sin;       /* Qwen2.5: [max_patches, head_dim / 2]; else NULL */
+    float *xn;              /* [TOWER_CHUNK, hidden] */
+    float *gate;            /* Qwen2.5: [TOWER_CHUNK, ffn]; else NULL */
+    float *up;              /* [TOWER_CHUNK, ...]: pixels, the MLP's and the projector's middle */
+    float *tmp;             /* [TOWER_CHUNK, ...]: what is added to x; tokens */
+    float *near, *mixed;    /* LLaVA: [2 * widest, out], [widest, out] of llava.c */
+    float *tokens, *pooled; /* of whole frames, LLaVA's before and after pooling; Qwen2.5: only
+                               where the device has a block for the layer */
+    int (*taps)[4];         /* LLaVA: [widest or a pooled frame], and their weights */
     float (*weights)[4];
+    int32_t *units;             /* Qwen2.5: [units], an order of them */
+    struct arena arena;         /* on the host; the following lie in it */
+    int *slices;                /* rows where slices begin, and the end */
+    int *windows;               /* Qwen2.5: the same for windows */
+    int *order, *inverse;       /* Qwen2.5: the units of a call by window, and back */
+    int *segments;              /* [TOWER_CHUNK + 1] of one attention call */
+    float *host_cos, *host_sin; /* Qwen2.5: [TOWER_CHUNK, head_dim / 2] */
+    int (*host_taps)[4];        /* LLaVA, as above */
+    float (*host_weights)[4];
 };
 
 /* One call of vision_encode. */
@@ -60,11 +59,16 @@ struct tower_pass {
     struct vision_state *st;
     const struct device_ops *ops;
     const float *patches; /* host */
-    float *out;           /* host */
+    float *out;           /* host; NULL: tokens stay in st->tokens */
     int n_slices, h, w;
     int n; /* rows: n_slices * h * w */
     int n_windows;
 };
+
+static inline int tower_chunk(const struct vision *v)
+{
+    return v->dev->ops->tower ? TOWER_BLOCK_CHUNK : TOWER_CHUNK;
+}
 
 /* Floats of a row of pixels. */
 int tower_patch_size(const struct vision_config *c);
@@ -78,6 +82,9 @@ void tower_layers(struct tower_pass *p);
 /* Rows [at, at + n) of x -> tokens: norm (NULL: none), mm0, gelu, mm2, and out to the caller.
  * A token is merge * merge rows side by side. */
 void tower_project(struct tower_pass *p, const float *x, const float *norm);
+
+/* llava.c: n frames of st->tokens to st->pooled. */
+void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n);
 
 /* siglip.c */
 void siglip_encode(struct tower_pass *p);

@@ -29,30 +29,50 @@ static size_t small_floats(const struct model_file *mf)
     return n;
 }
 
-static struct matrix take(struct vision *v, float **at, const struct tensor *t,
-                          const struct tensor *bias, int out, int in)
+/* A matrix and its bias. */
+struct part {
+    struct matrix *m;
+    const struct tensor *t, *bias;
+    int out, in;
+};
+
+static enum pv_status take_parts(struct vision *v, const struct part *parts, size_t n, float **at,
+                                 struct pv_error *err)
 {
-    struct matrix m = weights_matrix(t, out, in, weights_small(v->dev, at, bias));
-    m.many_rows = true;
-    return m;
+    for (size_t i = 0; i < n; i++) {
+        const struct part *p = &parts[i];
+        struct matrix m;
+        enum pv_status s;
+        if (!p->t)
+            continue;
+        m = weights_matrix(p->t, p->out, p->in, weights_small(v->dev, at, p->bias));
+        m.many_rows = true;
+        s = weights_take(v->dev, p->m, m, err);
+        if (s)
+            return s;
+    }
+    return PV_OK;
 }
 
-static void take_layer(struct vision *v, struct tower_layer *l,
-                       const struct vision_layer_tensors *t, float **at)
+static enum pv_status take_layer(struct vision *v, struct tower_layer *l,
+                                 const struct vision_layer_tensors *t, float **at,
+                                 struct pv_error *err)
 {
     int hidden = v->c.hidden, ffn = v->c.ffn;
+    const struct part parts[] = {
+        { &l->q, t->q, t->q_bias, hidden, hidden },
+        { &l->k, t->k, t->k_bias, hidden, hidden },
+        { &l->v, t->v, t->v_bias, hidden, hidden },
+        { &l->o, t->o, t->o_bias, hidden, hidden },
+        { &l->gate, t->gate, t->gate_bias, ffn, hidden },
+        { &l->up, t->up, t->up_bias, ffn, hidden },
+        { &l->down, t->down, t->down_bias, hidden, ffn },
+    };
     l->norm1 = weights_small(v->dev, at, t->norm1);
     l->norm1_bias = weights_small(v->dev, at, t->norm1_bias);
     l->norm2 = weights_small(v->dev, at, t->norm2);
     l->norm2_bias = weights_small(v->dev, at, t->norm2_bias);
-    l->q = take(v, at, t->q, t->q_bias, hidden, hidden);
-    l->k = take(v, at, t->k, t->k_bias, hidden, hidden);
-    l->v = take(v, at, t->v, t->v_bias, hidden, hidden);
-    l->o = take(v, at, t->o, t->o_bias, hidden, hidden);
-    if (t->gate)
-        l->gate = take(v, at, t->gate, t->gate_bias, ffn, hidden);
-    l->up = take(v, at, t->up, t->up_bias, ffn, hidden);
-    l->down = take(v, at, t->down, t->down_bias, hidden, ffn);
+    return take_parts(v, parts, sizeof parts / sizeof *parts, at, err);
 }
 
 static enum pv_status take_weights(struct vision *v, const struct model_file *mf,
@@ -62,21 +82,41 @@ static enum pv_status take_weights(struct vision *v, const struct model_file *mf
     const struct vision_tensors *t = model_file_vision_tensors(mf);
     int wide = c->hidden * c->merge * c->merge;
     int middle = c->kind == VISION_LLAVA ? c->out : wide;
+    const struct part parts[] = {
+        { &v->mm0, t->mm0, t->mm0_bias, middle, wide },
+        { &v->mm2, t->mm2, t->mm2_bias, c->out, middle },
+        { &v->patch, t->patch[1] ? NULL : t->patch[0], t->patch_bias, c->hidden,
+          tower_patch_size(c) },
+    };
     float *at = v->small;
-    for (int i = 0; i < c->n_layers; i++)
-        take_layer(v, &v->layer[i], model_file_vision_layer(mf, i), &at);
+    enum pv_status s = PV_OK;
+    for (int i = 0; i < c->n_layers && !s; i++)
+        s = take_layer(v, &v->layer[i], model_file_vision_layer(mf, i), &at, err);
+    if (s)
+        return s;
     v->position = weights_small(v->dev, &at, t->position);
     v->merger_norm = weights_small(v->dev, &at, t->merger_norm);
-    v->mm0 = take(v, &at, t->mm0, t->mm0_bias, middle, wide);
-    v->mm2 = take(v, &at, t->mm2, t->mm2_bias, c->out, middle);
     if (t->newline)
         row_to_f32(v->newline, t->newline->data, t->newline->dtype, c->out);
     if (c->kind == VISION_QWEN2_5)
         qwen2_5_frequencies(v);
-    if (t->patch[1])
-        return qwen2_5_join(v, t->patch, err);
-    v->patch = take(v, &at, t->patch[0], t->patch_bias, c->hidden, tower_patch_size(c));
-    return PV_OK;
+    s = take_parts(v, parts, sizeof parts / sizeof *parts, &at, err);
+    if (!s && t->patch[1])
+        s = qwen2_5_join(v, t->patch, err);
+    return s;
+}
+
+static void drop_weights(struct vision *v)
+{
+    struct matrix *all[] = { &v->patch, &v->mm0, &v->mm2 };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        weights_drop(v->dev, all[i]);
+    for (int i = 0; v->layer && i < v->c.n_layers; i++) {
+        struct tower_layer *l = &v->layer[i];
+        struct matrix *own[] = { &l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down };
+        for (size_t j = 0; j < sizeof own / sizeof *own; j++)
+            weights_drop(v->dev, own[j]);
+    }
 }
 
 /* Keys and values are rounded no more than the weights were: F32 keeps them whole, 16-bit weights
@@ -91,8 +131,9 @@ enum pv_status vision_open(struct vision **out, const struct model_file *mf, str
                            struct pv_error *err)
 {
     const struct vision_config *c = model_file_vision(mf);
-    size_t layers_size = sizeof(struct tower_layer) * (size_t)c->n_layers, small_size;
+    size_t layers_size = sizeof(struct tower_layer) * (size_t)c->n_layers;
     struct vision *v;
+    void *small = NULL;
     enum pv_status s;
     if (c->kind == VISION_NONE)
         return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower", model_file_path(mf));
@@ -102,12 +143,13 @@ enum pv_status vision_open(struct vision **out, const struct model_file *mf, str
     v->c = *c;
     v->dev = dev;
     v->attn = attention_dtype(model_file_vision_layer(mf, 0)->k);
-    small_size = sizeof(float) * small_floats(mf);
     v->layer = mem_zalloc(layers_size);
     v->newline = mem_zalloc(sizeof(float) * (size_t)c->out);
-    v->small = dev->ops->alloc(dev, small_size);
-    s = v->layer && v->newline && v->small ? take_weights(v, mf, err)
-                                           : fail_nomem(err, layers_size + small_size);
+    s = v->layer && v->newline ? device_alloc(dev, &small, sizeof(float) * small_floats(mf), err)
+                               : fail_nomem(err, layers_size);
+    v->small = small;
+    if (!s)
+        s = take_weights(v, mf, err);
     if (s) {
         vision_close(&v);
         return s;
@@ -122,10 +164,10 @@ void vision_close(struct vision **v)
     if (!*v)
         return;
     dev = (*v)->dev;
+    drop_weights(*v);
     if ((*v)->small)
         dev->ops->free(dev, (*v)->small);
-    if ((*v)->joined)
-        dev->ops->free(dev, (*v)->joined);
+    mem_free((*v)->joined);
     mem_free((*v)->newline);
     mem_free((*v)->layer);
     mem_free(*v);
@@ -137,14 +179,32 @@ const struct vision_config *vision_config(const struct vision *v)
     return &v->c;
 }
 
+struct device *vision_device(const struct vision *v)
+{
+    return v->dev;
+}
+
 int vision_slice_tokens(const struct vision *v, int h, int w)
 {
     return h * w / (v->c.merge * v->c.merge);
 }
 
+/* The tower works in chunks of about so many rows on a CPU, so more at a time would only take more
+ * memory (and was 20 % slower, four frames of SigLIP against one). A device with a block for the
+ * layer takes all rows at once. */
+int vision_batch(const struct vision *v)
+{
+    return v->dev->ops->tower ? 32 * TOWER_CHUNK : TOWER_CHUNK;
+}
+
 /* ---- state ---- */
 
 static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
@@ -157,8 +217,13 @@ static int longest_segment(const struct vision_config *c, int max_patches)
     return c->kind == VISION_LLAVA && frame < max_patches ? frame : max_patches;
 }
 
-static int attention_rows(const struct vision_config *c, int max_patches)
+/* Rows of q, k and v: none where the device has a block for the layer, but Qwen2.5 puts its rows in
+ * order by way of q. */
+static int attention_rows(const struct vision *v, int max_patches)
 {
+    const struct vision_config *c = &v->c;
+    if (v->dev->ops->tower)
+        return c->kind == VISION_LLAVA ? 0 : max_patches;
     int most = max_int(longest_segment(c, max_patches), TOWER_CHUNK);
     return most < max_patches ? most : max_patches;
 }
@@ -167,8 +232,13 @@ static struct work_shape work_shape_of(const struct vision *v, int max_patches)
 {
     const struct vision_config *c = &v->c;
     int in = max_int(max_int(tower_patch_size(c), c->ffn), max_int(v->mm0.in, v->mm2.in));
-    return (struct work_shape){ .rows = TOWER_CHUNK,
+    return (struct work_shape){ .rows = v->dev->ops->tower && max_patches > TOWER_CHUNK
+                                            ? max_patches
+                                            : TOWER_CHUNK,
                                 .in = in,
+                                .hidden = c->hidden,
+                                .ffn = c->ffn,
+                                .out = max_int(v->mm0.out, v->mm2.out),
                                 .n_heads = c->n_heads,
                                 .n_kv_heads = c->n_heads,
                                 .head_dim = c->head_dim,
@@ -192,11 +262,18 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     bool llava = c->kind == VISION_LLAVA;
     int unit = c->merge * c->merge, middle = v->mm0.out / unit, token = (c->out + unit - 1) / unit;
     size_t f = sizeof(float), rows = (size_t)max_patches * f, hidden = (size_t)c->hidden;
-    size_t attended = (size_t)attention_rows(c, max_patches) * f, chunk = TOWER_CHUNK * f;
+    size_t attended = (size_t)attention_rows(v, max_patches) * f,
+           chunk = (size_t)tower_chunk(v) * f;
     size_t half = llava ? 0 : (size_t)c->head_dim / 2;
     size_t up = (size_t)max_int(max_int(c->ffn, tower_patch_size(c)), middle);
     size_t wide = llava ? (size_t)tower_widest(c) * (size_t)c->out * f : 0;
-    size_t total = 0;
+    size_t frame = (size_t)vision_side(c) * (size_t)vision_side(c);
+    size_t frames = llava ? larger((size_t)max_patches / frame, 1) : 0;
+    size_t kept = llava                ? frames * frame
+                  : v->dev->ops->tower ? (size_t)max_patches / (size_t)unit
+                                       : 0;
+    size_t pooled = llava ? (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c) : 0;
+    size_t taps = llava ? larger(pooled, (size_t)tower_widest(c)) : 0, total = 0;
     st->x = reserve(a, &total, rows * hidden);
     st->q = reserve(a, &total, attended * hidden);
     st->k = reserve(a, &total, attended * hidden);
@@ -209,6 +286,12 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     st->tmp = reserve(a, &total, chunk * (size_t)max_int(c->hidden, token));
     st->near = reserve(a, &total, 2 * wide);
     st->mixed = reserve(a, &total, wide);
+    st->tokens = reserve(a, &total, kept * (size_t)c->out * f);
+    st->pooled = reserve(a, &total, frames * pooled * (size_t)c->out * f);
+    st->taps = reserve(a, &total, taps * sizeof *st->taps);
+    st->weights = reserve(a, &total, taps * sizeof *st->weights);
+    st->units =
+        reserve(a, &total, llava ? 0 : (size_t)max_patches / (size_t)unit * sizeof *st->units);
     return total;
 }
 
@@ -222,17 +305,18 @@ static size_t carve_host(struct vision_state *st, struct arena *a, const struct 
     size_t units = llava ? 0 : (size_t)max_patches / unit;
     size_t slices = llava ? (size_t)max_patches / frame : units;
     size_t half = llava ? 0 : (size_t)c->head_dim / 2, f = sizeof(float);
-    size_t widest = llava ? (size_t)tower_widest(c) : 0;
-    size_t total = 0;
+    size_t chunk = (size_t)tower_chunk(v);
+    size_t pooled = llava ? (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c) : 0;
+    size_t taps = llava ? larger(pooled, (size_t)tower_widest(c)) : 0, total = 0;
     st->slices = reserve(a, &total, (slices + 1) * sizeof(int));
     st->windows = reserve(a, &total, llava ? 0 : (units + 1) * sizeof(int));
     st->order = reserve(a, &total, units * sizeof(int));
     st->inverse = reserve(a, &total, units * sizeof(int));
     st->segments = reserve(a, &total, (TOWER_CHUNK + 1) * sizeof(int));
-    st->host_cos = reserve(a, &total, TOWER_CHUNK * half * f);
-    st->host_sin = reserve(a, &total, TOWER_CHUNK * half * f);
-    st->taps = reserve(a, &total, widest * sizeof *st->taps);
-    st->weights = reserve(a, &total, widest * sizeof *st->weights);
+    st->host_cos = reserve(a, &total, chunk * half * f);
+    st->host_sin = reserve(a, &total, chunk * half * f);
+    st->host_taps = reserve(a, &total, taps * sizeof *st->host_taps);
+    st->host_weights = reserve(a, &total, taps * sizeof *st->host_weights);
     return total;
 }
 
@@ -252,9 +336,13 @@ static enum pv_status state_fill(struct vision_state *st, const struct vision *v
     struct arena on_device;
     size_t device_size = carve_device(st, NULL, v, st->max_patches);
     size_t host_size = carve_host(st, NULL, v, st->max_patches);
-    st->block = dev->ops->alloc(dev, device_size);
-    if (!st->block || !arena_open(&st->arena, host_size))
-        return fail_nomem(err, device_size + host_size);
+    void *block = NULL;
+    enum pv_status s = device_alloc(dev, &block, device_size, err);
+    st->block = block;
+    if (s)
+        return s;
+    if (!arena_open(&st->arena, host_size))
+        return fail_nomem(err, host_size);
     arena_init(&on_device, st->block, device_size);
     carve_device(st, &on_device, v, st->max_patches);
     carve_host(st, &st->arena, v, st->max_patches);
@@ -323,7 +411,7 @@ static enum pv_status check_call(const struct vision *v, const struct vision_sta
     return PV_OK;
 }
 
-enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
+static enum pv_status encode(const struct vision *v, struct vision_state *st, const float *patches,
                              int n_slices, int h, int w, float *out, struct pv_error *err)
 {
     enum pv_status s = check_call(v, st, n_slices, h, w, err);
@@ -338,11 +426,49 @@ enum pv_status vision_encode(const struct vision *v, struct vision_state *st, co
                             .h = h,
                             .w = w,
                             .n = n_slices * h * w };
-    mem_guard_begin();
     if (v->c.kind == VISION_LLAVA)
         siglip_encode(&p);
     else
         qwen2_5_encode(&p);
-    mem_guard_end();
     return PV_OK;
+}
+
+enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
+                             int n_slices, int h, int w, float *out, struct pv_error *err)
+{
+    enum pv_status s;
+    mem_guard_begin();
+    s = encode(v, st, patches, n_slices, h, w, out, err);
+    if (!s)
+        s = v->dev->ops->wait(st->work, err);
+    mem_guard_end();
+    return s;
+}
+
+bool vision_keeps_tokens(const struct vision *v)
+{
+    return v->c.kind == VISION_LLAVA || v->dev->ops->tower;
+}
+
+enum pv_status vision_encode_video(const struct vision *v, struct vision_state *st,
+                                   const float *patches, int n_slices, int h, int w,
+                                   const float **tokens, struct pv_error *err)
+{
+    bool llava = v->c.kind == VISION_LLAVA;
+    enum pv_status s;
+    mem_guard_begin();
+    s = encode(v, st, patches, n_slices, h, w, NULL, err);
+    if (!s && llava)
+        llava_pool_tokens(v, st, n_slices);
+    if (!s)
+        s = v->dev->ops->wait(st->work, err);
+    mem_guard_end();
+    if (!s)
+        *tokens = llava ? st->pooled : st->tokens;
+    return s;
+}
+
+struct device_work *vision_state_work(struct vision_state *st)
+{
+    return st->work;
 }

@@ -17,6 +17,7 @@ enum pv_status vision_open(struct vision **out, const struct model_file *mf, str
                            struct pv_error *err);
 void vision_close(struct vision **v);
 const struct vision_config *vision_config(const struct vision *v);
+struct device *vision_device(const struct vision *v);
 
 /* Tokens of a slice of h x w patches, before LLaVA's pooling. */
 int vision_slice_tokens(const struct vision *v, int h, int w);
@@ -36,5 +37,15 @@ void vision_state_work_on(struct vision_state *st, struct device *crew);
  * state is too small, PV_E_ARG when h and w do not suit the tower. */
 enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
                              int n_slices, int h, int w, float *out, struct pv_error *err);
+
+/* The same for the frames of a video, where vision_keeps_tokens: the tokens, LLaVA's pooled
+ * (llava.h), stay on the device until the next call. */
+bool vision_keeps_tokens(const struct vision *v);
+enum pv_status vision_encode_video(const struct vision *v, struct vision_state *st,
+                                   const float *patches, int n_slices, int h, int w,
+                                   const float **tokens, struct pv_error *err);
+struct device_work *vision_state_work(struct vision_state *st);
+/* Patches that are best encoded together. */
+int vision_batch(const struct vision *v);
 
 #endif

@@ -1,0 +1,10 @@
+/* In place of kernels/cuda in a build without it. */
+#include "tensor/device.h"
+
+enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err)
+{
+    (void)out;
+    (void)index;
+    return fail(err, PV_E_UNSUPPORTED,
+                "this build has no CUDA: 'make CUDA=1' makes one that has, where nvcc is");
+}

@@ -1,0 +1,139 @@
+/* Everything that can be wrong with a step, before anything of it runs. */
+#include "lm/decoder_parts.h"
+
+static enum pv_status check_seq(const struct step *step, int index, const struct decoder_state *st,
+                                struct pv_error *err)
+{
+    const struct step_seq *q = &step->seqs[index];
+    int cap = q->kv->cap < st->context ? q->kv->cap : st->context;
+    if (q->n < 1)
+        return fail(err, PV_E_ARG, "sequence %d of a step has %d rows", index, q->n);
+    if (q->pending < 0)
+        return fail(err, PV_E_ARG, "sequence %d of a step has %d pending rows", index, q->pending);
+    if (q->n > cap - q->kv->len || q->pending > cap - q->kv->len - q->n)
+        return fail(err, PV_E_LIMIT, "%lld rows after %d do not fit a context of %d tokens",
+                    (long long)q->n + q->pending, q->kv->len, cap);
+    if (q->kv->layer[0].dtype != st->kv_dtype)
+        return fail(err, PV_E_ARG, "a KV cache of %s in a state made for %s",
+                    dtype_name(q->kv->layer[0].dtype), dtype_name(st->kv_dtype));
+    for (int i = 0; i < index; i++)
+        if (step->seqs[i].kv == q->kv)
+            return fail(err, PV_E_ARG, "sequences %d and %d of a step share a KV cache", i, index);
+    for (int i = 0; q->parent && i < q->pending + q->n; i++)
+        if (q->parent[i] < -1 || q->parent[i] >= i)
+            return fail(err, PV_E_ARG, "row %d of a tree names row %d as its parent", i,
+                        q->parent[i]);
+    return PV_OK;
+}
+
+static enum pv_status check_columns(const struct column_tap *t, const struct step *step,
+                                    int n_layers, struct pv_error *err)
+{
+    if (t->layer0 < 0 || t->layer0 >= t->layer1 || t->layer1 > n_layers)
+        return fail(err, PV_E_ARG, "attention of layers %d to %d of %d was asked for", t->layer0,
+                    t->layer1, n_layers);
+    if (step->seqs[0].parent || step->seqs[0].pending > 0)
+        return fail(err, PV_E_ARG, "attention of the rows of a tree was asked for");
+    for (int i = 0; i < t->n_rows; i++)
+        if (t->rows[i] < (i ? t->rows[i - 1] + 1 : 0) || t->rows[i] >= step->seqs[0].n)
+            return fail(err, PV_E_ARG, "attention of row %d of %d was asked for, or out of order",
+                        t->rows[i], step->seqs[0].n);
+    for (int i = 0; i < t->n_keys; i++)
+        if (t->keys[i] < (i ? t->keys[i - 1] + 1 : 0))
+            return fail(err, PV_E_ARG, "attention to slot %d was asked for, or out of order",
+                        t->keys[i]);
+    return PV_OK;
+}
+
+static enum pv_status check_taps(const struct decoder *dec, const struct step *step,
+                                 struct pv_error *err)
+{
+    for (int i = 0; i < step->n_hidden; i++) {
+        const struct hidden_tap *t = &step->hidden[i];
+        if (!t->post_norm && (t->layer < TAP_EMBEDDING || t->layer >= dec->c.n_layers))
+            return fail(err, PV_E_ARG, "states after layer %d of %d were asked for", t->layer,
+                        dec->c.n_layers);
+        for (int r = 0; r < t->n_rows; r++)
+            if (t->rows[r] < 0 || t->rows[r] >= step->n)
+                return fail(err, PV_E_ARG, "states of row %d of %d were asked for", t->rows[r],
+                            step->n);
+    }
+    for (int i = 0; i < step->n_columns; i++) {
+        enum pv_status s = check_columns(&step->columns[i], step, dec->c.n_layers, err);
+        int beside = 0; /* taps that look at this one's first layer */
+        for (int j = 0; j < step->n_columns; j++)
+            beside += step->columns[j].layer0 <= step->columns[i].layer0 &&
+                      step->columns[i].layer0 < step->columns[j].layer1;
+        if (s)
+            return s;
+        if (beside > LAYER_MAX_COLUMNS)
+            return fail(err, PV_E_LIMIT, "%d taps of attention look at layer %d, %d can", beside,
+                        step->columns[i].layer0, LAYER_MAX_COLUMNS);
+    }
+    return PV_OK;
+}
+
+bool step_runs_all_layers(const struct step *step)
+{
+    return step->layer0 == 0 && step->layer1 == 0;
+}
+
+static enum pv_status check_layers(const struct step *step, int n_layers, struct pv_error *err)
+{
+    int from = step->layer0, to = step->layer1;
+    if (step_runs_all_layers(step))
+        return PV_OK;
+    if (from < 0 || from >= to || to > n_layers)
+        return fail(err, PV_E_ARG, "a step over layers %d to %d of %d", from, to, n_layers);
+    if (!step->residual && (from > 0 || to < n_layers))
+        return fail(err, PV_E_ARG, "a step over layers %d to %d of %d without a residual stream",
+                    from, to, n_layers);
+    if (step->n_logits > 0 && to < n_layers)
+        return fail(err, PV_E_ARG, "logits of a step that ends with layer %d of %d", to, n_layers);
+    return PV_OK;
+}
+
+enum pv_status step_check(const struct decoder *dec, const struct decoder_state *st,
+                          const struct step *step, struct pv_error *err)
+{
+    enum pv_status of_layers;
+    int n = 0;
+    if (step->n < 1 || step->n > st->max_rows || step->n_seqs < 1 || step->n_seqs > STEP_MAX_SEQS ||
+        step->n_logits < 0 || step->n_logits > st->max_logits)
+        return fail(err, PV_E_LIMIT,
+                    "a step of %d rows, %d sequences and %d logit rows; %d, %d "
+                    "and %d are possible",
+                    step->n, step->n_seqs, step->n_logits, st->max_rows, STEP_MAX_SEQS,
+                    st->max_logits);
+    for (int i = 0; i < step->n_seqs; i++) {
+        enum pv_status s = check_seq(step, i, st, err);
+        if (s)
+            return s;
+        n += step->seqs[i].n;
+    }
+    if (n != step->n)
+        return fail(err, PV_E_ARG, "a step of %d rows whose sequences have %d", step->n, n);
+    for (int i = 0; step->layer0 == 0 && i < step->n; i++)
+        if (step->ids[i] >= dec->c.vocab || (step->ids[i] < 0 && !step->embeds))
+            return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d",
+                        (int)step->ids[i], dec->c.vocab);
+    if (dec->is_head && !step->features)
+        return fail(err, PV_E_ARG, "a step of a head without features");
+    of_layers = check_layers(step, dec->c.n_layers, err);
+    if (of_layers)
+        return of_layers;
+    for (int i = 0; step->bulk && i < step->n_seqs; i++)
+        if (step->seqs[i].parent || step->seqs[i].pending > 0)
+            return fail(err, PV_E_ARG, "a tree among the rows of a prompt");
+    /* Rows may not be asked for twice over: the scratch holds one state of each. */
+    if (step->n_logits > step->n)
+        return fail(err, PV_E_ARG, "logits of %d rows of %d", step->n_logits, step->n);
+    for (int i = 0; i < step->n_logits; i++)
+        if (step->logit_rows[i] < 0 || step->logit_rows[i] >= step->n)
+            return fail(err, PV_E_ARG, "logits of row %d of %d", step->logit_rows[i], step->n);
+    if (step->choice &&
+        (step->choice->k < 0 || step->choice->k > DEVICE_MAX_TOP || !(step->choice->t > 0)))
+        return fail(err, PV_E_ARG, "the %d likeliest tokens at temperature %g were asked for",
+                    step->choice->k, (double)step->choice->t);
+    return check_taps(dec, step, err);
+}

@@ -1,0 +1,219 @@
+/* Two lists that only grow at their end and are cut there, each with the place of every row of the
+ * cache in it: with a long video nearly all rows have none. */
+#include "lm/states.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+static enum pv_status list_open(struct state_list *l, int context, struct pv_error *err)
+{
+    size_t size = (size_t)context * sizeof *l->place;
+    l->place = mem_alloc(size);
+    return l->place ? PV_OK : fail_nomem(err, size);
+}
+
+static void list_close(struct state_list *l)
+{
+    mem_free(l->place);
+    mem_free(l->rows);
+    *l = (struct state_list){ 0 };
+}
+
+/* Room for n rows in all. */
+static enum pv_status list_reserve(struct state_list *l, int n, int hidden, struct pv_error *err)
+{
+    int cap = n > l->cap + l->cap / 2 ? n : l->cap + l->cap / 2;
+    size_t size = (size_t)cap * (size_t)hidden * sizeof *l->rows;
+    float *rows;
+    if (n <= l->cap)
+        return PV_OK;
+    rows = mem_realloc(l->rows, size);
+    if (!rows)
+        return fail_nomem(err, size);
+    l->rows = rows;
+    l->cap = cap;
+    return PV_OK;
+}
+
+static void list_truncate(struct state_list *l, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        l->n -= l->place[i] >= 0;
+}
+
+enum pv_status states_open(struct states *s, int context, int hidden, int max_rows,
+                           struct pv_error *err)
+{
+    size_t rows = (size_t)max_rows * sizeof *s->rows[0];
+    enum pv_status st;
+    *s = (struct states){ .hidden = hidden, .context = context, .max_rows = max_rows };
+    st = list_open(&s->post, context, err);
+    if (!st)
+        st = list_open(&s->mid, context, err);
+    for (int i = 0; i < STATES_MAX_TAPS && !st; i++) {
+        s->rows[i] = mem_alloc(rows);
+        if (!s->rows[i])
+            st = fail_nomem(err, rows);
+    }
+    if (st)
+        states_close(s);
+    return st;
+}
+
+void states_close(struct states *s)
+{
+    list_close(&s->post);
+    list_close(&s->mid);
+    for (int i = 0; i < STATES_MAX_TAPS; i++)
+        mem_free(s->rows[i]);
+    *s = (struct states){ 0 };
+}
+
+size_t states_size(const struct states *s)
+{
+    return ((size_t)s->post.cap + (size_t)s->mid.cap) * (size_t)s->hidden * sizeof(float) +
+           2 * ((size_t)s->context + (size_t)s->max_rows) * sizeof(int);
+}
+
+void states_want(struct states *s, bool all, int layer)
+{
+    bool more = (all && !s->all) || (layer > 0 && layer != s->layer);
+    s->all = s->all || all;
+    s->layer = layer > 0 ? layer : s->layer;
+    if (more)
+        states_truncate(s, 0);
+}
+
+void states_truncate(struct states *s, int n)
+{
+    if (n >= s->n)
+        return;
+    list_truncate(&s->post, n, s->n);
+    list_truncate(&s->mid, n, s->n);
+    s->n = n;
+}
+
+/* The state after the norm is for the token that follows; of what follows the last row, nobody
+ * knows. */
+static bool keeps_post(const struct states *s, const int32_t *ids, int n_line, int row)
+{
+    return s->all || row + 1 >= n_line || ids[row + 1] >= 0;
+}
+
+static bool keeps_mid(const struct states *s, const int32_t *ids, int row)
+{
+    return s->layer > 0 && ids[row] < 0;
+}
+
+static void count(const struct states *s, const int32_t *ids, int n, int *post, int *mid)
+{
+    *post = *mid = 0;
+    for (int i = s->n; i < n; i++) {
+        *post += keeps_post(s, ids, n, i);
+        *mid += keeps_mid(s, ids, i);
+    }
+}
+
+size_t states_need(const struct states *s, const int32_t *ids, int n, int more)
+{
+    int post, mid, most_post, most_mid;
+    count(s, ids, n, &post, &mid);
+    most_post = s->post.n + post + more - s->post.cap;
+    most_mid = s->mid.n + mid - s->mid.cap;
+    return ((size_t)(most_post > 0 ? most_post : 0) + (size_t)(most_mid > 0 ? most_mid : 0)) *
+           (size_t)s->hidden;
+}
+
+enum pv_status states_reserve(struct states *s, const int32_t *ids, int n, int more,
+                              struct pv_error *err)
+{
+    int post, mid;
+    enum pv_status st;
+    count(s, ids, n, &post, &mid);
+    st = list_reserve(&s->post, s->post.n + post + more, s->hidden, err);
+    return st ? st : list_reserve(&s->mid, s->mid.n + mid, s->hidden, err);
+}
+
+int states_tap(struct states *s, const int32_t *ids, int n_line, int from, int n,
+               struct hidden_tap tap[STATES_MAX_TAPS])
+{
+    size_t hidden = (size_t)s->hidden;
+    int post = 0, mid = 0, n_taps = 0;
+    if (from != s->n || n > s->max_rows)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        if (keeps_post(s, ids, n_line, from + i))
+            s->rows[0][post++] = i;
+        if (keeps_mid(s, ids, from + i))
+            s->rows[1][mid++] = i;
+    }
+    if (s->post.n + post > s->post.cap || s->mid.n + mid > s->mid.cap)
+        return 0;
+    if (post > 0)
+        tap[n_taps++] = (struct hidden_tap){ .post_norm = true,
+                                             .n_rows = post,
+                                             .rows = s->rows[0],
+                                             .out = s->post.rows + (size_t)s->post.n * hidden };
+    if (mid > 0)
+        tap[n_taps++] = (struct hidden_tap){ .layer = s->layer - 1,
+                                             .n_rows = mid,
+                                             .rows = s->rows[1],
+                                             .out = s->mid.rows + (size_t)s->mid.n * hidden };
+    return n_taps;
+}
+
+void states_commit(struct states *s, const int32_t *ids, int n_line, int from, int n)
+{
+    int post, mid;
+    if (from != s->n)
+        return;
+    post = s->post.n;
+    mid = s->mid.n;
+    for (int i = from; i < from + n; i++) {
+        post += keeps_post(s, ids, n_line, i);
+        mid += keeps_mid(s, ids, i);
+    }
+    if (post > s->post.cap || mid > s->mid.cap) /* there was no room, and no tap */
+        return;
+    for (int i = from; i < from + n; i++) {
+        s->post.place[i] = keeps_post(s, ids, n_line, i) ? s->post.n++ : -1;
+        s->mid.place[i] = keeps_mid(s, ids, i) ? s->mid.n++ : -1;
+    }
+    s->n = from + n;
+}
+
+enum pv_status states_add(struct states *s, int from, const float *from_rows, const int *path,
+                          int n, struct pv_error *err)
+{
+    size_t hidden = (size_t)s->hidden;
+    enum pv_status st;
+    if (from != s->n)
+        return PV_OK;
+    st = list_reserve(&s->post, s->post.n + n, s->hidden, err);
+    if (st)
+        return st;
+    for (int i = 0; i < n; i++) {
+        memcpy(s->post.rows + (size_t)s->post.n * hidden, from_rows + (size_t)path[i] * hidden,
+               hidden * sizeof *from_rows);
+        s->post.place[from + i] = s->post.n++;
+        s->mid.place[from + i] = -1;
+    }
+    s->n += n;
+    return PV_OK;
+}
+
+static const float *list_row(const struct state_list *l, int row, int hidden)
+{
+    return l->place[row] < 0 ? NULL : l->rows + (size_t)l->place[row] * (size_t)hidden;
+}
+
+const float *states_post(const struct states *s, int row)
+{
+    return row < 0 || row >= s->n ? NULL : list_row(&s->post, row, s->hidden);
+}
+
+const float *states_mid(const struct states *s, int row)
+{
+    return row < 0 || row >= s->n ? NULL : list_row(&s->mid, row, s->hidden);
+}

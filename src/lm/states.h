@@ -1,0 +1,58 @@
+/* Hidden states of the rows that a KV cache holds, kept for a draft head: of tokens, the state
+ * after the last norm of the row before each; of media, where somebody wants it, the residual
+ * stream after some layer. They follow the cache: what is known is a prefix of it. */
+#ifndef PV_LM_STATES_H
+#define PV_LM_STATES_H
+
+#include "lm/decoder.h"
+
+/* Rows of one kind, in the order of the cache. */
+struct state_list {
+    int *place;  /* [context]: of a row in `rows`, -1: not kept */
+    float *rows; /* [cap, hidden] */
+    int n, cap;
+};
+
+struct states {
+    int hidden, context;
+    int n;     /* rows [0, n) of the cache are known */
+    bool all;  /* of every row, not only of those before a token */
+    int layer; /* > 0: the residual stream of media after so many layers too */
+    struct state_list post, mid;
+    int *rows[2]; /* scratch of states_tap */
+    int max_rows; /* of a step */
+};
+
+/* max_rows: of one step. */
+enum pv_status states_open(struct states *s, int context, int hidden, int max_rows,
+                           struct pv_error *err);
+void states_close(struct states *s);
+size_t states_size(const struct states *s);
+
+/* What is to be kept from now on; when that is more than was kept so far, all is forgotten. */
+void states_want(struct states *s, bool all, int layer);
+/* Forget rows from n on. */
+void states_truncate(struct states *s, int n);
+/* Floats that rows [s->n, n) of the timeline will take, and `more` tokens behind them. */
+size_t states_need(const struct states *s, const int32_t *ids, int n, int more);
+/* Room for those. Memory for rows that come later is found when they come. */
+enum pv_status states_reserve(struct states *s, const int32_t *ids, int n, int more,
+                              struct pv_error *err);
+
+enum { STATES_MAX_TAPS = 2 };
+
+/* Taps for a step over rows [from, from + n) of the timeline ids[n_line], to be committed when it
+ * has run. Returns how many; 0, also when rows before `from` are not known, or there is no room. */
+int states_tap(struct states *s, const int32_t *ids, int n_line, int from, int n,
+               struct hidden_tap tap[STATES_MAX_TAPS]);
+void states_commit(struct states *s, const int32_t *ids, int n_line, int from, int n);
+/* Rows of tokens that follow row `from` - 1, and their states after the last norm: row path[i] of
+ * `from_rows` is the i-th. Nothing is done when rows before them are not known. */
+enum pv_status states_add(struct states *s, int from, const float *from_rows, const int *path,
+                          int n, struct pv_error *err);
+
+/* The state of a row, [hidden]; NULL: not kept. */
+const float *states_post(const struct states *s, int row);
+const float *states_mid(const struct states *s, int row);
+
+#endif

@@ -1,0 +1,21 @@
+/* What all devices share. */
+#include "tensor/device.h"
+
+enum pv_status device_alloc(struct device *dev, void **out, size_t size, struct pv_error *err)
+{
+    size_t left, all;
+    *out = dev->ops->alloc(dev, size);
+    if (*out)
+        return PV_OK;
+    dev->ops->room(dev, &left, &all);
+    if (all == 0)
+        return fail_nomem(err, size);
+    return fail(err, PV_E_NOMEM, "no room for %zu bytes on %s: %zu of its %zu bytes are left", size,
+                dev->ops->name, left, all);
+}
+
+void device_close(struct device **dev)
+{
+    if (*dev)
+        (*dev)->ops->close(dev);
+}
