@@ -1,0 +1,486 @@
+/* Attention of few rows over the KV cache: decode and verify steps, chains and trees.
+ *
+ * The KV is reduced in a structure fixed by absolute position: tiles of KEYS positions in order
+ * with a running softmax, KV_SPLIT positions to a partial result (max, sum, out), a row's partials
+ * joined in an order that depends on their number alone. Scores, sums and outputs come from the
+ * matrix units, whose results for a row do not depend on the other rows: sums, too, as one more
+ * column of V that is 1. So who computes what changes no bit, and there are two ways:
+ *
+ *   narrow  up to 16 rows (query row, head of the group): the warps of a block share the keys of a
+ *           tile when scores are computed and the columns when values are added up
+ *   wide    a warp has 16 rows of its own, up to WIDE_WARPS of them
+ *
+ * A row of a tree sees its ancestors as if they followed the cache in path order. Tiles that end
+ * before the tree are shared by all rows; a later one is loaded for each query row as this row sees
+ * it, and counts for its heads alone. Narrow blocks do that, wide ones leave such splits to them.
+ *
+ * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
+#include "kernels/cuda/attention_few.h"
+
+enum {
+    NARROW_ROWS = 16,
+    NARROW_WARPS = 4,
+    WIDE_WARPS = 6,
+    SCORE_STRIDE = KEYS + 8,  /* floats; rows in different banks */
+    JOIN_WARPS = 4,           /* of a block that joins a row's partials: split s is warp s % 4's */
+    PATH_NODES = 1 << 14,     /* nodes of all paths of a block */
+    SCRATCH_LIMIT = 256 << 20 /* more rows than fit are done in slices */
+};
+
+/* ---- 16 rows ---- */
+
+/* Such a row: which of the block's query rows and which head. False: there is none. */
+__device__ static inline bool row_find(const struct few_args &a, const struct few_block &b,
+                                       int first, int h, int *query, int *head)
+{
+    int m = first + (int)threadIdx.x % 32 / 4 + 8 * h;
+    *query = (b.m0 + m) / a.group - b.q0;
+    *head = b.kv_head * a.group + (b.m0 + m) % a.group;
+    return m < b.m;
+}
+
+/* The 16 rows from `first` on, and their queries. */
+template <int D, bool EXACT>
+__device__ static inline void rows_begin(struct tile_rows *r, uint32_t q[D / 16][4],
+                                         const struct few_args &a, const struct few_block &b,
+                                         int first)
+{
+    const uint16_t *from[2] = { NULL, NULL };
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int query, head;
+        r->max[h] = -INFINITY;
+        r->sum[2 * h] = r->sum[2 * h + 1] = 0;
+        r->limit[h] = INT32_MAX;
+        if (!row_find(a, b, first, h, &query, &head))
+            continue;
+        from[h] = a.q + ((size_t)(b.q0 + query) * a.n_heads + head) * a.d;
+        r->limit[h] = b.first + b.pending + a.row0 + b.q0 + query + 1;
+        if (b.tree)
+            r->limit[h] = b.limits ? b.limits[query] : b.first;
+    }
+    load_queries<D, EXACT>(q, from[0], from[1], a.d);
+}
+
+/* Two numbers of the result. */
+__device__ static inline void store_out(void *out, bool f32, size_t at, float x, float y)
+{
+    if (f32)
+        *(float2 *)((float *)out + at) = make_float2(x, y);
+    else
+        *(uint32_t *)((uint16_t *)out + at) = bf16_bits(x) | bf16_bits(y) << 16;
+}
+
+/* Columns from `column` on of the rows that see this split. With max and sum by one warp. */
+template <int N>
+__device__ static inline void store_rows(const struct few_args &a, const struct few_block &b,
+                                         const struct tile_rows &r, const float out[N][4],
+                                         int first, int column, bool with_top)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int query, head;
+        float inverse = 1.0f / r.sum[2 * h];
+        size_t row;
+        if (!row_find(a, b, first, h, &query, &head) || r.limit[h] <= b.split * KV_SPLIT)
+            continue;
+        row = (size_t)(b.q0 + query) * a.n_heads + head;
+        if (!a.direct)
+            row = row * a.splits + b.split;
+        if (!a.direct && with_top && lane % 4 == 0)
+            a.top[row] = make_float2(r.max[h], r.sum[2 * h]);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int c = column + i * 8 + lane % 4 * 2;
+            if (c >= a.d)
+                continue;
+            if (a.direct) /* the bits that joining a single partial gives */
+                store_out(a.out, a.f32, row * a.d + c, (out[i][2 * h] + 0.0f) * inverse,
+                          (out[i][2 * h + 1] + 0.0f) * inverse);
+            else
+                *(float2 *)(a.part + row * a.d + c) = make_float2(out[i][2 * h], out[i][2 * h + 1]);
+        }
+    }
+}
+
+/* ---- blocks ---- */
+
+__device__ static inline void block_find(struct few_block *b, const struct few_args &a, int index,
+                                         int tiles, int tile_rows)
+{
+    const struct staged_run *run = &a.staged->run[a.run];
+    int rows = a.rows * a.group, tile = index % tiles;
+    index /= tiles;
+    b->kv_head = index % a.n_kv;
+    b->split = index / a.n_kv;
+    b->k = a.k + (size_t)b->kv_head * a.cap * a.d;
+    b->v = a.v + (size_t)b->kv_head * a.cap * a.d;
+    b->m0 = tile * tile_rows;
+    b->m = min(tile_rows, rows - b->m0);
+    b->q0 = b->m0 / a.group;
+    b->n_q = (b->m0 + b->m - 1) / a.group + 1 - b->q0;
+    b->first = run->first_slot;
+    b->pending = run->pending;
+    b->tree = run->has_parents != 0;
+    b->n_nodes = run->pending + run->n;
+    b->end = b->first + b->n_nodes;
+    b->limits = NULL;
+    b->path = NULL;
+}
+
+/* Tiles of the split up to `limit`; those of a tree from first_slot on once for each query row. */
+__device__ static inline void block_steps(struct few_block *b, int limit)
+{
+    int begin = b->split * SPLIT_TILES, tiles = (limit + KEYS - 1) / KEYS - begin;
+    tiles = max(0, min(tiles, (int)SPLIT_TILES));
+    b->shared = b->tree ? max(0, min(tiles, b->first / KEYS - begin)) : tiles;
+    b->steps = b->shared + (tiles - b->shared) * b->n_q;
+}
+
+/* The ways to the block's query rows through a tree. Returns what the deepest sees. */
+__device__ static int find_paths(struct few_block *b, const struct few_args &a, int *memory)
+{
+    const struct staged_run *run = &a.staged->run[a.run];
+    int *limits = memory, *parent = memory + NARROW_ROWS, most = 0;
+    uint16_t *path = (uint16_t *)(parent + b->n_nodes);
+    for (int i = (int)threadIdx.x; i < b->n_nodes; i += (int)blockDim.x)
+        parent[i] = a.staged->parent[run->parents + i];
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < b->n_q; i += (int)blockDim.x) {
+        int node = b->pending + a.row0 + b->q0 + i, depth = 0;
+        for (int p = node; p >= 0; p = parent[p])
+            depth++;
+        limits[i] = b->first + depth;
+        for (int p = node; p >= 0; p = parent[p])
+            path[i * b->n_nodes + --depth] = (uint16_t)p;
+    }
+    __syncthreads();
+    for (int i = 0; i < b->n_q; i++)
+        most = max(most, limits[i]);
+    b->limits = limits;
+    b->path = path;
+    return most;
+}
+
+/* How the joining kernel learns what rows of a tree see. */
+__device__ static inline void tell_limits(const struct few_args &a, const struct few_block &b)
+{
+    if (b.kv_head == 0 && b.split == b.first / KV_SPLIT && (int)threadIdx.x < b.n_q)
+        a.limit[b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
+}
+
+template <int D, bool EXACT>
+__device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
+{
+    constexpr int COLUMNS = D / NARROW_WARPS;
+    float *shared_scores = (float *)(tiles + (size_t)a.stages * 2 * KEYS * D);
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, limit;
+    int query[2], head;
+    struct few_block b;
+    struct few_pipe pipe;
+    struct tile_rows r;
+    uint32_t q[D / 16][4];
+    float out[COLUMNS / 8][4] = {};
+    block_find(&b, a, (int)blockIdx.x, a.narrow_tiles, a.narrow_rows);
+    b.split += a.narrow_tail ? b.first / KV_SPLIT : 0;
+    if (b.split * KV_SPLIT >= b.end)
+        return;
+    limit = b.first + b.pending + a.row0 + b.q0 + b.n_q;
+    if (b.tree)
+        limit = find_paths(&b, a, (int *)(shared_scores + NARROW_ROWS * SCORE_STRIDE));
+    block_steps(&b, limit);
+    if (b.steps == 0)
+        return;
+    pipe_open<D, EXACT, true>(&pipe, tiles, a, b);
+    if (b.tree && !a.direct)
+        tell_limits(a, b);
+    rows_begin<D, EXACT>(&r, q, a, b, 0);
+    for (int h = 0; h < 2; h++)
+        if (!row_find(a, b, 0, h, &query[h], &head))
+            query[h] = -1;
+    for (int j = 0; j < b.steps; j++) {
+        int pass, begin = step_begin(b, j, &pass), seen[2];
+        const uint16_t *tile = pipe_next<D, EXACT, true>(&pipe, a, b);
+        float part[2][4], s[KEYS / 8][4], factor[2];
+        uint32_t p[KEYS / 16][4];
+        if (warp < NARROW_WARPS)
+            tile_scores<D, 1>(part, q, tile, warp * 16);
+        for (int i = 0; i < 4 && warp < NARROW_WARPS; i++)
+            *(float2 *)(shared_scores + (lane / 4 + i % 2 * 8) * SCORE_STRIDE + warp * 16 +
+                        i / 2 * 8 + lane % 4 * 2) =
+                make_float2(part[i / 2][i % 2 * 2], part[i / 2][i % 2 * 2 + 1]);
+        __syncthreads();
+        if (warp >= NARROW_WARPS) /* such warps, of a launch with wide blocks, only load */
+            continue;
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++) {
+            float2 x = *(const float2 *)(shared_scores + (lane / 4 + i % 2 * 8) * SCORE_STRIDE +
+                                         i / 2 * 8 + lane % 4 * 2);
+            s[i / 2][i % 2 * 2] = x.x;
+            s[i / 2][i % 2 * 2 + 1] = x.y;
+        }
+        for (int h = 0; h < 2; h++)
+            seen[h] = pass < 0 || query[h] == pass ? r.limit[h] - begin : 0;
+        probabilities(p, factor, s, &r, seen, a.scale);
+        add_values<D, COLUMNS / 8>(out, &r, factor, p, tile + KEYS * D, warp * COLUMNS);
+    }
+    if (warp < NARROW_WARPS)
+        store_rows<COLUMNS / 8>(a, b, r, out, 0, warp * COLUMNS, warp == 0);
+}
+
+template <int D, bool EXACT>
+__device__ static void wide_block(const struct few_args &a, uint16_t *tiles)
+{
+    int warp = (int)threadIdx.x / 32;
+    bool busy;
+    struct few_block b;
+    struct few_pipe pipe;
+    struct tile_rows r;
+    uint32_t q[D / 16][4];
+    float out[D / 8][4] = {};
+    block_find(&b, a, (int)blockIdx.x - a.narrow_blocks, a.wide_tiles, a.wide_rows);
+    if (b.tree && (b.split + 1) * KV_SPLIT > b.first)
+        return;
+    block_steps(&b, b.first + (b.tree ? 0 : b.pending + a.row0 + b.q0 + b.n_q));
+    if (b.steps == 0)
+        return;
+    pipe_open<D, EXACT, false>(&pipe, tiles, a, b);
+    busy = warp * 16 < b.m; /* the others only load */
+    rows_begin<D, EXACT>(&r, q, a, b, warp * 16);
+    for (int j = 0; j < b.steps; j++) {
+        int begin = b.split * KV_SPLIT + j * KEYS, seen[2];
+        const uint16_t *tile = pipe_next<D, EXACT, false>(&pipe, a, b);
+        float s[KEYS / 8][4], factor[2];
+        uint32_t p[KEYS / 16][4];
+        if (!busy)
+            continue;
+        tile_scores<D, KEYS / 16>(s, q, tile, 0);
+        for (int h = 0; h < 2; h++)
+            seen[h] = r.limit[h] - begin;
+        probabilities(p, factor, s, &r, seen, a.scale);
+        add_values<D, D / 8>(out, &r, factor, p, tile + KEYS * D, 0);
+    }
+    if (busy)
+        store_rows<D / 8>(a, b, r, out, warp * 16, 0, true);
+}
+
+template <int D, bool EXACT>
+__global__ __launch_bounds__(WIDE_WARPS * 32, D <= 128 ? 2 : 1) void few_kernel(struct few_args a)
+{
+    SHARED_MEMORY(uint16_t, tiles);
+    dep_launch();
+    if ((int)blockIdx.x < a.narrow_blocks)
+        narrow_block<D, EXACT>(a, tiles);
+    else if constexpr (D <= 128)
+        wide_block<D, EXACT>(a, tiles);
+}
+
+/* ---- joining ---- */
+
+/* One head of one row: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in order. */
+template <int N> /* pairs of columns of a lane */
+__global__ __launch_bounds__(JOIN_WARPS * 32) void join_kernel(struct few_args a)
+{
+    __shared__ float2 shared_out[JOIN_WARPS][N * 32];
+    __shared__ float shared_sum[JOIN_WARPS];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, limit;
+    const struct staged_run *run = &a.staged->run[a.run];
+    size_t at = (size_t)row * a.n_heads + blockIdx.x;
+    const float2 *top = a.top + at * a.splits;
+    const float *part = a.part + at * a.splits * a.d;
+    float most = -INFINITY, sum = 0;
+    float2 out[N] = {};
+    dep_launch();
+    dep_wait();
+    limit = run->has_parents ? a.limit[row] : run->first_slot + run->pending + a.row0 + row + 1;
+    limit = (limit + KV_SPLIT - 1) / KV_SPLIT;
+    for (int s = lane; s < limit; s += 32)
+        most = fmaxf(most, top[s].x);
+    for (int bit = 16; bit > 0; bit /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
+#pragma unroll 4
+    for (int s = warp; s < limit; s += JOIN_WARPS) {
+        float2 t = top[s];
+        float weight = exp2_fast((t.x - most) * a.scale);
+        sum = fmaf(t.y, weight, sum);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int c = (i * 32 + lane) * 2;
+            if (c < a.d) {
+                float2 x = *(const float2 *)(part + (size_t)s * a.d + c);
+                out[i].x = fmaf(x.x, weight, out[i].x);
+                out[i].y = fmaf(x.y, weight, out[i].y);
+            }
+        }
+    }
+    for (int i = 0; i < N; i++)
+        shared_out[warp][i * 32 + lane] = out[i];
+    if (lane == 0)
+        shared_sum[warp] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int w = 0; w < JOIN_WARPS; w++)
+        sum += shared_sum[w];
+    for (int i = (int)threadIdx.x; i < a.d / 2; i += JOIN_WARPS * 32) {
+        float2 x = make_float2(0, 0);
+        for (int w = 0; w < JOIN_WARPS; w++) {
+            x.x += shared_out[w][i].x;
+            x.y += shared_out[w][i].y;
+        }
+        store_out(a.out, a.f32, at * a.d + (size_t)i * 2, x.x * (1.0f / sum), x.y * (1.0f / sum));
+    }
+}
+
+/* ---- the host's side ---- */
+
+static size_t row_scratch(int n_heads, int splits, int d)
+{
+    return (size_t)n_heads * (size_t)splits * ((size_t)d * sizeof(float) + sizeof(float2)) +
+           sizeof(int);
+}
+
+static int count_splits(int slots)
+{
+    return (slots + KV_SPLIT - 1) / KV_SPLIT;
+}
+
+size_t attn_few_scratch_size(const struct work_shape *s)
+{
+    size_t row = row_scratch(s->n_heads, count_splits(s->context), s->head_dim);
+    size_t rows = s->rows < FEW_ROWS ? (size_t)s->rows : (size_t)FEW_ROWS;
+    if (rows * row > (size_t)SCRATCH_LIMIT)
+        rows = (size_t)SCRATCH_LIMIT / row;
+    return (rows > 0 ? rows : 1) * row + 256;
+}
+
+/* Bytes of shared memory that a block of this GPU may have. */
+static size_t smem_limit(const struct device_work *w)
+{
+    int cc = w->gpu->major * 10 + w->gpu->minor;
+    return (size_t)(cc >= 90 && cc < 120 ? 227 : cc == 80 || cc == 87 ? 163 : 99) * 1024;
+}
+
+template <int D, bool EXACT>
+static cudaError_t few_launch(const struct device_work *w, struct few_args &a, int blocks,
+                              int warps, size_t smem)
+{
+    static bool ready;
+    size_t stage = (size_t)2 * KEYS * D * sizeof(uint16_t), limit = smem_limit(w);
+    if (!ready) {
+        cudaError_t e = allow_smem(few_kernel<D, EXACT>, limit);
+        if (e != cudaSuccess)
+            return e;
+        ready = true;
+    }
+    /* Six where a multiprocessor has one block, or where two blocks with six have room. */
+    a.stages = blocks <= w->gpu->n_sm || 2 * (6 * stage + smem) <= limit ? 6 : 3;
+    while (a.stages > 1 && a.stages * stage + smem > limit)
+        a.stages = a.stages > 3 ? 3 : a.stages - 1;
+    return launch(few_kernel<D, EXACT>, dim3((unsigned)blocks), dim3((unsigned)warps * 32),
+                  a.stages * stage + smem, w->stream, a);
+}
+
+/* Rows to blocks. Returns how many blocks. */
+static int few_grid(struct few_args *a, const struct attn_run *run, int max_splits, int *warps)
+{
+    int rows = a->rows * a->group, nodes = run->pending + run->n, tail = max_splits;
+    bool wide = rows > NARROW_ROWS && a->d <= 128, narrow = !wide;
+    *warps = NARROW_WARPS;
+    if (wide) {
+        int tiles = (rows + WIDE_WARPS * 16 - 1) / (WIDE_WARPS * 16), each;
+        each = ((rows + tiles - 1) / tiles + 15) / 16;
+        a->wide_rows = each * 16;
+        a->wide_tiles = (rows + a->wide_rows - 1) / a->wide_rows;
+        *warps = each > NARROW_WARPS ? each : NARROW_WARPS;
+    }
+    if (wide && run->parent) {
+        tail = (nodes + KV_SPLIT - 2) / KV_SPLIT + 1;
+        a->narrow_tail = narrow = true;
+    }
+    if (narrow) {
+        int queries = a->group < NARROW_ROWS ? NARROW_ROWS / a->group : 1;
+        int most = run->parent && nodes > 0 ? PATH_NODES / nodes : queries;
+        queries = queries < most ? queries : most > 0 ? most : 1;
+        a->narrow_rows = a->group < NARROW_ROWS ? queries * a->group : NARROW_ROWS;
+        a->narrow_tiles = (rows + a->narrow_rows - 1) / a->narrow_rows;
+        a->narrow_blocks = a->narrow_tiles * a->n_kv * tail;
+    }
+    return a->narrow_blocks + a->wide_tiles * a->n_kv * max_splits;
+}
+
+static cudaError_t few_run(const struct device_work *w, struct few_args &a,
+                           const struct attn_run *run)
+{
+    int warps, blocks = few_grid(&a, run, w->max_splits, &warps), nodes = run->pending + run->n;
+    size_t smem = sizeof(float) * NARROW_ROWS * SCORE_STRIDE;
+    cudaError_t e;
+    if (run->parent) {
+        size_t paths = (size_t)a.narrow_rows / (size_t)a.group + 2;
+        smem +=
+            sizeof(int) * (NARROW_ROWS + (size_t)nodes) + sizeof(uint16_t) * paths * (size_t)nodes;
+    }
+    if (a.d == 64)
+        e = few_launch<64, true>(w, a, blocks, warps, smem);
+    else if (a.d == 128)
+        e = few_launch<128, true>(w, a, blocks, warps, smem);
+    else if (a.d < 64)
+        e = few_launch<64, false>(w, a, blocks, warps, smem);
+    else if (a.d < 128)
+        e = few_launch<128, false>(w, a, blocks, warps, smem);
+    else
+        e = few_launch<256, false>(w, a, blocks, warps, smem);
+    if (e != cudaSuccess || a.direct)
+        return e;
+    dim3 grid((unsigned)a.n_heads, (unsigned)a.rows), block(JOIN_WARPS * 32);
+    if (a.d <= 64)
+        return launch(join_kernel<1>, grid, block, 0, w->stream, a);
+    if (a.d <= 128)
+        return launch(join_kernel<2>, grid, block, 0, w->stream, a);
+    return launch(join_kernel<4>, grid, block, 0, w->stream, a);
+}
+
+void attention_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
+                   enum dtype out_dtype)
+{
+    const struct layer_shape *s = b->shape;
+    size_t stride = (size_t)s->n_heads * (size_t)s->head_dim;
+    if (attention_few_hopper(w, b, q16, out, out_dtype))
+        return;
+    for (int i = 0; i < b->n_runs; i++) {
+        const struct attn_run *run = &b->runs[i];
+        int splits = count_splits(run->kv->cap), slice;
+        size_t size = row_scratch(s->n_heads, splits, s->head_dim), fit = w->attn_size / size;
+        slice = fit < (size_t)FEW_ROWS ? (int)fit : (int)FEW_ROWS;
+        if (slice == 0 && w->max_splits > 1) {
+            work_check(w, cudaErrorInvalidValue, "attention without scratch");
+            return;
+        }
+        slice = w->max_splits > 1 ? slice : (int)FEW_ROWS;
+        for (int row = 0; row < run->n; row += slice) {
+            struct few_args a = {};
+            size_t at = (size_t)(run->row0 + row) * stride;
+            a.rows = run->n - row < slice ? run->n - row : slice;
+            a.q = (const uint16_t *)q16 + at;
+            a.f32 = out_dtype == DTYPE_F32;
+            a.out = (uint8_t *)out + at * (a.f32 ? sizeof(float) : sizeof(uint16_t));
+            a.k = (const uint16_t *)run->kv->k;
+            a.v = (const uint16_t *)run->kv->v;
+            a.top = (float2 *)w->attn_scratch;
+            a.part = (float *)(a.top + (size_t)slice * (size_t)s->n_heads * (size_t)splits);
+            a.limit = (int *)(a.part + (size_t)slice * (size_t)splits * stride);
+            a.staged = w->staged;
+            a.run = i;
+            a.row0 = row;
+            a.n_heads = s->n_heads;
+            a.n_kv = s->n_kv_heads;
+            a.group = s->n_heads / s->n_kv_heads;
+            a.d = s->head_dim;
+            a.cap = run->kv->cap;
+            a.splits = splits;
+            a.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
+            a.direct = w->max_splits <= 1;
+            work_check(w, few_run(w, a, run), "attention");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+/* What a launch of attention_few.cu and each of its blocks do, and how tiles of K and V come to
+ * shared memory: by copies that run ahead of the arithmetic by some stages. */
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_H
+#define PV_KERNELS_CUDA_ATTENTION_FEW_H
+
+#include "kernels/cuda/attention_tile.h"
+
+enum {
+    SPLIT_TILES = KV_SPLIT / KEYS,
+    LOADERS = 128 /* threads of a block that load tiles */
+};
+
+struct few_args {
+    const uint16_t *q; /* of the slice's first row, [rows, n_heads * d] */
+    void *out;
+    const uint16_t *k, *v;
+    float *part; /* [rows, n_heads, splits, d] */
+    float2 *top; /* [rows, n_heads, splits]: max and sum */
+    int *limit;  /* [rows] positions seen, trees only */
+    const struct staged *staged;
+    int run, row0, rows; /* rows row0 .. of the run's queries are this slice */
+    int n_heads, n_kv, group, d, cap;
+    int splits;  /* room for them in part and top */
+    float scale; /* of exponents of 2 */
+    int stages;
+    int narrow_blocks, narrow_rows, narrow_tiles; /* rows: of (query row, head) in a block */
+    int wide_rows, wide_tiles;
+    bool narrow_tail; /* narrow blocks do only what a tree's rows see each in their own way */
+    bool direct;      /* one split: no partials */
+    bool f32;
+};
+
+/* What a block does. Rows are (query row, head of the group), one after the other. */
+struct few_block {
+    const uint16_t *k, *v; /* of the KV head */
+    int kv_head, split;
+    int m0, m;               /* first row and how many */
+    int q0, n_q;             /* the query rows that they belong to */
+    int first, pending, end; /* slots: of the cache, of the cache and the run */
+    bool tree;
+    int n_nodes;
+    const int *limits;    /* positions that each query row sees, trees only */
+    const uint16_t *path; /* [n_q, n_nodes] nodes on the way to each query row */
+    int shared, steps;    /* tiles that all rows share, and in all */
+};
+
+/* Slot of a position for query row `pass`, or for all; -1: nobody sees it. */
+__device__ static inline int slot_of(const struct few_block &b, int position, int pass)
+{
+    if (pass < 0 || position < b.first)
+        return position < b.end ? position : -1;
+    if (position >= b.limits[pass])
+        return -1;
+    return b.first + b.path[pass * b.n_nodes + position - b.first];
+}
+
+/* Positions from `begin` on as query row `pass` sees them, or all: for rows of a tree, and for rows
+ * whose size is no multiple of 16 bytes. */
+template <int D, bool EXACT>
+__device__ static void load_slowly(uint16_t *to, const struct few_block &b, int d, int begin,
+                                   int pass)
+{
+    for (int i = (int)threadIdx.x; i < KEYS * (D / 8); i += LOADERS) {
+        int r = i / (D / 8), c = i % (D / 8) * 8, slot = slot_of(b, begin + r, pass);
+        size_t from = (size_t)(slot < 0 ? 0 : slot) * d + c;
+        uint16_t *at = to + piece_at<D>(r, c / 8);
+        if (EXACT || d % 8 == 0) {
+            int bytes = slot >= 0 && (EXACT || c < d) ? 16 : 0;
+            copy_async16(at, b.k + from, bytes);
+            copy_async16(at + KEYS * D, b.v + from, bytes);
+        }
+        for (int j = 0; j < 8 && !EXACT && d % 8 != 0; j++) {
+            bool there = slot >= 0 && c + j < d;
+            at[j] = there ? b.k[from + j] : (uint16_t)0;
+            at[KEYS * D + j] = there ? b.v[from + j] : (uint16_t)0;
+        }
+    }
+}
+
+/* Positions from `begin` on to shared memory, K and behind it V. A thread has the same piece of
+ * every STEP-th row; as STEP is a multiple of 8, they lie at a fixed distance. */
+template <int D, bool EXACT>
+__device__ static inline void load_tile(uint16_t *to, const struct few_block &b, int d, int begin)
+{
+    constexpr int PIECES = D / 8, ROWS = LOADERS / PIECES, STEP = ROWS < 8 ? 8 : ROWS;
+    static_assert(KEYS % STEP == 0 && STEP % 8 == 0, "rows of a thread at a fixed distance");
+    int c = (int)threadIdx.x % PIECES, inside = EXACT || c * 8 < d ? 16 : 0;
+    d = EXACT ? D : d;
+#pragma unroll
+    for (int r = 0; r < STEP; r += ROWS) {
+        int row = r + (int)threadIdx.x / PIECES, left = b.end - begin - row;
+        uint16_t *at = to + piece_at<D>(row, c);
+        const uint16_t *k = b.k + (size_t)(begin + row) * d + c * 8;
+        const uint16_t *v = b.v + (size_t)(begin + row) * d + c * 8;
+#pragma unroll
+        for (int i = 0; i < KEYS; i += STEP) {
+            int bytes = i < left ? inside : 0;
+            copy_async16(at + i * D, k + i * d, bytes);
+            copy_async16(at + (KEYS + i) * D, v + i * d, bytes);
+        }
+    }
+}
+
+/* Step j of the block: the tile's first position, and the query row it counts for (-1: all). */
+__device__ static inline int step_begin(const struct few_block &b, int j, int *pass)
+{
+    int tile = j;
+    *pass = -1;
+    if (j >= b.shared) {
+        tile = b.shared + (j - b.shared) / b.n_q;
+        *pass = (j - b.shared) % b.n_q;
+    }
+    return b.split * KV_SPLIT + tile * KEYS;
+}
+
+/* Tiles on their way through shared memory. */
+struct few_pipe {
+    uint16_t *tiles; /* [stages] */
+    int stages;
+    int next, load, use; /* step to be loaded, and the stages in turn */
+};
+
+/* TREE: some tiles are a query row's own. */
+template <int D, bool EXACT, bool TREE>
+__device__ static inline void load_next(struct few_pipe *p, const struct few_args &a,
+                                        const struct few_block &b)
+{
+    uint16_t *to = p->tiles + p->load * (2 * KEYS * D);
+    int pass = -1, begin = b.split * KV_SPLIT + p->next * KEYS;
+    if (TREE)
+        begin = step_begin(b, p->next, &pass);
+    if (p->next < b.steps && threadIdx.x < LOADERS) {
+        if ((TREE && pass >= 0) || (!EXACT && a.d % 8 != 0))
+            load_slowly<D, EXACT>(to, b, a.d, begin, pass);
+        else
+            load_tile<D, EXACT>(to, b, a.d, begin);
+    }
+    copy_async_commit();
+    p->next++;
+    p->load = p->load + 1 < p->stages ? p->load + 1 : 0;
+}
+
+/* The first tiles under way: what lies below first_slot at once, the rest after dep_wait. */
+template <int D, bool EXACT, bool TREE>
+__device__ static inline void pipe_open(struct few_pipe *p, uint16_t *tiles,
+                                        const struct few_args &a, const struct few_block &b)
+{
+    bool waited = false;
+    p->tiles = tiles;
+    p->stages = a.stages;
+    p->next = p->load = p->use = 0;
+    for (int j = 0; j < a.stages - 1; j++) {
+        int pass, begin = step_begin(b, j, &pass);
+        if (!waited && (pass >= 0 || begin + KEYS > b.first)) {
+            dep_wait();
+            waited = true;
+        }
+        load_next<D, EXACT, TREE>(p, a, b);
+    }
+    if (!waited)
+        dep_wait();
+}
+
+/* All but the latest `open` tiles are there. */
+__device__ static inline void pipe_wait(int open)
+{
+    if (open == 1)
+        copy_async_wait<1>();
+    else if (open == 4)
+        copy_async_wait<4>();
+    else
+        copy_async_wait<0>();
+}
+
+/* The next tile is there for all, the one before it is used up, and another is on its way. */
+template <int D, bool EXACT, bool TREE>
+__device__ static inline const uint16_t *pipe_next(struct few_pipe *p, const struct few_args &a,
+                                                   const struct few_block &b)
+{
+    const uint16_t *tile = p->tiles + p->use * (2 * KEYS * D);
+    if (D > 128 && p->stages == 1) {
+        __syncthreads();
+        load_next<D, EXACT, TREE>(p, a, b);
+        copy_async_wait<0>();
+        __syncthreads();
+        return tile;
+    }
+    pipe_wait(p->stages - 2);
+    __syncthreads();
+    load_next<D, EXACT, TREE>(p, a, b);
+    p->use = p->use + 1 < p->stages ? p->use + 1 : 0;
+    return tile;
+}
+
+#endif

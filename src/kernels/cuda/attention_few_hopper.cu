@@ -1,0 +1,566 @@
+/* Attention of few rows over the KV cache on Hopper GPUs: decode and verify steps, chains and
+ * trees, for any number of rows the same bits.
+ *
+ * Pairs of a query row and a head of the KV head's group are the 64 rows of wgmma's tile; padding
+ * is cheap, as memory is what a step waits for. The KV is cut by absolute position: blocks of keys
+ * in order with a running softmax, `split` positions to a partial result (max, sum, out), a row's
+ * partials joined in an order that depends on their number alone. A thread block has one split of
+ * one KV head and a warpgroup for each of some tiles of pairs, which read the same keys and values;
+ * one more keeps a ring of them full, by the copy engine. What rows of a tile get depends on
+ * no other row, so neither the number of rows nor who shares a thread block changes a bit.
+ *
+ * A row of a tree sees its ancestors as if they followed the cache in path order. Splits that end
+ * before the tree are done as those of chains. Of the others, thread blocks of their own have some
+ * query rows: they share the key blocks that end before the tree; a later one is gathered for each
+ * query row as this row sees it, and counts for its heads alone.
+ *
+ * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
+#include "kernels/cuda/cuda.h"
+
+#ifdef PV_CUDASIM
+
+bool attention_few_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
+                          void *out, enum dtype out_dtype)
+{
+    (void)w, (void)b, (void)q16, (void)out, (void)out_dtype;
+    return false;
+}
+
+#else
+
+#include "kernels/cuda/attention_few_hopper.h"
+
+#include <math.h>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* ---- arithmetic: a warpgroup ---- */
+
+/* What a thread holds: its part of S [64, block] and O [64, d], as wgmma lays them over the threads
+ * (rows lane / 4 and 8 more of the warp's 16, columns 8 i + lane % 4 * 2 and the next). */
+template <class T> struct walk {
+    float s[T::block / 2], o[T::d / 2];
+    uint32_t p[T::block / 4]; /* P as the next product wants it */
+    float shrink[2];          /* what O must be multiplied by */
+    float m[2], l[2];         /* of the two rows: greatest number; sum over this thread's columns */
+    int limit[2];             /* positions they see */
+    int query[2];             /* query rows of the job that they belong to */
+    float scale;
+    uint64_t q, k, v; /* descriptors; of the first stage */
+    uint32_t k_full, v_full, empty;
+    struct ring ring, held; /* held: the block whose P waits for its values */
+    int lane;
+};
+
+/* Columns from `seen` on, of the thread's first and second row, become -inf. */
+template <int N> __device__ __forceinline__ void mask(float (&s)[N], int lane, const int seen[2])
+{
+    int reach[2] = { seen[0] - lane % 4 * 2, seen[1] - lane % 4 * 2 };
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i / 4 * 8 + i % 2 >= reach[i / 2 % 2])
+            s[i] = -INFINITY;
+}
+
+/* S becomes P, not yet divided by the row's sum. A row that sees nothing yet has no maximum. */
+template <class T, bool MASK> __device__ __forceinline__ void softmax(struct walk<T> &w)
+{
+    float top[2][2], sum[2][2], minus[2];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        top[i / 2][i % 2] = w.s[i];
+#pragma unroll
+    for (int i = 4; i < T::block / 2; i++)
+        top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], w.s[i]);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float t = fmaxf(top[r][0], top[r][1]), from;
+        t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 1));
+        t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 2));
+        t = fmaxf(t, w.m[r]);
+        from = MASK && t == -INFINITY ? 0.0f : t;
+        w.shrink[r] = exp2_fast((w.m[r] - from) * w.scale);
+        w.m[r] = t;
+        minus[r] = -from * w.scale;
+        sum[r][0] = sum[r][1] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < T::block / 2; i++) {
+        w.s[i] = exp2_fast(fmaf(w.s[i], w.scale, minus[i / 2 % 2]));
+        sum[i / 2 % 2][i % 2] += w.s[i];
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        w.l[r] = fmaf(w.l[r], w.shrink[r], sum[r][0] + sum[r][1]);
+}
+
+/* O for the new maximum, where there is one, and P for the tensor cores. */
+template <class T> __device__ __forceinline__ void prepare_o(struct walk<T> &w)
+{
+    if (__any_sync(0xffffffffu, w.shrink[0] != 1 || w.shrink[1] != 1)) {
+#pragma unroll
+        for (int i = 0; i < T::d / 2; i++)
+            w.o[i] *= w.shrink[i / 2 % 2];
+    }
+#pragma unroll
+    for (int i = 0; i < T::block / 4; i++)
+        w.p[i] = pack_bf16(w.s[2 * i], w.s[2 * i + 1]);
+    w.held = w.ring;
+}
+
+/* S = Q K^T of the block at hand, begun. */
+template <class T> __device__ __forceinline__ void begin_s(struct walk<T> &w)
+{
+    uint64_t k = w.k + (uint32_t)(w.ring.stage * (T::block_size / 16));
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < T::d / 16; c++)
+        wgmma_shared<T::block>(w.s, w.q + (c / 4 * PAIRS * 128 + c % 4 * 32) / 16,
+                               k + (c / 4 * T::block * 128 + c % 4 * 32) / 16, c > 0);
+    wgmma_commit();
+}
+
+/* O += P V of the block that is held, begun. */
+template <class T> __device__ __forceinline__ void begin_o(struct walk<T> &w)
+{
+    uint64_t v = w.v + (uint32_t)(w.held.stage * (T::block_size / 16));
+    barrier_wait(w.v_full + w.held.stage * 8, w.held.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < T::block / 16; c++)
+        wgmma_registers<T::d>(w.o, w.p + 4 * c, v + c * (16 * 128 / 16));
+    wgmma_commit();
+}
+
+/* O is there, and the block may be overwritten. */
+template <class T> __device__ __forceinline__ void end_o(struct walk<T> &w)
+{
+    wgmma_wait<0>();
+    pin(w.o);
+    if (w.lane == 0)
+        barrier_arrive(w.empty + w.held.stage * 8);
+}
+
+/* A block with none before it. */
+template <class T> __device__ __forceinline__ void lone_step(struct walk<T> &w, const int seen[2])
+{
+    begin_s(w);
+    wgmma_wait<0>();
+    pin(w.s);
+    mask(w.s, w.lane, seen);
+    softmax<T, true>(w);
+    prepare_o(w);
+}
+
+/* A block after another: its S beside the O of that one. */
+template <class T, bool MASK>
+__device__ __forceinline__ void step(struct walk<T> &w, const int seen[2])
+{
+    begin_s(w);
+    begin_o(w);
+    wgmma_wait<1>();
+    pin(w.s);
+    if (MASK)
+        mask(w.s, w.lane, seen);
+    softmax<T, MASK>(w);
+    hold(w.l[0] + w.l[1]);
+    end_o(w);
+    prepare_o(w);
+}
+
+/* Queries of the warpgroup's pairs to shared memory; zeros where there are no more. */
+template <class T>
+__device__ static inline void load_queries(const split_args &a, const struct split_job &b,
+                                           unsigned char *to)
+{
+    constexpr int PIECES = T::d / 8;
+#pragma unroll
+    for (int i = (int)threadIdx.x % 128; i < PAIRS * PIECES; i += 128) {
+        int r = i / PIECES, c = i % PIECES, pair = b.m0 + r;
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (r < b.m) {
+            size_t row = (size_t)(pair / a.group) * a.n_heads + b.kv_head * a.group;
+            x = *(const uint4 *)(a.q + (row + pair % a.group) * T::d + c * 8);
+        }
+        *(uint4 *)(to + (c / 8 * PAIRS + r) * 128 + ((c % 8) ^ (r & 7)) * 16) = x;
+    }
+}
+
+/* O of the thread's two rows: a partial result, or with one split the result. */
+template <class T>
+__device__ static inline void store_rows(struct walk<T> &w, const split_args &a,
+                                         const struct split_job &b, int m)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int pair = b.m0 + m + 8 * r;
+        float l = w.l[r], inverse;
+        size_t row = (size_t)(pair / a.group) * a.n_heads + b.kv_head * a.group + pair % a.group;
+        l += __shfl_xor_sync(0xffffffffu, l, 1);
+        l += __shfl_xor_sync(0xffffffffu, l, 2);
+        inverse = 1.0f / l;
+        if (m + 8 * r >= b.m || w.limit[r] <= b.split * T::split)
+            continue;
+        if (!a.direct)
+            row = row * a.splits + b.split;
+        if (!a.direct && w.lane % 4 == 0)
+            a.top[row] = make_float2(w.m[r], l);
+#pragma unroll
+        for (int c = 0; c < T::d / 8; c++) {
+            float x = w.o[4 * c + 2 * r], y = w.o[4 * c + 2 * r + 1];
+            size_t at = row * T::d + c * 8 + w.lane % 4 * 2;
+            if (!a.direct)
+                *(float2 *)(a.part + at) = make_float2(x, y);
+            else if (a.f32)
+                *(float2 *)((float *)a.out + at) = make_float2(x * inverse, y * inverse);
+            else
+                *(uint32_t *)((uint16_t *)a.out + at) =
+                    bf16_bits(x * inverse) | bf16_bits(y * inverse) << 16;
+        }
+    }
+}
+
+/* The thread's rows: what they see. */
+template <class T>
+__device__ static inline void rows_begin(struct walk<T> &w, const split_args &a,
+                                         const struct split_job &b, int m)
+{
+    const struct staged_run *run = &a.staged->run[a.run];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        bool there = m + 8 * r < b.m;
+        int query = (b.m0 + m + 8 * r) / a.group;
+        w.query[r] = there ? query - b.q0 : -1;
+        w.limit[r] = there ? b.first + run->pending + a.row0 + query + 1 : INT32_MAX;
+        if (there && b.tail)
+            w.limit[r] = b.limits[query - b.q0];
+        w.m[r] = -INFINITY;
+        w.l[r] = 0;
+    }
+#pragma unroll
+    for (int c = 0; c < T::d / 2; c++)
+        w.o[c] = 0;
+}
+
+template <class T>
+__device__ static inline void consume(const split_args &a, const struct split_job &b,
+                                      unsigned char *memory, int group)
+{
+    struct walk<T> w;
+    uint32_t base = shared_address(memory);
+    int thread = (int)threadIdx.x % 128, m = thread / 32 * 16 + thread % 32 / 4;
+    w.lane = thread % 32;
+    w.scale = a.scale;
+    w.k_full = base + T::bars_at;
+    w.v_full = w.k_full + T::stages * 8;
+    w.empty = w.v_full + T::stages * 8;
+    w.q = tile_descriptor(base + group * T::q_size, 16);
+    w.k = tile_descriptor(base + T::k_at, 16);
+    w.v = tile_descriptor(base + T::v_at, T::block * 128);
+    w.ring = { 0, 0 };
+    rows_begin(w, a, b, m);
+
+    dep_wait();
+    load_queries<T>(a, b, memory + group * T::q_size);
+    shared_written();
+    named_sync(QUERY_BARRIER + group, 128);
+    if (b.tail && b.kv_head == 0 && b.split == b.first / T::split && (int)threadIdx.x < b.n_q)
+        a.limit[b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
+
+    bool holds = false;
+    for (int j = 0; j < b.steps; j++) {
+        int pass, begin = step_begin<T>(b, j, &pass), seen[2];
+        bool mine = pass < 0 || pass / a.tail_rows == group;
+        if (!mine && holds) { /* the ring goes round while others have their blocks */
+            begin_o(w);
+            end_o(w);
+            holds = false;
+        }
+        barrier_wait(w.k_full + w.ring.stage * 8, w.ring.parity);
+        seen[0] = pass < 0 || w.query[0] == pass ? w.limit[0] - begin : 0;
+        seen[1] = pass < 0 || w.query[1] == pass ? w.limit[1] - begin : 0;
+        if (!mine) {
+            if (w.lane == 0)
+                barrier_arrive(w.empty + w.ring.stage * 8);
+        } else if (!holds) {
+            lone_step(w, seen);
+            holds = true;
+        } else if (pass >= 0 || begin + T::block > b.low) {
+            step<T, true>(w, seen);
+        } else {
+            step<T, false>(w, seen);
+        }
+        ring_next<T>(w.ring);
+    }
+    if (holds) {
+        begin_o(w);
+        end_o(w);
+    }
+    store_rows(w, a, b, m);
+}
+
+#endif
+
+template <class T>
+__global__ void __launch_bounds__(T::threads, T::blocks)
+    attention_few_hopper_kernel(const __grid_constant__ split_args a)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    TILE_MEMORY(few_memory);
+    int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    uint32_t base = shared_address(few_memory), bars = base + T::bars_at;
+    struct split_job b;
+    dep_launch();
+    if (threadIdx.x == T::groups * 128) {
+        map_prefetch(&a.k_map);
+        map_prefetch(&a.v_map);
+    }
+    if (base % 1024)
+        __trap();
+    if ((int)blockIdx.x < a.tail_blocks ? !tail_find<T>(&b, a, group, few_memory + T::tree_at)
+                                        : !job_find<T>(&b, a, group))
+        return;
+    if (threadIdx.x == T::groups * 128) {
+        for (int s = 0; s < 2 * T::stages; s++)
+            barrier_init(bars + s * 8, 1);
+        for (int s = 2 * T::stages; s < 3 * T::stages; s++)
+            barrier_init(bars + s * 8, 4 * b.n_groups);
+        barrier_init_done();
+    }
+    __syncthreads();
+    if (group == T::groups) {
+        registers_lower<T::few>();
+        if (b.tail || threadIdx.x == T::groups * 128)
+            produce<T>(a, b, base);
+    } else {
+        registers_raise<T::most>();
+        if (group < b.n_groups)
+            consume<T>(a, b, few_memory, group);
+    }
+#endif
+}
+
+/* ---- joining ---- */
+
+/* One head of one row: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in order. */
+template <int D, int SPLIT>
+__global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split_args a)
+{
+    constexpr int N = D / 64; /* pairs of columns of a lane */
+    __shared__ float2 shared_out[JOIN_WARPS][N * 32];
+    __shared__ float shared_sum[JOIN_WARPS];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, n;
+    const struct staged_run *run = &a.staged->run[a.run];
+    size_t at = (size_t)row * a.n_heads + blockIdx.x;
+    const float2 *top = a.top + at * a.splits;
+    const float2 *part = (const float2 *)(a.part + at * a.splits * D);
+    float most = -INFINITY, sum = 0;
+    float2 out[N] = {};
+    dep_launch();
+    n = run->first_slot + run->pending + a.row0 + row + 1;
+    dep_wait();
+    n = run->has_parents ? a.limit[row] : n;
+    n = (n + SPLIT - 1) / SPLIT;
+    for (int s = lane; s < n; s += 32)
+        most = fmaxf(most, top[s].x);
+    for (int bit = 16; bit > 0; bit /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
+#pragma unroll 8
+    for (int s = warp; s < n; s += JOIN_WARPS) {
+        float2 t = top[s];
+        float weight = exp2_fast((t.x - most) * a.scale);
+        sum = fmaf(t.y, weight, sum);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float2 x = part[(size_t)s * (D / 2) + i * 32 + lane];
+            out[i].x = fmaf(x.x, weight, out[i].x);
+            out[i].y = fmaf(x.y, weight, out[i].y);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        shared_out[warp][i * 32 + lane] = out[i];
+    if (lane == 0)
+        shared_sum[warp] = sum;
+    __syncthreads();
+    if ((int)threadIdx.x >= D / 2)
+        return;
+    sum = 0;
+    out[0] = make_float2(0, 0);
+    for (int w = 0; w < JOIN_WARPS; w++) {
+        sum += shared_sum[w];
+        out[0].x += shared_out[w][threadIdx.x].x;
+        out[0].y += shared_out[w][threadIdx.x].y;
+    }
+    sum = 1.0f / sum;
+    at = at * D + threadIdx.x * 2;
+    if (a.f32)
+        *(float2 *)((float *)a.out + at) = make_float2(out[0].x * sum, out[0].y * sum);
+    else
+        *(uint32_t *)((uint16_t *)a.out + at) =
+            bf16_bits(out[0].x * sum) | bf16_bits(out[0].y * sum) << 16;
+}
+
+/* ---- host ---- */
+
+/* Whether this build holds the kernel for the GPU, not the empty one of other targets, which needs
+ * next to no registers. */
+template <class T> static bool few_ready(void)
+{
+    cudaFuncAttributes at;
+    if (cudaFuncGetAttributes(&at, (const void *)attention_few_hopper_kernel<T>) != cudaSuccess ||
+        at.numRegs < 64 || allow_smem(attention_few_hopper_kernel<T>, SMEM_MOST) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    return true;
+}
+
+/* Bytes behind the barriers for the ways to `rows` rows of a tree. */
+static size_t tree_size(int rows, int nodes)
+{
+    return (size_t)rows * sizeof(int) + ((size_t)rows + 1) * (size_t)nodes * sizeof(uint16_t);
+}
+
+template <class T>
+static cudaError_t few_launch(const struct device_work *w, struct split_args &a,
+                              const struct attn_run *run, int n_splits)
+{
+    int nodes = run->pending + run->n, blocks;
+    size_t smem = T::tree_at;
+    a.n_tiles = (a.rows * a.group + PAIRS - 1) / PAIRS;
+    a.n_sets = (a.n_tiles + T::groups - 1) / T::groups;
+    a.tail_blocks = 0;
+    if (run->parent) {
+        int most = PAIRS / a.group, each = (a.rows - 1) / (T::groups * TAIL_SETS) + 1;
+        a.tail_rows = each < most ? each : most;
+        while (a.tail_rows > 1 && smem + tree_size(a.tail_rows * T::groups, nodes) > SMEM_MOST)
+            a.tail_rows--;
+        a.tail_sets = (a.rows - 1) / (a.tail_rows * T::groups) + 1;
+        a.tail_blocks = a.tail_sets * a.n_kv * ((nodes + T::split - 2) / T::split + 1);
+        smem += tree_size(a.tail_rows * T::groups, nodes);
+    }
+    blocks = a.tail_blocks + a.n_sets * a.n_kv * (n_splits - (run->parent ? 1 : 0));
+    return launch(attention_few_hopper_kernel<T>, dim3((unsigned)blocks), dim3(T::threads), smem,
+                  w->stream, a);
+}
+
+/* The instances for a head size: by the warpgroups of a thread block. */
+template <int HEAD, int BLOCK, int SPLIT, int STAGES1, int BLOCKS1, int STAGES2, int BLOCKS2,
+          int STAGES3, int BLOCKS3>
+struct split_set {
+    static constexpr int d = HEAD, block = BLOCK, split = SPLIT;
+    typedef split_shape<HEAD, BLOCK, SPLIT, 1, STAGES1, BLOCKS1> one;
+    typedef split_shape<HEAD, BLOCK, SPLIT, 2, STAGES2, BLOCKS2> two;
+    typedef split_shape<HEAD, BLOCK, SPLIT, 3, STAGES3, BLOCKS3> three;
+};
+
+/* Warpgroups to a thread block: as few as leave a thread block to each multiprocessor. */
+static int pick_groups(const struct device_work *w, int tiles, int blocks)
+{
+    int groups = 1;
+    while (groups < tiles && groups < MOST_GROUPS &&
+           (tiles + groups - 1) / groups * blocks > w->gpu->n_sm)
+        groups++;
+    return groups;
+}
+
+/* A slice of rows. */
+template <class S>
+static cudaError_t few_run(const struct device_work *w, struct split_args &a,
+                           const struct attn_run *run, int n_splits)
+{
+    int tiles = (a.rows * a.group + PAIRS - 1) / PAIRS, nodes = run->pending + run->n;
+    int groups = pick_groups(w, tiles, a.n_kv * n_splits);
+    cudaError_t e;
+    if (run->parent && S::three::tree_at + tree_size(MOST_GROUPS, nodes) > SMEM_MOST)
+        groups = 1; /* so large a tree leaves room for one */
+    e = groups == 1   ? few_launch<typename S::one>(w, a, run, n_splits)
+        : groups == 2 ? few_launch<typename S::two>(w, a, run, n_splits)
+                      : few_launch<typename S::three>(w, a, run, n_splits);
+    if (e != cudaSuccess || a.direct)
+        return e;
+    return launch(split_join_kernel<S::d, S::split>, dim3((unsigned)a.n_heads, (unsigned)a.rows),
+                  dim3(JOIN_WARPS * 32), 0, w->stream, a);
+}
+
+/* Rows that the scratch has room for, and where it begins for what. */
+template <class S>
+static int few_scratch(struct split_args &a, const struct device_work *w, int cap)
+{
+    size_t splits = (size_t)(cap + S::split - 1) / S::split, heads = (size_t)a.n_heads;
+    size_t row = heads * splits * (S::d * sizeof(float) + sizeof(float2)) + sizeof(int);
+    size_t fit = w->attn_size / row;
+    int slice = fit < (size_t)FEW_ROWS ? (int)fit : (int)FEW_ROWS;
+    a.splits = (int)splits;
+    a.part = (float *)w->attn_scratch;
+    a.top = (float2 *)(a.part + (size_t)slice * heads * splits * S::d);
+    a.limit = (int *)(a.top + (size_t)slice * heads * splits);
+    return a.direct ? (int)FEW_ROWS : slice;
+}
+
+template <class S>
+static bool run_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
+                    enum dtype out_dtype)
+{
+    static const bool ready = few_ready<typename S::one>() && few_ready<typename S::two>() &&
+                              few_ready<typename S::three>();
+    static const encode_fn encode = find_encode();
+    const struct layer_shape *s = b->shape;
+    size_t stride = (size_t)s->n_heads * S::d;
+    int n_splits = (int)(((int64_t)w->max_splits * KV_SPLIT + S::split - 1) / S::split);
+    if (!ready || !encode)
+        return false;
+    for (int i = 0; i < b->n_runs; i++) {
+        const struct attn_run *run = &b->runs[i];
+        const struct kv_layer *kv = run->kv;
+        size_t line = S::d * 2, head = line * (size_t)kv->cap;
+        struct split_args a = {};
+        a.direct = n_splits <= 1;
+        a.n_heads = s->n_heads;
+        a.n_kv = s->n_kv_heads;
+        a.group = s->n_heads / s->n_kv_heads;
+        int slice = few_scratch<S>(a, w, kv->cap);
+        if (slice == 0 ||
+            !encode_map(encode, &a.k_map, kv->k, kv->cap, S::d / TILE_COLS, kv->n_kv, line, head,
+                        S::block, S::d / TILE_COLS) ||
+            !encode_map(encode, &a.v_map, kv->v, kv->cap, S::d / TILE_COLS, kv->n_kv, line, head,
+                        S::block, S::d / TILE_COLS)) {
+            work_check(w, cudaErrorInvalidValue, "attention without scratch");
+            return true;
+        }
+        a.k = (const uint16_t *)kv->k;
+        a.v = (const uint16_t *)kv->v;
+        a.staged = w->staged;
+        a.run = i;
+        a.cap = kv->cap;
+        a.scale = 1.4426950408889634f / sqrtf((float)S::d);
+        a.f32 = out_dtype == DTYPE_F32;
+        for (a.row0 = 0; a.row0 < run->n; a.row0 += slice) {
+            size_t at = (size_t)(run->row0 + a.row0) * stride;
+            a.rows = run->n - a.row0 < slice ? run->n - a.row0 : slice;
+            a.q = (const uint16_t *)q16 + at;
+            a.out = (uint8_t *)out + at * (a.f32 ? sizeof(float) : sizeof(uint16_t));
+            work_check(w, few_run<S>(w, a, run, n_splits), "attention");
+        }
+    }
+    return true;
+}
+
+bool attention_few_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
+                          void *out, enum dtype out_dtype)
+{
+    int d = b->shape->head_dim;
+    if (w->gpu->major != 9 || (d != 64 && d != 128) ||
+        b->shape->n_heads / b->shape->n_kv_heads > PAIRS || (uintptr_t)q16 % 16 ||
+        (out_dtype != DTYPE_BF16 && out_dtype != DTYPE_F32))
+        return false;
+    for (int i = 0; i < b->n_runs; i++) {
+        const struct kv_layer *kv = b->runs[i].kv;
+        if (kv->dtype != DTYPE_BF16 || kv->d != d || (uintptr_t)kv->k % 16 || (uintptr_t)kv->v % 16)
+            return false;
+    }
+    return d == 128 ? run_few<split_set<128, 64, 1024, 3, 2, 6, 1, 5, 1>>(w, b, q16, out, out_dtype)
+                    : run_few<split_set<64, 64, 512, 6, 2, 8, 1, 8, 1>>(w, b, q16, out, out_dtype);
+}
+
+#endif /* PV_CUDASIM */

@@ -1,0 +1,177 @@
+/* The layers of decoders and towers, put together from kernels. Few rows: each product reads its
+ * weights once, and adds, gates and rounds on the way out. Many rows: library products, with BF16
+ * between the matrices. */
+#include "kernels/cuda/cuda.h"
+
+static size_t stride_of(int n)
+{
+    return (size_t)((n + 63) / 64 * 64);
+}
+
+/* ---- the decoder's layer ---- */
+
+/* What q, k and v are made of; a head may have no norm in front. */
+static void norm_input(struct device_work *w, const struct attn_block *b, enum dtype t)
+{
+    const struct layer_shape *s = b->shape;
+    size_t hidden = (size_t)s->hidden;
+    if (b->w->attn_norm)
+        norm_rows(w, w->xn, t, b->x, b->w->attn_norm, NULL, b->n, s->hidden, s->eps);
+    else
+        convert_rows(w, w->xn, t, hidden, b->x, DTYPE_F32, hidden, b->n, s->hidden);
+}
+
+static void qkv_few(struct device_work *w, const struct attn_block *b)
+{
+    const struct layer_weights *l = b->w;
+    const struct layer_shape *s = b->shape;
+    size_t q = (size_t)(s->n_heads * s->head_dim), kv = (size_t)(s->n_kv_heads * s->head_dim);
+    struct matmul_job jobs[] = { { &l->q, w->q, q }, { &l->k, w->k, kv }, { &l->v, w->v, kv } };
+    const struct matrix *m[] = { &l->q, &l->k, &l->v };
+    for (int j = 0; j < 3;) {
+        enum dtype t = few_x_dtype(m[j]);
+        int end = j + 1;
+        while (end < 3 && few_x_dtype(m[end]) == t)
+            end++;
+        norm_input(w, b, t);
+        matmul_few(w, jobs + j, end - j, w->xn, b->n, false);
+        j = end;
+    }
+}
+
+static void qkv_many(struct device_work *w, const struct attn_block *b)
+{
+    const struct layer_weights *l = b->w;
+    const struct layer_shape *s = b->shape;
+    const struct matrix *m[] = { &l->q, &l->k, &l->v };
+    float *y[] = { w->q, w->k, w->v };
+    enum dtype have = DTYPE_COUNT;
+    for (int j = 0; j < 3; j++) {
+        enum dtype t = few_x_dtype(m[j]);
+        if (t != have)
+            norm_input(w, b, t);
+        have = t;
+        matmul_many(w, m[j], y[j], DTYPE_F32, (size_t)m[j]->out, w->xn, (size_t)s->hidden, b->n,
+                    false);
+    }
+}
+
+void block_attn(struct device_work *w, const struct attn_block *b)
+{
+    enum dtype out = few_x_dtype(&b->w->o);
+    const struct layer_shape *s = b->shape;
+    float scale = 1.0f / sqrtf((float)s->head_dim);
+    if (b->bulk)
+        qkv_many(w, b);
+    else
+        qkv_few(w, b);
+    rope_kv(w, b, w->q, w->k, w->v, w->q16);
+    if (b->bulk)
+        attention_many(w, b, w->q16, w->att, out);
+    else
+        attention_few(w, b, w->q16, w->att, out);
+    for (int i = 0; i < b->n_columns; i++)
+        attention_columns(w, &b->columns[i], w->q16, s->n_heads, s->head_dim, scale);
+}
+
+/* Only some rows go on: the attention's result and x of these, at the beginning of their buffers.
+ * Numbers of any type are moved as floats. */
+static void keep_rows(struct device_work *w, const struct finish_block *b)
+{
+    const struct layer_shape *s = b->shape;
+    enum dtype t = few_x_dtype(&b->w->o);
+    int q = s->n_heads * s->head_dim, floats = t == DTYPE_F32 ? q : q / 2;
+    gather_rows(w, w->gathered, (const float *)w->att, b->rows, b->n_rows, floats);
+    work_check(w,
+               cudaMemcpyAsync(w->att, w->gathered,
+                               sizeof(float) * (size_t)b->n_rows * (size_t)floats,
+                               cudaMemcpyDeviceToDevice, w->stream),
+               "a copy");
+    gather_rows(w, w->gathered, b->x, b->rows, b->n_rows, s->hidden);
+    work_check(w,
+               cudaMemcpyAsync(b->x, w->gathered,
+                               sizeof(float) * (size_t)b->n_rows * (size_t)s->hidden,
+                               cudaMemcpyDeviceToDevice, w->stream),
+               "a copy");
+}
+
+static void finish_few(struct device_work *w, const struct finish_block *b)
+{
+    const struct layer_weights *l = b->w;
+    const struct layer_shape *s = b->shape;
+    struct matmul_job o = { &l->o, b->x, (size_t)s->hidden };
+    struct matmul_job down = { &l->down, b->x, (size_t)s->hidden };
+    matmul_few(w, &o, 1, w->att, b->n_rows, true);
+    norm_rows(w, w->xn, few_x_dtype(&l->gate), b->x, l->ffn_norm, NULL, b->n_rows, s->hidden,
+              s->eps);
+    matmul_few_gated(w, &l->gate, &l->up, w->mid, few_x_dtype(&l->down), w->xn, b->n_rows);
+    matmul_few(w, &down, 1, w->mid, b->n_rows, true);
+}
+
+static void finish_many(struct device_work *w, const struct finish_block *b)
+{
+    const struct layer_weights *l = b->w;
+    const struct layer_shape *s = b->shape;
+    enum dtype mid = few_x_dtype(&l->down);
+    size_t hidden = (size_t)s->hidden, stride = stride_of(s->ffn);
+    int n = b->n_rows;
+    matmul_many(w, &l->o, b->x, DTYPE_F32, hidden, w->att, (size_t)(s->n_heads * s->head_dim), n,
+                true);
+    norm_rows(w, w->xn, few_x_dtype(&l->gate), b->x, l->ffn_norm, NULL, n, s->hidden, s->eps);
+    matmul_many(w, &l->gate, w->mid, mid, stride, w->xn, hidden, n, false);
+    matmul_many(w, &l->up, w->mid2, mid, stride, w->xn, hidden, n, false);
+    gated_silu(w, w->mid, w->mid2, mid, (size_t)n * stride);
+    matmul_many(w, &l->down, b->x, DTYPE_F32, hidden, w->mid, stride, n, true);
+}
+
+void block_finish(struct device_work *w, const struct finish_block *b)
+{
+    if (b->rows)
+        keep_rows(w, b);
+    if (b->bulk)
+        finish_many(w, b);
+    else
+        finish_few(w, b);
+}
+
+/* ---- a tower's layer ---- */
+
+static void tower_attention(struct device_work *w, const struct tower_block *b)
+{
+    const struct tower_layer *l = b->w;
+    size_t hidden = (size_t)b->hidden;
+    const struct matrix *m[] = { &l->q, &l->k, &l->v };
+    void *y[] = { w->q, w->k, w->v };
+    norm_rows(w, w->xn, few_x_dtype(&l->q), b->x, l->norm1, l->norm1_bias, b->n, b->hidden, b->eps);
+    for (int i = 0; i < 3; i++) {
+        matmul_many(w, m[i], y[i], DTYPE_BF16, hidden, w->xn, hidden, b->n, false);
+        if (b->cos && i < 2)
+            rope_rows(w, y[i], DTYPE_BF16, hidden, b->n, b->n_heads, b->head_dim, NULL, 0, b->cos,
+                      b->sin);
+    }
+    attention_segments(w, w->q16, w->q, w->k, w->v, hidden, b->n_heads, b->head_dim,
+                       1.0f / sqrtf((float)b->head_dim), b->n_segments, b->bounds);
+    if (few_x_dtype(&l->o) == DTYPE_F32)
+        convert_rows(w, w->att, DTYPE_F32, hidden, w->q16, DTYPE_BF16, hidden, b->n, b->hidden);
+}
+
+void block_tower(struct device_work *w, const struct tower_block *b)
+{
+    const struct tower_layer *l = b->w;
+    size_t hidden = (size_t)b->hidden, stride = stride_of(b->ffn);
+    enum dtype mid = few_x_dtype(&l->down);
+    const void *att = few_x_dtype(&l->o) == DTYPE_F32 ? w->att : w->q16;
+    tower_attention(w, b);
+    matmul_many(w, &l->o, b->x, DTYPE_F32, hidden, att, hidden, b->n, true);
+    norm_rows(w, w->xn, few_x_dtype(&l->up), b->x, l->norm2, l->norm2_bias, b->n, b->hidden,
+              b->eps);
+    matmul_many(w, &l->up, w->mid, mid, stride, w->xn, hidden, b->n, false);
+    if (l->gate.data) {
+        matmul_many(w, &l->gate, w->mid2, mid, stride, w->xn, hidden, b->n, false);
+        gated_silu(w, w->mid2, w->mid, mid, (size_t)b->n * stride);
+    } else {
+        gelu_rows(w, w->mid, mid, (size_t)b->n * stride, GELU_TANH);
+    }
+    matmul_many(w, &l->down, b->x, DTYPE_F32, hidden, l->gate.data ? w->mid2 : w->mid, stride, b->n,
+                true);
+}

@@ -1,0 +1,307 @@
+/* Column sums of attention: how much the given query rows look at the given keys.
+ *
+ * Two passes over the keys, neither of which stores the matrix. The first finds max and sum of each
+ * query, over all slots it sees or over the given keys it sees: KV_SPLIT keys to a block, and the
+ * partial results joined in order. In the second a block owns KEYS columns; it computes the scores
+ * again and adds up the probabilities of all rows and heads, always in the same order.
+ *
+ * The host waits for the result, so this is never part of a recorded step. */
+#include "kernels/cuda/attention_tile.h"
+
+enum {
+    COLUMN_WARPS = 4,
+    COLUMN_ROWS = COLUMN_WARPS * 16, /* (query row, head of the group) that a block has at a time */
+    STAT_THREADS = 128
+};
+
+struct column_args {
+    const uint16_t *q; /* of the run's first row */
+    const uint16_t *k;
+    const int *rows; /* [n_rows] */
+    const int *keys; /* [n_keys], NULL: slots 0 .. n_keys - 1 */
+    float2 *part;    /* [n_kv, n_rows * group, splits]: max and sum */
+    float2 *stat;    /* [n_kv, n_rows * group]: max, and 1 / sum */
+    float *sums;     /* [n_keys] */
+    int n_rows, n_keys, n_heads, n_kv, group, d, cap;
+    int first; /* slot of the run's first row */
+    int splits;
+    float scale; /* of exponents of 2 */
+    bool add;    /* to sums */
+};
+
+/* Keys [e0, e0 + KEYS) of the list to shared memory, and their slots; -1 behind the end. */
+template <int D>
+__device__ static void load_keys(const struct column_args &a, uint16_t *tile, int *slots,
+                                 int kv_head, int e0)
+{
+    const uint16_t *k = a.k + (size_t)kv_head * a.cap * a.d;
+    __syncthreads(); /* who reads the ones before has finished */
+    for (int i = (int)threadIdx.x; i < KEYS; i += (int)blockDim.x) {
+        int e = e0 + i;
+        slots[i] = e >= a.n_keys ? -1 : a.keys ? a.keys[e] : e;
+    }
+    __syncthreads();
+    if (a.d % 8 == 0) {
+        for (int i = (int)threadIdx.x; i < KEYS * (D / 8); i += (int)blockDim.x) {
+            int r = i / (D / 8), c = i % (D / 8);
+            bool there = slots[r] >= 0 && c * 8 < a.d;
+            copy_async16(tile + piece_at<D>(r, c),
+                         k + (there ? (size_t)slots[r] * a.d + (size_t)c * 8 : 0), there ? 16 : 0);
+        }
+    } else {
+        for (int i = (int)threadIdx.x; i < KEYS * D; i += (int)blockDim.x) {
+            int r = i / D, c = i % D;
+            tile[piece_at<D>(r, c / 8) + c % 8] =
+                slots[r] >= 0 && c < a.d ? k[(size_t)slots[r] * a.d + c] : (uint16_t)0;
+        }
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+}
+
+/* This thread's two rows of the block's COLUMN_ROWS from m0 on: slots below `limit` are seen. */
+template <int D>
+__device__ static inline void column_rows(const struct column_args &a, uint32_t q[D / 16][4],
+                                          int limit[2], int kv_head, int m0)
+{
+    const uint16_t *from[2] = { NULL, NULL };
+    for (int h = 0; h < 2; h++) {
+        int m = m0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + 8 * h;
+        limit[h] = 0;
+        if (m >= a.n_rows * a.group)
+            continue;
+        int row = a.rows[m / a.group], head = kv_head * a.group + m % a.group;
+        limit[h] = a.first + row + 1;
+        from[h] = a.q + ((size_t)row * a.n_heads + head) * a.d;
+    }
+    load_queries<D, false>(q, from[0], from[1], a.d);
+}
+
+/* Whether number j of s[i] is a key that its row sees. */
+__device__ static inline bool column_seen(const int *slots, const int limit[2], int i, int j)
+{
+    int slot = slots[i * 8 + (int)threadIdx.x % 4 * 2 + j % 2];
+    return slot >= 0 && slot < limit[j / 2];
+}
+
+/* Pass one. */
+template <int D>
+__global__ __launch_bounds__(COLUMN_WARPS * 32) void column_parts(struct column_args a)
+{
+    SHARED_MEMORY(uint16_t, tile);
+    int *slots = (int *)(tile + KEYS * D);
+    int split = (int)blockIdx.x, m0 = (int)blockIdx.y * COLUMN_ROWS, kv_head = (int)blockIdx.z;
+    int end = min((split + 1) * KV_SPLIT, a.n_keys), limit[2];
+    float top[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+    uint32_t q[D / 16][4];
+    dep_launch();
+    dep_wait();
+    column_rows<D>(a, q, limit, kv_head, m0);
+    for (int e = split * KV_SPLIT; e < end; e += KEYS) {
+        float s[KEYS / 8][4], most[2] = { top[0], top[1] }, part[2] = { 0, 0 };
+        load_keys<D>(a, tile, slots, kv_head, e);
+        tile_scores<D, KEYS / 16>(s, q, tile, 0);
+#pragma unroll
+        for (int i = 0; i < KEYS / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                s[i][j] = column_seen(slots, limit, i, j) ? s[i][j] : -INFINITY;
+                most[j / 2] = fmaxf(most[j / 2], s[i][j]);
+            }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
+            most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2));
+            float base = most[h] == -INFINITY ? 0.0f : most[h] * a.scale;
+#pragma unroll
+            for (int i = 0; i < KEYS / 8; i++)
+                part[h] += exp2_fast(fmaf(s[i][2 * h], a.scale, -base)) +
+                           exp2_fast(fmaf(s[i][2 * h + 1], a.scale, -base));
+            if (most[h] != top[h])
+                sum[h] *= exp2_fast((top[h] - most[h]) * a.scale);
+            sum[h] += part[h];
+            top[h] = most[h];
+        }
+    }
+    for (int h = 0; h < 2; h++) {
+        int m = m0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + 8 * h;
+        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 1);
+        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
+        if (threadIdx.x % 4 == 0 && m < a.n_rows * a.group)
+            a.part[((size_t)kv_head * a.n_rows * a.group + m) * a.splits + split] =
+                make_float2(top[h], sum[h]);
+    }
+}
+
+__global__ __launch_bounds__(STAT_THREADS) void column_stats(struct column_args a)
+{
+    int i = (int)(blockIdx.x * STAT_THREADS + threadIdx.x);
+    const float2 *part = a.part + (size_t)i * a.splits;
+    float top = -INFINITY, sum = 0;
+    dep_launch();
+    dep_wait();
+    if (i >= a.n_kv * a.n_rows * a.group)
+        return;
+    for (int s = 0; s < a.splits; s++)
+        top = fmaxf(top, part[s].x);
+    for (int s = 0; s < a.splits; s++)
+        if (part[s].x != -INFINITY)
+            sum = fmaf(part[s].y, exp2_fast((part[s].x - top) * a.scale), sum);
+    a.stat[i] = make_float2(top, sum > 0 ? 1.0f / sum : 0.0f);
+}
+
+/* Pass two: thread t of a warp adds up its rows of all tiles, then the threads of a column, then
+ * the warps. */
+template <int D>
+__global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_args a)
+{
+    SHARED_MEMORY(uint16_t, tile);
+    int *slots = (int *)(tile + KEYS * D);
+    float *shared_sums = (float *)(slots + KEYS);
+    int e0 = (int)blockIdx.x * KEYS, n = a.n_rows * a.group, i;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    float sum[KEYS / 8][2] = {};
+    dep_launch();
+    dep_wait();
+    for (int kv_head = 0; kv_head < a.n_kv; kv_head++) {
+        load_keys<D>(a, tile, slots, kv_head, e0);
+        for (int m0 = 0; m0 < n; m0 += COLUMN_ROWS) {
+            int limit[2];
+            uint32_t q[D / 16][4];
+            float s[KEYS / 8][4];
+            float2 stat[2];
+            column_rows<D>(a, q, limit, kv_head, m0);
+            for (int h = 0; h < 2; h++) {
+                int m = min(m0 + warp * 16 + lane / 4 + 8 * h, n - 1);
+                stat[h] = a.stat[(size_t)kv_head * n + m];
+                stat[h].x = stat[h].x == -INFINITY ? 0.0f : stat[h].x * a.scale;
+            }
+            tile_scores<D, KEYS / 16>(s, q, tile, 0);
+#pragma unroll
+            for (int x = 0; x < KEYS / 8; x++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    if (column_seen(slots, limit, x, j))
+                        sum[x][j % 2] = fmaf(exp2_fast(fmaf(s[x][j], a.scale, -stat[j / 2].x)),
+                                             stat[j / 2].y, sum[x][j % 2]);
+        }
+    }
+#pragma unroll
+    for (int x = 0; x < KEYS / 8; x++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            for (int bit = 4; bit < 32; bit *= 2)
+                sum[x][j] += __shfl_xor_sync(0xffffffffu, sum[x][j], bit);
+            if (lane < 4)
+                shared_sums[warp * KEYS + x * 8 + lane * 2 + j] = sum[x][j];
+        }
+    __syncthreads();
+    i = (int)threadIdx.x;
+    if (i < KEYS && e0 + i < a.n_keys) {
+        float total = a.add ? a.sums[e0 + i] : 0;
+        for (int w = 0; w < COLUMN_WARPS; w++)
+            total += shared_sums[w * KEYS + i];
+        a.sums[e0 + i] = total;
+    }
+}
+
+/* ---- the host's side ---- */
+
+/* keys: the list that softmax goes over, or that is summed up over. */
+template <int D>
+static void columns_slice(struct device_work *w, struct column_args a, const int *keys, int n_keys,
+                          bool over_keys)
+{
+    size_t smem = KEYS * D * sizeof(uint16_t) + KEYS * (1 + COLUMN_WARPS) * sizeof(float);
+    int rows = a.n_rows * a.group, tiles = (rows + COLUMN_ROWS - 1) / COLUMN_ROWS;
+    int stats = a.n_kv * rows;
+    struct column_args first = a;
+    if (over_keys) {
+        first.keys = keys;
+        first.n_keys = n_keys;
+    }
+    a.keys = keys;
+    a.n_keys = n_keys;
+    work_check(w,
+               launch(column_parts<D>, dim3((unsigned)a.splits, (unsigned)tiles, (unsigned)a.n_kv),
+                      dim3(COLUMN_WARPS * 32), smem, w->stream, first),
+               "maxima of columns");
+    work_check(w,
+               launch(column_stats, dim3((unsigned)((stats + STAT_THREADS - 1) / STAT_THREADS)),
+                      dim3(STAT_THREADS), 0, w->stream, first),
+               "maxima of columns");
+    work_check(w,
+               launch(column_sums<D>, dim3((unsigned)((n_keys + KEYS - 1) / KEYS)),
+                      dim3(COLUMN_WARPS * 32), smem, w->stream, a),
+               "sums of columns");
+}
+
+/* Lists up, sums down, and in between as many rows at a time as there is room for. */
+static cudaError_t columns_run(struct device_work *w, const struct column_job *job,
+                               struct column_args a, float *sums)
+{
+    size_t keys = (size_t)job->n_keys, rows = (size_t)job->n_rows;
+    size_t lists = (2 * keys + rows + 1) / 2 * 2 * sizeof(float), room;
+    size_t each = (size_t)a.n_heads * (size_t)(a.splits + 1) * sizeof(float2);
+    int *key_list = (int *)w->full_scratch, *row_list = key_list + 2 * keys, slice;
+    cudaError_t e;
+    if (w->full_size < lists + each)
+        return cudaErrorMemoryAllocation;
+    room = (w->full_size - lists) / each;
+    slice = room < rows ? (int)room : (int)rows;
+    a.sums = (float *)(key_list + keys);
+    a.stat = (float2 *)((uint8_t *)w->full_scratch + lists);
+    a.part = a.stat + (size_t)slice * (size_t)a.n_heads;
+    e = cudaMemcpyAsync(key_list, job->keys, keys * sizeof(int), cudaMemcpyHostToDevice, w->stream);
+    if (e == cudaSuccess)
+        e = cudaMemcpyAsync(row_list, job->rows, rows * sizeof(int), cudaMemcpyHostToDevice,
+                            w->stream);
+    if (e != cudaSuccess)
+        return e;
+    for (int row = 0; row < job->n_rows; row += slice) {
+        a.rows = row_list + row;
+        a.n_rows = job->n_rows - row < slice ? job->n_rows - row : slice;
+        a.add = row > 0;
+        if (a.d <= 64)
+            columns_slice<64>(w, a, key_list, job->n_keys, job->over_keys);
+        else if (a.d <= 128)
+            columns_slice<128>(w, a, key_list, job->n_keys, job->over_keys);
+        else
+            columns_slice<256>(w, a, key_list, job->n_keys, job->over_keys);
+    }
+    e = cudaMemcpyAsync(sums, a.sums, keys * sizeof(float), cudaMemcpyDeviceToHost, w->stream);
+    return e == cudaSuccess ? cudaStreamSynchronize(w->stream) : e;
+}
+
+void attention_columns(struct device_work *w, const struct column_job *job, const void *q16,
+                       int n_heads, int d, float scale)
+{
+    const struct attn_run *run = job->run;
+    struct column_args a = {};
+    float *sums;
+    int listed;
+    if (job->n_rows == 0 || job->n_keys == 0)
+        return;
+    a.q = (const uint16_t *)q16 + (size_t)run->row0 * (size_t)n_heads * (size_t)d;
+    a.k = (const uint16_t *)run->kv->k;
+    a.first = run->first_slot + run->pending;
+    a.n_keys = a.first + job->rows[job->n_rows - 1] + 1;
+    a.n_heads = n_heads;
+    a.n_kv = run->kv->n_kv;
+    a.group = n_heads / a.n_kv;
+    a.d = d;
+    a.cap = run->kv->cap;
+    a.scale = scale * 1.4426950408889634f;
+    listed = job->over_keys ? job->n_keys : a.n_keys;
+    a.splits = (listed + KV_SPLIT - 1) / KV_SPLIT;
+    sums = (float *)stager_lend(w, (size_t)job->n_keys * sizeof(float));
+    if (!sums) {
+        work_check(w, cudaErrorMemoryAllocation, "sums of columns");
+        return;
+    }
+    work_check(w, columns_run(w, job, a, sums), "sums of columns");
+    if (w->error == cudaSuccess)
+        for (int i = 0; i < job->n_keys; i++)
+            job->sums[i] += sums[i];
+}

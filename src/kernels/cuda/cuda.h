@@ -1,0 +1,198 @@
+/* What the CUDA files share: the device, the scratch of a session, and who provides what. C++ with
+ * CUDA types; nothing outside this folder includes it.
+ *
+ * Two ways through a layer. FEW rows (a decode or verify step): own kernels that wait for memory,
+ * x as `few_x_dtype` says. MANY rows (a prompt, a tower): library products with one algorithm for
+ * all row counts, x and what lies between matrices as BF16. Each way is row-invariant in itself;
+ * the two differ in their last bits, so a row must always go the same way. */
+#ifndef PV_KERNELS_CUDA_CUDA_H
+#define PV_KERNELS_CUDA_CUDA_H
+
+#include "kernels/cuda/launch.h"
+
+extern "C" {
+#include "base/mem.h"
+#include "tensor/device.h"
+}
+
+enum {
+    FEW_ROWS = 64,      /* of one launch; more are cut into launches, which changes no bit */
+    KV_SPLIT = 512,     /* positions that one block of decode attention reduces */
+    MAX_RUNS = 64,      /* of a step */
+    RUN_PARENTS = 4096, /* of all runs of a step together */
+    ROW_PAD = 128       /* buffers of the many-rows way end on whole tiles of so many rows */
+};
+
+struct cuda_device {
+    struct device dev;
+    struct device_ops ops; /* whose name is the GPU's */
+    int index, major, minor, n_sm;
+    char name[256];
+    size_t memory;
+    cudaStream_t upload_stream;
+    struct many *many; /* matmul_many.cu: handle, workspace, chosen algorithms */
+};
+
+/* A run as kernels read it: staged by begin, so that a recorded step can be played with other
+ * slots and other trees. */
+struct staged_run {
+    int row0, n, first_slot, pending;
+    int has_parents, parents; /* offset of [pending + n] numbers in staged.parent */
+};
+
+struct staged {
+    struct staged_run run[MAX_RUNS];
+    int parent[RUN_PARENTS];
+};
+
+/* matrix.data points to one of these (host memory; planes on the device). */
+struct cuda_matrix {
+    enum dtype dtype;
+    int out, in;
+    int stride; /* elements of a row in `w`, a multiple of 64; what is beyond `in` is zero */
+    void *w;    /* plain types: [out][stride]; blocks: quants, as matrix.cu says */
+    void *scale;
+    size_t size;
+};
+
+struct device_work {
+    struct cuda_device *gpu;
+    struct work_shape shape;
+    cudaStream_t stream;
+    cudaError_t error;  /* the first one; told by end */
+    const char *failed; /* what failed with it */
+    int n_runs;         /* of the plan */
+    int max_splits;     /* KV splits that kernels must be launched for: recorded steps round up */
+    struct staged *staged;      /* device */
+    struct staged *staged_host; /* pinned */
+    void *block;                /* the device memory that the following lie in */
+    float *q, *k, *v;           /* [rows, ...] as the matrices gave them */
+    void *q16;                  /* [rows, n_heads * d] rotated, BF16 */
+    void *att;                  /* [rows, n_heads * d]: attention's result, as W_o wants it */
+    void *xn;                   /* [rows, hidden] normalised, as the next matrix wants it */
+    void *mid;                  /* [rows, ffn] between the matrices of the MLP */
+    void *mid2;                 /* [rows, ffn], many rows only */
+    float *gathered;            /* [few, hidden] */
+    void *few_scratch;          /* matmul_few.cu; zeroed at the beginning */
+    size_t few_size;
+    void *attn_scratch; /* attention_few.cu; zeroed at the beginning */
+    size_t attn_size;
+    void *full_scratch; /* attention_full and columns */
+    size_t full_size;
+    void *top_scratch; /* top.cu, for FEW_ROWS rows */
+    void *weights16;   /* a packed matrix as BF16, while it is multiplied by many rows */
+    size_t weights16_size;
+    struct stager *stager;     /* device_cuda.cu: pinned memory for put and get */
+    struct recorder *recorder; /* device_cuda.cu: recorded steps */
+};
+
+/* stager.cu: pinned memory of the host until the next put or get; NULL: not so much. */
+void *stager_lend(struct device_work *w, size_t size);
+
+/* Remember the first error. */
+void work_check(struct device_work *w, cudaError_t e, const char *what);
+
+static inline const struct cuda_matrix *cuda_of(const struct matrix *m)
+{
+    return (const struct cuda_matrix *)m->data;
+}
+
+/* matrix.cu: matrices on the device. */
+enum pv_status matrix_take(struct device *dev, struct matrix *m, struct pv_error *err);
+enum pv_status matrix_draw(struct device *dev, struct matrix *m, uint64_t seed,
+                           struct pv_error *err); /* at random; m->data is not read */
+void matrix_drop(struct device *dev, struct matrix *m);
+/* [out][stride] BF16 from any type with blocks. */
+void matrix_to_bf16(struct device_work *w, void *y, const struct cuda_matrix *m);
+/* y [n, in] f32 = rows ids (device) of the matrix. */
+void matrix_rows(struct device_work *w, float *y, const struct cuda_matrix *m, const int32_t *ids,
+                 int n);
+
+/* matmul_few.cu. Types of x: BF16 for BF16 and blocks, F32 for F32 and F16 weights. y f32. All jobs
+ * share x [n, in] and n is any number. add: y += instead of y =. */
+enum dtype few_x_dtype(const struct matrix *m);
+size_t few_scratch_size(const struct work_shape *s);
+void matmul_few(struct device_work *w, const struct matmul_job *jobs, int n_jobs, const void *x,
+                int n, bool add);
+/* y [n, gate.out] = silu(gate x) * (up x), as y_dtype (BF16 or F32) */
+void matmul_few_gated(struct device_work *w, const struct matrix *gate, const struct matrix *up,
+                      void *y, enum dtype y_dtype, const void *x, int n);
+
+/* matmul_many.cu. x [n rounded up to ROW_PAD, in] (few_x_dtype: BF16, or F32 for F32 and F16
+ * weights), rows x_stride elements apart; where in is no multiple of 8, x has finite numbers up to
+ * the next one (x_stride is a multiple of 8) and the matrix zeros (its stride is one of 64), so
+ * that the sum may run over them. y f32 or BF16 [n, out] with rows y_stride apart, y = (or with
+ * add, f32 only: y +=) x . w^T + bias. Same bits for any n. */
+enum pv_status many_open(struct cuda_device *gpu, struct pv_error *err);
+void many_close(struct cuda_device *gpu);
+void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,
+                 size_t y_stride, const void *x, size_t x_stride, int n, bool add);
+
+/* rope_kv.cu. q, k, v f32 as the matrices gave them: norms of q and k, rope, q16 as BF16, keys and
+ * values into the slots of the staged runs. */
+void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, const float *k,
+             const float *v, void *q16);
+void kv_move(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,
+             int n);
+void kv_copy(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
+             const int *to_slots, const int *from_slots, int n);
+
+/* attention_few.cu: split over the KV, chains and trees. out [n, n_heads * d] BF16 or F32. */
+size_t attn_few_scratch_size(const struct work_shape *s);
+void attention_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
+                   enum dtype out_dtype);
+/* attention_few_hopper.cu: the same for a GPU of compute capability 9.0 and heads of 64 or 128,
+ * with other bits; false: not for this one, whatever the rows. */
+bool attention_few_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
+                          void *out, enum dtype out_dtype);
+
+/* attention_many.cu: rows of one prompt (chains), and towers. */
+void attention_many(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
+                    enum dtype out_dtype);
+/* q, k, v, out [n, n_heads * d] BF16, rows `stride` elements apart; segments as in full_attn_job,
+ * bounds on the host. */
+size_t full_scratch_size(const struct work_shape *s);
+void attention_segments(struct device_work *w, void *out, const void *q, const void *k,
+                        const void *v, size_t stride, int n_heads, int d, float scale,
+                        int n_segments, const int *bounds);
+/* attention_hopper.cu: the same for a GPU of compute capability 9.0 and heads of 64 or 128; false:
+ * not for this one. */
+bool attention_many_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
+                           void *out, enum dtype out_dtype);
+
+/* columns.cu: job->q is q16 [n, n_heads * d] BF16; sums on the host are added to. */
+void attention_columns(struct device_work *w, const struct column_job *job, const void *q16,
+                       int n_heads, int d, float scale);
+
+/* elementwise.cu. Outputs called `y` with a dtype are BF16 or F32. */
+void norm_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,
+               const float *weight, const float *bias, int n, int dim, float eps);
+void gated_silu(struct device_work *w, void *g, const void *u, enum dtype dtype, size_t n);
+void gelu_rows(struct device_work *w, void *x, enum dtype dtype, size_t n, enum gelu_kind kind);
+/* rows of dim elements, y_stride and x_stride elements apart; y beyond dim becomes zero */
+void convert_rows(struct device_work *w, void *y, enum dtype y_dtype, size_t y_stride,
+                  const void *x, enum dtype x_dtype, size_t x_stride, int n, int dim);
+/* q and k [n, n_heads * d] rotated where they lie (towers), rows `stride` elements apart */
+void rope_rows(struct device_work *w, void *x, enum dtype dtype, size_t stride, int n, int n_heads,
+               int d, const float *weight, float eps, const float *cos, const float *sin);
+void add_rows(struct device_work *w, float *y, const float *x, size_t n);
+/* x [n, dim] += table [period, dim] repeated */
+void gather_rows(struct device_work *w, float *y, const float *x, const int32_t *rows, int n,
+                 int dim);
+void blend_rows(struct device_work *w, float *y, const float *x, const int (*rows)[4],
+                const float (*weights)[4], int n, int dim);
+void argmax_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim);
+
+/* top.cu */
+size_t top_scratch_size(int rows, int dim);
+void top_rows(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
+              int dim, int k, float t);
+void draw_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
+               const uint64_t *position, uint64_t seed, float t);
+
+/* blocks.cu: the layers, put together from the above. */
+void block_attn(struct device_work *w, const struct attn_block *b);
+void block_finish(struct device_work *w, const struct finish_block *b);
+void block_tower(struct device_work *w, const struct tower_block *b);
+
+#endif

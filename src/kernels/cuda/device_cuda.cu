@@ -1,0 +1,420 @@
+/* The GPU as a device: opening, memory, the work of a session and its table of operations.
+ *
+ * A work has a stream of its own, so two works of one GPU overlap. Copies of a work go through
+ * pinned memory of its own and are ordered with its kernels. Steps that come again and again are
+ * recorded (recorder.cu). */
+#include "kernels/cuda/work.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { OLDEST_MAJOR = 8 };
+
+/* ---- memory ---- */
+
+static struct cuda_device *gpu_of(struct device *dev)
+{
+    return (struct cuda_device *)dev->impl;
+}
+
+static void select(const struct cuda_device *gpu)
+{
+    cudaSetDevice(gpu->index);
+}
+
+static void *gpu_alloc(struct device *dev, size_t size)
+{
+    void *p = NULL;
+    select(gpu_of(dev));
+    if (cudaMalloc(&p, size ? size : 1) != cudaSuccess) {
+        cudaGetLastError(); /* it is told by NULL, not by the next call */
+        return NULL;
+    }
+    if (cudaMemset(p, 0, size ? size : 1) != cudaSuccess ||
+        cudaDeviceSynchronize() != cudaSuccess) {
+        cudaFree(p);
+        return NULL;
+    }
+    return p;
+}
+
+static void gpu_free(struct device *dev, void *p)
+{
+    select(gpu_of(dev));
+    cudaFree(p);
+}
+
+static void gpu_upload(struct device *dev, void *dst, const void *src, size_t size)
+{
+    select(gpu_of(dev));
+    cudaMemcpy(dst, src, size, cudaMemcpyHostToDevice);
+    cudaStreamSynchronize(0); /* pageable memory may still be under way, and works do not wait */
+}
+
+static void gpu_download(struct device *dev, void *dst, const void *src, size_t size)
+{
+    select(gpu_of(dev));
+    cudaDeviceSynchronize();
+    cudaMemcpy(dst, src, size, cudaMemcpyDeviceToHost);
+}
+
+static void gpu_room(struct device *dev, size_t *left, size_t *all)
+{
+    select(gpu_of(dev));
+    *left = *all = 0;
+    if (cudaMemGetInfo(left, all) != cudaSuccess)
+        *all = gpu_of(dev)->memory;
+}
+
+/* ---- errors ---- */
+
+void work_check(struct device_work *w, cudaError_t e, const char *what)
+{
+    if (e == cudaSuccess || w->error != cudaSuccess)
+        return;
+    w->error = e;
+    w->failed = what;
+}
+
+static enum pv_status gpu_wait(struct device_work *w, struct pv_error *err)
+{
+    cudaError_t e;
+    const char *what;
+    select(w->gpu);
+    work_check(w, cudaStreamSynchronize(w->stream), "waiting for the stream");
+    e = w->error;
+    what = w->failed;
+    w->error = cudaSuccess;
+    if (e == cudaSuccess)
+        return PV_OK;
+    cudaGetLastError();
+    return fail(err, PV_E_DEVICE, "%s failed on %s: %s", what, w->gpu->name, cudaGetErrorString(e));
+}
+
+/* ---- scratch ---- */
+
+static size_t padded_rows(int n)
+{
+    return (size_t)((n + ROW_PAD - 1) / ROW_PAD * ROW_PAD);
+}
+
+static size_t stride_of(int n)
+{
+    return (size_t)((n + 63) / 64 * 64);
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Carve from `base`, or with NULL only count. What is between matrices has room for f32, which F32
+ * and F16 weights want. */
+static size_t carve(struct device_work *w, uint8_t *base, const struct work_shape *s)
+{
+    size_t rows = padded_rows(s->rows), f = sizeof(float), q = (size_t)(s->n_heads * s->head_dim);
+    size_t kv = (size_t)(s->n_kv_heads * s->head_dim), hidden = stride_of(s->hidden);
+    size_t widest = stride_of(s->in), ffn = stride_of(s->ffn), at = 0;
+    /* Of what is multiplied by many rows: not a decoder's head. */
+    size_t out = max_size(max_size((size_t)s->hidden, (size_t)s->ffn),
+                          max_size(q, s->context > 0 ? 0 : (size_t)s->out));
+    size_t matrix = widest * out;
+    struct {
+        void *field;
+        size_t size;
+    } parts[] = {
+        { &w->staged, sizeof(struct staged) },
+        { &w->q, f * rows * q },
+        { &w->k, f * rows * kv },
+        { &w->v, f * rows * kv },
+        { &w->q16, 2 * rows * q },
+        { &w->att, f * rows * stride_of((int)q) },
+        { &w->xn, f * rows * max_size(hidden, widest) },
+        { &w->mid, f * rows * ffn },
+        { &w->mid2, f * rows * ffn },
+        { &w->gathered, f * rows * max_size(hidden, q) },
+        { &w->few_scratch, w->few_size },
+        { &w->attn_scratch, w->attn_size },
+        { &w->full_scratch, w->full_size },
+        { &w->top_scratch, s->context > 0 ? top_scratch_size(FEW_ROWS, s->out) : 0 },
+        { &w->weights16, f * matrix },
+    };
+    w->weights16_size = f * matrix;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        void *p = base ? base + at : NULL;
+        memcpy(parts[i].field, &p, sizeof p);
+        at += (parts[i].size + 255) / 256 * 256;
+    }
+    return at;
+}
+
+static size_t measure(struct device_work *w, const struct work_shape *s)
+{
+    w->few_size = few_scratch_size(s);
+    w->attn_size = s->context > 0 ? attn_few_scratch_size(s) : 0;
+    w->full_size = full_scratch_size(s);
+    return carve(w, NULL, s);
+}
+
+static size_t gpu_work_size(struct device *dev, const struct work_shape *s)
+{
+    struct device_work w = {};
+    (void)dev;
+    return measure(&w, s);
+}
+
+static void gpu_work_close(struct device *dev, struct device_work **work)
+{
+    struct device_work *w = *work;
+    if (!w)
+        return;
+    select(gpu_of(dev));
+    if (w->stream)
+        cudaStreamSynchronize(w->stream);
+    recorder_close(w);
+    stager_close(w);
+    cudaFree(w->block);
+    cudaFreeHost(w->staged_host);
+    if (w->stream)
+        cudaStreamDestroy(w->stream);
+    mem_free(w);
+    *work = NULL;
+}
+
+static enum pv_status open_stream(struct device_work *w, const struct work_shape *s,
+                                  struct pv_error *err)
+{
+    int least = 0, greatest = 0;
+    cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (e == cudaSuccess)
+        e = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking,
+                                         s->urgent ? greatest : least);
+    if (e == cudaSuccess)
+        e = cudaMallocHost((void **)&w->staged_host, sizeof *w->staged_host);
+    if (e != cudaSuccess)
+        return fail(err, PV_E_DEVICE, "no stream on %s: %s", w->gpu->name, cudaGetErrorString(e));
+    return PV_OK;
+}
+
+static enum pv_status gpu_work_open(struct device *dev, struct device_work **out,
+                                    const struct work_shape *s, struct pv_error *err)
+{
+    struct device_work *w = (struct device_work *)mem_zalloc(sizeof *w);
+    enum pv_status st;
+    size_t size;
+    if (!w)
+        return fail_nomem(err, sizeof *w);
+    select(gpu_of(dev));
+    w->gpu = gpu_of(dev);
+    w->shape = *s;
+    size = measure(w, s);
+    st = open_stream(w, s, err);
+    if (!st)
+        st = device_alloc(dev, &w->block, size, err);
+    if (!st)
+        st = stager_open(w, err);
+    if (!st)
+        st = recorder_open(w, err);
+    if (st) {
+        gpu_work_close(dev, &w);
+        return st;
+    }
+    carve(w, (uint8_t *)w->block, s);
+    *out = w;
+    return PV_OK;
+}
+
+static void gpu_work_on(struct device_work *w, struct device *crew)
+{
+    (void)w, (void)crew; /* a GPU has no threads to lend */
+}
+
+/* ---- operations outside blocks ---- */
+
+static void gpu_copy(struct device_work *w, void *dst, const void *src, size_t size)
+{
+    select(w->gpu);
+    work_check(w, cudaMemcpyAsync(dst, src, size, cudaMemcpyDeviceToDevice, w->stream), "a copy");
+}
+
+static void gpu_embed(struct device_work *w, float *y, const struct matrix *table,
+                      const int32_t *ids, int n)
+{
+    matrix_rows(w, y, cuda_of(table), ids, n);
+}
+
+static void gpu_rmsnorm(struct device_work *w, float *y, const float *x, const float *weight, int n,
+                        int dim, float eps)
+{
+    norm_rows(w, y, DTYPE_F32, x, weight, NULL, n, dim, eps);
+}
+
+static void gpu_layernorm(struct device_work *w, float *y, const float *x, const float *weight,
+                          const float *bias, int n, int dim, float eps)
+{
+    norm_rows(w, y, DTYPE_F32, x, weight, bias, n, dim, eps);
+}
+
+/* x as the matrices want it, in w->xn; rows that far apart. */
+static const void *as_input(struct device_work *w, const struct matrix *m, const float *x, int n,
+                            size_t *stride)
+{
+    enum dtype t = few_x_dtype(m);
+    *stride = (size_t)m->in;
+    if (t == DTYPE_F32)
+        return x;
+    if (m->many_rows && m->in % 8 != 0)
+        *stride = stride_of(m->in);
+    convert_rows(w, w->xn, t, *stride, x, DTYPE_F32, (size_t)m->in, n, m->in);
+    return w->xn;
+}
+
+static void gpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
+                       const float *x, int n)
+{
+    for (int j = 0; j < n_jobs;) {
+        const struct matrix *m = jobs[j].w;
+        size_t stride;
+        const void *in = as_input(w, m, x, n, &stride);
+        int end = j + 1;
+        if (m->many_rows) {
+            matmul_many(w, m, jobs[j].y, DTYPE_F32, jobs[j].y_stride, in, stride, n, false);
+        } else {
+            while (end < n_jobs && !jobs[end].w->many_rows &&
+                   few_x_dtype(jobs[end].w) == few_x_dtype(m))
+                end++;
+            matmul_few(w, jobs + j, end - j, in, n, false);
+        }
+        j = end;
+    }
+}
+
+static void gpu_rope(struct device_work *w, float *x, int n, int n_heads, int d,
+                     const float *weight, float eps, const float *cos, const float *sin)
+{
+    rope_rows(w, x, DTYPE_F32, (size_t)(n_heads * d), n, n_heads, d, weight, eps, cos, sin);
+}
+
+static void gpu_silu_mul(struct device_work *w, float *g, const float *u, int n, int dim)
+{
+    gated_silu(w, g, u, DTYPE_F32, (size_t)n * (size_t)dim);
+}
+
+static void gpu_gelu(struct device_work *w, float *x, int n, int dim, enum gelu_kind kind)
+{
+    gelu_rows(w, x, DTYPE_F32, (size_t)n * (size_t)dim, kind);
+}
+
+static void gpu_add(struct device_work *w, float *y, const float *x, int n, int dim)
+{
+    add_rows(w, y, x, (size_t)n * (size_t)dim);
+}
+
+/* ---- the device ---- */
+
+static void gpu_close(struct device **dev)
+{
+    struct cuda_device *gpu = gpu_of(*dev);
+    select(gpu);
+    many_close(gpu);
+    mem_free(gpu);
+    *dev = NULL;
+}
+
+/* attention, attention_columns, attention_full and kv_write of their own are not there: decoder and
+ * towers use the blocks. */
+static const struct device_ops gpu_ops = {
+    .name = "cuda",
+    .alloc = gpu_alloc,
+    .free = gpu_free,
+    .upload = gpu_upload,
+    .download = gpu_download,
+    .room = gpu_room,
+    .take = matrix_take,
+    .drop = matrix_drop,
+    .draw = matrix_draw,
+    .close = gpu_close,
+    .work_size = gpu_work_size,
+    .work_open = gpu_work_open,
+    .work_close = gpu_work_close,
+    .work_on = gpu_work_on,
+    .put = stager_put,
+    .copy = gpu_copy,
+    .get = stager_get,
+    .begin = recorder_begin,
+    .end = recorder_end,
+    .wait = gpu_wait,
+    .attn = block_attn,
+    .finish = block_finish,
+    .tower = block_tower,
+    .embed = gpu_embed,
+    .rmsnorm = gpu_rmsnorm,
+    .matmul = gpu_matmul,
+    .rope = gpu_rope,
+    .kv_write = NULL,
+    .kv_move = kv_move,
+    .kv_copy = kv_copy,
+    .attention = NULL,
+    .attention_columns = NULL,
+    .attention_full = NULL,
+    .silu_mul = gpu_silu_mul,
+    .layernorm = gpu_layernorm,
+    .gelu = gpu_gelu,
+    .blend = blend_rows,
+    .add = gpu_add,
+    .gather = gather_rows,
+    .argmax = argmax_rows,
+    .top = top_rows,
+    .draw_token = draw_rows,
+};
+
+static enum pv_status check_gpu(struct cuda_device *gpu, int index, struct pv_error *err)
+{
+    cudaDeviceProp prop;
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e != cudaSuccess)
+        return fail(err, PV_E_DEVICE, "no NVIDIA GPU can be used: %s", cudaGetErrorString(e));
+    if (index < 0 || index >= n)
+        return fail(err, PV_E_DEVICE, "there is no GPU %d: this machine has %d", index, n);
+    e = cudaGetDeviceProperties(&prop, index);
+    if (e == cudaSuccess)
+        e = cudaSetDevice(index);
+    if (e != cudaSuccess)
+        return fail(err, PV_E_DEVICE, "GPU %d cannot be used: %s", index, cudaGetErrorString(e));
+    if (prop.major < OLDEST_MAJOR)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "GPU %d, %s, has compute capability %d.%d: at least %d.0 is needed", index,
+                    prop.name, prop.major, prop.minor, OLDEST_MAJOR);
+#ifndef PV_CUDASIM
+    launch_overlaps = prop.major >= 9;
+#endif
+    gpu->index = index;
+    gpu->major = prop.major;
+    gpu->minor = prop.minor;
+    gpu->n_sm = prop.multiProcessorCount;
+    gpu->memory = prop.totalGlobalMem;
+    snprintf(gpu->name, sizeof gpu->name, "%s", prop.name);
+    return PV_OK;
+}
+
+extern "C" enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err)
+{
+    struct cuda_device *gpu = (struct cuda_device *)mem_zalloc(sizeof *gpu);
+    enum pv_status s;
+    if (!gpu)
+        return fail_nomem(err, sizeof *gpu);
+    s = check_gpu(gpu, index, err);
+    if (!s)
+        s = many_open(gpu, err);
+    if (s) {
+        mem_free(gpu);
+        return s;
+    }
+    gpu->ops = gpu_ops;
+    gpu->ops.name = gpu->name;
+    gpu->dev.ops = &gpu->ops;
+    gpu->dev.impl = gpu;
+    *out = &gpu->dev;
+    return PV_OK;
+}

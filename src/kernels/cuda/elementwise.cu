@@ -1,0 +1,407 @@
+/* Operations on elements and on rows as they are: activations, sums, conversions, rope of towers,
+ * rows chosen and mixed. All of them wait for memory alone: one pass, 16 bytes an access where
+ * addresses allow. */
+#include "kernels/cuda/element.h"
+
+namespace {
+
+enum { THREADS = ELEMENT_THREADS, WARPS = THREADS / 32 };
+
+/* ---- elements by themselves ---- */
+
+/* g = silu(g) u */
+template <class T>
+__global__ void __launch_bounds__(THREADS) gated_silu_kernel(T *g, const T *u, size_t n, bool vec)
+{
+    constexpr int N = 16 / (int)sizeof(T);
+    const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    const size_t step = (size_t)gridDim.x * THREADS, body = vec ? n / N : 0;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = first; i < body; i += step) {
+        float a[N], b[N];
+        load_vec<N>(a, g + i * N);
+        load_vec<N>(b, u + i * N);
+#pragma unroll
+        for (int e = 0; e < N; e++)
+            a[e] = a[e] / (1.0f + expf(-a[e])) * b[e];
+        store_vec<N>(g + i * N, a);
+    }
+    for (size_t i = body * N + first; i < n; i += step) {
+        float a = to_float(g[i]);
+        from_float(g + i, a / (1.0f + expf(-a)) * to_float(u[i]));
+    }
+}
+
+/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)), and 1 + erf(u) is erfc(-u): no digits lost for u < 0. */
+template <int KIND> __device__ inline float gelu(float x)
+{
+    if (KIND == GELU_ERF)
+        return 0.5f * x * erfcf(-0.70710678118654752440f * x);
+    float u = 0.79788456080286535588f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + expf(-2.0f * u));
+}
+
+template <class T, int KIND>
+__global__ void __launch_bounds__(THREADS) gelu_kernel(T *x, size_t n, bool vec)
+{
+    constexpr int N = 16 / (int)sizeof(T);
+    const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    const size_t step = (size_t)gridDim.x * THREADS, body = vec ? n / N : 0;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = first; i < body; i += step) {
+        float a[N];
+        load_vec<N>(a, x + i * N);
+#pragma unroll
+        for (int e = 0; e < N; e++)
+            a[e] = gelu<KIND>(a[e]);
+        store_vec<N>(x + i * N, a);
+    }
+    for (size_t i = body * N + first; i < n; i += step)
+        from_float(x + i, gelu<KIND>(to_float(x[i])));
+}
+
+struct convert_job {
+    size_t y_stride, x_stride, n, dim;
+};
+
+template <class Y, class X, bool VEC>
+__global__ void __launch_bounds__(THREADS) convert_kernel(Y *y, const X *x, struct convert_job j)
+{
+    constexpr int N = VEC ? 8 : 1;
+    const size_t pieces = j.y_stride / N, all = j.n * pieces, step = (size_t)gridDim.x * THREADS;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += step) {
+        size_t row, col;
+        split(i, pieces, &row, &col);
+        Y *to = y + row * j.y_stride + col * N;
+        const X *from = x + row * j.x_stride + col * N;
+        if constexpr (VEC) {
+            float a[N] = {};
+            if (col * N < j.dim)
+                load_vec<N>(a, from);
+            store_vec<N>(to, a);
+        } else {
+            from_float(to, col < j.dim ? to_float(*from) : 0.0f);
+        }
+    }
+}
+
+template <class Y, class X>
+void convert_launch(struct device_work *w, Y *y, const X *x, const struct convert_job *j)
+{
+    bool vec = aligned(y) && aligned(x) && (j->y_stride | j->x_stride | j->dim) % 8 == 0;
+    work_check(w,
+               launch(vec ? convert_kernel<Y, X, true> : convert_kernel<Y, X, false>,
+                      grid_for(w, j->n * j->y_stride / (vec ? 8 : 1)), dim3(THREADS), 0, w->stream,
+                      y, x, *j),
+               "convert");
+}
+
+template <class Y>
+void convert_from(struct device_work *w, Y *y, const void *x, enum dtype x_dtype,
+                  const struct convert_job *j)
+{
+    if (x_dtype == DTYPE_F32)
+        convert_launch(w, y, (const float *)x, j);
+    else if (x_dtype == DTYPE_BF16)
+        convert_launch(w, y, (const bf16 *)x, j);
+    else if (x_dtype == DTYPE_F16)
+        convert_launch(w, y, (const __half *)x, j);
+    else
+        unknown_type(w, "convert");
+}
+
+__global__ void __launch_bounds__(THREADS) add_kernel(float *y, const float *x, size_t n, bool vec)
+{
+    const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    const size_t step = (size_t)gridDim.x * THREADS, body = vec ? n / 4 : 0;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = first; i < body; i += step) {
+        float a[4], b[4];
+        load_vec<4>(a, y + i * 4);
+        load_vec<4>(b, x + i * 4);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            a[e] += b[e];
+        store_vec<4>(y + i * 4, a);
+    }
+    for (size_t i = body * 4 + first; i < n; i += step)
+        y[i] += x[i];
+}
+
+/* ---- rope ---- */
+
+struct rope_job {
+    size_t stride; /* elements from row to row */
+    int n, n_heads, d;
+    const float *weight, *cos, *sin; /* weight: [d], or NULL */
+    float eps;
+};
+
+/* V pairs (j, j + d/2) to a thread. */
+template <class T, int V>
+__global__ void __launch_bounds__(THREADS) rope_kernel(T *x, struct rope_job job)
+{
+    const int half = job.d / 2, pieces = half / V;
+    const size_t row_pieces = (size_t)job.n_heads * pieces;
+    const size_t all = job.n * row_pieces, step = (size_t)gridDim.x * THREADS;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += step) {
+        size_t row, in_row;
+        split(i, row_pieces, &row, &in_row);
+        int head = (int)in_row / pieces, j = ((int)in_row - head * pieces) * V;
+        T *p = x + row * job.stride + head * job.d + j;
+        const float *c = job.cos + row * half + j, *s = job.sin + row * half + j;
+        float a[V], b[V];
+        if constexpr (V > 1) {
+            float cv[V], sv[V], lo[V], hi[V];
+            load_vec<V>(a, p);
+            load_vec<V>(b, p + half);
+            load_vec<V>(cv, c);
+            load_vec<V>(sv, s);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                lo[e] = a[e] * cv[e] - b[e] * sv[e];
+                hi[e] = b[e] * cv[e] + a[e] * sv[e];
+            }
+            store_vec<V>(p, lo);
+            store_vec<V>(p + half, hi);
+        } else {
+            a[0] = to_float(p[0]);
+            b[0] = to_float(p[half]);
+            from_float(p, a[0] * c[0] - b[0] * s[0]);
+            from_float(p + half, b[0] * c[0] + a[0] * s[0]);
+        }
+    }
+}
+
+/* A warp to a head: RMS norm by weight, then rope. */
+template <class T>
+__global__ void __launch_bounds__(THREADS) norm_rope_kernel(T *x, struct rope_job job)
+{
+    constexpr int MOST = DEVICE_MAX_HEAD_DIM / 64;
+    const int half = job.d / 2, lane = (int)threadIdx.x % 32;
+    const size_t all = (size_t)job.n * job.n_heads, step = (size_t)gridDim.x * WARPS;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32; i < all; i += step) {
+        size_t row, head;
+        split(i, (size_t)job.n_heads, &row, &head);
+        T *p = x + row * job.stride + head * job.d;
+        const float *c = job.cos + row * half, *s = job.sin + row * half;
+        float a[MOST], b[MOST], sum = 0;
+#pragma unroll
+        for (int k = 0; k < MOST; k++) {
+            int j = lane + 32 * k;
+            a[k] = j < half ? to_float(p[j]) : 0.0f;
+            b[k] = j < half ? to_float(p[j + half]) : 0.0f;
+            sum += a[k] * a[k];
+            sum += b[k] * b[k];
+        }
+        float scale = 1.0f / sqrtf(warp_sum(sum) / (float)job.d + job.eps);
+#pragma unroll
+        for (int k = 0; k < MOST; k++) {
+            int j = lane + 32 * k;
+            if (j < half) {
+                float lo = job.weight[j] * (a[k] * scale);
+                float hi = job.weight[j + half] * (b[k] * scale);
+                from_float(p + j, lo * c[j] - hi * s[j]);
+                from_float(p + j + half, hi * c[j] + lo * s[j]);
+            }
+        }
+    }
+}
+
+template <class T> void rope_any(struct device_work *w, T *x, const struct rope_job *j)
+{
+    constexpr int V = 16 / (int)sizeof(T);
+    size_t pairs = (size_t)j->n * j->n_heads * (j->d / 2);
+    bool base = aligned(x) && aligned(j->cos) && aligned(j->sin);
+    bool wide = base && j->d % (2 * V) == 0 && j->stride % V == 0;
+    bool narrow = base && j->d % 8 == 0 && j->stride % 4 == 0; /* four pairs */
+    cudaError_t e;
+
+    if (j->weight)
+        e = launch(norm_rope_kernel<T>, grid_for(w, (size_t)j->n * j->n_heads * 32), dim3(THREADS),
+                   0, w->stream, x, *j);
+    else if (wide)
+        e = launch(rope_kernel<T, V>, grid_for(w, pairs / V), dim3(THREADS), 0, w->stream, x, *j);
+    else if (narrow)
+        e = launch(rope_kernel<T, 4>, grid_for(w, pairs / 4), dim3(THREADS), 0, w->stream, x, *j);
+    else
+        e = launch(rope_kernel<T, 1>, grid_for(w, pairs), dim3(THREADS), 0, w->stream, x, *j);
+    work_check(w, e, "rope");
+}
+
+/* ---- rows ---- */
+
+__global__ void __launch_bounds__(THREADS)
+    gather_kernel(float *y, const float *x, const int32_t *rows, int n, int dim, bool vec)
+{
+    const size_t pieces = (size_t)(vec ? dim / 4 : dim);
+    const size_t all = n * pieces, step = (size_t)gridDim.x * THREADS;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += step) {
+        size_t row, j;
+        split(i, pieces, &row, &j);
+        const float *from = x + (size_t)rows[row] * dim;
+        if (vec)
+            ((float4 *)y)[i] = ((const float4 *)from)[j];
+        else
+            y[i] = from[j];
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    blend_kernel(float *y, const float *x, const int (*rows)[4], const float (*weights)[4], int n,
+                 int dim, bool vec)
+{
+    const size_t pieces = (size_t)(vec ? dim / 4 : dim);
+    const size_t all = n * pieces, step = (size_t)gridDim.x * THREADS;
+
+    dep_launch();
+    dep_wait();
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += step) {
+        size_t row, j;
+        split(i, pieces, &row, &j);
+        float sum[4] = { 0, 0, 0, 0 };
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float *from = x + (size_t)rows[row][k] * dim;
+            float a[4] = { 0, 0, 0, 0 }, weight = weights[row][k];
+            if (vec)
+                load_vec<4>(a, from + 4 * j);
+            else
+                a[0] = from[j];
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                sum[e] += weight * a[e];
+        }
+        if (vec)
+            store_vec<4>(y + 4 * i, sum);
+        else
+            y[i] = sum[0];
+    }
+}
+
+} // namespace
+void gated_silu(struct device_work *w, void *g, const void *u, enum dtype dtype, size_t n)
+{
+    bool vec = aligned(g) && aligned(u);
+    if (n == 0)
+        return;
+    if (dtype == DTYPE_BF16)
+        work_check(w,
+                   launch(gated_silu_kernel<bf16>, grid_for(w, vec ? n / 8 : n), dim3(THREADS), 0,
+                          w->stream, g, u, n, vec),
+                   "gated silu");
+    else if (dtype == DTYPE_F32)
+        work_check(w,
+                   launch(gated_silu_kernel<float>, grid_for(w, vec ? n / 4 : n), dim3(THREADS), 0,
+                          w->stream, g, u, n, vec),
+                   "gated silu");
+    else
+        unknown_type(w, "gated silu");
+}
+
+void gelu_rows(struct device_work *w, void *x, enum dtype dtype, size_t n, enum gelu_kind kind)
+{
+    bool vec = aligned(x), erf = kind == GELU_ERF;
+    size_t pieces = vec ? n / (dtype == DTYPE_BF16 ? 8 : 4) : n;
+    if (n == 0)
+        return;
+    if (dtype == DTYPE_BF16)
+        work_check(w,
+                   launch(erf ? gelu_kernel<bf16, GELU_ERF> : gelu_kernel<bf16, GELU_TANH>,
+                          grid_for(w, pieces), dim3(THREADS), 0, w->stream, x, n, vec),
+                   "gelu");
+    else if (dtype == DTYPE_F32)
+        work_check(w,
+                   launch(erf ? gelu_kernel<float, GELU_ERF> : gelu_kernel<float, GELU_TANH>,
+                          grid_for(w, pieces), dim3(THREADS), 0, w->stream, x, n, vec),
+                   "gelu");
+    else
+        unknown_type(w, "gelu");
+}
+
+void convert_rows(struct device_work *w, void *y, enum dtype y_dtype, size_t y_stride,
+                  const void *x, enum dtype x_dtype, size_t x_stride, int n, int dim)
+{
+    struct convert_job j = { y_stride, x_stride, (size_t)n, (size_t)dim };
+    if (n <= 0 || dim <= 0)
+        return;
+    if (y_stride == (size_t)dim && x_stride == (size_t)dim) { /* one long row */
+        j.dim = j.y_stride = j.x_stride = (size_t)n * (size_t)dim;
+        j.n = 1;
+    }
+    if (y_dtype == DTYPE_F32)
+        convert_from(w, (float *)y, x, x_dtype, &j);
+    else if (y_dtype == DTYPE_BF16)
+        convert_from(w, (bf16 *)y, x, x_dtype, &j);
+    else if (y_dtype == DTYPE_F16)
+        convert_from(w, (__half *)y, x, x_dtype, &j);
+    else
+        unknown_type(w, "convert");
+}
+
+void rope_rows(struct device_work *w, void *x, enum dtype dtype, size_t stride, int n, int n_heads,
+               int d, const float *weight, float eps, const float *cos, const float *sin)
+{
+    struct rope_job j = { stride, n, n_heads, d, weight, cos, sin, eps };
+    if (n <= 0)
+        return;
+    if (dtype == DTYPE_BF16)
+        rope_any(w, (bf16 *)x, &j);
+    else if (dtype == DTYPE_F32)
+        rope_any(w, (float *)x, &j);
+    else
+        unknown_type(w, "rope");
+}
+
+void add_rows(struct device_work *w, float *y, const float *x, size_t n)
+{
+    bool vec = aligned(y) && aligned(x);
+    if (n == 0)
+        return;
+    work_check(
+        w,
+        launch(add_kernel, grid_for(w, vec ? n / 4 : n), dim3(THREADS), 0, w->stream, y, x, n, vec),
+        "add");
+}
+
+void gather_rows(struct device_work *w, float *y, const float *x, const int32_t *rows, int n,
+                 int dim)
+{
+    bool vec = aligned(y) && aligned(x) && dim % 4 == 0;
+    if (n <= 0)
+        return;
+    work_check(w,
+               launch(gather_kernel, grid_for(w, (size_t)n * (vec ? dim / 4 : dim)), dim3(THREADS),
+                      0, w->stream, y, x, rows, n, dim, vec),
+               "gather");
+}
+
+void blend_rows(struct device_work *w, float *y, const float *x, const int (*rows)[4],
+                const float (*weights)[4], int n, int dim)
+{
+    bool vec = aligned(y) && aligned(x) && dim % 4 == 0;
+    if (n <= 0)
+        return;
+    work_check(w,
+               launch(blend_kernel, grid_for(w, (size_t)n * (vec ? dim / 4 : dim)), dim3(THREADS),
+                      0, w->stream, y, x, rows, weights, n, dim, vec),
+               "blend");
+}

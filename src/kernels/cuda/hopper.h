@@ -1,0 +1,298 @@
+/* Hopper's own instructions by name (wgmma, the copy engine for tiles, barriers in shared memory):
+ * for the files called .._hopper.cu, on the target sm_90a alone.
+ *
+ * Tiles in shared memory: rows of 64 BF16 numbers (128 bytes) one after the other, beginning at a
+ * multiple of 1024 bytes, the 16-byte piece c of row r at place c ^ r % 8 (the copy engine's and
+ * wgmma's 128-byte swizzle). Longer rows are several such tiles, one after the other. */
+#ifndef PV_KERNELS_CUDA_HOPPER_H
+#define PV_KERNELS_CUDA_HOPPER_H
+
+#include "kernels/cuda/launch.h"
+
+#include <cuda.h>
+
+enum { TILE_COLS = 64 /* of a swizzled tile */ };
+
+__device__ static inline uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Dynamic shared memory that begins as tiles must. */
+#define TILE_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]
+
+/* ---- barriers in shared memory: phases that end when all have arrived and all bytes have ---- */
+
+__device__ static inline void barrier_init(uint32_t bar, int count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+
+/* What was initialised is seen by the copy engine, too. */
+__device__ static inline void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ static inline void barrier_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+__device__ static inline void barrier_arrive_expect(uint32_t bar, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+
+__device__ static inline bool barrier_try(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
+/* Until the phase of this parity has ended. A test may want to know of waits without an end. */
+__device__ static inline void barrier_wait(uint32_t bar, uint32_t parity)
+{
+#ifdef HOPPER_STUCK
+    long long begin = 0;
+    while (!barrier_try(bar, parity)) {
+        if (begin == 0)
+            begin = clock64();
+        else if (clock64() - begin > 1000000000ll)
+            HOPPER_STUCK(bar, parity);
+    }
+#else
+    while (!barrier_try(bar, parity))
+        ;
+#endif
+}
+
+/* Barriers of the block by number: `threads` are there or have arrived. */
+__device__ static inline void named_sync(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ static inline void named_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* ---- the copy engine ---- */
+
+__device__ static inline void map_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* A box to shared memory; its bytes arrive at the barrier. What is outside the tensor is zero. */
+__device__ static inline void load_box3(uint32_t to, const CUtensorMap *map, uint32_t bar, int x,
+                                        int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+__device__ static inline void load_box4(uint32_t to, const CUtensorMap *map, uint32_t bar, int x,
+                                        int y, int z, int w)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w)
+                 : "memory");
+}
+
+/* What this thread has written to shared memory itself is seen by the copy engine and wgmma. */
+__device__ static inline void shared_written()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* copy_async16 of launch.h, to an address in shared memory. */
+__device__ static inline void copy_async16_to(uint32_t shared, const void *global, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/* ---- registers ---- */
+
+template <int N> __device__ static inline void registers_raise()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> __device__ static inline void registers_lower()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* ---- wgmma ---- */
+
+/* A tile as an operand. Rows along the sum (K-major): groups of 8 rows 1024 bytes apart, `between`
+ * not used. The sum over the rows (MN-major): groups of 8 rows likewise, `between` the bytes from
+ * one tile of 64 columns to the next. */
+__device__ static inline uint64_t tile_descriptor(uint32_t address, uint32_t between)
+{
+    uint32_t lo = (address & 0x3ffffu) >> 4 | (between >> 4) << 16;
+    uint32_t hi = (1024u >> 4) | 1u << 30;
+    return (uint64_t)hi << 32 | lo;
+}
+
+__device__ static inline void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ static inline void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Until at most N groups are under way. */
+template <int N> __device__ static inline void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+/* The compiler may not move what reads or writes r over this place. */
+template <int N> __device__ static inline void pin(float (&r)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(r[i])::"memory");
+}
+
+/* What x (not negative) depends on is computed before this place: the assembler would rather put
+ * it behind the next wait, where nothing is left to run beside it, but not over a branch. */
+__device__ static inline void hold(float x)
+{
+    if (!(x >= 0))
+        asm volatile("nanosleep.u32 0;" ::: "memory");
+}
+
+/* c [64 x N] (+)= a b^T, sums of 16: the registers of an accumulator, by the width N. */
+#define EIGHT(r, i)                                                                                \
+    "+f"(r[i]), "+f"(r[i + 1]), "+f"(r[i + 2]), "+f"(r[i + 3]), "+f"(r[i + 4]), "+f"(r[i + 5]),    \
+        "+f"(r[i + 6]), "+f"(r[i + 7])
+#define REGISTERS_64                                                                               \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "             \
+    "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define OPERANDS_64(r) EIGHT(r, 0), EIGHT(r, 8), EIGHT(r, 16), EIGHT(r, 24)
+
+#define REGISTERS_128                                                                              \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "             \
+    "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "             \
+    "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "             \
+    "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define OPERANDS_128(r)                                                                            \
+    EIGHT(r, 0), EIGHT(r, 8), EIGHT(r, 16), EIGHT(r, 24), EIGHT(r, 32), EIGHT(r, 40),              \
+        EIGHT(r, 48), EIGHT(r, 56)
+
+#define REGISTERS_176                                                                              \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "             \
+    "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "             \
+    "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "             \
+    "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "             \
+    "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "             \
+    "%82, %83, %84, %85, %86, %87"
+#define OPERANDS_176(r)                                                                            \
+    EIGHT(r, 0), EIGHT(r, 8), EIGHT(r, 16), EIGHT(r, 24), EIGHT(r, 32), EIGHT(r, 40),              \
+        EIGHT(r, 48), EIGHT(r, 56), EIGHT(r, 64), EIGHT(r, 72), EIGHT(r, 80)
+
+/* Both operands in shared memory, K-major: c = a b^T, or with `add` c += a b^T. */
+template <int N>
+__device__ static inline void wgmma_shared(float (&c)[N / 2], uint64_t a, uint64_t b, int add)
+{
+    if constexpr (N == 64)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGISTERS_64
+                     "}, %32, %33, p, 1, 1, 0, 0;\n}"
+                     : OPERANDS_64(c)
+                     : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 128)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" REGISTERS_128
+                     "}, %64, %65, p, 1, 1, 0, 0;\n}"
+                     : OPERANDS_128(c)
+                     : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 176)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %90, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n176k16.f32.bf16.bf16 {" REGISTERS_176
+                     "}, %88, %89, p, 1, 1, 0, 0;\n}"
+                     : OPERANDS_176(c)
+                     : "l"(a), "l"(b), "r"(add));
+}
+
+/* a [64 x 16] in registers, b [16 rows of the sum x N] MN-major: c += a b. */
+template <int N>
+__device__ static inline void wgmma_registers(float (&c)[N / 2], const uint32_t *a, uint64_t b)
+{
+    if constexpr (N == 64)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGISTERS_64
+                     "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"
+                     : OPERANDS_64(c)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else if constexpr (N == 128)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" REGISTERS_128
+                     "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"
+                     : OPERANDS_128(c)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/* ---- host: what the copy engine must know of a tensor ---- */
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* The driver's, asked for by name: nothing is linked against it. */
+static inline encode_fn find_encode(void)
+{
+    void *f = NULL;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+                                                     cudaEnableDefault, &found);
+#else
+    cudaError_t e =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &found);
+#endif
+    if (e != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return (encode_fn)f;
+}
+
+/* BF16 numbers as [depth][rows][64] columns, row_step and depth_step bytes apart, heads
+ * head_step; a box is box_rows rows of box_depth tiles, swizzled. */
+static inline bool encode_map(encode_fn encode, CUtensorMap *map, const void *data, int rows,
+                              int depth, int heads, size_t row_step, size_t head_step, int box_rows,
+                              int box_depth)
+{
+    cuuint64_t dim[4] = { TILE_COLS, (cuuint64_t)rows, (cuuint64_t)depth, (cuuint64_t)heads };
+    cuuint64_t step[3] = { row_step, TILE_COLS * 2, head_step };
+    cuuint32_t box[4] = { TILE_COLS, (cuuint32_t)box_rows, (cuuint32_t)box_depth, 1 };
+    cuuint32_t one[4] = { 1, 1, 1, 1 };
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, heads ? 4 : 3, (void *)data, dim, step,
+                  box, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+#endif

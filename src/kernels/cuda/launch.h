@@ -1,0 +1,250 @@
+/* How kernels are launched and which instructions they use by name: the one place that knows
+ * whether a real GPU runs them or the simulator of the tests (PV_CUDASIM), which runs every thread
+ * of a block as a fibre on the CPU. Kernels reach the hardware only through CUDA's plain language,
+ * the functions here and, in files that the simulator does not build, PTX of their own. */
+#ifndef PV_KERNELS_CUDA_LAUNCH_H
+#define PV_KERNELS_CUDA_LAUNCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef PV_CUDASIM
+#include "cudasim/cudasim.h"
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+/* Whether the GPU knows how to; set when one is opened. */
+inline bool launch_overlaps = true;
+
+/* Launch kernel<<<grid, block, smem, stream>>>(args...). The kernel may start before the one in
+ * front of it on the stream has ended: it must call dep_wait() before it touches anything but
+ * weights. (On GPUs before 9.0 it is an ordinary launch.) */
+template <class... P, class... A>
+static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                                 cudaStream_t stream, A... args)
+{
+    cudaLaunchConfig_t c = {};
+    cudaLaunchAttribute a[1];
+    c.gridDim = grid;
+    c.blockDim = block;
+    c.dynamicSmemBytes = smem;
+    c.stream = stream;
+    a[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a[0].val.programmaticStreamSerializationAllowed = 1;
+    c.attrs = a;
+    c.numAttrs = launch_overlaps ? 1 : 0;
+    return cudaLaunchKernelEx(&c, kernel, (P)args...);
+}
+
+/* Dynamic shared memory as an array of T, 128-byte aligned. */
+#define SHARED_MEMORY(T, name)                                                                     \
+    extern __shared__ __align__(128) unsigned char shared_memory_[];                               \
+    T *name = (T *)shared_memory_
+
+#endif /* PV_CUDASIM */
+
+/* Raise the limit of dynamic shared memory before the first launch of a kernel that needs more than
+ * 48 KB. */
+template <class... P> static inline cudaError_t allow_smem(void (*kernel)(P...), size_t smem)
+{
+    return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)smem);
+}
+
+#ifndef PV_CUDASIM
+
+/* Wait until all kernels in front have ended and their writes are seen. */
+__device__ static inline void dep_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next kernel may be started from now on. It still waits for this one's end in dep_wait. */
+__device__ static inline void dep_launch()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* 16 bytes that are read once: past L1, first to go from L2. */
+__device__ static inline uint4 load_stream(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+/* 16 bytes from global to shared memory, behind the thread's back; `bytes` of them (0 or 16), the
+ * rest zero. Commit closes a group; wait until at most N groups are open. */
+__device__ static inline void copy_async16(void *shared, const void *global, int bytes)
+{
+    unsigned s = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(global), "r"(bytes)
+                 : "memory");
+}
+
+__device__ static inline void copy_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ static inline void copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Four (two) 8 x 8 matrices of 16-bit numbers from shared memory; lane i gives the address of row
+ * i % 8 of matrix i / 8. Trans: each transposed. */
+__device__ static inline void load_matrix4(uint32_t r[4], const void *shared)
+{
+    unsigned s = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(s));
+}
+
+__device__ static inline void load_matrix4_trans(uint32_t r[4], const void *shared)
+{
+    unsigned s = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(s));
+}
+
+__device__ static inline void load_matrix2(uint32_t r[2], const void *shared)
+{
+    unsigned s = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(s));
+}
+
+/* c [16 x 8] += a [16 x 16] b [16 x 8], BF16, fragments as PTX lays them over the lanes. */
+__device__ static inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* c [16 x 8] += a [16 x 8] b [8 x 8], TF32 in 32-bit registers. */
+__device__ static inline void mma_tf32(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* A float rounded to TF32 (nearest, ties away), as the register holds it. */
+__device__ static inline uint32_t tf32_round(float f)
+{
+    uint32_t u;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(u) : "f"(f));
+    return u;
+}
+
+/* 2^x, and two floats as BF16 in one register (lo in the low half). */
+__device__ static inline float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif /* PV_CUDASIM */
+
+/* Finite stays finite: what is too large for BF16 becomes its largest number. */
+__device__ static inline uint32_t bf16_bits(float f)
+{
+    uint32_t u = __float_as_uint(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (u >> 16) | 64;
+    if ((u & 0x7fffffffu) < 0x7f800000u && (u & 0x7fffffffu) >= 0x7f7f8000u)
+        return (u >> 16 & 0x8000u) | 0x7f7fu;
+    return (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+}
+
+__device__ static inline float bf16_float(uint32_t bits)
+{
+    return __uint_as_float(bits << 16);
+}
+
+/* Two numbers rounded to BF16 in one register, lo in the low half; may overflow to infinity. */
+__device__ static inline uint32_t pack_bf16(float lo, float hi)
+{
+#ifdef PV_CUDASIM
+    return (bf16_bits(lo) & 0xffffu) | bf16_bits(hi) << 16;
+#else
+    uint32_t u;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(hi), "f"(lo));
+#else
+    u = (bf16_bits(lo) & 0xffffu) | bf16_bits(hi) << 16;
+#endif
+    return u;
+#endif
+}
+
+/* copy_async16 of 16 bytes that are read once: the neighbours come to L2 along with them. */
+__device__ static inline void copy_async16_stream(void *shared, const void *global)
+{
+#ifdef PV_CUDASIM
+    copy_async16(shared, global, 16);
+#else
+    unsigned s = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(s), "l"(global)
+                 : "memory");
+#endif
+}
+
+/* c = a b, as mma_bf16 from zero. */
+__device__ static inline void mma_bf16_first(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+#ifdef PV_CUDASIM
+    c[0] = c[1] = c[2] = c[3] = 0;
+    mma_bf16(c, a, b);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+                 : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+#endif
+}
+
+/* (v & mask) | bits as one instruction: left to itself, the assembler makes two of it where both
+ * are constants. */
+__device__ static inline uint32_t and_or(uint32_t v, uint32_t mask, uint32_t bits)
+{
+#ifdef PV_CUDASIM
+    return (v & mask) | bits;
+#else
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(v), "r"(mask), "r"(bits));
+    return d;
+#endif
+}
+
+/* a * b + c for two pairs of BF16. */
+__device__ static inline uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+#ifdef PV_CUDASIM
+    float lo = fmaf(bf16_float(a & 0xffffu), bf16_float(b & 0xffffu), bf16_float(c & 0xffffu));
+    float hi = fmaf(bf16_float(a >> 16), bf16_float(b >> 16), bf16_float(c >> 16));
+    return pack_bf16(lo, hi);
+#else
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+#endif
+}
+
+#endif

@@ -1,0 +1,8 @@
+/* Products of few rows with Q8_0 weights: the kernels of matmul_few_kernel.h for this type. */
+#include "kernels/cuda/matmul_few_kernel.h"
+
+cudaError_t few_run_q8_0(const struct few_params *p, int mt, int nt, int blocks, size_t smem,
+                         cudaStream_t stream)
+{
+    return few_run<DTYPE_Q8_0>(p, mt, nt, blocks, smem, stream);
+}

@@ -1,0 +1,337 @@
+/* What happens to q, k and v between their matrices and attention, and slots of the cache that
+ * change place.
+ *
+ * rope_kv is one kernel: heads of q and k are normalised (if the model does that) and rotated, q is
+ * rounded to BF16, k and v go as BF16 to the slots that the staged run names. Heads whose size is a
+ * power of two are taken by d / 8 threads with 4 pairs each, so that all traffic is in 8 and 16
+ * bytes; other heads by a warp, number by number. Which of the two depends on d alone.
+ *
+ * Moves and copies take the lists of slots as arguments of the kernel, some at a time. */
+#include "kernels/cuda/cuda.h"
+
+enum {
+    ROPE_THREADS = 128,
+    PAIRS = 4,       /* of a thread */
+    MOVE_BATCH = 16, /* loads under way before the first store */
+    FEW_SLOTS = 32,
+    MANY_SLOTS = 480 /* two lists of so many fit the arguments of a kernel */
+};
+
+struct rope_args {
+    const float *q, *k, *v; /* of the run's first row */
+    const float *cos, *sin; /* likewise, [n, d / 2] */
+    const float *q_norm, *k_norm;
+    uint16_t *q16;
+    uint16_t *keys, *values;
+    const struct staged_run *run;
+    int n, n_heads, n_kv, d, cap;
+    float eps;
+};
+
+/* A head of a row: where it comes from, where it goes, what is done to it. */
+struct rope_head {
+    const float *x, *norm;
+    uint16_t *y;
+    bool turn;
+};
+
+__device__ static inline struct rope_head rope_find(const struct rope_args &a, int slot0, int row,
+                                                    int head)
+{
+    struct rope_head h;
+    size_t slot = (size_t)(slot0 + row);
+    if (head < a.n_heads) {
+        size_t at = ((size_t)row * a.n_heads + head) * a.d;
+        h.x = a.q + at;
+        h.y = a.q16 + at;
+        h.norm = a.q_norm;
+        h.turn = true;
+        return h;
+    }
+    head -= a.n_heads;
+    h.turn = head < a.n_kv;
+    h.norm = h.turn ? a.k_norm : NULL;
+    head -= h.turn ? 0 : a.n_kv;
+    h.x = (h.turn ? a.k : a.v) + ((size_t)row * a.n_kv + head) * a.d;
+    h.y = (h.turn ? a.keys : a.values) + ((size_t)head * a.cap + slot) * a.d;
+    return h;
+}
+
+__device__ static inline uint2 four_bf16(const float *x)
+{
+    return make_uint2(bf16_bits(x[0]) | bf16_bits(x[1]) << 16, bf16_bits(x[2]) | bf16_bits(x[3])
+                                                                                     << 16);
+}
+
+__device__ static inline void load4(float *x, const float *p)
+{
+    float4 v = *(const float4 *)p;
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+}
+
+/* T threads to a head, T = d / 8 a power of two. */
+template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(struct rope_args a)
+{
+    int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
+    int unit = i / T, part = i % T * PAIRS, row = unit / heads, half = a.d / 2;
+    bool there = row < a.n;
+    float x[2][PAIRS] = {}, sum = 0;
+    struct rope_head h = {};
+    dep_launch();
+    dep_wait();
+    if (there) {
+        h = rope_find(a, a.run->first_slot + a.run->pending, row, unit % heads);
+        load4(x[0], h.x + part);
+        load4(x[1], h.x + half + part);
+    }
+#pragma unroll
+    for (int j = 0; j < PAIRS; j++)
+        sum += x[0][j] * x[0][j] + x[1][j] * x[1][j];
+#pragma unroll
+    for (int bit = T / 2; bit > 0; bit /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    if (!there)
+        return;
+    if (h.norm) {
+        float scale = 1.0f / sqrtf(sum / (float)a.d + a.eps), w[2][PAIRS];
+        load4(w[0], h.norm + part);
+        load4(w[1], h.norm + half + part);
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++) {
+            x[0][j] *= scale * w[0][j];
+            x[1][j] *= scale * w[1][j];
+        }
+    }
+    if (h.turn) {
+        float c[PAIRS], s[PAIRS];
+        load4(c, a.cos + (size_t)row * half + part);
+        load4(s, a.sin + (size_t)row * half + part);
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++) {
+            float u = x[0][j], v = x[1][j];
+            x[0][j] = u * c[j] - v * s[j];
+            x[1][j] = v * c[j] + u * s[j];
+        }
+    }
+    *(uint2 *)(h.y + part) = four_bf16(x[0]);
+    *(uint2 *)(h.y + half + part) = four_bf16(x[1]);
+}
+
+/* A warp to a head of any even size. */
+__global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
+{
+    int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
+    int unit = i / 32, lane = i % 32, row = unit / heads, half = a.d / 2;
+    float scale = 1;
+    dep_launch();
+    dep_wait();
+    if (row >= a.n)
+        return;
+    struct rope_head h = rope_find(a, a.run->first_slot + a.run->pending, row, unit % heads);
+    if (h.norm) {
+        float sum = 0;
+        for (int j = lane; j < a.d; j += 32)
+            sum += h.x[j] * h.x[j];
+        for (int bit = 16; bit > 0; bit /= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+        scale = 1.0f / sqrtf(sum / (float)a.d + a.eps);
+    }
+    for (int j = lane; j < half; j += 32) {
+        float u = h.x[j], v = h.x[j + half];
+        if (h.norm) {
+            u *= scale * h.norm[j];
+            v *= scale * h.norm[j + half];
+        }
+        if (h.turn) {
+            float c = a.cos[(size_t)row * half + j], s = a.sin[(size_t)row * half + j];
+            float turned = u * c - v * s;
+            v = v * c + u * s;
+            u = turned;
+        }
+        h.y[j] = (uint16_t)bf16_bits(u);
+        h.y[j + half] = (uint16_t)bf16_bits(v);
+    }
+}
+
+static cudaError_t rope_launch(const struct device_work *w, const struct rope_args &a)
+{
+    int threads = a.d / (2 * PAIRS), units = a.n * (a.n_heads + 2 * a.n_kv);
+    bool few = a.d % (2 * PAIRS) == 0 && threads <= 32 && (threads & (threads - 1)) == 0;
+    int per_block = ROPE_THREADS / (few ? threads : 32);
+    dim3 grid((unsigned)((units + per_block - 1) / per_block)), block(ROPE_THREADS);
+    if (!few)
+        return launch(rope_kv_any, grid, block, 0, w->stream, a);
+    switch (threads) {
+    case 1:
+        return launch(rope_kv_few<1>, grid, block, 0, w->stream, a);
+    case 2:
+        return launch(rope_kv_few<2>, grid, block, 0, w->stream, a);
+    case 4:
+        return launch(rope_kv_few<4>, grid, block, 0, w->stream, a);
+    case 8:
+        return launch(rope_kv_few<8>, grid, block, 0, w->stream, a);
+    case 16:
+        return launch(rope_kv_few<16>, grid, block, 0, w->stream, a);
+    default:
+        return launch(rope_kv_few<32>, grid, block, 0, w->stream, a);
+    }
+}
+
+void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, const float *k,
+             const float *v, void *q16)
+{
+    const struct layer_shape *s = b->shape;
+    size_t d = (size_t)s->head_dim;
+    for (int r = 0; r < b->n_runs; r++) {
+        const struct attn_run *run = &b->runs[r];
+        size_t row = (size_t)run->row0, n_kv = (size_t)s->n_kv_heads;
+        struct rope_args a = {};
+        if (run->n == 0)
+            continue;
+        a.q = q + row * (size_t)s->n_heads * d;
+        a.k = k + row * n_kv * d;
+        a.v = v + row * n_kv * d;
+        a.cos = b->cos + row * (d / 2);
+        a.sin = b->sin + row * (d / 2);
+        a.q_norm = b->w->q_norm;
+        a.k_norm = b->w->k_norm;
+        a.q16 = (uint16_t *)q16 + row * (size_t)s->n_heads * d;
+        a.keys = (uint16_t *)run->kv->k;
+        a.values = (uint16_t *)run->kv->v;
+        a.run = &w->staged->run[r];
+        a.n = run->n;
+        a.n_heads = s->n_heads;
+        a.n_kv = s->n_kv_heads;
+        a.d = s->head_dim;
+        a.cap = run->kv->cap;
+        a.eps = s->eps;
+        work_check(w, rope_launch(w, a), "rope and cache");
+    }
+}
+
+/* ---- slots that change place ---- */
+
+template <int N> struct slot_list {
+    int n, to[N], from[N];
+};
+
+struct slot_args {
+    uint8_t *to_k, *to_v;
+    const uint8_t *from_k, *from_v;
+    int n_kv, to_cap, from_cap;
+    int row; /* bytes of a slot of one head */
+};
+
+/* A unit is sizeof(T) bytes at one place of all slots of a head of K or V: where it begins. */
+struct slot_unit {
+    uint8_t *to;
+    const uint8_t *from;
+};
+
+template <class T>
+__device__ static inline bool unit_find(const struct slot_args &a, int unit, struct slot_unit *u)
+{
+    int pieces = a.row / (int)sizeof(T), head = unit / pieces;
+    size_t at = (size_t)(unit % pieces) * sizeof(T);
+    bool values = head >= a.n_kv;
+    if (head >= 2 * a.n_kv)
+        return false;
+    head -= values ? a.n_kv : 0;
+    u->to = (values ? a.to_v : a.to_k) + (size_t)head * a.to_cap * a.row + at;
+    u->from = (values ? a.from_v : a.from_k) + (size_t)head * a.from_cap * a.row + at;
+    return true;
+}
+
+/* A thread owns its unit in all slots and takes the list in order, so a slot is read before it is
+ * written. Inside a batch all loads come first, which changes nothing: to[i] <= from[i] < from[i +
+ * 1], so no store hits a slot that a later move reads. */
+template <class T, int N>
+__global__ __launch_bounds__(32) void kv_move_slots(struct slot_args a, struct slot_list<N> list)
+{
+    struct slot_unit u;
+    dep_launch();
+    dep_wait();
+    if (!unit_find<T>(a, (int)(blockIdx.x * 32 + threadIdx.x), &u))
+        return;
+    for (int i = 0; i < list.n; i += MOVE_BATCH) {
+        T x[MOVE_BATCH];
+#pragma unroll
+        for (int j = 0; j < MOVE_BATCH; j++)
+            if (i + j < list.n)
+                x[j] = *(const T *)(u.from + (size_t)list.from[i + j] * a.row);
+#pragma unroll
+        for (int j = 0; j < MOVE_BATCH; j++)
+            if (i + j < list.n)
+                *(T *)(u.to + (size_t)list.to[i + j] * a.row) = x[j];
+    }
+}
+
+/* Slots one to a row of the grid. */
+template <class T, int N>
+__global__ __launch_bounds__(128) void kv_copy_slots(struct slot_args a, struct slot_list<N> list)
+{
+    struct slot_unit u;
+    dep_launch();
+    dep_wait();
+    if (!unit_find<T>(a, (int)(blockIdx.x * 128 + threadIdx.x), &u))
+        return;
+    *(T *)(u.to + (size_t)list.to[blockIdx.y] * a.row) =
+        *(const T *)(u.from + (size_t)list.from[blockIdx.y] * a.row);
+}
+
+template <class T, int N>
+static cudaError_t slots_launch(const struct device_work *w, const struct slot_args &a,
+                                const int *to, const int *from, int n, bool move)
+{
+    int units = 2 * a.n_kv * (a.row / (int)sizeof(T)), threads = move ? 32 : 128;
+    dim3 grid((unsigned)((units + threads - 1) / threads), move ? 1u : (unsigned)n);
+    struct slot_list<N> list;
+    list.n = n;
+    for (int i = 0; i < n; i++) {
+        list.to[i] = to[i];
+        list.from[i] = from[i];
+    }
+    return launch(move ? kv_move_slots<T, N> : kv_copy_slots<T, N>, grid, dim3((unsigned)threads),
+                  0, w->stream, a, list);
+}
+
+static void slots_run(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
+                      const int *to_slots, const int *from_slots, int n, bool move)
+{
+    struct slot_args a = {};
+    a.to_k = (uint8_t *)to->k;
+    a.to_v = (uint8_t *)to->v;
+    a.from_k = (const uint8_t *)from->k;
+    a.from_v = (const uint8_t *)from->v;
+    a.n_kv = to->n_kv;
+    a.to_cap = to->cap;
+    a.from_cap = from->cap;
+    a.row = 2 * to->d;
+    for (int i = 0; i < n; i += MANY_SLOTS) {
+        int part = n - i < MANY_SLOTS ? n - i : MANY_SLOTS;
+        const int *t = to_slots + i, *f = from_slots + i;
+        cudaError_t e;
+        if (a.row % 16 == 0)
+            e = part <= FEW_SLOTS ? slots_launch<uint4, FEW_SLOTS>(w, a, t, f, part, move)
+                                  : slots_launch<uint4, MANY_SLOTS>(w, a, t, f, part, move);
+        else
+            e = part <= FEW_SLOTS ? slots_launch<uint32_t, FEW_SLOTS>(w, a, t, f, part, move)
+                                  : slots_launch<uint32_t, MANY_SLOTS>(w, a, t, f, part, move);
+        work_check(w, e, move ? "slots of the cache moved" : "slots of the cache copied");
+    }
+}
+
+void kv_move(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,
+             int n)
+{
+    int first = 0;
+    while (first < n && to[first] == from[first])
+        first++;
+    slots_run(w, kv, kv, to + first, from + first, n - first, true);
+}
+
+void kv_copy(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
+             const int *to_slots, const int *from_slots, int n)
+{
+    slots_run(w, to, from, to_slots, from_slots, n, false);
+}

@@ -1,0 +1,102 @@
+/* Copies between host and device in order with a work's kernels. The host's memory is the caller's
+ * again when a call returns, so what goes down is first copied to a pinned slot: there are a few,
+ * used in turn, each free again when the event behind its last copy has happened. */
+#include "kernels/cuda/work.h"
+
+#include <string.h>
+
+enum { SLOTS = 4 };
+static const size_t SLOT_SIZE = 8 << 20;
+
+struct stager {
+    uint8_t *slot[SLOTS]; /* pinned */
+    cudaEvent_t done[SLOTS];
+    int next;
+};
+
+enum pv_status stager_open(struct device_work *w, struct pv_error *err)
+{
+    struct stager *s = (struct stager *)mem_zalloc(sizeof *s);
+    cudaError_t e = cudaSuccess;
+    if (!s)
+        return fail_nomem(err, sizeof *s);
+    w->stager = s;
+    for (int i = 0; i < SLOTS && e == cudaSuccess; i++) {
+        e = cudaMallocHost((void **)&s->slot[i], SLOT_SIZE);
+        if (e == cudaSuccess)
+            e = cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming);
+    }
+    if (e != cudaSuccess)
+        return fail(err, PV_E_NOMEM, "no pinned memory for %s: %s", w->gpu->name,
+                    cudaGetErrorString(e));
+    return PV_OK;
+}
+
+void stager_close(struct device_work *w)
+{
+    struct stager *s = w->stager;
+    if (!s)
+        return;
+    for (int i = 0; i < SLOTS; i++) {
+        if (s->done[i])
+            cudaEventDestroy(s->done[i]);
+        cudaFreeHost(s->slot[i]);
+    }
+    mem_free(s);
+    w->stager = NULL;
+}
+
+void *stager_lend(struct device_work *w, size_t size)
+{
+    struct stager *s = w->stager;
+    work_check(w, cudaEventSynchronize(s->done[s->next]), "waiting for a copy");
+    return size <= SLOT_SIZE ? s->slot[s->next] : NULL;
+}
+
+void stager_put(struct device_work *w, void *dst, const void *src, size_t size)
+{
+    struct stager *s = w->stager;
+    cudaSetDevice(w->gpu->index);
+    for (size_t at = 0; at < size; at += SLOT_SIZE) {
+        size_t n = size - at < SLOT_SIZE ? size - at : SLOT_SIZE;
+        int i = s->next;
+        s->next = (s->next + 1) % SLOTS;
+        work_check(w, cudaEventSynchronize(s->done[i]), "waiting for a copy");
+        memcpy(s->slot[i], (const uint8_t *)src + at, n);
+        work_check(
+            w,
+            cudaMemcpyAsync((uint8_t *)dst + at, s->slot[i], n, cudaMemcpyHostToDevice, w->stream),
+            "a copy to the GPU");
+        work_check(w, cudaEventRecord(s->done[i], w->stream), "a copy to the GPU");
+    }
+}
+
+/* The next part travels while this one is copied out of its slot. */
+void stager_get(struct device_work *w, void *dst, const void *src, size_t size)
+{
+    struct stager *s = w->stager;
+    size_t asked = 0, done = 0;
+    int from[SLOTS], ahead = 0;
+    cudaSetDevice(w->gpu->index);
+    while (done < size && w->error == cudaSuccess) {
+        while (asked < size && ahead < SLOTS) {
+            size_t n = size - asked < SLOT_SIZE ? size - asked : SLOT_SIZE;
+            int i = s->next;
+            s->next = (s->next + 1) % SLOTS;
+            work_check(w, cudaEventSynchronize(s->done[i]), "waiting for a copy");
+            work_check(w,
+                       cudaMemcpyAsync(s->slot[i], (const uint8_t *)src + asked, n,
+                                       cudaMemcpyDeviceToHost, w->stream),
+                       "a copy from the GPU");
+            work_check(w, cudaEventRecord(s->done[i], w->stream), "a copy from the GPU");
+            from[ahead++] = i;
+            asked += n;
+        }
+        size_t n = size - done < SLOT_SIZE ? size - done : SLOT_SIZE;
+        work_check(w, cudaEventSynchronize(s->done[from[0]]), "waiting for a copy");
+        memcpy((uint8_t *)dst + done, s->slot[from[0]], n);
+        done += n;
+        ahead--;
+        memmove(from, from + 1, (size_t)ahead * sizeof *from);
+    }
+}

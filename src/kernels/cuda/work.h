@@ -1,0 +1,19 @@
+/* The parts of a work that device_cuda.cu puts together: copies and recorded steps. */
+#ifndef PV_KERNELS_CUDA_WORK_H
+#define PV_KERNELS_CUDA_WORK_H
+
+#include "kernels/cuda/cuda.h"
+
+/* stager.cu: copies through pinned memory, in order with the work's kernels. */
+enum pv_status stager_open(struct device_work *w, struct pv_error *err);
+void stager_close(struct device_work *w);
+void stager_put(struct device_work *w, void *dst, const void *src, size_t size);
+void stager_get(struct device_work *w, void *dst, const void *src, size_t size);
+
+/* recorder.cu: steps with equal keys are recorded as a graph and played again. */
+enum pv_status recorder_open(struct device_work *w, struct pv_error *err);
+void recorder_close(struct device_work *w);
+bool recorder_begin(struct device_work *w, const struct work_plan *plan);
+void recorder_end(struct device_work *w);
+
+#endif
