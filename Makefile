@@ -2,11 +2,13 @@
 #
 #   make                 ./prevue                make test    set up, build, run every test
 #   make CORE=1          the same with a C compiler alone (GGUF models, prompts as ids or prepared)
+#   make CUDA=1          with a device for NVIDIA GPUs, by nvcc; with CORE=1 too
+#   make check-cuda      its kernels proved on this machine's GPU
 #   make lib install     libprevue, header, .pc  make asan    the tests under ASan and UBSan
 #   make check-kernels ARGS=...   make lint   make bench   make demo   make fuzz FUZZ_SECONDS=60
 #
-# CC, CFLAGS, CPPFLAGS, LDFLAGS, DESTDIR, PREFIX, libdir and BUILD are honoured; WERROR=1 makes
-# warnings errors. Nothing is tuned to this machine: a fast kernel is a file whose name ends in its
+# CC, CFLAGS, CPPFLAGS, LDFLAGS, DESTDIR, PREFIX, libdir and BUILD are honoured, CUDA_HOME and NVCC
+# with CUDA=1; WERROR=1 makes warnings errors. Nothing is tuned to this machine: a fast kernel is a file whose name ends in its
 # instruction set, compiled with that set's flags and chosen at run time.
 
 VERSION   = 0.1.0
@@ -14,6 +16,8 @@ SOVERSION = 0
 
 CC      ?= cc
 AR      ?= ar
+CUDA_HOME ?= /usr/local/cuda
+NVCC    ?= $(if $(shell command -v nvcc 2>/dev/null),nvcc,$(CUDA_HOME)/bin/nvcc)
 CFLAGS  ?= -g
 PREFIX  ?= /usr/local
 bindir  ?= $(PREFIX)/bin
@@ -26,7 +30,8 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 
 # --- variants: each has its own tree of objects ---------------------------------------------
 
-VARIANT = $(if $(filter 1,$(CORE)),core)$(if $(filter 1,$(SAN)),asan)$(if $(filter thread,$(SAN)),tsan)
+# CUDASIM=1 puts the simulator of the tests (tests/cudasim) in the place of CUDA.
+VARIANT = $(if $(filter 1,$(CORE)),core)$(if $(filter 1,$(CUDA)),cuda)$(if $(filter 1,$(CUDASIM)),cudasim)$(if $(filter 1,$(SAN)),asan)$(if $(filter thread,$(SAN)),tsan)
 BUILD  ?= build$(if $(VARIANT),/$(VARIANT))
 
 ifeq ($(SAN),1)
@@ -61,7 +66,24 @@ MUST     = -std=c11 -ffp-contract=off -fvisibility=hidden -fPIC -pthread
 COMPILE  = $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS) $(WARN) $(OPT) $(CFLAGS) \
            $(SAN_FLAGS) $(MUST)
 LINK     = $(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -pthread
-LIBS     = $(DEPS_LIBS) -lm
+LIBS     = $(CUDA_LIBS) $(DEPS_LIBS) -lm
+
+# SASS for the GPUs that are common, and PTX from which the driver makes what newer ones need.
+# Kernels that use what only Hopper has are left out of the rest by the files themselves.
+CUDA_CODE ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_89,code=sm_89 \
+             -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=compute_80
+NVCC_FLAGS = -O3 -std=c++17 -Iinclude -Isrc $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden
+CUDA_DIRS := $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)
+# The same files as C++, for the simulator.
+SIM_FLAGS  = -x c++ -std=c++17 -DPV_CUDASIM -Iinclude -Isrc -Itests \
+             -Wall -Wshadow -Wunused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) -O2 \
+             $(CFLAGS) $(SAN_FLAGS) -ffp-contract=off -fvisibility=hidden -fPIC -pthread
+ifeq ($(CUDA),1)
+CUDA_LIBS ?= $(foreach d,$(CUDA_DIRS),-L$(d) -Wl,-rpath,$(d)) -lcublasLt -lcudart_static -lstdc++ \
+             -lrt -ldl
+else ifeq ($(CUDASIM),1)
+CUDA_LIBS ?= -lstdc++
+endif
 
 # One line per command; V=1 shows them whole.
 say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
@@ -74,6 +96,12 @@ SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
 SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c,$(SRC))
 endif
+CUDA_SRC := $(sort $(wildcard src/kernels/cuda/*.cu))
+SIM_SRC  := $(CUDA_SRC) $(sort $(wildcard tests/cudasim/*.cpp))
+SIM_OBJ  := $(patsubst %,$(BUILD)/cudasim/%.o,$(basename $(SIM_SRC)))
+ifneq ($(filter 1,$(CUDA) $(CUDASIM)),)
+SRC      := $(filter-out src/kernels/device_cuda_none.c,$(SRC))
+endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
 ifeq ($(CORE),1)
 CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c,\
@@ -81,16 +109,25 @@ CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c cli/cmd_view.c cli/cmd_pr
 endif
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
 SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision
+RIG_SRC     := $(sort $(wildcard bench/rig/*.c)) # parts of bench_gpu
 UNIT_SRC    := $(sort $(wildcard tests/unit/test_*.c))
-KERNELS_SRC := $(sort $(wildcard tests/kernels/*.c))
+# The checker of kernels has two programs, one for CPUs and one for CUDA.
+CHECK_TOOLS     = tests/kernels/check_tools.c
+CHECK_CUDA_SRC := $(sort $(wildcard tests/kernels/check_cuda*.c))
+KERNELS_SRC    := $(filter-out $(CHECK_CUDA_SRC),$(sort $(wildcard tests/kernels/*.c)))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 GOLDEN_SRC  := $(sort $(wildcard tests/golden/*.c)) # programs for tools/golden
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 OBJ     := $(call objects,$(SRC))
+ifeq ($(CUDA),1)
+OBJ     += $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC))
+else ifeq ($(CUDASIM),1)
+OBJ     += $(SIM_OBJ)
+endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
-ALL_OBJ := $(OBJ) $(CLI_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
-           $(GOLDEN_SRC) tests/fuzz/replay.c)
+ALL_OBJ := $(OBJ) $(CLI_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
+           $(GOLDEN_SRC) tests/fuzz/replay.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
 ARCHIVE   = $(BUILD)/libprevue.a
 SO        = $(BUILD)/libprevue.so.$(VERSION)
@@ -100,8 +137,11 @@ GOLDEN    = $(patsubst tests/golden/%.c,$(BUILD)/%,$(GOLDEN_SRC))
 REPLAY    = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay_%,$(FUZZ_SRC))
 FUZZ      = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/fuzz_%,$(FUZZ_SRC))
 CHECK_KERNELS = $(if $(KERNELS_SRC),$(BUILD)/check_kernels)
+# Needs a C++ compiler, which nothing else does.
+HAVE_CXX     := $(shell command -v $(firstword $(CXX)) 2>/dev/null)
+CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 
-.PHONY: all lib setup demo test check unit check-kernels asan tsan core fuzz fuzz-programs \
+.PHONY: all lib setup demo test check unit check-kernels check-cuda asan tsan core fuzz fuzz-programs \
         fuzz-replay lint format bench install uninstall clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -133,8 +173,20 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) -MMD -MP -c -o $@ $<
 
+$(BUILD)/%.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(BUILD)/cudasim/%.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(SIM_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/cudasim/%.o: %.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(SIM_FLAGS) -MMD -MP -c -o $@ $<
+
 # Objects are made again when the compiler or its flags change.
-FLAGS := $(subst ','\'',$(COMPILE))
+FLAGS := $(subst ','\'',$(COMPILE)$(if $(filter 1,$(CUDA)), $(NVCC) $(NVCC_FLAGS)))
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
@@ -166,6 +218,7 @@ $(SO): $(OBJ)
 	@ln -sf $(@F) $(BUILD)/libprevue.so
 
 $(BUILD)/bench_lm $(BUILD)/bench_vision: $(call objects,$(SPEED_SRC))
+$(BUILD)/bench_gpu: $(call objects,$(RIG_SRC))
 $(BENCH): $(BUILD)/%: $(BUILD)/bench/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
@@ -178,6 +231,16 @@ $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 
 $(BUILD)/check_kernels: $(call objects,$(KERNELS_SRC)) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(BUILD)/check_cuda: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+# The same over the simulator, whatever this build has for CUDA.
+SIM_PARTS = $(addprefix $(BUILD)/src/,base/%.o tensor/%.o kernels/%.o lm/sampling.o)
+$(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_OBJ) \
+    $(filter-out $(BUILD)/src/kernels/cuda/%.o $(BUILD)/src/kernels/device_cuda_none.o,\
+      $(filter $(SIM_PARTS),$(OBJ)))
+	$(call say,LINK)$(LINK) -o $@ $^ -lstdc++ -lm
 
 $(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
@@ -197,20 +260,32 @@ setup:
 test: setup
 	@$(AGAIN) check
 
-check: $(BUILD)/prevue $(CHECK_KERNELS) $(UNIT) $(REPLAY) $(BENCH) $(if $(SAN),,core)
-	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') $(UNIT) \
+check: $(BUILD)/prevue $(CHECK_KERNELS) $(CHECK_CUDASIM) $(UNIT) $(REPLAY) $(BENCH) \
+    $(if $(SAN),,core)
+	$(if $(CHECK_CUDASIM),,@echo "no C++ compiler: the simulator of CUDA is left out")
+	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') \
+	    $(CHECK_CUDASIM) $(UNIT) \
 	    $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))') \
 	    tests/cli/run.sh $(if $(SAN),,tests/cli/core.sh)
 
 # The build without libraries, kept apart from this one.
 core:
-	@$(AGAIN) CORE=1 BUILD=$(BUILD)/core $(BUILD)/core/prevue $(BUILD)/core/make_model
+	@$(AGAIN) CORE=1 CUDA= CUDASIM= BUILD=$(BUILD)/core $(BUILD)/core/prevue \
+	    $(BUILD)/core/make_model
 
 unit: $(UNIT)
 	@tests/run.sh $(UNIT)
 
 check-kernels: $(CHECK_KERNELS)
 	$(CHECK_KERNELS) $(ARGS)
+
+ifeq ($(CUDA),1)
+check-cuda: $(BUILD)/check_cuda
+	$(BUILD)/check_cuda --full $(ARGS)
+else
+check-cuda:
+	@$(AGAIN) CUDA=1 check-cuda
+endif
 
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')

@@ -4,7 +4,7 @@
 #
 #   tools/setup.sh [lint]
 set -u
-need="gcc libc6-dev make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
+need="gcc g++ libc6-dev make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
     libavformat-dev libavcodec-dev libswscale-dev libavutil-dev zlib1g-dev"
 [ "${1:-}" != lint ] || need="$need clang-format"
 

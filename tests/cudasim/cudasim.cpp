@@ -1,0 +1,768 @@
+/* The simulator's threads: fibres of one block at a time, their barriers, what the lanes of a warp
+ * do together, and the instructions of launch.h. One launch runs at a time, whichever of the
+ * host's threads it comes from, so that the state here is the launch's. */
+#include "cudasim/cudasim.h"
+#include "cudasim/inside.h"
+#include <memory>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <vector>
+#if !defined __x86_64__ && !defined __aarch64__
+#include <ucontext.h>
+#endif
+
+#ifdef __SANITIZE_ADDRESS__
+#define CUDASIM_ASAN 1
+#elif defined __has_feature
+#if __has_feature(address_sanitizer)
+#define CUDASIM_ASAN 1
+#endif
+#endif
+#ifdef CUDASIM_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#ifdef __SANITIZE_THREAD__
+#define CUDASIM_TSAN 1
+#elif defined __has_feature
+#if __has_feature(thread_sanitizer)
+#define CUDASIM_TSAN 1
+#endif
+#endif
+#ifdef CUDASIM_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+/* ---- fibres ---- */
+
+enum {
+#ifdef CUDASIM_ASAN
+    STACK = 512 * 1024,
+#else
+    STACK = 256 * 1024,
+#endif
+    GUARD = 64 * 1024, /* below the stack, a page of any size */
+    MAX_THREADS = 1024,
+    MAX_COPIES = 256 /* of a thread, open at a time */
+};
+
+enum state { READY, AT_BARRIER, IN_WARP, ENDED };
+
+struct copy {
+    void *to;
+    const void *from;
+    int bytes, group;
+};
+
+struct fibre {
+    void *sp;
+    char *stack; /* above the guard */
+#if !defined __x86_64__ && !defined __aarch64__
+    ucontext_t context;
+#endif
+#ifdef CUDASIM_TSAN
+    void *tsan;
+#endif
+    void *fake; /* of the address sanitizer */
+    uint3 index;
+    int number;
+    enum state state;
+    /* what it waits for */
+    const char *where;
+    int line;
+    bool predicate;
+    int answer;
+    cudasim_together together;
+    unsigned mask;
+    void *arg;
+    /* copies under way */
+    std::vector<copy> copies;
+    int group;
+};
+
+static struct {
+    cudasim_site site;
+    const std::function<void()> *body;
+    void *shared;
+    int n, alive, at_barrier;
+    const char *barrier_file; /* where those who wait at a barrier do */
+    int barrier_line;
+    unsigned lanes[MAX_THREADS / 32]; /* of each warp, not ended */
+    int in_warp[MAX_THREADS / 32];    /* lanes in an operation of their warp */
+    bool downwards;                   /* the order in which threads run */
+    bool ahead;                       /* a warp runs as far as it can before the next does */
+    std::vector<int> queue;           /* a ring of n */
+    int first, queued;
+    fibre *now;
+    long long clock;
+} block;
+
+static std::vector<std::unique_ptr<fibre>> fibres;
+static fibre host; /* where a block was started from */
+
+void cudasim_fail(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "CUDA simulator: ");
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fprintf(stderr, "\n  kernel %s:%d launch(%s)\n", block.site.file ? block.site.file : "?",
+            block.site.line, block.site.text ? block.site.text : "?");
+    fprintf(stderr, "  block %u,%u,%u of %u,%u,%u, thread %u,%u,%u of %u,%u,%u\n", blockIdx.x,
+            blockIdx.y, blockIdx.z, gridDim.x, gridDim.y, gridDim.z, threadIdx.x, threadIdx.y,
+            threadIdx.z, blockDim.x, blockDim.y, blockDim.z);
+    fflush(stderr);
+    abort();
+}
+
+#if defined __x86_64__ || defined __aarch64__
+/* Save the registers that a call keeps and the stack, and go on where `to` was saved. */
+extern "C" void cudasim_switch(void **from, void *to);
+#endif
+#ifdef __x86_64__
+asm(".text\n"
+    ".p2align 4\n"
+    ".globl cudasim_switch\n"
+    ".hidden cudasim_switch\n"
+    ".type cudasim_switch, @function\n"
+    "cudasim_switch:\n"
+    "    pushq %rbp\n"
+    "    pushq %rbx\n"
+    "    pushq %r12\n"
+    "    pushq %r13\n"
+    "    pushq %r14\n"
+    "    pushq %r15\n"
+    "    movq %rsp, (%rdi)\n"
+    "    movq %rsi, %rsp\n"
+    "    popq %r15\n"
+    "    popq %r14\n"
+    "    popq %r13\n"
+    "    popq %r12\n"
+    "    popq %rbx\n"
+    "    popq %rbp\n"
+    "    ret\n"
+    ".size cudasim_switch, .-cudasim_switch\n");
+enum { SAVED = 6, RETURN = 6, FRAME = 8 }; /* words */
+#elif defined __aarch64__
+asm(".text\n"
+    ".p2align 4\n"
+    ".globl cudasim_switch\n"
+    ".hidden cudasim_switch\n"
+    ".type cudasim_switch, %function\n"
+    "cudasim_switch:\n"
+    "    sub sp, sp, #160\n"
+    "    stp x19, x20, [sp]\n"
+    "    stp x21, x22, [sp, #16]\n"
+    "    stp x23, x24, [sp, #32]\n"
+    "    stp x25, x26, [sp, #48]\n"
+    "    stp x27, x28, [sp, #64]\n"
+    "    stp x29, x30, [sp, #80]\n"
+    "    stp d8, d9, [sp, #96]\n"
+    "    stp d10, d11, [sp, #112]\n"
+    "    stp d12, d13, [sp, #128]\n"
+    "    stp d14, d15, [sp, #144]\n"
+    "    mov x9, sp\n"
+    "    str x9, [x0]\n"
+    "    mov sp, x1\n"
+    "    ldp x19, x20, [sp]\n"
+    "    ldp x21, x22, [sp, #16]\n"
+    "    ldp x23, x24, [sp, #32]\n"
+    "    ldp x25, x26, [sp, #48]\n"
+    "    ldp x27, x28, [sp, #64]\n"
+    "    ldp x29, x30, [sp, #80]\n"
+    "    ldp d8, d9, [sp, #96]\n"
+    "    ldp d10, d11, [sp, #112]\n"
+    "    ldp d12, d13, [sp, #128]\n"
+    "    ldp d14, d15, [sp, #144]\n"
+    "    add sp, sp, #160\n"
+    "    ret\n"
+    ".size cudasim_switch, .-cudasim_switch\n");
+enum { SAVED = 20, RETURN = 11, FRAME = 20 };
+#endif
+
+static void fibre_main();
+
+/* The sanitizer is told of the stack that is about to be used, and that it is used. */
+static void leave_for(fibre *from, fibre *to, bool for_good)
+{
+#ifdef CUDASIM_ASAN
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &from->fake, to->stack,
+                                   to == &host ? (size_t)to->line : (size_t)STACK);
+#endif
+#ifdef CUDASIM_TSAN
+    __tsan_switch_to_fiber(to->tsan, 0);
+#endif
+    (void)from, (void)to, (void)for_good;
+}
+
+static void arrived(fibre *at)
+{
+#ifdef CUDASIM_ASAN
+    const void *bottom;
+    size_t size;
+    __sanitizer_finish_switch_fiber(at->fake, &bottom, &size);
+    if (block.now == &host || !host.stack) { /* nobody else tells the host's own stack */
+        host.stack = (char *)bottom;
+        host.line = (int)size;
+    }
+#endif
+    (void)at;
+}
+
+static void go(fibre *from, fibre *to, bool for_good)
+{
+    block.now = to;
+    threadIdx = to->index;
+    leave_for(from, to, for_good);
+#if defined __x86_64__ || defined __aarch64__
+    cudasim_switch(&from->sp, to->sp);
+#else
+    swapcontext(&from->context, &to->context);
+#endif
+    arrived(from);
+}
+
+static fibre *fibre_new()
+{
+    fibre *f = new fibre();
+    void *p = mmap(nullptr, STACK + GUARD, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED || mprotect(p, GUARD, PROT_NONE))
+        cudasim_fail("no memory for the stack of a thread");
+    f->stack = (char *)p + GUARD;
+#ifdef CUDASIM_TSAN
+    f->tsan = __tsan_create_fiber(0);
+#endif
+    return f;
+}
+
+/* A fibre at the start of the kernel. */
+static void fibre_reset(fibre *f)
+{
+#ifdef CUDASIM_ASAN
+    __asan_unpoison_memory_region(f->stack, STACK);
+#endif
+#if defined __x86_64__ || defined __aarch64__
+    void **sp = (void **)(f->stack + STACK) - FRAME;
+    memset(sp, 0, sizeof(void *) * FRAME);
+    sp[RETURN] = (void *)fibre_main;
+    f->sp = sp;
+#else
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = STACK;
+    f->context.uc_link = nullptr;
+    makecontext(&f->context, fibre_main, 0);
+#endif
+    f->fake = nullptr;
+    f->state = READY;
+    f->copies.clear();
+    f->group = 0;
+}
+
+/* ---- scheduling ---- */
+
+static void make_ready(fibre *f, bool first)
+{
+    if (f->state == IN_WARP)
+        block.in_warp[f->number / 32]--;
+    f->state = READY;
+    if (first)
+        block.first = (block.first + block.n - 1) % block.n;
+    block.queue[(size_t)((block.first + (first ? 0 : block.queued)) % block.n)] = f->number;
+    block.queued++;
+}
+
+static void release_barrier()
+{
+    int count = 0;
+    for (int i = 0; i < block.n; i++)
+        count += fibres[(size_t)i]->state == AT_BARRIER && fibres[(size_t)i]->predicate;
+    block.at_barrier = 0;
+    for (int i = 0; i < block.n; i++) {
+        fibre *f = fibres[(size_t)(block.downwards ? block.n - 1 - i : i)].get();
+        if (f->state != AT_BARRIER)
+            continue;
+        f->answer = count;
+        make_ready(f, false);
+    }
+}
+
+static fibre *lane_of(int warp, int lane)
+{
+    int i = warp * 32 + lane;
+    return i < block.n && fibres[(size_t)i]->state != ENDED ? fibres[(size_t)i].get() : nullptr;
+}
+
+/* Do what the lanes of f's mask wait for, when all of them do. */
+static bool try_warp(fibre *f)
+{
+    void *arg[32] = {};
+    int warp = f->number / 32;
+    unsigned wanted = f->mask & block.lanes[warp];
+    if (block.in_warp[warp] < (wanted == ~0u ? 32 : __builtin_popcount(wanted)))
+        return false;
+    for (int i = 0; i < 32; i++) {
+        fibre *l = lane_of(warp, i);
+        if (!(f->mask >> i & 1) || !l)
+            continue;
+        if (l->state != IN_WARP || l->together != f->together || l->mask != f->mask)
+            return false;
+        arg[i] = l->arg;
+    }
+    cudasim_together together = f->together;
+    unsigned mask = f->mask;
+    if (together)
+        together(arg, mask);
+    for (int i = 0; i < 32; i++)
+        if (arg[i])
+            make_ready(lane_of(warp, i), block.ahead);
+    return true;
+}
+
+[[noreturn]] static void stuck()
+{
+    static const char *const names[] = { "ready", "at a barrier", "in", "ended" };
+    fprintf(stderr, "CUDA simulator: threads wait for each other for ever\n");
+    int told = 0;
+    for (int i = 0; i < block.n && told < 16; i++) {
+        fibre *f = fibres[(size_t)i].get(), *b = i ? fibres[(size_t)i - 1].get() : nullptr;
+        if (b && b->state == f->state && b->where == f->where && b->line == f->line &&
+            b->mask == f->mask)
+            continue;
+        told++;
+        if (f->state == ENDED)
+            fprintf(stderr, "  from thread %d: ended\n", i);
+        else
+            fprintf(stderr, "  from thread %d: %s %s:%d, lanes %08x\n", i, names[f->state],
+                    f->where, f->line, f->mask);
+    }
+    cudasim_fail("a barrier or an operation of a warp that not all of its threads reach");
+}
+
+/* Let others run until this one is ready again. */
+static void give_way(bool for_good)
+{
+    fibre *f = block.now;
+    if (!block.queued) {
+        if (block.alive)
+            stuck();
+        go(f, &host, for_good);
+        return;
+    }
+    int next = block.queue[(size_t)block.first];
+    block.first = (block.first + 1) % block.n;
+    block.queued--;
+    if (next != f->number)
+        go(f, fibres[(size_t)next].get(), for_good);
+}
+
+static void copies_until(fibre *f, int group);
+
+static void fibre_main()
+{
+    arrived(block.now);
+    (*block.body)();
+    fibre *f = block.now;
+    copies_until(f, f->group + 1);
+    f->state = ENDED;
+    block.alive--;
+    block.lanes[f->number / 32] &= ~(1u << f->number % 32);
+    if (block.alive && block.at_barrier == block.alive)
+        release_barrier();
+    int warp = f->number / 32;
+    for (int i = 0; i < 32; i++) {
+        fibre *l = lane_of(warp, i);
+        if (l && l->state == IN_WARP && l->mask >> f->number % 32 & 1)
+            try_warp(l);
+    }
+    give_way(true);
+    cudasim_fail("a thread that had ended went on");
+}
+
+int cudasim_barrier(const char *file, int line, bool predicate)
+{
+    fibre *f = block.now;
+    if (!block.at_barrier) {
+        block.barrier_file = file;
+        block.barrier_line = line;
+    } else if (line != block.barrier_line ||
+               (file != block.barrier_file && strcmp(file, block.barrier_file))) {
+        cudasim_fail("a barrier at %s:%d while others wait at %s:%d", file, line,
+                     block.barrier_file, block.barrier_line);
+    }
+    f->state = AT_BARRIER;
+    f->where = file;
+    f->line = line;
+    f->predicate = predicate;
+    f->mask = 0;
+    if (++block.at_barrier == block.alive)
+        release_barrier();
+    give_way(false);
+    return f->answer;
+}
+
+void cudasim_warp(const char *name, cudasim_together together, unsigned mask, bool whole, void *arg)
+{
+    fibre *f = block.now;
+    if (!(mask >> f->number % 32 & 1))
+        cudasim_fail("%s: the mask %08x leaves out the lane itself", name, mask);
+    if (whole && block.lanes[f->number / 32] != ~0u)
+        cudasim_fail("%s needs 32 lanes, and only %08x are there", name,
+                     block.lanes[f->number / 32]);
+    f->state = IN_WARP;
+    block.in_warp[f->number / 32]++;
+    f->where = name;
+    f->line = 0;
+    f->together = together;
+    f->mask = mask;
+    f->arg = arg;
+    try_warp(f);
+    give_way(false);
+}
+
+void __nanosleep(unsigned)
+{
+    make_ready(block.now, false);
+    give_way(false);
+}
+
+long long clock64()
+{
+    return block.clock++;
+}
+
+int cudasim_lane()
+{
+    return block.now->number % 32;
+}
+
+void *cudasim_shared()
+{
+    return block.shared;
+}
+
+unsigned __activemask()
+{
+    unsigned mask = 0;
+    for (int i = 0; i < 32; i++)
+        mask |= (unsigned)(lane_of(block.now->number / 32, i) != nullptr) << i;
+    return mask;
+}
+
+static void run_block(int n)
+{
+    block.n = block.alive = n;
+    block.at_barrier = block.first = block.queued = 0;
+    block.queue.resize((size_t)n);
+    memset(block.lanes, 0, sizeof block.lanes);
+    memset(block.in_warp, 0, sizeof block.in_warp);
+    for (int i = 0; i < n; i++) {
+        block.lanes[i / 32] |= 1u << i % 32;
+        fibre *f = fibres[(size_t)i].get();
+        fibre_reset(f);
+        f->number = i;
+        unsigned u = (unsigned)i;
+        f->index = { u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y };
+    }
+    for (int i = 0; i < n; i++)
+        make_ready(fibres[(size_t)(block.downwards ? n - 1 - i : i)].get(), false);
+    block.now = &host;
+    host.number = -1;
+#ifdef CUDASIM_TSAN
+    host.tsan = __tsan_get_current_fiber();
+#endif
+    host.stack = nullptr;
+    give_way(false);
+}
+
+/* All blocks of a grid; the caller holds the simulator's lock. */
+void cudasim_run_grid(const cudasim_site &site, dim3 grid, dim3 threads, size_t smem,
+                      const std::function<void()> &body)
+{
+    static unsigned launches;
+    size_t blocks = (size_t)grid.x * grid.y * grid.z;
+    int n = (int)(threads.x * threads.y * threads.z);
+    bool downwards = launches++ & 1;
+    while (fibres.size() < (size_t)n)
+        fibres.emplace_back(fibre_new());
+    block.site = site;
+    block.body = &body;
+    gridDim = grid;
+    blockDim = threads;
+    for (size_t i = 0; i < blocks; i++) {
+        size_t b = downwards ? blocks - 1 - i : i;
+        void *shared = nullptr;
+        if (smem && posix_memalign(&shared, 128, smem))
+            cudasim_fail("no memory for shared memory");
+        if (smem)
+            memset(shared, 0xff, smem);
+        block.shared = shared;
+        block.downwards = (i + downwards) & 1;
+        block.ahead = ((i + launches) / 2) & 1;
+        blockIdx = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
+                     (unsigned)(b / grid.x / grid.y) };
+        run_block(n);
+        free(shared);
+    }
+    block.body = nullptr;
+}
+
+/* ---- instructions ---- */
+
+static void nothing(void *const[32], unsigned)
+{
+}
+
+void __syncwarp(unsigned mask)
+{
+    int any = 0;
+    cudasim_warp("__syncwarp", nothing, mask, false, &any);
+}
+
+struct ballot {
+    int predicate;
+    unsigned result;
+};
+
+static void vote(void *const arg[32], unsigned)
+{
+    unsigned result = 0;
+    for (int i = 0; i < 32; i++)
+        if (arg[i] && ((ballot *)arg[i])->predicate)
+            result |= 1u << i;
+    for (int i = 0; i < 32; i++)
+        if (arg[i])
+            ((ballot *)arg[i])->result = result;
+}
+
+unsigned __ballot_sync(unsigned mask, int predicate)
+{
+    ballot b = { predicate, 0 };
+    cudasim_warp("a vote", vote, mask, false, &b);
+    return b.result;
+}
+
+static void must_align(const void *p, const char *what)
+{
+    if ((uintptr_t)p % 16)
+        cudasim_fail("%s at %p, which is no multiple of 16", what, p);
+}
+
+uint4 load_stream(const void *p)
+{
+    must_align(p, "load_stream");
+    uint4 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+void copy_async16(void *shared, const void *global, int bytes)
+{
+    fibre *f = block.now;
+    must_align(shared, "copy_async16 to");
+    if (bytes)
+        must_align(global, "copy_async16 from");
+    if (bytes < 0 || bytes > 16)
+        cudasim_fail("copy_async16 of %d bytes", bytes);
+    if (f->copies.size() >= MAX_COPIES)
+        cudasim_fail("copy_async16: %d copies are open; are they never waited for?", MAX_COPIES);
+    memset(shared, 0xff, 16);
+    f->copies.push_back({ shared, global, bytes, f->group });
+}
+
+void copy_async_commit()
+{
+    block.now->group++;
+}
+
+/* Finish the groups before `group`. */
+static void copies_until(fibre *f, int group)
+{
+    size_t done = 0;
+    for (; done < f->copies.size() && f->copies[done].group < group; done++) {
+        const copy &c = f->copies[done];
+        memcpy(c.to, c.from, (size_t)c.bytes);
+        memset((char *)c.to + c.bytes, 0, (size_t)(16 - c.bytes));
+    }
+    f->copies.erase(f->copies.begin(), f->copies.begin() + (long)done);
+}
+
+void cudasim_copy_wait(int open)
+{
+    copies_until(block.now, block.now->group - open);
+}
+
+struct matrices {
+    const void *row;
+    uint32_t r[4];
+};
+
+static void load_matrices(void *const arg[32], int n, bool trans)
+{
+    for (int m = 0; m < n; m++) {
+        uint16_t v[8][8];
+        for (int i = 0; i < 8; i++)
+            memcpy(v[i], ((matrices *)arg[m * 8 + i])->row, 16);
+        for (int l = 0; l < 32; l++) {
+            int i = l / 4, j = l % 4 * 2;
+            unsigned lo = trans ? v[j][i] : v[i][j], hi = trans ? v[j + 1][i] : v[i][j + 1];
+            ((matrices *)arg[l])->r[m] = lo | hi << 16;
+        }
+    }
+}
+
+static void load4(void *const arg[32], unsigned)
+{
+    load_matrices(arg, 4, false);
+}
+
+static void load4_trans(void *const arg[32], unsigned)
+{
+    load_matrices(arg, 4, true);
+}
+
+static void load2(void *const arg[32], unsigned)
+{
+    load_matrices(arg, 2, false);
+}
+
+static void load2_trans(void *const arg[32], unsigned)
+{
+    load_matrices(arg, 2, true);
+}
+
+static void load_some(uint32_t *r, const void *shared, int n, cudasim_together f)
+{
+    if (cudasim_lane() < 8 * n)
+        must_align(shared, "load_matrix");
+    matrices m = { shared, {} };
+    cudasim_warp("load_matrix", f, ~0u, true, &m);
+    memcpy(r, m.r, sizeof *r * (size_t)n);
+}
+
+void load_matrix4(uint32_t r[4], const void *shared)
+{
+    load_some(r, shared, 4, load4);
+}
+
+void load_matrix4_trans(uint32_t r[4], const void *shared)
+{
+    load_some(r, shared, 4, load4_trans);
+}
+
+void load_matrix2(uint32_t r[2], const void *shared)
+{
+    load_some(r, shared, 2, load2);
+}
+
+void load_matrix2_trans(uint32_t r[2], const void *shared)
+{
+    load_some(r, shared, 2, load2_trans);
+}
+
+struct fragments {
+    float *c;
+    const uint32_t *a, *b;
+};
+
+typedef float (*to_float)(uint16_t);
+
+static float from_bf16(uint16_t u)
+{
+    return __bfloat162float(__nv_bfloat16{ u });
+}
+
+static float from_f16(uint16_t u)
+{
+    return __half2float(__half{ u });
+}
+
+/* Lane 4 g + t holds rows g and g + 8 and columns 2 t and 2 t + 1 of c. */
+static void multiply(void *const arg[32], int depth, const double a[16][16], const double b[16][8])
+{
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) {
+            int row = l / 4 + i / 2 * 8, col = l % 4 * 2 + i % 2;
+            float *c = &((fragments *)arg[l])->c[i];
+            double sum = *c;
+            for (int k = 0; k < depth; k++)
+                sum += a[row][k] * b[k][col];
+            *c = (float)sum;
+        }
+}
+
+static void multiply16(void *const arg[32], to_float number)
+{
+    double a[16][16], b[16][8];
+    for (int l = 0; l < 32; l++) {
+        const fragments *f = (const fragments *)arg[l];
+        int g = l / 4, t = l % 4;
+        for (int i = 0; i < 8; i++) {
+            uint16_t u = (uint16_t)(f->a[i / 2] >> i % 2 * 16);
+            a[g + i / 2 % 2 * 8][t * 2 + i % 2 + i / 4 * 8] = (double)number(u);
+        }
+        for (int i = 0; i < 4; i++) {
+            uint16_t u = (uint16_t)(f->b[i / 2] >> i % 2 * 16);
+            b[t * 2 + i % 2 + i / 2 * 8][g] = (double)number(u);
+        }
+    }
+    multiply(arg, 16, a, b);
+}
+
+static void multiply_bf16(void *const arg[32], unsigned)
+{
+    multiply16(arg, from_bf16);
+}
+
+static void multiply_f16(void *const arg[32], unsigned)
+{
+    multiply16(arg, from_f16);
+}
+
+static void multiply_tf32(void *const arg[32], unsigned)
+{
+    double a[16][16], b[16][8];
+    for (int l = 0; l < 32; l++) {
+        const fragments *f = (const fragments *)arg[l];
+        int g = l / 4, t = l % 4;
+        for (int i = 0; i < 4; i++)
+            a[g + i % 2 * 8][t + i / 2 * 4] = (double)__uint_as_float(f->a[i] & ~0x1fffu);
+        for (int i = 0; i < 2; i++)
+            b[t + i * 4][g] = (double)__uint_as_float(f->b[i] & ~0x1fffu);
+    }
+    multiply(arg, 8, a, b);
+}
+
+void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    fragments f = { c, a, b };
+    cudasim_warp("mma_bf16", multiply_bf16, ~0u, true, &f);
+}
+
+void mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    fragments f = { c, a, b };
+    cudasim_warp("mma_f16", multiply_f16, ~0u, true, &f);
+}
+
+void mma_tf32(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    fragments f = { c, a, b };
+    cudasim_warp("mma_tf32", multiply_tf32, ~0u, true, &f);
+}
+
+uint32_t tf32_round(float f)
+{
+    uint32_t u = __float_as_uint(f);
+    if ((u & 0x7f800000u) == 0x7f800000u)
+        return u;
+    return (u + 0x1000u) & ~0x1fffu;
+}

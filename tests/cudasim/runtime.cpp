@@ -1,0 +1,624 @@
+/* The simulator's host side: memory, streams, events and graphs. Everything is done under one lock,
+ * kernels too. */
+#include "cudasim/runtime.h"
+#include "cudasim/inside.h"
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
+#include <vector>
+
+typedef std::function<void()> operation;
+typedef std::lock_guard<std::recursive_mutex> guard;
+
+struct cudasim_graph {
+    std::vector<operation> operations;
+};
+
+struct cudasim_stream {
+    std::deque<operation> queue;
+    std::shared_ptr<cudasim_graph> capture;
+    bool origin; /* of the capture */
+    cudasim_stream() : origin(false)
+    {
+    }
+};
+
+/* Counts the times that it was recorded, and those that the streams have got to. */
+struct cudasim_event {
+    long recorded, done;
+    cudasim_stream *stream;
+    std::shared_ptr<cudasim_graph> capture;
+    std::chrono::steady_clock::time_point time;
+};
+
+static std::recursive_mutex lock;
+static std::set<cudasim_stream *> streams;
+static cudasim_stream null_stream;
+static bool lazy_streams;
+static thread_local cudaError_t last_error;
+
+struct allocation {
+    size_t size;
+    bool device;
+};
+static std::map<const char *, allocation> memory;
+static std::map<const void *, int> shared_limit; /* of kernels that were allowed more */
+
+enum : size_t { TOTAL = (size_t)4 << 30, SMEM = 48 << 10, SMEM_OPTIN = 227 << 10 };
+
+static cudaError_t give(cudaError_t e)
+{
+    if (e)
+        last_error = e;
+    return e;
+}
+
+static cudasim_stream *of(cudaStream_t s)
+{
+    return s ? s : &null_stream;
+}
+
+static void drain(cudasim_stream *s)
+{
+    while (!s->queue.empty()) {
+        operation op = std::move(s->queue.front());
+        s->queue.pop_front();
+        op();
+    }
+}
+
+static void drain_all()
+{
+    drain(&null_stream);
+    for (cudasim_stream *s : std::set<cudasim_stream *>(streams))
+        drain(s);
+}
+
+static cudaError_t submit(cudaStream_t stream, operation op)
+{
+    cudasim_stream *s = of(stream);
+    if (s->capture) {
+        s->capture->operations.push_back(std::move(op));
+    } else if (lazy_streams && stream) {
+        s->queue.push_back(std::move(op));
+    } else {
+        drain_all();
+        op();
+    }
+    return cudaSuccess;
+}
+
+extern "C" void cudasim_lazy(bool lazy)
+{
+    guard g(lock);
+    drain_all();
+    lazy_streams = lazy;
+}
+
+extern "C" size_t cudasim_in_use()
+{
+    guard g(lock);
+    size_t sum = 0;
+    for (const auto &m : memory)
+        sum += m.second.size;
+    return sum;
+}
+
+cudaError_t cudasim_launch_body(cudasim_site site, const void *kernel, dim3 grid, dim3 block,
+                                size_t smem, cudaStream_t stream, operation body)
+{
+    guard g(lock);
+    auto limit = shared_limit.find(kernel);
+    size_t allowed = limit == shared_limit.end() ? SMEM : (size_t)limit->second;
+    if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z || grid.y > 65535 ||
+        grid.z > 65535 || grid.x > 2147483647u || block.z > 64 ||
+        (size_t)block.x * block.y * block.z > 1024)
+        return give(cudaErrorInvalidConfiguration);
+    if (smem > allowed)
+        return give(cudaErrorInvalidValue);
+    return submit(stream, [=] { cudasim_run_grid(site, grid, block, smem, body); });
+}
+
+/* ---- memory ---- */
+
+/* The allocation that p .. p + size lies in, or NULL. */
+static const allocation *find(const void *p, size_t size)
+{
+    auto it = memory.upper_bound((const char *)p);
+    if (it == memory.begin())
+        return nullptr;
+    --it;
+    size_t at = (size_t)((const char *)p - it->first);
+    return at <= it->second.size && size <= it->second.size - at ? &it->second : nullptr;
+}
+
+static bool on_device(const void *p, size_t size)
+{
+    const allocation *a = find(p, size);
+    return a && a->device;
+}
+
+static cudaError_t take(void **p, size_t size, bool device)
+{
+    guard g(lock);
+    *p = nullptr;
+    if (!size)
+        return cudaSuccess;
+    if (size > TOTAL || cudasim_in_use() > TOTAL - size || posix_memalign(p, 256, size))
+        return give(cudaErrorMemoryAllocation);
+    memset(*p, 0xff, size);
+    memory[(const char *)*p] = { size, device };
+    return cudaSuccess;
+}
+
+static cudaError_t give_back(void *p, bool device)
+{
+    guard g(lock);
+    if (!p)
+        return cudaSuccess;
+    drain_all();
+    auto it = memory.find((const char *)p);
+    if (it == memory.end() || it->second.device != device)
+        return give(cudaErrorInvalidValue);
+    memory.erase(it);
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t size)
+{
+    return take(p, size, true);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    return give_back(p, true);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t size, unsigned)
+{
+    return take(p, size, false);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t size, unsigned)
+{
+    return take(p, size, false);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    return give_back(p, false);
+}
+
+static void copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                      size_t height)
+{
+    for (size_t i = 0; i < height; i++)
+        memmove((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+}
+
+/* Pinned memory is read when the stream gets there, other memory of the host before the call
+ * returns; and a copy to that is waited for. */
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s)
+{
+    guard g(lock);
+    if (!width || !height)
+        return cudaSuccess;
+    size_t to_size = to_pitch * (height - 1) + width, from_size = from_pitch * (height - 1) + width;
+    bool to_gpu = on_device(to, to_size), from_gpu = on_device(from, from_size);
+    bool to_named = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_named = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (kind != cudaMemcpyDefault && (to_gpu != to_named || from_gpu != from_named)) {
+        fprintf(stderr, "CUDA simulator: a copy of kind %d from %s to %s memory\n", (int)kind,
+                from_gpu ? "device" : "host", to_gpu ? "device" : "host");
+        return give(cudaErrorInvalidValue);
+    }
+    bool from_pageable = !from_gpu && !find(from, from_size);
+    bool to_pageable = !to_gpu && !find(to, to_size);
+    if (from_pageable && !of(s)->capture) {
+        auto held = std::make_shared<std::vector<char>>(width * height);
+        copy_rows(held->data(), width, from, from_pitch, width, height);
+        return submit(s, [=] { copy_rows(to, to_pitch, held->data(), width, width, height); });
+    }
+    submit(s, [=] { copy_rows(to, to_pitch, from, from_pitch, width, height); });
+    if (to_pageable && !of(s)->capture)
+        drain(of(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind)
+{
+    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    return cudaMemcpy2DAsync(to, size, from, size, size, 1, kind, s);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind kind)
+{
+    return cudaMemcpyAsync(to, from, size, kind, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t size, cudaStream_t s)
+{
+    guard g(lock);
+    if (size && !on_device(p, size))
+        return give(cudaErrorInvalidValue);
+    return submit(s, [=] { memset(p, byte, size); });
+}
+
+cudaError_t cudaMemset(void *p, int byte, size_t size)
+{
+    return cudaMemsetAsync(p, byte, size, nullptr);
+}
+
+/* ---- device ---- */
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    switch (e) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorInvalidValue:
+        return "invalid argument";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration argument";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+        return "invalid device ordinal";
+    case cudaErrorNotReady:
+        return "device not ready";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    default:
+        return "unknown error";
+    }
+}
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+    return cudaGetErrorString(e);
+}
+
+cudaError_t cudaGetLastError()
+{
+    cudaError_t e = last_error;
+    last_error = cudaSuccess;
+    return e;
+}
+
+cudaError_t cudaPeekAtLastError()
+{
+    return last_error;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device ? give(cudaErrorInvalidDevice) : cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+    if (device)
+        return give(cudaErrorInvalidDevice);
+    *p = {};
+    snprintf(p->name, sizeof p->name, "CUDA simulator");
+    p->totalGlobalMem = TOTAL;
+    p->sharedMemPerBlock = SMEM;
+    p->sharedMemPerBlockOptin = SMEM_OPTIN;
+    p->sharedMemPerMultiprocessor = SMEM_OPTIN + 1024;
+    p->regsPerBlock = 65536;
+    p->warpSize = 32;
+    p->maxThreadsPerBlock = 1024;
+    p->maxThreadsPerMultiProcessor = 2048;
+    p->major = 8;
+    p->minor = 0;
+    p->multiProcessorCount = 4;
+    p->l2CacheSize = 4 << 20;
+    p->canMapHostMemory = p->concurrentKernels = p->asyncEngineCount = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr a, int device)
+{
+    cudaDeviceProp p;
+    cudaError_t e = cudaGetDeviceProperties(&p, device);
+    if (e)
+        return e;
+    switch (a) {
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = p.maxThreadsPerBlock;
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *value = p.multiProcessorCount;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *value = p.l2CacheSize;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = p.major;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = p.minor;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = (int)p.sharedMemPerBlockOptin;
+        break;
+    default:
+        return give(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize()
+{
+    guard g(lock);
+    drain_all();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    guard g(lock);
+    *all = TOTAL;
+    *left = TOTAL - cudasim_in_use();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int value)
+{
+    guard g(lock);
+    if (a != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return cudaSuccess;
+    if (value < 0 || (size_t)value > SMEM_OPTIN)
+        return give(cudaErrorInvalidValue);
+    shared_limit[kernel] = value;
+    return cudaSuccess;
+}
+
+/* ---- streams and events ---- */
+
+cudaError_t cudaStreamCreate(cudaStream_t *s)
+{
+    return cudaStreamCreateWithPriority(s, 0, 0);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(s, flags, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int)
+{
+    guard g(lock);
+    *s = new cudasim_stream();
+    streams.insert(*s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    guard g(lock);
+    if (!streams.count(s))
+        return give(cudaErrorInvalidResourceHandle);
+    drain(s);
+    streams.erase(s);
+    delete s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    guard g(lock);
+    if (of(s)->capture)
+        return give(cudaErrorStreamCaptureUnsupported);
+    if (s)
+        drain(s);
+    else
+        drain_all();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    return cudaStreamSynchronize(s);
+}
+
+/* Let the event's stream go on until it has recorded `count`. */
+static void wait_for(cudasim_event *e, long count)
+{
+    while (e->done < count && e->stream && !e->stream->queue.empty()) {
+        operation op = std::move(e->stream->queue.front());
+        e->stream->queue.pop_front();
+        op();
+    }
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+    guard g(lock);
+    if (e->capture) {
+        if (!of(s)->capture)
+            of(s)->capture = e->capture;
+        return of(s)->capture == e->capture ? cudaSuccess : give(cudaErrorStreamCaptureUnsupported);
+    }
+    long count = e->recorded;
+    return submit(s, [=] { wait_for(e, count); });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*f)(void *), void *arg)
+{
+    guard g(lock);
+    return submit(s, [=] { f(arg); });
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    *e = new cudasim_event();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    return cudaEventCreate(e);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    guard g(lock);
+    drain_all();
+    delete e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    guard g(lock);
+    if (of(s)->capture) {
+        e->capture = of(s)->capture;
+        return cudaSuccess;
+    }
+    e->capture = nullptr;
+    e->stream = of(s);
+    long count = ++e->recorded;
+    return submit(s, [=] {
+        e->done = count;
+        e->time = std::chrono::steady_clock::now();
+    });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    guard g(lock);
+    if (e->capture)
+        return give(cudaErrorStreamCaptureUnsupported);
+    wait_for(e, e->recorded);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    return cudaEventSynchronize(e);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
+{
+    guard g(lock);
+    if (!a->recorded || !b->recorded)
+        return give(cudaErrorInvalidResourceHandle);
+    if (a->done < a->recorded || b->done < b->recorded)
+        return give(cudaErrorNotReady);
+    *ms = std::chrono::duration<float, std::milli>(b->time - a->time).count();
+    return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
+{
+    guard g(lock);
+    if (!s || s->capture)
+        return give(cudaErrorStreamCaptureUnsupported);
+    s->capture = std::make_shared<cudasim_graph>();
+    s->origin = true;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+    guard g(lock);
+    *graph = nullptr;
+    if (!s || !s->capture || !s->origin)
+        return give(cudaErrorStreamCaptureUnsupported);
+    std::shared_ptr<cudasim_graph> captured = s->capture;
+    for (cudasim_stream *other : streams)
+        if (other->capture == captured) {
+            other->capture = nullptr;
+            other->origin = false;
+        }
+    *graph = new cudasim_graph(*captured);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *status)
+{
+    guard g(lock);
+    *status = of(s)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = new cudasim_graph(*graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    guard g(lock);
+    return submit(s, [ops = exec->operations] {
+        for (const operation &op : ops)
+            op();
+    });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}

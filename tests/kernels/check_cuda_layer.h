@@ -1,0 +1,87 @@
+/* A decoder's layer on the device with random weights, and the same in double precision: rig and
+ * reference of the tests of blocks. Tokens are rows of a table, each with its position; what a
+ * token attends to is a path, a list of tokens. */
+#ifndef PV_TESTS_KERNELS_CHECK_CUDA_LAYER_H
+#define PV_TESTS_KERNELS_CHECK_CUDA_LAYER_H
+
+#include "check_cuda.h"
+
+struct rig_shape {
+    int hidden, ffn, n_heads, n_kv, d;
+    bool norms, bias;
+};
+
+/* A cache of one sequence. */
+struct seq {
+    struct kv_layer kv;
+    struct gbuf k, v;
+};
+
+struct rig {
+    struct cuda_check *t;
+    const char *what; /* for messages */
+    struct layer_shape s;
+    struct layer_weights w;
+    struct cuda_matrix_pair q, k, v, o, gate, up, down;
+    float *attn_norm, *ffn_norm, *q_norm, *k_norm; /* host */
+    struct gbuf norm[4];
+    struct device_work *work;
+    int max_rows;
+    struct gbuf x, cos, sin, rows;
+    /* the tokens */
+    int n_tokens;
+    int n_bulk;   /* so many of the first go through in bulk: blocks are then BF16 */
+    float *token; /* [n_tokens, hidden] */
+    int *pos;     /* [n_tokens] */
+    double *ref_q, *ref_k, *ref_v; /* [n_tokens, heads * d] as the device rounds them */
+};
+
+enum rig_kind {
+    RIG_PLAIN,
+    RIG_ATTENTION /* W_o keeps, W_down is zero: what comes out is x + attention */
+};
+
+/* False: the device does not take this type. */
+bool rig_open(struct rig *g, struct cuda_check *t, const struct rig_shape *shape, enum dtype type,
+              enum rig_kind kind, int max_rows, int context, int n_tokens);
+void rig_close(struct rig *g);
+
+void seq_open(struct rig *g, struct seq *s, int cap);
+void seq_close(struct seq *s);
+/* The bytes of a cache, K then V; to be freed. */
+uint8_t *seq_save(struct seq *s);
+void seq_load(struct seq *s, const uint8_t *saved);
+size_t seq_size(const struct seq *s);
+
+/* Tokens through the layer. */
+struct rig_step {
+    int n;
+    const int *tokens; /* [n] */
+    int n_runs;
+    const struct attn_run *runs;
+    bool bulk;
+    const char *key; /* NULL: not recorded */
+    int n_rows;      /* > 0: only these rows go on */
+    const int32_t *rows;
+    int n_columns;
+    const struct column_job *columns;
+};
+
+/* Without waiting, and the rows that come out stay in x; true: it was played from a record. */
+bool rig_ask(struct rig *g, const struct rig_step *s);
+/* out [n or n_rows, hidden]; true: it was played from a record. */
+bool rig_run(struct rig *g, const struct rig_step *s, float *out);
+/* One chain into one cache. */
+void rig_chain(struct rig *g, struct seq *s, int first_slot, const int *tokens, int n, bool bulk,
+               float *out);
+
+/* Fill the reference, when tokens and positions are final. */
+void rig_reference(struct rig *g);
+
+/* The attention of the last token of a path [heads * d], and the layer's output for it [hidden]. */
+void ref_attention(const struct rig *g, double *att, const int *path, int n);
+void ref_layer(const struct rig *g, double *out, const int *path, int n);
+/* Probabilities of head h of a token over the tokens of a list. */
+void ref_probabilities(const struct rig *g, double *p, int token, int head, const int *list, int n);
+
+#endif

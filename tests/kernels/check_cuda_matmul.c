@@ -1,0 +1,281 @@
+/* Proof of matrix products through the device: error against the sum in double precision, as
+ * check_matmul.c has it, and a row alone against itself among others, bit for bit, in the way for
+ * few rows and in the way for many. */
+#include "check_cuda.h"
+
+#include "tensor/quant.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int counts[] = { 1, 2, 3, 5, 8, 26, 64, 65 };
+enum { N_COUNTS = sizeof counts / sizeof counts[0] };
+
+struct product {
+    struct cuda_check *t;
+    struct cuda_matrix_pair p;
+    bool grid;
+    int in, out, n;
+    size_t y_stride;
+    float *x; /* [n, in] */
+    struct gbuf gx, gy;
+    float *y; /* [n, y_stride] */
+};
+
+static bool product_open(struct product *p, struct cuda_check *t, enum dtype dtype, bool many,
+                         bool grid, int n, int in, int out)
+{
+    *p = (struct product){ .t = t, .grid = grid, .in = in, .out = out, .n = n };
+    if (!pair_open(t, &p->p, dtype, in, out, check_int(&t->c, 0, 1), many ? PAIR_MANY : PAIR_ANY))
+        return false;
+    p->y_stride = (size_t)(out + check_int(&t->c, 0, 3));
+    p->x = normal_both(t, &p->gx, (size_t)n * (size_t)in, 1);
+    for (size_t i = 0; i < (size_t)n * (size_t)in; i++)
+        if (grid) /* BF16 holds it */
+            p->x[i] = ldexpf((float)check_int(&t->c, -127, 127), -5);
+        else if (check_int(&t->c, 0, 199) == 0)
+            p->x[i] *= 50; /* an outlier, as real activations have */
+    gbuf_put(&p->gx, p->x, p->gx.size);
+    gbuf_open(t, &p->gy, sizeof(float) * (p->y_stride * (size_t)(n - 1) + (size_t)out));
+    p->y = malloc(p->gy.size);
+    return true;
+}
+
+static void product_close(struct product *p)
+{
+    gbuf_close(&p->gx);
+    gbuf_close(&p->gy);
+    pair_close(p->t, &p->p);
+    free(p->x);
+    free(p->y);
+}
+
+/* Rows [r0, r0 + n) as n rows of their own. */
+static void product_run(struct product *p, float *y, int r0, int n)
+{
+    struct matmul_job job = { &p->p.m, p->gy.p, p->y_stride };
+    const float *x = (const float *)p->gx.p + (size_t)r0 * (size_t)p->in;
+    gbuf_fill(&p->gy);
+    p->t->ops->matmul(p->t->w, &job, 1, x, n);
+    check_wait(p->t, p->t->w);
+    gbuf_get(&p->gy, y, p->gy.size);
+}
+
+/* What an output may be off by: sums in f32; x rounded to BF16, to TF32 for F16; weights with
+ * blocks to BF16 with many rows, or where the device does not have the type. */
+static double bound(const struct product *p, const float *x, const float *w, double bias)
+{
+    enum dtype d = p->p.given;
+    bool k_quant = d == DTYPE_Q4_K || d == DTYPE_Q5_K || d == DTYPE_Q6_K;
+    bool w_rounded = dtype_block(d) > 1 && (p->p.m.many_rows || p->p.m.dtype != d);
+    double sum = 0, extra = 0, x_off = 0, w_off = w_rounded ? 0x1.01p-8 : 0;
+    for (int i = 0; i < p->in; i++) {
+        sum += fabs((double)x[i] * w[i]);
+        extra += k_quant ? fabs(x[i]) * 64 : 0; /* a difference of two such terms */
+    }
+    if (!p->grid)
+        x_off = pair_rounds_x(d) ? 0x1.01p-8 : d == DTYPE_F16 ? 0x1p-10 : 0;
+    return (8 + 2 * sqrt(p->in)) * FLT_EPSILON * (sum + extra + fabs(bias)) +
+           (x_off + w_off) * sum + 1e-35;
+}
+
+static void check_error(struct product *p)
+{
+    struct check *c = &p->t->c;
+    product_run(p, p->y, 0, p->n);
+    for (int r = 0; r < p->n; r++) {
+        const float *x = p->x + (size_t)r * (size_t)p->in;
+        for (int o = 0; o < p->out; o++) {
+            const float *w = p->p.w + (size_t)o * (size_t)p->in;
+            double bias = p->p.bias ? p->p.bias[o] : 0, exact = bias;
+            double got = p->y[p->y_stride * (size_t)r + (size_t)o];
+            for (int i = 0; i < p->in; i++)
+                exact += (double)x[i] * w[i];
+            double tol = bound(p, x, w, bias);
+            if (!(fabs(got - exact) <= tol))
+                check_fail(c, "n=%d in=%d out=%d %s: y[%d][%d] is %.9g, not %.9g +- %.3g", p->n,
+                           p->in, p->out, p->grid ? "grid" : "normal", r, o, got, exact, tol);
+        }
+        for (size_t o = (size_t)p->out; r + 1 < p->n && o < p->y_stride; o++) {
+            uint32_t bits;
+            memcpy(&bits, &p->y[p->y_stride * (size_t)r + o], sizeof bits);
+            if (bits != 0xa5a5a5a5u)
+                check_fail(c, "n=%d in=%d out=%d: wrote past row %d", p->n, p->in, p->out, r);
+        }
+    }
+}
+
+static void check_invariance(struct product *p)
+{
+    float *few = malloc(p->gy.size);
+    product_run(p, p->y, 0, p->n);
+    for (int i = 0; i < N_COUNTS; i++) {
+        int n = counts[i], tries = n == 1 ? 8 : 2;
+        for (int k = 0; k < tries && n <= p->n; k++) {
+            int r0 = k == 0 ? p->n - n : check_int(&p->t->c, 0, p->n - n);
+            product_run(p, few, r0, n);
+            for (int r = 0; r < n; r++)
+                if (memcmp(few + p->y_stride * (size_t)r, p->y + p->y_stride * (size_t)(r0 + r),
+                           sizeof *few * (size_t)p->out))
+                    check_fail(&p->t->c, "in=%d out=%d: row %d differs among %d and among %d",
+                               p->in, p->out, r0 + r, n, p->n);
+        }
+    }
+    free(few);
+}
+
+/* Several matrices of one input. */
+static void check_jobs(struct cuda_check *t, enum dtype dtype, int in, int n)
+{
+    static const int outs[] = { 40, 8, 9 };
+    struct product p[3];
+    struct matmul_job jobs[3];
+    for (int i = 0; i < 3; i++) {
+        product_open(&p[i], t, dtype, false, true, n, in, outs[i]);
+        jobs[i] = (struct matmul_job){ &p[i].p.m, p[i].gy.p, p[i].y_stride };
+    }
+    t->ops->matmul(t->w, jobs, 3, p[0].gx.p, n);
+    check_wait(t, t->w);
+    for (int i = 0; i < 3; i++) {
+        float *alone = malloc(p[i].gy.size);
+        gbuf_get(&p[i].gy, p[i].y, p[i].gy.size);
+        gbuf_put(&p[i].gx, p[0].x, p[i].gx.size);
+        product_run(&p[i], alone, 0, n);
+        if (memcmp(alone, p[i].y, p[i].gy.size))
+            check_fail(&t->c, "in=%d n=%d: job %d differs from itself alone", in, n, i);
+        free(alone);
+    }
+    for (int i = 0; i < 3; i++)
+        product_close(&p[i]);
+}
+
+static void check_dtype(struct cuda_check *t, enum dtype dtype, bool many)
+{
+    static const int tiny[][2] = { { 64, 40 }, { 96, 17 }, { 320, 9 }, { 100, 33 }, { 1100, 5 } };
+    static const int true_sizes[][2] = {
+        { 896, 4864 }, { 4864, 896 }, { 3584, 512 }, { 1152, 4304 }, { 588, 1152 }
+    };
+    int block = dtype_block(dtype);
+    for (int i = 0; i < 5; i++) {
+        int in = t->full ? true_sizes[i][0] : tiny[i][0], n = i % 2 ? 9 : 5;
+        int out = t->full ? true_sizes[i][1] : tiny[i][1];
+        if (block > 1)
+            in = (in + block - 1) / block * block;
+        for (int grid = 0; grid < 2; grid++) {
+            struct product p;
+            if (!product_open(&p, t, dtype, many, grid, grid ? n : n + 12, in, out))
+                return;
+            check_error(&p);
+            product_close(&p);
+        }
+        if (i < 2 || t->full) {
+            struct product p;
+            product_open(&p, t, dtype, many, false, t->full || i ? MANY_ROWS : 70, in, out);
+            check_invariance(&p);
+            product_close(&p);
+        }
+    }
+    if (!many)
+        check_jobs(t, dtype, block > 64 ? block : 64, 5);
+}
+
+/* Whether the device takes the type at all. */
+static bool is_taken(struct cuda_check *t, enum dtype dtype)
+{
+    struct cuda_matrix_pair p;
+    int in = dtype_block(dtype) > 1 ? dtype_block(dtype) : 64;
+    if (!pair_open(t, &p, dtype, in, 8, false, PAIR_ANY))
+        return false;
+    pair_close(t, &p);
+    return true;
+}
+
+static void check_embed(struct cuda_check *t, enum dtype dtype)
+{
+    enum { ROWS = 11, N = 5 };
+    static const int32_t ids[N] = { 3, 0, 10, 3, 7 };
+    int in = dtype_block(dtype) > 1 ? 2 * dtype_block(dtype) : 100;
+    struct cuda_matrix_pair p;
+    struct gbuf gy, gi;
+    float *y = malloc(sizeof *y * (size_t)(N * in));
+    pair_open(t, &p, dtype, in, ROWS, false, PAIR_ANY);
+    gbuf_open(t, &gy, sizeof *y * (size_t)(N * in));
+    gbuf_open(t, &gi, sizeof ids);
+    gbuf_put(&gi, ids, sizeof ids);
+    t->ops->embed(t->w, gy.p, &p.m, gi.p, N);
+    check_wait(t, t->w);
+    gbuf_get(&gy, y, gy.size);
+    for (int r = 0; r < N; r++)
+        for (int i = 0; i < in; i++) {
+            double exact = p.w[ids[r] * in + i], got = y[r * in + i];
+            double off = p.m.dtype == p.given ? 2 * FLT_EPSILON : 0x1.01p-8;
+            if (!(fabs(got - exact) <= off * fabs(exact) + 128 * FLT_EPSILON))
+                check_fail(&t->c, "row %d [%d] is %.9g, not %.9g", r, i, got, exact);
+        }
+    gbuf_close(&gy);
+    gbuf_close(&gi);
+    pair_close(t, &p);
+    free(y);
+}
+
+/* Numbers drawn at random: the same for one seed, other ones for another. */
+static void check_draw(struct cuda_check *t, enum dtype dtype)
+{
+    enum { N = 2, OUT = 40 };
+    struct product p;
+    struct pv_error err = { 0 };
+    int in = dtype_block(dtype) > 64 ? dtype_block(dtype) : 64;
+    float *y[3];
+    if (!product_open(&p, t, dtype, false, false, N, in, OUT))
+        return;
+    for (int i = 0; i < 3; i++) {
+        t->ops->drop(t->dev, &p.p.m);
+        p.p.m.data = NULL;
+        p.p.m.row_size = dtype_row_size(dtype, in);
+        check_must(t->ops->draw(t->dev, &p.p.m, i == 2 ? 8 : 7, &err), &err);
+        y[i] = malloc(p.gy.size);
+        product_run(&p, y[i], 0, N);
+    }
+    for (int o = 0; o < OUT; o++)
+        if (!isfinite(y[0][o]) || fabs(y[0][o]) > 1e4)
+            check_fail(&t->c, "output %d is %g", o, y[0][o]);
+    if (memcmp(y[0], y[1], p.gy.size))
+        check_fail(&t->c, "the same seed gives other numbers");
+    if (!memcmp(y[0], y[2], p.gy.size))
+        check_fail(&t->c, "another seed gives the same numbers");
+    for (int i = 0; i < 3; i++)
+        free(y[i]);
+    product_close(&p);
+}
+
+void check_cuda_matmul(struct cuda_check *t)
+{
+    for (int d = 0; d < DTYPE_COUNT; d++) {
+        const char *name = dtype_name((enum dtype)d);
+        bool wanted = check_begin(&t->c, "matmul", name);
+        if (!is_taken(t, (enum dtype)d)) {
+            printf("skip cuda matmul %s: the device does not take it\n", name);
+            continue;
+        }
+        if (wanted) {
+            check_begin(&t->c, "matmul", name);
+            check_dtype(t, (enum dtype)d, false);
+            check_end(&t->c);
+        }
+        if (check_begin(&t->c, "matmul_many", name)) {
+            check_dtype(t, (enum dtype)d, true);
+            check_end(&t->c);
+        }
+        if (check_begin(&t->c, "embed", name)) {
+            check_embed(t, (enum dtype)d);
+            check_end(&t->c);
+        }
+        if (t->ops->draw && check_begin(&t->c, "draw", name)) {
+            check_draw(t, (enum dtype)d);
+            check_end(&t->c);
+        }
+    }
+}

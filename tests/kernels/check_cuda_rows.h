@@ -1,0 +1,11 @@
+#ifndef PV_TESTS_KERNELS_CHECK_CUDA_ROWS_H
+#define PV_TESTS_KERNELS_CHECK_CUDA_ROWS_H
+
+#include "check_cuda_layer.h"
+
+/* Row invariance of a layer, bit for bit: `chain` tokens after `cached` ones, alone and together,
+ * as chains and as trees, recorded and not; and a prompt in bulk, in pieces of any size. */
+void check_rows(struct cuda_check *t, const struct rig_shape *shape, enum dtype type, int cached,
+                int chain);
+
+#endif
