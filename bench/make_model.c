@@ -8,12 +8,16 @@
  *
  * Scales: projections of the residual stream have variance 1/in, so their outputs stay near 1
  * whatever the width; the two that write to the stream are smaller by sqrt(2 layers), so it does
- * not grow with depth; the embedding gives logits a standard deviation near 2. */
+ * not grow with depth; the embedding gives logits a standard deviation near 2.
+ *
+ * A hollow file has the matrices as holes: 72 billion weights take a few MB of disk. They read as
+ * zeros; who only wants the shape fills them with something else (bench_gpu, --dummy-weights). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gguf_bytes.h"
 #include "shapes.h"
@@ -29,7 +33,7 @@ struct type_info {
 
 static const struct type_info types[] = {
     { "f32", DTYPE_F32, 0, 0 },   { "f16", DTYPE_F16, 1, 1 },   { "bf16", DTYPE_BF16, 30, 32 },
-    { "q8_0", DTYPE_Q8_0, 8, 7 }, { "q4_0", DTYPE_Q4_0, 2, 2 },
+    { "q8_0", DTYPE_Q8_0, 8, 7 }, { "q4_0", DTYPE_Q4_0, 2, 2 }, { "q4_K", DTYPE_Q4_K, 12, 14 },
 };
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
@@ -192,22 +196,29 @@ static void plan_name(char name[NAME_SIZE], const struct plan *p)
         snprintf(name, NAME_SIZE, "%s.%d.%s", p->group, p->layer, p->suffix);
 }
 
+/* A row that is not whole blocks of 256 gets blocks of 32, as llama.cpp's tools do. */
+static enum dtype whole_blocks(enum dtype t, int64_t in)
+{
+    return t == DTYPE_Q4_K && in % dtype_block(t) ? DTYPE_Q8_0 : t;
+}
+
 static void plan_layer(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
 {
     int64_t h = s->hidden, q = (int64_t)s->n_heads * s->head_dim;
     int64_t k = (int64_t)s->n_kv_heads * s->head_dim, ffn = s->ffn;
+    enum dtype of_h = whole_blocks(t, h), of_q = whole_blocks(t, q), of_ffn = whole_blocks(t, ffn);
     float in_h = 1 / sqrtf((float)h), to_stream = 1 / sqrtf(2.0f * (float)s->n_layers);
     bool bias = !strncmp(s->arch, "qwen2", 5);
     const struct plan p[] = {
         { "attn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
-        { "attn_q.weight", h, q, t, 0, in_h, 0, NULL, 0 },
-        { "attn_k.weight", h, k, t, 0, in_h, 0, NULL, 0 },
-        { "attn_v.weight", h, k, t, 0, in_h, 0, NULL, 0 },
-        { "attn_output.weight", q, h, t, 0, to_stream / sqrtf((float)q), 0, NULL, 0 },
+        { "attn_q.weight", h, q, of_h, 0, in_h, 0, NULL, 0 },
+        { "attn_k.weight", h, k, of_h, 0, in_h, 0, NULL, 0 },
+        { "attn_v.weight", h, k, of_h, 0, in_h, 0, NULL, 0 },
+        { "attn_output.weight", q, h, of_q, 0, to_stream / sqrtf((float)q), 0, NULL, 0 },
         { "ffn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
-        { "ffn_gate.weight", h, ffn, t, 0, in_h, 0, NULL, 0 },
-        { "ffn_up.weight", h, ffn, t, 0, in_h, 0, NULL, 0 },
-        { "ffn_down.weight", ffn, h, t, 0, to_stream / sqrtf((float)ffn), 0, NULL, 0 },
+        { "ffn_gate.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
+        { "ffn_up.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
+        { "ffn_down.weight", ffn, h, of_ffn, 0, to_stream / sqrtf((float)ffn), 0, NULL, 0 },
     };
     const struct plan biases[] = {
         { "attn_q.bias", q, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
@@ -230,11 +241,17 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
  * finer than the rest. */
 static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
 {
-    enum dtype head = t == DTYPE_Q4_0 ? DTYPE_Q8_0 : t;
+    enum dtype head = t == DTYPE_Q4_0 || t == DTYPE_Q4_K ? DTYPE_Q8_0 : t;
     float std = 2 / sqrtf((float)s->hidden);
-    const struct plan embed = {
-        "token_embd.weight", s->hidden, s->vocab, s->tied ? head : t, 0, std, 0, NULL, 0
-    };
+    const struct plan embed = { "token_embd.weight",
+                                s->hidden,
+                                s->vocab,
+                                s->tied ? head : whole_blocks(t, s->hidden),
+                                0,
+                                std,
+                                0,
+                                NULL,
+                                0 };
     const struct plan norm = { "output_norm.weight", s->hidden, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 };
     const struct plan output = { "output.weight", s->hidden, s->vocab, head, 0, std, 0, NULL, 0 };
 
@@ -249,6 +266,7 @@ static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
 /* A matrix of a tower whose rows are not whole blocks stays at 16 bits. */
 static enum dtype tower_type(enum dtype t, int64_t in)
 {
+    t = whole_blocks(t, in);
     return in % dtype_block(t) ? DTYPE_F16 : t;
 }
 
@@ -448,7 +466,21 @@ static bool put_tensor(FILE *f, const struct plan *p, uint64_t seed)
 /* What goes into one file. */
 struct contents {
     bool decoder, tower;
+    bool hollow;
 };
+
+/* Holes need no disk; convolutions are small, and joined on the host. */
+static bool is_hole(const struct plan *p)
+{
+    return p->out && !p->patch && strcmp(p->suffix, "v.position_embd.weight");
+}
+
+static bool skip_tensor(FILE *f, const struct plan *p)
+{
+    uint64_t size = plan_size(p);
+    size += (GGUF_ALIGNMENT - size % GGUF_ALIGNMENT) % GGUF_ALIGNMENT;
+    return fseeko(f, (off_t)size, SEEK_CUR) == 0;
+}
 
 /* Everything before the tensors' data. */
 static bool put_head(FILE *f, const struct shape *s, const struct type_info *t,
@@ -496,7 +528,10 @@ static bool put_model(FILE *f, const struct shape *s, const struct type_info *t,
         plan_tower(&l, s, t->dtype);
     ok = put_head(f, s, t, &l, what);
     for (int i = 0; ok && i < l.n; i++)
-        ok = put_tensor(f, &l.item[i], seed);
+        ok = what.hollow && is_hole(&l.item[i]) ? skip_tensor(f, &l.item[i])
+                                                : put_tensor(f, &l.item[i], seed);
+    if (ok && what.hollow)
+        ok = !fflush(f) && !ftruncate(fileno(f), ftello(f));
     free(l.item);
     return ok;
 }
@@ -506,9 +541,9 @@ static bool put_model(FILE *f, const struct shape *s, const struct type_info *t,
 static int usage(void)
 {
     fputs("usage: make_model --shape NAME --type TYPE [--seed S] [--layers N] [--tower-layers N] "
-          "OUT.gguf\n",
+          "[--hollow] OUT.gguf\n",
           stderr);
-    fputs("types: f32 f16 bf16 q8_0 q4_0; shapes:\n", stderr);
+    fputs("types: f32 f16 bf16 q8_0 q4_0, hollow also q4_K; shapes:\n", stderr);
     for (int i = 0; i < N_SHAPES; i++) {
         const struct shape *s = &shapes[i];
         fprintf(stderr,
@@ -516,7 +551,9 @@ static int usage(void)
                 s->name, s->arch, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim,
                 s->ffn, s->vocab, s->tied ? ", tied" : "", s->tower ? ", with a tower" : "");
     }
-    fputs("the tower of a qwen2vl shape goes into the file mmproj-OUT.gguf\n", stderr);
+    fputs("the tower of a qwen2vl shape goes into the file mmproj-OUT.gguf; --hollow: matrices are "
+          "holes of the file and take no disk\n",
+          stderr);
     return 2;
 }
 
@@ -551,12 +588,13 @@ static int write_file(const char *path, const struct shape *s, const struct type
 }
 
 static int write_model(const char *path, const struct shape *s, const struct type_info *t,
-                       uint64_t seed)
+                       uint64_t seed, bool hollow)
 {
     const char *slash = strrchr(path, '/');
     int dir = slash ? (int)(slash - path) + 1 : 0;
     char beside[4096];
-    struct contents all = { true, s->tower && s->tower->llava }, tower = { false, true };
+    struct contents all = { true, s->tower && s->tower->llava, hollow };
+    struct contents tower = { false, true, hollow };
 
     if (s->tower && !s->tower->llava) {
         snprintf(beside, sizeof beside, "%.*smmproj-%s", dir, path, path + dir);
@@ -572,11 +610,16 @@ int main(int argc, char **argv)
     const struct type_info *type = NULL;
     const char *path = NULL;
     unsigned long long seed = 1, layers = 0, tower_layers = 0;
+    bool hollow = false;
 
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (argv[i][0] != '-') {
             path = argv[i];
+            continue;
+        }
+        if (!strcmp(argv[i], "--hollow")) {
+            hollow = true;
             continue;
         }
         if (!strcmp(argv[i], "--shape")) {
@@ -599,7 +642,7 @@ int main(int argc, char **argv)
         }
         i++;
     }
-    if (!shape || !type || !path)
+    if (!shape || !type || !path || (!hollow && !row_can_encode(type->dtype)))
         return usage();
     struct shape s = *shape;
     struct tower tower = { 0 };
@@ -610,5 +653,5 @@ int main(int argc, char **argv)
         tower.n_layers = (int)tower_layers;
         s.tower = &tower;
     }
-    return write_model(path, &s, type, seed);
+    return write_model(path, &s, type, seed, hollow);
 }

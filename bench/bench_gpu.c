@@ -1,0 +1,369 @@
+/* bench_gpu: how fast a GPU runs models of true shape, beside its own limits
+ * and, when asked, beside Hugging Face transformers (peer_hf.py).
+ *
+ * Weights are drawn at random on the device, the cache is filled with random
+ * numbers: nothing is downloaded, and no kernel is faster for what the numbers
+ * are. Everything goes through decoder_step and vision_encode. */
+#include "rig/gpu_rig.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIMIT_INT = 1 << 20, MAX_NAMES = 16, NAMES_SIZE = 512 };
+
+enum part { PART_DECODE, PART_PREFILL, PART_TOWER, PART_FIRST, PART_SIMULATE, PARTS };
+
+static const char *const part_names[PARTS] = { "decode", "prefill", "tower", "first", "simulate" };
+
+struct args {
+    struct rig rig;
+    struct plan plan;
+    bool part[PARTS];
+    const char *models, *towers, *pairs;
+    const char *csv, *peer, *commit;
+    double read_gib;
+};
+
+static const char usage[] =
+    "usage: bench_gpu [options]\n"
+    "  --device NAME        cuda, or cpu to try this program (cuda)\n"
+    "  --gpu N              which GPU (0)\n"
+    "  --what LIST          of decode,prefill,tower,first,simulate (all)\n"
+    "  --models LIST        SHAPE:TYPE of make_model, for decode and prefill\n"
+    "  --towers LIST        SHAPE:TYPE, for tower and, of LLaVA-OneVision, first\n"
+    "  --pairs LIST         TARGET/DRAFTER, each SHAPE:TYPE, for simulate\n"
+    "  --contexts LIST      slots filled before a step (256,2560,25088)\n"
+    "  --rows LIST          rows of a step (1,6,10,26,64); 26 also as a tree\n"
+    "  --prefill N          tokens of the prompt (25088)\n"
+    "  --chunk N            rows of a step of the prefill (8192)\n"
+    "  --frames N           frames for towers (128)\n"
+    "  --size N             pixels of a side, for towers that take any size (448)\n"
+    "  --batch N            frames of one call of the tower (as many as suit it)\n"
+    "  --repeat N           steps that are timed, after three that are not (20)\n"
+    "  --rounds N           rounds of each simulated method (32)\n"
+    "  --gamma N            tokens drafted at a time by simulated chains (as published)\n"
+    "  --methods LIST       of the simulated ones (all)\n"
+    "  --bandwidth N        GB/s the device can read, where more than what is measured here\n"
+    "  --peak N             TFLOP/s it can compute, BF16 (790)\n"
+    "  --read N             GiB that are read to measure (4)\n"
+    "  --folder DIR         where hollow models are made (build/hollow)\n"
+    "  --make-model PATH    the program that makes them (beside this one)\n"
+    "  --csv FILE           append the results to FILE\n"
+    "  --peer FILE          a CSV of peer_hf.py, to show beside ours\n"
+    "  --commit TEXT        what to call this build there\n"
+    "  --quick              q05 and q7 in BF16, 5 repeats\n";
+
+/* ---- arguments ---- */
+
+static bool parse_number(const char *text, int *out)
+{
+    char *end;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    if (errno || end == text || *end || v < 0 || v > LIMIT_INT)
+        return false;
+    *out = (int)v;
+    return true;
+}
+
+static bool parse_double(const char *text, double scale, double *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v > 0))
+        return false;
+    *out = scale * v;
+    return true;
+}
+
+/* The next item of a list with commas; false at its end. */
+static bool next_item(const char **list, char *item, size_t size)
+{
+    size_t len = strcspn(*list, ",");
+    if (!**list)
+        return false;
+    snprintf(item, size, "%.*s", (int)len, *list);
+    *list += len + ((*list)[len] == ',');
+    return true;
+}
+
+static bool parse_list(const char *text, int *v, int *n)
+{
+    char item[32];
+    *n = 0;
+    while (next_item(&text, item, sizeof item)) {
+        if (*n == RIG_MAX_LIST || !parse_number(item, &v[*n]) || v[*n] < 1)
+            return false;
+        ++*n;
+    }
+    return *n > 0;
+}
+
+static bool parse_parts(const char *text, bool *part)
+{
+    char item[32];
+    memset(part, 0, PARTS * sizeof *part);
+    while (next_item(&text, item, sizeof item)) {
+        bool known = false;
+        for (int i = 0; i < PARTS; i++)
+            if (!strcmp(item, part_names[i]))
+                known = part[i] = true;
+        if (!known)
+            return false;
+    }
+    return true;
+}
+
+static bool parse_numbers(struct args *a, const char *name, const char *value, bool *known)
+{
+    struct {
+        const char *name;
+        int *to;
+    } all[] = {
+        { "--gpu", &a->rig.index },      { "--prefill", &a->plan.prefill },
+        { "--chunk", &a->plan.chunk },   { "--frames", &a->plan.frames },
+        { "--size", &a->plan.size },     { "--batch", &a->plan.batch },
+        { "--repeat", &a->plan.repeat }, { "--rounds", &a->plan.rounds },
+        { "--gamma", &a->plan.gamma },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(name, all[i].name)) {
+            *known = true;
+            return parse_number(value, all[i].to);
+        }
+    return true;
+}
+
+static bool parse_texts(struct args *a, const char *name, const char *value)
+{
+    struct {
+        const char *name;
+        const char **to;
+    } all[] = {
+        { "--models", &a->models },     { "--towers", &a->towers },
+        { "--pairs", &a->pairs },       { "--methods", &a->plan.methods },
+        { "--folder", &a->rig.folder }, { "--make-model", &a->rig.program },
+        { "--csv", &a->csv },           { "--peer", &a->peer },
+        { "--commit", &a->commit },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(name, all[i].name)) {
+            *all[i].to = value;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_option(struct args *a, const char *name, const char *value)
+{
+    bool known = false;
+    if (!parse_numbers(a, name, value, &known))
+        return false;
+    if (known || parse_texts(a, name, value))
+        return true;
+    if (!strcmp(name, "--device")) {
+        a->rig.gpu = !strcmp(value, "cuda");
+        return a->rig.gpu || !strcmp(value, "cpu");
+    }
+    if (!strcmp(name, "--what"))
+        return parse_parts(value, a->part);
+    if (!strcmp(name, "--contexts"))
+        return parse_list(value, a->plan.contexts.v, &a->plan.contexts.n);
+    if (!strcmp(name, "--rows"))
+        return parse_list(value, a->plan.rows.v, &a->plan.rows.n);
+    if (!strcmp(name, "--bandwidth"))
+        return parse_double(value, 1e9, &a->rig.bandwidth);
+    if (!strcmp(name, "--peak"))
+        return parse_double(value, 1e12, &a->rig.peak);
+    if (!strcmp(name, "--read"))
+        return parse_double(value, 1, &a->read_gib);
+    return false;
+}
+
+static void quicken(struct args *a)
+{
+    a->plan.repeat = 5;
+    a->plan.rounds = 12;
+    a->models = "q05:bf16,q7:bf16";
+    a->towers = "ov7:bf16";
+    a->pairs = "q7:bf16/q05:bf16";
+}
+
+static bool parse_args(struct args *a, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        if (!strcmp(argv[i], "--quick")) {
+            quicken(a);
+            i--;
+            continue;
+        }
+        if (i + 1 >= argc || !parse_option(a, argv[i], argv[i + 1])) {
+            fprintf(stderr, "bench_gpu: %s%s%s: not an option with a value it can take\n%s",
+                    argv[i], i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "", usage);
+            return false;
+        }
+    }
+    if (a->plan.repeat < 1 || a->plan.repeat > RIG_MAX_SAMPLES || a->plan.chunk < 1 ||
+        a->plan.frames < 1 || a->plan.prefill < 1 || a->plan.rounds < 1) {
+        fprintf(stderr, "bench_gpu: a number is too small or too large\n%s", usage);
+        return false;
+    }
+    return true;
+}
+
+/* ---- the run ---- */
+
+static void say_model(const struct rig *r, const struct rig_model *m)
+{
+    printf("# %s:%s opened in %.1f s; %.1f GB of the device in use\n", m->shape, m->type, m->open_s,
+           1e-9 * (double)rig_used(r));
+    fflush(stdout);
+}
+
+static enum pv_status run_models(struct args *a, struct pv_error *err)
+{
+    const char *list = a->models;
+    char name[RIG_NAME];
+    enum pv_status s = PV_OK;
+    if (!a->part[PART_DECODE] && !a->part[PART_PREFILL])
+        return PV_OK;
+    results_head(a->rig.results, "Decoding, verification and prefill");
+    while (!s && next_item(&list, name, sizeof name)) {
+        struct rig_model m;
+        s = rig_model_open(&m, &a->rig, name, 0, true, err);
+        if (s)
+            break;
+        say_model(&a->rig, &m);
+        if (a->part[PART_DECODE])
+            s = test_decode(&a->rig, &m, &a->plan, err);
+        if (!s && a->part[PART_PREFILL])
+            s = test_prefill(&a->rig, &m, &a->plan, err);
+        rig_model_close(&m);
+    }
+    return s;
+}
+
+static enum pv_status run_towers(struct args *a, struct pv_error *err)
+{
+    const char *list = a->towers;
+    char name[RIG_NAME];
+    enum pv_status s = PV_OK;
+    if (!a->part[PART_TOWER] && !a->part[PART_FIRST])
+        return PV_OK;
+    results_head(a->rig.results, "Vision towers and the first token");
+    while (!s && next_item(&list, name, sizeof name)) {
+        struct rig_model m;
+        bool llava;
+        s = rig_model_open(&m, &a->rig, name, 0, a->part[PART_FIRST], err);
+        if (s)
+            break;
+        llava = model_file_vision(m.mf)->kind == VISION_LLAVA;
+        say_model(&a->rig, &m);
+        if (a->part[PART_TOWER])
+            s = test_tower(&a->rig, &m, &a->plan, err);
+        if (!s && a->part[PART_FIRST] && llava)
+            s = test_first_token(&a->rig, &m, &a->plan, err);
+        rig_model_close(&m);
+    }
+    return s;
+}
+
+static enum pv_status run_pair(struct args *a, const char *pair, struct pv_error *err)
+{
+    const char *slash = strchr(pair, '/');
+    struct rig_model m[3] = { 0 };
+    char target[RIG_NAME];
+    enum pv_status s;
+    if (!slash)
+        return fail(err, PV_E_ARG, "%s is not TARGET/DRAFTER", pair);
+    snprintf(target, sizeof target, "%.*s", (int)(slash - pair), pair);
+    s = rig_model_open(&m[0], &a->rig, target, 0, true, err);
+    if (!s)
+        s = rig_model_open(&m[1], &a->rig, slash + 1, 0, true, err);
+    if (!s)
+        s = rig_model_open(&m[2], &a->rig, target, 1, true, err);
+    for (int i = 0; i < 3 && !s; i++)
+        say_model(&a->rig, &m[i]);
+    if (!s)
+        s = test_simulate(&a->rig, &m[0], &m[1], &m[2], &a->plan, err);
+    for (int i = 2; i >= 0; i--)
+        rig_model_close(&m[i]);
+    return s;
+}
+
+static enum pv_status run_all(struct args *a, struct pv_error *err)
+{
+    const char *list = a->pairs;
+    char pair[2 * RIG_NAME];
+    double speed;
+    enum pv_status s =
+        rig_read_speed(&a->rig, (size_t)(a->read_gib * (double)(1 << 30)), &speed, err);
+    if (s)
+        return s;
+    printf("device   %s\n", a->rig.dev->ops->name);
+    printf("read     %.0f GB/s: the best of passes over %.2g GiB, by finding the "
+           "largest of f32 "
+           "rows and by a product of one row with a BF16 matrix\n",
+           1e-9 * speed, a->read_gib);
+    a->rig.bandwidth = speed > a->rig.bandwidth ? speed : a->rig.bandwidth;
+    printf("floor    the larger of bytes / %.0f GB/s and operations / %.0f "
+           "TFLOP/s\n",
+           1e-9 * a->rig.bandwidth, 1e-12 * a->rig.peak);
+    s = run_models(a, err);
+    if (!s)
+        s = run_towers(a, err);
+    while (!s && a->part[PART_SIMULATE] && next_item(&list, pair, sizeof pair))
+        s = run_pair(a, pair, err);
+    return s;
+}
+
+/* make_model lies where this program does. */
+static void find_maker(struct args *a, const char *self)
+{
+    static char path[1024];
+    const char *slash = strrchr(self, '/');
+    snprintf(path, sizeof path, "%.*smake_model", slash ? (int)(slash - self) + 1 : 0, self);
+    a->rig.program = path;
+}
+
+int main(int argc, char **argv)
+{
+    static struct args a = {
+        .rig = { .gpu = true, .folder = "build/hollow", .peak = 790e12 },
+        .plan = { .contexts = { { 256, 2560, 25088 }, 3 },
+                  .rows = { { 1, 6, 10, 26, 64 }, 5 },
+                  .repeat = 20,
+                  .prefill = 25088,
+                  .chunk = 8192,
+                  .frames = 128,
+                  .size = 448,
+                  .rounds = 32 },
+        .part = { true, true, true, true, true },
+        .models = "q05:bf16,q7:bf16,q7:q8_0,q7:q4_0,q7:q4_K,q32:bf16,q72:q8_0",
+        .towers = "ov7:bf16,qwen2.5-vl-7b:bf16",
+        .pairs = "q7:bf16/q05:bf16,q72:q8_0/q7:bf16",
+        .commit = "unknown",
+        .read_gib = 4,
+    };
+    static struct results results;
+    struct pv_error err = { 0 };
+    enum pv_status s;
+    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    find_maker(&a, argv[0]);
+    if (!parse_args(&a, argc, argv))
+        return 2;
+    s = rig_open(&a.rig, &err);
+    if (!s)
+        s = results_open(&results, &a.rig, a.csv, a.peer, a.commit, &err);
+    if (!s)
+        s = run_all(&a, &err);
+    if (s)
+        fprintf(stderr, "bench_gpu: %s\n", err.text);
+    results_close(&results);
+    rig_close(&a.rig);
+    return s ? 1 : 0;
+}

@@ -1,0 +1,170 @@
+/* What the tests of bench_gpu share: a device, models of true shape whose weights are drawn on it,
+ * lanes (a decoder with a state and a cache that holds random numbers), and rows of results. */
+#ifndef PV_BENCH_RIG_GPU_RIG_H
+#define PV_BENCH_RIG_GPU_RIG_H
+
+#include "lm/decoder.h"
+#include "vision/vision.h"
+
+#include <stdio.h>
+
+enum { RIG_MAX_SAMPLES = 512, RIG_NAME = 48, RIG_MAX_LIST = 16 };
+
+/* ---- times ---- */
+
+struct timings {
+    double s[RIG_MAX_SAMPLES];
+    int n;
+};
+
+void timings_add(struct timings *t, double seconds);
+double timings_at(const struct timings *t, double part); /* 0 the best, 0.5 the median; n > 0 */
+
+/* ---- the machine ---- */
+
+struct rig {
+    bool gpu;
+    int index;           /* of the GPU */
+    struct device *dev;  /* the GPU, or the CPU of the first model */
+    const char *folder;  /* hollow files are made here */
+    const char *program; /* make_model */
+    double bandwidth;    /* bytes/s: the larger of what was measured and what was given */
+    double peak;         /* operations/s */
+    struct results *results;
+};
+
+enum pv_status rig_open(struct rig *r, struct pv_error *err);
+void rig_close(struct rig *r);
+/* Bytes of the device in use; 0: not known. */
+size_t rig_used(const struct rig *r);
+
+/* Read speed of the device in bytes/s: the best of some passes over `size` bytes, by finding the
+ * largest of f32 rows and by a product of one row with a matrix. */
+enum pv_status rig_read_speed(struct rig *r, size_t size, double *speed, struct pv_error *err);
+
+/* ---- models ---- */
+
+struct rig_model {
+    char shape[RIG_NAME], type[RIG_NAME]; /* as make_model names them */
+    struct model_file *mf;
+    struct device *dev; /* the rig's, or its own when several models run on the CPU */
+    bool own_device;
+    struct decoder *dec;
+    double open_s;
+};
+
+/* `name`: SHAPE:TYPE. The file is made when it is not there yet. layers: 0, or instead of the
+ * shape's. decoder false: the file and the device alone, for a tower. */
+enum pv_status rig_model_open(struct rig_model *m, struct rig *r, const char *name, int layers,
+                              bool decoder, struct pv_error *err);
+void rig_model_close(struct rig_model *m);
+
+/* Bytes of the matrices that each step reads. */
+double rig_weight_bytes(const struct rig_model *m);
+double rig_kv_bytes(const struct rig_model *m, int slots);
+/* Operations of n rows behind `context` slots, of which `wanted` have logits. */
+double rig_operations(const struct rig_model *m, int context, int n, int wanted);
+
+/* ---- lanes ---- */
+
+enum { LANE_TOP = 8 };
+
+struct lane {
+    const struct rig_model *m;
+    struct decoder_state *state;
+    struct kvcache kv;
+    int max_rows;
+    uint64_t turn;         /* of the ids, which differ from step to step */
+    int32_t *ids;          /* [max_rows] */
+    int32_t *best;         /* [max_rows] */
+    int32_t (*pos)[3];     /* [max_rows] */
+    int *rows;             /* [max_rows]: 0, 1, 2, ... */
+    struct top_entry *top; /* [max_rows, LANE_TOP] */
+    float *mass;           /* [max_rows] */
+};
+
+/* A step of a lane: n rows, as a chain or by parents, behind the cache. */
+struct lane_rows {
+    int n;
+    int wanted;           /* the last so many rows have an argmax */
+    const int *parent;    /* [pending + n], NULL: a chain */
+    const int *depth;     /* [pending + n], with parents */
+    int pending;          /* rows of earlier steps, see struct step_seq */
+    const float *embeds;  /* [n, hidden], NULL: tokens */
+    bool embeds_there;    /* on the device */
+    bool bulk;            /* rows of a prompt */
+    int top;              /* so many likeliest tokens of each of these rows instead of one; 0: no */
+    const int32_t *first; /* the id of the first row; NULL: random */
+};
+
+/* The cache is filled with random numbers and has no length; lane_at gives it one. */
+enum pv_status lane_open(struct lane *l, const struct rig_model *m, int context, int max_rows,
+                         int max_logits, struct pv_error *err);
+void lane_close(struct lane *l);
+void lane_at(struct lane *l, int length);
+enum pv_status lane_step(struct lane *l, const struct lane_rows *rows, struct pv_error *err);
+
+/* The tree of 25 proposed tokens and its root: parents and depths of 26 rows. */
+enum { TREE25_ROWS = 26 };
+void tree25(int parent[TREE25_ROWS], int depth[TREE25_ROWS]);
+
+/* ---- results ---- */
+
+struct result {
+    const char *model, *type, *test;
+    int context, rows, samples;
+    double ms, best_ms; /* of a step, a prefill, a call; of a token where simulated */
+    double tokens;      /* of ms; 0: none */
+    double bytes, operations;
+    size_t memory; /* bytes of the device in use */
+    const char *note;
+};
+
+struct results {
+    struct rig *rig;
+    FILE *csv; /* NULL: none */
+    const char *machine, *date, *commit;
+    struct peer_row *peer;
+    int n_peer;
+};
+
+/* csv is appended to; peer: a CSV of peer_hf.py to show beside ours. Either may be NULL. */
+enum pv_status results_open(struct results *r, struct rig *rig, const char *csv, const char *peer,
+                            const char *commit, struct pv_error *err);
+void results_close(struct results *r);
+void results_head(const struct results *r, const char *title);
+void results_row(const struct results *r, const struct result *x); /* into both */
+void results_csv(const struct results *r, const struct result *x);
+/* Milliseconds of the peer for the same test; 0: it has none. */
+double results_peer(const struct results *r, const struct result *x);
+
+/* ---- tests ---- */
+
+struct plan {
+    struct {
+        int v[RIG_MAX_LIST];
+        int n;
+    } contexts, rows;
+    int repeat, prefill, chunk;
+    int frames, size, batch; /* of towers: frames, pixels of a side, frames a call (0: theirs) */
+    int rounds;              /* of each simulated method */
+    int gamma;               /* 0: as published */
+    const char *methods;     /* NULL: all */
+};
+
+enum pv_status test_decode(struct rig *r, const struct rig_model *m, const struct plan *p,
+                           struct pv_error *err);
+enum pv_status test_prefill(struct rig *r, const struct rig_model *m, const struct plan *p,
+                            struct pv_error *err);
+/* The tower of a model, and with a decoder (LLaVA) the time to the first token. */
+enum pv_status test_tower(struct rig *r, const struct rig_model *m, const struct plan *p,
+                          struct pv_error *err);
+enum pv_status test_first_token(struct rig *r, const struct rig_model *m, const struct plan *p,
+                                struct pv_error *err);
+/* The whole table of methods with a target and a drafter; `head` has one layer of the target's
+ * width. Acceptance is drawn at random. */
+enum pv_status test_simulate(struct rig *r, const struct rig_model *target,
+                             const struct rig_model *draft, const struct rig_model *head,
+                             const struct plan *p, struct pv_error *err);
+
+#endif

@@ -1,0 +1,242 @@
+/* Towers over many frames of random pixels, and the time from pixels to the first token of a
+ * LLaVA-OneVision model: tower, pooling, prefill of what they gave and of the question. */
+#include "gpu_rig.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "vision/llava.h"
+
+enum { TOWER_REPEAT = 3, QUESTION = 32 };
+
+/* A tower and the frames it is given. */
+struct sight {
+    const struct rig_model *m;
+    struct vision *v;
+    struct vision_state *state;
+    const struct vision_config *c;
+    int h, w;          /* patches of a slice */
+    int slices, total; /* of a call; in all */
+    int frames;        /* in all */
+    int tokens, kept;  /* of a slice, before and after pooling */
+    float *patches;    /* of one call: the same pixels for all */
+    float *features;   /* of one call */
+};
+
+static size_t patch_floats(const struct vision_config *c)
+{
+    return (size_t)(3 * c->temporal * c->patch * c->patch);
+}
+
+static void sight_close(struct sight *e)
+{
+    vision_state_close(&e->state);
+    vision_close(&e->v);
+    mem_free(e->patches);
+    mem_free(e->features);
+}
+
+static enum pv_status sight_open(struct sight *e, const struct rig_model *m, const struct plan *p,
+                                 struct pv_error *err)
+{
+    const struct vision_config *c = model_file_vision(m->mf);
+    bool any = c->kind == VISION_QWEN2_5;
+    int side = any ? p->size / (c->patch * c->merge) * c->merge : vision_side(c), batch;
+    struct rng rng = { 1 };
+    size_t n, out;
+    enum pv_status s;
+    *e = (struct sight){ .m = m, .c = c, .h = side, .w = side };
+    s = vision_open(&e->v, m->mf, m->dev, err);
+    if (s)
+        return s;
+    batch = p->batch ? p->batch : vision_batch(e->v) / (side * side) * c->temporal;
+    batch = batch < p->frames ? batch : p->frames;
+    e->slices = batch / c->temporal > 0 ? batch / c->temporal : 1;
+    e->total = (p->frames + c->temporal - 1) / c->temporal;
+    e->frames = e->total * c->temporal;
+    e->tokens = vision_slice_tokens(e->v, side, side);
+    e->kept = any ? e->tokens : llava_frame_tokens(c);
+    n = (size_t)e->slices * (size_t)(side * side) * patch_floats(c);
+    out = (size_t)e->slices * (size_t)e->tokens * (size_t)c->out;
+    e->patches = mem_alloc(sizeof(float) * n);
+    e->features = mem_alloc(sizeof(float) * out);
+    s = e->patches && e->features ? vision_state_open(&e->state, e->v, e->slices * side * side, err)
+                                  : fail_nomem(err, sizeof(float) * (n + out));
+    for (size_t i = 0; i < n && !s; i++)
+        e->patches[i] = rng_float(&rng);
+    if (s)
+        sight_close(e);
+    return s;
+}
+
+/* Pairs of rows of a slice that see each other. */
+static double pairs_seen(const struct sight *e, bool full)
+{
+    const struct vision_config *c = e->c;
+    int side = full ? 0 : c->window / c->patch;
+    double pairs = 0;
+    if (full)
+        return (double)(e->h * e->w) * (e->h * e->w);
+    for (int y = 0; y < e->h; y += side)
+        for (int x = 0; x < e->w; x += side) {
+            double rows =
+                (double)(e->h - y < side ? e->h - y : side) * (e->w - x < side ? e->w - x : side);
+            pairs += rows * rows;
+        }
+    return pairs;
+}
+
+/* All calls together. */
+static double sight_operations(const struct sight *e)
+{
+    const struct vision_config *c = e->c;
+    bool llava = c->kind == VISION_LLAVA;
+    double hidden = c->hidden, rows = (double)e->h * e->w, ops = 0;
+    double wide = hidden * c->merge * c->merge, middle = llava ? c->out : wide;
+    for (int i = 0; i < c->n_layers; i++)
+        ops += 2 * rows * hidden * (4 * hidden + (llava ? 2.0 : 3.0) * c->ffn) +
+               4 * hidden * pairs_seen(e, llava || c->full[i]);
+    ops += 2 * rows * hidden * (double)patch_floats(c);
+    ops += 2 * e->tokens * middle * (wide + c->out);
+    return ops * e->total;
+}
+
+/* All frames, call by call, as the engine does: what can stay on the device stays there. There
+ * (NULL: nowhere) the tokens go one after the other. */
+static enum pv_status encode_all(struct sight *e, float *there, struct pv_error *err)
+{
+    const struct device_ops *ops = e->m->dev->ops;
+    struct device_work *work = vision_state_work(e->state);
+    size_t slice = (size_t)e->kept * (size_t)e->c->out;
+    enum pv_status s = PV_OK, waited;
+    for (int at = 0; at < e->total && !s; at += e->slices) {
+        int n = e->total - at < e->slices ? e->total - at : e->slices;
+        const float *tokens = e->features;
+        if (vision_keeps_tokens(e->v))
+            s = vision_encode_video(e->v, e->state, e->patches, n, e->h, e->w, &tokens, err);
+        else
+            s = vision_encode(e->v, e->state, e->patches, n, e->h, e->w, e->features, err);
+        if (!s && there)
+            ops->copy(work, there + (size_t)at * slice, tokens, sizeof *there * (size_t)n * slice);
+    }
+    waited = ops->wait(work, err);
+    return s ? s : waited;
+}
+
+enum pv_status test_tower(struct rig *r, const struct rig_model *m, const struct plan *p,
+                          struct pv_error *err)
+{
+    struct timings t = { .n = 0 };
+    char note[64];
+    struct sight e;
+    enum pv_status s = sight_open(&e, m, p, err);
+    if (s)
+        return s;
+    for (int i = 0; i <= TOWER_REPEAT && !s; i++) {
+        double start = clock_now();
+        s = encode_all(&e, NULL, err);
+        if (i > 0)
+            timings_add(&t, clock_now() - start);
+    }
+    snprintf(note, sizeof note, "%d frames of %d x %d patches; %d a call", e.frames, e.h, e.w,
+             e.slices * e.c->temporal);
+    if (!s)
+        results_row(r->results, &(struct result){ .model = m->shape,
+                                                  .type = m->type,
+                                                  .test = "tower",
+                                                  .context = 0,
+                                                  .rows = e.frames,
+                                                  .samples = t.n,
+                                                  .ms = 1e3 * timings_at(&t, 0.5),
+                                                  .best_ms = 1e3 * timings_at(&t, 0),
+                                                  .tokens = e.total * e.kept,
+                                                  .operations = sight_operations(&e),
+                                                  .memory = rig_used(r),
+                                                  .note = note });
+    sight_close(&e);
+    return s;
+}
+
+/* ---- the first token ---- */
+
+struct first_token {
+    struct sight *e;
+    struct lane *l;
+    float *embeds; /* of all frames, on the device */
+    int n, chunk;  /* tokens of frames; rows of a step */
+    double tower_s, prefill_s;
+};
+
+static enum pv_status first_once(struct first_token *f, struct pv_error *err)
+{
+    struct sight *e = f->e;
+    size_t hidden = (size_t)e->c->out;
+    double start = clock_now();
+    enum pv_status s = encode_all(e, f->embeds, err);
+    f->tower_s = clock_now() - start;
+    lane_at(f->l, 0);
+    for (int at = 0; at < f->n && !s;) {
+        int some = f->n - at < f->chunk ? f->n - at : f->chunk;
+        struct lane_rows rows = {
+            .n = some, .embeds = f->embeds + (size_t)at * hidden, .embeds_there = true, .bulk = true
+        };
+        s = lane_step(f->l, &rows, err);
+        if (!s)
+            kvcache_advance(&f->l->kv, some);
+        at += some;
+    }
+    struct lane_rows question = { .n = QUESTION, .wanted = 1, .bulk = true };
+    if (!s)
+        s = lane_step(f->l, &question, err);
+    f->prefill_s = clock_now() - start - f->tower_s;
+    return s;
+}
+
+enum pv_status test_first_token(struct rig *r, const struct rig_model *m, const struct plan *p,
+                                struct pv_error *err)
+{
+    struct timings t = { .n = 0 };
+    struct sight e;
+    struct lane l;
+    void *embeds = NULL;
+    bool opened;
+    char note[96];
+    enum pv_status s = sight_open(&e, m, p, err);
+    struct first_token f = { .e = &e, .l = &l, .chunk = p->chunk };
+    if (s)
+        return s;
+    f.n = e.total * e.kept;
+    s = device_alloc(m->dev, &embeds, sizeof(float) * (size_t)f.n * (size_t)e.c->out, err);
+    f.embeds = embeds;
+    if (!s)
+        s = lane_open(&l, m, f.n + QUESTION, p->chunk, 1, err);
+    opened = !s;
+    for (int i = 0; i <= TOWER_REPEAT && !s; i++) {
+        s = first_once(&f, err);
+        if (i > 0)
+            timings_add(&t, f.tower_s + f.prefill_s);
+    }
+    if (!s) {
+        snprintf(note, sizeof note, "%d frames: tower and pooling %.1f ms; prefill %.1f ms",
+                 e.frames, 1e3 * f.tower_s, 1e3 * f.prefill_s);
+        results_row(r->results,
+                    &(struct result){ .model = m->shape,
+                                      .type = m->type,
+                                      .test = "first token",
+                                      .context = f.n,
+                                      .rows = e.frames,
+                                      .samples = t.n,
+                                      .ms = 1e3 * timings_at(&t, 0.5),
+                                      .best_ms = 1e3 * timings_at(&t, 0),
+                                      .operations = sight_operations(&e) +
+                                                    rig_operations(m, 0, f.n + QUESTION, 1),
+                                      .memory = rig_used(r),
+                                      .note = note });
+    }
+    if (opened)
+        lane_close(&l);
+    if (embeds)
+        m->dev->ops->free(m->dev, embeds);
+    sight_close(&e);
+    return s;
+}
