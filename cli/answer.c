@@ -69,11 +69,12 @@ void answer_json(struct buf *b, const struct answer *a, bool has_text)
                ",\"video_tokens\":%lld,\"draft_video_tokens\":%lld,"
                "\"reused_tokens\":%lld,\"prompt_tokens\":%lld,\"tokens\":%lld,\"passes\":%lld,"
                "\"proposed\":%lld,\"accepted_per_pass\":%.4g,\"tokens_per_pass\":%.4g,"
-               "\"mean_run\":%.4g,\"acceptance\":%.4g",
+               "\"mean_run\":%.4g,\"acceptance\":%.4g,\"draft_rows\":%lld,\"draft_slots\":%lld",
                (long long)st->video_tokens, (long long)st->draft_video_tokens,
                (long long)st->reused_tokens, (long long)st->prompt_tokens, (long long)st->tokens,
                (long long)st->passes, (long long)st->proposed, accepted_per_pass(&f),
-               tokens_per_pass(&f), mean_run(&f), acceptance(&f));
+               tokens_per_pass(&f), mean_run(&f), acceptance(&f), (long long)st->draft_rows,
+               (long long)st->draft_slots);
     buf_printf(b,
                ",\"seconds\":{\"video\":%.6f,\"vision\":%.6f,\"prefill\":%.6f,\"view\":%.6f,"
                "\"draft_prefill\":%.6f,\"draft\":%.6f,\"verify\":%.6f,\"decode\":%.6f,"

@@ -95,6 +95,27 @@ static void parallel_table(struct buf *b, const struct tally *t, const struct co
     }
 }
 
+/* What a drafted token costs, of the methods whose drafters run rows of their own. */
+static void drafting_table(struct buf *b, const struct tally *t, const struct contenders *who,
+                           int width)
+{
+    bool any = false;
+    for (int k = 0; k < who->n; k++) {
+        const struct figures *f = &t->sum[k];
+        if (!(f->v[FIG_DRAFT_ROWS] > 0))
+            continue;
+        if (!any)
+            buf_printf(b, "\n%-*s %8s %8s %9s %9s %9s\n", width, "drafting", "tokens", "rows",
+                       "slots/row", "ms/row", "ms/token");
+        any = true;
+        buf_printf(b, "%-*s %8.8g %8.8g %9.1f %9.4f %9.4f\n", width, who->items[k].label,
+                   f->v[FIG_PROPOSED], f->v[FIG_DRAFT_ROWS],
+                   f->v[FIG_DRAFT_SLOTS] / f->v[FIG_DRAFT_ROWS],
+                   1e3 * f->v[FIG_DRAFT_S] / f->v[FIG_DRAFT_ROWS],
+                   1e3 * quotient(f->v[FIG_DRAFT_S], f->v[FIG_PROPOSED]));
+    }
+}
+
 void tally_table(struct buf *b, const struct tally *t, const struct contenders *who)
 {
     int width = label_width(who);
@@ -106,6 +127,7 @@ void tally_table(struct buf *b, const struct tally *t, const struct contenders *
                "sees", "s", "s", "s", "s", "/s", "speed-up", "speed-up");
     for (int k = 0; k < who->n; k++)
         table_row(b, t, &who->items[k], k, width);
+    drafting_table(b, t, who, width);
     parallel_table(b, t, who, width);
 }
 
@@ -140,6 +162,8 @@ static void add_method_json(struct buf *b, const struct tally *t, const struct c
                tokens_per_pass(f), mean_run(f), acceptance(f));
     buf_printf(b, "\"prompt_tokens\":%.12g,\"video_tokens\":%.12g,\"draft_video_tokens\":%.12g,",
                f->v[FIG_PROMPT_TOKENS], f->v[FIG_VIDEO_TOKENS], f->v[FIG_DRAFT_VIDEO_TOKENS]);
+    buf_printf(b, "\"draft_rows\":%.12g,\"draft_slots\":%.12g,", f->v[FIG_DRAFT_ROWS],
+               f->v[FIG_DRAFT_SLOTS]);
     add_seconds_json(b, f);
     buf_printf(b,
                ",\"tokens_per_second\":%.6g,\"decode_speedup\":%.6g,"
@@ -170,7 +194,7 @@ void csv_header(struct buf *b)
                 "accepted_per_pass,tokens_per_pass,mean_run,acceptance,video_tokens,"
                 "draft_video_tokens,prefill_s,view_s,draft_prefill_s,draft_s,verify_s,decode_s,"
                 "total_s,identical,video_s,vision_s,draft_vision_s,schedule,window,draft_threads,"
-                "startup_tokens,wasted,wait_s\n");
+                "startup_tokens,wasted,wait_s,draft_rows,draft_slots\n");
 }
 
 /* A field and its comma; in quotes where it needs them. */
@@ -209,10 +233,10 @@ static void csv_parallel(struct buf *b, const struct pv_method *m, const struct 
                                                                  : "serial";
     buf_puts(b, m->drafter == PV_DRAFT_NONE ? "" : schedule);
     if (f->v[FIG_PARALLEL_ROUNDS] > 0)
-        buf_printf(b, ",%.6g,%.6g,%.12g,%.12g,%.6f\n", f->v[FIG_WINDOW], f->v[FIG_DRAFT_THREADS],
+        buf_printf(b, ",%.6g,%.6g,%.12g,%.12g,%.6f", f->v[FIG_WINDOW], f->v[FIG_DRAFT_THREADS],
                    f->v[FIG_STARTUP_TOKENS], f->v[FIG_WASTED], f->v[FIG_WAIT_S]);
     else
-        buf_puts(b, ",,,,,\n");
+        buf_puts(b, ",,,,,");
 }
 
 void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders *who,
@@ -236,6 +260,7 @@ void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders 
         buf_printf(b, "%s,%.6f,%.6f,%.6f,", identity_word(m, r->identity[k]), f->v[FIG_VIDEO_S],
                    f->v[FIG_VISION_S], f->v[FIG_DRAFT_VISION_S]);
         csv_parallel(b, m, f);
+        buf_printf(b, ",%.12g,%.12g\n", f->v[FIG_DRAFT_ROWS], f->v[FIG_DRAFT_SLOTS]);
     }
 }
 

@@ -125,7 +125,7 @@ static int read_prompt(struct prompt *p, const struct generate_args *a)
 static int needed_context(const struct generate_args *a, const struct prompt *p,
                           const pv_model *model)
 {
-    enum { TEMPLATE_ROOM = 256 };
+    enum { TEMPLATE_ROOM = 256, TREE_ROOM = 64 }; /* a tree is verified behind the last token */
     size_t n = p->n_ids, system = 0;
     int most = pv_model_max_context(model);
     if (!p->n_ids) {
@@ -138,7 +138,7 @@ static int needed_context(const struct generate_args *a, const struct prompt *p,
             return 0;
         n += system + TEMPLATE_ROOM;
     }
-    n += (size_t)a->sampling.max_tokens;
+    n += (size_t)a->sampling.max_tokens + TREE_ROOM;
     return most > 0 && n > (size_t)most ? most : n > INT_MAX ? INT_MAX : (int)n;
 }
 

@@ -44,6 +44,8 @@ struct figures figures_of(const struct pv_stats *st)
                              [FIG_WAIT_S] = st->wait_s,
                              [FIG_WINDOW] = st->window,
                              [FIG_DRAFT_THREADS] = st->draft_threads,
+                             [FIG_DRAFT_ROWS] = (double)st->draft_rows,
+                             [FIG_DRAFT_SLOTS] = (double)st->draft_slots,
                          } };
     count_runs(&f, st);
     return f;

@@ -36,6 +36,8 @@ enum figure {
     FIG_WAIT_S,
     FIG_WINDOW,
     FIG_DRAFT_THREADS,
+    FIG_DRAFT_ROWS,
+    FIG_DRAFT_SLOTS,
     N_FIGURES
 };
 

@@ -10,8 +10,10 @@
 
 /* The draft model that goes with the default model. */
 #define DEFAULT_DRAFT "nano-draft.gguf"
+/* And the draft head. */
+#define DEFAULT_HEAD "nano-head.gguf"
 /* The orders of enum pv_drafter (without oracle), pv_accept, pv_draft_pos and pv_schedule. */
-#define DRAFTER_WORDS "none model self sparse ngram random"
+#define DRAFTER_WORDS "none model self sparse head ngram random"
 #define ACCEPT_WORDS "exact rejection"
 #define POSITION_WORDS "auto compact original"
 #define SCHEDULE_WORDS "serial parallel"
@@ -28,9 +30,15 @@ const struct option method_table[] = {
       NULL },
     { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
       "The draft model's vision tower, as --mmproj is the model's.", NULL },
+    { "draft-device", 0, NULL, OPTION_STRING, AT(draft_device), 0, 0, "DEVICE",
+      "Where the draft model runs. Default: where the model does.", NULL },
+    { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
+      "A draft head made for the model: GGUF file, or a directory in EAGLE's layout. Default: "
+      "models/" DEFAULT_HEAD " with the default model where it is there, else none.",
+      NULL },
     { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",
       "How tokens are drafted. Whatever the method, the text is the one of plain decoding (ar). "
-      "Default: auto with a draft model, else ar.",
+      "Default: auto with a draft model or head, else ar.",
       NULL },
     { "drafter", 0, NULL, OPTION_CHOICE, AT(drafter), 0, 0, "WHO",
       "Who drafts. Default: the method's.", DRAFTER_WORDS },
@@ -75,25 +83,27 @@ const struct option method_table[] = {
       "Drafter sparse: entries of each layer's cache that are used. Default: 1024.", NULL },
 };
 _Static_assert(sizeof method_table / sizeof *method_table == N_METHOD_OPTIONS, "rows");
-_Static_assert(PV_DRAFT_RANDOM == 5 && PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2 &&
+_Static_assert(PV_DRAFT_RANDOM == 6 && PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2 &&
                    PV_SCHEDULE_PARALLEL == 1,
                "words");
 
 const char *drafter_name(enum pv_drafter drafter)
 {
-    static const char *const names[] = { "none",  "model",  "self",  "sparse",
-                                         "ngram", "random", "oracle" };
+    static const char *const names[] = { "none", "model", "self",   "sparse",
+                                         "head", "ngram", "random", "oracle" };
     return names[drafter];
 }
 
 static bool sees_prompt(const struct pv_method *m)
 {
-    return m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF;
+    return m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF ||
+           m->drafter == PV_DRAFT_HEAD;
 }
 
 bool method_prunes(const struct pv_method *m)
 {
-    return sees_prompt(m) && strcmp(m->view, "full") != 0 && strcmp(m->view, "none") != 0;
+    return sees_prompt(m) && strcmp(m->view, "full") != 0 && strcmp(m->view, "none") != 0 &&
+           strcmp(m->view, "text") != 0;
 }
 
 void method_json(struct buf *b, const struct pv_method *m, const char *label)
@@ -112,11 +122,15 @@ void method_json(struct buf *b, const struct pv_method *m, const char *label)
 
 /* --- changing a preset --- */
 
-/* Its drafter does not read the model's own cache, which the model meanwhile writes. */
+/* Its drafter reads the model's own cache or states, which the model meanwhile makes. */
+static bool reads_model(const struct pv_method *m)
+{
+    return m->drafter == PV_DRAFT_SPARSE || m->drafter == PV_DRAFT_HEAD;
+}
+
 static bool can_be_parallel(const struct pv_method *m)
 {
-    return m->drafter != PV_DRAFT_NONE && m->drafter != PV_DRAFT_SPARSE &&
-           m->shape == PV_SHAPE_CHAIN;
+    return m->drafter != PV_DRAFT_NONE && !reads_model(m) && m->shape == PV_SHAPE_CHAIN;
 }
 
 /* Is option `name` given without a meaning for this method? Its reason, or NULL. */
@@ -131,8 +145,10 @@ static const char *useless(const struct method_args *a, const struct pv_method *
         bool given, useful;
         const char *why;
     } rows[] = {
-        { "view", a->view != NULL, sees_prompt(m), "is for the drafters model and self" },
-        { "draft-pos", a->positions > 0, sees_prompt(m), "is for the drafters model and self" },
+        { "view", a->view != NULL, sees_prompt(m), "is for the drafters model, self and head" },
+        { "draft-pos", a->positions > 0, sees_prompt(m),
+          "is for the drafters model, self and head" },
+        { "head", a->head != NULL, m->drafter == PV_DRAFT_HEAD, "is for the drafter head" },
         { "ratio", a->ratio >= 0, method_prunes(m), "is for a drafter with a view that prunes" },
         { "lambda", a->lambda > 0, method_prunes(m) && !strcmp(m->view, "specvlm"),
           "is for view specvlm" },
@@ -147,8 +163,8 @@ static const char *useless(const struct method_args *a, const struct pv_method *
           "is for dynamic trees (--shape dynamic)" },
         { "keep", a->keep > 0, m->drafter == PV_DRAFT_SPARSE, "is for the drafter sparse" },
         { "schedule", a->schedule >= 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
-        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, m->drafter != PV_DRAFT_SPARSE,
-          "is not for the drafter sparse" },
+        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, !reads_model(m),
+          "is not for the drafters sparse and head" },
         { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, can_be_parallel(m),
           "is for chains (--shape chain)" },
         { "draft-threads", a->threads > 0, m->schedule == PV_SCHEDULE_PARALLEL || m->automatic,
@@ -180,10 +196,18 @@ static double usual_ratio(void)
 }
 
 /* Who drafts, and on what; what the others mean depends on it. */
-static void change_drafter(const struct method_args *a, struct pv_method *m, bool self)
+static void change_drafter(const struct method_args *a, struct pv_method *m, bool self,
+                           const char *head)
 {
+    bool takes_head = head && (a->head || !a->draft) && a->schedule != PV_SCHEDULE_PARALLEL;
+    if (m->automatic && a->drafter < 0 && takes_head) {
+        m->drafter = PV_DRAFT_HEAD; /* the cheapest there is */
+        m->view = "text";
+    }
     if (a->drafter >= 0)
         m->drafter = (enum pv_drafter)a->drafter;
+    if (a->drafter == PV_DRAFT_HEAD)
+        m->view = "text";
     if (self && m->drafter == PV_DRAFT_MODEL)
         m->drafter = PV_DRAFT_SELF;
     if (a->view && sees_prompt(m)) {
@@ -195,9 +219,9 @@ static void change_drafter(const struct method_args *a, struct pv_method *m, boo
         m->ratio = a->ratio;
 }
 
-static void change(const struct method_args *a, struct pv_method *m, bool self)
+static void change(const struct method_args *a, struct pv_method *m, bool self, const char *head)
 {
-    change_drafter(a, m, self);
+    change_drafter(a, m, self, head);
     if (m->drafter == PV_DRAFT_NONE || a->schedule == PV_SCHEDULE_SERIAL)
         m->schedule = PV_SCHEDULE_SERIAL;
     if (m->drafter == PV_DRAFT_NONE)
@@ -247,18 +271,21 @@ static int check_words(const struct method_args *a, const char *command)
 }
 
 /* What cannot be done although each part has a meaning. */
-static int check_parts(const struct pv_method *m, const char *command, bool has_draft)
+static int check_parts(const struct pv_method *m, const char *command, bool has_draft,
+                       const char *head)
 {
+    if (m->drafter == PV_DRAFT_HEAD && !head)
+        return options_misuse(command, "method %s needs a draft head: give one with --head",
+                              m->name);
     if (m->drafter == PV_DRAFT_MODEL && !has_draft)
         return options_misuse(command,
                               "method %s needs a draft model: give one with --draft, or --draft "
                               "self for the model's own weights",
                               m->name);
-    if (m->schedule == PV_SCHEDULE_PARALLEL && m->drafter == PV_DRAFT_SPARSE)
+    if (m->schedule == PV_SCHEDULE_PARALLEL && reads_model(m))
         return options_misuse(command,
-                              "the parallel schedule of method %s is not for the drafter "
-                              "sparse",
-                              m->name);
+                              "the parallel schedule of method %s is not for the drafter %s",
+                              m->name, drafter_name(m->drafter));
     if (m->schedule == PV_SCHEDULE_PARALLEL && m->accept == PV_ACCEPT_REJECTION)
         return options_misuse(command,
                               "--accept rejection needs probabilities, and in the parallel "
@@ -273,20 +300,36 @@ static int check_parts(const struct pv_method *m, const char *command, bool has_
 
 /* --- the draft model --- */
 
-const char *method_args_draft(const struct method_args *a, const struct model_args *model,
-                              const struct pv_model_params *mp)
+enum { MAX_PATH = 4096 };
+
+/* The file of this name beside the default model; NULL: another model was named, or it is not
+ * there. */
+static const char *find_beside(char out[MAX_PATH], const struct model_args *model,
+                               const struct pv_model_params *mp, const char *name)
 {
-    static char path[4096];
     const char *slash = strrchr(mp->path, '/');
     int n;
 
-    if (a->draft)
-        return strcmp(a->draft, "self") != 0 ? a->draft : NULL;
     if (model->model)
         return NULL;
-    n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - mp->path) : 0, mp->path,
-                 DEFAULT_DRAFT);
-    return n > 0 && n < (int)sizeof path && file_exists(path) ? path : NULL;
+    n = snprintf(out, MAX_PATH, "%.*s%s", slash ? (int)(slash + 1 - mp->path) : 0, mp->path, name);
+    return n > 0 && n < MAX_PATH && file_exists(out) ? out : NULL;
+}
+
+const char *method_args_draft(const struct method_args *a, const struct model_args *model,
+                              const struct pv_model_params *mp)
+{
+    static char path[MAX_PATH];
+    if (a->draft)
+        return strcmp(a->draft, "self") != 0 ? a->draft : NULL;
+    return find_beside(path, model, mp, DEFAULT_DRAFT);
+}
+
+static const char *find_head(const struct method_args *a, const struct model_args *model,
+                             const struct pv_model_params *mp)
+{
+    static char path[MAX_PATH];
+    return a->head ? a->head : find_beside(path, model, mp, DEFAULT_HEAD);
 }
 
 enum pv_status open_draft(pv_model **out, const char *path, const struct method_args *a,
@@ -297,36 +340,41 @@ enum pv_status open_draft(pv_model **out, const char *path, const struct method_
         return PV_OK;
     p.path = path;
     p.mmproj = a->draft_mmproj;
+    p.head = NULL;
     p.beside = model;
+    p.device = a->draft_device ? a->draft_device : mp->device;
     return pv_model_open(out, &p, err);
 }
 
 /* --- one method --- */
 
 /* The preset that is meant when none is named. */
-static const char *implied_method(const struct method_args *a, bool has_draft)
+static const char *implied_method(const struct method_args *a, bool has_drafter)
 {
     switch (a->drafter) {
     case PV_DRAFT_NONE:
         return "ar";
     case PV_DRAFT_SPARSE:
         return "std";
+    case PV_DRAFT_HEAD:
+        return "sparrow";
     case PV_DRAFT_NGRAM:
         return "ngram";
     case PV_DRAFT_RANDOM:
         return "sd";
     case -1:
-        return has_draft || a->draft ? "auto" : "ar";
+        return has_drafter || a->draft ? "auto" : "ar";
     default:
         return "auto";
     }
 }
 
 int method_args_check(const struct method_args *a, const char *command,
-                      const struct model_args *model, const struct pv_model_params *mp,
+                      const struct model_args *model, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft)
 {
-    const char *path = method_args_draft(a, model, mp), *name, *why;
+    const char *path = method_args_draft(a, model, mp), *head = find_head(a, model, mp);
+    const char *implied = implied_method(a, path || head), *name, *why;
     bool self = a->draft && !path;
     struct pv_error err = { 0 };
     struct pv_method m;
@@ -334,16 +382,17 @@ int method_args_check(const struct method_args *a, const char *command,
 
     if (r != OPTIONS_RUN)
         return r;
-    if (pv_method_find(&m, a->method ? a->method : implied_method(a, path != NULL), &err))
+    if (pv_method_find(&m, a->method ? a->method : implied, &err))
         return options_misuse(command, "%s", err.text);
-    change(a, &m, self);
+    change(a, &m, self, head);
     why = useless(a, &m, &name);
     if (why)
         return options_misuse(command, "--%s %s: here it has no meaning", name, why);
-    r = check_parts(&m, command, path != NULL);
+    r = check_parts(&m, command, path != NULL, head);
     if (r != OPTIONS_RUN)
         return r;
     *out = m;
+    mp->head = m.drafter == PV_DRAFT_HEAD ? head : NULL;
     *draft = m.drafter == PV_DRAFT_MODEL ? path : NULL;
     return OPTIONS_RUN;
 }
@@ -394,7 +443,7 @@ void contender_title(char *out, size_t size, const struct contender *c)
 }
 
 static int add_named(struct contenders *list, const struct method_args *a, const char *command,
-                     const char *word, bool has_draft, const char *ratios)
+                     const char *word, bool has_draft, const char *head, const char *ratios)
 {
     char name[LABEL_SIZE];
     const char *suffix = strchr(word, ':');
@@ -414,17 +463,16 @@ static int add_named(struct contenders *list, const struct method_args *a, const
     if (suffix && m.drafter != PV_DRAFT_MODEL)
         return options_misuse(command, "method %s has no draft model that \"self\" could replace",
                               name);
-    change(a, &m, self);
-    r = check_parts(&m, command, has_draft);
+    change(a, &m, self, self ? NULL : head);
+    r = check_parts(&m, command, has_draft, head);
     return r == OPTIONS_RUN ? add_ratios(list, command, &m, word, ratios) : r;
 }
 
 int method_args_list(const struct method_args *a, const char *command,
-                     const struct model_args *model, const struct pv_model_params *mp,
-                     const char *names, const char *ratios, struct contenders *out,
-                     const char **draft)
+                     const struct model_args *model, struct pv_model_params *mp, const char *names,
+                     const char *ratios, struct contenders *out, const char **draft)
 {
-    const char *path = method_args_draft(a, model, mp);
+    const char *path = method_args_draft(a, model, mp), *head = find_head(a, model, mp);
     struct pv_method plain = { 0 };
     int r = check_words(a, command);
 
@@ -437,13 +485,15 @@ int method_args_list(const struct method_args *a, const char *command,
         char word[LABEL_SIZE];
         at += at != names;
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
-        r = add_named(out, a, command, word, path != NULL, ratios);
+        r = add_named(out, a, command, word, path != NULL, head, ratios);
     }
-    *draft = NULL;
+    *draft = mp->head = NULL;
     for (int i = 0; i < out->n; i++) {
         out->items[i].method.name = out->items[i].label;
         if (out->items[i].method.drafter == PV_DRAFT_MODEL)
             *draft = path;
+        if (out->items[i].method.drafter == PV_DRAFT_HEAD)
+            mp->head = head;
     }
     return r;
 }

@@ -8,7 +8,7 @@
 
 /* -1, 0 and NULL: as the method has it. */
 struct method_args {
-    const char *draft, *draft_mmproj, *method, *view, *shape;
+    const char *draft, *draft_mmproj, *draft_device, *head, *method, *view, *shape;
     int drafter, schedule, accept, positions;
     int window, total, depth, width, keep, threads;
     double ratio, lambda;
@@ -22,7 +22,7 @@ struct method_args {
     }
 
 extern const struct option method_table[];
-enum { N_METHOD_OPTIONS = 17 };
+enum { N_METHOD_OPTIONS = 19 };
 
 /* Methods to be compared; the first is always plain decoding. */
 enum { MAX_CONTENDERS = 64, LABEL_SIZE = 32 };
@@ -42,19 +42,18 @@ struct contenders {
 const char *method_args_draft(const struct method_args *a, const struct model_args *model,
                               const struct pv_model_params *mp);
 
-/* One method. *draft is the draft model that it needs, NULL: none. Returns OPTIONS_RUN, or the
- * status of a misuse, which has been reported. */
+/* One method. *draft is the draft model that it needs, NULL: none; the head that it needs becomes
+ * the model's. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
 int method_args_check(const struct method_args *a, const char *command,
-                      const struct model_args *model, const struct pv_model_params *mp,
+                      const struct model_args *model, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft);
 
 /* Methods apart by commas, NAME or NAME:self. What the options change is changed where it has a
  * meaning. With `ratios` (numbers apart by commas; NULL: none) each method that prunes is there
  * once for each. */
 int method_args_list(const struct method_args *a, const char *command,
-                     const struct model_args *model, const struct pv_model_params *mp,
-                     const char *names, const char *ratios, struct contenders *out,
-                     const char **draft);
+                     const struct model_args *model, struct pv_model_params *mp, const char *names,
+                     const char *ratios, struct contenders *out, const char **draft);
 
 /* Its label, and its ratio where it prunes. */
 void contender_title(char *out, size_t size, const struct contender *c);

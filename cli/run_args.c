@@ -31,6 +31,10 @@ const struct option model_table[] = {
       "CPU features allowed: names apart by commas as 'prevue version' prints them, \"none\", "
       "\"all\", or their bits as a number (0x30).",
       NULL },
+    { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
+      "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
+    { "dummy-weights", 0, NULL, OPTION_FLAG, AT(dummy_weights), 0, 0, NULL,
+      "Random weights instead of the file's, to time a shape on a GPU.", NULL },
 };
 _Static_assert(sizeof model_table / sizeof *model_table == N_MODEL_OPTIONS, "rows");
 
@@ -46,7 +50,7 @@ const struct option session_table[] = {
     { "kv-type", 0, "-ctk --cache-type-k", OPTION_CHOICE, AT(kv_type), 0, 0, "TYPE",
       "Type of the KV cache; auto is the machine's fastest 16-bit type. Default: auto.", KV_WORDS },
     { "chunk", 'b', "-ub --batch-size --ubatch-size", OPTION_INT, AT(chunk), 0, 1 << 20, "N",
-      "Prompt tokens of one step. Default (0): 512.", NULL },
+      "Prompt tokens of one step. Default (0): 512, on a GPU 8192.", NULL },
     { "limit-memory", 0, NULL, OPTION_BYTES, AT(memory), 0, 0, "BYTES",
       "Refuse when KV cache, scratch and pictures would take more; K, M, G and T may follow.",
       NULL },
@@ -129,6 +133,8 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
     p.path = a->model ? a->model : find_default_model();
     p.mmproj = a->mmproj;
     p.threads = a->threads;
+    p.device = a->device;
+    p.dummy_weights = a->dummy_weights;
     if (!p.path)
         return options_misuse(
             command, "there is no model: give a GGUF file or a Hugging Face directory with "

@@ -6,8 +6,9 @@
 #include "command.h"
 
 struct model_args {
-    const char *model, *mmproj, *cpumask;
+    const char *model, *mmproj, *cpumask, *device;
     int threads;
+    bool dummy_weights;
 };
 
 struct session_args {
@@ -29,7 +30,7 @@ struct sampling_args {
 
 /* The tables of the structs above. */
 extern const struct option model_table[], session_table[], sampling_table[];
-enum { N_MODEL_OPTIONS = 4, N_SESSION_OPTIONS = 4, N_SAMPLING_OPTIONS = 9 };
+enum { N_MODEL_OPTIONS = 6, N_SESSION_OPTIONS = 4, N_SAMPLING_OPTIONS = 9 };
 enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 }; /* without --json and --stats */
 
 /* The parameters of the model to open, without limits; fills in the model of models/ when none is

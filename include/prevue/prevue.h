@@ -67,15 +67,19 @@ struct pv_limits {
 struct pv_model_params {
     const char *path;   /* GGUF file or Hugging Face directory */
     const char *mmproj; /* GGUF file of the vision tower; NULL: in `path`, or beside it */
+    const char *head;   /* a draft head made for this model: GGUF file or directory; NULL: none */
     int threads;        /* 0: all cores this process may use */
     uint64_t cpu_mask;  /* CPU features allowed, ~0: all (see pv_cpu_features) */
     pv_model *beside;   /* use the threads of this model, which must outlive it; NULL: own ones */
+    const char *device; /* "cpu", "cuda" or "cuda:1" (a GPU by number); NULL: that of `beside`, or
+                           the CPU */
+    bool dummy_weights; /* random matrices instead of the file's, to time a shape: on a GPU only */
     struct pv_limits limits;
 };
 
 struct pv_session_params {
     int max_context; /* tokens of prompt and answer together; 0: the model's, at most 32768 */
-    int chunk;       /* rows of one prefill step; 0: 512 */
+    int chunk;       /* rows of one prefill step; 0: 512, on a GPU 8192 */
     enum pv_kv_type kv_type;
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */
@@ -109,6 +113,7 @@ enum pv_drafter {
     PV_DRAFT_MODEL,  /* the session's draft model */
     PV_DRAFT_SELF,   /* the model's own weights on a pruned prompt */
     PV_DRAFT_SPARSE, /* the model's own cache, its strongest entries */
+    PV_DRAFT_HEAD,   /* the model's draft head, on its hidden states */
     PV_DRAFT_NGRAM,  /* what followed the same words before */
     PV_DRAFT_RANDOM, /* for tests: any token */
     PV_DRAFT_ORACLE  /* for tests: a known answer with errors */
@@ -219,7 +224,10 @@ struct pv_stats {
     /* Speculation. A round is one verification; what a drafter proposed is tested in order. */
     int64_t draft_video_tokens; /* of video_tokens, seen by the drafter */
     int64_t rounds, proposed, accepted;
-    int64_t rejections;             /* rounds whose proposal was left before its end */
+    int64_t rejections; /* rounds whose proposal was left before its end */
+    /* Work of drafting, without the drafter's prefill: rows run, and entries of its cache (of one
+     * layer) that their attention read. */
+    int64_t draft_rows, draft_slots;
     double view_s, draft_prefill_s; /* part of no other */
     double draft_s, verify_s;       /* parts of decode_s; in the parallel schedule side by side */
     /* The parallel schedule. A run is what was accepted between two rejections. */
@@ -255,6 +263,7 @@ PV_API int pv_model_vocab_size(const pv_model *model);
 PV_API int pv_model_max_context(const pv_model *model);
 PV_API bool pv_model_has_tokenizer(const pv_model *model);
 PV_API bool pv_model_has_vision(const pv_model *model);
+PV_API bool pv_model_has_head(const pv_model *model);
 
 /* Ids of a text; special tokens spelled in it become their ids when `parse_special`. At most
  * `cap` are stored, *n is how many there are. */
@@ -351,8 +360,8 @@ struct pv_span {
 };
 PV_API const struct pv_span *pv_session_spans(const pv_session *s, size_t *n);
 
-/* Write SRC (GGUF file or Hugging Face directory) as one GGUF file. Nothing is left at
- * `out_path` on failure. */
+/* Write SRC (GGUF file or Hugging Face directory; a model, or a draft head) as one GGUF file.
+ * Nothing is left at `out_path` on failure. */
 PV_API enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
                                  struct pv_error *err);
 

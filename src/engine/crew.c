@@ -133,6 +133,10 @@ enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct 
     enum pv_status st = PV_OK;
     if (!draft || (sp->method.drafter == PV_DRAFT_MODEL && s->draft.model->dev != s->model->dev))
         return PV_OK;
+    if (s->model->gpu >= 0) { /* both run at once: each has a stream */
+        s->draft.divided = sp->drafter;
+        return PV_OK;
+    }
     if (threads[1] == 0) {
         if (*part == 0 && all > 2)
             st = measure_part(s, draft, all, part, err);

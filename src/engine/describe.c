@@ -59,7 +59,7 @@ static void text_describe(struct buf *b, const struct pv_model *m, const struct 
     buf_printf(b,
                "memory       at %d tokens, steps of %d: weights %.1f MiB (mapped), KV %.1f MiB, "
                "scratch %.1f MiB\n",
-               context, MODEL_DEFAULT_CHUNK, describe_mib(mem->weights), describe_mib(mem->kv),
+               context, model_chunk(m), describe_mib(mem->weights), describe_mib(mem->kv),
                describe_mib(mem->scratch));
     describe_vision_text(b, m);
     if (tensors)
@@ -133,7 +133,7 @@ const char *pv_model_describe(pv_model *m, int context, bool json, bool tensors,
     for (int i = 0; i < model_file_n_tensors(m->file); i++)
         mem.weights += model_file_tensor(m->file, i)->size;
     mem.kv = kvcache_size(decoder_config(m->dec), kv, context);
-    mem.scratch = decoder_state_size(m->dec, MODEL_DEFAULT_CHUNK, 1, context, kv);
+    mem.scratch = decoder_state_size(m->dec, model_chunk(m), 1, context, kv);
     buf_reset(&m->describe);
     if (json)
         json_describe(&m->describe, m, &mem, context, tensors);

@@ -97,6 +97,7 @@ static int64_t count_seen(const struct speculation *sp, const struct pv_session 
                                                     : s->line.n_video_rows;
     case PV_DRAFT_MODEL:
     case PV_DRAFT_SELF:
+    case PV_DRAFT_HEAD:
         for (int i = 0; i < s->line.n; i++)
             n += s->draft.seen[i] && s->line.ids[i] < 0;
         return n;
@@ -112,6 +113,7 @@ enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv
     if (blind) /* a drafter without eyes sees words */
         sp->view = VIEW_NONE;
     st = choose_rows(sp, s, err);
+    blind = blind || sp->view == VIEW_TEXT;
     for (int i = 0; i < s->line.n && blind && !st; i++)
         s->draft.seen[i] = s->line.ids[i] >= 0;
     s->stats.draft_video_tokens = count_seen(sp, s);
@@ -218,7 +220,8 @@ enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct d
                                    .target = &s->kv,
                                    .scores = s->draft.layer_scores,
                                    .n_scores = s->draft.n_rows,
-                                   .score_rows = s->draft.rows };
+                                   .score_rows = s->draft.rows,
+                                   .states = &s->draft.states };
     double t0 = clock_now();
     enum pv_status st;
     r->rows = 0;

@@ -4,10 +4,13 @@
 
 #include "base/mem.h"
 #include "engine/session.h"
+#include "spec/drafter_head.h"
 #include "spec/drafter_model.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum { MAX_AHEAD = 1024 }; /* tokens of an answer whose states have room before they are there */
 
 /* ---- opening ---- */
 
@@ -61,11 +64,25 @@ static bool same_tower(const struct pv_model *a, const struct pv_model *b)
     return true;
 }
 
+static enum pv_status open_states(struct draft_side *d, const struct pv_session *s,
+                                  struct pv_error *err)
+{
+    int hidden = decoder_config(s->model->dec)->hidden;
+    size_t size = TREE_MAX * (size_t)hidden * sizeof *d->step_states;
+    enum pv_status st = states_open(&d->states, s->line.context, hidden, s->chunk, err);
+    if (st)
+        return st;
+    d->step_states = mem_alloc(size);
+    return d->step_states ? PV_OK : fail_nomem(err, size);
+}
+
 enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struct pv_model *draft,
                                struct pv_error *err)
 {
     size_t n = (size_t)s->line.context;
-    enum pv_status st = PV_OK;
+    enum pv_status st = s->model->head ? open_states(d, s, err) : PV_OK;
+    if (st)
+        return st;
     d->model = draft;
     if (draft) {
         int theirs = pv_model_vocab_size(draft), ours = pv_model_vocab_size(s->model);
@@ -118,6 +135,8 @@ void draft_side_close(struct draft_side *d)
     mem_free(d->scores);
     mem_free(d->sums);
     mem_free(d->layer_scores);
+    states_close(&d->states);
+    mem_free(d->step_states);
     *d = (struct draft_side){ 0 };
 }
 
@@ -128,7 +147,36 @@ size_t draft_side_size(const struct draft_side *d)
     size_t size = d->tower_bytes + d->n_layer_scores * sizeof *d->layer_scores;
     for (int i = 0; i <= PV_DRAFT_ORACLE; i++)
         size += d->drafter_bytes[i];
-    return size;
+    return size + (d->states.hidden > 0 ? states_size(&d->states) : 0);
+}
+
+void draft_side_want(struct draft_side *d, const struct pv_model *m, bool media)
+{
+    const struct head_config *h = head_file_config(m->head_file);
+    states_want(&d->states, drafter_head_wants_all(h, media), drafter_head_wants_layer(h, media));
+}
+
+enum pv_status draft_side_reserve(struct pv_session *s, int first, int answer, struct pv_error *err)
+{
+    struct states *states = &s->draft.states;
+    int room = s->line.context - s->line.n, more = answer < room ? answer : room;
+    size_t need;
+    enum pv_status st;
+    if (states->hidden == 0)
+        return PV_OK;
+    more = more < MAX_AHEAD ? more : MAX_AHEAD;
+    states_truncate(states, first);
+    need = states_need(states, s->line.ids, s->line.n, more) * sizeof(float);
+    st = session_claim(s, need, "the states that a draft head reads", err);
+    if (!st)
+        st = states_reserve(states, s->line.ids, s->line.n, more, err);
+    return err ? st : PV_OK;
+}
+
+void draft_side_decoded(struct draft_side *d, int from, const int *path, int n)
+{
+    if (d->states.hidden > 0)
+        (void)states_add(&d->states, from, d->step_states, path, n, NULL);
 }
 
 enum pv_status draft_side_tower(struct pv_session *s, bool stills, struct pv_error *err)
@@ -231,6 +279,22 @@ static enum pv_status open_sparse(struct pv_session *s, int keep, struct drafter
     return st;
 }
 
+static enum pv_status open_head(struct pv_session *s, struct drafter **out, size_t *held,
+                                struct pv_error *err)
+{
+    const struct pv_model *m = s->model;
+    enum dtype kv = s->kv.layer[0].dtype;
+    int context = s->line.context;
+    size_t need = drafter_head_size(m->head, s->chunk, context, kv);
+    enum pv_status st = claim_drafter(s, need, err);
+    if (!st)
+        st = drafter_head_open(out, m->head, head_file_config(m->head_file), s->chunk, context, kv,
+                               err);
+    if (!st)
+        *held = need;
+    return st;
+}
+
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
                                   struct drafter **out, struct pv_error *err)
 {
@@ -242,6 +306,9 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
                 m->drafter == PV_DRAFT_SPARSE;
     if (m->drafter == PV_DRAFT_MODEL && !s->draft.model)
         return fail(err, PV_E_ARG, "method '%s' needs a draft model, and there is none", m->name);
+    if (m->drafter == PV_DRAFT_HEAD && !s->model->head)
+        return fail(err, PV_E_ARG, "method '%s' needs a draft head, and the model has none",
+                    m->name);
     if (*d && anew) {
         (*d)->close(*d);
         *d = NULL;
@@ -260,6 +327,9 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
         break;
     case PV_DRAFT_SPARSE:
         st = open_sparse(s, m->keep, d, held, err);
+        break;
+    case PV_DRAFT_HEAD:
+        st = open_head(s, d, held, err);
         break;
     case PV_DRAFT_NGRAM:
         st = drafter_ngram_open(d, err);
@@ -340,16 +410,15 @@ static struct feature_rows *new_features(struct draft_side *d, const struct medi
     return &d->features[n];
 }
 
-void draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n,
-                     const float *embeds, size_t hidden)
+float *draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n, size_t hidden)
 {
     struct feature_rows *f = find_features(d, m);
     if (!f)
         f = new_features(d, m, hidden);
     if (!f)
-        return;
-    memcpy(f->rows + (size_t)row * hidden, embeds, (size_t)n * hidden * sizeof *embeds);
+        return NULL;
     memset(f->have + row, true, (size_t)n);
+    return f->rows + (size_t)row * hidden;
 }
 
 const float *draft_side_features(const struct draft_side *d, const struct medium *m, int row, int n,

@@ -5,6 +5,7 @@
 
 #include "engine/encoder.h"
 #include "engine/timeline.h"
+#include "lm/states.h"
 #include "spec/drafter.h"
 
 struct pv_session;
@@ -41,6 +42,9 @@ struct draft_side {
     float *layer_scores; /* [2, n_layers, n_rows]: the same by layer, and of one step (sparse) */
     float *sums;         /* [context * ...]: of one step */
     size_t n_layer_scores;
+    /* Where the model has a head. */
+    struct states states; /* of the rows in the session's cache; hidden 0: there is no head */
+    float *step_states;   /* [TREE_MAX, hidden]: of the rows of one step of decoding */
 };
 
 enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struct pv_model *draft,
@@ -60,11 +64,21 @@ enum pv_status draft_side_drawing(struct pv_session *s, bool rejection, struct p
 /* Room for scores of the video rows by layer (layer_scores), which are zero then. */
 enum pv_status draft_side_scores(struct pv_session *s, struct pv_error *err);
 
+/* What the head wants of the model's states from now on; `media`: it sees rows of them. */
+void draft_side_want(struct draft_side *d, const struct pv_model *m, bool media);
+/* The cache holds `first` rows of the timeline: room for the states of the rest, and of an answer.
+ * Without `err` states are not needed, and missing memory is no failure. */
+enum pv_status draft_side_reserve(struct pv_session *s, int first, int answer,
+                                  struct pv_error *err);
+/* Rows that a step of decoding ran, whose states are in step_states, are in the cache now: from row
+ * `from` on, row path[i] of the step the i-th. Without room they are not kept. */
+void draft_side_decoded(struct draft_side *d, int from, const int *path, int n);
+
 /* Forget rows of media that the timeline has forgotten. */
 void draft_side_forget(struct draft_side *d, const struct timeline *t);
-/* Keep rows of media that the target's tower has made; memory that is missing is no failure. */
-void draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n,
-                     const float *embeds, size_t hidden);
+/* Where rows of media that the target's tower has made are to be kept; NULL: no memory for that,
+ * which is no failure. */
+float *draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n, size_t hidden);
 /* They have `room` bytes from now on; forgotten when they are more. */
 void draft_side_fit(struct draft_side *d, uint64_t room);
 /* Those rows; NULL: not all of them are kept. */

@@ -9,15 +9,12 @@
 
 #include <string.h>
 
-/* Aimed at; one unit may have more. The tower works in chunks of about as many rows, so more at a
- * time would only take more memory (and was 20 % slower, four frames of SigLIP against one). */
-enum { BATCH_PATCHES = 768 };
-
 struct encoder {
     const struct vision *v; /* borrowed */
     struct vision_state *state;
     int max_patches;                    /* of the state */
-    float *patches, *features, *window; /* one batch: tower's input, output, rows of the prompt */
+    float *patches, *features, *window; /* one batch: tower's input, output, rows of the prompt, */
+    const float *kept;                  /* or these where they lie on the device; else NULL */
     size_t n_patches, n_features, n_window; /* floats they hold */
     int key, unit0, n_units;                /* what the window holds; n_units 0: nothing */
     double seconds;
@@ -43,16 +40,17 @@ static struct need need_of(const struct encoder *e, const struct media *m)
     const struct vision_config *c = vision_config(e->v);
     struct patch_plan plan = plan_of(c);
     int per_unit = m->n_slices / m->n_units, unit_patches = per_unit * m->h * m->w;
-    struct need n = { .units = BATCH_PATCHES / unit_patches };
-    if (n.units < 1)
+    struct need n = { .units = vision_batch(e->v) / unit_patches };
+    if (n.units < 1) /* one unit may have more */
         n.units = 1;
     if (n.units > m->n_units)
         n.units = m->n_units;
     n.slices = n.units * per_unit;
     n.patches = n.slices * m->h * m->w;
     n.patch_floats = (size_t)n.patches * (size_t)patch_row_size(&plan);
-    n.window_floats = (size_t)n.units * (size_t)m->unit_rows * (size_t)c->out;
-    if (m->kind == VISION_LLAVA)
+    if (!m->video || !vision_keeps_tokens(e->v))
+        n.window_floats = (size_t)n.units * (size_t)m->unit_rows * (size_t)c->out;
+    if (m->kind == VISION_LLAVA && !m->video)
         n.feature_floats =
             (size_t)n.slices * (size_t)vision_slice_tokens(e->v, m->h, m->w) * (size_t)c->out;
     return n;
@@ -176,16 +174,18 @@ static enum pv_status encode(struct encoder *e, const struct media *m, int key, 
     enum pv_status s;
     e->n_units = 0;
     cut_patches(e, m, unit0 * per_unit, slices);
-    s = vision_encode(e->v, e->state, e->patches, slices, m->h, m->w,
-                      llava ? e->features : e->window, err);
+    e->kept = NULL;
+    if (m->video && vision_keeps_tokens(e->v))
+        s = vision_encode_video(e->v, e->state, e->patches, slices, m->h, m->w, &e->kept, err);
+    else
+        s = vision_encode(e->v, e->state, e->patches, slices, m->h, m->w,
+                          llava ? e->features : e->window, err);
     if (s)
         return s;
-    if (llava && m->video)
-        llava_pool(e->v, e->state, e->features, slices, e->window);
-    else if (llava && m->tiling.rows > 0)
+    if (llava && !m->video && m->tiling.rows > 0)
         llava_stitch(e->v, e->state, e->features, &m->tiling, m->source_height, m->source_width,
                      e->window);
-    else if (llava)
+    else if (llava && !m->video)
         plain_picture(e, m);
     e->key = key;
     e->unit0 = unit0;
@@ -194,15 +194,32 @@ static enum pv_status encode(struct encoder *e, const struct media *m, int key, 
     return PV_OK;
 }
 
-enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, int from, int n,
-                            float *out, struct pv_error *err)
+/* n floats of the window, or of the host. */
+static void hand_out(struct encoder *e, float *to, bool there, const float *from, bool from_there,
+                     size_t n)
+{
+    const struct device_ops *ops = vision_device(e->v)->ops;
+    struct device_work *w = e->state ? vision_state_work(e->state) : NULL;
+    size_t size = n * sizeof *to;
+    if (there && from_there)
+        ops->copy(w, to, from, size);
+    else if (there)
+        ops->put(w, to, from, size);
+    else if (from_there)
+        ops->get(w, to, from, size);
+    else
+        memcpy(to, from, size);
+}
+
+static enum pv_status rows(struct encoder *e, const struct media *m, int key, int from, int n,
+                           float *out, bool there, struct pv_error *err)
 {
     size_t row = (size_t)vision_config(e->v)->out;
     int unit_end = m->n_units * m->unit_rows; /* what follows is the newline */
     for (int done = 0; done < n;) {
         int at = from + done, unit = at / m->unit_rows, begin, some;
         if (at >= unit_end) {
-            memcpy(out + (size_t)done * row, llava_newline(e->v), row * sizeof(float));
+            hand_out(e, out + (size_t)done * row, there, llava_newline(e->v), false, row);
             done++;
             continue;
         }
@@ -214,11 +231,26 @@ enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, i
         begin = at - e->unit0 * m->unit_rows;
         some = e->n_units * m->unit_rows - begin;
         some = some < n - done ? some : n - done;
-        memcpy(out + (size_t)done * row, e->window + (size_t)begin * row,
-               (size_t)some * row * sizeof(float));
+        hand_out(e, out + (size_t)done * row, there,
+                 (e->kept ? e->kept : e->window) + (size_t)begin * row, e->kept != NULL,
+                 (size_t)some * row);
         done += some;
     }
-    return PV_OK;
+    if (!e->state) /* a newline alone, for a drafter that sees no more of a video */
+        return PV_OK;
+    return vision_device(e->v)->ops->wait(vision_state_work(e->state), err);
+}
+
+enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, int from, int n,
+                            float *out, struct pv_error *err)
+{
+    return rows(e, m, key, from, n, out, false, err);
+}
+
+enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, int key, int from,
+                                  int n, float *out, struct pv_error *err)
+{
+    return rows(e, m, key, from, n, out, true, err);
 }
 
 double encoder_take_seconds(struct encoder *e)

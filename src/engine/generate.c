@@ -23,6 +23,12 @@ struct sampling generate_sampling(const struct pv_gen_params *p)
                               .seed = p->seed };
 }
 
+bool generate_draws_there(const struct pv_session *s, const struct pv_gen_params *p)
+{
+    return s->model->gpu >= 0 && !s->observer.show && p->temperature > 0 && p->top_k == 0 &&
+           p->top_p >= 1 && p->min_p <= 0;
+}
+
 static bool is_stop(const struct pv_session *s, int32_t id)
 {
     const struct config *c = decoder_config(s->model->dec);
@@ -79,7 +85,7 @@ static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id,
 static int32_t choose(struct pv_session *s, const struct pv_gen_params *p, enum want want)
 {
     struct sampling how = generate_sampling(p);
-    if (want == WANT_ARGMAX)
+    if (want != WANT_LOGITS)
         return s->top;
     if (s->observer.show)
         s->observer.show(s->observer.user, s->n_answer, s->logits);
@@ -96,7 +102,7 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, enum want 
         if (st || t->ended)
             return st;
         t0 = clock_now();
-        st = prefill_rows(s, s->line.n - 1, 1, want, err);
+        st = prefill_token(s, t->p, want, err);
         if (st)
             return st;
         trace_add(&s->trace, PV_SIDE_MODEL, "decode", t0, 1);
@@ -109,6 +115,8 @@ static void commit(struct pv_session *s, const struct round *r, int n)
 {
     int len = s->kv.len;
     memcpy(s->kv_ids + len, s->line.ids + len, (size_t)n * sizeof *s->kv_ids);
+    memset(s->decoded + len, true, (size_t)n * sizeof *s->decoded);
+    draft_side_decoded(&s->draft, len, r->verdict.path, n);
     if (r->verdict.path[n - 1] == n - 1)
         kvcache_advance(&s->kv, n);
     else
@@ -236,7 +244,7 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     bool dialogue = s->messages;
     struct timeline_mark before = timeline_mark(&s->line);
     bool drawn = p->temperature != 0 || s->observer.show;
-    enum want want = drawn ? WANT_LOGITS : WANT_ARGMAX;
+    enum want want = !drawn ? WANT_ARGMAX : generate_draws_there(s, p) ? WANT_DRAWN : WANT_LOGITS;
     enum pv_status st = check_params(s, p, err);
     double t0 = clock_now(), t1, t2;
     struct telling telling = { .p = p, .on_text = on_text, .user = user };

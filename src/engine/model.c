@@ -8,6 +8,8 @@
 #include "text/tokenizer.h"
 #endif
 
+#include <string.h>
+
 enum { DESCRIBE_LIMIT = 64 << 20 };
 
 static const struct pv_limits default_limits = {
@@ -56,6 +58,57 @@ static enum pv_status open_tokenizer(struct pv_model *m, struct pv_error *err)
     return PV_OK;
 }
 
+/* "cpu", "cuda", "cuda:N". */
+static enum pv_status parse_device(const char *text, int *gpu, struct pv_error *err)
+{
+    const char *digits = text + 4;
+    int n = 0;
+    *gpu = -1;
+    if (!strcmp(text, "cpu"))
+        return PV_OK;
+    *gpu = 0;
+    if (!strcmp(text, "cuda"))
+        return PV_OK;
+    if (!strncmp(text, "cuda:", 5) && digits[1]) {
+        for (digits++; *digits >= '0' && *digits <= '9' && n < 1000; digits++)
+            n = 10 * n + (*digits - '0');
+        *gpu = n;
+        if (!*digits)
+            return PV_OK;
+    }
+    return fail(err, PV_E_ARG,
+                "there is no device '%s': cpu, cuda and cuda:0, cuda:1, ... there are", text);
+}
+
+/* That of the model beside it, where both are on the same. */
+static enum pv_status open_device(struct pv_model *m, const struct pv_model_params *p,
+                                  struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    m->gpu = p->beside ? p->beside->gpu : -1;
+    if (p->device)
+        s = parse_device(p->device, &m->gpu, err);
+    if (s)
+        return s;
+    if (p->beside && p->beside->gpu == m->gpu) {
+        m->beside = p->beside;
+        m->step_lock = p->beside->step_lock;
+        m->dev = p->beside->dev;
+        return PV_OK;
+    }
+    return m->gpu < 0 ? device_cpu_open(&m->dev, m->threads, m->cpu, err)
+                      : device_cuda_open(&m->dev, m->gpu, err);
+}
+
+static enum pv_status open_head(struct pv_model *m, const char *path, struct pv_error *err)
+{
+    struct config c;
+    enum pv_status s = head_file_open(&m->head_file, path, m->limits.file_bytes, err);
+    if (!s)
+        s = head_file_fit(m->head_file, decoder_config(m->dec), model_file_path(m->file), &c, err);
+    return s ? s : decoder_open_head(&m->head, m->head_file, &c, m->dec, err);
+}
+
 static enum pv_status open_parts(struct pv_model *m, const struct pv_model_params *p,
                                  struct pv_error *err)
 {
@@ -65,15 +118,16 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = open_tokenizer(m, err);
     if (s)
         return s;
-    if (m->beside)
-        m->dev = m->beside->dev;
-    else
-        s = device_cpu_open(&m->dev, m->threads, m->cpu, err);
+    s = open_device(m, p, err);
     if (s)
         return s;
+    m->dev->draws = p->dummy_weights;
     s = decoder_open(&m->dec, m->file, m->dev, err);
     if (!s && model_file_vision(m->file)->kind != VISION_NONE)
         s = vision_open(&m->vision, m->file, m->dev, err);
+    if (!s && p->head)
+        s = open_head(m, p->head, err);
+    m->dev->draws = false;
     return s;
 }
 
@@ -95,13 +149,12 @@ enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p, st
         m->threads = POOL_MAX_THREADS;
     m->cpu = cpu_flags() & p->cpu_mask;
     if (p->beside) {
-        m->beside = p->beside;
         m->threads = p->beside->threads;
         m->cpu = p->beside->cpu;
     }
     buf_init(&m->describe, DESCRIBE_LIMIT);
     pthread_mutex_init(&m->own_lock, NULL);
-    m->step_lock = m->beside ? m->beside->step_lock : &m->own_lock;
+    m->step_lock = &m->own_lock;
     s = open_parts(m, p, err);
     if (s) {
         pv_model_close(&m);
@@ -117,12 +170,14 @@ void pv_model_close(pv_model **model)
     if (!m)
         return;
     vision_close(&m->vision);
+    decoder_close(&m->head);
     decoder_close(&m->dec);
     if (!m->beside)
         device_close(&m->dev);
 #ifndef PV_CORE
     tokenizer_close(&m->tokenizer);
 #endif
+    head_file_close(&m->head_file);
     model_file_close(&m->file);
     buf_clear(&m->describe);
     pthread_mutex_destroy(&m->own_lock);
@@ -132,7 +187,7 @@ void pv_model_close(pv_model **model)
 
 enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type)
 {
-    bool fast_bf16 = m->cpu & (CPU_AVX512_BF16 | CPU_AMX | CPU_BF16);
+    bool fast_bf16 = m->gpu >= 0 || m->cpu & (CPU_AVX512_BF16 | CPU_AMX | CPU_BF16);
     switch (type) {
     case PV_KV_F16:
         return DTYPE_F16;
@@ -143,6 +198,11 @@ enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type)
     default:
         return fast_bf16 ? DTYPE_BF16 : DTYPE_F16;
     }
+}
+
+int model_chunk(const struct pv_model *m)
+{
+    return m->gpu < 0 ? MODEL_DEFAULT_CHUNK : MODEL_GPU_CHUNK;
 }
 
 int pv_model_vocab_size(const pv_model *model)
@@ -164,6 +224,11 @@ bool pv_model_has_tokenizer(const pv_model *model)
 bool pv_model_has_vision(const pv_model *model)
 {
     return model->vision != NULL;
+}
+
+bool pv_model_has_head(const pv_model *model)
+{
+    return model->head != NULL;
 }
 
 enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_t len, bool parse_special,
@@ -191,6 +256,18 @@ const char *pv_token_bytes(const pv_model *model, int32_t id, size_t *len)
     return NULL;
 }
 
+static enum pv_status convert_head(const char *src, const char *out_path, enum dtype type,
+                                   struct pv_error *err)
+{
+    struct head_file *hf;
+    enum pv_status s = head_file_open(&hf, src, default_limits.file_bytes, err);
+    if (s)
+        return s;
+    s = head_file_write_gguf(hf, out_path, type, err);
+    head_file_close(&hf);
+    return s;
+}
+
 enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
                           struct pv_error *err)
 {
@@ -199,6 +276,8 @@ enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type ty
     enum pv_status s;
     if ((unsigned)type >= sizeof dtypes / sizeof *dtypes)
         return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)type);
+    if (head_file_is(src))
+        return convert_head(src, out_path, dtypes[type], err);
     s = model_file_open(&mf, src, NULL, default_limits.file_bytes, err);
     if (s)
         return s;

@@ -12,6 +12,7 @@ struct tokenizer;
 
 enum {
     MODEL_DEFAULT_CHUNK = 512,
+    MODEL_GPU_CHUNK = 8192,
     MODEL_MAX_CHUNK = 8192,
     MODEL_DEFAULT_CONTEXT = 32768 /* unless the model was made for less */
 };
@@ -21,19 +22,24 @@ struct pv_model {
     struct device *dev;
     struct decoder *dec;
     struct vision *vision;       /* NULL: the model is blind */
+    struct head_file *head_file; /* NULL: it has no draft head */
+    struct decoder *head;        /* that head */
     struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */
     struct pv_limits limits;
     int threads;
     uint64_t cpu; /* features in use */
     struct buf describe;
     struct pv_model *beside; /* whose device this is; NULL: its own */
+    int gpu;                 /* its number; -1: the CPU */
     pthread_mutex_t own_lock;
     pthread_mutex_t *step_lock; /* the device runs one step at a time */
 };
 
 /* Zeros become the defaults. */
 struct pv_limits model_fill_limits(struct pv_limits l);
-/* The type of a KV cache; AUTO is the 16-bit type whose attention is faster on this CPU. */
+/* The type of a KV cache; AUTO is the 16-bit type whose attention is faster on this device. */
 enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type);
+/* Rows of a prefill step, where nobody says how many. */
+int model_chunk(const struct pv_model *m);
 
 #endif

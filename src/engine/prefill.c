@@ -18,6 +18,7 @@ struct prefill {
     struct speculation *sp;
     enum want want;
     int first;        /* row that the cache does not hold */
+    int held;         /* rows that it held, though some of them run again */
     int layer0, end;  /* of the part of the layers that runs; both 0: all */
     float *residual;  /* [rows from `first` on, hidden], between the parts */
     float *hidden[2]; /* [chunk, hidden]: taps of the view alignment */
@@ -37,18 +38,21 @@ static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct 
     for (int i = 0; i < n;) {
         int row, some;
         const struct medium *medium = timeline_medium(&s->line, from + i, &row);
-        float *to = s->embeds + (size_t)i * hidden;
+        float *to = s->embeds + (size_t)i * hidden, *kept = NULL;
         enum pv_status st;
         if (!medium) {
             i++;
             continue;
         }
         some = medium->m.n_rows - row < n - i ? medium->m.n_rows - row : n - i;
-        st = encoder_rows(s->encoder, &medium->m, medium->key, row, some, to, err);
+        st = encoder_rows_there(s->encoder, &medium->m, medium->key, row, some, to, err);
         if (st)
             return st;
         if (s->draft.keep_features)
-            draft_side_keep(&s->draft, medium, row, some, to, hidden);
+            kept = draft_side_keep(&s->draft, medium, row, some, hidden);
+        if (kept)
+            s->model->dev->ops->get(decoder_state_work(s->state), kept, to,
+                                    sizeof *to * (size_t)some * hidden);
         i += some;
     }
     return PV_OK;
@@ -61,16 +65,39 @@ struct extras {
     int n_hidden, n_columns;
     const struct hidden_tap *hidden;
     const struct column_tap *columns;
+    bool decodes; /* not rows of a prompt, but of an answer, */
+    bool token;   /* and one that is new */
+    const struct pv_gen_params *p;
 };
+
+/* States are kept of rows that go through all layers at once; of others they are found missing when
+ * a head wants them. */
+static bool keeps_states(const struct pv_session *s, const struct extras *x)
+{
+    return s->draft.states.hidden > 0 && x->layer0 == 0 && x->layer1 == 0 && !x->token;
+}
+
+static int list_taps(struct pv_session *s, int from, int n, const struct extras *x,
+                     struct hidden_tap *taps)
+{
+    if (x->n_hidden > 0)
+        memcpy(taps, x->hidden, (size_t)x->n_hidden * sizeof *taps);
+    if (!keeps_states(s, x))
+        return x->n_hidden;
+    return x->n_hidden +
+           states_tap(&s->draft.states, s->line.ids, s->line.n, from, n, taps + x->n_hidden);
+}
 
 static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
                                const struct extras *x, struct pv_error *err)
 {
     struct step_seq seq = { .kv = &s->kv, .n = n };
-    int last = n - 1;
+    struct hidden_tap taps[ALIGNMENT_SNAPSHOTS + STATES_MAX_TAPS];
+    int last = n - 1, n_taps = list_taps(s, from, n, x, taps);
     struct step step = { .n = n,
                          .ids = s->line.ids + from,
                          .embeds = s->embeds,
+                         .embeds_there = true,
                          .pos = (const int32_t(*)[3])(s->line.pos + from),
                          .n_seqs = 1,
                          .seqs = &seq,
@@ -78,14 +105,23 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .logit_rows = &last,
                          .logits = want == WANT_LOGITS ? s->logits : NULL,
                          .argmax = want == WANT_ARGMAX ? &s->top : NULL,
-                         .n_hidden = x->n_hidden,
-                         .hidden = x->hidden,
+                         .states = x->token ? s->draft.step_states : NULL,
+                         .n_hidden = n_taps,
+                         .hidden = taps,
                          .n_columns = x->n_columns,
                          .columns = x->columns,
                          .layer0 = x->layer0,
                          .layer1 = x->layer1,
-                         .residual = x->residual };
+                         .residual = x->residual,
+                         .bulk = !x->decodes };
+    uint64_t position = (uint64_t)s->line.n;
+    struct step_choice drawn = { .t = x->p ? x->p->temperature : 0,
+                                 .drawn = &s->top,
+                                 .position = &position,
+                                 .seed = x->p ? x->p->seed : 0 };
     enum pv_status st = PV_OK;
+    if (want == WANT_DRAWN)
+        step.choice = &drawn;
     pthread_mutex_lock(s->model->step_lock);
     if (x->layer0 == 0)
         st = fill_embeds(s, from, n, err);
@@ -95,15 +131,20 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
     if (st)
         return st;
     memcpy(s->kv_ids + from, s->line.ids + from, (size_t)n * sizeof *s->kv_ids);
+    memset(s->decoded + from, x->decodes, (size_t)n * sizeof *s->decoded);
+    if (x->token)
+        draft_side_decoded(&s->draft, from, &(const int){ 0 }, 1);
+    else if (keeps_states(s, x))
+        states_commit(&s->draft.states, s->line.ids, s->line.n, from, n);
     kvcache_advance(&s->kv, n);
     return PV_OK;
 }
 
-enum pv_status prefill_rows(struct pv_session *s, int from, int n, enum want want,
-                            struct pv_error *err)
+enum pv_status prefill_token(struct pv_session *s, const struct pv_gen_params *p, enum want want,
+                             struct pv_error *err)
 {
-    struct extras none = { 0 };
-    return run_rows(s, from, n, want, &none, err);
+    struct extras none = { .decodes = true, .token = true, .p = p };
+    return run_rows(s, s->line.n - 1, 1, want, &none, err);
 }
 
 /* ---- guidance ---- */
@@ -156,18 +197,30 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
     return PV_OK;
 }
 
+/* How many of the n rows from `at` on go the same way, and which. */
+static int same_way(const struct prefill *f, int at, int n, bool *decodes)
+{
+    const struct pv_session *s = f->s;
+    int some = 1;
+    *decodes = at < f->held && s->decoded[at];
+    while (some < n && (at + some < f->held && s->decoded[at + some]) == *decodes)
+        some++;
+    return some;
+}
+
 /* The next step, from row `at` on. Returns its rows in *n. */
 static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_error *err)
 {
     struct pv_session *s = f->s;
     const struct speculation *sp = f->sp;
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    struct extras x = { .layer0 = f->layer0, .layer1 = f->end };
+    struct extras x = { .layer0 = f->layer0, .layer1 = f->end, .p = f->p };
     bool columns = sp->guided && !sp->aligned, guides = columns && at >= sp->query0;
     int end = columns && !guides ? sp->query0 : s->line.n;
     enum want want;
     enum pv_status st;
     *n = end - at < s->chunk ? end - at : s->chunk;
+    *n = same_way(f, at, *n, &x.decodes);
     want = at + *n == s->line.n && (f->end == 0 || f->layer0 > 0) ? f->want : WANT_NOTHING;
     if (f->residual)
         x.residual = f->residual + (size_t)(at - f->first) * hidden;
@@ -241,12 +294,20 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
     return PV_OK;
 }
 
-/* First rows that need running: those that guide are run even if the cache has them, and to align
- * all of them are. */
-static int find_first(const struct pv_session *s, const struct speculation *sp)
+/* First rows that need running: those that guide are run even if the cache has them, to align all
+ * of them are, and for a head those whose states were not kept. */
+static int find_first(const struct pv_session *s, const struct speculation *sp, int held)
 {
-    int same = 0, most = sp->aligned ? 0 : sp->guided ? sp->query0 : s->line.n - 1;
-    while (same < s->kv.len && same < most && s->kv_ids[same] == s->line.ids[same])
+    int most = sp->aligned ? 0 : sp->guided ? sp->query0 : s->line.n - 1;
+    if (sp->method.drafter == PV_DRAFT_HEAD && s->draft.states.n < most)
+        most = s->draft.states.n;
+    return held < most ? held : most;
+}
+
+static int count_held(const struct pv_session *s)
+{
+    int same = 0;
+    while (same < s->kv.len && same < s->line.n && s->kv_ids[same] == s->line.ids[same])
         same++;
     return same;
 }
@@ -281,11 +342,17 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
                            struct speculation *sp, enum want want, void (*chosen)(void *user),
                            void *user, struct pv_error *err)
 {
-    struct prefill f = { .s = s, .p = p, .sp = sp, .want = want, .first = find_first(s, sp) };
+    int held = count_held(s);
+    struct prefill f = {
+        .s = s, .p = p, .sp = sp, .want = want, .first = find_first(s, sp, held), .held = held
+    };
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     size_t residual = (size_t)(s->line.n - f.first) * hidden * sizeof(float);
     enum pv_status st = open_prefill(&f, err);
     kvcache_truncate(&s->kv, f.first);
+    if (!st)
+        st = draft_side_reserve(s, f.first, p->max_new_tokens,
+                                sp->method.drafter == PV_DRAFT_HEAD ? err : NULL);
     s->stats.prompt_tokens = s->line.n;
     s->stats.reused_tokens = f.first;
     if (!st && chosen && sp->early && session_claim(s, f.claimed + residual, "", NULL) == PV_OK)

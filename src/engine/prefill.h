@@ -6,11 +6,11 @@
 #include "engine/speculate.h"
 
 /* What a step is to bring back of its last row. */
-enum want { WANT_NOTHING, WANT_ARGMAX, WANT_LOGITS };
+enum want { WANT_NOTHING, WANT_ARGMAX, WANT_DRAWN, WANT_LOGITS };
 
-/* One step over rows [from, from + n) of the timeline, which the cache holds afterwards. */
-enum pv_status prefill_rows(struct pv_session *s, int from, int n, enum want want,
-                            struct pv_error *err);
+/* One step over the last row of the timeline, a token of the answer. */
+enum pv_status prefill_token(struct pv_session *s, const struct pv_gen_params *p, enum want want,
+                             struct pv_error *err);
 /* All of it. Where `sp` wants only the first layers looked at (sp->early), all rows go through
  * these first; then sp's view is chosen and `chosen` told, and the rows go through the rest: to the
  * same bits. Without memory for that, or without `chosen`, in one go. */

@@ -28,7 +28,7 @@ static enum pv_status choose_sizes(struct pv_session *s, const struct pv_session
     if (*context < 1 || *context > most)
         return fail(err, PV_E_LIMIT, "a context of %d tokens was asked for, 1 to %d are possible",
                     *context, most);
-    s->chunk = p->chunk ? p->chunk : MODEL_DEFAULT_CHUNK;
+    s->chunk = p->chunk ? p->chunk : model_chunk(s->model);
     if (s->chunk < 1 || s->chunk > MODEL_MAX_CHUNK)
         return fail(err, PV_E_ARG, "steps of %d rows were asked for, 1 to %d are possible",
                     s->chunk, MODEL_MAX_CHUNK);
@@ -69,6 +69,7 @@ static enum pv_status open_parts(struct pv_session *s, int context, enum dtype k
     const struct config *c = decoder_config(m->dec);
     size_t n = (size_t)context, vocab = (size_t)c->vocab;
     size_t embeds = m->vision ? (size_t)s->chunk * (size_t)c->hidden : 0;
+    void *rows = NULL;
     enum pv_status st = kvcache_open(&s->kv, m->dev, c, kv, context, err);
     if (!st)
         st =
@@ -77,15 +78,17 @@ static enum pv_status open_parts(struct pv_session *s, int context, enum dtype k
         st = timeline_open(&s->line, context, err);
     if (!st && m->vision)
         st = encoder_open(&s->encoder, m->vision, err);
+    if (!st && m->vision)
+        st = device_alloc(m->dev, &rows, embeds * sizeof *s->embeds, err);
+    s->embeds = rows;
     if (st)
         return st;
     s->kv_ids = mem_alloc(n * sizeof *s->kv_ids);
-    s->embeds = mem_zalloc(embeds * sizeof *s->embeds);
+    s->decoded = mem_zalloc(n * sizeof *s->decoded);
     s->logits = mem_alloc(vocab * sizeof *s->logits);
     s->candidates = mem_alloc(vocab * sizeof *s->candidates);
-    if (!s->kv_ids || !s->embeds || !s->logits || !s->candidates)
-        return fail_nomem(err, n * sizeof *s->kv_ids + embeds * sizeof *s->embeds +
-                                   vocab * sizeof *s->candidates);
+    if (!s->kv_ids || !s->decoded || !s->logits || !s->candidates)
+        return fail_nomem(err, n * sizeof *s->kv_ids + vocab * sizeof *s->candidates);
     return dialogue_open(&s->words, m, n, err);
 }
 
@@ -98,6 +101,9 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct p
     int context;
     if ((unsigned)p->kv_type > PV_KV_F32)
         return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
+    if (model->gpu >= 0 && kv != DTYPE_BF16)
+        return fail(err, PV_E_UNSUPPORTED, "a KV cache of %s was asked for: on a GPU it is bf16",
+                    dtype_name(kv));
     s = mem_zalloc(sizeof *s);
     if (!s)
         return fail_nomem(err, sizeof *s);
@@ -138,7 +144,9 @@ void pv_session_close(pv_session **session)
     kvcache_close(&s->kv);
     timeline_close(&s->line);
     mem_free(s->kv_ids);
-    mem_free(s->embeds);
+    mem_free(s->decoded);
+    if (s->embeds)
+        s->model->dev->ops->free(s->model->dev, s->embeds);
     mem_free(s->logits);
     mem_free(s->candidates);
     mem_free(s->tree_logits);

@@ -44,8 +44,10 @@ struct pv_session {
     size_t drawing_bytes;    /* tree_logits and after: counted against the limit of memory */
     int chunk;
     struct timeline line;
-    int32_t *kv_ids; /* [context]: what slots 0 .. kv.len - 1 hold */
-    float *embeds;   /* [chunk, hidden]: rows of media in a step */
+    int32_t *kv_ids; /* [context]: what slots 0 .. kv.len - 1 hold, */
+    bool *decoded;   /* and whether as rows of an answer: a row that is run again must go the way
+                        it went (step.bulk) */
+    float *embeds;   /* [chunk, hidden]: rows of media in a step, on the device */
     int n_pending;
     struct seen pending[SESSION_MAX_PENDING]; /* wait for the text of their message */
     int answer0, n_answer;

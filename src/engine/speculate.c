@@ -34,6 +34,10 @@ static bool is_llava(const struct pv_session *s)
 
 static void fill_defaults(struct pv_method *m, const struct pv_session *s)
 {
+    if (m->automatic && m->drafter == PV_DRAFT_MODEL && !s->draft.model && s->model->head) {
+        m->drafter = PV_DRAFT_HEAD;
+        m->view = "text";
+    }
     if (m->window == 0 && m->schedule == PV_SCHEDULE_SERIAL)
         m->window = DEFAULT_WINDOW;
     if (m->total == 0)
@@ -46,8 +50,9 @@ static void fill_defaults(struct pv_method *m, const struct pv_session *s)
         m->keep = DEFAULT_KEEP;
     if (m->lambda == 0)
         m->lambda = is_llava(s) ? 0.4 : 0.5;
-    if (m->positions == PV_POS_AUTO)
-        m->positions = is_llava(s) ? PV_POS_COMPACT : PV_POS_ORIGINAL;
+    if (m->positions == PV_POS_AUTO) /* heads are trained on positions with the video's */
+        m->positions =
+            is_llava(s) && m->drafter != PV_DRAFT_HEAD ? PV_POS_COMPACT : PV_POS_ORIGINAL;
 }
 
 static enum pv_status choose_shape(struct shape *out, const struct pv_method *m,
@@ -78,9 +83,11 @@ static enum pv_status check_method(const struct pv_method *m, bool drawn, struct
     if ((unsigned)m->schedule > PV_SCHEDULE_PARALLEL)
         return fail(err, PV_E_ARG, "schedule %d is not one that there is", (int)m->schedule);
     if (m->schedule == PV_SCHEDULE_PARALLEL &&
-        (m->shape != PV_SHAPE_CHAIN || m->drafter == PV_DRAFT_SPARSE || m->automatic))
+        (m->shape != PV_SHAPE_CHAIN || m->drafter == PV_DRAFT_SPARSE ||
+         m->drafter == PV_DRAFT_HEAD || m->automatic))
         return fail(err, PV_E_ARG,
-                    "the parallel schedule is for chains, and not for the drafter sparse");
+                    "the parallel schedule is for chains, and not for the drafters sparse and "
+                    "head");
     if (m->schedule == PV_SCHEDULE_PARALLEL && m->accept != PV_ACCEPT_EXACT)
         return fail(err, PV_E_ARG, "the parallel schedule knows exact acceptance only");
     if (m->draft_threads < 0 || m->draft_threads > POOL_MAX_THREADS)
@@ -100,10 +107,10 @@ static enum pv_status check_method(const struct pv_method *m, bool drawn, struct
                     m->width, MAX_WIDTH);
     if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_CHAIN &&
         m->drafter != PV_DRAFT_MODEL && m->drafter != PV_DRAFT_SELF &&
-        m->drafter != PV_DRAFT_SPARSE)
+        m->drafter != PV_DRAFT_SPARSE && m->drafter != PV_DRAFT_HEAD)
         return fail(err, PV_E_ARG,
-                    "rejection of a chain needs a drafter with probabilities: a model, self or "
-                    "sparse");
+                    "rejection of a chain needs a drafter with probabilities: a model, self, "
+                    "sparse or head");
     return PV_OK;
 }
 
@@ -143,7 +150,8 @@ static enum pv_status reserve_sight(struct speculation *sp, struct pv_session *s
                                     struct pv_error *err)
 {
     struct draft_side *d = &s->draft;
-    bool own_tower = sp->method.drafter == PV_DRAFT_MODEL && d->encoder && !d->shared;
+    bool own_tower =
+        sp->method.drafter == PV_DRAFT_MODEL && d->encoder && !d->shared && sp->view != VIEW_TEXT;
     enum pv_status st = own_tower ? draft_side_tower(s, sp->view == VIEW_NONE, err) : PV_OK;
     memset(d->scores, 0, (size_t)d->n_rows * sizeof *d->scores);
     if (!st && sp->by_layer)
@@ -151,23 +159,33 @@ static enum pv_status reserve_sight(struct speculation *sp, struct pv_session *s
     return st;
 }
 
+/* The tree that `auto` may choose: a head's is the one that heads are published with. */
+static void open_policy(struct speculation *sp)
+{
+    const struct pv_method *m = &sp->method;
+    bool head = m->drafter == PV_DRAFT_HEAD;
+    if (!head || shape_dynamic(&sp->tree, m->total, m->depth, m->width, NULL) != PV_OK)
+        shape_static25(&sp->tree);
+    policy_open(&sp->policy, shape_rows(&sp->tree));
+}
+
 enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
                                 const struct pv_gen_params *p, struct pv_error *err)
 {
-    const struct pv_method *m = p->method;
+    const struct pv_method *m = &sp->method;
     enum pv_status st;
     *sp = (struct speculation){ 0 };
     s->draft.keep_features = false;
-    if (!m || m->drafter == PV_DRAFT_NONE)
+    if (!p->method || p->method->drafter == PV_DRAFT_NONE)
         return PV_OK;
     if (!s->speculates)
         return fail(err, PV_E_ARG, "method '%s' in a session that was not opened for speculation",
-                    m->name);
-    sp->method = *m;
-    shape_static25(&sp->tree);
-    policy_open(&sp->policy, shape_rows(&sp->tree));
+                    p->method->name);
+    sp->method = *p->method;
     fill_defaults(&sp->method, s);
-    if (m->automatic && m->accept == PV_ACCEPT_EXACT && s->model->threads >= AUTO_PARALLEL &&
+    open_policy(sp);
+    if (m->automatic && m->accept == PV_ACCEPT_EXACT &&
+        (s->model->gpu >= 0 || s->model->threads >= AUTO_PARALLEL) &&
         (m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF))
         policy_allow_parallel(&sp->policy, AUTO_MAX_WINDOW);
     sp->view = view_named(m->view ? m->view : "full");
@@ -189,7 +207,10 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     sp->by_layer = m->drafter == PV_DRAFT_SPARSE;
     sp->guided = s->draft.n_rows > 0 && (sp->by_layer || view_wants_scores(sp->view));
     s->draft.keep_features = m->drafter == PV_DRAFT_SELF || view_wants_features(sp->view) ||
-                             (m->drafter == PV_DRAFT_MODEL && s->draft.shared);
+                             (m->drafter == PV_DRAFT_MODEL && s->draft.shared) ||
+                             (m->drafter == PV_DRAFT_HEAD && sp->view != VIEW_TEXT);
+    if (m->drafter == PV_DRAFT_HEAD)
+        draft_side_want(&s->draft, s->model, s->line.n_spans > 0 && sp->view != VIEW_TEXT);
     sp->aligned = sp->guided && !sp->by_layer && sp->view == VIEW_ALIGNMENT;
     sp->early = sp->guided && m->schedule == PV_SCHEDULE_PARALLEL &&
                 (sp->aligned || sp->view == VIEW_HOLISTIC) &&
@@ -309,6 +330,7 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
                                  .most = left < room ? left : room,
                                  .target = &s->kv };
     double t0 = clock_now();
+    int64_t rows = sp->drafter->rows, slots = sp->drafter->slots;
     enum pv_status st;
     tree_begin(tree, s->line.ids[s->line.n - 1]);
     if (shape_rows(&sp->shape) > s->line.context - s->kv.len || req.most < 1)
@@ -320,16 +342,25 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
     st = sp->drafter->propose(sp->drafter, &req, err);
     draft_unlock(s);
     s->stats.draft_s += clock_now() - t0;
+    s->stats.draft_rows += sp->drafter->rows - rows;
+    s->stats.draft_slots += sp->drafter->slots - slots;
     trace_add(&s->trace, PV_SIDE_DRAFTER, "draft", t0, tree->n - 1);
     return st;
 }
 
+/* What is wanted of each row: its likeliest token, the one that is drawn, or (drawn NULL) logits.
+ */
 static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool greedy,
-                               struct pv_error *err)
+                               const struct sampling *drawn, struct pv_error *err)
 {
     int32_t pos[TREE_MAX][3];
     int all[TREE_MAX];
     bool chain = true;
+    uint64_t position[TREE_MAX];
+    struct step_choice choice = { .t = drawn ? drawn->temperature : 0,
+                                  .drawn = s->tree_best,
+                                  .position = position,
+                                  .seed = drawn ? drawn->seed : 0 };
     struct step_seq seq = { .kv = &s->kv, .n = t->n };
     struct step step = { .n = t->n,
                          .ids = t->id,
@@ -338,11 +369,14 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
                          .seqs = &seq,
                          .n_logits = t->n,
                          .logit_rows = all,
-                         .logits = greedy ? NULL : s->tree_logits,
-                         .argmax = greedy ? s->tree_best : NULL };
+                         .logits = greedy || drawn ? NULL : s->tree_logits,
+                         .argmax = greedy ? s->tree_best : NULL,
+                         .states = s->draft.step_states,
+                         .choice = drawn ? &choice : NULL };
     enum pv_status st;
     for (int i = 0; i < t->n; i++) {
         all[i] = i;
+        position[i] = (uint64_t)s->line.n + (uint64_t)t->depth[i];
         for (int a = 0; a < 3; a++)
             pos[i][a] = s->line.next - 1 + t->depth[i];
         chain = chain && t->parent[i] == i - 1;
@@ -442,15 +476,16 @@ enum pv_status speculation_verify(const struct speculation *sp, struct pv_sessio
 {
     struct sampling how = generate_sampling(p);
     int vocab = pv_model_vocab_size(s->model);
+    bool drawn = sp->method.accept == PV_ACCEPT_EXACT && generate_draws_there(s, p);
     bool greedy = p->temperature == 0 && !s->observer.show;
     uint64_t position = (uint64_t)s->line.n;
     double t0 = clock_now();
-    enum pv_status st = run_tree(s, &r->tree, greedy, err);
+    enum pv_status st = run_tree(s, &r->tree, greedy, drawn ? &how : NULL, err);
     if (st)
         return st;
     if (sp->method.simulate > 0)
         simulate(sp, s, r, how.seed, position);
-    else if (greedy)
+    else if (greedy || drawn)
         verify_greedy(&r->verdict, &r->tree, s->tree_best);
     else if (sp->method.accept == PV_ACCEPT_EXACT)
         verify_exact(&r->verdict, &r->tree, s->tree_logits, vocab, &how, position, s->candidates);

@@ -8,11 +8,12 @@
 enum { JOB_CHUNK = 1 << 16 /* elements decoded at a time; a multiple of every block */ };
 
 struct write_job {
-    const struct model_file *mf;
-    struct gguf_writer *w; /* the file being written now */
-    enum dtype type;       /* asked for */
-    float *values;         /* [2 * JOB_CHUNK]; the second half is write_patch's alone */
-    uint8_t *bytes;        /* JOB_CHUNK elements in any type */
+    const struct model_file *mf; /* NULL: what is written is a head */
+    const char *path;            /* of what is read */
+    struct gguf_writer *w;       /* the file being written now */
+    enum dtype type;             /* asked for */
+    float *values;               /* [2 * JOB_CHUNK]; the second half is write_patch's alone */
+    uint8_t *bytes;              /* JOB_CHUNK elements in any type */
 };
 
 /* The type a matrix gets: rows that are not whole blocks cannot be quantised. */
@@ -20,6 +21,10 @@ static inline enum dtype write_matrix_type(const struct tensor *t, enum dtype ty
 {
     return tensor_cols(t) % dtype_block(type) ? DTYPE_F16 : type;
 }
+
+/* The buffers of a job whose other fields are set. */
+enum pv_status write_job_open(struct write_job *j, struct pv_error *err);
+void write_job_close(struct write_job *j);
 
 /* One tensor's values as the type `to`. */
 enum pv_status write_tensor(struct write_job *j, const struct tensor *t, enum dtype to,

@@ -49,7 +49,7 @@ static const char *gguf_arch(const struct config *c)
 
 void write_general(struct write_job *j, const char *arch, const char *type)
 {
-    const char *path = j->mf->path;
+    const char *path = j->path;
     size_t end = strlen(path), begin;
 
     while (end > 0 && path[end - 1] == '/')

@@ -14,6 +14,24 @@
 #include <stdio.h>
 #include <string.h>
 
+enum pv_status write_job_open(struct write_job *j, struct pv_error *err)
+{
+    j->values = mem_alloc(2 * JOB_CHUNK * sizeof *j->values);
+    j->bytes = mem_alloc(JOB_CHUNK * sizeof(float)); /* f32 is the largest type */
+    if (j->values && j->bytes)
+        return PV_OK;
+    write_job_close(j);
+    return fail_nomem(err, JOB_CHUNK * (2 * sizeof *j->values + sizeof(float)));
+}
+
+void write_job_close(struct write_job *j)
+{
+    mem_free(j->values);
+    mem_free(j->bytes);
+    j->values = NULL;
+    j->bytes = NULL;
+}
+
 static bool begins(const char *s, const char *prefix)
 {
     return !strncmp(s, prefix, strlen(prefix));
@@ -42,8 +60,8 @@ enum pv_status write_values(struct write_job *j, const float *values, int64_t n,
     row_from_f32(j->bytes, values, to, n);
     /* Also where a finite number was too large for the f16 of the new type. */
     if (!row_is_finite(j->bytes, to, n))
-        return fail(err, PV_E_FORMAT, "%s: the tensor %s has a number that %s cannot hold",
-                    j->mf->path, name, dtype_name(to));
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s has a number that %s cannot hold", j->path,
+                    name, dtype_name(to));
     return gguf_writer_data(j->w, j->bytes, dtype_row_size(to, n), err);
 }
 
@@ -221,21 +239,19 @@ static enum pv_status write_single(struct write_job *j, const char *out_path, st
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
                                      enum dtype type, struct pv_error *err)
 {
-    struct write_job j = { .mf = mf, .type = type };
+    struct write_job j = { .mf = mf, .path = mf->path, .type = type };
     enum pv_status s;
 
     if (!row_can_encode(type))
         return fail(err, PV_E_UNSUPPORTED, "%s: files of type %s cannot be written", out_path,
                     dtype_name(type));
-    j.values = mem_alloc(2 * JOB_CHUNK * sizeof *j.values);
-    j.bytes = mem_alloc(JOB_CHUNK * sizeof(float)); /* f32 is the largest type */
-    if (!j.values || !j.bytes)
-        s = fail_nomem(err, JOB_CHUNK * (2 * sizeof *j.values + sizeof(float)));
-    else if (mf->vision.kind == VISION_QWEN2_5)
+    s = write_job_open(&j, err);
+    if (s)
+        return s;
+    if (mf->vision.kind == VISION_QWEN2_5)
         s = write_pair(&j, out_path, err);
     else
         s = write_single(&j, out_path, err);
-    mem_free(j.values);
-    mem_free(j.bytes);
+    write_job_close(&j);
     return s;
 }

@@ -12,6 +12,7 @@
 
 struct decoder;
 struct decoder_state;
+struct states;
 
 /* The prompt as the target has it. */
 struct draft_prompt {
@@ -31,6 +32,7 @@ struct draft_prompt {
     const float *scores;   /* sparse: [n_layers, n_scores], attention to the video rows by layer */
     int n_scores;          /* video rows */
     const int *score_rows; /* [n_scores] rows of the prompt, ascending */
+    const struct states *states; /* head: of the target's rows; valid until the next begin */
 };
 
 struct draft_request {
@@ -42,7 +44,9 @@ struct draft_request {
     const struct shape *shape;
     struct tree *tree; /* begun with the root */
     int most;          /* tokens of depth beyond this cannot be used */
-    float *q; /* not NULL: draw a chain, and leave its distributions [window, vocab] here */
+    float *scores; /* [TREE_MAX] or NULL: of a dynamic tree, each row's log-probability and that of
+                      those above it */
+    float *q;      /* not NULL: draw a chain, and leave its distributions [window, vocab] here */
     const struct kvcache *target; /* the target's cache: the prompt and all of the answer but the
                                      root */
 };
@@ -55,7 +59,12 @@ struct drafter {
     void (*close)(struct drafter *d); /* frees d */
     /* As device_ops.work_on; NULL: there is nothing to run. */
     void (*work_on)(struct drafter *d, struct device *crew);
+    /* Work so far: rows run, and slots of the cache that their attention read, in every layer. */
+    int64_t rows, slots;
 };
+
+/* Counts a chain of n rows behind `len` slots. */
+void drafter_count(struct drafter *d, int len, int n);
 
 /* A token drawn from the distribution q [n], by random numbers of (seed, position) that no one else
  * uses: for drafters under rejection. */

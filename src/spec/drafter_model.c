@@ -7,17 +7,9 @@
 #include "spec/drafter_model.h"
 
 #include "base/mem.h"
-#include "base/rng.h"
+#include "spec/grow.h"
 
-#include <math.h>
 #include <string.h>
-
-enum {
-    LEVEL_ROWS = 16, /* nodes whose logits one step brings back */
-    MAX_WIDTH = 16,  /* of a dynamic tree */
-    MAX_POOL = MAX_WIDTH * (1 + 16 * MAX_WIDTH),
-    MAX_GROWN = MAX_WIDTH * TREE_MAX_DEPTH
-};
 
 /* A row of the prompt in the cache. */
 struct held_row {
@@ -38,6 +30,8 @@ struct model_drafter {
     int n_answer;
     int32_t next; /* position of the answer's first token */
     float *embeds, *logits;
+    bool wants_best; /* of the last row only `best`, the likeliest token: no logits */
+    int32_t best;
     int32_t *ids, (*pos)[3];
     struct candidate *candidates;
 };
@@ -58,10 +52,10 @@ size_t drafter_model_size(const struct decoder *dec, int chunk, int context, enu
 {
     const struct config *c = decoder_config(dec);
     return kvcache_size(c, kv_dtype, context) +
-           decoder_state_size(dec, most_rows(chunk), LEVEL_ROWS, context, kv_dtype) +
+           decoder_state_size(dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype) +
            (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
            (size_t)most_rows(chunk) * ((size_t)c->hidden + 4) * sizeof(float) +
-           (size_t)c->vocab * (LEVEL_ROWS * sizeof(float) + sizeof(struct candidate));
+           (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
 
 static void close_model(struct drafter *base)
@@ -141,7 +135,8 @@ static enum pv_status run_prompt(struct model_drafter *d, const struct draft_pro
                          .embeds = d->embeds,
                          .pos = (const int32_t(*)[3])d->pos,
                          .n_seqs = 1,
-                         .seqs = &seq };
+                         .seqs = &seq,
+                         .bulk = true };
     enum pv_status s = fill_embeds(d, p, d->n_cached, n, err);
     if (s)
         return s;
@@ -153,6 +148,7 @@ static enum pv_status run_prompt(struct model_drafter *d, const struct draft_pro
     s = decoder_step(d->dec, d->st, &step, err);
     if (s)
         return s;
+    drafter_count(&d->base, d->kv.len, n);
     kvcache_advance(&d->kv, n);
     d->n_cached += n;
     return PV_OK;
@@ -198,7 +194,8 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
                          .seqs = &seq,
                          .n_logits = 1,
                          .logit_rows = &last,
-                         .logits = d->logits };
+                         .logits = d->wants_best ? NULL : d->logits,
+                         .argmax = d->wants_best ? &d->best : NULL };
     enum pv_status s;
     for (int i = 0; i < n; i++)
         for (int a = 0; a < 3; a++)
@@ -206,6 +203,7 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
     s = decoder_step(d->dec, d->st, &step, err);
     if (s)
         return s;
+    drafter_count(&d->base, d->kv.len, n);
     kvcache_advance(&d->kv, n);
     memcpy(d->answer + d->n_answer, ids, (size_t)n * sizeof *ids);
     d->n_answer += n;
@@ -235,6 +233,8 @@ static int32_t next_token(struct model_drafter *d, const struct draft_request *r
 {
     uint64_t position = r->position + (uint64_t)depth;
     float *q;
+    if (d->wants_best)
+        return d->best;
     if (!r->q)
         return sample_token(d->logits, d->vocab, r->how, position, d->candidates);
     q = r->q + (size_t)depth * (size_t)d->target_vocab;
@@ -261,26 +261,11 @@ static enum pv_status propose_chain(struct model_drafter *d, const struct draft_
     return PV_OK;
 }
 
-/* The rows of a tree behind the cache; the root is in the cache. The last n_new have not run. */
-struct grown {
-    int n, n_new;
-    int parent[MAX_GROWN];
-    int32_t id[LEVEL_ROWS]; /* of the new ones */
-    int depth[LEVEL_ROWS];
-};
-
-static int grown_add(struct grown *g, int parent, int32_t id, int depth)
-{
-    g->id[g->n_new] = id;
-    g->depth[g->n_new++] = depth;
-    g->parent[g->n] = parent;
-    return g->n++;
-}
-
 /* Runs the new rows; their logits, in that order, are in d->logits. */
-static enum pv_status run_level(struct model_drafter *d, struct grown *g, struct pv_error *err)
+static enum pv_status run_level(void *user, const struct grown *g, struct pv_error *err)
 {
-    int all[LEVEL_ROWS], n = g->n_new;
+    struct model_drafter *d = user;
+    int all[GROW_LEVEL], n = g->n_new;
     struct step_seq seq = { .kv = &d->kv, .n = n, .parent = g->parent, .pending = g->n - n };
     struct step step = { .n = n,
                          .ids = g->id,
@@ -294,186 +279,23 @@ static enum pv_status run_level(struct model_drafter *d, struct grown *g, struct
         all[i] = i;
         for (int a = 0; a < 3; a++)
             d->pos[i][a] = d->next + d->n_answer - 1 + g->depth[i];
+        drafter_count(&d->base, d->kv.len + g->depth[i] - 1, 1);
     }
-    g->n_new = 0;
     return decoder_step(d->dec, d->st, &step, err);
 }
 
-static const float *logits_of(const struct model_drafter *d, int i)
+static enum pv_status propose_tree(struct model_drafter *d, const struct draft_request *r,
+                                   struct pv_error *err)
 {
-    return d->logits + (size_t)i * (size_t)decoder_config(d->dec)->vocab;
-}
-
-/* ---- static trees ---- */
-
-/* Children of the node whose logits are the i-th. node[]: rows of the tree by node of the shape. */
-static void add_children(struct model_drafter *d, const struct draft_request *r, int node, int i,
-                         int *row_of)
-{
-    const struct shape *s = r->shape;
-    int row = row_of[node], depth = r->tree->depth[row], k = shape_children(s, node), n;
-    int32_t ids[TREE_MAX];
-    n = sample_top(logits_of(d, i), d->vocab, r->how, r->position + (uint64_t)depth, k, ids,
-                   d->candidates);
-    for (int c = node + 1; c < s->n; c++)
-        if (s->parent[c] == node && s->rank[c] < n)
-            row_of[c] = tree_add(r->tree, row, ids[s->rank[c]]);
-}
-
-/* Nodes of the shape, all of one depth. place[]: rows behind the cache by row of the tree. */
-static enum pv_status expand_level(struct model_drafter *d, const struct draft_request *r,
-                                   struct grown *g, const int *nodes, int n, int *row_of,
-                                   int *place, struct pv_error *err)
-{
-    const struct tree *t = r->tree;
-    enum pv_status s;
-    for (int i = 0; i < n; i++) {
-        int row = row_of[nodes[i]];
-        place[row] = grown_add(g, place[t->parent[row]], t->id[row], t->depth[row]);
-    }
-    s = run_level(d, g, err);
-    for (int i = 0; i < n && !s; i++)
-        add_children(d, r, nodes[i], i, row_of);
-    return s;
-}
-
-static enum pv_status propose_static(struct model_drafter *d, const struct draft_request *r,
-                                     struct pv_error *err)
-{
-    const struct shape *s = r->shape;
-    struct grown g = { .n = 0 };
-    int row_of[TREE_MAX], place[TREE_MAX], deepest = shape_depth(s);
-    for (int i = 0; i < TREE_MAX; i++) {
-        row_of[i] = i == 0 ? 0 : -1;
-        place[i] = -1;
-    }
-    add_children(d, r, 0, 0, row_of);
-    for (int depth = 1; depth < deepest && depth < r->most; depth++) {
-        int nodes[LEVEL_ROWS], n = 0;
-        for (int i = 1; i < s->n; i++) {
-            enum pv_status st = PV_OK;
-            bool wanted =
-                row_of[i] > 0 && r->tree->depth[row_of[i]] == depth && shape_children(s, i) > 0;
-            if (wanted)
-                nodes[n++] = i;
-            if (n == LEVEL_ROWS || (n > 0 && i == s->n - 1)) {
-                st = expand_level(d, r, &g, nodes, n, row_of, place, err);
-                n = 0;
-            }
-            if (st)
-                return st;
-        }
-    }
-    return PV_OK;
-}
-
-/* ---- dynamic trees ---- */
-
-/* A candidate: its parent is another one, its score the log-probability of its path. */
-struct pool_node {
-    int32_t id;
-    int parent; /* -1: the root */
-    int depth;
-    int row; /* behind the cache, once it has run */
-    float score;
-};
-
-struct pool {
-    int n;
-    struct pool_node node[MAX_POOL];
-};
-
-/* log sum exp of logits / T. */
-static double log_mass(const float *x, int n, double t)
-{
-    double top = -INFINITY, sum = 0;
-    for (int i = 0; i < n; i++)
-        top = x[i] > top ? x[i] : top;
-    for (int i = 0; i < n; i++)
-        sum += exp((x[i] - top) / t);
-    return top / t + log(sum);
-}
-
-static void pool_children(struct model_drafter *d, const struct draft_request *r, struct pool *p,
-                          int parent, int i)
-{
-    const float *x = logits_of(d, i);
-    double t = r->how->temperature > 0 ? r->how->temperature : 1, mass = log_mass(x, d->vocab, t);
-    int depth = parent < 0 ? 0 : p->node[parent].depth, n;
-    float score = parent < 0 ? 0 : p->node[parent].score;
-    int32_t ids[MAX_WIDTH];
-    int k = r->shape->width < MAX_WIDTH ? r->shape->width : MAX_WIDTH;
-    n = sample_top(x, d->vocab, r->how, r->position + (uint64_t)depth, k, ids, d->candidates);
-    for (int c = 0; c < n && p->n < MAX_POOL; c++)
-        p->node[p->n++] = (struct pool_node){ .id = ids[c],
-                                              .parent = parent,
-                                              .depth = depth + 1,
-                                              .score = score + (float)(x[ids[c]] / t - mass) };
-}
-
-/* The best `k` of nodes [from, p->n), lower index first among equals: their indices, ascending. */
-static int pool_best(const struct pool *p, int from, int k, int *out)
-{
-    bool taken[MAX_POOL] = { false };
-    int n = 0;
-    for (; n < k; n++) {
-        int best = -1;
-        for (int i = from; i < p->n; i++)
-            if (!taken[i] && (best < 0 || p->node[i].score > p->node[best].score))
-                best = i;
-        if (best < 0)
-            break;
-        taken[best] = true;
-    }
-    n = 0;
-    for (int i = from; i < p->n; i++)
-        if (taken[i])
-            out[n++] = i;
-    return n;
-}
-
-/* The best of a level grow children: of nodes [from, p->n), whose parents have run. */
-static enum pv_status pool_grow(struct model_drafter *d, const struct draft_request *r,
-                                struct pool *p, struct grown *g, int from, struct pv_error *err)
-{
-    int front[MAX_WIDTH], n, room = d->context - d->kv.len - g->n;
-    int width = r->shape->width < MAX_WIDTH ? r->shape->width : MAX_WIDTH;
-    enum pv_status s;
-    n = pool_best(p, from, width < room ? width : room, front);
-    for (int i = 0; i < n; i++) {
-        struct pool_node *c = &p->node[front[i]];
-        c->row = grown_add(g, c->parent < 0 ? -1 : p->node[c->parent].row, c->id, c->depth);
-    }
-    if (n == 0) /* the pool is full, or the cache */
-        return PV_OK;
-    s = run_level(d, g, err);
-    for (int i = 0; i < n && !s; i++)
-        pool_children(d, r, p, front[i], i);
-    return s;
-}
-
-static enum pv_status propose_dynamic(struct model_drafter *d, const struct draft_request *r,
-                                      struct pv_error *err)
-{
-    const struct shape *s = r->shape;
-    struct pool p = { .n = 0 };
-    struct grown g = { .n = 0 };
-    int front[TREE_MAX], row_of[MAX_POOL], n, level0 = 0;
-    pool_children(d, r, &p, -1, 0);
-    for (int depth = 1; depth <= s->depth && depth < r->most && level0 < p.n; depth++) {
-        int level1 = p.n;
-        enum pv_status st = pool_grow(d, r, &p, &g, level0, err);
-        if (st)
-            return st;
-        level0 = level1;
-    }
-    n = pool_best(&p, 0, s->total - 1, front);
-    for (int i = 0; i < n; i++) {
-        const struct pool_node *c = &p.node[front[i]];
-        int parent = c->parent < 0 ? 0 : row_of[c->parent];
-        row_of[front[i]] = parent < 0 ? -1 : tree_add(r->tree, parent, c->id);
-    }
-    return PV_OK;
+    struct grower w = { .r = r,
+                        .vocab = d->vocab,
+                        .room = d->context - d->kv.len,
+                        .logits = d->logits,
+                        .stride = (size_t)decoder_config(d->dec)->vocab,
+                        .scratch = d->candidates,
+                        .run = run_level,
+                        .user = d };
+    return grow_tree(&w, err);
 }
 
 static enum pv_status propose_model(struct drafter *base, const struct draft_request *r,
@@ -481,19 +303,22 @@ static enum pv_status propose_model(struct drafter *base, const struct draft_req
 {
     struct model_drafter *d = of(base);
     int room = d->context - d->n_rows - r->n_answer;
+    bool chain = r->shape->kind == SHAPE_CHAIN || r->q || room < TREE_MAX;
     enum pv_status s;
     if (r->most < 1 || room < 0)
         return PV_OK;
     for (int i = 0; i < r->n_answer; i++)
         if (r->answer[i] >= d->vocab) /* a word that this decoder does not know */
             return PV_OK;
+    d->wants_best =
+        chain && !r->q && r->how->temperature == 0 && d->vocab == decoder_config(d->dec)->vocab;
     s = catch_up(d, r, err);
     if (s)
         return s;
-    if (r->shape->kind == SHAPE_CHAIN || r->q || room < TREE_MAX)
+    if (chain)
         return propose_chain(
             d, r, r->shape->kind == SHAPE_CHAIN ? r->shape->window : shape_depth(r->shape), err);
-    return r->shape->kind == SHAPE_STATIC ? propose_static(d, r, err) : propose_dynamic(d, r, err);
+    return propose_tree(d, r, err);
 }
 
 enum pv_status drafter_model_open(struct drafter **out, const struct decoder *dec, int chunk,
@@ -517,11 +342,11 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
     d->vocab = vocab < c->vocab ? vocab : c->vocab;
     s = kvcache_open(&d->kv, decoder_device(dec), c, kv_dtype, context, err);
     if (!s)
-        s = decoder_state_open(&d->st, dec, (int)rows, LEVEL_ROWS, context, kv_dtype, err);
+        s = decoder_state_open(&d->st, dec, (int)rows, GROW_LEVEL, context, kv_dtype, err);
     d->rows = mem_zalloc(n * sizeof *d->rows);
     d->answer = mem_alloc(n * sizeof *d->answer);
     d->embeds = mem_alloc(rows * (size_t)c->hidden * sizeof *d->embeds);
-    d->logits = mem_alloc(v * LEVEL_ROWS * sizeof *d->logits);
+    d->logits = mem_alloc(v * GROW_LEVEL * sizeof *d->logits);
     d->ids = mem_alloc(rows * sizeof *d->ids);
     d->pos = mem_alloc(rows * sizeof *d->pos);
     d->candidates = mem_alloc(v * sizeof *d->candidates);

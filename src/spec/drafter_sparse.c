@@ -225,6 +225,7 @@ static enum pv_status run_token(struct sparse_drafter *d, const struct draft_req
     enum pv_status s = decoder_step(d->dec, d->st, &step, err);
     if (s)
         return s;
+    drafter_count(&d->base, d->kv.len, 1);
     kvcache_advance(&d->kv, 1);
     if (!greedy)
         *next = next_token(d, r, depth);

@@ -38,6 +38,8 @@ static const struct pv_method presets[] = {
       .drafter = PV_DRAFT_MODEL,
       .view = "alignment",
       .schedule = PV_SCHEDULE_PARALLEL },
+    { .name = "sparrow", .drafter = PV_DRAFT_HEAD, .view = "text", .shape = PV_SHAPE_DYNAMIC },
+    { .name = "msd", .drafter = PV_DRAFT_HEAD, .view = "full", .shape = PV_SHAPE_DYNAMIC },
     { .name = "auto", .drafter = PV_DRAFT_MODEL, .view = "specvlm", .automatic = true },
 };
 

@@ -17,6 +17,7 @@ static const struct view {
 } views[VIEW_COUNT] = {
     [VIEW_FULL] = { "full", view_full, false, false },
     [VIEW_NONE] = { "none", view_none, false, false },
+    [VIEW_TEXT] = { "text", view_none, false, false },
     [VIEW_RANDOM] = { "random", view_random, false, false },
     [VIEW_UNIFORM] = { "uniform", view_uniform, false, false },
     [VIEW_WINDOW_FRONT] = { "window-front", view_window_front, false, false },

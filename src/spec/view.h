@@ -8,6 +8,7 @@
 enum view_kind {
     VIEW_FULL,
     VIEW_NONE,
+    VIEW_TEXT, /* Sparrow: no pictures either */
     VIEW_RANDOM,
     VIEW_UNIFORM,
     VIEW_WINDOW_FRONT,

@@ -256,7 +256,8 @@ misuse window_zero 'option --window takes' $ask -d self --window 0
 misuse parallel_tree '--schedule parallel is for chains' $ask -d self --shape tree --schedule parallel
 misuse parallel_specvlm '--schedule parallel is for chains' $ask -d self --method specvlm --schedule parallel
 misuse pearl_tree '--shape is chain in the parallel schedule' $ask -d self --method pearl --shape tree
-misuse parallel_sparse '--schedule parallel is not for the drafter sparse' $ask --method std --schedule parallel
+misuse parallel_sparse '--schedule parallel is not for the drafters sparse and head' $ask \
+    --method std --schedule parallel
 misuse pearl_sparse 'pearl is not for the drafter sparse' $ask --method pearl --drafter sparse
 misuse parallel_ar '--schedule is for methods that draft' $ask --schedule parallel
 misuse parallel_rejection 'rejection needs probabilities.*parallel' $ask -d self --method pearl \

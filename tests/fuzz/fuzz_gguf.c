@@ -1,9 +1,10 @@
 /* Any bytes as a GGUF file: parse, read the vocabulary and the configuration, ask for values of
- * every type, and touch both ends of every tensor; and as the file of a vision tower, with or
- * without a decoder in it. */
+ * every type, and touch both ends of every tensor; as the file of a vision tower, with or without a
+ * decoder in it; and as a draft head. */
 #include "base/mem.h"
 #include "format/config_gguf.h"
 #include "format/gguf.h"
+#include "format/head_file.h"
 #include "format/vision_config_gguf.h"
 #include "format/vision_file.h"
 #include "format/vocab_gguf.h"
@@ -100,6 +101,18 @@ static void bind_tower(struct gguf *g, struct vocab *v)
     vision_file_close(&mf);
 }
 
+static void open_head(const uint8_t *data, size_t size)
+{
+    struct head_file *hf = NULL;
+    struct pv_error err = { 0 };
+
+    if (!head_file_open_memory(&hf, data, size, "input", &err))
+        touch_bound(head_file_tensors(hf), sizeof *head_file_tensors(hf));
+    else if (!err.text[0])
+        abort();
+    head_file_close(&hf);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
@@ -118,6 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     vocab_gguf_open(&v, g, &why, &err);
     config_gguf_parse(&c, g, v, &err);
     bind_tower(g, v);
+    open_head(data, size);
     vocab_gguf_close(&v);
     gguf_close(&g);
     return 0;

@@ -107,6 +107,7 @@ static int count_promised(enum view_kind kind, int f, int t, double r)
     case VIEW_FULL:
         return f * t;
     case VIEW_NONE:
+    case VIEW_TEXT:
         return 0;
     case VIEW_FRAME:
         n = (int)(f * (1 - r) + 1e-9);

@@ -1,0 +1,454 @@
+/* Opening a head: numbers from the file's metadata, what kind of layer it is from which tensors are
+ * there (a head without a bias or a norm has no such tensor), and every shape checked. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/head_file_parts.h"
+#include "format/roles.h"
+#include "format/tensor_expect.h"
+
+#ifndef PV_CORE
+#include "format/safetensors_hf.h"
+#endif
+
+#include <stdio.h>
+#include <string.h>
+
+enum { HEAD_NAME_SIZE = 128 };
+
+static const uint64_t default_file_limit = UINT64_C(1) << 40;
+
+#define SLOT(field) offsetof(struct head_tensors, field)
+
+const struct head_role head_role[HEAD_ROLE_COUNT] = {
+    { "fc.weight", "fc.weight", true, true, SLOT(fc) },
+    { "fc.bias", "fc.bias", false, false, SLOT(fc_bias) },
+    { "embed_norm.weight", "embed_norm.weight", false, false, SLOT(embed_norm) },
+    { "hidden_norm.weight", "hidden_norm.weight", false, false, SLOT(hidden_norm) },
+    { "norm.weight", "output_norm.weight", false, false, SLOT(norm) },
+};
+
+/* ---- words ---- */
+
+static const char *const position_words[] = { "index", "target" };
+static const char *const visual_words[] = { "embedding", "layer", "fc" };
+
+static int find_word(const char *const *words, int n, const char *s, size_t len)
+{
+    for (int i = 0; i < n; i++)
+        if (strlen(words[i]) == len && memcmp(words[i], s, len) == 0)
+            return i;
+    return -1;
+}
+
+const char *head_positions_word(int i)
+{
+    return i >= 0 && i < 2 ? position_words[i] : NULL;
+}
+
+const char *head_visual_word(int i)
+{
+    return i >= 0 && i < 3 ? visual_words[i] : NULL;
+}
+
+int head_positions_find(const char *s, size_t len)
+{
+    return find_word(position_words, 2, s, len);
+}
+
+int head_visual_find(const char *s, size_t len)
+{
+    return find_word(visual_words, 3, s, len);
+}
+
+void head_set_target(struct head_config *h, const char *s, size_t len)
+{
+    size_t n = len < HEAD_MAX_TARGET ? len : HEAD_MAX_TARGET;
+    for (size_t i = 0; i < n; i++)
+        h->target[i] = s[i] >= ' ' && s[i] <= '~' ? s[i] : '?';
+    h->target[n] = '\0';
+}
+
+/* ---- tensors ---- */
+
+const struct tensor *head_find_tensor(const struct head_file *hf, const char *name)
+{
+#ifndef PV_CORE
+    if (hf->safetensors) {
+        char full[HEAD_NAME_SIZE];
+        snprintf(full, sizeof full, "%s%s", hf->prefix, name);
+        return safetensors_find(hf->safetensors, full);
+    }
+#endif
+    return gguf_tensor_find(hf->gguf, name);
+}
+
+const char *head_layer_name(const struct head_file *hf, int role, char *name, size_t cap)
+{
+    if (hf->gguf)
+        snprintf(name, cap, "blk.0.%s", role_layer[role].gguf);
+    else
+        snprintf(name, cap, "layers.0.%s", role_layer[role].hf);
+    return name;
+}
+
+static bool has_layer_tensor(const struct head_file *hf, size_t slot)
+{
+    char name[HEAD_NAME_SIZE];
+    for (int i = 0; i < ROLE_LAYER_COUNT; i++)
+        if (role_layer[i].slot == slot && role_layer[i].need != NEED_NEVER)
+            return head_find_tensor(hf, head_layer_name(hf, i, name, sizeof name)) != NULL;
+    return false;
+}
+
+static enum pv_status bind_role(struct head_file *hf, const struct head_role *r,
+                                struct pv_error *err)
+{
+    const char *name = hf->gguf ? r->gguf : r->hf;
+    const struct tensor *t = head_find_tensor(hf, name);
+    int64_t dim[2] = { hf->config.c.hidden, 2 * (int64_t)hf->config.c.hidden };
+    enum pv_status s;
+
+    if (!t && r->needed)
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->path, name);
+    if (!t)
+        return PV_OK;
+    s = tensor_expect(t, dim, r->wide ? 2 : 1, hf->path, err);
+    if (!s)
+        memcpy((char *)&hf->tensors + r->slot, &t, sizeof t);
+    return s;
+}
+
+static enum pv_status bind_layer_role(struct head_file *hf, int i, struct pv_error *err)
+{
+    const struct role *r = &role_layer[i];
+    const struct config *c = &hf->config.c;
+    bool optional = r->slot == offsetof(struct layer_tensors, attn_norm) && r->need != NEED_NEVER;
+    int n_dims = r->dim[1] == DIM_NONE ? 1 : 2;
+    int64_t dim[2];
+    char name[HEAD_NAME_SIZE];
+    const struct tensor *t = head_find_tensor(hf, head_layer_name(hf, i, name, sizeof name));
+    enum pv_status s;
+
+    if (t && !role_needed(r, c))
+        return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->path,
+                    name);
+    if (!t && role_needed(r, c) && !optional)
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->path, name);
+    if (!t)
+        return PV_OK;
+    for (int d = 0; d < n_dims; d++)
+        dim[d] = role_dim_size(r->dim[d], c);
+    s = tensor_expect(t, dim, n_dims, hf->path, err);
+    if (!s)
+        memcpy((char *)&hf->tensors.layer + r->slot, &t, sizeof t);
+    return s;
+}
+
+static bool begins(const char *s, const char *prefix)
+{
+    return !strncmp(s, prefix, strlen(prefix));
+}
+
+/* Tensors that heads of others carry and that are not run: copies of the target's, tables, and the
+ * adaptor of ViSpec. */
+static bool passed_over(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return !strcmp(name, "embed_tokens.weight") || !strcmp(name, "lm_head.weight") ||
+           begins(name, "imadpt.") || begins(name, "img_fc.") || (dot && !strcmp(dot, ".inv_freq"));
+}
+
+static bool is_bound(const struct head_file *hf, const struct tensor *t)
+{
+    const struct tensor *const *p = (const void *)&hf->tensors;
+    for (size_t i = 0; i < sizeof hf->tensors / sizeof *p; i++)
+        if (p[i] == t)
+            return true;
+    return false;
+}
+
+/* A tensor that nobody reads is a part of the head that would silently be missing. */
+static enum pv_status check_rest(const struct head_file *hf, struct pv_error *err)
+{
+    int n = hf->gguf ? gguf_n_tensors(hf->gguf) : 0;
+#ifndef PV_CORE
+    if (!hf->gguf)
+        n = safetensors_n_tensors(hf->safetensors);
+#endif
+    for (int i = 0; i < n; i++) {
+        const struct tensor *t = hf->gguf ? gguf_tensor(hf->gguf, i) : NULL;
+        const char *name;
+#ifndef PV_CORE
+        if (!hf->gguf)
+            t = safetensors_tensor(hf->safetensors, i);
+#endif
+        name = begins(t->name, hf->prefix) ? t->name + strlen(hf->prefix) : t->name;
+        if (!is_bound(hf, t) && !passed_over(name))
+            return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->path,
+                        t->name);
+    }
+    return PV_OK;
+}
+
+/* ---- GGUF ---- */
+
+static enum pv_status read_word(const struct gguf *g, const char *key,
+                                int (*find)(const char *, size_t), int *out, struct pv_error *err)
+{
+    struct str word;
+    enum pv_status s;
+    if (!gguf_find(g, key))
+        return PV_OK;
+    s = gguf_string(g, key, &word, err);
+    if (s)
+        return s;
+    if (find(word.s, word.len) < 0)
+        return fail(err, PV_E_UNSUPPORTED, "%s: %s is a word that is not known", gguf_path(g), key);
+    *out = find(word.s, word.len);
+    return PV_OK;
+}
+
+static enum pv_status read_counts(struct head_config *h, const struct gguf *g, struct pv_error *err)
+{
+    const struct {
+        const char *key;
+        int *out, max;
+    } counts[] = {
+        { HEAD_ARCH ".embedding_length", &h->c.hidden, CONFIG_MAX_HIDDEN },
+        { HEAD_ARCH ".feed_forward_length", &h->c.ffn, CONFIG_MAX_FFN },
+        { HEAD_ARCH ".attention.head_count", &h->c.n_heads, CONFIG_MAX_HEADS },
+        { HEAD_ARCH ".attention.head_count_kv", &h->c.n_kv_heads, CONFIG_MAX_HEADS },
+        { HEAD_ARCH ".attention.key_length", &h->c.head_dim, CONFIG_MAX_HEAD_DIM },
+    };
+    int64_t value = 0;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        enum pv_status s = gguf_int(g, counts[i].key, 1, counts[i].max, &value, err);
+        if (s)
+            return s;
+        *counts[i].out = (int)value;
+    }
+    return PV_OK;
+}
+
+static enum pv_status read_gguf(struct head_config *h, const struct gguf *g, struct pv_error *err)
+{
+    static const char theta_key[] = HEAD_ARCH ".rope.freq_base", target_key[] = HEAD_ARCH ".target";
+    double eps = 0, theta = 0;
+    int positions = HEAD_POS_INDEX, visual = HEAD_VISUAL_EMBEDDING;
+    int64_t layer = 0;
+    struct str arch, target = { "", 0 };
+    enum pv_status s = gguf_string(g, "general.architecture", &arch, err);
+
+    if (!s && (arch.len != strlen(HEAD_ARCH) || memcmp(arch.s, HEAD_ARCH, arch.len) != 0))
+        s = fail(err, PV_E_ARG, "%s: not a draft head (its architecture is not \"%s\")",
+                 gguf_path(g), HEAD_ARCH);
+    if (!s)
+        s = read_counts(h, g, err);
+    if (!s)
+        s = gguf_float(g, HEAD_ARCH ".attention.layer_norm_rms_epsilon", &eps, err);
+    if (!s && gguf_find(g, theta_key))
+        s = gguf_float(g, theta_key, &theta, err);
+    if (!s)
+        s = read_word(g, HEAD_ARCH ".rope_positions", head_positions_find, &positions, err);
+    if (!s)
+        s = read_word(g, HEAD_ARCH ".visual_rows", head_visual_find, &visual, err);
+    if (!s && visual == HEAD_VISUAL_LAYER)
+        s = gguf_int(g, HEAD_ARCH ".visual_layer", 1, CONFIG_MAX_LAYERS, &layer, err);
+    if (!s && gguf_find(g, target_key))
+        s = gguf_string(g, target_key, &target, err);
+    if (s)
+        return s;
+    h->c.rms_eps = (float)eps;
+    h->c.rope_theta = (float)theta;
+    h->positions = (enum head_positions)positions;
+    h->visual = (enum head_visual)visual;
+    h->visual_layer = (int)layer;
+    head_set_target(h, target.s, target.len);
+    return PV_OK;
+}
+
+/* ---- opening ---- */
+
+#ifdef PV_CORE
+enum pv_status head_open_dir(struct head_file *hf, uint64_t limit, struct pv_error *err)
+{
+    (void)limit;
+    return fail(err, PV_E_UNSUPPORTED,
+                "%s: a directory, and this build reads GGUF files only (CORE)", hf->path);
+}
+#endif
+
+/* Relations among the numbers, with stand-ins for those that are the target's. */
+static enum pv_status check_config(const struct head_file *hf, struct pv_error *err)
+{
+    struct config c = hf->config.c;
+    c.vocab = c.max_context = 1;
+    c.rope_theta = c.rope_theta == 0 ? 10000 : c.rope_theta;
+    return config_check(&c, hf->path, err);
+}
+
+/* After the file is open and its numbers read: the rest follows from the tensors. */
+static enum pv_status bind_all(struct head_file *hf, struct pv_error *err)
+{
+    struct config *c = &hf->config.c;
+    enum pv_status s;
+
+    c->n_layers = 1;
+    c->qkv_bias = has_layer_tensor(hf, offsetof(struct layer_tensors, q_bias));
+    c->qk_norm = has_layer_tensor(hf, offsetof(struct layer_tensors, q_norm));
+    c->arch = c->qk_norm ? ARCH_QWEN3 : ARCH_QWEN2;
+    snprintf(c->arch_name, sizeof c->arch_name, "%s", HEAD_ARCH);
+    s = check_config(hf, err);
+    for (int i = 0; i < HEAD_ROLE_COUNT && !s; i++)
+        s = bind_role(hf, &head_role[i], err);
+    for (int i = 0; i < ROLE_LAYER_COUNT && !s; i++)
+        s = bind_layer_role(hf, i, err);
+    return s ? s : check_rest(hf, err);
+}
+
+static enum pv_status open_new(struct head_file **out, const char *path, struct pv_error *err)
+{
+    struct head_file *hf = mem_zalloc(sizeof *hf);
+    if (!hf)
+        return fail_nomem(err, sizeof *hf);
+    hf->prefix = "";
+    hf->path = mem_strdup(path);
+    if (!hf->path) {
+        mem_free(hf);
+        return fail_nomem(err, strlen(path) + 1);
+    }
+    *out = hf;
+    return PV_OK;
+}
+
+static enum pv_status finish_open(struct head_file **out, struct head_file *hf, enum pv_status s,
+                                  struct pv_error *err)
+{
+    if (!s && hf->gguf)
+        s = read_gguf(&hf->config, hf->gguf, err);
+    if (!s)
+        s = bind_all(hf, err);
+    if (s)
+        head_file_close(&hf);
+    else
+        *out = hf;
+    return s;
+}
+
+enum pv_status head_file_open(struct head_file **out, const char *path, uint64_t file_limit,
+                              struct pv_error *err)
+{
+    uint64_t limit = file_limit ? file_limit : default_file_limit;
+    struct head_file *hf = NULL;
+    enum pv_status s = open_new(&hf, path, err);
+    if (s)
+        return s;
+    if (file_is_dir(path))
+        s = head_open_dir(hf, limit, err);
+    else
+        s = gguf_open(&hf->gguf, path, limit, err);
+    return finish_open(out, hf, s, err);
+}
+
+enum pv_status head_file_open_memory(struct head_file **out, const void *data, size_t size,
+                                     const char *name, struct pv_error *err)
+{
+    struct head_file *hf = NULL;
+    enum pv_status s = open_new(&hf, name, err);
+    return s ? s : finish_open(out, hf, gguf_open_memory(&hf->gguf, data, size, name, err), err);
+}
+
+void head_file_close(struct head_file **hf)
+{
+    struct head_file *old = *hf;
+    *hf = NULL;
+    if (!old)
+        return;
+#ifndef PV_CORE
+    safetensors_close(&old->safetensors);
+#endif
+    gguf_close(&old->gguf);
+    mem_free(old->path);
+    mem_free(old);
+}
+
+const char *head_file_path(const struct head_file *hf)
+{
+    return hf->path;
+}
+
+const struct head_config *head_file_config(const struct head_file *hf)
+{
+    return &hf->config;
+}
+
+const struct head_tensors *head_file_tensors(const struct head_file *hf)
+{
+    return &hf->tensors;
+}
+
+#ifndef PV_CORE
+static bool dir_is_head(const char *path)
+{
+    struct safetensors *st = NULL;
+    bool is = safetensors_open(&st, path, default_file_limit, NULL) == PV_OK &&
+              (safetensors_find(st, "fc.weight") || safetensors_find(st, "model.fc.weight"));
+    safetensors_close(&st);
+    return is;
+}
+#else
+static bool dir_is_head(const char *path)
+{
+    (void)path;
+    return false;
+}
+#endif
+
+bool head_file_is(const char *path)
+{
+    struct gguf *g = NULL;
+    struct str arch = { "", 0 };
+    bool is;
+    if (file_is_dir(path))
+        return dir_is_head(path);
+    is = gguf_open(&g, path, default_file_limit, NULL) == PV_OK &&
+         gguf_string(g, "general.architecture", &arch, NULL) == PV_OK &&
+         arch.len == strlen(HEAD_ARCH) && memcmp(arch.s, HEAD_ARCH, arch.len) == 0;
+    gguf_close(&g);
+    return is;
+}
+
+/* ---- beside a target ---- */
+
+enum pv_status head_file_fit(const struct head_file *hf, const struct config *target,
+                             const char *target_path, struct config *out, struct pv_error *err)
+{
+    const struct head_config *h = &hf->config;
+    struct config c = h->c;
+    enum pv_status s;
+
+    if (c.hidden != target->hidden)
+        return fail(err, PV_E_ARG,
+                    "%s is a head for a hidden size of %d, and that of %s is %d: they do not "
+                    "belong together",
+                    hf->path, c.hidden, target_path, target->hidden);
+    if (h->visual == HEAD_VISUAL_LAYER && h->visual_layer > target->n_layers)
+        return fail(err, PV_E_ARG, "%s wants states after layer %d, and %s has %d", hf->path,
+                    h->visual_layer, target_path, target->n_layers);
+    c.vocab = target->vocab;
+    c.max_context = target->max_context;
+    if (c.rope_theta == 0)
+        c.rope_theta = target->rope_theta;
+    if (h->positions == HEAD_POS_TARGET && target->mrope != MROPE_NONE) {
+        if (c.head_dim != target->head_dim)
+            return fail(err, PV_E_ARG,
+                        "%s takes the positions of %s, but its heads are of %d and not of %d",
+                        hf->path, target_path, c.head_dim, target->head_dim);
+        c.mrope = target->mrope;
+        memcpy(c.mrope_section, target->mrope_section, sizeof c.mrope_section);
+    }
+    s = config_check(&c, hf->path, err);
+    if (!s)
+        *out = c;
+    return s;
+}

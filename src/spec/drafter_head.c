@@ -1,0 +1,413 @@
+/* A draft head (Sparrow, MSD, EAGLE). Its rows are those of the target's that it sees, without the
+ * first: the row of token t is made of the token's embedding and the target's state of the row
+ * before. So the state that the target found for the last row it ran, and the token it chose there,
+ * are the head's next row; what the head says of further tokens rests on states of its own, and a
+ * node of a tree takes that of its parent.
+ *
+ * The cache holds rows of true states only, of the prompt and of the answer up to its last token. A
+ * tree lies behind it and is forgotten. A prompt's text may be the same as the last one's and its
+ * states others, because another video stands before it: rows are used again as far as the target's
+ * own rows are the same. */
+#include "spec/drafter_head.h"
+
+#include "base/mem.h"
+#include "lm/states.h"
+#include "spec/grow.h"
+
+#include <string.h>
+
+/* A row of the cache, or to be. */
+struct head_row {
+    int row; /* of the target's */
+    int32_t id, pos[3];
+};
+
+struct head_drafter {
+    struct drafter base;
+    const struct decoder *dec; /* borrowed, as h */
+    const struct head_config *h;
+    struct decoder_state *st;
+    struct kvcache kv;
+    int chunk, context;
+    struct head_row *rows; /* [context]: n_rows, of these kv.len are in the cache */
+    int n_rows, n_prompt_rows;
+    int32_t *target_ids; /* [context]: the target's prompt and answer, n_ids */
+    int n_ids, n_prompt;
+    int32_t next; /* position of the answer's first token in the target */
+    bool original;
+    const struct states *states; /* of the target */
+    float *embeds, *features;    /* [rows of a step, hidden] */
+    float *logits;               /* [GROW_LEVEL, vocab] */
+    float *root;                 /* [hidden]: the head's state of the root, */
+    float *grown;                /* [GROW_MAX_ROWS, hidden]: and of a tree's rows */
+    int32_t *ids, (*pos)[3];
+    struct candidate *candidates;
+};
+
+static struct head_drafter *of(struct drafter *d)
+{
+    return (struct head_drafter *)d;
+}
+
+bool drafter_head_wants_all(const struct head_config *h, bool sees_media)
+{
+    return sees_media && h->visual == HEAD_VISUAL_FC;
+}
+
+int drafter_head_wants_layer(const struct head_config *h, bool sees_media)
+{
+    return sees_media && h->visual == HEAD_VISUAL_LAYER ? h->visual_layer : 0;
+}
+
+/* ---- rows ---- */
+
+/* Row `row` of the target, with target position pos, as the k-th of ours. */
+static struct head_row make_row(const struct head_drafter *d, int k, int row, int32_t id,
+                                const int32_t pos[3])
+{
+    struct head_row r = { .row = row, .id = id };
+    for (int a = 0; a < 3; a++)
+        r.pos[a] = !d->original ? k : d->h->positions == HEAD_POS_INDEX ? row : pos[a];
+    return r;
+}
+
+/* Rows of the prompt that are seen, from the second on. */
+static void list_rows(struct head_drafter *d, const struct draft_prompt *p)
+{
+    int same = 0, equal_ids = 0, n = 0;
+    bool equal = true;
+    while (equal_ids < p->n && equal_ids < d->n_ids &&
+           p->ids[equal_ids] == d->target_ids[equal_ids])
+        equal_ids++;
+    for (int i = 1; i < p->n; i++) {
+        struct head_row r;
+        if (!p->seen[i])
+            continue;
+        r = make_row(d, n, i, p->ids[i], p->pos[i]);
+        equal = equal && i < equal_ids && n < d->kv.len && memcmp(&d->rows[n], &r, sizeof r) == 0;
+        same += equal;
+        d->rows[n++] = r;
+    }
+    memcpy(d->target_ids, p->ids, (size_t)p->n * sizeof *p->ids);
+    d->n_ids = d->n_prompt = p->n;
+    d->n_rows = d->n_prompt_rows = n;
+    d->next = p->next;
+    kvcache_truncate(&d->kv, same);
+}
+
+static enum pv_status missing_state(int row, struct pv_error *err)
+{
+    return fail(err, PV_E_ARG, "a draft head without the target's state of row %d", row);
+}
+
+static enum pv_status fill_feature(struct head_drafter *d, int i, int row, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(d->dec)->hidden;
+    const float *state = states_post(d->states, row - 1);
+    if (!state)
+        return missing_state(row - 1, err);
+    memcpy(d->features + (size_t)i * hidden, state, hidden * sizeof *state);
+    return PV_OK;
+}
+
+/* Rows of media, `some` of them from the i-th of this step on. */
+static enum pv_status fill_media(struct head_drafter *d, const struct draft_prompt *p, int i,
+                                 const struct head_row *r, int some, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(d->dec)->hidden;
+    float *to = d->embeds + (size_t)i * hidden;
+    enum pv_status s = PV_OK;
+    if (d->h->visual != HEAD_VISUAL_LAYER)
+        s = p->embed(p->user, r->row, some, to, err);
+    for (int k = 0; k < some && !s; k++) {
+        const float *state = states_mid(d->states, r->row + k);
+        d->ids[i + k] = d->h->visual == HEAD_VISUAL_FC ? STEP_PAIRED : STEP_READY;
+        if (d->h->visual == HEAD_VISUAL_FC)
+            s = fill_feature(d, i + k, r->row + k, err);
+        else if (d->h->visual == HEAD_VISUAL_LAYER && !state)
+            s = missing_state(r->row + k, err);
+        else if (d->h->visual == HEAD_VISUAL_LAYER)
+            memcpy(to + (size_t)k * hidden, state, hidden * sizeof *state);
+    }
+    return s;
+}
+
+/* Inputs of the n rows that follow the cache. p: NULL where none is a medium's. */
+static enum pv_status fill_rows(struct head_drafter *d, const struct draft_prompt *p, int n,
+                                struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    for (int i = 0; i < n && !s;) {
+        const struct head_row *r = &d->rows[d->kv.len + i];
+        int some = 1;
+        while (r->id < 0 && i + some < n && r[some].id == r->id && r[some].row == r->row + some)
+            some++;
+        for (int k = 0; k < some; k++)
+            memcpy(d->pos[i + k], r[k].pos, sizeof r->pos);
+        d->ids[i] = r->id;
+        s = r->id < 0 ? fill_media(d, p, i, r, some, err) : fill_feature(d, i, r->row, err);
+        i += some;
+    }
+    return s;
+}
+
+/* Runs and commits the next n rows; of the last one, where `root`, logits and state come back. */
+static enum pv_status run_rows(struct head_drafter *d, const struct draft_prompt *p, int n,
+                               bool root, struct pv_error *err)
+{
+    struct step_seq seq = { .kv = &d->kv, .n = n };
+    int last = n - 1;
+    struct step step = { .n = n,
+                         .ids = d->ids,
+                         .embeds = d->embeds,
+                         .features = d->features,
+                         .pos = (const int32_t(*)[3])d->pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = root,
+                         .logit_rows = &last,
+                         .logits = root ? d->logits : NULL,
+                         .states = root ? d->root : NULL };
+    enum pv_status s = fill_rows(d, p, n, err);
+    if (!s)
+        s = decoder_step(d->dec, d->st, &step, err);
+    if (s)
+        return s;
+    drafter_count(&d->base, d->kv.len, n);
+    kvcache_advance(&d->kv, n);
+    return PV_OK;
+}
+
+static enum pv_status begin_head(struct drafter *base, const struct draft_prompt *p,
+                                 struct pv_error *err)
+{
+    struct head_drafter *d = of(base);
+    if (p->n > d->context)
+        return fail(err, PV_E_LIMIT, "a prompt of %d tokens does not fit the drafter's %d", p->n,
+                    d->context);
+    if (!p->states)
+        return missing_state(0, err);
+    d->states = p->states;
+    d->original = p->original;
+    list_rows(d, p);
+    while (d->kv.len < d->n_rows) {
+        int left = d->n_rows - d->kv.len;
+        enum pv_status s = run_rows(d, p, left < d->chunk ? left : d->chunk, false, err);
+        if (s)
+            return s;
+        if (p->progress && !p->progress(p->user, d->kv.len, d->n_rows))
+            return fail(err, PV_E_CANCELLED, "stopped after %d of the drafter's %d prompt tokens",
+                        d->kv.len, d->n_rows);
+    }
+    return PV_OK;
+}
+
+/* ---- rounds ---- */
+
+/* The cache agrees with the answer, root included; the root's logits and state are there. */
+static enum pv_status catch_up(struct head_drafter *d, const struct draft_request *r,
+                               struct pv_error *err)
+{
+    int known = d->n_ids - d->n_prompt, same = 0;
+    while (same < known && same < r->n_answer - 1 &&
+           d->target_ids[d->n_prompt + same] == r->answer[same])
+        same++;
+    d->n_rows = d->n_prompt_rows + same;
+    if (d->kv.len > d->n_rows)
+        kvcache_truncate(&d->kv, d->n_rows);
+    for (int i = same; i < r->n_answer; i++) {
+        const int32_t pos[3] = { d->next + i, d->next + i, d->next + i };
+        d->target_ids[d->n_prompt + i] = r->answer[i];
+        d->rows[d->n_rows] = make_row(d, d->n_rows, d->n_prompt + i, r->answer[i], pos);
+        d->n_rows++;
+    }
+    d->n_ids = d->n_prompt + r->n_answer;
+    while (d->kv.len < d->n_rows) {
+        int left = d->n_rows - d->kv.len, n = left < d->chunk ? left : d->chunk;
+        enum pv_status s = run_rows(d, NULL, n, n == left, err);
+        if (s)
+            return s;
+    }
+    return PV_OK;
+}
+
+/* Runs the new rows of a tree, each on its parent's state. */
+static enum pv_status run_level(void *user, const struct grown *g, struct pv_error *err)
+{
+    struct head_drafter *d = user;
+    size_t hidden = (size_t)decoder_config(d->dec)->hidden;
+    int all[GROW_LEVEL], n = g->n_new, first = g->n - n;
+    const struct head_row *root = &d->rows[d->n_rows - 1];
+    struct step_seq seq = { .kv = &d->kv, .n = n, .parent = g->parent, .pending = first };
+    struct step step = { .n = n,
+                         .ids = g->id,
+                         .features = d->features,
+                         .pos = (const int32_t(*)[3])d->pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = n,
+                         .logit_rows = all,
+                         .logits = d->logits,
+                         .states = d->grown + (size_t)first * hidden };
+    for (int i = 0; i < n; i++) {
+        int parent = g->parent[first + i];
+        all[i] = i;
+        memcpy(d->features + (size_t)i * hidden,
+               parent < 0 ? d->root : d->grown + (size_t)parent * hidden,
+               hidden * sizeof *d->features);
+        for (int a = 0; a < 3; a++)
+            d->pos[i][a] = root->pos[a] + g->depth[i];
+        drafter_count(&d->base, d->kv.len + g->depth[i] - 1, 1);
+    }
+    return decoder_step(d->dec, d->st, &step, err);
+}
+
+static int32_t next_token(struct head_drafter *d, const struct draft_request *r, int depth)
+{
+    int vocab = decoder_config(d->dec)->vocab;
+    uint64_t position = r->position + (uint64_t)depth;
+    float *q;
+    if (!r->q)
+        return sample_token(d->logits, vocab, r->how, position, d->candidates);
+    q = r->q + (size_t)depth * (size_t)vocab;
+    sample_distribution(d->logits, vocab, r->how, q, d->candidates);
+    return drafter_draw(q, vocab, r->how, position);
+}
+
+static enum pv_status propose_chain(struct head_drafter *d, const struct draft_request *r,
+                                    int window, struct pv_error *err)
+{
+    struct grown g = { .n = 0 };
+    int room = d->context - d->kv.len;
+    window = window < r->most ? window : r->most;
+    for (int i = 0; i < window; i++) {
+        int32_t id = next_token(d, r, i);
+        enum pv_status s;
+        if (tree_add(r->tree, r->tree->n - 1, id) < 0 || i + 1 == window || i >= room)
+            break;
+        g.parent[g.n++] = i - 1;
+        g.n_new = 1;
+        g.id[0] = id;
+        g.depth[0] = i + 1;
+        s = run_level(d, &g, err);
+        if (s)
+            return s;
+    }
+    return PV_OK;
+}
+
+static enum pv_status propose_head(struct drafter *base, const struct draft_request *r,
+                                   struct pv_error *err)
+{
+    struct head_drafter *d = of(base);
+    int room = d->context - d->n_prompt_rows - r->n_answer;
+    struct grower w = { .r = r,
+                        .vocab = decoder_config(d->dec)->vocab,
+                        .logits = d->logits,
+                        .stride = (size_t)decoder_config(d->dec)->vocab,
+                        .scratch = d->candidates,
+                        .run = run_level,
+                        .user = d };
+    enum pv_status s;
+    if (r->most < 1 || room < 0 || d->n_prompt + r->n_answer > d->context)
+        return PV_OK;
+    s = catch_up(d, r, err);
+    if (s)
+        return s;
+    w.room = d->context - d->kv.len;
+    if (r->shape->kind == SHAPE_CHAIN || r->q || w.room < TREE_MAX)
+        return propose_chain(d, r, shape_depth(r->shape), err);
+    return grow_tree(&w, err);
+}
+
+/* ---- opening ---- */
+
+static int most_rows(int chunk)
+{
+    return chunk < GROW_LEVEL ? GROW_LEVEL : chunk;
+}
+
+size_t drafter_head_size(const struct decoder *dec, int chunk, int context, enum dtype kv_dtype)
+{
+    const struct config *c = decoder_config(dec);
+    size_t rows = (size_t)most_rows(chunk), hidden = (size_t)c->hidden;
+    return kvcache_size(c, kv_dtype, context) +
+           decoder_state_size(dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype) +
+           (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
+           (2 * rows + GROW_MAX_ROWS + 1) * hidden * sizeof(float) + rows * 4 * sizeof(int32_t) +
+           (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
+}
+
+static void close_head(struct drafter *base)
+{
+    struct head_drafter *d = of(base);
+    decoder_state_close(&d->st);
+    kvcache_close(&d->kv);
+    mem_free(d->rows);
+    mem_free(d->target_ids);
+    mem_free(d->embeds);
+    mem_free(d->features);
+    mem_free(d->logits);
+    mem_free(d->root);
+    mem_free(d->grown);
+    mem_free(d->ids);
+    mem_free(d->pos);
+    mem_free(d->candidates);
+    mem_free(d);
+}
+
+static void work_on_head(struct drafter *base, struct device *crew)
+{
+    struct head_drafter *d = of(base);
+    decoder_device(d->dec)->ops->work_on(decoder_state_work(d->st), crew);
+}
+
+static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv_error *err)
+{
+    const struct config *c = decoder_config(d->dec);
+    size_t hidden = (size_t)c->hidden, n = (size_t)d->context, vocab = (size_t)c->vocab;
+    d->rows = mem_zalloc(n * sizeof *d->rows);
+    d->target_ids = mem_alloc(n * sizeof *d->target_ids);
+    d->embeds = mem_zalloc(rows * hidden * sizeof *d->embeds);
+    d->features = mem_zalloc(rows * hidden * sizeof *d->features);
+    d->logits = mem_alloc(vocab * GROW_LEVEL * sizeof *d->logits);
+    d->root = mem_alloc(hidden * sizeof *d->root);
+    d->grown = mem_alloc(GROW_MAX_ROWS * hidden * sizeof *d->grown);
+    d->ids = mem_alloc(rows * sizeof *d->ids);
+    d->pos = mem_alloc(rows * sizeof *d->pos);
+    d->candidates = mem_alloc(vocab * sizeof *d->candidates);
+    if (!d->rows || !d->target_ids || !d->embeds || !d->features || !d->logits || !d->root ||
+        !d->grown || !d->ids || !d->pos || !d->candidates)
+        return fail_nomem(err, (2 * rows + GROW_MAX_ROWS) * hidden * sizeof(float));
+    return PV_OK;
+}
+
+enum pv_status drafter_head_open(struct drafter **out, const struct decoder *dec,
+                                 const struct head_config *h, int chunk, int context,
+                                 enum dtype kv_dtype, struct pv_error *err)
+{
+    struct head_drafter *d = mem_zalloc(sizeof *d);
+    enum pv_status s;
+    if (!d)
+        return fail_nomem(err, sizeof *d);
+    d->base = (struct drafter){ .name = "head",
+                                .begin = begin_head,
+                                .propose = propose_head,
+                                .close = close_head,
+                                .work_on = work_on_head };
+    d->dec = dec;
+    d->h = h;
+    d->chunk = chunk;
+    d->context = context;
+    s = kvcache_open(&d->kv, decoder_device(dec), decoder_config(dec), kv_dtype, context, err);
+    if (!s)
+        s = decoder_state_open(&d->st, dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype, err);
+    if (!s)
+        s = alloc_parts(d, (size_t)most_rows(chunk), err);
+    if (s) {
+        close_head(&d->base);
+        return s;
+    }
+    *out = &d->base;
+    return PV_OK;
+}

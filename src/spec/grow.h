@@ -1,0 +1,38 @@
+/* Trees grown level by level from a drafter's logits: fixed ones, and those that follow the
+ * likeliest paths. Who runs the rows is the drafter's affair. */
+#ifndef PV_SPEC_GROW_H
+#define PV_SPEC_GROW_H
+
+#include "spec/drafter.h"
+
+enum {
+    GROW_LEVEL = 16,                            /* rows of one step */
+    GROW_WIDTH = 16,                            /* of a dynamic tree */
+    GROW_MAX_ROWS = GROW_LEVEL * TREE_MAX_DEPTH /* behind the cache in one round */
+};
+
+/* The rows of a tree behind the cache, in which the root is. The last n_new have not run. */
+struct grown {
+    int n, n_new;
+    int parent[GROW_MAX_ROWS]; /* -1: the root's */
+    int32_t id[GROW_LEVEL];    /* of the new ones */
+    int depth[GROW_LEVEL];
+};
+
+struct grower {
+    const struct draft_request *r;
+    int vocab; /* ids below it are proposed */
+    int room;  /* rows that fit behind the cache */
+    /* Logits of the root before the first call of `run`, of its new rows after each. */
+    const float *logits;
+    size_t stride;             /* floats from one row's logits to the next's */
+    struct candidate *scratch; /* [vocab] */
+    /* Runs the new rows. They stay behind the cache. */
+    enum pv_status (*run)(void *user, const struct grown *g, struct pv_error *err);
+    void *user;
+};
+
+/* Fills r->tree, of a static or dynamic shape. */
+enum pv_status grow_tree(const struct grower *w, struct pv_error *err);
+
+#endif
