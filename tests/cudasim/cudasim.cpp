@@ -673,8 +673,6 @@ struct fragments {
     const uint32_t *a, *b;
 };
 
-typedef float (*to_float)(uint16_t);
-
 static float from_bf16(uint16_t u)
 {
     return __bfloat162float(__nv_bfloat16{ u });
@@ -686,20 +684,26 @@ static float from_f16(uint16_t u)
 }
 
 /* Lane 4 g + t holds rows g and g + 8 and columns 2 t and 2 t + 1 of c. */
-static void multiply(void *const arg[32], int depth, const double a[16][16], const double b[16][8])
+static float *place(void *const arg[32], int row, int col)
 {
-    for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++) {
-            int row = l / 4 + i / 2 * 8, col = l % 4 * 2 + i % 2;
-            float *c = &((fragments *)arg[l])->c[i];
-            double sum = *c;
-            for (int k = 0; k < depth; k++)
-                sum += a[row][k] * b[k][col];
-            *c = (float)sum;
-        }
+    return &((fragments *)arg[row % 8 * 4 + col / 2])->c[row / 8 * 2 + col % 2];
 }
 
-static void multiply16(void *const arg[32], to_float number)
+static void multiply(void *const arg[32], int depth, const double a[16][16], const double b[16][8])
+{
+    for (int row = 0; row < 16; row++) {
+        double sum[8];
+        for (int col = 0; col < 8; col++)
+            sum[col] = *place(arg, row, col);
+        for (int k = 0; k < depth; k++)
+            for (int col = 0; col < 8; col++)
+                sum[col] += a[row][k] * b[k][col];
+        for (int col = 0; col < 8; col++)
+            *place(arg, row, col) = (float)sum[col];
+    }
+}
+
+template <float (*number)(uint16_t)> static void multiply16(void *const arg[32])
 {
     double a[16][16], b[16][8];
     for (int l = 0; l < 32; l++) {
@@ -719,12 +723,12 @@ static void multiply16(void *const arg[32], to_float number)
 
 static void multiply_bf16(void *const arg[32], unsigned)
 {
-    multiply16(arg, from_bf16);
+    multiply16<from_bf16>(arg);
 }
 
 static void multiply_f16(void *const arg[32], unsigned)
 {
-    multiply16(arg, from_f16);
+    multiply16<from_f16>(arg);
 }
 
 static void multiply_tf32(void *const arg[32], unsigned)

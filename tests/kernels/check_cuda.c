@@ -142,6 +142,31 @@ static bool pair_take(struct cuda_check *t, struct cuda_matrix_pair *p, uint8_t 
     return true;
 }
 
+static float *rounded(const float *w, size_t n)
+{
+    float *y = must_alloc(sizeof *y * n);
+    for (size_t i = 0; i < n; i++)
+        y[i] = bf16_to_f32(bf16_from_f32(w[i]));
+    return y;
+}
+
+void pair_product(const struct cuda_matrix_pair *p, double *y, const double *x, bool blocks16)
+{
+    int in = p->m.in;
+    bool round = pair_rounds_x(p->m.dtype);
+    const float *w = blocks16 && p->w16 ? p->w16 : p->w;
+    double *z = must_alloc(sizeof *z * (size_t)in);
+    for (int i = 0; i < in; i++)
+        z[i] = round ? bf16_round(x[i]) : x[i];
+    for (int o = 0; o < p->m.out; o++, w += in) {
+        double sum[4] = { p->bias ? p->bias[o] : 0 };
+        for (int i = 0; i < in; i++)
+            sum[i % 4] += z[i] * w[i];
+        y[o] = sum[0] + sum[1] + sum[2] + sum[3];
+    }
+    free(z);
+}
+
 /* Make the scale at p smaller. */
 static void shrink(uint8_t *p, float by)
 {
@@ -178,6 +203,7 @@ bool pair_open(struct cuda_check *t, struct cuda_matrix_pair *p, enum dtype dtyp
     p->w = must_alloc(sizeof(float) * (size_t)in * (size_t)out);
     for (int o = 0; o < out; o++)
         row_to_f32(p->w + (size_t)o * (size_t)in, rows + row * (size_t)o, dtype, in);
+    p->w16 = dtype_block(dtype) > 1 ? rounded(p->w, (size_t)in * (size_t)out) : NULL;
     if (bias)
         p->bias = normal_both(t, &p->on_device, (size_t)out, 1);
     p->m = (struct matrix){ .dtype = dtype,
@@ -218,6 +244,7 @@ void pair_close(struct cuda_check *t, struct cuda_matrix_pair *p)
         t->ops->drop(t->dev, &p->m);
     gbuf_close(&p->on_device);
     free(p->w);
+    free(p->w16);
     free(p->bias);
     *p = (struct cuda_matrix_pair){ 0 };
 }

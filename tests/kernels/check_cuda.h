@@ -52,6 +52,7 @@ struct cuda_matrix_pair {
     struct matrix m;       /* its dtype is the device's, BF16 in place of those it does not have */
     enum dtype given;      /* before it was taken */
     float *w;              /* [out, in] */
+    float *w16;            /* the same rounded to BF16, of blocks; else NULL */
     float *bias;           /* [out] or NULL */
     struct gbuf on_device; /* of the bias */
 };
@@ -69,6 +70,8 @@ bool pair_open(struct cuda_check *t, struct cuda_matrix_pair *p, enum dtype dtyp
 void pair_close(struct cuda_check *t, struct cuda_matrix_pair *p);
 /* The same from given numbers, F32. */
 void pair_from(struct cuda_check *t, struct cuda_matrix_pair *p, const float *w, int in, int out);
+/* y = W x + bias in double, x rounded as the device does; blocks too when they are BF16 there. */
+void pair_product(const struct cuda_matrix_pair *p, double *y, const double *x, bool blocks16);
 /* Whether x is rounded to BF16 before it meets weights of this type. */
 bool pair_rounds_x(enum dtype dtype);
 

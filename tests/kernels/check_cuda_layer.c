@@ -82,20 +82,6 @@ static void ref_norm(double *y, const double *x, const float *w, int n, double e
         y[i] = x[i] * scale * w[i];
 }
 
-/* y = W x + bias with x as the device rounds it, and W as it does in bulk. */
-static void ref_product(double *y, const struct cuda_matrix_pair *p, const double *x, bool bulk)
-{
-    int in = p->m.in;
-    bool round = pair_rounds_x(p->m.dtype), round_w = bulk && dtype_block(p->m.dtype) > 1;
-    for (int o = 0; o < p->m.out; o++) {
-        const float *w = p->w + (size_t)o * (size_t)in;
-        double sum = p->bias ? p->bias[o] : 0;
-        for (int i = 0; i < in; i++)
-            sum += (round ? bf16_round(x[i]) : x[i]) * (round_w ? bf16_round(w[i]) : w[i]);
-        y[o] = sum;
-    }
-}
-
 static double angle(const struct rig *g, int pos, int j)
 {
     return pos * pow(10000, -2.0 * j / g->s.head_dim);
@@ -126,9 +112,9 @@ static void ref_token(struct rig *g, int i)
     for (int j = 0; j < hidden; j++)
         x[j] = g->token[(size_t)i * (size_t)hidden + (size_t)j];
     ref_norm(x, x, g->attn_norm, hidden, (double)g->s.eps);
-    ref_product(rq, &g->q, x, i < g->n_bulk);
-    ref_product(rk, &g->k, x, i < g->n_bulk);
-    ref_product(rv, &g->v, x, i < g->n_bulk);
+    pair_product(&g->q, rq, x, i < g->n_bulk);
+    pair_product(&g->k, rk, x, i < g->n_bulk);
+    pair_product(&g->v, rv, x, i < g->n_bulk);
     ref_turn(g, rq, g->q_norm, g->s.n_heads, g->pos[i]);
     ref_turn(g, rk, g->k_norm, g->s.n_kv_heads, g->pos[i]);
     for (int j = 0; j < q; j++)
@@ -187,15 +173,15 @@ void ref_layer(const struct rig *g, double *out, const int *path, int n)
     double *a = malloc(sizeof *a * (size_t)ffn), *b = malloc(sizeof *b * (size_t)ffn);
     bool bulk = path[n - 1] < g->n_bulk;
     ref_attention(g, att, path, n);
-    ref_product(out, &g->o, att, bulk);
+    pair_product(&g->o, out, att, bulk);
     for (int i = 0; i < hidden; i++)
         out[i] += g->token[(size_t)path[n - 1] * (size_t)hidden + (size_t)i];
     ref_norm(x, out, g->ffn_norm, hidden, (double)g->s.eps);
-    ref_product(a, &g->gate, x, bulk);
-    ref_product(b, &g->up, x, bulk);
+    pair_product(&g->gate, a, x, bulk);
+    pair_product(&g->up, b, x, bulk);
     for (int i = 0; i < ffn; i++)
         a[i] = a[i] / (1 + exp(-a[i])) * b[i];
-    ref_product(x, &g->down, a, bulk);
+    pair_product(&g->down, x, a, bulk);
     for (int i = 0; i < hidden; i++)
         out[i] += x[i];
     free(x);

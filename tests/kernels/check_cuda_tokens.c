@@ -143,7 +143,7 @@ static void check_draws(struct cuda_check *t)
         struct candidate *scratch = malloc(sizeof *scratch * (size_t)dim);
         gbuf_open(t, &gi, sizeof(int32_t) * N);
         gbuf_open(t, &gp, sizeof(uint64_t) * N);
-        for (int k = 0; k < 20; k++) {
+        for (int k = 0; k < (t->full ? 40 : 8); k++) {
             struct sampling s = { .temperature = k % 3 ? 0.4f + 0.1f * (float)k : 1,
                                   .top_p = 1,
                                   .seed = rng_next(&t->c.rng) };

@@ -145,16 +145,13 @@ static void ref_norm(const struct tower *g, double *y, const double *x, int whic
         y[i] = (x[i] - mean) * scale * w[i] + (g->s.gated ? 0 : b[i]);
 }
 
-static void ref_product(double *y, const struct cuda_matrix_pair *p, const double *x, bool add)
+static void add_product(double *y, const struct cuda_matrix_pair *p, const double *x)
 {
-    bool round = pair_rounds_x(p->m.dtype);
-    for (int o = 0; o < p->m.out; o++) {
-        const float *w = p->w + (size_t)o * (size_t)p->m.in;
-        double sum = p->bias[o];
-        for (int i = 0; i < p->m.in; i++)
-            sum += round ? bf16_round(x[i]) * bf16_round(w[i]) : x[i] * w[i];
-        y[o] = add ? y[o] + sum : sum;
-    }
+    double *z = malloc(sizeof *z * (size_t)p->m.out);
+    pair_product(p, z, x, true);
+    for (int o = 0; o < p->m.out; o++)
+        y[o] += z[o];
+    free(z);
 }
 
 static void ref_turn(const struct tower *g, double *x, int row)
@@ -202,14 +199,14 @@ static void ref_mlp(const struct tower *g, double *x)
     double *y = malloc(sizeof *y * (size_t)g->s.hidden), *a = malloc(sizeof *a * (size_t)ffn);
     double *b = malloc(sizeof *b * (size_t)ffn);
     ref_norm(g, y, x, 1);
-    ref_product(a, &g->up, y, false);
+    pair_product(&g->up, a, y, true);
     if (g->s.gated)
-        ref_product(b, &g->gate, y, false);
+        pair_product(&g->gate, b, y, true);
     for (int i = 0; i < ffn; i++)
         a[i] = g->s.gated
                    ? b[i] / (1 + exp(-b[i])) * a[i]
                    : a[i] / (1 + exp(-2 * sqrt(2 / acos(-1)) * (a[i] + 0.044715 * pow(a[i], 3))));
-    ref_product(x, &g->down, a, true);
+    add_product(x, &g->down, a);
     free(y);
     free(a);
     free(b);
@@ -225,9 +222,9 @@ static void tower_compare(struct tower *g, const float *out, int n_segments, con
         for (int i = 0; i < hidden; i++)
             x[i] = g->in[r * hidden + i];
         ref_norm(g, att, x, 0);
-        ref_product(q + r * hidden, &g->q, att, false);
-        ref_product(k + r * hidden, &g->k, att, false);
-        ref_product(v + r * hidden, &g->v, att, false);
+        pair_product(&g->q, q + r * hidden, att, true);
+        pair_product(&g->k, k + r * hidden, att, true);
+        pair_product(&g->v, v + r * hidden, att, true);
         ref_turn(g, q + r * hidden, r);
         ref_turn(g, k + r * hidden, r);
         for (int i = 0; i < hidden; i++)
@@ -240,7 +237,7 @@ static void tower_compare(struct tower *g, const float *out, int n_segments, con
         for (int i = 0; i < hidden; i++)
             x[i] = g->in[r * hidden + i];
         ref_attention(g, att, q + r * hidden, k, v, bounds[s], bounds[s + 1]);
-        ref_product(x, &g->o, att, true);
+        add_product(x, &g->o, att);
         ref_mlp(g, x);
         for (int i = 0; i < hidden; i++) {
             double e = fabs(out[r * hidden + i] - x[i]), a = x[i] - g->in[r * hidden + i];

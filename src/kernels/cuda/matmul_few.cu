@@ -323,7 +323,7 @@ static void run_rows(struct device_work *w, struct few_params *p, enum dtype t, 
     p->counter = (int *)w->few_scratch;
     p->partial = (float *)(p->counter + MAX_COUNTERS);
     for (int row = 0, most = FEW_ROWS; row < n; row += q.n) {
-        struct few_layout l;
+        struct few_layout l = {};
         size_t x_at, partial = 0;
         int counter = 0, block = 0, log_wk = 0;
         q = *p;
