@@ -176,7 +176,6 @@ void convert_rows(struct device_work *w, void *y, enum dtype y_dtype, size_t y_s
 void rope_rows(struct device_work *w, void *x, enum dtype dtype, size_t stride, int n, int n_heads,
                int d, const float *weight, float eps, const float *cos, const float *sin);
 void add_rows(struct device_work *w, float *y, const float *x, size_t n);
-/* x [n, dim] += table [period, dim] repeated */
 void gather_rows(struct device_work *w, float *y, const float *x, const int32_t *rows, int n,
                  int dim);
 void blend_rows(struct device_work *w, float *y, const float *x, const int (*rows)[4],
