@@ -131,6 +131,8 @@ class Target:
 
     def __init__(self, model, painter, tokenizer, device, dtype):
         self.model, self.painter, self.device = model.to(device, dtype), painter, device
+        # cuDNN's attention is planned anew for every length, which costs more than an answer.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self.dtype, self.middle = dtype, model.shape.layers // 2
         self.head_ids = tokenizer.encode("<|im_start|>user ", add_special_tokens=False).ids
         self.stop = tokenizer.token_to_id("<|im_end|>")

@@ -13,6 +13,7 @@ training; heads without visual rows learn from all lengths.
 import argparse
 import copy
 import csv
+import itertools
 import os
 import sys
 import tarfile
@@ -35,19 +36,22 @@ from train.model import FRAME_TOKENS  # noqa: E402
 from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
 # Name: share of the time, and settings. The first four are the ablation; `plain` is MSD trained
-# the same way, `mtp-ivsb` is Sparrow as published, `text` has no visual rows in training either.
+# the same way, `mtp-ivsb` is Sparrow as published, `half` meets the video's rows in every other step
+# only, `text` never. The last two learn what long chains will ask of them.
 HEADS = {
     "plain": (1.0, dict(visual="embedding", passes=1)),
     "mtp-ivsb": (1.0, dict(visual="layer", passes=2)),
     "mtp": (1.0, dict(visual="embedding", passes=2)),
     "ivsb": (1.0, dict(visual="layer", passes=1)),
     "text": (1.0, dict(visual="none", passes=2)),
-    "final": (3.5, dict(visual="none", passes=4, way="tree")),
+    "half": (1.0, dict(visual="layer", passes=2, visual_share=0.5)),
+    "final": (3.5, dict(visual="none", passes=8, way="tree")),
+    "small": (2.5, dict(visual="none", passes=8, way="tree", ffn=512)),
 }
 SHORT, KEPT = 16, 4096  # frames up to which the video's rows are kept, and of how many clips each
 # Frames: clips of training, in the order that they are made in, should the time run out.
-KINDS = {128: 512, 64: 1024, 32: 2048, 16: 6144, 8: 8192, answers.STILL: 2048, 12: 6144, 6: 6144,
-         4: 2048, 24: 2048, 48: 1280, 96: 640, 160: 384}
+KINDS = {16: 6144, 64: 1024, 8: 8192, 128: 512, answers.STILL: 2048, 32: 2048, 12: 6144, 6: 6144,
+         24: 2048, 96: 640, 4: 2048, 48: 1280, 160: 384}
 LENGTHS = (8, 32, 64, 128)     # 0.5k, 2k, 4k, 8k rows of video
 SCENES = 2                     # at most, so that clips of one seed tell the same at each length
 FREE = {16: 64, 64: 64, 128: 32}  # frames: clips with as many scenes as they like
@@ -93,8 +97,8 @@ def make_data(args, target, items, kinds):
 
 def make_head(target, model_name, args, device):
     s = target.model.shape
-    config = Config(s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn, s.norm_eps, s.rope_theta,
-                    visual=args.visual, visual_layer=s.layers // 2, target=model_name,
+    config = Config(s.hidden, s.heads, s.kv_heads, s.head_dim, args.ffn or s.ffn, s.norm_eps,
+                    s.rope_theta, visual=args.visual, visual_layer=s.layers // 2, target=model_name,
                     norms=tuple(filter(None, args.norms.split(","))))
     torch.manual_seed(args.seed)
     head = Head(config).to(device)
@@ -126,9 +130,9 @@ def write_rows(path, rows):
 def judge(name, head, settings, target, held, args, device, trained):
     """Rows of figures of one head."""
     rows = []
-    shape = Shape(*map(int, args.tree.split("-")))
-    for view in ("text",) if settings["visual"] == "none" else ("text", "full"):
-        found = {}
+    views = ("text",) if settings["visual"] == "none" else ("text", "full")
+    for view, tree in itertools.product(views, args.tree.split(",")):
+        shape, found = Shape(*map(int, tree.split("-"))), {}
         for kind, frames, group in held:
             if view == "full" and not group.visual:
                 continue
@@ -139,18 +143,18 @@ def judge(name, head, settings, target, held, args, device, trained):
         for (kind, frames), (tokens, passes) in found.items():
             rows.append(dict(zip(COLUMNS, (
                 name, settings["passes"], settings["visual"], view, kind, frames,
-                frames * FRAME_TOKENS, args.tree, tokens, passes,
+                frames * FRAME_TOKENS, tree, tokens, passes,
                 f"{tokens / max(passes, 1):.4f}", *trained))))
     return rows
 
 
-def table(rows, lengths):
-    """The paper's Table 6, in Markdown."""
+def table(rows, lengths, tree):
+    """The paper's Table 6, in Markdown, for drafts of one shape."""
     out = ["| MTP | IVSB | VATA | head | " + " | ".join(f"{n * FRAME_TOKENS / 1000:.1f}k"
                                                         for n in lengths) + " |",
            "|---|---|---|---|" + "---:|" * len(lengths)]
     tau = {(r["head"], r["view"], int(r["frames"])): float(r["tau"]) for r in rows
-           if r["set"] == "same"}
+           if r["set"] == "same" and r["tree"] == tree}
     kinds = {r["head"]: (int(r["passes"]) > 1, r["visual"]) for r in rows}
     for name, (mtp, visual) in kinds.items():
         for view in ("full", "text"):
@@ -184,8 +188,10 @@ def read_args():
     a.add_argument("--lengths", default=LENGTHS, type=lambda t: tuple(map(int, t.split(","))),
                    help="frames of the clips to measure with (8,32,64,128)")
     a.add_argument("--max-text", type=int, default=answers.MAX_TEXT)
-    a.add_argument("--tree", default="30-3-8", help="total-depth-width (30-3-8)")
+    a.add_argument("--tree", default="30-3-8,9-7-1",
+                   help="total-depth-width of the drafts to measure (30-3-8,9-7-1)")
     a.add_argument("--data-minutes", type=float, default=5, help="at most, about (5)")
+    a.add_argument("--ffn", type=int, default=0, help="of the head's layer (the target's)")
     a.add_argument("--judge-minutes", type=float, default=0.3, help="set aside for each head")
     a.add_argument("--workers", type=int)
     a.add_argument("-o", dest="out", required=True, metavar="DIR")
@@ -238,7 +244,8 @@ def run_heads(args, target, bank, held, device, began):
         found = judge(name, load(folder).to(device), settings, target, held, args, device,
                       (trained[0], f"{own.minutes:.2f}"))
         write_rows(results, rows + found)
-        print(table(rows + found, args.lengths), flush=True)
+        for tree in args.tree.split(","):
+            print(f"tree {tree}\n" + table(rows + found, args.lengths, tree), flush=True)
 
 
 if __name__ == "__main__":

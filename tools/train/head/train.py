@@ -12,6 +12,7 @@ import argparse
 import glob
 import json
 import os
+import random
 import sys
 import time
 
@@ -121,14 +122,16 @@ def fit(head, bank, source, args, log, save=None):
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     optimiser, clock, n = make_optimiser(head, args), Clock(args.minutes), 0
     stages, rows, saved = losses.STAGES[args.loss], 0, time.time()
-    visual = head.config.visual != "none"
-    for group, first, last in bank.endless(args.seed, args.rows, args.visual_rows, visual):
+    seen = head.config.visual != "none"
+    rng = random.Random(args.seed)
+    for group, first, last in bank.endless(args.seed, args.rows, args.visual_rows, seen):
         if n == 1:
             clock.start()
         spent = n / args.steps if args.steps else clock.spent()
         if spent >= 1:
             break
-        batch = group.cut(first, last, device, source.embed, dtype, visual)
+        batch = group.cut(first, last, device, source.embed, dtype,
+                          seen and rng.random() < args.visual_share)
         if args.noise:
             add_noise(batch, args.noise)
         weights = stages[0] if spent < args.stage1 else stages[1]
@@ -164,6 +167,8 @@ def add_switches(a):
     a.add_argument("--noise", type=float, default=0.0, help="on the states; ViSpec has 0.2 (0)")
     a.add_argument("--rows", type=int, default=16384, help="of text of a step (16384)")
     a.add_argument("--visual-rows", type=int, default=131072, help="at most (131072)")
+    a.add_argument("--visual-share", type=float, default=1.0,
+                   help="of the steps, where the head meets rows of the video at all (1)")
     a.add_argument("--norms", default="embed,input,output", help=f"of {','.join(NORMS)}")
     a.add_argument("--from-scratch", action="store_true", help="do not begin as the last layer")
     a.add_argument("--log-every", type=int, default=50)
