@@ -24,6 +24,7 @@ struct bench_args {
     struct arg_list videos;
     const char *methods, *ratios, *prompt, *system, *json, *csv, *commit, *trace, *timeline;
     int repeat;
+    bool bits;
     double simulate, from, seconds;
     struct choice_args choice;
     struct sampling_args sampling;
@@ -53,6 +54,10 @@ static const struct option bench_table[] = {
       "A system message first. Default: the template's own.", NULL },
     { "repeat", 'r', "--repetitions", OPTION_INT, AT(repeat), 1, MAX_REPEAT, "N",
       "Run everything N times; times are medians. Default: 3.", NULL },
+    { "bits", 0, NULL, OPTION_FLAG, AT(bits), 0, 0, NULL,
+      "Call answers identical only if the logits that chose their tokens are, to the bit. Times "
+      "then include looking at them.",
+      NULL },
     { "simulate-acceptance", 0, NULL, OPTION_NUMBER, AT(simulate), LEAST_ACCEPTANCE, 1, "A",
       "Draw whether a drafted token is accepted, with probability A: real passes, invented "
       "outcome, to time models whose weights mean nothing. Stop tokens are ignored.",
@@ -233,7 +238,7 @@ static void print_tally(struct buf *out, const struct bench *b, const struct tal
     buf_printf(out, "%d threads, median of %d", threads_used(b), b->args->repeat);
     if (b->args->simulate > 0)
         buf_printf(out, ", SIMULATED acceptance %.4g", b->args->simulate);
-    buf_puts(out, "\n");
+    buf_puts(out, b->args->bits ? "; identical: tokens and bits of logits\n" : "\n");
     tally_table(out, t, &b->who);
 }
 
@@ -470,6 +475,7 @@ int cmd_bench(int argc, char **argv)
     b.trial.who = &b.who;
     b.trial.gen = sampling_args_params(&a.sampling);
     b.trial.repeat = a.repeat;
+    b.trial.bits = a.bits;
     b.trial.trace = a.trace || a.timeline;
     buf_init(&b.json, MAX_JSON);
     buf_init(&b.trace, MAX_JSON);

@@ -51,19 +51,22 @@ const struct option method_table[] = {
       "Qwen2.5-VL 0.5.",
       NULL },
     { "shape", 0, NULL, OPTION_STRING, AT(shape), 0, 0, "SHAPE",
-      "What is proposed at once: chain, tree (25 tokens), dynamic, or a file with a tree: one path "
-      "of ranks a line. Default: the method's.",
+      "What is proposed at once: chain, tree (25 tokens), dynamic, fitted (dynamic, as far as "
+      "measured times make it worth while), or a file with a tree: one path of ranks a line. "
+      "Default: the method's.",
       NULL },
     { "window", 0, "--draft-max --draft-n --spec-draft-n-max", OPTION_INT, AT(window), 1,
       MAX_WINDOW, "G",
       "Tokens of a chain. Default: 5, method std 9, in the parallel schedule what measuring says.",
       NULL },
     { "tree-total", 0, NULL, OPTION_INT, AT(total), 2, MAX_TREE, "N",
-      "Shape dynamic: rows of one verification. Default: 30.", NULL },
+      "Shapes dynamic and fitted: rows of one verification, at most. Default: 30, fitted 32.",
+      NULL },
     { "tree-depth", 0, NULL, OPTION_INT, AT(depth), 1, MAX_WINDOW - 1, "N",
-      "Shape dynamic: levels after the first. Default: 3.", NULL },
+      "Shapes dynamic and fitted: levels after the first. Default: 3, fitted 15.", NULL },
     { "tree-width", 0, NULL, OPTION_INT, AT(width), 1, MAX_WIDTH, "N",
-      "Shape dynamic: tokens of a level that get children. Default: 8.", NULL },
+      "Shapes dynamic and fitted: tokens of a level that get children. Default: 8, fitted 4.",
+      NULL },
     { "schedule", 0, NULL, OPTION_CHOICE, AT(schedule), 0, 0, "HOW",
       "Whether drafter and model take turns, or a chain is drafted on threads of its own while the "
       "model verifies the one before. Default: the method's.",
@@ -122,15 +125,15 @@ void method_json(struct buf *b, const struct pv_method *m, const char *label)
 
 /* --- changing a preset --- */
 
-/* Its drafter reads the model's own cache or states, which the model meanwhile makes. */
-static bool reads_model(const struct pv_method *m)
+/* Its drafter reads the model's own cache, which the model meanwhile writes. */
+static bool reads_cache(const struct pv_method *m)
 {
-    return m->drafter == PV_DRAFT_SPARSE || m->drafter == PV_DRAFT_HEAD;
+    return m->drafter == PV_DRAFT_SPARSE;
 }
 
 static bool can_be_parallel(const struct pv_method *m)
 {
-    return m->drafter != PV_DRAFT_NONE && !reads_model(m) && m->shape == PV_SHAPE_CHAIN;
+    return m->drafter != PV_DRAFT_NONE && !reads_cache(m) && m->shape == PV_SHAPE_CHAIN;
 }
 
 /* Is option `name` given without a meaning for this method? Its reason, or NULL. */
@@ -155,16 +158,19 @@ static const char *useless(const struct method_args *a, const struct pv_method *
         { "shape", a->shape != NULL, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
         { "shape", a->shape && strcmp(a->shape, "chain") != 0, m->schedule != PV_SCHEDULE_PARALLEL,
           "is chain in the parallel schedule" },
+        { "shape fitted", a->shape && !strcmp(a->shape, "fitted"), sees_prompt(m),
+          "is for the drafters model, self and head" },
         { "accept", a->accept > 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
         { "window", a->window > 0, m->drafter != PV_DRAFT_NONE && m->shape == PV_SHAPE_CHAIN,
           "is for chains (--shape chain)" },
         { dynamic, a->total || a->depth || a->width,
-          m->drafter != PV_DRAFT_NONE && m->shape == PV_SHAPE_DYNAMIC,
-          "is for dynamic trees (--shape dynamic)" },
+          m->drafter != PV_DRAFT_NONE &&
+              (m->shape == PV_SHAPE_DYNAMIC || m->shape == PV_SHAPE_FITTED),
+          "is for trees that grow (--shape dynamic, --shape fitted)" },
         { "keep", a->keep > 0, m->drafter == PV_DRAFT_SPARSE, "is for the drafter sparse" },
         { "schedule", a->schedule >= 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
-        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, !reads_model(m),
-          "is not for the drafters sparse and head" },
+        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, !reads_cache(m),
+          "is not for the drafter sparse" },
         { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, can_be_parallel(m),
           "is for chains (--shape chain)" },
         { "draft-threads", a->threads > 0, m->schedule == PV_SCHEDULE_PARALLEL || m->automatic,
@@ -180,11 +186,27 @@ static const char *useless(const struct method_args *a, const struct pv_method *
     return NULL;
 }
 
+/* -1: none of those that have a name. */
+static int shape_named(const char *name)
+{
+    static const char *const names[] = { "chain", "tree", "dynamic", "fitted" };
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return -1;
+}
+
+/* Fitted trees need probabilities. */
+static bool can_have(const struct pv_method *m, const char *shape)
+{
+    return strcmp(shape, "fitted") != 0 || sees_prompt(m);
+}
+
 static void set_shape(struct pv_method *m, const char *shape)
 {
-    bool chain = !strcmp(shape, "chain"), dynamic = !strcmp(shape, "dynamic");
-    m->shape = chain ? PV_SHAPE_CHAIN : dynamic ? PV_SHAPE_DYNAMIC : PV_SHAPE_TREE;
-    m->tree_file = chain || dynamic || !strcmp(shape, "tree") ? NULL : shape;
+    int i = shape_named(shape);
+    m->shape = i >= 0 ? (enum pv_shape)i : PV_SHAPE_TREE;
+    m->tree_file = i >= 0 ? NULL : shape;
 }
 
 /* The share that presets prune. */
@@ -226,7 +248,7 @@ static void change(const struct method_args *a, struct pv_method *m, bool self, 
         m->schedule = PV_SCHEDULE_SERIAL;
     if (m->drafter == PV_DRAFT_NONE)
         return;
-    if (a->shape && m->schedule != PV_SCHEDULE_PARALLEL)
+    if (a->shape && m->schedule != PV_SCHEDULE_PARALLEL && can_have(m, a->shape))
         set_shape(m, a->shape);
     if (a->shape || a->window || a->schedule >= 0)
         m->automatic = false;
@@ -251,12 +273,12 @@ static void change(const struct method_args *a, struct pv_method *m, bool self, 
 static int check_words(const struct method_args *a, const char *command)
 {
     long long n;
-    if (a->shape && strcmp(a->shape, "chain") != 0 && strcmp(a->shape, "tree") != 0 &&
-        strcmp(a->shape, "dynamic") != 0 && !file_exists(a->shape))
-        return options_misuse(command,
-                              "option --shape takes chain, tree, dynamic or a file, and there is "
-                              "no file \"%s\"",
-                              a->shape);
+    if (a->shape && shape_named(a->shape) < 0 && !file_exists(a->shape))
+        return options_misuse(
+            command,
+            "option --shape takes chain, tree, dynamic, fitted or a file, and there is "
+            "no file \"%s\"",
+            a->shape);
     if (a->draft && parse_int(a->draft, 0, MAX_TREE, &n) && !file_exists(a->draft))
         return options_misuse(command,
                               "--draft names a model, and \"%s\" is none; --window says how many "
@@ -282,7 +304,7 @@ static int check_parts(const struct pv_method *m, const char *command, bool has_
                               "method %s needs a draft model: give one with --draft, or --draft "
                               "self for the model's own weights",
                               m->name);
-    if (m->schedule == PV_SCHEDULE_PARALLEL && reads_model(m))
+    if (m->schedule == PV_SCHEDULE_PARALLEL && reads_cache(m))
         return options_misuse(command,
                               "the parallel schedule of method %s is not for the drafter %s",
                               m->name, drafter_name(m->drafter));
@@ -290,6 +312,10 @@ static int check_parts(const struct pv_method *m, const char *command, bool has_
         return options_misuse(command,
                               "--accept rejection needs probabilities, and in the parallel "
                               "schedule only tokens are passed on");
+    if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_FITTED)
+        return options_misuse(command,
+                              "--accept rejection is not for the shape fitted, with which the text "
+                              "would follow the clock");
     if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_CHAIN &&
         (m->drafter == PV_DRAFT_NGRAM || m->drafter == PV_DRAFT_RANDOM))
         return options_misuse(command,

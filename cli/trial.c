@@ -28,6 +28,8 @@ struct course {
     struct run *runs; /* [repeat, who->n] */
     int32_t *answer;  /* of plain decoding, the first */
     size_t n_answer;
+    uint64_t *bits,
+        *plain_bits; /* [max_new_tokens]: of each token's logits, and of the first run */
     const struct pv_method *last[PV_DRAFT_ORACLE + 1]; /* by drafter: who used it last */
     struct trial_result *out;
 };
@@ -44,6 +46,21 @@ static bool on_text(void *user, const char *utf8, size_t len)
     if (interrupted())
         return false;
     return !l->fn || l->fn(l->user, utf8, len);
+}
+
+/* A number made of all bits of the logits that chose a token. */
+static void on_logits(void *user, int token, const float *logits)
+{
+    struct course *c = user;
+    uint64_t sum = 0xcbf29ce484222325u;
+    if (token >= c->t->gen.max_new_tokens)
+        return;
+    for (int i = 0; i < pv_model_vocab_size(c->t->model); i++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[i], sizeof bits);
+        sum = (sum ^ bits) * 0x100000001b3u;
+    }
+    c->bits[token] = sum;
 }
 
 static enum pv_status add_question(const struct course *c, struct pv_error *err)
@@ -86,6 +103,11 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
     gen.max_new_tokens = max_tokens;
     gen.progress = progress_step;
     gen.progress_user = c->t->progress;
+    if (c->t->bits) {
+        memset(c->bits, 0, (size_t)c->t->gen.max_new_tokens * sizeof *c->bits);
+        gen.on_logits = on_logits;
+        gen.logits_user = c;
+    }
     status = pv_generate(c->session, &gen, on_text, &l, err);
     if (status)
         return status;
@@ -129,7 +151,9 @@ static enum identity identify(const struct course *c, const struct pv_method *m)
     const int32_t *ids = pv_session_answer(c->session, &n);
     if (m->simulate > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
         return NOT_COMPARED;
-    return n == c->n_answer && !memcmp(ids, c->answer, n * sizeof *ids) ? SAME : DIFFERENT;
+    if (n != c->n_answer || memcmp(ids, c->answer, n * sizeof *ids) != 0)
+        return DIFFERENT;
+    return c->t->bits && memcmp(c->bits, c->plain_bits, n * sizeof *c->bits) ? DIFFERENT : SAME;
 }
 
 static enum pv_status keep_answer(struct course *c, struct pv_error *err)
@@ -140,6 +164,8 @@ static enum pv_status keep_answer(struct course *c, struct pv_error *err)
     if (!c->answer)
         return fail_nomem(err, size);
     memcpy(c->answer, ids, c->n_answer * sizeof *ids);
+    if (c->t->bits)
+        memcpy(c->plain_bits, c->bits, c->n_answer * sizeof *c->bits);
     return PV_OK;
 }
 
@@ -296,8 +322,14 @@ enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
     size_t n = (size_t)t->repeat * (size_t)t->who->n;
     struct course c = { .t = t, .q = q, .runs = mem_alloc(n * sizeof *c.runs), .out = out };
     bool alone = t->trace;
+    size_t tokens = t->bits ? (size_t)t->gen.max_new_tokens : 0;
     enum pv_status st = c.runs ? PV_OK : fail_nomem(err, n * sizeof *c.runs);
 
+    if (tokens) {
+        c.bits = mem_zalloc(2 * tokens * sizeof *c.bits);
+        c.plain_bits = c.bits ? c.bits + tokens : NULL;
+        st = c.bits ? st : fail_nomem(err, 2 * tokens * sizeof *c.bits);
+    }
     *out = (struct trial_result){ 0 };
     for (int k = 0; k < t->who->n; k++)
         alone = alone || t->who->items[k].method.schedule == PV_SCHEDULE_PARALLEL;
@@ -312,6 +344,7 @@ enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
     if (st)
         trial_clear(out);
     mem_free(c.answer);
+    mem_free(c.bits);
     mem_free(c.runs);
     return st;
 }

@@ -18,6 +18,7 @@ struct trial {
     pv_text_fn on_text; /* is told the first answer; may be NULL */
     void *user;
     bool trace; /* keep the spans of each method */
+    bool bits;  /* answers are the same only if the logits that chose them are, to the bit */
 };
 
 /* pv_span, without a session that owns it. */

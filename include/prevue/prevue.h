@@ -103,6 +103,10 @@ struct pv_gen_params {
     bool trace;                     /* keep what pv_session_spans tells */
     pv_progress_fn progress;        /* of the prefill; may be NULL */
     void *progress_user;
+    /* Is shown the logits [vocabulary] that choose token `token` of the answer, from 0 on; after
+     * the last token perhaps some more. May be NULL, and costs time. */
+    void (*on_logits)(void *user, int token, const float *logits);
+    void *logits_user;
 };
 
 /* Speculation: a drafter proposes tokens, the model verifies them in one pass. With `exact`
@@ -119,9 +123,13 @@ enum pv_drafter {
     PV_DRAFT_ORACLE  /* for tests: a known answer with errors */
 };
 enum pv_shape {
-    PV_SHAPE_CHAIN,  /* `window` tokens */
-    PV_SHAPE_TREE,   /* the tree of 25 tokens, or that of `tree_file` */
-    PV_SHAPE_DYNAMIC /* grown where the drafter is surest: `total`, `depth`, `width` */
+    PV_SHAPE_CHAIN,   /* `window` tokens */
+    PV_SHAPE_TREE,    /* the tree of 25 tokens, or that of `tree_file` */
+    PV_SHAPE_DYNAMIC, /* grown where the drafter is surest: `total`, `depth`, `width` */
+    PV_SHAPE_FITTED /* the same at most, each round as far as it pays by the times measured before:
+                       a short chain where rows are dear, a wide tree where they cost nothing. The
+                       text does not depend on it. Drafters model, self and head; exact acceptance
+                       only */
 };
 enum pv_accept {
     PV_ACCEPT_EXACT,
@@ -144,7 +152,7 @@ struct pv_method {
     enum pv_schedule schedule;
     bool automatic;          /* choose among shapes, schedules and plain decoding by measuring */
     int window;              /* chain; 0: 5, or in the parallel schedule what measuring says */
-    int total, depth, width; /* dynamic; 0: 30, 3, 8 */
+    int total, depth, width; /* dynamic; 0: 30, 3, 8; fitted, at most; 0: 32, 15, 4 */
     const char *tree_file;
     double ratio;  /* of the video tokens that the drafter does not see */
     double lambda; /* view specvlm; 0: 0.4, for Qwen 0.5 */

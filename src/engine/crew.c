@@ -25,6 +25,8 @@ static const struct decoder *drafting_decoder(const struct pv_session *s,
         return s->draft.model->dec;
     case PV_DRAFT_SELF:
         return s->model->dec;
+    case PV_DRAFT_HEAD:
+        return s->model->head;
     default:
         return NULL;
     }
@@ -40,16 +42,21 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
     struct kvcache kv = { 0 };
     int32_t ids[TRIAL_ROWS] = { 0 }, pos[TRIAL_ROWS][3] = { { 0 } }, best;
     int last = n - 1;
+    size_t size = (size_t)n * (size_t)decoder_config(dec)->hidden * sizeof(float);
+    float *features = mem_zalloc(size); /* of a head */
     struct step_seq seq = { .kv = &kv, .n = n };
     struct step step = { .n = n,
                          .ids = ids,
+                         .features = features,
                          .pos = (const int32_t(*)[3])pos,
                          .n_seqs = 1,
                          .seqs = &seq,
                          .n_logits = 1,
                          .logit_rows = &last,
                          .argmax = &best };
-    enum pv_status status = device_cpu_open(&crew, threads, s->model->cpu, err);
+    enum pv_status status = features ? PV_OK : fail_nomem(err, size);
+    if (!status)
+        status = device_cpu_open(&crew, threads, s->model->cpu, err);
     if (!status)
         status = kvcache_open(&kv, dev, decoder_config(dec), kv_dtype, TRIAL_SLOTS, err);
     if (!status)
@@ -66,6 +73,7 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
     decoder_state_close(&st);
     kvcache_close(&kv);
     device_close(&crew);
+    mem_free(features);
     return status;
 }
 

@@ -125,7 +125,8 @@ enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv
  */
 static pthread_mutex_t *drafter_lock(const struct pv_session *s)
 {
-    bool runs = s->drafting == PV_DRAFT_MODEL || s->drafting == PV_DRAFT_SELF;
+    bool runs = s->drafting == PV_DRAFT_MODEL || s->drafting == PV_DRAFT_SELF ||
+                s->drafting == PV_DRAFT_HEAD;
     if (s->draft.alone && (s->draft.divided || !runs))
         return NULL;
     return s->drafting == PV_DRAFT_MODEL ? s->draft.model->step_lock : s->model->step_lock;

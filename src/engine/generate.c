@@ -123,6 +123,16 @@ static void commit(struct pv_session *s, const struct round *r, int n)
         kvcache_gather(&s->kv, decoder_state_work(s->state), r->verdict.path, n);
 }
 
+/* A head reads the prompt's states, which are there after the prefill: the two sides part when it
+ * has, and the first token is known. */
+static enum pv_status start_head(struct speculation *sp, struct pv_session *s,
+                                 const struct pv_gen_params *p, struct pv_error *err)
+{
+    if (sp->method.drafter != PV_DRAFT_HEAD || sp->method.schedule != PV_SCHEDULE_PARALLEL)
+        return PV_OK;
+    return parallel_open(&sp->parallel, sp, s, p, true, err);
+}
+
 /* Rounds instead of single steps. The last token told is never in the cache, unless a stop token
  * followed it: as in plain decoding. */
 static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, struct speculation *sp,
@@ -130,6 +140,8 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
 {
     struct round r;
     enum pv_status st = tell(s, t, choose(s, t->p, want), err);
+    if (!st && !t->ended)
+        st = start_head(sp, s, t->p, err);
     while (!st && !t->ended) {
         int row = 1;
         st = speculation_round(sp, s, t->p, &r, err);
@@ -201,7 +213,8 @@ static enum pv_status start_drafter(struct speculation *sp, struct pv_session *s
 {
     bool lends = s->draft.shared || sp->method.drafter == PV_DRAFT_SELF;
     enum pv_status st;
-    if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL)
+    if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL ||
+        sp->method.drafter == PV_DRAFT_HEAD)
         return PV_OK;
     if (s->line.ids[s->line.n - 1] < 0) /* a drafter that is ahead begins with a token */
         return PV_OK;
@@ -238,8 +251,8 @@ static double take_tower_seconds(struct pv_session *s)
     return seconds;
 }
 
-enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
-                           void *user, struct pv_error *err)
+static enum pv_status generate(struct pv_session *s, const struct pv_gen_params *p,
+                               pv_text_fn on_text, void *user, struct pv_error *err)
 {
     bool dialogue = s->messages;
     struct timeline_mark before = timeline_mark(&s->line);
@@ -295,6 +308,18 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
     if (dialogue)
         end_answer(s);
     s->message0 = s->line.n;
+    return st;
+}
+
+enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
+                           void *user, struct pv_error *err)
+{
+    struct logits_observer kept = s->observer;
+    enum pv_status st;
+    if (p->on_logits)
+        s->observer = (struct logits_observer){ p->on_logits, p->logits_user };
+    st = generate(s, p, on_text, user, err);
+    s->observer = kept;
     return st;
 }
 

@@ -2,11 +2,14 @@
  * knows nothing of rounds: the ring's limit, the window, is how far it runs ahead. The target's
  * takes the window that is there, runs it, and meanwhile the next one is made. If all of it and the
  * first token of the next window were right, the rest of that is pending; if not, a new epoch
- * begins behind the last token told, and whatever the drafter was making is lost.
+ * begins behind the last token told, and whatever the drafter was making is lost. A head is cheap
+ * beside a pass, so then the target waits for a window of it instead of running one row.
  *
  * The drafter reads the verified answer from the timeline itself, which only grows: an epoch says
  * how far. It begins with the prompt's last token, so that it can draft before the first token of
- * the answer is known: the prefill's own logits verify that one. */
+ * the answer is known: the prefill's own logits verify that one. A head begins after the prefill,
+ * with the first token of the answer. It also reads the target's states (lm/states.h), which grow
+ * at the end of each of the target's rounds. */
 #include "engine/parallel.h"
 
 #include "base/clock.h"
@@ -34,7 +37,8 @@ struct parallel {
     struct speculation *sp;
     struct pv_session *s;
     const struct pv_gen_params *p;
-    int begin; /* of the drafter's answer in the timeline: the prompt's last token */
+    int begin;  /* of the drafter's answer in the timeline: the prompt's last token */
+    bool waits; /* for a window, where nothing is pending */
 
     /* Shared. */
     struct ring *ring;
@@ -226,6 +230,7 @@ enum pv_status parallel_open(struct parallel **out, struct speculation *sp, stru
     pl->s = s;
     pl->p = p;
     pl->begin = read ? s->answer0 : s->answer0 - 1; /* as the drafter has it */
+    pl->waits = sp->method.drafter == PV_DRAFT_HEAD;
     pl->base = pl->round_base = s->line.n;
     pl->reading = (struct draft_reading){
         .n = pl->begin, .next = s->line.next - 1, .go_on = go_on, .user = pl
@@ -320,7 +325,8 @@ static void choose_window(struct parallel *pl)
     if (pl->sp->method.automatic || pl->sp->method.window || pl->rounds++ % CHOOSE_EVERY != 0 ||
         !(token_s > 0))
         return;
-    best = pearl_window(believed(pl), token_s, pl->target_s, MAX_WINDOW);
+    best = pl->waits ? pearl_waiting_window(believed(pl), token_s, pl->target_s, MAX_WINDOW)
+                     : pearl_window(believed(pl), token_s, pl->target_s, MAX_WINDOW);
     if (best > 0)
         pl->window = best;
 }
@@ -349,6 +355,16 @@ static bool is_right(const struct parallel *pl, int32_t made)
     if (pl->sp->method.simulate > 0)
         return speculation_drawn(pl->sp, pl->p->seed, (uint64_t)s->line.n - 1, 0);
     return made == s->line.ids[s->line.n - 1];
+}
+
+/* A window behind the last token told, as soon as it is made. */
+static void wait_window(struct parallel *pl)
+{
+    const struct pv_session *s = pl->s;
+    int room = s->line.context - s->kv.len - 1, n = pl->window < room ? pl->window : room;
+    pl->n_pending = n > 0 ? ring_take(pl->ring, pl->pending, n, n) : 0;
+    pl->taken += pl->n_pending;
+    pearl_wait(&pl->books, pl->n_pending);
 }
 
 /* What waits to be verified behind the last token told: nothing, unless that is the token which the
@@ -383,6 +399,8 @@ static void take_pending(struct parallel *pl)
     if (!as_made)
         begin_again(pl);
     ring_limit(pl->ring, pl->window);
+    if (!as_made && pl->waits)
+        wait_window(pl);
     s->stats.wait_s += clock_now() - t0;
     trace_add(&s->trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
 }

@@ -14,7 +14,7 @@
 
 enum { SESSION_MAX_PENDING = 64 }; /* media of one message */
 
-/* For tests: is shown the logits that chose each token of an answer. */
+/* Is shown the logits that chose each token of an answer. */
 struct logits_observer {
     void (*show)(void *user, int token, const float *logits);
     void *user;

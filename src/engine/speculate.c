@@ -24,6 +24,7 @@ enum { DEFAULT_KEEP = 1024 }; /* entries of a layer that `sparse` reads, as publ
 enum { USUAL_LAYERS = 20 };   /* that alignment looks at, as published; */
 static const double usual_layer_share = 20.0 / 28; /* of a model that has no more: a 7B one's */
 enum { DEFAULT_WINDOW = 5, DEFAULT_TOTAL = 30, DEFAULT_DEPTH = 3, DEFAULT_WIDTH = 8 };
+enum { FITTED_TOTAL = 32, FITTED_DEPTH = 15, FITTED_WIDTH = 4, FITTED_USUAL = 8 };
 
 /* ---- the method ---- */
 
@@ -34,18 +35,26 @@ static bool is_llava(const struct pv_session *s)
 
 static void fill_defaults(struct pv_method *m, const struct pv_session *s)
 {
+    bool fitted;
     if (m->automatic && m->drafter == PV_DRAFT_MODEL && !s->draft.model && s->model->head) {
         m->drafter = PV_DRAFT_HEAD;
         m->view = "text";
     }
+    /* It costs nothing to wake, and its fitted trees are plain decoding where nothing else pays;
+     * under rejection the text must not follow the clock. */
+    if (m->automatic && m->drafter == PV_DRAFT_HEAD) {
+        m->shape = m->accept == PV_ACCEPT_EXACT ? PV_SHAPE_FITTED : PV_SHAPE_DYNAMIC;
+        m->automatic = false;
+    }
+    fitted = m->shape == PV_SHAPE_FITTED;
     if (m->window == 0 && m->schedule == PV_SCHEDULE_SERIAL)
         m->window = DEFAULT_WINDOW;
     if (m->total == 0)
-        m->total = DEFAULT_TOTAL;
+        m->total = fitted ? FITTED_TOTAL : DEFAULT_TOTAL;
     if (m->depth == 0)
-        m->depth = DEFAULT_DEPTH;
+        m->depth = fitted ? FITTED_DEPTH : DEFAULT_DEPTH;
     if (m->width == 0)
-        m->width = DEFAULT_WIDTH;
+        m->width = fitted ? FITTED_WIDTH : DEFAULT_WIDTH;
     if (m->keep == 0)
         m->keep = DEFAULT_KEEP;
     if (m->lambda == 0)
@@ -63,6 +72,8 @@ static enum pv_status choose_shape(struct shape *out, const struct pv_method *m,
         return shape_chain(out, m->window ? m->window : DEFAULT_WINDOW, err);
     case PV_SHAPE_DYNAMIC:
         return shape_dynamic(out, m->total, m->depth, m->width, err);
+    case PV_SHAPE_FITTED:
+        return shape_fitted(out, m->total, m->depth, m->width, err);
     case PV_SHAPE_TREE:
         if (m->tree_file)
             return shape_read(out, m->tree_file, err);
@@ -83,11 +94,9 @@ static enum pv_status check_method(const struct pv_method *m, bool drawn, struct
     if ((unsigned)m->schedule > PV_SCHEDULE_PARALLEL)
         return fail(err, PV_E_ARG, "schedule %d is not one that there is", (int)m->schedule);
     if (m->schedule == PV_SCHEDULE_PARALLEL &&
-        (m->shape != PV_SHAPE_CHAIN || m->drafter == PV_DRAFT_SPARSE ||
-         m->drafter == PV_DRAFT_HEAD || m->automatic))
+        (m->shape != PV_SHAPE_CHAIN || m->drafter == PV_DRAFT_SPARSE || m->automatic))
         return fail(err, PV_E_ARG,
-                    "the parallel schedule is for chains, and not for the drafters sparse and "
-                    "head");
+                    "the parallel schedule is for chains, and not for the drafter sparse");
     if (m->schedule == PV_SCHEDULE_PARALLEL && m->accept != PV_ACCEPT_EXACT)
         return fail(err, PV_E_ARG, "the parallel schedule knows exact acceptance only");
     if (m->draft_threads < 0 || m->draft_threads > POOL_MAX_THREADS)
@@ -102,7 +111,13 @@ static enum pv_status check_method(const struct pv_method *m, bool drawn, struct
     if (!(m->lambda >= 0 && m->lambda <= 1))
         return fail(err, PV_E_ARG, "a share of attention (lambda) of %g is not between 0 and 1",
                     m->lambda);
-    if (m->shape == PV_SHAPE_DYNAMIC && m->width > MAX_WIDTH)
+    if (m->shape == PV_SHAPE_FITTED && m->drafter != PV_DRAFT_MODEL &&
+        m->drafter != PV_DRAFT_SELF && m->drafter != PV_DRAFT_HEAD)
+        return fail(err, PV_E_ARG,
+                    "shape fitted needs a drafter with probabilities: a model, self or head");
+    if (m->shape == PV_SHAPE_FITTED && m->accept == PV_ACCEPT_REJECTION) /* the text would follow */
+        return fail(err, PV_E_ARG, "shape fitted goes with exact acceptance only"); /* the clock */
+    if ((m->shape == PV_SHAPE_DYNAMIC || m->shape == PV_SHAPE_FITTED) && m->width > MAX_WIDTH)
         return fail(err, PV_E_ARG, "a dynamic tree of width %d was asked for, 1 to %d are possible",
                     m->width, MAX_WIDTH);
     if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_CHAIN &&
@@ -159,14 +174,16 @@ static enum pv_status reserve_sight(struct speculation *sp, struct pv_session *s
     return st;
 }
 
-/* The tree that `auto` may choose: a head's is the one that heads are published with. */
+/* The trees that `auto` may choose: fitted ones, of drafters with probabilities. */
 static void open_policy(struct speculation *sp)
 {
-    const struct pv_method *m = &sp->method;
-    bool head = m->drafter == PV_DRAFT_HEAD;
-    if (!head || shape_dynamic(&sp->tree, m->total, m->depth, m->width, NULL) != PV_OK)
+    enum pv_drafter who = sp->method.drafter;
+    bool fitted = who == PV_DRAFT_MODEL || who == PV_DRAFT_SELF || who == PV_DRAFT_HEAD;
+    if (!fitted || shape_fitted(&sp->tree, FITTED_TOTAL, FITTED_DEPTH, FITTED_WIDTH, NULL) != PV_OK)
         shape_static25(&sp->tree);
-    policy_open(&sp->policy, shape_rows(&sp->tree));
+    policy_open(&sp->policy, fitted ? FITTED_USUAL : shape_rows(&sp->tree));
+    if (fitted)
+        policy_fit(&sp->policy);
 }
 
 enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
@@ -316,10 +333,12 @@ enum pv_status speculation_begin(struct speculation *sp, struct pv_session *s,
 
 /* ---- rounds ---- */
 
+/* scores [TREE_MAX]: log-probabilities of the rows, 0 where the drafter tells none. */
 static enum pv_status propose(struct speculation *sp, struct pv_session *s,
                               const struct pv_gen_params *p, const struct sampling *how,
-                              struct tree *tree, struct pv_error *err)
+                              struct tree *tree, float *scores, struct pv_error *err)
 {
+    struct price price = price_now(&sp->book);
     int left = p->max_new_tokens - s->n_answer, room = s->line.context - s->line.n;
     struct draft_request req = { .answer = s->line.ids + s->answer0,
                                  .n_answer = s->n_answer,
@@ -327,6 +346,8 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
                                  .how = how,
                                  .shape = &sp->shape,
                                  .tree = tree,
+                                 .scores = scores,
+                                 .price = &price,
                                  .most = left < room ? left : room,
                                  .target = &s->kv };
     double t0 = clock_now();
@@ -511,15 +532,22 @@ static enum pv_status serial_round(struct speculation *sp, struct pv_session *s,
 {
     struct sampling how = generate_sampling(p);
     double draft_s = s->stats.draft_s, verify_s = s->stats.verify_s;
+    float scores[TREE_MAX] = { 0 };
+    bool plain = sp->method.automatic && sp->choice.kind == POLICY_PLAIN;
+    bool fitted = plain ? sp->policy.fitted : sp->shape.kind == SHAPE_FITTED;
     enum pv_status st = PV_OK;
-    if (sp->method.automatic && sp->choice.kind == POLICY_PLAIN)
+    if (plain)
         tree_begin(&r->tree, s->line.ids[s->line.n - 1]);
     else
-        st = propose(sp, s, p, &how, &r->tree, err);
+        st = propose(sp, s, p, &how, &r->tree, scores, err);
     if (!st)
         st = speculation_verify(sp, s, p, r, err);
+    if (!st && fitted)
+        price_learn(&sp->book, &r->tree, scores, &r->verdict, s->stats.draft_s - draft_s,
+                    s->stats.verify_s - verify_s);
     if (!st)
-        policy_learn(&sp->policy, sp->choice, r->tree.n, r->tree.n - 1, r->verdict.n - 1,
+        policy_learn(&sp->policy, sp->choice, r->tree.n,
+                     fitted ? tree_deepest(&r->tree) : r->tree.n - 1, r->verdict.n - 1,
                      s->stats.draft_s - draft_s, s->stats.verify_s - verify_s);
     return st;
 }

@@ -38,7 +38,7 @@ static void top_rows(void *ctx, int r0, int r1)
                 top_add(out, &n, op->k, x[i], i);
         for (int i = 0; i < op->dim && n > 0; i++)
             if (x[i] == x[i])
-                sum += exp(((double)x[i] - (double)out[0].logit) / op->t);
+                sum += (double)expf((x[i] - out[0].logit) / (float)op->t);
         op->mass[r] = (float)(n > 0 ? (double)out[0].logit / op->t + log(sum) : -INFINITY);
         for (; n < op->k; n++)
             out[n] = (struct top_entry){ 0, -1 };

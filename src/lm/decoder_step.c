@@ -257,7 +257,10 @@ static void finish_block(struct pass *p, int index)
                               .n = p->step->n,
                               .rows = drops ? p->in.rows : NULL,
                               .n_rows = p->n,
-                              .bulk = p->step->bulk };
+                              .bulk = p->step->bulk,
+                              .next_norm = index + 1 < p->layer1
+                                               ? p->dec->layer[index + 1].attn_norm
+                                               : NULL };
     if (p->ops->finish)
         p->ops->finish(p->st->work, &b);
     else

@@ -48,6 +48,7 @@ enum pv_status states_open(struct states *s, int context, int hidden, int max_ro
     size_t rows = (size_t)max_rows * sizeof *s->rows[0];
     enum pv_status st;
     *s = (struct states){ .hidden = hidden, .context = context, .max_rows = max_rows };
+    pthread_mutex_init(&s->lock, NULL);
     st = list_open(&s->post, context, err);
     if (!st)
         st = list_open(&s->mid, context, err);
@@ -63,6 +64,8 @@ enum pv_status states_open(struct states *s, int context, int hidden, int max_ro
 
 void states_close(struct states *s)
 {
+    if (s->hidden > 0)
+        pthread_mutex_destroy(&s->lock);
     list_close(&s->post);
     list_close(&s->mid);
     for (int i = 0; i < STATES_MAX_TAPS; i++)
@@ -190,17 +193,37 @@ enum pv_status states_add(struct states *s, int from, const float *from_rows, co
     enum pv_status st;
     if (from != s->n)
         return PV_OK;
+    pthread_mutex_lock(&s->lock);
     st = list_reserve(&s->post, s->post.n + n, s->hidden, err);
-    if (st)
-        return st;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && !st; i++) {
         memcpy(s->post.rows + (size_t)s->post.n * hidden, from_rows + (size_t)path[i] * hidden,
                hidden * sizeof *from_rows);
         s->post.place[from + i] = s->post.n++;
         s->mid.place[from + i] = -1;
     }
-    s->n += n;
-    return PV_OK;
+    s->n += st ? 0 : n;
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+int states_known(struct states *s)
+{
+    int n;
+    pthread_mutex_lock(&s->lock);
+    n = s->n;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+bool states_copy(struct states *s, int row, float *out)
+{
+    const float *state;
+    pthread_mutex_lock(&s->lock);
+    state = states_post(s, row);
+    if (state)
+        memcpy(out, state, (size_t)s->hidden * sizeof *out);
+    pthread_mutex_unlock(&s->lock);
+    return state != NULL;
 }
 
 static const float *list_row(const struct state_list *l, int row, int hidden)

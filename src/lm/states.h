@@ -6,6 +6,8 @@
 
 #include "lm/decoder.h"
 
+#include <pthread.h>
+
 /* Rows of one kind, in the order of the cache. */
 struct state_list {
     int *place;  /* [context]: of a row in `rows`, -1: not kept */
@@ -21,6 +23,7 @@ struct states {
     struct state_list post, mid;
     int *rows[2]; /* scratch of states_tap */
     int max_rows; /* of a step */
+    pthread_mutex_t lock;
 };
 
 /* max_rows: of one step. */
@@ -50,6 +53,11 @@ void states_commit(struct states *s, const int32_t *ids, int n_line, int from, i
  * `from_rows` is the i-th. Nothing is done when rows before them are not known. */
 enum pv_status states_add(struct states *s, int from, const float *from_rows, const int *path,
                           int n, struct pv_error *err);
+
+/* While one thread adds, another may ask these two: how many rows are known, and what is the state
+ * of one of them, [hidden]. False: not kept. */
+int states_known(struct states *s);
+bool states_copy(struct states *s, int row, float *out);
 
 /* The state of a row, [hidden]; NULL: not kept. */
 const float *states_post(const struct states *s, int row);

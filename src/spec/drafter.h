@@ -12,6 +12,7 @@
 
 struct decoder;
 struct decoder_state;
+struct price;
 struct states;
 
 /* The prompt as the target has it. */
@@ -32,7 +33,7 @@ struct draft_prompt {
     const float *scores;   /* sparse: [n_layers, n_scores], attention to the video rows by layer */
     int n_scores;          /* video rows */
     const int *score_rows; /* [n_scores] rows of the prompt, ascending */
-    const struct states *states; /* head: of the target's rows; valid until the next begin */
+    struct states *states; /* head: of the target's rows; read until the next begin */
 };
 
 struct draft_request {
@@ -44,9 +45,10 @@ struct draft_request {
     const struct shape *shape;
     struct tree *tree; /* begun with the root */
     int most;          /* tokens of depth beyond this cannot be used */
-    float *scores; /* [TREE_MAX] or NULL: of a dynamic tree, each row's log-probability and that of
-                      those above it */
-    float *q;      /* not NULL: draw a chain, and leave its distributions [window, vocab] here */
+    float *scores; /* [TREE_MAX] or NULL: of a dynamic or fitted tree, each row's log-probability
+                      and that of those above it */
+    const struct price *price; /* of a fitted tree */
+    float *q; /* not NULL: draw a chain, and leave its distributions [window, vocab] here */
     const struct kvcache *target; /* the target's cache: the prompt and all of the answer but the
                                      root */
 };

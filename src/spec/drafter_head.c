@@ -4,10 +4,13 @@
  * are the head's next row; what the head says of further tokens rests on states of its own, and a
  * node of a tree takes that of its parent.
  *
- * The cache holds rows of true states only, of the prompt and of the answer up to its last token. A
- * tree lies behind it and is forgotten. A prompt's text may be the same as the last one's and its
- * states others, because another video stands before it: rows are used again as far as the target's
- * own rows are the same. */
+ * The cache holds rows of true states only, of the prompt and of the answer as far as the target
+ * has run it. In the serial schedule that is all of it. In the parallel one the target still runs
+ * the last tokens of what is to be continued: their rows rest on the head's own states and lie
+ * behind the cache, until the target's are there and they are made again. A tree lies behind all
+ * that and is forgotten. A prompt's text may be the same as the last one's and its states others,
+ * because another video stands before it: rows are used again as far as the target's own rows are
+ * the same. */
 #include "spec/drafter_head.h"
 
 #include "base/mem.h"
@@ -22,6 +25,8 @@ struct head_row {
     int32_t id, pos[3];
 };
 
+enum { OWN_MAX = 2 * TREE_MAX_DEPTH + 8 }; /* rows of two windows, and some */
+
 struct head_drafter {
     struct drafter base;
     const struct decoder *dec; /* borrowed, as h */
@@ -29,17 +34,20 @@ struct head_drafter {
     struct decoder_state *st;
     struct kvcache kv;
     int chunk, context;
-    struct head_row *rows; /* [context]: n_rows, of these kv.len are in the cache */
+    struct head_row *rows; /* [context]: n_rows, of these kv.len are in the cache, */
+    int n_own;             /* then so many behind it, on the head's own states */
     int n_rows, n_prompt_rows;
     int32_t *target_ids; /* [context]: the target's prompt and answer, n_ids */
     int n_ids, n_prompt;
     int32_t next; /* position of the answer's first token in the target */
     bool original;
-    const struct states *states; /* of the target */
-    float *embeds, *features;    /* [rows of a step, hidden] */
-    float *logits;               /* [GROW_LEVEL, vocab] */
-    float *root;                 /* [hidden]: the head's state of the root, */
-    float *grown;                /* [GROW_MAX_ROWS, hidden]: and of a tree's rows */
+    struct states *states;    /* of the target */
+    float *embeds, *features; /* [rows of a step, hidden] */
+    float *logits;            /* [GROW_LEVEL, vocab] */
+    struct grow_top top;      /* with k > 0: in their place */
+    float *last;              /* [hidden]: the head's state of the last row in the cache, */
+    float *own;               /* [OWN_MAX, hidden]: of those behind it, */
+    float *grown;             /* [GROW_MAX_ROWS, hidden]: and of a tree's rows */
     int32_t *ids, (*pos)[3];
     struct candidate *candidates;
 };
@@ -92,6 +100,7 @@ static void list_rows(struct head_drafter *d, const struct draft_prompt *p)
     d->n_ids = d->n_prompt = p->n;
     d->n_rows = d->n_prompt_rows = n;
     d->next = p->next;
+    d->n_own = 0;
     kvcache_truncate(&d->kv, same);
 }
 
@@ -103,10 +112,8 @@ static enum pv_status missing_state(int row, struct pv_error *err)
 static enum pv_status fill_feature(struct head_drafter *d, int i, int row, struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(d->dec)->hidden;
-    const float *state = states_post(d->states, row - 1);
-    if (!state)
+    if (!states_copy(d->states, row - 1, d->features + (size_t)i * hidden))
         return missing_state(row - 1, err);
-    memcpy(d->features + (size_t)i * hidden, state, hidden * sizeof *state);
     return PV_OK;
 }
 
@@ -151,31 +158,47 @@ static enum pv_status fill_rows(struct head_drafter *d, const struct draft_promp
     return s;
 }
 
-/* Runs and commits the next n rows; of the last one, where `root`, logits and state come back. */
-static enum pv_status run_rows(struct head_drafter *d, const struct draft_prompt *p, int n,
-                               bool root, struct pv_error *err)
+/* What is wanted of the last row of a step. */
+enum head_want { WANT_NOTHING, WANT_STATE, WANT_LOGITS };
+
+/* A step of n rows whose inputs are there; state: where that of the last one goes. */
+static enum pv_status run_step(struct head_drafter *d, struct step_seq *seq, enum head_want want,
+                               float *state, struct pv_error *err)
 {
-    struct step_seq seq = { .kv = &d->kv, .n = n };
-    int last = n - 1;
-    struct step step = { .n = n,
+    int last = seq->n - 1;
+    struct hidden_tap tap = { .post_norm = true, .n_rows = 1, .rows = &last, .out = state };
+    struct step_choice choice = grow_top_choice(&d->top);
+    struct step step = { .n = seq->n,
                          .ids = d->ids,
                          .embeds = d->embeds,
                          .features = d->features,
                          .pos = (const int32_t(*)[3])d->pos,
                          .n_seqs = 1,
-                         .seqs = &seq,
-                         .n_logits = root,
+                         .seqs = seq,
+                         .n_logits = want == WANT_LOGITS,
                          .logit_rows = &last,
-                         .logits = root ? d->logits : NULL,
-                         .states = root ? d->root : NULL };
+                         .logits = want == WANT_LOGITS && !d->top.k ? d->logits : NULL,
+                         .choice = want == WANT_LOGITS && d->top.k ? &choice : NULL,
+                         .states = want == WANT_LOGITS ? state : NULL,
+                         .n_hidden = want == WANT_STATE,
+                         .hidden = &tap };
+    enum pv_status s = decoder_step(d->dec, d->st, &step, err);
+    if (!s)
+        drafter_count(&d->base, d->kv.len + seq->pending, seq->n);
+    return s;
+}
+
+/* Runs and commits the next n rows. */
+static enum pv_status run_rows(struct head_drafter *d, const struct draft_prompt *p, int n,
+                               enum head_want want, struct pv_error *err)
+{
+    struct step_seq seq = { .kv = &d->kv, .n = n };
     enum pv_status s = fill_rows(d, p, n, err);
     if (!s)
-        s = decoder_step(d->dec, d->st, &step, err);
-    if (s)
-        return s;
-    drafter_count(&d->base, d->kv.len, n);
-    kvcache_advance(&d->kv, n);
-    return PV_OK;
+        s = run_step(d, &seq, want, d->last, err);
+    if (!s)
+        kvcache_advance(&d->kv, n);
+    return s;
 }
 
 static enum pv_status begin_head(struct drafter *base, const struct draft_prompt *p,
@@ -192,7 +215,7 @@ static enum pv_status begin_head(struct drafter *base, const struct draft_prompt
     list_rows(d, p);
     while (d->kv.len < d->n_rows) {
         int left = d->n_rows - d->kv.len;
-        enum pv_status s = run_rows(d, p, left < d->chunk ? left : d->chunk, false, err);
+        enum pv_status s = run_rows(d, p, left < d->chunk ? left : d->chunk, WANT_NOTHING, err);
         if (s)
             return s;
         if (p->progress && !p->progress(p->user, d->kv.len, d->n_rows))
@@ -204,9 +227,31 @@ static enum pv_status begin_head(struct drafter *base, const struct draft_prompt
 
 /* ---- rounds ---- */
 
-/* The cache agrees with the answer, root included; the root's logits and state are there. */
-static enum pv_status catch_up(struct head_drafter *d, const struct draft_request *r,
-                               struct pv_error *err)
+/* The head's state of the last row that it has run. */
+static const float *last_state(const struct head_drafter *d)
+{
+    size_t hidden = (size_t)decoder_config(d->dec)->hidden;
+    return d->n_own > 0 ? d->own + (size_t)(d->n_own - 1) * hidden : d->last;
+}
+
+/* Runs the next row on the head's state of the one before. */
+static enum pv_status run_own(struct head_drafter *d, enum head_want want, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(d->dec)->hidden;
+    const struct head_row *r = &d->rows[d->kv.len + d->n_own];
+    struct step_seq seq = { .kv = &d->kv, .n = 1, .pending = d->n_own };
+    enum pv_status s;
+    d->ids[0] = r->id;
+    memcpy(d->pos[0], r->pos, sizeof r->pos);
+    memcpy(d->features, last_state(d), hidden * sizeof *d->features);
+    s = run_step(d, &seq, want, d->own + (size_t)d->n_own * hidden, err);
+    d->n_own += !s;
+    return s;
+}
+
+/* The list of rows agrees with the answer; rows that no longer do, and the root's, are taken back.
+ */
+static void list_answer(struct head_drafter *d, const struct draft_request *r)
 {
     int known = d->n_ids - d->n_prompt, same = 0;
     while (same < known && same < r->n_answer - 1 &&
@@ -215,6 +260,8 @@ static enum pv_status catch_up(struct head_drafter *d, const struct draft_reques
     d->n_rows = d->n_prompt_rows + same;
     if (d->kv.len > d->n_rows)
         kvcache_truncate(&d->kv, d->n_rows);
+    if (d->n_own > d->n_rows - d->kv.len)
+        d->n_own = d->n_rows - d->kv.len;
     for (int i = same; i < r->n_answer; i++) {
         const int32_t pos[3] = { d->next + i, d->next + i, d->next + i };
         d->target_ids[d->n_prompt + i] = r->answer[i];
@@ -222,13 +269,39 @@ static enum pv_status catch_up(struct head_drafter *d, const struct draft_reques
         d->n_rows++;
     }
     d->n_ids = d->n_prompt + r->n_answer;
-    while (d->kv.len < d->n_rows) {
-        int left = d->n_rows - d->kv.len, n = left < d->chunk ? left : d->chunk;
-        enum pv_status s = run_rows(d, NULL, n, n == left, err);
-        if (s)
-            return s;
+}
+
+/* All rows have been run, those with a state of the target's on that; the root's logits are there.
+ * Of rows behind the ones that are made again, each rests on the state of the one before: they are
+ * made again too. */
+static enum pv_status catch_up(struct head_drafter *d, int n_true, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    if (d->kv.len < n_true)
+        d->n_own = 0;
+    while (d->kv.len < n_true && !s) {
+        int left = n_true - d->kv.len, n = left < d->chunk ? left : d->chunk;
+        enum head_want want = n < left             ? WANT_NOTHING
+                              : n_true < d->n_rows ? WANT_STATE
+                                                   : WANT_LOGITS;
+        s = run_rows(d, NULL, n, want, err);
     }
-    return PV_OK;
+    while (d->kv.len + d->n_own < d->n_rows && !s)
+        s = run_own(d, d->kv.len + d->n_own + 1 < d->n_rows ? WANT_STATE : WANT_LOGITS, err);
+    return s;
+}
+
+/* Parents of a tree's rows when rows of the answer lie between the cache and them. */
+static const int *parents_behind(const struct head_drafter *d, const struct grown *g,
+                                 int parent[OWN_MAX + GROW_MAX_ROWS])
+{
+    if (d->n_own == 0)
+        return g->parent;
+    for (int i = 0; i < d->n_own; i++)
+        parent[i] = i - 1;
+    for (int i = 0; i < g->n; i++)
+        parent[d->n_own + i] = d->n_own + g->parent[i]; /* the root: the last of those */
+    return parent;
 }
 
 /* Runs the new rows of a tree, each on its parent's state. */
@@ -236,9 +309,12 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
 {
     struct head_drafter *d = user;
     size_t hidden = (size_t)decoder_config(d->dec)->hidden;
-    int all[GROW_LEVEL], n = g->n_new, first = g->n - n;
+    int parents[OWN_MAX + GROW_MAX_ROWS], all[GROW_LEVEL], n = g->n_new, first = g->n - n;
     const struct head_row *root = &d->rows[d->n_rows - 1];
-    struct step_seq seq = { .kv = &d->kv, .n = n, .parent = g->parent, .pending = first };
+    struct step_seq seq = {
+        .kv = &d->kv, .n = n, .parent = parents_behind(d, g, parents), .pending = d->n_own + first
+    };
+    struct step_choice choice = grow_top_choice(&d->top);
     struct step step = { .n = n,
                          .ids = g->id,
                          .features = d->features,
@@ -247,17 +323,18 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
                          .seqs = &seq,
                          .n_logits = n,
                          .logit_rows = all,
-                         .logits = d->logits,
+                         .logits = d->top.k ? NULL : d->logits,
+                         .choice = d->top.k ? &choice : NULL,
                          .states = d->grown + (size_t)first * hidden };
     for (int i = 0; i < n; i++) {
         int parent = g->parent[first + i];
         all[i] = i;
         memcpy(d->features + (size_t)i * hidden,
-               parent < 0 ? d->root : d->grown + (size_t)parent * hidden,
+               parent < 0 ? last_state(d) : d->grown + (size_t)parent * hidden,
                hidden * sizeof *d->features);
         for (int a = 0; a < 3; a++)
             d->pos[i][a] = root->pos[a] + g->depth[i];
-        drafter_count(&d->base, d->kv.len + g->depth[i] - 1, 1);
+        drafter_count(&d->base, d->n_rows + g->depth[i] - 1, 1);
     }
     return decoder_step(d->dec, d->st, &step, err);
 }
@@ -267,6 +344,8 @@ static int32_t next_token(struct head_drafter *d, const struct draft_request *r,
     int vocab = decoder_config(d->dec)->vocab;
     uint64_t position = r->position + (uint64_t)depth;
     float *q;
+    if (d->top.k > 0 && d->top.entry[0].id >= 0)
+        return d->top.entry[0].id;
     if (!r->q)
         return sample_token(d->logits, vocab, r->how, position, d->candidates);
     q = r->q + (size_t)depth * (size_t)vocab;
@@ -278,7 +357,7 @@ static enum pv_status propose_chain(struct head_drafter *d, const struct draft_r
                                     int window, struct pv_error *err)
 {
     struct grown g = { .n = 0 };
-    int room = d->context - d->kv.len;
+    int room = d->context - d->n_rows;
     window = window < r->most ? window : r->most;
     for (int i = 0; i < window; i++) {
         int32_t id = next_token(d, r, i);
@@ -305,17 +384,28 @@ static enum pv_status propose_head(struct drafter *base, const struct draft_requ
                         .vocab = decoder_config(d->dec)->vocab,
                         .logits = d->logits,
                         .stride = (size_t)decoder_config(d->dec)->vocab,
+                        .top = &d->top,
                         .scratch = d->candidates,
                         .run = run_level,
                         .user = d };
+    int known = states_known(d->states) - d->n_prompt + 1; /* rows of the answer with a state */
+    bool chain;
     enum pv_status s;
-    if (r->most < 1 || room < 0 || d->n_prompt + r->n_answer > d->context)
+    known = known < r->n_answer ? known : r->n_answer;
+    if (r->most < 1 || room < 0 || d->n_prompt + r->n_answer > d->context ||
+        r->n_answer - known > OWN_MAX)
         return PV_OK;
-    s = catch_up(d, r, err);
+    if (known < 1)
+        return missing_state(d->n_prompt - 1, err);
+    list_answer(d, r);
+    w.room = d->context - d->n_rows;
+    chain = r->shape->kind == SHAPE_CHAIN || r->q ||
+            (w.room < TREE_MAX && r->shape->kind != SHAPE_FITTED); /* which minds the room itself */
+    d->top.k = !chain ? grow_top_needs(r) : !r->q && r->how->temperature == 0;
+    s = catch_up(d, d->n_prompt_rows + known, err);
     if (s)
         return s;
-    w.room = d->context - d->kv.len;
-    if (r->shape->kind == SHAPE_CHAIN || r->q || w.room < TREE_MAX)
+    if (chain)
         return propose_chain(d, r, shape_depth(r->shape), err);
     return grow_tree(&w, err);
 }
@@ -334,7 +424,8 @@ size_t drafter_head_size(const struct decoder *dec, int chunk, int context, enum
     return kvcache_size(c, kv_dtype, context) +
            decoder_state_size(dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype) +
            (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
-           (2 * rows + GROW_MAX_ROWS + 1) * hidden * sizeof(float) + rows * 4 * sizeof(int32_t) +
+           (2 * rows + GROW_MAX_ROWS + OWN_MAX + 1) * hidden * sizeof(float) +
+           rows * 4 * sizeof(int32_t) +
            (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
 
@@ -348,7 +439,8 @@ static void close_head(struct drafter *base)
     mem_free(d->embeds);
     mem_free(d->features);
     mem_free(d->logits);
-    mem_free(d->root);
+    mem_free(d->last);
+    mem_free(d->own);
     mem_free(d->grown);
     mem_free(d->ids);
     mem_free(d->pos);
@@ -371,13 +463,14 @@ static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv
     d->embeds = mem_zalloc(rows * hidden * sizeof *d->embeds);
     d->features = mem_zalloc(rows * hidden * sizeof *d->features);
     d->logits = mem_alloc(vocab * GROW_LEVEL * sizeof *d->logits);
-    d->root = mem_alloc(hidden * sizeof *d->root);
+    d->last = mem_alloc(hidden * sizeof *d->last);
+    d->own = mem_alloc(OWN_MAX * hidden * sizeof *d->own);
     d->grown = mem_alloc(GROW_MAX_ROWS * hidden * sizeof *d->grown);
     d->ids = mem_alloc(rows * sizeof *d->ids);
     d->pos = mem_alloc(rows * sizeof *d->pos);
     d->candidates = mem_alloc(vocab * sizeof *d->candidates);
-    if (!d->rows || !d->target_ids || !d->embeds || !d->features || !d->logits || !d->root ||
-        !d->grown || !d->ids || !d->pos || !d->candidates)
+    if (!d->rows || !d->target_ids || !d->embeds || !d->features || !d->logits || !d->last ||
+        !d->own || !d->grown || !d->ids || !d->pos || !d->candidates)
         return fail_nomem(err, (2 * rows + GROW_MAX_ROWS) * hidden * sizeof(float));
     return PV_OK;
 }

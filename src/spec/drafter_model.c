@@ -32,6 +32,7 @@ struct model_drafter {
     float *embeds, *logits;
     bool wants_best; /* of the last row only `best`, the likeliest token: no logits */
     int32_t best;
+    struct grow_top top; /* with k > 0: of trees, in the place of logits */
     int32_t *ids, (*pos)[3];
     struct candidate *candidates;
 };
@@ -186,6 +187,7 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
                                  struct pv_error *err)
 {
     struct step_seq seq = { .kv = &d->kv, .n = n };
+    struct step_choice choice = grow_top_choice(&d->top);
     int last = n - 1;
     struct step step = { .n = n,
                          .ids = ids,
@@ -194,8 +196,9 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
                          .seqs = &seq,
                          .n_logits = 1,
                          .logit_rows = &last,
-                         .logits = d->wants_best ? NULL : d->logits,
-                         .argmax = d->wants_best ? &d->best : NULL };
+                         .logits = d->wants_best || d->top.k ? NULL : d->logits,
+                         .argmax = d->wants_best ? &d->best : NULL,
+                         .choice = d->top.k ? &choice : NULL };
     enum pv_status s;
     for (int i = 0; i < n; i++)
         for (int a = 0; a < 3; a++)
@@ -267,6 +270,7 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
     struct model_drafter *d = user;
     int all[GROW_LEVEL], n = g->n_new;
     struct step_seq seq = { .kv = &d->kv, .n = n, .parent = g->parent, .pending = g->n - n };
+    struct step_choice choice = grow_top_choice(&d->top);
     struct step step = { .n = n,
                          .ids = g->id,
                          .pos = (const int32_t(*)[3])d->pos,
@@ -274,7 +278,8 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
                          .seqs = &seq,
                          .n_logits = n,
                          .logit_rows = all,
-                         .logits = d->logits };
+                         .logits = d->top.k ? NULL : d->logits,
+                         .choice = d->top.k ? &choice : NULL };
     for (int i = 0; i < n; i++) {
         all[i] = i;
         for (int a = 0; a < 3; a++)
@@ -292,6 +297,7 @@ static enum pv_status propose_tree(struct model_drafter *d, const struct draft_r
                         .room = d->context - d->kv.len,
                         .logits = d->logits,
                         .stride = (size_t)decoder_config(d->dec)->vocab,
+                        .top = &d->top,
                         .scratch = d->candidates,
                         .run = run_level,
                         .user = d };
@@ -303,15 +309,18 @@ static enum pv_status propose_model(struct drafter *base, const struct draft_req
 {
     struct model_drafter *d = of(base);
     int room = d->context - d->n_rows - r->n_answer;
-    bool chain = r->shape->kind == SHAPE_CHAIN || r->q || room < TREE_MAX;
+    bool chain = r->shape->kind == SHAPE_CHAIN || r->q ||
+                 (room < TREE_MAX && r->shape->kind != SHAPE_FITTED); /* minds it itself */
+    bool whole;
     enum pv_status s;
     if (r->most < 1 || room < 0)
         return PV_OK;
     for (int i = 0; i < r->n_answer; i++)
         if (r->answer[i] >= d->vocab) /* a word that this decoder does not know */
             return PV_OK;
-    d->wants_best =
-        chain && !r->q && r->how->temperature == 0 && d->vocab == decoder_config(d->dec)->vocab;
+    whole = d->vocab == decoder_config(d->dec)->vocab;
+    d->wants_best = chain && !r->q && r->how->temperature == 0 && whole;
+    d->top.k = !chain && whole ? grow_top_needs(r) : 0;
     s = catch_up(d, r, err);
     if (s)
         return s;

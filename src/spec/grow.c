@@ -6,6 +6,9 @@
  * candidate that came first, so that runs can be repeated. */
 #include "spec/grow.h"
 
+#include "spec/price.h"
+
+#include <float.h>
 #include <math.h>
 
 enum { MAX_POOL = GROW_WIDTH * (1 + 16 * GROW_WIDTH) };
@@ -30,6 +33,43 @@ static const float *logits_of(const struct grower *w, int i)
     return w->logits + (size_t)i * w->stride;
 }
 
+static const struct top_entry *top_of(const struct grower *w, int i)
+{
+    return w->top && w->top->k > 0 ? w->top->entry + (size_t)i * (size_t)w->top->k : NULL;
+}
+
+/* The k tokens that the i-th row's children are: how many there are. */
+static int choose_children(const struct grower *w, int i, int depth, int k, int32_t *ids)
+{
+    const struct draft_request *r = w->r;
+    const struct top_entry *top = top_of(w, i);
+    int n = 0;
+    if (!top)
+        return sample_top(logits_of(w, i), w->vocab, r->how, r->position + (uint64_t)depth, k, ids,
+                          w->scratch);
+    while (n < k && n < w->top->k && top[n].id >= 0) {
+        ids[n] = top[n].id;
+        n++;
+    }
+    return n;
+}
+
+struct step_choice grow_top_choice(struct grow_top *t)
+{
+    return (struct step_choice){ .k = t->k, .t = 1, .top = t->entry, .mass = t->mass };
+}
+
+int grow_top_needs(const struct draft_request *r)
+{
+    const struct shape *s = r->shape;
+    int k = s->width;
+    if (r->how->temperature > 0 || s->kind == SHAPE_CHAIN)
+        return 0;
+    for (int i = 0; s->kind == SHAPE_STATIC && i < s->n; i++)
+        k = s->rank[i] + 1 > k || i == 0 ? s->rank[i] + 1 : k;
+    return k <= GROW_WIDTH ? k : 0;
+}
+
 /* ---- static trees ---- */
 
 /* Children of the node whose logits are the i-th. row_of[]: rows of the tree by node of the shape.
@@ -40,8 +80,7 @@ static void add_children(const struct grower *w, int node, int i, int *row_of)
     const struct shape *s = r->shape;
     int row = row_of[node], depth = r->tree->depth[row], k = shape_children(s, node), n;
     int32_t ids[TREE_MAX];
-    n = sample_top(logits_of(w, i), w->vocab, r->how, r->position + (uint64_t)depth, k, ids,
-                   w->scratch);
+    n = choose_children(w, i, depth, k, ids);
     for (int c = node + 1; c < s->n; c++)
         if (s->parent[c] == node && s->rank[c] < n)
             row_of[c] = tree_add(r->tree, row, ids[s->rank[c]]);
@@ -112,11 +151,12 @@ struct pool {
 /* log sum exp of logits / T. */
 static double log_mass(const float *x, int n, double t)
 {
-    double top = -INFINITY, sum = 0;
+    float top = -INFINITY, scale = (float)fmin(1 / t, (double)FLT_MAX);
+    double sum = 0;
     for (int i = 0; i < n; i++)
         top = x[i] > top ? x[i] : top;
     for (int i = 0; i < n; i++)
-        sum += exp((x[i] - top) / t);
+        sum += (double)expf((x[i] - top) * scale);
     return top / t + log(sum);
 }
 
@@ -128,18 +168,21 @@ static int width_of(const struct grower *w)
 static void pool_children(const struct grower *w, struct pool *p, int parent, int i)
 {
     const struct draft_request *r = w->r;
-    const float *x = logits_of(w, i);
-    double t = r->how->temperature > 0 ? r->how->temperature : 1, mass = log_mass(x, w->vocab, t);
+    const struct top_entry *top = top_of(w, i);
+    const float *x = top ? NULL : logits_of(w, i);
+    double t = r->how->temperature > 0 ? r->how->temperature : 1;
+    double mass = top ? (double)w->top->mass[i] : log_mass(x, w->vocab, t);
     int depth = parent < 0 ? 0 : p->node[parent].depth, n;
     float score = parent < 0 ? 0 : p->node[parent].score;
     int32_t ids[GROW_WIDTH];
-    n = sample_top(x, w->vocab, r->how, r->position + (uint64_t)depth, width_of(w), ids,
-                   w->scratch);
-    for (int c = 0; c < n && p->n < MAX_POOL; c++)
+    n = choose_children(w, i, depth, width_of(w), ids);
+    for (int c = 0; c < n && p->n < MAX_POOL; c++) {
+        double logit = top ? (double)top[c].logit : (double)x[ids[c]];
         p->node[p->n++] = (struct pool_node){ .id = ids[c],
                                               .parent = parent,
                                               .depth = depth + 1,
-                                              .score = score + (float)(x[ids[c]] / t - mass) };
+                                              .score = score + (float)fmin(logit / t - mass, 0) };
+    }
 }
 
 /* The best `k` of nodes [from, p->n), lower index first among equals: their indices, ascending. */
@@ -163,6 +206,29 @@ static int pool_best(const struct pool *p, int from, int k, int *out)
     return n;
 }
 
+/* What a row of a fitted tree brings. */
+static double worth(const struct grower *w, const struct pool_node *c)
+{
+    const struct price *price = w->r->price;
+    return fmin(exp((double)c->score) * price->trust, 1);
+}
+
+/* Of n nodes, those whose children will be worth their rows; none if that is not worth the step. */
+static int pick_worthy(const struct grower *w, const struct pool *p, int *front, int n)
+{
+    const struct price *price = w->r->price;
+    double gain = price->level_row - price->level;
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        double g = worth(w, &p->node[front[i]]) * price->next - price->row - price->level_row;
+        if (g <= 0)
+            continue;
+        gain += g;
+        front[kept++] = front[i];
+    }
+    return gain > 0 ? kept : 0;
+}
+
 /* The best of a level grow children: of nodes [from, p->n), whose parents have run. */
 static enum pv_status pool_grow(const struct grower *w, struct pool *p, struct grown *g, int from,
                                 struct pv_error *err)
@@ -170,11 +236,13 @@ static enum pv_status pool_grow(const struct grower *w, struct pool *p, struct g
     int front[GROW_WIDTH], n, room = w->room - g->n, width = width_of(w);
     enum pv_status s;
     n = pool_best(p, from, width < room ? width : room, front);
+    if (w->r->shape->kind == SHAPE_FITTED)
+        n = pick_worthy(w, p, front, n);
     for (int i = 0; i < n; i++) {
         struct pool_node *c = &p->node[front[i]];
         c->row = grown_add(g, c->parent < 0 ? -1 : p->node[c->parent].row, c->id, c->depth);
     }
-    if (n == 0) /* the pool is full, or the cache */
+    if (n == 0) /* the pool is full, or the cache, or more is not worth while */
         return PV_OK;
     s = run_new(w, g, err);
     for (int i = 0; i < n && !s; i++)
@@ -201,7 +269,8 @@ static enum pv_status grow_dynamic(const struct grower *w, struct pv_error *err)
     for (int i = 0; i < n; i++) {
         const struct pool_node *c = &p.node[front[i]];
         int parent = c->parent < 0 ? 0 : row_of[c->parent];
-        int row = parent < 0 ? -1 : tree_add(r->tree, parent, c->id);
+        bool wanted = s->kind != SHAPE_FITTED || worth(w, c) > r->price->row;
+        int row = parent < 0 || !wanted ? -1 : tree_add(r->tree, parent, c->id);
         row_of[front[i]] = row;
         if (r->scores && row > 0)
             r->scores[row] = c->score;

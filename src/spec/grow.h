@@ -3,6 +3,7 @@
 #ifndef PV_SPEC_GROW_H
 #define PV_SPEC_GROW_H
 
+#include "lm/decoder.h"
 #include "spec/drafter.h"
 
 enum {
@@ -19,20 +20,34 @@ struct grown {
     int depth[GROW_LEVEL];
 };
 
+/* The likeliest tokens of the rows that were run last, where that is all a tree needs: logits then
+ * stay on the device. */
+struct grow_top {
+    int k; /* of each row; 0: logits are needed */
+    struct top_entry entry[GROW_LEVEL * GROW_WIDTH];
+    float mass[GROW_LEVEL]; /* log sum exp of the row's logits */
+};
+
 struct grower {
     const struct draft_request *r;
     int vocab; /* ids below it are proposed */
     int room;  /* rows that fit behind the cache */
     /* Logits of the root before the first call of `run`, of its new rows after each. */
     const float *logits;
-    size_t stride;             /* floats from one row's logits to the next's */
-    struct candidate *scratch; /* [vocab] */
+    size_t stride;              /* floats from one row's logits to the next's */
+    const struct grow_top *top; /* the same of them instead of logits; or NULL, or k is 0 */
+    struct candidate *scratch;  /* [vocab] */
     /* Runs the new rows. They stay behind the cache. */
     enum pv_status (*run)(void *user, const struct grown *g, struct pv_error *err);
     void *user;
 };
 
-/* Fills r->tree, of a static or dynamic shape. */
+/* To ask a step for them. */
+struct step_choice grow_top_choice(struct grow_top *t);
+/* How many of a row's likeliest tokens this draft needs; 0: more than that. */
+int grow_top_needs(const struct draft_request *r);
+
+/* Fills r->tree, of a static, dynamic or fitted shape. */
 enum pv_status grow_tree(const struct grower *w, struct pv_error *err);
 
 #endif

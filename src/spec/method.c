@@ -38,7 +38,7 @@ static const struct pv_method presets[] = {
       .drafter = PV_DRAFT_MODEL,
       .view = "alignment",
       .schedule = PV_SCHEDULE_PARALLEL },
-    { .name = "sparrow", .drafter = PV_DRAFT_HEAD, .view = "text", .shape = PV_SHAPE_DYNAMIC },
+    { .name = "sparrow", .drafter = PV_DRAFT_HEAD, .view = "text", .shape = PV_SHAPE_FITTED },
     { .name = "msd", .drafter = PV_DRAFT_HEAD, .view = "full", .shape = PV_SHAPE_DYNAMIC },
     { .name = "auto", .drafter = PV_DRAFT_MODEL, .view = "specvlm", .automatic = true },
 };

@@ -84,6 +84,18 @@ struct pearl_round pearl_end(struct pearl *p, int drafted, int right)
     return r;
 }
 
+void pearl_wait(struct pearl *p, int drafted)
+{
+    assert(p->pending == 0 && drafted >= 0 && drafted <= PEARL_MAX);
+    p->counts.proposed += drafted;
+    p->pending = drafted;
+    p->prefix += drafted;
+    if (drafted == 0)
+        return;
+    p->mode = PEARL_POST;
+    p->draft_len = p->prefix - 1;
+}
+
 double pearl_mean_run(const struct pearl *p)
 {
     const struct pearl_counts *c = &p->counts;
@@ -104,19 +116,48 @@ double pearl_rate(double a, int g, double draft_token_s, double target_pass_s)
     return sum / (1 + a - power) / (draft_s > target_pass_s ? draft_s : target_pass_s);
 }
 
-int pearl_window(double a, double draft_token_s, const double *target_s, int max)
+/* Of an endless run of right tokens no round waits. */
+double pearl_waiting_rate(double a, int g, double draft_token_s, double waited_pass_s,
+                          double target_pass_s)
+{
+    double sum = 0, power = 1, draft_s = g * draft_token_s, on = 0;
+    double on_s = draft_s > target_pass_s ? draft_s : target_pass_s;
+    for (int i = 0; i < g; i++) {
+        sum += power;
+        power *= a;
+    }
+    if (power >= 1)
+        return g / on_s;
+    on = a * power / (1 - power);
+    return (sum + power + on * sum) / (draft_s + waited_pass_s + on * on_s);
+}
+
+static int best_window(double a, double draft_token_s, const double *target_s, int max, bool waits)
 {
     double best = 0;
     int window = 0;
     for (int g = 1; g <= max; g++) {
-        double pass_s = row_times_at(target_s, max, g), rate;
+        double pass_s = row_times_at(target_s, max, g), more_s = pass_s, rate;
         if (pass_s == 0)
             return 0;
-        rate = pearl_rate(a, g, draft_token_s, pass_s);
+        if (waits && g < max)
+            more_s = row_times_at(target_s, max, g + 1);
+        rate = waits ? pearl_waiting_rate(a, g, draft_token_s, more_s, pass_s)
+                     : pearl_rate(a, g, draft_token_s, pass_s);
         if (rate > best) {
             best = rate;
             window = g;
         }
     }
     return window;
+}
+
+int pearl_window(double a, double draft_token_s, const double *target_s, int max)
+{
+    return best_window(a, draft_token_s, target_s, max, false);
+}
+
+int pearl_waiting_window(double a, double draft_token_s, const double *target_s, int max)
+{
+    return best_window(a, draft_token_s, target_s, max, true);
 }

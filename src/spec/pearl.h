@@ -67,6 +67,10 @@ int pearl_tested(const struct pearl *p, int drafted);
  * none drafted and all right, the target's last token is simply the next one. */
 struct pearl_round pearl_end(struct pearl *p, int drafted, int right);
 
+/* The target waits: after a round that left nothing pending, `drafted` tokens are made before it
+ * runs again, and all of them are pending then. For drafters that are cheap beside a pass. */
+void pearl_wait(struct pearl *p, int drafted);
+
 /* Mean number of accepted tokens between two rejections, the token that replaces the rejected one
  * not counted: PEARL's "mean accepted tokens", and the run length that HIPPO prints as MAT and
  * ParallelVLM as M. nano-PEARL counts the replacing token too, and so does M in ParallelVLM's rows
@@ -81,5 +85,12 @@ double pearl_rate(double a, int g, double draft_token_s, double target_pass_s);
 /* The window 1..max with the best rate; the shortest of equals. target_s [max + 1]: seconds of a
  * pass by its rows, 0: not known; 0 is returned when none is. A pass counts with g rows. */
 int pearl_window(double a, double draft_token_s, const double *target_s, int max);
+/* The same when the target waits (pearl_wait) for g tokens after each rejection, and runs g + 1
+ * rows then: (S(g + 1) + c S(g)) / (g draft_token_s + T(g + 1) + c max(g draft_token_s, T(g))),
+ * S(n) = 1 + a + ... + a^(n - 1), and c = a^(g + 1) / (1 - a^g) rounds that go on for each that
+ * waits. */
+double pearl_waiting_rate(double a, int g, double draft_token_s, double waited_pass_s,
+                          double target_pass_s);
+int pearl_waiting_window(double a, double draft_token_s, const double *target_s, int max);
 
 #endif

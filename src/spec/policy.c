@@ -32,6 +32,7 @@ static const double outlier = 3;     /* a longer time counts as so many times th
 static const double prior_tries = 2; /* and their share right, before anything is known */
 static const double prior_right = 0.75;
 static const double forget = 0.997;     /* a round, of what differs from the prior */
+static const double hope_again = 0.01;  /* at a look, of what differs from what is hoped */
 static const double tree_hope = 1.3;    /* tokens of a tree over those of its longest chain */
 static const double worth_a_look = 0.9; /* of the best rate */
 static const double hopeless = 0.5;     /* of the best rate: a trial that ends at once */
@@ -53,6 +54,11 @@ void policy_open(struct policy *p, int tree_rows)
     }
     p->all_tried = prior_tries;
     p->all_right = prior_tries * prior_right;
+}
+
+void policy_fit(struct policy *p)
+{
+    p->fitted = true;
 }
 
 void policy_allow_parallel(struct policy *p, int max_window)
@@ -87,6 +93,11 @@ static double chain_tokens(const struct policy *p, int window)
     return sum;
 }
 
+static double hoped_of_tree(const struct policy *p)
+{
+    return chain_tokens(p, 5) * tree_hope;
+}
+
 /* What is known of the two sides at once, and before that of each alone. */
 static const double *parallel_times(const struct policy *p, double *token_s)
 {
@@ -110,9 +121,11 @@ double policy_rate(const struct policy *p, struct policy_choice c)
     case POLICY_CHAIN:
         return chain_tokens(p, c.window) / (c.window * p->token_s + verify_time(p, c.window + 1));
     case POLICY_TREE: {
-        double tokens = p->tree_tokens > 0 ? p->tree_tokens : chain_tokens(p, 5) * tree_hope;
+        double tokens = p->tree_tokens > 0 ? p->tree_tokens : hoped_of_tree(p);
         double draft = p->tree_s > 0 ? p->tree_s : 10 * p->token_s;
-        return tokens / (draft + verify_time(p, p->tree_rows));
+        double verify =
+            p->fitted && p->tree_verify_s > 0 ? p->tree_verify_s : verify_time(p, p->tree_rows);
+        return tokens / (draft + verify);
     }
     case POLICY_PARALLEL:
         return p->both.max_window > 0 ? parallel_rate(p, c.window) : 0;
@@ -131,7 +144,7 @@ static struct policy_choice best_of(const struct policy *p, const struct policy_
         bool tree = w > POLICY_MAX_WINDOW;
         struct policy_choice c = { tree ? POLICY_TREE : POLICY_CHAIN, tree ? 0 : w };
         double r;
-        if ((tree && p->tree_rows == 0) ||
+        if ((tree ? p->tree_rows == 0 : p->fitted) ||
             (skip && skip->kind == c.kind && skip->window == c.window))
             continue;
         r = policy_rate(p, c);
@@ -210,7 +223,8 @@ struct policy_choice policy_next(struct policy *p)
     if (p->verify_s[1] == 0)
         return (struct policy_choice){ POLICY_PLAIN, 0 };
     if (p->token_s == 0)
-        return (struct policy_choice){ POLICY_CHAIN, FIRST_WINDOW };
+        return p->fitted ? (struct policy_choice){ POLICY_TREE, 0 }
+                         : (struct policy_choice){ POLICY_CHAIN, FIRST_WINDOW };
     best = best_of(p, NULL);
     p->both.on = goes_parallel(p, best);
     if (p->both.on)
@@ -220,6 +234,8 @@ struct policy_choice policy_next(struct policy *p)
     if (++p->since_look < LOOK_EVERY)
         return best;
     p->since_look = 0;
+    if (p->fitted && best.kind == POLICY_PLAIN) /* trees may have become worth while */
+        p->tree_tokens += hope_again * (hoped_of_tree(p) - p->tree_tokens);
     other = best_of(p, &best);
     return policy_rate(p, other) > worth_a_look * policy_rate(p, best) ? other : best;
 }
@@ -239,18 +255,23 @@ static void count_tests(struct policy *p, int first, int tested, int accepted)
 void policy_learn(struct policy *p, struct policy_choice c, int rows, int proposed, int accepted,
                   double draft_s, double verify_s)
 {
+    bool fitted = p->fitted && c.kind == POLICY_TREE;
+    /* A fitted tree may be the root alone, and the drafter has run nevertheless. */
+    bool drafted = proposed > 0 || (fitted && draft_s > 0);
     if (rows <= TREE_MAX)
         blend_in(&p->verify_s[rows], verify_s);
-    if (c.kind == POLICY_TREE && proposed > 0) {
+    if (c.kind == POLICY_TREE && drafted) {
         blend_in(&p->tree_s, draft_s);
+        blend_in(&p->tree_verify_s, verify_s);
         p->tree_tokens = p->tree_tokens == 0
                              ? accepted + 1
                              : p->tree_tokens + 0.1 * (accepted + 1 - p->tree_tokens);
     }
-    if (c.kind != POLICY_CHAIN || proposed == 0)
+    if (!drafted || (c.kind != POLICY_CHAIN && !fitted))
         return;
-    blend_in(&p->token_s, draft_s / proposed);
-    count_tests(p, 1, proposed, accepted);
+    blend_in(&p->token_s, draft_s / (proposed > 0 ? proposed : 1));
+    if (proposed > 0)
+        count_tests(p, 1, proposed, accepted);
 }
 
 void policy_learn_parallel(struct policy *p, const struct policy_round *r)

@@ -31,10 +31,12 @@ struct policy {
     double verify_s[TREE_MAX + 1];       /* by rows; 0: not measured */
     double token_s;                      /* to draft one token of a chain; 0: not measured */
     double tree_s, tree_tokens;          /* to draft a tree; tokens a tree brought */
+    double tree_verify_s;                /* fitted trees: to verify one, whatever its rows */
     double tried[POLICY_MAX_WINDOW + 1]; /* tokens of each depth that were tested, */
     double right[POLICY_MAX_WINDOW + 1]; /* and of these accepted; both fade */
     double all_tried, all_right;         /* the same of any depth */
     int tree_rows;
+    bool fitted; /* trees are fitted ones, and chains are among these */
     struct {
         int max_window;                /* 0: there is no parallel schedule */
         double target_s[TREE_MAX + 1]; /* as verify_s, while both sides run */
@@ -50,13 +52,17 @@ struct policy {
 
 /* tree_rows: of the shape that POLICY_TREE stands for; 0: there is none. */
 void policy_open(struct policy *p, int tree_rows);
+/* POLICY_TREE stands for fitted trees (price.h). They are tried first, and in the place of chains,
+ * which they are where nothing else pays. */
+void policy_fit(struct policy *p);
 /* Offer POLICY_PARALLEL too, with windows up to max_window (at most TREE_MAX_DEPTH; 0: no more). */
 void policy_allow_parallel(struct policy *p, int max_window);
 /* POLICY_PARALLEL comes for several rounds on end. A choice of another kind after it: the round may
  * first verify what is pending, and be told to policy_learn as that choice with nothing proposed.
  */
 struct policy_choice policy_next(struct policy *p);
-/* What came of it: rows verified, tokens accepted, seconds. For a chain `proposed` tokens. */
+/* What came of it: rows verified, tokens accepted, seconds. For a chain `proposed` tokens, for a
+ * fitted tree those of its longest path. */
 void policy_learn(struct policy *p, struct policy_choice c, int rows, int proposed, int accepted,
                   double draft_s, double verify_s);
 /* What came of a choice of POLICY_PARALLEL. */

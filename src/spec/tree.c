@@ -21,6 +21,14 @@ void tree_begin(struct tree *t, int32_t root)
     t->depth[0] = 0;
 }
 
+int tree_deepest(const struct tree *t)
+{
+    int depth = 0;
+    for (int i = 1; i < t->n; i++)
+        depth = t->depth[i] > depth ? t->depth[i] : depth;
+    return depth;
+}
+
 int tree_child(const struct tree *t, int row, int32_t id)
 {
     for (int i = row + 1; i < t->n; i++)
@@ -78,6 +86,14 @@ enum pv_status shape_dynamic(struct shape *s, int total, int depth, int width, s
     return PV_OK;
 }
 
+enum pv_status shape_fitted(struct shape *s, int total, int depth, int width, struct pv_error *err)
+{
+    enum pv_status st = shape_dynamic(s, total, depth, width, err);
+    if (!st)
+        s->kind = SHAPE_FITTED;
+    return st;
+}
+
 void shape_static25(struct shape *s)
 {
     static const int8_t parent[] = { -1, 0, 0, 0, 0, 1, 1, 1, 2,  2,  3,  3,  4,
@@ -101,7 +117,7 @@ int shape_depth(const struct shape *s)
     int depth = 0;
     if (s->kind == SHAPE_CHAIN)
         return s->window;
-    if (s->kind == SHAPE_DYNAMIC)
+    if (s->kind == SHAPE_DYNAMIC || s->kind == SHAPE_FITTED)
         return s->depth + 1;
     for (int i = s->n - 1; i > 0; i = s->parent[i]) /* the last node is among the deepest */
         depth++;

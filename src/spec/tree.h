@@ -22,13 +22,16 @@ void tree_begin(struct tree *t, int32_t root);
 /* A child of `parent`: its row, or that of the child with this token that is there already; -1
  * when the tree is full or too deep. */
 int tree_add(struct tree *t, int parent, int32_t id);
+/* Depth of the deepest token; 0: there is only the root. */
+int tree_deepest(const struct tree *t);
 /* The child of `row` with this token; -1: none. */
 int tree_child(const struct tree *t, int row, int32_t id);
 
 enum shape_kind {
-    SHAPE_CHAIN,  /* `window` tokens, each after the one before */
-    SHAPE_STATIC, /* a fixed tree: node i is the rank[i]-th likeliest child of its parent */
-    SHAPE_DYNAMIC /* grown where the drafter is surest: systems of the EAGLE-2 kind */
+    SHAPE_CHAIN,   /* `window` tokens, each after the one before */
+    SHAPE_STATIC,  /* a fixed tree: node i is the rank[i]-th likeliest child of its parent */
+    SHAPE_DYNAMIC, /* grown where the drafter is surest: systems of the EAGLE-2 kind */
+    SHAPE_FITTED   /* the same, as far as it is worth the time (price.h) */
 };
 
 struct shape {
@@ -37,13 +40,16 @@ struct shape {
     int n;                   /* static: rows, the root included */
     int parent[TREE_MAX];    /* static; sorted by depth, then by path */
     int rank[TREE_MAX];      /* static; from 0 */
-    int total, depth, width; /* dynamic: rows verified, levels after the first, frontier */
+    int total, depth, width; /* dynamic: rows verified, levels after the first, frontier; fitted:
+                                the same, at most */
 };
 
 /* PV_E_ARG, with one sentence, for sizes that are not possible. */
 enum pv_status shape_chain(struct shape *s, int window, struct pv_error *err);
 enum pv_status shape_dynamic(struct shape *s, int total, int depth, int width,
                              struct pv_error *err);
+/* Fitted trees within these bounds. */
+enum pv_status shape_fitted(struct shape *s, int total, int depth, int width, struct pv_error *err);
 /* The tree of 25 proposed tokens that EAGLE and SpecVLM use. */
 void shape_static25(struct shape *s);
 /* A tree from a text file: one path of child ranks a line ("0", "0 1", ...), '#' begins a comment.

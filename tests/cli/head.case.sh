@@ -32,8 +32,14 @@ same_head head_chain head --head "$golden/head_msd" --drafter head --shape chain
 same_head head_static head --head "$golden/head_msd" --method sparrow --shape tree
 same_head head_dynamic head --head "$golden/head_msd" --method sparrow --tree-total 12 \
     --tree-depth 2
+same_head head_fitted head --head "$golden/head_msd" --drafter head --shape fitted --tree-total 16
+same_head head_fitted_drawn head --head "$golden/head_msd" --method msd --shape fitted --temp 0.8 \
+    --top-p 0.9 -s 5
 same_head head_default_is_auto head --head "$golden/head_msd"
 verdict head_default_method "$(grep -q '"method":"auto"' out || echo "the method is not auto")"
+
+run $head_ask --head "$golden/head_msd" --method sparrow --shape chain --schedule parallel
+verdict head_parallel "$([ "$(json_ids)" = "$head_plain" ] || echo "ids differ: $(json_ids)")"
 
 # --- converting ---
 
@@ -48,10 +54,11 @@ failure head_that_is_none 'qwen3: not a draft head' generate -m "$golden/qwen2" 
 
 # --- misuse ---
 
+misuse head_rejection '--accept rejection is not for the shape fitted' $head_ask \
+    --head "$golden/head_msd" --method sparrow --accept rejection
 misuse head_missing 'needs a draft head: give one with --head' generate -m "$golden/qwen2" \
     --prompt-ids 1,2 --method sparrow
 misuse head_useless '--head is for the drafter head' generate -m "$golden/qwen2" --prompt-ids 1,2 \
     --head head.gguf --method ngram
-misuse head_at_once '--schedule parallel is not for the drafters sparse and head' generate \
-    -m "$golden/qwen2" --prompt-ids 1,2 --head head.gguf --drafter head --shape chain \
-    --schedule parallel
+misuse head_at_once '--schedule parallel is for chains' generate -m "$golden/qwen2" \
+    --prompt-ids 1,2 --head head.gguf --method sparrow --schedule parallel

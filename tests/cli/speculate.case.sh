@@ -64,6 +64,9 @@ seen=$(number draft_video_tokens) all=$(number video_tokens)
 verdict speculate_ratio_counts "$why"
 same speculate_dynamic -d other.gguf --method specvlm --shape dynamic --tree-total 9 --tree-depth 2 \
     --tree-width 3 --lambda 0.3
+same speculate_fitted -d other.gguf --method specvlm --shape fitted
+same speculate_fitted_bounds -d self --method sd --shape fitted --tree-total 9 --tree-depth 2 \
+    --tree-width 3
 printf '# two levels\n0\n1\n0 0\n' >tree.txt
 same speculate_file -d other.gguf --method sd --shape tree.txt --view attention --ratio 0.75
 same speculate_sparse --drafter sparse --keep 20 --window 4
@@ -115,6 +118,11 @@ why=
 [ "$status" -eq 0 ] || why="exit status is not 0"
 [ "$(grep -cE '^(ar|sd-tree|specvlm|specvlm:self|ngram) .* yes ' out)" -eq 5 ] || why="not five times yes"
 verdict compare "$why"
+run $ask -d other.gguf --compare sd-tree,ngram --shape fitted
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(grep -cE '^(ar|sd-tree|ngram) .* yes ' out)" -eq 3 ] || why="not three times yes"
+verdict compare_fitted "$why"
 run $ask -d self --compare sd,std --json
 why=
 [ "$(grep -o '"identical":true' out | wc -l)" -eq 3 ] || why="not three identical methods"
@@ -256,8 +264,8 @@ misuse window_zero 'option --window takes' $ask -d self --window 0
 misuse parallel_tree '--schedule parallel is for chains' $ask -d self --shape tree --schedule parallel
 misuse parallel_specvlm '--schedule parallel is for chains' $ask -d self --method specvlm --schedule parallel
 misuse pearl_tree '--shape is chain in the parallel schedule' $ask -d self --method pearl --shape tree
-misuse parallel_sparse '--schedule parallel is not for the drafters sparse and head' $ask \
-    --method std --schedule parallel
+misuse parallel_sparse '--schedule parallel is not for the drafter sparse' $ask --method std \
+    --schedule parallel
 misuse pearl_sparse 'pearl is not for the drafter sparse' $ask --method pearl --drafter sparse
 misuse parallel_ar '--schedule is for methods that draft' $ask --schedule parallel
 misuse parallel_rejection 'rejection needs probabilities.*parallel' $ask -d self --method pearl \
@@ -279,7 +287,15 @@ misuse timeline_name 'ends in .png or .html, unlike "a.gif"' bench short.y4m --t
 misuse timeline_part 'are for a picture' bench short.y4m --timeline a.html --timeline-seconds 2
 misuse timeline_seconds 'option --timeline-seconds takes' bench short.y4m --timeline a.png \
     --timeline-seconds 0
-misuse shape_name 'chain, tree, dynamic or a file, .*"bush"' $ask -d self --shape bush
+misuse fitted_ngram '--shape fitted is for the drafters model, self and head' $ask --method ngram \
+    --shape fitted
+misuse fitted_sparse '--shape fitted is for the drafters model, self and head' $ask --method std \
+    --shape fitted
+misuse fitted_parallel '--shape is chain in the parallel schedule' $ask -d self --method pearl \
+    --shape fitted
+misuse fitted_rejection '--accept rejection is not for the shape fitted' $ask -d self --shape fitted \
+    --accept rejection
+misuse shape_name 'chain, tree, dynamic, fitted or a file, .*"bush"' $ask -d self --shape bush
 misuse no_draft 'specvlm needs a draft model' $ask --method specvlm
 misuse drafter_model 'needs a draft model' $ask --drafter model
 misuse draft_number '--draft names a model.*--window' $ask --draft 5
@@ -288,7 +304,7 @@ misuse ratio_of_ar '--ratio is for' $ask --ratio 0.5
 misuse ratio_of_sd '--ratio is for' $ask -d self --method sd --ratio 0.5
 misuse lambda_of_uniform '--lambda is for view specvlm' $ask -d self --view uniform --lambda 0.5
 misuse window_of_tree '--window is for chains' $ask -d self --shape tree --window 3
-misuse total_of_chain '--tree-total is for dynamic' $ask -d self --tree-total 9
+misuse total_of_chain '--tree-total is for trees that grow' $ask -d self --tree-total 9
 misuse keep_of_ar '--keep is for the drafter sparse' $ask --keep 5
 misuse rejection_of_ngram 'rejection needs probabilities' $ask --method ngram --accept rejection
 misuse compare_name "no method 'x'; there are: ar sd" $ask -d self --compare sd,x

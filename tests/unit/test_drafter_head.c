@@ -400,6 +400,60 @@ TEST(directories_grow_the_same_trees)
 
 /* ---- rounds ---- */
 
+/* One token behind an answer of n tokens. */
+static int32_t next_of(struct drafter *d, const struct scene *s, int n)
+{
+    struct shape one;
+    struct tree t;
+    shape_chain(&one, 1, NULL);
+    return propose(d, s, n, &one, &t, NULL) && CHECK_EQ(t.n, 2) ? t.id[1] : -1;
+}
+
+/* The target has not run the last tokens of what a head continues: token by token it makes the
+ * chain that it makes at once, and a tree behind those tokens goes on from there; when the target
+ * has, the rows are those of its states. */
+TEST(tokens_that_the_target_has_not_run)
+{
+    for (int h = 0; h < N_HEADS; h++) {
+        struct scene s;
+        struct shape shapes[2];
+        struct tree chain, t, want;
+        struct drafter *d, *fresh;
+        int32_t answer[N_ANSWER];
+        if (!open_scene(&s, h, f32_head(h), cpu_level_best()))
+            return;
+        d = open_drafter(&s, 16);
+        fresh = open_drafter(&s, 5);
+        shape_chain(&shapes[0], N_ANSWER - 1, NULL);
+        shape_dynamic(&shapes[1], 12, 3, 4, NULL);
+        memcpy(answer, s.ids + N_PROMPT, sizeof answer);
+        begin(d, &s, h > 0);
+        begin(fresh, &s, h > 0);
+        s.states.n = N_PROMPT;
+        propose(fresh, &s, 1, &shapes[0], &chain, NULL);
+        CHECK_EQ(chain.n, N_ANSWER);
+        for (int n = 1; n < chain.n; n++) {
+            CHECK_MSG(next_of(d, &s, n) == chain.id[n], "%s: token %d", heads[h].name, n);
+            s.ids[N_PROMPT + n] = chain.id[n];
+        }
+        propose(d, &s, N_ANSWER, &shapes[1], &t, NULL);
+        CHECK(well_formed(&t, &shapes[1], 32, s.target.c->vocab) && t.n == 12);
+        CHECK_EQ(t.id[1], next_of(d, &s, N_ANSWER));
+        /* It has run half of them, then all, and others than were drafted. */
+        memcpy(s.ids + N_PROMPT, answer, sizeof answer);
+        next_of(d, &s, N_ANSWER);
+        s.states.n = N_PROMPT + N_ANSWER / 2;
+        next_of(d, &s, N_ANSWER);
+        s.states.n = N_ALL;
+        propose(d, &s, N_ANSWER, &shapes[1], &t, NULL);
+        propose(fresh, &s, N_ANSWER, &shapes[1], &want, NULL);
+        CHECK(t.n == want.n && memcmp(t.id, want.id, sizeof(int32_t) * (size_t)t.n) == 0);
+        d->close(d);
+        fresh->close(fresh);
+        close_scene(&s);
+    }
+}
+
 /* Whatever was drafted before, a round's tree is that of a drafter that knows only the answer. */
 TEST(rounds_leave_nothing_behind)
 {

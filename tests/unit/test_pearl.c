@@ -244,6 +244,51 @@ TEST(rate_by_hand)
     CHECK_EQ(pearl_rate(0.9, 0, 0.1, 4), 0.25); /* plain decoding */
 }
 
+/* With a pass of one second whatever its rows, and drafting that takes `draft_s` of it. */
+static double waiting_rate(double a, int g, double draft_s, struct rng *r)
+{
+    enum { ROUNDS = 200000 };
+    struct pearl p;
+    double seconds = 0;
+    pearl_begin(&p, 1, 0, 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        bool waits = p.pending == 0 && p.mode == PEARL_PRE;
+        int right = 0, drafted;
+        if (waits)
+            pearl_wait(&p, g);
+        seconds += 1 + (waits ? g * draft_s : 0);
+        while (right < p.pending && uniform(r) < a)
+            right++;
+        drafted = right == p.pending ? g : 0;
+        right += drafted > 0 && uniform(r) < a;
+        if (drafted > 0 && right <= p.pending) /* the first one is wrong: nobody waits for more */
+            drafted = 1;
+        pearl_end(&p, drafted, right);
+    }
+    CHECK_EQ(p.prefix - p.pending, 1 + p.counts.accepted + p.counts.own);
+    return (double)(p.counts.accepted + p.counts.own) / seconds;
+}
+
+TEST(waiting_is_what_its_closed_form_says)
+{
+    static const double rights[] = { 0.3, 0.6, 0.8, 0.9 };
+    double flat[13] = { 0 };
+    struct rng r = { test_seed };
+    flat[1] = flat[12] = 1;
+    for (size_t k = 0; k < sizeof rights / sizeof *rights; k++)
+        for (int g = 2; g <= 8; g += 2) {
+            double is = waiting_rate(rights[k], g, 0.05, &r);
+            double says = pearl_waiting_rate(rights[k], g, 0.05, 1, 1);
+            CHECK_MSG(fabs(is / says - 1) < 0.02, "a %.2f, g %d: %.4f, said %.4f", rights[k], g, is,
+                      says);
+        }
+    CHECK_EQ(pearl_waiting_rate(1, 5, 0.1, 1, 1), 5.0);
+    CHECK_EQ(pearl_waiting_rate(0, 1, 1, 1, 1), 0.5);
+    CHECK_EQ(pearl_waiting_window(0.9, 0.25, (double[13]){ 0 }, 12), 0);
+    CHECK_EQ(pearl_waiting_window(1, 0.01, flat, 12), 12);
+    CHECK_EQ(pearl_waiting_window(0.1, 0.2, flat, 12), 1);
+}
+
 TEST(window_is_the_best_one)
 {
     double flat[13] = { 0 }, steep[13] = { 0 }, none[13] = { 0 };

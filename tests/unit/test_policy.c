@@ -119,6 +119,95 @@ TEST(follows_a_change)
               "%.2f tokens a second", told / total);
 }
 
+/* ---- fitted trees ---- */
+
+/* A fitted tree is the best chain there is on this machine, or the root alone; the drafter runs
+ * once all the same. Seconds for so many tokens; `trees`: rounds with one. */
+static double fitted_seconds(struct policy *p, const struct machine *m, int tokens, uint64_t seed,
+                             int *trees)
+{
+    struct rng r = { seed };
+    double total = 0, best = 1 / (m->row1 + m->token), all = 1, sum = 1;
+    int window = 0;
+    for (int w = 1; w <= POLICY_MAX_WINDOW; w++) {
+        double rate;
+        all *= m->right;
+        sum += all;
+        rate = sum / (w * m->token + verify_time(m, w + 1));
+        window = rate > best ? w : window;
+        best = rate > best ? rate : best;
+    }
+    while (tokens > 0) {
+        struct policy_choice c = policy_next(p);
+        bool tree = c.kind == POLICY_TREE;
+        int n = tree ? accept(m, &r, window, false) : 0, rows = tree ? window + 1 : 1;
+        double draft = tree ? (window > 0 ? window : 1) * m->token : 0;
+        CHECK(tree || c.kind == POLICY_PLAIN); /* never a chain */
+        policy_learn(p, c, rows, tree ? window : 0, n, draft, verify_time(m, rows));
+        total += draft + verify_time(m, rows);
+        tokens -= n + 1;
+        *trees += tree;
+    }
+    return total;
+}
+
+TEST(fitted_trees_come_first_and_in_the_place_of_chains)
+{
+    static const struct machine m = { 1.0, 0.05, 0.1, 0, 0.85 };
+    struct policy p;
+    struct policy_choice c;
+    int trees = 0;
+    double s;
+    policy_open(&p, 8);
+    policy_fit(&p);
+    c = policy_next(&p);
+    CHECK_EQ(c.kind, POLICY_PLAIN);
+    policy_learn(&p, c, 1, 0, 0, 0, m.row1);
+    CHECK_EQ(policy_next(&p).kind, POLICY_TREE);
+    s = fitted_seconds(&p, &m, 4000, test_seed, &trees);
+    CHECK_MSG(4000 / s > 0.95 * best_rate(&(struct machine){ 1.0, 0.05, 0.1, 99, 0.85 }),
+              "%.2f tokens a second", 4000 / s);
+    CHECK(trees > 500);
+}
+
+/* Whether the drafter is slow, wrong, or rows are dear: plain decoding, but for a trial now and
+ * then. A tree that is the root alone says so as well. */
+TEST(hopeless_fitted_trees_are_given_up)
+{
+    static const struct machine machines[] = {
+        { 1.0, 0.3, 0.3, 0, 0.02 },
+        { 1.0, 1.0, 0.1, 0, 0.5 },
+        { 1.0, 0.1, 0.9, 0, 0.3 },
+    };
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        struct policy p;
+        int trees = 0;
+        double slower;
+        policy_open(&p, 8);
+        policy_fit(&p);
+        slower = fitted_seconds(&p, &machines[i], 1000, test_seed, &trees) / 1000;
+        CHECK_MSG(slower < 1.03, "machine %zu: %.3f times as long as plain", i, slower);
+        CHECK_MSG(trees < 150, "machine %zu: %d trees", i, trees);
+    }
+}
+
+/* Trees that bring nothing any more are left, and are found again when they do. */
+TEST(fitted_trees_follow_a_change)
+{
+    static const double right[] = { 0.9, 0.02, 0.9 };
+    struct policy p;
+    policy_open(&p, 8);
+    policy_fit(&p);
+    for (int part = 0; part < 6; part++) { /* two for each: to learn, and to have learnt */
+        struct machine m = { 1.0, 0.05, 0.3, 99, right[part / 2] };
+        int trees = 0;
+        double rate = 2000 / fitted_seconds(&p, &m, 2000, test_seed, &trees);
+        if (part % 2 == 1)
+            CHECK_MSG(rate > 0.95 * best_rate(&m), "part %d: %.2f of %.2f", part, rate,
+                      best_rate(&m));
+    }
+}
+
 /* ---- the parallel schedule ---- */
 
 enum { MAX_PARALLEL = 12, ANSWERS = 32 };

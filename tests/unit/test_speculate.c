@@ -47,13 +47,15 @@ static void check_drafters(struct bench *b, enum pv_shape shape, float temperatu
         m = method(PV_DRAFT_SELF, pv_view_name(v), shape);
         check_method(b, &m, temperature);
     }
+    m = method(PV_DRAFT_MODEL, "specvlm", shape);
+    m.automatic = true;
+    check_method(b, &m, temperature);
+    if (shape == PV_SHAPE_FITTED) /* the others have no probabilities */
+        return;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         m = method(kinds[k], "specvlm", shape);
         check_method(b, &m, temperature);
     }
-    m = method(PV_DRAFT_MODEL, "specvlm", shape);
-    m.automatic = true;
-    check_method(b, &m, temperature);
     m = method(PV_DRAFT_ORACLE, "full", shape);
     m.answer = b->ref.ids;
     m.n_answer = b->ref.n;
@@ -72,7 +74,7 @@ static void check_pair(struct pair pair, void (*check)(struct bench *, enum pv_s
     for (size_t t = 0; t < 2; t++) {
         b.ref = run(b.plain, NULL, temperatures[t]);
         CHECK_EQ(b.ref.n, N_NEW);
-        for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_DYNAMIC; shape++)
+        for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_FITTED; shape++)
             check(&b, (enum pv_shape)shape, temperatures[t]);
     }
     CHECK_MSG(b.accepted > 100 && b.rejections > 100, "%lld accepted, %lld rejected",
@@ -245,8 +247,10 @@ TEST(context_just_fits)
 {
     static const enum pv_drafter kinds[] = { PV_DRAFT_RANDOM, PV_DRAFT_MODEL, PV_DRAFT_NGRAM };
     struct pair p = open_pair(families[0], 1);
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        struct pv_method m = method(kinds[k], "none", PV_SHAPE_TREE);
+    for (size_t k = 0; k <= sizeof kinds / sizeof *kinds; k++) {
+        bool fitted = k == sizeof kinds / sizeof *kinds;
+        struct pv_method m = method(fitted ? PV_DRAFT_MODEL : kinds[k], "none",
+                                    fitted ? PV_SHAPE_FITTED : PV_SHAPE_TREE);
         struct pv_session_params sp = pv_session_defaults();
         struct pv_gen_params g = gen_params(0);
         struct pv_error err = { 0 };
@@ -302,6 +306,41 @@ TEST(largest_dynamic_tree)
     m.width = 16;
     got = run(b, &m, 0);
     CHECK(same_answer(&ref, &got, vocab_of(a)));
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* Trees that the clock shapes: of every bound, over several answers of a session, of every length,
+ * and where the sizes are the engine's own. */
+TEST(fitted_trees)
+{
+    static const int sizes[][3] = { { 64, 31, 16 }, { 0, 0, 0 }, { 2, 1, 1 }, { 5, 4, 1 } };
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    pv_session *a = open_session(&p), *b = open_session(&p);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_FITTED);
+        m.total = sizes[i][0];
+        m.depth = sizes[i][1];
+        m.width = sizes[i][2];
+        for (int drawn = 0; drawn < 2; drawn++) {
+            struct answer ref = run(a, NULL, drawn ? 0.8f : 0), got = run(b, &m, drawn ? 0.8f : 0);
+            CHECK_MSG(same_answer(&ref, &got, vocab_of(a)) && same_cache(a, b), "bounds %zu", i);
+            CHECK(got.stats.rounds > 0 && got.stats.draft_rows > 0);
+        }
+    }
+    for (int n = 1; n <= 14; n++)
+        for (int i = 0; i < 2; i++) {
+            struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_FITTED);
+            struct pv_gen_params g = gen_params(0);
+            struct pv_error err = { 0 };
+            g.max_new_tokens = n;
+            g.method = i ? &m : NULL;
+            pv_session_reset(i ? b : a);
+            CHECK_MSG(add_prompt(i ? b : a, 7, &err) == PV_OK, "%s", err.text);
+            CHECK_MSG(pv_generate(i ? b : a, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
+            CHECK(i == 0 || (b->n_answer == n && same_cache(a, b)));
+        }
     pv_session_close(&a);
     pv_session_close(&b);
     close_pair(&p);
@@ -619,6 +658,18 @@ TEST(wrong_methods)
     m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_DYNAMIC);
     m.width = 17;
     refuse(s, m, "width 17");
+    m.shape = PV_SHAPE_FITTED;
+    refuse(s, m, "width 17");
+    for (int k = PV_DRAFT_MODEL; k <= PV_DRAFT_ORACLE; k++) {
+        m = method((enum pv_drafter)k, "full", PV_SHAPE_FITTED);
+        if (k != PV_DRAFT_MODEL && k != PV_DRAFT_SELF && k != PV_DRAFT_HEAD)
+            refuse(s, m, "shape fitted needs a drafter with probabilities");
+        m.accept = PV_ACCEPT_REJECTION;
+        refuse(s, m,
+               k <= PV_DRAFT_SELF || k == PV_DRAFT_HEAD
+                   ? "shape fitted goes with exact acceptance only"
+                   : "shape fitted needs");
+    }
     /* The session is as it was: it answers. */
     m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
     CHECK_EQ(run(s, &m, 0).n, N_NEW);

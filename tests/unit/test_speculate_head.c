@@ -1,9 +1,12 @@
 /* The lossless matrix for draft heads: heads of every kind, with random weights, every view, shape
  * and temperature give the ids of plain decoding, the same bits of the logits that chose them, and
- * a cache that equals the one of a fresh run. And what is a session's: states follow the cache over
- * turns and other methods, and the cost of a round does not know the video's length. */
+ * a cache that equals the one of a fresh run; in the parallel schedule too, whatever the timing.
+ * And what is a session's: states follow the cache over turns and other methods, and the cost of a
+ * round does not know the video's length. */
 #include "answers.h"
 #include "tiny_head.h"
+
+#include <time.h>
 
 static pv_model *open_with_head(const char *path, const char *head, int threads)
 {
@@ -75,7 +78,7 @@ static void check_matrix(enum vision_kind kind, int head, int threads)
         struct answer ref = run(plain, NULL, temperatures[t]);
         CHECK_EQ(ref.n, N_NEW);
         for (size_t v = 0; v < sizeof views / sizeof *views; v++)
-            for (int shape = v ? PV_SHAPE_DYNAMIC : PV_SHAPE_CHAIN; shape <= PV_SHAPE_DYNAMIC;
+            for (int shape = v ? PV_SHAPE_DYNAMIC : PV_SHAPE_CHAIN; shape <= PV_SHAPE_FITTED;
                  shape++) {
                 struct pv_method x = method(PV_DRAFT_HEAD, views[v], (enum pv_shape)shape);
                 struct answer a;
@@ -111,6 +114,38 @@ TEST(qwen)
     check_matrix(VISION_QWEN2_5, 3, 1);
 }
 
+/* `auto` is the head with fitted trees, whether the method names it or not; under rejection, whose
+ * text must not follow the clock, with dynamic ones. */
+TEST(automatic)
+{
+    static const enum pv_drafter who[] = { PV_DRAFT_HEAD, PV_DRAFT_MODEL };
+    char path[256];
+    pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(0, path), 1);
+    pv_session *plain = open_for(m, CONTEXT), *tried = open_for(m, CONTEXT);
+    for (int k = 0; k < 2; k++) {
+        struct pv_method x;
+        struct answer ref, got;
+        CHECK_EQ(pv_method_find(&x, "auto", NULL), PV_OK);
+        x.drafter = who[k];
+        x.view = k ? "specvlm" : "text";
+        for (int drawn = 0; drawn < 2; drawn++) {
+            ref = run(plain, NULL, drawn ? 0.8f : 0);
+            got = run(tried, &x, drawn ? 0.8f : 0);
+            CHECK(same_answer(&ref, &got, vocab_of(tried)) && same_cache(plain, tried));
+            CHECK_EQ(tried->drafting, PV_DRAFT_HEAD);
+            CHECK(got.stats.draft_rows > 0 && got.stats.parallel_rounds == 0);
+        }
+        x.accept = PV_ACCEPT_REJECTION;
+        got = run(tried, &x, 0.8f);
+        ref = run(tried, &x, 0.8f);
+        CHECK_EQ(got.n, N_NEW);
+        CHECK(memcmp(got.ids, ref.ids, sizeof got.ids) == 0);
+    }
+    pv_session_close(&plain);
+    pv_session_close(&tried);
+    pv_model_close(&m);
+}
+
 /* Rejection: another text, of the same length, and the same one again. */
 TEST(rejection)
 {
@@ -127,6 +162,166 @@ TEST(rejection)
         CHECK(memcmp(a.ids, b.ids, sizeof a.ids) == 0);
     }
     pv_session_close(&s);
+    pv_model_close(&m);
+}
+
+/* ---- the parallel schedule ---- */
+
+static struct pv_method parallel(const char *view, int window)
+{
+    struct pv_method m = method(PV_DRAFT_HEAD, view, PV_SHAPE_CHAIN);
+    m.schedule = PV_SCHEDULE_PARALLEL;
+    m.window = window;
+    return m;
+}
+
+/* Each side waits at random: user, a random number of each. */
+static void dawdle(void *user, enum pv_side side)
+{
+    static const long ns[] = { 0, 0, 0, 1000, 20000, 100000, 400000 };
+    struct timespec t = { 0, ns[rng_next((struct rng *)user + side) % 7] };
+    if (t.tv_nsec > 0)
+        nanosleep(&t, NULL);
+}
+
+struct both {
+    pv_model *m;
+    pv_session *plain, *tried;
+    struct answer ref;
+    struct rng side[2];
+    int64_t accepted, rejections, longest;
+};
+
+static struct both open_both(enum vision_kind kind, int head, int threads)
+{
+    char path[256];
+    struct both b = { .m = open_with_head(target_path(kind), head_path(head, path), threads) };
+    b.plain = open_for(b.m, CONTEXT);
+    b.tried = open_for(b.m, CONTEXT);
+    return b;
+}
+
+static void close_both(struct both *b)
+{
+    pv_session_close(&b->plain);
+    pv_session_close(&b->tried);
+    pv_model_close(&b->m);
+}
+
+static void check_parallel(struct both *b, const struct pv_method *m, float temperature)
+{
+    struct answer a;
+    b->tried->delay = (struct side_delay){ dawdle, b->side };
+    a = run(b->tried, m, temperature);
+    b->tried->delay = (struct side_delay){ 0 };
+    b->accepted += a.stats.accepted;
+    b->rejections += a.stats.rejections;
+    b->longest = a.stats.longest_run > b->longest ? a.stats.longest_run : b->longest;
+    CHECK_MSG(same_answer(&b->ref, &a, vocab_of(b->tried)) && same_cache(b->plain, b->tried),
+              "view %s window %d temperature %g", m->view, m->window, (double)temperature);
+    CHECK_EQ(b->tried->draft.states.n, b->tried->kv.len);
+    CHECK(a.stats.parallel_rounds == a.stats.rounds && a.stats.rounds > 0);
+    CHECK(a.stats.wasted >= 0);
+}
+
+static void check_windows(enum vision_kind kind, int head, int threads)
+{
+    struct both b = open_both(kind, head, threads);
+    for (int t = 0; t < 2; t++) {
+        float temperature = t ? 0.8f : 0;
+        b.ref = run(b.plain, NULL, temperature);
+        for (int w = 0; w <= 8; w++) {
+            struct pv_method m = parallel(w % 3 == 2 ? "full" : "text", w);
+            m.draft_threads = w % 4 == 3;
+            check_parallel(&b, &m, temperature);
+        }
+    }
+    CHECK_MSG(b.rejections > 20 && (head > 0 || (b.accepted > 20 && b.longest > 8)),
+              "head %d: %lld accepted, %lld rejected, %lld on end", head, (long long)b.accepted,
+              (long long)b.rejections, (long long)b.longest);
+    close_both(&b);
+}
+
+TEST(parallel_llava)
+{
+    static const int kinds[] = { 0, 1, 4 };
+    for (int i = 0; i < 3; i++)
+        check_windows(VISION_LLAVA, kinds[i], 1 + i);
+}
+
+TEST(parallel_qwen)
+{
+    check_windows(VISION_QWEN2_5, 2, 2);
+    check_windows(VISION_QWEN2_5, 3, 1);
+}
+
+TEST(any_interleaving)
+{
+    enum { N_INTERLEAVINGS = 150 };
+    struct both b = open_both(VISION_LLAVA, 0, 1);
+    struct rng choose = { test_seed };
+    b.ref = run(b.plain, NULL, 0);
+    for (int i = 0; i < N_INTERLEAVINGS; i++) {
+        struct pv_method m = parallel("text", (int)(rng_next(&choose) % 12));
+        b.side[0] = (struct rng){ rng_next(&choose) };
+        b.side[1] = (struct rng){ rng_next(&choose) };
+        check_parallel(&b, &m, 0);
+    }
+    CHECK(b.accepted > N_INTERLEAVINGS);
+    close_both(&b);
+}
+
+static bool stop_after(void *user, const char *utf8, size_t len)
+{
+    int *left = user;
+    (void)utf8, (void)len;
+    return --*left > 0;
+}
+
+/* Answers of every length and stopped after every token; the session goes on with another. */
+TEST(parallel_endings)
+{
+    struct both b = open_both(VISION_LLAVA, 0, 2);
+    struct pv_method m = parallel("text", 4);
+    for (int n = 1; n <= 12; n++)
+        for (int stopped = 0; stopped < 2; stopped++) {
+            pv_session *s[2] = { b.plain, b.tried };
+            for (int i = 0; i < 2; i++) {
+                struct pv_gen_params g = gen_params(0);
+                struct pv_error err = { 0 };
+                int left = n;
+                g.max_new_tokens = stopped ? N_NEW : n;
+                g.method = i ? &m : NULL;
+                pv_session_reset(s[i]);
+                CHECK_MSG(add_prompt(s[i], 7, &err) == PV_OK, "%s", err.text);
+                CHECK_EQ(pv_generate(s[i], &g, stopped ? stop_after : NULL, &left, &err),
+                         stopped ? PV_E_CANCELLED : PV_OK);
+            }
+            CHECK_EQ(b.plain->n_answer, n);
+            CHECK_EQ(b.tried->n_answer, n);
+            CHECK_MSG(same_cache(b.plain, b.tried), "%d tokens: another cache", n);
+        }
+    close_both(&b);
+}
+
+TEST(a_context_that_runs_full)
+{
+    char path[256];
+    pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(0, path), 1);
+    struct pv_method x = parallel("text", 6);
+    int told[2];
+    for (int i = 0; i < 2; i++) {
+        pv_session *s = open_for(m, 90);
+        struct pv_gen_params g = gen_params(0);
+        struct pv_error err = { 0 };
+        g.max_new_tokens = 200;
+        g.method = i ? &x : NULL;
+        CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
+        CHECK_EQ(pv_generate(s, &g, NULL, NULL, &err), PV_E_LIMIT);
+        told[i] = s->n_answer;
+        pv_session_close(&s);
+    }
+    CHECK(told[0] == told[1] && told[0] > 10);
     pv_model_close(&m);
 }
 
@@ -162,10 +357,11 @@ TEST(states_follow_the_cache_over_turns)
         struct pv_method full = method(PV_DRAFT_HEAD, "full", PV_SHAPE_DYNAMIC);
         struct pv_method self = method(PV_DRAFT_SELF, "specvlm", PV_SHAPE_TREE);
         struct pv_method both = method(PV_DRAFT_SELF, "alignment", PV_SHAPE_CHAIN);
-        const struct pv_method *list[] = { NULL, &text, &full, &self, &both };
+        struct pv_method beside = parallel("text", 3);
+        const struct pv_method *list[] = { NULL, &text, &full, &beside, &self, &both };
         both.schedule = PV_SCHEDULE_PARALLEL;
-        for (size_t i = 0; i < 5; i++)
-            check_turns(m, list[i], list[1 + ((size_t)k + i) % 2]);
+        for (size_t i = 0; i < 6; i++)
+            check_turns(m, list[i], list[1 + ((size_t)k + i) % 3]);
         pv_model_close(&m);
     }
 }
@@ -261,14 +457,15 @@ TEST(misuse)
     CHECK_MSG(strstr(err.text, "needs a draft head"), "%s", err.text);
     pv_session_close(&s);
     pv_model_close(&m);
-    /* The parallel schedule. */
+    /* A tree in the parallel schedule. */
     err = (struct pv_error){ 0 };
     m = open_with_head(target_path(VISION_LLAVA), head_path(1, path), 2);
     s = open_for(m, CONTEXT);
     x.schedule = PV_SCHEDULE_PARALLEL;
+    x.shape = PV_SHAPE_DYNAMIC;
     CHECK_EQ(add_prompt(s, 7, &err), PV_OK);
     CHECK_EQ(pv_generate(s, &g, NULL, NULL, &err), PV_E_ARG);
-    CHECK_MSG(strstr(err.text, "head"), "%s", err.text);
+    CHECK_MSG(strstr(err.text, "chains"), "%s", err.text);
     pv_session_close(&s);
     pv_model_close(&m);
 }

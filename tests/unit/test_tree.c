@@ -156,6 +156,14 @@ static void refuse_chain(int window, const char *words)
     CHECK_EQ(s.window, 77);
 }
 
+static void refuse_fitted(int total, int depth, int width, const char *words)
+{
+    struct shape s = { .window = 77 };
+    struct pv_error err = { 0 };
+    check_refused(shape_fitted(&s, total, depth, width, &err), PV_E_ARG, &err, words);
+    CHECK(s.window == 77 && s.kind == SHAPE_CHAIN);
+}
+
 static void refuse_dynamic(int total, int depth, int width, const char *words)
 {
     struct shape s = { .window = 77 };
@@ -188,6 +196,34 @@ TEST(sizes_of_chains_and_dynamic_trees)
     refuse_dynamic(30, 3, 0, "width 0");
     refuse_dynamic(30, 3, 64, "width 64 is not between 1 and 63");
     refuse_dynamic(10, 0, 8, "10 rows needs 9 tokens, but depth 0 and width 8 propose 8");
+}
+
+TEST(fitted_trees_have_the_bounds_of_dynamic_ones)
+{
+    struct shape s;
+    CHECK_EQ(shape_fitted(&s, 32, 15, 4, NULL), PV_OK);
+    CHECK(s.kind == SHAPE_FITTED && s.total == 32 && s.depth == 15 && s.width == 4);
+    CHECK(shape_rows(&s) == 32 && shape_depth(&s) == 16);
+    CHECK_EQ(shape_fitted(&s, 64, 31, 63, NULL), PV_OK);
+    refuse_fitted(65, 3, 8, "65 rows is not between 2 and 64");
+    refuse_fitted(30, 32, 8, "depth 32 is not between 0 and 31");
+    refuse_fitted(30, 3, 0, "width 0");
+    refuse_fitted(10, 0, 8, "10 rows needs 9 tokens");
+}
+
+TEST(the_deepest_token)
+{
+    struct tree t;
+    tree_begin(&t, 5);
+    CHECK_EQ(tree_deepest(&t), 0);
+    tree_add(&t, 0, 1);
+    tree_add(&t, 0, 2);
+    CHECK_EQ(tree_deepest(&t), 1);
+    tree_add(&t, 1, 3);
+    tree_add(&t, 3, 4);
+    CHECK_EQ(tree_deepest(&t), 3);
+    tree_add(&t, 2, 5); /* the last row is not the deepest */
+    CHECK_EQ(tree_deepest(&t), 3);
 }
 
 /* ---- files ---- */

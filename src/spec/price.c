@@ -1,0 +1,112 @@
+/* The tree that brings most tokens a second is found by their price. Say a token takes s seconds at
+ * present. A row that is right with probability p brings p tokens and takes the pass r seconds
+ * longer: it is worth while if p > r / s. With such trees s falls, prices rise, and trees become
+ * what they should be within a few rounds: a long narrow one where a row is dear and the drafter
+ * sure, a wide one where rows cost nothing.
+ *
+ * A pass is taken to last a + r * rows; the line through what was measured is held by a guess that
+ * counts little. */
+#include "spec/price.h"
+
+#include <math.h>
+
+static const double fade = 0.96;        /* of sums, a round */
+static const double outlier = 1.5;      /* a longer time counts as so many times the usual */
+static const double guess_row = 0.1;    /* of a pass of one row, for each row more */
+static const double guess_weight = 16;  /* of that guess, in squared rows, at most; */
+static const double guess_share = 0.25; /* and at most so much of the usual rows, squared */
+static const double level_row = 0.15;   /* of a step of one row, for each row more */
+static const double first_row = 0.05, first_level = 0.05; /* prices before anything is known */
+static const double tries = 8, tries_right = 0.8;         /* a prior */
+static const double least_trust = 0.3, most_trust = 1.5;
+
+/* The time of a row more, and of a pass without any. */
+static double row_time(const struct price_book *b, double *base)
+{
+    double x = b->rows / b->n, y = b->time / b->n, guess = guess_row * y / (1 + guess_row * x);
+    double var = b->rows2 - b->n * x * x, cov = b->rows_time - b->n * x * y;
+    double weight = fmin(guess_weight, guess_share * x * x);
+    double slope = (cov + weight * guess) / (var + weight);
+    slope = fmin(fmax(slope, 0), y / x);
+    *base = y - slope * x;
+    return slope;
+}
+
+/* A time as it counts; where nothing took any time yet, as it is. */
+static double at_most_usual(double s, double usual)
+{
+    return usual > 0 ? fmin(s, outlier * usual) : s;
+}
+
+/* What was usual, after a time so much shorter that it cannot have been: the first passes of a
+ * machine are slow. As a share of itself. */
+static double still_usual(double s, double usual)
+{
+    return s > 0 && usual > outlier * s ? outlier * s / usual : 1;
+}
+
+static bool is_leaf(const struct tree *t, int row)
+{
+    for (int i = row + 1; i < t->n; i++)
+        if (t->parent[i] == row)
+            return false;
+    return true;
+}
+
+static void fade_all(struct price_book *b)
+{
+    double *const x[] = { &b->n,       &b->rows,   &b->rows2,  &b->time,  &b->rows_time, &b->levels,
+                          &b->draft_s, &b->tokens, &b->tested, &b->right, &b->hoped,     &b->come };
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+        *x[i] *= fade;
+}
+
+void price_learn(struct price_book *b, const struct tree *t, const float *scores,
+                 const struct verdict *v, double draft_s, double verify_s)
+{
+    int accepted = v->n - 1, levels = tree_deepest(t);
+    if (levels == 0 && draft_s > 0) /* the drafter's step at the root, for nothing */
+        levels = 1;
+    if (b->n > 0) {
+        double base, row = row_time(b, &base), usual = base + row * t->n;
+        double share = still_usual(verify_s, usual);
+        b->time *= share;
+        b->rows_time *= share;
+        verify_s = at_most_usual(verify_s, share * usual);
+    }
+    if (b->levels > 0) {
+        double usual = b->draft_s / b->levels * levels, share = still_usual(draft_s, usual);
+        b->draft_s *= share;
+        draft_s = at_most_usual(draft_s, share * usual);
+    }
+    fade_all(b);
+    b->n += 1;
+    b->rows += t->n;
+    b->rows2 += (double)t->n * t->n;
+    b->time += verify_s;
+    b->rows_time += t->n * verify_s;
+    b->levels += levels;
+    b->draft_s += draft_s;
+    b->tokens += v->n;
+    b->right += accepted;
+    b->tested += accepted + !is_leaf(t, v->path[v->n - 1]);
+    b->come += accepted;
+    for (int i = 1; i < t->n; i++)
+        b->hoped += fmin(exp((double)scores[i]), 1); /* 1 too where it is no number */
+}
+
+struct price price_now(const struct price_book *b)
+{
+    struct price p = { .row = first_row, .level = first_level };
+    double right = tries * tries_right, base;
+    p.next = (b->right + right) / (b->tested + tries);
+    p.trust = fmin(fmax((b->come + right) / (b->hoped + right), least_trust), most_trust);
+    if (b->time + b->draft_s > 0) {
+        double token_s = (b->time + b->draft_s) / b->tokens;
+        p.row = row_time(b, &base) / token_s;
+        if (b->levels > 0)
+            p.level = b->draft_s / b->levels / token_s;
+    }
+    p.level_row = level_row * p.level;
+    return p;
+}

@@ -1,0 +1,35 @@
+/* What a drafted token must promise to be worth its time: the shape `fitted` grows a tree as far as
+ * that. Learnt from the rounds before; it only looks at times and counts, so it can change speed
+ * and nothing else. */
+#ifndef PV_SPEC_PRICE_H
+#define PV_SPEC_PRICE_H
+
+#include "spec/tree.h"
+#include "spec/verify.h"
+
+/* Prices in tokens: of the time in which one token of the answer is had at present. */
+struct price {
+    double row;       /* one row more in the model's pass */
+    double level;     /* a step of the drafter */
+    double level_row; /* one row more in it */
+    double next;      /* how likely the token after a right one is right too */
+    double trust;     /* what comes true of the drafter's probabilities, over what they say */
+};
+
+/* Fading sums over rounds. */
+struct price_book {
+    double n, rows, rows2, time, rows_time; /* of the model's passes: their line over rows */
+    double levels, draft_s;
+    double tokens;
+    double tested, right; /* of tokens in a row */
+    double hoped, come;   /* accepted tokens as the drafter's probabilities say, and as they were */
+};
+
+/* A round: the tree, each row's log-probability by the drafter with those above it, what came of
+ * it, and the seconds of both sides. A round without the drafter has the root alone, and draft_s 0.
+ */
+void price_learn(struct price_book *b, const struct tree *t, const float *scores,
+                 const struct verdict *v, double draft_s, double verify_s);
+struct price price_now(const struct price_book *b);
+
+#endif
