@@ -146,6 +146,9 @@ struct finish_block {
     const int32_t *rows; /* NULL: all n */
     int n_rows;
     bool bulk;
+    /* The attn_norm of the attn_block that comes next, with this x as it is left; NULL: another
+     * operation does. */
+    const float *next_norm;
 };
 
 /* The weights of a vision tower's layer. */

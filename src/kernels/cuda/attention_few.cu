@@ -347,7 +347,8 @@ static int count_splits(int slots)
 
 size_t attn_few_scratch_size(const struct work_shape *s)
 {
-    size_t row = row_scratch(s->n_heads, count_splits(s->context), s->head_dim);
+    int splits = (s->context + KV_SPLIT_LEAST - 1) / KV_SPLIT_LEAST;
+    size_t row = row_scratch(s->n_heads, splits, s->head_dim);
     size_t rows = s->rows < FEW_ROWS ? (size_t)s->rows : (size_t)FEW_ROWS;
     if (rows * row > (size_t)SCRATCH_LIMIT)
         rows = (size_t)SCRATCH_LIMIT / row;

@@ -28,7 +28,7 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
 
 #else
 
-#include "kernels/cuda/attention_few_hopper.h"
+#include "kernels/cuda/attention_few_join.h"
 
 #include <math.h>
 
@@ -63,15 +63,16 @@ template <int N> __device__ __forceinline__ void mask(float (&s)[N], int lane, c
 }
 
 /* S becomes P, not yet divided by the row's sum. A row that sees nothing yet has no maximum. */
-template <class T, bool MASK> __device__ __forceinline__ void softmax(struct walk<T> &w)
+template <class T, bool MASK>
+__device__ __forceinline__ void softmax(struct walk<T> &w, float (&s)[T::block / 2])
 {
     float top[2][2], sum[2][2], minus[2];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        top[i / 2][i % 2] = w.s[i];
+        top[i / 2][i % 2] = s[i];
 #pragma unroll
     for (int i = 4; i < T::block / 2; i++)
-        top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], w.s[i]);
+        top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], s[i]);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float t = fmaxf(top[r][0], top[r][1]), from;
@@ -86,8 +87,8 @@ template <class T, bool MASK> __device__ __forceinline__ void softmax(struct wal
     }
 #pragma unroll
     for (int i = 0; i < T::block / 2; i++) {
-        w.s[i] = exp2_fast(fmaf(w.s[i], w.scale, minus[i / 2 % 2]));
-        sum[i / 2 % 2][i % 2] += w.s[i];
+        s[i] = exp2_fast(fmaf(s[i], w.scale, minus[i / 2 % 2]));
+        sum[i / 2 % 2][i % 2] += s[i];
     }
 #pragma unroll
     for (int r = 0; r < 2; r++)
@@ -95,7 +96,8 @@ template <class T, bool MASK> __device__ __forceinline__ void softmax(struct wal
 }
 
 /* O for the new maximum, where there is one, and P for the tensor cores. */
-template <class T> __device__ __forceinline__ void prepare_o(struct walk<T> &w)
+template <class T>
+__device__ __forceinline__ void prepare_o(struct walk<T> &w, const float (&s)[T::block / 2])
 {
     if (__any_sync(0xffffffffu, w.shrink[0] != 1 || w.shrink[1] != 1)) {
 #pragma unroll
@@ -104,18 +106,19 @@ template <class T> __device__ __forceinline__ void prepare_o(struct walk<T> &w)
     }
 #pragma unroll
     for (int i = 0; i < T::block / 4; i++)
-        w.p[i] = pack_bf16(w.s[2 * i], w.s[2 * i + 1]);
+        w.p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
     w.held = w.ring;
 }
 
-/* S = Q K^T of the block at hand, begun. */
-template <class T> __device__ __forceinline__ void begin_s(struct walk<T> &w)
+/* S = Q K^T of the block at this stage, begun. */
+template <class T>
+__device__ __forceinline__ void begin_s(struct walk<T> &w, float (&s)[T::block / 2], int stage)
 {
-    uint64_t k = w.k + (uint32_t)(w.ring.stage * (T::block_size / 16));
+    uint64_t k = w.k + (uint32_t)(stage * (T::block_size / 16));
     wgmma_fence();
 #pragma unroll
     for (int c = 0; c < T::d / 16; c++)
-        wgmma_shared<T::block>(w.s, w.q + (c / 4 * PAIRS * 128 + c % 4 * 32) / 16,
+        wgmma_shared<T::block>(s, w.q + (c / 4 * PAIRS * 128 + c % 4 * 32) / 16,
                                k + (c / 4 * T::block * 128 + c % 4 * 32) / 16, c > 0);
     wgmma_commit();
 }
@@ -132,10 +135,10 @@ template <class T> __device__ __forceinline__ void begin_o(struct walk<T> &w)
     wgmma_commit();
 }
 
-/* O is there, and the block may be overwritten. */
-template <class T> __device__ __forceinline__ void end_o(struct walk<T> &w)
+/* O is there, with OTHERS begun after it, and the block may be overwritten. */
+template <int OTHERS, class T> __device__ __forceinline__ void end_o(struct walk<T> &w)
 {
-    wgmma_wait<0>();
+    wgmma_wait<OTHERS>();
     pin(w.o);
     if (w.lane == 0)
         barrier_arrive(w.empty + w.held.stage * 8);
@@ -144,28 +147,103 @@ template <class T> __device__ __forceinline__ void end_o(struct walk<T> &w)
 /* A block with none before it. */
 template <class T> __device__ __forceinline__ void lone_step(struct walk<T> &w, const int seen[2])
 {
-    begin_s(w);
+    begin_s<T>(w, w.s, w.ring.stage);
     wgmma_wait<0>();
     pin(w.s);
     mask(w.s, w.lane, seen);
-    softmax<T, true>(w);
-    prepare_o(w);
+    softmax<T, true>(w, w.s);
+    prepare_o<T>(w, w.s);
 }
 
 /* A block after another: its S beside the O of that one. */
 template <class T, bool MASK>
 __device__ __forceinline__ void step(struct walk<T> &w, const int seen[2])
 {
-    begin_s(w);
+    begin_s<T>(w, w.s, w.ring.stage);
     begin_o(w);
     wgmma_wait<1>();
     pin(w.s);
     if (MASK)
         mask(w.s, w.lane, seen);
-    softmax<T, MASK>(w);
+    softmax<T, MASK>(w, w.s);
     hold(w.l[0] + w.l[1]);
-    end_o(w);
-    prepare_o(w);
+    end_o<0>(w);
+    prepare_o<T>(w, w.s);
+}
+
+/* ---- the same with S of the next block under way during softmax: where registers allow ---- */
+
+/* The block at hand, whose S was begun before, between the O of the one before it and the S of the
+ * one after it. */
+template <class T>
+__device__ __forceinline__ void ahead_softmax(struct walk<T> &w, float (&s)[T::block / 2],
+                                              int begin, int low)
+{
+    pin(s);
+    if (begin + T::block > low) {
+        const int seen[2] = { w.limit[0] - begin, w.limit[1] - begin };
+        mask(s, w.lane, seen);
+        softmax<T, true>(w, s);
+    } else {
+        softmax<T, false>(w, s);
+    }
+    hold(w.l[0] + w.l[1]);
+}
+
+template <class T>
+__device__ __forceinline__ void ahead_step(struct walk<T> &w, float (&s)[T::block / 2],
+                                           float (&next)[T::block / 2], int begin, int low)
+{
+    struct ring after = w.ring;
+    ring_next<T>(after);
+    begin_o(w);
+    barrier_wait(w.k_full + after.stage * 8, after.parity);
+    begin_s<T>(w, next, after.stage);
+    wgmma_wait<2>();
+    ahead_softmax<T>(w, s, begin, low);
+    end_o<1>(w);
+    prepare_o<T>(w, s);
+    w.ring = after;
+}
+
+/* The last block. */
+template <class T>
+__device__ __forceinline__ void ahead_last(struct walk<T> &w, float (&s)[T::block / 2], int begin,
+                                           int low)
+{
+    begin_o(w);
+    wgmma_wait<1>();
+    ahead_softmax<T>(w, s, begin, low);
+    end_o<0>(w);
+    prepare_o<T>(w, s);
+    begin_o(w);
+    end_o<0>(w);
+}
+
+/* All of a job whose rows see the same blocks, more than one. */
+template <class T>
+__device__ __forceinline__ void walk_ahead(struct walk<T> &w, const struct split_job &b)
+{
+    float s2[T::block / 2];
+    int begin = b.split * T::split, j = 1;
+    barrier_wait(w.k_full, 0);
+    begin_s<T>(w, w.s, 0);
+    barrier_wait(w.k_full + 8, 0);
+    begin_s<T>(w, s2, 1);
+    wgmma_wait<1>();
+    ahead_softmax<T>(w, w.s, begin, 0);
+    prepare_o<T>(w, w.s);
+    ring_next<T>(w.ring);
+    for (; j + 2 < b.steps; j += 2) {
+        ahead_step<T>(w, s2, w.s, begin + j * T::block, b.low);
+        ahead_step<T>(w, w.s, s2, begin + (j + 1) * T::block, b.low);
+    }
+    if (j + 1 < b.steps) {
+        ahead_step<T>(w, s2, w.s, begin + j * T::block, b.low);
+        ahead_last<T>(w, w.s, begin + (j + 1) * T::block, b.low);
+    } else {
+        ahead_last<T>(w, s2, begin + j * T::block, b.low);
+    }
 }
 
 /* Queries of the warpgroup's pairs to shared memory; zeros where there are no more. */
@@ -242,6 +320,42 @@ __device__ static inline void rows_begin(struct walk<T> &w, const split_args &a,
         w.o[c] = 0;
 }
 
+/* All of a job, a block after the other; some may be those of other rows. */
+template <class T>
+__device__ __forceinline__ void walk_steps(struct walk<T> &w, const split_args &a,
+                                           const struct split_job &b, int group)
+{
+    bool holds = false;
+    for (int j = 0; j < b.steps; j++) {
+        int pass, begin = step_begin<T>(b, j, &pass), seen[2];
+        bool mine = pass < 0 || pass / a.tail_rows == group;
+        if (!mine && holds) { /* the ring goes round while others have their blocks */
+            begin_o(w);
+            end_o<0>(w);
+            holds = false;
+        }
+        barrier_wait(w.k_full + w.ring.stage * 8, w.ring.parity);
+        seen[0] = pass < 0 || w.query[0] == pass ? w.limit[0] - begin : 0;
+        seen[1] = pass < 0 || w.query[1] == pass ? w.limit[1] - begin : 0;
+        if (!mine) {
+            if (w.lane == 0)
+                barrier_arrive(w.empty + w.ring.stage * 8);
+        } else if (!holds) {
+            lone_step(w, seen);
+            holds = true;
+        } else if (pass >= 0 || begin + T::block > b.low) {
+            step<T, true>(w, seen);
+        } else {
+            step<T, false>(w, seen);
+        }
+        ring_next<T>(w.ring);
+    }
+    if (holds) {
+        begin_o(w);
+        end_o<0>(w);
+    }
+}
+
 template <class T>
 __device__ static inline void consume(const split_args &a, const struct split_job &b,
                                       unsigned char *memory, int group)
@@ -267,35 +381,10 @@ __device__ static inline void consume(const split_args &a, const struct split_jo
     if (b.tail && b.kv_head == 0 && b.split == b.first / T::split && (int)threadIdx.x < b.n_q)
         a.limit[b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
 
-    bool holds = false;
-    for (int j = 0; j < b.steps; j++) {
-        int pass, begin = step_begin<T>(b, j, &pass), seen[2];
-        bool mine = pass < 0 || pass / a.tail_rows == group;
-        if (!mine && holds) { /* the ring goes round while others have their blocks */
-            begin_o(w);
-            end_o(w);
-            holds = false;
-        }
-        barrier_wait(w.k_full + w.ring.stage * 8, w.ring.parity);
-        seen[0] = pass < 0 || w.query[0] == pass ? w.limit[0] - begin : 0;
-        seen[1] = pass < 0 || w.query[1] == pass ? w.limit[1] - begin : 0;
-        if (!mine) {
-            if (w.lane == 0)
-                barrier_arrive(w.empty + w.ring.stage * 8);
-        } else if (!holds) {
-            lone_step(w, seen);
-            holds = true;
-        } else if (pass >= 0 || begin + T::block > b.low) {
-            step<T, true>(w, seen);
-        } else {
-            step<T, false>(w, seen);
-        }
-        ring_next<T>(w.ring);
-    }
-    if (holds) {
-        begin_o(w);
-        end_o(w);
-    }
+    if (T::looks_ahead && !b.tail && b.steps > 1)
+        walk_ahead<T>(w, b);
+    else
+        walk_steps<T>(w, a, b, group);
     store_rows(w, a, b, m);
 }
 
@@ -338,66 +427,6 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
             consume<T>(a, b, few_memory, group);
     }
 #endif
-}
-
-/* ---- joining ---- */
-
-/* One head of one row: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in order. */
-template <int D, int SPLIT>
-__global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split_args a)
-{
-    constexpr int N = D / 64; /* pairs of columns of a lane */
-    __shared__ float2 shared_out[JOIN_WARPS][N * 32];
-    __shared__ float shared_sum[JOIN_WARPS];
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, n;
-    const struct staged_run *run = &a.staged->run[a.run];
-    size_t at = (size_t)row * a.n_heads + blockIdx.x;
-    const float2 *top = a.top + at * a.splits;
-    const float2 *part = (const float2 *)(a.part + at * a.splits * D);
-    float most = -INFINITY, sum = 0;
-    float2 out[N] = {};
-    dep_launch();
-    n = run->first_slot + run->pending + a.row0 + row + 1;
-    dep_wait();
-    n = run->has_parents ? a.limit[row] : n;
-    n = (n + SPLIT - 1) / SPLIT;
-    for (int s = lane; s < n; s += 32)
-        most = fmaxf(most, top[s].x);
-    for (int bit = 16; bit > 0; bit /= 2)
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
-#pragma unroll 8
-    for (int s = warp; s < n; s += JOIN_WARPS) {
-        float2 t = top[s];
-        float weight = exp2_fast((t.x - most) * a.scale);
-        sum = fmaf(t.y, weight, sum);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            float2 x = part[(size_t)s * (D / 2) + i * 32 + lane];
-            out[i].x = fmaf(x.x, weight, out[i].x);
-            out[i].y = fmaf(x.y, weight, out[i].y);
-        }
-    }
-    for (int i = 0; i < N; i++)
-        shared_out[warp][i * 32 + lane] = out[i];
-    if (lane == 0)
-        shared_sum[warp] = sum;
-    __syncthreads();
-    if ((int)threadIdx.x >= D / 2)
-        return;
-    sum = 0;
-    out[0] = make_float2(0, 0);
-    for (int w = 0; w < JOIN_WARPS; w++) {
-        sum += shared_sum[w];
-        out[0].x += shared_out[w][threadIdx.x].x;
-        out[0].y += shared_out[w][threadIdx.x].y;
-    }
-    sum = 1.0f / sum;
-    at = at * D + threadIdx.x * 2;
-    if (a.f32)
-        *(float2 *)((float *)a.out + at) = make_float2(out[0].x * sum, out[0].y * sum);
-    else
-        *(uint32_t *)((uint16_t *)a.out + at) =
-            bf16_bits(out[0].x * sum) | bf16_bits(out[0].y * sum) << 16;
 }
 
 /* ---- host ---- */
@@ -559,8 +588,10 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
         if (kv->dtype != DTYPE_BF16 || kv->d != d || (uintptr_t)kv->k % 16 || (uintptr_t)kv->v % 16)
             return false;
     }
-    return d == 128 ? run_few<split_set<128, 64, 1024, 3, 2, 6, 1, 5, 1>>(w, b, q16, out, out_dtype)
-                    : run_few<split_set<64, 64, 512, 6, 2, 8, 1, 8, 1>>(w, b, q16, out, out_dtype);
+    /* Rings of more than half the shared memory: two blocks would leave another SM idle. */
+    return d == 128
+               ? run_few<split_set<128, 64, SPLIT_128, 6, 2, 6, 1, 5, 1>>(w, b, q16, out, out_dtype)
+               : run_few<split_set<64, 64, SPLIT_64, 7, 2, 8, 1, 8, 1>>(w, b, q16, out, out_dtype);
 }
 
 #endif /* PV_CUDASIM */

@@ -8,9 +8,12 @@
 #include "kernels/cuda/hopper.h"
 
 enum {
-    PAIRS = 64,      /* of a warpgroup: wgmma's M */
-    MOST_GROUPS = 3, /* warpgroups of a thread block */
-    JOIN_WARPS = 8,  /* of a block that joins a row's partials: split s is warp s % 8's */
+    PAIRS = 64,                /* of a warpgroup: wgmma's M */
+    MOST_GROUPS = 3,           /* warpgroups of a thread block */
+    JOIN_WARPS = 8,            /* of a block that joins a row's partials: split s is warp s % 8's */
+    SPLIT_64 = KV_SPLIT_LEAST, /* positions of a partial result, for heads of 64, ... */
+    SPLIT_128 = 768,           /* ... and of 128: with 25k, one to each of 132 multiprocessors */
+    JOIN_BATCH = 9,            /* splits of a warp whose numbers are on the way at a time */
     TAIL_SETS = 8, /* thread blocks that a tree's rows are dealt to, at least, if there are rows */
     GATHER_BARRIER = 1,
     QUERY_BARRIER = 2, /* and the following */
@@ -38,7 +41,7 @@ struct split_args {
 /* One instance: sizes, and where things lie in shared memory. */
 template <int HEAD, int BLOCK, int SPLIT, int GROUPS, int STAGES, int BLOCKS> struct split_shape {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT, groups = GROUPS, stages = STAGES;
-    static constexpr int blocks = BLOCKS; /* of a multiprocessor */
+    static constexpr int blocks = BLOCKS; /* of a multiprocessor, as far as registers go */
     static constexpr int threads = (GROUPS + 1) * 128;
     static constexpr int q_size = PAIRS * HEAD * 2, block_size = BLOCK * HEAD * 2;
     static constexpr int k_at = GROUPS * q_size, v_at = k_at + STAGES * block_size;
@@ -48,6 +51,8 @@ template <int HEAD, int BLOCK, int SPLIT, int GROUPS, int STAGES, int BLOCKS> st
     static constexpr int even = 65536 / (threads * BLOCKS) / 8 * 8, few = 40;
     static constexpr int room = (even * (GROUPS + 1) - few) / GROUPS / 8 * 8;
     static constexpr int most = room < 240 ? room : 240;
+    /* S of two blocks, P and O, and some more */
+    static constexpr bool looks_ahead = STAGES > 3 && HEAD / 2 + BLOCK + BLOCK / 4 + 56 <= most;
     /* gathered blocks on their way while one more is begun: warpgroups hold one and wait for one */
     static constexpr int ahead = STAGES > 3 ? 2 : 1;
     static_assert(SPLIT % BLOCK == 0 && STAGES >= 3, "a ring of whole blocks");

@@ -21,22 +21,54 @@ static void norm_input(struct device_work *w, const struct attn_block *b, enum d
         convert_rows(w, w->xn, t, hidden, b->x, DTYPE_F32, hidden, b->n, s->hidden);
 }
 
-static void qkv_few(struct device_work *w, const struct attn_block *b)
+/* Octets' sums of squares of the rows whose weighted form is in xn (norm.h): [rows, hidden / 8]
+ * where only many rows and matrices of different types want room. */
+static float *norm_sums(const struct device_work *w)
+{
+    return (float *)w->mid2;
+}
+
+/* Whether `weight` is applied by the products before and after it, whatever the rows. */
+static bool norm_inside(const struct device_work *w, const float *weight,
+                        const struct layer_shape *s, const struct matrix *const *m, int n)
+{
+    return weight && m[0]->in == s->hidden && s->hidden <= 8 * s->ffn && few_takes_norm(w, m, n);
+}
+
+/* True: rotated and in the cache already. */
+static bool qkv_few(struct device_work *w, const struct attn_block *b)
 {
     const struct layer_weights *l = b->w;
     const struct layer_shape *s = b->shape;
     size_t q = (size_t)(s->n_heads * s->head_dim), kv = (size_t)(s->n_kv_heads * s->head_dim);
     struct matmul_job jobs[] = { { &l->q, w->q, q }, { &l->k, w->k, kv }, { &l->v, w->v, kv } };
     const struct matrix *m[] = { &l->q, &l->k, &l->v };
+    struct few_norm none = {};
+    bool ready = w->normed == b->x && w->normed_by == l->attn_norm && w->n_normed == b->n;
+    w->normed = NULL;
+    if (norm_inside(w, l->attn_norm, s, m, 3)) {
+        struct few_norm in = {};
+        in.squares = norm_sums(w);
+        in.eps = s->eps;
+        if (!ready)
+            norm_prepare(w, (uint16_t *)w->xn, norm_sums(w), b->x, l->attn_norm, b->n, s->hidden);
+        if (qkv_few_thin(w, b, w->xn, &in))
+            return true;
+        matmul_few_normed(w, jobs, 3, w->xn, b->n, false, &in);
+        return false;
+    }
     for (int j = 0; j < 3;) {
         enum dtype t = few_x_dtype(m[j]);
         int end = j + 1;
         while (end < 3 && few_x_dtype(m[end]) == t)
             end++;
         norm_input(w, b, t);
+        if (j == 0 && t == DTYPE_BF16 && end == 3 && qkv_few_thin(w, b, w->xn, &none))
+            return true;
         matmul_few(w, jobs + j, end - j, w->xn, b->n, false);
         j = end;
     }
+    return false;
 }
 
 static void qkv_many(struct device_work *w, const struct attn_block *b)
@@ -61,11 +93,13 @@ void block_attn(struct device_work *w, const struct attn_block *b)
     enum dtype out = few_x_dtype(&b->w->o);
     const struct layer_shape *s = b->shape;
     float scale = 1.0f / sqrtf((float)s->head_dim);
+    bool turned = false;
     if (b->bulk)
         qkv_many(w, b);
     else
-        qkv_few(w, b);
-    rope_kv(w, b, w->q, w->k, w->v, w->q16);
+        turned = qkv_few(w, b);
+    if (!turned)
+        rope_kv(w, b, w->q, w->k, w->v, w->q16);
     if (b->bulk)
         attention_many(w, b, w->q16, w->att, out);
     else
@@ -95,17 +129,44 @@ static void keep_rows(struct device_work *w, const struct finish_block *b)
                "a copy");
 }
 
+/* x += m y, and where `next` is a norm that products apply, x ready for it. */
+static void add_product(struct device_work *w, const struct finish_block *b, const struct matrix *m,
+                        const void *y, const float *next)
+{
+    struct matmul_job job = { m, b->x, (size_t)b->shape->hidden };
+    struct few_norm norm = {};
+    norm.weight = next;
+    norm.xn = (uint16_t *)w->xn;
+    norm.sums = norm_sums(w);
+    if (next)
+        matmul_few_normed(w, &job, 1, y, b->n_rows, true, &norm);
+    else
+        matmul_few(w, &job, 1, y, b->n_rows, true);
+}
+
 static void finish_few(struct device_work *w, const struct finish_block *b)
 {
     const struct layer_weights *l = b->w;
     const struct layer_shape *s = b->shape;
-    struct matmul_job o = { &l->o, b->x, (size_t)s->hidden };
-    struct matmul_job down = { &l->down, b->x, (size_t)s->hidden };
-    matmul_few(w, &o, 1, w->att, b->n_rows, true);
-    norm_rows(w, w->xn, few_x_dtype(&l->gate), b->x, l->ffn_norm, NULL, b->n_rows, s->hidden,
-              s->eps);
-    matmul_few_gated(w, &l->gate, &l->up, w->mid, few_x_dtype(&l->down), w->xn, b->n_rows);
-    matmul_few(w, &down, 1, w->mid, b->n_rows, true);
+    const struct matrix *mid[] = { &l->gate, &l->up }, *o = &l->o, *down = &l->down;
+    bool inside = norm_inside(w, l->ffn_norm, s, mid, 2) && few_takes_norm(w, &o, 1);
+    const float *next = few_takes_norm(w, &down, 1) ? b->next_norm : NULL;
+    add_product(w, b, o, w->att, inside ? l->ffn_norm : NULL);
+    if (inside) {
+        struct few_norm in = {};
+        in.squares = norm_sums(w);
+        in.eps = s->eps;
+        matmul_few_gated_normed(w, &l->gate, &l->up, w->mid, few_x_dtype(&l->down), w->xn,
+                                b->n_rows, &in);
+    } else {
+        norm_rows(w, w->xn, few_x_dtype(&l->gate), b->x, l->ffn_norm, NULL, b->n_rows, s->hidden,
+                  s->eps);
+        matmul_few_gated(w, &l->gate, &l->up, w->mid, few_x_dtype(&l->down), w->xn, b->n_rows);
+    }
+    add_product(w, b, down, w->mid, next);
+    w->normed = next ? b->x : NULL;
+    w->normed_by = next;
+    w->n_normed = b->n_rows;
 }
 
 static void finish_many(struct device_work *w, const struct finish_block *b)
@@ -126,6 +187,7 @@ static void finish_many(struct device_work *w, const struct finish_block *b)
 
 void block_finish(struct device_work *w, const struct finish_block *b)
 {
+    w->normed = NULL;
     if (b->rows)
         keep_rows(w, b);
     if (b->bulk)

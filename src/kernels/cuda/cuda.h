@@ -16,11 +16,12 @@ extern "C" {
 }
 
 enum {
-    FEW_ROWS = 64,      /* of one launch; more are cut into launches, which changes no bit */
-    KV_SPLIT = 512,     /* positions that one block of decode attention reduces */
-    MAX_RUNS = 64,      /* of a step */
-    RUN_PARENTS = 4096, /* of all runs of a step together */
-    ROW_PAD = 128       /* buffers of the many-rows way end on whole tiles of so many rows */
+    FEW_ROWS = 64,        /* of one launch; more are cut into launches, which changes no bit */
+    KV_SPLIT = 512,       /* positions that one block of decode attention reduces, ... */
+    KV_SPLIT_LEAST = 384, /* ... or fewer, by the size of heads: bounds the scratch */
+    MAX_RUNS = 64,        /* of a step */
+    RUN_PARENTS = 4096,   /* of all runs of a step together */
+    ROW_PAD = 128         /* buffers of the many-rows way end on whole tiles of so many rows */
 };
 
 struct cuda_device {
@@ -82,6 +83,9 @@ struct device_work {
     void *top_scratch; /* top.cu, for FEW_ROWS rows */
     void *weights16;   /* a packed matrix as BF16, while it is multiplied by many rows */
     size_t weights16_size;
+    /* What the last block left in xn: rows of `normed` times these weights (norm.h); NULL: not. */
+    const float *normed_by, *normed;
+    int n_normed;
     struct stager *stager;     /* device_cuda.cu: pinned memory for put and get */
     struct recorder *recorder; /* device_cuda.cu: recorded steps */
 };
@@ -117,6 +121,30 @@ void matmul_few(struct device_work *w, const struct matmul_job *jobs, int n_jobs
 /* y [n, gate.out] = silu(gate x) * (up x), as y_dtype (BF16 or F32) */
 void matmul_few_gated(struct device_work *w, const struct matrix *gate, const struct matrix *up,
                       void *y, enum dtype y_dtype, const void *x, int n);
+/* Norms inside products, see norm.h. In: x is not scaled, squares [n, in / 8] say by what. Out
+ * (one job with add): beside y = x + .. also the weighted rows xn [n, out] and sums [n, out / 8]
+ * for the next norm, whose weights are these. */
+struct few_norm {
+    const float *squares; /* NULL: x is as it is */
+    float eps;
+    const float *weight; /* NULL: nobody asks for xn */
+    uint16_t *xn;
+    float *sums;
+};
+/* Whether the matrices' products take such x and leave such sums: never depends on rows. */
+bool few_takes_norm(const struct device_work *w, const struct matrix *const *m, int n);
+void matmul_few_normed(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
+                       const void *x, int n, bool add, const struct few_norm *norm);
+void matmul_few_gated_normed(struct device_work *w, const struct matrix *gate,
+                             const struct matrix *up, void *y, enum dtype y_dtype, const void *x,
+                             int n, const struct few_norm *norm);
+/* matmul_few_thin.cu: q, k and v of small models from x = xn, and what rope_kv does with them, the
+ * bits the same; false: not for this one, nothing is done. */
+bool qkv_few_thin(struct device_work *w, const struct attn_block *b, const void *x,
+                  const struct few_norm *norm);
+/* reduce_rows.cu: xn and sums of rows that no product made. */
+void norm_prepare(struct device_work *w, uint16_t *xn, float *sums, const float *x,
+                  const float *weight, int n, int dim);
 
 /* matmul_many.cu. x [n rounded up to ROW_PAD, in] (few_x_dtype: BF16, or F32 for F32 and F16
  * weights), rows x_stride elements apart; where in is no multiple of 8, x has finite numbers up to

@@ -405,24 +405,47 @@ enum dtype few_x_dtype(const struct matrix *m)
     return t == DTYPE_F32 || t == DTYPE_F16 ? DTYPE_F32 : DTYPE_BF16;
 }
 
+bool few_takes_norm(const struct device_work *w, const struct matrix *const *m, int n)
+{
+    if (!few_hopper_ready(w) || n > DEVICE_MAX_JOBS)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (cuda_of(m[i])->dtype != DTYPE_BF16 || cuda_of(m[i])->in % 64 || cuda_of(m[i])->out % 64)
+            return false;
+    return true;
+}
+
 /* The first of the jobs, those of one type, by a Hopper GPU's own kernels: how many; 0: none. */
 static int jobs_hopper(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
-                       const void *x, int n, bool add)
+                       const void *x, int n, bool add, const struct few_norm *norm)
 {
     struct few_call c = {};
+    if (norm)
+        c.norm = *norm;
     c.in = jobs[0].w->in;
     c.n = n;
     c.x = x;
     c.add = add;
     for (int i = 0; i < n_jobs && i < DEVICE_MAX_JOBS; i++) {
-        if (cuda_of(jobs[i].w)->dtype != cuda_of(jobs[0].w)->dtype)
+        if (cuda_of(jobs[i].w)->dtype != cuda_of(jobs[0].w)->dtype ||
+            few_is_thin(jobs[i].w) != few_is_thin(jobs[0].w))
             break;
         c.w[i] = jobs[i].w;
         c.y[i] = jobs[i].y;
         c.y_stride[i] = jobs[i].y_stride;
         c.n_jobs++;
     }
-    return few_hopper(w, &c) || few_packed_hopper(w, &c) ? c.n_jobs : 0;
+    return few_thin(w, &c) || few_hopper(w, &c) || few_packed_hopper(w, &c) ? c.n_jobs : 0;
+}
+
+void matmul_few_normed(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
+                       const void *x, int n, bool add, const struct few_norm *norm)
+{
+    for (int first = 0, done; first < n_jobs; first += done) {
+        done = jobs_hopper(w, jobs + first, n_jobs - first, x, n, add, norm);
+        if (done == 0)
+            return work_check(w, cudaErrorInvalidValue, "a product with a norm");
+    }
 }
 
 void matmul_few(struct device_work *w, const struct matmul_job *jobs, int n_jobs, const void *x,
@@ -432,11 +455,13 @@ void matmul_few(struct device_work *w, const struct matmul_job *jobs, int n_jobs
         const struct cuda_matrix *m = cuda_of(jobs[first].w);
         struct few_params p = params_of(m, x);
         int split_rows = 0;
-        end = first + jobs_hopper(w, jobs + first, n_jobs - first, x, n, add);
+        end = first + jobs_hopper(w, jobs + first, n_jobs - first, x, n, add, NULL);
         if (end > first)
             continue;
         p.add = add;
-        for (end = first; end < n_jobs && cuda_of(jobs[end].w)->dtype == m->dtype; end++) {
+        for (end = first; end < n_jobs && cuda_of(jobs[end].w)->dtype == m->dtype &&
+                          (end == first || !few_is_thin(jobs[end].w));
+             end++) {
             struct few_job j = job_of(jobs[end].w, jobs[end].w, jobs[end].y, jobs[end].y_stride);
             split_rows += j.splits > 1 ? j.out + TILE_ROWS_PAD : 0;
             if (end > first && (split_rows > WIDE_ROWS || p.n_jobs == DEVICE_MAX_JOBS))
@@ -447,22 +472,39 @@ void matmul_few(struct device_work *w, const struct matmul_job *jobs, int n_jobs
     }
 }
 
-void matmul_few_gated(struct device_work *w, const struct matrix *gate, const struct matrix *up,
-                      void *y, enum dtype y_dtype, const void *x, int n)
+static struct few_call gated_call(const struct matrix *gate, const struct matrix *up, void *y,
+                                  enum dtype y_dtype, const void *x, int n)
 {
-    const struct cuda_matrix *g = cuda_of(gate), *u = cuda_of(up);
-    struct few_params p = params_of(u, x);
     struct few_call c = {};
     c.w[0] = gate;
     c.w[1] = up;
     c.y[0] = y;
-    c.y_stride[0] = (size_t)g->out;
+    c.y_stride[0] = (size_t)cuda_of(gate)->out;
     c.n_jobs = 2;
     c.in = gate->in;
     c.n = n;
     c.x = x;
     c.gated = true;
     c.y_bf16 = y_dtype == DTYPE_BF16;
+    return c;
+}
+
+void matmul_few_gated_normed(struct device_work *w, const struct matrix *gate,
+                             const struct matrix *up, void *y, enum dtype y_dtype, const void *x,
+                             int n, const struct few_norm *norm)
+{
+    struct few_call c = gated_call(gate, up, y, y_dtype, x, n);
+    c.norm = *norm;
+    if (!few_hopper(w, &c))
+        work_check(w, cudaErrorInvalidValue, "a product with a norm");
+}
+
+void matmul_few_gated(struct device_work *w, const struct matrix *gate, const struct matrix *up,
+                      void *y, enum dtype y_dtype, const void *x, int n)
+{
+    const struct cuda_matrix *g = cuda_of(gate), *u = cuda_of(up);
+    struct few_params p = params_of(u, x);
+    struct few_call c = gated_call(gate, up, y, y_dtype, x, n);
     if (few_hopper(w, &c) || few_packed_hopper(w, &c))
         return;
     bool together = g->dtype == u->dtype && g->dtype != DTYPE_F32;

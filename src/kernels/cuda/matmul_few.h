@@ -100,7 +100,12 @@ struct few_call {
     int n_jobs, in, n;
     const void *x;
     bool add, gated, y_bf16;
+    struct few_norm norm; /* few_thin and few_hopper only */
 };
+/* matmul_few_thin.cu: small matrices, whatever else would take them. */
+bool few_is_thin(const struct matrix *m);
+bool few_thin(struct device_work *w, const struct few_call *c);
+bool few_hopper_ready(const struct device_work *w);
 bool few_hopper(struct device_work *w, const struct few_call *c);
 /* matmul_few_packed_hopper.cu: the same for types with blocks. Its scratch is the end of
  * few_scratch, with counters that are zero between launches. */

@@ -1,5 +1,5 @@
 /* What the blocks of matmul_few_packed_hopper.cu do: the thread that feeds the copy engine, the
- * warp that sums x, the warps that multiply, and the end of a tile. */
+ * warps that multiply, and the end of a tile. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_H
 #define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_H
 
@@ -7,18 +7,19 @@
 #include "kernels/cuda/matmul_few_mma.h"
 
 enum {
-    GROUP = 64, /* rows of a warpgroup: wgmma's M */
-    TILE = 2 * GROUP,
-    TILE_OCTETS = TILE / OCTET,
-    UNIT_SLOTS = 2,
-    UNIT_OCTET = UNIT_SLOTS * OCTET_SLOT,   /* bytes of an octet in a unit */
-    UNIT_QUANTS = TILE_OCTETS * UNIT_OCTET, /* bytes */
-    PARTS = 132,     /* blocks for an H200's multiprocessors; they have room for twice as many */
-    TILE_PARTS = 8,  /* of a tile, at most */
-    CONSUMERS = 256, /* threads */
-    MOST_ROWS = 32,  /* of a launch */
-    MAX_TILES = 8192,
-    SMEM = 112 << 10 /* two blocks to a multiprocessor */
+    MAX_STAGES = 16,
+    LINE = TILE_COLS * 2, /* bytes: a row of x in a tile */
+    SUM_STRIDE = 20,      /* floats from column to column of a unit's sums: banks differ */
+    MOST_OCTETS = 36,     /* of a tile */
+    MOST_SOON = 8,
+    PACKED_BOUND = 896
+};
+
+/* Of a product that comes next: the first `part` bytes of each row of a plane are brought to L2
+ * while this one computes. */
+struct packed_soon {
+    const uint8_t *p;
+    int rows, row_size, part;
 };
 
 struct packed_job {
@@ -28,70 +29,54 @@ struct packed_job {
     int out, tile0; /* its first tile */
 };
 
+/* A tile is `octets` of a matrix, or half of them from each of two; two octets are a unit. A step
+ * is `slots` of K of a tile, a stage what lies in the ring of it: x, quants, scales. The blocks of
+ * a cluster have a tile together: each has its slots of every kc * slots. */
 struct packed_args {
     CUtensorMap w[DEVICE_MAX_JOBS], scale[DEVICE_MAX_JOBS], x;
     struct packed_job job[DEVICE_MAX_JOBS];
-    int n_jobs, n, steps, tiles, parts;
+    int n_jobs, n, tiles, octets;
+    int wm, wk; /* warps: of different units, of the same ones */
+    int kc;     /* blocks of a cluster */
+    int slots, steps, stages;
+    int x_size, w_size, half_scales, stage_size; /* bytes; half_scales: of a job's octets */
+    int ring_size;
     int add, gated, y_bf16;
-    float *partial;    /* [2 * parts][TILE * columns] */
-    unsigned *arrived; /* [tiles], zero between launches */
+    struct packed_soon soon[MOST_SOON];
+    int n_soon;
+#ifdef PACKED_TUNE
+    unsigned long long *trace; /* [blocks][8] */
+#endif
 };
 
-/* What lies where in shared memory: x, weights, sums of x (Q4_K), barriers. */
-template <enum dtype T, int N> struct packed_shape {
-    static constexpr int per_slot = slot_elements(T) / QUANT_BLOCK; /* blocks */
-    static constexpr int blocks = UNIT_SLOTS * per_slot;            /* of a unit */
-    static constexpr int x_tiles = blocks / 2;
-    static constexpr int x_size = x_tiles * N * TILE_COLS * 2;
-    static constexpr int octet_scales = slot_scales(T) * UNIT_SLOTS / slots_per_scale(T);
-    static constexpr int w_size = UNIT_QUANTS + TILE_OCTETS * octet_scales;
-    static constexpr int sums_size = T == DTYPE_Q4_K ? blocks * N * 4 : 0;
-    static constexpr int x_stages = N == 32 ? 2 : 3;
-    static constexpr int room = SMEM - 1024 - 256 - x_stages * (x_size + sums_size);
-    static constexpr int w_stages = room / w_size < 8 ? room / w_size : 8;
-    static constexpr int w_at = x_stages * x_size;
-    static constexpr int sums_at = w_at + w_stages * w_size;
-    static constexpr int bars_at = sums_at + x_stages * sums_size;
-    static constexpr int size = bars_at + 256 + 1024;
-    static constexpr int threads = CONSUMERS + (T == DTYPE_Q4_K ? 64 : 32);
-};
+/* Warps that multiply, at most. */
+__host__ __device__ static constexpr int packed_warps(int mt)
+{
+    return mt == 1 ? 18 : 10;
+}
+
+/* Threads that there are to be registers for: with a lone row more than there are, so that the small
+ * kernels between products find room beside a block. */
+__host__ __device__ static constexpr int packed_bound(int n, int mt)
+{
+    return mt == 1 && n == 0 ? PACKED_BOUND : packed_warps(mt) * 32 + 32;
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* c [64 x N] (+)= a b^T: a in registers, b in shared memory, K-major. */
-template <int N, int ADD>
-__device__ static inline void multiply(float (&c)[N / 2], const uint32_t (&a)[4], uint64_t b)
+#ifdef PACKED_TUNE
+#define TRACE(i) (a.trace ? (void)(a.trace[blockIdx.x * 8 + i] = clock64()) : (void)0)
+#define TRACE_TIME(i) (a.trace ? (void)(a.trace[blockIdx.x * 8 + i] = trace_time()) : (void)0)
+__device__ static inline unsigned long long trace_time()
 {
-    if constexpr (N == 8)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %9, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, "
-                     "{%4, %5, %6, %7}, %8, p, 1, 1, 0;\n}"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
-    else if constexpr (N == 16)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
-                     "%5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}"
-                     : EIGHT(c, 0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
-    else
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
-                     "%5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, "
-                     "%20, p, 1, 1, 0;\n}"
-                     : EIGHT(c, 0), EIGHT(c, 8)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
+    unsigned long long t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
 }
-
-__device__ static inline int part_begin(const packed_args &a, int part)
-{
-    return (int)((int64_t)part * a.tiles * a.steps / a.parts);
-}
-
-__device__ static inline int part_of(const packed_args &a, int unit)
-{
-    return (int)(((int64_t)(unit + 1) * a.parts - 1) / ((int64_t)a.tiles * a.steps));
-}
+#else
+#define TRACE(i)
+#define TRACE_TIME(i)
+#endif
 
 __device__ static inline int job_of(const packed_args &a, int tile)
 {
@@ -101,249 +86,178 @@ __device__ static inline int job_of(const packed_args &a, int tile)
     return j;
 }
 
-/* ---- one thread of the warp behind the consumers: the copy engine ---- */
+/* Octets of a tile that come from one matrix. */
+__device__ static inline int octets_each(const packed_args &a)
+{
+    return a.gated ? a.octets / 2 : a.octets;
+}
 
-template <enum dtype T, int N>
+/* Of this block: its number in its cluster, its first tile, how far it is to its next. */
+struct packed_turn {
+    int rank, tile, stride;
+};
+
+__device__ static inline packed_turn turn_of(const packed_args &a)
+{
+    if (a.kc == 1)
+        return { 0, (int)blockIdx.x, (int)gridDim.x };
+    return { (int)blockIdx.x % a.kc, (int)blockIdx.x / a.kc, a.tiles };
+}
+
+/* Barriers: a stage is full, it is empty. */
+__device__ static inline uint32_t full_bar(uint32_t bars, int stage)
+{
+    return bars + stage * 16;
+}
+
+__device__ static inline uint32_t empty_bar(uint32_t bars, int stage)
+{
+    return bars + stage * 16 + 8;
+}
+
+/* ---- one thread: the copy engine ---- */
+
+template <enum dtype T>
 __device__ static inline void load_weights(const packed_args &a, uint32_t to, uint32_t full,
-                                           int unit)
+                                           int tile, int slot)
 {
-    typedef packed_shape<T, N> S;
-    constexpr int words = S::octet_scales / 4;
-    int tile = unit / a.steps, k = unit % a.steps;
-    uint32_t scales = to + UNIT_QUANTS;
-    barrier_arrive_expect(full, S::w_size);
+    constexpr int words = slot_scales(T) / slots_per_scale(T) / 4; /* of a slot */
+    int each = octets_each(a);
+    uint32_t scales = to + a.w_size;
+    int j = a.gated ? 0 : job_of(a, tile), octet = (tile - a.job[j].tile0) * each;
+    load_box3(to, &a.w[j], full, 0, slot, octet);
+    load_box3(scales, &a.scale[j], full, slot * words, octet, 0);
     if (a.gated) {
-        int octet = tile * (TILE_OCTETS / 2);
-        load_box3(to, &a.w[0], full, k * (UNIT_OCTET / 4), octet, 0);
-        load_box3(to + UNIT_QUANTS / 2, &a.w[1], full, k * (UNIT_OCTET / 4), octet, 0);
-        load_box3(scales, &a.scale[0], full, k * words, octet, 0);
-        load_box3(scales + TILE_OCTETS / 2 * S::octet_scales, &a.scale[1], full, k * words, octet,
-                  0);
-    } else {
-        int j = job_of(a, tile), octet = (tile - a.job[j].tile0) * TILE_OCTETS;
-        load_box3(to, &a.w[j], full, k * (UNIT_OCTET / 4), octet, 0);
-        load_box3(scales, &a.scale[j], full, k * words, octet, 0);
+        load_box3(to + a.w_size / 2, &a.w[1], full, 0, slot, octet);
+        load_box3(scales + a.half_scales, &a.scale[1], full, slot * words, octet, 0);
     }
 }
 
-/* Barriers: weights are there, x is, its sums are, a unit is done with. */
-template <enum dtype T, int N> struct packed_bars {
-    typedef packed_shape<T, N> S;
-    static constexpr int w = 0, x = S::w_stages * 8, sums = x + S::x_stages * 8,
-                         done = sums + S::x_stages * 8, flag = done + S::w_stages * 8;
-    static_assert(flag + 4 <= 256, "barriers");
-};
-
-template <enum dtype T, int N>
-__device__ static inline void produce(const packed_args &a, uint32_t base, int begin, int end)
+template <enum dtype T>
+__device__ static inline void load_x(const packed_args &a, uint32_t to, uint32_t full, int slot)
 {
-    typedef packed_shape<T, N> S;
-    typedef packed_bars<T, N> B;
-    uint32_t bars = base + S::bars_at;
-    int total = end - begin;
-    for (int i = 0; i < S::w_stages && i < total; i++)
-        load_weights<T, N>(a, base + S::w_at + i * S::w_size, bars + B::w + i * 8, begin + i);
-    dep_wait();
+    load_box3(to, &a.x, full, 0, 0, slot * (slot_elements(T) / TILE_COLS));
+}
+
+/* What kernels in front have written the copy engine sees, too. */
+__device__ static inline void outside_written()
+{
     asm volatile("fence.proxy.async;" ::: "memory");
-    for (int i = -S::x_stages; i < total; i++) {
-        int x = i + S::x_stages, w = i + S::w_stages;
-        if (i >= 0)
-            barrier_wait(bars + B::done + i % S::w_stages * 8, i / S::w_stages & 1);
-        if (i >= 0 && w < total)
-            load_weights<T, N>(a, base + S::w_at + w % S::w_stages * S::w_size,
-                               bars + B::w + w % S::w_stages * 8, begin + w);
-        if (x < total) {
-            uint32_t bar = bars + B::x + x % S::x_stages * 8;
-            barrier_arrive_expect(bar, S::x_size);
-            load_box3(base + x % S::x_stages * S::x_size, &a.x, bar, 0, 0,
-                      (begin + x) % a.steps * S::x_tiles);
-        }
-    }
 }
 
-/* ---- a warp: sums of x over blocks of 32, which the minima of Q4_K multiply ---- */
-
-__device__ static inline float sum_of_eight(uint4 v)
+/* This block's share of what comes next. */
+__device__ static inline void bring_soon(const packed_args &a)
 {
-    float s0 = bf16_float(v.x & 0xffffu) + __uint_as_float(v.x & 0xffff0000u);
-    float s1 = bf16_float(v.y & 0xffffu) + __uint_as_float(v.y & 0xffff0000u);
-    float s2 = bf16_float(v.z & 0xffffu) + __uint_as_float(v.z & 0xffff0000u);
-    float s3 = bf16_float(v.w & 0xffffu) + __uint_as_float(v.w & 0xffff0000u);
-    return (s0 + s1) + (s2 + s3);
+    for (int i = 0; i < a.n_soon; i++)
+        for (int r = (int)blockIdx.x; r < a.soon[i].rows; r += (int)gridDim.x)
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                             a.soon[i].p + (size_t)r * a.soon[i].row_size),
+                         "r"(a.soon[i].part)
+                         : "memory");
 }
 
-template <enum dtype T, int N>
-__device__ static inline void sum_x(const packed_args &a, unsigned char *memory, uint32_t base,
-                                    int total, int lane)
-{
-    typedef packed_shape<T, N> S;
-    typedef packed_bars<T, N> B;
-    for (int i = 0; i < total; i++) {
-        int stage = i % S::x_stages;
-        const unsigned char *x = memory + stage * S::x_size;
-        float *sums = (float *)(memory + S::sums_at + stage * S::sums_size);
-        barrier_wait(base + S::bars_at + B::x + stage * 8, i / S::x_stages & 1);
-        for (int at = lane; at < S::blocks * N; at += 32) {
-            int row = at % N, block = at / N;
-            const unsigned char *from = x + (block / 2 * N + row) * 128;
-            float s[4];
-            if (row >= a.n)
-                continue;
-#pragma unroll
-            for (int p = 0; p < 4; p++)
-                s[p] = sum_of_eight(*(const uint4 *)(from + ((block % 2 * 4 + p) ^ row % 8) * 16));
-            sums[at] = (s[0] + s[1]) + (s[2] + s[3]);
-        }
-        __syncwarp();
-        if (lane == 0)
-            barrier_arrive(base + S::bars_at + B::sums + stage * 8);
-    }
-}
-
-/* ---- the end of a tile ---- */
-
-/* Where a thread's numbers lie in a tile: register 4 j + 2 i + e is row `row + 8 i` (of the second
- * matrix in a gated product), column 8 j + col + e. */
-struct place {
-    int pair, row, col; /* pair: of octets; row: in an octet */
+/* How far the thread that feeds the ring is. */
+struct packed_feed {
+    packed_turn turn;
+    int tile, step, total, early;
+    int x_bytes, w_bytes;
 };
 
-template <int N>
-__device__ static inline void leave_part(const packed_args &a, const float (&c)[N / 2],
-                                         struct place p, int slot)
+/* The first round of the ring, but for x: before the kernel in front has ended. */
+template <enum dtype T>
+__device__ static inline void feed_early(packed_feed &f, const packed_args &a, uint32_t base,
+                                         uint32_t bars)
 {
-    float *to = a.partial + (size_t)slot * (TILE * N) + p.pair * 16 + p.row;
-#pragma unroll
-    for (int r = 0; r < N / 2; r++) {
-        int col = r / 4 * 8 + p.col + r % 2;
-        if (col < a.n)
-            __stcg(to + col * TILE + r / 2 % 2 * 8, c[r]);
+    f.turn = turn_of(a);
+    f.tile = f.turn.tile;
+    f.step = 0;
+    f.total = (a.tiles - f.turn.tile + f.turn.stride - 1) / f.turn.stride * a.steps;
+    f.early = f.total < a.stages ? f.total : a.stages;
+    for (int i = 0; i < f.early; i++) {
+        barrier_arrive_expect(full_bar(bars, i), f.w_bytes + f.x_bytes);
+        load_weights<T>(a, base + i * a.stage_size + a.x_size, full_bar(bars, i), f.tile,
+                        (f.turn.rank + f.step * a.kc) * a.slots);
+        if (++f.step == a.steps)
+            f.step = 0, f.tile += f.turn.stride;
     }
 }
 
-/* The parts of a tile, in order, some under way at once. */
-template <int N>
-__device__ static inline void add_parts(const packed_args &a, float (&c)[N / 2], struct place p,
-                                        int tile)
+template <enum dtype T>
+__device__ static inline void feed(packed_feed &f, const packed_args &a, uint32_t base,
+                                   uint32_t bars)
 {
-    constexpr int AHEAD = N == 8 ? 8 : N == 16 ? 4 : 2;
-    int first = part_of(a, tile * a.steps), last = part_of(a, (tile + 1) * a.steps - 1);
-#pragma unroll
-    for (int r = 0; r < N / 2; r++)
-        c[r] = 0;
-#pragma unroll 1
-    for (int part = first; part <= last; part += AHEAD) {
-        float v[AHEAD][N / 2];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            int slot =
-                2 * (part + i) + (i == 0 && part == first && part_begin(a, part) / a.steps != tile);
-            const float *from = a.partial + (size_t)slot * (TILE * N) + p.pair * 16 + p.row;
-#pragma unroll
-            for (int r = 0; r < N / 2; r++) {
-                int col = r / 4 * 8 + p.col + r % 2;
-                v[i][r] = part + i <= last && col < a.n ? __ldcg(from + col * TILE + r / 2 % 2 * 8)
-                                                        : 0.0f;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-#pragma unroll
-            for (int r = 0; r < N / 2; r++)
-                c[r] = part + i <= last ? c[r] + v[i][r] : c[r];
-        }
+    int rank = f.turn.rank;
+    if (f.early == f.total)
+        bring_soon(a);
+    dep_wait();
+    TRACE(2);
+    outside_written();
+    for (int i = 0, s = 0; i < f.early; i++) {
+        load_x<T>(a, base + i * a.stage_size, full_bar(bars, i), (rank + s * a.kc) * a.slots);
+        s = s + 1 == a.steps ? 0 : s + 1;
     }
-}
-
-__device__ static inline void store(const packed_args &a, const packed_job &j, int col, int row,
-                                    float v)
-{
-    size_t at = (size_t)col * j.y_stride + (size_t)row;
-    if (a.y_bf16)
-        ((uint16_t *)j.y)[at] = (uint16_t)bf16_bits(v);
-    else if (a.add)
-        ((float *)j.y)[at] += v;
-    else
-        ((float *)j.y)[at] = v;
-}
-
-template <int N>
-__device__ static inline void store_tile(const packed_args &a, const float (&c)[N / 2],
-                                         struct place p, int tile)
-{
-    const packed_job &j = a.job[a.gated ? 0 : job_of(a, tile)];
-    int row0 =
-        a.gated ? tile * GROUP + p.pair * 8 + p.row : (tile - j.tile0) * TILE + p.pair * 16 + p.row;
-#pragma unroll
-    for (int r = 0; r < N / 2; r++) {
-        int col = r / 4 * 8 + p.col + r % 2, second = r / 2 % 2;
-        int row = a.gated ? row0 : row0 + second * 8;
-        float v = c[r];
-        if (col >= a.n || row >= j.out || (a.gated && second))
-            continue;
-        if (j.bias)
-            v += j.bias[row];
-        if (a.gated) {
-            float u = c[(r + 2) % (N / 2)];
-            if (j.bias2)
-                u += j.bias2[row];
-            v = v / (1.0f + expf(-v)) * u;
-        }
-        store(a, j, col, row, v);
+    for (int i = f.early, stage = 0, parity = 0; i < f.total; i++) {
+        uint32_t to = base + stage * a.stage_size, full = full_bar(bars, stage);
+        int slot = (rank + f.step * a.kc) * a.slots;
+        barrier_wait(empty_bar(bars, stage), parity);
+        barrier_arrive_expect(full, f.w_bytes + f.x_bytes);
+        load_weights<T>(a, to + a.x_size, full, f.tile, slot);
+        load_x<T>(a, to, full, slot);
+        if (++f.step == a.steps)
+            f.step = 0, f.tile += f.turn.stride;
+        stage = stage + 1 == a.stages ? 0 : stage + 1;
+        parity ^= stage == 0;
     }
+    TRACE(3);
+    if (f.early < f.total)
+        bring_soon(a);
 }
 
-/* A tile's sum, or this block's part of it. */
-template <int N>
-__device__ static inline void finish(const packed_args &a, float (&c)[N / 2], struct place p,
-                                     int tile, bool whole, unsigned *last)
-{
-    if (!whole) {
-        int first = part_of(a, tile * a.steps), end = part_of(a, (tile + 1) * a.steps - 1);
-        int mine = (int)blockIdx.x;
-        leave_part<N>(a, c, p, 2 * mine + (part_begin(a, mine) / a.steps != tile));
-        named_sync(1, CONSUMERS);
-        if (threadIdx.x == 0) {
-            __threadfence(); /* what the barrier showed this thread, all see before the count */
-            *last = atomicAdd(&a.arrived[tile], 1u) == (unsigned)(end - first);
-            if (*last)
-                a.arrived[tile] = 0;
-            __threadfence();
-        }
-        named_sync(1, CONSUMERS);
-        if (!*last)
-            return;
-        add_parts<N>(a, c, p, tile);
-    }
-    store_tile<N>(a, c, p, tile);
-}
+/* ---- the warps that multiply ---- */
 
-/* ---- the consumers ---- */
-
-/* What a lane holds of a slot: quants and scales of its two rows. */
+/* What a lane holds of a slot and a unit: quants and scales of its two rows. */
 template <enum dtype T> struct packed_slot {
     uint4 q[2];
     uint2 d[2];              /* f16 */
     float scale[2], less[2]; /* Q4_K: of block lane % 4 */
 };
 
-template <enum dtype T>
-__device__ static inline void take_slot(packed_slot<T> &s, const unsigned char *w,
-                                        const int (&octet)[2], int slot, int lane)
+/* Where the two octets of a unit lie in a stage. */
+struct packed_unit {
+    int w[2], scale[2];
+};
+
+__device__ static inline packed_unit unit_of(const packed_args &a, int unit, int scales)
 {
-    constexpr int scales = slot_scales(T) * UNIT_SLOTS / slots_per_scale(T);
+    packed_unit u;
+    int each = octets_each(a);
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-        const unsigned char *head = w + UNIT_QUANTS + octet[o] * scales;
-        s.q[o] = *(const uint4 *)(w + octet[o] * UNIT_OCTET + slot * OCTET_SLOT + lane * 16);
+        int octet = a.gated ? unit : 2 * unit + o;
+        octet = octet < each ? octet : each - 1; /* an odd number: computed, never stored */
+        u.w[o] = (octet * a.slots) * OCTET_SLOT + (a.gated ? o * (a.w_size / 2) : 0);
+        u.scale[o] = octet * a.slots * scales + (a.gated ? o * a.half_scales : 0);
+    }
+    return u;
+}
+
+template <enum dtype T>
+__device__ static inline void take_slot(packed_slot<T> &s, const unsigned char *w,
+                                        const unsigned char *scales, const packed_unit &u, int slot,
+                                        int lane)
+{
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+        const unsigned char *d = scales + u.scale[o];
+        s.q[o] = *(const uint4 *)(w + u.w[o] + slot * OCTET_SLOT + lane * 16);
         if constexpr (T == DTYPE_Q8_0) {
-            s.d[o].x = *(const uint32_t *)(head + slot * 32 + lane / 4 * 4);
+            s.d[o].x = *(const uint32_t *)(d + slot * 32 + lane / 4 * 4);
         } else if constexpr (T == DTYPE_Q4_0) {
-            s.d[o] = *(const uint2 *)(head + slot * 64 + lane / 4 * 8);
+            s.d[o] = *(const uint2 *)(d + slot * 64 + lane / 4 * 8);
         } else {
-            uint4 h = *(const uint4 *)(head + lane / 4 * 16);
+            uint4 h = *(const uint4 *)(d + slot / 2 * 128 + lane / 4 * 16);
             uint32_t factors, mins;
-            q4_k_pairs(&factors, &mins, h.y, h.z, h.w, slot);
+            q4_k_pairs(&factors, &mins, h.y, h.z, h.w, slot & 1);
             s.scale[o] = f16_float(h.x & 0xffffu) * byte_float(factors, lane % 4);
             s.less[o] = fmaf(16.0f, s.scale[o], f16_float(h.x >> 16) * byte_float(mins, lane % 4));
         }
@@ -361,13 +275,11 @@ __device__ static inline void unpack(few_block &b, const packed_slot<T> &s, int 
         few_unpack_q4_k(&b, s.q[0], s.q[1], block);
 }
 
-/* acc += the sums c of a block, scaled. */
-template <enum dtype T, int N>
-__device__ static inline void add_block(float (&acc)[N / 2], const float (&c)[N / 2],
-                                        const packed_slot<T> &s, int block, const float *sums,
-                                        int lane)
+/* Scales of a block, of Q4_K also what is taken off for each sum of x. */
+template <enum dtype T>
+__device__ static inline void scales_of(float (&f)[2], float (&l)[2], const packed_slot<T> &s,
+                                        int block)
 {
-    float f[2], l[2];
 #pragma unroll
     for (int o = 0; o < 2; o++) {
         if constexpr (T == DTYPE_Q4_K) {
@@ -378,100 +290,353 @@ __device__ static inline void add_block(float (&acc)[N / 2], const float (&c)[N 
             f[o] = f16_float(block % 2 ? pair >> 16 : pair & 0xffffu);
         }
     }
+}
+
+/* N: tiles of 8 columns, 0 for a lone row of x, which all columns are. Then half of a thread's
+ * numbers are the other half. */
+__host__ __device__ static constexpr int packed_tiles(int n)
+{
+    return n == 0 ? 1 : n;
+}
+
+__host__ __device__ static constexpr int packed_sums(int n)
+{
+    return n == 0 ? 2 : 4 * n;
+}
+
+/* x for two mma of a block. A lone row lies as it is, more in swizzled tiles. `x` is that of the
+ * slot, at this lane's place (packed_x_lane). */
+template <enum dtype T, int N>
+__device__ static inline void x_block(uint32_t b[4], const unsigned char *x, int odd, int block,
+                                      int nt)
+{
+    if (N == 0)
+        load_matrix4(b, x + block * 64);
+    else
+        load_matrix4(b, x + block / 2 * (N * 8 * LINE) + nt * 8 * LINE + (block % 2 ? odd : 0));
+}
+
+/* A slot of MT units times all rows of x. odd: from an even block to the odd one beside it. */
+template <enum dtype T, int N, int MT>
+__device__ static inline void multiply_slot(float (&acc)[MT][packed_sums(N)],
+                                            const packed_slot<T> (&slot)[MT],
+                                            const unsigned char *x, int odd)
+{
+    const uint32_t ones[4] = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        float2 x = make_float2(0, 0);
-        if constexpr (T == DTYPE_Q4_K)
-            x = *(const float2 *)(sums + j * 8 + lane % 4 * 2);
+    for (int block = 0; block < slot_elements(T) / QUANT_BLOCK; block++) {
+        few_block w[MT];
+        float f[MT][2], l[MT][2];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float v = fmaf(f[i / 2], c[4 * j + i], acc[4 * j + i]);
-            if constexpr (T == DTYPE_Q4_K)
-                v = fmaf(-l[i / 2], i % 2 ? x.y : x.x, v);
-            acc[4 * j + i] = v;
+        for (int mt = 0; mt < MT; mt++) {
+            unpack<T>(w[mt], slot[mt], block);
+            scales_of<T>(f[mt], l[mt], slot[mt], block);
+        }
+#pragma unroll
+        for (int nt = 0; nt < packed_tiles(N); nt++) {
+            uint32_t b[4];
+            float sum[4] = { 0, 0, 0, 0 };
+            x_block<T, N>(b, x, odd, block, nt);
+            if constexpr (T == DTYPE_Q4_K) {
+                mma_bf16_first(sum, ones, b);
+                mma_bf16(sum, ones, b + 2);
+            }
+#pragma unroll
+            for (int mt = 0; mt < MT; mt++) {
+                float c[4];
+                mma_bf16_first(c, w[mt].a0, b);
+                mma_bf16(c, w[mt].a1, b + 2);
+#pragma unroll
+                for (int i = 0; i < 4; i += N == 0 ? 2 : 1) {
+                    float *to = &acc[mt][N == 0 ? i / 2 : nt * 4 + i];
+                    *to = fmaf(f[mt][i / 2], c[i], *to);
+                    if constexpr (T == DTYPE_Q4_K)
+                        *to = fmaf(-l[mt][i / 2], sum[i], *to);
+                }
+            }
         }
     }
 }
 
-/* A unit: while wgmma has a block, the one before is added and the next unpacked. */
-template <enum dtype T, int N>
-__device__ static inline void multiply_unit(float (&acc)[N / 2], const unsigned char *w, uint32_t x,
-                                            uint32_t x_bar, uint32_t sums_bar, uint32_t x_parity,
-                                            const float *sums, const int (&octet)[2], int lane)
+/* ---- the end of a tile ---- */
+
+__device__ static inline float gate_of(float v)
 {
-    typedef packed_shape<T, N> S;
-    packed_slot<T> slot[2];
-    few_block a[2];
-    float c[2][N / 2];
-    take_slot<T>(slot[0], w, octet, 0, lane);
-    unpack<T>(a[0], slot[0], 0);
-    barrier_wait(x_bar, x_parity);
-    uint64_t b = tile_descriptor(x, 0);
-    uint32_t b_lo = (uint32_t)b;
-#pragma unroll
-    for (int i = 0; i < S::blocks; i++) {
-        uint32_t lo = b_lo + (uint32_t)((i / 2 * N * 128 + i % 2 * 64) >> 4);
-        uint64_t at = (b & ~0xffffffffull) | lo, next = (b & ~0xffffffffull) | (lo + 2);
-        wgmma_fence();
-        multiply<N, 0>(c[i % 2], a[i % 2].a0, at);
-        multiply<N, 1>(c[i % 2], a[i % 2].a1, next);
-        wgmma_commit();
-        if (i == S::per_slot - 2)
-            take_slot<T>(slot[1], w, octet, 1, lane);
-        if (i == 0 && T == DTYPE_Q4_K)
-            barrier_wait(sums_bar, x_parity);
-        if (i > 0) {
-            wgmma_wait<1>();
-            pin(c[(i + 1) % 2]);
-            add_block<T, N>(acc, c[(i + 1) % 2], slot[(i - 1) / S::per_slot], (i - 1) % S::per_slot,
-                            sums + (i - 1) * N, lane);
-        }
-        if (i + 1 < S::blocks)
-            unpack<T>(a[(i + 1) % 2], slot[(i + 1) / S::per_slot], (i + 1) % S::per_slot);
-    }
-    wgmma_wait<0>();
-    pin(c[(S::blocks - 1) % 2]);
-    add_block<T, N>(acc, c[(S::blocks - 1) % 2], slot[1], S::per_slot - 1,
-                    sums + (S::blocks - 1) * N, lane);
+    return v / (1.0f + __expf(-v));
 }
 
-template <enum dtype T, int N>
-__device__ static inline void consume(const packed_args &a, uint32_t base, unsigned char *memory,
-                                      int begin, int end)
+__device__ static inline void store(const packed_args &a, const packed_job &j, size_t at, float v)
 {
-    typedef packed_shape<T, N> S;
-    typedef packed_bars<T, N> B;
-    uint32_t bars = base + S::bars_at;
-    unsigned *last = (unsigned *)(memory + S::bars_at + B::flag);
+    if (a.y_bf16)
+        ((uint16_t *)j.y)[at] = (uint16_t)bf16_bits(v);
+    else
+        ((float *)j.y)[at] = v;
+}
+
+/* What an output needs beside its sum, asked for early: y as it is, and biases. */
+struct packed_ending {
+    float old, bias, bias2;
+};
+
+__device__ static inline void take_biases(packed_ending &e, const packed_job &j, int row)
+{
+    e.bias = j.bias ? j.bias[row] : 0;
+    e.bias2 = j.bias2 ? j.bias2[row] : 0;
+}
+
+__device__ static inline void take_old(packed_ending &e, const packed_args &a, const packed_job &j,
+                                       size_t at)
+{
+    e.old = a.add ? ((const float *)j.y)[at] : 0;
+}
+
+/* Of a sum, and that of the same row of the second matrix. */
+__device__ static inline float result(const packed_args &a, const packed_ending &e, float v,
+                                      float v2)
+{
+    v += e.bias;
+    if (a.gated)
+        v = gate_of(v) * (v2 + e.bias2);
+    return a.add ? e.old + v : v;
+}
+
+/* Units that no other warp has a part of, out of registers. */
+template <int N, int MT>
+__device__ static inline void finish_alone(const packed_args &a,
+                                           const float (&acc)[MT][packed_sums(N)], int unit0,
+                                           int tile, int lane)
+{
+    const packed_job &j = a.job[a.gated ? 0 : job_of(a, tile)];
+    int each = octets_each(a), octet0 = (tile - j.tile0) * each;
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++) {
+#pragma unroll
+        for (int r = 0; r < packed_sums(N); r++) {
+            int col = N == 0 ? lane % 4 : r / 4 * 8 + lane % 4 * 2 + r % 2;
+            int second = N == 0 ? r : r / 2 % 2;
+            int octet = a.gated ? unit0 + mt : (unit0 + mt) * 2 + second;
+            int row = (octet0 + octet) * 8 + lane / 4;
+            size_t at = (size_t)col * j.y_stride + (size_t)row;
+            if (col >= a.n || octet >= each || row >= j.out || (a.gated && second))
+                continue;
+            packed_ending e;
+            take_biases(e, j, row);
+            take_old(e, a, j, at);
+            float v2 = acc[mt][N == 0 ? 1 : (r + 2) % packed_sums(N)];
+            store(a, j, at, result(a, e, acc[mt][r], v2));
+        }
+    }
+}
+
+/* Output i of a tile: rows of a column first. */
+struct packed_place {
+    bool there;
+    int col, in_tile, row;
+    size_t at;
+};
+
+__device__ static inline packed_place place_of(const packed_args &a, const packed_job &j, int tile,
+                                               int i)
+{
+    packed_place p;
+    int rows = octets_each(a) * 8;
+    p.col = i / rows;
+    p.in_tile = i - p.col * rows;
+    p.row = (tile - j.tile0) * rows + p.in_tile;
+    p.at = (size_t)p.col * j.y_stride + (size_t)p.row;
+    p.there = p.col < a.n && p.row < j.out;
+    return p;
+}
+
+/* All threads of the cluster's blocks, and what they wrote to shared memory. */
+__device__ static inline void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* What another block of the cluster has at the place of `mine`. */
+__device__ static inline const float *cluster_view(const float *mine, int rank)
+{
+    const float *p;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(p) : "l"(mine), "r"(rank));
+    return p;
+}
+
+/* Where a unit's sums lie: [wk][unit][column][SUM_STRIDE]. */
+template <int N, int MT>
+__device__ static inline void leave_sums(const packed_args &a,
+                                         const float (&acc)[MT][packed_sums(N)], float *sums,
+                                         int wm, int wk, int lane)
+{
+    constexpr int cols = N == 0 ? 1 : 8 * N;
+    int units = a.wm * MT;
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++) {
+        float *to = sums + (wk * units + wm * MT + mt) * cols * SUM_STRIDE + lane / 4;
+#pragma unroll
+        for (int r = 0; r < packed_sums(N); r++) {
+            if (N == 0 && lane % 4 == 0)
+                to[r * 8] = acc[mt][r];
+            if (N > 0)
+                to[(r / 4 * 8 + lane % 4 * 2 + r % 2) * SUM_STRIDE + r / 2 % 2 * 8] = acc[mt][r];
+        }
+    }
+}
+
+/* Units that wk warps of each of kc blocks have parts of. `e` is of this thread's first output. */
+template <int N, int MT>
+__device__ static inline void finish_shared(const packed_args &a,
+                                            const float (&acc)[MT][packed_sums(N)], float *sums,
+                                            int wm, int wk, const packed_turn &turn, int lane,
+                                            packed_ending e)
+{
+    constexpr int cols = N == 0 ? 1 : 8 * N;
+    const packed_job &j = a.job[a.gated ? 0 : job_of(a, turn.tile)];
+    int threads = a.wm * a.wk * 32, part = a.wm * MT * cols * SUM_STRIDE;
+    int count = octets_each(a) * 8 * a.n, first = turn.rank * threads + (int)threadIdx.x;
+    named_sync(1, threads); /* the ring is no longer read */
+    leave_sums<N, MT>(a, acc, sums, wm, wk, lane);
+    if (a.kc > 1)
+        cluster_sync();
+    else
+        named_sync(1, threads);
+    for (int i = first; i < count; i += a.kc * threads) {
+        packed_place p = place_of(a, j, turn.tile, i);
+        int unit = a.gated ? p.in_tile / 8 : p.in_tile / 16, up = a.gated ? 8 : 0;
+        const float *from = sums + (unit * cols + p.col) * SUM_STRIDE +
+                            (a.gated ? p.in_tile % 8 : p.in_tile % 16);
+        float v = 0, v2 = 0;
+        if (!p.there)
+            continue;
+        for (int rank = 0; rank < a.kc; rank++) {
+            const float *its = a.kc > 1 ? cluster_view(from, rank) : from;
+#pragma unroll 4
+            for (int k = 0; k < a.wk; k++) {
+                v += its[k * part];
+                v2 += its[k * part + up];
+            }
+        }
+        if (i != first) {
+            take_biases(e, j, p.row);
+            take_old(e, a, j, p.at);
+        }
+        store(a, j, p.at, result(a, e, v, v2));
+    }
+    if (a.kc > 1)
+        cluster_sync(); /* the others may still read */
+}
+
+/* Where a warp is in its part of a tile's K: step, slot of it, and the step's place in the ring. */
+struct packed_walk {
+    int step, slot, stage, parity;
+};
+
+/* What of the ring and of the tile is a warp's. */
+template <enum dtype T, int MT> struct packed_share {
+    const unsigned char *memory;
+    uint32_t bars;
+    packed_unit unit[MT];
+    int slot0, stride; /* its first slot of a step, and from one of its steps to the next */
+    int lane, x_lane, odd;
+};
+
+template <enum dtype T, int MT>
+__device__ static inline void take_slots(packed_slot<T> (&slot)[MT], const packed_args &a,
+                                         const packed_share<T, MT> &h, const packed_walk &at)
+{
+    const unsigned char *w = h.memory + at.stage * a.stage_size + a.x_size;
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+        take_slot<T>(slot[mt], w, w + a.w_size, h.unit[mt], at.slot, h.lane);
+}
+
+/* Multiplies the slot `now`, after asking for the one behind it, which goes to `next`. False: there
+ * is none. A step is waited for before the one in front is given back, so the ring has more stages
+ * than a stride. */
+template <enum dtype T, int N, int MT>
+__device__ static inline bool walk_slot(float (&acc)[MT][packed_sums(N)], packed_walk &at,
+                                        const packed_slot<T> (&now)[MT],
+                                        packed_slot<T> (&next)[MT], const packed_args &a,
+                                        const packed_share<T, MT> &h)
+{
+    constexpr int slot_x = slot_elements(T) * 2 * (N == 0 ? 1 : 8 * N);
+    packed_walk was = at;
+    at.slot += a.wk;
+    if (at.slot >= a.slots) {
+        at.slot = h.slot0;
+        at.step += h.stride;
+        for (at.stage += h.stride; at.stage >= a.stages; at.stage -= a.stages)
+            at.parity ^= 1;
+        if (at.step < a.steps)
+            barrier_wait(full_bar(h.bars, at.stage), at.parity);
+    }
+    bool more = at.step < a.steps;
+    if (more)
+        take_slots<T, MT>(next, a, h, at);
+    multiply_slot<T, N, MT>(
+        acc, now, h.memory + was.stage * a.stage_size + was.slot * slot_x + h.x_lane, h.odd);
+    if (at.stage != was.stage || !more) {
+        __syncwarp();
+        if (h.lane == 0)
+            barrier_arrive(empty_bar(h.bars, was.stage));
+    }
+    return more;
+}
+
+template <enum dtype T, int N, int MT>
+__device__ static inline void consume(const packed_args &a, unsigned char *memory, uint32_t bars)
+{
+    constexpr int scales = slot_scales(T) / slots_per_scale(T);
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    int octet[2] = { a.gated ? warp : 2 * warp, a.gated ? warp + TILE_OCTETS / 2 : 2 * warp + 1 };
-    struct place p = { warp, lane / 4, lane % 4 * 2 };
-    int w_stage = 0, x_stage = 0;
-    uint32_t w_parity = 0, x_parity = 0;
-    dep_wait();
-    for (int unit = begin; unit < end;) {
-        int tile = unit / a.steps, from = unit;
-        int to = (tile + 1) * a.steps < end ? (tile + 1) * a.steps : end;
-        float acc[N / 2];
+    int wk = warp % a.wk, wm = warp / a.wk;
+    packed_turn turn = turn_of(a);
+    packed_share<T, MT> h;
+    packed_walk at = { wk / a.slots, wk % a.slots, wk / a.slots % a.stages,
+                       wk / a.slots / a.stages & 1 };
+    packed_ending e = {};
+    const packed_job &j = a.job[a.gated ? 0 : job_of(a, turn.tile)];
+    packed_place p = place_of(a, j, turn.tile, turn.rank * a.wm * a.wk * 32 + (int)threadIdx.x);
+    bool early = a.wk > 1 && p.there;
+    h.memory = memory;
+    h.bars = bars;
+    h.slot0 = at.slot;
+    h.stride = a.slots < a.wk ? a.wk / a.slots : 1;
+    h.lane = lane;
+    h.x_lane = N == 0 ? lane / 8 * 16 : lane % 8 * LINE + (lane / 8 ^ lane % 8) * 16;
+    h.odd = (h.x_lane ^ 64) - h.x_lane;
 #pragma unroll
-        for (int r = 0; r < N / 2; r++)
-            acc[r] = 0;
+    for (int mt = 0; mt < MT; mt++)
+        h.unit[mt] = unit_of(a, wm * MT + mt, scales);
+    if (early)
+        take_biases(e, j, p.row);
+    dep_wait();
+    if (early)
+        take_old(e, a, j, p.at);
+    for (; turn.tile < a.tiles; turn.tile += turn.stride) {
+        float acc[MT][packed_sums(N)] = {};
+        if (at.step < a.steps) {
+            packed_slot<T> slot[2][MT];
+            barrier_wait(full_bar(bars, at.stage), at.parity);
+            if (threadIdx.x == 0)
+                TRACE(4);
+            take_slots<T, MT>(slot[0], a, h, at);
 #pragma unroll 1
-        for (; unit < to; unit++) {
-            barrier_wait(bars + B::w + w_stage * 8, w_parity);
-            multiply_unit<T, N>(
-                acc, memory + S::w_at + w_stage * S::w_size, base + x_stage * S::x_size,
-                bars + B::x + x_stage * 8, bars + B::sums + x_stage * 8, x_parity,
-                (const float *)(memory + S::sums_at + x_stage * S::sums_size), octet, lane);
-            __syncwarp();
-            if (lane == 0)
-                barrier_arrive(bars + B::done + w_stage * 8);
-            if (++w_stage == S::w_stages)
-                w_stage = 0, w_parity ^= 1;
-            if (++x_stage == S::x_stages)
-                x_stage = 0, x_parity ^= 1;
+            while (walk_slot<T, N, MT>(acc, at, slot[0], slot[1], a, h) &&
+                   walk_slot<T, N, MT>(acc, at, slot[1], slot[0], a, h))
+                ;
         }
-        finish<N>(a, acc, p, tile, to - from == a.steps, last);
+        at.step -= a.steps; /* a block with several tiles has wk 1: the next begins with the step */
+        if (threadIdx.x == 0)
+            TRACE(5);
+        if (a.wk == 1)
+            finish_alone<N, MT>(a, acc, wm * MT, turn.tile, lane);
+        else
+            finish_shared<N, MT>(a, acc, (float *)memory, wm, wk, turn, lane, e);
+    }
+    if (threadIdx.x == 0) {
+        TRACE(6);
+        TRACE_TIME(7);
     }
 }
 

@@ -3,6 +3,7 @@
  * e belongs to thread t of the T that share a row, which adds its own in ascending order; threads
  * are then added in pairs, warps from first to last. */
 #include "kernels/cuda/element.h"
+#include "kernels/cuda/norm.h"
 
 namespace {
 
@@ -195,6 +196,22 @@ template <class Y> void norm_any(struct device_work *w, Y *y, const struct norm_
         norm_launch<THREADS, 8>(w, y, j);
 }
 
+/* A thread to a number; rows end on whole warps. */
+__global__ void __launch_bounds__(THREADS)
+    norm_prepare_kernel(uint16_t *xn, float *sums, const float *x, const float *weight, int dim,
+                        size_t size)
+{
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    dep_launch();
+    dep_wait();
+    if (i >= size)
+        return;
+    float v = x[i], s = octet_squares(v, 1);
+    xn[i] = (uint16_t)bf16_bits(v * weight[i % (size_t)dim]);
+    if (i % NORM_OCTET == 0)
+        sums[i / NORM_OCTET] = s;
+}
+
 /* ---- the largest of a row ---- */
 
 /* A number that grows with x and, where x is equal, falls with its place; NaN is below all. */
@@ -306,4 +323,14 @@ void argmax_rows(struct device_work *w, int32_t *ids, const float *x, int n, int
                           best, parts),
                    "argmax");
     }
+}
+
+void norm_prepare(struct device_work *w, uint16_t *xn, float *sums, const float *x,
+                  const float *weight, int n, int dim)
+{
+    size_t size = (size_t)n * (size_t)dim;
+    work_check(w,
+               launch(norm_prepare_kernel, dim3((unsigned)((size + THREADS - 1) / THREADS)),
+                      dim3(THREADS), 0, w->stream, xn, sums, x, weight, dim, size),
+               "norm");
 }

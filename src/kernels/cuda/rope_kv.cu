@@ -109,8 +109,8 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
             float u = x[0][j], v = x[1][j];
-            x[0][j] = u * c[j] - v * s[j];
-            x[1][j] = v * c[j] + u * s[j];
+            x[0][j] = fmaf(u, c[j], -(v * s[j])); /* as matmul_few_thin.cu does it */
+            x[1][j] = fmaf(v, c[j], u * s[j]);
         }
     }
     *(uint2 *)(h.y + part) = four_bf16(x[0]);
@@ -144,8 +144,8 @@ __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
         }
         if (h.turn) {
             float c = a.cos[(size_t)row * half + j], s = a.sin[(size_t)row * half + j];
-            float turned = u * c - v * s;
-            v = v * c + u * s;
+            float turned = fmaf(u, c, -(v * s));
+            v = fmaf(v, c, u * s);
             u = turned;
         }
         h.y[j] = (uint16_t)bf16_bits(u);

@@ -1,0 +1,80 @@
+/* The partial results of attention_few_hopper.cu joined: a kernel of its own, which starts while
+ * the other still runs. (The last thread block to arrive doing it in the same launch was slower: a
+ * fence, a counter and three more ways to L2 one after the other.) */
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_H
+#define PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_H
+
+#include "kernels/cuda/attention_few_hopper.h"
+
+/* One head of one row: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in order. */
+template <int D, int SPLIT>
+__global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split_args a)
+{
+    constexpr int N = D / 64; /* pairs of columns of a lane */
+    __shared__ float2 shared_out[JOIN_WARPS][N * 32];
+    __shared__ float shared_sum[JOIN_WARPS];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, n;
+    const struct staged_run *run = &a.staged->run[a.run];
+    size_t at = (size_t)row * a.n_heads + blockIdx.x;
+    const float2 *top = a.top + at * a.splits;
+    const float2 *part = (const float2 *)(a.part + at * a.splits * D);
+    float most = -INFINITY, sum = 0;
+    float2 out[N] = {};
+    dep_launch();
+    n = run->first_slot + run->pending + a.row0 + row + 1;
+    dep_wait();
+    n = run->has_parents ? a.limit[row] : n;
+    n = (n + SPLIT - 1) / SPLIT;
+    for (int s0 = warp; s0 < n || s0 == warp; s0 += JOIN_WARPS * JOIN_BATCH) {
+        float2 x[JOIN_BATCH][N], t[JOIN_BATCH];
+#pragma unroll
+        for (int k = 0; k < JOIN_BATCH; k++) /* all under way before the maximum is known */
+            if (s0 + k * JOIN_WARPS < n) {
+                t[k] = top[s0 + k * JOIN_WARPS];
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    x[k][i] = part[(size_t)(s0 + k * JOIN_WARPS) * (D / 2) + i * 32 + lane];
+            }
+        if (s0 == warp) {
+            for (int s = lane; s < n; s += 32)
+                most = fmaxf(most, top[s].x);
+            for (int bit = 16; bit > 0; bit /= 2)
+                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
+        }
+#pragma unroll
+        for (int k = 0; k < JOIN_BATCH; k++) {
+            if (s0 + k * JOIN_WARPS >= n)
+                continue;
+            float weight = exp2_fast((t[k].x - most) * a.scale);
+            sum = fmaf(t[k].y, weight, sum);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                out[i].x = fmaf(x[k][i].x, weight, out[i].x);
+                out[i].y = fmaf(x[k][i].y, weight, out[i].y);
+            }
+        }
+    }
+    for (int i = 0; i < N; i++)
+        shared_out[warp][i * 32 + lane] = out[i];
+    if (lane == 0)
+        shared_sum[warp] = sum;
+    __syncthreads();
+    if ((int)threadIdx.x >= D / 2)
+        return;
+    sum = 0;
+    out[0] = make_float2(0, 0);
+    for (int w = 0; w < JOIN_WARPS; w++) {
+        sum += shared_sum[w];
+        out[0].x += shared_out[w][threadIdx.x].x;
+        out[0].y += shared_out[w][threadIdx.x].y;
+    }
+    sum = 1.0f / sum;
+    at = at * D + threadIdx.x * 2;
+    if (a.f32)
+        *(float2 *)((float *)a.out + at) = make_float2(out[0].x * sum, out[0].y * sum);
+    else
+        *(uint32_t *)((uint16_t *)a.out + at) =
+            bf16_bits(out[0].x * sum) | bf16_bits(out[0].y * sum) << 16;
+}
+
+#endif
