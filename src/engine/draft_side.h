@@ -7,6 +7,7 @@
 #include "engine/timeline.h"
 #include "lm/states.h"
 #include "spec/drafter.h"
+#include "spec/price.h"
 
 struct pv_session;
 
@@ -25,6 +26,7 @@ struct draft_side {
     size_t tower_bytes;                           /* what it holds */
     struct drafter *drafter[PV_DRAFT_ORACLE + 1]; /* by kind, opened when first used; */
     size_t drafter_bytes[PV_DRAFT_ORACLE + 1];    /* what they hold */
+    struct price_book book[PV_DRAFT_ORACLE + 1];  /* what their rounds taught; shape fitted */
     struct device
         *crew[2]; /* threads of the model and of the drafter, while they run side by side */
     int crew_threads[2];

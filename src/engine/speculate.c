@@ -338,7 +338,7 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
                               const struct pv_gen_params *p, const struct sampling *how,
                               struct tree *tree, float *scores, struct pv_error *err)
 {
-    struct price price = price_now(&sp->book);
+    struct price price = price_now(&s->draft.book[sp->method.drafter]);
     int left = p->max_new_tokens - s->n_answer, room = s->line.context - s->line.n;
     struct draft_request req = { .answer = s->line.ids + s->answer0,
                                  .n_answer = s->n_answer,
@@ -543,8 +543,8 @@ static enum pv_status serial_round(struct speculation *sp, struct pv_session *s,
     if (!st)
         st = speculation_verify(sp, s, p, r, err);
     if (!st && fitted)
-        price_learn(&sp->book, &r->tree, scores, &r->verdict, s->stats.draft_s - draft_s,
-                    s->stats.verify_s - verify_s);
+        price_learn(&s->draft.book[sp->method.drafter], &r->tree, scores, &r->verdict,
+                    s->stats.draft_s - draft_s, s->stats.verify_s - verify_s);
     if (!st)
         policy_learn(&sp->policy, sp->choice, r->tree.n,
                      fitted ? tree_deepest(&r->tree) : r->tree.n - 1, r->verdict.n - 1,

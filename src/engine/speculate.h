@@ -4,7 +4,6 @@
 
 #include "engine/session.h"
 #include "spec/policy.h"
-#include "spec/price.h"
 #include "spec/view.h"
 
 struct parallel;
@@ -27,7 +26,6 @@ struct speculation {
     bool awake;                /* the drafter knows the prompt */
     double wake_s;             /* seconds that took, when it was in the middle of an answer */
     struct policy policy;      /* automatic */
-    struct price_book book;    /* shape fitted */
     struct policy_choice choice;
     struct shape tree;
 };

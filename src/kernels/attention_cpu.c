@@ -373,21 +373,23 @@ static void tail_chunk(const struct region *g, struct tile_mem *m, const struct 
         run_rebuilt_chunk(g, m, t, c);
 }
 
-/* Segment s of a tile into m->seg; its sum is 0 where a row sees none of it. */
-static void segment_run(const struct region *g, struct tile_mem *m, const struct tile *t, int s)
+/* Segment s of a tile into m->seg; its sum is 0 where a row sees none of it. more: the one after it
+ * will be asked for. */
+static void segment_run(const struct region *g, struct tile_mem *m, const struct tile *t, int s,
+                        bool more)
 {
     int end = (s + 1) * SEGMENT_CHUNKS, most = 0;
     partial_clear(m->seg, t->n, g->d);
     for (int i = 0; i < t->n; i++)
         most = m->depth[i] > most ? m->depth[i] : most;
     for (int c = s * SEGMENT_CHUNKS; c < end && c * KV_CHUNK < most; c++) {
-        bool more = (c + 1) * KV_CHUNK < most && (c + 1 < end || !g->split);
+        bool next = (c + 1) * KV_CHUNK < most && (c + 1 < end || more);
         for (int i = 0; i < t->n; i++)
             m->limit[i] = chunk_limit(m->depth[i], c);
         if (t->run->parent && (c + 1) * KV_CHUNK > t->run->first_slot)
             tail_chunk(g, m, t, c);
         else
-            run_chunk(g, m, t, c, more);
+            run_chunk(g, m, t, c, next);
         for (int i = 0; i < t->n; i++)
             if (m->limit[i] > 0)
                 partial_join(g->chunk.k, m->seg, i, m->chunk, i, g->d);
@@ -425,7 +427,7 @@ static void tile_run(const struct region *g, struct tile_mem *m, const struct ti
     tile_begin(g, m, t);
     partial_clear(m->row, t->n, g->d);
     for (int s = 0; s < t->n_segments; s++) {
-        segment_run(g, m, t, s);
+        segment_run(g, m, t, s, true);
         for (int i = 0; i < t->n; i++)
             if (m->seg.sum[i] > 0)
                 partial_join(g->chunk.k, m->row, i, m->seg, i, g->d);
@@ -443,15 +445,19 @@ static float *partial_at(const struct region *g, const struct tile *t, int s, in
            (((size_t)t->partial0 + (size_t)s) * (size_t)g->chunk.tile + (size_t)i) * width;
 }
 
-static void segment_item(const struct region *g, struct tile_mem *m, const struct tile *t, int s)
+/* Segments [s, end) of a tile. */
+static void segment_items(const struct region *g, struct tile_mem *m, const struct tile *t, int s,
+                          int end)
 {
     tile_begin(g, m, t);
-    segment_run(g, m, t, s);
-    for (int i = 0; i < t->n; i++) {
-        float *p = partial_at(g, t, s, i);
-        p[0] = m->seg.max[i];
-        p[1] = m->seg.sum[i];
-        memcpy(p + 2, m->seg.out + (size_t)i * g->d, sizeof(float) * (size_t)g->d);
+    for (; s < end; s++) {
+        segment_run(g, m, t, s, s + 1 < end);
+        for (int i = 0; i < t->n; i++) {
+            float *p = partial_at(g, t, s, i);
+            p[0] = m->seg.max[i];
+            p[1] = m->seg.sum[i];
+            memcpy(p + 2, m->seg.out + (size_t)i * g->d, sizeof(float) * (size_t)g->d);
+        }
     }
 }
 
@@ -469,41 +475,48 @@ static void join_item(const struct region *g, struct tile_mem *m, const struct t
     }
 }
 
-/* Item number -> tile and segment; tiles of later runs may have other segment counts. */
-static struct tile item_find(const struct region *g, int item, int *segment)
+/* Items [begin, end), which are segments of the tiles in order; tiles of later runs may have other
+ * counts of them. */
+static void split_items(const struct region *g, struct tile_mem *m, int begin, int end)
 {
-    for (int t = 0; t < g->n_tiles; t++) {
+    for (int t = 0; t < g->n_tiles && begin < end; t++) {
         struct tile tile = tile_find(g, t);
-        if (item < tile.n_segments) {
-            *segment = item;
-            return tile;
+        int last = end < tile.n_segments ? end : tile.n_segments;
+        if (begin < last) {
+            segment_items(g, m, &tile, begin, last);
+            begin = last;
         }
-        item -= tile.n_segments;
+        begin -= tile.n_segments;
+        end -= tile.n_segments;
     }
-    return (struct tile){ 0 };
+}
+
+/* Threads take long ranges of segments: what follows in memory is fetched ahead. */
+static void split_run(struct region *g, struct tile_mem *m, int n_threads)
+{
+    int begin, end;
+    while (work_range(&g->queue, n_threads, &begin, &end))
+        split_items(g, m, begin, end);
+    pool_barrier(g->w->pool);
+    for (int i = work_next(&g->join_queue); i >= 0; i = work_next(&g->join_queue)) {
+        struct tile t = tile_find(g, i);
+        join_item(g, m, &t);
+    }
 }
 
 static void region_run(void *arg, int thread, int n_threads)
 {
     struct region *g = arg;
     struct tile_mem m;
-    (void)n_threads;
     tile_mem_init(&m, work_thread_mem(g->w, thread), g->w->thread_size, &g->chunk);
-    for (int i = work_next(&g->queue); i >= 0; i = work_next(&g->queue)) {
-        int segment = 0;
-        /* Later rows see more: handing out the tiles from the end balances the load. */
-        struct tile t = g->split ? item_find(g, i, &segment) : tile_find(g, g->n_tiles - 1 - i);
-        if (g->split)
-            segment_item(g, &m, &t, segment);
-        else
-            tile_run(g, &m, &t);
-    }
-    if (!g->split)
+    if (g->split) {
+        split_run(g, &m, n_threads);
         return;
-    pool_barrier(g->w->pool);
-    for (int i = work_next(&g->join_queue); i >= 0; i = work_next(&g->join_queue)) {
-        struct tile t = tile_find(g, i);
-        join_item(g, &m, &t);
+    }
+    for (int i = work_next(&g->queue); i >= 0; i = work_next(&g->queue)) {
+        /* Later rows see more: handing out the tiles from the end balances the load. */
+        struct tile t = tile_find(g, g->n_tiles - 1 - i);
+        tile_run(g, &m, &t);
     }
 }
 

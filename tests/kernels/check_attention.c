@@ -187,7 +187,8 @@ static void check_chunk(struct check *c, const struct attn_kernel *kernel, enum 
 
 static void check_kernel(struct check *c, const struct attn_kernel *a, enum dtype t)
 {
-    static const int dims[] = { 64, 80, 128, 8, 72, 96 }, counts[] = { 1, 2, 3, 7, 14, 16, 31, 64 };
+    static const int dims[] = { 64, 80, 128, 8, 72, 96 };
+    static const int counts[] = { 1, 2, 3, 7, 14, 16, 20, 23, 31, 52, 64 };
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++) {
             int n = counts[j] < a->max_queries ? counts[j] : a->max_queries;

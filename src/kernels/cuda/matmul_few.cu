@@ -216,8 +216,7 @@ size_t few_scratch_size(const struct work_shape *s)
     int in = s->in > s->ffn ? s->in : s->ffn, splits = in / SPLIT_K;
     splits = splits < MAX_SPLITS ? splits : MAX_SPLITS;
     return MAX_COUNTERS * sizeof(int) +
-           (splits > 1 ? sizeof(float) * partial_floats(WIDE_ROWS, splits, FEW_ROWS) : 0) +
-           few_packed_scratch();
+           (splits > 1 ? sizeof(float) * partial_floats(WIDE_ROWS, splits, FEW_ROWS) : 0);
 }
 
 /* ---- F32 weights ---- */
@@ -359,8 +358,7 @@ static void run_rows(struct device_work *w, struct few_params *p, enum dtype t, 
             }
         }
         if (counter > MAX_COUNTERS ||
-            sizeof(int) * MAX_COUNTERS + sizeof(float) * partial + few_packed_scratch() >
-                w->few_size)
+            sizeof(int) * MAX_COUNTERS + sizeof(float) * partial > w->few_size)
             return work_check(w, cudaErrorInvalidConfiguration, "matmul_few: scratch");
         q.warps = l.warps;
         q.depth = l.depth;

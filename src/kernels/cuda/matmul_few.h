@@ -107,9 +107,7 @@ bool few_is_thin(const struct matrix *m);
 bool few_thin(struct device_work *w, const struct few_call *c);
 bool few_hopper_ready(const struct device_work *w);
 bool few_hopper(struct device_work *w, const struct few_call *c);
-/* matmul_few_packed_hopper.cu: the same for types with blocks. Its scratch is the end of
- * few_scratch, with counters that are zero between launches. */
+/* matmul_few_packed_hopper.cu: the same for types with blocks. */
 bool few_packed_hopper(struct device_work *w, const struct few_call *c);
-size_t few_packed_scratch(void);
 
 #endif

@@ -11,15 +11,8 @@ enum {
     LINE = TILE_COLS * 2, /* bytes: a row of x in a tile */
     SUM_STRIDE = 20,      /* floats from column to column of a unit's sums: banks differ */
     MOST_OCTETS = 36,     /* of a tile */
-    MOST_SOON = 8,
-    PACKED_BOUND = 896
-};
-
-/* Of a product that comes next: the first `part` bytes of each row of a plane are brought to L2
- * while this one computes. */
-struct packed_soon {
-    const uint8_t *p;
-    int rows, row_size, part;
+    MOST_WARPS = 18,      /* that multiply */
+    ROOMY = 896           /* see packed_bound */
 };
 
 struct packed_job {
@@ -30,53 +23,26 @@ struct packed_job {
 };
 
 /* A tile is `octets` of a matrix, or half of them from each of two; two octets are a unit. A step
- * is `slots` of K of a tile, a stage what lies in the ring of it: x, quants, scales. The blocks of
- * a cluster have a tile together: each has its slots of every kc * slots. */
+ * is `slots` of K of a tile, a stage what lies in the ring of it: x, quants, scales. */
 struct packed_args {
     CUtensorMap w[DEVICE_MAX_JOBS], scale[DEVICE_MAX_JOBS], x;
     struct packed_job job[DEVICE_MAX_JOBS];
     int n_jobs, n, tiles, octets;
     int wm, wk; /* warps: of different units, of the same ones */
-    int kc;     /* blocks of a cluster */
     int slots, steps, stages;
     int x_size, w_size, half_scales, stage_size; /* bytes; half_scales: of a job's octets */
     int ring_size;
     int add, gated, y_bf16;
-    struct packed_soon soon[MOST_SOON];
-    int n_soon;
-#ifdef PACKED_TUNE
-    unsigned long long *trace; /* [blocks][8] */
-#endif
 };
 
-/* Warps that multiply, at most. */
-__host__ __device__ static constexpr int packed_warps(int mt)
+/* Threads that there are to be registers for: with a lone row more than there are, so that the
+ * small kernels between products find room beside the blocks. */
+__host__ __device__ static constexpr int packed_bound(int n)
 {
-    return mt == 1 ? 18 : 10;
-}
-
-/* Threads that there are to be registers for: with a lone row more than there are, so that the small
- * kernels between products find room beside a block. */
-__host__ __device__ static constexpr int packed_bound(int n, int mt)
-{
-    return mt == 1 && n == 0 ? PACKED_BOUND : packed_warps(mt) * 32 + 32;
+    return n == 0 ? (int)ROOMY : MOST_WARPS * 32 + 32;
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-#ifdef PACKED_TUNE
-#define TRACE(i) (a.trace ? (void)(a.trace[blockIdx.x * 8 + i] = clock64()) : (void)0)
-#define TRACE_TIME(i) (a.trace ? (void)(a.trace[blockIdx.x * 8 + i] = trace_time()) : (void)0)
-__device__ static inline unsigned long long trace_time()
-{
-    unsigned long long t;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-    return t;
-}
-#else
-#define TRACE(i)
-#define TRACE_TIME(i)
-#endif
 
 __device__ static inline int job_of(const packed_args &a, int tile)
 {
@@ -90,18 +56,6 @@ __device__ static inline int job_of(const packed_args &a, int tile)
 __device__ static inline int octets_each(const packed_args &a)
 {
     return a.gated ? a.octets / 2 : a.octets;
-}
-
-/* Of this block: its number in its cluster, its first tile, how far it is to its next. */
-struct packed_turn {
-    int rank, tile, stride;
-};
-
-__device__ static inline packed_turn turn_of(const packed_args &a)
-{
-    if (a.kc == 1)
-        return { 0, (int)blockIdx.x, (int)gridDim.x };
-    return { (int)blockIdx.x % a.kc, (int)blockIdx.x / a.kc, a.tiles };
 }
 
 /* Barriers: a stage is full, it is empty. */
@@ -145,20 +99,8 @@ __device__ static inline void outside_written()
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* This block's share of what comes next. */
-__device__ static inline void bring_soon(const packed_args &a)
-{
-    for (int i = 0; i < a.n_soon; i++)
-        for (int r = (int)blockIdx.x; r < a.soon[i].rows; r += (int)gridDim.x)
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                             a.soon[i].p + (size_t)r * a.soon[i].row_size),
-                         "r"(a.soon[i].part)
-                         : "memory");
-}
-
 /* How far the thread that feeds the ring is. */
 struct packed_feed {
-    packed_turn turn;
     int tile, step, total, early;
     int x_bytes, w_bytes;
 };
@@ -168,17 +110,16 @@ template <enum dtype T>
 __device__ static inline void feed_early(packed_feed &f, const packed_args &a, uint32_t base,
                                          uint32_t bars)
 {
-    f.turn = turn_of(a);
-    f.tile = f.turn.tile;
+    f.tile = (int)blockIdx.x;
     f.step = 0;
-    f.total = (a.tiles - f.turn.tile + f.turn.stride - 1) / f.turn.stride * a.steps;
+    f.total = (a.tiles - f.tile + (int)gridDim.x - 1) / (int)gridDim.x * a.steps;
     f.early = f.total < a.stages ? f.total : a.stages;
     for (int i = 0; i < f.early; i++) {
         barrier_arrive_expect(full_bar(bars, i), f.w_bytes + f.x_bytes);
         load_weights<T>(a, base + i * a.stage_size + a.x_size, full_bar(bars, i), f.tile,
-                        (f.turn.rank + f.step * a.kc) * a.slots);
+                        f.step * a.slots);
         if (++f.step == a.steps)
-            f.step = 0, f.tile += f.turn.stride;
+            f.step = 0, f.tile += (int)gridDim.x;
     }
 }
 
@@ -186,31 +127,24 @@ template <enum dtype T>
 __device__ static inline void feed(packed_feed &f, const packed_args &a, uint32_t base,
                                    uint32_t bars)
 {
-    int rank = f.turn.rank;
-    if (f.early == f.total)
-        bring_soon(a);
     dep_wait();
-    TRACE(2);
     outside_written();
     for (int i = 0, s = 0; i < f.early; i++) {
-        load_x<T>(a, base + i * a.stage_size, full_bar(bars, i), (rank + s * a.kc) * a.slots);
+        load_x<T>(a, base + i * a.stage_size, full_bar(bars, i), s * a.slots);
         s = s + 1 == a.steps ? 0 : s + 1;
     }
     for (int i = f.early, stage = 0, parity = 0; i < f.total; i++) {
         uint32_t to = base + stage * a.stage_size, full = full_bar(bars, stage);
-        int slot = (rank + f.step * a.kc) * a.slots;
+        int slot = f.step * a.slots;
         barrier_wait(empty_bar(bars, stage), parity);
         barrier_arrive_expect(full, f.w_bytes + f.x_bytes);
         load_weights<T>(a, to + a.x_size, full, f.tile, slot);
         load_x<T>(a, to, full, slot);
         if (++f.step == a.steps)
-            f.step = 0, f.tile += f.turn.stride;
+            f.step = 0, f.tile += (int)gridDim.x;
         stage = stage + 1 == a.stages ? 0 : stage + 1;
         parity ^= stage == 0;
     }
-    TRACE(3);
-    if (f.early < f.total)
-        bring_soon(a);
 }
 
 /* ---- the warps that multiply ---- */
@@ -316,43 +250,36 @@ __device__ static inline void x_block(uint32_t b[4], const unsigned char *x, int
         load_matrix4(b, x + block / 2 * (N * 8 * LINE) + nt * 8 * LINE + (block % 2 ? odd : 0));
 }
 
-/* A slot of MT units times all rows of x. odd: from an even block to the odd one beside it. */
-template <enum dtype T, int N, int MT>
-__device__ static inline void multiply_slot(float (&acc)[MT][packed_sums(N)],
-                                            const packed_slot<T> (&slot)[MT],
-                                            const unsigned char *x, int odd)
+/* A slot of a unit times all rows of x. odd: from an even block to the odd one beside it. */
+template <enum dtype T, int N>
+__device__ static inline void multiply_slot(float (&acc)[packed_sums(N)],
+                                            const packed_slot<T> &slot, const unsigned char *x,
+                                            int odd)
 {
     const uint32_t ones[4] = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
 #pragma unroll
     for (int block = 0; block < slot_elements(T) / QUANT_BLOCK; block++) {
-        few_block w[MT];
-        float f[MT][2], l[MT][2];
-#pragma unroll
-        for (int mt = 0; mt < MT; mt++) {
-            unpack<T>(w[mt], slot[mt], block);
-            scales_of<T>(f[mt], l[mt], slot[mt], block);
-        }
+        few_block w;
+        float f[2], l[2];
+        unpack<T>(w, slot, block);
+        scales_of<T>(f, l, slot, block);
 #pragma unroll
         for (int nt = 0; nt < packed_tiles(N); nt++) {
             uint32_t b[4];
-            float sum[4] = { 0, 0, 0, 0 };
+            float c[4], sum[4];
             x_block<T, N>(b, x, odd, block, nt);
             if constexpr (T == DTYPE_Q4_K) {
                 mma_bf16_first(sum, ones, b);
                 mma_bf16(sum, ones, b + 2);
             }
+            mma_bf16_first(c, w.a0, b);
+            mma_bf16(c, w.a1, b + 2);
 #pragma unroll
-            for (int mt = 0; mt < MT; mt++) {
-                float c[4];
-                mma_bf16_first(c, w[mt].a0, b);
-                mma_bf16(c, w[mt].a1, b + 2);
-#pragma unroll
-                for (int i = 0; i < 4; i += N == 0 ? 2 : 1) {
-                    float *to = &acc[mt][N == 0 ? i / 2 : nt * 4 + i];
-                    *to = fmaf(f[mt][i / 2], c[i], *to);
-                    if constexpr (T == DTYPE_Q4_K)
-                        *to = fmaf(-l[mt][i / 2], sum[i], *to);
-                }
+            for (int i = 0; i < 4; i += N == 0 ? 2 : 1) {
+                float *to = &acc[N == 0 ? i / 2 : nt * 4 + i];
+                *to = fmaf(f[i / 2], c[i], *to);
+                if constexpr (T == DTYPE_Q4_K)
+                    *to = fmaf(-l[i / 2], sum[i], *to);
             }
         }
     }
@@ -400,31 +327,25 @@ __device__ static inline float result(const packed_args &a, const packed_ending 
     return a.add ? e.old + v : v;
 }
 
-/* Units that no other warp has a part of, out of registers. */
-template <int N, int MT>
-__device__ static inline void finish_alone(const packed_args &a,
-                                           const float (&acc)[MT][packed_sums(N)], int unit0,
-                                           int tile, int lane)
+/* A unit that no other warp has a part of, out of registers. */
+template <int N>
+__device__ static inline void finish_alone(const packed_args &a, const float (&acc)[packed_sums(N)],
+                                           int unit, int tile, int lane)
 {
     const packed_job &j = a.job[a.gated ? 0 : job_of(a, tile)];
     int each = octets_each(a), octet0 = (tile - j.tile0) * each;
 #pragma unroll
-    for (int mt = 0; mt < MT; mt++) {
-#pragma unroll
-        for (int r = 0; r < packed_sums(N); r++) {
-            int col = N == 0 ? lane % 4 : r / 4 * 8 + lane % 4 * 2 + r % 2;
-            int second = N == 0 ? r : r / 2 % 2;
-            int octet = a.gated ? unit0 + mt : (unit0 + mt) * 2 + second;
-            int row = (octet0 + octet) * 8 + lane / 4;
-            size_t at = (size_t)col * j.y_stride + (size_t)row;
-            if (col >= a.n || octet >= each || row >= j.out || (a.gated && second))
-                continue;
-            packed_ending e;
-            take_biases(e, j, row);
-            take_old(e, a, j, at);
-            float v2 = acc[mt][N == 0 ? 1 : (r + 2) % packed_sums(N)];
-            store(a, j, at, result(a, e, acc[mt][r], v2));
-        }
+    for (int r = 0; r < packed_sums(N); r++) {
+        int col = N == 0 ? lane % 4 : r / 4 * 8 + lane % 4 * 2 + r % 2;
+        int second = N == 0 ? r : r / 2 % 2, octet = a.gated ? unit : unit * 2 + second;
+        int row = (octet0 + octet) * 8 + lane / 4;
+        size_t at = (size_t)col * j.y_stride + (size_t)row;
+        packed_ending e;
+        if (col >= a.n || octet >= each || row >= j.out || (a.gated && second))
+            continue;
+        take_biases(e, j, row);
+        take_old(e, a, j, at);
+        store(a, j, at, result(a, e, acc[r], acc[N == 0 ? 1 : (r + 2) % packed_sums(N)]));
     }
 }
 
@@ -448,83 +369,54 @@ __device__ static inline packed_place place_of(const packed_args &a, const packe
     return p;
 }
 
-/* All threads of the cluster's blocks, and what they wrote to shared memory. */
-__device__ static inline void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-/* What another block of the cluster has at the place of `mine`. */
-__device__ static inline const float *cluster_view(const float *mine, int rank)
-{
-    const float *p;
-    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(p) : "l"(mine), "r"(rank));
-    return p;
-}
-
-/* Where a unit's sums lie: [wk][unit][column][SUM_STRIDE]. */
-template <int N, int MT>
-__device__ static inline void leave_sums(const packed_args &a,
-                                         const float (&acc)[MT][packed_sums(N)], float *sums,
-                                         int wm, int wk, int lane)
+/* The sums of a warp's unit to [wk][unit][column][SUM_STRIDE]. */
+template <int N>
+__device__ static inline void leave_sums(const packed_args &a, const float (&acc)[packed_sums(N)],
+                                         float *sums, int wm, int wk, int lane)
 {
     constexpr int cols = N == 0 ? 1 : 8 * N;
-    int units = a.wm * MT;
+    float *to = sums + (wk * a.wm + wm) * cols * SUM_STRIDE + lane / 4;
 #pragma unroll
-    for (int mt = 0; mt < MT; mt++) {
-        float *to = sums + (wk * units + wm * MT + mt) * cols * SUM_STRIDE + lane / 4;
-#pragma unroll
-        for (int r = 0; r < packed_sums(N); r++) {
-            if (N == 0 && lane % 4 == 0)
-                to[r * 8] = acc[mt][r];
-            if (N > 0)
-                to[(r / 4 * 8 + lane % 4 * 2 + r % 2) * SUM_STRIDE + r / 2 % 2 * 8] = acc[mt][r];
-        }
+    for (int r = 0; r < packed_sums(N); r++) {
+        if (N == 0 && lane % 4 == 0)
+            to[r * 8] = acc[r];
+        if (N > 0)
+            to[(r / 4 * 8 + lane % 4 * 2 + r % 2) * SUM_STRIDE + r / 2 % 2 * 8] = acc[r];
     }
 }
 
-/* Units that wk warps of each of kc blocks have parts of. `e` is of this thread's first output. */
-template <int N, int MT>
+/* Units that wk warps have parts of. `e` is of this thread's first output. */
+template <int N>
 __device__ static inline void finish_shared(const packed_args &a,
-                                            const float (&acc)[MT][packed_sums(N)], float *sums,
-                                            int wm, int wk, const packed_turn &turn, int lane,
-                                            packed_ending e)
+                                            const float (&acc)[packed_sums(N)], float *sums, int wm,
+                                            int wk, int tile, int lane, packed_ending e)
 {
     constexpr int cols = N == 0 ? 1 : 8 * N;
-    const packed_job &j = a.job[a.gated ? 0 : job_of(a, turn.tile)];
-    int threads = a.wm * a.wk * 32, part = a.wm * MT * cols * SUM_STRIDE;
-    int count = octets_each(a) * 8 * a.n, first = turn.rank * threads + (int)threadIdx.x;
+    const packed_job &j = a.job[a.gated ? 0 : job_of(a, tile)];
+    int threads = a.wm * a.wk * 32, part = a.wm * cols * SUM_STRIDE;
+    int count = octets_each(a) * 8 * a.n, up = a.gated ? 8 : 0;
     named_sync(1, threads); /* the ring is no longer read */
-    leave_sums<N, MT>(a, acc, sums, wm, wk, lane);
-    if (a.kc > 1)
-        cluster_sync();
-    else
-        named_sync(1, threads);
-    for (int i = first; i < count; i += a.kc * threads) {
-        packed_place p = place_of(a, j, turn.tile, i);
-        int unit = a.gated ? p.in_tile / 8 : p.in_tile / 16, up = a.gated ? 8 : 0;
-        const float *from = sums + (unit * cols + p.col) * SUM_STRIDE +
-                            (a.gated ? p.in_tile % 8 : p.in_tile % 16);
+    leave_sums<N>(a, acc, sums, wm, wk, lane);
+    named_sync(1, threads);
+    for (int i = (int)threadIdx.x; i < count; i += threads) {
+        packed_place p = place_of(a, j, tile, i);
+        int unit = a.gated ? p.in_tile / 8 : p.in_tile / 16;
+        const float *from =
+            sums + (unit * cols + p.col) * SUM_STRIDE + (a.gated ? p.in_tile % 8 : p.in_tile % 16);
         float v = 0, v2 = 0;
         if (!p.there)
             continue;
-        for (int rank = 0; rank < a.kc; rank++) {
-            const float *its = a.kc > 1 ? cluster_view(from, rank) : from;
 #pragma unroll 4
-            for (int k = 0; k < a.wk; k++) {
-                v += its[k * part];
-                v2 += its[k * part + up];
-            }
+        for (int k = 0; k < a.wk; k++) {
+            v += from[k * part];
+            v2 += from[k * part + up];
         }
-        if (i != first) {
+        if (i != (int)threadIdx.x) {
             take_biases(e, j, p.row);
             take_old(e, a, j, p.at);
         }
         store(a, j, p.at, result(a, e, v, v2));
     }
-    if (a.kc > 1)
-        cluster_sync(); /* the others may still read */
 }
 
 /* Where a warp is in its part of a tile's K: step, slot of it, and the step's place in the ring. */
@@ -533,32 +425,29 @@ struct packed_walk {
 };
 
 /* What of the ring and of the tile is a warp's. */
-template <enum dtype T, int MT> struct packed_share {
+struct packed_share {
     const unsigned char *memory;
     uint32_t bars;
-    packed_unit unit[MT];
+    packed_unit unit;
     int slot0, stride; /* its first slot of a step, and from one of its steps to the next */
     int lane, x_lane, odd;
 };
 
-template <enum dtype T, int MT>
-__device__ static inline void take_slots(packed_slot<T> (&slot)[MT], const packed_args &a,
-                                         const packed_share<T, MT> &h, const packed_walk &at)
+template <enum dtype T>
+__device__ static inline void take_next(packed_slot<T> &slot, const packed_args &a,
+                                        const packed_share &h, const packed_walk &at)
 {
     const unsigned char *w = h.memory + at.stage * a.stage_size + a.x_size;
-#pragma unroll
-    for (int mt = 0; mt < MT; mt++)
-        take_slot<T>(slot[mt], w, w + a.w_size, h.unit[mt], at.slot, h.lane);
+    take_slot<T>(slot, w, w + a.w_size, h.unit, at.slot, h.lane);
 }
 
 /* Multiplies the slot `now`, after asking for the one behind it, which goes to `next`. False: there
  * is none. A step is waited for before the one in front is given back, so the ring has more stages
  * than a stride. */
-template <enum dtype T, int N, int MT>
-__device__ static inline bool walk_slot(float (&acc)[MT][packed_sums(N)], packed_walk &at,
-                                        const packed_slot<T> (&now)[MT],
-                                        packed_slot<T> (&next)[MT], const packed_args &a,
-                                        const packed_share<T, MT> &h)
+template <enum dtype T, int N>
+__device__ static inline bool walk_slot(float (&acc)[packed_sums(N)], packed_walk &at,
+                                        const packed_slot<T> &now, packed_slot<T> &next,
+                                        const packed_args &a, const packed_share &h)
 {
     constexpr int slot_x = slot_elements(T) * 2 * (N == 0 ? 1 : 8 * N);
     packed_walk was = at;
@@ -573,9 +462,9 @@ __device__ static inline bool walk_slot(float (&acc)[MT][packed_sums(N)], packed
     }
     bool more = at.step < a.steps;
     if (more)
-        take_slots<T, MT>(next, a, h, at);
-    multiply_slot<T, N, MT>(
-        acc, now, h.memory + was.stage * a.stage_size + was.slot * slot_x + h.x_lane, h.odd);
+        take_next<T>(next, a, h, at);
+    multiply_slot<T, N>(acc, now,
+                        h.memory + was.stage * a.stage_size + was.slot * slot_x + h.x_lane, h.odd);
     if (at.stage != was.stage || !more) {
         __syncwarp();
         if (h.lane == 0)
@@ -584,59 +473,54 @@ __device__ static inline bool walk_slot(float (&acc)[MT][packed_sums(N)], packed
     return more;
 }
 
-template <enum dtype T, int N, int MT>
-__device__ static inline void consume(const packed_args &a, unsigned char *memory, uint32_t bars)
+template <enum dtype T, int N>
+__device__ static inline packed_share share_of(const packed_args &a, const unsigned char *memory,
+                                               uint32_t bars, int wm, int wk, int lane)
 {
-    constexpr int scales = slot_scales(T) / slots_per_scale(T);
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    int wk = warp % a.wk, wm = warp / a.wk;
-    packed_turn turn = turn_of(a);
-    packed_share<T, MT> h;
-    packed_walk at = { wk / a.slots, wk % a.slots, wk / a.slots % a.stages,
-                       wk / a.slots / a.stages & 1 };
-    packed_ending e = {};
-    const packed_job &j = a.job[a.gated ? 0 : job_of(a, turn.tile)];
-    packed_place p = place_of(a, j, turn.tile, turn.rank * a.wm * a.wk * 32 + (int)threadIdx.x);
-    bool early = a.wk > 1 && p.there;
+    packed_share h;
     h.memory = memory;
     h.bars = bars;
-    h.slot0 = at.slot;
+    h.unit = unit_of(a, wm, slot_scales(T) / slots_per_scale(T));
+    h.slot0 = wk % a.slots;
     h.stride = a.slots < a.wk ? a.wk / a.slots : 1;
     h.lane = lane;
     h.x_lane = N == 0 ? lane / 8 * 16 : lane % 8 * LINE + (lane / 8 ^ lane % 8) * 16;
     h.odd = (h.x_lane ^ 64) - h.x_lane;
-#pragma unroll
-    for (int mt = 0; mt < MT; mt++)
-        h.unit[mt] = unit_of(a, wm * MT + mt, scales);
+    return h;
+}
+
+template <enum dtype T, int N>
+__device__ static inline void consume(const packed_args &a, unsigned char *memory, uint32_t bars)
+{
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int wk = warp % a.wk, wm = warp / a.wk, step = wk / a.slots, tile = (int)blockIdx.x;
+    packed_share h = share_of<T, N>(a, memory, bars, wm, wk, lane);
+    packed_walk at = { step, h.slot0, step % a.stages, step / a.stages & 1 };
+    packed_ending e = {};
+    const packed_job &j = a.job[a.gated ? 0 : job_of(a, tile)];
+    packed_place p = place_of(a, j, tile, (int)threadIdx.x);
+    bool early = a.wk > 1 && p.there;
     if (early)
         take_biases(e, j, p.row);
     dep_wait();
     if (early)
         take_old(e, a, j, p.at);
-    for (; turn.tile < a.tiles; turn.tile += turn.stride) {
-        float acc[MT][packed_sums(N)] = {};
+    for (; tile < a.tiles; tile += (int)gridDim.x) {
+        float acc[packed_sums(N)] = {};
         if (at.step < a.steps) {
-            packed_slot<T> slot[2][MT];
+            packed_slot<T> slot[2];
             barrier_wait(full_bar(bars, at.stage), at.parity);
-            if (threadIdx.x == 0)
-                TRACE(4);
-            take_slots<T, MT>(slot[0], a, h, at);
+            take_next<T>(slot[0], a, h, at);
 #pragma unroll 1
-            while (walk_slot<T, N, MT>(acc, at, slot[0], slot[1], a, h) &&
-                   walk_slot<T, N, MT>(acc, at, slot[1], slot[0], a, h))
+            while (walk_slot<T, N>(acc, at, slot[0], slot[1], a, h) &&
+                   walk_slot<T, N>(acc, at, slot[1], slot[0], a, h))
                 ;
         }
-        at.step -= a.steps; /* a block with several tiles has wk 1: the next begins with the step */
-        if (threadIdx.x == 0)
-            TRACE(5);
+        at.step = 0; /* a block with several tiles has wk 1 */
         if (a.wk == 1)
-            finish_alone<N, MT>(a, acc, wm * MT, turn.tile, lane);
+            finish_alone<N>(a, acc, wm, tile, lane);
         else
-            finish_shared<N, MT>(a, acc, (float *)memory, wm, wk, turn, lane, e);
-    }
-    if (threadIdx.x == 0) {
-        TRACE(6);
-        TRACE_TIME(7);
+            finish_shared<N>(a, acc, (float *)memory, wm, wk, tile, lane, e);
     }
 }
 

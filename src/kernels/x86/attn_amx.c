@@ -37,9 +37,18 @@ static void pack(void *qp, const float *const *q, int n, int d)
 
 /* ---- values ---- */
 
-/* 16 or 64 rows of V^T by one group: out[query][d0 ...]. */
-static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int n, int positions,
-                   float *c, struct fetcher *f)
+/* A C tile of each of four, side by side in `c`. */
+static void store_c(float *c)
+{
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(2, c + 512, 64);
+    _tile_stored(3, c + 768, 64);
+}
+
+/* All rows of V^T by one group, 64 or 16 at a time: out[query][d]. Rows of P are `wide` bytes. */
+static void values_one(float *out, const uint8_t *vt, const uint8_t *pt, size_t wide, int d, int n,
+                       int positions, float *c, struct fetcher *f)
 {
     const size_t stride = KV_CHUNK * 2, tile = 16 * stride;
     int i = 0;
@@ -50,28 +59,25 @@ static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int 
         _tile_zero(2);
         _tile_zero(3);
         for (int p = 0; p < positions; p += TILE_K) {
-            _tile_loadd(7, pt + (size_t)p * 32, 64);
-            _tile_loadd(4, v + p * 2, stride);
+            _tile_loadd(7, pt + (size_t)(p / 2) * wide, wide);
+            _tile_stream_loadd(4, v + p * 2, stride);
             _tile_dpbf16ps(0, 4, 7);
-            _tile_loadd(5, v + tile + p * 2, stride);
+            _tile_stream_loadd(5, v + tile + p * 2, stride);
             _tile_dpbf16ps(1, 5, 7);
-            _tile_loadd(6, v + 2 * tile + p * 2, stride);
-            _tile_dpbf16ps(2, 6, 7);
-            _tile_loadd(4, v + 3 * tile + p * 2, stride);
-            _tile_dpbf16ps(3, 4, 7);
-            fetch_lines(f, f->by_score);
+            _tile_stream_loadd(4, v + 2 * tile + p * 2, stride);
+            _tile_dpbf16ps(2, 4, 7);
+            _tile_stream_loadd(5, v + 3 * tile + p * 2, stride);
+            _tile_dpbf16ps(3, 5, 7);
+            fetch_lines(f, f->by_value);
         }
-        _tile_stored(0, c, 64);
-        _tile_stored(1, c + 256, 64);
-        _tile_stored(2, c + 512, 64);
-        _tile_stored(3, c + 768, 64);
+        store_c(c);
         for (int j = 0; j < 4; j++)
             store_values(out + i + j * 16, d, n, c + j * 256);
     }
     for (; i < d; i += 16) {
         _tile_zero(0);
         for (int p = 0; p < positions; p += TILE_K) {
-            _tile_loadd(7, pt + (size_t)p * 32, 64);
+            _tile_loadd(7, pt + (size_t)(p / 2) * wide, wide);
             _tile_loadd(4, vt + (size_t)i * stride + p * 2, stride);
             _tile_dpbf16ps(0, 4, 7);
         }
@@ -80,50 +86,71 @@ static void values(float *out, const uint8_t *vt, const uint8_t *pt, int d, int 
     }
 }
 
-/* All rows of V^T by n queries in several groups, two at a time: V^T is read half as often. An odd
- * last group is computed twice. */
-static inline __attribute__((always_inline)) void values_many(float *out, const uint8_t *vt,
-                                                              const uint8_t *pt, int d, int n,
-                                                              int positions, float *c, int planes)
+/* All rows of V^T by the n queries of one group or two, V^T being read once for both. */
+static inline __attribute__((always_inline)) void values_two(float *out, const uint8_t *vt,
+                                                             const struct prob_place *from, int d,
+                                                             int n, int positions, float *c,
+                                                             int planes, struct fetcher *f)
 {
-    const size_t step = (size_t)planes * KV_CHUNK * GROUP * 2;
-    for (int q = 0; q < n; q += 2 * GROUP, pt += 2 * step)
-        for (int i = 0; i < d; i += 2 * GROUP) {
-            values_2x2(vt + (size_t)(i * planes) * KV_CHUNK * 2, pt, q + GROUP < n ? step : 0,
-                       positions, planes);
-            _tile_stored(0, c, 64);
-            _tile_stored(1, c + 256, 64);
-            _tile_stored(2, c + 512, 64);
-            _tile_stored(3, c + 768, 64);
-            for (int j = 0; j < 4; j++) {
-                int q0 = q + j % 2 * GROUP, left = n - q0 < GROUP ? n - q0 : GROUP;
-                if (left > 0)
-                    store_values(out + (size_t)q0 * (size_t)d + i + j / 2 * GROUP, d, left,
-                                 c + j * 256);
-            }
+    for (int i = 0; i < d; i += 2 * GROUP) {
+        values_2x2(vt + (size_t)(i * planes) * KV_CHUNK * 2, from, positions, planes, f);
+        store_c(c);
+        for (int j = 0; j < 4; j++) {
+            int q = j % 2 * GROUP, left = n - q < GROUP ? n - q : GROUP;
+            if (left > 0)
+                store_values(out + (size_t)q * (size_t)d + i + j / 2 * GROUP, d, left, c + j * 256);
         }
+    }
 }
 
 /* ---- the kernel ---- */
 
+/* The groups of a call are worked on by twos: their scores are what the first cache holds. P takes
+ * the place of the scores it comes from. */
+struct pair_mem {
+    float *s; /* [2][KV_CHUNK][16] */
+    float *c; /* four tiles */
+};
+
+enum { PAIR_APART = KV_CHUNK * GROUP };
+
+/* Queries [q, q + n), one group or two. */
+static void pair_groups(const struct softmax *m, float *out, const uint8_t *qp, int q, int n, int d,
+                        const struct attn_chunk *chunk, struct pair_mem mem, struct fetcher *f)
+{
+    int second = n > GROUP ? n - GROUP : n;
+    struct score_place to = { mem.s, PAIR_APART, { lanes_for(n), lanes_for(second) } };
+    struct prob_place from = { (const uint8_t *)mem.s,
+                               PAIR_APART * sizeof(float),
+                               { (size_t)to.lanes[0] * 4, (size_t)to.lanes[1] * 4 } };
+    config_lanes(to.lanes[0], to.lanes[1]);
+    scores(&to, chunk->k, qp, d, n > GROUP ? 2 : 1, m->positions, f);
+    phase();
+    for (int g = 0; g * GROUP < n; g++) {
+        float *s = mem.s + g * PAIR_APART;
+        group_softmax_lanes(m, q + g * GROUP, (uint8_t *)s, s, f, to.lanes[g]);
+    }
+    phase();
+    if (n > GROUP)
+        values_two(out, chunk->vt, &from, d, n, m->positions, mem.c, 1, f);
+    else
+        values_one(out, chunk->vt, from.pt, from.wide[0], d, n, m->positions, mem.c, f);
+}
+
 static void run(float *max, float *sum, float *out, const void *qp, int n, int d,
                 const struct attn_chunk *chunk, const int *limit, float scale, void *scratch)
 {
-    float *s = scratch, *c = s + KV_CHUNK * GROUP * GROUPS;
-    uint8_t *pt = (uint8_t *)(c + 4 * 256);
-    int groups = (n + GROUP - 1) / GROUP, positions = positions_seen(limit, n);
-    struct fetcher f = fetcher_start(chunk, d, groups);
+    struct pair_mem mem = { scratch, (float *)scratch + 2 * PAIR_APART };
+    struct softmax m = { max, sum, limit, n, positions_seen(limit, n), scale };
+    struct fetcher f = fetcher_start(chunk, d, n);
     if (chunk->tree) {
         attn_tree_amx(max, sum, out, qp, n, d, chunk, limit, scale, scratch);
         return;
     }
-    tile_config();
-    scores(s, chunk->k, qp, d, groups, positions, &f);
-    groups_softmax(max, sum, pt, s, limit, n, positions, scale, &f, 1);
-    if (groups > 1)
-        values_many(out, chunk->vt, pt, d, n, positions, c, 1);
-    else
-        values(out, chunk->vt, pt, d, n, positions, c, &f);
+    for (int q = 0; q < n; q += 2 * GROUP)
+        pair_groups(&m, out + (size_t)q * (size_t)d,
+                    (const uint8_t *)qp + (size_t)(q / GROUP * (d / TILE_K)) * TILE_BYTES, q,
+                    n - q < 2 * GROUP ? n - q : 2 * GROUP, d, chunk, mem, &f);
     _tile_release();
 }
 
@@ -204,14 +231,25 @@ static void pair_scores(float *s, const uint8_t *k, const uint8_t *qp, int d, in
 static void pair_run(float *max, float *sum, float *out, const void *qp, int n, int d,
                      const struct attn_chunk *chunk, const int *limit, float scale, void *scratch)
 {
+    const size_t step = (size_t)2 * KV_CHUNK * GROUP * 2; /* P of a group */
     struct fetcher none = { 0 };
     float *s = scratch, *c = s + KV_CHUNK * GROUP * GROUPS;
     uint8_t *pt = (uint8_t *)(c + 4 * 256);
-    int positions = positions_seen(limit, n);
+    struct softmax m = { max, sum, limit, n, positions_seen(limit, n), scale };
     tile_config();
-    pair_scores(s, chunk->k, qp, d, (n + GROUP - 1) / GROUP, positions);
-    groups_softmax(max, sum, pt, s, limit, n, positions, scale, &none, 2);
-    values_many(out, chunk->vt, pt, d, n, positions, c, 2);
+    pair_scores(s, chunk->k, qp, d, (n + GROUP - 1) / GROUP, m.positions);
+    phase();
+    for (int q = 0; q < n; q += GROUP)
+        group_softmax(&m, q, pt + (size_t)(q / GROUP) * step, s + (size_t)q * KV_CHUNK, &none,
+                      GROUP, 2);
+    phase();
+    for (int q = 0; q < n; q += 2 * GROUP) {
+        struct prob_place from = { pt + (size_t)(q / GROUP) * step,
+                                   q + GROUP < n ? step : 0,
+                                   { 64, 64 } };
+        values_two(out + (size_t)q * (size_t)d, chunk->vt, &from, d, n - q, m.positions, c, 2,
+                   &none);
+    }
     _tile_release();
 }
 

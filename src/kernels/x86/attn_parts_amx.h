@@ -19,22 +19,45 @@ enum {
     LANES = 4          /* partial sums of p, by position modulo LANES */
 };
 
+/* A group of few queries has narrow tiles: 4 or 8 columns. Scores lie as [positions][lanes], so
+ * that a vector holds 4 or 2 positions, and has the same bits in a quarter or half of the work. */
+static inline int lanes_for(int n)
+{
+    return n <= 4 ? 4 : n <= 8 ? 8 : GROUP;
+}
+
+/* Two groups at a time: C tiles 0 and 2 are of the first, 1 and 3 of the second, as are B tiles 6
+ * and 7; A tiles are 4 and 5. */
+static inline void config_lanes(int first, int second)
+{
+    struct tile_shape s = { .palette = 1 };
+    for (int i = 0; i < 8; i++) {
+        s.colsb[i] = (uint16_t)(i == 4 || i == 5 ? 64 : 4 * (i % 2 ? second : first));
+        s.rows[i] = TILE_ROWS;
+    }
+    tile_load_shape(&s);
+}
+
 /* The chunk after this one, of K and of V, follows it in memory. When it will be asked for it is
  * fetched meanwhile, evenly, for a burst would only wait. */
 struct fetcher {
     const char *k, *v;
-    int lines;             /* of each, still to be fetched */
-    int by_score, by_prob; /* in a step of the scores, and of the probabilities */
+    int lines;                       /* of each, still to be fetched */
+    int by_score, by_prob, by_value; /* in a step of each part of the work */
 };
 
-static inline struct fetcher fetcher_start(const struct attn_chunk *c, int d, int groups)
+static inline struct fetcher fetcher_start(const struct attn_chunk *c, int d, int n)
 {
     size_t chunk = (size_t)KV_CHUNK * (size_t)d * 2;
+    int groups = (n + GROUP - 1) / GROUP, pairs = (groups + 1) / 2;
     return (struct fetcher){ .k = (const char *)c->k + chunk,
                              .v = (const char *)c->vt + chunk,
                              .lines = c->more ? (int)(chunk / 64) : 0,
-                             .by_score = groups == 1 ? 16 : 8,
-                             .by_prob = groups == 1 ? 4 : 6 / groups };
+                             .by_score = groups == 1 ? 16 : 24 / pairs,
+                             .by_prob = n <= 4   ? 16
+                                        : n <= 8 ? 8
+                                                 : 4 / groups,
+                             .by_value = groups == 1 ? 16 : 12 / pairs };
 }
 
 static inline void fetch_lines(struct fetcher *f, int n)
@@ -49,134 +72,170 @@ static inline void fetch_lines(struct fetcher *f, int n)
 
 /* ---- scores ---- */
 
-/* Sixteen positions by up to four groups of queries; group g to s + g * apart. */
-static inline __attribute__((always_inline)) void score_tile(float *s, size_t apart,
-                                                             const uint8_t *k, const uint8_t *qp,
-                                                             int d, int groups)
+/* Keys and values pass through the first cache once; what they meet there shall stay, hence stream
+ * loads. 32 positions by one group of queries to tiles 0 and 2, or by two, of which the second is
+ * `step` bytes on, to 0 1 / 2 3. */
+static inline __attribute__((always_inline)) void score_tiles(const uint8_t *k, const uint8_t *qp,
+                                                              size_t step, int d, int groups)
 {
-    size_t step = (size_t)(d / TILE_K) * TILE_BYTES;
+    const size_t stride = (size_t)d * 2, second = TILE_ROWS * stride;
     _tile_zero(0);
-    _tile_zero(1);
     _tile_zero(2);
-    _tile_zero(3);
-    for (int i = 0; i < d / TILE_K; i++) {
-        const uint8_t *b = qp + (size_t)i * TILE_BYTES;
-        _tile_loadd(4, k + (size_t)i * 64, (size_t)d * 2);
-        _tile_loadd(5, b, 64);
-        _tile_dpbf16ps(0, 4, 5);
-        if (groups > 1) {
-            _tile_loadd(6, b + step, 64);
-            _tile_dpbf16ps(1, 4, 6);
-        }
-        if (groups > 2) {
-            _tile_loadd(7, b + 2 * step, 64);
-            _tile_dpbf16ps(2, 4, 7);
-        }
-        if (groups > 3) {
-            _tile_loadd(5, b + 3 * step, 64);
-            _tile_dpbf16ps(3, 4, 5);
-        }
-    }
-    _tile_stored(0, s, 64);
-    if (groups > 1)
-        _tile_stored(1, s + apart, 64);
-    if (groups > 2)
-        _tile_stored(2, s + 2 * apart, 64);
-    if (groups > 3)
-        _tile_stored(3, s + 3 * apart, 64);
-}
-
-/* One group of queries of 64 values: they stay in tiles 6 and 7. positions is a multiple of 32. */
-static inline void scores_64(float *s, const uint8_t *k, const uint8_t *qp, int positions,
-                             struct fetcher *f)
-{
-    _tile_loadd(6, qp, 64);
-    _tile_loadd(7, qp + TILE_BYTES, 64);
-    for (int p = 0; p < positions; p += 32, k += 32 * 128, s += 32 * GROUP) {
-        _tile_zero(0);
+    if (groups > 1) {
         _tile_zero(1);
-        _tile_loadd(2, k, 128);
-        _tile_loadd(3, k + 64, 128);
-        _tile_loadd(4, k + 16 * 128, 128);
-        _tile_loadd(5, k + 16 * 128 + 64, 128);
-        _tile_dpbf16ps(0, 2, 6);
-        _tile_dpbf16ps(1, 4, 6);
-        _tile_dpbf16ps(0, 3, 7);
-        _tile_dpbf16ps(1, 5, 7);
-        _tile_stored(0, s, 64);
-        _tile_stored(1, s + 16 * GROUP, 64);
+        _tile_zero(3);
+    }
+    for (int i = 0; i < d; i += TILE_K, k += TILE_K * 2, qp += TILE_BYTES) {
+        _tile_stream_loadd(4, k, stride);
+        _tile_stream_loadd(5, k + second, stride);
+        _tile_loadd(6, qp, 64);
+        if (groups > 1) {
+            _tile_loadd(7, qp + step, 64);
+            products_2x2();
+        } else {
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+    }
+}
+
+/* Scores of one or two groups: [positions][lanes], that of the second `apart` floats on. */
+struct score_place {
+    float *s;
+    size_t apart;
+    int lanes[2];
+};
+
+static inline __attribute__((always_inline)) void scores_of(const struct score_place *to,
+                                                            const uint8_t *k, const uint8_t *qp,
+                                                            int d, int groups, int positions,
+                                                            struct fetcher *f)
+{
+    const size_t step = (size_t)(d / TILE_K) * TILE_BYTES;
+    const size_t wide0 = (size_t)to->lanes[0] * 4, wide1 = (size_t)to->lanes[1] * 4;
+    for (int p = 0; p < positions; p += 32, k += (size_t)d * 64) {
+        float *s0 = to->s + p * to->lanes[0], *s1 = to->s + to->apart + p * to->lanes[1];
+        score_tiles(k, qp, step, d, groups);
+        _tile_stored(0, s0, wide0);
+        _tile_stored(2, s0 + 16 * to->lanes[0], wide0);
+        if (groups > 1) {
+            _tile_stored(1, s1, wide1);
+            _tile_stored(3, s1 + 16 * to->lanes[1], wide1);
+        }
         fetch_lines(f, f->by_score);
     }
 }
 
-static inline void score_tiles(float *s, size_t apart, const uint8_t *k, const uint8_t *qp, int d,
-                               int groups)
+/* positions is a multiple of 32. */
+static inline void scores(const struct score_place *to, const uint8_t *k, const uint8_t *qp, int d,
+                          int groups, int positions, struct fetcher *f)
 {
-    if (groups == 1)
-        score_tile(s, apart, k, qp, d, 1);
-    else if (groups == 2)
-        score_tile(s, apart, k, qp, d, 2);
-    else if (groups == 3)
-        score_tile(s, apart, k, qp, d, 3);
+    if (groups > 1)
+        scores_of(to, k, qp, d, 2, positions, f);
     else
-        score_tile(s, apart, k, qp, d, 4);
-}
-
-/* To s [groups][KV_CHUNK][16]. */
-static inline void scores(float *s, const uint8_t *k, const uint8_t *qp, int d, int groups,
-                          int positions, struct fetcher *f)
-{
-    if (groups == 1 && d == 64) {
-        scores_64(s, k, qp, positions, f);
-        return;
-    }
-    for (int p = 0; p < positions; p += 16) {
-        fetch_lines(f, f->by_score);
-        score_tiles(s + (size_t)p * GROUP, KV_CHUNK * GROUP, k + (size_t)p * (size_t)d * 2, qp, d,
-                    groups);
-    }
+        scores_of(to, k, qp, d, 1, positions, f);
 }
 
 /* ---- softmax ---- */
 
-/* Positions below `all` are seen by every query of the group; from there on each has its limit. */
-static inline __m512 column_max(const float *s, __m512i limit, int all, int positions)
+/* What the queries of a group see, by lanes of a vector: lane l is of query l % lanes, and of
+ * position l / lanes of those that the vector holds. */
+struct seen {
+    __m512i limit, place;
+    int all;       /* vectors below this are seen by every query; a multiple of LANES */
+    int positions; /* of one vector */
+    int vectors;   /* in all; a multiple of LANES */
+};
+
+/* Lanes without a query see everything, and nobody looks. */
+static inline struct seen seen_of(const int *limit, int n, int lanes, int positions)
+{
+    __m512i at = _mm512_and_si512(lanes_apart(1), _mm512_set1_epi32(lanes - 1));
+    __mmask16 m = (__mmask16)((1u << n) - 1);
+    __m512i limits = _mm512_mask_loadu_epi32(_mm512_set1_epi32(KV_CHUNK), m, limit);
+    int all = _mm512_reduce_min_epi32(limits), each = GROUP / lanes;
+    all = all < positions ? all : positions;
+    return (struct seen){ .limit = _mm512_permutexvar_epi32(at, limits),
+                          .place =
+                              _mm512_srl_epi32(lanes_apart(1), _mm_cvtsi32_si128(lanes == 16  ? 4
+                                                                                 : lanes == 8 ? 3
+                                                                                              : 2)),
+                          .all = all / (each * LANES) * LANES,
+                          .positions = each,
+                          .vectors = positions / each };
+}
+
+/* Lanes of vector v that are seen. */
+static inline __mmask16 seen_lanes(const struct seen *w, int v)
+{
+    __m512i at = _mm512_add_epi32(w->place, _mm512_set1_epi32(v * w->positions));
+    return _mm512_cmpgt_epi32_mask(w->limit, at);
+}
+
+/* The halves, or the quarters by twos, of a vector change places. */
+static inline __m512 swap_halves(__m512 v)
+{
+    return _mm512_shuffle_f32x4(v, v, 0x4e);
+}
+
+static inline __m512 swap_quarters(__m512 v)
+{
+    return _mm512_shuffle_f32x4(v, v, 0xb1);
+}
+
+/* Of each query, in all its lanes. */
+static inline __attribute__((always_inline)) __m512 column_max(const float *s, const struct seen *w,
+                                                               int lanes)
 {
     const __m512 low = _mm512_set1_ps(-3e38f);
     __m512 top[LANES] = { low, low, low, low };
-    int p = 0;
-    for (; p < all; p += LANES)
+    int v = 0;
+    for (; v < w->all; v += LANES)
         for (int i = 0; i < LANES; i++)
-            top[i] = _mm512_max_ps(top[i], _mm512_load_ps(s + (p + i) * GROUP));
-    for (; p < positions; p++) {
-        __mmask16 m = _mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(p));
-        top[0] = _mm512_mask_max_ps(top[0], m, top[0], _mm512_load_ps(s + p * GROUP));
-    }
-    return _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
+            top[i] = _mm512_max_ps(top[i], _mm512_load_ps(s + (v + i) * 16));
+    for (; v < w->vectors; v++)
+        top[0] = _mm512_mask_max_ps(top[0], seen_lanes(w, v), top[0], _mm512_load_ps(s + v * 16));
+    top[0] = _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
+    if (lanes < 16)
+        top[0] = _mm512_max_ps(top[0], swap_halves(top[0]));
+    return lanes < 8 ? _mm512_max_ps(top[0], swap_quarters(top[0])) : top[0];
 }
 
 /* 2^x for x <= 0, within 2e-7; 2^0 is 1; far below it goes to 0. A polynomial of 2^f on |f| <= 1/2.
- */
-static inline __m512 exp2_16(__m512 x)
+ * LANES vectors in step: one after the other they would wait for themselves. */
+static inline __attribute__((always_inline)) void exp2_lanes(__m512 x[LANES])
 {
-    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 f = _mm512_sub_ps(x, n), p = _mm512_set1_ps(1.326470819e-3f);
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.671514665e-3f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550733812e-2f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402224205e-1f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931469775e-1f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
+    static const float power[] = { 9.671514665e-3f, 5.550733812e-2f, 2.402224205e-1f,
+                                   6.931469775e-1f, 1.0f };
+    __m512 n[LANES], p[LANES];
+    for (int i = 0; i < LANES; i++)
+        n[i] = _mm512_roundscale_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    for (int i = 0; i < LANES; i++) {
+        x[i] = _mm512_sub_ps(x[i], n[i]);
+        p[i] = _mm512_set1_ps(1.326470819e-3f);
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < 5; k++)
+        for (int i = 0; i < LANES; i++)
+            p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(power[k]));
+    for (int i = 0; i < LANES; i++)
+        x[i] = _mm512_scalef_ps(p[i], n[i]);
 }
 
-/* p of two positions, as bf16 pairs of one query next to each other: a row of a B tile, and with
- * two planes one of the tile after it. */
-static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 even, __m512 odd,
-                                                            int planes)
+/* Where the numbers of two vectors of p go in rows of a B tile, which are two positions of each
+ * query next to each other. */
+static inline __m512i pair_order(int lanes)
 {
-    const __m512i order =
-        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    uint16_t at[32];
+    for (int i = 0; i < 32; i++)
+        at[i] = (uint16_t)((i / (2 * lanes) * 2 + i % 2) * lanes + i % (2 * lanes) / 2);
+    return _mm512_loadu_si512(at);
+}
+
+/* Two vectors of p as bf16: rows of a B tile, and with two planes of the tile after it. */
+static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 even, __m512 odd,
+                                                            __m512i order, int planes)
+{
     __m512i first = to_bf16_32(even, odd);
     _mm512_store_si512(pt, _mm512_permutexvar_epi16(order, first));
     if (planes == 2)
@@ -184,77 +243,67 @@ static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 
                            _mm512_permutexvar_epi16(order, rest_bf16_32(first, even, odd)));
 }
 
-/* Where the B tile row of positions p, p + 1 lies. */
-static inline uint8_t *pair_place(uint8_t *pt, int p, int planes)
+/* Where those of vectors v, v + 1 lie. Two planes have 16 lanes. */
+static inline uint8_t *pair_place(uint8_t *pt, int v, int planes)
 {
-    return pt + (size_t)(p / TILE_K * planes) * TILE_BYTES + p % TILE_K * 32;
+    return planes == 1 ? pt + (size_t)v * 32
+                       : pt + (size_t)(v / TILE_K * 2) * TILE_BYTES + v % TILE_K * 32;
 }
 
-/* LANES positions from p on: B tile rows to pt, sums by lane. */
+/* How the softmax of a group goes: what is the same for all its vectors. */
+struct exp_terms {
+    __m512 top, scale; /* scale includes log2(e) */
+    __m512i order;
+    struct seen seen;
+};
+
+/* LANES vectors from v on: B tile rows to pt, sums by position modulo LANES. */
 static inline __attribute__((always_inline)) void exp_rows(uint8_t *pt, __m512 sum[LANES],
-                                                           const float *s, __m512 top, __m512 scale,
-                                                           __m512i limit, int p, int masked,
-                                                           int planes)
+                                                           const float *s,
+                                                           const struct exp_terms *t, int v,
+                                                           int masked, int lanes, int planes)
 {
     __m512 e[LANES];
+    for (int i = 0; i < LANES; i++)
+        e[i] = _mm512_mul_ps(t->scale, _mm512_sub_ps(_mm512_load_ps(s + (v + i) * 16), t->top));
+    exp2_lanes(e);
     for (int i = 0; i < LANES; i++) {
-        __m512 x = _mm512_sub_ps(_mm512_load_ps(s + (p + i) * GROUP), top);
-        e[i] = exp2_16(_mm512_mul_ps(scale, x));
+        int of = lanes == 16 ? i : lanes == 8 ? i % 2 : 0;
         if (masked)
-            e[i] =
-                _mm512_maskz_mov_ps(_mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(p + i)), e[i]);
-        sum[i] = _mm512_add_ps(sum[i], e[i]);
+            e[i] = _mm512_maskz_mov_ps(seen_lanes(&t->seen, v + i), e[i]);
+        sum[of] = _mm512_add_ps(sum[of], e[i]);
     }
-    pair_rows(pair_place(pt, p, planes), e[0], e[1], planes);
-    pair_rows(pair_place(pt, p + 2, planes), e[2], e[3], planes);
+    pair_rows(pair_place(pt, v, planes), e[0], e[1], t->order, planes);
+    pair_rows(pair_place(pt, v + 2, planes), e[2], e[3], t->order, planes);
 }
 
-/* positions is a multiple of 32, `all` of LANES; scale includes log2(e). Returns the sums of p; B
- * tiles to pt. */
+/* The sums of p of each query, as (s0 + s1) + (s2 + s3); B tiles to pt, which may be s where there
+ * is one plane. */
 static inline __attribute__((always_inline)) __m512 column_exp(uint8_t *pt, const float *s,
-                                                               __m512 top, __m512 scale,
-                                                               __m512i limit, int all,
-                                                               int positions, struct fetcher *f,
+                                                               const struct exp_terms *t,
+                                                               struct fetcher *f, int lanes,
                                                                int planes)
 {
     __m512 sum[LANES];
-    int p = 0;
+    int v = 0;
     for (int i = 0; i < LANES; i++)
         sum[i] = _mm512_setzero_ps();
-    for (; p < all; p += LANES) {
+    for (; v < t->seen.all; v += LANES) {
+        exp_rows(pt, sum, s, t, v, 0, lanes, planes);
         fetch_lines(f, f->by_prob);
-        exp_rows(pt, sum, s, top, scale, limit, p, 0, planes);
     }
-    for (; p < positions; p += LANES)
-        exp_rows(pt, sum, s, top, scale, limit, p, 1, planes);
-    return _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3]));
+    for (; v < t->seen.vectors; v += LANES)
+        exp_rows(pt, sum, s, t, v, 1, lanes, planes);
+    if (lanes == 16)
+        return _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3]));
+    if (lanes == 8)
+        return _mm512_add_ps(_mm512_add_ps(sum[0], swap_halves(sum[0])),
+                             _mm512_add_ps(sum[1], swap_halves(sum[1])));
+    sum[0] = _mm512_add_ps(sum[0], swap_quarters(sum[0]));
+    return _mm512_add_ps(sum[0], swap_halves(sum[0]));
 }
 
 /* ---- a group of queries ---- */
-
-/* Limits of one group as lanes; lanes without a query see everything, and nobody looks. */
-static inline __m512i group_limits(const int *limit, int n)
-{
-    __mmask16 m = (__mmask16)((1u << n) - 1);
-    return _mm512_mask_loadu_epi32(_mm512_set1_epi32(KV_CHUNK), m, limit);
-}
-
-/* Max and sum of one group, P to pt. */
-static inline __attribute__((always_inline)) void group_softmax(float *max, float *sum, uint8_t *pt,
-                                                                const float *s, const int *limit,
-                                                                int n, int positions, float scale,
-                                                                struct fetcher *f, int planes)
-{
-    __mmask16 lanes = (__mmask16)((1u << n) - 1);
-    __m512i limits = group_limits(limit, n);
-    int all = _mm512_reduce_min_epi32(limits) / LANES * LANES;
-    all = all < positions ? all : positions;
-    __m512 top = column_max(s, limits, all, positions);
-    __m512 total = column_exp(pt, s, top, _mm512_set1_ps(scale * 1.44269504f), limits, all,
-                              positions, f, planes);
-    _mm512_mask_storeu_ps(max, lanes, _mm512_mul_ps(top, _mm512_set1_ps(scale)));
-    _mm512_mask_storeu_ps(sum, lanes, total);
-}
 
 /* Positions that some query sees, rounded up. */
 static inline int positions_seen(const int *limit, int n)
@@ -265,18 +314,41 @@ static inline int positions_seen(const int *limit, int n)
     return (most + TILE_K - 1) / TILE_K * TILE_K;
 }
 
-static inline __attribute__((always_inline)) void groups_softmax(float *max, float *sum,
-                                                                 uint8_t *pt, const float *s,
-                                                                 const int *limit, int n,
-                                                                 int positions, float scale,
-                                                                 struct fetcher *f, int planes)
+/* The softmax of some queries: where its parts come from and go to. */
+struct softmax {
+    float *max, *sum;
+    const int *limit;
+    int n;
+    int positions;
+    float scale;
+};
+
+/* Max and sum of queries [q, q + 16) or fewer, P to pt. */
+static inline __attribute__((always_inline)) void group_softmax(const struct softmax *m, int q,
+                                                                uint8_t *pt, const float *s,
+                                                                struct fetcher *f, int lanes,
+                                                                int planes)
 {
-    phase();
-    for (int q = 0; q < n; q += GROUP)
-        group_softmax(max + q, sum + q, pt + (size_t)(q * planes) * KV_CHUNK * 2,
-                      s + (size_t)q * KV_CHUNK, limit + q, n - q < GROUP ? n - q : GROUP, positions,
-                      scale, f, planes);
-    phase();
+    int n = m->n - q < GROUP ? m->n - q : GROUP;
+    __mmask16 there = (__mmask16)((1u << n) - 1);
+    struct exp_terms t = { .scale = _mm512_set1_ps(m->scale * 1.44269504f),
+                           .order = pair_order(lanes),
+                           .seen = seen_of(m->limit + q, n, lanes, m->positions) };
+    t.top = column_max(s, &t.seen, lanes);
+    __m512 total = column_exp(pt, s, &t, f, lanes, planes);
+    _mm512_mask_storeu_ps(m->max + q, there, _mm512_mul_ps(t.top, _mm512_set1_ps(m->scale)));
+    _mm512_mask_storeu_ps(m->sum + q, there, total);
+}
+
+static inline void group_softmax_lanes(const struct softmax *m, int q, uint8_t *pt, const float *s,
+                                       struct fetcher *f, int lanes)
+{
+    if (lanes == 4)
+        group_softmax(m, q, pt, s, f, 4, 1);
+    else if (lanes == 8)
+        group_softmax(m, q, pt, s, f, 8, 1);
+    else
+        group_softmax(m, q, pt, s, f, 16, 1);
 }
 
 /* ---- values ---- */
@@ -289,33 +361,45 @@ static inline void store_values(float *out, int d, int n, const float *c)
     store_tile(&p, c);
 }
 
-/* 32 rows of V^T by two groups of queries, P of the second `p_step` bytes on: tiles 0 1 / 2 3 are
- * rows by groups. */
-static inline __attribute__((always_inline)) void values_2x2(const uint8_t *v, const uint8_t *pt,
-                                                             size_t p_step, int positions,
-                                                             int planes)
+/* P of two groups: B tiles of rows of `wide` bytes, those of the second `apart` bytes on. */
+struct prob_place {
+    const uint8_t *pt;
+    size_t apart;
+    size_t wide[2];
+};
+
+/* 32 rows of V^T by two groups of queries: tiles 0 1 / 2 3 are rows by groups. */
+static inline __attribute__((always_inline)) void values_2x2(const uint8_t *v,
+                                                             const struct prob_place *from,
+                                                             int positions, int planes,
+                                                             struct fetcher *f)
 {
     const size_t stride = (size_t)planes * KV_CHUNK * 2, second = GROUP * stride;
+    const size_t wide0 = from->wide[0], wide1 = from->wide[1];
+    const uint8_t *p0 = from->pt, *p1 = from->pt + from->apart;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int p = 0; p < positions; p += TILE_K, v += TILE_K * 2, pt += planes * TILE_BYTES) {
-        _tile_loadd(4, v, stride);
-        _tile_loadd(5, v + second, stride);
+    for (int p = 0; p < positions; p += TILE_K, v += TILE_K * 2) {
+        _tile_stream_loadd(4, v, stride);
+        _tile_stream_loadd(5, v + second, stride);
         if (planes == 2) {
-            _tile_loadd(6, pt + TILE_BYTES, 64);
-            _tile_loadd(7, pt + p_step + TILE_BYTES, 64);
+            _tile_loadd(6, p0 + TILE_BYTES, 64);
+            _tile_loadd(7, p1 + TILE_BYTES, 64);
             products_2x2();
         }
-        _tile_loadd(6, pt, 64);
-        _tile_loadd(7, pt + p_step, 64);
+        _tile_loadd(6, p0, wide0);
+        _tile_loadd(7, p1, wide1);
         products_2x2();
         if (planes == 2) {
             _tile_loadd(4, v + KV_CHUNK * 2, stride);
             _tile_loadd(5, v + second + KV_CHUNK * 2, stride);
             products_2x2();
         }
+        p0 += TILE_ROWS * wide0 * (size_t)planes;
+        p1 += TILE_ROWS * wide1 * (size_t)planes;
+        fetch_lines(f, f->by_value);
     }
 }
 

@@ -55,16 +55,25 @@ size_t attn_tree_scratch(int n, int d)
 
 /* ---- scores ---- */
 
+/* Of all groups, to s [groups], `apart` floats from one to the next, [positions][16]. */
+static void group_scores(float *s, size_t apart, const uint8_t *k, const uint8_t *qp, int d,
+                         int groups, int positions, struct fetcher *f)
+{
+    for (int g = 0; g < groups; g += 2) {
+        struct score_place to = { s + (size_t)g * apart, apart, { GROUP, GROUP } };
+        scores(&to, k, qp + (size_t)(g * (d / TILE_K)) * TILE_BYTES, d, groups - g, positions, f);
+    }
+}
+
 /* Scores of the nodes, then of positions [shared, shared + tail) as each query sees them; the rest
  * up to `positions` is seen by none. */
 static void tail_scores(const struct tree_mem *m, const struct attn_tree *tree, const void *qp,
                         int groups, int d, int tail, int positions)
 {
     const size_t apart = ATTN_NODES * GROUP;
-    const uint8_t *k = tree->k;
-    for (int i = 0; i < tree->n_nodes; i += 16)
-        score_tiles(m->nodes + (size_t)i * GROUP, apart, k + (size_t)i * (size_t)d * 2, qp, d,
-                    groups);
+    struct fetcher none = { 0 };
+    group_scores(m->nodes, apart, tree->k, qp, d, groups,
+                 (tree->n_nodes + TILE_K - 1) / TILE_K * TILE_K, &none);
     for (int g = 0; g < groups; g++) {
         float *to = m->s + ((size_t)g * KV_CHUNK + (size_t)tree->shared) * GROUP;
         const float *from = m->nodes + (size_t)g * apart;
@@ -83,15 +92,18 @@ static void tail_scores(const struct tree_mem *m, const struct attn_tree *tree, 
 /* ---- values ---- */
 
 /* Blocks that all queries share: positions [0, end) of all rows of V^T. */
-static void shared_values(const struct tree_mem *m, const uint8_t *vt, int groups, int d, int end)
+static void shared_values(const struct tree_mem *m, const uint8_t *vt, int groups, int d, int end,
+                          struct fetcher *f)
 {
     const size_t p_step = (size_t)KV_CHUNK * GROUP * 2, c_step = (size_t)(d / GROUP) * 256;
     for (int g = 0; g < groups; g += 2)
         for (int i = 0; i < d; i += 2 * GROUP) {
             float *c = m->c + (size_t)g * c_step + (size_t)(i / GROUP) * 256;
             size_t second = g + 1 < groups ? c_step : 0;
-            values_2x2(vt + (size_t)i * KV_CHUNK * 2, m->pt + (size_t)g * p_step,
-                       second ? p_step : 0, end, 1);
+            struct prob_place from = { m->pt + (size_t)g * p_step,
+                                       second ? p_step : 0,
+                                       { 64, 64 } };
+            values_2x2(vt + (size_t)i * KV_CHUNK * 2, &from, end, 1, f);
             _tile_stored(1, c + second, 64);
             _tile_stored(3, c + second + 256, 64);
             _tile_stored(0, c, 64);
@@ -169,16 +181,22 @@ void attn_tree_amx(float *max, float *sum, float *out, const void *qp, int n, in
     int groups = (n + GROUP - 1) / GROUP, positions = positions_seen(limit, n), most = 0;
     int committed = (tree->shared + TILE_K - 1) / TILE_K * TILE_K;
     int whole = tree->shared / TILE_K * TILE_K;
-    struct fetcher f = fetcher_start(chunk, d, groups);
+    struct fetcher f = fetcher_start(chunk, d, n);
+    struct softmax sm = { max, sum, limit, n, positions, scale };
     struct tree_mem m = tree_mem(scratch, d);
     for (int i = 0; i < n; i++)
         most = limit[i] > most ? limit[i] : most;
     tile_config();
-    scores(m.s, chunk->k, qp, d, groups, committed < positions ? committed : positions, &f);
+    group_scores(m.s, KV_CHUNK * GROUP, chunk->k, qp, d, groups,
+                 committed < positions ? committed : positions, &f);
     phase();
     tail_scores(&m, tree, qp, groups, d, most - tree->shared, positions);
-    groups_softmax(max, sum, m.pt, m.s, limit, n, positions, scale, &f, 1);
-    shared_values(&m, chunk->vt, groups, d, whole < positions ? whole : positions);
+    phase();
+    for (int g = 0; g < groups; g++)
+        group_softmax(&sm, g * GROUP, m.pt + (size_t)g * KV_CHUNK * GROUP * 2,
+                      m.s + (size_t)g * KV_CHUNK * GROUP, &f, GROUP, 1);
+    phase();
+    shared_values(&m, chunk->vt, groups, d, whole < positions ? whole : positions, &f);
     for (int set = 0; set < tree->n_sets; set++)
         set_values(&m, chunk, set, n, d, whole, limit);
     for (int g = 0; g < groups; g++)
