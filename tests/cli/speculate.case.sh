@@ -159,6 +159,12 @@ grep -q '"video":"clips/a.y4m","prompt":"Why?"' out || why="no prompt from the l
 ! grep -q '^method' out || why="a table besides the JSON"
 [ "$(grep -c '^machine,' found.csv)" -eq 1 ] && [ "$(wc -l <found.csv)" -eq 13 ] || why="rows were not appended"
 verdict bench_list "$why"
+run bench --videos short.y4m --methods sd,sd-tree,std,auto $small --frames 4 -d self --repeat 1 --bits
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q 'identical: tokens and bits of logits' out || why="does not say what was compared"
+[ "$(grep -c ' yes ' out)" -eq 5 ] || why="not all are identical"
+verdict bench_bits "$why"
 run bench --videos short.y4m --methods sd,std $small --frames 4 -d self --simulate-acceptance 0.7
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"

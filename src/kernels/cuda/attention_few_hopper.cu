@@ -28,7 +28,7 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
 
 #else
 
-#include "kernels/cuda/attention_few_join.h"
+#include "kernels/cuda/attention_few_join_hopper.h"
 
 #include <math.h>
 
