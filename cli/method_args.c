@@ -26,7 +26,9 @@ enum { MAX_WINDOW = 32, MAX_TREE = 64, MAX_WIDTH = 16, MAX_KEEP = 1 << 20, MAX_T
 const struct option method_table[] = {
     { "draft", 'd', "-md --model-draft --draft-model", OPTION_STRING, AT(draft), 0, 0, "MODEL",
       "A smaller model of the family that drafts, or \"self\": the model's own weights draft on a "
-      "pruned prompt. Default: models/" DEFAULT_DRAFT " with the default model, else none.",
+      "pruned prompt. Default: with the default model models/" DEFAULT_DRAFT
+      ", for methods that need "
+      "one (auto then takes the head); else none.",
       NULL },
     { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
       "The draft model's vision tower, as --mmproj is the model's.", NULL },

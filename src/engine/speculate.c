@@ -105,7 +105,8 @@ static enum pv_status check_method(const struct pv_method *m, bool drawn, struct
     if (!(m->layer >= 0))
         return fail(err, PV_E_ARG, "a view after layer %g has no meaning", m->layer);
     if (m->simulate > 0 && drawn)
-        return fail(err, PV_E_ARG, "simulated acceptance goes with temperature 0 only");
+        return fail(err, PV_E_ARG,
+                    "simulated acceptance goes with temperature 0 only, and shows no logits");
     if (!(m->ratio >= 0 && m->ratio <= 1))
         return fail(err, PV_E_ARG, "a pruning ratio of %g is not between 0 and 1", m->ratio);
     if (!(m->lambda >= 0 && m->lambda <= 1))
@@ -208,7 +209,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     sp->view = view_named(m->view ? m->view : "full");
     if (sp->view == VIEW_COUNT)
         return fail(err, PV_E_ARG, "there is no view '%s'", m->view);
-    st = check_method(&sp->method, p->temperature > 0, err);
+    st = check_method(&sp->method, p->temperature > 0 || p->on_logits, err);
     if (!st)
         st = choose_shape(&sp->shape, &sp->method, err);
     if (!st)

@@ -344,8 +344,8 @@ static int32_t next_token(struct head_drafter *d, const struct draft_request *r,
     int vocab = decoder_config(d->dec)->vocab;
     uint64_t position = r->position + (uint64_t)depth;
     float *q;
-    if (d->top.k > 0 && d->top.entry[0].id >= 0)
-        return d->top.entry[0].id;
+    if (d->top.k > 0)
+        return d->top.entry[0].id; /* -1: the logits are no numbers */
     if (!r->q)
         return sample_token(d->logits, vocab, r->how, position, d->candidates);
     q = r->q + (size_t)depth * (size_t)vocab;
@@ -362,7 +362,7 @@ static enum pv_status propose_chain(struct head_drafter *d, const struct draft_r
     for (int i = 0; i < window; i++) {
         int32_t id = next_token(d, r, i);
         enum pv_status s;
-        if (tree_add(r->tree, r->tree->n - 1, id) < 0 || i + 1 == window || i >= room)
+        if (id < 0 || tree_add(r->tree, r->tree->n - 1, id) < 0 || i + 1 == window || i >= room)
             break;
         g.parent[g.n++] = i - 1;
         g.n_new = 1;

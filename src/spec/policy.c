@@ -32,6 +32,7 @@ static const double outlier = 3;     /* a longer time counts as so many times th
 static const double prior_tries = 2; /* and their share right, before anything is known */
 static const double prior_right = 0.75;
 static const double forget = 0.997;     /* a round, of what differs from the prior */
+static const double first_trust = 0.3;  /* in what the first fitted tree brought */
 static const double hope_again = 0.01;  /* at a look, of what differs from what is hoped */
 static const double tree_hope = 1.3;    /* tokens of a tree over those of its longest chain */
 static const double worth_a_look = 0.9; /* of the best rate */
@@ -263,9 +264,12 @@ void policy_learn(struct policy *p, struct policy_choice c, int rows, int propos
     if (c.kind == POLICY_TREE && drafted) {
         blend_in(&p->tree_s, draft_s);
         blend_in(&p->tree_verify_s, verify_s);
-        p->tree_tokens = p->tree_tokens == 0
-                             ? accepted + 1
-                             : p->tree_tokens + 0.1 * (accepted + 1 - p->tree_tokens);
+        if (p->tree_tokens == 0 && !p->fitted)
+            p->tree_tokens = accepted + 1;
+        else if (p->tree_tokens == 0) /* one bad tree is no reason to give up */
+            p->tree_tokens = first_trust * (accepted + 1) + (1 - first_trust) * hoped_of_tree(p);
+        else
+            p->tree_tokens += 0.1 * (accepted + 1 - p->tree_tokens);
     }
     if (!drafted || (c.kind != POLICY_CHAIN && !fitted))
         return;

@@ -191,6 +191,22 @@ TEST(hopeless_fitted_trees_are_given_up)
     }
 }
 
+/* An unlucky first tree does not end drafting for the answer. */
+TEST(fitted_trees_survive_a_bad_start)
+{
+    struct machine m = { 1.0, 0.1, 0.1, 99, 0.85 };
+    struct policy p;
+    int trees = 0;
+    policy_open(&p, 8);
+    policy_fit(&p);
+    policy_learn(&p, policy_next(&p), 1, 0, 0, 0, m.row1);
+    CHECK_EQ((int)policy_next(&p).kind, POLICY_TREE);
+    policy_learn(&p, (struct policy_choice){ POLICY_TREE, 0 }, 6, 5, 0, 5 * m.token,
+                 verify_time(&m, 6));
+    fitted_seconds(&p, &m, 200, test_seed, &trees);
+    CHECK_MSG(trees > 20, "%d trees in 200 tokens", trees);
+}
+
 /* Trees that bring nothing any more are left, and are found again when they do. */
 TEST(fitted_trees_follow_a_change)
 {
