@@ -116,8 +116,9 @@ static enum pv_status check_method(const struct pv_method *m, bool drawn, struct
         m->drafter != PV_DRAFT_SELF && m->drafter != PV_DRAFT_HEAD)
         return fail(err, PV_E_ARG,
                     "shape fitted needs a drafter with probabilities: a model, self or head");
-    if (m->shape == PV_SHAPE_FITTED && m->accept == PV_ACCEPT_REJECTION) /* the text would follow */
-        return fail(err, PV_E_ARG, "shape fitted goes with exact acceptance only"); /* the clock */
+    /* Otherwise the text would follow the clock. */
+    if (m->shape == PV_SHAPE_FITTED && m->accept == PV_ACCEPT_REJECTION)
+        return fail(err, PV_E_ARG, "shape fitted goes with exact acceptance only");
     if ((m->shape == PV_SHAPE_DYNAMIC || m->shape == PV_SHAPE_FITTED) && m->width > MAX_WIDTH)
         return fail(err, PV_E_ARG, "a dynamic tree of width %d was asked for, 1 to %d are possible",
                     m->width, MAX_WIDTH);
@@ -412,15 +413,11 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
 
 static void count_round(struct pv_session *s, const struct round *r)
 {
-    int last = r->verdict.path[r->verdict.n - 1];
-    bool leaf = true;
-    for (int i = last + 1; i < r->tree.n; i++)
-        leaf = leaf && r->tree.parent[i] != last;
     s->stats.passes++;
     s->stats.rounds++;
     s->stats.proposed += r->tree.n - 1;
     s->stats.accepted += r->verdict.n - 1;
-    s->stats.rejections += !leaf;
+    s->stats.rejections += !tree_is_leaf(&r->tree, r->verdict.path[r->verdict.n - 1]);
 }
 
 /* `auto` begins or ends the parallel schedule; a drafter that cannot is no reason to stop. */

@@ -45,14 +45,6 @@ static double still_usual(double s, double usual)
     return s > 0 && usual > outlier * s ? outlier * s / usual : 1;
 }
 
-static bool is_leaf(const struct tree *t, int row)
-{
-    for (int i = row + 1; i < t->n; i++)
-        if (t->parent[i] == row)
-            return false;
-    return true;
-}
-
 static void fade_all(struct price_book *b)
 {
     double *const x[] = { &b->n,       &b->rows,   &b->rows2,  &b->time,  &b->rows_time, &b->levels,
@@ -89,7 +81,7 @@ void price_learn(struct price_book *b, const struct tree *t, const float *scores
     b->draft_s += draft_s;
     b->tokens += v->n;
     b->right += accepted;
-    b->tested += accepted + !is_leaf(t, v->path[v->n - 1]);
+    b->tested += accepted + !tree_is_leaf(t, v->path[v->n - 1]);
     b->come += accepted;
     for (int i = 1; i < t->n; i++)
         b->hoped += fmin(exp((double)scores[i]), 1); /* 1 too where it is no number */

@@ -29,6 +29,14 @@ int tree_deepest(const struct tree *t)
     return depth;
 }
 
+bool tree_is_leaf(const struct tree *t, int row)
+{
+    for (int i = row + 1; i < t->n; i++)
+        if (t->parent[i] == row)
+            return false;
+    return true;
+}
+
 int tree_child(const struct tree *t, int row, int32_t id)
 {
     for (int i = row + 1; i < t->n; i++)

@@ -24,6 +24,7 @@ void tree_begin(struct tree *t, int32_t root);
 int tree_add(struct tree *t, int parent, int32_t id);
 /* Depth of the deepest token; 0: there is only the root. */
 int tree_deepest(const struct tree *t);
+bool tree_is_leaf(const struct tree *t, int row);
 /* The child of `row` with this token; -1: none. */
 int tree_child(const struct tree *t, int row, int32_t id);
 
