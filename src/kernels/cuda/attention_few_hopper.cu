@@ -63,7 +63,7 @@ template <int N> __device__ __forceinline__ void mask(float (&s)[N], int lane, c
 }
 
 /* S becomes P, not yet divided by the row's sum. A row that sees nothing yet has no maximum. */
-template <class T, bool MASK>
+template <class T>
 __device__ __forceinline__ void softmax(struct walk<T> &w, float (&s)[T::block / 2])
 {
     float top[2][2], sum[2][2], minus[2];
@@ -79,7 +79,7 @@ __device__ __forceinline__ void softmax(struct walk<T> &w, float (&s)[T::block /
         t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 1));
         t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 2));
         t = fmaxf(t, w.m[r]);
-        from = MASK && t == -INFINITY ? 0.0f : t;
+        from = t == -INFINITY ? 0.0f : t;
         w.shrink[r] = exp2_fast((w.m[r] - from) * w.scale);
         w.m[r] = t;
         minus[r] = -from * w.scale;
@@ -135,115 +135,41 @@ template <class T> __device__ __forceinline__ void begin_o(struct walk<T> &w)
     wgmma_commit();
 }
 
-/* O is there, with OTHERS begun after it, and the block may be overwritten. */
-template <int OTHERS, class T> __device__ __forceinline__ void end_o(struct walk<T> &w)
+/* The block at the ring's place beside the values of the one that is held; with none, P is zero and
+ * the block's own values stand in. The one way through a block: code that a launch meets for the
+ * first time costs more than what it computes. */
+template <class T>
+__device__ __forceinline__ void step(struct walk<T> &w, const int seen[2], bool masked, bool holds)
 {
-    wgmma_wait<OTHERS>();
+    if (!holds) {
+        w.held = w.ring;
+#pragma unroll
+        for (int i = 0; i < T::block / 4; i++)
+            w.p[i] = 0;
+    }
+    begin_s<T>(w, w.s, w.ring.stage);
+    begin_o(w);
+    wgmma_wait<1>();
+    pin(w.s);
+    if (masked)
+        mask(w.s, w.lane, seen);
+    softmax<T>(w, w.s);
+    hold(w.l[0] + w.l[1]);
+    wgmma_wait<0>();
+    pin(w.o);
+    if (w.lane == 0 && holds)
+        barrier_arrive(w.empty + w.held.stage * 8);
+    prepare_o<T>(w, w.s);
+}
+
+/* The values of the block that is held. */
+template <class T> __device__ __forceinline__ void last_values(struct walk<T> &w)
+{
+    begin_o(w);
+    wgmma_wait<0>();
     pin(w.o);
     if (w.lane == 0)
         barrier_arrive(w.empty + w.held.stage * 8);
-}
-
-/* A block with none before it. */
-template <class T> __device__ __forceinline__ void lone_step(struct walk<T> &w, const int seen[2])
-{
-    begin_s<T>(w, w.s, w.ring.stage);
-    wgmma_wait<0>();
-    pin(w.s);
-    mask(w.s, w.lane, seen);
-    softmax<T, true>(w, w.s);
-    prepare_o<T>(w, w.s);
-}
-
-/* A block after another: its S beside the O of that one. */
-template <class T, bool MASK>
-__device__ __forceinline__ void step(struct walk<T> &w, const int seen[2])
-{
-    begin_s<T>(w, w.s, w.ring.stage);
-    begin_o(w);
-    wgmma_wait<1>();
-    pin(w.s);
-    if (MASK)
-        mask(w.s, w.lane, seen);
-    softmax<T, MASK>(w, w.s);
-    hold(w.l[0] + w.l[1]);
-    end_o<0>(w);
-    prepare_o<T>(w, w.s);
-}
-
-/* ---- the same with S of the next block under way during softmax: where registers allow ---- */
-
-/* The block at hand, whose S was begun before, between the O of the one before it and the S of the
- * one after it. */
-template <class T>
-__device__ __forceinline__ void ahead_softmax(struct walk<T> &w, float (&s)[T::block / 2],
-                                              int begin, int low)
-{
-    pin(s);
-    if (begin + T::block > low) {
-        const int seen[2] = { w.limit[0] - begin, w.limit[1] - begin };
-        mask(s, w.lane, seen);
-        softmax<T, true>(w, s);
-    } else {
-        softmax<T, false>(w, s);
-    }
-    hold(w.l[0] + w.l[1]);
-}
-
-template <class T>
-__device__ __forceinline__ void ahead_step(struct walk<T> &w, float (&s)[T::block / 2],
-                                           float (&next)[T::block / 2], int begin, int low)
-{
-    struct ring after = w.ring;
-    ring_next<T>(after);
-    begin_o(w);
-    barrier_wait(w.k_full + after.stage * 8, after.parity);
-    begin_s<T>(w, next, after.stage);
-    wgmma_wait<2>();
-    ahead_softmax<T>(w, s, begin, low);
-    end_o<1>(w);
-    prepare_o<T>(w, s);
-    w.ring = after;
-}
-
-/* The last block. */
-template <class T>
-__device__ __forceinline__ void ahead_last(struct walk<T> &w, float (&s)[T::block / 2], int begin,
-                                           int low)
-{
-    begin_o(w);
-    wgmma_wait<1>();
-    ahead_softmax<T>(w, s, begin, low);
-    end_o<0>(w);
-    prepare_o<T>(w, s);
-    begin_o(w);
-    end_o<0>(w);
-}
-
-/* All of a job whose rows see the same blocks, more than one. */
-template <class T>
-__device__ __forceinline__ void walk_ahead(struct walk<T> &w, const struct split_job &b)
-{
-    float s2[T::block / 2];
-    int begin = b.split * T::split, j = 1;
-    barrier_wait(w.k_full, 0);
-    begin_s<T>(w, w.s, 0);
-    barrier_wait(w.k_full + 8, 0);
-    begin_s<T>(w, s2, 1);
-    wgmma_wait<1>();
-    ahead_softmax<T>(w, w.s, begin, 0);
-    prepare_o<T>(w, w.s);
-    ring_next<T>(w.ring);
-    for (; j + 2 < b.steps; j += 2) {
-        ahead_step<T>(w, s2, w.s, begin + j * T::block, b.low);
-        ahead_step<T>(w, w.s, s2, begin + (j + 1) * T::block, b.low);
-    }
-    if (j + 1 < b.steps) {
-        ahead_step<T>(w, s2, w.s, begin + j * T::block, b.low);
-        ahead_last<T>(w, w.s, begin + (j + 1) * T::block, b.low);
-    } else {
-        ahead_last<T>(w, s2, begin + j * T::block, b.low);
-    }
 }
 
 /* Queries of the warpgroup's pairs to shared memory; zeros where there are no more. */
@@ -264,38 +190,51 @@ __device__ static inline void load_queries(const split_args &a, const struct spl
     }
 }
 
-/* O of the thread's two rows: a partial result, or with one split the result. */
-template <class T>
-__device__ static inline void store_rows(struct walk<T> &w, const split_args &a,
-                                         const struct split_job &b, int m)
+/* O of one of the thread's rows: a partial result, or with one split the result. */
+template <class T, int R>
+__device__ __forceinline__ void store_row(struct walk<T> &w, const split_args &a,
+                                          const struct split_job &b, int pair, float l)
 {
+    size_t row = (size_t)(pair / a.group) * a.n_heads + b.kv_head * a.group + pair % a.group;
+    int column = w.lane % 4 * 2;
+    if (!a.direct) {
+        row = row * a.splits + b.split;
+        float *to = a.part + row * T::d + column;
+        if (w.lane % 4 == 0)
+            a.top[row] = make_float2(w.m[R], l);
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int pair = b.m0 + m + 8 * r;
-        float l = w.l[r], inverse;
-        size_t row = (size_t)(pair / a.group) * a.n_heads + b.kv_head * a.group + pair % a.group;
-        l += __shfl_xor_sync(0xffffffffu, l, 1);
-        l += __shfl_xor_sync(0xffffffffu, l, 2);
-        inverse = 1.0f / l;
-        if (m + 8 * r >= b.m || w.limit[r] <= b.split * T::split)
-            continue;
-        if (!a.direct)
-            row = row * a.splits + b.split;
-        if (!a.direct && w.lane % 4 == 0)
-            a.top[row] = make_float2(w.m[r], l);
-#pragma unroll
-        for (int c = 0; c < T::d / 8; c++) {
-            float x = w.o[4 * c + 2 * r], y = w.o[4 * c + 2 * r + 1];
-            size_t at = row * T::d + c * 8 + w.lane % 4 * 2;
-            if (!a.direct)
-                *(float2 *)(a.part + at) = make_float2(x, y);
-            else if (a.f32)
-                *(float2 *)((float *)a.out + at) = make_float2(x * inverse, y * inverse);
-            else
-                *(uint32_t *)((uint16_t *)a.out + at) =
-                    bf16_bits(x * inverse) | bf16_bits(y * inverse) << 16;
-        }
+        for (int c = 0; c < T::d / 8; c++)
+            *(float2 *)(to + 8 * c) = make_float2(w.o[4 * c + 2 * R], w.o[4 * c + 2 * R + 1]);
+        return;
     }
+    float inverse = 1.0f / l;
+#pragma unroll
+    for (int c = 0; c < T::d / 8; c++) {
+        w.o[4 * c + 2 * R] *= inverse;
+        w.o[4 * c + 2 * R + 1] *= inverse;
+    }
+    if (a.f32) {
+        float *to = (float *)a.out + row * T::d + column;
+#pragma unroll
+        for (int c = 0; c < T::d / 8; c++)
+            *(float2 *)(to + 8 * c) = make_float2(w.o[4 * c + 2 * R], w.o[4 * c + 2 * R + 1]);
+    } else {
+        uint16_t *to = (uint16_t *)a.out + row * T::d + column;
+#pragma unroll
+        for (int c = 0; c < T::d / 8; c++) /* between values that BF16 holds: none overflows */
+            *(uint32_t *)(to + 8 * c) = pack_bf16(w.o[4 * c + 2 * R], w.o[4 * c + 2 * R + 1]);
+    }
+}
+
+template <class T, int R>
+__device__ __forceinline__ void store_rows(struct walk<T> &w, const split_args &a,
+                                           const struct split_job &b, int m)
+{
+    float l = w.l[R];
+    l += __shfl_xor_sync(0xffffffffu, l, 1);
+    l += __shfl_xor_sync(0xffffffffu, l, 2);
+    if (m + 8 * R < b.m && w.limit[R] > b.split * T::split)
+        store_row<T, R>(w, a, b, b.m0 + m + 8 * R, l);
 }
 
 /* The thread's rows: what they see. */
@@ -326,34 +265,27 @@ __device__ __forceinline__ void walk_steps(struct walk<T> &w, const split_args &
                                            const struct split_job &b, int group)
 {
     bool holds = false;
+#pragma unroll 1
     for (int j = 0; j < b.steps; j++) {
         int pass, begin = step_begin<T>(b, j, &pass), seen[2];
         bool mine = pass < 0 || pass / a.tail_rows == group;
         if (!mine && holds) { /* the ring goes round while others have their blocks */
-            begin_o(w);
-            end_o<0>(w);
+            last_values(w);
             holds = false;
         }
         barrier_wait(w.k_full + w.ring.stage * 8, w.ring.parity);
-        seen[0] = pass < 0 || w.query[0] == pass ? w.limit[0] - begin : 0;
-        seen[1] = pass < 0 || w.query[1] == pass ? w.limit[1] - begin : 0;
-        if (!mine) {
-            if (w.lane == 0)
-                barrier_arrive(w.empty + w.ring.stage * 8);
-        } else if (!holds) {
-            lone_step(w, seen);
+        if (mine) {
+            seen[0] = pass < 0 || w.query[0] == pass ? w.limit[0] - begin : 0;
+            seen[1] = pass < 0 || w.query[1] == pass ? w.limit[1] - begin : 0;
+            step<T>(w, seen, pass >= 0 || begin + T::block > b.low, holds);
             holds = true;
-        } else if (pass >= 0 || begin + T::block > b.low) {
-            step<T, true>(w, seen);
-        } else {
-            step<T, false>(w, seen);
+        } else if (w.lane == 0) {
+            barrier_arrive(w.empty + w.ring.stage * 8);
         }
         ring_next<T>(w.ring);
     }
-    if (holds) {
-        begin_o(w);
-        end_o<0>(w);
-    }
+    if (holds)
+        last_values(w);
 }
 
 template <class T>
@@ -381,11 +313,9 @@ __device__ static inline void consume(const split_args &a, const struct split_jo
     if (b.tail && b.kv_head == 0 && b.split == b.first / T::split && (int)threadIdx.x < b.n_q)
         a.limit[b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
 
-    if (T::looks_ahead && !b.tail && b.steps > 1)
-        walk_ahead<T>(w, b);
-    else
-        walk_steps<T>(w, a, b, group);
-    store_rows(w, a, b, m);
+    walk_steps<T>(w, a, b, group);
+    store_rows<T, 0>(w, a, b, m);
+    store_rows<T, 1>(w, a, b, m);
 }
 
 #endif
@@ -536,7 +466,7 @@ static bool run_few(struct device_work *w, const struct attn_block *b, const voi
     static const encode_fn encode = find_encode();
     const struct layer_shape *s = b->shape;
     size_t stride = (size_t)s->n_heads * S::d;
-    int n_splits = (int)(((int64_t)w->max_splits * KV_SPLIT + S::split - 1) / S::split);
+    int n_splits = (w->max_positions + S::split - 1) / S::split;
     if (!ready || !encode)
         return false;
     for (int i = 0; i < b->n_runs; i++) {

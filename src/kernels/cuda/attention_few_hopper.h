@@ -51,8 +51,9 @@ template <int HEAD, int BLOCK, int SPLIT, int GROUPS, int STAGES, int BLOCKS> st
     static constexpr int even = 65536 / (threads * BLOCKS) / 8 * 8, few = 40;
     static constexpr int room = (even * (GROUPS + 1) - few) / GROUPS / 8 * 8;
     static constexpr int most = room < 240 ? room : 240;
-    /* S of two blocks, P and O, and some more */
-    static constexpr bool looks_ahead = STAGES > 3 && HEAD / 2 + BLOCK + BLOCK / 4 + 56 <= most;
+    /* blocks on their way at a time: enough to keep the memory busy */
+    static constexpr int enough = (96 << 10) / (2 * block_size);
+    static constexpr int flight = enough < STAGES ? enough : STAGES;
     /* gathered blocks on their way while one more is begun: warpgroups hold one and wait for one */
     static constexpr int ahead = STAGES > 3 ? 2 : 1;
     static_assert(SPLIT % BLOCK == 0 && STAGES >= 3, "a ring of whole blocks");
@@ -253,12 +254,13 @@ template <class T>
 __device__ static inline void produce(const split_args &a, const struct split_job &b, uint32_t base)
 {
     struct split_pipe<T> p;
+    struct ring landed;
     bool waited = false;
     p.base = base;
     p.k_full = base + T::bars_at;
     p.v_full = p.k_full + T::stages * 8;
     p.empty = p.v_full + T::stages * 8;
-    p.ring = { 0, 0 };
+    p.ring = landed = { 0, 0 };
     for (int j = 0; j < b.shared; j++) {
         int begin = b.split * T::split + j * T::block;
         uint32_t at = base + p.ring.stage * T::block_size, bar = p.ring.stage * 8;
@@ -267,11 +269,15 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
             waited = true;
         }
         barrier_wait(p.empty + bar, p.ring.parity ^ 1);
+        if (j >= T::flight) { /* what other kernels ask for would queue behind more */
+            barrier_wait(p.v_full + landed.stage * 8, landed.parity);
+            ring_next<T>(landed);
+        }
         if (threadIdx.x % 128 == 0) {
             barrier_arrive_expect(p.k_full + bar, T::block_size);
-            load_box4(at + T::k_at, &a.k_map, p.k_full + bar, 0, begin, 0, b.kv_head);
+            load_box4_once(at + T::k_at, &a.k_map, p.k_full + bar, 0, begin, 0, b.kv_head);
             barrier_arrive_expect(p.v_full + bar, T::block_size);
-            load_box4(at + T::v_at, &a.v_map, p.v_full + bar, 0, begin, 0, b.kv_head);
+            load_box4_once(at + T::v_at, &a.v_map, p.v_full + bar, 0, begin, 0, b.kv_head);
         }
         ring_next<T>(p.ring);
     }

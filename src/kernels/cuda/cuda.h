@@ -63,6 +63,7 @@ struct device_work {
     cudaError_t error;  /* the first one; told by end */
     const char *failed; /* what failed with it */
     int n_runs;         /* of the plan */
+    int max_positions;  /* of the KV that kernels must be launched for: recorded steps round up */
     int max_splits;     /* KV splits that kernels must be launched for: recorded steps round up */
     struct staged *staged;      /* device */
     struct staged *staged_host; /* pinned */

@@ -112,6 +112,33 @@ __device__ static inline void load_box4(uint32_t to, const CUtensorMap *map, uin
                  : "memory");
 }
 
+/* The same of what no other block and no kernel soon reads: first to go from L2, so that code and
+ * what kernels hand to each other stay. */
+__device__ static inline uint64_t once_policy()
+{
+    uint64_t p;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
+    return p;
+}
+
+__device__ static inline void load_box3_once(uint32_t to, const CUtensorMap *map, uint32_t bar,
+                                             int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "l"(once_policy())
+                 : "memory");
+}
+
+__device__ static inline void load_box4_once(uint32_t to, const CUtensorMap *map, uint32_t bar,
+                                             int x, int y, int z, int w)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "l"(once_policy())
+                 : "memory");
+}
+
 /* What this thread has written to shared memory itself is seen by the copy engine and wgmma. */
 __device__ static inline void shared_written()
 {

@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(U > 8 ? ROOMY : THREADS, U > 8   ? 1
     dep_wait();
     for (int m0 = 0; m0 < a.n; m0 += M, turn ^= 1) {
         if (a.add && r < M && m0 + r < a.n)
-            e.old = j.y[(size_t)(m0 + r) * j.y_stride + out];
+            e.old = __ldcg(&j.y[(size_t)(m0 + r) * j.y_stride + out]);
         take_rows<U, ROWS, 1>(shared, a, w, m0, turn);
         if (r < M)
             finish(a, j, e, add_warps<1>(shared, turn, thread), shared.scale[turn][r], m0 + r, out);
@@ -237,7 +237,7 @@ __device__ inline uint16_t *head_to(const thin_heads &h, int row, int head, int 
 }
 
 template <int U, int ROWS>
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, U > 4 ? 2 : 3)
     thin_heads_kernel(const __grid_constant__ thin_args a, const __grid_constant__ thin_heads h)
 {
     __shared__ struct thin_shared<2> shared;
@@ -259,16 +259,18 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int m0 = 0; m0 < a.n; m0 += M, turn ^= 1) {
         int row = m0 + r;
         bool there = r < M && row < a.n;
+        uint16_t *to = h.q16;
+        if (there)
+            to = head_to(h, row, head, at);
         if (there && of < 2) {
-            c = h.cos[(size_t)row * half + at];
-            s = h.sin[(size_t)row * half + at];
+            c = __ldcg(&h.cos[(size_t)row * half + at]);
+            s = __ldcg(&h.sin[(size_t)row * half + at]);
         }
         take_rows<U, ROWS, 2>(shared, a, w, m0, turn);
-        if (!there)
+        if (r >= M)
             continue;
         float u = add_warps<2>(shared, turn, thread), scale = shared.scale[turn][r];
         float v = add_warps<2>(shared, turn, M * OCTET + thread);
-        uint16_t *to = head_to(h, row, head, at);
         u = a.norm.squares ? fmaf(u, scale, bias[0]) : u + bias[0];
         v = a.norm.squares ? fmaf(v, scale, bias[1]) : v + bias[1];
         if (of < 2) {
@@ -276,8 +278,11 @@ __global__ void __launch_bounds__(THREADS, 2)
             v = fmaf(v, c, u * s);
             u = turned;
         }
-        to[0] = (uint16_t)bf16_bits(u);
-        to[half] = (uint16_t)bf16_bits(v);
+        uint32_t low = bf16_bits(u), high = bf16_bits(v);
+        if (there) {
+            to[0] = (uint16_t)low;
+            to[half] = (uint16_t)high;
+        }
     }
 }
 

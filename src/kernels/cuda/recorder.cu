@@ -2,9 +2,9 @@
  * and from then on played with one launch: what differs between the plays (slots, trees, tokens,
  * positions) lies in device memory that is filled before.
  *
- * Kernels of attention are launched for a number of KV splits; recorded ones for one that is
- * rounded up, so that a graph serves a longer stretch of an answer. Splits beyond the real length
- * end at once, so neither this nor recording changes a bit. */
+ * Kernels of attention are launched for a number of KV splits; a graph serves the stretch of an
+ * answer that needs as many, or with very many a few less. Splits beyond the real length end at
+ * once, so neither this nor recording changes a bit. */
 #include "kernels/cuda/work.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ enum { MAX_GRAPHS = 64, MAX_KEY = 256 };
 struct recorded {
     uint8_t key[MAX_KEY];
     size_t key_size;
-    int splits;
+    int positions;
     uint64_t used;         /* when */
     cudaGraphExec_t graph; /* NULL: seen once */
 };
@@ -43,7 +43,7 @@ void recorder_close(struct device_work *w)
     w->recorder = NULL;
 }
 
-/* The runs to where kernels read them. Returns the splits that the longest needs. */
+/* The runs to where kernels read them. Returns the positions that the longest has. */
 static int stage_runs(struct device_work *w, const struct work_plan *plan)
 {
     struct staged *s = w->staged_host;
@@ -54,7 +54,7 @@ static int stage_runs(struct device_work *w, const struct work_plan *plan)
     work_check(w, cudaStreamSynchronize(w->stream), "waiting for the stream");
     for (int i = 0; i < plan->n_runs; i++) {
         const struct attn_run *r = &plan->runs[i];
-        int rows = r->pending + r->n, splits = (r->first_slot + rows + KV_SPLIT - 1) / KV_SPLIT;
+        int rows = r->pending + r->n, end = r->first_slot + rows;
         struct staged_run *to = &s->run[i];
         *to = staged_run{ r->row0, r->n, r->first_slot, r->pending, r->parent != NULL, at };
         if (r->parent && rows <= RUN_PARENTS - at) {
@@ -63,7 +63,7 @@ static int stage_runs(struct device_work *w, const struct work_plan *plan)
         } else if (r->parent) {
             work_check(w, cudaErrorInvalidValue, "a tree of too many rows");
         }
-        most = splits > most ? splits : most;
+        most = end > most ? end : most;
     }
     work_check(w,
                cudaMemcpyAsync(w->staged, s,
@@ -73,21 +73,22 @@ static int stage_runs(struct device_work *w, const struct work_plan *plan)
     return most;
 }
 
-/* 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: at most half as many again. */
-static int round_splits(int n)
+/* Positions that kernels are launched for, to the least multiple of a split, or with many of them
+ * at most a 64th more: blocks without work keep the kernel behind from starting. */
+static int round_positions(int n)
 {
-    int p = 1;
-    while (p < n)
-        p *= 2;
-    return p >= 4 && n <= p / 4 * 3 ? p / 4 * 3 : p;
+    int splits = (n + KV_SPLIT_LEAST - 1) / KV_SPLIT_LEAST, unit = 1;
+    while (splits / unit > 128)
+        unit *= 2;
+    return (splits + unit - 1) / unit * unit * KV_SPLIT_LEAST;
 }
 
-static struct recorded *find(struct recorder *r, const struct work_plan *plan, int splits)
+static struct recorded *find(struct recorder *r, const struct work_plan *plan, int positions)
 {
     struct recorded *oldest = &r->entry[0];
     for (int i = 0; i < MAX_GRAPHS; i++) {
         struct recorded *e = &r->entry[i];
-        if (e->key_size == plan->key_size && e->splits == splits &&
+        if (e->key_size == plan->key_size && e->positions == positions &&
             memcmp(e->key, plan->key, plan->key_size) == 0)
             return e;
         if (e->used < oldest->used)
@@ -98,8 +99,14 @@ static struct recorded *find(struct recorder *r, const struct work_plan *plan, i
     memset(oldest, 0, sizeof *oldest);
     memcpy(oldest->key, plan->key, plan->key_size);
     oldest->key_size = plan->key_size;
-    oldest->splits = splits;
+    oldest->positions = positions;
     return oldest;
+}
+
+static void set_positions(struct device_work *w, int n)
+{
+    w->max_positions = n;
+    w->max_splits = (n + KV_SPLIT - 1) / KV_SPLIT;
 }
 
 bool recorder_begin(struct device_work *w, const struct work_plan *plan)
@@ -108,13 +115,13 @@ bool recorder_begin(struct device_work *w, const struct work_plan *plan)
     bool seen;
     cudaSetDevice(w->gpu->index);
     w->n_runs = plan->n_runs;
-    w->max_splits = stage_runs(w, plan);
+    set_positions(w, stage_runs(w, plan));
     r->now = NULL;
     r->capturing = false;
     if (!plan->key || plan->key_size > MAX_KEY || w->error != cudaSuccess)
         return true;
-    w->max_splits = round_splits(w->max_splits);
-    r->now = find(r, plan, w->max_splits);
+    set_positions(w, round_positions(w->max_positions));
+    r->now = find(r, plan, w->max_positions);
     seen = r->now->used > 0;
     r->now->used = ++r->clock;
     if (r->now->graph)

@@ -1,0 +1,435 @@
+/* What a block of matmul_few_hopper.cu does: one thread asks for the weights, one for x, two
+ * warpgroups multiply and end the tiles, the rest find the rows' scales.
+ *
+ * Weights and x have a ring of stages each. Every block needs all of x, again for each tile: it
+ * comes from L2, soon, while the weights' ring must hide the memory. */
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_H
+#define PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_H
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/norm.h"
+
+enum {
+    MET = 1,         /* barriers: sums are in shared memory, ... */
+    DONE = 2,        /* ... have been read, ... */
+    SCALED = 3,      /* ... and the rows' scales are there */
+    GROUP = 64,      /* rows of a warpgroup: wgmma's M */
+    CONSUMERS = 256, /* threads: two warpgroups that multiply */
+    PRODUCERS = 64,  /* a warp for the weights and one for x */
+    SCALE_ROWS = 4,  /* whose 1 / rms a warp finds at a time */
+    ROW_BYTES = TILE_COLS * 2,
+    MAX_STAGES = 16, /* of the weights' ring, and of x's */
+    X_STAGES = 8,
+    SUM_STEP = 2 * GROUP + 4, /* floats from column to column: the lanes of a warp differ in bank */
+    QUAD = 4                  /* rows of a tile that a thread ends at a time */
+};
+
+/* Threads that find the rows' 1 / rms meanwhile, and all. */
+__host__ __device__ static constexpr int scalers(int n)
+{
+    return n == 8 ? 32 : 96;
+}
+
+__host__ __device__ static constexpr int threads(int n)
+{
+    return CONSUMERS + PRODUCERS + scalers(n);
+}
+
+struct stream_job {
+    void *y;
+    size_t y_stride;
+    const float *bias, *bias2;
+    int out, tile0; /* its first tile */
+};
+
+struct stream_args {
+    CUtensorMap w[DEVICE_MAX_JOBS], x;
+    struct stream_job job[DEVICE_MAX_JOBS];
+    int n_jobs, n, steps;         /* steps: of TILE_COLS columns */
+    int tiles;                    /* block b has every gridDim.x-th from b on */
+    int rows;                     /* of a tile; of a gated product, of each half */
+    int depth;                    /* steps of a stage */
+    int stages, x_stages;         /* of the rings */
+    int flight;                   /* stages of weights on the way at a time */
+    uint32_t quad_inverse;        /* for i / (rows / QUAD) */
+    int add, gated, y_bf16, wide; /* wide: y by quads */
+    struct few_norm norm;         /* its pointers: of the launch's first row */
+};
+
+/* i / d for i up to 2048 and d up to 32 by a product. */
+__host__ __device__ static constexpr uint32_t inverse(uint32_t d)
+{
+    return ((1u << 20) + d - 1) / d;
+}
+
+__host__ __device__ static constexpr int divide(int i, uint32_t inverse)
+{
+    return (int)((uint32_t)i * inverse >> 20);
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+template <int N>
+__device__ static inline void multiply(float (&c)[N / 2], uint64_t a, uint64_t b, int add)
+{
+    if constexpr (N == 8)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, "
+                     "%4, %5, p, 1, 1, 0, 0;\n}"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 16)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
+                     "%5, %6, %7}, %8, %9, p, 1, 1, 0, 0;\n}"
+                     : EIGHT(c, 0)
+                     : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 32)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
+                     "%5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, "
+                     "0;\n}"
+                     : EIGHT(c, 0), EIGHT(c, 8)
+                     : "l"(a), "l"(b), "r"(add));
+    else
+        wgmma_shared<N>(c, a, b, add);
+}
+
+/* ---- the rings ---- */
+
+struct ring {
+    uint32_t at, full, empty; /* shared memory: the stages and their barriers */
+    int size, stages;         /* bytes of a stage */
+    int stage;
+    uint32_t parity; /* of the stage's present round */
+};
+
+__device__ static inline void ring_next(struct ring &r)
+{
+    r.stage = r.stage + 1 == r.stages ? 0 : r.stage + 1;
+    r.parity ^= r.stage == 0;
+}
+
+__device__ static inline uint32_t stage_at(const struct ring &r)
+{
+    return r.at + r.stage * r.size;
+}
+
+/* Until the stage may be filled again. */
+__device__ static inline void stage_claim(const struct ring &r)
+{
+    barrier_wait(r.empty + r.stage * 8, r.parity ^ 1);
+    barrier_arrive_expect(r.full + r.stage * 8, r.size);
+}
+
+__device__ static inline int job_of(const stream_args &a, int tile)
+{
+    int j = 0;
+    while (j + 1 < a.n_jobs && tile >= a.job[j + 1].tile0)
+        j++;
+    return j;
+}
+
+/* One thread: the weights of the block's tiles. They wait for no kernel in front, but not all of
+ * the ring is asked for at once: the copy engine would come to x last. */
+__device__ static inline void produce_weights(const stream_args &a, struct ring w)
+{
+    struct ring landed = w;
+    int on_way = 0;
+    for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x) {
+        int j = job_of(a, tile), row = (tile - a.job[j].tile0) * a.rows;
+#pragma unroll 1
+        for (int step = 0; step < a.steps; step += a.depth) {
+            uint32_t full = w.full + w.stage * 8;
+            if (on_way == a.flight) {
+                barrier_wait(landed.full + landed.stage * 8, landed.parity);
+                ring_next(landed);
+            } else {
+                on_way++;
+            }
+            stage_claim(w);
+            load_box3_once(stage_at(w), &a.w[j], full, 0, row, step);
+            if (a.gated)
+                load_box3_once(stage_at(w) + w.size / 2, &a.w[1], full, 0, row, step);
+            ring_next(w);
+        }
+    }
+}
+
+/* One thread: x, again for every tile, when the kernel in front has written it. */
+__device__ static inline void produce_x(const stream_args &a, struct ring x)
+{
+    map_prefetch(&a.x);
+    dep_wait();
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+    for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x)
+#pragma unroll 1
+        for (int step = 0; step < a.steps; step += a.depth) {
+            uint32_t full = x.full + x.stage * 8;
+            stage_claim(x);
+            load_box3(stage_at(x), &a.x, full, 0, 0, step);
+            ring_next(x);
+        }
+}
+
+/* Rows' 1 / rms, by warps beside those that multiply. */
+template <int N> __device__ static inline void find_scales(const stream_args &a, float *scale)
+{
+    int dim = a.steps * TILE_COLS, warp = ((int)threadIdx.x - CONSUMERS - PRODUCERS) / 32;
+    dep_wait();
+    for (int col = warp * SCALE_ROWS; col < a.n; col += scalers(N) / 32 * SCALE_ROWS) {
+        float sum[SCALE_ROWS];
+        norm_take_rows<SCALE_ROWS>(sum, a.norm.squares + (size_t)col * (dim / NORM_OCTET), dim,
+                                   a.n - col);
+#pragma unroll
+        for (int r = 0; r < SCALE_ROWS; r++) {
+            float s = norm_end(sum[r], dim, a.norm.eps);
+            if (threadIdx.x % 32 == 0 && col + r < a.n)
+                scale[col + r] = s;
+        }
+    }
+}
+
+/* c += one step's products, begun. */
+template <int N> __device__ static inline void step(float (&c)[N / 2], uint32_t weights, uint32_t x)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        multiply<N>(c, tile_descriptor(weights + k * 32, 0), tile_descriptor(x + k * 32, 0), 1);
+    wgmma_commit();
+}
+
+/* The warp has done with a stage of both rings. */
+__device__ static inline void release(const struct ring &w, const struct ring &x)
+{
+    int lane = (int)threadIdx.x % 32;
+    if (lane == 0)
+        barrier_arrive(w.empty + w.stage * 8);
+    if (lane == 1)
+        barrier_arrive(x.empty + x.stage * 8);
+}
+
+/* All of K for the thread's rows of the tile: register 4 j + 2 i + e of c is row lane / 4 + 8 i of
+ * its warp's 16, column 8 j + lane % 4 * 2 + e. */
+template <int N>
+__device__ static inline void walk(const stream_args &a, float (&c)[N / 2], struct ring &w,
+                                   struct ring &x)
+{
+    int half = (int)threadIdx.x / 128, tile_size = a.rows * ROW_BYTES;
+    uint32_t mine = half * (a.gated ? w.size / 2 : GROUP * ROW_BYTES);
+    struct ring w_before = w, x_before = x;
+#pragma unroll
+    for (int r = 0; r < N / 2; r++)
+        c[r] = 0;
+#pragma unroll 1
+    for (int i = 0; i < a.steps; i += a.depth) {
+        uint32_t from = stage_at(w) + mine, x_from = stage_at(x);
+        barrier_wait(w.full + w.stage * 8, w.parity);
+        barrier_wait(x.full + x.stage * 8, x.parity);
+        pin(c);
+        step<N>(c, from, x_from);
+        wgmma_wait<1>(); /* the stage before this one has been used up */
+        if (i > 0)
+            release(w_before, x_before);
+#pragma unroll 1
+        for (int d = 1; d < a.depth; d++)
+            step<N>(c, from += tile_size, x_from += N * ROW_BYTES);
+        w_before.stage = w.stage;
+        x_before.stage = x.stage;
+        ring_next(w);
+        ring_next(x);
+    }
+    wgmma_wait<0>();
+    pin(c);
+    release(w_before, x_before);
+}
+
+/* ---- the end of a tile: the sums go through shared memory, so that a thread has quads of rows and
+ * its neighbours those beside them. Little code: a launch meets it for the first time when all wait
+ * for it. ---- */
+
+/* The thread's sums to [N][SUM_STEP]; what a gate opens lies GROUP behind the gate. */
+template <int N> __device__ static inline void put_sums(const float (&c)[N / 2], float *sums)
+{
+    int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x / 32 * 16 + lane / 4;
+    sums += lane % 4 * 2 * SUM_STEP + first;
+#pragma unroll
+    for (int r = 0; r < N / 2; r++)
+        sums[(r / 4 * 8 + r % 2) * SUM_STEP + r / 2 % 2 * 8] = c[r];
+}
+
+/* Quad i of a tile that begins at row0 of its matrix. */
+struct place {
+    int col, in_tile, row;
+    bool there;
+};
+
+__device__ static inline struct place place_of(const stream_args &a, const stream_job &j, int row0,
+                                               int i)
+{
+    struct place p;
+    p.col = divide(i, a.quad_inverse);
+    p.in_tile = (i - p.col * (a.rows / QUAD)) * QUAD;
+    p.row = row0 + p.in_tile;
+    p.there = p.col < a.n && p.row < j.out;
+    return p;
+}
+
+/* Two numbers as BF16, as bf16_bits has it; out of the way what hardly ever happens. */
+__device__ __noinline__ static uint32_t two_bf16_bits(float lo, float hi)
+{
+    return (bf16_bits(lo) & 0xffffu) | bf16_bits(hi) << 16;
+}
+
+__device__ static inline uint32_t two_bf16(float lo, float hi)
+{
+    uint32_t u = pack_bf16(lo, hi);
+    if ((u & 0x7fffu) >= 0x7f80u || (u & 0x7fff0000u) >= 0x7f800000u)
+        u = two_bf16_bits(lo, hi);
+    return u;
+}
+
+__device__ static inline uint2 four_bf16(float4 v)
+{
+    return make_uint2(two_bf16(v.x, v.y), two_bf16(v.z, v.w));
+}
+
+/* a b + c */
+__device__ static inline float4 scale_quad(float4 a, float b, float4 c)
+{
+    return make_float4(fmaf(a.x, b, c.x), fmaf(a.y, b, c.y), fmaf(a.z, b, c.z), fmaf(a.w, b, c.w));
+}
+
+__device__ static inline float opened(float gate, float v)
+{
+    return v * (gate / (1 + __expf(-gate)));
+}
+
+/* What a quad needs beside its sums. */
+struct ending {
+    float4 bias, more; /* more: the bias of what a gate opens, or the next norm's weights */
+    float4 old;
+};
+
+/* Vectors of a model are not aligned. */
+__device__ static inline float4 quad_at(const float *v)
+{
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+__device__ static inline struct ending ending_of(const stream_args &a, const stream_job &j,
+                                                 const struct place &p)
+{
+    const float *more = a.gated ? j.bias2 : a.norm.weight;
+    struct ending e = {};
+    bool there = p.there && a.wide;
+    if (there && j.bias)
+        e.bias = quad_at(j.bias + p.row);
+    if (there && more)
+        e.more = quad_at(more + p.row);
+    dep_wait();
+    if (there && a.add)
+        e.old = *(const float4 *)((const float *)j.y + (size_t)p.col * j.y_stride + p.row);
+    return e;
+}
+
+/* The quads of two neighbours are an octet of the next norm: a whole warp. */
+__device__ static inline void finish_quad(const stream_args &a, const stream_job &j,
+                                          const struct place &p, const struct ending &e,
+                                          const float *sums, const float *scale)
+{
+    const float *at = sums + p.col * SUM_STEP + p.in_tile;
+    size_t to = (size_t)p.col * j.y_stride + (size_t)p.row;
+    float4 v = make_float4(0, 0, 0, 0);
+    if (p.there) {
+        float s = a.norm.squares ? scale[p.col] : 1.0f;
+        v = scale_quad(*(const float4 *)at, s, e.bias);
+        if (a.gated) {
+            float4 u = scale_quad(*(const float4 *)(at + GROUP), s, e.more);
+            v = make_float4(opened(v.x, u.x), opened(v.y, u.y), opened(v.z, u.z), opened(v.w, u.w));
+        }
+        if (a.add)
+            v = make_float4(v.x + e.old.x, v.y + e.old.y, v.z + e.old.z, v.w + e.old.w);
+        if (a.y_bf16)
+            *(uint2 *)((uint16_t *)j.y + to) = four_bf16(v);
+        else
+            *(float4 *)((float *)j.y + to) = v;
+    }
+    if (!a.norm.weight)
+        return;
+    float s = __fadd_rn(__fadd_rn(__fmul_rn(v.x, v.x), __fmul_rn(v.y, v.y)),
+                        __fadd_rn(__fmul_rn(v.z, v.z), __fmul_rn(v.w, v.w)));
+    s += __shfl_xor_sync(0xffffffffu, s, 1);
+    if (!p.there)
+        return;
+    v = make_float4(v.x * e.more.x, v.y * e.more.y, v.z * e.more.z, v.w * e.more.w);
+    to = (size_t)p.col * j.out + (size_t)p.row;
+    *(uint2 *)(a.norm.xn + to) = four_bf16(v);
+    if (p.row % NORM_OCTET == 0)
+        a.norm.sums[to / NORM_OCTET] = s;
+}
+
+/* Where y or its rows are not aligned, number by number; no norm follows. */
+__device__ static inline void finish_odd(const stream_args &a, const stream_job &j,
+                                         const float *sums, const float *scale, int row0)
+{
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < a.n * a.rows; i += CONSUMERS) {
+        int col = i / a.rows, in_tile = i % a.rows, row = row0 + in_tile;
+        const float *at = sums + col * SUM_STEP + in_tile;
+        size_t to = (size_t)col * j.y_stride + (size_t)row;
+        float s = a.norm.squares ? scale[col] : 1.0f;
+        if (row >= j.out)
+            continue;
+        float v = fmaf(*at, s, j.bias ? j.bias[row] : 0.0f);
+        if (a.gated)
+            v = opened(v, fmaf(at[GROUP], s, j.bias2 ? j.bias2[row] : 0.0f));
+        if (a.add)
+            v += ((const float *)j.y)[to];
+        if (a.y_bf16)
+            ((uint16_t *)j.y)[to] = (uint16_t)bf16_bits(v);
+        else
+            ((float *)j.y)[to] = v;
+    }
+}
+
+/* All consumers, those without rows in the tile too. */
+template <int N>
+__device__ static inline void consume(const stream_args &a, struct ring w, struct ring x,
+                                      float *sums, const float *scale, bool busy)
+{
+    int quads = a.wide ? a.n * (a.rows / QUAD) : 0, lane = (int)threadIdx.x % 32;
+#pragma unroll 1
+    for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x) {
+        const stream_job &j = a.job[job_of(a, tile)];
+        int row0 = (tile - j.tile0) * a.rows, first = (int)threadIdx.x - lane;
+        struct place p = place_of(a, j, row0, first + lane);
+        struct ending e = ending_of(a, j, p);
+        float c[N / 2];
+        if (busy)
+            walk<N>(a, c, w, x);
+        if (tile != (int)blockIdx.x)
+            named_sync(DONE, CONSUMERS);
+        else if (a.norm.squares)
+            named_sync(SCALED, CONSUMERS + scalers(N));
+        if (busy)
+            put_sums<N>(c, sums);
+        named_sync(MET, CONSUMERS);
+        if (!a.wide)
+            finish_odd(a, j, sums, scale, row0);
+#pragma unroll 1
+        while (first < quads) {
+            finish_quad(a, j, p, e, sums, scale);
+            first += CONSUMERS;
+            if (first < quads) {
+                p = place_of(a, j, row0, first + lane);
+                e = ending_of(a, j, p);
+            }
+        }
+    }
+}
+
+#endif
+#endif
