@@ -23,9 +23,11 @@ enum pv_status qwen2_5_join(struct vision *v, const struct tensor *const frames[
     size_t area = (size_t)v->c.patch * (size_t)v->c.patch, in = 3 * 2 * area;
     size_t size = sizeof(float) * (size_t)v->c.hidden * in;
     float *rows = mem_alloc(sizeof(float) * 3 * area);
-    struct matrix m = {
-        .dtype = DTYPE_F32, .out = v->c.hidden, .in = (int)in, .row_size = sizeof(float) * in
-    };
+    struct matrix m = { .dtype = DTYPE_F32,
+                        .out = v->c.hidden,
+                        .in = (int)in,
+                        .row_size = sizeof(float) * in,
+                        .many_rows = true };
     v->joined = mem_alloc(size);
     if (!rows || !v->joined) {
         mem_free(rows);

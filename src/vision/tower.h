@@ -31,7 +31,8 @@ struct vision_state {
     int max_patches;
     float *block;           /* on the device; the following lie in it */
     float *x;               /* [max_patches, hidden] */
-    float *q, *k, *v;       /* [rows attended together, hidden]; attention's result replaces q */
+    float *q, *k, *v;       /* [rows attended together, hidden]; attention's result replaces q;
+                               with a block for the layer only q, of Qwen2.5 */
     float *cos, *sin;       /* Qwen2.5: [max_patches, head_dim / 2]; else NULL */
     float *xn;              /* [TOWER_CHUNK, hidden] */
     float *gate;            /* Qwen2.5: [TOWER_CHUNK, ffn]; else NULL */

@@ -217,8 +217,8 @@ static int longest_segment(const struct vision_config *c, int max_patches)
     return c->kind == VISION_LLAVA && frame < max_patches ? frame : max_patches;
 }
 
-/* Rows of q, k and v: none where the device has a block for the layer, but Qwen2.5 puts its rows in
- * order by way of q. */
+/* Rows of q, and of k and v where the device has no block for the layer; with one, Qwen2.5 puts its
+ * rows in order by way of q. */
 static int attention_rows(const struct vision *v, int max_patches)
 {
     const struct vision_config *c = &v->c;
@@ -259,29 +259,27 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
                            int max_patches)
 {
     const struct vision_config *c = &v->c;
-    bool llava = c->kind == VISION_LLAVA;
+    bool llava = c->kind == VISION_LLAVA, block = v->dev->ops->tower != NULL;
     int unit = c->merge * c->merge, middle = v->mm0.out / unit, token = (c->out + unit - 1) / unit;
     size_t f = sizeof(float), rows = (size_t)max_patches * f, hidden = (size_t)c->hidden;
     size_t attended = (size_t)attention_rows(v, max_patches) * f,
            chunk = (size_t)tower_chunk(v) * f;
     size_t half = llava ? 0 : (size_t)c->head_dim / 2;
-    size_t up = (size_t)max_int(max_int(c->ffn, tower_patch_size(c)), middle);
+    size_t up = (size_t)max_int(max_int(block ? 0 : c->ffn, tower_patch_size(c)), middle);
     size_t wide = llava ? (size_t)tower_widest(c) * (size_t)c->out * f : 0;
     size_t frame = (size_t)vision_side(c) * (size_t)vision_side(c);
     size_t frames = llava ? larger((size_t)max_patches / frame, 1) : 0;
-    size_t kept = llava                ? frames * frame
-                  : v->dev->ops->tower ? (size_t)max_patches / (size_t)unit
-                                       : 0;
+    size_t kept = llava ? frames * frame : block ? (size_t)max_patches / (size_t)unit : 0;
     size_t pooled = llava ? (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c) : 0;
     size_t taps = llava ? larger(pooled, (size_t)tower_widest(c)) : 0, total = 0;
     st->x = reserve(a, &total, rows * hidden);
     st->q = reserve(a, &total, attended * hidden);
-    st->k = reserve(a, &total, attended * hidden);
-    st->v = reserve(a, &total, attended * hidden);
+    st->k = reserve(a, &total, block ? 0 : attended * hidden);
+    st->v = reserve(a, &total, block ? 0 : attended * hidden);
     st->cos = reserve(a, &total, rows * half);
     st->sin = reserve(a, &total, rows * half);
     st->xn = reserve(a, &total, chunk * hidden);
-    st->gate = reserve(a, &total, llava ? 0 : chunk * (size_t)c->ffn);
+    st->gate = reserve(a, &total, llava || block ? 0 : chunk * (size_t)c->ffn);
     st->up = reserve(a, &total, chunk * up);
     st->tmp = reserve(a, &total, chunk * (size_t)max_int(c->hidden, token));
     st->near = reserve(a, &total, 2 * wide);

@@ -375,7 +375,10 @@ __device__ static inline void consume(const hopper_args &a, uint32_t base, const
 
     for (int turn = 0;; turn++) {
         barrier_wait(w.bars + Q_FULL * 8, turn & 1);
-        int i = *(volatile const int *)piece_number;
+        /* Read by the lane that will say that it may be written again, so that the two barriers
+         * alone put the reads and writes in order. */
+        int i = w.lane == 0 ? *(volatile const int *)piece_number : 0;
+        i = __shfl_sync(0xffffffffu, i, 0);
         if (i < 0)
             break;
         struct piece p = piece_of<T>(a, i);

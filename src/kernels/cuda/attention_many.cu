@@ -8,7 +8,7 @@
  * multiples of 64 slots of the cache (or rows of the segment). A row that a block is masked for
  * multiplies what it has by one and adds zeros, so it does not matter which rows share its tile.
  * Where the GPU has Hopper's own instructions, attention_hopper.cu goes first. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/work.h"
 
 #include <math.h>
 
@@ -40,8 +40,8 @@ struct flash_job {
     bool out_f32;
     const struct staged *staged; /* prompts */
     int run;
-    const int *bounds; /* segments */
-    int tiles;         /* of the longest */
+    const int *bounds; /* segments; NULL: all of them have `each` rows */
+    int each, tiles;   /* tiles of the longest */
 };
 
 /* What a block has to do. Row i of the tile sees keys below limit + i * grows, at most n_keys. */
@@ -72,7 +72,8 @@ __device__ inline struct span span_of_segment(const struct flash_job &j, int til
     struct span s;
     int place = (int)blockIdx.x / j.n_heads, segment = place / j.tiles;
     int first = (place - segment * j.tiles) * tile_rows;
-    int begin = j.bounds[segment], left = j.bounds[segment + 1] - begin - first;
+    int begin = j.bounds ? j.bounds[segment] : segment * j.each;
+    int left = (j.bounds ? j.bounds[segment + 1] - begin : j.each) - first;
     s.head = (int)blockIdx.x % j.n_heads;
     s.row0 = begin + first;
     s.rows = left < tile_rows ? left : tile_rows;
@@ -488,24 +489,29 @@ void attention_segments(struct device_work *w, void *out, const void *q, const v
 {
     size_t size = sizeof *bounds * (size_t)(n_segments + 1);
     struct flash_job j = {};
-    int longest = 0;
+    int longest = 0, shortest = n_segments > 0 ? bounds[1] - bounds[0] : 0;
 
-    for (int i = 0; i < n_segments; i++)
-        longest = bounds[i + 1] - bounds[i] > longest ? bounds[i + 1] - bounds[i] : longest;
+    for (int i = 0; i < n_segments; i++) {
+        int rows = bounds[i + 1] - bounds[i];
+        longest = rows > longest ? rows : longest;
+        shortest = rows < shortest ? rows : shortest;
+    }
     if (longest == 0)
         return;
-    if (size > w->full_size) {
-        work_check(w, cudaErrorMemoryAllocation, "bounds of segments");
-        return;
+    if (longest != shortest || bounds[0] != 0) {
+        if (size > w->full_size) {
+            work_check(w, cudaErrorMemoryAllocation, "bounds of segments");
+            return;
+        }
+        stager_put(w, w->full_scratch, bounds, size);
+        j.bounds = (const int *)w->full_scratch;
     }
-    work_check(w, cudaMemcpyAsync(w->full_scratch, bounds, size, cudaMemcpyHostToDevice, w->stream),
-               "bounds of segments");
+    j.each = longest;
     j.q = (const uint16_t *)q, j.k = (const uint16_t *)k, j.v = (const uint16_t *)v;
     j.out = out;
     j.q_stride = j.kv_stride = j.out_stride = stride;
     j.n_heads = n_heads;
     j.d = d;
     j.scale = scale * 1.44269504f;
-    j.bounds = (const int *)w->full_scratch;
     segments_any(w, &j, n_segments, longest);
 }

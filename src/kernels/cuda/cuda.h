@@ -51,7 +51,8 @@ struct cuda_matrix {
     enum dtype dtype;
     int out, in;
     int stride; /* elements of a row in `w`, a multiple of 64; what is beyond `in` is zero */
-    void *w;    /* plain types: [out][stride]; blocks: quants, as matrix.cu says */
+    void *w;    /* plain types: [out][stride], and rows of zeros up to a multiple of 8; blocks:
+                   quants, as matrix.cu says */
     void *scale;
     size_t size;
 };
@@ -151,7 +152,8 @@ void norm_prepare(struct device_work *w, uint16_t *xn, float *sums, const float 
  * weights), rows x_stride elements apart; where in is no multiple of 8, x has finite numbers up to
  * the next one (x_stride is a multiple of 8) and the matrix zeros (its stride is one of 64), so
  * that the sum may run over them. y f32 or BF16 [n, out] with rows y_stride apart, y = (or with
- * add, f32 only: y +=) x . w^T + bias. Same bits for any n. */
+ * add, f32 only: y +=) x . w^T + bias. Of BF16, the bias is rounded to it too, and up to 7 numbers
+ * behind a row may become zero where y_stride has room. Same bits for any n. */
 enum pv_status many_open(struct cuda_device *gpu, struct pv_error *err);
 void many_close(struct cuda_device *gpu);
 void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,

@@ -9,7 +9,24 @@ enum { THREADS = ELEMENT_THREADS, WARPS = THREADS / 32 };
 
 /* ---- elements by themselves ---- */
 
-/* g = silu(g) u */
+/* What becomes BF16 does not need the last bits of a division and an exponential, which would cost
+ * more than memory does. */
+template <class T> __device__ inline float divide(float a, float b)
+{
+    return sizeof(T) == 2 ? __fdividef(a, b) : a / b;
+}
+
+template <class T> __device__ inline float exponential(float a)
+{
+    return sizeof(T) == 2 ? __expf(a) : expf(a);
+}
+
+template <class T> __device__ inline float silu(float a)
+{
+    return divide<T>(a, 1.0f + exponential<T>(-a));
+}
+
+/* g = silu(g) u; two accesses of each under way at a time. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) gated_silu_kernel(T *g, const T *u, size_t n, bool vec)
 {
@@ -19,28 +36,37 @@ __global__ void __launch_bounds__(THREADS) gated_silu_kernel(T *g, const T *u, s
 
     dep_launch();
     dep_wait();
-    for (size_t i = first; i < body; i += step) {
-        float a[N], b[N];
-        load_vec<N>(a, g + i * N);
-        load_vec<N>(b, u + i * N);
+    for (size_t i = first; i < body; i += 2 * step) {
+        const size_t j = i + step;
+        float a[2][N], b[2][N];
+        load_vec<N>(a[0], g + i * N);
+        load_vec<N>(b[0], u + i * N);
+        if (j < body) {
+            load_vec<N>(a[1], g + j * N);
+            load_vec<N>(b[1], u + j * N);
+        }
 #pragma unroll
         for (int e = 0; e < N; e++)
-            a[e] = a[e] / (1.0f + expf(-a[e])) * b[e];
-        store_vec<N>(g + i * N, a);
+            a[0][e] = silu<T>(a[0][e]) * b[0][e];
+        store_vec<N>(g + i * N, a[0]);
+        if (j < body) {
+#pragma unroll
+            for (int e = 0; e < N; e++)
+                a[1][e] = silu<T>(a[1][e]) * b[1][e];
+            store_vec<N>(g + j * N, a[1]);
+        }
     }
-    for (size_t i = body * N + first; i < n; i += step) {
-        float a = to_float(g[i]);
-        from_float(g + i, a / (1.0f + expf(-a)) * to_float(u[i]));
-    }
+    for (size_t i = body * N + first; i < n; i += step)
+        from_float(g + i, silu<T>(to_float(g[i])) * to_float(u[i]));
 }
 
 /* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)), and 1 + erf(u) is erfc(-u): no digits lost for u < 0. */
-template <int KIND> __device__ inline float gelu(float x)
+template <class T, int KIND> __device__ inline float gelu(float x)
 {
     if (KIND == GELU_ERF)
         return 0.5f * x * erfcf(-0.70710678118654752440f * x);
     float u = 0.79788456080286535588f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + expf(-2.0f * u));
+    return divide<T>(x, 1.0f + exponential<T>(-2.0f * u));
 }
 
 template <class T, int KIND>
@@ -52,16 +78,25 @@ __global__ void __launch_bounds__(THREADS) gelu_kernel(T *x, size_t n, bool vec)
 
     dep_launch();
     dep_wait();
-    for (size_t i = first; i < body; i += step) {
-        float a[N];
-        load_vec<N>(a, x + i * N);
+    for (size_t i = first; i < body; i += 2 * step) {
+        const size_t j = i + step;
+        float a[2][N];
+        load_vec<N>(a[0], x + i * N);
+        if (j < body)
+            load_vec<N>(a[1], x + j * N);
 #pragma unroll
         for (int e = 0; e < N; e++)
-            a[e] = gelu<KIND>(a[e]);
-        store_vec<N>(x + i * N, a);
+            a[0][e] = gelu<T, KIND>(a[0][e]);
+        store_vec<N>(x + i * N, a[0]);
+        if (j < body) {
+#pragma unroll
+            for (int e = 0; e < N; e++)
+                a[1][e] = gelu<T, KIND>(a[1][e]);
+            store_vec<N>(x + j * N, a[1]);
+        }
     }
     for (size_t i = body * N + first; i < n; i += step)
-        from_float(x + i, gelu<KIND>(to_float(x[i])));
+        from_float(x + i, gelu<T, KIND>(to_float(x[i])));
 }
 
 struct convert_job {

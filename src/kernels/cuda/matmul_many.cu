@@ -34,6 +34,7 @@ struct product {
     void *y;
     enum dtype w_dtype, x_dtype, y_dtype;
     int out, in, stride, n;
+    int pad; /* rows of zeros behind the weights, with room in y: aligned outputs are far faster */
     size_t x_stride, y_stride;
     const float *bias;
     bool add;
@@ -221,13 +222,13 @@ cublasStatus_t describe(struct description *d, const struct product *p, int n, b
                                            sizeof bias);
     if (!s)
         s = cublasLtMatrixLayoutInit(&d->w, library_type(p->w_dtype), (uint64_t)p->in,
-                                     (uint64_t)p->out, p->stride);
+                                     (uint64_t)(p->out + p->pad), p->stride);
     if (!s)
         s = cublasLtMatrixLayoutInit(&d->x, library_type(p->x_dtype), (uint64_t)p->in, (uint64_t)n,
                                      (int64_t)p->x_stride);
     if (!s)
-        s = cublasLtMatrixLayoutInit(&d->y, library_type(p->y_dtype), (uint64_t)p->out, (uint64_t)n,
-                                     (int64_t)p->y_stride);
+        s = cublasLtMatrixLayoutInit(&d->y, library_type(p->y_dtype), (uint64_t)(p->out + p->pad),
+                                     (uint64_t)n, (int64_t)p->y_stride);
     return s;
 }
 
@@ -289,7 +290,7 @@ struct choice choice_of(struct many *m, const struct product *p, const void *bia
     struct choice c;
 
     memset(&c, 0, sizeof c);
-    c.key.out = p->out, c.key.in = p->in, c.key.stride = p->stride;
+    c.key.out = p->out + p->pad, c.key.in = p->in, c.key.stride = p->stride;
     c.key.w_dtype = p->w_dtype, c.key.x_dtype = p->x_dtype, c.key.y_dtype = p->y_dtype;
     c.key.x_stride = p->x_stride, c.key.y_stride = p->y_stride;
     c.key.align_w = alignment(p->w, (size_t)p->stride * dtype_bytes(p->w_dtype));
@@ -364,7 +365,7 @@ bool run_product(struct device_work *w, const struct product *p, bool tf32)
 
     /* The epilogue reads a bias of y's type. */
     if (bias && p->y_dtype == DTYPE_BF16) {
-        convert_rows(w, w->full_scratch, DTYPE_BF16, (size_t)p->out, bias, DTYPE_F32,
+        convert_rows(w, w->full_scratch, DTYPE_BF16, (size_t)(p->out + p->pad), bias, DTYPE_F32,
                      (size_t)p->out, 1, p->out);
         bias = w->full_scratch;
     } else if (bias && (uintptr_t)bias % 16) {
@@ -475,6 +476,7 @@ void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dt
 {
     const struct cuda_matrix *c = cuda_of(m);
     int whole = (c->in + 7) / 8 * 8; /* zeros of the matrix included: rows stay aligned */
+    int outputs = (c->out + 7) / 8 * 8;
     struct product p = {};
 
     if (n <= 0)
@@ -494,6 +496,13 @@ void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dt
         p.w = w->weights16;
         p.w_dtype = DTYPE_BF16;
     }
+    if (p.w_dtype == DTYPE_BF16 && y_dtype == DTYPE_BF16 && y_stride >= (size_t)outputs)
+        p.pad = outputs - c->out;
+    if (p.pad && p.w != c->w)
+        work_check(w,
+                   cudaMemsetAsync((uint16_t *)w->weights16 + (size_t)c->out * (size_t)c->stride, 0,
+                                   2 * (size_t)p.pad * (size_t)c->stride, w->stream),
+                   "rows of zeros");
     p.x_dtype = p.w_dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     if (!library_product(w, &p))
         plain_product(w, &p);

@@ -100,14 +100,15 @@ static enum pv_status matrix_new(struct cuda_matrix **out, struct cuda_device *g
                                  const struct matrix *m, struct pv_error *err)
 {
     struct cuda_matrix *c = (struct cuda_matrix *)mem_zalloc(sizeof *c);
-    size_t w_size, pieces;
+    size_t w_size, used, pieces;
     if (!c)
         return fail_nomem(err, sizeof *c);
     c->dtype = device_dtype(m->dtype);
     c->out = m->out;
     c->in = m->in;
     c->stride = (m->in + 63) / 64 * 64;
-    w_size = (size_t)c->out * (size_t)c->stride * plain_size(c->dtype);
+    used = (size_t)c->out * (size_t)c->stride * plain_size(c->dtype);
+    w_size = (size_t)octets_of(c->out) * OCTET * (size_t)c->stride * plain_size(c->dtype);
     c->size = w_size;
     if (has_blocks(c->dtype)) {
         pieces = (size_t)octets_of(c->out) * (size_t)slots_of(c->dtype, c->in);
@@ -115,8 +116,12 @@ static enum pv_status matrix_new(struct cuda_matrix **out, struct cuda_device *g
         c->size = w_size + pieces / (size_t)slots_per_scale(c->dtype) * slot_scales(c->dtype);
     }
     cudaSetDevice(gpu->index);
-    if (cudaMalloc(&c->w, c->size) != cudaSuccess) {
+    if (cudaMalloc(&c->w, c->size) != cudaSuccess ||
+        (!has_blocks(c->dtype) && used < w_size &&
+         cudaMemsetAsync((uint8_t *)c->w + used, 0, w_size - used, gpu->upload_stream) !=
+             cudaSuccess)) {
         enum pv_status s = no_room(gpu, c->size, err);
+        cudaFree(c->w);
         mem_free(c);
         return s;
     }

@@ -84,11 +84,17 @@ struct norm_job {
     bool vec; /* whole accesses of four elements */
 };
 
+/* Blocks on a multiprocessor, by registers: towers' norms want many bytes under way. */
+constexpr int norm_blocks(int pieces, bool ln)
+{
+    return pieces == 9 || pieces == 10 ? (ln ? 3 : 4) : pieces > 6 ? 2 : 3;
+}
+
 /* T threads to a row, NV pieces of four elements each, kept in registers; weights are fetched
  * before the row is there. LayerNorm (LN) takes the mean first, then squares of what differs from
  * it. Whole accesses only. */
 template <int T, int NV, bool LN, class Y>
-__global__ void __launch_bounds__(THREADS, NV > 6 ? 2 : 3) norm_kernel(Y *y, struct norm_job j)
+__global__ void __launch_bounds__(THREADS, norm_blocks(NV, LN)) norm_kernel(Y *y, struct norm_job j)
 {
     __shared__ float shared[2][WARPS];
     constexpr bool KEEP = NV <= 8 && !LN;
@@ -186,6 +192,10 @@ template <class Y> void norm_any(struct device_work *w, Y *y, const struct norm_
         norm_launch<32, 4>(w, y, j);
     else if (j->dim <= 1024)
         norm_launch<32, 8>(w, y, j);
+    else if (j->dim <= 1152) /* the widths of towers, to the element */
+        norm_launch<32, 9>(w, y, j);
+    else if (j->dim <= 1280)
+        norm_launch<32, 10>(w, y, j);
     else if (j->dim <= 1536)
         norm_launch<32, 12>(w, y, j);
     else if (j->dim <= 4096)

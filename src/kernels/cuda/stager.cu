@@ -1,18 +1,59 @@
 /* Copies between host and device in order with a work's kernels. The host's memory is the caller's
  * again when a call returns, so what goes down is first copied to a pinned slot: there are a few,
- * used in turn, each free again when the event behind its last copy has happened. */
+ * used in turn, each free again when the event behind its last copy has happened. One core copies
+ * several times slower than the bus takes it away, so a tower's work, which waits for pictures, has
+ * some threads for it. */
 #include "kernels/cuda/work.h"
+
+extern "C" {
+#include "base/cpu.h"
+
+/* base/pool.h has atomics that are C's alone. */
+struct pool;
+typedef void pool_fn(void *ctx, int thread, int n_threads);
+enum pv_status pool_open(struct pool **out, int n_threads, struct pv_error *err);
+void pool_close(struct pool **pool);
+void pool_run(struct pool *pool, pool_fn *fn, void *ctx);
+}
 
 #include <string.h>
 
-enum { SLOTS = 4 };
-static const size_t SLOT_SIZE = 8 << 20;
+enum { SLOTS = 4, CREW = 8 };
+static const size_t SLOT_SIZE = 8 << 20, CREW_SIZE = 1 << 20, PAGE = 4096;
 
 struct stager {
     uint8_t *slot[SLOTS]; /* pinned */
     cudaEvent_t done[SLOTS];
     int next;
+    struct pool *crew; /* NULL: the caller alone */
 };
+
+/* ---- copies on the host ---- */
+
+struct host_copy {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t size;
+};
+
+static void copy_part(void *ctx, int thread, int n_threads)
+{
+    const struct host_copy *c = (const struct host_copy *)ctx;
+    size_t part = (c->size / (size_t)n_threads / PAGE + 1) * PAGE, at = part * (size_t)thread;
+    if (at < c->size)
+        memcpy(c->to + at, c->from + at, c->size - at < part ? c->size - at : part);
+}
+
+static void copy_host(struct stager *s, void *to, const void *from, size_t size)
+{
+    struct host_copy c = { (uint8_t *)to, (const uint8_t *)from, size };
+    if (s->crew && size >= CREW_SIZE)
+        pool_run(s->crew, copy_part, &c);
+    else
+        copy_part(&c, 0, 1);
+}
+
+/* ---- slots ---- */
 
 enum pv_status stager_open(struct device_work *w, struct pv_error *err)
 {
@@ -29,6 +70,8 @@ enum pv_status stager_open(struct device_work *w, struct pv_error *err)
     if (e != cudaSuccess)
         return fail(err, PV_E_NOMEM, "no pinned memory for %s: %s", w->gpu->name,
                     cudaGetErrorString(e));
+    if (w->shape.segment > 0 && cpu_count() > 1)
+        pool_open(&s->crew, cpu_count() < CREW ? cpu_count() : CREW, NULL); /* or without */
     return PV_OK;
 }
 
@@ -42,6 +85,7 @@ void stager_close(struct device_work *w)
             cudaEventDestroy(s->done[i]);
         cudaFreeHost(s->slot[i]);
     }
+    pool_close(&s->crew);
     mem_free(s);
     w->stager = NULL;
 }
@@ -62,7 +106,7 @@ void stager_put(struct device_work *w, void *dst, const void *src, size_t size)
         int i = s->next;
         s->next = (s->next + 1) % SLOTS;
         work_check(w, cudaEventSynchronize(s->done[i]), "waiting for a copy");
-        memcpy(s->slot[i], (const uint8_t *)src + at, n);
+        copy_host(s, s->slot[i], (const uint8_t *)src + at, n);
         work_check(
             w,
             cudaMemcpyAsync((uint8_t *)dst + at, s->slot[i], n, cudaMemcpyHostToDevice, w->stream),
@@ -94,7 +138,7 @@ void stager_get(struct device_work *w, void *dst, const void *src, size_t size)
         }
         size_t n = size - done < SLOT_SIZE ? size - done : SLOT_SIZE;
         work_check(w, cudaEventSynchronize(s->done[from[0]]), "waiting for a copy");
-        memcpy((uint8_t *)dst + done, s->slot[from[0]], n);
+        copy_host(s, (uint8_t *)dst + done, s->slot[from[0]], n);
         done += n;
         ahead--;
         memmove(from, from + 1, (size_t)ahead * sizeof *from);
