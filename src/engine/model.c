@@ -100,6 +100,34 @@ static enum pv_status open_device(struct pv_model *m, const struct pv_model_para
                       : device_cuda_open(&m->dev, m->gpu, err);
 }
 
+static uint64_t tensor_bytes(const void *tensors, size_t size)
+{
+    const struct tensor *const *t = tensors;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < size / sizeof *t; i++)
+        sum += t[i] ? t[i]->size : 0;
+    return sum;
+}
+
+/* Told before anything is loaded; a type that a device holds as a larger one is told later. */
+static enum pv_status check_room(const struct pv_model *m, struct pv_error *err)
+{
+    const struct model_file *f = m->file;
+    const struct tensor *embed = model_file_embed(f), *head = model_file_head(f);
+    uint64_t need = embed->size + (head->data != embed->data ? head->size : 0);
+    size_t left, all;
+    m->dev->ops->room(m->dev, &left, &all);
+    for (int i = 0; i < model_file_config(f)->n_layers; i++)
+        need += tensor_bytes(model_file_layer(f, i), sizeof(struct layer_tensors));
+    for (int i = 0; i < model_file_vision(f)->n_layers; i++)
+        need += tensor_bytes(model_file_vision_layer(f, i), sizeof(struct vision_layer_tensors));
+    if (all > 0 && need > left)
+        return fail(err, PV_E_NOMEM,
+                    "%s has %llu bytes of weights: %zu of the %zu bytes of %s are left",
+                    model_file_path(f), (unsigned long long)need, left, all, m->dev->ops->name);
+    return PV_OK;
+}
+
 static enum pv_status open_head(struct pv_model *m, const char *path, struct pv_error *err)
 {
     struct config c;
@@ -122,7 +150,9 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     if (s)
         return s;
     m->dev->draws = p->dummy_weights;
-    s = decoder_open(&m->dec, m->file, m->dev, err);
+    s = check_room(m, err);
+    if (!s)
+        s = decoder_open(&m->dec, m->file, m->dev, err);
     if (!s && model_file_vision(m->file)->kind != VISION_NONE)
         s = vision_open(&m->vision, m->file, m->dev, err);
     if (!s && p->head)

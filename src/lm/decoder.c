@@ -288,7 +288,7 @@ static enum pv_status put_order(struct decoder_state *st, struct pv_error *err)
     return PV_OK;
 }
 
-static enum pv_status state_fill(struct decoder_state *st, const struct decoder *dec,
+static enum pv_status state_fill(struct decoder_state *st, const struct decoder *dec, bool urgent,
                                  struct pv_error *err)
 {
     struct work_shape shape =
@@ -304,13 +304,14 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
     st->host_inputs = mem_zalloc(inputs);
     if (!st->host_inputs)
         return fail_nomem(err, inputs);
+    shape.urgent = urgent;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
     return s || !dec->is_head ? s : put_order(st, err);
 }
 
-enum pv_status decoder_state_open(struct decoder_state **out, const struct decoder *dec,
-                                  int max_rows, int max_logits, int context, enum dtype kv_dtype,
-                                  struct pv_error *err)
+static enum pv_status state_open(struct decoder_state **out, const struct decoder *dec,
+                                 int max_rows, int max_logits, int context, enum dtype kv_dtype,
+                                 bool urgent, struct pv_error *err)
 {
     struct decoder_state *st = mem_zalloc(sizeof *st);
     enum pv_status s;
@@ -321,13 +322,27 @@ enum pv_status decoder_state_open(struct decoder_state **out, const struct decod
     st->max_logits = max_logits;
     st->context = context;
     st->kv_dtype = kv_dtype;
-    s = state_fill(st, dec, err);
+    s = state_fill(st, dec, urgent, err);
     if (s) {
         decoder_state_close(&st);
         return s;
     }
     *out = st;
     return PV_OK;
+}
+
+enum pv_status decoder_state_open(struct decoder_state **out, const struct decoder *dec,
+                                  int max_rows, int max_logits, int context, enum dtype kv_dtype,
+                                  struct pv_error *err)
+{
+    return state_open(out, dec, max_rows, max_logits, context, kv_dtype, false, err);
+}
+
+enum pv_status decoder_state_open_urgent(struct decoder_state **out, const struct decoder *dec,
+                                         int max_rows, int max_logits, int context,
+                                         enum dtype kv_dtype, struct pv_error *err)
+{
+    return state_open(out, dec, max_rows, max_logits, context, kv_dtype, true, err);
 }
 
 void decoder_state_close(struct decoder_state **st)

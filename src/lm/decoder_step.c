@@ -456,6 +456,7 @@ enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
                       .tmp = st->tmp,
                       .q = st->q,
                       .att = st->att };
+    struct pass again;
     struct step_key key;
     struct work_plan plan = { .n_runs = step->n_seqs, .runs = p.runs };
     enum pv_status s = step_check(dec, st, step, err);
@@ -482,9 +483,14 @@ enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
         plan.key = &key;
         plan.key_size = sizeof key;
     }
+    again = p;
     if (p.ops->begin(st->work, &plan))
         run_layers(&p);
     p.ops->end(st->work);
+    if (p.ops->again && p.ops->again(st->work)) {
+        run_layers(&again);
+        p.ops->end(st->work);
+    }
     get_outputs(&p, stream_size);
     average_columns(&p);
     s = p.ops->wait(st->work, err);

@@ -494,7 +494,8 @@ enum pv_status drafter_head_open(struct drafter **out, const struct decoder *dec
     d->context = context;
     s = kvcache_open(&d->kv, decoder_device(dec), decoder_config(dec), kv_dtype, context, err);
     if (!s)
-        s = decoder_state_open(&d->st, dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype, err);
+        s = decoder_state_open_urgent(&d->st, dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype,
+                                      err);
     if (!s)
         s = alloc_parts(d, (size_t)most_rows(chunk), err);
     if (s) {

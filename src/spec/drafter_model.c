@@ -351,7 +351,7 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
     d->vocab = vocab < c->vocab ? vocab : c->vocab;
     s = kvcache_open(&d->kv, decoder_device(dec), c, kv_dtype, context, err);
     if (!s)
-        s = decoder_state_open(&d->st, dec, (int)rows, GROW_LEVEL, context, kv_dtype, err);
+        s = decoder_state_open_urgent(&d->st, dec, (int)rows, GROW_LEVEL, context, kv_dtype, err);
     d->rows = mem_zalloc(n * sizeof *d->rows);
     d->answer = mem_alloc(n * sizeof *d->answer);
     d->embeds = mem_alloc(rows * (size_t)c->hidden * sizeof *d->embeds);

@@ -231,6 +231,9 @@ struct device_ops {
      * on to end. With a key there is no get in between. */
     bool (*begin)(struct device_work *w, const struct work_plan *plan);
     void (*end)(struct device_work *w);
+    /* After end. True: the same operations once more, and end; they are recorded, not run. NULL:
+     * never. */
+    bool (*again)(struct device_work *w);
     /* Until everything asked of the work is done; what failed of it, once. */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 

@@ -9,15 +9,19 @@ size_t weights_count(const struct tensor *t)
     return t ? (size_t)(tensor_rows(t) * tensor_cols(t)) : 0;
 }
 
+/* Each upload waits for the device, so there are few of them. */
 const float *weights_small(struct device *dev, float **at, const struct tensor *t)
 {
-    float part[DTYPE_BLOCK_MAX]; /* whole blocks of every type */
+    enum { PART = 16 * DTYPE_BLOCK_MAX }; /* whole blocks of every type */
+    float part[PART];
     float *out = *at;
     size_t n = weights_count(t);
     if (!t)
         return NULL;
-    for (size_t i = 0; i < n; i += DTYPE_BLOCK_MAX) {
-        size_t m = n - i < DTYPE_BLOCK_MAX ? n - i : DTYPE_BLOCK_MAX;
+    if (t->dtype == DTYPE_F32)
+        dev->ops->upload(dev, out, t->data, sizeof(float) * n);
+    for (size_t i = 0; i < n && t->dtype != DTYPE_F32; i += PART) {
+        size_t m = n - i < PART ? n - i : PART;
         row_to_f32(part, (const uint8_t *)t->data + dtype_row_size(t->dtype, (int64_t)i), t->dtype,
                    (int64_t)m);
         dev->ops->upload(dev, out + i, part, sizeof(float) * m);

@@ -1,6 +1,7 @@
 /* The simulator's host side: memory, streams, events and graphs. Everything is done under one lock,
  * kernels too. */
 #include "cudasim/runtime.h"
+#include "cudasim/gpu.h"
 #include "cudasim/inside.h"
 #include <chrono>
 #include <deque>
@@ -49,7 +50,11 @@ struct allocation {
 static std::map<const char *, allocation> memory;
 static std::map<const void *, int> shared_limit; /* of kernels that were allowed more */
 
-enum : size_t { TOTAL = (size_t)4 << 30, SMEM = 48 << 10, SMEM_OPTIN = 227 << 10 };
+enum : size_t { SMEM = 48 << 10, SMEM_OPTIN = 227 << 10 };
+static const int VERSION = 13000;
+
+static const cudasim_gpu first_gpu = { VERSION, 1, 8, true, (size_t)4 << 30, -1 };
+static cudasim_gpu gpu = first_gpu;
 
 static cudaError_t give(cudaError_t e)
 {
@@ -100,6 +105,18 @@ extern "C" void cudasim_lazy(bool lazy)
     lazy_streams = lazy;
 }
 
+void cudasim_be(const struct cudasim_gpu *other)
+{
+    guard g(lock);
+    gpu = other ? *other : first_gpu;
+}
+
+void cudasim_is(struct cudasim_gpu *now)
+{
+    guard g(lock);
+    *now = gpu;
+}
+
 extern "C" size_t cudasim_in_use()
 {
     guard g(lock);
@@ -121,6 +138,8 @@ cudaError_t cudasim_launch_body(cudasim_site site, const void *kernel, dim3 grid
         return give(cudaErrorInvalidConfiguration);
     if (smem > allowed)
         return give(cudaErrorInvalidValue);
+    if (!gpu.code)
+        return give(cudaErrorNoKernelImageForDevice);
     return submit(stream, [=] { cudasim_run_grid(site, grid, block, smem, body); });
 }
 
@@ -149,8 +168,10 @@ static cudaError_t take(void **p, size_t size, bool device)
     *p = nullptr;
     if (!size)
         return cudaSuccess;
-    if (size > TOTAL || cudasim_in_use() > TOTAL - size || posix_memalign(p, 256, size))
+    if (gpu.allocations == 0 || size > gpu.memory || cudasim_in_use() > gpu.memory - size ||
+        posix_memalign(p, 256, size))
         return give(cudaErrorMemoryAllocation);
+    gpu.allocations -= gpu.allocations > 0;
     memset(*p, 0xff, size);
     memory[(const char *)*p] = { size, device };
     return cudaSuccess;
@@ -275,6 +296,10 @@ const char *cudaGetErrorString(cudaError_t e)
         return "out of memory";
     case cudaErrorInvalidConfiguration:
         return "invalid configuration argument";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoKernelImageForDevice:
+        return "no kernel image is available for execution on the device";
     case cudaErrorNoDevice:
         return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice:
@@ -307,7 +332,13 @@ cudaError_t cudaPeekAtLastError()
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
-    *n = 1;
+    guard g(lock);
+    *n = 0;
+    if (gpu.driver < VERSION)
+        return give(cudaErrorInsufficientDriver);
+    if (gpu.gpus < 1)
+        return give(cudaErrorNoDevice);
+    *n = gpu.gpus;
     return cudaSuccess;
 }
 
@@ -328,7 +359,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
         return give(cudaErrorInvalidDevice);
     *p = {};
     snprintf(p->name, sizeof p->name, "CUDA simulator");
-    p->totalGlobalMem = TOTAL;
+    p->totalGlobalMem = gpu.memory;
     p->sharedMemPerBlock = SMEM;
     p->sharedMemPerBlockOptin = SMEM_OPTIN;
     p->sharedMemPerMultiprocessor = SMEM_OPTIN + 1024;
@@ -336,7 +367,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
     p->maxThreadsPerMultiProcessor = 2048;
-    p->major = 8;
+    p->major = gpu.major;
     p->minor = 0;
     p->multiProcessorCount = 4;
     p->l2CacheSize = 4 << 20;
@@ -392,20 +423,20 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     guard g(lock);
-    *all = TOTAL;
-    *left = TOTAL - cudasim_in_use();
+    *all = gpu.memory;
+    *left = gpu.memory > cudasim_in_use() ? gpu.memory - cudasim_in_use() : 0;
     return cudaSuccess;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = 13000;
+    *version = gpu.driver;
     return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
-    *version = 13000;
+    *version = VERSION;
     return cudaSuccess;
 }
 

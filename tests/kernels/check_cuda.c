@@ -5,6 +5,7 @@
  * A word chooses tests whose name contains it. Without a GPU it says so and passes nothing. */
 #include "check_cuda.h"
 
+#include "base/cpu.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
@@ -142,29 +143,30 @@ static bool pair_take(struct cuda_check *t, struct cuda_matrix_pair *p, uint8_t 
     return true;
 }
 
-static float *rounded(const float *w, size_t n)
-{
-    float *y = must_alloc(sizeof *y * n);
-    for (size_t i = 0; i < n; i++)
-        y[i] = bf16_to_f32(bf16_from_f32(w[i]));
-    return y;
-}
+/* In parts of so many rows on all threads where it is worth it. */
+enum { PART_ROWS = 32, LARGE = 1 << 18 };
 
-void pair_product(const struct cuda_matrix_pair *p, double *y, const double *x, bool blocks16)
+struct part_job {
+    struct work_queue parts;
+    struct cuda_matrix_pair *p;
+    struct rng *rng; /* of each part; NULL: the product */
+    uint8_t *rows;   /* to be drawn */
+    bool tame;
+    const float *w;
+    const double *z;
+    double *y;
+};
+
+static void product_part(const struct part_job *j, int o0, int o1)
 {
-    int in = p->m.in;
-    bool round = pair_rounds_x(p->m.dtype);
-    const float *w = blocks16 && p->w16 ? p->w16 : p->w;
-    double *z = must_alloc(sizeof *z * (size_t)in);
-    for (int i = 0; i < in; i++)
-        z[i] = round ? bf16_round(x[i]) : x[i];
-    for (int o = 0; o < p->m.out; o++, w += in) {
-        double sum[4] = { p->bias ? p->bias[o] : 0 };
+    int in = j->p->m.in;
+    const float *w = j->w + (size_t)o0 * (size_t)in;
+    for (int o = o0; o < o1; o++, w += in) {
+        double sum[4] = { j->p->bias ? j->p->bias[o] : 0 };
         for (int i = 0; i < in; i++)
-            sum[i % 4] += z[i] * w[i];
-        y[o] = sum[0] + sum[1] + sum[2] + sum[3];
+            sum[i % 4] += j->z[i] * w[i];
+        j->y[o] = sum[0] + sum[1] + sum[2] + sum[3];
     }
-    free(z);
 }
 
 /* Make the scale at p smaller. */
@@ -191,28 +193,87 @@ static void tame_rows(uint8_t *rows, size_t size, enum dtype dtype)
     }
 }
 
+static void draw_part(const struct part_job *j, int o0, int o1)
+{
+    struct cuda_matrix_pair *p = j->p;
+    size_t row = p->m.row_size, in = (size_t)p->m.in;
+    uint8_t *rows = j->rows + row * (size_t)o0;
+    random_rows(&j->rng[o0 / PART_ROWS], rows, row, p->given, p->m.in, o1 - o0, false);
+    if (j->tame)
+        tame_rows(rows, row * (size_t)(o1 - o0), p->given);
+    for (int o = o0; o < o1; o++, rows += row) {
+        float *w = p->w + (size_t)o * in;
+        row_to_f32(w, rows, p->given, p->m.in);
+        for (size_t i = 0; p->w16 && i < in; i++)
+            p->w16[(size_t)o * in + i] = bf16_to_f32(bf16_from_f32(w[i]));
+    }
+}
+
+static void run_parts(void *ctx, int thread, int n_threads)
+{
+    struct part_job *j = ctx;
+    (void)thread, (void)n_threads;
+    for (int i = work_next(&j->parts); i >= 0; i = work_next(&j->parts)) {
+        int o0 = i * PART_ROWS, o1 = o0 + PART_ROWS, out = j->p->m.out;
+        (j->rng ? draw_part : product_part)(j, o0, o1 < out ? o1 : out);
+    }
+}
+
+static void run_job(struct part_job *j)
+{
+    work_init(&j->parts, (j->p->m.out + PART_ROWS - 1) / PART_ROWS);
+    if (j->p->m.out * (int64_t)j->p->m.in < LARGE)
+        run_parts(j, 0, 1);
+    else
+        pool_run(j->p->pool, run_parts, j);
+}
+
+/* The same numbers on any number of threads. */
+static void draw_rows(struct cuda_check *t, struct cuda_matrix_pair *p, uint8_t *rows, bool tame)
+{
+    int parts = (p->m.out + PART_ROWS - 1) / PART_ROWS;
+    struct part_job j = {
+        .p = p, .rng = must_alloc(sizeof *j.rng * (size_t)parts), .rows = rows, .tame = tame
+    };
+    for (int i = 0; i < parts; i++)
+        j.rng[i].state = rng_next(&t->c.rng);
+    run_job(&j);
+    free(j.rng);
+}
+
+void pair_product(const struct cuda_matrix_pair *p, double *y, const double *x, bool blocks16)
+{
+    int in = p->m.in;
+    bool round = pair_rounds_x(p->m.dtype);
+    struct cuda_matrix_pair its = *p;
+    double *z = must_alloc(sizeof *z * (size_t)in);
+    struct part_job j = { .p = &its, .w = blocks16 && p->w16 ? p->w16 : p->w, .z = z, .y = y };
+    for (int i = 0; i < in; i++)
+        z[i] = round ? bf16_round(x[i]) : x[i];
+    run_job(&j);
+    free(z);
+}
+
 bool pair_open(struct cuda_check *t, struct cuda_matrix_pair *p, enum dtype dtype, int in, int out,
                bool bias, unsigned kind)
 {
     size_t row = dtype_row_size(dtype, in), size = row * (size_t)out;
+    size_t floats = sizeof(float) * (size_t)in * (size_t)out;
     uint8_t *block = must_alloc(size + 1), *rows = block + 1; /* at any alignment */
-    *p = (struct cuda_matrix_pair){ .given = dtype };
-    random_rows(&t->c.rng, rows, row, dtype, in, out, false);
-    if (kind & PAIR_TAME)
-        tame_rows(rows, size, dtype);
-    p->w = must_alloc(sizeof(float) * (size_t)in * (size_t)out);
-    for (int o = 0; o < out; o++)
-        row_to_f32(p->w + (size_t)o * (size_t)in, rows + row * (size_t)o, dtype, in);
-    p->w16 = dtype_block(dtype) > 1 ? rounded(p->w, (size_t)in * (size_t)out) : NULL;
+    *p = (struct cuda_matrix_pair){ .pool = t->pool,
+                                    .given = dtype,
+                                    .m = { .dtype = dtype,
+                                           .out = out,
+                                           .in = in,
+                                           .data = rows,
+                                           .row_size = row,
+                                           .many_rows = kind & PAIR_MANY },
+                                    .w = must_alloc(floats),
+                                    .w16 = dtype_block(dtype) > 1 ? must_alloc(floats) : NULL };
+    draw_rows(t, p, rows, kind & PAIR_TAME);
     if (bias)
         p->bias = normal_both(t, &p->on_device, (size_t)out, 1);
-    p->m = (struct matrix){ .dtype = dtype,
-                            .out = out,
-                            .in = in,
-                            .data = rows,
-                            .row_size = row,
-                            .bias = p->on_device.p,
-                            .many_rows = kind & PAIR_MANY };
+    p->m.bias = p->on_device.p;
     bool taken = pair_take(t, p, rows, size);
     free(block);
     if (!taken) {
@@ -227,7 +288,7 @@ void pair_from(struct cuda_check *t, struct cuda_matrix_pair *p, const float *w,
     size_t size = sizeof(float) * (size_t)in * (size_t)out;
     uint8_t *rows = must_alloc(size);
     memcpy(rows, w, size);
-    *p = (struct cuda_matrix_pair){ .given = DTYPE_F32, .w = must_alloc(size) };
+    *p = (struct cuda_matrix_pair){ .pool = t->pool, .given = DTYPE_F32, .w = must_alloc(size) };
     memcpy(p->w, w, size);
     p->m = (struct matrix){ .dtype = DTYPE_F32,
                             .out = out,
@@ -274,6 +335,7 @@ static void run(struct cuda_check *t)
                                 .out = MAX_VOCAB };
     struct pv_error err = { 0 };
     check_must(t->ops->work_open(t->dev, &t->w, &shape, &err), &err);
+    check_cuda_errors(t);
     check_cuda_ops(t);
     check_cuda_tokens(t);
     check_cuda_matmul(t);
@@ -308,8 +370,10 @@ int main(int argc, char **argv)
         return 0;
     }
     t.ops = t.dev->ops;
+    check_must(pool_open(&t.pool, cpu_count() < 16 ? cpu_count() : 16, &err), &err);
     printf("seed %llu on %s\n", (unsigned long long)t.c.seed, t.ops->name);
     run(&t);
+    pool_close(&t.pool);
     device_close(&t.dev);
     if (cudasim_in_use && cudasim_in_use() > 0) {
         printf("FAIL %zu bytes of the device are not freed\n", cudasim_in_use());

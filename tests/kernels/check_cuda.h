@@ -4,6 +4,7 @@
 #ifndef PV_TESTS_KERNELS_CHECK_CUDA_H
 #define PV_TESTS_KERNELS_CHECK_CUDA_H
 
+#include "base/pool.h"
 #include "check.h"
 #include "tensor/device.h"
 
@@ -12,6 +13,7 @@ struct cuda_check {
     struct device *dev;
     const struct device_ops *ops;
     struct device_work *w; /* for single operations */
+    struct pool *pool;     /* of the host, for the reference */
     bool full;             /* true sizes */
 };
 
@@ -49,6 +51,7 @@ void check_must(enum pv_status s, const struct pv_error *err);
 
 /* A random matrix as the device takes it, and its numbers. */
 struct cuda_matrix_pair {
+    struct pool *pool;
     struct matrix m;       /* its dtype is the device's, BF16 in place of those it does not have */
     enum dtype given;      /* before it was taken */
     float *w;              /* [out, in] */
@@ -77,6 +80,7 @@ bool pair_rounds_x(enum dtype dtype);
 
 double bf16_round(double x);
 
+void check_cuda_errors(struct cuda_check *t);
 void check_cuda_ops(struct cuda_check *t);
 void check_cuda_tokens(struct cuda_check *t);
 void check_cuda_matmul(struct cuda_check *t);

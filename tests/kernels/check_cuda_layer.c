@@ -37,26 +37,29 @@ static bool open_matrices(struct rig *g, const struct rig_shape *s, enum dtype t
     return true;
 }
 
-static float *open_norm(struct rig *g, struct gbuf *b, int n, bool wanted)
+static float *open_norm(struct rig *g, struct gbuf *b, int n, float size, bool wanted)
 {
     if (!wanted)
         return NULL;
     float *w = normal_floats(g->t, (size_t)n, 0.3f);
     for (int i = 0; i < n; i++)
-        w[i] += 1;
+        w[i] = size * (w[i] + 1);
     gbuf_open(g->t, b, sizeof *w * (size_t)n);
     gbuf_put(b, w, b->size);
     return w;
 }
 
 /* Weights of about 0.1 (random_rows) and norms of 1 give scores of some units, so that softmax is
- * neither flat nor a choice. Blocks are wilder: their scales are as random_rows has them. */
+ * neither flat nor a choice; with long rows of the weights the norms are smaller for it. (Scores of
+ * 40 would make a choice between two keys, and a query rounded the other way another choice.)
+ * Blocks are wilder: their scales are as random_rows has them. */
 static void open_norms(struct rig *g, bool norms)
 {
-    g->attn_norm = open_norm(g, &g->norm[0], g->s.hidden, true);
-    g->ffn_norm = open_norm(g, &g->norm[1], g->s.hidden, true);
-    g->q_norm = open_norm(g, &g->norm[2], g->s.head_dim, norms);
-    g->k_norm = open_norm(g, &g->norm[3], g->s.head_dim, norms);
+    float size = g->s.hidden > 256 ? sqrtf(256 / (float)g->s.hidden) : 1;
+    g->attn_norm = open_norm(g, &g->norm[0], g->s.hidden, size, true);
+    g->ffn_norm = open_norm(g, &g->norm[1], g->s.hidden, size, true);
+    g->q_norm = open_norm(g, &g->norm[2], g->s.head_dim, 1, norms);
+    g->k_norm = open_norm(g, &g->norm[3], g->s.head_dim, 1, norms);
     g->w = (struct layer_weights){ .attn_norm = g->norm[0].p,
                                    .ffn_norm = g->norm[1].p,
                                    .q_norm = g->norm[2].p,
@@ -367,6 +370,11 @@ bool rig_ask(struct rig *g, const struct rig_step *s)
         ops->finish(g->work, &f);
     }
     ops->end(g->work);
+    if (ops->again && ops->again(g->work)) {
+        ops->attn(g->work, &a);
+        ops->finish(g->work, &f);
+        ops->end(g->work);
+    }
     return !asked;
 }
 

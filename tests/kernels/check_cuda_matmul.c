@@ -160,20 +160,24 @@ static bool has_kernels(enum dtype d)
     return d != DTYPE_Q5_0 && d != DTYPE_Q5_K && d != DTYPE_Q6_K;
 }
 
+enum { N_SIZES = 5 };
+static const int tiny[N_SIZES][2] = {
+    { 64, 40 }, { 96, 17 }, { 320, 9 }, { 100, 33 }, { 1100, 5 }
+};
+static const int true_sizes[N_SIZES][2] = {
+    { 896, 4864 }, { 4864, 896 }, { 3584, 512 }, { 1152, 4304 }, { 588, 1152 }
+};
+
 static void check_dtype(struct cuda_check *t, enum dtype dtype, bool many)
 {
-    static const int tiny[][2] = { { 64, 40 }, { 96, 17 }, { 320, 9 }, { 100, 33 }, { 1100, 5 } };
-    static const int true_sizes[][2] = {
-        { 896, 4864 }, { 4864, 896 }, { 3584, 512 }, { 1152, 4304 }, { 588, 1152 }
-    };
     int block = dtype_block(dtype);
     bool large = t->full && has_kernels(dtype);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < N_SIZES; i++) {
         int in = large ? true_sizes[i][0] : tiny[i][0], n = i % 2 ? 9 : 5;
         int out = large ? true_sizes[i][1] : tiny[i][1];
         if (block > 1)
             in = (in + block - 1) / block * block;
-        for (int grid = 0; grid < 2; grid++) {
+        for (int grid = 0; grid < 2 && (grid == 0 || i == 0 || !large); grid++) {
             bool rows = !grid && (i < 2 || t->full);
             int m = rows ? (t->full || i ? MANY_ROWS : 70) : n;
             struct product p;
@@ -258,8 +262,56 @@ static void check_draw(struct cuda_check *t, enum dtype dtype)
     product_close(&p);
 }
 
+/* A work with no more room than the matrices of these tests need, as a tower's. */
+static struct device_work *open_work(struct cuda_check *t, int in, int out)
+{
+    struct work_shape shape = { .rows = MANY_ROWS, .in = in, .out = out };
+    struct device_work *w = NULL;
+    struct pv_error err = { 0 };
+    check_must(t->ops->work_open(t->dev, &w, &shape, &err), &err);
+    return w;
+}
+
+static struct device_work *open_widest(struct cuda_check *t)
+{
+    const int(*sizes)[2] = t->full ? true_sizes : tiny;
+    int in = 0, out = 0;
+    for (int i = 0; i < N_SIZES; i++) {
+        in = sizes[i][0] > in ? sizes[i][0] : in;
+        out = sizes[i][1] > out ? sizes[i][1] : out;
+    }
+    return open_work(t, (in + DTYPE_BLOCK_MAX - 1) / DTYPE_BLOCK_MAX * DTYPE_BLOCK_MAX, out);
+}
+
+/* A matrix that must be turned for the library, of more outputs than its work knows of, is an
+ * error, and nothing is written; the one that just fits is none. */
+static void check_room(struct cuda_check *t, enum dtype dtype)
+{
+    enum { IN = 256, OUT = 40, N = 3 };
+    struct device_work *outer = t->w;
+    struct pv_error err = { 0 };
+    struct product p;
+    t->w = open_work(t, IN, OUT);
+    product_open(&p, t, dtype, true, true, N, IN, OUT);
+    check_error(&p);
+    product_close(&p);
+    product_open(&p, t, dtype, true, true, N, IN, 4 * OUT);
+    struct matmul_job job = { &p.p.m, p.gy.p, p.y_stride };
+    gbuf_fill(&p.gy);
+    t->ops->matmul(t->w, &job, 1, p.gx.p, N);
+    if (t->ops->wait(t->w, &err) != PV_E_DEVICE || !strstr(err.text, "larger than its work"))
+        check_fail(&t->c, "a matrix without room: \"%s\"", err.text);
+    if (!gbuf_untouched(&p.gy, 0))
+        check_fail(&t->c, "a matrix without room: something is written");
+    product_close(&p);
+    t->ops->work_close(t->dev, &t->w);
+    t->w = outer;
+}
+
 void check_cuda_matmul(struct cuda_check *t)
 {
+    struct device_work *outer = t->w;
+    t->w = open_widest(t);
     for (int d = 0; d < DTYPE_COUNT; d++) {
         const char *name = dtype_name((enum dtype)d);
         bool wanted = check_begin(&t->c, "matmul", name);
@@ -274,6 +326,8 @@ void check_cuda_matmul(struct cuda_check *t)
         }
         if (check_begin(&t->c, "matmul_many", name)) {
             check_dtype(t, (enum dtype)d, true);
+            if (has_kernels((enum dtype)d) && dtype_block((enum dtype)d) > 1)
+                check_room(t, (enum dtype)d);
             check_end(&t->c);
         }
         if (check_begin(&t->c, "embed", name)) {
@@ -285,4 +339,6 @@ void check_cuda_matmul(struct cuda_check *t)
             check_end(&t->c);
         }
     }
+    t->ops->work_close(t->dev, &t->w);
+    t->w = outer;
 }

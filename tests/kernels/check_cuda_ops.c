@@ -398,6 +398,45 @@ static void check_copies(struct cuda_check *t)
     free(b);
 }
 
+/* Steps of more keys than there are records, each of which must run once whenever it comes, and
+ * those that come often from a record. */
+static void check_keys(struct cuda_check *t)
+{
+    enum { KEYS = 200, FEW = 10, ROUNDS = 6, ALL_ROUNDS = 3 };
+    struct gbuf gx, gy;
+    float *x = normal_both(t, &gx, KEYS, 1), y[KEYS] = { 0 };
+    int played = 0;
+    gbuf_open(t, &gy, sizeof y);
+    gbuf_put(&gy, y, sizeof y);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < (round < ALL_ROUNDS ? KEYS : FEW); i++) {
+            struct work_plan plan = { .key = &i, .key_size = sizeof i };
+            bool asked = t->ops->begin(t->w, &plan);
+            if (asked)
+                t->ops->add(t->w, (float *)gy.p + i, (float *)gx.p + i, 1, 1);
+            t->ops->end(t->w);
+            if (t->ops->again(t->w)) {
+                t->ops->add(t->w, (float *)gy.p + i, (float *)gx.p + i, 1, 1);
+                t->ops->end(t->w);
+            }
+            played += !asked;
+        }
+    gbuf_get(&gy, y, sizeof y);
+    check_wait(t, t->w);
+    for (int i = 0; i < KEYS; i++) {
+        float want = 0;
+        for (int round = 0; round < (i < FEW ? ROUNDS : ALL_ROUNDS); round++)
+            want += x[i];
+        if (y[i] != want)
+            check_fail(&t->c, "key %d: %g, not %g", i, y[i], want);
+    }
+    if (played < 2 * FEW)
+        check_fail(&t->c, "%d steps are played from a record", played);
+    gbuf_close(&gx);
+    gbuf_close(&gy);
+    free(x);
+}
+
 void check_cuda_ops(struct cuda_check *t)
 {
     static const struct {
@@ -407,7 +446,7 @@ void check_cuda_ops(struct cuda_check *t)
                   { "layernorm", check_layernorm }, { "silu_mul", check_silu_mul },
                   { "gelu", check_gelu },           { "add", check_add },
                   { "rope", check_rope },           { "gather", check_gather },
-                  { "blend", check_blend } };
+                  { "blend", check_blend },         { "keys", check_keys } };
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         if (!check_begin(&t->c, tests[i].name, ""))
             continue;

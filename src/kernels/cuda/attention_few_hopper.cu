@@ -521,7 +521,7 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
     /* Rings of more than half the shared memory: two blocks would leave another SM idle. */
     return d == 128
                ? run_few<split_set<128, 64, SPLIT_128, 6, 2, 6, 1, 5, 1>>(w, b, q16, out, out_dtype)
-               : run_few<split_set<64, 64, SPLIT_64, 7, 2, 8, 1, 8, 1>>(w, b, q16, out, out_dtype);
+               : run_few<split_set<64, 64, SPLIT_64, 3, 2, 4, 1, 4, 1>>(w, b, q16, out, out_dtype);
 }
 
 #endif /* PV_CUDASIM */

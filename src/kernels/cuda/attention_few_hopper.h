@@ -13,7 +13,6 @@ enum {
     JOIN_WARPS = 8,            /* of a block that joins a row's partials: split s is warp s % 8's */
     SPLIT_64 = KV_SPLIT_LEAST, /* positions of a partial result, for heads of 64, ... */
     SPLIT_128 = 768,           /* ... and of 128: with 25k, one to each of 132 multiprocessors */
-    JOIN_BATCH = 9,            /* splits of a warp whose numbers are on the way at a time */
     TAIL_SETS = 8, /* thread blocks that a tree's rows are dealt to, at least, if there are rows */
     GATHER_BARRIER = 1,
     QUERY_BARRIER = 2, /* and the following */

@@ -10,7 +10,8 @@
 template <int D, int SPLIT>
 __global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split_args a)
 {
-    constexpr int N = D / 64; /* pairs of columns of a lane */
+    constexpr int N = D / 64;             /* pairs of columns of a lane */
+    constexpr int BATCH = N > 1 ? 9 : 17; /* splits of a warp whose numbers are on the way */
     __shared__ float2 shared_out[JOIN_WARPS][N * 32];
     __shared__ float shared_sum[JOIN_WARPS];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, n;
@@ -25,10 +26,10 @@ __global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split
     dep_wait();
     n = run->has_parents ? a.limit[row] : n;
     n = (n + SPLIT - 1) / SPLIT;
-    for (int s0 = warp; s0 < n || s0 == warp; s0 += JOIN_WARPS * JOIN_BATCH) {
-        float2 x[JOIN_BATCH][N], t[JOIN_BATCH];
+    for (int s0 = warp; s0 < n || s0 == warp; s0 += JOIN_WARPS * BATCH) {
+        float2 x[BATCH][N], t[BATCH];
 #pragma unroll
-        for (int k = 0; k < JOIN_BATCH; k++) /* all under way before the maximum is known */
+        for (int k = 0; k < BATCH; k++) /* all under way before the maximum is known */
             if (s0 + k * JOIN_WARPS < n) {
                 t[k] = top[s0 + k * JOIN_WARPS];
 #pragma unroll
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
         }
 #pragma unroll
-        for (int k = 0; k < JOIN_BATCH; k++) {
+        for (int k = 0; k < BATCH; k++) {
             if (s0 + k * JOIN_WARPS >= n)
                 continue;
             float weight = exp2_fast((t[k].x - most) * a.scale);

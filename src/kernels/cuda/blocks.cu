@@ -1,7 +1,7 @@
 /* The layers of decoders and towers, put together from kernels. Few rows: each product reads its
  * weights once, and adds, gates and rounds on the way out. Many rows: library products, with BF16
  * between the matrices. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/matmul_few.h"
 
 static size_t stride_of(int n)
 {
@@ -52,7 +52,7 @@ static bool qkv_few(struct device_work *w, const struct attn_block *b)
         in.eps = s->eps;
         if (!ready)
             norm_prepare(w, (uint16_t *)w->xn, norm_sums(w), b->x, l->attn_norm, b->n, s->hidden);
-        if (qkv_few_thin(w, b, w->xn, &in))
+        if (qkv_few_thin(w, b, w->xn, &in) || qkv_few_packed(w, b, w->xn, &in))
             return true;
         matmul_few_normed(w, jobs, 3, w->xn, b->n, false, &in);
         return false;
@@ -149,7 +149,8 @@ static void finish_few(struct device_work *w, const struct finish_block *b)
     const struct layer_weights *l = b->w;
     const struct layer_shape *s = b->shape;
     const struct matrix *mid[] = { &l->gate, &l->up }, *o = &l->o, *down = &l->down;
-    bool inside = norm_inside(w, l->ffn_norm, s, mid, 2) && few_takes_norm(w, &o, 1);
+    bool inside = cuda_of(mid[0])->dtype == cuda_of(mid[1])->dtype &&
+                  norm_inside(w, l->ffn_norm, s, mid, 2) && few_takes_norm(w, &o, 1);
     const float *next = few_takes_norm(w, &down, 1) ? b->next_norm : NULL;
     add_product(w, b, o, w->att, inside ? l->ffn_norm : NULL);
     if (inside) {

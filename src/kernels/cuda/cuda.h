@@ -18,7 +18,8 @@ extern "C" {
 enum {
     FEW_ROWS = 64,        /* of one launch; more are cut into launches, which changes no bit */
     KV_SPLIT = 512,       /* positions that one block of decode attention reduces, ... */
-    KV_SPLIT_LEAST = 384, /* ... or fewer, by the size of heads: bounds the scratch */
+    KV_SPLIT_LEAST = 192, /* ... or fewer, by the size of heads: bounds the scratch */
+    KV_ROUND = 768,       /* recorded steps are launched for multiples of so many: of all splits */
     MAX_RUNS = 64,        /* of a step */
     RUN_PARENTS = 4096,   /* of all runs of a step together */
     ROW_PAD = 128         /* buffers of the many-rows way end on whole tiles of so many rows */

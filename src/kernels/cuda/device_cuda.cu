@@ -33,6 +33,7 @@ static void *gpu_alloc(struct device *dev, size_t size)
     if (cudaMemset(p, 0, size ? size : 1) != cudaSuccess ||
         cudaDeviceSynchronize() != cudaSuccess) {
         cudaFree(p);
+        cudaGetLastError();
         return NULL;
     }
     return p;
@@ -103,9 +104,26 @@ static size_t stride_of(int n)
     return (size_t)((n + 63) / 64 * 64);
 }
 
+static size_t whole_octets(int n)
+{
+    return (size_t)((n + 7) / 8 * 8);
+}
+
 static size_t max_size(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+/* Elements of the largest matrix that is multiplied by many rows: of a decoder (context) one of its
+ * layers', not the head; of a tower any that its shape allows. */
+static size_t largest_matrix(const struct work_shape *s)
+{
+    int q = s->n_heads * s->head_dim, mid = s->ffn > q ? s->ffn : q;
+    int out = s->out > s->hidden ? s->out : s->hidden;
+    if (s->context > 0)
+        return max_size(stride_of(s->hidden) * whole_octets(mid),
+                        stride_of(mid) * whole_octets(s->hidden));
+    return stride_of(s->in) * whole_octets(out > mid ? out : mid);
 }
 
 /* Carve from `base`, or with NULL only count. What is between matrices has room for f32, which F32
@@ -115,10 +133,7 @@ static size_t carve(struct device_work *w, uint8_t *base, const struct work_shap
     size_t rows = padded_rows(s->rows), f = sizeof(float), q = (size_t)(s->n_heads * s->head_dim);
     size_t kv = (size_t)(s->n_kv_heads * s->head_dim), hidden = stride_of(s->hidden);
     size_t widest = stride_of(s->in), ffn = stride_of(s->ffn), at = 0;
-    /* Of what is multiplied by many rows: not a decoder's head. */
-    size_t out = max_size(max_size((size_t)s->hidden, (size_t)s->ffn),
-                          max_size(q, s->context > 0 ? 0 : (size_t)s->out));
-    size_t matrix = widest * out;
+    size_t matrix = largest_matrix(s);
     struct {
         void *field;
         size_t size;
@@ -343,6 +358,7 @@ static const struct device_ops gpu_ops = {
     .get = stager_get,
     .begin = recorder_begin,
     .end = recorder_end,
+    .again = recorder_again,
     .wait = gpu_wait,
     .attn = block_attn,
     .finish = block_finish,
@@ -368,34 +384,109 @@ static const struct device_ops gpu_ops = {
     .draw_token = draw_rows,
 };
 
+/* ---- opening ---- */
+
+/* What the code that the GPU got was compiled for. */
+struct gpu_code {
+    int arch;   /* as __CUDA_ARCH__ */
+    int hopper; /* with what only Hopper has */
+};
+
+__global__ void code_kernel(struct gpu_code *code)
+{
+    struct gpu_code c = { 800, 0 };
+#if defined(__CUDA_ARCH__)
+    c.arch = __CUDA_ARCH__;
+#endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    c.hopper = 1;
+#endif
+    *code = c;
+}
+
+static cudaError_t read_code(struct gpu_code *code)
+{
+    struct gpu_code *there = NULL;
+    cudaError_t e = cudaMalloc((void **)&there, sizeof *there);
+    if (e == cudaSuccess)
+        e = launch(code_kernel, dim3(1), dim3(1), 0, (cudaStream_t)0, there);
+    if (e == cudaSuccess)
+        e = cudaMemcpy(code, there, sizeof *code, cudaMemcpyDeviceToHost);
+    cudaFree(there);
+    cudaGetLastError();
+    return e;
+}
+
+static enum pv_status no_gpu(cudaError_t e, struct pv_error *err)
+{
+    int has = 0, wants = 0;
+    cudaGetLastError();
+    if (e == cudaErrorInsufficientDriver && cudaDriverGetVersion(&has) == cudaSuccess &&
+        cudaRuntimeGetVersion(&wants) == cudaSuccess && has > 0)
+        return fail(err, PV_E_DEVICE,
+                    "the NVIDIA driver of this machine is for CUDA %d.%d: this build needs one for "
+                    "%d.%d",
+                    has / 1000, has % 1000 / 10, wants / 1000, wants % 1000 / 10);
+    if (e == cudaErrorInsufficientDriver)
+        return fail(err, PV_E_DEVICE, "this machine has no NVIDIA driver");
+    return fail(err, PV_E_DEVICE, "no NVIDIA GPU can be used: %s", cudaGetErrorString(e));
+}
+
+/* Whether this build has code that the GPU runs, and which. Only that for 9.0 and above lets
+ * kernels overlap. A 9.0 without the code that is Hopper's own is served as an 8.0. */
+static enum pv_status check_code(struct cuda_device *gpu, struct pv_error *err)
+{
+    struct gpu_code code = { 0, 0 };
+    cudaError_t e;
+#ifndef PV_CUDASIM
+    bool others = launch_overlaps;
+    launch_overlaps = false;
+#endif
+    e = read_code(&code);
+#ifndef PV_CUDASIM
+    launch_overlaps = others && (e != cudaSuccess || code.arch >= 900);
+#endif
+    if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "this build has no code for compute capability %d.%d, that of GPU %d (%s)",
+                    gpu->major, gpu->minor, gpu->index, gpu->name);
+    if (e != cudaSuccess)
+        return fail(err, PV_E_DEVICE, "GPU %d (%s) cannot be used: %s", gpu->index, gpu->name,
+                    cudaGetErrorString(e));
+    if (gpu->major == 9 && !code.hopper) {
+        gpu->major = 8;
+        gpu->minor = 0;
+    }
+    return PV_OK;
+}
+
 static enum pv_status check_gpu(struct cuda_device *gpu, int index, struct pv_error *err)
 {
     cudaDeviceProp prop;
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
     if (e != cudaSuccess)
-        return fail(err, PV_E_DEVICE, "no NVIDIA GPU can be used: %s", cudaGetErrorString(e));
+        return no_gpu(e, err);
     if (index < 0 || index >= n)
         return fail(err, PV_E_DEVICE, "there is no GPU %d: this machine has %d", index, n);
     e = cudaGetDeviceProperties(&prop, index);
     if (e == cudaSuccess)
         e = cudaSetDevice(index);
-    if (e != cudaSuccess)
+    if (e != cudaSuccess) {
+        cudaGetLastError();
         return fail(err, PV_E_DEVICE, "GPU %d cannot be used: %s", index, cudaGetErrorString(e));
+    }
     if (prop.major < OLDEST_MAJOR)
         return fail(err, PV_E_UNSUPPORTED,
-                    "GPU %d, %s, has compute capability %d.%d: at least %d.0 is needed", index,
+                    "GPU %d (%s) has compute capability %d.%d: at least %d.0 is needed", index,
                     prop.name, prop.major, prop.minor, OLDEST_MAJOR);
-#ifndef PV_CUDASIM
-    launch_overlaps = prop.major >= 9;
-#endif
     gpu->index = index;
     gpu->major = prop.major;
     gpu->minor = prop.minor;
     gpu->n_sm = prop.multiProcessorCount;
     gpu->memory = prop.totalGlobalMem;
     snprintf(gpu->name, sizeof gpu->name, "%s", prop.name);
-    return PV_OK;
+    return check_code(gpu, err);
 }
 
 extern "C" enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err)

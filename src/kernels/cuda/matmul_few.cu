@@ -408,7 +408,8 @@ bool few_takes_norm(const struct device_work *w, const struct matrix *const *m, 
     if (!few_hopper_ready(w) || n > DEVICE_MAX_JOBS)
         return false;
     for (int i = 0; i < n; i++)
-        if (cuda_of(m[i])->dtype != DTYPE_BF16 || cuda_of(m[i])->in % 64 || cuda_of(m[i])->out % 64)
+        if ((cuda_of(m[i])->dtype != DTYPE_BF16 && !has_blocks(cuda_of(m[i])->dtype)) ||
+            cuda_of(m[i])->in % 64 || cuda_of(m[i])->out % 64)
             return false;
     return true;
 }
@@ -493,7 +494,7 @@ void matmul_few_gated_normed(struct device_work *w, const struct matrix *gate,
 {
     struct few_call c = gated_call(gate, up, y, y_dtype, x, n);
     c.norm = *norm;
-    if (!few_hopper(w, &c))
+    if (!few_hopper(w, &c) && !few_packed_hopper(w, &c))
         work_check(w, cudaErrorInvalidValue, "a product with a norm");
 }
 

@@ -100,7 +100,7 @@ struct few_call {
     int n_jobs, in, n;
     const void *x;
     bool add, gated, y_bf16;
-    struct few_norm norm; /* few_thin and few_hopper only */
+    struct few_norm norm; /* of Hopper GPUs only */
 };
 /* matmul_few_thin.cu: small matrices, whatever else would take them. */
 bool few_is_thin(const struct matrix *m);
@@ -109,5 +109,9 @@ bool few_hopper_ready(const struct device_work *w);
 bool few_hopper(struct device_work *w, const struct few_call *c);
 /* matmul_few_packed_hopper.cu: the same for types with blocks. */
 bool few_packed_hopper(struct device_work *w, const struct few_call *c);
+/* q, k and v of a lone row from x = xn, and what rope_kv does with them, the bits the same; false:
+ * not for this one, nothing is done. */
+bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const void *x,
+                    const struct few_norm *norm);
 
 #endif

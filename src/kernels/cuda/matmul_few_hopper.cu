@@ -5,7 +5,7 @@
  * A tile of the matrix's rows belongs to one block, which walks all of K for it, so nothing is
  * summed across blocks. How many rows a tile has is chosen by the shape so that the tiles come out
  * as few equal waves, one block to a multiprocessor: a wgmma of 64 rows whose last ones are other
- * numbers is cheaper than a wave that is half empty. The bits of an output are those of one chain
+ * numbers is cheaper than a wave that is half empty. The bits of an output are those of two chains
  * of sums over K, whatever lies beside it. A block takes tile after tile, and the weights of the
  * next one come while the last one's sums are written.
  *

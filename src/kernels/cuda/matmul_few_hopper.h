@@ -191,13 +191,17 @@ template <int N> __device__ static inline void find_scales(const stream_args &a,
     }
 }
 
-/* c += one step's products, begun. */
-template <int N> __device__ static inline void step(float (&c)[N / 2], uint32_t weights, uint32_t x)
+/* c and d += one step's products, begun: by turns, for a wgmma waits some 50 cycles for one in
+ * front that adds to the same sums. */
+template <int N>
+__device__ static inline void step(float (&c)[N / 2], float (&d)[N / 2], uint32_t weights,
+                                   uint32_t x)
 {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        multiply<N>(c, tile_descriptor(weights + k * 32, 0), tile_descriptor(x + k * 32, 0), 1);
+        multiply<N>(k % 2 ? d : c, tile_descriptor(weights + k * 32, 0),
+                    tile_descriptor(x + k * 32, 0), 1);
     wgmma_commit();
 }
 
@@ -220,22 +224,24 @@ __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], stru
     int half = (int)threadIdx.x / 128, tile_size = a.rows * ROW_BYTES;
     uint32_t mine = half * (a.gated ? w.size / 2 : GROUP * ROW_BYTES);
     struct ring w_before = w, x_before = x;
+    float odd[N / 2];
 #pragma unroll
     for (int r = 0; r < N / 2; r++)
-        c[r] = 0;
+        c[r] = odd[r] = 0;
 #pragma unroll 1
     for (int i = 0; i < a.steps; i += a.depth) {
         uint32_t from = stage_at(w) + mine, x_from = stage_at(x);
         barrier_wait(w.full + w.stage * 8, w.parity);
         barrier_wait(x.full + x.stage * 8, x.parity);
         pin(c);
-        step<N>(c, from, x_from);
+        pin(odd);
+        step<N>(c, odd, from, x_from);
         wgmma_wait<1>(); /* the stage before this one has been used up */
         if (i > 0)
             release(w_before, x_before);
 #pragma unroll 1
         for (int d = 1; d < a.depth; d++)
-            step<N>(c, from += tile_size, x_from += N * ROW_BYTES);
+            step<N>(c, odd, from += tile_size, x_from += N * ROW_BYTES);
         w_before.stage = w.stage;
         x_before.stage = x.stage;
         ring_next(w);
@@ -243,7 +249,11 @@ __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], stru
     }
     wgmma_wait<0>();
     pin(c);
+    pin(odd);
     release(w_before, x_before);
+#pragma unroll
+    for (int r = 0; r < N / 2; r++)
+        c[r] += odd[r];
 }
 
 /* ---- the end of a tile: the sums go through shared memory, so that a thread has quads of rows and

@@ -5,16 +5,21 @@
  *
  * A block has a tile of rows to itself and walks all of K, so nothing is summed across blocks. How
  * many rows a tile has is chosen by the shape so that the tiles come out as few equal waves, one
- * block to a multiprocessor (two half as large ones for a lone row). Two octets are a unit (one of
- * gate, one of up in a gated product); where a tile has few units, several warps share each and
- * take its slots in turn, and are summed in order at the end. Where there are more tiles than
- * blocks, a block takes several, and the ring never runs dry between them. The bits of an output
- * depend on the matrices of the launch, never on how many rows there are.
+ * block to a multiprocessor (two half as large ones for a lone row, which has a kernel of its own).
+ * Two octets are a unit (one of gate, one of up in a gated product); where a tile has few units,
+ * several warps share each and take its slots in turn (Q4_K: pairs of slots, a super-block), and
+ * are summed in order at the end. Where there are more tiles than blocks, a block takes several,
+ * and the ring never runs dry between them. The bits of an output depend on the matrices of the
+ * launch, never on how many rows there are.
+ *
+ * Norms live in here as norm.h says: x may come unscaled, and a product that adds to x leaves it
+ * ready for the next norm.
  *
  * Weights are asked for before the kernel in front has ended. Where there is one block to a
  * multiprocessor, it takes more than half of the shared memory: two on one would leave another one
  * idle. (Measured on an H200 and of no use: blocks that share K in clusters, asking L2 for the
- * weights of the products behind, two units to a warp.) */
+ * weights of the products behind, two units to a warp, one block to a multiprocessor for a lone
+ * row, a rehearsal of its code before the kernel in front has ended.) */
 #include "kernels/cuda/matmul_few.h"
 
 #ifdef PV_CUDASIM
@@ -25,38 +30,53 @@ bool few_packed_hopper(struct device_work *w, const struct few_call *c)
     return false;
 }
 
+bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const void *x,
+                    const struct few_norm *norm)
+{
+    (void)w, (void)b, (void)x, (void)norm;
+    return false;
+}
+
 #else
 
 #include "kernels/cuda/matmul_few_packed_hopper.h"
+#include "kernels/cuda/matmul_few_packed_lone_hopper.h"
 
 enum {
     BLOCKS = 132, /* of a wave: as many as an H200 has multiprocessors */
     RING_SIZE = 200 << 10,
     STAGE_SIZE = 42 << 10, /* about */
-    RING_HALF = 104 << 10, /* of a block that shares its multiprocessor */
-    STAGE_HALF = 20 << 10,
     LEAST_STAGES = 4,
-    MAX_BOX = 1024 /* bytes of scales in a row of a box */
+    LONE_MEMORY = 206 << 10, /* of a block with a lone row, ... */
+    LONE_HALF = 112 << 10,   /* ... which shares its multiprocessor */
+    LONE_STAGE = 24 << 10,   /* about */
+    LONE_FLIGHT = 40 << 10,  /* of weights on the way at a time, about */
+    ROOMY = 896,             /* threads that there are to be registers for: more than there are, so
+                                that the kernel behind finds room beside the blocks */
+    MAX_BOX = 1024           /* bytes of scales in a row of a box */
 };
 
 template <enum dtype T, int N>
-__global__ void __launch_bounds__(packed_bound(N), 1)
+__global__ void __launch_bounds__(MOST_WARPS * 32 + 64, 1)
     packed_kernel(const __grid_constant__ packed_args a)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     TILE_MEMORY(raw);
     unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
     uint32_t base = shared_address(memory), bars = base + a.ring_size;
-    int warps = a.wm * a.wk, users = a.wm * (a.slots < a.wk ? a.slots : a.wk);
+    float *scale = (float *)(memory + a.ring_size + BARS_SIZE);
+    int warps = a.wm * a.wk, pieces = a.slots / slots_per_scale(T);
+    int users = T == DTYPE_Q4_K || pieces > a.wk ? warps : a.wm * pieces;
     packed_feed f;
     dep_launch();
     if ((int)threadIdx.x == warps * 32) {
         constexpr int scales = slot_scales(T) / slots_per_scale(T);
-        f.x_bytes = a.slots * slot_elements(T) * 2 * (N == 0 ? 1 : 8 * N);
+        f.x_bytes = a.slots * slot_elements(T) * 2 * 8 * N;
         f.w_bytes = a.octets * a.slots * (OCTET_SLOT + scales);
         for (int i = 0; i < a.stages; i++) {
             barrier_init(full_bar(bars, i), 1);
             barrier_init(empty_bar(bars, i), users);
+            barrier_init(summed_bar(bars, i), 1);
         }
         barrier_init_done();
         map_prefetch(&a.x);
@@ -64,27 +84,86 @@ __global__ void __launch_bounds__(packed_bound(N), 1)
     }
     __syncthreads();
     if ((int)threadIdx.x < warps * 32)
-        consume<T, N>(a, memory, bars);
+        consume<T, N>(a, memory, bars, scale);
     else if ((int)threadIdx.x == warps * 32)
         feed<T>(f, a, base, bars);
+    else if (T == DTYPE_Q4_K && (int)threadIdx.x >= warps * 32 + 32)
+        sum_stages<N>(a, memory, bars);
+#endif
+}
+
+template <enum dtype T, int MODE, bool ALONE>
+__global__ void __launch_bounds__(ROOMY, 1) lone_kernel(const __grid_constant__ packed_args a)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    TILE_MEMORY(memory);
+    uint32_t base = shared_address(memory), bars = base + a.ring_size + a.row_size;
+    int warps = a.wm * a.wk;
+    dep_launch();
+    if ((int)threadIdx.x == warps * 32) {
+#pragma unroll 1
+        for (int i = 0; i < a.stages; i++) {
+            barrier_init(full_bar(bars, i), 1);
+            barrier_init(empty_bar(bars, i), warps);
+        }
+        barrier_init(bars + MAX_STAGES * 16, 1);
+        barrier_init_done();
+    }
+    __syncthreads();
+    if ((int)threadIdx.x < warps * 32)
+        lone_consume<T, MODE, ALONE>(a, memory, bars);
+    else if ((int)threadIdx.x == warps * 32)
+        lone_feed<T, MODE, ALONE>(a, base, bars);
 #endif
 }
 
 /* ---- host ---- */
 
+static cudaError_t launch_args(struct device_work *w, void (*kernel)(const packed_args),
+                               int *allowed, const packed_args &a, int blocks, int others, int size)
+{
+    if (*allowed < size) {
+        cudaError_t e = allow_smem(kernel, (size_t)size);
+        if (e != cudaSuccess)
+            return e;
+        /* A multiprocessor divides L1 and shared memory anew only when it is empty. */
+        e = cudaFuncSetAttribute((const void *)kernel,
+                                 cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
+        if (e != cudaSuccess)
+            return e;
+        *allowed = size;
+    }
+    return launch(kernel, dim3((unsigned)blocks), dim3((unsigned)(a.wm * a.wk * 32 + others)),
+                  (size_t)size, w->stream, a);
+}
+
 template <enum dtype T, int N>
 static cudaError_t launch_packed(struct device_work *w, const packed_args &a, int blocks)
 {
     static int allowed;
-    int size = a.ring_size + MAX_STAGES * 16 + 1024;
-    if (allowed < size) {
-        cudaError_t e = allow_smem(packed_kernel<T, N>, (size_t)size);
-        if (e != cudaSuccess)
-            return e;
-        allowed = size;
-    }
-    return launch(packed_kernel<T, N>, dim3((unsigned)blocks),
-                  dim3((unsigned)(a.wm * a.wk * 32 + 32)), (size_t)size, w->stream, a);
+    return launch_args(w, packed_kernel<T, N>, &allowed, a, blocks, T == DTYPE_Q4_K ? 64 : 32,
+                       a.ring_size + BARS_SIZE + 8 * N * 4 + 1024);
+}
+
+template <enum dtype T, int MODE, bool ALONE>
+static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int blocks)
+{
+    static int allowed;
+    return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks, 32,
+                       a.ring_size + a.row_size + LONE_BARS);
+}
+
+template <enum dtype T>
+static cudaError_t launch_lone(struct device_work *w, const packed_args &a, int blocks)
+{
+    if (a.paired)
+        return launch_mode<T, LONE_PAIRED, false>(w, a, blocks);
+    if (a.gated)
+        return a.wk == 1 ? launch_mode<T, LONE_GATED, true>(w, a, blocks)
+                         : launch_mode<T, LONE_GATED, false>(w, a, blocks);
+    return a.wk == 1 ? launch_mode<T, LONE_PLAIN, true>(w, a, blocks)
+                     : launch_mode<T, LONE_PLAIN, false>(w, a, blocks);
 }
 
 template <enum dtype T>
@@ -92,7 +171,7 @@ static cudaError_t launch_columns(struct device_work *w, const packed_args &a, i
 {
     switch (n) {
     case 0:
-        return launch_packed<T, 0>(w, a, blocks);
+        return launch_lone<T>(w, a, blocks);
     case 1:
         return launch_packed<T, 1>(w, a, blocks);
     case 2:
@@ -149,42 +228,79 @@ static int units_of(const struct few_call *c, int octets)
 }
 
 /* Warps that share a unit, by the units of a tile of which a wave has one to a multiprocessor. */
-static int choose_wk(const struct few_call *c, int slots)
+static int choose_wk(const struct few_call *c, int pieces)
 {
     int units = units_of(c, choose_octets(c, BLOCKS, MOST_OCTETS));
-    int wk = units <= 2 ? 8 : units <= 4 ? 4 : units < 10 ? 2 : 1;
-    while (wk > 1 && (wk > slots || wk % 2))
+    int wk = units <= 2 ? 8 : units == 3 ? 6 : units == 4 ? 4 : units < 10 ? 2 : 1;
+    while (wk > 1 && (wk > pieces || wk % 2))
         wk--;
     return wk;
 }
 
 /* ---- what changes no bit ---- */
 
-/* Slots of a stage, a divisor or a multiple of wk: all warps are to have a slot of a stage, if the
- * ring still has some stages then. False: nothing fits. */
-static bool choose_stages(packed_args *a, enum dtype t, int n, int slots, int most)
+static int halves_of(const packed_args *a)
+{
+    return a->gated || a->paired ? 2 : 1;
+}
+
+/* A stage of `slots`, in multiples of `round` bytes; x_slot: what is of x in a slot. */
+static void size_stage(packed_args *a, enum dtype t, int slots, int x_slot, int round)
+{
+    int scales = slot_scales(t) / slots_per_scale(t), halves = halves_of(a), size;
+    a->slots = slots;
+    a->steps = (a->in_slots + slots - 1) / slots;
+    a->w_size = a->octets * slots * OCTET_SLOT;
+    a->half_scales = (a->octets / halves * slots * scales + 127) / 128 * 128;
+    size = slots * x_slot + a->w_size + a->half_scales * halves;
+    a->stage_size = (size + round - 1) / round * round;
+}
+
+/* Slots of a stage (Q4_K: pairs of them), a divisor or a multiple of wk: all warps are to have one
+ * of a stage, if the ring still has some stages then. False: nothing fits. */
+static bool choose_stages(packed_args *a, enum dtype t, int n)
 {
     int scales = slot_scales(t) / slots_per_scale(t), least = slots_per_scale(t), best = 0;
-    int x_slot = slot_elements(t) * 2 * (n == 0 ? 1 : 8 * n), halves = a->gated ? 2 : 1;
-    int per_slot = x_slot + a->octets * (OCTET_SLOT + scales);
-    for (int s = least; (s <= slots || best == 0) && s * scales <= MAX_BOX; s += least) {
-        int size = s * per_slot + 1024, stages = a->ring_size / size;
-        if ((a->wk % s == 0 || s % a->wk == 0) && stages > (s < a->wk ? a->wk / s : 1) &&
-            (best == 0 || size <= most || (s <= a->wk && stages >= LEAST_STAGES)))
+    int x_slot = slot_elements(t) * 2 * 8 * n, sums = t == DTYPE_Q4_K ? n * 256 : 0;
+    int per_slot = x_slot + sums + a->octets * (OCTET_SLOT + scales);
+    for (int s = least; (s <= a->in_slots || best == 0) && s * scales <= MAX_BOX; s += least) {
+        int size = s * per_slot + 1024, stages = RING_SIZE / size, pieces = s / least;
+        int stride = t != DTYPE_Q4_K && pieces < a->wk ? a->wk / pieces : 1; /* see walk_slot */
+        if ((a->wk % pieces == 0 || pieces % a->wk == 0) && stages > stride &&
+            (best == 0 || size <= STAGE_SIZE || (pieces <= a->wk && stages >= LEAST_STAGES)))
             best = s;
     }
     if (best == 0)
         return false;
-    a->slots = best;
-    a->steps = (slots + best - 1) / best;
+    size_stage(a, t, best, x_slot + sums, 1024);
     a->x_size = best * x_slot;
-    a->w_size = a->octets * best * OCTET_SLOT;
-    a->half_scales = (a->octets / halves * best * scales + 127) / 128 * 128;
-    a->stage_size = a->x_size + a->w_size + a->half_scales * halves;
-    a->stage_size = (a->stage_size + 1023) / 1024 * 1024;
-    a->stages = a->ring_size / a->stage_size;
+    a->ring_size = RING_SIZE;
+    a->stages = RING_SIZE / a->stage_size;
     a->stages = a->stages < MAX_STAGES ? a->stages : (int)MAX_STAGES;
     return true;
+}
+
+/* The same for a lone row: slots a multiple of wk, two of them to a warp if that is not too much,
+ * and no more stages than there are steps. */
+static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
+{
+    int least = slots_per_scale(t), scales = slot_scales(t) / least, step = a->wk * least;
+    a->x_size = 0;
+    a->row_size = lone_x_size(a->in) + lone_parts_size(t, a->in) + LONE_SUMS;
+    if (step * scales > MAX_BOX)
+        return false;
+    size_stage(a, t, step, 0, 128);
+    if (least == 1 && a->in_slots > step && 2 * step * scales <= MAX_BOX &&
+        (2 * a->stage_size <= LONE_STAGE || 10 * a->stage_size < memory))
+        size_stage(a, t, 2 * step, 0, 128);
+    a->stages = (memory - a->row_size - LONE_BARS) / a->stage_size;
+    a->stages = a->stages < MAX_STAGES ? a->stages : (int)MAX_STAGES;
+    if (once && a->stages > a->steps)
+        a->stages = a->steps;
+    a->ring_size = a->stages * a->stage_size;
+    a->flight = (LONE_FLIGHT + a->stage_size / 2) / a->stage_size;
+    a->flight = a->flight < 1 ? 1 : a->flight < a->stages ? a->flight : a->stages;
+    return a->stages >= (a->steps > 1 ? 2 : 1);
 }
 
 /* [octets][pieces][piece] words of 4 bytes. */
@@ -203,23 +319,12 @@ static bool encode_words(encode_fn encode, CUtensorMap *map, const void *data, c
 
 static bool encode_planes(encode_fn encode, packed_args *a, int i, const struct cuda_matrix *m)
 {
-    int slots = slots_of(m->dtype, m->in), each = a->gated ? a->octets / 2 : a->octets;
+    int slots = slots_of(m->dtype, m->in), each = a->octets / halves_of(a);
     int words = slot_scales(m->dtype) / slots_per_scale(m->dtype) / 4, octets = octets_of(m->out);
     return encode_words(encode, &a->w[i], m->w, { OCTET_SLOT / 4, slots, octets },
                         { OCTET_SLOT / 4, a->slots, each }) &&
            encode_words(encode, &a->scale[i], m->scale, { slots * words, octets, 1 },
                         { a->slots * words, each, 1 });
-}
-
-/* Rows of x; a lone one as it lies, in words. */
-static bool encode_x(encode_fn encode, packed_args *a, const void *x, enum dtype t, int n, int in)
-{
-    int depth = a->slots * slot_elements(t) / TILE_COLS;
-    if (n > 0)
-        return encode_map(encode, &a->x, x, a->n, in / TILE_COLS, 0, (size_t)in * 2, 0, 8 * n,
-                          depth);
-    return encode_words(encode, &a->x, x, { TILE_COLS / 2, 1, in / TILE_COLS },
-                        { TILE_COLS / 2, 1, depth });
 }
 
 static void fill_args(const struct few_call *c, packed_args *a)
@@ -228,6 +333,8 @@ static void fill_args(const struct few_call *c, packed_args *a)
     a->add = c->add;
     a->gated = c->gated;
     a->y_bf16 = c->y_bf16;
+    a->in = c->in;
+    a->in_slots = slots_of(cuda_of(c->w[0])->dtype, c->in);
     for (int i = 0; i < a->n_jobs; i++) {
         a->job[i].bias = c->w[i]->bias;
         a->job[i].out = cuda_of(c->w[i])->out;
@@ -237,37 +344,57 @@ static void fill_args(const struct few_call *c, packed_args *a)
         a->job[0].bias2 = c->w[1]->bias;
 }
 
-/* Tiles of `each` octets of a matrix. */
+/* Tiles of `each` octets beside each other. */
 static void fill_tiles(packed_args *a, const struct few_call *c, int each)
 {
-    a->octets = (a->gated ? 2 : 1) * each;
-    a->wm = units_of(c, each);
+    a->octets = halves_of(a) * each;
+    a->wm = a->paired ? each : units_of(c, each);
     a->tiles = 0;
     for (int i = 0; i < a->n_jobs; i++) {
+        int octets = octets_of(a->job[i].out) / (a->paired ? 2 : 1);
         a->job[i].tile0 = a->tiles;
-        a->tiles += (octets_of(a->job[i].out) + each - 1) / each;
+        a->tiles += (octets + each - 1) / each;
     }
 }
 
-/* Which tiles, and how much of the shared memory: a lone row has two small blocks to a
- * multiprocessor, so that one asks for weights while the other ends, unless blocks have several
- * tiles anyway. */
+/* Which tiles, and how much of the shared memory. */
 static bool lay_out(packed_args *a, const struct few_call *c, enum dtype t, int n, int *blocks)
 {
-    int slots = slots_of(t, c->in), most = BLOCKS, stage = STAGE_SIZE;
+    fill_tiles(a, c, choose_octets(c, BLOCKS, MOST_OCTETS));
+    *blocks = a->wk == 1 && a->tiles > BLOCKS ? (int)BLOCKS : a->tiles;
+    return choose_stages(a, t, n);
+}
+
+/* A lone row has two small blocks to a multiprocessor, so that one asks for weights while the other
+ * ends, unless blocks have several tiles anyway. */
+static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t, int *blocks)
+{
     int each = choose_octets(c, BLOCKS, MOST_OCTETS);
     int half = choose_octets(c, 2 * BLOCKS, MOST_OCTETS / 2);
-    a->wk = choose_wk(c, slots);
-    a->ring_size = RING_SIZE;
-    if (n == 0 && count_tiles(c, each) <= BLOCKS && units_of(c, half) * a->wk <= MOST_WARPS / 2) {
-        each = half;
-        most = 2 * BLOCKS;
-        stage = STAGE_HALF;
-        a->ring_size = RING_HALF;
+    bool small = count_tiles(c, each) <= BLOCKS && units_of(c, half) * a->wk <= MOST_WARPS / 2;
+    if (a->paired || small) {
+        fill_tiles(a, c, a->paired ? 1 : half);
+        *blocks = a->wk == 1 && a->tiles > 2 * BLOCKS ? 2 * BLOCKS : a->tiles;
+        if (choose_lone(a, t, LONE_HALF, *blocks == a->tiles))
+            return true;
     }
-    fill_tiles(a, c, each);
-    *blocks = a->wk == 1 && a->tiles > most ? most : a->tiles;
-    return choose_stages(a, t, n, slots, stage);
+    fill_tiles(a, c, a->paired ? 1 : each);
+    *blocks = a->wk == 1 && a->tiles > BLOCKS ? (int)BLOCKS : a->tiles;
+    return choose_lone(a, t, LONE_MEMORY, *blocks == a->tiles);
+}
+
+/* The norm's numbers for rows from `at` on. */
+static struct few_norm norm_from(const struct few_call *c, size_t at)
+{
+    struct few_norm n = c->norm;
+    if (n.squares)
+        n.squares += at * (size_t)(c->in / NORM_OCTET);
+    if (n.weight) {
+        size_t out = (size_t)cuda_of(c->w[0])->out;
+        n.xn += at * out;
+        n.sums += at * (out / NORM_OCTET);
+    }
+    return n;
 }
 
 /* Up to FEW_ROWS rows, from row `at` on. */
@@ -277,14 +404,18 @@ static cudaError_t run_rows(struct device_work *w, const struct few_call *c, pac
     enum dtype t = cuda_of(c->w[0])->dtype;
     int n = c->n - at < FEW_ROWS ? c->n - at : (int)FEW_ROWS, blocks;
     int tiles_n = n == 1 ? 0 : n <= 8 ? 1 : n <= 16 ? 2 : n <= 32 ? 4 : 8;
-    bool mapped;
+    bool mapped = true;
     a->n = n;
-    if (!lay_out(a, c, t, tiles_n, &blocks))
+    a->row = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
+    a->norm = norm_from(c, (size_t)at);
+    a->wk = choose_wk(c, a->in_slots / slots_per_scale(t));
+    if (!(n == 1 ? lay_out_lone(a, c, t, &blocks) : lay_out(a, c, t, tiles_n, &blocks)))
         return cudaErrorInvalidConfiguration;
     for (int i = 0; i < a->n_jobs; i++)
         a->job[i].y = (uint8_t *)c->y[i] + (size_t)at * c->y_stride[i] * (c->y_bf16 ? 2 : 4);
-    mapped =
-        encode_x(encode, a, (const uint16_t *)c->x + (size_t)at * (size_t)c->in, t, tiles_n, c->in);
+    if (n > 1)
+        mapped = encode_map(encode, &a->x, a->row, n, c->in / TILE_COLS, 0, (size_t)c->in * 2, 0,
+                            8 * tiles_n, a->slots * slot_elements(t) / TILE_COLS);
     for (int i = 0; i < c->n_jobs; i++)
         mapped = mapped && encode_planes(encode, a, i, cuda_of(c->w[i]));
     if (!mapped)
@@ -294,19 +425,69 @@ static cudaError_t run_rows(struct device_work *w, const struct few_call *c, pac
                              : launch_columns<DTYPE_Q4_K>(w, *a, tiles_n, blocks);
 }
 
-bool few_packed_hopper(struct device_work *w, const struct few_call *c)
+static encode_fn find_once(void)
 {
     static encode_fn encode;
-    packed_args a = {};
-    if (!suits(w, c))
-        return false;
     if (!encode)
         encode = find_encode();
-    if (!encode)
+    return encode;
+}
+
+bool few_packed_hopper(struct device_work *w, const struct few_call *c)
+{
+    encode_fn encode = find_once();
+    packed_args a = {};
+    if (!encode || !suits(w, c))
         return false;
     fill_args(c, &a);
     for (int at = 0; at < c->n; at += FEW_ROWS)
         work_check(w, run_rows(w, c, &a, encode, at), "a product of few rows");
+    return true;
+}
+
+/* The run of a step with one row; NULL: there are more, or other ones. */
+static const struct attn_run *lone_run(const struct attn_block *b, int *index)
+{
+    for (*index = 0; *index < b->n_runs; ++*index)
+        if (b->runs[*index].n > 0)
+            return b->n == 1 && b->runs[*index].n == 1 ? &b->runs[*index] : NULL;
+    return NULL;
+}
+
+bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const void *x,
+                    const struct few_norm *norm)
+{
+    const struct layer_weights *l = b->w;
+    const struct layer_shape *s = b->shape;
+    encode_fn encode = find_once();
+    struct few_call c = {};
+    packed_args a = {};
+    int index;
+    const struct attn_run *run = lone_run(b, &index);
+    c.w[0] = &l->q, c.w[1] = &l->k, c.w[2] = &l->v;
+    c.n_jobs = 3;
+    c.in = l->q.in;
+    c.n = 1;
+    c.x = x;
+    c.norm = *norm;
+    if (!run || !encode || l->q_norm || l->k_norm || s->head_dim < 16 ||
+        (s->head_dim & (s->head_dim - 1)) != 0 || run->kv->dtype != DTYPE_BF16 || !suits(w, &c))
+        return false;
+    fill_args(&c, &a);
+    if (choose_wk(&c, a.in_slots / slots_per_scale(cuda_of(&l->q)->dtype)) == 1)
+        return false;
+    a.paired = 1;
+    while (16 << a.heads.shift < s->head_dim)
+        a.heads.shift++;
+    a.heads.cos = b->cos;
+    a.heads.sin = b->sin;
+    a.heads.q16 = (uint16_t *)w->q16;
+    a.heads.keys = (uint16_t *)run->kv->k;
+    a.heads.values = (uint16_t *)run->kv->v;
+    a.heads.run = &w->staged->run[index];
+    a.heads.cap = run->kv->cap;
+    a.heads.d = s->head_dim;
+    work_check(w, run_rows(w, &c, &a, encode, 0), "q, k and v");
     return true;
 }
 

@@ -255,13 +255,11 @@ __global__ void __launch_bounds__(THREADS, U > 4 ? 2 : 3)
                       a.in / UNIT);
     bias[0] = j.bias ? j.bias[out0 + at] : 0.0f;
     bias[1] = j.bias ? j.bias[out0 + half + at] : 0.0f;
+    uint16_t *to = r < M && r < a.n ? head_to(h, r, head, at) : h.q16; /* staged before the step */
     dep_wait();
     for (int m0 = 0; m0 < a.n; m0 += M, turn ^= 1) {
         int row = m0 + r;
         bool there = r < M && row < a.n;
-        uint16_t *to = h.q16;
-        if (there)
-            to = head_to(h, row, head, at);
         if (there && of < 2) {
             c = __ldcg(&h.cos[(size_t)row * half + at]);
             s = __ldcg(&h.sin[(size_t)row * half + at]);
@@ -283,6 +281,8 @@ __global__ void __launch_bounds__(THREADS, U > 4 ? 2 : 3)
             to[0] = (uint16_t)low;
             to[half] = (uint16_t)high;
         }
+        if (row + M < a.n)
+            to = head_to(h, row + M, head, at);
     }
 }
 

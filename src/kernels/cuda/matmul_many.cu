@@ -40,6 +40,16 @@ struct product {
     bool add;
 };
 
+/* Whether the work has room for the matrix turned to plain elements of so many bytes, and for rows
+ * of zeros up to a multiple of 8; if not, that is told. */
+bool weights_fit(struct device_work *w, int out, int stride, size_t element)
+{
+    bool fit = (size_t)(out + 7) / 8 * 8 * (size_t)stride * element <= w->weights16_size;
+    if (!fit)
+        work_check(w, cudaErrorInvalidValue, "a matrix larger than its work was opened for");
+    return fit;
+}
+
 /* ---- the plain kernel ---- */
 
 /* rows [tile * TILE, ...) of p, columns from k on, turned: to[k][row]. */
@@ -425,10 +435,8 @@ bool library_product(struct device_work *w, const struct product *p)
 
     if (tf32) {
         size_t stride = (size_t)p->stride;
-        if (w->weights16_size < (size_t)p->out * stride * sizeof(float)) {
-            work_check(w, cudaErrorMemoryAllocation, "scratch of an F16 matrix");
+        if (!weights_fit(w, p->out, p->stride, sizeof(float)))
             return true;
-        }
         convert_rows(w, w->weights16, DTYPE_F32, stride, p->w, DTYPE_F16, stride, p->out,
                      p->stride);
         wide.w = w->weights16;
@@ -492,6 +500,8 @@ void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dt
     p.w = c->w;
     p.w_dtype = c->dtype;
     if (c->dtype != DTYPE_BF16 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_F32) {
+        if (!weights_fit(w, c->out, c->stride, sizeof(uint16_t)))
+            return;
         matrix_to_bf16(w, w->weights16, c);
         p.w = w->weights16;
         p.w_dtype = DTYPE_BF16;

@@ -24,7 +24,7 @@ __device__ static inline float octet_squares(float v, int step)
 __device__ static inline float norm_take(const float *squares, int dim)
 {
     float sum = 0;
-#pragma unroll 8
+#pragma unroll 4
     for (int i = (int)threadIdx.x % 32 * 4; i < dim / NORM_OCTET; i += 128) {
         float4 v = __ldcg((const float4 *)(squares + i));
         sum = sum + v.x + v.y + v.z + v.w;

@@ -15,5 +15,6 @@ enum pv_status recorder_open(struct device_work *w, struct pv_error *err);
 void recorder_close(struct device_work *w);
 bool recorder_begin(struct device_work *w, const struct work_plan *plan);
 void recorder_end(struct device_work *w);
+bool recorder_again(struct device_work *w);
 
 #endif

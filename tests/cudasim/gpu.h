@@ -1,0 +1,27 @@
+/* Simulator of CUDA, part 3: the GPU that it is, which tests may change. C. */
+#ifndef PV_TESTS_CUDASIM_GPU_H
+#define PV_TESTS_CUDASIM_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct cudasim_gpu {
+    int driver;      /* version of CUDA that it knows; 0: there is none */
+    int gpus;        /* all alike, one can be used */
+    int major;       /* of the compute capability */
+    bool code;       /* kernels are for this capability */
+    size_t memory;   /* bytes, pinned ones included */
+    int allocations; /* so many succeed from now on; -1: all that have room */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* NULL: as at the start. */
+void cudasim_be(const struct cudasim_gpu *gpu);
+void cudasim_is(struct cudasim_gpu *gpu);
+#ifdef __cplusplus
+}
+#endif
+
+#endif
