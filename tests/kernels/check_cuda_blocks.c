@@ -44,10 +44,13 @@ static void compare_attention(struct rig *g, const float *out, int first, int n)
     free(att);
 }
 
+/* Rounding x to BF16 costs a share of what a layer adds: many rows together keep to it, one whose
+ * scores are large may be four times as far off. */
 static void compare_layer(struct rig *g, const float *out, int first, int n)
 {
     int hidden = g->s.hidden, path[2048];
-    double *want = malloc(sizeof *want * (size_t)hidden);
+    double *want = malloc(sizeof *want * (size_t)hidden), all_added = 0, all_off = 0;
+    double share = pair_rounds_x(g->q.m.dtype) ? 0.012 : 0.003;
     iota(path, 0, first + n);
     for (int r = 0; r < n; r++) {
         const float *x = g->token + (size_t)(first + r) * (size_t)hidden;
@@ -59,11 +62,15 @@ static void compare_layer(struct rig *g, const float *out, int first, int n)
             off += e * e / hidden;
             worst = e <= worst ? worst : e; /* NaN too */
         }
-        double share = pair_rounds_x(g->q.m.dtype) ? 0.012 : 0.003;
-        if (!(sqrt(off) <= share * sqrt(added) && worst <= 5 * share * sqrt(added)))
+        all_added += added;
+        all_off += off;
+        if (!(sqrt(off) <= 4 * share * sqrt(added) && worst <= 20 * share * sqrt(added)))
             check_fail(&g->t->c, "%s: slot %d is off by %.2g (mean) and %.2g (most) of %.3g",
                        g->what, first + r, sqrt(off), worst, sqrt(added));
     }
+    if (n >= 16 && !(sqrt(all_off) <= share * sqrt(all_added)))
+        check_fail(&g->t->c, "%s: %d rows are off by %.2g of %.3g", g->what, n, sqrt(all_off),
+                   sqrt(all_added));
     free(want);
 }
 

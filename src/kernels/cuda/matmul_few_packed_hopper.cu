@@ -50,7 +50,7 @@ enum {
     LONE_MEMORY = 206 << 10, /* of a block with a lone row, ... */
     LONE_HALF = 112 << 10,   /* ... which shares its multiprocessor */
     LONE_STAGE = 24 << 10,   /* about */
-    LONE_FLIGHT = 40 << 10,  /* of weights on the way at a time, about */
+    LONE_FLIGHT = 20 << 10,  /* of weights on the way at a time, about */
     ROOMY = 896,             /* threads that there are to be registers for: more than there are, so
                                 that the kernel behind finds room beside the blocks */
     MAX_BOX = 1024           /* bytes of scales in a row of a box */
