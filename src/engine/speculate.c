@@ -17,7 +17,7 @@
 enum { SIMULATE_SEED = 0x73696d };
 /* Tokens of an answer before `auto` wakes the drafter: a word or two are told sooner without. */
 enum { AUTO_PATIENCE = 4 };
-/* Threads from which on `auto` also tries the parallel schedule, and its longest window. */
+/* Threads of a CPU with which `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
 enum { MAX_WIDTH = 16 };      /* of a dynamic tree: what drafter_model.c grows */
 enum { DEFAULT_KEEP = 1024 }; /* entries of a layer that `sparse` reads, as published */
@@ -188,6 +188,16 @@ static void open_policy(struct speculation *sp)
         policy_fit(&sp->policy);
 }
 
+/* Whether two sides at once are worth a trial: on devices of their own, or with threads to share.
+ * On one GPU each fills the memory's time (7B with 0.5B and 72B with 7B: behind the serial one). */
+static bool sides_have_room(const struct pv_session *s, const struct pv_method *m)
+{
+    const struct pv_model *target = s->model, *draft = s->draft.model;
+    if (m->drafter == PV_DRAFT_MODEL && draft && draft->gpu != target->gpu)
+        return true;
+    return target->gpu < 0 && target->threads >= AUTO_PARALLEL;
+}
+
 enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
                                 const struct pv_gen_params *p, struct pv_error *err)
 {
@@ -203,8 +213,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     sp->method = *p->method;
     fill_defaults(&sp->method, s);
     open_policy(sp);
-    if (m->automatic && m->accept == PV_ACCEPT_EXACT &&
-        (s->model->gpu >= 0 || s->model->threads >= AUTO_PARALLEL) &&
+    if (m->automatic && m->accept == PV_ACCEPT_EXACT && sides_have_room(s, m) &&
         (m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF))
         policy_allow_parallel(&sp->policy, AUTO_MAX_WINDOW);
     sp->view = view_named(m->view ? m->view : "full");

@@ -289,4 +289,6 @@ static inline float exp2_fast(float x)
     return exp2f(x);
 }
 
+#include "cudasim/sm90.h"
+
 #endif

@@ -17,6 +17,8 @@ struct cudasim_gpu {
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* It begins as one of compute capability 9.0, not 8.0. */
+void cudasim_hopper(void);
 /* NULL: as at the start. */
 void cudasim_be(const struct cudasim_gpu *gpu);
 void cudasim_is(struct cudasim_gpu *gpu);

@@ -53,7 +53,7 @@ static std::map<const void *, int> shared_limit; /* of kernels that were allowed
 enum : size_t { SMEM = 48 << 10, SMEM_OPTIN = 227 << 10 };
 static const int VERSION = 13000;
 
-static const cudasim_gpu first_gpu = { VERSION, 1, 8, true, (size_t)4 << 30, -1 };
+static cudasim_gpu first_gpu = { VERSION, 1, 8, true, (size_t)4 << 30, -1 };
 static cudasim_gpu gpu = first_gpu;
 
 static cudaError_t give(cudaError_t e)
@@ -103,6 +103,12 @@ extern "C" void cudasim_lazy(bool lazy)
     guard g(lock);
     drain_all();
     lazy_streams = lazy;
+}
+
+void cudasim_hopper()
+{
+    guard g(lock);
+    first_gpu.major = gpu.major = 9;
 }
 
 void cudasim_be(const struct cudasim_gpu *other)
@@ -448,6 +454,14 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int va
     if (value < 0 || (size_t)value > SMEM_OPTIN)
         return give(cudaErrorInvalidValue);
     shared_limit[kernel] = value;
+    return cudaSuccess;
+}
+
+/* Kernels that only a Hopper GPU has a body of have next to no registers on others. */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
+{
+    guard g(lock);
+    attributes->numRegs = gpu.major >= 9 ? 128 : 16;
     return cudaSuccess;
 }
 

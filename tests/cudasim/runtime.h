@@ -40,6 +40,12 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 
+enum { cudaSharedmemCarveoutMaxShared = 100 };
+
+struct cudaFuncAttributes {
+    int numRegs;
+};
+
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
     cudaDevAttrMultiProcessorCount = 16,
@@ -107,6 +113,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int value);
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel);
 
 cudaError_t cudaMalloc(void **p, size_t size);
 cudaError_t cudaFree(void *p);

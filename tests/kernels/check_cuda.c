@@ -1,8 +1,9 @@
 /* Command line and tools of the kernel checker for CUDA.
  *
- *   check_cuda [--seed N] [--full] [words]
+ *   check_cuda [--seed N] [--full] [--hopper] [words]
  *
- * A word chooses tests whose name contains it. Without a GPU it says so and passes nothing. */
+ * --hopper: the simulator is a GPU of compute capability 9.0, whose own kernels run. A word chooses
+ * tests whose name contains it. Without a GPU it says so and passes nothing. */
 #include "check_cuda.h"
 
 #include "base/cpu.h"
@@ -18,6 +19,7 @@ enum { PAD = 1024, CANARY = 0xa5 };
 /* There where the simulator is linked in. */
 extern void cudasim_lazy(bool lazy) __attribute__((weak));
 extern size_t cudasim_in_use(void) __attribute__((weak));
+extern void cudasim_hopper(void) __attribute__((weak));
 
 static void *must_alloc(size_t size)
 {
@@ -316,7 +318,7 @@ static int usage(const char *why)
 {
     fprintf(stderr,
             "check_cuda: %s\n"
-            "usage: check_cuda [--seed N] [--full] [words]\n",
+            "usage: check_cuda [--seed N] [--full] [--hopper] [words]\n",
             why);
     return 2;
 }
@@ -355,6 +357,8 @@ int main(int argc, char **argv)
     for (i = 1; i < argc && argv[i][0] == '-'; i++) {
         if (!strcmp(argv[i], "--full"))
             t.full = true;
+        else if (!strcmp(argv[i], "--hopper") && cudasim_hopper)
+            cudasim_hopper();
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             t.c.seed = strtoull(argv[++i], NULL, 0);
         else

@@ -17,22 +17,11 @@
  * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
 #include "kernels/cuda/cuda.h"
 
-#ifdef PV_CUDASIM
-
-bool attention_few_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
-                          void *out, enum dtype out_dtype)
-{
-    (void)w, (void)b, (void)q16, (void)out, (void)out_dtype;
-    return false;
-}
-
-#else
-
 #include "kernels/cuda/attention_few_join_hopper.h"
 
 #include <math.h>
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
 
 /* ---- arithmetic: a warpgroup ---- */
 
@@ -324,7 +313,7 @@ template <class T>
 __global__ void __launch_bounds__(T::threads, T::blocks)
     attention_few_hopper_kernel(const __grid_constant__ split_args a)
 {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
     TILE_MEMORY(few_memory);
     int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     uint32_t base = shared_address(few_memory), bars = base + T::bars_at;
@@ -523,5 +512,3 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
                ? run_few<split_set<128, 64, SPLIT_128, 6, 2, 6, 1, 5, 1>>(w, b, q16, out, out_dtype)
                : run_few<split_set<64, 64, SPLIT_64, 3, 2, 4, 1, 4, 1>>(w, b, q16, out, out_dtype);
 }
-
-#endif /* PV_CUDASIM */

@@ -58,7 +58,7 @@ template <int HEAD, int BLOCK, int SPLIT, int GROUPS, int STAGES, int BLOCKS> st
     static_assert(SPLIT % BLOCK == 0 && STAGES >= 3, "a ring of whole blocks");
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
 
 /* What a thread block does. Slots, positions: of the cache; query rows: of the slice. */
 struct split_job {

@@ -12,17 +12,6 @@
  * its position alone, not of where its chunk of the prompt begins or ends. */
 #include "kernels/cuda/cuda.h"
 
-#ifdef PV_CUDASIM
-
-bool attention_many_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
-                           void *out, enum dtype out_dtype)
-{
-    (void)w, (void)b, (void)q16, (void)out, (void)out_dtype;
-    return false;
-}
-
-#else
-
 #include "kernels/cuda/hopper.h"
 
 #include <math.h>
@@ -67,7 +56,7 @@ template <int HEAD, int BLOCK, int GROUPS, int STAGES> struct hopper_shape {
     static constexpr int few = GROUPS == 2 ? 24 : 32, most = GROUPS == 2 ? 240 : 160;
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
 
 /* Barriers, 8 bytes each; those of stages follow one another. */
 enum { Q_FULL, Q_EMPTY, K_FULL };
@@ -411,7 +400,7 @@ template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     attention_hopper_kernel(const __grid_constant__ hopper_args a)
 {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
     SHARED_MEMORY(unsigned char, memory);
     uint32_t base = (shared_address(memory) + 1023u) & ~1023u;
     int *piece_number = (int *)(memory + (base - shared_address(memory)) + T::piece_at);
@@ -536,5 +525,3 @@ bool attention_many_hopper(struct device_work *w, const struct attn_block *b, co
     return d == 128 ? run_hopper<hopper_shape<128, 176, 2, 2>>(w, b, q16, out, out_dtype)
                     : run_hopper<hopper_shape<64, 128, 3, 4>>(w, b, q16, out, out_dtype);
 }
-
-#endif /* PV_CUDASIM */

@@ -398,7 +398,7 @@ __global__ void code_kernel(struct gpu_code *code)
 #if defined(__CUDA_ARCH__)
     c.arch = __CUDA_ARCH__;
 #endif
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
     c.hopper = 1;
 #endif
     *code = c;

@@ -1,5 +1,5 @@
 /* Hopper's own instructions by name (wgmma, the copy engine for tiles, barriers in shared memory):
- * for the files called .._hopper.cu, on the target sm_90a alone.
+ * for the files called .._hopper.cu, on the target sm_90a alone; in the simulator as it has them.
  *
  * Tiles in shared memory: rows of 64 BF16 numbers (128 bytes) one after the other, beginning at a
  * multiple of 1024 bytes, the 16-byte piece c of row r at place c ^ r % 8 (the copy engine's and
@@ -9,9 +9,11 @@
 
 #include "kernels/cuda/launch.h"
 
-#include <cuda.h>
-
 enum { TILE_COLS = 64 /* of a swizzled tile */ };
+
+#ifndef PV_CUDASIM
+
+#include <cuda.h>
 
 __device__ static inline uint32_t shared_address(const void *p)
 {
@@ -145,6 +147,17 @@ __device__ static inline void shared_written()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* What kernels in front have written the copy engine sees, too: anywhere, in global memory. */
+__device__ static inline void outside_written()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+__device__ static inline void global_written()
+{
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /* copy_async16 of launch.h, to an address in shared memory. */
 __device__ static inline void copy_async16_to(uint32_t shared, const void *global, int bytes)
 {
@@ -166,16 +179,6 @@ template <int N> __device__ static inline void registers_lower()
 }
 
 /* ---- wgmma ---- */
-
-/* A tile as an operand. Rows along the sum (K-major): groups of 8 rows 1024 bytes apart, `between`
- * not used. The sum over the rows (MN-major): groups of 8 rows likewise, `between` the bytes from
- * one tile of 64 columns to the next. */
-__device__ static inline uint64_t tile_descriptor(uint32_t address, uint32_t between)
-{
-    uint32_t lo = (address & 0x3ffffu) >> 4 | (between >> 4) << 16;
-    uint32_t hi = (1024u >> 4) | 1u << 30;
-    return (uint64_t)hi << 32 | lo;
-}
 
 __device__ static inline void wgmma_fence()
 {
@@ -242,7 +245,26 @@ __device__ static inline void hold(float x)
 template <int N>
 __device__ static inline void wgmma_shared(float (&c)[N / 2], uint64_t a, uint64_t b, int add)
 {
-    if constexpr (N == 64)
+    if constexpr (N == 8)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, "
+                     "%4, %5, p, 1, 1, 0, 0;\n}"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 16)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
+                     "%5, %6, %7}, %8, %9, p, 1, 1, 0, 0;\n}"
+                     : EIGHT(c, 0)
+                     : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 32)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
+                     "%5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, "
+                     "0;\n}"
+                     : EIGHT(c, 0), EIGHT(c, 8)
+                     : "l"(a), "l"(b), "r"(add));
+    else if constexpr (N == 64)
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
                      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGISTERS_64
                      "}, %32, %33, p, 1, 1, 0, 0;\n}"
@@ -280,7 +302,7 @@ __device__ static inline void wgmma_registers(float (&c)[N / 2], const uint32_t 
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-/* ---- host: what the copy engine must know of a tensor ---- */
+/* ---- host: how the copy engine is told of a tensor ---- */
 
 typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                               const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
@@ -304,6 +326,20 @@ static inline encode_fn find_encode(void)
         return NULL;
     }
     return (encode_fn)f;
+}
+
+#endif /* PV_CUDASIM */
+
+/* ---- the same for both ---- */
+
+/* A tile as an operand. Rows along the sum (K-major): groups of 8 rows 1024 bytes apart, `between`
+ * not used. The sum over the rows (MN-major): groups of 8 rows likewise, `between` the bytes from
+ * one tile of 64 columns to the next. */
+__device__ static inline uint64_t tile_descriptor(uint32_t address, uint32_t between)
+{
+    uint32_t lo = (address & 0x3ffffu) >> 4 | (between >> 4) << 16;
+    uint32_t hi = (1024u >> 4) | 1u << 30;
+    return (uint64_t)hi << 32 | lo;
 }
 
 /* BF16 numbers as [depth][rows][64] columns, row_step and depth_step bytes apart, heads

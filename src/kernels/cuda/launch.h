@@ -8,12 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Whether bodies of Hopper's own kernels are compiled: for sm_90a, and in the simulator. */
+#if defined(PV_CUDASIM) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HOPPER_CODE 1
+#endif
+
 #ifdef PV_CUDASIM
 #include "cudasim/cudasim.h"
+#define OUT_OF_LINE __attribute__((noinline))
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#define OUT_OF_LINE __noinline__
 
 /* Whether the GPU knows how to; set when one is opened. */
 inline bool launch_overlaps = true;

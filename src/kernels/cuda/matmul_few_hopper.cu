@@ -21,22 +21,6 @@
  * blocks of a cluster of two (multicast), x in boxes of eight rows, all of the ring on the way. */
 #include "kernels/cuda/matmul_few.h"
 
-#ifdef PV_CUDASIM
-
-bool few_hopper_ready(const struct device_work *w)
-{
-    (void)w;
-    return false;
-}
-
-bool few_hopper(struct device_work *w, const struct few_call *c)
-{
-    (void)w, (void)c;
-    return false;
-}
-
-#else
-
 #include "kernels/cuda/matmul_few_hopper.h"
 
 enum {
@@ -60,7 +44,7 @@ template <int N>
 __global__ void __launch_bounds__(threads(N), 1)
     stream_kernel(const __grid_constant__ stream_args a)
 {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
     TILE_MEMORY(raw);
     unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
     struct ring w = {}, x = {};
@@ -281,5 +265,3 @@ bool few_hopper(struct device_work *w, const struct few_call *c)
     }
     return true;
 }
-
-#endif

@@ -68,33 +68,7 @@ __host__ __device__ static constexpr int divide(int i, uint32_t inverse)
     return (int)((uint32_t)i * inverse >> 20);
 }
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-template <int N>
-__device__ static inline void multiply(float (&c)[N / 2], uint64_t a, uint64_t b, int add)
-{
-    if constexpr (N == 8)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, "
-                     "%4, %5, p, 1, 1, 0, 0;\n}"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "l"(a), "l"(b), "r"(add));
-    else if constexpr (N == 16)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
-                     "%5, %6, %7}, %8, %9, p, 1, 1, 0, 0;\n}"
-                     : EIGHT(c, 0)
-                     : "l"(a), "l"(b), "r"(add));
-    else if constexpr (N == 32)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, "
-                     "%5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, "
-                     "0;\n}"
-                     : EIGHT(c, 0), EIGHT(c, 8)
-                     : "l"(a), "l"(b), "r"(add));
-    else
-        wgmma_shared<N>(c, a, b, add);
-}
+#ifdef HOPPER_CODE
 
 /* ---- the rings ---- */
 
@@ -162,7 +136,7 @@ __device__ static inline void produce_x(const stream_args &a, struct ring x)
 {
     map_prefetch(&a.x);
     dep_wait();
-    asm volatile("fence.proxy.async.global;" ::: "memory");
+    global_written();
     for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x)
 #pragma unroll 1
         for (int step = 0; step < a.steps; step += a.depth) {
@@ -200,8 +174,8 @@ __device__ static inline void step(float (&c)[N / 2], float (&d)[N / 2], uint32_
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        multiply<N>(k % 2 ? d : c, tile_descriptor(weights + k * 32, 0),
-                    tile_descriptor(x + k * 32, 0), 1);
+        wgmma_shared<N>(k % 2 ? d : c, tile_descriptor(weights + k * 32, 0),
+                        tile_descriptor(x + k * 32, 0), 1);
     wgmma_commit();
 }
 
@@ -288,7 +262,7 @@ __device__ static inline struct place place_of(const stream_args &a, const strea
 }
 
 /* Two numbers as BF16, as bf16_bits has it; out of the way what hardly ever happens. */
-__device__ __noinline__ static uint32_t two_bf16_bits(float lo, float hi)
+__device__ OUT_OF_LINE static uint32_t two_bf16_bits(float lo, float hi)
 {
     return (bf16_bits(lo) & 0xffffu) | bf16_bits(hi) << 16;
 }

@@ -22,23 +22,6 @@
  * row, a rehearsal of its code before the kernel in front has ended.) */
 #include "kernels/cuda/matmul_few.h"
 
-#ifdef PV_CUDASIM
-
-bool few_packed_hopper(struct device_work *w, const struct few_call *c)
-{
-    (void)w, (void)c;
-    return false;
-}
-
-bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const void *x,
-                    const struct few_norm *norm)
-{
-    (void)w, (void)b, (void)x, (void)norm;
-    return false;
-}
-
-#else
-
 #include "kernels/cuda/matmul_few_packed_hopper.h"
 #include "kernels/cuda/matmul_few_packed_lone_hopper.h"
 
@@ -60,7 +43,7 @@ template <enum dtype T, int N>
 __global__ void __launch_bounds__(MOST_WARPS * 32 + 64, 1)
     packed_kernel(const __grid_constant__ packed_args a)
 {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
     TILE_MEMORY(raw);
     unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
     uint32_t base = shared_address(memory), bars = base + a.ring_size;
@@ -95,7 +78,7 @@ __global__ void __launch_bounds__(MOST_WARPS * 32 + 64, 1)
 template <enum dtype T, int MODE, bool ALONE>
 __global__ void __launch_bounds__(ROOMY, 1) lone_kernel(const __grid_constant__ packed_args a)
 {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
     TILE_MEMORY(memory);
     uint32_t base = shared_address(memory), bars = base + a.ring_size + a.row_size;
     int warps = a.wm * a.wk;
@@ -490,5 +473,3 @@ bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const voi
     work_check(w, run_rows(w, &c, &a, encode, 0), "q, k and v");
     return true;
 }
-
-#endif

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/matmul_few_packed_slot_hopper.h"
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
 
 /* ---- one thread: the copy engine ---- */
 
@@ -29,12 +29,6 @@ template <enum dtype T>
 __device__ static inline void load_x(const packed_args &a, uint32_t to, uint32_t full, int slot)
 {
     load_box3(to, &a.x, full, 0, 0, slot * (slot_elements(T) / TILE_COLS));
-}
-
-/* What kernels in front have written the copy engine sees, too. */
-__device__ static inline void outside_written()
-{
-    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 /* How far the thread that feeds the ring is. */

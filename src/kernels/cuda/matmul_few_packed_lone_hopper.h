@@ -32,7 +32,7 @@ __host__ __device__ static inline int lone_parts_size(enum dtype t, int in)
 
 enum { LONE_SUMS = MOST_WARPS * 16 * 4, LONE_BARS = MAX_STAGES * 16 + 16 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
 
 /* What a thread needs at the end for its output (two of them where units are pairs of a head),
  * asked for early. */

@@ -50,7 +50,7 @@ struct packed_args {
     struct packed_heads heads;
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#ifdef HOPPER_CODE
 
 __device__ static inline int job_of(const packed_args &a, int tile)
 {
