@@ -342,6 +342,14 @@ __device__ static inline uint64_t tile_descriptor(uint32_t address, uint32_t bet
     return (uint64_t)hi << 32 | lo;
 }
 
+static inline encode_fn find_encode_once(void)
+{
+    static encode_fn encode;
+    if (!encode)
+        encode = find_encode();
+    return encode;
+}
+
 /* BF16 numbers as [depth][rows][64] columns, row_step and depth_step bytes apart, heads
  * head_step; a box is box_rows rows of box_depth tiles, swizzled. */
 static inline bool encode_map(encode_fn encode, CUtensorMap *map, const void *data, int rows,

@@ -10,6 +10,7 @@
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_H
 #define PV_KERNELS_CUDA_MATMUL_FEW_H
 
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/planes.h"
 
 /* One matrix; for a gated product two of the same shape, whose octets alternate in a unit: gate,
@@ -102,6 +103,20 @@ struct few_call {
     bool add, gated, y_bf16;
     struct few_norm norm; /* of Hopper GPUs only */
 };
+/* Its norm's numbers for rows from `at` on. */
+static inline struct few_norm few_norm_from(const struct few_call *c, size_t at)
+{
+    struct few_norm n = c->norm;
+    if (n.squares)
+        n.squares += at * (size_t)(c->in / NORM_OCTET);
+    if (n.weight) {
+        size_t out = (size_t)cuda_of(c->w[0])->out;
+        n.xn += at * out;
+        n.sums += at * (out / NORM_OCTET);
+    }
+    return n;
+}
+
 /* matmul_few_thin.cu: small matrices, whatever else would take them. */
 bool few_is_thin(const struct matrix *m);
 bool few_thin(struct device_work *w, const struct few_call *c);

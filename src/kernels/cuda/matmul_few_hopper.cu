@@ -208,36 +208,14 @@ static bool quads_fit(const stream_args &a)
     return aligned(a.norm.xn, 8);
 }
 
-static encode_fn find_once(void)
-{
-    static encode_fn encode;
-    if (!encode)
-        encode = find_encode();
-    return encode;
-}
-
 bool few_hopper_ready(const struct device_work *w)
 {
-    return w->gpu->major == 9 && find_once();
-}
-
-/* The norm's numbers for rows from `at` on. */
-static struct few_norm norm_from(const struct few_call *c, size_t at)
-{
-    struct few_norm n = c->norm;
-    if (n.squares)
-        n.squares += at * (size_t)(c->in / NORM_OCTET);
-    if (n.weight) {
-        size_t out = (size_t)cuda_of(c->w[0])->out;
-        n.xn += at * out;
-        n.sums += at * (out / NORM_OCTET);
-    }
-    return n;
+    return w->gpu->major == 9 && find_encode_once();
 }
 
 bool few_hopper(struct device_work *w, const struct few_call *c)
 {
-    encode_fn encode = find_once();
+    encode_fn encode = find_encode_once();
     stream_args a = {};
     if (!suits(w, c) || !encode)
         return false;
@@ -248,7 +226,7 @@ bool few_hopper(struct device_work *w, const struct few_call *c)
         const uint16_t *x = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
         bool mapped;
         a.n = n;
-        a.norm = norm_from(c, (size_t)at);
+        a.norm = few_norm_from(c, (size_t)at);
         a.depth = choose_depth(a, columns);
         for (int i = 0; i < a.n_jobs; i++)
             a.job[i].y = (uint8_t *)c->y[i] + (size_t)at * c->y_stride[i] * (c->y_bf16 ? 2 : 4);

@@ -366,20 +366,6 @@ static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t,
     return choose_lone(a, t, LONE_MEMORY, *blocks == a->tiles);
 }
 
-/* The norm's numbers for rows from `at` on. */
-static struct few_norm norm_from(const struct few_call *c, size_t at)
-{
-    struct few_norm n = c->norm;
-    if (n.squares)
-        n.squares += at * (size_t)(c->in / NORM_OCTET);
-    if (n.weight) {
-        size_t out = (size_t)cuda_of(c->w[0])->out;
-        n.xn += at * out;
-        n.sums += at * (out / NORM_OCTET);
-    }
-    return n;
-}
-
 /* Up to FEW_ROWS rows, from row `at` on. */
 static cudaError_t run_rows(struct device_work *w, const struct few_call *c, packed_args *a,
                             encode_fn encode, int at)
@@ -390,7 +376,7 @@ static cudaError_t run_rows(struct device_work *w, const struct few_call *c, pac
     bool mapped = true;
     a->n = n;
     a->row = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
-    a->norm = norm_from(c, (size_t)at);
+    a->norm = few_norm_from(c, (size_t)at);
     a->wk = choose_wk(c, a->in_slots / slots_per_scale(t));
     if (!(n == 1 ? lay_out_lone(a, c, t, &blocks) : lay_out(a, c, t, tiles_n, &blocks)))
         return cudaErrorInvalidConfiguration;
@@ -408,17 +394,9 @@ static cudaError_t run_rows(struct device_work *w, const struct few_call *c, pac
                              : launch_columns<DTYPE_Q4_K>(w, *a, tiles_n, blocks);
 }
 
-static encode_fn find_once(void)
-{
-    static encode_fn encode;
-    if (!encode)
-        encode = find_encode();
-    return encode;
-}
-
 bool few_packed_hopper(struct device_work *w, const struct few_call *c)
 {
-    encode_fn encode = find_once();
+    encode_fn encode = find_encode_once();
     packed_args a = {};
     if (!encode || !suits(w, c))
         return false;
@@ -442,7 +420,7 @@ bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const voi
 {
     const struct layer_weights *l = b->w;
     const struct layer_shape *s = b->shape;
-    encode_fn encode = find_once();
+    encode_fn encode = find_encode_once();
     struct few_call c = {};
     packed_args a = {};
     int index;
