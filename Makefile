@@ -75,7 +75,7 @@ CUDA_CODE ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_89,code=s
 NVCC_FLAGS = -O3 -std=c++17 -Iinclude -Isrc $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden
 CUDA_DIRS := $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)
 # The same files as C++, for the simulator.
-# gcc 12 takes fmaf in another order where it makes vectors of neighbours: without them.
+# gcc 12, making vectors of neighbours, forgets to round a double to float before it is one again.
 SIM_FLAGS  = -fno-tree-slp-vectorize -x c++ -std=c++17 -DPV_CUDASIM -Iinclude -Isrc -Itests \
              -Wall -Wshadow -Wunused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) -O2 \
              $(CFLAGS) $(SAN_FLAGS) -ffp-contract=off -fvisibility=hidden -fPIC -pthread
