@@ -273,6 +273,10 @@ static inline void hold(float x)
     (void)x;
 }
 
+static inline void hold(int)
+{
+}
+
 /* Number (mn, k) of an operand of BF16. */
 static inline double cudasim_operand(uint64_t d, int mn, int k, bool mn_major)
 {

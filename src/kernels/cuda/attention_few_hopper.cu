@@ -14,10 +14,13 @@
  * query rows: they share the key blocks that end before the tree; a later one is gathered for each
  * query row as this row sees it, and counts for its heads alone.
  *
- * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
+ * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait.
+ *
+ * A lone row has a kernel of its own with the same bits (attention_few_lone_hopper.h). */
 #include "kernels/cuda/cuda.h"
 
 #include "kernels/cuda/attention_few_join_hopper.h"
+#include "kernels/cuda/attention_few_lone_hopper.h"
 
 #include <math.h>
 
@@ -352,15 +355,26 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 
 /* Whether this build holds the kernel for the GPU, not the empty one of other targets, which needs
  * next to no registers. */
-template <class T> static bool few_ready(void)
+static bool kernel_ready(void (*kernel)(const split_args))
 {
     cudaFuncAttributes at;
-    if (cudaFuncGetAttributes(&at, (const void *)attention_few_hopper_kernel<T>) != cudaSuccess ||
-        at.numRegs < 64 || allow_smem(attention_few_hopper_kernel<T>, SMEM_MOST) != cudaSuccess) {
+    if (cudaFuncGetAttributes(&at, (const void *)kernel) != cudaSuccess || at.numRegs < 32 ||
+        allow_smem(kernel, SMEM_MOST) != cudaSuccess ||
+        /* A multiprocessor divides L1 and shared memory anew only when it is empty. */
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
     return true;
+}
+
+template <class S> static bool set_ready(void)
+{
+    return kernel_ready(attention_few_hopper_kernel<typename S::one>) &&
+           kernel_ready(attention_few_hopper_kernel<typename S::two>) &&
+           kernel_ready(attention_few_hopper_kernel<typename S::three>) &&
+           kernel_ready(attention_lone_kernel<typename S::lone>);
 }
 
 /* Bytes behind the barriers for the ways to `rows` rows of a tree. */
@@ -392,11 +406,22 @@ static cudaError_t few_launch(const struct device_work *w, struct split_args &a,
                   w->stream, a);
 }
 
+/* One row, as a rule. */
+template <class T>
+static cudaError_t lone_launch(const struct device_work *w, struct split_args &a, int n_splits)
+{
+    a.n_tiles = a.n_sets = 1;
+    a.tail_blocks = 0;
+    return launch(attention_lone_kernel<T>, dim3((unsigned)(a.n_kv * n_splits)), dim3(T::threads),
+                  T::rest_at + sizeof(struct lone_shared<T>), w->stream, a);
+}
+
 /* The instances for a head size: by the warpgroups of a thread block. */
 template <int HEAD, int BLOCK, int SPLIT, int STAGES1, int BLOCKS1, int STAGES2, int BLOCKS2,
-          int STAGES3, int BLOCKS3>
+          int STAGES3, int BLOCKS3, int PASS, int LONE_BLOCKS, int FLIGHT>
 struct split_set {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT;
+    typedef lone_shape<HEAD, SPLIT, PASS, STAGES1, LONE_BLOCKS, FLIGHT> lone;
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, STAGES1, BLOCKS1> one;
     typedef split_shape<HEAD, BLOCK, SPLIT, 2, STAGES2, BLOCKS2> two;
     typedef split_shape<HEAD, BLOCK, SPLIT, 3, STAGES3, BLOCKS3> three;
@@ -420,9 +445,14 @@ static cudaError_t few_run(const struct device_work *w, struct split_args &a,
     int tiles = (a.rows * a.group + PAIRS - 1) / PAIRS, nodes = run->pending + run->n;
     int groups = pick_groups(w, tiles, a.n_kv * n_splits);
     cudaError_t e;
+    /* With all of the GPU busy, longer rings that are read in turn keep the memory busier. */
+    bool lone = !run->parent && a.rows * a.group <= LONE_PAIRS &&
+                run->pending + run->n <= LONE_PAIRS &&
+                (S::lone::once || 2 * n_splits * a.n_kv <= w->gpu->n_sm);
     if (run->parent && S::three::tree_at + tree_size(MOST_GROUPS, nodes) > SMEM_MOST)
         groups = 1; /* so large a tree leaves room for one */
-    e = groups == 1   ? few_launch<typename S::one>(w, a, run, n_splits)
+    e = lone          ? lone_launch<typename S::lone>(w, a, n_splits)
+        : groups == 1 ? few_launch<typename S::one>(w, a, run, n_splits)
         : groups == 2 ? few_launch<typename S::two>(w, a, run, n_splits)
                       : few_launch<typename S::three>(w, a, run, n_splits);
     if (e != cudaSuccess || a.direct)
@@ -450,8 +480,7 @@ template <class S>
 static bool run_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
                     enum dtype out_dtype)
 {
-    static const bool ready = few_ready<typename S::one>() && few_ready<typename S::two>() &&
-                              few_ready<typename S::three>();
+    static const bool ready = set_ready<S>();
     static const encode_fn encode = find_encode();
     const struct layer_shape *s = b->shape;
     size_t stride = (size_t)s->n_heads * S::d;
@@ -509,6 +538,8 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
     }
     /* Rings of more than half the shared memory: two blocks would leave another SM idle. */
     return d == 128
-               ? run_few<split_set<128, 64, SPLIT_128, 6, 2, 6, 1, 5, 1>>(w, b, q16, out, out_dtype)
-               : run_few<split_set<64, 64, SPLIT_64, 3, 2, 4, 1, 4, 1>>(w, b, q16, out, out_dtype);
+               ? run_few<split_set<128, 64, SPLIT_128, 6, 2, 6, 1, 5, 1, 5, 1, 3>>(w, b, q16, out,
+                                                                                   out_dtype)
+               : run_few<split_set<64, 64, SPLIT_64, 3, 2, 4, 1, 4, 1, 3, 2, 1>>(w, b, q16, out,
+                                                                                 out_dtype);
 }

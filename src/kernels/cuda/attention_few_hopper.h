@@ -249,9 +249,13 @@ __device__ static inline void produce_tail(const split_args &a, const struct spl
     }
 }
 
-template <class T>
-__device__ static inline void produce(const split_args &a, const struct split_job &b, uint32_t base)
-{
+/* Key blocks that all rows share: those written by earlier steps before the kernel in front has
+ * ended; EARLY: all, what this step writes is brought by others. Gives the place of the ring behind
+ * them. */
+template <class T, bool EARLY>
+__device__ static inline struct split_pipe<T> produce_shared(const split_args &a,
+                                                             const struct split_job &b,
+                                                             uint32_t base) {
     struct split_pipe<T> p;
     struct ring landed;
     bool waited = false;
@@ -260,10 +264,11 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
     p.v_full = p.k_full + T::stages * 8;
     p.empty = p.v_full + T::stages * 8;
     p.ring = landed = { 0, 0 };
+#pragma unroll 1
     for (int j = 0; j < b.shared; j++) {
         int begin = b.split * T::split + j * T::block;
         uint32_t at = base + p.ring.stage * T::block_size, bar = p.ring.stage * 8;
-        if (!waited && begin + T::block > b.first) {
+        if (!EARLY && !waited && begin + T::block > b.first) {
             dep_wait();
             waited = true;
         }
@@ -282,6 +287,13 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
     }
     if (!waited)
         dep_wait();
+    return p;
+}
+
+template <class T>
+__device__ static inline void produce(const split_args &a, const struct split_job &b, uint32_t base)
+{
+    struct split_pipe<T> p = produce_shared<T, false>(a, b, base);
     if (b.steps > b.shared)
         produce_tail<T>(a, b, p);
 }

@@ -212,6 +212,13 @@ __device__ static inline void hold(float x)
         asm volatile("nanosleep.u32 0;" ::: "memory");
 }
 
+/* The same of an integer that is not the greatest there is. */
+__device__ static inline void hold(int x)
+{
+    if (x == INT32_MAX)
+        asm volatile("nanosleep.u32 0;" ::: "memory");
+}
+
 /* c [64 x N] (+)= a b^T, sums of 16: the registers of an accumulator, by the width N. */
 #define EIGHT(r, i)                                                                                \
     "+f"(r[i]), "+f"(r[i + 1]), "+f"(r[i + 2]), "+f"(r[i + 3]), "+f"(r[i + 4]), "+f"(r[i + 5]),    \

@@ -1,0 +1,469 @@
+/* attention_few_hopper.cu for a lone row, or a few whose pairs of row and head are no more than
+ * eight, with the same bits. Its 64 rows of wgmma would be nearly empty, and its blocks of keys one
+ * after the other are a chain of waits. Here keys are the rows of mma.sync and pairs its columns: a
+ * warp has 16 keys, all of them at once are a pass of some blocks; then the running maxima of the
+ * blocks are known, and with them every P; then the values, block after block, a warp for 16
+ * numbers of the head. (On Hopper the chain of sums of mma.sync has the bits of wgmma's, whichever
+ * operand has the rows: the checker of the kernels sees to it.) */
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_H
+#define PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_H
+
+#include "kernels/cuda/attention_few_hopper.h"
+
+#include <math.h>
+
+enum {
+    LONE_PAIRS = 8,  /* mma's N */
+    PASS_BARRIER = 1 /* all warps that compute */
+};
+
+/* One instance. PASS: key blocks at a time. */
+template <int HEAD, int SPLIT, int PASS, int STAGES, int BLOCKS, int FLIGHT> struct lone_shape {
+    static constexpr int d = HEAD, block = 64, split = SPLIT, pass = PASS, stages = STAGES;
+    static constexpr int blocks = BLOCKS, groups = 1;   /* of a multiprocessor; see split_shape */
+    static constexpr bool once = SPLIT == PASS * block; /* all of a split in one pass */
+    static constexpr int warps = PASS * 4, workers = warps * 32, threads = workers + 32;
+    /* threads that there are to be registers for: others shall find some */
+    static constexpr int roomy = once ? 576 : threads;
+    static constexpr int value_warps = HEAD / 16;
+    static constexpr int block_size = block * HEAD * 2;
+    static constexpr int k_at = 0, v_at = STAGES * block_size, bars_at = 2 * v_at;
+    static constexpr int rest_at = bars_at + (3 * STAGES * 8 + 127) / 128 * 128;
+    static constexpr int flight = FLIGHT;
+    static_assert(SPLIT % block == 0 && STAGES >= PASS && warps > value_warps, "a pass at a time");
+};
+
+/* What warps leave for each other. */
+template <class T> struct lone_shared {
+    float p[LONE_PAIRS][T::pass * T::block + 8]; /* rows 8 banks apart */
+    int2 top[2][T::pass][LONE_PAIRS / 2]; /* greatest up to a block, as `rank`; passes by turns */
+    float2 turn[T::pass][LONE_PAIRS];     /* of a block: maximum up to it, shrink of O */
+    float inverse[LONE_PAIRS];
+    uint4 q[LONE_PAIRS][T::d / 8 + 1]; /* rows 4 banks apart */
+};
+
+#ifdef HOPPER_CODE
+
+/* A thread of the computing warps: rows lane / 4 and 8 more of a tile [16 keys or numbers of a
+ * head][8 pairs], columns lane % 4 * 2 and the next. */
+template <class T> struct lone {
+    const split_args &a;
+    const struct split_job &b;
+    struct lone_shared<T> &shared;
+    unsigned char *memory;
+    uint32_t bars;
+    int warp, lane, pair;      /* pair: the first of two */
+    uint32_t q[T::d / 32][4];  /* of pair lane / 4: for two steps of mma each */
+    int limit[2];              /* positions that the pairs see */
+    int to[2];                 /* warps of values: where O goes; -1: nowhere */
+    int top_to;                /* the warp of sums: where its pair's maximum and sum go */
+    float m[2];                /* the pairs' greatest numbers so far */
+    float o[4];                /* warps of values */
+    uint4 fresh;               /* 16 bytes of what this step has written: ... */
+    int fresh_block, fresh_at; /* ... of which block (-1: none), where in a stage; */
+    int fresh_full;            /* its barrier's place */
+    float l;                   /* the warp of sums: of pair lane / 4, keys lane % 4 * 2, .. */
+    int stage, parity;         /* of the pass' first block */
+};
+
+/* 16 keys of a block times the queries. */
+template <class T>
+__device__ __forceinline__ void lone_scores(float (&s)[4], struct lone<T> &w, int stage)
+{
+    int row = w.warp % 4 * 16 + w.lane % 16, piece = w.lane / 16;
+    const unsigned char *keys = w.memory + T::k_at + stage * T::block_size + row * 128;
+    uint32_t k[T::d / 16][4];
+#pragma unroll
+    for (int c = 0; c < T::d / 16; c++)
+        load_matrix4(k[c], keys + c / 4 * T::block * 128 + ((c % 4 * 2 + piece) ^ (row & 7)) * 16);
+    mma_bf16_first(s, k[0], w.q[0]);
+#pragma unroll
+    for (int c = 1; c < T::d / 16; c++)
+        mma_bf16(s, k[c], w.q[c / 2] + c % 2 * 2);
+}
+
+/* Integers in the order of floats. */
+__device__ __forceinline__ int rank_of(float f)
+{
+    int i = __float_as_int(f);
+    return i ^ (i >> 31 & INT32_MAX);
+}
+
+__device__ __forceinline__ float of_rank(int i)
+{
+    return __int_as_float(i ^ (i >> 31 & INT32_MAX));
+}
+
+/* Before anything counts. */
+template <class T> __device__ __forceinline__ void lone_forget(struct lone<T> &w, int turn)
+{
+    int thread = (int)threadIdx.x, least = rank_of(-INFINITY);
+    if (thread < T::pass * LONE_PAIRS / 2)
+        w.shared.top[turn][thread / 4][thread % 4] = make_int2(least, least);
+}
+
+/* The warp's maxima count for its block and those behind it: a lane for each of them. */
+template <class T>
+__device__ __forceinline__ void lone_tell(struct lone<T> &w, const float (&s)[4], int turn)
+{
+    float t[2] = { fmaxf(s[0], s[2]), fmaxf(s[1], s[3]) };
+    int block = w.warp / 4 + w.lane / 4;
+#pragma unroll
+    for (int bit = 4; bit < 32; bit *= 2)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            t[e] = fmaxf(t[e], __shfl_xor_sync(0xffffffffu, t[e], bit));
+    if (block < T::pass) {
+        int2 *to = &w.shared.top[turn][block][w.lane % 4];
+        atomicMax(&to->x, rank_of(t[0]));
+        atomicMax(&to->y, rank_of(t[1]));
+    }
+}
+
+/* Greatest numbers of the two pairs up to a block of the pass, and all before the pass. */
+template <class T>
+__device__ __forceinline__ float2 lone_top(const struct lone<T> &w, int turn, int block)
+{
+    int2 r = w.shared.top[turn][block][w.lane % 4];
+    return make_float2(fmaxf(of_rank(r.x), w.m[0]), fmaxf(of_rank(r.y), w.m[1]));
+}
+
+/* What O must be multiplied by when the greatest number grows. */
+__device__ __forceinline__ float lone_shrink(float before, float now, float scale)
+{
+    return exp2_fast((before - (now == -INFINITY ? 0.0f : now)) * scale);
+}
+
+/* P of the warp's keys, when all maxima are known; the first warp of a block leaves the block's. */
+template <class T>
+__device__ __forceinline__ void lone_give(struct lone<T> &w, const float (&s)[4], int turn)
+{
+    int own = w.warp / 4, key = w.warp * 16 + w.lane / 4;
+    float2 now = lone_top(w, turn, own);
+    float mine[2] = { now.x, now.y };
+    if (w.warp % 4 == 0 && w.lane < 4) {
+        float2 before = make_float2(w.m[0], w.m[1]);
+        if (own > 0)
+            before = lone_top(w, turn, own - 1);
+        w.shared.turn[own][w.pair] = make_float2(now.x, lone_shrink(before.x, now.x, w.a.scale));
+        w.shared.turn[own][w.pair + 1] =
+            make_float2(now.y, lone_shrink(before.y, now.y, w.a.scale));
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float from = mine[i % 2] == -INFINITY ? 0.0f : mine[i % 2];
+        w.shared.p[w.pair + i % 2][key + i / 2 * 8] =
+            exp2_fast(fmaf(s[i], w.a.scale, -from * w.a.scale));
+    }
+}
+
+/* Scores of the warp's keys, their P. All computing warps. */
+template <class T>
+__device__ __forceinline__ void lone_weights(struct lone<T> &w, int j, int blocks)
+{
+    int block = w.warp / 4, stage = w.stage + block, parity = w.parity;
+    int turn = T::once ? 0 : j / T::pass % 2;
+    float s[4];
+    if (!T::once && stage >= T::stages)
+        stage -= T::stages, parity ^= 1;
+    if (block < blocks) {
+        int position = w.b.split * T::split + j * T::block + w.warp * 16 + w.lane / 4;
+        barrier_wait(w.bars + stage * 8, parity);
+        lone_scores<T>(s, w, stage);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (position + i / 2 * 8 >= w.limit[i % 2])
+                s[i] = -INFINITY;
+        lone_tell(w, s, turn);
+    }
+    named_sync(PASS_BARRIER, T::workers);
+    if (!T::once)
+        lone_forget(w, turn ^ 1);
+    if (block < blocks)
+        lone_give(w, s, turn);
+    if (!T::once) {
+        float2 all = lone_top(w, turn, blocks - 1);
+        w.m[0] = all.x;
+        w.m[1] = all.y;
+    }
+    named_sync(PASS_BARRIER, T::workers);
+}
+
+/* 16 keys' values and P: what one mma takes. */
+struct lone_step {
+    uint32_t v[4], p[2];
+};
+
+__device__ __forceinline__ void lone_take(struct lone_step &to, const unsigned char *values,
+                                          const float *p)
+{
+    float2 low = *(const float2 *)p, high = *(const float2 *)(p + 8);
+    load_matrix4_trans(to.v, values);
+    to.p[0] = pack_bf16(low.x, low.y);
+    to.p[1] = pack_bf16(high.x, high.y);
+}
+
+/* O^T += V^T P^T for 16 numbers of the head. A chain: what comes two steps later is asked for
+ * first. */
+template <class T> __device__ __forceinline__ void lone_values(struct lone<T> &w, int blocks)
+{
+    constexpr int STEPS = T::block / 16, STEP_SIZE = 16 * 128;
+    int row = w.lane % 8 + w.lane / 16 * 8, piece = w.warp * 2 + w.lane / 8 % 2, stage = w.stage;
+    const unsigned char *values =
+        w.memory + T::v_at + (piece / 8 * T::block + row) * 128 + ((piece % 8) ^ (row & 7)) * 16;
+    const unsigned char *from = values + stage * T::block_size;
+    const float *p = &w.shared.p[w.lane / 4][w.lane % 4 * 2];
+    const float2 *turn = &w.shared.turn[0][w.pair];
+    struct lone_step step[STEPS];
+    int parity = w.parity;
+    barrier_wait(w.bars + (T::stages + stage) * 8, parity);
+    lone_take(step[0], from, p);
+    lone_take(step[1], from + STEP_SIZE, p + 16);
+#pragma unroll 1
+    for (int i = 0; i < blocks; i++) {
+        float2 low = turn[0], high = turn[1];
+        uint32_t empty = w.bars + (2 * T::stages + stage) * 8;
+        lone_take(step[2], from + 2 * STEP_SIZE, p + 32);
+        lone_take(step[3], from + 3 * STEP_SIZE, p + 48);
+        w.o[0] *= low.y;
+        w.o[1] *= high.y;
+        w.o[2] *= low.y;
+        w.o[3] *= high.y;
+        mma_bf16(w.o, step[0].v, step[0].p);
+        mma_bf16(w.o, step[1].v, step[1].p);
+        if (i + 1 < blocks) { /* the next block's first steps */
+            stage++;
+            if (!T::once && stage == T::stages)
+                stage = 0, parity ^= 1;
+            from = values + stage * T::block_size;
+            p += T::block;
+            turn += LONE_PAIRS;
+            barrier_wait(w.bars + (T::stages + stage) * 8, parity);
+            lone_take(step[0], from, p);
+            lone_take(step[1], from + STEP_SIZE, p + 16);
+        }
+        mma_bf16(w.o, step[2].v, step[2].p);
+        mma_bf16(w.o, step[3].v, step[3].p);
+        if (!T::once) {
+            __syncwarp();
+            if (w.lane == 0)
+                barrier_arrive(empty);
+        }
+    }
+}
+
+/* Sums of P in the order of the other kernel's threads: a lane has keys 8 i + lane % 4 * 2 and the
+ * next. */
+template <class T> __device__ __forceinline__ void lone_sums(struct lone<T> &w, int blocks)
+{
+    const float *p = &w.shared.p[w.lane / 4][w.lane % 4 * 2];
+#pragma unroll 1
+    for (int i = 0; i < blocks; i++, p += T::block) {
+        float even = 0, odd = 0;
+#pragma unroll
+        for (int c = 0; c < T::block / 8; c++) {
+            float2 x = *(const float2 *)(p + 8 * c);
+            even += x.x;
+            odd += x.y;
+        }
+        w.l = fmaf(w.l, w.shared.turn[i][w.lane / 4].y, even + odd);
+    }
+}
+
+template <class T> __device__ __forceinline__ void lone_store_sums(struct lone<T> &w, int blocks)
+{
+    int pair = w.lane / 4;
+    float l = w.l;
+    l += __shfl_xor_sync(0xffffffffu, l, 1);
+    l += __shfl_xor_sync(0xffffffffu, l, 2);
+    if (w.a.direct)
+        w.shared.inverse[pair] = 1.0f / l;
+    else if (w.lane % 4 == 0 && w.top_to >= 0)
+        w.a.top[w.top_to] = make_float2(w.shared.turn[blocks - 1][pair].x, l);
+}
+
+template <class T> __device__ __forceinline__ void lone_store(struct lone<T> &w)
+{
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        float low = w.o[e], high = w.o[e + 2];
+        if (w.to[e] < 0)
+            continue;
+        if (w.a.direct) {
+            low *= w.shared.inverse[w.pair + e];
+            high *= w.shared.inverse[w.pair + e];
+        }
+        if (w.a.direct && !w.a.f32) {
+            uint16_t *out = (uint16_t *)w.a.out + w.to[e];
+            uint32_t both = pack_bf16(low, high); /* between values that BF16 holds */
+            out[0] = (uint16_t)both;
+            out[8] = (uint16_t)(both >> 16);
+        } else {
+            float *out = (w.a.direct ? (float *)w.a.out : w.a.part) + w.to[e];
+            out[0] = low;
+            out[8] = high;
+        }
+    }
+}
+
+/* What a pair sees and where its results go; -1: nowhere. */
+template <class T>
+__device__ __forceinline__ int lone_place(const struct lone<T> &w, int pair, int *limit)
+{
+    const split_args &a = w.a;
+    int query = pair / a.group;
+    int row = query * a.n_heads + w.b.kv_head * a.group + pair - query * a.group;
+    *limit = pair < w.b.m ? w.b.low + query : 0;
+    row = a.direct ? row : row * a.splits + w.b.split;
+    return *limit > w.b.split * T::split ? row : -1;
+}
+
+/* Which 16 bytes of the keys and values that this step writes are this thread's. */
+template <class T> __device__ __forceinline__ const uint4 *lone_fresh(struct lone<T> &w)
+{
+    constexpr int PIECES = T::d / 8;
+    const split_args &a = w.a;
+    int thread = (int)threadIdx.x, piece = thread % PIECES, value = thread / PIECES % 2;
+    int position = w.b.first + thread / (2 * PIECES), in_split = position - w.b.split * T::split;
+    int row = position % T::block;
+    bool there = position < w.b.high && in_split >= 0 && in_split < T::split;
+    w.fresh_block = there ? in_split / T::block : -1;
+    w.fresh_at = (value ? T::v_at : T::k_at) + (piece / 8 * T::block + row) * 128 +
+                 ((piece % 8) ^ (row & 7)) * 16;
+    w.fresh_full = value ? T::stages * 8 : 0;
+    return (const uint4 *)(value ? a.v : a.k) +
+           ((size_t)w.b.kv_head * a.cap + (there ? position : 0)) * PIECES + piece;
+}
+
+/* All that can be known before the kernel in front has ended. */
+template <class T> __device__ __forceinline__ void lone_places(struct lone<T> &w)
+{
+    int limit;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        int to = lone_place(w, w.pair + e, &w.limit[e]);
+        w.to[e] = to < 0 ? -1 : to * T::d + w.warp * 16 + w.lane / 4;
+    }
+    w.top_to = lone_place(w, w.lane / 4, &limit);
+    hold(w.to[0] & w.to[1] & w.limit[0] & w.limit[1] & w.top_to);
+}
+
+/* Queries to shared memory (were they asked for by each warp, one place of L2 would be asked by all
+ * of the GPU), and what this step has written of keys and values to this thread. */
+template <class T>
+__device__ __forceinline__ void lone_ask(struct lone<T> &w, const uint4 *q, const uint4 *fresh)
+{
+    constexpr int PIECES = T::d / 8;
+    int thread = (int)threadIdx.x;
+    uint4 x;
+    if (thread < LONE_PAIRS * PIECES)
+        x = __ldcg(q);
+    if (w.fresh_block >= 0)
+        w.fresh = __ldcg(fresh);
+    if (thread < LONE_PAIRS * PIECES)
+        w.shared.q[thread / PIECES][thread % PIECES] = x;
+}
+
+/* What came with the blocks of the pass was older. */
+template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, int j, int blocks)
+{
+    int stage = w.stage + w.fresh_block - j, parity = w.parity;
+    if (w.fresh_block < j || w.fresh_block >= j + blocks)
+        return;
+    if (stage >= T::stages)
+        stage -= T::stages, parity ^= 1;
+    barrier_wait(w.bars + w.fresh_full + stage * 8, parity);
+    *(uint4 *)(w.memory + w.fresh_at + stage * T::block_size) = w.fresh;
+}
+
+/* All key blocks. */
+template <class T> __device__ __forceinline__ void lone_walk(struct lone<T> &w)
+{
+    int j = 0, steps = w.b.steps;
+    w.o[0] = w.o[1] = w.o[2] = w.o[3] = w.l = 0;
+    w.m[0] = w.m[1] = -INFINITY;
+#pragma unroll 1
+    do {
+        int blocks = min(steps - j, (int)T::pass);
+        int end = w.b.split * T::split + (j + blocks) * T::block;
+        lone_mend(w, j, blocks);
+        if (j == 0 || end > w.b.first)
+            named_sync(PASS_BARRIER, T::workers);
+        if (j == 0)
+#pragma unroll
+            for (int c = 0; c < T::d / 32; c++)
+                load_matrix4(w.q[c], &w.shared.q[w.lane % 8][c * 4 + w.lane / 8]);
+        lone_weights<T>(w, j, blocks);
+        if (w.warp < T::value_warps)
+            lone_values<T>(w, blocks);
+        else if (w.warp == T::value_warps)
+            lone_sums<T>(w, blocks);
+        j += T::pass;
+        if (w.warp == T::value_warps && (T::once || j >= steps))
+            lone_store_sums(w, blocks);
+        w.stage += blocks;
+        if (w.stage >= T::stages)
+            w.stage -= T::stages, w.parity ^= 1;
+    } while (!T::once && j < steps);
+}
+
+template <class T>
+__device__ __forceinline__ void lone_consume(const split_args &a, const struct split_job &b,
+                                             unsigned char *memory)
+{
+    constexpr int PIECES = T::d / 8;
+    struct lone<T> w = {
+        a, b, *(struct lone_shared<T> *)(memory + T::rest_at), memory
+    };
+    int thread = (int)threadIdx.x, pair = thread / PIECES, query = pair / a.group;
+    int row = query * a.n_heads + b.kv_head * a.group + pair - query * a.group;
+    /* a pair that is not there sees nothing, whatever its query */
+    const uint4 *q = (const uint4 *)a.q + (pair < b.m ? row : 0) * PIECES + thread % PIECES, *fresh;
+    w.bars = shared_address(memory) + T::bars_at;
+    w.warp = thread / 32;
+    w.lane = thread % 32;
+    w.pair = w.lane % 4 * 2;
+    lone_places(w);
+    fresh = lone_fresh(w);
+    lone_forget(w, 0);
+    dep_wait();
+    lone_ask(w, q, fresh);
+    lone_walk<T>(w);
+    if (a.direct)
+        named_sync(PASS_BARRIER, T::workers);
+    if (w.warp < T::value_warps)
+        lone_store(w);
+}
+
+#endif
+
+template <class T>
+__global__ void __launch_bounds__(T::roomy, T::blocks)
+    attention_lone_kernel(const __grid_constant__ split_args a)
+{
+#ifdef HOPPER_CODE
+    TILE_MEMORY(lone_memory);
+    uint32_t base = shared_address(lone_memory), bars = base + T::bars_at;
+    bool loads = threadIdx.x == T::workers;
+    struct split_job b;
+    dep_launch();
+    if (base % 1024)
+        __trap();
+    if (!job_find<T>(&b, a, 0))
+        return;
+    if (loads) {
+        map_prefetch(&a.k_map);
+        map_prefetch(&a.v_map);
+        for (int s = 0; s < 3 * T::stages; s++)
+            barrier_init(bars + s * 8, s < 2 * T::stages ? 1 : T::value_warps);
+        barrier_init_done();
+    }
+    __syncthreads();
+    if (loads)
+        produce_shared<T, true>(a, b, base);
+    else if (threadIdx.x < T::workers)
+        lone_consume<T>(a, b, lone_memory);
+#endif
+}
+
+#endif
