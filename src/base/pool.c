@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 
 enum {
     SPIN_WORKER = 4000, /* looks before a worker sleeps: some 100 us */

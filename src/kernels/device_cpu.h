@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/work_queue.h"
 #include "kernels/kernels.h"
 
 struct cpu_device {

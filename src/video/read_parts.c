@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 
+#include <stdatomic.h>
 #include <assert.h>
 #include <limits.h>
 #include <pthread.h>

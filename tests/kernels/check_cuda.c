@@ -7,6 +7,7 @@
 #include "check_cuda.h"
 
 #include "base/cpu.h"
+#include "base/work_queue.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 

@@ -2,6 +2,7 @@
  * another at once or after a pause (workers then sleep), and opening fails cleanly. */
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/work_queue.h"
 #include "test.h"
 
 #include <limits.h>

@@ -7,13 +7,7 @@
 
 extern "C" {
 #include "base/cpu.h"
-
-/* base/pool.h has atomics that are C's alone. */
-struct pool;
-typedef void pool_fn(void *ctx, int thread, int n_threads);
-enum pv_status pool_open(struct pool **out, int n_threads, struct pv_error *err);
-void pool_close(struct pool **pool);
-void pool_run(struct pool *pool, pool_fn *fn, void *ctx);
+#include "base/pool.h"
 }
 
 #include <string.h>
