@@ -6,10 +6,10 @@
 #include "base/mem.h"
 #include "base/pool.h"
 
-#include <stdatomic.h>
 #include <assert.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* --- cutting -------------------------------------------------------------------------------- */

@@ -83,13 +83,15 @@ __global__ void __launch_bounds__(ROOMY, 1) lone_kernel(const __grid_constant__ 
     uint32_t base = shared_address(memory), bars = base + a.ring_size + a.row_size;
     int warps = a.wm * a.wk;
     dep_launch();
+    if (!ALONE)
+        lone_clear_sums<T>(a, memory);
     if ((int)threadIdx.x == warps * 32) {
 #pragma unroll 1
         for (int i = 0; i < a.stages; i++) {
             barrier_init(full_bar(bars, i), 1);
             barrier_init(empty_bar(bars, i), warps);
         }
-        barrier_init(bars + MAX_STAGES * 16, 1);
+        barrier_init(bars + LONE_SCALED, 1);
         barrier_init_done();
     }
     __syncthreads();
@@ -97,6 +99,8 @@ __global__ void __launch_bounds__(ROOMY, 1) lone_kernel(const __grid_constant__ 
         lone_consume<T, MODE, ALONE>(a, memory, bars);
     else if ((int)threadIdx.x == warps * 32)
         lone_feed<T, MODE, ALONE>(a, base, bars);
+    else if ((int)threadIdx.x >= warps * 32 + 32)
+        lone_norm(a, memory, bars);
 #endif
 }
 
@@ -133,8 +137,8 @@ template <enum dtype T, int MODE, bool ALONE>
 static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int blocks)
 {
     static int allowed;
-    return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks, 32,
-                       a.ring_size + a.row_size + LONE_BARS);
+    return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks,
+                       a.norm.squares ? 64 : 32, a.ring_size + a.row_size + LONE_BARS);
 }
 
 template <enum dtype T>
@@ -269,7 +273,7 @@ static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
 {
     int least = slots_per_scale(t), scales = slot_scales(t) / least, step = a->wk * least;
     a->x_size = 0;
-    a->row_size = lone_x_size(a->in) + lone_parts_size(t, a->in) + LONE_SUMS;
+    a->row_size = lone_x_size(a->in) + lone_parts_size(t, a->in) + lone_sums_size(a->wm, a->wk);
     if (step * scales > MAX_BOX)
         return false;
     size_stage(a, t, step, 0, 128);
@@ -281,6 +285,12 @@ static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
     if (once && a->stages > a->steps)
         a->stages = a->steps;
     a->ring_size = a->stages * a->stage_size;
+    a->two_23 = 0x4b000000u;
+    a->wk_inverse = (65536 + a->wk - 1) / a->wk;
+    a->unit_w = halves_of(a) == 2 ? a->slots * OCTET_SLOT : 2 * a->slots * OCTET_SLOT;
+    a->unit_scale = halves_of(a) == 2 ? a->slots * scales : 2 * a->slots * scales;
+    a->other_w = halves_of(a) == 2 ? a->w_size / 2 : a->slots * OCTET_SLOT;
+    a->other_scale = halves_of(a) == 2 ? a->half_scales : a->slots * scales;
     a->flight = (LONE_FLIGHT + a->stage_size / 2) / a->stage_size;
     a->flight = a->flight < 1 ? 1 : a->flight < a->stages ? a->flight : a->stages;
     return a->stages >= (a->steps > 1 ? 2 : 1);

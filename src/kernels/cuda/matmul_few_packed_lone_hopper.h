@@ -30,18 +30,41 @@ __host__ __device__ static inline int lone_parts_size(enum dtype t, int in)
     return t == DTYPE_Q4_K ? lone_x_size(in) / 256 * 32 : 0;
 }
 
-enum { LONE_SUMS = MOST_WARPS * 16 * 4, LONE_BARS = MAX_STAGES * 16 + 16 };
+/* Behind the barriers of the ring: one for 1 / rms, and the number. */
+enum { LONE_SCALED = MAX_STAGES * 16, LONE_SCALE = LONE_SCALED + 8, LONE_BARS = LONE_SCALED + 16 };
+
+__host__ __device__ static inline int lone_sums_size(int wm, int wk)
+{
+    return wk > 1 ? wm * 16 * LONE_WK * 4 : 0;
+}
 
 #ifdef HOPPER_CODE
 
 /* What a thread needs at the end for its output (two of them where units are pairs of a head),
  * asked for early. */
 struct lone_end {
-    int row;  /* of the matrix; -1: none */
-    int slot; /* of the cache */
+    int row; /* of the matrix; -1: none */
     float bias, bias2;
     float first, second; /* of a pair: cosine and sine; else the next norm's weight, and y */
+    uint16_t *to;        /* of a pair: where it goes, but for the slot of the cache, ... */
+    int step;            /* ... which is so many elements; 0: there is none */
+    int slot, pending;   /* of the cache: added when they are wanted, not waited for before */
+    bool turns;
 };
+
+/* Octets of a tile that lie beside each other, and the first of them (of a pair: in the first half
+ * of the head) in its matrix. */
+template <int MODE> __device__ static inline int lone_each(const packed_args &a)
+{
+    return MODE == LONE_PLAIN ? a.octets : a.octets / 2;
+}
+
+template <int MODE>
+__device__ static inline int lone_first(const packed_args &a, const packed_job &j, int tile)
+{
+    int n = (tile - j.tile0) * lone_each<MODE>(a);
+    return MODE == LONE_PAIRED ? (n >> a.heads.shift << a.heads.shift) + n : n;
+}
 
 /* Output i of the tile. */
 template <int MODE>
@@ -49,8 +72,8 @@ __device__ static inline lone_end lone_find(const packed_args &a, const packed_j
                                             int i)
 {
     lone_end e = {};
-    int row = first_octet(a, j, tile) * 8 + i;
-    e.row = i < octets_each(a) * 8 && row < j.out ? row : -1;
+    int row = lone_first<MODE>(a, j, tile) * 8 + i;
+    e.row = i < lone_each<MODE>(a) * 8 && row < j.out ? row : -1;
     if (e.row < 0)
         return e;
     if (j.bias) {
@@ -62,6 +85,15 @@ __device__ static inline lone_end lone_find(const packed_args &a, const packed_j
         e.bias2 = j.bias2[row];
     if (MODE == LONE_PLAIN && a.norm.weight)
         e.first = a.norm.weight[row];
+    if (MODE == LONE_PAIRED) {
+        const packed_heads &h = a.heads;
+        int of = (int)(&j - a.job), head = row >> (h.shift + 4);
+        e.turns = of < 2;
+        e.step = of == 0 ? 0 : h.d;
+        e.to = of == 0
+                   ? h.q16 + row
+                   : (of == 1 ? h.keys : h.values) + (size_t)head * h.cap * h.d + (row & (h.d - 1));
+    }
     return e;
 }
 
@@ -76,47 +108,52 @@ __device__ static inline void lone_ask(lone_end &e, const packed_args &a, const 
         e.second = __ldcg((const float *)j.y + e.row);
     if (MODE == LONE_PAIRED) {
         int at = e.row & (h.d - 1);
-        e.slot = __ldcg(&h.run->first_slot) + __ldcg(&h.run->pending);
+        e.slot = __ldcg(&h.run->first_slot);
+        e.pending = __ldcg(&h.run->pending);
         e.first = __ldcg(h.cos + at);
         e.second = __ldcg(h.sin + at);
     }
 }
 
-/* A number of a head and its partner. */
-__device__ static inline void lone_turn(const packed_args &a, const packed_job &j,
-                                        const lone_end &e, float v, float v2, bool writes)
+/* bf16_bits without a branch. */
+__device__ static inline uint32_t lone_bits(float f)
 {
-    const packed_heads &h = a.heads;
-    int of = (int)(&j - a.job), at = e.row & (h.d - 1);
-    size_t slot = (size_t)(e.row >> (h.shift + 4)) * h.cap + (size_t)e.slot;
-    uint16_t *to = of == 0 ? h.q16 + e.row : (of == 1 ? h.keys : h.values) + slot * h.d + at;
+    uint32_t u = __float_as_uint(f), size = u & 0x7fffffffu, high = u >> 16;
+    uint32_t bits = (u + 0x7fffu + (high & 1)) >> 16;
+    bits = size - 0x7f7f8000u < 0x8000u ? bits - 1 : bits;
+    return size > 0x7f800000u ? high | 64 : bits;
+}
+
+/* A number of a head and its partner. */
+__device__ static inline void lone_turn(const packed_args &a, const lone_end &e, float v, float v2)
+{
+    uint16_t *to = e.to + (ptrdiff_t)(e.slot + e.pending) * e.step;
     float turned = fmaf(v, e.first, -(v2 * e.second)); /* as rope_kv.cu does it */
     float turned2 = fmaf(v2, e.first, v * e.second);
-    uint32_t lo = bf16_bits(of < 2 ? turned : v), hi = bf16_bits(of < 2 ? turned2 : v2);
-    if (writes) {
+    uint32_t lo = lone_bits(e.turns ? turned : v), hi = lone_bits(e.turns ? turned2 : v2);
+    if (e.row >= 0) {
         to[0] = (uint16_t)lo;
-        to[h.d / 2] = (uint16_t)hi;
+        to[a.heads.d / 2] = (uint16_t)hi;
     }
 }
 
-/* v: the sum of the output, v2: that of the same row of the second matrix, or of the partner. step:
- * as octet_squares has it. A whole warp. */
+/* v: the sum of the output, v2: that of the same row of the second matrix, or of the partner.
+ * scale: 1 / rms, or 1. step: as octet_squares has it. A whole warp. */
 template <int MODE>
 __device__ static inline void lone_finish(const packed_args &a, const packed_job &j,
                                           const lone_end &e, float v, float v2, float scale,
                                           int step, bool writes)
 {
     writes = writes && e.row >= 0;
-    v = a.norm.squares ? fmaf(v, scale, e.bias) : v + e.bias;
+    v = fmaf(v, scale, e.bias);
     if (MODE != LONE_PLAIN)
-        v2 = a.norm.squares ? fmaf(v2, scale, e.bias2) : v2 + e.bias2;
+        v2 = fmaf(v2, scale, e.bias2);
     if (MODE == LONE_PAIRED)
-        return lone_turn(a, j, e, v, v2, writes);
+        return lone_turn(a, e, v, v2);
     if (MODE == LONE_GATED) {
         v = gate_of(v) * v2;
-        uint32_t bits = bf16_bits(v);
         if (writes && a.y_bf16)
-            ((uint16_t *)j.y)[e.row] = (uint16_t)bits;
+            ((uint16_t *)j.y)[e.row] = (uint16_t)lone_bits(v);
         else if (writes)
             ((float *)j.y)[e.row] = v;
         return;
@@ -142,7 +179,7 @@ __device__ static inline void lone_feed(const packed_args &a, uint32_t base, uin
 #pragma unroll 1
     do {
         int j = MODE == LONE_GATED || a.n_jobs == 1 ? 0 : job_of(a, tile);
-        int octet = first_octet(a, a.job[j], tile);
+        int octet = lone_first<MODE>(a, a.job[j], tile);
 #pragma unroll 1
         for (int slot = 0; slot < a.in_slots; slot += a.slots) {
             uint32_t to = base + stage * a.stage_size, at = to + a.w_size;
@@ -178,6 +215,7 @@ __device__ static inline void lone_take_x(const packed_args &a, unsigned char *x
     for (int i = (int)threadIdx.x * 8; i < lone_x_size(a.in) / 2; i += threads * 8)
         copy_async16_to(shared_address(x + i * 2), a.row + (i < a.in ? i : 0), i < a.in ? 16 : 0);
     copy_async_commit();
+    copy_async_wait<0>();
 }
 
 /* Sums of eight blocks of x at a time, as sum_slot and split_sums make them: [slot][lane % 4]. */
@@ -201,12 +239,29 @@ __device__ static inline void lone_take_sums(uint2 *parts, const unsigned char *
     }
 }
 
+/* What the warps leave at the end, all zero: of warps that there are not, too. */
+template <enum dtype T>
+__device__ static inline float *lone_sums(const packed_args &a, unsigned char *memory)
+{
+    return (float *)(memory + a.ring_size + lone_x_size(a.in) + lone_parts_size(T, a.in));
+}
+
+template <enum dtype T>
+__device__ static inline void lone_clear_sums(const packed_args &a, unsigned char *memory)
+{
+    float *sums = lone_sums<T>(a, memory);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < lone_sums_size(a.wm, a.wk) / 4; i += (int)blockDim.x)
+        sums[i] = 0;
+}
+
 /* ---- the loop ---- */
 
 /* A slot of a unit. x, parts: of the slot, at this lane's place. */
 template <enum dtype T>
 __device__ static inline void lone_multiply(float (&acc)[2], const packed_slot<T> &s,
-                                            const unsigned char *x, const uint2 *parts, int lane)
+                                            const unsigned char *x, const uint2 *parts, int lane,
+                                            uint32_t two_23)
 {
 #pragma unroll
     for (int block = 0; block < slot_elements(T) / QUANT_BLOCK; block++) {
@@ -217,8 +272,8 @@ __device__ static inline void lone_multiply(float (&acc)[2], const packed_slot<T
         unpack<T>(w, s, block);
         mma_bf16_first(c, w.a0, b);
         mma_bf16(c, w.a1, b + 2);
-        acc[0] = fmaf(scale_of<T>(s, 0, block), c[0], acc[0]);
-        acc[1] = fmaf(scale_of<T>(s, 1, block), c[2], acc[1]);
+        acc[0] = fmaf(scale_of<T>(s, 0, block, two_23), c[0], acc[0]);
+        acc[1] = fmaf(scale_of<T>(s, 1, block, two_23), c[2], acc[1]);
     }
     if constexpr (T == DTYPE_Q4_K) {
         uint2 v = *parts;
@@ -227,29 +282,61 @@ __device__ static inline void lone_multiply(float (&acc)[2], const packed_slot<T
     }
 }
 
-/* What of a tile is a warp's, and where things are. */
+/* What of a tile is a warp's, and where things are, all at this lane's place. */
 struct lone_share {
-    const unsigned char *ring, *x; /* x at this lane's place */
+    const unsigned char *ring, *x;
     const uint2 *parts;
     uint32_t bars;
-    packed_unit unit;
-    int wk, lane;
+    int scale;                /* from quants to scales */
+    int other_w, other_scale; /* from an octet to the other one */
+    int slot0, lane;
+    int from, to; /* sums at the end: to fetch, to leave */
 };
 
-/* A slot of a stage, of Q4_K the two of a super-block. x_slot: its number in K. */
-template <enum dtype T>
-__device__ static inline void lone_slots(float (&acc)[2], const packed_args &a, const lone_share &h,
-                                         const unsigned char *w, int slot, int x_slot)
+template <enum dtype T, int MODE>
+__device__ static inline lone_share lone_share_of(const packed_args &a, unsigned char *memory,
+                                                  uint32_t bars, int warp, int lane)
 {
-    constexpr int count = slots_per_scale(T);
-    packed_slot<T> s[count];
+    constexpr int deal = slots_per_scale(T), scales = slot_scales(T) / deal;
+    lone_share h;
+    int unit = warp * a.wk_inverse >> 16, slot = (warp - unit * a.wk) * deal;
+    bool lacks = MODE == LONE_PLAIN && 2 * unit + 1 >= a.octets; /* computed, never stored */
+    const unsigned char *x = memory + a.ring_size;
+    h.to = (unit * 16 + lane / 4) * LONE_WK + warp - unit * a.wk;
+    int i = (int)threadIdx.x < lone_each<MODE>(a) * 8 ? (int)threadIdx.x : 0;
+    h.from = (MODE == LONE_PLAIN ? i : i / 8 * 16 + i % 8) * LONE_WK;
+    int w = unit * a.unit_w + slot * OCTET_SLOT + lane * 16;
+    h.ring = memory + w;
+    h.scale = a.w_size + unit * a.unit_scale + slot * scales + lane / 4 * (slot_scales(T) / 8) - w;
+    h.other_w = lacks ? 0 : a.other_w;
+    h.other_scale = lacks ? 0 : a.other_scale;
+    h.x = x + slot * slot_elements(T) * 2 + lane / 8 * 16;
+    h.parts = (const uint2 *)(x + lone_x_size(a.in)) + slot * 4 + lane % 4;
+    h.bars = bars;
+    h.slot0 = slot;
+    h.lane = lane;
+    return h;
+}
+
+/* Slot i of two in a row (Q4_K), or the one. */
+template <enum dtype T>
+__device__ static inline void lone_take(packed_slot<T> &s, const lone_share &h,
+                                        const unsigned char *w, const unsigned char *scales, int i)
+{
 #pragma unroll
-    for (int i = 0; i < count; i++)
-        take_slot<T>(s[i], w, w + a.w_size, h.unit, slot + i, i, h.lane);
-#pragma unroll
-    for (int i = 0; i < count; i++)
-        lone_multiply<T>(acc, s[i], h.x + (x_slot + i) * slot_elements(T) * 2,
-                         h.parts + (x_slot + i) * 4, h.lane);
+    for (int o = 0; o < 2; o++) {
+        const unsigned char *d = scales + (o ? h.other_scale : 0);
+        s.q[o] = *(const uint4 *)(w + (o ? h.other_w : 0) + i * OCTET_SLOT);
+        if constexpr (T == DTYPE_Q8_0) {
+            s.d[o].x = *(const uint32_t *)d;
+        } else if constexpr (T == DTYPE_Q4_0) {
+            s.d[o] = *(const uint2 *)d;
+        } else {
+            uint4 head = *(const uint4 *)d;
+            s.d[o].x = head.x;
+            q4_k_pairs(&s.factors[o], &s.mins[o], head.y, head.z, head.w, i);
+        }
+    }
 }
 
 /* All of K for a unit. */
@@ -257,18 +344,33 @@ template <enum dtype T>
 __device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, const lone_share &h,
                                         int &stage, int &parity)
 {
-    constexpr int deal = slots_per_scale(T);
+    constexpr int deal = slots_per_scale(T), scales = slot_scales(T) / deal;
+    const unsigned char *x = h.x;
+    const uint2 *parts = h.parts;
 #pragma unroll 1
     for (int first = 0; first < a.in_slots; first += a.slots) {
-        const unsigned char *w = h.ring + stage * a.stage_size;
+        const unsigned char *w = h.ring + stage * a.stage_size, *d = w + h.scale;
         int here = a.in_slots - first < a.slots ? a.in_slots - first : a.slots;
-        barrier_wait(full_bar(h.bars, stage), parity);
+        uint32_t bar = full_bar(h.bars, stage);
+        barrier_wait(bar, parity);
 #pragma unroll 1
-        for (int slot = h.wk * deal; slot < here; slot += deal * a.wk)
-            lone_slots<T>(acc, a, h, w, slot, first + slot);
+        for (int slot = h.slot0; slot < here; slot += deal * a.wk) {
+            packed_slot<T> s[deal];
+#pragma unroll
+            for (int i = 0; i < deal; i++)
+                lone_take<T>(s[i], h, w, d, i);
+#pragma unroll
+            for (int i = 0; i < deal; i++)
+                lone_multiply<T>(acc, s[i], x + i * slot_elements(T) * 2, parts + i * 4, h.lane,
+                                 a.two_23);
+            w += deal * a.wk * OCTET_SLOT;
+            d += deal * a.wk * scales;
+            x += deal * a.wk * slot_elements(T) * 2;
+            parts += deal * a.wk * 4;
+        }
         __syncwarp();
         if (h.lane == 0)
-            barrier_arrive(empty_bar(h.bars, stage));
+            barrier_arrive(bar + 8);
         stage = stage + 1 == a.stages ? 0 : stage + 1;
         parity ^= stage == 0;
     }
@@ -285,40 +387,81 @@ __device__ static inline void lone_end_alone(const packed_args &a, const float (
     const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
 #pragma unroll 1
     for (int o = 0; o < (MODE == LONE_PLAIN ? 2 : 1); o++) {
-        lone_end e =
-            lone_find<MODE>(a, j, tile, (MODE == LONE_PLAIN ? 2 * unit + o : unit) * 8 + lane / 4);
+        int i = (MODE == LONE_PLAIN ? 2 * unit + o : unit) * 8 + lane / 4;
+        lone_end e = lone_find<MODE>(a, j, tile, i);
         lone_ask<MODE>(e, a, j);
         lone_finish<MODE>(a, j, e, o ? acc[1] : acc[0], acc[1], scale, 4, lane % 4 == 0);
     }
 }
 
-/* Units that wk warps have parts of. */
+/* 1 / rms when it is there; 1: there is no norm in front. */
+__device__ static inline float lone_scale(const packed_args &a, const unsigned char *memory,
+                                          uint32_t bars)
+{
+    if (!a.norm.squares)
+        return 1;
+    barrier_wait(bars + LONE_SCALED, 0);
+    return *(const float *)(memory + a.ring_size + a.row_size + LONE_SCALE);
+}
+
+/* Units that wk warps have parts of: [unit][row of 16][LONE_WK]. from, to: of this lane. */
 template <int MODE>
 __device__ static inline void lone_end_shared(const packed_args &a, const packed_job &j,
-                                              const float (&acc)[2], float squares, float *sums,
-                                              int warp, int lane, const lone_end &e)
+                                              const float (&acc)[2], const float *from, float *to,
+                                              const unsigned char *memory, uint32_t bars, int lane,
+                                              const lone_end &e)
 {
-    int i = (int)threadIdx.x, rows = octets_each(a) * 8, part = a.wm * 16;
-    int at = MODE == LONE_PLAIN ? i : i / 8 * 16 + i % 8;
-    float v = 0, v2 = 0, scale = 1;
+    float part[LONE_WK], part2[LONE_WK], v = 0, v2 = 0, scale;
     if (lane % 4 == 0) {
-        float *to = sums + warp % a.wk * part + warp / a.wk * 16 + lane / 4;
         to[0] = acc[0];
-        to[8] = acc[1];
+        to[8 * LONE_WK] = acc[1];
     }
     named_sync(1, a.wm * a.wk * 32);
-    if (i - lane >= rows)
+    if ((int)threadIdx.x - lane >= lone_each<MODE>(a) * 8)
         return;
-    if (a.norm.squares)
-        scale = norm_end(squares, a.in, a.norm.eps);
+    scale = lone_scale(a, memory, bars);
 #pragma unroll
-    for (int k = 0; k < LONE_WK; k++)
-        if (k < a.wk && i < rows) {
-            v += sums[k * part + at];
-            if (MODE != LONE_PLAIN)
-                v2 += sums[k * part + at + 8];
-        }
+    for (int k = 0; k < LONE_WK; k += 4) {
+        *(float4 *)(part + k) = *(const float4 *)(from + k);
+        if (MODE != LONE_PLAIN)
+            *(float4 *)(part2 + k) = *(const float4 *)(from + 8 * LONE_WK + k);
+    }
+#pragma unroll
+    for (int k = 0; k < LONE_WK; k++) { /* zeros behind the warps that there are */
+        v += part[k];
+        if (MODE != LONE_PLAIN)
+            v2 += part2[k];
+    }
     lone_finish<MODE>(a, j, e, v, v2, scale, 1, true);
+}
+
+/* A warp of its own: 1 / rms of the row, as norm_take has it but with all loads on the way at once,
+ * found while the others multiply. */
+__device__ static inline void lone_norm(const packed_args &a, unsigned char *memory, uint32_t bars)
+{
+    constexpr int AT_ONCE = 4;
+    int lane = (int)threadIdx.x % 32, octets = a.in / NORM_OCTET;
+    float sum = 0;
+    dep_wait();
+#pragma unroll 1
+    for (int i = lane * 4; i < octets; i += 128 * AT_ONCE) {
+        float4 v[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            v[k] = make_float4(0, 0, 0, 0);
+            if (i + 128 * k < octets)
+                v[k] = __ldcg((const float4 *)(a.norm.squares + i + 128 * k));
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            sum = sum + v[k].x + v[k].y + v[k].z + v[k].w;
+    }
+    __syncwarp();
+    sum = norm_end(sum, a.in, a.norm.eps);
+    if (lane == 0) {
+        *(float *)(memory + a.ring_size + a.row_size + LONE_SCALE) = sum;
+        barrier_arrive(bars + LONE_SCALED);
+    }
 }
 
 /* Blocks with several tiles are those whose units are alone. */
@@ -329,50 +472,31 @@ __device__ static inline void lone_consume(const packed_args &a, unsigned char *
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, warps = a.wm * a.wk;
     unsigned char *x = memory + a.ring_size;
     uint2 *parts = (uint2 *)(x + lone_x_size(a.in));
-    float *sums = (float *)((unsigned char *)parts + lone_parts_size(T, a.in));
-    uint32_t scaled = bars + MAX_STAGES * 16;
+    float *sums = lone_sums<T>(a, memory);
     int tile = (int)blockIdx.x, stage = 0, parity = 0;
     const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
     lone_end e = {};
-    lone_share h = { memory, x + lane / 8 * 16, parts + lane % 4, bars };
-    h.unit = unit_of(a, warp / a.wk, slot_scales(T) / slots_per_scale(T));
-    h.wk = warp % a.wk;
-    h.lane = lane;
-    float scale = 1, squares = 0;
+    lone_share h = lone_share_of<T, MODE>(a, memory, bars, warp, lane);
     if (!ALONE)
         e = lone_find<MODE>(a, j, tile, (int)threadIdx.x);
     dep_wait();
-    lone_take_x(a, x, warps * 32);
     if (!ALONE)
         lone_ask<MODE>(e, a, j);
-    if (a.norm.squares && (ALONE ? warp == 0 : warp * 32 < octets_each(a) * 8))
-        squares = norm_take(a.norm.squares, a.in);
-    copy_async_wait<0>();
+    lone_take_x(a, x, warps * 32);
     named_sync(1, warps * 32);
     if (T == DTYPE_Q4_K) {
         lone_take_sums(parts, x, a.in, warp, warps, lane);
         named_sync(1, warps * 32);
-    }
-    if (ALONE && a.norm.squares && warp == 0) {
-        scale = norm_end(squares, a.in, a.norm.eps);
-        if (lane == 0) {
-            sums[0] = scale;
-            barrier_arrive(scaled);
-        }
     }
 #pragma unroll 1
     do {
         float acc[2] = {};
         lone_walk<T>(acc, a, h, stage, parity);
         if (ALONE) {
-            if (a.norm.squares) {
-                barrier_wait(scaled, 0);
-                scale = sums[0];
-            }
-            lone_end_alone<MODE>(a, acc, scale, warp, tile, lane);
+            lone_end_alone<MODE>(a, acc, lone_scale(a, memory, bars), warp, tile, lane);
             tile += (int)gridDim.x;
         } else {
-            lone_end_shared<MODE>(a, j, acc, squares, sums, warp, lane, e);
+            lone_end_shared<MODE>(a, j, acc, sums + h.from, sums + h.to, memory, bars, lane, e);
         }
     } while (ALONE && tile < a.tiles);
 }

@@ -47,6 +47,9 @@ struct packed_args {
     int in;
     const uint16_t *row; /* the lone one */
     int flight;          /* its stages that may be on the way at a time */
+    int wk_inverse;      /* 65536 / wk, rounded up */
+    uint32_t two_23;     /* its bits: the assembler is to have them in a register */
+    int unit_w, unit_scale, other_w, other_scale; /* bytes from unit to unit, octet to octet */
     struct packed_heads heads;
 };
 
@@ -63,14 +66,13 @@ __device__ static inline int job_of(const packed_args &a, int tile)
 /* Octets of a tile that lie beside each other. */
 __device__ static inline int octets_each(const packed_args &a)
 {
-    return a.gated || a.paired ? a.octets / 2 : a.octets;
+    return a.gated ? a.octets / 2 : a.octets;
 }
 
-/* The first octet of a tile in its matrix; of a pair, that in the first half of the head. */
+/* The first octet of a tile in its matrix. */
 __device__ static inline int first_octet(const packed_args &a, const packed_job &j, int tile)
 {
-    int n = (tile - j.tile0) * octets_each(a);
-    return a.paired ? (n >> a.heads.shift << a.heads.shift) + n : n;
+    return (tile - j.tile0) * octets_each(a);
 }
 
 /* Barriers: a stage is full, it is empty. */
@@ -110,7 +112,7 @@ __device__ static inline packed_unit unit_of(const packed_args &a, int unit, int
     int each = octets_each(a);
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-        bool two = a.gated || a.paired;
+        bool two = a.gated;
         int octet = two ? unit : 2 * unit + o;
         octet = octet < each ? octet : each - 1; /* an odd number: computed, never stored */
         u.w[o] = (octet * a.slots) * OCTET_SLOT + (two ? o * (a.w_size / 2) : 0);
@@ -152,13 +154,15 @@ __device__ static inline void unpack(few_block &b, const packed_slot<T> &s, int 
         few_unpack_q4_k(&b, s.q[0], s.q[1], block);
 }
 
-/* The scale of a block of row o. Of Q4_K: 2^23 + factor, times d, less 2^23 d, which is exact. */
+/* The scale of a block of row o. Of Q4_K: 2^23 + factor, times d, less 2^23 d, which is exact.
+ * two_23: the bits of 2^23 (Q4_K). */
 template <enum dtype T>
-__device__ static inline float scale_of(const packed_slot<T> &s, int o, int block)
+__device__ static inline float scale_of(const packed_slot<T> &s, int o, int block,
+                                        uint32_t two_23 = 0x4b000000u)
 {
     if constexpr (T == DTYPE_Q4_K) {
         float d = f16_float(s.d[o].x & 0xffffu);
-        uint32_t f = __byte_perm(s.factors[o], 0x4b000000u, 0x7440u | (unsigned)block);
+        uint32_t f = __byte_perm(s.factors[o], two_23, 0x7440u | (unsigned)block);
         return fmaf(d, __uint_as_float(f), d * -8388608.0f);
     } else {
         uint32_t pair = block < 2 ? s.d[o].x : s.d[o].y;
