@@ -10,13 +10,10 @@
  * no other row, so neither the number of rows nor who shares a thread block changes a bit.
  *
  * A row of a tree sees its ancestors as if they followed the cache in path order. Splits that end
- * before the tree are done as those of chains. Of the others, thread blocks of their own have some
- * query rows: they share the key blocks that end before the tree; a later one is gathered for each
- * query row as this row sees it, and counts for its heads alone.
+ * before the tree are done as those of chains, the others row by row by the kernel for lone rows
+ * (attention_few_lone_hopper.h), which a lone row of a chain has too: it gives the same bits.
  *
- * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait.
- *
- * A lone row has a kernel of its own with the same bits (attention_few_lone_hopper.h). */
+ * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
 #include "kernels/cuda/cuda.h"
 
 #include "kernels/cuda/attention_few_join_hopper.h"
@@ -36,7 +33,6 @@ template <class T> struct walk {
     float shrink[2];          /* what O must be multiplied by */
     float m[2], l[2];         /* of the two rows: greatest number; sum over this thread's columns */
     int limit[2];             /* positions they see */
-    int query[2];             /* query rows of the job that they belong to */
     float scale;
     uint64_t q, k, v; /* descriptors; of the first stage */
     uint32_t k_full, v_full, empty;
@@ -239,10 +235,7 @@ __device__ static inline void rows_begin(struct walk<T> &w, const split_args &a,
     for (int r = 0; r < 2; r++) {
         bool there = m + 8 * r < b.m;
         int query = (b.m0 + m + 8 * r) / a.group;
-        w.query[r] = there ? query - b.q0 : -1;
         w.limit[r] = there ? b.first + run->pending + a.row0 + query + 1 : INT32_MAX;
-        if (there && b.tail)
-            w.limit[r] = b.limits[query - b.q0];
         w.m[r] = -INFINITY;
         w.l[r] = 0;
     }
@@ -251,33 +244,19 @@ __device__ static inline void rows_begin(struct walk<T> &w, const split_args &a,
         w.o[c] = 0;
 }
 
-/* All of a job, a block after the other; some may be those of other rows. */
+/* All of a job, a block after the other. */
 template <class T>
-__device__ __forceinline__ void walk_steps(struct walk<T> &w, const split_args &a,
-                                           const struct split_job &b, int group)
+__device__ __forceinline__ void walk_steps(struct walk<T> &w, const struct split_job &b)
 {
-    bool holds = false;
 #pragma unroll 1
     for (int j = 0; j < b.steps; j++) {
-        int pass, begin = step_begin<T>(b, j, &pass), seen[2];
-        bool mine = pass < 0 || pass / a.tail_rows == group;
-        if (!mine && holds) { /* the ring goes round while others have their blocks */
-            last_values(w);
-            holds = false;
-        }
+        int begin = b.split * T::split + j * T::block;
+        int seen[2] = { w.limit[0] - begin, w.limit[1] - begin };
         barrier_wait(w.k_full + w.ring.stage * 8, w.ring.parity);
-        if (mine) {
-            seen[0] = pass < 0 || w.query[0] == pass ? w.limit[0] - begin : 0;
-            seen[1] = pass < 0 || w.query[1] == pass ? w.limit[1] - begin : 0;
-            step<T>(w, seen, pass >= 0 || begin + T::block > b.low, holds);
-            holds = true;
-        } else if (w.lane == 0) {
-            barrier_arrive(w.empty + w.ring.stage * 8);
-        }
+        step<T>(w, seen, begin + T::block > b.low, j > 0);
         ring_next<T>(w.ring);
     }
-    if (holds)
-        last_values(w);
+    last_values(w);
 }
 
 template <class T>
@@ -302,10 +281,7 @@ __device__ static inline void consume(const split_args &a, const struct split_jo
     load_queries<T>(a, b, memory + group * T::q_size);
     shared_written();
     named_sync(QUERY_BARRIER + group, 128);
-    if (b.tail && b.kv_head == 0 && b.split == b.first / T::split && (int)threadIdx.x < b.n_q)
-        a.limit[b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
-
-    walk_steps<T>(w, a, b, group);
+    walk_steps<T>(w, b);
     store_rows<T, 0>(w, a, b, m);
     store_rows<T, 1>(w, a, b, m);
 }
@@ -328,8 +304,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     }
     if (base % 1024)
         __trap();
-    if ((int)blockIdx.x < a.tail_blocks ? !tail_find<T>(&b, a, group, few_memory + T::tree_at)
-                                        : !job_find<T>(&b, a, group))
+    if (!job_find<T>(&b, a, group))
         return;
     if (threadIdx.x == T::groups * 128) {
         for (int s = 0; s < 2 * T::stages; s++)
@@ -341,8 +316,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     __syncthreads();
     if (group == T::groups) {
         registers_lower<T::few>();
-        if (b.tail || threadIdx.x == T::groups * 128)
-            produce<T>(a, b, base);
+        if (threadIdx.x == T::groups * 128)
+            produce<T, false>(a, b, base);
     } else {
         registers_raise<T::most>();
         if (group < b.n_groups)
@@ -374,46 +349,38 @@ template <class S> static bool set_ready(void)
     return kernel_ready(attention_few_hopper_kernel<typename S::one>) &&
            kernel_ready(attention_few_hopper_kernel<typename S::two>) &&
            kernel_ready(attention_few_hopper_kernel<typename S::three>) &&
-           kernel_ready(attention_lone_kernel<typename S::lone>);
-}
-
-/* Bytes behind the barriers for the ways to `rows` rows of a tree. */
-static size_t tree_size(int rows, int nodes)
-{
-    return (size_t)rows * sizeof(int) + ((size_t)rows + 1) * (size_t)nodes * sizeof(uint16_t);
+           kernel_ready(attention_lone_kernel<typename S::lone, false>) &&
+           kernel_ready(attention_lone_kernel<typename S::lone, true>);
 }
 
 template <class T>
-static cudaError_t few_launch(const struct device_work *w, struct split_args &a,
-                              const struct attn_run *run, int n_splits)
+static cudaError_t few_launch(const struct device_work *w, struct split_args &a, int n_splits)
 {
-    int nodes = run->pending + run->n, blocks;
-    size_t smem = T::tree_at;
     a.n_tiles = (a.rows * a.group + PAIRS - 1) / PAIRS;
     a.n_sets = (a.n_tiles + T::groups - 1) / T::groups;
-    a.tail_blocks = 0;
-    if (run->parent) {
-        int most = PAIRS / a.group, each = (a.rows - 1) / (T::groups * TAIL_SETS) + 1;
-        a.tail_rows = each < most ? each : most;
-        while (a.tail_rows > 1 && smem + tree_size(a.tail_rows * T::groups, nodes) > SMEM_MOST)
-            a.tail_rows--;
-        a.tail_sets = (a.rows - 1) / (a.tail_rows * T::groups) + 1;
-        a.tail_blocks = a.tail_sets * a.n_kv * ((nodes + T::split - 2) / T::split + 1);
-        smem += tree_size(a.tail_rows * T::groups, nodes);
-    }
-    blocks = a.tail_blocks + a.n_sets * a.n_kv * (n_splits - (run->parent ? 1 : 0));
-    return launch(attention_few_hopper_kernel<T>, dim3((unsigned)blocks), dim3(T::threads), smem,
-                  w->stream, a);
+    return launch(attention_few_hopper_kernel<T>, dim3((unsigned)(a.n_sets * a.n_kv * n_splits)),
+                  dim3(T::threads), T::size, w->stream, a);
 }
 
-/* One row, as a rule. */
+/* A few pairs of a chain, as a rule one row. */
 template <class T>
 static cudaError_t lone_launch(const struct device_work *w, struct split_args &a, int n_splits)
 {
     a.n_tiles = a.n_sets = 1;
-    a.tail_blocks = 0;
-    return launch(attention_lone_kernel<T>, dim3((unsigned)(a.n_kv * n_splits)), dim3(T::threads),
-                  T::rest_at + sizeof(struct lone_shared<T>), w->stream, a);
+    return launch(attention_lone_kernel<T, false>, dim3((unsigned)(a.n_kv * n_splits)),
+                  dim3(T::threads), T::rest_at + sizeof(struct lone_shared<T>), w->stream, a);
+}
+
+/* What rows of a tree see in splits that reach into it. */
+template <class T>
+static cudaError_t tree_launch(const struct device_work *w, struct split_args &a, int nodes)
+{
+    size_t paths = sizeof(uint16_t) * (2 * (size_t)nodes + 1);
+    int splits = (nodes + T::split - 2) / T::split + 1;
+    a.n_parts = (a.group + LONE_PAIRS - 1) / LONE_PAIRS;
+    return launch(attention_lone_kernel<T, true>,
+                  dim3((unsigned)(a.rows * a.n_parts * a.n_kv * splits)), dim3(T::threads),
+                  T::rest_at + sizeof(struct lone_shared<T>) + paths, w->stream, a);
 }
 
 /* The instances for a head size: by the warpgroups of a thread block. */
@@ -437,24 +404,33 @@ static int pick_groups(const struct device_work *w, int tiles, int blocks)
     return groups;
 }
 
+/* Splits that all rows see alike. With all of the GPU busy, longer rings that are read in turn keep
+ * the memory busier than a pass of a lone row at a time. */
+template <class S>
+static cudaError_t splits_run(const struct device_work *w, struct split_args &a,
+                              const struct attn_run *run, int n_splits)
+{
+    int tiles = (a.rows * a.group + PAIRS - 1) / PAIRS, blocks = a.n_kv * n_splits;
+    int groups = pick_groups(w, tiles, blocks);
+    if (!run->parent && a.rows * a.group <= LONE_PAIRS && run->pending + run->n <= LONE_PAIRS &&
+        (S::lone::once || 2 * blocks <= w->gpu->n_sm))
+        return lone_launch<typename S::lone>(w, a, n_splits);
+    return groups == 1   ? few_launch<typename S::one>(w, a, n_splits)
+           : groups == 2 ? few_launch<typename S::two>(w, a, n_splits)
+                         : few_launch<typename S::three>(w, a, n_splits);
+}
+
 /* A slice of rows. */
 template <class S>
 static cudaError_t few_run(const struct device_work *w, struct split_args &a,
                            const struct attn_run *run, int n_splits)
 {
-    int tiles = (a.rows * a.group + PAIRS - 1) / PAIRS, nodes = run->pending + run->n;
-    int groups = pick_groups(w, tiles, a.n_kv * n_splits);
-    cudaError_t e;
-    /* With all of the GPU busy, longer rings that are read in turn keep the memory busier. */
-    bool lone = !run->parent && a.rows * a.group <= LONE_PAIRS &&
-                run->pending + run->n <= LONE_PAIRS &&
-                (S::lone::once || 2 * n_splits * a.n_kv <= w->gpu->n_sm);
-    if (run->parent && S::three::tree_at + tree_size(MOST_GROUPS, nodes) > SMEM_MOST)
-        groups = 1; /* so large a tree leaves room for one */
-    e = lone          ? lone_launch<typename S::lone>(w, a, n_splits)
-        : groups == 1 ? few_launch<typename S::one>(w, a, run, n_splits)
-        : groups == 2 ? few_launch<typename S::two>(w, a, run, n_splits)
-                      : few_launch<typename S::three>(w, a, run, n_splits);
+    int before = run->parent ? n_splits - 1 : n_splits; /* of a tree: that may end in front of it */
+    cudaError_t e = cudaSuccess;
+    if (run->parent)
+        e = tree_launch<typename S::lone>(w, a, run->pending + run->n);
+    if (e == cudaSuccess && before > 0)
+        e = splits_run<S>(w, a, run, before);
     if (e != cudaSuccess || a.direct)
         return e;
     return launch(split_join_kernel<S::d, S::split>, dim3((unsigned)a.n_heads, (unsigned)a.rows),

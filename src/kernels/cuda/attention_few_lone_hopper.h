@@ -1,10 +1,14 @@
 /* attention_few_hopper.cu for a lone row, or a few whose pairs of row and head are no more than
- * eight, with the same bits. Its 64 rows of wgmma would be nearly empty, and its blocks of keys one
- * after the other are a chain of waits. Here keys are the rows of mma.sync and pairs its columns: a
- * warp has 16 keys, all of them at once are a pass of some blocks; then the running maxima of the
- * blocks are known, and with them every P; then the values, block after block, a warp for 16
- * numbers of the head. (On Hopper the chain of sums of mma.sync has the bits of wgmma's, whichever
- * operand has the rows: the checker of the kernels sees to it.) */
+ * eight, and for the last splits of each row of a tree; with the same bits. Its 64 rows of wgmma
+ * would be nearly empty, and its blocks of keys one after the other are a chain of waits. Here keys
+ * are the rows of mma.sync and pairs its columns: a warp has 16 keys, all of them at once are a
+ * pass of some blocks; then the running maxima of the blocks are known, and with them every P; then
+ * the values, block after block, a warp for 16 numbers of the head. (On Hopper the chain of sums of
+ * mma.sync has the bits of wgmma's, whichever operand has the rows: the checker of the kernels sees
+ * to it.)
+ *
+ * All blocks are asked for before the kernel in front has ended; keys and values that this step
+ * writes, and those of a tree's branch, are put into them when it has. */
 #ifndef PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_H
 #define PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_H
 
@@ -50,20 +54,18 @@ template <class T> struct lone {
     const split_args &a;
     const struct split_job &b;
     struct lone_shared<T> &shared;
-    unsigned char *memory;
-    uint32_t bars;
-    int warp, lane, pair;      /* pair: the first of two */
-    uint32_t q[T::d / 32][4];  /* of pair lane / 4: for two steps of mma each */
-    int limit[2];              /* positions that the pairs see */
-    int to[2];                 /* warps of values: where O goes; -1: nowhere */
-    int top_to;                /* the warp of sums: where its pair's maximum and sum go */
-    float m[2];                /* the pairs' greatest numbers so far */
-    float o[4];                /* warps of values */
-    uint4 fresh;               /* 16 bytes of what this step has written: ... */
-    int fresh_block, fresh_at; /* ... of which block (-1: none), where in a stage; */
-    int fresh_full;            /* its barrier's place */
-    float l;                   /* the warp of sums: of pair lane / 4, keys lane % 4 * 2, .. */
-    int stage, parity;         /* of the pass' first block */
+    const unsigned char *memory;
+    uint32_t base, bars;      /* its address, and that of the barriers */
+    int warp, lane, pair;     /* pair: the first of two */
+    uint32_t q[T::d / 32][4]; /* of pair lane / 4: for two steps of mma each */
+    int limit[2];             /* positions that the pairs see */
+    int to[2];                /* warps of values: where O goes; -1: nowhere */
+    int top_to;               /* the warp of sums: where its pair's maximum and sum go */
+    float m[2];               /* the pairs' greatest numbers so far */
+    float o[4];               /* warps of values */
+    const uint16_t *path;     /* of a tree: nodes from the row upwards; NULL: as they lie */
+    float l;                  /* the warp of sums: of pair lane / 4, keys lane % 4 * 2, .. */
+    int stage, parity;        /* of the pass' first block */
 };
 
 /* 16 keys of a block times the queries. */
@@ -311,28 +313,11 @@ template <class T>
 __device__ __forceinline__ int lone_place(const struct lone<T> &w, int pair, int *limit)
 {
     const split_args &a = w.a;
-    int query = pair / a.group;
-    int row = query * a.n_heads + w.b.kv_head * a.group + pair - query * a.group;
-    *limit = pair < w.b.m ? w.b.low + query : 0;
+    int query = (w.b.m0 + pair) / a.group, head = w.b.m0 + pair - query * a.group;
+    int row = query * a.n_heads + w.b.kv_head * a.group + head;
+    *limit = pair < w.b.m ? w.b.low + query - w.b.q0 : 0;
     row = a.direct ? row : row * a.splits + w.b.split;
     return *limit > w.b.split * T::split ? row : -1;
-}
-
-/* Which 16 bytes of the keys and values that this step writes are this thread's. */
-template <class T> __device__ __forceinline__ const uint4 *lone_fresh(struct lone<T> &w)
-{
-    constexpr int PIECES = T::d / 8;
-    const split_args &a = w.a;
-    int thread = (int)threadIdx.x, piece = thread % PIECES, value = thread / PIECES % 2;
-    int position = w.b.first + thread / (2 * PIECES), in_split = position - w.b.split * T::split;
-    int row = position % T::block;
-    bool there = position < w.b.high && in_split >= 0 && in_split < T::split;
-    w.fresh_block = there ? in_split / T::block : -1;
-    w.fresh_at = (value ? T::v_at : T::k_at) + (piece / 8 * T::block + row) * 128 +
-                 ((piece % 8) ^ (row & 7)) * 16;
-    w.fresh_full = value ? T::stages * 8 : 0;
-    return (const uint4 *)(value ? a.v : a.k) +
-           ((size_t)w.b.kv_head * a.cap + (there ? position : 0)) * PIECES + piece;
 }
 
 /* All that can be known before the kernel in front has ended. */
@@ -348,32 +333,41 @@ template <class T> __device__ __forceinline__ void lone_places(struct lone<T> &w
     hold(w.to[0] & w.to[1] & w.limit[0] & w.limit[1] & w.top_to);
 }
 
-/* Queries to shared memory (were they asked for by each warp, one place of L2 would be asked by all
- * of the GPU), and what this step has written of keys and values to this thread. */
-template <class T>
-__device__ __forceinline__ void lone_ask(struct lone<T> &w, const uint4 *q, const uint4 *fresh)
+/* Queries to shared memory, begun. Were they asked for by each warp, one place of L2 would be asked
+ * by all of the GPU. */
+template <class T> __device__ __forceinline__ void lone_ask(struct lone<T> &w, const uint16_t *q)
 {
     constexpr int PIECES = T::d / 8;
     int thread = (int)threadIdx.x;
-    uint4 x;
     if (thread < LONE_PAIRS * PIECES)
-        x = __ldcg(q);
-    if (w.fresh_block >= 0)
-        w.fresh = __ldcg(fresh);
-    if (thread < LONE_PAIRS * PIECES)
-        w.shared.q[thread / PIECES][thread % PIECES] = x;
+        copy_async16_to(shared_address(&w.shared.q[thread / PIECES][thread % PIECES]), q, 16);
 }
 
-/* What came with the blocks of the pass was older. */
+/* Keys and values from `first` on into the blocks of the pass, where older ones came; until they
+ * and the queries are there. */
 template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, int j, int blocks)
 {
-    int stage = w.stage + w.fresh_block - j, parity = w.parity;
-    if (w.fresh_block < j || w.fresh_block >= j + blocks)
-        return;
-    if (stage >= T::stages)
-        stage -= T::stages, parity ^= 1;
-    barrier_wait(w.bars + w.fresh_full + stage * 8, parity);
-    *(uint4 *)(w.memory + w.fresh_at + stage * T::block_size) = w.fresh;
+    constexpr int PIECES = T::d / 8;
+    const split_args &a = w.a;
+    int from = max(w.b.first, w.b.split * T::split + j * T::block);
+    int items = min(w.b.high, w.b.split * T::split + (j + blocks) * T::block) - from;
+    size_t head = (size_t)w.b.kv_head * a.cap;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < items * 2 * PIECES; i += T::workers) {
+        int piece = i % PIECES, value = i / PIECES % 2, position = from + i / (2 * PIECES);
+        int row = position % T::block, slot = position, parity = w.parity;
+        int stage = w.stage + (position - w.b.split * T::split) / T::block - j;
+        if (w.path)
+            slot = w.b.first + w.path[w.b.high - 1 - position];
+        if (!T::once && stage >= T::stages)
+            stage -= T::stages, parity ^= 1;
+        barrier_wait(w.bars + (value ? T::stages + stage : stage) * 8, parity);
+        copy_async16_to(w.base + (value ? T::v_at : T::k_at) + stage * T::block_size +
+                            (piece / 8 * T::block + row) * 128 + ((piece % 8) ^ (row & 7)) * 16,
+                        (value ? a.v : a.k) + (head + (size_t)slot) * T::d + piece * 8, 16);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
 }
 
 /* All key blocks. */
@@ -385,10 +379,10 @@ template <class T> __device__ __forceinline__ void lone_walk(struct lone<T> &w)
 #pragma unroll 1
     do {
         int blocks = min(steps - j, (int)T::pass);
-        int end = w.b.split * T::split + (j + blocks) * T::block;
-        lone_mend(w, j, blocks);
-        if (j == 0 || end > w.b.first)
+        if (j == 0 || w.b.split * T::split + (j + blocks) * T::block > w.b.first) {
+            lone_mend(w, j, blocks);
             named_sync(PASS_BARRIER, T::workers);
+        }
         if (j == 0)
 #pragma unroll
             for (int c = 0; c < T::d / 32; c++)
@@ -409,25 +403,27 @@ template <class T> __device__ __forceinline__ void lone_walk(struct lone<T> &w)
 
 template <class T>
 __device__ __forceinline__ void lone_consume(const split_args &a, const struct split_job &b,
-                                             unsigned char *memory)
+                                             unsigned char *memory, const uint16_t *path)
 {
     constexpr int PIECES = T::d / 8;
     struct lone<T> w = {
         a, b, *(struct lone_shared<T> *)(memory + T::rest_at), memory
     };
-    int thread = (int)threadIdx.x, pair = thread / PIECES, query = pair / a.group;
-    int row = query * a.n_heads + b.kv_head * a.group + pair - query * a.group;
+    int thread = (int)threadIdx.x, pair = thread / PIECES < b.m ? thread / PIECES : 0;
+    int query = (b.m0 + pair) / a.group, head = b.m0 + pair - query * a.group;
     /* a pair that is not there sees nothing, whatever its query */
-    const uint4 *q = (const uint4 *)a.q + (pair < b.m ? row : 0) * PIECES + thread % PIECES, *fresh;
-    w.bars = shared_address(memory) + T::bars_at;
+    const uint16_t *q = a.q + (query * a.n_heads + b.kv_head * a.group + head) * T::d;
+    q += thread % PIECES * 8;
+    w.base = shared_address(memory);
+    w.bars = w.base + T::bars_at;
     w.warp = thread / 32;
     w.lane = thread % 32;
     w.pair = w.lane % 4 * 2;
+    w.path = path;
     lone_places(w);
-    fresh = lone_fresh(w);
     lone_forget(w, 0);
     dep_wait();
-    lone_ask(w, q, fresh);
+    lone_ask(w, q);
     lone_walk<T>(w);
     if (a.direct)
         named_sync(PASS_BARRIER, T::workers);
@@ -435,21 +431,56 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
         lone_store(w);
 }
 
+/* Eight heads, or fewer, of a row of a tree, and a split that reaches into the tree; the way from
+ * its node upwards goes to `path`, which has room for all nodes twice and one more. False: the row
+ * sees nothing there. All threads. */
+template <class T>
+__device__ static inline bool branch_find(struct split_job *b, const split_args &a, uint16_t *path)
+{
+    const struct staged_run *run = &a.staged->run[a.run];
+    int i = (int)blockIdx.x, nodes = run->pending + run->n, part = i % a.n_parts;
+    int16_t *parent = (int16_t *)(path + nodes);
+    i /= a.n_parts;
+    b->kv_head = i % a.n_kv;
+    i /= a.n_kv;
+    b->q0 = i % a.rows;
+    b->first = run->first_slot;
+    b->split = b->first / T::split + i / a.rows;
+    b->m0 = b->q0 * a.group + part * LONE_PAIRS;
+    b->m = min(a.group - part * LONE_PAIRS, (int)LONE_PAIRS);
+    if (b->split * T::split >= b->first + nodes)
+        return false;
+    for (int n = (int)threadIdx.x; n < nodes; n += T::threads)
+        parent[n] = (int16_t)a.staged->parent[run->parents + n];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int n = run->pending + a.row0 + b->q0, up = 0;
+        for (; n >= 0; n = parent[n])
+            path[up++] = (uint16_t)n;
+        parent[nodes] = (int16_t)up;
+    }
+    __syncthreads();
+    b->low = b->high = b->first + parent[nodes];
+    return job_steps<T>(b);
+}
+
 #endif
 
-template <class T>
+/* TREE: a row of a tree, else of a chain. */
+template <class T, bool TREE>
 __global__ void __launch_bounds__(T::roomy, T::blocks)
     attention_lone_kernel(const __grid_constant__ split_args a)
 {
 #ifdef HOPPER_CODE
     TILE_MEMORY(lone_memory);
     uint32_t base = shared_address(lone_memory), bars = base + T::bars_at;
+    uint16_t *path = (uint16_t *)(lone_memory + T::rest_at + sizeof(struct lone_shared<T>));
     bool loads = threadIdx.x == T::workers;
-    struct split_job b;
+    struct split_job b = {};
     dep_launch();
     if (base % 1024)
         __trap();
-    if (!job_find<T>(&b, a, 0))
+    if (TREE ? !branch_find<T>(&b, a, path) : !job_find<T>(&b, a, 0))
         return;
     if (loads) {
         map_prefetch(&a.k_map);
@@ -460,9 +491,11 @@ __global__ void __launch_bounds__(T::roomy, T::blocks)
     }
     __syncthreads();
     if (loads)
-        produce_shared<T, true>(a, b, base);
+        produce<T, true>(a, b, base);
     else if (threadIdx.x < T::workers)
-        lone_consume<T>(a, b, lone_memory);
+        lone_consume<T>(a, b, lone_memory, TREE ? path : NULL);
+    if (TREE && threadIdx.x == 0 && b.kv_head == 0 && b.split == b.first / T::split)
+        a.limit[b.q0] = b.high;
 #endif
 }
 
