@@ -18,8 +18,8 @@ static bool open_matrices(struct rig *g, const struct rig_shape *s, enum dtype t
     } parts[] = { { &g->q, s->hidden, q, s->bias, false },
                   { &g->k, s->hidden, kv, s->bias, false },
                   { &g->v, s->hidden, kv, s->bias, false },
-                  { &g->gate, s->hidden, s->ffn, false, false },
-                  { &g->up, s->hidden, s->ffn, false, false },
+                  { &g->gate, s->hidden, s->ffn, s->bias, false },
+                  { &g->up, s->hidden, s->ffn, s->bias, false },
                   { &g->o, q, s->hidden, false, kind == RIG_ATTENTION },
                   { &g->down, s->ffn, s->hidden, false, kind == RIG_ATTENTION } };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

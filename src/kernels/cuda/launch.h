@@ -216,6 +216,56 @@ __device__ static inline void copy_async16_stream(void *shared, const void *glob
 #endif
 }
 
+/* What other kernels wrote, past L1, where `wanted`; else v stays. Not a branch, behind which other
+ * loads would wait. */
+__device__ static inline void load_if(uint4 &v, const uint4 *p, bool wanted)
+{
+#ifdef PV_CUDASIM
+    if (wanted)
+        v = *p;
+#else
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+                 "@p ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "l"(p), "r"((int)wanted));
+#endif
+}
+
+__device__ static inline void load_if(float &v, const float *p, bool wanted)
+{
+#ifdef PV_CUDASIM
+    if (wanted)
+        v = *p;
+#else
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p ld.global.cg.f32 %0, [%1];\n}"
+                 : "+f"(v)
+                 : "l"(p), "r"((int)wanted));
+#endif
+}
+
+__device__ static inline void load_if(float4 &v, const float4 *p, bool wanted)
+{
+#ifdef PV_CUDASIM
+    if (wanted)
+        v = *p;
+#else
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+                 "@p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)
+                 : "l"(p), "r"((int)wanted));
+#endif
+}
+
+/* What p depends on is computed before this place. */
+template <class T> __device__ static inline void settle(T *&p)
+{
+#ifdef PV_CUDASIM
+    (void)p;
+#else
+    asm volatile("" : "+l"(p)::"memory");
+#endif
+}
+
 /* c = a b, as mma_bf16 from zero. */
 __device__ static inline void mma_bf16_first(float c[4], const uint32_t a[4], const uint32_t b[2])
 {

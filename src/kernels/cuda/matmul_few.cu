@@ -494,7 +494,7 @@ void matmul_few_gated_normed(struct device_work *w, const struct matrix *gate,
 {
     struct few_call c = gated_call(gate, up, y, y_dtype, x, n);
     c.norm = *norm;
-    if (!few_hopper(w, &c) && !few_packed_hopper(w, &c))
+    if (!few_narrow(w, &c) && !few_hopper(w, &c) && !few_packed_hopper(w, &c))
         work_check(w, cudaErrorInvalidValue, "a product with a norm");
 }
 
@@ -504,7 +504,7 @@ void matmul_few_gated(struct device_work *w, const struct matrix *gate, const st
     const struct cuda_matrix *g = cuda_of(gate), *u = cuda_of(up);
     struct few_params p = params_of(u, x);
     struct few_call c = gated_call(gate, up, y, y_dtype, x, n);
-    if (few_hopper(w, &c) || few_packed_hopper(w, &c))
+    if (few_narrow(w, &c) || few_hopper(w, &c) || few_packed_hopper(w, &c))
         return;
     bool together = g->dtype == u->dtype && g->dtype != DTYPE_F32;
     p.n_jobs = 1;

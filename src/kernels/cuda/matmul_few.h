@@ -122,6 +122,8 @@ bool few_is_thin(const struct matrix *m);
 bool few_thin(struct device_work *w, const struct few_call *c);
 bool few_hopper_ready(const struct device_work *w);
 bool few_hopper(struct device_work *w, const struct few_call *c);
+/* matmul_few_narrow_hopper.cu: gate and up of few columns, whatever else would take them. */
+bool few_narrow(struct device_work *w, const struct few_call *c);
 /* matmul_few_packed_hopper.cu: the same for types with blocks. */
 bool few_packed_hopper(struct device_work *w, const struct few_call *c);
 /* q, k and v of a lone row from x = xn, and what rope_kv does with them, the bits the same; false:

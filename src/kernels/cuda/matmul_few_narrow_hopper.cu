@@ -1,0 +1,194 @@
+/* Gate and up of small models on Hopper GPUs: few columns (K), so all weights of a block's tile lie
+ * in shared memory before the kernel in front has ended, and what counts is the way from x to y.
+ *
+ * K is cut into steps of 64 columns. Up to eight rows of x, each step has a warp: x comes to its
+ * registers, the sums of its step, of all rows of the tile, go to shared memory, and are added
+ * there in the order of K. A step's sum is a chain of four mma from zero. More rows go through
+ * wgmma, four from zero likewise, which gives the same bits (measured; every test of rows checks
+ * it), so the bits of an output depend on its row of x alone.
+ *
+ * Registers are few and the block does not take all of the shared memory, so that the blocks of the
+ * kernels in front and behind find room beside it. All blocks want the same few lines of x at once:
+ * a warp asks for them by one request, or two, not number by number. And no more than FLIGHT of the
+ * weights are on the way at a time, for the kernels in front are still reading.
+ *
+ * Tried and of no use on an H200: all of it once without x while the weights come, to have the code
+ * in the cache. */
+#include "kernels/cuda/matmul_few.h"
+
+#include "kernels/cuda/matmul_few_narrow_hopper.h"
+
+enum {
+    NARROW_BLOCKS = 132,      /* at most: a wave of an H200 */
+    USUAL_STEPS = 14,         /* 896 columns */
+    NARROW_FLIGHT = 30 << 10, /* bytes of weights on the way at a time */
+    NARROW_SMEM = 227 << 10
+};
+
+/* STEPS: so many, known beforehand; 0: as the arguments say. Registers by the threads that there
+ * would be room for: 40. */
+template <int STEPS>
+__global__ void __launch_bounds__(768, 2) narrow_lone_kernel(const __grid_constant__ narrow_args a)
+{
+#ifdef HOPPER_CODE
+    TILE_MEMORY(raw);
+    unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    struct narrow_memory m = {};
+    m.w = memory;
+    m.sums = (float *)(memory + a.steps * narrow_step_size(a.rows));
+    m.bias = m.sums + a.steps * a.n * narrow_stride(a.rows);
+    m.scale = m.bias + 2 * a.rows;
+    m.full = shared_address(m.scale + NARROW_COLS);
+    dep_launch();
+    if (threadIdx.x % 32 == 0 && (int)(threadIdx.x / 32) < a.steps)
+        barrier_init(m.full + threadIdx.x / 32 * 8, 1);
+    barrier_init_done();
+    __syncthreads();
+    if ((int)threadIdx.x < a.warps * 32) {
+        narrow_take_bias(a, m.bias, a.warps * 32);
+        narrow_lone<STEPS>(a, m);
+    } else if ((int)threadIdx.x == a.warps * 32) {
+        narrow_feed(a, m);
+    }
+#endif
+}
+
+template <int N>
+__global__ void __launch_bounds__(threads(N), 1)
+    narrow_many_kernel(const __grid_constant__ narrow_args a)
+{
+#ifdef HOPPER_CODE
+    TILE_MEMORY(raw);
+    unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    struct narrow_memory m = {};
+    m.w = memory;
+    m.x = m.w + a.steps * narrow_step_size(a.rows); /* wgmma reads beyond the weights, into x */
+    m.sums = (float *)(m.x + a.steps * N * ROW_BYTES);
+    m.bias = m.sums + N * SUM_STEP;
+    m.scale = m.bias + 2 * a.rows;
+    m.full = shared_address(m.scale + FEW_ROWS);
+    m.x_full = m.full + a.steps * 8;
+    m.x_empty = m.x_full + a.steps * 8;
+    dep_launch();
+#pragma unroll 1
+    for (int i = (int)(threadIdx.x / 32); i < a.steps * 3; i += threads(N) / 32)
+        if (threadIdx.x % 32 == 0)
+            barrier_init(m.full + i * 8, i < 2 * a.steps ? 1 : CONSUMERS / 32);
+    barrier_init_done();
+    __syncthreads();
+    if (threadIdx.x < CONSUMERS) {
+        narrow_take_bias(a, m.bias, CONSUMERS);
+        narrow_many<N>(a, m);
+    } else if (threadIdx.x == CONSUMERS) {
+        narrow_feed(a, m);
+    } else if (threadIdx.x == CONSUMERS + 32) {
+        narrow_feed_x<N>(a, m);
+    } else if (threadIdx.x >= CONSUMERS + PRODUCERS) {
+        narrow_scales<N>(a, m);
+    }
+#endif
+}
+
+/* ---- host ---- */
+
+/* Bytes of shared memory. */
+static int lone_size(const narrow_args &a, int n)
+{
+    return 1024 + a.steps * (narrow_step_size(a.rows) + n * narrow_stride(a.rows) * 4 + 8) +
+           (2 * a.rows + NARROW_COLS) * 4;
+}
+
+static int many_size(const narrow_args &a, int columns)
+{
+    return 1024 + a.steps * (narrow_step_size(a.rows) + columns * ROW_BYTES + 3 * 8) +
+           (columns * SUM_STEP + 2 * a.rows + FEW_ROWS) * 4;
+}
+
+static cudaError_t launch_narrow(struct device_work *w, void (*kernel)(const narrow_args),
+                                 int *allowed, const narrow_args &a, int threads, int size)
+{
+    if (*allowed < size) {
+        cudaError_t e = allow_smem(kernel, (size_t)size);
+        if (e != cudaSuccess)
+            return e;
+        /* A multiprocessor divides L1 and shared memory anew only when it is empty. */
+        e = cudaFuncSetAttribute((const void *)kernel,
+                                 cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
+        if (e != cudaSuccess)
+            return e;
+        *allowed = size;
+    }
+    return launch(kernel, dim3((unsigned)((a.out + a.rows - 1) / a.rows)), dim3((unsigned)threads),
+                  (size_t)size, w->stream, a);
+}
+
+static cudaError_t launch_lone(struct device_work *w, narrow_args &a)
+{
+    static int allowed[2];
+    bool usual = a.steps == USUAL_STEPS;
+    a.warps = a.steps + 1 > NARROW_COLS ? a.steps + 1 : (int)NARROW_COLS;
+    return launch_narrow(w, usual ? narrow_lone_kernel<USUAL_STEPS> : narrow_lone_kernel<0>,
+                         &allowed[usual], a, (a.warps + 1) * 32, lone_size(a, a.n));
+}
+
+static cudaError_t launch_many(struct device_work *w, narrow_args &a, encode_fn encode)
+{
+    static int allowed[2];
+    int in = a.steps * TILE_COLS, columns = a.n <= 16 ? 16 : 32;
+    if (!encode_map(encode, &a.map, a.x, a.n, a.steps, 0, (size_t)in * 2, 0, columns, 1))
+        return cudaErrorInvalidValue;
+    return columns == 16 ? launch_narrow(w, narrow_many_kernel<16>, &allowed[0], a, threads(16),
+                                         many_size(a, 16))
+                         : launch_narrow(w, narrow_many_kernel<32>, &allowed[1], a, threads(32),
+                                         many_size(a, 32));
+}
+
+/* Whether the call is for these kernels, and how it is cut up: nothing of it depends on n. */
+static bool plan_narrow(const struct device_work *w, const struct few_call *c, narrow_args *a)
+{
+    const struct cuda_matrix *gate = cuda_of(c->w[0]), *up = cuda_of(c->w[1]);
+    if (w->gpu->major != 9 || !c->gated || c->add || c->norm.weight || c->in % TILE_COLS != 0 ||
+        c->in > NARROW_STEPS * TILE_COLS || (uintptr_t)c->x % 16)
+        return false;
+    if (gate->dtype != DTYPE_BF16 || up->dtype != DTYPE_BF16 || gate->in != c->in ||
+        up->in != c->in || gate->out != up->out)
+        return false;
+    a->out = gate->out;
+    a->steps = c->in / TILE_COLS;
+    a->rows = ((a->out + NARROW_BLOCKS - 1) / NARROW_BLOCKS + 7) / 8 * 8;
+    return a->rows <= GROUP && lone_size(*a, NARROW_COLS) <= NARROW_SMEM &&
+           many_size(*a, 32) <= NARROW_SMEM;
+}
+
+bool few_narrow(struct device_work *w, const struct few_call *c)
+{
+    encode_fn encode = find_encode_once();
+    narrow_args a = {};
+    bool mapped = true;
+    if (!encode || !plan_narrow(w, c, &a))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const struct cuda_matrix *m = cuda_of(c->w[i]);
+        mapped = mapped && encode_map(encode, &a.w[i], m->w, m->out, m->stride / TILE_COLS, 0,
+                                      (size_t)m->stride * 2, 0, a.rows, 1);
+        a.bias[i] = c->w[i]->bias;
+    }
+    a.y_stride = c->y_stride[0];
+    a.flight = NARROW_FLIGHT / narrow_step_size(a.rows);
+    a.flight = a.flight > 1 ? a.flight : 1;
+    a.part_inverse = inverse((uint32_t)((a.rows + MMA_ROWS - 1) / MMA_ROWS));
+    a.y_bf16 = c->y_bf16;
+    for (int at = 0; at < c->n; at += FEW_ROWS) {
+        a.n = c->n - at < FEW_ROWS ? c->n - at : (int)FEW_ROWS;
+        a.x = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
+        a.y = (uint8_t *)c->y[0] + (size_t)at * a.y_stride * (c->y_bf16 ? 2 : 4);
+        a.norm = few_norm_from(c, (size_t)at);
+        work_check(w,
+                   !mapped              ? cudaErrorInvalidValue
+                   : a.n <= NARROW_COLS ? launch_lone(w, a)
+                                        : launch_many(w, a, encode),
+                   "gate and up of few rows");
+    }
+    return true;
+}

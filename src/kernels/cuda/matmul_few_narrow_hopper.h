@@ -1,0 +1,347 @@
+/* What a block of matmul_few_narrow_hopper.cu does. One thread asks for all weights of the tile;
+ * then, up to eight rows of x: a warp for each step of K by mma; more: two warpgroups by wgmma,
+ * gate and up. Either way the sum of a step is a chain of four products from zero, and the steps
+ * are added in order: the same bits. */
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_H
+#define PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_H
+
+#include "kernels/cuda/matmul_few_hopper.h"
+
+enum {
+    NARROW_STEPS = 16, /* of TILE_COLS columns, at most */
+    NARROW_COLS = 8,   /* rows of x of an mma: its columns */
+    MMA_ROWS = 16,     /* rows of the tile */
+    SUM_PAD = 4,       /* floats behind a column of sums: the lanes of a warp differ in bank */
+    BUNCH = 4,         /* steps that wgmma has at a time */
+    SUMMED = 1         /* barrier: all sums are there */
+};
+
+struct narrow_args {
+    CUtensorMap w[2], map; /* gate, up; x, of more than eight rows */
+    const uint16_t *x;
+    void *y;
+    size_t y_stride;
+    const float *bias[2];
+    struct few_norm norm;
+    int n, out, steps;
+    int rows;              /* of each half of a tile: gate's, then up's */
+    int warps;             /* that multiply, and find the rows' scales */
+    int flight;            /* steps on the way at a time */
+    uint32_t part_inverse; /* for i / (parts of MMA_ROWS rows of a half) */
+    int y_bf16;
+};
+
+__host__ __device__ static inline int narrow_step_size(int rows)
+{
+    return 2 * rows * ROW_BYTES;
+}
+
+/* Floats from row to row of x in the sums of a step, [n][2 rows and SUM_PAD]: x is there before
+ * them. */
+__host__ __device__ static inline int narrow_stride(int rows)
+{
+    return rows < MMA_ROWS ? TILE_COLS / 2 + SUM_PAD : 2 * rows + SUM_PAD;
+}
+
+#ifdef HOPPER_CODE
+
+/* Where things are in shared memory. */
+struct narrow_memory {
+    unsigned char *w; /* [steps][2 rows][TILE_COLS], swizzled */
+    unsigned char *x; /* of more than eight rows: [steps][N][TILE_COLS], swizzled */
+    float *sums;      /* [steps][n][narrow_stride], or of all steps [N][SUM_STEP] */
+    float *bias;      /* [2 rows] */
+    float *scale;     /* of rows of x */
+    uint32_t full;    /* barriers of the steps: weights are there, ... */
+    uint32_t x_full;  /* ... x is, ... */
+    uint32_t x_empty; /* ... and has been used */
+};
+
+/* One thread: all weights of the tile. */
+__device__ static inline void narrow_feed(const narrow_args &a, const narrow_memory &m)
+{
+    uint32_t to = shared_address(m.w), half = a.rows * ROW_BYTES;
+    int row = (int)blockIdx.x * a.rows;
+#pragma unroll 1
+    for (int step = 0; step < a.steps; step++, to += 2 * half) {
+        uint32_t full = m.full + step * 8;
+        if (step >= a.flight)
+            barrier_wait(full - a.flight * 8, 0);
+        barrier_arrive_expect(full, 2 * half);
+        load_box3_once(to, &a.w[0], full, 0, row, step);
+        load_box3_once(to + half, &a.w[1], full, 0, row, step);
+    }
+}
+
+__device__ static inline void narrow_take_bias(const narrow_args &a, float *to, int threads)
+{
+    for (int i = (int)threadIdx.x; i < 2 * a.rows; i += threads) {
+        const float *bias = a.bias[i >= a.rows];
+        int row = (int)blockIdx.x * a.rows + (i >= a.rows ? i - a.rows : i);
+        to[i] = bias && row < a.out ? bias[row] : 0.0f;
+    }
+}
+
+/* A warp has a part of a half for a row of x: lanes below 16 the gate's, the others what it opens.
+ */
+struct narrow_place {
+    int col, in_tile, row;
+    bool there;
+};
+
+__device__ static inline narrow_place narrow_part(const narrow_args &a, int i)
+{
+    int parts = (a.rows + MMA_ROWS - 1) / MMA_ROWS;
+    struct narrow_place p;
+    p.col = divide(i, a.part_inverse);
+    p.in_tile = (i - p.col * parts) * MMA_ROWS + (int)(threadIdx.x % 16);
+    p.row = (int)blockIdx.x * a.rows + p.in_tile;
+    p.there = p.in_tile < a.rows;
+    return p;
+}
+
+/* v: the lane's sum. A whole warp. */
+__device__ static inline void narrow_store(const narrow_args &a, const narrow_place &p, float v,
+                                           float scale, float bias, int m0)
+{
+    size_t to = (size_t)(m0 + p.col) * a.y_stride + (size_t)p.row;
+    v = fmaf(v, scale, bias);
+    v = opened(v, __shfl_xor_sync(0xffffffffu, v, 16));
+    uint32_t bits = two_bf16(v, 0);
+    if (threadIdx.x % 32 >= 16 || !p.there || p.row >= a.out)
+        return;
+    if (a.y_bf16)
+        ((uint16_t *)a.y)[to] = (uint16_t)bits;
+    else
+        ((float *)a.y)[to] = v;
+}
+
+/* ---- up to eight rows ---- */
+
+/* The step's columns of x's rows, by few requests (all blocks want the same lines of L2 at once),
+ * through what will be the step's sums: as mma wants them, a column is that of lane / 4. Those
+ * behind the last row are copies of it, which nobody will look at. */
+__device__ static inline void narrow_take_x(uint32_t (&b)[8], const narrow_args &a, float *sums,
+                                            const uint16_t *x)
+{
+    int lane = (int)(threadIdx.x % 32), row = lane / 8, piece = lane % 8, from = lane % 8;
+    unsigned char *at = (unsigned char *)sums;
+    uint4 v[2] = {};
+    load_if(v[0], (const uint4 *)x, row < a.n);
+    load_if(v[1], (const uint4 *)(x + a.steps * TILE_COLS * 4), row + 4 < a.n);
+    if (row < a.n)
+        *(uint4 *)(at + row * ROW_BYTES + (piece ^ row) * 16) = v[0];
+    if (row + 4 < a.n)
+        *(uint4 *)(at + (row + 4) * ROW_BYTES + (piece ^ (row + 4)) * 16) = v[1];
+    __syncwarp();
+    from = from < a.n ? from : a.n - 1;
+    load_matrix4(b, at + from * ROW_BYTES + ((lane / 8) ^ from) * 16);
+    load_matrix4(b + 4, at + from * ROW_BYTES + ((lane / 8 + 4) ^ from) * 16);
+}
+
+/* The warp's step of all rows of the tile, to shared memory. */
+__device__ static inline void narrow_multiply(const narrow_args &a, const unsigned char *w,
+                                              float *sums, const uint32_t (&b)[8])
+{
+    unsigned lane = threadIdx.x % 32, piece = lane / 16 ^ lane % 8;
+    int stride = narrow_stride(a.rows), col = (int)(lane % 4 * 2), tiles = a.rows / 8;
+    int d1 = piece & 2 ? -32 : 32, d2 = piece & 4 ? -64 : 64; /* to the pieces 2 and 4 on */
+    w += lane % 16 * ROW_BYTES + piece * 16;
+    sums += col * stride + (int)(lane / 4);
+#pragma unroll 1
+    do {
+        uint32_t f[4][4];
+        float c[4];
+        load_matrix4(f[0], w);
+        load_matrix4(f[1], w + d1);
+        load_matrix4(f[2], w + d2);
+        load_matrix4(f[3], w + d1 + d2);
+        mma_bf16_first(c, f[0], b);
+        mma_bf16(c, f[1], b + 2);
+        mma_bf16(c, f[2], b + 4);
+        mma_bf16(c, f[3], b + 6);
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            if (col + e < a.n) {
+                sums[e * stride] = c[e];
+                sums[e * stride + 8] = c[2 + e];
+            }
+        w += MMA_ROWS * ROW_BYTES;
+        sums += MMA_ROWS;
+    } while (--tiles > 0);
+}
+
+/* The sums of a number's steps, in order; they are `size` apart. */
+template <int STEPS>
+__device__ static inline float narrow_add(const float *sums, int size, int steps)
+{
+    constexpr int most = STEPS ? STEPS : NARROW_STEPS;
+    float s[most], v = 0;
+#pragma unroll
+    for (int i = 0; i < most; i++, sums += size)
+        s[i] = STEPS || i < steps ? *sums : 0;
+#pragma unroll
+    for (int i = 0; i < most; i++)
+        v += s[i];
+    return v;
+}
+
+template <int STEPS>
+__device__ static inline void narrow_finish(const narrow_args &a, const narrow_memory &m)
+{
+    int items = a.n * ((a.rows + MMA_ROWS - 1) / MMA_ROWS), stride = narrow_stride(a.rows);
+#pragma unroll 1
+    for (int i = (int)(threadIdx.x / 32); i < items; i += a.warps) {
+        struct narrow_place p = narrow_part(a, i);
+        int at = !p.there ? 0 : threadIdx.x % 32 < 16 ? p.in_tile : a.rows + p.in_tile;
+        float v = narrow_add<STEPS>(m.sums + p.col * stride + at, a.n * stride, a.steps);
+        narrow_store(a, p, v, m.scale[p.col], m.bias[at], 0);
+    }
+}
+
+/* A row's squares, this lane's share: those of 1024 numbers fill a warp. As norm_take adds. */
+__device__ static inline float narrow_take_norm(const narrow_args &a, int row)
+{
+    int lane = (int)(threadIdx.x % 32), octets = a.steps * (TILE_COLS / NORM_OCTET);
+    float4 v = make_float4(0, 0, 0, 0);
+    load_if(v, (const float4 *)(a.norm.squares + (int64_t)row * octets) + lane, lane * 4 < octets);
+    return v.x + v.y + v.z + v.w;
+}
+
+template <int STEPS>
+__device__ static inline void narrow_lone(const narrow_args &a, const narrow_memory &m)
+{
+    int step = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
+    int mine = a.warps - 1 - step; /* the row whose scale it finds */
+    const uint16_t *x = a.x + (lane / 8 * a.steps + step) * TILE_COLS + lane % 8 * 8;
+    float *sums = m.sums + step * a.n * narrow_stride(a.rows);
+    float squares = 0;
+    settle(x);
+    dep_wait();
+    if (mine < a.n && a.norm.squares)
+        squares = narrow_take_norm(a, mine);
+    if (step < a.steps) {
+        uint32_t b[8];
+        narrow_take_x(b, a, sums, x);
+        barrier_wait(m.full + step * 8, 0);
+        narrow_multiply(a, m.w + step * narrow_step_size(a.rows), sums, b);
+    }
+    if (mine < a.n) {
+        float s = a.norm.squares ? norm_end(squares, a.steps * TILE_COLS, a.norm.eps) : 1.0f;
+        if (lane == 0)
+            m.scale[mine] = s;
+    }
+    named_sync(SUMMED, a.warps * 32);
+    narrow_finish<STEPS>(a, m);
+}
+
+/* ---- more rows, N at a time ---- */
+
+/* One thread: x, when the kernel in front has written it. */
+template <int N>
+__device__ static inline void narrow_feed_x(const narrow_args &a, const narrow_memory &m)
+{
+    uint32_t to = shared_address(m.x);
+    map_prefetch(&a.map);
+    dep_wait();
+    global_written();
+    for (int m0 = 0, parity = 1; m0 < a.n; m0 += N, parity ^= 1)
+#pragma unroll 1
+        for (int step = 0; step < a.steps; step++) {
+            barrier_wait(m.x_empty + step * 8, parity);
+            barrier_arrive_expect(m.x_full + step * 8, N * ROW_BYTES);
+            load_box3(to + step * N * ROW_BYTES, &a.map, m.x_full + step * 8, 0, m0, step);
+        }
+}
+
+/* All of K, BUNCH steps at a time: chains of four by turns, for a wgmma waits for one in front that
+ * adds to the same sums. Steps behind the last: it again, and what it gives counts as zero, which
+ * changes nothing, as sums from zero on are never minus zero. (No branches: a wgmma under way does
+ * not suffer them.) */
+template <int N>
+__device__ static inline void narrow_walk(float (&sum)[N / 2], const narrow_args &a,
+                                          const narrow_memory &m, int parity)
+{
+    uint32_t w = shared_address(m.w) + (int)threadIdx.x / 128 * (a.rows * ROW_BYTES);
+    uint32_t x = shared_address(m.x), size = narrow_step_size(a.rows);
+    int lane = (int)(threadIdx.x % 32);
+#pragma unroll
+    for (int r = 0; r < N / 2; r++)
+        sum[r] = 0;
+#pragma unroll 1
+    for (int first = 0; first < a.steps; first += BUNCH) {
+        float c[BUNCH][N / 2];
+        int step[BUNCH];
+#pragma unroll
+        for (int i = 0; i < BUNCH; i++) {
+            step[i] = first + i < a.steps ? first + i : a.steps - 1;
+            barrier_wait(m.full + step[i] * 8, 0);
+            barrier_wait(m.x_full + step[i] * 8, parity);
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int i = 0; i < BUNCH; i++)
+                wgmma_shared<N>(c[i], tile_descriptor(w + step[i] * size + k * 32, 0),
+                                tile_descriptor(x + step[i] * N * ROW_BYTES + k * 32, 0), k > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < BUNCH; i++) {
+            uint32_t there = first + i < a.steps ? ~0u : 0;
+            pin(c[i]);
+#pragma unroll
+            for (int r = 0; r < N / 2; r++)
+                sum[r] += __uint_as_float(__float_as_uint(c[i][r]) & there);
+        }
+        if (lane < BUNCH && first + lane < a.steps)
+            barrier_arrive(m.x_empty + (first + lane) * 8);
+    }
+}
+
+template <int N>
+__device__ static inline void narrow_many(const narrow_args &a, const narrow_memory &m)
+{
+    int parts = (a.rows + MMA_ROWS - 1) / MMA_ROWS;
+#pragma unroll 1
+    for (int m0 = 0, parity = 0; m0 < a.n; m0 += N, parity ^= 1) {
+        int items = (a.n - m0 < N ? a.n - m0 : N) * parts;
+        float sum[N / 2];
+        narrow_walk<N>(sum, a, m, parity);
+        if (m0 > 0)
+            named_sync(DONE, CONSUMERS);
+        else
+            named_sync(SCALED, CONSUMERS + scalers(N));
+        put_sums<N>(sum, m.sums);
+        named_sync(MET, CONSUMERS);
+#pragma unroll 1
+        for (int i = (int)(threadIdx.x / 32); i < items; i += CONSUMERS / 32) {
+            struct narrow_place p = narrow_part(a, i);
+            bool up = threadIdx.x % 32 >= 16;
+            int at = p.there ? p.in_tile : 0;
+            narrow_store(a, p, m.sums[p.col * SUM_STEP + (up ? GROUP : 0) + at],
+                         m.scale[m0 + p.col], m.bias[(up ? a.rows : 0) + at], m0);
+        }
+    }
+}
+
+/* Warps beside them: the rows' scales. */
+template <int N>
+__device__ static inline void narrow_scales(const narrow_args &a, const narrow_memory &m)
+{
+    int warp = ((int)threadIdx.x - CONSUMERS - PRODUCERS) / 32, lane = (int)(threadIdx.x % 32);
+    dep_wait();
+#pragma unroll 1
+    for (int row = warp; row < a.n; row += scalers(N) / 32) {
+        float s = 1;
+        if (a.norm.squares)
+            s = norm_end(narrow_take_norm(a, row), a.steps * TILE_COLS, a.norm.eps);
+        if (lane == 0)
+            m.scale[row] = s;
+    }
+    named_arrive(SCALED, CONSUMERS + scalers(N));
+}
+
+#endif
+#endif
