@@ -115,6 +115,9 @@ void name_file(struct pv_error *err, const char *path)
 
 void report_lost(const char *path, const struct pv_video_info *info)
 {
+    if (info->cut)
+        report("%s: the file ends early: %lld of its frames are not, or not all, in it", path,
+               (long long)info->cut);
     if (info->lost)
         report("%s: %d of %d frames could not be decoded; %s", path, info->lost, info->frames,
                info->lost == 1 ? "its neighbour was used" : "their neighbours were used");
@@ -154,8 +157,8 @@ void video_json(struct buf *b, const char *path, const struct pv_video_info *inf
     buf_json(b, path, strlen(path));
     buf_printf(b,
                ",\"width\":%d,\"height\":%d,\"total_frames\":%lld,\"fps\":%.6g,"
-               "\"duration\":%.6f,\"taken\":%d,\"lost\":%d,\"sample_fps\":%.6g",
+               "\"duration\":%.6f,\"taken\":%d,\"lost\":%d,\"cut\":%lld,\"sample_fps\":%.6g",
                info->width, info->height, (long long)info->total_frames, finite_or_zero(info->fps),
-               finite_or_zero(info->duration), info->frames, info->lost,
+               finite_or_zero(info->duration), info->frames, info->lost, (long long)info->cut,
                finite_or_zero(info->sample_fps));
 }

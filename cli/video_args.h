@@ -31,7 +31,7 @@ void name_file(struct pv_error *err, const char *path);
 bool can_be_shown_videos(const pv_model *model, const struct pv_model_params *mp);
 /* What is asked about these when nothing else is. */
 const char *default_question(const struct pv_video_info *info, int n);
-/* One line on stderr when frames were lost. */
+/* A line on stderr when the file ends early, and one when frames were lost. */
 void report_lost(const char *path, const struct pv_video_info *info);
 /* Members of a JSON object, without its braces, about a file and what was taken from it. */
 void video_json(struct buf *b, const char *path, const struct pv_video_info *info);

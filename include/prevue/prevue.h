@@ -219,6 +219,7 @@ struct pv_video_info {
     double fps, duration; /* of the file; fps 0: a still picture */
     int frames, lost;     /* taken; of these, not decodable and replaced by a neighbour */
     double sample_fps;    /* of what was taken */
+    int64_t cut;          /* frames that the file lists but does not hold: it ends early */
 };
 
 struct pv_stats {

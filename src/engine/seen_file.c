@@ -66,6 +66,7 @@ static enum pv_status look_open(struct look *l, const struct vision_config *c, c
                                       .fps = l->still ? 0 : info->fps,
                                       .duration = info->duration,
                                       .frames = l->choice.n,
+                                      .cut = info->cut,
                                       .sample_fps = l->choice.sample_fps };
     return s;
 }

@@ -35,6 +35,7 @@ struct video_info {
     double fps;        /* average; 0 for a still picture */
     double duration;   /* seconds */
     bool still;        /* one picture, not a film */
+    int64_t cut;       /* frames that the file lists but does not hold whole: it ends early */
 };
 
 /* `threads` decode at once (0: as many as there are cores), each from another key frame. What comes

@@ -892,6 +892,18 @@ static enum pv_status frames_count(struct video *v, struct pv_error *err)
 }
 
 /* Frame rate and duration of the film, from its frames' times. */
+/* Frames that lie behind the end of the file, where its index lists each of them. */
+static int64_t frames_cut(const struct video *v)
+{
+    int n = avformat_index_get_entries_count(film(v));
+    int64_t cut = 0;
+    for (int i = 0; i < n; i++) {
+        const AVIndexEntry *e = avformat_index_get_entry(film(v), i);
+        cut += e->size > 0 && e->pos > v->file_size - e->size;
+    }
+    return cut;
+}
+
 static void info_set(struct video *v, double tail)
 {
     size_t n = v->index.n_frames;
@@ -901,6 +913,7 @@ static void info_set(struct video *v, double tail)
     if (!(tail > 0) || (n > 1 && tail > 100 * step) || span + tail > v->limits.seconds)
         tail = step;
     v->info.n_frames = (int64_t)n;
+    v->info.cut = frames_cut(v);
     v->info.still = n == 1 && (v->picture || is_animation(v) || !(tail > 0));
     if (v->info.still)
         return;

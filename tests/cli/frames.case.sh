@@ -109,6 +109,14 @@ grep -qE '^prevue: damaged.mp4: [0-9]+ of 12 frames could not be decoded; ' err 
 verdict frames_of_damaged "$why"
 head -c 4000 "$root/tests/data/video/bframes.mp4" >cut.mp4
 failure frames_of_cut 'cut\.mp4' frames cut.mp4 -o refused
+head -c 3000 "$root/samples/16-frames.mp4" >early.mp4 # its index comes first
+rm -rf seen
+run frames early.mp4 -o seen --frames 2 --json
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '"cut":11,' out || why="not 11 frames cut off"
+grep -q '^prevue: early\.mp4: the file ends early: 11 of its frames ' err || why="no warning"
+verdict frames_of_early_end "$why"
 
 # --- what is refused ---
 
