@@ -115,6 +115,7 @@ UNIT_SRC    := $(sort $(wildcard tests/unit/test_*.c))
 # The checker of kernels has two programs, one for CPUs and one for CUDA.
 CHECK_TOOLS     = tests/kernels/check_tools.c
 CHECK_CUDA_SRC := $(sort $(wildcard tests/kernels/check_cuda*.c))
+CHECK_CUDA_CU  := tests/kernels/hopper_sums.cu
 KERNELS_SRC    := $(filter-out $(CHECK_CUDA_SRC),$(sort $(wildcard tests/kernels/*.c)))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 GOLDEN_SRC  := $(sort $(wildcard tests/golden/*.c)) # programs for tools/golden
@@ -233,12 +234,13 @@ $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 $(BUILD)/check_kernels: $(call objects,$(KERNELS_SRC)) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
-$(BUILD)/check_cuda: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(ARCHIVE)
+$(BUILD)/check_cuda: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(CHECK_CUDA_CU:%.cu=$(BUILD)/%.o) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
 # The same over the simulator, whatever this build has for CUDA.
 SIM_PARTS = $(addprefix $(BUILD)/src/,base/%.o tensor/%.o kernels/%.o lm/sampling.o)
 $(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_OBJ) \
+    $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o) \
     $(filter-out $(BUILD)/src/kernels/cuda/%.o $(BUILD)/src/kernels/device_cuda_none.o,\
       $(filter $(SIM_PARTS),$(OBJ)))
 	$(call say,LINK)$(LINK) -o $@ $^ -lstdc++ -lm

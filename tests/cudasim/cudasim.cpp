@@ -689,17 +689,16 @@ static float *place(void *const arg[32], int row, int col)
     return &((fragments *)arg[row % 8 * 4 + col / 2])->c[row / 8 * 2 + col % 2];
 }
 
+/* The products added up, then to c: as wgmma does it in sm90.h, for theirs are the same bits. */
 static void multiply(void *const arg[32], int depth, const double a[16][16], const double b[16][8])
 {
     for (int row = 0; row < 16; row++) {
-        double sum[8];
-        for (int col = 0; col < 8; col++)
-            sum[col] = *place(arg, row, col);
+        double sum[8] = {};
         for (int k = 0; k < depth; k++)
             for (int col = 0; col < 8; col++)
                 sum[col] += a[row][k] * b[k][col];
         for (int col = 0; col < 8; col++)
-            *place(arg, row, col) = (float)sum[col];
+            *place(arg, row, col) = (float)(*place(arg, row, col) + sum[col]);
     }
 }
 

@@ -195,6 +195,14 @@ static inline void load_box4_once(uint32_t to, const CUtensorMap *map, uint32_t 
     load_box4(to, map, bar, x, y, z, w);
 }
 
+static inline void load_bytes_once(uint32_t to, const void *from, int bytes, uint32_t bar)
+{
+    if (to % 16 || (uintptr_t)from % 16 || bytes % 16)
+        cudasim_fail("%d bytes from %p to %u", bytes, from, to);
+    memcpy(cudasim_at(to), from, (size_t)bytes);
+    cudasim_bar_bytes(bar, (uint32_t)bytes);
+}
+
 static inline void shared_written()
 {
 }

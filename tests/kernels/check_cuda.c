@@ -339,6 +339,7 @@ static void run(struct cuda_check *t)
     struct pv_error err = { 0 };
     check_must(t->ops->work_open(t->dev, &t->w, &shape, &err), &err);
     check_cuda_errors(t);
+    check_cuda_sums(t);
     check_cuda_ops(t);
     check_cuda_tokens(t);
     check_cuda_matmul(t);

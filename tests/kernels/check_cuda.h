@@ -81,6 +81,7 @@ bool pair_rounds_x(enum dtype dtype);
 double bf16_round(double x);
 
 void check_cuda_errors(struct cuda_check *t);
+void check_cuda_sums(struct cuda_check *t);
 void check_cuda_ops(struct cuda_check *t);
 void check_cuda_tokens(struct cuda_check *t);
 void check_cuda_matmul(struct cuda_check *t);

@@ -237,14 +237,14 @@ static const struct rig_shape tiny_shapes[] = {
     { 256, 128, 2, 2, 128, true, false }, { 96, 64, 3, 1, 32, false, true },
     { 160, 72, 2, 1, 80, false, false },  { 96, 64, 2, 1, 256, true, false },
     { 40, 24, 2, 1, 20, true, false },    { 896, 64, 1, 1, 64, false, true },
-    { 64, 2240, 1, 1, 64, true, true },   { 64, 96, 9, 1, 64, true, false },
+    { 64, 4288, 1, 1, 64, true, true },   { 64, 96, 9, 1, 64, true, false },
 };
 static const struct rig_shape true_shapes[] = {
     { 896, 4864, 14, 2, 64, false, true },   { 1024, 3072, 16, 8, 128, true, false },
     { 3584, 2048, 28, 4, 128, false, true }, { 256, 512, 4, 2, 64, true, false },
     { 64, 96, 4, 2, 16, true, false },       { 96, 64, 2, 1, 256, true, false },
     { 40, 24, 2, 1, 20, true, false },       { 512, 5312, 2, 1, 64, true, true },
-    { 64, 2240, 1, 1, 64, true, true },      { 256, 512, 16, 1, 128, true, false },
+    { 64, 4288, 1, 1, 64, true, true },      { 256, 512, 16, 1, 128, true, false },
 };
 enum { N_SHAPES = sizeof tiny_shapes / sizeof tiny_shapes[0] };
 /* For every type: rows are whole blocks, norms keep scores in bounds. */

@@ -141,6 +141,16 @@ __device__ static inline void load_box4_once(uint32_t to, const CUtensorMap *map
                  : "memory");
 }
 
+/* Bytes in a row (whole 16s, both ends aligned so) that are read once. */
+__device__ static inline void load_bytes_once(uint32_t to, const void *from, int bytes,
+                                              uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar), "l"(once_policy())
+                 : "memory");
+}
+
 /* What this thread has written to shared memory itself is seen by the copy engine and wgmma. */
 __device__ static inline void shared_written()
 {

@@ -31,8 +31,7 @@ template <int STEPS>
 __global__ void __launch_bounds__(768, 2) narrow_lone_kernel(const __grid_constant__ narrow_args a)
 {
 #ifdef HOPPER_CODE
-    TILE_MEMORY(raw);
-    unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    TILE_MEMORY(memory);
     struct narrow_memory m = {};
     m.w = memory;
     m.sums = (float *)(memory + a.steps * narrow_step_size(a.rows));
@@ -58,8 +57,7 @@ __global__ void __launch_bounds__(threads(N), 1)
     narrow_many_kernel(const __grid_constant__ narrow_args a)
 {
 #ifdef HOPPER_CODE
-    TILE_MEMORY(raw);
-    unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    TILE_MEMORY(memory);
     struct narrow_memory m = {};
     m.w = memory;
     m.x = m.w + a.steps * narrow_step_size(a.rows); /* wgmma reads beyond the weights, into x */
@@ -94,13 +92,13 @@ __global__ void __launch_bounds__(threads(N), 1)
 /* Bytes of shared memory. */
 static int lone_size(const narrow_args &a, int n)
 {
-    return 1024 + a.steps * (narrow_step_size(a.rows) + n * narrow_stride(a.rows) * 4 + 8) +
+    return a.steps * (narrow_step_size(a.rows) + n * narrow_stride(a.rows) * 4 + 8) +
            (2 * a.rows + NARROW_COLS) * 4;
 }
 
 static int many_size(const narrow_args &a, int columns)
 {
-    return 1024 + a.steps * (narrow_step_size(a.rows) + columns * ROW_BYTES + 3 * 8) +
+    return a.steps * (narrow_step_size(a.rows) + columns * ROW_BYTES + 3 * 8) +
            (columns * SUM_STEP + 2 * a.rows + FEW_ROWS) * 4;
 }
 

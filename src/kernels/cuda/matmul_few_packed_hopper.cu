@@ -33,9 +33,11 @@ enum {
     LONE_MEMORY = 206 << 10, /* of a block with a lone row, ... */
     LONE_HALF = 112 << 10,   /* ... which shares its multiprocessor */
     LONE_STAGE = 24 << 10,   /* about */
-    LONE_FLIGHT = 20 << 10,  /* of weights on the way at a time, about */
+    LONE_FLIGHT = 20 << 10,  /* of weights on the way at a time until x is there, about, ... */
+    LATE_Q8_0 = 2,           /* ... and stages after that; of other types all that there are */
     ROOMY = 896,             /* threads that there are to be registers for: more than there are, so
-                                that the kernel behind finds room beside the blocks */
+                                that the kernel behind finds room beside the blocks, ... */
+    ROOMY_Q4_K = 768,        /* ... and of Q4_K, which wants more registers */
     MAX_BOX = 1024           /* bytes of scales in a row of a box */
 };
 
@@ -76,7 +78,8 @@ __global__ void __launch_bounds__(MOST_WARPS * 32 + 64, 1)
 }
 
 template <enum dtype T, int MODE, bool ALONE>
-__global__ void __launch_bounds__(ROOMY, 1) lone_kernel(const __grid_constant__ packed_args a)
+__global__ void __launch_bounds__(T == DTYPE_Q4_K ? ROOMY_Q4_K : ROOMY, 1)
+    lone_kernel(const __grid_constant__ packed_args a)
 {
 #ifdef HOPPER_CODE
     TILE_MEMORY(memory);
@@ -92,15 +95,16 @@ __global__ void __launch_bounds__(ROOMY, 1) lone_kernel(const __grid_constant__ 
             barrier_init(empty_bar(bars, i), warps);
         }
         barrier_init(bars + LONE_SCALED, 1);
+        *(int *)(memory + a.ring_size + a.row_size + LONE_THERE) = 0;
         barrier_init_done();
     }
     __syncthreads();
     if ((int)threadIdx.x < warps * 32)
         lone_consume<T, MODE, ALONE>(a, memory, bars);
     else if ((int)threadIdx.x == warps * 32)
-        lone_feed<T, MODE, ALONE>(a, base, bars);
+        lone_feed<T, MODE, ALONE>(a, memory, base, bars);
     else if ((int)threadIdx.x >= warps * 32 + 32)
-        lone_norm(a, memory, bars);
+        lone_prepare<T, MODE>(a, memory, bars);
 #endif
 }
 
@@ -138,7 +142,8 @@ static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int 
 {
     static int allowed;
     return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks,
-                       a.norm.squares ? 64 : 32, a.ring_size + a.row_size + LONE_BARS);
+                       a.norm.squares || MODE == LONE_PAIRED ? 64 : 32,
+                       a.ring_size + a.row_size + LONE_BARS);
 }
 
 template <enum dtype T>
@@ -273,7 +278,8 @@ static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
 {
     int least = slots_per_scale(t), scales = slot_scales(t) / least, step = a->wk * least;
     a->x_size = 0;
-    a->row_size = lone_x_size(a->in) + lone_parts_size(t, a->in) + lone_sums_size(a->wm, a->wk);
+    a->row_size = lone_x_size(a->in) + lone_parts_size(t, a->in) + lone_sums_size(a->wm, a->wk) +
+                  lone_ends_size(a->paired, a->wk, a->octets / halves_of(a));
     if (step * scales > MAX_BOX)
         return false;
     size_stage(a, t, step, 0, 128);
@@ -293,6 +299,8 @@ static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
     a->other_scale = halves_of(a) == 2 ? a->half_scales : a->slots * scales;
     a->flight = (LONE_FLIGHT + a->stage_size / 2) / a->stage_size;
     a->flight = a->flight < 1 ? 1 : a->flight < a->stages ? a->flight : a->stages;
+    a->late = t == DTYPE_Q8_0 && a->stages > LATE_Q8_0 ? (int)LATE_Q8_0 : a->stages;
+    a->late = a->late > a->flight ? a->late : a->flight;
     return a->stages >= (a->steps > 1 ? 2 : 1);
 }
 

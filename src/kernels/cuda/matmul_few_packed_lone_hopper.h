@@ -1,10 +1,12 @@
 /* A lone row of x times packed weights, with the bits of matmul_few_packed_hopper.h: the same slots
  * of K to a warp, the same sums. What is different serves one row alone. x lies in shared memory as
- * a whole and comes by ordinary copies, which do not queue behind many weights, as few of those are
- * on the way at a time. Two blocks share a multiprocessor, a ring is no larger than its tile, and
- * registers are few, so that the kernel behind finds room to ask for its own weights. Code is
- * short: a launch meets it anew, and fetching it counts. q, k and v may go on at once: a unit has
- * an octet of the first half of a head and its partner of the second, is rotated and stored as
+ * a whole and comes by ordinary copies, which do not queue behind many weights: few of those are on
+ * the way until x is there, and then as many as the ring has room for. Two blocks share a
+ * multiprocessor, a ring is no larger than its tile, and registers are few, so that the kernel
+ * behind finds room to ask for its own weights. Between the wait for the kernels in front and the
+ * first product there is little code: addresses are found before, 1 / rms and what else the ends
+ * want by a warp beside, or laid down in shared memory. q, k and v may go on at once: a unit has an
+ * octet of the first half of a head and its partner of the second, is rotated and stored as
  * rope_kv.cu would. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_H
 #define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_H
@@ -19,7 +21,8 @@ enum {
     LONE_WK = 8     /* warps that share a unit, at most */
 };
 
-/* Bytes of shared memory behind the ring: x, its sums (Q4_K), the warps' sums, barriers. */
+/* Bytes of shared memory behind the ring: x, its sums (Q4_K), the warps' sums, what the ends want,
+ * barriers. */
 __host__ __device__ static inline int lone_x_size(int in)
 {
     return (in + LONE_PAD - 1) / LONE_PAD * LONE_PAD * 2;
@@ -30,26 +33,38 @@ __host__ __device__ static inline int lone_parts_size(enum dtype t, int in)
     return t == DTYPE_Q4_K ? lone_x_size(in) / 256 * 32 : 0;
 }
 
-/* Behind the barriers of the ring: one for 1 / rms, and the number. */
-enum { LONE_SCALED = MAX_STAGES * 16, LONE_SCALE = LONE_SCALED + 8, LONE_BARS = LONE_SCALED + 16 };
+/* Behind the barriers of the ring: one for 1 / rms, the number, and whether x is there. */
+enum {
+    LONE_SCALED = MAX_STAGES * 16,
+    LONE_SCALE = LONE_SCALED + 8,
+    LONE_THERE = LONE_SCALED + 12,
+    LONE_BARS = LONE_SCALED + 16
+};
 
 __host__ __device__ static inline int lone_sums_size(int wm, int wk)
 {
     return wk > 1 ? wm * 16 * LONE_WK * 4 : 0;
 }
 
+/* octets: of a tile, beside each other. */
+static inline int lone_ends_size(bool paired, int wk, int octets)
+{
+    return wk > 1 ? octets * 8 * (paired ? 32 : 16) : 0;
+}
+
 #ifdef HOPPER_CODE
 
-/* What a thread needs at the end for its output (two of them where units are pairs of a head),
- * asked for early. */
-struct lone_end {
-    int row; /* of the matrix; -1: none */
+/* What a thread needs at the end for its output, asked for early. */
+struct alignas(16) lone_end {
     float bias, bias2;
-    float first, second; /* of a pair: cosine and sine; else the next norm's weight, and y */
-    uint16_t *to;        /* of a pair: where it goes, but for the slot of the cache, ... */
-    int step;            /* ... which is so many elements; 0: there is none */
-    int slot, pending;   /* of the cache: added when they are wanted, not waited for before */
-    bool turns;
+    float weight, old; /* the next norm's, and y */
+};
+
+/* What is to be known of an output and its partner in the other half of a head. */
+struct alignas(16) lone_pair {
+    uint16_t *to; /* NULL: there is none */
+    float cos, sin, bias, bias2;
+    int turns, none;
 };
 
 /* Octets of a tile that lie beside each other, and the first of them (of a pair: in the first half
@@ -66,53 +81,63 @@ __device__ static inline int lone_first(const packed_args &a, const packed_job &
     return MODE == LONE_PAIRED ? (n >> a.heads.shift << a.heads.shift) + n : n;
 }
 
-/* Output i of the tile. */
+/* The row of the matrix that output i of the tile is of; -1: none. */
 template <int MODE>
-__device__ static inline lone_end lone_find(const packed_args &a, const packed_job &j, int tile,
-                                            int i)
+__device__ static inline int lone_row(const packed_args &a, const packed_job &j, int tile, int i)
+{
+    int row = lone_first<MODE>(a, j, tile) * 8 + i;
+    return i < lone_each<MODE>(a) * 8 && row < j.out ? row : -1;
+}
+
+template <int MODE>
+__device__ static inline lone_end lone_find(const packed_args &a, const packed_job &j, int row)
 {
     lone_end e = {};
-    int row = lone_first<MODE>(a, j, tile) * 8 + i;
-    e.row = i < lone_each<MODE>(a) * 8 && row < j.out ? row : -1;
-    if (e.row < 0)
+    if (row < 0 || MODE == LONE_PAIRED)
         return e;
-    if (j.bias) {
+    if (j.bias)
         e.bias = j.bias[row];
-        if (MODE == LONE_PAIRED)
-            e.bias2 = j.bias[row + a.heads.d / 2];
-    }
     if (MODE == LONE_GATED && j.bias2)
         e.bias2 = j.bias2[row];
     if (MODE == LONE_PLAIN && a.norm.weight)
-        e.first = a.norm.weight[row];
-    if (MODE == LONE_PAIRED) {
-        const packed_heads &h = a.heads;
-        int of = (int)(&j - a.job), head = row >> (h.shift + 4);
-        e.turns = of < 2;
-        e.step = of == 0 ? 0 : h.d;
-        e.to = of == 0
-                   ? h.q16 + row
-                   : (of == 1 ? h.keys : h.values) + (size_t)head * h.cap * h.d + (row & (h.d - 1));
-    }
+        e.weight = a.norm.weight[row];
     return e;
 }
 
 /* The rest of it, when the kernels in front have ended. */
 template <int MODE>
-__device__ static inline void lone_ask(lone_end &e, const packed_args &a, const packed_job &j)
+__device__ static inline void lone_ask(lone_end &e, const packed_args &a, const packed_job &j,
+                                       int row)
+{
+    if (MODE == LONE_PLAIN && a.add && row >= 0)
+        e.old = __ldcg((const float *)j.y + row);
+}
+
+/* The same of pairs: before the kernels in front have ended, and then; see rope_kv.cu. */
+__device__ static inline lone_pair lone_pair_find(const packed_args &a, const packed_job &j,
+                                                  int row)
 {
     const packed_heads &h = a.heads;
-    if (e.row < 0)
-        return;
-    if (MODE == LONE_PLAIN && a.add)
-        e.second = __ldcg((const float *)j.y + e.row);
-    if (MODE == LONE_PAIRED) {
-        int at = e.row & (h.d - 1);
-        e.slot = __ldcg(&h.run->first_slot);
-        e.pending = __ldcg(&h.run->pending);
-        e.first = __ldcg(h.cos + at);
-        e.second = __ldcg(h.sin + at);
+    lone_pair p = {};
+    int of = (int)(&j - a.job), head = row >> (h.shift + 4), at = row & (h.d - 1);
+    p.to = of == 0 ? h.q16 + row : (of == 1 ? h.keys : h.values) + (size_t)head * h.cap * h.d + at;
+    p.turns = of < 2;
+    if (j.bias) {
+        p.bias = j.bias[row];
+        p.bias2 = j.bias[row + h.d / 2];
     }
+    return p;
+}
+
+__device__ static inline void lone_pair_ask(lone_pair &p, const packed_args &a, const packed_job &j,
+                                            int row)
+{
+    const packed_heads &h = a.heads;
+    int at = row & (h.d - 1), slot = __ldcg(&h.run->first_slot), more = __ldcg(&h.run->pending);
+    p.cos = __ldcg(h.cos + at);
+    p.sin = __ldcg(h.sin + at);
+    if (&j != a.job)
+        p.to += (size_t)(slot + more) * h.d;
 }
 
 /* bf16_bits without a branch. */
@@ -125,69 +150,82 @@ __device__ static inline uint32_t lone_bits(float f)
 }
 
 /* A number of a head and its partner. */
-__device__ static inline void lone_turn(const packed_args &a, const lone_end &e, float v, float v2)
+__device__ static inline void lone_turn(const lone_pair &p, int half, float v, float v2)
 {
-    uint16_t *to = e.to + (ptrdiff_t)(e.slot + e.pending) * e.step;
-    float turned = fmaf(v, e.first, -(v2 * e.second)); /* as rope_kv.cu does it */
-    float turned2 = fmaf(v2, e.first, v * e.second);
-    uint32_t lo = lone_bits(e.turns ? turned : v), hi = lone_bits(e.turns ? turned2 : v2);
-    if (e.row >= 0) {
-        to[0] = (uint16_t)lo;
-        to[a.heads.d / 2] = (uint16_t)hi;
+    float turned = fmaf(v, p.cos, -(v2 * p.sin)); /* as rope_kv.cu does it */
+    float turned2 = fmaf(v2, p.cos, v * p.sin);
+    uint32_t lo = lone_bits(p.turns ? turned : v), hi = lone_bits(p.turns ? turned2 : v2);
+    if (p.to) {
+        p.to[0] = (uint16_t)lo;
+        p.to[half] = (uint16_t)hi;
     }
 }
 
-/* v: the sum of the output, v2: that of the same row of the second matrix, or of the partner.
- * scale: 1 / rms, or 1. step: as octet_squares has it. A whole warp. */
+/* v: the sum of the output, v2: that of the same row of the second matrix. scale: 1 / rms, or 1.
+ * step: as octet_squares has it. A whole warp. */
 template <int MODE>
 __device__ static inline void lone_finish(const packed_args &a, const packed_job &j,
-                                          const lone_end &e, float v, float v2, float scale,
-                                          int step, bool writes)
+                                          const lone_end &e, int row, float v, float v2,
+                                          float scale, int step, bool writes)
 {
-    writes = writes && e.row >= 0;
+    writes = writes && row >= 0;
     v = fmaf(v, scale, e.bias);
-    if (MODE != LONE_PLAIN)
-        v2 = fmaf(v2, scale, e.bias2);
-    if (MODE == LONE_PAIRED)
-        return lone_turn(a, e, v, v2);
     if (MODE == LONE_GATED) {
-        v = gate_of(v) * v2;
+        v = gate_of(v) * fmaf(v2, scale, e.bias2);
         if (writes && a.y_bf16)
-            ((uint16_t *)j.y)[e.row] = (uint16_t)lone_bits(v);
+            ((uint16_t *)j.y)[row] = (uint16_t)lone_bits(v);
         else if (writes)
-            ((float *)j.y)[e.row] = v;
+            ((float *)j.y)[row] = v;
         return;
     }
     if (a.add)
-        v += e.second;
+        v += e.old;
     if (writes)
-        ((float *)j.y)[e.row] = v;
+        ((float *)j.y)[row] = v;
     if (a.norm.weight)
-        leave_norm(a, writes, j.out, 0, e.row, v, e.first, step);
+        leave_norm(a, writes, j.out, 0, row, v, e.weight, step);
 }
 
 /* ---- one thread: the copy engine ---- */
 
-/* One body for the first round of the ring, which does not wait for room, and the rest. */
+/* How far the ring is filled: the stage that is next, and the oldest that may be on the way. */
+struct lone_ring {
+    int stage, round, oldest, oldest_round, away; /* away: how many may be */
+};
+
+/* Until the next stage has room and few enough are on the way: until x is there, it would come
+ * behind them. */
+__device__ static inline void lone_wait(lone_ring &r, const packed_args &a, const int *there,
+                                        uint32_t bars)
+{
+    if (r.round > 0)
+        barrier_wait(empty_bar(bars, r.stage), (uint32_t)(r.round - 1) & 1);
+    while (r.away >= (*(const volatile int *)there ? a.late : a.flight)) {
+        if (r.away < a.stages)
+            barrier_wait(full_bar(bars, r.oldest), (uint32_t)r.oldest_round & 1);
+        if (++r.oldest == a.stages)
+            r.oldest = 0, r.oldest_round++;
+        r.away--;
+    }
+}
+
 template <enum dtype T, int MODE, bool ALONE>
-__device__ static inline void lone_feed(const packed_args &a, uint32_t base, uint32_t bars)
+__device__ static inline void lone_feed(const packed_args &a, unsigned char *memory, uint32_t base,
+                                        uint32_t bars)
 {
     constexpr int scales = slot_scales(T) / slots_per_scale(T), words = scales / 4;
-    int tile = (int)blockIdx.x, stage = 0, round = 0, bytes = a.octets * a.slots;
-    int before = -a.flight, before_round = 0; /* the stage that must have come */
-    bytes *= OCTET_SLOT + scales;
+    const int *there = (const int *)(memory + a.ring_size + a.row_size + LONE_THERE);
+    int tile = (int)blockIdx.x, bytes = a.octets * a.slots * (OCTET_SLOT + scales);
+    lone_ring r = {};
 #pragma unroll 1
     do {
         int j = MODE == LONE_GATED || a.n_jobs == 1 ? 0 : job_of(a, tile);
         int octet = lone_first<MODE>(a, a.job[j], tile);
 #pragma unroll 1
         for (int slot = 0; slot < a.in_slots; slot += a.slots) {
-            uint32_t to = base + stage * a.stage_size, at = to + a.w_size;
-            uint32_t full = full_bar(bars, stage);
-            if (round > 0)
-                barrier_wait(empty_bar(bars, stage), (uint32_t)(round - 1) & 1);
-            if (before >= 0)
-                barrier_wait(full_bar(bars, before), (uint32_t)before_round & 1);
+            uint32_t to = base + r.stage * a.stage_size, at = to + a.w_size;
+            uint32_t full = full_bar(bars, r.stage);
+            lone_wait(r, a, there, bars);
             barrier_arrive_expect(full, bytes);
             load_box3_once(to, &a.w[j], full, 0, slot, octet);
             load_box3_once(at, &a.scale[j], full, slot * words, octet, 0);
@@ -197,10 +235,9 @@ __device__ static inline void lone_feed(const packed_args &a, uint32_t base, uin
                 load_box3_once(to + a.w_size / 2, &a.w[k], full, 0, slot, other);
                 load_box3_once(at + a.half_scales, &a.scale[k], full, slot * words, other, 0);
             }
-            if (++stage == a.stages)
-                stage = 0, round++;
-            if (++before == a.stages)
-                before = 0, before_round++;
+            r.away++;
+            if (++r.stage == a.stages)
+                r.stage = 0, r.round++;
         }
         tile += (int)gridDim.x;
     } while (ALONE && tile < a.tiles);
@@ -244,6 +281,13 @@ template <enum dtype T>
 __device__ static inline float *lone_sums(const packed_args &a, unsigned char *memory)
 {
     return (float *)(memory + a.ring_size + lone_x_size(a.in) + lone_parts_size(T, a.in));
+}
+
+/* What the ends want: lone_pair or lone_end, by output. */
+template <enum dtype T>
+__device__ static inline unsigned char *lone_ends(const packed_args &a, unsigned char *memory)
+{
+    return (unsigned char *)lone_sums<T>(a, memory) + lone_sums_size(a.wm, a.wk);
 }
 
 template <enum dtype T>
@@ -290,7 +334,6 @@ struct lone_share {
     int scale;                /* from quants to scales */
     int other_w, other_scale; /* from an octet to the other one */
     int slot0, lane;
-    int from, to; /* sums at the end: to fetch, to leave */
 };
 
 template <enum dtype T, int MODE>
@@ -302,9 +345,6 @@ __device__ static inline lone_share lone_share_of(const packed_args &a, unsigned
     int unit = warp * a.wk_inverse >> 16, slot = (warp - unit * a.wk) * deal;
     bool lacks = MODE == LONE_PLAIN && 2 * unit + 1 >= a.octets; /* computed, never stored */
     const unsigned char *x = memory + a.ring_size;
-    h.to = (unit * 16 + lane / 4) * LONE_WK + warp - unit * a.wk;
-    int i = (int)threadIdx.x < lone_each<MODE>(a) * 8 ? (int)threadIdx.x : 0;
-    h.from = (MODE == LONE_PLAIN ? i : i / 8 * 16 + i % 8) * LONE_WK;
     int w = unit * a.unit_w + slot * OCTET_SLOT + lane * 16;
     h.ring = memory + w;
     h.scale = a.w_size + unit * a.unit_scale + slot * scales + lane / 4 * (slot_scales(T) / 8) - w;
@@ -355,14 +395,14 @@ __device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, c
         barrier_wait(bar, parity);
 #pragma unroll 1
         for (int slot = h.slot0; slot < here; slot += deal * a.wk) {
-            packed_slot<T> s[deal];
 #pragma unroll
-            for (int i = 0; i < deal; i++)
-                lone_take<T>(s[i], h, w, d, i);
-#pragma unroll
-            for (int i = 0; i < deal; i++)
-                lone_multiply<T>(acc, s[i], x + i * slot_elements(T) * 2, parts + i * 4, h.lane,
+            for (int i = 0; i < deal; i++) {
+                packed_slot<T> s;
+                lone_take<T>(s, h, w, d, i);
+                lone_multiply<T>(acc, s, x + i * slot_elements(T) * 2, parts + i * 4, h.lane,
                                  a.two_23);
+                asm volatile("" ::: "memory"); /* one after the other: registers are few */
+            }
             w += deal * a.wk * OCTET_SLOT;
             d += deal * a.wk * scales;
             x += deal * a.wk * slot_elements(T) * 2;
@@ -388,9 +428,10 @@ __device__ static inline void lone_end_alone(const packed_args &a, const float (
 #pragma unroll 1
     for (int o = 0; o < (MODE == LONE_PLAIN ? 2 : 1); o++) {
         int i = (MODE == LONE_PLAIN ? 2 * unit + o : unit) * 8 + lane / 4;
-        lone_end e = lone_find<MODE>(a, j, tile, i);
-        lone_ask<MODE>(e, a, j);
-        lone_finish<MODE>(a, j, e, o ? acc[1] : acc[0], acc[1], scale, 4, lane % 4 == 0);
+        int row = lone_row<MODE>(a, j, tile, i);
+        lone_end e = lone_find<MODE>(a, j, row);
+        lone_ask<MODE>(e, a, j, row);
+        lone_finish<MODE>(a, j, e, row, o ? acc[1] : acc[0], acc[1], scale, 4, lane % 4 == 0);
     }
 }
 
@@ -398,51 +439,64 @@ __device__ static inline void lone_end_alone(const packed_args &a, const float (
 __device__ static inline float lone_scale(const packed_args &a, const unsigned char *memory,
                                           uint32_t bars)
 {
-    if (!a.norm.squares)
+    if (!a.norm.squares && !a.paired)
         return 1;
     barrier_wait(bars + LONE_SCALED, 0);
     return *(const float *)(memory + a.ring_size + a.row_size + LONE_SCALE);
 }
 
-/* Units that wk warps have parts of: [unit][row of 16][LONE_WK]. from, to: of this lane. */
-template <int MODE>
-__device__ static inline void lone_end_shared(const packed_args &a, const packed_job &j,
-                                              const float (&acc)[2], const float *from, float *to,
-                                              const unsigned char *memory, uint32_t bars, int lane,
-                                              const lone_end &e)
+/* The sums of the warps that share a unit, [unit][row of 16][LONE_WK], added: of a row and of the
+ * one eight behind it. */
+template <int MODE> __device__ static inline void lone_add(float (&v)[2], const float *from)
 {
-    float part[LONE_WK], part2[LONE_WK], v = 0, v2 = 0, scale;
+    float part[2][LONE_WK];
+#pragma unroll
+    for (int o = 0; o < (MODE == LONE_PLAIN ? 1 : 2); o++) {
+#pragma unroll
+        for (int k = 0; k < LONE_WK; k += 4)
+            *(float4 *)(part[o] + k) = *(const float4 *)(from + o * 8 * LONE_WK + k);
+        v[o] = 0;
+#pragma unroll
+        for (int k = 0; k < LONE_WK; k++) /* zeros behind the warps that there are */
+            v[o] += part[o][k];
+    }
+}
+
+template <enum dtype T, int MODE>
+__device__ static inline void lone_end_shared(const packed_args &a, const packed_job &j,
+                                              const float (&acc)[2], unsigned char *memory,
+                                              uint32_t bars, int warp, int lane)
+{
+    int unit = warp * a.wk_inverse >> 16, i = (int)threadIdx.x, rows = lone_each<MODE>(a) * 8;
+    float *sums = lone_sums<T>(a, memory), v[2], scale;
     if (lane % 4 == 0) {
+        float *to = sums + (unit * 16 + lane / 4) * LONE_WK + warp - unit * a.wk;
         to[0] = acc[0];
         to[8 * LONE_WK] = acc[1];
     }
     named_sync(1, a.wm * a.wk * 32);
-    if ((int)threadIdx.x - lane >= lone_each<MODE>(a) * 8)
+    if (i - lane >= rows)
         return;
+    i = i < rows ? i : 0;
+    lone_add<MODE>(v, sums + (MODE == LONE_PLAIN ? i : i / 8 * 16 + i % 8) * LONE_WK);
     scale = lone_scale(a, memory, bars);
-#pragma unroll
-    for (int k = 0; k < LONE_WK; k += 4) {
-        *(float4 *)(part + k) = *(const float4 *)(from + k);
-        if (MODE != LONE_PLAIN)
-            *(float4 *)(part2 + k) = *(const float4 *)(from + 8 * LONE_WK + k);
+    if (MODE == LONE_PAIRED) {
+        lone_pair p = ((const lone_pair *)lone_ends<T>(a, memory))[i];
+        if ((int)threadIdx.x < rows)
+            lone_turn(p, a.heads.d / 2, fmaf(v[0], scale, p.bias), fmaf(v[1], scale, p.bias2));
+    } else {
+        lone_end e = ((const lone_end *)lone_ends<T>(a, memory))[i];
+        int row = lone_row<MODE>(a, j, (int)blockIdx.x, (int)threadIdx.x);
+        lone_finish<MODE>(a, j, e, row, v[0], v[1], scale, 1, true);
     }
-#pragma unroll
-    for (int k = 0; k < LONE_WK; k++) { /* zeros behind the warps that there are */
-        v += part[k];
-        if (MODE != LONE_PLAIN)
-            v2 += part2[k];
-    }
-    lone_finish<MODE>(a, j, e, v, v2, scale, 1, true);
 }
 
-/* A warp of its own: 1 / rms of the row, as norm_take has it but with all loads on the way at once,
- * found while the others multiply. */
-__device__ static inline void lone_norm(const packed_args &a, unsigned char *memory, uint32_t bars)
+/* 1 / rms of the row, as norm_take has it but with all loads on the way at once. */
+__device__ static inline float lone_norm(const packed_args &a, int lane)
 {
     constexpr int AT_ONCE = 4;
-    int lane = (int)threadIdx.x % 32, octets = a.in / NORM_OCTET;
+    int octets = a.in / NORM_OCTET;
     float sum = 0;
-    dep_wait();
 #pragma unroll 1
     for (int i = lane * 4; i < octets; i += 128 * AT_ONCE) {
         float4 v[AT_ONCE];
@@ -457,9 +511,35 @@ __device__ static inline void lone_norm(const packed_args &a, unsigned char *mem
             sum = sum + v[k].x + v[k].y + v[k].z + v[k].w;
     }
     __syncwarp();
-    sum = norm_end(sum, a.in, a.norm.eps);
+    return norm_end(sum, a.in, a.norm.eps);
+}
+
+/* A warp of its own: what the ends want, found while the others multiply. */
+template <enum dtype T, int MODE>
+__device__ static inline void lone_prepare(const packed_args &a, unsigned char *memory,
+                                           uint32_t bars)
+{
+    int lane = (int)threadIdx.x % 32, tile = (int)blockIdx.x;
+    const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
+    float scale = 1;
+    if (MODE == LONE_PAIRED) { /* tiles have one octet of each half */
+        int row = lone_first<MODE>(a, j, tile) * 8 + lane;
+        lone_pair p = {};
+        if (lane < 8 && row < j.out)
+            p = lone_pair_find(a, j, row);
+        dep_wait();
+        if (p.to)
+            lone_pair_ask(p, a, j, row);
+        if (lane < 8)
+            ((lone_pair *)lone_ends<T>(a, memory))[lane] = p;
+    } else {
+        dep_wait();
+    }
+    if (a.norm.squares)
+        scale = lone_norm(a, lane);
+    __syncwarp();
     if (lane == 0) {
-        *(float *)(memory + a.ring_size + a.row_size + LONE_SCALE) = sum;
+        *(float *)(memory + a.ring_size + a.row_size + LONE_SCALE) = scale;
         barrier_arrive(bars + LONE_SCALED);
     }
 }
@@ -472,18 +552,19 @@ __device__ static inline void lone_consume(const packed_args &a, unsigned char *
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, warps = a.wm * a.wk;
     unsigned char *x = memory + a.ring_size;
     uint2 *parts = (uint2 *)(x + lone_x_size(a.in));
-    float *sums = lone_sums<T>(a, memory);
     int tile = (int)blockIdx.x, stage = 0, parity = 0;
     const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
-    lone_end e = {};
+    int row = ALONE ? -1 : lone_row<MODE>(a, j, tile, (int)threadIdx.x);
+    lone_end e = lone_find<MODE>(a, j, row);
     lone_share h = lone_share_of<T, MODE>(a, memory, bars, warp, lane);
-    if (!ALONE)
-        e = lone_find<MODE>(a, j, tile, (int)threadIdx.x);
     dep_wait();
-    if (!ALONE)
-        lone_ask<MODE>(e, a, j);
+    lone_ask<MODE>(e, a, j, row);
     lone_take_x(a, x, warps * 32);
+    if (!ALONE && MODE != LONE_PAIRED && row >= 0)
+        ((lone_end *)lone_ends<T>(a, memory))[threadIdx.x] = e;
     named_sync(1, warps * 32);
+    if (threadIdx.x == 0)
+        *(volatile int *)(memory + a.ring_size + a.row_size + LONE_THERE) = 1;
     if (T == DTYPE_Q4_K) {
         lone_take_sums(parts, x, a.in, warp, warps, lane);
         named_sync(1, warps * 32);
@@ -496,7 +577,7 @@ __device__ static inline void lone_consume(const packed_args &a, unsigned char *
             lone_end_alone<MODE>(a, acc, lone_scale(a, memory, bars), warp, tile, lane);
             tile += (int)gridDim.x;
         } else {
-            lone_end_shared<MODE>(a, j, acc, sums + h.from, sums + h.to, memory, bars, lane, e);
+            lone_end_shared<T, MODE>(a, j, acc, memory, bars, warp, lane);
         }
     } while (ALONE && tile < a.tiles);
 }

@@ -46,7 +46,7 @@ struct packed_args {
     struct few_norm norm; /* its pointers: of the launch's first row */
     int in;
     const uint16_t *row; /* the lone one */
-    int flight;          /* its stages that may be on the way at a time */
+    int flight, late;    /* its stages that may be on the way until x is there, and after that */
     int wk_inverse;      /* 65536 / wk, rounded up */
     uint32_t two_23;     /* its bits: the assembler is to have them in a register */
     int unit_w, unit_scale, other_w, other_scale; /* bytes from unit to unit, octet to octet */

@@ -11,273 +11,13 @@
  * All that the kernels in front left is asked for at once, right behind the wait, and what only the
  * end needs lies in shared memory. A block wants registers and little shared memory, so it finds
  * room beside one of matmul_few_hopper.cu or matmul_few_narrow_hopper.cu, which want the opposite.
+ * (The weights of long matrices go another way on Hopper, see thin_far_kernel.)
  *
  * Tried and of no use on an H200: one warp going through all of it once without x before the kernel
  * in front has ended, to have the code in the cache. */
-#include "kernels/cuda/matmul_few.h"
-
-#include "kernels/cuda/norm.h"
+#include "kernels/cuda/matmul_few_thin.h"
 
 namespace {
-
-enum {
-    WARPS = 8,
-    THREADS = WARPS * 32,
-    ROOMY = 352,      /* threads that there would be registers for, so that others find some */
-    UNIT = 32,        /* columns of a warp at a time */
-    MOST_UNITS = 19,  /* of a warp */
-    SHORT = 2048,     /* rows of a matrix so long, ... */
-    SHORT_OUT = 2112, /* ... and so many; */
-    LONG = 4096,      /* or longer, ... */
-    LONG_OUT = 1056,  /* ... and fewer: between them are k and v of large models, beside a q */
-    THIN_RUNS = 4     /* whose keys and values are stored at once */
-};
-
-struct thin_job {
-    const uint16_t *w;
-    const float *bias;
-    float *y;
-    size_t y_stride;
-    int octet0, stride; /* the first octet of the launch that is its own */
-};
-
-struct thin_args {
-    struct thin_job job[DEVICE_MAX_JOBS];
-    const uint16_t *x;
-    struct few_norm norm;
-    int n_jobs, n, in, out; /* out: of the only job, where there is a norm to leave */
-    bool add;
-};
-
-/* What becomes of q, k and v. */
-struct thin_heads {
-    const float *cos, *sin; /* [n, d / 2] */
-    uint16_t *q16;
-    uint16_t *keys[THIN_RUNS], *values[THIN_RUNS];
-    int cap[THIN_RUNS];
-    const struct staged *staged;
-    int n_runs, n_heads, n_kv, d;
-};
-
-__host__ __device__ constexpr int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* Sums of the warps [octet][row][number] and the rows' scales; of more than eight rows by turns.
- * And what is needed only at the end, out of the registers. */
-template <int ROWS, int O> struct thin_shared {
-    float sums[ROWS / 8][WARPS][O * ROWS * OCTET];
-    float scale[ROWS / 8][ROWS];
-    float bias[O][OCTET], weight[OCTET];
-    uint16_t *to[ROWS / 8][ROWS]; /* of q, k and v; and their cosines and sines */
-    alignas(16) float angle[ROWS / 8][ROWS][2][OCTET];
-};
-
-/* What a thread has in registers: its weights, the x of some units and squares of its warp's rows.
- * All zero at first: what is not there stays so, or becomes a number of the same row. */
-template <int U, int ROWS, int O> struct thin_hand {
-    static constexpr int AT_ONCE = least(U, ROWS == 8 ? 16
-                                            : O == 2  ? 3
-                                                      : 5); /* units of x on the way */
-    static constexpr int QUADS = U <= 4 ? 1 : U <= 8 && ROWS == 8 ? 2 : 0; /* of squares, early */
-    uint4 w[O][U], x[ROWS / 8][AT_ONCE];
-    float4 squares[ROWS / 8][QUADS ? QUADS : 1];
-};
-
-__device__ inline int job_at(const thin_args &a, int octet)
-{
-    int j = 0;
-    while (j + 1 < a.n_jobs && octet >= a.job[j + 1].octet0)
-        j++;
-    return j;
-}
-
-__device__ inline int warp_id()
-{
-    return (int)(threadIdx.x / 32);
-}
-
-__device__ inline int lane_id()
-{
-    return (int)(threadIdx.x % 32);
-}
-
-/* This warp's units of an octet of rows; `row` is the lane's. */
-template <int U> __device__ inline void load_octet(uint4 (&w)[U], const uint16_t *row, int units)
-{
-#pragma unroll
-    for (int u = 0; u < U; u++)
-        if (warp_id() + WARPS * u < units)
-            w[u] = load_stream(row + lane_id() % 4 * 8 + (warp_id() + WARPS * u) * UNIT);
-}
-
-/* x of unit u, of rows from m0 on; x: of the lane, in the first of them. */
-template <int U, int ROWS, int O>
-__device__ inline void ask_unit(struct thin_hand<U, ROWS, O> &h, const thin_args &a,
-                                const uint16_t *x, int m0, int u)
-{
-#pragma unroll
-    for (int t = 0; t < ROWS / 8; t++)
-        load_if(h.x[t][u % h.AT_ONCE],
-                (const uint4 *)(x + (int64_t)(t * 8) * a.in + WARPS * u * UNIT),
-                m0 + lane_id() / 4 + t * 8 < a.n && warp_id() + WARPS * u < a.in / UNIT);
-}
-
-/* c += a unit's product, its halves apart. One octet: x as the rows of mma (without the second
- * eight of them: zeros), lane / 4 in c. Two: the weights, and a c for each eight rows of x. */
-template <int ROWS, int C>
-__device__ inline void multiply(float (&c)[2][C][4], const uint4 &w, const uint4 &v,
-                                const uint4 (&x)[ROWS / 8], bool two)
-{
-    if (two) {
-        const uint32_t a0[4] = { w.x, v.x, w.y, v.y }, a1[4] = { w.z, v.z, w.w, v.w };
-#pragma unroll
-        for (int t = 0; t < C; t++) {
-            const uint32_t b0[2] = { x[t].x, x[t].y }, b1[2] = { x[t].z, x[t].w };
-            mma_bf16(c[0][t], a0, b0);
-            mma_bf16(c[1][t], a1, b1);
-        }
-    } else {
-        const uint4 y = ROWS == 16 ? x[ROWS / 8 - 1] : make_uint4(0, 0, 0, 0);
-        const uint32_t a0[4] = { x[0].x, y.x, x[0].y, y.y }, a1[4] = { x[0].z, y.z, x[0].w, y.w };
-        const uint32_t b0[2] = { w.x, w.y }, b1[2] = { w.z, w.w };
-        mma_bf16(c[0][0], a0, b0);
-        mma_bf16(c[1][0], a1, b1);
-    }
-}
-
-/* The warp's units of rows m0 .. m0 + ROWS - 1, to shared memory. */
-template <int U, int ROWS, int O>
-__device__ inline void take_units(float *sums, struct thin_hand<U, ROWS, O> &h, const thin_args &a,
-                                  const uint16_t *x, int m0)
-{
-    constexpr int C = O == 2 ? ROWS / 8 : 1;
-    int g = lane_id() / 4, t2 = lane_id() % 4 * 2;
-    float c[2][C][4] = {};
-#pragma unroll
-    for (int u = 0; u < U; u++) {
-        uint4 part[ROWS / 8];
-#pragma unroll
-        for (int t = 0; t < ROWS / 8; t++)
-            part[t] = h.x[t][u % h.AT_ONCE];
-        multiply<ROWS, C>(c, h.w[0][u], h.w[O - 1][u], part, O == 2);
-        if (u + h.AT_ONCE < U)
-            ask_unit(h, a, x, m0, u + h.AT_ONCE);
-    }
-#pragma unroll
-    for (int t = 0; t < C; t++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            c[0][t][i] += c[1][t][i];
-        if (O == 2) {
-            float *to = sums + (t * 8 + t2) * OCTET + g;
-            to[0] = c[0][t][0];
-            to[OCTET] = c[0][t][1];
-            to[ROWS * OCTET] = c[0][t][2];
-            to[(ROWS + 1) * OCTET] = c[0][t][3];
-        } else {
-            *(float2 *)(sums + g * OCTET + t2) = make_float2(c[0][t][0], c[0][t][1]);
-            if (ROWS == 16)
-                *(float2 *)(sums + (8 + g) * OCTET + t2) = make_float2(c[0][t][2], c[0][t][3]);
-        }
-    }
-}
-
-/* Squares of the warp's rows: m0 + warp, and eight on. */
-template <int U, int ROWS, int O>
-__device__ inline void ask_squares(struct thin_hand<U, ROWS, O> &h, const thin_args &a, int m0)
-{
-    int octets = a.in / OCTET, lane = lane_id();
-#pragma unroll
-    for (int i = 0; i < ROWS / 8; i++) {
-        int row = m0 + warp_id() + i * 8;
-        const float4 *from = (const float4 *)(a.norm.squares + (int64_t)row * octets);
-#pragma unroll
-        for (int q = 0; q < h.QUADS; q++)
-            load_if(h.squares[i][q], from + lane + q * 32,
-                    a.norm.squares && row < a.n && (lane + q * 32) * 4 < octets);
-    }
-}
-
-/* Their 1 / rms, in the order that norm_take has. */
-template <int U, int ROWS, int O>
-__device__ inline void take_scales(float *scale, const struct thin_hand<U, ROWS, O> &h,
-                                   const thin_args &a, int m0)
-{
-    int octets = a.in / OCTET, lane = lane_id();
-#pragma unroll
-    for (int i = 0; i < ROWS / 8; i++) {
-        int row = m0 + warp_id() + i * 8;
-        float sum = 0;
-        if (row >= a.n)
-            return;
-#pragma unroll
-        for (int q = 0; q < h.QUADS; q++) {
-            float4 v = h.squares[i][q];
-            sum = sum + v.x + v.y + v.z + v.w;
-        }
-#pragma unroll 1
-        for (int k = (lane + h.QUADS * 32) * 4; k < octets; k += 128) {
-            float4 v = __ldcg((const float4 *)(a.norm.squares + (int64_t)row * octets + k));
-            sum = sum + v.x + v.y + v.z + v.w;
-        }
-        sum = norm_end(sum, a.in, a.norm.eps);
-        if (lane == 0)
-            scale[warp_id() + i * 8] = sum;
-    }
-}
-
-/* Rows from m0 on times O octets, and the rows' scales, to shared memory: for all. */
-template <int U, int ROWS, int O>
-__device__ inline void take_rows(struct thin_shared<ROWS, O> &shared,
-                                 struct thin_hand<U, ROWS, O> &h, const thin_args &a, int m0,
-                                 int turn)
-{
-    const uint16_t *x = a.x + (int64_t)(m0 + lane_id() / 4) * a.in + warp_id() * UNIT;
-    x += lane_id() % 4 * 8;
-#pragma unroll
-    for (int u = 0; u < h.AT_ONCE; u++)
-        ask_unit(h, a, x, m0, u);
-    ask_squares(h, a, m0);
-    take_units(shared.sums[turn][warp_id()], h, a, x, m0);
-    if (a.norm.squares)
-        take_scales(shared.scale[turn], h, a, m0);
-    if (O == 2)
-        copy_async_wait<0>();
-    __syncthreads();
-}
-
-/* The warps' sums of a number, in order. */
-template <int ROWS, int O>
-__device__ inline float add_warps(const struct thin_shared<ROWS, O> &shared, int turn, int i)
-{
-    float v = shared.sums[turn][0][i];
-#pragma unroll
-    for (int w = 1; w < WARPS; w++)
-        v += shared.sums[turn][w][i];
-    return v;
-}
-
-/* v: of row `row` and output `out`. All of a warp call. */
-__device__ inline void finish(const thin_args &a, const thin_job &j, float v, float scale,
-                              float bias, float weight, float old, int row, int out)
-{
-    bool there = row < a.n;
-    v = a.norm.squares ? fmaf(v, scale, bias) : v + bias;
-    if (a.add)
-        v += old;
-    if (there)
-        j.y[(size_t)row * j.y_stride + out] = v;
-    if (a.norm.weight) {
-        float s = octet_squares(v, 1);
-        uint32_t bits = bf16_bits(v * weight);
-        if (there)
-            a.norm.xn[(size_t)row * a.out + out] = (uint16_t)bits;
-        if (there && threadIdx.x % OCTET == 0)
-            a.norm.sums[(size_t)row * (a.out / OCTET) + out / OCTET] = s;
-    }
-}
 
 template <int U, int ROWS>
 __global__ void __launch_bounds__(U > 8 ? ROOMY : THREADS, U > 8                 ? 1
@@ -292,24 +32,70 @@ __global__ void __launch_bounds__(U > 8 ? ROOMY : THREADS, U > 8                
     float old = 0;
     struct thin_hand<U, ROWS, 1> h = {};
     dep_launch();
+    struct thin_end e = end_of(a, j, out);
     load_octet<U>(h.w[0], j.w + (size_t)(out0 + lane_id() / 4) * j.stride, a.in / UNIT);
-    if (threadIdx.x < OCTET) {
-        shared.bias[0][threadIdx.x] = j.bias ? j.bias[out] : 0.0f;
-        shared.weight[threadIdx.x] = a.norm.weight ? a.norm.weight[out] : 0.0f;
-    }
     dep_wait();
 #pragma unroll 1
     for (int m0 = 0; m0 < a.n; m0 += ROWS, turn ^= ROWS == 16) {
+        ask_rows(h, a, m0);
         load_if(old, j.y + (size_t)(m0 + r) * j.y_stride + out, a.add && r < ROWS && m0 + r < a.n);
+        if (m0 == 0)
+            put_end(shared, e);
         take_rows(shared, h, a, m0, turn);
         if (r < ROWS)
-            finish(a, j, add_warps(shared, turn, (int)threadIdx.x), shared.scale[turn][r],
-                   shared.bias[0][threadIdx.x % OCTET], shared.weight[threadIdx.x % OCTET], old,
-                   m0 + r, out);
+            finish(a, j, shared, turn, old, m0 + r, out);
     }
 }
 
+/* The same of a long matrix and up to eight rows on Hopper. Loads of so many weights to registers
+ * would keep busy what the kernel in front, on the same multiprocessor, reads its own through: the
+ * copy engine fetches them, to shared memory. */
+template <int U>
+__global__ void __launch_bounds__(THREADS, 2) thin_far_kernel(const __grid_constant__ thin_args a)
+{
+#ifdef HOPPER_CODE
+    __shared__ struct thin_shared<8, 1> shared;
+    SHARED_MEMORY(unsigned char, memory);
+    const thin_job &j = a.job[job_at(a, (int)blockIdx.x)];
+    int out0 = ((int)blockIdx.x - j.octet0) * OCTET, size = a.in * 2, pitch = size + FAR_PAD;
+    int r = (int)(threadIdx.x / OCTET), out = out0 + (int)(threadIdx.x % OCTET);
+    float old = 0;
+    struct thin_hand<U, 8, 1, true> h = {};
+    h.far = memory + lane_id() / 4 * pitch + (warp_id() * UNIT + lane_id() % 4 * 8) * 2;
+    h.bar = shared_address(memory + OCTET * pitch);
+    dep_launch();
+    struct thin_end e = end_of(a, j, out);
+    if (threadIdx.x == 0) {
+        barrier_init(h.bar, 1);
+        barrier_init_done();
+        barrier_arrive_expect(h.bar, OCTET * size);
+#pragma unroll 1
+        for (int i = 0; i < OCTET; i++)
+            load_bytes_once(shared_address(memory + i * pitch), j.w + (size_t)(out0 + i) * j.stride,
+                            size, h.bar);
+    }
+    __syncthreads();
+    dep_wait();
+    ask_rows(h, a, 0);
+    load_if(old, j.y + (size_t)r * j.y_stride + out, a.add && r < a.n);
+    put_end(shared, e);
+    take_rows(shared, h, a, 0, 0);
+    if (r < 8)
+        finish(a, j, shared, 0, old, r, out);
+#endif
+}
+
 /* ---- q, k and v ---- */
+
+/* What becomes of q, k and v. */
+struct thin_heads {
+    const float *cos, *sin; /* [n, d / 2] */
+    uint16_t *q16;
+    uint16_t *keys[THIN_RUNS], *values[THIN_RUNS];
+    int cap[THIN_RUNS];
+    const struct staged *staged;
+    int n_runs, n_heads, n_kv, d;
+};
 
 /* A head's numbers `at` and its partner half a head on, where they go. */
 __device__ inline uint16_t *head_to(const thin_heads &h, int row, int head, int at)
@@ -326,7 +112,7 @@ __device__ inline uint16_t *head_to(const thin_heads &h, int row, int head, int 
     return (key ? h.keys[i] : h.values[i]) + ((size_t)head * h.cap[i] + slot) * h.d + at;
 }
 
-/* Where rows from m0 on go; runs are staged before the step. */
+/* Where rows from m0 on go. */
 template <int ROWS>
 __device__ inline void take_places(uint16_t **to, const thin_args &a, const thin_heads &h, int head,
                                    int octet, int m0)
@@ -365,19 +151,18 @@ __global__ void __launch_bounds__(U > 4 ? ROOMY : THREADS, U > 4        ? 1
     struct thin_hand<U, ROWS, 2> hand = {};
     const uint16_t *w = j.w + (size_t)(out0 + octet + lane_id() / 4) * j.stride;
     dep_launch();
+    float end = j.bias && thread < 2 * OCTET ? j.bias[out0 + thread / OCTET * half + at] : 0.0f;
 #pragma unroll
     for (int o = 0; o < 2; o++)
         load_octet<U>(hand.w[o], w + (size_t)(o * half) * j.stride, a.in / UNIT);
-    if (thread < 2 * OCTET)
-        shared.bias[thread / OCTET][thread % OCTET] =
-            j.bias ? j.bias[out0 + thread / OCTET * half + at] : 0.0f;
-    take_places<ROWS>(shared.to[0], a, h, head, octet, 0);
     dep_wait();
 #pragma unroll 1
     for (int m0 = 0; m0 < a.n; m0 += ROWS, turn ^= ROWS == 16) {
+        ask_rows(hand, a, m0);
         ask_angles<ROWS>(shared.angle[turn], a, h, octet, of < 2 ? m0 : a.n);
-        if (m0 > 0)
-            take_places<ROWS>(shared.to[turn], a, h, head, octet, m0);
+        take_places<ROWS>(shared.to[turn], a, h, head, octet, m0);
+        if (m0 == 0 && thread < 2 * OCTET)
+            shared.bias[thread / OCTET][thread % OCTET] = end;
         take_rows(shared, hand, a, m0, turn);
         if (r >= ROWS || m0 + r >= a.n)
             continue;
@@ -433,6 +218,22 @@ template <int U> cudaError_t thin_launch(struct device_work *w, const thin_args 
     return launch(kernel, dim3((unsigned)octets), dim3(THREADS), 0, w->stream, a);
 }
 
+cudaError_t far_launch(struct device_work *w, const thin_args &a, int octets)
+{
+    static int allowed;
+    static bool done;
+    int size = OCTET * (a.in * 2 + FAR_PAD) + 16;
+    cudaError_t e = leave_shared(thin_far_kernel<MOST_UNITS>, &done);
+    if (e == cudaSuccess && allowed < size) {
+        e = allow_smem(thin_far_kernel<MOST_UNITS>, (size_t)size);
+        allowed = size;
+    }
+    if (e != cudaSuccess)
+        return e;
+    return launch(thin_far_kernel<MOST_UNITS>, dim3((unsigned)octets), dim3(THREADS), (size_t)size,
+                  w->stream, a);
+}
+
 } // namespace
 
 bool few_is_thin(const struct matrix *m)
@@ -471,10 +272,10 @@ bool few_thin(struct device_work *w, const struct few_call *c)
         return false;
     octets = fill_thin(&a, c);
     work_check(w,
-               units <= 4    ? thin_launch<4>(w, a, octets)
-               : units <= 8  ? thin_launch<8>(w, a, octets)
-               : units <= 12 ? thin_launch<12>(w, a, octets)
-                             : thin_launch<MOST_UNITS>(w, a, octets),
+               units <= 4                       ? thin_launch<4>(w, a, octets)
+               : units <= 8                     ? thin_launch<8>(w, a, octets)
+               : a.n <= 8 && w->gpu->major == 9 ? far_launch(w, a, octets)
+                                                : thin_launch<MOST_UNITS>(w, a, octets),
                "a product of few rows");
     return true;
 }
