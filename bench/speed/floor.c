@@ -14,6 +14,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
