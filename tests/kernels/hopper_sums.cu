@@ -8,6 +8,8 @@
  * a matrix of 64 columns. */
 #define AT(i, r0, c0) (((r0) + lane / 4 + (i) / 2 * 8) * 64 + (c0) + lane % 4 * 2 + (i) % 2)
 
+#ifdef HOPPER_CODE
+
 __device__ static void multiply(float *c, const uint16_t *a, const uint16_t *b, int lane)
 {
     const uint32_t *rows = (const uint32_t *)a + lane / 4 * 32 + lane % 4;
@@ -18,6 +20,8 @@ __device__ static void multiply(float *c, const uint16_t *a, const uint16_t *b, 
         mma_bf16(c, x, y);
     }
 }
+
+#endif
 
 __global__ void __launch_bounds__(128) sums_kernel(struct hopper_sums s)
 {
@@ -62,11 +66,14 @@ __global__ void __launch_bounds__(128) sums_kernel(struct hopper_sums s)
 #endif
 }
 
+/* In a build without code for it the kernel is empty and needs next to no registers. */
 int hopper_sums_there(void)
 {
+    cudaFuncAttributes at;
     int major = 0;
     return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
-           major == 9;
+           major == 9 && cudaFuncGetAttributes(&at, (const void *)sums_kernel) == cudaSuccess &&
+           at.numRegs >= 32;
 }
 
 int hopper_sums_run(const struct hopper_sums *host, int tiles)
