@@ -406,7 +406,8 @@ static void take_pending(struct parallel *pl)
 }
 
 /* What `auto` is told of the round: the drafter's part since it was told last. */
-static void tell_policy(struct parallel *pl, const struct round *r, double t0, double target_s)
+static void tell_policy(struct parallel *pl, const struct round *r, bool believed, double t0,
+                        double target_s)
 {
     uint64_t drafted = atomic_load_explicit(&pl->drafted, memory_order_relaxed);
     uint64_t ns = atomic_load_explicit(&pl->draft_ns, memory_order_relaxed);
@@ -419,7 +420,8 @@ static void tell_policy(struct parallel *pl, const struct round *r, double t0, d
                                  .wall_s = clock_now() - t0 };
     pl->told_drafted = drafted;
     pl->told_ns = ns;
-    policy_learn_parallel(&pl->sp->policy, &told);
+    if (believed)
+        policy_learn_parallel(&pl->sp->policy, &told);
 }
 
 static void learn(struct parallel *pl, const struct round *r, double seconds)
@@ -439,6 +441,7 @@ enum pv_status parallel_round(struct parallel *pl, struct round *r, struct pv_er
 {
     struct pv_session *s = pl->s;
     double t0 = clock_now(), t1;
+    uint64_t first_runs = speculation_first_runs(s);
     enum pv_status st;
     choose_window(pl);
     meet(pl, PV_SIDE_MODEL);
@@ -457,7 +460,7 @@ enum pv_status parallel_round(struct parallel *pl, struct round *r, struct pv_er
     t1 = clock_now() - t1;
     learn(pl, r, t1);
     if (pl->sp->method.automatic)
-        tell_policy(pl, r, t0, t1);
+        tell_policy(pl, r, speculation_believes(pl->sp, s, first_runs), t0, t1);
     s->stats.parallel_rounds++;
     return PV_OK;
 }

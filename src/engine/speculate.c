@@ -19,6 +19,7 @@ enum { SIMULATE_SEED = 0x73696d };
 enum { AUTO_PATIENCE = 4 };
 /* Threads of a CPU with which `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
+enum { MAX_SLOW_ROUNDS = 8 }; /* on end whose times are not believed */
 enum { MAX_WIDTH = 16 };      /* of a dynamic tree: what drafter_model.c grows */
 enum { DEFAULT_KEEP = 1024 }; /* entries of a layer that `sparse` reads, as published */
 enum { USUAL_LAYERS = 20 };   /* that alignment looks at, as published; */
@@ -532,6 +533,37 @@ enum pv_status speculation_verify(const struct speculation *sp, struct pv_sessio
     return PV_OK;
 }
 
+uint64_t speculation_first_runs(const struct pv_session *s)
+{
+    struct device *dev[] = { s->model->dev, s->draft.model ? s->draft.model->dev : NULL };
+    uint64_t n = 0;
+    for (size_t i = 0; i < sizeof dev / sizeof *dev; i++)
+        if (dev[i] && dev[i]->ops->first_runs)
+            n += dev[i]->ops->first_runs(dev[i]);
+    return n;
+}
+
+bool speculation_believes(struct speculation *sp, const struct pv_session *s, uint64_t before)
+{
+    bool slow = speculation_first_runs(s) != before && sp->slow_rounds < MAX_SLOW_ROUNDS;
+    sp->slow_rounds = slow ? sp->slow_rounds + 1 : 0;
+    return !slow;
+}
+
+/* What `auto` and fitted trees learn of a serial round, and of its seconds if these are believed.
+ */
+static void learn_round(struct speculation *sp, struct pv_session *s, const struct round *r,
+                        const float *scores, bool fitted, bool believed, double draft_s,
+                        double verify_s)
+{
+    if (fitted && believed)
+        price_learn(&s->draft.book[sp->method.drafter], &r->tree, scores, &r->verdict, draft_s,
+                    verify_s);
+    policy_learn(&sp->policy, sp->choice, r->tree.n,
+                 fitted ? tree_deepest(&r->tree) : r->tree.n - 1, r->verdict.n - 1,
+                 believed ? draft_s : 0, believed ? verify_s : 0);
+}
+
 /* A round in which the sides take turns. */
 static enum pv_status serial_round(struct speculation *sp, struct pv_session *s,
                                    const struct pv_gen_params *p, struct round *r,
@@ -539,6 +571,7 @@ static enum pv_status serial_round(struct speculation *sp, struct pv_session *s,
 {
     struct sampling how = generate_sampling(p);
     double draft_s = s->stats.draft_s, verify_s = s->stats.verify_s;
+    uint64_t first_runs = speculation_first_runs(s);
     float scores[TREE_MAX] = { 0 };
     bool plain = sp->method.automatic && sp->choice.kind == POLICY_PLAIN;
     bool fitted = plain ? sp->policy.fitted : sp->shape.kind == SHAPE_FITTED;
@@ -549,13 +582,9 @@ static enum pv_status serial_round(struct speculation *sp, struct pv_session *s,
         st = propose(sp, s, p, &how, &r->tree, scores, err);
     if (!st)
         st = speculation_verify(sp, s, p, r, err);
-    if (!st && fitted)
-        price_learn(&s->draft.book[sp->method.drafter], &r->tree, scores, &r->verdict,
-                    s->stats.draft_s - draft_s, s->stats.verify_s - verify_s);
     if (!st)
-        policy_learn(&sp->policy, sp->choice, r->tree.n,
-                     fitted ? tree_deepest(&r->tree) : r->tree.n - 1, r->verdict.n - 1,
-                     s->stats.draft_s - draft_s, s->stats.verify_s - verify_s);
+        learn_round(sp, s, r, scores, fitted, speculation_believes(sp, s, first_runs),
+                    s->stats.draft_s - draft_s, s->stats.verify_s - verify_s);
     return st;
 }
 

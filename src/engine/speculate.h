@@ -28,6 +28,7 @@ struct speculation {
     struct policy policy;      /* automatic */
     struct policy_choice choice;
     struct shape tree;
+    int slow_rounds; /* on end, whose times were not believed */
 };
 
 /* Before the prefill: the method's parts, and the video rows of the timeline. */
@@ -54,6 +55,11 @@ struct round {
 enum pv_status speculation_verify(const struct speculation *sp, struct pv_session *s,
                                   const struct pv_gen_params *p, struct round *r,
                                   struct pv_error *err);
+/* Whether the times of a round tell how long such rounds take. Devices may need longer for steps
+ * that are new to them: first_runs counts these, of both sides, and is asked before the round. Not
+ * all rounds on end can be disbelieved, or nothing would ever be learnt. */
+uint64_t speculation_first_runs(const struct pv_session *s);
+bool speculation_believes(struct speculation *sp, const struct pv_session *s, uint64_t before);
 /* Simulated acceptance: whether the token of this row, to stand at `position`, is accepted. */
 bool speculation_drawn(const struct speculation *sp, uint64_t seed, uint64_t position, int row);
 enum pv_status speculation_round(struct speculation *sp, struct pv_session *s,

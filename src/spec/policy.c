@@ -71,6 +71,8 @@ void policy_allow_parallel(struct policy *p, int max_window)
 
 static void blend_in(double *x, double now)
 {
+    if (now == 0)
+        return;
     if (*x == 0)
         *x = now;
     else

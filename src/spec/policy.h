@@ -61,8 +61,8 @@ void policy_allow_parallel(struct policy *p, int max_window);
  * first verify what is pending, and be told to policy_learn as that choice with nothing proposed.
  */
 struct policy_choice policy_next(struct policy *p);
-/* What came of it: rows verified, tokens accepted, seconds. For a chain `proposed` tokens, for a
- * fitted tree those of its longest path. */
+/* What came of it: rows verified, tokens accepted, seconds (0: not measured). For a chain
+ * `proposed` tokens, for a fitted tree those of its longest path. */
 void policy_learn(struct policy *p, struct policy_choice c, int rows, int proposed, int accepted,
                   double draft_s, double verify_s);
 /* What came of a choice of POLICY_PARALLEL. */

@@ -234,6 +234,9 @@ struct device_ops {
     /* After end. True: the same operations once more, and end; they are recorded, not run. NULL:
      * never. */
     bool (*again)(struct device_work *w);
+    /* Plans with a key so far, of all works of the device, that took longer than they will when
+     * they come again. NULL: there are none. */
+    uint64_t (*first_runs)(struct device *dev);
     /* Until everything asked of the work is done; what failed of it, once. */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 

@@ -405,7 +405,8 @@ static void check_keys(struct cuda_check *t)
     enum { KEYS = 200, FEW = 10, ROUNDS = 6, ALL_ROUNDS = 3 };
     struct gbuf gx, gy;
     float *x = normal_both(t, &gx, KEYS, 1), y[KEYS] = { 0 };
-    int played = 0;
+    uint64_t first_runs = t->ops->first_runs(t->dev);
+    int played = 0, run = 0;
     gbuf_open(t, &gy, sizeof y);
     gbuf_put(&gy, y, sizeof y);
     for (int round = 0; round < ROUNDS; round++)
@@ -420,7 +421,11 @@ static void check_keys(struct cuda_check *t)
                 t->ops->end(t->w);
             }
             played += !asked;
+            run += asked;
         }
+    if (t->ops->first_runs(t->dev) - first_runs != (uint64_t)run)
+        check_fail(&t->c, "of %d steps that were not played, the device knows %d", run,
+                   (int)(t->ops->first_runs(t->dev) - first_runs));
     gbuf_get(&gy, y, sizeof y);
     check_wait(t, t->w);
     for (int i = 0; i < KEYS; i++) {

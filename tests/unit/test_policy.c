@@ -119,6 +119,29 @@ TEST(follows_a_change)
               "%.2f tokens a second", told / total);
 }
 
+/* Rounds without times are had until there are some; what they brought counts. */
+TEST(times_that_were_not_measured_are_not_learnt)
+{
+    static const struct machine m = { 1.0, 0.05, 0.1, 0, 0.85 };
+    struct policy_choice plain = { POLICY_PLAIN, 0 }, tree = { POLICY_TREE, 0 };
+    struct policy p;
+    policy_open(&p, 8);
+    policy_fit(&p);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ((int)policy_next(&p).kind, POLICY_PLAIN);
+        policy_learn(&p, plain, 1, 0, 0, 0, i < 3 ? 0 : m.row1);
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ((int)policy_next(&p).kind, POLICY_TREE);
+        policy_learn(&p, tree, 6, 5, 0, 0, 0);
+    }
+    CHECK(p.tree_s == 0 && p.tree_verify_s == 0 && p.token_s == 0 && p.verify_s[6] == 0);
+    CHECK(p.tree_tokens > 0 && p.right[1] / p.tried[1] < 0.5);
+    policy_learn(&p, tree, 6, 5, 5, 5 * m.token, verify_time(&m, 6));
+    CHECK(policy_rate(&p, plain) == 1 / m.row1 && p.token_s == m.token);
+    CHECK(p.tree_verify_s == verify_time(&m, 6));
+}
+
 /* ---- fitted trees ---- */
 
 /* A fitted tree is the best chain there is on this machine, or the root alone; the drafter runs

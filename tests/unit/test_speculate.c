@@ -3,6 +3,7 @@
  * of a fresh run. Models are tiny and random, so drafts are often wrong, and a wrong commit shows.
  */
 #include "answers.h"
+#include "engine/speculate.h"
 
 static const char *const families[] = { "tests/golden/llava_onevision",
                                         "tests/golden/qwen2_5_vl_video" };
@@ -445,6 +446,55 @@ TEST(a_drafter_can_be_stopped_when_it_wakes)
     CHECK(memcmp(b->line.ids + b->answer0, ref.ids, (size_t)b->n_answer * sizeof *ref.ids) == 0);
     got = run(b, &m, 0);
     CHECK(same_answer(&ref, &got, vocab_of(a)) && same_cache(a, b));
+    pv_session_close(&a);
+    pv_session_close(&b);
+    close_pair(&p);
+}
+
+/* ---- devices that need longer for new steps ---- */
+
+static uint64_t ever_more(struct device *dev)
+{
+    static uint64_t n;
+    (void)dev;
+    return n++;
+}
+
+static uint64_t as_ever(struct device *dev)
+{
+    (void)dev;
+    return 7;
+}
+
+/* Rounds with steps that are new to the device are not believed, but not for ever; `auto` and
+ * fitted trees live with it. */
+TEST(times_of_new_steps_are_not_believed)
+{
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    pv_session *a = open_session(&p), *b = open_session(&p);
+    struct answer ref = run(a, NULL, 0), got;
+    const struct device_ops *ops = p.target->dev->ops;
+    struct device_ops slow = *ops;
+    struct speculation sp = { 0 };
+    int believed = 0;
+    CHECK_EQ(speculation_first_runs(b), 0);
+    CHECK(speculation_believes(&sp, b, 0));
+    p.target->dev->ops = &slow;
+    slow.first_runs = as_ever;
+    for (int i = 0; i < 20; i++)
+        CHECK(speculation_believes(&sp, b, speculation_first_runs(b)));
+    slow.first_runs = ever_more;
+    for (int i = 0; i < 90; i++)
+        believed += speculation_believes(&sp, b, speculation_first_runs(b));
+    CHECK_EQ(believed, 10);
+    for (int shape = PV_SHAPE_TREE; shape <= PV_SHAPE_FITTED; shape++)
+        for (int automatic = 0; automatic < 2; automatic++) {
+            struct pv_method m = method(PV_DRAFT_MODEL, "full", (enum pv_shape)shape);
+            m.automatic = automatic;
+            got = run(b, &m, 0);
+            CHECK_MSG(same_answer(&ref, &got, vocab_of(a)) && same_cache(a, b), "shape %d", shape);
+        }
+    p.target->dev->ops = ops;
     pv_session_close(&a);
     pv_session_close(&b);
     close_pair(&p);

@@ -32,7 +32,8 @@ struct cuda_device {
     char name[256];
     size_t memory;
     cudaStream_t upload_stream;
-    struct many *many; /* matmul_many.cu: handle, workspace, chosen algorithms */
+    struct many *many;   /* matmul_many.cu: handle, workspace, chosen algorithms */
+    uint64_t first_runs; /* recorder.cu: steps that were not played; atomic */
 };
 
 /* A run as kernels read it: staged by begin, so that a recorded step can be played with other

@@ -359,6 +359,7 @@ static const struct device_ops gpu_ops = {
     .begin = recorder_begin,
     .end = recorder_end,
     .again = recorder_again,
+    .first_runs = recorder_first_runs,
     .wait = gpu_wait,
     .attn = block_attn,
     .finish = block_finish,

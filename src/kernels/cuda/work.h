@@ -16,5 +16,6 @@ void recorder_close(struct device_work *w);
 bool recorder_begin(struct device_work *w, const struct work_plan *plan);
 void recorder_end(struct device_work *w);
 bool recorder_again(struct device_work *w);
+uint64_t recorder_first_runs(struct device *dev);
 
 #endif
