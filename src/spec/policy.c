@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-enum { LOOK_EVERY = 24, FIRST_WINDOW = 4 };
+enum { LOOK_EVERY = 24, FIRST_WINDOW = 4, HOPED_WINDOW = 5 };
 enum {
     STAY = 4,            /* rounds of the parallel schedule on end */
     LOOK_RARELY = 96,    /* rounds of it between looks at others: to leave it costs most of one */
@@ -32,7 +32,7 @@ static const double outlier = 3;     /* a longer time counts as so many times th
 static const double prior_tries = 2; /* and their share right, before anything is known */
 static const double prior_right = 0.75;
 static const double forget = 0.997;     /* a round, of what differs from the prior */
-static const double first_trust = 0.3;  /* in what the first fitted tree brought */
+static const double first_trust = 0.3;  /* in the first fitted tree */
 static const double hope_again = 0.01;  /* at a look, of what differs from what is hoped */
 static const double tree_hope = 1.3;    /* tokens of a tree over those of its longest chain */
 static const double worth_a_look = 0.9; /* of the best rate */
@@ -98,7 +98,13 @@ static double chain_tokens(const struct policy *p, int window)
 
 static double hoped_of_tree(const struct policy *p)
 {
-    return chain_tokens(p, 5) * tree_hope;
+    return chain_tokens(p, HOPED_WINDOW) * tree_hope;
+}
+
+/* The first of something that is only hoped for. */
+static double trust_some(double seen, double hoped)
+{
+    return first_trust * seen + (1 - first_trust) * hoped;
 }
 
 /* What is known of the two sides at once, and before that of each alone. */
@@ -264,12 +270,13 @@ void policy_learn(struct policy *p, struct policy_choice c, int rows, int propos
     if (rows <= TREE_MAX)
         blend_in(&p->verify_s[rows], verify_s);
     if (c.kind == POLICY_TREE && drafted) {
-        blend_in(&p->tree_s, draft_s);
+        /* one bad tree is no reason to give up, and a deep one not to think all dear */
+        bool first = p->fitted && p->tree_s == 0 && proposed > HOPED_WINDOW;
+        blend_in(&p->tree_s,
+                 first ? trust_some(draft_s, draft_s / proposed * HOPED_WINDOW) : draft_s);
         blend_in(&p->tree_verify_s, verify_s);
-        if (p->tree_tokens == 0 && !p->fitted)
-            p->tree_tokens = accepted + 1;
-        else if (p->tree_tokens == 0) /* one bad tree is no reason to give up */
-            p->tree_tokens = first_trust * (accepted + 1) + (1 - first_trust) * hoped_of_tree(p);
+        if (p->tree_tokens == 0)
+            p->tree_tokens = p->fitted ? trust_some(accepted + 1, hoped_of_tree(p)) : accepted + 1;
         else
             p->tree_tokens += 0.1 * (accepted + 1 - p->tree_tokens);
     }

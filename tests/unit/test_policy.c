@@ -230,6 +230,25 @@ TEST(fitted_trees_survive_a_bad_start)
     CHECK_MSG(trees > 20, "%d trees in 200 tokens", trees);
 }
 
+/* Nor does one that was grown deep before prices were known: where drafting is dear beside a plain
+ * token, all that it drafted has to count for it. */
+TEST(fitted_trees_survive_a_deep_start)
+{
+    static const struct machine m = { 0.19, 0.007, 0.115, 99, 0.97 }; /* nano on an H200 */
+    struct policy p;
+    int trees = 0;
+    double rate;
+    policy_open(&p, 8);
+    policy_fit(&p);
+    policy_learn(&p, policy_next(&p), 1, 0, 0, 0, m.row1);
+    CHECK_EQ((int)policy_next(&p).kind, POLICY_TREE);
+    policy_learn(&p, (struct policy_choice){ POLICY_TREE, 0 }, 17, 16, 16, 16 * m.token,
+                 verify_time(&m, 17));
+    rate = 400 / fitted_seconds(&p, &m, 400, test_seed, &trees);
+    CHECK_MSG(rate > 0.95 * best_rate(&m), "%.2f of %.2f", rate, best_rate(&m));
+    CHECK_MSG(trees > 20, "%d trees in 400 tokens", trees);
+}
+
 /* Trees that bring nothing any more are left, and are found again when they do. */
 TEST(fitted_trees_follow_a_change)
 {
