@@ -366,14 +366,11 @@ template <int D, bool EXACT>
 static cudaError_t few_launch(const struct device_work *w, struct few_args &a, int blocks,
                               int warps, size_t smem)
 {
-    static bool ready;
+    static struct by_gpu allowed = BY_GPU;
     size_t stage = (size_t)2 * KEYS * D * sizeof(uint16_t), limit = smem_limit(w);
-    if (!ready) {
-        cudaError_t e = allow_smem(few_kernel<D, EXACT>, limit);
-        if (e != cudaSuccess)
-            return e;
-        ready = true;
-    }
+    cudaError_t e = allow_smem(&allowed, w->gpu->index, few_kernel<D, EXACT>, limit, false);
+    if (e != cudaSuccess)
+        return e;
     /* Six where a multiprocessor has one block, or where two blocks with six have room. */
     a.stages = blocks <= w->gpu->n_sm || 2 * (6 * stage + smem) <= limit ? 6 : 3;
     while (a.stages > 1 && a.stages * stage + smem > limit)

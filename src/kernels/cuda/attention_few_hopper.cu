@@ -304,8 +304,11 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     }
     if (base % 1024)
         __trap();
-    if (!job_find<T>(&b, a, group))
+    if (!job_find<T>(&b, a, group)) {
+        if (blockIdx.x == 0) /* a grid in which nobody waits could end before those in front */
+            dep_wait();
         return;
+    }
     if (threadIdx.x == T::groups * 128) {
         for (int s = 0; s < 2 * T::stages; s++)
             barrier_init(bars + s * 8, 1);
@@ -334,10 +337,7 @@ static bool kernel_ready(void (*kernel)(const split_args))
 {
     cudaFuncAttributes at;
     if (cudaFuncGetAttributes(&at, (const void *)kernel) != cudaSuccess || at.numRegs < 32 ||
-        allow_smem(kernel, SMEM_MOST) != cudaSuccess ||
-        /* A multiprocessor divides L1 and shared memory anew only when it is empty. */
-        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared) != cudaSuccess) {
+        set_smem(kernel, SMEM_MOST) != cudaSuccess || set_all_shared(kernel) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
@@ -456,12 +456,12 @@ template <class S>
 static bool run_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
                     enum dtype out_dtype)
 {
-    static const bool ready = set_ready<S>();
+    static struct by_gpu ready = BY_GPU;
     static const encode_fn encode = find_encode();
     const struct layer_shape *s = b->shape;
     size_t stride = (size_t)s->n_heads * S::d;
     int n_splits = (w->max_positions + S::split - 1) / S::split;
-    if (!ready || !encode)
+    if (!is_ready(&ready, w->gpu->index, set_ready<S>) || !encode)
         return false;
     for (int i = 0; i < b->n_runs; i++) {
         const struct attn_run *run = &b->runs[i];

@@ -130,6 +130,7 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
         uint32_t at = base + ring.stage * T::block_size, bar = ring.stage * 8;
         if (!EARLY && !waited && begin + T::block > b.first) {
             dep_wait();
+            global_written();
             waited = true;
         }
         barrier_wait(empty + bar, ring.parity ^ 1);

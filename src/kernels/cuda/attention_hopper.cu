@@ -422,8 +422,10 @@ __global__ void __launch_bounds__(T::threads, 1)
     dep_wait();
     if (threadIdx.x < 128) {
         registers_lower<T::few>();
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
+            global_written();
             produce<T>(a, base, piece_number);
+        }
     } else {
         registers_raise<T::most>();
         consume<T>(a, base, piece_number);
@@ -439,7 +441,7 @@ template <class T> static bool kernel_ready(void)
 {
     cudaFuncAttributes at;
     if (cudaFuncGetAttributes(&at, (const void *)attention_hopper_kernel<T>) != cudaSuccess ||
-        at.numRegs < 64 || allow_smem(attention_hopper_kernel<T>, T::size) != cudaSuccess) {
+        at.numRegs < 64 || set_smem(attention_hopper_kernel<T>, T::size) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
@@ -478,13 +480,13 @@ template <class T>
 static bool run_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
                        void *out, enum dtype out_dtype)
 {
-    static const bool ready = kernel_ready<T>();
+    static struct by_gpu ready = BY_GPU;
     static const encode_fn encode = find_encode();
     static unsigned launches;
     int width = b->shape->n_heads * T::d;
     struct hopper_args a = {};
 
-    if (!ready || !encode)
+    if (!is_ready(&ready, w->gpu->index, kernel_ready<T>) || !encode)
         return false;
     a.n_heads = b->shape->n_heads;
     a.group = b->shape->n_heads / b->shape->n_kv_heads;

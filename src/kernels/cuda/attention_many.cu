@@ -372,11 +372,9 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
 template <class T, bool SEGMENTS>
 void flash_launch(struct device_work *w, const struct flash_job *j, dim3 grid)
 {
-    static unsigned allowed; /* devices, by bits: a matter of once, and harmless twice */
-    unsigned bit = 1u << (w->gpu->index & 31);
-    if (!(allowed & bit))
-        work_check(w, allow_smem(flash_kernel<T, SEGMENTS>, T::SMEM), "attention");
-    allowed |= bit;
+    static struct by_gpu allowed = BY_GPU;
+    work_check(w, allow_smem(&allowed, w->gpu->index, flash_kernel<T, SEGMENTS>, T::SMEM, false),
+               "attention");
     work_check(w, launch(flash_kernel<T, SEGMENTS>, grid, dim3(T::THREADS), T::SMEM, w->stream, *j),
                "attention");
 }

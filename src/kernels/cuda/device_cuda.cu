@@ -470,6 +470,9 @@ static enum pv_status check_gpu(struct cuda_device *gpu, int index, struct pv_er
         return no_gpu(e, err);
     if (index < 0 || index >= n)
         return fail(err, PV_E_DEVICE, "there is no GPU %d: this machine has %d", index, n);
+    if (index >= MAX_GPUS)
+        return fail(err, PV_E_UNSUPPORTED, "GPU %d cannot be used: only the first %d can", index,
+                    (int)MAX_GPUS);
     e = cudaGetDeviceProperties(&prop, index);
     if (e == cudaSuccess)
         e = cudaSetDevice(index);

@@ -5,6 +5,7 @@
 #ifndef PV_KERNELS_CUDA_LAUNCH_H
 #define PV_KERNELS_CUDA_LAUNCH_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,12 +53,66 @@ static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, si
 
 #endif /* PV_CUDASIM */
 
-/* Raise the limit of dynamic shared memory before the first launch of a kernel that needs more than
- * 48 KB. */
-template <class... P> static inline cudaError_t allow_smem(void (*kernel)(P...), size_t smem)
+enum { MAX_GPUS = 64 };
+
+/* What is known of a kernel on each GPU, from zero; asked by one thread at a time. */
+struct by_gpu {
+    pthread_mutex_t lock;
+    int known[MAX_GPUS];
+};
+#define BY_GPU                                                                                     \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER,                                                                 \
+        {                                                                                          \
+        }                                                                                          \
+    }
+
+/* The limit of dynamic shared memory, which a kernel that needs more than 48 KB has on each GPU. */
+template <class... P> static inline cudaError_t set_smem(void (*kernel)(P...), size_t smem)
 {
     return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)smem);
+}
+
+/* A multiprocessor divides L1 and shared memory anew only when it is empty: a kernel whose blocks
+ * are to run beside those that want much of the latter must want the same division. */
+template <class... P> static inline cudaError_t set_all_shared(void (*kernel)(P...))
+{
+    return cudaFuncSetAttribute((const void *)kernel,
+                                cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared);
+}
+
+/* Before a launch with so much shared memory: the limit is raised where it is lower. It never
+ * falls, for another thread may be about to launch the kernel with more. */
+template <class... P>
+static inline cudaError_t allow_smem(struct by_gpu *allowed, int gpu, void (*kernel)(P...),
+                                     size_t smem, bool all_shared)
+{
+    cudaError_t e = cudaSuccess;
+    pthread_mutex_lock(&allowed->lock);
+    if (allowed->known[gpu] <= (int)smem) {
+        if (smem > 0)
+            e = set_smem(kernel, smem);
+        if (e == cudaSuccess && all_shared)
+            e = set_all_shared(kernel);
+        if (e == cudaSuccess)
+            allowed->known[gpu] = (int)smem + 1;
+    }
+    pthread_mutex_unlock(&allowed->lock);
+    return e;
+}
+
+/* What `find` says of the current GPU, asked once. */
+static inline bool is_ready(struct by_gpu *ready, int gpu, bool (*find)(void))
+{
+    bool yes;
+    pthread_mutex_lock(&ready->lock);
+    if (ready->known[gpu] == 0)
+        ready->known[gpu] = find() ? 2 : 1;
+    yes = ready->known[gpu] == 2;
+    pthread_mutex_unlock(&ready->lock);
+    return yes;
 }
 
 #ifndef PV_CUDASIM

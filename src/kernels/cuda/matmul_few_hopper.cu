@@ -95,17 +95,14 @@ static int least(int a, int b)
 
 template <int N> static cudaError_t launch_stream(struct device_work *w, stream_args &a)
 {
-    static bool allowed;
+    static struct by_gpu allowed = BY_GPU;
     int size = a.rows * ROW_BYTES * a.depth * (a.gated ? 2 : 1), x_size = N * ROW_BYTES * a.depth;
     int rest = 1024 + N * (SUM_STEP + 1) * 4 + 2 * (MAX_STAGES + X_STAGES) * 8;
     int all = least(rest + RING_SIZE + x_ring_size(N), SMEM_SIZE);
     int flight = a.tiles > w->gpu->n_sm ? FLIGHT_MORE : FLIGHT;
-    if (!allowed) {
-        cudaError_t e = allow_smem(stream_kernel<N>, (size_t)all);
-        if (e != cudaSuccess)
-            return e;
-        allowed = true;
-    }
+    cudaError_t e = allow_smem(&allowed, w->gpu->index, stream_kernel<N>, (size_t)all, false);
+    if (e != cudaSuccess)
+        return e;
     a.x_stages = least(x_ring_size(N) / x_size, X_STAGES);
     a.stages = least((all - rest - a.x_stages * x_size) / size, MAX_STAGES);
     a.flight = least(flight / size, a.stages);

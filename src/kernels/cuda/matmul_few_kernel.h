@@ -403,18 +403,15 @@ template <enum dtype T, int MT, int NT>
 static inline cudaError_t few_launch(const few_params *p, int blocks, size_t smem,
                                      cudaStream_t stream)
 {
-    static bool ready;
-    if (!ready) {
-        int device = 0, most = 0;
-        cudaError_t e = cudaGetDevice(&device);
-        if (e == cudaSuccess)
-            e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-        if (e == cudaSuccess) /* less the static part */
-            e = allow_smem(few_kernel<T, MT, NT>, (size_t)most - 1024);
-        if (e != cudaSuccess)
-            return e;
-        ready = true;
-    }
+    static struct by_gpu allowed = BY_GPU;
+    int device = 0, most = 0;
+    cudaError_t e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (e == cudaSuccess) /* less the static part */
+        e = allow_smem(&allowed, device, few_kernel<T, MT, NT>, (size_t)most - 1024, false);
+    if (e != cudaSuccess)
+        return e;
     return launch(few_kernel<T, MT, NT>, dim3((unsigned)blocks), dim3((unsigned)p->warps * 32),
                   smem, stream, *p);
 }

@@ -103,27 +103,19 @@ static int many_size(const narrow_args &a, int columns)
 }
 
 static cudaError_t launch_narrow(struct device_work *w, void (*kernel)(const narrow_args),
-                                 int *allowed, const narrow_args &a, int threads, int size)
+                                 struct by_gpu *allowed, const narrow_args &a, int threads,
+                                 int size)
 {
-    if (*allowed < size) {
-        cudaError_t e = allow_smem(kernel, (size_t)size);
-        if (e != cudaSuccess)
-            return e;
-        /* A multiprocessor divides L1 and shared memory anew only when it is empty. */
-        e = cudaFuncSetAttribute((const void *)kernel,
-                                 cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
-        if (e != cudaSuccess)
-            return e;
-        *allowed = size;
-    }
+    cudaError_t e = allow_smem(allowed, w->gpu->index, kernel, (size_t)size, true);
+    if (e != cudaSuccess)
+        return e;
     return launch(kernel, dim3((unsigned)((a.out + a.rows - 1) / a.rows)), dim3((unsigned)threads),
                   (size_t)size, w->stream, a);
 }
 
 static cudaError_t launch_lone(struct device_work *w, narrow_args &a)
 {
-    static int allowed[2];
+    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
     bool usual = a.steps == USUAL_STEPS;
     a.warps = a.steps + 1 > NARROW_COLS ? a.steps + 1 : (int)NARROW_COLS;
     return launch_narrow(w, usual ? narrow_lone_kernel<USUAL_STEPS> : narrow_lone_kernel<0>,
@@ -132,7 +124,7 @@ static cudaError_t launch_lone(struct device_work *w, narrow_args &a)
 
 static cudaError_t launch_many(struct device_work *w, narrow_args &a, encode_fn encode)
 {
-    static int allowed[2];
+    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
     int in = a.steps * TILE_COLS, columns = a.n <= 16 ? 16 : 32;
     if (!encode_map(encode, &a.map, a.x, a.n, a.steps, 0, (size_t)in * 2, 0, columns, 1))
         return cudaErrorInvalidValue;

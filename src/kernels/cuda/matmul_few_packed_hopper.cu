@@ -111,20 +111,12 @@ __global__ void __launch_bounds__(T == DTYPE_Q4_K ? ROOMY_Q4_K : ROOMY, 1)
 /* ---- host ---- */
 
 static cudaError_t launch_args(struct device_work *w, void (*kernel)(const packed_args),
-                               int *allowed, const packed_args &a, int blocks, int others, int size)
+                               struct by_gpu *allowed, const packed_args &a, int blocks, int others,
+                               int size)
 {
-    if (*allowed < size) {
-        cudaError_t e = allow_smem(kernel, (size_t)size);
-        if (e != cudaSuccess)
-            return e;
-        /* A multiprocessor divides L1 and shared memory anew only when it is empty. */
-        e = cudaFuncSetAttribute((const void *)kernel,
-                                 cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
-        if (e != cudaSuccess)
-            return e;
-        *allowed = size;
-    }
+    cudaError_t e = allow_smem(allowed, w->gpu->index, kernel, (size_t)size, true);
+    if (e != cudaSuccess)
+        return e;
     return launch(kernel, dim3((unsigned)blocks), dim3((unsigned)(a.wm * a.wk * 32 + others)),
                   (size_t)size, w->stream, a);
 }
@@ -132,7 +124,7 @@ static cudaError_t launch_args(struct device_work *w, void (*kernel)(const packe
 template <enum dtype T, int N>
 static cudaError_t launch_packed(struct device_work *w, const packed_args &a, int blocks)
 {
-    static int allowed;
+    static struct by_gpu allowed = BY_GPU;
     return launch_args(w, packed_kernel<T, N>, &allowed, a, blocks, T == DTYPE_Q4_K ? 64 : 32,
                        a.ring_size + BARS_SIZE + 8 * N * 4 + 1024);
 }
@@ -140,7 +132,7 @@ static cudaError_t launch_packed(struct device_work *w, const packed_args &a, in
 template <enum dtype T, int MODE, bool ALONE>
 static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int blocks)
 {
-    static int allowed;
+    static struct by_gpu allowed = BY_GPU;
     return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks,
                        a.norm.squares || MODE == LONE_PAIRED ? 64 : 32,
                        a.ring_size + a.row_size + LONE_BARS);

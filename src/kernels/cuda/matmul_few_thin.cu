@@ -196,23 +196,11 @@ bool suits(const struct few_call *c)
     return true;
 }
 
-/* A multiprocessor divides L1 and shared memory anew only when it is empty: blocks of these kernels
- * must not keep from it those that want much of the latter. */
-template <class... P> cudaError_t leave_shared(void (*kernel)(P...), bool *done)
-{
-    if (*done)
-        return cudaSuccess;
-    *done = true;
-    return cudaFuncSetAttribute((const void *)kernel,
-                                cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared);
-}
-
 template <int U> cudaError_t thin_launch(struct device_work *w, const thin_args &a, int octets)
 {
-    static bool done[2];
+    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
     void (*kernel)(const thin_args) = a.n <= 8 ? thin_kernel<U, 8> : thin_kernel<U, 16>;
-    cudaError_t e = leave_shared(kernel, &done[a.n <= 8]);
+    cudaError_t e = allow_smem(&allowed[a.n <= 8], w->gpu->index, kernel, 0, true);
     if (e != cudaSuccess)
         return e;
     return launch(kernel, dim3((unsigned)octets), dim3(THREADS), 0, w->stream, a);
@@ -220,14 +208,10 @@ template <int U> cudaError_t thin_launch(struct device_work *w, const thin_args 
 
 cudaError_t far_launch(struct device_work *w, const thin_args &a, int octets)
 {
-    static int allowed;
-    static bool done;
+    static struct by_gpu allowed = BY_GPU;
     int size = OCTET * (a.in * 2 + FAR_PAD) + 16;
-    cudaError_t e = leave_shared(thin_far_kernel<MOST_UNITS>, &done);
-    if (e == cudaSuccess && allowed < size) {
-        e = allow_smem(thin_far_kernel<MOST_UNITS>, (size_t)size);
-        allowed = size;
-    }
+    cudaError_t e =
+        allow_smem(&allowed, w->gpu->index, thin_far_kernel<MOST_UNITS>, (size_t)size, true);
     if (e != cudaSuccess)
         return e;
     return launch(thin_far_kernel<MOST_UNITS>, dim3((unsigned)octets), dim3(THREADS), (size_t)size,
@@ -283,11 +267,11 @@ bool few_thin(struct device_work *w, const struct few_call *c)
 template <int U>
 static cudaError_t heads_launch(struct device_work *w, const thin_args &a, const thin_heads &h)
 {
-    static bool done[2];
+    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
     int blocks = (h.n_heads + 2 * h.n_kv) * (h.d / (2 * OCTET));
     void (*kernel)(const thin_args, const thin_heads) =
         a.n <= 8 ? thin_heads_kernel<U, 8> : thin_heads_kernel<U, 16>;
-    cudaError_t e = leave_shared(kernel, &done[a.n <= 8]);
+    cudaError_t e = allow_smem(&allowed[a.n <= 8], w->gpu->index, kernel, 0, true);
     if (e != cudaSuccess)
         return e;
     return launch(kernel, dim3((unsigned)blocks), dim3(THREADS), 0, w->stream, a, h);

@@ -119,11 +119,12 @@ static void top_some(struct device_work *w, struct top_entry *out, float *mass, 
     int parts = (dim + PART - 1) / PART, room = 2;
     uint64_t *best = (uint64_t *)w->top_scratch;
     float *stats = (float *)(best + (size_t)n * (size_t)parts * (size_t)k);
-    static bool allowed;
+    static struct by_gpu allowed = BY_GPU;
     while (room < parts * k)
         room *= 2;
-    if (!allowed)
-        allowed = allow_smem(top_merge, sizeof(uint64_t) * MERGE) == cudaSuccess;
+    work_check(
+        w, allow_smem(&allowed, w->gpu->index, top_merge, sizeof(uint64_t) * (size_t)room, false),
+        "the likeliest tokens");
     work_check(w,
                launch(top_parts, dim3((unsigned)parts, (unsigned)n), dim3(SORT_THREADS),
                       sizeof(uint64_t) * PART, w->stream, best, stats, x, dim, k, 1 / t),
