@@ -45,15 +45,17 @@ static bool ends_in(const char *name, const char *ending)
 
 /* ---- directories ---- */
 
-static bool is_video_name(const char *name)
+static bool is_clip_name(const char *name)
 {
+#ifndef PV_CORE
     static const char *const endings[] = { ".mp4", ".mkv", ".webm", ".mov", ".avi",  ".m4v",
                                            ".mpg", ".ts",  ".flv",  ".wmv", ".mpeg", ".y4m" };
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         if (ends_in(name, endings[i]))
             return true;
     }
-    return false;
+#endif
+    return is_prepared(name);
 }
 
 static int by_path(const void *a, const void *b)
@@ -62,8 +64,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-/* The files of a directory whose names are wanted. */
-static bool add_named(struct clips *c, const char *path, bool (*wanted)(const char *name))
+static bool add_files(struct clips *c, const char *path)
 {
     DIR *d = opendir(path);
     const struct dirent *e = NULL;
@@ -74,7 +75,7 @@ static bool add_named(struct clips *c, const char *path, bool (*wanted)(const ch
         return false;
     }
     for (e = readdir(d); e && ok; e = readdir(d)) {
-        if (e->d_name[0] != '.' && wanted(e->d_name))
+        if (e->d_name[0] != '.' && is_clip_name(e->d_name))
             ok = add_clip(c, path_join(path, e->d_name), NULL);
     }
     closedir(d);
@@ -84,10 +85,8 @@ static bool add_named(struct clips *c, const char *path, bool (*wanted)(const ch
 static bool add_directory(struct clips *c, const char *path)
 {
     int first = c->n;
-    bool ok = add_named(c, path, is_video_name);
+    bool ok = add_files(c, path);
 
-    if (ok && c->n == first)
-        ok = add_named(c, path, is_prepared);
     if (ok && c->n == first) {
         report("%s: there is no video in this directory", path);
         ok = false;

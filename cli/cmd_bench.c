@@ -4,6 +4,7 @@
  * stopped. */
 #include "answer.h"
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "bench_report.h"
 #include "bench_trace.h"
@@ -48,9 +49,9 @@ static const struct option bench_table[] = {
       NULL },
     { "ratios", 0, NULL, OPTION_STRING, AT(ratios), 0, 0, "R1,R2,...",
       "Run each method whose view prunes with each of these ratios.", NULL },
-    { "prompt", 'p', NULL, OPTION_STRING, AT(prompt), 0, 0, "TEXT",
+    { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "What to ask where a list does not say. Default: to describe the video.", NULL },
-    { "system", 0, "-sys --system-prompt", OPTION_STRING, AT(system), 0, 0, "TEXT",
+    { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
     { "repeat", 'r', "--repetitions", OPTION_INT, AT(repeat), 1, MAX_REPEAT, "N",
       "Run everything N times; times are medians. Default: 3.", NULL },
@@ -94,7 +95,8 @@ static const struct option_group bench_groups[] = {
 
 const struct option_set bench_options = {
     .command = "bench",
-    .usage = "--videos FILE|DIR|LIST.jsonl --methods M1,M2,... [OPTIONS]",
+    .usage = "FILE|DIR|LIST.jsonl... --methods M1,M2,... [OPTIONS]\n"
+             "--videos FILE|DIR|LIST.jsonl --methods M1,M2,... [OPTIONS]",
     .about = "Answers questions about clips with several methods and compares what they cost. The "
              "methods take turns on each clip; each answer is compared with that of plain "
              "decoding, and the exit status is 1 when one differs. The table's sums are over all "
@@ -124,6 +126,7 @@ struct bench {
     struct buf trace;
     int processes;             /* in it */
     FILE *csv;                 /* NULL: none */
+    bool new_csv;              /* it was not there before */
     struct trial_result shown; /* on the timeline; its clip is NULL: none yet */
     const char *shown_clip;
 };
@@ -155,7 +158,7 @@ static void add_clip_json(struct bench *b, const struct clip *clip, const struct
         buf_puts(&b->json, ",\"prompt\":");
         buf_json(&b->json, clip->prompt, strlen(clip->prompt));
     }
-    buf_printf(&b->json, ",\"frames\":%d,", r->frames);
+    buf_printf(&b->json, ",\"frames\":%d,\"lost\":%d,", r->frames, r->lost);
     tally_json(&b->json, &one, &b->who);
     buf_puts(&b->json, "}");
 }
@@ -329,8 +332,13 @@ static int write_trace(const struct bench *b)
     return err.code ? report("%s", err.text) : 0;
 }
 
+/* Not in a CORE build, which `check` says. */
 static int draw_timeline(const struct bench *b)
 {
+#ifdef PV_CORE
+    (void)b;
+    return 0;
+#else
     const struct bench_args *a = b->args;
     struct overlap o = { .clip = b->shown_clip,
                          .model = b->model.path,
@@ -339,15 +347,12 @@ static int draw_timeline(const struct bench *b)
                          .from = a->from,
                          .seconds = a->seconds };
     struct pv_error err = { 0 };
-#ifdef PV_CORE
-    fail(&err, PV_E_UNSUPPORTED, "%s: this build draws no pictures", o.clip);
-#else
     if (path_ends(a->timeline, ".png"))
         overlap_picture(&o, a->timeline, &err);
     else
         overlap_page(&o, a->timeline, &err);
-#endif
     return err.code ? report("%s", err.text) : 0;
+#endif
 }
 
 static int write_files(const struct bench *b)
@@ -430,6 +435,10 @@ static int check(const struct bench_args *a, struct bench *b)
     if (a->timeline && !path_ends(a->timeline, ".png") && !path_ends(a->timeline, ".html"))
         return options_misuse("bench", "--timeline ends in .png or .html, unlike \"%s\"",
                               a->timeline);
+#ifdef PV_CORE
+    if (a->timeline)
+        return options_misuse("bench", "--timeline: this build draws no pictures");
+#endif
     if ((a->from > 0 || a->seconds > 0) && !(a->timeline && path_ends(a->timeline, ".png")))
         return options_misuse("bench", "--timeline-from and --timeline-seconds are for a picture "
                                        "(--timeline FILE.png)");
@@ -449,12 +458,66 @@ static int check(const struct bench_args *a, struct bench *b)
     return r;
 }
 
+/* Rows are added to a table like ours only, never to a file that is something else. */
+static bool is_our_csv(FILE *f, const char *path)
+{
+    struct buf header;
+    char line[1024] = "";
+    bool same;
+
+    buf_init(&header, sizeof line);
+    csv_header(&header);
+    same = fgets(line, sizeof line, f) == NULL || (header.data && !strcmp(line, header.data));
+    buf_clear(&header);
+    if (!same)
+        report("%s: exists, and its first line is not that of bench's tables", path);
+    return same;
+}
+
 static bool open_csv(struct bench *b, const char *path)
 {
-    b->csv = path ? fopen(path, "ab") : NULL;
+    b->new_csv = path && !file_exists(path);
+    b->csv = path ? fopen(path, "a+b") : NULL;
+    if (b->csv && (fseek(b->csv, 0, SEEK_SET) || !is_our_csv(b->csv, path)))
+        return false;
     if (path && (!b->csv || fseek(b->csv, 0, SEEK_END))) {
         report("%s: could not be opened: %s", path, strerror(errno));
         return false;
+    }
+    return true;
+}
+
+/* A table without rows is none. */
+static int close_csv(struct bench *b)
+{
+    bool empty = b->csv && b->new_csv && ftell(b->csv) <= 0;
+    if (b->csv && fclose(b->csv))
+        return report("%s: could not be written: %s", b->args->csv, strerror(errno));
+    if (empty)
+        remove(b->args->csv);
+    return 0;
+}
+
+/* What is to be written can be, and is nothing else that is read or written. */
+static bool outputs_fit(const struct bench *b)
+{
+    const struct bench_args *a = b->args;
+    const char *out[] = { a->json && strcmp(a->json, "-") != 0 ? a->json : NULL, a->trace,
+                          a->timeline, a->csv };
+    const char *model[] = { b->model.path, b->model.mmproj, b->model.head, b->draft,
+                            a->method.draft_mmproj };
+
+    for (int i = 0; i < (int)(sizeof out / sizeof *out); i++) {
+        if (!out[i])
+            continue;
+        if (!is_apart(out[i], out, i) || !is_apart(out[i], a->videos.items, a->videos.n) ||
+            !is_apart(out[i], model, (int)(sizeof model / sizeof *model)))
+            return false;
+        for (int k = 0; k < b->clips.n; k++)
+            if (!is_apart(out[i], (const char *[]){ b->clips.items[k].path }, 1))
+                return false;
+        if (out[i] != a->csv && !can_write(out[i]))
+            return false;
     }
     return true;
 }
@@ -463,7 +526,7 @@ int cmd_bench(int argc, char **argv)
 {
     static struct bench b; /* its tables are large */
     struct bench_args a = { .sampling = SAMPLING_DEFAULTS, .method = METHOD_DEFAULTS, .repeat = 3 };
-    int r = options_parse(&bench_options, &a, argc, argv, &a.videos);
+    int r = options_parse(&bench_options, &a, argc, argv, &a.videos), closed;
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
@@ -480,10 +543,10 @@ int cmd_bench(int argc, char **argv)
     buf_init(&b.json, MAX_JSON);
     buf_init(&b.trace, MAX_JSON);
     r = EXIT_FAILED;
-    if (clips_read(&b.clips, &a.videos) && open_csv(&b, a.csv))
+    if (clips_read(&b.clips, &a.videos) && outputs_fit(&b) && open_csv(&b, a.csv))
         r = run_models(&b);
-    if (b.csv && fclose(b.csv) && !r)
-        r = report("%s: could not be written: %s", a.csv, strerror(errno));
+    closed = close_csv(&b);
+    r = r ? r : closed;
     buf_clear(&b.json);
     buf_clear(&b.trace);
     trial_clear(&b.shown);

@@ -1,4 +1,5 @@
 /* prevue convert: a model of any readable form as one GGUF file. */
+#include "base/file.h"
 #include "command.h"
 
 #include <string.h>
@@ -41,10 +42,10 @@ const struct option_set convert_options = {
 /* Whether `path` may be written: 0, or the status of a failure, which has been reported. */
 static int check_target(const char *path, const char *src_path, bool force)
 {
-    struct stat src, out;
+    struct stat out;
     if (stat(path, &out) != 0)
         return 0;
-    if (stat(src_path, &src) == 0 && src.st_dev == out.st_dev && src.st_ino == out.st_ino)
+    if (file_is_same(path, src_path))
         return report("%s: source and output are the same file", path);
     if (!S_ISREG(out.st_mode))
         return report("%s: exists and is not a regular file", path);

@@ -23,13 +23,13 @@ struct describe_args {
 #define AT(field) offsetof(struct describe_args, field)
 
 static const struct option question_table[] = {
-    { "prompt", 'p', NULL, OPTION_STRING, AT(prompt), 0, 0, "TEXT",
+    { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "What to ask. Default: to describe the video.", NULL },
-    { "ask", 0, NULL, OPTION_LIST, AT(asks), 0, 0, "TEXT",
+    { "ask", 0, NULL, OPTION_TEXTS, AT(asks), 0, 0, "TEXT",
       "A further question, when the one before is answered; may be given many times. The video is "
       "not decoded and not read again.",
       NULL },
-    { "system", 0, "-sys --system-prompt", OPTION_STRING, AT(system), 0, 0, "TEXT",
+    { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
     { "compare", 0, NULL, OPTION_STRING, AT(compare), 0, 0, "METHODS",
       "Answer with each of these methods (names apart by commas) after plain decoding, and print a "
@@ -172,9 +172,11 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, const st
     status = answer_run(&out, s, &a->sampling, &plan->method, err);
     if (status && status != PV_E_CANCELLED)
         goto done;
-    if (src->prepared)
+    if (src->prepared) {
         src->info[0] = (struct pv_video_info){ .frames = (int)out.stats.frames,
                                                .lost = (int)out.stats.lost_frames };
+        report_lost(src->paths->items[0], &src->info[0]);
+    }
     if (a->sampling.json)
         add_answer_json(json, &out, question, a->asks.n > 0, at == 0, src->words);
     else if (!src->words)

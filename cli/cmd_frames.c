@@ -44,7 +44,8 @@ const struct option_set frames_options = {
     .usage = "VIDEO -o DIR [-m MODEL] [OPTIONS]",
     .about = "Writes the frames of a video that a model would see, as PNG files. With a model they "
              "are chosen by its family's rules and resized as it sees them; without one they are "
-             "chosen as for LLaVA-OneVision and have the size of the file. The table on stdout "
+             "chosen as for LLaVA-OneVision and have the size of the file: --model has no default "
+             "here. The table on stdout "
              "says for each its index in the video, from 0, when it is shown, in seconds, its size "
              "and its file.",
     .groups = frames_groups,
@@ -56,7 +57,7 @@ const struct option_set frames_options = {
 
 /* What the callback of each frame needs. */
 struct writer {
-    const char *dir;
+    const char *dir, *video;
     bool json, made_dir;
     int n;          /* frames written */
     struct buf out; /* --json: the array's elements */
@@ -90,12 +91,13 @@ static void print_frame(struct writer *w, const struct pv_frame *f, const char *
  * read leaves nothing. */
 static bool make_dir(struct writer *w)
 {
-    if (w->made_dir || mkdir(w->dir, 0777) == 0 || file_is_dir(w->dir)) {
-        w->made_dir = true;
-        return true;
-    }
-    fail(&w->err, PV_E_IO, "%s: the directory cannot be made: %s", w->dir, strerror(errno));
-    return false;
+    int why = 0;
+    if (!w->made_dir && mkdir(w->dir, 0777) != 0)
+        why = errno;
+    w->made_dir = !why || file_is_dir(w->dir);
+    if (!w->made_dir)
+        fail(&w->err, PV_E_IO, "%s: the directory cannot be made: %s", w->dir, strerror(why));
+    return w->made_dir;
 }
 
 static bool on_frame(void *user, const struct pv_frame *f)
@@ -109,6 +111,8 @@ static bool on_frame(void *user, const struct pv_frame *f)
     path = frame_path(w->dir, w->n + 1);
     if (!path) {
         fail_nomem(&w->err, strlen(w->dir));
+    } else if (file_is_same(path, w->video)) {
+        fail(&w->err, PV_E_IO, "%s: would be written over: it is what is read", path);
     } else if (!png_write(path, f->width, f->height, f->rgb, &w->err)) {
         w->n++;
         print_frame(w, f, path);
@@ -146,7 +150,7 @@ static void print_json(struct writer *w, const char *video, const struct pv_vide
 static int write_frames(const pv_model *model, const struct frames_args *a, const char *video,
                         struct pv_video_params *p)
 {
-    struct writer w = { .dir = a->output, .json = a->json };
+    struct writer w = { .dir = a->output, .video = video, .json = a->json };
     struct pv_video_info info = { 0 };
     struct pv_error err = { 0 };
     enum pv_status status;
@@ -200,11 +204,14 @@ int cmd_frames(int argc, char **argv)
         r = model_args_check(&a.model, "frames", &mp);
     if (r != OPTIONS_RUN)
         return r;
-    if (!a.model.model && (a.model.mmproj || a.model.cpumask || a.model.threads))
+    if (!a.model.model && (a.model.mmproj || a.model.cpumask || a.model.threads || a.model.device ||
+                           a.model.dummy_weights))
         return options_misuse("frames", "--%s without --model has no meaning",
                               a.model.mmproj    ? "mmproj"
                               : a.model.cpumask ? "cpumask"
-                                                : "threads");
+                              : a.model.threads ? "threads"
+                              : a.model.device  ? "device"
+                                                : "dummy-weights");
     if (file_exists(a.output) && !file_is_dir(a.output))
         return report("%s: exists and is not a directory", a.output);
     limit_args_set(&a.limits, &mp.limits);

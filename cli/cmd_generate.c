@@ -20,13 +20,13 @@ struct generate_args {
 #define AT(field) offsetof(struct generate_args, field)
 
 static const struct option prompt_table[] = {
-    { "prompt", 'p', NULL, OPTION_STRING, AT(prompt), 0, 0, "TEXT",
+    { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "The user's message, put into the model's chat template.", NULL },
     { "file", 'f', NULL, OPTION_STRING, AT(file), 0, 0, "FILE",
       "Read the message from a file, \"-\" being standard input. One newline at its end is "
       "dropped, except with --raw.",
       NULL },
-    { "system", 0, "-sys --system-prompt", OPTION_STRING, AT(system), 0, 0, "TEXT",
+    { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message before the user's. Default: the template's own.", NULL },
     { "raw", 0, NULL, OPTION_FLAG, AT(raw), 0, 0, NULL,
       "No chat template: continue the text as it is. Special tokens spelled in it count.", NULL },
@@ -116,6 +116,8 @@ static int read_prompt(struct prompt *p, const struct generate_args *a)
         return report("%s: holds a zero byte, so it is not text", a->ids ? "-" : a->file);
     if (a->ids)
         return parse_ids(p, p->text.len ? p->text.data : "");
+    if (!is_text(a->file, p->text.data, p->text.len))
+        return EXIT_FAILED;
     if (!a->raw && p->text.len && p->text.data[p->text.len - 1] == '\n')
         p->text.data[--p->text.len] = 0;
     return OPTIONS_RUN;

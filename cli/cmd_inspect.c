@@ -17,7 +17,8 @@ static const struct option inspect_table[] = {
     { "mmproj", 0, NULL, OPTION_STRING, AT(mmproj), 0, 0, "FILE",
       "GGUF file of the vision tower, where it is neither in MODEL nor beside it.", NULL },
     { "context", 'c', "--ctx-size", OPTION_INT, AT(context), 0, 1 << 24, "N",
-      "Context, in tokens, to give the memory for. Default (0): the model's, at most 32768.",
+      "Context, in tokens, to give the memory for, never more than the model's. Default (0): "
+      "the model's, at most 32768.",
       NULL },
     { "tensors", 0, NULL, OPTION_FLAG, AT(tensors), 0, 0, NULL,
       "List every tensor with its type and shape.", NULL },

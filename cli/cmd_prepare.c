@@ -18,9 +18,9 @@ struct prepare_args {
 #define AT(field) offsetof(struct prepare_args, field)
 
 static const struct option question_table[] = {
-    { "prompt", 'p', NULL, OPTION_STRING, AT(prompt), 0, 0, "TEXT",
+    { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "What to ask. Default: to describe the video.", NULL },
-    { "system", 0, "-sys --system-prompt", OPTION_STRING, AT(system), 0, 0, "TEXT",
+    { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
     { "output", 'o', NULL, OPTION_STRING, AT(output), 0, 0, "FILE.pvin",
       "The file to write; one of this name is replaced.", NULL },
@@ -129,5 +129,8 @@ int cmd_prepare(int argc, char **argv)
         return r;
     mp.limits.memory_bytes = a.session.memory;
     limit_args_set(&a.limits, &mp.limits);
+    if (!is_apart(a.output, a.videos.items, a.videos.n) || !is_apart(a.output, &mp.path, 1) ||
+        !can_write(a.output))
+        return EXIT_FAILED;
     return run_model(&a, &mp, &vp);
 }

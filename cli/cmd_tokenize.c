@@ -126,7 +126,7 @@ int cmd_tokenize(int argc, char **argv)
         return run(&a, operands.items[0], strlen(operands.items[0]));
     buf_init(&b, MAX_TEXT);
     r = EXIT_FAILED;
-    if (read_text(&b, a.file))
+    if (read_text(&b, a.file) && is_text(a.file, b.data, b.len))
         r = run(&a, b.data ? b.data : "", b.len);
     buf_clear(&b);
     return r;

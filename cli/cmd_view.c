@@ -58,7 +58,7 @@ static const struct option view_table[] = {
       NULL },
     { "seed", 's', NULL, OPTION_U64, AT(seed), 0, 0, "S", "View random: its seed. Default: 0.",
       NULL },
-    { "prompt", 'p', NULL, OPTION_STRING, AT(prompt), 0, 0, "TEXT",
+    { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "The question, whose attention guides some views. Default: to describe the video.", NULL },
     { "draft", 'd', "-md --model-draft", OPTION_STRING, AT(draft), 0, 0, "MODEL",
       "Draft model, or \"self\": the model itself. Views do not depend on it, but it must see "
@@ -441,6 +441,9 @@ int cmd_view(int argc, char **argv)
         return result;
     mp.limits.memory_bytes = a.session.memory;
     limit_args_set(&a.limits, &mp.limits);
+    if (!is_apart(a.output, operands.items, operands.n) || !is_apart(a.output, &mp.path, 1) ||
+        !can_write(a.output))
+        return EXIT_FAILED;
     r.video = operands.items[0];
     r.model = mp.path;
     r.question = a.prompt;

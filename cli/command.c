@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -70,6 +71,15 @@ bool read_text(struct buf *out, const char *path)
     return !out->failed && n == 0;
 }
 
+bool is_text(const char *name, const char *text, size_t len)
+{
+    size_t good = utf8_prefix(text, len);
+    if (good < len)
+        report("%s: is not text in UTF-8: byte 0x%02x at offset %zu of %zu", name,
+               (unsigned char)text[good], good, len);
+    return good == len;
+}
+
 enum pv_status write_file(const char *path, const struct buf *text, struct pv_error *err)
 {
     struct file_out file;
@@ -84,6 +94,42 @@ enum pv_status write_file(const char *path, const struct buf *text, struct pv_er
         return file_out_commit(&file, err);
     file_out_abandon(&file);
     return st;
+}
+
+bool can_write(const char *path)
+{
+    struct pv_error err = { 0 };
+    struct file_out file;
+    if (file_out_open(&file, path, &err)) {
+        report("%s", err.text);
+        return false;
+    }
+    file_out_abandon(&file);
+    return true;
+}
+
+/* Would both names lead to one file, were there one? */
+static bool is_same_place(const char *a, const char *b)
+{
+    char dir[2][4096];
+    const char *const path[2] = { a, b };
+
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(path[i]) - strlen(path_name(path[i]));
+        snprintf(dir[i], sizeof dir[i], "%.*s.", n < sizeof dir[i] - 1 ? (int)n : 0, path[i]);
+    }
+    return !strcmp(path_name(a), path_name(b)) && file_is_same(dir[0], dir[1]);
+}
+
+bool is_apart(const char *path, const char *const *others, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (others[i] && (is_same_place(path, others[i]) || file_is_same(path, others[i]))) {
+            report("%s: would be written over: it is read, or written as something else, as well",
+                   path);
+            return false;
+        }
+    return true;
 }
 
 bool path_ends(const char *path, const char *extension)

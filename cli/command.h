@@ -40,9 +40,16 @@ bool write_text(const char *utf8, size_t len);
 /* The whole of a file, or of standard input for "-", appended to `out`; false when it cannot be
  * read, which is then reported. */
 bool read_text(struct buf *out, const char *path);
+/* Is it UTF-8? `name` says whose text it is. If not, that has been reported. */
+bool is_text(const char *name, const char *text, size_t len);
 
 /* Write a file, which appears under its name only when it is complete. */
 enum pv_status write_file(const char *path, const struct buf *text, struct pv_error *err);
+
+/* Before a command begins to work: can `path` be written, and is it none of the n files that the
+ * command reads or writes besides (NULL: no file)? If not, that has been reported. */
+bool can_write(const char *path);
+bool is_apart(const char *path, const char *const *others, int n);
 
 /* Does its name end so, whatever the case? `extension` with its dot. */
 bool path_ends(const char *path, const char *extension);

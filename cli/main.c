@@ -60,10 +60,16 @@ static void print_commands(FILE *to)
             "interrupted and 143 when terminated.\n");
 }
 
+static bool asks_help(const char *arg)
+{
+    return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
 static int cmd_help(int argc, char **argv)
 {
-    const struct command *c = argc > 1 ? find_command(argv[1]) : NULL;
-    if (argc > 1 && !c)
+    bool named = argc > 1 && !asks_help(argv[1]);
+    const struct command *c = named ? find_command(argv[1]) : NULL;
+    if (named && !c)
         return unknown_command(argv[1]);
     if (c && c->set)
         options_help(c->set);
@@ -75,6 +81,10 @@ static int cmd_help(int argc, char **argv)
 static int cmd_version(int argc, char **argv)
 {
     uint64_t features = pv_cpu_features();
+    if (argc > 1 && asks_help(argv[1])) {
+        printf("usage: prevue version\n\nPrints the version and the CPU features in use.\n");
+        return finish_output();
+    }
     if (argc > 1)
         return options_misuse(NULL, "the argument \"%s\" has no meaning here", argv[1]);
     printf("prevue %s\ncpu:", pv_version());
@@ -106,7 +116,7 @@ int main(int argc, char **argv)
         print_commands(stderr);
         return EXIT_MISUSED;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+    if (asks_help(argv[1]))
         return cmd_help(argc - 1, argv + 1);
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
         return cmd_version(argc - 1, argv + 1);

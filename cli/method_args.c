@@ -438,6 +438,12 @@ static bool add_contender(struct contenders *list, const struct pv_method *m, co
     return true;
 }
 
+static int bad_ratios(const char *command, const char *ratios)
+{
+    return options_misuse(
+        command, "option --ratios takes numbers from 0 to 1 apart by commas, not \"%s\"", ratios);
+}
+
 /* One method, once or for each of the ratios. */
 static int add_ratios(struct contenders *list, const char *command, const struct pv_method *m,
                       const char *label, const char *ratios)
@@ -452,10 +458,7 @@ static int add_ratios(struct contenders *list, const char *command, const struct
         at += at != ratios;
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         if (!parse_number(word, 0, 1, &one.ratio))
-            return options_misuse(command,
-                                  "option --ratios takes numbers from 0 to 1 apart by commas, not "
-                                  "\"%s\"",
-                                  ratios);
+            return bad_ratios(command, ratios);
         if (!add_contender(list, &one, label))
             return options_misuse(command, "there are more than %d methods", MAX_CONTENDERS);
     }
@@ -496,6 +499,14 @@ static int add_named(struct contenders *list, const struct method_args *a, const
     return r == OPTIONS_RUN ? add_ratios(list, command, &m, word, ratios) : r;
 }
 
+static bool prunes_any(const struct contenders *list)
+{
+    for (int i = 0; i < list->n; i++)
+        if (method_prunes(&list->items[i].method))
+            return true;
+    return false;
+}
+
 int method_args_list(const struct method_args *a, const char *command,
                      const struct model_args *model, struct pv_model_params *mp, const char *names,
                      const char *ratios, struct contenders *out, const char **draft)
@@ -515,6 +526,8 @@ int method_args_list(const struct method_args *a, const char *command,
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         r = add_named(out, a, command, word, path != NULL, head, ratios);
     }
+    if (r == OPTIONS_RUN && ratios && !prunes_any(out))
+        r = options_misuse(command, "--ratios is for methods whose view prunes, and here is none");
     *draft = mp->head = NULL;
     for (int i = 0; i < out->n; i++) {
         out->items[i].method.name = out->items[i].label;

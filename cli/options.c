@@ -4,6 +4,8 @@
  * forgotten model, not a model named "-p". */
 #include "options.h"
 
+#include "base/utf8.h"
+
 #include "prevue/prevue.h"
 
 #include <errno.h>
@@ -250,6 +252,7 @@ static int unknown_option(const struct option_set *set, const char *arg)
 static int bad_value(const struct option_set *set, const struct option *o, const char *name,
                      const char *value)
 {
+    size_t good = utf8_prefix(value, strlen(value));
     char words[MAX_WORDS];
 
     switch (o->type) {
@@ -272,6 +275,13 @@ static int bad_value(const struct option_set *set, const struct option *o, const
         return options_misuse(
             set->command, "option %s takes a number of bytes such as 4096, 512M or 8G, not \"%s\"",
             name, value);
+    case OPTION_TEXT:
+    case OPTION_TEXTS:
+        if (good < strlen(value))
+            return options_misuse(
+                set->command, "option %s takes text in UTF-8, and byte 0x%02x at offset %zu is not",
+                name, (unsigned char)value[good], good);
+        /* fall through */
     case OPTION_LIST:
         return options_misuse(set->command, "option %s is given more than %d times", name,
                               (int)MAX_ARGS);
@@ -300,9 +310,17 @@ static bool store(const struct option *o, void *at, const char *value)
     case OPTION_FLAG:
         *(bool *)at = true;
         return true;
+    case OPTION_TEXT:
+        if (!utf8_valid(value, strlen(value)))
+            return false;
+        /* fall through */
     case OPTION_STRING:
         *(const char **)at = value;
         return true;
+    case OPTION_TEXTS:
+        if (!utf8_valid(value, strlen(value)))
+            return false;
+        /* fall through */
     case OPTION_LIST:
         return add_arg(at, value);
     case OPTION_INT:

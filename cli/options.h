@@ -15,6 +15,8 @@ enum option_type {
     OPTION_TIME,   /* double, seconds or [HH:]MM:SS[.f], min..max */
     OPTION_STRING, /* const char *, borrowed from argv */
     OPTION_LIST,   /* struct arg_list: each use adds one string */
+    OPTION_TEXT,   /* as OPTION_STRING, in UTF-8 */
+    OPTION_TEXTS,  /* as OPTION_LIST, in UTF-8 */
     OPTION_BYTES,  /* uint64_t, with an optional suffix K, M, G or T (powers of 1024) */
     OPTION_CHOICE, /* int: index of the word in `words` */
     OPTION_METHOD, /* const char *: a name of pv_method_name */

@@ -32,6 +32,7 @@ struct course {
         *plain_bits; /* [max_new_tokens]: of each token's logits, and of the first run */
     const struct pv_method *last[PV_DRAFT_ORACLE + 1]; /* by drafter: who used it last */
     struct trial_result *out;
+    bool told; /* the user, of what is wrong with the video */
 };
 
 /* Who is told the words; fn NULL: nobody. */
@@ -63,7 +64,14 @@ static void on_logits(void *user, int token, const float *logits)
     c->bits[token] = sum;
 }
 
-static enum pv_status add_question(const struct course *c, struct pv_error *err)
+static void tell_lost(struct progress *p, const char *path, const struct pv_video_info *info)
+{
+    if (info->lost || info->cut)
+        progress_clear(p);
+    report_lost(path, info);
+}
+
+static enum pv_status add_question(struct course *c, struct pv_error *err)
 {
     const struct trial *t = c->t;
     struct pv_video_info info[MAX_ARGS];
@@ -83,9 +91,12 @@ static enum pv_status add_question(const struct course *c, struct pv_error *err)
         st = pv_add_video(c->session, c->q->videos->items[i], &vp, &info[i], err);
         if (st)
             name_file(err, c->q->videos->items[i]);
+        else if (!c->told)
+            tell_lost(t->progress, c->q->videos->items[i], &info[i]);
     }
     if (st)
         return st;
+    c->told = true;
     return pv_add_text(c->session, "user", prompt ? prompt : default_question(info, n), err);
 }
 
@@ -114,6 +125,12 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
     pv_session_stats(c->session, &st);
     *out = figures_of(&st);
     c->out->frames = (int)st.frames;
+    c->out->lost = (int)st.lost_frames;
+    if (has_prepared(c->q->videos) && !c->told) {
+        struct pv_video_info info = { .frames = (int)st.frames, .lost = (int)st.lost_frames };
+        tell_lost(c->t->progress, c->q->videos->items[0], &info);
+        c->told = true;
+    }
     c->out->peak_bytes = st.peak_bytes;
     return PV_OK;
 }

@@ -39,7 +39,7 @@ enum identity { SAME, DIFFERENT, NOT_COMPARED };
 struct trial_result {
     struct figures cell[MAX_CONTENDERS];
     enum identity identity[MAX_CONTENDERS];  /* with the answer of plain decoding */
-    int frames;                              /* taken */
+    int frames, lost;                        /* taken; of these not decoded */
     uint64_t peak_bytes;                     /* most held so far */
     struct trial_span *span[MAX_CONTENDERS]; /* owned */
     size_t n_spans[MAX_CONTENDERS];

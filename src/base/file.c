@@ -75,6 +75,12 @@ bool file_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool file_is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 /* Create the temporary file, with the permissions the umask gives (mkstemp would force 0600). */
 static int create_tmp(char *tmp_path, size_t cap, const char *path)
 {
@@ -107,12 +113,12 @@ enum pv_status file_out_open(struct file_out *o, const char *path, struct pv_err
     }
     fd = create_tmp(out.tmp_path, cap, path);
     if (fd < 0) {
-        s = fail(err, PV_E_IO, "%s: cannot be created: %s", out.tmp_path, strerror(errno));
+        s = fail(err, PV_E_IO, "%s: cannot be created: %s", path, strerror(errno));
         goto undo;
     }
     out.f = fdopen(fd, "wb");
     if (!out.f) {
-        s = fail(err, PV_E_IO, "%s: %s", out.tmp_path, strerror(errno));
+        s = fail(err, PV_E_IO, "%s: cannot be created: %s", path, strerror(errno));
         unlink(out.tmp_path);
         close(fd);
         goto undo;
@@ -130,7 +136,7 @@ enum pv_status file_out_write(struct file_out *o, const void *data, size_t len,
                               struct pv_error *err)
 {
     if (len && fwrite(data, 1, len, o->f) != len)
-        return fail(err, PV_E_IO, "%s: cannot be written: %s", o->tmp_path, strerror(errno));
+        return fail(err, PV_E_IO, "%s: cannot be written: %s", o->path, strerror(errno));
     return PV_OK;
 }
 
@@ -141,9 +147,9 @@ enum pv_status file_out_commit(struct file_out *o, struct pv_error *err)
     /* The data must be on disk before the name: otherwise a crash can leave the new name with an
      * empty file under it. */
     if (fflush(o->f) || fsync(fileno(o->f)))
-        s = fail(err, PV_E_IO, "%s: cannot be written: %s", o->tmp_path, strerror(errno));
+        s = fail(err, PV_E_IO, "%s: cannot be written: %s", o->path, strerror(errno));
     if (fclose(o->f) && !s)
-        s = fail(err, PV_E_IO, "%s: cannot be written: %s", o->tmp_path, strerror(errno));
+        s = fail(err, PV_E_IO, "%s: cannot be written: %s", o->path, strerror(errno));
     o->f = NULL;
     if (!s && rename(o->tmp_path, o->path))
         s = fail(err, PV_E_IO, "%s: cannot be renamed to %s: %s", o->tmp_path, o->path,

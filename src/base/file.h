@@ -18,6 +18,8 @@ void file_map_close(struct file_map *map);
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
+/* Do both names lead to one file that there is? */
+bool file_is_same(const char *a, const char *b);
 
 /* A file being written: data goes to "PATH.tmpXXXXXX"; commit renames, abandon removes. */
 struct file_out {

@@ -81,7 +81,7 @@ int utf8_encode(char *out, uint32_t cp)
     return 4;
 }
 
-bool utf8_valid(const char *s, size_t len)
+size_t utf8_prefix(const char *s, size_t len)
 {
     size_t i = 0;
 
@@ -89,8 +89,13 @@ bool utf8_valid(const char *s, size_t len)
         uint32_t cp;
         int n = utf8_decode(s + i, len - i, &cp);
         if (n <= 0)
-            return false;
+            break;
         i += (size_t)n;
     }
-    return true;
+    return i;
+}
+
+bool utf8_valid(const char *s, size_t len)
+{
+    return utf8_prefix(s, len) == len;
 }

@@ -11,6 +11,8 @@
 int utf8_decode(const char *s, size_t len, uint32_t *cp);
 /* Encode into out[4], return the length. cp must be a Unicode scalar value. */
 int utf8_encode(char *out, uint32_t cp);
+/* How many bytes from the beginning are UTF-8; and whether all of them are. */
+size_t utf8_prefix(const char *s, size_t len);
 bool utf8_valid(const char *s, size_t len);
 
 #endif

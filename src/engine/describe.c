@@ -130,6 +130,8 @@ const char *pv_model_describe(pv_model *m, int context, bool json, bool tensors,
              model_file_path(m->file), context, m->limits.context_tokens);
         return NULL;
     }
+    if (most > 0 && context > most) /* as a session does */
+        context = most;
     for (int i = 0; i < model_file_n_tensors(m->file); i++)
         mem.weights += model_file_tensor(m->file, i)->size;
     mem.kv = kvcache_size(decoder_config(m->dec), kv, context);

@@ -405,19 +405,6 @@ static enum pv_status encode_text(struct encoder *e, const char *utf8, size_t le
     return encode_plain(e, utf8 + begin, len - begin, err);
 }
 
-static size_t utf8_prefix(const char *s, size_t len)
-{
-    size_t i = 0;
-    while (i < len) {
-        uint32_t cp;
-        int n = utf8_decode(s + i, len - i, &cp);
-        if (n <= 0)
-            break;
-        i += (size_t)n;
-    }
-    return i;
-}
-
 enum pv_status tokenizer_encode(const struct tokenizer *t, const char *utf8, size_t len,
                                 bool parse_special, int32_t *ids, size_t cap, size_t *n,
                                 struct pv_error *err)

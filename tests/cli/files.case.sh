@@ -2,7 +2,7 @@
 
 : >empty.gguf
 echo "just some text, longer than a header" >text.gguf
-mkdir bare bad_config no_weights
+mkdir -p bare bad_config no_weights
 echo '{ "model_type": "qwen2", ' >bad_config/config.json
 cp "$golden/qwen2/config.json" no_weights/
 "$make_model" --shape micro --type f32 micro.gguf >make.log 2>&1 || {

@@ -122,7 +122,7 @@ verdict frames_of_early_end "$why"
 
 : >empty.mp4
 echo "just some text, longer than a header" >text.mp4
-mkdir bare
+mkdir -p bare
 failure frames_missing 'nowhere\.mp4' frames nowhere.mp4 -o refused
 failure frames_empty 'empty\.mp4' frames empty.mp4 -o refused
 failure frames_text 'text\.mp4' frames text.mp4 -o refused
