@@ -438,12 +438,6 @@ static bool add_contender(struct contenders *list, const struct pv_method *m, co
     return true;
 }
 
-static int bad_ratios(const char *command, const char *ratios)
-{
-    return options_misuse(
-        command, "option --ratios takes numbers from 0 to 1 apart by commas, not \"%s\"", ratios);
-}
-
 /* One method, once or for each of the ratios. */
 static int add_ratios(struct contenders *list, const char *command, const struct pv_method *m,
                       const char *label, const char *ratios)
@@ -458,7 +452,10 @@ static int add_ratios(struct contenders *list, const char *command, const struct
         at += at != ratios;
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         if (!parse_number(word, 0, 1, &one.ratio))
-            return bad_ratios(command, ratios);
+            return options_misuse(command,
+                                  "option --ratios takes numbers from 0 to 1 apart by commas, not "
+                                  "\"%s\"",
+                                  ratios);
         if (!add_contender(list, &one, label))
             return options_misuse(command, "there are more than %d methods", MAX_CONTENDERS);
     }

@@ -5,7 +5,6 @@
 #include "options.h"
 
 #include "base/utf8.h"
-
 #include "prevue/prevue.h"
 
 #include <errno.h>

@@ -891,7 +891,6 @@ static enum pv_status frames_count(struct video *v, struct pv_error *err)
     return s;
 }
 
-/* Frame rate and duration of the film, from its frames' times. */
 /* Frames that lie behind the end of the file, where its index lists each of them. */
 static int64_t frames_cut(const struct video *v)
 {
@@ -904,6 +903,7 @@ static int64_t frames_cut(const struct video *v)
     return cut;
 }
 
+/* Frame rate and duration of the film, from its frames' times. */
 static void info_set(struct video *v, double tail)
 {
     size_t n = v->index.n_frames;

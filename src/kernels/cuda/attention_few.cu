@@ -366,7 +366,7 @@ template <int D, bool EXACT>
 static cudaError_t few_launch(const struct device_work *w, struct few_args &a, int blocks,
                               int warps, size_t smem)
 {
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     size_t stage = (size_t)2 * KEYS * D * sizeof(uint16_t), limit = smem_limit(w);
     cudaError_t e = allow_smem(&allowed, w->gpu->index, few_kernel<D, EXACT>, limit, false);
     if (e != cudaSuccess)

@@ -456,7 +456,7 @@ template <class S>
 static bool run_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
                     enum dtype out_dtype)
 {
-    static struct by_gpu ready = BY_GPU;
+    static struct by_gpu ready;
     static const encode_fn encode = find_encode();
     const struct layer_shape *s = b->shape;
     size_t stride = (size_t)s->n_heads * S::d;

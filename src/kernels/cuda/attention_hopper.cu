@@ -480,7 +480,7 @@ template <class T>
 static bool run_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
                        void *out, enum dtype out_dtype)
 {
-    static struct by_gpu ready = BY_GPU;
+    static struct by_gpu ready;
     static const encode_fn encode = find_encode();
     static unsigned launches;
     int width = b->shape->n_heads * T::d;

@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
 template <class T, bool SEGMENTS>
 void flash_launch(struct device_work *w, const struct flash_job *j, dim3 grid)
 {
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     work_check(w, allow_smem(&allowed, w->gpu->index, flash_kernel<T, SEGMENTS>, T::SMEM, false),
                "attention");
     work_check(w, launch(flash_kernel<T, SEGMENTS>, grid, dim3(T::THREADS), T::SMEM, w->stream, *j),

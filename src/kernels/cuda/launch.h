@@ -57,15 +57,9 @@ enum { MAX_GPUS = 64 };
 
 /* What is known of a kernel on each GPU, from zero; asked by one thread at a time. */
 struct by_gpu {
-    pthread_mutex_t lock;
-    int known[MAX_GPUS];
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int known[MAX_GPUS] = {};
 };
-#define BY_GPU                                                                                     \
-    {                                                                                              \
-        PTHREAD_MUTEX_INITIALIZER,                                                                 \
-        {                                                                                          \
-        }                                                                                          \
-    }
 
 /* The limit of dynamic shared memory, which a kernel that needs more than 48 KB has on each GPU. */
 template <class... P> static inline cudaError_t set_smem(void (*kernel)(P...), size_t smem)
@@ -300,15 +294,11 @@ __device__ static inline void load_if(float &v, const float *p, bool wanted)
 
 __device__ static inline void load_if(float4 &v, const float4 *p, bool wanted)
 {
-#ifdef PV_CUDASIM
-    if (wanted)
-        v = *p;
-#else
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
-                 "@p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
-                 : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)
-                 : "l"(p), "r"((int)wanted));
-#endif
+    uint4 bits = make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
+                            __float_as_uint(v.w));
+    load_if(bits, (const uint4 *)p, wanted);
+    v = make_float4(__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z),
+                    __uint_as_float(bits.w));
 }
 
 /* What p depends on is computed before this place. */

@@ -88,14 +88,9 @@ __global__ void __launch_bounds__(threads(N), 1)
 
 /* ---- host ---- */
 
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 template <int N> static cudaError_t launch_stream(struct device_work *w, stream_args &a)
 {
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     int size = a.rows * ROW_BYTES * a.depth * (a.gated ? 2 : 1), x_size = N * ROW_BYTES * a.depth;
     int rest = 1024 + N * (SUM_STEP + 1) * 4 + 2 * (MAX_STAGES + X_STAGES) * 8;
     int all = least(rest + RING_SIZE + x_ring_size(N), SMEM_SIZE);

@@ -403,7 +403,7 @@ template <enum dtype T, int MT, int NT>
 static inline cudaError_t few_launch(const few_params *p, int blocks, size_t smem,
                                      cudaStream_t stream)
 {
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     int device = 0, most = 0;
     cudaError_t e = cudaGetDevice(&device);
     if (e == cudaSuccess)

@@ -115,7 +115,7 @@ static cudaError_t launch_narrow(struct device_work *w, void (*kernel)(const nar
 
 static cudaError_t launch_lone(struct device_work *w, narrow_args &a)
 {
-    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
+    static struct by_gpu allowed[2];
     bool usual = a.steps == USUAL_STEPS;
     a.warps = a.steps + 1 > NARROW_COLS ? a.steps + 1 : (int)NARROW_COLS;
     return launch_narrow(w, usual ? narrow_lone_kernel<USUAL_STEPS> : narrow_lone_kernel<0>,
@@ -124,7 +124,7 @@ static cudaError_t launch_lone(struct device_work *w, narrow_args &a)
 
 static cudaError_t launch_many(struct device_work *w, narrow_args &a, encode_fn encode)
 {
-    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
+    static struct by_gpu allowed[2];
     int in = a.steps * TILE_COLS, columns = a.n <= 16 ? 16 : 32;
     if (!encode_map(encode, &a.map, a.x, a.n, a.steps, 0, (size_t)in * 2, 0, columns, 1))
         return cudaErrorInvalidValue;

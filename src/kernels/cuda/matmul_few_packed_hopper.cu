@@ -124,7 +124,7 @@ static cudaError_t launch_args(struct device_work *w, void (*kernel)(const packe
 template <enum dtype T, int N>
 static cudaError_t launch_packed(struct device_work *w, const packed_args &a, int blocks)
 {
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     return launch_args(w, packed_kernel<T, N>, &allowed, a, blocks, T == DTYPE_Q4_K ? 64 : 32,
                        a.ring_size + BARS_SIZE + 8 * N * 4 + 1024);
 }
@@ -132,7 +132,7 @@ static cudaError_t launch_packed(struct device_work *w, const packed_args &a, in
 template <enum dtype T, int MODE, bool ALONE>
 static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int blocks)
 {
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks,
                        a.norm.squares || MODE == LONE_PAIRED ? 64 : 32,
                        a.ring_size + a.row_size + LONE_BARS);

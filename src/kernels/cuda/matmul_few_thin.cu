@@ -198,7 +198,7 @@ bool suits(const struct few_call *c)
 
 template <int U> cudaError_t thin_launch(struct device_work *w, const thin_args &a, int octets)
 {
-    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
+    static struct by_gpu allowed[2];
     void (*kernel)(const thin_args) = a.n <= 8 ? thin_kernel<U, 8> : thin_kernel<U, 16>;
     cudaError_t e = allow_smem(&allowed[a.n <= 8], w->gpu->index, kernel, 0, true);
     if (e != cudaSuccess)
@@ -208,7 +208,7 @@ template <int U> cudaError_t thin_launch(struct device_work *w, const thin_args 
 
 cudaError_t far_launch(struct device_work *w, const thin_args &a, int octets)
 {
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     int size = OCTET * (a.in * 2 + FAR_PAD) + 16;
     cudaError_t e =
         allow_smem(&allowed, w->gpu->index, thin_far_kernel<MOST_UNITS>, (size_t)size, true);
@@ -267,7 +267,7 @@ bool few_thin(struct device_work *w, const struct few_call *c)
 template <int U>
 static cudaError_t heads_launch(struct device_work *w, const thin_args &a, const thin_heads &h)
 {
-    static struct by_gpu allowed[2] = { BY_GPU, BY_GPU };
+    static struct by_gpu allowed[2];
     int blocks = (h.n_heads + 2 * h.n_kv) * (h.d / (2 * OCTET));
     void (*kernel)(const thin_args, const thin_heads) =
         a.n <= 8 ? thin_heads_kernel<U, 8> : thin_heads_kernel<U, 16>;

@@ -39,11 +39,6 @@ struct thin_args {
     bool add;
 };
 
-__host__ __device__ constexpr int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* Sums of the warps [octet][row][number] and the rows' scales; of more than eight rows by turns.
  * And what is needed only at the end, out of the registers. */
 template <int ROWS, int O> struct thin_shared {

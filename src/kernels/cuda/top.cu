@@ -119,7 +119,7 @@ static void top_some(struct device_work *w, struct top_entry *out, float *mass, 
     int parts = (dim + PART - 1) / PART, room = 2;
     uint64_t *best = (uint64_t *)w->top_scratch;
     float *stats = (float *)(best + (size_t)n * (size_t)parts * (size_t)k);
-    static struct by_gpu allowed = BY_GPU;
+    static struct by_gpu allowed;
     while (room < parts * k)
         room *= 2;
     work_check(
