@@ -1,5 +1,5 @@
 /* A video (or still picture) file: how many frames it shows and when, and the pixels of chosen
- * ones. FFmpeg's types stay in video_av.c.
+ * ones. FFmpeg's types stay in the files *_av.
  *
  * Frames are numbered in the order they are shown, from 0. A file is read through our own callbacks
  * only: whatever it says, no other file and no address is ever opened.

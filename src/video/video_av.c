@@ -1,4 +1,5 @@
-/* Videos and pictures through FFmpeg, whose types stay in this file.
+/* Videos and pictures through FFmpeg, whose types stay in the files *_av: demuxer_av reads packets,
+ * painter_av makes pictures of frames, this one decodes and knows which frame is which.
  *
  * Opening reads all packets of the film once, without decoding, into an index of frames
  * (frame_index.h). Where the container's times do not number the frames, they are counted by
@@ -11,38 +12,28 @@
  * A decoder has one thread. With several, FFmpeg tells of damage in a frame before the thread that
  * finds it is done, so that damaged frames pass for good ones now and then. Instead several readers
  * of the same file, each with its demuxer and decoder, decode parts of it (read_parts.h): the video
- * itself and its twins.
- *
- * FFmpeg reads the file by our callbacks. What would open another file or an address is refused
- * three times: playlist formats by name, io_open by our function, protocols by an empty list. */
+ * itself and its twins. */
 #include "video/video.h"
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "video/demuxer_av.h"
 #include "video/finder.h"
-#include "video/orient.h"
+#include "video/painter_av.h"
 #include "video/read_parts.h"
 
 #include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-#include <libavutil/display.h>
-#include <libavutil/pixdesc.h>
-#include <libswscale/swscale.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-    IO_BUFFER = 1 << 16,
     SEEK_PACKETS = 4096,      /* most packets read in search of the one a seek was for */
     ERRORS_MAX = 64,          /* failures of the decoder in a row, without a packet in between */
     OPTIONAL_SIZE = 16,       /* bytes of an MPEG-4 packet that may say "no change" */
-    STREAMS_SAID = 32,        /* streams whose size, as the header says it, is remembered */
     MEASURED_PIXELS = 1 << 24 /* frames this large are measured whatever the limit */
 };
 
@@ -58,19 +49,11 @@ struct video {
     bool stale;                            /* the decoder is to be made anew before it is used */
     const struct part_want *want;          /* what is read now, for its `stop` */
 
-    int fd;
-    int64_t file_size, file_at;
-    AVIOContext *io;
-    AVFormatContext *format;
-    int stream;
-    bool picture;  /* a still picture, whatever else is in the file */
-    bool measured; /* the size of frames is within the limits, so a probe may decode */
+    struct demuxer in;
+    bool picture; /* a still picture, whatever else is in the file */
 
     AVCodecContext *decoder;
     bool strict; /* it fails where something is wrong, and its failures count */
-    AVPacket *packet;
-    bool packet_held; /* `packet` is the next one, read already */
-    int n_empty;      /* packets without data before it */
     AVFrame *frame;
 
     struct frame_index index;
@@ -78,246 +61,20 @@ struct video {
     size_t next;    /* number of the packet that is read next; NOWHERE: not known */
     size_t counted; /* frames given since the start, where they are counted */
 
-    struct SwsContext *sws;
-    struct orientation orientation;
-    int stored_width, stored_height;
-    uint8_t *scratch; /* [stored_height, stride]: swscale may write past a row's end */
-    size_t stride;
-    uint8_t *rgb;     /* the picture given to the caller */
-    int64_t rgb_rank; /* which one it is, -1: none */
+    struct painter painter;
 };
-
-/* --- the file ------------------------------------------------------------------------------- */
-
-static int io_read(void *opaque, uint8_t *buf, int size)
-{
-    struct video *v = opaque;
-    int64_t left = v->file_size - v->file_at;
-    ssize_t n;
-
-    if (left <= 0)
-        return AVERROR_EOF;
-    do {
-        n = pread(v->fd, buf, (size_t)(size < left ? size : left), (off_t)v->file_at);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return AVERROR(errno);
-    v->file_at += n;
-    return n ? (int)n : AVERROR_EOF;
-}
-
-static int64_t io_seek(void *opaque, int64_t offset, int whence)
-{
-    struct video *v = opaque;
-
-    if (whence & AVSEEK_SIZE)
-        return v->file_size;
-    whence &= ~AVSEEK_FORCE;
-    if (whence == SEEK_CUR)
-        offset += v->file_at;
-    else if (whence == SEEK_END)
-        offset += v->file_size;
-    else if (whence != SEEK_SET)
-        return AVERROR(EINVAL);
-    if (offset < 0)
-        return AVERROR(EINVAL);
-    v->file_at = offset;
-    return offset;
-}
-
-static int io_refuse(AVFormatContext *s, AVIOContext **pb, const char *url, int flags,
-                     AVDictionary **options)
-{
-    (void)s;
-    (void)pb;
-    (void)url;
-    (void)flags;
-    (void)options;
-    return AVERROR(EPERM);
-}
-
-static enum pv_status file_open(struct video *v, struct pv_error *err)
-{
-    struct stat st;
-
-    /* Not to block on a pipe nobody writes to. */
-    v->fd = open(v->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (v->fd < 0 || fstat(v->fd, &st) < 0)
-        return fail(err, PV_E_IO, "%s: %s", v->path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return fail(err, PV_E_IO, "%s: is not a regular file", v->path);
-    if (st.st_size == 0)
-        return fail(err, PV_E_FORMAT, "%s: is empty", v->path);
-    if ((uint64_t)st.st_size > v->limits.file_bytes)
-        return fail(err, PV_E_LIMIT, "%s: %lld bytes, at most %llu are allowed", v->path,
-                    (long long)st.st_size, (unsigned long long)v->limits.file_bytes);
-    v->file_size = st.st_size;
-    return PV_OK;
-}
-
-/* --- the container -------------------------------------------------------------------------- */
-
-static void demuxer_close(struct video *v)
-{
-    av_packet_unref(v->packet);
-    v->packet_held = false;
-    avformat_close_input(&v->format);
-    if (v->io)
-        av_freep(&v->io->buffer);
-    avio_context_free(&v->io);
-}
-
-static enum pv_status io_open(struct video *v, struct pv_error *err)
-{
-    uint8_t *buffer = av_malloc(IO_BUFFER);
-
-    v->file_at = 0;
-    v->io = buffer ? avio_alloc_context(buffer, IO_BUFFER, 0, v, io_read, NULL, io_seek) : NULL;
-    if (v->io)
-        return PV_OK;
-    av_free(buffer);
-    return fail_nomem(err, IO_BUFFER);
-}
-
-/* Formats whose files name other files. */
-static bool is_playlist(const char *name)
-{
-    static const char *const names[] = { "hls",    "concat", "dash",
-                                         "image2", "sdp",    "rtsp",
-                                         "imf",    "rtp",    "webm_dash_manifest" };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strncmp(name, names[i], strlen(names[i])) && strchr(",", name[strlen(names[i])]))
-            return true; /* alone, or first of several names */
-    return false;
-}
-
-static enum pv_status fail_av(struct video *v, const char *what, int code, struct pv_error *err)
-{
-    char text[AV_ERROR_MAX_STRING_SIZE] = "";
-
-    if (code == AVERROR(ENOMEM))
-        return fail(err, PV_E_NOMEM, "%s: out of memory while it was opened", v->path);
-    av_strerror(code, text, sizeof text);
-    return fail(err, code == AVERROR(EIO) ? PV_E_IO : PV_E_FORMAT, "%s: %s: %s", v->path, what,
-                text);
-}
-
-static enum pv_status header_read(struct video *v, struct pv_error *err)
-{
-    const AVInputFormat *input = NULL;
-    int r;
-
-    r = av_probe_input_buffer2(v->io, &input, "", NULL, 0, 0);
-    if (r < 0 || !input)
-        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture", v->path);
-    if (is_playlist(input->name))
-        return fail(err, PV_E_FORMAT,
-                    "%s: is a playlist (%s): it names other files, and those "
-                    "are not opened",
-                    v->path, input->name);
-    v->format = avformat_alloc_context();
-    if (!v->format)
-        return fail_nomem(err, sizeof *v->format);
-    v->format->pb = v->io;
-    v->format->flags |= AVFMT_FLAG_CUSTOM_IO;
-    v->format->io_open = io_refuse;
-    v->format->protocol_whitelist = av_strdup("none");
-    if (!v->format->protocol_whitelist)
-        return fail_nomem(err, sizeof "none");
-    r = avformat_open_input(&v->format, "", input, NULL);
-    if (r < 0)
-        return fail_av(v, "its header is missing or damaged", r, err);
-    return PV_OK;
-}
-
-/* Reads a little, to learn what the header does not say. This decodes, so the limit of pixels goes
- * along; streams that appear only while reading cannot be given one, and are then measured by
- * their parsers alone before (`measured`). */
-static enum pv_status streams_probe(struct video *v, struct pv_error *err)
-{
-    unsigned n = v->format->nb_streams;
-    AVDictionary **options = av_calloc(n ? n : 1, sizeof *options);
-    int r = options ? 0 : AVERROR(ENOMEM);
-
-    for (unsigned i = 0; i < n && r >= 0; i++)
-        r = av_dict_set_int(&options[i], "max_pixels", v->limits.pixels, 0);
-    if (r >= 0 && !v->measured) {
-        v->format->codec_whitelist = av_strdup("none");
-        r = v->format->codec_whitelist ? 0 : AVERROR(ENOMEM);
-    }
-    if (r >= 0)
-        r = avformat_find_stream_info(v->format, options);
-    for (unsigned i = 0; i < n && options; i++)
-        av_dict_free(&options[i]);
-    av_free(options);
-    return r < 0 ? fail_av(v, "its streams cannot be read", r, err) : PV_OK;
-}
-
-/* Opens the container at its beginning and finds the film in it. */
-static enum pv_status demuxer_open(struct video *v, struct pv_error *err)
-{
-    enum pv_status s = io_open(v, err);
-    int said[STREAMS_SAID][2] = { { 0 } }, size[2];
-    const AVCodecParameters *par;
-    bool late;
-
-    if (!s)
-        s = header_read(v, err);
-    if (s)
-        return s;
-    late = v->format->ctx_flags & AVFMTCTX_NOHEADER;
-    for (unsigned i = 0; i < v->format->nb_streams && i < STREAMS_SAID; i++) {
-        said[i][0] = v->format->streams[i]->codecpar->width;
-        said[i][1] = v->format->streams[i]->codecpar->height;
-    }
-    v->measured = v->measured || !late;
-    s = streams_probe(v, err);
-    if (s)
-        return s;
-    v->stream = av_find_best_stream(v->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
-    if (v->stream < 0)
-        return fail(err, PV_E_FORMAT, "%s: has no video", v->path);
-    par = v->format->streams[v->stream]->codecpar;
-    size[0] = par->width;
-    size[1] = par->height;
-    if (size[0] <= 0 && v->stream < STREAMS_SAID) /* a probe that hits the limit forgets it */
-        memcpy(size, said[v->stream], sizeof size);
-    if ((int64_t)size[0] * size[1] > v->limits.pixels)
-        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
-                    v->path, size[0], size[1], (long long)v->limits.pixels);
-    if (!v->measured) {
-        v->measured = true;
-        demuxer_close(v);
-        return demuxer_open(v, err);
-    }
-    for (unsigned i = 0; i < v->format->nb_streams; i++)
-        v->format->streams[i]->discard = (int)i == v->stream ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
-    v->next = 0;
-    return PV_OK;
-}
 
 static AVStream *film(const struct video *v)
 {
-    return v->format->streams[v->stream];
+    return demuxer_film(&v->in);
 }
 
-/* The next packet of the film into v->packet; false at the end, or where reading fails. */
-static bool packet_read(struct video *v)
+/* The container at its beginning. */
+static enum pv_status container_open(struct video *v, struct pv_error *err)
 {
-    if (v->packet_held) {
-        v->packet_held = false;
-        return true;
-    }
-    av_packet_unref(v->packet);
-    while (av_read_frame(v->format, v->packet) >= 0) {
-        /* Empty packets mean "the last frame again" in some formats, and the end to decoders. */
-        if (v->packet->stream_index == v->stream && v->packet->size > 0)
-            return true;
-        v->n_empty += v->packet->stream_index == v->stream;
-        av_packet_unref(v->packet);
-    }
-    return false;
+    enum pv_status s = demuxer_open(&v->in, err);
+    v->next = s ? v->next : 0;
+    return s;
 }
 
 /* --- the index ------------------------------------------------------------------------------ */
@@ -331,11 +88,11 @@ static bool is_animation(const struct video *v)
 }
 
 /* A picture file can have others in it (gain maps, views: JPEG marks them "MPF"), of which the
- * first is the picture. v->packet is its first packet. */
+ * first is the picture. v->in.packet is its first packet. */
 static bool is_picture(const struct video *v)
 {
-    const char *name = v->format->iformat->name, *pipe = strstr(name, "_pipe");
-    const AVPacket *p = v->packet;
+    const char *name = v->in.format->iformat->name, *pipe = strstr(name, "_pipe");
+    const AVPacket *p = v->in.packet;
     bool multiple = false;
 
     if (!strcmp(name, "mjpeg"))
@@ -347,7 +104,7 @@ static bool is_picture(const struct video *v)
 
 static struct index_packet packet_note(const struct video *v)
 {
-    const AVPacket *p = v->packet;
+    const AVPacket *p = v->in.packet;
     enum AVCodecID codec = film(v)->codecpar->codec_id;
     unsigned flags = 0;
 
@@ -379,15 +136,15 @@ static enum pv_status index_read(struct video *v, double *tail, struct pv_error 
     int64_t first = INT64_MAX, last = INT64_MIN, before = INDEX_NO_PTS;
     enum pv_status s = PV_OK;
 
-    while (!s && packet_read(v)) {
+    while (!s && demuxer_read(&v->in)) {
         struct index_packet p = packet_note(v);
         /* Theora counts its frames: a jump means that pages are missing. */
         if (is_theora && before != INDEX_NO_PTS &&
-            (double)p.pts - (double)before > 1 + v->n_empty) {
+            (double)p.pts - (double)before > 1 + v->in.n_empty) {
             v->index.packet[v->index.n_packets - 1].flags |= PACKET_BROKEN;
             p.flags |= PACKET_BROKEN;
         }
-        v->n_empty = 0;
+        v->in.n_empty = 0;
         before = p.pts;
         v->picture = v->picture || (v->index.n_packets == 0 && is_picture(v));
         if (v->picture && p.pts == INDEX_NO_PTS)
@@ -396,7 +153,7 @@ static enum pv_status index_read(struct video *v, double *tail, struct pv_error 
         if (p.pts != INDEX_NO_PTS && !(p.flags & PACKET_HIDDEN)) {
             first = p.pts < first ? p.pts : first;
             if (p.pts >= last)
-                *tail = (double)v->packet->duration * unit;
+                *tail = (double)v->in.packet->duration * unit;
             last = p.pts > last ? p.pts : last;
             if (!s)
                 s = check_seconds(v, (double)((uint64_t)last - (uint64_t)first) * unit, err);
@@ -445,7 +202,7 @@ static enum pv_status decoder_open(struct video *v, bool strict, struct pv_error
         d->has_b_frames = frame_index_delay(&v->index);
     if (r >= 0)
         r = avcodec_open2(d, codec, NULL);
-    return r < 0 ? fail_av(v, "its decoder does not open", r, err) : PV_OK;
+    return r < 0 ? demuxer_fail(&v->in, "its decoder does not open", r, err) : PV_OK;
 }
 
 static bool is_key(const AVFrame *f)
@@ -508,8 +265,8 @@ static enum pv_status packet_feed(struct video *v, struct pv_error *err)
     if (finder_feed(&v->finder)) {
         if (v->index.order)
             note = v->index.packet + v->next;
-        more = packet_read(v);
-        if (more && note && !is_packet(v->packet, note)) {
+        more = demuxer_read(&v->in);
+        if (more && note && !is_packet(v->in.packet, note)) {
             finder_astray(&v->finder);
             more = false;
         }
@@ -522,16 +279,16 @@ static enum pv_status packet_feed(struct video *v, struct pv_error *err)
     }
     if (note) {
         bool hidden = note->flags & PACKET_HIDDEN;
-        v->packet->pts = hidden ? -1 - (note - v->index.packet) : (int64_t)note->rank;
-        v->packet->dts = AV_NOPTS_VALUE;
-        v->packet->flags &= ~AV_PKT_FLAG_DISCARD;
-    } else if (v->packet->flags & AV_PKT_FLAG_CORRUPT) {
+        v->in.packet->pts = hidden ? -1 - (note - v->index.packet) : (int64_t)note->rank;
+        v->in.packet->dts = AV_NOPTS_VALUE;
+        v->in.packet->flags &= ~AV_PKT_FLAG_DISCARD;
+    } else if (v->in.packet->flags & AV_PKT_FLAG_CORRUPT) {
         error_arrives(v);
     }
-    r = avcodec_send_packet(v->decoder, v->packet);
-    av_packet_unref(v->packet);
+    r = avcodec_send_packet(v->decoder, v->in.packet);
+    av_packet_unref(v->in.packet);
     if (r == AVERROR(ENOMEM))
-        return fail_av(v, "decoding", r, err);
+        return demuxer_fail(&v->in, "decoding", r, err);
     if (r < 0)
         error_arrives(v);
     return PV_OK;
@@ -552,7 +309,7 @@ static enum pv_status frame_decode(struct video *v, bool *more, struct pv_error 
         if (r == AVERROR_EOF)
             break;
         if (r == AVERROR(ENOMEM))
-            return fail_av(v, "decoding", r, err);
+            return demuxer_fail(&v->in, "decoding", r, err);
         if (r == AVERROR(EAGAIN) && !v->finder.draining) {
             s = packet_feed(v, err);
             errors = 0;
@@ -590,13 +347,13 @@ static bool packet_find(struct video *v, size_t packet, int most)
 {
     const struct index_packet *note = v->index.packet + packet;
 
-    for (int i = 0; i < most && packet_read(v); i++) {
-        if (is_packet(v->packet, note) && v->packet->pts == note->pts) {
-            v->packet_held = true;
+    for (int i = 0; i < most && demuxer_read(&v->in); i++) {
+        if (is_packet(v->in.packet, note) && v->in.packet->pts == note->pts) {
+            v->in.packet_held = true;
             v->next = packet;
             return true;
         }
-        if (note->pos >= 0 && v->packet->pos > note->pos)
+        if (note->pos >= 0 && v->in.packet->pos > note->pos)
             return false;
     }
     return false;
@@ -618,9 +375,9 @@ static bool packet_seek(struct video *v, size_t packet)
             continue;
         if (pts > INT64_MIN / 2 && unit.num > 0)
             pts -= (int64_t)earlier[i].seconds * unit.den / unit.num;
-        v->packet_held = false;
+        v->in.packet_held = false;
         v->next = NOWHERE;
-        if (av_seek_frame(v->format, v->stream, pts, AVSEEK_FLAG_BACKWARD) >= 0 &&
+        if (av_seek_frame(v->in.format, v->in.stream, pts, AVSEEK_FLAG_BACKWARD) >= 0 &&
             packet_find(v, packet, SEEK_PACKETS))
             return true;
     }
@@ -632,15 +389,16 @@ static enum pv_status packet_go(struct video *v, size_t packet, bool surely, str
 {
     enum pv_status s;
 
-    if (v->format && (v->next == packet || (v->index.order && !surely && packet_seek(v, packet))))
+    if (v->in.format &&
+        (v->next == packet || (v->index.order && !surely && packet_seek(v, packet))))
         return PV_OK;
     v->next = NOWHERE;
-    demuxer_close(v);
-    s = demuxer_open(v, err);
-    while (!s && v->next < packet && packet_read(v))
+    demuxer_close(&v->in);
+    s = container_open(v, err);
+    while (!s && v->next < packet && demuxer_read(&v->in))
         v->next++;
     if (s)
-        demuxer_close(v);
+        demuxer_close(&v->in);
     return s;
 }
 
@@ -682,8 +440,8 @@ static bool fail_too_large(struct video *v, struct pv_error *err)
         d->thread_count = 1;
         if (avcodec_open2(d, codec, NULL) >= 0) {
             pixels = (int64_t)d->width * d->height;
-            if (!packet_go(v, 0, true, NULL) && packet_read(v) &&
-                avcodec_send_packet(d, v->packet) >= 0)
+            if (!packet_go(v, 0, true, NULL) && demuxer_read(&v->in) &&
+                avcodec_send_packet(d, v->in.packet) >= 0)
                 avcodec_receive_frame(d, v->frame);
         }
     }
@@ -713,155 +471,30 @@ static enum pv_status fail_undecodable(struct video *v, struct pv_error *err)
     return fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
 }
 
-/* --- pictures ------------------------------------------------------------------------------- */
+/* --- opening -------------------------------------------------------------------------------- */
 
-/* The format without yuvj*'s range, and whether samples use all levels. */
-static enum AVPixelFormat pixel_format(const AVFrame *f, bool *full)
-{
-    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
-    enum AVPixelFormat format = f->format;
-
-    *full = f->color_range == AVCOL_RANGE_JPEG;
-    switch (f->format) {
-    case AV_PIX_FMT_YUVJ420P:
-        format = AV_PIX_FMT_YUV420P;
-        break;
-    case AV_PIX_FMT_YUVJ422P:
-        format = AV_PIX_FMT_YUV422P;
-        break;
-    case AV_PIX_FMT_YUVJ444P:
-        format = AV_PIX_FMT_YUV444P;
-        break;
-    case AV_PIX_FMT_YUVJ440P:
-        format = AV_PIX_FMT_YUV440P;
-        break;
-    case AV_PIX_FMT_YUVJ411P:
-        format = AV_PIX_FMT_YUV411P;
-        break;
-    default: /* grey without a word about it is a picture's */
-        if (f->color_range == AVCOL_RANGE_UNSPECIFIED && desc && desc->nb_components <= 2)
-            *full = true;
-        return format;
-    }
-    *full = true;
-    return format;
-}
-
-/* Sets swscale up for the frame's format, size, matrix and range. */
-static bool scaler_set(struct video *v, const AVFrame *f)
-{
-    bool full;
-    enum AVPixelFormat format = pixel_format(f, &full);
-    int matrix = f->colorspace;
-    const int *table;
-
-    if (!sws_isSupportedInput(format))
-        return false;
-    /* Without scaling this takes swscale's own path from YUV to RGB, as ffmpeg itself and the
-     * references' decoders do; smoother chroma (SWS_FULL_CHR_H_INT) is 36 to 48 dB from them. */
-    v->sws =
-        sws_getCachedContext(v->sws, f->width, f->height, format, v->stored_width, v->stored_height,
-                             AV_PIX_FMT_RGB24, SWS_BILINEAR, NULL, NULL, NULL);
-    if (!v->sws)
-        return false;
-    /* Unsaid is BT.601 whatever the size: so ffmpeg and the decoders that models were trained
-     * with take it, though much untagged HD was made with BT.709. */
-    if (matrix == AVCOL_SPC_UNSPECIFIED)
-        matrix = AVCOL_SPC_SMPTE170M;
-    table = sws_getCoefficients(matrix);
-    /* RGB has no matrix: then this says no, and there was nothing to set. */
-    sws_setColorspaceDetails(v->sws, table, full, table, 1, 0, 1 << 16, 1 << 16);
-    return true;
-}
-
-/* The frame's pixels into v->rgb, as shown. */
-static enum pv_status picture_make(struct video *v, const struct judged *j, struct pv_error *err)
-{
-    const AVFrame *f = j->frame;
-    uint8_t *dst[4] = { v->scratch };
-    int stride[4] = { (int)v->stride };
-
-    if (v->rgb_rank == (int64_t)j->rank)
-        return PV_OK;
-    v->rgb_rank = -1;
-    if (!scaler_set(v, f) || sws_scale(v->sws, (const uint8_t *const *)f->data, f->linesize, 0,
-                                       f->height, dst, stride) <= 0)
-        return fail(err, PV_E_UNSUPPORTED, "%s: frames of format %s cannot be converted to RGB",
-                    v->path,
-                    av_get_pix_fmt_name(f->format) ? av_get_pix_fmt_name(f->format) : "unknown");
-    orient_copy(v->rgb, v->scratch, v->stride, v->stored_width, v->stored_height, v->orientation);
-    v->rgb_rank = (int64_t)j->rank;
-    return PV_OK;
-}
-
-static struct orientation orientation_find(const struct video *v, const AVFrame *f)
-{
-    const AVFrameSideData *of_frame = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
-    const void *data = NULL;
-    size_t size = 0;
-    int32_t matrix[9];
-
-    if (of_frame) {
-        data = of_frame->data;
-        size = of_frame->size;
-    } else {
-#if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
-        const AVCodecParameters *par = film(v)->codecpar;
-        const AVPacketSideData *side = av_packet_side_data_get(
-            par->coded_side_data, par->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
-        data = side ? side->data : NULL;
-        size = side ? side->size : 0;
-#else
-        data = av_stream_get_side_data(film(v), AV_PKT_DATA_DISPLAYMATRIX, &size);
-#endif
-    }
-    if (!data || size < sizeof matrix)
-        return (struct orientation){ 0 };
-    memcpy(matrix, data, sizeof matrix);
-    return orientation_of(matrix);
-}
-
-static enum pv_status pictures_alloc(struct video *v, int width, int height, struct pv_error *err)
-{
-    size_t scratch_size = 0, rgb_size = 0, w = (size_t)width, h = (size_t)height;
-
-    v->stride = (w * 3 + MEM_ALIGN * 2 - 1) / MEM_ALIGN * MEM_ALIGN;
-    if (v->stride > INT32_MAX || !mul_size(v->stride, h + 1, &scratch_size) ||
-        !mul_size(w * 3, h, &rgb_size))
-        return fail_nomem(err, SIZE_MAX);
-    v->scratch = mem_alloc(scratch_size);
-    v->rgb = mem_alloc(rgb_size);
-    if (!v->scratch || !v->rgb)
-        return fail_nomem(err, scratch_size);
-    v->stored_width = width;
-    v->stored_height = height;
-    return PV_OK;
-}
-
-/* Size and orientation of all pictures are those of the first good frame. */
 static enum pv_status pictures_init(struct video *v, const AVFrame *f, struct pv_error *err)
 {
+    bool turned;
     enum pv_status s;
 
     if (f->width <= 0 || f->height <= 0 || (int64_t)f->width * f->height > v->limits.pixels)
         return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
                     v->path, f->width, f->height, (long long)v->limits.pixels);
-    s = pictures_alloc(v, f->width, f->height, err);
+    s = painter_begin(&v->painter, film(v), f, err);
     if (s)
         return s;
-    v->orientation = orientation_find(v, f);
-    v->info.width = v->orientation.transpose ? f->height : f->width;
-    v->info.height = v->orientation.transpose ? f->width : f->height;
+    turned = v->painter.orientation.transpose;
+    v->info.width = turned ? f->height : f->width;
+    v->info.height = turned ? f->width : f->height;
     return PV_OK;
 }
-
-/* --- opening -------------------------------------------------------------------------------- */
 
 /* Numbers the frames by decoding them all. Times that are missing or run backwards are made up
  * from the frame rate. */
 static enum pv_status frames_count(struct video *v, struct pv_error *err)
 {
-    AVRational guess = av_guess_frame_rate(v->format, film(v), NULL);
+    AVRational guess = av_guess_frame_rate(v->in.format, film(v), NULL);
     double unit = av_q2d(film(v)->time_base), rate = guess.den > 0 ? av_q2d(guess) : 0;
     double step = rate > 0.01 && rate < 1000 ? 1 / rate : 0.04;
     double shift = 0, time = 0;
@@ -898,7 +531,7 @@ static int64_t frames_cut(const struct video *v)
     int64_t cut = 0;
     for (int i = 0; i < n; i++) {
         const AVIndexEntry *e = avformat_index_get_entry(film(v), i);
-        cut += e->size > 0 && e->pos > v->file_size - e->size;
+        cut += e->size > 0 && e->pos > v->in.file_size - e->size;
     }
     return cut;
 }
@@ -953,9 +586,9 @@ static enum pv_status film_open(struct video *v, struct pv_error *err)
     double tail = 0;
     enum pv_status s;
 
-    s = demuxer_open(v, err);
-    if (!s && v->format->duration != AV_NOPTS_VALUE)
-        s = check_seconds(v, (double)v->format->duration / AV_TIME_BASE, err);
+    s = container_open(v, err);
+    if (!s && v->in.format->duration != AV_NOPTS_VALUE)
+        s = check_seconds(v, (double)v->in.format->duration / AV_TIME_BASE, err);
     if (!s)
         s = index_read(v, &tail, err);
     if (!s)
@@ -981,12 +614,14 @@ static enum pv_status film_open(struct video *v, struct pv_error *err)
 /* What every reader has of its own. */
 static bool reader_init(struct video *v)
 {
-    v->rgb_rank = -1;
+    v->in.path = v->path;
+    v->in.limits = &v->limits;
+    v->painter.rgb_rank = -1;
     finder_init(&v->finder, &v->index, (struct finder_source){ v, decoder_start, pump },
                 drop_frame);
-    v->packet = av_packet_alloc();
+    v->in.packet = av_packet_alloc();
     v->frame = av_frame_alloc();
-    return v->packet && v->frame;
+    return v->in.packet && v->frame;
 }
 
 enum pv_status video_open(struct video **out, const char *path, const struct video_limits *limits,
@@ -1001,12 +636,12 @@ enum pv_status video_open(struct video **out, const char *path, const struct vid
      * since a library does not write to stderr. */
     if (av_log_get_level() == AV_LOG_INFO)
         av_log_set_level(AV_LOG_QUIET);
-    v->fd = -1;
+    v->in.fd = -1;
     v->limits = *limits;
     v->threads = threads > 0 ? threads : cpu_count();
     v->threads = v->threads < PARTS_READERS ? v->threads : PARTS_READERS;
     v->path = mem_strdup(path);
-    s = v->path && reader_init(v) ? file_open(v, err) : fail_nomem(err, sizeof *v);
+    s = v->path && reader_init(v) ? demuxer_open_file(&v->in, err) : fail_nomem(err, sizeof *v);
     if (!s)
         s = film_open(v, err);
     if (s) {
@@ -1027,18 +662,16 @@ void video_close(struct video **video)
         video_close(&v->twin[i]);
     finder_stop(&v->finder);
     avcodec_free_context(&v->decoder);
-    if (v->packet)
-        demuxer_close(v);
-    av_packet_free(&v->packet);
+    if (v->in.packet)
+        demuxer_close(&v->in);
+    av_packet_free(&v->in.packet);
     av_frame_free(&v->frame);
-    sws_freeContext(v->sws);
-    mem_free(v->scratch);
-    mem_free(v->rgb);
+    painter_end(&v->painter);
     if (!v->is_twin) {
         frame_index_clear(&v->index);
         mem_free(v->path);
-        if (v->fd >= 0)
-            close(v->fd);
+        if (v->in.fd >= 0)
+            close(v->in.fd);
     }
     mem_free(v);
     *video = NULL;
@@ -1084,19 +717,20 @@ static void *reader_twin(void *user, int k)
         return NULL;
     v->is_twin = true;
     v->path = first->path;
-    v->fd = first->fd;
-    v->file_size = first->file_size;
+    v->in.fd = first->in.fd;
+    v->in.file_size = first->in.file_size;
     v->limits = first->limits;
     v->info = first->info;
     v->picture = first->picture;
-    v->measured = first->measured;
+    v->in.measured = first->in.measured;
     v->strict = first->strict;
     v->index = first->index;
-    v->orientation = first->orientation;
+    v->painter.orientation = first->painter.orientation;
     s = reader_init(v) ? PV_OK : PV_E_NOMEM;
     v->finder.judge.lenient = first->finder.judge.lenient;
     if (!s)
-        s = pictures_alloc(v, first->stored_width, first->stored_height, NULL);
+        s = painter_alloc(&v->painter, first->painter.stored_width, first->painter.stored_height,
+                          NULL);
     if (s)
         video_close(&v);
     first->twin[k - 1] = v;
@@ -1109,13 +743,13 @@ static enum pv_status reader_restart(void *reader, struct pv_error *err)
     enum pv_status s;
 
     finder_restart(&v->finder);
-    v->rgb_rank = -1;
+    v->painter.rgb_rank = -1;
     v->stale = true;
-    if (!v->format) {
+    if (!v->in.format) {
         v->next = NOWHERE;
-        s = demuxer_open(v, err);
+        s = container_open(v, err);
         if (s) {
-            demuxer_close(v);
+            demuxer_close(&v->in);
             return s;
         }
     }
@@ -1138,9 +772,9 @@ static enum pv_status reader_read(void *reader, const struct part_want *want,
     if (!s && !f && !want->plain)
         s = fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
     if (!s && f)
-        s = picture_make(v, f, err);
+        s = painter_paint(&v->painter, v->path, f->frame, (int64_t)f->rank, err);
     if (!s)
-        *out = (struct part_frame){ f ? (int64_t)f->rank : -1, v->rgb };
+        *out = (struct part_frame){ f ? (int64_t)f->rank : -1, v->painter.rgb };
     return s;
 }
 

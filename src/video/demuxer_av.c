@@ -1,0 +1,245 @@
+/* FFmpeg reads the file by our callbacks. What would open another file or an address is refused
+ * three times: playlist formats by name, io_open by our function, protocols by an empty list. */
+#include "video/demuxer_av.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    IO_BUFFER = 1 << 16,
+    STREAMS_SAID = 32 /* streams whose size, as the header says it, is remembered */
+};
+
+/* ---- the file ---- */
+
+static int io_read(void *opaque, uint8_t *buf, int size)
+{
+    struct demuxer *d = opaque;
+    int64_t left = d->file_size - d->file_at;
+    ssize_t n;
+
+    if (left <= 0)
+        return AVERROR_EOF;
+    do {
+        n = pread(d->fd, buf, (size_t)(size < left ? size : left), (off_t)d->file_at);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return AVERROR(errno);
+    d->file_at += n;
+    return n ? (int)n : AVERROR_EOF;
+}
+
+static int64_t io_seek(void *opaque, int64_t offset, int whence)
+{
+    struct demuxer *d = opaque;
+
+    if (whence & AVSEEK_SIZE)
+        return d->file_size;
+    whence &= ~AVSEEK_FORCE;
+    if (whence == SEEK_CUR)
+        offset += d->file_at;
+    else if (whence == SEEK_END)
+        offset += d->file_size;
+    else if (whence != SEEK_SET)
+        return AVERROR(EINVAL);
+    if (offset < 0)
+        return AVERROR(EINVAL);
+    d->file_at = offset;
+    return offset;
+}
+
+static int io_refuse(AVFormatContext *s, AVIOContext **pb, const char *url, int flags,
+                     AVDictionary **options)
+{
+    (void)s;
+    (void)pb;
+    (void)url;
+    (void)flags;
+    (void)options;
+    return AVERROR(EPERM);
+}
+
+enum pv_status demuxer_open_file(struct demuxer *d, struct pv_error *err)
+{
+    struct stat st;
+
+    /* Not to block on a pipe nobody writes to. */
+    d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (d->fd < 0 || fstat(d->fd, &st) < 0)
+        return fail(err, PV_E_IO, "%s: %s", d->path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fail(err, PV_E_IO, "%s: is not a regular file", d->path);
+    if (st.st_size == 0)
+        return fail(err, PV_E_FORMAT, "%s: is empty", d->path);
+    if ((uint64_t)st.st_size > d->limits->file_bytes)
+        return fail(err, PV_E_LIMIT, "%s: %lld bytes, at most %llu are allowed", d->path,
+                    (long long)st.st_size, (unsigned long long)d->limits->file_bytes);
+    d->file_size = st.st_size;
+    return PV_OK;
+}
+
+/* ---- the container ---- */
+
+void demuxer_close(struct demuxer *d)
+{
+    av_packet_unref(d->packet);
+    d->packet_held = false;
+    avformat_close_input(&d->format);
+    if (d->io)
+        av_freep(&d->io->buffer);
+    avio_context_free(&d->io);
+}
+
+static enum pv_status io_open(struct demuxer *d, struct pv_error *err)
+{
+    uint8_t *buffer = av_malloc(IO_BUFFER);
+
+    d->file_at = 0;
+    d->io = buffer ? avio_alloc_context(buffer, IO_BUFFER, 0, d, io_read, NULL, io_seek) : NULL;
+    if (d->io)
+        return PV_OK;
+    av_free(buffer);
+    return fail_nomem(err, IO_BUFFER);
+}
+
+/* Formats whose files name other files. */
+static bool is_playlist(const char *name)
+{
+    static const char *const names[] = { "hls",    "concat", "dash",
+                                         "image2", "sdp",    "rtsp",
+                                         "imf",    "rtp",    "webm_dash_manifest" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strncmp(name, names[i], strlen(names[i])) && strchr(",", name[strlen(names[i])]))
+            return true; /* alone, or first of several names */
+    return false;
+}
+
+enum pv_status demuxer_fail(const struct demuxer *d, const char *what, int code,
+                            struct pv_error *err)
+{
+    char text[AV_ERROR_MAX_STRING_SIZE] = "";
+
+    if (code == AVERROR(ENOMEM))
+        return fail(err, PV_E_NOMEM, "%s: out of memory while it was opened", d->path);
+    av_strerror(code, text, sizeof text);
+    return fail(err, code == AVERROR(EIO) ? PV_E_IO : PV_E_FORMAT, "%s: %s: %s", d->path, what,
+                text);
+}
+
+static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
+{
+    const AVInputFormat *input = NULL;
+    int r;
+
+    r = av_probe_input_buffer2(d->io, &input, "", NULL, 0, 0);
+    if (r < 0 || !input)
+        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture", d->path);
+    if (is_playlist(input->name))
+        return fail(err, PV_E_FORMAT,
+                    "%s: is a playlist (%s): it names other files, and those "
+                    "are not opened",
+                    d->path, input->name);
+    d->format = avformat_alloc_context();
+    if (!d->format)
+        return fail_nomem(err, sizeof *d->format);
+    d->format->pb = d->io;
+    d->format->flags |= AVFMT_FLAG_CUSTOM_IO;
+    d->format->io_open = io_refuse;
+    d->format->protocol_whitelist = av_strdup("none");
+    if (!d->format->protocol_whitelist)
+        return fail_nomem(err, sizeof "none");
+    r = avformat_open_input(&d->format, "", input, NULL);
+    if (r < 0)
+        return demuxer_fail(d, "its header is missing or damaged", r, err);
+    return PV_OK;
+}
+
+/* Reads a little, to learn what the header does not say. This decodes, so the limit of pixels goes
+ * along; streams that appear only while reading cannot be given one, and are then measured by
+ * their parsers alone before (`measured`). */
+static enum pv_status streams_probe(struct demuxer *d, struct pv_error *err)
+{
+    unsigned n = d->format->nb_streams;
+    AVDictionary **options = av_calloc(n ? n : 1, sizeof *options);
+    int r = options ? 0 : AVERROR(ENOMEM);
+
+    for (unsigned i = 0; i < n && r >= 0; i++)
+        r = av_dict_set_int(&options[i], "max_pixels", d->limits->pixels, 0);
+    if (r >= 0 && !d->measured) {
+        d->format->codec_whitelist = av_strdup("none");
+        r = d->format->codec_whitelist ? 0 : AVERROR(ENOMEM);
+    }
+    if (r >= 0)
+        r = avformat_find_stream_info(d->format, options);
+    for (unsigned i = 0; i < n && options; i++)
+        av_dict_free(&options[i]);
+    av_free(options);
+    return r < 0 ? demuxer_fail(d, "its streams cannot be read", r, err) : PV_OK;
+}
+
+enum pv_status demuxer_open(struct demuxer *d, struct pv_error *err)
+{
+    enum pv_status s = io_open(d, err);
+    int said[STREAMS_SAID][2] = { { 0 } }, size[2];
+    const AVCodecParameters *par;
+    bool late;
+
+    if (!s)
+        s = header_read(d, err);
+    if (s)
+        return s;
+    late = d->format->ctx_flags & AVFMTCTX_NOHEADER;
+    for (unsigned i = 0; i < d->format->nb_streams && i < STREAMS_SAID; i++) {
+        said[i][0] = d->format->streams[i]->codecpar->width;
+        said[i][1] = d->format->streams[i]->codecpar->height;
+    }
+    d->measured = d->measured || !late;
+    s = streams_probe(d, err);
+    if (s)
+        return s;
+    d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
+    if (d->stream < 0)
+        return fail(err, PV_E_FORMAT, "%s: has no video", d->path);
+    par = d->format->streams[d->stream]->codecpar;
+    size[0] = par->width;
+    size[1] = par->height;
+    if (size[0] <= 0 && d->stream < STREAMS_SAID) /* a probe that hits the limit forgets it */
+        memcpy(size, said[d->stream], sizeof size);
+    if ((int64_t)size[0] * size[1] > d->limits->pixels)
+        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
+                    d->path, size[0], size[1], (long long)d->limits->pixels);
+    if (!d->measured) {
+        d->measured = true;
+        demuxer_close(d);
+        return demuxer_open(d, err);
+    }
+    for (unsigned i = 0; i < d->format->nb_streams; i++)
+        d->format->streams[i]->discard = (int)i == d->stream ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
+    return PV_OK;
+}
+
+AVStream *demuxer_film(const struct demuxer *d)
+{
+    return d->format->streams[d->stream];
+}
+
+bool demuxer_read(struct demuxer *d)
+{
+    if (d->packet_held) {
+        d->packet_held = false;
+        return true;
+    }
+    av_packet_unref(d->packet);
+    while (av_read_frame(d->format, d->packet) >= 0) {
+        /* Empty packets mean "the last frame again" in some formats, and the end to decoders. */
+        if (d->packet->stream_index == d->stream && d->packet->size > 0)
+            return true;
+        d->n_empty += d->packet->stream_index == d->stream;
+        av_packet_unref(d->packet);
+    }
+    return false;
+}

@@ -1,0 +1,38 @@
+/* A video's file and its container, through FFmpeg: the packets of the film, one after the other.
+ */
+#ifndef PV_VIDEO_DEMUXER_AV_H
+#define PV_VIDEO_DEMUXER_AV_H
+
+#include "base/status.h"
+#include "video/video.h"
+
+#include <libavformat/avformat.h>
+
+struct demuxer {
+    const char *path;                  /* borrowed, */
+    const struct video_limits *limits; /* as these are */
+    int fd;                            /* the caller's; -1: not open */
+    int64_t file_size, file_at;
+    AVIOContext *io;
+    AVFormatContext *format; /* NULL: the container is not open */
+    int stream;              /* the film's */
+    bool measured;           /* the size of frames is within the limits, so a probe may decode */
+    AVPacket *packet;        /* the caller's */
+    bool packet_held;        /* it is the next one, read already */
+    int n_empty;             /* packets without data before it */
+};
+
+/* fd and file_size, of a file within the limits. */
+enum pv_status demuxer_open_file(struct demuxer *d, struct pv_error *err);
+/* Opens the container at its beginning and finds the film in it; after a failure there may be
+ * something to close. */
+enum pv_status demuxer_open(struct demuxer *d, struct pv_error *err);
+void demuxer_close(struct demuxer *d);
+AVStream *demuxer_film(const struct demuxer *d);
+/* The next packet of the film into d->packet; false at the end, or where reading fails. */
+bool demuxer_read(struct demuxer *d);
+/* What FFmpeg says to a failure, as a sentence about the file. */
+enum pv_status demuxer_fail(const struct demuxer *d, const char *what, int code,
+                            struct pv_error *err);
+
+#endif
