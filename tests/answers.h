@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "engine/session.h"
+#include "rig.h"
 #include "test.h"
 #include "tiny_vision.h"
 
@@ -172,33 +173,11 @@ static inline struct answer run(pv_session *s, const struct pv_method *m, float 
     return a;
 }
 
-/* Bits of slots [0, len) of one layer: K by slots, V by chunks with slots along the rows. */
-static inline bool same_layer(const struct kv_layer *a, const struct kv_layer *b, int len)
-{
-    const float *ka = a->k, *kb = b->k, *va = a->v, *vb = b->v;
-    for (int h = 0; h < a->n_kv; h++) {
-        size_t at_a = (size_t)h * (size_t)a->cap * (size_t)a->d;
-        size_t at_b = (size_t)h * (size_t)b->cap * (size_t)b->d;
-        if (memcmp(ka + at_a, kb + at_b, sizeof(float) * (size_t)len * (size_t)a->d) != 0)
-            return false;
-        for (int slot = 0; slot < len; slot++)
-            for (int i = 0; i < a->d; i++) {
-                size_t in = (size_t)(slot / KV_CHUNK) * (size_t)a->d * KV_CHUNK +
-                            (size_t)i * KV_CHUNK + (size_t)(slot % KV_CHUNK);
-                if (memcmp(va + at_a + in, vb + at_b + in, sizeof(float)) != 0)
-                    return false;
-            }
-    }
-    return true;
-}
-
 static inline bool same_cache(const pv_session *a, const pv_session *b)
 {
     bool same = a->kv.len == b->kv.len &&
                 memcmp(a->kv_ids, b->kv_ids, (size_t)a->kv.len * sizeof *a->kv_ids) == 0;
-    for (int l = 0; l < a->kv.n_layers && same; l++)
-        same = same_layer(&a->kv.layer[l], &b->kv.layer[l], a->kv.len);
-    return same;
+    return same && kv_range(&a->kv, &b->kv, 0, a->kv.len, false);
 }
 
 static inline bool same_answer(const struct answer *a, const struct answer *b, int vocab)

@@ -66,7 +66,7 @@ struct rig_shape {
 
 static inline void rig_close(struct rig *r)
 {
-    if (r->kv.mem)
+    if (r->kv.pool)
         kvcache_close(&r->kv);
     decoder_state_close(&r->st);
     decoder_close(&r->dec);
@@ -150,17 +150,15 @@ static inline bool rig_feed(struct rig *r, const int32_t *ids, int n, int chunk,
 
 static inline uint8_t *kv_key_at(const struct kv_layer *l, int head, int slot)
 {
-    size_t at = ((size_t)head * (size_t)l->cap + (size_t)slot) * (size_t)l->d;
-    return (uint8_t *)l->k + dtype_row_size(l->dtype, (int64_t)at);
+    return (uint8_t *)kv_page_at(l, l->k, head, slot / KV_CHUNK) +
+           dtype_row_size(l->dtype, (int64_t)(slot % KV_CHUNK) * l->d);
 }
 
 /* Element i of a value: V lies transposed by chunks (tensor/device.h). */
 static inline uint8_t *kv_value_at(const struct kv_layer *l, int head, int slot, int i)
 {
-    size_t at = (size_t)head * (size_t)l->cap * (size_t)l->d +
-                ((size_t)(slot / KV_CHUNK) * (size_t)l->d + (size_t)i) * KV_CHUNK +
-                (size_t)(slot % KV_CHUNK);
-    return (uint8_t *)l->v + dtype_row_size(l->dtype, (int64_t)at);
+    return (uint8_t *)kv_page_at(l, l->v, head, slot / KV_CHUNK) +
+           dtype_row_size(l->dtype, (int64_t)i * KV_CHUNK + slot % KV_CHUNK);
 }
 
 /* Copy slots [from, to) of one cache to the same place of another, or only compare them; false

@@ -20,7 +20,7 @@ static enum pv_status fill_cache(struct lane *l, struct pv_error *err)
     enum dtype t = kv->layer[0].dtype;
     size_t piece = dtype_row_size(t, FILL_ELEMENTS), element = dtype_row_size(t, 1);
     float *row = mem_alloc(sizeof *row * FILL_SHIFTS);
-    uint8_t *bytes = mem_alloc(piece + FILL_SHIFTS * element), *to = kv->mem;
+    uint8_t *bytes = mem_alloc(piece + FILL_SHIFTS * element), *to = kvpool_memory(kv->pool, 0);
     struct rng rng = { 1 };
     uint64_t turn = 0;
     if (!row || !bytes) {
@@ -33,8 +33,8 @@ static enum pv_status fill_cache(struct lane *l, struct pv_error *err)
             row[i] = rng_normal(&rng);
         row_from_f32(bytes + at, row, t, FILL_SHIFTS);
     }
-    for (size_t at = 0; at < kv->size; at += piece) {
-        size_t n = kv->size - at < piece ? kv->size - at : piece;
+    for (size_t at = 0; at < kvpool_size(kv->pool); at += piece) {
+        size_t n = kvpool_size(kv->pool) - at < piece ? kvpool_size(kv->pool) - at : piece;
         size_t shift = rng_bits(2, turn++, 0) % FILL_SHIFTS * element;
         kv->dev->ops->upload(kv->dev, to + at, bytes + shift, n);
     }
@@ -73,7 +73,7 @@ enum pv_status lane_open(struct lane *l, const struct rig_model *m, int context,
 
 void lane_close(struct lane *l)
 {
-    if (l->kv.mem)
+    if (l->kv.pool)
         kvcache_close(&l->kv);
     decoder_state_close(&l->state);
     mem_free(l->ids);

@@ -170,12 +170,6 @@ static int chunk_limit(int limit, int chunk)
     return n < 0 ? 0 : n < KV_CHUNK ? n : KV_CHUNK;
 }
 
-static const uint8_t *chunk_base(const void *base, const struct kv_layer *kv, int head, int chunk)
-{
-    size_t at = ((size_t)head * kv->cap + (size_t)chunk * KV_CHUNK) * kv->d;
-    return (const uint8_t *)base + dtype_row_size(kv->dtype, (int64_t)at);
-}
-
 /* ---- reduction ---- */
 
 /* Copy slot `slot` of the cache to place `at` of the rebuilt chunk. */
@@ -183,8 +177,8 @@ static void copy_slot(const struct region *g, struct tile_mem *m, const struct k
                       int head, int slot, int at)
 {
     size_t size = dtype_row_size(kv->dtype, 1);
-    const uint8_t *k = chunk_base(kv->k, kv, head, slot / KV_CHUNK);
-    const uint8_t *v = chunk_base(kv->v, kv, head, slot / KV_CHUNK);
+    const uint8_t *k = kv_page_at(kv, kv->k, head, slot / KV_CHUNK);
+    const uint8_t *v = kv_page_at(kv, kv->v, head, slot / KV_CHUNK);
     size_t from = (size_t)(slot % KV_CHUNK), d = (size_t)g->d;
     memcpy(m->k_copy + (size_t)at * d * size, k + from * d * size, d * size);
     if (size == sizeof(uint16_t)) {
@@ -216,8 +210,8 @@ static void copy_chunk(const struct region *g, struct tile_mem *m, const struct 
 {
     const struct kv_layer *kv = t->run->kv;
     size_t size = dtype_row_size(kv->dtype, KV_CHUNK) * (size_t)g->d;
-    memcpy(m->k_copy, chunk_base(kv->k, kv, t->head, c), size);
-    memcpy(m->v_copy, chunk_base(kv->v, kv, t->head, c), size);
+    memcpy(m->k_copy, kv_page_at(kv, kv->k, t->head, c), size);
+    memcpy(m->v_copy, kv_page_at(kv, kv->v, t->head, c), size);
 }
 
 static int query_row(const struct region *g, const struct tile *t, int i)
@@ -290,16 +284,21 @@ static void copy_nodes(const struct region *g, struct tile_mem *m, const struct 
     size_t size = dtype_row_size(kv->dtype, 1), d = (size_t)g->d;
     int at = run->first_slot % KV_CHUNK, n = run_nodes(run);
     int first = KV_CHUNK - at < n ? KV_CHUNK - at : n;
-    const uint8_t *k = chunk_base(kv->k, kv, t->head, run->first_slot / KV_CHUNK);
-    const uint8_t *v = chunk_base(kv->v, kv, t->head, run->first_slot / KV_CHUNK);
-    memcpy(m->node_k, k + (size_t)at * d * size, (size_t)n * d * size);
+    const uint8_t *k = kv_page_at(kv, kv->k, t->head, run->first_slot / KV_CHUNK);
+    const uint8_t *v = kv_page_at(kv, kv->v, t->head, run->first_slot / KV_CHUNK);
+    const uint8_t *rest_k = NULL, *rest_v = NULL; /* the chunk that follows, where it is needed */
+    if (first < n) {
+        rest_k = kv_page_at(kv, kv->k, t->head, run->first_slot / KV_CHUNK + 1);
+        rest_v = kv_page_at(kv, kv->v, t->head, run->first_slot / KV_CHUNK + 1);
+        memcpy(m->node_k + (size_t)first * d * size, rest_k, (size_t)(n - first) * d * size);
+    }
+    memcpy(m->node_k, k + (size_t)at * d * size, (size_t)first * d * size);
     memset(m->node_v, 0, ATTN_NODES * d * size);
     for (size_t i = 0; i < d; i++) {
         uint8_t *to = m->node_v + i * ATTN_NODES * size;
-        const uint8_t *from = v + i * KV_CHUNK * size;
-        memcpy(to, from + (size_t)at * size, (size_t)first * size);
-        if (first < n) /* the rest lies in the chunk that follows */
-            memcpy(to + (size_t)first * size, from + KV_CHUNK * d * size,
+        memcpy(to, v + (i * KV_CHUNK + (size_t)at) * size, (size_t)first * size);
+        if (first < n)
+            memcpy(to + (size_t)first * size, rest_v + i * KV_CHUNK * size,
                    (size_t)(n - first) * size);
     }
 }
@@ -338,8 +337,8 @@ static void run_tree_chunk(const struct region *g, struct tile_mem *m, const str
                               .n_sets = find_sets(g, m, t),
                               .set = m->set,
                               .tip = m->tip };
-    struct attn_chunk chunk = { .k = chunk_base(kv->k, kv, t->head, c),
-                                .vt = chunk_base(kv->v, kv, t->head, c),
+    struct attn_chunk chunk = { .k = kv_page_at(kv, kv->k, t->head, c),
+                                .vt = kv_page_at(kv, kv->v, t->head, c),
                                 .positions = KV_CHUNK,
                                 .tree = &tree };
     copy_nodes(g, m, t);
@@ -358,10 +357,13 @@ static void run_chunk(const struct region *g, struct tile_mem *m, const struct t
                       bool more)
 {
     const struct kv_layer *kv = t->run->kv;
-    struct attn_chunk chunk = { .k = chunk_base(kv->k, kv, t->head, c),
-                                .vt = chunk_base(kv->v, kv, t->head, c),
-                                .positions = KV_CHUNK,
-                                .more = more };
+    struct attn_chunk chunk = { .k = kv_page_at(kv, kv->k, t->head, c),
+                                .vt = kv_page_at(kv, kv->v, t->head, c),
+                                .positions = KV_CHUNK };
+    if (more) {
+        chunk.next_k = kv_page_at(kv, kv->k, t->head, c + 1);
+        chunk.next_vt = kv_page_at(kv, kv->v, t->head, c + 1);
+    }
     chunk_run(&g->chunk, m->chunk, m->qp, t->n, &chunk, m->limit, g->job->scale, m->scratch);
 }
 

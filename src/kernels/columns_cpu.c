@@ -73,11 +73,10 @@ static int pack_tile(const struct columns *c, struct column_mem *m, int head, in
 static void chunk_scores(const struct columns *c, struct column_mem *m, int head, int chunk, int n)
 {
     const struct kv_layer *kv = c->kv;
-    size_t at = ((size_t)(head / c->group) * kv->cap + (size_t)chunk * KV_CHUNK) * kv->d;
     struct matrix km = { .dtype = kv->dtype,
                          .out = KV_CHUNK,
                          .in = c->d,
-                         .data = (const uint8_t *)kv->k + dtype_row_size(kv->dtype, (int64_t)at),
+                         .data = kv_page_at(kv, kv->k, head / c->group, chunk),
                          .row_size = dtype_row_size(kv->dtype, c->d) };
     c->qk->run(m->scores, KV_CHUNK, m->packed, n, &km, 0, KV_CHUNK, m->inner);
 }

@@ -108,7 +108,7 @@ struct attn_tree {
 struct attn_chunk {
     const void *k, *vt;
     int positions;
-    bool more;                    /* the chunk after this one in memory will be asked for next */
+    const void *next_k, *next_vt; /* of the chunk that will be asked for next; NULL: unknown */
     const struct attn_tree *tree; /* or NULL; only for kernels that say so */
 };
 

@@ -11,11 +11,17 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-static size_t v_index(const struct kv_layer *kv, int head, int slot, int i)
+/* The key of a slot, and the first number of its value; the others are KV_CHUNK numbers apart. */
+static uint8_t *key_at(const struct kv_layer *kv, int head, int slot)
 {
-    size_t chunk = (size_t)slot / KV_CHUNK;
-    return (size_t)head * kv->cap * kv->d + (chunk * kv->d + (size_t)i) * KV_CHUNK +
-           (size_t)slot % KV_CHUNK;
+    return (uint8_t *)kv_page_at(kv, kv->k, head, slot / KV_CHUNK) +
+           dtype_row_size(kv->dtype, (int64_t)(slot % KV_CHUNK) * kv->d);
+}
+
+static void *value_at(const struct kv_layer *kv, int head, int slot)
+{
+    return (uint8_t *)kv_page_at(kv, kv->v, head, slot / KV_CHUNK) +
+           dtype_row_size(kv->dtype, slot % KV_CHUNK);
 }
 
 /* An infinity in a slot would reach rows that must not see it: p = 0 times infinity is not 0. */
@@ -53,21 +59,21 @@ struct kv_op {
 static void write_values(const struct kv_op *op, int head, int r, int n)
 {
     const struct kv_layer *kv = op->kv;
-    size_t at = v_index(kv, head, op->first_slot + r, 0), d = (size_t)kv->d;
-    size_t stride = (size_t)kv->n_kv * d;
+    size_t d = (size_t)kv->d, stride = (size_t)kv->n_kv * d;
+    void *at = value_at(kv, head, op->first_slot + r);
     const float *v = op->v + (size_t)r * stride + (size_t)head * d;
     uint16_t v16[VALUE_BLOCK][DEVICE_MAX_HEAD_DIM];
     if (kv->dtype == DTYPE_F32) {
         for (size_t i = 0; i < d; i++)
             for (int j = 0; j < n; j++)
-                ((float *)kv->v)[at + i * KV_CHUNK + (size_t)j] = v[(size_t)j * stride + i];
+                ((float *)at)[i * KV_CHUNK + (size_t)j] = v[(size_t)j * stride + i];
         return;
     }
     for (int j = 0; j < n; j++)
         kv_round(op->kernels, kv->dtype, v16[j], v + (size_t)j * stride, kv->d);
     for (size_t i = 0; i < d; i++)
         for (int j = 0; j < n; j++)
-            ((uint16_t *)kv->v)[at + i * KV_CHUNK + (size_t)j] = v16[j][i];
+            ((uint16_t *)at)[i * KV_CHUNK + (size_t)j] = v16[j][i];
 }
 
 /* Blocks [b0, b1), of all heads one after the other. A block of V is some lines of its own, so that
@@ -76,16 +82,14 @@ static void write_blocks(void *ctx, int b0, int b1)
 {
     const struct kv_op *op = ctx;
     const struct kv_layer *kv = op->kv;
-    size_t d = (size_t)kv->d, size = dtype_row_size(kv->dtype, 1);
+    size_t d = (size_t)kv->d;
     int first = op->first_slot / VALUE_BLOCK * VALUE_BLOCK - op->first_slot;
     for (int b = b0; b < b1; b++) {
         int head = b / op->blocks, r = first + b % op->blocks * VALUE_BLOCK;
         int end = min_int(r + VALUE_BLOCK, op->n);
         r = r < 0 ? 0 : r;
         for (int j = r; j < end; j++)
-            kv_round(op->kernels, kv->dtype,
-                     (uint8_t *)kv->k +
-                         ((size_t)head * kv->cap + (size_t)(op->first_slot + j)) * d * size,
+            kv_round(op->kernels, kv->dtype, key_at(kv, head, op->first_slot + j),
                      op->k + ((size_t)j * kv->n_kv + (size_t)head) * d, kv->d);
         write_values(op, head, r, end - r);
     }
@@ -101,23 +105,30 @@ void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_sl
     rows_parallel(w, write_blocks, &op, op.blocks * kv->n_kv, n * kv->d * 4 / op.blocks);
 }
 
+/* Slot `to_slot` of one layer becomes what slot `from_slot` of another, of the same type, is. */
+static void copy_slot(const struct kv_layer *to, const struct kv_layer *from, int head, int to_slot,
+                      int from_slot)
+{
+    void *t = value_at(to, head, to_slot);
+    const void *f = value_at(from, head, from_slot);
+    memcpy(key_at(to, head, to_slot), key_at(from, head, from_slot),
+           dtype_row_size(to->dtype, to->d));
+    for (size_t i = 0; i < (size_t)to->d * KV_CHUNK; i += KV_CHUNK) {
+        if (to->dtype == DTYPE_F32)
+            ((float *)t)[i] = ((const float *)f)[i];
+        else
+            ((uint16_t *)t)[i] = ((const uint16_t *)f)[i];
+    }
+}
+
 void kv_move_cpu(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,
                  int n)
 {
-    size_t size = dtype_row_size(kv->dtype, 1);
-    uint8_t *k = kv->k, *v = kv->v;
     (void)w;
     for (int h = 0; h < kv->n_kv; h++)
-        for (int m = 0; m < n; m++) {
-            size_t base = (size_t)h * kv->cap;
-            if (to[m] == from[m])
-                continue;
-            memcpy(k + (base + to[m]) * kv->d * size, k + (base + from[m]) * kv->d * size,
-                   (size_t)kv->d * size);
-            for (int i = 0; i < kv->d; i++)
-                memcpy(v + v_index(kv, h, to[m], i) * size, v + v_index(kv, h, from[m], i) * size,
-                       size);
-        }
+        for (int m = 0; m < n; m++)
+            if (to[m] != from[m])
+                copy_slot(kv, kv, h, to[m], from[m]);
 }
 
 struct kv_copy_op {
@@ -125,27 +136,13 @@ struct kv_copy_op {
     const int *to_slots, *from_slots;
 };
 
-/* Slots [m0, m1) of the lists. V goes one row of its layout at a time: slots lie side by side. */
+/* Slots [m0, m1) of the lists. */
 static void kv_copy_slots(void *ctx, int m0, int m1)
 {
     const struct kv_copy_op *op = ctx;
-    const struct kv_layer *to = op->to, *from = op->from;
-    size_t size = dtype_row_size(to->dtype, 1), row = (size_t)to->d * size;
-    for (int h = 0; h < to->n_kv; h++) {
-        uint8_t *to_k = (uint8_t *)to->k + (size_t)h * to->cap * row;
-        const uint8_t *from_k = (const uint8_t *)from->k + (size_t)h * from->cap * row;
+    for (int h = 0; h < op->to->n_kv; h++)
         for (int m = m0; m < m1; m++)
-            memcpy(to_k + op->to_slots[m] * row, from_k + op->from_slots[m] * row, row);
-        for (int i = 0; i < to->d; i++)
-            for (int m = m0; m < m1; m++) {
-                size_t t = v_index(to, h, op->to_slots[m], i);
-                size_t f = v_index(from, h, op->from_slots[m], i);
-                if (to->dtype == DTYPE_F32)
-                    ((float *)to->v)[t] = ((const float *)from->v)[f];
-                else
-                    ((uint16_t *)to->v)[t] = ((const uint16_t *)from->v)[f];
-            }
-    }
+            copy_slot(op->to, op->from, h, op->to_slots[m], op->from_slots[m]);
 }
 
 void kv_copy_cpu(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,

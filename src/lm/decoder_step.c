@@ -408,7 +408,7 @@ static bool make_key(const struct pass *p, struct step_key *key)
     key->layer1 = p->layer1;
     for (int i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
-        key->seq[i].kv = q->kv->mem;
+        key->seq[i].kv = q->kv->layer[0].k;
         key->seq[i].cap = q->kv->cap;
         key->seq[i].n = q->n;
         key->seq[i].pending = q->pending;

@@ -1,81 +1,199 @@
-/* KV cache: one device block, layer after layer, K of all heads and then V of all heads. */
+/* A sequence's page table over a pool (lm/kvpool.h), and what of it may be written. */
 #include "lm/kvcache.h"
 
 #include "base/mem.h"
 
 #include <assert.h>
+#include <string.h>
 
 enum { PATH_MAX_ROWS = 1024 };
 
-static int round_context(int context)
+static int pages_of(int slots)
 {
-    return (context + KV_CHUNK - 1) / KV_CHUNK * KV_CHUNK;
-}
-
-static size_t half_size(const struct config *c, enum dtype dtype, int cap)
-{
-    return dtype_row_size(dtype, (int64_t)c->n_kv_heads * c->head_dim) * (size_t)cap;
+    return (slots + KV_CHUNK - 1) / KV_CHUNK;
 }
 
 size_t kvcache_size(const struct config *c, enum dtype dtype, int context)
 {
-    return 2 * (size_t)c->n_layers * half_size(c, dtype, round_context(context));
+    return kvpool_page_size(c, dtype) * (size_t)pages_of(context);
+}
+
+enum pv_status kvcache_attach(struct kvcache *kv, struct kvpool *pool, int context,
+                              struct pv_error *err)
+{
+    int n = pages_of(context), layers = kvpool_layers(pool);
+    size_t size = (size_t)n * (sizeof *kv->page + sizeof *kv->key) + sizeof *kv->key +
+                  (size_t)layers * sizeof *kv->layer;
+    *kv = (struct kvcache){
+        .dev = kvpool_device(pool), .n_layers = layers, .cap = n * KV_CHUNK, .pool = pool
+    };
+    kv->page = mem_zalloc((size_t)n * sizeof *kv->page);
+    kv->key = mem_zalloc(((size_t)n + 1) * sizeof *kv->key);
+    kv->layer = mem_alloc((size_t)layers * sizeof *kv->layer);
+    if (!kv->page || !kv->key || !kv->layer) {
+        kvcache_close(kv);
+        return fail_nomem(err, size);
+    }
+    for (int i = 0; i < layers; i++)
+        kv->layer[i] = kvpool_layer(pool, i, kv->page, kv->cap);
+    return PV_OK;
 }
 
 enum pv_status kvcache_open(struct kvcache *kv, struct device *dev, const struct config *c,
                             enum dtype dtype, int context, struct pv_error *err)
 {
-    int cap = round_context(context);
-    size_t half = half_size(c, dtype, cap), size = kvcache_size(c, dtype, context);
-    struct kv_layer *layer = mem_zalloc(sizeof *layer * (size_t)c->n_layers);
-    void *block;
-    uint8_t *mem;
-    enum pv_status s;
-    if (!layer)
-        return fail_nomem(err, sizeof *layer * (size_t)c->n_layers);
-    s = device_alloc(dev, &block, size, err);
+    struct kvpool *pool;
+    enum pv_status s = kvpool_open(&pool, dev, c, dtype, pages_of(context), err);
+    if (s)
+        return s;
+    s = kvcache_attach(kv, pool, context, err);
     if (s) {
-        mem_free(layer);
+        kvpool_close(&pool);
         return s;
     }
-    mem = block;
-    for (int i = 0; i < c->n_layers; i++)
-        layer[i] = (struct kv_layer){ .dtype = dtype,
-                                      .n_kv = c->n_kv_heads,
-                                      .d = c->head_dim,
-                                      .cap = cap,
-                                      .k = mem + 2 * (size_t)i * half,
-                                      .v = mem + (2 * (size_t)i + 1) * half };
-    *kv = (struct kvcache){
-        .dev = dev, .n_layers = c->n_layers, .cap = cap, .layer = layer, .mem = mem, .size = size
-    };
+    kv->alone = true;
+    for (; kv->n_pages < pages_of(context); kv->n_pages++)
+        kv->page[kv->n_pages] = kvpool_take(pool);
     return PV_OK;
+}
+
+/* Pages from n on go back. The last goes first: it is the one least likely to be shared, so it
+ * shall be the oldest. */
+static void drop_pages(struct kvcache *kv, int n)
+{
+    while (kv->n_pages > n)
+        kvpool_drop(kv->pool, kv->page[--kv->n_pages]);
+    kv->n_known = kv->n_known < n ? kv->n_known : n;
 }
 
 void kvcache_close(struct kvcache *kv)
 {
-    if (kv->mem)
-        kv->dev->ops->free(kv->dev, kv->mem);
+    if (kv->pool)
+        drop_pages(kv, 0);
+    if (kv->alone)
+        kvpool_close(&kv->pool);
+    mem_free(kv->page);
+    mem_free(kv->key);
     mem_free(kv->layer);
     *kv = (struct kvcache){ 0 };
 }
+
+/* ---- pages ---- */
+
+int kvcache_lacks(const struct kvcache *kv, int n)
+{
+    int lacks = pages_of(kv->len + n) - kv->n_pages;
+    return lacks > 0 ? lacks : 0;
+}
+
+/* A copy takes the place of page i of the table. */
+static bool copy_page(struct kvcache *kv, struct device_work *w, int i)
+{
+    int copy = kvpool_take(kv->pool);
+    if (copy < 0)
+        return false;
+    kv->dev->ops->copy(w, kvpool_memory(kv->pool, copy), kvpool_memory(kv->pool, kv->page[i]),
+                       kv->layer[0].page_size);
+    kvpool_drop(kv->pool, kv->page[i]);
+    kv->page[i] = copy;
+    return true;
+}
+
+bool kvcache_reserve(struct kvcache *kv, struct device_work *w, int n)
+{
+    int first = kv->len / KV_CHUNK, end = pages_of(kv->len + n);
+    if (kv->alone)
+        return n <= kv->cap - kv->len;
+    if (n > kv->cap - kv->len)
+        return false;
+    for (int i = first; i < kv->n_pages && i < end; i++) {
+        if (!kvpool_own(kv->pool, kv->page[i]) && !copy_page(kv, w, i))
+            return false;
+        kv->n_known = kv->n_known < i ? kv->n_known : i;
+    }
+    for (; kv->n_pages < end; kv->n_pages++) {
+        int page = kvpool_take(kv->pool);
+        if (page < 0)
+            return false;
+        kv->page[kv->n_pages] = page;
+    }
+    return true;
+}
+
+/* ---- sharing ---- */
+
+int kvcache_adopt(struct kvcache *kv, struct device_work *w, const struct kv_key *rows, int n)
+{
+    assert(kv->n_pages == 0 && kv->len == 0 && !kv->alone);
+    n = n < kv->cap ? n : kv->cap;
+    while (kv->len < n) {
+        int same, i = kv->n_pages;
+        int page = kvpool_find(kv->pool, &kv->key[i], rows + kv->len, n - kv->len, &same);
+        if (page < 0)
+            break;
+        kv->page[kv->n_pages++] = page;
+        kv->len += same;
+        if (same == KV_CHUNK) {
+            kv->key[i + 1] = kvpool_key(&kv->key[i], rows + (size_t)i * KV_CHUNK);
+            kv->n_known = kv->n_pages;
+            continue;
+        }
+        if (!copy_page(kv, w, i) && !kvpool_own(kv->pool, kv->page[i])) {
+            drop_pages(kv, i); /* no room for a copy: the part is computed again */
+            kv->len = i * KV_CHUNK;
+        }
+        break;
+    }
+    return kv->len;
+}
+
+void kvcache_publish(struct kvcache *kv, const struct kv_key *rows)
+{
+    if (kv->alone)
+        return;
+    for (; (kv->n_known + 1) * KV_CHUNK <= kv->len; kv->n_known++) {
+        const struct kv_key *mine = rows + (size_t)kv->n_known * KV_CHUNK;
+        struct kv_key *before = &kv->key[kv->n_known];
+        kvpool_publish(kv->pool, kv->page[kv->n_known], before, mine, KV_CHUNK);
+        before[1] = kvpool_key(before, mine);
+    }
+}
+
+void kvcache_release(struct kvcache *kv, const struct kv_key *rows)
+{
+    if (kv->alone || !kv->pool)
+        return;
+    if (rows) {
+        int rest;
+        kvcache_publish(kv, rows);
+        rest = kv->len - kv->n_known * KV_CHUNK;
+        if (rest > 0)
+            kvpool_publish(kv->pool, kv->page[kv->n_known], &kv->key[kv->n_known],
+                           rows + (size_t)kv->n_known * KV_CHUNK, rest);
+    }
+    drop_pages(kv, 0);
+    kv->len = 0;
+}
+
+/* ---- slots ---- */
 
 void kvcache_truncate(struct kvcache *kv, int len)
 {
     assert(len >= 0 && len <= kv->len);
     kv->len = len;
+    kv->n_known = kv->n_known < len / KV_CHUNK ? kv->n_known : len / KV_CHUNK;
 }
 
 void kvcache_advance(struct kvcache *kv, int n)
 {
-    assert(n >= 0 && n <= kv->cap - kv->len);
+    assert(n >= 0 && n <= kv->n_pages * KV_CHUNK - kv->len);
     kv->len += n;
 }
 
 void kvcache_gather(struct kvcache *kv, struct device_work *w, const int *path, int n)
 {
     int to[PATH_MAX_ROWS], from[PATH_MAX_ROWS];
-    assert(n <= PATH_MAX_ROWS && n <= kv->cap - kv->len);
+    assert(n <= PATH_MAX_ROWS && n <= kv->n_pages * KV_CHUNK - kv->len);
     for (int i = 0; i < n; i++) {
         to[i] = kv->len + i;
         from[i] = kv->len + path[i];

@@ -33,14 +33,29 @@ struct matrix {
     bool many_rows;
 };
 
-/* KV of one layer of one sequence: per KV head K as [cap, d] and V transposed by chunks as
- * [cap / KV_CHUNK, d, KV_CHUNK], so that both products of attention read rows. cap is a multiple
- * of KV_CHUNK. */
+/* KV of one layer of one sequence, in pages of KV_CHUNK positions that lie anywhere in a pool. Slot
+ * s lies at place s % KV_CHUNK of page page[s / KV_CHUNK]. In a page the layer has K as
+ * [n_kv, KV_CHUNK, d] and V as [n_kv, d, KV_CHUNK] (transposed, so that both products of attention
+ * read rows; a GPU keeps V as it keeps K). The table may grow between steps, never move: kernels
+ * read it while a step runs. */
 struct kv_layer {
     enum dtype dtype; /* F16, BF16 or F32 */
-    int n_kv, d, cap;
-    void *k, *v; /* n_kv heads, each cap * d elements */
+    int n_kv, d;
+    int cap;             /* slots that `page` has room for, a multiple of KV_CHUNK */
+    void *k, *v;         /* of this layer in page 0 of the pool */
+    size_t page_size;    /* bytes from one page of the pool to the next */
+    int n_pool;          /* pages of the pool */
+    const int32_t *page; /* [cap / KV_CHUNK], on the host */
 };
+
+/* K or V (`base`: kv->k or kv->v) of one head in the page that slots chunk * KV_CHUNK and up lie
+ * in. */
+static inline void *kv_page_at(const struct kv_layer *kv, const void *base, int head, int chunk)
+{
+    size_t head_size = dtype_row_size(kv->dtype, (int64_t)KV_CHUNK * kv->d);
+    return (uint8_t *)(uintptr_t)base + (size_t)kv->page[chunk] * kv->page_size +
+           (size_t)head * head_size;
+}
 
 /* y = x . w^T (+ bias), y [n, out] with rows y_stride floats apart. */
 struct matmul_job {

@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "rig.h"
+#include "scattered.h"
 #include "tensor/half.h"
 
 #include <math.h>
@@ -28,12 +29,11 @@ static bool scene_open(struct scene *s, int level, int threads, enum dtype t)
                                 .head_dim = D,
                                 .context = CAP,
                                 .kv_dtype = t };
-    size_t half = dtype_row_size(t, CAP * N_KV * D);
     struct rng r = { 21 };
     if (!CHECK(!device_cpu_open(&s->dev, threads, cpu_levels[level].flags, NULL) &&
                !s->dev->ops->work_open(s->dev, &s->w, &shape, NULL)))
         return false;
-    s->kv = (struct kv_layer){ t, N_KV, D, CAP, mem_zalloc(half), mem_zalloc(half) };
+    s->kv = scattered_open(t, N_KV, D, CAP, &r);
     s->k = malloc(sizeof(float) * CAP * N_KV * D);
     s->q = malloc(sizeof(float) * MAX_STEP * HEADS * D);
     for (int i = 0; i < CAP * N_KV * D; i++)
@@ -51,8 +51,7 @@ static bool scene_open(struct scene *s, int level, int threads, enum dtype t)
 
 static void scene_close(struct scene *s)
 {
-    mem_free(s->kv.k);
-    mem_free(s->kv.v);
+    scattered_close(&s->kv);
     free(s->k);
     free(s->q);
     s->dev->ops->work_close(s->dev, &s->w);

@@ -343,9 +343,9 @@ static void refuse(struct rig *r, struct whole *w, enum pv_status code, const ch
 {
     static struct whole before;
     struct pv_error err = { 0 };
-    uint8_t *kv = malloc(r->kv.size);
+    uint8_t *kv = malloc(kvpool_size(r->kv.pool));
     int len = r->kv.len;
-    memcpy(kv, r->kv.mem, r->kv.size);
+    memcpy(kv, kvpool_memory(r->kv.pool, 0), kvpool_size(r->kv.pool));
     memset(w->logits, 0x55, sizeof w->logits);
     memset(w->hidden, 0x55, sizeof w->hidden);
     memset(w->sums, 0x55, sizeof w->sums);
@@ -356,7 +356,7 @@ static void refuse(struct rig *r, struct whole *w, enum pv_status code, const ch
               pv_status_name(code), word);
     CHECK_MSG(strstr(err.text, word), "\"%s\" lacks \"%s\"", err.text, word);
     CHECK(!memcmp(&before, w, sizeof before));
-    CHECK(len == r->kv.len && !memcmp(kv, r->kv.mem, r->kv.size));
+    CHECK(len == r->kv.len && !memcmp(kv, kvpool_memory(r->kv.pool, 0), kvpool_size(r->kv.pool)));
     free(kv);
 }
 
@@ -555,7 +555,7 @@ TEST(opening_survives_lack_of_memory)
         if (s) {
             CHECK_EQ(s, PV_E_NOMEM);
             CHECK(strstr(err.text, "bytes"));
-            CHECK(kv.mem == NULL);
+            CHECK(kv.pool == NULL);
         } else {
             kvcache_close(&kv);
         }

@@ -159,9 +159,19 @@ static void prefill_part(struct rig *r, struct results *out, float *residual, in
     }
 }
 
-static const char *layer_bytes(const struct kvcache *kv, int layer)
+static const char *cache_bytes(const struct rig *r)
 {
-    return (const char *)kv->mem + kv->size / LAYERS * (size_t)layer;
+    return kvpool_memory(r->kv.pool, 0);
+}
+
+/* Whether a layer has the same bytes in the caches a and b, of `size` bytes. */
+static bool same_layer(const char *a, const char *b, size_t size, int layer)
+{
+    size_t page = size / (CONTEXT / KV_CHUNK), part = page / LAYERS;
+    for (size_t at = part * (size_t)layer; at < size; at += page)
+        if (memcmp(a + at, b + at, part) != 0)
+            return false;
+    return true;
 }
 
 static void check_same(const struct rig *a, const struct rig *b, const struct results *x,
@@ -173,7 +183,8 @@ static void check_same(const struct rig *a, const struct rig *b, const struct re
     CHECK_MSG(!memcmp(x->logits, y->logits, sizeof x->logits), "%s: logits", how);
     CHECK_MSG(!memcmp(x->argmax, y->argmax, sizeof x->argmax), "%s: argmax", how);
     CHECK_MSG(a->kv.len == N && b->kv.len == N, "%s: lengths", how);
-    CHECK_MSG(!memcmp(a->kv.mem, b->kv.mem, a->kv.size), "%s: the cache", how);
+    CHECK_MSG(!memcmp(cache_bytes(a), cache_bytes(b), kvpool_size(a->kv.pool)), "%s: the cache",
+              how);
 }
 
 static struct results whole, parts;
@@ -228,16 +239,14 @@ TEST(what_does_not_run_is_not_touched)
         return;
     kv_poison(&a.kv, 0, CONTEXT);
     kv_poison(&b.kv, 0, CONTEXT);
-    char *before = malloc(b.kv.size);
-    size_t layer_size = b.kv.size / LAYERS;
-    memcpy(before, b.kv.mem, b.kv.size);
+    size_t size = kvpool_size(b.kv.pool);
+    char *before = malloc(size);
+    memcpy(before, cache_bytes(&b), size);
     prefill_whole(&a, &whole);
     memset(&parts, FILL, sizeof parts);
     prefill_part(&b, &parts, residual, 0, CUT);
     for (int l = 0; l < LAYERS; l++)
-        CHECK(!memcmp(layer_bytes(&b.kv, l),
-                      l < CUT ? layer_bytes(&a.kv, l) : before + layer_size * (size_t)l,
-                      layer_size));
+        CHECK(same_layer(cache_bytes(&b), l < CUT ? cache_bytes(&a) : before, size, l));
     const unsigned char *untouched = (const unsigned char *)parts.hidden[CUT + 1];
     for (size_t i = 0; i < sizeof parts.hidden[0] * (N_TAPS - CUT - 1); i++)
         if (!CHECK(untouched[i] == FILL))
@@ -249,10 +258,10 @@ TEST(what_does_not_run_is_not_touched)
         CHECK(!memcmp(parts.sums[c][1], whole.sums[c][1], sizeof whole.sums[c][1]));
         CHECK_EQ(((unsigned char *)parts.sums[c][2])[0], FILL);
     }
-    memcpy(before, b.kv.mem, b.kv.size);
+    memcpy(before, cache_bytes(&b), size);
     prefill_part(&b, &parts, residual, CUT, LAYERS);
     for (int l = 0; l < CUT; l++)
-        CHECK(!memcmp(layer_bytes(&b.kv, l), before + layer_size * (size_t)l, layer_size));
+        CHECK(same_layer(cache_bytes(&b), before, size, l));
     check_same(&a, &b, &whole, &parts, "second half");
     free(before);
     rig_close(&a);
@@ -348,12 +357,12 @@ TEST(trees_have_parts_too)
 static void refuse(struct rig *r, const struct step *step, const char *word)
 {
     struct pv_error err = { 0 };
-    char *before = malloc(r->kv.size);
-    memcpy(before, r->kv.mem, r->kv.size);
+    char *before = malloc(kvpool_size(r->kv.pool));
+    memcpy(before, kvpool_memory(r->kv.pool, 0), kvpool_size(r->kv.pool));
     memset(residual, FILL, sizeof residual);
     CHECK_EQ(decoder_step(r->dec, r->st, step, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, word), "\"%s\" lacks \"%s\"", err.text, word);
-    CHECK(!memcmp(before, r->kv.mem, r->kv.size));
+    CHECK(!memcmp(before, kvpool_memory(r->kv.pool, 0), kvpool_size(r->kv.pool)));
     for (size_t i = 0; i < sizeof residual; i++)
         if (!CHECK(((unsigned char *)residual)[i] == FILL))
             break;

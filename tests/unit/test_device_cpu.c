@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "rig.h"
+#include "scattered.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
@@ -305,12 +306,9 @@ static float rounded(enum dtype t, float x)
 static void sequence_open(struct sequence *s, struct fixture *f, struct rng *r, enum dtype t, int n)
 {
     int d = shape.head_dim, n_kv = shape.n_kv_heads, cap = (n + KV_CHUNK - 1) / KV_CHUNK * KV_CHUNK;
-    size_t half = dtype_row_size(t, (int64_t)cap * n_kv * d);
     s->k = random_floats(r, (size_t)(cap * n_kv * d));
     s->v = random_floats(r, (size_t)(cap * n_kv * d));
-    s->kv = (struct kv_layer){
-        .dtype = t, .n_kv = n_kv, .d = d, .cap = cap, .k = mem_zalloc(half), .v = mem_zalloc(half)
-    };
+    s->kv = scattered_open(t, n_kv, d, cap, r);
     f->ops->kv_write(f->w, &s->kv, 0, s->k, s->v, n);
     for (int i = 0; i < cap * n_kv * d; i++) {
         s->k[i] = rounded(t, s->k[i]);
@@ -320,8 +318,7 @@ static void sequence_open(struct sequence *s, struct fixture *f, struct rng *r, 
 
 static void sequence_close(struct sequence *s)
 {
-    mem_free(s->kv.k);
-    mem_free(s->kv.v);
+    scattered_close(&s->kv);
     free(s->k);
     free(s->v);
 }

@@ -102,12 +102,12 @@ TEST(size_is_of_whole_chunks)
         if (!fixture_open(&f, (enum dtype[]){ DTYPE_F32, DTYPE_F16, DTYPE_BF16 }[t], 300))
             return;
         CHECK(f.kv.cap == 512 && f.kv.len == 0 && f.kv.n_layers == 2);
-        CHECK_EQ(f.kv.size, kvcache_size(&small, f.kv.layer[0].dtype, 300));
+        CHECK_EQ(kvpool_size(f.kv.pool), kvcache_size(&small, f.kv.layer[0].dtype, 300));
         /* The last element of the last layer ends the block. */
         CHECK(kv_value_at(&f.kv.layer[1], 2, 511, 15) + dtype_row_size(f.kv.layer[0].dtype, 1) ==
-              (uint8_t *)f.kv.mem + f.kv.size);
+              (uint8_t *)kvpool_memory(f.kv.pool, 0) + kvpool_size(f.kv.pool));
         fixture_close(&f);
-        CHECK(f.kv.mem == NULL && f.kv.layer == NULL);
+        CHECK(f.kv.pool == NULL && f.kv.layer == NULL);
     }
 }
 

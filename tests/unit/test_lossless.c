@@ -102,7 +102,7 @@ static bool truth_open(struct truth *t, int m, int level, enum dtype kv, bool ev
 
 static void truth_close(struct truth *t)
 {
-    if (t->rubbish.mem)
+    if (t->rubbish.pool)
         kvcache_close(&t->rubbish);
     rig_close(&t->rig);
     free(t->ids);

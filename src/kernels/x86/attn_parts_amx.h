@@ -38,8 +38,8 @@ static inline void config_lanes(int first, int second)
     tile_load_shape(&s);
 }
 
-/* The chunk after this one, of K and of V, follows it in memory. When it will be asked for it is
- * fetched meanwhile, evenly, for a burst would only wait. */
+/* The chunk that will be asked for next is fetched meanwhile, evenly, for a burst would only wait.
+ */
 struct fetcher {
     const char *k, *v;
     int lines;                       /* of each, still to be fetched */
@@ -50,9 +50,9 @@ static inline struct fetcher fetcher_start(const struct attn_chunk *c, int d, in
 {
     size_t chunk = (size_t)KV_CHUNK * (size_t)d * 2;
     int groups = (n + GROUP - 1) / GROUP, pairs = (groups + 1) / 2;
-    return (struct fetcher){ .k = (const char *)c->k + chunk,
-                             .v = (const char *)c->vt + chunk,
-                             .lines = c->more ? (int)(chunk / 64) : 0,
+    return (struct fetcher){ .k = c->next_k,
+                             .v = c->next_vt,
+                             .lines = c->next_k ? (int)(chunk / 64) : 0,
                              .by_score = groups == 1 ? 16 : 24 / pairs,
                              .by_prob = n <= 4   ? 16
                                         : n <= 8 ? 8
