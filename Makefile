@@ -157,6 +157,7 @@ lib: $(SO)
 
 $(BUILD)/src/kernels/%.o: OPT = -O3
 $(BUILD)/src/video/resize.o: OPT = -O3
+$(BUILD)/src/base/digest.o: OPT = -O3
 $(BUILD)/tests/%.o: TEST_INC = -Itests
 
 AVX2       = -mavx2 -mfma -mf16c

@@ -3,8 +3,8 @@
  * table by the key before them, because a search asks "what follows these rows?". */
 #include "lm/kvpool.h"
 
+#include "base/digest.h"
 #include "base/mem.h"
-#include "base/sha256.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -257,14 +257,14 @@ bool kvpool_own(struct kvpool *p, int i)
 
 struct kv_key kvpool_key(const struct kv_key *before, const struct kv_key *rows)
 {
-    struct sha256 h;
-    uint8_t digest[SHA256_SIZE];
+    struct digest d;
+    uint8_t out[DIGEST_SIZE];
     struct kv_key key;
-    sha256_init(&h);
-    sha256_add(&h, before, sizeof *before);
-    sha256_add(&h, rows, KV_CHUNK * sizeof *rows);
-    sha256_finish(&h, digest);
-    memcpy(key.bytes, digest, sizeof key.bytes);
+    digest_init(&d);
+    digest_add(&d, before, sizeof *before);
+    digest_add(&d, rows, KV_CHUNK * sizeof *rows);
+    digest_finish(&d, out);
+    memcpy(key.bytes, out, sizeof key.bytes);
     return key;
 }
 

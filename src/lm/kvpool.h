@@ -16,8 +16,8 @@
 
 enum { KV_KEY_SIZE = 16 };
 
-/* 128 bits of a SHA-256: of one row (its token or picture, its positions, how it was run), or of a
- * page and all pages before it. The key before the first page is all zero. */
+/* 128 bits of a digest (base/digest.h): of one row (its token or picture, its positions, how it was
+ * run), or of a page and all pages before it. The key before the first page is all zero. */
 struct kv_key {
     uint8_t bytes[KV_KEY_SIZE];
 };
