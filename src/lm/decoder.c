@@ -361,3 +361,18 @@ struct device_work *decoder_state_work(struct decoder_state *st)
 {
     return st->work;
 }
+
+int decoder_state_rows(const struct decoder_state *st)
+{
+    return st->max_rows;
+}
+
+int decoder_state_logits(const struct decoder_state *st)
+{
+    return st->max_logits;
+}
+
+bool decoder_ways_differ(const struct decoder *dec)
+{
+    return dec->dev->ops->attn != NULL;
+}

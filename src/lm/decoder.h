@@ -123,6 +123,19 @@ struct step {
 enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
                             const struct step *step, struct pv_error *err);
 
+/* Runs several steps together, each over sequences of its own, as one pass through the weights.
+ * Every step gets the bits that it would get alone. They run the same layers, and on a device where
+ * rows of a prompt go another way (decoder_ways_differ) all are bulk or none is. Together they have
+ * no more rows, sequences and logits than one step may have. On failure none has run. */
+enum { STEP_MAX_PARTS = 64 };
+enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st,
+                             const struct step *const *steps, int n_steps, struct pv_error *err);
+/* Whether `bulk` changes the last bits of a row on this decoder's device. */
+bool decoder_ways_differ(const struct decoder *dec);
+/* Most rows and rows of logits of the state's steps. */
+int decoder_state_rows(const struct decoder_state *st);
+int decoder_state_logits(const struct decoder_state *st);
+
 /* A step over a part of the layers touches the keys and values of those alone. With layer0 > 0 the
  * rows start from `residual` (ids and embeds are not looked at); with layer1 < n_layers they end
  * there and have no logits. A tap belongs to its layers: other steps leave its output alone, and

@@ -45,6 +45,20 @@ static enum pv_status check_columns(const struct column_tap *t, const struct ste
     return PV_OK;
 }
 
+/* Most taps of attention that look at one layer. */
+static int most_columns(const struct step *step)
+{
+    int most = 0;
+    for (int i = 0; i < step->n_columns; i++) {
+        int beside = 0; /* taps that look at this one's first layer */
+        for (int j = 0; j < step->n_columns; j++)
+            beside += step->columns[j].layer0 <= step->columns[i].layer0 &&
+                      step->columns[i].layer0 < step->columns[j].layer1;
+        most = beside > most ? beside : most;
+    }
+    return most;
+}
+
 static enum pv_status check_taps(const struct decoder *dec, const struct step *step,
                                  struct pv_error *err)
 {
@@ -60,15 +74,8 @@ static enum pv_status check_taps(const struct decoder *dec, const struct step *s
     }
     for (int i = 0; i < step->n_columns; i++) {
         enum pv_status s = check_columns(&step->columns[i], step, dec->c.n_layers, err);
-        int beside = 0; /* taps that look at this one's first layer */
-        for (int j = 0; j < step->n_columns; j++)
-            beside += step->columns[j].layer0 <= step->columns[i].layer0 &&
-                      step->columns[i].layer0 < step->columns[j].layer1;
         if (s)
             return s;
-        if (beside > LAYER_MAX_COLUMNS)
-            return fail(err, PV_E_LIMIT, "%d taps of attention look at layer %d, %d can", beside,
-                        step->columns[i].layer0, LAYER_MAX_COLUMNS);
     }
     return PV_OK;
 }
@@ -93,8 +100,8 @@ static enum pv_status check_layers(const struct step *step, int n_layers, struct
     return PV_OK;
 }
 
-enum pv_status step_check(const struct decoder *dec, const struct decoder_state *st,
-                          const struct step *step, struct pv_error *err)
+static enum pv_status step_check(const struct decoder *dec, const struct decoder_state *st,
+                                 const struct step *step, struct pv_error *err)
 {
     enum pv_status of_layers;
     int n = 0;
@@ -136,4 +143,49 @@ enum pv_status step_check(const struct decoder *dec, const struct decoder_state 
         return fail(err, PV_E_ARG, "the %d likeliest tokens at temperature %g were asked for",
                     step->choice->k, (double)step->choice->t);
     return check_taps(dec, step, err);
+}
+
+/* What two steps that run together must have in common, and must not. */
+static enum pv_status check_pair(const struct decoder *dec, const struct step *a,
+                                 const struct step *b, struct pv_error *err)
+{
+    if (a->layer0 != b->layer0 || a->layer1 != b->layer1)
+        return fail(err, PV_E_ARG, "steps over layers %d to %d and %d to %d cannot run together",
+                    a->layer0, a->layer1, b->layer0, b->layer1);
+    if (a->bulk != b->bulk && decoder_ways_differ(dec))
+        return fail(err, PV_E_ARG, "rows of a prompt and rows of an answer cannot run together");
+    for (int i = 0; i < a->n_seqs; i++)
+        for (int j = 0; j < b->n_seqs; j++)
+            if (a->seqs[i].kv == b->seqs[j].kv)
+                return fail(err, PV_E_ARG, "two steps that run together share a KV cache");
+    return PV_OK;
+}
+
+enum pv_status steps_check(const struct decoder *dec, const struct decoder_state *st,
+                           const struct step *const *steps, int n, struct pv_error *err)
+{
+    int rows = 0, seqs = 0, logits = 0, columns = 0;
+    if (n < 1 || n > STEP_MAX_PARTS)
+        return fail(err, PV_E_LIMIT, "%d steps cannot run together, 1 to %d can", n,
+                    STEP_MAX_PARTS);
+    for (int i = 0; i < n; i++) {
+        enum pv_status s = step_check(dec, st, steps[i], err);
+        for (int j = 0; j < i && !s; j++)
+            s = check_pair(dec, steps[j], steps[i], err);
+        if (s)
+            return s;
+        rows += steps[i]->n;
+        seqs += steps[i]->n_seqs;
+        logits += steps[i]->n_logits;
+        columns += most_columns(steps[i]);
+    }
+    if (columns > LAYER_MAX_COLUMNS)
+        return fail(err, PV_E_LIMIT, "%d taps of attention look at one layer, %d can", columns,
+                    LAYER_MAX_COLUMNS);
+    if (rows > st->max_rows || seqs > STEP_MAX_SEQS || logits > st->max_logits)
+        return fail(err, PV_E_LIMIT,
+                    "steps of %d rows, %d sequences and %d logit rows together; %d, %d and %d are "
+                    "possible",
+                    rows, seqs, logits, st->max_rows, STEP_MAX_SEQS, st->max_logits);
+    return PV_OK;
 }

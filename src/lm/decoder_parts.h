@@ -59,7 +59,8 @@ struct step_inputs step_inputs_at(void *block, int half, int n, int n_logits);
 
 /* decoder_check.c */
 bool step_runs_all_layers(const struct step *step);
-enum pv_status step_check(const struct decoder *dec, const struct decoder_state *st,
-                          const struct step *step, struct pv_error *err);
+/* Everything that can be wrong with steps that are to run together. */
+enum pv_status steps_check(const struct decoder *dec, const struct decoder_state *st,
+                           const struct step *const *steps, int n, struct pv_error *err);
 
 #endif

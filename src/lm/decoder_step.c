@@ -13,13 +13,24 @@
 
 enum { KEY_MAX_SEQS = 4 };
 
+/* One of the steps that run together, and where its rows, sequences and logits begin. */
+struct part {
+    const struct step *step;
+    int row0, seq0, logit0;
+};
+
 struct pass {
     const struct decoder *dec;
     struct decoder_state *st;
-    const struct step *step;
     const struct device_ops *ops;
-    struct step_inputs in; /* on the device */
+    int n_parts;
+    struct part part[STEP_MAX_PARTS];
+    int n_rows, n_seqs, n_logits; /* of all parts */
+    bool bulk;
+    struct step_inputs in;      /* on the device, */
+    struct step_inputs host_in; /* and as they were sent there */
     struct attn_run runs[STEP_MAX_SEQS];
+    struct kvcache *kv[STEP_MAX_SEQS];
     int layer0, layer1;       /* those that run */
     int n;                    /* rows still carried: all, or the wanted ones after the last
                                  attention */
@@ -30,14 +41,14 @@ struct pass {
 /* What the rows of a run have in common. */
 static int row_kind(const struct pass *p, int i)
 {
-    int32_t id = p->step->ids[i];
+    int32_t id = p->host_in.ids[i];
     return id >= 0 ? 0 : p->dec->is_head && id == STEP_PAIRED ? STEP_PAIRED : STEP_READY;
 }
 
-static void put_rows(struct pass *p, float *to, const float *from, int i, int n)
+static void put_rows(struct pass *p, float *to, const float *from, int n)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
-    p->ops->put(p->st->work, to, from + (size_t)i * hidden, sizeof(float) * (size_t)n * hidden);
+    p->ops->put(p->st->work, to, from, sizeof(float) * (size_t)n * hidden);
 }
 
 /* The features of a head's rows go in before anything runs: a plan that is played again finds them.
@@ -45,15 +56,19 @@ static void put_rows(struct pass *p, float *to, const float *from, int i, int n)
 static void put_features(struct pass *p)
 {
     float *to = p->st->xn;
+    size_t hidden = (size_t)p->dec->c.hidden;
     if (!p->dec->is_head)
         return;
     if (!p->dec->hidden_norm)
-        to = p->st->pair + (size_t)p->st->max_rows * (size_t)p->dec->c.hidden;
-    put_rows(p, to, p->step->features, 0, p->step->n);
+        to = p->st->pair + (size_t)p->st->max_rows * hidden;
+    for (int i = 0; i < p->n_parts; i++)
+        put_rows(p, to + (size_t)p->part[i].row0 * hidden, p->part[i].step->features,
+                 p->part[i].step->n);
 }
 
-/* A head's rows [i, i + n), their embeddings beside their features: x = W_fc (e, h). */
-static void pair_rows(struct pass *p, int i, int n, bool ready)
+/* A head's rows [i, i + n), their embeddings beside their features: x = W_fc (e, h). Embeddings are
+ * of the tokens, or those that are `ready`. */
+static void pair_rows(struct pass *p, int i, int n, const float *ready)
 {
     const struct decoder *dec = p->dec;
     struct decoder_state *st = p->st;
@@ -64,7 +79,7 @@ static void pair_rows(struct pass *p, int i, int n, bool ready)
     float *to = dec->embed_norm ? x : first;
     struct matmul_job job = { &dec->fc, x, (size_t)hidden };
     if (ready)
-        put_rows(p, to, p->step->embeds, i, n);
+        put_rows(p, to, ready, n);
     else
         p->ops->embed(st->work, to, &dec->embed, p->in.ids + i, n);
     if (dec->embed_norm)
@@ -75,22 +90,33 @@ static void pair_rows(struct pass *p, int i, int n, bool ready)
     p->ops->matmul(st->work, &job, 1, st->wide + 2 * at, n);
 }
 
+/* The part that row i belongs to. */
+static const struct part *part_of(const struct pass *p, int i)
+{
+    int k = p->n_parts - 1;
+    while (p->part[k].row0 > i)
+        k--;
+    return &p->part[k];
+}
+
+/* Rows of tokens go together, whatever their parts; those of embeddings by part. */
 static void embed_rows(struct pass *p)
 {
-    const struct step *step = p->step;
     size_t hidden = (size_t)p->dec->c.hidden;
-    for (int i = 0; i < step->n;) {
+    for (int i = 0; i < p->n_rows;) {
         int n = 1, kind = row_kind(p, i);
-        while (i + n < step->n && row_kind(p, i + n) == kind)
+        const struct part *part = part_of(p, i);
+        int end = kind ? part->row0 + part->step->n : p->n_rows;
+        while (i + n < end && row_kind(p, i + n) == kind)
             n++;
+        const float *ready = kind ? part->step->embeds + (size_t)(i - part->row0) * hidden : NULL;
         float *x = p->x + (size_t)i * hidden;
-        if (kind == STEP_READY && step->embeds_there)
-            p->ops->copy(p->st->work, x, step->embeds + (size_t)i * hidden,
-                         sizeof(float) * (size_t)n * hidden);
+        if (kind == STEP_READY && part->step->embeds_there)
+            p->ops->copy(p->st->work, x, ready, sizeof(float) * (size_t)n * hidden);
         else if (kind == STEP_READY)
-            put_rows(p, x, step->embeds, i, n);
+            put_rows(p, x, ready, n);
         else if (p->dec->is_head)
-            pair_rows(p, i, n, kind == STEP_PAIRED);
+            pair_rows(p, i, n, ready);
         else
             p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
         i += n;
@@ -98,11 +124,13 @@ static void embed_rows(struct pass *p)
 }
 
 /* Rows that lie side by side travel together. */
-static void tap_hidden(struct pass *p, int layer, bool post_norm, const float *x)
+static void tap_part(struct pass *p, const struct part *part, int layer, bool post_norm,
+                     const float *x)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
-    for (int i = 0; i < p->step->n_hidden; i++) {
-        const struct hidden_tap *t = &p->step->hidden[i];
+    x += (size_t)part->row0 * hidden;
+    for (int i = 0; i < part->step->n_hidden; i++) {
+        const struct hidden_tap *t = &part->step->hidden[i];
         if (t->post_norm != post_norm || (!post_norm && t->layer != layer))
             continue;
         for (int r = 0; r < t->n_rows;) {
@@ -116,23 +144,30 @@ static void tap_hidden(struct pass *p, int layer, bool post_norm, const float *x
     }
 }
 
+static void tap_hidden(struct pass *p, int layer, bool post_norm, const float *x)
+{
+    for (int i = 0; i < p->n_parts; i++)
+        tap_part(p, &p->part[i], layer, post_norm, x);
+}
+
 static float attention_scale(const struct config *c)
 {
     return 1.0f / __builtin_sqrtf((float)c->head_dim);
 }
 
-/* The jobs of a layer's column taps. */
-static int column_jobs(const struct pass *p, int layer, struct column_job *jobs)
+/* The jobs of a layer's column taps, of one part. */
+static int column_jobs(const struct pass *p, const struct part *part, int layer,
+                       struct column_job *jobs)
 {
     int n = 0;
-    for (int i = 0; i < p->step->n_columns; i++) {
-        const struct column_tap *t = &p->step->columns[i];
+    for (int i = 0; i < part->step->n_columns; i++) {
+        const struct column_tap *t = &part->step->columns[i];
         if (layer >= t->layer0 && layer < t->layer1)
             jobs[n++] = (struct column_job){ .sums = t->sums,
                                              .q = p->q,
                                              .n_heads = p->dec->c.n_heads,
                                              .scale = attention_scale(&p->dec->c),
-                                             .run = &p->runs[0],
+                                             .run = &p->runs[part->seq0],
                                              .n_rows = t->n_rows,
                                              .rows = t->rows,
                                              .n_keys = t->n_keys,
@@ -147,7 +182,7 @@ static void attention_operations(struct pass *p, int index)
     const struct config *c = &p->dec->c;
     const struct layer_weights *l = &p->dec->layer[index];
     struct decoder_state *st = p->st;
-    int n = p->step->n, hd = c->head_dim;
+    int n = p->n_rows, hd = c->head_dim;
     size_t kv_stride = (size_t)(c->n_kv_heads * hd);
     struct matmul_job qkv[] = { { &l->q, p->q, (size_t)(c->n_heads * hd) },
                                 { &l->k, st->k, kv_stride },
@@ -158,7 +193,7 @@ static void attention_operations(struct pass *p, int index)
     p->ops->rope(st->work, p->q, n, c->n_heads, hd, l->q_norm, c->rms_eps, p->in.cos, p->in.sin);
     p->ops->rope(st->work, st->k, n, c->n_kv_heads, hd, l->k_norm, c->rms_eps, p->in.cos,
                  p->in.sin);
-    for (int i = 0; i < p->step->n_seqs; i++) {
+    for (int i = 0; i < p->n_seqs; i++) {
         struct attn_run *r = &p->runs[i];
         p->ops->kv_write(st->work, r->kv, r->first_slot + r->pending,
                          st->k + (size_t)r->row0 * kv_stride, st->v + (size_t)r->row0 * kv_stride,
@@ -168,7 +203,7 @@ static void attention_operations(struct pass *p, int index)
                             .q = p->q,
                             .n_heads = c->n_heads,
                             .scale = attention_scale(c),
-                            .n_runs = p->step->n_seqs,
+                            .n_runs = p->n_seqs,
                             .runs = p->runs };
     p->ops->attention(st->work, &job);
 }
@@ -176,21 +211,23 @@ static void attention_operations(struct pass *p, int index)
 static void attention_block(struct pass *p, int index)
 {
     struct column_job jobs[LAYER_MAX_COLUMNS];
-    int n_jobs = column_jobs(p, index, jobs);
-    for (int i = 0; i < p->step->n_seqs; i++)
-        p->runs[i].kv = &p->step->seqs[i].kv->layer[index];
+    int n_jobs = 0;
+    for (int i = 0; i < p->n_parts; i++)
+        n_jobs += column_jobs(p, &p->part[i], index, jobs + n_jobs);
+    for (int i = 0; i < p->n_seqs; i++)
+        p->runs[i].kv = &p->kv[i]->layer[index];
     if (p->ops->attn) {
         struct attn_block b = { .w = &p->dec->layer[index],
                                 .shape = &p->dec->shape,
                                 .x = p->x,
-                                .n = p->step->n,
+                                .n = p->n_rows,
                                 .cos = p->in.cos,
                                 .sin = p->in.sin,
-                                .n_runs = p->step->n_seqs,
+                                .n_runs = p->n_seqs,
                                 .runs = p->runs,
                                 .n_columns = n_jobs,
                                 .columns = jobs,
-                                .bulk = p->step->bulk };
+                                .bulk = p->bulk };
         p->ops->attn(p->st->work, &b);
         return;
     }
@@ -210,9 +247,10 @@ static void swap(float **a, float **b)
  * prefill chunk end here. Not a head's without a last norm, whose logits are made of the stream. */
 static bool drops_rows(const struct pass *p)
 {
-    const struct step *step = p->step;
-    bool streamed = !p->dec->norm && step->n_logits > 0;
-    return step->n_hidden == 0 && step->n_logits < step->n && !streamed;
+    bool streamed = !p->dec->norm && p->n_logits > 0, tapped = false;
+    for (int i = 0; i < p->n_parts; i++)
+        tapped = tapped || p->part[i].step->n_hidden > 0;
+    return !tapped && p->n_logits < p->n_rows && !streamed;
 }
 
 static void drop_rows(struct pass *p)
@@ -221,7 +259,7 @@ static void drop_rows(struct pass *p)
     if (!drops_rows(p))
         return;
     p->dropped = true;
-    p->n = p->step->n_logits;
+    p->n = p->n_logits;
     if (p->ops->attn || p->n == 0)
         return;
     p->ops->gather(p->st->work, p->q, p->att, p->in.rows, p->n, q);
@@ -254,10 +292,10 @@ static void finish_block(struct pass *p, int index)
     struct finish_block b = { .w = &p->dec->layer[index],
                               .shape = &p->dec->shape,
                               .x = p->x,
-                              .n = p->step->n,
+                              .n = p->n_rows,
                               .rows = drops ? p->in.rows : NULL,
                               .n_rows = p->n,
-                              .bulk = p->step->bulk,
+                              .bulk = p->bulk,
                               .next_norm = index + 1 < p->layer1
                                                ? p->dec->layer[index + 1].attn_norm
                                                : NULL };
@@ -267,50 +305,60 @@ static void finish_block(struct pass *p, int index)
         finish_operations(p, index);
 }
 
-static void choose_tokens(struct pass *p, const struct step_choice *c)
+/* Tokens of one part's logits. */
+static void choose_tokens(struct pass *p, const struct part *part)
 {
+    const struct step_choice *c = part->step->choice;
     struct decoder_state *st = p->st;
-    int n = p->step->n_logits, vocab = p->dec->c.vocab;
-    if (c->k > 0)
-        p->ops->top(st->work, st->top, st->mass, st->logits, n, vocab, c->k, c->t);
-    if (c->drawn)
-        p->ops->draw_token(st->work, st->drawn, st->logits, n, vocab, p->in.position, c->seed,
+    int n = part->step->n_logits, vocab = p->dec->c.vocab;
+    size_t at = (size_t)part->logit0;
+    const float *logits = st->logits + at * (size_t)vocab;
+    if (c && c->k > 0)
+        p->ops->top(st->work, st->top + at * DEVICE_MAX_TOP, st->mass + at, logits, n, vocab, c->k,
+                    c->t);
+    if (c && c->drawn)
+        p->ops->draw_token(st->work, st->drawn + at, logits, n, vocab, p->in.position + at, c->seed,
                            c->t);
 }
 
-static void get_choice(const struct pass *p, const struct step_choice *c)
+static void get_choice(const struct pass *p, const struct part *part)
 {
+    const struct step_choice *c = part->step->choice;
     struct decoder_state *st = p->st;
-    size_t n = (size_t)p->step->n_logits;
-    if (c->k > 0) {
-        p->ops->get(st->work, c->top, st->top, sizeof *c->top * n * (size_t)c->k);
-        p->ops->get(st->work, c->mass, st->mass, sizeof *c->mass * n);
+    size_t n = (size_t)part->step->n_logits, at = (size_t)part->logit0;
+    if (c && c->k > 0) {
+        p->ops->get(st->work, c->top, st->top + at * DEVICE_MAX_TOP,
+                    sizeof *c->top * n * (size_t)c->k);
+        p->ops->get(st->work, c->mass, st->mass + at, sizeof *c->mass * n);
     }
-    if (c->drawn)
-        p->ops->get(st->work, c->drawn, st->drawn, sizeof *c->drawn * n);
+    if (c && c->drawn)
+        p->ops->get(st->work, c->drawn, st->drawn + at, sizeof *c->drawn * n);
 }
 
 static void head_block(struct pass *p)
 {
     const struct config *c = &p->dec->c;
-    const struct step *step = p->step;
     struct decoder_state *st = p->st;
     const float *rows = p->dec->norm ? st->xn : p->x;
+    bool best = false;
     if (p->dec->norm)
         p->ops->rmsnorm(st->work, st->xn, p->x, p->dec->norm, p->n, c->hidden, c->rms_eps);
     tap_hidden(p, 0, true, rows);
-    if (step->n_logits == 0)
+    if (p->n_logits == 0)
         return;
     if (!p->dropped) {
-        p->ops->gather(st->work, p->tmp, rows, p->in.rows, step->n_logits, c->hidden);
+        p->ops->gather(st->work, p->tmp, rows, p->in.rows, p->n_logits, c->hidden);
         rows = p->tmp;
     }
     struct matmul_job head = { &p->dec->head, st->logits, (size_t)c->vocab };
-    p->ops->matmul(st->work, &head, 1, rows, step->n_logits);
-    if (step->argmax)
-        p->ops->argmax(st->work, st->best, st->logits, step->n_logits, c->vocab);
-    if (step->choice)
-        choose_tokens(p, step->choice);
+    p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
+    for (int i = 0; i < p->n_parts; i++)
+        best = best || (p->part[i].step->argmax && p->part[i].step->n_logits > 0);
+    if (best)
+        p->ops->argmax(st->work, st->best, st->logits, p->n_logits, c->vocab);
+    for (int i = 0; i < p->n_parts; i++)
+        if (p->part[i].step->n_logits > 0)
+            choose_tokens(p, &p->part[i]);
 }
 
 static void run_layers(struct pass *p)
@@ -335,19 +383,19 @@ static void run_layers(struct pass *p)
 
 /* A tap may span the layers of several steps: the one that runs its first layer clears it, the one
  * that runs its last takes the mean. */
-static void clear_columns(const struct pass *p)
+static void clear_columns(const struct pass *p, const struct step *step)
 {
-    for (int i = 0; i < p->step->n_columns; i++) {
-        const struct column_tap *t = &p->step->columns[i];
+    for (int i = 0; i < step->n_columns; i++) {
+        const struct column_tap *t = &step->columns[i];
         if (t->layer0 >= p->layer0 && t->layer0 < p->layer1)
             memset(t->sums, 0, sizeof(float) * (size_t)t->n_keys);
     }
 }
 
-static void average_columns(const struct pass *p)
+static void average_columns(const struct pass *p, const struct step *step)
 {
-    for (int i = 0; i < p->step->n_columns; i++) {
-        const struct column_tap *t = &p->step->columns[i];
+    for (int i = 0; i < step->n_columns; i++) {
+        const struct column_tap *t = &step->columns[i];
         if (t->layer1 <= p->layer0 || t->layer1 > p->layer1)
             continue;
         float share = 1.0f / (float)((t->layer1 - t->layer0) * p->dec->c.n_heads);
@@ -358,19 +406,24 @@ static void average_columns(const struct pass *p)
 
 static void put_inputs(struct pass *p)
 {
-    const struct step *step = p->step;
     struct decoder_state *st = p->st;
     int half = p->dec->c.head_dim / 2;
-    struct step_inputs host = step_inputs_at(st->host_inputs, half, step->n, step->n_logits);
-    p->in = step_inputs_at(st->inputs, half, step->n, step->n_logits);
-    if (p->layer0 == 0)
-        memcpy(host.ids, step->ids, sizeof *host.ids * (size_t)step->n);
-    if (step->n_logits > 0)
-        memcpy(host.rows, step->logit_rows, sizeof *host.rows * (size_t)step->n_logits);
-    if (step->choice && step->choice->drawn)
-        memcpy(host.position, step->choice->position,
-               sizeof *host.position * (size_t)step->n_logits);
-    rope_tables(&p->dec->rope, host.cos, host.sin, step->pos, step->n);
+    struct step_inputs host = step_inputs_at(st->host_inputs, half, p->n_rows, p->n_logits);
+    p->host_in = host;
+    p->in = step_inputs_at(st->inputs, half, p->n_rows, p->n_logits);
+    for (int k = 0; k < p->n_parts; k++) {
+        const struct part *part = &p->part[k];
+        const struct step *step = part->step;
+        size_t table = (size_t)part->row0 * (size_t)half;
+        if (p->layer0 == 0)
+            memcpy(host.ids + part->row0, step->ids, sizeof *host.ids * (size_t)step->n);
+        for (int i = 0; i < step->n_logits; i++)
+            host.rows[part->logit0 + i] = part->row0 + step->logit_rows[i];
+        if (step->choice && step->choice->drawn && step->n_logits > 0)
+            memcpy(host.position + part->logit0, step->choice->position,
+                   sizeof *host.position * (size_t)step->n_logits);
+        rope_tables(&p->dec->rope, host.cos + table, host.sin + table, step->pos, step->n);
+    }
     p->ops->put(st->work, st->inputs, st->host_inputs, host.size);
 }
 
@@ -387,98 +440,138 @@ struct step_key {
     } seq[KEY_MAX_SEQS];
 };
 
-/* False: the step is not one of many alike. */
-static bool make_key(const struct pass *p, struct step_key *key)
+/* What of one part changes the calls; false: it is not one of many alike. */
+static bool key_part(const struct pass *p, const struct part *part, struct step_key *key)
 {
-    const struct step *step = p->step;
-    if (step->bulk || step->n_seqs > KEY_MAX_SEQS || step->n_hidden > 0 || step->n_columns > 0)
+    const struct step *step = part->step;
+    const struct step_choice *c = step->choice;
+    if (step->bulk || step->n_hidden > 0 || step->n_columns > 0)
         return false;
-    memset(key, 0, sizeof *key);
-    key->n = step->n;
-    key->n_seqs = step->n_seqs;
-    key->n_logits = step->n_logits;
-    key->argmax = step->argmax != NULL;
-    if (step->choice) {
-        key->k = step->choice->k;
-        key->draws = step->choice->drawn != NULL;
-        key->seed = key->draws ? step->choice->seed : 0;
-        key->t = (double)step->choice->t;
+    key->argmax = key->argmax || step->argmax != NULL;
+    if (c && p->n_parts > 1) /* choices differ by part */
+        return false;
+    if (c) {
+        key->k = c->k;
+        key->draws = c->drawn != NULL;
+        key->seed = key->draws ? c->seed : 0;
+        key->t = (double)c->t;
     }
-    key->layer0 = p->layer0;
-    key->layer1 = p->layer1;
     for (int i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
-        key->seq[i].kv = q->kv->layer[0].k;
-        key->seq[i].cap = q->kv->cap;
-        key->seq[i].n = q->n;
-        key->seq[i].pending = q->pending;
-        key->seq[i].tree = q->parent != NULL;
+        key->seq[part->seq0 + i].kv = q->kv->layer[0].k;
+        key->seq[part->seq0 + i].cap = q->kv->cap;
+        key->seq[part->seq0 + i].n = q->n;
+        key->seq[part->seq0 + i].pending = q->pending;
+        key->seq[part->seq0 + i].tree = q->parent != NULL;
     }
-    for (int i = 0; i < step->n && p->layer0 == 0; i++)
-        if (step->ids[i] < 0)
+    return true;
+}
+
+static bool make_key(const struct pass *p, struct step_key *key)
+{
+    if (p->n_seqs > KEY_MAX_SEQS)
+        return false;
+    memset(key, 0, sizeof *key);
+    key->n = p->n_rows;
+    key->n_seqs = p->n_seqs;
+    key->n_logits = p->n_logits;
+    key->layer0 = p->layer0;
+    key->layer1 = p->layer1;
+    for (int i = 0; i < p->n_parts; i++)
+        if (!key_part(p, &p->part[i], key))
+            return false;
+    for (int i = 0; i < p->n_rows && p->layer0 == 0; i++)
+        if (p->host_in.ids[i] < 0)
             return false;
     return true;
 }
 
-/* Logits, best tokens and the residual stream to the caller. */
-static void get_outputs(const struct pass *p, size_t stream_size)
+/* Logits, best tokens and the residual stream of one part to its caller. */
+static void get_outputs(const struct pass *p, const struct part *part)
 {
-    const struct step *step = p->step;
+    const struct step *step = part->step;
     struct decoder_state *st = p->st;
+    size_t hidden = (size_t)p->dec->c.hidden, vocab = (size_t)p->dec->c.vocab;
+    size_t n = (size_t)step->n_logits, at = (size_t)part->logit0;
     if (p->layer1 < p->dec->c.n_layers) {
-        p->ops->get(st->work, step->residual, p->x, stream_size);
+        p->ops->get(st->work, step->residual, p->x + (size_t)part->row0 * hidden,
+                    sizeof(float) * (size_t)step->n * hidden);
         return;
     }
-    if (step->n_logits > 0 && step->states)
-        p->ops->get(st->work, step->states, drops_rows(p) ? st->xn : st->tmp,
-                    sizeof(float) * (size_t)step->n_logits * (size_t)p->dec->c.hidden);
-    if (step->n_logits > 0 && step->argmax)
-        p->ops->get(st->work, step->argmax, st->best, sizeof *st->best * (size_t)step->n_logits);
-    if (step->n_logits > 0 && step->choice)
-        get_choice(p, step->choice);
-    if (step->n_logits > 0 && step->logits)
-        p->ops->get(st->work, step->logits, st->logits,
-                    sizeof(float) * (size_t)step->n_logits * (size_t)p->dec->c.vocab);
+    if (n == 0)
+        return;
+    if (step->states)
+        p->ops->get(st->work, step->states, (drops_rows(p) ? st->xn : st->tmp) + at * hidden,
+                    sizeof(float) * n * hidden);
+    if (step->argmax)
+        p->ops->get(st->work, step->argmax, st->best + at, sizeof *st->best * n);
+    get_choice(p, part);
+    if (step->logits)
+        p->ops->get(st->work, step->logits, st->logits + at * vocab, sizeof(float) * n * vocab);
 }
 
-enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
-                            const struct step *step, struct pv_error *err)
+/* The parts one after another: where their rows, sequences and logits lie. */
+static void list_parts(struct pass *p, const struct step *const *steps, int n_steps)
 {
-    size_t stream_size = sizeof(float) * (size_t)step->n * (size_t)dec->c.hidden;
-    struct pass p = { .dec = dec,
-                      .st = st,
-                      .step = step,
-                      .ops = dec->dev->ops,
-                      .layer0 = step->layer0,
-                      .layer1 = step_runs_all_layers(step) ? dec->c.n_layers : step->layer1,
-                      .n = step->n,
-                      .x = st->x,
-                      .tmp = st->tmp,
-                      .q = st->q,
-                      .att = st->att };
-    struct pass again;
+    for (int k = 0; k < n_steps; k++) {
+        const struct step *step = steps[k];
+        p->part[p->n_parts++] = (struct part){ step, p->n_rows, p->n_seqs, p->n_logits };
+        p->bulk = p->bulk || step->bulk;
+        for (int i = 0; i < step->n_seqs; i++) {
+            const struct step_seq *q = &step->seqs[i];
+            p->kv[p->n_seqs] = q->kv;
+            p->runs[p->n_seqs++] = (struct attn_run){ .row0 = p->n_rows,
+                                                      .n = q->n,
+                                                      .first_slot = q->kv->len,
+                                                      .parent = q->parent,
+                                                      .pending = q->pending,
+                                                      .kv = &q->kv->layer[0] };
+            p->n_rows += q->n;
+        }
+        p->n_logits += step->n_logits;
+    }
+    p->n = p->n_rows;
+}
+
+/* What the layers start from, beside the inputs. */
+static void put_streams(struct pass *p)
+{
+    size_t hidden = (size_t)p->dec->c.hidden;
+    put_features(p);
+    for (int k = 0; k < p->n_parts; k++) {
+        const struct part *part = &p->part[k];
+        clear_columns(p, part->step);
+        if (p->layer0 > 0)
+            put_rows(p, p->st->x + (size_t)part->row0 * hidden, part->step->residual,
+                     part->step->n);
+    }
+}
+
+enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st,
+                             const struct step *const *steps, int n_steps, struct pv_error *err)
+{
+    struct pass p, again;
     struct step_key key;
-    struct work_plan plan = { .n_runs = step->n_seqs, .runs = p.runs };
-    enum pv_status s = step_check(dec, st, step, err);
-    int row = 0;
+    struct work_plan plan = { 0 };
+    enum pv_status s = steps_check(dec, st, steps, n_steps, err);
     if (s)
         return s;
+    p = (struct pass){ .dec = dec,
+                       .st = st,
+                       .ops = dec->dev->ops,
+                       .layer0 = steps[0]->layer0,
+                       .layer1 =
+                           step_runs_all_layers(steps[0]) ? dec->c.n_layers : steps[0]->layer1,
+                       .x = st->x,
+                       .tmp = st->tmp,
+                       .q = st->q,
+                       .att = st->att };
     mem_guard_begin();
-    for (int i = 0; i < step->n_seqs; i++) {
-        const struct step_seq *q = &step->seqs[i];
-        p.runs[i] = (struct attn_run){ .row0 = row,
-                                       .n = q->n,
-                                       .first_slot = q->kv->len,
-                                       .parent = q->parent,
-                                       .pending = q->pending,
-                                       .kv = &q->kv->layer[0] };
-        row += q->n;
-    }
+    list_parts(&p, steps, n_steps);
     put_inputs(&p);
-    clear_columns(&p);
-    put_features(&p);
-    if (p.layer0 > 0)
-        p.ops->put(st->work, st->x, step->residual, stream_size);
+    put_streams(&p);
+    plan.n_runs = p.n_seqs;
+    plan.runs = p.runs;
     if (make_key(&p, &key)) {
         plan.key = &key;
         plan.key_size = sizeof key;
@@ -491,9 +584,17 @@ enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
         run_layers(&again);
         p.ops->end(st->work);
     }
-    get_outputs(&p, stream_size);
-    average_columns(&p);
+    for (int k = 0; k < n_steps; k++) {
+        get_outputs(&p, &p.part[k]);
+        average_columns(&p, steps[k]);
+    }
     s = p.ops->wait(st->work, err);
     mem_guard_end();
     return s;
+}
+
+enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
+                            const struct step *step, struct pv_error *err)
+{
+    return decoder_steps(dec, st, &step, 1, err);
 }
