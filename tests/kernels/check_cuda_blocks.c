@@ -8,6 +8,7 @@
  * independent roundings amount to: 0.4 % with BF16 between the matrices, 0.08 % with F32. */
 #include "check_cuda_layer.h"
 #include "check_cuda_rows.h"
+#include "larger.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ static void compare_attention(struct rig *g, const float *out, int first, int n)
     double *att = malloc(sizeof *att * (size_t)q), most = 0;
     iota(path, 0, first + n);
     for (int i = 0; i < (first + n) * g->s.n_kv_heads * g->s.head_dim; i++)
-        most = fmax(most, fabs(g->ref_v[i]));
+        most = larger(most, fabs(g->ref_v[i]));
     for (int r = 0; r < n; r++) {
         const float *x = g->token + (size_t)(first + r) * (size_t)hidden;
         ref_attention(g, att, path, first + r + 1);

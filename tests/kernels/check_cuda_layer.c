@@ -1,6 +1,8 @@
 /* The rig and the reference of check_cuda_layer.h. */
 #include "check_cuda_layer.h"
 
+#include "larger.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +144,7 @@ void ref_probabilities(const struct rig *g, double *p, int token, int head, cons
         for (int j = 0; j < d; j++)
             p[i] += q[j] * k[j];
         p[i] /= sqrt(d);
-        most = fmax(most, p[i]);
+        most = larger(most, p[i]);
     }
     for (int i = 0; i < n; i++)
         sum += p[i] = exp(p[i] - most);

@@ -2,6 +2,8 @@
  * copies. Every one is also run on single rows, which must give the bits it gave among others. */
 #include "check_cuda.h"
 
+#include "larger.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -107,7 +109,7 @@ static void check_norm(struct cuda_check *t, int dim, bool layer, float size, fl
         double mean = 0, squares = 0, most = 0, unit = (8 + sqrt(dim)) * FLT_EPSILON;
         for (int i = 0; i < dim; i++) {
             mean += layer ? (double)x[i] / dim : 0;
-            most = fmax(most, fabs(x[i]));
+            most = larger(most, fabs(x[i]));
         }
         for (int i = 0; i < dim; i++)
             squares += (x[i] - mean) * (x[i] - mean);

@@ -2,6 +2,8 @@
  * what the layer adds, and segments alone against themselves among others, bit for bit. */
 #include "check_cuda.h"
 
+#include "larger.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,7 +194,7 @@ static void ref_attention(const struct tower *g, double *att, const double *q, c
             p[i] = 0;
             for (int j = 0; j < d; j++)
                 p[i] += q[h * d + j] * k[(from + i) * hidden + h * d + j] / sqrt(d);
-            most = fmax(most, p[i]);
+            most = larger(most, p[i]);
         }
         for (int i = 0; i < n; i++)
             sum += p[i] = exp(p[i] - most);

@@ -2,6 +2,7 @@
  * Vectors end at an unreadable page and have lengths with every kind of tail. */
 #include "check.h"
 
+#include "larger.h"
 #include "tensor/half.h"
 
 #include <float.h>
@@ -73,7 +74,7 @@ static void check_layernorm(struct check *c)
         for (int i = 0; i < n; i++) {
             x[i] += l % 2 ? 5 : 0;
             sum += x[i];
-            most = fmax(most, fabs(x[i]));
+            most = larger(most, fabs(x[i]));
         }
         for (int i = 0; i < n; i++)
             squares += (x[i] - sum / n) * (x[i] - sum / n);

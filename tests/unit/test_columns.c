@@ -4,6 +4,7 @@
 #include "kernels/device_cpu.h"
 
 #include "base/rng.h"
+#include "larger.h"
 #include "rig.h"
 #include "scattered.h"
 #include "tensor/half.h"
@@ -73,7 +74,7 @@ static void plain_columns(double *sums, const struct scene *s, const struct colu
                 for (int j = 0; j < D; j++)
                     p[slot] += (double)q[j] * s->k[(slot * N_KV + h / (HEADS / N_KV)) * D + j];
                 p[slot] *= job->scale;
-                top = fmax(top, p[slot]);
+                top = larger(top, p[slot]);
             }
             for (int slot = 0; slot < n; slot++) {
                 bool given = next < job->n_keys && job->keys[next] == slot;
@@ -117,8 +118,8 @@ static void check_layout(const struct layout *l, int level, enum dtype t, double
             s.dev->ops->attention_columns(s.w, &job);
             plain_columns(want, &s, &job);
             for (int k = 0; k < l->n_keys; k++) {
-                worst = fmax(worst, fabs(got[threads][k] - 3 - want[k]));
-                most = fmax(most, want[k]);
+                worst = larger(worst, fabs(got[threads][k] - 3 - want[k]));
+                most = larger(most, want[k]);
             }
             CHECK_MSG(worst <= tolerance * fmax(most, 1), "%s %s: sums differ by %.2g of %.2g",
                       cpu_levels[level].name, dtype_name(t), worst, most);

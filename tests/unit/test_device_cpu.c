@@ -3,6 +3,7 @@
 #include "kernels/device_cpu.h"
 
 #include "base/rng.h"
+#include "larger.h"
 #include "rig.h"
 #include "scattered.h"
 #include "tensor/half.h"
@@ -335,7 +336,7 @@ static void plain_attention(double *out, const float *q, const struct sequence *
         for (int j = 0; j < d; j++)
             p[i] += (double)q[j] * k[j];
         p[i] *= scale;
-        top = fmax(top, p[i]);
+        top = larger(top, p[i]);
     }
     for (int j = 0; j < d; j++)
         out[j] = 0;
@@ -374,10 +375,8 @@ static void check_attention(struct fixture *f, const struct attn_job *job,
             for (int h = 0; h < job->n_heads; h++) {
                 size_t at = ((size_t)(run->row0 + row) * (size_t)job->n_heads + (size_t)h) * 32;
                 plain_attention(want, job->q + at, &seqs[i], h, slots, n, job->scale);
-                for (int j = 0; j < d; j++) { /* as fmax() gcc 12 for Arm fails to compile it */
-                    double off = fabs(want[j] - job->out[at + (size_t)j]);
-                    worst = off <= worst ? worst : off;
-                }
+                for (int j = 0; j < d; j++)
+                    worst = larger(worst, fabs(want[j] - job->out[at + (size_t)j]));
             }
         }
     }

@@ -5,6 +5,7 @@
 
 #include "drafts.h"
 #include "golden/golden.h"
+#include "larger.h"
 #include "lm/states.h"
 #include "rig.h"
 #include "scratch.h"
@@ -92,7 +93,7 @@ static double row_error(const float *got, const float *want, int n)
     for (int i = 0; i < n; i++) {
         double d = fabs((double)got[i] - want[i]);
         most = d > most || d != d ? d : most;
-        size = fmax(size, fabs((double)want[i]));
+        size = larger(size, fabs((double)want[i]));
     }
     return most / size;
 }

@@ -3,6 +3,7 @@
  * largest magnitude on every CPU level; the other weight types must choose the same tokens, unless
  * F32 itself nearly could not decide. */
 #include "golden/golden.h"
+#include "larger.h"
 #include "rig.h"
 #include "scratch.h"
 
@@ -94,7 +95,7 @@ static double row_error(const float *got, const float *want, int n)
     for (int i = 0; i < n; i++) {
         double d = fabs((double)got[i] - want[i]);
         most = d > most || d != d ? d : most;
-        size = fmax(size, fabs((double)want[i]));
+        size = larger(size, fabs((double)want[i]));
     }
     return most / size;
 }
@@ -445,7 +446,7 @@ TEST(every_type_equals_its_own_weights_in_f32)
                 !prompt_logits(gguf_path_of(m, t), level, &e, &b, &vocab))
                 continue;
             for (int i = 0; i < e.n; i++)
-                most = fmax(most, row_error(b + (size_t)i * vocab, a + (size_t)i * vocab, vocab));
+                most = larger(most, row_error(b + (size_t)i * vocab, a + (size_t)i * vocab, vocab));
             CHECK_MSG(most <= bound, "%s %s %s: logits differ by %.2g from those of F32", names[m],
                       dtype_name(t), cpu_levels[level].name, most);
             free(a);
@@ -486,9 +487,9 @@ static void compare_type(int m, enum dtype weights, enum dtype kv, double most_e
     rig_close(&r);
     for (int i = 0; i < N_GREEDY; i++) {
         const float *a = want + (size_t)i * vocab, *b = got + (size_t)i * vocab;
-        worst_share = fmax(worst_share, row_error(b, a, vocab));
+        worst_share = larger(worst_share, row_error(b, a, vocab));
         for (int k = 0; k < vocab && ids[i] == plain[i]; k++)
-            worst = fmax(worst, fabs((double)a[k] - b[k]));
+            worst = larger(worst, fabs((double)a[k] - b[k]));
     }
     CHECK_MSG(worst_share <= most_error, "%s %s: logits differ by %.3g of their size", names[m],
               dtype_name(weights), worst_share);

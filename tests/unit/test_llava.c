@@ -1,5 +1,6 @@
 /* How LLaVA-OneVision's tokens are laid out: counts against the reference's, pooling and stitching
  * against plain double-precision code that makes the whole picture first. */
+#include "larger.h"
 #include "tiny_tower.h"
 #include "vision/llava.h"
 
@@ -92,7 +93,7 @@ static void check_near(const float *got, const double *want, int n, const char *
 {
     double worst = 0;
     for (int i = 0; i < n; i++)
-        worst = fmax(worst, fabs(got[i] - want[i]));
+        worst = larger(worst, fabs(got[i] - want[i]));
     CHECK_MSG(worst < 2e-6, "%s: off by %g", what, worst);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "larger.h"
 #include "spec/view.h"
 #include "tensor/half.h"
 #include "test.h"
@@ -109,8 +110,8 @@ TEST(layers_telescope)
     score_literally(exact);
     score(ROWS, scores);
     for (int i = 0; i < VIDEO; i++) {
-        worst = fmax(worst, fabs(scores[i] - exact[i]));
-        spread = fmax(spread, fabs(exact[i]));
+        worst = larger(worst, fabs(scores[i] - exact[i]));
+        spread = larger(spread, fabs(exact[i]));
     }
     CHECK_MSG(spread > 1 && worst < 1e-3 * spread, "%g beside scores up to %g", worst, spread);
     for (int i = 0; i < VIDEO; i++)
