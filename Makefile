@@ -339,7 +339,7 @@ lint:
 	@CC='$(CC)' tools/lint.sh
 
 format:
-	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h')
+	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cpp')
 
 install: $(BUILD)/prevue lib
 	$(INSTALL) -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue

@@ -6,10 +6,14 @@
  * A TEST registers itself. A failed check is printed and the test goes on; every check is an
  * expression whose value is whether it held, so `if (!CHECK(p)) return;` stops early. Arguments
  * of the program: [--seed N] [words; only tests whose name contains one of them run]. The last
- * line is "N passed, N failed"; a skipped test is printed and counted as neither.
+ * line is "N passed, N failed"; a skipped test is printed and counted as neither. A test also fails
+ * when the library allocated inside a guarded section (base/mem.h) more often than the test
+ * expected in test_forbidden.
  * Tests that write files get a directory from scratch.h. */
 #ifndef PV_TESTS_TEST_H
 #define PV_TESTS_TEST_H
+
+#include "base/mem.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -35,6 +39,7 @@ static struct test_case *test_first, **test_last = &test_first;
 static uint64_t test_seed = 1; /* for random tests; --seed N */
 static int test_bad_checks;    /* of the running test */
 static bool test_skipped;
+static uint64_t test_forbidden; /* allocations in guarded sections that the test wants to see */
 
 #define TEST(name)                                                                                 \
     static void test_##name(void);                                                                 \
@@ -108,6 +113,20 @@ static inline bool test_wanted(const char *name, int argc, char **argv)
     return wanted;
 }
 
+/* Run one test, and look for allocations where there must be none. */
+static inline void test_run(const struct test_case *t)
+{
+    uint64_t before = mem_forbidden(), n;
+    test_bad_checks = 0;
+    test_skipped = false;
+    test_forbidden = 0;
+    t->run();
+    n = mem_forbidden() - before;
+    test_check(n == test_forbidden, __FILE__, __LINE__,
+               "%llu allocations in guarded sections, expected %llu", (unsigned long long)n,
+               (unsigned long long)test_forbidden);
+}
+
 static inline int test_main(int argc, char **argv)
 {
     int passed = 0, failed = 0;
@@ -121,9 +140,7 @@ static inline int test_main(int argc, char **argv)
     for (struct test_case *t = test_first; t; t = t->next) {
         if (!test_wanted(t->name, argc, argv))
             continue;
-        test_bad_checks = 0;
-        test_skipped = false;
-        t->run();
+        test_run(t);
         if (test_bad_checks)
             failed++;
         else if (!test_skipped)

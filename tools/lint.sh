@@ -17,13 +17,14 @@ existing=
 for f in $files; do
     [ ! -f "$f" ] || existing="$existing $f"
 done
-sources=$(printf '%s\n' $existing | grep -E '\.[ch]$')
+sources=$(printf '%s\n' $existing | grep -E '\.(c|h|cu|cpp)$')
 headers=$(printf '%s\n' $sources | grep -E '\.h$')
 
-# Includes, banned calls, lengths, guards, names, white space.
+# C, and CUDA's C++: includes, banned calls, lengths, guards, names, white space.
 perl tools/lint_text.pl $existing || bad=1
 
-# Formatting.
+# Formatting. CUDA files start kernels through launch.h, so there is no <<<...>>> that clang-format
+# could mistake for shifts.
 if command -v clang-format >/dev/null; then
     clang-format --dry-run $sources 2>&1 | sed -n 's/^\([^:]*:[0-9]*\):.*clang-formatted.*/\1/p' |
         sort -u -t: -k1,1 -k2,2n | sed 's/$/: not formatted ("make format")/' >"$list"

@@ -11,7 +11,7 @@ my @confined = ([qr/^jansson/, 'src/format/'], [qr/^pcre2/, 'src/text/'],
                 [qr/^utf8proc/, 'src/text/'], [qr/^libav|^libsw/, 'src/video/'],
                 [qr/^cuda|^cublas/, 'src/kernels/cuda/'], [qr/^microhttpd/, 'server/']);
 my $banned = qr/(?<![>.])\b(v?sprintf|strcpy|strcat|atoi|atol|atof|gets|alloca|system|strtok)\s*\(/;
-my $banned_in_src = qr/(?<![>.])\b(getenv|secure_getenv|setenv|_?exit|v?printf|puts|putchar|perror)\s*\(/;
+my $banned_in_src = qr/(?<![>.])\b(getenv|secure_getenv|setenv|_?exit|abort|v?printf|f?puts|putchar|perror)\s*\(/;
 my $allocation = qr/(?<![>.])\b(malloc|calloc|realloc|aligned_alloc|free|strn?dup)\s*\(/;
 my ($max_function, $max_file) = (100, 1200);
 my $bad = 0;
@@ -126,11 +126,11 @@ sub check_code
 
 my %stem;
 for my $file (@ARGV) {
-    next unless $file =~ /\.(c|h|sh|pl|py|md|cu)$|Makefile$|^\.ci\//;
+    next unless $file =~ /\.(c|h|cu|cpp|sh|pl|py|md)$|Makefile$|^\.ci\//;
     open my $in, '<:raw', $file or die "$file: $!\n";
     my $raw = do { local $/; <$in> } // '';
     close $in;
-    my $is_code = $file =~ /\.[ch]$/;
+    my $is_code = $file =~ /\.(?:c|h|cu|cpp)$/;
     my $line = 0;
     for my $text (split /\n/, $raw) {
         $line++;
@@ -140,7 +140,7 @@ for my $file (@ARGV) {
     violation($file, $line, "no newline at the end") if length $raw && $raw !~ /\n\z/;
     next unless $is_code;
     violation($file, $line, "$line lines, more than $max_file")
-        if $line > $max_file && $file !~ /_tables?\.[ch]$/;
+        if $line > $max_file && $file !~ /_tables?\.(?:c|h|cu)$/;
     check_code($file, $raw);
     my ($name) = $file =~ m{([^/]+)$};
     if ($name ne 'main.c') {

@@ -1,5 +1,5 @@
-/* All memory of the library comes from here, so that tests can count allocations, forbid them
- * inside a step and make them fail. */
+/* All memory of the library comes from here, so that tests can count allocations, find those
+ * made inside a step and make them fail. */
 #ifndef PV_BASE_MEM_H
 #define PV_BASE_MEM_H
 
@@ -35,10 +35,12 @@ static inline bool add_size(size_t a, size_t b, size_t *out)
     return true;
 }
 
-/* Test hooks. `mem_count` is the number of allocations so far; between mem_guard_begin and
- * mem_guard_end of a thread any allocation by it aborts; mem_fail_at(k) makes the k-th
- * allocation from now fail (0: none). */
+/* Test hooks. `mem_count` is the number of allocations so far. Code between mem_guard_begin and
+ * mem_guard_end, which nest, must not allocate on the same thread: each allocation there succeeds
+ * but is counted, over all threads, in `mem_forbidden`. Every unit test requires that this count
+ * stays as it was. mem_fail_at(k) makes the k-th allocation from now fail (0: none). */
 uint64_t mem_count(void);
+uint64_t mem_forbidden(void);
 /* Bytes held now, and the most there were at once since the start or the last reset. */
 size_t mem_bytes(void);
 size_t mem_peak(void);
