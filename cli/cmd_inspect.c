@@ -2,7 +2,6 @@
 #include "command.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct inspect_args {
     const char *model, *mmproj;
@@ -49,7 +48,7 @@ int cmd_inspect(int argc, char **argv)
     struct inspect_args a = { 0 };
     struct pv_error err = { 0 };
     struct arg_list operands = { 0 };
-    const char *text;
+    char *text = NULL;
     pv_model *model = NULL;
     int r = options_parse(&inspect_options, &a, argc, argv, &operands);
 
@@ -63,16 +62,13 @@ int cmd_inspect(int argc, char **argv)
     mp.threads = 1;
     if (pv_model_open(&model, &mp, &err))
         return report("%s", err.text);
-    text = pv_model_describe(model, a.context, a.json, a.tensors, &err);
-    if (text) {
-        size_t len = strlen(text);
+    if (!pv_model_describe(model, a.context, a.json, a.tensors, &text, &err)) {
         fputs(text, stdout);
-        if (len && text[len - 1] != '\n')
-            putchar('\n');
         r = finish_output();
     } else {
         r = report("%s", err.text);
     }
+    pv_free(text);
     pv_model_close(&model);
     return r;
 }

@@ -264,10 +264,12 @@ PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params
                                     struct pv_error *err);
 PV_API void pv_model_close(pv_model **model); /* sets *model NULL; NULL is fine */
 
-/* Text describing the model, its tensors' types and the memory it needs at `context` tokens.
- * The model owns the string, until the next call or its closing; one thread at a time. */
-PV_API const char *pv_model_describe(pv_model *model, int context, bool json, bool tensors,
-                                     struct pv_error *err);
+/* Text describing the model, the types of its tensors and the memory it needs at `context` tokens
+ * (0: as a session by default); as JSON with `json`, with a list of the tensors with `tensors`. On
+ * success *text is the caller's, who gives it back with pv_free; on failure it is untouched. */
+PV_API enum pv_status pv_model_describe(const pv_model *model, int context, bool json, bool tensors,
+                                        char **text, struct pv_error *err);
+PV_API void pv_free(void *p); /* for what a function above says is the caller's; NULL is fine */
 PV_API int pv_model_vocab_size(const pv_model *model);
 PV_API int pv_model_max_context(const pv_model *model);
 PV_API bool pv_model_has_tokenizer(const pv_model *model);

@@ -2,6 +2,8 @@
  * takes at a context length. */
 #include "engine/describe_vision.h"
 
+enum { DESCRIBE_LIMIT = 64 << 20 }; /* bytes */
+
 struct memory {
     uint64_t weights; /* in the mapped file */
     uint64_t kv, scratch;
@@ -117,34 +119,35 @@ static void json_describe(struct buf *b, const struct pv_model *m, const struct 
     buf_puts(b, "}\n");
 }
 
-const char *pv_model_describe(pv_model *m, int context, bool json, bool tensors,
-                              struct pv_error *err)
+enum pv_status pv_model_describe(const pv_model *m, int context, bool json, bool tensors,
+                                 char **text, struct pv_error *err)
 {
     enum dtype kv = model_kv_dtype(m, PV_KV_AUTO);
     int most = pv_model_max_context(m);
     struct memory mem = { 0 };
+    struct buf b;
     if (context == 0)
         context = most < MODEL_DEFAULT_CONTEXT ? most : MODEL_DEFAULT_CONTEXT;
-    if (context < 1 || context > m->limits.context_tokens) {
-        fail(err, PV_E_LIMIT, "%s: a context of %d tokens was asked for, 1 to %d are possible",
-             model_file_path(m->file), context, m->limits.context_tokens);
-        return NULL;
-    }
+    if (context < 1 || context > m->limits.context_tokens)
+        return fail(err, PV_E_LIMIT,
+                    "%s: a context of %d tokens was asked for, 1 to %d are possible",
+                    model_file_path(m->file), context, m->limits.context_tokens);
     if (most > 0 && context > most) /* as a session does */
         context = most;
     for (int i = 0; i < model_file_n_tensors(m->file); i++)
         mem.weights += model_file_tensor(m->file, i)->size;
     mem.kv = kvcache_size(decoder_config(m->dec), kv, context);
     mem.scratch = decoder_state_size(m->dec, model_chunk(m), 1, context, kv);
-    buf_reset(&m->describe);
+    buf_init(&b, DESCRIBE_LIMIT);
     if (json)
-        json_describe(&m->describe, m, &mem, context, tensors);
+        json_describe(&b, m, &mem, context, tensors);
     else
-        text_describe(&m->describe, m, &mem, context, tensors);
-    if (m->describe.failed) {
-        fail(err, PV_E_NOMEM, "%s: no memory for its description (of at most %zu bytes)",
-             model_file_path(m->file), m->describe.limit);
-        return NULL;
+        text_describe(&b, m, &mem, context, tensors);
+    if (b.failed) {
+        buf_clear(&b);
+        return fail(err, PV_E_NOMEM, "%s: no memory for its description (of at most %zu bytes)",
+                    model_file_path(m->file), b.limit);
     }
-    return m->describe.data;
+    *text = b.data;
+    return PV_OK;
 }

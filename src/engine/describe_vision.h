@@ -2,6 +2,7 @@
 #ifndef PV_ENGINE_DESCRIBE_VISION_H
 #define PV_ENGINE_DESCRIBE_VISION_H
 
+#include "base/buf.h"
 #include "engine/model.h"
 
 static inline double describe_mib(uint64_t bytes)

@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-enum { DESCRIBE_LIMIT = 64 << 20 };
-
 static const struct pv_limits default_limits = {
     .file_bytes = (uint64_t)1 << 40,
     .memory_bytes = (uint64_t)64 << 30,
@@ -182,7 +180,6 @@ enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p, st
         m->threads = p->beside->threads;
         m->cpu = p->beside->cpu;
     }
-    buf_init(&m->describe, DESCRIBE_LIMIT);
     pthread_mutex_init(&m->own_lock, NULL);
     m->step_lock = &m->own_lock;
     s = open_parts(m, p, err);
@@ -209,7 +206,6 @@ void pv_model_close(pv_model **model)
 #endif
     head_file_close(&m->head_file);
     model_file_close(&m->file);
-    buf_clear(&m->describe);
     pthread_mutex_destroy(&m->own_lock);
     mem_free(m);
     *model = NULL;
@@ -327,6 +323,11 @@ const char *pv_cpu_feature_name(int bit)
     static const char *const names[] = { "neon", "dotprod", "i8mm",        "bf16",
                                          "avx2", "avx512",  "avx512_bf16", "amx" };
     return bit >= 0 && bit < (int)(sizeof names / sizeof *names) ? names[bit] : NULL;
+}
+
+void pv_free(void *p)
+{
+    mem_free(p);
 }
 
 const char *pv_version(void)

@@ -2,7 +2,6 @@
 #ifndef PV_ENGINE_MODEL_H
 #define PV_ENGINE_MODEL_H
 
-#include "base/buf.h"
 #include "lm/decoder.h"
 #include "vision/vision.h"
 
@@ -27,8 +26,7 @@ struct pv_model {
     struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */
     struct pv_limits limits;
     int threads;
-    uint64_t cpu; /* features in use */
-    struct buf describe;
+    uint64_t cpu;            /* features in use */
     struct pv_model *beside; /* whose device this is; NULL: its own */
     int gpu;                 /* its number; -1: the CPU */
     pthread_mutex_t own_lock;

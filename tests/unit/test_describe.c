@@ -31,6 +31,16 @@ static pv_model *open_model(const struct tiny_model *t, char path[256])
     return m;
 }
 
+/* The text, which the caller frees; NULL after a failed check. */
+static char *describe(const pv_model *m, int context, bool json, bool tensors)
+{
+    struct pv_error err = { 0 };
+    char *text = NULL;
+    if (m)
+        CHECK_MSG(!pv_model_describe(m, context, json, tensors, &text, &err), "%s", err.text);
+    return text;
+}
+
 static void check_has(const char *text, const char *word)
 {
     CHECK_MSG(text && strstr(text, word), "\"%s\" lacks \"%s\"", text ? text : "(null)", word);
@@ -49,7 +59,7 @@ TEST(text_names_what_is_in_the_file)
 {
     char path[256], word[64];
     pv_model *m = open_model(&shape, path);
-    const char *t = pv_model_describe(m, 0, false, false, NULL);
+    char *t = describe(m, 0, false, false), *all = describe(m, 100, false, true);
     check_has(t, path);
     check_has(t, "qwen3, 2 layers, hidden 256, ffn 512");
     check_has(t, "8 heads, 4 KV heads of 32");
@@ -61,12 +71,15 @@ TEST(text_names_what_is_in_the_file)
     check_has(t, "q4_K       5 tensors"); /* q and gate of two layers, and the head */
     check_has(t, "q5_0       2 tensors");
     check_has(t, "at 2048 tokens");
-    CHECK(!strstr(t, "blk.0.attn_q.weight"));
-    t = pv_model_describe(m, 100, false, true, NULL);
-    check_has(t, "at 100 tokens");
-    check_has(t, "blk.1.ffn_down.weight");
-    check_has(t, "q6_K  256 x 512\n");
-    pv_model_close(&m);
+    CHECK(t && !strstr(t, "blk.0.attn_q.weight"));
+    check_has(all, "at 100 tokens");
+    check_has(all, "blk.1.ffn_down.weight");
+    check_has(all, "q6_K  256 x 512\n");
+    pv_model_close(&m); /* the texts do not belong to it */
+    check_has(t, path);
+    pv_free(t);
+    pv_free(all);
+    pv_free(NULL);
 }
 
 TEST(text_of_other_models)
@@ -77,15 +90,18 @@ TEST(text_of_other_models)
     t.type = DTYPE_BF16;
     t.untied = t.tokenizer = false;
     pv_model *m = open_model(&t, path);
-    const char *s = pv_model_describe(m, 0, false, false, NULL);
+    char *s = describe(m, 0, false, false);
     check_has(s, "qwen2vl");
     check_has(s, ", biases\n");
     check_has(s, "M-RoPE, sections");
     check_has(s, "272, head tied, no tokenizer");
+    pv_free(s);
     pv_model_close(&m);
     t.arch = "qwen3vl";
     m = open_model(&t, path);
-    check_has(pv_model_describe(m, 0, false, false, NULL), "M-RoPE, interleaved");
+    s = describe(m, 0, false, false);
+    check_has(s, "M-RoPE, interleaved");
+    pv_free(s);
     pv_model_close(&m);
 }
 
@@ -106,22 +122,26 @@ TEST(text_of_models_that_see)
 {
     char path[256];
     pv_model *m = open_seeing(VISION_LLAVA);
-    const char *s = m ? pv_model_describe(m, 0, false, false, NULL) : NULL;
+    char *s = describe(m, 0, false, false);
     check_has(s, "LLaVA-OneVision (SigLIP), 2 layers, hidden 32, ffn 48, 2 heads of 16");
     check_has(s, "22 x 22 pixels, patches of 4, 9 tokens a frame; stills in 4 sizes");
     check_has(s, "mean 0.5 0.25 0.75, deviation 0.5 0.125 0.25");
     check_has(s, "32 frames of 854 x 480: seen as 22 x 22, 289 tokens");
+    pv_free(s);
     pv_model_close(&m);
     m = open_seeing(VISION_QWEN2_5);
-    s = m ? pv_model_describe(m, 0, false, true, NULL) : NULL;
+    s = describe(m, 0, false, true);
     check_has(s, "Qwen2.5-VL, 4 layers, hidden 32, ffn 48, 2 heads of 16");
     check_has(s, "sides of multiples of 8 pixels, a token for 8 x 8 of 2 frames, 2 a second");
     check_has(s, "stills of 1024 to 65536 pixels");
     check_has(s, "16 pixels, 2 of 4 layers see the whole picture");
     check_has(s, "v.patch_embd.weight.1"); /* the tensors of both files */
+    pv_free(s);
     pv_model_close(&m);
     m = open_model(&shape, path);
-    CHECK(!strstr(pv_model_describe(m, 0, false, false, NULL), "vision"));
+    s = describe(m, 0, false, false);
+    CHECK(s && !strstr(s, "vision"));
+    pv_free(s);
     pv_model_close(&m);
 }
 
@@ -130,13 +150,17 @@ TEST(contexts_beyond_the_limit_are_refused)
     char path[256];
     pv_model *m = open_model(&shape, path);
     struct pv_error err = { 0 };
-    CHECK(pv_model_describe(m, -1, false, false, &err) == NULL);
+    char *text = NULL;
+    CHECK_EQ(pv_model_describe(m, -1, false, false, &text, &err), PV_E_LIMIT);
     CHECK_EQ(err.code, PV_E_LIMIT);
     check_has(err.text, "-1 tokens");
     err = (struct pv_error){ 0 };
-    CHECK(pv_model_describe(m, (1 << 20) + 1, true, false, &err) == NULL);
+    CHECK_EQ(pv_model_describe(m, (1 << 20) + 1, true, false, &text, &err), PV_E_LIMIT);
     check_has(err.text, "1 to 1048576");
-    CHECK(pv_model_describe(m, 1 << 20, true, false, NULL) != NULL);
+    CHECK(!text);
+    CHECK_EQ(pv_model_describe(m, 1 << 20, true, false, &text, NULL), PV_OK);
+    CHECK(text);
+    pv_free(text);
     pv_model_close(&m);
 }
 
@@ -145,12 +169,18 @@ TEST(lack_of_memory_is_said)
     char path[256];
     pv_model *m = open_model(&shape, path);
     struct pv_error err = { 0 };
-    mem_fail_at(1);
-    CHECK(pv_model_describe(m, 0, true, true, &err) == NULL);
-    mem_fail_at(0);
-    CHECK_EQ(err.code, PV_E_NOMEM);
-    check_has(err.text, "memory");
-    check_has(pv_model_describe(m, 0, true, true, NULL), "blk.0");
+    char *text = NULL;
+    for (int k = 1; k <= 2; k++) { /* the first piece, and then the buffer that must grow */
+        mem_fail_at((uint64_t)k);
+        CHECK_EQ(pv_model_describe(m, 0, true, true, &text, &err), PV_E_NOMEM);
+        mem_fail_at(0);
+        CHECK_EQ(err.code, PV_E_NOMEM);
+        check_has(err.text, "memory");
+        CHECK(!text);
+    }
+    text = describe(m, 0, true, true);
+    check_has(text, "blk.0");
+    pv_free(text);
     pv_model_close(&m);
 }
 
@@ -184,16 +214,25 @@ static void check_memory(json_t *o, const char *path, int context)
     model_file_close(&mf);
 }
 
+static json_t *describe_json(const pv_model *m, int context, bool tensors)
+{
+    char *text = describe(m, context, true, tensors);
+    json_error_t why;
+    json_t *o = text ? json_loads(text, 0, &why) : NULL;
+    CHECK_MSG(!text || o, "%s", why.text);
+    pv_free(text);
+    return o;
+}
+
 TEST(json_is_json_and_says_the_same)
 {
     char path[256];
     pv_model *m = open_model(&shape, path);
-    json_error_t why;
-    json_t *o = json_loads(pv_model_describe(m, 300, true, true, NULL), 0, &why), *list, *types;
+    json_t *o = describe_json(m, 300, true), *list, *types;
     long long tensors = 0;
     const char *type;
     json_t *entry;
-    if (!CHECK_MSG(o, "%s", why.text))
+    if (!o)
         return;
     CHECK_STR(json_string_value(json_object_get(o, "model")), path);
     CHECK_STR(json_string_value(json_object_get(o, "architecture")), "qwen3");
@@ -219,7 +258,7 @@ TEST(json_is_json_and_says_the_same)
     CHECK_EQ(json_integer_value(json_array_get(json_object_get(entry, "shape"), 0)), 272);
     CHECK_EQ(json_integer_value(json_array_get(json_object_get(entry, "shape"), 1)), 256);
     json_decref(o);
-    o = json_loads(pv_model_describe(m, 0, true, false, NULL), 0, NULL);
+    o = describe_json(m, 0, false);
     CHECK(o && !json_object_get(o, "tensors"));
     CHECK(json_is_null(json_object_get(o, "vision")));
     json_decref(o);
@@ -231,7 +270,7 @@ static json_t *vision_json(enum vision_kind kind, json_t **root)
 {
     pv_model *m = open_seeing(kind);
     json_t *v;
-    *root = m ? json_loads(pv_model_describe(m, 0, true, false, NULL), 0, NULL) : NULL;
+    *root = describe_json(m, 0, false);
     v = json_object_get(*root, "vision");
     pv_model_close(&m);
     return CHECK(json_is_object(v)) ? v : NULL;

@@ -716,13 +716,16 @@ static enum pv_status whole_life(const char *path, struct heard *h, struct pv_er
     struct pv_gen_params gp = sampled(12, 1);
     pv_model *m = NULL;
     pv_session *s = NULL;
+    char *described = NULL;
     mp.path = path;
     mp.threads = 2;
     sp.max_context = 128;
     enum pv_status st = pv_model_open(&m, &mp, err);
     CHECK((st == PV_OK) == (m != NULL));
-    if (!st && !pv_model_describe(m, 0, true, true, err))
-        st = err->code;
+    if (!st) {
+        st = pv_model_describe(m, 0, true, true, &described, err);
+        CHECK((st == PV_OK) == (described != NULL));
+    }
     if (!st) {
         st = pv_session_open(&s, m, &sp, err);
         CHECK((st == PV_OK) == (s != NULL));
@@ -731,6 +734,7 @@ static enum pv_status whole_life(const char *path, struct heard *h, struct pv_er
         st = pv_add_text(s, "user", "hi there", err);
     if (!st)
         st = pv_generate(s, &gp, hear, h, err);
+    pv_free(described);
     pv_session_close(&s);
     pv_model_close(&m);
     return st;
