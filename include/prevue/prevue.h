@@ -120,7 +120,8 @@ enum pv_drafter {
     PV_DRAFT_HEAD,   /* the model's draft head, on its hidden states */
     PV_DRAFT_NGRAM,  /* what followed the same words before */
     PV_DRAFT_RANDOM, /* for tests: any token */
-    PV_DRAFT_ORACLE  /* for tests: a known answer with errors */
+    PV_DRAFT_ORACLE, /* for tests: a known answer with errors */
+    PV_DRAFT_COUNT   /* how many there are */
 };
 enum pv_shape {
     PV_SHAPE_CHAIN,   /* `window` tokens */
@@ -333,6 +334,53 @@ PV_API enum pv_status pv_video_frames(const pv_model *model, const char *path,
 PV_API enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err);
 PV_API const char *pv_method_name(int i); /* NULL past the last */
 PV_API const char *pv_view_name(int i);   /* NULL past the last */
+
+/* Whether the parts of a method go together: drafter, view, shape, schedule and acceptance.
+ * PV_E_ARG with the reason. pv_generate checks the same; what the models lack it alone can know. */
+PV_API enum pv_status pv_method_check(const struct pv_method *m, struct pv_error *err);
+
+/* What a drafter needs, and what it can do. */
+struct pv_drafter_info {
+    const char *name;
+    const char *preset;  /* the method to start from when only the drafter is given */
+    const char *view;    /* the view it was made for; NULL: none in particular */
+    bool needs_draft;    /* the session must have a draft model */
+    bool needs_head;     /* the model must have a draft head */
+    bool needs_answer;   /* pv_method.answer must hold an answer: for tests */
+    bool reads_prompt;   /* it runs over the prompt: the method's view and positions matter */
+    bool own_weights;    /* it does so with the model's own weights */
+    bool takes_keep;     /* it uses pv_method.keep */
+    bool reads_kv_cache; /* it reads the model's KV cache, so it cannot draft while the model runs:
+                            no parallel schedule */
+    bool probabilities;  /* it knows the probability of every token: rejection of chains */
+    enum pv_drafter as_self; /* the same with the model's own weights; PV_DRAFT_NONE: none */
+    enum pv_drafter as_head; /* what `auto` uses in its place when there is a draft head but no
+                                draft model; PV_DRAFT_NONE: none */
+};
+/* By enum pv_drafter; NULL: unknown. Lives as long as the program. */
+PV_API const struct pv_drafter_info *pv_drafter_find(int drafter);
+
+/* What a view learns about each video token from the model's prefill. */
+enum pv_signal {
+    PV_SIGNAL_NONE,
+    PV_SIGNAL_ATTENTION,       /* the attention that the question pays to it */
+    PV_SIGNAL_VIDEO_ATTENTION, /* the same, with a softmax over the video's tokens only */
+    PV_SIGNAL_ALIGNMENT        /* how much closer to the text the first layers brought it */
+};
+/* What a view needs, what it shows of media, and which parameters of a method it uses. */
+struct pv_view_info {
+    const char *name;
+    bool videos, pictures; /* shown to the drafter, at least in part; no view shows videos only */
+    enum pv_signal signal;
+    bool features;     /* it compares the rows that the model's tower makes of the video */
+    bool takes_ratio;  /* pv_method.ratio: it shows part of each video */
+    bool takes_lambda; /* pv_method.lambda */
+    bool takes_layer;  /* pv_method.layer */
+    bool takes_terms;  /* pv_method.terms and literal */
+    bool takes_text;   /* pv_method.text_after */
+};
+/* NULL: there is no such view. Lives as long as the program. */
+PV_API const struct pv_view_info *pv_view_find(const char *name);
 
 /* What the drafter of a method would see of the prompt's first video, as it stands when the answer
  * to what was added begins. The prompt is prefilled where it is not yet; the timeline stays as it

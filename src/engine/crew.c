@@ -17,21 +17,6 @@ enum {
 };
 static const double trial_acceptance = 0.8;
 
-static const struct decoder *drafting_decoder(const struct pv_session *s,
-                                              const struct speculation *sp)
-{
-    switch (sp->method.drafter) {
-    case PV_DRAFT_MODEL:
-        return s->draft.model->dec;
-    case PV_DRAFT_SELF:
-        return s->model->dec;
-    case PV_DRAFT_HEAD:
-        return s->model->head;
-    default:
-        return NULL;
-    }
-}
-
 /* Seconds of a step of n rows on so many threads, on an empty cache. */
 static enum pv_status time_step(const struct pv_session *s, const struct decoder *dec, int threads,
                                 int n, double *seconds, struct pv_error *err)
@@ -135,11 +120,13 @@ static void assign_drafter(struct pv_session *s, struct drafter *drafter, struct
 
 enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct pv_error *err)
 {
-    const struct decoder *draft = drafting_decoder(s, sp);
+    const struct drafter_kind *kind = drafter_find(sp->method.drafter);
+    struct drafter_resources r = draft_side_resources(s, &sp->method);
+    const struct decoder *draft = drafter_runs(kind, &r);
     int all = s->model->threads, threads[2] = { all, sp->method.draft_threads };
     int *part = &s->draft.part[sp->method.drafter];
     enum pv_status st = PV_OK;
-    if (!draft || (sp->method.drafter == PV_DRAFT_MODEL && s->draft.model->dev != s->model->dev))
+    if (!draft || decoder_device(draft) != s->model->dev)
         return PV_OK;
     if (s->model->gpu >= 0) { /* both run at once: each has a stream */
         s->draft.divided = sp->drafter;

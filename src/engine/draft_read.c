@@ -86,36 +86,29 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_sessio
     return PV_OK;
 }
 
-/* Video rows that the drafter looks at; of `sparse`, in one layer. */
+/* Video rows that the drafter reads; with a limit on entries of the KV cache, in one layer. */
 static int64_t count_seen(const struct speculation *sp, const struct pv_session *s)
 {
     int64_t n = 0, text = s->line.n - s->line.n_video_rows, keep = sp->method.keep;
-    switch (sp->method.drafter) {
-    case PV_DRAFT_SPARSE:
+    const struct pv_drafter_info *info = &drafter_find(sp->method.drafter)->info;
+    if (info->takes_keep)
         return keep <= text                         ? 0
                : keep - text < s->line.n_video_rows ? keep - text
                                                     : s->line.n_video_rows;
-    case PV_DRAFT_MODEL:
-    case PV_DRAFT_SELF:
-    case PV_DRAFT_HEAD:
-        for (int i = 0; i < s->line.n; i++)
-            n += s->draft.seen[i] && s->line.ids[i] < 0;
-        return n;
-    default:
-        return 0;
-    }
+    for (int i = 0; i < s->line.n && info->reads_prompt; i++)
+        n += s->draft.seen[i] && s->line.ids[i] < 0;
+    return n;
 }
 
 enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv_error *err)
 {
-    bool blind = sp->method.drafter == PV_DRAFT_MODEL && !s->draft.model->vision;
-    enum pv_status st;
-    if (blind) /* a drafter without eyes sees words */
-        sp->view = VIEW_NONE;
-    st = choose_rows(sp, s, err);
-    blind = blind || sp->view == VIEW_TEXT;
-    for (int i = 0; i < s->line.n && blind && !st; i++)
+    bool blind = drafter_find(sp->method.drafter)->draft_media && !s->draft.model->vision;
+    enum pv_status st = PV_OK;
+    blind = blind || !view_find(sp->view)->info.pictures;
+    for (int i = 0; i < s->line.n && blind; i++)
         s->draft.seen[i] = s->line.ids[i] >= 0;
+    if (!blind)
+        st = choose_rows(sp, s, err);
     s->stats.draft_video_tokens = count_seen(sp, s);
     return st;
 }
@@ -125,11 +118,10 @@ enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv
  */
 static pthread_mutex_t *drafter_lock(const struct pv_session *s)
 {
-    bool runs = s->drafting == PV_DRAFT_MODEL || s->drafting == PV_DRAFT_SELF ||
-                s->drafting == PV_DRAFT_HEAD;
-    if (s->draft.alone && (s->draft.divided || !runs))
+    enum drafter_decoder runs = drafter_find(s->drafting)->runs;
+    if (s->draft.alone && (s->draft.divided || runs == DRAFTER_RUNS_NOTHING))
         return NULL;
-    return s->drafting == PV_DRAFT_MODEL ? s->draft.model->step_lock : s->model->step_lock;
+    return runs == DRAFTER_RUNS_DRAFT ? s->draft.model->step_lock : s->model->step_lock;
 }
 
 void draft_lock(const struct pv_session *s)
@@ -176,7 +168,7 @@ struct reader {
 static enum pv_status embed_rows(void *user, int from, int n, float *out, struct pv_error *err)
 {
     struct pv_session *s = ((struct reader *)user)->s;
-    bool own = s->drafting == PV_DRAFT_MODEL && !s->draft.shared;
+    bool own = drafter_find(s->drafting)->draft_media && !s->draft.shared;
     size_t hidden = (size_t)decoder_config(own ? s->draft.model->dec : s->model->dec)->hidden;
     for (int done = 0; done < n;) {
         int row;

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "engine/session.h"
 #include "spec/drafter_head.h"
-#include "spec/drafter_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -122,7 +121,7 @@ static void forget_all(struct draft_side *d)
 
 void draft_side_close(struct draft_side *d)
 {
-    for (int i = 0; i <= PV_DRAFT_ORACLE; i++)
+    for (int i = 0; i < PV_DRAFT_COUNT; i++)
         if (d->drafter[i])
             d->drafter[i]->close(d->drafter[i]);
     forget_all(d);
@@ -145,7 +144,7 @@ void draft_side_close(struct draft_side *d)
 size_t draft_side_size(const struct draft_side *d)
 {
     size_t size = d->tower_bytes + d->n_layer_scores * sizeof *d->layer_scores;
-    for (int i = 0; i <= PV_DRAFT_ORACLE; i++)
+    for (int i = 0; i < PV_DRAFT_COUNT; i++)
         size += d->drafter_bytes[i];
     return size + (d->states.hidden > 0 ? states_size(&d->states) : 0);
 }
@@ -249,47 +248,35 @@ static enum pv_status claim_drafter(struct pv_session *s, size_t need, struct pv
     return session_claim(s, need, what, err);
 }
 
-/* A decoder that drafts. */
-static enum pv_status open_model(struct pv_session *s, const struct pv_model *m,
-                                 struct drafter **out, size_t *held, struct pv_error *err)
+struct drafter_resources draft_side_resources(const struct pv_session *s, const struct pv_method *m)
 {
-    enum dtype kv = s->kv.layer[0].dtype;
-    int context = s->line.context;
-    size_t need = drafter_model_size(m->dec, s->chunk, context, kv);
-    enum pv_status st = claim_drafter(s, need, err);
-    if (!st)
-        st = drafter_model_open(out, m->dec, s->chunk, context, kv, pv_model_vocab_size(s->model),
-                                err);
-    if (!st)
-        *held = need;
-    return st;
+    const struct pv_model *target = s->model;
+    return (struct drafter_resources){
+        .target = target->dec,
+        .target_state = s->state,
+        .draft = s->draft.model ? s->draft.model->dec : NULL,
+        .head = target->head,
+        .head_config = target->head ? head_file_config(target->head_file) : NULL,
+        .chunk = s->chunk,
+        .context = s->line.context,
+        .kv_dtype = s->kv.layer[0].dtype,
+        .vocab = pv_model_vocab_size(target),
+        .keep = m->keep,
+        .seed = m->draft_seed,
+        .answer = m->answer,
+        .n_answer = (int)m->n_answer,
+        .errors = m->errors,
+    };
 }
 
-static enum pv_status open_sparse(struct pv_session *s, int keep, struct drafter **out,
-                                  size_t *held, struct pv_error *err)
+static enum pv_status open_drafter(struct pv_session *s, const struct drafter_kind *kind,
+                                   const struct drafter_resources *r, struct drafter **out,
+                                   size_t *held, struct pv_error *err)
 {
-    enum dtype kv = s->kv.layer[0].dtype;
-    int context = s->line.context;
-    size_t need = drafter_sparse_size(s->model->dec, context, kv);
-    enum pv_status st = claim_drafter(s, need, err);
+    size_t need = kind->size ? kind->size(r) : 0;
+    enum pv_status st = need > 0 ? claim_drafter(s, need, err) : PV_OK;
     if (!st)
-        st = drafter_sparse_open(out, s->model->dec, s->state, context, kv, keep, err);
-    if (!st)
-        *held = need;
-    return st;
-}
-
-static enum pv_status open_head(struct pv_session *s, struct drafter **out, size_t *held,
-                                struct pv_error *err)
-{
-    const struct pv_model *m = s->model;
-    enum dtype kv = s->kv.layer[0].dtype;
-    int context = s->line.context;
-    size_t need = drafter_head_size(m->head, s->chunk, context, kv);
-    enum pv_status st = claim_drafter(s, need, err);
-    if (!st)
-        st = drafter_head_open(out, m->head, head_file_config(m->head_file), s->chunk, context, kv,
-                               err);
+        st = kind->open(out, r, err);
     if (!st)
         *held = need;
     return st;
@@ -298,52 +285,23 @@ static enum pv_status open_head(struct pv_session *s, struct drafter **out, size
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
                                   struct drafter **out, struct pv_error *err)
 {
+    const struct drafter_kind *kind = drafter_find(m->drafter);
+    struct drafter_resources r = draft_side_resources(s, m);
     struct drafter **d = &s->draft.drafter[m->drafter];
     size_t *held = &s->draft.drafter_bytes[m->drafter];
-    int vocab = pv_model_vocab_size(s->model);
     enum pv_status st = PV_OK;
-    bool anew = m->drafter == PV_DRAFT_RANDOM || m->drafter == PV_DRAFT_ORACLE ||
-                m->drafter == PV_DRAFT_SPARSE;
-    if (m->drafter == PV_DRAFT_MODEL && !s->draft.model)
+    if (kind->info.needs_draft && !r.draft)
         return fail(err, PV_E_ARG, "method '%s' needs a draft model, and there is none", m->name);
-    if (m->drafter == PV_DRAFT_HEAD && !s->model->head)
+    if (kind->info.needs_head && !r.head)
         return fail(err, PV_E_ARG, "method '%s' needs a draft head, and the model has none",
                     m->name);
-    if (*d && anew) {
+    if (*d && kind->made_anew) {
         (*d)->close(*d);
         *d = NULL;
         *held = 0;
     }
-    if (*d) {
-        *out = *d;
-        return PV_OK;
-    }
-    switch (m->drafter) {
-    case PV_DRAFT_MODEL:
-        st = open_model(s, s->draft.model, d, held, err);
-        break;
-    case PV_DRAFT_SELF:
-        st = open_model(s, s->model, d, held, err);
-        break;
-    case PV_DRAFT_SPARSE:
-        st = open_sparse(s, m->keep, d, held, err);
-        break;
-    case PV_DRAFT_HEAD:
-        st = open_head(s, d, held, err);
-        break;
-    case PV_DRAFT_NGRAM:
-        st = drafter_ngram_open(d, err);
-        break;
-    case PV_DRAFT_RANDOM:
-        st = drafter_random_open(d, vocab, m->draft_seed, err);
-        break;
-    case PV_DRAFT_ORACLE:
-        st = drafter_oracle_open(d, m->answer, (int)m->n_answer, vocab, m->errors, m->draft_seed,
-                                 err);
-        break;
-    default:
-        return fail(err, PV_E_ARG, "drafter %d is not one that there is", (int)m->drafter);
-    }
+    if (!*d)
+        st = open_drafter(s, kind, &r, d, held, err);
     if (!st)
         *out = *d;
     return st;

@@ -6,7 +6,7 @@
 #include "engine/encoder.h"
 #include "engine/timeline.h"
 #include "lm/states.h"
-#include "spec/drafter.h"
+#include "spec/drafter_kind.h"
 #include "spec/price.h"
 
 struct pv_session;
@@ -20,19 +20,19 @@ struct feature_rows {
 };
 
 struct draft_side {
-    struct pv_model *model;                       /* NULL: no draft model */
-    bool shared;                                  /* its tower is the target's */
-    struct encoder *encoder;                      /* of that model; */
-    size_t tower_bytes;                           /* what it holds */
-    struct drafter *drafter[PV_DRAFT_ORACLE + 1]; /* by kind, opened when first used; */
-    size_t drafter_bytes[PV_DRAFT_ORACLE + 1];    /* what they hold */
-    struct price_book book[PV_DRAFT_ORACLE + 1];  /* what their rounds taught; shape fitted */
+    struct pv_model *model;                  /* NULL: no draft model */
+    bool shared;                             /* its tower is the target's */
+    struct encoder *encoder;                 /* of that model; */
+    size_t tower_bytes;                      /* what it holds */
+    struct drafter *drafter[PV_DRAFT_COUNT]; /* by kind, opened when first used; */
+    size_t drafter_bytes[PV_DRAFT_COUNT];    /* what they hold */
+    struct price_book book[PV_DRAFT_COUNT];  /* what their rounds taught; shape fitted */
     struct device
         *crew[2]; /* threads of the model and of the drafter, while they run side by side */
     int crew_threads[2];
-    int part[PV_DRAFT_ORACLE + 1]; /* of the threads that measuring gave it; 0: not measured */
-    struct drafter *divided;       /* the drafter that the crews are divided for */
-    bool alone;                    /* it runs on a thread of its own */
+    int part[PV_DRAFT_COUNT]; /* of the threads that measuring gave it; 0: not measured */
+    struct drafter *divided;  /* the drafter that the crews are divided for */
+    bool alone;               /* it runs on a thread of its own */
     struct feature_rows *features;
     int n_features;
     uint64_t room;      /* bytes that they may still take */
@@ -53,7 +53,11 @@ enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struc
                                struct pv_error *err);
 void draft_side_close(struct draft_side *d);
 
-/* The drafter of this kind, opened if need be. Oracles and random ones are made anew. */
+/* What this session has for a drafter of the method. */
+struct drafter_resources draft_side_resources(const struct pv_session *s,
+                                              const struct pv_method *m);
+/* The method's drafter, opened if it is not open yet or is made anew for each answer. The method
+ * must have a drafter. */
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
                                   struct drafter **out, struct pv_error *err);
 

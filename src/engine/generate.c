@@ -123,12 +123,12 @@ static void commit(struct pv_session *s, const struct round *r, int n)
         kvcache_gather(&s->kv, decoder_state_work(s->state), r->verdict.path, n);
 }
 
-/* A head reads the prompt's states, which are there after the prefill: the two sides part when it
- * has, and the first token is known. */
-static enum pv_status start_head(struct speculation *sp, struct pv_session *s,
+/* In the parallel schedule, a drafter that needs the target's hidden states starts when the prefill
+ * has made them and the first token is known. */
+static enum pv_status start_late(struct speculation *sp, struct pv_session *s,
                                  const struct pv_gen_params *p, struct pv_error *err)
 {
-    if (sp->method.drafter != PV_DRAFT_HEAD || sp->method.schedule != PV_SCHEDULE_PARALLEL)
+    if (!drafter_find(sp->method.drafter)->states || sp->method.schedule != PV_SCHEDULE_PARALLEL)
         return PV_OK;
     return parallel_open(&sp->parallel, sp, s, p, true, err);
 }
@@ -141,7 +141,7 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
     struct round r;
     enum pv_status st = tell(s, t, choose(s, t->p, want), err);
     if (!st && !t->ended)
-        st = start_head(sp, s, t->p, err);
+        st = start_late(sp, s, t->p, err);
     while (!st && !t->ended) {
         int row = 1;
         st = speculation_round(sp, s, t->p, &r, err);
@@ -211,10 +211,10 @@ enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
 static enum pv_status start_drafter(struct speculation *sp, struct pv_session *s,
                                     const struct pv_gen_params *p, struct pv_error *err)
 {
-    bool lends = s->draft.shared || sp->method.drafter == PV_DRAFT_SELF;
+    const struct drafter_kind *kind = drafter_find(sp->method.drafter);
+    bool lends = s->draft.shared || kind->target_media;
     enum pv_status st;
-    if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL ||
-        sp->method.drafter == PV_DRAFT_HEAD)
+    if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL || kind->states)
         return PV_OK;
     if (s->line.ids[s->line.n - 1] < 0) /* a drafter that is ahead begins with a token */
         return PV_OK;

@@ -230,7 +230,7 @@ enum pv_status parallel_open(struct parallel **out, struct speculation *sp, stru
     pl->s = s;
     pl->p = p;
     pl->begin = read ? s->answer0 : s->answer0 - 1; /* as the drafter has it */
-    pl->waits = sp->method.drafter == PV_DRAFT_HEAD;
+    pl->waits = drafter_find(sp->method.drafter)->cheap;
     pl->base = pl->round_base = s->line.n;
     pl->reading = (struct draft_reading){
         .n = pl->begin, .next = s->line.next - 1, .go_on = go_on, .user = pl

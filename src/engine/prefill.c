@@ -299,7 +299,7 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
 static int find_first(const struct pv_session *s, const struct speculation *sp, int held)
 {
     int most = sp->aligned ? 0 : sp->guided ? sp->query0 : s->line.n - 1;
-    if (sp->method.drafter == PV_DRAFT_HEAD && s->draft.states.n < most)
+    if (drafter_find(sp->method.drafter)->states && s->draft.states.n < most)
         most = s->draft.states.n;
     return held < most ? held : most;
 }
@@ -352,7 +352,7 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     kvcache_truncate(&s->kv, f.first);
     if (!st)
         st = draft_side_reserve(s, f.first, p->max_new_tokens,
-                                sp->method.drafter == PV_DRAFT_HEAD ? err : NULL);
+                                drafter_find(sp->method.drafter)->states ? err : NULL);
     s->stats.prompt_tokens = s->line.n;
     s->stats.reused_tokens = f.first;
     if (!st && chosen && sp->early && session_claim(s, f.claimed + residual, "", NULL) == PV_OK)

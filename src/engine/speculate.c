@@ -6,11 +6,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "base/rng.h"
 #include "engine/draft_read.h"
 #include "engine/parallel.h"
-#include "spec/view_alignment.h"
+#include "spec/method_rules.h"
 
 #include <string.h>
 
@@ -20,12 +19,7 @@ enum { AUTO_PATIENCE = 4 };
 /* Threads of a CPU with which `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
 enum { MAX_SLOW_ROUNDS = 8 }; /* on end whose times are not believed */
-enum { MAX_WIDTH = 16 };      /* of a dynamic tree: what drafter_model.c grows */
-enum { DEFAULT_KEEP = 1024 }; /* entries of a layer that `sparse` reads, as published */
-enum { USUAL_LAYERS = 20 };   /* that alignment looks at, as published; */
-static const double usual_layer_share = 20.0 / 28; /* of a model that has no more: a 7B one's */
-enum { DEFAULT_WINDOW = 5, DEFAULT_TOTAL = 30, DEFAULT_DEPTH = 3, DEFAULT_WIDTH = 8 };
-enum { FITTED_TOTAL = 32, FITTED_DEPTH = 15, FITTED_WIDTH = 4, FITTED_USUAL = 8 };
+enum { FITTED_USUAL = 8 };    /* rows of a fitted tree, before any is measured */
 
 /* ---- the method ---- */
 
@@ -34,114 +28,14 @@ static bool is_llava(const struct pv_session *s)
     return s->model->vision && vision_config(s->model->vision)->kind == VISION_LLAVA;
 }
 
-static void fill_defaults(struct pv_method *m, const struct pv_session *s)
+/* What defaults of a method depend on. */
+static struct method_setting setting_of(const struct pv_session *s)
 {
-    bool fitted;
-    if (m->automatic && m->drafter == PV_DRAFT_MODEL && !s->draft.model && s->model->head) {
-        m->drafter = PV_DRAFT_HEAD;
-        m->view = "text";
-    }
-    /* It costs nothing to wake, and its fitted trees are plain decoding where nothing else pays;
-     * under rejection the text must not follow the clock. */
-    if (m->automatic && m->drafter == PV_DRAFT_HEAD) {
-        m->shape = m->accept == PV_ACCEPT_EXACT ? PV_SHAPE_FITTED : PV_SHAPE_DYNAMIC;
-        m->automatic = false;
-    }
-    fitted = m->shape == PV_SHAPE_FITTED;
-    if (m->window == 0 && m->schedule == PV_SCHEDULE_SERIAL)
-        m->window = DEFAULT_WINDOW;
-    if (m->total == 0)
-        m->total = fitted ? FITTED_TOTAL : DEFAULT_TOTAL;
-    if (m->depth == 0)
-        m->depth = fitted ? FITTED_DEPTH : DEFAULT_DEPTH;
-    if (m->width == 0)
-        m->width = fitted ? FITTED_WIDTH : DEFAULT_WIDTH;
-    if (m->keep == 0)
-        m->keep = DEFAULT_KEEP;
-    if (m->lambda == 0)
-        m->lambda = is_llava(s) ? 0.4 : 0.5;
-    if (m->positions == PV_POS_AUTO) /* heads are trained on positions with the video's */
-        m->positions =
-            is_llava(s) && m->drafter != PV_DRAFT_HEAD ? PV_POS_COMPACT : PV_POS_ORIGINAL;
-}
-
-static enum pv_status choose_shape(struct shape *out, const struct pv_method *m,
-                                   struct pv_error *err)
-{
-    switch (m->shape) {
-    case PV_SHAPE_CHAIN:
-        return shape_chain(out, m->window ? m->window : DEFAULT_WINDOW, err);
-    case PV_SHAPE_DYNAMIC:
-        return shape_dynamic(out, m->total, m->depth, m->width, err);
-    case PV_SHAPE_FITTED:
-        return shape_fitted(out, m->total, m->depth, m->width, err);
-    case PV_SHAPE_TREE:
-        if (m->tree_file)
-            return shape_read(out, m->tree_file, err);
-        shape_static25(out);
-        return PV_OK;
-    default:
-        return fail(err, PV_E_ARG, "shape %d is not one that there is", (int)m->shape);
-    }
-}
-
-static enum pv_status check_method(const struct pv_method *m, bool drawn, struct pv_error *err)
-{
-    if ((unsigned)m->drafter > PV_DRAFT_ORACLE)
-        return fail(err, PV_E_ARG, "drafter %d is not one that there is", (int)m->drafter);
-    if ((unsigned)m->accept > PV_ACCEPT_REJECTION)
-        return fail(err, PV_E_ARG, "rule %d of acceptance is not one that there is",
-                    (int)m->accept);
-    if ((unsigned)m->schedule > PV_SCHEDULE_PARALLEL)
-        return fail(err, PV_E_ARG, "schedule %d is not one that there is", (int)m->schedule);
-    if (m->schedule == PV_SCHEDULE_PARALLEL &&
-        (m->shape != PV_SHAPE_CHAIN || m->drafter == PV_DRAFT_SPARSE || m->automatic))
-        return fail(err, PV_E_ARG,
-                    "the parallel schedule is for chains, and not for the drafter sparse");
-    if (m->schedule == PV_SCHEDULE_PARALLEL && m->accept != PV_ACCEPT_EXACT)
-        return fail(err, PV_E_ARG, "the parallel schedule knows exact acceptance only");
-    if (m->draft_threads < 0 || m->draft_threads > POOL_MAX_THREADS)
-        return fail(err, PV_E_ARG, "%d threads for the drafter: 1 to %d are possible",
-                    m->draft_threads, POOL_MAX_THREADS);
-    if (!(m->layer >= 0))
-        return fail(err, PV_E_ARG, "a view after layer %g has no meaning", m->layer);
-    if (m->simulate > 0 && drawn)
-        return fail(err, PV_E_ARG,
-                    "simulated acceptance goes with temperature 0 only, and shows no logits");
-    if (!(m->ratio >= 0 && m->ratio <= 1))
-        return fail(err, PV_E_ARG, "a pruning ratio of %g is not between 0 and 1", m->ratio);
-    if (!(m->lambda >= 0 && m->lambda <= 1))
-        return fail(err, PV_E_ARG, "a share of attention (lambda) of %g is not between 0 and 1",
-                    m->lambda);
-    if (m->shape == PV_SHAPE_FITTED && m->drafter != PV_DRAFT_MODEL &&
-        m->drafter != PV_DRAFT_SELF && m->drafter != PV_DRAFT_HEAD)
-        return fail(err, PV_E_ARG,
-                    "shape fitted needs a drafter with probabilities: a model, self or head");
-    /* Otherwise the text would follow the clock. */
-    if (m->shape == PV_SHAPE_FITTED && m->accept == PV_ACCEPT_REJECTION)
-        return fail(err, PV_E_ARG, "shape fitted goes with exact acceptance only");
-    if ((m->shape == PV_SHAPE_DYNAMIC || m->shape == PV_SHAPE_FITTED) && m->width > MAX_WIDTH)
-        return fail(err, PV_E_ARG, "a dynamic tree of width %d was asked for, 1 to %d are possible",
-                    m->width, MAX_WIDTH);
-    if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_CHAIN &&
-        m->drafter != PV_DRAFT_MODEL && m->drafter != PV_DRAFT_SELF &&
-        m->drafter != PV_DRAFT_SPARSE && m->drafter != PV_DRAFT_HEAD)
-        return fail(err, PV_E_ARG,
-                    "rejection of a chain needs a drafter with probabilities: a model, self, "
-                    "sparse or head");
-    return PV_OK;
-}
-
-/* How many layers the view looks at. */
-static void choose_layers(struct speculation *sp, const struct pv_session *s)
-{
-    int n = decoder_config(s->model->dec)->n_layers;
-    double l = sp->method.layer;
-    if (sp->view == VIEW_ALIGNMENT && l == 0)
-        l = n > USUAL_LAYERS ? USUAL_LAYERS : usual_layer_share;
-    sp->layers = l > 0 && (sp->view == VIEW_ALIGNMENT || sp->view == VIEW_HOLISTIC)
-                     ? alignment_layers(l, n)
-                     : n;
+    bool llava = is_llava(s);
+    return (struct method_setting){ .has_draft = s->draft.model != NULL,
+                                    .has_head = s->model->head != NULL,
+                                    .lambda = llava ? 0.4 : 0.5,
+                                    .positions = llava ? PV_POS_COMPACT : PV_POS_ORIGINAL };
 }
 
 /* Rows of videos, and the first row whose attention to them counts: of the last message, and after
@@ -168,20 +62,20 @@ static enum pv_status reserve_sight(struct speculation *sp, struct pv_session *s
                                     struct pv_error *err)
 {
     struct draft_side *d = &s->draft;
+    const struct pv_view_info *view = &view_find(sp->view)->info;
     bool own_tower =
-        sp->method.drafter == PV_DRAFT_MODEL && d->encoder && !d->shared && sp->view != VIEW_TEXT;
-    enum pv_status st = own_tower ? draft_side_tower(s, sp->view == VIEW_NONE, err) : PV_OK;
+        drafter_find(sp->method.drafter)->draft_media && d->encoder && !d->shared && view->pictures;
+    enum pv_status st = own_tower ? draft_side_tower(s, !view->videos, err) : PV_OK;
     memset(d->scores, 0, (size_t)d->n_rows * sizeof *d->scores);
     if (!st && sp->by_layer)
         st = draft_side_scores(s, err);
     return st;
 }
 
-/* The trees that `auto` may choose: fitted ones, of drafters with probabilities. */
+/* The trees that `auto` may choose: fitted ones where the drafter can grow them. */
 static void open_policy(struct speculation *sp)
 {
-    enum pv_drafter who = sp->method.drafter;
-    bool fitted = who == PV_DRAFT_MODEL || who == PV_DRAFT_SELF || who == PV_DRAFT_HEAD;
+    bool fitted = drafter_find(sp->method.drafter)->fits_trees;
     if (!fitted || shape_fitted(&sp->tree, FITTED_TOTAL, FITTED_DEPTH, FITTED_WIDTH, NULL) != PV_OK)
         shape_static25(&sp->tree);
     policy_open(&sp->policy, fitted ? FITTED_USUAL : shape_rows(&sp->tree));
@@ -194,15 +88,35 @@ static void open_policy(struct speculation *sp)
 static bool sides_have_room(const struct pv_session *s, const struct pv_method *m)
 {
     const struct pv_model *target = s->model, *draft = s->draft.model;
-    if (m->drafter == PV_DRAFT_MODEL && draft && draft->gpu != target->gpu)
+    if (drafter_find(m->drafter)->runs == DRAFTER_RUNS_DRAFT && draft && draft->gpu != target->gpu)
         return true;
     return target->gpu < 0 && target->threads >= AUTO_PARALLEL;
+}
+
+/* What the prefill is to keep and measure for the drafter and its view. */
+static void ask_prefill(struct speculation *sp, struct pv_session *s,
+                        const struct drafter_kind *kind)
+{
+    const struct view *view = view_find(sp->view);
+    int n_layers = decoder_config(s->model->dec)->n_layers;
+    bool from_target = kind->target_media || (kind->draft_media && s->draft.shared);
+    sp->layers = view_layers(sp->view, sp->method.layer, n_layers);
+    sp->by_layer = kind->layer_scores;
+    sp->guided = s->draft.n_rows > 0 && (sp->by_layer || view_wants_scores(sp->view));
+    s->draft.keep_features = view->info.features || (from_target && view->info.pictures);
+    if (kind->states)
+        draft_side_want(&s->draft, s->model, s->line.n_spans > 0 && view->info.pictures);
+    sp->aligned = sp->guided && !sp->by_layer && view->info.signal == PV_SIGNAL_ALIGNMENT;
+    sp->early = sp->guided && !sp->by_layer && sp->method.schedule == PV_SCHEDULE_PARALLEL &&
+                view->early && sp->layers < n_layers;
 }
 
 enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
                                 const struct pv_gen_params *p, struct pv_error *err)
 {
     const struct pv_method *m = &sp->method;
+    struct method_setting setting = setting_of(s);
+    const struct drafter_kind *kind;
     enum pv_status st;
     *sp = (struct speculation){ 0 };
     s->draft.keep_features = false;
@@ -212,19 +126,22 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
         return fail(err, PV_E_ARG, "method '%s' in a session that was not opened for speculation",
                     p->method->name);
     sp->method = *p->method;
-    fill_defaults(&sp->method, s);
+    method_fill(&sp->method, &setting);
+    st = method_check(m, err);
+    if (!st && m->simulate > 0 && (p->temperature > 0 || p->on_logits))
+        st = fail(err, PV_E_ARG,
+                  "simulated acceptance works at temperature 0 only, and shows no logits");
+    if (st)
+        return st;
+    kind = drafter_find(m->drafter);
+    sp->view = view_named(m->view);
     open_policy(sp);
     if (m->automatic && m->accept == PV_ACCEPT_EXACT && sides_have_room(s, m) &&
-        (m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF))
+        kind->info.reads_prompt)
         policy_allow_parallel(&sp->policy, AUTO_MAX_WINDOW);
-    sp->view = view_named(m->view ? m->view : "full");
-    if (sp->view == VIEW_COUNT)
-        return fail(err, PV_E_ARG, "there is no view '%s'", m->view);
-    st = check_method(&sp->method, p->temperature > 0 || p->on_logits, err);
+    st = method_shape(&sp->shape, m, err);
     if (!st)
-        st = choose_shape(&sp->shape, &sp->method, err);
-    if (!st)
-        st = draft_side_drafter(s, &sp->method, &sp->drafter, err);
+        st = draft_side_drafter(s, m, &sp->drafter, err);
     if (!st && (p->temperature > 0 || s->observer.show))
         st = draft_side_drawing(s, m->accept == PV_ACCEPT_REJECTION, err);
     if (st)
@@ -232,18 +149,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     draft_side_forget(&s->draft, &s->line);
     list_video_rows(sp, s);
     s->drafting = m->drafter;
-    choose_layers(sp, s);
-    sp->by_layer = m->drafter == PV_DRAFT_SPARSE;
-    sp->guided = s->draft.n_rows > 0 && (sp->by_layer || view_wants_scores(sp->view));
-    s->draft.keep_features = m->drafter == PV_DRAFT_SELF || view_wants_features(sp->view) ||
-                             (m->drafter == PV_DRAFT_MODEL && s->draft.shared) ||
-                             (m->drafter == PV_DRAFT_HEAD && sp->view != VIEW_TEXT);
-    if (m->drafter == PV_DRAFT_HEAD)
-        draft_side_want(&s->draft, s->model, s->line.n_spans > 0 && sp->view != VIEW_TEXT);
-    sp->aligned = sp->guided && !sp->by_layer && sp->view == VIEW_ALIGNMENT;
-    sp->early = sp->guided && m->schedule == PV_SCHEDULE_PARALLEL &&
-                (sp->aligned || sp->view == VIEW_HOLISTIC) &&
-                sp->layers < decoder_config(s->model->dec)->n_layers;
+    ask_prefill(sp, s, kind);
     st = reserve_sight(sp, s, err);
     if (!st)
         draft_side_fit(&s->draft, session_bytes_left(s));
@@ -265,7 +171,7 @@ int speculation_taps(const struct speculation *sp, struct pv_session *s, int n, 
             .rows = rows,
             .n_keys = d->n_rows,
             .keys = d->rows,
-            .over_keys = sp->view == VIEW_HOLISTIC,
+            .over_keys = view_find(sp->view)->info.signal == PV_SIGNAL_VIDEO_ATTENTION,
             .sums =
                 sp->by_layer ? d->layer_scores + (size_t)(layers + i) * (size_t)d->n_rows : d->sums,
         };

@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "lm/states.h"
+#include "spec/drafter_kind.h"
 #include "spec/grow.h"
 
 #include <string.h>
@@ -505,3 +506,31 @@ enum pv_status drafter_head_open(struct drafter **out, const struct decoder *dec
     *out = &d->base;
     return PV_OK;
 }
+
+static enum pv_status open_kind(struct drafter **out, const struct drafter_resources *r,
+                                struct pv_error *err)
+{
+    return drafter_head_open(out, r->head, r->head_config, r->chunk, r->context, r->kv_dtype, err);
+}
+
+static size_t size_kind(const struct drafter_resources *r)
+{
+    return drafter_head_size(r->head, r->chunk, r->context, r->kv_dtype);
+}
+
+const struct drafter_kind drafter_head = {
+    .info = { .name = "head",
+              .preset = "sparrow",
+              .view = "text",
+              .needs_head = true,
+              .reads_prompt = true,
+              .probabilities = true },
+    .open = open_kind,
+    .size = size_kind,
+    .runs = DRAFTER_RUNS_HEAD,
+    .fits_trees = true,
+    .states = true,
+    .target_media = true,
+    .cheap = true,
+    .keeps_position = true,
+};

@@ -7,6 +7,7 @@
 #include "spec/drafter_model.h"
 
 #include "base/mem.h"
+#include "spec/drafter_kind.h"
 #include "spec/grow.h"
 
 #include <string.h>
@@ -369,3 +370,53 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
     *out = &d->base;
     return PV_OK;
 }
+
+static enum pv_status open_draft(struct drafter **out, const struct drafter_resources *r,
+                                 struct pv_error *err)
+{
+    return drafter_model_open(out, r->draft, r->chunk, r->context, r->kv_dtype, r->vocab, err);
+}
+
+static size_t size_draft(const struct drafter_resources *r)
+{
+    return drafter_model_size(r->draft, r->chunk, r->context, r->kv_dtype);
+}
+
+static enum pv_status open_self(struct drafter **out, const struct drafter_resources *r,
+                                struct pv_error *err)
+{
+    return drafter_model_open(out, r->target, r->chunk, r->context, r->kv_dtype, r->vocab, err);
+}
+
+static size_t size_self(const struct drafter_resources *r)
+{
+    return drafter_model_size(r->target, r->chunk, r->context, r->kv_dtype);
+}
+
+const struct drafter_kind drafter_model = {
+    .info = { .name = "model",
+              .preset = "auto",
+              .needs_draft = true,
+              .reads_prompt = true,
+              .probabilities = true,
+              .as_self = PV_DRAFT_SELF,
+              .as_head = PV_DRAFT_HEAD },
+    .open = open_draft,
+    .size = size_draft,
+    .runs = DRAFTER_RUNS_DRAFT,
+    .fits_trees = true,
+    .draft_media = true,
+};
+
+const struct drafter_kind drafter_self = {
+    .info = { .name = "self",
+              .preset = "auto",
+              .reads_prompt = true,
+              .own_weights = true,
+              .probabilities = true },
+    .open = open_self,
+    .size = size_self,
+    .runs = DRAFTER_RUNS_TARGET,
+    .fits_trees = true,
+    .target_media = true,
+};

@@ -6,7 +6,7 @@
  * with each run of media rows as one token that matches nothing. Of the prompt, which may be long,
  * the places of each token lie together in an index made once; the answer is looked through. */
 #include "base/mem.h"
-#include "spec/drafter.h"
+#include "spec/drafter_kind.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -197,3 +197,15 @@ enum pv_status drafter_ngram_open(struct drafter **out, struct pv_error *err)
     *out = &d->base;
     return PV_OK;
 }
+
+static enum pv_status open_kind(struct drafter **out, const struct drafter_resources *r,
+                                struct pv_error *err)
+{
+    (void)r;
+    return drafter_ngram_open(out, err);
+}
+
+const struct drafter_kind drafter_ngram = {
+    .info = { .name = "ngram", .preset = "ngram" },
+    .open = open_kind,
+};

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "lm/decoder.h"
-#include "spec/drafter.h"
+#include "spec/drafter_kind.h"
 
 #include <assert.h>
 #include <math.h>
@@ -299,3 +299,28 @@ enum pv_status drafter_sparse_open(struct drafter **out, const struct decoder *d
     *out = &d->base;
     return PV_OK;
 }
+
+static enum pv_status open_kind(struct drafter **out, const struct drafter_resources *r,
+                                struct pv_error *err)
+{
+    return drafter_sparse_open(out, r->target, r->target_state, r->context, r->kv_dtype, r->keep,
+                               err);
+}
+
+static size_t size_kind(const struct drafter_resources *r)
+{
+    return drafter_sparse_size(r->target, r->context, r->kv_dtype);
+}
+
+const struct drafter_kind drafter_sparse = {
+    .info = { .name = "sparse",
+              .preset = "std",
+              .takes_keep = true,
+              .reads_kv_cache = true,
+              .probabilities = true },
+    .open = open_kind,
+    .size = size_kind,
+    .runs = DRAFTER_RUNS_TARGET,
+    .layer_scores = true,
+    .made_anew = true,
+};

@@ -6,7 +6,7 @@
  * the rate of errors is the rate of rejections. */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "spec/drafter.h"
+#include "spec/drafter_kind.h"
 
 #include <string.h>
 
@@ -161,3 +161,27 @@ enum pv_status drafter_random_open(struct drafter **out, int vocab, uint64_t see
     *out = d;
     return PV_OK;
 }
+
+static enum pv_status open_random(struct drafter **out, const struct drafter_resources *r,
+                                  struct pv_error *err)
+{
+    return drafter_random_open(out, r->vocab, r->seed, err);
+}
+
+static enum pv_status open_oracle(struct drafter **out, const struct drafter_resources *r,
+                                  struct pv_error *err)
+{
+    return drafter_oracle_open(out, r->answer, r->n_answer, r->vocab, r->errors, r->seed, err);
+}
+
+const struct drafter_kind drafter_random = {
+    .info = { .name = "random", .preset = "sd" },
+    .open = open_random,
+    .made_anew = true,
+};
+
+const struct drafter_kind drafter_oracle = {
+    .info = { .name = "oracle", .preset = "sd", .needs_answer = true },
+    .open = open_oracle,
+    .made_anew = true,
+};

@@ -50,19 +50,15 @@ const char *pv_method_name(int i)
     return i >= 0 && i < N_PRESETS ? presets[i].name : NULL;
 }
 
-const char *pv_view_name(int i)
-{
-    return i >= 0 && i < VIEW_COUNT ? view_name((enum view_kind)i) : NULL;
-}
-
 enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err)
 {
     char names[METHOD_NAMES_SIZE] = "";
     size_t used = 0;
     for (int i = 0; i < N_PRESETS; i++) {
         if (strcmp(presets[i].name, name) == 0) {
+            const struct pv_view_info *view = pv_view_find(presets[i].view);
             *out = presets[i];
-            out->ratio = strcmp(out->view, "full") == 0 ? 0 : usual_ratio;
+            out->ratio = view->videos && !view->takes_ratio ? 0 : usual_ratio; /* of all: none */
             return PV_OK;
         }
         size_t len = strlen(presets[i].name);

@@ -1,8 +1,9 @@
 /* The table of views, the budget they share, and the parts they are built from. A view is a row of
- * the table; what it needs is checked here once, so that the views themselves only choose. */
+ * the table. What the row says it needs is checked here once; the views themselves only choose. */
 #include "spec/view.h"
 
 #include "base/mem.h"
+#include "spec/view_alignment.h"
 #include "spec/view_parts.h"
 
 #include <limits.h>
@@ -10,29 +11,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct view {
-    const char *name;
-    view_fn *choose;
-    bool scores, features; /* wanted */
-} views[VIEW_COUNT] = {
-    [VIEW_FULL] = { "full", view_full, false, false },
-    [VIEW_NONE] = { "none", view_none, false, false },
-    [VIEW_TEXT] = { "text", view_none, false, false },
-    [VIEW_RANDOM] = { "random", view_random, false, false },
-    [VIEW_UNIFORM] = { "uniform", view_uniform, false, false },
-    [VIEW_WINDOW_FRONT] = { "window-front", view_window_front, false, false },
-    [VIEW_WINDOW_MIDDLE] = { "window-middle", view_window_middle, false, false },
-    [VIEW_WINDOW_BACK] = { "window-back", view_window_back, false, false },
-    [VIEW_FRAME] = { "frame", view_frame, false, false },
-    [VIEW_FASTVID] = { "fastvid", view_fastvid, false, true },
-    [VIEW_FASTVID_EXACT] = { "fastvid-exact", view_fastvid_exact, false, true },
-    [VIEW_DYCOKE] = { "dycoke", view_dycoke, false, true },
-    [VIEW_DYCOKE_EXACT] = { "dycoke-exact", view_dycoke_exact, false, true },
-    [VIEW_ATTENTION] = { "attention", view_attention, true, false },
-    [VIEW_SPECVLM] = { "specvlm", view_specvlm, true, false },
-    [VIEW_HOLISTIC] = { "holistic", view_holistic, true, true },
-    /* The highest scores too; who measured them is the caller's affair. */
-    [VIEW_ALIGNMENT] = { "alignment", view_attention, true, false },
+/* Layers that alignment looks at: as published for a model of 28, and the same share of a model
+ * that has no more than those. */
+enum { ALIGNMENT_LAYERS = 20, ALIGNMENT_OF = 28 };
+
+/* Views that show all media. */
+#define WHOLE .videos = true, .pictures = true
+/* Views that keep a part of each video. */
+#define PART .videos = true, .pictures = true, .takes_ratio = true
+
+static const struct view views[VIEW_COUNT] = {
+    [VIEW_FULL] = { { "full", WHOLE }, view_full },
+    [VIEW_NONE] = { { "none", .pictures = true }, view_none },
+    [VIEW_TEXT] = { { "text" }, view_none },
+    [VIEW_RANDOM] = { { "random", PART }, view_random },
+    [VIEW_UNIFORM] = { { "uniform", PART }, view_uniform },
+    [VIEW_WINDOW_FRONT] = { { "window-front", PART }, view_window_front },
+    [VIEW_WINDOW_MIDDLE] = { { "window-middle", PART }, view_window_middle },
+    [VIEW_WINDOW_BACK] = { { "window-back", PART }, view_window_back },
+    [VIEW_FRAME] = { { "frame", PART }, view_frame },
+    [VIEW_FASTVID] = { { "fastvid", PART, .features = true }, view_fastvid },
+    [VIEW_FASTVID_EXACT] = { { "fastvid-exact", PART, .features = true }, view_fastvid_exact },
+    [VIEW_DYCOKE] = { { "dycoke", PART, .features = true }, view_dycoke },
+    [VIEW_DYCOKE_EXACT] = { { "dycoke-exact", PART, .features = true }, view_dycoke_exact },
+    [VIEW_ATTENTION] = { { "attention", PART, .signal = PV_SIGNAL_ATTENTION }, view_attention },
+    [VIEW_SPECVLM] = { { "specvlm", PART, .signal = PV_SIGNAL_ATTENTION, .takes_lambda = true },
+                       view_specvlm },
+    [VIEW_HOLISTIC] = { { "holistic", PART, .signal = PV_SIGNAL_VIDEO_ATTENTION, .features = true,
+                          .takes_layer = true, .takes_terms = true },
+                        view_holistic,
+                        .early = true,
+                        .grid = true },
+    /* It keeps the highest scores too; only their origin differs. */
+    [VIEW_ALIGNMENT] = { { "alignment", PART, .signal = PV_SIGNAL_ALIGNMENT, .takes_layer = true,
+                           .takes_text = true },
+                         view_attention,
+                         .layers = ALIGNMENT_LAYERS,
+                         .layer_share = (double)ALIGNMENT_LAYERS / ALIGNMENT_OF,
+                         .early = true },
 };
 
 static bool is_view(enum view_kind kind)
@@ -42,25 +58,51 @@ static bool is_view(enum view_kind kind)
 
 const char *view_name(enum view_kind kind)
 {
-    return is_view(kind) ? views[kind].name : NULL;
+    return is_view(kind) ? views[kind].info.name : NULL;
 }
 
 enum view_kind view_named(const char *name)
 {
     int k = 0;
-    while (k < VIEW_COUNT && strcmp(name, views[k].name) != 0)
+    while (k < VIEW_COUNT && strcmp(name, views[k].info.name) != 0)
         k++;
     return (enum view_kind)k;
 }
 
 bool view_wants_scores(enum view_kind kind)
 {
-    return is_view(kind) && views[kind].scores;
+    return is_view(kind) && views[kind].info.signal != PV_SIGNAL_NONE;
 }
 
 bool view_wants_features(enum view_kind kind)
 {
-    return is_view(kind) && views[kind].features;
+    return is_view(kind) && views[kind].info.features;
+}
+
+const struct view *view_find(enum view_kind kind)
+{
+    return is_view(kind) ? &views[kind] : NULL;
+}
+
+const struct pv_view_info *pv_view_find(const char *name)
+{
+    enum view_kind kind = view_named(name);
+    return is_view(kind) ? &views[kind].info : NULL;
+}
+
+const char *pv_view_name(int i)
+{
+    return view_name((enum view_kind)i);
+}
+
+int view_layers(enum view_kind kind, double layer, int n_layers)
+{
+    const struct view *v = &views[kind];
+    if (!v->info.takes_layer)
+        return n_layers;
+    if (layer == 0)
+        layer = n_layers > v->layers ? v->layers : v->layer_share;
+    return layer > 0 ? alignment_layers(layer, n_layers) : n_layers;
 }
 
 int view_floor(double x)
@@ -79,19 +121,20 @@ int view_budget(int m, double ratio)
     return b < 1 ? 1 : b > m ? m : b;
 }
 
-/* What a view wants; holistic only for the terms that are on. */
+/* What a view needs; with terms, only what those need that are on. */
 static enum pv_status check_wanted(enum view_kind kind, const struct view_input *in,
                                    struct pv_error *err)
 {
-    bool holistic = kind == VIEW_HOLISTIC;
-    bool scores = views[kind].scores && (!holistic || view_terms(in) & HOLISTIC_ATTENTION);
-    bool features = views[kind].features && (!holistic || view_terms(in) != HOLISTIC_ATTENTION);
+    const struct view *v = &views[kind];
+    bool terms = v->info.takes_terms;
+    bool scores = view_wants_scores(kind) && (!terms || view_terms(in) & HOLISTIC_ATTENTION);
+    bool features = v->info.features && (!terms || view_terms(in) != HOLISTIC_ATTENTION);
     if (scores && !in->scores)
         return fail(err, PV_E_ARG, "view %s needs a score of each video token", view_name(kind));
     if (features && (!in->features || in->width <= 0))
         return fail(err, PV_E_ARG, "view %s needs the features of each video token",
                     view_name(kind));
-    if (holistic && (in->grid_width <= 0 || in->frame_tokens % in->grid_width))
+    if (v->grid && (in->grid_width <= 0 || in->frame_tokens % in->grid_width))
         return fail(err, PV_E_ARG, "view %s: frames of %d tokens in rows of %d", view_name(kind),
                     in->frame_tokens, in->grid_width);
     return PV_OK;
@@ -109,10 +152,10 @@ static enum pv_status check_input(enum view_kind kind, const struct view_input *
                     in->n_frames, in->frame_tokens);
     if (!(in->ratio >= 0 && in->ratio <= 1))
         return fail(err, PV_E_ARG, "view %s: a ratio of %g is not within 0 and 1", name, in->ratio);
-    if (kind == VIEW_SPECVLM && !(in->lambda >= 0 && in->lambda <= 1))
+    if (views[kind].info.takes_lambda && !(in->lambda >= 0 && in->lambda <= 1))
         return fail(err, PV_E_ARG, "view %s: a lambda of %g is not within 0 and 1", name,
                     in->lambda);
-    if (kind == VIEW_HOLISTIC && in->holistic_terms & ~(unsigned)HOLISTIC_ALL)
+    if (views[kind].info.takes_terms && in->holistic_terms & ~(unsigned)HOLISTIC_ALL)
         return fail(err, PV_E_ARG, "view %s has no terms of number %u", name, in->holistic_terms);
     return view_tokens(in) == 0 ? PV_OK : check_wanted(kind, in, err);
 }

@@ -29,6 +29,26 @@ enum view_kind {
 /* Terms of the score of holistic. */
 enum { HOLISTIC_ATTENTION = 1, HOLISTIC_TIME = 2, HOLISTIC_SPACE = 4, HOLISTIC_ALL = 7 };
 
+struct view_input;
+struct view_choice;
+
+/* The input was checked: it has tokens, numbers within their ranges, and what the view needs. */
+typedef enum pv_status view_fn(const struct view_input *in, struct view_choice *out,
+                               struct pv_error *err);
+
+/* A view: its row of the table in view.c. The rest of the program asks for these properties and
+ * never for a particular view. */
+struct view {
+    struct pv_view_info info; /* what users of the library may know too */
+    view_fn *choose;
+    /* The signal comes from the target's first layers. Where the method does not say how many: this
+     * many, or of a target that has no more this share. 0: all of them. */
+    int layers;
+    double layer_share;
+    bool early; /* the view can be chosen when those layers are done, before the prefill's end */
+    bool grid;  /* it needs view_input.grid_width */
+};
+
 struct view_input {
     int n_frames, frame_tokens; /* m = n_frames * frame_tokens tokens, frame by frame, raster */
     double ratio;               /* of the tokens that are pruned */
@@ -47,9 +67,13 @@ struct view_input {
 const char *view_name(enum view_kind kind);
 /* VIEW_COUNT: no such name. */
 enum view_kind view_named(const char *name);
+/* NULL past the last. */
+const struct view *view_find(enum view_kind kind);
 /* For holistic both hold whatever its terms; a term that is off needs nothing. */
 bool view_wants_scores(enum view_kind kind);
 bool view_wants_features(enum view_kind kind);
+/* Of the target's n_layers, how many the view's signal comes from; `layer` as in pv_method. */
+int view_layers(enum view_kind kind, double layer, int n_layers);
 
 /* Tokens kept of m: floor((1 - ratio) m + 1e-9), at least 1 unless ratio is 1. */
 int view_budget(int m, double ratio);

@@ -10,10 +10,6 @@ struct view_choice {
     int stage1;
 };
 
-/* The input was checked: m > 0, a ratio within [0, 1], and what the view wants is there. */
-typedef enum pv_status view_fn(const struct view_input *in, struct view_choice *out,
-                               struct pv_error *err);
-
 view_fn view_full, view_none, view_random, view_uniform, view_window_front, view_window_middle,
     view_window_back, view_frame, view_fastvid, view_fastvid_exact, view_dycoke, view_dycoke_exact,
     view_attention, view_specvlm, view_holistic;

@@ -1,0 +1,42 @@
+/* The list of drafters. Their rows stand in their own files. */
+#include "spec/drafter_kind.h"
+
+static const struct drafter_kind plain = { .info = { .name = "none", .preset = "ar" } };
+
+static const struct drafter_kind *const kinds[PV_DRAFT_COUNT] = {
+    [PV_DRAFT_NONE] = &plain,
+    [PV_DRAFT_MODEL] = &drafter_model,
+    [PV_DRAFT_SELF] = &drafter_self,
+    [PV_DRAFT_SPARSE] = &drafter_sparse,
+    [PV_DRAFT_HEAD] = &drafter_head,
+    [PV_DRAFT_NGRAM] = &drafter_ngram,
+    [PV_DRAFT_RANDOM] = &drafter_random,
+    [PV_DRAFT_ORACLE] = &drafter_oracle,
+};
+
+const struct drafter_kind *drafter_find(enum pv_drafter drafter)
+{
+    return (unsigned)drafter < PV_DRAFT_COUNT ? kinds[drafter] : NULL;
+}
+
+const struct pv_drafter_info *pv_drafter_find(int i)
+{
+    const struct drafter_kind *kind = drafter_find((enum pv_drafter)i);
+    return kind ? &kind->info : NULL;
+}
+
+const struct decoder *drafter_runs(const struct drafter_kind *kind,
+                                   const struct drafter_resources *r)
+{
+    switch (kind->runs) {
+    case DRAFTER_RUNS_DRAFT:
+        return r->draft;
+    case DRAFTER_RUNS_TARGET:
+        return r->target;
+    case DRAFTER_RUNS_HEAD:
+        return r->head;
+    case DRAFTER_RUNS_NOTHING:
+        break;
+    }
+    return NULL;
+}
