@@ -213,7 +213,7 @@ static void csv_text(struct buf *b, const char *text)
 
 static const char *draft_word(const struct csv_row *row, const struct pv_method *m)
 {
-    return m->drafter == PV_DRAFT_MODEL ? row->draft : drafter_name(m->drafter);
+    return pv_drafter_find(m->drafter)->needs_draft ? row->draft : drafter_name(m->drafter);
 }
 
 static void csv_figures(struct buf *b, const struct figures *f)

@@ -144,21 +144,20 @@ static int compare_floats(const void *a, const void *b)
 static struct heat *heat_of(struct view_report *r, const char *view)
 {
     static const struct heat kinds[] = {
-        { .name = "attention", .what = "of the text", .attention = true },
-        { .name = "holistic", .what = "attention in it", .attention = true },
-        { .name = "alignment", .what = "gain of cosines" },
+        [PV_SIGNAL_ATTENTION] = { .name = "attention", .what = "of the text", .attention = true },
+        [PV_SIGNAL_VIDEO_ATTENTION] = { .name = "holistic",
+                                        .what = "attention in it",
+                                        .attention = true },
+        [PV_SIGNAL_ALIGNMENT] = { .name = "alignment", .what = "gain of cosines" },
     };
-    const char *name = !strcmp(view, "specvlm") ? "attention" : view;
+    const struct heat *kind = &kinds[pv_view_find(view)->signal];
+    if (!kind->name)
+        return NULL;
     for (int i = 0; i < r->n_heats; i++)
-        if (!strcmp(r->heats[i].name, name))
+        if (!strcmp(r->heats[i].name, kind->name))
             return &r->heats[i];
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (!strcmp(kinds[i].name, name)) {
-            r->heats[r->n_heats] = kinds[i];
-            return &r->heats[r->n_heats++];
-        }
-    }
-    return NULL;
+    r->heats[r->n_heats] = *kind;
+    return &r->heats[r->n_heats++];
 }
 
 /* Keep the scores, attention in units of its mean, and find the scale's ends. */
@@ -235,7 +234,8 @@ static enum pv_status look(pv_session *s, const struct view_args *a, struct view
     struct pv_method m;
     enum pv_status st = pv_method_find(&m, "specvlm", err);
 
-    m.drafter = a->draft && strcmp(a->draft, "self") != 0 ? PV_DRAFT_MODEL : PV_DRAFT_SELF;
+    if (!a->draft || !strcmp(a->draft, "self"))
+        m.drafter = pv_drafter_find(m.drafter)->as_self;
     m.ratio = a->ratio;
     m.lambda = a->lambda;
     m.draft_seed = a->seed;

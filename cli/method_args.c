@@ -3,6 +3,8 @@
  * "--window 8" is meant for the chains among them. */
 #include "method_args.h"
 
+#include "applies.h"
+
 #include "base/file.h"
 
 #include <stdio.h>
@@ -12,8 +14,7 @@
 #define DEFAULT_DRAFT "nano-draft.gguf"
 /* And the draft head. */
 #define DEFAULT_HEAD "nano-head.gguf"
-/* The orders of enum pv_drafter (without oracle), pv_accept, pv_draft_pos and pv_schedule. */
-#define DRAFTER_WORDS "none model self sparse head ngram random"
+/* The orders of enum pv_accept, pv_draft_pos and pv_schedule. */
 #define ACCEPT_WORDS "exact rejection"
 #define POSITION_WORDS "auto compact original"
 #define SCHEDULE_WORDS "serial parallel"
@@ -42,8 +43,8 @@ const struct option method_table[] = {
       "How tokens are drafted. Whatever the method, the text is the one of plain decoding (ar). "
       "Default: auto with a draft model or head, else ar.",
       NULL },
-    { "drafter", 0, NULL, OPTION_CHOICE, AT(drafter), 0, 0, "WHO",
-      "Who drafts. Default: the method's.", DRAFTER_WORDS },
+    { "drafter", 0, NULL, OPTION_DRAFTER, AT(drafter), 0, 0, "WHO",
+      "Who drafts. Default: the method's.", NULL },
     { "view", 0, NULL, OPTION_VIEW, AT(view), 0, 0, "NAME",
       "Which video tokens the drafter sees. Default: the method's.", NULL },
     { "ratio", 0, NULL, OPTION_NUMBER, AT(ratio), 0, 1, "R",
@@ -88,36 +89,41 @@ const struct option method_table[] = {
       "Drafter sparse: entries of each layer's cache that are used. Default: 1024.", NULL },
 };
 _Static_assert(sizeof method_table / sizeof *method_table == N_METHOD_OPTIONS, "rows");
-_Static_assert(PV_DRAFT_RANDOM == 6 && PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2 &&
-                   PV_SCHEDULE_PARALLEL == 1,
+_Static_assert(PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2 && PV_SCHEDULE_PARALLEL == 1,
                "words");
+
+static const struct pv_drafter_info *drafter_of(const struct pv_method *m)
+{
+    return pv_drafter_find(m->drafter);
+}
+
+static bool drafts(const struct pv_method *m)
+{
+    return m->drafter != PV_DRAFT_NONE;
+}
+
+/* The view that the drafter has of the prompt; NULL: it does not read it. */
+static const struct pv_view_info *view_of(const struct pv_method *m)
+{
+    return drafter_of(m)->reads_prompt ? pv_view_find(m->view) : NULL;
+}
 
 const char *drafter_name(enum pv_drafter drafter)
 {
-    static const char *const names[] = { "none", "model", "self",   "sparse",
-                                         "head", "ngram", "random", "oracle" };
-    return names[drafter];
-}
-
-static bool sees_prompt(const struct pv_method *m)
-{
-    return m->drafter == PV_DRAFT_MODEL || m->drafter == PV_DRAFT_SELF ||
-           m->drafter == PV_DRAFT_HEAD;
+    return pv_drafter_find((int)drafter)->name;
 }
 
 bool method_prunes(const struct pv_method *m)
 {
-    return sees_prompt(m) && strcmp(m->view, "full") != 0 && strcmp(m->view, "none") != 0 &&
-           strcmp(m->view, "text") != 0;
+    return view_of(m) && view_of(m)->takes_ratio;
 }
 
 void method_json(struct buf *b, const struct pv_method *m, const char *label)
 {
-    bool sees = sees_prompt(m);
     buf_puts(b, "\"method\":");
     buf_json(b, label, strlen(label));
     buf_printf(b, ",\"drafter\":\"%s\"", drafter_name(m->drafter));
-    if (sees)
+    if (drafter_of(m)->reads_prompt)
         buf_printf(b, ",\"view\":\"%s\"", m->view);
     if (method_prunes(m))
         buf_printf(b, ",\"ratio\":%.6g", m->ratio);
@@ -127,63 +133,55 @@ void method_json(struct buf *b, const struct pv_method *m, const char *label)
 
 /* --- changing a preset --- */
 
-/* Its drafter reads the model's own cache, which the model meanwhile writes. */
-static bool reads_cache(const struct pv_method *m)
-{
-    return m->drafter == PV_DRAFT_SPARSE;
-}
+#define DRAFTER(field) offsetof(struct pv_drafter_info, field)
+#define VIEW(field) offsetof(struct pv_view_info, field)
 
-static bool can_be_parallel(const struct pv_method *m)
-{
-    return m->drafter != PV_DRAFT_NONE && !reads_cache(m) && m->shape == PV_SHAPE_CHAIN;
-}
+/* An option, and the methods that use it: `why` says which, or the drafters or views whose info
+ * has the bool at this offset set. */
+struct usage {
+    const char *name;
+    bool given, useful;
+    const char *why;
+    size_t drafters, views;
+};
 
-/* Is option `name` given without a meaning for this method? Its reason, or NULL. */
+/* Is option `name` given although the method does not use it? Who does, in words, or NULL. */
 static const char *useless(const struct method_args *a, const struct pv_method *m,
-                           const char **name)
+                           const char **name, char words[APPLIES_SIZE])
 {
+    const struct pv_drafter_info *who = drafter_of(m);
+    const struct pv_view_info *view = view_of(m);
     const char *dynamic = a->total ? "tree-total" : a->depth ? "tree-depth" : "tree-width";
-    const char *sight_why = NULL;
-    const char *sight = sight_args_useless(&a->sight, method_prunes(m) ? m->view : "", &sight_why);
-    const struct {
-        const char *name;
-        bool given, useful;
-        const char *why;
-    } rows[] = {
-        { "view", a->view != NULL, sees_prompt(m), "is for the drafters model, self and head" },
-        { "draft-pos", a->positions > 0, sees_prompt(m),
-          "is for the drafters model, self and head" },
-        { "head", a->head != NULL, m->drafter == PV_DRAFT_HEAD, "is for the drafter head" },
-        { "ratio", a->ratio >= 0, method_prunes(m), "is for a drafter with a view that prunes" },
-        { "lambda", a->lambda > 0, method_prunes(m) && !strcmp(m->view, "specvlm"),
-          "is for view specvlm" },
-        { "shape", a->shape != NULL, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
-        { "shape", a->shape && strcmp(a->shape, "chain") != 0, m->schedule != PV_SCHEDULE_PARALLEL,
-          "is chain in the parallel schedule" },
-        { "shape fitted", a->shape && !strcmp(a->shape, "fitted"), sees_prompt(m),
-          "is for the drafters model, self and head" },
-        { "accept", a->accept > 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
-        { "window", a->window > 0, m->drafter != PV_DRAFT_NONE && m->shape == PV_SHAPE_CHAIN,
-          "is for chains (--shape chain)" },
-        { dynamic, a->total || a->depth || a->width,
-          m->drafter != PV_DRAFT_NONE &&
-              (m->shape == PV_SHAPE_DYNAMIC || m->shape == PV_SHAPE_FITTED),
-          "is for trees that grow (--shape dynamic, --shape fitted)" },
-        { "keep", a->keep > 0, m->drafter == PV_DRAFT_SPARSE, "is for the drafter sparse" },
-        { "schedule", a->schedule >= 0, m->drafter != PV_DRAFT_NONE, "is for methods that draft" },
-        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, !reads_cache(m),
-          "is not for the drafter sparse" },
-        { "schedule parallel", a->schedule == PV_SCHEDULE_PARALLEL, can_be_parallel(m),
-          "is for chains (--shape chain)" },
+    bool grows = m->shape == PV_SHAPE_DYNAMIC || m->shape == PV_SHAPE_FITTED;
+    size_t field;
+    const char *sight = sight_args_useless(&a->sight, view, &field);
+    const struct usage rows[] = {
+        { "view", a->view != NULL, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
+        { "draft-pos", a->positions > 0, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
+        { "head", a->head != NULL, who->needs_head, .drafters = DRAFTER(needs_head) },
+        { "ratio", a->ratio >= 0, method_prunes(m),
+          .why = "is for a drafter with a view that prunes" },
+        { "lambda", a->lambda > 0, view && view->takes_lambda, .views = VIEW(takes_lambda) },
+        { "shape", a->shape != NULL, drafts(m), .why = "is for methods that draft" },
+        { "accept", a->accept > 0, drafts(m), .why = "is for methods that draft" },
+        { "window", a->window > 0, drafts(m) && m->shape == PV_SHAPE_CHAIN,
+          .why = "is for chains (--shape chain)" },
+        { dynamic, a->total || a->depth || a->width, drafts(m) && grows,
+          .why = "is for trees that grow (--shape dynamic, --shape fitted)" },
+        { "keep", a->keep > 0, who->takes_keep, .drafters = DRAFTER(takes_keep) },
+        { "schedule", a->schedule >= 0, drafts(m), .why = "is for methods that draft" },
         { "draft-threads", a->threads > 0, m->schedule == PV_SCHEDULE_PARALLEL || m->automatic,
-          "is for the parallel schedule" },
-        { sight, sight != NULL, false, sight_why },
+          .why = "is for the parallel schedule" },
+        { sight, sight != NULL, false, .views = field },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (rows[i].given && !rows[i].useful) {
-            *name = rows[i].name;
-            return rows[i].why;
-        }
+        const struct usage *row = &rows[i];
+        if (!row->given || row->useful)
+            continue;
+        *name = row->name;
+        return row->why     ? row->why
+               : row->views ? applies_to_views(words, row->views)
+                            : applies_to_drafters(words, row->drafters);
     }
     return NULL;
 }
@@ -196,12 +194,6 @@ static int shape_named(const char *name)
         if (!strcmp(name, names[i]))
             return i;
     return -1;
-}
-
-/* Fitted trees need probabilities. */
-static bool can_have(const struct pv_method *m, const char *shape)
-{
-    return strcmp(shape, "fitted") != 0 || sees_prompt(m);
 }
 
 static void set_shape(struct pv_method *m, const char *shape)
@@ -224,17 +216,18 @@ static void change_drafter(const struct method_args *a, struct pv_method *m, boo
                            const char *head)
 {
     bool takes_head = head && (a->head || !a->draft) && a->schedule != PV_SCHEDULE_PARALLEL;
-    if (m->automatic && a->drafter < 0 && takes_head) {
-        m->drafter = PV_DRAFT_HEAD; /* the cheapest there is */
-        m->view = "text";
-    }
-    if (a->drafter >= 0)
+    bool chosen = a->drafter >= 0;
+    if (m->automatic && !chosen && takes_head && drafter_of(m)->as_head) {
+        m->drafter = drafter_of(m)->as_head; /* the cheapest there is */
+        chosen = true;
+    } else if (chosen) {
         m->drafter = (enum pv_drafter)a->drafter;
-    if (a->drafter == PV_DRAFT_HEAD)
-        m->view = "text";
-    if (self && m->drafter == PV_DRAFT_MODEL)
-        m->drafter = PV_DRAFT_SELF;
-    if (a->view && sees_prompt(m)) {
+    }
+    if (chosen && drafter_of(m)->view)
+        m->view = drafter_of(m)->view;
+    if (self && drafter_of(m)->as_self)
+        m->drafter = drafter_of(m)->as_self;
+    if (a->view && drafter_of(m)->reads_prompt) {
         bool pruned = method_prunes(m);
         m->view = a->view;
         m->ratio = method_prunes(m) && !pruned ? usual_ratio() : m->ratio;
@@ -243,19 +236,41 @@ static void change_drafter(const struct method_args *a, struct pv_method *m, boo
         m->ratio = a->ratio;
 }
 
-static void change(const struct method_args *a, struct pv_method *m, bool self, const char *head)
+/* Makes a change that the library's rules allow; else *why says why not, unless it has said so of
+ * another change. Acceptance is changed last, and does not count yet. */
+static void try_change(struct pv_method *m, struct pv_method changed, struct pv_error *why)
 {
-    change_drafter(a, m, self, head);
-    if (m->drafter == PV_DRAFT_NONE || a->schedule == PV_SCHEDULE_SERIAL)
-        m->schedule = PV_SCHEDULE_SERIAL;
-    if (m->drafter == PV_DRAFT_NONE)
+    enum pv_accept accept = changed.accept;
+    changed.accept = PV_ACCEPT_EXACT;
+    if (pv_method_check(&changed, why->code ? NULL : why) != PV_OK)
         return;
-    if (a->shape && m->schedule != PV_SCHEDULE_PARALLEL && can_have(m, a->shape))
-        set_shape(m, a->shape);
+    changed.accept = accept;
+    *m = changed;
+}
+
+/* What the options say. Changes that do not go together with the method are left out; *why is the
+ * reason of the first of them. */
+static void change(const struct method_args *a, struct pv_method *m, bool self, const char *head,
+                   struct pv_error *why)
+{
+    struct pv_method changed;
+    change_drafter(a, m, self, head);
+    if (!drafts(m) || a->schedule == PV_SCHEDULE_SERIAL)
+        m->schedule = PV_SCHEDULE_SERIAL;
+    if (!drafts(m))
+        return;
     if (a->shape || a->window || a->schedule >= 0)
         m->automatic = false;
-    if (a->schedule == PV_SCHEDULE_PARALLEL && can_be_parallel(m))
-        m->schedule = PV_SCHEDULE_PARALLEL;
+    changed = *m;
+    if (a->shape) {
+        set_shape(&changed, a->shape);
+        try_change(m, changed, why);
+    }
+    if (a->schedule == PV_SCHEDULE_PARALLEL) {
+        changed = *m;
+        changed.schedule = PV_SCHEDULE_PARALLEL;
+        try_change(m, changed, why);
+    }
     m->draft_threads = a->threads ? a->threads : m->draft_threads;
     sight_args_set(&a->sight, m);
     if (a->window && m->shape == PV_SHAPE_CHAIN)
@@ -289,8 +304,10 @@ static int check_words(const struct method_args *a, const char *command)
     if (a->draft && !strcmp(a->draft, "self") && a->draft_mmproj)
         return options_misuse(command, "--draft self has no tower of its own: --draft-mmproj has "
                                        "no meaning");
-    if (a->draft && !strcmp(a->draft, "self") && a->drafter == PV_DRAFT_MODEL)
-        return options_misuse(command, "--draft self and --drafter model contradict each other");
+    if (a->draft && !strcmp(a->draft, "self") && a->drafter >= 0 &&
+        pv_drafter_find(a->drafter)->needs_draft)
+        return options_misuse(command, "--draft self and --drafter %s contradict each other",
+                              pv_drafter_find(a->drafter)->name);
     return sight_args_check(&a->sight, command);
 }
 
@@ -298,31 +315,17 @@ static int check_words(const struct method_args *a, const char *command)
 static int check_parts(const struct pv_method *m, const char *command, bool has_draft,
                        const char *head)
 {
-    if (m->drafter == PV_DRAFT_HEAD && !head)
+    struct pv_error err = { 0 };
+    if (drafter_of(m)->needs_head && !head)
         return options_misuse(command, "method %s needs a draft head: give one with --head",
                               m->name);
-    if (m->drafter == PV_DRAFT_MODEL && !has_draft)
+    if (drafter_of(m)->needs_draft && !has_draft)
         return options_misuse(command,
                               "method %s needs a draft model: give one with --draft, or --draft "
                               "self for the model's own weights",
                               m->name);
-    if (m->schedule == PV_SCHEDULE_PARALLEL && reads_cache(m))
-        return options_misuse(command,
-                              "the parallel schedule of method %s is not for the drafter %s",
-                              m->name, drafter_name(m->drafter));
-    if (m->schedule == PV_SCHEDULE_PARALLEL && m->accept == PV_ACCEPT_REJECTION)
-        return options_misuse(command,
-                              "--accept rejection needs probabilities, and in the parallel "
-                              "schedule only tokens are passed on");
-    if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_FITTED)
-        return options_misuse(command,
-                              "--accept rejection is not for the shape fitted, with which the text "
-                              "would follow the clock");
-    if (m->accept == PV_ACCEPT_REJECTION && m->shape == PV_SHAPE_CHAIN &&
-        (m->drafter == PV_DRAFT_NGRAM || m->drafter == PV_DRAFT_RANDOM))
-        return options_misuse(command,
-                              "--accept rejection needs probabilities, and the drafter %s has none",
-                              drafter_name(m->drafter));
+    if (pv_method_check(m, &err))
+        return options_misuse(command, "method %s: %s", m->name, err.text);
     return OPTIONS_RUN;
 }
 
@@ -379,22 +382,9 @@ enum pv_status open_draft(pv_model **out, const char *path, const struct method_
 /* The preset that is meant when none is named. */
 static const char *implied_method(const struct method_args *a, bool has_drafter)
 {
-    switch (a->drafter) {
-    case PV_DRAFT_NONE:
-        return "ar";
-    case PV_DRAFT_SPARSE:
-        return "std";
-    case PV_DRAFT_HEAD:
-        return "sparrow";
-    case PV_DRAFT_NGRAM:
-        return "ngram";
-    case PV_DRAFT_RANDOM:
-        return "sd";
-    case -1:
-        return has_drafter || a->draft ? "auto" : "ar";
-    default:
-        return "auto";
-    }
+    if (a->drafter >= 0)
+        return pv_drafter_find(a->drafter)->preset;
+    return has_drafter || a->draft ? "auto" : "ar";
 }
 
 int method_args_check(const struct method_args *a, const char *command,
@@ -404,7 +394,8 @@ int method_args_check(const struct method_args *a, const char *command,
     const char *path = method_args_draft(a, model, mp), *head = find_head(a, model, mp);
     const char *implied = implied_method(a, path || head), *name, *why;
     bool self = a->draft && !path;
-    struct pv_error err = { 0 };
+    struct pv_error err = { 0 }, refused = { 0 };
+    char words[APPLIES_SIZE];
     struct pv_method m;
     int r = check_words(a, command);
 
@@ -412,16 +403,18 @@ int method_args_check(const struct method_args *a, const char *command,
         return r;
     if (pv_method_find(&m, a->method ? a->method : implied, &err))
         return options_misuse(command, "%s", err.text);
-    change(a, &m, self, head);
-    why = useless(a, &m, &name);
+    change(a, &m, self, head, &refused);
+    if (refused.code)
+        return options_misuse(command, "method %s: %s", m.name, refused.text);
+    why = useless(a, &m, &name, words);
     if (why)
         return options_misuse(command, "--%s %s: here it has no meaning", name, why);
     r = check_parts(&m, command, path != NULL, head);
     if (r != OPTIONS_RUN)
         return r;
     *out = m;
-    mp->head = m.drafter == PV_DRAFT_HEAD ? head : NULL;
-    *draft = m.drafter == PV_DRAFT_MODEL ? path : NULL;
+    mp->head = drafter_of(&m)->needs_head ? head : NULL;
+    *draft = drafter_of(&m)->needs_draft ? path : NULL;
     return OPTIONS_RUN;
 }
 
@@ -476,7 +469,7 @@ static int add_named(struct contenders *list, const struct method_args *a, const
     char name[LABEL_SIZE];
     const char *suffix = strchr(word, ':');
     bool self = (a->draft && !strcmp(a->draft, "self")) || suffix;
-    struct pv_error err = { 0 };
+    struct pv_error err = { 0 }, passed_over = { 0 };
     struct pv_method m;
     int r;
 
@@ -486,12 +479,12 @@ static int add_named(struct contenders *list, const struct method_args *a, const
             command, "\"%s\" is not a method: behind the colon only \"self\" can stand", word);
     if (pv_method_find(&m, name, &err))
         return options_misuse(command, "%s", err.text);
-    if (m.drafter == PV_DRAFT_NONE) /* it is there already */
+    if (!drafts(&m)) /* it is there already */
         return OPTIONS_RUN;
-    if (suffix && m.drafter != PV_DRAFT_MODEL)
+    if (suffix && !drafter_of(&m)->as_self)
         return options_misuse(command, "method %s has no draft model that \"self\" could replace",
                               name);
-    change(a, &m, self, self ? NULL : head);
+    change(a, &m, self, self ? NULL : head, &passed_over);
     r = check_parts(&m, command, has_draft, head);
     return r == OPTIONS_RUN ? add_ratios(list, command, &m, word, ratios) : r;
 }
@@ -528,9 +521,9 @@ int method_args_list(const struct method_args *a, const char *command,
     *draft = mp->head = NULL;
     for (int i = 0; i < out->n; i++) {
         out->items[i].method.name = out->items[i].label;
-        if (out->items[i].method.drafter == PV_DRAFT_MODEL)
+        if (drafter_of(&out->items[i].method)->needs_draft)
             *draft = path;
-        if (out->items[i].method.drafter == PV_DRAFT_HEAD)
+        if (drafter_of(&out->items[i].method)->needs_head)
             mp->head = head;
     }
     return r;

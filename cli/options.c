@@ -48,21 +48,39 @@ static int find_word(const char *words, const char *text, size_t len)
     return -1;
 }
 
+/* The name of a drafter; "": it needs an answer, which no option can give; NULL past the last. */
+static const char *drafter_word(int i)
+{
+    const struct pv_drafter_info *info = pv_drafter_find(i);
+    return !info ? NULL : info->needs_answer ? "" : info->name;
+}
+
 /* The words that an option takes, of its table or of the library's; "" when it takes any value. */
 static void option_words(const struct option *o, char *out, size_t size)
 {
-    bool methods = o->type == OPTION_METHOD;
     const char *name = "";
     size_t n = 0;
 
     snprintf(out, size, "%s", o->words ? o->words : "");
-    if (!methods && o->type != OPTION_VIEW)
+    if (o->type != OPTION_METHOD && o->type != OPTION_VIEW && o->type != OPTION_DRAFTER)
         return;
     for (int i = 0; name && n < size; i++) {
-        name = methods ? pv_method_name(i) : pv_view_name(i);
-        if (name)
+        name = o->type == OPTION_METHOD ? pv_method_name(i)
+               : o->type == OPTION_VIEW ? pv_view_name(i)
+                                        : drafter_word(i);
+        if (name && *name)
             n += (size_t)snprintf(out + n, size - n, "%s%s", i ? " " : "", name);
     }
+}
+
+/* The enum pv_drafter of a name; -1: none that an option can name. */
+static int find_drafter(const char *name)
+{
+    const char *word = drafter_word(0);
+    for (int i = 0; word; word = drafter_word(++i))
+        if (*word && !strcmp(word, name))
+            return i;
+    return -1;
 }
 
 /* Edit distance of two short words. */
@@ -341,6 +359,11 @@ static bool store(const struct option *o, void *at, const char *value)
         if (find_word(words, value, strlen(value)) < 0)
             return false;
         *(const char **)at = value;
+        return true;
+    case OPTION_DRAFTER:
+        if (find_drafter(value) < 0)
+            return false;
+        *(int *)at = find_drafter(value);
         return true;
     case OPTION_CHOICE:
         if (find_word(o->words, value, strlen(value)) < 0)

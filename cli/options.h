@@ -20,7 +20,8 @@ enum option_type {
     OPTION_BYTES,  /* uint64_t, with an optional suffix K, M, G or T (powers of 1024) */
     OPTION_CHOICE, /* int: index of the word in `words` */
     OPTION_METHOD, /* const char *: a name of pv_method_name */
-    OPTION_VIEW    /* const char *: a name of pv_view_name */
+    OPTION_VIEW,   /* const char *: a name of pv_view_name */
+    OPTION_DRAFTER /* int: enum pv_drafter, by name */
 };
 
 enum { MAX_ARGS = 64 };

@@ -80,17 +80,17 @@ void sight_args_set(const struct sight_args *a, struct pv_method *m)
         m->text_after = a->text;
 }
 
-const char *sight_args_useless(const struct sight_args *a, const char *view, const char **why)
+const char *sight_args_useless(const struct sight_args *a, const struct pv_view_info *view,
+                               size_t *field)
 {
-    bool holistic = !strcmp(view, "holistic"), alignment = !strcmp(view, "alignment");
-    *why = "is for view holistic";
-    if (a->terms && !holistic)
+    *field = offsetof(struct pv_view_info, takes_terms);
+    if (a->terms && !(view && view->takes_terms))
         return "terms";
-    if (a->crops >= 0 && !holistic)
+    if (a->crops >= 0 && !(view && view->takes_terms))
         return "crops";
-    *why = "is for view alignment";
-    if (a->text >= 0 && !alignment)
+    *field = offsetof(struct pv_view_info, takes_text);
+    if (a->text >= 0 && !(view && view->takes_text))
         return "text";
-    *why = "is for the views holistic and alignment";
-    return a->layer > 0 && !holistic && !alignment ? "layer" : NULL;
+    *field = offsetof(struct pv_view_info, takes_layer);
+    return a->layer > 0 && !(view && view->takes_layer) ? "layer" : NULL;
 }

@@ -23,7 +23,9 @@ enum { N_SIGHT_OPTIONS = 4 };
 /* Returns OPTIONS_RUN, or the status of a misuse of `command`, which has been reported. */
 int sight_args_check(const struct sight_args *a, const char *command);
 void sight_args_set(const struct sight_args *a, struct pv_method *m);
-/* The first of them that means nothing to this view, and for which views it is; NULL: none. */
-const char *sight_args_useless(const struct sight_args *a, const char *view, const char **why);
+/* The first of them that this view (NULL: none) does not use, and the field of pv_view_info that
+ * views which use it have set; NULL: it uses all of them. */
+const char *sight_args_useless(const struct sight_args *a, const struct pv_view_info *view,
+                               size_t *field);
 
 #endif

@@ -30,7 +30,7 @@ struct course {
     size_t n_answer;
     uint64_t *bits,
         *plain_bits; /* [max_new_tokens]: of each token's logits, and of the first run */
-    const struct pv_method *last[PV_DRAFT_ORACLE + 1]; /* by drafter: who used it last */
+    const struct pv_method *last[PV_DRAFT_COUNT]; /* by drafter: who used it last */
     struct trial_result *out;
     bool told; /* the user, of what is wrong with the video */
 };
@@ -138,8 +138,7 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
 /* Does a method need what the model's tower made of the video? */
 static bool wants_features(const struct pv_method *m)
 {
-    return m->drafter == PV_DRAFT_SELF || !strncmp(m->view, "fastvid", 7) ||
-           !strncmp(m->view, "dycoke", 6) || !strcmp(m->view, "holistic");
+    return pv_drafter_find(m->drafter)->own_weights || pv_view_find(m->view)->features;
 }
 
 /* Read the video in a way that keeps the tower's output for those who need it, as their own first
@@ -147,8 +146,14 @@ static bool wants_features(const struct pv_method *m)
 static enum pv_status read_video(struct course *c, struct figures *cold, bool *done,
                                  struct pv_error *err)
 {
-    struct pv_method m = { .name = "reading", .drafter = PV_DRAFT_NGRAM, .view = "fastvid" };
+    struct pv_method m;
+    enum pv_status st = pv_method_find(&m, "ngram", err);
     *done = false;
+    if (st)
+        return st;
+    m.name = "reading";
+    for (int i = 0; !pv_view_find(m.view)->features; i++)
+        m.view = pv_view_name(i);
     for (int i = 0; i < c->t->who->n; i++)
         *done = *done || wants_features(&c->t->who->items[i].method);
     return *done ? answer(c, &m, 1, (struct listener){ 0 }, cold, err) : PV_OK;

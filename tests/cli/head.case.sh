@@ -54,11 +54,11 @@ failure head_that_is_none 'qwen3: not a draft head' generate -m "$golden/qwen2" 
 
 # --- misuse ---
 
-misuse head_rejection '--accept rejection is not for the shape fitted' $head_ask \
+misuse head_rejection 'shape fitted goes with exact acceptance only' $head_ask \
     --head "$golden/head_msd" --method sparrow --accept rejection
 misuse head_missing 'needs a draft head: give one with --head' generate -m "$golden/qwen2" \
     --prompt-ids 1,2 --method sparrow
 misuse head_useless '--head is for the drafter head' generate -m "$golden/qwen2" --prompt-ids 1,2 \
     --head head.gguf --method ngram
-misuse head_at_once '--schedule parallel is for chains' generate -m "$golden/qwen2" \
+misuse head_at_once 'parallel schedule works with chains only; shape is fitted' generate -m "$golden/qwen2" \
     --prompt-ids 1,2 --head head.gguf --method sparrow --schedule parallel

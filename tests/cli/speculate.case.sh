@@ -263,12 +263,12 @@ misuse view_name 'takes one of: full none .*not "all"' $ask -d self --view all
 misuse ratio_two 'option --ratio takes a number from 0 to 1' $ask -d self --ratio 2
 misuse lambda_zero 'option --lambda takes' $ask -d self --lambda 0
 misuse window_zero 'option --window takes' $ask -d self --window 0
-misuse parallel_tree '--schedule parallel is for chains' $ask -d self --shape tree --schedule parallel
-misuse parallel_specvlm '--schedule parallel is for chains' $ask -d self --method specvlm --schedule parallel
-misuse pearl_tree '--shape is chain in the parallel schedule' $ask -d self --method pearl --shape tree
-misuse parallel_sparse '--schedule parallel is not for the drafter sparse' $ask --method std \
+misuse parallel_tree 'parallel schedule works with chains only; shape is tree' $ask -d self --shape tree --schedule parallel
+misuse parallel_specvlm 'works with chains only; shape is tree' $ask -d self --method specvlm --schedule parallel
+misuse pearl_tree 'works with chains only; shape is tree' $ask -d self --method pearl --shape tree
+misuse parallel_sparse 'std: the parallel schedule does not work with drafter sparse' $ask --method std \
     --schedule parallel
-misuse pearl_sparse 'pearl is not for the drafter sparse' $ask --method pearl --drafter sparse
+misuse pearl_sparse 'pearl: the parallel schedule does not work with drafter sparse' $ask --method pearl --drafter sparse
 misuse parallel_ar '--schedule is for methods that draft' $ask --schedule parallel
 misuse parallel_rejection 'rejection needs probabilities.*parallel' $ask -d self --method pearl \
     --accept rejection
@@ -289,13 +289,13 @@ misuse timeline_name 'ends in .png or .html, unlike "a.gif"' bench short.y4m --t
 misuse timeline_part 'are for a picture' bench short.y4m --timeline a.html --timeline-seconds 2
 misuse timeline_seconds 'option --timeline-seconds takes' bench short.y4m --timeline a.png \
     --timeline-seconds 0
-misuse fitted_ngram '--shape fitted is for the drafters model, self and head' $ask --method ngram \
+misuse fitted_ngram 'shape fitted needs .*\(model, self or head\); drafter is ngram' $ask --method ngram \
     --shape fitted
-misuse fitted_sparse '--shape fitted is for the drafters model, self and head' $ask --method std \
+misuse fitted_sparse 'shape fitted needs .*\(model, self or head\); drafter is sparse' $ask --method std \
     --shape fitted
-misuse fitted_parallel '--shape is chain in the parallel schedule' $ask -d self --method pearl \
+misuse fitted_parallel 'works with chains only; shape is fitted' $ask -d self --method pearl \
     --shape fitted
-misuse fitted_rejection '--accept rejection is not for the shape fitted' $ask -d self --shape fitted \
+misuse fitted_rejection 'shape fitted goes with exact acceptance only' $ask -d self --shape fitted \
     --accept rejection
 misuse shape_name 'chain, tree, dynamic, fitted or a file, .*"bush"' $ask -d self --shape bush
 misuse no_draft 'specvlm needs a draft model' $ask --method specvlm
