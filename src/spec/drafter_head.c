@@ -183,7 +183,7 @@ static enum pv_status run_step(struct head_drafter *d, struct step_seq *seq, enu
                          .states = want == WANT_LOGITS ? state : NULL,
                          .n_hidden = want == WANT_STATE,
                          .hidden = &tap };
-    enum pv_status s = decoder_step(d->dec, d->st, &step, err);
+    enum pv_status s = stepper_run(d->stepper, &step, err);
     if (!s)
         drafter_count(&d->base, d->kv.len + seq->pending, seq->n);
     return s;
@@ -337,7 +337,7 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
             d->pos[i][a] = root->pos[a] + g->depth[i];
         drafter_count(&d->base, d->n_rows + g->depth[i] - 1, 1);
     }
-    return decoder_step(d->dec, d->st, &step, err);
+    return stepper_run(d->stepper, &step, err);
 }
 
 static int32_t next_token(struct head_drafter *d, const struct draft_request *r, int depth)
@@ -452,7 +452,7 @@ static void close_head(struct drafter *base)
 static void work_on_head(struct drafter *base, struct device *crew)
 {
     struct head_drafter *d = of(base);
-    decoder_device(d->dec)->ops->work_on(decoder_state_work(d->st), crew);
+    decoder_device(d->dec)->ops->work_on(d->stepper->work, crew);
 }
 
 static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv_error *err)

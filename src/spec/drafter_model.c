@@ -78,7 +78,7 @@ static void close_model(struct drafter *base)
 static void work_on_model(struct drafter *base, struct device *crew)
 {
     struct model_drafter *d = of(base);
-    decoder_device(d->dec)->ops->work_on(decoder_state_work(d->st), crew);
+    decoder_device(d->dec)->ops->work_on(d->stepper->work, crew);
 }
 
 /* ---- the prompt ---- */
@@ -147,7 +147,7 @@ static enum pv_status run_prompt(struct model_drafter *d, const struct draft_pro
         d->ids[i] = r->id;
         memcpy(d->pos[i], r->pos, sizeof r->pos);
     }
-    s = decoder_step(d->dec, d->st, &step, err);
+    s = stepper_run(d->stepper, &step, err);
     if (s)
         return s;
     drafter_count(&d->base, d->kv.len, n);
@@ -204,7 +204,7 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
     for (int i = 0; i < n; i++)
         for (int a = 0; a < 3; a++)
             d->pos[i][a] = d->next + d->n_answer + i;
-    s = decoder_step(d->dec, d->st, &step, err);
+    s = stepper_run(d->stepper, &step, err);
     if (s)
         return s;
     drafter_count(&d->base, d->kv.len, n);
@@ -287,7 +287,7 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
             d->pos[i][a] = d->next + d->n_answer - 1 + g->depth[i];
         drafter_count(&d->base, d->kv.len + g->depth[i] - 1, 1);
     }
-    return decoder_step(d->dec, d->st, &step, err);
+    return stepper_run(d->stepper, &step, err);
 }
 
 static enum pv_status propose_tree(struct model_drafter *d, const struct draft_request *r,

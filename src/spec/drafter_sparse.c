@@ -139,7 +139,7 @@ static void keep_layer(struct sparse_drafter *d, const struct draft_prompt *p, s
             l->from[n++] = i;
         }
     assert(n == d->n_kept);
-    kvcache_copy(&d->kv, p->target, decoder_state_work(d->st), layer, l->to, l->from, n);
+    kvcache_copy(&d->kv, p->target, d->stepper->work, layer, l->to, l->from, n);
 }
 
 static enum pv_status begin_sparse(struct drafter *base, const struct draft_prompt *p,
@@ -186,7 +186,7 @@ static void catch_up(struct sparse_drafter *d, const struct draft_request *r)
             from[i] = d->n_prompt + d->n_answer + i;
         }
         for (int l = 0; l < d->kv.n_layers; l++)
-            kvcache_copy(&d->kv, r->target, decoder_state_work(d->st), l, to, from, n);
+            kvcache_copy(&d->kv, r->target, d->stepper->work, l, to, from, n);
         kvcache_advance(&d->kv, n);
         d->n_answer += n;
     }
@@ -222,7 +222,7 @@ static enum pv_status run_token(struct sparse_drafter *d, const struct draft_req
                          .logit_rows = &row,
                          .logits = greedy ? NULL : d->logits,
                          .argmax = greedy ? next : NULL };
-    enum pv_status s = decoder_step(d->dec, d->st, &step, err);
+    enum pv_status s = stepper_run(d->stepper, &step, err);
     if (s)
         return s;
     drafter_count(&d->base, d->kv.len, 1);

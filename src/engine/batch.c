@@ -1,0 +1,153 @@
+/* Parts are packed in order into steps: those that cannot run with the first (other layers, or rows
+ * of a prompt where these go another way) or do not fit any more wait for the next step. */
+#include "engine/batch.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+
+enum { FIRST_PROMPT_ROWS = 32, LEAST_PROMPT_ROWS = 8 };
+static const double fade = 0.95;
+static const double smooth = 0.25;     /* weight of a new time */
+static const double outlier = 3;       /* a longer time counts as so many times the usual */
+static const double guess_row = 0.02;  /* of a step of one row, for each row more */
+static const double guess_weight = 64; /* of that guess, in squared rows */
+
+/* ---- times ---- */
+
+static double line_slope(const struct step_line *l, double *base)
+{
+    double x = l->rows / l->n, y = l->time / l->n, guess = guess_row * y / (1 + guess_row * x);
+    double var = l->rows2 - l->n * x * x, cov = l->rows_time - l->n * x * y;
+    double slope = (cov + guess_weight * guess) / (var + guess_weight);
+    slope = fmin(fmax(slope, 0), y / x);
+    *base = y - slope * x;
+    return slope;
+}
+
+double batch_row_s(const struct batch *b)
+{
+    double base;
+    return b->line.n > 0 ? line_slope(&b->line, &base) : 0;
+}
+
+double batch_step_s(const struct batch *b, double rows)
+{
+    double base, slope;
+    if (!(b->line.n > 0))
+        return 0;
+    slope = line_slope(&b->line, &base);
+    return base + slope * rows;
+}
+
+int batch_prompt_rows(const struct batch *b, int rows)
+{
+    double usual = batch_step_s(b, rows), n = FIRST_PROMPT_ROWS;
+    if (b->prompt_row_s > 0 && usual > 0)
+        n = usual / b->prompt_row_s;
+    n = fmin(fmax(n, LEAST_PROMPT_ROWS), decoder_state_rows(b->st));
+    return (int)n;
+}
+
+static void learn(struct batch *b, int rows, int prompt_rows, double seconds)
+{
+    struct step_line *l = &b->line;
+    int others = rows - prompt_rows;
+    double usual;
+    if (prompt_rows > 0) {
+        double now = fmax(seconds - batch_step_s(b, others) * (others > 0), 0) / prompt_rows;
+        if (b->prompt_row_s > 0)
+            now =
+                b->prompt_row_s + smooth * (fmin(now, outlier * b->prompt_row_s) - b->prompt_row_s);
+        b->prompt_row_s = now;
+        return;
+    }
+    usual = batch_step_s(b, rows);
+    if (usual > 0)
+        seconds = fmin(seconds, outlier * usual);
+    l->n = l->n * fade + 1;
+    l->rows = l->rows * fade + rows;
+    l->rows2 = l->rows2 * fade + (double)rows * rows;
+    l->time = l->time * fade + seconds;
+    l->rows_time = l->rows_time * fade + rows * seconds;
+}
+
+/* ---- steps ---- */
+
+/* What is in a joint step so far. */
+struct group {
+    const struct step *step[STEP_MAX_PARTS];
+    struct batch_part *part[STEP_MAX_PARTS];
+    int n, rows, seqs, logits, columns, prompt_rows;
+};
+
+static bool fits(const struct batch *b, const struct group *g, const struct step *step)
+{
+    const struct step *first = g->step[0];
+    if (g->n == 0)
+        return true;
+    return g->n < STEP_MAX_PARTS && g->rows + step->n <= decoder_state_rows(b->st) &&
+           g->seqs + step->n_seqs <= STEP_MAX_PARTS &&
+           g->logits + step->n_logits <= decoder_state_logits(b->st) &&
+           first->layer0 == step->layer0 && first->layer1 == step->layer1 &&
+           (first->bulk == step->bulk || !decoder_ways_differ(b->dec)) &&
+           (g->columns == 0 || step->n_columns == 0);
+}
+
+static void add(struct group *g, struct batch_part *part)
+{
+    const struct step *step = part->step;
+    g->step[g->n] = step;
+    g->part[g->n++] = part;
+    g->rows += step->n;
+    g->seqs += step->n_seqs;
+    g->logits += step->n_logits;
+    g->columns += step->n_columns;
+    g->prompt_rows += step->bulk ? step->n : 0;
+}
+
+static uint64_t first_runs(const struct batch *b)
+{
+    struct device *dev = decoder_device(b->dec);
+    return dev->ops->first_runs ? dev->ops->first_runs(dev) : 0;
+}
+
+static void run_group(struct batch *b, const struct group *g)
+{
+    uint64_t before = first_runs(b);
+    struct pv_error err = { 0 };
+    enum pv_status st;
+    double t0 = clock_now();
+    pthread_mutex_lock(b->lock);
+    st = decoder_steps(b->dec, b->st, g->step, g->n, &err);
+    for (int i = 0; i < g->n; i++) {
+        struct batch_part *p = g->part[i];
+        p->status = st;
+        if (st && g->n > 1) /* whose fault was it? */
+            p->status = decoder_step(b->dec, b->st, p->step, p->err);
+        else if (st)
+            fail(p->err, st, "%s", err.text);
+    }
+    pthread_mutex_unlock(b->lock);
+    b->steps++;
+    b->parts += g->n;
+    b->rows += g->rows;
+    if (!st && first_runs(b) == before && g->step[0]->layer0 == 0 && g->step[0]->layer1 == 0)
+        learn(b, g->rows, g->prompt_rows, clock_now() - t0);
+}
+
+void batch_run(struct batch *b, struct batch_part **parts, int n)
+{
+    while (n > 0) {
+        struct group g = { .n = 0 };
+        int left = 0;
+        for (int i = 0; i < n; i++) {
+            if (fits(b, &g, parts[i]->step))
+                add(&g, parts[i]);
+            else
+                parts[left++] = parts[i];
+        }
+        run_group(b, &g);
+        n = left;
+    }
+}

@@ -1,0 +1,111 @@
+/* The scheduler: one thread that runs the answers of all requests, and the only one that runs steps
+ * on their decoders.
+ *
+ * The work of a request is a task: a function that runs on a fiber and reads like code for one
+ * request alone. Where it needs a step of a decoder it yields; when all running tasks wait, the
+ * scheduler runs their steps together. A drafter's steps go first: they are small, and whoever
+ * drafts must be ready for the next step of the target. Rows of prompts are granted in portions,
+ * oldest request first, so that a long prompt delays running answers by a bounded amount.
+ *
+ * When the pool of KV pages is empty, the youngest task gives its pages back and computes them
+ * again later. The oldest task therefore always goes on, and every task becomes the oldest. */
+#ifndef PV_ENGINE_SCHEDULER_H
+#define PV_ENGINE_SCHEDULER_H
+
+#include "lm/stepper.h"
+
+#include <pthread.h>
+
+struct scheduler;
+struct task;
+
+/* What a task is told and asked. All of it happens on the scheduler's thread. */
+struct task_calls {
+    enum pv_status (*run)(struct task *t, void *arg, struct pv_error *err);
+    /* Give the pages of the target's pool back; NULL: it has none. */
+    void (*give_back)(void *arg);
+    /* Compute what was given back again. It may wait for steps like any code of the task, and
+     * returns TASK_PREEMPTED when a wait does. */
+    enum pv_status (*restore)(void *arg, struct pv_error *err);
+    /* Pages that restore needs. */
+    int (*lacks)(void *arg);
+};
+
+enum pv_status scheduler_open(struct scheduler **out, int max_tasks, struct pv_error *err);
+/* Cancels all tasks, and waits for them. */
+void scheduler_close(struct scheduler **s);
+
+/* A decoder whose steps are run here; `lock` is held while one runs. The first one is the target,
+ * whose pool is shared among the tasks; others are drafters. Borrows all of it. Before any task. */
+struct batch;
+enum pv_status scheduler_add_batch(struct scheduler *s, struct batch **out,
+                                   const struct decoder *dec, struct decoder_state *st,
+                                   struct kvpool *pool, pthread_mutex_t *lock,
+                                   struct pv_error *err);
+
+/* ---- from any thread ---- */
+
+/* Queues a task; it begins when fewer than max_tasks run. `done` (may be NULL) is called on the
+ * scheduler's thread when it has ended. */
+enum pv_status task_open(struct task **out, struct scheduler *s, const struct task_calls *calls,
+                         void *arg, void (*done)(void *arg), struct pv_error *err);
+/* Makes every wait of the task return PV_E_CANCELLED, within one step. */
+void task_cancel(struct task *t);
+/* Waits for its end: what `run` returned. */
+enum pv_status task_wait(struct task *t, struct pv_error *err);
+bool task_ended(struct task *t);
+/* Waits for its end and frees it. */
+void task_close(struct task **t);
+
+/* ---- inside a task ---- */
+
+/* While a task computes again what it had given back (task_calls.restore), its waits return this
+ * when its pages are asked for once more. It is handed up to the caller of restore and to nobody
+ * else. */
+#define TASK_PREEMPTED ((enum pv_status)-1)
+
+/* A stepper for this task's steps on a batch. A step of the target's reserves its pages, and waits
+ * for them. */
+struct task_stepper {
+    struct stepper base;
+    struct task *task; /* set by the user of the stepper, while it has a task */
+    struct batch *batch;
+};
+void task_stepper_init(struct task_stepper *s, struct batch *b);
+
+/* Waits until rows of a prompt may run: how many of `want`, at least 1. */
+enum pv_status task_prompt_rows(struct task *t, int want, int *granted, struct pv_error *err);
+/* Whether no other task runs or waits to. */
+bool task_alone(const struct task *t);
+bool task_cancelled(const struct task *t);
+/* While false the task keeps its pages. */
+void task_preemptible(struct task *t, bool yes);
+/* Lets the others run. */
+void task_pause(struct task *t);
+
+/* What the task's rows cost at present: seconds that one more row adds to a joint step, and tokens
+ * that all tasks together get in a second. Both 0 while it is alone, or nothing is known. */
+struct task_load {
+    double row_s, tokens_s;
+    int tasks;
+};
+struct task_load task_load(const struct task *t);
+/* Tokens that a task has told its caller: for the rate above. */
+void task_told(struct task *t, int tokens);
+
+/* ---- for tests and measurements ---- */
+
+struct scheduler_counts {
+    int64_t iterations, steps, rows, parts; /* of the target */
+    int64_t draft_steps, draft_parts;
+    int64_t preemptions, page_waits;
+    int running, queued, most_running;
+};
+struct scheduler_counts scheduler_counts(struct scheduler *s);
+/* Called at the beginning of every iteration, on the scheduler's thread. It may ask for a
+ * preemption (scheduler_preempt). NULL: nobody. */
+void scheduler_watch(struct scheduler *s, void (*fn)(void *user, int64_t iteration), void *user);
+/* The task with this place among the running ones gives its pages back, at its next wait. */
+void scheduler_preempt(struct scheduler *s, int place);
+
+#endif

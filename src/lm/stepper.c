@@ -1,0 +1,25 @@
+/* Steps by a state of one's own. */
+#include "lm/stepper.h"
+
+static enum pv_status run_alone(struct stepper *s, const struct step *step, struct pv_error *err)
+{
+    return decoder_step(s->dec, ((struct lone_stepper *)s)->st, step, err);
+}
+
+void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct decoder_state *st,
+                       struct kvpool *pool)
+{
+    *s = (struct lone_stepper){
+        .base = { .dec = dec, .work = decoder_state_work(st), .pool = pool, .run = run_alone },
+        .st = st
+    };
+}
+
+enum pv_status stepper_run(struct stepper *s, const struct step *step, struct pv_error *err)
+{
+    const struct step_seq *seq = &step->seqs[0];
+    if (!kvcache_reserve(seq->kv, s->work, seq->pending + seq->n))
+        return fail(err, PV_E_LIMIT, "no KV page is free for %d rows after %d", seq->n,
+                    seq->kv->len);
+    return s->run(s, step, err);
+}
