@@ -49,6 +49,10 @@ static const struct view views[VIEW_COUNT] = {
                          .layers = ALIGNMENT_LAYERS,
                          .layer_share = (double)ALIGNMENT_LAYERS / ALIGNMENT_OF,
                          .early = true },
+    [VIEW_SPECVLM_GRID] = { { "specvlm-grid", PART, .signal = PV_SIGNAL_ATTENTION,
+                              .takes_lambda = true },
+                            view_specvlm_grid,
+                            .grid = true },
 };
 
 static bool is_view(enum view_kind kind)

@@ -19,10 +19,11 @@ enum view_kind {
     VIEW_FASTVID_EXACT, /* the same idea, budget-exact */
     VIEW_DYCOKE,        /* as SpecVLM ran it */
     VIEW_DYCOKE_EXACT,
-    VIEW_ATTENTION, /* the tokens the prompt's text attends to most */
-    VIEW_SPECVLM,   /* those that hold a share of the attention, the rest evenly */
-    VIEW_HOLISTIC,  /* HIPPO: attended to, changing in time and standing out in space */
-    VIEW_ALIGNMENT, /* ParallelVLM: what the target's first layers turned to the text */
+    VIEW_ATTENTION,    /* the tokens the prompt's text attends to most */
+    VIEW_SPECVLM,      /* those that hold a share of the attention, the rest evenly */
+    VIEW_HOLISTIC,     /* HIPPO: attended to, changing in time and standing out in space */
+    VIEW_ALIGNMENT,    /* ParallelVLM: what the target's first layers turned to the text */
+    VIEW_SPECVLM_GRID, /* as specvlm, the rest on a grid within each frame */
     VIEW_COUNT
 };
 

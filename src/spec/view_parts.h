@@ -12,7 +12,7 @@ struct view_choice {
 
 view_fn view_full, view_none, view_random, view_uniform, view_window_front, view_window_middle,
     view_window_back, view_frame, view_fastvid, view_fastvid_exact, view_dycoke, view_dycoke_exact,
-    view_attention, view_specvlm, view_holistic;
+    view_attention, view_specvlm, view_specvlm_grid, view_holistic;
 
 static inline int view_tokens(const struct view_input *in)
 {

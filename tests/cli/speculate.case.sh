@@ -304,7 +304,7 @@ misuse draft_number '--draft names a model.*--window' $ask --draft 5
 misuse draft_twice 'contradict' $ask -d self --drafter model
 misuse ratio_of_ar '--ratio is for' $ask --ratio 0.5
 misuse ratio_of_sd '--ratio is for' $ask -d self --method sd --ratio 0.5
-misuse lambda_of_uniform '--lambda is for view specvlm' $ask -d self --view uniform --lambda 0.5
+misuse lambda_of_uniform '--lambda is for the views specvlm and specvlm-grid' $ask -d self --view uniform --lambda 0.5
 misuse window_of_tree '--window is for chains' $ask -d self --shape tree --window 3
 misuse total_of_chain '--tree-total is for trees that grow' $ask -d self --tree-total 9
 misuse keep_of_ar '--keep is for the drafter sparse' $ask --keep 5
