@@ -113,15 +113,16 @@ struct pv_gen_params {
  * acceptance (the default) the text is the one plain decoding gives, to the bit, whatever the
  * method. */
 enum pv_drafter {
-    PV_DRAFT_NONE,   /* plain decoding */
-    PV_DRAFT_MODEL,  /* the session's draft model */
-    PV_DRAFT_SELF,   /* the model's own weights on a pruned prompt */
-    PV_DRAFT_SPARSE, /* the model's own cache, its strongest entries */
-    PV_DRAFT_HEAD,   /* the model's draft head, on its hidden states */
-    PV_DRAFT_NGRAM,  /* what followed the same words before */
-    PV_DRAFT_RANDOM, /* for tests: any token */
-    PV_DRAFT_ORACLE, /* for tests: a known answer with errors */
-    PV_DRAFT_COUNT   /* how many there are */
+    PV_DRAFT_NONE,    /* plain decoding */
+    PV_DRAFT_MODEL,   /* the session's draft model */
+    PV_DRAFT_SELF,    /* the model's own weights on a pruned prompt */
+    PV_DRAFT_SPARSE,  /* the model's own cache, its strongest entries */
+    PV_DRAFT_HEAD,    /* the model's draft head, on its hidden states */
+    PV_DRAFT_NGRAM,   /* what followed the same words before */
+    PV_DRAFT_RANDOM,  /* for tests: any token */
+    PV_DRAFT_ORACLE,  /* for tests: a known answer with errors */
+    PV_DRAFT_CASCADE, /* what followed the same words before, else the draft model */
+    PV_DRAFT_COUNT    /* how many there are */
 };
 enum pv_shape {
     PV_SHAPE_CHAIN,   /* `window` tokens */

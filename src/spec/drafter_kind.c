@@ -12,6 +12,7 @@ static const struct drafter_kind *const kinds[PV_DRAFT_COUNT] = {
     [PV_DRAFT_NGRAM] = &drafter_ngram,
     [PV_DRAFT_RANDOM] = &drafter_random,
     [PV_DRAFT_ORACLE] = &drafter_oracle,
+    [PV_DRAFT_CASCADE] = &drafter_cascade,
 };
 
 const struct drafter_kind *drafter_find(enum pv_drafter drafter)

@@ -66,6 +66,6 @@ const struct decoder *drafter_runs(const struct drafter_kind *kind,
                                    const struct drafter_resources *r);
 
 extern const struct drafter_kind drafter_model, drafter_self, drafter_sparse, drafter_head,
-    drafter_ngram, drafter_random, drafter_oracle;
+    drafter_ngram, drafter_random, drafter_oracle, drafter_cascade;
 
 #endif
