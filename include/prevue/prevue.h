@@ -27,6 +27,7 @@ extern "C" {
 #endif
 
 typedef struct pv_model pv_model;
+typedef struct pv_engine pv_engine;
 typedef struct pv_session pv_session;
 
 enum pv_status {
@@ -75,6 +76,18 @@ struct pv_model_params {
                            the CPU */
     bool dummy_weights; /* random matrices instead of the file's, to time a shape: on a GPU only */
     struct pv_limits limits;
+};
+
+/* What the requests and sessions of an engine share. Zero means the default. */
+struct pv_engine_params {
+    size_t size;       /* of this struct, as pv_engine_defaults sets it */
+    int max_context;   /* tokens of one prompt and answer; 0: the model's, at most 32768 */
+    int64_t kv_tokens; /* of all of them together, running or kept for reuse; 0: max_context */
+    int max_requests;  /* that run at the same time, others wait; 0: 16 */
+    int chunk;         /* rows of one prefill step; 0: 512, on a GPU 8192 */
+    enum pv_kv_type kv_type;
+    pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
+    bool speculate;  /* make room for methods without one; implied by `draft` */
 };
 
 struct pv_session_params {
@@ -287,8 +300,16 @@ PV_API enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_
  * They may be part of a UTF-8 character. */
 PV_API const char *pv_token_bytes(const pv_model *model, int32_t id, size_t *len);
 
-/* Borrows the model. All memory of the session is allocated here, but for what its messages and
- * media need. */
+/* An engine runs any number of sessions and requests on one model, and combines the work of those
+ * that run at the same time. Borrows the models. Close it after its sessions and requests. */
+PV_API struct pv_engine_params pv_engine_defaults(void);
+PV_API enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
+                                     const struct pv_engine_params *p, struct pv_error *err);
+PV_API void pv_engine_close(pv_engine **engine); /* sets *engine NULL; NULL is fine */
+/* A conversation on an engine. Sessions of one engine may be used by different threads at once. */
+PV_API enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, struct pv_error *err);
+
+/* A conversation on an engine of its own, for one request at a time. Borrows the model. */
 PV_API enum pv_status pv_session_open(pv_session **out, pv_model *model,
                                       const struct pv_session_params *p, struct pv_error *err);
 PV_API void pv_session_close(pv_session **session);

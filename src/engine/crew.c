@@ -21,7 +21,7 @@ static const double trial_acceptance = 0.8;
 static enum pv_status time_step(const struct pv_session *s, const struct decoder *dec, int threads,
                                 int n, double *seconds, struct pv_error *err)
 {
-    enum dtype kv_dtype = s->kv.layer[0].dtype;
+    enum dtype kv_dtype = s->engine->kv;
     struct device *dev = decoder_device(dec), *crew = NULL;
     struct decoder_state *st = NULL;
     struct kvcache kv = { 0 };
@@ -105,33 +105,36 @@ static enum pv_status open_crews(struct pv_session *s, const int threads[2], str
 
 static void assign_model(struct pv_session *s, struct device *crew)
 {
-    decoder_device(s->model->dec)->ops->work_on(decoder_state_work(s->state), crew);
-    if (s->encoder)
-        encoder_work_on(s->encoder, crew);
+    decoder_device(s->model->dec)->ops->work_on(s->target.base.work, crew);
+    pthread_mutex_lock(s->model->step_lock); /* its users hold it */
+    if (s->engine->encoder)
+        encoder_work_on(s->engine->encoder, crew);
+    pthread_mutex_unlock(s->model->step_lock);
 }
 
-static void assign_drafter(struct pv_session *s, struct drafter *drafter, struct device *crew)
+static void assign_drafter(struct pv_session *s, enum drafter_decoder which, struct device *crew)
 {
-    if (drafter->work_on)
-        drafter->work_on(drafter, crew);
+    const struct decoder *dec = engine_decoder(s->engine, which);
+    decoder_device(dec)->ops->work_on(decoder_state_work(s->draft.lone_state[which]), crew);
     if (s->draft.encoder)
         encoder_work_on(s->draft.encoder, crew);
 }
 
 enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct pv_error *err)
 {
-    const struct drafter_kind *kind = drafter_find(sp->method.drafter);
-    struct drafter_resources r = draft_side_resources(s, &sp->method);
-    const struct decoder *draft = drafter_runs(kind, &r);
+    enum drafter_decoder which = drafter_find(sp->method.drafter)->runs;
+    const struct decoder *draft = engine_decoder(s->engine, which);
     int all = s->model->threads, threads[2] = { all, sp->method.draft_threads };
     int *part = &s->draft.part[sp->method.drafter];
     enum pv_status st = PV_OK;
     if (!draft || decoder_device(draft) != s->model->dev)
-        return PV_OK;
-    if (s->model->gpu >= 0) { /* both run at once: each has a stream */
-        s->draft.divided = sp->drafter;
-        return PV_OK;
-    }
+        return draft_side_part(s, &sp->method, err);
+    s->draft.divided = sp->drafter;
+    st = draft_side_part(s, &sp->method, err);
+    s->draft.divided = st ? NULL : s->draft.divided;
+    if (st || s->model->gpu >= 0) /* there both run at once: each has a stream */
+        return st;
+    s->draft.divided = NULL;
     if (threads[1] == 0) {
         if (*part == 0 && all > 2)
             st = measure_part(s, draft, all, part, err);
@@ -145,7 +148,8 @@ enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct 
         return st;
     s->stats.draft_threads = threads[1];
     s->draft.divided = sp->drafter;
-    assign_drafter(s, sp->drafter, s->draft.crew[1]);
+    s->draft.divided_for = which;
+    assign_drafter(s, which, s->draft.crew[1]);
     return PV_OK;
 }
 
@@ -159,7 +163,9 @@ void crew_unite(struct pv_session *s)
 {
     if (!s->draft.divided)
         return;
-    assign_model(s, NULL);
-    assign_drafter(s, s->draft.divided, NULL);
     s->draft.divided = NULL;
+    if (s->model->gpu >= 0)
+        return;
+    assign_model(s, NULL);
+    assign_drafter(s, s->draft.divided_for, NULL);
 }

@@ -26,9 +26,7 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
     *made = mem_alloc(size);
     if (!*made)
         return fail_nomem(err, size);
-    pthread_mutex_lock(s->model->step_lock);
-    st = encoder_rows(s->encoder, &m->m, m->key, 0, n, *made, err);
-    pthread_mutex_unlock(s->model->step_lock);
+    st = session_media_rows(s, m, 0, n, *made, false, err);
     *out = *made;
     return st;
 }
@@ -114,47 +112,31 @@ enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv
 }
 /* ---- reading ---- */
 
-/* Of the device that the drafter at work runs on; NULL: it runs on threads of its own, or on none.
- */
-static pthread_mutex_t *drafter_lock(const struct pv_session *s)
+/* Rows of a medium from the draft model's own tower, which runs on the drafter's threads where it
+ * has any. */
+static enum pv_status draft_rows(struct pv_session *s, const struct medium *m, int row, int n,
+                                 float *out, struct pv_error *err)
 {
-    enum drafter_decoder runs = drafter_find(s->drafting)->runs;
-    if (s->draft.alone && (s->draft.divided || runs == DRAFTER_RUNS_NOTHING))
-        return NULL;
-    return runs == DRAFTER_RUNS_DRAFT ? s->draft.model->step_lock : s->model->step_lock;
+    bool locks = !(s->draft.alone && s->draft.divided);
+    enum pv_status st;
+    if (locks)
+        pthread_mutex_lock(s->draft.model->step_lock);
+    st = encoder_rows(s->draft.encoder, &m->m, session_medium(s, m), row, n, out, err);
+    if (locks)
+        pthread_mutex_unlock(s->draft.model->step_lock);
+    return st;
 }
 
-void draft_lock(const struct pv_session *s)
-{
-    if (drafter_lock(s))
-        pthread_mutex_lock(drafter_lock(s));
-}
-
-void draft_unlock(const struct pv_session *s)
-{
-    if (drafter_lock(s))
-        pthread_mutex_unlock(drafter_lock(s));
-}
-
-/* Rows of one medium from the target's tower: kept, or made again. The caller holds the drafter's
- * lock, which may be another than the target's. */
+/* Rows of one medium from the target's tower: kept, or made again. */
 static enum pv_status target_rows(struct pv_session *s, const struct medium *m, int row, int n,
                                   float *out, struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     const float *kept = draft_side_features(&s->draft, m, row, n, hidden);
-    bool other = drafter_lock(s) != s->model->step_lock;
-    enum pv_status st;
-    if (kept) {
-        memcpy(out, kept, (size_t)n * hidden * sizeof *out);
-        return PV_OK;
-    }
-    if (other)
-        pthread_mutex_lock(s->model->step_lock);
-    st = encoder_rows(s->encoder, &m->m, m->key, row, n, out, err);
-    if (other)
-        pthread_mutex_unlock(s->model->step_lock);
-    return st;
+    if (!kept)
+        return session_media_rows(s, m, row, n, out, false, err);
+    memcpy(out, kept, (size_t)n * hidden * sizeof *out);
+    return PV_OK;
 }
 
 /* Whose drafter reads the prompt, and who may stop it. */
@@ -175,8 +157,8 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
         const struct medium *m = timeline_medium(&s->line, from + done, &row);
         int some = m->m.n_rows - row < n - done ? m->m.n_rows - row : n - done;
         float *to = out + (size_t)done * hidden;
-        enum pv_status st = own ? encoder_rows(s->draft.encoder, &m->m, m->key, row, some, to, err)
-                                : target_rows(s, m, row, some, to, err);
+        enum pv_status st =
+            own ? draft_rows(s, m, row, some, to, err) : target_rows(s, m, row, some, to, err);
         if (st)
             return st;
         done += some;
@@ -184,17 +166,10 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
     return PV_OK;
 }
 
-/* The device is free while the caller is asked. */
 static bool ask_go_on(void *user, int done, int total)
 {
-    const struct reader *reader = user;
-    bool go_on;
-    if (!reader->r->go_on)
-        return true;
-    draft_unlock(reader->s);
-    go_on = reader->r->go_on(reader->r->user, done, total);
-    draft_lock(reader->s);
-    return go_on;
+    const struct draft_reading *r = ((const struct reader *)user)->r;
+    return !r->go_on || r->go_on(r->user, done, total);
 }
 
 enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct draft_reading *r,
@@ -221,13 +196,11 @@ enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct d
     r->tower_s = 0;
     for (int i = 0; i < r->n; i++)
         r->rows += s->draft.seen[i];
-    draft_lock(s);
     st = sp->drafter->begin(sp->drafter, &prompt, err);
-    draft_unlock(s);
     if (s->draft.encoder)
         r->tower_s = encoder_take_seconds(s->draft.encoder);
-    if (s->encoder && !s->draft.alone) /* else the target's side counts it */
-        r->tower_s += encoder_take_seconds(s->encoder);
+    if (!s->draft.alone) /* else the target's side counts it */
+        r->tower_s += session_take_tower(s);
     r->prefill_s = clock_now() - t0 - r->tower_s;
     return st;
 }

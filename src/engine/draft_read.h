@@ -21,8 +21,4 @@ struct draft_reading {
 enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct draft_reading *r,
                           struct pv_error *err);
 
-/* The lock of the device that the drafter runs on, where it has none of its own. */
-void draft_lock(const struct pv_session *s);
-void draft_unlock(const struct pv_session *s);
-
 #endif

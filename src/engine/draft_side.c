@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/session.h"
 #include "spec/drafter_head.h"
+#include "spec/grow.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static enum pv_status open_states(struct draft_side *d, const struct pv_session 
 {
     int hidden = decoder_config(s->model->dec)->hidden;
     size_t size = TREE_MAX * (size_t)hidden * sizeof *d->step_states;
-    enum pv_status st = states_open(&d->states, s->line.context, hidden, s->chunk, err);
+    enum pv_status st = states_open(&d->states, s->line.context, hidden, s->engine->chunk, err);
     if (st)
         return st;
     d->step_states = mem_alloc(size);
@@ -127,6 +128,8 @@ void draft_side_close(struct draft_side *d)
     forget_all(d);
     mem_free(d->features);
     encoder_close(&d->encoder);
+    for (int i = 0; i < DRAFTER_DECODERS; i++)
+        decoder_state_close(&d->lone_state[i]);
     device_close(&d->crew[0]);
     device_close(&d->crew[1]);
     mem_free(d->seen);
@@ -248,18 +251,15 @@ static enum pv_status claim_drafter(struct pv_session *s, size_t need, struct pv
     return session_claim(s, need, what, err);
 }
 
-struct drafter_resources draft_side_resources(const struct pv_session *s, const struct pv_method *m)
+static struct drafter_resources resources(struct pv_session *s, const struct drafter_kind *kind,
+                                          const struct pv_method *m)
 {
     const struct pv_model *target = s->model;
     return (struct drafter_resources){
-        .target = target->dec,
-        .target_state = s->state,
-        .draft = s->draft.model ? s->draft.model->dec : NULL,
-        .head = target->head,
+        .steps = &s->draft.steps[kind->runs].base,
         .head_config = target->head ? head_file_config(target->head_file) : NULL,
-        .chunk = s->chunk,
+        .chunk = s->engine->chunk,
         .context = s->line.context,
-        .kv_dtype = s->kv.layer[0].dtype,
         .vocab = pv_model_vocab_size(target),
         .keep = m->keep,
         .seed = m->draft_seed,
@@ -269,14 +269,28 @@ struct drafter_resources draft_side_resources(const struct pv_session *s, const 
     };
 }
 
+/* Room for it, and for what all drafters of its decoder share. */
 static enum pv_status open_drafter(struct pv_session *s, const struct drafter_kind *kind,
-                                   const struct drafter_resources *r, struct drafter **out,
-                                   size_t *held, struct pv_error *err)
+                                   const struct pv_method *m, struct drafter **out, size_t *held,
+                                   struct pv_error *err)
 {
-    size_t need = kind->size ? kind->size(r) : 0;
-    enum pv_status st = need > 0 ? claim_drafter(s, need, err) : PV_OK;
+    struct drafter_resources r = resources(s, kind, m);
+    const struct decoder *dec = engine_decoder(s->engine, kind->runs);
+    struct draft_engine *shared;
+    size_t need;
+    enum pv_status st = PV_OK;
+    r.steps->dec = dec;
+    need = kind->size ? kind->size(&r) : 0;
+    if (need > 0)
+        st = claim_drafter(s, need + engine_drafts_size(s->engine, kind->runs), err);
+    if (!st && dec) {
+        st = engine_drafts(s->engine, kind->runs, &shared, err);
+        if (!st)
+            task_stepper_init(&s->draft.steps[kind->runs], shared->batch);
+        s->draft.steps[kind->runs].task = s->task;
+    }
     if (!st)
-        st = kind->open(out, r, err);
+        st = kind->open(out, &r, err);
     if (!st)
         *held = need;
     return st;
@@ -286,13 +300,12 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
                                   struct drafter **out, struct pv_error *err)
 {
     const struct drafter_kind *kind = drafter_find(m->drafter);
-    struct drafter_resources r = draft_side_resources(s, m);
     struct drafter **d = &s->draft.drafter[m->drafter];
     size_t *held = &s->draft.drafter_bytes[m->drafter];
     enum pv_status st = PV_OK;
-    if (kind->info.needs_draft && !r.draft)
+    if (kind->info.needs_draft && !s->engine->draft)
         return fail(err, PV_E_ARG, "method '%s' needs a draft model, and there is none", m->name);
-    if (kind->info.needs_head && !r.head)
+    if (kind->info.needs_head && !s->model->head)
         return fail(err, PV_E_ARG, "method '%s' needs a draft head, and the model has none",
                     m->name);
     if (*d && kind->made_anew) {
@@ -301,10 +314,56 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
         *held = 0;
     }
     if (!*d)
-        st = open_drafter(s, kind, &r, d, held, err);
+        st = open_drafter(s, kind, m, d, held, err);
     if (!st)
         *out = *d;
     return st;
+}
+
+/* ---- on a thread of its own ---- */
+
+static enum pv_status open_lone(struct pv_session *s, enum drafter_decoder which,
+                                struct pv_error *err)
+{
+    struct draft_side *d = &s->draft;
+    const struct decoder *dec = engine_decoder(s->engine, which);
+    int rows = s->engine->chunk > TREE_MAX ? s->engine->chunk : TREE_MAX;
+    enum dtype kv = s->engine->kv;
+    enum pv_status st = PV_OK;
+    if (!d->lone_state[which])
+        st = session_claim(s, decoder_state_size(dec, rows, GROW_LEVEL, s->line.context, kv),
+                           "a drafter on a thread of its own", err);
+    if (!st && !d->lone_state[which])
+        st = decoder_state_open_urgent(&d->lone_state[which], dec, rows, GROW_LEVEL,
+                                       s->line.context, kv, err);
+    if (!st)
+        lone_stepper_init(&d->lone[which], dec, d->lone_state[which], d->steps[which].base.pool);
+    return st;
+}
+
+enum pv_status draft_side_part(struct pv_session *s, const struct pv_method *m,
+                               struct pv_error *err)
+{
+    struct drafter *drafter = s->draft.drafter[m->drafter];
+    enum drafter_decoder which = drafter_find(m->drafter)->runs;
+    enum pv_status st;
+    if (!drafter->step_by)
+        return PV_OK;
+    st = open_lone(s, which, err);
+    if (st)
+        return st;
+    if (!s->draft.divided)
+        s->draft.lone[which].lock =
+            which == DRAFTER_RUNS_DRAFT ? s->draft.model->step_lock : s->model->step_lock;
+    drafter->step_by(drafter, &s->draft.lone[which].base);
+    return PV_OK;
+}
+
+void draft_side_join(struct pv_session *s, const struct pv_method *m)
+{
+    struct drafter *drafter = s->draft.drafter[m->drafter];
+    if (drafter->step_by)
+        drafter->step_by(drafter, &s->draft.steps[drafter_find(m->drafter)->runs].base);
 }
 
 /* ---- rows that the target's tower made ---- */

@@ -4,9 +4,9 @@
 #define PV_ENGINE_DRAFT_SIDE_H
 
 #include "engine/encoder.h"
+#include "engine/engine.h"
 #include "engine/timeline.h"
 #include "lm/states.h"
-#include "spec/drafter_kind.h"
 #include "spec/price.h"
 
 struct pv_session;
@@ -31,8 +31,12 @@ struct draft_side {
         *crew[2]; /* threads of the model and of the drafter, while they run side by side */
     int crew_threads[2];
     int part[PV_DRAFT_COUNT]; /* of the threads that measuring gave it; 0: not measured */
-    struct drafter *divided;  /* the drafter that the crews are divided for */
-    bool alone;               /* it runs on a thread of its own */
+    struct task_stepper steps[DRAFTER_DECODERS]; /* of the drafters, by their decoder, */
+    struct lone_stepper lone[DRAFTER_DECODERS];  /* and while one runs on a thread of its own */
+    struct decoder_state *lone_state[DRAFTER_DECODERS]; /* opened when first used */
+    struct drafter *divided;          /* the drafter that the crews are divided for, */
+    enum drafter_decoder divided_for; /* and its decoder */
+    bool alone;                       /* it runs on a thread of its own */
     struct feature_rows *features;
     int n_features;
     uint64_t room;      /* bytes that they may still take */
@@ -53,13 +57,16 @@ enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struc
                                struct pv_error *err);
 void draft_side_close(struct draft_side *d);
 
-/* What this session has for a drafter of the method. */
-struct drafter_resources draft_side_resources(const struct pv_session *s,
-                                              const struct pv_method *m);
 /* The method's drafter, opened if it is not open yet or is made anew for each answer. The method
  * must have a drafter. */
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
                                   struct drafter **out, struct pv_error *err);
+
+/* The method's drafter runs its steps on a state of its own from now on, or with the engine's
+ * others again. */
+enum pv_status draft_side_part(struct pv_session *s, const struct pv_method *m,
+                               struct pv_error *err);
+void draft_side_join(struct pv_session *s, const struct pv_method *m);
 
 /* Bytes of drafters, their tower and scores; without rows that are kept of media. */
 size_t draft_side_size(const struct draft_side *d);

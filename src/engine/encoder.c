@@ -16,7 +16,8 @@ struct encoder {
     float *patches, *features, *window; /* one batch: tower's input, output, rows of the prompt, */
     const float *kept;                  /* or these where they lie on the device; else NULL */
     size_t n_patches, n_features, n_window; /* floats they hold */
-    int key, unit0, n_units;                /* what the window holds; n_units 0: nothing */
+    uint64_t key;                           /* of the medium that the window holds a part of, */
+    int unit0, n_units;                     /* and which; n_units 0: nothing */
     double seconds;
     struct device *crew; /* whose threads the tower runs on; NULL: its own */
 };
@@ -163,7 +164,7 @@ static void plain_picture(struct encoder *e, const struct media *m)
 }
 
 /* Fill the window with units from unit0 on. */
-static enum pv_status encode(struct encoder *e, const struct media *m, int key, int unit0,
+static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t key, int unit0,
                              struct pv_error *err)
 {
     struct need n = need_of(e, m);
@@ -211,7 +212,7 @@ static void hand_out(struct encoder *e, float *to, bool there, const float *from
         memcpy(to, from, size);
 }
 
-static enum pv_status rows(struct encoder *e, const struct media *m, int key, int from, int n,
+static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,
                            float *out, bool there, struct pv_error *err)
 {
     size_t row = (size_t)vision_config(e->v)->out;
@@ -241,13 +242,13 @@ static enum pv_status rows(struct encoder *e, const struct media *m, int key, in
     return vision_device(e->v)->ops->wait(vision_state_work(e->state), err);
 }
 
-enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, int from, int n,
+enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,
                             float *out, struct pv_error *err)
 {
     return rows(e, m, key, from, n, out, false, err);
 }
 
-enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, int key, int from,
+enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint64_t key, int from,
                                   int n, float *out, struct pv_error *err)
 {
     return rows(e, m, key, from, n, out, true, err);

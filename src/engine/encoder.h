@@ -20,10 +20,10 @@ enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct 
 void encoder_work_on(struct encoder *e, struct device *crew);
 /* Rows [from, from + n) of m -> out [n, hidden]. `key` names the medium: its rows in the window
  * are used again. */
-enum pv_status encoder_rows(struct encoder *e, const struct media *m, int key, int from, int n,
+enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,
                             float *out, struct pv_error *err);
 /* The same where `out` lies on the tower's device. */
-enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, int key, int from,
+enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint64_t key, int from,
                                   int n, float *out, struct pv_error *err);
 /* Seconds spent in towers since the last call. */
 double encoder_take_seconds(struct encoder *e);

@@ -113,14 +113,8 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, enum want 
 /* The first n rows of the accepted path become part of the cache. */
 static void commit(struct pv_session *s, const struct round *r, int n)
 {
-    int len = s->kv.len;
-    memcpy(s->kv_ids + len, s->line.ids + len, (size_t)n * sizeof *s->kv_ids);
-    memset(s->decoded + len, true, (size_t)n * sizeof *s->decoded);
-    draft_side_decoded(&s->draft, len, r->verdict.path, n);
-    if (r->verdict.path[n - 1] == n - 1)
-        kvcache_advance(&s->kv, n);
-    else
-        kvcache_gather(&s->kv, decoder_state_work(s->state), r->verdict.path, n);
+    draft_side_decoded(&s->draft, s->kv.len, r->verdict.path, n);
+    session_commit(s, n, r->verdict.path);
 }
 
 /* In the parallel schedule, a drafter that needs the target's hidden states starts when the prefill
@@ -239,18 +233,6 @@ static enum pv_status end_drafter(struct speculation *sp, enum pv_status st, str
     return st == PV_E_DEVICE && drafter ? drafter : st;
 }
 
-/* Seconds of the target's tower, which a drafter beside may be using. */
-static double take_tower_seconds(struct pv_session *s)
-{
-    double seconds;
-    if (!s->encoder)
-        return 0;
-    pthread_mutex_lock(s->model->step_lock);
-    seconds = encoder_take_seconds(s->encoder);
-    pthread_mutex_unlock(s->model->step_lock);
-    return seconds;
-}
-
 static enum pv_status generate(struct pv_session *s, const struct pv_gen_params *p,
                                pv_text_fn on_text, void *user, struct pv_error *err)
 {
@@ -280,7 +262,7 @@ static enum pv_status generate(struct pv_session *s, const struct pv_gen_params 
     if (!st)
         st = prefill_run(s, p, &sp, want, sp.parallel ? show_drafter : NULL, &sp, err);
     t1 = clock_now();
-    s->stats.vision_s += take_tower_seconds(s);
+    s->stats.vision_s += session_take_tower(s);
     s->stats.prefill_s = t1 - t0 - s->stats.vision_s - s->stats.view_s;
     s->stats.passes = 1;
     if (!st)
@@ -311,14 +293,30 @@ static enum pv_status generate(struct pv_session *s, const struct pv_gen_params 
     return st;
 }
 
+/* One answer as a task of the engine. */
+struct generate_call {
+    struct pv_session *s;
+    const struct pv_gen_params *p;
+    pv_text_fn on_text;
+    void *user;
+};
+
+static enum pv_status generate_task(struct task *t, void *arg, struct pv_error *err)
+{
+    struct generate_call *c = arg;
+    (void)t;
+    return generate(c->s, c->p, c->on_text, c->user, err);
+}
+
 enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
                            void *user, struct pv_error *err)
 {
     struct logits_observer kept = s->observer;
+    struct generate_call call = { s, p, on_text, user };
     enum pv_status st;
     if (p->on_logits)
         s->observer = (struct logits_observer){ p->on_logits, p->logits_user };
-    st = generate(s, p, on_text, user, err);
+    st = session_run(s, generate_task, &call, err);
     s->observer = kept;
     return st;
 }

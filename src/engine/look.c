@@ -58,15 +58,29 @@ static enum pv_status look(struct pv_session *s, const struct pv_method *m, stru
     return count_kept(out, err);
 }
 
+struct look_call {
+    struct pv_session *s;
+    const struct pv_method *m;
+    struct pv_view_map *out;
+};
+
+static enum pv_status look_task(struct task *t, void *arg, struct pv_error *err)
+{
+    struct look_call *c = arg;
+    (void)t;
+    return look(c->s, c->m, c->out, err);
+}
+
 enum pv_status pv_session_view(pv_session *s, const struct pv_method *m, struct pv_view_map *out,
                                struct pv_error *err)
 {
+    struct look_call call = { s, m, out };
     struct pv_gen_params p = pv_gen_defaults();
     struct timeline_mark before = timeline_mark(&s->line);
     bool dialogue = s->messages;
     enum pv_status st = dialogue ? generate_ask(s, &p, err) : PV_OK;
     if (!st)
-        st = look(s, m, out, err);
+        st = session_run(s, look_task, &call, err);
     timeline_return(&s->line, before);
     s->messages = dialogue;
     return st;

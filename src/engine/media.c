@@ -142,6 +142,20 @@ bool media_equal(const struct media *a, const struct media *b)
     return plan_equal(a, b) && !memcmp(a->rgb, b->rgb, media_size(a));
 }
 
+void media_digest(const struct media *m, uint8_t out[DIGEST_SIZE])
+{
+    const int32_t plan[] = { (int32_t)m->kind, m->video,       m->height,      m->width,
+                             m->n_views,       m->n_slices,    m->h,           m->w,
+                             m->unit_rows,     m->n_units,     m->newline,     m->n_rows,
+                             m->merged_h,      m->merged_w,    m->tiling.rows, m->tiling.cols,
+                             m->source_height, m->source_width };
+    struct digest d;
+    digest_init(&d);
+    digest_add(&d, plan, sizeof plan);
+    digest_add(&d, m->rgb, media_size(m));
+    digest_finish(&d, out);
+}
+
 /* The time of slice t, in position units. */
 static int32_t slice_time(const struct media *m, int t)
 {

@@ -3,6 +3,7 @@
 #ifndef PV_ENGINE_MEDIA_H
 #define PV_ENGINE_MEDIA_H
 
+#include "base/digest.h"
 #include "engine/sight.h"
 #include "format/config.h"
 #include "video/tiles.h"
@@ -42,6 +43,8 @@ uint8_t *media_view(const struct media *m, int i);
 /* The last frame again, until there are n_views (Qwen takes frames in pairs). */
 void media_pad(struct media *m, int n_frames);
 bool media_equal(const struct media *a, const struct media *b);
+/* A digest of all that its rows depend on: pixels, and how they are cut. */
+void media_digest(const struct media *m, uint8_t out[DIGEST_SIZE]);
 
 /* Tokens of one line of a unit: LLaVA pools to a square. */
 int media_grid_width(const struct media *m);

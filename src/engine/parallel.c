@@ -132,9 +132,7 @@ static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
     if (left < 1 || line >= s->line.context)
         return PV_OK;
     tree_begin(&tree, pl->own[n - 1]);
-    draft_lock(s);
     st = pl->sp->drafter->propose(pl->sp->drafter, &req, &pl->error);
-    draft_unlock(s);
     if (st || tree.n < 2)
         return st;
     *id = tree.id[1];
@@ -245,6 +243,7 @@ enum pv_status parallel_open(struct parallel **out, struct speculation *sp, stru
     pl->own = mem_alloc((size_t)s->line.context * sizeof *pl->own);
     st = pl->own ? start(pl, err) : fail_nomem(err, (size_t)s->line.context * sizeof *pl->own);
     if (st) {
+        draft_side_join(s, &sp->method);
         crew_unite(s);
         destroy(pl);
         return st;
@@ -272,8 +271,7 @@ static void note(struct parallel *pl)
     s->stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
     s->stats.draft_prefill_s += pl->reading.prefill_s;
     s->stats.vision_s += pl->reading.tower_s;
-    if (s->encoder) /* rows that the target's tower made for the drafter */
-        s->stats.vision_s += encoder_take_seconds(s->encoder);
+    s->stats.vision_s += session_take_tower(s); /* rows that it made for the drafter */
     s->stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted - last;
     s->stats.runs += c->rejections;
     s->stats.run_tokens += c->run_sum;
@@ -297,6 +295,7 @@ enum pv_status parallel_close(struct parallel **pl, struct pv_error *err)
     pthread_mutex_unlock(&p->lock);
     pthread_join(p->thread, NULL);
     p->s->draft.alone = false;
+    draft_side_join(p->s, &p->sp->method);
     crew_unite(p->s);
     note(p);
     /* Being stopped is no failure of the drafter's. */

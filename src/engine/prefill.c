@@ -18,7 +18,6 @@ struct prefill {
     struct speculation *sp;
     enum want want;
     int first;        /* row that the cache does not hold */
-    int held;         /* rows that it held, though some of them run again */
     int layer0, end;  /* of the part of the layers that runs; both 0: all */
     float *residual;  /* [rows from `first` on, hidden], between the parts */
     float *hidden[2]; /* [chunk, hidden]: taps of the view alignment */
@@ -45,13 +44,13 @@ static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct 
             continue;
         }
         some = medium->m.n_rows - row < n - i ? medium->m.n_rows - row : n - i;
-        st = encoder_rows_there(s->encoder, &medium->m, medium->key, row, some, to, err);
+        st = session_media_rows(s, medium, row, some, to, true, err);
         if (st)
             return st;
         if (s->draft.keep_features)
             kept = draft_side_keep(&s->draft, medium, row, some, hidden);
         if (kept)
-            s->model->dev->ops->get(decoder_state_work(s->state), kept, to,
+            s->model->dev->ops->get(s->target.base.work, kept, to,
                                     sizeof *to * (size_t)some * hidden);
         i += some;
     }
@@ -74,7 +73,7 @@ struct extras {
  * a head wants them. */
 static bool keeps_states(const struct pv_session *s, const struct extras *x)
 {
-    return s->draft.states.hidden > 0 && x->layer0 == 0 && x->layer1 == 0 && !x->token;
+    return s->draft.states.hidden > 0 && x->layer0 == 0 && x->layer1 == 0 && !x->token && x->p;
 }
 
 static int list_taps(struct pv_session *s, int from, int n, const struct extras *x,
@@ -122,21 +121,17 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
     enum pv_status st = PV_OK;
     if (want == WANT_DRAWN)
         step.choice = &drawn;
-    pthread_mutex_lock(s->model->step_lock);
     if (x->layer0 == 0)
         st = fill_embeds(s, from, n, err);
     if (!st)
-        st = decoder_step(s->model->dec, s->state, &step, err);
-    pthread_mutex_unlock(s->model->step_lock);
+        st = s->target.base.run(&s->target.base, &step, err);
     if (st)
         return st;
-    memcpy(s->kv_ids + from, s->line.ids + from, (size_t)n * sizeof *s->kv_ids);
-    memset(s->decoded + from, x->decodes, (size_t)n * sizeof *s->decoded);
     if (x->token)
         draft_side_decoded(&s->draft, from, &(const int){ 0 }, 1);
     else if (keeps_states(s, x))
         states_commit(&s->draft.states, s->line.ids, s->line.n, from, n);
-    kvcache_advance(&s->kv, n);
+    session_commit(s, n, NULL);
     return PV_OK;
 }
 
@@ -197,17 +192,6 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
     return PV_OK;
 }
 
-/* How many of the n rows from `at` on go the same way, and which. */
-static int same_way(const struct prefill *f, int at, int n, bool *decodes)
-{
-    const struct pv_session *s = f->s;
-    int some = 1;
-    *decodes = at < f->held && s->decoded[at];
-    while (some < n && (at + some < f->held && s->decoded[at + some]) == *decodes)
-        some++;
-    return some;
-}
-
 /* The next step, from row `at` on. Returns its rows in *n. */
 static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_error *err)
 {
@@ -219,8 +203,10 @@ static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_erro
     int end = columns && !guides ? sp->query0 : s->line.n;
     enum want want;
     enum pv_status st;
-    *n = end - at < s->chunk ? end - at : s->chunk;
-    *n = same_way(f, at, *n, &x.decodes);
+    *n = end - at < s->engine->chunk ? end - at : s->engine->chunk;
+    st = task_prompt_rows(s->task, *n, n, err);
+    if (st)
+        return st;
     want = at + *n == s->line.n && (f->end == 0 || f->layer0 > 0) ? f->want : WANT_NOTHING;
     if (f->residual)
         x.residual = f->residual + (size_t)(at - f->first) * hidden;
@@ -271,7 +257,7 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
 {
     struct pv_session *s = f->s;
     const struct config *c = decoder_config(s->model->dec);
-    size_t chunk = (size_t)s->chunk, hidden = (size_t)c->hidden;
+    size_t chunk = (size_t)s->engine->chunk, hidden = (size_t)c->hidden;
     size_t snapshots = f->sp->aligned ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
     enum pv_status st = PV_OK;
     if (f->sp->aligned)
@@ -289,7 +275,7 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
     if (!f->taps || !f->all || !f->token || !f->hidden[0])
         return fail_nomem(err, snapshots * sizeof *f->hidden[0] + 2 * chunk * sizeof *f->all);
     f->hidden[1] = f->hidden[0] + snapshots / 2;
-    for (int i = 0; i < s->chunk; i++)
+    for (int i = 0; i < s->engine->chunk; i++)
         f->all[i] = i;
     return PV_OK;
 }
@@ -304,12 +290,19 @@ static int find_first(const struct pv_session *s, const struct speculation *sp, 
     return held < most ? held : most;
 }
 
-static int count_held(const struct pv_session *s)
+/* Rows of the timeline that the pool has, whoever computed them, are in the cache from now on. The
+ * states of a draft head are this session's own: those of other rows than before are forgotten. */
+static int find_held(struct pv_session *s)
 {
     int same = 0;
-    while (same < s->kv.len && same < s->line.n && s->kv_ids[same] == s->line.ids[same])
+    while (same < s->n_kv_ids && same < s->line.n && s->kv_ids[same] == s->line.ids[same])
         same++;
-    return same;
+    if (s->draft.states.hidden > 0)
+        states_truncate(&s->draft.states, same < s->draft.states.n ? same : s->draft.states.n);
+    memcpy(s->kv_ids, s->line.ids, (size_t)s->line.n * sizeof *s->kv_ids);
+    s->n_kv_ids = s->line.n;
+    session_digest(s, 0, s->line.n);
+    return kvcache_adopt(&s->kv, s->target.base.work, s->digest, s->line.n);
 }
 
 /* In two parts, the view in between. */
@@ -325,8 +318,7 @@ static enum pv_status run_parts(struct prefill *f, void (*chosen)(void *user), v
     kvcache_truncate(&s->kv, f->first); /* no row is whole yet */
     if (!st && f->alignment)
         alignment_finish(f->alignment, s->draft.scores);
-    if (s->encoder) /* not the view's */
-        s->stats.vision_s += encoder_take_seconds(s->encoder);
+    s->stats.vision_s += session_take_tower(s); /* not the view's */
     if (!st)
         st = speculation_see(f->sp, s, err);
     if (st)
@@ -338,14 +330,48 @@ static enum pv_status run_parts(struct prefill *f, void (*chosen)(void *user), v
     return run_part(f, err);
 }
 
+/* Room for the rows of media of one step, while a prompt is read. */
+static enum pv_status open_embeds(struct pv_session *s, struct pv_error *err)
+{
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    size_t rows = (size_t)(s->line.n < s->engine->chunk ? s->line.n : s->engine->chunk);
+    void *p = NULL;
+    enum pv_status st = PV_OK;
+    if (s->line.n_spans > 0 && !s->embeds)
+        st = device_alloc(s->model->dev, &p, rows * hidden * sizeof *s->embeds, err);
+    if (p)
+        s->embeds = p;
+    return st;
+}
+
+static void close_embeds(struct pv_session *s)
+{
+    if (s->embeds)
+        s->model->dev->ops->free(s->model->dev, s->embeds);
+    s->embeds = NULL;
+}
+
+enum pv_status prefill_again(struct pv_session *s, int len, struct pv_error *err)
+{
+    enum pv_status st = open_embeds(s, err);
+    while (!st && s->kv.len < len) {
+        int at = s->kv.len, end = at < s->answer0 && s->answer0 < len ? s->answer0 : len;
+        struct extras x = { .decodes = at >= s->answer0 };
+        int n = end - at < s->engine->chunk ? end - at : s->engine->chunk;
+        st = task_prompt_rows(s->task, n, &n, err);
+        if (!st)
+            st = run_rows(s, at, n, WANT_NOTHING, &x, err);
+    }
+    close_embeds(s);
+    return st;
+}
+
 enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
                            struct speculation *sp, enum want want, void (*chosen)(void *user),
                            void *user, struct pv_error *err)
 {
-    int held = count_held(s);
-    struct prefill f = {
-        .s = s, .p = p, .sp = sp, .want = want, .first = find_first(s, sp, held), .held = held
-    };
+    int held = find_held(s);
+    struct prefill f = { .s = s, .p = p, .sp = sp, .want = want, .first = find_first(s, sp, held) };
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     size_t residual = (size_t)(s->line.n - f.first) * hidden * sizeof(float);
     enum pv_status st = open_prefill(&f, err);
@@ -357,10 +383,20 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     s->stats.reused_tokens = f.first;
     if (!st && chosen && sp->early && session_claim(s, f.claimed + residual, "", NULL) == PV_OK)
         f.residual = mem_alloc(residual);
-    if (!st && f.residual)
+    if (!st)
+        st = open_embeds(s, err);
+    if (f.residual && !kvcache_reserve(&s->kv, s->target.base.work, s->line.n - f.first)) {
+        mem_free(f.residual); /* it may not wait for pages half-way */
+        f.residual = NULL;
+    }
+    if (!st && f.residual) {
+        task_preemptible(s->task, false); /* between the parts no row is whole */
         st = run_parts(&f, chosen, user, err);
-    else if (!st)
+        task_preemptible(s->task, true);
+    } else if (!st) {
         st = run_part(&f, err);
+    }
+    close_embeds(s);
     if (!st && f.alignment)
         alignment_finish(f.alignment, s->draft.scores);
     close_prefill(&f);

@@ -349,9 +349,9 @@ static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, str
     enum pv_status st = timeline_room(&s->line, (size_t)f->n_rows, err);
     if (st)
         return st;
-    timeline_forget(&s->line, s->kv_ids, s->kv.len);
+    timeline_forget(&s->line, s->kv_ids, s->n_kv_ids);
     for (int i = 0; i < f->n_media && !st; i++) {
-        st = session_tower(s, s->encoder, &s->tower_bytes, &f->media[i], err);
+        st = session_reserve_tower(s, &f->media[i], err);
         pixels += media_size(&f->media[i]);
     }
     if (!st)

@@ -68,8 +68,8 @@ struct scheduler {
     /* The thread's own. */
     struct task *running[MAX_TASKS]; /* oldest first */
     int n_running;
-    double told, told_s, told_at;   /* tokens and their time, fading */
-    int to_preempt;                 /* scheduler_preempt; -1: none */
+    double told, told_s, told_at; /* tokens and their time, fading */
+    int to_preempt;               /* scheduler_preempt; -1: none */
     int64_t iterations, preemptions, page_waits;
     struct scheduler_counts counts; /* under the lock */
 };

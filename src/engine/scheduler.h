@@ -62,7 +62,7 @@ void task_close(struct task **t);
 /* While a task computes again what it had given back (task_calls.restore), its waits return this
  * when its pages are asked for once more. It is handed up to the caller of restore and to nobody
  * else. */
-#define TASK_PREEMPTED ((enum pv_status)-1)
+#define TASK_PREEMPTED ((enum pv_status) - 1)
 
 /* A stepper for this task's steps on a batch. A step of the target's reserves its pages, and waits
  * for them. */

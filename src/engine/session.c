@@ -15,113 +15,69 @@ struct pv_session_params pv_session_defaults(void)
 
 /* ---- opening ---- */
 
-static enum pv_status choose_sizes(struct pv_session *s, const struct pv_session_params *p,
-                                   int *context, struct pv_error *err)
+static enum pv_status open_parts(struct pv_session *s, struct pv_error *err)
 {
-    const struct pv_model *m = s->model;
-    int most = pv_model_max_context(m);
-    *context = p->max_context;
-    if (*context == 0)
-        *context = most < MODEL_DEFAULT_CONTEXT ? most : MODEL_DEFAULT_CONTEXT;
-    most = m->limits.context_tokens < CONFIG_MAX_CONTEXT ? m->limits.context_tokens
-                                                         : CONFIG_MAX_CONTEXT;
-    if (*context < 1 || *context > most)
-        return fail(err, PV_E_LIMIT, "a context of %d tokens was asked for, 1 to %d are possible",
-                    *context, most);
-    s->chunk = p->chunk ? p->chunk : model_chunk(s->model);
-    if (s->chunk < 1 || s->chunk > MODEL_MAX_CHUNK)
-        return fail(err, PV_E_ARG, "steps of %d rows were asked for, 1 to %d are possible",
-                    s->chunk, MODEL_MAX_CHUNK);
-    if (s->chunk > *context)
-        s->chunk = *context;
-    return PV_OK;
-}
-
-/* Rows of the largest step, and rows whose logits one step may want: a tree is verified at once. */
-static int state_rows(const struct pv_session *s)
-{
-    return s->speculates && s->chunk < TREE_MAX ? TREE_MAX : s->chunk;
-}
-
-static int state_logits(const struct pv_session *s)
-{
-    return s->speculates ? TREE_MAX : 1;
-}
-
-static enum pv_status check_memory(struct pv_session *s, int context, enum dtype kv,
-                                   struct pv_error *err)
-{
-    const struct pv_model *m = s->model;
-    uint64_t need = kvcache_size(decoder_config(m->dec), kv, context) +
-                    decoder_state_size(m->dec, state_rows(s), state_logits(s), context, kv);
-    if (need > m->limits.memory_bytes)
-        return fail(err, PV_E_LIMIT,
-                    "a context of %d tokens needs %llu bytes of memory, the limit is %llu", context,
-                    (unsigned long long)need, (unsigned long long)m->limits.memory_bytes);
-    s->fixed_bytes = need;
-    return PV_OK;
-}
-
-static enum pv_status open_parts(struct pv_session *s, int context, enum dtype kv,
-                                 struct pv_error *err)
-{
-    struct pv_model *m = s->model;
-    const struct config *c = decoder_config(m->dec);
-    size_t n = (size_t)context, vocab = (size_t)c->vocab;
-    size_t embeds = m->vision ? (size_t)s->chunk * (size_t)c->hidden : 0;
-    void *rows = NULL;
-    enum pv_status st = kvcache_open(&s->kv, m->dev, c, kv, context, err);
+    struct pv_engine *e = s->engine;
+    const struct config *c = decoder_config(s->model->dec);
+    size_t n = (size_t)e->context, vocab = (size_t)c->vocab;
+    enum pv_status st = kvcache_attach(&s->kv, e->pool, e->context, err);
     if (!st)
-        st =
-            decoder_state_open(&s->state, m->dec, state_rows(s), state_logits(s), context, kv, err);
-    if (!st)
-        st = timeline_open(&s->line, context, err);
-    if (!st && m->vision)
-        st = encoder_open(&s->encoder, m->vision, err);
-    if (!st && m->vision)
-        st = device_alloc(m->dev, &rows, embeds * sizeof *s->embeds, err);
-    s->embeds = rows;
+        st = timeline_open(&s->line, e->context, err);
     if (st)
         return st;
+    task_stepper_init(&s->target, e->target);
+    s->digest = mem_alloc(n * sizeof *s->digest);
     s->kv_ids = mem_alloc(n * sizeof *s->kv_ids);
-    s->decoded = mem_zalloc(n * sizeof *s->decoded);
     s->logits = mem_alloc(vocab * sizeof *s->logits);
     s->candidates = mem_alloc(vocab * sizeof *s->candidates);
-    if (!s->kv_ids || !s->decoded || !s->logits || !s->candidates)
-        return fail_nomem(err, n * sizeof *s->kv_ids + vocab * sizeof *s->candidates);
-    return dialogue_open(&s->words, m, n, err);
+    if (!s->digest || !s->kv_ids || !s->logits || !s->candidates)
+        return fail_nomem(err, n * sizeof *s->digest + vocab * sizeof *s->candidates);
+    st = dialogue_open(&s->words, s->model, n, err);
+    if (!st && e->speculates)
+        st = draft_side_open(&s->draft, s, e->draft, err);
+    return st;
 }
 
-enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct pv_session_params *p,
-                               struct pv_error *err)
+enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, struct pv_error *err)
 {
-    enum dtype kv = model_kv_dtype(model, p->kv_type);
-    struct pv_session *s;
+    struct pv_session *s = mem_zalloc(sizeof *s);
     enum pv_status st;
-    int context;
-    if ((unsigned)p->kv_type > PV_KV_F32)
-        return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
-    if (model->gpu >= 0 && kv != DTYPE_BF16)
-        return fail(err, PV_E_UNSUPPORTED, "a KV cache of %s was asked for: on a GPU it is bf16",
-                    dtype_name(kv));
-    s = mem_zalloc(sizeof *s);
     if (!s)
         return fail_nomem(err, sizeof *s);
-    s->model = model;
-    s->speculates = p->speculate || p->draft;
-    st = choose_sizes(s, p, &context, err);
-    if (!st)
-        st = check_memory(s, context, kv, err);
-    if (!st)
-        st = open_parts(s, context, kv, err);
-    if (!st && s->speculates)
-        st = draft_side_open(&s->draft, s, p->draft, err);
+    s->engine = engine;
+    s->number = atomic_fetch_add(&engine->last_session, 1) + 1;
+    s->model = engine->model;
+    s->speculates = engine->speculates;
+    st = open_parts(s, err);
     if (st) {
         pv_session_close(&s);
         return st;
     }
     *out = s;
     return PV_OK;
+}
+
+enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct pv_session_params *p,
+                               struct pv_error *err)
+{
+    struct pv_engine_params ep = pv_engine_defaults();
+    struct pv_engine *e;
+    enum pv_status st;
+    ep.max_context = p->max_context;
+    ep.max_requests = 1;
+    ep.chunk = p->chunk;
+    ep.kv_type = p->kv_type;
+    ep.draft = p->draft;
+    ep.speculate = p->speculate;
+    st = pv_engine_open(&e, model, &ep, err);
+    if (st)
+        return st;
+    st = pv_engine_session(out, e, err);
+    if (st)
+        pv_engine_close(&e);
+    else
+        (*out)->owns_engine = true;
+    return st;
 }
 
 static void drop_pending(struct pv_session *s)
@@ -139,20 +95,19 @@ void pv_session_close(pv_session **session)
     drop_pending(s);
     draft_side_close(&s->draft);
     dialogue_close(&s->words);
-    encoder_close(&s->encoder);
-    decoder_state_close(&s->state);
     kvcache_close(&s->kv);
     timeline_close(&s->line);
+    atomic_fetch_sub(&s->engine->session_bytes, s->counted_bytes);
+    mem_free(s->digest);
     mem_free(s->kv_ids);
-    mem_free(s->decoded);
-    if (s->embeds)
-        s->model->dev->ops->free(s->model->dev, s->embeds);
     mem_free(s->logits);
     mem_free(s->candidates);
     mem_free(s->tree_logits);
     mem_free(s->draft_q);
     mem_free(s->verify_scratch);
     trace_close(&s->trace);
+    if (s->owns_engine)
+        pv_engine_close(&s->engine);
     mem_free(s);
     *session = NULL;
 }
@@ -169,13 +124,23 @@ void pv_session_reset(pv_session *s)
 
 /* ---- memory ---- */
 
-uint64_t session_bytes_left(const struct pv_session *s)
+/* Its own memory, told to the engine. */
+static void count_bytes(struct pv_session *s)
 {
-    uint64_t limit = s->model->limits.memory_bytes;
-    uint64_t used = s->fixed_bytes + s->tower_bytes + s->drawing_bytes +
-                    timeline_media_size(&s->line) + draft_side_size(&s->draft);
+    uint64_t used = s->drawing_bytes + timeline_media_size(&s->line) + draft_side_size(&s->draft);
     for (int i = 0; i < s->n_pending; i++)
         used += seen_size(&s->pending[i]);
+    atomic_fetch_add(&s->engine->session_bytes, used - s->counted_bytes);
+    s->counted_bytes = used;
+}
+
+uint64_t session_bytes_left(struct pv_session *s)
+{
+    struct pv_engine *e = s->engine;
+    uint64_t limit = s->model->limits.memory_bytes, used;
+    count_bytes(s);
+    used = atomic_load(&e->fixed_bytes) + atomic_load(&e->tower_bytes) +
+           atomic_load(&e->session_bytes);
     return used < limit ? limit - used : 0;
 }
 
@@ -206,6 +171,48 @@ enum pv_status session_tower(struct pv_session *s, struct encoder *e, size_t *he
     if (!st)
         *held = size;
     return st;
+}
+
+enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
+                                     struct pv_error *err)
+{
+    size_t held;
+    enum pv_status st;
+    pthread_mutex_lock(s->model->step_lock); /* a request may be using it */
+    held = atomic_load(&s->engine->tower_bytes);
+    st = session_tower(s, s->engine->encoder, &held, m, err);
+    atomic_store(&s->engine->tower_bytes, held);
+    pthread_mutex_unlock(s->model->step_lock);
+    return st;
+}
+
+enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
+                                  float *out, bool there, struct pv_error *err)
+{
+    struct encoder *e = s->engine->encoder;
+    uint64_t key = session_medium(s, m);
+    enum pv_status st;
+    pthread_mutex_lock(s->model->step_lock);
+    st = there ? encoder_rows_there(e, &m->m, key, row, n, out, err)
+               : encoder_rows(e, &m->m, key, row, n, out, err);
+    s->tower_s += encoder_take_seconds(e);
+    pthread_mutex_unlock(s->model->step_lock);
+    return st;
+}
+
+uint64_t session_medium(const struct pv_session *s, const struct medium *m)
+{
+    return s->number << 32 | (uint32_t)m->key;
+}
+
+double session_take_tower(struct pv_session *s)
+{
+    double seconds;
+    pthread_mutex_lock(s->model->step_lock);
+    seconds = s->tower_s;
+    s->tower_s = 0;
+    pthread_mutex_unlock(s->model->step_lock);
+    return seconds;
 }
 
 /* ---- the timeline ---- */
@@ -239,7 +246,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
                     SESSION_MAX_PENDING);
     for (int i = 0; i < s->n_pending; i++)
         rows += s->pending[i].m.n_rows;
-    timeline_forget(&s->line, s->kv_ids, s->kv.len);
+    timeline_forget(&s->line, s->kv_ids, s->n_kv_ids);
     *b = (struct seen_bounds){ .limits = p->limits ? p->limits : &m->limits,
                                .max_rows = s->line.context > rows ? s->line.context - rows : 0,
                                .max_bytes = session_bytes_left(s),
@@ -317,7 +324,7 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
     for (int i = 0; i < s->n_pending && !st; i++) {
         st = seen_finish(&s->pending[i], c, n_stills == 1, err);
         if (!st)
-            st = session_tower(s, s->encoder, &s->tower_bytes, &s->pending[i].m, err);
+            st = session_reserve_tower(s, &s->pending[i].m, err);
     }
     return st;
 }

@@ -4,7 +4,7 @@
 
 #include "engine/dialogue.h"
 #include "engine/draft_side.h"
-#include "engine/encoder.h"
+#include "engine/engine.h"
 #include "engine/seen.h"
 #include "engine/timeline.h"
 #include "engine/trace.h"
@@ -34,20 +34,23 @@ struct choice_changer {
 };
 
 struct pv_session {
-    struct pv_model *model;
-    struct kvcache kv;
-    struct decoder_state *state;
-    struct dialogue *words;  /* NULL: no tokenizer */
-    struct encoder *encoder; /* NULL: no vision tower */
-    size_t fixed_bytes;      /* KV cache and scratch, */
-    size_t tower_bytes;      /* the encoder, */
-    size_t drawing_bytes;    /* tree_logits and after: counted against the limit of memory */
-    int chunk;
+    struct pv_engine *engine;
+    bool owns_engine;
+    uint64_t number;        /* unique in its engine */
+    struct pv_model *model; /* the engine's */
+    struct task *task;      /* while an answer is made; NULL: none */
+    struct task_stepper target;
+    struct kvcache kv;      /* empty between answers: its pages are then the pool's */
+    struct kv_key *digest;  /* [context]: of the rows of the timeline that the cache holds */
+    int kept_len;           /* rows that were given back and will be computed again */
+    struct dialogue *words; /* NULL: no tokenizer */
+    size_t drawing_bytes;   /* tree_logits and after: counted against the limit of memory */
+    uint64_t counted_bytes; /* of its memory, in engine->session_bytes */
     struct timeline line;
-    int32_t *kv_ids; /* [context]: what slots 0 .. kv.len - 1 hold, */
-    bool *decoded;   /* and whether as rows of an answer: a row that is run again must go the way
-                        it went (step.bulk) */
-    float *embeds;   /* [chunk, hidden]: rows of media in a step, on the device */
+    int32_t *kv_ids; /* [context]: the rows that the states of a draft head are of, */
+    int n_kv_ids;    /* and how many */
+    float *embeds;   /* [chunk, hidden]: rows of media in a step, on the device; while a prompt is
+                        read */
     int n_pending;
     struct seen pending[SESSION_MAX_PENDING]; /* wait for the text of their message */
     int answer0, n_answer;
@@ -70,16 +73,37 @@ struct pv_session {
     struct trace trace;          /* of the last answer */
     int64_t frames, lost_frames; /* since the last answer */
     double video_s;
+    double tower_s; /* of the target's tower, not told yet; under model->step_lock */
 };
 
-/* Bytes of the model's limit of memory that are not taken. Rows of media that are kept to save the
- * tower work (draft_side_keep) are not counted: they give way. */
-uint64_t session_bytes_left(const struct pv_session *s);
+/* Runs `run` as a task of the engine. Meanwhile s->task is that task, and its pages can be given
+ * back and computed again; in the end they go back to the pool, which remembers what they hold. */
+enum pv_status session_run(struct pv_session *s,
+                           enum pv_status (*run)(struct task *t, void *arg, struct pv_error *err),
+                           void *call, struct pv_error *err);
+/* Digests of rows [from, to) of the timeline. */
+void session_digest(struct pv_session *s, int from, int to);
+/* The first n rows of the last step become part of the cache; of a tree those of `path`. */
+void session_commit(struct pv_session *s, int n, const int *path);
+
+/* Bytes of the model's limit of memory that nobody on the engine has taken. Rows of media that are
+ * kept to save the tower work (draft_side_keep) are not counted: they give way. */
+uint64_t session_bytes_left(struct pv_session *s);
 /* PV_E_LIMIT when `need` more bytes are over the limit: "<what> needs ... bytes". */
 enum pv_status session_claim(struct pv_session *s, uint64_t need, const char *what,
                              struct pv_error *err);
 /* Room in an encoder for media like m; *held: the bytes it has. */
 enum pv_status session_tower(struct pv_session *s, struct encoder *e, size_t *held,
                              const struct media *m, struct pv_error *err);
+/* Room in the engine's tower. */
+enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
+                                     struct pv_error *err);
+/* Rows [row, row + n) of a medium in the model's space, on the host or where the model is. */
+enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
+                                  float *out, bool there, struct pv_error *err);
+/* What tells media of all sessions of an engine apart. */
+uint64_t session_medium(const struct pv_session *s, const struct medium *m);
+/* Seconds that the engine's tower took for this session since the last call. */
+double session_take_tower(struct pv_session *s);
 
 #endif

@@ -203,11 +203,9 @@ enum pv_status speculation_see(struct speculation *sp, struct pv_session *s, str
 {
     double t0 = clock_now();
     enum pv_status st = draft_see(sp, s, err);
-    if (s->encoder) { /* a view that wanted features may have run the tower */
-        double tower = encoder_take_seconds(s->encoder);
-        s->stats.vision_s += tower;
-        t0 += tower;
-    }
+    double tower = session_take_tower(s); /* a view that wanted features may have run it */
+    s->stats.vision_s += tower;
+    t0 += tower;
     s->stats.view_s += clock_now() - t0;
     sp->seen = !st;
     return st;
@@ -277,9 +275,7 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
     if (sp->method.accept == PV_ACCEPT_REJECTION && sp->shape.kind == SHAPE_CHAIN &&
         how->temperature > 0)
         req.q = s->draft_q;
-    draft_lock(s);
     st = sp->drafter->propose(sp->drafter, &req, err);
-    draft_unlock(s);
     s->stats.draft_s += clock_now() - t0;
     s->stats.draft_rows += sp->drafter->rows - rows;
     s->stats.draft_slots += sp->drafter->slots - slots;
@@ -312,7 +308,6 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
                          .argmax = greedy ? s->tree_best : NULL,
                          .states = s->draft.step_states,
                          .choice = drawn ? &choice : NULL };
-    enum pv_status st;
     for (int i = 0; i < t->n; i++) {
         all[i] = i;
         position[i] = (uint64_t)s->line.n + (uint64_t)t->depth[i];
@@ -321,10 +316,7 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
         chain = chain && t->parent[i] == i - 1;
     }
     seq.parent = chain ? NULL : t->parent;
-    pthread_mutex_lock(s->model->step_lock);
-    st = decoder_step(s->model->dec, s->state, &step, err);
-    pthread_mutex_unlock(s->model->step_lock);
-    return st;
+    return s->target.base.run(&s->target.base, &step, err);
 }
 
 static void count_round(struct pv_session *s, const struct round *r)

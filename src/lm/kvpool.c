@@ -46,6 +46,12 @@ size_t kvpool_page_size(const struct config *c, enum dtype dtype)
     return 2 * (size_t)c->n_layers * half_size(c, dtype);
 }
 
+size_t kvpool_cost(const struct config *c, enum dtype dtype, int n_pages)
+{
+    return (size_t)n_pages * (kvpool_page_size(c, dtype) + sizeof(struct page) +
+                              KV_CHUNK * sizeof(struct kv_key) + 2 * sizeof(int));
+}
+
 static enum pv_status open_parts(struct kvpool *p, struct pv_error *err)
 {
     size_t n = (size_t)p->n_pages, size;

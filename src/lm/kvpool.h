@@ -26,6 +26,8 @@ struct kvpool;
 
 /* Bytes of one page on the device. */
 size_t kvpool_page_size(const struct config *c, enum dtype dtype);
+/* Bytes that kvpool_open takes for n pages, with what it remembers of them. */
+size_t kvpool_cost(const struct config *c, enum dtype dtype, int n_pages);
 /* Allocates all pages. Borrows dev. */
 enum pv_status kvpool_open(struct kvpool **out, struct device *dev, const struct config *c,
                            enum dtype dtype, int n_pages, struct pv_error *err);

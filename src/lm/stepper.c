@@ -1,9 +1,16 @@
 /* Steps by a state of one's own. */
 #include "lm/stepper.h"
 
-static enum pv_status run_alone(struct stepper *s, const struct step *step, struct pv_error *err)
+static enum pv_status run_alone(struct stepper *base, const struct step *step, struct pv_error *err)
 {
-    return decoder_step(s->dec, ((struct lone_stepper *)s)->st, step, err);
+    struct lone_stepper *s = (struct lone_stepper *)base;
+    enum pv_status st;
+    if (s->lock)
+        pthread_mutex_lock(s->lock);
+    st = decoder_step(base->dec, s->st, step, err);
+    if (s->lock)
+        pthread_mutex_unlock(s->lock);
+    return st;
 }
 
 void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct decoder_state *st,

@@ -5,6 +5,8 @@
 
 #include "lm/decoder.h"
 
+#include <pthread.h>
+
 struct stepper {
     const struct decoder *dec;
     struct device_work *work; /* for copies and moves of keys and values between two steps */
@@ -17,6 +19,7 @@ struct stepper {
 struct lone_stepper {
     struct stepper base;
     struct decoder_state *st;
+    pthread_mutex_t *lock; /* held while a step runs; NULL: none */
 };
 void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct decoder_state *st,
                        struct kvpool *pool);

@@ -6,12 +6,10 @@
 #ifndef PV_SPEC_DRAFTER_H
 #define PV_SPEC_DRAFTER_H
 
-#include "lm/kvcache.h"
 #include "lm/sampling.h"
+#include "lm/stepper.h"
 #include "spec/tree.h"
 
-struct decoder;
-struct decoder_state;
 struct price;
 struct states;
 
@@ -59,8 +57,9 @@ struct drafter {
     enum pv_status (*propose)(struct drafter *d, const struct draft_request *r,
                               struct pv_error *err);
     void (*close)(struct drafter *d); /* frees d */
-    /* As device_ops.work_on; NULL: there is nothing to run. */
-    void (*work_on)(struct drafter *d, struct device *crew);
+    /* From now on run steps by another stepper of the same decoder and pool: the parallel schedule
+     * has one of its own. NULL: there is nothing to run. */
+    void (*step_by)(struct drafter *d, struct stepper *steps);
     /* Work so far: rows run, and slots of the cache that their attention read, in every layer. */
     int64_t rows, slots;
 };
@@ -83,13 +82,9 @@ enum pv_status drafter_oracle_open(struct drafter **out, const int32_t *answer, 
                                    double errors, uint64_t seed, struct pv_error *err);
 /* The target itself, each layer reading only `keep` entries of the prompt: all rows that have no
  * score, and of the others those with the highest scores of that layer. Proposes chains only: of
- * other shapes, one as deep as the shape. Borrows dec and st, which may be the target's own: it
- * runs one row at a time. context: slots of its cache, at most those of st; without room for more
- * answer, nothing is proposed. */
-enum pv_status drafter_sparse_open(struct drafter **out, const struct decoder *dec,
-                                   struct decoder_state *st, int context, enum dtype kv_dtype,
+ * other shapes, one as deep as the shape. Borrows `steps`, of the target's
+ * decoder. context: most slots of its cache; without room for more answer, nothing is proposed. */
+enum pv_status drafter_sparse_open(struct drafter **out, struct stepper *steps, int context,
                                    int keep, struct pv_error *err);
-/* Bytes that drafter_sparse_open allocates. */
-size_t drafter_sparse_size(const struct decoder *dec, int context, enum dtype kv_dtype);
 
 #endif

@@ -48,10 +48,10 @@ static void close_cascade(struct drafter *base)
     mem_free(d);
 }
 
-static void work_on_cascade(struct drafter *base, struct device *crew)
+static void step_cascade_by(struct drafter *base, struct stepper *steps)
 {
     struct drafter *model = of(base)->model;
-    model->work_on(model, crew);
+    model->step_by(model, steps);
 }
 
 static enum pv_status open_kind(struct drafter **out, const struct drafter_resources *r,
@@ -65,7 +65,7 @@ static enum pv_status open_kind(struct drafter **out, const struct drafter_resou
                                 .begin = begin_cascade,
                                 .propose = propose_cascade,
                                 .close = close_cascade,
-                                .work_on = work_on_cascade };
+                                .step_by = step_cascade_by };
     s = drafter_ngram.open(&d->ngram, r, err);
     if (!s)
         s = drafter_model.open(&d->model, r, err);

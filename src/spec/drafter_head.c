@@ -32,7 +32,7 @@ struct head_drafter {
     struct drafter base;
     const struct decoder *dec; /* borrowed, as h */
     const struct head_config *h;
-    struct decoder_state *st;
+    struct stepper *stepper;
     struct kvcache kv;
     int chunk, context;
     struct head_row *rows; /* [context]: n_rows, of these kv.len are in the cache, */
@@ -418,13 +418,11 @@ static int most_rows(int chunk)
     return chunk < GROW_LEVEL ? GROW_LEVEL : chunk;
 }
 
-size_t drafter_head_size(const struct decoder *dec, int chunk, int context, enum dtype kv_dtype)
+size_t drafter_head_size(const struct decoder *dec, int chunk, int context)
 {
     const struct config *c = decoder_config(dec);
     size_t rows = (size_t)most_rows(chunk), hidden = (size_t)c->hidden;
-    return kvcache_size(c, kv_dtype, context) +
-           decoder_state_size(dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype) +
-           (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
+    return (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
            (2 * rows + GROW_MAX_ROWS + OWN_MAX + 1) * hidden * sizeof(float) +
            rows * 4 * sizeof(int32_t) +
            (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
@@ -433,7 +431,6 @@ size_t drafter_head_size(const struct decoder *dec, int chunk, int context, enum
 static void close_head(struct drafter *base)
 {
     struct head_drafter *d = of(base);
-    decoder_state_close(&d->st);
     kvcache_close(&d->kv);
     mem_free(d->rows);
     mem_free(d->target_ids);
@@ -449,10 +446,9 @@ static void close_head(struct drafter *base)
     mem_free(d);
 }
 
-static void work_on_head(struct drafter *base, struct device *crew)
+static void step_head_by(struct drafter *base, struct stepper *steps)
 {
-    struct head_drafter *d = of(base);
-    decoder_device(d->dec)->ops->work_on(d->stepper->work, crew);
+    of(base)->stepper = steps;
 }
 
 static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv_error *err)
@@ -476,9 +472,9 @@ static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv
     return PV_OK;
 }
 
-enum pv_status drafter_head_open(struct drafter **out, const struct decoder *dec,
+enum pv_status drafter_head_open(struct drafter **out, struct stepper *steps,
                                  const struct head_config *h, int chunk, int context,
-                                 enum dtype kv_dtype, struct pv_error *err)
+                                 struct pv_error *err)
 {
     struct head_drafter *d = mem_zalloc(sizeof *d);
     enum pv_status s;
@@ -488,15 +484,13 @@ enum pv_status drafter_head_open(struct drafter **out, const struct decoder *dec
                                 .begin = begin_head,
                                 .propose = propose_head,
                                 .close = close_head,
-                                .work_on = work_on_head };
-    d->dec = dec;
+                                .step_by = step_head_by };
+    d->dec = steps->dec;
+    d->stepper = steps;
     d->h = h;
     d->chunk = chunk;
     d->context = context;
-    s = kvcache_open(&d->kv, decoder_device(dec), decoder_config(dec), kv_dtype, context, err);
-    if (!s)
-        s = decoder_state_open_urgent(&d->st, dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype,
-                                      err);
+    s = kvcache_attach(&d->kv, steps->pool, context, err);
     if (!s)
         s = alloc_parts(d, (size_t)most_rows(chunk), err);
     if (s) {
@@ -510,12 +504,12 @@ enum pv_status drafter_head_open(struct drafter **out, const struct decoder *dec
 static enum pv_status open_kind(struct drafter **out, const struct drafter_resources *r,
                                 struct pv_error *err)
 {
-    return drafter_head_open(out, r->head, r->head_config, r->chunk, r->context, r->kv_dtype, err);
+    return drafter_head_open(out, r->steps, r->head_config, r->chunk, r->context, err);
 }
 
 static size_t size_kind(const struct drafter_resources *r)
 {
-    return drafter_head_size(r->head, r->chunk, r->context, r->kv_dtype);
+    return drafter_head_size(r->steps->dec, r->chunk, r->context);
 }
 
 const struct drafter_kind drafter_head = {

@@ -10,12 +10,12 @@
 bool drafter_head_wants_all(const struct head_config *h, bool sees_media);
 int drafter_head_wants_layer(const struct head_config *h, bool sees_media); /* 0: none */
 
-/* Bytes that drafter_head_open allocates. */
-size_t drafter_head_size(const struct decoder *dec, int chunk, int context, enum dtype kv_dtype);
+/* Bytes that drafter_head_open allocates, beside KV pages. */
+size_t drafter_head_size(const struct decoder *dec, int chunk, int context);
 /* Borrows dec, a decoder of decoder_open_head, and h. chunk: rows of a prefill step. Needs the
  * target's states in prompts and requests. */
-enum pv_status drafter_head_open(struct drafter **out, const struct decoder *dec,
+enum pv_status drafter_head_open(struct drafter **out, struct stepper *steps,
                                  const struct head_config *h, int chunk, int context,
-                                 enum dtype kv_dtype, struct pv_error *err);
+                                 struct pv_error *err);
 
 #endif

@@ -25,19 +25,3 @@ const struct pv_drafter_info *pv_drafter_find(int i)
     const struct drafter_kind *kind = drafter_find((enum pv_drafter)i);
     return kind ? &kind->info : NULL;
 }
-
-const struct decoder *drafter_runs(const struct drafter_kind *kind,
-                                   const struct drafter_resources *r)
-{
-    switch (kind->runs) {
-    case DRAFTER_RUNS_DRAFT:
-        return r->draft;
-    case DRAFTER_RUNS_TARGET:
-        return r->target;
-    case DRAFTER_RUNS_HEAD:
-        return r->head;
-    case DRAFTER_RUNS_NOTHING:
-        break;
-    }
-    return NULL;
-}

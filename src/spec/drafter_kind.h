@@ -14,21 +14,18 @@ enum drafter_decoder {
     DRAFTER_RUNS_NOTHING, /* it computes nothing that needs a device */
     DRAFTER_RUNS_DRAFT,   /* that of the draft model */
     DRAFTER_RUNS_TARGET,  /* that of the target */
-    DRAFTER_RUNS_HEAD     /* that of the target's draft head */
+    DRAFTER_RUNS_HEAD,    /* that of the target's draft head */
+    DRAFTER_DECODERS
 };
 
 /* What a session has to open a drafter with. The drafter borrows all of it but `answer`, which it
  * copies. */
 struct drafter_resources {
-    const struct decoder *target;
-    struct decoder_state *target_state;
-    const struct decoder *draft; /* NULL: there is no draft model */
-    const struct decoder *head;  /* NULL: the target has no draft head */
+    struct stepper *steps; /* of the decoder that it runs, with the pool of its KV pages */
     const struct head_config *head_config;
     int chunk;   /* rows of a prefill step */
-    int context; /* slots of its KV cache */
-    enum dtype kv_dtype;
-    int vocab; /* the target's */
+    int context; /* most slots of its KV cache */
+    int vocab;   /* the target's */
     /* Parameters of the method, as in struct pv_method. */
     int keep;
     uint64_t seed;
@@ -42,7 +39,7 @@ struct drafter_kind {
     /* NULL for plain decoding. The resources that `info` says it needs are there. */
     enum pv_status (*open)(struct drafter **out, const struct drafter_resources *r,
                            struct pv_error *err);
-    /* Bytes that open allocates; NULL: so few that nobody counts them. */
+    /* Bytes that open allocates, beside KV pages; NULL: so few that nobody counts them. */
     size_t (*size)(const struct drafter_resources *r);
     enum drafter_decoder runs;
     bool fits_trees;     /* it can grow a tree by prices (shape fitted): has probabilities of every
@@ -61,9 +58,6 @@ struct drafter_kind {
 
 /* NULL: unknown. PV_DRAFT_NONE has a row too, which can do nothing. */
 const struct drafter_kind *drafter_find(enum pv_drafter drafter);
-/* The decoder that it runs; NULL: none, or the session does not have it. */
-const struct decoder *drafter_runs(const struct drafter_kind *kind,
-                                   const struct drafter_resources *r);
 
 extern const struct drafter_kind drafter_model, drafter_self, drafter_sparse, drafter_head,
     drafter_ngram, drafter_random, drafter_oracle, drafter_cascade;

@@ -20,8 +20,8 @@ struct held_row {
 
 struct model_drafter {
     struct drafter base;
-    const struct decoder *dec; /* borrowed */
-    struct decoder_state *st;
+    const struct decoder *dec; /* borrowed, as stepper */
+    struct stepper *stepper;
     struct kvcache kv;
     int chunk, context;
     int target_vocab, vocab; /* vocab: what both know */
@@ -50,12 +50,10 @@ static int most_rows(int chunk)
     return chunk < TREE_MAX ? TREE_MAX : chunk;
 }
 
-size_t drafter_model_size(const struct decoder *dec, int chunk, int context, enum dtype kv_dtype)
+size_t drafter_model_size(const struct decoder *dec, int chunk, int context)
 {
     const struct config *c = decoder_config(dec);
-    return kvcache_size(c, kv_dtype, context) +
-           decoder_state_size(dec, most_rows(chunk), GROW_LEVEL, context, kv_dtype) +
-           (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
+    return (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
            (size_t)most_rows(chunk) * ((size_t)c->hidden + 4) * sizeof(float) +
            (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
@@ -63,7 +61,6 @@ size_t drafter_model_size(const struct decoder *dec, int chunk, int context, enu
 static void close_model(struct drafter *base)
 {
     struct model_drafter *d = of(base);
-    decoder_state_close(&d->st);
     kvcache_close(&d->kv);
     mem_free(d->rows);
     mem_free(d->answer);
@@ -75,10 +72,9 @@ static void close_model(struct drafter *base)
     mem_free(d);
 }
 
-static void work_on_model(struct drafter *base, struct device *crew)
+static void step_model_by(struct drafter *base, struct stepper *steps)
 {
-    struct model_drafter *d = of(base);
-    decoder_device(d->dec)->ops->work_on(d->stepper->work, crew);
+    of(base)->stepper = steps;
 }
 
 /* ---- the prompt ---- */
@@ -331,9 +327,10 @@ static enum pv_status propose_model(struct drafter *base, const struct draft_req
     return propose_tree(d, r, err);
 }
 
-enum pv_status drafter_model_open(struct drafter **out, const struct decoder *dec, int chunk,
-                                  int context, enum dtype kv_dtype, int vocab, struct pv_error *err)
+enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, int chunk,
+                                  int context, int vocab, struct pv_error *err)
 {
+    const struct decoder *dec = steps->dec;
     const struct config *c = decoder_config(dec);
     struct model_drafter *d = mem_zalloc(sizeof *d);
     size_t rows = (size_t)most_rows(chunk), n = (size_t)context, v = (size_t)c->vocab;
@@ -344,15 +341,14 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
                                 .begin = begin_model,
                                 .propose = propose_model,
                                 .close = close_model,
-                                .work_on = work_on_model };
+                                .step_by = step_model_by };
     d->dec = dec;
+    d->stepper = steps;
     d->chunk = chunk;
     d->context = context;
     d->target_vocab = vocab;
     d->vocab = vocab < c->vocab ? vocab : c->vocab;
-    s = kvcache_open(&d->kv, decoder_device(dec), c, kv_dtype, context, err);
-    if (!s)
-        s = decoder_state_open_urgent(&d->st, dec, (int)rows, GROW_LEVEL, context, kv_dtype, err);
+    s = kvcache_attach(&d->kv, steps->pool, context, err);
     d->rows = mem_zalloc(n * sizeof *d->rows);
     d->answer = mem_alloc(n * sizeof *d->answer);
     d->embeds = mem_alloc(rows * (size_t)c->hidden * sizeof *d->embeds);
@@ -362,7 +358,7 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
     d->candidates = mem_alloc(v * sizeof *d->candidates);
     if (!s && (!d->rows || !d->answer || !d->embeds || !d->logits || !d->ids || !d->pos ||
                !d->candidates))
-        s = fail_nomem(err, drafter_model_size(dec, chunk, context, kv_dtype));
+        s = fail_nomem(err, drafter_model_size(dec, chunk, context));
     if (s) {
         close_model(&d->base);
         return s;
@@ -371,26 +367,15 @@ enum pv_status drafter_model_open(struct drafter **out, const struct decoder *de
     return PV_OK;
 }
 
-static enum pv_status open_draft(struct drafter **out, const struct drafter_resources *r,
-                                 struct pv_error *err)
-{
-    return drafter_model_open(out, r->draft, r->chunk, r->context, r->kv_dtype, r->vocab, err);
-}
-
-static size_t size_draft(const struct drafter_resources *r)
-{
-    return drafter_model_size(r->draft, r->chunk, r->context, r->kv_dtype);
-}
-
-static enum pv_status open_self(struct drafter **out, const struct drafter_resources *r,
+static enum pv_status open_kind(struct drafter **out, const struct drafter_resources *r,
                                 struct pv_error *err)
 {
-    return drafter_model_open(out, r->target, r->chunk, r->context, r->kv_dtype, r->vocab, err);
+    return drafter_model_open(out, r->steps, r->chunk, r->context, r->vocab, err);
 }
 
-static size_t size_self(const struct drafter_resources *r)
+static size_t size_kind(const struct drafter_resources *r)
 {
-    return drafter_model_size(r->target, r->chunk, r->context, r->kv_dtype);
+    return drafter_model_size(r->steps->dec, r->chunk, r->context);
 }
 
 const struct drafter_kind drafter_model = {
@@ -401,8 +386,8 @@ const struct drafter_kind drafter_model = {
               .probabilities = true,
               .as_self = PV_DRAFT_SELF,
               .as_head = PV_DRAFT_HEAD },
-    .open = open_draft,
-    .size = size_draft,
+    .open = open_kind,
+    .size = size_kind,
     .runs = DRAFTER_RUNS_DRAFT,
     .fits_trees = true,
     .draft_media = true,
@@ -414,8 +399,8 @@ const struct drafter_kind drafter_self = {
               .reads_prompt = true,
               .own_weights = true,
               .probabilities = true },
-    .open = open_self,
-    .size = size_self,
+    .open = open_kind,
+    .size = size_kind,
     .runs = DRAFTER_RUNS_TARGET,
     .fits_trees = true,
     .target_media = true,

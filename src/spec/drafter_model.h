@@ -6,11 +6,10 @@
 #include "lm/decoder.h"
 #include "spec/drafter.h"
 
-/* Bytes that drafter_model_open allocates. */
-size_t drafter_model_size(const struct decoder *dec, int chunk, int context, enum dtype kv_dtype);
+/* Bytes that drafter_model_open allocates, beside KV pages. */
+size_t drafter_model_size(const struct decoder *dec, int chunk, int context);
 /* Borrows dec. chunk: rows of a prefill step; vocab: the target's, ids below it may be proposed. */
-enum pv_status drafter_model_open(struct drafter **out, const struct decoder *dec, int chunk,
-                                  int context, enum dtype kv_dtype, int vocab,
-                                  struct pv_error *err);
+enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, int chunk,
+                                  int context, int vocab, struct pv_error *err);
 
 #endif

@@ -21,8 +21,8 @@ enum {
 
 struct sparse_drafter {
     struct drafter base;
-    const struct decoder *dec; /* borrowed, as st */
-    struct decoder_state *st;
+    const struct decoder *dec; /* borrowed, as stepper */
+    struct stepper *stepper;
     struct kvcache kv;
     int context, keep;
     int n_kept;   /* entries of the prompt */
@@ -155,6 +155,9 @@ static enum pv_status begin_sparse(struct drafter *base, const struct draft_prom
                     d->context);
     if (p->target->len < p->n || (p->n_scores > 0 && (!p->scores || !p->score_rows)))
         return fail(err, PV_E_ARG, "a sparse drafter without the target's cache or scores");
+    kvcache_truncate(&d->kv, 0);
+    if (!kvcache_reserve(&d->kv, d->stepper->work, kept))
+        return fail(err, PV_E_LIMIT, "no KV page is free for the drafter's %d entries", kept);
     s = plan_open(&l, p, err);
     if (s)
         return s;
@@ -164,7 +167,6 @@ static enum pv_status begin_sparse(struct drafter *base, const struct draft_prom
     d->next = p->next;
     for (int i = 0; i < d->kv.n_layers; i++)
         keep_layer(d, p, &l, i);
-    kvcache_truncate(&d->kv, 0);
     kvcache_advance(&d->kv, kept);
     arena_close(&l.arena);
     return PV_OK;
@@ -172,8 +174,8 @@ static enum pv_status begin_sparse(struct drafter *base, const struct draft_prom
 
 /* ---- rounds ---- */
 
-/* Drops what was drafted and takes what was verified since. */
-static void catch_up(struct sparse_drafter *d, const struct draft_request *r)
+/* Drops what was drafted and takes what was verified since; false: the pool has no page for it. */
+static bool catch_up(struct sparse_drafter *d, const struct draft_request *r)
 {
     int verified = r->n_answer - 1, to[COPY_ROWS], from[COPY_ROWS];
     assert(r->target->len >= d->n_prompt + verified);
@@ -181,6 +183,8 @@ static void catch_up(struct sparse_drafter *d, const struct draft_request *r)
     kvcache_truncate(&d->kv, d->n_kept + d->n_answer);
     while (d->n_answer < verified) {
         int n = verified - d->n_answer < COPY_ROWS ? verified - d->n_answer : COPY_ROWS;
+        if (!kvcache_reserve(&d->kv, d->stepper->work, n))
+            return false;
         for (int i = 0; i < n; i++) {
             to[i] = d->n_kept + d->n_answer + i;
             from[i] = d->n_prompt + d->n_answer + i;
@@ -190,6 +194,7 @@ static void catch_up(struct sparse_drafter *d, const struct draft_request *r)
         kvcache_advance(&d->kv, n);
         d->n_answer += n;
     }
+    return true;
 }
 
 /* The token after the one at this depth, from the logits of its row. */
@@ -241,7 +246,8 @@ static enum pv_status propose_sparse(struct drafter *base, const struct draft_re
     window = window < room ? window : room;
     if (window < 1)
         return PV_OK;
-    catch_up(d, r);
+    if (!catch_up(d, r))
+        return PV_OK;
     for (int i = 0; i < window && row >= 0; i++) {
         int32_t next;
         enum pv_status s = run_token(d, r, r->tree->id[row], i, &next, err);
@@ -254,13 +260,6 @@ static enum pv_status propose_sparse(struct drafter *base, const struct draft_re
 
 /* ---- opening ---- */
 
-size_t drafter_sparse_size(const struct decoder *dec, int context, enum dtype kv_dtype)
-{
-    const struct config *c = decoder_config(dec);
-    return sizeof(struct sparse_drafter) + kvcache_size(c, kv_dtype, context) +
-           (size_t)c->vocab * (sizeof(float) + sizeof(struct candidate));
-}
-
 static void close_sparse(struct drafter *base)
 {
     struct sparse_drafter *d = of(base);
@@ -270,11 +269,10 @@ static void close_sparse(struct drafter *base)
     mem_free(d);
 }
 
-enum pv_status drafter_sparse_open(struct drafter **out, const struct decoder *dec,
-                                   struct decoder_state *st, int context, enum dtype kv_dtype,
+enum pv_status drafter_sparse_open(struct drafter **out, struct stepper *steps, int context,
                                    int keep, struct pv_error *err)
 {
-    const struct config *c = decoder_config(dec);
+    const struct config *c = decoder_config(steps->dec);
     struct sparse_drafter *d = mem_zalloc(sizeof *d);
     enum pv_status s;
     if (!d)
@@ -282,8 +280,8 @@ enum pv_status drafter_sparse_open(struct drafter **out, const struct decoder *d
     d->base = (struct drafter){
         .name = "sparse", .begin = begin_sparse, .propose = propose_sparse, .close = close_sparse
     };
-    d->dec = dec;
-    d->st = st;
+    d->dec = steps->dec;
+    d->stepper = steps;
     d->context = context;
     d->keep = keep;
     d->logits = mem_alloc((size_t)c->vocab * sizeof *d->logits);
@@ -291,7 +289,7 @@ enum pv_status drafter_sparse_open(struct drafter **out, const struct decoder *d
     if (!d->logits || !d->candidates)
         s = fail_nomem(err, (size_t)c->vocab * (sizeof *d->logits + sizeof *d->candidates));
     else
-        s = kvcache_open(&d->kv, decoder_device(dec), c, kv_dtype, context, err);
+        s = kvcache_attach(&d->kv, steps->pool, context, err);
     if (s) {
         close_sparse(&d->base);
         return s;
@@ -303,13 +301,13 @@ enum pv_status drafter_sparse_open(struct drafter **out, const struct decoder *d
 static enum pv_status open_kind(struct drafter **out, const struct drafter_resources *r,
                                 struct pv_error *err)
 {
-    return drafter_sparse_open(out, r->target, r->target_state, r->context, r->kv_dtype, r->keep,
-                               err);
+    return drafter_sparse_open(out, r->steps, r->context, r->keep, err);
 }
 
 static size_t size_kind(const struct drafter_resources *r)
 {
-    return drafter_sparse_size(r->target, r->context, r->kv_dtype);
+    return (size_t)decoder_config(r->steps->dec)->vocab *
+           (sizeof(float) + sizeof(struct candidate));
 }
 
 const struct drafter_kind drafter_sparse = {

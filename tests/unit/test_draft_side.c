@@ -47,7 +47,7 @@ static void check_limit(struct pair *p, const struct pv_method *m, float tempera
     s = open_limited(p, used - 1);
     CHECK_EQ(answer_with(s, m, temperature, video, &err), PV_E_LIMIT);
     CHECK_MSG(strstr(err.text, words) != NULL, "'%s' is not about %s", err.text, words);
-    CHECK_EQ(s->kv.len, 0); /* said before the prefill */
+    CHECK_EQ(s->n_kv_ids, 0); /* said before the prefill */
     err = (struct pv_error){ 0 };
     CHECK_MSG(answer_with(s, NULL, temperature, video, &err) == PV_OK, "%s", err.text);
     pv_session_close(&s);

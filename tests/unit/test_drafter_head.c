@@ -2,6 +2,7 @@
  * logits of every row, with and without the rows of a video, and the trees they grow with their
  * scores. Three heads: as EAGLE's, as MSD's, and one with all that is optional. */
 #include "spec/drafter_head.h"
+#include "spec/grow.h"
 
 #include "drafts.h"
 #include "golden/golden.h"
@@ -31,6 +32,9 @@ struct scene {
     struct rig target;
     struct head_file *hf;
     struct decoder *dec;
+    struct decoder_state *st;
+    struct kvpool *pool;
+    struct lone_stepper steps;
     struct states states;
     int32_t ids[N_ALL], pos[N_ALL][3];
     const float *video; /* [rows, hidden] */
@@ -100,6 +104,8 @@ static double row_error(const float *got, const float *want, int n)
 
 static void close_scene(struct scene *s)
 {
+    decoder_state_close(&s->st);
+    kvpool_close(&s->pool);
     decoder_close(&s->dec);
     head_file_close(&s->hf);
     states_close(&s->states);
@@ -167,6 +173,13 @@ static bool open_scene(struct scene *s, int h, const char *path, int level)
         st = head_file_fit(s->hf, s->target.c, "target", &c, &err);
     if (!st)
         st = decoder_open_head(&s->dec, s->hf, &c, s->target.dec, &err);
+    if (!st)
+        st =
+            kvpool_open(&s->pool, s->target.dev, &c, DTYPE_F32, 2 * (CONTEXT / KV_CHUNK + 1), &err);
+    if (!st)
+        st = decoder_state_open(&s->st, s->dec, MAX_ROWS, GROW_LEVEL, CONTEXT, DTYPE_F32, &err);
+    if (!st)
+        lone_stepper_init(&s->steps, s->dec, s->st, s->pool);
     return CHECK_MSG(st == PV_OK, "%s", err.text) && read_prompt(s);
 }
 
@@ -293,11 +306,11 @@ static enum pv_status embed_video(void *user, int from, int n, float *out, struc
     return PV_OK;
 }
 
-static struct drafter *open_drafter(const struct scene *s, int chunk)
+static struct drafter *open_drafter(struct scene *s, int chunk)
 {
     struct drafter *d = NULL;
     struct pv_error err = { 0 };
-    CHECK_MSG(drafter_head_open(&d, s->dec, head_file_config(s->hf), chunk, CONTEXT, DTYPE_F32,
+    CHECK_MSG(drafter_head_open(&d, &s->steps.base, head_file_config(s->hf), chunk, CONTEXT,
                                 &err) == PV_OK,
               "%s", err.text);
     return d;

@@ -9,6 +9,7 @@
 static const struct sampling greedy = { .top_p = 1 };
 
 enum { PROMPT = 290, TEXT_FROM = 270, CONTEXT = 512, MAX_ROWS = 64, WINDOW = 6, ANSWER = 60 };
+enum { POOL_PAGES = 3 * CONTEXT / KV_CHUNK };
 
 static const struct tiny_model model = { .arch = "qwen2",
                                          .hidden = 64,
@@ -24,6 +25,8 @@ static const struct tiny_model model = { .arch = "qwen2",
 /* A target with a prompt of which rows [4, TEXT_FROM) count as video, and what it says. */
 struct scene {
     struct rig rig;
+    struct kvpool *pool;
+    struct lone_stepper steps;
     int32_t ids[PROMPT + ANSWER]; /* prompt, then answer */
     int n_answer;
     int score_rows[PROMPT], n_scores;
@@ -95,7 +98,10 @@ static bool scene_open(struct scene *s, enum dtype kv, int keep)
     if (!rig_open(&s->rig, model_path(), shape) ||
         !rig_feed(&s->rig, s->ids, TEXT_FROM, MAX_ROWS, NULL) || !feed_text(s))
         return false;
-    if (!CHECK(!drafter_sparse_open(&s->d, s->rig.dec, s->rig.st, CONTEXT, kv, keep, NULL)))
+    if (!CHECK(!kvpool_open(&s->pool, s->rig.dev, s->rig.c, kv, POOL_PAGES, NULL)))
+        return false;
+    lone_stepper_init(&s->steps, s->rig.dec, s->rig.st, s->pool);
+    if (!CHECK(!drafter_sparse_open(&s->d, &s->steps.base, CONTEXT, keep, NULL)))
         return false;
     p = prompt_of(s);
     s->n_answer = 1;
@@ -107,6 +113,7 @@ static void scene_close(struct scene *s)
 {
     if (s->d)
         s->d->close(s->d);
+    kvpool_close(&s->pool);
     rig_close(&s->rig);
 }
 
@@ -348,11 +355,11 @@ TEST(sparse_stops_where_its_cache_ends)
     if (!scene_open(&s, DTYPE_F32, PROMPT))
         return;
     struct draft_prompt p = prompt_of(&s);
-    CHECK(!drafter_sparse_open(&d, s.rig.dec, s.rig.st, PROMPT - 1, DTYPE_F32, PROMPT, NULL));
+    CHECK(!drafter_sparse_open(&d, &s.steps.base, PROMPT - 1, PROMPT, NULL));
     CHECK_EQ(d->begin(d, &p, &err), PV_E_LIMIT);
     CHECK_STR(err.text, "290 entries of the prompt do not fit the drafter's 289");
     d->close(d);
-    CHECK(!drafter_sparse_open(&d, s.rig.dec, s.rig.st, PROMPT + 4, DTYPE_F32, PROMPT, NULL));
+    CHECK(!drafter_sparse_open(&d, &s.steps.base, PROMPT + 4, PROMPT, NULL));
     CHECK(!d->begin(d, &p, NULL));
     for (int i = 0; i < 6; i++) {
         struct draft_request q = request_of(&s, &greedy, &shape);
@@ -381,7 +388,7 @@ TEST(sparse_survives_lack_of_memory)
         struct pv_error err = { 0 };
         struct draft_request q = request_of(&s, &greedy, &shape);
         mem_fail_at(k);
-        st = drafter_sparse_open(&d, s.rig.dec, s.rig.st, CONTEXT, DTYPE_F32, 100, &err);
+        st = drafter_sparse_open(&d, &s.steps.base, CONTEXT, 100, &err);
         CHECK((st != PV_OK) == (d == NULL));
         if (!st)
             st = d->begin(d, &p, &err);

@@ -410,7 +410,7 @@ TEST(context_and_memory_are_bounded)
     refused(s, "large", PV_E_LIMIT, "do not fit a context of 8");
     pv_session_close(&s);
     s = open_session(&p);
-    p.target->limits.memory_bytes = s->fixed_bytes + 1000;
+    p.target->limits.memory_bytes = s->engine->fixed_bytes + 1000;
     refused(s, "large", PV_E_LIMIT, "bytes of memory");
     p.target->limits.memory_bytes = limit;
     p.target->limits.frames = 2;

@@ -1,0 +1,249 @@
+/* Opening and closing of engines. The target's pages and scratch are there from the beginning; what
+ * drafters need is opened when the first request drafts. */
+#include "engine/engine.h"
+
+#include "base/mem.h"
+#include "spec/grow.h"
+#include "spec/tree.h"
+
+enum {
+    DEFAULT_REQUESTS = 16,
+    MAX_REQUESTS = 64,
+    MANY_LOGITS = 128 /* rows of logits of one step, of all requests together */
+};
+
+struct pv_engine_params pv_engine_defaults(void)
+{
+    return (struct pv_engine_params){ .size = sizeof(struct pv_engine_params) };
+}
+
+static int at_least(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static int at_most(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- sizes ---- */
+
+int engine_rows(const struct pv_engine *e)
+{
+    int beside = e->max_requests > 1 ? at_least(TREE_MAX, e->max_requests) : 0;
+    return at_least(e->chunk, e->speculates ? TREE_MAX : 1) + beside;
+}
+
+static int engine_logits(const struct pv_engine *e)
+{
+    if (!e->speculates)
+        return e->max_requests;
+    return e->max_requests > 1 ? MANY_LOGITS : TREE_MAX;
+}
+
+static int draft_rows(const struct pv_engine *e)
+{
+    int beside = e->max_requests > 1 ? TREE_MAX : 0;
+    return at_least(e->chunk, TREE_MAX) + beside;
+}
+
+static int draft_logits(const struct pv_engine *e)
+{
+    return at_most(GROW_LEVEL * e->max_requests, at_least(GROW_LEVEL, MANY_LOGITS));
+}
+
+static int pages_of(int64_t tokens)
+{
+    return (int)((tokens + KV_CHUNK - 1) / KV_CHUNK);
+}
+
+static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_params *p,
+                                   int64_t *tokens, struct pv_error *err)
+{
+    const struct pv_model *m = e->model;
+    int most = pv_model_max_context(m);
+    e->context = p->max_context;
+    if (e->context == 0)
+        e->context = at_most(most, MODEL_DEFAULT_CONTEXT);
+    most = at_most(m->limits.context_tokens, CONFIG_MAX_CONTEXT);
+    if (e->context < 1 || e->context > most)
+        return fail(err, PV_E_LIMIT, "a context of %d tokens was asked for, 1 to %d are possible",
+                    e->context, most);
+    e->chunk = p->chunk ? p->chunk : model_chunk(m);
+    if (e->chunk < 1 || e->chunk > MODEL_MAX_CHUNK)
+        return fail(err, PV_E_ARG, "steps of %d rows were asked for, 1 to %d are possible",
+                    e->chunk, MODEL_MAX_CHUNK);
+    e->chunk = at_most(e->chunk, e->context);
+    e->max_requests = p->max_requests ? p->max_requests : DEFAULT_REQUESTS;
+    if (e->max_requests < 1 || e->max_requests > MAX_REQUESTS)
+        return fail(err, PV_E_ARG, "%d requests at a time were asked for, 1 to %d are possible",
+                    e->max_requests, MAX_REQUESTS);
+    *tokens = p->kv_tokens ? p->kv_tokens : e->context;
+    if (*tokens < e->context || *tokens > (int64_t)CONFIG_MAX_CONTEXT * MAX_REQUESTS)
+        return fail(err, PV_E_LIMIT,
+                    "a KV cache of %lld tokens was asked for: it must hold at least one context of "
+                    "%d",
+                    (long long)*tokens, e->context);
+    return PV_OK;
+}
+
+static enum pv_status check_memory(struct pv_engine *e, int64_t tokens, struct pv_error *err)
+{
+    const struct pv_model *m = e->model;
+    uint64_t need = kvpool_cost(decoder_config(m->dec), e->kv, pages_of(tokens)) +
+                    decoder_state_size(m->dec, engine_rows(e), engine_logits(e), e->context, e->kv);
+    if (need > m->limits.memory_bytes)
+        return fail(err, PV_E_LIMIT,
+                    "a context of %lld tokens needs %llu bytes of memory, the limit is %llu",
+                    (long long)tokens, (unsigned long long)need,
+                    (unsigned long long)m->limits.memory_bytes);
+    atomic_store(&e->fixed_bytes, need);
+    return PV_OK;
+}
+
+/* ---- opening ---- */
+
+static enum pv_status open_parts(struct pv_engine *e, int64_t tokens, struct pv_error *err)
+{
+    struct pv_model *m = e->model;
+    enum pv_status s =
+        kvpool_open(&e->pool, m->dev, decoder_config(m->dec), e->kv, pages_of(tokens), err);
+    if (!s)
+        s = decoder_state_open(&e->state, m->dec, engine_rows(e), engine_logits(e), e->context,
+                               e->kv, err);
+    if (!s && m->vision)
+        s = encoder_open(&e->encoder, m->vision, err);
+    if (!s)
+        s = scheduler_open(&e->scheduler, e->max_requests, err);
+    if (!s)
+        s = scheduler_add_batch(e->scheduler, &e->target, m->dec, e->state, e->pool, m->step_lock,
+                                err);
+    return s;
+}
+
+enum pv_status pv_engine_open(pv_engine **out, pv_model *model, const struct pv_engine_params *p,
+                              struct pv_error *err)
+{
+    enum dtype kv = model_kv_dtype(model, p->kv_type);
+    struct pv_engine *e;
+    int64_t tokens = 0;
+    enum pv_status s;
+    if (p->size != sizeof *p)
+        return fail(err, PV_E_ARG, "parameters of an engine of %zu bytes, expected %zu", p->size,
+                    sizeof *p);
+    if ((unsigned)p->kv_type > PV_KV_F32)
+        return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
+    if (model->gpu >= 0 && kv != DTYPE_BF16)
+        return fail(err, PV_E_UNSUPPORTED, "a KV cache of %s was asked for: on a GPU it is bf16",
+                    dtype_name(kv));
+    e = mem_zalloc(sizeof *e);
+    if (!e)
+        return fail_nomem(err, sizeof *e);
+    e->model = model;
+    e->draft = p->draft;
+    e->speculates = p->speculate || p->draft;
+    e->kv = kv;
+    atomic_init(&e->session_bytes, 0);
+    atomic_init(&e->last_session, 0);
+    s = choose_sizes(e, p, &tokens, err);
+    if (!s)
+        s = check_memory(e, tokens, err);
+    if (!s)
+        s = open_parts(e, tokens, err);
+    if (s) {
+        pv_engine_close(&e);
+        return s;
+    }
+    *out = e;
+    return PV_OK;
+}
+
+void pv_engine_close(pv_engine **engine)
+{
+    struct pv_engine *e = *engine;
+    if (!e)
+        return;
+    scheduler_close(&e->scheduler);
+    for (int i = 0; i < DRAFTER_DECODERS; i++) {
+        decoder_state_close(&e->drafts[i].state);
+        kvpool_close(&e->drafts[i].pool);
+    }
+    encoder_close(&e->encoder);
+    decoder_state_close(&e->state);
+    kvpool_close(&e->pool);
+    mem_free(e);
+    *engine = NULL;
+}
+
+/* ---- drafters ---- */
+
+const struct decoder *engine_decoder(const struct pv_engine *e, enum drafter_decoder which)
+{
+    switch (which) {
+    case DRAFTER_RUNS_DRAFT:
+        return e->draft ? e->draft->dec : NULL;
+    case DRAFTER_RUNS_TARGET:
+        return e->model->dec;
+    case DRAFTER_RUNS_HEAD:
+        return e->model->head;
+    case DRAFTER_RUNS_NOTHING:
+    case DRAFTER_DECODERS:
+        break;
+    }
+    return NULL;
+}
+
+size_t engine_drafts_size(const struct pv_engine *e, enum drafter_decoder which)
+{
+    const struct decoder *dec = engine_decoder(e, which);
+    size_t size = 0;
+    if (!dec || e->drafts[which].batch)
+        return 0;
+    if (which != DRAFTER_RUNS_TARGET)
+        size = decoder_state_size(dec, draft_rows(e), draft_logits(e), e->context, e->kv);
+    return size + kvpool_cost(decoder_config(dec), e->kv, kvpool_pages(e->pool));
+}
+
+enum pv_status engine_drafts(struct pv_engine *e, enum drafter_decoder which,
+                             struct draft_engine **out, struct pv_error *err)
+{
+    struct draft_engine *d = &e->drafts[which];
+    const struct decoder *dec = engine_decoder(e, which);
+    pthread_mutex_t *lock = which == DRAFTER_RUNS_DRAFT ? e->draft->step_lock : e->model->step_lock;
+    size_t size = engine_drafts_size(e, which);
+    enum pv_status s = PV_OK;
+    *out = d;
+    if (d->batch)
+        return PV_OK;
+    s = kvpool_open(&d->pool, decoder_device(dec), decoder_config(dec), e->kv,
+                    kvpool_pages(e->pool), err);
+    if (!s && which != DRAFTER_RUNS_TARGET)
+        s = decoder_state_open_urgent(&d->state, dec, draft_rows(e), draft_logits(e), e->context,
+                                      e->kv, err);
+    if (!s)
+        s = scheduler_add_batch(e->scheduler, &d->batch, dec, d->state ? d->state : e->state,
+                                d->pool, lock, err);
+    if (s) {
+        decoder_state_close(&d->state);
+        kvpool_close(&d->pool);
+        return s;
+    }
+    d->size = size;
+    atomic_fetch_add(&e->fixed_bytes, size);
+    return PV_OK;
+}
+
+/* ---- tasks ---- */
+
+enum pv_status engine_run(struct pv_engine *e, const struct task_calls *calls, void *arg,
+                          struct pv_error *err)
+{
+    struct task *t;
+    enum pv_status s = task_open(&t, e->scheduler, calls, arg, NULL, err);
+    if (s)
+        return s;
+    s = task_wait(t, err);
+    task_close(&t);
+    return s;
+}

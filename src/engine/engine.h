@@ -1,0 +1,52 @@
+/* Inside of the public handle of an engine: what all requests for one model share. */
+#ifndef PV_ENGINE_ENGINE_H
+#define PV_ENGINE_ENGINE_H
+
+#include "engine/encoder.h"
+#include "engine/model.h"
+#include "engine/scheduler.h"
+#include "spec/drafter_kind.h"
+
+#include <stdatomic.h>
+
+/* What drafters that run one decoder share; opened when first used. */
+struct draft_engine {
+    struct kvpool *pool;
+    struct decoder_state *state; /* NULL: the target's */
+    struct batch *batch;         /* NULL: not open */
+    size_t size;
+};
+
+struct pv_engine {
+    struct pv_model *model, *draft; /* borrowed; draft NULL: no draft model */
+    bool speculates;
+    int context, chunk, max_requests;
+    enum dtype kv;
+    struct kvpool *pool;
+    struct decoder_state *state;
+    struct encoder *encoder;   /* NULL: no vision tower. Used under model->step_lock, */
+    atomic_size_t tower_bytes; /* what it holds */
+    struct scheduler *scheduler;
+    struct batch *target;
+    struct draft_engine drafts[DRAFTER_DECODERS];
+    atomic_size_t fixed_bytes; /* pools and scratch */
+    atomic_uint_least64_t session_bytes;
+    atomic_uint_least64_t last_session; /* numbers them */
+};
+
+/* Rows of the largest step of the target, and rows whose logits one step may want. */
+int engine_rows(const struct pv_engine *e);
+
+/* The decoder of this kind; NULL: the engine has none. */
+const struct decoder *engine_decoder(const struct pv_engine *e, enum drafter_decoder which);
+/* Bytes that engine_drafts is going to take; 0 where it is open. */
+size_t engine_drafts_size(const struct pv_engine *e, enum drafter_decoder which);
+/* What drafters of this decoder share, opened if need be. On the scheduler's thread. */
+enum pv_status engine_drafts(struct pv_engine *e, enum drafter_decoder which,
+                             struct draft_engine **out, struct pv_error *err);
+
+/* Runs a function as a task and waits for its end. */
+enum pv_status engine_run(struct pv_engine *e, const struct task_calls *calls, void *arg,
+                          struct pv_error *err);
+
+#endif
