@@ -38,28 +38,30 @@ static bool is_stop(const struct pv_session *s, int32_t id)
     return false;
 }
 
-static enum pv_status emit(struct pv_session *s, int32_t id, bool last, pv_text_fn on_text,
-                           void *user, struct pv_error *err)
-{
-    size_t len;
-    const char *text = dialogue_text(s->words, id, last, &len);
-    if (!text)
-        return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->n_answer);
-    if (on_text && (!last || len > 0) && !on_text(user, text, len))
-        return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->n_answer);
-    return PV_OK;
-}
-
 /* Whom the answer is told, and whether it has ended. */
 struct telling {
     const struct pv_gen_params *p;
-    pv_text_fn on_text;
+    answer_fn *on_token;
     void *user;
     bool ended;
 };
 
-/* The next token of the answer: a stop token ends it, another is appended and told. */
-static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id,
+/* A token of the answer with the text that it completes; id -1: what is still held back. */
+static enum pv_status emit(struct pv_session *s, const struct telling *t, int32_t id, bool drafted,
+                           struct pv_error *err)
+{
+    struct answer_token token = { .id = id, .drafted = drafted };
+    token.text = dialogue_text(s->words, id, id < 0, &token.len);
+    if (!token.text)
+        return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->n_answer);
+    if (t->on_token && (id >= 0 || token.len > 0) && !t->on_token(t->user, &token))
+        return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->n_answer);
+    return PV_OK;
+}
+
+/* The next token of the answer: a stop token ends it, another is appended and told. `drafted`: a
+ * drafter had proposed it. */
+static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id, bool drafted,
                            struct pv_error *err)
 {
     enum pv_status st;
@@ -69,7 +71,8 @@ static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id,
     timeline_push(&s->line, id);
     s->n_answer++;
     s->stats.tokens++;
-    st = emit(s, id, false, t->on_text, t->user, err);
+    task_told(s->task, 1);
+    st = emit(s, t, id, drafted, err);
     t->ended = s->n_answer >= t->p->max_new_tokens;
     if (st || t->ended)
         return st;
@@ -98,7 +101,7 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, enum want 
 {
     for (;;) {
         double t0;
-        enum pv_status st = tell(s, t, choose(s, t->p, want), err);
+        enum pv_status st = tell(s, t, choose(s, t->p, want), false, err);
         if (st || t->ended)
             return st;
         t0 = clock_now();
@@ -133,7 +136,7 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
                                     enum want want, struct pv_error *err)
 {
     struct round r;
-    enum pv_status st = tell(s, t, choose(s, t->p, want), err);
+    enum pv_status st = tell(s, t, choose(s, t->p, want), false, err);
     if (!st && !t->ended)
         st = start_late(sp, s, t->p, err);
     while (!st && !t->ended) {
@@ -142,7 +145,7 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
         if (st)
             break;
         for (; row < r.verdict.n && !st && !t->ended; row++)
-            st = tell(s, t, r.tree.id[r.verdict.path[row]], err);
+            st = tell(s, t, r.tree.id[r.verdict.path[row]], true, err);
         if (st || t->ended) {
             int told = s->line.n - s->kv.len; /* rows of this round, and the last token */
             bool stopped = !st && s->n_answer < t->p->max_new_tokens;
@@ -151,7 +154,7 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
             break;
         }
         commit(s, &r, r.verdict.n);
-        st = tell(s, t, r.verdict.next, err);
+        st = tell(s, t, r.verdict.next, false, err);
     }
     return st;
 }
@@ -233,8 +236,8 @@ static enum pv_status end_drafter(struct speculation *sp, enum pv_status st, str
     return st == PV_E_DEVICE && drafter ? drafter : st;
 }
 
-static enum pv_status generate(struct pv_session *s, const struct pv_gen_params *p,
-                               pv_text_fn on_text, void *user, struct pv_error *err)
+enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params *p,
+                               answer_fn *on_token, void *user, struct pv_error *err)
 {
     bool dialogue = s->messages;
     struct timeline_mark before = timeline_mark(&s->line);
@@ -242,7 +245,7 @@ static enum pv_status generate(struct pv_session *s, const struct pv_gen_params 
     enum want want = !drawn ? WANT_ARGMAX : generate_draws_there(s, p) ? WANT_DRAWN : WANT_LOGITS;
     enum pv_status st = check_params(s, p, err);
     double t0 = clock_now(), t1, t2;
-    struct telling telling = { .p = p, .on_text = on_text, .user = user };
+    struct telling telling = { .p = p, .on_token = on_token, .user = user };
     struct speculation sp;
     if (!st && dialogue)
         st = generate_ask(s, p, err);
@@ -283,7 +286,7 @@ static enum pv_status generate(struct pv_session *s, const struct pv_gen_params 
         size_t dropped; /* half a character is not for the next answer */
         dialogue_text(s->words, 0, true, &dropped);
     } else {
-        enum pv_status held = emit(s, 0, true, on_text, user, err);
+        enum pv_status held = emit(s, &telling, -1, false, err);
         st = st ? st : held;
     }
     s->stats.decode_s = clock_now() - t2 - sp.wake_s;
@@ -301,11 +304,17 @@ struct generate_call {
     void *user;
 };
 
+static bool tell_text(void *user, const struct answer_token *t)
+{
+    struct generate_call *c = user;
+    return c->on_text(c->user, t->text, t->len);
+}
+
 static enum pv_status generate_task(struct task *t, void *arg, struct pv_error *err)
 {
     struct generate_call *c = arg;
     (void)t;
-    return generate(c->s, c->p, c->on_text, c->user, err);
+    return generate_answer(c->s, c->p, c->on_text ? tell_text : NULL, c, err);
 }
 
 enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
