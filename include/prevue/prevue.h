@@ -28,6 +28,7 @@ extern "C" {
 
 typedef struct pv_model pv_model;
 typedef struct pv_engine pv_engine;
+typedef struct pv_request pv_request;
 typedef struct pv_session pv_session;
 
 enum pv_status {
@@ -39,7 +40,8 @@ enum pv_status {
     PV_E_UNSUPPORTED, /* well formed, but not something this build can run */
     PV_E_LIMIT,       /* a limit (context, file size, memory) would be exceeded */
     PV_E_CANCELLED,   /* a callback asked to stop */
-    PV_E_DEVICE       /* the device failed */
+    PV_E_DEVICE,      /* the device failed */
+    PV_E_DRAFTER      /* the drafter failed, while the model itself is fine */
 };
 
 struct pv_error {
@@ -308,6 +310,113 @@ PV_API enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
 PV_API void pv_engine_close(pv_engine **engine); /* sets *engine NULL; NULL is fine */
 /* A conversation on an engine. Sessions of one engine may be used by different threads at once. */
 PV_API enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, struct pv_error *err);
+
+/* ---- requests: one prompt, answered beside others ---- */
+
+/* A part of a message: text, or a video or picture. */
+struct pv_part {
+    const char *text;              /* NULL: a video or picture, */
+    const char *path;              /* from a file, */
+    const struct pv_frame *frames; /* or from frames as pv_add_frames takes them */
+    size_t n_frames;
+    double fps;
+    const struct pv_video_params *video; /* how it is taken; NULL: the defaults */
+};
+
+/* Videos and pictures of a message come before its text, which is that of all its parts joined. */
+struct pv_message {
+    const char *role; /* "system", "user" or "assistant" */
+    const struct pv_part *parts;
+    size_t n_parts;
+};
+
+enum pv_finish {
+    PV_FINISH_NONE,        /* it has not ended */
+    PV_FINISH_STOP,        /* a stop token of the model */
+    PV_FINISH_STOP_STRING, /* one of the request's stop strings */
+    PV_FINISH_LENGTH,      /* as many tokens as asked for, or as the context holds */
+    PV_FINISH_CANCELLED,
+    PV_FINISH_ERROR
+};
+
+struct pv_logprob {
+    int32_t id;
+    float logprob; /* of the model, before temperature and filters */
+};
+
+struct pv_token {
+    int32_t id;
+    bool drafted;  /* a drafter had proposed it */
+    float logprob; /* where asked for */
+    int n_top;
+    const struct pv_logprob *top; /* the likeliest tokens, falling */
+};
+
+enum pv_event_kind {
+    PV_EVENT_PROGRESS, /* a long phase goes on; only the newest is kept */
+    PV_EVENT_TEXT, /* a token, and text that is final: perhaps none, or that of earlier tokens */
+    PV_EVENT_END   /* the last one */
+};
+
+/* Pointers are valid until the next call on the request. */
+struct pv_event {
+    enum pv_event_kind kind;
+    const char *text; /* TEXT: whole UTF-8 characters */
+    size_t len;
+    struct pv_token token; /* TEXT; id -1: text alone */
+    enum pv_phase phase;   /* PROGRESS */
+    int64_t done, total;
+    enum pv_finish finish; /* END */
+    enum pv_status status; /* END: not PV_OK with CANCELLED and ERROR */
+    const char *message;   /* END: the sentence of the error, else "" */
+    int stop;              /* END: which stop string; -1: none */
+};
+
+struct pv_request_params {
+    size_t size; /* of this struct, as pv_request_defaults sets it */
+    /* The prompt: messages, or ready token ids. Copied or read before pv_request_submit returns. */
+    const struct pv_message *messages;
+    size_t n_messages;
+    const int32_t *ids;
+    size_t n_ids;
+    /* Of its callbacks only on_logits is called, on the engine's thread, and not with
+     * top_logprobs. What its method points to must outlive the request. */
+    struct pv_gen_params gen;
+    const char *const *stop; /* strings before which the answer ends, at most 16 */
+    size_t n_stop;
+    int top_logprobs; /* -1: no log-probabilities; else with each token those of the likeliest, at
+                         most 20 */
+};
+
+PV_API struct pv_request_params pv_request_defaults(void);
+/* Reads the prompt (files are decoded here, on the caller's thread) and queues the request. What
+ * can never fit is refused at once. */
+PV_API enum pv_status pv_request_submit(pv_request **out, pv_engine *engine,
+                                        const struct pv_request_params *p, struct pv_error *err);
+/* The next event; waits for it at most `seconds` (negative: for ever). False: none came in time, or
+ * the end has been told. One thread at a time. */
+PV_API bool pv_request_next(pv_request *r, struct pv_event *out, double seconds);
+/* From any thread, at any time before the request is closed. It ends within one step of the model.
+ */
+PV_API void pv_request_cancel(pv_request *r);
+/* Waits for its end, leaving events where they are. */
+PV_API enum pv_status pv_request_wait(pv_request *r, struct pv_error *err);
+/* After its end. */
+PV_API void pv_request_stats(const pv_request *r, struct pv_stats *out);
+/* Cancels what still runs, and waits for it. */
+PV_API void pv_request_close(pv_request **request);
+
+/* How an engine does. */
+struct pv_engine_stats {
+    size_t size;         /* of this struct, set by the caller */
+    int running, queued; /* requests */
+    int64_t steps, rows; /* of the model so far; rows / steps is the mean batch */
+    int64_t draft_steps; /* of drafters */
+    int64_t preemptions; /* requests whose KV pages were taken and computed again */
+    int64_t pages, pages_used, pages_cached; /* of the KV cache; cached: kept for reuse */
+    int64_t page_hits, pages_evicted;
+};
+PV_API void pv_engine_stats(pv_engine *engine, struct pv_engine_stats *out);
 
 /* A conversation on an engine of its own, for one request at a time. Borrows the model. */
 PV_API enum pv_status pv_session_open(pv_session **out, pv_model *model,

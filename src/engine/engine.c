@@ -233,17 +233,3 @@ enum pv_status engine_drafts(struct pv_engine *e, enum drafter_decoder which,
     atomic_fetch_add(&e->fixed_bytes, size);
     return PV_OK;
 }
-
-/* ---- tasks ---- */
-
-enum pv_status engine_run(struct pv_engine *e, const struct task_calls *calls, void *arg,
-                          struct pv_error *err)
-{
-    struct task *t;
-    enum pv_status s = task_open(&t, e->scheduler, calls, arg, NULL, err);
-    if (s)
-        return s;
-    s = task_wait(t, err);
-    task_close(&t);
-    return s;
-}

@@ -45,8 +45,4 @@ size_t engine_drafts_size(const struct pv_engine *e, enum drafter_decoder which)
 enum pv_status engine_drafts(struct pv_engine *e, enum drafter_decoder which,
                              struct draft_engine **out, struct pv_error *err);
 
-/* Runs a function as a task and waits for its end. */
-enum pv_status engine_run(struct pv_engine *e, const struct task_calls *calls, void *arg,
-                          struct pv_error *err);
-
 #endif

@@ -117,7 +117,7 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, enum want 
 static void commit(struct pv_session *s, const struct round *r, int n)
 {
     draft_side_decoded(&s->draft, s->kv.len, r->verdict.path, n);
-    session_commit(s, n, r->verdict.path);
+    session_commit(s, n, r->verdict.path, true);
 }
 
 /* In the parallel schedule, a drafter that needs the target's hidden states starts when the prefill
@@ -310,10 +310,9 @@ static bool tell_text(void *user, const struct answer_token *t)
     return c->on_text(c->user, t->text, t->len);
 }
 
-static enum pv_status generate_task(struct task *t, void *arg, struct pv_error *err)
+static enum pv_status generate_task(void *arg, struct pv_error *err)
 {
     struct generate_call *c = arg;
-    (void)t;
     return generate_answer(c->s, c->p, c->on_text ? tell_text : NULL, c, err);
 }
 

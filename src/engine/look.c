@@ -64,10 +64,9 @@ struct look_call {
     struct pv_view_map *out;
 };
 
-static enum pv_status look_task(struct task *t, void *arg, struct pv_error *err)
+static enum pv_status look_task(void *arg, struct pv_error *err)
 {
     struct look_call *c = arg;
-    (void)t;
     return look(c->s, c->m, c->out, err);
 }
 

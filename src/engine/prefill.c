@@ -131,7 +131,8 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
         draft_side_decoded(&s->draft, from, &(const int){ 0 }, 1);
     else if (keeps_states(s, x))
         states_commit(&s->draft.states, s->line.ids, s->line.n, from, n);
-    session_commit(s, n, NULL);
+    session_commit(s, n, NULL,
+                   x->layer1 == 0 || x->layer1 == decoder_config(s->model->dec)->n_layers);
     return PV_OK;
 }
 
@@ -353,7 +354,10 @@ static void close_embeds(struct pv_session *s)
 
 enum pv_status prefill_again(struct pv_session *s, int len, struct pv_error *err)
 {
-    enum pv_status st = open_embeds(s, err);
+    float *outer = s->embeds; /* of a step that is to run afterwards */
+    enum pv_status st;
+    s->embeds = NULL;
+    st = open_embeds(s, err);
     while (!st && s->kv.len < len) {
         int at = s->kv.len, end = at < s->answer0 && s->answer0 < len ? s->answer0 : len;
         struct extras x = { .decodes = at >= s->answer0 };
@@ -363,6 +367,7 @@ enum pv_status prefill_again(struct pv_session *s, int len, struct pv_error *err
             st = run_rows(s, at, n, WANT_NOTHING, &x, err);
     }
     close_embeds(s);
+    s->embeds = outer;
     return st;
 }
 

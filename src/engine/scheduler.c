@@ -32,7 +32,6 @@ struct task {
     struct scheduler *s;
     struct task_calls calls;
     void *arg;
-    void (*done)(void *arg);
     struct fiber *fiber;
     uint64_t number; /* the lower, the older */
     enum task_state state;
@@ -136,7 +135,7 @@ static struct batch *target_of(struct scheduler *s)
 /* ---- from any thread ---- */
 
 enum pv_status task_open(struct task **out, struct scheduler *s, const struct task_calls *calls,
-                         void *arg, void (*done)(void *arg), struct pv_error *err)
+                         void *arg, struct pv_error *err)
 {
     struct task *t = mem_zalloc(sizeof *t);
     if (!t)
@@ -144,7 +143,6 @@ enum pv_status task_open(struct task **out, struct scheduler *s, const struct ta
     t->s = s;
     t->calls = *calls;
     t->arg = arg;
-    t->done = done;
     atomic_init(&t->cancelled, false);
     *out = t;
     pthread_mutex_lock(&s->lock);
@@ -375,8 +373,8 @@ static void end_task(struct task *t)
     struct scheduler *s = t->s;
     fiber_close(&t->fiber);
     atomic_fetch_sub(&s->n_present, 1);
-    if (t->done)
-        t->done(t->arg);
+    if (t->calls.ended)
+        t->calls.ended(t->arg, t->status, &t->error);
     pthread_mutex_lock(&s->lock);
     t->over = true; /* from here on another thread may free it */
     s->counts.running = s->n_running;

@@ -29,6 +29,8 @@ struct task_calls {
     enum pv_status (*restore)(void *arg, struct pv_error *err);
     /* Pages that restore needs. */
     int (*lacks)(void *arg);
+    /* It has ended, perhaps without having begun; NULL: nobody wants to know. */
+    void (*ended)(void *arg, enum pv_status status, const struct pv_error *err);
 };
 
 enum pv_status scheduler_open(struct scheduler **out, int max_tasks, struct pv_error *err);
@@ -45,10 +47,9 @@ enum pv_status scheduler_add_batch(struct scheduler *s, struct batch **out,
 
 /* ---- from any thread ---- */
 
-/* Queues a task; it begins when fewer than max_tasks run. `done` (may be NULL) is called on the
- * scheduler's thread when it has ended. */
+/* Queues a task; it begins when fewer than max_tasks run. */
 enum pv_status task_open(struct task **out, struct scheduler *s, const struct task_calls *calls,
-                         void *arg, void (*done)(void *arg), struct pv_error *err);
+                         void *arg, struct pv_error *err);
 /* Makes every wait of the task return PV_E_CANCELLED, within one step. */
 void task_cancel(struct task *t);
 /* Waits for its end: what `run` returned. */

@@ -38,7 +38,7 @@ void session_digest(struct pv_session *s, int from, int to)
     }
 }
 
-void session_commit(struct pv_session *s, int n, const int *path)
+void session_commit(struct pv_session *s, int n, const int *path, bool whole)
 {
     int from = s->kv.len;
     if (!path || path[n - 1] == n - 1)
@@ -50,7 +50,7 @@ void session_commit(struct pv_session *s, int n, const int *path)
         s->n_kv_ids = s->kv.len;
         session_digest(s, from, s->kv.len);
     }
-    if (from / KV_CHUNK != s->kv.len / KV_CHUNK)
+    if (whole && from / KV_CHUNK != s->kv.len / KV_CHUNK)
         kvcache_publish(&s->kv, s->digest);
 }
 
@@ -63,48 +63,64 @@ static void set_task(struct pv_session *s, struct task *t)
         s->draft.steps[i].task = t;
 }
 
-/* A task's calls have one argument. */
-struct session_call {
-    struct pv_session *s;
-    enum pv_status (*run)(struct task *t, void *call, struct pv_error *err);
-    void *call;
-};
-
-static enum pv_status run_call(struct task *t, void *arg, struct pv_error *err)
+static enum pv_status run(struct task *t, void *arg, struct pv_error *err)
 {
-    struct session_call *c = arg;
+    struct pv_session *s = arg;
     enum pv_status st;
-    set_task(c->s, t);
-    st = c->run(t, c->call, err);
-    kvcache_release(&c->s->kv, c->s->digest);
-    set_task(c->s, NULL);
+    set_task(s, t);
+    s->kept_len = 0;
+    st = s->call.run(s->call.arg, err);
+    kvcache_release(&s->kv, s->digest);
+    set_task(s, NULL);
     return st;
 }
 
 static void give_back(void *arg)
 {
-    struct pv_session *s = ((struct session_call *)arg)->s;
-    s->kept_len = s->kv.len;
+    struct pv_session *s = arg;
+    s->kept_len = s->kv.len > s->kept_len ? s->kv.len : s->kept_len; /* less: half restored */
     kvcache_release(&s->kv, s->digest);
 }
 
 static enum pv_status restore(void *arg, struct pv_error *err)
 {
-    struct pv_session *s = ((struct session_call *)arg)->s;
+    struct pv_session *s = arg;
+    enum pv_status st;
     kvcache_adopt(&s->kv, s->target.base.work, s->digest, s->kept_len);
-    return prefill_again(s, s->kept_len, err);
+    st = prefill_again(s, s->kept_len, err);
+    s->kept_len = st ? s->kept_len : 0;
+    return st;
 }
 
 static int lacks(void *arg)
 {
-    return ((struct session_call *)arg)->s->kept_len / KV_CHUNK + 1;
+    return ((struct pv_session *)arg)->kept_len / KV_CHUNK + 1;
 }
 
-enum pv_status session_run(struct pv_session *s,
-                           enum pv_status (*run)(struct task *t, void *arg, struct pv_error *err),
-                           void *call, struct pv_error *err)
+static void ended(void *arg, enum pv_status status, const struct pv_error *err)
 {
-    static const struct task_calls calls = { run_call, give_back, restore, lacks };
-    struct session_call c = { s, run, call };
-    return engine_run(s->engine, &calls, &c, err);
+    struct pv_session *s = arg;
+    if (s->call.ended)
+        s->call.ended(s->call.arg, status, err);
+}
+
+enum pv_status session_submit(struct pv_session *s, struct task **out,
+                              const struct session_call *call, struct pv_error *err)
+{
+    static const struct task_calls calls = { run, give_back, restore, lacks, ended };
+    s->call = *call;
+    return task_open(out, s->engine->scheduler, &calls, s, err);
+}
+
+enum pv_status session_run(struct pv_session *s, enum pv_status (*fn)(void *arg, struct pv_error *),
+                           void *arg, struct pv_error *err)
+{
+    struct session_call call = { .run = fn, .arg = arg };
+    struct task *t;
+    enum pv_status st = session_submit(s, &t, &call, err);
+    if (st)
+        return st;
+    st = task_wait(t, err);
+    task_close(&t);
+    return st;
 }

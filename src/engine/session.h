@@ -33,12 +33,21 @@ struct choice_changer {
     void *user;
 };
 
+/* What a task of the session does. */
+struct session_call {
+    enum pv_status (*run)(void *arg, struct pv_error *err);
+    /* After its end, on the scheduler's thread; may be NULL. */
+    void (*ended)(void *arg, enum pv_status status, const struct pv_error *err);
+    void *arg;
+};
+
 struct pv_session {
     struct pv_engine *engine;
     bool owns_engine;
     uint64_t number;        /* unique in its engine */
     struct pv_model *model; /* the engine's */
-    struct task *task;      /* while an answer is made; NULL: none */
+    struct session_call call;
+    struct task *task; /* while an answer is made; NULL: none */
     struct task_stepper target;
     struct kvcache kv;      /* empty between answers: its pages are then the pool's */
     struct kv_key *digest;  /* [context]: of the rows of the timeline that the cache holds */
@@ -76,15 +85,19 @@ struct pv_session {
     double tower_s; /* of the target's tower, not told yet; under model->step_lock */
 };
 
-/* Runs `run` as a task of the engine. Meanwhile s->task is that task, and its pages can be given
- * back and computed again; in the end they go back to the pool, which remembers what they hold. */
-enum pv_status session_run(struct pv_session *s,
-                           enum pv_status (*run)(struct task *t, void *arg, struct pv_error *err),
-                           void *call, struct pv_error *err);
+/* Queues a task of the engine for the session, one at a time. While it runs s->task is that task,
+ * and its pages can be given back and computed again; in the end they go back to the pool, which
+ * remembers what they hold. */
+enum pv_status session_submit(struct pv_session *s, struct task **out,
+                              const struct session_call *call, struct pv_error *err);
+/* The same, and waits for its end. */
+enum pv_status session_run(struct pv_session *s, enum pv_status (*fn)(void *arg, struct pv_error *),
+                           void *arg, struct pv_error *err);
 /* Digests of rows [from, to) of the timeline. */
 void session_digest(struct pv_session *s, int from, int to);
-/* The first n rows of the last step become part of the cache; of a tree those of `path`. */
-void session_commit(struct pv_session *s, int n, const int *path);
+/* The first n rows of the last step become part of the cache; of a tree those of `path`. `whole`:
+ * they have been through all layers, so that others may have them. */
+void session_commit(struct pv_session *s, int n, const int *path, bool whole);
 
 /* Bytes of the model's limit of memory that nobody on the engine has taken. Rows of media that are
  * kept to save the tower work (draft_side_keep) are not counted: they give way. */

@@ -218,12 +218,19 @@ static enum pv_status wake(struct speculation *sp, struct pv_session *s,
                                      .next = s->line.next - s->n_answer,
                                      .go_on = tell_progress,
                                      .user = (void *)p };
+    struct pv_error why = { 0 };
     double t0;
     enum pv_status st = sp->seen ? PV_OK : speculation_see(sp, s, err);
     if (st)
         return st;
     t0 = clock_now();
-    st = draft_read(sp, s, &reading, err);
+    st = draft_read(sp, s, &reading, &why);
+    if (st == PV_E_DRAFTER) { /* no room for it now: the answer goes on without */
+        sp->asleep = true;
+        return PV_OK;
+    }
+    if (st)
+        fail(err, st, "%s", why.text);
     trace_add(&s->trace, PV_SIDE_DRAFTER, "prefill", t0, reading.rows);
     s->stats.vision_s += reading.tower_s;
     s->stats.draft_prefill_s = reading.prefill_s;
@@ -266,6 +273,7 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
                                  .price = &price,
                                  .most = left < room ? left : room,
                                  .target = &s->kv };
+    struct pv_error why = { 0 };
     double t0 = clock_now();
     int64_t rows = sp->drafter->rows, slots = sp->drafter->slots;
     enum pv_status st;
@@ -275,7 +283,14 @@ static enum pv_status propose(struct speculation *sp, struct pv_session *s,
     if (sp->method.accept == PV_ACCEPT_REJECTION && sp->shape.kind == SHAPE_CHAIN &&
         how->temperature > 0)
         req.q = s->draft_q;
-    st = sp->drafter->propose(sp->drafter, &req, err);
+    st = sp->drafter->propose(sp->drafter, &req, &why);
+    if (st == PV_E_DRAFTER) {
+        sp->asleep = true;
+        tree_begin(tree, s->line.ids[s->line.n - 1]);
+        st = PV_OK;
+    }
+    if (st)
+        fail(err, st, "%s", why.text);
     s->stats.draft_s += clock_now() - t0;
     s->stats.draft_rows += sp->drafter->rows - rows;
     s->stats.draft_slots += sp->drafter->slots - slots;
@@ -471,7 +486,7 @@ static enum pv_status serial_round(struct speculation *sp, struct pv_session *s,
     double draft_s = s->stats.draft_s, verify_s = s->stats.verify_s;
     uint64_t first_runs = speculation_first_runs(s);
     float scores[TREE_MAX] = { 0 };
-    bool plain = sp->method.automatic && sp->choice.kind == POLICY_PLAIN;
+    bool plain = sp->asleep || (sp->method.automatic && sp->choice.kind == POLICY_PLAIN);
     bool fitted = plain ? sp->policy.fitted : sp->shape.kind == SHAPE_FITTED;
     enum pv_status st = PV_OK;
     if (plain)

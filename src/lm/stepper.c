@@ -26,7 +26,7 @@ enum pv_status stepper_run(struct stepper *s, const struct step *step, struct pv
 {
     const struct step_seq *seq = &step->seqs[0];
     if (!kvcache_reserve(seq->kv, s->work, seq->pending + seq->n))
-        return fail(err, PV_E_LIMIT, "no KV page is free for %d rows after %d", seq->n,
-                    seq->kv->len);
+        return fail(err, PV_E_DRAFTER, "no KV page is free for %d rows of the drafter after %d",
+                    seq->n, seq->kv->len);
     return s->run(s, step, err);
 }

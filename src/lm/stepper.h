@@ -24,8 +24,8 @@ struct lone_stepper {
 void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct decoder_state *st,
                        struct kvpool *pool);
 
-/* Runs a step of one sequence whose pages are taken from the pool first. PV_E_LIMIT: there are no
- * more pages, and nothing has run. */
+/* Runs a drafter's step of one sequence, whose pages are taken from the pool first. PV_E_DRAFTER:
+ * there are no more pages, and nothing has run. */
 enum pv_status stepper_run(struct stepper *s, const struct step *step, struct pv_error *err);
 
 #endif

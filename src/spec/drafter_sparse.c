@@ -157,7 +157,7 @@ static enum pv_status begin_sparse(struct drafter *base, const struct draft_prom
         return fail(err, PV_E_ARG, "a sparse drafter without the target's cache or scores");
     kvcache_truncate(&d->kv, 0);
     if (!kvcache_reserve(&d->kv, d->stepper->work, kept))
-        return fail(err, PV_E_LIMIT, "no KV page is free for the drafter's %d entries", kept);
+        return fail(err, PV_E_DRAFTER, "no KV page is free for the drafter's %d entries", kept);
     s = plan_open(&l, p, err);
     if (s)
         return s;

@@ -1,0 +1,10 @@
+/* What tests need of a request. */
+#ifndef PV_ENGINE_REQUEST_H
+#define PV_ENGINE_REQUEST_H
+
+#include "engine/session.h"
+
+/* The session that it answers in. */
+struct pv_session *request_session(const struct pv_request *r);
+
+#endif
