@@ -4,6 +4,7 @@
 #   make CORE=1          the same with a C compiler alone (GGUF models, prompts as ids or prepared)
 #   make CUDA=1          with a device for NVIDIA GPUs, by nvcc; with CORE=1 too
 #   make check-cuda      its kernels proved on this machine's GPU
+#   make check-cross     build for the other architecture, test under qemu; FULL=1 runs every test
 #   make lib install     libprevue, header, .pc  make asan    the tests under ASan and UBSan
 #   make check-kernels ARGS=...   make lint   make bench   make demo   make fuzz FUZZ_SECONDS=60
 #
@@ -143,8 +144,8 @@ CHECK_KERNELS = $(if $(KERNELS_SRC),$(BUILD)/check_kernels)
 HAVE_CXX     := $(shell command -v $(firstword $(CXX)) 2>/dev/null)
 CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 
-.PHONY: all lib setup demo test check unit check-kernels check-cuda asan tsan core fuzz fuzz-programs \
-        fuzz-replay lint format bench install uninstall clean deps
+.PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
+        check-cross asan tsan core fuzz fuzz-programs fuzz-replay lint format bench install uninstall clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -264,8 +265,12 @@ setup:
 test: setup
 	@$(AGAIN) check
 
-check: $(BUILD)/prevue $(CHECK_KERNELS) $(CHECK_CUDASIM) $(UNIT) $(REPLAY) $(BENCH) \
-    $(if $(SAN),,core)
+# All that is compiled from C; core-programs are those that need no library.
+objects: $(ALL_OBJ)
+core-programs: $(BUILD)/prevue $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH)
+programs: core-programs $(UNIT) $(REPLAY) $(GOLDEN)
+
+check: programs $(if $(SAN),,core)
 	$(if $(CHECK_CUDASIM),,@echo "no C++ compiler: the simulator of CUDA is left out")
 	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') \
 	    $(if $(CHECK_CUDASIM),$(CHECK_CUDASIM) '$(CHECK_CUDASIM) --hopper') $(UNIT) \
@@ -290,6 +295,11 @@ else
 check-cuda:
 	@$(AGAIN) CUDA=1 check-cuda
 endif
+
+# Everything compiled for the other architecture (x86_64, aarch64), and tests of it run under qemu:
+# a choice of them, or with FULL=1 all.
+check-cross:
+	@CC='$(CC)' JOBS='$(JOBS)' tools/cross.sh $(if $(filter 1,$(FULL)),full)
 
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')

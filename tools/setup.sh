@@ -3,10 +3,23 @@
 # root or through sudo). Silent when nothing is missing.
 #
 #   tools/setup.sh [lint]
+#   tools/setup.sh cross PACKAGE...     these packages instead, as tools/cross.sh needs them
+#   tools/setup.sh libraries ARCH       the libraries and headers of another architecture, beside
+#                                       those of this one
 set -u
-need="gcc g++ libc6-dev make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
+tools="gcc g++ make pkg-config"
+libraries="libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev
     libavformat-dev libavcodec-dev libswscale-dev libavutil-dev zlib1g-dev"
-[ "${1:-}" != lint ] || need="$need clang-format"
+foreign=
+case ${1:-} in
+'') need="$tools $libraries" ;;
+lint) need="$tools $libraries clang-format" ;;
+cross) shift && need="$*" ;;
+libraries)
+    foreign=$2
+    need=$(for l in $libraries; do echo "$l:$foreign"; done)
+    ;;
+esac
 
 die()
 {
@@ -38,6 +51,14 @@ installed()
     present "$1"
 }
 
+# Packages of another architecture never take the place of those installed. If they cannot be
+# installed, the architecture is not left behind in the lists.
+failed()
+{
+    [ -z "$added" ] || $root dpkg --remove-architecture "$foreign" 2>/dev/null
+    die "apt-get could not install $missing"
+}
+
 missing=
 for package in $need; do
     installed "$package" || missing="$missing $package"
@@ -57,7 +78,11 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 echo "prevue: installing $missing"
+added=
+if [ -n "$foreign" ] && ! dpkg --print-foreign-architectures | grep -qx "$foreign"; then
+    $root dpkg --add-architecture "$foreign" && added=yes
+fi
 export DEBIAN_FRONTEND=noninteractive
 $root apt-get update -qq || echo "prevue: apt-get update failed; trying with the lists that are there" >&2
-$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing ||
-    die "apt-get could not install $missing"
+$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    ${foreign:+--no-remove} $missing || failed
