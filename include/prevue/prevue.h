@@ -82,11 +82,13 @@ struct pv_model_params {
 
 /* What the requests and sessions of an engine share. Zero means the default. */
 struct pv_engine_params {
-    size_t size;       /* of this struct, as pv_engine_defaults sets it */
-    int max_context;   /* tokens of one prompt and answer; 0: the model's, at most 32768 */
-    int64_t kv_tokens; /* of all of them together, running or kept for reuse; 0: max_context */
-    int max_requests;  /* that run at the same time, others wait; 0: 16 */
-    int chunk;         /* rows of one prefill step; 0: 512, on a GPU 8192 */
+    size_t size;          /* of this struct, as pv_engine_defaults sets it */
+    int max_context;      /* tokens of one prompt and answer; 0: the model's, at most 32768 */
+    int64_t kv_tokens;    /* of all of them together, running or kept for reuse; 0: max_context */
+    int max_requests;     /* that run at the same time, others wait; 0: 16 */
+    int64_t vision_bytes; /* rows of videos and pictures kept for whoever asks about them again; 0:
+                             1 GiB, with one request at a time none; negative: none */
+    int chunk;            /* rows of one prefill step; 0: 512, on a GPU 8192 */
     enum pv_kv_type kv_type;
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */

@@ -254,6 +254,12 @@ enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint
     return rows(e, m, key, from, n, out, true, err);
 }
 
+int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int *row)
+{
+    *row = e->unit0 * m->unit_rows;
+    return key == e->key ? e->n_units * m->unit_rows : 0;
+}
+
 double encoder_take_seconds(struct encoder *e)
 {
     double s = e->seconds;

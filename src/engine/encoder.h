@@ -25,6 +25,8 @@ enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t k
 /* The same where `out` lies on the tower's device. */
 enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint64_t key, int from,
                                   int n, float *out, struct pv_error *err);
+/* Rows of this medium that can be had without running the tower: how many, from *row on. */
+int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int *row);
 /* Seconds spent in towers since the last call. */
 double encoder_take_seconds(struct encoder *e);
 

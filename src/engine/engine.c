@@ -6,6 +6,8 @@
 #include "spec/grow.h"
 #include "spec/tree.h"
 
+static const uint64_t usual_vision_bytes = (uint64_t)1 << 30;
+
 enum {
     DEFAULT_REQUESTS = 16,
     MAX_REQUESTS = 64,
@@ -79,6 +81,9 @@ static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_p
     if (e->max_requests < 1 || e->max_requests > MAX_REQUESTS)
         return fail(err, PV_E_ARG, "%d requests at a time were asked for, 1 to %d are possible",
                     e->max_requests, MAX_REQUESTS);
+    e->vision_bytes = p->vision_bytes > 0                           ? (uint64_t)p->vision_bytes
+                      : p->vision_bytes == 0 && e->max_requests > 1 ? usual_vision_bytes
+                                                                    : 0;
     *tokens = p->kv_tokens ? p->kv_tokens : e->context;
     if (*tokens < e->context || *tokens > (int64_t)CONFIG_MAX_CONTEXT * MAX_REQUESTS)
         return fail(err, PV_E_LIMIT,
@@ -114,6 +119,10 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens, struct pv_
                                e->kv, err);
     if (!s && m->vision)
         s = encoder_open(&e->encoder, m->vision, err);
+    if (!s && m->vision) {
+        e->tower_rows = vision_cache_open((size_t)decoder_config(m->dec)->hidden, e->vision_bytes);
+        s = e->tower_rows ? PV_OK : fail_nomem(err, sizeof e->tower_rows);
+    }
     if (!s)
         s = scheduler_open(&e->scheduler, e->max_requests, err);
     if (!s)
@@ -170,6 +179,7 @@ void pv_engine_close(pv_engine **engine)
         kvpool_close(&e->drafts[i].pool);
     }
     encoder_close(&e->encoder);
+    vision_cache_close(&e->tower_rows);
     decoder_state_close(&e->state);
     kvpool_close(&e->pool);
     mem_free(e);

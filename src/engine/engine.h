@@ -5,6 +5,7 @@
 #include "engine/encoder.h"
 #include "engine/model.h"
 #include "engine/scheduler.h"
+#include "engine/vision_cache.h"
 #include "spec/drafter_kind.h"
 
 #include <stdatomic.h>
@@ -24,11 +25,13 @@ struct pv_engine {
     enum dtype kv;
     struct kvpool *pool;
     struct decoder_state *state;
-    struct encoder *encoder;   /* NULL: no vision tower. Used under model->step_lock, */
-    atomic_size_t tower_bytes; /* what it holds */
+    struct encoder *encoder;         /* NULL: no vision tower. Used under model->step_lock, */
+    atomic_size_t tower_bytes;       /* what it holds */
+    struct vision_cache *tower_rows; /* rows that it made; NULL without a tower */
     struct scheduler *scheduler;
     struct batch *target;
     struct draft_engine drafts[DRAFTER_DECODERS];
+    uint64_t vision_bytes;     /* that `tower_rows` may hold */
     atomic_size_t fixed_bytes; /* pools and scratch */
     atomic_uint_least64_t session_bytes;
     atomic_uint_least64_t last_session; /* numbers them */

@@ -186,15 +186,37 @@ enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m
     return st;
 }
 
+/* What the tower made together is kept together. The caller holds the lock. */
+static enum pv_status keep_window(struct pv_session *s, const struct medium *m,
+                                  struct pv_error *err)
+{
+    struct encoder *e = s->engine->encoder;
+    int row, n = encoder_window(e, &m->m, session_medium(s, m), &row);
+    float *to = n > 0 && !vision_cache_find(s->engine->tower_rows, m->digest, row, n)
+                    ? vision_cache_keep(s->engine->tower_rows, m->digest, m->m.n_rows, row, n)
+                    : NULL;
+    return to ? encoder_rows(e, &m->m, session_medium(s, m), row, n, to, err) : PV_OK;
+}
+
 enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
                                   float *out, bool there, struct pv_error *err)
 {
     struct encoder *e = s->engine->encoder;
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     uint64_t key = session_medium(s, m);
-    enum pv_status st;
+    const float *kept;
+    enum pv_status st = PV_OK;
     pthread_mutex_lock(s->model->step_lock);
-    st = there ? encoder_rows_there(e, &m->m, key, row, n, out, err)
-               : encoder_rows(e, &m->m, key, row, n, out, err);
+    kept = vision_cache_find(s->engine->tower_rows, m->digest, row, n);
+    if (kept && there)
+        s->model->dev->ops->upload(s->model->dev, out, kept, (size_t)n * hidden * sizeof *out);
+    else if (kept)
+        memcpy(out, kept, (size_t)n * hidden * sizeof *out);
+    else
+        st = there ? encoder_rows_there(e, &m->m, key, row, n, out, err)
+                   : encoder_rows(e, &m->m, key, row, n, out, err);
+    if (!st && !kept)
+        st = keep_window(s, m, err);
     s->tower_s += encoder_take_seconds(e);
     pthread_mutex_unlock(s->model->step_lock);
     return st;
