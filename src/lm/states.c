@@ -138,6 +138,36 @@ enum pv_status states_reserve(struct states *s, const int32_t *ids, int n, int m
     return st ? st : list_reserve(&s->mid, s->mid.n + mid, s->hidden, err);
 }
 
+static enum pv_status list_take(struct state_list *l, const struct state_list *from, int n,
+                                int hidden, struct pv_error *err)
+{
+    int rows = 0;
+    enum pv_status st;
+    for (int i = 0; i < n; i++)
+        rows += from->place[i] >= 0;
+    st = list_reserve(l, rows, hidden, err);
+    if (st)
+        return st;
+    memcpy(l->place, from->place, (size_t)n * sizeof *l->place); /* rows only come at the end */
+    if (rows > 0)
+        memcpy(l->rows, from->rows, (size_t)rows * (size_t)hidden * sizeof *l->rows);
+    l->n = rows;
+    return PV_OK;
+}
+
+enum pv_status states_take(struct states *s, const struct states *from, int n, struct pv_error *err)
+{
+    enum pv_status st;
+    states_truncate(s, 0);
+    st = list_take(&s->post, &from->post, n, s->hidden, err);
+    if (!st)
+        st = list_take(&s->mid, &from->mid, n, s->hidden, err);
+    s->n = st ? 0 : n;
+    if (st)
+        s->post.n = s->mid.n = 0;
+    return st;
+}
+
 int states_tap(struct states *s, const int32_t *ids, int n_line, int from, int n,
                struct hidden_tap tap[STATES_MAX_TAPS])
 {

@@ -42,6 +42,10 @@ size_t states_need(const struct states *s, const int32_t *ids, int n, int more);
 enum pv_status states_reserve(struct states *s, const int32_t *ids, int n, int more,
                               struct pv_error *err);
 
+/* The states of rows [0, n) become those of `from`, which knows them and kept as much of them. */
+enum pv_status states_take(struct states *s, const struct states *from, int n,
+                           struct pv_error *err);
+
 enum { STATES_MAX_TAPS = 2 };
 
 /* Taps for a step over rows [from, from + n) of the timeline ids[n_line], to be committed when it
