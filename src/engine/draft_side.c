@@ -315,8 +315,10 @@ enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *
     }
     if (!*d)
         st = open_drafter(s, kind, m, d, held, err);
-    if (!st)
+    if (!st) {
+        s->draft.used = m->drafter;
         *out = *d;
+    }
     return st;
 }
 
@@ -342,17 +344,18 @@ static enum pv_status open_lone(struct pv_session *s, enum drafter_decoder which
 }
 
 enum pv_status draft_side_part(struct pv_session *s, const struct pv_method *m,
-                               struct pv_error *err)
+                               enum draft_place place, struct pv_error *err)
 {
     struct drafter *drafter = s->draft.drafter[m->drafter];
     enum drafter_decoder which = drafter_find(m->drafter)->runs;
     enum pv_status st;
+    s->draft.place = place;
     if (!drafter->step_by)
         return PV_OK;
     st = open_lone(s, which, err);
     if (st)
         return st;
-    if (!s->draft.divided)
+    if (place == DRAFT_BESIDE)
         s->draft.lone[which].lock =
             which == DRAFTER_RUNS_DRAFT ? s->draft.model->step_lock : s->model->step_lock;
     drafter->step_by(drafter, &s->draft.lone[which].base);
@@ -364,6 +367,7 @@ void draft_side_join(struct pv_session *s, const struct pv_method *m)
     struct drafter *drafter = s->draft.drafter[m->drafter];
     if (drafter->step_by)
         drafter->step_by(drafter, &s->draft.steps[drafter_find(m->drafter)->runs].base);
+    s->draft.place = DRAFT_TAKES_TURNS;
 }
 
 /* ---- rows that the target's tower made ---- */

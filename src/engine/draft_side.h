@@ -19,6 +19,13 @@ struct feature_rows {
     uint64_t size; /* bytes of both */
 };
 
+/* Where the drafter at work runs. */
+enum draft_place {
+    DRAFT_TAKES_TURNS, /* on the thread of the target, and with its threads */
+    DRAFT_BESIDE,      /* on a thread of its own; steps of one device wait for one another */
+    DRAFT_DIVIDED      /* and with threads, or a stream, of its own: nobody waits */
+};
+
 struct draft_side {
     struct pv_model *model;                  /* NULL: no draft model */
     bool shared;                             /* its tower is the target's */
@@ -26,6 +33,7 @@ struct draft_side {
     size_t tower_bytes;                      /* what it holds */
     struct drafter *drafter[PV_DRAFT_COUNT]; /* by kind, opened when first used; */
     size_t drafter_bytes[PV_DRAFT_COUNT];    /* what they hold */
+    enum pv_drafter used;                    /* by the last answer that had one */
     struct price_book book[PV_DRAFT_COUNT];  /* what their rounds taught; shape fitted */
     struct device
         *crew[2]; /* threads of the model and of the drafter, while they run side by side */
@@ -34,9 +42,8 @@ struct draft_side {
     struct task_stepper steps[DRAFTER_DECODERS]; /* of the drafters, by their decoder, */
     struct lone_stepper lone[DRAFTER_DECODERS];  /* and while one runs on a thread of its own */
     struct decoder_state *lone_state[DRAFTER_DECODERS]; /* opened when first used */
-    struct drafter *divided;          /* the drafter that the crews are divided for, */
-    enum drafter_decoder divided_for; /* and its decoder */
-    bool alone;                       /* it runs on a thread of its own */
+    enum draft_place place;                             /* of the drafter at work, */
+    enum drafter_decoder divided_for; /* and, where crews are divided for it, its decoder */
     struct feature_rows *features;
     int n_features;
     uint64_t room;      /* bytes that they may still take */
@@ -62,10 +69,10 @@ void draft_side_close(struct draft_side *d);
 enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
                                   struct drafter **out, struct pv_error *err);
 
-/* The method's drafter runs its steps on a state of its own from now on, or with the engine's
- * others again. */
+/* The method's drafter runs its steps on a state of its own from now on, at this place; or with the
+ * engine's others again. */
 enum pv_status draft_side_part(struct pv_session *s, const struct pv_method *m,
-                               struct pv_error *err);
+                               enum draft_place place, struct pv_error *err);
 void draft_side_join(struct pv_session *s, const struct pv_method *m);
 
 /* Bytes of drafters, their tower and scores; without rows that are kept of media. */

@@ -4,29 +4,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/parallel.h"
 #include "engine/prefill.h"
+#include "engine/speculate.h"
 
 #include <string.h>
 
 struct pv_gen_params pv_gen_defaults(void)
 {
     return (struct pv_gen_params){ .max_new_tokens = 256, .top_p = 1 };
-}
-
-struct sampling generate_sampling(const struct pv_gen_params *p)
-{
-    return (struct sampling){ .temperature = p->temperature,
-                              .top_k = p->top_k,
-                              .top_p = p->top_p,
-                              .min_p = p->min_p,
-                              .seed = p->seed };
-}
-
-bool generate_draws_there(const struct pv_session *s, const struct pv_gen_params *p)
-{
-    return s->model->gpu >= 0 && !s->observer.show && p->temperature > 0 && p->top_k == 0 &&
-           p->top_p >= 1 && p->min_p <= 0;
 }
 
 static bool is_stop(const struct pv_session *s, int32_t id)
@@ -87,7 +72,7 @@ static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id, 
 /* The token after the last row that ran alone. */
 static int32_t choose(struct pv_session *s, const struct pv_gen_params *p, enum want want)
 {
-    struct sampling how = generate_sampling(p);
+    struct sampling how = answer_sampling(p);
     if (want != WANT_LOGITS)
         return s->top;
     if (s->observer.show)
@@ -113,23 +98,6 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, enum want 
     }
 }
 
-/* The first n rows of the accepted path become part of the cache. */
-static void commit(struct pv_session *s, const struct round *r, int n)
-{
-    draft_side_decoded(&s->draft, s->kv.len, r->verdict.path, n);
-    session_commit(s, n, r->verdict.path);
-}
-
-/* In the parallel schedule, a drafter that needs the target's hidden states starts when the prefill
- * has made them and the first token is known. */
-static enum pv_status start_late(struct speculation *sp, struct pv_session *s,
-                                 const struct pv_gen_params *p, struct pv_error *err)
-{
-    if (!drafter_find(sp->method.drafter)->states || sp->method.schedule != PV_SCHEDULE_PARALLEL)
-        return PV_OK;
-    return parallel_open(&sp->parallel, sp, s, p, true, err);
-}
-
 /* Rounds instead of single steps. The last token told is never in the cache, unless a stop token
  * followed it: as in plain decoding. */
 static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, struct speculation *sp,
@@ -137,11 +105,9 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
 {
     struct round r;
     enum pv_status st = tell(s, t, choose(s, t->p, want), false, err);
-    if (!st && !t->ended)
-        st = start_late(sp, s, t->p, err);
     while (!st && !t->ended) {
         int row = 1;
-        st = speculation_round(sp, s, t->p, &r, err);
+        st = speculation_round(sp, &r, err);
         if (st)
             break;
         for (; row < r.verdict.n && !st && !t->ended; row++)
@@ -149,11 +115,11 @@ static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, str
         if (st || t->ended) {
             int told = s->line.n - s->kv.len; /* rows of this round, and the last token */
             bool stopped = !st && s->n_answer < t->p->max_new_tokens;
-            commit(s, &r, stopped ? told : told - 1);
+            round_commit(s, &r, stopped ? told : told - 1);
             s->stats.accepted -= r.verdict.n - told; /* what was right but is not told */
             break;
         }
-        commit(s, &r, r.verdict.n);
+        round_commit(s, &r, r.verdict.n);
         st = tell(s, t, r.verdict.next, false, err);
     }
     return st;
@@ -171,7 +137,7 @@ static void end_answer(struct pv_session *s)
 static enum pv_status check_params(const struct pv_session *s, const struct pv_gen_params *p,
                                    struct pv_error *err)
 {
-    struct sampling how = generate_sampling(p);
+    struct sampling how = answer_sampling(p);
     if (p->max_new_tokens < 1)
         return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
                     p->max_new_tokens);
@@ -203,46 +169,12 @@ enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
     return st;
 }
 
-/* The parallel schedule starts before the prefill; where the view wants nothing of that, and the
- * drafter has eyes of its own, it reads the prompt at the same time. */
-static enum pv_status start_drafter(struct speculation *sp, struct pv_session *s,
-                                    const struct pv_gen_params *p, struct pv_error *err)
-{
-    const struct drafter_kind *kind = drafter_find(sp->method.drafter);
-    bool lends = s->draft.shared || kind->target_media;
-    enum pv_status st;
-    if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL || kind->states)
-        return PV_OK;
-    if (s->line.ids[s->line.n - 1] < 0) /* a drafter that is ahead begins with a token */
-        return PV_OK;
-    st = parallel_open(&sp->parallel, sp, s, p, false, err);
-    if (st || sp->guided || view_wants_features(sp->view) || lends)
-        return st;
-    st = speculation_see(sp, s, err);
-    if (!st)
-        parallel_show(sp->parallel);
-    return st;
-}
-
-static void show_drafter(void *user)
-{
-    parallel_show(((struct speculation *)user)->parallel);
-}
-
-/* What the drafter failed of counts where its silence ended the answer, and not otherwise. */
-static enum pv_status end_drafter(struct speculation *sp, enum pv_status st, struct pv_error *err)
-{
-    enum pv_status drafter = parallel_close(&sp->parallel, st == PV_E_DEVICE ? err : NULL);
-    return st == PV_E_DEVICE && drafter ? drafter : st;
-}
-
 enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params *p,
                                answer_fn *on_token, void *user, struct pv_error *err)
 {
     bool dialogue = s->messages;
     struct timeline_mark before = timeline_mark(&s->line);
-    bool drawn = p->temperature != 0 || s->observer.show;
-    enum want want = !drawn ? WANT_ARGMAX : generate_draws_there(s, p) ? WANT_DRAWN : WANT_LOGITS;
+    enum want want = answer_want(s, p);
     enum pv_status st = check_params(s, p, err);
     double t0 = clock_now(), t1, t2;
     struct telling telling = { .p = p, .on_token = on_token, .user = user };
@@ -261,18 +193,18 @@ enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params 
     trace_begin(&s->trace, p->trace, t0);
     st = speculation_open(&sp, s, p, err);
     if (!st)
-        st = start_drafter(&sp, s, p, err);
+        st = speculation_start(&sp, err);
     if (!st)
-        st = prefill_run(s, p, &sp, want, sp.parallel ? show_drafter : NULL, &sp, err);
+        st = speculation_prefill(&sp, want, err);
     t1 = clock_now();
     s->stats.vision_s += session_take_tower(s);
     s->stats.prefill_s = t1 - t0 - s->stats.vision_s - s->stats.view_s;
     s->stats.passes = 1;
     if (!st)
-        st = speculation_begin(&sp, s, p, err);
+        st = speculation_begin(&sp, err);
     t2 = clock_now();
     if (st) { /* as before the call, for another try */
-        parallel_close(&sp.parallel, NULL);
+        speculation_close(&sp, st, NULL);
         timeline_return(&s->line, before);
         s->answer0 = s->line.n;
         s->messages = dialogue;
@@ -280,8 +212,9 @@ enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params 
     }
     s->frames = s->lost_frames = 0;
     s->video_s = 0;
-    st = sp.drafter ? decode_rounds(s, &telling, &sp, want, err) : decode(s, &telling, want, err);
-    st = end_drafter(&sp, st, err);
+    st = sp.phase != DRAFT_OFF ? decode_rounds(s, &telling, &sp, want, err)
+                               : decode(s, &telling, want, err);
+    st = speculation_close(&sp, st, err);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */
         dialogue_text(s->words, 0, true, &dropped);

@@ -15,7 +15,7 @@
 struct prefill {
     struct pv_session *s;
     const struct pv_gen_params *p;
-    struct speculation *sp;
+    const struct view_signal *signal;
     enum want want;
     int first;        /* row that the cache does not hold */
     int layer0, end;  /* of the part of the layers that runs; both 0: all */
@@ -152,7 +152,7 @@ static void tell_tokens(const struct prefill *f, int from, int n)
     int at = 0;
     for (int i = 0; i < n; i++) {
         bool text =
-            s->line.ids[from + i] >= 0 && (!f->sp->method.text_after || from + i >= f->sp->query0);
+            s->line.ids[from + i] >= 0 && (!f->signal->text_after || from + i >= f->signal->query0);
         while (at < d->n_rows && d->rows[at] < from + i)
             at++;
         f->token[i] = at < d->n_rows && d->rows[at] == from + i ? at
@@ -170,7 +170,7 @@ static bool part_has_layer(const struct prefill *f, int layer)
 static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want want,
                                    struct extras *x, struct pv_error *err)
 {
-    int layers[ALIGNMENT_SNAPSHOTS] = { TAP_EMBEDDING, f->sp->layers - 1 };
+    int layers[ALIGNMENT_SNAPSHOTS] = { TAP_EMBEDDING, f->signal->layers - 1 };
     struct hidden_tap tap[ALIGNMENT_SNAPSHOTS];
     enum pv_status st;
     x->hidden = tap;
@@ -196,11 +196,12 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
 static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_error *err)
 {
     struct pv_session *s = f->s;
-    const struct speculation *sp = f->sp;
+    const struct view_signal *v = f->signal;
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     struct extras x = { .layer0 = f->layer0, .layer1 = f->end, .p = f->p };
-    bool columns = sp->guided && !sp->aligned, guides = columns && at >= sp->query0;
-    int end = columns && !guides ? sp->query0 : s->line.n;
+    bool columns = v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_LAYER_ATTENTION;
+    bool guides = columns && at >= v->query0;
+    int end = columns && !guides ? v->query0 : s->line.n;
     enum want want;
     enum pv_status st;
     *n = end - at < s->engine->chunk ? end - at : s->engine->chunk;
@@ -213,12 +214,12 @@ static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_erro
     if (f->alignment)
         return run_aligning(f, at, *n, want, &x, err);
     if (guides) {
-        x.n_columns = speculation_taps(sp, s, *n, f->all, f->taps);
+        x.n_columns = view_signal_taps(v, &s->draft, *n, f->all, f->taps);
         x.columns = f->taps;
     }
     st = run_rows(s, at, *n, want, &x, err);
     if (!st && guides && f->layer0 == 0) /* taps end where the first part does */
-        speculation_add(sp, s, x.n_columns);
+        view_signal_add(v, &s->draft, x.n_columns);
     return st;
 }
 
@@ -258,13 +259,14 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
     struct pv_session *s = f->s;
     const struct config *c = decoder_config(s->model->dec);
     size_t chunk = (size_t)s->engine->chunk, hidden = (size_t)c->hidden;
-    size_t snapshots = f->sp->aligned ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
+    size_t snapshots =
+        f->signal->kind == SIGNAL_ALIGNMENT ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
     enum pv_status st = PV_OK;
-    if (f->sp->aligned)
+    if (f->signal->kind == SIGNAL_ALIGNMENT)
         f->claimed = 4 * (uint64_t)s->draft.n_rows * hidden + 4 * snapshots;
-    if (f->sp->aligned)
+    if (f->signal->kind == SIGNAL_ALIGNMENT)
         st = session_claim(s, f->claimed, "the view alignment", err);
-    if (!st && f->sp->aligned)
+    if (!st && f->signal->kind == SIGNAL_ALIGNMENT)
         st = alignment_open(&f->alignment, s->draft.n_rows, c->hidden, err);
     if (st)
         return st;
@@ -282,10 +284,10 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
 
 /* First rows that need running: those that guide are run even if the cache has them, to align all
  * of them are, and for a head those whose states were not kept. */
-static int find_first(const struct pv_session *s, const struct speculation *sp, int held)
+static int find_first(const struct pv_session *s, const struct view_signal *v, int held)
 {
-    int most = sp->aligned ? 0 : sp->guided ? sp->query0 : s->line.n - 1;
-    if (drafter_find(sp->method.drafter)->states && s->draft.states.n < most)
+    int most = v->kind == SIGNAL_ALIGNMENT ? 0 : v->kind != SIGNAL_NONE ? v->query0 : s->line.n - 1;
+    if (v->states && s->draft.states.n < most)
         most = s->draft.states.n;
     return held < most ? held : most;
 }
@@ -305,12 +307,12 @@ static int find_held(struct pv_session *s)
     return kvcache_adopt(&s->kv, s->target.base.work, s->digest, s->line.n);
 }
 
-/* In two parts, the view in between. */
-static enum pv_status run_parts(struct prefill *f, void (*chosen)(void *user), void *user,
+/* In two parts, the pause in between. */
+static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *pause,
                                 struct pv_error *err)
 {
     struct pv_session *s = f->s;
-    int layers = f->sp->layers;
+    int layers = f->signal->layers;
     enum pv_status st;
     f->layer0 = 0;
     f->end = layers;
@@ -320,11 +322,10 @@ static enum pv_status run_parts(struct prefill *f, void (*chosen)(void *user), v
         alignment_finish(f->alignment, s->draft.scores);
     s->stats.vision_s += session_take_tower(s); /* not the view's */
     if (!st)
-        st = speculation_see(f->sp, s, err);
+        st = pause->run(pause->user, err);
     if (st)
         return st;
     alignment_close(&f->alignment);
-    chosen(user);
     f->layer0 = layers;
     f->end = decoder_config(s->model->dec)->n_layers;
     return run_part(f, err);
@@ -367,21 +368,22 @@ enum pv_status prefill_again(struct pv_session *s, int len, struct pv_error *err
 }
 
 enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
-                           struct speculation *sp, enum want want, void (*chosen)(void *user),
-                           void *user, struct pv_error *err)
+                           const struct view_signal *signal, enum want want,
+                           const struct prefill_pause *pause, struct pv_error *err)
 {
     int held = find_held(s);
-    struct prefill f = { .s = s, .p = p, .sp = sp, .want = want, .first = find_first(s, sp, held) };
+    struct prefill f = {
+        .s = s, .p = p, .signal = signal, .want = want, .first = find_first(s, signal, held)
+    };
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     size_t residual = (size_t)(s->line.n - f.first) * hidden * sizeof(float);
     enum pv_status st = open_prefill(&f, err);
     kvcache_truncate(&s->kv, f.first);
     if (!st)
-        st = draft_side_reserve(s, f.first, p->max_new_tokens,
-                                drafter_find(sp->method.drafter)->states ? err : NULL);
+        st = draft_side_reserve(s, f.first, p->max_new_tokens, signal->states ? err : NULL);
     s->stats.prompt_tokens = s->line.n;
     s->stats.reused_tokens = f.first;
-    if (!st && chosen && sp->early && session_claim(s, f.claimed + residual, "", NULL) == PV_OK)
+    if (!st && pause && signal->early && session_claim(s, f.claimed + residual, "", NULL) == PV_OK)
         f.residual = mem_alloc(residual);
     if (!st)
         st = open_embeds(s, err);
@@ -391,7 +393,7 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     }
     if (!st && f.residual) {
         task_preemptible(s->task, false); /* between the parts no row is whole */
-        st = run_parts(&f, chosen, user, err);
+        st = run_parts(&f, pause, err);
         task_preemptible(s->task, true);
     } else if (!st) {
         st = run_part(&f, err);

@@ -61,7 +61,6 @@ struct pv_session {
     struct candidate *candidates; /* [vocab] */
     bool speculates;
     struct draft_side draft;
-    enum pv_drafter drafting;    /* of the answer being made */
     int32_t tree_best[TREE_MAX]; /* the likeliest token after each row of a tree, */
     float *tree_logits;          /* [TREE_MAX, vocab], or all logits, when tokens are drawn */
     float *draft_q;              /* [TREE_MAX, vocab]: the drafter's distributions (rejection) */
@@ -76,11 +75,6 @@ struct pv_session {
     double tower_s; /* of the target's tower, not told yet; under model->step_lock */
 };
 
-/* Runs `run` as a task of the engine. Meanwhile s->task is that task, and its pages can be given
- * back and computed again; in the end they go back to the pool, which remembers what they hold. */
-enum pv_status session_run(struct pv_session *s,
-                           enum pv_status (*run)(struct task *t, void *arg, struct pv_error *err),
-                           void *call, struct pv_error *err);
 /* Digests of rows [from, to) of the timeline. */
 void session_digest(struct pv_session *s, int from, int to);
 /* The first n rows of the last step become part of the cache; of a tree those of `path`. */

@@ -475,17 +475,17 @@ TEST(times_of_new_steps_are_not_believed)
     struct answer ref = run(a, NULL, 0), got;
     const struct device_ops *ops = p.target->dev->ops;
     struct device_ops slow = *ops;
-    struct speculation sp = { 0 };
+    struct speculation sp = { .s = b };
     int believed = 0;
-    CHECK_EQ(speculation_first_runs(b), 0);
-    CHECK(speculation_believes(&sp, b, 0));
+    CHECK_EQ(round_first_runs(b), 0);
+    CHECK(round_believes(&sp, 0));
     p.target->dev->ops = &slow;
     slow.first_runs = as_ever;
     for (int i = 0; i < 20; i++)
-        CHECK(speculation_believes(&sp, b, speculation_first_runs(b)));
+        CHECK(round_believes(&sp, round_first_runs(b)));
     slow.first_runs = ever_more;
     for (int i = 0; i < 90; i++)
-        believed += speculation_believes(&sp, b, speculation_first_runs(b));
+        believed += round_believes(&sp, round_first_runs(b));
     CHECK_EQ(believed, 10);
     for (int shape = PV_SHAPE_TREE; shape <= PV_SHAPE_FITTED; shape++)
         for (int automatic = 0; automatic < 2; automatic++) {

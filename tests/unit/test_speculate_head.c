@@ -132,7 +132,7 @@ TEST(automatic)
             ref = run(plain, NULL, drawn ? 0.8f : 0);
             got = run(tried, &x, drawn ? 0.8f : 0);
             CHECK(same_answer(&ref, &got, vocab_of(tried)) && same_cache(plain, tried));
-            CHECK_EQ(tried->drafting, PV_DRAFT_HEAD);
+            CHECK_EQ(tried->draft.used, PV_DRAFT_HEAD);
             CHECK(got.stats.draft_rows > 0 && got.stats.parallel_rounds == 0);
         }
         x.accept = PV_ACCEPT_REJECTION;

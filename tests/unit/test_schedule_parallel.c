@@ -1,7 +1,7 @@
 /* The parallel schedule: whatever the drafter and however the two sides run, the ids, the bits of
  * the logits and the cache are those of plain decoding; and every ending ends both sides. */
 #include "answers.h"
-#include "engine/parallel.h"
+#include "engine/schedule.h"
 
 #include <stdatomic.h>
 #include <time.h>

@@ -1,4 +1,7 @@
-/* Two threads. The drafter's makes one token after another behind its newest epoch of the ring and
+/* The parallel schedule (PEARL; with their views HIPPO and ParallelVLM): the drafter makes tokens
+ * on a thread of its own, ahead of the target, which verifies what was made before.
+ *
+ * The drafter's thread makes one token after another behind its newest epoch of the ring and
  * knows nothing of rounds: the ring's limit, the window, is how far it runs ahead. The target's
  * takes the window that is there, runs it, and meanwhile the next one is made. If all of it and the
  * first token of the next window were right, the rest of that is pending; if not, a new epoch
@@ -10,14 +13,14 @@
  * the answer is known: the prefill's own logits verify that one. A head begins after the prefill,
  * with the first token of the answer. It also reads the target's states (lm/states.h), which grow
  * at the end of each of the target's rounds. */
-#include "engine/parallel.h"
+#include "engine/schedule.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/ring.h"
+#include "engine/answer_state.h"
 #include "engine/crew.h"
 #include "engine/draft_read.h"
-#include "engine/generate.h"
 #include "spec/pearl.h"
 
 #include <stdatomic.h>
@@ -114,7 +117,7 @@ static void note_token(struct parallel *pl, double seconds)
 static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
 {
     const struct pv_session *s = pl->s;
-    struct sampling how = generate_sampling(pl->p);
+    struct sampling how = answer_sampling(pl->p);
     struct shape one = { .kind = SHAPE_CHAIN, .window = 1 };
     struct tree tree;
     int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->answer0);
@@ -175,7 +178,7 @@ static void *draft_main(void *arg)
         trace_add(&pl->trace, PV_SIDE_DRAFTER, "wait", t0, 0);
         t0 = clock_now();
         meet(pl, PV_SIDE_DRAFTER);
-        pl->status = draft_read(pl->sp, pl->s, &pl->reading, &pl->error);
+        pl->status = draft_read(pl->sp, &pl->reading, &pl->error);
         trace_add(&pl->trace, PV_SIDE_DRAFTER, "prefill", t0, pl->reading.rows);
         if (!pl->status)
             atomic_store(&pl->awake, true);
@@ -201,34 +204,67 @@ static void destroy(struct parallel *pl)
 static enum pv_status start(struct parallel *pl, struct pv_error *err)
 {
     struct pv_session *s = pl->s;
-    enum pv_status st = crew_divide(s, pl->sp, err);
-    if (!st)
-        st = ring_open(&pl->ring, pl->sp->method.window ? pl->sp->method.window : STARTUP_MAX,
-                       s->line.n, err);
+    enum pv_status st = crew_divide(pl->sp, err);
     if (st)
         return st;
-    s->draft.alone = true;
-    if (atomic_load(&pl->awake))
+    st = ring_open(&pl->ring, pl->sp->method.window ? pl->sp->method.window : STARTUP_MAX,
+                   s->line.n, err);
+    if (!st && atomic_load(&pl->awake))
         crew_make_room(s);
-    if (pthread_create(&pl->thread, NULL, draft_main, pl) != 0) {
-        s->draft.alone = false;
-        return fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
-    }
-    return PV_OK;
+    if (!st && pthread_create(&pl->thread, NULL, draft_main, pl) != 0)
+        st = fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
+    if (st)
+        crew_unite(pl->sp);
+    return st;
 }
 
-enum pv_status parallel_open(struct parallel **out, struct speculation *sp, struct pv_session *s,
-                             const struct pv_gen_params *p, bool read, struct pv_error *err)
+/* What the drafter sees is chosen: it may read its prompt. Once. */
+static void show(struct parallel *pl)
 {
+    crew_make_room(pl->s);
+    pthread_mutex_lock(&pl->lock);
+    pl->shown = true;
+    pthread_cond_signal(&pl->shown_or_over);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+static enum pv_status see_and_show(struct speculation *sp, struct pv_error *err)
+{
+    enum pv_status st = draft_see(sp, err);
+    if (!st)
+        show(sp->state);
+    return st;
+}
+
+static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
+{
+    return sp->phase == DRAFT_UNSEEN ? see_and_show(sp, err) : PV_OK;
+}
+
+/* Whether the drafter must wait for the prefill: its view takes something from there, or it is lent
+ * rows of media. */
+static bool needs_prefill(const struct speculation *sp)
+{
+    return sp->signal.kind != SIGNAL_NONE || view_wants_features(sp->view) || sp->s->draft.shared ||
+           sp->kind->target_media;
+}
+
+static struct parallel *new_parallel(struct speculation *sp, bool read)
+{
+    struct pv_session *s = sp->s;
     struct parallel *pl = mem_zalloc(sizeof *pl);
-    enum pv_status st;
     if (!pl)
-        return fail_nomem(err, sizeof *pl);
+        return NULL;
+    pl->own = mem_alloc((size_t)s->line.context * sizeof *pl->own);
+    if (!pl->own) {
+        mem_free(pl);
+        return NULL;
+    }
     pl->sp = sp;
     pl->s = s;
-    pl->p = p;
+    pl->p = sp->p;
     pl->begin = read ? s->answer0 : s->answer0 - 1; /* as the drafter has it */
-    pl->waits = drafter_find(sp->method.drafter)->cheap;
+    pl->waits = sp->kind->cheap;
     pl->base = pl->round_base = s->line.n;
     pl->reading = (struct draft_reading){
         .n = pl->begin, .next = s->line.next - 1, .go_on = go_on, .user = pl
@@ -237,28 +273,34 @@ enum pv_status parallel_open(struct parallel **out, struct speculation *sp, stru
     pthread_mutex_init(&pl->lock, NULL);
     pthread_cond_init(&pl->shown_or_over, NULL);
     atomic_init(&pl->awake, read);
-    trace_begin(&pl->trace, p->trace, s->trace.t0);
+    trace_begin(&pl->trace, sp->p->trace, s->trace.t0);
     /* Before the prefill: its logits test the first token without a pass of their own. */
     pearl_begin(&pl->books, s->line.n, read ? s->line.n - 1 : s->line.n, pl->begin);
-    pl->own = mem_alloc((size_t)s->line.context * sizeof *pl->own);
-    st = pl->own ? start(pl, err) : fail_nomem(err, (size_t)s->line.context * sizeof *pl->own);
+    return pl;
+}
+
+static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err);
+
+/* Divides the threads and starts the drafter's. Before the prefill it waits to be shown the prompt,
+ * or reads it at the same time. */
+static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err)
+{
+    bool read = sp->phase == DRAFT_AWAKE;
+    struct parallel *pl = new_parallel(sp, read);
+    enum pv_status st;
+    if (!pl)
+        return fail_nomem(err, sizeof *pl + (size_t)sp->s->line.context * sizeof *pl->own);
+    st = start(pl, err);
     if (st) {
-        draft_side_join(s, &sp->method);
-        crew_unite(s);
         destroy(pl);
         return st;
     }
-    *out = pl;
-    return PV_OK;
-}
-
-void parallel_show(struct parallel *pl)
-{
-    crew_make_room(pl->s);
-    pthread_mutex_lock(&pl->lock);
-    pl->shown = true;
-    pthread_cond_signal(&pl->shown_or_over);
-    pthread_mutex_unlock(&pl->lock);
+    sp->state = pl;
+    if (!read && !needs_prefill(sp))
+        st = see_and_show(sp, err);
+    if (st)
+        close_parallel(sp, NULL);
+    return st;
 }
 
 static void note(struct parallel *pl)
@@ -282,28 +324,28 @@ static void note(struct parallel *pl)
     trace_append(&s->trace, &pl->trace);
 }
 
-enum pv_status parallel_close(struct parallel **pl, struct pv_error *err)
+/* A drafter that began before the prefill leaves DRAFT_SEEN: it has the prompt's last token as part
+ * of the answer, and for serial rounds reads again, finding what it has read. */
+static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err)
 {
-    struct parallel *p = *pl;
+    struct parallel *pl = sp->state;
     enum pv_status st;
-    if (!p)
-        return PV_OK;
-    ring_stop(p->ring);
-    pthread_mutex_lock(&p->lock);
-    p->over = true;
-    pthread_cond_signal(&p->shown_or_over);
-    pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
-    p->s->draft.alone = false;
-    draft_side_join(p->s, &p->sp->method);
-    crew_unite(p->s);
-    note(p);
+    ring_stop(pl->ring);
+    pthread_mutex_lock(&pl->lock);
+    pl->over = true;
+    pthread_cond_signal(&pl->shown_or_over);
+    pthread_mutex_unlock(&pl->lock);
+    pthread_join(pl->thread, NULL);
+    crew_unite(sp);
+    note(pl);
     /* Being stopped is no failure of the drafter's. */
-    st = p->status == PV_E_CANCELLED ? PV_OK : p->status;
-    if (st)
-        fail(err, st, "%s", p->error.text);
-    destroy(p);
-    *pl = NULL;
+    st = pl->status == PV_E_CANCELLED ? PV_OK : pl->status;
+    if (st) {
+        fail(err, st, "%s", pl->error.text);
+        sp->phase = DRAFT_FAILED;
+    }
+    destroy(pl);
+    sp->state = NULL;
     return st;
 }
 
@@ -352,7 +394,7 @@ static bool is_right(const struct parallel *pl, int32_t made)
 {
     const struct pv_session *s = pl->s;
     if (pl->sp->method.simulate > 0)
-        return speculation_drawn(pl->sp, pl->p->seed, (uint64_t)s->line.n - 1, 0);
+        return round_simulated(pl->sp, (uint64_t)s->line.n - 1, 0);
     return made == s->line.ids[s->line.n - 1];
 }
 
@@ -436,11 +478,13 @@ static void learn(struct parallel *pl, const struct round *r, double seconds)
     }
 }
 
-enum pv_status parallel_round(struct parallel *pl, struct round *r, struct pv_error *err)
+/* Pending tokens are verified while more are made. */
+static enum pv_status run_round(struct speculation *sp, struct round *r, struct pv_error *err)
 {
-    struct pv_session *s = pl->s;
+    struct parallel *pl = sp->state;
+    struct pv_session *s = sp->s;
     double t0 = clock_now(), t1;
-    uint64_t first_runs = speculation_first_runs(s);
+    uint64_t first_runs = round_first_runs(s);
     enum pv_status st;
     choose_window(pl);
     meet(pl, PV_SIDE_MODEL);
@@ -448,18 +492,25 @@ enum pv_status parallel_round(struct parallel *pl, struct round *r, struct pv_er
     pl->round_base = s->line.n;
     pl->right_rows = 0;
     if (ring_stopped(pl->ring))
-        return PV_E_DEVICE; /* the drafter has failed: parallel_close says why */
+        return PV_E_DEVICE; /* the drafter has failed: closing says why */
     tree_begin(&r->tree, s->line.ids[s->line.n - 1]);
     for (int i = 0; i < pl->n_pending; i++)
         tree_add(&r->tree, i, pl->pending[i]);
     t1 = clock_now();
-    st = speculation_verify(pl->sp, s, pl->p, r, err);
+    st = round_verify(sp, r, err);
     if (st)
         return st;
     t1 = clock_now() - t1;
     learn(pl, r, t1);
-    if (pl->sp->method.automatic)
-        tell_policy(pl, r, speculation_believes(pl->sp, s, first_runs), t0, t1);
+    if (sp->method.automatic)
+        tell_policy(pl, r, round_believes(sp, first_runs), t0, t1);
     s->stats.parallel_rounds++;
     return PV_OK;
 }
+
+const struct schedule schedule_parallel = { .name = "parallel",
+                                            .open = open_parallel,
+                                            .signal_ready = see_and_show,
+                                            .prefill_done = prefill_done,
+                                            .round = run_round,
+                                            .close = close_parallel };
