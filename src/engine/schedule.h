@@ -8,6 +8,9 @@
 
 struct schedule {
     const char *name;
+    /* Its rounds wait for another thread, and with them the scheduler: it runs only while there is
+     * no other request. */
+    bool alone;
     /* Before the prefill (DRAFT_UNSEEN), or between two rounds. On failure nothing is open. */
     enum pv_status (*open)(struct speculation *sp, struct pv_error *err);
     /* In the middle of the prefill, when the signal of the view is measured (signal.early). NULL:

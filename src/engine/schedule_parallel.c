@@ -509,6 +509,7 @@ static enum pv_status run_round(struct speculation *sp, struct round *r, struct 
 }
 
 const struct schedule schedule_parallel = { .name = "parallel",
+                                            .alone = true,
                                             .open = open_parallel,
                                             .signal_ready = see_and_show,
                                             .prefill_done = prefill_done,

@@ -170,6 +170,12 @@ static const struct schedule *const schedules[] = {
     [PV_SCHEDULE_SERIAL] = &schedule_serial, [PV_SCHEDULE_PARALLEL] = &schedule_parallel
 };
 
+/* Whether the schedule may run now. */
+static bool may_run(const struct speculation *sp, const struct schedule *schedule)
+{
+    return !schedule->alone || task_alone(sp->s->task);
+}
+
 /* The serial schedule needs nothing to be open: it is the one that is left on failure. */
 static enum pv_status switch_schedule(struct speculation *sp, const struct schedule *to,
                                       struct pv_error *err)
@@ -186,6 +192,15 @@ static enum pv_status switch_schedule(struct speculation *sp, const struct sched
     return st;
 }
 
+/* The schedule of a fixed method. Once others have come it stays serial to the end of the answer:
+ * starting again costs more than is left to gain. */
+static enum pv_status follow_method(struct speculation *sp, struct pv_error *err)
+{
+    if (!may_run(sp, sp->wanted))
+        sp->wanted = &schedule_serial;
+    return switch_schedule(sp, sp->wanted, err);
+}
+
 enum pv_status speculation_start(struct speculation *sp, struct pv_error *err)
 {
     const struct timeline *line = &sp->s->line;
@@ -195,7 +210,7 @@ enum pv_status speculation_start(struct speculation *sp, struct pv_error *err)
      * the prefill has made them and the first token is known. */
     if (sp->kind->states || line->ids[line->n - 1] >= 0)
         sp->wanted = schedules[sp->method.schedule];
-    return sp->kind->states ? PV_OK : switch_schedule(sp, sp->wanted, err);
+    return sp->kind->states ? PV_OK : follow_method(sp, err);
 }
 
 static enum pv_status signal_ready(void *user, struct pv_error *err)
@@ -239,9 +254,13 @@ static void choose_kind(struct speculation *sp)
     sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
     if (sp->phase != DRAFT_AWAKE)
         return;
+    if (!may_run(sp, &schedule_parallel))
+        policy_allow_parallel(&sp->policy, 0);
     sp->choice = policy_next(&sp->policy);
     if (changer->change)
         changer->change(changer->user, &sp->choice);
+    if (sp->choice.kind == POLICY_PARALLEL && !may_run(sp, &schedule_parallel))
+        sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
     to = sp->choice.kind == POLICY_PARALLEL ? &schedule_parallel : &schedule_serial;
     if (switch_schedule(sp, to, NULL) == PV_OK)
         return;
@@ -268,8 +287,7 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 
 enum pv_status speculation_round(struct speculation *sp, struct round *r, struct pv_error *err)
 {
-    enum pv_status st =
-        sp->method.automatic ? choose_round(sp, err) : switch_schedule(sp, sp->wanted, err);
+    enum pv_status st = sp->method.automatic ? choose_round(sp, err) : follow_method(sp, err);
     return st ? st : sp->schedule->round(sp, r, err);
 }
 

@@ -30,7 +30,7 @@ struct speculation {
     struct shape shape;
     enum draft_phase phase;
     const struct schedule *schedule; /* at work */
-    const struct schedule *wanted;   /* the method's; serial from the moment it must not run */
+    const struct schedule *wanted;   /* the method's; serial as soon as others run beside it */
     void *state;                     /* the schedule's own, while it is open */
     double wake_s;                   /* seconds of the drafter's prefill amid the answer */
     struct policy policy;            /* automatic */

@@ -421,6 +421,113 @@ TEST(automatic)
     close_pair(&p);
 }
 
+/* ---- beside other requests ---- */
+
+/* Another request, which waits in the queue of the session's engine: that runs one at a time. */
+struct other {
+    struct scheduler *scheduler;
+    struct task *task; /* NULL: it has not come yet */
+    int left;          /* tokens before it comes */
+};
+
+static enum pv_status do_nothing(struct task *t, void *arg, struct pv_error *err)
+{
+    (void)t, (void)arg, (void)err;
+    return PV_OK;
+}
+
+static void come(struct other *o)
+{
+    static const struct task_calls calls = { .run = do_nothing };
+    CHECK_EQ(task_open(&o->task, o->scheduler, &calls, NULL, NULL, NULL), PV_OK);
+}
+
+static bool come_after(void *user, const char *utf8, size_t len)
+{
+    struct other *o = user;
+    (void)utf8, (void)len;
+    if (--o->left == 0)
+        come(o);
+    return true;
+}
+
+static void come_first(void *user, int64_t iteration)
+{
+    struct other *o = user;
+    (void)iteration;
+    if (!o->task)
+        come(o);
+}
+
+/* An answer of N_NEW tokens; another request comes after `left` of them, or (0) at once. */
+static struct pv_stats answer_beside(pv_session *s, const struct pv_method *m, int left)
+{
+    struct other o = { .scheduler = s->engine->scheduler, .left = left };
+    struct pv_gen_params g = gen_params(0);
+    struct pv_error err = { 0 };
+    struct pv_stats stats;
+    g.method = m;
+    pv_session_reset(s);
+    CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
+    scheduler_watch(o.scheduler, left ? NULL : come_first, &o);
+    CHECK_MSG(pv_generate(s, &g, come_after, &o, &err) == PV_OK, "%s", err.text);
+    scheduler_watch(o.scheduler, NULL, NULL);
+    CHECK(o.task);
+    task_close(&o.task);
+    pv_session_stats(s, &stats);
+    return stats;
+}
+
+static bool same_ids(pv_session *a, pv_session *b)
+{
+    size_t n, m;
+    const int32_t *x = pv_session_answer(a, &n), *y = pv_session_answer(b, &m);
+    return n == m && memcmp(x, y, n * sizeof *x) == 0;
+}
+
+/* The parallel schedule does not start beside another request, and stops when one comes; the text
+ * stays the same. */
+TEST(other_requests)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 2));
+    struct pv_method m[] = { parallel(PV_DRAFT_MODEL, "alignment", 4),
+                             parallel(PV_DRAFT_MODEL, "none", 0),
+                             parallel(PV_DRAFT_SELF, "holistic", 3),
+                             parallel(PV_DRAFT_NGRAM, "none", 0) };
+    int64_t switched = 0;
+    r.ref = run(r.plain, NULL, 0);
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+        for (int left = 0; left < 6; left++) {
+            struct pv_stats stats = answer_beside(r.tried, &m[i], left);
+            CHECK_MSG(same_ids(r.plain, r.tried) && same_cache(r.plain, r.tried),
+                      "method %zu, another request after %d tokens", i, left);
+            CHECK(left > 1 || stats.parallel_rounds == 0);
+            CHECK(stats.parallel_rounds < stats.rounds);
+            switched += stats.parallel_rounds > 0;
+        }
+    CHECK(switched > 0);
+    close_run(&r);
+}
+
+TEST(other_requests_beside_automatic)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 4));
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
+    int64_t switched = 0;
+    int round = 0;
+    m.automatic = true;
+    r.ref = run(r.plain, NULL, 0);
+    r.tried->changer = (struct choice_changer){ change_choice, &round };
+    for (int left = 0; left < 12; left++) {
+        struct pv_stats stats = answer_beside(r.tried, &m, left);
+        CHECK(same_ids(r.plain, r.tried) && same_cache(r.plain, r.tried));
+        CHECK(left > 0 || stats.parallel_rounds == 0);
+        switched += stats.parallel_rounds > 0;
+    }
+    CHECK(switched > 0);
+    close_run(&r);
+}
+
 TEST(wrong_methods)
 {
     struct pair p = open_pair("tests/golden/llava_onevision", 1);
