@@ -39,7 +39,9 @@ enum pv_status {
     PV_E_UNSUPPORTED, /* well formed, but not something this build can run */
     PV_E_LIMIT,       /* a limit (context, file size, memory) would be exceeded */
     PV_E_CANCELLED,   /* a callback asked to stop */
-    PV_E_DEVICE       /* the device failed */
+    PV_E_DEVICE,      /* the device failed */
+    PV_E_DRAFTER      /* the drafter failed; the model itself is fine: the answer can be had without
+                         speculation */
 };
 
 struct pv_error {

@@ -204,7 +204,7 @@ enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params 
         st = speculation_begin(&sp, err);
     t2 = clock_now();
     if (st) { /* as before the call, for another try */
-        speculation_close(&sp, st, NULL);
+        speculation_close(&sp);
         timeline_return(&s->line, before);
         s->answer0 = s->line.n;
         s->messages = dialogue;
@@ -214,7 +214,7 @@ enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params 
     s->video_s = 0;
     st = sp.phase != DRAFT_OFF ? decode_rounds(s, &telling, &sp, want, err)
                                : decode(s, &telling, want, err);
-    st = speculation_close(&sp, st, err);
+    speculation_close(&sp);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */
         dialogue_text(s->words, 0, true, &dropped);

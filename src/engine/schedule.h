@@ -19,10 +19,11 @@ struct schedule {
     /* The prefill is over. */
     enum pv_status (*prefill_done)(struct speculation *sp, struct pv_error *err);
     /* One round: the drafter proposes behind the last token of the answer, the model verifies.
-     * Nothing is committed: round_commit does that when the tokens are told. */
+     * Nothing is committed: round_commit does that when the tokens are told. PV_E_DRAFTER: the
+     * drafter failed on a thread of its own, and the round did not begin. */
     enum pv_status (*round)(struct speculation *sp, struct round *r, struct pv_error *err);
-    /* Ends it, at any time, and leaves in sp->phase how far the drafter is. A failure of the
-     * drafter that nobody was told of is this call's. */
+    /* Ends it, at any time, and leaves in sp->phase how far the drafter is. PV_E_DRAFTER: it has
+     * failed meanwhile. */
     enum pv_status (*close)(struct speculation *sp, struct pv_error *err);
 };
 

@@ -55,6 +55,7 @@ struct parallel {
 
     /* The drafter's, read by others after its end. */
     pthread_t thread;
+    bool joined;  /* it has ended */
     int32_t *own; /* [context]: the answer as the drafter continues it */
     struct trace trace;
     struct draft_reading reading;
@@ -324,26 +325,32 @@ static void note(struct parallel *pl)
     trace_append(&s->trace, &pl->trace);
 }
 
-/* A drafter that began before the prefill leaves DRAFT_SEEN: it has the prompt's last token as part
- * of the answer, and for serial rounds reads again, finding what it has read. */
-static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err)
+/* Ends the drafter's thread. Whether it had failed: being stopped is no failure. */
+static enum pv_status stop_drafter(struct parallel *pl, struct pv_error *err)
 {
-    struct parallel *pl = sp->state;
-    enum pv_status st;
     ring_stop(pl->ring);
     pthread_mutex_lock(&pl->lock);
     pl->over = true;
     pthread_cond_signal(&pl->shown_or_over);
     pthread_mutex_unlock(&pl->lock);
-    pthread_join(pl->thread, NULL);
+    if (!pl->joined)
+        pthread_join(pl->thread, NULL);
+    pl->joined = true;
+    if (pl->status == PV_OK || pl->status == PV_E_CANCELLED)
+        return PV_OK;
+    return fail(err, PV_E_DRAFTER, "%s", pl->error.text);
+}
+
+/* A drafter that began before the prefill leaves DRAFT_SEEN: it has the prompt's last token as part
+ * of the answer, and for serial rounds reads again, finding what it has read. */
+static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err)
+{
+    struct parallel *pl = sp->state;
+    enum pv_status st = stop_drafter(pl, err);
     crew_unite(sp);
     note(pl);
-    /* Being stopped is no failure of the drafter's. */
-    st = pl->status == PV_E_CANCELLED ? PV_OK : pl->status;
-    if (st) {
-        fail(err, st, "%s", pl->error.text);
+    if (st)
         sp->phase = DRAFT_FAILED;
-    }
     destroy(pl);
     sp->state = NULL;
     return st;
@@ -491,8 +498,10 @@ static enum pv_status run_round(struct speculation *sp, struct round *r, struct 
     take_pending(pl);
     pl->round_base = s->line.n;
     pl->right_rows = 0;
-    if (ring_stopped(pl->ring))
-        return PV_E_DEVICE; /* the drafter has failed: closing says why */
+    if (ring_stopped(pl->ring)) { /* by the drafter */
+        st = stop_drafter(pl, err);
+        return st ? st : fail(err, PV_E_CANCELLED, "the drafter was stopped");
+    }
     tree_begin(&r->tree, s->line.ids[s->line.n - 1]);
     for (int i = 0; i < pl->n_pending; i++)
         tree_add(&r->tree, i, pl->pending[i]);

@@ -287,13 +287,23 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 
 enum pv_status speculation_round(struct speculation *sp, struct round *r, struct pv_error *err)
 {
+    struct pv_error why = { 0 };
     enum pv_status st = sp->method.automatic ? choose_round(sp, err) : follow_method(sp, err);
-    return st ? st : sp->schedule->round(sp, r, err);
+    if (st)
+        return st;
+    st = sp->schedule->round(sp, r, &why);
+    if (st == PV_E_DRAFTER && sp->method.automatic) {
+        (void)switch_schedule(sp, &schedule_serial, NULL);
+        sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
+        return sp->schedule->round(sp, r, err);
+    }
+    if (st)
+        fail(err, st, "%s", why.text);
+    return st;
 }
 
-enum pv_status speculation_close(struct speculation *sp, enum pv_status st, struct pv_error *err)
+void speculation_close(struct speculation *sp)
 {
-    enum pv_status drafter = sp->schedule->close(sp, st == PV_E_DEVICE ? err : NULL);
+    (void)sp->schedule->close(sp, NULL);
     sp->schedule = &schedule_serial;
-    return st == PV_E_DEVICE && drafter ? drafter : st;
 }

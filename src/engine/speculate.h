@@ -14,10 +14,10 @@ enum pv_status speculation_start(struct speculation *sp, struct pv_error *err);
 enum pv_status speculation_prefill(struct speculation *sp, enum want want, struct pv_error *err);
 /* After the prefill: the view and the drafter's prefill, by the schedule. */
 enum pv_status speculation_begin(struct speculation *sp, struct pv_error *err);
-/* One round by the schedule that suits best now. */
+/* One round by the schedule that suits best now. PV_E_DRAFTER: the drafter failed, and the method
+ * is not `auto`, which goes on without it. */
 enum pv_status speculation_round(struct speculation *sp, struct round *r, struct pv_error *err);
-/* Ends the schedule. A failure of the drafter counts if `st` says that it ended the answer;
- * otherwise returns st. */
-enum pv_status speculation_close(struct speculation *sp, enum pv_status st, struct pv_error *err);
+/* Ends the schedule. */
+void speculation_close(struct speculation *sp);
 
 #endif

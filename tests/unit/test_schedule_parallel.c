@@ -528,6 +528,88 @@ TEST(other_requests_beside_automatic)
     close_run(&r);
 }
 
+/* ---- drafters that fail ---- */
+
+static atomic_int proposals_left;
+static enum pv_status (*real_propose)(struct drafter *d, const struct draft_request *r,
+                                      struct pv_error *err);
+
+static enum pv_status propose_or_fail(struct drafter *d, const struct draft_request *r,
+                                      struct pv_error *err)
+{
+    if (atomic_fetch_sub(&proposals_left, 1) <= 0)
+        return fail(err, PV_E_LIMIT, "the drafter has had enough");
+    return real_propose(d, r, err);
+}
+
+/* The model's rounds are slow until the drafter has failed. */
+static void wait_for_failure(void *user, enum pv_side side)
+{
+    (void)user;
+    if (side != PV_SIDE_MODEL)
+        return;
+    for (int i = 0; i < 500 && atomic_load(&proposals_left) >= 0; i++)
+        sleep_ns(100000);
+    sleep_ns(2000000);
+}
+
+/* The model is fine: what was told is right, and the next answer is whole. */
+TEST(a_failing_drafter)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 2));
+    struct pv_method m = parallel(PV_DRAFT_MODEL, "full", 3);
+    struct drafter *d;
+    r.ref = run(r.plain, NULL, 0);
+    check(&r, &m, 0);
+    d = r.tried->draft.drafter[PV_DRAFT_MODEL];
+    real_propose = d->propose;
+    for (int n = 0; n < 8; n += 3) {
+        struct answer a;
+        struct pv_error err = { 0 };
+        atomic_store(&proposals_left, n);
+        d->propose = propose_or_fail;
+        r.tried->delay = (struct side_delay){ wait_for_failure, NULL };
+        pv_session_reset(r.tried);
+        CHECK_EQ(add_prompt(r.tried, 7, &err), PV_OK);
+        CHECK_EQ(generate(r.tried, &m, 0, &a, &err), PV_E_DRAFTER);
+        CHECK(strcmp(err.text, "the drafter has had enough") == 0);
+        CHECK(a.n > 0 && a.n < r.ref.n && !memcmp(a.ids, r.ref.ids, a.n * sizeof *a.ids));
+        d->propose = real_propose;
+        check(&r, &m, 0);
+    }
+    close_run(&r);
+}
+
+static void only_parallel(void *user, struct policy_choice *c)
+{
+    (void)user;
+    *c = (struct policy_choice){ POLICY_PARALLEL, 3 };
+}
+
+/* `auto` goes on without it. */
+TEST(a_failing_drafter_of_automatic)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 4));
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
+    struct answer a;
+    struct drafter *d;
+    m.automatic = true;
+    r.ref = run(r.plain, NULL, 0);
+    r.tried->changer = (struct choice_changer){ only_parallel, NULL };
+    a = run(r.tried, &m, 0);
+    CHECK(a.stats.parallel_rounds > 0);
+    d = r.tried->draft.drafter[PV_DRAFT_MODEL];
+    real_propose = d->propose;
+    d->propose = propose_or_fail;
+    for (int n = 0; n < 4; n++) {
+        atomic_store(&proposals_left, n);
+        a = run(r.tried, &m, 0);
+        CHECK(same_answer(&r.ref, &a, vocab_of(r.tried)) && same_cache(r.plain, r.tried));
+    }
+    d->propose = real_propose;
+    close_run(&r);
+}
+
 TEST(wrong_methods)
 {
     struct pair p = open_pair("tests/golden/llava_onevision", 1);
