@@ -89,7 +89,7 @@ static enum pv_status measure_part(const struct pv_session *s, const struct deco
 
 static enum pv_status open_crews(struct pv_session *s, const int threads[2], struct pv_error *err)
 {
-    struct draft_side *d = &s->draft;
+    struct drafting *d = &s->draft;
     for (int i = 0; i < 2; i++) {
         enum pv_status st;
         if (d->crew[i] && d->crew_threads[i] == threads[i])
@@ -139,7 +139,7 @@ static enum pv_status divide_threads(struct speculation *sp, const struct decode
         st = open_crews(s, threads, err);
     if (st)
         return st;
-    s->stats.draft_threads = threads[1];
+    s->answer.stats.draft_threads = threads[1];
     s->draft.divided_for = sp->kind->runs;
     assign_drafter(s, sp->kind->runs, s->draft.crew[1]);
     return PV_OK;
@@ -151,12 +151,12 @@ enum pv_status crew_divide(struct speculation *sp, struct pv_error *err)
     const struct decoder *draft = engine_decoder(s->engine, sp->kind->runs);
     bool one_device = draft && decoder_device(draft) == s->model->dev;
     enum pv_status st =
-        draft_side_part(s, &sp->method, one_device ? DRAFT_DIVIDED : DRAFT_BESIDE, err);
+        drafting_part(&s->draft, &sp->method, one_device ? DRAFT_DIVIDED : DRAFT_BESIDE, err);
     /* On a GPU both run at once: each has a stream. */
     if (!st && one_device && s->model->gpu < 0)
         st = divide_threads(sp, draft, err);
     if (st)
-        draft_side_join(s, &sp->method);
+        drafting_join(&s->draft, &sp->method);
     return st;
 }
 
@@ -173,5 +173,5 @@ void crew_unite(struct speculation *sp)
         assign_model(s, NULL);
         assign_drafter(s, s->draft.divided_for, NULL);
     }
-    draft_side_join(s, &sp->method);
+    drafting_join(&s->draft, &sp->method);
 }

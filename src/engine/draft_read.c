@@ -17,10 +17,10 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     size_t size = (size_t)n * hidden * sizeof(float);
     enum pv_status st;
-    *out = draft_side_features(&s->draft, m, 0, n, hidden);
+    *out = drafting_features(&s->draft, m, 0, n, hidden);
     if (*out)
         return PV_OK;
-    st = session_claim(s, size, "a view that wants the rows of the video", err);
+    st = budget_claim(&s->budget, size, "a view that wants the rows of the video", err);
     if (st)
         return st;
     *made = mem_alloc(size);
@@ -36,8 +36,8 @@ static enum pv_status view_video(const struct speculation *sp, const struct medi
                                  int first, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    struct draft_side *d = &s->draft;
-    const struct medium *m = &s->line.media[span->medium];
+    struct drafting *d = &s->draft;
+    const struct medium *m = &s->seq.line.media[span->medium];
     int n = m->m.n_units * m->m.unit_rows, n_kept, *kept = mem_alloc((size_t)n * sizeof *kept);
     float *made = NULL;
     struct view_input in = { .n_frames = m->m.n_units,
@@ -70,10 +70,10 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_error 
 {
     struct pv_session *s = sp->s;
     int first = 0;
-    memset(s->draft.seen, true, (size_t)s->line.n * sizeof *s->draft.seen);
-    for (int k = 0; k < s->line.n_spans; k++) {
-        const struct media_span *span = &s->line.span[k];
-        const struct media *m = &s->line.media[span->medium].m;
+    memset(s->draft.seen, true, (size_t)s->seq.line.n * sizeof *s->draft.seen);
+    for (int k = 0; k < s->seq.line.n_spans; k++) {
+        const struct media_span *span = &s->seq.line.span[k];
+        const struct media *m = &s->seq.line.media[span->medium].m;
         enum pv_status st;
         if (!m->video)
             continue;
@@ -89,14 +89,14 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_error 
 static int64_t count_seen(const struct speculation *sp)
 {
     const struct pv_session *s = sp->s;
-    int64_t n = 0, text = s->line.n - s->line.n_video_rows, keep = sp->method.keep;
+    int64_t n = 0, text = s->seq.line.n - s->seq.line.n_video_rows, keep = sp->method.keep;
     const struct pv_drafter_info *info = &sp->kind->info;
     if (info->takes_keep)
-        return keep <= text                         ? 0
-               : keep - text < s->line.n_video_rows ? keep - text
-                                                    : s->line.n_video_rows;
-    for (int i = 0; i < s->line.n && info->reads_prompt; i++)
-        n += s->draft.seen[i] && s->line.ids[i] < 0;
+        return keep <= text                             ? 0
+               : keep - text < s->seq.line.n_video_rows ? keep - text
+                                                        : s->seq.line.n_video_rows;
+    for (int i = 0; i < s->seq.line.n && info->reads_prompt; i++)
+        n += s->draft.seen[i] && s->seq.line.ids[i] < 0;
     return n;
 }
 
@@ -106,17 +106,17 @@ static enum pv_status choose_seen(struct speculation *sp, struct pv_error *err)
     bool blind = sp->kind->draft_media && !s->draft.model->vision;
     enum pv_status st = PV_OK;
     blind = blind || !view_find(sp->view)->info.pictures;
-    for (int i = 0; i < s->line.n && blind; i++)
-        s->draft.seen[i] = s->line.ids[i] >= 0;
+    for (int i = 0; i < s->seq.line.n && blind; i++)
+        s->draft.seen[i] = s->seq.line.ids[i] >= 0;
     if (!blind)
         st = choose_rows(sp, err);
-    s->stats.draft_video_tokens = count_seen(sp);
+    s->answer.stats.draft_video_tokens = count_seen(sp);
     return st;
 }
 
 enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
 {
-    struct pv_stats *stats = &sp->s->stats;
+    struct pv_stats *stats = &sp->s->answer.stats;
     double t0 = clock_now(), tower;
     enum pv_status st = choose_seen(sp, err);
     tower = session_take_tower(sp->s); /* a view that wanted features may have run it */
@@ -149,7 +149,7 @@ static enum pv_status target_rows(struct pv_session *s, const struct medium *m, 
                                   float *out, struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    const float *kept = draft_side_features(&s->draft, m, row, n, hidden);
+    const float *kept = drafting_features(&s->draft, m, row, n, hidden);
     if (!kept)
         return session_media_rows(s, m, row, n, out, false, err);
     memcpy(out, kept, (size_t)n * hidden * sizeof *out);
@@ -172,7 +172,7 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
     size_t hidden = (size_t)decoder_config(own ? s->draft.model->dec : s->model->dec)->hidden;
     for (int done = 0; done < n;) {
         int row;
-        const struct medium *m = timeline_medium(&s->line, from + done, &row);
+        const struct medium *m = timeline_medium(&s->seq.line, from + done, &row);
         int some = m->m.n_rows - row < n - done ? m->m.n_rows - row : n - done;
         float *to = out + (size_t)done * hidden;
         enum pv_status st =
@@ -195,15 +195,15 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
     struct pv_session *s = sp->s;
     struct reader reader = { sp, r };
     struct draft_prompt prompt = { .n = r->n,
-                                   .ids = s->line.ids,
-                                   .pos = (const int32_t(*)[3])s->line.pos,
+                                   .ids = s->seq.line.ids,
+                                   .pos = (const int32_t(*)[3])s->seq.line.pos,
                                    .next = r->next,
                                    .seen = s->draft.seen,
                                    .original = sp->method.positions == PV_POS_ORIGINAL,
                                    .embed = embed_rows,
                                    .progress = ask_go_on,
                                    .user = &reader,
-                                   .target = &s->kv,
+                                   .target = &s->seq.kv,
                                    .scores = s->draft.layer_scores,
                                    .n_scores = s->draft.n_rows,
                                    .score_rows = s->draft.rows,
@@ -232,8 +232,8 @@ static bool tell_progress(void *user, int done, int total)
 enum pv_status draft_wake(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    struct draft_reading reading = { .n = s->answer0,
-                                     .next = s->line.next - s->n_answer,
+    struct draft_reading reading = { .n = s->seq.answer0,
+                                     .next = s->seq.line.next - s->answer.n,
                                      .go_on = tell_progress,
                                      .user = (void *)sp->p };
     enum pv_status st = sp->phase == DRAFT_UNSEEN ? draft_see(sp, err) : PV_OK;
@@ -241,9 +241,9 @@ enum pv_status draft_wake(struct speculation *sp, struct pv_error *err)
     if (st)
         return st;
     st = draft_read(sp, &reading, err);
-    trace_add(&s->trace, PV_SIDE_DRAFTER, "prefill", t0, reading.rows);
-    s->stats.vision_s += reading.tower_s;
-    s->stats.draft_prefill_s += reading.prefill_s;
+    trace_add(&s->answer.trace, PV_SIDE_DRAFTER, "prefill", t0, reading.rows);
+    s->answer.stats.vision_s += reading.tower_s;
+    s->answer.stats.draft_prefill_s += reading.prefill_s;
     if (!st)
         sp->phase = DRAFT_AWAKE;
     return st;

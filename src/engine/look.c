@@ -37,9 +37,9 @@ static enum pv_status look(struct pv_session *s, const struct pv_method *m, stru
     bool scored;
     enum pv_status st;
     p.method = m;
-    for (int k = s->line.n_spans - 1; k >= 0; k--)
-        if (s->line.media[s->line.span[k].medium].m.video)
-            span = &s->line.span[k];
+    for (int k = s->seq.line.n_spans - 1; k >= 0; k--)
+        if (s->seq.line.media[s->seq.line.span[k].medium].m.video)
+            span = &s->seq.line.span[k];
     if (!span)
         return fail(err, PV_E_ARG, "the prompt has no video");
     st = speculation_open(&sp, s, &p, err);
@@ -52,7 +52,7 @@ static enum pv_status look(struct pv_session *s, const struct pv_method *m, stru
     if (st)
         return st;
     scored = sp.signal.kind == SIGNAL_ATTENTION || sp.signal.kind == SIGNAL_ALIGNMENT;
-    const struct media *video = &s->line.media[span->medium].m;
+    const struct media *video = &s->seq.line.media[span->medium].m;
     out->frames = video->n_units;
     out->width = media_grid_width(video);
     out->height = video->unit_rows / out->width;
@@ -79,12 +79,12 @@ enum pv_status pv_session_view(pv_session *s, const struct pv_method *m, struct 
 {
     struct look_call call = { s, m, out };
     struct pv_gen_params p = pv_gen_defaults();
-    struct timeline_mark before = timeline_mark(&s->line);
+    struct timeline_mark before = timeline_mark(&s->seq.line);
     bool dialogue = s->messages;
     enum pv_status st = dialogue ? generate_ask(s, &p, err) : PV_OK;
     if (!st)
         st = session_run(s, look_task, &call, err);
-    timeline_return(&s->line, before);
+    timeline_return(&s->seq.line, before);
     s->messages = dialogue;
     return st;
 }

@@ -3,7 +3,7 @@
 #ifndef PV_ENGINE_PREFILL_H
 #define PV_ENGINE_PREFILL_H
 
-#include "engine/answer_state.h"
+#include "engine/session.h"
 #include "engine/view_signal.h"
 
 /* One step over the last row of the timeline, a token of the answer. */

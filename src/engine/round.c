@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "engine/answer_state.h"
 
 enum { SIMULATE_SEED = 0x73696d };
 enum { MAX_SLOW_ROUNDS = 8 }; /* on end whose times are not believed */
@@ -21,10 +20,10 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
     bool chain = true;
     uint64_t position[TREE_MAX];
     struct step_choice choice = { .t = drawn ? drawn->temperature : 0,
-                                  .drawn = s->tree_best,
+                                  .drawn = s->draft.tree_best,
                                   .position = position,
                                   .seed = drawn ? drawn->seed : 0 };
-    struct step_seq seq = { .kv = &s->kv, .n = t->n };
+    struct step_seq seq = { .kv = &s->seq.kv, .n = t->n };
     struct step step = { .n = t->n,
                          .ids = t->id,
                          .pos = (const int32_t(*)[3])pos,
@@ -32,15 +31,15 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
                          .seqs = &seq,
                          .n_logits = t->n,
                          .logit_rows = all,
-                         .logits = greedy || drawn ? NULL : s->tree_logits,
-                         .argmax = greedy ? s->tree_best : NULL,
+                         .logits = greedy || drawn ? NULL : s->draft.tree_logits,
+                         .argmax = greedy ? s->draft.tree_best : NULL,
                          .states = s->draft.step_states,
                          .choice = drawn ? &choice : NULL };
     for (int i = 0; i < t->n; i++) {
         all[i] = i;
-        position[i] = (uint64_t)s->line.n + (uint64_t)t->depth[i];
+        position[i] = (uint64_t)s->seq.line.n + (uint64_t)t->depth[i];
         for (int a = 0; a < 3; a++)
-            pos[i][a] = s->line.next - 1 + t->depth[i];
+            pos[i][a] = s->seq.line.next - 1 + t->depth[i];
         chain = chain && t->parent[i] == i - 1;
     }
     seq.parent = chain ? NULL : t->parent;
@@ -49,16 +48,17 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
 
 static void count_round(struct pv_session *s, const struct round *r)
 {
-    s->stats.passes++;
-    s->stats.rounds++;
-    s->stats.proposed += r->tree.n - 1;
-    s->stats.accepted += r->verdict.n - 1;
-    s->stats.rejections += !tree_is_leaf(&r->tree, r->verdict.path[r->verdict.n - 1]);
+    s->answer.stats.passes++;
+    s->answer.stats.rounds++;
+    s->answer.stats.proposed += r->tree.n - 1;
+    s->answer.stats.accepted += r->verdict.n - 1;
+    s->answer.stats.rejections += !tree_is_leaf(&r->tree, r->verdict.path[r->verdict.n - 1]);
 }
 
 bool round_simulated(const struct speculation *sp, uint64_t position, int row)
 {
-    return rng_uniform(sp->p->seed ^ SIMULATE_SEED, position, (uint64_t)row) < sp->method.simulate;
+    return rng_uniform(sp->s->answer.how.seed ^ SIMULATE_SEED, position, (uint64_t)row) <
+           sp->method.simulate;
 }
 
 /* A drawn outcome: each token is accepted with the method's probability, first children first. */
@@ -76,18 +76,17 @@ static void simulate(const struct speculation *sp, struct round *r, uint64_t pos
             continue;
         v->path[v->n++] = at = i;
     }
-    v->next = sp->s->tree_best[at];
+    v->next = sp->s->draft.tree_best[at];
 }
 
 enum pv_status round_verify(const struct speculation *sp, struct round *r, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    const struct pv_gen_params *p = sp->p;
-    struct sampling how = answer_sampling(p);
+    struct sampling how = s->answer.how;
     int vocab = pv_model_vocab_size(s->model);
-    bool drawn = sp->method.accept == PV_ACCEPT_EXACT && answer_draws_there(s, p);
-    bool greedy = p->temperature == 0 && !s->observer.show;
-    uint64_t position = (uint64_t)s->line.n;
+    bool drawn = sp->method.accept == PV_ACCEPT_EXACT && s->answer.want == WANT_DRAWN;
+    bool greedy = s->answer.want == WANT_ARGMAX;
+    uint64_t position = (uint64_t)s->seq.line.n;
     double t0 = clock_now();
     enum pv_status st = run_tree(s, &r->tree, greedy, drawn ? &how : NULL, err);
     if (st)
@@ -95,28 +94,29 @@ enum pv_status round_verify(const struct speculation *sp, struct round *r, struc
     if (sp->method.simulate > 0)
         simulate(sp, r, position);
     else if (greedy || drawn)
-        verify_greedy(&r->verdict, &r->tree, s->tree_best);
+        verify_greedy(&r->verdict, &r->tree, s->draft.tree_best);
     else if (sp->method.accept == PV_ACCEPT_EXACT)
-        verify_exact(&r->verdict, &r->tree, s->tree_logits, vocab, &how, position, s->candidates);
+        verify_exact(&r->verdict, &r->tree, s->draft.tree_logits, vocab, &how, position,
+                     s->answer.candidates);
     else if (sp->shape.kind == SHAPE_CHAIN)
-        verify_rejection_chain(&r->verdict, &r->tree, s->tree_logits, s->draft_q, vocab, &how,
-                               position, s->verify_scratch, s->candidates);
+        verify_rejection_chain(&r->verdict, &r->tree, s->draft.tree_logits, s->draft.draft_q, vocab,
+                               &how, position, s->draft.verify_scratch, s->answer.candidates);
     else
-        verify_rejection_tree(&r->verdict, &r->tree, s->tree_logits, vocab, &how, position,
-                              s->verify_scratch, s->candidates);
-    s->stats.verify_s += clock_now() - t0;
-    trace_add(&s->trace, PV_SIDE_MODEL, "verify", t0, r->tree.n);
+        verify_rejection_tree(&r->verdict, &r->tree, s->draft.tree_logits, vocab, &how, position,
+                              s->draft.verify_scratch, s->answer.candidates);
+    s->answer.stats.verify_s += clock_now() - t0;
+    trace_add(&s->answer.trace, PV_SIDE_MODEL, "verify", t0, r->tree.n);
     count_round(s, r);
     for (int i = 0; i < r->verdict.n && s->observer.show; i++)
-        s->observer.show(s->observer.user, s->n_answer + i,
-                         s->tree_logits + (size_t)r->verdict.path[i] * (size_t)vocab);
+        s->observer.show(s->observer.user, s->answer.n + i,
+                         s->draft.tree_logits + (size_t)r->verdict.path[i] * (size_t)vocab);
     return PV_OK;
 }
 
 void round_commit(struct pv_session *s, const struct round *r, int n)
 {
-    draft_side_decoded(&s->draft, s->kv.len, r->verdict.path, n);
-    session_commit(s, n, r->verdict.path);
+    drafting_decoded(&s->draft, s->seq.kv.len, r->verdict.path, n);
+    sequence_commit(&s->seq, s->target.base.work, n, r->verdict.path);
 }
 
 /* ---- times ---- */

@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/ring.h"
-#include "engine/answer_state.h"
 #include "engine/crew.h"
 #include "engine/draft_read.h"
 #include "spec/pearl.h"
@@ -118,22 +117,21 @@ static void note_token(struct parallel *pl, double seconds)
 static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
 {
     const struct pv_session *s = pl->s;
-    struct sampling how = answer_sampling(pl->p);
     struct shape one = { .kind = SHAPE_CHAIN, .window = 1 };
     struct tree tree;
-    int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->answer0);
+    int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->seq.answer0);
     struct draft_request req = { .answer = pl->own,
                                  .n_answer = n,
-                                 .of_prompt = s->answer0 - pl->begin,
+                                 .of_prompt = s->seq.answer0 - pl->begin,
                                  .position = (uint64_t)line,
-                                 .how = &how,
+                                 .how = &s->answer.how,
                                  .shape = &one,
                                  .tree = &tree,
                                  .most = 1 };
     double t0 = clock_now();
     enum pv_status st;
     *id = -1;
-    if (left < 1 || line >= s->line.context)
+    if (left < 1 || line >= s->seq.line.context)
         return PV_OK;
     tree_begin(&tree, pl->own[n - 1]);
     st = pl->sp->drafter->propose(pl->sp->drafter, &req, &pl->error);
@@ -150,7 +148,7 @@ static enum pv_status draft_epoch(struct parallel *pl, enum ring_state *state)
 {
     struct ring_start start = ring_start(pl->ring);
     int n = start.position - pl->begin;
-    memcpy(pl->own, pl->s->line.ids + pl->begin, (size_t)n * sizeof *pl->own);
+    memcpy(pl->own, pl->s->seq.line.ids + pl->begin, (size_t)n * sizeof *pl->own);
     *state = RING_OK;
     while (*state == RING_OK) {
         int32_t id;
@@ -209,7 +207,7 @@ static enum pv_status start(struct parallel *pl, struct pv_error *err)
     if (st)
         return st;
     st = ring_open(&pl->ring, pl->sp->method.window ? pl->sp->method.window : STARTUP_MAX,
-                   s->line.n, err);
+                   s->seq.line.n, err);
     if (!st && atomic_load(&pl->awake))
         crew_make_room(s);
     if (!st && pthread_create(&pl->thread, NULL, draft_main, pl) != 0)
@@ -256,7 +254,7 @@ static struct parallel *new_parallel(struct speculation *sp, bool read)
     struct parallel *pl = mem_zalloc(sizeof *pl);
     if (!pl)
         return NULL;
-    pl->own = mem_alloc((size_t)s->line.context * sizeof *pl->own);
+    pl->own = mem_alloc((size_t)s->seq.line.context * sizeof *pl->own);
     if (!pl->own) {
         mem_free(pl);
         return NULL;
@@ -264,19 +262,19 @@ static struct parallel *new_parallel(struct speculation *sp, bool read)
     pl->sp = sp;
     pl->s = s;
     pl->p = sp->p;
-    pl->begin = read ? s->answer0 : s->answer0 - 1; /* as the drafter has it */
+    pl->begin = read ? s->seq.answer0 : s->seq.answer0 - 1; /* as the drafter has it */
     pl->waits = sp->kind->cheap;
-    pl->base = pl->round_base = s->line.n;
+    pl->base = pl->round_base = s->seq.line.n;
     pl->reading = (struct draft_reading){
-        .n = pl->begin, .next = s->line.next - 1, .go_on = go_on, .user = pl
+        .n = pl->begin, .next = s->seq.line.next - 1, .go_on = go_on, .user = pl
     };
     pl->window = sp->method.window ? sp->method.window : FIRST_WINDOW;
     pthread_mutex_init(&pl->lock, NULL);
     pthread_cond_init(&pl->shown_or_over, NULL);
     atomic_init(&pl->awake, read);
-    trace_begin(&pl->trace, sp->p->trace, s->trace.t0);
+    trace_begin(&pl->trace, sp->p->trace, s->answer.trace.t0);
     /* Before the prefill: its logits test the first token without a pass of their own. */
-    pearl_begin(&pl->books, s->line.n, read ? s->line.n - 1 : s->line.n, pl->begin);
+    pearl_begin(&pl->books, s->seq.line.n, read ? s->seq.line.n - 1 : s->seq.line.n, pl->begin);
     return pl;
 }
 
@@ -290,7 +288,7 @@ static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err
     struct parallel *pl = new_parallel(sp, read);
     enum pv_status st;
     if (!pl)
-        return fail_nomem(err, sizeof *pl + (size_t)sp->s->line.context * sizeof *pl->own);
+        return fail_nomem(err, sizeof *pl + (size_t)sp->s->seq.line.context * sizeof *pl->own);
     st = start(pl, err);
     if (st) {
         destroy(pl);
@@ -309,20 +307,20 @@ static void note(struct parallel *pl)
     struct pv_session *s = pl->s;
     const struct pearl_counts *c = &pl->books.counts;
     /* The last round is not in the books: nobody asked what comes after it. */
-    int told = s->line.n - pl->round_base, last = pl->right_rows < told ? pl->right_rows : told;
+    int told = s->seq.line.n - pl->round_base, last = pl->right_rows < told ? pl->right_rows : told;
     int run = pl->books.run + last;
-    s->stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
-    s->stats.draft_prefill_s += pl->reading.prefill_s;
-    s->stats.vision_s += pl->reading.tower_s;
-    s->stats.vision_s += session_take_tower(s); /* rows that it made for the drafter */
-    s->stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted - last;
-    s->stats.runs += c->rejections;
-    s->stats.run_tokens += c->run_sum;
+    s->answer.stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
+    s->answer.stats.draft_prefill_s += pl->reading.prefill_s;
+    s->answer.stats.vision_s += pl->reading.tower_s;
+    s->answer.stats.vision_s += session_take_tower(s); /* rows that it made for the drafter */
+    s->answer.stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted - last;
+    s->answer.stats.runs += c->rejections;
+    s->answer.stats.run_tokens += c->run_sum;
     run = c->run_max > run ? c->run_max : run;
-    if (run > s->stats.longest_run)
-        s->stats.longest_run = run;
-    s->stats.window = pl->window;
-    trace_append(&s->trace, &pl->trace);
+    if (run > s->answer.stats.longest_run)
+        s->answer.stats.longest_run = run;
+    s->answer.stats.window = pl->window;
+    trace_append(&s->answer.trace, &pl->trace);
 }
 
 /* Ends the drafter's thread. Whether it had failed: being stopped is no failure. */
@@ -382,7 +380,7 @@ static void choose_window(struct parallel *pl)
 /* Everything that was drafted is lost: the drafter goes on behind what has been told. */
 static void begin_again(struct parallel *pl)
 {
-    pl->base = pl->s->line.n;
+    pl->base = pl->s->seq.line.n;
     pl->taken = 0;
     ring_restart(pl->ring, pl->base);
 }
@@ -391,7 +389,7 @@ static void begin_again(struct parallel *pl)
 static int take_next(struct parallel *pl, int32_t *made)
 {
     const struct pv_session *s = pl->s;
-    if (!atomic_load(&pl->awake) || pl->base + pl->taken != s->line.n - 1)
+    if (!atomic_load(&pl->awake) || pl->base + pl->taken != s->seq.line.n - 1)
         return 0;
     return ring_take(pl->ring, made, 1, 1);
 }
@@ -401,15 +399,15 @@ static bool is_right(const struct parallel *pl, int32_t made)
 {
     const struct pv_session *s = pl->s;
     if (pl->sp->method.simulate > 0)
-        return round_simulated(pl->sp, (uint64_t)s->line.n - 1, 0);
-    return made == s->line.ids[s->line.n - 1];
+        return round_simulated(pl->sp, (uint64_t)s->seq.line.n - 1, 0);
+    return made == s->seq.line.ids[s->seq.line.n - 1];
 }
 
 /* A window behind the last token told, as soon as it is made. */
 static void wait_window(struct parallel *pl)
 {
     const struct pv_session *s = pl->s;
-    int room = s->line.context - s->kv.len - 1, n = pl->window < room ? pl->window : room;
+    int room = s->seq.line.context - s->seq.kv.len - 1, n = pl->window < room ? pl->window : room;
     pl->n_pending = n > 0 ? ring_take(pl->ring, pl->pending, n, n) : 0;
     pl->taken += pl->n_pending;
     pearl_wait(&pl->books, pl->n_pending);
@@ -422,7 +420,7 @@ static void take_pending(struct parallel *pl)
     struct pv_session *s = pl->s;
     double t0 = clock_now();
     int32_t made = -1;
-    int room = s->line.context - s->kv.len - 1, least, most, drafted = take_next(pl, &made);
+    int room = s->seq.line.context - s->seq.kv.len - 1, least, most, drafted = take_next(pl, &made);
     bool as_made = drafted == 1 && is_right(pl, made);
     bool startup = pl->books.counts.accepted == 0 && pl->books.counts.own == 0;
     pl->had_next = drafted == 1;
@@ -438,19 +436,19 @@ static void take_pending(struct parallel *pl)
         if (least > 0)
             pl->n_pending = ring_take(pl->ring, pl->pending, least, most > least ? most : least);
         pl->taken += pl->n_pending;
-        s->stats.startup_tokens += startup ? 1 + pl->n_pending : 0;
+        s->answer.stats.startup_tokens += startup ? 1 + pl->n_pending : 0;
     }
-    s->stats.proposed += drafted;
-    s->stats.accepted += as_made;
-    s->stats.rejections += drafted - as_made;
+    s->answer.stats.proposed += drafted;
+    s->answer.stats.accepted += as_made;
+    s->answer.stats.rejections += drafted - as_made;
     pearl_end(&pl->books, drafted + pl->n_pending, pl->right_rows + as_made);
     if (!as_made)
         begin_again(pl);
     ring_limit(pl->ring, pl->window);
     if (!as_made && pl->waits)
         wait_window(pl);
-    s->stats.wait_s += clock_now() - t0;
-    trace_add(&s->trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
+    s->answer.stats.wait_s += clock_now() - t0;
+    trace_add(&s->answer.trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
 }
 
 /* What `auto` is told of the round: the drafter's part since it was told last. */
@@ -496,13 +494,13 @@ static enum pv_status run_round(struct speculation *sp, struct round *r, struct 
     choose_window(pl);
     meet(pl, PV_SIDE_MODEL);
     take_pending(pl);
-    pl->round_base = s->line.n;
+    pl->round_base = s->seq.line.n;
     pl->right_rows = 0;
     if (ring_stopped(pl->ring)) { /* by the drafter */
         st = stop_drafter(pl, err);
         return st ? st : fail(err, PV_E_CANCELLED, "the drafter was stopped");
     }
-    tree_begin(&r->tree, s->line.ids[s->line.n - 1]);
+    tree_begin(&r->tree, s->seq.line.ids[s->seq.line.n - 1]);
     for (int i = 0; i < pl->n_pending; i++)
         tree_add(&r->tree, i, pl->pending[i]);
     t1 = clock_now();
@@ -513,7 +511,7 @@ static enum pv_status run_round(struct speculation *sp, struct round *r, struct 
     learn(pl, r, t1);
     if (sp->method.automatic)
         tell_policy(pl, r, round_believes(sp, first_runs), t0, t1);
-    s->stats.parallel_rounds++;
+    s->answer.stats.parallel_rounds++;
     return PV_OK;
 }
 

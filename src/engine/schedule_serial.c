@@ -3,7 +3,6 @@
 #include "engine/schedule.h"
 
 #include "base/clock.h"
-#include "engine/answer_state.h"
 #include "engine/draft_read.h"
 
 /* Between two rounds: the drafter may have to read the prompt again, up to the answer. */
@@ -31,33 +30,32 @@ static enum pv_status propose(struct speculation *sp, struct tree *tree, float *
 {
     struct pv_session *s = sp->s;
     const struct pv_gen_params *p = sp->p;
-    struct sampling how = answer_sampling(p);
     struct price price = price_now(&s->draft.book[sp->method.drafter]);
-    int left = p->max_new_tokens - s->n_answer, room = s->line.context - s->line.n;
-    struct draft_request req = { .answer = s->line.ids + s->answer0,
-                                 .n_answer = s->n_answer,
-                                 .position = (uint64_t)s->line.n,
-                                 .how = &how,
+    int left = p->max_new_tokens - s->answer.n, room = s->seq.line.context - s->seq.line.n;
+    struct draft_request req = { .answer = s->seq.line.ids + s->seq.answer0,
+                                 .n_answer = s->answer.n,
+                                 .position = (uint64_t)s->seq.line.n,
+                                 .how = &s->answer.how,
                                  .shape = &sp->shape,
                                  .tree = tree,
                                  .scores = scores,
                                  .price = &price,
                                  .most = left < room ? left : room,
-                                 .target = &s->kv };
+                                 .target = &s->seq.kv };
     double t0 = clock_now();
     int64_t rows = sp->drafter->rows, slots = sp->drafter->slots;
     enum pv_status st;
-    tree_begin(tree, s->line.ids[s->line.n - 1]);
-    if (shape_rows(&sp->shape) > s->line.context - s->kv.len || req.most < 1)
+    tree_begin(tree, s->seq.line.ids[s->seq.line.n - 1]);
+    if (shape_rows(&sp->shape) > s->seq.line.context - s->seq.kv.len || req.most < 1)
         return PV_OK; /* no room to verify: the root alone */
     if (sp->method.accept == PV_ACCEPT_REJECTION && sp->shape.kind == SHAPE_CHAIN &&
-        how.temperature > 0)
-        req.q = s->draft_q;
+        s->answer.how.temperature > 0)
+        req.q = s->draft.draft_q;
     st = sp->drafter->propose(sp->drafter, &req, err);
-    s->stats.draft_s += clock_now() - t0;
-    s->stats.draft_rows += sp->drafter->rows - rows;
-    s->stats.draft_slots += sp->drafter->slots - slots;
-    trace_add(&s->trace, PV_SIDE_DRAFTER, "draft", t0, tree->n - 1);
+    s->answer.stats.draft_s += clock_now() - t0;
+    s->answer.stats.draft_rows += sp->drafter->rows - rows;
+    s->answer.stats.draft_slots += sp->drafter->slots - slots;
+    trace_add(&s->answer.trace, PV_SIDE_DRAFTER, "draft", t0, tree->n - 1);
     return st;
 }
 
@@ -77,21 +75,21 @@ static void learn_round(struct speculation *sp, const struct round *r, const flo
 static enum pv_status run_round(struct speculation *sp, struct round *r, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    double draft_s = s->stats.draft_s, verify_s = s->stats.verify_s;
+    double draft_s = s->answer.stats.draft_s, verify_s = s->answer.stats.verify_s;
     uint64_t first_runs = round_first_runs(s);
     float scores[TREE_MAX] = { 0 };
     bool plain = sp->method.automatic && sp->choice.kind == POLICY_PLAIN;
     bool fitted = plain ? sp->policy.fitted : sp->shape.kind == SHAPE_FITTED;
     enum pv_status st = PV_OK;
     if (plain)
-        tree_begin(&r->tree, s->line.ids[s->line.n - 1]);
+        tree_begin(&r->tree, s->seq.line.ids[s->seq.line.n - 1]);
     else
         st = propose(sp, &r->tree, scores, err);
     if (!st)
         st = round_verify(sp, r, err);
     if (!st)
         learn_round(sp, r, scores, fitted, round_believes(sp, first_runs),
-                    s->stats.draft_s - draft_s, s->stats.verify_s - verify_s);
+                    s->answer.stats.draft_s - draft_s, s->answer.stats.verify_s - verify_s);
     return st;
 }
 

@@ -7,8 +7,7 @@
 static void set_task(struct pv_session *s, struct task *t)
 {
     s->task = s->target.task = t;
-    for (int i = 0; i < DRAFTER_DECODERS; i++)
-        s->draft.steps[i].task = t;
+    drafting_set_task(&s->draft, t);
 }
 
 /* A task's calls have one argument. */
@@ -24,28 +23,26 @@ static enum pv_status run_call(struct task *t, void *arg, struct pv_error *err)
     enum pv_status st;
     set_task(c->s, t);
     st = c->run(t, c->call, err);
-    kvcache_release(&c->s->kv, c->s->digest);
+    kvcache_release(&c->s->seq.kv, c->s->seq.digest);
     set_task(c->s, NULL);
     return st;
 }
 
 static void give_back(void *arg)
 {
-    struct pv_session *s = ((struct session_call *)arg)->s;
-    s->kept_len = s->kv.len;
-    kvcache_release(&s->kv, s->digest);
+    sequence_give_back(&((struct session_call *)arg)->s->seq);
 }
 
 static enum pv_status restore(void *arg, struct pv_error *err)
 {
     struct pv_session *s = ((struct session_call *)arg)->s;
-    kvcache_adopt(&s->kv, s->target.base.work, s->digest, s->kept_len);
-    return prefill_again(s, s->kept_len, err);
+    sequence_restore(&s->seq, s->target.base.work);
+    return prefill_again(s, s->seq.kept_len, err);
 }
 
 static int lacks(void *arg)
 {
-    return ((struct session_call *)arg)->s->kept_len / KV_CHUNK + 1;
+    return ((struct session_call *)arg)->s->seq.kept_len / KV_CHUNK + 1;
 }
 
 enum pv_status session_run(struct pv_session *s,

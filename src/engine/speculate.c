@@ -38,32 +38,32 @@ static struct method_setting setting_of(const struct pv_session *s)
  * the last video. */
 static void list_video_rows(struct pv_session *s, int *query0)
 {
-    struct draft_side *d = &s->draft;
+    struct drafting *d = &s->draft;
     int last = -1;
     d->n_rows = 0;
-    for (int k = 0; k < s->line.n_spans; k++) {
-        const struct media_span *span = &s->line.span[k];
-        const struct media *m = &s->line.media[span->medium].m;
+    for (int k = 0; k < s->seq.line.n_spans; k++) {
+        const struct media_span *span = &s->seq.line.span[k];
+        const struct media *m = &s->seq.line.media[span->medium].m;
         last = span->row0 + m->n_rows - 1;
         for (int i = 0; m->video && i < m->n_units * m->unit_rows; i++)
             d->rows[d->n_rows++] = span->row0 + i;
     }
     *query0 = last + 1 > s->message0 ? last + 1 : s->message0;
-    if (*query0 >= s->line.n)
-        *query0 = s->line.n - 1;
+    if (*query0 >= s->seq.line.n)
+        *query0 = s->seq.line.n - 1;
 }
 
 /* Room for what the drafter sees, and for what says so. */
 static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    struct draft_side *d = &s->draft;
+    struct drafting *d = &s->draft;
     const struct pv_view_info *view = &view_find(sp->view)->info;
     bool own_tower = sp->kind->draft_media && d->encoder && !d->shared && view->pictures;
-    enum pv_status st = own_tower ? draft_side_tower(s, !view->videos, err) : PV_OK;
+    enum pv_status st = own_tower ? drafting_tower(d, &s->seq.line, !view->videos, err) : PV_OK;
     memset(d->scores, 0, (size_t)d->n_rows * sizeof *d->scores);
     if (!st && sp->kind->layer_scores)
-        st = draft_side_scores(s, err);
+        st = drafting_scores(d, err);
     return st;
 }
 
@@ -110,7 +110,7 @@ static void ask_prefill(struct speculation *sp)
                v->layers < n_layers;
     s->draft.keep_features = view->info.features || (from_target && view->info.pictures);
     if (kind->states)
-        draft_side_want(&s->draft, s->model, s->line.n_spans > 0 && view->info.pictures);
+        drafting_want(&s->draft, s->seq.line.n_spans > 0 && view->info.pictures);
 }
 
 static enum pv_status check_method(const struct speculation *sp, struct pv_error *err)
@@ -150,17 +150,17 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
         policy_allow_parallel(&sp->policy, AUTO_MAX_WINDOW);
     st = method_shape(&sp->shape, m, err);
     if (!st)
-        st = draft_side_drafter(s, m, &sp->drafter, err);
+        st = drafting_drafter(&s->draft, m, &sp->drafter, err);
     if (!st && (p->temperature > 0 || s->observer.show))
-        st = draft_side_drawing(s, m->accept == PV_ACCEPT_REJECTION, err);
+        st = drafting_drawing(&s->draft, m->accept == PV_ACCEPT_REJECTION, err);
     if (st)
         return st;
     sp->phase = DRAFT_UNSEEN;
-    draft_side_forget(&s->draft, &s->line);
+    drafting_forget(&s->draft, &s->seq.line);
     ask_prefill(sp);
     st = reserve_view(sp, err);
     if (!st)
-        draft_side_fit(&s->draft, session_bytes_left(s));
+        drafting_fit(&s->draft, budget_left(&s->budget));
     return st;
 }
 
@@ -203,7 +203,7 @@ static enum pv_status follow_method(struct speculation *sp, struct pv_error *err
 
 enum pv_status speculation_start(struct speculation *sp, struct pv_error *err)
 {
-    const struct timeline *line = &sp->s->line;
+    const struct timeline *line = &sp->s->seq.line;
     if (sp->phase == DRAFT_OFF)
         return PV_OK;
     /* A drafter that is ahead begins with a token. One that reads the model's states begins when
@@ -273,7 +273,7 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 {
     bool reads = sp->phase == DRAFT_UNSEEN || sp->phase == DRAFT_SEEN;
     enum pv_status st = PV_OK;
-    if (reads && sp->s->n_answer >= AUTO_PATIENCE)
+    if (reads && sp->s->answer.n >= AUTO_PATIENCE)
         st = wake_late(sp, err);
     if (st)
         return st;

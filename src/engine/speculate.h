@@ -2,7 +2,6 @@
 #ifndef PV_ENGINE_SPECULATE_H
 #define PV_ENGINE_SPECULATE_H
 
-#include "engine/answer_state.h"
 #include "engine/round.h"
 
 /* Before the prefill: the method's parts, and the video rows of the timeline. Borrows s and p. */

@@ -2,7 +2,7 @@
  * or one for each. A step leaves its sums, which are added up over the steps of the prompt. */
 #include "engine/view_signal.h"
 
-int view_signal_taps(const struct view_signal *v, struct draft_side *d, int n, const int *rows,
+int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, const int *rows,
                      struct column_tap *tap)
 {
     bool by_layer = v->kind == SIGNAL_LAYER_ATTENTION;
@@ -21,7 +21,7 @@ int view_signal_taps(const struct view_signal *v, struct draft_side *d, int n, c
     return n_taps;
 }
 
-void view_signal_add(const struct view_signal *v, struct draft_side *d, int n_taps)
+void view_signal_add(const struct view_signal *v, struct drafting *d, int n_taps)
 {
     bool by_layer = v->kind == SIGNAL_LAYER_ATTENTION;
     size_t n = (size_t)d->n_rows;

@@ -3,7 +3,7 @@
 #ifndef PV_ENGINE_VIEW_SIGNAL_H
 #define PV_ENGINE_VIEW_SIGNAL_H
 
-#include "engine/draft_side.h"
+#include "engine/drafting.h"
 
 /* What is measured of each row of a video. */
 enum signal_kind {
@@ -25,8 +25,8 @@ struct view_signal {
 
 /* Taps for a prefill step of n rows at or after query0; tap [n_layers]. Returns how many.
  * view_signal_add adds what they brought to the scores of `d`. */
-int view_signal_taps(const struct view_signal *v, struct draft_side *d, int n, const int *rows,
+int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, const int *rows,
                      struct column_tap *tap);
-void view_signal_add(const struct view_signal *v, struct draft_side *d, int n_taps);
+void view_signal_add(const struct view_signal *v, struct drafting *d, int n_taps);
 
 #endif

@@ -206,9 +206,9 @@ TEST(startup_tokens)
     m.n_answer = r.ref.n;
     r.delays.ms = 500;
     check(&r, &m, 0);
-    CHECK_EQ(r.tried->stats.startup_tokens, 16);
-    CHECK_EQ(r.tried->stats.runs, 0);
-    CHECK(r.tried->stats.rounds < 5);
+    CHECK_EQ(r.tried->answer.stats.startup_tokens, 16);
+    CHECK_EQ(r.tried->answer.stats.runs, 0);
+    CHECK(r.tried->answer.stats.rounds < 5);
     close_run(&r);
 }
 
@@ -225,11 +225,11 @@ TEST(early_views_are_the_same)
         int n;
         m.layer = 1;
         run(r.tried, &m, 0);
-        n = r.tried->answer0;
+        n = r.tried->seq.answer0;
         memcpy(seen, r.tried->draft.seen, (size_t)n * sizeof *seen);
         m.schedule = PV_SCHEDULE_PARALLEL;
         run(r.tried, &m, 0);
-        CHECK_EQ(r.tried->answer0, n);
+        CHECK_EQ(r.tried->seq.answer0, n);
         CHECK(memcmp(seen, r.tried->draft.seen, (size_t)n * sizeof *seen) == 0);
         m.layer = 2; /* another view, or the test above says nothing */
         run(r.tried, &m, 0);
@@ -262,7 +262,7 @@ TEST(every_interruption)
             CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
             CHECK_EQ(pv_generate(both[i], &g, stop_after, &left, &err), PV_E_CANCELLED);
         }
-        CHECK_EQ(r.plain->n_answer, r.tried->n_answer);
+        CHECK_EQ(r.plain->answer.n, r.tried->answer.n);
         CHECK_MSG(same_cache(r.plain, r.tried), "stopped after %d: another cache", n);
     }
     close_run(&r);
@@ -282,7 +282,7 @@ TEST(every_length)
             pv_session_reset(both[i]);
             CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
             CHECK_MSG(pv_generate(both[i], &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
-            CHECK_EQ(both[i]->n_answer, n);
+            CHECK_EQ(both[i]->answer.n, n);
         }
         CHECK_MSG(same_cache(r.plain, r.tried), "%d tokens: another cache", n);
     }
@@ -345,7 +345,7 @@ TEST(context_runs_full)
         g.method = i ? &m : NULL;
         CHECK_MSG(add_prompt(s, 7, &err[i]) == PV_OK, "%s", err[i].text);
         CHECK_EQ(pv_generate(s, &g, NULL, NULL, &err[i]), PV_E_LIMIT);
-        told[i] = s->n_answer;
+        told[i] = s->answer.n;
         pv_session_close(&s);
     }
     CHECK_EQ(told[0], told[1]);
@@ -406,10 +406,10 @@ TEST(automatic)
             pv_session_reset(s);
             CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
             CHECK_MSG(pv_generate(s, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
-            CHECK_EQ(s->n_answer, LONG);
+            CHECK_EQ(s->answer.n, LONG);
             if (k == 0)
-                memcpy(want, s->line.ids + s->answer0, sizeof want);
-            CHECK(memcmp(want, s->line.ids + s->answer0, sizeof want) == 0);
+                memcpy(want, s->seq.line.ids + s->seq.answer0, sizeof want);
+            CHECK(memcmp(want, s->seq.line.ids + s->seq.answer0, sizeof want) == 0);
             pv_session_stats(s, &stats);
             parallel_rounds += stats.parallel_rounds;
             rounds += stats.rounds;

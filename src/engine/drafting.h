@@ -1,15 +1,12 @@
-/* The drafter's side of a session: the drafters it has opened, and what they are shown of its
- * media. */
-#ifndef PV_ENGINE_DRAFT_SIDE_H
-#define PV_ENGINE_DRAFT_SIDE_H
+/* Drafting in a session: the drafters it has opened, what they are shown of its media, and room to
+ * judge what they propose. */
+#ifndef PV_ENGINE_DRAFTING_H
+#define PV_ENGINE_DRAFTING_H
 
-#include "engine/encoder.h"
-#include "engine/engine.h"
+#include "engine/budget.h"
 #include "engine/timeline.h"
 #include "lm/states.h"
 #include "spec/price.h"
-
-struct pv_session;
 
 /* Rows of a medium in the target's space, kept when the tower made them. */
 struct feature_rows {
@@ -26,7 +23,10 @@ enum draft_place {
     DRAFT_DIVIDED      /* and with threads, or a stream, of its own: nobody waits */
 };
 
-struct draft_side {
+struct drafting {
+    struct pv_engine *engine; /* borrowed, as the budget; NULL: the session does not speculate */
+    struct budget *budget;
+    struct task *task;                       /* whose steps these are */
     struct pv_model *model;                  /* NULL: no draft model */
     bool shared;                             /* its tower is the target's */
     struct encoder *encoder;                 /* of that model; */
@@ -55,54 +55,64 @@ struct draft_side {
     float *layer_scores; /* [2, n_layers, n_rows]: the same by layer, and of one step (sparse) */
     float *sums;         /* [context * ...]: of one step */
     size_t n_layer_scores;
+    /* Room to judge a tree. */
+    int32_t tree_best[TREE_MAX]; /* the likeliest token after each row, */
+    float *tree_logits;          /* [TREE_MAX, vocab], or all logits, when tokens are drawn */
+    float *draft_q;              /* [TREE_MAX, vocab]: the drafter's distributions (rejection) */
+    float *verify_scratch;       /* rejection */
+    size_t drawing_bytes;        /* of tree_logits and after */
     /* Where the model has a head. */
     struct states states; /* of the rows in the session's cache; hidden 0: there is no head */
     float *step_states;   /* [TREE_MAX, hidden]: of the rows of one step of decoding */
 };
 
-enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struct pv_model *draft,
-                               struct pv_error *err);
-void draft_side_close(struct draft_side *d);
+/* Borrows the engine and the budget. */
+enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct budget *b,
+                             struct pv_error *err);
+void drafting_close(struct drafting *d);
+/* The task that runs the drafters' steps from now on; NULL: none. */
+void drafting_set_task(struct drafting *d, struct task *t);
 
 /* The method's drafter, opened if it is not open yet or is made anew for each answer. The method
  * must have a drafter. */
-enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
-                                  struct drafter **out, struct pv_error *err);
+enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, struct drafter **out,
+                                struct pv_error *err);
 
 /* The method's drafter runs its steps on a state of its own from now on, at this place; or with the
  * engine's others again. */
-enum pv_status draft_side_part(struct pv_session *s, const struct pv_method *m,
-                               enum draft_place place, struct pv_error *err);
-void draft_side_join(struct pv_session *s, const struct pv_method *m);
+enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum draft_place place,
+                             struct pv_error *err);
+void drafting_join(struct drafting *d, const struct pv_method *m);
 
 /* Bytes of drafters, their tower and scores; without rows that are kept of media. */
-size_t draft_side_size(const struct draft_side *d);
+size_t drafting_size(const struct drafting *d);
 /* Room in its tower for the media that a drafter sees; without videos, where `stills` only. */
-enum pv_status draft_side_tower(struct pv_session *s, bool stills, struct pv_error *err);
+enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool stills,
+                              struct pv_error *err);
 /* Room to draw tokens from a whole tree: tree_logits, and what rejection needs. */
-enum pv_status draft_side_drawing(struct pv_session *s, bool rejection, struct pv_error *err);
+enum pv_status drafting_drawing(struct drafting *d, bool rejection, struct pv_error *err);
 /* Room for scores of the video rows by layer (layer_scores), which are zero then. */
-enum pv_status draft_side_scores(struct pv_session *s, struct pv_error *err);
+enum pv_status drafting_scores(struct drafting *d, struct pv_error *err);
 
 /* What the head wants of the model's states from now on; `media`: it sees rows of them. */
-void draft_side_want(struct draft_side *d, const struct pv_model *m, bool media);
+void drafting_want(struct drafting *d, bool media);
 /* The cache holds `first` rows of the timeline: room for the states of the rest, and of an answer.
  * Without `err` states are not needed, and missing memory is no failure. */
-enum pv_status draft_side_reserve(struct pv_session *s, int first, int answer,
-                                  struct pv_error *err);
+enum pv_status drafting_reserve(struct drafting *d, const struct timeline *t, int first, int answer,
+                                struct pv_error *err);
 /* Rows that a step of decoding ran, whose states are in step_states, are in the cache now: from row
  * `from` on, row path[i] of the step the i-th. Without room they are not kept. */
-void draft_side_decoded(struct draft_side *d, int from, const int *path, int n);
+void drafting_decoded(struct drafting *d, int from, const int *path, int n);
 
 /* Forget rows of media that the timeline has forgotten. */
-void draft_side_forget(struct draft_side *d, const struct timeline *t);
+void drafting_forget(struct drafting *d, const struct timeline *t);
 /* Where rows of media that the target's tower has made are to be kept; NULL: no memory for that,
  * which is no failure. */
-float *draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n, size_t hidden);
+float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden);
 /* They have `room` bytes from now on; forgotten when they are more. */
-void draft_side_fit(struct draft_side *d, uint64_t room);
+void drafting_fit(struct drafting *d, uint64_t room);
 /* Those rows; NULL: not all of them are kept. */
-const float *draft_side_features(const struct draft_side *d, const struct medium *m, int row, int n,
-                                 size_t hidden);
+const float *drafting_features(const struct drafting *d, const struct medium *m, int row, int n,
+                               size_t hidden);
 
 #endif
