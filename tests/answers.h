@@ -176,14 +176,14 @@ static inline struct answer run(pv_session *s, const struct pv_method *m, float 
 /* The keys and values that the pool keeps of a session's rows; given back by cache_close. */
 static inline void cache_open(const pv_session *s, struct kvcache *kv)
 {
-    CHECK(!kvcache_attach(kv, s->engine->pool, s->line.context, NULL));
-    kvcache_adopt(kv, s->target.base.work, s->digest, s->n_kv_ids);
-    CHECK_EQ(kv->len, s->n_kv_ids);
+    CHECK(!kvcache_attach(kv, s->engine->pool, s->seq.line.context, NULL));
+    kvcache_adopt(kv, s->target.base.work, s->seq.digest, s->seq.n_kv_ids);
+    CHECK_EQ(kv->len, s->seq.n_kv_ids);
 }
 
 static inline void cache_close(const pv_session *s, struct kvcache *kv)
 {
-    kvcache_release(kv, s->digest);
+    kvcache_release(kv, s->seq.digest);
     kvcache_close(kv);
 }
 
@@ -202,8 +202,9 @@ static inline bool same_rows(const pv_session *a, const pv_session *b)
 
 static inline bool same_cache(const pv_session *a, const pv_session *b)
 {
-    return a->n_kv_ids == b->n_kv_ids &&
-           memcmp(a->kv_ids, b->kv_ids, (size_t)a->n_kv_ids * sizeof *a->kv_ids) == 0 &&
+    return a->seq.n_kv_ids == b->seq.n_kv_ids &&
+           memcmp(a->seq.kv_ids, b->seq.kv_ids, (size_t)a->seq.n_kv_ids * sizeof *a->seq.kv_ids) ==
+               0 &&
            same_rows(a, b);
 }
 

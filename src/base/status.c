@@ -24,9 +24,10 @@ enum pv_status fail_nomem(struct pv_error *err, size_t size)
 
 const char *pv_status_name(enum pv_status status)
 {
-    static const char *const names[] = { "ok",           "bad argument", "out of memory",
-                                         "input/output", "bad format",   "unsupported",
-                                         "over a limit", "cancelled",    "device failure" };
+    static const char *const names[] = {
+        "ok",          "bad argument", "out of memory", "input/output",   "bad format",
+        "unsupported", "over a limit", "cancelled",     "device failure", "drafter failure"
+    };
     if ((unsigned)status >= sizeof names / sizeof *names)
         return "unknown status";
     return names[status];

@@ -89,7 +89,7 @@ static enum pv_status measure_part(const struct pv_session *s, const struct deco
 
 static enum pv_status open_crews(struct pv_session *s, const int threads[2], struct pv_error *err)
 {
-    struct draft_side *d = &s->draft;
+    struct drafting *d = &s->draft;
     for (int i = 0; i < 2; i++) {
         enum pv_status st;
         if (d->crew[i] && d->crew_threads[i] == threads[i])
@@ -120,21 +120,14 @@ static void assign_drafter(struct pv_session *s, enum drafter_decoder which, str
         encoder_work_on(s->draft.encoder, crew);
 }
 
-enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct pv_error *err)
+/* Divides the threads of one CPU. */
+static enum pv_status divide_threads(struct speculation *sp, const struct decoder *draft,
+                                     struct pv_error *err)
 {
-    enum drafter_decoder which = drafter_find(sp->method.drafter)->runs;
-    const struct decoder *draft = engine_decoder(s->engine, which);
+    struct pv_session *s = sp->s;
     int all = s->model->threads, threads[2] = { all, sp->method.draft_threads };
     int *part = &s->draft.part[sp->method.drafter];
     enum pv_status st = PV_OK;
-    if (!draft || decoder_device(draft) != s->model->dev)
-        return draft_side_part(s, &sp->method, err);
-    s->draft.divided = sp->drafter;
-    st = draft_side_part(s, &sp->method, err);
-    s->draft.divided = st ? NULL : s->draft.divided;
-    if (st || s->model->gpu >= 0) /* there both run at once: each has a stream */
-        return st;
-    s->draft.divided = NULL;
     if (threads[1] == 0) {
         if (*part == 0 && all > 2)
             st = measure_part(s, draft, all, part, err);
@@ -146,26 +139,39 @@ enum pv_status crew_divide(struct pv_session *s, struct speculation *sp, struct 
         st = open_crews(s, threads, err);
     if (st)
         return st;
-    s->stats.draft_threads = threads[1];
-    s->draft.divided = sp->drafter;
-    s->draft.divided_for = which;
-    assign_drafter(s, which, s->draft.crew[1]);
+    s->answer.stats.draft_threads = threads[1];
+    s->draft.divided_for = sp->kind->runs;
+    assign_drafter(s, sp->kind->runs, s->draft.crew[1]);
     return PV_OK;
+}
+
+enum pv_status crew_divide(struct speculation *sp, struct pv_error *err)
+{
+    struct pv_session *s = sp->s;
+    const struct decoder *draft = engine_decoder(s->engine, sp->kind->runs);
+    bool one_device = draft && decoder_device(draft) == s->model->dev;
+    enum pv_status st =
+        drafting_part(&s->draft, &sp->method, one_device ? DRAFT_DIVIDED : DRAFT_BESIDE, err);
+    /* On a GPU both run at once: each has a stream. */
+    if (!st && one_device && s->model->gpu < 0)
+        st = divide_threads(sp, draft, err);
+    if (st)
+        drafting_join(&s->draft, &sp->method);
+    return st;
 }
 
 void crew_make_room(struct pv_session *s)
 {
-    if (s->draft.divided)
+    if (s->draft.place == DRAFT_DIVIDED)
         assign_model(s, s->draft.crew[0]);
 }
 
-void crew_unite(struct pv_session *s)
+void crew_unite(struct speculation *sp)
 {
-    if (!s->draft.divided)
-        return;
-    s->draft.divided = NULL;
-    if (s->model->gpu >= 0)
-        return;
-    assign_model(s, NULL);
-    assign_drafter(s, s->draft.divided_for, NULL);
+    struct pv_session *s = sp->s;
+    if (s->draft.place == DRAFT_DIVIDED && s->model->gpu < 0) {
+        assign_model(s, NULL);
+        assign_drafter(s, s->draft.divided_for, NULL);
+    }
+    drafting_join(&s->draft, &sp->method);
 }

@@ -17,10 +17,10 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     size_t size = (size_t)n * hidden * sizeof(float);
     enum pv_status st;
-    *out = draft_side_features(&s->draft, m, 0, n, hidden);
+    *out = drafting_features(&s->draft, m, 0, n, hidden);
     if (*out)
         return PV_OK;
-    st = session_claim(s, size, "a view that wants the rows of the video", err);
+    st = budget_claim(&s->budget, size, "a view that wants the rows of the video", err);
     if (st)
         return st;
     *made = mem_alloc(size);
@@ -32,11 +32,12 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
 }
 
 /* The view of one video; `first` is its first row's place in draft.rows. */
-static enum pv_status view_video(const struct speculation *sp, struct pv_session *s,
-                                 const struct media_span *span, int first, struct pv_error *err)
+static enum pv_status view_video(const struct speculation *sp, const struct media_span *span,
+                                 int first, struct pv_error *err)
 {
-    struct draft_side *d = &s->draft;
-    const struct medium *m = &s->line.media[span->medium];
+    struct pv_session *s = sp->s;
+    struct drafting *d = &s->draft;
+    const struct medium *m = &s->seq.line.media[span->medium];
     int n = m->m.n_units * m->m.unit_rows, n_kept, *kept = mem_alloc((size_t)n * sizeof *kept);
     float *made = NULL;
     struct view_input in = { .n_frames = m->m.n_units,
@@ -44,7 +45,7 @@ static enum pv_status view_video(const struct speculation *sp, struct pv_session
                              .ratio = sp->method.ratio,
                              .lambda = sp->method.lambda,
                              .seed = sp->method.draft_seed,
-                             .scores = sp->guided ? d->scores + first : NULL,
+                             .scores = sp->signal.kind != SIGNAL_NONE ? d->scores + first : NULL,
                              .width = decoder_config(s->model->dec)->hidden,
                              .grid_width = media_grid_width(&m->m),
                              .holistic_terms = sp->method.terms,
@@ -65,18 +66,18 @@ static enum pv_status view_video(const struct speculation *sp, struct pv_session
 }
 
 /* All rows but what the view leaves out of each video. */
-static enum pv_status choose_rows(const struct speculation *sp, struct pv_session *s,
-                                  struct pv_error *err)
+static enum pv_status choose_rows(const struct speculation *sp, struct pv_error *err)
 {
+    struct pv_session *s = sp->s;
     int first = 0;
-    memset(s->draft.seen, true, (size_t)s->line.n * sizeof *s->draft.seen);
-    for (int k = 0; k < s->line.n_spans; k++) {
-        const struct media_span *span = &s->line.span[k];
-        const struct media *m = &s->line.media[span->medium].m;
+    memset(s->draft.seen, true, (size_t)s->seq.line.n * sizeof *s->draft.seen);
+    for (int k = 0; k < s->seq.line.n_spans; k++) {
+        const struct media_span *span = &s->seq.line.span[k];
+        const struct media *m = &s->seq.line.media[span->medium].m;
         enum pv_status st;
         if (!m->video)
             continue;
-        st = view_video(sp, s, span, first, err);
+        st = view_video(sp, span, first, err);
         if (st)
             return st;
         first += m->n_units * m->unit_rows;
@@ -85,31 +86,47 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_sessio
 }
 
 /* Video rows that the drafter reads; with a limit on entries of the KV cache, in one layer. */
-static int64_t count_seen(const struct speculation *sp, const struct pv_session *s)
+static int64_t count_seen(const struct speculation *sp)
 {
-    int64_t n = 0, text = s->line.n - s->line.n_video_rows, keep = sp->method.keep;
-    const struct pv_drafter_info *info = &drafter_find(sp->method.drafter)->info;
+    const struct pv_session *s = sp->s;
+    int64_t n = 0, text = s->seq.line.n - s->seq.line.n_video_rows, keep = sp->method.keep;
+    const struct pv_drafter_info *info = &sp->kind->info;
     if (info->takes_keep)
-        return keep <= text                         ? 0
-               : keep - text < s->line.n_video_rows ? keep - text
-                                                    : s->line.n_video_rows;
-    for (int i = 0; i < s->line.n && info->reads_prompt; i++)
-        n += s->draft.seen[i] && s->line.ids[i] < 0;
+        return keep <= text                             ? 0
+               : keep - text < s->seq.line.n_video_rows ? keep - text
+                                                        : s->seq.line.n_video_rows;
+    for (int i = 0; i < s->seq.line.n && info->reads_prompt; i++)
+        n += s->draft.seen[i] && s->seq.line.ids[i] < 0;
     return n;
 }
 
-enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv_error *err)
+static enum pv_status choose_seen(struct speculation *sp, struct pv_error *err)
 {
-    bool blind = drafter_find(sp->method.drafter)->draft_media && !s->draft.model->vision;
+    struct pv_session *s = sp->s;
+    bool blind = sp->kind->draft_media && !s->draft.model->vision;
     enum pv_status st = PV_OK;
     blind = blind || !view_find(sp->view)->info.pictures;
-    for (int i = 0; i < s->line.n && blind; i++)
-        s->draft.seen[i] = s->line.ids[i] >= 0;
+    for (int i = 0; i < s->seq.line.n && blind; i++)
+        s->draft.seen[i] = s->seq.line.ids[i] >= 0;
     if (!blind)
-        st = choose_rows(sp, s, err);
-    s->stats.draft_video_tokens = count_seen(sp, s);
+        st = choose_rows(sp, err);
+    s->answer.stats.draft_video_tokens = count_seen(sp);
     return st;
 }
+
+enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
+{
+    struct pv_stats *stats = &sp->s->answer.stats;
+    double t0 = clock_now(), tower;
+    enum pv_status st = choose_seen(sp, err);
+    tower = session_take_tower(sp->s); /* a view that wanted features may have run it */
+    stats->vision_s += tower;
+    stats->view_s += clock_now() - t0 - tower;
+    if (!st)
+        sp->phase = DRAFT_SEEN;
+    return st;
+}
+
 /* ---- reading ---- */
 
 /* Rows of a medium from the draft model's own tower, which runs on the drafter's threads where it
@@ -117,7 +134,7 @@ enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv
 static enum pv_status draft_rows(struct pv_session *s, const struct medium *m, int row, int n,
                                  float *out, struct pv_error *err)
 {
-    bool locks = !(s->draft.alone && s->draft.divided);
+    bool locks = s->draft.place != DRAFT_DIVIDED;
     enum pv_status st;
     if (locks)
         pthread_mutex_lock(s->draft.model->step_lock);
@@ -132,7 +149,7 @@ static enum pv_status target_rows(struct pv_session *s, const struct medium *m, 
                                   float *out, struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    const float *kept = draft_side_features(&s->draft, m, row, n, hidden);
+    const float *kept = drafting_features(&s->draft, m, row, n, hidden);
     if (!kept)
         return session_media_rows(s, m, row, n, out, false, err);
     memcpy(out, kept, (size_t)n * hidden * sizeof *out);
@@ -141,7 +158,7 @@ static enum pv_status target_rows(struct pv_session *s, const struct medium *m, 
 
 /* Whose drafter reads the prompt, and who may stop it. */
 struct reader {
-    struct pv_session *s;
+    const struct speculation *sp;
     const struct draft_reading *r;
 };
 
@@ -149,12 +166,13 @@ struct reader {
  * media may follow one another. */
 static enum pv_status embed_rows(void *user, int from, int n, float *out, struct pv_error *err)
 {
-    struct pv_session *s = ((struct reader *)user)->s;
-    bool own = drafter_find(s->drafting)->draft_media && !s->draft.shared;
+    const struct speculation *sp = ((struct reader *)user)->sp;
+    struct pv_session *s = sp->s;
+    bool own = sp->kind->draft_media && !s->draft.shared;
     size_t hidden = (size_t)decoder_config(own ? s->draft.model->dec : s->model->dec)->hidden;
     for (int done = 0; done < n;) {
         int row;
-        const struct medium *m = timeline_medium(&s->line, from + done, &row);
+        const struct medium *m = timeline_medium(&s->seq.line, from + done, &row);
         int some = m->m.n_rows - row < n - done ? m->m.n_rows - row : n - done;
         float *to = out + (size_t)done * hidden;
         enum pv_status st =
@@ -172,20 +190,20 @@ static bool ask_go_on(void *user, int done, int total)
     return !r->go_on || r->go_on(r->user, done, total);
 }
 
-enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct draft_reading *r,
-                          struct pv_error *err)
+enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struct pv_error *err)
 {
-    struct reader reader = { s, r };
+    struct pv_session *s = sp->s;
+    struct reader reader = { sp, r };
     struct draft_prompt prompt = { .n = r->n,
-                                   .ids = s->line.ids,
-                                   .pos = (const int32_t(*)[3])s->line.pos,
+                                   .ids = s->seq.line.ids,
+                                   .pos = (const int32_t(*)[3])s->seq.line.pos,
                                    .next = r->next,
                                    .seen = s->draft.seen,
                                    .original = sp->method.positions == PV_POS_ORIGINAL,
                                    .embed = embed_rows,
                                    .progress = ask_go_on,
                                    .user = &reader,
-                                   .target = &s->kv,
+                                   .target = &s->seq.kv,
                                    .scores = s->draft.layer_scores,
                                    .n_scores = s->draft.n_rows,
                                    .score_rows = s->draft.rows,
@@ -199,8 +217,34 @@ enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct d
     st = sp->drafter->begin(sp->drafter, &prompt, err);
     if (s->draft.encoder)
         r->tower_s = encoder_take_seconds(s->draft.encoder);
-    if (!s->draft.alone) /* else the target's side counts it */
+    if (s->draft.place == DRAFT_TAKES_TURNS) /* else the model's side counts it */
         r->tower_s += session_take_tower(s);
     r->prefill_s = clock_now() - t0 - r->tower_s;
+    return st;
+}
+
+static bool tell_progress(void *user, int done, int total)
+{
+    const struct pv_gen_params *p = user;
+    return !p->progress || p->progress(p->progress_user, PV_PHASE_DRAFT_PREFILL, done, total);
+}
+
+enum pv_status draft_wake(struct speculation *sp, struct pv_error *err)
+{
+    struct pv_session *s = sp->s;
+    struct draft_reading reading = { .n = s->seq.answer0,
+                                     .next = s->seq.line.next - s->answer.n,
+                                     .go_on = tell_progress,
+                                     .user = (void *)sp->p };
+    enum pv_status st = sp->phase == DRAFT_UNSEEN ? draft_see(sp, err) : PV_OK;
+    double t0 = clock_now();
+    if (st)
+        return st;
+    st = draft_read(sp, &reading, err);
+    trace_add(&s->answer.trace, PV_SIDE_DRAFTER, "prefill", t0, reading.rows);
+    s->answer.stats.vision_s += reading.tower_s;
+    s->answer.stats.draft_prefill_s += reading.prefill_s;
+    if (!st)
+        sp->phase = DRAFT_AWAKE;
     return st;
 }

@@ -2,11 +2,14 @@
 #ifndef PV_ENGINE_DRAFT_READ_H
 #define PV_ENGINE_DRAFT_READ_H
 
-#include "engine/speculate.h"
+#include "engine/speculation.h"
 
-/* The view: which rows of the prompt the drafter sees, in s->draft.seen. The scores it wants are in
- * s->draft.scores. */
-enum pv_status draft_see(struct speculation *sp, struct pv_session *s, struct pv_error *err);
+/* The view: chooses which rows of the prompt the drafter sees, in draft.seen; the scores it wants
+ * are in draft.scores. DRAFT_UNSEEN becomes DRAFT_SEEN. */
+enum pv_status draft_see(struct speculation *sp, struct pv_error *err);
+/* The view, unless it is chosen, and the drafter's prefill, on the thread of the caller:
+ * DRAFT_AWAKE. May be called in the middle of an answer. */
+enum pv_status draft_wake(struct speculation *sp, struct pv_error *err);
 
 struct draft_reading {
     int n;        /* rows of the prompt: what follows is the answer, */
@@ -17,8 +20,7 @@ struct draft_reading {
     int rows; /* brought back: how many were seen, and how long it took without and in towers */
     double prefill_s, tower_s;
 };
-/* The drafter's prefill. On the target's thread, or on another where s->draft.alone. */
-enum pv_status draft_read(struct speculation *sp, struct pv_session *s, struct draft_reading *r,
-                          struct pv_error *err);
+/* The drafter's prefill, on whatever thread calls it. */
+enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struct pv_error *err);
 
 #endif

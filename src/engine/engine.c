@@ -7,6 +7,7 @@
 #include "spec/tree.h"
 
 static const uint64_t usual_vision_bytes = (uint64_t)1 << 30;
+static const uint64_t usual_state_bytes = (uint64_t)256 << 20;
 
 enum {
     DEFAULT_REQUESTS = 16,
@@ -123,6 +124,10 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens, struct pv_
         e->tower_rows = vision_cache_open((size_t)decoder_config(m->dec)->hidden, e->vision_bytes);
         s = e->tower_rows ? PV_OK : fail_nomem(err, sizeof e->tower_rows);
     }
+    if (!s && m->head && e->speculates) {
+        e->states = state_cache_open(usual_state_bytes);
+        s = e->states ? PV_OK : fail_nomem(err, sizeof e->states);
+    }
     if (!s)
         s = scheduler_open(&e->scheduler, e->max_requests, err);
     if (!s)
@@ -180,6 +185,7 @@ void pv_engine_close(pv_engine **engine)
     }
     encoder_close(&e->encoder);
     vision_cache_close(&e->tower_rows);
+    state_cache_close(&e->states);
     decoder_state_close(&e->state);
     kvpool_close(&e->pool);
     mem_free(e);

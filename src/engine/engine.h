@@ -5,6 +5,7 @@
 #include "engine/encoder.h"
 #include "engine/model.h"
 #include "engine/scheduler.h"
+#include "engine/state_cache.h"
 #include "engine/vision_cache.h"
 #include "spec/drafter_kind.h"
 
@@ -28,6 +29,7 @@ struct pv_engine {
     struct encoder *encoder;         /* NULL: no vision tower. Used under model->step_lock, */
     atomic_size_t tower_bytes;       /* what it holds */
     struct vision_cache *tower_rows; /* rows that it made; NULL without a tower */
+    struct state_cache *states;      /* for draft heads; NULL: the model has none */
     struct scheduler *scheduler;
     struct batch *target;
     struct draft_engine drafts[DRAFTER_DECODERS];

@@ -4,29 +4,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/parallel.h"
 #include "engine/prefill.h"
+#include "engine/speculate.h"
 
 #include <string.h>
 
 struct pv_gen_params pv_gen_defaults(void)
 {
     return (struct pv_gen_params){ .max_new_tokens = 256, .top_p = 1 };
-}
-
-struct sampling generate_sampling(const struct pv_gen_params *p)
-{
-    return (struct sampling){ .temperature = p->temperature,
-                              .top_k = p->top_k,
-                              .top_p = p->top_p,
-                              .min_p = p->min_p,
-                              .seed = p->seed };
-}
-
-bool generate_draws_there(const struct pv_session *s, const struct pv_gen_params *p)
-{
-    return s->model->gpu >= 0 && !s->observer.show && p->temperature > 0 && p->top_k == 0 &&
-           p->top_p >= 1 && p->min_p <= 0;
 }
 
 static bool is_stop(const struct pv_session *s, int32_t id)
@@ -53,9 +38,9 @@ static enum pv_status emit(struct pv_session *s, const struct telling *t, int32_
     struct answer_token token = { .id = id, .drafted = drafted };
     token.text = dialogue_text(s->words, id, id < 0, &token.len);
     if (!token.text)
-        return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->n_answer);
+        return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->answer.n);
     if (t->on_token && (id >= 0 || token.len > 0) && !t->on_token(t->user, &token))
-        return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->n_answer);
+        return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->answer.n);
     return PV_OK;
 }
 
@@ -68,92 +53,71 @@ static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id, 
     t->ended = !t->p->ignore_stop && is_stop(s, id);
     if (t->ended)
         return PV_OK;
-    timeline_push(&s->line, id);
-    s->n_answer++;
-    s->stats.tokens++;
+    timeline_push(&s->seq.line, id);
+    s->answer.n++;
+    s->answer.stats.tokens++;
     task_told(s->task, 1);
     st = emit(s, t, id, drafted, err);
-    t->ended = s->n_answer >= t->p->max_new_tokens;
+    t->ended = s->answer.n >= t->p->max_new_tokens;
     if (st || t->ended)
         return st;
-    if (s->line.n >= s->line.context)
+    if (s->seq.line.n >= s->seq.line.context)
         return fail(err, PV_E_LIMIT,
                     "the context of %d tokens is full after %d tokens of "
                     "answer",
-                    s->line.context, s->n_answer);
+                    s->seq.line.context, s->answer.n);
     return PV_OK;
 }
 
 /* The token after the last row that ran alone. */
-static int32_t choose(struct pv_session *s, const struct pv_gen_params *p, enum want want)
+static int32_t choose(struct pv_session *s)
 {
-    struct sampling how = generate_sampling(p);
-    if (want != WANT_LOGITS)
-        return s->top;
+    if (s->answer.want != WANT_LOGITS)
+        return s->answer.top;
     if (s->observer.show)
-        s->observer.show(s->observer.user, s->n_answer, s->logits);
-    return sample_token(s->logits, pv_model_vocab_size(s->model), &how, (uint64_t)s->line.n,
-                        s->candidates);
+        s->observer.show(s->observer.user, s->answer.n, s->answer.logits);
+    return sample_token(s->answer.logits, s->answer.vocab, &s->answer.how, (uint64_t)s->seq.line.n,
+                        s->answer.candidates);
 }
 
-static enum pv_status decode(struct pv_session *s, struct telling *t, enum want want,
-                             struct pv_error *err)
+static enum pv_status decode(struct pv_session *s, struct telling *t, struct pv_error *err)
 {
     for (;;) {
         double t0;
-        enum pv_status st = tell(s, t, choose(s, t->p, want), false, err);
+        enum pv_status st = tell(s, t, choose(s), false, err);
         if (st || t->ended)
             return st;
         t0 = clock_now();
-        st = prefill_token(s, t->p, want, err);
+        st = prefill_token(s, t->p, s->answer.want, err);
         if (st)
             return st;
-        trace_add(&s->trace, PV_SIDE_MODEL, "decode", t0, 1);
-        s->stats.passes++;
+        trace_add(&s->answer.trace, PV_SIDE_MODEL, "decode", t0, 1);
+        s->answer.stats.passes++;
     }
-}
-
-/* The first n rows of the accepted path become part of the cache. */
-static void commit(struct pv_session *s, const struct round *r, int n)
-{
-    draft_side_decoded(&s->draft, s->kv.len, r->verdict.path, n);
-    session_commit(s, n, r->verdict.path, true);
-}
-
-/* In the parallel schedule, a drafter that needs the target's hidden states starts when the prefill
- * has made them and the first token is known. */
-static enum pv_status start_late(struct speculation *sp, struct pv_session *s,
-                                 const struct pv_gen_params *p, struct pv_error *err)
-{
-    if (!drafter_find(sp->method.drafter)->states || sp->method.schedule != PV_SCHEDULE_PARALLEL)
-        return PV_OK;
-    return parallel_open(&sp->parallel, sp, s, p, true, err);
 }
 
 /* Rounds instead of single steps. The last token told is never in the cache, unless a stop token
  * followed it: as in plain decoding. */
 static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, struct speculation *sp,
-                                    enum want want, struct pv_error *err)
+                                    struct pv_error *err)
 {
     struct round r;
-    enum pv_status st = tell(s, t, choose(s, t->p, want), false, err);
-    if (!st && !t->ended)
-        st = start_late(sp, s, t->p, err);
+    enum pv_status st = tell(s, t, choose(s), false, err);
     while (!st && !t->ended) {
         int row = 1;
-        st = speculation_round(sp, s, t->p, &r, err);
+        st = speculation_round(sp, &r, err);
         if (st)
             break;
         for (; row < r.verdict.n && !st && !t->ended; row++)
             st = tell(s, t, r.tree.id[r.verdict.path[row]], true, err);
         if (st || t->ended) {
-            int told = s->line.n - s->kv.len; /* rows of this round, and the last token */
-            bool stopped = !st && s->n_answer < t->p->max_new_tokens;
-            commit(s, &r, stopped ? told : told - 1);
-            s->stats.accepted -= r.verdict.n - told; /* what was right but is not told */
+            int told = s->seq.line.n - s->seq.kv.len; /* rows of this round, and the last token */
+            bool stopped = !st && s->answer.n < t->p->max_new_tokens;
+            round_commit(s, &r, stopped ? told : told - 1);
+            s->answer.stats.accepted -= r.verdict.n - told; /* what was right but is not told */
             break;
         }
-        commit(s, &r, r.verdict.n);
+        round_commit(s, &r, r.verdict.n);
         st = tell(s, t, r.verdict.next, false, err);
     }
     return st;
@@ -171,17 +135,17 @@ static void end_answer(struct pv_session *s)
 static enum pv_status check_params(const struct pv_session *s, const struct pv_gen_params *p,
                                    struct pv_error *err)
 {
-    struct sampling how = generate_sampling(p);
+    struct sampling how = answer_sampling(p);
     if (p->max_new_tokens < 1)
         return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
                     p->max_new_tokens);
     if (s->n_pending > 0)
         return fail(err, PV_E_ARG, "a video or picture waits for the text of its message");
-    if (s->line.n == 0)
+    if (s->seq.line.n == 0)
         return fail(err, PV_E_ARG, "the prompt is empty");
-    if (s->line.n >= s->line.context)
+    if (s->seq.line.n >= s->seq.line.context)
         return fail(err, PV_E_LIMIT, "a prompt of %d tokens leaves no room in a context of %d",
-                    s->line.n, s->line.context);
+                    s->seq.line.n, s->seq.line.context);
     return sampling_check(&how, err);
 }
 
@@ -190,98 +154,68 @@ enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
                             struct pv_error *err)
 {
     struct id_span span = { 0 };
-    struct timeline_mark mark = timeline_mark(&s->line);
+    struct timeline_mark mark = timeline_mark(&s->seq.line);
     enum pv_status st = dialogue_ask(s->words, &span, err);
     if (!st)
         st = pv_add_ids(s, span.ids, span.n, err);
     if (!st)
         st = check_params(s, p, err);
     if (st) {
-        timeline_return(&s->line, mark);
+        timeline_return(&s->seq.line, mark);
         s->messages = true;
     }
     return st;
 }
 
-/* The parallel schedule starts before the prefill; where the view wants nothing of that, and the
- * drafter has eyes of its own, it reads the prompt at the same time. */
-static enum pv_status start_drafter(struct speculation *sp, struct pv_session *s,
-                                    const struct pv_gen_params *p, struct pv_error *err)
+static void begin_answer(struct pv_session *s, const struct pv_gen_params *p, double t0)
 {
-    const struct drafter_kind *kind = drafter_find(sp->method.drafter);
-    bool lends = s->draft.shared || kind->target_media;
-    enum pv_status st;
-    if (!sp->drafter || sp->method.schedule != PV_SCHEDULE_PARALLEL || kind->states)
-        return PV_OK;
-    if (s->line.ids[s->line.n - 1] < 0) /* a drafter that is ahead begins with a token */
-        return PV_OK;
-    st = parallel_open(&sp->parallel, sp, s, p, false, err);
-    if (st || sp->guided || view_wants_features(sp->view) || lends)
-        return st;
-    st = speculation_see(sp, s, err);
-    if (!st)
-        parallel_show(sp->parallel);
-    return st;
-}
-
-static void show_drafter(void *user)
-{
-    parallel_show(((struct speculation *)user)->parallel);
-}
-
-/* What the drafter failed of counts where its silence ended the answer, and not otherwise. */
-static enum pv_status end_drafter(struct speculation *sp, enum pv_status st, struct pv_error *err)
-{
-    enum pv_status drafter = parallel_close(&sp->parallel, st == PV_E_DEVICE ? err : NULL);
-    return st == PV_E_DEVICE && drafter ? drafter : st;
+    struct pv_stats *stats = &s->answer.stats;
+    answer_begin(&s->answer, p, s->model->gpu >= 0, s->observer.show != NULL, t0);
+    stats->frames = s->frames;
+    stats->lost_frames = s->lost_frames;
+    stats->video_s = s->video_s;
+    stats->video_tokens = s->seq.line.n_video_rows;
+    s->seq.answer0 = s->seq.line.n;
 }
 
 enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params *p,
                                answer_fn *on_token, void *user, struct pv_error *err)
 {
     bool dialogue = s->messages;
-    struct timeline_mark before = timeline_mark(&s->line);
-    bool drawn = p->temperature != 0 || s->observer.show;
-    enum want want = !drawn ? WANT_ARGMAX : generate_draws_there(s, p) ? WANT_DRAWN : WANT_LOGITS;
+    struct timeline_mark before = timeline_mark(&s->seq.line);
     enum pv_status st = check_params(s, p, err);
     double t0 = clock_now(), t1, t2;
+    struct pv_stats *stats = &s->answer.stats;
     struct telling telling = { .p = p, .on_token = on_token, .user = user };
     struct speculation sp;
     if (!st && dialogue)
         st = generate_ask(s, p, err);
     if (st)
         return st;
-    s->stats = (struct pv_stats){ 0 };
-    s->stats.frames = s->frames;
-    s->stats.lost_frames = s->lost_frames;
-    s->stats.video_s = s->video_s;
-    s->stats.video_tokens = s->line.n_video_rows;
-    s->answer0 = s->line.n;
-    s->n_answer = 0;
-    trace_begin(&s->trace, p->trace, t0);
+    begin_answer(s, p, t0);
     st = speculation_open(&sp, s, p, err);
     if (!st)
-        st = start_drafter(&sp, s, p, err);
+        st = speculation_start(&sp, err);
     if (!st)
-        st = prefill_run(s, p, &sp, want, sp.parallel ? show_drafter : NULL, &sp, err);
+        st = speculation_prefill(&sp, s->answer.want, err);
     t1 = clock_now();
-    s->stats.vision_s += session_take_tower(s);
-    s->stats.prefill_s = t1 - t0 - s->stats.vision_s - s->stats.view_s;
-    s->stats.passes = 1;
+    stats->vision_s += session_take_tower(s);
+    stats->prefill_s = t1 - t0 - stats->vision_s - stats->view_s;
+    stats->passes = 1;
     if (!st)
-        st = speculation_begin(&sp, s, p, err);
+        st = speculation_begin(&sp, err);
     t2 = clock_now();
     if (st) { /* as before the call, for another try */
-        parallel_close(&sp.parallel, NULL);
-        timeline_return(&s->line, before);
-        s->answer0 = s->line.n;
+        speculation_close(&sp);
+        timeline_return(&s->seq.line, before);
+        s->seq.answer0 = s->seq.line.n;
         s->messages = dialogue;
         return st;
     }
     s->frames = s->lost_frames = 0;
     s->video_s = 0;
-    st = sp.drafter ? decode_rounds(s, &telling, &sp, want, err) : decode(s, &telling, want, err);
-    st = end_drafter(&sp, st, err);
+    st = sp.phase != DRAFT_OFF ? decode_rounds(s, &telling, &sp, err) : decode(s, &telling, err);
+    speculation_close(&sp);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */
         dialogue_text(s->words, 0, true, &dropped);
@@ -289,10 +223,10 @@ enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params 
         enum pv_status held = emit(s, &telling, -1, false, err);
         st = st ? st : held;
     }
-    s->stats.decode_s = clock_now() - t2 - sp.wake_s;
+    stats->decode_s = clock_now() - t2 - sp.wake_s;
     if (dialogue)
         end_answer(s);
-    s->message0 = s->line.n;
+    s->message0 = s->seq.line.n;
     return st;
 }
 
@@ -331,18 +265,18 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
 
 const int32_t *pv_session_answer(const pv_session *s, size_t *n)
 {
-    *n = (size_t)s->n_answer;
-    return s->line.ids + s->answer0;
+    *n = (size_t)s->answer.n;
+    return s->seq.line.ids + s->seq.answer0;
 }
 
 const struct pv_span *pv_session_spans(const pv_session *s, size_t *n)
 {
-    *n = s->trace.n;
-    return s->trace.span;
+    *n = s->answer.trace.n;
+    return s->answer.trace.span;
 }
 
 void pv_session_stats(const pv_session *s, struct pv_stats *out)
 {
-    *out = s->stats;
+    *out = s->answer.stats;
     out->peak_bytes = mem_peak();
 }

@@ -1,9 +1,8 @@
-/* What other files of the engine need of generation: how tokens are drawn, and how a prompt ends.
- */
+/* Generation of an answer, token by token. */
 #ifndef PV_ENGINE_GENERATE_H
 #define PV_ENGINE_GENERATE_H
 
-#include "engine/speculate.h"
+#include "engine/session_task.h"
 
 /* One token of an answer, and the text that it completes (valid UTF-8, perhaps none). The last call
  * may bring text alone: id -1. */
@@ -20,10 +19,6 @@ typedef bool answer_fn(void *user, const struct answer_token *token);
 enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params *p,
                                answer_fn *on_token, void *user, struct pv_error *err);
 
-/* How the caller wants tokens drawn. */
-struct sampling generate_sampling(const struct pv_gen_params *p);
-/* Whether they are drawn where the logits lie, on a GPU: filters need to see them. */
-bool generate_draws_there(const struct pv_session *s, const struct pv_gen_params *p);
 /* Append what the template puts before an answer, if the last thing added was a message. */
 enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
                             struct pv_error *err);

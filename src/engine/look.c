@@ -1,6 +1,7 @@
 /* What the drafter of a method would see, without answering: for pictures of it. */
+#include "engine/draft_read.h"
 #include "engine/generate.h"
-#include "engine/prefill.h"
+#include "engine/speculate.h"
 
 #include "base/mem.h"
 #include "spec/position_bias.h"
@@ -33,28 +34,30 @@ static enum pv_status look(struct pv_session *s, const struct pv_method *m, stru
     struct pv_gen_params p = pv_gen_defaults();
     struct speculation sp;
     const struct media_span *span = NULL;
+    bool scored;
     enum pv_status st;
     p.method = m;
-    for (int k = s->line.n_spans - 1; k >= 0; k--)
-        if (s->line.media[s->line.span[k].medium].m.video)
-            span = &s->line.span[k];
+    for (int k = s->seq.line.n_spans - 1; k >= 0; k--)
+        if (s->seq.line.media[s->seq.line.span[k].medium].m.video)
+            span = &s->seq.line.span[k];
     if (!span)
         return fail(err, PV_E_ARG, "the prompt has no video");
     st = speculation_open(&sp, s, &p, err);
-    if (!st && !sp.drafter)
+    if (!st && sp.phase == DRAFT_OFF)
         st = fail(err, PV_E_ARG, "method '%s' has no drafter that could see", m->name);
     if (!st)
-        st = prefill_run(s, &p, &sp, WANT_ARGMAX, NULL, NULL, err);
+        st = speculation_prefill(&sp, WANT_ARGMAX, err);
     if (!st)
-        st = speculation_see(&sp, s, err);
+        st = draft_see(&sp, err);
     if (st)
         return st;
-    const struct media *video = &s->line.media[span->medium].m;
+    scored = sp.signal.kind == SIGNAL_ATTENTION || sp.signal.kind == SIGNAL_ALIGNMENT;
+    const struct media *video = &s->seq.line.media[span->medium].m;
     out->frames = video->n_units;
     out->width = media_grid_width(video);
     out->height = video->unit_rows / out->width;
     out->seen = s->draft.seen + span->row0;
-    out->scores = sp.guided && !sp.by_layer ? s->draft.scores : NULL;
+    out->scores = scored ? s->draft.scores : NULL;
     return count_kept(out, err);
 }
 
@@ -75,12 +78,12 @@ enum pv_status pv_session_view(pv_session *s, const struct pv_method *m, struct 
 {
     struct look_call call = { s, m, out };
     struct pv_gen_params p = pv_gen_defaults();
-    struct timeline_mark before = timeline_mark(&s->line);
+    struct timeline_mark before = timeline_mark(&s->seq.line);
     bool dialogue = s->messages;
     enum pv_status st = dialogue ? generate_ask(s, &p, err) : PV_OK;
     if (!st)
         st = session_run(s, look_task, &call, err);
-    timeline_return(&s->line, before);
+    timeline_return(&s->seq.line, before);
     s->messages = dialogue;
     return st;
 }

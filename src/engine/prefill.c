@@ -15,11 +15,12 @@
 struct prefill {
     struct pv_session *s;
     const struct pv_gen_params *p;
-    struct speculation *sp;
+    const struct view_signal *signal;
     enum want want;
     int first;        /* row that the cache does not hold */
     int layer0, end;  /* of the part of the layers that runs; both 0: all */
     float *residual;  /* [rows from `first` on, hidden], between the parts */
+    float *embeds;    /* [chunk, hidden]: rows of media of one step, on the device */
     float *hidden[2]; /* [chunk, hidden]: taps of the view alignment */
     int *all;         /* [chunk]: 0, 1, ... */
     int *token;       /* [chunk]: what the rows are to that view */
@@ -31,13 +32,14 @@ struct prefill {
 /* ---- rows ---- */
 
 /* The rows of media among [from, from + n) into embeds. */
-static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct pv_error *err)
+static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from, int n,
+                                  struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     for (int i = 0; i < n;) {
         int row, some;
-        const struct medium *medium = timeline_medium(&s->line, from + i, &row);
-        float *to = s->embeds + (size_t)i * hidden, *kept = NULL;
+        const struct medium *medium = timeline_medium(&s->seq.line, from + i, &row);
+        float *to = embeds + (size_t)i * hidden, *kept = NULL;
         enum pv_status st;
         if (!medium) {
             i++;
@@ -48,7 +50,7 @@ static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct 
         if (st)
             return st;
         if (s->draft.keep_features)
-            kept = draft_side_keep(&s->draft, medium, row, some, hidden);
+            kept = drafting_keep(&s->draft, medium, row, some, hidden);
         if (kept)
             s->model->dev->ops->get(s->target.base.work, kept, to,
                                     sizeof *to * (size_t)some * hidden);
@@ -60,6 +62,7 @@ static enum pv_status fill_embeds(struct pv_session *s, int from, int n, struct 
 /* What a step of the prefill has beside its rows. */
 struct extras {
     int layer0, layer1;
+    float *embeds; /* [chunk, hidden]: room for rows of media, on the device */
     float *residual;
     int n_hidden, n_columns;
     const struct hidden_tap *hidden;
@@ -83,27 +86,27 @@ static int list_taps(struct pv_session *s, int from, int n, const struct extras 
         memcpy(taps, x->hidden, (size_t)x->n_hidden * sizeof *taps);
     if (!keeps_states(s, x))
         return x->n_hidden;
-    return x->n_hidden +
-           states_tap(&s->draft.states, s->line.ids, s->line.n, from, n, taps + x->n_hidden);
+    return x->n_hidden + states_tap(&s->draft.states, s->seq.line.ids, s->seq.line.n, from, n,
+                                    taps + x->n_hidden);
 }
 
 static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
                                const struct extras *x, struct pv_error *err)
 {
-    struct step_seq seq = { .kv = &s->kv, .n = n };
+    struct step_seq seq = { .kv = &s->seq.kv, .n = n };
     struct hidden_tap taps[ALIGNMENT_SNAPSHOTS + STATES_MAX_TAPS];
     int last = n - 1, n_taps = list_taps(s, from, n, x, taps);
     struct step step = { .n = n,
-                         .ids = s->line.ids + from,
-                         .embeds = s->embeds,
+                         .ids = s->seq.line.ids + from,
+                         .embeds = x->embeds,
                          .embeds_there = true,
-                         .pos = (const int32_t(*)[3])(s->line.pos + from),
+                         .pos = (const int32_t(*)[3])(s->seq.line.pos + from),
                          .n_seqs = 1,
                          .seqs = &seq,
                          .n_logits = want != WANT_NOTHING,
                          .logit_rows = &last,
-                         .logits = want == WANT_LOGITS ? s->logits : NULL,
-                         .argmax = want == WANT_ARGMAX ? &s->top : NULL,
+                         .logits = want == WANT_LOGITS ? s->answer.logits : NULL,
+                         .argmax = want == WANT_ARGMAX ? &s->answer.top : NULL,
                          .states = x->token ? s->draft.step_states : NULL,
                          .n_hidden = n_taps,
                          .hidden = taps,
@@ -113,26 +116,26 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .layer1 = x->layer1,
                          .residual = x->residual,
                          .bulk = !x->decodes };
-    uint64_t position = (uint64_t)s->line.n;
+    uint64_t position = (uint64_t)s->seq.line.n;
     struct step_choice drawn = { .t = x->p ? x->p->temperature : 0,
-                                 .drawn = &s->top,
+                                 .drawn = &s->answer.top,
                                  .position = &position,
                                  .seed = x->p ? x->p->seed : 0 };
     enum pv_status st = PV_OK;
     if (want == WANT_DRAWN)
         step.choice = &drawn;
     if (x->layer0 == 0)
-        st = fill_embeds(s, from, n, err);
+        st = fill_embeds(s, x->embeds, from, n, err);
     if (!st)
         st = s->target.base.run(&s->target.base, &step, err);
     if (st)
         return st;
     if (x->token)
-        draft_side_decoded(&s->draft, from, &(const int){ 0 }, 1);
+        drafting_decoded(&s->draft, from, &(const int){ 0 }, 1);
     else if (keeps_states(s, x))
-        states_commit(&s->draft.states, s->line.ids, s->line.n, from, n);
-    session_commit(s, n, NULL,
-                   x->layer1 == 0 || x->layer1 == decoder_config(s->model->dec)->n_layers);
+        states_commit(&s->draft.states, s->seq.line.ids, s->seq.line.n, from, n);
+    sequence_commit(&s->seq, s->target.base.work, n, NULL,
+                    x->layer1 == 0 || x->layer1 == decoder_config(s->model->dec)->n_layers);
     return PV_OK;
 }
 
@@ -140,7 +143,7 @@ enum pv_status prefill_token(struct pv_session *s, const struct pv_gen_params *p
                              struct pv_error *err)
 {
     struct extras none = { .decodes = true, .token = true, .p = p };
-    return run_rows(s, s->line.n - 1, 1, want, &none, err);
+    return run_rows(s, s->seq.line.n - 1, 1, want, &none, err);
 }
 
 /* ---- guidance ---- */
@@ -149,11 +152,11 @@ enum pv_status prefill_token(struct pv_session *s, const struct pv_gen_params *p
 static void tell_tokens(const struct prefill *f, int from, int n)
 {
     const struct pv_session *s = f->s;
-    const struct draft_side *d = &s->draft;
+    const struct drafting *d = &s->draft;
     int at = 0;
     for (int i = 0; i < n; i++) {
-        bool text =
-            s->line.ids[from + i] >= 0 && (!f->sp->method.text_after || from + i >= f->sp->query0);
+        bool text = s->seq.line.ids[from + i] >= 0 &&
+                    (!f->signal->text_after || from + i >= f->signal->query0);
         while (at < d->n_rows && d->rows[at] < from + i)
             at++;
         f->token[i] = at < d->n_rows && d->rows[at] == from + i ? at
@@ -171,7 +174,7 @@ static bool part_has_layer(const struct prefill *f, int layer)
 static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want want,
                                    struct extras *x, struct pv_error *err)
 {
-    int layers[ALIGNMENT_SNAPSHOTS] = { TAP_EMBEDDING, f->sp->layers - 1 };
+    int layers[ALIGNMENT_SNAPSHOTS] = { TAP_EMBEDDING, f->signal->layers - 1 };
     struct hidden_tap tap[ALIGNMENT_SNAPSHOTS];
     enum pv_status st;
     x->hidden = tap;
@@ -197,29 +200,30 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
 static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_error *err)
 {
     struct pv_session *s = f->s;
-    const struct speculation *sp = f->sp;
+    const struct view_signal *v = f->signal;
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    struct extras x = { .layer0 = f->layer0, .layer1 = f->end, .p = f->p };
-    bool columns = sp->guided && !sp->aligned, guides = columns && at >= sp->query0;
-    int end = columns && !guides ? sp->query0 : s->line.n;
+    struct extras x = { .layer0 = f->layer0, .layer1 = f->end, .embeds = f->embeds, .p = f->p };
+    bool columns = v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_LAYER_ATTENTION;
+    bool guides = columns && at >= v->query0;
+    int end = columns && !guides ? v->query0 : s->seq.line.n;
     enum want want;
     enum pv_status st;
     *n = end - at < s->engine->chunk ? end - at : s->engine->chunk;
     st = task_prompt_rows(s->task, *n, n, err);
     if (st)
         return st;
-    want = at + *n == s->line.n && (f->end == 0 || f->layer0 > 0) ? f->want : WANT_NOTHING;
+    want = at + *n == s->seq.line.n && (f->end == 0 || f->layer0 > 0) ? f->want : WANT_NOTHING;
     if (f->residual)
         x.residual = f->residual + (size_t)(at - f->first) * hidden;
     if (f->alignment)
         return run_aligning(f, at, *n, want, &x, err);
     if (guides) {
-        x.n_columns = speculation_taps(sp, s, *n, f->all, f->taps);
+        x.n_columns = view_signal_taps(v, &s->draft, *n, f->all, f->taps);
         x.columns = f->taps;
     }
     st = run_rows(s, at, *n, want, &x, err);
     if (!st && guides && f->layer0 == 0) /* taps end where the first part does */
-        speculation_add(sp, s, x.n_columns);
+        view_signal_add(v, &s->draft, x.n_columns);
     return st;
 }
 
@@ -228,16 +232,17 @@ static enum pv_status run_part(struct prefill *f, struct pv_error *err)
 {
     struct pv_session *s = f->s;
     const struct pv_gen_params *p = f->p;
-    for (int at = f->first; at < s->line.n;) {
+    for (int at = f->first; at < s->seq.line.n;) {
         double t0 = clock_now();
         int n;
         enum pv_status st = run_step(f, at, &n, err);
         if (st)
             return st;
-        trace_add(&s->trace, PV_SIDE_MODEL, "prefill", t0, n);
+        trace_add(&s->answer.trace, PV_SIDE_MODEL, "prefill", t0, n);
         at += n;
-        if (p->progress && !p->progress(p->progress_user, PV_PHASE_PREFILL, at, s->line.n))
-            return fail(err, PV_E_CANCELLED, "stopped after %d of %d prompt tokens", at, s->line.n);
+        if (p->progress && !p->progress(p->progress_user, PV_PHASE_PREFILL, at, s->seq.line.n))
+            return fail(err, PV_E_CANCELLED, "stopped after %d of %d prompt tokens", at,
+                        s->seq.line.n);
     }
     return PV_OK;
 }
@@ -259,13 +264,14 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
     struct pv_session *s = f->s;
     const struct config *c = decoder_config(s->model->dec);
     size_t chunk = (size_t)s->engine->chunk, hidden = (size_t)c->hidden;
-    size_t snapshots = f->sp->aligned ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
+    size_t snapshots =
+        f->signal->kind == SIGNAL_ALIGNMENT ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
     enum pv_status st = PV_OK;
-    if (f->sp->aligned)
+    if (f->signal->kind == SIGNAL_ALIGNMENT)
         f->claimed = 4 * (uint64_t)s->draft.n_rows * hidden + 4 * snapshots;
-    if (f->sp->aligned)
-        st = session_claim(s, f->claimed, "the view alignment", err);
-    if (!st && f->sp->aligned)
+    if (f->signal->kind == SIGNAL_ALIGNMENT)
+        st = budget_claim(&s->budget, f->claimed, "the view alignment", err);
+    if (!st && f->signal->kind == SIGNAL_ALIGNMENT)
         st = alignment_open(&f->alignment, s->draft.n_rows, c->hidden, err);
     if (st)
         return st;
@@ -283,125 +289,125 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
 
 /* First rows that need running: those that guide are run even if the cache has them, to align all
  * of them are, and for a head those whose states were not kept. */
-static int find_first(const struct pv_session *s, const struct speculation *sp, int held)
+static int find_first(const struct pv_session *s, const struct view_signal *v, int held)
 {
-    int most = sp->aligned ? 0 : sp->guided ? sp->query0 : s->line.n - 1;
-    if (drafter_find(sp->method.drafter)->states && s->draft.states.n < most)
+    int most = v->kind == SIGNAL_ALIGNMENT ? 0
+               : v->kind != SIGNAL_NONE    ? v->query0
+                                           : s->seq.line.n - 1;
+    if (v->states && s->draft.states.n < most)
         most = s->draft.states.n;
     return held < most ? held : most;
 }
 
 /* Rows of the timeline that the pool has, whoever computed them, are in the cache from now on. The
- * states of a draft head are this session's own: those of other rows than before are forgotten. */
+ * states of a draft head are this session's own, or those that another has left. */
 static int find_held(struct pv_session *s)
 {
-    int same = 0;
-    while (same < s->n_kv_ids && same < s->line.n && s->kv_ids[same] == s->line.ids[same])
-        same++;
-    if (s->draft.states.hidden > 0)
-        states_truncate(&s->draft.states, same < s->draft.states.n ? same : s->draft.states.n);
-    memcpy(s->kv_ids, s->line.ids, (size_t)s->line.n * sizeof *s->kv_ids);
-    s->n_kv_ids = s->line.n;
-    session_digest(s, 0, s->line.n);
-    return kvcache_adopt(&s->kv, s->target.base.work, s->digest, s->line.n);
+    struct states *states = &s->draft.states;
+    int same, held = sequence_adopt(&s->seq, s->target.base.work, &same);
+    if (states->hidden > 0)
+        states_truncate(states, same < states->n ? same : states->n);
+    if (states->hidden > 0 && s->engine->states)
+        state_cache_find(s->engine->states, s->seq.digest, held, states);
+    return held;
 }
 
-/* In two parts, the view in between. */
-static enum pv_status run_parts(struct prefill *f, void (*chosen)(void *user), void *user,
+/* In two parts, the pause in between. */
+static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *pause,
                                 struct pv_error *err)
 {
     struct pv_session *s = f->s;
-    int layers = f->sp->layers;
+    int layers = f->signal->layers;
     enum pv_status st;
     f->layer0 = 0;
     f->end = layers;
     st = run_part(f, err);
-    kvcache_truncate(&s->kv, f->first); /* no row is whole yet */
+    kvcache_truncate(&s->seq.kv, f->first); /* no row is whole yet */
     if (!st && f->alignment)
         alignment_finish(f->alignment, s->draft.scores);
-    s->stats.vision_s += session_take_tower(s); /* not the view's */
+    s->answer.stats.vision_s += session_take_tower(s); /* not the view's */
     if (!st)
-        st = speculation_see(f->sp, s, err);
+        st = pause->run(pause->user, err);
     if (st)
         return st;
     alignment_close(&f->alignment);
-    chosen(user);
     f->layer0 = layers;
     f->end = decoder_config(s->model->dec)->n_layers;
     return run_part(f, err);
 }
 
-/* Room for the rows of media of one step, while a prompt is read. */
-static enum pv_status open_embeds(struct pv_session *s, struct pv_error *err)
+/* Room for the rows of media of one step; *out stays NULL where there are none. */
+static enum pv_status open_embeds(const struct pv_session *s, float **out, struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    size_t rows = (size_t)(s->line.n < s->engine->chunk ? s->line.n : s->engine->chunk);
+    const struct timeline *t = &s->seq.line;
+    size_t rows = (size_t)(t->n < s->engine->chunk ? t->n : s->engine->chunk);
     void *p = NULL;
     enum pv_status st = PV_OK;
-    if (s->line.n_spans > 0 && !s->embeds)
-        st = device_alloc(s->model->dev, &p, rows * hidden * sizeof *s->embeds, err);
-    if (p)
-        s->embeds = p;
+    if (t->n_spans > 0)
+        st = device_alloc(s->model->dev, &p, rows * hidden * sizeof **out, err);
+    if (!st)
+        *out = p;
     return st;
 }
 
-static void close_embeds(struct pv_session *s)
+static void close_embeds(const struct pv_session *s, float *embeds)
 {
-    if (s->embeds)
-        s->model->dev->ops->free(s->model->dev, s->embeds);
-    s->embeds = NULL;
+    if (embeds)
+        s->model->dev->ops->free(s->model->dev, embeds);
 }
 
 enum pv_status prefill_again(struct pv_session *s, int len, struct pv_error *err)
 {
-    float *outer = s->embeds; /* of a step that is to run afterwards */
-    enum pv_status st;
-    s->embeds = NULL;
-    st = open_embeds(s, err);
-    while (!st && s->kv.len < len) {
-        int at = s->kv.len, end = at < s->answer0 && s->answer0 < len ? s->answer0 : len;
-        struct extras x = { .decodes = at >= s->answer0 };
+    float *embeds = NULL; /* not those of the prefill that may wait meanwhile */
+    enum pv_status st = open_embeds(s, &embeds, err);
+    while (!st && s->seq.kv.len < len) {
+        int at = s->seq.kv.len,
+            end = at < s->seq.answer0 && s->seq.answer0 < len ? s->seq.answer0 : len;
+        struct extras x = { .embeds = embeds, .decodes = at >= s->seq.answer0 };
         int n = end - at < s->engine->chunk ? end - at : s->engine->chunk;
         st = task_prompt_rows(s->task, n, &n, err);
         if (!st)
             st = run_rows(s, at, n, WANT_NOTHING, &x, err);
     }
-    close_embeds(s);
-    s->embeds = outer;
+    close_embeds(s, embeds);
     return st;
 }
 
 enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
-                           struct speculation *sp, enum want want, void (*chosen)(void *user),
-                           void *user, struct pv_error *err)
+                           const struct view_signal *signal, enum want want,
+                           const struct prefill_pause *pause, struct pv_error *err)
 {
     int held = find_held(s);
-    struct prefill f = { .s = s, .p = p, .sp = sp, .want = want, .first = find_first(s, sp, held) };
+    struct prefill f = {
+        .s = s, .p = p, .signal = signal, .want = want, .first = find_first(s, signal, held)
+    };
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    size_t residual = (size_t)(s->line.n - f.first) * hidden * sizeof(float);
+    size_t residual = (size_t)(s->seq.line.n - f.first) * hidden * sizeof(float);
     enum pv_status st = open_prefill(&f, err);
-    kvcache_truncate(&s->kv, f.first);
+    kvcache_restart(&s->seq.kv, f.first);
     if (!st)
-        st = draft_side_reserve(s, f.first, p->max_new_tokens,
-                                drafter_find(sp->method.drafter)->states ? err : NULL);
-    s->stats.prompt_tokens = s->line.n;
-    s->stats.reused_tokens = f.first;
-    if (!st && chosen && sp->early && session_claim(s, f.claimed + residual, "", NULL) == PV_OK)
+        st = drafting_reserve(&s->draft, &s->seq.line, f.first, p->max_new_tokens,
+                              signal->states ? err : NULL);
+    s->answer.stats.prompt_tokens = s->seq.line.n;
+    s->answer.stats.reused_tokens = f.first;
+    if (!st && pause && signal->early &&
+        budget_claim(&s->budget, f.claimed + residual, "", NULL) == PV_OK)
         f.residual = mem_alloc(residual);
     if (!st)
-        st = open_embeds(s, err);
-    if (f.residual && !kvcache_reserve(&s->kv, s->target.base.work, s->line.n - f.first)) {
+        st = open_embeds(s, &f.embeds, err);
+    if (f.residual && !kvcache_reserve(&s->seq.kv, s->target.base.work, s->seq.line.n - f.first)) {
         mem_free(f.residual); /* it may not wait for pages half-way */
         f.residual = NULL;
     }
     if (!st && f.residual) {
         task_preemptible(s->task, false); /* between the parts no row is whole */
-        st = run_parts(&f, chosen, user, err);
+        st = run_parts(&f, pause, err);
         task_preemptible(s->task, true);
     } else if (!st) {
         st = run_part(&f, err);
     }
-    close_embeds(s);
+    close_embeds(s, f.embeds);
     if (!st && f.alignment)
         alignment_finish(f.alignment, s->draft.scores);
     close_prefill(&f);

@@ -346,18 +346,19 @@ enum pv_status prompt_file_parse(struct prompt_file *out, const uint8_t *data, s
 static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, struct pv_error *err)
 {
     uint64_t pixels = 0;
-    enum pv_status st = timeline_room(&s->line, (size_t)f->n_rows, err);
+    enum pv_status st = timeline_room(&s->seq.line, (size_t)f->n_rows, err);
     if (st)
         return st;
-    timeline_forget(&s->line, s->kv_ids, s->n_kv_ids);
+    timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
     for (int i = 0; i < f->n_media && !st; i++) {
         st = session_reserve_tower(s, &f->media[i], err);
         pixels += media_size(&f->media[i]);
     }
     if (!st)
-        st = session_claim(s, pixels, "a prompt with its pictures", err);
+        st = budget_claim(&s->budget, pixels, "a prompt with its pictures", err);
     if (!st)
-        st = timeline_reserve(&s->line, f->n_places > f->n_media ? f->n_places : f->n_media, err);
+        st = timeline_reserve(&s->seq.line, f->n_places > f->n_media ? f->n_places : f->n_media,
+                              err);
     for (int i = 0; i < f->n_media && !st; i++) {
         st = media_reserve(&f->media[i], err);
         if (!st)
@@ -377,17 +378,17 @@ static enum pv_status append_rows(struct pv_session *s, struct prompt_file *f, s
     if (!ids)
         return fail_nomem(err, size);
     for (int i = 0; i < f->n_media; i++) {
-        key[i] = timeline_key(&s->line, &f->media[i]);
-        key[i] = key[i] ? key[i] : s->line.last_key + 1;
+        key[i] = timeline_key(&s->seq.line, &f->media[i]);
+        key[i] = key[i] ? key[i] : s->seq.line.last_key + 1;
         rows[i] = f->media[i].n_rows;
-        timeline_adopt(&s->line, &f->media[i]);
+        timeline_adopt(&s->seq.line, &f->media[i]);
     }
     for (int i = 0; i < f->n_ids; i++) {
         int32_t id = id_at(f, i);
         for (int r = 0; r < (id < 0 ? rows[-id - 1] : 1); r++)
             ids[n++] = id < 0 ? -key[-id - 1] : id;
     }
-    st = timeline_append(&s->line, ids, (size_t)n, err);
+    st = timeline_append(&s->seq.line, ids, (size_t)n, err);
     mem_free(ids);
     return st;
 }
@@ -420,7 +421,7 @@ enum pv_status pv_prompt_read(pv_session *s, const char *path, struct pv_error *
     struct prompt_file f;
     struct file_map map;
     enum pv_status st;
-    if (s->line.n > 0 || s->n_pending > 0)
+    if (s->seq.line.n > 0 || s->n_pending > 0)
         return fail(err, PV_E_ARG, "%s: a whole prompt, and something was added before it", path);
     st = file_map_open(&map, path, m->limits.video_bytes, err);
     if (st)
@@ -457,7 +458,7 @@ static int number_of(struct outline *o, const struct media *m)
 static enum pv_status list_ids(struct outline *o, const struct pv_session *s, const char *path,
                                struct pv_error *err)
 {
-    const struct timeline *t = &s->line;
+    const struct timeline *t = &s->seq.line;
     size_t size = ((size_t)t->n + o->ask.n) * sizeof *o->ids;
     int span = 0;
     if (t->n_spans > PROMPT_MAX_PLACES)

@@ -3,6 +3,7 @@
 #include "engine/request.h"
 
 #include "engine/generate.h"
+#include "engine/session_task.h"
 #include "engine/stop_text.h"
 
 #include "base/clock.h"
@@ -164,7 +165,7 @@ static enum pv_status run_request(void *arg, struct pv_error *err)
 {
     struct pv_request *r = arg;
     struct pv_session *s = r->s;
-    int room = s->line.context - s->line.n; /* what the template adds is part of it */
+    int room = s->seq.line.context - s->seq.line.n; /* what the template adds is part of it */
     enum pv_status st;
     if (r->gen.max_new_tokens > room && room > 0)
         r->gen.max_new_tokens = room;
@@ -265,9 +266,9 @@ static enum pv_status fill(struct pv_request *r, const struct pv_request_params 
         st = add_message(r->s, &p->messages[i], err);
     if (!st && p->n_ids > 0)
         st = pv_add_ids(r->s, p->ids, p->n_ids, err);
-    if (!st && r->s->line.n >= r->s->line.context)
+    if (!st && r->s->seq.line.n >= r->s->seq.line.context)
         st = fail(err, PV_E_LIMIT, "a prompt of %d tokens leaves no room in a context of %d",
-                  r->s->line.n, r->s->line.context);
+                  r->s->seq.line.n, r->s->seq.line.context);
     return st;
 }
 

@@ -1,11 +1,40 @@
-/* The rows of a session in the engine's pages: a prompt begins with whatever the pool already
- * knows, pages are published as they fill, and all go back when the answer ends or when others need
- * them more. Rows are named by digests of all that their keys and values depend on. */
-#include "engine/prefill.h"
+/* A prompt begins with whatever the pool already knows, pages are published as they fill, and all
+ * go back when the answer ends or when others need them more. Rows are named by digests of all that
+ * their keys and values depend on. */
+#include "engine/sequence.h"
 
 #include "base/digest.h"
+#include "base/mem.h"
 
 #include <string.h>
+
+enum pv_status sequence_open(struct sequence *q, struct kvpool *pool, int context, bool ways_differ,
+                             struct pv_error *err)
+{
+    size_t n = (size_t)context;
+    enum pv_status st = kvcache_attach(&q->kv, pool, context, err);
+    if (!st)
+        st = timeline_open(&q->line, context, err);
+    if (st)
+        return st;
+    q->ways_differ = ways_differ;
+    q->digest = mem_alloc(n * sizeof *q->digest);
+    q->kv_ids = mem_alloc(n * sizeof *q->kv_ids);
+    if (!q->digest || !q->kv_ids)
+        return fail_nomem(err, n * (sizeof *q->digest + sizeof *q->kv_ids));
+    return PV_OK;
+}
+
+void sequence_close(struct sequence *q)
+{
+    kvcache_close(&q->kv);
+    timeline_close(&q->line);
+    mem_free(q->digest);
+    mem_free(q->kv_ids);
+    *q = (struct sequence){ 0 };
+}
+
+/* ---- names of rows ---- */
 
 /* What the keys and values of a row are a function of, beside the rows before it. */
 struct row_name {
@@ -16,16 +45,17 @@ struct row_name {
     uint8_t medium[DIGEST_SIZE];
 };
 
-void session_digest(struct pv_session *s, int from, int to)
+/* Of rows [from, to). */
+static void make_digests(struct sequence *q, int from, int to)
 {
-    bool ways = decoder_ways_differ(s->model->dec);
     for (int i = from; i < to; i++) {
-        struct row_name name = { .id = s->line.ids[i], .decoded = ways && i >= s->answer0 };
+        struct row_name name = { .id = q->line.ids[i],
+                                 .decoded = q->ways_differ && i >= q->answer0 };
         struct digest d;
         uint8_t out[DIGEST_SIZE];
         int row = 0;
-        const struct medium *m = timeline_medium(&s->line, i, &row);
-        memcpy(name.pos, s->line.pos[i], sizeof name.pos);
+        const struct medium *m = timeline_medium(&q->line, i, &row);
+        memcpy(name.pos, q->line.pos[i], sizeof name.pos);
         if (m) {
             name.id = -1;
             name.row = row;
@@ -34,93 +64,52 @@ void session_digest(struct pv_session *s, int from, int to)
         digest_init(&d);
         digest_add(&d, &name, sizeof name);
         digest_finish(&d, out);
-        memcpy(s->digest[i].bytes, out, sizeof s->digest[i].bytes);
+        memcpy(q->digest[i].bytes, out, sizeof q->digest[i].bytes);
     }
 }
 
-void session_commit(struct pv_session *s, int n, const int *path, bool whole)
+/* ---- pages ---- */
+
+int sequence_adopt(struct sequence *q, struct device_work *work, int *same)
 {
-    int from = s->kv.len;
+    *same = 0;
+    while (*same < q->n_kv_ids && *same < q->line.n && q->kv_ids[*same] == q->line.ids[*same])
+        ++*same;
+    memcpy(q->kv_ids, q->line.ids, (size_t)q->line.n * sizeof *q->kv_ids);
+    q->n_kv_ids = q->line.n;
+    make_digests(q, 0, q->line.n);
+    return kvcache_adopt(&q->kv, work, q->digest, q->line.n);
+}
+
+void sequence_commit(struct sequence *q, struct device_work *work, int n, const int *path,
+                     bool whole)
+{
+    int from = q->kv.len;
     if (!path || path[n - 1] == n - 1)
-        kvcache_advance(&s->kv, n);
+        kvcache_advance(&q->kv, n);
     else
-        kvcache_gather(&s->kv, s->target.base.work, path, n);
-    if (from >= s->answer0) {
-        memcpy(s->kv_ids + from, s->line.ids + from, (size_t)n * sizeof *s->kv_ids);
-        s->n_kv_ids = s->kv.len;
-        session_digest(s, from, s->kv.len);
+        kvcache_gather(&q->kv, work, path, n);
+    if (from >= q->answer0) {
+        memcpy(q->kv_ids + from, q->line.ids + from, (size_t)n * sizeof *q->kv_ids);
+        q->n_kv_ids = q->kv.len;
+        make_digests(q, from, q->kv.len);
     }
-    if (whole && from / KV_CHUNK != s->kv.len / KV_CHUNK)
-        kvcache_publish(&s->kv, s->digest);
+    if (whole && from / KV_CHUNK != q->kv.len / KV_CHUNK)
+        kvcache_publish(&q->kv, q->digest);
 }
 
-/* ---- tasks ---- */
-
-static void set_task(struct pv_session *s, struct task *t)
+void sequence_release(struct sequence *q)
 {
-    s->task = s->target.task = t;
-    for (int i = 0; i < DRAFTER_DECODERS; i++)
-        s->draft.steps[i].task = t;
+    kvcache_release(&q->kv, q->digest);
 }
 
-static enum pv_status run(struct task *t, void *arg, struct pv_error *err)
+void sequence_give_back(struct sequence *q)
 {
-    struct pv_session *s = arg;
-    enum pv_status st;
-    set_task(s, t);
-    s->kept_len = 0;
-    st = s->call.run(s->call.arg, err);
-    kvcache_release(&s->kv, s->digest);
-    set_task(s, NULL);
-    return st;
+    q->kept_len = q->kv.len > q->kept_len ? q->kv.len : q->kept_len; /* less: half restored */
+    kvcache_release(&q->kv, q->digest);
 }
 
-static void give_back(void *arg)
+void sequence_restore(struct sequence *q, struct device_work *work)
 {
-    struct pv_session *s = arg;
-    s->kept_len = s->kv.len > s->kept_len ? s->kv.len : s->kept_len; /* less: half restored */
-    kvcache_release(&s->kv, s->digest);
-}
-
-static enum pv_status restore(void *arg, struct pv_error *err)
-{
-    struct pv_session *s = arg;
-    enum pv_status st;
-    kvcache_adopt(&s->kv, s->target.base.work, s->digest, s->kept_len);
-    st = prefill_again(s, s->kept_len, err);
-    s->kept_len = st ? s->kept_len : 0;
-    return st;
-}
-
-static int lacks(void *arg)
-{
-    return ((struct pv_session *)arg)->kept_len / KV_CHUNK + 1;
-}
-
-static void ended(void *arg, enum pv_status status, const struct pv_error *err)
-{
-    struct pv_session *s = arg;
-    if (s->call.ended)
-        s->call.ended(s->call.arg, status, err);
-}
-
-enum pv_status session_submit(struct pv_session *s, struct task **out,
-                              const struct session_call *call, struct pv_error *err)
-{
-    static const struct task_calls calls = { run, give_back, restore, lacks, ended };
-    s->call = *call;
-    return task_open(out, s->engine->scheduler, &calls, s, err);
-}
-
-enum pv_status session_run(struct pv_session *s, enum pv_status (*fn)(void *arg, struct pv_error *),
-                           void *arg, struct pv_error *err)
-{
-    struct session_call call = { .run = fn, .arg = arg };
-    struct task *t;
-    enum pv_status st = session_submit(s, &t, &call, err);
-    if (st)
-        return st;
-    st = task_wait(t, err);
-    task_close(&t);
-    return st;
+    kvcache_adopt(&q->kv, work, q->digest, q->kept_len);
 }

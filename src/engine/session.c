@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct pv_session_params pv_session_defaults(void)
@@ -15,26 +14,36 @@ struct pv_session_params pv_session_defaults(void)
 
 /* ---- opening ---- */
 
+static void give_way(void *user, uint64_t room)
+{
+    drafting_fit(&((struct pv_session *)user)->draft, room);
+}
+
+/* What counts against the limit of memory. */
+static uint64_t count_bytes(void *user)
+{
+    const struct pv_session *s = user;
+    uint64_t used = timeline_media_size(&s->seq.line) + drafting_size(&s->draft);
+    for (int i = 0; i < s->n_pending; i++)
+        used += seen_size(&s->pending[i]);
+    return used;
+}
+
 static enum pv_status open_parts(struct pv_session *s, struct pv_error *err)
 {
     struct pv_engine *e = s->engine;
-    const struct config *c = decoder_config(s->model->dec);
-    size_t n = (size_t)e->context, vocab = (size_t)c->vocab;
-    enum pv_status st = kvcache_attach(&s->kv, e->pool, e->context, err);
+    enum pv_status st =
+        sequence_open(&s->seq, e->pool, e->context, decoder_ways_differ(s->model->dec), err);
+    s->budget =
+        (struct budget){ .engine = e, .held = count_bytes, .give_way = give_way, .user = s };
     if (!st)
-        st = timeline_open(&s->line, e->context, err);
+        st = answer_open(&s->answer, pv_model_vocab_size(s->model), err);
     if (st)
         return st;
     task_stepper_init(&s->target, e->target);
-    s->digest = mem_alloc(n * sizeof *s->digest);
-    s->kv_ids = mem_alloc(n * sizeof *s->kv_ids);
-    s->logits = mem_alloc(vocab * sizeof *s->logits);
-    s->candidates = mem_alloc(vocab * sizeof *s->candidates);
-    if (!s->digest || !s->kv_ids || !s->logits || !s->candidates)
-        return fail_nomem(err, n * sizeof *s->digest + vocab * sizeof *s->candidates);
-    st = dialogue_open(&s->words, s->model, n, err);
+    st = dialogue_open(&s->words, s->model, (size_t)e->context, err);
     if (!st && e->speculates)
-        st = draft_side_open(&s->draft, s, e->draft, err);
+        st = drafting_open(&s->draft, e, &s->budget, err);
     return st;
 }
 
@@ -93,19 +102,11 @@ void pv_session_close(pv_session **session)
     if (!s)
         return;
     drop_pending(s);
-    draft_side_close(&s->draft);
+    budget_close(&s->budget);
+    drafting_close(&s->draft);
     dialogue_close(&s->words);
-    kvcache_close(&s->kv);
-    timeline_close(&s->line);
-    atomic_fetch_sub(&s->engine->session_bytes, s->counted_bytes);
-    mem_free(s->digest);
-    mem_free(s->kv_ids);
-    mem_free(s->logits);
-    mem_free(s->candidates);
-    mem_free(s->tree_logits);
-    mem_free(s->draft_q);
-    mem_free(s->verify_scratch);
-    trace_close(&s->trace);
+    sequence_close(&s->seq);
+    answer_close(&s->answer);
     if (s->owns_engine)
         pv_engine_close(&s->engine);
     mem_free(s);
@@ -115,63 +116,14 @@ void pv_session_close(pv_session **session)
 void pv_session_reset(pv_session *s)
 {
     drop_pending(s);
-    timeline_clear(&s->line);
-    s->answer0 = 0;
-    s->n_answer = 0;
+    timeline_clear(&s->seq.line);
+    s->seq.answer0 = 0;
+    s->answer.n = 0;
     s->message0 = 0;
     s->messages = false;
 }
 
-/* ---- memory ---- */
-
-/* Its own memory, told to the engine. */
-static void count_bytes(struct pv_session *s)
-{
-    uint64_t used = s->drawing_bytes + timeline_media_size(&s->line) + draft_side_size(&s->draft);
-    for (int i = 0; i < s->n_pending; i++)
-        used += seen_size(&s->pending[i]);
-    atomic_fetch_add(&s->engine->session_bytes, used - s->counted_bytes);
-    s->counted_bytes = used;
-}
-
-uint64_t session_bytes_left(struct pv_session *s)
-{
-    struct pv_engine *e = s->engine;
-    uint64_t limit = s->model->limits.memory_bytes, used;
-    count_bytes(s);
-    used = atomic_load(&e->fixed_bytes) + atomic_load(&e->tower_bytes) +
-           atomic_load(&e->session_bytes);
-    return used < limit ? limit - used : 0;
-}
-
-enum pv_status session_claim(struct pv_session *s, uint64_t need, const char *what,
-                             struct pv_error *err)
-{
-    uint64_t left = session_bytes_left(s);
-    if (need > left)
-        return fail(err, PV_E_LIMIT,
-                    "%s needs %llu bytes of memory, %llu of the limit of %llu are left", what,
-                    (unsigned long long)need, (unsigned long long)left,
-                    (unsigned long long)s->model->limits.memory_bytes);
-    draft_side_fit(&s->draft, left - need);
-    return PV_OK;
-}
-
-enum pv_status session_tower(struct pv_session *s, struct encoder *e, size_t *held,
-                             const struct media *m, struct pv_error *err)
-{
-    size_t size = encoder_size(e, m);
-    char what[96];
-    enum pv_status st;
-    snprintf(what, sizeof what, "a vision tower for pictures of %d x %d pixels", m->width,
-             m->height);
-    st = session_claim(s, size > *held ? size - *held : 0, what, err);
-    if (!st)
-        st = encoder_reserve(e, m, err);
-    if (!st)
-        *held = size;
-    return st;
-}
+/* ---- the model's tower ---- */
 
 enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
                                      struct pv_error *err)
@@ -180,7 +132,7 @@ enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m
     enum pv_status st;
     pthread_mutex_lock(s->model->step_lock); /* a request may be using it */
     held = atomic_load(&s->engine->tower_bytes);
-    st = session_tower(s, s->engine->encoder, &held, m, err);
+    st = budget_claim_tower(&s->budget, s->engine->encoder, &held, m, err);
     atomic_store(&s->engine->tower_bytes, held);
     pthread_mutex_unlock(s->model->step_lock);
     return st;
@@ -247,7 +199,7 @@ enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv
         if (ids[i] < 0 || ids[i] >= vocab)
             return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d", (int)ids[i],
                         vocab);
-    st = timeline_append(&s->line, ids, n, err);
+    st = timeline_append(&s->seq.line, ids, n, err);
     if (!st)
         s->messages = false;
     return st;
@@ -259,7 +211,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
                                   struct seen_bounds *b, struct pv_error *err)
 {
     const struct pv_model *m = s->model;
-    int rows = s->line.n;
+    int rows = s->seq.line.n;
     if (!m->vision)
         return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
                     model_file_path(m->file));
@@ -268,10 +220,11 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
                     SESSION_MAX_PENDING);
     for (int i = 0; i < s->n_pending; i++)
         rows += s->pending[i].m.n_rows;
-    timeline_forget(&s->line, s->kv_ids, s->n_kv_ids);
+    timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
     *b = (struct seen_bounds){ .limits = p->limits ? p->limits : &m->limits,
-                               .max_rows = s->line.context > rows ? s->line.context - rows : 0,
-                               .max_bytes = session_bytes_left(s),
+                               .max_rows =
+                                   s->seq.line.context > rows ? s->seq.line.context - rows : 0,
+                               .max_bytes = budget_left(&s->budget),
                                .threads = m->threads };
     return PV_OK;
 }
@@ -279,7 +232,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
 static void end_media(struct pv_session *s, const struct seen *seen, double seconds)
 {
     s->pending[s->n_pending++] = *seen;
-    draft_side_fit(&s->draft, session_bytes_left(s));
+    drafting_fit(&s->draft, budget_left(&s->budget));
     s->frames += seen->info.frames;
     s->lost_frames += seen->info.lost;
     s->video_s += seconds;
@@ -357,10 +310,10 @@ static void describe_pending(const struct pv_session *s, struct chat_media *medi
 {
     const struct vision_config *c = vision_config(s->model->vision);
     bool marks = c->kind == VISION_QWEN2_5;
-    int fresh = s->line.last_key;
+    int fresh = s->seq.line.last_key;
     for (int i = 0; i < s->n_pending; i++) {
         const struct media *m = &s->pending[i].m;
-        int key = timeline_key(&s->line, m);
+        int key = timeline_key(&s->seq.line, m);
         for (int j = 0; j < i && !key; j++)
             key = media_equal(&s->pending[j].m, m) ? -media[j].row_id : 0;
         media[i] = (struct chat_media){ .video = m->video,
@@ -382,19 +335,20 @@ enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, st
                         "videos and pictures go into a user message, not one of %.32s", role);
         st = finish_pending(s, err);
         if (!st)
-            st = timeline_reserve(&s->line, s->n_pending, err);
+            st = timeline_reserve(&s->seq.line, s->n_pending, err);
         if (!st)
             describe_pending(s, media);
     }
     if (!st)
-        st = dialogue_add(s->words, s->line.n == 0, role, media, s->n_pending, utf8, &span, err);
+        st =
+            dialogue_add(s->words, s->seq.line.n == 0, role, media, s->n_pending, utf8, &span, err);
     if (!st)
-        st = timeline_room(&s->line, span.n, err);
+        st = timeline_room(&s->seq.line, span.n, err);
     if (st)
         return st;
     for (int i = 0; i < s->n_pending; i++)
-        timeline_adopt(&s->line, &s->pending[i].m);
-    st = timeline_append(&s->line, span.ids, span.n, err);
+        timeline_adopt(&s->seq.line, &s->pending[i].m);
+    st = timeline_append(&s->seq.line, span.ids, span.n, err);
     drop_pending(s);
     if (!st)
         s->messages = true;

@@ -1,16 +1,15 @@
-/* Inside of the public handle of a session: shared by session.c and generate.c. */
+/* Inside of the public handle of a session: a conversation, which is a sequence, the drafting for
+ * it and the last answer. Each of these parts is allocated and freed by its own file. */
 #ifndef PV_ENGINE_SESSION_H
 #define PV_ENGINE_SESSION_H
 
+#include "engine/answer_state.h"
+#include "engine/budget.h"
 #include "engine/dialogue.h"
-#include "engine/draft_side.h"
-#include "engine/engine.h"
+#include "engine/drafting.h"
 #include "engine/seen.h"
-#include "engine/timeline.h"
-#include "engine/trace.h"
-#include "lm/sampling.h"
+#include "engine/sequence.h"
 #include "spec/policy.h"
-#include "spec/verify.h"
 
 enum { SESSION_MAX_PENDING = 64 }; /* media of one message */
 
@@ -49,65 +48,24 @@ struct pv_session {
     struct session_call call;
     struct task *task; /* while an answer is made; NULL: none */
     struct task_stepper target;
-    struct kvcache kv;      /* empty between answers: its pages are then the pool's */
-    struct kv_key *digest;  /* [context]: of the rows of the timeline that the cache holds */
-    int kept_len;           /* rows that were given back and will be computed again */
+    struct budget budget;
     struct dialogue *words; /* NULL: no tokenizer */
-    size_t drawing_bytes;   /* tree_logits and after: counted against the limit of memory */
-    uint64_t counted_bytes; /* of its memory, in engine->session_bytes */
-    struct timeline line;
-    int32_t *kv_ids; /* [context]: the rows that the states of a draft head are of, */
-    int n_kv_ids;    /* and how many */
-    float *embeds;   /* [chunk, hidden]: rows of media in a step, on the device; while a prompt is
-                        read */
+    struct sequence seq;
+    struct answer_state answer; /* the last one */
+    bool speculates;
+    struct drafting draft;
     int n_pending;
     struct seen pending[SESSION_MAX_PENDING]; /* wait for the text of their message */
-    int answer0, n_answer;
-    int message0;  /* first row after the last answer */
+    int message0;                             /* first row after the last answer */
     bool messages; /* the last thing added was a message: the template asks for an answer */
-    float *logits; /* [vocab] of the last row, when tokens are drawn, */
-    int32_t top;   /* or its largest, when they are not */
-    struct candidate *candidates; /* [vocab] */
-    bool speculates;
-    struct draft_side draft;
-    enum pv_drafter drafting;    /* of the answer being made */
-    int32_t tree_best[TREE_MAX]; /* the likeliest token after each row of a tree, */
-    float *tree_logits;          /* [TREE_MAX, vocab], or all logits, when tokens are drawn */
-    float *draft_q;              /* [TREE_MAX, vocab]: the drafter's distributions (rejection) */
-    float *verify_scratch;       /* rejection */
     struct logits_observer observer;
     struct side_delay delay;
     struct choice_changer changer;
-    struct pv_stats stats;
-    struct trace trace;          /* of the last answer */
     int64_t frames, lost_frames; /* since the last answer */
     double video_s;
     double tower_s; /* of the target's tower, not told yet; under model->step_lock */
 };
 
-/* Queues a task of the engine for the session, one at a time. While it runs s->task is that task,
- * and its pages can be given back and computed again; in the end they go back to the pool, which
- * remembers what they hold. */
-enum pv_status session_submit(struct pv_session *s, struct task **out,
-                              const struct session_call *call, struct pv_error *err);
-/* The same, and waits for its end. */
-enum pv_status session_run(struct pv_session *s, enum pv_status (*fn)(void *arg, struct pv_error *),
-                           void *arg, struct pv_error *err);
-/* Digests of rows [from, to) of the timeline. */
-void session_digest(struct pv_session *s, int from, int to);
-/* The first n rows of the last step become part of the cache; of a tree those of `path`. `whole`:
- * they have been through all layers, so that others may have them. */
-void session_commit(struct pv_session *s, int n, const int *path, bool whole);
-
-/* Bytes of the model's limit of memory that nobody on the engine has taken. Rows of media that are
- * kept to save the tower work (draft_side_keep) are not counted: they give way. */
-uint64_t session_bytes_left(struct pv_session *s);
-/* PV_E_LIMIT when `need` more bytes are over the limit: "<what> needs ... bytes". */
-enum pv_status session_claim(struct pv_session *s, uint64_t need, const char *what,
-                             struct pv_error *err);
-/* Room in an encoder for media like m; *held: the bytes it has. */
-enum pv_status session_tower(struct pv_session *s, struct encoder *e, size_t *held,
-                             const struct media *m, struct pv_error *err);
 /* Room in the engine's tower. */
 enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
                                      struct pv_error *err);

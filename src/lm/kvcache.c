@@ -184,6 +184,13 @@ void kvcache_truncate(struct kvcache *kv, int len)
     kv->n_known = kv->n_known < len / KV_CHUNK ? kv->n_known : len / KV_CHUNK;
 }
 
+void kvcache_restart(struct kvcache *kv, int len)
+{
+    kvcache_truncate(kv, len);
+    if (!kv->alone)
+        drop_pages(kv, pages_of(len));
+}
+
 void kvcache_advance(struct kvcache *kv, int n)
 {
     assert(n >= 0 && n <= kv->n_pages * KV_CHUNK - kv->len);

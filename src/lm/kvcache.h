@@ -45,6 +45,8 @@ void kvcache_release(struct kvcache *kv, const struct kv_key *rows);
 
 /* Forget all slots from `len` on. */
 void kvcache_truncate(struct kvcache *kv, int len);
+/* The same to compute them again: the pool keeps what it knows of them for others. */
+void kvcache_restart(struct kvcache *kv, int len);
 /* Commit the first n rows of the last step (a chain). */
 void kvcache_advance(struct kvcache *kv, int n);
 /* Commit the rows path[0] < path[1] < ... of the last step, in that order. */

@@ -11,6 +11,7 @@ struct stepper {
     const struct decoder *dec;
     struct device_work *work; /* for copies and moves of keys and values between two steps */
     struct kvpool *pool;      /* where the caller's sequences take their pages */
+    bool starved;             /* stepper_run has found no page; whoever handles that clears it */
     /* As decoder_step. */
     enum pv_status (*run)(struct stepper *s, const struct step *step, struct pv_error *err);
 };

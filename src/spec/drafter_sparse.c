@@ -156,7 +156,8 @@ static enum pv_status begin_sparse(struct drafter *base, const struct draft_prom
     if (p->target->len < p->n || (p->n_scores > 0 && (!p->scores || !p->score_rows)))
         return fail(err, PV_E_ARG, "a sparse drafter without the target's cache or scores");
     kvcache_truncate(&d->kv, 0);
-    if (!kvcache_reserve(&d->kv, d->stepper->work, kept))
+    d->stepper->starved = !kvcache_reserve(&d->kv, d->stepper->work, kept);
+    if (d->stepper->starved)
         return fail(err, PV_E_DRAFTER, "no KV page is free for the drafter's %d entries", kept);
     s = plan_open(&l, p, err);
     if (s)

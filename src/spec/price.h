@@ -31,5 +31,9 @@ struct price_book {
 void price_learn(struct price_book *b, const struct tree *t, const float *scores,
                  const struct verdict *v, double draft_s, double verify_s);
 struct price price_now(const struct price_book *b);
+/* The same where the model's passes are shared: so many answers are made at once, a row makes a
+ * pass row_s seconds longer for all of them, and together they get tokens_s tokens a second. With
+ * one answer, or where the rest is not known (0), as price_now. */
+struct price price_shared(const struct price_book *b, int answers, double row_s, double tokens_s);
 
 #endif

@@ -142,10 +142,10 @@ static int below(struct rng *r, int n)
 static struct pv_method draw_method(struct rng *r, bool head)
 {
     static const char *const names[] = { "ar",    "sd",          "sd-tree", "specvlm", "std",
-                                         "ngram", "sd-rand",     "auto",
-                                         "onsd", "sparrow", "msd" };
+                                         "ngram", "sd-rand",     "auto",    "onsd",    "pearl",
+                                         "hippo", "parallelvlm", "sparrow", "msd" };
     struct pv_method m;
-    int n = head ? 11 : 9;
+    int n = head ? 14 : 12;
     CHECK(!pv_method_find(&m, names[below(r, n)], NULL));
     if (below(r, 8) == 0)
         m.drafter = PV_DRAFT_RANDOM, m.automatic = false, m.shape = PV_SHAPE_CHAIN,
@@ -215,11 +215,11 @@ static void check_rows(struct episode *ep, const struct job *j)
     struct kvcache x, y;
     int len;
     CHECK(!kvcache_attach(&x, ep->e->pool, CONTEXT, NULL));
-    len = kvcache_adopt(&x, s->target.base.work, s->digest, s->n_kv_ids);
+    len = kvcache_adopt(&x, s->target.base.work, s->seq.digest, s->seq.n_kv_ids);
     cache_open(alone, &y);
     CHECK_MSG(len <= y.len && kv_range(&x, &y, 0, len, false), "KV of prompt %d, %s", j->prompt,
               j->method.name);
-    kvcache_release(&x, s->digest);
+    kvcache_release(&x, s->seq.digest);
     kvcache_close(&x);
     cache_close(alone, &y);
 }
@@ -234,8 +234,8 @@ static void check_job(struct episode *ep, struct job *j)
         if (e.kind != PV_EVENT_TEXT || e.token.id < 0)
             continue;
         bool id = n < ref->n && e.token.id == ref->ids[n];
-        bool bits = n < ref->n && !memcmp(j->got.logits[n], ref->logits[n],
-                                          (size_t)ep->w->vocab * sizeof(float));
+        bool bits = n < ref->n &&
+                    !memcmp(j->got.logits[n], ref->logits[n], (size_t)ep->w->vocab * sizeof(float));
         if (same && !CHECK_MSG(id && bits, "token %zu: id %d, expected %d, bits of logits %s", n,
                                (int)e.token.id, (int)ref->ids[n], bits ? "equal" : "differ"))
             same = false;

@@ -576,18 +576,18 @@ static void check_timeline(const struct pv_session *s, const struct vision_confi
                            bool again)
 {
     const struct golden_entry *prompt = find(e, true, "%sprompt", prefix);
-    int wrong = -1, n = s->answer0;
+    int wrong = -1, n = s->seq.answer0;
     if (!CHECK_MSG(n == prompt->cols, "%s: %sprompt has %d rows, not %d", e->name, prefix, n,
                    prompt->cols))
         return;
     for (int i = n - 1; i >= 0; i--) {
         int32_t id = prompt->i[i];
         bool medium = id == c->image_token || id == c->video_token;
-        if (medium ? s->line.ids[i] >= 0 : s->line.ids[i] != id)
+        if (medium ? s->seq.line.ids[i] >= 0 : s->seq.line.ids[i] != id)
             wrong = i;
     }
     CHECK_MSG(wrong < 0, "%s: row %d of %sprompt is another token", e->name, wrong, prefix);
-    check_positions((const int32_t(*)[3])s->line.pos, n, e, again ? "" : prefix, rule);
+    check_positions((const int32_t(*)[3])s->seq.line.pos, n, e, again ? "" : prefix, rule);
 }
 
 static void check_answer(const struct pv_session *s, const struct expected *e, const char *prefix,
@@ -636,7 +636,7 @@ static void check_second(struct pv_session *s, const struct vision_config *c,
                          const struct expected *e, const char *what)
 {
     struct pv_stats stats;
-    int before = s->line.n;
+    int before = s->seq.line.n;
     if (!ask(s, e, "question2"))
         return;
     pv_session_stats(s, &stats);

@@ -124,13 +124,13 @@ static void check_round_trip(const struct pair *p, enum prompt_kind kind)
         pv_session *writer = open_session(p), *reader = open_session(p), *again = open_session(p);
         int rows;
         add_kind(writer, kind);
-        rows = writer->line.n;
+        rows = writer->seq.line.n;
         write_prompt(writer, "a");
-        CHECK_EQ(writer->line.n, rows); /* writing asks nothing */
+        CHECK_EQ(writer->seq.line.n, rows); /* writing asks nothing */
         CHECK_MSG(read_prompt(reader, "a", &err) == PV_OK, "%s", err.text);
         write_prompt(reader, "b");
         CHECK_MSG(read_prompt(again, "b", &err) == PV_OK, "%s", err.text);
-        check_rows(&reader->line, &again->line);
+        check_rows(&reader->seq.line, &again->seq.line);
         check_same(writer, reader, drafted ? &m : NULL, drafted ? 0.8f : 0, kind);
         CHECK(kind == PROMPT_LATER || same_cache(writer, reader));
         pv_session_close(&writer);
@@ -161,13 +161,13 @@ TEST(rows_are_those_of_the_writer)
             add_kind(writer, (enum prompt_kind)k);
             write_prompt(writer, "rows");
             CHECK_EQ(read_prompt(reader, "rows", NULL), PV_OK);
-            asked = reader->line.n - writer->line.n;
+            asked = reader->seq.line.n - writer->seq.line.n;
             CHECK_MSG(k == PROMPT_IDS ? asked == 0 : asked > 0, "prompt %d: %d rows asked", k,
                       asked);
-            cut = reader->line;
+            cut = reader->seq.line;
             cut.n -= asked;
             cut.next -= asked;
-            check_rows(&cut, &writer->line);
+            check_rows(&cut, &writer->seq.line);
             CHECK_EQ(reader->message0, writer->message0);
             pv_session_close(&writer);
             pv_session_close(&reader);
@@ -193,7 +193,7 @@ TEST(a_prompt_read_again_is_recognised)
     CHECK_EQ(generate(s, NULL, 0, &b, &err), PV_OK);
     CHECK(same_answer(&a, &b, vocab_of(s)));
     CHECK(b.stats.reused_tokens >= b.stats.prompt_tokens - 1 && b.stats.vision_s == 0);
-    CHECK_EQ(s->line.n_media, 1);
+    CHECK_EQ(s->seq.line.n_media, 1);
     pv_session_close(&s);
     close_pair(&p);
 }
@@ -317,7 +317,7 @@ TEST(every_byte_counts)
             pv_session_reset(s);
             err = (struct pv_error){ 0 };
             if (read_prompt(s, "flipped", &err)) {
-                CHECK(err.text[0] && s->line.n == 0);
+                CHECK(err.text[0] && s->seq.line.n == 0);
                 continue;
             }
             CHECK_MSG(generate(s, NULL, 0, &a, &err) == PV_OK, "%s", err.text);
@@ -337,7 +337,7 @@ static bool refused(pv_session *s, const char *name, enum pv_status want, const 
     struct pv_error err = { 0 };
     enum pv_status st = read_prompt(s, name, &err);
     return CHECK_MSG(st == want && strstr(err.text, words), "%d: %s", (int)st, err.text) &&
-           CHECK(s->line.n == 0);
+           CHECK(s->seq.line.n == 0);
 }
 
 TEST(another_model_is_named)
@@ -444,7 +444,7 @@ TEST(out_of_memory_leaves_the_session)
         mem_fail_at((uint64_t)k);
         st = read_prompt(s, "memory", &err);
         mem_fail_at(0);
-        CHECK(!st || (st == PV_E_NOMEM && err.text[0] && s->line.n == 0));
+        CHECK(!st || (st == PV_E_NOMEM && err.text[0] && s->seq.line.n == 0));
     }
     CHECK(!st && k > 5);
     CHECK_MSG(generate(writer, NULL, 0, &a, &err) == PV_OK, "%s", err.text);

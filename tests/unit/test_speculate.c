@@ -135,11 +135,12 @@ TEST(every_length)
             pv_session_reset(both[i]);
             CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
             CHECK_MSG(pv_generate(both[i], &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
-            CHECK_EQ(both[i]->n_answer, n);
+            CHECK_EQ(both[i]->answer.n, n);
         }
         CHECK_MSG(same_cache(a, b), "%d tokens: another cache", n);
-        CHECK_MSG(memcmp(a->line.ids, b->line.ids, (size_t)a->line.n * sizeof(int32_t)) == 0,
-                  "%d tokens: other tokens", n);
+        CHECK_MSG(
+            memcmp(a->seq.line.ids, b->seq.line.ids, (size_t)a->seq.line.n * sizeof(int32_t)) == 0,
+            "%d tokens: other tokens", n);
     }
     pv_session_close(&a);
     pv_session_close(&b);
@@ -174,7 +175,7 @@ TEST(every_interruption)
             CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
             CHECK_EQ(pv_generate(both[i], &g, stop_after, &stop, &err), PV_E_CANCELLED);
         }
-        CHECK_EQ(a->n_answer, b->n_answer);
+        CHECK_EQ(a->answer.n, b->answer.n);
         CHECK_MSG(same_cache(a, b), "stopped after %d: another cache", n);
     }
     pv_session_close(&a);
@@ -200,7 +201,7 @@ TEST(context_runs_full)
         g.method = i ? &tree : NULL;
         CHECK_MSG(add_prompt(s, 7, &err[i]) == PV_OK, "%s", err[i].text);
         CHECK_EQ(pv_generate(s, &g, NULL, NULL, &err[i]), PV_E_LIMIT);
-        told[i] = s->n_answer;
+        told[i] = s->answer.n;
         pv_session_close(&s);
     }
     CHECK_EQ(told[0], told[1]);
@@ -233,8 +234,8 @@ TEST(every_stop)
             CHECK(stats.accepted <= stats.tokens);
             accepted += stats.accepted;
         }
-        CHECK_EQ(a->n_answer, b->n_answer);
-        CHECK((size_t)a->n_answer <= at);
+        CHECK_EQ(a->answer.n, b->answer.n);
+        CHECK((size_t)a->answer.n <= at);
         CHECK_MSG(same_cache(a, b), "stop at %zu: another cache", at);
     }
     CHECK(accepted > 0);
@@ -263,7 +264,7 @@ TEST(context_just_fits)
         CHECK_EQ(pv_add_ids(s, (const int32_t[]){ 1, 2, 3 }, 3, &err), PV_OK);
         g.max_new_tokens = 100;
         CHECK_MSG(pv_generate(s, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
-        CHECK_EQ(s->n_answer, 100);
+        CHECK_EQ(s->answer.n, 100);
         pv_session_close(&s);
     }
     close_pair(&p);
@@ -340,7 +341,7 @@ TEST(fitted_trees)
             pv_session_reset(i ? b : a);
             CHECK_MSG(add_prompt(i ? b : a, 7, &err) == PV_OK, "%s", err.text);
             CHECK_MSG(pv_generate(i ? b : a, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
-            CHECK(i == 0 || (b->n_answer == n && same_cache(a, b)));
+            CHECK(i == 0 || (b->answer.n == n && same_cache(a, b)));
         }
     pv_session_close(&a);
     pv_session_close(&b);
@@ -406,11 +407,11 @@ TEST(a_drafter_can_be_stopped_while_it_reads)
         pv_session_close(&b);
         b = open_session(&p);
         CHECK_MSG(add_prompt(b, 7, &err) == PV_OK, "%s", err.text);
-        rows = b->line.n;
+        rows = b->seq.line.n;
         CHECK_EQ(pv_generate(b, &g, NULL, NULL, &err), PV_E_CANCELLED);
         CHECK_MSG(strstr(err.text, "of the drafter's") != NULL, "'%s'", err.text);
-        CHECK(stop.calls == after && stop.done < stop.total && b->line.n == rows);
-        CHECK(b->messages && b->n_answer == 0);
+        CHECK(stop.calls == after && stop.done < stop.total && b->seq.line.n == rows);
+        CHECK(b->messages && b->answer.n == 0);
         /* What was read is not read again. */
         g.progress_user = &told;
         CHECK_MSG(pv_generate(b, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
@@ -442,8 +443,9 @@ TEST(a_drafter_can_be_stopped_when_it_wakes)
     CHECK_MSG(add_prompt(b, 7, &err) == PV_OK, "%s", err.text);
     CHECK_EQ(pv_generate(b, &g, NULL, NULL, &err), PV_E_CANCELLED);
     CHECK_MSG(strstr(err.text, "of the drafter's") != NULL, "'%s'", err.text);
-    CHECK(b->n_answer > 0 && (size_t)b->n_answer < ref.n);
-    CHECK(memcmp(b->line.ids + b->answer0, ref.ids, (size_t)b->n_answer * sizeof *ref.ids) == 0);
+    CHECK(b->answer.n > 0 && (size_t)b->answer.n < ref.n);
+    CHECK(memcmp(b->seq.line.ids + b->seq.answer0, ref.ids,
+                 (size_t)b->answer.n * sizeof *ref.ids) == 0);
     got = run(b, &m, 0);
     CHECK(same_answer(&ref, &got, vocab_of(a)) && same_cache(a, b));
     pv_session_close(&a);
@@ -475,17 +477,17 @@ TEST(times_of_new_steps_are_not_believed)
     struct answer ref = run(a, NULL, 0), got;
     const struct device_ops *ops = p.target->dev->ops;
     struct device_ops slow = *ops;
-    struct speculation sp = { 0 };
+    struct speculation sp = { .s = b };
     int believed = 0;
-    CHECK_EQ(speculation_first_runs(b), 0);
-    CHECK(speculation_believes(&sp, b, 0));
+    CHECK_EQ(round_first_runs(b), 0);
+    CHECK(round_believes(&sp, 0));
     p.target->dev->ops = &slow;
     slow.first_runs = as_ever;
     for (int i = 0; i < 20; i++)
-        CHECK(speculation_believes(&sp, b, speculation_first_runs(b)));
+        CHECK(round_believes(&sp, round_first_runs(b)));
     slow.first_runs = ever_more;
     for (int i = 0; i < 90; i++)
-        believed += speculation_believes(&sp, b, speculation_first_runs(b));
+        believed += round_believes(&sp, round_first_runs(b));
     CHECK_EQ(believed, 10);
     for (int shape = PV_SHAPE_TREE; shape <= PV_SHAPE_FITTED; shape++)
         for (int automatic = 0; automatic < 2; automatic++) {

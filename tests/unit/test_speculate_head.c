@@ -89,7 +89,7 @@ static void check_matrix(enum vision_kind kind, int head, int threads)
                 CHECK_MSG(same_answer(&ref, &a, vocab_of(tried)) && same_cache(plain, tried),
                           "head %d view %s shape %d temperature %g", head, views[v], shape,
                           (double)temperatures[t]);
-                CHECK_EQ(tried->draft.states.n, tried->n_kv_ids);
+                CHECK_EQ(tried->draft.states.n, tried->seq.n_kv_ids);
                 CHECK(a.stats.draft_rows > 0 && a.stats.draft_slots > a.stats.draft_rows);
             }
     }
@@ -132,7 +132,7 @@ TEST(automatic)
             ref = run(plain, NULL, drawn ? 0.8f : 0);
             got = run(tried, &x, drawn ? 0.8f : 0);
             CHECK(same_answer(&ref, &got, vocab_of(tried)) && same_cache(plain, tried));
-            CHECK_EQ(tried->drafting, PV_DRAFT_HEAD);
+            CHECK_EQ(tried->draft.used, PV_DRAFT_HEAD);
             CHECK(got.stats.draft_rows > 0 && got.stats.parallel_rounds == 0);
         }
         x.accept = PV_ACCEPT_REJECTION;
@@ -219,7 +219,7 @@ static void check_parallel(struct both *b, const struct pv_method *m, float temp
     b->longest = a.stats.longest_run > b->longest ? a.stats.longest_run : b->longest;
     CHECK_MSG(same_answer(&b->ref, &a, vocab_of(b->tried)) && same_cache(b->plain, b->tried),
               "view %s window %d temperature %g", m->view, m->window, (double)temperature);
-    CHECK_EQ(b->tried->draft.states.n, b->tried->n_kv_ids);
+    CHECK_EQ(b->tried->draft.states.n, b->tried->seq.n_kv_ids);
     CHECK(a.stats.parallel_rounds == a.stats.rounds && a.stats.rounds > 0);
     CHECK(a.stats.wasted >= 0);
 }
@@ -297,8 +297,8 @@ TEST(parallel_endings)
                 CHECK_EQ(pv_generate(s[i], &g, stopped ? stop_after : NULL, &left, &err),
                          stopped ? PV_E_CANCELLED : PV_OK);
             }
-            CHECK_EQ(b.plain->n_answer, n);
-            CHECK_EQ(b.tried->n_answer, n);
+            CHECK_EQ(b.plain->answer.n, n);
+            CHECK_EQ(b.tried->answer.n, n);
             CHECK_MSG(same_cache(b.plain, b.tried), "%d tokens: another cache", n);
         }
     close_both(&b);
@@ -318,7 +318,7 @@ TEST(a_context_that_runs_full)
         g.method = i ? &x : NULL;
         CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
         CHECK_EQ(pv_generate(s, &g, NULL, NULL, &err), PV_E_LIMIT);
-        told[i] = s->n_answer;
+        told[i] = s->answer.n;
         pv_session_close(&s);
     }
     CHECK(told[0] == told[1] && told[0] > 10);
@@ -343,7 +343,7 @@ static void check_turns(pv_model *m, const struct pv_method *first, const struct
     }
     CHECK(same_answer(&a[0], &a[1], vocab_of(s[0])) && same_cache(s[0], s[1]));
     if (second && second->drafter == PV_DRAFT_HEAD)
-        CHECK_EQ(s[1]->draft.states.n, s[1]->n_kv_ids);
+        CHECK_EQ(s[1]->draft.states.n, s[1]->seq.n_kv_ids);
     pv_session_close(&s[0]);
     pv_session_close(&s[1]);
 }

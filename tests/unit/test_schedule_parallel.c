@@ -1,7 +1,7 @@
 /* The parallel schedule: whatever the drafter and however the two sides run, the ids, the bits of
  * the logits and the cache are those of plain decoding; and every ending ends both sides. */
 #include "answers.h"
-#include "engine/parallel.h"
+#include "engine/schedule.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -206,9 +206,9 @@ TEST(startup_tokens)
     m.n_answer = r.ref.n;
     r.delays.ms = 500;
     check(&r, &m, 0);
-    CHECK_EQ(r.tried->stats.startup_tokens, 16);
-    CHECK_EQ(r.tried->stats.runs, 0);
-    CHECK(r.tried->stats.rounds < 5);
+    CHECK_EQ(r.tried->answer.stats.startup_tokens, 16);
+    CHECK_EQ(r.tried->answer.stats.runs, 0);
+    CHECK(r.tried->answer.stats.rounds < 5);
     close_run(&r);
 }
 
@@ -225,11 +225,11 @@ TEST(early_views_are_the_same)
         int n;
         m.layer = 1;
         run(r.tried, &m, 0);
-        n = r.tried->answer0;
+        n = r.tried->seq.answer0;
         memcpy(seen, r.tried->draft.seen, (size_t)n * sizeof *seen);
         m.schedule = PV_SCHEDULE_PARALLEL;
         run(r.tried, &m, 0);
-        CHECK_EQ(r.tried->answer0, n);
+        CHECK_EQ(r.tried->seq.answer0, n);
         CHECK(memcmp(seen, r.tried->draft.seen, (size_t)n * sizeof *seen) == 0);
         m.layer = 2; /* another view, or the test above says nothing */
         run(r.tried, &m, 0);
@@ -262,7 +262,7 @@ TEST(every_interruption)
             CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
             CHECK_EQ(pv_generate(both[i], &g, stop_after, &left, &err), PV_E_CANCELLED);
         }
-        CHECK_EQ(r.plain->n_answer, r.tried->n_answer);
+        CHECK_EQ(r.plain->answer.n, r.tried->answer.n);
         CHECK_MSG(same_cache(r.plain, r.tried), "stopped after %d: another cache", n);
     }
     close_run(&r);
@@ -282,7 +282,7 @@ TEST(every_length)
             pv_session_reset(both[i]);
             CHECK_MSG(add_prompt(both[i], 7, &err) == PV_OK, "%s", err.text);
             CHECK_MSG(pv_generate(both[i], &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
-            CHECK_EQ(both[i]->n_answer, n);
+            CHECK_EQ(both[i]->answer.n, n);
         }
         CHECK_MSG(same_cache(r.plain, r.tried), "%d tokens: another cache", n);
     }
@@ -345,7 +345,7 @@ TEST(context_runs_full)
         g.method = i ? &m : NULL;
         CHECK_MSG(add_prompt(s, 7, &err[i]) == PV_OK, "%s", err[i].text);
         CHECK_EQ(pv_generate(s, &g, NULL, NULL, &err[i]), PV_E_LIMIT);
-        told[i] = s->n_answer;
+        told[i] = s->answer.n;
         pv_session_close(&s);
     }
     CHECK_EQ(told[0], told[1]);
@@ -406,10 +406,10 @@ TEST(automatic)
             pv_session_reset(s);
             CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
             CHECK_MSG(pv_generate(s, &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
-            CHECK_EQ(s->n_answer, LONG);
+            CHECK_EQ(s->answer.n, LONG);
             if (k == 0)
-                memcpy(want, s->line.ids + s->answer0, sizeof want);
-            CHECK(memcmp(want, s->line.ids + s->answer0, sizeof want) == 0);
+                memcpy(want, s->seq.line.ids + s->seq.answer0, sizeof want);
+            CHECK(memcmp(want, s->seq.line.ids + s->seq.answer0, sizeof want) == 0);
             pv_session_stats(s, &stats);
             parallel_rounds += stats.parallel_rounds;
             rounds += stats.rounds;
@@ -419,6 +419,195 @@ TEST(automatic)
               (long long)parallel_rounds, (long long)rounds);
     pv_session_close(&s);
     close_pair(&p);
+}
+
+/* ---- beside other requests ---- */
+
+/* Another request, which waits in the queue of the session's engine: that runs one at a time. */
+struct other {
+    struct scheduler *scheduler;
+    struct task *task; /* NULL: it has not come yet */
+    int left;          /* tokens before it comes */
+};
+
+static enum pv_status do_nothing(struct task *t, void *arg, struct pv_error *err)
+{
+    (void)t, (void)arg, (void)err;
+    return PV_OK;
+}
+
+static void come(struct other *o)
+{
+    static const struct task_calls calls = { .run = do_nothing };
+    CHECK_EQ(task_open(&o->task, o->scheduler, &calls, NULL, NULL, NULL), PV_OK);
+}
+
+static bool come_after(void *user, const char *utf8, size_t len)
+{
+    struct other *o = user;
+    (void)utf8, (void)len;
+    if (--o->left == 0)
+        come(o);
+    return true;
+}
+
+static void come_first(void *user, int64_t iteration)
+{
+    struct other *o = user;
+    (void)iteration;
+    if (!o->task)
+        come(o);
+}
+
+/* An answer of N_NEW tokens; another request comes after `left` of them, or (0) at once. */
+static struct pv_stats answer_beside(pv_session *s, const struct pv_method *m, int left)
+{
+    struct other o = { .scheduler = s->engine->scheduler, .left = left };
+    struct pv_gen_params g = gen_params(0);
+    struct pv_error err = { 0 };
+    struct pv_stats stats;
+    g.method = m;
+    pv_session_reset(s);
+    CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
+    scheduler_watch(o.scheduler, left ? NULL : come_first, &o);
+    CHECK_MSG(pv_generate(s, &g, come_after, &o, &err) == PV_OK, "%s", err.text);
+    scheduler_watch(o.scheduler, NULL, NULL);
+    CHECK(o.task);
+    task_close(&o.task);
+    pv_session_stats(s, &stats);
+    return stats;
+}
+
+static bool same_ids(pv_session *a, pv_session *b)
+{
+    size_t n, m;
+    const int32_t *x = pv_session_answer(a, &n), *y = pv_session_answer(b, &m);
+    return n == m && memcmp(x, y, n * sizeof *x) == 0;
+}
+
+/* The parallel schedule does not start beside another request, and stops when one comes; the text
+ * stays the same. */
+TEST(other_requests)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 2));
+    struct pv_method m[] = { parallel(PV_DRAFT_MODEL, "alignment", 4),
+                             parallel(PV_DRAFT_MODEL, "none", 0),
+                             parallel(PV_DRAFT_SELF, "holistic", 3),
+                             parallel(PV_DRAFT_NGRAM, "none", 0) };
+    int64_t switched = 0;
+    r.ref = run(r.plain, NULL, 0);
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+        for (int left = 0; left < 6; left++) {
+            struct pv_stats stats = answer_beside(r.tried, &m[i], left);
+            CHECK_MSG(same_ids(r.plain, r.tried) && same_cache(r.plain, r.tried),
+                      "method %zu, another request after %d tokens", i, left);
+            CHECK(left > 1 || stats.parallel_rounds == 0);
+            CHECK(stats.parallel_rounds < stats.rounds);
+            switched += stats.parallel_rounds > 0;
+        }
+    CHECK(switched > 0);
+    close_run(&r);
+}
+
+TEST(other_requests_beside_automatic)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 4));
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
+    int64_t switched = 0;
+    int round = 0;
+    m.automatic = true;
+    r.ref = run(r.plain, NULL, 0);
+    r.tried->changer = (struct choice_changer){ change_choice, &round };
+    for (int left = 0; left < 12; left++) {
+        struct pv_stats stats = answer_beside(r.tried, &m, left);
+        CHECK(same_ids(r.plain, r.tried) && same_cache(r.plain, r.tried));
+        CHECK(left > 0 || stats.parallel_rounds == 0);
+        switched += stats.parallel_rounds > 0;
+    }
+    CHECK(switched > 0);
+    close_run(&r);
+}
+
+/* ---- drafters that fail ---- */
+
+static atomic_int proposals_left;
+static enum pv_status (*real_propose)(struct drafter *d, const struct draft_request *r,
+                                      struct pv_error *err);
+
+static enum pv_status propose_or_fail(struct drafter *d, const struct draft_request *r,
+                                      struct pv_error *err)
+{
+    if (atomic_fetch_sub(&proposals_left, 1) <= 0)
+        return fail(err, PV_E_LIMIT, "the drafter has had enough");
+    return real_propose(d, r, err);
+}
+
+/* The model's rounds are slow until the drafter has failed. */
+static void wait_for_failure(void *user, enum pv_side side)
+{
+    (void)user;
+    if (side != PV_SIDE_MODEL)
+        return;
+    for (int i = 0; i < 500 && atomic_load(&proposals_left) >= 0; i++)
+        sleep_ns(100000);
+    sleep_ns(2000000);
+}
+
+/* The model is fine: what was told is right, and the next answer is whole. */
+TEST(a_failing_drafter)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 2));
+    struct pv_method m = parallel(PV_DRAFT_MODEL, "full", 3);
+    struct drafter *d;
+    r.ref = run(r.plain, NULL, 0);
+    check(&r, &m, 0);
+    d = r.tried->draft.drafter[PV_DRAFT_MODEL];
+    real_propose = d->propose;
+    for (int n = 0; n < 8; n += 3) {
+        struct answer a;
+        struct pv_error err = { 0 };
+        atomic_store(&proposals_left, n);
+        d->propose = propose_or_fail;
+        r.tried->delay = (struct side_delay){ wait_for_failure, NULL };
+        pv_session_reset(r.tried);
+        CHECK_EQ(add_prompt(r.tried, 7, &err), PV_OK);
+        CHECK_EQ(generate(r.tried, &m, 0, &a, &err), PV_E_DRAFTER);
+        CHECK(strcmp(err.text, "the drafter has had enough") == 0);
+        CHECK(a.n > 0 && a.n < r.ref.n && !memcmp(a.ids, r.ref.ids, a.n * sizeof *a.ids));
+        d->propose = real_propose;
+        check(&r, &m, 0);
+    }
+    close_run(&r);
+}
+
+static void only_parallel(void *user, struct policy_choice *c)
+{
+    (void)user;
+    *c = (struct policy_choice){ POLICY_PARALLEL, 3 };
+}
+
+/* `auto` goes on without it. */
+TEST(a_failing_drafter_of_automatic)
+{
+    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 4));
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
+    struct answer a;
+    struct drafter *d;
+    m.automatic = true;
+    r.ref = run(r.plain, NULL, 0);
+    r.tried->changer = (struct choice_changer){ only_parallel, NULL };
+    a = run(r.tried, &m, 0);
+    CHECK(a.stats.parallel_rounds > 0);
+    d = r.tried->draft.drafter[PV_DRAFT_MODEL];
+    real_propose = d->propose;
+    d->propose = propose_or_fail;
+    for (int n = 0; n < 4; n++) {
+        atomic_store(&proposals_left, n);
+        a = run(r.tried, &m, 0);
+        CHECK(same_answer(&r.ref, &a, vocab_of(r.tried)) && same_cache(r.plain, r.tried));
+    }
+    d->propose = real_propose;
+    close_run(&r);
 }
 
 TEST(wrong_methods)

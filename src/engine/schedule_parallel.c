@@ -1,4 +1,7 @@
-/* Two threads. The drafter's makes one token after another behind its newest epoch of the ring and
+/* The parallel schedule (PEARL; with their views HIPPO and ParallelVLM): the drafter makes tokens
+ * on a thread of its own, ahead of the target, which verifies what was made before.
+ *
+ * The drafter's thread makes one token after another behind its newest epoch of the ring and
  * knows nothing of rounds: the ring's limit, the window, is how far it runs ahead. The target's
  * takes the window that is there, runs it, and meanwhile the next one is made. If all of it and the
  * first token of the next window were right, the rest of that is pending; if not, a new epoch
@@ -10,14 +13,13 @@
  * the answer is known: the prefill's own logits verify that one. A head begins after the prefill,
  * with the first token of the answer. It also reads the target's states (lm/states.h), which grow
  * at the end of each of the target's rounds. */
-#include "engine/parallel.h"
+#include "engine/schedule.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/ring.h"
 #include "engine/crew.h"
 #include "engine/draft_read.h"
-#include "engine/generate.h"
 #include "spec/pearl.h"
 
 #include <stdatomic.h>
@@ -52,6 +54,7 @@ struct parallel {
 
     /* The drafter's, read by others after its end. */
     pthread_t thread;
+    bool joined;  /* it has ended */
     int32_t *own; /* [context]: the answer as the drafter continues it */
     struct trace trace;
     struct draft_reading reading;
@@ -114,22 +117,21 @@ static void note_token(struct parallel *pl, double seconds)
 static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
 {
     const struct pv_session *s = pl->s;
-    struct sampling how = generate_sampling(pl->p);
     struct shape one = { .kind = SHAPE_CHAIN, .window = 1 };
     struct tree tree;
-    int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->answer0);
+    int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->seq.answer0);
     struct draft_request req = { .answer = pl->own,
                                  .n_answer = n,
-                                 .of_prompt = s->answer0 - pl->begin,
+                                 .of_prompt = s->seq.answer0 - pl->begin,
                                  .position = (uint64_t)line,
-                                 .how = &how,
+                                 .how = &s->answer.how,
                                  .shape = &one,
                                  .tree = &tree,
                                  .most = 1 };
     double t0 = clock_now();
     enum pv_status st;
     *id = -1;
-    if (left < 1 || line >= s->line.context)
+    if (left < 1 || line >= s->seq.line.context)
         return PV_OK;
     tree_begin(&tree, pl->own[n - 1]);
     st = pl->sp->drafter->propose(pl->sp->drafter, &req, &pl->error);
@@ -146,7 +148,7 @@ static enum pv_status draft_epoch(struct parallel *pl, enum ring_state *state)
 {
     struct ring_start start = ring_start(pl->ring);
     int n = start.position - pl->begin;
-    memcpy(pl->own, pl->s->line.ids + pl->begin, (size_t)n * sizeof *pl->own);
+    memcpy(pl->own, pl->s->seq.line.ids + pl->begin, (size_t)n * sizeof *pl->own);
     *state = RING_OK;
     while (*state == RING_OK) {
         int32_t id;
@@ -175,7 +177,7 @@ static void *draft_main(void *arg)
         trace_add(&pl->trace, PV_SIDE_DRAFTER, "wait", t0, 0);
         t0 = clock_now();
         meet(pl, PV_SIDE_DRAFTER);
-        pl->status = draft_read(pl->sp, pl->s, &pl->reading, &pl->error);
+        pl->status = draft_read(pl->sp, &pl->reading, &pl->error);
         trace_add(&pl->trace, PV_SIDE_DRAFTER, "prefill", t0, pl->reading.rows);
         if (!pl->status)
             atomic_store(&pl->awake, true);
@@ -201,58 +203,22 @@ static void destroy(struct parallel *pl)
 static enum pv_status start(struct parallel *pl, struct pv_error *err)
 {
     struct pv_session *s = pl->s;
-    enum pv_status st = crew_divide(s, pl->sp, err);
-    if (!st)
-        st = ring_open(&pl->ring, pl->sp->method.window ? pl->sp->method.window : STARTUP_MAX,
-                       s->line.n, err);
+    enum pv_status st = crew_divide(pl->sp, err);
     if (st)
         return st;
-    s->draft.alone = true;
-    if (atomic_load(&pl->awake))
+    st = ring_open(&pl->ring, pl->sp->method.window ? pl->sp->method.window : STARTUP_MAX,
+                   s->seq.line.n, err);
+    if (!st && atomic_load(&pl->awake))
         crew_make_room(s);
-    if (pthread_create(&pl->thread, NULL, draft_main, pl) != 0) {
-        s->draft.alone = false;
-        return fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
-    }
-    return PV_OK;
+    if (!st && pthread_create(&pl->thread, NULL, draft_main, pl) != 0)
+        st = fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
+    if (st)
+        crew_unite(pl->sp);
+    return st;
 }
 
-enum pv_status parallel_open(struct parallel **out, struct speculation *sp, struct pv_session *s,
-                             const struct pv_gen_params *p, bool read, struct pv_error *err)
-{
-    struct parallel *pl = mem_zalloc(sizeof *pl);
-    enum pv_status st;
-    if (!pl)
-        return fail_nomem(err, sizeof *pl);
-    pl->sp = sp;
-    pl->s = s;
-    pl->p = p;
-    pl->begin = read ? s->answer0 : s->answer0 - 1; /* as the drafter has it */
-    pl->waits = drafter_find(sp->method.drafter)->cheap;
-    pl->base = pl->round_base = s->line.n;
-    pl->reading = (struct draft_reading){
-        .n = pl->begin, .next = s->line.next - 1, .go_on = go_on, .user = pl
-    };
-    pl->window = sp->method.window ? sp->method.window : FIRST_WINDOW;
-    pthread_mutex_init(&pl->lock, NULL);
-    pthread_cond_init(&pl->shown_or_over, NULL);
-    atomic_init(&pl->awake, read);
-    trace_begin(&pl->trace, p->trace, s->trace.t0);
-    /* Before the prefill: its logits test the first token without a pass of their own. */
-    pearl_begin(&pl->books, s->line.n, read ? s->line.n - 1 : s->line.n, pl->begin);
-    pl->own = mem_alloc((size_t)s->line.context * sizeof *pl->own);
-    st = pl->own ? start(pl, err) : fail_nomem(err, (size_t)s->line.context * sizeof *pl->own);
-    if (st) {
-        draft_side_join(s, &sp->method);
-        crew_unite(s);
-        destroy(pl);
-        return st;
-    }
-    *out = pl;
-    return PV_OK;
-}
-
-void parallel_show(struct parallel *pl)
+/* What the drafter sees is chosen: it may read its prompt. Once. */
+static void show(struct parallel *pl)
 {
     crew_make_room(pl->s);
     pthread_mutex_lock(&pl->lock);
@@ -261,49 +227,130 @@ void parallel_show(struct parallel *pl)
     pthread_mutex_unlock(&pl->lock);
 }
 
+static enum pv_status see_and_show(struct speculation *sp, struct pv_error *err)
+{
+    enum pv_status st = draft_see(sp, err);
+    if (!st)
+        show(sp->state);
+    return st;
+}
+
+static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
+{
+    return sp->phase == DRAFT_UNSEEN ? see_and_show(sp, err) : PV_OK;
+}
+
+/* Whether the drafter must wait for the prefill: its view takes something from there, or it is lent
+ * rows of media. */
+static bool needs_prefill(const struct speculation *sp)
+{
+    return sp->signal.kind != SIGNAL_NONE || view_wants_features(sp->view) || sp->s->draft.shared ||
+           sp->kind->target_media;
+}
+
+static struct parallel *new_parallel(struct speculation *sp, bool read)
+{
+    struct pv_session *s = sp->s;
+    struct parallel *pl = mem_zalloc(sizeof *pl);
+    if (!pl)
+        return NULL;
+    pl->own = mem_alloc((size_t)s->seq.line.context * sizeof *pl->own);
+    if (!pl->own) {
+        mem_free(pl);
+        return NULL;
+    }
+    pl->sp = sp;
+    pl->s = s;
+    pl->p = sp->p;
+    pl->begin = read ? s->seq.answer0 : s->seq.answer0 - 1; /* as the drafter has it */
+    pl->waits = sp->kind->cheap;
+    pl->base = pl->round_base = s->seq.line.n;
+    pl->reading = (struct draft_reading){
+        .n = pl->begin, .next = s->seq.line.next - 1, .go_on = go_on, .user = pl
+    };
+    pl->window = sp->method.window ? sp->method.window : FIRST_WINDOW;
+    pthread_mutex_init(&pl->lock, NULL);
+    pthread_cond_init(&pl->shown_or_over, NULL);
+    atomic_init(&pl->awake, read);
+    trace_begin(&pl->trace, sp->p->trace, s->answer.trace.t0);
+    /* Before the prefill: its logits test the first token without a pass of their own. */
+    pearl_begin(&pl->books, s->seq.line.n, read ? s->seq.line.n - 1 : s->seq.line.n, pl->begin);
+    return pl;
+}
+
+static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err);
+
+/* Divides the threads and starts the drafter's. Before the prefill it waits to be shown the prompt,
+ * or reads it at the same time. */
+static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err)
+{
+    bool read = sp->phase == DRAFT_AWAKE;
+    struct parallel *pl = new_parallel(sp, read);
+    enum pv_status st;
+    if (!pl)
+        return fail_nomem(err, sizeof *pl + (size_t)sp->s->seq.line.context * sizeof *pl->own);
+    st = start(pl, err);
+    if (st) {
+        destroy(pl);
+        return st;
+    }
+    sp->state = pl;
+    if (!read && !needs_prefill(sp))
+        st = see_and_show(sp, err);
+    if (st)
+        close_parallel(sp, NULL);
+    return st;
+}
+
 static void note(struct parallel *pl)
 {
     struct pv_session *s = pl->s;
     const struct pearl_counts *c = &pl->books.counts;
     /* The last round is not in the books: nobody asked what comes after it. */
-    int told = s->line.n - pl->round_base, last = pl->right_rows < told ? pl->right_rows : told;
+    int told = s->seq.line.n - pl->round_base, last = pl->right_rows < told ? pl->right_rows : told;
     int run = pl->books.run + last;
-    s->stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
-    s->stats.draft_prefill_s += pl->reading.prefill_s;
-    s->stats.vision_s += pl->reading.tower_s;
-    s->stats.vision_s += session_take_tower(s); /* rows that it made for the drafter */
-    s->stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted - last;
-    s->stats.runs += c->rejections;
-    s->stats.run_tokens += c->run_sum;
+    s->answer.stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
+    s->answer.stats.draft_prefill_s += pl->reading.prefill_s;
+    s->answer.stats.vision_s += pl->reading.tower_s;
+    s->answer.stats.vision_s += session_take_tower(s); /* rows that it made for the drafter */
+    s->answer.stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted - last;
+    s->answer.stats.runs += c->rejections;
+    s->answer.stats.run_tokens += c->run_sum;
     run = c->run_max > run ? c->run_max : run;
-    if (run > s->stats.longest_run)
-        s->stats.longest_run = run;
-    s->stats.window = pl->window;
-    trace_append(&s->trace, &pl->trace);
+    if (run > s->answer.stats.longest_run)
+        s->answer.stats.longest_run = run;
+    s->answer.stats.window = pl->window;
+    trace_append(&s->answer.trace, &pl->trace);
 }
 
-enum pv_status parallel_close(struct parallel **pl, struct pv_error *err)
+/* Ends the drafter's thread. Whether it had failed: being stopped is no failure. */
+static enum pv_status stop_drafter(struct parallel *pl, struct pv_error *err)
 {
-    struct parallel *p = *pl;
-    enum pv_status st;
-    if (!p)
+    ring_stop(pl->ring);
+    pthread_mutex_lock(&pl->lock);
+    pl->over = true;
+    pthread_cond_signal(&pl->shown_or_over);
+    pthread_mutex_unlock(&pl->lock);
+    if (!pl->joined)
+        pthread_join(pl->thread, NULL);
+    pl->joined = true;
+    if (pl->status == PV_OK || pl->status == PV_E_CANCELLED)
         return PV_OK;
-    ring_stop(p->ring);
-    pthread_mutex_lock(&p->lock);
-    p->over = true;
-    pthread_cond_signal(&p->shown_or_over);
-    pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
-    p->s->draft.alone = false;
-    draft_side_join(p->s, &p->sp->method);
-    crew_unite(p->s);
-    note(p);
-    /* Being stopped is no failure of the drafter's. */
-    st = p->status == PV_E_CANCELLED ? PV_OK : p->status;
+    return fail(err, PV_E_DRAFTER, "%s", pl->error.text);
+}
+
+/* A drafter that began before the prefill leaves DRAFT_SEEN: it has the prompt's last token as part
+ * of the answer, and for serial rounds reads again, finding what it has read. */
+static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err)
+{
+    struct parallel *pl = sp->state;
+    enum pv_status st = stop_drafter(pl, err);
+    crew_unite(sp);
+    note(pl);
     if (st)
-        fail(err, st, "%s", p->error.text);
-    destroy(p);
-    *pl = NULL;
+        sp->phase = DRAFT_FAILED;
+    destroy(pl);
+    sp->state = NULL;
     return st;
 }
 
@@ -333,7 +380,7 @@ static void choose_window(struct parallel *pl)
 /* Everything that was drafted is lost: the drafter goes on behind what has been told. */
 static void begin_again(struct parallel *pl)
 {
-    pl->base = pl->s->line.n;
+    pl->base = pl->s->seq.line.n;
     pl->taken = 0;
     ring_restart(pl->ring, pl->base);
 }
@@ -342,7 +389,7 @@ static void begin_again(struct parallel *pl)
 static int take_next(struct parallel *pl, int32_t *made)
 {
     const struct pv_session *s = pl->s;
-    if (!atomic_load(&pl->awake) || pl->base + pl->taken != s->line.n - 1)
+    if (!atomic_load(&pl->awake) || pl->base + pl->taken != s->seq.line.n - 1)
         return 0;
     return ring_take(pl->ring, made, 1, 1);
 }
@@ -352,15 +399,15 @@ static bool is_right(const struct parallel *pl, int32_t made)
 {
     const struct pv_session *s = pl->s;
     if (pl->sp->method.simulate > 0)
-        return speculation_drawn(pl->sp, pl->p->seed, (uint64_t)s->line.n - 1, 0);
-    return made == s->line.ids[s->line.n - 1];
+        return round_simulated(pl->sp, (uint64_t)s->seq.line.n - 1, 0);
+    return made == s->seq.line.ids[s->seq.line.n - 1];
 }
 
 /* A window behind the last token told, as soon as it is made. */
 static void wait_window(struct parallel *pl)
 {
     const struct pv_session *s = pl->s;
-    int room = s->line.context - s->kv.len - 1, n = pl->window < room ? pl->window : room;
+    int room = s->seq.line.context - s->seq.kv.len - 1, n = pl->window < room ? pl->window : room;
     pl->n_pending = n > 0 ? ring_take(pl->ring, pl->pending, n, n) : 0;
     pl->taken += pl->n_pending;
     pearl_wait(&pl->books, pl->n_pending);
@@ -373,7 +420,7 @@ static void take_pending(struct parallel *pl)
     struct pv_session *s = pl->s;
     double t0 = clock_now();
     int32_t made = -1;
-    int room = s->line.context - s->kv.len - 1, least, most, drafted = take_next(pl, &made);
+    int room = s->seq.line.context - s->seq.kv.len - 1, least, most, drafted = take_next(pl, &made);
     bool as_made = drafted == 1 && is_right(pl, made);
     bool startup = pl->books.counts.accepted == 0 && pl->books.counts.own == 0;
     pl->had_next = drafted == 1;
@@ -389,19 +436,19 @@ static void take_pending(struct parallel *pl)
         if (least > 0)
             pl->n_pending = ring_take(pl->ring, pl->pending, least, most > least ? most : least);
         pl->taken += pl->n_pending;
-        s->stats.startup_tokens += startup ? 1 + pl->n_pending : 0;
+        s->answer.stats.startup_tokens += startup ? 1 + pl->n_pending : 0;
     }
-    s->stats.proposed += drafted;
-    s->stats.accepted += as_made;
-    s->stats.rejections += drafted - as_made;
+    s->answer.stats.proposed += drafted;
+    s->answer.stats.accepted += as_made;
+    s->answer.stats.rejections += drafted - as_made;
     pearl_end(&pl->books, drafted + pl->n_pending, pl->right_rows + as_made);
     if (!as_made)
         begin_again(pl);
     ring_limit(pl->ring, pl->window);
     if (!as_made && pl->waits)
         wait_window(pl);
-    s->stats.wait_s += clock_now() - t0;
-    trace_add(&s->trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
+    s->answer.stats.wait_s += clock_now() - t0;
+    trace_add(&s->answer.trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
 }
 
 /* What `auto` is told of the round: the drafter's part since it was told last. */
@@ -436,30 +483,42 @@ static void learn(struct parallel *pl, const struct round *r, double seconds)
     }
 }
 
-enum pv_status parallel_round(struct parallel *pl, struct round *r, struct pv_error *err)
+/* Pending tokens are verified while more are made. */
+static enum pv_status run_round(struct speculation *sp, struct round *r, struct pv_error *err)
 {
-    struct pv_session *s = pl->s;
+    struct parallel *pl = sp->state;
+    struct pv_session *s = sp->s;
     double t0 = clock_now(), t1;
-    uint64_t first_runs = speculation_first_runs(s);
+    uint64_t first_runs = round_first_runs(s);
     enum pv_status st;
     choose_window(pl);
     meet(pl, PV_SIDE_MODEL);
     take_pending(pl);
-    pl->round_base = s->line.n;
+    pl->round_base = s->seq.line.n;
     pl->right_rows = 0;
-    if (ring_stopped(pl->ring))
-        return PV_E_DEVICE; /* the drafter has failed: parallel_close says why */
-    tree_begin(&r->tree, s->line.ids[s->line.n - 1]);
+    if (ring_stopped(pl->ring)) { /* by the drafter */
+        st = stop_drafter(pl, err);
+        return st ? st : fail(err, PV_E_CANCELLED, "the drafter was stopped");
+    }
+    tree_begin(&r->tree, s->seq.line.ids[s->seq.line.n - 1]);
     for (int i = 0; i < pl->n_pending; i++)
         tree_add(&r->tree, i, pl->pending[i]);
     t1 = clock_now();
-    st = speculation_verify(pl->sp, s, pl->p, r, err);
+    st = round_verify(sp, r, err);
     if (st)
         return st;
     t1 = clock_now() - t1;
     learn(pl, r, t1);
-    if (pl->sp->method.automatic)
-        tell_policy(pl, r, speculation_believes(pl->sp, s, first_runs), t0, t1);
-    s->stats.parallel_rounds++;
+    if (sp->method.automatic)
+        tell_policy(pl, r, round_believes(sp, first_runs), t0, t1);
+    s->answer.stats.parallel_rounds++;
     return PV_OK;
 }
+
+const struct schedule schedule_parallel = { .name = "parallel",
+                                            .alone = true,
+                                            .open = open_parallel,
+                                            .signal_ready = see_and_show,
+                                            .prefill_done = prefill_done,
+                                            .round = run_round,
+                                            .close = close_parallel };

@@ -29,7 +29,7 @@ static uint64_t bytes_of(struct pair *p, const struct pv_method *m, float temper
     struct pv_error err = { 0 };
     uint64_t used;
     CHECK_MSG(answer_with(s, m, temperature, video, &err) == PV_OK, "%s", err.text);
-    used = p->target->limits.memory_bytes - session_bytes_left(s);
+    used = p->target->limits.memory_bytes - budget_left(&s->budget);
     pv_session_close(&s);
     return used;
 }
@@ -47,7 +47,7 @@ static void check_limit(struct pair *p, const struct pv_method *m, float tempera
     s = open_limited(p, used - 1);
     CHECK_EQ(answer_with(s, m, temperature, video, &err), PV_E_LIMIT);
     CHECK_MSG(strstr(err.text, words) != NULL, "'%s' is not about %s", err.text, words);
-    CHECK_EQ(s->n_kv_ids, 0); /* said before the prefill */
+    CHECK_EQ(s->seq.n_kv_ids, 0); /* said before the prefill */
     err = (struct pv_error){ 0 };
     CHECK_MSG(answer_with(s, NULL, temperature, video, &err) == PV_OK, "%s", err.text);
     pv_session_close(&s);
@@ -94,7 +94,7 @@ TEST(the_count_is_true)
     uint64_t used;
     m.accept = PV_ACCEPT_REJECTION;
     CHECK_MSG(answer_with(s, &m, 0.8f, true, &err) == PV_OK, "%s", err.text);
-    used = p.target->limits.memory_bytes - session_bytes_left(s);
+    used = p.target->limits.memory_bytes - budget_left(&s->budget);
     held = mem_bytes() - before;
     CHECK_MSG(held < used + slack && used < held + slack, "%zu bytes are held, %llu counted", held,
               (unsigned long long)used);

@@ -1,11 +1,11 @@
 /* Opens drafters and serves them rows of media: through the draft model's own tower, or, for the
  * model's own weights, from the rows that the target's tower made already. */
-#include "engine/draft_side.h"
+#include "engine/drafting.h"
 
 #include "base/mem.h"
-#include "engine/session.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
+#include "spec/verify.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,38 +64,45 @@ static bool same_tower(const struct pv_model *a, const struct pv_model *b)
     return true;
 }
 
-static enum pv_status open_states(struct draft_side *d, const struct pv_session *s,
-                                  struct pv_error *err)
+static enum pv_status open_states(struct drafting *d, struct pv_error *err)
 {
-    int hidden = decoder_config(s->model->dec)->hidden;
+    int hidden = decoder_config(d->engine->model->dec)->hidden;
     size_t size = TREE_MAX * (size_t)hidden * sizeof *d->step_states;
-    enum pv_status st = states_open(&d->states, s->line.context, hidden, s->engine->chunk, err);
+    enum pv_status st = states_open(&d->states, d->engine->context, hidden, d->engine->chunk, err);
     if (st)
         return st;
     d->step_states = mem_alloc(size);
     return d->step_states ? PV_OK : fail_nomem(err, size);
 }
 
-enum pv_status draft_side_open(struct draft_side *d, struct pv_session *s, struct pv_model *draft,
-                               struct pv_error *err)
+static enum pv_status open_draft_model(struct drafting *d, struct pv_error *err)
 {
-    size_t n = (size_t)s->line.context;
-    enum pv_status st = s->model->head ? open_states(d, s, err) : PV_OK;
-    if (st)
-        return st;
+    struct pv_model *target = d->engine->model, *draft = d->engine->draft;
+    int theirs = pv_model_vocab_size(draft), ours = pv_model_vocab_size(target);
+    enum pv_status st;
     d->model = draft;
-    if (draft) {
-        int theirs = pv_model_vocab_size(draft), ours = pv_model_vocab_size(s->model);
-        if (theirs < ours / 2 || ours < theirs / 2)
-            return fail(err, PV_E_UNSUPPORTED,
-                        "%s has a vocabulary of %d, %s one of %d: it cannot draft for it",
-                        model_file_path(draft->file), theirs, model_file_path(s->model->file),
-                        ours);
-        st = check_towers(s->model, draft, err);
-        d->shared = !st && same_tower(s->model, draft);
-        if (!st && draft->vision)
-            st = encoder_open(&d->encoder, draft->vision, err);
-    }
+    if (theirs < ours / 2 || ours < theirs / 2)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s has a vocabulary of %d, %s one of %d: it cannot draft for it",
+                    model_file_path(draft->file), theirs, model_file_path(target->file), ours);
+    st = check_towers(target, draft, err);
+    d->shared = !st && same_tower(target, draft);
+    if (!st && draft->vision)
+        st = encoder_open(&d->encoder, draft->vision, err);
+    return st;
+}
+
+enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct budget *b,
+                             struct pv_error *err)
+{
+    size_t n = (size_t)e->context;
+    enum pv_status st = PV_OK;
+    d->engine = e;
+    d->budget = b;
+    if (e->model->head)
+        st = open_states(d, err);
+    if (!st && e->draft)
+        st = open_draft_model(d, err);
     if (st)
         return st;
     d->seen = mem_alloc(n * sizeof *d->seen);
@@ -113,14 +120,14 @@ static void free_features(struct feature_rows *f)
     mem_free(f->have);
 }
 
-static void forget_all(struct draft_side *d)
+static void forget_all(struct drafting *d)
 {
     for (int i = 0; i < d->n_features; i++)
         free_features(&d->features[i]);
     d->n_features = 0;
 }
 
-void draft_side_close(struct draft_side *d)
+void drafting_close(struct drafting *d)
 {
     for (int i = 0; i < PV_DRAFT_COUNT; i++)
         if (d->drafter[i])
@@ -137,73 +144,93 @@ void draft_side_close(struct draft_side *d)
     mem_free(d->scores);
     mem_free(d->sums);
     mem_free(d->layer_scores);
+    mem_free(d->tree_logits);
+    mem_free(d->draft_q);
+    mem_free(d->verify_scratch);
     states_close(&d->states);
     mem_free(d->step_states);
-    *d = (struct draft_side){ 0 };
+    *d = (struct drafting){ 0 };
+}
+
+bool drafting_starved(struct drafting *d)
+{
+    bool starved = false;
+    for (int i = 0; i < DRAFTER_DECODERS; i++) {
+        starved = starved || d->steps[i].base.starved || d->lone[i].base.starved;
+        d->steps[i].base.starved = d->lone[i].base.starved = false;
+    }
+    return starved;
+}
+
+void drafting_set_task(struct drafting *d, struct task *t)
+{
+    d->task = t;
+    for (int i = 0; i < DRAFTER_DECODERS; i++)
+        d->steps[i].task = t;
 }
 
 /* ---- memory ---- */
 
-size_t draft_side_size(const struct draft_side *d)
+size_t drafting_size(const struct drafting *d)
 {
-    size_t size = d->tower_bytes + d->n_layer_scores * sizeof *d->layer_scores;
+    size_t size = d->tower_bytes + d->drawing_bytes + d->n_layer_scores * sizeof *d->layer_scores;
     for (int i = 0; i < PV_DRAFT_COUNT; i++)
         size += d->drafter_bytes[i];
     return size + (d->states.hidden > 0 ? states_size(&d->states) : 0);
 }
 
-void draft_side_want(struct draft_side *d, const struct pv_model *m, bool media)
+void drafting_want(struct drafting *d, bool media)
 {
-    const struct head_config *h = head_file_config(m->head_file);
+    const struct head_config *h = head_file_config(d->engine->model->head_file);
     states_want(&d->states, drafter_head_wants_all(h, media), drafter_head_wants_layer(h, media));
 }
 
-enum pv_status draft_side_reserve(struct pv_session *s, int first, int answer, struct pv_error *err)
+enum pv_status drafting_reserve(struct drafting *d, const struct timeline *t, int first, int answer,
+                                struct pv_error *err)
 {
-    struct states *states = &s->draft.states;
-    int room = s->line.context - s->line.n, more = answer < room ? answer : room;
+    struct states *states = &d->states;
+    int room = t->context - t->n, more = answer < room ? answer : room;
     size_t need;
     enum pv_status st;
     if (states->hidden == 0)
         return PV_OK;
     more = more < MAX_AHEAD ? more : MAX_AHEAD;
     states_truncate(states, first);
-    need = states_need(states, s->line.ids, s->line.n, more) * sizeof(float);
-    st = session_claim(s, need, "the states that a draft head reads", err);
+    need = states_need(states, t->ids, t->n, more) * sizeof(float);
+    st = budget_claim(d->budget, need, "the states that a draft head reads", err);
     if (!st)
-        st = states_reserve(states, s->line.ids, s->line.n, more, err);
+        st = states_reserve(states, t->ids, t->n, more, err);
     return err ? st : PV_OK;
 }
 
-void draft_side_decoded(struct draft_side *d, int from, const int *path, int n)
+void drafting_decoded(struct drafting *d, int from, const int *path, int n)
 {
     if (d->states.hidden > 0)
         (void)states_add(&d->states, from, d->step_states, path, n, NULL);
 }
 
-enum pv_status draft_side_tower(struct pv_session *s, bool stills, struct pv_error *err)
+enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool stills,
+                              struct pv_error *err)
 {
-    struct draft_side *d = &s->draft;
     enum pv_status st = PV_OK;
-    for (int k = 0; k < s->line.n_spans && !st; k++) {
-        const struct media *m = &s->line.media[s->line.span[k].medium].m;
+    for (int k = 0; k < t->n_spans && !st; k++) {
+        const struct media *m = &t->media[t->span[k].medium].m;
         if (!m->video || !stills)
-            st = session_tower(s, d->encoder, &d->tower_bytes, m, err);
+            st = budget_claim_tower(d->budget, d->encoder, &d->tower_bytes, m, err);
     }
     return st;
 }
 
-enum pv_status draft_side_scores(struct pv_session *s, struct pv_error *err)
+enum pv_status drafting_scores(struct drafting *d, struct pv_error *err)
 {
-    struct draft_side *d = &s->draft;
-    size_t layers = (size_t)decoder_config(s->model->dec)->n_layers;
+    size_t layers = (size_t)decoder_config(d->engine->model->dec)->n_layers;
     size_t need = 2 * layers * (size_t)d->n_rows, size = need * sizeof *d->layer_scores;
     enum pv_status st;
     if (need > d->n_layer_scores) {
         mem_free(d->layer_scores);
         d->layer_scores = NULL;
         d->n_layer_scores = 0;
-        st = session_claim(s, size, "the video's attention in every layer", err);
+        st = budget_claim(d->budget, size, "the video's attention in every layer", err);
         if (st)
             return st;
         d->layer_scores = mem_alloc(size);
@@ -217,49 +244,49 @@ enum pv_status draft_side_scores(struct pv_session *s, struct pv_error *err)
 }
 
 /* Floats that stay with the session, unless they are there already. */
-static enum pv_status reserve_floats(struct pv_session *s, float **p, size_t n,
-                                     struct pv_error *err)
+static enum pv_status reserve_floats(struct drafting *d, float **p, size_t n, struct pv_error *err)
 {
     size_t size = n * sizeof **p;
-    enum pv_status st = *p ? PV_OK : session_claim(s, size, "drawing tokens from a tree", err);
+    enum pv_status st =
+        *p ? PV_OK : budget_claim(d->budget, size, "drawing tokens from a tree", err);
     if (st || *p)
         return st;
     *p = mem_zalloc(size);
     if (!*p)
         return fail_nomem(err, size);
-    s->drawing_bytes += size;
+    d->drawing_bytes += size;
     return PV_OK;
 }
 
-enum pv_status draft_side_drawing(struct pv_session *s, bool rejection, struct pv_error *err)
+enum pv_status drafting_drawing(struct drafting *d, bool rejection, struct pv_error *err)
 {
-    size_t vocab = (size_t)pv_model_vocab_size(s->model), n = TREE_MAX * vocab;
-    enum pv_status st = reserve_floats(s, &s->tree_logits, n, err);
+    size_t vocab = (size_t)pv_model_vocab_size(d->engine->model), n = TREE_MAX * vocab;
+    enum pv_status st = reserve_floats(d, &d->tree_logits, n, err);
     if (!st && rejection)
-        st = reserve_floats(s, &s->draft_q, n, err);
+        st = reserve_floats(d, &d->draft_q, n, err);
     if (!st && rejection)
-        st = reserve_floats(s, &s->verify_scratch, verify_scratch((int)vocab), err);
+        st = reserve_floats(d, &d->verify_scratch, verify_scratch((int)vocab), err);
     return st;
 }
 
 /* ---- drafters ---- */
 
-static enum pv_status claim_drafter(struct pv_session *s, size_t need, struct pv_error *err)
+static enum pv_status claim_drafter(struct drafting *d, size_t need, struct pv_error *err)
 {
     char what[64];
-    snprintf(what, sizeof what, "a drafter for a context of %d tokens", s->line.context);
-    return session_claim(s, need, what, err);
+    snprintf(what, sizeof what, "a drafter for a context of %d tokens", d->engine->context);
+    return budget_claim(d->budget, need, what, err);
 }
 
-static struct drafter_resources resources(struct pv_session *s, const struct drafter_kind *kind,
+static struct drafter_resources resources(struct drafting *d, const struct drafter_kind *kind,
                                           const struct pv_method *m)
 {
-    const struct pv_model *target = s->model;
+    const struct pv_model *target = d->engine->model;
     return (struct drafter_resources){
-        .steps = &s->draft.steps[kind->runs].base,
+        .steps = &d->steps[kind->runs].base,
         .head_config = target->head ? head_file_config(target->head_file) : NULL,
-        .chunk = s->engine->chunk,
-        .context = s->line.context,
+        .chunk = d->engine->chunk,
+        .context = d->engine->context,
         .vocab = pv_model_vocab_size(target),
         .keep = m->keep,
         .seed = m->draft_seed,
@@ -270,24 +297,24 @@ static struct drafter_resources resources(struct pv_session *s, const struct dra
 }
 
 /* Room for it, and for what all drafters of its decoder share. */
-static enum pv_status open_drafter(struct pv_session *s, const struct drafter_kind *kind,
+static enum pv_status open_drafter(struct drafting *d, const struct drafter_kind *kind,
                                    const struct pv_method *m, struct drafter **out, size_t *held,
                                    struct pv_error *err)
 {
-    struct drafter_resources r = resources(s, kind, m);
-    const struct decoder *dec = engine_decoder(s->engine, kind->runs);
+    struct drafter_resources r = resources(d, kind, m);
+    const struct decoder *dec = engine_decoder(d->engine, kind->runs);
     struct draft_engine *shared;
     size_t need;
     enum pv_status st = PV_OK;
     r.steps->dec = dec;
     need = kind->size ? kind->size(&r) : 0;
     if (need > 0)
-        st = claim_drafter(s, need + engine_drafts_size(s->engine, kind->runs), err);
+        st = claim_drafter(d, need + engine_drafts_size(d->engine, kind->runs), err);
     if (!st && dec) {
-        st = engine_drafts(s->engine, kind->runs, &shared, err);
+        st = engine_drafts(d->engine, kind->runs, &shared, err);
         if (!st)
-            task_stepper_init(&s->draft.steps[kind->runs], shared->batch);
-        s->draft.steps[kind->runs].task = s->task;
+            task_stepper_init(&d->steps[kind->runs], shared->batch);
+        d->steps[kind->runs].task = d->task;
     }
     if (!st)
         st = kind->open(out, &r, err);
@@ -296,79 +323,83 @@ static enum pv_status open_drafter(struct pv_session *s, const struct drafter_ki
     return st;
 }
 
-enum pv_status draft_side_drafter(struct pv_session *s, const struct pv_method *m,
-                                  struct drafter **out, struct pv_error *err)
+enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, struct drafter **out,
+                                struct pv_error *err)
 {
     const struct drafter_kind *kind = drafter_find(m->drafter);
-    struct drafter **d = &s->draft.drafter[m->drafter];
-    size_t *held = &s->draft.drafter_bytes[m->drafter];
+    struct drafter **open = &d->drafter[m->drafter];
+    size_t *held = &d->drafter_bytes[m->drafter];
     enum pv_status st = PV_OK;
-    if (kind->info.needs_draft && !s->engine->draft)
+    if (kind->info.needs_draft && !d->engine->draft)
         return fail(err, PV_E_ARG, "method '%s' needs a draft model, and there is none", m->name);
-    if (kind->info.needs_head && !s->model->head)
+    if (kind->info.needs_head && !d->engine->model->head)
         return fail(err, PV_E_ARG, "method '%s' needs a draft head, and the model has none",
                     m->name);
-    if (*d && kind->made_anew) {
-        (*d)->close(*d);
-        *d = NULL;
+    if (*open && kind->made_anew) {
+        (*open)->close(*open);
+        *open = NULL;
         *held = 0;
     }
-    if (!*d)
-        st = open_drafter(s, kind, m, d, held, err);
-    if (!st)
-        *out = *d;
+    if (!*open)
+        st = open_drafter(d, kind, m, open, held, err);
+    if (!st) {
+        d->used = m->drafter;
+        *out = *open;
+    }
     return st;
 }
 
 /* ---- on a thread of its own ---- */
 
-static enum pv_status open_lone(struct pv_session *s, enum drafter_decoder which,
+static enum pv_status open_lone(struct drafting *d, enum drafter_decoder which,
                                 struct pv_error *err)
 {
-    struct draft_side *d = &s->draft;
-    const struct decoder *dec = engine_decoder(s->engine, which);
-    int rows = s->engine->chunk > TREE_MAX ? s->engine->chunk : TREE_MAX;
-    enum dtype kv = s->engine->kv;
+    const struct decoder *dec = engine_decoder(d->engine, which);
+    int rows = d->engine->chunk > TREE_MAX ? d->engine->chunk : TREE_MAX;
+    enum dtype kv = d->engine->kv;
     enum pv_status st = PV_OK;
     if (!d->lone_state[which])
-        st = session_claim(s, decoder_state_size(dec, rows, GROW_LEVEL, s->line.context, kv),
-                           "a drafter on a thread of its own", err);
+        st = budget_claim(d->budget,
+                          decoder_state_size(dec, rows, GROW_LEVEL, d->engine->context, kv),
+                          "a drafter on a thread of its own", err);
     if (!st && !d->lone_state[which])
         st = decoder_state_open_urgent(&d->lone_state[which], dec, rows, GROW_LEVEL,
-                                       s->line.context, kv, err);
+                                       d->engine->context, kv, err);
     if (!st)
         lone_stepper_init(&d->lone[which], dec, d->lone_state[which], d->steps[which].base.pool);
     return st;
 }
 
-enum pv_status draft_side_part(struct pv_session *s, const struct pv_method *m,
-                               struct pv_error *err)
+enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum draft_place place,
+                             struct pv_error *err)
 {
-    struct drafter *drafter = s->draft.drafter[m->drafter];
+    struct drafter *drafter = d->drafter[m->drafter];
     enum drafter_decoder which = drafter_find(m->drafter)->runs;
     enum pv_status st;
+    d->place = place;
     if (!drafter->step_by)
         return PV_OK;
-    st = open_lone(s, which, err);
+    st = open_lone(d, which, err);
     if (st)
         return st;
-    if (!s->draft.divided)
-        s->draft.lone[which].lock =
-            which == DRAFTER_RUNS_DRAFT ? s->draft.model->step_lock : s->model->step_lock;
-    drafter->step_by(drafter, &s->draft.lone[which].base);
+    if (place == DRAFT_BESIDE)
+        d->lone[which].lock =
+            which == DRAFTER_RUNS_DRAFT ? d->model->step_lock : d->engine->model->step_lock;
+    drafter->step_by(drafter, &d->lone[which].base);
     return PV_OK;
 }
 
-void draft_side_join(struct pv_session *s, const struct pv_method *m)
+void drafting_join(struct drafting *d, const struct pv_method *m)
 {
-    struct drafter *drafter = s->draft.drafter[m->drafter];
+    struct drafter *drafter = d->drafter[m->drafter];
     if (drafter->step_by)
-        drafter->step_by(drafter, &s->draft.steps[drafter_find(m->drafter)->runs].base);
+        drafter->step_by(drafter, &d->steps[drafter_find(m->drafter)->runs].base);
+    d->place = DRAFT_TAKES_TURNS;
 }
 
 /* ---- rows that the target's tower made ---- */
 
-static struct feature_rows *find_features(const struct draft_side *d, const struct medium *m)
+static struct feature_rows *find_features(const struct drafting *d, const struct medium *m)
 {
     for (int i = 0; i < d->n_features; i++)
         if (d->features[i].key == m->key)
@@ -376,7 +407,7 @@ static struct feature_rows *find_features(const struct draft_side *d, const stru
     return NULL;
 }
 
-void draft_side_forget(struct draft_side *d, const struct timeline *t)
+void drafting_forget(struct drafting *d, const struct timeline *t)
 {
     int kept = 0;
     for (int i = 0; i < d->n_features; i++) {
@@ -391,7 +422,7 @@ void draft_side_forget(struct draft_side *d, const struct timeline *t)
     d->n_features = kept;
 }
 
-void draft_side_fit(struct draft_side *d, uint64_t room)
+void drafting_fit(struct drafting *d, uint64_t room)
 {
     uint64_t held = 0;
     for (int i = 0; i < d->n_features; i++)
@@ -403,8 +434,7 @@ void draft_side_fit(struct draft_side *d, uint64_t room)
     d->room = room - held;
 }
 
-static struct feature_rows *new_features(struct draft_side *d, const struct medium *m,
-                                         size_t hidden)
+static struct feature_rows *new_features(struct drafting *d, const struct medium *m, size_t hidden)
 {
     size_t n = (size_t)d->n_features, rows = (size_t)m->m.n_rows;
     uint64_t need = rows * (hidden * sizeof(float) + sizeof(bool));
@@ -427,7 +457,7 @@ static struct feature_rows *new_features(struct draft_side *d, const struct medi
     return &d->features[n];
 }
 
-float *draft_side_keep(struct draft_side *d, const struct medium *m, int row, int n, size_t hidden)
+float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden)
 {
     struct feature_rows *f = find_features(d, m);
     if (!f)
@@ -438,8 +468,8 @@ float *draft_side_keep(struct draft_side *d, const struct medium *m, int row, in
     return f->rows + (size_t)row * hidden;
 }
 
-const float *draft_side_features(const struct draft_side *d, const struct medium *m, int row, int n,
-                                 size_t hidden)
+const float *drafting_features(const struct drafting *d, const struct medium *m, int row, int n,
+                               size_t hidden)
 {
     const struct feature_rows *f = find_features(d, m);
     if (!f)

@@ -1,0 +1,46 @@
+/* Tokens are chosen on the device where that is possible: only ids come back then. */
+#include "engine/answer_state.h"
+
+#include "base/mem.h"
+
+enum pv_status answer_open(struct answer_state *a, int vocab, struct pv_error *err)
+{
+    size_t n = (size_t)vocab;
+    a->vocab = vocab;
+    a->logits = mem_alloc(n * sizeof *a->logits);
+    a->candidates = mem_alloc(n * sizeof *a->candidates);
+    if (!a->logits || !a->candidates)
+        return fail_nomem(err, n * (sizeof *a->logits + sizeof *a->candidates));
+    return PV_OK;
+}
+
+void answer_close(struct answer_state *a)
+{
+    mem_free(a->logits);
+    mem_free(a->candidates);
+    trace_close(&a->trace);
+    *a = (struct answer_state){ 0 };
+}
+
+struct sampling answer_sampling(const struct pv_gen_params *p)
+{
+    return (struct sampling){ .temperature = p->temperature,
+                              .top_k = p->top_k,
+                              .top_p = p->top_p,
+                              .min_p = p->min_p,
+                              .seed = p->seed };
+}
+
+void answer_begin(struct answer_state *a, const struct pv_gen_params *p, bool gpu, bool observed,
+                  double t0)
+{
+    bool filtered = p->top_k != 0 || p->top_p < 1 || p->min_p > 0;
+    a->n = 0;
+    a->how = answer_sampling(p);
+    if (p->temperature == 0 && !observed)
+        a->want = WANT_ARGMAX;
+    else
+        a->want = gpu && !observed && p->temperature > 0 && !filtered ? WANT_DRAWN : WANT_LOGITS;
+    a->stats = (struct pv_stats){ 0 };
+    trace_begin(&a->trace, p->trace, t0);
+}

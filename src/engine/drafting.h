@@ -1,0 +1,121 @@
+/* Drafting in a session: the drafters it has opened, what they are shown of its media, and room to
+ * judge what they propose. */
+#ifndef PV_ENGINE_DRAFTING_H
+#define PV_ENGINE_DRAFTING_H
+
+#include "engine/budget.h"
+#include "engine/timeline.h"
+#include "lm/states.h"
+#include "spec/price.h"
+
+/* Rows of a medium in the target's space, kept when the tower made them. */
+struct feature_rows {
+    int key;
+    float *rows;   /* [n_rows, hidden] */
+    bool *have;    /* [n_rows] */
+    uint64_t size; /* bytes of both */
+};
+
+/* Where the drafter at work runs. */
+enum draft_place {
+    DRAFT_TAKES_TURNS, /* on the thread of the target, and with its threads */
+    DRAFT_BESIDE,      /* on a thread of its own; steps of one device wait for one another */
+    DRAFT_DIVIDED      /* and with threads, or a stream, of its own: nobody waits */
+};
+
+struct drafting {
+    struct pv_engine *engine; /* borrowed, as the budget; NULL: the session does not speculate */
+    struct budget *budget;
+    struct task *task;                       /* whose steps these are */
+    struct pv_model *model;                  /* NULL: no draft model */
+    bool shared;                             /* its tower is the target's */
+    struct encoder *encoder;                 /* of that model; */
+    size_t tower_bytes;                      /* what it holds */
+    struct drafter *drafter[PV_DRAFT_COUNT]; /* by kind, opened when first used; */
+    size_t drafter_bytes[PV_DRAFT_COUNT];    /* what they hold */
+    enum pv_drafter used;                    /* by the last answer that had one */
+    struct price_book book[PV_DRAFT_COUNT];  /* what their rounds taught; shape fitted */
+    struct device
+        *crew[2]; /* threads of the model and of the drafter, while they run side by side */
+    int crew_threads[2];
+    int part[PV_DRAFT_COUNT]; /* of the threads that measuring gave it; 0: not measured */
+    struct task_stepper steps[DRAFTER_DECODERS]; /* of the drafters, by their decoder, */
+    struct lone_stepper lone[DRAFTER_DECODERS];  /* and while one runs on a thread of its own */
+    struct decoder_state *lone_state[DRAFTER_DECODERS]; /* opened when first used */
+    enum draft_place place;                             /* of the drafter at work, */
+    enum drafter_decoder divided_for; /* and, where crews are divided for it, its decoder */
+    struct feature_rows *features;
+    int n_features;
+    uint64_t room;      /* bytes that they may still take */
+    bool keep_features; /* of what the target's tower makes from now on */
+    bool *seen;         /* [context] */
+    int *rows;          /* [context]: video rows of the prompt; */
+    int n_rows;
+    float *scores;       /* [context]: attention to them */
+    float *layer_scores; /* [2, n_layers, n_rows]: the same by layer, and of one step (sparse) */
+    float *sums;         /* [context * ...]: of one step */
+    size_t n_layer_scores;
+    /* Room to judge a tree. */
+    int32_t tree_best[TREE_MAX]; /* the likeliest token after each row, */
+    float *tree_logits;          /* [TREE_MAX, vocab], or all logits, when tokens are drawn */
+    float *draft_q;              /* [TREE_MAX, vocab]: the drafter's distributions (rejection) */
+    float *verify_scratch;       /* rejection */
+    size_t drawing_bytes;        /* of tree_logits and after */
+    /* Where the model has a head. */
+    struct states states; /* of the rows in the session's cache; hidden 0: there is no head */
+    float *step_states;   /* [TREE_MAX, hidden]: of the rows of one step of decoding */
+};
+
+/* Borrows the engine and the budget. */
+enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct budget *b,
+                             struct pv_error *err);
+void drafting_close(struct drafting *d);
+/* Whether a drafter has failed for want of KV pages since the last call: there may be some for the
+ * next answer. */
+bool drafting_starved(struct drafting *d);
+/* The task that runs the drafters' steps from now on; NULL: none. */
+void drafting_set_task(struct drafting *d, struct task *t);
+
+/* The method's drafter, opened if it is not open yet or is made anew for each answer. The method
+ * must have a drafter. */
+enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, struct drafter **out,
+                                struct pv_error *err);
+
+/* The method's drafter runs its steps on a state of its own from now on, at this place; or with the
+ * engine's others again. */
+enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum draft_place place,
+                             struct pv_error *err);
+void drafting_join(struct drafting *d, const struct pv_method *m);
+
+/* Bytes of drafters, their tower and scores; without rows that are kept of media. */
+size_t drafting_size(const struct drafting *d);
+/* Room in its tower for the media that a drafter sees; without videos, where `stills` only. */
+enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool stills,
+                              struct pv_error *err);
+/* Room to draw tokens from a whole tree: tree_logits, and what rejection needs. */
+enum pv_status drafting_drawing(struct drafting *d, bool rejection, struct pv_error *err);
+/* Room for scores of the video rows by layer (layer_scores), which are zero then. */
+enum pv_status drafting_scores(struct drafting *d, struct pv_error *err);
+
+/* What the head wants of the model's states from now on; `media`: it sees rows of them. */
+void drafting_want(struct drafting *d, bool media);
+/* The cache holds `first` rows of the timeline: room for the states of the rest, and of an answer.
+ * Without `err` states are not needed, and missing memory is no failure. */
+enum pv_status drafting_reserve(struct drafting *d, const struct timeline *t, int first, int answer,
+                                struct pv_error *err);
+/* Rows that a step of decoding ran, whose states are in step_states, are in the cache now: from row
+ * `from` on, row path[i] of the step the i-th. Without room they are not kept. */
+void drafting_decoded(struct drafting *d, int from, const int *path, int n);
+
+/* Forget rows of media that the timeline has forgotten. */
+void drafting_forget(struct drafting *d, const struct timeline *t);
+/* Where rows of media that the target's tower has made are to be kept; NULL: no memory for that,
+ * which is no failure. */
+float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden);
+/* They have `room` bytes from now on; forgotten when they are more. */
+void drafting_fit(struct drafting *d, uint64_t room);
+/* Those rows; NULL: not all of them are kept. */
+const float *drafting_features(const struct drafting *d, const struct medium *m, int row, int n,
+                               size_t hidden);
+
+#endif

@@ -1,0 +1,32 @@
+/* Schedules: when the drafter proposes and when the model verifies. A schedule is a table of
+ * functions, one file each. speculate.c chooses one and may change it between two rounds: the
+ * drafter stays the same, and so does the text. */
+#ifndef PV_ENGINE_SCHEDULE_H
+#define PV_ENGINE_SCHEDULE_H
+
+#include "engine/round.h"
+
+struct schedule {
+    const char *name;
+    /* Its rounds wait for another thread, and with them the scheduler: it runs only while there is
+     * no other request. */
+    bool alone;
+    /* Before the prefill (DRAFT_UNSEEN), or between two rounds. On failure nothing is open. */
+    enum pv_status (*open)(struct speculation *sp, struct pv_error *err);
+    /* In the middle of the prefill, when the signal of the view is measured (signal.early). NULL:
+     * the schedule has no use for the view so early, and the prefill runs in one go. */
+    enum pv_status (*signal_ready)(struct speculation *sp, struct pv_error *err);
+    /* The prefill is over. */
+    enum pv_status (*prefill_done)(struct speculation *sp, struct pv_error *err);
+    /* One round: the drafter proposes behind the last token of the answer, the model verifies.
+     * Nothing is committed: round_commit does that when the tokens are told. PV_E_DRAFTER: the
+     * drafter failed on a thread of its own, and the round did not begin. */
+    enum pv_status (*round)(struct speculation *sp, struct round *r, struct pv_error *err);
+    /* Ends it, at any time, and leaves in sp->phase how far the drafter is. PV_E_DRAFTER: it has
+     * failed meanwhile. */
+    enum pv_status (*close)(struct speculation *sp, struct pv_error *err);
+};
+
+extern const struct schedule schedule_serial, schedule_parallel;
+
+#endif

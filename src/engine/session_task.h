@@ -1,0 +1,16 @@
+/* The work of a session as a task of its engine. */
+#ifndef PV_ENGINE_SESSION_TASK_H
+#define PV_ENGINE_SESSION_TASK_H
+
+#include "engine/session.h"
+
+/* Queues a task of the engine for the session, one at a time. While it runs s->task is that task,
+ * and its pages can be given back and computed again; in the end they go back to the pool, which
+ * remembers what they hold. */
+enum pv_status session_submit(struct pv_session *s, struct task **out,
+                              const struct session_call *call, struct pv_error *err);
+/* The same, and waits for its end. */
+enum pv_status session_run(struct pv_session *s, enum pv_status (*fn)(void *arg, struct pv_error *),
+                           void *arg, struct pv_error *err);
+
+#endif

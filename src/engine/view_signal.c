@@ -1,0 +1,34 @@
+/* Attention is read by column taps of the steps that run the question's rows: one for all layers,
+ * or one for each. A step leaves its sums, which are added up over the steps of the prompt. */
+#include "engine/view_signal.h"
+
+int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, const int *rows,
+                     struct column_tap *tap)
+{
+    bool by_layer = v->kind == SIGNAL_LAYER_ATTENTION;
+    int layers = v->layers, n_taps = by_layer ? layers : 1;
+    for (int i = 0; i < n_taps; i++)
+        tap[i] = (struct column_tap){
+            .layer0 = by_layer ? i : 0,
+            .layer1 = by_layer ? i + 1 : layers,
+            .n_rows = n,
+            .rows = rows,
+            .n_keys = d->n_rows,
+            .keys = d->rows,
+            .over_keys = v->over_video,
+            .sums = by_layer ? d->layer_scores + (size_t)(layers + i) * (size_t)d->n_rows : d->sums,
+        };
+    return n_taps;
+}
+
+void view_signal_add(const struct view_signal *v, struct drafting *d, int n_taps)
+{
+    bool by_layer = v->kind == SIGNAL_LAYER_ATTENTION;
+    size_t n = (size_t)d->n_rows;
+    for (int t = 0; t < n_taps; t++) {
+        float *to = by_layer ? d->layer_scores + (size_t)t * n : d->scores;
+        const float *from = by_layer ? d->layer_scores + (size_t)(n_taps + t) * n : d->sums;
+        for (size_t i = 0; i < n; i++)
+            to[i] += from[i];
+    }
+}
