@@ -9,9 +9,10 @@
  * gets a layer in two calls, another operation by operation. */
 #include "lm/decoder_parts.h"
 
+#include <stddef.h>
 #include <string.h>
 
-enum { KEY_MAX_SEQS = 4 };
+enum { KEY_MAX_SEQS = STEP_MAX_SEQS };
 
 /* One of the steps that run together, and where its rows, sequences and logits begin. */
 struct part {
@@ -428,15 +429,16 @@ static void put_inputs(struct pass *p)
 }
 
 /* What of a step changes its calls and their arguments; without padding, so that it can be compared
- * as bytes. */
+ * as bytes. Of a sequence it is the pool that its pages are in, not the pages: other sequences of
+ * the pool have the same key. */
 struct step_key {
     int32_t n, n_seqs, n_logits, argmax, layer0, layer1, k, draws;
     uint64_t seed;
     double t;
     struct {
-        const void *kv;
-        int64_t cap;
-        int32_t n, pending, tree, unused;
+        const void *pool;
+        uint64_t page_size;
+        int32_t n_pool, n, pending, tree;
     } seq[KEY_MAX_SEQS];
 };
 
@@ -458,8 +460,9 @@ static bool key_part(const struct pass *p, const struct part *part, struct step_
     }
     for (int i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
-        key->seq[part->seq0 + i].kv = q->kv->layer[0].k;
-        key->seq[part->seq0 + i].cap = q->kv->cap;
+        key->seq[part->seq0 + i].pool = q->kv->layer[0].k;
+        key->seq[part->seq0 + i].page_size = q->kv->layer[0].page_size;
+        key->seq[part->seq0 + i].n_pool = q->kv->layer[0].n_pool;
         key->seq[part->seq0 + i].n = q->n;
         key->seq[part->seq0 + i].pending = q->pending;
         key->seq[part->seq0 + i].tree = q->parent != NULL;
@@ -467,10 +470,9 @@ static bool key_part(const struct pass *p, const struct part *part, struct step_
     return true;
 }
 
-static bool make_key(const struct pass *p, struct step_key *key)
+/* Bytes of the key; 0: the step is not worth one. */
+static size_t make_key(const struct pass *p, struct step_key *key)
 {
-    if (p->n_seqs > KEY_MAX_SEQS)
-        return false;
     memset(key, 0, sizeof *key);
     key->n = p->n_rows;
     key->n_seqs = p->n_seqs;
@@ -479,11 +481,11 @@ static bool make_key(const struct pass *p, struct step_key *key)
     key->layer1 = p->layer1;
     for (int i = 0; i < p->n_parts; i++)
         if (!key_part(p, &p->part[i], key))
-            return false;
+            return 0;
     for (int i = 0; i < p->n_rows && p->layer0 == 0; i++)
         if (p->host_in.ids[i] < 0)
-            return false;
-    return true;
+            return 0;
+    return offsetof(struct step_key, seq) + (size_t)p->n_seqs * sizeof key->seq[0];
 }
 
 /* Logits, best tokens and the residual stream of one part to its caller. */
@@ -572,10 +574,8 @@ enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st
     put_streams(&p);
     plan.n_runs = p.n_seqs;
     plan.runs = p.runs;
-    if (make_key(&p, &key)) {
-        plan.key = &key;
-        plan.key_size = sizeof key;
-    }
+    plan.key_size = make_key(&p, &key);
+    plan.key = plan.key_size > 0 ? &key : NULL;
     again = p;
     if (p.ops->begin(st->work, &plan))
         run_layers(&p);

@@ -137,7 +137,8 @@ struct layer_shape {
 
 /* Norm, q k v, rope, keys and values into the cache, attention; the result stays in the work for
  * the finish_block that follows. `columns`: jobs whose q is the block's (the field is not read),
- * sums on the host. `bulk`: rows of a prompt, see struct step (lm/decoder.h). */
+ * whose run is one of `runs`, sums on the host. `bulk`: rows of a prompt, see struct step
+ * (lm/decoder.h). */
 struct attn_block {
     const struct layer_weights *w;
     const struct layer_shape *shape;
@@ -184,10 +185,11 @@ struct tower_block {
     const int *bounds; /* [n_segments + 1] */
 };
 
-/* What a work is about to do: the runs of the attn_blocks that follow, and a key. Two plans with
- * equal keys are followed by the same calls with the same arguments, save for what lies in device
- * memory and for first_slot and the parents of runs: the first may be recorded and played again.
- * key NULL: not worth it. */
+/* What a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of a run may
+ * be that of any layer: they share one page table. Two plans with equal keys are followed by the
+ * same calls with the same arguments, save for what lies in device memory and for first_slot, the
+ * page tables and the parents of runs: the first may be recorded and played again. key NULL: not
+ * worth it. */
 struct work_plan {
     int n_runs;
     const struct attn_run *runs;

@@ -90,9 +90,14 @@ static bool all_canary(struct gbuf *b, const void *from, size_t size)
     return whole;
 }
 
+bool gbuf_untouched_part(struct gbuf *b, size_t from, size_t size)
+{
+    return all_canary(b, (uint8_t *)b->p + from, size);
+}
+
 bool gbuf_untouched(struct gbuf *b, size_t from)
 {
-    return all_canary(b, (uint8_t *)b->p + from, b->size - from);
+    return gbuf_untouched_part(b, from, b->size - from);
 }
 
 void gbuf_close(struct gbuf *b)
@@ -344,6 +349,7 @@ static void run(struct cuda_check *t)
     check_cuda_tokens(t);
     check_cuda_matmul(t);
     check_cuda_layers(t);
+    check_cuda_pages(t);
     check_cuda_towers(t);
     t->ops->work_close(t->dev, &t->w);
 }

@@ -36,8 +36,9 @@ void gbuf_put(struct gbuf *b, const void *src, size_t size);
 void gbuf_get(struct gbuf *b, void *dst, size_t size);
 void gbuf_fill(struct gbuf *b);  /* with canaries */
 void gbuf_close(struct gbuf *b); /* a canary that changed is a failure of the running test */
-/* Everything past `from` still holds canaries. */
+/* Everything past `from`, or `size` bytes of it, still holds canaries. */
 bool gbuf_untouched(struct gbuf *b, size_t from);
+bool gbuf_untouched_part(struct gbuf *b, size_t from, size_t size);
 
 /* Floats on the host, normal times `size`; and the same on the device too. Abort when there is no
  * memory. */
@@ -86,6 +87,7 @@ void check_cuda_ops(struct cuda_check *t);
 void check_cuda_tokens(struct cuda_check *t);
 void check_cuda_matmul(struct cuda_check *t);
 void check_cuda_layers(struct cuda_check *t);
+void check_cuda_pages(struct cuda_check *t);
 void check_cuda_towers(struct cuda_check *t);
 
 #endif

@@ -251,6 +251,9 @@ enum { N_SHAPES = sizeof tiny_shapes / sizeof tiny_shapes[0] };
 /* For every type: rows are whole blocks, norms keep scores in bounds. */
 static const struct rig_shape any_type = { 256, 256, 4, 2, 64, true, true };
 static const struct rig_shape small_type = { 64, 96, 2, 1, 32, true, true };
+/* Without norms of heads: products put keys and values into the cache themselves. */
+static const struct rig_shape no_norms = { 512, 256, 4, 2, 64, false, true };
+static const struct rig_shape small_no_norms = { 256, 64, 2, 1, 64, false, true };
 static const enum dtype types[] = { DTYPE_BF16, DTYPE_F16,  DTYPE_F32,
                                     DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K };
 
@@ -285,7 +288,7 @@ static void check_shapes(struct cuda_check *t)
         }
         if (check_begin(&t->c, "rows", name)) {
             check_rows(t, s, DTYPE_BF16, 3, t->full ? 64 : 9);
-            if (s->d == 128) /* over the ends of what one pass, and one split, takes */
+            if (s->d == 128 || i == 0) /* over the ends of a page, a pass and a split */
                 check_rows(t, s, DTYPE_BF16, t->full ? 750 : 250, t->full ? 64 : 12);
             check_end(&t->c);
         }
@@ -308,6 +311,11 @@ void check_cuda_layers(struct cuda_check *t)
             check_rows(t, s, types[i], 3, t->full || i == 0 ? 64 : 9);
             if (t->full || i == 0) /* more than one split */
                 check_rows(t, s, types[i], t->full ? 1000 : 500, t->full ? 64 : 20);
+            check_end(&t->c);
+        }
+        if ((t->full || types[i] == DTYPE_Q8_0) &&
+            check_begin(&t->c, "qkv", dtype_name(types[i]))) { /* over a page's end */
+            check_rows(t, t->full ? &no_norms : &small_no_norms, types[i], 252, t->full ? 64 : 6);
             check_end(&t->c);
         }
     }

@@ -4,6 +4,7 @@
 #include "larger.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -243,6 +244,7 @@ bool rig_open(struct rig *g, struct cuda_check *t, const struct rig_shape *shape
     gbuf_open(t, &g->cos, f * rows * half);
     gbuf_open(t, &g->sin, f * rows * half);
     gbuf_open(t, &g->rows, sizeof(int32_t) * rows);
+    seq_pool_open(g, &g->pool, 5 * (context / KV_CHUNK + 1) + 3);
     check_must(t->ops->work_open(t->dev, &g->work, &ws, &err), &err);
     return true;
 }
@@ -260,6 +262,7 @@ void rig_close(struct rig *g)
     gbuf_close(&g->cos);
     gbuf_close(&g->sin);
     gbuf_close(&g->rows);
+    seq_pool_close(&g->pool);
     free(g->attn_norm);
     free(g->ffn_norm);
     free(g->q_norm);
@@ -278,45 +281,119 @@ void rig_reference(struct rig *g)
         ref_token(g, i);
 }
 
-void seq_open(struct rig *g, struct seq *s, int cap)
+/* ---- pages ---- */
+
+enum { OTHER_LAYERS = 512 }; /* bytes at the beginning of a page */
+
+static size_t page_size(const struct seq_pool *p)
 {
-    size_t size = 2 * (size_t)(g->s.n_kv_heads * g->s.head_dim) * (size_t)cap;
-    gbuf_open(g->t, &s->k, size);
-    gbuf_open(g->t, &s->v, size);
+    return OTHER_LAYERS + 2 * p->half;
+}
+
+void seq_pool_open(struct rig *g, struct seq_pool *p, int n)
+{
+    *p = (struct seq_pool){ .n = n, .n_free = n };
+    p->half = 2 * (size_t)(g->s.n_kv_heads * g->s.head_dim) * KV_CHUNK;
+    p->free = malloc(sizeof *p->free * (size_t)n);
+    p->used = calloc((size_t)n, sizeof *p->used);
+    gbuf_open(g->t, &p->mem, page_size(p) * (size_t)n);
+    for (int i = 0; i < n; i++)
+        p->free[i] = i;
+}
+
+void seq_pool_close(struct seq_pool *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (!gbuf_untouched_part(&p->mem, (size_t)i * page_size(p),
+                                 p->used[i] ? (size_t)OTHER_LAYERS : page_size(p)))
+            check_fail(&p->mem.t->c, "page %d of %d was written to by others", i, p->n);
+    gbuf_close(&p->mem);
+    free(p->free);
+    free(p->used);
+    *p = (struct seq_pool){ 0 };
+}
+
+static int32_t seq_pool_take(struct seq_pool *p)
+{
+    int i = check_int(&p->mem.t->c, 0, p->n_free - 1);
+    int32_t page = p->free[i];
+    p->free[i] = p->free[--p->n_free];
+    p->used[page] = true;
+    return page;
+}
+
+void seq_open_in(struct seq_pool *p, struct rig *g, struct seq *s, int cap)
+{
+    int n = cap / KV_CHUNK;
+    *s = (struct seq){ .pool = p, .page = malloc(sizeof *s->page * (size_t)n) };
+    if (n > p->n_free) {
+        fprintf(stderr, "check_cuda: %d pages of a pool that has %d\n", n, p->n_free);
+        abort();
+    }
+    for (int i = 0; i < n; i++)
+        s->page[i] = seq_pool_take(p);
     s->kv = (struct kv_layer){ .dtype = DTYPE_BF16,
                                .n_kv = g->s.n_kv_heads,
                                .d = g->s.head_dim,
                                .cap = cap,
-                               .k = s->k.p,
-                               .v = s->v.p };
+                               .k = (uint8_t *)p->mem.p + OTHER_LAYERS,
+                               .v = (uint8_t *)p->mem.p + OTHER_LAYERS + p->half,
+                               .page_size = page_size(p),
+                               .n_pool = p->n,
+                               .page = s->page };
+}
+
+void seq_open(struct rig *g, struct seq *s, int cap)
+{
+    seq_open_in(&g->pool, g, s, cap);
+}
+
+void seq_share(struct seq *s, const struct seq *from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        s->pool->free[s->pool->n_free++] = s->page[i];
+        s->page[i] = from->page[i];
+    }
+    s->n_shared = n;
 }
 
 void seq_close(struct seq *s)
 {
-    gbuf_close(&s->k);
-    gbuf_close(&s->v);
+    for (int i = s->n_shared; i < s->kv.cap / KV_CHUNK; i++)
+        s->pool->free[s->pool->n_free++] = s->page[i];
+    free(s->page);
+    *s = (struct seq){ 0 };
 }
 
 size_t seq_size(const struct seq *s)
 {
-    return s->k.size + s->v.size;
+    return 2 * s->pool->half * (size_t)(s->kv.cap / KV_CHUNK);
+}
+
+static void *seq_page(const struct seq *s, int i)
+{
+    return (uint8_t *)s->kv.k + (size_t)s->page[i] * s->kv.page_size;
 }
 
 uint8_t *seq_save(struct seq *s)
 {
     uint8_t *saved = malloc(seq_size(s));
-    struct device *dev = s->k.t->dev;
-    dev->ops->download(dev, saved, s->k.p, s->k.size);
-    dev->ops->download(dev, saved + s->k.size, s->v.p, s->v.size);
+    struct device *dev = s->pool->mem.t->dev;
+    size_t size = 2 * s->pool->half;
+    for (int i = 0; i < s->kv.cap / KV_CHUNK; i++)
+        dev->ops->download(dev, saved + (size_t)i * size, seq_page(s, i), size);
     return saved;
 }
 
 void seq_load(struct seq *s, const uint8_t *saved)
 {
-    struct device *dev = s->k.t->dev;
-    dev->ops->upload(dev, s->k.p, saved, s->k.size);
-    dev->ops->upload(dev, s->v.p, saved + s->k.size, s->v.size);
+    struct device *dev = s->pool->mem.t->dev;
+    size_t size = 2 * s->pool->half;
+    for (int i = 0; i < s->kv.cap / KV_CHUNK; i++)
+        dev->ops->upload(dev, seq_page(s, i), saved + (size_t)i * size, size);
 }
+
+/* ---- steps ---- */
 
 static void put_inputs(struct rig *g, const struct rig_step *s)
 {

@@ -11,10 +11,21 @@ struct rig_shape {
     bool norms, bias;
 };
 
+/* A pool of pages in no order. A page begins with bytes that stand for other layers. */
+struct seq_pool {
+    struct gbuf mem;
+    size_t half; /* bytes of K, or of V, of a page */
+    int n, n_free;
+    int32_t *free; /* [n], the first n_free are */
+    bool *used;    /* [n] at any time */
+};
+
 /* A cache of one sequence. */
 struct seq {
     struct kv_layer kv;
-    struct gbuf k, v;
+    struct seq_pool *pool;
+    int32_t *page; /* [kv.cap / KV_CHUNK] */
+    int n_shared;  /* the first ones are another sequence's */
 };
 
 struct rig {
@@ -28,6 +39,7 @@ struct rig {
     struct device_work *work;
     int max_rows;
     struct gbuf x, cos, sin, rows;
+    struct seq_pool pool; /* of the sequences */
     /* the tokens */
     int n_tokens;
     int n_bulk;   /* so many of the first go through in bulk: blocks are then BF16 */
@@ -46,9 +58,17 @@ bool rig_open(struct rig *g, struct cuda_check *t, const struct rig_shape *shape
               enum rig_kind kind, int max_rows, int context, int n_tokens);
 void rig_close(struct rig *g);
 
+void seq_pool_open(struct rig *g, struct seq_pool *p, int n);
+/* A page that nobody had, or bytes of other layers, that changed are a failure of the test. */
+void seq_pool_close(struct seq_pool *p);
+
+/* In the rig's pool, or in another one. */
 void seq_open(struct rig *g, struct seq *s, int cap);
+void seq_open_in(struct seq_pool *p, struct rig *g, struct seq *s, int cap);
+/* The first n pages are those of another sequence of the same pool. */
+void seq_share(struct seq *s, const struct seq *from, int n);
 void seq_close(struct seq *s);
-/* The bytes of a cache, K then V; to be freed. */
+/* The bytes of a cache, for each KV_CHUNK slots K then V; to be freed. */
 uint8_t *seq_save(struct seq *s);
 void seq_load(struct seq *s, const uint8_t *saved);
 size_t seq_size(const struct seq *s);

@@ -202,16 +202,19 @@ static void check_trees(struct walk *k)
 
 /* ---- several sequences ---- */
 
-/* A chain, a tree and a single token of three sequences in one step. */
+/* A chain, a tree and a single token of three sequences in one step; the last has a pool of its
+ * own. */
 static void check_runs(struct walk *k)
 {
     struct seq other[2];
+    struct seq_pool apart;
     struct tree *t = malloc(sizeof *t);
     int depth = k->chain > 5 ? 4 : 1, n = 0, tokens[MAX_TOKENS];
     tree_grow(k, t, depth, 1);
     seq_load(&k->s, k->before);
+    seq_pool_open(k->g, &apart, k->s.kv.cap / KV_CHUNK + 3);
     for (int i = 0; i < 2; i++) { /* of another size, too */
-        seq_open(k->g, &other[i], k->s.kv.cap + i * KV_CHUNK);
+        seq_open_in(i ? &apart : &k->g->pool, k->g, &other[i], k->s.kv.cap + i * KV_CHUNK);
         k->t->ops->kv_copy(k->g->work, &other[i].kv, &k->s.kv, k->tokens, k->tokens, k->cached);
     }
     struct attn_run runs[3] = {
@@ -237,26 +240,33 @@ static void check_runs(struct walk *k)
     expect_row(k, n - 1, 0, "token of several runs", n);
     seq_close(&other[0]);
     seq_close(&other[1]);
+    seq_pool_close(&apart);
     free(t);
 }
 
 /* ---- recorded steps ---- */
 
-/* Steps with equal keys: other slots, other tokens, other trees. */
+/* Steps with equal keys: other slots, other tokens, other trees, and two sequences with the same
+ * contents in other pages, by turns. */
 static void check_records(struct walk *k)
 {
     struct tree *t = malloc(sizeof *t);
+    struct seq twin;
     int played = 0;
+    seq_open(k->g, &twin, k->s.kv.cap);
     seq_load(&k->s, k->before);
-    for (int i = 0; i + 2 <= k->chain && i < 12; i += 2) {
-        struct attn_run run = { .n = 2, .first_slot = k->cached + i, .kv = &k->s.kv };
+    seq_load(&twin, k->before);
+    for (int i = 0; i / 2 * 2 + 2 <= k->chain && i < 12; i++) {
+        int slot = k->cached + i / 2 * 2;
+        struct attn_run run = { .n = 2, .first_slot = slot, .kv = i % 2 ? &twin.kv : &k->s.kv };
         struct rig_step step = {
-            .n = 2, .tokens = k->tokens + k->cached + i, .n_runs = 1, .runs = &run, .key = "two"
+            .n = 2, .tokens = k->tokens + slot, .n_runs = 1, .runs = &run, .key = "two"
         };
         played += rig_run(k->g, &step, k->out);
-        expect_row(k, 0, i, "recorded", 2);
-        expect_row(k, 1, i + 1, "recorded", 2);
+        expect_row(k, 0, slot - k->cached, "recorded", 2);
+        expect_row(k, 1, slot - k->cached + 1, "recorded", 2);
     }
+    seq_close(&twin);
     if (k->chain >= 8 && !played)
         check_fail(&k->t->c, "a step that comes again is not played from a record");
     for (int i = 0; i < 5 && k->chain > 4; i++) {

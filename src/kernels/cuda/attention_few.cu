@@ -114,8 +114,8 @@ __device__ static inline void block_find(struct few_block *b, const struct few_a
     index /= tiles;
     b->kv_head = index % a.n_kv;
     b->split = index / a.n_kv;
-    b->k = a.k + (size_t)b->kv_head * a.cap * a.d;
-    b->v = a.v + (size_t)b->kv_head * a.cap * a.d;
+    b->k = a.kv.k + (size_t)b->kv_head * KV_CHUNK * a.d;
+    b->v = a.kv.v + (size_t)b->kv_head * KV_CHUNK * a.d;
     b->m0 = tile * tile_rows;
     b->m = min(tile_rows, rows - b->m0);
     b->q0 = b->m0 / a.group;
@@ -129,9 +129,13 @@ __device__ static inline void block_find(struct few_block *b, const struct few_a
     b->path = NULL;
 }
 
-/* Tiles of the split up to `limit`; those of a tree from first_slot on once for each query row. */
-__device__ static inline void block_steps(struct few_block *b, int limit)
+/* Tiles of the split up to `limit`; those of a tree from first_slot on once for each query row. And
+ * the pages that they lie in; what a table has behind the run's last page is never used. */
+__device__ static inline void block_steps(struct few_block *b, const struct few_args &a, int limit)
 {
+#pragma unroll
+    for (int i = 0; i < SPLIT_PAGES; i++)
+        b->page[i] = a.kv.page[b->split * SPLIT_PAGES + i] * a.kv.step;
     int begin = b->split * SPLIT_TILES, tiles = (limit + KEYS - 1) / KEYS - begin;
     tiles = max(0, min(tiles, (int)SPLIT_TILES));
     b->shared = b->tree ? max(0, min(tiles, b->first / KEYS - begin)) : tiles;
@@ -145,7 +149,7 @@ __device__ static int find_paths(struct few_block *b, const struct few_args &a, 
     int *limits = memory, *parent = memory + NARROW_ROWS, most = 0;
     uint16_t *path = (uint16_t *)(parent + b->n_nodes);
     for (int i = (int)threadIdx.x; i < b->n_nodes; i += (int)blockDim.x)
-        parent[i] = a.staged->parent[run->parents + i];
+        parent[i] = a.staged->list[run->parents + i];
     __syncthreads();
     for (int i = (int)threadIdx.x; i < b->n_q; i += (int)blockDim.x) {
         int node = b->pending + a.row0 + b->q0 + i, depth = 0;
@@ -189,7 +193,7 @@ __device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
     limit = b.first + b.pending + a.row0 + b.q0 + b.n_q;
     if (b.tree)
         limit = find_paths(&b, a, (int *)(shared_scores + NARROW_ROWS * SCORE_STRIDE));
-    block_steps(&b, limit);
+    block_steps(&b, a, limit);
     if (b.steps == 0)
         return;
     pipe_open<D, EXACT, true>(&pipe, tiles, a, b);
@@ -242,7 +246,7 @@ __device__ static void wide_block(const struct few_args &a, uint16_t *tiles)
     block_find(&b, a, (int)blockIdx.x - a.narrow_blocks, a.wide_tiles, a.wide_rows);
     if (b.tree && (b.split + 1) * KV_SPLIT > b.first)
         return;
-    block_steps(&b, b.first + (b.tree ? 0 : b.pending + a.row0 + b.q0 + b.n_q));
+    block_steps(&b, a, b.first + (b.tree ? 0 : b.pending + a.row0 + b.q0 + b.n_q));
     if (b.steps == 0)
         return;
     pipe_open<D, EXACT, false>(&pipe, tiles, a, b);
@@ -340,14 +344,9 @@ static size_t row_scratch(int n_heads, int splits, int d)
            sizeof(int);
 }
 
-static int count_splits(int slots)
-{
-    return (slots + KV_SPLIT - 1) / KV_SPLIT;
-}
-
 size_t attn_few_scratch_size(const struct work_shape *s)
 {
-    int splits = (s->context + KV_SPLIT_LEAST - 1) / KV_SPLIT_LEAST;
+    int splits = (round_positions(s->context) + KV_SPLIT_LEAST - 1) / KV_SPLIT_LEAST;
     size_t row = row_scratch(s->n_heads, splits, s->head_dim);
     size_t rows = s->rows < FEW_ROWS ? (size_t)s->rows : (size_t)FEW_ROWS;
     if (rows * row > (size_t)SCRATCH_LIMIT)
@@ -447,7 +446,7 @@ void attention_few(struct device_work *w, const struct attn_block *b, const void
         return;
     for (int i = 0; i < b->n_runs; i++) {
         const struct attn_run *run = &b->runs[i];
-        int splits = count_splits(run->kv->cap), slice;
+        int splits = w->max_splits, slice;
         size_t size = row_scratch(s->n_heads, splits, s->head_dim), fit = w->attn_size / size;
         slice = fit < (size_t)FEW_ROWS ? (int)fit : (int)FEW_ROWS;
         if (slice == 0 && w->max_splits > 1) {
@@ -462,8 +461,7 @@ void attention_few(struct device_work *w, const struct attn_block *b, const void
             a.q = (const uint16_t *)q16 + at;
             a.f32 = out_dtype == DTYPE_F32;
             a.out = (uint8_t *)out + at * (a.f32 ? sizeof(float) : sizeof(uint16_t));
-            a.k = (const uint16_t *)run->kv->k;
-            a.v = (const uint16_t *)run->kv->v;
+            a.kv = pages_of(w, run->kv, i);
             a.top = (float2 *)w->attn_scratch;
             a.part = (float *)(a.top + (size_t)slice * (size_t)s->n_heads * (size_t)splits);
             a.limit = (int *)(a.part + (size_t)slice * (size_t)splits * stride);
@@ -474,7 +472,6 @@ void attention_few(struct device_work *w, const struct attn_block *b, const void
             a.n_kv = s->n_kv_heads;
             a.group = s->n_heads / s->n_kv_heads;
             a.d = s->head_dim;
-            a.cap = run->kv->cap;
             a.splits = splits;
             a.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
             a.direct = w->max_splits <= 1;

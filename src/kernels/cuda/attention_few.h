@@ -7,19 +7,23 @@
 
 enum {
     SPLIT_TILES = KV_SPLIT / KEYS,
+    SPLIT_PAGES = KV_SPLIT / KV_CHUNK,
     LOADERS = 128 /* threads of a block that load tiles */
 };
+
+static_assert(KV_SPLIT % KV_CHUNK == 0 && KV_CHUNK % KEYS == 0 && SPLIT_PAGES == 2,
+              "a split is two pages, and a tile lies in one of them");
 
 struct few_args {
     const uint16_t *q; /* of the slice's first row, [rows, n_heads * d] */
     void *out;
-    const uint16_t *k, *v;
+    struct kv_pages kv;
     float *part; /* [rows, n_heads, splits, d] */
     float2 *top; /* [rows, n_heads, splits]: max and sum */
     int *limit;  /* [rows] positions seen, trees only */
     const struct staged *staged;
     int run, row0, rows; /* rows row0 .. of the run's queries are this slice */
-    int n_heads, n_kv, group, d, cap;
+    int n_heads, n_kv, group, d;
     int splits;  /* room for them in part and top */
     float scale; /* of exponents of 2 */
     int stages;
@@ -32,7 +36,8 @@ struct few_args {
 
 /* What a block does. Rows are (query row, head of the group), one after the other. */
 struct few_block {
-    const uint16_t *k, *v; /* of the KV head */
+    const uint16_t *k, *v;     /* of the KV head in page 0 */
+    int64_t page[SPLIT_PAGES]; /* numbers from there to the split's pages */
     int kv_head, split;
     int m0, m;               /* first row and how many */
     int q0, n_q;             /* the query rows that they belong to */
@@ -54,15 +59,16 @@ __device__ static inline int slot_of(const struct few_block &b, int position, in
     return b.first + b.path[pass * b.n_nodes + position - b.first];
 }
 
-/* Positions from `begin` on as query row `pass` sees them, or all: for rows of a tree, and for rows
- * whose size is no multiple of 16 bytes. */
+/* Positions from `begin` on as query row `pass` sees them, or all: for rows of a tree, whose slots
+ * may lie in any page, and for rows whose size is no multiple of 16 bytes. */
 template <int D, bool EXACT>
-__device__ static void load_slowly(uint16_t *to, const struct few_block &b, int d, int begin,
-                                   int pass)
+__device__ static void load_slowly(uint16_t *to, const struct few_args &a,
+                                   const struct few_block &b, int begin, int pass)
 {
+    int d = a.d;
     for (int i = (int)threadIdx.x; i < KEYS * (D / 8); i += LOADERS) {
         int r = i / (D / 8), c = i % (D / 8) * 8, slot = slot_of(b, begin + r, pass);
-        size_t from = (size_t)(slot < 0 ? 0 : slot) * d + c;
+        int64_t from = slot < 0 ? 0 : slot_at(a.kv, a.kv.page[slot_chunk(slot)], 0, slot, d) + c;
         uint16_t *at = to + piece_at<D>(r, c / 8);
         if (EXACT || d % 8 == 0) {
             int bytes = slot >= 0 && (EXACT || c < d) ? 16 : 0;
@@ -84,14 +90,15 @@ __device__ static inline void load_tile(uint16_t *to, const struct few_block &b,
 {
     constexpr int PIECES = D / 8, ROWS = LOADERS / PIECES, STEP = ROWS < 8 ? 8 : ROWS;
     static_assert(KEYS % STEP == 0 && STEP % 8 == 0, "rows of a thread at a fixed distance");
-    int c = (int)threadIdx.x % PIECES, inside = EXACT || c * 8 < d ? 16 : 0;
+    int c = (int)threadIdx.x % PIECES, inside = EXACT || c * 8 < d ? 16 : 0, in = slot_row(begin);
+    int64_t page = slot_chunk(begin) % SPLIT_PAGES ? b.page[1] : b.page[0];
     d = EXACT ? D : d;
 #pragma unroll
     for (int r = 0; r < STEP; r += ROWS) {
         int row = r + (int)threadIdx.x / PIECES, left = b.end - begin - row;
         uint16_t *at = to + piece_at<D>(row, c);
-        const uint16_t *k = b.k + (size_t)(begin + row) * d + c * 8;
-        const uint16_t *v = b.v + (size_t)(begin + row) * d + c * 8;
+        const uint16_t *k = b.k + page + (in + row) * d + c * 8;
+        const uint16_t *v = b.v + page + (in + row) * d + c * 8;
 #pragma unroll
         for (int i = 0; i < KEYS; i += STEP) {
             int bytes = i < left ? inside : 0;
@@ -131,7 +138,7 @@ __device__ static inline void load_next(struct few_pipe *p, const struct few_arg
         begin = step_begin(b, p->next, &pass);
     if (p->next < b.steps && threadIdx.x < LOADERS) {
         if ((TREE && pass >= 0) || (!EXACT && a.d % 8 != 0))
-            load_slowly<D, EXACT>(to, b, a.d, begin, pass);
+            load_slowly<D, EXACT>(to, a, b, begin, pass);
         else
             load_tile<D, EXACT>(to, b, a.d, begin);
     }

@@ -297,19 +297,21 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     uint32_t base = shared_address(few_memory), bars = base + T::bars_at;
     struct split_job b;
+    struct split_pages<T> pages = {};
+    bool loads = threadIdx.x == T::groups * 128;
     dep_launch();
-    if (threadIdx.x == T::groups * 128) {
+    if (loads) {
         map_prefetch(&a.k_map);
         map_prefetch(&a.v_map);
     }
     if (base % 1024)
         __trap();
-    if (!job_find<T>(&b, a, group)) {
+    if (!job_find<T>(&b, pages, a, group, loads)) {
         if (blockIdx.x == 0) /* a grid in which nobody waits could end before those in front */
             dep_wait();
         return;
     }
-    if (threadIdx.x == T::groups * 128) {
+    if (loads) {
         for (int s = 0; s < 2 * T::stages; s++)
             barrier_init(bars + s * 8, 1);
         for (int s = 2 * T::stages; s < 3 * T::stages; s++)
@@ -319,8 +321,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     __syncthreads();
     if (group == T::groups) {
         registers_lower<T::few>();
-        if (threadIdx.x == T::groups * 128)
-            produce<T, false>(a, b, base);
+        if (loads)
+            produce<T, false>(a, b, pages, base);
     } else {
         registers_raise<T::most>();
         if (group < b.n_groups)
@@ -439,9 +441,9 @@ static cudaError_t few_run(const struct device_work *w, struct split_args &a,
 
 /* Rows that the scratch has room for, and where it begins for what. */
 template <class S>
-static int few_scratch(struct split_args &a, const struct device_work *w, int cap)
+static int few_scratch(struct split_args &a, const struct device_work *w, int n_splits)
 {
-    size_t splits = (size_t)(cap + S::split - 1) / S::split, heads = (size_t)a.n_heads;
+    size_t splits = (size_t)n_splits, heads = (size_t)a.n_heads;
     size_t row = heads * splits * (S::d * sizeof(float) + sizeof(float2)) + sizeof(int);
     size_t fit = w->attn_size / row;
     int slice = fit < (size_t)FEW_ROWS ? (int)fit : (int)FEW_ROWS;
@@ -466,26 +468,20 @@ static bool run_few(struct device_work *w, const struct attn_block *b, const voi
     for (int i = 0; i < b->n_runs; i++) {
         const struct attn_run *run = &b->runs[i];
         const struct kv_layer *kv = run->kv;
-        size_t line = S::d * 2, head = line * (size_t)kv->cap;
         struct split_args a = {};
         a.direct = n_splits <= 1;
         a.n_heads = s->n_heads;
         a.n_kv = s->n_kv_heads;
         a.group = s->n_heads / s->n_kv_heads;
-        int slice = few_scratch<S>(a, w, kv->cap);
-        if (slice == 0 ||
-            !encode_map(encode, &a.k_map, kv->k, kv->cap, S::d / TILE_COLS, kv->n_kv, line, head,
-                        S::block, S::d / TILE_COLS) ||
-            !encode_map(encode, &a.v_map, kv->v, kv->cap, S::d / TILE_COLS, kv->n_kv, line, head,
-                        S::block, S::d / TILE_COLS)) {
+        int slice = few_scratch<S>(a, w, n_splits);
+        if (slice == 0 || !encode_pages(encode, &a.k_map, kv, kv->k, S::block, S::d / TILE_COLS) ||
+            !encode_pages(encode, &a.v_map, kv, kv->v, S::block, S::d / TILE_COLS)) {
             work_check(w, cudaErrorInvalidValue, "attention without scratch");
             return true;
         }
-        a.k = (const uint16_t *)kv->k;
-        a.v = (const uint16_t *)kv->v;
+        a.kv = pages_of(w, kv, i);
         a.staged = w->staged;
         a.run = i;
-        a.cap = kv->cap;
         a.scale = 1.4426950408889634f / sqrtf((float)S::d);
         a.f32 = out_dtype == DTYPE_F32;
         for (a.row0 = 0; a.row0 < run->n; a.row0 += slice) {

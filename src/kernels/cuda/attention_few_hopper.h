@@ -17,15 +17,16 @@ enum {
 };
 
 struct split_args {
-    CUtensorMap k_map, v_map;
-    const uint16_t *q, *k, *v; /* q: of the slice's first row */
+    CUtensorMap k_map, v_map; /* of all pages of the pool: [page][KV head, row][numbers] */
+    struct kv_pages kv;
+    const uint16_t *q; /* of the slice's first row */
     void *out;
     float *part; /* [rows, n_heads, splits, d] */
     float2 *top; /* [rows, n_heads, splits]: max and sum */
     int *limit;  /* [rows] positions seen, trees only */
     const struct staged *staged;
     int run, row0, rows; /* rows row0 .. of the run's queries are this slice */
-    int n_heads, n_kv, group, cap;
+    int n_heads, n_kv, group;
     int splits;          /* room for them in part and top */
     float scale;         /* of exponents of 2 */
     int n_tiles, n_sets; /* of pairs; sets of tiles, each a thread block's */
@@ -51,6 +52,14 @@ template <int HEAD, int BLOCK, int SPLIT, int GROUPS, int STAGES, int BLOCKS> st
     static constexpr int enough = (96 << 10) / (2 * block_size);
     static constexpr int flight = enough < STAGES ? enough : STAGES;
     static_assert(SPLIT % BLOCK == 0 && STAGES >= 3, "a ring of whole blocks");
+    static_assert(KV_CHUNK % BLOCK == 0, "a block of keys lies in one page");
+};
+
+/* Pages that a split has to do with. */
+template <class T> struct split_pages {
+    static constexpr int n = T::split / KV_CHUNK + (T::split % KV_CHUNK ? 2 : 0);
+    static_assert(n - 1 <= TABLE_PAD, "those of the last split are in the table");
+    int page[n];
 };
 
 #ifdef HOPPER_CODE
@@ -59,6 +68,7 @@ template <int HEAD, int BLOCK, int SPLIT, int GROUPS, int STAGES, int BLOCKS> st
 struct split_job {
     int kv_head, split;
     int first;     /* slot where the run begins */
+    int page;      /* of that slot */
     int low, high; /* positions that its rows see: least and most */
     int q0, n_q;   /* its query rows */
     int n_groups;  /* warpgroups with pairs */
@@ -87,10 +97,22 @@ template <class T> __device__ static inline bool job_steps(struct split_job *b)
     return b->steps > 0;
 }
 
+/* The split's pages: who loads asks for them as soon as the split is known. What a table has behind
+ * the run's last page is never used. */
+template <class T>
+__device__ static inline void ask_pages(struct split_pages<T> &p, const split_args &a, int split)
+{
+    const int32_t *page = a.kv.page + slot_chunk(split * T::split);
+#pragma unroll
+    for (int i = 0; i < p.n; i++)
+        p.page[i] = page[i];
+}
+
 /* Some tiles of pairs and a split that all rows see alike: up to their own positions; of trees,
  * those that end before the tree. */
 template <class T>
-__device__ static inline bool job_find(struct split_job *b, const split_args &a, int group)
+__device__ static inline bool job_find(struct split_job *b, struct split_pages<T> &pages,
+                                       const split_args &a, int group, bool loads)
 {
     const struct staged_run *run = &a.staged->run[a.run];
     int i = (int)blockIdx.x, set = i % a.n_sets, tile, tiles, end;
@@ -100,7 +122,10 @@ __device__ static inline bool job_find(struct split_job *b, const split_args &a,
     end = min(a.rows * a.group, (tile + tiles) * PAIRS);
     b->kv_head = i % a.n_kv;
     b->split = i / a.n_kv;
+    if (loads)
+        ask_pages<T>(pages, a, b->split);
     b->first = run->first_slot;
+    b->page = run->first_page;
     b->n_groups = tiles;
     b->m0 = (tile + group) * PAIRS;
     b->m = max(0, min((int)PAIRS, end - b->m0));
@@ -118,7 +143,8 @@ __device__ static inline bool job_find(struct split_job *b, const split_args &a,
 /* One thread. Blocks written by earlier steps come before the kernel in front has ended; EARLY: all
  * do, and what this step writes is brought by others. */
 template <class T, bool EARLY>
-__device__ static inline void produce(const split_args &a, const struct split_job &b, uint32_t base)
+__device__ static inline void produce(const split_args &a, const struct split_job &b,
+                                      struct split_pages<T> &pages, uint32_t base)
 {
     uint32_t k_full = base + T::bars_at, v_full = k_full + T::stages * 8;
     uint32_t empty = v_full + T::stages * 8;
@@ -127,7 +153,12 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
 #pragma unroll 1
     for (int j = 0; j < b.steps; j++) {
         int begin = b.split * T::split + j * T::block;
+        int row = b.kv_head * KV_CHUNK + slot_row(begin);
         uint32_t at = base + ring.stage * T::block_size, bar = ring.stage * 8;
+        if (j > 0 && slot_row(begin) == 0) /* the next page's turn */
+#pragma unroll
+            for (int i = 0; i + 1 < pages.n; i++)
+                pages.page[i] = pages.page[i + 1];
         if (!EARLY && !waited && begin + T::block > b.first) {
             dep_wait();
             global_written();
@@ -139,9 +170,9 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
             ring_next<T>(landed);
         }
         barrier_arrive_expect(k_full + bar, T::block_size);
-        load_box4_once(at + T::k_at, &a.k_map, k_full + bar, 0, begin, 0, b.kv_head);
+        load_box4_once(at + T::k_at, &a.k_map, k_full + bar, 0, row, 0, pages.page[0]);
         barrier_arrive_expect(v_full + bar, T::block_size);
-        load_box4_once(at + T::v_at, &a.v_map, v_full + bar, 0, begin, 0, b.kv_head);
+        load_box4_once(at + T::v_at, &a.v_map, v_full + bar, 0, row, 0, pages.page[0]);
         ring_next<T>(ring);
     }
     if (!waited)

@@ -34,6 +34,7 @@ template <int HEAD, int SPLIT, int PASS, int STAGES, int BLOCKS, int FLIGHT> str
     static constexpr int k_at = 0, v_at = STAGES * block_size, bars_at = 2 * v_at;
     static constexpr int rest_at = bars_at + (3 * STAGES * 8 + 127) / 128 * 128;
     static constexpr int flight = FLIGHT;
+    static_assert(KV_CHUNK % block == 0, "a block of keys lies in one page");
     static_assert(SPLIT % block == 0 && STAGES >= PASS && warps > value_warps, "a pass at a time");
 };
 
@@ -351,7 +352,6 @@ template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, 
     const split_args &a = w.a;
     int from = max(w.b.first, w.b.split * T::split + j * T::block);
     int items = min(w.b.high, w.b.split * T::split + (j + blocks) * T::block) - from;
-    size_t head = (size_t)w.b.kv_head * a.cap;
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < items * 2 * PIECES; i += T::workers) {
         int piece = i % PIECES, value = i / PIECES % 2, position = from + i / (2 * PIECES);
@@ -359,12 +359,17 @@ template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, 
         int stage = w.stage + (position - w.b.split * T::split) / T::block - j;
         if (w.path)
             slot = w.b.first + w.path[w.b.high - 1 - position];
+        int page = w.b.page;
+        if (slot_chunk(slot) != slot_chunk(w.b.first))
+            page = a.kv.page[slot_chunk(slot)];
         if (!T::once && stage >= T::stages)
             stage -= T::stages, parity ^= 1;
         barrier_wait(w.bars + (value ? T::stages + stage : stage) * 8, parity);
         copy_async16_to(w.base + (value ? T::v_at : T::k_at) + stage * T::block_size +
                             (piece / 8 * T::block + row) * 128 + ((piece % 8) ^ (row & 7)) * 16,
-                        (value ? a.v : a.k) + (head + (size_t)slot) * T::d + piece * 8, 16);
+                        (value ? a.kv.v : a.kv.k) + slot_at(a.kv, page, w.b.kv_head, slot, T::d) +
+                            piece * 8,
+                        16);
     }
     copy_async_commit();
     copy_async_wait<0>();
@@ -435,7 +440,8 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
  * its node upwards goes to `path`, which has room for all nodes twice and one more. False: the row
  * sees nothing there. All threads. */
 template <class T>
-__device__ static inline bool branch_find(struct split_job *b, const split_args &a, uint16_t *path)
+__device__ static inline bool branch_find(struct split_job *b, struct split_pages<T> &pages,
+                                          const split_args &a, uint16_t *path, bool loads)
 {
     const struct staged_run *run = &a.staged->run[a.run];
     int i = (int)blockIdx.x, nodes = run->pending + run->n, part = i % a.n_parts;
@@ -445,13 +451,16 @@ __device__ static inline bool branch_find(struct split_job *b, const split_args 
     i /= a.n_kv;
     b->q0 = i % a.rows;
     b->first = run->first_slot;
+    b->page = run->first_page;
     b->split = b->first / T::split + i / a.rows;
     b->m0 = b->q0 * a.group + part * LONE_PAIRS;
     b->m = min(a.group - part * LONE_PAIRS, (int)LONE_PAIRS);
     if (b->split * T::split >= b->first + nodes)
         return false;
+    if (loads)
+        ask_pages<T>(pages, a, b->split);
     for (int n = (int)threadIdx.x; n < nodes; n += T::threads)
-        parent[n] = (int16_t)a.staged->parent[run->parents + n];
+        parent[n] = (int16_t)a.staged->list[run->parents + n];
     __syncthreads();
     if (threadIdx.x == 0) {
         int n = run->pending + a.row0 + b->q0, up = 0;
@@ -477,10 +486,11 @@ __global__ void __launch_bounds__(T::roomy, T::blocks)
     uint16_t *path = (uint16_t *)(lone_memory + T::rest_at + sizeof(struct lone_shared<T>));
     bool loads = threadIdx.x == T::workers;
     struct split_job b = {};
+    struct split_pages<T> pages = {};
     dep_launch();
     if (base % 1024)
         __trap();
-    if (TREE ? !branch_find<T>(&b, a, path) : !job_find<T>(&b, a, 0))
+    if (TREE ? !branch_find<T>(&b, pages, a, path, loads) : !job_find<T>(&b, pages, a, 0, loads))
         return;
     if (loads) {
         map_prefetch(&a.k_map);
@@ -491,7 +501,7 @@ __global__ void __launch_bounds__(T::roomy, T::blocks)
     }
     __syncthreads();
     if (loads)
-        produce<T, true>(a, b, base);
+        produce<T, true>(a, b, pages, base);
     else if (threadIdx.x < T::workers)
         lone_consume<T>(a, b, lone_memory, TREE ? path : NULL);
     if (TREE && threadIdx.x == 0 && b.kv_head == 0 && b.split == b.first / T::split)

@@ -9,7 +9,10 @@
  *
  * Row invariance: tiles and blocks begin at multiples of their size in the sequence, blocks are
  * walked upwards from slot 0 to the end of the tile. What a row goes through is thus a matter of
- * its position alone, not of where its chunk of the prompt begins or ends. */
+ * its position alone, not of where its chunk of the prompt begins or ends.
+ *
+ * A block of keys may lie in two pages of the cache. Then several boxes fetch it, of 16, 32, 64 and
+ * 128 rows, which every part of a block is a sum of. */
 #include "kernels/cuda/cuda.h"
 
 #include "kernels/cuda/hopper.h"
@@ -18,7 +21,8 @@
 
 enum {
     GROUP_ROWS = 64, /* of a warpgroup: wgmma's M */
-    LAUNCH_RUNS = 8, /* of one launch: their maps travel as arguments */
+    PARTS = 4,       /* kinds of boxes for parts of a block ... */
+    PART_ROWS = 16,  /* ... the smallest */
     TICKETS = 256
 };
 
@@ -28,9 +32,18 @@ struct hopper_run {
     int begin;          /* its first piece */
 };
 
+/* K or V in all pages: boxes of a block, and of PART_ROWS << i rows of a tile. */
+struct hopper_maps {
+    CUtensorMap whole, part[PARTS];
+};
+
+/* Runs of one launch have their pages in the same pool. */
 struct hopper_args {
-    CUtensorMap q, k[LAUNCH_RUNS], v[LAUNCH_RUNS];
-    struct hopper_run run[LAUNCH_RUNS];
+    CUtensorMap q;
+    struct hopper_maps k, v;
+    struct hopper_run run[MAX_RUNS];
+    const int32_t *pages; /* tables of the runs, table_size entries each */
+    int table_size;
     int n_runs, n_pieces;
     int n_heads, group; /* query heads to a KV head */
     float scale;        /* for powers of two */
@@ -54,6 +67,9 @@ template <int HEAD, int BLOCK, int GROUPS, int STAGES> struct hopper_shape {
     static constexpr int size = piece_at + 16 + 1024; /* the base is rounded up to 1024 */
     /* registers of a producing and of a computing thread; 65536 in all */
     static constexpr int few = GROUPS == 2 ? 24 : 32, most = GROUPS == 2 ? 240 : 160;
+    static constexpr bool in_one_page = KV_CHUNK % BLOCK == 0;
+    static_assert(BLOCK % PART_ROWS == 0 && BLOCK < PART_ROWS << PARTS,
+                  "a block is a sum of parts");
 };
 
 #ifdef HOPPER_CODE
@@ -108,14 +124,43 @@ __device__ static inline int next_piece(const hopper_args &a)
     return n + (int)gridDim.x;
 }
 
-/* A block of keys or values into the next place of its ring. */
+/* A block that lies in two pages, tile by tile: always the largest box of what is left in a page.
+ */
 template <class T>
-__device__ static inline void load_block(uint32_t to, const CUtensorMap *map, uint32_t full,
-                                         uint32_t empty, struct ring &r, int slot, int kv_head)
+__device__ static inline void load_parts(uint32_t to, const struct hopper_maps &maps, uint32_t bar,
+                                         const int32_t *table, int slot, int kv_head)
+{
+    int rows;
+#pragma unroll 1
+    for (int end = slot + T::block; slot < end; slot += rows) {
+        int left = min(KV_CHUNK - slot_row(slot), end - slot), i = PARTS - 1;
+        int row = kv_head * KV_CHUNK + slot_row(slot), page = table[slot_chunk(slot)];
+        while (PART_ROWS << i > left)
+            i--;
+#pragma unroll
+        for (int tile = 0; tile < T::d / TILE_COLS; tile++)
+            load_box4(to + tile * T::block * TILE_COLS * 2, &maps.part[i], bar, 0, row, tile, page);
+        rows = PART_ROWS << i;
+        to += rows * TILE_COLS * 2;
+    }
+}
+
+/* A block of keys or values into the next place of its ring. Behind the run's last page there are
+ * no more, and the block's rows from there on are zero. */
+template <class T>
+__device__ static inline void load_block(uint32_t to, const struct hopper_maps &maps, uint32_t full,
+                                         uint32_t empty, struct ring &r, const int32_t *table,
+                                         int slot, int kv_head)
 {
     barrier_wait(empty + r.stage * 8, r.parity ^ 1);
-    barrier_arrive_expect(full + r.stage * 8, T::block_size);
-    load_box4(to + r.stage * T::block_size, map, full + r.stage * 8, 0, slot, 0, kv_head);
+    full += r.stage * 8;
+    to += r.stage * T::block_size;
+    barrier_arrive_expect(full, T::block_size);
+    if (T::in_one_page || slot_row(slot) + T::block <= KV_CHUNK)
+        load_box4(to, &maps.whole, full, 0, kv_head * KV_CHUNK + slot_row(slot), 0,
+                  table[slot_chunk(slot)]);
+    else
+        load_parts<T>(to, maps, full, table, slot, kv_head);
     ring_next<T>(r);
 }
 
@@ -133,9 +178,9 @@ __device__ static inline void produce(const hopper_args &a, uint32_t base, int *
     for (int turn = 0; i < a.n_pieces; turn++) {
         struct piece p = piece_of<T>(a, i);
         const hopper_run &run = a.run[p.run];
-        const CUtensorMap *k = &a.k[p.run], *v = &a.v[p.run];
+        const int32_t *table = a.pages + p.run * a.table_size;
         int end = p.position + T::rows;
-        load_block<T>(base + T::k_at, k, k_full, k_empty, k_ring, 0, p.kv_head);
+        load_block<T>(base + T::k_at, a.k, k_full, k_empty, k_ring, table, 0, p.kv_head);
 
         barrier_wait(bars + Q_EMPTY * 8, (turn & 1) ^ 1);
         *piece_number = i;
@@ -146,9 +191,9 @@ __device__ static inline void produce(const hopper_args &a, uint32_t base, int *
 
         for (int slot = 0; slot < end; slot += T::block) {
             if (slot + T::block < end)
-                load_block<T>(base + T::k_at, k, k_full, k_empty, k_ring, slot + T::block,
+                load_block<T>(base + T::k_at, a.k, k_full, k_empty, k_ring, table, slot + T::block,
                               p.kv_head);
-            load_block<T>(base + T::v_at, v, v_full, v_empty, v_ring, slot, p.kv_head);
+            load_block<T>(base + T::v_at, a.v, v_full, v_empty, v_ring, table, slot, p.kv_head);
         }
         if (i >= a.n_pieces) {
             barrier_wait(bars + Q_EMPTY * 8, turn & 1);
@@ -448,17 +493,28 @@ template <class T> static bool kernel_ready(void)
     return true;
 }
 
-/* The runs from first on that fit in a launch. */
+template <class T>
+static bool fill_maps(struct hopper_maps *m, encode_fn encode, const struct kv_layer *kv,
+                      const void *data)
+{
+    bool done = encode_pages(encode, &m->whole, kv, data, T::block, T::d / TILE_COLS);
+    for (int i = 0; i < PARTS && !T::in_one_page; i++)
+        done = done && encode_pages(encode, &m->part[i], kv, data, PART_ROWS << i, 1);
+    return done;
+}
+
+/* The runs from first on that are of one pool: those of a launch. 0: no map can be made. */
 template <class T>
 static int fill_args(struct hopper_args *a, encode_fn encode, const struct attn_block *b, int first)
 {
+    const struct kv_layer *kv = b->runs[first].kv;
     int n = 0;
     a->n_pieces = 0;
-    for (; n < LAUNCH_RUNS && first + n < b->n_runs; n++) {
+    for (; n < MAX_RUNS && first + n < b->n_runs; n++) {
         const struct attn_run *r = &b->runs[first + n];
-        const struct kv_layer *kv = r->kv;
         struct hopper_run *h = &a->run[n];
-        size_t row = (size_t)T::d * 2, head = row * (size_t)kv->cap;
+        if (!same_pool(r->kv, kv))
+            break;
         h->row0 = r->row0;
         h->n = r->n;
         h->first_slot = r->first_slot;
@@ -466,14 +522,9 @@ static int fill_args(struct hopper_args *a, encode_fn encode, const struct attn_
         h->n_tiles = (r->first_slot + r->n - 1) / T::rows + 1 - h->tile0;
         h->begin = a->n_pieces;
         a->n_pieces += h->n_tiles * a->n_heads;
-        if (!encode_map(encode, &a->k[n], kv->k, kv->cap, T::d / TILE_COLS, kv->n_kv, row, head,
-                        T::block, T::d / TILE_COLS) ||
-            !encode_map(encode, &a->v[n], kv->v, kv->cap, T::d / TILE_COLS, kv->n_kv, row, head,
-                        T::block, T::d / TILE_COLS))
-            return 0;
     }
     a->n_runs = n;
-    return n;
+    return fill_maps<T>(&a->k, encode, kv, kv->k) && fill_maps<T>(&a->v, encode, kv, kv->v) ? n : 0;
 }
 
 template <class T>
@@ -500,6 +551,8 @@ static bool run_hopper(struct device_work *w, const struct attn_block *b, const 
         int n = fill_args<T>(&a, encode, b, first);
         if (n == 0)
             return false;
+        a.pages = pages_of(w, b->runs[first].kv, first).page;
+        a.table_size = w->table_size;
         a.ticket = (int)(__atomic_fetch_add(&launches, 1u, __ATOMIC_RELAXED) % TICKETS);
         int blocks = a.n_pieces < w->gpu->n_sm ? a.n_pieces : w->gpu->n_sm;
         work_check(w,

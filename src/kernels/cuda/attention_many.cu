@@ -32,11 +32,12 @@ struct tile {
 };
 
 struct flash_job {
-    const uint16_t *q, *k, *v;
+    const uint16_t *q, *k, *v; /* k, v: segments */
+    struct kv_pages kv;        /* prompts */
     void *out;
-    size_t q_stride, kv_stride, kv_head, out_stride; /* elements */
-    int n_heads, group, d;                           /* heads that share a KV head */
-    float scale;                                     /* of scores, times log2(e) */
+    size_t q_stride, kv_stride, out_stride; /* elements */
+    int n_heads, group, d;                  /* heads that share a KV head */
+    float scale;                            /* of scores, times log2(e) */
     bool out_f32;
     const struct staged *staged; /* prompts */
     int run;
@@ -47,7 +48,7 @@ struct flash_job {
 /* What a block has to do. Row i of the tile sees keys below limit + i * grows, at most n_keys. */
 struct span {
     int row0, rows, n_keys, limit, grows, head;
-    const uint16_t *k, *v;
+    const uint16_t *k, *v; /* of the segment's first key, or of the head in page 0 */
 };
 
 __device__ inline struct span span_of_run(const struct flash_job &j, int tile_rows)
@@ -62,8 +63,8 @@ __device__ inline struct span span_of_run(const struct flash_job &j, int tile_ro
     s.limit = r->first_slot + first + 1;
     s.grows = 1;
     s.n_keys = r->first_slot + first + s.rows;
-    s.k = j.k + (size_t)(s.head / j.group) * j.kv_head;
-    s.v = j.v + (size_t)(s.head / j.group) * j.kv_head;
+    s.k = j.kv.k + (size_t)(s.head / j.group) * KV_CHUNK * j.d;
+    s.v = j.kv.v + (size_t)(s.head / j.group) * KV_CHUNK * j.d;
     return s;
 }
 
@@ -82,6 +83,15 @@ __device__ inline struct span span_of_segment(const struct flash_job &j, int til
     s.k = j.k + (size_t)begin * j.kv_stride + (size_t)s.head * j.d;
     s.v = j.v + (size_t)begin * j.kv_stride + (size_t)s.head * j.d;
     return s;
+}
+
+/* Elements from span.k (span.v) to the keys of a step. A page has those of whole steps. */
+template <bool SEGMENTS> __device__ inline int64_t keys_at(const struct flash_job &j, int step)
+{
+    static_assert(KV_CHUNK % KEYS == 0, "a step's keys lie in one page");
+    if (SEGMENTS)
+        return (int64_t)step * KEYS * (int64_t)j.kv_stride;
+    return slot_at(j.kv, j.kv.page[slot_chunk(step * KEYS)], 0, step * KEYS, j.d);
 }
 
 /* ROWS rows of d elements to shared memory; rows from `valid` on and what is beyond d are zero. */
@@ -325,27 +335,26 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     }
     load_rows<T, T::ROWS>(qs, j.q + (size_t)sp.row0 * j.q_stride + (size_t)sp.head * j.d,
                           j.q_stride, sp.rows, j);
-    load_rows<T, KEYS>(ks, sp.k, j.kv_stride, sp.n_keys, j);
+    int64_t at = keys_at<SEGMENTS>(j, 0); /* of this step */
+    load_rows<T, KEYS>(ks, sp.k + at, j.kv_stride, sp.n_keys, j);
     if (T::STAGES > 1)
-        load_rows<T, KEYS>(vs, sp.v, j.kv_stride, sp.n_keys, j);
+        load_rows<T, KEYS>(vs, sp.v + at, j.kv_stride, sp.n_keys, j);
     copy_async_commit();
 
-    const size_t step = KEYS * j.kv_stride;
-    const uint16_t *k = sp.k, *v = sp.v; /* of this step */
     for (int i = 0; i < steps; i++) {
+        const int64_t next = i + 1 < steps ? keys_at<SEGMENTS>(j, i + 1) : 0;
         const int buffer = T::STAGES > 1 ? i % 2 * KEYS * T::ROW : 0;
         const int left = sp.n_keys - (i + 1) * KEYS; /* after this step */
         copy_async_wait<0>();
         __syncthreads(); /* this step's keys are there, nobody needs the other buffer any more */
         if (T::STAGES == 1)
-            load_rows<T, KEYS>(vs, v, j.kv_stride, left + KEYS, j);
+            load_rows<T, KEYS>(vs, sp.v + at, j.kv_stride, left + KEYS, j);
         else if (left > 0) {
             int other = KEYS * T::ROW - buffer;
-            load_rows<T, KEYS>(ks + other, k + step, j.kv_stride, left, j);
-            load_rows<T, KEYS>(vs + other, v + step, j.kv_stride, left, j);
+            load_rows<T, KEYS>(ks + other, sp.k + next, j.kv_stride, left, j);
+            load_rows<T, KEYS>(vs + other, sp.v + next, j.kv_stride, left, j);
         }
-        k += step;
-        v += step;
+        at = next;
         copy_async_commit();
         if (T::KEEP_Q && i == 0)
 #pragma unroll
@@ -356,7 +365,7 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
             copy_async_wait<0>();
             __syncthreads(); /* values are there, nobody needs the keys any more */
             if (left > 0)
-                load_rows<T, KEYS>(ks, k, j.kv_stride, left, j);
+                load_rows<T, KEYS>(ks, sp.k + at, j.kv_stride, left, j);
             copy_async_commit();
         }
         if (i >= open)
@@ -397,8 +406,10 @@ typedef tile<256, 1, 4, 1, 1, false, false> tile256_odd;
 /* Rows of memory that are whole pieces of 16 bytes: all but odd heads of tests. */
 bool whole_pieces(const struct flash_job *j)
 {
-    uintptr_t p = (uintptr_t)j->q | (uintptr_t)j->k | (uintptr_t)j->v | (uintptr_t)j->out;
-    return p % 16 == 0 && (j->q_stride | j->kv_stride | j->out_stride | (size_t)j->d) % 8 == 0;
+    uintptr_t p = (uintptr_t)j->q | (uintptr_t)j->k | (uintptr_t)j->v | (uintptr_t)j->out |
+                  (uintptr_t)j->kv.k | (uintptr_t)j->kv.v;
+    return p % 16 == 0 && j->kv.step % 8 == 0 &&
+           (j->q_stride | j->kv_stride | j->out_stride | (size_t)j->d) % 8 == 0;
 }
 
 template <class T> void flash_run(struct device_work *w, const struct flash_job *j, int rows)
@@ -464,14 +475,13 @@ void attention_many(struct device_work *w, const struct attn_block *b, const voi
         int rows = b->runs[r].n;
         struct flash_job j = {};
         j.q = (const uint16_t *)q16;
-        j.k = (const uint16_t *)kv->k, j.v = (const uint16_t *)kv->v;
+        j.kv = pages_of(w, kv, r);
         j.out = out;
         j.n_heads = b->shape->n_heads;
         j.group = j.n_heads / kv->n_kv;
         j.d = kv->d;
         j.q_stride = j.out_stride = (size_t)j.n_heads * (size_t)j.d;
         j.kv_stride = (size_t)j.d;
-        j.kv_head = (size_t)kv->cap * (size_t)j.d;
         j.scale = 1.44269504f / sqrtf((float)j.d);
         j.out_f32 = out_dtype == DTYPE_F32;
         j.staged = w->staged;

@@ -94,6 +94,8 @@ void block_attn(struct device_work *w, const struct attn_block *b)
     const struct layer_shape *s = b->shape;
     float scale = 1.0f / sqrtf((float)s->head_dim);
     bool turned = false;
+    if (w->error != cudaSuccess) /* the staged runs may be those of another step */
+        return;
     if (b->bulk)
         qkv_many(w, b);
     else
@@ -105,7 +107,8 @@ void block_attn(struct device_work *w, const struct attn_block *b)
     else
         attention_few(w, b, w->q16, w->att, out);
     for (int i = 0; i < b->n_columns; i++)
-        attention_columns(w, &b->columns[i], w->q16, s->n_heads, s->head_dim, scale);
+        attention_columns(w, &b->columns[i], (int)(b->columns[i].run - b->runs), w->q16, s->n_heads,
+                          s->head_dim, scale);
 }
 
 /* Only some rows go on: the attention's result and x of these, at the beginning of their buffers.

@@ -16,43 +16,49 @@ enum {
 
 struct column_args {
     const uint16_t *q; /* of the run's first row */
-    const uint16_t *k;
+    struct kv_pages kv;
     const int *rows; /* [n_rows] */
     const int *keys; /* [n_keys], NULL: slots 0 .. n_keys - 1 */
     float2 *part;    /* [n_kv, n_rows * group, splits]: max and sum */
     float2 *stat;    /* [n_kv, n_rows * group]: max, and 1 / sum */
     float *sums;     /* [n_keys] */
-    int n_rows, n_keys, n_heads, n_kv, group, d, cap;
+    int n_rows, n_keys, n_heads, n_kv, group, d;
     int first; /* slot of the run's first row */
     int splits;
     float scale; /* of exponents of 2 */
     bool add;    /* to sums */
 };
 
-/* Keys [e0, e0 + KEYS) of the list to shared memory, and their slots; -1 behind the end. */
+/* Keys of a tile: their slots, -1 behind the end, and where those lie. */
+struct column_keys {
+    int64_t at[KEYS];
+    int slot[KEYS];
+};
+
+/* Keys [e0, e0 + KEYS) of the list to shared memory. */
 template <int D>
-__device__ static void load_keys(const struct column_args &a, uint16_t *tile, int *slots,
-                                 int kv_head, int e0)
+__device__ static void load_keys(const struct column_args &a, uint16_t *tile,
+                                 struct column_keys *keys, int kv_head, int e0)
 {
-    const uint16_t *k = a.k + (size_t)kv_head * a.cap * a.d;
     __syncthreads(); /* who reads the ones before has finished */
     for (int i = (int)threadIdx.x; i < KEYS; i += (int)blockDim.x) {
-        int e = e0 + i;
-        slots[i] = e >= a.n_keys ? -1 : a.keys ? a.keys[e] : e;
+        int e = e0 + i, slot = e >= a.n_keys ? -1 : a.keys ? a.keys[e] : e;
+        keys->slot[i] = slot;
+        keys->at[i] = slot < 0 ? 0 : slot_at(a.kv, a.kv.page[slot_chunk(slot)], kv_head, slot, a.d);
     }
     __syncthreads();
     if (a.d % 8 == 0) {
         for (int i = (int)threadIdx.x; i < KEYS * (D / 8); i += (int)blockDim.x) {
             int r = i / (D / 8), c = i % (D / 8);
-            bool there = slots[r] >= 0 && c * 8 < a.d;
-            copy_async16(tile + piece_at<D>(r, c),
-                         k + (there ? (size_t)slots[r] * a.d + (size_t)c * 8 : 0), there ? 16 : 0);
+            bool there = keys->slot[r] >= 0 && c * 8 < a.d;
+            copy_async16(tile + piece_at<D>(r, c), a.kv.k + (there ? keys->at[r] + c * 8 : 0),
+                         there ? 16 : 0);
         }
     } else {
         for (int i = (int)threadIdx.x; i < KEYS * D; i += (int)blockDim.x) {
             int r = i / D, c = i % D;
             tile[piece_at<D>(r, c / 8) + c % 8] =
-                slots[r] >= 0 && c < a.d ? k[(size_t)slots[r] * a.d + c] : (uint16_t)0;
+                keys->slot[r] >= 0 && c < a.d ? a.kv.k[keys->at[r] + c] : (uint16_t)0;
         }
     }
     copy_async_commit();
@@ -90,7 +96,7 @@ template <int D>
 __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_parts(struct column_args a)
 {
     SHARED_MEMORY(uint16_t, tile);
-    int *slots = (int *)(tile + KEYS * D);
+    struct column_keys *keys = (struct column_keys *)(tile + KEYS * D);
     int split = (int)blockIdx.x, m0 = (int)blockIdx.y * COLUMN_ROWS, kv_head = (int)blockIdx.z;
     int end = min((split + 1) * KV_SPLIT, a.n_keys), limit[2];
     float top[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
@@ -100,13 +106,13 @@ __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_parts(struct column_
     column_rows<D>(a, q, limit, kv_head, m0);
     for (int e = split * KV_SPLIT; e < end; e += KEYS) {
         float s[KEYS / 8][4], most[2] = { top[0], top[1] }, part[2] = { 0, 0 };
-        load_keys<D>(a, tile, slots, kv_head, e);
+        load_keys<D>(a, tile, keys, kv_head, e);
         tile_scores<D, KEYS / 16>(s, q, tile, 0);
 #pragma unroll
         for (int i = 0; i < KEYS / 8; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                s[i][j] = column_seen(slots, limit, i, j) ? s[i][j] : -INFINITY;
+                s[i][j] = column_seen(keys->slot, limit, i, j) ? s[i][j] : -INFINITY;
                 most[j / 2] = fmaxf(most[j / 2], s[i][j]);
             }
 #pragma unroll
@@ -157,15 +163,15 @@ template <int D>
 __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_args a)
 {
     SHARED_MEMORY(uint16_t, tile);
-    int *slots = (int *)(tile + KEYS * D);
-    float *shared_sums = (float *)(slots + KEYS);
+    struct column_keys *keys = (struct column_keys *)(tile + KEYS * D);
+    float *shared_sums = (float *)(keys + 1);
     int e0 = (int)blockIdx.x * KEYS, n = a.n_rows * a.group, i;
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     float sum[KEYS / 8][2] = {};
     dep_launch();
     dep_wait();
     for (int kv_head = 0; kv_head < a.n_kv; kv_head++) {
-        load_keys<D>(a, tile, slots, kv_head, e0);
+        load_keys<D>(a, tile, keys, kv_head, e0);
         for (int m0 = 0; m0 < n; m0 += COLUMN_ROWS) {
             int limit[2];
             uint32_t q[D / 16][4];
@@ -182,7 +188,7 @@ __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_a
             for (int x = 0; x < KEYS / 8; x++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    if (column_seen(slots, limit, x, j))
+                    if (column_seen(keys->slot, limit, x, j))
                         sum[x][j % 2] = fmaf(exp2_fast(fmaf(s[x][j], a.scale, -stat[j / 2].x)),
                                              stat[j / 2].y, sum[x][j % 2]);
         }
@@ -213,7 +219,8 @@ template <int D>
 static void columns_slice(struct device_work *w, struct column_args a, const int *keys, int n_keys,
                           bool over_keys)
 {
-    size_t smem = KEYS * D * sizeof(uint16_t) + KEYS * (1 + COLUMN_WARPS) * sizeof(float);
+    size_t smem = KEYS * D * sizeof(uint16_t) + sizeof(struct column_keys) +
+                  KEYS * COLUMN_WARPS * sizeof(float);
     int rows = a.n_rows * a.group, tiles = (rows + COLUMN_ROWS - 1) / COLUMN_ROWS;
     int stats = a.n_kv * rows;
     struct column_args first = a;
@@ -274,8 +281,8 @@ static cudaError_t columns_run(struct device_work *w, const struct column_job *j
     return e == cudaSuccess ? cudaStreamSynchronize(w->stream) : e;
 }
 
-void attention_columns(struct device_work *w, const struct column_job *job, const void *q16,
-                       int n_heads, int d, float scale)
+void attention_columns(struct device_work *w, const struct column_job *job, int index,
+                       const void *q16, int n_heads, int d, float scale)
 {
     const struct attn_run *run = job->run;
     struct column_args a = {};
@@ -284,14 +291,13 @@ void attention_columns(struct device_work *w, const struct column_job *job, cons
     if (job->n_rows == 0 || job->n_keys == 0)
         return;
     a.q = (const uint16_t *)q16 + (size_t)run->row0 * (size_t)n_heads * (size_t)d;
-    a.k = (const uint16_t *)run->kv->k;
+    a.kv = pages_of(w, run->kv, index);
     a.first = run->first_slot + run->pending;
     a.n_keys = a.first + job->rows[job->n_rows - 1] + 1;
     a.n_heads = n_heads;
     a.n_kv = run->kv->n_kv;
     a.group = n_heads / a.n_kv;
     a.d = d;
-    a.cap = run->kv->cap;
     a.scale = scale * 1.4426950408889634f;
     listed = job->over_keys ? job->n_keys : a.n_keys;
     a.splits = (listed + KV_SPLIT - 1) / KV_SPLIT;

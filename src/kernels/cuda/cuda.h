@@ -22,6 +22,7 @@ enum {
     KV_ROUND = 768,       /* recorded steps are launched for multiples of so many: of all splits */
     MAX_RUNS = 64,        /* of a step */
     RUN_PARENTS = 4096,   /* of all runs of a step together */
+    TABLE_PAD = 2,        /* entries behind a page table that kernels may look at: no pages */
     ROW_PAD = 128         /* buffers of the many-rows way end on whole tiles of so many rows */
 };
 
@@ -37,16 +38,69 @@ struct cuda_device {
 };
 
 /* A run as kernels read it: staged by begin, so that a recorded step can be played with other
- * slots and other trees. */
-struct staged_run {
+ * slots, other pages and other trees. 32 bytes, which one access to memory fetches. */
+struct alignas(32) staged_run {
     int row0, n, first_slot, pending;
-    int has_parents, parents; /* offset of [pending + n] numbers in staged.parent */
+    int has_parents, parents; /* offset of [pending + n] numbers in staged.list */
+    int first_page, row_page; /* pages of first_slot and of first_slot + pending */
 };
 
 struct staged {
     struct staged_run run[MAX_RUNS];
-    int parent[RUN_PARENTS];
+    /* First the page tables of the runs, device_work.table_size entries each; -1: no page. Their
+     * places are the same whenever a recorded step is played. Then the parents of trees. */
+    int32_t list[];
 };
+
+/* Keys and values of one layer and one run as kernels find them: number i of row r of a head in
+ * page p is k[p * step + (head * KV_CHUNK + r) * d + i]. */
+struct kv_pages {
+    uint16_t *k, *v;     /* of the layer in page 0 of the pool */
+    int64_t step;        /* numbers from one page to the next */
+    const int32_t *page; /* device: the run's table */
+};
+
+/* Where in its sequence's pages a slot lies. */
+__host__ __device__ static inline int slot_chunk(int slot)
+{
+    return (int)((unsigned)slot / KV_CHUNK);
+}
+
+__host__ __device__ static inline int slot_row(int slot)
+{
+    return (int)((unsigned)slot % KV_CHUNK);
+}
+
+/* Numbers from kv.k (kv.v) to a slot of a head whose page is known. */
+__device__ static inline int64_t slot_at(const struct kv_pages &kv, int page, int head, int slot,
+                                         int d)
+{
+    return page * kv.step + (int64_t)(head * KV_CHUNK + slot_row(slot)) * d;
+}
+
+/* The page of the slot of a row that has a query: that of the first such row came with the run. */
+__device__ static inline int page_of_row(const struct kv_pages &kv, const struct staged_run &run,
+                                         int slot)
+{
+    int chunk = slot_chunk(slot);
+    return chunk == slot_chunk(run.first_slot + run.pending) ? run.row_page : kv.page[chunk];
+}
+
+/* Positions that kernels of recorded steps are launched for: whole splits, or with many at most a
+ * 64th more, for blocks without work keep the kernel behind from starting. */
+static inline int round_positions(int n)
+{
+    int unit = KV_ROUND;
+    while (n / unit > 128)
+        unit *= 2;
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Entries of a page table for so many positions. */
+static inline int table_size(int positions)
+{
+    return (positions + KV_CHUNK - 1) / KV_CHUNK + TABLE_PAD;
+}
 
 /* matrix.data points to one of these (host memory; planes on the device). */
 struct cuda_matrix {
@@ -68,8 +122,10 @@ struct device_work {
     int n_runs;         /* of the plan */
     int max_positions;  /* of the KV that kernels must be launched for: recorded steps round up */
     int max_splits;     /* KV splits that kernels must be launched for: recorded steps round up */
+    int table_size;     /* of the page table of a run, by max_positions */
     struct staged *staged;      /* device */
     struct staged *staged_host; /* pinned */
+    size_t list_size;           /* most entries of staged.list */
     void *block;                /* the device memory that the following lie in */
     float *q, *k, *v;           /* [rows, ...] as the matrices gave them */
     void *q16;                  /* [rows, n_heads * d] rotated, BF16 */
@@ -93,6 +149,22 @@ struct device_work {
     struct stager *stager;     /* device_cuda.cu: pinned memory for put and get */
     struct recorder *recorder; /* device_cuda.cu: recorded steps */
 };
+
+/* Layer `kv` as the run of this number sees it. */
+static inline struct kv_pages pages_of(const struct device_work *w, const struct kv_layer *kv,
+                                       int run)
+{
+    struct kv_pages p = { (uint16_t *)kv->k, (uint16_t *)kv->v,
+                          (int64_t)(kv->page_size / sizeof(uint16_t)),
+                          w->staged->list + (size_t)run * (size_t)w->table_size };
+    return p;
+}
+
+/* Whether two runs' layers lie in the same pages. */
+static inline bool same_pool(const struct kv_layer *a, const struct kv_layer *b)
+{
+    return a->k == b->k && a->v == b->v && a->page_size == b->page_size && a->n_pool == b->n_pool;
+}
 
 /* stager.cu: pinned memory of the host until the next put or get; NULL: not so much. */
 void *stager_lend(struct device_work *w, size_t size);
@@ -193,9 +265,10 @@ void attention_segments(struct device_work *w, void *out, const void *q, const v
 bool attention_many_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
                            void *out, enum dtype out_dtype);
 
-/* columns.cu: job->q is q16 [n, n_heads * d] BF16; sums on the host are added to. */
-void attention_columns(struct device_work *w, const struct column_job *job, const void *q16,
-                       int n_heads, int d, float scale);
+/* columns.cu: job->q is q16 [n, n_heads * d] BF16, job->run the run of this number; sums on the
+ * host are added to. */
+void attention_columns(struct device_work *w, const struct column_job *job, int run,
+                       const void *q16, int n_heads, int d, float scale);
 
 /* elementwise.cu. Outputs called `y` with a dtype are BF16 or F32. */
 void norm_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,

@@ -126,6 +126,12 @@ static size_t largest_matrix(const struct work_shape *s)
     return stride_of(s->in) * whole_octets(out > mid ? out : mid);
 }
 
+/* Bytes of the staged runs and their lists. */
+static size_t staged_size(const struct device_work *w)
+{
+    return sizeof(struct staged) + sizeof(int32_t) * w->list_size;
+}
+
 /* Carve from `base`, or with NULL only count. What is between matrices has room for f32, which F32
  * and F16 weights want. */
 static size_t carve(struct device_work *w, uint8_t *base, const struct work_shape *s)
@@ -138,7 +144,7 @@ static size_t carve(struct device_work *w, uint8_t *base, const struct work_shap
         void *field;
         size_t size;
     } parts[] = {
-        { &w->staged, sizeof(struct staged) },
+        { &w->staged, staged_size(w) },
         { &w->q, f * rows * q },
         { &w->k, f * rows * kv },
         { &w->v, f * rows * kv },
@@ -165,6 +171,8 @@ static size_t carve(struct device_work *w, uint8_t *base, const struct work_shap
 
 static size_t measure(struct device_work *w, const struct work_shape *s)
 {
+    size_t runs = s->rows < MAX_RUNS ? (size_t)s->rows : (size_t)MAX_RUNS;
+    w->list_size = runs * (size_t)table_size(round_positions(s->context)) + RUN_PARENTS;
     w->few_size = few_scratch_size(s);
     w->attn_size = s->context > 0 ? attn_few_scratch_size(s) : 0;
     w->full_size = full_scratch_size(s);
@@ -205,7 +213,7 @@ static enum pv_status open_stream(struct device_work *w, const struct work_shape
         e = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking,
                                          s->urgent ? greatest : least);
     if (e == cudaSuccess)
-        e = cudaMallocHost((void **)&w->staged_host, sizeof *w->staged_host);
+        e = cudaMallocHost((void **)&w->staged_host, staged_size(w));
     if (e != cudaSuccess)
         return fail(err, PV_E_DEVICE, "no stream on %s: %s", w->gpu->name, cudaGetErrorString(e));
     return PV_OK;

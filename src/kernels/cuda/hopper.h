@@ -7,7 +7,7 @@
 #ifndef PV_KERNELS_CUDA_HOPPER_H
 #define PV_KERNELS_CUDA_HOPPER_H
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/cuda.h"
 
 enum { TILE_COLS = 64 /* of a swizzled tile */ };
 
@@ -367,20 +367,30 @@ static inline encode_fn find_encode_once(void)
     return encode;
 }
 
-/* BF16 numbers as [depth][rows][64] columns, row_step and depth_step bytes apart, heads
- * head_step; a box is box_rows rows of box_depth tiles, swizzled. */
+/* BF16 numbers as [pages][depth][rows][64] columns: rows row_step bytes apart, pages page_step; 0
+ * pages: a map without that dimension. A box is box_rows rows of box_depth tiles, swizzled. */
 static inline bool encode_map(encode_fn encode, CUtensorMap *map, const void *data, int rows,
-                              int depth, int heads, size_t row_step, size_t head_step, int box_rows,
+                              int depth, int pages, size_t row_step, size_t page_step, int box_rows,
                               int box_depth)
 {
-    cuuint64_t dim[4] = { TILE_COLS, (cuuint64_t)rows, (cuuint64_t)depth, (cuuint64_t)heads };
-    cuuint64_t step[3] = { row_step, TILE_COLS * 2, head_step };
+    cuuint64_t dim[4] = { TILE_COLS, (cuuint64_t)rows, (cuuint64_t)depth, (cuuint64_t)pages };
+    cuuint64_t step[3] = { row_step, TILE_COLS * 2, page_step };
     cuuint32_t box[4] = { TILE_COLS, (cuuint32_t)box_rows, (cuuint32_t)box_depth, 1 };
     cuuint32_t one[4] = { 1, 1, 1, 1 };
-    return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, heads ? 4 : 3, (void *)data, dim, step,
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, pages ? 4 : 3, (void *)data, dim, step,
                   box, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* K or V (`data`) of a layer in all pages of the pool. A page has rows of d numbers, KV_CHUNK of
+ * the first KV head and then those of the next: row r of head h is row h * KV_CHUNK + r. The box of
+ * a page that is not there, such as -1, is zero. */
+static inline bool encode_pages(encode_fn encode, CUtensorMap *map, const struct kv_layer *kv,
+                                const void *data, int box_rows, int box_depth)
+{
+    return encode_map(encode, map, data, kv->n_kv * KV_CHUNK, kv->d / TILE_COLS, kv->n_pool,
+                      (size_t)kv->d * sizeof(uint16_t), kv->page_size, box_rows, box_depth);
 }
 
 #endif

@@ -453,10 +453,8 @@ bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const voi
     a.heads.cos = b->cos;
     a.heads.sin = b->sin;
     a.heads.q16 = (uint16_t *)w->q16;
-    a.heads.keys = (uint16_t *)run->kv->k;
-    a.heads.values = (uint16_t *)run->kv->v;
+    a.heads.kv = pages_of(w, run->kv, index);
     a.heads.run = &w->staged->run[index];
-    a.heads.cap = run->kv->cap;
     a.heads.d = s->head_dim;
     work_check(w, run_rows(w, &c, &a, encode, 0), "q, k and v");
     return true;

@@ -120,7 +120,7 @@ __device__ static inline lone_pair lone_pair_find(const packed_args &a, const pa
     const packed_heads &h = a.heads;
     lone_pair p = {};
     int of = (int)(&j - a.job), head = row >> (h.shift + 4), at = row & (h.d - 1);
-    p.to = of == 0 ? h.q16 + row : (of == 1 ? h.keys : h.values) + (size_t)head * h.cap * h.d + at;
+    p.to = of == 0 ? h.q16 + row : (of == 1 ? h.kv.k : h.kv.v) + (size_t)head * KV_CHUNK * h.d + at;
     p.turns = of < 2;
     if (j.bias) {
         p.bias = j.bias[row];
@@ -134,10 +134,11 @@ __device__ static inline void lone_pair_ask(lone_pair &p, const packed_args &a, 
 {
     const packed_heads &h = a.heads;
     int at = row & (h.d - 1), slot = __ldcg(&h.run->first_slot), more = __ldcg(&h.run->pending);
+    int page = __ldcg(&h.run->row_page);
     p.cos = __ldcg(h.cos + at);
     p.sin = __ldcg(h.sin + at);
     if (&j != a.job)
-        p.to += (size_t)(slot + more) * h.d;
+        p.to += slot_at(h.kv, page, 0, slot + more, h.d);
 }
 
 /* bf16_bits without a branch. */

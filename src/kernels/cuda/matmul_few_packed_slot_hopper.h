@@ -26,9 +26,10 @@ struct packed_job {
 /* What becomes of q, k and v of a lone row. */
 struct packed_heads {
     const float *cos, *sin; /* [d / 2] */
-    uint16_t *q16, *keys, *values;
+    uint16_t *q16;
+    struct kv_pages kv;
     const struct staged_run *run;
-    int cap, d, shift; /* 16 << shift is d */
+    int d, shift; /* 16 << shift is d */
 };
 
 /* A tile is `octets` of a matrix, or half of them from each of two, or (paired) half of them from

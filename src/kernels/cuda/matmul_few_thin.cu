@@ -91,8 +91,7 @@ __global__ void __launch_bounds__(THREADS, 2) thin_far_kernel(const __grid_const
 struct thin_heads {
     const float *cos, *sin; /* [n, d / 2] */
     uint16_t *q16;
-    uint16_t *keys[THIN_RUNS], *values[THIN_RUNS];
-    int cap[THIN_RUNS];
+    struct kv_pages kv[THIN_RUNS];
     const struct staged *staged;
     int n_runs, n_heads, n_kv, d;
 };
@@ -107,9 +106,10 @@ __device__ inline uint16_t *head_to(const thin_heads &h, int row, int head, int 
     while (i + 1 < h.n_runs && row >= run[i].row0 + run[i].n)
         i++;
     bool key = head < h.n_heads + h.n_kv;
-    size_t slot = (size_t)(run[i].first_slot + run[i].pending + row - run[i].row0);
+    int slot = run[i].first_slot + run[i].pending + row - run[i].row0;
     head -= key ? h.n_heads : h.n_heads + h.n_kv;
-    return (key ? h.keys[i] : h.values[i]) + ((size_t)head * h.cap[i] + slot) * h.d + at;
+    return (key ? h.kv[i].k : h.kv[i].v) +
+           slot_at(h.kv[i], page_of_row(h.kv[i], run[i], slot), head, slot, h.d) + at;
 }
 
 /* Where rows from m0 on go. */
@@ -301,9 +301,7 @@ bool qkv_few_thin(struct device_work *w, const struct attn_block *b, const void 
         const struct kv_layer *kv = b->runs[i].kv;
         if (kv->dtype != DTYPE_BF16)
             return false;
-        h.keys[i] = (uint16_t *)kv->k;
-        h.values[i] = (uint16_t *)kv->v;
-        h.cap[i] = kv->cap;
+        h.kv[i] = pages_of(w, kv, i);
     }
     h.cos = b->cos;
     h.sin = b->sin;

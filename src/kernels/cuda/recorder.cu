@@ -1,7 +1,7 @@
 /* Steps that come again and again. A step that comes for the second time is recorded as a graph,
  * and from then on played with one launch: what differs between the plays (slots, trees, tokens,
- * positions) lies in device memory that is filled before. The first time only its hash is kept:
- * perhaps it never comes again, and it must not push a graph out.
+ * positions, page tables) lies in device memory that is filled before. The first time only its hash
+ * is kept: perhaps it never comes again, and it must not push a graph out.
  *
  * To record and to instantiate takes the host longer than to launch, so a step that is to be
  * recorded is launched first as any other, and recorded while the GPU runs it.
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_GRAPHS = 128, MAX_KEY = 256, MAX_SEEN = 1024 };
+enum { MAX_GRAPHS = 128, MAX_KEY = 4096, MAX_SEEN = 1024 };
 
 struct recorded {
     uint8_t key[MAX_KEY];
@@ -49,44 +49,67 @@ void recorder_close(struct device_work *w)
     w->recorder = NULL;
 }
 
-/* The runs to where kernels read them. Returns the positions that the longest has. */
-static int stage_runs(struct device_work *w, const struct work_plan *plan)
+/* Positions of a run, those that its rows take included. */
+static int run_end(const struct attn_run *r)
+{
+    return r->first_slot + r->pending + r->n;
+}
+
+/* Positions of the longest run of a plan. */
+static int longest(const struct work_plan *plan)
+{
+    int most = 1;
+    for (int i = 0; i < plan->n_runs; i++)
+        most = run_end(&plan->runs[i]) > most ? run_end(&plan->runs[i]) : most;
+    return most;
+}
+
+/* The page table of a run, and no pages behind it. */
+static void stage_table(int32_t *to, int size, const struct attn_run *r)
+{
+    int n = (run_end(r) + KV_CHUNK - 1) / KV_CHUNK;
+    memcpy(to, r->kv->page, sizeof *to * (size_t)n);
+    for (int i = n; i < size; i++)
+        to[i] = -1;
+}
+
+/* The runs and their page tables to where kernels read them, by one copy. */
+static void stage_runs(struct device_work *w, const struct work_plan *plan)
 {
     struct staged *s = w->staged_host;
-    int at = 0, most = 1;
+    size_t size = (size_t)w->table_size, at = size * (size_t)plan->n_runs;
     if (plan->n_runs == 0)
-        return 1;
+        return;
+    if (plan->n_runs > MAX_RUNS || at + RUN_PARENTS > w->list_size) {
+        work_check(w, cudaErrorInvalidValue, "page tables of too many slots");
+        return;
+    }
     /* The last copy may still be reading. */
     work_check(w, cudaStreamSynchronize(w->stream), "waiting for the stream");
     for (int i = 0; i < plan->n_runs; i++) {
         const struct attn_run *r = &plan->runs[i];
-        int rows = r->pending + r->n, end = r->first_slot + rows;
-        struct staged_run *to = &s->run[i];
-        *to = staged_run{ r->row0, r->n, r->first_slot, r->pending, r->parent != NULL, at };
-        if (r->parent && rows <= RUN_PARENTS - at) {
-            memcpy(s->parent + at, r->parent, sizeof *s->parent * (size_t)rows);
+        size_t rows = (size_t)(r->pending + r->n);
+        int32_t *page = s->list + size * (size_t)i;
+        stage_table(page, w->table_size, r);
+        s->run[i] = staged_run{ r->row0,
+                                r->n,
+                                r->first_slot,
+                                r->pending,
+                                r->parent != NULL,
+                                (int)at,
+                                page[slot_chunk(r->first_slot)],
+                                page[slot_chunk(r->first_slot + r->pending)] };
+        if (r->parent && rows <= w->list_size - at) {
+            memcpy(s->list + at, r->parent, sizeof *s->list * rows);
             at += rows;
         } else if (r->parent) {
             work_check(w, cudaErrorInvalidValue, "a tree of too many rows");
         }
-        most = end > most ? end : most;
     }
     work_check(w,
-               cudaMemcpyAsync(w->staged, s,
-                               offsetof(struct staged, parent) + sizeof(int) * (size_t)at,
+               cudaMemcpyAsync(w->staged, s, sizeof *s + sizeof *s->list * at,
                                cudaMemcpyHostToDevice, w->stream),
                "a copy to the GPU");
-    return most;
-}
-
-/* Positions that kernels are launched for: whole splits, or with many at most a 64th more, for
- * blocks without work keep the kernel behind from starting. */
-static int round_positions(int n)
-{
-    int unit = KV_ROUND;
-    while (n / unit > 128)
-        unit *= 2;
-    return (n + unit - 1) / unit * unit;
 }
 
 static uint64_t hash_of(const struct work_plan *plan, int positions)
@@ -129,19 +152,22 @@ static void set_positions(struct device_work *w, int n)
 {
     w->max_positions = n;
     w->max_splits = (n + KV_SPLIT - 1) / KV_SPLIT;
+    w->table_size = table_size(n);
 }
 
 bool recorder_begin(struct device_work *w, const struct work_plan *plan)
 {
     struct recorder *r = w->recorder;
     uint64_t hash, *seen;
+    bool keyed = plan->key && plan->key_size <= MAX_KEY;
+    int positions = longest(plan);
     cudaSetDevice(w->gpu->index);
     w->n_runs = plan->n_runs;
-    set_positions(w, stage_runs(w, plan));
+    set_positions(w, keyed ? round_positions(positions) : positions);
+    stage_runs(w, plan);
     r->now = NULL;
-    if (!plan->key || plan->key_size > MAX_KEY || w->error != cudaSuccess)
+    if (!keyed || w->error != cudaSuccess)
         return true;
-    set_positions(w, round_positions(w->max_positions));
     r->now = find(r, plan, w->max_positions);
     if (!r->now) {
         hash = hash_of(plan, w->max_positions);

@@ -2,11 +2,13 @@
  * change place.
  *
  * rope_kv is one kernel: heads of q and k are normalised (if the model does that) and rotated, q is
- * rounded to BF16, k and v go as BF16 to the slots that the staged run names. Heads whose size is a
- * power of two are taken by d / 8 threads with 4 pairs each, so that all traffic is in 8 and 16
- * bytes; other heads by a warp, number by number. Which of the two depends on d alone.
+ * rounded to BF16, k and v go as BF16 to the slots that the staged run names, in the pages of its
+ * table. Heads whose size is a power of two are taken by d / 8 threads with 4 pairs each, so that
+ * all traffic is in 8 and 16 bytes; other heads by a warp, number by number. Which of the two
+ * depends on d alone.
  *
- * Moves and copies take the lists of slots as arguments of the kernel, some at a time. */
+ * Moves and copies take the lists of slots as arguments of the kernel, some at a time: of each slot
+ * its page and its row in the page, which the host has looked up. */
 #include "kernels/cuda/cuda.h"
 
 enum {
@@ -22,9 +24,9 @@ struct rope_args {
     const float *cos, *sin; /* likewise, [n, d / 2] */
     const float *q_norm, *k_norm;
     uint16_t *q16;
-    uint16_t *keys, *values;
+    struct kv_pages kv;
     const struct staged_run *run;
-    int n, n_heads, n_kv, d, cap;
+    int n, n_heads, n_kv, d;
     float eps;
 };
 
@@ -35,11 +37,10 @@ struct rope_head {
     bool turn;
 };
 
-__device__ static inline struct rope_head rope_find(const struct rope_args &a, int slot0, int row,
-                                                    int head)
+/* Reads staged memory alone, so that it may come before dep_wait. */
+__device__ static inline struct rope_head rope_find(const struct rope_args &a, int row, int head)
 {
     struct rope_head h;
-    size_t slot = (size_t)(slot0 + row);
     if (head < a.n_heads) {
         size_t at = ((size_t)row * a.n_heads + head) * a.d;
         h.x = a.q + at;
@@ -53,7 +54,9 @@ __device__ static inline struct rope_head rope_find(const struct rope_args &a, i
     h.norm = h.turn ? a.k_norm : NULL;
     head -= h.turn ? 0 : a.n_kv;
     h.x = (h.turn ? a.k : a.v) + ((size_t)row * a.n_kv + head) * a.d;
-    h.y = (h.turn ? a.keys : a.values) + ((size_t)head * a.cap + slot) * a.d;
+    int slot = a.run->first_slot + a.run->pending + row;
+    h.y = (h.turn ? a.kv.k : a.kv.v) +
+          slot_at(a.kv, page_of_row(a.kv, *a.run, slot), head, slot, a.d);
     return h;
 }
 
@@ -78,9 +81,10 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
     float x[2][PAIRS] = {}, sum = 0;
     struct rope_head h = {};
     dep_launch();
+    if (there)
+        h = rope_find(a, row, unit % heads);
     dep_wait();
     if (there) {
-        h = rope_find(a, a.run->first_slot + a.run->pending, row, unit % heads);
         load4(x[0], h.x + part);
         load4(x[1], h.x + half + part);
     }
@@ -127,7 +131,7 @@ __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
     dep_wait();
     if (row >= a.n)
         return;
-    struct rope_head h = rope_find(a, a.run->first_slot + a.run->pending, row, unit % heads);
+    struct rope_head h = rope_find(a, row, unit % heads);
     if (h.norm) {
         float sum = 0;
         for (int j = lane; j < a.d; j += 32)
@@ -196,14 +200,12 @@ void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, 
         a.q_norm = b->w->q_norm;
         a.k_norm = b->w->k_norm;
         a.q16 = (uint16_t *)q16 + row * (size_t)s->n_heads * d;
-        a.keys = (uint16_t *)run->kv->k;
-        a.values = (uint16_t *)run->kv->v;
+        a.kv = pages_of(w, run->kv, r);
         a.run = &w->staged->run[r];
         a.n = run->n;
         a.n_heads = s->n_heads;
         a.n_kv = s->n_kv_heads;
         a.d = s->head_dim;
-        a.cap = run->kv->cap;
         a.eps = s->eps;
         work_check(w, rope_launch(w, a), "rope and cache");
     }
@@ -211,14 +213,17 @@ void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, 
 
 /* ---- slots that change place ---- */
 
+/* Places of slots: page * KV_CHUNK + row. */
 template <int N> struct slot_list {
-    int n, to[N], from[N];
+    int n;
+    uint32_t to[N], from[N];
 };
 
 struct slot_args {
     uint8_t *to_k, *to_v;
     const uint8_t *from_k, *from_v;
-    int n_kv, to_cap, from_cap;
+    size_t to_page, from_page; /* bytes from one page to the next */
+    int n_kv;
     int row; /* bytes of a slot of one head */
 };
 
@@ -237,9 +242,16 @@ __device__ static inline bool unit_find(const struct slot_args &a, int unit, str
     if (head >= 2 * a.n_kv)
         return false;
     head -= values ? a.n_kv : 0;
-    u->to = (values ? a.to_v : a.to_k) + (size_t)head * a.to_cap * a.row + at;
-    u->from = (values ? a.from_v : a.from_k) + (size_t)head * a.from_cap * a.row + at;
+    at += (size_t)head * KV_CHUNK * a.row;
+    u->to = (values ? a.to_v : a.to_k) + at;
+    u->from = (values ? a.from_v : a.from_k) + at;
     return true;
+}
+
+/* Bytes from a unit's beginning to the place of a slot. */
+__device__ static inline size_t place_at(const struct slot_args &a, uint32_t place, size_t page)
+{
+    return place / KV_CHUNK * page + (size_t)(place % KV_CHUNK) * a.row;
 }
 
 /* A thread owns its unit in all slots and takes the list in order, so a slot is read before it is
@@ -258,11 +270,11 @@ __global__ __launch_bounds__(32) void kv_move_slots(struct slot_args a, struct s
 #pragma unroll
         for (int j = 0; j < MOVE_BATCH; j++)
             if (i + j < list.n)
-                x[j] = *(const T *)(u.from + (size_t)list.from[i + j] * a.row);
+                x[j] = *(const T *)(u.from + place_at(a, list.from[i + j], a.from_page));
 #pragma unroll
         for (int j = 0; j < MOVE_BATCH; j++)
             if (i + j < list.n)
-                *(T *)(u.to + (size_t)list.to[i + j] * a.row) = x[j];
+                *(T *)(u.to + place_at(a, list.to[i + j], a.to_page)) = x[j];
     }
 }
 
@@ -275,23 +287,36 @@ __global__ __launch_bounds__(128) void kv_copy_slots(struct slot_args a, struct 
     dep_wait();
     if (!unit_find<T>(a, (int)(blockIdx.x * 128 + threadIdx.x), &u))
         return;
-    *(T *)(u.to + (size_t)list.to[blockIdx.y] * a.row) =
-        *(const T *)(u.from + (size_t)list.from[blockIdx.y] * a.row);
+    *(T *)(u.to + place_at(a, list.to[blockIdx.y], a.to_page)) =
+        *(const T *)(u.from + place_at(a, list.from[blockIdx.y], a.from_page));
 }
+
+static uint32_t place_of(const struct kv_layer *kv, int slot)
+{
+    return (uint32_t)kv->page[slot_chunk(slot)] * KV_CHUNK + (uint32_t)slot_row(slot);
+}
+
+/* Some slots of the lists, with the layers whose page tables they are of. */
+struct slot_part {
+    const struct kv_layer *to, *from;
+    const int *to_slots, *from_slots;
+    int n;
+    bool move;
+};
 
 template <class T, int N>
 static cudaError_t slots_launch(const struct device_work *w, const struct slot_args &a,
-                                const int *to, const int *from, int n, bool move)
+                                const struct slot_part &p)
 {
-    int units = 2 * a.n_kv * (a.row / (int)sizeof(T)), threads = move ? 32 : 128;
-    dim3 grid((unsigned)((units + threads - 1) / threads), move ? 1u : (unsigned)n);
+    int units = 2 * a.n_kv * (a.row / (int)sizeof(T)), threads = p.move ? 32 : 128;
+    dim3 grid((unsigned)((units + threads - 1) / threads), p.move ? 1u : (unsigned)p.n);
     struct slot_list<N> list;
-    list.n = n;
-    for (int i = 0; i < n; i++) {
-        list.to[i] = to[i];
-        list.from[i] = from[i];
+    list.n = p.n;
+    for (int i = 0; i < p.n; i++) {
+        list.to[i] = place_of(p.to, p.to_slots[i]);
+        list.from[i] = place_of(p.from, p.from_slots[i]);
     }
-    return launch(move ? kv_move_slots<T, N> : kv_copy_slots<T, N>, grid, dim3((unsigned)threads),
+    return launch(p.move ? kv_move_slots<T, N> : kv_copy_slots<T, N>, grid, dim3((unsigned)threads),
                   0, w->stream, a, list);
 }
 
@@ -303,20 +328,20 @@ static void slots_run(struct device_work *w, const struct kv_layer *to, const st
     a.to_v = (uint8_t *)to->v;
     a.from_k = (const uint8_t *)from->k;
     a.from_v = (const uint8_t *)from->v;
+    a.to_page = to->page_size;
+    a.from_page = from->page_size;
     a.n_kv = to->n_kv;
-    a.to_cap = to->cap;
-    a.from_cap = from->cap;
     a.row = 2 * to->d;
     for (int i = 0; i < n; i += MANY_SLOTS) {
-        int part = n - i < MANY_SLOTS ? n - i : MANY_SLOTS;
-        const int *t = to_slots + i, *f = from_slots + i;
+        struct slot_part p = { to, from, to_slots + i, from_slots + i, n - i, move };
         cudaError_t e;
+        p.n = p.n < MANY_SLOTS ? p.n : MANY_SLOTS;
         if (a.row % 16 == 0)
-            e = part <= FEW_SLOTS ? slots_launch<uint4, FEW_SLOTS>(w, a, t, f, part, move)
-                                  : slots_launch<uint4, MANY_SLOTS>(w, a, t, f, part, move);
+            e = p.n <= FEW_SLOTS ? slots_launch<uint4, FEW_SLOTS>(w, a, p)
+                                 : slots_launch<uint4, MANY_SLOTS>(w, a, p);
         else
-            e = part <= FEW_SLOTS ? slots_launch<uint32_t, FEW_SLOTS>(w, a, t, f, part, move)
-                                  : slots_launch<uint32_t, MANY_SLOTS>(w, a, t, f, part, move);
+            e = p.n <= FEW_SLOTS ? slots_launch<uint32_t, FEW_SLOTS>(w, a, p)
+                                 : slots_launch<uint32_t, MANY_SLOTS>(w, a, p);
         work_check(w, e, move ? "slots of the cache moved" : "slots of the cache copied");
     }
 }
