@@ -171,7 +171,7 @@ static struct figures run(const struct options *o, pv_engine *e, int vocab, int 
                           const struct pv_method *m)
 {
     pv_request *r[MAX_REQUESTS];
-    struct pv_engine_stats before = { .size = sizeof before }, after = before;
+    struct pv_engine_counts before = { .size = sizeof before }, after = before;
     struct figures f = { 0 };
     int64_t tokens = 0;
     int started = 0;

@@ -409,7 +409,7 @@ PV_API void pv_request_stats(const pv_request *r, struct pv_stats *out);
 PV_API void pv_request_close(pv_request **request);
 
 /* How an engine does. */
-struct pv_engine_stats {
+struct pv_engine_counts {
     size_t size;         /* of this struct, set by the caller */
     int running, queued; /* requests */
     int64_t steps, rows; /* of the model so far; rows / steps is the mean batch */
@@ -418,7 +418,7 @@ struct pv_engine_stats {
     int64_t pages, pages_used, pages_cached; /* of the KV cache; cached: kept for reuse */
     int64_t page_hits, pages_evicted;
 };
-PV_API void pv_engine_stats(pv_engine *engine, struct pv_engine_stats *out);
+PV_API void pv_engine_stats(pv_engine *engine, struct pv_engine_counts *out);
 
 /* A conversation on an engine of its own, for one request at a time. Borrows the model. */
 PV_API enum pv_status pv_session_open(pv_session **out, pv_model *model,

@@ -392,21 +392,21 @@ void pv_request_close(pv_request **request)
     *request = NULL;
 }
 
-void pv_engine_stats(pv_engine *e, struct pv_engine_stats *out)
+void pv_engine_stats(pv_engine *e, struct pv_engine_counts *out)
 {
     struct scheduler_counts c = scheduler_counts(e->scheduler);
     struct kvpool_counts k = kvpool_counts(e->pool);
-    struct pv_engine_stats all = { .size = out->size,
-                                   .running = c.running,
-                                   .queued = c.queued,
-                                   .steps = c.steps,
-                                   .rows = c.rows,
-                                   .draft_steps = c.draft_steps,
-                                   .preemptions = c.preemptions,
-                                   .pages = k.pages,
-                                   .pages_used = k.used,
-                                   .pages_cached = k.cached,
-                                   .page_hits = k.hits,
-                                   .pages_evicted = k.evicted };
+    struct pv_engine_counts all = { .size = out->size,
+                                    .running = c.running,
+                                    .queued = c.queued,
+                                    .steps = c.steps,
+                                    .rows = c.rows,
+                                    .draft_steps = c.draft_steps,
+                                    .preemptions = c.preemptions,
+                                    .pages = k.pages,
+                                    .pages_used = k.used,
+                                    .pages_cached = k.cached,
+                                    .page_hits = k.hits,
+                                    .pages_evicted = k.evicted };
     memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
 }

@@ -258,7 +258,7 @@ static bool run_episode(struct world *w, uint64_t seed, bool head, struct tally 
 {
     static struct episode ep;
     struct pv_engine_params p = pv_engine_defaults();
-    struct pv_engine_stats st = { .size = sizeof st };
+    struct pv_engine_counts st = { .size = sizeof st };
     int failed = test_bad_checks;
     memset(&ep, 0, sizeof ep);
     ep.w = w;
