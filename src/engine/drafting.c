@@ -137,8 +137,8 @@ void drafting_close(struct drafting *d)
     encoder_close(&d->encoder);
     for (int i = 0; i < DRAFTER_DECODERS; i++)
         decoder_state_close(&d->lone_state[i]);
-    device_close(&d->crew[0]);
-    device_close(&d->crew[1]);
+    device_close(&d->group[0]);
+    device_close(&d->group[1]);
     mem_free(d->seen);
     mem_free(d->rows);
     mem_free(d->scores);

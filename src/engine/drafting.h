@@ -36,14 +36,14 @@ struct drafting {
     enum pv_drafter used;                    /* by the last answer that had one */
     struct price_book book[PV_DRAFT_COUNT];  /* what their rounds taught; shape fitted */
     struct device
-        *crew[2]; /* threads of the model and of the drafter, while they run side by side */
-    int crew_threads[2];
+        *group[2]; /* threads of the model and of the drafter, while they run side by side */
+    int group_threads[2];
     int part[PV_DRAFT_COUNT]; /* of the threads that measuring gave it; 0: not measured */
     struct task_stepper steps[DRAFTER_DECODERS]; /* of the drafters, by their decoder, */
     struct lone_stepper lone[DRAFTER_DECODERS];  /* and while one runs on a thread of its own */
     struct decoder_state *lone_state[DRAFTER_DECODERS]; /* opened when first used */
     enum draft_place place;                             /* of the drafter at work, */
-    enum drafter_decoder divided_for; /* and, where crews are divided for it, its decoder */
+    enum drafter_decoder divided_for; /* and, where groups are divided for it, its decoder */
     struct feature_rows *features;
     int n_features;
     uint64_t room;      /* bytes that they may still take */

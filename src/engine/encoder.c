@@ -19,7 +19,7 @@ struct encoder {
     uint64_t key;                           /* of the medium that the window holds a part of, */
     int unit0, n_units;                     /* and which; n_units 0: nothing */
     double seconds;
-    struct device *crew; /* whose threads the tower runs on; NULL: its own */
+    struct device *group; /* whose threads the tower runs on; NULL: its own */
 };
 
 /* What a batch of this medium needs. */
@@ -111,11 +111,11 @@ static enum pv_status grow(float **p, size_t *have, size_t n, struct pv_error *e
     return PV_OK;
 }
 
-void encoder_work_on(struct encoder *e, struct device *crew)
+void encoder_work_on(struct encoder *e, struct device *group)
 {
-    e->crew = crew;
+    e->group = group;
     if (e->state)
-        vision_state_work_on(e->state, crew);
+        vision_state_work_on(e->state, group);
 }
 
 enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct pv_error *err)
@@ -131,7 +131,7 @@ enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct 
         if (!s)
             e->max_patches = n.patches;
         if (!s)
-            vision_state_work_on(e->state, e->crew);
+            vision_state_work_on(e->state, e->group);
     }
     if (!s)
         s = grow(&e->patches, &e->n_patches, n.patch_floats, err);

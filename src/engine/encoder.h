@@ -17,7 +17,7 @@ size_t encoder_size(const struct encoder *e, const struct media *m);
 enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct pv_error *err);
 
 /* As device_ops.work_on. */
-void encoder_work_on(struct encoder *e, struct device *crew);
+void encoder_work_on(struct encoder *e, struct device *group);
 /* Rows [from, from + n) of m -> out [n, hidden]. `key` names the medium: its rows in the window
  * are used again. */
 enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,

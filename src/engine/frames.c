@@ -1,6 +1,6 @@
 /* The frames a model would see, without a session: what `prevue frames` shows. */
+#include "engine/media_loader.h"
 #include "engine/model.h"
-#include "engine/seen.h"
 
 struct pv_video_params pv_video_defaults(void)
 {
@@ -14,36 +14,36 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     struct pv_limits limits = model_fill_limits(p->limits ? *p->limits
                                                 : model   ? model->limits
                                                           : (struct pv_limits){ 0 });
-    struct seen_bounds bounds = { .limits = &limits,
+    struct load_bounds bounds = { .limits = &limits,
                                   .max_rows = CONFIG_MAX_CONTEXT,
                                   .max_bytes = limits.memory_bytes,
                                   .threads = model ? model->threads : 0 };
     const struct vision_config *c;
-    struct seen seen;
+    struct loaded_media loaded;
     enum pv_status st;
     bool tiles;
     if (!model)
-        return seen_walk(path, p, &bounds, fn, user, info, err);
+        return media_walk_file(path, p, &bounds, fn, user, info, err);
     if (!model->vision)
         return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
                     model_file_path(model->file));
     c = vision_config(model->vision);
-    st = seen_file(&seen, c, path, p, &bounds, err);
+    st = media_load_file(&loaded, c, path, p, &bounds, err);
     if (st)
         return st;
-    tiles = seen.source != NULL;
-    st = seen_finish(&seen, c, true, err);
-    for (int i = 0; i < (tiles ? seen.m.n_views : seen.n_frames) && !st; i++) {
-        struct pv_frame f = { .index = seen.index[tiles ? 0 : i],
-                              .time = seen.time[tiles ? 0 : i],
-                              .width = seen.m.width,
-                              .height = seen.m.height,
-                              .rgb = media_view(&seen.m, i) };
+    tiles = loaded.source != NULL;
+    st = media_load_finish(&loaded, c, true, err);
+    for (int i = 0; i < (tiles ? loaded.m.n_views : loaded.n_frames) && !st; i++) {
+        struct pv_frame f = { .index = loaded.index[tiles ? 0 : i],
+                              .time = loaded.time[tiles ? 0 : i],
+                              .width = loaded.m.width,
+                              .height = loaded.m.height,
+                              .rgb = media_view(&loaded.m, i) };
         if (!fn(user, &f))
             st = fail(err, PV_E_CANCELLED, "%s: stopped after %d frames", path, i + 1);
     }
     if (!st && info)
-        *info = seen.info;
-    seen_clear(&seen);
+        *info = loaded.info;
+    loaded_media_clear(&loaded);
     return st;
 }

@@ -75,16 +75,16 @@ enum pv_status media_plan(struct media *m, const struct vision_config *c,
                        .n_views = n_frames > 0 ? n_frames : 1,
                        .source_height = height,
                        .source_width = width };
-    struct sight sight = { 0 };
+    struct frame_size size = { 0 };
     int64_t rows;
     enum pv_status s = check_aspect(height, width, err);
     if (!s)
-        s = sight_size(&sight, c, p, height, width, n_frames, err);
+        s = frame_policy_size(&size, c, p, height, width, n_frames, err);
     if (s)
         return s;
-    r.height = sight.height;
-    r.width = sight.width;
-    r.resize = sight.kind;
+    r.height = size.height;
+    r.width = size.width;
+    r.resize = size.kind;
     if (c->kind == VISION_LLAVA)
         s = plan_llava(&r, c, alone, err);
     else

@@ -4,7 +4,7 @@
 #define PV_ENGINE_MEDIA_H
 
 #include "base/digest.h"
-#include "engine/sight.h"
+#include "engine/frame_policy.h"
 #include "format/config.h"
 #include "video/tiles.h"
 

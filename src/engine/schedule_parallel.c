@@ -18,8 +18,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/ring.h"
-#include "engine/crew.h"
 #include "engine/draft_read.h"
+#include "engine/thread_groups.h"
 #include "spec/pearl.h"
 
 #include <stdatomic.h>
@@ -203,24 +203,24 @@ static void destroy(struct parallel *pl)
 static enum pv_status start(struct parallel *pl, struct pv_error *err)
 {
     struct pv_session *s = pl->s;
-    enum pv_status st = crew_divide(pl->sp, err);
+    enum pv_status st = thread_groups_divide(pl->sp, err);
     if (st)
         return st;
     st = ring_open(&pl->ring, pl->sp->method.window ? pl->sp->method.window : STARTUP_MAX,
                    s->seq.line.n, err);
     if (!st && atomic_load(&pl->awake))
-        crew_make_room(s);
+        thread_groups_make_room(s);
     if (!st && pthread_create(&pl->thread, NULL, draft_main, pl) != 0)
         st = fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
     if (st)
-        crew_unite(pl->sp);
+        thread_groups_unite(pl->sp);
     return st;
 }
 
 /* What the drafter sees is chosen: it may read its prompt. Once. */
 static void show(struct parallel *pl)
 {
-    crew_make_room(pl->s);
+    thread_groups_make_room(pl->s);
     pthread_mutex_lock(&pl->lock);
     pl->shown = true;
     pthread_cond_signal(&pl->shown_or_over);
@@ -345,7 +345,7 @@ static enum pv_status close_parallel(struct speculation *sp, struct pv_error *er
 {
     struct parallel *pl = sp->state;
     enum pv_status st = stop_drafter(pl, err);
-    crew_unite(sp);
+    thread_groups_unite(sp);
     note(pl);
     if (st)
         sp->phase = DRAFT_FAILED;

@@ -25,7 +25,7 @@ static uint64_t count_bytes(void *user)
     const struct pv_session *s = user;
     uint64_t used = timeline_media_size(&s->seq.line) + drafting_size(&s->draft);
     for (int i = 0; i < s->n_pending; i++)
-        used += seen_size(&s->pending[i]);
+        used += loaded_media_size(&s->pending[i]);
     return used;
 }
 
@@ -92,7 +92,7 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct p
 static void drop_pending(struct pv_session *s)
 {
     for (int i = 0; i < s->n_pending; i++)
-        seen_clear(&s->pending[i]);
+        loaded_media_clear(&s->pending[i]);
     s->n_pending = 0;
 }
 
@@ -208,7 +208,7 @@ enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv
 /* ---- media ---- */
 
 static enum pv_status begin_media(struct pv_session *s, const struct pv_video_params *p,
-                                  struct seen_bounds *b, struct pv_error *err)
+                                  struct load_bounds *b, struct pv_error *err)
 {
     const struct pv_model *m = s->model;
     int rows = s->seq.line.n;
@@ -221,7 +221,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
     for (int i = 0; i < s->n_pending; i++)
         rows += s->pending[i].m.n_rows;
     timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
-    *b = (struct seen_bounds){ .limits = p->limits ? p->limits : &m->limits,
+    *b = (struct load_bounds){ .limits = p->limits ? p->limits : &m->limits,
                                .max_rows =
                                    s->seq.line.context > rows ? s->seq.line.context - rows : 0,
                                .max_bytes = budget_left(&s->budget),
@@ -229,12 +229,12 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
     return PV_OK;
 }
 
-static void end_media(struct pv_session *s, const struct seen *seen, double seconds)
+static void end_media(struct pv_session *s, const struct loaded_media *loaded, double seconds)
 {
-    s->pending[s->n_pending++] = *seen;
+    s->pending[s->n_pending++] = *loaded;
     drafting_fit(&s->draft, budget_left(&s->budget));
-    s->frames += seen->info.frames;
-    s->lost_frames += seen->info.lost;
+    s->frames += loaded->info.frames;
+    s->lost_frames += loaded->info.lost;
     s->video_s += seconds;
 }
 
@@ -252,39 +252,39 @@ static struct pv_video_params with_limits(const struct pv_video_params *p, struc
 enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
                             struct pv_video_info *info, struct pv_error *err)
 {
-    struct seen_bounds bounds;
+    struct load_bounds bounds;
     struct pv_limits limits;
     struct pv_video_params params = with_limits(p, &limits);
-    struct seen seen;
+    struct loaded_media loaded;
     double t0 = clock_now();
     enum pv_status st = begin_media(s, &params, &bounds, err);
     if (!st)
-        st = seen_file(&seen, vision_config(s->model->vision), path, &params, &bounds, err);
+        st = media_load_file(&loaded, vision_config(s->model->vision), path, &params, &bounds, err);
     if (st)
         return st;
-    seen.params.limits = NULL;
+    loaded.params.limits = NULL;
     if (info)
-        *info = seen.info;
-    end_media(s, &seen, clock_now() - t0);
+        *info = loaded.info;
+    end_media(s, &loaded, clock_now() - t0);
     return PV_OK;
 }
 
 enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n, double fps,
                              const struct pv_video_params *p, struct pv_error *err)
 {
-    struct seen_bounds bounds;
+    struct load_bounds bounds;
     struct pv_limits limits;
     struct pv_video_params params = with_limits(p, &limits);
-    struct seen seen;
+    struct loaded_media loaded;
     double t0 = clock_now();
     enum pv_status st = begin_media(s, &params, &bounds, err);
     if (!st)
-        st = seen_frames(&seen, vision_config(s->model->vision), frames, n, fps, &params, &bounds,
-                         err);
+        st = media_load_frames(&loaded, vision_config(s->model->vision), frames, n, fps, &params,
+                               &bounds, err);
     if (st)
         return st;
-    seen.params.limits = NULL;
-    end_media(s, &seen, clock_now() - t0);
+    loaded.params.limits = NULL;
+    end_media(s, &loaded, clock_now() - t0);
     return PV_OK;
 }
 
@@ -297,7 +297,7 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
     for (int i = 0; i < s->n_pending; i++)
         n_stills += !s->pending[i].m.video;
     for (int i = 0; i < s->n_pending && !st; i++) {
-        st = seen_finish(&s->pending[i], c, n_stills == 1, err);
+        st = media_load_finish(&s->pending[i], c, n_stills == 1, err);
         if (!st)
             st = session_reserve_tower(s, &s->pending[i].m, err);
     }

@@ -7,7 +7,7 @@
 #include "engine/budget.h"
 #include "engine/dialogue.h"
 #include "engine/drafting.h"
-#include "engine/seen.h"
+#include "engine/media_loader.h"
 #include "engine/sequence.h"
 #include "spec/policy.h"
 
@@ -55,8 +55,8 @@ struct pv_session {
     bool speculates;
     struct drafting draft;
     int n_pending;
-    struct seen pending[SESSION_MAX_PENDING]; /* wait for the text of their message */
-    int message0;                             /* first row after the last answer */
+    struct loaded_media pending[SESSION_MAX_PENDING]; /* wait for the text of their message */
+    int message0;                                     /* first row after the last answer */
     bool messages; /* the last thing added was a message: the template asks for an answer */
     struct logits_observer observer;
     struct side_delay delay;

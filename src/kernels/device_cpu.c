@@ -151,9 +151,9 @@ static void cpu_work_close(struct device *dev, struct device_work **work)
     *work = NULL;
 }
 
-static void cpu_work_on(struct device_work *w, struct device *crew)
+static void cpu_work_on(struct device_work *w, struct device *group)
 {
-    struct pool *pool = crew ? ((struct cpu_device *)crew->impl)->pool : w->cpu->pool;
+    struct pool *pool = group ? ((struct cpu_device *)group->impl)->pool : w->cpu->pool;
     if (pool_threads(pool) <= pool_threads(w->cpu->pool)) /* there is scratch for so many */
         w->pool = pool;
 }

@@ -15,7 +15,7 @@ struct cpu_device {
 
 struct device_work {
     struct cpu_device *cpu;
-    struct pool *pool; /* the device's, or that of a crew (work_on) */
+    struct pool *pool; /* the device's, or that of a group (work_on) */
     struct work_shape shape;
     struct arena arena;
     void *packed;        /* x in a matmul kernel's form */

@@ -238,7 +238,7 @@ struct device_ops {
     /* From now on, run on the threads of another device of the same kind, which has no more of them
      * than the work's own: two works can then run at the same time. NULL: on its own. Changes no
      * result. */
-    void (*work_on)(struct device_work *w, struct device *crew);
+    void (*work_on)(struct device_work *w, struct device *group);
 
     void (*put)(struct device_work *w, void *dst, const void *src, size_t size);
     void (*copy)(struct device_work *w, void *dst, const void *src, size_t size); /* both device */

@@ -382,9 +382,9 @@ void vision_state_close(struct vision_state **st)
     *st = NULL;
 }
 
-void vision_state_work_on(struct vision_state *st, struct device *crew)
+void vision_state_work_on(struct vision_state *st, struct device *group)
 {
-    st->dev->ops->work_on(st->work, crew);
+    st->dev->ops->work_on(st->work, group);
 }
 
 /* ---- encoding ---- */

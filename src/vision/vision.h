@@ -30,7 +30,7 @@ enum pv_status vision_state_open(struct vision_state **out, const struct vision 
                                  struct pv_error *err);
 void vision_state_close(struct vision_state **st);
 /* As device_ops.work_on. */
-void vision_state_work_on(struct vision_state *st, struct device *crew);
+void vision_state_work_on(struct vision_state *st, struct device *group);
 
 /* patches [n_slices * h * w, patch_row_size] (video/patches.h) -> out [n_slices * tokens, c->out],
  * both in host memory: tower, then projector or merger. Allocates nothing. PV_E_LIMIT when the

@@ -4,7 +4,7 @@
  * patches, tower, rows of the prompt, positions, logits, and the whole through the public API.
  * F32 must agree to 1e-4 of the largest magnitude of a row on every CPU level, ids exactly. */
 #include "engine/encoder.h"
-#include "engine/seen.h"
+#include "engine/media_loader.h"
 #include "engine/session.h"
 #include "golden/golden.h"
 #include "larger.h"
@@ -187,21 +187,21 @@ static struct pv_video_params video_params(enum pv_time_rule rule)
 }
 
 /* Medium i of a case as the engine takes it in. */
-static bool see(struct seen *s, const struct vision_config *c, const struct expected *e, int i,
-                enum pv_time_rule rule)
+static bool see(struct loaded_media *s, const struct vision_config *c, const struct expected *e,
+                int i, enum pv_time_rule rule)
 {
     static const struct pv_limits limits = { .frames = 64,
                                              .frame_pixels = 1 << 20,
                                              .video_seconds = 3600 };
-    struct seen_bounds b = { .limits = &limits, .max_rows = MAX_ROWS, .max_bytes = 1 << 24 };
+    struct load_bounds b = { .limits = &limits, .max_rows = MAX_ROWS, .max_bytes = 1 << 24 };
     struct film f = film_of(golden_row_i(e->media, i));
     struct pv_video_params p = video_params(rule);
     struct pv_error err = { 0 };
-    enum pv_status st = seen_frames(s, c, f.frames, (size_t)f.n, f.fps, &p, &b, &err);
+    enum pv_status st = media_load_frames(s, c, f.frames, (size_t)f.n, f.fps, &p, &b, &err);
     if (!st) {
-        st = seen_finish(s, c, e->n_pictures == 1, &err);
+        st = media_load_finish(s, c, e->n_pictures == 1, &err);
         if (st)
-            seen_clear(s);
+            loaded_media_clear(s);
     }
     film_close(&f);
     return CHECK_MSG(!st, "%s: medium %d: %s", e->name, i, err.text);
@@ -227,7 +227,7 @@ static float *patches_of(const struct vision_config *c, const struct media *m)
 
 static void check_patches(const struct vision_config *c, const struct expected *e, int i)
 {
-    struct seen s = { 0 };
+    struct loaded_media s = { 0 };
     const int32_t *row = golden_row_i(e->media, i);
     const struct golden_entry *mix = find(e, true, "mix.%d", i);
     const struct golden_entry *want = find(e, false, "patches.%d", i);
@@ -252,7 +252,7 @@ static void check_patches(const struct vision_config *c, const struct expected *
         free(mixed);
         free(patches);
     }
-    seen_clear(&s);
+    loaded_media_clear(&s);
 }
 
 TEST(patches_equal_transformers)
@@ -376,7 +376,7 @@ static void run_everywhere(void (*check)(struct bench *, const struct expected *
 static void check_encoding(struct bench *b, const struct expected *e, const char *what)
 {
     for (int i = 0; i < e->n_media; i++) {
-        struct seen s = { 0 };
+        struct loaded_media s = { 0 };
         float *rows;
         if (!see(&s, vision_config(b->v), e, i, library_rule))
             continue;
@@ -386,7 +386,7 @@ static void check_encoding(struct bench *b, const struct expected *e, const char
             check_rows(rows, find(e, true, "token_rows.%d", i), find(e, true, "tokens.%d", i),
                        what);
         free(rows);
-        seen_clear(&s);
+        loaded_media_clear(&s);
     }
 }
 
@@ -421,7 +421,7 @@ struct layout {
 };
 
 static bool lay_out(struct layout *l, const struct expected *e, const struct vision_config *c,
-                    const struct seen *s, const char *prefix)
+                    const struct loaded_media *s, const char *prefix)
 {
     const struct golden_entry *prompt = find(e, true, "%sprompt", prefix);
     int next[2] = { 0, 0 };
@@ -466,7 +466,7 @@ static void check_positions(const int32_t (*pos)[3], int n, const struct expecte
               prefix, rule_names[rule]);
 }
 
-static bool see_all(struct seen *s, const struct vision_config *c, const struct expected *e,
+static bool see_all(struct loaded_media *s, const struct vision_config *c, const struct expected *e,
                     enum pv_time_rule rule)
 {
     memset(s, 0, sizeof *s * MAX_MEDIA);
@@ -476,10 +476,10 @@ static bool see_all(struct seen *s, const struct vision_config *c, const struct 
     return true;
 }
 
-static void clear_all(struct seen *s)
+static void clear_all(struct loaded_media *s)
 {
     for (int i = 0; i < MAX_MEDIA; i++)
-        seen_clear(&s[i]);
+        loaded_media_clear(&s[i]);
 }
 
 TEST(positions_equal_transformers)
@@ -492,7 +492,7 @@ TEST(positions_equal_transformers)
             return;
         const struct vision_config *c = model_file_vision(mf);
         for (int rule = PV_TIME_SECONDS; rule <= PV_TIME_SECONDS_COMPACT; rule++) {
-            struct seen s[MAX_MEDIA];
+            struct loaded_media s[MAX_MEDIA];
             if (see_all(s, c, &e, (enum pv_time_rule)rule)) {
                 if (lay_out(&l, &e, c, s, ""))
                     check_positions((const int32_t(*)[3])l.pos, l.n, &e, "",
@@ -520,7 +520,7 @@ static void check_prompt(struct bench *b, const struct expected *e, const char *
     size_t hidden = (size_t)c->out, vocab = (size_t)b->r.c->vocab;
     float *embeds = calloc(MAX_ROWS * hidden, sizeof(float));
     float *logits = malloc(sizeof(float) * vocab * (size_t)rows->cols);
-    struct seen s[MAX_MEDIA];
+    struct loaded_media s[MAX_MEDIA];
     struct pv_error err = { 0 };
     if (!see_all(s, c, e, rule) || !lay_out(&l, e, c, s, prefix) || !CHECK_EQ(want->cols, vocab))
         goto done;

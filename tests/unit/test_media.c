@@ -278,19 +278,22 @@ TEST(wishes_without_meaning_are_refused)
         { .max_frames = -2 },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK_MSG(sight_check(&bad[i], NULL) == PV_E_ARG, "case %zu", i);
-    CHECK_EQ(sight_check(&(struct pv_video_params){ .fps = 1 }, NULL), PV_OK);
+        CHECK_MSG(frame_policy_check(&bad[i], NULL) == PV_E_ARG, "case %zu", i);
+    CHECK_EQ(frame_policy_check(&(struct pv_video_params){ .fps = 1 }, NULL), PV_OK);
 }
 
 TEST(bounds_hold_for_the_usual_number_too)
 {
     struct vision_config c = siglip();
     struct choose_params how;
-    CHECK_EQ(sight_choose(&how, &c, &(struct pv_video_params){ .max_frames = 8 }, NULL), PV_OK);
+    CHECK_EQ(frame_policy_choose(&how, &c, &(struct pv_video_params){ .max_frames = 8 }, NULL),
+             PV_OK);
     CHECK_EQ(how.frames, 8);
-    CHECK_EQ(sight_choose(&how, NULL, &(struct pv_video_params){ .min_frames = 40 }, NULL), PV_OK);
+    CHECK_EQ(frame_policy_choose(&how, NULL, &(struct pv_video_params){ .min_frames = 40 }, NULL),
+             PV_OK);
     CHECK_EQ(how.frames, 40);
-    CHECK_EQ(sight_choose(&how, &c, &(struct pv_video_params){ .max_frames = 99 }, NULL), PV_OK);
+    CHECK_EQ(frame_policy_choose(&how, &c, &(struct pv_video_params){ .max_frames = 99 }, NULL),
+             PV_OK);
     CHECK_EQ(how.frames, 32);
 }
 

@@ -1,5 +1,5 @@
 /* Pictures from a file: opened and bounded, frames chosen, decoded and handed on one by one. */
-#include "engine/seen_parts.h"
+#include "engine/media_loader_parts.h"
 
 #ifdef PV_CORE
 
@@ -8,17 +8,17 @@ static enum pv_status no_video(const char *path, struct pv_error *err)
     return fail(err, PV_E_UNSUPPORTED, "%s: this build cannot decode videos (CORE)", path);
 }
 
-enum pv_status seen_file(struct seen *out, const struct vision_config *c, const char *path,
-                         const struct pv_video_params *p, const struct seen_bounds *b,
-                         struct pv_error *err)
+enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
+                               const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, struct pv_error *err)
 {
     (void)out, (void)c, (void)p, (void)b;
     return no_video(path, err);
 }
 
-enum pv_status seen_walk(const char *path, const struct pv_video_params *p,
-                         const struct seen_bounds *b, pv_frame_fn fn, void *user,
-                         struct pv_video_info *info, struct pv_error *err)
+enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, pv_frame_fn fn, void *user,
+                               struct pv_video_info *info, struct pv_error *err)
 {
     (void)p, (void)b, (void)fn, (void)user, (void)info;
     return no_video(path, err);
@@ -27,22 +27,22 @@ enum pv_status seen_walk(const char *path, const struct pv_video_params *p,
 #else
 
 /* A file with its frames chosen. */
-struct look {
+struct video_source {
     struct video *v;
     struct choice choice;
     bool still;
     struct pv_video_info info;
 };
 
-static void look_close(struct look *l)
+static void video_source_close(struct video_source *l)
 {
     choice_clear(&l->choice);
     video_close(&l->v);
 }
 
-static enum pv_status look_open(struct look *l, const struct vision_config *c, const char *path,
-                                const struct pv_video_params *p, const struct seen_bounds *b,
-                                struct pv_error *err)
+static enum pv_status video_source_open(struct video_source *l, const struct vision_config *c,
+                                        const char *path, const struct pv_video_params *p,
+                                        const struct load_bounds *b, struct pv_error *err)
 {
     struct video_limits limits = { .file_bytes = b->limits->video_bytes,
                                    .pixels = b->limits->frame_pixels,
@@ -50,8 +50,8 @@ static enum pv_status look_open(struct look *l, const struct vision_config *c, c
                                    .seconds = b->limits->video_seconds };
     const struct video_info *info;
     struct choose_params how;
-    enum pv_status s = sight_choose(&how, c, p, err);
-    *l = (struct look){ 0 };
+    enum pv_status s = frame_policy_choose(&how, c, p, err);
+    *l = (struct video_source){ 0 };
     if (!s)
         s = video_open(&l->v, path, &limits, b->threads, err);
     if (s)
@@ -90,13 +90,13 @@ static bool keep(void *user, int at, int64_t index, double time, const struct im
     return told(k->p, at + 1, k->n);
 }
 
-enum pv_status seen_file(struct seen *out, const struct vision_config *c, const char *path,
-                         const struct pv_video_params *p, const struct seen_bounds *b,
-                         struct pv_error *err)
+enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
+                               const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, struct pv_error *err)
 {
     struct arrival a = { 0 };
-    struct look l;
-    enum pv_status s = look_open(&l, c, path, p, b, err);
+    struct video_source l;
+    enum pv_status s = video_source_open(&l, c, path, p, b, err);
     if (!s)
         s = arrival_open(&a, c, p, l.info.height, l.info.width, l.still ? 0 : l.choice.n,
                          l.choice.sample_fps, b, err);
@@ -109,7 +109,7 @@ enum pv_status seen_file(struct seen *out, const struct vision_config *c, const 
         arrival_finish(&a, out);
     }
     arrival_close(&a);
-    look_close(&l);
+    video_source_close(&l);
     return s;
 }
 
@@ -131,19 +131,19 @@ static bool walk(void *user, int at, int64_t index, double time, const struct im
     return told(w->p, at + 1, w->n) && w->fn(w->user, &f);
 }
 
-enum pv_status seen_walk(const char *path, const struct pv_video_params *p,
-                         const struct seen_bounds *b, pv_frame_fn fn, void *user,
-                         struct pv_video_info *info, struct pv_error *err)
+enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, pv_frame_fn fn, void *user,
+                               struct pv_video_info *info, struct pv_error *err)
 {
-    struct look l;
-    enum pv_status s = look_open(&l, NULL, path, p, b, err);
+    struct video_source l;
+    enum pv_status s = video_source_open(&l, NULL, path, p, b, err);
     if (!s) {
         struct walker w = { .p = p, .n = l.choice.n, .fn = fn, .user = user };
         s = video_read(l.v, l.choice.index, l.choice.n, walk, &w, &l.info.lost, err);
     }
     if (!s && info)
         *info = l.info;
-    look_close(&l);
+    video_source_close(&l);
     return s;
 }
 

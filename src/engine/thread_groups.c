@@ -1,9 +1,10 @@
-/* Crews are devices that lend nothing but their threads (device_ops.work_on): weights, kernels and
- * scratch stay where they are, so a session can be divided and united between any two steps.
+/* A thread group is a device that lends nothing but its threads (device_ops.work_on): weights,
+ * kernels and scratch stay where they are, so a session can be divided and united between any two
+ * steps.
  *
  * How many threads the drafter gets is measured once a session: the time of a drafted token and of
  * a verification on each side of some divisions, and what the closed form makes of them. */
-#include "engine/crew.h"
+#include "engine/thread_groups.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -22,7 +23,7 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
                                 int n, double *seconds, struct pv_error *err)
 {
     enum dtype kv_dtype = s->engine->kv;
-    struct device *dev = decoder_device(dec), *crew = NULL;
+    struct device *dev = decoder_device(dec), *group = NULL;
     struct decoder_state *st = NULL;
     struct kvcache kv = { 0 };
     int32_t ids[TRIAL_ROWS] = { 0 }, pos[TRIAL_ROWS][3] = { { 0 } }, best;
@@ -41,13 +42,13 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
                          .argmax = &best };
     enum pv_status status = features ? PV_OK : fail_nomem(err, size);
     if (!status)
-        status = device_cpu_open(&crew, threads, s->model->cpu, err);
+        status = device_cpu_open(&group, threads, s->model->cpu, err);
     if (!status)
         status = kvcache_open(&kv, dev, decoder_config(dec), kv_dtype, TRIAL_SLOTS, err);
     if (!status)
         status = decoder_state_open(&st, dec, TRIAL_ROWS, 1, TRIAL_SLOTS, kv_dtype, err);
     if (!status)
-        dev->ops->work_on(decoder_state_work(st), crew);
+        dev->ops->work_on(decoder_state_work(st), group);
     *seconds = 0;
     for (int i = 0; i < TRIAL_TIMES && !status; i++) {
         double t0 = clock_now();
@@ -57,7 +58,7 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
     }
     decoder_state_close(&st);
     kvcache_close(&kv);
-    device_close(&crew);
+    device_close(&group);
     mem_free(features);
     return status;
 }
@@ -87,37 +88,37 @@ static enum pv_status measure_part(const struct pv_session *s, const struct deco
     return PV_OK;
 }
 
-static enum pv_status open_crews(struct pv_session *s, const int threads[2], struct pv_error *err)
+static enum pv_status open_groups(struct pv_session *s, const int threads[2], struct pv_error *err)
 {
     struct drafting *d = &s->draft;
     for (int i = 0; i < 2; i++) {
         enum pv_status st;
-        if (d->crew[i] && d->crew_threads[i] == threads[i])
+        if (d->group[i] && d->group_threads[i] == threads[i])
             continue;
-        device_close(&d->crew[i]);
-        st = device_cpu_open(&d->crew[i], threads[i], s->model->cpu, err);
+        device_close(&d->group[i]);
+        st = device_cpu_open(&d->group[i], threads[i], s->model->cpu, err);
         if (st)
             return st;
-        d->crew_threads[i] = threads[i];
+        d->group_threads[i] = threads[i];
     }
     return PV_OK;
 }
 
-static void assign_model(struct pv_session *s, struct device *crew)
+static void assign_model(struct pv_session *s, struct device *group)
 {
-    decoder_device(s->model->dec)->ops->work_on(s->target.base.work, crew);
+    decoder_device(s->model->dec)->ops->work_on(s->target.base.work, group);
     pthread_mutex_lock(s->model->step_lock); /* its users hold it */
     if (s->engine->encoder)
-        encoder_work_on(s->engine->encoder, crew);
+        encoder_work_on(s->engine->encoder, group);
     pthread_mutex_unlock(s->model->step_lock);
 }
 
-static void assign_drafter(struct pv_session *s, enum drafter_decoder which, struct device *crew)
+static void assign_drafter(struct pv_session *s, enum drafter_decoder which, struct device *group)
 {
     const struct decoder *dec = engine_decoder(s->engine, which);
-    decoder_device(dec)->ops->work_on(decoder_state_work(s->draft.lone_state[which]), crew);
+    decoder_device(dec)->ops->work_on(decoder_state_work(s->draft.lone_state[which]), group);
     if (s->draft.encoder)
-        encoder_work_on(s->draft.encoder, crew);
+        encoder_work_on(s->draft.encoder, group);
 }
 
 /* Divides the threads of one CPU. */
@@ -136,16 +137,16 @@ static enum pv_status divide_threads(struct speculation *sp, const struct decode
     threads[1] = threads[1] < all ? threads[1] : all;
     threads[0] = all > threads[1] ? all - threads[1] : 1;
     if (!st)
-        st = open_crews(s, threads, err);
+        st = open_groups(s, threads, err);
     if (st)
         return st;
     s->answer.stats.draft_threads = threads[1];
     s->draft.divided_for = sp->kind->runs;
-    assign_drafter(s, sp->kind->runs, s->draft.crew[1]);
+    assign_drafter(s, sp->kind->runs, s->draft.group[1]);
     return PV_OK;
 }
 
-enum pv_status crew_divide(struct speculation *sp, struct pv_error *err)
+enum pv_status thread_groups_divide(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
     const struct decoder *draft = engine_decoder(s->engine, sp->kind->runs);
@@ -160,13 +161,13 @@ enum pv_status crew_divide(struct speculation *sp, struct pv_error *err)
     return st;
 }
 
-void crew_make_room(struct pv_session *s)
+void thread_groups_make_room(struct pv_session *s)
 {
     if (s->draft.place == DRAFT_DIVIDED)
-        assign_model(s, s->draft.crew[0]);
+        assign_model(s, s->draft.group[0]);
 }
 
-void crew_unite(struct speculation *sp)
+void thread_groups_unite(struct speculation *sp)
 {
     struct pv_session *s = sp->s;
     if (s->draft.place == DRAFT_DIVIDED && s->model->gpu < 0) {

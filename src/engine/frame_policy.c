@@ -1,7 +1,7 @@
 /* The families' defaults. LLaVA-OneVision: 32 frames evenly spaced, each squeezed to the tower's
  * square. Qwen2.5-VL, as qwen-vl-utils does it: 2 frames a second, 4 to 768 of them, each with an
  * area between bounds that shrink as the frames become many. */
-#include "engine/sight.h"
+#include "engine/frame_policy.h"
 
 #include <math.h>
 
@@ -18,7 +18,7 @@ enum {
     QWEN_BUDGET_TOKENS = 115200 /* of a whole video: nine tenths of 128000 */
 };
 
-enum pv_status sight_check(const struct pv_video_params *p, struct pv_error *err)
+enum pv_status frame_policy_check(const struct pv_video_params *p, struct pv_error *err)
 {
     if (p->frames < 0 || p->min_frames < 0 || p->max_frames < 0)
         return fail(err, PV_E_ARG, "a number of frames is negative");
@@ -50,8 +50,8 @@ static int llava_frames(const struct pv_video_params *p)
     return p->min_frames > LLAVA_FRAMES ? p->min_frames : LLAVA_FRAMES;
 }
 
-enum pv_status sight_choose(struct choose_params *out, const struct vision_config *c,
-                            const struct pv_video_params *p, struct pv_error *err)
+enum pv_status frame_policy_choose(struct choose_params *out, const struct vision_config *c,
+                                   const struct pv_video_params *p, struct pv_error *err)
 {
     static const enum choose_rule rules[] = { [PV_FRAMES_LINSPACE] = CHOOSE_LINSPACE,
                                               [PV_FRAMES_ARANGE] = CHOOSE_ARANGE,
@@ -63,7 +63,7 @@ enum pv_status sight_choose(struct choose_params *out, const struct vision_confi
                                .max_frames = p->max_frames,
                                .start = p->start,
                                .end = p->end };
-    enum pv_status s = sight_check(p, err);
+    enum pv_status s = frame_policy_check(p, err);
     if (s)
         return s;
     if (p->rule == PV_FRAMES_AUTO)
@@ -106,11 +106,11 @@ static void qwen_video_area(const struct pv_video_params *p, int factor, int n, 
     *max = most;
 }
 
-enum pv_status sight_size(struct sight *out, const struct vision_config *c,
-                          const struct pv_video_params *p, int height, int width, int n_frames,
-                          struct pv_error *err)
+enum pv_status frame_policy_size(struct frame_size *out, const struct vision_config *c,
+                                 const struct pv_video_params *p, int height, int width,
+                                 int n_frames, struct pv_error *err)
 {
-    struct sight r = { .height = height, .width = width, .kind = RESIZE_PILLOW };
+    struct frame_size r = { .height = height, .width = width, .kind = RESIZE_PILLOW };
     int64_t min, max;
     enum pv_status s = PV_OK;
     int factor;

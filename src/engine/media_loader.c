@@ -1,6 +1,6 @@
 /* Pictures in memory become a medium: planned and bounded before anything is allocated, resized as
  * they arrive, so that frames at their own size are never held but one. */
-#include "engine/seen_parts.h"
+#include "engine/media_loader_parts.h"
 
 #include "base/mem.h"
 
@@ -12,7 +12,7 @@ static bool keeps_source(const struct media *m)
     return m->kind == VISION_LLAVA && !m->video;
 }
 
-static enum pv_status check_bounds(const struct media *m, int n_frames, const struct seen_bounds *b,
+static enum pv_status check_bounds(const struct media *m, int n_frames, const struct load_bounds *b,
                                    struct pv_error *err)
 {
     uint64_t bytes = media_size(m);
@@ -33,15 +33,16 @@ static enum pv_status check_bounds(const struct media *m, int n_frames, const st
 
 enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
                             const struct pv_video_params *p, int height, int width, int n_frames,
-                            double sample_fps, const struct seen_bounds *b, struct pv_error *err)
+                            double sample_fps, const struct load_bounds *b, struct pv_error *err)
 {
     int n = n_frames > 0 ? n_frames : 1;
-    struct seen *s = &a->s;
+    struct loaded_media *s = &a->s;
     enum pv_status st;
     *a = (struct arrival){ .n_frames = n };
     s->params = *p;
     s->n_frames = n;
-    /* A still picture of LLaVA is planned as one of several, which is less; seen_finish knows. */
+    /* A still picture of LLaVA is planned as one of several, which is less; media_load_finish
+     * knows. */
     st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, false, err);
     if (!st)
         st = check_bounds(&s->m, n, b, err);
@@ -64,7 +65,7 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
 
 void arrival_put(struct arrival *a, int at, int64_t index, double time, const uint8_t *rgb)
 {
-    struct seen *s = &a->s;
+    struct loaded_media *s = &a->s;
     s->index[at] = index;
     s->time[at] = time;
     if (s->source)
@@ -73,37 +74,37 @@ void arrival_put(struct arrival *a, int at, int64_t index, double time, const ui
         resizer_run(a->resizer, media_view(&s->m, at), rgb);
 }
 
-void arrival_finish(struct arrival *a, struct seen *out)
+void arrival_finish(struct arrival *a, struct loaded_media *out)
 {
     if (!a->s.source)
         media_pad(&a->s.m, a->n_frames);
     *out = a->s;
-    a->s = (struct seen){ 0 };
+    a->s = (struct loaded_media){ 0 };
 }
 
 void arrival_close(struct arrival *a)
 {
     resizer_close(&a->resizer);
-    seen_clear(&a->s);
+    loaded_media_clear(&a->s);
 }
 
-size_t seen_size(const struct seen *s)
+size_t loaded_media_size(const struct loaded_media *s)
 {
     size_t source = (size_t)s->m.source_height * (size_t)s->m.source_width * 3;
     return (s->m.rgb ? media_size(&s->m) : 0) + (s->source ? source : 0);
 }
 
-void seen_clear(struct seen *s)
+void loaded_media_clear(struct loaded_media *s)
 {
     media_clear(&s->m);
     mem_free(s->index);
     mem_free(s->time);
     mem_free(s->source);
-    *s = (struct seen){ 0 };
+    *s = (struct loaded_media){ 0 };
 }
 
-enum pv_status seen_finish(struct seen *s, const struct vision_config *c, bool alone,
-                           struct pv_error *err)
+enum pv_status media_load_finish(struct loaded_media *s, const struct vision_config *c, bool alone,
+                                 struct pv_error *err)
 {
     struct image picture = { .width = s->m.source_width,
                              .height = s->m.source_height,
@@ -129,7 +130,7 @@ enum pv_status seen_finish(struct seen *s, const struct vision_config *c, bool a
 }
 
 static enum pv_status check_frames(const struct pv_frame *f, size_t n, double fps,
-                                   const struct seen_bounds *b, struct pv_error *err)
+                                   const struct load_bounds *b, struct pv_error *err)
 {
     if (n == 0 || n > (size_t)b->limits->frames)
         return fail(err, PV_E_LIMIT, "%zu frames were given, 1 to %d are possible", n,
@@ -151,14 +152,14 @@ static enum pv_status check_frames(const struct pv_frame *f, size_t n, double fp
     return PV_OK;
 }
 
-enum pv_status seen_frames(struct seen *out, const struct vision_config *c,
-                           const struct pv_frame *frames, size_t n, double fps,
-                           const struct pv_video_params *p, const struct seen_bounds *b,
-                           struct pv_error *err)
+enum pv_status media_load_frames(struct loaded_media *out, const struct vision_config *c,
+                                 const struct pv_frame *frames, size_t n, double fps,
+                                 const struct pv_video_params *p, const struct load_bounds *b,
+                                 struct pv_error *err)
 {
     struct arrival a = { 0 };
     bool still = fps == 0;
-    enum pv_status st = sight_check(p, err);
+    enum pv_status st = frame_policy_check(p, err);
     if (!st)
         st = check_frames(frames, n, fps, b, err);
     if (!st)

@@ -1,11 +1,11 @@
-/* What seen.c and seen_file.c share: pictures arriving one by one. */
-#ifndef PV_ENGINE_SEEN_PARTS_H
-#define PV_ENGINE_SEEN_PARTS_H
+/* What media_loader.c and media_loader_file.c share: pictures arriving one by one. */
+#ifndef PV_ENGINE_MEDIA_LOADER_PARTS_H
+#define PV_ENGINE_MEDIA_LOADER_PARTS_H
 
-#include "engine/seen.h"
+#include "engine/media_loader.h"
 
 struct arrival {
-    struct seen s;
+    struct loaded_media s;
     struct resizer *resizer; /* NULL: kept as it comes */
     int n_frames;            /* expected */
 };
@@ -13,11 +13,11 @@ struct arrival {
 /* Plans the medium, checks the bounds and allocates; n_frames 0: a still picture. */
 enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
                             const struct pv_video_params *p, int height, int width, int n_frames,
-                            double sample_fps, const struct seen_bounds *b, struct pv_error *err);
+                            double sample_fps, const struct load_bounds *b, struct pv_error *err);
 /* Picture number `at`, of the planned size. */
 void arrival_put(struct arrival *a, int at, int64_t index, double time, const uint8_t *rgb);
 /* All pictures are here: hands them over. */
-void arrival_finish(struct arrival *a, struct seen *out);
+void arrival_finish(struct arrival *a, struct loaded_media *out);
 /* Frees what was not handed over. */
 void arrival_close(struct arrival *a);
 

@@ -28,8 +28,8 @@ static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
     return PV_OK;
 }
 
-static enum pv_status look(struct pv_session *s, const struct pv_method *m, struct pv_view_map *out,
-                           struct pv_error *err)
+static enum pv_status choose_view(struct pv_session *s, const struct pv_method *m,
+                                  struct pv_view_map *out, struct pv_error *err)
 {
     struct pv_gen_params p = pv_gen_defaults();
     struct speculation sp;
@@ -61,28 +61,28 @@ static enum pv_status look(struct pv_session *s, const struct pv_method *m, stru
     return count_kept(out, err);
 }
 
-struct look_call {
+struct view_call {
     struct pv_session *s;
     const struct pv_method *m;
     struct pv_view_map *out;
 };
 
-static enum pv_status look_task(void *arg, struct pv_error *err)
+static enum pv_status view_task(void *arg, struct pv_error *err)
 {
-    struct look_call *c = arg;
-    return look(c->s, c->m, c->out, err);
+    struct view_call *c = arg;
+    return choose_view(c->s, c->m, c->out, err);
 }
 
 enum pv_status pv_session_view(pv_session *s, const struct pv_method *m, struct pv_view_map *out,
                                struct pv_error *err)
 {
-    struct look_call call = { s, m, out };
+    struct view_call call = { s, m, out };
     struct pv_gen_params p = pv_gen_defaults();
     struct timeline_mark before = timeline_mark(&s->seq.line);
     bool dialogue = s->messages;
     enum pv_status st = dialogue ? generate_ask(s, &p, err) : PV_OK;
     if (!st)
-        st = session_run(s, look_task, &call, err);
+        st = session_run(s, view_task, &call, err);
     timeline_return(&s->seq.line, before);
     s->messages = dialogue;
     return st;

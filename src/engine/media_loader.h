@@ -1,0 +1,47 @@
+/* The media loader: pictures on their way into a prompt, taken from a file or from memory, sized
+ * for the model. */
+#ifndef PV_ENGINE_MEDIA_LOADER_H
+#define PV_ENGINE_MEDIA_LOADER_H
+
+#include "engine/media.h"
+#include "video/video.h"
+
+struct loaded_media {
+    struct media m;
+    int n_frames;    /* pictures given, before any padding */
+    int64_t *index;  /* [n_frames] owned */
+    double *time;    /* [n_frames] owned */
+    uint8_t *source; /* LLaVA still picture as it came, until it is known whether it is alone */
+    struct pv_video_params params;
+    struct pv_video_info info;
+};
+
+/* What bounds them. */
+struct load_bounds {
+    const struct pv_limits *limits;
+    int max_rows;       /* room in the context */
+    uint64_t max_bytes; /* of pixels */
+    int threads;
+};
+
+enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
+                               const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, struct pv_error *err);
+enum pv_status media_load_frames(struct loaded_media *out, const struct vision_config *c,
+                                 const struct pv_frame *frames, size_t n, double fps,
+                                 const struct pv_video_params *p, const struct load_bounds *b,
+                                 struct pv_error *err);
+/* A LLaVA still picture gets its views: tiles when it is alone in its message. Nothing happens to
+ * other media. */
+enum pv_status media_load_finish(struct loaded_media *s, const struct vision_config *c, bool alone,
+                                 struct pv_error *err);
+void loaded_media_clear(struct loaded_media *s);
+/* Bytes of its pixels. */
+size_t loaded_media_size(const struct loaded_media *s);
+
+/* The frames of a file one after the other, at their own size (no model). */
+enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, pv_frame_fn fn, void *user,
+                               struct pv_video_info *info, struct pv_error *err);
+
+#endif
