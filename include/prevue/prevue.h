@@ -61,7 +61,7 @@ struct pv_limits {
     uint64_t file_bytes;   /* one model file */
     uint64_t memory_bytes; /* KV caches, scratch and pictures of one session */
     int context_tokens;    /* rows of one KV cache */
-    uint64_t video_bytes;  /* one video or picture file: 16 GiB */
+    uint64_t video_bytes;  /* one video or picture file, or its bytes in memory: 16 GiB */
     int64_t frame_pixels;  /* of one frame as stored: 64 Mi */
     int frames;            /* taken from one video: 1024 */
     double video_seconds;  /* duration of one video: 24 hours */
@@ -317,6 +317,8 @@ PV_API enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, str
 struct pv_part {
     const char *text;              /* NULL: a video or picture, */
     const char *path;              /* from a file, */
+    const void *data;              /* or from a file's bytes in memory, */
+    size_t data_size;
     const struct pv_frame *frames; /* or from frames as pv_add_frames takes them */
     size_t n_frames;
     double fps;
@@ -438,6 +440,11 @@ PV_API enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, st
  * Nothing is added on failure. */
 PV_API enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
                                    struct pv_video_info *info, struct pv_error *err);
+/* The same from the bytes of a video or picture file in memory. They are borrowed during the call
+ * only. Error messages say "the video in memory" where they would name the file. */
+PV_API enum pv_status pv_add_video_data(pv_session *s, const void *data, size_t size,
+                                        const struct pv_video_params *p, struct pv_video_info *info,
+                                        struct pv_error *err);
 /* The same from frames in memory, all of them, of one size; fps: frames a second (0: a still
  * picture). Their pixels are copied. */
 PV_API enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n,

@@ -23,9 +23,9 @@ struct seen_bounds {
     int threads;
 };
 
-enum pv_status seen_file(struct seen *out, const struct vision_config *c, const char *path,
-                         const struct pv_video_params *p, const struct seen_bounds *b,
-                         struct pv_error *err);
+enum pv_status seen_file(struct seen *out, const struct vision_config *c,
+                         const struct video_source *from, const struct pv_video_params *p,
+                         const struct seen_bounds *b, struct pv_error *err);
 enum pv_status seen_frames(struct seen *out, const struct vision_config *c,
                            const struct pv_frame *frames, size_t n, double fps,
                            const struct pv_video_params *p, const struct seen_bounds *b,

@@ -1,4 +1,5 @@
-/* Pictures from a file: opened and bounded, frames chosen, decoded and handed on one by one. */
+/* Pictures from a file, or its bytes in memory: opened and bounded, frames chosen, decoded and
+ * handed on one by one. */
 #include "engine/seen_parts.h"
 
 #ifdef PV_CORE
@@ -8,12 +9,12 @@ static enum pv_status no_video(const char *path, struct pv_error *err)
     return fail(err, PV_E_UNSUPPORTED, "%s: this build cannot decode videos (CORE)", path);
 }
 
-enum pv_status seen_file(struct seen *out, const struct vision_config *c, const char *path,
-                         const struct pv_video_params *p, const struct seen_bounds *b,
-                         struct pv_error *err)
+enum pv_status seen_file(struct seen *out, const struct vision_config *c,
+                         const struct video_source *from, const struct pv_video_params *p,
+                         const struct seen_bounds *b, struct pv_error *err)
 {
     (void)out, (void)c, (void)p, (void)b;
-    return no_video(path, err);
+    return no_video(video_source_name(from), err);
 }
 
 enum pv_status seen_walk(const char *path, const struct pv_video_params *p,
@@ -40,9 +41,9 @@ static void look_close(struct look *l)
     video_close(&l->v);
 }
 
-static enum pv_status look_open(struct look *l, const struct vision_config *c, const char *path,
-                                const struct pv_video_params *p, const struct seen_bounds *b,
-                                struct pv_error *err)
+static enum pv_status look_open(struct look *l, const struct vision_config *c,
+                                const struct video_source *from, const struct pv_video_params *p,
+                                const struct seen_bounds *b, struct pv_error *err)
 {
     struct video_limits limits = { .file_bytes = b->limits->video_bytes,
                                    .pixels = b->limits->frame_pixels,
@@ -53,7 +54,7 @@ static enum pv_status look_open(struct look *l, const struct vision_config *c, c
     enum pv_status s = sight_choose(&how, c, p, err);
     *l = (struct look){ 0 };
     if (!s)
-        s = video_open(&l->v, path, &limits, b->threads, err);
+        s = video_open(&l->v, from, &limits, b->threads, err);
     if (s)
         return s;
     info = video_info(l->v);
@@ -90,13 +91,13 @@ static bool keep(void *user, int at, int64_t index, double time, const struct im
     return told(k->p, at + 1, k->n);
 }
 
-enum pv_status seen_file(struct seen *out, const struct vision_config *c, const char *path,
-                         const struct pv_video_params *p, const struct seen_bounds *b,
-                         struct pv_error *err)
+enum pv_status seen_file(struct seen *out, const struct vision_config *c,
+                         const struct video_source *from, const struct pv_video_params *p,
+                         const struct seen_bounds *b, struct pv_error *err)
 {
     struct arrival a = { 0 };
     struct look l;
-    enum pv_status s = look_open(&l, c, path, p, b, err);
+    enum pv_status s = look_open(&l, c, from, p, b, err);
     if (!s)
         s = arrival_open(&a, c, p, l.info.height, l.info.width, l.still ? 0 : l.choice.n,
                          l.choice.sample_fps, b, err);
@@ -135,8 +136,9 @@ enum pv_status seen_walk(const char *path, const struct pv_video_params *p,
                          const struct seen_bounds *b, pv_frame_fn fn, void *user,
                          struct pv_video_info *info, struct pv_error *err)
 {
+    struct video_source from = { .path = path };
     struct look l;
-    enum pv_status s = look_open(&l, NULL, path, p, b, err);
+    enum pv_status s = look_open(&l, NULL, &from, p, b, err);
     if (!s) {
         struct walker w = { .p = p, .n = l.choice.n, .fn = fn, .user = user };
         s = video_read(l.v, l.choice.index, l.choice.n, walk, &w, &l.info.lost, err);

@@ -274,8 +274,9 @@ static struct pv_video_params with_limits(const struct pv_video_params *p, struc
     return r;
 }
 
-enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
-                            struct pv_video_info *info, struct pv_error *err)
+static enum pv_status add_video(pv_session *s, const struct video_source *from,
+                                const struct pv_video_params *p, struct pv_video_info *info,
+                                struct pv_error *err)
 {
     struct seen_bounds bounds;
     struct pv_limits limits;
@@ -284,7 +285,7 @@ enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_vid
     double t0 = clock_now();
     enum pv_status st = begin_media(s, &params, &bounds, err);
     if (!st)
-        st = seen_file(&seen, vision_config(s->model->vision), path, &params, &bounds, err);
+        st = seen_file(&seen, vision_config(s->model->vision), from, &params, &bounds, err);
     if (st)
         return st;
     seen.params.limits = NULL;
@@ -292,6 +293,19 @@ enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_vid
         *info = seen.info;
     end_media(s, &seen, clock_now() - t0);
     return PV_OK;
+}
+
+enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
+                            struct pv_video_info *info, struct pv_error *err)
+{
+    return add_video(s, &(struct video_source){ .path = path }, p, info, err);
+}
+
+enum pv_status pv_add_video_data(pv_session *s, const void *data, size_t size,
+                                 const struct pv_video_params *p, struct pv_video_info *info,
+                                 struct pv_error *err)
+{
+    return add_video(s, &(struct video_source){ .data = data, .size = size }, p, info, err);
 }
 
 enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n, double fps,
