@@ -169,3 +169,10 @@ struct pv_gen_params sampling_args_params(const struct sampling_args *a)
     p.ignore_stop = a->ignore_eos;
     return p;
 }
+
+enum pv_status set_no_thinking(pv_session *s, bool no_thinking, struct pv_error *err)
+{
+    struct pv_chat_options o = pv_chat_defaults();
+    o.no_thinking = no_thinking;
+    return pv_session_chat(s, &o, err);
+}

@@ -85,7 +85,8 @@ static enum pv_status add_question(struct course *c, struct pv_error *err)
         return add_prepared(c->session, c->q->videos->items[0], err);
     vp.progress = progress_step;
     vp.progress_user = t->progress;
-    if (c->q->system)
+    st = set_no_thinking(c->session, c->q->no_thinking, err);
+    if (!st && c->q->system)
         st = pv_add_text(c->session, "system", c->q->system, err);
     for (int i = 0; i < n && !st; i++) {
         st = pv_add_video(c->session, c->q->videos->items[i], &vp, &info[i], err);

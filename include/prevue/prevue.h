@@ -267,6 +267,13 @@ struct pv_stats {
     uint64_t peak_bytes; /* most memory the library held so far, mapped model files not counted */
 };
 
+/* How the model's chat template writes a prompt. Defaults: as the template itself does it. */
+struct pv_chat_options {
+    size_t size;      /* of this struct, as pv_chat_defaults sets it */
+    bool no_thinking; /* ask for an answer without a chain of thought (enable_thinking=False of
+                         Qwen3's template). Without effect on templates that know no thinking */
+};
+
 /* Called with whole UTF-8 characters. Return false to stop; pv_generate then returns
  * PV_E_CANCELLED. */
 typedef bool (*pv_text_fn)(void *user, const char *utf8, size_t len);
@@ -275,6 +282,7 @@ PV_API struct pv_model_params pv_model_defaults(void);
 PV_API struct pv_session_params pv_session_defaults(void);
 PV_API struct pv_gen_params pv_gen_defaults(void);
 PV_API struct pv_video_params pv_video_defaults(void);
+PV_API struct pv_chat_options pv_chat_defaults(void);
 
 /* On success *out owns the mapped file and a thread pool; close it after its sessions. */
 PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p,
@@ -315,9 +323,9 @@ PV_API enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, str
 
 /* A part of a message: text, or a video or picture. */
 struct pv_part {
-    const char *text;              /* NULL: a video or picture, */
-    const char *path;              /* from a file, */
-    const void *data;              /* or from a file's bytes in memory, */
+    const char *text; /* NULL: a video or picture, */
+    const char *path; /* from a file, */
+    const void *data; /* or from a file's bytes in memory, */
     size_t data_size;
     const struct pv_frame *frames; /* or from frames as pv_add_frames takes them */
     size_t n_frames;
@@ -379,6 +387,7 @@ struct pv_request_params {
     /* The prompt: messages, or ready token ids. Copied or read before pv_request_submit returns. */
     const struct pv_message *messages;
     size_t n_messages;
+    const struct pv_chat_options *chat; /* of the messages; NULL: the defaults */
     const int32_t *ids;
     size_t n_ids;
     /* Of its callbacks only on_logits is called, on the engine's thread, and not with
@@ -428,6 +437,12 @@ PV_API void pv_session_close(pv_session **session);
 /* Forgets the prompt and media that wait for their message. The KV cache is kept and reused for as
  * long a prefix as the next prompt shares with it. */
 PV_API void pv_session_reset(pv_session *session);
+
+/* Chat options for the answers from now on; pv_session_reset keeps them. PV_E_UNSUPPORTED, and
+ * nothing changed, for `no_thinking` where the template always thinks or the model has no
+ * tokenizer. */
+PV_API enum pv_status pv_session_chat(pv_session *s, const struct pv_chat_options *o,
+                                      struct pv_error *err);
 
 /* Append one message (role "system", "user" or "assistant") in the model's chat template, or
  * ready token ids. Unchanged on failure. */

@@ -263,6 +263,8 @@ static enum pv_status fill(struct pv_request *r, const struct pv_request_params 
     }
     r->gen.progress = tell_progress;
     r->gen.progress_user = r;
+    if (!st && p->chat)
+        st = pv_session_chat(r->s, p->chat, err);
     for (size_t i = 0; i < p->n_messages && !st; i++)
         st = add_message(r->s, &p->messages[i], err);
     if (!st && p->n_ids > 0)

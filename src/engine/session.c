@@ -13,6 +13,11 @@ struct pv_session_params pv_session_defaults(void)
     return (struct pv_session_params){ .kv_type = PV_KV_AUTO };
 }
 
+struct pv_chat_options pv_chat_defaults(void)
+{
+    return (struct pv_chat_options){ .size = sizeof(struct pv_chat_options) };
+}
+
 /* ---- opening ---- */
 
 static enum pv_status open_parts(struct pv_session *s, struct pv_error *err)
@@ -229,6 +234,13 @@ enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv
     if (!st)
         s->messages = false;
     return st;
+}
+
+enum pv_status pv_session_chat(pv_session *s, const struct pv_chat_options *o, struct pv_error *err)
+{
+    if (o->size != sizeof *o)
+        return fail(err, PV_E_ARG, "chat options of %zu bytes, expected %zu", o->size, sizeof *o);
+    return dialogue_set_options(s->words, o, err);
 }
 
 /* ---- media ---- */
