@@ -2,6 +2,7 @@
 #include "run_args.h"
 
 #include "base/file.h"
+#include "prevue/testing.h"
 
 #include <limits.h>
 #include <string.h>
@@ -129,12 +130,13 @@ static const char *find_default_model(void)
 
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out)
 {
+    static const struct pv_model_test dummy = { .dummy_weights = true };
     struct pv_model_params p = pv_model_defaults();
     p.path = a->model ? a->model : find_default_model();
     p.mmproj = a->mmproj;
     p.threads = a->threads;
     p.device = a->device;
-    p.dummy_weights = a->dummy_weights;
+    p.test = a->dummy_weights ? &dummy : NULL;
     if (!p.path)
         return options_misuse(
             command, "there is no model: give a GGUF file or a Hugging Face directory with "

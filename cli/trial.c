@@ -172,7 +172,7 @@ static enum identity identify(const struct course *c, const struct pv_method *m)
 {
     size_t n;
     const int32_t *ids = pv_session_answer(c->session, &n);
-    if (m->simulate > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
+    if (method_simulates(m) > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
         return NOT_COMPARED;
     if (n != c->n_answer || memcmp(ids, c->answer, n * sizeof *ids) != 0)
         return DIFFERENT;

@@ -76,8 +76,8 @@ struct pv_model_params {
     pv_model *beside;   /* use the threads of this model, which must outlive it; NULL: own ones */
     const char *device; /* "cpu", "cuda" or "cuda:1" (a GPU by number); NULL: that of `beside`, or
                            the CPU */
-    bool dummy_weights; /* random matrices instead of the file's, to time a shape: on a GPU only */
     struct pv_limits limits;
+    const struct pv_model_test *test; /* see testing.h; NULL: none */
 };
 
 /* What the requests and sessions of an engine share. Zero means the default. */
@@ -181,13 +181,9 @@ struct pv_method {
     bool text_after;   /* view alignment: only text after the video counts */
     int draft_threads; /* parallel: the drafter's part of the threads; 0: what measuring says */
     enum pv_draft_pos positions;
-    int keep;              /* sparse: entries of a layer; 0: 1024 */
-    const int32_t *answer; /* oracle */
-    size_t n_answer;
-    double errors;   /* oracle: share of wrong tokens */
-    double simulate; /* > 0: tokens are accepted with this probability whatever they are, to time
-                        shapes of models whose weights are not there; the text means nothing */
-    uint64_t draft_seed; /* random, oracle, view random */
+    int keep;                          /* sparse: entries of a layer; 0: 1024 */
+    uint64_t draft_seed;               /* view random */
+    const struct pv_method_test *test; /* see testing.h; NULL: none */
 };
 
 /* Which frames of a video are taken. AUTO: the rule of the model's family. */
@@ -499,7 +495,7 @@ struct pv_drafter_info {
     const char *view;    /* the view it was made for; NULL: none in particular */
     bool needs_draft;    /* the session must have a draft model */
     bool needs_head;     /* the model must have a draft head */
-    bool needs_answer;   /* pv_method.answer must hold an answer: for tests */
+    bool needs_answer;   /* pv_method_test.answer must hold an answer: for tests */
     bool reads_prompt;   /* it runs over the prompt: the method's view and positions matter */
     bool own_weights;    /* it does so with the model's own weights */
     bool takes_keep;     /* it uses pv_method.keep */

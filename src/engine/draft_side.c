@@ -6,6 +6,7 @@
 #include "engine/session.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
+#include "spec/method_rules.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -255,6 +256,7 @@ static struct drafter_resources resources(struct pv_session *s, const struct dra
                                           const struct pv_method *m)
 {
     const struct pv_model *target = s->model;
+    struct pv_method_test test = method_test(m);
     return (struct drafter_resources){
         .steps = &s->draft.steps[kind->runs].base,
         .head_config = target->head ? head_file_config(target->head_file) : NULL,
@@ -262,10 +264,10 @@ static struct drafter_resources resources(struct pv_session *s, const struct dra
         .context = s->line.context,
         .vocab = pv_model_vocab_size(target),
         .keep = m->keep,
-        .seed = m->draft_seed,
-        .answer = m->answer,
-        .n_answer = (int)m->n_answer,
-        .errors = m->errors,
+        .seed = test.seed,
+        .answer = test.answer,
+        .n_answer = (int)test.n_answer,
+        .errors = test.errors,
     };
 }
 

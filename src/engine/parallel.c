@@ -18,6 +18,7 @@
 #include "engine/crew.h"
 #include "engine/draft_read.h"
 #include "engine/generate.h"
+#include "spec/method_rules.h"
 #include "spec/pearl.h"
 
 #include <stdatomic.h>
@@ -351,7 +352,7 @@ static int take_next(struct parallel *pl, int32_t *made)
 static bool is_right(const struct parallel *pl, int32_t made)
 {
     const struct pv_session *s = pl->s;
-    if (pl->sp->method.simulate > 0)
+    if (method_test(&pl->sp->method).simulate > 0)
         return speculation_drawn(pl->sp, pl->p->seed, (uint64_t)s->line.n - 1, 0);
     return made == s->line.ids[s->line.n - 1];
 }

@@ -128,7 +128,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     sp->method = *p->method;
     method_fill(&sp->method, &setting);
     st = method_check(m, err);
-    if (!st && m->simulate > 0 && (p->temperature > 0 || p->on_logits))
+    if (!st && method_test(m).simulate > 0 && (p->temperature > 0 || p->on_logits))
         st = fail(err, PV_E_ARG,
                   "simulated acceptance works at temperature 0 only, and shows no logits");
     if (st)
@@ -390,7 +390,8 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_session *s,
 
 bool speculation_drawn(const struct speculation *sp, uint64_t seed, uint64_t position, int row)
 {
-    return rng_uniform(seed ^ SIMULATE_SEED, position, (uint64_t)row) < sp->method.simulate;
+    return rng_uniform(seed ^ SIMULATE_SEED, position, (uint64_t)row) <
+           method_test(&sp->method).simulate;
 }
 
 /* A drawn outcome: each token is accepted with the method's probability, first children first. */
@@ -425,7 +426,7 @@ enum pv_status speculation_verify(const struct speculation *sp, struct pv_sessio
     enum pv_status st = run_tree(s, &r->tree, greedy, drawn ? &how : NULL, err);
     if (st)
         return st;
-    if (sp->method.simulate > 0)
+    if (method_test(&sp->method).simulate > 0)
         simulate(sp, s, r, how.seed, position);
     else if (greedy || drawn)
         verify_greedy(&r->verdict, &r->tree, s->tree_best);
