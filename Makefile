@@ -354,7 +354,7 @@ format:
 install: $(BUILD)/prevue lib
 	$(INSTALL) -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue
 	$(INSTALL) -m 755 $(BUILD)/prevue $(DESTDIR)$(bindir)/prevue
-	$(INSTALL) -m 644 include/prevue/prevue.h $(DESTDIR)$(incdir)/prevue/prevue.h
+	$(INSTALL) -m 644 include/prevue/prevue.h include/prevue/testing.h $(DESTDIR)$(incdir)/prevue
 	$(INSTALL) -m 755 $(SO) $(DESTDIR)$(libdir)/libprevue.so.$(VERSION)
 	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so.$(SOVERSION)
 	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so
@@ -364,7 +364,7 @@ install: $(BUILD)/prevue lib
 
 uninstall:
 	rm -f $(DESTDIR)$(bindir)/prevue $(DESTDIR)$(libdir)/libprevue.so* \
-	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(DESTDIR)$(incdir)/prevue/prevue.h
+	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(addprefix $(DESTDIR)$(incdir)/prevue/,prevue.h testing.h)
 	-rmdir $(DESTDIR)$(incdir)/prevue
 
 clean:

@@ -11,7 +11,7 @@
  *
  *   requests,method,tokens_s,times_one,rows_a_step,tokens_a_request
  */
-#include "prevue/prevue.h"
+#include "prevue/testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +109,7 @@ static pv_model *open_model(const struct options *o, const char *path, const cha
                             pv_model *beside)
 {
     struct pv_model_params p = pv_model_defaults();
+    struct pv_model_test test = { .dummy_weights = o->dummy };
     struct pv_error err = { 0 };
     pv_model *m = NULL;
     p.path = path;
@@ -116,7 +117,7 @@ static pv_model *open_model(const struct options *o, const char *path, const cha
     p.threads = o->threads;
     p.beside = beside;
     p.device = o->device;
-    p.dummy_weights = o->dummy;
+    p.test = &test;
     stop_if(pv_model_open(&m, &p, &err), &err);
     return m;
 }

@@ -41,7 +41,7 @@ static double total_speedup(const struct tally *t, int k)
 
 static const char *identity_word(const struct pv_method *m, enum identity identity)
 {
-    if (m->simulate > 0)
+    if (method_simulates(m) > 0)
         return "SIMULATED";
     return identity == SAME ? "yes" : identity == DIFFERENT ? "NO" : "-";
 }
@@ -150,8 +150,8 @@ static void add_method_json(struct buf *b, const struct tally *t, const struct c
     const struct figures *f = &t->sum[k];
 
     method_json(b, &c->method, c->label);
-    if (c->method.simulate > 0)
-        buf_printf(b, ",\"simulated\":%.6g", c->method.simulate);
+    if (method_simulates(&c->method) > 0)
+        buf_printf(b, ",\"simulated\":%.6g", method_simulates(&c->method));
     buf_printf(b,
                ",\"identical\":%s,\"tokens\":%.12g,\"passes\":%.12g,\"rounds\":%.12g,"
                "\"proposed\":%.12g,\"accepted\":%.12g,\"rejections\":%.12g,"

@@ -10,6 +10,7 @@
 #include "bench_trace.h"
 #include "clips.h"
 #include "prepared.h"
+#include "prevue/testing.h"
 #include "view_overlap.h"
 
 #include <errno.h>
@@ -116,6 +117,7 @@ struct bench {
     struct pv_model_params model;
     const char *draft;
     struct contenders who;
+    struct pv_method_test test; /* of them all but plain decoding */
     struct trial trial;
     struct clips clips;
     struct tally all, group[MAX_GROUPS];
@@ -453,8 +455,9 @@ static int check(const struct bench_args *a, struct bench *b)
     limit_args_set(&a->limits, &b->model.limits);
     r = method_args_list(&a->method, "bench", &a->model, &b->model, methods, a->ratios, &b->who,
                          &b->draft);
+    b->test.simulate = a->simulate;
     for (int i = 1; i < b->who.n; i++)
-        b->who.items[i].method.simulate = a->simulate;
+        b->who.items[i].method.test = &b->test;
     return r;
 }
 

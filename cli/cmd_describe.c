@@ -12,6 +12,7 @@
 struct describe_args {
     struct arg_list videos, asks;
     const char *prompt, *system, *compare;
+    bool no_thinking;
     struct choice_args choice;
     struct sampling_args sampling;
     struct method_args method;
@@ -31,6 +32,10 @@ static const struct option question_table[] = {
       NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
+    { "no-thinking", 0, NULL, OPTION_FLAG, AT(no_thinking), 0, 0, NULL,
+      "Ask for an answer without a chain of thought. For models whose chat template has a switch "
+      "for it, such as Qwen3; no effect on models that do not think.",
+      NULL },
     { "compare", 0, NULL, OPTION_STRING, AT(compare), 0, 0, "METHODS",
       "Answer with each of these methods (names apart by commas) after plain decoding, and print a "
       "table of what each cost. NAME:self drafts with the model's own weights.",
@@ -217,11 +222,11 @@ static int run_session(pv_session *s, bool words, const struct describe_args *a,
     struct pv_error err = { 0 };
     struct buf json;
     double begin = clock_now();
-    enum pv_status status = PV_OK;
+    enum pv_status status = set_no_thinking(s, a->no_thinking, &err);
 
     buf_init(&json, (size_t)MAX_TEXT * 8);
     catch_interrupt();
-    if (a->system)
+    if (!status && a->system)
         status = pv_add_text(s, "system", a->system, &err);
     for (int i = 0; i <= a->asks.n && !status && !interrupted(); i++)
         status = ask(s, a, plan, i, &src, &json, &err);
@@ -288,7 +293,10 @@ static int compare_methods(pv_model *model, const struct pv_session_params *sp,
                        .progress = &progress,
                        .on_text = echo_text,
                        .user = &echo };
-    struct trial_question q = { .videos = &a->videos, .system = a->system, .prompt = a->prompt };
+    struct trial_question q = { .videos = &a->videos,
+                                .system = a->system,
+                                .prompt = a->prompt,
+                                .no_thinking = a->no_thinking };
     struct trial_result r;
     struct tally tally = { 0 };
     struct pv_error err = { 0 };
@@ -359,7 +367,9 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
     if (has_prepared(&a->videos) && a->videos.n > 1)
         return options_misuse("describe", "a prepared prompt comes alone");
     r = prepared_check(&a->videos, "describe", a->prompt, a->system, &a->choice,
-                       a->asks.n ? "ask" : NULL);
+                       a->asks.n        ? "ask"
+                       : a->no_thinking ? "no-thinking"
+                                        : NULL);
     if (r == OPTIONS_RUN)
         r = choice_args_check(&a->choice, "describe", &plan->video);
     if (r == OPTIONS_RUN)

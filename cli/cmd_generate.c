@@ -10,7 +10,7 @@
 
 struct generate_args {
     const char *prompt, *file, *ids, *system;
-    bool raw;
+    bool raw, no_thinking;
     struct model_args model;
     struct session_args session;
     struct sampling_args sampling;
@@ -28,6 +28,10 @@ static const struct option prompt_table[] = {
       NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message before the user's. Default: the template's own.", NULL },
+    { "no-thinking", 0, NULL, OPTION_FLAG, AT(no_thinking), 0, 0, NULL,
+      "Ask for an answer without a chain of thought. For models whose chat template has a switch "
+      "for it, such as Qwen3; no effect on models that do not think.",
+      NULL },
     { "raw", 0, NULL, OPTION_FLAG, AT(raw), 0, 0, NULL,
       "No chat template: continue the text as it is. Special tokens spelled in it count.", NULL },
     { "prompt-ids", 0, NULL, OPTION_STRING, AT(ids), 0, 0, "1,2,3",
@@ -101,11 +105,14 @@ static int read_prompt(struct prompt *p, const struct generate_args *a)
     if (given != 1)
         return options_misuse("generate", "%s: give one of --prompt, --file and --prompt-ids",
                               given ? "there is more than one prompt" : "there is no prompt");
-    if (a->ids && (a->system || a->raw))
+    if (a->ids && (a->system || a->raw || a->no_thinking))
         return options_misuse("generate", "--prompt-ids is the whole prompt: --%s has no meaning",
-                              a->system ? "system" : "raw");
-    if (a->raw && a->system)
-        return options_misuse("generate", "--raw is the whole prompt: --system has no meaning");
+                              a->system ? "system"
+                              : a->raw  ? "raw"
+                                        : "no-thinking");
+    if (a->raw && (a->system || a->no_thinking))
+        return options_misuse("generate", "--raw is the whole prompt: --%s has no meaning",
+                              a->system ? "system" : "no-thinking");
     if (a->prompt)
         return buf_puts(&p->text, a->prompt) ? OPTIONS_RUN : report("the prompt is too long");
     if (a->ids && strcmp(a->ids, "-") != 0)
@@ -156,6 +163,9 @@ static enum pv_status add_prompt(pv_session *s, const pv_model *model,
     if (p->n_ids)
         return pv_add_ids(s, p->ids, p->n_ids, err);
     if (!a->raw) {
+        status = set_no_thinking(s, a->no_thinking, err);
+        if (status)
+            return status;
         status = a->system ? pv_add_text(s, "system", a->system, err) : PV_OK;
         return status ? status : pv_add_text(s, "user", text, err);
     }

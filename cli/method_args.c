@@ -6,6 +6,7 @@
 #include "applies.h"
 
 #include "base/file.h"
+#include "prevue/testing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,6 +112,11 @@ static const struct pv_view_info *view_of(const struct pv_method *m)
 const char *drafter_name(enum pv_drafter drafter)
 {
     return pv_drafter_find((int)drafter)->name;
+}
+
+double method_simulates(const struct pv_method *m)
+{
+    return m->test ? m->test->simulate : 0;
 }
 
 bool method_prunes(const struct pv_method *m)

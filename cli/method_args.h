@@ -62,6 +62,8 @@ void contender_title(char *out, size_t size, const struct contender *c);
 const char *drafter_name(enum pv_drafter drafter);
 /* "method":..., and who drafts on what: members of a JSON object, without its braces. */
 void method_json(struct buf *b, const struct pv_method *m, const char *label);
+/* The probability of acceptance that it simulates; 0: none. */
+double method_simulates(const struct pv_method *m);
 /* Does what the drafter sees depend on a ratio? */
 bool method_prunes(const struct pv_method *m);
 

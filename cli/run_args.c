@@ -2,6 +2,7 @@
 #include "run_args.h"
 
 #include "base/file.h"
+#include "prevue/testing.h"
 
 #include <limits.h>
 #include <string.h>
@@ -129,12 +130,13 @@ static const char *find_default_model(void)
 
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out)
 {
+    static const struct pv_model_test dummy = { .dummy_weights = true };
     struct pv_model_params p = pv_model_defaults();
     p.path = a->model ? a->model : find_default_model();
     p.mmproj = a->mmproj;
     p.threads = a->threads;
     p.device = a->device;
-    p.dummy_weights = a->dummy_weights;
+    p.test = a->dummy_weights ? &dummy : NULL;
     if (!p.path)
         return options_misuse(
             command, "there is no model: give a GGUF file or a Hugging Face directory with "
@@ -168,4 +170,11 @@ struct pv_gen_params sampling_args_params(const struct sampling_args *a)
     p.seed = a->seed;
     p.ignore_stop = a->ignore_eos;
     return p;
+}
+
+enum pv_status set_no_thinking(pv_session *s, bool no_thinking, struct pv_error *err)
+{
+    struct pv_chat_options o = pv_chat_defaults();
+    o.no_thinking = no_thinking;
+    return pv_session_chat(s, &o, err);
 }

@@ -38,5 +38,7 @@ enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 }; /* without --json and --sta
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out);
 struct pv_session_params session_args_params(const struct session_args *a);
 struct pv_gen_params sampling_args_params(const struct sampling_args *a);
+/* --no-thinking: pv_session_chat with that option alone. */
+enum pv_status set_no_thinking(pv_session *s, bool no_thinking, struct pv_error *err);
 
 #endif

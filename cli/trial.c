@@ -85,7 +85,8 @@ static enum pv_status add_question(struct course *c, struct pv_error *err)
         return add_prepared(c->session, c->q->videos->items[0], err);
     vp.progress = progress_step;
     vp.progress_user = t->progress;
-    if (c->q->system)
+    st = set_no_thinking(c->session, c->q->no_thinking, err);
+    if (!st && c->q->system)
         st = pv_add_text(c->session, "system", c->q->system, err);
     for (int i = 0; i < n && !st; i++) {
         st = pv_add_video(c->session, c->q->videos->items[i], &vp, &info[i], err);
@@ -171,7 +172,7 @@ static enum identity identify(const struct course *c, const struct pv_method *m)
 {
     size_t n;
     const int32_t *ids = pv_session_answer(c->session, &n);
-    if (m->simulate > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
+    if (method_simulates(m) > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
         return NOT_COMPARED;
     if (n != c->n_answer || memcmp(ids, c->answer, n * sizeof *ids) != 0)
         return DIFFERENT;

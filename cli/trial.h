@@ -32,6 +32,7 @@ struct trial_span {
 struct trial_question {
     const struct arg_list *videos;
     const char *system, *prompt; /* may be NULL */
+    bool no_thinking;
 };
 
 enum identity { SAME, DIFFERENT, NOT_COMPARED };

@@ -70,9 +70,9 @@ for h in $headers; do
     fi
 done
 if command -v g++ >/dev/null; then
-    if ! echo '#include "prevue/prevue.h"' |
+    if ! echo '#include "prevue/testing.h"' |
         g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ -; then
-        echo "include/prevue/prevue.h:1: does not compile as C++"
+        echo "include/prevue:1: the public headers do not compile as C++"
         bad=1
     fi
 fi

@@ -61,7 +61,7 @@ struct pv_limits {
     uint64_t file_bytes;   /* one model file */
     uint64_t memory_bytes; /* KV caches, scratch and pictures of one session */
     int context_tokens;    /* rows of one KV cache */
-    uint64_t video_bytes;  /* one video or picture file: 16 GiB */
+    uint64_t video_bytes;  /* one video or picture file, or its bytes in memory: 16 GiB */
     int64_t frame_pixels;  /* of one frame as stored: 64 Mi */
     int frames;            /* taken from one video: 1024 */
     double video_seconds;  /* duration of one video: 24 hours */
@@ -76,8 +76,8 @@ struct pv_model_params {
     pv_model *beside;   /* use the threads of this model, which must outlive it; NULL: own ones */
     const char *device; /* "cpu", "cuda" or "cuda:1" (a GPU by number); NULL: that of `beside`, or
                            the CPU */
-    bool dummy_weights; /* random matrices instead of the file's, to time a shape: on a GPU only */
     struct pv_limits limits;
+    const struct pv_model_test *test; /* see testing.h; NULL: none */
 };
 
 /* What the requests and sessions of an engine share. Zero means the default. */
@@ -183,13 +183,9 @@ struct pv_method {
     bool text_after;   /* view alignment: only text after the video counts */
     int draft_threads; /* parallel: the drafter's part of the threads; 0: what measuring says */
     enum pv_draft_pos positions;
-    int keep;              /* sparse: entries of a layer; 0: 1024 */
-    const int32_t *answer; /* oracle */
-    size_t n_answer;
-    double errors;   /* oracle: share of wrong tokens */
-    double simulate; /* > 0: tokens are accepted with this probability whatever they are, to time
-                        shapes of models whose weights are not there; the text means nothing */
-    uint64_t draft_seed; /* random, oracle, view random */
+    int keep;                          /* sparse: entries of a layer; 0: 1024 */
+    uint64_t draft_seed;               /* view random */
+    const struct pv_method_test *test; /* see testing.h; NULL: none */
 };
 
 /* Which frames of a video are taken. AUTO: the rule of the model's family. */
@@ -269,6 +265,13 @@ struct pv_stats {
     uint64_t peak_bytes; /* most memory the library held so far, mapped model files not counted */
 };
 
+/* How the model's chat template writes a prompt. Defaults: as the template itself does it. */
+struct pv_chat_options {
+    size_t size;      /* of this struct, as pv_chat_defaults sets it */
+    bool no_thinking; /* ask for an answer without a chain of thought (enable_thinking=False of
+                         Qwen3's template). Without effect on templates that know no thinking */
+};
+
 /* Called with whole UTF-8 characters. Return false to stop; pv_generate then returns
  * PV_E_CANCELLED. */
 typedef bool (*pv_text_fn)(void *user, const char *utf8, size_t len);
@@ -277,6 +280,7 @@ PV_API struct pv_model_params pv_model_defaults(void);
 PV_API struct pv_session_params pv_session_defaults(void);
 PV_API struct pv_gen_params pv_gen_defaults(void);
 PV_API struct pv_video_params pv_video_defaults(void);
+PV_API struct pv_chat_options pv_chat_defaults(void);
 
 /* On success *out owns the mapped file and a thread pool; close it after its sessions. */
 PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p,
@@ -317,8 +321,10 @@ PV_API enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, str
 
 /* A part of a message: text, or a video or picture. */
 struct pv_part {
-    const char *text;              /* NULL: a video or picture, */
-    const char *path;              /* from a file, */
+    const char *text; /* NULL: a video or picture, */
+    const char *path; /* from a file, */
+    const void *data; /* or from a file's bytes in memory, */
+    size_t data_size;
     const struct pv_frame *frames; /* or from frames as pv_add_frames takes them */
     size_t n_frames;
     double fps;
@@ -379,6 +385,7 @@ struct pv_request_params {
     /* The prompt: messages, or ready token ids. Copied or read before pv_request_submit returns. */
     const struct pv_message *messages;
     size_t n_messages;
+    const struct pv_chat_options *chat; /* of the messages; NULL: the defaults */
     const int32_t *ids;
     size_t n_ids;
     /* Of its callbacks only on_logits is called, on the engine's thread, and not with
@@ -429,6 +436,12 @@ PV_API void pv_session_close(pv_session **session);
  * long a prefix as the next prompt shares with it. */
 PV_API void pv_session_reset(pv_session *session);
 
+/* Chat options for the answers from now on; pv_session_reset keeps them. PV_E_UNSUPPORTED, and
+ * nothing changed, for `no_thinking` where the template always thinks or the model has no
+ * tokenizer. */
+PV_API enum pv_status pv_session_chat(pv_session *s, const struct pv_chat_options *o,
+                                      struct pv_error *err);
+
 /* Append one message (role "system", "user" or "assistant") in the model's chat template, or
  * ready token ids. Unchanged on failure. */
 PV_API enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8,
@@ -440,6 +453,11 @@ PV_API enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, st
  * Nothing is added on failure. */
 PV_API enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
                                    struct pv_video_info *info, struct pv_error *err);
+/* The same from the bytes of a video or picture file in memory. They are borrowed during the call
+ * only. Error messages say "the video in memory" where they would name the file. */
+PV_API enum pv_status pv_add_video_data(pv_session *s, const void *data, size_t size,
+                                        const struct pv_video_params *p, struct pv_video_info *info,
+                                        struct pv_error *err);
 /* The same from frames in memory, all of them, of one size; fps: frames a second (0: a still
  * picture). Their pixels are copied. */
 PV_API enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n,
@@ -479,7 +497,7 @@ struct pv_drafter_info {
     const char *view;    /* the view it was made for; NULL: none in particular */
     bool needs_draft;    /* the session must have a draft model */
     bool needs_head;     /* the model must have a draft head */
-    bool needs_answer;   /* pv_method.answer must hold an answer: for tests */
+    bool needs_answer;   /* pv_method_test.answer must hold an answer: for tests */
     bool reads_prompt;   /* it runs over the prompt: the method's view and positions matter */
     bool own_weights;    /* it does so with the model's own weights */
     bool takes_keep;     /* it uses pv_method.keep */

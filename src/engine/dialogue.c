@@ -39,6 +39,13 @@ enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role,
     return no_words(err);
 }
 
+enum pv_status dialogue_set_options(struct dialogue *d, const struct pv_chat_options *o,
+                                    struct pv_error *err)
+{
+    (void)d;
+    return o->no_thinking ? no_words(err) : PV_OK;
+}
+
 enum pv_status dialogue_ask(struct dialogue *d, struct id_span *out, struct pv_error *err)
 {
     (void)d;
@@ -75,6 +82,7 @@ struct dialogue {
     struct chat chat;
     enum pv_status chat_status; /* why the template cannot be used, told when it is needed */
     struct pv_error chat_error;
+    bool no_thinking;
     struct prompt prompt;
     struct detok detok;
     struct buf text;
@@ -146,12 +154,27 @@ enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role,
     return finish(d, s, out, err);
 }
 
+enum pv_status dialogue_set_options(struct dialogue *d, const struct pv_chat_options *o,
+                                    struct pv_error *err)
+{
+    enum pv_status s = o->no_thinking ? ready(d, err) : PV_OK;
+    if (s)
+        return s;
+    if (o->no_thinking && d->chat.thinking == CHAT_THINK_ALWAYS)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "the model's chat template begins every answer with thinking and has no switch "
+                    "for it");
+    if (d)
+        d->no_thinking = o->no_thinking;
+    return PV_OK;
+}
+
 enum pv_status dialogue_ask(struct dialogue *d, struct id_span *out, struct pv_error *err)
 {
     enum pv_status s = ready(d, err);
     if (s)
         return s;
-    return finish(d, chat_ask(&d->chat, &d->prompt, true, err), out, err);
+    return finish(d, chat_ask(&d->chat, &d->prompt, !d->no_thinking, err), out, err);
 }
 
 enum pv_status dialogue_end(struct dialogue *d, struct id_span *out, struct pv_error *err)

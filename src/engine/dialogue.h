@@ -23,6 +23,9 @@ void dialogue_close(struct dialogue **d);
 enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role,
                             const struct chat_media *media, int n_media, const char *utf8,
                             struct id_span *out, struct pv_error *err);
+/* For what comes before the answers from now on; unchanged on failure. */
+enum pv_status dialogue_set_options(struct dialogue *d, const struct pv_chat_options *o,
+                                    struct pv_error *err);
 /* What comes before an answer, and after it. */
 enum pv_status dialogue_ask(struct dialogue *d, struct id_span *out, struct pv_error *err);
 enum pv_status dialogue_end(struct dialogue *d, struct id_span *out, struct pv_error *err);

@@ -1,6 +1,7 @@
 /* What a drafter sees and how it reads it: rows of media come through the draft model's own tower,
  * or, for the model's own weights, from the rows that the target's tower made already. */
 #include "engine/draft_read.h"
+#include "spec/method_rules.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
+#include "spec/method_rules.h"
 #include "spec/verify.h"
 
 #include <stdio.h>
@@ -282,6 +283,7 @@ static struct drafter_resources resources(struct drafting *d, const struct draft
                                           const struct pv_method *m)
 {
     const struct pv_model *target = d->engine->model;
+    struct pv_method_test test = method_test(m);
     return (struct drafter_resources){
         .steps = &d->steps[kind->runs].base,
         .head_config = target->head ? head_file_config(target->head_file) : NULL,
@@ -289,10 +291,10 @@ static struct drafter_resources resources(struct drafting *d, const struct draft
         .context = d->engine->context,
         .vocab = pv_model_vocab_size(target),
         .keep = m->keep,
-        .seed = m->draft_seed,
-        .answer = m->answer,
-        .n_answer = (int)m->n_answer,
-        .errors = m->errors,
+        .seed = test.seed,
+        .answer = test.answer,
+        .n_answer = (int)test.n_answer,
+        .errors = test.errors,
     };
 }
 

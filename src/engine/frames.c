@@ -18,6 +18,7 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
                                   .max_rows = CONFIG_MAX_CONTEXT,
                                   .max_bytes = limits.memory_bytes,
                                   .threads = model ? model->threads : 0 };
+    struct video_source from = { .path = path };
     const struct vision_config *c;
     struct loaded_media loaded;
     enum pv_status st;
@@ -28,7 +29,7 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
         return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
                     model_file_path(model->file));
     c = vision_config(model->vision);
-    st = media_load_file(&loaded, c, path, p, &bounds, err);
+    st = media_load_file(&loaded, c, &from, p, &bounds, err);
     if (st)
         return st;
     tiles = loaded.source != NULL;

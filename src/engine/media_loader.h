@@ -25,7 +25,7 @@ struct load_bounds {
 };
 
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
-                               const char *path, const struct pv_video_params *p,
+                               const struct video_source *from, const struct pv_video_params *p,
                                const struct load_bounds *b, struct pv_error *err);
 enum pv_status media_load_frames(struct loaded_media *out, const struct vision_config *c,
                                  const struct pv_frame *frames, size_t n, double fps,

@@ -1,4 +1,5 @@
-/* Pictures from a file: opened and bounded, frames chosen, decoded and handed on one by one. */
+/* Pictures from a file, or its bytes in memory: opened and bounded, frames chosen, decoded and
+ * handed on one by one. */
 #include "engine/media_loader_parts.h"
 
 #ifdef PV_CORE
@@ -9,11 +10,11 @@ static enum pv_status no_video(const char *path, struct pv_error *err)
 }
 
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
-                               const char *path, const struct pv_video_params *p,
+                               const struct video_source *from, const struct pv_video_params *p,
                                const struct load_bounds *b, struct pv_error *err)
 {
     (void)out, (void)c, (void)p, (void)b;
-    return no_video(path, err);
+    return no_video(video_source_name(from), err);
 }
 
 enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,
@@ -27,22 +28,23 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
 #else
 
 /* A file with its frames chosen. */
-struct video_source {
+struct chosen_frames {
     struct video *v;
     struct choice choice;
     bool still;
     struct pv_video_info info;
 };
 
-static void video_source_close(struct video_source *l)
+static void chosen_frames_close(struct chosen_frames *l)
 {
     choice_clear(&l->choice);
     video_close(&l->v);
 }
 
-static enum pv_status video_source_open(struct video_source *l, const struct vision_config *c,
-                                        const char *path, const struct pv_video_params *p,
-                                        const struct load_bounds *b, struct pv_error *err)
+static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct vision_config *c,
+                                         const struct video_source *from,
+                                         const struct pv_video_params *p,
+                                         const struct load_bounds *b, struct pv_error *err)
 {
     struct video_limits limits = { .file_bytes = b->limits->video_bytes,
                                    .pixels = b->limits->frame_pixels,
@@ -51,9 +53,9 @@ static enum pv_status video_source_open(struct video_source *l, const struct vis
     const struct video_info *info;
     struct choose_params how;
     enum pv_status s = frame_policy_choose(&how, c, p, err);
-    *l = (struct video_source){ 0 };
+    *l = (struct chosen_frames){ 0 };
     if (!s)
-        s = video_open(&l->v, path, &limits, b->threads, err);
+        s = video_open(&l->v, from, &limits, b->threads, err);
     if (s)
         return s;
     info = video_info(l->v);
@@ -91,12 +93,12 @@ static bool keep(void *user, int at, int64_t index, double time, const struct im
 }
 
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
-                               const char *path, const struct pv_video_params *p,
+                               const struct video_source *from, const struct pv_video_params *p,
                                const struct load_bounds *b, struct pv_error *err)
 {
     struct arrival a = { 0 };
-    struct video_source l;
-    enum pv_status s = video_source_open(&l, c, path, p, b, err);
+    struct chosen_frames l;
+    enum pv_status s = chosen_frames_open(&l, c, from, p, b, err);
     if (!s)
         s = arrival_open(&a, c, p, l.info.height, l.info.width, l.still ? 0 : l.choice.n,
                          l.choice.sample_fps, b, err);
@@ -109,7 +111,7 @@ enum pv_status media_load_file(struct loaded_media *out, const struct vision_con
         arrival_finish(&a, out);
     }
     arrival_close(&a);
-    video_source_close(&l);
+    chosen_frames_close(&l);
     return s;
 }
 
@@ -135,15 +137,16 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
                                const struct load_bounds *b, pv_frame_fn fn, void *user,
                                struct pv_video_info *info, struct pv_error *err)
 {
-    struct video_source l;
-    enum pv_status s = video_source_open(&l, NULL, path, p, b, err);
+    struct video_source from = { .path = path };
+    struct chosen_frames l;
+    enum pv_status s = chosen_frames_open(&l, NULL, &from, p, b, err);
     if (!s) {
         struct walker w = { .p = p, .n = l.choice.n, .fn = fn, .user = user };
         s = video_read(l.v, l.choice.index, l.choice.n, walk, &w, &l.info.lost, err);
     }
     if (!s && info)
         *info = l.info;
-    video_source_close(&l);
+    chosen_frames_close(&l);
     return s;
 }
 

@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "prevue/testing.h"
 #ifndef PV_CORE
 #include "text/tokenizer.h"
 #endif
@@ -147,7 +148,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = open_device(m, p, err);
     if (s)
         return s;
-    m->dev->draws = p->dummy_weights;
+    m->dev->draws = p->test && p->test->dummy_weights;
     s = check_room(m, err);
     if (!s)
         s = decoder_open(&m->dec, m->file, m->dev, err);

@@ -206,6 +206,8 @@ static enum pv_status add_part(struct pv_session *s, const struct pv_part *part,
     const struct pv_video_params *p = part->video ? part->video : &usual;
     if (part->path)
         return pv_add_video(s, part->path, p, NULL, err);
+    if (part->data || part->data_size > 0)
+        return pv_add_video_data(s, part->data, part->data_size, p, NULL, err);
     if (part->frames)
         return pv_add_frames(s, part->frames, part->n_frames, part->fps, p, err);
     return fail(err, PV_E_ARG, "a part of a message has neither text nor a video or picture");
@@ -262,6 +264,8 @@ static enum pv_status fill(struct pv_request *r, const struct pv_request_params 
     }
     r->gen.progress = tell_progress;
     r->gen.progress_user = r;
+    if (!st && p->chat)
+        st = pv_session_chat(r->s, p->chat, err);
     for (size_t i = 0; i < p->n_messages && !st; i++)
         st = add_message(r->s, &p->messages[i], err);
     if (!st && p->n_ids > 0)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "spec/method_rules.h"
 
 enum { SIMULATE_SEED = 0x73696d };
 enum { MAX_SLOW_ROUNDS = 8 }; /* on end whose times are not believed */
@@ -58,7 +59,7 @@ static void count_round(struct pv_session *s, const struct round *r)
 bool round_simulated(const struct speculation *sp, uint64_t position, int row)
 {
     return rng_uniform(sp->s->answer.how.seed ^ SIMULATE_SEED, position, (uint64_t)row) <
-           sp->method.simulate;
+           method_test(&sp->method).simulate;
 }
 
 /* A drawn outcome: each token is accepted with the method's probability, first children first. */
@@ -91,7 +92,7 @@ enum pv_status round_verify(const struct speculation *sp, struct round *r, struc
     enum pv_status st = run_tree(s, &r->tree, greedy, drawn ? &how : NULL, err);
     if (st)
         return st;
-    if (sp->method.simulate > 0)
+    if (method_test(&sp->method).simulate > 0)
         simulate(sp, r, position);
     else if (greedy || drawn)
         verify_greedy(&r->verdict, &r->tree, s->draft.tree_best);

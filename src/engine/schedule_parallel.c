@@ -20,6 +20,7 @@
 #include "base/ring.h"
 #include "engine/draft_read.h"
 #include "engine/thread_groups.h"
+#include "spec/method_rules.h"
 #include "spec/pearl.h"
 
 #include <stdatomic.h>
@@ -398,7 +399,7 @@ static int take_next(struct parallel *pl, int32_t *made)
 static bool is_right(const struct parallel *pl, int32_t made)
 {
     const struct pv_session *s = pl->s;
-    if (pl->sp->method.simulate > 0)
+    if (method_test(&pl->sp->method).simulate > 0)
         return round_simulated(pl->sp, (uint64_t)s->seq.line.n - 1, 0);
     return made == s->seq.line.ids[s->seq.line.n - 1];
 }

@@ -12,6 +12,11 @@ struct pv_session_params pv_session_defaults(void)
     return (struct pv_session_params){ .kv_type = PV_KV_AUTO };
 }
 
+struct pv_chat_options pv_chat_defaults(void)
+{
+    return (struct pv_chat_options){ .size = sizeof(struct pv_chat_options) };
+}
+
 /* ---- opening ---- */
 
 static void give_way(void *user, uint64_t room)
@@ -205,6 +210,13 @@ enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv
     return st;
 }
 
+enum pv_status pv_session_chat(pv_session *s, const struct pv_chat_options *o, struct pv_error *err)
+{
+    if (o->size != sizeof *o)
+        return fail(err, PV_E_ARG, "chat options of %zu bytes, expected %zu", o->size, sizeof *o);
+    return dialogue_set_options(s->words, o, err);
+}
+
 /* ---- media ---- */
 
 static enum pv_status begin_media(struct pv_session *s, const struct pv_video_params *p,
@@ -249,8 +261,9 @@ static struct pv_video_params with_limits(const struct pv_video_params *p, struc
     return r;
 }
 
-enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
-                            struct pv_video_info *info, struct pv_error *err)
+static enum pv_status add_video(pv_session *s, const struct video_source *from,
+                                const struct pv_video_params *p, struct pv_video_info *info,
+                                struct pv_error *err)
 {
     struct load_bounds bounds;
     struct pv_limits limits;
@@ -259,7 +272,7 @@ enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_vid
     double t0 = clock_now();
     enum pv_status st = begin_media(s, &params, &bounds, err);
     if (!st)
-        st = media_load_file(&loaded, vision_config(s->model->vision), path, &params, &bounds, err);
+        st = media_load_file(&loaded, vision_config(s->model->vision), from, &params, &bounds, err);
     if (st)
         return st;
     loaded.params.limits = NULL;
@@ -267,6 +280,19 @@ enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_vid
         *info = loaded.info;
     end_media(s, &loaded, clock_now() - t0);
     return PV_OK;
+}
+
+enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
+                            struct pv_video_info *info, struct pv_error *err)
+{
+    return add_video(s, &(struct video_source){ .path = path }, p, info, err);
+}
+
+enum pv_status pv_add_video_data(pv_session *s, const void *data, size_t size,
+                                 const struct pv_video_params *p, struct pv_video_info *info,
+                                 struct pv_error *err)
+{
+    return add_video(s, &(struct video_source){ .data = data, .size = size }, p, info, err);
 }
 
 enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n, double fps,

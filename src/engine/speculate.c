@@ -116,7 +116,8 @@ static void ask_prefill(struct speculation *sp)
 static enum pv_status check_method(const struct speculation *sp, struct pv_error *err)
 {
     enum pv_status st = method_check(&sp->method, err);
-    if (!st && sp->method.simulate > 0 && (sp->p->temperature > 0 || sp->p->on_logits))
+    if (!st && method_test(&sp->method).simulate > 0 &&
+        (sp->p->temperature > 0 || sp->p->on_logits))
         st = fail(err, PV_E_ARG,
                   "simulated acceptance works at temperature 0 only, and shows no logits");
     return st;

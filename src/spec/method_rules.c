@@ -22,6 +22,11 @@ static int or_default(int given, int usual)
     return given ? given : usual;
 }
 
+struct pv_method_test method_test(const struct pv_method *m)
+{
+    return m->test ? *m->test : (struct pv_method_test){ 0 };
+}
+
 void method_fill(struct pv_method *m, const struct method_setting *setting)
 {
     const struct drafter_kind *kind = drafter_find(m->drafter);

@@ -2,6 +2,7 @@
 #ifndef PV_SPEC_METHOD_RULES_H
 #define PV_SPEC_METHOD_RULES_H
 
+#include "prevue/testing.h"
 #include "spec/tree.h"
 
 /* Bounds of the fitted trees that a method has by default and that `auto` grows. */
@@ -13,6 +14,9 @@ struct method_setting {
     double lambda;               /* of the model's family */
     enum pv_draft_pos positions; /* of the family: for drafters that can have either */
 };
+
+/* The knobs for tests; all zero where the method has none. */
+struct pv_method_test method_test(const struct pv_method *m);
 
 /* Replaces zeros by defaults. `auto` without a draft model falls back to the draft head. */
 void method_fill(struct pv_method *m, const struct method_setting *setting);

@@ -13,18 +13,24 @@ enum {
     STREAMS_SAID = 32 /* streams whose size, as the header says it, is remembered */
 };
 
-/* ---- the file ---- */
+/* ---- the file, or its bytes in memory ---- */
 
 static int io_read(void *opaque, uint8_t *buf, int size)
 {
     struct demuxer *d = opaque;
     int64_t left = d->file_size - d->file_at;
+    size_t most = (size_t)(size < left ? size : left);
     ssize_t n;
 
     if (left <= 0)
         return AVERROR_EOF;
+    if (d->data) {
+        memcpy(buf, d->data + d->file_at, most);
+        d->file_at += (int64_t)most;
+        return (int)most;
+    }
     do {
-        n = pread(d->fd, buf, (size_t)(size < left ? size : left), (off_t)d->file_at);
+        n = pread(d->fd, buf, most, (off_t)d->file_at);
     } while (n < 0 && errno == EINTR);
     if (n < 0)
         return AVERROR(errno);
@@ -62,9 +68,20 @@ static int io_refuse(AVFormatContext *s, AVIOContext **pb, const char *url, int 
     return AVERROR(EPERM);
 }
 
-enum pv_status demuxer_open_file(struct demuxer *d, struct pv_error *err)
+static enum pv_status check_size(const struct demuxer *d, uint64_t size, struct pv_error *err)
+{
+    if (size == 0)
+        return fail(err, PV_E_FORMAT, "%s: is empty", d->path);
+    if (size > d->limits->file_bytes || size > INT64_MAX)
+        return fail(err, PV_E_LIMIT, "%s: %llu bytes, at most %llu are allowed", d->path,
+                    (unsigned long long)size, (unsigned long long)d->limits->file_bytes);
+    return PV_OK;
+}
+
+static enum pv_status open_file(struct demuxer *d, struct pv_error *err)
 {
     struct stat st;
+    enum pv_status s;
 
     /* Not to block on a pipe nobody writes to. */
     d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -72,12 +89,26 @@ enum pv_status demuxer_open_file(struct demuxer *d, struct pv_error *err)
         return fail(err, PV_E_IO, "%s: %s", d->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return fail(err, PV_E_IO, "%s: is not a regular file", d->path);
-    if (st.st_size == 0)
-        return fail(err, PV_E_FORMAT, "%s: is empty", d->path);
-    if ((uint64_t)st.st_size > d->limits->file_bytes)
-        return fail(err, PV_E_LIMIT, "%s: %lld bytes, at most %llu are allowed", d->path,
-                    (long long)st.st_size, (unsigned long long)d->limits->file_bytes);
-    d->file_size = st.st_size;
+    s = check_size(d, (uint64_t)st.st_size, err);
+    if (!s)
+        d->file_size = st.st_size;
+    return s;
+}
+
+enum pv_status demuxer_open_source(struct demuxer *d, const struct video_source *from,
+                                   struct pv_error *err)
+{
+    enum pv_status s;
+
+    if (from->path)
+        return open_file(d, err);
+    s = check_size(d, from->size, err);
+    if (!s && !from->data)
+        s = fail(err, PV_E_ARG, "%s: %zu bytes at a NULL pointer", d->path, from->size);
+    if (s)
+        return s;
+    d->data = from->data;
+    d->file_size = (int64_t)from->size;
     return PV_OK;
 }
 

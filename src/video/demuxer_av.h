@@ -1,5 +1,5 @@
-/* A video's file and its container, through FFmpeg: the packets of the film, one after the other.
- */
+/* A video's file (or its bytes in memory) and its container, through FFmpeg: the packets of the
+ * film, one after the other. */
 #ifndef PV_VIDEO_DEMUXER_AV_H
 #define PV_VIDEO_DEMUXER_AV_H
 
@@ -9,8 +9,9 @@
 #include <libavformat/avformat.h>
 
 struct demuxer {
-    const char *path;                  /* borrowed, */
+    const char *path;                  /* of the file, or what memory is called; borrowed, */
     const struct video_limits *limits; /* as these are */
+    const uint8_t *data;               /* [file_size] borrowed; NULL: in a file */
     int fd;                            /* the caller's; -1: not open */
     int64_t file_size, file_at;
     AVIOContext *io;
@@ -22,8 +23,9 @@ struct demuxer {
     int n_empty;             /* packets without data before it */
 };
 
-/* fd and file_size, of a file within the limits. */
-enum pv_status demuxer_open_file(struct demuxer *d, struct pv_error *err);
+/* Sets file_size, and fd or data, for a source within the limits. */
+enum pv_status demuxer_open_source(struct demuxer *d, const struct video_source *from,
+                                   struct pv_error *err);
 /* Opens the container at its beginning and finds the film in it; after a failure there may be
  * something to close. */
 enum pv_status demuxer_open(struct demuxer *d, struct pv_error *err);

@@ -1,5 +1,5 @@
-/* A video (or still picture) file: how many frames it shows and when, and the pixels of chosen
- * ones. FFmpeg's types stay in the files *_av.
+/* A video (or still picture), in a file or in memory: how many frames it shows and when, and the
+ * pixels of chosen ones. FFmpeg's types stay in the files *_av.
  *
  * Frames are numbered in the order they are shown, from 0. A file is read through our own callbacks
  * only: whatever it says, no other file and no address is ever opened.
@@ -19,6 +19,19 @@
 #include "video/image.h"
 
 struct video;
+
+/* Where a video comes from: a file, or (path NULL) the bytes of one in memory. */
+struct video_source {
+    const char *path;
+    const void *data; /* [size], borrowed until the video is closed */
+    size_t size;
+};
+
+/* What error messages call it: the path, or "the video in memory". */
+static inline const char *video_source_name(const struct video_source *from)
+{
+    return from->path ? from->path : "the video in memory";
+}
 
 /* Checked before anything is decoded. */
 struct video_limits {
@@ -40,8 +53,8 @@ struct video_info {
 
 /* `threads` decode at once (0: as many as there are cores), each from another key frame. What comes
  * out does not depend on their number. */
-enum pv_status video_open(struct video **out, const char *path, const struct video_limits *limits,
-                          int threads, struct pv_error *err);
+enum pv_status video_open(struct video **out, const struct video_source *from,
+                          const struct video_limits *limits, int threads, struct pv_error *err);
 void video_close(struct video **v);
 const struct video_info *video_info(const struct video *v);
 /* When frame `index` is shown, in seconds from the first. */

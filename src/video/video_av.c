@@ -44,7 +44,7 @@ struct video {
     struct video_limits limits;
     struct video_info info;
     int threads;
-    bool is_twin;                          /* path, fd and index are another's */
+    bool is_twin;                          /* path, fd, data and index are another's */
     struct video *twin[PARTS_READERS - 1]; /* opened when needed */
     bool stale;                            /* the decoder is to be made anew before it is used */
     const struct part_want *want;          /* what is read now, for its `stop` */
@@ -624,8 +624,8 @@ static bool reader_init(struct video *v)
     return v->in.packet && v->frame;
 }
 
-enum pv_status video_open(struct video **out, const char *path, const struct video_limits *limits,
-                          int threads, struct pv_error *err)
+enum pv_status video_open(struct video **out, const struct video_source *from,
+                          const struct video_limits *limits, int threads, struct pv_error *err)
 {
     struct video *v = mem_zalloc(sizeof *v);
     enum pv_status s;
@@ -640,8 +640,9 @@ enum pv_status video_open(struct video **out, const char *path, const struct vid
     v->limits = *limits;
     v->threads = threads > 0 ? threads : cpu_count();
     v->threads = v->threads < PARTS_READERS ? v->threads : PARTS_READERS;
-    v->path = mem_strdup(path);
-    s = v->path && reader_init(v) ? demuxer_open_file(&v->in, err) : fail_nomem(err, sizeof *v);
+    v->path = mem_strdup(video_source_name(from));
+    s = v->path && reader_init(v) ? demuxer_open_source(&v->in, from, err)
+                                  : fail_nomem(err, sizeof *v);
     if (!s)
         s = film_open(v, err);
     if (s) {
@@ -703,8 +704,8 @@ static enum pv_status check_wish(const struct video *v, const int64_t *index, in
     return PV_OK;
 }
 
-/* Another reader of the same film, on the same open file: so it is the same one even when the name
- * has come to mean another. reader_restart opens the rest. */
+/* Another reader of the same film, on the same open file or memory: so it is the same one even when
+ * the name has come to mean another. reader_restart opens the rest. */
 static void *reader_twin(void *user, int k)
 {
     struct video *first = user, *v = first->twin[k - 1];
@@ -718,6 +719,7 @@ static void *reader_twin(void *user, int k)
     v->is_twin = true;
     v->path = first->path;
     v->in.fd = first->in.fd;
+    v->in.data = first->in.data;
     v->in.file_size = first->in.file_size;
     v->limits = first->limits;
     v->info = first->info;

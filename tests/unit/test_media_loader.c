@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MAX_FRAMES = 800, HEIGHT = 40, WIDTH = 56, N_NEW = 8 };
+enum { MAX_FRAMES = 800, HEIGHT = 40, WIDTH = 56, N_NEW = 8, MAX_FILE = 1 << 16 };
 
 static const char *const families[] = { "tests/golden/llava_onevision",
                                         "tests/golden/qwen2_5_vl_video" };
@@ -252,6 +252,126 @@ TEST(memory_of_a_video_is_its_pixels_and_no_more)
                   pixels[0], pixels[1]);
         pv_model_close(&m);
     }
+}
+
+/* ---- a file's bytes in memory ---- */
+
+static uint8_t *load(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    uint8_t *data = malloc(MAX_FILE);
+    *size = f && data ? fread(data, 1, MAX_FILE, f) : 0;
+    if (f)
+        fclose(f);
+    CHECK_MSG(*size > 0 && *size < MAX_FILE, "%s", path);
+    return data;
+}
+
+static const char *const media_files[] = { "tests/data/video/bframes.mp4",
+                                           "tests/data/video/still.jpg" };
+
+TEST(videos_in_memory_are_seen_as_those_in_files)
+{
+    for (int f = 0; f < N_FAMILIES; f++) {
+        pv_model *m = open_model(families[f], 2, (struct pv_limits){ 0 });
+        for (int i = 0; i < 2; i++) {
+            pv_session *a = open_session(m, 1024, 0), *b = open_session(m, 1024, 0);
+            struct pv_video_params p = small_frames();
+            struct pv_video_info want = { 0 }, got = { 0 };
+            struct pv_error err = { 0 };
+            struct answer x, y;
+            size_t size = 0;
+            uint8_t *data = load(media_files[i], &size);
+            CHECK_MSG(!pv_add_video(a, media_files[i], &p, &want, &err), "%s", err.text);
+            CHECK_MSG(!pv_add_video_data(b, data, size, &p, &got, &err), "%s", err.text);
+            free(data); /* it was borrowed during the call only */
+            CHECK(got.width == want.width && got.height == want.height && got.fps == want.fps &&
+                  got.total_frames == want.total_frames && got.frames == want.frames &&
+                  got.duration == want.duration && got.sample_fps == want.sample_fps);
+            x = ask(a, "what");
+            y = ask(b, "what");
+            CHECK(same_ids(&x, &y) && x.stats.video_tokens == y.stats.video_tokens);
+            pv_session_close(&a);
+            pv_session_close(&b);
+        }
+        pv_model_close(&m);
+    }
+}
+
+/* The ids that a request with one video answers. */
+static enum pv_status request(pv_engine *e, struct pv_part video, int32_t ids[N_NEW],
+                              struct pv_error *err)
+{
+    struct pv_request_params p = pv_request_defaults();
+    struct pv_part parts[2] = { video, { .text = "what" } };
+    struct pv_message message = { "user", parts, 2 };
+    pv_request *r = NULL;
+    struct pv_event event;
+    enum pv_status st;
+    int n = 0;
+    p.messages = &message;
+    p.n_messages = 1;
+    p.gen.max_new_tokens = N_NEW;
+    p.gen.ignore_stop = true;
+    st = pv_request_submit(&r, e, &p, err);
+    while (!st && pv_request_next(r, &event, -1))
+        if (event.kind == PV_EVENT_TEXT && event.token.id >= 0 && n < N_NEW)
+            ids[n++] = event.token.id;
+    CHECK(st || n == N_NEW);
+    pv_request_close(&r);
+    return st;
+}
+
+TEST(requests_take_videos_in_memory)
+{
+    pv_model *m = open_model(families[0], 2, (struct pv_limits){ 0 });
+    struct pv_engine_params ep = pv_engine_defaults();
+    struct pv_video_params p = small_frames();
+    struct pv_error err = { 0 };
+    pv_engine *e = NULL;
+    int32_t want[N_NEW], got[N_NEW];
+    size_t size = 0;
+    uint8_t *data = load(media_files[0], &size);
+    ep.max_context = 1024;
+    CHECK(!pv_engine_open(&e, m, &ep, NULL));
+    CHECK(!request(e, (struct pv_part){ .path = media_files[0], .video = &p }, want, &err));
+    CHECK_MSG(
+        !request(e, (struct pv_part){ .data = data, .data_size = size, .video = &p }, got, &err),
+        "%s", err.text);
+    CHECK(!memcmp(want, got, sizeof got));
+    CHECK_EQ(request(e, (struct pv_part){ .data = data, .video = &p }, got, &err), PV_E_FORMAT);
+    CHECK_MSG(!strcmp(err.text, "the video in memory: is empty"), "%s", err.text);
+    CHECK_EQ(request(e, (struct pv_part){ .data_size = 9, .video = &p }, got, NULL), PV_E_ARG);
+    CHECK_EQ(request(e, (struct pv_part){ .video = &p }, got, NULL), PV_E_ARG);
+    free(data);
+    pv_engine_close(&e);
+    pv_model_close(&m);
+}
+
+TEST(memory_without_a_video_is_refused)
+{
+    pv_model *m = open_model(families[0], 1, (struct pv_limits){ .video_bytes = 5000 });
+    pv_session *s = open_session(m, 1024, 0);
+    struct pv_video_params p = small_frames();
+    struct pv_video_info info = { .frames = -7 };
+    struct pv_error err = { 0 };
+    size_t size = 0;
+    uint8_t *data = load(media_files[0], &size);
+    struct answer a, b;
+    a = ask(s, "what");
+    pv_session_reset(s);
+    CHECK_EQ(pv_add_video_data(s, NULL, 0, &p, &info, NULL), PV_E_FORMAT);
+    CHECK_EQ(pv_add_video_data(s, NULL, 1, &p, &info, NULL), PV_E_ARG);
+    CHECK_EQ(pv_add_video_data(s, "no video", 8, &p, &info, NULL), PV_E_FORMAT);
+    CHECK_EQ(pv_add_video_data(s, data, 3000, &p, &info, NULL), PV_E_FORMAT);
+    CHECK_EQ(pv_add_video_data(s, NULL, SIZE_MAX, &p, &info, &err), PV_E_LIMIT);
+    CHECK_MSG(strstr(err.text, "at most 5000 are allowed"), "%s", err.text);
+    CHECK_EQ(info.frames, -7);
+    b = ask(s, "what"); /* nothing was added */
+    CHECK(same_ids(&a, &b) && b.stats.video_tokens == 0);
+    free(data);
+    pv_session_close(&s);
+    pv_model_close(&m);
 }
 
 /* ---- refusals ---- */

@@ -2,6 +2,7 @@
  * the logits and the cache are those of plain decoding; and every ending ends both sides. */
 #include "answers.h"
 #include "engine/schedule.h"
+#include "prevue/testing.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -93,7 +94,7 @@ static void check(struct matrix_run *r, const struct pv_method *m, float tempera
               "drafter %d view %s window %d temperature %g: another cache", (int)m->drafter,
               m->view, m->window, (double)temperature);
     CHECK(a.stats.parallel_rounds > 0 && a.stats.wasted >= 0);
-    if (m->drafter == PV_DRAFT_ORACLE && m->errors == 0)
+    if (m->drafter == PV_DRAFT_ORACLE && m->test->errors == 0)
         CHECK_EQ(a.stats.rejections, 0);
 }
 
@@ -112,9 +113,9 @@ static void check_windows(struct matrix_run *r, float temperature)
         m = parallel(g % 2 ? PV_DRAFT_RANDOM : PV_DRAFT_NGRAM, "none", g);
         check(r, &m, temperature);
         m = parallel(PV_DRAFT_ORACLE, "none", g);
-        m.answer = r->ref.ids;
-        m.n_answer = r->ref.n;
-        m.errors = errors[g % 4];
+        m.test = &(struct pv_method_test){ .answer = r->ref.ids,
+                                           .n_answer = r->ref.n,
+                                           .errors = errors[g % 4] };
         check(r, &m, temperature);
     }
 }
@@ -183,9 +184,8 @@ TEST(any_interleaving)
     for (int i = 0; i < N_INTERLEAVINGS; i++) {
         struct pv_method m = parallel(i % 8 ? PV_DRAFT_MODEL : PV_DRAFT_ORACLE, views[i % 4],
                                       (int)(rng_next(&choose) % MAX_TRIED));
-        m.answer = r.ref.ids;
-        m.n_answer = r.ref.n;
-        m.errors = 0.2;
+        m.test =
+            &(struct pv_method_test){ .answer = r.ref.ids, .n_answer = r.ref.n, .errors = 0.2 };
         m.layer = i % 3 ? 0 : 1;
         r.delays.at_random = true;
         r.delays.side[0] = (struct rng){ rng_next(&choose) };
@@ -202,8 +202,7 @@ TEST(startup_tokens)
     struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
     struct pv_method m = parallel(PV_DRAFT_ORACLE, "none", 0);
     r.ref = run(r.plain, NULL, 0);
-    m.answer = r.ref.ids;
-    m.n_answer = r.ref.n;
+    m.test = &(struct pv_method_test){ .answer = r.ref.ids, .n_answer = r.ref.n };
     r.delays.ms = 500;
     check(&r, &m, 0);
     CHECK_EQ(r.tried->answer.stats.startup_tokens, 16);
@@ -439,7 +438,7 @@ static enum pv_status do_nothing(struct task *t, void *arg, struct pv_error *err
 static void come(struct other *o)
 {
     static const struct task_calls calls = { .run = do_nothing };
-    CHECK_EQ(task_open(&o->task, o->scheduler, &calls, NULL, NULL, NULL), PV_OK);
+    CHECK_EQ(task_open(&o->task, o->scheduler, &calls, NULL, NULL), PV_OK);
 }
 
 static bool come_after(void *user, const char *utf8, size_t len)

@@ -646,6 +646,125 @@ TEST(messages_are_written_in_the_template)
     pv_model_close(&m);
 }
 
+/* What Qwen3's template renders for this talk with enable_thinking on (the default) and off. */
+#define THOUGHT "<|im_start|>user\nhi there<|im_end|>\n<|im_start|>assistant\n"
+#define NO_THOUGHT THOUGHT "<think>\n\n</think>\n\n"
+#define TEMPLATE(ASK)                                                                              \
+    "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content "   \
+    "+ '<|im_end|>' + '\\n' }}{%- endfor %}{%- if add_generation_prompt %}"                        \
+    "{{- '<|im_start|>assistant\\n" ASK "{%- endif %}"
+#define WITH_SWITCH                                                                                \
+    TEMPLATE("' }}{%- if enable_thinking is defined and enable_thinking is false %}"               \
+             "{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}")
+
+static pv_model *open_template(const char *template)
+{
+    struct tiny_model t = small;
+    char path[256];
+    t.tokenizer = true;
+    t.chat_template = template;
+    return open_model(tiny_model_write(&t, "template", path), 1);
+}
+
+/* The prompt of an answer is this text. */
+static void check_prompt(pv_model *m, pv_session *s, const char *want)
+{
+    int32_t ids[128], got[N_NEW], expected[N_NEW];
+    size_t n = ids_of(m, want, ids, 128);
+    struct pv_stats stats;
+    CHECK_EQ(pv_add_text(s, "user", "hi there", NULL), PV_OK);
+    CHECK_EQ(answer(s, sampled(N_NEW, 2), got), N_NEW);
+    pv_session_stats(s, &stats);
+    CHECK_EQ(stats.prompt_tokens, (int64_t)n);
+    CHECK_EQ(fresh_answer(m, ids, (int)n, sampled(N_NEW, 2), expected), N_NEW);
+    CHECK(same_ids(got, expected, N_NEW));
+    pv_session_reset(s);
+}
+
+TEST(thinking_can_be_switched_off)
+{
+    pv_model *m = open_template(WITH_SWITCH);
+    pv_session *s = open_session(m, 256, 0);
+    struct pv_chat_options o = pv_chat_defaults();
+    check_prompt(m, s, THOUGHT);
+    o.no_thinking = true;
+    CHECK_EQ(pv_session_chat(s, &o, NULL), PV_OK);
+    check_prompt(m, s, NO_THOUGHT);
+    check_prompt(m, s, NO_THOUGHT); /* a reset keeps it */
+    o.size--;
+    o.no_thinking = false;
+    CHECK_EQ(pv_session_chat(s, &o, NULL), PV_E_ARG);
+    check_prompt(m, s, NO_THOUGHT);
+    o.size++;
+    CHECK_EQ(pv_session_chat(s, &o, NULL), PV_OK);
+    check_prompt(m, s, THOUGHT);
+    pv_session_close(&s);
+    pv_model_close(&m);
+}
+
+static int64_t request_prompt(pv_model *m, const struct pv_chat_options *chat)
+{
+    struct pv_engine_params ep = pv_engine_defaults();
+    struct pv_request_params p = pv_request_defaults();
+    struct pv_part part = { .text = "hi there" };
+    struct pv_message message = { "user", &part, 1 };
+    struct pv_stats stats = { 0 };
+    pv_engine *e = NULL;
+    pv_request *r = NULL;
+    ep.max_context = 256;
+    p.messages = &message;
+    p.n_messages = 1;
+    p.chat = chat;
+    p.gen = greedy(1);
+    if (CHECK(!pv_engine_open(&e, m, &ep, NULL)) && CHECK(!pv_request_submit(&r, e, &p, NULL)) &&
+        CHECK(!pv_request_wait(r, NULL)))
+        pv_request_stats(r, &stats);
+    pv_request_close(&r);
+    pv_engine_close(&e);
+    return stats.prompt_tokens;
+}
+
+TEST(requests_take_chat_options)
+{
+    pv_model *m = open_template(WITH_SWITCH);
+    struct pv_chat_options o = pv_chat_defaults();
+    int32_t ids[128];
+    CHECK_EQ(request_prompt(m, NULL), (int64_t)ids_of(m, THOUGHT, ids, 128));
+    CHECK_EQ(request_prompt(m, &o), (int64_t)ids_of(m, THOUGHT, ids, 128));
+    o.no_thinking = true;
+    CHECK_EQ(request_prompt(m, &o), (int64_t)ids_of(m, NO_THOUGHT, ids, 128));
+    pv_model_close(&m);
+}
+
+TEST(templates_without_a_switch_for_thinking)
+{
+    struct pv_chat_options o = pv_chat_defaults();
+    struct pv_error err = { 0 };
+    pv_model *m = open_template(TEMPLATE("' }}"));
+    pv_session *s = open_session(m, 256, 0);
+    o.no_thinking = true;
+    CHECK_EQ(pv_session_chat(s, &o, NULL), PV_OK); /* it never thinks */
+    check_prompt(m, s, THOUGHT);
+    pv_session_close(&s);
+    pv_model_close(&m);
+
+    m = open_template(TEMPLATE("<think>\\n' }}"));
+    s = open_session(m, 256, 0);
+    CHECK_EQ(pv_session_chat(s, &o, &err), PV_E_UNSUPPORTED);
+    CHECK_MSG(strstr(err.text, "thinking"), "%s", err.text);
+    check_prompt(m, s, THOUGHT "<think>\n");
+    pv_session_close(&s);
+    pv_model_close(&m);
+
+    m = open_model(path_of(false, 0), 1);
+    s = open_session(m, 64, 0);
+    CHECK_EQ(pv_session_chat(s, &o, NULL), PV_E_UNSUPPORTED);
+    o.no_thinking = false;
+    CHECK_EQ(pv_session_chat(s, &o, NULL), PV_OK);
+    pv_session_close(&s);
+    pv_model_close(&m);
+}
+
 /* A token that begins a character shows nothing. Cancelled there, its bytes must not turn up in
  * the next answer. */
 TEST(half_a_character_does_not_leak_into_the_next_answer)

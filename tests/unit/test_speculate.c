@@ -4,6 +4,7 @@
  */
 #include "answers.h"
 #include "engine/speculate.h"
+#include "prevue/testing.h"
 
 static const char *const families[] = { "tests/golden/llava_onevision",
                                         "tests/golden/qwen2_5_vl_video" };
@@ -42,6 +43,7 @@ static void check_drafters(struct bench *b, enum pv_shape shape, float temperatu
 {
     static const enum pv_drafter kinds[] = { PV_DRAFT_SPARSE, PV_DRAFT_NGRAM, PV_DRAFT_RANDOM };
     static const double errors[] = { 0, 0.1, 0.5, 1 };
+    struct pv_method_test test;
     struct pv_method m;
     check_views(b, shape, temperature);
     for (int v = 0; pv_view_name(v); v++) {
@@ -58,10 +60,10 @@ static void check_drafters(struct bench *b, enum pv_shape shape, float temperatu
         check_method(b, &m, temperature);
     }
     m = method(PV_DRAFT_ORACLE, "full", shape);
-    m.answer = b->ref.ids;
-    m.n_answer = b->ref.n;
+    m.test = &test;
+    test = (struct pv_method_test){ .answer = b->ref.ids, .n_answer = b->ref.n };
     for (size_t e = 0; e < sizeof errors / sizeof *errors; e++) {
-        m.errors = errors[e];
+        test.errors = errors[e];
         check_method(b, &m, temperature);
     }
 }
