@@ -45,11 +45,17 @@ static void stop_if(enum pv_status s, const struct pv_error *err)
     exit(1);
 }
 
+/* Words between commas; the list is cut up. */
 static int split(char *list, char **out)
 {
     int n = 0;
-    for (char *word = strtok(list, ","); word && n < MAX_LIST; word = strtok(NULL, ","))
-        out[n++] = word;
+    while (list && *list && n < MAX_LIST) {
+        char *comma = strchr(list, ',');
+        out[n++] = list;
+        if (comma)
+            *comma++ = 0;
+        list = comma;
+    }
     return n;
 }
 
