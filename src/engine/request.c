@@ -367,6 +367,11 @@ struct pv_session *request_session(const struct pv_request *r)
     return r->s;
 }
 
+struct task *request_task(const struct pv_request *r)
+{
+    return r->task;
+}
+
 void pv_request_stats(const pv_request *r, struct pv_stats *out)
 {
     pv_session_stats(r->s, out);

@@ -6,5 +6,6 @@
 
 /* The session that it answers in. */
 struct pv_session *request_session(const struct pv_request *r);
+struct task *request_task(const struct pv_request *r);
 
 #endif

@@ -368,16 +368,37 @@ static void run_fiber(void *arg)
     t->state = TASK_ENDED;
 }
 
+static void note_counts(struct scheduler *s)
+{
+    struct scheduler_counts *c = &s->counts;
+    const struct batch *b = target_of(s);
+    pthread_mutex_lock(&s->lock);
+    c->iterations = s->iterations;
+    c->preemptions = s->preemptions;
+    c->page_waits = s->page_waits;
+    c->steps = b->steps;
+    c->rows = b->rows;
+    c->parts = b->parts;
+    c->draft_steps = c->draft_parts = 0;
+    for (int i = 1; i < s->n_batches; i++) {
+        c->draft_steps += s->batch[i].steps;
+        c->draft_parts += s->batch[i].parts;
+    }
+    c->running = s->n_running;
+    c->most_running = s->n_running > c->most_running ? s->n_running : c->most_running;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void end_task(struct task *t)
 {
     struct scheduler *s = t->s;
     fiber_close(&t->fiber);
     atomic_fetch_sub(&s->n_present, 1);
+    note_counts(s); /* whoever is told of the end finds it counted */
     if (t->calls.ended)
         t->calls.ended(t->arg, t->status, &t->error);
     pthread_mutex_lock(&s->lock);
     t->over = true; /* from here on another thread may free it */
-    s->counts.running = s->n_running;
     pthread_cond_broadcast(&s->ended);
     pthread_mutex_unlock(&s->lock);
 }
@@ -523,27 +544,6 @@ static void note_time(struct scheduler *s)
         s->told *= keep;
     }
     s->told_at = now;
-}
-
-static void note_counts(struct scheduler *s)
-{
-    struct scheduler_counts *c = &s->counts;
-    const struct batch *b = target_of(s);
-    pthread_mutex_lock(&s->lock);
-    c->iterations = s->iterations;
-    c->preemptions = s->preemptions;
-    c->page_waits = s->page_waits;
-    c->steps = b->steps;
-    c->rows = b->rows;
-    c->parts = b->parts;
-    c->draft_steps = c->draft_parts = 0;
-    for (int i = 1; i < s->n_batches; i++) {
-        c->draft_steps += s->batch[i].steps;
-        c->draft_parts += s->batch[i].parts;
-    }
-    c->running = s->n_running;
-    c->most_running = s->n_running > c->most_running ? s->n_running : c->most_running;
-    pthread_mutex_unlock(&s->lock);
 }
 
 /* Everybody goes on until he waits; then what most wait for is done. */

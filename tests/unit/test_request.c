@@ -1,0 +1,330 @@
+/* Requests: their events and ends, cancelling, what is refused, that nobody waits for ever, and
+ * that nothing is left of them. */
+#include "answers.h"
+#include "engine/request.h"
+
+#include <math.h>
+
+struct scene {
+    struct pair p;
+    pv_engine *e;
+};
+
+static bool scene_open(struct scene *s, int max_requests, int64_t kv_tokens)
+{
+    struct pv_engine_params p = pv_engine_defaults();
+    struct pv_error err = { 0 };
+    s->p = open_unlike(VISION_LLAVA, 1);
+    p.max_context = CONTEXT;
+    p.kv_tokens = kv_tokens;
+    p.max_requests = max_requests;
+    p.kv_type = PV_KV_F32;
+    p.draft = s->p.draft;
+    p.chunk = 64;
+    return CHECK_MSG(pv_engine_open(&s->e, s->p.target, &p, &err) == PV_OK, "%s", err.text);
+}
+
+static void scene_close(struct scene *s)
+{
+    pv_engine_close(&s->e);
+    close_pair(&s->p);
+}
+
+/* A request of n tokens that are all the same, and an answer of `length`. */
+static struct pv_request_params plain(int32_t *ids, int n, int32_t id, int length)
+{
+    struct pv_request_params p = pv_request_defaults();
+    for (int i = 0; i < n; i++)
+        ids[i] = id;
+    p.ids = ids;
+    p.n_ids = (size_t)n;
+    p.gen.max_new_tokens = length;
+    p.gen.ignore_stop = true;
+    return p;
+}
+
+static struct pv_event end_of(pv_request *r, int *tokens)
+{
+    struct pv_event e = { 0 };
+    *tokens = 0;
+    while (pv_request_next(r, &e, -1))
+        *tokens += e.kind == PV_EVENT_TEXT && e.token.id >= 0;
+    return e;
+}
+
+TEST(an_answer_ends_by_length_and_tells_its_tokens)
+{
+    struct scene s;
+    int32_t ids[20];
+    struct pv_request_params p = plain(ids, 20, 7, 12);
+    struct pv_error err = { 0 };
+    struct pv_event e;
+    pv_request *r = NULL;
+    int tokens;
+    if (!scene_open(&s, 4, 0))
+        return;
+    CHECK_MSG(pv_request_submit(&r, s.e, &p, &err) == PV_OK, "%s", err.text);
+    e = end_of(r, &tokens);
+    CHECK(e.kind == PV_EVENT_END && e.finish == PV_FINISH_LENGTH && e.status == PV_OK);
+    CHECK(tokens == 12 && e.stop == -1 && e.message[0] == 0);
+    CHECK(!pv_request_next(r, &e, 0.01)); /* the end is told once */
+    CHECK_EQ(pv_request_wait(r, NULL), PV_OK);
+    pv_request_close(&r);
+    p = plain(ids, 20, 7, 1 << 20); /* more than the context holds */
+    CHECK(!pv_request_submit(&r, s.e, &p, NULL));
+    e = end_of(r, &tokens);
+    CHECK(e.finish == PV_FINISH_LENGTH && tokens == CONTEXT - 20);
+    pv_request_close(&r);
+    scene_close(&s);
+}
+
+/* The text up to a stop string, whatever the method. */
+TEST(a_stop_string_ends_it)
+{
+    static const char *const methods[] = { "ar", "sd" };
+    struct scene s;
+    int32_t ids[20];
+    char text[2][512] = { { 0 } };
+    if (!scene_open(&s, 4, 0))
+        return;
+    for (int stops = 0; stops < 2; stops++)
+        for (int k = 0; k < 2; k++) {
+            struct pv_request_params p = plain(ids, 20, 9, 40);
+            struct pv_method m;
+            struct pv_event e = { 0 };
+            char stop[4] = { 0 }, got[512] = { 0 };
+            const char *list = stop;
+            pv_request *r = NULL;
+            CHECK(!pv_method_find(&m, methods[k], NULL));
+            p.gen.method = &m;
+            memcpy(stop, text[0] + 10, 3);
+            if (stops) {
+                p.stop = &list;
+                p.n_stop = 1;
+            }
+            if (stops && !stop[0])
+                break;
+            CHECK(!pv_request_submit(&r, s.e, &p, NULL));
+            while (pv_request_next(r, &e, -1))
+                if (e.kind == PV_EVENT_TEXT && strlen(got) + e.len < sizeof got)
+                    memcpy(got + strlen(got), e.text, e.len);
+            if (stops) {
+                size_t at = (size_t)(strstr(text[0], stop) - text[0]);
+                CHECK(e.finish == PV_FINISH_STOP_STRING && e.stop == 0 && e.status == PV_OK);
+                CHECK_MSG(strlen(got) == at && !memcmp(got, text[0], at), "\"%s\" of \"%s\"", got,
+                          text[0]);
+            } else {
+                memcpy(text[k], got, sizeof got);
+                CHECK(!strcmp(text[0], text[k]) && strlen(got) > 13);
+            }
+            pv_request_close(&r);
+        }
+    scene_close(&s);
+}
+
+TEST(log_probabilities_are_those_of_the_model)
+{
+    struct scene s;
+    int32_t ids[20];
+    struct pv_request_params p = plain(ids, 20, 5, 10);
+    struct pv_method m;
+    struct pv_event e;
+    pv_request *r = NULL;
+    int n = 0;
+    if (!scene_open(&s, 4, 0))
+        return;
+    CHECK(!pv_method_find(&m, "sd", NULL));
+    p.gen.method = &m;
+    p.top_logprobs = 5;
+    CHECK(!pv_request_submit(&r, s.e, &p, NULL));
+    while (pv_request_next(r, &e, -1)) {
+        double sum = 0;
+        if (e.kind != PV_EVENT_TEXT || e.token.id < 0)
+            continue;
+        n++;
+        CHECK(e.token.n_top == 5 && e.token.top[0].id == e.token.id); /* greedy */
+        CHECK(e.token.logprob == e.token.top[0].logprob && e.token.logprob < 0);
+        for (int i = 0; i < 5; i++) {
+            sum += exp(e.token.top[i].logprob);
+            CHECK(i == 0 || e.token.top[i].logprob <= e.token.top[i - 1].logprob);
+        }
+        CHECK(sum > 0 && sum <= 1.0001);
+    }
+    CHECK_EQ(n, 10);
+    pv_request_close(&r);
+    scene_close(&s);
+}
+
+TEST(what_cannot_be_is_refused_at_once)
+{
+    struct scene s;
+    static int32_t ids[CONTEXT + 1];
+    struct pv_request_params p = plain(ids, CONTEXT + 1, 3, 1), none = pv_request_defaults();
+    struct pv_error err = { 0 };
+    pv_request *r = NULL;
+    struct pv_engine_params ep = pv_engine_defaults();
+    pv_engine *e = NULL;
+    if (!scene_open(&s, 4, 0))
+        return;
+    CHECK_EQ(pv_request_submit(&r, s.e, &p, &err), PV_E_LIMIT);
+    CHECK_STR(err.text, "769 tokens after 0 do not fit a context of 768 tokens");
+    CHECK_EQ(pv_request_submit(&r, s.e, &none, NULL), PV_E_ARG);
+    p = plain(ids, 4, 3, 0);
+    CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
+    p = plain(ids, 4, 3, 1);
+    p.top_logprobs = 21;
+    CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
+    p = plain(ids, 4, 3, 1);
+    p.size = 8;
+    CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
+    p = plain(ids, 4, 1 << 20, 1); /* no such token */
+    CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
+    CHECK(r == NULL);
+    ep.max_context = 512;
+    ep.kv_tokens = 256;
+    err = (struct pv_error){ 0 };
+    CHECK_EQ(pv_engine_open(&e, s.p.target, &ep, &err), PV_E_LIMIT);
+    CHECK_STR(err.text, "a KV cache of 256 tokens was asked for: it must hold at least one context "
+                        "of 512");
+    scene_close(&s);
+}
+
+/* ---- cancelling ---- */
+
+struct canceller {
+    pv_request *r;
+    int64_t at, cancelled, last;
+};
+
+static void cancel_at(void *user, int64_t iteration)
+{
+    struct canceller *c = user;
+    c->last = iteration;
+    if (iteration == c->at && c->r) {
+        pv_request_cancel(c->r);
+        c->cancelled = iteration;
+    }
+}
+
+TEST(cancelling_takes_effect_within_a_step)
+{
+    struct scene s;
+    int32_t ids[200];
+    if (!scene_open(&s, 4, 0))
+        return;
+    for (int at = 2; at < 40; at += 3) {
+        struct pv_request_params p = plain(ids, 200, 3 + at, 300);
+        struct pv_engine_counts c = { .size = sizeof c };
+        struct canceller who = { NULL, 0, 0, 0 };
+        struct pv_event e;
+        int tokens;
+        who.at = scheduler_counts(s.e->scheduler).iterations + at;
+        CHECK(!pv_request_submit(&who.r, s.e, &p, NULL));
+        scheduler_watch(s.e->scheduler, cancel_at, &who);
+        e = end_of(who.r, &tokens);
+        scheduler_watch(s.e->scheduler, NULL, NULL);
+        if (who.cancelled == 0) { /* it was too fast to be watched from the beginning */
+            pv_request_close(&who.r);
+            continue;
+        }
+        CHECK(e.finish == PV_FINISH_CANCELLED && e.status == PV_E_CANCELLED && e.message[0]);
+        CHECK_MSG(who.last - who.cancelled <= 1, "%lld iterations later",
+                  (long long)(who.last - who.cancelled));
+        pv_engine_stats(s.e, &c);
+        CHECK_EQ(c.pages_used, 0);
+        pv_request_close(&who.r);
+    }
+    scene_close(&s);
+}
+
+TEST(queued_requests_can_be_cancelled)
+{
+    struct scene s;
+    int32_t ids[20];
+    pv_request *r[6] = { NULL };
+    int tokens;
+    if (!scene_open(&s, 1, 0))
+        return;
+    for (int i = 0; i < 6; i++) {
+        struct pv_request_params p = plain(ids, 20, 3 + i, 200);
+        CHECK(!pv_request_submit(&r[i], s.e, &p, NULL));
+    }
+    for (int i = 5; i >= 1; i--) {
+        pv_request_cancel(r[i]);
+        CHECK_EQ(end_of(r[i], &tokens).finish, PV_FINISH_CANCELLED);
+    }
+    CHECK_EQ(end_of(r[0], &tokens).finish, PV_FINISH_LENGTH);
+    for (int i = 0; i < 6; i++)
+        pv_request_close(&r[i]);
+    scene_close(&s);
+}
+
+/* ---- many ---- */
+
+/* The pool holds one long request. All come to their end, none long after younger ones: a request
+ * begins in its turn and the oldest keeps its pages. */
+TEST(nobody_waits_for_ever)
+{
+    enum { N = 24, AT_ONCE = 6 };
+    struct scene s;
+    static int32_t ids[N][400];
+    static pv_request *r[N];
+    struct pv_engine_counts c = { .size = sizeof c };
+    int tokens;
+    if (!scene_open(&s, AT_ONCE, 0))
+        return;
+    for (int i = 0; i < N; i++) {
+        struct pv_request_params p = plain(ids[i], 60 + 14 * i % 300, 3 + i, 60 + 30 * (i % 5));
+        CHECK(!pv_request_submit(&r[i], s.e, &p, NULL));
+    }
+    for (int i = 0; i < N; i++) {
+        struct pv_event e = end_of(r[i], &tokens);
+        CHECK(e.finish == PV_FINISH_LENGTH && tokens == 60 + 30 * (i % 5));
+        for (int k = i + AT_ONCE; k < N; k++) /* it may have begun only after i had ended */
+            CHECK(!task_ended(request_task(r[k])) || k - i < 2 * AT_ONCE);
+    }
+    pv_engine_stats(s.e, &c);
+    CHECK_MSG(c.preemptions > 0 && c.pages_used == 0 && c.running == 0 && c.queued == 0,
+              "%lld preemptions, %lld pages in use, %d running, %d queued",
+              (long long)c.preemptions, (long long)c.pages_used, c.running, c.queued);
+    for (int i = 0; i < N; i++)
+        pv_request_close(&r[i]);
+    scene_close(&s);
+}
+
+TEST(ten_thousand_requests_leave_nothing)
+{
+    struct scene s;
+    int32_t ids[8];
+    size_t before = 0;
+    struct pv_engine_counts c = { .size = sizeof c };
+    if (!scene_open(&s, 8, 0))
+        return;
+    for (int i = 0; i < 10000; i += 8) {
+        pv_request *r[8];
+        for (int k = 0; k < 8; k++) {
+            struct pv_request_params p = plain(ids, 8, (i + k) % 90, 1 + k % 3);
+            struct pv_method m;
+            CHECK(!pv_method_find(&m, k % 2 ? "sd" : "ar", NULL));
+            p.gen.method = &m;
+            if (!CHECK(!pv_request_submit(&r[k], s.e, &p, NULL)))
+                return;
+        }
+        for (int k = 0; k < 8; k++) {
+            if (k < 7)
+                CHECK_EQ(pv_request_wait(r[k], NULL), PV_OK);
+            pv_request_close(&r[k]); /* the last one is cancelled, or has ended */
+        }
+        if (i == 80)
+            before = mem_bytes();
+    }
+    CHECK_EQ(mem_bytes(), before);
+    pv_engine_stats(s.e, &c);
+    CHECK_EQ(c.pages_used, 0);
+    scene_close(&s);
+}
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}
