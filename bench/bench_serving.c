@@ -2,7 +2,7 @@
  *
  *   bench_serving MODEL [--draft MODEL] [--head HEAD] [--video FILE]... [--context N] [--new N]
  *                 [--requests 1,2,4,8,16] [--methods ar,auto] [--threads N] [--chunk N]
- *                 [--device cuda] [--dummy-weights]
+ *                 [--device cuda] [--dummy-weights] [--beside N]
  *
  * Every request has a prompt of its own: random token ids, or a question about one of the videos.
  * Prompts are read once before the clock starts and found again in the engine's KV pages, so that
@@ -10,6 +10,12 @@
  * first of them ends. Prints one line for each number of requests and method:
  *
  *   requests,method,tokens_s,times_one,rows_a_step,tokens_a_request
+ *
+ * With --beside N it times something else: the interval between two tokens of one request, alone
+ * and while a prompt of N tokens is read beside it, and the time to that prompt's first token,
+ * alone and beside the other:
+ *
+ *   prompt,interval_ms,beside_ms,largest_ms,first_token_ms,beside_ms
  */
 #include "prevue/testing.h"
 
@@ -23,7 +29,7 @@ enum { MAX_REQUESTS = 64, MAX_VIDEOS = 64, MAX_LIST = 16, QUESTION_SIZE = 64 };
 struct options {
     const char *model, *draft, *head, *device;
     const char *video[MAX_VIDEOS];
-    int n_videos, context, n_new, threads, chunk;
+    int n_videos, context, n_new, threads, chunk, beside;
     bool dummy;
     int requests[MAX_LIST], n_requests;
     char *method[MAX_LIST];
@@ -89,6 +95,8 @@ static void parse(struct options *o, int argc, char **argv)
             o->threads = (int)strtol(argv[++i], NULL, 10);
         else if (!strcmp(a, "--chunk"))
             o->chunk = (int)strtol(argv[++i], NULL, 10);
+        else if (!strcmp(a, "--beside"))
+            o->beside = (int)strtol(argv[++i], NULL, 10);
         else if (!strcmp(a, "--requests"))
             requests = argv[++i];
         else if (!strcmp(a, "--methods"))
@@ -128,11 +136,11 @@ static pv_model *open_model(const struct options *o, const char *path, const cha
     return m;
 }
 
-/* Prompt i, which no other begins like for long. */
-static pv_request *submit(const struct options *o, pv_engine *e, int vocab, int i,
+/* Prompt i of n tokens or about a video, which no other begins like for long. */
+static pv_request *submit(const struct options *o, pv_engine *e, int vocab, int i, int n,
                           const struct pv_method *m, int n_new)
 {
-    static int32_t *ids;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
     struct pv_request_params p = pv_request_defaults();
     struct pv_error err = { 0 };
     char question[QUESTION_SIZE];
@@ -149,15 +157,15 @@ static pv_request *submit(const struct options *o, pv_engine *e, int vocab, int 
         p.messages = &message;
         p.n_messages = 1;
     } else {
-        ids = ids ? ids : malloc((size_t)o->context * sizeof *ids);
-        for (int k = 0; k < o->context; k++) {
+        for (int k = 0; k < n; k++) {
             x = x * 6364136223846793005u + 1442695040888963407u;
             ids[k] = (int32_t)((x >> 33) % (uint64_t)vocab);
         }
         p.ids = ids;
-        p.n_ids = (size_t)o->context;
+        p.n_ids = (size_t)n;
     }
     stop_if(pv_request_submit(&r, e, &p, &err), &err);
+    free(ids);
     return r;
 }
 
@@ -185,7 +193,7 @@ static struct figures run(const struct options *o, pv_engine *e, int vocab, int 
     bool first[MAX_REQUESTS] = { false }, ended = false;
     double t0 = 0;
     for (int i = 0; i < n; i++)
-        r[i] = submit(o, e, vocab, i, m, o->n_new);
+        r[i] = submit(o, e, vocab, i, o->context, m, o->n_new);
     while (!ended)
         for (int i = 0; i < n && !ended; i++) {
             struct pv_event ev;
@@ -215,6 +223,64 @@ static struct figures run(const struct options *o, pv_engine *e, int vocab, int 
     return f;
 }
 
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Waits for tokens of r until `until` of them came, or `other` has ended; their intervals. */
+static int intervals(pv_request *r, pv_request *other, int until, double *out)
+{
+    struct pv_event ev;
+    double last = now();
+    int n = 0;
+    while (n < until && pv_request_next(r, &ev, 10) && ev.kind != PV_EVENT_END) {
+        if (ev.kind != PV_EVENT_TEXT)
+            continue;
+        out[n++] = now() - last;
+        last = now();
+        if (other && pv_request_next(other, &ev, 0) && ev.kind == PV_EVENT_END)
+            break;
+    }
+    return n;
+}
+
+static double first_token(pv_request *r)
+{
+    double t0 = now();
+    finish(&r);
+    return now() - t0;
+}
+
+static void run_beside(const struct options *o, pv_engine *e, int vocab)
+{
+    enum { ALONE = 48, MOST = 4096 };
+    static double alone[ALONE], beside[MOST];
+    pv_request *a, *b;
+    double t0, usual, with, largest, prompt, prompt_beside;
+    int n;
+    first_token(submit(o, e, vocab, 100, o->beside, NULL, 1)); /* the machine warms up */
+    prompt = first_token(submit(o, e, vocab, 101, o->beside, NULL, 1));
+    a = submit(o, e, vocab, 0, o->context, NULL, MOST);
+    intervals(a, NULL, 8, alone);
+    intervals(a, NULL, ALONE, alone);
+    t0 = now();
+    b = submit(o, e, vocab, 102, o->beside, NULL, 1);
+    n = intervals(a, b, MOST, beside);
+    prompt_beside = now() - t0;
+    pv_request_close(&a);
+    pv_request_close(&b);
+    qsort(alone, ALONE, sizeof *alone, compare);
+    qsort(beside, (size_t)n, sizeof *beside, compare);
+    usual = alone[ALONE / 2];
+    with = n > 0 ? beside[n / 2] : 0;
+    largest = n > 0 ? beside[n - 1] : 0;
+    printf("prompt,interval_ms,beside_ms,largest_ms,first_token_ms,beside_ms\n");
+    printf("%d,%.2f,%.2f,%.2f,%.1f,%.1f\n", o->beside, 1e3 * usual, 1e3 * with, 1e3 * largest,
+           1e3 * prompt, 1e3 * prompt_beside);
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -231,6 +297,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < o.n_requests; i++)
         most = o.requests[i] > most ? o.requests[i] : most;
     slots = o.n_videos ? 16384 : o.context + o.n_new + 64;
+    slots = o.beside > slots ? o.beside + 64 : slots;
+    slots = o.beside && o.context + 4160 > slots ? o.context + 4160 : slots;
+    most = o.beside && most < 3 ? 3 : most;
     ep.max_context = slots;
     ep.kv_tokens = (int64_t)most * (slots + 256);
     ep.max_requests = most;
@@ -239,11 +308,14 @@ int main(int argc, char **argv)
     ep.speculate = true;
     stop_if(pv_engine_open(&e, model, &ep, &err), &err);
     for (int i = 0; i < most; i++) {
-        pv_request *r = submit(&o, e, pv_model_vocab_size(model), i, NULL, 1);
+        pv_request *r = submit(&o, e, pv_model_vocab_size(model), i, o.context, NULL, 1);
         finish(&r);
     }
-    printf("requests,method,tokens_s,times_one,rows_a_step,tokens_a_request\n");
-    for (int k = 0; k < o.n_requests; k++)
+    if (o.beside)
+        run_beside(&o, e, pv_model_vocab_size(model));
+    else
+        printf("requests,method,tokens_s,times_one,rows_a_step,tokens_a_request\n");
+    for (int k = 0; k < o.n_requests && !o.beside; k++)
         for (int j = 0; j < o.n_methods; j++) {
             struct pv_method m;
             struct figures f;

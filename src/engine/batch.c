@@ -8,7 +8,6 @@
 
 enum { FIRST_PROMPT_ROWS = 32, LEAST_PROMPT_ROWS = 8 };
 static const double fade = 0.95;
-static const double smooth = 0.25;     /* weight of a new time */
 static const double outlier = 3;       /* a longer time counts as so many times the usual */
 static const double guess_row = 0.02;  /* of a step of one row, for each row more */
 static const double guess_weight = 64; /* of that guess, in squared rows */
@@ -43,33 +42,35 @@ double batch_step_s(const struct batch *b, double rows)
 int batch_prompt_rows(const struct batch *b, int rows)
 {
     double usual = batch_step_s(b, rows), n = FIRST_PROMPT_ROWS;
-    if (b->prompt_row_s > 0 && usual > 0)
-        n = usual / b->prompt_row_s;
+    if (b->prompt_line.n > 0 && usual > 0) {
+        double base, row = line_slope(&b->prompt_line, &base);
+        if (row > 0)
+            n = fmax((usual - base) / row, base / row);
+    }
     n = fmin(fmax(n, LEAST_PROMPT_ROWS), decoder_state_rows(b->st));
     return (int)n;
 }
 
-static void learn(struct batch *b, int rows, int prompt_rows, double seconds)
+static void line_add(struct step_line *l, int rows, double seconds)
 {
-    struct step_line *l = &b->line;
-    int others = rows - prompt_rows;
-    double usual;
-    if (prompt_rows > 0) {
-        double now = fmax(seconds - batch_step_s(b, others) * (others > 0), 0) / prompt_rows;
-        if (b->prompt_row_s > 0)
-            now =
-                b->prompt_row_s + smooth * (fmin(now, outlier * b->prompt_row_s) - b->prompt_row_s);
-        b->prompt_row_s = now;
-        return;
-    }
-    usual = batch_step_s(b, rows);
+    double base, usual = l->n > 0 ? line_slope(l, &base) * rows : 0;
     if (usual > 0)
-        seconds = fmin(seconds, outlier * usual);
+        seconds = fmin(seconds, outlier * (base + usual));
     l->n = l->n * fade + 1;
     l->rows = l->rows * fade + rows;
     l->rows2 = l->rows2 * fade + (double)rows * rows;
     l->time = l->time * fade + seconds;
     l->rows_time = l->rows_time * fade + rows * seconds;
+}
+
+static void learn(struct batch *b, int rows, int prompt_rows, double seconds)
+{
+    int others = rows - prompt_rows;
+    if (prompt_rows == 0)
+        line_add(&b->line, rows, seconds);
+    else
+        line_add(&b->prompt_line, prompt_rows,
+                 fmax(seconds - (others > 0 ? batch_step_s(b, others) : 0), 0));
 }
 
 /* ---- steps ---- */

@@ -14,7 +14,7 @@ struct batch_part {
     struct pv_error *err;  /* may be NULL */
 };
 
-/* Fading sums over steps without rows of prompts: their time as a line over their rows. */
+/* Fading sums over steps: their time as a line over their rows. */
 struct step_line {
     double n, rows, rows2, time, rows_time;
 };
@@ -23,9 +23,9 @@ struct batch {
     const struct decoder *dec;
     struct decoder_state *st;
     struct kvpool *pool;
-    pthread_mutex_t *lock; /* held while a step runs */
-    struct step_line line;
-    double prompt_row_s; /* of one row of a prompt; 0: not known */
+    pthread_mutex_t *lock;        /* held while a step runs */
+    struct step_line line;        /* steps without rows of prompts */
+    struct step_line prompt_line; /* what rows of prompts add to a step */
     int64_t steps, parts, rows;
 };
 
@@ -37,7 +37,7 @@ double batch_step_s(const struct batch *b, double rows);
 /* Seconds that one more such row takes; 0: not known. */
 double batch_row_s(const struct batch *b);
 /* Rows of prompts that may run beside `rows` other rows: together they take at most twice as long
- * as those rows alone. */
+ * as those rows alone; but at least so many that half of their time is not the price of a step. */
 int batch_prompt_rows(const struct batch *b, int rows);
 
 #endif
