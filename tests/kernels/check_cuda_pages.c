@@ -1,7 +1,8 @@
 /* Proof of page tables: a step of as many sequences as there may be, which share pages of one pool,
- * and sequences of very many pages. Slots of a cache are written from the host, so that their
- * number costs nothing; each page has keys and values of a few tokens that its neighbours do not
- * have. Also a step whose tables are longer than its work has room for. */
+ * of one row each or with chains and trees among them, and sequences of very many pages. Slots of a
+ * cache are written from the host, so that their number costs nothing; each page has keys and
+ * values of a few tokens that its neighbours do not have. Also a step whose tables are longer than
+ * its work has room for. */
 #include "check_cuda_layer.h"
 
 #include <math.h>
@@ -81,27 +82,34 @@ static void open_like(struct rig *g, struct seq_pool *pool, struct seq *s, struc
         g->t->ops->kv_copy(g->work, &s->kv, &first->kv, slot, slot, rest);
 }
 
-/* So many of the runs in one step, then one by one, with the same bits. */
-static void check_together(struct rig *g, struct seq *s, const struct attn_run *runs, int n_runs,
-                           const int *tokens, bool bulk)
+/* So many runs in one step (with a key: recorded), then one by one, with the same bits. True: the
+ * step was played from a record. */
+static bool check_together(struct rig *g, const struct attn_run *runs, int n_runs,
+                           const int *tokens, bool bulk, const char *key)
 {
     int n = runs[n_runs - 1].row0 + runs[n_runs - 1].n;
     size_t row = sizeof(float) * (size_t)g->s.hidden;
     uint8_t *all = malloc(row * (size_t)n), *alone = malloc(row * (size_t)n);
     struct rig_step step = {
-        .n = n, .tokens = tokens, .n_runs = n_runs, .runs = runs, .bulk = bulk
+        .n = n, .tokens = tokens, .n_runs = n_runs, .runs = runs, .bulk = bulk, .key = key
     };
-    rig_run(g, &step, (float *)(void *)all);
+    bool played = rig_run(g, &step, (float *)(void *)all);
     for (int i = 0; i < n_runs; i++) {
-        size_t at = row * (size_t)runs[i].row0;
-        rig_chain(g, &s[i], runs[i].first_slot, tokens + runs[i].row0, runs[i].n, bulk,
-                  (float *)(void *)(alone + at));
-        if (memcmp(alone + at, all + at, row * (size_t)runs[i].n))
-            check_fail(&g->t->c, "run %d of %d (d=%d, slot %d): other bits than alone", i, n_runs,
-                       g->s.head_dim, runs[i].first_slot);
+        struct attn_run run = runs[i];
+        size_t at = row * (size_t)run.row0;
+        step = (struct rig_step){
+            .n = run.n, .tokens = tokens + run.row0, .n_runs = 1, .runs = &run, .bulk = bulk
+        };
+        run.row0 = 0;
+        rig_run(g, &step, (float *)(void *)(alone + at));
+        if (memcmp(alone + at, all + at, row * (size_t)run.n))
+            check_fail(&g->t->c, "run %d of %d (d=%d, slot %d, %d rows%s): other bits than alone",
+                       i, n_runs, g->s.head_dim, run.first_slot, run.n,
+                       run.parent ? " of a tree" : "");
     }
     free(all);
     free(alone);
+    return played;
 }
 
 /* Sequences of different lengths. */
@@ -130,9 +138,76 @@ static void check_many(struct cuda_check *t, const struct rig_shape *shape, int 
         for (int r = 0; r < runs[i].n; r++)
             tokens[n++] = CACHED + check_int(&t->c, 0, ROWS - 1);
     }
-    check_together(&g, s, runs, RUNS, tokens, false);
-    check_together(&g, s, runs, t->full ? RUNS : 4, tokens, true);
+    check_together(&g, runs, RUNS, tokens, false, NULL);
+    check_together(&g, runs, t->full ? RUNS : 4, tokens, true, NULL);
     for (int i = 0; i < RUNS; i++)
+        seq_close(&s[i]);
+    seq_close(&first);
+    close_rig(&g, &pool, &source);
+    free(s);
+}
+
+/* ---- rows of many requests ---- */
+
+/* Of a tree: the second and third node are children of the first, and so on. */
+static const int bush[8] = { -1, 0, 0, 1, 1, 2, 2, 3 };
+
+/* Run i of a step: one row, or in some a chain or a tree, in some of them with pending rows. */
+static struct attn_run mixed_run(int i, int row0, int length, const struct seq *s)
+{
+    struct attn_run run = { .row0 = row0, .n = 1, .first_slot = length, .kv = &s->kv };
+    if (i % 7 == 3)
+        run.n = 2 + i % 5;
+    else if (i % 11 == 1)
+        run.n = 4, run.parent = bush;
+    if (i % 4 == 3 && length >= 2) {
+        run.pending = 2;
+        run.first_slot -= 2;
+    }
+    return run;
+}
+
+/* So many requests of all lengths in a step, and as a recorded step, which is played again with the
+ * sequences of one row each in each other's place. */
+static void check_mixed(struct cuda_check *t, const struct rig_shape *shape, int n_runs, int slots)
+{
+    struct rig g;
+    struct seq_pool pool;
+    struct seq source, first, *s = malloc(sizeof *s * RUNS);
+    struct attn_run runs[RUNS], swapped[RUNS];
+    int tokens[8 * RUNS], n = 0, one[RUNS], n_one = 0, own = pages_of(KV_CHUNK + ROWS);
+    bool played;
+    if (!open_rig(&g, t, shape, &pool, &source, slots + KV_CHUNK,
+                  2 * pages_of(slots) + n_runs * own + 4)) {
+        free(s);
+        return;
+    }
+    seq_open_in(&pool, &g, &first, pages_of(slots) * KV_CHUNK);
+    fill(&first, &source, slots);
+    for (int i = 0; i < n_runs; i++) {
+        int length = i % 3 ? check_int(&t->c, 1, slots / 8) : check_int(&t->c, 1, slots);
+        length = i == 0 ? 1 : i == n_runs - 1 ? slots : length;
+        open_like(&g, &pool, &s[i], &first, length);
+        runs[i] = swapped[i] = mixed_run(i, n, length, &s[i]);
+        if (runs[i].n == 1 && runs[i].pending == 0)
+            one[n_one++] = i;
+        for (int r = 0; r < runs[i].n; r++)
+            tokens[n++] = CACHED + check_int(&t->c, 0, ROWS - 1);
+    }
+    for (int i = 0; i < n_one; i++) {
+        swapped[one[i]].kv = runs[one[n_one - 1 - i]].kv;
+        swapped[one[i]].first_slot = runs[one[n_one - 1 - i]].first_slot;
+    }
+    check_together(&g, runs, n_runs, tokens, false, NULL);
+    struct rig_step step = {
+        .n = n, .tokens = tokens, .n_runs = n_runs, .runs = swapped, .key = "mixed"
+    };
+    rig_ask(&g, &step);
+    rig_ask(&g, &step);
+    played = check_together(&g, swapped, n_runs, tokens, false, "mixed");
+    if (!played || !check_together(&g, runs, n_runs, tokens, false, "mixed"))
+        check_fail(&t->c, "a step of %d runs is not played from a record", n_runs);
+    for (int i = 0; i < n_runs; i++)
         seq_close(&s[i]);
     seq_close(&first);
     close_rig(&g, &pool, &source);
@@ -238,6 +313,12 @@ void check_cuda_pages(struct cuda_check *t)
         snprintf(name, sizeof name, "d=%d", shapes[i].d);
         if (check_begin(&t->c, "pages_many", name)) {
             check_many(t, &shapes[i], t->full ? 4096 : 700);
+            check_end(&t->c);
+        }
+        if (check_begin(&t->c, "pages_mixed", name)) {
+            static const int n_runs[] = { 2, 5, 33, RUNS };
+            for (size_t r = 0; r < sizeof n_runs / sizeof n_runs[0]; r++)
+                check_mixed(t, &shapes[i], n_runs[r], t->full ? 5000 : n_runs[r] < 33 ? 1700 : 900);
             check_end(&t->c);
         }
         if (check_begin(&t->c, "pages_long", name)) {

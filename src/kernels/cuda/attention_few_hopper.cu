@@ -7,7 +7,9 @@
  * partials joined in an order that depends on their number alone. A thread block has one split of
  * one KV head and a warpgroup for each of some tiles of pairs, which read the same keys and values;
  * one more keeps a ring of them full, by the copy engine. What rows of a tile get depends on
- * no other row, so neither the number of rows nor who shares a thread block changes a bit.
+ * no other row, so neither the number of rows nor who shares a thread block changes a bit. All runs
+ * of a step whose caches lie in one pool are done by the same launches; blocks of a run that is
+ * shorter than the longest end at once.
  *
  * A row of a tree sees its ancestors as if they followed the cache in path order. Splits that end
  * before the tree are done as those of chains, the others row by row by the kernel for lone rows
@@ -166,13 +168,14 @@ __device__ static inline void load_queries(const split_args &a, const struct spl
                                            unsigned char *to)
 {
     constexpr int PIECES = T::d / 8;
+    const uint16_t *q = a.q + (size_t)own_slice(a).row * a.n_heads * T::d;
 #pragma unroll
     for (int i = (int)threadIdx.x % 128; i < PAIRS * PIECES; i += 128) {
         int r = i / PIECES, c = i % PIECES, pair = b.m0 + r;
         uint4 x = make_uint4(0, 0, 0, 0);
         if (r < b.m) {
             size_t row = (size_t)(pair / a.group) * a.n_heads + b.kv_head * a.group;
-            x = *(const uint4 *)(a.q + (row + pair % a.group) * T::d + c * 8);
+            x = *(const uint4 *)(q + (row + pair % a.group) * T::d + c * 8);
         }
         *(uint4 *)(to + (c / 8 * PAIRS + r) * 128 + ((c % 8) ^ (r & 7)) * 16) = x;
     }
@@ -183,8 +186,10 @@ template <class T, int R>
 __device__ __forceinline__ void store_row(struct walk<T> &w, const split_args &a,
                                           const struct split_job &b, int pair, float l)
 {
-    size_t row = (size_t)(pair / a.group) * a.n_heads + b.kv_head * a.group + pair % a.group;
+    const split_slice &s = own_slice(a);
+    size_t row = (size_t)(pair / a.group + (a.direct ? s.row : s.part)) * a.n_heads;
     int column = w.lane % 4 * 2;
+    row += b.kv_head * a.group + pair % a.group;
     if (!a.direct) {
         row = row * a.splits + b.split;
         float *to = a.part + row * T::d + column;
@@ -230,12 +235,11 @@ template <class T>
 __device__ static inline void rows_begin(struct walk<T> &w, const split_args &a,
                                          const struct split_job &b, int m)
 {
-    const struct staged_run *run = &a.staged->run[a.run];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         bool there = m + 8 * r < b.m;
         int query = (b.m0 + m + 8 * r) / a.group;
-        w.limit[r] = there ? b.first + run->pending + a.row0 + query + 1 : INT32_MAX;
+        w.limit[r] = there ? b.seen + query : INT32_MAX;
         w.m[r] = -INFINITY;
         w.l[r] = 0;
     }
@@ -333,6 +337,9 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 
 /* ---- host ---- */
 
+/* How the splits of a slice are done, in the order of slices of a batch. */
+enum slice_kind { SLICE_LONE, SLICE_CHAIN, SLICE_TREE, SLICE_KINDS };
+
 /* Whether this build holds the kernel for the GPU, not the empty one of other targets, which needs
  * next to no registers. */
 static bool kernel_ready(void (*kernel)(const split_args))
@@ -355,34 +362,51 @@ template <class S> static bool set_ready(void)
            kernel_ready(attention_lone_kernel<typename S::lone, true>);
 }
 
+/* Slices of one pool that are launched together, those of a kind side by side. */
+struct split_batch {
+    struct split_args a;
+    int n_slices, n_rows;
+    int n_of[SLICE_KINDS];
+    int tiles; /* most of a slice */
+    int nodes; /* most of a tree */
+};
+
 template <class T>
-static cudaError_t few_launch(const struct device_work *w, struct split_args &a, int n_splits)
+static cudaError_t few_launch(const struct device_work *w, struct split_batch &b, int first,
+                              int n_splits)
 {
-    a.n_tiles = (a.rows * a.group + PAIRS - 1) / PAIRS;
-    a.n_sets = (a.n_tiles + T::groups - 1) / T::groups;
-    return launch(attention_few_hopper_kernel<T>, dim3((unsigned)(a.n_sets * a.n_kv * n_splits)),
-                  dim3(T::threads), T::size, w->stream, a);
+    b.a.n_sets = (b.tiles + T::groups - 1) / T::groups;
+    b.a.slice0 = first;
+    return launch(
+        attention_few_hopper_kernel<T>,
+        dim3((unsigned)(b.a.n_sets * b.a.n_kv * n_splits), (unsigned)(b.n_slices - first)),
+        dim3(T::threads), T::size, w->stream, b.a);
 }
 
-/* A few pairs of a chain, as a rule one row. */
+/* A few pairs of a chain each, as a rule one row. */
 template <class T>
-static cudaError_t lone_launch(const struct device_work *w, struct split_args &a, int n_splits)
+static cudaError_t lone_launch(const struct device_work *w, struct split_batch &b, int n_splits)
 {
-    a.n_tiles = a.n_sets = 1;
-    return launch(attention_lone_kernel<T, false>, dim3((unsigned)(a.n_kv * n_splits)),
-                  dim3(T::threads), T::rest_at + sizeof(struct lone_shared<T>), w->stream, a);
+    b.a.n_sets = 1;
+    b.a.slice0 = 0;
+    return launch(attention_lone_kernel<T, false>,
+                  dim3((unsigned)(b.a.n_kv * n_splits), (unsigned)b.n_of[SLICE_LONE]),
+                  dim3(T::threads), T::rest_at + sizeof(struct lone_shared<T>), w->stream, b.a);
 }
 
-/* What rows of a tree see in splits that reach into it. */
+/* What rows of trees see in splits that reach into them. */
 template <class T>
-static cudaError_t tree_launch(const struct device_work *w, struct split_args &a, int nodes)
+static cudaError_t tree_launch(const struct device_work *w, struct split_batch &b)
 {
-    size_t paths = sizeof(uint16_t) * (2 * (size_t)nodes + 1);
-    int splits = (nodes + T::split - 2) / T::split + 1;
-    a.n_parts = (a.group + LONE_PAIRS - 1) / LONE_PAIRS;
+    size_t paths = sizeof(uint16_t) * (2 * (size_t)b.nodes + 1);
+    int splits = (b.nodes + T::split - 2) / T::split + 1;
+    b.a.n_parts = (b.a.group + LONE_PAIRS - 1) / LONE_PAIRS;
+    b.a.slice0 = b.n_slices - b.n_of[SLICE_TREE];
     return launch(attention_lone_kernel<T, true>,
-                  dim3((unsigned)(a.rows * a.n_parts * a.n_kv * splits)), dim3(T::threads),
-                  T::rest_at + sizeof(struct lone_shared<T>) + paths, w->stream, a);
+                  dim3((unsigned)(b.a.tree_rows * b.a.n_parts * b.a.n_kv * splits),
+                       (unsigned)b.n_of[SLICE_TREE]),
+                  dim3(T::threads), T::rest_at + sizeof(struct lone_shared<T>) + paths, w->stream,
+                  b.a);
 }
 
 /* The instances for a head size: by the warpgroups of a thread block. */
@@ -409,34 +433,70 @@ static int pick_groups(const struct device_work *w, int tiles, int blocks)
 /* Splits that all rows see alike. With all of the GPU busy, longer rings that are read in turn keep
  * the memory busier than a pass of a lone row at a time. */
 template <class S>
-static cudaError_t splits_run(const struct device_work *w, struct split_args &a,
-                              const struct attn_run *run, int n_splits)
+static cudaError_t splits_run(const struct device_work *w, struct split_batch &b, int n_splits)
 {
-    int tiles = (a.rows * a.group + PAIRS - 1) / PAIRS, blocks = a.n_kv * n_splits;
-    int groups = pick_groups(w, tiles, blocks);
-    if (!run->parent && a.rows * a.group <= LONE_PAIRS && run->pending + run->n <= LONE_PAIRS &&
-        (S::lone::once || 2 * blocks <= w->gpu->n_sm))
-        return lone_launch<typename S::lone>(w, a, n_splits);
-    return groups == 1   ? few_launch<typename S::one>(w, a, n_splits)
-           : groups == 2 ? few_launch<typename S::two>(w, a, n_splits)
-                         : few_launch<typename S::three>(w, a, n_splits);
+    int lone = b.n_of[SLICE_LONE], blocks = b.a.n_kv * n_splits, groups;
+    cudaError_t e = cudaSuccess;
+    lone = S::lone::once || 2 * blocks * lone <= w->gpu->n_sm ? lone : 0;
+    if (lone > 0)
+        e = lone_launch<typename S::lone>(w, b, n_splits);
+    if (e != cudaSuccess || lone == b.n_slices)
+        return e;
+    if (b.n_of[SLICE_TREE] == b.n_slices && --n_splits == 0) /* the last may not end before them */
+        return e;
+    groups = pick_groups(w, b.tiles, blocks * (b.n_slices - lone));
+    return groups == 1   ? few_launch<typename S::one>(w, b, lone, n_splits)
+           : groups == 2 ? few_launch<typename S::two>(w, b, lone, n_splits)
+                         : few_launch<typename S::three>(w, b, lone, n_splits);
 }
 
-/* A slice of rows. */
-template <class S>
-static cudaError_t few_run(const struct device_work *w, struct split_args &a,
-                           const struct attn_run *run, int n_splits)
+/* All of a batch, which is empty afterwards. */
+template <class S> static void batch_run(struct device_work *w, struct split_batch &b, int n_splits)
 {
-    int before = run->parent ? n_splits - 1 : n_splits; /* of a tree: that may end in front of it */
     cudaError_t e = cudaSuccess;
+    if (b.n_slices == 0)
+        return;
+    if (b.n_of[SLICE_TREE] > 0)
+        e = tree_launch<typename S::lone>(w, b);
+    if (e == cudaSuccess)
+        e = splits_run<S>(w, b, n_splits);
+    if (e == cudaSuccess && !b.a.direct)
+        e = launch(split_join_kernel<S::d, S::split>,
+                   dim3((unsigned)b.a.n_heads, (unsigned)b.n_rows), dim3(JOIN_WARPS * 32), 0,
+                   w->stream, b.a);
+    work_check(w, e, "attention");
+    b.n_slices = b.n_rows = b.tiles = b.nodes = b.a.tree_rows = 0;
+    for (int i = 0; i < SLICE_KINDS; i++)
+        b.n_of[i] = 0;
+}
+
+static enum slice_kind kind_of(const struct split_args &a, const struct attn_run *run)
+{
     if (run->parent)
-        e = tree_launch<typename S::lone>(w, a, run->pending + run->n);
-    if (e == cudaSuccess && before > 0)
-        e = splits_run<S>(w, a, run, before);
-    if (e != cudaSuccess || a.direct)
-        return e;
-    return launch(split_join_kernel<S::d, S::split>, dim3((unsigned)a.n_heads, (unsigned)a.rows),
-                  dim3(JOIN_WARPS * 32), 0, w->stream, a);
+        return SLICE_TREE;
+    return run->n * a.group <= LONE_PAIRS && run->pending + run->n <= LONE_PAIRS ? SLICE_LONE
+                                                                                 : SLICE_CHAIN;
+}
+
+/* Rows row0 and up of a run. */
+static void batch_add(struct split_batch &b, const struct attn_run *run, int index, int row0,
+                      int rows)
+{
+    struct split_slice *s = &b.a.slice[b.n_slices];
+    enum slice_kind kind = kind_of(b.a, run);
+    int tiles = (rows * b.a.group + PAIRS - 1) / PAIRS, nodes = run->pending + run->n;
+    *s = split_slice{ run->row0 + row0,  row0, (uint16_t)index, (uint16_t)rows, (uint16_t)tiles,
+                      (uint16_t)b.n_rows };
+    for (int r = 0; r < rows; r++)
+        b.a.slice_of[b.n_rows + r] = (uint8_t)b.n_slices;
+    b.n_slices++;
+    b.n_rows += rows;
+    b.n_of[kind]++;
+    b.tiles = tiles > b.tiles ? tiles : b.tiles;
+    if (kind != SLICE_TREE)
+        return;
+    b.nodes = nodes > b.nodes ? nodes : b.nodes;
+    b.a.tree_rows = rows > b.a.tree_rows ? rows : b.a.tree_rows;
 }
 
 /* Rows that the scratch has room for, and where it begins for what. */
@@ -454,6 +514,32 @@ static int few_scratch(struct split_args &a, const struct device_work *w, int n_
     return a.direct ? (int)FEW_ROWS : slice;
 }
 
+/* Runs first .. end - 1, of one pool: all of a kind, then those of the next. */
+template <class S>
+static void runs_run(struct device_work *w, const struct attn_block *b, struct split_batch &batch,
+                     int first, int end, int n_splits)
+{
+    int room = few_scratch<S>(batch.a, w, n_splits);
+    if (room == 0) {
+        work_check(w, cudaErrorInvalidValue, "attention without scratch");
+        return;
+    }
+    for (int kind = 0; kind < SLICE_KINDS; kind++)
+        for (int i = first; i < end; i++) {
+            const struct attn_run *run = &b->runs[i];
+            if (kind_of(batch.a, run) != kind)
+                continue;
+            for (int row = 0, rows; row < run->n; row += rows) {
+                if (batch.n_rows == room)
+                    batch_run<S>(w, batch, n_splits);
+                rows = room - batch.n_rows;
+                rows = run->n - row < rows ? run->n - row : rows;
+                batch_add(batch, run, i, row, rows);
+            }
+        }
+    batch_run<S>(w, batch, n_splits);
+}
+
 template <class S>
 static bool run_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
                     enum dtype out_dtype)
@@ -461,36 +547,32 @@ static bool run_few(struct device_work *w, const struct attn_block *b, const voi
     static struct by_gpu ready;
     static const encode_fn encode = find_encode();
     const struct layer_shape *s = b->shape;
-    size_t stride = (size_t)s->n_heads * S::d;
     int n_splits = (w->max_positions + S::split - 1) / S::split;
     if (!is_ready(&ready, w->gpu->index, set_ready<S>) || !encode)
         return false;
-    for (int i = 0; i < b->n_runs; i++) {
-        const struct attn_run *run = &b->runs[i];
-        const struct kv_layer *kv = run->kv;
-        struct split_args a = {};
+    for (int i = 0, end; i < b->n_runs; i = end) {
+        const struct kv_layer *kv = b->runs[i].kv;
+        struct split_batch batch = {};
+        struct split_args &a = batch.a;
+        for (end = i + 1; end < b->n_runs && same_pool(kv, b->runs[end].kv);)
+            end++;
+        if (!encode_pages(encode, &a.k_map, kv, kv->k, S::block, S::d / TILE_COLS) ||
+            !encode_pages(encode, &a.v_map, kv, kv->v, S::block, S::d / TILE_COLS)) {
+            work_check(w, cudaErrorInvalidValue, "attention without a map of the cache");
+            return true;
+        }
         a.direct = n_splits <= 1;
         a.n_heads = s->n_heads;
         a.n_kv = s->n_kv_heads;
         a.group = s->n_heads / s->n_kv_heads;
-        int slice = few_scratch<S>(a, w, n_splits);
-        if (slice == 0 || !encode_pages(encode, &a.k_map, kv, kv->k, S::block, S::d / TILE_COLS) ||
-            !encode_pages(encode, &a.v_map, kv, kv->v, S::block, S::d / TILE_COLS)) {
-            work_check(w, cudaErrorInvalidValue, "attention without scratch");
-            return true;
-        }
-        a.kv = pages_of(w, kv, i);
+        a.kv = pages_of(w, kv, 0);
+        a.table_size = w->table_size;
+        a.q = (const uint16_t *)q16;
+        a.out = out;
         a.staged = w->staged;
-        a.run = i;
         a.scale = 1.4426950408889634f / sqrtf((float)S::d);
         a.f32 = out_dtype == DTYPE_F32;
-        for (a.row0 = 0; a.row0 < run->n; a.row0 += slice) {
-            size_t at = (size_t)(run->row0 + a.row0) * stride;
-            a.rows = run->n - a.row0 < slice ? run->n - a.row0 : slice;
-            a.q = (const uint16_t *)q16 + at;
-            a.out = (uint8_t *)out + at * (a.f32 ? sizeof(float) : sizeof(uint16_t));
-            work_check(w, few_run<S>(w, a, run, n_splits), "attention");
-        }
+        runs_run<S>(w, b, batch, i, end, n_splits);
     }
     return true;
 }

@@ -16,23 +16,36 @@ enum {
     SMEM_MOST = 227 * 1024
 };
 
+/* Some of the query rows of a run: rows row0 and up of them. */
+struct split_slice {
+    int row, row0; /* row: of the step, where its q and out begin */
+    uint16_t run, rows;
+    uint16_t tiles; /* of pairs */
+    uint16_t part;  /* where its rows of part, top and limit begin */
+};
+
+/* A launch has a row of the grid for each of some slices, of one pool. */
 struct split_args {
     CUtensorMap k_map, v_map; /* of all pages of the pool: [page][KV head, row][numbers] */
-    struct kv_pages kv;
-    const uint16_t *q; /* of the slice's first row */
+    struct kv_pages kv;       /* with the page table of run 0 */
+    int table_size;           /* entries from one run's table to the next */
+    const uint16_t *q;        /* of the step's first row */
     void *out;
     float *part; /* [rows, n_heads, splits, d] */
     float2 *top; /* [rows, n_heads, splits]: max and sum */
     int *limit;  /* [rows] positions seen, trees only */
     const struct staged *staged;
-    int run, row0, rows; /* rows row0 .. of the run's queries are this slice */
+    int slice0; /* of the grid's first row */
     int n_heads, n_kv, group;
-    int splits;          /* room for them in part and top */
-    float scale;         /* of exponents of 2 */
-    int n_tiles, n_sets; /* of pairs; sets of tiles, each a thread block's */
-    int n_parts;         /* lone rows of a tree: of eight pairs */
-    int direct;          /* one split: no partials */
+    int splits;    /* room for them in part and top */
+    float scale;   /* of exponents of 2 */
+    int n_sets;    /* of tiles, each a thread block's: of the largest slice */
+    int tree_rows; /* of the largest slice of a tree */
+    int n_parts;   /* lone rows of a tree: of eight pairs */
+    int direct;    /* one split: no partials */
     int f32;
+    struct split_slice slice[FEW_ROWS];
+    uint8_t slice_of[FEW_ROWS]; /* of a row of part */
 };
 
 /* One instance: sizes, and where things lie in shared memory. */
@@ -69,6 +82,7 @@ struct split_job {
     int kv_head, split;
     int first;     /* slot where the run begins */
     int page;      /* of that slot */
+    int seen;      /* positions that the slice's first row sees, of chains */
     int low, high; /* positions that its rows see: least and most */
     int q0, n_q;   /* its query rows */
     int n_groups;  /* warpgroups with pairs */
@@ -89,6 +103,17 @@ template <class T> __device__ __forceinline__ void ring_next(struct ring &r)
 
 /* ---- what a thread block does ---- */
 
+__device__ static inline const split_slice &own_slice(const split_args &a)
+{
+    return a.slice[a.slice0 + (int)blockIdx.y];
+}
+
+/* The page table of the slice's run. */
+__device__ static inline const int32_t *own_table(const split_args &a)
+{
+    return a.kv.page + own_slice(a).run * a.table_size;
+}
+
 /* Steps of the split up to the most that a row sees. False: none. */
 template <class T> __device__ static inline bool job_steps(struct split_job *b)
 {
@@ -102,7 +127,7 @@ template <class T> __device__ static inline bool job_steps(struct split_job *b)
 template <class T>
 __device__ static inline void ask_pages(struct split_pages<T> &p, const split_args &a, int split)
 {
-    const int32_t *page = a.kv.page + slot_chunk(split * T::split);
+    const int32_t *page = own_table(a) + slot_chunk(split * T::split);
 #pragma unroll
     for (int i = 0; i < p.n; i++)
         p.page[i] = page[i];
@@ -114,14 +139,18 @@ template <class T>
 __device__ static inline bool job_find(struct split_job *b, struct split_pages<T> &pages,
                                        const split_args &a, int group, bool loads)
 {
-    const struct staged_run *run = &a.staged->run[a.run];
+    const split_slice &s = own_slice(a);
+    const struct staged_run *run = &a.staged->run[s.run];
     int i = (int)blockIdx.x, set = i % a.n_sets, tile, tiles, end;
+    int sets = (s.tiles + T::groups - 1) / T::groups;
     i /= a.n_sets;
-    tile = set * a.n_tiles / a.n_sets;
-    tiles = (set + 1) * a.n_tiles / a.n_sets - tile;
-    end = min(a.rows * a.group, (tile + tiles) * PAIRS);
+    tile = set * s.tiles / sets;
+    tiles = (set + 1) * s.tiles / sets - tile;
+    end = min(s.rows * a.group, (tile + tiles) * PAIRS);
     b->kv_head = i % a.n_kv;
     b->split = i / a.n_kv;
+    if (set >= sets)
+        return false;
     if (loads)
         ask_pages<T>(pages, a, b->split);
     b->first = run->first_slot;
@@ -131,7 +160,8 @@ __device__ static inline bool job_find(struct split_job *b, struct split_pages<T
     b->m = max(0, min((int)PAIRS, end - b->m0));
     b->q0 = tile * PAIRS / a.group;
     b->n_q = (end - 1) / a.group + 1 - b->q0;
-    b->low = b->first + run->pending + a.row0 + b->q0 + 1;
+    b->seen = b->first + run->pending + s.row0 + 1;
+    b->low = b->seen + b->q0;
     b->high = b->low + b->n_q - 1;
     if (run->has_parents)
         b->low = b->high = (b->split + 1) * T::split <= b->first ? b->first : 0;

@@ -6,23 +6,26 @@
 
 #include "kernels/cuda/attention_few_hopper.h"
 
-/* One head of one row: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in order. */
+/* One head of one row of part: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in
+ * order. */
 template <int D, int SPLIT>
-__global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split_args a)
+__global__ void __launch_bounds__(JOIN_WARPS * 32, D > 64 ? 3 : 2)
+    split_join_kernel(const __grid_constant__ split_args a)
 {
     constexpr int N = D / 64;             /* pairs of columns of a lane */
     constexpr int BATCH = N > 1 ? 9 : 17; /* splits of a warp whose numbers are on the way */
     __shared__ float2 shared_out[JOIN_WARPS][N * 32];
     __shared__ float shared_sum[JOIN_WARPS];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, n;
-    const struct staged_run *run = &a.staged->run[a.run];
+    const split_slice &s = a.slice[a.slice_of[row]];
+    const struct staged_run *run = &a.staged->run[s.run];
     size_t at = (size_t)row * a.n_heads + blockIdx.x;
     const float2 *top = a.top + at * a.splits;
     const float2 *part = (const float2 *)(a.part + at * a.splits * D);
     float most = -INFINITY, sum = 0;
     float2 out[N] = {};
     dep_launch();
-    n = run->first_slot + run->pending + a.row0 + row + 1;
+    n = run->first_slot + run->pending + s.row0 + row - s.part + 1;
     dep_wait();
     n = run->has_parents ? a.limit[row] : n;
     n = (n + SPLIT - 1) / SPLIT;
@@ -37,8 +40,8 @@ __global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split
                     x[k][i] = part[(size_t)(s0 + k * JOIN_WARPS) * (D / 2) + i * 32 + lane];
             }
         if (s0 == warp) {
-            for (int s = lane; s < n; s += 32)
-                most = fmaxf(most, top[s].x);
+            for (int i = lane; i < n; i += 32)
+                most = fmaxf(most, top[i].x);
             for (int bit = 16; bit > 0; bit /= 2)
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
         }
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(JOIN_WARPS * 32) split_join_kernel(const split
         out[0].y += shared_out[w][threadIdx.x].y;
     }
     sum = 1.0f / sum;
-    at = at * D + threadIdx.x * 2;
+    at = ((size_t)(s.row + row - s.part) * a.n_heads + blockIdx.x) * D + threadIdx.x * 2;
     if (a.f32)
         *(float2 *)((float *)a.out + at) = make_float2(out[0].x * sum, out[0].y * sum);
     else

@@ -314,8 +314,9 @@ template <class T>
 __device__ __forceinline__ int lone_place(const struct lone<T> &w, int pair, int *limit)
 {
     const split_args &a = w.a;
+    const split_slice &s = own_slice(a);
     int query = (w.b.m0 + pair) / a.group, head = w.b.m0 + pair - query * a.group;
-    int row = query * a.n_heads + w.b.kv_head * a.group + head;
+    int row = (query + (a.direct ? s.row : s.part)) * a.n_heads + w.b.kv_head * a.group + head;
     *limit = pair < w.b.m ? w.b.low + query - w.b.q0 : 0;
     row = a.direct ? row : row * a.splits + w.b.split;
     return *limit > w.b.split * T::split ? row : -1;
@@ -361,7 +362,7 @@ template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, 
             slot = w.b.first + w.path[w.b.high - 1 - position];
         int page = w.b.page;
         if (slot_chunk(slot) != slot_chunk(w.b.first))
-            page = a.kv.page[slot_chunk(slot)];
+            page = own_table(a)[slot_chunk(slot)];
         if (!T::once && stage >= T::stages)
             stage -= T::stages, parity ^= 1;
         barrier_wait(w.bars + (value ? T::stages + stage : stage) * 8, parity);
@@ -417,8 +418,8 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
     int thread = (int)threadIdx.x, pair = thread / PIECES < b.m ? thread / PIECES : 0;
     int query = (b.m0 + pair) / a.group, head = b.m0 + pair - query * a.group;
     /* a pair that is not there sees nothing, whatever its query */
-    const uint16_t *q = a.q + (query * a.n_heads + b.kv_head * a.group + head) * T::d;
-    q += thread % PIECES * 8;
+    const uint16_t *q = a.q + (size_t)(own_slice(a).row + query) * a.n_heads * T::d;
+    q += (b.kv_head * a.group + head) * T::d + thread % PIECES * 8;
     w.base = shared_address(memory);
     w.bars = w.base + T::bars_at;
     w.warp = thread / 32;
@@ -443,19 +444,20 @@ template <class T>
 __device__ static inline bool branch_find(struct split_job *b, struct split_pages<T> &pages,
                                           const split_args &a, uint16_t *path, bool loads)
 {
-    const struct staged_run *run = &a.staged->run[a.run];
+    const split_slice &s = own_slice(a);
+    const struct staged_run *run = &a.staged->run[s.run];
     int i = (int)blockIdx.x, nodes = run->pending + run->n, part = i % a.n_parts;
     int16_t *parent = (int16_t *)(path + nodes);
     i /= a.n_parts;
     b->kv_head = i % a.n_kv;
     i /= a.n_kv;
-    b->q0 = i % a.rows;
+    b->q0 = i % a.tree_rows;
     b->first = run->first_slot;
     b->page = run->first_page;
-    b->split = b->first / T::split + i / a.rows;
+    b->split = b->first / T::split + i / a.tree_rows;
     b->m0 = b->q0 * a.group + part * LONE_PAIRS;
     b->m = min(a.group - part * LONE_PAIRS, (int)LONE_PAIRS);
-    if (b->split * T::split >= b->first + nodes)
+    if (b->q0 >= s.rows || b->split * T::split >= b->first + nodes)
         return false;
     if (loads)
         ask_pages<T>(pages, a, b->split);
@@ -463,7 +465,7 @@ __device__ static inline bool branch_find(struct split_job *b, struct split_page
         parent[n] = (int16_t)a.staged->list[run->parents + n];
     __syncthreads();
     if (threadIdx.x == 0) {
-        int n = run->pending + a.row0 + b->q0, up = 0;
+        int n = run->pending + s.row0 + b->q0, up = 0;
         for (; n >= 0; n = parent[n])
             path[up++] = (uint16_t)n;
         parent[nodes] = (int16_t)up;
@@ -505,7 +507,7 @@ __global__ void __launch_bounds__(T::roomy, T::blocks)
     else if (threadIdx.x < T::workers)
         lone_consume<T>(a, b, lone_memory, TREE ? path : NULL);
     if (TREE && threadIdx.x == 0 && b.kv_head == 0 && b.split == b.first / T::split)
-        a.limit[b.q0] = b.high;
+        a.limit[own_slice(a).part + b.q0] = b.high;
 #endif
 }
 
