@@ -13,20 +13,23 @@
 
 enum {
     ROPE_THREADS = 128,
-    PAIRS = 4,       /* of a thread */
-    MOVE_BATCH = 16, /* loads under way before the first store */
+    PAIRS = 4,        /* of a thread */
+    SPARE_ROWS = 512, /* that a launch for several runs may have beside twice theirs */
+    MOVE_BATCH = 16,  /* loads under way before the first store */
     FEW_SLOTS = 32,
     MANY_SLOTS = 480 /* two lists of so many fit the arguments of a kernel */
 };
 
+/* A row of the grid for each of some runs whose caches lie in one pool. */
 struct rope_args {
-    const float *q, *k, *v; /* of the run's first row */
-    const float *cos, *sin; /* likewise, [n, d / 2] */
+    const float *q, *k, *v;
+    const float *cos, *sin; /* [n, d / 2] */
     const float *q_norm, *k_norm;
     uint16_t *q16;
-    struct kv_pages kv;
+    struct kv_pages kv; /* with the page table of the first run */
+    int table_size;     /* entries from one run's table to the next */
     const struct staged_run *run;
-    int n, n_heads, n_kv, d;
+    int n_heads, n_kv, d;
     float eps;
 };
 
@@ -37,10 +40,12 @@ struct rope_head {
     bool turn;
 };
 
-/* Reads staged memory alone, so that it may come before dep_wait. */
-__device__ static inline struct rope_head rope_find(const struct rope_args &a, int row, int head)
+/* Row i of the run. Reads staged memory alone, so that it may come before dep_wait. */
+__device__ static inline struct rope_head rope_find(const struct rope_args &a,
+                                                    const struct staged_run &run, int i, int head)
 {
     struct rope_head h;
+    int row = run.row0 + i;
     if (head < a.n_heads) {
         size_t at = ((size_t)row * a.n_heads + head) * a.d;
         h.x = a.q + at;
@@ -54,9 +59,10 @@ __device__ static inline struct rope_head rope_find(const struct rope_args &a, i
     h.norm = h.turn ? a.k_norm : NULL;
     head -= h.turn ? 0 : a.n_kv;
     h.x = (h.turn ? a.k : a.v) + ((size_t)row * a.n_kv + head) * a.d;
-    int slot = a.run->first_slot + a.run->pending + row;
-    h.y = (h.turn ? a.kv.k : a.kv.v) +
-          slot_at(a.kv, page_of_row(a.kv, *a.run, slot), head, slot, a.d);
+    struct kv_pages kv = a.kv;
+    int slot = run.first_slot + run.pending + i;
+    kv.page += (int)blockIdx.y * a.table_size;
+    h.y = (h.turn ? kv.k : kv.v) + slot_at(kv, page_of_row(kv, run, slot), head, slot, a.d);
     return h;
 }
 
@@ -77,12 +83,14 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
 {
     int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
     int unit = i / T, part = i % T * PAIRS, row = unit / heads, half = a.d / 2;
-    bool there = row < a.n;
+    const struct staged_run run = a.run[blockIdx.y];
+    bool there = row < run.n;
     float x[2][PAIRS] = {}, sum = 0;
     struct rope_head h = {};
     dep_launch();
     if (there)
-        h = rope_find(a, row, unit % heads);
+        h = rope_find(a, run, row, unit % heads);
+    row += run.row0;
     dep_wait();
     if (there) {
         load4(x[0], h.x + part);
@@ -126,12 +134,14 @@ __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
 {
     int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
     int unit = i / 32, lane = i % 32, row = unit / heads, half = a.d / 2;
+    const struct staged_run run = a.run[blockIdx.y];
     float scale = 1;
     dep_launch();
     dep_wait();
-    if (row >= a.n)
+    if (row >= run.n)
         return;
-    struct rope_head h = rope_find(a, row, unit % heads);
+    struct rope_head h = rope_find(a, run, row, unit % heads);
+    row += run.row0;
     if (h.norm) {
         float sum = 0;
         for (int j = lane; j < a.d; j += 32)
@@ -157,12 +167,15 @@ __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
     }
 }
 
-static cudaError_t rope_launch(const struct device_work *w, const struct rope_args &a)
+/* n: rows of the longest run. */
+static cudaError_t rope_launch(const struct device_work *w, const struct rope_args &a, int n,
+                               int n_runs)
 {
-    int threads = a.d / (2 * PAIRS), units = a.n * (a.n_heads + 2 * a.n_kv);
+    int threads = a.d / (2 * PAIRS), units = n * (a.n_heads + 2 * a.n_kv);
     bool few = a.d % (2 * PAIRS) == 0 && threads <= 32 && (threads & (threads - 1)) == 0;
     int per_block = ROPE_THREADS / (few ? threads : 32);
-    dim3 grid((unsigned)((units + per_block - 1) / per_block)), block(ROPE_THREADS);
+    dim3 grid((unsigned)((units + per_block - 1) / per_block), (unsigned)n_runs);
+    dim3 block(ROPE_THREADS);
     if (!few)
         return launch(rope_kv_any, grid, block, 0, w->stream, a);
     switch (threads) {
@@ -181,33 +194,48 @@ static cudaError_t rope_launch(const struct device_work *w, const struct rope_ar
     }
 }
 
+/* Runs first .. *end - 1 go together: of one pool, and not so different in their rows that most
+ * blocks would be without work. Returns the rows of the longest. */
+static int rope_together(const struct attn_block *b, int first, int *end)
+{
+    const struct attn_run *runs = b->runs;
+    int most = 0, sum = 0, i;
+    for (i = first; i < b->n_runs && same_pool(runs[first].kv, runs[i].kv); i++) {
+        int n = runs[i].n > most ? runs[i].n : most;
+        if (i > first && n * (i + 1 - first) > 2 * (sum + runs[i].n) + SPARE_ROWS)
+            break;
+        most = n;
+        sum += runs[i].n;
+    }
+    *end = i;
+    return most;
+}
+
 void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, const float *k,
              const float *v, void *q16)
 {
     const struct layer_shape *s = b->shape;
-    size_t d = (size_t)s->head_dim;
-    for (int r = 0; r < b->n_runs; r++) {
-        const struct attn_run *run = &b->runs[r];
-        size_t row = (size_t)run->row0, n_kv = (size_t)s->n_kv_heads;
-        struct rope_args a = {};
-        if (run->n == 0)
+    struct rope_args a = {};
+    a.q = q;
+    a.k = k;
+    a.v = v;
+    a.cos = b->cos;
+    a.sin = b->sin;
+    a.q_norm = b->w->q_norm;
+    a.k_norm = b->w->k_norm;
+    a.q16 = (uint16_t *)q16;
+    a.table_size = w->table_size;
+    a.n_heads = s->n_heads;
+    a.n_kv = s->n_kv_heads;
+    a.d = s->head_dim;
+    a.eps = s->eps;
+    for (int r = 0, end; r < b->n_runs; r = end) {
+        int n = rope_together(b, r, &end);
+        if (n == 0)
             continue;
-        a.q = q + row * (size_t)s->n_heads * d;
-        a.k = k + row * n_kv * d;
-        a.v = v + row * n_kv * d;
-        a.cos = b->cos + row * (d / 2);
-        a.sin = b->sin + row * (d / 2);
-        a.q_norm = b->w->q_norm;
-        a.k_norm = b->w->k_norm;
-        a.q16 = (uint16_t *)q16 + row * (size_t)s->n_heads * d;
-        a.kv = pages_of(w, run->kv, r);
+        a.kv = pages_of(w, b->runs[r].kv, r);
         a.run = &w->staged->run[r];
-        a.n = run->n;
-        a.n_heads = s->n_heads;
-        a.n_kv = s->n_kv_heads;
-        a.d = s->head_dim;
-        a.eps = s->eps;
-        work_check(w, rope_launch(w, a), "rope and cache");
+        work_check(w, rope_launch(w, a, n, end - r), "rope and cache");
     }
 }
 
