@@ -2,8 +2,8 @@
  *
  * Four nouns. A model is the weights, the tokenizer and the device they live on: immutable after
  * opening, shared by any number of engines and threads. An engine runs many answers on one model at
- * once, on a thread of its own. A request is one prompt and its answer. A session is a conversation;
- * one thread uses it at a time.
+ * once, on a thread of its own. A request is one prompt and its answer. A session is a
+ * conversation; one thread uses it at a time.
  *
  * Callbacks that are called while an answer is made run on the engine's thread: while one runs,
  * nothing else of that engine does, and it must not call functions that wait for the engine.
