@@ -370,7 +370,8 @@ enum pv_event_kind {
     PV_EVENT_END   /* the last one */
 };
 
-/* Pointers are valid until the next call on the request. */
+/* Pointers are valid until the next event is taken, those of the last one until the request is
+ * closed. */
 struct pv_event {
     enum pv_event_kind kind;
     const char *text; /* TEXT: whole UTF-8 characters */

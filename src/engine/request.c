@@ -334,22 +334,23 @@ static struct timespec after(double seconds)
 bool pv_request_next(pv_request *r, struct pv_event *out, double seconds)
 {
     struct timespec until = after(seconds > 0 ? seconds : 0);
+    struct event_node *n;
     int rc = 0;
     pthread_mutex_lock(&r->lock);
-    mem_free(r->taken);
-    r->taken = NULL;
     while (!r->first && !r->ended && rc != ETIMEDOUT)
         rc = seconds < 0 ? pthread_cond_wait(&r->more, &r->lock)
                          : pthread_cond_timedwait(&r->more, &r->lock, &until);
-    r->taken = r->first;
-    if (r->taken) {
-        r->first = r->taken->next;
+    n = r->first;
+    if (n) {
+        mem_free(r->taken);
+        r->taken = n;
+        r->first = n->next;
         r->last = r->first ? r->last : NULL;
-        r->ended = r->taken->event.kind == PV_EVENT_END;
-        *out = r->taken->event;
+        r->ended = n->event.kind == PV_EVENT_END;
+        *out = n->event;
     }
     pthread_mutex_unlock(&r->lock);
-    return r->taken != NULL;
+    return n != NULL;
 }
 
 void pv_request_cancel(pv_request *r)
