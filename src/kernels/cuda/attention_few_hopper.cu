@@ -356,6 +356,7 @@ static bool kernel_ready(void (*kernel)(const split_args))
 template <class S> static bool set_ready(void)
 {
     return kernel_ready(attention_few_hopper_kernel<typename S::one>) &&
+           kernel_ready(attention_few_hopper_kernel<typename S::busy>) &&
            kernel_ready(attention_few_hopper_kernel<typename S::two>) &&
            kernel_ready(attention_few_hopper_kernel<typename S::three>) &&
            kernel_ready(attention_lone_kernel<typename S::lone, false>) &&
@@ -416,6 +417,7 @@ struct split_set {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT;
     typedef lone_shape<HEAD, SPLIT, PASS, STAGES1, LONE_BLOCKS, FLIGHT> lone;
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, STAGES1, BLOCKS1> one;
+    typedef split_shape<HEAD, BLOCK, SPLIT, 1, 3, 2> busy;
     typedef split_shape<HEAD, BLOCK, SPLIT, 2, STAGES2, BLOCKS2> two;
     typedef split_shape<HEAD, BLOCK, SPLIT, 3, STAGES3, BLOCKS3> three;
 };
@@ -442,9 +444,16 @@ static cudaError_t splits_run(const struct device_work *w, struct split_batch &b
         e = lone_launch<typename S::lone>(w, b, n_splits);
     if (e != cudaSuccess || lone == b.n_slices)
         return e;
-    if (b.n_of[SLICE_TREE] == b.n_slices && --n_splits == 0) /* the last may not end before them */
+    if (b.n_of[SLICE_TREE] == b.n_slices - lone) /* the last split cannot end before them */
+        n_splits--;
+    if (n_splits == 0)
         return e;
-    groups = pick_groups(w, b.tiles, blocks * (b.n_slices - lone));
+    blocks = b.a.n_kv * n_splits * (b.n_slices - lone);
+    groups = pick_groups(w, b.tiles, blocks);
+    /* Of several runs, where a multiprocessor has more than one block: while one of two begins or
+     * ends, the other keeps the memory busy. */
+    if (groups == 1 && b.n_slices - lone > 1 && blocks > w->gpu->n_sm)
+        return few_launch<typename S::busy>(w, b, lone, n_splits);
     return groups == 1   ? few_launch<typename S::one>(w, b, lone, n_splits)
            : groups == 2 ? few_launch<typename S::two>(w, b, lone, n_splits)
                          : few_launch<typename S::three>(w, b, lone, n_splits);
