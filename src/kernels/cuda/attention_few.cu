@@ -14,6 +14,8 @@
  * before the tree are shared by all rows; a later one is loaded for each query row as this row sees
  * it, and counts for its heads alone. Narrow blocks do that, wide ones leave such splits to them.
  *
+ * Neighbouring runs with as many rows each, of one pool, are done by one launch.
+ *
  * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
 #include "kernels/cuda/attention_few.h"
 
@@ -54,7 +56,7 @@ __device__ static inline void rows_begin(struct tile_rows *r, uint32_t q[D / 16]
         r->limit[h] = INT32_MAX;
         if (!row_find(a, b, first, h, &query, &head))
             continue;
-        from[h] = a.q + ((size_t)(b.q0 + query) * a.n_heads + head) * a.d;
+        from[h] = a.q + ((size_t)(own_row(a) + b.q0 + query) * a.n_heads + head) * a.d;
         r->limit[h] = b.first + b.pending + a.row0 + b.q0 + query + 1;
         if (b.tree)
             r->limit[h] = b.limits ? b.limits[query] : b.first;
@@ -85,7 +87,7 @@ __device__ static inline void store_rows(const struct few_args &a, const struct 
         size_t row;
         if (!row_find(a, b, first, h, &query, &head) || r.limit[h] <= b.split * KV_SPLIT)
             continue;
-        row = (size_t)(b.q0 + query) * a.n_heads + head;
+        row = (size_t)((a.direct ? own_row(a) : own_part(a)) + b.q0 + query) * a.n_heads + head;
         if (!a.direct)
             row = row * a.splits + b.split;
         if (!a.direct && with_top && lane % 4 == 0)
@@ -109,7 +111,7 @@ __device__ static inline void store_rows(const struct few_args &a, const struct 
 __device__ static inline void block_find(struct few_block *b, const struct few_args &a, int index,
                                          int tiles, int tile_rows)
 {
-    const struct staged_run *run = &a.staged->run[a.run];
+    const struct staged_run *run = own_run(a);
     int rows = a.rows * a.group, tile = index % tiles;
     index /= tiles;
     b->kv_head = index % a.n_kv;
@@ -135,7 +137,7 @@ __device__ static inline void block_steps(struct few_block *b, const struct few_
 {
 #pragma unroll
     for (int i = 0; i < SPLIT_PAGES; i++)
-        b->page[i] = a.kv.page[b->split * SPLIT_PAGES + i] * a.kv.step;
+        b->page[i] = own_table(a)[b->split * SPLIT_PAGES + i] * a.kv.step;
     int begin = b->split * SPLIT_TILES, tiles = (limit + KEYS - 1) / KEYS - begin;
     tiles = max(0, min(tiles, (int)SPLIT_TILES));
     b->shared = b->tree ? max(0, min(tiles, b->first / KEYS - begin)) : tiles;
@@ -145,11 +147,10 @@ __device__ static inline void block_steps(struct few_block *b, const struct few_
 /* The ways to the block's query rows through a tree. Returns what the deepest sees. */
 __device__ static int find_paths(struct few_block *b, const struct few_args &a, int *memory)
 {
-    const struct staged_run *run = &a.staged->run[a.run];
     int *limits = memory, *parent = memory + NARROW_ROWS, most = 0;
     uint16_t *path = (uint16_t *)(parent + b->n_nodes);
     for (int i = (int)threadIdx.x; i < b->n_nodes; i += (int)blockDim.x)
-        parent[i] = a.staged->list[run->parents + i];
+        parent[i] = a.staged->list[own_run(a)->parents + i];
     __syncthreads();
     for (int i = (int)threadIdx.x; i < b->n_q; i += (int)blockDim.x) {
         int node = b->pending + a.row0 + b->q0 + i, depth = 0;
@@ -171,7 +172,7 @@ __device__ static int find_paths(struct few_block *b, const struct few_args &a, 
 __device__ static inline void tell_limits(const struct few_args &a, const struct few_block &b)
 {
     if (b.kv_head == 0 && b.split == b.first / KV_SPLIT && (int)threadIdx.x < b.n_q)
-        a.limit[b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
+        a.limit[own_part(a) + b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
 }
 
 template <int D, bool EXACT>
@@ -289,15 +290,17 @@ __global__ __launch_bounds__(JOIN_WARPS * 32) void join_kernel(struct few_args a
     __shared__ float2 shared_out[JOIN_WARPS][N * 32];
     __shared__ float shared_sum[JOIN_WARPS];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, limit;
-    const struct staged_run *run = &a.staged->run[a.run];
-    size_t at = (size_t)row * a.n_heads + blockIdx.x;
+    const struct staged_run *run = &a.staged->run[a.run + (int)blockIdx.z];
+    int part_row = (int)blockIdx.z * a.rows + row;
+    size_t at = (size_t)part_row * a.n_heads + blockIdx.x;
     const float2 *top = a.top + at * a.splits;
     const float *part = a.part + at * a.splits * a.d;
     float most = -INFINITY, sum = 0;
     float2 out[N] = {};
     dep_launch();
     dep_wait();
-    limit = run->has_parents ? a.limit[row] : run->first_slot + run->pending + a.row0 + row + 1;
+    limit =
+        run->has_parents ? a.limit[part_row] : run->first_slot + run->pending + a.row0 + row + 1;
     limit = (limit + KV_SPLIT - 1) / KV_SPLIT;
     for (int s = lane; s < limit; s += 32)
         most = fmaxf(most, top[s].x);
@@ -324,6 +327,7 @@ __global__ __launch_bounds__(JOIN_WARPS * 32) void join_kernel(struct few_args a
         shared_sum[warp] = sum;
     __syncthreads();
     sum = 0;
+    at = (size_t)(run->row0 + a.row0 + row) * a.n_heads + blockIdx.x;
     for (int w = 0; w < JOIN_WARPS; w++)
         sum += shared_sum[w];
     for (int i = (int)threadIdx.x; i < a.d / 2; i += JOIN_WARPS * 32) {
@@ -362,8 +366,8 @@ static size_t smem_limit(const struct device_work *w)
 }
 
 template <int D, bool EXACT>
-static cudaError_t few_launch(const struct device_work *w, struct few_args &a, int blocks,
-                              int warps, size_t smem)
+static cudaError_t few_launch(const struct device_work *w, struct few_args &a, dim3 grid, int warps,
+                              size_t smem)
 {
     static struct by_gpu allowed;
     size_t stage = (size_t)2 * KEYS * D * sizeof(uint16_t), limit = smem_limit(w);
@@ -371,11 +375,11 @@ static cudaError_t few_launch(const struct device_work *w, struct few_args &a, i
     if (e != cudaSuccess)
         return e;
     /* Six where a multiprocessor has one block, or where two blocks with six have room. */
-    a.stages = blocks <= w->gpu->n_sm || 2 * (6 * stage + smem) <= limit ? 6 : 3;
+    a.stages = (int)(grid.x * grid.y) <= w->gpu->n_sm || 2 * (6 * stage + smem) <= limit ? 6 : 3;
     while (a.stages > 1 && a.stages * stage + smem > limit)
         a.stages = a.stages > 3 ? 3 : a.stages - 1;
-    return launch(few_kernel<D, EXACT>, dim3((unsigned)blocks), dim3((unsigned)warps * 32),
-                  a.stages * stage + smem, w->stream, a);
+    return launch(few_kernel<D, EXACT>, grid, dim3((unsigned)warps * 32), a.stages * stage + smem,
+                  w->stream, a);
 }
 
 /* Rows to blocks. Returns how many blocks. */
@@ -407,9 +411,10 @@ static int few_grid(struct few_args *a, const struct attn_run *run, int max_spli
 }
 
 static cudaError_t few_run(const struct device_work *w, struct few_args &a,
-                           const struct attn_run *run)
+                           const struct attn_run *run, int n_runs)
 {
     int warps, blocks = few_grid(&a, run, w->max_splits, &warps), nodes = run->pending + run->n;
+    dim3 all((unsigned)blocks, (unsigned)n_runs);
     size_t smem = sizeof(float) * NARROW_ROWS * SCORE_STRIDE;
     cudaError_t e;
     if (run->parent) {
@@ -418,18 +423,18 @@ static cudaError_t few_run(const struct device_work *w, struct few_args &a,
             sizeof(int) * (NARROW_ROWS + (size_t)nodes) + sizeof(uint16_t) * paths * (size_t)nodes;
     }
     if (a.d == 64)
-        e = few_launch<64, true>(w, a, blocks, warps, smem);
+        e = few_launch<64, true>(w, a, all, warps, smem);
     else if (a.d == 128)
-        e = few_launch<128, true>(w, a, blocks, warps, smem);
+        e = few_launch<128, true>(w, a, all, warps, smem);
     else if (a.d < 64)
-        e = few_launch<64, false>(w, a, blocks, warps, smem);
+        e = few_launch<64, false>(w, a, all, warps, smem);
     else if (a.d < 128)
-        e = few_launch<128, false>(w, a, blocks, warps, smem);
+        e = few_launch<128, false>(w, a, all, warps, smem);
     else
-        e = few_launch<256, false>(w, a, blocks, warps, smem);
+        e = few_launch<256, false>(w, a, all, warps, smem);
     if (e != cudaSuccess || a.direct)
         return e;
-    dim3 grid((unsigned)a.n_heads, (unsigned)a.rows), block(JOIN_WARPS * 32);
+    dim3 grid((unsigned)a.n_heads, (unsigned)a.rows, (unsigned)n_runs), block(JOIN_WARPS * 32);
     if (a.d <= 64)
         return launch(join_kernel<1>, grid, block, 0, w->stream, a);
     if (a.d <= 128)
@@ -437,45 +442,58 @@ static cudaError_t few_run(const struct device_work *w, struct few_args &a,
     return launch(join_kernel<4>, grid, block, 0, w->stream, a);
 }
 
+/* Runs from the first on that one launch does, with rows of a slice: of one pool, and as large. */
+static int runs_together(const struct attn_block *b, int first, int slice)
+{
+    const struct attn_run *run = &b->runs[first];
+    int n = 1;
+    while (first + n < b->n_runs && (n + 1) * run->n <= slice && run[n].n == run->n &&
+           run[n].pending == run->pending && !run[n].parent == !run->parent &&
+           same_pool(run[n].kv, run->kv))
+        n++;
+    return n;
+}
+
 void attention_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
                    enum dtype out_dtype)
 {
     const struct layer_shape *s = b->shape;
     size_t stride = (size_t)s->n_heads * (size_t)s->head_dim;
+    size_t fit = w->attn_size / row_scratch(s->n_heads, w->max_splits, s->head_dim);
+    int slice = fit < (size_t)FEW_ROWS ? (int)fit : (int)FEW_ROWS;
+    struct few_args base = {};
     if (attention_few_hopper(w, b, q16, out, out_dtype))
         return;
-    for (int i = 0; i < b->n_runs; i++) {
+    if (slice == 0 && w->max_splits > 1) {
+        work_check(w, cudaErrorInvalidValue, "attention without scratch");
+        return;
+    }
+    slice = w->max_splits > 1 ? slice : (int)FEW_ROWS;
+    base.q = (const uint16_t *)q16;
+    base.f32 = out_dtype == DTYPE_F32;
+    base.out = out;
+    base.splits = w->max_splits;
+    base.top = (float2 *)w->attn_scratch;
+    base.part = (float *)(base.top + (size_t)slice * (size_t)s->n_heads * (size_t)base.splits);
+    base.limit = (int *)(base.part + (size_t)slice * (size_t)base.splits * stride);
+    base.staged = w->staged;
+    base.table_size = w->table_size;
+    base.n_heads = s->n_heads;
+    base.n_kv = s->n_kv_heads;
+    base.group = s->n_heads / s->n_kv_heads;
+    base.d = s->head_dim;
+    base.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
+    base.direct = w->max_splits <= 1;
+    for (int i = 0, n; i < b->n_runs; i += n) {
         const struct attn_run *run = &b->runs[i];
-        int splits = w->max_splits, slice;
-        size_t size = row_scratch(s->n_heads, splits, s->head_dim), fit = w->attn_size / size;
-        slice = fit < (size_t)FEW_ROWS ? (int)fit : (int)FEW_ROWS;
-        if (slice == 0 && w->max_splits > 1) {
-            work_check(w, cudaErrorInvalidValue, "attention without scratch");
-            return;
-        }
-        slice = w->max_splits > 1 ? slice : (int)FEW_ROWS;
+        n = runs_together(b, i, slice);
         for (int row = 0; row < run->n; row += slice) {
-            struct few_args a = {};
-            size_t at = (size_t)(run->row0 + row) * stride;
+            struct few_args a = base;
             a.rows = run->n - row < slice ? run->n - row : slice;
-            a.q = (const uint16_t *)q16 + at;
-            a.f32 = out_dtype == DTYPE_F32;
-            a.out = (uint8_t *)out + at * (a.f32 ? sizeof(float) : sizeof(uint16_t));
             a.kv = pages_of(w, run->kv, i);
-            a.top = (float2 *)w->attn_scratch;
-            a.part = (float *)(a.top + (size_t)slice * (size_t)s->n_heads * (size_t)splits);
-            a.limit = (int *)(a.part + (size_t)slice * (size_t)splits * stride);
-            a.staged = w->staged;
             a.run = i;
             a.row0 = row;
-            a.n_heads = s->n_heads;
-            a.n_kv = s->n_kv_heads;
-            a.group = s->n_heads / s->n_kv_heads;
-            a.d = s->head_dim;
-            a.splits = splits;
-            a.scale = 1.4426950408889634f / sqrtf((float)s->head_dim);
-            a.direct = w->max_splits <= 1;
-            work_check(w, few_run(w, a, run), "attention");
+            work_check(w, few_run(w, a, run, n), "attention");
         }
     }
 }

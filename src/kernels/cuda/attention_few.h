@@ -14,15 +14,18 @@ enum {
 static_assert(KV_SPLIT % KV_CHUNK == 0 && KV_CHUNK % KEYS == 0 && SPLIT_PAGES == 2,
               "a split is two pages, and a tile lies in one of them");
 
+/* A launch has a row of the grid for each of some slices: of runs that follow each other in the
+ * step, lie in one pool and have as many rows each. */
 struct few_args {
-    const uint16_t *q; /* of the slice's first row, [rows, n_heads * d] */
+    const uint16_t *q; /* of the step's first row, [rows, n_heads * d] */
     void *out;
-    struct kv_pages kv;
-    float *part; /* [rows, n_heads, splits, d] */
-    float2 *top; /* [rows, n_heads, splits]: max and sum */
-    int *limit;  /* [rows] positions seen, trees only */
+    struct kv_pages kv; /* with the page table of the first run */
+    int table_size;     /* entries from one run's table to the next */
+    float *part;        /* [rows, n_heads, splits, d] */
+    float2 *top;        /* [rows, n_heads, splits]: max and sum */
+    int *limit;         /* [rows] positions seen, trees only */
     const struct staged *staged;
-    int run, row0, rows; /* rows row0 .. of the run's queries are this slice */
+    int run, row0, rows; /* rows row0 .. of the first run's queries are the first slice */
     int n_heads, n_kv, group, d;
     int splits;  /* room for them in part and top */
     float scale; /* of exponents of 2 */
@@ -49,6 +52,28 @@ struct few_block {
     int shared, steps;    /* tiles that all rows share, and in all */
 };
 
+/* The run of the block's slice, and its page table. */
+__device__ static inline const struct staged_run *own_run(const struct few_args &a)
+{
+    return &a.staged->run[a.run + (int)blockIdx.y];
+}
+
+__device__ static inline const int32_t *own_table(const struct few_args &a)
+{
+    return a.kv.page + (int)blockIdx.y * a.table_size;
+}
+
+/* Where the slice begins in q and out; and in part, top and limit. */
+__device__ static inline int own_row(const struct few_args &a)
+{
+    return own_run(a)->row0 + a.row0;
+}
+
+__device__ static inline int own_part(const struct few_args &a)
+{
+    return (int)blockIdx.y * a.rows;
+}
+
 /* Slot of a position for query row `pass`, or for all; -1: nobody sees it. */
 __device__ static inline int slot_of(const struct few_block &b, int position, int pass)
 {
@@ -68,7 +93,7 @@ __device__ static void load_slowly(uint16_t *to, const struct few_args &a,
     int d = a.d;
     for (int i = (int)threadIdx.x; i < KEYS * (D / 8); i += LOADERS) {
         int r = i / (D / 8), c = i % (D / 8) * 8, slot = slot_of(b, begin + r, pass);
-        int64_t from = slot < 0 ? 0 : slot_at(a.kv, a.kv.page[slot_chunk(slot)], 0, slot, d) + c;
+        int64_t from = slot < 0 ? 0 : slot_at(a.kv, own_table(a)[slot_chunk(slot)], 0, slot, d) + c;
         uint16_t *at = to + piece_at<D>(r, c / 8);
         if (EXACT || d % 8 == 0) {
             int bytes = slot >= 0 && (EXACT || c < d) ? 16 : 0;
