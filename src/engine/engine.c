@@ -235,8 +235,8 @@ enum pv_status engine_drafts(struct pv_engine *e, enum drafter_decoder which,
     s = kvpool_open(&d->pool, decoder_device(dec), decoder_config(dec), e->kv,
                     kvpool_pages(e->pool), err);
     if (!s && which != DRAFTER_RUNS_TARGET)
-        s = decoder_state_open_urgent(&d->state, dec, draft_rows(e), draft_logits(e), e->context,
-                                      e->kv, err);
+        s = decoder_state_open_beside(&d->state, dec, draft_rows(e), draft_logits(e), e->context,
+                                      e->kv, WORK_URGENT, err);
     if (!s)
         s = scheduler_add_batch(e->scheduler, &d->batch, dec, d->state ? d->state : e->state,
                                 d->pool, lock, err);

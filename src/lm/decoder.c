@@ -288,8 +288,8 @@ static enum pv_status put_order(struct decoder_state *st, struct pv_error *err)
     return PV_OK;
 }
 
-static enum pv_status state_fill(struct decoder_state *st, const struct decoder *dec, bool urgent,
-                                 struct pv_error *err)
+static enum pv_status state_fill(struct decoder_state *st, const struct decoder *dec,
+                                 enum work_haste haste, struct pv_error *err)
 {
     struct work_shape shape =
         work_shape_of(dec, st->max_rows, st->max_logits, st->context, st->kv_dtype);
@@ -304,14 +304,15 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
     st->host_inputs = mem_zalloc(inputs);
     if (!st->host_inputs)
         return fail_nomem(err, inputs);
-    shape.urgent = urgent;
+    shape.haste = haste;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
     return s || !dec->is_head ? s : put_order(st, err);
 }
 
-static enum pv_status state_open(struct decoder_state **out, const struct decoder *dec,
-                                 int max_rows, int max_logits, int context, enum dtype kv_dtype,
-                                 bool urgent, struct pv_error *err)
+enum pv_status decoder_state_open_beside(struct decoder_state **out, const struct decoder *dec,
+                                         int max_rows, int max_logits, int context,
+                                         enum dtype kv_dtype, enum work_haste haste,
+                                         struct pv_error *err)
 {
     struct decoder_state *st = mem_zalloc(sizeof *st);
     enum pv_status s;
@@ -322,7 +323,7 @@ static enum pv_status state_open(struct decoder_state **out, const struct decode
     st->max_logits = max_logits;
     st->context = context;
     st->kv_dtype = kv_dtype;
-    s = state_fill(st, dec, urgent, err);
+    s = state_fill(st, dec, haste, err);
     if (s) {
         decoder_state_close(&st);
         return s;
@@ -335,14 +336,8 @@ enum pv_status decoder_state_open(struct decoder_state **out, const struct decod
                                   int max_rows, int max_logits, int context, enum dtype kv_dtype,
                                   struct pv_error *err)
 {
-    return state_open(out, dec, max_rows, max_logits, context, kv_dtype, false, err);
-}
-
-enum pv_status decoder_state_open_urgent(struct decoder_state **out, const struct decoder *dec,
-                                         int max_rows, int max_logits, int context,
-                                         enum dtype kv_dtype, struct pv_error *err)
-{
-    return state_open(out, dec, max_rows, max_logits, context, kv_dtype, true, err);
+    return decoder_state_open_beside(out, dec, max_rows, max_logits, context, kv_dtype, WORK_USUAL,
+                                     err);
 }
 
 void decoder_state_close(struct decoder_state **st)

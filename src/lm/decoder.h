@@ -29,11 +29,11 @@ size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logit
 enum pv_status decoder_state_open(struct decoder_state **out, const struct decoder *dec,
                                   int max_rows, int max_logits, int context, enum dtype kv_dtype,
                                   struct pv_error *err);
-/* The same for a drafter's many small steps: where they compete with a target's for a device they
- * go first, since a step waits for the one before it while the target only fills the device. */
-enum pv_status decoder_state_open_urgent(struct decoder_state **out, const struct decoder *dec,
+/* The same for steps that compete with others for a device. */
+enum pv_status decoder_state_open_beside(struct decoder_state **out, const struct decoder *dec,
                                          int max_rows, int max_logits, int context,
-                                         enum dtype kv_dtype, struct pv_error *err);
+                                         enum dtype kv_dtype, enum work_haste haste,
+                                         struct pv_error *err);
 void decoder_state_close(struct decoder_state **st);
 struct device_work *decoder_state_work(struct decoder_state *st);
 

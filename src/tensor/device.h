@@ -200,6 +200,13 @@ struct work_plan {
 struct device;
 struct device_work; /* scratch of one session on a device */
 
+/* Where works compete for a device: who goes first. */
+enum work_haste {
+    WORK_USUAL,
+    WORK_URGENT, /* small steps of which each waits for the one before it */
+    WORK_BULKY   /* long steps beside those of others: they leave a part of the device free */
+};
+
 /* Sizes that bound the scratch of a session. */
 struct work_shape {
     int rows; /* of one step */
@@ -210,7 +217,7 @@ struct work_shape {
     int segment;     /* rows of the longest segment of attention_full; 0: not used */
     int hidden, ffn; /* of blocks; 0: none will come */
     int out;         /* most outputs of a matmul outside blocks; 0: not known */
-    bool urgent;     /* where works compete for a device, this one goes first */
+    enum work_haste haste;
 };
 
 struct device_ops {

@@ -263,9 +263,9 @@ static void check_draw(struct cuda_check *t, enum dtype dtype)
 }
 
 /* A work with no more room than the matrices of these tests need, as a tower's. */
-static struct device_work *open_work(struct cuda_check *t, int in, int out)
+static struct device_work *open_work(struct cuda_check *t, int rows, int in, int out)
 {
-    struct work_shape shape = { .rows = MANY_ROWS, .in = in, .out = out };
+    struct work_shape shape = { .rows = rows, .in = in, .out = out };
     struct device_work *w = NULL;
     struct pv_error err = { 0 };
     check_must(t->ops->work_open(t->dev, &w, &shape, &err), &err);
@@ -280,7 +280,8 @@ static struct device_work *open_widest(struct cuda_check *t)
         in = sizes[i][0] > in ? sizes[i][0] : in;
         out = sizes[i][1] > out ? sizes[i][1] : out;
     }
-    return open_work(t, (in + DTYPE_BLOCK_MAX - 1) / DTYPE_BLOCK_MAX * DTYPE_BLOCK_MAX, out);
+    return open_work(t, MANY_ROWS, (in + DTYPE_BLOCK_MAX - 1) / DTYPE_BLOCK_MAX * DTYPE_BLOCK_MAX,
+                     out);
 }
 
 /* A matrix that must be turned for the library, of more outputs than its work knows of, is an
@@ -291,7 +292,7 @@ static void check_room(struct cuda_check *t, enum dtype dtype)
     struct device_work *outer = t->w;
     struct pv_error err = { 0 };
     struct product p;
-    t->w = open_work(t, IN, OUT);
+    t->w = open_work(t, MANY_ROWS, IN, OUT);
     product_open(&p, t, dtype, true, true, N, IN, OUT);
     check_error(&p);
     product_close(&p);
@@ -304,6 +305,33 @@ static void check_room(struct cuda_check *t, enum dtype dtype)
     if (!gbuf_untouched(&p.gy, 0))
         check_fail(&t->c, "a matrix without room: something is written");
     product_close(&p);
+    t->ops->work_close(t->dev, &t->w);
+    t->w = outer;
+}
+
+/* The library has other algorithms for other numbers of rows: rows among very many, and the same
+ * rows among fewer, around each power of two. */
+static void check_row_counts(struct cuda_check *t, enum dtype dtype)
+{
+    struct device_work *outer = t->w;
+    int most = t->full ? 8192 + 96 : 200;
+    int in = t->full ? 1536 : 256, out = t->full ? 896 : 24;
+    struct product p;
+    t->w = open_work(t, most, in, out);
+    if (product_open(&p, t, dtype, true, false, most, in, out)) {
+        float *few = malloc(p.gy.size);
+        product_run(&p, p.y, 0, most);
+        for (int n = 32; n < most; n = n % 2 ? 2 * (n - 1) : n + 1) {
+            int r0 = check_int(&t->c, 0, most - n);
+            product_run(&p, few, r0, n);
+            for (int r = 0; r < n; r++)
+                if (memcmp(few + p.y_stride * (size_t)r, p.y + p.y_stride * (size_t)(r0 + r),
+                           sizeof *few * (size_t)out))
+                    check_fail(&t->c, "row %d differs among %d and among %d", r0 + r, n, most);
+        }
+        free(few);
+        product_close(&p);
+    }
     t->ops->work_close(t->dev, &t->w);
     t->w = outer;
 }
@@ -328,6 +356,10 @@ void check_cuda_matmul(struct cuda_check *t)
             check_dtype(t, (enum dtype)d, true);
             if (has_kernels((enum dtype)d) && dtype_block((enum dtype)d) > 1)
                 check_room(t, (enum dtype)d);
+            check_end(&t->c);
+        }
+        if (dtype_block((enum dtype)d) == 1 && check_begin(&t->c, "row_counts", name)) {
+            check_row_counts(t, (enum dtype)d);
             check_end(&t->c);
         }
         if (check_begin(&t->c, "embed", name)) {

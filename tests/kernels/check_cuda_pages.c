@@ -323,7 +323,9 @@ void check_cuda_pages(struct cuda_check *t)
             for (size_t r = 0; r < sizeof n_runs / sizeof n_runs[0]; r++)
                 if (t->full || n_runs[r] <= most_simulated[i])
                     check_mixed(t, &shapes[i], n_runs[r],
-                                t->full ? 5000 : n_runs[r] < 33 ? 1100 : 600);
+                                t->full          ? 5000
+                                : n_runs[r] < 33 ? 1100
+                                                 : 600);
             check_end(&t->c);
         }
         if (check_begin(&t->c, "pages_long", name)) {

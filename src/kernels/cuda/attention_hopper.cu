@@ -554,7 +554,7 @@ static bool run_hopper(struct device_work *w, const struct attn_block *b, const 
         a.pages = pages_of(w, b->runs[first].kv, first).page;
         a.table_size = w->table_size;
         a.ticket = (int)(__atomic_fetch_add(&launches, 1u, __ATOMIC_RELAXED) % TICKETS);
-        int blocks = a.n_pieces < w->gpu->n_sm ? a.n_pieces : w->gpu->n_sm;
+        int blocks = a.n_pieces < w->n_sm ? a.n_pieces : w->n_sm;
         work_check(w,
                    launch(attention_hopper_kernel<T>, dim3((unsigned)blocks), dim3(T::threads),
                           T::size, w->stream, a),

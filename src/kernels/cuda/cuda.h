@@ -33,7 +33,7 @@ struct cuda_device {
     char name[256];
     size_t memory;
     cudaStream_t upload_stream;
-    struct many *many;   /* matmul_many.cu: handle, workspace, chosen algorithms */
+    struct many *many;   /* matmul_library.cu: handle, chosen algorithms */
     uint64_t first_runs; /* recorder.cu: steps that were not played; atomic */
 };
 
@@ -117,6 +117,7 @@ struct device_work {
     struct cuda_device *gpu;
     struct work_shape shape;
     cudaStream_t stream;
+    int n_sm;           /* that kernels which stay for long may fill */
     cudaError_t error;  /* the first one; told by end */
     const char *failed; /* what failed with it */
     int n_runs;         /* of the plan */

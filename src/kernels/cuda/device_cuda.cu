@@ -204,6 +204,11 @@ static void gpu_work_close(struct device *dev, struct device_work **work)
     *work = NULL;
 }
 
+/* Of the multiprocessors, for long kernels of a bulky work. A kernel that fills a GPU lets others
+ * in only when it ends. Prompts of 7B on an H200 take 1.6 times as long with this share, and tokens
+ * of an answer beside them 2.6 times; with 0.88 it is 1.4 and 3.6 times. */
+static const double bulky_share = 0.7;
+
 static enum pv_status open_stream(struct device_work *w, const struct work_shape *s,
                                   struct pv_error *err)
 {
@@ -211,7 +216,7 @@ static enum pv_status open_stream(struct device_work *w, const struct work_shape
     cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (e == cudaSuccess)
         e = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking,
-                                         s->urgent ? greatest : least);
+                                         s->haste == WORK_URGENT ? greatest : least);
     if (e == cudaSuccess)
         e = cudaMallocHost((void **)&w->staged_host, staged_size(w));
     if (e != cudaSuccess)
@@ -230,6 +235,9 @@ static enum pv_status gpu_work_open(struct device *dev, struct device_work **out
     select(gpu_of(dev));
     w->gpu = gpu_of(dev);
     w->shape = *s;
+    w->n_sm = w->gpu->n_sm;
+    if (s->haste == WORK_BULKY)
+        w->n_sm = (int)(bulky_share * w->n_sm) / 2 * 2;
     size = measure(w, s);
     st = open_stream(w, s, err);
     if (!st)

@@ -1,0 +1,26 @@
+/* Products with many rows through cuBLASLt. */
+#ifndef PV_KERNELS_CUDA_MATMUL_LIBRARY_H
+#define PV_KERNELS_CUDA_MATMUL_LIBRARY_H
+
+#include "kernels/cuda/cuda.h"
+
+/* A product whose weights are plain numbers. */
+struct product {
+    const void *w, *x;
+    void *y;
+    enum dtype w_dtype, x_dtype, y_dtype;
+    int out, in, stride, n;
+    int pad; /* rows of zeros behind the weights, with room in y: aligned outputs are far faster */
+    size_t x_stride, y_stride;
+    const float *bias;
+    bool add;
+};
+
+/* False: the library does not take this product, whatever its rows. */
+bool library_product(struct device_work *w, const struct product *p);
+
+/* matmul_many.cu: whether the work has room for the matrix turned to plain elements of so many
+ * bytes, and for rows of zeros up to a multiple of 8; if not, that is told. */
+bool weights_fit(struct device_work *w, int out, int stride, size_t element);
+
+#endif
