@@ -12,7 +12,8 @@ static const uint64_t usual_state_bytes = (uint64_t)256 << 20;
 enum {
     DEFAULT_REQUESTS = 16,
     MAX_REQUESTS = 64,
-    MANY_LOGITS = 128 /* rows of logits of one step, of all requests together */
+    MANY_LOGITS = 128, /* rows of logits of one step, of all requests together */
+    LANE_ROWS = 4096 /* of prompts in one step beside others: cancelling may have to wait for it */
 };
 
 struct pv_engine_params pv_engine_defaults(void)
@@ -110,6 +111,23 @@ static enum pv_status check_memory(struct pv_engine *e, int64_t tokens, struct p
 
 /* ---- opening ---- */
 
+/* Where rows of prompts go another way than those of answers, they get a state of their own, if
+ * there is memory for it: then both run at the same time. */
+static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
+{
+    const struct decoder *dec = e->model->dec;
+    int rows = at_most(e->chunk, LANE_ROWS);
+    size_t size = decoder_state_size(dec, rows, engine_logits(e), e->context, e->kv);
+    struct pv_error none;
+    if (e->max_requests == 1 || !decoder_ways_differ(dec) ||
+        size > e->model->limits.memory_bytes - atomic_load(&e->fixed_bytes) ||
+        decoder_state_open_beside(&e->lane_state, dec, rows, engine_logits(e), e->context, e->kv,
+                                  WORK_BULKY, &none))
+        return PV_OK;
+    atomic_fetch_add(&e->fixed_bytes, size);
+    return scheduler_add_lane(e->scheduler, e->lane_state, err);
+}
+
 static enum pv_status open_parts(struct pv_engine *e, int64_t tokens, struct pv_error *err)
 {
     struct pv_model *m = e->model;
@@ -133,6 +151,8 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens, struct pv_
     if (!s)
         s = scheduler_add_batch(e->scheduler, &e->target, m->dec, e->state, e->pool, m->step_lock,
                                 err);
+    if (!s)
+        s = open_lane(e, err);
     return s;
 }
 
@@ -186,6 +206,7 @@ void pv_engine_close(pv_engine **engine)
     encoder_close(&e->encoder);
     vision_cache_close(&e->tower_rows);
     state_cache_close(&e->states);
+    decoder_state_close(&e->lane_state);
     decoder_state_close(&e->state);
     kvpool_close(&e->pool);
     mem_free(e);

@@ -26,10 +26,11 @@ struct pv_engine {
     enum dtype kv;
     struct kvpool *pool;
     struct decoder_state *state;
-    struct encoder *encoder;         /* NULL: no vision tower. Used under model->step_lock, */
-    atomic_size_t tower_bytes;       /* what it holds */
-    struct vision_cache *tower_rows; /* rows that it made; NULL without a tower */
-    struct state_cache *states;      /* for draft heads; NULL: the model has none */
+    struct decoder_state *lane_state; /* for prompts beside answers; NULL: none */
+    struct encoder *encoder;          /* NULL: no vision tower. Used under model->step_lock, */
+    atomic_size_t tower_bytes;        /* what it holds */
+    struct vision_cache *tower_rows;  /* rows that it made; NULL without a tower */
+    struct state_cache *states;       /* for draft heads; NULL: the model has none */
     struct scheduler *scheduler;
     struct batch *target;
     struct draft_engine drafts[DRAFTER_DECODERS];

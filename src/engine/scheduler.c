@@ -6,18 +6,23 @@
  *   QUEUED  waits to begin            STEP   waits for a step of a batch
  *   READY   can go on                 ROWS   waits for a portion of its prompt
  *   AWAY    has given its pages back  PAGES  waits for KV pages
- *   ENDED   its function has returned                                              */
+ *   ENDED   its function has returned LANE   its step runs in the lane
+ *
+ * On a GPU rows of prompts have steps of their own, which take much longer than those of answers.
+ * So that answers need not wait for them, they run in the lane: another thread with another stream.
+ * Nobody touches a task in the lane. */
 #include "engine/scheduler.h"
 
 #include "base/clock.h"
 #include "base/fiber.h"
 #include "base/mem.h"
 #include "engine/batch.h"
+#include "engine/prompt_lane.h"
 
 #include <assert.h>
 #include <stdatomic.h>
 
-enum { MAX_BATCHES = 4, MAX_TASKS = STEP_MAX_PARTS, MAX_PROMPTS = 4 };
+enum { MAX_BATCHES = 4, MAX_TASKS = STEP_MAX_PARTS, MAX_PROMPTS = 16 };
 enum task_state {
     TASK_QUEUED,
     TASK_READY,
@@ -25,6 +30,7 @@ enum task_state {
     TASK_ROWS,
     TASK_PAGES,
     TASK_AWAY,
+    TASK_LANE,
     TASK_ENDED
 };
 
@@ -53,6 +59,7 @@ struct scheduler {
     int max_tasks;
     int n_batches;
     struct batch batch[MAX_BATCHES];
+    struct lane *lane; /* NULL: none */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;
@@ -67,8 +74,9 @@ struct scheduler {
     /* The thread's own. */
     struct task *running[MAX_TASKS]; /* oldest first */
     int n_running;
-    double told, told_s, told_at; /* tokens and their time, fading */
-    int to_preempt;               /* scheduler_preempt; -1: none */
+    int64_t lane_steps, lane_parts, lane_rows; /* done */
+    double told, told_s, told_at;              /* tokens and their time, fading */
+    int to_preempt;                            /* scheduler_preempt; -1: none */
     int64_t iterations, preemptions, page_waits;
     struct scheduler_counts counts; /* under the lock */
 };
@@ -109,6 +117,7 @@ void scheduler_close(struct scheduler **scheduler)
     pthread_mutex_unlock(&s->lock);
     if (s->started)
         pthread_join(s->thread, NULL);
+    lane_close(&s->lane);
     pthread_cond_destroy(&s->wake);
     pthread_cond_destroy(&s->ended);
     pthread_mutex_destroy(&s->lock);
@@ -125,6 +134,13 @@ enum pv_status scheduler_add_batch(struct scheduler *s, struct batch **out,
     *out = &s->batch[s->n_batches++];
     **out = (struct batch){ .dec = dec, .st = st, .pool = pool, .lock = lock };
     return PV_OK;
+}
+
+enum pv_status scheduler_add_lane(struct scheduler *s, struct decoder_state *st,
+                                  struct pv_error *err)
+{
+    const struct batch *b = &s->batch[0];
+    return lane_open(&s->lane, b->dec, st, b->pool, err);
 }
 
 static struct batch *target_of(struct scheduler *s)
@@ -376,9 +392,10 @@ static void note_counts(struct scheduler *s)
     c->iterations = s->iterations;
     c->preemptions = s->preemptions;
     c->page_waits = s->page_waits;
-    c->steps = b->steps;
-    c->rows = b->rows;
-    c->parts = b->parts;
+    c->steps = b->steps + s->lane_steps;
+    c->rows = b->rows + s->lane_rows;
+    c->parts = b->parts + s->lane_parts;
+    c->lane_steps = s->lane_steps;
     c->draft_steps = c->draft_parts = 0;
     for (int i = 1; i < s->n_batches; i++) {
         c->draft_steps += s->batch[i].steps;
@@ -408,7 +425,8 @@ static void run_ready(struct scheduler *s)
 {
     for (int i = 0; i < s->n_running;) {
         struct task *t = s->running[i];
-        if (t->state == TASK_READY || (task_cancelled(t) && t->state != TASK_ENDED)) {
+        bool waits = t->state != TASK_ENDED && t->state != TASK_LANE;
+        if (t->state == TASK_READY || (task_cancelled(t) && waits)) {
             t->state = TASK_READY;
             fiber_resume(t->fiber);
         }
@@ -493,19 +511,32 @@ static bool bring_back(struct scheduler *s)
     return true;
 }
 
-/* The steps that wait for a batch; false: there is none. */
-static bool run_batch(struct scheduler *s, struct batch *b)
+/* ---- steps ---- */
+
+/* Of the tasks that wait for a step of a batch, those with rows of prompts, or the others. */
+static int waiting(const struct scheduler *s, const struct batch *b, bool prompts,
+                   struct task **who, struct batch_part **parts)
 {
-    struct batch_part *parts[MAX_TASKS];
-    struct task *who[MAX_TASKS];
     int n = 0;
     for (int i = 0; i < s->n_running; i++) {
         struct task *t = s->running[i];
-        if (t->state != TASK_STEP || t->batch != b)
+        if (t->state != TASK_STEP || t->batch != b || t->part.step->bulk != prompts)
             continue;
         who[n] = t;
         parts[n++] = &t->part;
     }
+    return n;
+}
+
+/* The steps that wait for a batch; false: there is none. With a lane, prompts run here only while
+ * there is nobody whom they would delay. */
+static bool run_batch(struct scheduler *s, struct batch *b)
+{
+    struct batch_part *parts[MAX_TASKS];
+    struct task *who[MAX_TASKS];
+    int n = waiting(s, b, false, who, parts);
+    if (b != target_of(s) || !s->lane || (n == 0 && !in_state(s, TASK_LANE)))
+        n += waiting(s, b, true, who + n, parts + n);
     if (n == 0)
         return false;
     batch_run(b, parts, n);
@@ -514,15 +545,67 @@ static bool run_batch(struct scheduler *s, struct batch *b)
     return true;
 }
 
+/* Hands steps with rows of prompts to the lane, if it is free and others are decoding. */
+static void begin_lane(struct scheduler *s)
+{
+    struct batch_part *parts[MAX_TASKS];
+    struct task *who[MAX_TASKS];
+    const struct batch *b = target_of(s);
+    const struct device_ops *ops = decoder_device(b->dec)->ops;
+    struct pv_error err;
+    enum pv_status st;
+    int n;
+    if (!s->lane || in_state(s, TASK_LANE) || waiting(s, b, false, who, parts) == 0)
+        return;
+    n = waiting(s, b, true, who, parts);
+    if (n == 0)
+        return;
+    /* copies of pages that they begin with were asked of the other stream */
+    st = ops->wait(decoder_state_work(b->st), &err);
+    for (int i = 0; i < n; i++) {
+        who[i]->state = st ? TASK_READY : TASK_LANE;
+        if (st)
+            parts[i]->status = fail(parts[i]->err, st, "%s", err.text);
+    }
+    if (!st)
+        lane_begin(s->lane, parts, n);
+}
+
+/* What the lane has done goes on. False: it is still busy. */
+static bool end_lane(struct scheduler *s, bool wait)
+{
+    if (!in_state(s, TASK_LANE))
+        return true;
+    if (!lane_free(s->lane, wait))
+        return false;
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i]->state == TASK_LANE)
+            s->running[i]->state = TASK_READY;
+    s->lane_steps = lane_batch(s->lane)->steps;
+    s->lane_parts = lane_batch(s->lane)->parts;
+    s->lane_rows = lane_batch(s->lane)->rows;
+    return true;
+}
+
+/* Rows of prompts that may be asked for now. */
+static int prompt_rows(const struct scheduler *s, int rows)
+{
+    const struct batch *b = &s->batch[0];
+    if (in_state(s, TASK_LANE))
+        return 0;
+    if (rows == 0)
+        return decoder_state_rows(b->st);
+    return s->lane ? lane_rows(s->lane) : batch_prompt_rows(b, rows);
+}
+
 /* Portions of prompts, the oldest request's first. */
 static void grant_rows(struct scheduler *s)
 {
-    const struct batch *b = target_of(s);
     int rows = 0, left, prompts = 0;
     for (int i = 0; i < s->n_running; i++)
         if (s->running[i]->state == TASK_STEP)
             rows += s->running[i]->part.step->n;
-    left = rows > 0 ? batch_prompt_rows(b, rows) : decoder_state_rows(b->st);
+    left = prompt_rows(s, rows);
     for (int i = 0; i < s->n_running && left > 0 && prompts < MAX_PROMPTS; i++) {
         struct task *t = s->running[i];
         if (t->state != TASK_ROWS)
@@ -552,6 +635,7 @@ static void iterate(struct scheduler *s)
     bool drafted = false;
     s->iterations++;
     note_time(s);
+    end_lane(s, false);
     run_ready(s);
     if (s->to_preempt >= 0 && s->to_preempt < s->n_running &&
         can_preempt(s->running[s->to_preempt], target_of(s)))
@@ -565,7 +649,9 @@ static void iterate(struct scheduler *s)
         return;
     grant_rows(s);
     run_ready(s);
-    run_batch(s, target_of(s));
+    begin_lane(s);
+    if (!run_batch(s, target_of(s)))
+        end_lane(s, true);
 }
 
 /* New tasks begin in the order they came, when there is a place for them and nobody waits for

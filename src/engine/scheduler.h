@@ -45,6 +45,11 @@ enum pv_status scheduler_add_batch(struct scheduler *s, struct batch **out,
                                    struct kvpool *pool, pthread_mutex_t *lock,
                                    struct pv_error *err);
 
+/* A second state of the target, for rows of prompts that run beside the steps of answers. Borrows
+ * it. After the target's batch, before any task. */
+enum pv_status scheduler_add_lane(struct scheduler *s, struct decoder_state *st,
+                                  struct pv_error *err);
+
 /* ---- from any thread ---- */
 
 /* Queues a task; it begins when fewer than max_tasks run. */
@@ -98,6 +103,7 @@ void task_told(struct task *t, int tokens);
 
 struct scheduler_counts {
     int64_t iterations, steps, rows, parts; /* of the target */
+    int64_t lane_steps;                     /* of those, beside others */
     int64_t draft_steps, draft_parts;
     int64_t preemptions, page_waits;
     int running, queued, most_running;

@@ -1,0 +1,25 @@
+/* A second thread for steps of a decoder, with a state of its own: rows of prompts run there beside
+ * the scheduler's steps. One lot of steps at a time. Used by the scheduler alone. */
+#ifndef PV_ENGINE_PROMPT_LANE_H
+#define PV_ENGINE_PROMPT_LANE_H
+
+#include "engine/batch.h"
+
+struct lane;
+
+/* Borrows all of it. */
+enum pv_status lane_open(struct lane **out, const struct decoder *dec, struct decoder_state *st,
+                         struct kvpool *pool, struct pv_error *err);
+/* Waits for what runs. */
+void lane_close(struct lane **l);
+
+/* Most rows of a lot. */
+int lane_rows(const struct lane *l);
+/* Begins a lot; the lane must be free. The parts are the lane's until it is free again. */
+void lane_begin(struct lane *l, struct batch_part *const *parts, int n);
+/* Whether nothing runs; with `wait` it is waited for. */
+bool lane_free(struct lane *l, bool wait);
+/* What has run so far. Only while the lane is free. */
+const struct batch *lane_batch(const struct lane *l);
+
+#endif
