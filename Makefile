@@ -120,6 +120,7 @@ CHECK_CUDA_CU  := tests/kernels/hopper_sums.cu
 KERNELS_SRC    := $(filter-out $(CHECK_CUDA_SRC),$(sort $(wildcard tests/kernels/*.c)))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 GOLDEN_SRC  := $(sort $(wildcard tests/golden/*.c)) # programs for tools/golden
+SIM_TEST_SRC := $(sort $(wildcard tests/cudasim/test_*.c)) # unit tests over the simulator of CUDA
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(1))
 OBJ     := $(call objects,$(SRC))
@@ -130,7 +131,7 @@ OBJ     += $(SIM_OBJ)
 endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
 ALL_OBJ := $(OBJ) $(CLI_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
-           $(GOLDEN_SRC) tests/fuzz/replay.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
+           $(GOLDEN_SRC) $(SIM_TEST_SRC) tests/fuzz/replay.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
 ARCHIVE   = $(BUILD)/libprevue.a
 SO        = $(BUILD)/libprevue.so.$(VERSION)
@@ -143,6 +144,7 @@ CHECK_KERNELS = $(if $(KERNELS_SRC),$(BUILD)/check_kernels)
 # Needs a C++ compiler, which nothing else does.
 HAVE_CXX     := $(shell command -v $(firstword $(CXX)) 2>/dev/null)
 CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
+SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
         check-cross asan tsan core fuzz fuzz-programs fuzz-replay lint format bench install uninstall clean deps
@@ -240,12 +242,15 @@ $(BUILD)/check_cuda: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(CHECK_CU
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
 # The same over the simulator, whatever this build has for CUDA.
+NO_CUDA_OBJ = $(filter-out $(BUILD)/src/kernels/cuda/%.o $(BUILD)/src/kernels/device_cuda_none.o,$(OBJ))
 SIM_PARTS = $(addprefix $(BUILD)/src/,base/%.o tensor/%.o kernels/%.o lm/sampling.o)
 $(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_OBJ) \
     $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o) \
-    $(filter-out $(BUILD)/src/kernels/cuda/%.o $(BUILD)/src/kernels/device_cuda_none.o,\
-      $(filter $(SIM_PARTS),$(OBJ)))
+    $(filter $(SIM_PARTS),$(NO_CUDA_OBJ))
 	$(call say,LINK)$(LINK) -o $@ $^ -lstdc++ -lm
+
+$(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ)
+	$(call say,LINK)$(LINK) -o $@ $^ $(DEPS_LIBS) -lstdc++ -lm
 
 $(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
@@ -268,12 +273,12 @@ test: setup
 # All that is compiled from C; core-programs are those that need no library.
 objects: $(ALL_OBJ)
 core-programs: $(BUILD)/prevue $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH)
-programs: core-programs $(UNIT) $(REPLAY) $(GOLDEN)
+programs: core-programs $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
 
 check: programs $(if $(SAN),,core)
 	$(if $(CHECK_CUDASIM),,@echo "no C++ compiler: the simulator of CUDA is left out")
 	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') \
-	    $(if $(CHECK_CUDASIM),$(CHECK_CUDASIM) '$(CHECK_CUDASIM) --hopper') $(UNIT) \
+	    $(if $(CHECK_CUDASIM),$(CHECK_CUDASIM) '$(CHECK_CUDASIM) --hopper') $(UNIT) $(SIM_TEST) \
 	    $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))') \
 	    tests/cli/run.sh $(if $(SAN),,tests/cli/core.sh)
 

@@ -79,13 +79,10 @@ static inline pv_session *open_session(const struct pair *p)
     return s;
 }
 
-/* A video of noise, or a picture. */
-static inline enum pv_status add_medium(pv_session *s, uint64_t seed, bool picture,
-                                        struct pv_error *err)
+/* Frames of noise, whose pixels the caller keeps. */
+static inline void noise_frames(struct pv_frame frames[FRAMES],
+                                uint8_t rgb[FRAMES][HEIGHT * WIDTH * 3], uint64_t seed)
 {
-    static struct pv_frame frames[FRAMES];
-    static uint8_t rgb[FRAMES][HEIGHT * WIDTH * 3];
-    struct pv_video_params v = pv_video_defaults();
     struct rng r = { seed };
     for (int f = 0; f < FRAMES; f++) {
         for (size_t i = 0; i < sizeof rgb[f]; i++)
@@ -94,6 +91,16 @@ static inline enum pv_status add_medium(pv_session *s, uint64_t seed, bool pictu
             .index = f, .time = f, .width = WIDTH, .height = HEIGHT, .rgb = rgb[f]
         };
     }
+}
+
+/* A video of noise, or a picture. */
+static inline enum pv_status add_medium(pv_session *s, uint64_t seed, bool picture,
+                                        struct pv_error *err)
+{
+    static struct pv_frame frames[FRAMES];
+    static uint8_t rgb[FRAMES][HEIGHT * WIDTH * 3];
+    struct pv_video_params v = pv_video_defaults();
+    noise_frames(frames, rgb, seed);
     v.max_pixels = 56 * 56;
     return pv_add_frames(s, frames, picture ? 1 : FRAMES, picture ? 0 : 2, &v, err);
 }

@@ -1,0 +1,41 @@
+/* Lossless under load (episodes.h) on the CUDA device, by the simulator of CUDA, as a GPU of
+ * compute capability 8.0 and as one of 9.0. The simulator is slow: episodes are few, short and
+ * small. */
+#include "cudasim/gpu.h"
+#include "tiny_world.h"
+
+static void run_family(enum vision_kind kind, int first, int episodes)
+{
+    static struct world w;
+    if (!tiny_world_open(&w, kind, true, "cuda", cpu_level_best()))
+        return;
+    w.n_prompts = 4;
+    w.n_new = 8;
+    w.max_jobs = 5;
+    run_world(&w, first, episodes);
+}
+
+TEST(requests_of_llava_do_not_see_each_other)
+{
+    run_family(VISION_LLAVA, 6200, 8);
+}
+
+TEST(requests_of_qwen_do_not_see_each_other)
+{
+    run_family(VISION_QWEN2_5, 7000, 4);
+}
+
+TEST(requests_of_llava_on_hopper_do_not_see_each_other)
+{
+    struct cudasim_gpu gpu;
+    cudasim_is(&gpu);
+    gpu.major = 9;
+    cudasim_be(&gpu);
+    run_family(VISION_LLAVA, 8000, 3);
+    cudasim_be(NULL);
+}
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}

@@ -1,0 +1,96 @@
+/* The world of episodes.h with tiny random models of a family: a target, a drafter that resembles
+ * it, a draft head, and prompts with videos and pictures of noise. */
+#ifndef PV_TESTS_TINY_WORLD_H
+#define PV_TESTS_TINY_WORLD_H
+
+#include "episodes.h"
+#include "tiny_head.h"
+
+/* Prompts 0 and 4 begin alike, and so do 1 and 2, which begin with words; 3 is a picture and 5
+ * another video. */
+static inline void tiny_prompts(struct world *w)
+{
+    static struct pv_frame frames[2][FRAMES];
+    static uint8_t rgb[2][FRAMES][HEIGHT * WIDTH * 3];
+    static struct pv_video_params v;
+    static struct pv_part parts[MAX_PROMPTS][2];
+    static const struct pv_part answer = { .text = "the dog" };
+    const struct pv_part video = { .frames = frames[0], .n_frames = FRAMES, .fps = 2, .video = &v };
+    const struct pv_part other = { .frames = frames[1], .n_frames = FRAMES, .fps = 2, .video = &v };
+    const struct pv_part picture = { .frames = frames[0], .n_frames = 1, .video = &v };
+    const struct pv_part usual = { .text = "what is the dog" };
+    const struct pv_part filled[MAX_PROMPTS][2] = { { video, usual },
+                                                    { { .text = "what is the" } },
+                                                    { video, usual },
+                                                    { picture, { .text = "the cat" } },
+                                                    { video,
+                                                      { .text = "what is the dog and the cat" } },
+                                                    { other, usual } };
+    for (int i = 0; i < 2; i++)
+        noise_frames(frames[i], rgb[i], 7 + (uint64_t)i);
+    v = pv_video_defaults();
+    v.max_pixels = 56 * 56;
+    memcpy(parts, filled, sizeof parts);
+    w->n_prompts = MAX_PROMPTS;
+    for (int i = 0; i < MAX_PROMPTS; i++)
+        w->prompt[i] = (struct world_prompt){ .message = { { "user", parts[i], 2 } }, .n = 1 };
+    w->prompt[1].message[0].n_parts = 1;
+    w->prompt[2] = (struct world_prompt){ .message = { w->prompt[1].message[0],
+                                                       { "assistant", &answer, 1 },
+                                                       { "user", parts[2], 2 } },
+                                          .n = 3 };
+}
+
+/* A GPU has weights and cache in BF16, and heads as large as its fastest kernels want them. */
+static inline struct tiny_vision tiny_gpu_vision(enum vision_kind kind)
+{
+    struct tiny_vision v = tiny_vision(kind);
+    v.text.type = DTYPE_BF16;
+    v.text.head_dim = 64;
+    return v;
+}
+
+/* On a CPU of this level, or a device. */
+static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool head,
+                                   const char *device, int level)
+{
+    struct tiny_vision target = device ? tiny_gpu_vision(kind) : tiny_vision(kind);
+    struct tiny_vision draft = target;
+    struct tiny_head h = tiny_head(target.text.hidden, 0);
+    struct pv_model_params p = pv_model_defaults();
+    struct pv_error err = { 0 };
+    char paths[3][256];
+    enum pv_status st;
+    draft.hidden /= 2;
+    draft.n_layers /= 2;
+    draft.ffn /= 2;
+    draft.noise = 0.1f;
+    h.copies = true;
+    h.no_input_norm = true;
+    h.n_kv = 1;
+    tiny_vision_gguf(&target, "target", paths[0]);
+    tiny_vision_gguf(&draft, "draft", paths[1]);
+    *w = (struct world){ .head = head,
+                         .context = CONTEXT,
+                         .n_new = N_NEW,
+                         .max_jobs = MAX_JOBS,
+                         .kv = device ? PV_KV_BF16 : PV_KV_F32 };
+    tiny_prompts(w);
+    p.path = paths[0];
+    p.threads = 1;
+    p.device = device;
+    p.cpu_mask = cpu_levels[level].flags;
+    if (head)
+        p.head = tiny_head_write(&h, "head", paths[2]);
+    st = pv_model_open(&w->target, &p, &err);
+    p.head = NULL;
+    p.path = paths[1];
+    p.beside = w->target;
+    if (!st)
+        st = pv_model_open(&w->draft, &p, &err);
+    if (st)
+        world_close(w);
+    return CHECK_MSG(st == PV_OK, "%s", err.text);
+}
+
+#endif
