@@ -247,6 +247,7 @@ static inline void check_job(struct episode *ep, struct job *j)
 
 struct tally {
     int64_t preemptions, hits, rows, steps, cancelled, accepted;
+    int64_t beside; /* steps of prompts beside others */
 };
 
 static inline void draw_jobs(struct episode *ep)
@@ -317,6 +318,7 @@ static inline bool run_episode(struct world *w, uint64_t seed, struct tally *tal
     tally->preemptions += st.preemptions;
     tally->hits += st.page_hits;
     tally->steps += st.steps;
+    tally->beside += scheduler_counts(ep.e->scheduler).lane_steps;
     tally->rows += st.rows;
     pv_engine_close(&ep.e);
     return CHECK_MSG(test_bad_checks == failed,

@@ -22,6 +22,8 @@ void cudasim_hopper(void);
 /* NULL: as at the start. */
 void cudasim_be(const struct cudasim_gpu *gpu);
 void cudasim_is(struct cudasim_gpu *gpu);
+/* Streams run when somebody waits for them, not at once. */
+void cudasim_lazy(bool lazy);
 #ifdef __cplusplus
 }
 #endif

@@ -12,7 +12,7 @@ static void run_family(enum vision_kind kind, int first, int episodes)
     w.n_prompts = 4;
     w.n_new = 8;
     w.max_jobs = 5;
-    run_world(&w, first, episodes);
+    CHECK(run_world(&w, first, episodes).beside > 0);
 }
 
 TEST(requests_of_llava_do_not_see_each_other)
@@ -37,5 +37,6 @@ TEST(requests_of_llava_on_hopper_do_not_see_each_other)
 
 int main(int argc, char **argv)
 {
+    cudasim_lazy(true);
     return test_main(argc, argv);
 }
