@@ -17,6 +17,20 @@
 
 enum { TMP_ATTEMPTS = 1000, TMP_SUFFIX_MAX = 32 };
 
+static int64_t nanoseconds(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static struct file_stamp stamp_of(const struct stat *st)
+{
+    return (struct file_stamp){ .device = (uint64_t)st->st_dev,
+                                .inode = (uint64_t)st->st_ino,
+                                .size = (uint64_t)st->st_size,
+                                .modified_ns = nanoseconds(st->st_mtim),
+                                .changed_ns = nanoseconds(st->st_ctim) };
+}
+
 /* Map the open file `fd`; separate so that the caller closes it in one place. */
 static enum pv_status map_fd(struct file_map *map, int fd, const char *path, uint64_t limit,
                              struct pv_error *err)
@@ -32,13 +46,13 @@ static enum pv_status map_fd(struct file_map *map, int fd, const char *path, uin
         return fail(err, PV_E_LIMIT, "%s: %llu bytes are more than the limit of %llu", path,
                     (unsigned long long)st.st_size, (unsigned long long)limit);
     if (st.st_size == 0) { /* mmap refuses length 0 */
-        *map = (struct file_map){ 0 };
+        *map = (struct file_map){ .stamp = stamp_of(&st) };
         return PV_OK;
     }
     data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return fail(err, PV_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
-    *map = (struct file_map){ .data = data, .size = (size_t)st.st_size };
+    *map = (struct file_map){ .data = data, .size = (size_t)st.st_size, .stamp = stamp_of(&st) };
     return PV_OK;
 }
 
@@ -140,13 +154,11 @@ enum pv_status file_out_write(struct file_out *o, const void *data, size_t len,
     return PV_OK;
 }
 
-enum pv_status file_out_commit(struct file_out *o, struct pv_error *err)
+static enum pv_status commit(struct file_out *o, bool sync, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
 
-    /* The data must be on disk before the name: otherwise a crash can leave the new name with an
-     * empty file under it. */
-    if (fflush(o->f) || fsync(fileno(o->f)))
+    if (fflush(o->f) || (sync && fsync(fileno(o->f))))
         s = fail(err, PV_E_IO, "%s: cannot be written: %s", o->path, strerror(errno));
     if (fclose(o->f) && !s)
         s = fail(err, PV_E_IO, "%s: cannot be written: %s", o->path, strerror(errno));
@@ -160,6 +172,18 @@ enum pv_status file_out_commit(struct file_out *o, struct pv_error *err)
     mem_free(o->path);
     *o = (struct file_out){ 0 };
     return s;
+}
+
+/* The data must be on disk before the name: otherwise a crash can leave the new name with an empty
+ * file under it. */
+enum pv_status file_out_commit(struct file_out *o, struct pv_error *err)
+{
+    return commit(o, true, err);
+}
+
+enum pv_status file_out_commit_unsynced(struct file_out *o, struct pv_error *err)
+{
+    return commit(o, false, err);
 }
 
 void file_out_abandon(struct file_out *o)

@@ -6,9 +6,17 @@
 
 #include <stdio.h>
 
+/* Which file it is and when it was last changed. Two equal stamps are of the same contents, unless
+ * the file was written to after the first was taken, within the clock's tick of its last change. */
+struct file_stamp {
+    uint64_t device, inode, size;
+    int64_t modified_ns, changed_ns; /* contents; contents, name or attributes */
+};
+
 struct file_map {
     const uint8_t *data; /* NULL for an empty file */
     size_t size;
+    struct file_stamp stamp; /* when it was mapped */
 };
 
 /* A mapping of a regular file of at most `limit` bytes. */
@@ -32,6 +40,9 @@ enum pv_status file_out_open(struct file_out *o, const char *path, struct pv_err
 enum pv_status file_out_write(struct file_out *o, const void *data, size_t len,
                               struct pv_error *err);
 enum pv_status file_out_commit(struct file_out *o, struct pv_error *err); /* closes either way */
+/* The same without waiting for the disk: after a crash of the system the file may be incomplete
+ * under its final name. For files that a reader checks and can do without. */
+enum pv_status file_out_commit_unsynced(struct file_out *o, struct pv_error *err);
 void file_out_abandon(struct file_out *o);
 
 /* "dir/name" in fresh memory (mem_free), NULL when out of memory. */

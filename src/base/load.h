@@ -35,4 +35,14 @@ static inline void store_le16(void *p, uint16_t v)
     memcpy(p, &v, sizeof v);
 }
 
+static inline void store_le32(void *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static inline void store_le64(void *p, uint64_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
 #endif

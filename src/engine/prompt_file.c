@@ -39,16 +39,6 @@ _Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4, "numbers of fi
 
 /* ---- numbers ---- */
 
-static void put32(uint8_t *p, uint32_t v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
 /* FNV-1a of 64 bits. */
 static const uint64_t SUM_START = UINT64_C(0xcbf29ce484222325);
 
@@ -61,8 +51,8 @@ static uint64_t sum_bytes(uint64_t sum, const uint8_t *p, size_t n)
 
 void prompt_file_seal(uint8_t *data, size_t size)
 {
-    put64(data + AT_SIZE, size);
-    put64(data + AT_SUM, sum_bytes(SUM_START, data + AT_SUMMED, size - AT_SUMMED));
+    store_le64(data + AT_SIZE, size);
+    store_le64(data + AT_SUM, sum_bytes(SUM_START, data + AT_SUMMED, size - AT_SUMMED));
 }
 
 /* What a model must have in common with the one that a file was made for. */
@@ -115,7 +105,7 @@ static void record_put(uint8_t *p, const struct record *r)
     const int64_t v[] = { r->video,         r->tiled,        r->n_views,   r->height, r->width,
                           r->source_height, r->source_width, r->time_rule, r->n_rows };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
-        put32(p + 4 * i, (uint32_t)v[i]);
+        store_le32(p + 4 * i, (uint32_t)v[i]);
     memcpy(p + RECORD - 4, &r->slice_seconds, 4);
 }
 
@@ -501,14 +491,14 @@ static enum pv_status make_head(uint8_t **out, size_t *size, const struct outlin
     if (!head)
         return fail_nomem(err, n);
     memcpy(head, magic, sizeof magic);
-    put32(head + AT_VERSION, VERSION);
+    store_le32(head + AT_VERSION, VERSION);
     for (int i = 0; i < TOWER_FIELDS; i++)
-        put32(head + AT_TOWER + 4 * i, tower.v[i]);
-    put32(head + AT_IDS, (uint32_t)o->n_ids);
-    put32(head + AT_MEDIA, (uint32_t)o->n_media);
-    put32(head + AT_MESSAGE, (uint32_t)s->message0);
-    put32(head + AT_FRAMES, (uint32_t)s->frames);
-    put32(head + AT_LOST, (uint32_t)s->lost_frames);
+        store_le32(head + AT_TOWER + 4 * i, tower.v[i]);
+    store_le32(head + AT_IDS, (uint32_t)o->n_ids);
+    store_le32(head + AT_MEDIA, (uint32_t)o->n_media);
+    store_le32(head + AT_MESSAGE, (uint32_t)s->message0);
+    store_le32(head + AT_FRAMES, (uint32_t)s->frames);
+    store_le32(head + AT_LOST, (uint32_t)s->lost_frames);
     for (int i = 0; i < o->n_media; i++) {
         struct record r = record_of(o->media[i]);
         record_put(head + HEADER + (size_t)i * RECORD, &r);
@@ -529,8 +519,8 @@ static enum pv_status write_file(const struct outline *o, uint8_t *head, size_t 
         size += media_size(o->media[i]);
         sum = sum_bytes(sum, o->media[i]->rgb, media_size(o->media[i]));
     }
-    put64(head + AT_SIZE, size);
-    put64(head + AT_SUM, sum);
+    store_le64(head + AT_SIZE, size);
+    store_le64(head + AT_SUM, sum);
     st = file_out_open(&file, path, err);
     if (st)
         return st;

@@ -1,0 +1,385 @@
+/* Entries on disk: what was kept is found again in another process, whatever is damaged is told
+ * once, removed and not found, the limit holds, and files of others are left alone. */
+#include "engine/disk_cache.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "make_file.h"
+#include "scratch.h"
+#include "test.h"
+
+#include <pthread.h>
+#include <sys/time.h>
+
+enum { SIZE = 1000, FILE_BYTES = SIZE + DISK_HEADER + DIGEST_SIZE };
+
+struct told {
+    int n;
+    char last[1024];
+};
+
+static void warn(void *user, const char *sentence)
+{
+    struct told *t = user;
+    t->n++;
+    snprintf(t->last, sizeof t->last, "%s", sentence);
+}
+
+static char dir_path[256];
+
+/* A new directory of this name. */
+static const char *fresh_dir(const char *name)
+{
+    snprintf(dir_path, sizeof dir_path, "%s/%s", scratch_dir(), name);
+    scratch_remove(dir_path);
+    return dir_path;
+}
+
+static struct disk_cache *open_cache(uint64_t limit, struct told *told)
+{
+    struct disk_cache_params p = { .dir = dir_path, .limit = limit, .warn = warn, .user = told };
+    struct disk_cache *c = NULL;
+    struct pv_error err = { 0 };
+    CHECK_MSG(disk_cache_open(&c, &p, &err) == PV_OK, "%s", err.text);
+    return c;
+}
+
+static void fill(uint8_t *data, uint64_t seed)
+{
+    struct rng r = { seed };
+    for (int i = 0; i < SIZE; i++)
+        data[i] = (uint8_t)rng_next(&r);
+}
+
+static void make_key(uint8_t key[DIGEST_SIZE], int n)
+{
+    memset(key, n, DIGEST_SIZE);
+    key[0] = (uint8_t)(n >> 8);
+}
+
+static void keep(struct disk_cache *c, int n)
+{
+    uint8_t key[DIGEST_SIZE], data[SIZE];
+    make_key(key, n);
+    fill(data, (uint64_t)n);
+    disk_cache_keep(c, DISK_ROWS, key, data, SIZE);
+}
+
+/* Whether it is found, and then as it was kept. */
+static bool finds(struct disk_cache *c, int n)
+{
+    uint8_t key[DIGEST_SIZE], data[SIZE];
+    struct disk_entry e = { 0 };
+    bool found;
+    make_key(key, n);
+    fill(data, (uint64_t)n);
+    found = disk_cache_find(c, DISK_ROWS, key, &e);
+    if (found)
+        CHECK(e.size == SIZE && !memcmp(e.data, data, SIZE));
+    disk_entry_clear(&e);
+    return found;
+}
+
+static void path_of(char path[512], int n)
+{
+    uint8_t key[DIGEST_SIZE];
+    int at = snprintf(path, 512, "%s/rows-", dir_path);
+    make_key(key, n);
+    for (int i = 0; i < DIGEST_SIZE; i++)
+        at += snprintf(path + at, 512 - (size_t)at, "%02x", key[i]);
+    snprintf(path + at, 512 - (size_t)at, ".pvc");
+}
+
+/* The file was used so many seconds ago. */
+static void age(int n, int seconds)
+{
+    struct timeval t[2] = { { .tv_sec = time(NULL) - seconds } };
+    char path[512];
+    path_of(path, n);
+    t[1] = t[0];
+    CHECK(!utimes(path, t));
+}
+
+static size_t read_bytes(const char *path, uint8_t *to, size_t cap)
+{
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(to, 1, cap, f) : 0;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static uint64_t dir_bytes(int *n)
+{
+    DIR *d = opendir(dir_path);
+    uint64_t bytes = 0;
+    *n = 0;
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        char path[600];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", dir_path, e->d_name);
+        if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+            bytes += (uint64_t)st.st_size;
+            ++*n;
+        }
+    }
+    if (d)
+        closedir(d);
+    return bytes;
+}
+
+TEST(another_process_finds_what_was_kept)
+{
+    size_t before = mem_bytes();
+    struct told told = { 0 };
+    struct disk_cache *c;
+    uint8_t key[DIGEST_SIZE];
+    struct disk_entry e = { 0 };
+    fresh_dir("kept");
+    c = open_cache(0, &told);
+    CHECK(!finds(c, 1));
+    for (int i = 0; i < 300; i += 7)
+        keep(c, i);
+    make_key(key, 1000);
+    disk_cache_keep(c, DISK_PAGE, key, NULL, 0);
+    disk_cache_close(&c);
+    c = open_cache(0, &told);
+    for (int i = 0; i < 300; i++)
+        CHECK_EQ(finds(c, i), i % 7 == 0);
+    CHECK(disk_cache_find(c, DISK_PAGE, key, &e) && e.size == 0);
+    CHECK(!disk_cache_find(c, DISK_MEDIA, key, &e)); /* another kind is another entry */
+    CHECK(disk_cache_has(c, DISK_PAGE, key) && !disk_cache_has(c, DISK_MEDIA, key));
+    CHECK_EQ(disk_cache_counts(c).found[DISK_ROWS], 43);
+    CHECK_EQ(disk_cache_counts(c).missed[DISK_ROWS], 257);
+    disk_entry_clear(&e);
+    disk_cache_close(&c);
+    CHECK_EQ(told.n, 0);
+    CHECK_EQ(mem_bytes(), before);
+}
+
+/* A damaged file: told once in a sentence with this word, gone, and replaced by the next. */
+static void check_damaged(struct disk_cache *c, struct told *told, const char *word,
+                          const char *what, size_t at)
+{
+    char path[512];
+    path_of(path, 5);
+    told->n = 0;
+    CHECK_MSG(!finds(c, 5), "%s at %zu", what, at);
+    CHECK_MSG(told->n == 1 && strstr(told->last, path) && strstr(told->last, word),
+              "%s at %zu: told %d times \"%s\"", what, at, told->n, told->last);
+    CHECK(access(path, F_OK) != 0);
+    CHECK(!finds(c, 5) && told->n == 1); /* a file that is not there is told nobody */
+    keep(c, 5);
+    CHECK(finds(c, 5));
+}
+
+TEST(a_damaged_file_is_told_removed_and_replaced)
+{
+    static const size_t lengths[] = { 0,  1,  7,   8,   DISK_HEADER - 1, DISK_HEADER,
+                                      95, 96, 500, 900, FILE_BYTES - 33, FILE_BYTES - 1 };
+    static const struct {
+        size_t at;
+        const char *word;
+    } flips[] = { { 0, "does not begin" },
+                  { 8, "version" },
+                  { 12, "another key" },
+                  { 16, "speaks of" },
+                  { 23, "speaks of" },
+                  { 24, "checksum" },
+                  { 32, "another key" },
+                  { 63, "another key" },
+                  { DISK_HEADER, "checksum" },
+                  { DISK_HEADER + SIZE - 1, "checksum" },
+                  { DISK_HEADER + SIZE, "checksum" },
+                  { FILE_BYTES - 1, "checksum" } };
+    struct told told = { 0 };
+    uint8_t file[FILE_BYTES + 1] = { 0 };
+    struct disk_cache *c;
+    char path[512];
+    fresh_dir("damaged");
+    c = open_cache(0, &told);
+    keep(c, 5);
+    path_of(path, 5);
+    CHECK_EQ(read_bytes(path, file, sizeof file), FILE_BYTES);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        make_write(path, file, lengths[i]);
+        check_damaged(c, &told, lengths[i] < DISK_HEADER + DIGEST_SIZE ? "too few" : "speaks of",
+                      "cut", lengths[i]);
+    }
+    make_write(path, file, FILE_BYTES + 1);
+    check_damaged(c, &told, "speaks of", "longer", FILE_BYTES + 1);
+    for (size_t i = 0; i < sizeof flips / sizeof *flips; i++) {
+        file[flips[i].at] ^= 0x10;
+        make_write(path, file, FILE_BYTES);
+        check_damaged(c, &told, flips[i].word, "flipped", flips[i].at);
+        file[flips[i].at] ^= 0x10;
+    }
+    path_of(path, 6); /* whole, under another name */
+    make_write(path, file, FILE_BYTES);
+    CHECK(!finds(c, 6) && strstr(told.last, "another key"));
+    CHECK_EQ(disk_cache_counts(c).damaged,
+             sizeof lengths / sizeof *lengths + sizeof flips / sizeof *flips + 2);
+    disk_cache_close(&c);
+}
+
+TEST(what_was_used_longest_ago_goes_first)
+{
+    struct told told = { 0 };
+    struct disk_cache *c;
+    int n;
+    fresh_dir("limit");
+    c = open_cache(10 * FILE_BYTES, &told);
+    for (int i = 0; i < 10; i++) {
+        keep(c, i);
+        age(i, 1000 - 10 * i);
+    }
+    CHECK_EQ(dir_bytes(&n), 10 * FILE_BYTES);
+    CHECK(finds(c, 0)); /* used now */
+    keep(c, 10);
+    CHECK(dir_bytes(&n) <= 10 * FILE_BYTES && n >= 9);
+    CHECK(finds(c, 0) && !finds(c, 1) && finds(c, 3) && finds(c, 10));
+    for (int i = 11; i < 200; i++) {
+        keep(c, i);
+        CHECK(dir_bytes(&n) <= 10 * FILE_BYTES && n >= 8);
+        CHECK(finds(c, i));
+    }
+    CHECK(disk_cache_counts(c).removed >= 190);
+    disk_cache_close(&c);
+    c = open_cache(FILE_BYTES - 1,
+                   &told); /* what can never fit is not kept, and pushes nobody out */
+    keep(c, 500);
+    CHECK(!finds(c, 500) && dir_bytes(&n) > 0);
+    disk_cache_close(&c);
+    CHECK_EQ(told.n, 0);
+}
+
+TEST(only_entries_are_ever_removed)
+{
+    static const char *const others[] = { "notes.txt", "rows-12.pvc", "rows-.pvc", "x.tmp1" };
+    struct told told = { 0 };
+    struct disk_cache *c;
+    struct timeval old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
+    char path[600], left[640], young[640];
+    int n;
+    fresh_dir("others");
+    c = open_cache(2 * FILE_BYTES, &told);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir_path, others[i]);
+        make_write(path, "x", 1);
+        CHECK(!utimes(path, old));
+    }
+    path_of(path, 77); /* a writer died; another is at work */
+    snprintf(left, sizeof left, "%s.tmp000123", path);
+    snprintf(young, sizeof young, "%s.tmp000124", path);
+    make_write(left, "x", 1);
+    CHECK(!utimes(left, old));
+    make_write(young, "x", 1);
+    for (int i = 0; i < 20; i++)
+        keep(c, i);
+    dir_bytes(&n);
+    CHECK(n >= 6 && n <= 7);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir_path, others[i]);
+        CHECK_MSG(access(path, F_OK) == 0, "%s", others[i]);
+    }
+    CHECK(access(left, F_OK) != 0 && access(young, F_OK) == 0);
+    disk_cache_close(&c);
+}
+
+/* One of two processes on one directory. */
+struct writer {
+    uint64_t seed;
+    int found;
+};
+
+static void *write_and_read(void *arg)
+{
+    struct writer *w = arg;
+    struct told told = { 0 };
+    struct disk_cache *c = open_cache(20 * FILE_BYTES, &told);
+    struct rng r = { w->seed };
+    for (int i = 0; i < 2000; i++) {
+        int n = (int)(rng_next(&r) % 40);
+        if (rng_next(&r) % 2)
+            keep(c, n);
+        else
+            w->found += finds(c, n);
+    }
+    disk_cache_close(&c);
+    CHECK_MSG(told.n == 0, "%s", told.last);
+    return NULL;
+}
+
+TEST(two_writers_share_a_directory)
+{
+    struct writer w[2] = { { .seed = test_seed }, { .seed = test_seed + 1 } };
+    pthread_t other;
+    int n;
+    fresh_dir("shared");
+    CHECK(!pthread_create(&other, NULL, write_and_read, &w[0]));
+    write_and_read(&w[1]);
+    pthread_join(other, NULL);
+    CHECK(w[0].found > 100 && w[1].found > 100);
+    CHECK(dir_bytes(&n) <= 40 * FILE_BYTES);
+}
+
+TEST(a_directory_that_cannot_be_used_is_named)
+{
+    struct pv_error err = { 0 };
+    struct disk_cache_params p = { .dir = dir_path };
+    struct disk_cache *c = NULL;
+    char below[300];
+    make_write(fresh_dir("file"), "x", 1);
+    CHECK_EQ(disk_cache_open(&c, &p, &err), PV_E_IO);
+    CHECK(!c && strstr(err.text, dir_path) && strstr(err.text, "not a directory"));
+    snprintf(below, sizeof below, "%s/below", dir_path);
+    p.dir = below;
+    err = (struct pv_error){ 0 };
+    CHECK_EQ(disk_cache_open(&c, &p, &err), PV_E_IO);
+    CHECK(!c && strstr(err.text, below) && strstr(err.text, "cannot be created"));
+    if (geteuid() != 0) {
+        p.dir = fresh_dir("closed");
+        CHECK(!mkdir(dir_path, 0500));
+        err = (struct pv_error){ 0 };
+        CHECK_EQ(disk_cache_open(&c, &p, &err), PV_E_IO);
+        CHECK(!c && strstr(err.text, dir_path) && strstr(err.text, "cannot be written"));
+    }
+}
+
+TEST(a_failing_disk_is_told_once)
+{
+    struct told told = { 0 };
+    struct disk_cache *c;
+    fresh_dir("gone");
+    c = open_cache(0, &told);
+    scratch_remove(dir_path);
+    keep(c, 1);
+    keep(c, 2);
+    CHECK(told.n == 1 && strstr(told.last, "nothing more is written"));
+    CHECK(!finds(c, 1));
+    disk_cache_close(&c);
+}
+
+TEST(without_memory_nothing_is_found_and_nothing_breaks)
+{
+    struct told told = { 0 };
+    struct disk_cache *c;
+    size_t before = mem_bytes();
+    fresh_dir("memory");
+    c = open_cache(0, &told);
+    keep(c, 1);
+    for (uint64_t k = 1; k < 12; k++) {
+        mem_fail_at(k);
+        finds(c, 1);
+        keep(c, 2);
+        mem_fail_at(0);
+    }
+    CHECK(finds(c, 1));
+    disk_cache_close(&c);
+    CHECK_EQ(mem_bytes(), before);
+}
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}
