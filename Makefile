@@ -211,14 +211,23 @@ endif
 
 # --- linking --------------------------------------------------------------------------------
 
-$(ARCHIVE): $(OBJ)
+# A digest of the library's objects: bits of results may differ between builds, so results kept on
+# disk are used by the same build only.
+$(BUILD)/build_id.c: $(OBJ)
+	@printf '#include "base/build_id.h"\n\nconst char *build_id(void)\n{\n    return "%s";\n}\n' \
+	    "$$(cat $^ | sha256sum | cut -c 1-64)" > $@
+
+$(BUILD)/build_id.o: $(BUILD)/build_id.c
+	$(call say,CC)$(COMPILE) -c -o $@ $<
+
+$(ARCHIVE): $(OBJ) $(BUILD)/build_id.o
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
 
 $(BUILD)/prevue: $(CLI_OBJ) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
-$(SO): $(OBJ)
+$(SO): $(OBJ) $(BUILD)/build_id.o
 	$(call say,LINK)$(LINK) -shared -Wl,-soname,libprevue.so.$(SOVERSION) -Wl,-z,defs -o $@ $^ $(LIBS)
 	@ln -sf $(@F) $(BUILD)/libprevue.so.$(SOVERSION)
 	@ln -sf $(@F) $(BUILD)/libprevue.so

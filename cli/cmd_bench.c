@@ -33,6 +33,7 @@ struct bench_args {
     struct method_args method;
     struct model_args model;
     struct session_args session;
+    struct cache_args cache;
     struct limit_args limits;
 };
 
@@ -91,6 +92,7 @@ static const struct option_group bench_groups[] = {
     { "views", sight_table, N_SIGHT_OPTIONS, AT(method.sight) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
+    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache) },
     { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
 };
 
@@ -415,6 +417,7 @@ static int run_models(struct bench *b)
     if (!can_be_shown(model, &b->model, clips_prepared(&b->clips)))
         goto close;
     sp.speculate = b->who.n > 1;
+    sp.cache = cache_args_params(&b->args->cache);
     open_draft(&draft, b->draft, &b->args->method, &b->model, model, &err);
     sp.draft = draft;
     result = err.code ? report("%s", err.text) : run_clips(b, model, &sp);
@@ -447,6 +450,8 @@ static int check(const struct bench_args *a, struct bench *b)
     r = prepared_check(&a->videos, "bench", a->prompt, a->system, &a->choice, NULL);
     if (r == OPTIONS_RUN)
         r = choice_args_check(&a->choice, "bench", &b->trial.video);
+    if (r == OPTIONS_RUN)
+        r = cache_args_check(&a->cache, "bench");
     if (r == OPTIONS_RUN)
         r = model_args_check(&a->model, "bench", &b->model);
     if (r != OPTIONS_RUN)

@@ -18,6 +18,7 @@ struct describe_args {
     struct method_args method;
     struct model_args model;
     struct session_args session;
+    struct cache_args cache;
     struct limit_args limits;
 };
 
@@ -51,6 +52,7 @@ static const struct option_group describe_groups[] = {
     { "views", sight_table, N_SIGHT_OPTIONS, AT(method.sight) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
+    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache) },
     { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
 };
 
@@ -338,6 +340,7 @@ static int run_model(const struct describe_args *a, const struct plan *plan)
     if (pv_model_open(&model, mp, &err))
         return report("%s", err.text);
     sp.speculate = speculates(plan);
+    sp.cache = cache_args_params(&a->cache);
     if (!can_be_shown(model, mp, has_prepared(&a->videos)))
         goto close;
     open_draft(&draft, plan->draft, &a->method, mp, model, &err);
@@ -372,6 +375,8 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
                                         : NULL);
     if (r == OPTIONS_RUN)
         r = choice_args_check(&a->choice, "describe", &plan->video);
+    if (r == OPTIONS_RUN)
+        r = cache_args_check(&a->cache, "describe");
     if (r == OPTIONS_RUN)
         r = model_args_check(&a->model, "describe", &plan->model);
     if (r != OPTIONS_RUN)

@@ -13,6 +13,7 @@ struct generate_args {
     bool raw, no_thinking;
     struct model_args model;
     struct session_args session;
+    struct cache_args cache;
     struct sampling_args sampling;
     struct method_args method;
 };
@@ -45,6 +46,7 @@ static const struct option_group generate_groups[] = {
     { "views", sight_table, N_SIGHT_OPTIONS, AT(method.sight) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
+    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache) },
 };
 
 const struct option_set generate_options = {
@@ -249,6 +251,7 @@ static int run_model(const struct generate_args *a, const struct prompt *p,
     if (!sp.max_context)
         sp.max_context = needed_context(a, p, model);
     sp.draft = draft;
+    sp.cache = cache_args_params(&a->cache);
     sp.speculate = method->drafter != PV_DRAFT_NONE;
     if (pv_session_open(&session, model, &sp, &err)) {
         report("%s", err.text);
@@ -275,6 +278,8 @@ int cmd_generate(int argc, char **argv)
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
     r = model_args_check(&a.model, "generate", &mp);
+    if (r == OPTIONS_RUN)
+        r = cache_args_check(&a.cache, "generate");
     if (r == OPTIONS_RUN)
         r = method_args_check(&a.method, "generate", &a.model, &mp, &method, &draft);
     if (r != OPTIONS_RUN)

@@ -59,6 +59,27 @@ const struct option session_table[] = {
 _Static_assert(sizeof session_table / sizeof *session_table == N_SESSION_OPTIONS, "rows");
 
 #undef AT
+#define AT(field) offsetof(struct cache_args, field)
+
+const struct option cache_table[] = {
+    { "cache-dir", 0, NULL, OPTION_STRING, AT(dir), 0, 0, "DIR",
+      "Keep what is computed from videos in this directory, which is made if it is not there: a "
+      "later run that asks about the same video neither decodes it nor runs the vision tower. The "
+      "text does not depend on it. Several runs may share a directory. CPU only.",
+      NULL },
+    { "cache-kv", 0, NULL, OPTION_FLAG, AT(kv), 0, 0, NULL,
+      "Keep the KV cache of prompts there, too: a later run reads it instead of prefilling. It "
+      "takes "
+      "more room than the videos do.",
+      NULL },
+    { "cache-size", 0, NULL, OPTION_BYTES, AT(bytes), 0, 0, "BYTES",
+      "Most that the directory may hold; K, M, G and T may follow. What was used longest ago is "
+      "removed. Default: 16G.",
+      NULL },
+};
+_Static_assert(sizeof cache_table / sizeof *cache_table == N_CACHE_OPTIONS, "rows");
+
+#undef AT
 #define AT(field) offsetof(struct sampling_args, field)
 
 const struct option sampling_table[] = {
@@ -157,6 +178,25 @@ struct pv_session_params session_args_params(const struct session_args *a)
     p.chunk = a->chunk;
     p.kv_type = (enum pv_kv_type)a->kv_type;
     return p;
+}
+
+int cache_args_check(const struct cache_args *a, const char *command)
+{
+    if (!a->dir && (a->kv || a->bytes))
+        return options_misuse(command, "--cache-%s has no meaning without --cache-dir",
+                              a->kv ? "kv" : "size");
+    return OPTIONS_RUN;
+}
+
+static void warn(void *user, const char *sentence)
+{
+    (void)user;
+    report("%s", sentence);
+}
+
+struct pv_cache_params cache_args_params(const struct cache_args *a)
+{
+    return (struct pv_cache_params){ .dir = a->dir, .bytes = a->bytes, .kv = a->kv, .warn = warn };
 }
 
 struct pv_gen_params sampling_args_params(const struct sampling_args *a)

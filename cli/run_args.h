@@ -16,6 +16,13 @@ struct session_args {
     uint64_t memory;
 };
 
+/* Results kept on disk. */
+struct cache_args {
+    const char *dir;
+    uint64_t bytes;
+    bool kv;
+};
+
 struct sampling_args {
     int max_tokens, top_k;
     double temperature, top_p, min_p;
@@ -29,14 +36,18 @@ struct sampling_args {
     }
 
 /* The tables of the structs above. */
-extern const struct option model_table[], session_table[], sampling_table[];
-enum { N_MODEL_OPTIONS = 6, N_SESSION_OPTIONS = 4, N_SAMPLING_OPTIONS = 9 };
+extern const struct option model_table[], session_table[], cache_table[], sampling_table[];
+enum { N_MODEL_OPTIONS = 6, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
 enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 }; /* without --json and --stats */
 
 /* The parameters of the model to open, without limits; fills in the model of models/ when none is
  * given. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out);
 struct pv_session_params session_args_params(const struct session_args *a);
+/* Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
+int cache_args_check(const struct cache_args *a, const char *command);
+/* What is wrong with the directory later goes to stderr. */
+struct pv_cache_params cache_args_params(const struct cache_args *a);
 struct pv_gen_params sampling_args_params(const struct sampling_args *a);
 /* --no-thinking: pv_session_chat with that option alone. */
 enum pv_status set_no_thinking(pv_session *s, bool no_thinking, struct pv_error *err);

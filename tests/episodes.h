@@ -1,7 +1,7 @@
 /* Lossless under load. In an episode requests of a world (models, prompts, methods, temperatures,
- * seeds) arrive, are cancelled and lose their pages at random while others run. Whatever happens
- * beside it, a request has the ids and the bits of logits that it has alone, and so have the keys
- * and values that the engine keeps of it. */
+ * seeds) arrive, are cancelled and lose their pages at random while others run, with and without a
+ * cache on disk. Whatever happens beside it, a request has the ids and the bits of logits that it
+ * has alone, and so have the keys and values that the engine keeps of it. */
 #ifndef PV_TESTS_EPISODES_H
 #define PV_TESTS_EPISODES_H
 
@@ -9,7 +9,13 @@
 #include "base/digest.h"
 #include "engine/request.h"
 
-enum { MAX_JOBS = 16, MAX_PROMPTS = 6, MAX_MESSAGES = 3, N_DRAWS = 3 };
+enum {
+    MAX_JOBS = 16,
+    MAX_PROMPTS = 6,
+    MAX_MESSAGES = 3,
+    N_DRAWS = 3,
+    CACHE_BYTES = 1 << 20 /* on disk: less than there is to keep */
+};
 
 /* Temperatures and seeds. */
 static const float draw_temperature[N_DRAWS] = { 0, 0.8f, 1.2f };
@@ -248,6 +254,7 @@ static inline void check_job(struct episode *ep, struct job *j)
 struct tally {
     int64_t preemptions, hits, rows, steps, cancelled, accepted;
     int64_t beside; /* steps of prompts beside others */
+    int64_t read;   /* entries of the cache on disk */
 };
 
 static inline void draw_jobs(struct episode *ep)
@@ -288,6 +295,7 @@ static inline bool run_episode(struct world *w, uint64_t seed, struct tally *tal
     struct pv_engine_params p = pv_engine_defaults();
     struct pv_engine_counts st = { .size = sizeof st };
     int failed = test_bad_checks;
+    char cache[256];
     memset(&ep, 0, sizeof ep);
     ep.w = w;
     ep.rng = (struct rng){ seed };
@@ -300,6 +308,10 @@ static inline bool run_episode(struct world *w, uint64_t seed, struct tally *tal
     p.kv_type = w->kv;
     p.draft = w->draft;
     p.speculate = true;
+    if (below(&ep.rng, 3) == 0) { /* one directory for the episodes of all worlds */
+        snprintf(cache, sizeof cache, "%s/cache", scratch_dir());
+        p.cache = (struct pv_cache_params){ .dir = cache, .bytes = CACHE_BYTES, .kv = true };
+    }
     if (!CHECK(!pv_engine_open(&ep.e, w->target, &p, NULL)))
         return false;
     draw_jobs(&ep);
@@ -317,6 +329,8 @@ static inline bool run_episode(struct world *w, uint64_t seed, struct tally *tal
         pv_request_close(&ep.job[i].r);
     tally->preemptions += st.preemptions;
     tally->hits += st.page_hits;
+    tally->read += st.disk_pages + st.disk_rows;
+    CHECK_EQ(st.disk_damaged, 0);
     tally->steps += st.steps;
     tally->beside += scheduler_counts(ep.e->scheduler).lane_steps;
     tally->rows += st.rows;
@@ -336,11 +350,12 @@ static inline struct tally run_world(struct world *w, int first, int episodes)
             if (!run_episode(w, test_seed + (uint64_t)(first + i), &t))
                 break;
     world_close(w);
-    printf("  %d episodes: %lld preemptions, %lld pages shared, %lld cancelled, %lld drafted "
-           "tokens accepted, %.1f rows a step\n",
-           episodes, (long long)t.preemptions, (long long)t.hits, (long long)t.cancelled,
-           (long long)t.accepted, t.steps ? (double)t.rows / (double)t.steps : 0);
-    CHECK(episodes < 20 || (t.preemptions > 0 && t.hits > 0 && t.cancelled > 0));
+    printf("  %d episodes: %lld preemptions, %lld pages shared, %lld entries read from disk, %lld "
+           "cancelled, %lld drafted tokens accepted, %.1f rows a step\n",
+           episodes, (long long)t.preemptions, (long long)t.hits, (long long)t.read,
+           (long long)t.cancelled, (long long)t.accepted,
+           t.steps ? (double)t.rows / (double)t.steps : 0);
+    CHECK(episodes < 20 || (t.preemptions > 0 && t.hits > 0 && t.cancelled > 0 && t.read > 0));
     CHECK(t.accepted > 0);
     return t;
 }

@@ -337,4 +337,19 @@ static inline void make_write(const char *path, const void *data, size_t len)
     }
 }
 
+/* The whole of a small file, for free(). */
+static inline uint8_t *make_load(const char *path, size_t *size)
+{
+    enum { MAX_FILE = 4 << 20 };
+    FILE *f = fopen(path, "rb");
+    uint8_t *data = malloc(MAX_FILE);
+    *size = f && data ? fread(data, 1, MAX_FILE, f) : 0;
+    if (!f || !data || *size == MAX_FILE) {
+        perror(path);
+        exit(1);
+    }
+    fclose(f);
+    return data;
+}
+
 #endif

@@ -4,7 +4,7 @@
 #define PV_TESTS_TINY_WORLD_H
 
 #include "episodes.h"
-#include "tiny_head.h"
+#include "headed.h"
 
 /* Prompts 0 and 4 begin alike, and so do 1 and 2, which begin with words; 3 is a picture and 5
  * another video. */
@@ -54,43 +54,24 @@ static inline struct tiny_vision tiny_gpu_vision(enum vision_kind kind)
 static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool head,
                                    const char *device, int level)
 {
-    struct tiny_vision target = device ? tiny_gpu_vision(kind) : tiny_vision(kind);
-    struct tiny_vision draft = target;
-    struct tiny_head h = tiny_head(target.text.hidden, 0);
     struct pv_model_params p = pv_model_defaults();
-    struct pv_error err = { 0 };
-    char paths[3][256];
-    enum pv_status st;
-    draft.hidden /= 2;
-    draft.n_layers /= 2;
-    draft.ffn /= 2;
-    draft.noise = 0.1f;
-    h.copies = true;
-    h.no_input_norm = true;
-    h.n_kv = 1;
-    tiny_vision_gguf(&target, "target", paths[0]);
-    tiny_vision_gguf(&draft, "draft", paths[1]);
-    *w = (struct world){ .head = head,
+    struct pair pair;
+    bool open;
+    p.threads = 1;
+    p.device = device;
+    p.cpu_mask = cpu_levels[level].flags;
+    open = open_headed(&pair, device ? tiny_gpu_vision(kind) : tiny_vision(kind), head, p);
+    *w = (struct world){ .target = pair.target,
+                         .draft = pair.draft,
+                         .head = head,
                          .context = CONTEXT,
                          .n_new = N_NEW,
                          .max_jobs = MAX_JOBS,
                          .kv = device ? PV_KV_BF16 : PV_KV_F32 };
     tiny_prompts(w);
-    p.path = paths[0];
-    p.threads = 1;
-    p.device = device;
-    p.cpu_mask = cpu_levels[level].flags;
-    if (head)
-        p.head = tiny_head_write(&h, "head", paths[2]);
-    st = pv_model_open(&w->target, &p, &err);
-    p.head = NULL;
-    p.path = paths[1];
-    p.beside = w->target;
-    if (!st)
-        st = pv_model_open(&w->draft, &p, &err);
-    if (st)
+    if (!open)
         world_close(w);
-    return CHECK_MSG(st == PV_OK, "%s", err.text);
+    return open;
 }
 
 #endif

@@ -84,6 +84,20 @@ struct pv_model_params {
     const struct pv_model_test *test; /* see testing.h; NULL: none */
 };
 
+/* Results kept in a directory for other processes: a video that is asked about again is not decoded
+ * and does not run through the vision tower, and with `kv` its prefill is skipped as well. Answers
+ * do not depend on it. Only the same build of the library, on the same kind of CPU and with the
+ * same weights, finds them. Several processes may share a directory. For models on the CPU. */
+struct pv_cache_params {
+    const char *dir; /* made if it is not there; NULL: nothing is kept */
+    uint64_t bytes;  /* of all files together; those used longest ago are removed; 0: 16 GiB */
+    bool kv;         /* keys and values of prompts too */
+    /* Told, on any thread, of a damaged file, which is removed, and of a directory that cannot be
+     * written any more: one sentence. May be NULL. */
+    void (*warn)(void *user, const char *sentence);
+    void *user;
+};
+
 /* What the requests and sessions of an engine share. Zero means the default. */
 struct pv_engine_params {
     size_t size;          /* of this struct, as pv_engine_defaults sets it */
@@ -96,6 +110,7 @@ struct pv_engine_params {
     enum pv_kv_type kv_type;
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */
+    struct pv_cache_params cache;
 };
 
 struct pv_session_params {
@@ -104,6 +119,7 @@ struct pv_session_params {
     enum pv_kv_type kv_type;
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */
+    struct pv_cache_params cache;
 };
 
 enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL };
@@ -429,6 +445,9 @@ struct pv_engine_counts {
     int64_t preemptions; /* requests whose KV pages were taken and computed again */
     int64_t pages, pages_used, pages_cached; /* of the KV cache; cached: kept for reuse */
     int64_t page_hits, pages_evicted;
+    /* Of the cache on disk: files whose decoding was saved, parts of media whose rows were read, KV
+     * pages that were read, and files that were damaged. */
+    int64_t disk_files, disk_rows, disk_pages, disk_damaged;
 };
 PV_API void pv_engine_stats(pv_engine *engine, struct pv_engine_counts *out);
 

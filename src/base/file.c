@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TMP_ATTEMPTS = 1000, TMP_SUFFIX_MAX = 32 };
+enum { TMP_ATTEMPTS = 1000, TMP_SUFFIX_MAX = 32, DIGEST_CHUNK = 1 << 20 };
 
 static int64_t nanoseconds(struct timespec t)
 {
@@ -75,6 +75,45 @@ void file_map_close(struct file_map *map)
     if (map->data)
         munmap((void *)(uintptr_t)map->data, map->size);
     *map = (struct file_map){ 0 };
+}
+
+/* The rest of an open file. */
+static bool digest_fd(struct digest *d, int fd, uint8_t *chunk)
+{
+    ssize_t n = 1;
+    while (n > 0) {
+        n = read(fd, chunk, DIGEST_CHUNK);
+        if (n < 0 && errno == EINTR)
+            n = 1;
+        else if (n > 0)
+            digest_add(d, chunk, (size_t)n);
+    }
+    return n == 0;
+}
+
+enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    uint8_t *chunk = mem_alloc(DIGEST_CHUNK);
+    struct digest d;
+    struct stat st;
+    enum pv_status s = PV_OK;
+
+    digest_init(&d);
+    if (!chunk)
+        s = fail_nomem(err, DIGEST_CHUNK);
+    else if (fd < 0 || fstat(fd, &st))
+        s = fail(err, PV_E_IO, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        s = fail(err, PV_E_IO, "%s: not a regular file", path);
+    else if (!digest_fd(&d, fd, chunk))
+        s = fail(err, PV_E_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (!s)
+        digest_finish(&d, out);
+    if (fd >= 0)
+        close(fd);
+    mem_free(chunk);
+    return s;
 }
 
 bool file_exists(const char *path)

@@ -2,6 +2,7 @@
 #ifndef PV_BASE_FILE_H
 #define PV_BASE_FILE_H
 
+#include "base/digest.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -23,6 +24,9 @@ struct file_map {
 enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t limit,
                              struct pv_error *err);
 void file_map_close(struct file_map *map);
+
+/* The digest of a regular file's contents. */
+enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv_error *err);
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);

@@ -257,7 +257,7 @@ bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t ke
 bool disk_cache_has(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE])
 {
     char *path = entry_path(c, kind, key);
-    bool has = path && file_exists(path);
+    bool has = path && utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW) == 0;
     mem_free(path);
     return has;
 }

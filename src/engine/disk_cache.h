@@ -48,7 +48,8 @@ void disk_entry_clear(struct disk_entry *e);
 /* False: there is none. It counts as used now. */
 bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
                      struct disk_entry *out);
-/* Whether there is one, which may be damaged; one that was found damaged is gone. */
+/* Whether there is one, which may be damaged; one that was found damaged is gone. It counts as used
+ * now. */
 bool disk_cache_has(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE]);
 /* Writes an entry, in the place of an older one. What cannot be written is not kept: the first
  * failure is told to `warn`, and nothing is written after it. */

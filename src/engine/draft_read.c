@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/media_rows.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #include "engine/drafting.h"
 
 #include "base/mem.h"
+#include "engine/media_loader.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
 #include "spec/method_rules.h"
@@ -215,8 +216,12 @@ enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool
 {
     enum pv_status st = PV_OK;
     for (int k = 0; k < t->n_spans && !st; k++) {
-        const struct media *m = &t->media[t->span[k].medium].m;
-        if (!m->video || !stills)
+        const struct pv_model *target = d->engine->model;
+        struct media *m = &t->media[t->span[k].medium].m;
+        if (m->video && stills)
+            continue;
+        st = media_load_pixels(m, vision_config(target->vision), target->threads, err);
+        if (!st)
             st = budget_claim_tower(d->budget, d->encoder, &d->tower_bytes, m, err);
     }
     return st;

@@ -89,7 +89,8 @@ void drafting_join(struct drafting *d, const struct pv_method *m);
 
 /* Bytes of drafters, their tower and scores; without rows that are kept of media. */
 size_t drafting_size(const struct drafting *d);
-/* Room in its tower for the media that a drafter sees; without videos, where `stills` only. */
+/* Room in its tower for the media that a drafter sees, and their pixels; without videos, where
+ * `stills` only. */
 enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool stills,
                               struct pv_error *err);
 /* Room to draw tokens from a whole tree: tree_logits, and what rejection needs. */

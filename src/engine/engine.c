@@ -128,7 +128,8 @@ static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
     return scheduler_add_lane(e->scheduler, e->lane_state, err);
 }
 
-static enum pv_status open_parts(struct pv_engine *e, int64_t tokens, struct pv_error *err)
+static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
+                                 const struct pv_cache_params *cache, struct pv_error *err)
 {
     struct pv_model *m = e->model;
     enum pv_status s =
@@ -146,6 +147,8 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens, struct pv_
         e->states = state_cache_open(usual_state_bytes);
         s = e->states ? PV_OK : fail_nomem(err, sizeof e->states);
     }
+    if (!s)
+        s = engine_disk_open(&e->disk, cache, m, e->kv, err);
     if (!s)
         s = scheduler_open(&e->scheduler, e->max_requests, err);
     if (!s)
@@ -184,7 +187,7 @@ enum pv_status pv_engine_open(pv_engine **out, pv_model *model, const struct pv_
     if (!s)
         s = check_memory(e, tokens, err);
     if (!s)
-        s = open_parts(e, tokens, err);
+        s = open_parts(e, tokens, &p->cache, err);
     if (s) {
         pv_engine_close(&e);
         return s;
@@ -207,6 +210,7 @@ void pv_engine_close(pv_engine **engine)
     vision_cache_close(&e->tower_rows);
     state_cache_close(&e->states);
     decoder_state_close(&e->lane_state);
+    engine_disk_close(&e->disk);
     decoder_state_close(&e->state);
     kvpool_close(&e->pool);
     mem_free(e);

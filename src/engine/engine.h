@@ -2,6 +2,7 @@
 #ifndef PV_ENGINE_ENGINE_H
 #define PV_ENGINE_ENGINE_H
 
+#include "engine/disk_identity.h"
 #include "engine/encoder.h"
 #include "engine/model.h"
 #include "engine/scheduler.h"
@@ -31,6 +32,7 @@ struct pv_engine {
     atomic_size_t tower_bytes;        /* what it holds */
     struct vision_cache *tower_rows;  /* rows that it made; NULL without a tower */
     struct state_cache *states;       /* for draft heads; NULL: the model has none */
+    struct engine_disk disk;
     struct scheduler *scheduler;
     struct batch *target;
     struct draft_engine drafts[DRAFTER_DECODERS];

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/media_rows.h"
 #include "engine/prefill.h"
 #include "engine/speculate.h"
 

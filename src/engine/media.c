@@ -111,9 +111,19 @@ enum pv_status media_reserve(struct media *m, struct pv_error *err)
     return m->rgb ? PV_OK : fail_nomem(err, media_size(m));
 }
 
+static void close_origin(struct media_origin *o)
+{
+    if (!o)
+        return;
+    mem_free(o->path);
+    mem_free(o->data);
+    mem_free(o);
+}
+
 void media_clear(struct media *m)
 {
     mem_free(m->rgb);
+    close_origin(m->origin);
     *m = (struct media){ 0 };
 }
 
@@ -139,10 +149,10 @@ static bool plan_equal(const struct media *a, const struct media *b)
 
 bool media_equal(const struct media *a, const struct media *b)
 {
-    return plan_equal(a, b) && !memcmp(a->rgb, b->rgb, media_size(a));
+    return plan_equal(a, b) && !memcmp(a->digest, b->digest, DIGEST_SIZE);
 }
 
-void media_digest(const struct media *m, uint8_t out[DIGEST_SIZE])
+void media_seal(struct media *m)
 {
     const int32_t plan[] = { (int32_t)m->kind, m->video,       m->height,      m->width,
                              m->n_views,       m->n_slices,    m->h,           m->w,
@@ -153,7 +163,7 @@ void media_digest(const struct media *m, uint8_t out[DIGEST_SIZE])
     digest_init(&d);
     digest_add(&d, plan, sizeof plan);
     digest_add(&d, m->rgb, media_size(m));
-    digest_finish(&d, out);
+    digest_finish(&d, m->digest);
 }
 
 /* The time of slice t, in position units. */

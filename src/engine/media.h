@@ -8,13 +8,24 @@
 #include "format/config.h"
 #include "video/tiles.h"
 
+/* Where the pixels of a medium can be had again: a file, or (path NULL) its bytes. */
+struct media_origin {
+    char *path;    /* owned */
+    uint8_t *data; /* [size]; owned */
+    size_t size;
+    struct pv_video_params params; /* without callbacks; limits: those below */
+    struct pv_limits limits;
+};
+
 struct media {
     enum vision_kind kind;
     bool video;
     int height, width; /* pixels of a view */
     enum resize_kind resize;
     int n_views;  /* frames, an even number of them for Qwen; LLaVA still: views */
-    uint8_t *rgb; /* [n_views, height, width, 3]; owned */
+    uint8_t *rgb; /* [n_views, height, width, 3]; owned; NULL: not loaded yet, see `origin` */
+    struct media_origin *origin; /* owned; NULL where the pixels are here */
+    uint8_t digest[DIGEST_SIZE]; /* of all that its rows depend on: pixels, and how they are cut */
     /* The tower's side: slices of h x w patches, `temporal` views each. */
     int n_slices, h, w;
     int unit_rows;          /* rows of one unit; units are encoded whole, one after the other */
@@ -42,9 +53,10 @@ void media_clear(struct media *m);
 uint8_t *media_view(const struct media *m, int i);
 /* The last frame again, until there are n_views (Qwen takes frames in pairs). */
 void media_pad(struct media *m, int n_frames);
+/* All pixels are here: makes the digest. */
+void media_seal(struct media *m);
+/* Of sealed media: equal digests, and equal places in time. */
 bool media_equal(const struct media *a, const struct media *b);
-/* A digest of all that its rows depend on: pixels, and how they are cut. */
-void media_digest(const struct media *m, uint8_t out[DIGEST_SIZE]);
 
 /* Tokens of one line of a unit: LLaVA pools to a square. */
 int media_grid_width(const struct media *m);

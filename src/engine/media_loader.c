@@ -31,6 +31,19 @@ static enum pv_status check_bounds(const struct media *m, int n_frames, const st
     return PV_OK;
 }
 
+/* Everything but pixels, and their numbers and times. */
+static enum pv_status plan(struct loaded_media *s, const struct vision_config *c,
+                           const struct pv_video_params *p, int height, int width, int n_frames,
+                           double sample_fps, const struct load_bounds *b, struct pv_error *err)
+{
+    enum pv_status st;
+    *s = (struct loaded_media){ .params = *p, .n_frames = n_frames > 0 ? n_frames : 1 };
+    /* A still picture of LLaVA is planned as one of several, which is less; media_load_finish
+     * knows. */
+    st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, false, err);
+    return st ? st : check_bounds(&s->m, s->n_frames, b, err);
+}
+
 enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
                             const struct pv_video_params *p, int height, int width, int n_frames,
                             double sample_fps, const struct load_bounds *b, struct pv_error *err)
@@ -39,13 +52,7 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
     struct loaded_media *s = &a->s;
     enum pv_status st;
     *a = (struct arrival){ .n_frames = n };
-    s->params = *p;
-    s->n_frames = n;
-    /* A still picture of LLaVA is planned as one of several, which is less; media_load_finish
-     * knows. */
-    st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, false, err);
-    if (!st)
-        st = check_bounds(&s->m, n, b, err);
+    st = plan(s, c, p, height, width, n_frames, sample_fps, b, err);
     if (st)
         return st;
     s->index = mem_zalloc((size_t)n * sizeof *s->index);
@@ -76,8 +83,10 @@ void arrival_put(struct arrival *a, int at, int64_t index, double time, const ui
 
 void arrival_finish(struct arrival *a, struct loaded_media *out)
 {
-    if (!a->s.source)
+    if (!a->s.source) {
         media_pad(&a->s.m, a->n_frames);
+        media_seal(&a->s.m);
+    }
     *out = a->s;
     a->s = (struct loaded_media){ 0 };
 }
@@ -124,6 +133,7 @@ enum pv_status media_load_finish(struct loaded_media *s, const struct vision_con
         media_clear(&m);
         return st;
     }
+    media_seal(&m);
     media_clear(&s->m);
     s->m = m;
     return PV_OK;
@@ -178,5 +188,80 @@ enum pv_status media_load_frames(struct loaded_media *out, const struct vision_c
         arrival_finish(&a, out);
     }
     arrival_close(&a);
+    return st;
+}
+
+/* ---- without pixels ---- */
+
+static struct media_origin *copy_origin(const struct video_source *from,
+                                        const struct pv_video_params *p,
+                                        const struct pv_limits *limits)
+{
+    struct media_origin *o = mem_zalloc(sizeof *o);
+    if (!o)
+        return NULL;
+    o->params = *p;
+    o->params.progress = NULL;
+    o->limits = *limits;
+    o->size = from->path ? 0 : from->size;
+    o->path = from->path ? mem_strdup(from->path) : NULL;
+    o->data = from->path ? NULL : mem_alloc(from->size);
+    if (!o->path && !o->data) {
+        mem_free(o);
+        return NULL;
+    }
+    if (o->data)
+        memcpy(o->data, from->data, from->size);
+    return o;
+}
+
+enum pv_status media_load_known(struct loaded_media *out, const struct vision_config *c,
+                                const struct video_source *from, const struct known_media *k,
+                                const struct pv_video_params *p, const struct load_bounds *b,
+                                struct pv_error *err)
+{
+    const struct pv_video_info *info = &k->info;
+    struct loaded_media s;
+    enum pv_status st;
+    if (info->width < 1 || info->height < 1 ||
+        (int64_t)info->width * info->height > b->limits->frame_pixels || info->frames < 1 ||
+        info->frames > b->limits->frames || !isfinite(info->sample_fps) || info->sample_fps < 0)
+        return fail(err, PV_E_FORMAT, "%s: %d frames of %d x %d pixels cannot be",
+                    video_source_name(from), info->frames, info->width, info->height);
+    st = plan(&s, c, p, info->height, info->width, k->still ? 0 : info->frames, info->sample_fps, b,
+              err);
+    if (st)
+        return st;
+    s.info = *info;
+    memcpy(s.m.digest, k->digest, sizeof s.m.digest);
+    s.m.origin = copy_origin(from, p, b->limits);
+    if (!s.m.origin)
+        return fail_nomem(err, sizeof *s.m.origin + from->size);
+    *out = s;
+    return PV_OK;
+}
+
+enum pv_status media_load_pixels(struct media *m, const struct vision_config *c, int threads,
+                                 struct pv_error *err)
+{
+    struct media_origin *o = m->origin;
+    struct loaded_media again;
+    enum pv_status st;
+    if (m->rgb)
+        return PV_OK;
+    struct load_bounds b = {
+        .limits = &o->limits, .max_rows = m->n_rows, .max_bytes = media_size(m), .threads = threads
+    };
+    struct video_source from = { .path = o->path, .data = o->data, .size = o->size };
+    st = media_load_file(&again, c, &from, &o->params, &b, err);
+    if (st)
+        return st;
+    if (media_equal(&again.m, m)) {
+        m->rgb = again.m.rgb;
+        again.m.rgb = NULL;
+    } else {
+        st = fail(err, PV_E_IO, "%s: has changed since it was added", video_source_name(&from));
+    }
+    loaded_media_clear(&again);
     return st;
 }

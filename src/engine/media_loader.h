@@ -9,8 +9,8 @@
 struct loaded_media {
     struct media m;
     int n_frames;    /* pictures given, before any padding */
-    int64_t *index;  /* [n_frames] owned */
-    double *time;    /* [n_frames] owned */
+    int64_t *index;  /* [n_frames] owned; NULL: not decoded */
+    double *time;    /* the same */
     uint8_t *source; /* LLaVA still picture as it came, until it is known whether it is alone */
     struct pv_video_params params;
     struct pv_video_info info;
@@ -30,6 +30,21 @@ enum pv_status media_load_file(struct loaded_media *out, const struct vision_con
 enum pv_status media_load_frames(struct loaded_media *out, const struct vision_config *c,
                                  const struct pv_frame *frames, size_t n, double fps,
                                  const struct pv_video_params *p, const struct load_bounds *b,
+                                 struct pv_error *err);
+/* What media_load_file found out about a file. */
+struct known_media {
+    struct pv_video_info info;
+    bool still;
+    uint8_t digest[DIGEST_SIZE]; /* of the medium */
+};
+/* The same as media_load_file for a file that is known, without decoding it: the pixels are loaded
+ * when they are needed. Bytes in memory are copied. */
+enum pv_status media_load_known(struct loaded_media *out, const struct vision_config *c,
+                                const struct video_source *from, const struct known_media *k,
+                                const struct pv_video_params *p, const struct load_bounds *b,
+                                struct pv_error *err);
+/* Decodes the file now, unless the pixels are here. PV_E_IO if it is not what it was. */
+enum pv_status media_load_pixels(struct media *m, const struct vision_config *c, int threads,
                                  struct pv_error *err);
 /* A LLaVA still picture gets its views: tiles when it is alone in its message. Nothing happens to
  * other media. */

@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/disk_pages.h"
+#include "engine/media_rows.h"
 #include "spec/view_alignment.h"
 
 #include <string.h>
@@ -299,12 +301,16 @@ static int find_first(const struct pv_session *s, const struct view_signal *v, i
     return held < most ? held : most;
 }
 
-/* Rows of the timeline that the pool has, whoever computed them, are in the cache from now on. The
+/* Rows of the timeline that the pool or the disk has are in the cache from now on. The
  * states of a draft head are this session's own, or those that another has left. */
 static int find_held(struct pv_session *s)
 {
     struct states *states = &s->draft.states;
-    int same, held = sequence_adopt(&s->seq, s->target.base.work, &same);
+    int same = sequence_name(&s->seq), held;
+    struct disk_pages read;
+    disk_pages_fetch(&s->engine->disk, &s->seq, s->task, &read);
+    held = sequence_adopt(&s->seq, s->target.base.work);
+    disk_pages_release(&read, &s->seq);
     if (states->hidden > 0)
         states_truncate(states, same < states->n ? same : states->n);
     if (states->hidden > 0 && s->engine->states)

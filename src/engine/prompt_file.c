@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/load.h"
 #include "base/mem.h"
-#include "engine/session.h"
+#include "engine/media_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -353,6 +353,8 @@ static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, str
         st = media_reserve(&f->media[i], err);
         if (!st)
             memcpy(f->media[i].rgb, f->pixels[i], media_size(&f->media[i]));
+        if (!st)
+            media_seal(&f->media[i]);
     }
     return st;
 }
@@ -543,6 +545,9 @@ enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_
         return fail(err, PV_E_ARG, "a video or picture waits for the text of its message");
     if (s->messages)
         st = dialogue_ask(s->words, &o.ask, err);
+    for (int k = 0; k < s->seq.line.n_spans && !st; k++)
+        st = media_load_pixels(&s->seq.line.media[s->seq.line.span[k].medium].m,
+                               vision_config(s->model->vision), s->model->threads, err);
     if (!st)
         st = list_ids(&o, s, path, err);
     if (!st)

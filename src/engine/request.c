@@ -406,6 +406,9 @@ void pv_engine_stats(pv_engine *e, struct pv_engine_counts *out)
 {
     struct scheduler_counts c = scheduler_counts(e->scheduler);
     struct kvpool_counts k = kvpool_counts(e->pool);
+    struct disk_cache_counts d = { .damaged = 0 };
+    if (e->disk.cache)
+        d = disk_cache_counts(e->disk.cache);
     struct pv_engine_counts all = { .size = out->size,
                                     .running = c.running,
                                     .queued = c.queued,
@@ -417,6 +420,10 @@ void pv_engine_stats(pv_engine *e, struct pv_engine_counts *out)
                                     .pages_used = k.used,
                                     .pages_cached = k.cached,
                                     .page_hits = k.hits,
-                                    .pages_evicted = k.evicted };
+                                    .pages_evicted = k.evicted,
+                                    .disk_files = d.found[DISK_MEDIA],
+                                    .disk_rows = d.found[DISK_ROWS],
+                                    .disk_pages = d.found[DISK_PAGE],
+                                    .disk_damaged = d.damaged };
     memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
 }

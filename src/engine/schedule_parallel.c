@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/ring.h"
 #include "engine/draft_read.h"
+#include "engine/media_rows.h"
 #include "engine/thread_groups.h"
 #include "spec/method_rules.h"
 #include "spec/pearl.h"

@@ -59,7 +59,7 @@ static void make_digests(struct sequence *q, int from, int to)
         if (m) {
             name.id = -1;
             name.row = row;
-            memcpy(name.medium, m->digest, sizeof name.medium);
+            memcpy(name.medium, m->m.digest, sizeof name.medium);
         }
         digest_init(&d);
         digest_add(&d, &name, sizeof name);
@@ -70,14 +70,19 @@ static void make_digests(struct sequence *q, int from, int to)
 
 /* ---- pages ---- */
 
-int sequence_adopt(struct sequence *q, struct device_work *work, int *same)
+int sequence_name(struct sequence *q)
 {
-    *same = 0;
-    while (*same < q->n_kv_ids && *same < q->line.n && q->kv_ids[*same] == q->line.ids[*same])
-        ++*same;
+    int same = 0;
+    while (same < q->n_kv_ids && same < q->line.n && q->kv_ids[same] == q->line.ids[same])
+        ++same;
     memcpy(q->kv_ids, q->line.ids, (size_t)q->line.n * sizeof *q->kv_ids);
     q->n_kv_ids = q->line.n;
     make_digests(q, 0, q->line.n);
+    return same;
+}
+
+int sequence_adopt(struct sequence *q, struct device_work *work)
+{
     return kvcache_adopt(&q->kv, work, q->digest, q->line.n);
 }
 

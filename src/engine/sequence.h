@@ -22,9 +22,12 @@ enum pv_status sequence_open(struct sequence *q, struct kvpool *pool, int contex
                              struct pv_error *err);
 void sequence_close(struct sequence *q);
 
+/* Makes the digests of the timeline's rows. Returns how many rows at the beginning are those of the
+ * last time. */
+int sequence_name(struct sequence *q);
 /* The rows of the timeline that the pool has, whoever computed them, are in the cache from now on;
- * returns how many. *same: rows at the beginning that are those of the last time. */
-int sequence_adopt(struct sequence *q, struct device_work *work, int *same);
+ * returns how many. After sequence_name. */
+int sequence_adopt(struct sequence *q, struct device_work *work);
 /* The first n rows of the last step become part of the cache; of a tree those of `path`. `whole`:
  * they have been through all layers, so that others may have them. */
 void sequence_commit(struct sequence *q, struct device_work *work, int n, const int *path,

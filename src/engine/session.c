@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/disk_media.h"
+#include "engine/media_rows.h"
 
 #include <string.h>
 
@@ -83,6 +85,7 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct p
     ep.kv_type = p->kv_type;
     ep.draft = p->draft;
     ep.speculate = p->speculate;
+    ep.cache = p->cache;
     st = pv_engine_open(&e, model, &ep, err);
     if (st)
         return st;
@@ -126,72 +129,6 @@ void pv_session_reset(pv_session *s)
     s->answer.n = 0;
     s->message0 = 0;
     s->messages = false;
-}
-
-/* ---- the model's tower ---- */
-
-enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
-                                     struct pv_error *err)
-{
-    size_t held;
-    enum pv_status st;
-    pthread_mutex_lock(s->model->step_lock); /* a request may be using it */
-    held = atomic_load(&s->engine->tower_bytes);
-    st = budget_claim_tower(&s->budget, s->engine->encoder, &held, m, err);
-    atomic_store(&s->engine->tower_bytes, held);
-    pthread_mutex_unlock(s->model->step_lock);
-    return st;
-}
-
-/* What the tower made together is kept together. The caller holds the lock. */
-static enum pv_status keep_window(struct pv_session *s, const struct medium *m,
-                                  struct pv_error *err)
-{
-    struct encoder *e = s->engine->encoder;
-    int row, n = encoder_window(e, &m->m, session_medium(s, m), &row);
-    float *to = n > 0 && !vision_cache_find(s->engine->tower_rows, m->digest, row, n)
-                    ? vision_cache_keep(s->engine->tower_rows, m->digest, m->m.n_rows, row, n)
-                    : NULL;
-    return to ? encoder_rows(e, &m->m, session_medium(s, m), row, n, to, err) : PV_OK;
-}
-
-enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
-                                  float *out, bool there, struct pv_error *err)
-{
-    struct encoder *e = s->engine->encoder;
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    uint64_t key = session_medium(s, m);
-    const float *kept;
-    enum pv_status st = PV_OK;
-    pthread_mutex_lock(s->model->step_lock);
-    kept = vision_cache_find(s->engine->tower_rows, m->digest, row, n);
-    if (kept && there)
-        s->model->dev->ops->upload(s->model->dev, out, kept, (size_t)n * hidden * sizeof *out);
-    else if (kept)
-        memcpy(out, kept, (size_t)n * hidden * sizeof *out);
-    else
-        st = there ? encoder_rows_there(e, &m->m, key, row, n, out, err)
-                   : encoder_rows(e, &m->m, key, row, n, out, err);
-    if (!st && !kept)
-        st = keep_window(s, m, err);
-    s->tower_s += encoder_take_seconds(e);
-    pthread_mutex_unlock(s->model->step_lock);
-    return st;
-}
-
-uint64_t session_medium(const struct pv_session *s, const struct medium *m)
-{
-    return s->number << 32 | (uint32_t)m->key;
-}
-
-double session_take_tower(struct pv_session *s)
-{
-    double seconds;
-    pthread_mutex_lock(s->model->step_lock);
-    seconds = s->tower_s;
-    s->tower_s = 0;
-    pthread_mutex_unlock(s->model->step_lock);
-    return seconds;
 }
 
 /* ---- the timeline ---- */
@@ -272,7 +209,8 @@ static enum pv_status add_video(pv_session *s, const struct video_source *from,
     double t0 = clock_now();
     enum pv_status st = begin_media(s, &params, &bounds, err);
     if (!st)
-        st = media_load_file(&loaded, vision_config(s->model->vision), from, &params, &bounds, err);
+        st = disk_media_load(&s->engine->disk, &loaded, vision_config(s->model->vision), from,
+                             &params, &bounds, err);
     if (st)
         return st;
     loaded.params.limits = NULL;
@@ -324,7 +262,7 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
         n_stills += !s->pending[i].m.video;
     for (int i = 0; i < s->n_pending && !st; i++) {
         st = media_load_finish(&s->pending[i], c, n_stills == 1, err);
-        if (!st)
+        if (!st && s->pending[i].m.rgb) /* else the tower may have nothing to do */
             st = session_reserve_tower(s, &s->pending[i].m, err);
     }
     return st;

@@ -2,6 +2,7 @@
  * go back to the pool; restoring adopts what the pool still has and computes the rest. */
 #include "engine/session_task.h"
 
+#include "engine/disk_pages.h"
 #include "engine/prefill.h"
 
 static void set_task(struct pv_session *s, struct task *t)
@@ -19,6 +20,8 @@ static enum pv_status run(struct task *t, void *arg, struct pv_error *err)
     st = s->call.run(s->call.arg, err);
     if (s->engine->states && s->draft.states.n <= s->seq.kv.len)
         state_cache_keep(s->engine->states, s->seq.digest, &s->draft.states);
+    if (!st || st == PV_E_CANCELLED)
+        disk_pages_keep(&s->engine->disk, &s->seq, t);
     sequence_release(&s->seq);
     set_task(s, NULL);
     return st;

@@ -97,8 +97,7 @@ void timeline_adopt(struct timeline *t, struct media *m)
         media_clear(m);
         return;
     }
-    t->media[t->n_media] = (struct medium){ .key = ++t->last_key, .m = *m };
-    media_digest(m, t->media[t->n_media++].digest);
+    t->media[t->n_media++] = (struct medium){ .key = ++t->last_key, .m = *m };
     *m = (struct media){ 0 };
 }
 

@@ -9,7 +9,6 @@
 struct medium {
     int key; /* >= 1; its rows have the id -key */
     struct media m;
-    uint8_t digest[DIGEST_SIZE]; /* of m */
 };
 
 /* Rows of one medium that follow one another. */

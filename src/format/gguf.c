@@ -309,6 +309,16 @@ const char *gguf_path(const struct gguf *g)
     return g->part[0].path;
 }
 
+int gguf_n_files(const struct gguf *g)
+{
+    return g->n_parts;
+}
+
+const struct file_stamp *gguf_stamp(const struct gguf *g, int i)
+{
+    return &g->part[i].map.stamp;
+}
+
 int gguf_n_tensors(const struct gguf *g)
 {
     return g->n_tensors;

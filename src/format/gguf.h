@@ -3,6 +3,7 @@
 #ifndef PV_FORMAT_GGUF_H
 #define PV_FORMAT_GGUF_H
 
+#include "base/file.h"
 #include "format/vocab.h"
 #include "tensor/tensor.h"
 
@@ -54,6 +55,9 @@ enum pv_status gguf_open_memory(struct gguf **out, const void *data, size_t size
                                 struct pv_error *err);
 void gguf_close(struct gguf **g);
 const char *gguf_path(const struct gguf *g);
+/* The files that it is in. */
+int gguf_n_files(const struct gguf *g);
+const struct file_stamp *gguf_stamp(const struct gguf *g, int i);
 
 int gguf_n_tensors(const struct gguf *g);
 const struct tensor *gguf_tensor(const struct gguf *g, int i);                 /* in file order */

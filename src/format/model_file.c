@@ -297,6 +297,26 @@ const struct tensor *model_file_tensor(const struct model_file *mf, int i)
     return gguf_tensor(mf->gguf, i);
 }
 
+int model_file_n_files(const struct model_file *mf)
+{
+#ifndef PV_CORE
+    if (mf->safetensors)
+        return safetensors_n_files(mf->safetensors);
+#endif
+    return gguf_n_files(mf->gguf) + (mf->mmproj ? gguf_n_files(mf->mmproj) : 0);
+}
+
+const struct file_stamp *model_file_stamp(const struct model_file *mf, int i)
+{
+#ifndef PV_CORE
+    if (mf->safetensors)
+        return safetensors_stamp(mf->safetensors, i);
+#endif
+    if (i >= gguf_n_files(mf->gguf))
+        return gguf_stamp(mf->mmproj, i - gguf_n_files(mf->gguf));
+    return gguf_stamp(mf->gguf, i);
+}
+
 const struct vocab *model_file_vocab(const struct model_file *mf)
 {
     return mf->vocab;

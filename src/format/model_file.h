@@ -4,6 +4,7 @@
 #ifndef PV_FORMAT_MODEL_FILE_H
 #define PV_FORMAT_MODEL_FILE_H
 
+#include "base/file.h"
 #include "format/config.h"
 #include "format/vision_config.h"
 #include "format/vocab.h"
@@ -67,6 +68,9 @@ const struct vision_layer_tensors *model_file_vision_layer(const struct model_fi
 /* All tensors of the files, in file order (inspect). */
 int model_file_n_tensors(const struct model_file *mf);
 const struct tensor *model_file_tensor(const struct model_file *mf, int i);
+/* The files that they lie in, when they were mapped. */
+int model_file_n_files(const struct model_file *mf);
+const struct file_stamp *model_file_stamp(const struct model_file *mf, int i);
 /* The tokenizer's data, NULL when the file has none. */
 const struct vocab *model_file_vocab(const struct model_file *mf);
 /* Why model_file_vocab is NULL, as a clause ("the file has no tokenizer"); else NULL. */

@@ -526,6 +526,16 @@ void safetensors_close(struct safetensors **st)
     mem_free(old);
 }
 
+int safetensors_n_files(const struct safetensors *st)
+{
+    return st->n_shards;
+}
+
+const struct file_stamp *safetensors_stamp(const struct safetensors *st, int i)
+{
+    return &st->shard[i].map.stamp;
+}
+
 int safetensors_n_tensors(const struct safetensors *st)
 {
     return st->n_tensors;

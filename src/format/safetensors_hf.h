@@ -3,7 +3,7 @@
 #ifndef PV_FORMAT_SAFETENSORS_HF_H
 #define PV_FORMAT_SAFETENSORS_HF_H
 
-#include "base/status.h"
+#include "base/file.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -22,6 +22,9 @@ enum pv_status safetensors_open(struct safetensors **out, const char *dir, uint6
 enum pv_status safetensors_open_memory(struct safetensors **out, const void *data, size_t size,
                                        const char *name, struct pv_error *err);
 void safetensors_close(struct safetensors **st);
+/* The files that they are in. */
+int safetensors_n_files(const struct safetensors *st);
+const struct file_stamp *safetensors_stamp(const struct safetensors *st, int i);
 
 /* The tensors of a type we know, in file order; those of other types (I64, BOOL, ...) are
  * buffers no decoder needs and are left out. */

@@ -51,6 +51,9 @@ struct video_info {
     int64_t cut;       /* frames that the file lists but does not hold whole: it ends early */
 };
 
+/* Versions of the decoder's libraries, as text: others may decode other pixels. */
+void video_decoder_version(char *out, size_t size);
+
 /* `threads` decode at once (0: as many as there are cores), each from another key frame. What comes
  * out does not depend on their number. */
 enum pv_status video_open(struct video **out, const struct video_source *from,

@@ -23,10 +23,13 @@
 #include "video/read_parts.h"
 
 #include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libswscale/swscale.h>
 
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -807,4 +810,10 @@ enum pv_status video_read(struct video *v, const int64_t *index, int n, video_fr
     if (!s)
         *lost = n_lost;
     return s;
+}
+
+void video_decoder_version(char *out, size_t size)
+{
+    snprintf(out, size, "FFmpeg %s %u %u %u", av_version_info(), avformat_version(),
+             avcodec_version(), swscale_version());
 }

@@ -7,23 +7,12 @@
 #include "make_file.h"
 #include "scratch.h"
 #include "test.h"
+#include "told.h"
 
 #include <pthread.h>
 #include <sys/time.h>
 
 enum { SIZE = 1000, FILE_BYTES = SIZE + DISK_HEADER + DIGEST_SIZE };
-
-struct told {
-    int n;
-    char last[1024];
-};
-
-static void warn(void *user, const char *sentence)
-{
-    struct told *t = user;
-    t->n++;
-    snprintf(t->last, sizeof t->last, "%s", sentence);
-}
 
 static char dir_path[256];
 
@@ -98,15 +87,6 @@ static void age(int n, int seconds)
     path_of(path, n);
     t[1] = t[0];
     CHECK(!utimes(path, t));
-}
-
-static size_t read_bytes(const char *path, uint8_t *to, size_t cap)
-{
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(to, 1, cap, f) : 0;
-    if (f)
-        fclose(f);
-    return n;
 }
 
 static uint64_t dir_bytes(int *n)
@@ -193,14 +173,18 @@ TEST(a_damaged_file_is_told_removed_and_replaced)
                   { DISK_HEADER + SIZE, "checksum" },
                   { FILE_BYTES - 1, "checksum" } };
     struct told told = { 0 };
-    uint8_t file[FILE_BYTES + 1] = { 0 };
+    uint8_t file[FILE_BYTES + 1] = { 0 }, *written;
+    size_t size;
     struct disk_cache *c;
     char path[512];
     fresh_dir("damaged");
     c = open_cache(0, &told);
     keep(c, 5);
     path_of(path, 5);
-    CHECK_EQ(read_bytes(path, file, sizeof file), FILE_BYTES);
+    written = make_load(path, &size);
+    CHECK_EQ(size, FILE_BYTES);
+    memcpy(file, written, FILE_BYTES);
+    free(written);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         make_write(path, file, lengths[i]);
         check_damaged(c, &told, lengths[i] < DISK_HEADER + DIGEST_SIZE ? "too few" : "speaks of",

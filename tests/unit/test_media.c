@@ -141,6 +141,7 @@ static struct media filled(struct media m, int seed)
     CHECK_EQ(media_reserve(&m, NULL), PV_OK);
     for (size_t i = 0; i < media_size(&m); i++)
         m.rgb[i] = (uint8_t)(i * 7 + (size_t)seed);
+    media_seal(&m);
     return m;
 }
 

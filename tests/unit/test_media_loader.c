@@ -3,12 +3,13 @@
  * session left as it was. */
 #include "base/mem.h"
 #include "base/rng.h"
+#include "make_file.h"
 #include "prevue/prevue.h"
 #include "test.h"
 
 #include <string.h>
 
-enum { MAX_FRAMES = 800, HEIGHT = 40, WIDTH = 56, N_NEW = 8, MAX_FILE = 1 << 16 };
+enum { MAX_FRAMES = 800, HEIGHT = 40, WIDTH = 56, N_NEW = 8 };
 
 static const char *const families[] = { "tests/golden/llava_onevision",
                                         "tests/golden/qwen2_5_vl_video" };
@@ -256,17 +257,6 @@ TEST(memory_of_a_video_is_its_pixels_and_no_more)
 
 /* ---- a file's bytes in memory ---- */
 
-static uint8_t *load(const char *path, size_t *size)
-{
-    FILE *f = fopen(path, "rb");
-    uint8_t *data = malloc(MAX_FILE);
-    *size = f && data ? fread(data, 1, MAX_FILE, f) : 0;
-    if (f)
-        fclose(f);
-    CHECK_MSG(*size > 0 && *size < MAX_FILE, "%s", path);
-    return data;
-}
-
 static const char *const media_files[] = { "tests/data/video/bframes.mp4",
                                            "tests/data/video/still.jpg" };
 
@@ -281,7 +271,7 @@ TEST(videos_in_memory_are_seen_as_those_in_files)
             struct pv_error err = { 0 };
             struct answer x, y;
             size_t size = 0;
-            uint8_t *data = load(media_files[i], &size);
+            uint8_t *data = make_load(media_files[i], &size);
             CHECK_MSG(!pv_add_video(a, media_files[i], &p, &want, &err), "%s", err.text);
             CHECK_MSG(!pv_add_video_data(b, data, size, &p, &got, &err), "%s", err.text);
             free(data); /* it was borrowed during the call only */
@@ -331,7 +321,7 @@ TEST(requests_take_videos_in_memory)
     pv_engine *e = NULL;
     int32_t want[N_NEW], got[N_NEW];
     size_t size = 0;
-    uint8_t *data = load(media_files[0], &size);
+    uint8_t *data = make_load(media_files[0], &size);
     ep.max_context = 1024;
     CHECK(!pv_engine_open(&e, m, &ep, NULL));
     CHECK(!request(e, (struct pv_part){ .path = media_files[0], .video = &p }, want, &err));
@@ -356,7 +346,7 @@ TEST(memory_without_a_video_is_refused)
     struct pv_video_info info = { .frames = -7 };
     struct pv_error err = { 0 };
     size_t size = 0;
-    uint8_t *data = load(media_files[0], &size);
+    uint8_t *data = make_load(media_files[0], &size);
     struct answer a, b;
     a = ask(s, "what");
     pv_session_reset(s);

@@ -1,0 +1,216 @@
+/* The entry of a file holds the numbers that struct media is planned from, and the digest of its
+ * pixels; not the pixels themselves, which are larger than the file and can be decoded again. */
+#include "engine/disk_media.h"
+
+#include "base/file.h"
+#include "base/load.h"
+
+#include <string.h>
+
+/* ---- rows ---- */
+
+static void unit_key(const struct engine_disk *d, const struct media *m, int unit,
+                     uint8_t key[DIGEST_SIZE])
+{
+    const int32_t number = unit;
+    struct digest k;
+    digest_init(&k);
+    digest_add(&k, d->rows_id, sizeof d->rows_id);
+    digest_add(&k, m->digest, sizeof m->digest);
+    digest_add(&k, &number, sizeof number);
+    digest_finish(&k, key);
+}
+
+static size_t unit_size(const struct media *m, size_t hidden)
+{
+    return (size_t)m->unit_rows * hidden * sizeof(float);
+}
+
+const float *disk_rows_find(struct engine_disk *d, const struct media *m, int unit, size_t hidden)
+{
+    uint8_t key[DIGEST_SIZE];
+    unit_key(d, m, unit, key);
+    if (!d->unit.data || memcmp(key, d->unit_key, DIGEST_SIZE) != 0) {
+        d->unit.data = NULL;
+        if (!disk_cache_find(d->cache, DISK_ROWS, key, &d->unit))
+            return NULL;
+        memcpy(d->unit_key, key, DIGEST_SIZE);
+    }
+    return d->unit.size == unit_size(m, hidden) ? (const float *)(const void *)d->unit.data : NULL;
+}
+
+bool disk_rows_there(struct engine_disk *d, const struct media *m, int unit)
+{
+    uint8_t key[DIGEST_SIZE];
+    unit_key(d, m, unit, key);
+    return disk_cache_has(d->cache, DISK_ROWS, key);
+}
+
+void disk_rows_keep(struct engine_disk *d, const struct media *m, int unit, const float *rows,
+                    size_t hidden)
+{
+    uint8_t key[DIGEST_SIZE];
+    unit_key(d, m, unit, key);
+    disk_cache_keep(d->cache, DISK_ROWS, key, rows, unit_size(m, hidden));
+}
+
+/* ---- files ---- */
+
+#ifdef PV_CORE
+
+enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
+                               const struct vision_config *c, const struct video_source *from,
+                               const struct pv_video_params *p, const struct load_bounds *b,
+                               struct pv_error *err)
+{
+    (void)d;
+    return media_load_file(out, c, from, p, b, err);
+}
+
+#else
+
+/* Numbers of an entry, eight bytes each, before the digest. */
+enum {
+    AT_WIDTH,
+    AT_HEIGHT,
+    AT_TOTAL,
+    AT_FPS,
+    AT_DURATION,
+    AT_FRAMES,
+    AT_LOST,
+    AT_SAMPLE_FPS,
+    AT_CUT,
+    AT_STILL,
+    NUMBERS,
+    ENTRY_SIZE = 8 * NUMBERS + DIGEST_SIZE
+};
+
+static bool digest_source(const struct video_source *from, uint8_t out[DIGEST_SIZE])
+{
+    struct digest d;
+    if (from->path)
+        return file_digest(from->path, out, NULL) == PV_OK;
+    digest_init(&d);
+    digest_add(&d, from->data, from->size);
+    digest_finish(&d, out);
+    return true;
+}
+
+/* The model's identity covers how its family chooses and sizes frames; the limits are in the key
+ * because a file that exceeds them is refused. */
+static void file_key(const struct engine_disk *d, const uint8_t *contents,
+                     const struct pv_video_params *p, const struct pv_limits *l,
+                     uint8_t key[DIGEST_SIZE])
+{
+    const int64_t whole[] = {
+        p->frames,       p->min_frames,          p->max_frames,         p->min_pixels,
+        p->max_pixels,   (int64_t)p->rule,       (int64_t)p->time_rule, l->frames,
+        l->frame_pixels, (int64_t)l->video_bytes
+    };
+    const double real[] = { p->fps, p->start, p->end, l->video_seconds };
+    char version[160];
+    struct digest k;
+    video_decoder_version(version, sizeof version);
+    digest_init(&k);
+    digest_add(&k, d->rows_id, sizeof d->rows_id);
+    digest_add(&k, contents, DIGEST_SIZE);
+    digest_add(&k, whole, sizeof whole);
+    digest_add(&k, real, sizeof real);
+    digest_add(&k, version, strlen(version));
+    digest_finish(&k, key);
+}
+
+static void put_real(uint8_t *p, double v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static double real_at(const uint8_t *p)
+{
+    double v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static void write_known(uint8_t e[ENTRY_SIZE], const struct loaded_media *s)
+{
+    const struct pv_video_info *i = &s->info;
+    store_le64(e + (size_t)8 * AT_WIDTH, (uint64_t)i->width);
+    store_le64(e + (size_t)8 * AT_HEIGHT, (uint64_t)i->height);
+    store_le64(e + (size_t)8 * AT_TOTAL, (uint64_t)i->total_frames);
+    put_real(e + (size_t)8 * AT_FPS, i->fps);
+    put_real(e + (size_t)8 * AT_DURATION, i->duration);
+    store_le64(e + (size_t)8 * AT_FRAMES, (uint64_t)i->frames);
+    store_le64(e + (size_t)8 * AT_LOST, (uint64_t)i->lost);
+    put_real(e + (size_t)8 * AT_SAMPLE_FPS, i->sample_fps);
+    store_le64(e + (size_t)8 * AT_CUT, (uint64_t)i->cut);
+    store_le64(e + (size_t)8 * AT_STILL, !s->m.video);
+    memcpy(e + (size_t)8 * NUMBERS, s->m.digest, DIGEST_SIZE);
+}
+
+static void read_known(struct known_media *k, const uint8_t e[ENTRY_SIZE])
+{
+    k->info = (struct pv_video_info){ .width = (int)load_le64(e + (size_t)8 * AT_WIDTH),
+                                      .height = (int)load_le64(e + (size_t)8 * AT_HEIGHT),
+                                      .total_frames = (int64_t)load_le64(e + (size_t)8 * AT_TOTAL),
+                                      .fps = real_at(e + (size_t)8 * AT_FPS),
+                                      .duration = real_at(e + (size_t)8 * AT_DURATION),
+                                      .frames = (int)load_le64(e + (size_t)8 * AT_FRAMES),
+                                      .lost = (int)load_le64(e + (size_t)8 * AT_LOST),
+                                      .sample_fps = real_at(e + (size_t)8 * AT_SAMPLE_FPS),
+                                      .cut = (int64_t)load_le64(e + (size_t)8 * AT_CUT) };
+    k->still = load_le64(e + (size_t)8 * AT_STILL) != 0;
+    memcpy(k->digest, e + (size_t)8 * NUMBERS, DIGEST_SIZE);
+}
+
+static bool has_all_rows(struct engine_disk *d, const struct media *m)
+{
+    for (int unit = 0; unit < m->n_units; unit++)
+        if (!disk_rows_there(d, m, unit))
+            return false;
+    return true;
+}
+
+static bool load_known(struct engine_disk *d, const uint8_t *key, struct loaded_media *out,
+                       const struct vision_config *c, const struct video_source *from,
+                       const struct pv_video_params *p, const struct load_bounds *b)
+{
+    struct disk_entry e = { 0 };
+    struct known_media known;
+    bool found = disk_cache_find(d->cache, DISK_MEDIA, key, &e) && e.size == ENTRY_SIZE;
+    if (found)
+        read_known(&known, e.data);
+    disk_entry_clear(&e);
+    /* What does not fit is told by media_load_file in its own words. */
+    if (!found || media_load_known(out, c, from, &known, p, b, NULL))
+        return false;
+    if (has_all_rows(d, &out->m))
+        return true;
+    loaded_media_clear(out);
+    return false;
+}
+
+enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
+                               const struct vision_config *c, const struct video_source *from,
+                               const struct pv_video_params *p, const struct load_bounds *b,
+                               struct pv_error *err)
+{
+    uint8_t contents[DIGEST_SIZE], after[DIGEST_SIZE], key[DIGEST_SIZE], entry[ENTRY_SIZE];
+    bool keyed = d->cache && digest_source(from, contents);
+    enum pv_status s;
+    if (keyed)
+        file_key(d, contents, p, b->limits, key);
+    if (keyed && load_known(d, key, out, c, from, p, b))
+        return PV_OK;
+    s = media_load_file(out, c, from, p, b, err);
+    if (s || !keyed || out->source)
+        return s;
+    /* The file may have been written to while it was decoded. */
+    if (digest_source(from, after) && !memcmp(after, contents, DIGEST_SIZE)) {
+        write_known(entry, out);
+        disk_cache_keep(d->cache, DISK_MEDIA, key, entry, sizeof entry);
+    }
+    return PV_OK;
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* Videos and pictures in the engine's cache on disk: what a file becomes in a prompt, so that it
+ * need not be decoded, and the rows that the tower makes of it, so that the tower need not run.
+ *
+ * A file is known by a digest of its bytes and by all that says which frames are taken and at what
+ * size. Rows are known by a digest of the pixels (struct media) and the number of their unit. */
+#ifndef PV_ENGINE_DISK_MEDIA_H
+#define PV_ENGINE_DISK_MEDIA_H
+
+#include "engine/disk_identity.h"
+#include "engine/media_loader.h"
+
+/* As media_load_file. A known file whose rows are all on disk is not decoded; an unknown one is
+ * known from now on. Still pictures of LLaVA-OneVision are always decoded: what becomes of them
+ * depends on the rest of the prompt. */
+enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
+                               const struct vision_config *c, const struct video_source *from,
+                               const struct pv_video_params *p, const struct load_bounds *b,
+                               struct pv_error *err);
+
+/* Rows [unit_rows, hidden] of unit `unit`, valid until the next call; NULL: not on disk. */
+const float *disk_rows_find(struct engine_disk *d, const struct media *m, int unit, size_t hidden);
+bool disk_rows_there(struct engine_disk *d, const struct media *m, int unit);
+void disk_rows_keep(struct engine_disk *d, const struct media *m, int unit, const float *rows,
+                    size_t hidden);
+
+#endif

@@ -1,0 +1,145 @@
+/* Pages go to disk as they lie in memory; a page known in part is written whole, and only its known
+ * rows are published when it is read. */
+#include "engine/disk_pages.h"
+
+#include "base/mem.h"
+#include "engine/scheduler.h"
+
+#include <string.h>
+
+/* The key of the first n rows of a page, after everything that `before` stands for. */
+static void page_key(const struct engine_disk *d, const struct kv_key *before,
+                     const struct kv_key *rows, int n, uint8_t key[DIGEST_SIZE])
+{
+    struct digest k;
+    digest_init(&k);
+    digest_add(&k, d->pages_id, sizeof d->pages_id);
+    digest_add(&k, before, sizeof *before);
+    digest_add(&k, rows, (size_t)n * sizeof *rows);
+    digest_finish(&k, key);
+}
+
+/* Rows of page i up to the end of the last medium that ends in it; 0: none does. */
+static int media_rows_in(const struct timeline *t, int i)
+{
+    int rows = 0;
+    for (int k = 0; k < t->n_spans; k++) {
+        int end = t->span[k].row0 + t->media[t->span[k].medium].m.n_rows - i * KV_CHUNK;
+        if (end > rows && end < KV_CHUNK)
+            rows = end;
+    }
+    return rows;
+}
+
+/* ---- reading ---- */
+
+/* Reads the first n rows of a page into one of the pool's; -1: not on disk, or no page is free. */
+static int32_t read_page(struct engine_disk *d, const struct sequence *q,
+                         const struct kv_key *before, const struct kv_key *rows, int n,
+                         struct disk_entry *e)
+{
+    struct kvpool *pool = q->kv.pool;
+    struct device *dev = kvpool_device(pool);
+    size_t size = q->kv.layer[0].page_size;
+    uint8_t key[DIGEST_SIZE];
+    int page;
+    page_key(d, before, rows, n, key);
+    if (!disk_cache_has(d->cache, DISK_PAGE, key))
+        return -1;
+    page = kvpool_take(pool);
+    if (page < 0)
+        return -1;
+    if (!disk_cache_find(d->cache, DISK_PAGE, key, e) || e->size != size) {
+        kvpool_drop(pool, page);
+        return -1;
+    }
+    dev->ops->upload(dev, kvpool_memory(pool, page), e->data, size);
+    kvpool_publish(pool, page, before, rows, n);
+    return page;
+}
+
+/* Page i after `before`: the pool's, or else from disk. *same: rows of it that are there. */
+static int32_t fetch_page(struct engine_disk *d, const struct sequence *q, int i,
+                          const struct kv_key *before, struct disk_entry *e, int *same)
+{
+    const struct kv_key *rows = q->digest + (size_t)i * KV_CHUNK;
+    int left = q->line.n - i * KV_CHUNK, part = media_rows_in(&q->line, i);
+    int32_t found = kvpool_find(q->kv.pool, before, rows, left, same), read = -1;
+    if (*same == KV_CHUNK)
+        return found;
+    if (left >= KV_CHUNK) {
+        read = read_page(d, q, before, rows, KV_CHUNK, e);
+        *same = read >= 0 ? KV_CHUNK : *same;
+    }
+    if (read < 0 && part > *same) {
+        read = read_page(d, q, before, rows, part, e);
+        *same = read >= 0 ? part : *same;
+    }
+    if (read >= 0 && found >= 0)
+        kvpool_drop(q->kv.pool, found);
+    return read >= 0 ? read : found;
+}
+
+void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t,
+                      struct disk_pages *out)
+{
+    int most = (q->line.n + KV_CHUNK - 1) / KV_CHUNK, same = KV_CHUNK;
+    struct kv_key before = { { 0 } };
+    struct disk_entry e = { 0 };
+    *out = (struct disk_pages){ 0 };
+    if (d->cache && d->kv)
+        out->page = mem_alloc((size_t)most * sizeof *out->page);
+    while (out->page && out->n < most && same == KV_CHUNK && !task_cancelled(t)) {
+        int32_t page = fetch_page(d, q, out->n, &before, &e, &same);
+        if (page < 0)
+            break;
+        if (same == KV_CHUNK)
+            before = kvpool_key(&before, q->digest + (size_t)out->n * KV_CHUNK);
+        out->page[out->n++] = page;
+        task_pause(t);
+    }
+    disk_entry_clear(&e);
+}
+
+void disk_pages_release(struct disk_pages *p, const struct sequence *q)
+{
+    while (p->n > 0)
+        kvpool_drop(q->kv.pool, p->page[--p->n]);
+    mem_free(p->page);
+    *p = (struct disk_pages){ 0 };
+}
+
+/* ---- writing ---- */
+
+static void write_page(struct engine_disk *d, const struct sequence *q, int i, int n, uint8_t *copy)
+{
+    struct device *dev = kvpool_device(q->kv.pool);
+    size_t size = q->kv.layer[0].page_size;
+    uint8_t key[DIGEST_SIZE];
+    page_key(d, &q->kv.key[i], q->digest + (size_t)i * KV_CHUNK, n, key);
+    if (disk_cache_has(d->cache, DISK_PAGE, key))
+        return;
+    dev->ops->download(dev, copy, kvpool_memory(q->kv.pool, q->kv.page[i]), size);
+    disk_cache_keep(d->cache, DISK_PAGE, key, copy, size);
+}
+
+void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct task *t)
+{
+    int len = q->kv.len < q->answer0 ? q->kv.len : q->answer0;
+    uint8_t *copy;
+    if (!d->cache || !d->kv)
+        return;
+    copy = mem_alloc(q->kv.layer[0].page_size);
+    kvcache_publish(&q->kv, q->digest); /* so that the keys of all pages are there */
+    task_preemptible(t, false);
+    for (int i = 0; copy && i * KV_CHUNK < len; i++) {
+        int part = media_rows_in(&q->line, i);
+        if ((i + 1) * KV_CHUNK <= len)
+            write_page(d, q, i, KV_CHUNK, copy);
+        if (part > 0 && i * KV_CHUNK + part <= len)
+            write_page(d, q, i, part, copy);
+        task_pause(t);
+    }
+    task_preemptible(t, true);
+    mem_free(copy);
+}

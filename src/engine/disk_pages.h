@@ -1,0 +1,27 @@
+/* KV pages of prompts in the engine's cache on disk. A page is known by the digests of its rows and
+ * of all before them. Of a page in which a video or picture ends, the rows up to that end are kept
+ * as well: another question may follow there. */
+#ifndef PV_ENGINE_DISK_PAGES_H
+#define PV_ENGINE_DISK_PAGES_H
+
+#include "engine/disk_identity.h"
+#include "engine/sequence.h"
+
+struct task;
+
+/* Pages that were read. */
+struct disk_pages {
+    int32_t *page; /* [n], of the pool */
+    int n;
+};
+
+/* Reads what the pool lacks of the longest beginning of the sequence that disk and pool know
+ * together, and publishes it: then sequence_adopt finds it. The caller gives the pages back after
+ * that. Lets other tasks run in between, and stops when the task is cancelled. */
+void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t,
+                      struct disk_pages *out);
+void disk_pages_release(struct disk_pages *p, const struct sequence *q);
+/* Writes the pages of the sequence's prompt that are not on disk yet, as far as they are filled. */
+void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct task *t);
+
+#endif

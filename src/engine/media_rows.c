@@ -1,0 +1,183 @@
+/* The tower runs only for rows that are found nowhere. What it makes together, a window of some
+ * units (frames, pairs of frames, whole pictures), is kept together: in memory, and on disk as one
+ * entry for each unit. */
+#include "engine/media_rows.h"
+
+#include "base/mem.h"
+#include "engine/disk_media.h"
+#include "engine/media_loader.h"
+
+#include <string.h>
+
+enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
+                                     struct pv_error *err)
+{
+    size_t held;
+    enum pv_status st;
+    pthread_mutex_lock(s->model->step_lock); /* a request may be using it */
+    held = atomic_load(&s->engine->tower_bytes);
+    st = budget_claim_tower(&s->budget, s->engine->encoder, &held, m, err);
+    atomic_store(&s->engine->tower_bytes, held);
+    pthread_mutex_unlock(s->model->step_lock);
+    return st;
+}
+
+uint64_t session_medium(const struct pv_session *s, const struct medium *m)
+{
+    return s->number << 32 | (uint32_t)m->key;
+}
+
+double session_take_tower(struct pv_session *s)
+{
+    double seconds;
+    pthread_mutex_lock(s->model->step_lock);
+    seconds = s->tower_s;
+    s->tower_s = 0;
+    pthread_mutex_unlock(s->model->step_lock);
+    return seconds;
+}
+
+/* In what follows the caller holds the lock. */
+
+/* The units of the window that are not on disk yet. */
+static void write_window(struct pv_session *s, const struct medium *m, int row, int n)
+{
+    const struct media *a = &m->m;
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    float *rows = mem_alloc((size_t)a->unit_rows * hidden * sizeof *rows);
+    for (int unit = row / a->unit_rows; rows && unit < (row + n) / a->unit_rows; unit++)
+        if (!disk_rows_there(&s->engine->disk, a, unit) &&
+            !encoder_rows(s->engine->encoder, a, session_medium(s, m), unit * a->unit_rows,
+                          a->unit_rows, rows, NULL))
+            disk_rows_keep(&s->engine->disk, a, unit, rows, hidden);
+    mem_free(rows);
+}
+
+static enum pv_status keep_window(struct pv_session *s, const struct medium *m,
+                                  struct pv_error *err)
+{
+    struct encoder *e = s->engine->encoder;
+    int row, n = encoder_window(e, &m->m, session_medium(s, m), &row);
+    float *to = n > 0 && !vision_cache_find(s->engine->tower_rows, m->m.digest, row, n)
+                    ? vision_cache_keep(s->engine->tower_rows, m->m.digest, m->m.n_rows, row, n)
+                    : NULL;
+    if (n > 0 && s->engine->disk.cache)
+        write_window(s, m, row, n);
+    return to ? encoder_rows(e, &m->m, session_medium(s, m), row, n, to, err) : PV_OK;
+}
+
+/* Whether to look for rows [row, row + n) on disk: not those that the tower has just made. A prompt
+ * is read from its beginning, so the last unit is the one most likely to be missing. */
+static bool may_be_on_disk(struct pv_session *s, const struct medium *m, int row, int n)
+{
+    const struct media *a = &m->m;
+    int units = a->n_units * a->unit_rows, end = row + n < units ? row + n : units, first, made;
+    if (!s->engine->disk.cache)
+        return false;
+    made = encoder_window(s->engine->encoder, a, session_medium(s, m), &first);
+    if (row >= first && end <= first + made)
+        return false;
+    return disk_rows_there(&s->engine->disk, a, (end - 1) / a->unit_rows);
+}
+
+/* Rows [row, row + n) if all of their units are on disk, in fresh memory; else NULL. The newline
+ * after the last unit is nobody's unit: the tower has it without running. */
+static float *read_rows(struct pv_session *s, const struct medium *m, int row, int n)
+{
+    const struct media *a = &m->m;
+    struct pv_engine *e = s->engine;
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    float *rows =
+        may_be_on_disk(s, m, row, n) ? mem_alloc((size_t)n * hidden * sizeof *rows) : NULL;
+    float *to;
+    bool all = rows != NULL;
+    for (int done = 0; done < n && all;) {
+        int unit = (row + done) / a->unit_rows, at = (row + done) % a->unit_rows;
+        int some = a->unit_rows - at < n - done ? a->unit_rows - at : n - done;
+        const float *from = NULL;
+        if (unit < a->n_units)
+            from = disk_rows_find(&e->disk, a, unit, hidden);
+        if (from)
+            memcpy(rows + (size_t)done * hidden, from + (size_t)at * hidden,
+                   (size_t)some * hidden * sizeof *rows);
+        else
+            all =
+                unit == a->n_units && !encoder_rows(e->encoder, a, session_medium(s, m), row + done,
+                                                    some = 1, rows + (size_t)done * hidden, NULL);
+        done += some;
+    }
+    if (!all) {
+        mem_free(rows);
+        return NULL;
+    }
+    to = vision_cache_keep(e->tower_rows, a->digest, a->n_rows, row, n);
+    if (to)
+        memcpy(to, rows, (size_t)n * hidden * sizeof *rows);
+    return rows;
+}
+
+/* Pixels, and room in the tower: a medium whose rows were on disk was thought to need neither. */
+static enum pv_status make_ready(struct pv_session *s, const struct medium *m, struct pv_error *err)
+{
+    struct media *a = &s->seq.line.media[m - s->seq.line.media].m;
+    enum pv_status st =
+        media_load_pixels(a, vision_config(s->model->vision), s->model->threads, err);
+    if (!st)
+        st = encoder_reserve(s->engine->encoder, a, err);
+    if (!st)
+        atomic_store(&s->engine->tower_bytes, encoder_size(s->engine->encoder, a));
+    return st;
+}
+
+/* Rows of a medium from `row` on that one window has: the one that is there, or else at least the
+ * rest of the unit that the next one begins with. */
+static int rows_of_window(const struct pv_session *s, const struct medium *m, int row)
+{
+    int first, n = encoder_window(s->engine->encoder, &m->m, session_medium(s, m), &first);
+    if (row >= first && row < first + n)
+        return first + n - row;
+    return m->m.unit_rows - row % m->m.unit_rows;
+}
+
+/* Window by window, so that each can be kept before the next takes its place. */
+static enum pv_status run_tower(struct pv_session *s, const struct medium *m, int row, int n,
+                                float *out, bool there, struct pv_error *err)
+{
+    struct encoder *e = s->engine->encoder;
+    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    uint64_t key = session_medium(s, m);
+    enum pv_status st = make_ready(s, m, err);
+    for (int done = 0; done < n && !st;) {
+        int most = rows_of_window(s, m, row + done), some = most < n - done ? most : n - done;
+        float *to = out + (size_t)done * hidden;
+        st = there ? encoder_rows_there(e, &m->m, key, row + done, some, to, err)
+                   : encoder_rows(e, &m->m, key, row + done, some, to, err);
+        if (!st)
+            st = keep_window(s, m, err);
+        done += some;
+    }
+    s->tower_s += encoder_take_seconds(e);
+    return st;
+}
+
+enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
+                                  float *out, bool there, struct pv_error *err)
+{
+    size_t size = (size_t)n * (size_t)decoder_config(s->model->dec)->hidden * sizeof *out;
+    const float *kept;
+    float *read = NULL;
+    enum pv_status st = PV_OK;
+    pthread_mutex_lock(s->model->step_lock);
+    kept = vision_cache_find(s->engine->tower_rows, m->m.digest, row, n);
+    if (!kept)
+        kept = read = read_rows(s, m, row, n);
+    if (kept && there)
+        s->model->dev->ops->upload(s->model->dev, out, kept, size);
+    else if (kept)
+        memcpy(out, kept, size);
+    else
+        st = run_tower(s, m, row, n, out, there, err);
+    mem_free(read);
+    pthread_mutex_unlock(s->model->step_lock);
+    return st;
+}

@@ -1,0 +1,20 @@
+/* Rows of media in the model's space: kept in memory, kept on disk, or made by the engine's tower,
+ * and then kept. */
+#ifndef PV_ENGINE_MEDIA_ROWS_H
+#define PV_ENGINE_MEDIA_ROWS_H
+
+#include "engine/session.h"
+
+/* Room in the engine's tower. */
+enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
+                                     struct pv_error *err);
+/* Rows [row, row + n) of a medium in the model's space, on the host or where the model is. Decodes
+ * a medium without pixels if the tower has to run. */
+enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
+                                  float *out, bool there, struct pv_error *err);
+/* What tells media of all sessions of an engine apart. */
+uint64_t session_medium(const struct pv_session *s, const struct medium *m);
+/* Seconds that the engine's tower took for this session since the last call. */
+double session_take_tower(struct pv_session *s);
+
+#endif
