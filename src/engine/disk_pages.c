@@ -80,33 +80,27 @@ static int32_t fetch_page(struct engine_disk *d, const struct sequence *q, int i
     return read >= 0 ? read : found;
 }
 
-void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t,
-                      struct disk_pages *out)
+void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t)
 {
-    int most = (q->line.n + KV_CHUNK - 1) / KV_CHUNK, same = KV_CHUNK;
+    int most = (q->line.n + KV_CHUNK - 1) / KV_CHUNK, n = 0, same = KV_CHUNK;
     struct kv_key before = { { 0 } };
     struct disk_entry e = { 0 };
-    *out = (struct disk_pages){ 0 };
-    if (d->cache && d->kv)
-        out->page = mem_alloc((size_t)most * sizeof *out->page);
-    while (out->page && out->n < most && same == KV_CHUNK && !task_cancelled(t)) {
-        int32_t page = fetch_page(d, q, out->n, &before, &e, &same);
-        if (page < 0)
+    int32_t *page = d->cache && d->kv ? mem_alloc((size_t)most * sizeof *page) : NULL;
+    while (page && n < most && same == KV_CHUNK && !task_cancelled(t)) {
+        page[n] = fetch_page(d, q, n, &before, &e, &same);
+        if (page[n] < 0)
             break;
         if (same == KV_CHUNK)
-            before = kvpool_key(&before, q->digest + (size_t)out->n * KV_CHUNK);
-        out->page[out->n++] = page;
+            before = kvpool_key(&before, q->digest + (size_t)n * KV_CHUNK);
+        n++;
         task_pause(t);
     }
+    /* They were held so that none of them made room for the next. Now nobody may hold the last one,
+     * which is written to if it is not full. */
+    while (n > 0)
+        kvpool_drop(q->kv.pool, page[--n]);
+    mem_free(page);
     disk_entry_clear(&e);
-}
-
-void disk_pages_release(struct disk_pages *p, const struct sequence *q)
-{
-    while (p->n > 0)
-        kvpool_drop(q->kv.pool, p->page[--p->n]);
-    mem_free(p->page);
-    *p = (struct disk_pages){ 0 };
 }
 
 /* ---- writing ---- */

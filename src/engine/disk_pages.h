@@ -9,18 +9,10 @@
 
 struct task;
 
-/* Pages that were read. */
-struct disk_pages {
-    int32_t *page; /* [n], of the pool */
-    int n;
-};
-
 /* Reads what the pool lacks of the longest beginning of the sequence that disk and pool know
- * together, and publishes it: then sequence_adopt finds it. The caller gives the pages back after
- * that. Lets other tasks run in between, and stops when the task is cancelled. */
-void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t,
-                      struct disk_pages *out);
-void disk_pages_release(struct disk_pages *p, const struct sequence *q);
+ * together, and publishes it: sequence_adopt finds it if it comes next. Lets other tasks run in
+ * between, and stops when the task is cancelled. */
+void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t);
 /* Writes the pages of the sequence's prompt that are not on disk yet, as far as they are filled. */
 void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct task *t);
 

@@ -307,10 +307,8 @@ static int find_held(struct pv_session *s)
 {
     struct states *states = &s->draft.states;
     int same = sequence_name(&s->seq), held;
-    struct disk_pages read;
-    disk_pages_fetch(&s->engine->disk, &s->seq, s->task, &read);
+    disk_pages_fetch(&s->engine->disk, &s->seq, s->task);
     held = sequence_adopt(&s->seq, s->target.base.work);
-    disk_pages_release(&read, &s->seq);
     if (states->hidden > 0)
         states_truncate(states, same < states->n ? same : states->n);
     if (states->hidden > 0 && s->engine->states)

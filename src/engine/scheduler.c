@@ -6,7 +6,8 @@
  *   QUEUED  waits to begin            STEP   waits for a step of a batch
  *   READY   can go on                 ROWS   waits for a portion of its prompt
  *   AWAY    has given its pages back  PAGES  waits for KV pages
- *   ENDED   its function has returned LANE   its step runs in the lane
+ *   PAUSED  lets others have a step   LANE   its step runs in the lane
+ *   ENDED   its function has returned
  *
  * On a GPU rows of prompts have steps of their own, which take much longer than those of answers.
  * So that answers need not wait for them, they run in the lane: another thread with another stream.
@@ -30,6 +31,7 @@ enum task_state {
     TASK_ROWS,
     TASK_PAGES,
     TASK_AWAY,
+    TASK_PAUSED,
     TASK_LANE,
     TASK_ENDED
 };
@@ -355,7 +357,7 @@ void task_preemptible(struct task *t, bool yes)
 
 void task_pause(struct task *t)
 {
-    t->state = TASK_READY;
+    t->state = TASK_PAUSED;
     fiber_yield(t->fiber);
 }
 
@@ -650,8 +652,11 @@ static void iterate(struct scheduler *s)
     grant_rows(s);
     run_ready(s);
     begin_lane(s);
-    if (!run_batch(s, target_of(s)))
+    if (!run_batch(s, target_of(s)) && !in_state(s, TASK_PAUSED))
         end_lane(s, true);
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i]->state == TASK_PAUSED)
+            s->running[i]->state = TASK_READY;
 }
 
 /* New tasks begin in the order they came, when there is a place for them and nobody waits for

@@ -86,7 +86,7 @@ bool task_alone(const struct task *t);
 bool task_cancelled(const struct task *t);
 /* While false the task keeps its pages. */
 void task_preemptible(struct task *t, bool yes);
-/* Lets the others run. */
+/* Between two parts of long work that is not a step: lets the others have a step. */
 void task_pause(struct task *t);
 
 /* What the task's rows cost at present: seconds that one more row adds to a joint step, and tokens

@@ -39,7 +39,9 @@ struct result {
 static struct models open_models(enum vision_kind kind)
 {
     struct models m = { .kind = kind };
-    open_headed(&m.pair, kind, true, 2, ~(uint64_t)0);
+    struct pv_model_params p = pv_model_defaults();
+    p.threads = 2;
+    open_headed(&m.pair, tiny_vision(kind), true, p);
     return m;
 }
 
