@@ -67,7 +67,8 @@ static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool 
                          .context = CONTEXT,
                          .n_new = N_NEW,
                          .max_jobs = MAX_JOBS,
-                         .kv = device ? PV_KV_BF16 : PV_KV_F32 };
+                         .kv = device ? PV_KV_BF16 : PV_KV_F32,
+                         .disk = !device };
     tiny_prompts(w);
     if (!open)
         world_close(w);

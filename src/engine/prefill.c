@@ -301,13 +301,15 @@ static int find_first(const struct pv_session *s, const struct view_signal *v, i
     return held < most ? held : most;
 }
 
-/* Rows of the timeline that the pool or the disk has are in the cache from now on. The
- * states of a draft head are this session's own, or those that another has left. */
-static int find_held(struct pv_session *s)
+/* Rows of the timeline that the pool has, whoever computed them, are in the cache from now on; so
+ * are those on disk, where they need not run for the signal. The states of a draft head are this
+ * session's own, or those that another has left. */
+static int find_held(struct pv_session *s, const struct view_signal *v)
 {
     struct states *states = &s->draft.states;
     int same = sequence_name(&s->seq), held;
-    disk_pages_fetch(&s->engine->disk, &s->seq, s->task);
+    if (v->kind != SIGNAL_ALIGNMENT && !v->states)
+        disk_pages_fetch(&s->engine->disk, &s->seq, s->task);
     held = sequence_adopt(&s->seq, s->target.base.work);
     if (states->hidden > 0)
         states_truncate(states, same < states->n ? same : states->n);
@@ -382,7 +384,7 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
                            const struct view_signal *signal, enum want want,
                            const struct prefill_pause *pause, struct pv_error *err)
 {
-    int held = find_held(s);
+    int held = find_held(s, signal);
     struct prefill f = {
         .s = s, .p = p, .signal = signal, .want = want, .first = find_first(s, signal, held)
     };
