@@ -258,7 +258,7 @@ $(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_O
     $(filter $(SIM_PARTS),$(NO_CUDA_OBJ))
 	$(call say,LINK)$(LINK) -o $@ $^ -lstdc++ -lm
 
-$(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ)
+$(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ) $(BUILD)/build_id.o
 	$(call say,LINK)$(LINK) -o $@ $^ $(DEPS_LIBS) -lstdc++ -lm
 
 $(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
