@@ -142,6 +142,7 @@ static pv_request *submit(const struct options *o, pv_engine *e, int vocab, int 
 {
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     struct pv_request_params p = pv_request_defaults();
+    struct pv_gen_params g = pv_gen_defaults();
     struct pv_error err = { 0 };
     char question[QUESTION_SIZE];
     struct pv_part parts[2] = { { .path = o->n_videos ? o->video[i % o->n_videos] : NULL },
@@ -150,9 +151,10 @@ static pv_request *submit(const struct options *o, pv_engine *e, int vocab, int 
     uint64_t x = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
     pv_request *r = NULL;
     snprintf(question, sizeof question, "Question %d: describe this video.", i + 1);
-    p.gen.max_new_tokens = n_new;
-    p.gen.ignore_stop = true;
-    p.gen.method = m;
+    g.max_new_tokens = n_new;
+    g.ignore_stop = true;
+    g.method = m;
+    p.gen = &g;
     if (o->n_videos > 0) {
         p.messages = &message;
         p.n_messages = 1;
@@ -317,7 +319,7 @@ int main(int argc, char **argv)
         printf("requests,method,tokens_s,times_one,rows_a_step,tokens_a_request\n");
     for (int k = 0; k < o.n_requests && !o.beside; k++)
         for (int j = 0; j < o.n_methods; j++) {
-            struct pv_method m;
+            struct pv_method m = { .size = sizeof m };
             struct figures f;
             stop_if(pv_method_find(&m, o.method[j], &err), &err);
             f = run(&o, e, pv_model_vocab_size(model), o.requests[k], &m);

@@ -46,6 +46,7 @@ enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling
     if (a->any && !a->ends_line)
         write_text("\n", 1);
     a->ids = pv_session_answer(s, &a->n_ids);
+    a->stats.size = sizeof a->stats;
     pv_session_stats(s, &a->stats);
     a->total = clock_now() - a->begin;
     return status;

@@ -270,7 +270,7 @@ int cmd_generate(int argc, char **argv)
 {
     struct generate_args a = { .sampling = SAMPLING_DEFAULTS, .method = METHOD_DEFAULTS };
     struct pv_model_params mp;
-    struct pv_method method;
+    struct pv_method method = { .size = sizeof method };
     const char *draft = NULL;
     struct prompt p = { 0 };
     int r = options_parse(&generate_options, &a, argc, argv, NULL);

@@ -231,7 +231,7 @@ static enum pv_status look(pv_session *s, const struct view_args *a, struct view
                            struct pv_error *err)
 {
     struct progress progress;
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     enum pv_status st = pv_method_find(&m, "specvlm", err);
 
     if (!a->draft || !strcmp(a->draft, "self"))

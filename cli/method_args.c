@@ -212,7 +212,7 @@ static void set_shape(struct pv_method *m, const char *shape)
 /* The share that presets prune. */
 static double usual_ratio(void)
 {
-    struct pv_method m = { 0 };
+    struct pv_method m = { .size = sizeof m };
     pv_method_find(&m, "specvlm", NULL);
     return m.ratio;
 }
@@ -259,7 +259,7 @@ static void try_change(struct pv_method *m, struct pv_method changed, struct pv_
 static void change(const struct method_args *a, struct pv_method *m, bool self, const char *head,
                    struct pv_error *why)
 {
-    struct pv_method changed;
+    struct pv_method changed = { .size = sizeof changed };
     change_drafter(a, m, self, head);
     if (!drafts(m) || a->schedule == PV_SCHEDULE_SERIAL)
         m->schedule = PV_SCHEDULE_SERIAL;
@@ -402,7 +402,7 @@ int method_args_check(const struct method_args *a, const char *command,
     bool self = a->draft && !path;
     struct pv_error err = { 0 }, refused = { 0 };
     char words[APPLIES_SIZE];
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     int r = check_words(a, command);
 
     if (r != OPTIONS_RUN)
@@ -476,7 +476,7 @@ static int add_named(struct contenders *list, const struct method_args *a, const
     const char *suffix = strchr(word, ':');
     bool self = (a->draft && !strcmp(a->draft, "self")) || suffix;
     struct pv_error err = { 0 }, passed_over = { 0 };
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     int r;
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, ":"), word);
@@ -508,7 +508,7 @@ int method_args_list(const struct method_args *a, const char *command,
                      const char *ratios, struct contenders *out, const char **draft)
 {
     const char *path = method_args_draft(a, model, mp), *head = find_head(a, model, mp);
-    struct pv_method plain = { 0 };
+    struct pv_method plain = { .size = sizeof plain };
     int r = check_words(a, command);
 
     if (r == OPTIONS_RUN && a->method)

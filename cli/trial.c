@@ -105,7 +105,7 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
                              struct listener l, struct figures *out, struct pv_error *err)
 {
     struct pv_gen_params gen = c->t->gen;
-    struct pv_stats st;
+    struct pv_stats st = { .size = sizeof st };
     enum pv_status status = add_question(c, err);
 
     if (status)
@@ -147,7 +147,7 @@ static bool wants_features(const struct pv_method *m)
 static enum pv_status read_video(struct course *c, struct figures *cold, bool *done,
                                  struct pv_error *err)
 {
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     enum pv_status st = pv_method_find(&m, "ngram", err);
     *done = false;
     if (st)

@@ -166,6 +166,7 @@ static inline enum pv_status generate(pv_session *s, const struct pv_method *m, 
     s->observer = (struct logits_observer){ 0 };
     ids = pv_session_answer(s, &a->n);
     memcpy(a->ids, ids, a->n * sizeof *ids);
+    a->stats.size = sizeof a->stats;
     pv_session_stats(s, &a->stats);
     return st;
 }
@@ -230,7 +231,8 @@ static inline bool same_answer(const struct answer *a, const struct answer *b, i
 static inline struct pv_method method(enum pv_drafter drafter, const char *view,
                                       enum pv_shape shape)
 {
-    return (struct pv_method){ .name = "test",
+    return (struct pv_method){ .size = sizeof(struct pv_method),
+                               .name = "test",
                                .drafter = drafter,
                                .view = view,
                                .shape = shape,

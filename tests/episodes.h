@@ -67,15 +67,16 @@ static inline pv_request *world_submit(const struct world *w, pv_engine *e, int 
                                        const struct pv_method *m, struct record *record)
 {
     struct pv_request_params p = pv_request_defaults();
+    struct pv_gen_params g = gen_params(draw_temperature[draw]);
     struct pv_error err = { 0 };
     pv_request *r = NULL;
     record->vocab = pv_model_vocab_size(w->target);
-    p.gen = gen_params(draw_temperature[draw]);
-    p.gen.max_new_tokens = w->n_new;
-    p.gen.seed = draw_seed[draw];
-    p.gen.method = m;
-    p.gen.on_logits = keep_bits;
-    p.gen.logits_user = record;
+    g.max_new_tokens = w->n_new;
+    g.seed = draw_seed[draw];
+    g.method = m;
+    g.on_logits = keep_bits;
+    g.logits_user = record;
+    p.gen = &g;
     p.messages = w->prompt[prompt].message;
     p.n_messages = w->prompt[prompt].n;
     CHECK_MSG(pv_request_submit(&r, e, &p, &err) == PV_OK, "%s", err.text);
@@ -156,7 +157,7 @@ static inline struct pv_method draw_method(struct rng *r, bool head)
     static const char *const names[] = { "ar",    "sd",          "sd-tree", "specvlm", "std",
                                          "ngram", "sd-rand",     "auto",    "onsd",    "pearl",
                                          "hippo", "parallelvlm", "sparrow", "msd" };
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     int n = head ? 14 : 12;
     CHECK(!pv_method_find(&m, names[below(r, n)], NULL));
     if (below(r, 8) == 0) {
@@ -320,7 +321,7 @@ static inline bool run_episode(struct world *w, uint64_t seed, struct tally *tal
     pv_engine_stats(ep.e, &st);
     CHECK_EQ(st.pages_used, 0);
     for (int i = 0; i < ep.n; i++) {
-        struct pv_stats stats;
+        struct pv_stats stats = { .size = sizeof stats };
         check_job(&ep, &ep.job[i]);
         pv_request_stats(ep.job[i].r, &stats);
         tally->accepted += stats.accepted;

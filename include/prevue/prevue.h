@@ -12,6 +12,10 @@
  * file and what disagreed. Zero a struct pv_error before it is used: the first failure stays in it
  * until it is zeroed again. Outputs are untouched on failure. The library never prints, never
  * exits and never reads the environment.
+ *
+ * Structs that begin with `size` may get more fields in later releases, at their end. Whoever makes
+ * one sets it to sizeof the struct (pv_..._defaults does); so a program that was compiled before
+ * works with a later library.
  */
 #ifndef PREVUE_H
 #define PREVUE_H
@@ -69,9 +73,11 @@ struct pv_limits {
     int64_t frame_pixels;  /* of one frame as stored: 64 Mi */
     int frames;            /* taken from one video: 1024 */
     double video_seconds;  /* duration of one video: 24 hours */
+    uint64_t reserved[4];
 };
 
 struct pv_model_params {
+    size_t size;
     const char *path;   /* GGUF file or Hugging Face directory */
     const char *mmproj; /* GGUF file of the vision tower; NULL: in `path`, or beside it */
     const char *head;   /* a draft head made for this model: GGUF file or directory; NULL: none */
@@ -96,11 +102,12 @@ struct pv_cache_params {
      * written any more: one sentence. May be NULL. */
     void (*warn)(void *user, const char *sentence);
     void *user;
+    uint64_t reserved[4];
 };
 
 /* What the requests and sessions of an engine share. Zero means the default. */
 struct pv_engine_params {
-    size_t size;          /* of this struct, as pv_engine_defaults sets it */
+    size_t size;
     int max_context;      /* tokens of one prompt and answer; 0: the model's, at most 32768 */
     int64_t kv_tokens;    /* of all of them together, running or kept for reuse; 0: max_context */
     int max_requests;     /* that run at the same time, others wait; 0: 16 */
@@ -114,6 +121,7 @@ struct pv_engine_params {
 };
 
 struct pv_session_params {
+    size_t size;
     int max_context; /* tokens of prompt and answer together; 0: the model's, at most 32768 */
     int chunk;       /* rows of one prefill step; 0: 512, on a GPU 8192 */
     enum pv_kv_type kv_type;
@@ -129,6 +137,7 @@ enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL };
 typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
 
 struct pv_gen_params {
+    size_t size;
     int max_new_tokens;
     float temperature; /* 0: greedy */
     int top_k;         /* 0: off */
@@ -183,6 +192,7 @@ enum pv_schedule {
 enum pv_draft_pos { PV_POS_AUTO, PV_POS_COMPACT, PV_POS_ORIGINAL };
 
 struct pv_method {
+    size_t size;
     const char *name;
     enum pv_drafter drafter;
     const char *view; /* which video tokens the drafter sees: "full", "specvlm", ... */
@@ -227,6 +237,7 @@ enum pv_time_rule {
 
 /* Zero: as the model's family does it. */
 struct pv_video_params {
+    size_t size;
     int frames;                     /* how many; or */
     double fps;                     /* how many a second, */
     int min_frames, max_frames;     /* within these bounds */
@@ -258,6 +269,7 @@ struct pv_video_info {
 };
 
 struct pv_stats {
+    size_t size;
     int64_t prompt_tokens, reused_tokens; /* reused: found in the KV cache already */
     int64_t tokens, passes;
     int64_t video_tokens;        /* of the prompt: rows of videos and pictures */
@@ -287,7 +299,7 @@ struct pv_stats {
 
 /* How the model's chat template writes a prompt. Defaults: as the template itself does it. */
 struct pv_chat_options {
-    size_t size;      /* of this struct, as pv_chat_defaults sets it */
+    size_t size;
     bool no_thinking; /* ask for an answer without a chain of thought (enable_thinking=False of
                          Qwen3's template). Without effect on templates that know no thinking */
 };
@@ -296,11 +308,13 @@ struct pv_chat_options {
  * PV_E_CANCELLED. */
 typedef bool (*pv_text_fn)(void *user, const char *utf8, size_t len);
 
-PV_API struct pv_model_params pv_model_defaults(void);
-PV_API struct pv_session_params pv_session_defaults(void);
-PV_API struct pv_gen_params pv_gen_defaults(void);
-PV_API struct pv_video_params pv_video_defaults(void);
-PV_API struct pv_chat_options pv_chat_defaults(void);
+/* The defaults, into a struct of `size` bytes. pv_..._defaults at the end of this file return
+ * one. */
+PV_API void pv_model_params_init(struct pv_model_params *p, size_t size);
+PV_API void pv_session_params_init(struct pv_session_params *p, size_t size);
+PV_API void pv_gen_params_init(struct pv_gen_params *p, size_t size);
+PV_API void pv_video_params_init(struct pv_video_params *p, size_t size);
+PV_API void pv_chat_options_init(struct pv_chat_options *p, size_t size);
 
 /* On success *out owns the mapped file and a thread pool; close it after its sessions. */
 PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p,
@@ -330,7 +344,7 @@ PV_API const char *pv_token_bytes(const pv_model *model, int32_t id, size_t *len
 
 /* An engine runs any number of sessions and requests on one model, and combines the work of those
  * that run at the same time. Borrows the models. Close it after its sessions and requests. */
-PV_API struct pv_engine_params pv_engine_defaults(void);
+PV_API void pv_engine_params_init(struct pv_engine_params *p, size_t size);
 PV_API enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
                                      const struct pv_engine_params *p, struct pv_error *err);
 PV_API void pv_engine_close(pv_engine **engine); /* sets *engine NULL; NULL is fine */
@@ -402,23 +416,23 @@ struct pv_event {
 };
 
 struct pv_request_params {
-    size_t size; /* of this struct, as pv_request_defaults sets it */
+    size_t size;
     /* The prompt: messages, or ready token ids. Copied or read before pv_request_submit returns. */
     const struct pv_message *messages;
     size_t n_messages;
     const struct pv_chat_options *chat; /* of the messages; NULL: the defaults */
     const int32_t *ids;
     size_t n_ids;
-    /* Of its callbacks only on_logits is called, on the engine's thread, and not with
-     * top_logprobs. What its method points to must outlive the request. */
-    struct pv_gen_params gen;
+    /* NULL: the defaults. Copied, its method too; what that points to must outlive the request. Of
+     * the callbacks only on_logits is called, on the engine's thread, and not with top_logprobs. */
+    const struct pv_gen_params *gen;
     const char *const *stop; /* strings before which the answer ends, at most 16 */
     size_t n_stop;
     int top_logprobs; /* -1: no log-probabilities; else with each token those of the likeliest, at
                          most 20 */
 };
 
-PV_API struct pv_request_params pv_request_defaults(void);
+PV_API void pv_request_params_init(struct pv_request_params *p, size_t size);
 /* Reads the prompt (files are decoded here, on the caller's thread) and queues the request. What
  * can never fit is refused at once. */
 PV_API enum pv_status pv_request_submit(pv_request **out, pv_engine *engine,
@@ -431,14 +445,14 @@ PV_API bool pv_request_next(pv_request *r, struct pv_event *out, double seconds)
 PV_API void pv_request_cancel(pv_request *r);
 /* Waits for its end, leaving events where they are. */
 PV_API enum pv_status pv_request_wait(pv_request *r, struct pv_error *err);
-/* After its end. */
+/* After its end; out->size is set. */
 PV_API void pv_request_stats(const pv_request *r, struct pv_stats *out);
 /* Cancels what still runs, and waits for it. */
 PV_API void pv_request_close(pv_request **request);
 
 /* How an engine does. */
 struct pv_engine_counts {
-    size_t size;         /* of this struct, set by the caller */
+    size_t size;
     int running, queued; /* requests */
     int64_t steps, rows; /* of the model so far; rows / steps is the mean batch */
     int64_t draft_steps; /* of drafters */
@@ -504,8 +518,8 @@ PV_API enum pv_status pv_video_frames(const pv_model *model, const char *path,
                                       const struct pv_video_params *p, pv_frame_fn fn, void *user,
                                       struct pv_video_info *info, struct pv_error *err);
 
-/* The preset of this name, to be changed at will; its strings live as long as the program.
- * PV_E_ARG, with the names that there are. */
+/* The preset of this name into *out, whose size is set, to be changed at will; its strings live as
+ * long as the program. PV_E_ARG, with the names that there are. */
 PV_API enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err);
 PV_API const char *pv_method_name(int i); /* NULL past the last */
 PV_API const char *pv_view_name(int i);   /* NULL past the last */
@@ -606,6 +620,57 @@ PV_API const char *pv_cpu_feature_name(int bit); /* NULL past the last */
 
 PV_API const char *pv_status_name(enum pv_status status);
 PV_API const char *pv_version(void);
+
+/* ---- defaults ---- */
+
+static inline struct pv_model_params pv_model_defaults(void)
+{
+    struct pv_model_params p;
+    pv_model_params_init(&p, sizeof p);
+    return p;
+}
+
+static inline struct pv_engine_params pv_engine_defaults(void)
+{
+    struct pv_engine_params p;
+    pv_engine_params_init(&p, sizeof p);
+    return p;
+}
+
+static inline struct pv_session_params pv_session_defaults(void)
+{
+    struct pv_session_params p;
+    pv_session_params_init(&p, sizeof p);
+    return p;
+}
+
+static inline struct pv_gen_params pv_gen_defaults(void)
+{
+    struct pv_gen_params p;
+    pv_gen_params_init(&p, sizeof p);
+    return p;
+}
+
+static inline struct pv_video_params pv_video_defaults(void)
+{
+    struct pv_video_params p;
+    pv_video_params_init(&p, sizeof p);
+    return p;
+}
+
+static inline struct pv_chat_options pv_chat_defaults(void)
+{
+    struct pv_chat_options p;
+    pv_chat_options_init(&p, sizeof p);
+    return p;
+}
+
+static inline struct pv_request_params pv_request_defaults(void)
+{
+    struct pv_request_params p;
+    pv_request_params_init(&p, sizeof p);
+    return p;
+}
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "base/mem.h"
+#include "base/sized.h"
 #include "spec/grow.h"
 #include "spec/tree.h"
 
@@ -16,9 +17,10 @@ enum {
     LANE_ROWS = 4096 /* of prompts in one step beside others: cancelling may have to wait for it */
 };
 
-struct pv_engine_params pv_engine_defaults(void)
+void pv_engine_params_init(struct pv_engine_params *p, size_t size)
 {
-    return (struct pv_engine_params){ .size = sizeof(struct pv_engine_params) };
+    static const struct pv_engine_params usual = { .max_context = 0 };
+    sized_init(p, size, &usual, sizeof usual);
 }
 
 static int at_least(int a, int b)
@@ -159,16 +161,16 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
     return s;
 }
 
-enum pv_status pv_engine_open(pv_engine **out, pv_model *model, const struct pv_engine_params *p,
-                              struct pv_error *err)
+enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
+                              const struct pv_engine_params *params, struct pv_error *err)
 {
+    struct pv_engine_params own = pv_engine_defaults(), *p = &own;
+    enum pv_status s = sized_read(p, sizeof *p, params, "an engine", err);
     enum dtype kv = model_kv_dtype(model, p->kv_type);
     struct pv_engine *e;
     int64_t tokens = 0;
-    enum pv_status s;
-    if (p->size != sizeof *p)
-        return fail(err, PV_E_ARG, "parameters of an engine of %zu bytes, expected %zu", p->size,
-                    sizeof *p);
+    if (s)
+        return s;
     if ((unsigned)p->kv_type > PV_KV_F32)
         return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
     if (model->gpu >= 0 && kv != DTYPE_BF16)

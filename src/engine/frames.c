@@ -1,16 +1,20 @@
 /* The frames a model would see, without a session: what `prevue frames` shows. */
+#include "base/sized.h"
 #include "engine/media_loader.h"
 #include "engine/model.h"
 
-struct pv_video_params pv_video_defaults(void)
+void pv_video_params_init(struct pv_video_params *p, size_t size)
 {
-    return (struct pv_video_params){ 0 };
+    static const struct pv_video_params usual = { .frames = 0 };
+    sized_init(p, size, &usual, sizeof usual);
 }
 
 enum pv_status pv_video_frames(const pv_model *model, const char *path,
-                               const struct pv_video_params *p, pv_frame_fn fn, void *user,
+                               const struct pv_video_params *params, pv_frame_fn fn, void *user,
                                struct pv_video_info *info, struct pv_error *err)
 {
+    struct pv_video_params own = pv_video_defaults(), *p = &own;
+    enum pv_status st = sized_read(p, sizeof *p, params, "a video", err);
     struct pv_limits limits = model_fill_limits(p->limits ? *p->limits
                                                 : model   ? model->limits
                                                           : (struct pv_limits){ 0 });
@@ -21,8 +25,9 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     struct video_source from = { .path = path };
     const struct vision_config *c;
     struct loaded_media loaded;
-    enum pv_status st;
     bool tiles;
+    if (st)
+        return st;
     if (!model)
         return media_walk_file(path, p, &bounds, fn, user, info, err);
     if (!model->vision)

@@ -4,15 +4,32 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "engine/media_rows.h"
 #include "engine/prefill.h"
 #include "engine/speculate.h"
+#include "spec/method_rules.h"
 
 #include <string.h>
 
-struct pv_gen_params pv_gen_defaults(void)
+void pv_gen_params_init(struct pv_gen_params *p, size_t size)
 {
-    return (struct pv_gen_params){ .max_new_tokens = 256, .top_p = 1 };
+    static const struct pv_gen_params usual = { .max_new_tokens = 256, .top_p = 1 };
+    sized_init(p, size, &usual, sizeof usual);
+}
+
+enum pv_status generate_read(struct pv_gen_params *own, struct pv_method *method,
+                             const struct pv_gen_params *theirs, struct pv_error *err)
+{
+    enum pv_status st = PV_OK;
+    *own = pv_gen_defaults();
+    if (theirs)
+        st = sized_read(own, sizeof *own, theirs, "an answer", err);
+    if (st || !own->method)
+        return st;
+    st = method_read(method, own->method, err);
+    own->method = method;
+    return st;
 }
 
 static bool is_stop(const struct pv_session *s, int32_t id)
@@ -255,10 +272,14 @@ enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text
                            void *user, struct pv_error *err)
 {
     struct logits_observer kept = s->observer;
-    struct generate_call call = { s, p, on_text, user };
-    enum pv_status st;
-    if (p->on_logits)
-        s->observer = (struct logits_observer){ p->on_logits, p->logits_user };
+    struct pv_gen_params own;
+    struct pv_method method;
+    struct generate_call call = { s, &own, on_text, user };
+    enum pv_status st = generate_read(&own, &method, p, err);
+    if (st)
+        return st;
+    if (own.on_logits)
+        s->observer = (struct logits_observer){ own.on_logits, own.logits_user };
     st = session_run(s, generate_task, &call, err);
     s->observer = kept;
     return st;
@@ -278,6 +299,7 @@ const struct pv_span *pv_session_spans(const pv_session *s, size_t *n)
 
 void pv_session_stats(const pv_session *s, struct pv_stats *out)
 {
-    *out = s->answer.stats;
-    out->peak_bytes = mem_peak();
+    struct pv_stats own = s->answer.stats;
+    own.peak_bytes = mem_peak();
+    sized_write(out, &own, sizeof own);
 }

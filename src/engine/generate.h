@@ -15,6 +15,10 @@ struct answer_token {
 /* False stops the answer: PV_E_CANCELLED. */
 typedef bool answer_fn(void *user, const struct answer_token *token);
 
+/* A caller's parameters, NULL: the defaults, and their method. */
+enum pv_status generate_read(struct pv_gen_params *own, struct pv_method *method,
+                             const struct pv_gen_params *theirs, struct pv_error *err);
+
 /* The answer to what was added to the session, as pv_generate; inside a task of the session. */
 enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params *p,
                                answer_fn *on_token, void *user, struct pv_error *err);

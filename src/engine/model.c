@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/sized.h"
 #include "prevue/testing.h"
 #ifndef PV_CORE
 #include "text/tokenizer.h"
@@ -21,9 +22,10 @@ static const struct pv_limits default_limits = {
     .video_seconds = 24 * 3600,
 };
 
-struct pv_model_params pv_model_defaults(void)
+void pv_model_params_init(struct pv_model_params *p, size_t size)
 {
-    return (struct pv_model_params){ .cpu_mask = ~(uint64_t)0 };
+    static const struct pv_model_params usual = { .cpu_mask = ~(uint64_t)0 };
+    sized_init(p, size, &usual, sizeof usual);
 }
 
 struct pv_limits model_fill_limits(struct pv_limits l)
@@ -160,10 +162,14 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     return s;
 }
 
-enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p, struct pv_error *err)
+enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *params,
+                             struct pv_error *err)
 {
+    struct pv_model_params own = pv_model_defaults(), *p = &own;
     struct pv_model *m;
-    enum pv_status s;
+    enum pv_status s = sized_read(p, sizeof *p, params, "a model", err);
+    if (s)
+        return s;
     if (!p->path)
         return fail(err, PV_E_ARG, "no model path was given");
     if (p->threads < 0 || p->threads > POOL_MAX_THREADS)

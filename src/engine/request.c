@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/sized.h"
 
 #include <errno.h>
 #include <math.h>
@@ -42,11 +43,10 @@ struct pv_request {
     bool ended;             /* END was taken */
 };
 
-struct pv_request_params pv_request_defaults(void)
+void pv_request_params_init(struct pv_request_params *p, size_t size)
 {
-    return (struct pv_request_params){ .size = sizeof(struct pv_request_params),
-                                       .gen = pv_gen_defaults(),
-                                       .top_logprobs = -1 };
+    static const struct pv_request_params usual = { .top_logprobs = -1 };
+    sized_init(p, size, &usual, sizeof usual);
 }
 
 /* ---- events ---- */
@@ -237,31 +237,25 @@ static enum pv_status add_message(struct pv_session *s, const struct pv_message 
 
 static enum pv_status check(const struct pv_request_params *p, struct pv_error *err)
 {
-    if (p->size != sizeof *p)
-        return fail(err, PV_E_ARG, "parameters of a request of %zu bytes, expected %zu", p->size,
-                    sizeof *p);
     if ((p->n_messages > 0) == (p->n_ids > 0))
         return fail(err, PV_E_ARG, "a request needs messages or token ids, and not both");
     if (p->top_logprobs < -1 || p->top_logprobs > MAX_TOP)
         return fail(err, PV_E_ARG,
                     "log-probabilities of %d tokens were asked for, 0 to %d are possible",
                     p->top_logprobs, MAX_TOP);
-    if (p->gen.max_new_tokens < 1)
-        return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
-                    p->gen.max_new_tokens);
     return PV_OK;
 }
 
 static enum pv_status fill(struct pv_request *r, const struct pv_request_params *p,
                            struct pv_error *err)
 {
-    enum pv_status st = stop_text_open(&r->stop, p->stop, p->n_stop, err);
+    enum pv_status st = generate_read(&r->gen, &r->method, p->gen, err);
+    if (!st && r->gen.max_new_tokens < 1)
+        st = fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
+                  r->gen.max_new_tokens);
+    if (!st)
+        st = stop_text_open(&r->stop, p->stop, p->n_stop, err);
     r->top_logprobs = p->top_logprobs;
-    r->gen = p->gen;
-    if (p->gen.method) {
-        r->method = *p->gen.method;
-        r->gen.method = &r->method;
-    }
     r->gen.progress = tell_progress;
     r->gen.progress_user = r;
     if (!st && p->chat)
@@ -288,10 +282,13 @@ static enum pv_status submit(struct pv_request *r, struct pv_error *err)
 }
 
 enum pv_status pv_request_submit(pv_request **out, pv_engine *engine,
-                                 const struct pv_request_params *p, struct pv_error *err)
+                                 const struct pv_request_params *params, struct pv_error *err)
 {
+    struct pv_request_params own = pv_request_defaults(), *p = &own;
     struct pv_request *r;
-    enum pv_status st = check(p, err);
+    enum pv_status st = sized_read(p, sizeof *p, params, "a request", err);
+    if (!st)
+        st = check(p, err);
     if (st)
         return st;
     r = mem_zalloc(sizeof *r);
@@ -425,5 +422,5 @@ void pv_engine_stats(pv_engine *e, struct pv_engine_counts *out)
                                     .disk_rows = d.found[DISK_ROWS],
                                     .disk_pages = d.found[DISK_PAGE],
                                     .disk_damaged = d.damaged };
-    memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
+    sized_write(out, &all, sizeof all);
 }

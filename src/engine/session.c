@@ -4,19 +4,22 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "engine/disk_media.h"
 #include "engine/media_rows.h"
 
 #include <string.h>
 
-struct pv_session_params pv_session_defaults(void)
+void pv_session_params_init(struct pv_session_params *p, size_t size)
 {
-    return (struct pv_session_params){ .kv_type = PV_KV_AUTO };
+    static const struct pv_session_params usual = { .kv_type = PV_KV_AUTO };
+    sized_init(p, size, &usual, sizeof usual);
 }
 
-struct pv_chat_options pv_chat_defaults(void)
+void pv_chat_options_init(struct pv_chat_options *p, size_t size)
 {
-    return (struct pv_chat_options){ .size = sizeof(struct pv_chat_options) };
+    static const struct pv_chat_options usual = { .no_thinking = false };
+    sized_init(p, size, &usual, sizeof usual);
 }
 
 /* ---- opening ---- */
@@ -73,12 +76,15 @@ enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, struct pv_
     return PV_OK;
 }
 
-enum pv_status pv_session_open(pv_session **out, pv_model *model, const struct pv_session_params *p,
-                               struct pv_error *err)
+enum pv_status pv_session_open(pv_session **out, pv_model *model,
+                               const struct pv_session_params *params, struct pv_error *err)
 {
+    struct pv_session_params own = pv_session_defaults(), *p = &own;
     struct pv_engine_params ep = pv_engine_defaults();
     struct pv_engine *e;
-    enum pv_status st;
+    enum pv_status st = sized_read(p, sizeof *p, params, "a session", err);
+    if (st)
+        return st;
     ep.max_context = p->max_context;
     ep.max_requests = 1;
     ep.chunk = p->chunk;
@@ -149,9 +155,9 @@ enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv
 
 enum pv_status pv_session_chat(pv_session *s, const struct pv_chat_options *o, struct pv_error *err)
 {
-    if (o->size != sizeof *o)
-        return fail(err, PV_E_ARG, "chat options of %zu bytes, expected %zu", o->size, sizeof *o);
-    return dialogue_set_options(s->words, o, err);
+    struct pv_chat_options own = pv_chat_defaults();
+    enum pv_status st = sized_read(&own, sizeof own, o, "a chat", err);
+    return st ? st : dialogue_set_options(s->words, &own, err);
 }
 
 /* ---- media ---- */
@@ -188,14 +194,17 @@ static void end_media(struct pv_session *s, const struct loaded_media *loaded, d
 }
 
 /* The parameters with the caller's limits complete, kept in *limits. */
-static struct pv_video_params with_limits(const struct pv_video_params *p, struct pv_limits *limits)
+static enum pv_status read_params(struct pv_video_params *own, struct pv_limits *limits,
+                                  const struct pv_video_params *theirs, struct pv_error *err)
 {
-    struct pv_video_params r = *p;
-    if (p->limits) {
-        *limits = model_fill_limits(*p->limits);
-        r.limits = limits;
+    enum pv_status st;
+    *own = pv_video_defaults();
+    st = sized_read(own, sizeof *own, theirs, "a video", err);
+    if (!st && own->limits) {
+        *limits = model_fill_limits(*own->limits);
+        own->limits = limits;
     }
-    return r;
+    return st;
 }
 
 static enum pv_status add_video(pv_session *s, const struct video_source *from,
@@ -204,10 +213,12 @@ static enum pv_status add_video(pv_session *s, const struct video_source *from,
 {
     struct load_bounds bounds;
     struct pv_limits limits;
-    struct pv_video_params params = with_limits(p, &limits);
+    struct pv_video_params params;
     struct loaded_media loaded;
     double t0 = clock_now();
-    enum pv_status st = begin_media(s, &params, &bounds, err);
+    enum pv_status st = read_params(&params, &limits, p, err);
+    if (!st)
+        st = begin_media(s, &params, &bounds, err);
     if (!st)
         st = disk_media_load(&s->engine->disk, &loaded, vision_config(s->model->vision), from,
                              &params, &bounds, err);
@@ -238,10 +249,12 @@ enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_
 {
     struct load_bounds bounds;
     struct pv_limits limits;
-    struct pv_video_params params = with_limits(p, &limits);
+    struct pv_video_params params;
     struct loaded_media loaded;
     double t0 = clock_now();
-    enum pv_status st = begin_media(s, &params, &bounds, err);
+    enum pv_status st = read_params(&params, &limits, p, err);
+    if (!st)
+        st = begin_media(s, &params, &bounds, err);
     if (!st)
         st = media_load_frames(&loaded, vision_config(s->model->vision), frames, n, fps, &params,
                                &bounds, err);

@@ -4,6 +4,7 @@
 #include "engine/speculate.h"
 
 #include "base/mem.h"
+#include "spec/method_rules.h"
 #include "spec/position_bias.h"
 
 /* Counts the tokens kept, and where they lie. */
@@ -76,11 +77,16 @@ static enum pv_status view_task(void *arg, struct pv_error *err)
 enum pv_status pv_session_view(pv_session *s, const struct pv_method *m, struct pv_view_map *out,
                                struct pv_error *err)
 {
-    struct view_call call = { s, m, out };
+    struct pv_method own;
+    struct view_call call = { s, &own, out };
     struct pv_gen_params p = pv_gen_defaults();
     struct timeline_mark before = timeline_mark(&s->seq.line);
     bool dialogue = s->messages;
-    enum pv_status st = dialogue ? generate_ask(s, &p, err) : PV_OK;
+    enum pv_status st = method_read(&own, m, err);
+    if (st)
+        return st;
+    if (dialogue)
+        st = generate_ask(s, &p, err);
     if (!st)
         st = session_run(s, view_task, &call, err);
     timeline_return(&s->seq.line, before);

@@ -1,6 +1,6 @@
 /* The presets: each one a row of choices that any flag can change. A method of another paper is one
  * more row here, and what it needs in a drafter_*.c or view_*.c. */
-#include "base/status.h"
+#include "base/sized.h"
 #include "spec/view.h"
 
 #include <string.h>
@@ -54,11 +54,15 @@ enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv
 {
     char names[METHOD_NAMES_SIZE] = "";
     size_t used = 0;
+    if (out->size < sizeof out->size)
+        return fail(err, PV_E_ARG, "method '%s' was asked for without the size of its struct",
+                    name);
     for (int i = 0; i < N_PRESETS; i++) {
         if (strcmp(presets[i].name, name) == 0) {
             const struct pv_view_info *view = pv_view_find(presets[i].view);
-            *out = presets[i];
-            out->ratio = view->videos && !view->takes_ratio ? 0 : usual_ratio; /* of all: none */
+            struct pv_method m = presets[i];
+            m.ratio = view->videos && !view->takes_ratio ? 0 : usual_ratio; /* of all: none */
+            sized_write(out, &m, sizeof m);
             return PV_OK;
         }
         size_t len = strlen(presets[i].name);

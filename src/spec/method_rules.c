@@ -4,6 +4,7 @@
 #include "spec/method_rules.h"
 
 #include "base/pool.h"
+#include "base/sized.h"
 #include "spec/drafter_kind.h"
 #include "spec/view.h"
 
@@ -184,9 +185,18 @@ enum pv_status method_check(const struct pv_method *m, struct pv_error *err)
     return PV_OK;
 }
 
+enum pv_status method_read(struct pv_method *own, const struct pv_method *theirs,
+                           struct pv_error *err)
+{
+    *own = (struct pv_method){ 0 };
+    return sized_read(own, sizeof *own, theirs, "a method", err);
+}
+
 enum pv_status pv_method_check(const struct pv_method *m, struct pv_error *err)
 {
-    return method_check(m, err);
+    struct pv_method own;
+    enum pv_status st = method_read(&own, m, err);
+    return st ? st : method_check(&own, err);
 }
 
 enum pv_status method_shape(struct shape *out, const struct pv_method *m, struct pv_error *err)

@@ -15,6 +15,10 @@ struct method_setting {
     enum pv_draft_pos positions; /* of the family: for drafters that can have either */
 };
 
+/* A caller's method. */
+enum pv_status method_read(struct pv_method *own, const struct pv_method *theirs,
+                           struct pv_error *err);
+
 /* The knobs for tests; all zero where the method has none. */
 struct pv_method_test method_test(const struct pv_method *m);
 

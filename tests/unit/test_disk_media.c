@@ -227,7 +227,7 @@ TEST(rows_that_are_gone_are_made_again)
     struct result ref = ask(&m, &q), r;
     pv_session *s;
     struct answer a;
-    struct pv_method sd;
+    struct pv_method sd = { .size = sizeof sd };
     CHECK(change_files("rows-", true) > 1);
     r = ask(&m, &q);
     check_same(&m, &ref, &r, "no rows");
@@ -259,7 +259,7 @@ TEST(whoever_drafts)
         q.kv = true;
         ask(&m, &q);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            struct pv_method method;
+            struct pv_method method = { .size = sizeof method };
             CHECK(!pv_method_find(&method, names[i], NULL));
             q.method = &method;
             r = ask(&m, &q);
@@ -311,7 +311,7 @@ TEST(a_file_is_known_by_its_bytes)
     struct models m = open_models(VISION_LLAVA);
     struct question q = { .path = clip, .text = "what is the dog", .dir = fresh_dir() };
     struct result ref = ask(&m, &q), r;
-    struct pv_method sd;
+    struct pv_method sd = { .size = sizeof sd };
     size_t size;
     uint8_t *data = make_load(clip, &size);
     char path[256];

@@ -5,9 +5,12 @@
 
 static struct pv_method cascade(const char *view, enum pv_shape shape)
 {
-    return (struct pv_method){
-        .name = "cascade", .drafter = PV_DRAFT_CASCADE, .view = view, .shape = shape, .ratio = 0.5
-    };
+    return (struct pv_method){ .size = sizeof(struct pv_method),
+                               .name = "cascade",
+                               .drafter = PV_DRAFT_CASCADE,
+                               .view = view,
+                               .shape = shape,
+                               .ratio = 0.5 };
 }
 
 static void check_same(struct pair *p, const struct pv_method *m, float temperature)

@@ -635,7 +635,7 @@ static bool add_media(struct pv_session *s, const struct expected *e, enum pv_ti
 static void check_second(struct pv_session *s, const struct vision_config *c,
                          const struct expected *e, const char *what)
 {
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     int before = s->seq.line.n;
     if (!ask(s, e, "question2"))
         return;

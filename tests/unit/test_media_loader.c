@@ -96,6 +96,7 @@ static struct answer ask(pv_session *s, const char *text)
     ids = pv_session_answer(s, &n);
     if (CHECK_EQ(n, (size_t)N_NEW))
         memcpy(a.ids, ids, sizeof a.ids);
+    a.stats.size = sizeof a.stats;
     pv_session_stats(s, &a.stats);
     return a;
 }
@@ -293,6 +294,7 @@ static enum pv_status request(pv_engine *e, struct pv_part video, int32_t ids[N_
                               struct pv_error *err)
 {
     struct pv_request_params p = pv_request_defaults();
+    struct pv_gen_params g = pv_gen_defaults();
     struct pv_part parts[2] = { video, { .text = "what" } };
     struct pv_message message = { "user", parts, 2 };
     pv_request *r = NULL;
@@ -301,8 +303,9 @@ static enum pv_status request(pv_engine *e, struct pv_part video, int32_t ids[N_
     int n = 0;
     p.messages = &message;
     p.n_messages = 1;
-    p.gen.max_new_tokens = N_NEW;
-    p.gen.ignore_stop = true;
+    g.max_new_tokens = N_NEW;
+    g.ignore_stop = true;
+    p.gen = &g;
     st = pv_request_submit(&r, e, &p, err);
     while (!st && pv_request_next(r, &event, -1))
         if (event.kind == PV_EVENT_TEXT && event.token.id >= 0 && n < N_NEW)
@@ -463,6 +466,7 @@ TEST(a_stopped_question_can_be_asked_again)
         CHECK_EQ(pv_add_text(s, "user", "what", NULL), PV_OK);
         CHECK_EQ(pv_generate(s, &stop, NULL, NULL, NULL), PV_E_CANCELLED);
         CHECK_EQ(pv_generate(s, &go, NULL, NULL, NULL), PV_OK);
+        a.stats.size = sizeof a.stats;
         pv_session_stats(s, &a.stats);
         CHECK_EQ(a.stats.frames, 8);
         a = ask(s, "and then");

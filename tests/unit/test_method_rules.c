@@ -21,7 +21,7 @@ TEST(every_drafter_has_a_row)
 {
     for (int i = 0; i < PV_DRAFT_COUNT; i++) {
         const struct drafter_kind *kind = drafter_find((enum pv_drafter)i);
-        struct pv_method m;
+        struct pv_method m = { .size = sizeof m };
         if (!CHECK(kind != NULL))
             return;
         CHECK(pv_drafter_find(i) == &kind->info);
@@ -37,7 +37,7 @@ TEST(every_drafter_has_a_row)
 
 TEST(presets_keep_the_rules)
 {
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     for (int i = 0; pv_method_name(i); i++) {
         struct pv_error err = { 0 };
         CHECK_EQ(pv_method_find(&m, pv_method_name(i), &err), PV_OK);
@@ -49,22 +49,24 @@ TEST(presets_keep_the_rules)
 
 TEST(unknown_choices)
 {
-    struct pv_method m = { .drafter = PV_DRAFT_COUNT };
+    struct pv_method m = { .size = sizeof m, .drafter = PV_DRAFT_COUNT };
     refuse(&m, "unknown drafter");
-    m = (struct pv_method){ .shape = (enum pv_shape)7 };
+    m = (struct pv_method){ .size = sizeof m, .shape = (enum pv_shape)7 };
     refuse(&m, "unknown shape 7");
-    m = (struct pv_method){ .accept = (enum pv_accept)7 };
+    m = (struct pv_method){ .size = sizeof m, .accept = (enum pv_accept)7 };
     refuse(&m, "unknown rule of acceptance 7");
-    m = (struct pv_method){ .schedule = (enum pv_schedule)7 };
+    m = (struct pv_method){ .size = sizeof m, .schedule = (enum pv_schedule)7 };
     refuse(&m, "unknown schedule 7");
-    m = (struct pv_method){ .view = "no-such" };
+    m = (struct pv_method){ .size = sizeof m, .view = "no-such" };
     refuse(&m, "no view 'no-such'");
 }
 
 TEST(the_parallel_schedule)
 {
     for (int i = PV_DRAFT_NONE + 1; i < PV_DRAFT_COUNT; i++) {
-        struct pv_method m = { .drafter = (enum pv_drafter)i, .schedule = PV_SCHEDULE_PARALLEL };
+        struct pv_method m = { .size = sizeof m,
+                               .drafter = (enum pv_drafter)i,
+                               .schedule = PV_SCHEDULE_PARALLEL };
         if (pv_drafter_find(i)->reads_kv_cache) {
             refuse(&m, "reads the model's KV cache");
             continue;
@@ -83,7 +85,9 @@ TEST(shapes_and_acceptance)
 {
     for (int i = PV_DRAFT_NONE + 1; i < PV_DRAFT_COUNT; i++) {
         const struct drafter_kind *kind = drafter_find((enum pv_drafter)i);
-        struct pv_method m = { .drafter = (enum pv_drafter)i, .accept = PV_ACCEPT_REJECTION };
+        struct pv_method m = { .size = sizeof m,
+                               .drafter = (enum pv_drafter)i,
+                               .accept = PV_ACCEPT_REJECTION };
         if (kind->info.probabilities)
             CHECK_EQ(pv_method_check(&m, NULL), PV_OK);
         else
@@ -100,20 +104,24 @@ TEST(shapes_and_acceptance)
 TEST(defaults)
 {
     struct method_setting headed = setting;
-    struct pv_method m = { .drafter = PV_DRAFT_MODEL };
+    struct pv_method m = { .size = sizeof m, .drafter = PV_DRAFT_MODEL };
     method_fill(&m, &setting);
     CHECK(m.window == 5 && m.total == 30 && m.depth == 3 && m.width == 8 && m.keep == 1024);
     CHECK(m.lambda == 0.25 && m.positions == PV_POS_COMPACT && !strcmp(m.view, "full"));
-    m = (struct pv_method){ .drafter = PV_DRAFT_HEAD, .shape = PV_SHAPE_FITTED, .window = 3 };
+    m = (struct pv_method){
+        .size = sizeof m, .drafter = PV_DRAFT_HEAD, .shape = PV_SHAPE_FITTED, .window = 3
+    };
     method_fill(&m, &setting);
     CHECK(m.window == 3 && m.total == 32 && m.depth == 15 && m.width == 4);
     CHECK_EQ(m.positions, PV_POS_ORIGINAL);
-    m = (struct pv_method){ .drafter = PV_DRAFT_MODEL, .schedule = PV_SCHEDULE_PARALLEL };
+    m = (struct pv_method){ .size = sizeof m,
+                            .drafter = PV_DRAFT_MODEL,
+                            .schedule = PV_SCHEDULE_PARALLEL };
     method_fill(&m, &setting);
     CHECK_EQ(m.window, 0); /* measured */
     headed.has_draft = false;
     headed.has_head = true;
-    m = (struct pv_method){ .drafter = PV_DRAFT_MODEL, .automatic = true };
+    m = (struct pv_method){ .size = sizeof m, .drafter = PV_DRAFT_MODEL, .automatic = true };
     method_fill(&m, &headed);
     CHECK(m.drafter == PV_DRAFT_HEAD && m.shape == PV_SHAPE_FITTED && !m.automatic);
     CHECK(!strcmp(m.view, "text"));

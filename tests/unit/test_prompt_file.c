@@ -254,7 +254,7 @@ static struct bytes small_file(const struct pair *p, pv_session **s)
 {
     static const uint8_t rgb[8 * 8 * 3] = { 1, 2, 3, 250 };
     struct pv_frame frame = { .width = 8, .height = 8, .rgb = rgb };
-    struct pv_video_params v = { .max_pixels = 64 };
+    struct pv_video_params v = { .size = sizeof v, .max_pixels = 64 };
     struct pv_error err = { 0 };
     struct bytes b;
     *s = open_session(p);

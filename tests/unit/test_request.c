@@ -31,15 +31,18 @@ static void scene_close(struct scene *s)
 }
 
 /* A request of n tokens that are all the same, and an answer of `length`. */
-static struct pv_request_params plain(int32_t *ids, int n, int32_t id, int length)
+static struct pv_request_params plain(struct pv_gen_params *g, int32_t *ids, int n, int32_t id,
+                                      int length)
 {
     struct pv_request_params p = pv_request_defaults();
+    *g = pv_gen_defaults();
     for (int i = 0; i < n; i++)
         ids[i] = id;
     p.ids = ids;
     p.n_ids = (size_t)n;
-    p.gen.max_new_tokens = length;
-    p.gen.ignore_stop = true;
+    g->max_new_tokens = length;
+    g->ignore_stop = true;
+    p.gen = g;
     return p;
 }
 
@@ -56,7 +59,8 @@ TEST(an_answer_ends_by_length_and_tells_its_tokens)
 {
     struct scene s;
     int32_t ids[20];
-    struct pv_request_params p = plain(ids, 20, 7, 12);
+    struct pv_gen_params g;
+    struct pv_request_params p = plain(&g, ids, 20, 7, 12);
     struct pv_error err = { 0 };
     struct pv_event e;
     pv_request *r = NULL;
@@ -70,7 +74,7 @@ TEST(an_answer_ends_by_length_and_tells_its_tokens)
     CHECK(!pv_request_next(r, &e, 0.01)); /* the end is told once */
     CHECK_EQ(pv_request_wait(r, NULL), PV_OK);
     pv_request_close(&r);
-    p = plain(ids, 20, 7, 1 << 20); /* more than the context holds */
+    p = plain(&g, ids, 20, 7, 1 << 20); /* more than the context holds */
     CHECK(!pv_request_submit(&r, s.e, &p, NULL));
     e = end_of(r, &tokens);
     CHECK(e.finish == PV_FINISH_LENGTH && tokens == CONTEXT - 20);
@@ -89,14 +93,15 @@ TEST(a_stop_string_ends_it)
         return;
     for (int stops = 0; stops < 2; stops++)
         for (int k = 0; k < 2; k++) {
-            struct pv_request_params p = plain(ids, 20, 9, 40);
-            struct pv_method m;
+            struct pv_gen_params g;
+            struct pv_request_params p = plain(&g, ids, 20, 9, 40);
+            struct pv_method m = { .size = sizeof m };
             struct pv_event e = { 0 };
             char stop[4] = { 0 }, got[512] = { 0 };
             const char *list = stop;
             pv_request *r = NULL;
             CHECK(!pv_method_find(&m, methods[k], NULL));
-            p.gen.method = &m;
+            g.method = &m;
             memcpy(stop, text[0] + 10, 3);
             if (stops) {
                 p.stop = &list;
@@ -126,15 +131,16 @@ TEST(log_probabilities_are_those_of_the_model)
 {
     struct scene s;
     int32_t ids[20];
-    struct pv_request_params p = plain(ids, 20, 5, 10);
-    struct pv_method m;
+    struct pv_gen_params g;
+    struct pv_request_params p = plain(&g, ids, 20, 5, 10);
+    struct pv_method m = { .size = sizeof m };
     struct pv_event e;
     pv_request *r = NULL;
     int n = 0;
     if (!scene_open(&s, 4, 0))
         return;
     CHECK(!pv_method_find(&m, "sd", NULL));
-    p.gen.method = &m;
+    g.method = &m;
     p.top_logprobs = 5;
     CHECK(!pv_request_submit(&r, s.e, &p, NULL));
     while (pv_request_next(r, &e, -1)) {
@@ -159,7 +165,8 @@ TEST(what_cannot_be_is_refused_at_once)
 {
     struct scene s;
     static int32_t ids[CONTEXT + 1];
-    struct pv_request_params p = plain(ids, CONTEXT + 1, 3, 1), none = pv_request_defaults();
+    struct pv_gen_params g;
+    struct pv_request_params p = plain(&g, ids, CONTEXT + 1, 3, 1), none = pv_request_defaults();
     struct pv_error err = { 0 };
     pv_request *r = NULL;
     struct pv_engine_params ep = pv_engine_defaults();
@@ -169,15 +176,17 @@ TEST(what_cannot_be_is_refused_at_once)
     CHECK_EQ(pv_request_submit(&r, s.e, &p, &err), PV_E_LIMIT);
     CHECK_STR(err.text, "769 tokens after 0 do not fit a context of 768 tokens");
     CHECK_EQ(pv_request_submit(&r, s.e, &none, NULL), PV_E_ARG);
-    p = plain(ids, 4, 3, 0);
+    p = plain(&g, ids, 4, 3, 0);
     CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
-    p = plain(ids, 4, 3, 1);
+    p = plain(&g, ids, 4, 3, 1);
     p.top_logprobs = 21;
     CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
-    p = plain(ids, 4, 3, 1);
-    p.size = 8;
-    CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
-    p = plain(ids, 4, 1 << 20, 1); /* no such token */
+    p = plain(&g, ids, 4, 3, 1);
+    p.size = sizeof p + 8;
+    err = (struct pv_error){ 0 };
+    CHECK_EQ(pv_request_submit(&r, s.e, &p, &err), PV_E_ARG);
+    CHECK(strstr(err.text, "this library knows"));
+    p = plain(&g, ids, 4, 1 << 20, 1); /* no such token */
     CHECK_EQ(pv_request_submit(&r, s.e, &p, NULL), PV_E_ARG);
     CHECK(r == NULL);
     ep.max_context = 512;
@@ -213,7 +222,8 @@ TEST(cancelling_takes_effect_within_a_step)
     if (!scene_open(&s, 4, 0))
         return;
     for (int at = 2; at < 40; at += 3) {
-        struct pv_request_params p = plain(ids, 200, 3 + at, 300);
+        struct pv_gen_params g;
+        struct pv_request_params p = plain(&g, ids, 200, 3 + at, 300);
         struct pv_engine_counts c = { .size = sizeof c };
         struct canceller who = { NULL, 0, 0, 0 };
         struct pv_event e;
@@ -246,7 +256,8 @@ TEST(queued_requests_can_be_cancelled)
     if (!scene_open(&s, 1, 0))
         return;
     for (int i = 0; i < 6; i++) {
-        struct pv_request_params p = plain(ids, 20, 3 + i, 200);
+        struct pv_gen_params g;
+        struct pv_request_params p = plain(&g, ids, 20, 3 + i, 200);
         CHECK(!pv_request_submit(&r[i], s.e, &p, NULL));
     }
     for (int i = 5; i >= 1; i--) {
@@ -274,7 +285,8 @@ TEST(nobody_waits_for_ever)
     if (!scene_open(&s, AT_ONCE, 0))
         return;
     for (int i = 0; i < N; i++) {
-        struct pv_request_params p = plain(ids[i], 60 + 14 * i % 300, 3 + i, 60 + 30 * (i % 5));
+        struct pv_gen_params g;
+        struct pv_request_params p = plain(&g, ids[i], 60 + 14 * i % 300, 3 + i, 60 + 30 * (i % 5));
         CHECK(!pv_request_submit(&r[i], s.e, &p, NULL));
     }
     for (int i = 0; i < N; i++) {
@@ -303,10 +315,11 @@ TEST(ten_thousand_requests_leave_nothing)
     for (int i = 0; i < 10000; i += 8) {
         pv_request *r[8];
         for (int k = 0; k < 8; k++) {
-            struct pv_request_params p = plain(ids, 8, (i + k) % 90, 1 + k % 3);
-            struct pv_method m;
+            struct pv_gen_params g;
+            struct pv_request_params p = plain(&g, ids, 8, (i + k) % 90, 1 + k % 3);
+            struct pv_method m = { .size = sizeof m };
             CHECK(!pv_method_find(&m, k % 2 ? "sd" : "ar", NULL));
-            p.gen.method = &m;
+            g.method = &m;
             if (!CHECK(!pv_request_submit(&r[k], s.e, &p, NULL)))
                 return;
         }

@@ -398,7 +398,7 @@ TEST(automatic)
         struct pv_gen_params g = gen_params(i % 2 ? 0.8f : 0);
         struct pv_error err = { 0 };
         for (int k = 0; k < 2; k++) {
-            struct pv_stats stats;
+            struct pv_stats stats = { .size = sizeof stats };
             g.max_new_tokens = LONG;
             g.seed = (uint64_t)i;
             g.method = k ? &m : NULL;
@@ -464,7 +464,7 @@ static struct pv_stats answer_beside(pv_session *s, const struct pv_method *m, i
     struct other o = { .scheduler = s->engine->scheduler, .left = left };
     struct pv_gen_params g = gen_params(0);
     struct pv_error err = { 0 };
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     g.method = m;
     pv_session_reset(s);
     CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);

@@ -226,7 +226,7 @@ TEST(a_second_question_reuses_the_first)
     pv_model *m = open_model(path, 2);
     pv_session *s = open_session(m, 512, 8);
     int32_t timeline[200], got[N_NEW], want[N_NEW];
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     int n = N_PROMPT;
     make_prompt(timeline, N_PROMPT, 3);
     CHECK_EQ(pv_add_ids(s, timeline, N_PROMPT, NULL), PV_OK);
@@ -297,7 +297,7 @@ TEST(stop_tokens_end_the_answer)
     int32_t prompt[N_PROMPT], whole[N_NEW], got[N_NEW];
     pv_model *m = open_model(path_of(false, 0), 2);
     struct pv_gen_params p = sampled(N_NEW, 12);
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     int at = 5;
     make_prompt(prompt, N_PROMPT, 8);
     fresh_answer(m, prompt, N_PROMPT, p, whole);
@@ -336,7 +336,9 @@ static void refuse_session(pv_model *m, struct pv_session_params p, enum pv_stat
 {
     struct pv_error err = { 0 };
     pv_session *s = NULL;
-    enum pv_status st = pv_session_open(&s, m, &p, &err);
+    enum pv_status st;
+    p.size = sizeof p;
+    st = pv_session_open(&s, m, &p, &err);
     CHECK_MSG(st == code && err.code == code && s == NULL, "%s for \"%s\"", pv_status_name(st),
               word);
     CHECK_MSG(strstr(err.text, word), "\"%s\" lacks \"%s\"", err.text, word);
@@ -615,7 +617,7 @@ TEST(messages_are_written_in_the_template)
     pv_model *m = open_model(path_of(true, 0), 1);
     pv_session *s = open_session(m, 512, 0);
     int32_t ids[256], got[N_NEW], want[N_NEW];
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     struct pv_error err = { 0 };
     size_t n = ids_of(m,
                       "<|im_start|>system\nbe the one<|im_end|>\n<|im_start|>user\nhi "
@@ -671,7 +673,7 @@ static void check_prompt(pv_model *m, pv_session *s, const char *want)
 {
     int32_t ids[128], got[N_NEW], expected[N_NEW];
     size_t n = ids_of(m, want, ids, 128);
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     CHECK_EQ(pv_add_text(s, "user", "hi there", NULL), PV_OK);
     CHECK_EQ(answer(s, sampled(N_NEW, 2), got), N_NEW);
     pv_session_stats(s, &stats);
@@ -691,11 +693,11 @@ TEST(thinking_can_be_switched_off)
     CHECK_EQ(pv_session_chat(s, &o, NULL), PV_OK);
     check_prompt(m, s, NO_THOUGHT);
     check_prompt(m, s, NO_THOUGHT); /* a reset keeps it */
-    o.size--;
+    o.size++;
     o.no_thinking = false;
     CHECK_EQ(pv_session_chat(s, &o, NULL), PV_E_ARG);
     check_prompt(m, s, NO_THOUGHT);
-    o.size++;
+    o.size--;
     CHECK_EQ(pv_session_chat(s, &o, NULL), PV_OK);
     check_prompt(m, s, THOUGHT);
     pv_session_close(&s);
@@ -708,14 +710,15 @@ static int64_t request_prompt(pv_model *m, const struct pv_chat_options *chat)
     struct pv_request_params p = pv_request_defaults();
     struct pv_part part = { .text = "hi there" };
     struct pv_message message = { "user", &part, 1 };
-    struct pv_stats stats = { 0 };
+    struct pv_gen_params g = greedy(1);
+    struct pv_stats stats = { .size = sizeof stats };
     pv_engine *e = NULL;
     pv_request *r = NULL;
     ep.max_context = 256;
     p.messages = &message;
     p.n_messages = 1;
     p.chat = chat;
-    p.gen = greedy(1);
+    p.gen = &g;
     if (CHECK(!pv_engine_open(&e, m, &ep, NULL)) && CHECK(!pv_request_submit(&r, e, &p, NULL)) &&
         CHECK(!pv_request_wait(r, NULL)))
         pv_request_stats(r, &stats);
@@ -805,7 +808,7 @@ TEST(a_refused_answer_leaves_the_messages)
     size_t n = ids_of(m, "<|im_start|>user\nhi<|im_end|>\n", ids, 64);
     size_t asked = n + ids_of(m, "<|im_start|>assistant\n", ids + n, 64 - n);
     pv_session *s = open_session(m, (int)asked, 0), *wide = open_session(m, (int)asked + 1, 0);
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     int32_t got[1], want[1];
     CHECK_EQ(pv_add_text(s, "user", "hi", NULL), PV_OK);
     refuse_generate(s, greedy(1), PV_E_LIMIT, "leaves no room");

@@ -44,7 +44,7 @@ static void check_drafters(struct bench *b, enum pv_shape shape, float temperatu
     static const enum pv_drafter kinds[] = { PV_DRAFT_SPARSE, PV_DRAFT_NGRAM, PV_DRAFT_RANDOM };
     static const double errors[] = { 0, 0.1, 0.5, 1 };
     struct pv_method_test test;
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     check_views(b, shape, temperature);
     for (int v = 0; pv_view_name(v); v++) {
         m = method(PV_DRAFT_SELF, pv_view_name(v), shape);
@@ -226,7 +226,7 @@ TEST(every_stop)
         for (int i = 0; i < 2; i++) {
             struct pv_gen_params g = gen_params(0);
             struct pv_error err = { 0 };
-            struct pv_stats stats;
+            struct pv_stats stats = { .size = sizeof stats };
             g.ignore_stop = false;
             g.method = i ? &tree : NULL;
             pv_session_reset(both[i]);
@@ -624,7 +624,7 @@ static double few_draw(pv_session *s, const struct pv_method *m, const double *e
     int count[OUTCOMES] = { 0 };
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct pv_gen_params g = few_params(seed);
-        struct pv_stats stats;
+        struct pv_stats stats = { .size = sizeof stats };
         size_t n;
         const int32_t *ids;
         g.method = m;
@@ -733,7 +733,7 @@ TEST(wrong_methods)
 
 TEST(presets)
 {
-    struct pv_method m;
+    struct pv_method m = { .size = sizeof m };
     struct pv_error err = { 0 };
     int n = 0;
     for (; pv_method_name(n); n++) {

@@ -123,7 +123,7 @@ TEST(automatic)
     pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(0, path), 1);
     pv_session *plain = open_for(m, CONTEXT), *tried = open_for(m, CONTEXT);
     for (int k = 0; k < 2; k++) {
-        struct pv_method x;
+        struct pv_method x = { .size = sizeof x };
         struct answer ref, got;
         CHECK_EQ(pv_method_find(&x, "auto", NULL), PV_OK);
         x.drafter = who[k];
@@ -393,7 +393,7 @@ static double slots_a_row(pv_model *m, const char *view, int frames, int64_t *vi
     struct pv_method x = method(PV_DRAFT_HEAD, view, PV_SHAPE_CHAIN);
     struct pv_error err = { 0 };
     struct pv_gen_params p = gen_params(0);
-    struct pv_stats stats;
+    struct pv_stats stats = { .size = sizeof stats };
     p.method = &x;
     x.window = 1; /* one row a token, whatever is accepted */
     CHECK_MSG(add_long(s, frames, &err) == PV_OK, "%s", err.text);
