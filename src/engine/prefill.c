@@ -342,7 +342,8 @@ static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *p
     return run_part(f, err);
 }
 
-/* Room for the rows of media of one step; *out stays NULL where there are none. */
+/* Memory for the rows of videos and pictures in one step; *out stays NULL if the prompt has none.
+ */
 static enum pv_status open_embeds(const struct pv_session *s, float **out, struct pv_error *err)
 {
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;

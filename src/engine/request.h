@@ -1,4 +1,4 @@
-/* What tests need of a request. */
+/* The inside of a request: for tests that look at its KV pages and its task. */
 #ifndef PV_ENGINE_REQUEST_H
 #define PV_ENGINE_REQUEST_H
 
