@@ -1,15 +1,24 @@
 /* bench_serving: many requests on one engine at a time.
  *
  *   bench_serving MODEL [--draft MODEL] [--head HEAD] [--video FILE]... [--context N] [--new N]
- *                 [--requests 1,2,4,8,16] [--methods ar,auto] [--threads N] [--chunk N]
- *                 [--device cuda] [--dummy-weights] [--beside N]
+ *                 [--requests 1,2,4,8,16] [--methods ar,auto] [--warm N] [--rounds N]
+ *                 [--threads N] [--cpu-time] [--chunk N] [--device cuda] [--dummy-weights]
+ *                 [--beside N]
  *
- * Every request has a prompt of its own: random token ids, or a question about one of the videos.
- * Prompts are read once before the clock starts and found again in the engine's KV pages, so that
- * what is timed is decoding: from the moment when all requests have their first token until the
- * first of them ends. Prints one line for each number of requests and method:
+ * N clients ask at the same time. Each has a prompt of its own, random token ids or a question
+ * about one of the videos, and asks it again when it has its answer: so N requests run all the
+ * time, and target and drafter find what they have read of the prompt. What is timed is decoding:
+ * from the moment when all clients have --warm tokens (1 unless told) until they have --new tokens
+ * each on average. Answers about videos end at their stop token.
  *
- *   requests,method,tokens_s,times_one,rows_a_step,tokens_a_request
+ * A method is a preset, or PRESET/DRAFTER or PRESET/DRAFTER/SHAPE (sd/cascade,
+ * specvlm/model/fitted). At each number of requests all methods take turns, --rounds times; their
+ * lines have the median round, and the slowest and the fastest:
+ *
+ *   requests,method,tokens_s,times_one,rows_a_step,tokens_a_step,slowest,fastest
+ *
+ * With --cpu-time seconds are processor time of the engine's thread. With --threads 1 that is all
+ * of its work, and programs beside it on a busy machine do not count.
  *
  * With --beside N it times something else: the interval between two tokens of one request, alone
  * and while a prompt of N tokens is read beside it, and the time to that prompt's first token,
@@ -19,28 +28,38 @@
  */
 #include "prevue/testing.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { MAX_REQUESTS = 64, MAX_VIDEOS = 64, MAX_LIST = 16, QUESTION_SIZE = 64 };
+enum { MAX_REQUESTS = 64, MAX_VIDEOS = 64, MAX_LIST = 32, QUESTION_SIZE = 64, MAX_ROUNDS = 64 };
+enum { MAX_ANSWER = 1024, MAX_CONTEXT = 16384 }; /* about a video */
 
 struct options {
     const char *model, *draft, *head, *device;
     const char *video[MAX_VIDEOS];
-    int n_videos, context, n_new, threads, chunk, beside;
-    bool dummy;
+    int n_videos, context, n_new, threads, chunk, beside, warm, rounds;
+    bool dummy, cpu_time;
     int requests[MAX_LIST], n_requests;
-    char *method[MAX_LIST];
+    char *method_name[MAX_LIST];
+    struct pv_method method[MAX_LIST];
     int n_methods;
 };
 
-static double now(void)
+static double read_clock(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
 }
 
 static void stop_if(enum pv_status s, const struct pv_error *err)
@@ -51,72 +70,119 @@ static void stop_if(enum pv_status s, const struct pv_error *err)
     exit(1);
 }
 
-/* Words between commas; the list is cut up. */
-static int split(char *list, char **out)
+/* Words between `mark`s; the list is cut up. */
+static int split(char *list, char mark, char **out, int most)
 {
     int n = 0;
-    while (list && *list && n < MAX_LIST) {
-        char *comma = strchr(list, ',');
+    while (list && *list && n < most) {
+        char *end = strchr(list, mark);
         out[n++] = list;
-        if (comma)
-            *comma++ = 0;
-        list = comma;
+        if (end)
+            *end++ = 0;
+        list = end;
     }
     return n;
+}
+
+static void refuse(const char *what)
+{
+    fprintf(stderr, "bench_serving: %s; usage: see the head of bench/bench_serving.c\n", what);
+    exit(2);
+}
+
+/* An option with a value; false: there is none of this name. */
+static bool take_option(struct options *o, const char *name, char *value, char **requests,
+                        char **methods)
+{
+    const struct {
+        const char *name;
+        const char **text;
+        int *number;
+        char **list;
+    } known[] = {
+        { .name = "--draft", .text = &o->draft },
+        { .name = "--head", .text = &o->head },
+        { .name = "--device", .text = &o->device },
+        { .name = "--context", .number = &o->context },
+        { .name = "--new", .number = &o->n_new },
+        { .name = "--warm", .number = &o->warm },
+        { .name = "--rounds", .number = &o->rounds },
+        { .name = "--threads", .number = &o->threads },
+        { .name = "--chunk", .number = &o->chunk },
+        { .name = "--beside", .number = &o->beside },
+        { .name = "--requests", .list = requests },
+        { .name = "--methods", .list = methods },
+    };
+    if (!strcmp(name, "--video") && o->n_videos < MAX_VIDEOS) {
+        o->video[o->n_videos++] = value;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i].name))
+            continue;
+        if (known[i].text)
+            *known[i].text = value;
+        if (known[i].number)
+            *known[i].number = (int)strtol(value, NULL, 10);
+        if (known[i].list)
+            *known[i].list = value;
+        return true;
+    }
+    return false;
+}
+
+/* PRESET, PRESET/DRAFTER or PRESET/DRAFTER/SHAPE. */
+static void find_method(struct pv_method *m, const char *name)
+{
+    static const char *const shapes[] = { "chain", "tree", "dynamic", "fitted" };
+    struct pv_error err = { 0 };
+    char text[QUESTION_SIZE], *part[3];
+    int n, drafter = 0, shape = 0;
+    snprintf(text, sizeof text, "%s", name);
+    n = split(text, '/', part, 3);
+    stop_if(pv_method_find(m, n > 0 ? part[0] : "", &err), &err);
+    if (n > 1) {
+        while (pv_drafter_find(drafter) && strcmp(pv_drafter_find(drafter)->name, part[1]))
+            drafter++;
+        m->drafter = (enum pv_drafter)drafter;
+    }
+    if (n > 2) {
+        while (shape < 4 && strcmp(shapes[shape], part[2]))
+            shape++;
+        m->shape = (enum pv_shape)shape;
+    }
+    stop_if(pv_method_check(m, &err), &err);
 }
 
 static void parse(struct options *o, int argc, char **argv)
 {
     static char usual_requests[] = "1,2,4,8,16", usual_methods[] = "ar";
     char *words[MAX_LIST], *requests = usual_requests, *methods = usual_methods;
-    *o = (struct options){ .context = 2048, .n_new = 64 };
+    *o = (struct options){ .context = 2048, .n_new = 64, .warm = 1, .rounds = 1 };
     for (int i = 1; i < argc; i++) {
-        const char *a = argv[i];
-        bool more = i + 1 < argc;
-        if (!strcmp(a, "--dummy-weights"))
+        if (!strcmp(argv[i], "--dummy-weights"))
             o->dummy = true;
-        else if (a[0] != '-')
-            o->model = a;
-        else if (!more)
-            o->model = NULL, i = argc;
-        else if (!strcmp(a, "--draft"))
-            o->draft = argv[++i];
-        else if (!strcmp(a, "--head"))
-            o->head = argv[++i];
-        else if (!strcmp(a, "--device"))
-            o->device = argv[++i];
-        else if (!strcmp(a, "--video") && o->n_videos < MAX_VIDEOS)
-            o->video[o->n_videos++] = argv[++i];
-        else if (!strcmp(a, "--context"))
-            o->context = (int)strtol(argv[++i], NULL, 10);
-        else if (!strcmp(a, "--new"))
-            o->n_new = (int)strtol(argv[++i], NULL, 10);
-        else if (!strcmp(a, "--threads"))
-            o->threads = (int)strtol(argv[++i], NULL, 10);
-        else if (!strcmp(a, "--chunk"))
-            o->chunk = (int)strtol(argv[++i], NULL, 10);
-        else if (!strcmp(a, "--beside"))
-            o->beside = (int)strtol(argv[++i], NULL, 10);
-        else if (!strcmp(a, "--requests"))
-            requests = argv[++i];
-        else if (!strcmp(a, "--methods"))
-            methods = argv[++i];
+        else if (!strcmp(argv[i], "--cpu-time"))
+            o->cpu_time = true;
+        else if (argv[i][0] != '-')
+            o->model = argv[i];
+        else if (i + 1 < argc && take_option(o, argv[i], argv[i + 1], &requests, &methods))
+            i++;
         else
-            o->model = NULL, i = argc;
+            refuse(argv[i]);
     }
-    if (!o->model || o->n_new < 2 || o->context < 1) {
-        fprintf(stderr, "usage: see the head of bench/bench_serving.c\n");
-        exit(2);
-    }
-    o->n_requests = split(requests, words);
+    if (!o->model || o->n_new < 2 || o->context < 1 || o->warm < 1 || o->rounds < 1 ||
+        o->rounds > MAX_ROUNDS || (o->cpu_time && o->threads != 1))
+        refuse("no model, or a number out of range");
+    o->n_requests = split(requests, ',', words, MAX_LIST);
     for (int i = 0; i < o->n_requests; i++) {
         o->requests[i] = (int)strtol(words[i], NULL, 10);
-        if (o->requests[i] < 1 || o->requests[i] > MAX_REQUESTS) {
-            fprintf(stderr, "bench_serving: 1 to %d requests are possible\n", MAX_REQUESTS);
-            exit(2);
-        }
+        if (o->requests[i] < 1 || o->requests[i] > MAX_REQUESTS)
+            refuse("a number of requests out of range");
     }
-    o->n_methods = split(methods, o->method);
+    o->n_methods = split(methods, ',', o->method_name, MAX_LIST);
+    for (int i = 0; i < o->n_methods; i++)
+        find_method(&o->method[i], o->method_name[i]);
 }
 
 static pv_model *open_model(const struct options *o, const char *path, const char *head,
@@ -136,36 +202,29 @@ static pv_model *open_model(const struct options *o, const char *path, const cha
     return m;
 }
 
-/* Prompt i of n tokens or about a video, which no other begins like for long. */
-static pv_request *submit(const struct options *o, pv_engine *e, int vocab, int i, int n,
-                          const struct pv_method *m, int n_new)
+/* Random ids of prompt i, which no other begins like. The caller frees them. */
+static int32_t *draw_ids(int vocab, int i, int n)
 {
     int32_t *ids = malloc((size_t)n * sizeof *ids);
+    uint64_t x = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
+    for (int k = 0; ids && k < n; k++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        ids[k] = (int32_t)((x >> 33) % (uint64_t)vocab);
+    }
+    return ids;
+}
+
+static pv_request *submit(pv_engine *e, int vocab, int i, int n, int n_new)
+{
+    int32_t *ids = draw_ids(vocab, i, n);
     struct pv_request_params p = pv_request_defaults();
     struct pv_gen_params g = pv_gen_defaults();
     struct pv_error err = { 0 };
-    char question[QUESTION_SIZE];
-    struct pv_part parts[2] = { { .path = o->n_videos ? o->video[i % o->n_videos] : NULL },
-                                { .text = question } };
-    struct pv_message message = { "user", parts, 2 };
-    uint64_t x = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
     pv_request *r = NULL;
-    snprintf(question, sizeof question, "Question %d: describe this video.", i + 1);
-    g.max_new_tokens = n_new;
-    g.ignore_stop = true;
-    g.method = m;
-    p.gen = &g;
-    if (o->n_videos > 0) {
-        p.messages = &message;
-        p.n_messages = 1;
-    } else {
-        for (int k = 0; k < n; k++) {
-            x = x * 6364136223846793005u + 1442695040888963407u;
-            ids[k] = (int32_t)((x >> 33) % (uint64_t)vocab);
-        }
-        p.ids = ids;
-        p.n_ids = (size_t)n;
-    }
+    p.gen.max_new_tokens = n_new;
+    p.gen.ignore_stop = true;
+    p.ids = ids;
+    p.n_ids = (size_t)n;
     stop_if(pv_request_submit(&r, e, &p, &err), &err);
     free(ids);
     return r;
@@ -178,58 +237,182 @@ static void finish(pv_request **r)
     pv_request_close(r);
 }
 
-struct figures {
-    double tokens_s, rows_a_step;
-    double tokens_a_request;
-};
-
-/* Tokens of all requests while all of them decode. */
-static struct figures run(const struct options *o, pv_engine *e, int vocab, int n,
-                          const struct pv_method *m)
-{
-    pv_request *r[MAX_REQUESTS];
-    struct pv_engine_counts before = { .size = sizeof before }, after = before;
-    struct figures f = { 0 };
-    int64_t tokens = 0;
-    int started = 0;
-    bool first[MAX_REQUESTS] = { false }, ended = false;
-    double t0 = 0;
-    for (int i = 0; i < n; i++)
-        r[i] = submit(o, e, vocab, i, o->context, m, o->n_new);
-    while (!ended)
-        for (int i = 0; i < n && !ended; i++) {
-            struct pv_event ev;
-            while (!ended && pv_request_next(r[i], &ev, started < n || n > 1 ? 0.0005 : 1)) {
-                if (ev.kind == PV_EVENT_TEXT && ev.token.id >= 0) {
-                    tokens += t0 > 0;
-                    started += !first[i];
-                    first[i] = true;
-                }
-                if (started == n && t0 == 0) {
-                    t0 = now();
-                    pv_engine_stats(e, &before);
-                }
-                ended = ev.kind == PV_EVENT_END;
-            }
-        }
-    f.tokens_s = (double)tokens / (now() - t0);
-    pv_engine_stats(e, &after);
-    f.rows_a_step = after.steps > before.steps
-                        ? (double)(after.rows - before.rows) / (double)(after.steps - before.steps)
-                        : 0;
-    f.tokens_a_request = (double)tokens / n;
-    for (int i = 0; i < n; i++) {
-        pv_request_cancel(r[i]);
-        pv_request_close(&r[i]);
-    }
-    return f;
-}
-
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
+
+/* ---- requests at a time ---- */
+
+struct figures {
+    double tokens_s, rows_a_step, tokens_a_step;
+};
+
+/* One who asks, on a thread of his own: requests of a conversation, so that a drafter's caches last
+ * from one to the next. */
+struct client {
+    struct load *load;
+    pv_session *session;
+    pthread_t thread;
+    char path[32]; /* of its prepared prompt */
+    int came;      /* tokens in all */
+};
+
+struct load {
+    const struct options *o;
+    pv_engine *e;
+    const struct pv_method *method;
+    struct client client[MAX_REQUESTS];
+    int n, vocab;
+    /* Touched by the engine's thread while answers are made. */
+    int warm_clients;
+    int64_t tokens; /* since t0 */
+    double t0, t1;
+    struct pv_engine_counts before, after;
+    atomic_bool over;
+};
+
+/* On the engine's thread. */
+static double load_clock(const struct load *l)
+{
+    return read_clock(l->o->cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
+}
+
+static bool count_token(void *user, const char *text, size_t len)
+{
+    struct client *c = user;
+    struct load *l = c->load;
+    (void)text, (void)len;
+    if (atomic_load(&l->over))
+        return false;
+    c->came++;
+    l->tokens += l->t0 > 0;
+    if (c->came == l->o->warm && ++l->warm_clients == l->n) {
+        pv_engine_stats(l->e, &l->before);
+        l->t0 = load_clock(l);
+    }
+    if (l->tokens >= (int64_t)l->o->n_new * l->n) {
+        l->t1 = load_clock(l);
+        pv_engine_stats(l->e, &l->after);
+        atomic_store(&l->over, true);
+    }
+    return true;
+}
+
+static void *ask(void *arg)
+{
+    struct client *c = arg;
+    struct load *l = c->load;
+    bool sees = l->o->n_videos > 0;
+    struct pv_gen_params p = pv_gen_defaults();
+    p.max_new_tokens = sees ? MAX_ANSWER : l->o->n_new + l->o->warm;
+    p.ignore_stop = !sees;
+    p.method = l->method;
+    while (!atomic_load(&l->over)) {
+        struct pv_error err = { 0 };
+        enum pv_status st;
+        pv_session_reset(c->session);
+        stop_if(pv_prompt_read(c->session, c->path, &err), &err);
+        st = pv_generate(c->session, &p, count_token, c, &err);
+        stop_if(st == PV_E_CANCELLED ? PV_OK : st, &err);
+    }
+    return NULL;
+}
+
+/* Prepares the prompt of client i, so that asking again takes no time. */
+static void client_open(struct load *l, int i)
+{
+    struct client *c = &l->client[i];
+    const struct options *o = l->o;
+    struct pv_video_params v = pv_video_defaults();
+    struct pv_error err = { 0 };
+    int file;
+    c->load = l;
+    snprintf(c->path, sizeof c->path, "/tmp/serving-XXXXXX");
+    file = mkstemp(c->path);
+    if (file < 0 || close(file) != 0)
+        refuse("no file could be written in /tmp");
+    stop_if(pv_engine_session(&c->session, l->e, &err), &err);
+    if (o->n_videos > 0) {
+        char question[QUESTION_SIZE];
+        snprintf(question, sizeof question, "Question %d: describe this video.", i + 1);
+        stop_if(pv_add_video(c->session, o->video[i % o->n_videos], &v, NULL, &err), &err);
+        stop_if(pv_add_text(c->session, "user", question, &err), &err);
+    } else {
+        int32_t *ids = draw_ids(l->vocab, i, o->context);
+        stop_if(pv_add_ids(c->session, ids, (size_t)o->context, &err), &err);
+        free(ids);
+    }
+    stop_if(pv_prompt_write(c->session, c->path, &err), &err);
+}
+
+static void client_close(struct client *c)
+{
+    pv_session_close(&c->session);
+    unlink(c->path);
+}
+
+static struct figures run(struct load *l, const struct pv_method *m)
+{
+    double steps;
+    l->method = m;
+    l->t0 = l->t1 = 0;
+    l->tokens = l->warm_clients = 0;
+    atomic_store(&l->over, false);
+    for (int i = 0; i < l->n; i++) {
+        l->client[i].came = 0;
+        if (pthread_create(&l->client[i].thread, NULL, ask, &l->client[i]) != 0)
+            refuse("a thread could not be started");
+    }
+    for (int i = 0; i < l->n; i++)
+        pthread_join(l->client[i].thread, NULL);
+    steps = (double)(l->after.steps - l->before.steps);
+    return (struct figures){ .tokens_s = (double)l->tokens / (l->t1 - l->t0),
+                             .rows_a_step = (double)(l->after.rows - l->before.rows) / steps,
+                             .tokens_a_step = (double)l->tokens / steps };
+}
+
+/* Every method in turn, and that --rounds times. one[]: tokens a second of one request. */
+static void run_load(struct load *l, double *one)
+{
+    static struct figures all[MAX_LIST][MAX_ROUNDS];
+    const struct options *o = l->o;
+    for (int round = 0; round < o->rounds; round++)
+        for (int j = 0; j < o->n_methods; j++)
+            all[j][round] = run(l, &o->method[j]);
+    for (int j = 0; j < o->n_methods; j++) {
+        const struct figures *low = all[j], *f = all[j] + o->rounds / 2;
+        qsort(all[j], (size_t)o->rounds, sizeof all[j][0], compare); /* by tokens_s, its first */
+        one[j] = one[j] > 0 ? one[j] : f->tokens_s / l->n;
+        printf("%d,%s,%.2f,%.2f,%.1f,%.1f,%.2f,%.2f\n", l->n, o->method_name[j], f->tokens_s,
+               f->tokens_s / one[j], f->rows_a_step, f->tokens_a_step, low->tokens_s,
+               low[o->rounds - 1].tokens_s);
+        fflush(stdout);
+    }
+}
+
+static void run_loads(const struct options *o, pv_engine *e, int vocab, int most)
+{
+    static struct load l;
+    double one[MAX_LIST] = { 0 };
+    l.o = o;
+    l.e = e;
+    l.vocab = vocab;
+    l.before.size = l.after.size = sizeof l.before;
+    atomic_init(&l.over, false);
+    for (int i = 0; i < most; i++)
+        client_open(&l, i);
+    printf("requests,method,tokens_s,times_one,rows_a_step,tokens_a_step,slowest,fastest\n");
+    for (int k = 0; k < o->n_requests; k++) {
+        l.n = o->requests[k];
+        run_load(&l, one);
+    }
+    for (int i = 0; i < most; i++)
+        client_close(&l.client[i]);
+}
+
+/* ---- a prompt beside a request ---- */
 
 /* Waits for tokens of r until `until` of them came, or `other` has ended; their intervals. */
 static int intervals(pv_request *r, pv_request *other, int until, double *out)
@@ -262,13 +445,13 @@ static void run_beside(const struct options *o, pv_engine *e, int vocab)
     pv_request *a, *b;
     double t0, usual, with, largest, prompt, prompt_beside;
     int n;
-    first_token(submit(o, e, vocab, 100, o->beside, NULL, 1)); /* the machine warms up */
-    prompt = first_token(submit(o, e, vocab, 101, o->beside, NULL, 1));
-    a = submit(o, e, vocab, 0, o->context, NULL, MOST);
+    first_token(submit(e, vocab, 100, o->beside, 1)); /* the machine warms up */
+    prompt = first_token(submit(e, vocab, 101, o->beside, 1));
+    a = submit(e, vocab, 0, o->context, MOST);
     intervals(a, NULL, 8, alone);
     intervals(a, NULL, ALONE, alone);
     t0 = now();
-    b = submit(o, e, vocab, 102, o->beside, NULL, 1);
+    b = submit(e, vocab, 102, o->beside, 1);
     n = intervals(a, b, MOST, beside);
     prompt_beside = now() - t0;
     pv_request_close(&a);
@@ -291,14 +474,13 @@ int main(int argc, char **argv)
     pv_engine *e = NULL;
     pv_model *model, *draft = NULL;
     int most = 1, slots;
-    double one[MAX_LIST] = { 0 };
     parse(&o, argc, argv);
     model = open_model(&o, o.model, o.head, NULL);
     if (o.draft)
         draft = open_model(&o, o.draft, NULL, model);
     for (int i = 0; i < o.n_requests; i++)
         most = o.requests[i] > most ? o.requests[i] : most;
-    slots = o.n_videos ? 16384 : o.context + o.n_new + 64;
+    slots = o.n_videos ? MAX_CONTEXT : o.context + o.n_new + o.warm + 64;
     slots = o.beside > slots ? o.beside + 64 : slots;
     slots = o.beside && o.context + 4160 > slots ? o.context + 4160 : slots;
     most = o.beside && most < 3 ? 3 : most;
@@ -309,25 +491,10 @@ int main(int argc, char **argv)
     ep.draft = draft;
     ep.speculate = true;
     stop_if(pv_engine_open(&e, model, &ep, &err), &err);
-    for (int i = 0; i < most; i++) {
-        pv_request *r = submit(&o, e, pv_model_vocab_size(model), i, o.context, NULL, 1);
-        finish(&r);
-    }
     if (o.beside)
         run_beside(&o, e, pv_model_vocab_size(model));
     else
-        printf("requests,method,tokens_s,times_one,rows_a_step,tokens_a_request\n");
-    for (int k = 0; k < o.n_requests && !o.beside; k++)
-        for (int j = 0; j < o.n_methods; j++) {
-            struct pv_method m = { .size = sizeof m };
-            struct figures f;
-            stop_if(pv_method_find(&m, o.method[j], &err), &err);
-            f = run(&o, e, pv_model_vocab_size(model), o.requests[k], &m);
-            one[j] = k == 0 ? f.tokens_s / o.requests[0] : one[j];
-            printf("%d,%s,%.2f,%.2f,%.1f,%.0f\n", o.requests[k], o.method[j], f.tokens_s,
-                   f.tokens_s / one[j], f.rows_a_step, f.tokens_a_request);
-            fflush(stdout);
-        }
+        run_loads(&o, e, pv_model_vocab_size(model), most);
     pv_engine_close(&e);
     pv_model_close(&draft);
     pv_model_close(&model);
