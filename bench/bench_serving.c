@@ -8,8 +8,8 @@
  * N clients ask at the same time. Each has a prompt of its own, random token ids or a question
  * about one of the videos, and asks it again when it has its answer: so N requests run all the
  * time, and target and drafter find what they have read of the prompt. What is timed is decoding:
- * from the moment when all clients have --warm tokens (1 unless told) until they have --new tokens
- * each on average. Answers about videos end at their stop token.
+ * the clock runs while all clients have --warm tokens of their answer (1 unless told), until it has
+ * seen --new tokens a client. Answers about videos end at their stop token.
  *
  * A method is a preset, or PRESET/DRAFTER or PRESET/DRAFTER/SHAPE (sd/cascade,
  * specvlm/model/fitted). At each number of requests all methods take turns, --rounds times; their
@@ -255,8 +255,8 @@ struct client {
     struct load *load;
     pv_session *session;
     pthread_t thread;
-    char path[32]; /* of its prepared prompt */
-    int came;      /* tokens in all */
+    char path[32];   /* of its prepared prompt */
+    atomic_int came; /* tokens of this answer */
 };
 
 struct load {
@@ -265,11 +265,12 @@ struct load {
     const struct pv_method *method;
     struct client client[MAX_REQUESTS];
     int n, vocab;
-    /* Touched by the engine's thread while answers are made. */
-    int warm_clients;
-    int64_t tokens; /* since t0 */
-    double t0, t1;
-    struct pv_engine_counts before, after;
+    /* The engine's thread counts here while answers are made. */
+    bool running;                   /* the clock, since `last` */
+    double last;                    /* time of the last token */
+    struct pv_engine_counts counts; /* at that time */
+    int64_t tokens, steps, rows;
+    double seconds;
     atomic_bool over;
 };
 
@@ -279,24 +280,35 @@ static double load_clock(const struct load *l)
     return read_clock(l->o->cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
+static bool all_warm(const struct load *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (atomic_load(&l->client[i].came) < l->o->warm)
+            return false;
+    return true;
+}
+
 static bool count_token(void *user, const char *text, size_t len)
 {
     struct client *c = user;
     struct load *l = c->load;
+    struct pv_engine_counts counts = { .size = sizeof counts };
+    double t = load_clock(l);
     (void)text, (void)len;
     if (atomic_load(&l->over))
         return false;
-    c->came++;
-    l->tokens += l->t0 > 0;
-    if (c->came == l->o->warm && ++l->warm_clients == l->n) {
-        pv_engine_stats(l->e, &l->before);
-        l->t0 = load_clock(l);
+    pv_engine_stats(l->e, &counts);
+    if (l->running) {
+        l->tokens++;
+        l->seconds += t - l->last;
+        l->steps += counts.steps - l->counts.steps;
+        l->rows += counts.rows - l->counts.rows;
     }
-    if (l->tokens >= (int64_t)l->o->n_new * l->n) {
-        l->t1 = load_clock(l);
-        pv_engine_stats(l->e, &l->after);
-        atomic_store(&l->over, true);
-    }
+    l->last = t;
+    l->counts = counts;
+    atomic_fetch_add(&c->came, 1);
+    l->running = all_warm(l);
+    atomic_store(&l->over, l->tokens >= (int64_t)l->o->n_new * l->n);
     return true;
 }
 
@@ -306,12 +318,13 @@ static void *ask(void *arg)
     struct load *l = c->load;
     bool sees = l->o->n_videos > 0;
     struct pv_gen_params p = pv_gen_defaults();
-    p.max_new_tokens = sees ? MAX_ANSWER : l->o->n_new + l->o->warm;
+    p.max_new_tokens = sees ? MAX_ANSWER : 2 * l->o->n_new + l->o->warm;
     p.ignore_stop = !sees;
     p.method = l->method;
     while (!atomic_load(&l->over)) {
         struct pv_error err = { 0 };
         enum pv_status st;
+        atomic_store(&c->came, 0);
         pv_session_reset(c->session);
         stop_if(pv_prompt_read(c->session, c->path, &err), &err);
         st = pv_generate(c->session, &p, count_token, c, &err);
@@ -355,22 +368,21 @@ static void client_close(struct client *c)
 
 static struct figures run(struct load *l, const struct pv_method *m)
 {
-    double steps;
     l->method = m;
-    l->t0 = l->t1 = 0;
-    l->tokens = l->warm_clients = 0;
+    l->running = false;
+    l->tokens = l->steps = l->rows = 0;
+    l->seconds = 0;
     atomic_store(&l->over, false);
     for (int i = 0; i < l->n; i++) {
-        l->client[i].came = 0;
+        atomic_store(&l->client[i].came, 0);
         if (pthread_create(&l->client[i].thread, NULL, ask, &l->client[i]) != 0)
             refuse("a thread could not be started");
     }
     for (int i = 0; i < l->n; i++)
         pthread_join(l->client[i].thread, NULL);
-    steps = (double)(l->after.steps - l->before.steps);
-    return (struct figures){ .tokens_s = (double)l->tokens / (l->t1 - l->t0),
-                             .rows_a_step = (double)(l->after.rows - l->before.rows) / steps,
-                             .tokens_a_step = (double)l->tokens / steps };
+    return (struct figures){ .tokens_s = (double)l->tokens / l->seconds,
+                             .rows_a_step = (double)l->rows / (double)l->steps,
+                             .tokens_a_step = (double)l->tokens / (double)l->steps };
 }
 
 /* Every method in turn, and that --rounds times. one[]: tokens a second of one request. */
@@ -399,7 +411,6 @@ static void run_loads(const struct options *o, pv_engine *e, int vocab, int most
     l.o = o;
     l.e = e;
     l.vocab = vocab;
-    l.before.size = l.after.size = sizeof l.before;
     atomic_init(&l.over, false);
     for (int i = 0; i < most; i++)
         client_open(&l, i);
@@ -480,7 +491,7 @@ int main(int argc, char **argv)
         draft = open_model(&o, o.draft, NULL, model);
     for (int i = 0; i < o.n_requests; i++)
         most = o.requests[i] > most ? o.requests[i] : most;
-    slots = o.n_videos ? MAX_CONTEXT : o.context + o.n_new + o.warm + 64;
+    slots = o.n_videos ? MAX_CONTEXT : o.context + 2 * o.n_new + o.warm + 64;
     slots = o.beside > slots ? o.beside + 64 : slots;
     slots = o.beside && o.context + 4160 > slots ? o.context + 4160 : slots;
     most = o.beside && most < 3 ? 3 : most;
