@@ -12,6 +12,13 @@ static const double outlier = 3;       /* a longer time counts as so many times 
 static const double guess_row = 0.02;  /* of a step of one row, for each row more */
 static const double guess_weight = 64; /* of that guess, in squared rows */
 
+/* What is in a joint step so far. */
+struct group {
+    const struct step *step[STEP_MAX_PARTS];
+    struct batch_part *part[STEP_MAX_PARTS];
+    int n, rows, seqs, logits, columns, prompt_rows;
+};
+
 /* ---- times ---- */
 
 static double line_slope(const struct step_line *l, double *base)
@@ -28,6 +35,11 @@ double batch_row_s(const struct batch *b)
 {
     double base;
     return b->line.n > 0 ? line_slope(&b->line, &base) : 0;
+}
+
+double batch_part_s(const struct batch *b)
+{
+    return b->part_n > 0 ? b->part_s / b->part_n : 0;
 }
 
 double batch_step_s(const struct batch *b, double rows)
@@ -51,7 +63,8 @@ int batch_prompt_rows(const struct batch *b, int rows)
     return (int)n;
 }
 
-static void line_add(struct step_line *l, int rows, double seconds)
+/* The seconds as they count. */
+static double line_add(struct step_line *l, int rows, double seconds)
 {
     double base, usual = l->n > 0 ? line_slope(l, &base) * rows : 0;
     if (usual > 0)
@@ -61,26 +74,25 @@ static void line_add(struct step_line *l, int rows, double seconds)
     l->rows2 = l->rows2 * fade + (double)rows * rows;
     l->time = l->time * fade + seconds;
     l->rows_time = l->rows_time * fade + rows * seconds;
+    return seconds;
 }
 
-static void learn(struct batch *b, int rows, int prompt_rows, double seconds)
+static void learn(struct batch *b, const struct group *g, double seconds)
 {
-    int others = rows - prompt_rows;
-    if (prompt_rows == 0)
-        line_add(&b->line, rows, seconds);
-    else
-        line_add(&b->prompt_line, prompt_rows,
-                 fmax(seconds - (others > 0 ? batch_step_s(b, others) : 0), 0));
+    int others = g->rows - g->prompt_rows;
+    if (g->prompt_rows == 0) {
+        seconds = line_add(&b->line, g->rows, seconds);
+        b->part_s = b->part_s * fade + seconds;
+        b->part_n = b->part_n * fade + g->n;
+        b->decode_s += seconds;
+    } else {
+        double decode_s = others > 0 ? fmin(batch_step_s(b, others), seconds) : 0;
+        line_add(&b->prompt_line, g->prompt_rows, seconds - decode_s);
+        b->decode_s += decode_s;
+    }
 }
 
 /* ---- steps ---- */
-
-/* What is in a joint step so far. */
-struct group {
-    const struct step *step[STEP_MAX_PARTS];
-    struct batch_part *part[STEP_MAX_PARTS];
-    int n, rows, seqs, logits, columns, prompt_rows;
-};
 
 static bool fits(const struct batch *b, const struct group *g, const struct step *step)
 {
@@ -134,7 +146,7 @@ static void run_group(struct batch *b, const struct group *g)
     b->parts += g->n;
     b->rows += g->rows;
     if (!st && first_runs(b) == before && g->step[0]->layer0 == 0 && g->step[0]->layer1 == 0)
-        learn(b, g->rows, g->prompt_rows, clock_now() - t0);
+        learn(b, g, clock_now() - t0);
 }
 
 void batch_run(struct batch *b, struct batch_part **parts, int n)

@@ -26,6 +26,8 @@ struct batch {
     pthread_mutex_t *lock;        /* held while a step runs */
     struct step_line line;        /* steps without rows of prompts */
     struct step_line prompt_line; /* what rows of prompts add to a step */
+    double part_s, part_n;        /* fading: seconds and parts of the steps of `line` */
+    double decode_s;              /* all seconds so far without what rows of prompts added */
     int64_t steps, parts, rows;
 };
 
@@ -36,6 +38,8 @@ void batch_run(struct batch *b, struct batch_part **parts, int n);
 double batch_step_s(const struct batch *b, double rows);
 /* Seconds that one more such row takes; 0: not known. */
 double batch_row_s(const struct batch *b);
+/* Seconds of such a step that fall to one of those who share it; 0: not known. */
+double batch_part_s(const struct batch *b);
 /* Rows of prompts that may run beside `rows` other rows: together they take at most twice as long
  * as those rows alone; but at least so many that half of their time is not the price of a step. */
 int batch_prompt_rows(const struct batch *b, int rows);

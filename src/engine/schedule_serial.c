@@ -30,9 +30,9 @@ static enum pv_status propose(struct speculation *sp, struct tree *tree, float *
 {
     struct pv_session *s = sp->s;
     const struct pv_gen_params *p = sp->p;
-    struct task_load load = task_load(s->task);
+    struct task_load load = task_load(s->task, s->draft.steps[sp->kind->runs].batch);
     struct price price =
-        price_shared(&s->draft.book[sp->method.drafter], load.tasks, load.row_s, load.tokens_s);
+        price_shared(&s->draft.book[sp->method.drafter], load.row_s, load.level_s, load.tokens_s);
     int left = p->max_new_tokens - s->answer.n, room = s->seq.line.context - s->seq.line.n;
     struct draft_request req = { .answer = s->seq.line.ids + s->seq.answer0,
                                  .n_answer = s->answer.n,

@@ -14,13 +14,13 @@
  * Nobody touches a task in the lane. */
 #include "engine/scheduler.h"
 
-#include "base/clock.h"
 #include "base/fiber.h"
 #include "base/mem.h"
 #include "engine/batch.h"
 #include "engine/prompt_lane.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 
 enum { MAX_BATCHES = 4, MAX_TASKS = STEP_MAX_PARTS, MAX_PROMPTS = 16 };
@@ -76,9 +76,9 @@ struct scheduler {
     /* The thread's own. */
     struct task *running[MAX_TASKS]; /* oldest first */
     int n_running;
-    int64_t lane_steps, lane_parts, lane_rows; /* done */
-    double told, told_s, told_at;              /* tokens and their time, fading */
-    int to_preempt;                            /* scheduler_preempt; -1: none */
+    double told, told_s; /* tokens and their time, fading */
+    double decode_s;     /* of all batches, as far as it is in told_s */
+    int to_preempt;      /* scheduler_preempt; -1: none */
     int64_t iterations, preemptions, page_waits;
     struct scheduler_counts counts; /* under the lock */
 };
@@ -342,7 +342,12 @@ enum pv_status task_prompt_rows(struct task *t, int want, int *granted, struct p
 
 bool task_alone(const struct task *t)
 {
-    return atomic_load(&t->s->n_present) == 1;
+    return task_company(t) == 1;
+}
+
+int task_company(const struct task *t)
+{
+    return atomic_load(&t->s->n_present);
 }
 
 bool task_cancelled(const struct task *t)
@@ -366,12 +371,13 @@ void task_told(struct task *t, int tokens)
     t->s->told += tokens;
 }
 
-struct task_load task_load(const struct task *t)
+struct task_load task_load(const struct task *t, const struct batch *drafter)
 {
     struct scheduler *s = t->s;
-    struct task_load l = { .tasks = s->n_running };
+    struct task_load l = { 0 };
     if (s->n_running > 1 && s->told_s > 0) {
         l.row_s = batch_row_s(target_of(s));
+        l.level_s = drafter ? batch_part_s(drafter) : 0;
         l.tokens_s = s->told / s->told_s;
     }
     return l;
@@ -619,16 +625,18 @@ static void grant_rows(struct scheduler *s)
     }
 }
 
+/* Prompts are no part of the time in which tokens are had: whatever a row more delays, they are to
+ * be read anyway. */
 static void note_time(struct scheduler *s)
 {
-    static const double fade_per_s = 0.5; /* of what was told, a second */
-    double now = clock_now(), passed = now - s->told_at;
-    double keep = passed < 2 ? 1 - fade_per_s * passed / 2 : 0;
-    if (s->told_at > 0) {
-        s->told_s = (s->told_s + passed) * keep;
-        s->told *= keep;
-    }
-    s->told_at = now;
+    static const double fade_per_s = 0.25; /* of what was told, a second */
+    double passed = -s->decode_s, keep;
+    for (int i = 0; i < s->n_batches; i++)
+        passed += s->batch[i].decode_s;
+    keep = fmax(1 - fade_per_s * passed, 0);
+    s->told_s = (s->told_s + passed) * keep;
+    s->told *= keep;
+    s->decode_s += passed;
 }
 
 /* Everybody goes on until he waits; then what most wait for is done. */
@@ -718,7 +726,7 @@ static void *run_thread(void *arg)
         if (s->n_running == 0) {
             if (s->closing && !s->first)
                 break;
-            s->told = s->told_s = s->told_at = 0;
+            s->told = s->told_s = 0;
             if (!s->first)
                 pthread_cond_wait(&s->wake, &s->lock);
             continue;

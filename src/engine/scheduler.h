@@ -81,7 +81,8 @@ void task_stepper_init(struct task_stepper *s, struct batch *b);
 
 /* Waits until rows of a prompt may run: how many of `want`, at least 1. */
 enum pv_status task_prompt_rows(struct task *t, int want, int *granted, struct pv_error *err);
-/* Whether no other task runs or waits to. */
+/* Tasks that run or wait to, this one included; and whether there is no other. */
+int task_company(const struct task *t);
 bool task_alone(const struct task *t);
 bool task_cancelled(const struct task *t);
 /* While false the task keeps its pages. */
@@ -89,13 +90,13 @@ void task_preemptible(struct task *t, bool yes);
 /* Between two parts of long work that is not a step: lets the others have a step. */
 void task_pause(struct task *t);
 
-/* What the task's rows cost at present: seconds that one more row adds to a joint step, and tokens
- * that all tasks together get in a second. Both 0 while it is alone, or nothing is known. */
+/* What the task's rows cost at present: seconds that one more row adds to a joint step, seconds of
+ * a step of its drafter (NULL: none) that fall to each task in it, and tokens that all tasks
+ * together get in a second of steps. 0 while it is alone, or where nothing is known. */
 struct task_load {
-    double row_s, tokens_s;
-    int tasks;
+    double row_s, level_s, tokens_s;
 };
-struct task_load task_load(const struct task *t);
+struct task_load task_load(const struct task *t, const struct batch *drafter);
 /* Tokens that a task has told its caller: for the rate above. */
 void task_told(struct task *t, int tokens);
 

@@ -103,15 +103,14 @@ struct price price_now(const struct price_book *b)
     return p;
 }
 
-struct price price_shared(const struct price_book *b, int answers, double row_s, double tokens_s)
+struct price price_shared(const struct price_book *b, double row_s, double level_s, double tokens_s)
 {
     struct price p = price_now(b);
-    double token_s = b->tokens > 0 ? (b->time + b->draft_s) / b->tokens : 0;
-    if (answers < 2 || !(row_s > 0) || !(tokens_s > 0) || !(token_s > 0))
-        return p;
-    /* What a second costs is what all answers lose by it. A step of the drafter is shared too. */
-    p.row = row_s * tokens_s;
-    p.level *= token_s * tokens_s / answers;
+    /* What a second costs is what all answers lose by it. */
+    if (row_s * tokens_s > 0)
+        p.row = row_s * tokens_s;
+    if (level_s * tokens_s > 0)
+        p.level = level_s * tokens_s;
     p.level_row = level_row * p.level;
     return p;
 }

@@ -31,9 +31,10 @@ struct price_book {
 void price_learn(struct price_book *b, const struct tree *t, const float *scores,
                  const struct verdict *v, double draft_s, double verify_s);
 struct price price_now(const struct price_book *b);
-/* The same where the model's passes are shared: so many answers are made at once, a row makes a
- * pass row_s seconds longer for all of them, and together they get tokens_s tokens a second. With
- * one answer, or where the rest is not known (0), as price_now. */
-struct price price_shared(const struct price_book *b, int answers, double row_s, double tokens_s);
+/* The same where steps are shared with other answers: a row makes a pass row_s seconds longer for
+ * all of them, this answer's share of a drafter's step is level_s seconds, and all together get
+ * tokens_s tokens a second. What is not known (0) is as in price_now. */
+struct price price_shared(const struct price_book *b, double row_s, double level_s,
+                          double tokens_s);
 
 #endif

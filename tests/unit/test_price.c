@@ -182,6 +182,24 @@ TEST(trust_and_next_follow_what_came_true)
     CHECK(is_sane(&p) && fabs(p.level - 0.025) < 1e-3);
 }
 
+/* Beside others a second costs what all of them lose by it, whatever this answer's own times were;
+ * what is not known stays. */
+TEST(shared_steps_cost_what_all_lose)
+{
+    struct price_book b = { 0 };
+    struct price own, p;
+    for (int i = 0; i < 50; i++)
+        learn_chain(&b, 4, 2, -0.2f, 0.1, 1);
+    own = price_now(&b);
+    p = price_shared(&b, 0.002, 0.0005, 150);
+    CHECK(fabs(p.row - 0.3) < 1e-9 && fabs(p.level - 0.075) < 1e-9);
+    CHECK(p.next == own.next && p.trust == own.trust && p.level_row < p.level);
+    p = price_shared(&b, 0.002, 0, 150);
+    CHECK(fabs(p.row - 0.3) < 1e-9 && p.level == own.level);
+    p = price_shared(&b, 0, 0, 0);
+    CHECK(p.row == own.row && p.level == own.level && p.level_row == own.level_row);
+}
+
 /* ---- trees that follow the prices ---- */
 
 enum { TOKENS = 1000, N_CHAINS = 12, N_FIXED = N_CHAINS + 4 };
