@@ -15,6 +15,8 @@
 enum { AUTO_PATIENCE = 4 };
 /* Threads of a CPU with which `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
+/* Requests on a CPU from which on `auto` prefers a draft head to a draft model (doc/engine.md). */
+enum { CROWD = 8 };
 enum { FITTED_USUAL = 8 }; /* rows of a fitted tree, before any is measured */
 
 /* ---- the method ---- */
@@ -30,6 +32,7 @@ static struct method_setting setting_of(const struct pv_session *s)
     bool llava = is_llava(s);
     return (struct method_setting){ .has_draft = s->draft.model != NULL,
                                     .has_head = s->model->head != NULL,
+                                    .crowded = s->model->gpu < 0 && task_company(s->task) >= CROWD,
                                     .lambda = llava ? 0.4 : 0.5,
                                     .positions = llava ? PV_POS_COMPACT : PV_POS_ORIGINAL };
 }
@@ -331,4 +334,6 @@ void speculation_close(struct speculation *sp)
 {
     (void)sp->schedule->close(sp, NULL);
     sp->schedule = &schedule_serial;
+    if (sp->drafter)
+        sp->s->engine->book[sp->method.drafter] = sp->s->draft.book[sp->method.drafter];
 }

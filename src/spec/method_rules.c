@@ -34,8 +34,8 @@ void method_fill(struct pv_method *m, const struct method_setting *setting)
     bool fitted;
     if (!kind)
         return;
-    if (m->automatic && kind->info.needs_draft && !setting->has_draft && setting->has_head &&
-        kind->info.as_head) {
+    if (m->automatic && kind->info.needs_draft && kind->info.as_head && setting->has_head &&
+        (!setting->has_draft || setting->crowded)) {
         m->drafter = kind->info.as_head;
         kind = drafter_find(m->drafter);
         m->view = kind->info.view ? kind->info.view : m->view;

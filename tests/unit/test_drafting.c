@@ -129,6 +129,27 @@ TEST(kept_rows_give_way)
     close_pair(&p);
 }
 
+/* A session begins with what the last answer on its engine taught. */
+TEST(what_was_learnt_is_handed_on)
+{
+    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_FITTED);
+    pv_session *first = open_limited(&p, 0), *second = NULL;
+    struct pv_error err = { 0 };
+    double learnt;
+    CHECK_MSG(answer_with(first, &m, 0, false, &err) == PV_OK, "%s", err.text);
+    learnt = first->draft.book[PV_DRAFT_MODEL].n;
+    CHECK(learnt > 0);
+    if (!CHECK(!pv_engine_session(&second, first->engine, &err)))
+        return;
+    CHECK_MSG(answer_with(second, &m, 0, false, &err) == PV_OK, "%s", err.text);
+    CHECK(second->draft.book[PV_DRAFT_MODEL].n > learnt);
+    CHECK(second->draft.book[PV_DRAFT_HEAD].n == 0);
+    pv_session_close(&second);
+    pv_session_close(&first);
+    close_pair(&p);
+}
+
 /* Every allocation of a first answer failed in turn; the session answers afterwards. */
 TEST(lack_of_memory_is_a_clean_failure)
 {

@@ -125,6 +125,13 @@ TEST(defaults)
     method_fill(&m, &headed);
     CHECK(m.drafter == PV_DRAFT_HEAD && m.shape == PV_SHAPE_FITTED && !m.automatic);
     CHECK(!strcmp(m.view, "text"));
+    headed.has_draft = true;
+    m = (struct pv_method){ .drafter = PV_DRAFT_MODEL, .automatic = true };
+    method_fill(&m, &headed);
+    CHECK(m.drafter == PV_DRAFT_MODEL && m.automatic);
+    headed.crowded = true;
+    method_fill(&m, &headed);
+    CHECK(m.drafter == PV_DRAFT_HEAD && m.shape == PV_SHAPE_FITTED && !m.automatic);
 }
 
 int main(int argc, char **argv)
