@@ -5,17 +5,18 @@
  *                 [--threads N] [--cpu-time] [--chunk N] [--device cuda] [--dummy-weights]
  *                 [--beside N]
  *
- * N clients ask at the same time. Each has a prompt of its own, random token ids or a question
- * about one of the videos, and asks it again when it has its answer: so N requests run all the
- * time, and target and drafter find what they have read of the prompt. What is timed is decoding:
- * the clock runs while all clients have --warm tokens of their answer (1 unless told), until it has
- * seen --new tokens a client. Answers about videos end at their stop token.
+ * N clients ask at the same time, in waves. Each has a prompt of its own, random token ids or a
+ * question about one of the videos, and asks it again in every wave: target and drafter find what
+ * they have read of it. What is timed is decoding: in each wave from the moment when all clients
+ * have --warm tokens (1 unless told) until the first of them has its answer, and wave after wave
+ * until there are --new tokens a client. Answers about videos end at their stop token.
  *
  * A method is a preset, or PRESET/DRAFTER or PRESET/DRAFTER/SHAPE (sd/cascade,
  * specvlm/model/fitted). At each number of requests all methods take turns, --rounds times; their
- * lines have the median round, and the slowest and the fastest:
+ * lines have the median round, the slowest and the fastest, and the median of what each round gave
+ * over the first method's in the same round: a machine that is slow for a while is so for both.
  *
- *   requests,method,tokens_s,times_one,rows_a_step,tokens_a_step,slowest,fastest
+ *   requests,method,tokens_s,times_one,rows_a_step,tokens_a_step,slowest,fastest,over_first
  *
  * With --cpu-time seconds are processor time of the engine's thread. With --threads 1 that is all
  * of its work, and programs beside it on a busy machine do not count.
@@ -249,6 +250,16 @@ struct figures {
     double tokens_s, rows_a_step, tokens_a_step;
 };
 
+/* The median of n ratios. */
+static double median_over(const struct figures *x, const struct figures *first, int n)
+{
+    double ratio[MAX_ROUNDS];
+    for (int i = 0; i < n; i++)
+        ratio[i] = x[i].tokens_s / first[i].tokens_s;
+    qsort(ratio, (size_t)n, sizeof *ratio, compare);
+    return ratio[n / 2];
+}
+
 /* One who asks, on a thread of his own: requests of a conversation, so that a drafter's caches last
  * from one to the next. */
 struct client {
@@ -271,7 +282,9 @@ struct load {
     struct pv_engine_counts counts; /* at that time */
     int64_t tokens, steps, rows;
     double seconds;
-    atomic_bool over;
+    atomic_bool ended;      /* the wave: one of the clients has its answer */
+    atomic_bool over;       /* enough tokens were counted */
+    pthread_barrier_t gate; /* where clients wait for each other */
 };
 
 /* On the engine's thread. */
@@ -295,7 +308,7 @@ static bool count_token(void *user, const char *text, size_t len)
     struct pv_engine_counts counts = { .size = sizeof counts };
     double t = load_clock(l);
     (void)text, (void)len;
-    if (atomic_load(&l->over))
+    if (atomic_load(&l->over) || atomic_load(&l->ended))
         return false;
     pv_engine_stats(l->e, &counts);
     if (l->running) {
@@ -318,19 +331,27 @@ static void *ask(void *arg)
     struct load *l = c->load;
     bool sees = l->o->n_videos > 0;
     struct pv_gen_params p = pv_gen_defaults();
-    p.max_new_tokens = sees ? MAX_ANSWER : 2 * l->o->n_new + l->o->warm;
+    p.max_new_tokens = sees ? MAX_ANSWER : l->o->n_new + l->o->warm;
     p.ignore_stop = !sees;
     p.method = l->method;
-    while (!atomic_load(&l->over)) {
+    for (;;) {
         struct pv_error err = { 0 };
         enum pv_status st;
         atomic_store(&c->came, 0);
         pv_session_reset(c->session);
         stop_if(pv_prompt_read(c->session, c->path, &err), &err);
+        if (c == l->client) {
+            l->running = false;
+            atomic_store(&l->ended, false);
+        }
+        pthread_barrier_wait(&l->gate); /* all are ready */
+        if (atomic_load(&l->over))
+            return NULL;
         st = pv_generate(c->session, &p, count_token, c, &err);
         stop_if(st == PV_E_CANCELLED ? PV_OK : st, &err);
+        atomic_store(&l->ended, true);
+        pthread_barrier_wait(&l->gate); /* nobody is answered any more */
     }
-    return NULL;
 }
 
 /* Prepares the prompt of client i, so that asking again takes no time. */
@@ -373,6 +394,7 @@ static struct figures run(struct load *l, const struct pv_method *m)
     l->tokens = l->steps = l->rows = 0;
     l->seconds = 0;
     atomic_store(&l->over, false);
+    pthread_barrier_init(&l->gate, NULL, (unsigned)l->n);
     for (int i = 0; i < l->n; i++) {
         atomic_store(&l->client[i].came, 0);
         if (pthread_create(&l->client[i].thread, NULL, ask, &l->client[i]) != 0)
@@ -380,6 +402,7 @@ static struct figures run(struct load *l, const struct pv_method *m)
     }
     for (int i = 0; i < l->n; i++)
         pthread_join(l->client[i].thread, NULL);
+    pthread_barrier_destroy(&l->gate);
     return (struct figures){ .tokens_s = (double)l->tokens / l->seconds,
                              .rows_a_step = (double)l->rows / (double)l->steps,
                              .tokens_a_step = (double)l->tokens / (double)l->steps };
@@ -389,17 +412,20 @@ static struct figures run(struct load *l, const struct pv_method *m)
 static void run_load(struct load *l, double *one)
 {
     static struct figures all[MAX_LIST][MAX_ROUNDS];
+    double over[MAX_LIST];
     const struct options *o = l->o;
     for (int round = 0; round < o->rounds; round++)
         for (int j = 0; j < o->n_methods; j++)
             all[j][round] = run(l, &o->method[j]);
+    for (int j = 0; j < o->n_methods; j++)
+        over[j] = median_over(all[j], all[0], o->rounds);
     for (int j = 0; j < o->n_methods; j++) {
         const struct figures *low = all[j], *f = all[j] + o->rounds / 2;
         qsort(all[j], (size_t)o->rounds, sizeof all[j][0], compare); /* by tokens_s, its first */
         one[j] = one[j] > 0 ? one[j] : f->tokens_s / l->n;
-        printf("%d,%s,%.2f,%.2f,%.1f,%.1f,%.2f,%.2f\n", l->n, o->method_name[j], f->tokens_s,
+        printf("%d,%s,%.2f,%.2f,%.1f,%.1f,%.2f,%.2f,%.3f\n", l->n, o->method_name[j], f->tokens_s,
                f->tokens_s / one[j], f->rows_a_step, f->tokens_a_step, low->tokens_s,
-               low[o->rounds - 1].tokens_s);
+               low[o->rounds - 1].tokens_s, over[j]);
         fflush(stdout);
     }
 }
@@ -412,9 +438,11 @@ static void run_loads(const struct options *o, pv_engine *e, int vocab, int most
     l.e = e;
     l.vocab = vocab;
     atomic_init(&l.over, false);
+    atomic_init(&l.ended, false);
     for (int i = 0; i < most; i++)
         client_open(&l, i);
-    printf("requests,method,tokens_s,times_one,rows_a_step,tokens_a_step,slowest,fastest\n");
+    printf("requests,method,tokens_s,times_one,rows_a_step,tokens_a_step,slowest,fastest,over_"
+           "first\n");
     for (int k = 0; k < o->n_requests; k++) {
         l.n = o->requests[k];
         run_load(&l, one);
@@ -491,7 +519,7 @@ int main(int argc, char **argv)
         draft = open_model(&o, o.draft, NULL, model);
     for (int i = 0; i < o.n_requests; i++)
         most = o.requests[i] > most ? o.requests[i] : most;
-    slots = o.n_videos ? MAX_CONTEXT : o.context + 2 * o.n_new + o.warm + 64;
+    slots = o.n_videos ? MAX_CONTEXT : o.context + o.n_new + o.warm + 64;
     slots = o.beside > slots ? o.beside + 64 : slots;
     slots = o.beside && o.context + 4160 > slots ? o.context + 4160 : slots;
     most = o.beside && most < 3 ? 3 : most;

@@ -16,7 +16,7 @@ enum { AUTO_PATIENCE = 4 };
 /* Threads of a CPU with which `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
 /* Requests on a CPU from which on `auto` prefers a draft head to a draft model (doc/engine.md). */
-enum { CROWD = 8 };
+enum { CROWD = 6 };
 enum { FITTED_USUAL = 8 }; /* rows of a fitted tree, before any is measured */
 
 /* ---- the method ---- */
