@@ -140,6 +140,7 @@ static void find_method(struct pv_method *m, const char *name)
     char text[QUESTION_SIZE], *part[3];
     int n, drafter = 0, shape = 0;
     snprintf(text, sizeof text, "%s", name);
+    m->size = sizeof *m;
     n = split(text, '/', part, 3);
     stop_if(pv_method_find(m, n > 0 ? part[0] : "", &err), &err);
     if (n > 1) {
@@ -222,8 +223,9 @@ static pv_request *submit(pv_engine *e, int vocab, int i, int n, int n_new)
     struct pv_gen_params g = pv_gen_defaults();
     struct pv_error err = { 0 };
     pv_request *r = NULL;
-    p.gen.max_new_tokens = n_new;
-    p.gen.ignore_stop = true;
+    g.max_new_tokens = n_new;
+    g.ignore_stop = true;
+    p.gen = &g;
     p.ids = ids;
     p.n_ids = (size_t)n;
     stop_if(pv_request_submit(&r, e, &p, &err), &err);

@@ -76,9 +76,10 @@ struct scheduler {
     /* The thread's own. */
     struct task *running[MAX_TASKS]; /* oldest first */
     int n_running;
-    double told, told_s; /* tokens and their time, fading */
-    double decode_s;     /* of all batches, as far as it is in told_s */
-    int to_preempt;      /* scheduler_preempt; -1: none */
+    int64_t lane_steps, lane_parts, lane_rows; /* done */
+    double told, told_s;                       /* tokens and their time, fading */
+    double decode_s;                           /* of all batches, as far as it is in told_s */
+    int to_preempt;                            /* scheduler_preempt; -1: none */
     int64_t iterations, preemptions, page_waits;
     struct scheduler_counts counts; /* under the lock */
 };
