@@ -230,25 +230,26 @@ enum pv_status speculation_prefill(struct speculation *sp, enum want want, struc
                        err);
 }
 
-/* A drafter that finds no KV pages is no reason to stop: the answer goes on without it. */
-static enum pv_status forgive(struct speculation *sp, enum pv_status st, const struct pv_error *why,
-                              struct pv_error *err)
+/* A drafter that finds no KV pages is no reason to stop: the answer goes on without it. False: it
+ * has failed otherwise, or not at all. */
+static bool forgive(struct speculation *sp, enum pv_status st)
 {
-    if (st == PV_E_DRAFTER && drafting_starved(&sp->s->draft)) {
-        (void)sp->schedule->close(sp, NULL);
-        sp->schedule = sp->wanted = &schedule_serial;
-        sp->phase = DRAFT_FAILED;
-        return PV_OK;
-    }
-    return st ? fail(err, st, "%s", why->text) : PV_OK;
+    if (st != PV_E_DRAFTER || !drafting_starved(&sp->s->draft))
+        return false;
+    (void)sp->schedule->close(sp, NULL);
+    sp->schedule = sp->wanted = &schedule_serial;
+    sp->phase = DRAFT_FAILED;
+    return true;
 }
 
 enum pv_status speculation_begin(struct speculation *sp, struct pv_error *err)
 {
     struct pv_error why = { 0 };
+    enum pv_status st;
     if (sp->phase == DRAFT_OFF)
         return PV_OK;
-    return forgive(sp, sp->schedule->prefill_done(sp, &why), &why, err);
+    st = sp->schedule->prefill_done(sp, &why);
+    return !st || forgive(sp, st) ? PV_OK : fail(err, st, "%s", why.text);
 }
 
 /* `auto` lets the drafter read the prompt. A drafter that cannot is no reason to stop: the answer
@@ -309,16 +310,11 @@ enum pv_status speculation_round(struct speculation *sp, struct round *r, struct
 {
     struct pv_error why = { 0 };
     enum pv_status st = sp->method.automatic ? choose_round(sp, &why) : follow_method(sp, &why);
-    st = forgive(sp, st, &why, err);
-    if (st)
-        return st;
+    if (st && !forgive(sp, st))
+        return fail(err, st, "%s", why.text);
     st = sp->schedule->round(sp, r, &why);
-    if (st == PV_E_DRAFTER && !sp->method.automatic && drafting_starved(&sp->s->draft)) {
-        (void)sp->schedule->close(sp, NULL);
-        sp->schedule = sp->wanted = &schedule_serial;
-        sp->phase = DRAFT_FAILED;
+    if (!sp->method.automatic && forgive(sp, st))
         return sp->schedule->round(sp, r, err);
-    }
     if (st == PV_E_DRAFTER && sp->method.automatic) {
         sp->phase = DRAFT_FAILED;
         (void)switch_schedule(sp, &schedule_serial, NULL);
