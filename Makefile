@@ -318,6 +318,8 @@ check-cross:
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')
 
+# The simulator takes ten times as long under ASan.
+asan: export TEST_TIMEOUT = 1800
 asan: setup
 	@$(AGAIN) SAN=1 check
 
