@@ -69,8 +69,7 @@ const struct option cache_table[] = {
       NULL },
     { "cache-kv", 0, NULL, OPTION_FLAG, AT(kv), 0, 0, NULL,
       "Keep the KV cache of prompts there, too: a later run reads it instead of prefilling. It "
-      "takes "
-      "more room than the videos do.",
+      "takes more room than the videos do.",
       NULL },
     { "cache-size", 0, NULL, OPTION_BYTES, AT(bytes), 0, 0, "BYTES",
       "Most that the directory may hold; K, M, G and T may follow. What was used longest ago is "

@@ -1,5 +1,5 @@
-/* The scheduler: one thread that runs the answers of all requests, and the only one that runs steps
- * on their decoders.
+/* The scheduler: one thread that runs the answers of all requests and the steps of their decoders.
+ * Only rows of prompts on a GPU run on another thread, beside the steps of answers (prompt_lane.h).
  *
  * The work of a request is a task: a function that runs on a fiber and reads like code for one
  * request alone. Where it needs a step of a decoder it yields; when all running tasks wait, the
