@@ -7,13 +7,14 @@
  *   24  8  zero
  *   32  32 key
  *   64     the entry
- *       32 BLAKE2b of all bytes before
+ *       32 checksum (base/checksum.h) of all bytes before
  *
  * Numbers are little-endian. Files are written under another name and renamed, without waiting for
  * the disk: what a crash of the system leaves incomplete fails the checksum. A hit sets the file's
  * time to now, so times tell which was used longest ago. */
 #include "engine/disk_cache.h"
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/load.h"
 #include "base/mem.h"
@@ -151,10 +152,19 @@ static char *entry_path(const struct disk_cache *c, enum disk_kind kind, const u
 
 /* ---- reading ---- */
 
+/* Of the header and the entry, which lie where the caller has them. */
+static void sum_entry(const uint8_t *head, const void *data, size_t size, uint8_t sum[DIGEST_SIZE])
+{
+    struct checksum c;
+    checksum_init(&c);
+    checksum_add(&c, head, DISK_HEADER);
+    checksum_add(&c, data, size);
+    checksum_finish(&c, sum);
+}
+
 enum pv_status disk_file_check(const uint8_t *file, size_t file_size, enum disk_kind kind,
                                const uint8_t key[DIGEST_SIZE], size_t *size, struct pv_error *err)
 {
-    struct digest d;
     uint8_t sum[DIGEST_SIZE];
     uint32_t version;
     if (file_size < DISK_HEADER + DIGEST_SIZE)
@@ -172,9 +182,7 @@ enum pv_status disk_file_check(const uint8_t *file, size_t file_size, enum disk_
                     file_size - DISK_HEADER - DIGEST_SIZE);
     if (load_le32(file + AT_KIND) != (uint32_t)kind || memcmp(file + AT_KEY, key, DIGEST_SIZE) != 0)
         return fail(err, PV_E_FORMAT, "its header has another key than its name");
-    digest_init(&d);
-    digest_add(&d, file, file_size - DIGEST_SIZE);
-    digest_finish(&d, sum);
+    sum_entry(file, file + DISK_HEADER, file_size - DISK_HEADER - DIGEST_SIZE, sum);
     if (memcmp(sum, file + file_size - DIGEST_SIZE, DIGEST_SIZE) != 0)
         return fail(err, PV_E_FORMAT, "its checksum does not match");
     *size = file_size - DISK_HEADER - DIGEST_SIZE;
@@ -368,15 +376,11 @@ static enum pv_status write_entry(const char *path, const uint8_t *head, const v
                                   size_t size, struct pv_error *err)
 {
     struct file_out out;
-    struct digest d;
     uint8_t sum[DIGEST_SIZE];
     enum pv_status s = file_out_open(&out, path, err);
     if (s)
         return s;
-    digest_init(&d);
-    digest_add(&d, head, DISK_HEADER);
-    digest_add(&d, data, size);
-    digest_finish(&d, sum);
+    sum_entry(head, data, size, sum);
     s = file_out_write(&out, head, DISK_HEADER, err);
     if (!s)
         s = file_out_write(&out, data, size, err);

@@ -64,7 +64,7 @@ struct disk_cache_counts disk_cache_counts(struct disk_cache *c);
 
 /* ---- the format, for tests ---- */
 
-enum { DISK_HEADER = 64, DISK_VERSION = 1 };
+enum { DISK_HEADER = 64, DISK_VERSION = 2 };
 /* Checks the bytes of a whole file: header, size and checksum. The entry lies DISK_HEADER bytes
  * behind the beginning; *size is its size. PV_E_FORMAT with the reason. */
 enum pv_status disk_file_check(const uint8_t *file, size_t file_size, enum disk_kind kind,

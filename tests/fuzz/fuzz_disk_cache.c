@@ -1,6 +1,7 @@
 /* Any bytes as a file of the cache on disk; then the same bytes with a size and a checksum that
  * hold, so that what they protect is reached. What is accepted has the key asked for, and nothing
  * is accepted with another checksum. */
+#include "base/checksum.h"
 #include "base/load.h"
 #include "engine/disk_cache.h"
 
@@ -32,11 +33,12 @@ static bool check_file(const uint8_t *file, size_t size, const uint8_t *key)
 
 static void seal(uint8_t *file, size_t size)
 {
-    struct digest d;
+    struct checksum c;
     store_le64(file + AT_SIZE, size - LEAST);
-    digest_init(&d);
-    digest_add(&d, file, size - DIGEST_SIZE);
-    digest_finish(&d, file + size - DIGEST_SIZE);
+    checksum_init(&c);
+    checksum_add(&c, file, DISK_HEADER);
+    checksum_add(&c, file + DISK_HEADER, size - LEAST);
+    checksum_finish(&c, file + size - DIGEST_SIZE);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
