@@ -65,7 +65,7 @@ const struct option cache_table[] = {
     { "cache-dir", 0, NULL, OPTION_STRING, AT(dir), 0, 0, "DIR",
       "Keep what is computed from videos in this directory, which is made if it is not there: a "
       "later run that asks about the same video neither decodes it nor runs the vision tower. The "
-      "text does not depend on it. Several runs may share a directory. CPU only.",
+      "text does not depend on it. Several runs may share a directory.",
       NULL },
     { "cache-kv", 0, NULL, OPTION_FLAG, AT(kv), 0, 0, NULL,
       "Keep the KV cache of prompts there, too: a later run reads it instead of prefilling. It "

@@ -68,7 +68,7 @@ static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool 
                          .n_new = N_NEW,
                          .max_jobs = MAX_JOBS,
                          .kv = device ? PV_KV_BF16 : PV_KV_F32,
-                         .disk = !device };
+                         .disk = true };
     tiny_prompts(w);
     if (!open)
         world_close(w);

@@ -4,7 +4,8 @@
  * might change again without a new stamp: its digest is used, and not remembered.
  *
  * Bits of results also depend on the code that made them: on the build of this library, the CPU
- * features in use, and those that the C library's mathematical functions choose by. */
+ * features in use, those that the C library's mathematical functions choose by, and on a GPU on
+ * its driver and on the library for its products. */
 #include "engine/disk_identity.h"
 
 #include "base/build_id.h"
@@ -125,6 +126,8 @@ static void make_ids(struct engine_disk *d, const struct pv_model *m, enum dtype
 #endif
     add_text(&rows, m->dev->ops->name);
     digest_add(&rows, cpu, sizeof cpu);
+    add_text(&rows, m->dev->identity ? m->dev->identity : "");
+    add_text(&rows, m->dev->draws ? "drawn weights" : "");
     /* Bytes between the members of these structs could differ, which would be a miss at worst. */
     digest_add(&rows, model_file_config(m->file), sizeof *model_file_config(m->file));
     digest_add(&rows, model_file_vision(m->file), sizeof *model_file_vision(m->file));
@@ -149,10 +152,6 @@ enum pv_status engine_disk_open(struct engine_disk *d, const struct pv_cache_par
         return fail(err, PV_E_ARG, "a cache on disk needs a directory, and none was given");
     if (!p->dir)
         return PV_OK;
-    if (m->gpu >= 0)
-        return fail(err, PV_E_UNSUPPORTED,
-                    "%s: a cache on disk holds results of the CPU, and the model is on %s", p->dir,
-                    m->dev->ops->name);
     s = disk_cache_open(&d->cache, &cp, err);
     if (!s)
         s = find_weights(d->cache, m, weights, err);

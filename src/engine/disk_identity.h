@@ -1,5 +1,5 @@
 /* What an engine keeps on disk, and under which identity: results are found again only by the same
- * build of the library, on the same kind of CPU, for the same weights. */
+ * build of the library, on the same kind of CPU or GPU, for the same weights. */
 #ifndef PV_ENGINE_DISK_IDENTITY_H
 #define PV_ENGINE_DISK_IDENTITY_H
 
@@ -17,8 +17,8 @@ struct engine_disk {
     uint8_t unit_key[DIGEST_SIZE];
 };
 
-/* p->dir NULL: none. PV_E_UNSUPPORTED on a GPU. Reads all weights of the model, unless the
- * directory knows the digest of these files already. */
+/* p->dir NULL: none. Reads all weights of the model, unless the directory knows the digest of these
+ * files already. */
 enum pv_status engine_disk_open(struct engine_disk *d, const struct pv_cache_params *p,
                                 const struct pv_model *m, enum dtype kv, struct pv_error *err);
 void engine_disk_close(struct engine_disk *d);

@@ -33,13 +33,22 @@ static int media_rows_in(const struct timeline *t, int i)
 
 /* ---- reading ---- */
 
+/* What the reading of one page needs. */
+struct reader {
+    struct engine_disk *disk;
+    const struct sequence *q;
+    struct device_work *work;
+    struct disk_entry entry;
+};
+
 /* Reads the first n rows of a page into one of the pool's; -1: not on disk, or no page is free. */
-static int32_t read_page(struct engine_disk *d, const struct sequence *q,
-                         const struct kv_key *before, const struct kv_key *rows, int n,
-                         struct disk_entry *e)
+static int32_t read_page(struct reader *r, const struct kv_key *before, const struct kv_key *rows,
+                         int n)
 {
+    const struct sequence *q = r->q;
+    struct engine_disk *d = r->disk;
     struct kvpool *pool = q->kv.pool;
-    struct device *dev = kvpool_device(pool);
+    const struct device_ops *ops = kvpool_device(pool)->ops;
     size_t size = q->kv.layer[0].page_size;
     uint8_t key[DIGEST_SIZE];
     int page;
@@ -49,30 +58,32 @@ static int32_t read_page(struct engine_disk *d, const struct sequence *q,
     page = kvpool_take(pool);
     if (page < 0)
         return -1;
-    if (!disk_cache_find(d->cache, DISK_PAGE, key, e) || e->size != size) {
-        kvpool_drop(pool, page);
-        return -1;
+    if (disk_cache_find(d->cache, DISK_PAGE, key, &r->entry) && r->entry.size == size) {
+        ops->put(r->work, kvpool_memory(pool, page), r->entry.data, size);
+        if (!ops->wait(r->work, NULL)) {
+            kvpool_publish(pool, page, before, rows, n);
+            return page;
+        }
     }
-    dev->ops->upload(dev, kvpool_memory(pool, page), e->data, size);
-    kvpool_publish(pool, page, before, rows, n);
-    return page;
+    kvpool_drop(pool, page);
+    return -1;
 }
 
 /* Page i after `before`: the pool's, or else from disk. *same: rows of it that are there. */
-static int32_t fetch_page(struct engine_disk *d, const struct sequence *q, int i,
-                          const struct kv_key *before, struct disk_entry *e, int *same)
+static int32_t fetch_page(struct reader *r, int i, const struct kv_key *before, int *same)
 {
+    const struct sequence *q = r->q;
     const struct kv_key *rows = q->digest + (size_t)i * KV_CHUNK;
     int left = q->line.n - i * KV_CHUNK, part = media_rows_in(&q->line, i);
     int32_t found = kvpool_find(q->kv.pool, before, rows, left, same), read = -1;
     if (*same == KV_CHUNK)
         return found;
     if (left >= KV_CHUNK) {
-        read = read_page(d, q, before, rows, KV_CHUNK, e);
+        read = read_page(r, before, rows, KV_CHUNK);
         *same = read >= 0 ? KV_CHUNK : *same;
     }
     if (read < 0 && part > *same) {
-        read = read_page(d, q, before, rows, part, e);
+        read = read_page(r, before, rows, part);
         *same = read >= 0 ? part : *same;
     }
     if (read >= 0 && found >= 0)
@@ -80,14 +91,15 @@ static int32_t fetch_page(struct engine_disk *d, const struct sequence *q, int i
     return read >= 0 ? read : found;
 }
 
-void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t)
+void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct device_work *work,
+                      struct task *t)
 {
     int most = (q->line.n + KV_CHUNK - 1) / KV_CHUNK, n = 0, same = KV_CHUNK;
     struct kv_key before = { { 0 } };
-    struct disk_entry e = { 0 };
+    struct reader r = { .disk = d, .q = q, .work = work };
     int32_t *page = d->cache && d->kv ? mem_alloc((size_t)most * sizeof *page) : NULL;
     while (page && n < most && same == KV_CHUNK && !task_cancelled(t)) {
-        page[n] = fetch_page(d, q, n, &before, &e, &same);
+        page[n] = fetch_page(&r, n, &before, &same);
         if (page[n] < 0)
             break;
         if (same == KV_CHUNK)
@@ -100,24 +112,27 @@ void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct ta
     while (n > 0)
         kvpool_drop(q->kv.pool, page[--n]);
     mem_free(page);
-    disk_entry_clear(&e);
+    disk_entry_clear(&r.entry);
 }
 
 /* ---- writing ---- */
 
-static void write_page(struct engine_disk *d, const struct sequence *q, int i, int n, uint8_t *copy)
+static void write_page(struct engine_disk *d, const struct sequence *q, struct device_work *work,
+                       int i, int n, uint8_t *copy)
 {
-    struct device *dev = kvpool_device(q->kv.pool);
+    const struct device_ops *ops = kvpool_device(q->kv.pool)->ops;
     size_t size = q->kv.layer[0].page_size;
     uint8_t key[DIGEST_SIZE];
     page_key(d, &q->kv.key[i], q->digest + (size_t)i * KV_CHUNK, n, key);
     if (disk_cache_has(d->cache, DISK_PAGE, key))
         return;
-    dev->ops->download(dev, copy, kvpool_memory(q->kv.pool, q->kv.page[i]), size);
-    disk_cache_keep(d->cache, DISK_PAGE, key, copy, size);
+    ops->get(work, copy, kvpool_memory(q->kv.pool, q->kv.page[i]), size);
+    if (!ops->wait(work, NULL))
+        disk_cache_keep(d->cache, DISK_PAGE, key, copy, size);
 }
 
-void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct task *t)
+void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct device_work *work,
+                     struct task *t)
 {
     int len = q->kv.len < q->answer0 ? q->kv.len : q->answer0;
     uint8_t *copy;
@@ -129,9 +144,9 @@ void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct task *t)
     for (int i = 0; copy && i * KV_CHUNK < len; i++) {
         int part = media_rows_in(&q->line, i);
         if ((i + 1) * KV_CHUNK <= len)
-            write_page(d, q, i, KV_CHUNK, copy);
+            write_page(d, q, work, i, KV_CHUNK, copy);
         if (part > 0 && i * KV_CHUNK + part <= len)
-            write_page(d, q, i, part, copy);
+            write_page(d, q, work, i, part, copy);
         task_pause(t);
     }
     task_preemptible(t, true);

@@ -11,9 +11,12 @@ struct task;
 
 /* Reads what the pool lacks of the longest beginning of the sequence that disk and pool know
  * together, and publishes it: sequence_adopt finds it if it comes next. Lets other tasks run in
- * between, and stops when the task is cancelled. */
-void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct task *t);
+ * between, and stops when the task is cancelled. `work`: for copies, in order with what was asked
+ * of the pool's pages. */
+void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct device_work *work,
+                      struct task *t);
 /* Writes the pages of the sequence's prompt that are not on disk yet, as far as they are filled. */
-void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct task *t);
+void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct device_work *work,
+                     struct task *t);
 
 #endif

@@ -309,7 +309,7 @@ static int find_held(struct pv_session *s, const struct view_signal *v)
     struct states *states = &s->draft.states;
     int same = sequence_name(&s->seq), held;
     if (v->kind != SIGNAL_ALIGNMENT && !v->states)
-        disk_pages_fetch(&s->engine->disk, &s->seq, s->task);
+        disk_pages_fetch(&s->engine->disk, &s->seq, s->target.base.work, s->task);
     held = sequence_adopt(&s->seq, s->target.base.work);
     if (states->hidden > 0)
         states_truncate(states, same < states->n ? same : states->n);

@@ -21,7 +21,7 @@ static enum pv_status run(struct task *t, void *arg, struct pv_error *err)
     if (s->engine->states && s->draft.states.n <= s->seq.kv.len)
         state_cache_keep(s->engine->states, s->seq.digest, &s->draft.states);
     if (!st || st == PV_E_CANCELLED)
-        disk_pages_keep(&s->engine->disk, &s->seq, t);
+        disk_pages_keep(&s->engine->disk, &s->seq, s->target.base.work, t);
     sequence_release(&s->seq);
     set_task(s, NULL);
     return st;

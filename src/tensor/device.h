@@ -321,6 +321,9 @@ struct device_ops {
 struct device {
     const struct device_ops *ops;
     void *impl;
+    /* What beside this library's code the bits of results depend on, as a GPU's driver; NULL:
+     * nothing, or only the CPU. */
+    const char *identity;
     bool draws;     /* matrices are drawn instead of taken */
     uint64_t drawn; /* so many */
 };

@@ -415,6 +415,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr a, int device)
 cudaError_t cudaDeviceSynchronize()
 {
     guard g(lock);
+    for (const cudasim_stream *s : streams)
+        if (s->capture)
+            return give(cudaErrorStreamCaptureUnsupported);
     drain_all();
     return cudaSuccess;
 }

@@ -7,12 +7,15 @@
 static void run_family(enum vision_kind kind, int first, int episodes)
 {
     static struct world w;
+    struct tally t;
     if (!tiny_world_open(&w, kind, true, "cuda", cpu_level_best()))
         return;
     w.n_prompts = 4;
     w.n_new = 8;
     w.max_jobs = 5;
-    CHECK(run_world(&w, first, episodes).beside > 0);
+    t = run_world(&w, first, episodes);
+    CHECK(t.beside > 0);
+    CHECK(t.read > 0); /* from disk */
 }
 
 TEST(requests_of_llava_do_not_see_each_other)

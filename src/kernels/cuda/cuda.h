@@ -31,6 +31,7 @@ struct cuda_device {
     struct device_ops ops; /* whose name is the GPU's */
     int index, major, minor, n_sm;
     char name[256];
+    char identity[768]; /* device.identity */
     size_t memory;
     cudaStream_t upload_stream;
     struct many *many;   /* matmul_library.cu: handle, chosen algorithms */
@@ -230,6 +231,7 @@ void norm_prepare(struct device_work *w, uint16_t *xn, float *sums, const float 
  * add, f32 only: y +=) x . w^T + bias. Of BF16, the bias is rounded to it too, and up to 7 numbers
  * behind a row may become zero where y_stride has room. Same bits for any n. */
 enum pv_status many_open(struct cuda_device *gpu, struct pv_error *err);
+size_t many_version(void); /* of the library that makes its products */
 void many_close(struct cuda_device *gpu);
 void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,
                  size_t y_stride, const void *x, size_t x_stride, int n, bool add);

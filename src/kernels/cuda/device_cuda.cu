@@ -30,8 +30,9 @@ static void *gpu_alloc(struct device *dev, size_t size)
         cudaGetLastError(); /* it is told by NULL, not by the next call */
         return NULL;
     }
+    /* Waiting for the whole device would fail while another thread records a step. */
     if (cudaMemset(p, 0, size ? size : 1) != cudaSuccess ||
-        cudaDeviceSynchronize() != cudaSuccess) {
+        cudaStreamSynchronize(0) != cudaSuccess) {
         cudaFree(p);
         cudaGetLastError();
         return NULL;
@@ -509,6 +510,25 @@ static enum pv_status check_gpu(struct cuda_device *gpu, int index, struct pv_er
     return check_code(gpu, err);
 }
 
+/* The driver by its own number where the system tells it: cudaDriverGetVersion has the number of an
+ * interface that many drivers share. */
+static void name_identity(struct cuda_device *gpu)
+{
+    char driver[256] = "";
+    int interface = 0, runtime = 0;
+    FILE *f = fopen("/proc/driver/nvidia/version", "r");
+    if (f && !fgets(driver, sizeof driver, f))
+        driver[0] = 0;
+    if (f)
+        fclose(f);
+    cudaDriverGetVersion(&interface);
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(gpu->identity, sizeof gpu->identity,
+             "%s, %d.%d, %d SM; CUDA %d on %d, cuBLASLt %zu; %s", gpu->name, gpu->major, gpu->minor,
+             gpu->n_sm, runtime, interface, many_version(), driver);
+    gpu->dev.identity = gpu->identity;
+}
+
 extern "C" enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err)
 {
     struct cuda_device *gpu = (struct cuda_device *)mem_zalloc(sizeof *gpu);
@@ -526,6 +546,7 @@ extern "C" enum pv_status device_cuda_open(struct device **out, int index, struc
     gpu->ops.name = gpu->name;
     gpu->dev.ops = &gpu->ops;
     gpu->dev.impl = gpu;
+    name_identity(gpu);
     *out = &gpu->dev;
     return PV_OK;
 }

@@ -29,6 +29,11 @@ struct many {
     int unused;
 };
 
+size_t many_version(void)
+{
+    return 0;
+}
+
 enum pv_status many_open(struct cuda_device *gpu, struct pv_error *err)
 {
     (void)err;
@@ -540,6 +545,11 @@ bool library_product(struct device_work *w, const struct product *p)
     if (wide.w_dtype == DTYPE_F32 && p->y_dtype == DTYPE_BF16)
         return run_through_f32(w, &wide, tf32);
     return run_product(w, &wide, tf32);
+}
+
+size_t many_version(void)
+{
+    return cublasLtGetVersion();
 }
 
 enum pv_status many_open(struct cuda_device *gpu, struct pv_error *err)
