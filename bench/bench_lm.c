@@ -40,6 +40,7 @@ static const char usage[] =
     "  --only LIST          of decode,verify,prefill (all)\n"
     "  --kv-type T          auto, f16, bf16 or f32 (auto)\n"
     "  --cpumask M          CPU features that may be used, a number (all)\n"
+    "  --repack WHICH       yes, or no: weights where they lie in the file (yes)\n"
     "  --csv FILE           append the results to FILE\n"
     "  --commit TEXT        what to call this build there\n"
     "  --llama-bench PATH   measure this program beside us\n"
@@ -112,6 +113,12 @@ static bool parse_take(const char *text, bool *best)
     return *best || strcmp(text, "median") == 0;
 }
 
+static bool parse_repack(const char *text, bool *no_repack)
+{
+    *no_repack = strcmp(text, "no") == 0;
+    return *no_repack || strcmp(text, "yes") == 0;
+}
+
 static bool parse_mask(const char *text, uint64_t *out)
 {
     char *end;
@@ -148,6 +155,8 @@ static bool parse_option(struct args *a, const char *name, const char *value)
         return parse_kv(value, &a->model.kv_type);
     else if (strcmp(name, "--cpumask") == 0)
         return parse_mask(value, &a->model.cpu_mask);
+    else if (strcmp(name, "--repack") == 0)
+        return parse_repack(value, &a->model.no_repack);
     else if (strcmp(name, "--csv") == 0)
         a->csv = value;
     else if (strcmp(name, "--commit") == 0)

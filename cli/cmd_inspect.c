@@ -60,6 +60,7 @@ int cmd_inspect(int argc, char **argv)
     mp.path = a.model ? a.model : operands.items[0];
     mp.mmproj = a.mmproj;
     mp.threads = 1;
+    mp.no_repack = true; /* nothing is multiplied */
     if (pv_model_open(&model, &mp, &err))
         return report("%s", err.text);
     if (!pv_model_describe(model, a.context, a.json, a.tensors, &text, &err)) {

@@ -34,6 +34,11 @@ const struct option model_table[] = {
       NULL },
     { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
       "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
+    { "no-repack", 0, NULL, OPTION_FLAG, AT(no_repack), 0, 0, NULL,
+      "Read quantised weights where they lie in the file. By default they are copied to an order "
+      "that the CPU multiplies faster, which takes as much memory again. The text does not depend "
+      "on it.",
+      NULL },
     { "dummy-weights", 0, NULL, OPTION_FLAG, AT(dummy_weights), 0, 0, NULL,
       "Random weights instead of the file's, to time a shape on a GPU.", NULL },
 };
@@ -156,6 +161,7 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
     p.mmproj = a->mmproj;
     p.threads = a->threads;
     p.device = a->device;
+    p.no_repack = a->no_repack;
     p.test = a->dummy_weights ? &dummy : NULL;
     if (!p.path)
         return options_misuse(

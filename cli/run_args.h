@@ -8,7 +8,7 @@
 struct model_args {
     const char *model, *mmproj, *cpumask, *device;
     int threads;
-    bool dummy_weights;
+    bool no_repack, dummy_weights;
 };
 
 struct session_args {
@@ -37,7 +37,7 @@ struct sampling_args {
 
 /* The tables of the structs above. */
 extern const struct option model_table[], session_table[], cache_table[], sampling_table[];
-enum { N_MODEL_OPTIONS = 6, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
+enum { N_MODEL_OPTIONS = 7, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
 enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 }; /* without --json and --stats */
 
 /* The parameters of the model to open, without limits; fills in the model of models/ when none is

@@ -47,6 +47,7 @@ enum pv_status bench_model_open(struct bench_model *b, const struct bench_model_
     mp.path = p->path;
     mp.threads = p->threads;
     mp.cpu_mask = p->cpu_mask;
+    mp.no_repack = p->no_repack;
     *b = (struct bench_model){ .max_rows = p->max_rows };
     s = pv_model_open(&b->model, &mp, err);
     if (s)

@@ -23,6 +23,7 @@ struct bench_model_params {
     const char *path;
     int threads; /* 0: all cores */
     uint64_t cpu_mask;
+    bool no_repack;
     enum pv_kv_type kv_type;
     int context, max_rows, max_logits;
 };

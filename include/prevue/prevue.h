@@ -88,12 +88,16 @@ struct pv_model_params {
                            the CPU */
     struct pv_limits limits;
     const struct pv_model_test *test; /* see testing.h; NULL: none */
+    /* Quantised weights are copied to an order that this CPU multiplies faster, where there is one
+     * and half of the machine's memory suffices. true: they are read where they lie in the file.
+     * Answers do not depend on it. */
+    bool no_repack;
 };
 
 /* Results kept in a directory for other processes: a video that is asked about again is not decoded
  * and does not run through the vision tower, and with `kv` its prefill is skipped as well. Answers
- * do not depend on it. Only the same build of the library, on the same kind of CPU and with the
- * same weights, finds them. Several processes may share a directory. For models on the CPU. */
+ * do not depend on it. Only the same build of the library, on the same kind of CPU or GPU and with
+ * the same weights, finds them. Several processes may share a directory. */
 struct pv_cache_params {
     const char *dir; /* made if it is not there; NULL: nothing is kept */
     uint64_t bytes;  /* of all files together; those used longest ago are removed; 0: 16 GiB */

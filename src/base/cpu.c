@@ -103,6 +103,12 @@ uint64_t cpu_flags(void)
 }
 #endif
 
+uint64_t cpu_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
 /* The set is asked for with growing size: the fixed one ends at 1024 processors. */
 int cpu_count(void)
 {

@@ -17,6 +17,7 @@ enum cpu_flag {
 };
 
 uint64_t cpu_flags(void);
-int cpu_count(void); /* cores this process may run on */
+uint64_t cpu_memory(void); /* bytes of this machine */
+int cpu_count(void);       /* cores this process may run on */
 
 #endif

@@ -63,6 +63,11 @@ static void text_describe(struct buf *b, const struct pv_model *m, const struct 
                "scratch %.1f MiB\n",
                context, model_chunk(m), describe_mib(mem->weights), describe_mib(mem->kv),
                describe_mib(mem->scratch));
+    if (m->repacked > 0)
+        buf_printf(b,
+                   "repacking    %.1f MiB more for weights in an order that this CPU likes "
+                   "(--no-repack: none)\n",
+                   describe_mib(m->repacked));
     describe_vision_text(b, m);
     if (tensors)
         text_tensors(b, m->file);
@@ -110,9 +115,11 @@ static void json_describe(struct buf *b, const struct pv_model *m, const struct 
                        dtype_name((enum dtype)t), count[t], (unsigned long long)bytes[t]);
             first = false;
         }
-    buf_printf(b, "},\"memory\":{\"context\":%d,\"weights\":%llu,\"kv\":%llu,\"scratch\":%llu}",
+    buf_printf(b,
+               "},\"memory\":{\"context\":%d,\"weights\":%llu,\"kv\":%llu,\"scratch\":%llu,"
+               "\"repacked\":%llu}",
                context, (unsigned long long)mem->weights, (unsigned long long)mem->kv,
-               (unsigned long long)mem->scratch);
+               (unsigned long long)mem->scratch, (unsigned long long)m->repacked);
     describe_vision_json(b, m);
     if (tensors)
         json_tensors(b, m->file);

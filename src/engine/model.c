@@ -151,6 +151,8 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     if (s)
         return s;
     m->dev->draws = p->test && p->test->dummy_weights;
+    m->dev->repacks = !p->no_repack;
+    m->repacked = m->dev->own;
     s = check_room(m, err);
     if (!s)
         s = decoder_open(&m->dec, m->file, m->dev, err);
@@ -159,6 +161,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     if (!s && p->head)
         s = open_head(m, p->head, err);
     m->dev->draws = false;
+    m->repacked = m->dev->own - m->repacked;
     return s;
 }
 

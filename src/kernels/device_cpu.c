@@ -3,6 +3,7 @@
  * same output for any range. */
 #include "kernels/device_cpu.h"
 
+#include "base/cpu.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
@@ -11,6 +12,7 @@
 enum {
     FEW_ROWS = 64,            /* up to here a product waits for memory, */
     PANEL_FEW = 16,           /* and its smallest work item is this many outputs; */
+    REPACK = 8,               /* groups of outputs that are repacked at a time */
     PANEL_MANY = 64,          /* with more rows a kernel prepares so many at a time */
     ROWS_PER_ITEM = 4,        /* rows of one work item of the elementwise operations */
     ONE_THREAD_FLOATS = 16384 /* less than this is not worth waking the pool for */
@@ -71,16 +73,48 @@ static void cpu_room(struct device *dev, size_t *left, size_t *all)
     *left = *all = 0;
 }
 
-/* Weights are read where they lie. */
+struct repacking {
+    const struct matmul_kernel *kernel;
+    const struct matrix *m;
+    void *to;
+    struct work_queue items; /* of REPACK outputs */
+};
+
+static void repack_items(void *arg, int thread, int n_threads)
+{
+    struct repacking *r = arg;
+    int step = REPACK * r->kernel->out_step;
+    (void)thread, (void)n_threads;
+    for (int i = work_next(&r->items); i >= 0; i = work_next(&r->items))
+        r->kernel->own(r->to, r->m, i * step, min_int(r->m->out, (i + 1) * step));
+}
+
+/* Weights are read where they lie, unless a kernel has an order that it likes better. That takes
+ * memory as well, which must not be more than half of what the machine has. */
 static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_error *err)
 {
-    (void)dev, (void)m, (void)err;
+    struct cpu_device *cpu = dev->impl;
+    const struct matmul_kernel *k = cpu->k.matmul_own[m->dtype];
+    struct repacking r = { .kernel = k, .m = m };
+    if (!k || m->lookup || m->in % k->in_multiple != 0)
+        return PV_OK;
+    dev->own += k->own_size(m);
+    if (!dev->repacks || dev->own > cpu_memory() / 2)
+        return PV_OK;
+    r.to = mem_zalloc(k->own_size(m)); /* aligned, on huge pages */
+    if (!r.to)
+        return fail_nomem(err, k->own_size(m));
+    work_init(&r.items, (m->out + REPACK * k->out_step - 1) / (REPACK * k->out_step));
+    pool_run(cpu->pool, repack_items, &r);
+    m->own = r.to;
     return PV_OK;
 }
 
 static void cpu_drop(struct device *dev, struct matrix *m)
 {
-    (void)dev, (void)m;
+    (void)dev;
+    mem_free((void *)(uintptr_t)m->own);
+    m->own = NULL;
 }
 
 struct work_sizes {
@@ -91,9 +125,11 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
 {
     struct work_sizes z = { 0 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *each[3] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
-                                                cpu->k.matmul_many[t] };
-        for (int i = 0; i < 3 && each[i]; i++) {
+        const struct matmul_kernel *each[] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
+                                               cpu->k.matmul_many[t], cpu->k.matmul_own[t] };
+        for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+            if (!each[i])
+                continue;
             z.packed = max_size(z.packed, each[i]->packed_size(s->rows, s->in));
             z.thread = max_size(z.thread, each[i]->scratch_size(s->in));
         }

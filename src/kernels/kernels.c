@@ -21,6 +21,8 @@ const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t
 
 const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w)
 {
+    if (w->own)
+        return k->matmul_own[w->dtype];
     if (w->many_rows && k->matmul_many[w->dtype])
         return k->matmul_many[w->dtype];
     return kernels_matmul(k, w->dtype, w->in);

@@ -29,6 +29,10 @@ struct matmul_kernel {
     /* Outputs [o0, o1) of rows [0, n): y[r * y_stride + o]. */
     void (*run)(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
                 int o1, void *scratch);
+    /* For kernels of `matmul_own`, else NULL: bytes of the weights in the order that `run` expects
+     * at w->own, and that order made of outputs [o0, o1), MEM_ALIGN-ed. */
+    size_t (*own_size)(const struct matrix *w);
+    void (*own)(void *to, const struct matrix *w, int o0, int o1);
 };
 
 struct attn_chunk;
@@ -39,6 +43,9 @@ struct kernels {
     /* Used instead when matmul[t]->in_multiple does not divide `in` (a fixed dimension, so the
      * choice does not depend on rows). */
     const struct matmul_kernel *matmul_any[DTYPE_COUNT];
+    /* Used for matrices that have an order of its own (struct matrix.own); NULL: there is none.
+     * Products have the same bits as those of `matmul`. */
+    const struct matmul_kernel *matmul_own[DTYPE_COUNT];
     /* Used for matrices that say many_rows, with any `in`; NULL: as for the others. */
     const struct matmul_kernel *matmul_many[DTYPE_COUNT];
 

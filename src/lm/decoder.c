@@ -51,9 +51,14 @@ static enum pv_status take_weights(struct decoder *dec, const struct model_file 
 {
     struct device *dev = dec->dev;
     float *at = dec->small;
-    enum pv_status s = take_matrix(dev, &dec->embed, model_file_embed(mf), NULL, err);
+    const struct tensor *table = model_file_embed(mf);
+    struct matrix embed =
+        weights_matrix(table, (int)tensor_rows(table), (int)tensor_cols(table), NULL);
+    enum pv_status s;
+    dec->tied = model_file_head(mf)->data == table->data;
+    embed.lookup = !dec->tied;
+    s = weights_take(dev, &dec->embed, embed, err);
     dec->norm = weights_small(dev, &at, model_file_norm(mf));
-    dec->tied = model_file_head(mf)->data == model_file_embed(mf)->data;
     if (!s && dec->tied)
         dec->head = dec->embed;
     else if (!s)

@@ -27,7 +27,10 @@ struct matrix {
     int out, in;
     const void *data; /* [out] rows of row_size bytes, any alignment; or what `take` made of them */
     size_t row_size;
+    const void *own;   /* the device's own order of the same weights, beside `data`; or NULL */
     const float *bias; /* [out] or NULL */
+    /* Only looked up by `embed`, never multiplied. */
+    bool lookup;
     /* Always multiplied by many rows, as a vision tower's: a kernel may be chosen that is slow with
      * few. Rows are rounded as the weights are, or better. */
     bool many_rows;
@@ -325,6 +328,8 @@ struct device {
      * nothing, or only the CPU. */
     const char *identity;
     bool draws;     /* matrices are drawn instead of taken */
+    bool repacks;   /* `take` may make an order of its own beside a matrix, where that is faster */
+    size_t own;     /* bytes that it takes for all matrices so far, or would */
     uint64_t drawn; /* so many */
 };
 

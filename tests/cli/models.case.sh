@@ -154,6 +154,10 @@ for type in f32 f16 bf16 q8_0 q4_0; do
     verdict "convert_to_$type" "$why"
     succeeds "converted_$type" '"ids":\[[0-9]' generate -m conv-$type.gguf $ids -n 4 --json
 done
+run generate -m conv-q4_0.gguf $ids -n 24 --ignore-eos --json
+packed=$(json_ids)
+run generate -m conv-q4_0.gguf $ids -n 24 --ignore-eos --json --no-repack
+verdict no_repack_is_the_same "$([ -n "$packed" ] && [ "$(json_ids)" = "$packed" ] || echo "other ids")"
 run generate -m conv-f32.gguf $ids -n 24 --ignore-eos --json
 verdict converted_f32_is_the_same "$([ "$(json_ids)" = "$greedy" ] || echo "other ids")"
 run convert $model conv-f16.gguf --type f16 --force

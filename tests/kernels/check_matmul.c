@@ -7,6 +7,8 @@
  * mistakes under that, one kind of input lies on a grid where int8 and bf16 are exact, and is held
  * to the bound of f32 alone.
  *
+ * Order: with weights in an order of the kernel's own, the bits are those of the file's order.
+ *
  * Invariance: a row alone, among 2, 3, 5, 8, 26 and 64, packed in pieces, computed by ranges of
  * outputs: the same bits.
  *
@@ -31,7 +33,7 @@ struct product {
     enum input input;
     int n, in, out;
     const struct matmul_kernel *kernel;
-    struct fence w, x, y, xp, scratch, bias;
+    struct fence w, x, y, xp, scratch, bias, own;
     size_t x_stride, y_stride;
     struct matrix m;
 };
@@ -87,17 +89,25 @@ static void product_open(struct product *p, struct check *c, const struct matmul
         ((float *)p->bias.p)[o] = rng_normal(&c->rng);
     p->m =
         (struct matrix){ .dtype = t, .out = out, .in = in, .data = p->w.p, .row_size = row_size };
-    p->m.many_rows = kernel != NULL;
+    p->m.many_rows = kernel && kernel == c->k.matmul_many[t];
+    if (k->own_size) {
+        fence_open(&p->own, k->own_size(&p->m), MEM_ALIGN);
+        memset(p->own.p, 0xff, p->own.size);
+        for (int o = 0; o < out; o += k->out_step)
+            k->own(p->own.p, &p->m, o, out - o < k->out_step ? out : o + k->out_step);
+        p->m.own = p->own.p;
+    }
     if (check_int(c, 0, 1))
         p->m.bias = p->bias.p;
 }
 
 static void product_close(struct product *p)
 {
-    const char *broken = !fence_whole(&p->y)         ? "y"
-                         : !fence_whole(&p->xp)      ? "xp"
-                         : !fence_whole(&p->scratch) ? "scratch"
-                                                     : NULL;
+    const char *broken = !fence_whole(&p->y)                 ? "y"
+                         : !fence_whole(&p->xp)              ? "xp"
+                         : !fence_whole(&p->scratch)         ? "scratch"
+                         : p->m.own && !fence_whole(&p->own) ? "own"
+                                                             : NULL;
     if (broken)
         check_fail(p->c, "wrote outside %s (n=%d in=%d out=%d)", broken, p->n, p->in, p->out);
     fence_close(&p->w);
@@ -106,6 +116,8 @@ static void product_close(struct product *p)
     fence_close(&p->xp);
     fence_close(&p->scratch);
     fence_close(&p->bias);
+    if (p->m.own)
+        fence_close(&p->own);
 }
 
 /* Rows [r0, r0 + n) of the product's x, as n rows of their own; y by ranges of `step` outputs. */
@@ -205,6 +217,26 @@ static void compare(struct product *p, const float *many, const float *few, int 
     }
 }
 
+/* A kernel with an order of its own against the one that it stands for. */
+static void check_order(struct product *p)
+{
+    const struct matmul_kernel *own = p->kernel;
+    struct fence xp = p->xp, scratch = p->scratch;
+    float *plain = malloc(p->y.size);
+    product_run(p, p->y.p, 0, p->n, p->out, false);
+    p->kernel = kernels_matmul(&p->c->k, p->t, p->in);
+    fence_open(&p->xp, p->kernel->packed_size(p->n, p->in), MEM_ALIGN);
+    fence_open(&p->scratch, p->kernel->scratch_size(p->in), MEM_ALIGN);
+    product_run(p, plain, 0, p->n, p->out, false);
+    compare(p, p->y.p, plain, 0, p->n, "in the order of the file");
+    fence_close(&p->xp);
+    fence_close(&p->scratch);
+    p->xp = xp;
+    p->scratch = scratch;
+    p->kernel = own;
+    free(plain);
+}
+
 /* p->n is 64, or more than any kernel treats as few. */
 static void check_invariance(struct product *p)
 {
@@ -258,6 +290,8 @@ static void check_dtype(struct check *c, const struct matmul_kernel *kernel, enu
             int a = check_int(c, 0, 15), b = check_int(c, 0, 15);
             product_open(&p, c, kernel, t, input, rows[a], in, outs[b]);
             check_error(&p);
+            if (p.m.own)
+                check_order(&p);
             product_close(&p);
         }
     }
@@ -301,6 +335,13 @@ void check_matmul(struct check *c)
         if (!many || !check_begin(c, "matmul_many", dtype_name((enum dtype)t)))
             continue;
         check_dtype(c, many, (enum dtype)t);
+        check_end(c);
+    }
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        const struct matmul_kernel *own = c->k.matmul_own[t];
+        if (!own || !check_begin(c, "matmul_own", dtype_name((enum dtype)t)))
+            continue;
+        check_dtype(c, own, (enum dtype)t);
         check_end(c);
     }
 }

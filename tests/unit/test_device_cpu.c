@@ -206,9 +206,10 @@ TEST(blend_sums_four_rows_in_order)
 /* ---- matmul ---- */
 
 /* Three matrices of the given types that share x, as q, k and v do in K-quant files: each must be
- * what its kernel gives alone, and nothing between its rows touched. */
+ * what its kernel gives alone, and nothing between its rows touched. The same, if they are taken by
+ * the device, which may give them another order. */
 static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *types, int n, int in,
-                         const char *level)
+                         bool taken, const char *level)
 {
     static const int outs[3] = { 130, 1, 63 };
     struct matrix m[3];
@@ -242,13 +243,19 @@ static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *typ
             y[j][i] = gap;
         jobs[j] = (struct matmul_job){ &m[j], y[j], (size_t)(outs[j] + 3) };
     }
+    f->dev->repacks = true;
+    for (int j = 0; j < 3 && taken; j++)
+        CHECK(!f->ops->take(f->dev, &m[j], NULL) &&
+              (m[j].own != NULL) == (f->k->matmul_own[types[j]] != NULL));
     f->ops->matmul(f->w, jobs, 3, x, n);
     for (int j = 0; j < 3; j++) {
-        const struct matmul_kernel *k = kernels_matmul_for(f->k, &m[j]);
+        struct matrix plain = m[j];
+        plain.own = NULL;
+        const struct matmul_kernel *k = kernels_matmul_for(f->k, &plain);
         void *packed = mem_zalloc(k->packed_size(n, in)),
              *scratch = mem_zalloc(k->scratch_size(in));
         k->pack(packed, x, (size_t)in, n, in, 0, n);
-        k->run(want, 130, packed, n, &m[j], 0, outs[j], scratch);
+        k->run(want, 130, packed, n, &plain, 0, outs[j], scratch);
         for (int i = 0; i < n; i++) {
             const float *row = y[j] + (size_t)i * (size_t)(outs[j] + 3);
             CHECK_MSG(!memcmp(row, want + i * 130, sizeof(float) * (size_t)outs[j]) &&
@@ -258,6 +265,8 @@ static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *typ
         }
         mem_free(packed);
         mem_free(scratch);
+        f->ops->drop(f->dev, &m[j]);
+        CHECK(!m[j].own);
         free(y[j]);
         free(data[j]);
     }
@@ -282,12 +291,31 @@ TEST(matmul_jobs_of_any_types_equal_the_kernels)
                 return;
             for (int t = 0; t < 6; t++)
                 for (int i = threads % 2; i < 4; i += 2) {
-                    check_matmul(&f, &r, types[t], rows[i], 256, cpu_levels[level].name);
+                    check_matmul(&f, &r, types[t], rows[i], 256, i % 3, cpu_levels[level].name);
                     if (t < 3 || t == 5)
-                        check_matmul(&f, &r, types[t], rows[i], 96, cpu_levels[level].name);
+                        check_matmul(&f, &r, types[t], rows[i], 96, true, cpu_levels[level].name);
                 }
             fixture_close(&f);
         }
+}
+
+TEST(a_table_for_lookups_and_what_finds_no_memory_keep_their_order)
+{
+    static uint8_t data[64 * 34];
+    struct matrix m = { .dtype = DTYPE_Q8_0, .out = 64, .in = 32, .data = data, .row_size = 34 };
+    struct pv_error err = { 0 };
+    struct fixture f;
+    if (!fixture_open(&f, cpu_level_best(), 1, &shape))
+        return;
+    CHECK(!f.ops->take(f.dev, &m, &err) && !m.own); /* not unless the device is told to */
+    f.dev->repacks = m.lookup = true;
+    CHECK(!f.ops->take(f.dev, &m, &err) && !m.own);
+    m.lookup = false;
+    mem_fail_at(1);
+    CHECK_EQ(f.ops->take(f.dev, &m, &err), f.k->matmul_own[m.dtype] ? PV_E_NOMEM : PV_OK);
+    mem_fail_at(0);
+    CHECK(!m.own);
+    fixture_close(&f);
 }
 
 /* ---- attention ---- */

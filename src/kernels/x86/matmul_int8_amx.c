@@ -6,7 +6,7 @@
  * then their scaling. With up to four or eight rows a tile is four or eight lanes wide, and a
  * vector holds the sums of four or two outputs. Up to 32 rows share one reading of the weights. */
 #include "kernels/x86/int8_avx512.h"
-#include "kernels/x86/tile_amx.h"
+#include "kernels/x86/tile_int8.h"
 
 enum {
     DOT_ROWS = 2,           /* up to here dot products are faster */
@@ -171,64 +171,15 @@ static void config(int lanes)
     tile_load_shape(&s);
 }
 
-/* A tile's number is part of the instruction, hence the spellings. */
-static inline void tile_product(int c, const uint8_t *a, size_t stride, const uint8_t *b)
-{
-    switch (c) {
-    case 0:
-        _tile_zero(0);
-        _tile_loadd(4, a, stride);
-        _tile_loadd(6, b, 64);
-        _tile_dpbssd(0, 4, 6);
-        break;
-    case 1:
-        _tile_zero(1);
-        _tile_loadd(5, a, stride);
-        _tile_loadd(7, b, 64);
-        _tile_dpbssd(1, 5, 7);
-        break;
-    case 2:
-        _tile_zero(2);
-        _tile_loadd(4, a, stride);
-        _tile_loadd(6, b, 64);
-        _tile_dpbssd(2, 4, 6);
-        break;
-    default:
-        _tile_zero(3);
-        _tile_loadd(5, a, stride);
-        _tile_loadd(7, b, 64);
-        _tile_dpbssd(3, 5, 7);
-        break;
-    }
-}
-
-static inline void tile_put(int c, int32_t *to, int lanes)
-{
-    switch (c) {
-    case 0:
-        _tile_stored(0, to, lanes * 4);
-        break;
-    case 1:
-        _tile_stored(1, to, lanes * 4);
-        break;
-    case 2:
-        _tile_stored(2, to, lanes * 4);
-        break;
-    default:
-        _tile_stored(3, to, lanes * 4);
-        break;
-    }
-}
-
 /* Integer sums of `count` blocks; LAG of them are computed while an earlier one is stored. */
 static void block_sums(int32_t *c, const uint8_t *a, size_t stride, size_t step, const uint8_t *b,
                        int count, int lanes)
 {
     for (int i = 0; i < count + LAG; i++, a += step, b += X_TILE) {
         if (i < count)
-            tile_product(i % 4, a, stride, b);
+            tile_product(i % 4, a, stride, b, 64);
         if (i >= LAG)
-            tile_put((i - LAG) % 4, c + (i - LAG) * 16 * lanes, lanes);
+            tile_put((i - LAG) % 4, c + (i - LAG) * 16 * lanes, (size_t)lanes * 4);
     }
 }
 

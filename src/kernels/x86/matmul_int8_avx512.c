@@ -2,7 +2,7 @@
  * are defined, and has the way of few rows). For more rows the block of 16 weight rows is turned to
  * [4 values][16 outputs] first, which is paid once; then a row needs 8 dot products for 16 outputs,
  * and no sums across lanes. */
-#include "kernels/x86/int8_avx512.h"
+#include "kernels/x86/own_int8.h"
 
 enum {
     CHAINS = 4, /* rows whose dot products run side by side */
@@ -165,4 +165,6 @@ void kernels_init_vnni(struct kernels *k)
     k->matmul[DTYPE_Q8_0] = &q8_0;
     k->matmul[DTYPE_Q4_0] = &q4_0;
     k->matmul[DTYPE_Q5_0] = &q5_0;
+    k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
+        &matmul_own_vnni;
 }
