@@ -37,6 +37,15 @@ ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
         y[i] = bias ? lane[i] + bias[i] : lane[i];
 }
 
+/* The same with outputs that are `apart` from each other. */
+ALWAYS_INLINE void store4_apart(float *y, size_t apart, float32x4_t v, int n, const float *bias)
+{
+    float lane[4];
+    vst1q_f32(lane, v);
+    for (int i = 0; i < 4 && i < n; i++, y += apart)
+        *y = bias ? lane[i] + bias[(size_t)i * apart] : lane[i];
+}
+
 /* Two 2x2 blocks as BFMMLA and SMMLA leave them, weights outside: outputs 0..3 of rows 0 and 1
  * (`second`: row 1 exists). */
 ALWAYS_INLINE void store_pair(float *y, size_t y_stride, float32x4_t a, float32x4_t b, int n_out,
@@ -45,6 +54,14 @@ ALWAYS_INLINE void store_pair(float *y, size_t y_stride, float32x4_t a, float32x
     store4(y, vuzp1q_f32(a, b), n_out, bias);
     if (second)
         store4(y + y_stride, vuzp2q_f32(a, b), n_out, bias);
+}
+
+ALWAYS_INLINE void store_pair_apart(float *y, size_t y_stride, size_t apart, float32x4_t a,
+                                    float32x4_t b, int n_out, bool second, const float *bias)
+{
+    store4_apart(y, apart, vuzp1q_f32(a, b), n_out, bias);
+    if (second)
+        store4_apart(y + y_stride, apart, vuzp2q_f32(a, b), n_out, bias);
 }
 
 #endif

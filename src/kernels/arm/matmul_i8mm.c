@@ -362,9 +362,9 @@ ALWAYS_INLINE void block_direct(enum dtype t, int np, float32x4_t (*acc)[STRIP_P
         add_mins(np, acc, b, x, xs);
 }
 
-/* Four outputs from o on, n_out of them written, of n rows in np pairs. t and np are constants. */
+/* The four outputs of f, of n rows in np pairs. t and np are constants. */
 ALWAYS_INLINE void direct(enum dtype t, int np, float *y, size_t y_stride, const struct mm_x *x,
-                          int n, const struct matrix *w, int o, int n_out)
+                          int n, const struct matrix *w, const struct far_walk *f)
 {
     const uint8_t *row[QUANT_ROWS];
     float32x4_t acc[TILE_PAIRS][STRIP_PAIRS], magic = vdupq_n_f32(0x1.8p23f);
@@ -372,19 +372,15 @@ ALWAYS_INLINE void direct(enum dtype t, int np, float *y, size_t y_stride, const
     int blocks = w->in / QBLOCK / quant_subs(t), parts = quant_parts(t);
     UNROLL
     for (int i = 0; i < QUANT_ROWS; i++)
-        row[i] = panel_row(w, o + i);
+        row[i] = far_row(f, w, i);
     UNROLL
     for (int p = 0; p < np; p++)
         UNROLL
     for (int i = 0; i < STRIP_PAIRS; i++)
         acc[p][i] = vdupq_n_f32(0);
-    struct row_ahead ahead = row_ahead_init(row[0], w->row_size, QUANT_ROWS, size);
-    for (int b = 0; b < blocks; b++, ahead.p += ahead.step) {
+    for (int b = 0; b < blocks; b++) {
         size_t at = (size_t)b * size;
         float32x4_t k[16];
-        UNROLL
-        for (int i = 0; i < QUANT_ROWS; i++)
-            row_prefetch(&ahead, i, size);
         quant_scales_load(t, k, row, at);
         for (int g = 0; g < quant_subs(t) / parts; g++)
             UNROLL
@@ -398,32 +394,32 @@ ALWAYS_INLINE void direct(enum dtype t, int np, float *y, size_t y_stride, const
     }
     UNROLL
     for (int p = 0; p < np; p++)
-        store_pair(y + 2 * (size_t)p * y_stride + o, y_stride, acc[p][0], acc[p][1], n_out,
-                   2 * p + 1 < n, w->bias ? w->bias + o : NULL);
+        store_pair_apart(y + 2 * (size_t)p * y_stride + f->o, y_stride, (size_t)f->apart, acc[p][0],
+                         acc[p][1], f->n_out, 2 * p + 1 < n, w->bias ? w->bias + f->o : NULL);
 }
 
 ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const struct mm_x *x, int n,
                                const struct matrix *w, int o0, int o1)
 {
     int passes = (n + 2 * TILE_PAIRS - 1) / (2 * TILE_PAIRS), pairs = (n + 1) / 2;
-    for (int o = o0; o < o1; o += QUANT_ROWS)
+    struct far_walk f = far_walk(o0, o1, QUANT_ROWS);
+    while (far_next(&f))
         for (int i = 0; i < passes; i++) {
-            int p0 = pairs * i / passes, p1 = pairs * (i + 1) / passes;
-            int n_out = panel_min(QUANT_ROWS, o1 - o), rows = n - 2 * p0;
+            int p0 = pairs * i / passes, p1 = pairs * (i + 1) / passes, rows = n - 2 * p0;
             float *to = y + 2 * (size_t)p0 * y_stride;
             const struct mm_x *from = x + (size_t)p0 * pair_stride(w->in);
             switch (p1 - p0) {
             case 1:
-                direct(t, 1, to, y_stride, from, rows, w, o, n_out);
+                direct(t, 1, to, y_stride, from, rows, w, &f);
                 break;
             case 2:
-                direct(t, 2, to, y_stride, from, rows, w, o, n_out);
+                direct(t, 2, to, y_stride, from, rows, w, &f);
                 break;
             case 3:
-                direct(t, 3, to, y_stride, from, rows, w, o, n_out);
+                direct(t, 3, to, y_stride, from, rows, w, &f);
                 break;
             default:
-                direct(t, 4, to, y_stride, from, rows, w, o, n_out);
+                direct(t, 4, to, y_stride, from, rows, w, &f);
                 break;
             }
         }
