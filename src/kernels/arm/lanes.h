@@ -40,10 +40,21 @@ ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
 /* The same with outputs that are `apart` from each other. */
 ALWAYS_INLINE void store4_apart(float *y, size_t apart, float32x4_t v, int n, const float *bias)
 {
+    if (n >= 4) {
+        if (bias) {
+            float four[4] = { bias[0], bias[apart], bias[2 * apart], bias[3 * apart] };
+            v = vaddq_f32(v, vld1q_f32(four));
+        }
+        vst1q_lane_f32(y, v, 0);
+        vst1q_lane_f32(y + apart, v, 1);
+        vst1q_lane_f32(y + 2 * apart, v, 2);
+        vst1q_lane_f32(y + 3 * apart, v, 3);
+        return;
+    }
     float lane[4];
     vst1q_f32(lane, v);
-    for (int i = 0; i < 4 && i < n; i++, y += apart)
-        *y = bias ? lane[i] + bias[(size_t)i * apart] : lane[i];
+    for (int i = 0; i < n; i++)
+        y[(size_t)i * apart] = bias ? lane[i] + bias[(size_t)i * apart] : lane[i];
 }
 
 /* Two 2x2 blocks as BFMMLA and SMMLA leave them, weights outside: outputs 0..3 of rows 0 and 1
