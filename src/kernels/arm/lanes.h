@@ -24,6 +24,14 @@ ALWAYS_INLINE void keep_order(void)
     __asm__ volatile("" ::: "memory");
 }
 
+/* p, for loads that are to stay behind the making of v. Says nothing about other memory, so arrays
+ * that live in registers stay there. */
+ALWAYS_INLINE const void *keep_after(const void *p, float32x4_t v)
+{
+    __asm__ volatile("" : "+r"(p) : "w"(v));
+    return p;
+}
+
 /* The first n <= 4 (more count as 4) lanes of v, plus bias. */
 ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
 {

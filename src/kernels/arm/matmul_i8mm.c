@@ -53,16 +53,18 @@ struct mm_block {
     float32x4_t a[STRIP_PAIRS], b[STRIP_PAIRS];
 };
 
-/* Blocks from one packed pair to the next. */
-static size_t pair_stride(int in)
+/* Packed pairs are [tile of pairs][block][pair of the tile]: the loads of a tile are one stream, at
+ * fixed distances. Pairs of a tile, for n rows: */
+static int tile_pairs(int n)
 {
-    return (size_t)(in / QBLOCK);
+    return panel_min((n + 1) / 2, TILE_PAIRS);
 }
 
 static size_t packed_size(int n, int in)
 {
     size_t one = matmul_dotprod(DTYPE_Q8_0)->packed_size(1, in);
-    return n == 1 ? one : sizeof(struct mm_x) * (size_t)((n + 1) / 2) * pair_stride(in);
+    int wide = tile_pairs(n), tiles = ((n + 1) / 2 + wide - 1) / wide;
+    return n == 1 ? one : sizeof(struct mm_x) * (size_t)(tiles * wide) * (size_t)(in / QBLOCK);
 }
 
 ALWAYS_INLINE void pack_block(enum dtype t, struct mm_x *dst, const float *a, const float *b)
@@ -85,11 +87,13 @@ ALWAYS_INLINE void pack_block(enum dtype t, struct mm_x *dst, const float *a, co
 ALWAYS_INLINE void pack_pairs(enum dtype t, void *xp, const float *x, size_t stride, int n, int in,
                               int r0, int r1)
 {
+    int wide = tile_pairs(n), blocks = in / QBLOCK;
     for (int r = r0; r < r1; r += 2) {
         const float *a = x + (size_t)r * stride, *b = r + 1 < n ? a + stride : a;
-        struct mm_x *dst = (struct mm_x *)xp + (size_t)(r / 2) * pair_stride(in);
-        for (int i = 0; i < in; i += QBLOCK)
-            pack_block(t, dst++, a + i, b + i);
+        int tile = r / 2 / wide, pair = r / 2 % wide;
+        struct mm_x *dst = (struct mm_x *)xp + (size_t)tile * (size_t)(blocks * wide) + pair;
+        for (int i = 0; i < in; i += QBLOCK, dst += wide)
+            pack_block(t, dst, a + i, b + i);
     }
 }
 
@@ -203,50 +207,51 @@ ALWAYS_INLINE void add_sums(float32x4_t *acc, const struct mm_block *w, const fl
 }
 
 /* A block of a strip for np pairs of rows. t and np are constants; of t only whether it has mins,
- * halves or weights that are 8 too large matters. */
-ALWAYS_INLINE void add_block(enum dtype t, int np, float32x4_t (*acc)[STRIP_PAIRS],
-                             const struct mm_block *w, const struct mm_x *x, size_t xs)
+ * halves or weights that are 8 too large matters. Returns x. */
+ALWAYS_INLINE const struct mm_x *add_block(enum dtype t, int np, float32x4_t (*acc)[STRIP_PAIRS],
+                                           const struct mm_block *w, const struct mm_x *x)
 {
     float32x4_t magic = vdupq_n_f32(0x1.8p23f);
     UNROLL
-    for (int p = 0; p < np; p++, x += xs) {
-        int32x4_t start = t == DTYPE_Q4_0 ? vld1q_s32(x->start) : vreinterpretq_s32_f32(magic);
-        float32x4_t d = vld1q_f32(x->d);
+    for (int p = 0; p < np; p++) {
+        int32x4_t start = t == DTYPE_Q4_0 ? vld1q_s32(x[p].start) : vreinterpretq_s32_f32(magic);
+        float32x4_t d = vld1q_f32(x[p].d);
         int8x16_t q[STEPS];
         UNROLL
         for (int i = 0; i < STEPS; i++)
-            q[i] = vld1q_s8(x->q[i]);
+            q[i] = vld1q_s8(x[p].q[i]);
         add_sums(acc[p], w, w->a, q, d, 0, t == DTYPE_Q6_K ? 2 : STEPS, start, magic);
         if (t == DTYPE_Q6_K)
             add_sums(acc[p], w, w->b, q, d, 2, STEPS, start, magic);
         if (quant_has_min(t)) {
-            float32x4_t sum = vld1q_f32(x->sum);
+            float32x4_t sum = vld1q_f32(x[p].sum);
             UNROLL
             for (int o = 0; o < STRIP_PAIRS; o++)
                 acc[p][o] = vfmsq_f32(acc[p][o], w->b[o], sum);
         }
-        keep_order();
+        x = keep_after(x, acc[p][0]);
     }
+    return x;
 }
 
 /* np pairs of rows by one strip; mem: accumulators [row pair][output pair][4]. */
 ALWAYS_INLINE void strip_run(enum dtype t, int np, const struct panel_tile *tile, float *mem,
                              const struct mm_w *w, const uint8_t *ahead)
 {
-    size_t xs = pair_stride(tile->in);
-    const struct mm_x *x =
-        (const struct mm_x *)tile->xp + (size_t)(tile->row / 2) * xs + tile->k0 / QBLOCK;
+    const struct mm_x *x = (const struct mm_x *)tile->xp +
+                           (size_t)(tile->row / 2) * (size_t)(tile->in / QBLOCK) +
+                           (size_t)(tile->k0 / QBLOCK) * TILE_PAIRS;
     float32x4_t acc[TILE_PAIRS][STRIP_PAIRS];
     UNROLL
     for (int p = 0; p < np; p++)
         UNROLL
     for (int o = 0; o < STRIP_PAIRS; o++)
         acc[p][o] = tile->k0 ? vld1q_f32(mem + (size_t)p * 2 * PANEL_OUTS + 4 * o) : vdupq_n_f32(0);
-    for (int k = tile->k0; k < tile->k1; k += QBLOCK, w++, x++, ahead += PANEL_LINE) {
+    for (int k = tile->k0; k < tile->k1; k += QBLOCK, w++, ahead += PANEL_LINE) {
         struct mm_block block;
         __builtin_prefetch(ahead, 0, 2);
         block_read(t, &block, w);
-        add_block(t, np, acc, &block, x, xs);
+        x = add_block(t, np, acc, &block, x) + TILE_PAIRS;
     }
     UNROLL
     for (int p = 0; p < np; p++)
@@ -322,7 +327,7 @@ ALWAYS_INLINE void direct(enum dtype t, int np, float *y, size_t y_stride, const
 {
     const uint8_t *row[STRIP_OUTS];
     float32x4_t acc[TILE_PAIRS][STRIP_PAIRS];
-    size_t size = (size_t)quant_block_size(t), xs = pair_stride(w->in);
+    size_t size = (size_t)quant_block_size(t);
     int subs = quant_subs(t), parts = quant_parts(t), blocks = w->in / QBLOCK / subs;
     UNROLL
     for (int i = 0; i < STRIP_OUTS; i++)
@@ -338,14 +343,14 @@ ALWAYS_INLINE void direct(enum dtype t, int np, float *y, size_t y_stride, const
         quant_scales_load(t, k, row, at);
         for (int g = 0; g < subs / parts; g++)
             UNROLL
-        for (int p = 0; p < parts; p++, x++) {
+        for (int p = 0; p < parts; p++) {
             int8x16x2_t q[STRIP_OUTS];
             struct mm_block block;
             UNROLL
             for (int i = 0; i < STRIP_OUTS; i++)
                 q[i] = unpack32(t, row[i] + at, g, p, true);
             block_pair(&block, q, quant_scales_of(t, k, g * parts + p));
-            add_block(t, np, acc, &block, x, xs);
+            x = add_block(t, np, acc, &block, x) + np;
         }
     }
     UNROLL
@@ -388,7 +393,8 @@ ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const st
 
 #define MM_PANEL(load_fn, tile_fn)                                                                 \
     {                                                                                              \
-        .outs = PANEL_OUTS, .rows = 2 * TILE_PAIRS, .unit = 2, .chunk = CHUNK, .step = QBLOCK / 8, \
+        .outs = PANEL_OUTS, .rows = 2 * TILE_PAIRS, .unit = 2 * TILE_PAIRS, .chunk = CHUNK,        \
+        .step = QBLOCK / 8,                                                                        \
         .panel_size = sizeof(struct mm_w) * (PANEL_OUTS / 2 / STRIP_PAIRS) * (CHUNK / QBLOCK),     \
         .acc_row = PANEL_OUTS, .x_size = packed_size, .load = load_fn, .tile = tile_fn,            \
         .store = store                                                                             \

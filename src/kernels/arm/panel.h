@@ -132,7 +132,7 @@ static inline void panel_run(const struct panel_kernel *p, float *y, size_t y_st
 {
     size_t row_size = p->x_size(p->unit, w->in) / (size_t)p->unit;
     size_t fit = PANEL_X_SIZE / row_size;
-    int block = fit >= PANEL_ROWS ? PANEL_ROWS : PANEL_ROWS_MIN;
+    int block = (fit >= PANEL_ROWS ? PANEL_ROWS : PANEL_ROWS_MIN) / p->unit * p->unit;
     for (int row = 0; row < n; row += block)
         for (int o = o0; o < o1; o += p->outs)
             panel_block(p, y, y_stride, xp, row, panel_min(block, n - row), w, o,
