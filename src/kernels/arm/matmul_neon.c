@@ -18,7 +18,9 @@ enum {
                          the ways of L1 where rows are a power of two long */
     PLAIN_OUTS = 16,  /* outputs of a panel */
     STRIP = 4,        /* outputs of a register block */
-    DIRECT_ROWS = 4,  /* up to here weights are widened in registers */
+    PASS_ROWS = 4,    /* rows of a pass in which weights are widened in registers */
+    DIRECT_ROWS = 8,  /* up to here there are such passes: widening twice takes fewer instructions
+                         than a panel */
     TILE_ROWS = 6,    /* rows of a register block over a panel */
     PLAIN_CHUNK = 512 /* elements: panel chunk 32 KiB, x of a tile 12 KiB */
 };
@@ -94,7 +96,7 @@ ALWAYS_INLINE float32x4_t sum4(const float32x4_t *a)
 
 /* ---- few rows: weights from memory to registers ---- */
 
-ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[DIRECT_ROWS],
+ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[PASS_ROWS],
                                const uint8_t *const *row, size_t at, const float *x, size_t xs)
 {
     float32x4x2_t w[LONE_OUTS]; /* mo of them */
@@ -120,7 +122,7 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
 {
     size_t size = t == DTYPE_F32 ? 4 : 2, xs = x_stride(w->in);
     const uint8_t *row[LONE_OUTS];
-    float32x4_t acc[LONE_OUTS][DIRECT_ROWS];
+    float32x4_t acc[LONE_OUTS][PASS_ROWS];
     int side = mo < LONE_STEP ? mo : LONE_STEP, k = 0;
     UNROLL
     for (int i = 0; i < mo; i++) {
@@ -163,25 +165,36 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
     }
 }
 
+ALWAYS_INLINE void direct_pass(enum dtype t, float *y, size_t y_stride, const float *x, int n,
+                               const struct matrix *w, const struct far_walk *f)
+{
+    switch (n) {
+    case 1:
+        direct(t, STRIP, 1, y, y_stride, x, w, f);
+        break;
+    case 2:
+        direct(t, STRIP, 2, y, y_stride, x, w, f);
+        break;
+    case 3:
+        direct(t, STRIP, 3, y, y_stride, x, w, f);
+        break;
+    default:
+        direct(t, STRIP, 4, y, y_stride, x, w, f);
+        break;
+    }
+}
+
 ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const float *x, int n,
                                const struct matrix *w, int o0, int o1)
 {
-    struct far_walk f = far_walk(o0, o1, n == 1 ? LONE_OUTS : STRIP);
+    struct far_walk lone = far_walk(o0, n == 1 ? o1 : o0, LONE_OUTS);
+    struct far_walk f = far_walk(n == 1 ? o1 : o0, o1, STRIP);
+    while (far_next(&lone))
+        direct(t, LONE_OUTS, 1, y, y_stride, x, w, &lone);
     while (far_next(&f))
-        switch (n) {
-        case 1:
-            direct(t, LONE_OUTS, 1, y, y_stride, x, w, &f);
-            break;
-        case 2:
-            direct(t, STRIP, 2, y, y_stride, x, w, &f);
-            break;
-        case 3:
-            direct(t, STRIP, 3, y, y_stride, x, w, &f);
-            break;
-        default:
-            direct(t, STRIP, 4, y, y_stride, x, w, &f);
-            break;
-        }
+        for (int r = 0; r < n; r += PASS_ROWS)
+            direct_pass(t, y + (size_t)r * y_stride, y_stride, x + (size_t)r * x_stride(w->in),
+                        panel_min(PASS_ROWS, n - r), w, &f);
 }
 
 /* ---- many rows: panels in f32, [strip][k / 4][output of the strip][4] ---- */
