@@ -32,8 +32,9 @@ struct type_info {
 };
 
 static const struct type_info types[] = {
-    { "f32", DTYPE_F32, 0, 0 },   { "f16", DTYPE_F16, 1, 1 },   { "bf16", DTYPE_BF16, 30, 32 },
-    { "q8_0", DTYPE_Q8_0, 8, 7 }, { "q4_0", DTYPE_Q4_0, 2, 2 }, { "q4_K", DTYPE_Q4_K, 12, 14 },
+    { "f32", DTYPE_F32, 0, 0 },     { "f16", DTYPE_F16, 1, 1 },   { "bf16", DTYPE_BF16, 30, 32 },
+    { "q8_0", DTYPE_Q8_0, 8, 7 },   { "q4_0", DTYPE_Q4_0, 2, 2 }, { "q4_K", DTYPE_Q4_K, 12, 14 },
+    { "q6_K", DTYPE_Q6_K, 14, 18 },
 };
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
@@ -199,7 +200,7 @@ static void plan_name(char name[NAME_SIZE], const struct plan *p)
 /* A row that is not whole blocks of 256 gets blocks of 32, as llama.cpp's tools do. */
 static enum dtype whole_blocks(enum dtype t, int64_t in)
 {
-    return t == DTYPE_Q4_K && in % dtype_block(t) ? DTYPE_Q8_0 : t;
+    return in % dtype_block(t) ? DTYPE_Q8_0 : t;
 }
 
 static void plan_layer(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
@@ -241,7 +242,7 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
  * finer than the rest. */
 static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
 {
-    enum dtype head = t == DTYPE_Q4_0 || t == DTYPE_Q4_K ? DTYPE_Q8_0 : t;
+    enum dtype head = t == DTYPE_Q4_0 || t == DTYPE_Q4_K ? DTYPE_Q8_0 : whole_blocks(t, s->hidden);
     float std = 2 / sqrtf((float)s->hidden);
     const struct plan embed = { "token_embd.weight",
                                 s->hidden,
@@ -543,7 +544,7 @@ static int usage(void)
     fputs("usage: make_model --shape NAME --type TYPE [--seed S] [--layers N] [--tower-layers N] "
           "[--hollow] OUT.gguf\n",
           stderr);
-    fputs("types: f32 f16 bf16 q8_0 q4_0, hollow also q4_K; shapes:\n", stderr);
+    fputs("types: f32 f16 bf16 q8_0 q4_0, hollow also q4_K q6_K; shapes:\n", stderr);
     for (int i = 0; i < N_SHAPES; i++) {
         const struct shape *s = &shapes[i];
         fprintf(stderr,

@@ -19,8 +19,8 @@
 #include <time.h>
 
 enum {
-    READ_PASSES = 5, /* of each number of streams */
-    READ_STREAMS = 16,
+    READ_PASSES = 5,   /* of each number of streams */
+    READ_STREAMS = 16, /* at most */
     READ_BYTES = 1 << 30,
     READ_LEAST = 64 << 20,
     READ_STEP = 256,   /* bytes of one turn of the loop */
@@ -53,7 +53,9 @@ typedef uint64_t pair __attribute__((vector_size(16))); /* what the baseline loa
 static uint64_t read_range(const uint8_t *data, size_t size, int streams)
 {
     enum { LANES = READ_STEP / 16 };
-    size_t part = size / (size_t)streams;
+    /* An odd number of steps, or the streams would share a few sets of the caches: the parts of
+     * 1 GiB are powers of two. What this leaves out is less than streams * READ_STEP. */
+    size_t part = (size / (size_t)streams / READ_STEP - 1) / 2 * 2 * READ_STEP + READ_STEP;
     pair acc[LANES] = { 0 };
     for (size_t at = 0; at < part; at += READ_STEP)
         for (int s = 0; s < streams; s++) {
@@ -97,9 +99,10 @@ double floor_read(struct pool *pool, size_t *size)
     job.size = *size - *size % ((size_t)threads * READ_STREAMS * READ_STEP);
     pool_run(pool, read_part, &job);
     job.fill = false;
-    for (int i = 0; i < 2 * READ_PASSES; i++) {
+    for (int i = 0; i < 3 * READ_PASSES; i++) {
+        static const int streams[3] = { 1, 8, READ_STREAMS };
         double rate = 0;
-        job.streams = i % 2 ? READ_STREAMS : 1;
+        job.streams = streams[i % 3];
         pool_run(pool, read_part, &job);
         for (int t = 0; t < threads; t++)
             rate += (double)job.size / threads / job.seconds[t];

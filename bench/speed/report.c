@@ -140,7 +140,7 @@ static void print_head(const struct report *r, FILE *f)
     fprintf(f, "model    %s, weights %s, KV %s, kernels %s, %d threads\n", r->model, r->type, r->kv,
             r->kernels, r->threads);
     fprintf(f, "machine  %s, %s, commit %s\n", r->machine, r->date, r->commit);
-    fprintf(f, "memory   %.1f GB/s read before, %.1f after (%zu MiB, best of 10)\n",
+    fprintf(f, "memory   %.1f GB/s read before, %.1f after (%zu MiB, best of 15)\n",
             1e-9 * r->read_before, 1e-9 * r->read_after, r->read_size >> 20);
     for (int k = 0; k < PEAK_KINDS; k++)
         fprintf(f, "peak     %s: %.0f Gop/s (%s)\n", peak_kind_name((enum peak_kind)k),

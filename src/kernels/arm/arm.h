@@ -11,8 +11,12 @@ void elementwise_init_neon(struct kernels *k); /* elementwise_neon.c */
 void kernels_init_dotprod(struct kernels *k);  /* SDOT: quantised products */
 void kernels_init_i8mm(struct kernels *k);     /* SMMLA: quantised products of two rows and more */
 void kernels_init_bf16(struct kernels *k);     /* BFMMLA: BF16 products */
+void attn_init_bf16(struct kernels *k);        /* BFMMLA: attention over BF16 */
 
 /* The SDOT kernel of a quantised type, which i8mm uses for a row alone. */
 const struct matmul_kernel *matmul_dotprod(enum dtype t);
+
+/* The table's softmax; n may be any multiple of 4 here. */
+float softmax_neon(float *p, const float *s, int n, int limit, float scale, float *max);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * The lanes of the four outputs are added pairwise into one vector of four sums, so the float part
  * of a block is one multiply and one fused multiply-add for four outputs. Weights are unpacked once
- * for up to DOT_ROWS rows. */
+ * for up to DOT_ROWS rows. The weight rows of a group are far apart (panel.h: struct far_walk). */
 #ifndef PV_KERNELS_ARM_DOT_GROUPS_H
 #define PV_KERNELS_ARM_DOT_GROUPS_H
 
@@ -12,7 +12,9 @@
 
 enum {
     DOT_OUTS = QUANT_ROWS,
-    DOT_ROWS = 4 /* rows of a register block */
+    DOT_ROWS = 4,   /* rows of a register block */
+    LONE_OUTS = 16, /* outputs of a pass of one row, */
+    LONE_APART = 4  /* where they are at least so many rows from each other */
 };
 
 /* A block of one packed row. */
@@ -133,61 +135,82 @@ ALWAYS_INLINE void dot_block(enum dtype t, int nr, float32x4_t *acc, const int8x
     }
 }
 
-/* Four outputs from o on, n_out of them written, of nr rows. t and nr are constants. */
-ALWAYS_INLINE void dot_group(enum dtype t, int nr, float *y, size_t y_stride, const struct dot_x *x,
-                             size_t xs, const struct matrix *w, int o, int n_out)
+/* The outputs of f, in `sets` of four, of nr rows. t, sets and nr are constants. */
+ALWAYS_INLINE void dot_group(enum dtype t, int sets, int nr, float *y, size_t y_stride,
+                             const struct dot_x *x, size_t xs, const struct matrix *w,
+                             const struct far_walk *f)
 {
-    const uint8_t *row[DOT_OUTS];
-    float32x4_t acc[DOT_ROWS];
+    const uint8_t *row[LONE_OUTS];
+    float32x4_t acc[LONE_OUTS / DOT_OUTS][DOT_ROWS];
     size_t size = (size_t)quant_block_size(t);
-    int blocks = w->in / QBLOCK / quant_subs(t), parts = quant_parts(t);
+    int subs = quant_subs(t), parts = quant_parts(t), blocks = w->in / QBLOCK / subs;
     UNROLL
-    for (int i = 0; i < DOT_OUTS; i++)
-        row[i] = panel_row(w, o + i);
+    for (int i = 0; i < sets * DOT_OUTS; i++)
+        row[i] = far_row(f, w, i);
     UNROLL
-    for (int r = 0; r < nr; r++)
-        acc[r] = vdupq_n_f32(0);
-    struct row_ahead ahead = row_ahead_init(row[0], w->row_size, DOT_OUTS, size);
-    for (int b = 0; b < blocks; b++, ahead.p += ahead.step) {
-        size_t at = (size_t)b * size;
-        float32x4_t k[16];
+    for (int s = 0; s < sets; s++)
         UNROLL
-        for (int i = 0; i < DOT_OUTS; i++)
-            row_prefetch(&ahead, i, size);
-        quant_scales_load(t, k, row, at);
-        for (int g = 0; g < quant_subs(t) / parts; g++)
-            UNROLL
-        for (int p = 0; p < parts; p++, x++) {
-            int8x16x2_t q[DOT_OUTS];
-            struct quant_scales a = quant_scales_of(t, k, g * parts + p);
-            UNROLL
-            for (int i = 0; i < DOT_OUTS; i++)
-                q[i] = unpack32(t, row[i] + at, g, p, true);
-            dot_block(t, nr, acc, q, a, x, xs);
+    for (int r = 0; r < nr; r++)
+        acc[s][r] = vdupq_n_f32(0);
+    for (int b = 0; b < blocks; b++, x += subs) {
+        size_t at = (size_t)b * size;
+        UNROLL
+        for (int s = 0; s < sets; s++) {
+            const uint8_t *const *from = row + s * DOT_OUTS;
+            float32x4_t k[16];
+            quant_scales_load(t, k, from, at);
+            for (int g = 0; g < subs / parts; g++)
+                UNROLL
+            for (int p = 0; p < parts; p++) {
+                int8x16x2_t q[DOT_OUTS];
+                int sub = g * parts + p;
+                UNROLL
+                for (int i = 0; i < DOT_OUTS; i++)
+                    q[i] = unpack32(t, from[i] + at, g, p, true);
+                dot_block(t, nr, acc[s], q, quant_scales_of(t, k, sub), x + sub, xs);
+            }
         }
     }
     UNROLL
+    for (int s = 0; s < sets; s++)
+        UNROLL
     for (int r = 0; r < nr; r++) {
-        float lane[DOT_OUTS];
-        vst1q_f32(lane, acc[r]);
-        for (int i = 0; i < n_out; i++)
-            y[(size_t)r * y_stride + o + i] = w->bias ? lane[i] + w->bias[o + i] : lane[i];
+        int o = f->o + s * DOT_OUTS * f->apart;
+        store4_apart(y + (size_t)r * y_stride + o, (size_t)f->apart, acc[s][r],
+                     f->n_out - s * DOT_OUTS, w->bias ? w->bias + o : NULL);
     }
+}
+
+/* One row: the blocks of 32 have room for sixteen streams, unless these would be short. */
+ALWAYS_INLINE void dot_lone(enum dtype t, float *y, const struct dot_x *x, const struct matrix *w,
+                            int o0, int o1)
+{
+    int far = quant_subs(t) == 1 ? (o1 - o0) / LONE_OUTS : 0;
+    int end = far >= LONE_APART ? o0 + far * LONE_OUTS : o0;
+    struct far_walk many = far_walk(o0, end, LONE_OUTS), rest = far_walk(end, o1, DOT_OUTS);
+    while (quant_subs(t) == 1 && far_next(&many))
+        dot_group(t, LONE_OUTS / DOT_OUTS, 1, y, 0, x, 0, w, &many);
+    while (far_next(&rest))
+        dot_group(t, 1, 1, y, 0, x, 0, w, &rest);
 }
 
 ALWAYS_INLINE void dot_run(enum dtype t, float *y, size_t y_stride, const void *xp, int n,
                            const struct matrix *w, int o0, int o1)
 {
     size_t xs = (size_t)(w->in / QBLOCK);
-    for (int o = o0; o < o1; o += DOT_OUTS) {
-        int n_out = panel_min(DOT_OUTS, o1 - o), r = 0;
+    struct far_walk f = far_walk(o0, o1, DOT_OUTS);
+    if (n == 1) {
+        dot_lone(t, y, xp, w, o0, o1);
+        return;
+    }
+    while (far_next(&f)) {
         const struct dot_x *x = xp;
+        int r = 0;
         for (; r + DOT_ROWS <= n; r += DOT_ROWS)
-            dot_group(t, DOT_ROWS, y + (size_t)r * y_stride, y_stride, x + (size_t)r * xs, xs, w, o,
-                      n_out);
+            dot_group(t, 1, DOT_ROWS, y + (size_t)r * y_stride, y_stride, x + (size_t)r * xs, xs, w,
+                      &f);
         for (; r < n; r++)
-            dot_group(t, 1, y + (size_t)r * y_stride, y_stride, x + (size_t)r * xs, xs, w, o,
-                      n_out);
+            dot_group(t, 1, 1, y + (size_t)r * y_stride, y_stride, x + (size_t)r * xs, xs, w, &f);
     }
 }
 

@@ -263,7 +263,7 @@ static inline float largest(const float *s, int limit)
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(top[0], top[1]), vmaxq_f32(top[2], top[3])));
 }
 
-static float softmax_neon(float *p, const float *s, int n, int limit, float scale, float *max)
+float softmax_neon(float *p, const float *s, int n, int limit, float scale, float *max)
 {
     float32x4_t sum[4] = { vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0) };
     float top = largest(s, limit), log2_scale = scale * 0x1.715476p+0f;

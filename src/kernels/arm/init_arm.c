@@ -21,6 +21,7 @@ void kernels_init_arm(struct kernels *k, uint64_t cpu)
     }
     if (cpu & CPU_BF16) {
         kernels_init_bf16(k);
+        attn_init_bf16(k);
         k->name = "bf16";
     }
 }

@@ -24,6 +24,14 @@ ALWAYS_INLINE void keep_order(void)
     __asm__ volatile("" ::: "memory");
 }
 
+/* p, for loads that are to stay behind the making of v. Says nothing about other memory, so arrays
+ * that live in registers stay there. */
+ALWAYS_INLINE const void *keep_after(const void *p, float32x4_t v)
+{
+    __asm__ volatile("" : "+r"(p) : "w"(v));
+    return p;
+}
+
 /* The first n <= 4 (more count as 4) lanes of v, plus bias. */
 ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
 {
@@ -37,6 +45,26 @@ ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
         y[i] = bias ? lane[i] + bias[i] : lane[i];
 }
 
+/* The same with outputs that are `apart` from each other. */
+ALWAYS_INLINE void store4_apart(float *y, size_t apart, float32x4_t v, int n, const float *bias)
+{
+    if (n >= 4) {
+        if (bias) {
+            float four[4] = { bias[0], bias[apart], bias[2 * apart], bias[3 * apart] };
+            v = vaddq_f32(v, vld1q_f32(four));
+        }
+        vst1q_lane_f32(y, v, 0);
+        vst1q_lane_f32(y + apart, v, 1);
+        vst1q_lane_f32(y + 2 * apart, v, 2);
+        vst1q_lane_f32(y + 3 * apart, v, 3);
+        return;
+    }
+    float lane[4];
+    vst1q_f32(lane, v);
+    for (int i = 0; i < n; i++)
+        y[(size_t)i * apart] = bias ? lane[i] + bias[(size_t)i * apart] : lane[i];
+}
+
 /* Two 2x2 blocks as BFMMLA and SMMLA leave them, weights outside: outputs 0..3 of rows 0 and 1
  * (`second`: row 1 exists). */
 ALWAYS_INLINE void store_pair(float *y, size_t y_stride, float32x4_t a, float32x4_t b, int n_out,
@@ -45,6 +73,14 @@ ALWAYS_INLINE void store_pair(float *y, size_t y_stride, float32x4_t a, float32x
     store4(y, vuzp1q_f32(a, b), n_out, bias);
     if (second)
         store4(y + y_stride, vuzp2q_f32(a, b), n_out, bias);
+}
+
+ALWAYS_INLINE void store_pair_apart(float *y, size_t y_stride, size_t apart, float32x4_t a,
+                                    float32x4_t b, int n_out, bool second, const float *bias)
+{
+    store4_apart(y, apart, vuzp1q_f32(a, b), n_out, bias);
+    if (second)
+        store4_apart(y + y_stride, apart, vuzp2q_f32(a, b), n_out, bias);
 }
 
 #endif

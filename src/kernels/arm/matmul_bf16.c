@@ -113,37 +113,37 @@ ALWAYS_INLINE void direct_step(int mp, int np, float32x4_t (*acc)[DIRECT_PAIRS],
     }
 }
 
-/* mp pairs of outputs from o on, n_out outputs written, of n rows in np pairs. mp and np are
- * constants. */
+/* The outputs of f, in mp pairs, of n rows in np pairs. mp and np are constants. */
 ALWAYS_INLINE void direct(int mp, int np, float *y, size_t y_stride, const uint16_t *x, int n,
-                          const struct matrix *w, int o, int n_out)
+                          const struct matrix *w, const struct far_walk *f)
 {
     size_t xs = pair_stride(w->in);
     const uint8_t *row[2 * LONE_PAIRS];
     float32x4_t acc[LONE_PAIRS][DIRECT_PAIRS];
+    int k = 0;
     UNROLL
     for (int i = 0; i < 2 * mp; i++)
-        row[i] = panel_row(w, o + i);
+        row[i] = far_row(f, w, i);
     UNROLL
     for (int i = 0; i < mp; i++)
         UNROLL
     for (int p = 0; p < np; p++)
         acc[i][p] = vdupq_n_f32(0);
-    struct row_ahead ahead = row_ahead_init(row[0], w->row_size, 2 * mp, PANEL_LINE);
-    int k = 0;
-    for (; k + 32 <= w->in; k += 32, ahead.p += ahead.step) {
+    /* A cache line of eight rows side by side: more would not fit in the ways of L1 where rows are
+     * a power of two long. */
+    for (; k + 32 <= w->in; k += 32)
         UNROLL
-        for (int i = 0; i < 2 * mp; i++)
-            row_prefetch(&ahead, i, PANEL_LINE);
+    for (int i = 0; i < mp; i += STRIP_PAIRS)
         for (int j = k; j < k + 32; j += 8)
-            direct_step(mp, np, acc, row, 2 * (size_t)j, x + 2 * (size_t)j, xs);
-    }
+            direct_step(STRIP_PAIRS, np, acc + i, row + 2 * i, 2 * (size_t)j, x + 2 * (size_t)j,
+                        xs);
     for (; k + 8 <= w->in; k += 8)
         direct_step(mp, np, acc, row, 2 * (size_t)k, x + 2 * (size_t)k, xs);
     if (k < w->in) {
         const uint8_t *tail[2 * LONE_PAIRS];
         uint8_t buf[2 * LONE_PAIRS][16];
-        panel_tail(buf[0], sizeof *buf, w, o, 2 * mp, 2 * (size_t)k, 2 * (size_t)(w->in - k));
+        panel_tail(buf[0], sizeof *buf, w, f->o, f->apart, 2 * mp, 2 * (size_t)k,
+                   2 * (size_t)(w->in - k));
         UNROLL
         for (int i = 0; i < 2 * mp; i++)
             tail[i] = buf[i];
@@ -153,33 +153,35 @@ ALWAYS_INLINE void direct(int mp, int np, float *y, size_t y_stride, const uint1
     UNROLL
     for (int p = 0; p < np; p++)
         UNROLL
-    for (int i = 0; i < mp; i += 2)
-        if (2 * i < n_out)
-            store_pair(y + 2 * (size_t)p * y_stride + o + 2 * i, y_stride, acc[i][p], acc[i + 1][p],
-                       n_out - 2 * i, 2 * p + 1 < n, w->bias ? w->bias + o + 2 * i : NULL);
+    for (int i = 0; i < mp; i += 2) {
+        int o = f->o + 2 * i * f->apart;
+        if (2 * i < f->n_out)
+            store_pair_apart(y + 2 * (size_t)p * y_stride + o, y_stride, (size_t)f->apart,
+                             acc[i][p], acc[i + 1][p], f->n_out - 2 * i, 2 * p + 1 < n,
+                             w->bias ? w->bias + o : NULL);
+    }
 }
 
 static void direct_rows(float *y, size_t y_stride, const uint16_t *x, int n, const struct matrix *w,
                         int o0, int o1)
 {
-    int pairs = (n + 1) / 2, step = pairs == 1 ? 2 * LONE_PAIRS : 2 * STRIP_PAIRS;
-    for (int o = o0; o < o1; o += step) {
-        int n_out = panel_min(step, o1 - o);
+    int pairs = (n + 1) / 2;
+    struct far_walk f = far_walk(o0, o1, pairs == 1 ? 2 * LONE_PAIRS : 2 * STRIP_PAIRS);
+    while (far_next(&f))
         switch (pairs) {
         case 1:
-            direct(LONE_PAIRS, 1, y, y_stride, x, n, w, o, n_out);
+            direct(LONE_PAIRS, 1, y, y_stride, x, n, w, &f);
             break;
         case 2:
-            direct(STRIP_PAIRS, 2, y, y_stride, x, n, w, o, n_out);
+            direct(STRIP_PAIRS, 2, y, y_stride, x, n, w, &f);
             break;
         case 3:
-            direct(STRIP_PAIRS, 3, y, y_stride, x, n, w, o, n_out);
+            direct(STRIP_PAIRS, 3, y, y_stride, x, n, w, &f);
             break;
         default:
-            direct(STRIP_PAIRS, 4, y, y_stride, x, n, w, o, n_out);
+            direct(STRIP_PAIRS, 4, y, y_stride, x, n, w, &f);
             break;
         }
-    }
 }
 
 /* ---- many rows: panels [strip][k / 4][pair of the strip][2 rows][4] ---- */
@@ -205,7 +207,7 @@ static void load(void *panel, const struct matrix *w, int o, int n_out, int k0, 
             store_panel(dst, load8(a + 2 * (size_t)k), load8(b + 2 * (size_t)k));
         if (k < k1) {
             uint8_t buf[2][16];
-            panel_tail(buf[0], sizeof *buf, w, o + i, 2, 2 * (size_t)k, 2 * (size_t)(k1 - k));
+            panel_tail(buf[0], sizeof *buf, w, o + i, 1, 2, 2 * (size_t)k, 2 * (size_t)(k1 - k));
             store_panel(dst, load8(buf[0]), load8(buf[1]));
         }
     }

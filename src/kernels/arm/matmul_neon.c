@@ -13,10 +13,14 @@
 #include "kernels/arm/panel.h"
 
 enum {
-    LONE_OUTS = 8,    /* outputs of a lone row's pass */
+    LONE_OUTS = 16,   /* outputs of a lone row's pass, */
+    LONE_STEP = 8,    /* so many side by side, a cache line of each or two: more would not fit in
+                         the ways of L1 where rows are a power of two long */
     PLAIN_OUTS = 16,  /* outputs of a panel */
     STRIP = 4,        /* outputs of a register block */
-    DIRECT_ROWS = 4,  /* up to here weights are widened in registers */
+    PASS_ROWS = 4,    /* rows of a pass in which weights are widened in registers */
+    DIRECT_ROWS = 8,  /* up to here there are such passes: widening twice takes fewer instructions
+                         than a panel */
     TILE_ROWS = 6,    /* rows of a register block over a panel */
     PLAIN_CHUNK = 512 /* elements: panel chunk 32 KiB, x of a tile 12 KiB */
 };
@@ -92,10 +96,10 @@ ALWAYS_INLINE float32x4_t sum4(const float32x4_t *a)
 
 /* ---- few rows: weights from memory to registers ---- */
 
-ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[DIRECT_ROWS],
+ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[PASS_ROWS],
                                const uint8_t *const *row, size_t at, const float *x, size_t xs)
 {
-    float32x4x2_t w[LONE_OUTS];
+    float32x4x2_t w[LONE_OUTS]; /* mo of them */
     UNROLL
     for (int o = 0; o < mo; o++)
         w[o] = widen8(t, row[o] + at);
@@ -112,36 +116,33 @@ ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[
     }
 }
 
-/* mo outputs from o on, n_out of them written, of nr rows. mo, nr and t are constants. */
+/* The outputs of f, mo of them, of nr rows. mo, nr and t are constants. */
 ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_stride, const float *x,
-                          const struct matrix *w, int o, int n_out)
+                          const struct matrix *w, const struct far_walk *f)
 {
     size_t size = t == DTYPE_F32 ? 4 : 2, xs = x_stride(w->in);
     const uint8_t *row[LONE_OUTS];
-    float32x4_t acc[LONE_OUTS][DIRECT_ROWS];
+    float32x4_t acc[LONE_OUTS][PASS_ROWS];
+    int side = mo < LONE_STEP ? mo : LONE_STEP, k = 0;
     UNROLL
     for (int i = 0; i < mo; i++) {
-        row[i] = panel_row(w, o + i);
+        row[i] = far_row(f, w, i);
         UNROLL
         for (int r = 0; r < nr; r++)
             acc[i][r] = vdupq_n_f32(0);
     }
-    struct row_ahead ahead = row_ahead_init(row[0], w->row_size, mo, 32 * size);
-    int k = 0;
-    for (; k + 32 <= w->in; k += 32) {
+    for (; k + 32 <= w->in; k += 32)
         UNROLL
-        for (int i = 0; i < mo; i++)
-            row_prefetch(&ahead, i, 32 * size);
-        ahead.p += ahead.step;
+    for (int i = 0; i < mo; i += side)
         for (int j = k; j < k + 32; j += 8)
-            direct_step(t, mo, nr, acc, row, (size_t)j * size, x + j, xs);
-    }
+            direct_step(t, side, nr, acc + i, row + i, (size_t)j * size, x + j, xs);
     for (; k + 8 <= w->in; k += 8)
         direct_step(t, mo, nr, acc, row, (size_t)k * size, x + k, xs);
     if (k < w->in) {
         const uint8_t *tail[LONE_OUTS];
         uint8_t buf[LONE_OUTS][32];
-        panel_tail(buf[0], sizeof *buf, w, o, mo, (size_t)k * size, (size_t)(w->in - k) * size);
+        panel_tail(buf[0], sizeof *buf, w, f->o, f->apart, mo, (size_t)k * size,
+                   (size_t)(w->in - k) * size);
         UNROLL
         for (int i = 0; i < mo; i++)
             tail[i] = buf[i];
@@ -152,37 +153,48 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
     for (int r = 0; r < nr; r++)
         UNROLL
     for (int i = 0; i < mo; i += 4) {
-        if (i >= n_out)
+        int o = f->o + i * f->apart;
+        if (i >= f->n_out)
             continue;
         float32x4_t four[4] = { acc[i][r], acc[i + 1][r], acc[i + 2][r], acc[i + 3][r] };
         float32x4_t v = sum4(four);
         if (t == DTYPE_F16)
             v = vmulq_n_f32(v, 0x1p16f);
-        store4(y + (size_t)r * y_stride + o + i, v, n_out - i, w->bias ? w->bias + o + i : NULL);
+        store4_apart(y + (size_t)r * y_stride + o, (size_t)f->apart, v, f->n_out - i,
+                     w->bias ? w->bias + o : NULL);
+    }
+}
+
+ALWAYS_INLINE void direct_pass(enum dtype t, float *y, size_t y_stride, const float *x, int n,
+                               const struct matrix *w, const struct far_walk *f)
+{
+    switch (n) {
+    case 1:
+        direct(t, STRIP, 1, y, y_stride, x, w, f);
+        break;
+    case 2:
+        direct(t, STRIP, 2, y, y_stride, x, w, f);
+        break;
+    case 3:
+        direct(t, STRIP, 3, y, y_stride, x, w, f);
+        break;
+    default:
+        direct(t, STRIP, 4, y, y_stride, x, w, f);
+        break;
     }
 }
 
 ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const float *x, int n,
                                const struct matrix *w, int o0, int o1)
 {
-    int step = n == 1 ? LONE_OUTS : STRIP;
-    for (int o = o0; o < o1; o += step) {
-        int n_out = panel_min(step, o1 - o);
-        switch (n) {
-        case 1:
-            direct(t, LONE_OUTS, 1, y, y_stride, x, w, o, n_out);
-            break;
-        case 2:
-            direct(t, STRIP, 2, y, y_stride, x, w, o, n_out);
-            break;
-        case 3:
-            direct(t, STRIP, 3, y, y_stride, x, w, o, n_out);
-            break;
-        default:
-            direct(t, STRIP, 4, y, y_stride, x, w, o, n_out);
-            break;
-        }
-    }
+    struct far_walk lone = far_walk(o0, n == 1 ? o1 : o0, LONE_OUTS);
+    struct far_walk f = far_walk(n == 1 ? o1 : o0, o1, STRIP);
+    while (far_next(&lone))
+        direct(t, LONE_OUTS, 1, y, y_stride, x, w, &lone);
+    while (far_next(&f))
+        for (int r = 0; r < n; r += PASS_ROWS)
+            direct_pass(t, y + (size_t)r * y_stride, y_stride, x + (size_t)r * x_stride(w->in),
+                        panel_min(PASS_ROWS, n - r), w, &f);
 }
 
 /* ---- many rows: panels in f32, [strip][k / 4][output of the strip][4] ---- */
@@ -205,7 +217,7 @@ ALWAYS_INLINE void plain_load(enum dtype t, float *panel, const struct matrix *w
             store_panel(dst, widen8(t, row + (size_t)k * size));
         if (k < k1) {
             uint8_t buf[32];
-            panel_tail(buf, sizeof buf, w, o + i, 1, (size_t)k * size, (size_t)(k1 - k) * size);
+            panel_tail(buf, sizeof buf, w, o + i, 1, 1, (size_t)k * size, (size_t)(k1 - k) * size);
             store_panel(dst, widen8(t, buf));
         }
     }
