@@ -102,11 +102,13 @@ ALWAYS_INLINE void read_scales(enum dtype t, struct row_scales *s, const uint8_t
     s->d = load_f16(t == DTYPE_Q6_K ? p + 208 : p);
     if (!quant_has_min(t))
         return;
+    s->min = load_f16(p + 2);
+    if (quant_subs(t) == 1)
+        return;
     uint8x8_t scale, min;
     unpack_scales(p + 4, &scale, &min);
     vst1_u8(s->scale, scale);
     vst1_u8(s->mins, min);
-    s->min = load_f16(p + 2);
 }
 
 ALWAYS_INLINE void put_scales(enum dtype t, struct mm_w *dst, int pair, int row,
@@ -116,6 +118,8 @@ ALWAYS_INLINE void put_scales(enum dtype t, struct mm_w *dst, int pair, int row,
     if (t == DTYPE_Q6_K) {
         a = s->d * (float)(int8_t)p[192 + 2 * sub];
         b = s->d * (float)(int8_t)p[193 + 2 * sub];
+    } else if (quant_has_min(t) && quant_subs(t) == 1) {
+        b = -s->min;
     } else if (quant_has_min(t)) {
         a = s->d * (float)s->scale[sub];
         b = s->min * (float)s->mins[sub];
@@ -483,6 +487,9 @@ MM_TYPE(q5_0, DTYPE_Q5_0, tile_plain)
 MM_TYPE(q4_k, DTYPE_Q4_K, tile_min)
 MM_TYPE(q5_k, DTYPE_Q5_K, tile_min)
 MM_TYPE(q6_k, DTYPE_Q6_K, tile_halves)
+MM_TYPE(q4_1, DTYPE_Q4_1, tile_min)
+MM_TYPE(q5_1, DTYPE_Q5_1, tile_min)
+MM_TYPE(iq4_nl, DTYPE_IQ4_NL, tile_plain)
 
 static size_t scratch_size(int in)
 {
@@ -498,8 +505,11 @@ static size_t scratch_size(int in)
     }
 
 static const struct matmul_kernel kernels_mm[DTYPE_COUNT] = {
-    [DTYPE_Q8_0] = MM_KERNEL(q8_0), [DTYPE_Q4_0] = MM_KERNEL(q4_0), [DTYPE_Q5_0] = MM_KERNEL(q5_0),
-    [DTYPE_Q4_K] = MM_KERNEL(q4_k), [DTYPE_Q5_K] = MM_KERNEL(q5_k), [DTYPE_Q6_K] = MM_KERNEL(q6_k),
+    [DTYPE_Q8_0] = MM_KERNEL(q8_0),     [DTYPE_Q4_0] = MM_KERNEL(q4_0),
+    [DTYPE_Q5_0] = MM_KERNEL(q5_0),     [DTYPE_Q4_K] = MM_KERNEL(q4_k),
+    [DTYPE_Q5_K] = MM_KERNEL(q5_k),     [DTYPE_Q6_K] = MM_KERNEL(q6_k),
+    [DTYPE_Q4_1] = MM_KERNEL(q4_1),     [DTYPE_Q5_1] = MM_KERNEL(q5_1),
+    [DTYPE_IQ4_NL] = MM_KERNEL(iq4_nl),
 };
 
 void kernels_init_i8mm(struct kernels *k)

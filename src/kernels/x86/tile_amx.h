@@ -145,6 +145,7 @@ static inline void phase(void)
 
 /* Products in int8 (matmul_int8_amx.c). */
 extern const struct matmul_kernel matmul_q8_0_amx, matmul_q4_0_amx, matmul_q5_0_amx;
+extern const struct matmul_kernel matmul_iq4_nl_amx;
 /* Attention over a bf16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
 extern const struct attn_kernel attn_bf16_amx, attn_pair_amx;
 /* attn_bf16_amx for chunks with a tree (attn_tree_amx.c), and the scratch it needs for any. */
