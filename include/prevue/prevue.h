@@ -58,7 +58,15 @@ struct pv_error {
 };
 
 /* Type of the weights in a written file. */
-enum pv_type { PV_TYPE_F32, PV_TYPE_F16, PV_TYPE_BF16, PV_TYPE_Q8_0, PV_TYPE_Q4_0 };
+enum pv_type {
+    PV_TYPE_F32,
+    PV_TYPE_F16,
+    PV_TYPE_BF16,
+    PV_TYPE_Q8_0,
+    PV_TYPE_Q4_0,
+    PV_TYPE_Q4_1,
+    PV_TYPE_Q5_1
+};
 
 /* Type of the entries of a KV cache. AUTO: the fastest 16-bit type of this machine. */
 enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };

@@ -304,7 +304,8 @@ static enum pv_status convert_head(const char *src, const char *out_path, enum d
 enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
                           struct pv_error *err)
 {
-    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0 };
+    static const enum dtype dtypes[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                         DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
     struct model_file *mf;
     enum pv_status s;
     if ((unsigned)type >= sizeof dtypes / sizeof *dtypes)
