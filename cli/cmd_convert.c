@@ -11,7 +11,7 @@ struct convert_args {
 };
 
 /* The order of enum pv_type. */
-#define TYPE_WORDS "f32 f16 bf16 q8_0 q4_0"
+#define TYPE_WORDS "f32 f16 bf16 q8_0 q4_0 q4_1 q5_1"
 #define AT(field) offsetof(struct convert_args, field)
 
 static const struct option convert_table[] = {

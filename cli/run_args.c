@@ -54,7 +54,9 @@ const struct option session_table[] = {
       "more than the model was made for.",
       NULL },
     { "kv-type", 0, "-ctk --cache-type-k", OPTION_CHOICE, AT(kv_type), 0, 0, "TYPE",
-      "Type of the KV cache; auto is the machine's fastest 16-bit type. Default: auto.", KV_WORDS },
+      "Type of the KV cache. auto: bf16 on a GPU; on a CPU f16 for f16 and f32 weights, otherwise "
+      "the faster of f16 and bf16. Default: auto.",
+      KV_WORDS },
     { "chunk", 'b', "-ub --batch-size --ubatch-size", OPTION_INT, AT(chunk), 0, 1 << 20, "N",
       "Prompt tokens of one step. Default (0): 512, on a GPU 8192.", NULL },
     { "limit-memory", 0, NULL, OPTION_BYTES, AT(memory), 0, 0, "BYTES",

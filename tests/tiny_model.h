@@ -14,8 +14,9 @@
 
 #include <math.h>
 
-/* A weight type that gives every matrix of a layer another one, as real K-quant files do. */
-enum { TINY_MIXED_K = DTYPE_COUNT };
+/* Weight types that give every matrix of a layer another one, as real files do: K-quants, and what
+ * stands for them where rows are no multiple of 256. */
+enum { TINY_MIXED_K = DTYPE_COUNT, TINY_MIXED_32 };
 
 enum {
     TINY_N_BYTES = 256,
@@ -36,7 +37,7 @@ enum {
 struct tiny_model {
     const char *arch; /* "qwen2", "qwen3", ... */
     int hidden, n_layers, n_heads, n_kv, head_dim, ffn, vocab;
-    int type; /* enum dtype or TINY_MIXED_K */
+    int type; /* enum dtype, TINY_MIXED_K or TINY_MIXED_32 */
     bool untied;
     uint64_t seed;
     int eos;         /* stop token; 0: none named */
@@ -70,6 +71,11 @@ static inline void tiny_add(struct tiny_list *l, const char *prefix, const char 
 
 static inline enum dtype tiny_type(const struct tiny_model *m, enum dtype mixed)
 {
+    if (m->type == TINY_MIXED_32)
+        return mixed == DTYPE_Q4_K   ? DTYPE_IQ4_NL
+               : mixed == DTYPE_Q5_K ? DTYPE_Q5_1
+               : mixed == DTYPE_Q6_K ? DTYPE_Q4_1
+                                     : mixed;
     return m->type == TINY_MIXED_K ? mixed : (enum dtype)m->type;
 }
 
@@ -106,8 +112,8 @@ static inline void tiny_put_scale(uint8_t *p, float d)
     memcpy(p, &h, sizeof h);
 }
 
-/* One row of a K-quant or Q5_0, which the library does not encode: random blocks whose scales
- * give elements about the wanted deviation. */
+/* One row of a K-quant, Q5_0 or IQ4_NL, which the library does not encode: random blocks whose
+ * scales give elements about the wanted deviation. */
 static inline void tiny_random_blocks(struct rng *r, uint8_t *row, enum dtype t, int cols,
                                       float std)
 {
@@ -121,6 +127,8 @@ static inline void tiny_random_blocks(struct rng *r, uint8_t *row, enum dtype t,
             tiny_put_scale(p + 208, vary * std / 1350); /* d * int8 * [-32, 31] */
         } else if (t == DTYPE_Q5_0) {
             tiny_put_scale(p, vary * std / 9); /* d * [-16, 15] */
+        } else if (t == DTYPE_IQ4_NL) {
+            tiny_put_scale(p, vary * std / 70); /* d * [-127, 113] */
         } else {
             float top = t == DTYPE_Q4_K ? 15 : 31; /* d * [0, 63] * [0, top] - dmin * [0, 63] */
             tiny_put_scale(p, vary * std / (63 * top * 0.3f));

@@ -58,9 +58,19 @@ struct pv_error {
 };
 
 /* Type of the weights in a written file. */
-enum pv_type { PV_TYPE_F32, PV_TYPE_F16, PV_TYPE_BF16, PV_TYPE_Q8_0, PV_TYPE_Q4_0 };
+enum pv_type {
+    PV_TYPE_F32,
+    PV_TYPE_F16,
+    PV_TYPE_BF16,
+    PV_TYPE_Q8_0,
+    PV_TYPE_Q4_0,
+    PV_TYPE_Q4_1,
+    PV_TYPE_Q5_1
+};
 
-/* Type of the entries of a KV cache. AUTO: the fastest 16-bit type of this machine. */
+/* Type of the entries of a KV cache. AUTO: BF16 on a GPU; on a CPU F16 for weights of F16 and F32,
+ * which BF16 would make less exact, otherwise the faster of the two there. Numbers beyond the range
+ * of F16 become its largest. */
 enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
 
 /* Checked before what they bound is decoded or allocated (to know how many frames there are a file

@@ -221,9 +221,23 @@ void pv_model_close(pv_model **model)
     *model = NULL;
 }
 
+/* Whether all matrices of the layers are F16 or F32: rounding keys and values to BF16 would then
+ * lose more than the file has lost. */
+static bool layers_are_fine(const struct model_file *mf)
+{
+    for (int i = 0; i < model_file_config(mf)->n_layers; i++) {
+        const struct layer_tensors *l = model_file_layer(mf, i);
+        const struct tensor *t[] = { l->q, l->k, l->v, l->o, l->gate, l->up, l->down };
+        for (size_t j = 0; j < sizeof t / sizeof *t; j++)
+            if (t[j]->dtype != DTYPE_F16 && t[j]->dtype != DTYPE_F32)
+                return false;
+    }
+    return true;
+}
+
 enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type)
 {
-    bool fast_bf16 = m->gpu >= 0 || m->cpu & (CPU_AVX512_BF16 | CPU_AMX | CPU_BF16);
+    bool fast_bf16 = m->cpu & (CPU_AVX512_BF16 | CPU_AMX | CPU_BF16);
     switch (type) {
     case PV_KV_F16:
         return DTYPE_F16;
@@ -232,7 +246,7 @@ enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type)
     case PV_KV_F32:
         return DTYPE_F32;
     default:
-        return fast_bf16 ? DTYPE_BF16 : DTYPE_F16;
+        return m->gpu >= 0 || (fast_bf16 && !layers_are_fine(m->file)) ? DTYPE_BF16 : DTYPE_F16;
     }
 }
 
@@ -307,7 +321,8 @@ static enum pv_status convert_head(const char *src, const char *out_path, enum d
 enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
                           struct pv_error *err)
 {
-    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0 };
+    static const enum dtype dtypes[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                         DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
     struct model_file *mf;
     enum pv_status s;
     if ((unsigned)type >= sizeof dtypes / sizeof *dtypes)

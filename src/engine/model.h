@@ -36,7 +36,8 @@ struct pv_model {
 
 /* Zeros become the defaults. */
 struct pv_limits model_fill_limits(struct pv_limits l);
-/* The type of a KV cache; AUTO is the 16-bit type whose attention is faster on this device. */
+/* The type of a KV cache. AUTO is BF16 on a GPU; on a CPU F16 for layers of F16 and F32, otherwise
+ * the 16-bit type whose attention is faster there. */
 enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type);
 /* Rows of a prefill step, where nobody says how many. */
 int model_chunk(const struct pv_model *m);

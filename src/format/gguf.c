@@ -66,8 +66,9 @@ static const char *const type_names[] = {
 };
 
 static const uint8_t type_numbers[DTYPE_COUNT] = {
-    [DTYPE_F32] = 0,  [DTYPE_F16] = 1,   [DTYPE_BF16] = 30, [DTYPE_Q8_0] = 8,  [DTYPE_Q4_0] = 2,
-    [DTYPE_Q5_0] = 6, [DTYPE_Q4_K] = 12, [DTYPE_Q5_K] = 13, [DTYPE_Q6_K] = 14,
+    [DTYPE_F32] = 0,   [DTYPE_F16] = 1,  [DTYPE_BF16] = 30, [DTYPE_Q8_0] = 8,
+    [DTYPE_Q4_0] = 2,  [DTYPE_Q5_0] = 6, [DTYPE_Q4_K] = 12, [DTYPE_Q5_K] = 13,
+    [DTYPE_Q6_K] = 14, [DTYPE_Q4_1] = 3, [DTYPE_Q5_1] = 7,  [DTYPE_IQ4_NL] = 20,
 };
 
 const char *gguf_type_name(uint32_t type)

@@ -21,6 +21,10 @@ static uint32_t file_type(enum dtype t)
         return 1;
     case DTYPE_Q4_0:
         return 2;
+    case DTYPE_Q4_1:
+        return 3;
+    case DTYPE_Q5_1:
+        return 9;
     case DTYPE_Q8_0:
         return 7;
     default:

@@ -13,7 +13,8 @@ static const struct dtype_info types[DTYPE_COUNT] = {
     [DTYPE_BF16] = { "bf16", 1, 2 },     [DTYPE_Q8_0] = { "q8_0", 32, 34 },
     [DTYPE_Q4_0] = { "q4_0", 32, 18 },   [DTYPE_Q5_0] = { "q5_0", 32, 22 },
     [DTYPE_Q4_K] = { "q4_K", 256, 144 }, [DTYPE_Q5_K] = { "q5_K", 256, 176 },
-    [DTYPE_Q6_K] = { "q6_K", 256, 210 },
+    [DTYPE_Q6_K] = { "q6_K", 256, 210 }, [DTYPE_Q4_1] = { "q4_1", 32, 20 },
+    [DTYPE_Q5_1] = { "q5_1", 32, 24 },   [DTYPE_IQ4_NL] = { "iq4_nl", 32, 18 },
 };
 
 const char *dtype_name(enum dtype t)

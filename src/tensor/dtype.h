@@ -16,6 +16,9 @@ enum dtype {
     DTYPE_Q4_K,
     DTYPE_Q5_K,
     DTYPE_Q6_K,
+    DTYPE_Q4_1,
+    DTYPE_Q5_1,
+    DTYPE_IQ4_NL,
     DTYPE_COUNT
 };
 

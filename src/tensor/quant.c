@@ -1,8 +1,9 @@
 /* Rows of any dtype to and from f32. The block layouts and the rounding are those of GGUF's
  * reference implementation, so that a file quantised here has the bytes it would have there:
  * the inverse scale comes from the f32 scale before that is rounded to f16, Q8_0 rounds half away
- * from zero, Q4_0 truncates after adding 8.5. Products are evaluated left to right in f32, never
- * fused (-ffp-contract=off), which makes decoding reproducible to the bit as well.
+ * from zero, Q4_0 truncates after adding 8.5, Q4_1 and Q5_1 after adding 0.5. Products are
+ * evaluated left to right in f32, never fused (-ffp-contract=off), which makes decoding
+ * reproducible to the bit as well.
  *
  * All multi-byte fields are little-endian and loaded at any alignment: rows of safetensors files
  * and odd-sized blocks are not aligned. */
@@ -11,6 +12,7 @@
 #include "base/load.h"
 #include "tensor/half.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { QK = 32, QK_K = 256 }; /* elements of a simple block and of a super-block */
@@ -48,6 +50,42 @@ static void decode_q5_0(float *y, const uint8_t *b)
         int hi = (b[6 + i] >> 4) | (int)((high >> (i + 16) & 1) << 4);
         y[i] = (float)(lo - 16) * d;
         y[i + QK / 2] = (float)(hi - 16) * d;
+    }
+}
+
+/* { f16 d, m; u8 q[16] }: nibbles as in Q4_0; x = q * d + m */
+static void decode_q4_1(float *y, const uint8_t *b)
+{
+    float d = load_f16(b), m = load_f16(b + 2);
+    for (int i = 0; i < QK / 2; i++) {
+        y[i] = (float)(b[4 + i] & 15) * d + m;
+        y[i + QK / 2] = (float)(b[4 + i] >> 4) * d + m;
+    }
+}
+
+/* { f16 d, m; u32 high; u8 q[16] }: quants as in Q5_0; x = q * d + m */
+static void decode_q5_1(float *y, const uint8_t *b)
+{
+    float d = load_f16(b), m = load_f16(b + 2);
+    uint32_t high = load_le32(b + 4);
+    for (int i = 0; i < QK / 2; i++) {
+        int lo = (b[8 + i] & 15) | (int)((high >> i & 1) << 4);
+        int hi = (b[8 + i] >> 4) | (int)((high >> (i + 16) & 1) << 4);
+        y[i] = (float)lo * d + m;
+        y[i + QK / 2] = (float)hi * d + m;
+    }
+}
+
+const int8_t iq4_nl_levels[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113 };
+
+/* { f16 d; u8 q[16] }: nibbles as in Q4_0, each the number of a level; x = d * level */
+static void decode_iq4_nl(float *y, const uint8_t *b)
+{
+    float d = load_f16(b);
+    for (int i = 0; i < QK / 2; i++) {
+        y[i] = d * (float)iq4_nl_levels[b[2 + i] & 15];
+        y[i + QK / 2] = d * (float)iq4_nl_levels[b[2 + i] >> 4];
     }
 }
 
@@ -121,6 +159,7 @@ typedef void decode_fn(float *y, const uint8_t *block);
 static decode_fn *const decode_block[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = decode_q8_0, [DTYPE_Q4_0] = decode_q4_0, [DTYPE_Q5_0] = decode_q5_0,
     [DTYPE_Q4_K] = decode_q4_k, [DTYPE_Q5_K] = decode_q5_k, [DTYPE_Q6_K] = decode_q6_k,
+    [DTYPE_Q4_1] = decode_q4_1, [DTYPE_Q5_1] = decode_q5_1, [DTYPE_IQ4_NL] = decode_iq4_nl,
 };
 
 void row_to_f32(float *y, const void *src, enum dtype t, int64_t n)
@@ -184,10 +223,36 @@ static void encode_q4_0(uint8_t *b, const float *x)
         b[2 + i] = (uint8_t)(q4_level(x[i] * inverse) | q4_level(x[i + QK / 2] * inverse) << 4);
 }
 
+/* Q4_1 (top 15) and Q5_1 (top 31): the smallest value at level 0, the largest at `top`. The fifth
+ * bits of Q5_1 lie between the two f16 and the nibbles. */
+static void encode_min(uint8_t *b, const float *x, int top)
+{
+    float low = FLT_MAX, high = -FLT_MAX, d, inverse;
+    uint8_t *q = top > 15 ? b + 8 : b + 4;
+    uint32_t fifth = 0;
+
+    for (int i = 0; i < QK; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+    }
+    d = (high - low) / (float)top;
+    inverse = d != 0 ? 1 / d : 0;
+    store_le16(b, f16_from_f32(d));
+    store_le16(b + 2, f16_from_f32(low));
+    for (int i = 0; i < QK / 2; i++) {
+        uint32_t lo = (uint32_t)bounded((x[i] - low) * inverse + 0.5f, 0, (float)top);
+        uint32_t hi = (uint32_t)bounded((x[i + QK / 2] - low) * inverse + 0.5f, 0, (float)top);
+        q[i] = (uint8_t)((lo & 15) | (hi & 15) << 4);
+        fifth |= lo >> 4 << i | hi >> 4 << (i + QK / 2);
+    }
+    if (top > 15)
+        store_le32(b + 4, fifth);
+}
+
 bool row_can_encode(enum dtype t)
 {
     return t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16 || t == DTYPE_Q8_0 ||
-           t == DTYPE_Q4_0;
+           t == DTYPE_Q4_0 || t == DTYPE_Q4_1 || t == DTYPE_Q5_1;
 }
 
 void row_from_f32(void *dst, const float *x, enum dtype t, int64_t n)
@@ -213,6 +278,14 @@ void row_from_f32(void *dst, const float *x, enum dtype t, int64_t n)
     case DTYPE_Q4_0:
         for (int64_t i = 0; i < n / QK; i++)
             encode_q4_0(p + 18 * i, x + QK * i);
+        break;
+    case DTYPE_Q4_1:
+        for (int64_t i = 0; i < n / QK; i++)
+            encode_min(p + 20 * i, x + QK * i, 15);
+        break;
+    case DTYPE_Q5_1:
+        for (int64_t i = 0; i < n / QK; i++)
+            encode_min(p + 24 * i, x + QK * i, 31);
         break;
     default:
         break; /* row_can_encode said no */
@@ -240,12 +313,14 @@ bool row_is_finite(const void *src, enum dtype t, int64_t n)
             break;
         case DTYPE_Q4_K:
         case DTYPE_Q5_K:
+        case DTYPE_Q4_1:
+        case DTYPE_Q5_1:
             ok = f16_finite(p) && f16_finite(p + 2);
             break;
         case DTYPE_Q6_K:
             ok = f16_finite(p + 208);
             break;
-        default: /* F16, Q8_0, Q4_0, Q5_0: the block begins with an f16 */
+        default: /* F16, Q8_0, Q4_0, Q5_0, IQ4_NL: the block begins with an f16 */
             ok = f16_finite(p);
         }
     }

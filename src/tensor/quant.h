@@ -7,10 +7,12 @@
 
 /* y[n] from one row; n a multiple of the block; src at any alignment. */
 void row_to_f32(float *y, const void *src, enum dtype t, int64_t n);
-/* The reverse, for F32, F16, BF16, Q8_0 and Q4_0 (row_can_encode). */
+/* The reverse, for F32, F16, BF16, Q8_0, Q4_0, Q4_1 and Q5_1 (row_can_encode). */
 void row_from_f32(void *dst, const float *x, enum dtype t, int64_t n);
 bool row_can_encode(enum dtype t);
 /* False when a block scale (or plain element) of the row is not finite. */
 bool row_is_finite(const void *src, enum dtype t, int64_t n);
+/* What the sixteen quants of IQ4_NL stand for. */
+extern const int8_t iq4_nl_levels[16];
 
 #endif

@@ -66,7 +66,7 @@ misuse inspect_two 'has no meaning' inspect a b
 misuse convert_nothing 'source is missing' convert
 misuse convert_no_output 'output file is missing' convert a --type f16
 misuse convert_no_type 'no type' convert a b
-misuse convert_type '--type takes one of: f32 f16 bf16 q8_0 q4_0; not "q9"' convert a b --type q9
+misuse convert_type '--type takes one of: f32 f16 bf16 q8_0 q4_0 q4_1 q5_1; not "q9"' convert a b --type q9
 misuse help_unknown 'no command "me"' help me
 misuse version_argument 'has no meaning' version 2
 

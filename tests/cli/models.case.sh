@@ -147,7 +147,7 @@ run inspect $model -c 1000
 verdict inspect_context "$(! cmp -s out c100.txt || echo "memory does not depend on -c")"
 failure inspect_context_too_long '^prevue: ' inspect $model -c 16000000
 
-for type in f32 f16 bf16 q8_0 q4_0; do
+for type in f32 f16 bf16 q8_0 q4_0 q4_1 q5_1; do
     run convert $model conv-$type.gguf --type $type
     why=
     [ "$status" -eq 0 ] || why="exit status is not 0"

@@ -23,7 +23,7 @@ struct level {
     const char *name;
     uint64_t flags;     /* cumulative */
     unsigned f16, bf16; /* enum rounding with weights of this type */
-    unsigned quant;     /* of Q8_0, Q4_0, Q5_0 */
+    unsigned quant;     /* of types with blocks of 32 */
     unsigned k_quant;   /* of Q4_K, Q5_K, Q6_K */
 };
 

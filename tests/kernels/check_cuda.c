@@ -189,13 +189,14 @@ static void shrink(uint8_t *p, float by)
 static void tame_rows(uint8_t *rows, size_t size, enum dtype dtype)
 {
     bool k_quant = dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K;
+    bool wide = dtype == DTYPE_Q8_0 || dtype == DTYPE_IQ4_NL;
     if (dtype_block(dtype) == 1)
         return;
     for (uint8_t *p = rows; p < rows + size; p += dtype_block_size(dtype)) {
         if (dtype == DTYPE_Q6_K)
             shrink(p + 208, 1.0f / 256);
         else
-            shrink(p, dtype == DTYPE_Q8_0 ? 1.0f / 8 : k_quant ? 1.0f / 64 : 1);
+            shrink(p, wide ? 1.0f / 8 : k_quant ? 1.0f / 64 : 1);
         if (k_quant)
             shrink(p + 2, 1.0f / 16);
     }

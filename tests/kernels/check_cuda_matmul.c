@@ -157,7 +157,7 @@ static void check_jobs(struct cuda_check *t, enum dtype dtype, int in, int n)
 /* Others become BF16 when they are taken. */
 static bool has_kernels(enum dtype d)
 {
-    return d != DTYPE_Q5_0 && d != DTYPE_Q5_K && d != DTYPE_Q6_K;
+    return dtype_block(d) == 1 || d == DTYPE_Q8_0 || d == DTYPE_Q4_0 || d == DTYPE_Q4_K;
 }
 
 enum { N_SIZES = 5 };

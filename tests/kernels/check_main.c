@@ -41,6 +41,9 @@ unsigned level_rounding(const struct level *l, enum dtype t)
     case DTYPE_Q8_0:
     case DTYPE_Q4_0:
     case DTYPE_Q5_0:
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1:
+    case DTYPE_IQ4_NL:
         return l->quant;
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:

@@ -140,11 +140,20 @@ static void product_run(struct product *p, float *y, int r0, int n, int step, bo
     }
 }
 
+/* Weights of these types are sums or differences, rounded relative to their terms: how large both
+ * may be together with the scales of random_rows, which are below 2^-5. K-quants: d * 63 * 31 and
+ * as much again; Q4_1, Q5_1: d * 31 and m. */
+static double weight_terms(enum dtype t)
+{
+    bool k_quant = t == DTYPE_Q4_K || t == DTYPE_Q5_K || t == DTYPE_Q6_K;
+    return k_quant ? 64 : t == DTYPE_Q4_1 || t == DTYPE_Q5_1 ? 1 : 0;
+}
+
 /* What one output may be off by. */
 static double bound(const struct product *p, const float *x, const float *w, double bias)
 {
     unsigned round = p->m.many_rows ? ROUND_X_PAIR : level_rounding(p->c->level, p->t);
-    bool k_quant = p->t == DTYPE_Q4_K || p->t == DTYPE_Q5_K || p->t == DTYPE_Q6_K;
+    double terms = weight_terms(p->t);
     double sum = 0, moved = 0, magnitude = 0;
 
     for (int b = 0; b < p->in; b += 32) {
@@ -158,10 +167,8 @@ static double bound(const struct product *p, const float *x, const float *w, dou
             xsum += xi;
             xw += xi * wi;
         }
-        /* A K-quant weight is a difference, rounded relative to its terms (at most d * 63 * 31
-         * and as much again, with d < 2^-5). */
         magnitude += xw;
-        sum += k_quant ? xsum * (wmax + 64) : xw;
+        sum += terms > 0 ? xsum * (wmax + terms) : xw;
         if (round & ROUND_X_INT8)
             moved += amax / 254 * 1.001 * wsum;
     }

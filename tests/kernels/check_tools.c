@@ -110,7 +110,7 @@ static void random_block(struct rng *r, uint8_t *p, enum dtype t, int fill)
         return;
     }
     random_scale(r, p);
-    if (t == DTYPE_Q4_K || t == DTYPE_Q5_K)
+    if (t == DTYPE_Q4_K || t == DTYPE_Q5_K || t == DTYPE_Q4_1 || t == DTYPE_Q5_1)
         random_scale(r, p + 2);
 }
 

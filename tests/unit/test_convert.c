@@ -8,7 +8,8 @@
 #include "tensor/quant.h"
 #include "test.h"
 
-static const enum dtype writable[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0 };
+static const enum dtype writable[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                       DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
 
 static const char *out_path(void)
 {

@@ -6,7 +6,8 @@
 #include "tiny_vision.h"
 
 static const enum vision_kind kinds[] = { VISION_LLAVA, VISION_QWEN2_5 };
-static const enum dtype writable[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0 };
+static const enum dtype writable[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                       DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
 
 /* Results go into a directory of their own, so that what is left can be counted. */
 static const char *out_path(const char *name)

@@ -278,9 +278,10 @@ static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *typ
 TEST(matmul_jobs_of_any_types_equal_the_kernels)
 {
     static const enum dtype types[][3] = {
-        { DTYPE_F32, DTYPE_F32, DTYPE_F32 },    { DTYPE_BF16, DTYPE_BF16, DTYPE_F16 },
-        { DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q8_0 }, { DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K },
-        { DTYPE_Q5_K, DTYPE_Q8_0, DTYPE_Q5_K }, { DTYPE_Q4_0, DTYPE_Q5_0, DTYPE_F32 }
+        { DTYPE_F32, DTYPE_F32, DTYPE_F32 },     { DTYPE_BF16, DTYPE_BF16, DTYPE_F16 },
+        { DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q8_0 },  { DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K },
+        { DTYPE_Q5_K, DTYPE_Q8_0, DTYPE_Q5_K },  { DTYPE_Q4_0, DTYPE_Q5_0, DTYPE_F32 },
+        { DTYPE_Q4_1, DTYPE_Q5_1, DTYPE_IQ4_NL }
     };
     static const int rows[] = { 1, 5, 33, ROWS };
     struct rng r = { test_seed };

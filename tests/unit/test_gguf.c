@@ -353,6 +353,9 @@ TEST(type_numbers_and_names)
     CHECK_STR(gguf_type_name(30), "BF16");
     CHECK_STR(gguf_type_name(39), "MXFP4");
     CHECK_EQ(gguf_type_of(DTYPE_Q6_K), 14);
+    CHECK_EQ(gguf_type_of(DTYPE_Q4_1), 3);
+    CHECK_EQ(gguf_type_of(DTYPE_Q5_1), 7);
+    CHECK_EQ(gguf_type_of(DTYPE_IQ4_NL), 20);
 }
 
 /* Three parts beside one another; each has some of the tensors. */

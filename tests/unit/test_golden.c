@@ -424,11 +424,13 @@ TEST(converted_file_gives_the_same_bits)
  * activations to bf16 or int8 beside such weights, and none at the plain level. */
 TEST(every_type_equals_its_own_weights_in_f32)
 {
-    static const enum dtype types[] = { DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0 };
-    static const double bounds[] = { 0.03, 1e-4, 0.08, 0.08 };
-    for (int k = 0; k < 4 * N_MODELS; k++) {
-        enum dtype t = types[k % 4];
-        int m = k / 4;
+    static const enum dtype types[] = { DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0,
+                                        DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
+    static const double bounds[] = { 0.03, 1e-4, 0.08, 0.08, 0.08, 0.08 };
+    enum { N_TYPES = sizeof types / sizeof *types };
+    for (int k = 0; k < N_TYPES * N_MODELS; k++) {
+        enum dtype t = types[k % N_TYPES];
+        int m = k / N_TYPES;
         char path[128];
         struct expected e;
         struct model_file *mf = NULL;
@@ -441,7 +443,7 @@ TEST(every_type_equals_its_own_weights_in_f32)
         for (int level = 0; level < N_CPU_LEVELS; level++) {
             float *a = NULL, *b = NULL;
             int vocab = 0;
-            double most = 0, bound = level == 0 ? tolerance : bounds[k % 4];
+            double most = 0, bound = level == 0 ? tolerance : bounds[k % N_TYPES];
             if (!cpu_level_here(level) || !prompt_logits(path, level, &e, &a, &vocab) ||
                 !prompt_logits(gguf_path_of(m, t), level, &e, &b, &vocab))
                 continue;

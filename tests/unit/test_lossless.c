@@ -27,6 +27,7 @@ static const struct tiny_model models[] = {
     { "qwen3", 96, 1, 14, 2, 64, 160, 96, DTYPE_Q4_0, false, 5, 0, 0, false, NULL, NULL },
     { "qwen2", 256, 1, 8, 4, 32, 512, 96, TINY_MIXED_K, true, 6, 0, 0, false, NULL, NULL },
     { "qwen3", 64, 1, 2, 2, 128, 96, 96, DTYPE_BF16, true, 7, 0, 0, false, NULL, NULL },
+    { "qwen2", 96, 1, 4, 2, 32, 160, 96, TINY_MIXED_32, true, 8, 0, 0, false, NULL, NULL },
 };
 
 enum { N_MODELS = sizeof models / sizeof models[0] };

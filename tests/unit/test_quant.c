@@ -1,5 +1,7 @@
 /* Rows to and from f32. The hashes are those of ggml's reference functions (dequantize_row_*,
- * quantize_row_*_ref) on the same pseudo-random bytes: equal to the bit. */
+ * quantize_row_*_ref) on the same pseudo-random bytes: equal to the bit. Those of Q4_1, Q5_1 and
+ * IQ4_NL are of gguf.quants.dequantize() and quantize() (PyPI's gguf 0.19, numpy), which give the
+ * hashes of the others too. */
 #include "base/load.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
@@ -36,6 +38,9 @@ static const struct {
     { DTYPE_Q4_K, UINT64_C(0xb85e8353eb2810b6), { 1, 3 } },
     { DTYPE_Q5_K, UINT64_C(0x8fe8237c2626ffeb), { 1, 3 } },
     { DTYPE_Q6_K, UINT64_C(0x5fae3d58bf3b9444), { 209, -1 } },
+    { DTYPE_Q4_1, UINT64_C(0x6d2afc871453a12f), { 1, 3 } },
+    { DTYPE_Q5_1, UINT64_C(0x011a350ea341f1ec), { 1, 3 } },
+    { DTYPE_IQ4_NL, UINT64_C(0x545aafceb9896db6), { 1, -1 } },
 };
 
 /* BLOCKS random blocks with finite scales; returns their bytes. */
@@ -112,10 +117,9 @@ TEST(encoding_equals_the_reference)
         enum dtype type;
         uint64_t encoded;
     } cases[] = {
-        { DTYPE_Q8_0, UINT64_C(0x3e5be0f57d1875ba) },
-        { DTYPE_Q4_0, UINT64_C(0x7cabb30108309013) },
-        { DTYPE_F16, UINT64_C(0xb828f6561d5e6da8) },
-        { DTYPE_BF16, UINT64_C(0xe60ea6e919b5154e) },
+        { DTYPE_Q8_0, UINT64_C(0x3e5be0f57d1875ba) }, { DTYPE_Q4_0, UINT64_C(0x7cabb30108309013) },
+        { DTYPE_Q4_1, UINT64_C(0xad12b2727fd07883) }, { DTYPE_Q5_1, UINT64_C(0x4a42bcbd348d3c63) },
+        { DTYPE_F16, UINT64_C(0xb828f6561d5e6da8) },  { DTYPE_BF16, UINT64_C(0xe60ea6e919b5154e) },
     };
     static float x[VALUES];
     static uint8_t out[VALUES * 4];
@@ -158,6 +162,8 @@ TEST(round_trips_stay_within_a_step)
         }
         ok = CHECK(round_trip(x, DTYPE_Q8_0) <= amax / 127 * 0.57f) &&
              CHECK(round_trip(x, DTYPE_Q4_0) <= amax / 8 * 1.01f) &&
+             CHECK(round_trip(x, DTYPE_Q4_1) <= amax / 15 * 1.02f) &&
+             CHECK(round_trip(x, DTYPE_Q5_1) <= amax / 31 * 1.04f) &&
              CHECK(round_trip(x, DTYPE_BF16) <= amax / 256) &&
              CHECK(round_trip(x, DTYPE_F16) <= amax / 2048) && CHECK(round_trip(x, DTYPE_F32) == 0);
     }
@@ -183,6 +189,26 @@ TEST(extreme_inputs_encode)
     row_from_f32(raw, x, DTYPE_Q4_0, 32);
     for (int i = 2; i < 18; i++)
         CHECK_EQ(raw[i], 0x88); /* level 8 is zero */
+    row_from_f32(raw, x, DTYPE_Q5_1, 32);
+    for (int i = 0; i < 24; i++)
+        CHECK_EQ(raw[i], 0);
+}
+
+/* One block of each by hand: element 0 is the low nibble of the first byte, 16 the high one, and
+ * the fifth bits are in the order of elements. */
+TEST(blocks_with_a_min_or_levels)
+{
+    uint8_t q4_1[20] = { 0x00, 0x38, 0x00, 0xc0, 0xf2 };                   /* d 0.5, m -2 */
+    uint8_t q5_1[24] = { 0x00, 0x38, 0x00, 0xc0, 0x01, 0, 0, 0x80, 0xf2 }; /* bits 0 and 31 */
+    uint8_t iq4_nl[18] = { 0x00, 0x3c, 0xf0 };                             /* d 1 */
+    float y[32];
+
+    row_to_f32(y, q4_1, DTYPE_Q4_1, 32);
+    CHECK(y[0] == -1.0f && y[16] == 5.5f && y[1] == -2.0f && y[31] == -2.0f);
+    row_to_f32(y, q5_1, DTYPE_Q5_1, 32);
+    CHECK(y[0] == 7.0f && y[16] == 5.5f && y[1] == -2.0f && y[31] == 6.0f);
+    row_to_f32(y, iq4_nl, DTYPE_IQ4_NL, 32);
+    CHECK(y[0] == -127.0f && y[16] == 113.0f && y[1] == -127.0f);
 }
 
 /* Every f16 to f32 and back; f32 halfway cases to even. */
@@ -214,7 +240,9 @@ TEST(sizes_and_names)
     CHECK_EQ(dtype_row_size(DTYPE_Q6_K, 256), 210);
     CHECK_STR(dtype_name(DTYPE_Q4_K), "q4_K");
     CHECK_STR(dtype_name(DTYPE_COUNT), "unknown");
-    CHECK(row_can_encode(DTYPE_Q4_0) && !row_can_encode(DTYPE_Q6_K));
+    CHECK(row_can_encode(DTYPE_Q4_0) && !row_can_encode(DTYPE_Q6_K) &&
+          !row_can_encode(DTYPE_IQ4_NL));
+    CHECK_STR(dtype_name(DTYPE_IQ4_NL), "iq4_nl");
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,9 @@
 /* Models and sessions through the public header: answers are those of plain stepping, whatever the
  * chunk, the threads, what was asked before or who asks beside; limits, cancelling and lack of
  * memory leave a session that can go on. */
+#include "base/cpu.h"
 #include "base/utf8.h"
+#include "engine/model.h"
 #include "lm/sampling.h"
 #include "rig.h"
 #include "tiny_model.h"
@@ -214,6 +216,31 @@ TEST(every_kv_type_and_cpu_mask_answers)
             CHECK_EQ(pv_add_ids(s, prompt, N_PROMPT, NULL), PV_OK);
             CHECK_EQ(answer(s, greedy(4), ids), 4);
             pv_session_close(&s);
+            pv_model_close(&m);
+        }
+}
+
+/* F16 and F32 weights are not to be made less exact by their cache; of the others the faster type
+ * serves. */
+TEST(the_cache_is_as_exact_as_the_weights)
+{
+    static const enum dtype weights[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0 };
+    for (int i = 0; i < 4; i++)
+        for (int level = 0; level < N_CPU_LEVELS; level++) {
+            uint64_t flags = cpu_levels[level].flags & cpu_flags();
+            bool fast = flags & (CPU_AVX512_BF16 | CPU_AMX | CPU_BF16);
+            struct tiny_model t = small;
+            struct pv_model_params p = pv_model_defaults();
+            pv_model *m = NULL;
+            char path[256];
+            t.type = weights[i];
+            p.path = tiny_model_write(&t, dtype_name(weights[i]), path);
+            p.cpu_mask = cpu_levels[level].flags;
+            if (!CHECK(!pv_model_open(&m, &p, NULL)))
+                return;
+            CHECK_EQ(model_kv_dtype(m, PV_KV_AUTO), i >= 2 && fast ? DTYPE_BF16 : DTYPE_F16);
+            CHECK_EQ(model_kv_dtype(m, PV_KV_BF16), DTYPE_BF16);
+            CHECK_EQ(model_kv_dtype(m, PV_KV_F32), DTYPE_F32);
             pv_model_close(&m);
         }
 }

@@ -228,6 +228,9 @@ DOT_RUN(run_q5_0, DTYPE_Q5_0)
 DOT_RUN(run_q4_k, DTYPE_Q4_K)
 DOT_RUN(run_q5_k, DTYPE_Q5_K)
 DOT_RUN(run_q6_k, DTYPE_Q6_K)
+DOT_RUN(run_q4_1, DTYPE_Q4_1)
+DOT_RUN(run_q5_1, DTYPE_Q5_1)
+DOT_RUN(run_iq4_nl, DTYPE_IQ4_NL)
 
 #define DOT_KERNEL(pack_fn, run_fn)                                                                \
     {                                                                                              \
@@ -237,9 +240,15 @@ DOT_RUN(run_q6_k, DTYPE_Q6_K)
     }
 
 static const struct matmul_kernel dot_kernels[DTYPE_COUNT] = {
-    [DTYPE_Q8_0] = DOT_KERNEL(pack_sums, run_q8_0), [DTYPE_Q4_0] = DOT_KERNEL(pack_q4_0, run_q4_0),
-    [DTYPE_Q5_0] = DOT_KERNEL(pack_sums, run_q5_0), [DTYPE_Q4_K] = DOT_KERNEL(pack_sums, run_q4_k),
-    [DTYPE_Q5_K] = DOT_KERNEL(pack_sums, run_q5_k), [DTYPE_Q6_K] = DOT_KERNEL(pack_sums, run_q6_k),
+    [DTYPE_Q8_0] = DOT_KERNEL(pack_sums, run_q8_0),
+    [DTYPE_Q4_0] = DOT_KERNEL(pack_q4_0, run_q4_0),
+    [DTYPE_Q5_0] = DOT_KERNEL(pack_sums, run_q5_0),
+    [DTYPE_Q4_K] = DOT_KERNEL(pack_sums, run_q4_k),
+    [DTYPE_Q5_K] = DOT_KERNEL(pack_sums, run_q5_k),
+    [DTYPE_Q6_K] = DOT_KERNEL(pack_sums, run_q6_k),
+    [DTYPE_Q4_1] = DOT_KERNEL(pack_sums, run_q4_1),
+    [DTYPE_Q5_1] = DOT_KERNEL(pack_sums, run_q5_1),
+    [DTYPE_IQ4_NL] = DOT_KERNEL(pack_sums, run_iq4_nl),
 };
 
 #endif

@@ -444,6 +444,9 @@ MM_TYPE(q5_0, DTYPE_Q5_0, tile_plain)
 MM_TYPE(q4_k, DTYPE_Q4_K, tile_min)
 MM_TYPE(q5_k, DTYPE_Q5_K, tile_min)
 MM_TYPE(q6_k, DTYPE_Q6_K, tile_halves)
+MM_TYPE(q4_1, DTYPE_Q4_1, tile_min)
+MM_TYPE(q5_1, DTYPE_Q5_1, tile_min)
+MM_TYPE(iq4_nl, DTYPE_IQ4_NL, tile_plain)
 
 static size_t scratch_size(int in)
 {
@@ -459,8 +462,11 @@ static size_t scratch_size(int in)
     }
 
 static const struct matmul_kernel kernels_mm[DTYPE_COUNT] = {
-    [DTYPE_Q8_0] = MM_KERNEL(q8_0), [DTYPE_Q4_0] = MM_KERNEL(q4_0), [DTYPE_Q5_0] = MM_KERNEL(q5_0),
-    [DTYPE_Q4_K] = MM_KERNEL(q4_k), [DTYPE_Q5_K] = MM_KERNEL(q5_k), [DTYPE_Q6_K] = MM_KERNEL(q6_k),
+    [DTYPE_Q8_0] = MM_KERNEL(q8_0),     [DTYPE_Q4_0] = MM_KERNEL(q4_0),
+    [DTYPE_Q5_0] = MM_KERNEL(q5_0),     [DTYPE_Q4_K] = MM_KERNEL(q4_k),
+    [DTYPE_Q5_K] = MM_KERNEL(q5_k),     [DTYPE_Q6_K] = MM_KERNEL(q6_k),
+    [DTYPE_Q4_1] = MM_KERNEL(q4_1),     [DTYPE_Q5_1] = MM_KERNEL(q5_1),
+    [DTYPE_IQ4_NL] = MM_KERNEL(iq4_nl),
 };
 
 void kernels_init_i8mm(struct kernels *k)

@@ -2,9 +2,10 @@
  * kernels that sum products of int8 in int32.
  *
  * x is quantised in blocks of 32: d = max|x| / 127, q = x / d rounded to nearest. With w = a * u
- * (or a * u - m for Q4_K and Q5_K), u small integers, a block adds to a (row, output)
+ * (or a * u - m for types with a min: Q4_K, Q5_K, Q4_1, Q5_1), u small integers, a block adds to a
+ * (row, output)
  *
- *   acc = fma(float(sum q u), a * d, acc), then for Q4_K and Q5_K acc = fma(-m, d * sum q, acc)
+ *   acc = fma(float(sum q u), a * d, acc), then with a min acc = fma(-m, d * sum q, acc)
  *
  * in the order of blocks; Q6_K, which has a scale per 16, does the first line for each half. The
  * integer sums are exact, so kernels may take them in any order and still give equal bits. */
@@ -14,6 +15,7 @@
 #include "base/load.h"
 #include "kernels/arm/lanes.h"
 #include "kernels/arm/panel.h"
+#include "tensor/quant.h"
 
 enum {
     QBLOCK = 32,   /* elements of a block of x */
@@ -33,6 +35,12 @@ ALWAYS_INLINE int quant_block_size(enum dtype t)
         return 144;
     case DTYPE_Q5_K:
         return 176;
+    case DTYPE_Q4_1:
+        return 20;
+    case DTYPE_Q5_1:
+        return 24;
+    case DTYPE_IQ4_NL:
+        return 18;
     default:
         return 210; /* Q6_K */
     }
@@ -46,7 +54,7 @@ ALWAYS_INLINE int quant_subs(enum dtype t)
 
 ALWAYS_INLINE bool quant_has_min(enum dtype t)
 {
-    return t == DTYPE_Q4_K || t == DTYPE_Q5_K;
+    return t == DTYPE_Q4_K || t == DTYPE_Q5_K || t == DTYPE_Q4_1 || t == DTYPE_Q5_1;
 }
 
 /* A block's parts as the inner loops take them: parts of one group share the bytes they are
@@ -67,14 +75,25 @@ ALWAYS_INLINE int8x16x2_t as_s8(uint8x16_t lo, uint8x16_t hi)
     return v;
 }
 
-/* Q5_0: elements whose bit of `bits` (four bytes, repeated) is not set have 16 taken off. */
-ALWAYS_INLINE uint8x16_t fifth_bit(uint8x16_t low, uint8x16_t bits, bool high)
+/* All ones where an element's bit of `bits` (four bytes, repeated) is set. */
+ALWAYS_INLINE uint8x16_t fifth_set(uint8x16_t bits, bool high)
 {
     static const uint8_t select[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
     static const uint8_t byte[2][16] = { { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1 },
                                          { 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3 } };
-    uint8x16_t set = vtstq_u8(vqtbl1q_u8(bits, vld1q_u8(byte[high])), vld1q_u8(select));
-    return vorrq_u8(low, vbicq_u8(vdupq_n_u8(0xf0), set));
+    return vtstq_u8(vqtbl1q_u8(bits, vld1q_u8(byte[high])), vld1q_u8(select));
+}
+
+/* Q5_0: elements whose bit is not set have 16 taken off. */
+ALWAYS_INLINE uint8x16_t fifth_bit(uint8x16_t low, uint8x16_t bits, bool high)
+{
+    return vorrq_u8(low, vbicq_u8(vdupq_n_u8(0xf0), fifth_set(bits, high)));
+}
+
+/* Q5_1: elements whose bit is set have 16 added. */
+ALWAYS_INLINE uint8x16_t fifth_added(uint8x16_t low, uint8x16_t bits, bool high)
+{
+    return vorrq_u8(low, vandq_u8(vdupq_n_u8(16), fifth_set(bits, high)));
 }
 
 /* The high bits `part` of Q6_K or `bit` of Q5_K, moved to bit 4 and up. */
@@ -115,6 +134,24 @@ ALWAYS_INLINE int8x16x2_t unpack_q6(const uint8_t *p, int group, int part)
     return v;
 }
 
+/* Q4_1, Q5_1 and IQ4_NL. */
+ALWAYS_INLINE int8x16x2_t unpack_simple(enum dtype t, const uint8_t *p)
+{
+    uint8x16_t v = load16(p + (t == DTYPE_Q5_1 ? 8 : t == DTYPE_Q4_1 ? 4 : 2));
+    uint8x16_t lo = nibble(v, false), hi = nibble(v, true);
+    if (t == DTYPE_Q5_1) {
+        uint8x16_t bits = vreinterpretq_u8_u32(vdupq_n_u32(load_le32(p + 4)));
+        lo = fifth_added(lo, bits, false);
+        hi = fifth_added(hi, bits, true);
+    }
+    if (t == DTYPE_IQ4_NL) {
+        uint8x16_t levels = vreinterpretq_u8_s8(vld1q_s8(iq4_nl_levels));
+        lo = vqtbl1q_u8(levels, lo);
+        hi = vqtbl1q_u8(levels, hi);
+    }
+    return as_s8(lo, hi);
+}
+
 /* The 32 integers u of one sub-block of the block at p. Q4_0 stays 0..15 when `raw`: 8 sum q is
  * then to be taken off. */
 ALWAYS_INLINE int8x16x2_t unpack32(enum dtype t, const uint8_t *p, int group, int part, bool raw)
@@ -131,6 +168,8 @@ ALWAYS_INLINE int8x16x2_t unpack32(enum dtype t, const uint8_t *p, int group, in
         return as_s8(fifth_bit(nibble(v, false), bits, false),
                      fifth_bit(nibble(v, true), bits, true));
     }
+    if (t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_IQ4_NL)
+        return unpack_simple(t, p);
     if (t == DTYPE_Q6_K)
         return unpack_q6(p, group, part);
     const uint8_t *qs = p + (t == DTYPE_Q5_K ? 48 : 16) + 32 * group;
@@ -216,6 +255,8 @@ ALWAYS_INLINE void quant_scales_load(enum dtype t, float32x4_t *out, const uint8
     }
     if (quant_subs(t) == 1) {
         out[0] = load_f16x4(row, at);
+        if (quant_has_min(t)) /* to be added in the file, to be taken off here */
+            out[8] = vnegq_f32(load_f16x4(row, at + 2));
         return;
     }
     uint8x8_t scale[4], min[4];

@@ -3,7 +3,8 @@
  * chunks that end in a tree).
  *
  * In two planes (attn_pair_amx) rows of K and V^T are followed by their second parts; of the four
- * products the one of the second parts is left out. */
+ * products the one of the second parts is left out. An f16 cache is split to that (attn_f16_amx).
+ */
 #include "kernels/x86/attn_parts_amx.h"
 
 static size_t packed_size(int n, int d)
@@ -86,20 +87,18 @@ static void values_one(float *out, const uint8_t *vt, const uint8_t *pt, size_t 
     }
 }
 
-/* All rows of V^T by the n queries of one group or two, V^T being read once for both. */
-static inline __attribute__((always_inline)) void values_two(float *out, const uint8_t *vt,
-                                                             const struct prob_place *from, int d,
-                                                             int n, int positions, float *c,
-                                                             int planes, struct fetcher *f)
+/* Rows [i, i + 32) of V^T, which lie at v, by the n queries of one group or two. */
+static inline __attribute__((always_inline)) void values_block(float *out, const uint8_t *v, int i,
+                                                               const struct prob_place *from, int d,
+                                                               int n, int positions, float *c,
+                                                               int planes, struct fetcher *f)
 {
-    for (int i = 0; i < d; i += 2 * GROUP) {
-        values_2x2(vt + (size_t)(i * planes) * KV_CHUNK * 2, from, positions, planes, f);
-        store_c(c);
-        for (int j = 0; j < 4; j++) {
-            int q = j % 2 * GROUP, left = n - q < GROUP ? n - q : GROUP;
-            if (left > 0)
-                store_values(out + (size_t)q * (size_t)d + i + j / 2 * GROUP, d, left, c + j * 256);
-        }
+    values_2x2(v, from, positions, planes, n > GROUP ? 2 : 1, f);
+    store_c(c);
+    for (int j = 0; j < 4; j++) {
+        int q = j % 2 * GROUP, left = n - q < GROUP ? n - q : GROUP;
+        if (left > 0)
+            store_values(out + (size_t)q * (size_t)d + i + j / 2 * GROUP, d, left, c + j * 256);
     }
 }
 
@@ -132,7 +131,9 @@ static void pair_groups(const struct softmax *m, float *out, const uint8_t *qp, 
     }
     phase();
     if (n > GROUP)
-        values_two(out, chunk->vt, &from, d, n, m->positions, mem.c, 1, f);
+        for (int i = 0; i < d; i += 2 * GROUP)
+            values_block(out, (const uint8_t *)chunk->vt + (size_t)i * KV_CHUNK * 2, i, &from, d, n,
+                         m->positions, mem.c, 1, f);
     else
         values_one(out, chunk->vt, from.pt, from.wide[0], d, n, m->positions, mem.c, f);
 }
@@ -187,9 +188,11 @@ static void pair_pack(void *qp, const float *const *q, int n, int d)
         }
 }
 
-/* 32 positions by two groups of queries, the second `q_step` bytes on: tiles 0 1 / 2 3 are
- * positions by groups. */
-static void pair_scores_2x2(const uint8_t *k, const uint8_t *q, size_t q_step, int d)
+/* 32 positions by one group of queries, or by two, the second `q_step` bytes on: tiles 0 1 / 2 3
+ * are positions by groups. */
+static inline __attribute__((always_inline)) void pair_score_tiles(const uint8_t *k,
+                                                                   const uint8_t *q, size_t q_step,
+                                                                   int d, int groups)
 {
     const size_t stride = (size_t)d * 4, second = GROUP * stride;
     _tile_zero(0);
@@ -200,57 +203,141 @@ static void pair_scores_2x2(const uint8_t *k, const uint8_t *q, size_t q_step, i
         _tile_loadd(4, k, stride);
         _tile_loadd(5, k + second, stride);
         _tile_loadd(6, q + TILE_BYTES, 64);
-        _tile_loadd(7, q + q_step + TILE_BYTES, 64);
-        products_2x2();
+        if (groups > 1)
+            _tile_loadd(7, q + q_step + TILE_BYTES, 64);
+        products_by(groups);
         _tile_loadd(6, q, 64);
-        _tile_loadd(7, q + q_step, 64);
-        products_2x2();
+        if (groups > 1)
+            _tile_loadd(7, q + q_step, 64);
+        products_by(groups);
         _tile_loadd(4, k + (size_t)d * 2, stride);
         _tile_loadd(5, k + second + (size_t)d * 2, stride);
-        products_2x2();
+        products_by(groups);
     }
 }
 
-static void pair_scores(float *s, const uint8_t *k, const uint8_t *qp, int d, int groups,
-                        int positions)
+/* Where keys and values come from: pairs that lie ready, or f16 numbers. Each of these is the sum
+ * of two in bf16 exactly, its first eight bits and the three that are left; they are split by
+ * blocks of 32 rows, which stay in the first cache until they are used. */
+struct pair_source {
+    const struct attn_chunk *chunk;
+    uint16_t *room; /* for a block; NULL: pairs */
+};
+
+static size_t room_size(int d)
+{
+    return (size_t)(2 * GROUP * 2) * sizeof(uint16_t) * (size_t)(d > KV_CHUNK ? d : KV_CHUNK);
+}
+
+/* 32 rows of n numbers, `stride` apart; each becomes a row of first parts and one of the rest. */
+static void split_block(uint16_t *y, const uint16_t *x, int n, size_t stride)
+{
+    const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
+    uint16_t at[TILE_K];
+    for (int i = 0; i < TILE_K; i++)
+        at[i] = (uint16_t)(2 * i + 1);
+    __m512i upper = _mm512_loadu_si512(at); /* halves of 32 dwords */
+    for (int r = 0; r < 2 * GROUP; r++, x += stride, y += 2 * stride)
+        for (int i = 0; i < n; i += TILE_K) {
+            __m512 a = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(x + i)));
+            __m512 b = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(x + i + 16)));
+            __m512 a1 = (__m512)_mm512_and_si512((__m512i)a, high);
+            __m512 b1 = (__m512)_mm512_and_si512((__m512i)b, high);
+            __m512i a2 = (__m512i)_mm512_sub_ps(a, a1), b2 = (__m512i)_mm512_sub_ps(b, b1);
+            _mm512_store_si512(y + i, _mm512_permutex2var_epi16((__m512i)a, upper, (__m512i)b));
+            _mm512_store_si512(y + stride + i, _mm512_permutex2var_epi16(a2, upper, b2));
+        }
+    phase();
+}
+
+/* Pairs of the keys of positions [p, p + 32), and of rows [i, i + 32) of V^T. */
+static const uint8_t *pair_keys(const struct pair_source *from, int p, int d)
+{
+    size_t at = (size_t)p * (size_t)d;
+    if (!from->room)
+        return (const uint8_t *)from->chunk->k + 4 * at;
+    split_block(from->room, (const uint16_t *)from->chunk->k + at, d, (size_t)d);
+    return (const uint8_t *)from->room;
+}
+
+static const uint8_t *pair_values(const struct pair_source *from, int i, int positions)
+{
+    size_t at = (size_t)i * KV_CHUNK;
+    if (!from->room)
+        return (const uint8_t *)from->chunk->vt + 4 * at;
+    split_block(from->room, (const uint16_t *)from->chunk->vt + at, positions, KV_CHUNK);
+    return (const uint8_t *)from->room;
+}
+
+static void pair_scores(float *s, const struct pair_source *from, const uint8_t *qp, int d,
+                        int groups, int positions, struct fetcher *f)
 {
     const size_t step = (size_t)(d / TILE_K) * 2 * TILE_BYTES;
-    for (int g = 0; g < groups; g += 2)
-        for (int p = 0; p < positions; p += 2 * GROUP) {
+    for (int p = 0; p < positions; p += 2 * GROUP) {
+        const uint8_t *k = pair_keys(from, p, d);
+        for (int g = 0; g < groups; g += 2) {
+            const uint8_t *q = qp + (size_t)g * step;
             float *to = s + ((size_t)g * KV_CHUNK + (size_t)p) * GROUP;
-            size_t other = g + 1 < groups ? (size_t)KV_CHUNK * GROUP : 0;
-            pair_scores_2x2(k + (size_t)p * (size_t)d * 4, qp + (size_t)g * step, other ? step : 0,
-                            d);
-            _tile_stored(1, to + other, 64);
-            _tile_stored(3, to + other + GROUP * GROUP, 64);
+            if (g + 1 < groups) {
+                pair_score_tiles(k, q, step, d, 2);
+                _tile_stored(1, to + KV_CHUNK * GROUP, 64);
+                _tile_stored(3, to + KV_CHUNK * GROUP + GROUP * GROUP, 64);
+            } else {
+                pair_score_tiles(k, q, step, d, 1);
+            }
             _tile_stored(0, to, 64);
             _tile_stored(2, to + GROUP * GROUP, 64);
+            fetch_lines(f, f->by_score);
         }
+    }
+}
+
+static void pair_any(const struct softmax *m, float *out, const void *qp, int d,
+                     const struct pair_source *from, void *scratch)
+{
+    const size_t step = (size_t)2 * KV_CHUNK * GROUP * 2; /* P of a group */
+    int n = m->n;
+    struct fetcher f = fetcher_start(from->chunk, d, n);
+    float *s = scratch, *c = s + KV_CHUNK * GROUP * GROUPS;
+    uint8_t *pt = (uint8_t *)(c + 4 * 256);
+    tile_config();
+    pair_scores(s, from, qp, d, (n + GROUP - 1) / GROUP, m->positions, &f);
+    phase();
+    for (int q = 0; q < n; q += GROUP)
+        group_softmax(m, q, pt + (size_t)(q / GROUP) * step, s + (size_t)q * KV_CHUNK, &f, GROUP,
+                      2);
+    phase();
+    for (int i = 0; i < d; i += 2 * GROUP) {
+        const uint8_t *v = pair_values(from, i, m->positions);
+        for (int q = 0; q < n; q += 2 * GROUP) {
+            struct prob_place p = { pt + (size_t)(q / GROUP) * step,
+                                    q + GROUP < n ? step : 0,
+                                    { 64, 64 } };
+            values_block(out + (size_t)q * (size_t)d, v, i, &p, d, n - q, m->positions, c, 2, &f);
+        }
+    }
+    _tile_release();
 }
 
 static void pair_run(float *max, float *sum, float *out, const void *qp, int n, int d,
                      const struct attn_chunk *chunk, const int *limit, float scale, void *scratch)
 {
-    const size_t step = (size_t)2 * KV_CHUNK * GROUP * 2; /* P of a group */
-    struct fetcher none = { 0 };
-    float *s = scratch, *c = s + KV_CHUNK * GROUP * GROUPS;
-    uint8_t *pt = (uint8_t *)(c + 4 * 256);
     struct softmax m = { max, sum, limit, n, positions_seen(limit, n), scale };
-    tile_config();
-    pair_scores(s, chunk->k, qp, d, (n + GROUP - 1) / GROUP, m.positions);
-    phase();
-    for (int q = 0; q < n; q += GROUP)
-        group_softmax(&m, q, pt + (size_t)(q / GROUP) * step, s + (size_t)q * KV_CHUNK, &none,
-                      GROUP, 2);
-    phase();
-    for (int q = 0; q < n; q += 2 * GROUP) {
-        struct prob_place from = { pt + (size_t)(q / GROUP) * step,
-                                   q + GROUP < n ? step : 0,
-                                   { 64, 64 } };
-        values_two(out + (size_t)q * (size_t)d, chunk->vt, &from, d, n - q, m.positions, c, 2,
-                   &none);
-    }
-    _tile_release();
+    struct pair_source from = { chunk, NULL };
+    pair_any(&m, out, qp, d, &from, scratch);
+}
+
+static size_t f16_scratch_size(int n, int d)
+{
+    return room_size(d) + scratch_size(n, d);
+}
+
+static void f16_run(float *max, float *sum, float *out, const void *qp, int n, int d,
+                    const struct attn_chunk *chunk, const int *limit, float scale, void *scratch)
+{
+    struct softmax m = { max, sum, limit, n, positions_seen(limit, n), scale };
+    struct pair_source from = { chunk, scratch };
+    pair_any(&m, out, qp, d, &from, (uint8_t *)scratch + room_size(d));
 }
 
 const struct attn_kernel attn_pair_amx = { .max_queries = GROUP * GROUPS,
@@ -259,3 +346,10 @@ const struct attn_kernel attn_pair_amx = { .max_queries = GROUP * GROUPS,
                                            .scratch_size = scratch_size,
                                            .pack = pair_pack,
                                            .run = pair_run };
+
+const struct attn_kernel attn_f16_amx = { .max_queries = GROUP * GROUPS,
+                                          .d_multiple = TILE_K,
+                                          .packed_size = pair_packed_size,
+                                          .scratch_size = f16_scratch_size,
+                                          .pack = pair_pack,
+                                          .run = f16_run };

@@ -368,11 +368,11 @@ struct prob_place {
     size_t wide[2];
 };
 
-/* 32 rows of V^T by two groups of queries: tiles 0 1 / 2 3 are rows by groups. */
-static inline __attribute__((always_inline)) void values_2x2(const uint8_t *v,
-                                                             const struct prob_place *from,
-                                                             int positions, int planes,
-                                                             struct fetcher *f)
+/* 32 rows of V^T by one group of queries or two: tiles 0 1 / 2 3 are rows by groups. */
+static inline __attribute__((always_inline)) void value_tiles(const uint8_t *v,
+                                                              const struct prob_place *from,
+                                                              int positions, int planes, int groups,
+                                                              struct fetcher *f)
 {
     const size_t stride = (size_t)planes * KV_CHUNK * 2, second = GROUP * stride;
     const size_t wide0 = from->wide[0], wide1 = from->wide[1];
@@ -386,21 +386,34 @@ static inline __attribute__((always_inline)) void values_2x2(const uint8_t *v,
         _tile_stream_loadd(5, v + second, stride);
         if (planes == 2) {
             _tile_loadd(6, p0 + TILE_BYTES, 64);
-            _tile_loadd(7, p1 + TILE_BYTES, 64);
-            products_2x2();
+            if (groups > 1)
+                _tile_loadd(7, p1 + TILE_BYTES, 64);
+            products_by(groups);
         }
         _tile_loadd(6, p0, wide0);
-        _tile_loadd(7, p1, wide1);
-        products_2x2();
+        if (groups > 1)
+            _tile_loadd(7, p1, wide1);
+        products_by(groups);
         if (planes == 2) {
             _tile_loadd(4, v + KV_CHUNK * 2, stride);
             _tile_loadd(5, v + second + KV_CHUNK * 2, stride);
-            products_2x2();
+            products_by(groups);
         }
         p0 += TILE_ROWS * wide0 * (size_t)planes;
         p1 += TILE_ROWS * wide1 * (size_t)planes;
         fetch_lines(f, f->by_value);
     }
+}
+
+static inline __attribute__((always_inline)) void values_2x2(const uint8_t *v,
+                                                             const struct prob_place *from,
+                                                             int positions, int planes, int groups,
+                                                             struct fetcher *f)
+{
+    if (groups > 1)
+        value_tiles(v, from, positions, planes, 2, f);
+    else
+        value_tiles(v, from, positions, planes, 1, f);
 }
 
 #endif

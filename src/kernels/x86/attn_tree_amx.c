@@ -103,7 +103,7 @@ static void shared_values(const struct tree_mem *m, const uint8_t *vt, int group
             struct prob_place from = { m->pt + (size_t)g * p_step,
                                        second ? p_step : 0,
                                        { 64, 64 } };
-            values_2x2(vt + (size_t)i * KV_CHUNK * 2, &from, end, 1, f);
+            values_2x2(vt + (size_t)i * KV_CHUNK * 2, &from, end, 1, 2, f);
             _tile_stored(1, c + second, 64);
             _tile_stored(3, c + second + 256, 64);
             _tile_stored(0, c, 64);

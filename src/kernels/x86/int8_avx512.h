@@ -1,5 +1,6 @@
-/* What the int8 kernels of Q8_0, Q4_0 and Q5_0 share (matmul_int8_avx512.c, matmul_int8_amx.c): the
- * rounding of activations, the loading of weights, and the product of few rows.
+/* What the int8 kernels of Q8_0, Q4_0, Q5_0 and IQ4_NL share (matmul_int8_avx512.c,
+ * matmul_int8_amx.c): the rounding of activations, the loading of weights, and the product of few
+ * rows.
  *
  * Activations are rounded to int8 in blocks of 32 with one f32 scale each, like the weights. The
  * sum of a block is an exact integer; the blocks are scaled and added in f32, in order:
@@ -16,6 +17,7 @@
 #include "kernels/x86/transpose_avx512.h"
 #include "kernels/x86/vec_avx512.h"
 #include "kernels/x86/x86.h"
+#include "tensor/quant.h"
 
 enum {
     BLOCK = 32,
@@ -30,7 +32,8 @@ static inline int min_int(int a, int b)
 
 /* ---- activations ---- */
 
-/* A row: [blocks][32] int8, [blocks] scales, then the beginnings of the sums for each type. */
+/* A row: [blocks][32] int8, [blocks] scales, then the beginnings of the sums for each type. IQ4_NL
+ * has the zero of Q8_0: its levels are int8 too. */
 enum { START_Q8_0, START_Q4_0, START_Q5_0, STARTS };
 
 struct x_row {
@@ -120,26 +123,35 @@ static inline __m512 load_scales(const uint8_t *block, __m512i at)
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_i32gather_epi32(at, block, 1)));
 }
 
+/* The levels of IQ4_NL, shifted by 128. */
+static inline __m128i unsigned_levels(void)
+{
+    return _mm_xor_si128(_mm_loadu_si128((const __m128i *)iq4_nl_levels),
+                         _mm_set1_epi8((char)0x80));
+}
+
 /* The 32 quants of a block as unsigned bytes. */
 INLINE __m256i load_quants(const uint8_t *p, enum dtype t)
 {
     if (t == DTYPE_Q8_0)
         return _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p + 2)),
                                 _mm256_set1_epi8((char)0x80));
-    __m128i b = _mm_loadu_si128((const __m128i *)(p + (t == DTYPE_Q4_0 ? 2 : 6)));
+    __m128i b = _mm_loadu_si128((const __m128i *)(p + (t == DTYPE_Q5_0 ? 6 : 2)));
     __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(b), _mm_srli_epi16(b, 4), 1);
     q = _mm256_and_si256(q, _mm256_set1_epi8(15));
+    if (t == DTYPE_IQ4_NL)
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(unsigned_levels()), q);
     return t == DTYPE_Q4_0 ? q : _mm256_mask_add_epi8(q, load_le32(p + 2), q, _mm256_set1_epi8(16));
 }
 
 INLINE int start_of(enum dtype t)
 {
-    return t == DTYPE_Q8_0 ? START_Q8_0 : t == DTYPE_Q4_0 ? START_Q4_0 : START_Q5_0;
+    return t == DTYPE_Q4_0 ? START_Q4_0 : t == DTYPE_Q5_0 ? START_Q5_0 : START_Q8_0;
 }
 
 INLINE int block_size(enum dtype t)
 {
-    return t == DTYPE_Q8_0 ? 34 : t == DTYPE_Q4_0 ? 18 : 22;
+    return t == DTYPE_Q8_0 ? 34 : t == DTYPE_Q5_0 ? 22 : 18;
 }
 
 static inline void fetch(const uint8_t *p, size_t size)
@@ -187,12 +199,15 @@ INLINE void load_group(__m512i q[8], const uint8_t *p, const int32_t *off, enum 
             q[4 + j] = _mm512_xor_si512(load_four(p + 18, off, j), flip);
             continue;
         }
-        __m512i v = load_four(p + (t == DTYPE_Q4_0 ? 2 : 6), off, j);
+        __m512i v = load_four(p + (t == DTYPE_Q5_0 ? 6 : 2), off, j);
         q[j] = _mm512_and_si512(v, low);
         q[4 + j] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
         if (t == DTYPE_Q5_0) {
             q[j] = _mm512_mask_add_epi8(q[j], fifth_bits(p, off, j, 0), q[j], five);
             q[4 + j] = _mm512_mask_add_epi8(q[4 + j], fifth_bits(p, off, j, 1), q[4 + j], five);
+        } else if (t == DTYPE_IQ4_NL) {
+            q[j] = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(unsigned_levels()), q[j]);
+            q[4 + j] = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(unsigned_levels()), q[4 + j]);
         }
     }
 }

@@ -201,7 +201,9 @@ void kernels_init_amx(struct kernels *k)
     k->matmul[DTYPE_Q8_0] = &matmul_q8_0_amx;
     k->matmul[DTYPE_Q4_0] = &matmul_q4_0_amx;
     k->matmul[DTYPE_Q5_0] = &matmul_q5_0_amx;
+    k->matmul[DTYPE_IQ4_NL] = &matmul_iq4_nl_amx;
     k->matmul_many[DTYPE_F16] = &matmul_f16_amx;
     k->attn[DTYPE_BF16] = &attn_bf16_amx;
+    k->attn[DTYPE_F16] = &attn_f16_amx;
     k->attn_pair = &attn_pair_amx;
 }

@@ -1,6 +1,7 @@
-/* Matrix products of Q8_0, Q4_0 and Q5_0 weights by int8 AMX tiles (int8_avx512.h says how they are
- * defined). One tile product gives the exact sums of a block for 16 outputs and up to 16 rows; they
- * are scaled and added with the lanes being rows. One or two rows use dot products instead.
+/* Matrix products of Q8_0, Q4_0, Q5_0 and IQ4_NL weights by int8 AMX tiles (int8_avx512.h says how
+ * they are defined). One tile product gives the exact sums of a block for 16 outputs and up to 16
+ * rows; they are scaled and added with the lanes being rows. One or two rows use dot products
+ * instead.
  *
  * Tile and vector instructions hinder each other, so they take turns: the sums of PHASE blocks,
  * then their scaling. With up to four or eight rows a tile is four or eight lanes wide, and a
@@ -89,7 +90,7 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 INLINE int zero_of(enum dtype t)
 {
-    return t == DTYPE_Q8_0 ? 128 : t == DTYPE_Q4_0 ? 8 : 16;
+    return t == DTYPE_Q4_0 ? 8 : t == DTYPE_Q5_0 ? 16 : 128;
 }
 
 /* ---- tiles: lanes are rows ---- */
@@ -438,6 +439,12 @@ static void run_q5_0(float *y, size_t y_stride, const void *xp, int n, const str
     run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_Q5_0);
 }
 
+static void run_iq4_nl(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                       int o0, int o1, void *scratch)
+{
+    run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_IQ4_NL);
+}
+
 #define INT8_KERNEL(fn)                                                                            \
     {                                                                                              \
         .name = "amx-int8", .in_multiple = BLOCK, .row_step = UNIT, .out_step = GROUP,             \
@@ -447,3 +454,4 @@ static void run_q5_0(float *y, size_t y_stride, const void *xp, int n, const str
 const struct matmul_kernel matmul_q8_0_amx = INT8_KERNEL(run_q8_0);
 const struct matmul_kernel matmul_q4_0_amx = INT8_KERNEL(run_q4_0);
 const struct matmul_kernel matmul_q5_0_amx = INT8_KERNEL(run_q5_0);
+const struct matmul_kernel matmul_iq4_nl_amx = INT8_KERNEL(run_iq4_nl);

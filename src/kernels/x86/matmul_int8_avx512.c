@@ -1,7 +1,7 @@
-/* Matrix products of Q8_0, Q4_0 and Q5_0 weights by VNNI dot products (int8_avx512.h says how they
- * are defined, and has the way of few rows). For more rows the block of 16 weight rows is turned to
- * [4 values][16 outputs] first, which is paid once; then a row needs 8 dot products for 16 outputs,
- * and no sums across lanes. */
+/* Matrix products of Q8_0, Q4_0, Q5_0 and IQ4_NL weights by VNNI dot products (int8_avx512.h says
+ * how they are defined, and has the way of few rows). For more rows the block of 16 weight rows is
+ * turned to [4 values][16 outputs] first, which is paid once; then a row needs 8 dot products for
+ * 16 outputs, and no sums across lanes. */
 #include "kernels/x86/own_int8.h"
 
 enum {
@@ -151,6 +151,12 @@ static void run_q5_0(float *y, size_t y_stride, const void *xp, int n, const str
     run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_Q5_0);
 }
 
+static void run_iq4_nl(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                       int o0, int o1, void *scratch)
+{
+    run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_IQ4_NL);
+}
+
 #define INT8_KERNEL(fn)                                                                            \
     {                                                                                              \
         .name = "vnni", .in_multiple = BLOCK, .row_step = 4, .out_step = GROUP,                    \
@@ -158,7 +164,7 @@ static void run_q5_0(float *y, size_t y_stride, const void *xp, int n, const str
     }
 
 static const struct matmul_kernel q8_0 = INT8_KERNEL(run_q8_0), q4_0 = INT8_KERNEL(run_q4_0),
-                                  q5_0 = INT8_KERNEL(run_q5_0);
+                                  q5_0 = INT8_KERNEL(run_q5_0), iq4_nl = INT8_KERNEL(run_iq4_nl);
 
 void kernels_init_vnni(struct kernels *k)
 {
@@ -167,4 +173,5 @@ void kernels_init_vnni(struct kernels *k)
     k->matmul[DTYPE_Q5_0] = &q5_0;
     k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
         &matmul_own_vnni;
+    k->matmul[DTYPE_IQ4_NL] = &iq4_nl;
 }

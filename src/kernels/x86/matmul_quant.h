@@ -1,12 +1,12 @@
-/* Products by quantised weights: a template, compiled once per instruction set (AVX-512: K-quants
- * only; matmul_int8_avx512.c has the others).
+/* Products by quantised weights: a template, compiled once per instruction set (AVX-512: K-quants,
+ * Q4_1 and Q5_1 only; matmul_int8_avx512.c has the others).
  *
  * x is rounded to int8 in blocks of 32 with one scale. For each (row, output), block after block,
  *     acc = fma(float(sum of q_w q_x), scale_w * scale_x, acc)
- * with a second step for the mins of Q4_K, Q5_K and the second scale of Q6_K; the sums are exact
- * integers, so this line is the whole sequence of roundings, whatever the blocking. A tile is VEC
- * outputs (one vector) by QUANT_ROWS rows over PANEL_BLOCKS blocks; y holds the accumulators
- * between pieces of `in`.
+ * with a second step for the mins of Q4_K, Q5_K, Q4_1, Q5_1 and the second scale of Q6_K; the sums
+ * are exact integers, so this line is the whole sequence of roundings, whatever the blocking. A
+ * tile is VEC outputs (one vector) by QUANT_ROWS rows over PANEL_BLOCKS blocks; y holds the
+ * accumulators between pieces of `in`.
  *
  * Packed x: tiles of QUANT_ROWS rows (fewer in the last), in each block after block its rows. */
 #ifndef PV_KERNELS_X86_MATMUL_QUANT_H
@@ -310,10 +310,13 @@ static const struct quant_format *quant_format(enum dtype t)
         [DTYPE_Q8_0] = { QUANT_PLAIN, 8, unpack_q8_0 },
         [DTYPE_Q4_0] = { QUANT_PLAIN, 4, unpack_q4_0 },
         [DTYPE_Q5_0] = { QUANT_PLAIN, 5, unpack_q5_0 },
+        [DTYPE_IQ4_NL] = { QUANT_PLAIN, 8, unpack_iq4_nl },
 #endif
         [DTYPE_Q4_K] = { QUANT_MINS, 4, unpack_q4_K },
         [DTYPE_Q5_K] = { QUANT_MINS, 5, unpack_q5_K },
         [DTYPE_Q6_K] = { QUANT_HALVES, 6, unpack_q6_K },
+        [DTYPE_Q4_1] = { QUANT_MINS, 4, unpack_q4_1 },
+        [DTYPE_Q5_1] = { QUANT_MINS, 5, unpack_q5_1 },
     };
     return &formats[t];
 }

@@ -124,6 +124,9 @@ static const struct matmul_kernel kernel_q8_0 = QUANT_KERNEL("avx2", 32, quant_p
 static const struct matmul_kernel kernel_q4_0 = QUANT_KERNEL("avx2", 32, quant_pack_q4_0, run_q4_0);
 static const struct matmul_kernel kernel_q5_0 =
     QUANT_KERNEL("avx2", 32, quant_pack_q5_0, quant_run);
+static const struct matmul_kernel kernel_iq4_nl =
+    QUANT_KERNEL("avx2", 32, quant_pack_q8_0, quant_run);
+static const struct matmul_kernel kernel_min = QUANT_KERNEL("avx2", 32, quant_pack_mins, quant_run);
 static const struct matmul_kernel kernel_mins =
     QUANT_KERNEL("avx2", 256, quant_pack_mins, quant_run);
 static const struct matmul_kernel kernel_q6_K =
@@ -136,4 +139,6 @@ void quant_init_avx2(struct kernels *k)
     k->matmul[DTYPE_Q5_0] = &kernel_q5_0;
     k->matmul[DTYPE_Q4_K] = k->matmul[DTYPE_Q5_K] = &kernel_mins;
     k->matmul[DTYPE_Q6_K] = &kernel_q6_K;
+    k->matmul[DTYPE_Q4_1] = k->matmul[DTYPE_Q5_1] = &kernel_min;
+    k->matmul[DTYPE_IQ4_NL] = &kernel_iq4_nl;
 }

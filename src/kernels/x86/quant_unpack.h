@@ -9,7 +9,7 @@
 #define PV_KERNELS_X86_QUANT_UNPACK_H
 
 #include "kernels/x86/vec_x86.h"
-#include "tensor/dtype.h"
+#include "tensor/quant.h"
 
 enum { BLOCK = 32, GROUPS = 8, PANEL_BLOCKS = 8 }; /* elements; groups of 4; blocks of a panel */
 
@@ -19,7 +19,7 @@ struct panel_block {
     ivec q_odd[GROUPS]; /* Q8_0: elements 1, 3 of four as int16, and 0, 2 in q */
 #endif
     vec scale;
-    vec other; /* Q4_K, Q5_K: what to take off; Q6_K: scale of the second 16 elements */
+    vec other; /* Q4_K, Q5_K, Q4_1, Q5_1: what to take off; Q6_K: scale of the second 16 elements */
 };
 
 struct tile_rows {
@@ -29,7 +29,28 @@ struct tile_rows {
 
 typedef void unpack_fn(struct panel_block *p, const struct tile_rows *t, size_t block, int n);
 
-#ifndef __AVX512F__ /* there matmul_int8_avx512.c has Q8_0, Q4_0 and Q5_0 */
+/* 32 quants of four bits from byte `at` of each row on. */
+INLINE void unpack_nibbles(struct panel_block *p, const struct tile_rows *t, size_t at)
+{
+    const ivec low = ivec_set(0x0f0f0f0f);
+    ivec q[4];
+    ivec_transpose(q, t->row, at);
+    for (int g = 0; g < 4; g++) {
+        p->q[g] = ivec_and(q[g], low);
+        p->q[4 + g] = ivec_and(ivec_shr(q[g], 4), low);
+    }
+}
+
+/* 32 fifth bits from byte `at` of each row on, then 32 quants of four bits. */
+INLINE void unpack_fifth(struct panel_block *p, const struct tile_rows *t, size_t at)
+{
+    ivec high = ivec_gather(t->row[0] + at, t->at);
+    unpack_nibbles(p, t, at + 4);
+    for (int g = 0; g < 8; g++)
+        p->q[g] = ivec_or(p->q[g], ivec_spread(ivec_shr(high, 4 * g)));
+}
+
+#ifndef __AVX512F__ /* there matmul_int8_avx512.c has Q8_0, Q4_0, Q5_0 and IQ4_NL */
 
 /* Up to PANEL_BLOCKS blocks of 32 from block number `block` on. */
 static void unpack_q8_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
@@ -49,36 +70,71 @@ static void unpack_q8_0(struct panel_block *p, const struct tile_rows *t, size_t
 
 static void unpack_q4_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
+    for (int b = 0; b < n; b++, p++) {
+        size_t at = (block + (size_t)b) * 18;
+        p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
+        unpack_nibbles(p, t, at + 2);
+    }
+}
+
+static void unpack_q5_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    for (int b = 0; b < n; b++, p++) {
+        size_t at = (block + (size_t)b) * 22;
+        p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
+        unpack_fifth(p, t, at + 2);
+    }
+}
+
+/* As signed numbers: levels do not fit the few bits of the others. */
+static void unpack_iq4_nl(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
     const ivec low = ivec_set(0x0f0f0f0f);
+    const __m128i levels = _mm_loadu_si128((const __m128i *)iq4_nl_levels);
+    const ivec table = _mm256_broadcastsi128_si256(levels);
     for (int b = 0; b < n; b++, p++) {
         size_t at = (block + (size_t)b) * 18;
         ivec q[4];
         p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
         ivec_transpose(q, t->row, at + 2);
         for (int g = 0; g < 4; g++) {
-            p->q[g] = ivec_and(q[g], low);
-            p->q[4 + g] = ivec_and(ivec_shr(q[g], 4), low);
-        }
-    }
-}
-
-static void unpack_q5_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
-{
-    const ivec low = ivec_set(0x0f0f0f0f);
-    for (int b = 0; b < n; b++, p++) {
-        size_t at = (block + (size_t)b) * 22;
-        ivec q[4], high = ivec_gather(t->row[0] + at + 2, t->at);
-        p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
-        ivec_transpose(q, t->row, at + 6);
-        for (int g = 0; g < 4; g++) {
-            ivec lo = ivec_and(q[g], low), hi = ivec_and(ivec_shr(q[g], 4), low);
-            p->q[g] = ivec_or(lo, ivec_spread(ivec_shr(high, 4 * g)));
-            p->q[4 + g] = ivec_or(hi, ivec_spread(ivec_shr(high, 16 + 4 * g)));
+            ivec lo = _mm256_shuffle_epi8(table, ivec_and(q[g], low));
+            ivec hi = _mm256_shuffle_epi8(table, ivec_and(ivec_shr(q[g], 4), low));
+            p->q[g] = ivec_even(lo);
+            p->q_odd[g] = ivec_odd(lo);
+            p->q[4 + g] = ivec_even(hi);
+            p->q_odd[4 + g] = ivec_odd(hi);
         }
     }
 }
 
 #endif
+
+/* d and minus m of a block of Q4_1 or Q5_1. */
+INLINE void unpack_min(struct panel_block *p, const struct tile_rows *t, size_t at)
+{
+    ivec head = ivec_gather(t->row[0] + at, t->at);
+    p->scale = ivec_half(head);
+    p->other = vec_sub(vec_zero(), ivec_half(ivec_shr(head, 16)));
+}
+
+static void unpack_q4_1(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    for (int b = 0; b < n; b++, p++) {
+        size_t at = (block + (size_t)b) * 20;
+        unpack_min(p, t, at);
+        unpack_nibbles(p, t, at + 4);
+    }
+}
+
+static void unpack_q5_1(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    for (int b = 0; b < n; b++, p++) {
+        size_t at = (block + (size_t)b) * 24;
+        unpack_min(p, t, at);
+        unpack_fifth(p, t, at + 4);
+    }
+}
 
 /* The eight 6-bit scales and mins of Q4_K and Q5_K, times d and dmin. */
 INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, size_t at)

@@ -134,6 +134,17 @@ static inline void products_2x2(void)
     _tile_dpbf16ps(3, 5, 7);
 }
 
+/* The same, or only by tile 6. */
+static inline __attribute__((always_inline)) void products_by(int columns)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(2, 5, 6);
+    if (columns > 1) {
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
 /* Between tile and vector instructions: where they overlap they slow each other down. (Attention of
  * 7 queries over a chunk: 4.4 us without this, 3.1 us with it, on a Xeon of the fifth generation.)
  */
@@ -146,8 +157,9 @@ static inline void phase(void)
 /* Products in int8 (matmul_int8_amx.c). */
 extern const struct matmul_kernel matmul_q8_0_amx, matmul_q4_0_amx, matmul_q5_0_amx;
 extern const struct matmul_kernel matmul_own_amx; /* matmul_own_amx.c */
-/* Attention over a bf16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
-extern const struct attn_kernel attn_bf16_amx, attn_pair_amx;
+extern const struct matmul_kernel matmul_iq4_nl_amx;
+/* Attention over a bf16 or f16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
+extern const struct attn_kernel attn_bf16_amx, attn_f16_amx, attn_pair_amx;
 /* attn_bf16_amx for chunks with a tree (attn_tree_amx.c), and the scratch it needs for any. */
 size_t attn_tree_scratch(int n, int d);
 void attn_tree_amx(float *max, float *sum, float *out, const void *qp, int n, int d,
