@@ -5,8 +5,10 @@
 
 #include "base/mem.h"
 
+#include <inttypes.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -103,10 +105,30 @@ uint64_t cpu_flags(void)
 }
 #endif
 
+/* The number in a file of one; UINT64_MAX: there is none ("max", or no such file). */
+static uint64_t read_limit(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    uint64_t n = UINT64_MAX;
+    if (f && fscanf(f, "%" SCNu64, &n) != 1)
+        n = UINT64_MAX;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* Containers see the memory of their host, and their own limit in these files. */
 uint64_t cpu_memory(void)
 {
+    static const char *const limits[] = { "/sys/fs/cgroup/memory.max",
+                                          "/sys/fs/cgroup/memory/memory.limit_in_bytes" };
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+    uint64_t least = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        uint64_t n = read_limit(limits[i]);
+        least = n < least ? n : least;
+    }
+    return least;
 }
 
 /* The set is asked for with growing size: the fixed one ends at 1024 processors. */

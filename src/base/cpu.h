@@ -17,7 +17,7 @@ enum cpu_flag {
 };
 
 uint64_t cpu_flags(void);
-uint64_t cpu_memory(void); /* bytes of this machine */
+uint64_t cpu_memory(void); /* bytes of this machine, or that this container may have */
 int cpu_count(void);       /* cores this process may run on */
 
 #endif

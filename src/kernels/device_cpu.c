@@ -89,21 +89,22 @@ static void repack_items(void *arg, int thread, int n_threads)
         r->kernel->own(r->to, r->m, i * step, min_int(r->m->out, (i + 1) * step));
 }
 
-/* Weights are read where they lie, unless a kernel has an order that it likes better. That takes
- * memory as well, which must not be more than half of what the machine has. */
+/* Weights are read where they lie, unless a kernel has an order that it likes better, and there is
+ * memory for it: half of what the machine has may be used. */
 static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_error *err)
 {
     struct cpu_device *cpu = dev->impl;
     const struct matmul_kernel *k = cpu->k.matmul_own[m->dtype];
     struct repacking r = { .kernel = k, .m = m };
+    (void)err;
     if (!k || m->lookup || m->in % k->in_multiple != 0)
         return PV_OK;
     dev->own += k->own_size(m);
-    if (!dev->repacks || dev->own > cpu_memory() / 2)
+    if (!dev->repacks || dev->own > cpu->memory / 2)
         return PV_OK;
     r.to = mem_zalloc(k->own_size(m)); /* aligned, on huge pages */
     if (!r.to)
-        return fail_nomem(err, k->own_size(m));
+        return PV_OK;
     work_init(&r.items, (m->out + REPACK * k->out_step - 1) / (REPACK * k->out_step));
     pool_run(cpu->pool, repack_items, &r);
     m->own = r.to;
@@ -554,6 +555,7 @@ enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_fl
         return s;
     }
     kernels_init(&cpu->k, cpu_flags);
+    cpu->memory = cpu_memory();
     cpu->dev = (struct device){ .ops = &cpu_ops, .impl = cpu };
     *out = &cpu->dev;
     return PV_OK;

@@ -11,6 +11,7 @@ struct cpu_device {
     struct device dev;
     struct pool *pool;
     struct kernels k;
+    uint64_t memory; /* bytes of the machine */
 };
 
 struct device_work {
