@@ -205,6 +205,43 @@ static void piece_any(const struct piece *p, const struct quant_format *f)
 #endif
 }
 
+/* ---- an order of our own: dwords of VEC outputs side by side, block after block ---- */
+
+static size_t quant_own_block(enum dtype t)
+{
+    return ((size_t)dtype_block_size(t) + 3) / 4 * 4;
+}
+
+static size_t quant_own_tile(const struct matrix *w)
+{
+    return (size_t)(w->in / dtype_block(w->dtype)) * quant_own_block(w->dtype) * VEC;
+}
+
+static size_t quant_own_size(const struct matrix *w)
+{
+    return (size_t)((w->out + VEC - 1) / VEC) * quant_own_tile(w);
+}
+
+static void quant_own(void *to, const struct matrix *w, int o0, int o1)
+{
+    size_t size = (size_t)dtype_block_size(w->dtype), own = quant_own_block(w->dtype);
+    int units = w->in / dtype_block(w->dtype);
+    for (int o = o0; o < o1; o += VEC)
+        for (int j = 0; j < VEC; j++) {
+            int row = o + j < w->out ? o + j : w->out - 1;
+            const uint8_t *from = (const uint8_t *)w->data + w->row_size * (size_t)row;
+            uint8_t *tile = (uint8_t *)to + (size_t)(o / VEC) * quant_own_tile(w);
+            for (int u = 0; u < units; u++, from += size, tile += own * VEC)
+                for (size_t b = 0; b < own; b += 4) {
+                    uint32_t v = 0;
+                    memcpy(&v, from + b, size - b < 4 ? size - b : 4);
+                    memcpy(tile + b * VEC + (size_t)j * 4, &v, 4);
+                }
+        }
+}
+
+/* ---- outputs ---- */
+
 static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, int outs)
 {
     int32_t at[VEC];
@@ -214,14 +251,15 @@ static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, in
         t->row[i] = (const uint8_t *)w->data + w->row_size * (size_t)(o + row);
     }
     t->at = ivec_load(at);
+    t->own = w->own ? (const uint8_t *)w->own + (size_t)(o / VEC) * quant_own_tile(w) : NULL;
 }
 
 /* While piece `i` of `n` of this tile is worked on, ask for the i-th part of the next tile, in the
  * order of memory: the tile's own rows come too short for the hardware to see where they lead. */
 INLINE void tile_prefetch(const struct tile_rows *t, const struct matrix *w, int i, int n)
 {
-    const char *next = (const char *)t->row[0] + VEC * w->row_size;
-    size_t part = VEC * w->row_size / (size_t)n;
+    size_t size = t->own ? quant_own_tile(w) : VEC * w->row_size, part = size / (size_t)n;
+    const char *next = (const char *)(t->own ? t->own : t->row[0]) + size;
     for (size_t at = part * (size_t)i; at < part * (size_t)(i + 1); at += 64)
         _mm_prefetch(next + at, _MM_HINT_T1);
 }
@@ -240,7 +278,7 @@ static void group_run(float *y, size_t y_stride, const struct x_block *x, int n,
         for (int o = o0, i = 0; o < o1; o += VEC, i++) {
             struct tile_rows rows;
             tile_rows_set(&rows, w, o, o1 - o < VEC ? o1 - o : VEC);
-            if (n <= QUANT_ROWS)
+            if (n <= QUANT_ROWS && !w->own)
                 tile_prefetch(&rows, w, b / PANEL_BLOCKS,
                               (n_blocks + PANEL_BLOCKS - 1) / PANEL_BLOCKS);
             f->unpack(panels + (size_t)i * PANEL_BLOCKS, &rows, (size_t)b, p.n);
@@ -326,6 +364,14 @@ static const struct quant_format *quant_format(enum dtype t)
         .name = isa, .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = 1,                   \
         .packed_size = quant_packed_size, .scratch_size = quant_scratch_size, .pack = pack_fn,     \
         .run = run_fn                                                                              \
+    }
+
+/* The same in an order of our own. */
+#define QUANT_OWN_KERNEL(isa, unit, pack_fn, run_fn)                                               \
+    {                                                                                              \
+        .name = isa, .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = VEC,                 \
+        .packed_size = quant_packed_size, .scratch_size = quant_scratch_size, .pack = pack_fn,     \
+        .run = run_fn, .own_size = quant_own_size, .own = quant_own                                \
     }
 
 #endif

@@ -12,6 +12,7 @@
 #include "tensor/quant.h"
 
 enum { BLOCK = 32, GROUPS = 8, PANEL_BLOCKS = 8 }; /* elements; groups of 4; blocks of a panel */
+enum { OWN_AHEAD = 9 * 1024 }; /* bytes from weights in use to those being fetched */
 
 struct panel_block {
     ivec q[GROUPS];
@@ -24,8 +25,28 @@ struct panel_block {
 
 struct tile_rows {
     const uint8_t *row[VEC];
-    ivec at; /* row[o] - row[0] */
+    ivec at;            /* row[o] - row[0] */
+    const uint8_t *own; /* the rows in the order of quant_own (matmul_quant.h); NULL: as they lie */
 };
+
+/* Four bytes from byte `at` of each row on; in our own order `at` is a multiple of 4. */
+INLINE ivec tile_dword(const struct tile_rows *t, size_t at)
+{
+    if (!t->own)
+        return ivec_gather(t->row[0] + at, t->at);
+    _mm_prefetch((const char *)t->own + at * VEC + OWN_AHEAD, _MM_HINT_T0);
+    return ivec_load(t->own + at * VEC);
+}
+
+/* Sixteen bytes. */
+INLINE void tile_dwords(ivec q[4], const struct tile_rows *t, size_t at)
+{
+    if (t->own)
+        for (size_t i = 0; i < 4; i++)
+            q[i] = tile_dword(t, at + 4 * i);
+    else
+        ivec_transpose(q, t->row, at);
+}
 
 typedef void unpack_fn(struct panel_block *p, const struct tile_rows *t, size_t block, int n);
 
@@ -34,7 +55,7 @@ INLINE void unpack_nibbles(struct panel_block *p, const struct tile_rows *t, siz
 {
     const ivec low = ivec_set(0x0f0f0f0f);
     ivec q[4];
-    ivec_transpose(q, t->row, at);
+    tile_dwords(q, t, at);
     for (int g = 0; g < 4; g++) {
         p->q[g] = ivec_and(q[g], low);
         p->q[4 + g] = ivec_and(ivec_shr(q[g], 4), low);
@@ -44,7 +65,7 @@ INLINE void unpack_nibbles(struct panel_block *p, const struct tile_rows *t, siz
 /* 32 fifth bits from byte `at` of each row on, then 32 quants of four bits. */
 INLINE void unpack_fifth(struct panel_block *p, const struct tile_rows *t, size_t at)
 {
-    ivec high = ivec_gather(t->row[0] + at, t->at);
+    ivec high = tile_dword(t, at);
     unpack_nibbles(p, t, at + 4);
     for (int g = 0; g < 8; g++)
         p->q[g] = ivec_or(p->q[g], ivec_spread(ivec_shr(high, 4 * g)));
@@ -113,7 +134,7 @@ static void unpack_iq4_nl(struct panel_block *p, const struct tile_rows *t, size
 /* d and minus m of a block of Q4_1 or Q5_1. */
 INLINE void unpack_min(struct panel_block *p, const struct tile_rows *t, size_t at)
 {
-    ivec head = ivec_gather(t->row[0] + at, t->at);
+    ivec head = tile_dword(t, at);
     p->scale = ivec_half(head);
     p->other = vec_sub(vec_zero(), ivec_half(ivec_shr(head, 16)));
 }
@@ -139,9 +160,9 @@ static void unpack_q5_1(struct panel_block *p, const struct tile_rows *t, size_t
 /* The eight 6-bit scales and mins of Q4_K and Q5_K, times d and dmin. */
 INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, size_t at)
 {
-    ivec head = ivec_gather(t->row[0] + at, t->at);
-    ivec s0 = ivec_gather(t->row[0] + at + 4, t->at), s1 = ivec_gather(t->row[0] + at + 8, t->at);
-    ivec s2 = ivec_gather(t->row[0] + at + 12, t->at);
+    ivec head = tile_dword(t, at);
+    ivec s0 = tile_dword(t, at + 4), s1 = tile_dword(t, at + 8);
+    ivec s2 = tile_dword(t, at + 12);
     vec d = ivec_half(head), dmin = ivec_half(ivec_shr(head, 16));
     const ivec six = ivec_set(63), four = ivec_set(15), top = ivec_set(0x30);
 
@@ -165,8 +186,8 @@ static void unpack_q4_K(struct panel_block *p, const struct tile_rows *t, size_t
     unpack_k_scales(p, t, at);
     for (int pair = 0; pair < 4; pair++, p += 2) {
         ivec q[8];
-        ivec_transpose(q, t->row, at + 16 + 32 * (size_t)pair);
-        ivec_transpose(q + 4, t->row, at + 32 + 32 * (size_t)pair);
+        tile_dwords(q, t, at + 16 + 32 * (size_t)pair);
+        tile_dwords(q + 4, t, at + 32 + 32 * (size_t)pair);
         for (int g = 0; g < GROUPS; g++) {
             p[0].q[g] = ivec_and(q[g], low);
             p[1].q[g] = ivec_and(ivec_shr(q[g], 4), low);
@@ -182,12 +203,12 @@ static void unpack_q5_K(struct panel_block *p, const struct tile_rows *t, size_t
 
     (void)n;
     unpack_k_scales(p, t, at);
-    ivec_transpose(high, t->row, at + 16);
-    ivec_transpose(high + 4, t->row, at + 32);
+    tile_dwords(high, t, at + 16);
+    tile_dwords(high + 4, t, at + 32);
     for (int pair = 0; pair < 4; pair++, p += 2) {
         ivec q[8];
-        ivec_transpose(q, t->row, at + 48 + 32 * (size_t)pair);
-        ivec_transpose(q + 4, t->row, at + 64 + 32 * (size_t)pair);
+        tile_dwords(q, t, at + 48 + 32 * (size_t)pair);
+        tile_dwords(q + 4, t, at + 64 + 32 * (size_t)pair);
         for (int g = 0; g < GROUPS; g++) {
             ivec a = ivec_and(ivec_shl(high[g], 4), fifth);
             ivec b = ivec_and(ivec_shl(high[g], 3), fifth);
@@ -201,14 +222,14 @@ static void unpack_q5_K(struct panel_block *p, const struct tile_rows *t, size_t
 static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     const ivec low = ivec_set(0x0f0f0f0f), top = ivec_set(0x30303030);
-    const uint8_t *first = t->row[0];
-    size_t at = block / 8 * 210;
+    size_t at = block / 8 * (t->own ? 212 : 210);
     /* d ends the block: read the two bytes before it too, not two behind. */
-    vec d = ivec_half(ivec_shr(ivec_gather(first + at + 206, t->at), 16));
+    vec d = t->own ? ivec_half(tile_dword(t, at + 208))
+                   : ivec_half(ivec_shr(tile_dword(t, at + 206), 16));
 
     (void)n;
     for (size_t j = 0; j < 4; j++) {
-        ivec s = ivec_gather(first + at + 192 + 4 * j, t->at);
+        ivec s = tile_dword(t, at + 192 + 4 * j);
         p[2 * j].scale = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 24), 24)));
         p[2 * j].other = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 16), 24)));
         p[2 * j + 1].scale = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 8), 24)));
@@ -218,9 +239,9 @@ static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t
         for (size_t part = 0; part < 2; part++) { /* 16 of the 32 bytes */
             size_t ql = at + 64 * half + 16 * part, qh = at + 128 + 32 * half + 16 * part;
             ivec a[4], b[4], h[4];
-            ivec_transpose(a, t->row, ql);
-            ivec_transpose(b, t->row, ql + 32);
-            ivec_transpose(h, t->row, qh);
+            tile_dwords(a, t, ql);
+            tile_dwords(b, t, ql + 32);
+            tile_dwords(h, t, qh);
             for (int i = 0; i < 4; i++) {
                 int g = 4 * (int)part + i;
                 ivec h0 = ivec_and(ivec_shl(h[i], 4), top), h1 = ivec_and(ivec_shl(h[i], 2), top);
