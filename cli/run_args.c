@@ -35,9 +35,10 @@ const struct option model_table[] = {
     { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
       "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
     { "no-repack", 0, NULL, OPTION_FLAG, AT(no_repack), 0, 0, NULL,
-      "Read quantised weights where they lie in the file. By default they are copied to an order "
-      "that the CPU multiplies faster, which takes as much memory again. The text does not depend "
-      "on it.",
+      "Read quantised weights where they lie in the file. By default they are repacked: copied to "
+      "a "
+      "layout that the CPU multiplies faster, which takes as much memory again. The text does not "
+      "depend on it.",
       NULL },
     { "dummy-weights", 0, NULL, OPTION_FLAG, AT(dummy_weights), 0, 0, NULL,
       "Random weights instead of the file's, to time a shape on a GPU.", NULL },

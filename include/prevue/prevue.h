@@ -98,9 +98,9 @@ struct pv_model_params {
                            the CPU */
     struct pv_limits limits;
     const struct pv_model_test *test; /* see testing.h; NULL: none */
-    /* Quantised weights are copied to an order that this CPU multiplies faster, where there is one
-     * and half of the machine's memory suffices. true: they are read where they lie in the file.
-     * Answers do not depend on it. */
+    /* false: quantised weights are repacked, that is copied to a layout that this CPU multiplies
+     * faster, where there is one and half of the machine's memory suffices. true: they are read
+     * where they lie in the file. Answers do not depend on it. */
     bool no_repack;
 };
 

@@ -65,8 +65,8 @@ static void text_describe(struct buf *b, const struct pv_model *m, const struct 
                describe_mib(mem->scratch));
     if (m->repacked > 0)
         buf_printf(b,
-                   "repacking    %.1f MiB more for weights in an order that this CPU likes "
-                   "(--no-repack: none)\n",
+                   "repacking    %.1f MiB more for a copy of the weights in a layout that this CPU "
+                   "multiplies faster (--no-repack: none)\n",
                    describe_mib(m->repacked));
     describe_vision_text(b, m);
     if (tensors)

@@ -127,7 +127,7 @@ static void make_ids(struct engine_disk *d, const struct pv_model *m, enum dtype
     add_text(&rows, m->dev->ops->name);
     digest_add(&rows, cpu, sizeof cpu);
     add_text(&rows, m->dev->identity ? m->dev->identity : "");
-    add_text(&rows, m->dev->draws ? "drawn weights" : "");
+    add_text(&rows, m->dev->drawn > 0 ? "drawn weights" : ""); /* not those of the file */
     /* Bytes between the members of these structs could differ, which would be a miss at worst. */
     digest_add(&rows, model_file_config(m->file), sizeof *model_file_config(m->file));
     digest_add(&rows, model_file_vision(m->file), sizeof *model_file_vision(m->file));

@@ -150,6 +150,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = open_device(m, p, err);
     if (s)
         return s;
+    pthread_mutex_lock(m->step_lock); /* weights are repacked on the threads of steps */
     m->dev->draws = p->test && p->test->dummy_weights;
     m->dev->repacks = !p->no_repack;
     m->repacked = m->dev->own;
@@ -162,6 +163,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
         s = open_head(m, p->head, err);
     m->dev->draws = false;
     m->repacked = m->dev->own - m->repacked;
+    pthread_mutex_unlock(m->step_lock);
     return s;
 }
 
@@ -206,9 +208,11 @@ void pv_model_close(pv_model **model)
     struct pv_model *m = *model;
     if (!m)
         return;
+    pthread_mutex_lock(m->step_lock); /* the device counts what its matrices take */
     vision_close(&m->vision);
     decoder_close(&m->head);
     decoder_close(&m->dec);
+    pthread_mutex_unlock(m->step_lock);
     if (!m->beside)
         device_close(&m->dev);
 #ifndef PV_CORE

@@ -29,7 +29,7 @@ struct pv_model {
     uint64_t cpu;            /* features in use */
     struct pv_model *beside; /* whose device this is; NULL: its own */
     int gpu;                 /* its number; -1: the CPU */
-    uint64_t repacked;       /* bytes of weights in an order of the device's own, or would be */
+    uint64_t repacked;       /* bytes of the repacked copy of its weights, or what it would take */
     pthread_mutex_t own_lock;
     pthread_mutex_t *step_lock; /* the device runs one step at a time */
 };

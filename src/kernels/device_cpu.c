@@ -77,7 +77,7 @@ struct repacking {
     const struct matmul_kernel *kernel;
     const struct matrix *m;
     void *to;
-    struct work_queue items; /* of REPACK outputs */
+    struct work_queue items; /* of REPACK * out_step outputs */
 };
 
 static void repack_items(void *arg, int thread, int n_threads)
@@ -113,7 +113,10 @@ static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_e
 
 static void cpu_drop(struct device *dev, struct matrix *m)
 {
-    (void)dev;
+    const struct cpu_device *cpu = dev->impl;
+    if (!m->own)
+        return;
+    dev->own -= cpu->k.matmul_own[m->dtype]->own_size(m);
     mem_free((void *)(uintptr_t)m->own);
     m->own = NULL;
 }

@@ -27,7 +27,7 @@ struct matrix {
     int out, in;
     const void *data; /* [out] rows of row_size bytes, any alignment; or what `take` made of them */
     size_t row_size;
-    const void *own;   /* the device's own order of the same weights, beside `data`; or NULL */
+    const void *own;   /* a repacked copy of the same weights, which kernels use; or NULL */
     const float *bias; /* [out] or NULL */
     /* Only looked up by `embed`, never multiplied. */
     bool lookup;
@@ -328,8 +328,8 @@ struct device {
      * nothing, or only the CPU. */
     const char *identity;
     bool draws;     /* matrices are drawn instead of taken */
-    bool repacks;   /* `take` may make an order of its own beside a matrix, where that is faster */
-    size_t own;     /* bytes that it takes for all matrices so far, or would */
+    bool repacks;   /* `take` may make a repacked copy of a matrix, where that is faster */
+    size_t own;     /* bytes of these copies, and of those that would be made if `repacks` */
     uint64_t drawn; /* so many */
 };
 
