@@ -4,6 +4,7 @@
  * Weights are drawn at random on the device, the cache is filled with random
  * numbers: nothing is downloaded, and no kernel is faster for what the numbers
  * are. Everything goes through decoder_step and vision_encode. */
+#include "family/families.h"
 #include "rig/gpu_rig.h"
 
 #include <errno.h>
@@ -258,7 +259,7 @@ static enum pv_status run_towers(struct args *a, struct pv_error *err)
         s = rig_model_open(&m, &a->rig, name, 0, a->part[PART_FIRST], err);
         if (s)
             break;
-        llava = model_file_vision(m.mf)->kind == VISION_LLAVA;
+        llava = model_file_vision(m.mf)->family && model_file_vision(m.mf)->family->tower->fixed;
         say_model(&a->rig, &m);
         if (a->part[PART_TOWER])
             s = test_tower(&a->rig, &m, &a->plan, err);

@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "family/families.h"
 #include "kernels/device_cpu.h"
 #include "speed/parts.h"
 #include "speed/report.h"
@@ -113,7 +114,7 @@ static bool parse_args(struct args *a, int argc, char **argv)
 static enum pv_status open_all(struct bench *b, struct pv_error *err)
 {
     struct args *a = &b->args;
-    enum pv_status s = model_file_open(&b->mf, a->path, a->mmproj, 0, err);
+    enum pv_status s = model_file_open(&b->mf, a->path, a->mmproj, 0, families, err);
     if (!s)
         s = device_cpu_open(&b->dev, a->threads, cpu_flags() & a->cpu_mask, err);
     if (s)
@@ -124,7 +125,7 @@ static enum pv_status open_all(struct bench *b, struct pv_error *err)
         return s;
     const struct vision_config *c = vision_config(b->v);
     int step = c->patch * c->merge;
-    bool any = c->kind != VISION_LLAVA;
+    bool any = !c->family->tower->fixed;
     b->h = any ? (a->height + step / 2) / step * c->merge : vision_side(c);
     b->w = any ? (a->width + step / 2) / step * c->merge : vision_side(c);
     int rows = a->batch * b->h * b->w, tokens = a->batch * vision_slice_tokens(b->v, b->h, b->w);
@@ -187,10 +188,10 @@ static void count_call(struct bench *b)
         for (int k = 0; k < 7; k++)
             count_matrix(b, all[k], rows);
         b->attention_ops +=
-            4.0 * c->hidden * batch * pairs_seen(b, c->kind == VISION_LLAVA || c->full[i]);
+            4.0 * c->hidden * batch * pairs_seen(b, c->family->tower->fixed || c->full[i]);
     }
-    count_matrix(b, &v->mm0, tokens);
-    count_matrix(b, &v->mm2, tokens);
+    count_matrix(b, &v->merger.mm0, tokens);
+    count_matrix(b, &v->merger.mm2, tokens);
     b->ops[peak_kind_of(v->attn)] += b->attention_ops;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "engine/session.h"
+#include "family/families.h"
 #include "rig.h"
 #include "test.h"
 #include "tiny_vision.h"
@@ -47,9 +48,9 @@ static inline struct pair open_pair(const char *path, int threads)
 
 /* A random model, and one that resembles it, with a smaller tower and noise on every number: some
  * of its drafts are right. */
-static inline struct pair open_unlike(enum vision_kind kind, int threads)
+static inline struct pair open_unlike(const struct family *family, int threads)
 {
-    struct tiny_vision target = tiny_vision(kind), draft = target;
+    struct tiny_vision target = tiny_vision(family), draft = target;
     char paths[2][256];
     draft.hidden /= 2;
     draft.n_layers /= 2;

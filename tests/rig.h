@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "family/families.h"
 #include "lm/decoder.h"
 #include "test.h"
 
@@ -84,7 +85,7 @@ static inline bool rig_open(struct rig *r, const char *path, struct rig_shape s)
     struct pv_error err = { 0 };
     enum pv_status st;
     *r = (struct rig){ .max_rows = s.max_rows };
-    st = model_file_open(&r->mf, path, NULL, 0, &err);
+    st = model_file_open(&r->mf, path, NULL, 0, families, &err);
     if (!st)
         st = device_cpu_open(&r->dev, s.threads, cpu_levels[s.level].flags, &err);
     if (!st)

@@ -11,7 +11,7 @@
 
 static inline void same_vision_config(const struct vision_config *a, const struct vision_config *b)
 {
-    CHECK_EQ(a->kind, b->kind);
+    CHECK(a->family == b->family);
     CHECK(a->hidden == b->hidden && a->n_layers == b->n_layers && a->n_heads == b->n_heads);
     CHECK(a->head_dim == b->head_dim && a->ffn == b->ffn && a->out == b->out);
     CHECK(a->patch == b->patch && a->image == b->image && a->temporal == b->temporal);

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "family/families.h"
 #include "format/model_file_parts.h"
 #include "rig.h"
 #include "tensor/quant.h"
@@ -59,7 +60,7 @@ static inline void tower_layer(struct tiny_tower *t, enum dtype type,
 {
     const struct vision_config *c = &t->mf.vision;
     int h = c->hidden, ffn = c->ffn;
-    bool llava = c->kind == VISION_LLAVA;
+    bool llava = c->family == &family_llava_onevision;
     float in = 1 / sqrtf((float)h), back = 1 / sqrtf((float)ffn);
     l->norm1 = tower_tensor(t, type, 0, h, 1, 0.2f);
     l->norm2 = tower_tensor(t, type, 0, h, 1, 0.2f);
@@ -91,7 +92,7 @@ static inline void tower_make(struct tiny_tower *t, const struct vision_config *
 {
     struct vision_tensors *top = &t->mf.vision_tensors;
     int wide = c->hidden * c->merge * c->merge, row = 3 * c->patch * c->patch;
-    bool llava = c->kind == VISION_LLAVA;
+    bool llava = c->family == &family_llava_onevision;
     int middle = llava ? c->out : wide;
     *t = (struct tiny_tower){ .rng = { 7 + (uint64_t)type } };
     t->mf.path = "tiny";
@@ -106,14 +107,14 @@ static inline void tower_make(struct tiny_tower *t, const struct vision_config *
             tower_tensor(t, DTYPE_F32, vision_side(c) * vision_side(c), c->hidden, 0, 0.5f);
         top->newline = tower_tensor(t, type, 0, c->out, 0, 1);
     } else {
-        top->merger_norm = tower_tensor(t, type, 0, c->hidden, 1, 0.2f);
+        top->merger.norm = tower_tensor(t, type, 0, c->hidden, 1, 0.2f);
     }
     for (int i = 0; i < c->n_layers; i++)
         tower_layer(t, type, &t->layer[i]);
-    top->mm0 = tower_tensor(t, type, middle, wide, 0, 1 / sqrtf((float)wide));
-    top->mm0_bias = tower_tensor(t, type, 0, middle, 0, 0.3f);
-    top->mm2 = tower_tensor(t, type, c->out, middle, 0, 1 / sqrtf((float)middle));
-    top->mm2_bias = tower_tensor(t, type, 0, c->out, 0, 0.3f);
+    top->merger.mm0 = tower_tensor(t, type, middle, wide, 0, 1 / sqrtf((float)wide));
+    top->merger.mm0_bias = tower_tensor(t, type, 0, middle, 0, 0.3f);
+    top->merger.mm2 = tower_tensor(t, type, c->out, middle, 0, 1 / sqrtf((float)middle));
+    top->merger.mm2_bias = tower_tensor(t, type, 0, c->out, 0, 0.3f);
 }
 
 /* Open it on a device; false (and a failed check) when that fails. */

@@ -8,6 +8,7 @@
 #ifndef PV_TESTS_TINY_VISION_H
 #define PV_TESTS_TINY_VISION_H
 
+#include "family/families.h"
 #include "format/vision_config.h"
 #include "make_file.h"
 #include "tiny_model.h"
@@ -15,7 +16,7 @@
 #include <sys/stat.h>
 
 struct tiny_vision {
-    enum vision_kind kind;
+    const struct family *family;
     struct tiny_model text;
     int hidden, n_layers, n_heads, ffn, patch, image, window;
     /* What to do differently. */
@@ -33,13 +34,13 @@ struct tiny_vision {
     float noise;           /* added to all numbers, as a share of their deviation */
 };
 
-static inline struct tiny_vision tiny_vision(enum vision_kind kind)
+static inline struct tiny_vision tiny_vision(const struct family *family)
 {
     static const char *const llava[] = { "<image>", "<video>", NULL };
     static const char *const qwen[] = { "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
                                         "<|video_pad|>", NULL };
-    bool is_llava = kind == VISION_LLAVA;
-    return (struct tiny_vision){ .kind = kind,
+    bool is_llava = family == &family_llava_onevision;
+    return (struct tiny_vision){ .family = family,
                                  .text = { .arch = is_llava ? "qwen2" : "qwen2vl",
                                            .hidden = 32,
                                            .n_layers = 2,
@@ -136,7 +137,7 @@ static inline void tiny_qwen_layer(struct tiny_parts *l, const struct tiny_visio
 /* The patch embedding comes first: one tensor a frame. */
 static inline void tiny_list_tower(struct tiny_parts *l, const struct tiny_vision *m, int n_layers)
 {
-    bool llava = m->kind == VISION_LLAVA;
+    bool llava = m->family == &family_llava_onevision;
     int h = m->hidden, out = m->text.hidden, side = m->image / m->patch, wide = llava ? h : 4 * h;
     int middle = llava ? out : wide, area = 3 * m->patch * m->patch;
     l->n = 0;
@@ -244,7 +245,7 @@ static inline void tiny_qwen_keys(struct gguf_writer *w, const struct tiny_visio
 static inline void tiny_tower_keys(struct gguf_writer *w, const struct tiny_vision *m)
 {
     const float mean[3] = { 0.5f, 0.25f, 0.75f }, std[3] = { 0.5f, 0.125f, 0.25f };
-    const char *type = m->kind == VISION_LLAVA ? "llava_ov" : "qwen2.5vl_merger";
+    const char *type = m->family == &family_llava_onevision ? "llava_ov" : "qwen2.5vl_merger";
     type = m->projector ? m->projector : type;
     gguf_writer_bool(w, "clip.has_vision_encoder", true);
     if (!tiny_is(m->drop, "clip.projector_type"))
@@ -260,7 +261,7 @@ static inline void tiny_tower_keys(struct gguf_writer *w, const struct tiny_visi
         gguf_writer_f32s(w, "clip.vision.image_mean", mean, 3);
     if (!tiny_is(m->drop, "clip.vision.image_std"))
         gguf_writer_f32s(w, "clip.vision.image_std", std, 3);
-    if (m->kind == VISION_LLAVA)
+    if (m->family == &family_llava_onevision)
         tiny_llava_keys(w, m);
     else
         tiny_qwen_keys(w, m);
@@ -338,7 +339,7 @@ static inline void tiny_vision_file(const struct tiny_vision *m, const char *pat
 static inline const char *tiny_vision_gguf(const struct tiny_vision *m, const char *name,
                                            char path[256])
 {
-    bool pair = m->kind == VISION_QWEN2_5;
+    bool pair = m->family == &family_qwen2_5_vl;
     snprintf(path, 256, "%s/mmproj-%s.gguf", scratch_dir(), name);
     if (pair)
         tiny_vision_file(m, path, false, true);
@@ -372,7 +373,8 @@ enum { TINY_LLAVA_LAYOUTS = 5, TINY_QWEN_LAYOUTS = 2 };
 
 static inline const char *const *tiny_layout(const struct tiny_vision *m)
 {
-    return tiny_layouts[m->layout + (m->kind == VISION_LLAVA ? 0 : TINY_LLAVA_LAYOUTS)];
+    return tiny_layouts[m->layout +
+                        (m->family == &family_llava_onevision ? 0 : TINY_LLAVA_LAYOUTS)];
 }
 
 struct tiny_shard {
@@ -407,7 +409,7 @@ static inline void tiny_entry(struct tiny_shard *sh, const char *prefix, const c
 static inline void tiny_entry_patch(struct tiny_shard *sh, const struct tiny_vision *m,
                                     const char *prefix, const struct tiny_part *p)
 {
-    int frames = m->kind == VISION_LLAVA ? 1 : 2, area = m->patch * m->patch;
+    int frames = m->family == &family_llava_onevision ? 1 : 2, area = m->patch * m->patch;
     int rows = p->rows + tiny_is(m->reshape, p->name);
     int dim[5] = { rows, 3, m->patch, m->patch, 0 };
     float *x = malloc(sizeof *x * (size_t)(rows * frames * p->cols));
@@ -550,7 +552,7 @@ static inline void tiny_write_config(const struct tiny_vision *m, const char *di
 {
     struct made c = { 0 }, out = { 0 };
     const char *at;
-    if (m->kind == VISION_LLAVA)
+    if (m->family == &family_llava_onevision)
         tiny_llava_config(&c, m);
     else
         tiny_qwen_config(&c, m);
@@ -575,7 +577,7 @@ static inline void tiny_write_processor(const struct tiny_vision *m, const char 
     const char *file = m->processor_file ? m->processor_file : "preprocessor_config.json";
     const char *text = m->processor;
     if (!text)
-        text = m->kind == VISION_LLAVA
+        text = m->family == &family_llava_onevision
                    ? "{\"image_mean\": [0.5, 0.25, 0.75], \"image_std\": [0.5, 0.125, 0.25]}"
                    : "{\"image_mean\": [0.5, 0.25, 0.75], \"image_std\": [0.5, 0.125, 0.25], "
                      "\"min_pixels\": 1024, \"max_pixels\": 65536}";

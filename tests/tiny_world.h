@@ -4,6 +4,7 @@
 #define PV_TESTS_TINY_WORLD_H
 
 #include "episodes.h"
+#include "family/families.h"
 #include "headed.h"
 
 /* Prompts 0 and 4 begin alike, and so do 1 and 2, which begin with words; 3 is a picture and 5
@@ -42,16 +43,16 @@ static inline void tiny_prompts(struct world *w)
 }
 
 /* A GPU has weights and cache in BF16, and heads as large as its fastest kernels want them. */
-static inline struct tiny_vision tiny_gpu_vision(enum vision_kind kind)
+static inline struct tiny_vision tiny_gpu_vision(const struct family *family)
 {
-    struct tiny_vision v = tiny_vision(kind);
+    struct tiny_vision v = tiny_vision(family);
     v.text.type = DTYPE_BF16;
     v.text.head_dim = 64;
     return v;
 }
 
 /* On a CPU of this level, or a device. */
-static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool head,
+static inline bool tiny_world_open(struct world *w, const struct family *family, bool head,
                                    const char *device, int level)
 {
     struct pv_model_params p = pv_model_defaults();
@@ -60,7 +61,7 @@ static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool 
     p.threads = 1;
     p.device = device;
     p.cpu_mask = cpu_levels[level].flags;
-    open = open_headed(&pair, device ? tiny_gpu_vision(kind) : tiny_vision(kind), head, p);
+    open = open_headed(&pair, device ? tiny_gpu_vision(family) : tiny_vision(family), head, p);
     *w = (struct world){ .target = pair.target,
                          .draft = pair.draft,
                          .head = head,

@@ -3,6 +3,7 @@
 #define PV_TESTS_TORTURE_H
 
 #include "base/mem.h"
+#include "family/families.h"
 #include "format/model_file.h"
 #include "test.h"
 
@@ -15,7 +16,7 @@ static inline struct model_file *torture_open(const char *path)
     for (k = 1; s && k < 100000; k++) {
         struct pv_error err = { 0 };
         mem_fail_at((uint64_t)k);
-        s = model_file_open(&mf, path, NULL, 0, &err);
+        s = model_file_open(&mf, path, NULL, 0, families, &err);
         mem_fail_at(0);
         if (s && !CHECK_MSG(err.text[0] && mf == NULL, "allocation %d of %s", k, path))
             return NULL;

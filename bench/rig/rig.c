@@ -2,6 +2,7 @@
  *
  * Weights: a GPU draws them (device.draws); on the CPU, which is only for trying this program, they
  * are what the file has, zeros. */
+#include "family/families.h"
 #include "gpu_rig.h"
 
 #include "base/clock.h"
@@ -178,7 +179,7 @@ static enum pv_status open_file(struct rig_model *m, const struct rig *r, int la
     snprintf(path, sizeof path, "%s/%s%s-%s.gguf", r->folder, m->shape, suffix, m->type);
     if (stat(path, &st) != 0)
         s = make_file(r, m, layers, path, err);
-    return s ? s : model_file_open(&m->mf, path, NULL, 0, err);
+    return s ? s : model_file_open(&m->mf, path, NULL, 0, families, err);
 }
 
 /* ---- models ---- */

@@ -1,5 +1,6 @@
 /* Towers over many frames of random pixels, and the time from pixels to the first token of a
  * LLaVA-OneVision model: tower, pooling, prefill of what they gave and of the question. */
+#include "family/families.h"
 #include "gpu_rig.h"
 
 #include "base/clock.h"
@@ -40,7 +41,7 @@ static enum pv_status sight_open(struct sight *e, const struct rig_model *m, con
                                  struct pv_error *err)
 {
     const struct vision_config *c = model_file_vision(m->mf);
-    bool any = c->kind == VISION_QWEN2_5;
+    bool any = !c->family->tower->fixed;
     int side = any ? p->size / (c->patch * c->merge) * c->merge : vision_side(c), batch;
     struct rng rng = { 1 };
     size_t n, out;
@@ -90,7 +91,7 @@ static double pairs_seen(const struct sight *e, bool full)
 static double sight_operations(const struct sight *e)
 {
     const struct vision_config *c = e->c;
-    bool llava = c->kind == VISION_LLAVA;
+    bool llava = c->family->tower->fixed;
     double hidden = c->hidden, rows = (double)e->h * e->w, ops = 0;
     double wide = hidden * c->merge * c->merge, middle = llava ? c->out : wide;
     for (int i = 0; i < c->n_layers; i++)

@@ -3,6 +3,7 @@
 #include "engine/describe_vision.h"
 
 #include "engine/encoder.h"
+#include "format/family.h"
 
 #include <string.h>
 
@@ -72,7 +73,7 @@ static void text_pictures(struct buf *b, const struct vision_config *c)
 {
     int step = c->patch * c->merge, pooled = vision_pooled_side(c);
 
-    if (c->kind == VISION_LLAVA)
+    if (c->family->tower->fixed)
         buf_printf(b,
                    "pictures     %d x %d pixels, patches of %d, %d tokens a frame; stills in %d "
                    "sizes, shrunk to %d tiles\n",
@@ -95,12 +96,12 @@ void describe_vision_text(struct buf *b, const struct pv_model *m)
     const struct vision_config *c = model_file_vision(m->file);
     struct example x;
 
-    if (c->kind == VISION_NONE)
+    if (!c->family)
         return;
     x = measure(m);
     buf_printf(b, "vision       %s, %d layers, hidden %d, ffn %d, %d heads of %d, %.1f MiB\n",
-               c->kind == VISION_LLAVA ? "LLaVA-OneVision (SigLIP)" : "Qwen2.5-VL", c->n_layers,
-               c->hidden, c->ffn, c->n_heads, c->head_dim, describe_mib(tower_weights(m->file)));
+               c->family->title, c->n_layers, c->hidden, c->ffn, c->n_heads, c->head_dim,
+               describe_mib(tower_weights(m->file)));
     text_pictures(b, c);
     if (x.ok)
         buf_printf(b,
@@ -119,7 +120,7 @@ static void json_family(struct buf *b, const struct vision_config *c)
 {
     bool first = true;
 
-    if (c->kind == VISION_LLAVA) {
+    if (c->family->tower->fixed) {
         buf_printf(b, ",\"image\":%d,\"frame_tokens\":%d,\"max_tiles\":%d,\"grid\":[", c->image,
                    vision_pooled_side(c) * vision_pooled_side(c), c->max_tiles);
         for (int i = 0; i < c->n_grid; i++)
@@ -145,7 +146,7 @@ void describe_vision_json(struct buf *b, const struct pv_model *m)
     const struct vision_config *c = model_file_vision(m->file);
     struct example x;
 
-    if (c->kind == VISION_NONE) {
+    if (!c->family) {
         buf_puts(b, ",\"vision\":null");
         return;
     }
@@ -153,9 +154,8 @@ void describe_vision_json(struct buf *b, const struct pv_model *m)
     buf_printf(b,
                ",\"vision\":{\"kind\":\"%s\",\"layers\":%d,\"hidden\":%d,\"ffn\":%d,\"heads\":%d,"
                "\"head_dim\":%d,\"patch\":%d,\"temporal\":%d,\"merge\":%d,\"out\":%d,\"eps\":%.9g",
-               c->kind == VISION_LLAVA ? "llava_onevision" : "qwen2_5_vl", c->n_layers, c->hidden,
-               c->ffn, c->n_heads, c->head_dim, c->patch, c->temporal, c->merge, c->out,
-               (double)c->eps);
+               c->family->name, c->n_layers, c->hidden, c->ffn, c->n_heads, c->head_dim, c->patch,
+               c->temporal, c->merge, c->out, (double)c->eps);
     json_floats(b, "mean", c->mean);
     json_floats(b, "std", c->std);
     json_family(b, c);

@@ -10,8 +10,8 @@
 #include "engine/media_loader.h"
 
 /* As media_load_file. A known file whose rows are all on disk is not decoded; an unknown one is
- * known from now on. Still pictures of LLaVA-OneVision are always decoded: what becomes of them
- * depends on the rest of the prompt. */
+ * known from now on. Still pictures that may be cut into tiles are always decoded: what becomes of
+ * them depends on the rest of the prompt. */
 enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
                                const struct vision_config *c, const struct video_source *from,
                                const struct pv_video_params *p, const struct load_bounds *b,

@@ -49,7 +49,7 @@ static enum pv_status view_video(const struct speculation *sp, const struct medi
                              .seed = sp->method.draft_seed,
                              .scores = sp->signal.kind != SIGNAL_NONE ? d->scores + first : NULL,
                              .width = decoder_config(s->model->dec)->hidden,
-                             .grid_width = media_grid_width(&m->m),
+                             .grid_width = m->m.line,
                              .holistic_terms = sp->method.terms,
                              .crop_literal = sp->method.literal };
     enum pv_status st = kept ? PV_OK : fail_nomem(err, (size_t)n * sizeof *kept);

@@ -25,7 +25,7 @@ static enum pv_status check_towers(const struct pv_model *a, const struct pv_mod
         return PV_OK;
     x = vision_config(a->vision);
     y = vision_config(b->vision);
-    if (x->kind != y->kind || x->patch != y->patch || x->temporal != y->temporal ||
+    if (x->family != y->family || x->patch != y->patch || x->temporal != y->temporal ||
         x->merge != y->merge || x->image != y->image ||
         memcmp(x->mean, y->mean, sizeof x->mean) != 0 || memcmp(x->std, y->std, sizeof x->std) != 0)
         return fail(err, PV_E_UNSUPPORTED,

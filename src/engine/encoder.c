@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "format/family.h"
 #include "video/patches.h"
 #include "vision/llava.h"
 
@@ -28,6 +29,12 @@ struct need {
     size_t patch_floats, feature_floats, window_floats;
 };
 
+/* A still picture whose rows are put together from its views. */
+static bool is_stitched(const struct media *m)
+{
+    return m->family->tower->tiles && !m->video;
+}
+
 static struct patch_plan plan_of(const struct vision_config *c)
 {
     struct patch_plan p = { .patch = c->patch, .temporal = c->temporal, .merge = c->merge };
@@ -51,7 +58,7 @@ static struct need need_of(const struct encoder *e, const struct media *m)
     n.patch_floats = (size_t)n.patches * (size_t)patch_row_size(&plan);
     if (!m->video || !vision_keeps_tokens(e->v))
         n.window_floats = (size_t)n.units * (size_t)m->unit_rows * (size_t)c->out;
-    if (m->kind == VISION_LLAVA && !m->video)
+    if (is_stitched(m))
         n.feature_floats =
             (size_t)n.slices * (size_t)vision_slice_tokens(e->v, m->h, m->w) * (size_t)c->out;
     return n;
@@ -155,7 +162,7 @@ static void cut_patches(struct encoder *e, const struct media *m, int slice0, in
     }
 }
 
-/* A LLaVA still picture that was not cut: its one view, and a newline. */
+/* A still picture that was not cut: its one view, and a newline. */
 static void plain_picture(struct encoder *e, const struct media *m)
 {
     size_t row = (size_t)vision_config(e->v)->out, n = (size_t)(m->unit_rows - 1) * row;
@@ -170,7 +177,6 @@ static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t 
     struct need n = need_of(e, m);
     int units = m->n_units - unit0 < n.units ? m->n_units - unit0 : n.units;
     int per_unit = m->n_slices / m->n_units, slices = units * per_unit;
-    bool llava = m->kind == VISION_LLAVA;
     double t0 = clock_now();
     enum pv_status s;
     e->n_units = 0;
@@ -180,13 +186,13 @@ static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t 
         s = vision_encode_video(e->v, e->state, e->patches, slices, m->h, m->w, &e->kept, err);
     else
         s = vision_encode(e->v, e->state, e->patches, slices, m->h, m->w,
-                          llava ? e->features : e->window, err);
+                          is_stitched(m) ? e->features : e->window, err);
     if (s)
         return s;
-    if (llava && !m->video && m->tiling.rows > 0)
+    if (is_stitched(m) && m->tiling.rows > 0)
         llava_stitch(e->v, e->state, e->features, &m->tiling, m->source_height, m->source_width,
                      e->window);
-    else if (llava && !m->video)
+    else if (is_stitched(m))
         plain_picture(e, m);
     e->key = key;
     e->unit0 = unit0;

@@ -3,7 +3,7 @@
 #ifndef PV_ENGINE_ENCODER_H
 #define PV_ENGINE_ENCODER_H
 
-#include "engine/media.h"
+#include "family/media.h"
 #include "vision/vision.h"
 
 struct encoder;

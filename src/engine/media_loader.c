@@ -3,13 +3,14 @@
 #include "engine/media_loader_parts.h"
 
 #include "base/mem.h"
+#include "format/family.h"
 
 #include <math.h>
 #include <string.h>
 
 static bool keeps_source(const struct media *m)
 {
-    return m->kind == VISION_LLAVA && !m->video;
+    return m->family->tower->tiles && !m->video;
 }
 
 static enum pv_status check_bounds(const struct media *m, int n_frames, const struct load_bounds *b,
@@ -38,8 +39,8 @@ static enum pv_status plan(struct loaded_media *s, const struct vision_config *c
 {
     enum pv_status st;
     *s = (struct loaded_media){ .params = *p, .n_frames = n_frames > 0 ? n_frames : 1 };
-    /* A still picture of LLaVA is planned as one of several, which is less; media_load_finish
-     * knows. */
+    /* A still picture that may be cut is planned as one of several, which is less;
+     * media_load_finish knows. */
     st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, false, err);
     return st ? st : check_bounds(&s->m, s->n_frames, b, err);
 }

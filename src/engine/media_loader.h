@@ -3,7 +3,7 @@
 #ifndef PV_ENGINE_MEDIA_LOADER_H
 #define PV_ENGINE_MEDIA_LOADER_H
 
-#include "engine/media.h"
+#include "family/media.h"
 #include "video/video.h"
 
 struct loaded_media {
@@ -11,7 +11,7 @@ struct loaded_media {
     int n_frames;    /* pictures given, before any padding */
     int64_t *index;  /* [n_frames] owned; NULL: not decoded */
     double *time;    /* the same */
-    uint8_t *source; /* LLaVA still picture as it came, until it is known whether it is alone */
+    uint8_t *source; /* a still picture as it came, until it is known whether it is cut */
     struct pv_video_params params;
     struct pv_video_info info;
 };
@@ -46,8 +46,8 @@ enum pv_status media_load_known(struct loaded_media *out, const struct vision_co
 /* Decodes the file now, unless the pixels are here. PV_E_IO if it is not what it was. */
 enum pv_status media_load_pixels(struct media *m, const struct vision_config *c, int threads,
                                  struct pv_error *err);
-/* A LLaVA still picture gets its views: tiles when it is alone in its message. Nothing happens to
- * other media. */
+/* A still picture that may be cut gets its views: tiles when it is alone in its message. Nothing
+ * happens to other media. */
 enum pv_status media_load_finish(struct loaded_media *s, const struct vision_config *c, bool alone,
                                  struct pv_error *err);
 void loaded_media_clear(struct loaded_media *s);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/sized.h"
+#include "family/families.h"
 #include "prevue/testing.h"
 #ifndef PV_CORE
 #include "text/tokenizer.h"
@@ -141,7 +142,8 @@ static enum pv_status open_head(struct pv_model *m, const char *path, struct pv_
 static enum pv_status open_parts(struct pv_model *m, const struct pv_model_params *p,
                                  struct pv_error *err)
 {
-    enum pv_status s = model_file_open(&m->file, p->path, p->mmproj, m->limits.file_bytes, err);
+    enum pv_status s =
+        model_file_open(&m->file, p->path, p->mmproj, m->limits.file_bytes, families, err);
     if (s)
         return s;
     s = open_tokenizer(m, err);
@@ -157,7 +159,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = check_room(m, err);
     if (!s)
         s = decoder_open(&m->dec, m->file, m->dev, err);
-    if (!s && model_file_vision(m->file)->kind != VISION_NONE)
+    if (!s && model_file_vision(m->file)->family)
         s = vision_open(&m->vision, m->file, m->dev, err);
     if (!s && p->head)
         s = open_head(m, p->head, err);
@@ -333,7 +335,7 @@ enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type ty
         return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)type);
     if (head_file_is(src))
         return convert_head(src, out_path, dtypes[type], err);
-    s = model_file_open(&mf, src, NULL, default_limits.file_bytes, err);
+    s = model_file_open(&mf, src, NULL, default_limits.file_bytes, families, err);
     if (s)
         return s;
     s = model_file_write_gguf(mf, out_path, dtypes[type], err);

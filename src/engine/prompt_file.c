@@ -8,6 +8,7 @@
 #include "base/load.h"
 #include "base/mem.h"
 #include "engine/media_rows.h"
+#include "family/families.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,7 +34,6 @@ static const char magic[4] = "PVIN";
 /* Longest time of one medium in positions: that of all of them together fits an int. */
 static const double MAX_TIME = 1 << 24;
 
-_Static_assert(VISION_NONE == 0 && VISION_LLAVA == 1 && VISION_QWEN2_5 == 2, "numbers of files");
 _Static_assert((int)PROMPT_MAX_PLACES <= (int)PROMPT_MAX_MEDIA, "a medium has a place at least");
 _Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4, "numbers of files");
 
@@ -57,24 +57,23 @@ void prompt_file_seal(uint8_t *data, size_t size)
 
 /* What a model must have in common with the one that a file was made for. */
 struct tower {
-    uint32_t v[TOWER_FIELDS]; /* kind, patch, merge, frames of a patch, side, vocabulary */
+    uint32_t v[TOWER_FIELDS]; /* family, patch, merge, frames of a patch, side, vocabulary */
 };
 
 static struct tower tower_of(const struct vision_config *c, int vocab)
 {
-    struct tower t = { { VISION_NONE } };
+    struct tower t = { { 0 } };
     if (c)
-        t = (struct tower){ { (uint32_t)c->kind, (uint32_t)c->patch, (uint32_t)c->merge,
-                              (uint32_t)c->temporal,
-                              c->kind == VISION_LLAVA ? (uint32_t)c->image : 0 } };
+        t = (struct tower){ { c->family->number, (uint32_t)c->patch, (uint32_t)c->merge,
+                              (uint32_t)c->temporal, (uint32_t)c->image } };
     t.v[TOWER_FIELDS - 1] = (uint32_t)vocab;
     return t;
 }
 
-static const char *kind_name(uint32_t kind)
+static const char *family_title(uint32_t number)
 {
-    static const char *const names[] = { "no tower", "LLaVA-OneVision", "Qwen2.5-VL" };
-    return kind < sizeof names / sizeof *names ? names[kind] : "an unknown tower";
+    const struct family *f = family_of_number(number);
+    return f ? f->title : number ? "an unknown family" : "no tower";
 }
 
 /* ---- media ---- */
@@ -131,23 +130,23 @@ static bool is_size(int64_t height, int64_t width, const struct pv_limits *l)
            height * width <= l->frame_pixels;
 }
 
-/* The medium that the sizes of a record make. Those of Qwen's pictures were chosen with bounds that
- * are not kept: a picture that has its size already keeps it, whatever they were. */
+/* The medium that the sizes of a record make. Those of pictures of any size were chosen with bounds
+ * that are not kept: a picture that has its size already keeps it, whatever they were. */
 static enum pv_status plan_record(struct media *m, const struct record *r,
                                   const struct vision_config *c, struct pv_error *err)
 {
-    bool qwen = c->kind == VISION_QWEN2_5;
+    bool sized = !c->family->tower->fixed;
     struct pv_video_params p = { .time_rule = (enum pv_time_rule)r->time_rule,
                                  .min_pixels = r->height * r->width,
                                  .max_pixels = r->height * r->width };
-    enum pv_status st = media_plan(m, c, &p, (int)(qwen ? r->height : r->source_height),
-                                   (int)(qwen ? r->width : r->source_width),
+    enum pv_status st = media_plan(m, c, &p, (int)(sized ? r->height : r->source_height),
+                                   (int)(sized ? r->width : r->source_width),
                                    r->video ? (int)r->n_views : 0, 0, r->tiled, err);
     if (st)
         return st;
     m->source_height = (int)r->source_height;
     m->source_width = (int)r->source_width;
-    if (qwen && r->video)
+    if (sized && r->video)
         m->slice_seconds = r->slice_seconds;
     return PV_OK;
 }
@@ -226,8 +225,8 @@ static enum pv_status check_tower(const uint8_t *data, const struct prompt_reade
     return fail(err, PV_E_FORMAT,
                 "%.150s: made for a model of %s (patch %u, merge %u, %u frames a patch, side %u) "
                 "with %u tokens, %.150s is one of %s (patch %u, merge %u, %u, side %u) with %u",
-                r->name, kind_name(a[0]), (unsigned)a[1], (unsigned)a[2], (unsigned)a[3],
-                (unsigned)a[4], (unsigned)a[5], r->model, kind_name(b[0]), (unsigned)b[1],
+                r->name, family_title(a[0]), (unsigned)a[1], (unsigned)a[2], (unsigned)a[3],
+                (unsigned)a[4], (unsigned)a[5], r->model, family_title(b[0]), (unsigned)b[1],
                 (unsigned)b[2], (unsigned)b[3], (unsigned)b[4], (unsigned)b[5]);
 }
 

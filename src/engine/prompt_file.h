@@ -3,7 +3,7 @@
 #ifndef PV_ENGINE_PROMPT_FILE_H
 #define PV_ENGINE_PROMPT_FILE_H
 
-#include "engine/media.h"
+#include "family/media.h"
 
 /* Media of one file, and places in the prompt where they stand. */
 enum { PROMPT_MAX_MEDIA = 64, PROMPT_MAX_PLACES = 64 };

@@ -286,7 +286,6 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
 static void describe_pending(const struct pv_session *s, struct chat_media *media)
 {
     const struct vision_config *c = vision_config(s->model->vision);
-    bool marks = c->kind == VISION_QWEN2_5;
     int fresh = s->seq.line.last_key;
     for (int i = 0; i < s->n_pending; i++) {
         const struct media *m = &s->pending[i].m;
@@ -296,8 +295,8 @@ static void describe_pending(const struct pv_session *s, struct chat_media *medi
         media[i] = (struct chat_media){ .video = m->video,
                                         .row_id = -(key ? key : ++fresh),
                                         .n_rows = m->n_rows,
-                                        .before = marks ? c->vision_start : -1,
-                                        .after = marks ? c->vision_end : -1 };
+                                        .before = c->vision_start,
+                                        .after = c->vision_end };
     }
 }
 

@@ -7,6 +7,7 @@
 #include "engine/draft_read.h"
 #include "engine/prefill.h"
 #include "engine/schedule.h"
+#include "format/family.h"
 #include "spec/method_rules.h"
 
 #include <string.h>
@@ -17,24 +18,21 @@ enum { AUTO_PATIENCE = 4 };
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
 /* Requests on a CPU from which on `auto` prefers a draft head to a draft model (doc/engine.md). */
 enum { CROWD = 6 };
-enum { FITTED_USUAL = 8 }; /* rows of a fitted tree, before any is measured */
+static const double USUAL_LAMBDA = 0.5; /* without a tower */
+enum { FITTED_USUAL = 8 };              /* rows of a fitted tree, before any is measured */
 
 /* ---- the method ---- */
-
-static bool is_llava(const struct pv_session *s)
-{
-    return s->model->vision && vision_config(s->model->vision)->kind == VISION_LLAVA;
-}
 
 /* What defaults of a method depend on. */
 static struct method_setting setting_of(const struct pv_session *s)
 {
-    bool llava = is_llava(s);
+    const struct family *f = model_file_vision(s->model->file)->family;
     return (struct method_setting){ .has_draft = s->draft.model != NULL,
                                     .has_head = s->model->head != NULL,
                                     .crowded = s->model->gpu < 0 && task_company(s->task) >= CROWD,
-                                    .lambda = llava ? 0.4 : 0.5,
-                                    .positions = llava ? PV_POS_COMPACT : PV_POS_ORIGINAL };
+                                    .lambda = f ? f->lambda : USUAL_LAMBDA,
+                                    .positions = f && f->compact_drafting ? PV_POS_COMPACT
+                                                                          : PV_POS_ORIGINAL };
 }
 
 /* Rows of videos, and the first row whose attention to them counts: of the last message, and after

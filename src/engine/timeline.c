@@ -144,7 +144,7 @@ static enum pv_status append_medium(struct timeline *t, const int32_t *ids, size
     if (!m || n < (size_t)m->n_rows || t->n_spans == t->cap_spans)
         return fail(err, PV_E_ARG, "a medium with the id %d is not here or not whole", (int)ids[0]);
     t->span[t->n_spans++] = (struct media_span){ .row0 = t->n, .medium = i };
-    t->next = media_positions(m, t->next, t->pos + t->n);
+    t->next = media_positions(m, t->next, 0, m->n_rows, t->pos + t->n);
     for (int r = 0; r < m->n_rows; r++)
         t->ids[t->n + r] = ids[0];
     t->n += m->n_rows;

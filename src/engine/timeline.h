@@ -2,7 +2,7 @@
 #ifndef PV_ENGINE_TIMELINE_H
 #define PV_ENGINE_TIMELINE_H
 
-#include "engine/media.h"
+#include "family/media.h"
 
 /* A medium some row belongs to. Its key is unique in a session and says what it is: equal pixels
  * and geometry have equal keys, so ids alone tell whether two prompts begin alike. */

@@ -55,7 +55,7 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
     scored = sp.signal.kind == SIGNAL_ATTENTION || sp.signal.kind == SIGNAL_ALIGNMENT;
     const struct media *video = &s->seq.line.media[span->medium].m;
     out->frames = video->n_units;
-    out->width = media_grid_width(video);
+    out->width = video->line;
     out->height = video->unit_rows / out->width;
     out->seen = s->draft.seen + span->row0;
     out->scores = scored ? s->draft.scores : NULL;

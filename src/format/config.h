@@ -8,8 +8,6 @@
 #include "base/status.h"
 #include "format/vocab.h"
 
-enum arch { ARCH_QWEN2, ARCH_QWEN3 };
-
 enum mrope_kind {
     MROPE_NONE,       /* one position number per token */
     MROPE_SECTIONS,   /* three, frequencies in sections (Qwen2.5-VL) */
@@ -27,9 +25,11 @@ enum {
     CONFIG_MAX_CONTEXT = 1 << 24,
 };
 
+struct family;
+
 struct config {
-    enum arch arch;
-    char arch_name[32]; /* as the file spells it: "qwen2", "qwen2vl", "qwen3", ... */
+    const struct family *family; /* whose decoder it is; NULL: a head's */
+    char arch_name[32];          /* as the file spells it: "qwen2", "qwen2vl", "qwen3", ... */
     int hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
     float rope_theta, rms_eps;
     bool tied; /* the head is the embedding table */

@@ -3,38 +3,27 @@
  * there; the exceptions are attention.key_length (hidden / heads) and the stop tokens. */
 #include "format/config_gguf.h"
 
+#include "format/family.h"
+
 #include <stdio.h>
 #include <string.h>
 
-struct arch_info {
-    const char *name;
-    enum arch arch;
-    enum mrope_kind mrope;
-};
-
-static const struct arch_info archs[] = {
-    { "qwen2", ARCH_QWEN2, MROPE_NONE },
-    { "qwen2vl", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen3", ARCH_QWEN3, MROPE_NONE },
-    { "qwen3vl", ARCH_QWEN3, MROPE_INTERLEAVED },
-};
-
-static enum pv_status read_arch(struct config *c, const struct gguf *g, struct pv_error *err)
+static enum pv_status read_arch(struct config *c, const struct gguf *g,
+                                const struct family *const *families, struct pv_error *err)
 {
     struct str name;
+    const struct family *f;
     enum pv_status s = gguf_string(g, "general.architecture", &name, err);
 
     if (s)
         return s;
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
-        const struct arch_info *a = &archs[i];
-        if (name.len != strlen(a->name) || memcmp(name.s, a->name, name.len))
-            continue;
-        c->arch = a->arch;
-        c->mrope = a->mrope;
-        c->qkv_bias = a->arch == ARCH_QWEN2;
-        c->qk_norm = a->arch == ARCH_QWEN3;
-        snprintf(c->arch_name, sizeof c->arch_name, "%s", a->name);
+    f = family_of_arch(families, &name);
+    if (f) {
+        c->family = f;
+        c->mrope = f->decoder.mrope;
+        c->qkv_bias = f->decoder.qkv_bias;
+        c->qk_norm = f->decoder.qk_norm;
+        snprintf(c->arch_name, sizeof c->arch_name, "%s", f->arch);
         return PV_OK;
     }
     if (name.len == 4 && !memcmp(name.s, "clip", 4))
@@ -49,9 +38,7 @@ static enum pv_status read_arch(struct config *c, const struct gguf *g, struct p
     for (uint32_t i = 0; i < name.len; i++) /* it goes into a message */
         if (name.s[i] < ' ' || name.s[i] > '~')
             name.len = 0;
-    return fail(err, PV_E_UNSUPPORTED,
-                "%s: the architecture \"%.*s\" is not supported (qwen2, qwen2vl, qwen3 and "
-                "qwen3vl are)",
+    return fail(err, PV_E_UNSUPPORTED, "%s: the architecture \"%.*s\" is not supported",
                 gguf_path(g), name.len < 64 ? (int)name.len : 64, name.s);
 }
 
@@ -180,11 +167,11 @@ static enum pv_status read_stops(struct config *c, const struct gguf *g, const s
 }
 
 enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const struct vocab *v,
-                                 struct pv_error *err)
+                                 const struct family *const *families, struct pv_error *err)
 {
     struct config c = { 0 };
     const struct tensor *embed = gguf_tensor_find(g, "token_embd.weight");
-    enum pv_status s = read_arch(&c, g, err);
+    enum pv_status s = read_arch(&c, g, families, err);
 
     if (!s && (!embed || embed->n_dims != 2 || embed->dim[0] > CONFIG_MAX_VOCAB))
         s = fail(err, PV_E_FORMAT, "%s: the tensor token_embd.weight is missing or not a table",

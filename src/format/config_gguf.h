@@ -5,8 +5,9 @@
 #include "format/config.h"
 #include "format/gguf.h"
 
-/* `v` (may be NULL) gives the stop tokens that are known by their spelling. */
+/* `families`: those that may be recognised, ended by NULL. `v` (may be NULL) gives the stop tokens
+ * that are known by their spelling. */
 enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const struct vocab *v,
-                                 struct pv_error *err);
+                                 const struct family *const *families, struct pv_error *err);
 
 #endif

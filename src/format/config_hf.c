@@ -6,14 +6,16 @@
  * of the checkpoints. The exceptions: head_dim of the Qwen2 family is hidden / heads;
  * tie_word_embeddings where missing is false, and true where either level says so (releases
  * differ in which level counts); rms_norm_eps (1e-6) and max_position_embeddings (32768) in the
- * text_config of LLaVA-OneVision, whose published files leave out of it what equals the class's own
- * value; stop tokens may be missing, and those beyond the vocabulary are
- * dropped, since cut-down models keep the family's ids. Features that would change the result and
- * that the decoder does not have (scaled rope, sliding windows, packed weights) are refused. */
+ * text_config of a family whose decoder is another family's (LLaVA-OneVision), whose published
+ * files leave out of it what equals the class's own value; stop tokens may be missing, and those
+ * beyond the vocabulary are dropped, since cut-down models keep the family's ids. Features that
+ * would change the result and that the decoder does not have (scaled rope, sliding windows, packed
+ * weights) are refused. */
 #include "format/config_hf.h"
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/family.h"
 #include "format/json_hf.h"
 
 #include <stdio.h>
@@ -21,47 +23,34 @@
 
 enum { CONFIG_MAX_FILE = 16 << 20 };
 
-struct family {
-    const char *model_type;
-    enum arch arch;
-    enum mrope_kind mrope;
-};
-
-static const struct family families[] = {
-    { "qwen2", ARCH_QWEN2, MROPE_NONE },
-    { "qwen3", ARCH_QWEN3, MROPE_NONE },
-    { "qwen2_vl", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen2_vl_text", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen2_5_vl", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen2_5_vl_text", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen3_vl", ARCH_QWEN3, MROPE_INTERLEAVED },
-    { "qwen3_vl_text", ARCH_QWEN3, MROPE_INTERLEAVED },
-};
-
 /* One parse: the two levels of the file and its name for messages. */
 struct source {
     const json_t *root, *text;
     const char *name;
-    bool llava;
+    const struct family *const *families;
+    bool lenient; /* members that equal the reference's own values may be missing */
 };
 
+/* A tower in front of a decoder of another family has that family's decoder. */
 static enum pv_status read_family(struct config *c, const struct source *src, struct pv_error *err)
 {
     const char *type = json_hf_text(src->root, "model_type");
+    const struct family *f = family_of_type(src->families, type);
     char shown[64];
 
-    /* LLaVA-OneVision is a tower in front of a decoder of the kind its text_config says. */
-    if (src->llava)
+    if (f && f->by_text) {
         type = json_hf_text(src->text, "model_type");
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        const struct family *f = &families[i];
-        if (strcmp(type, f->model_type))
-            continue;
-        c->arch = f->arch;
-        c->mrope = f->mrope;
-        c->qkv_bias = f->arch == ARCH_QWEN2;
-        c->qk_norm = f->arch == ARCH_QWEN3;
-        snprintf(c->arch_name, sizeof c->arch_name, "%s", f->model_type);
+        f = family_of_type(src->families, type);
+    }
+    if (f && f->refused)
+        return fail(err, PV_E_UNSUPPORTED, "%s: this is %s, which prevue does not run", src->name,
+                    f->title);
+    if (f && !f->by_text) {
+        c->family = f;
+        c->mrope = f->decoder.mrope;
+        c->qkv_bias = f->decoder.qkv_bias;
+        c->qk_norm = f->decoder.qk_norm;
+        snprintf(c->arch_name, sizeof c->arch_name, "%s", type);
         return PV_OK;
     }
     snprintf(shown, sizeof shown, "%s", type);
@@ -76,7 +65,7 @@ static enum pv_status read_counts(struct config *c, const struct source *src, st
 {
     const struct {
         const char *key;
-        int *out, max, llava; /* llava: where missing in its text_config; 0: it must be there */
+        int *out, max, own; /* own: the reference's; 0: it must be there */
     } counts[] = {
         { "hidden_size", &c->hidden, CONFIG_MAX_HIDDEN, 0 },
         { "num_hidden_layers", &c->n_layers, CONFIG_MAX_LAYERS, 0 },
@@ -89,17 +78,17 @@ static enum pv_status read_counts(struct config *c, const struct source *src, st
     int64_t value = 0;
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        bool missing = src->llava && !json_hf_member(src->text, counts[i].key);
+        bool missing = src->lenient && !json_hf_member(src->text, counts[i].key);
         enum pv_status s = PV_OK;
-        if (missing && counts[i].llava)
-            value = counts[i].llava;
+        if (missing && counts[i].own)
+            value = counts[i].own;
         else
             s = json_hf_int(src->text, counts[i].key, 1, counts[i].max, &value, src->name, err);
         if (s)
             return s;
         *counts[i].out = (int)value;
     }
-    if (json_hf_member(src->text, "head_dim") || c->arch == ARCH_QWEN3) {
+    if (json_hf_member(src->text, "head_dim") || c->qk_norm) {
         enum pv_status s =
             json_hf_int(src->text, "head_dim", 1, CONFIG_MAX_HEAD_DIM, &value, src->name, err);
         if (s)
@@ -168,7 +157,7 @@ static enum pv_status read_rope(struct config *c, const struct source *src, stru
                     src->name);
     s = json_hf_float(json_hf_member(rope, "rope_theta") ? rope : src->text, "rope_theta", &theta,
                       src->name, err);
-    if (!s && (!src->llava || json_hf_member(src->text, "rms_norm_eps")))
+    if (!s && (!src->lenient || json_hf_member(src->text, "rms_norm_eps")))
         s = json_hf_float(src->text, "rms_norm_eps", &eps, src->name, err);
     if (!s && c->mrope != MROPE_NONE)
         s = read_sections(c, rope, src, err);
@@ -230,13 +219,18 @@ static enum pv_status read_stops(struct config *c, const json_t *obj, const char
 }
 
 static enum pv_status parse(struct config *out, const json_t *root, const json_t *generation,
-                            const char *name, struct pv_error *err)
+                            const char *name, const struct family *const *families,
+                            struct pv_error *err)
 {
     struct config c = { 0 };
-    struct source src = { .root = root, .text = json_hf_member(root, "text_config"), .name = name };
+    const struct family *f = family_of_type(families, json_hf_text(root, "model_type"));
+    struct source src = { .root = root,
+                          .text = json_hf_member(root, "text_config"),
+                          .name = name,
+                          .families = families,
+                          .lenient = f && f->by_text };
     enum pv_status s;
 
-    src.llava = !strcmp(json_hf_text(root, "model_type"), "llava_onevision");
     if (!src.text)
         src.text = root;
     if (!json_is_object(src.text))
@@ -265,7 +259,7 @@ static enum pv_status parse(struct config *out, const json_t *root, const json_t
 
 enum pv_status config_hf_parse(struct config *out, const char *json, size_t len,
                                const char *generation, size_t generation_len, const char *name,
-                               struct pv_error *err)
+                               const struct family *const *families, struct pv_error *err)
 {
     json_t *root = NULL, *gen = NULL;
     enum pv_status s = json_hf_parse(&root, json, len, name, err);
@@ -273,13 +267,14 @@ enum pv_status config_hf_parse(struct config *out, const char *json, size_t len,
     if (!s && generation)
         s = json_hf_parse(&gen, generation, generation_len, name, err);
     if (!s)
-        s = parse(out, root, gen, name, err);
+        s = parse(out, root, gen, name, families, err);
     json_decref(root);
     json_decref(gen);
     return s;
 }
 
-enum pv_status config_hf_open(struct config *out, const char *dir, struct pv_error *err)
+enum pv_status config_hf_open(struct config *out, const char *dir,
+                              const struct family *const *families, struct pv_error *err)
 {
     char *path = path_join(dir, "config.json");
     char *gen_path = path_join(dir, "generation_config.json");
@@ -293,7 +288,7 @@ enum pv_status config_hf_open(struct config *out, const char *dir, struct pv_err
     if (!s && file_exists(gen_path))
         s = json_hf_open(&gen, gen_path, CONFIG_MAX_FILE, err);
     if (!s)
-        s = parse(out, root, gen, path, err);
+        s = parse(out, root, gen, path, families, err);
     json_decref(root);
     json_decref(gen);
     mem_free(path);

@@ -4,11 +4,13 @@
 
 #include "format/config.h"
 
-/* config.json of a directory, with the stop tokens of generation_config.json where that is. */
-enum pv_status config_hf_open(struct config *out, const char *dir, struct pv_error *err);
+/* config.json of a directory, with the stop tokens of generation_config.json where that is.
+ * `families`: those that may be recognised, ended by NULL. */
+enum pv_status config_hf_open(struct config *out, const char *dir,
+                              const struct family *const *families, struct pv_error *err);
 /* The same from memory: `generation` may be NULL; `name` is for messages. */
 enum pv_status config_hf_parse(struct config *out, const char *json, size_t len,
                                const char *generation, size_t generation_len, const char *name,
-                               struct pv_error *err);
+                               const struct family *const *families, struct pv_error *err);
 
 #endif

@@ -100,6 +100,12 @@ void gguf_writer_i32s(struct gguf_writer *w, const char *key, const int32_t *val
     buf_add(&w->values, values, n * sizeof *values);
 }
 
+void gguf_writer_bools(struct gguf_writer *w, const char *key, const uint8_t *values, size_t n)
+{
+    put_array(w, key, GGUF_BOOL, n);
+    buf_add(&w->values, values, n);
+}
+
 void gguf_writer_f32s(struct gguf_writer *w, const char *key, const float *values, size_t n)
 {
     put_array(w, key, GGUF_F32, n);

@@ -15,6 +15,8 @@ void gguf_writer_f32(struct gguf_writer *w, const char *key, float value);
 void gguf_writer_bool(struct gguf_writer *w, const char *key, bool value);
 void gguf_writer_string(struct gguf_writer *w, const char *key, const char *s, size_t len);
 void gguf_writer_i32s(struct gguf_writer *w, const char *key, const int32_t *values, size_t n);
+/* Each 0 or 1. */
+void gguf_writer_bools(struct gguf_writer *w, const char *key, const uint8_t *values, size_t n);
 void gguf_writer_f32s(struct gguf_writer *w, const char *key, const float *values, size_t n);
 void gguf_writer_strings(struct gguf_writer *w, const char *key, const struct str *values,
                          size_t n);

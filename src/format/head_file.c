@@ -296,7 +296,6 @@ static enum pv_status bind_all(struct head_file *hf, struct pv_error *err)
     c->n_layers = 1;
     c->qkv_bias = has_layer_tensor(hf, offsetof(struct layer_tensors, q_bias));
     c->qk_norm = has_layer_tensor(hf, offsetof(struct layer_tensors, q_norm));
-    c->arch = c->qk_norm ? ARCH_QWEN3 : ARCH_QWEN2;
     snprintf(c->arch_name, sizeof c->arch_name, "%s", HEAD_ARCH);
     s = check_config(hf, err);
     for (int i = 0; i < HEAD_ROLE_COUNT && !s; i++)

@@ -125,14 +125,15 @@ static enum pv_status bind_all(struct model_file *mf, struct pv_error *err)
     return s;
 }
 
-static enum pv_status open_gguf(struct model_file *mf, uint64_t limit, struct pv_error *err)
+static enum pv_status open_gguf(struct model_file *mf, uint64_t limit,
+                                const struct family *const *families, struct pv_error *err)
 {
     enum pv_status s = gguf_open(&mf->gguf, mf->path, limit, err);
 
     if (!s)
         s = vocab_gguf_open(&mf->vocab, mf->gguf, &mf->vocab_reason, err);
     if (!s)
-        s = config_gguf_parse(&mf->config, mf->gguf, mf->vocab, err);
+        s = config_gguf_parse(&mf->config, mf->gguf, mf->vocab, families, err);
     if (!s && gguf_tensor_find(mf->gguf, "rope_freqs.weight"))
         s = fail(err, PV_E_UNSUPPORTED, "%s: rope_freqs.weight: scaled rope is not supported",
                  mf->path);
@@ -156,9 +157,10 @@ static enum pv_status find_prefix(struct model_file *mf, struct pv_error *err)
     return fail(err, PV_E_FORMAT, "%s: the tensor model.%s is missing", mf->path, role_embed.hf);
 }
 
-static enum pv_status open_dir(struct model_file *mf, uint64_t limit, struct pv_error *err)
+static enum pv_status open_dir(struct model_file *mf, uint64_t limit,
+                               const struct family *const *families, struct pv_error *err)
 {
-    enum pv_status s = config_hf_open(&mf->config, mf->path, err);
+    enum pv_status s = config_hf_open(&mf->config, mf->path, families, err);
 
     if (!s)
         s = safetensors_open(&mf->safetensors, mf->path, limit, err);
@@ -176,16 +178,18 @@ static enum pv_status open_dir(struct model_file *mf, uint64_t limit, struct pv_
     return s;
 }
 #else
-static enum pv_status open_dir(struct model_file *mf, uint64_t limit, struct pv_error *err)
+static enum pv_status open_dir(struct model_file *mf, uint64_t limit,
+                               const struct family *const *families, struct pv_error *err)
 {
-    (void)limit;
+    (void)limit, (void)families;
     return fail(err, PV_E_UNSUPPORTED,
                 "%s: a directory, and this build reads GGUF files only (CORE)", mf->path);
 }
 #endif
 
 enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
-                               uint64_t file_limit, struct pv_error *err)
+                               uint64_t file_limit, const struct family *const *families,
+                               struct pv_error *err)
 {
     struct model_file *mf = mem_zalloc(sizeof *mf);
     uint64_t limit = file_limit ? file_limit : default_file_limit;
@@ -198,13 +202,13 @@ enum pv_status model_file_open(struct model_file **out, const char *path, const 
     if (!mf->path)
         s = fail_nomem(err, strlen(path) + 1);
     else if (file_is_dir(path))
-        s = open_dir(mf, limit, err);
+        s = open_dir(mf, limit, families, err);
     else
-        s = open_gguf(mf, limit, err);
+        s = open_gguf(mf, limit, families, err);
     if (!s)
         s = bind_all(mf, err);
     if (!s)
-        s = vision_file_open(mf, mmproj, limit, err);
+        s = vision_file_open(mf, mmproj, limit, families, err);
     if (s)
         model_file_close(&mf);
     else

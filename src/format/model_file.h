@@ -28,20 +28,27 @@ struct vision_layer_tensors {
     const struct tensor *norm1, *norm1_bias, *norm2, *norm2_bias;
     const struct tensor *q, *k, *v, *o;
     const struct tensor *q_bias, *k_bias, *v_bias, *o_bias;
-    const struct tensor *gate, *up, *down; /* gate: Qwen2.5 only; up, down: fc1, fc2 */
+    const struct tensor *gate, *up, *down; /* up, down: fc1, fc2 where there is no gate */
     const struct tensor *gate_bias, *up_bias, *down_bias;
+};
+
+/* Two matrices with a gelu between them that make tokens of the tower's rows: a projector, or with
+ * a norm before them the merger of several rows into one token. */
+struct vision_merger {
+    const struct tensor *norm, *norm_bias; /* [hidden]; of deepstack [merged] */
+    const struct tensor *mm0, *mm0_bias;
+    const struct tensor *mm2, *mm2_bias;
 };
 
 struct vision_tensors {
     /* [hidden, 3 * temporal * patch * patch], row (channel, frame, y, x); or, from an mmproj file,
      * one [hidden, 3 * patch * patch] per frame. */
     const struct tensor *patch[2];
-    const struct tensor *patch_bias;     /* LLaVA */
-    const struct tensor *position;       /* LLaVA: [side * side, hidden] */
-    const struct tensor *merger_norm;    /* Qwen2.5: [hidden] */
-    const struct tensor *mm0, *mm0_bias; /* the projector's, or the merger's, two matrices */
-    const struct tensor *mm2, *mm2_bias;
-    const struct tensor *newline; /* LLaVA: [out] */
+    const struct tensor *patch_bias;
+    const struct tensor *position; /* [positions, hidden] */
+    struct vision_merger merger;   /* or projector */
+    struct vision_merger deepstack[VISION_MAX_DEEPSTACK];
+    const struct tensor *newline; /* [out] */
 };
 
 struct model_file;
@@ -50,9 +57,10 @@ struct model_file;
  * Without jansson (CORE) a directory is PV_E_UNSUPPORTED. */
 /* `mmproj`: GGUF file with the vision tower; NULL: in `path` itself, or in the file beside it named
  * "mmproj-" and then as `path` is. A model without a tower is fine; a file named for a model that
- * has one itself is PV_E_ARG. */
+ * has one itself is PV_E_ARG. `families`: those that may be recognised, ended by NULL. */
 enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
-                               uint64_t file_limit, struct pv_error *err);
+                               uint64_t file_limit, const struct family *const *families,
+                               struct pv_error *err);
 void model_file_close(struct model_file **mf);
 
 const struct config *model_file_config(const struct model_file *mf);
@@ -61,7 +69,7 @@ const struct tensor *model_file_embed(const struct model_file *mf); /* [vocab, H
 const struct tensor *model_file_norm(const struct model_file *mf);  /* [H] */
 const struct tensor *model_file_head(const struct model_file *mf);  /* [vocab, H]; embed if tied */
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i);
-/* kind VISION_NONE: no tower, and the tensors are all NULL. */
+/* family NULL: no tower, and the tensors are all NULL. */
 const struct vision_config *model_file_vision(const struct model_file *mf);
 const struct vision_tensors *model_file_vision_tensors(const struct model_file *mf);
 const struct vision_layer_tensors *model_file_vision_layer(const struct model_file *mf, int i);
@@ -76,10 +84,10 @@ const struct vocab *model_file_vocab(const struct model_file *mf);
 /* Why model_file_vocab is NULL, as a clause ("the file has no tokenizer"); else NULL. */
 const char *model_file_vocab_reason(const struct model_file *mf);
 
-/* Write a model file (either kind) as GGUF; the tower of a LLaVA-OneVision model goes into the same
- * file, that of a Qwen2.5-VL model into one beside it, named "mmproj-" and then as out_path is; 2-D
- * weights become `type`, except where the row is not a multiple of the block (then F16); 1-D
- * tensors and norms F32. */
+/* Write a model file (either kind) as GGUF; the tower goes into a file beside it, named "mmproj-"
+ * and then as out_path is, or (family_tower.in_one_file) into the same file; 2-D weights become
+ * `type`, except where the row is not a multiple of the block (then F16); 1-D tensors and norms
+ * F32. */
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
                                      enum dtype type, struct pv_error *err);
 

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "format/family.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,13 +45,6 @@ static struct key arch_key(const char *arch, const char *name)
     return k;
 }
 
-static const char *gguf_arch(const struct config *c)
-{
-    if (c->arch == ARCH_QWEN2)
-        return c->mrope == MROPE_NONE ? "qwen2" : "qwen2vl";
-    return c->mrope == MROPE_NONE ? "qwen3" : "qwen3vl";
-}
-
 void write_general(struct write_job *j, const char *arch, const char *type)
 {
     const char *path = j->path;
@@ -72,7 +66,7 @@ void write_general(struct write_job *j, const char *arch, const char *type)
 static void write_config(struct write_job *j)
 {
     const struct config *c = &j->mf->config;
-    const char *arch = gguf_arch(c);
+    const char *arch = c->family->arch;
     const int32_t sections[4] = { c->mrope_section[0], c->mrope_section[1], c->mrope_section[2] };
     const struct {
         const char *name;
@@ -175,7 +169,7 @@ enum pv_status write_meta_text(struct write_job *j, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
 
-    write_general(j, gguf_arch(&j->mf->config), "model");
+    write_general(j, j->mf->config.family->arch, "model");
     write_config(j);
     if (j->mf->vocab)
         s = write_vocab(j, err);

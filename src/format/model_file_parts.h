@@ -15,7 +15,7 @@ struct model_file {
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */
     const struct tensor *embed, *norm, *head;
     struct layer_tensors *layer; /* owned; [n_layers] */
-    struct vision_config vision; /* kind VISION_NONE: no tower */
+    struct vision_config vision; /* family NULL: no tower */
     struct gguf *mmproj;         /* owned; the tower's file where that is another one */
     struct vision_tensors vision_tensors;
     struct vision_layer_tensors *vision_layer; /* owned; [vision.n_layers] */

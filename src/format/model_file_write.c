@@ -3,9 +3,11 @@
  * tensors are renamed. Values pass through f32 in chunks, except where the type stays: those bytes
  * are copied.
  *
- * The tower of a Qwen2.5-VL model goes into a second file. Both files are written under temporary
- * names and renamed at the end, the tower's first: a decoder never appears without its tower. */
+ * The tower goes into a second file, unless its family keeps it in one. Both files are written
+ * under temporary names and renamed at the end, the tower's first: a decoder never appears without
+ * its tower. */
 #include "base/mem.h"
+#include "format/family.h"
 #include "format/model_file_job.h"
 #include "format/roles.h"
 #include "format/vision_file.h"
@@ -139,7 +141,7 @@ static enum pv_status write_tensors_gguf(struct write_job *j, bool data, struct 
 
     for (int i = 0; i < gguf_n_tensors(j->mf->gguf) && !s; i++) {
         const struct tensor *t = gguf_tensor(j->mf->gguf, i);
-        if (j->mf->vision.kind != VISION_NONE && is_tower(t))
+        if (j->mf->vision.family && is_tower(t))
             continue;
         if (data)
             s = write_data(j, t, err);
@@ -226,7 +228,7 @@ static enum pv_status write_pair(struct write_job *j, const char *out_path, stru
 
 static enum pv_status write_single(struct write_job *j, const char *out_path, struct pv_error *err)
 {
-    const struct contents what = { .decoder = true, .tower = j->mf->vision.kind == VISION_LLAVA };
+    const struct contents what = { .decoder = true, .tower = j->mf->vision.family != NULL };
     struct gguf_writer *w = NULL;
     enum pv_status s = write_file(j, &w, out_path, what, err);
 
@@ -248,7 +250,7 @@ enum pv_status model_file_write_gguf(const struct model_file *mf, const char *ou
     s = write_job_open(&j, err);
     if (s)
         return s;
-    if (mf->vision.kind == VISION_QWEN2_5)
+    if (mf->vision.family && !mf->vision.family->tower->in_one_file)
         s = write_pair(&j, out_path, err);
     else
         s = write_single(&j, out_path, err);

@@ -4,7 +4,7 @@
  * int64_t. */
 #include "format/vision_config.h"
 
-#include "format/config.h"
+#include "format/family.h"
 
 #include <math.h>
 
@@ -39,7 +39,7 @@ static enum pv_status check_pixels(const struct vision_config *c, const char *wh
     return PV_OK;
 }
 
-static enum pv_status check_llava(const struct vision_config *c, const char *where,
+static enum pv_status check_fixed(const struct vision_config *c, const char *where,
                                   struct pv_error *err)
 {
     const struct config_bound bounds[] = {
@@ -68,14 +68,18 @@ static enum pv_status check_llava(const struct vision_config *c, const char *whe
     return PV_OK;
 }
 
-static enum pv_status check_qwen(const struct vision_config *c, const char *where,
-                                 struct pv_error *err)
+static enum pv_status check_any_size(const struct vision_config *c, const char *where,
+                                     struct pv_error *err)
 {
     const struct config_bound bounds[] = {
         { "number of frames in a patch", c->temporal, 2, 2 },
         { "merge size", c->merge, 2, 2 },
-        { "window size", c->window, 1, MAX_WINDOW },
+        { "window size", c->window, c->family->tower->windows, MAX_WINDOW },
+        { "number of learned positions", c->positions, c->family->tower->interpolated,
+          VISION_MAX_POSITIONS },
+        { "number of deepstack layers", c->n_deepstack, 0, VISION_MAX_DEEPSTACK },
     };
+    int side = 0;
     enum pv_status s =
         config_check_bounds(bounds, sizeof bounds / sizeof *bounds, whose, where, err);
 
@@ -92,7 +96,21 @@ static enum pv_status check_qwen(const struct vision_config *c, const char *wher
     if (c->min_pixels < 1 || c->max_pixels < c->min_pixels || c->max_pixels > max_pixels)
         return fail(err, PV_E_FORMAT, "%s: pictures of %lld to %lld pixels are not possible", where,
                     (long long)c->min_pixels, (long long)c->max_pixels);
-    if (!isfinite(c->tokens_per_second) || c->tokens_per_second <= 0 || c->tokens_per_second > 1000)
+    while (side * side < c->positions)
+        side++;
+    if (side * side != c->positions)
+        return fail(err, PV_E_FORMAT,
+                    "%s: the vision tower's %d learned positions are not a square grid", where,
+                    c->positions);
+    for (int i = 0; i < c->n_deepstack; i++)
+        if (c->deepstack[i] < 0 || c->deepstack[i] >= c->n_layers ||
+            (i > 0 && c->deepstack[i] <= c->deepstack[i - 1]))
+            return fail(err, PV_E_FORMAT,
+                        "%s: deepstack layer %d is not one of the tower's %d layers in rising "
+                        "order",
+                        where, c->deepstack[i], c->n_layers);
+    if (c->family->tower->clock && (!isfinite(c->tokens_per_second) || c->tokens_per_second <= 0 ||
+                                    c->tokens_per_second > 1000))
         return fail(err, PV_E_FORMAT, "%s: tokens_per_second is %g, outside 0 to 1000", where,
                     (double)c->tokens_per_second);
     return PV_OK;
@@ -116,7 +134,7 @@ enum pv_status vision_config_check(const struct vision_config *c, const char *wh
     };
     enum pv_status s;
 
-    if (c->kind == VISION_NONE)
+    if (!c->family)
         return PV_OK;
     s = config_check_bounds(bounds, sizeof bounds / sizeof *bounds, whose, where, err);
     if (s)
@@ -131,5 +149,5 @@ enum pv_status vision_config_check(const struct vision_config *c, const char *wh
     s = check_pixels(c, where, err);
     if (s)
         return s;
-    return c->kind == VISION_LLAVA ? check_llava(c, where, err) : check_qwen(c, where, err);
+    return c->family->tower->fixed ? check_fixed(c, where, err) : check_any_size(c, where, err);
 }

@@ -5,41 +5,41 @@
 
 #include "base/status.h"
 
-enum vision_kind {
-    VISION_NONE,
-    VISION_LLAVA,  /* SigLIP tower, two-layer projector, pooling: LLaVA-OneVision */
-    VISION_QWEN2_5 /* window attention, 2-D rope, merger: Qwen2.5-VL */
-};
+struct family;
 
 enum {
     VISION_MAX_LAYERS = 256,
-    VISION_MAX_GRID = 64, /* resolutions of LLaVA's still pictures */
+    VISION_MAX_GRID = 64, /* resolutions of still pictures that are cut into tiles */
+    VISION_MAX_DEEPSTACK = 8,
     VISION_MAX_POSITIONS = 1 << 14,
     VISION_MAX_PATCH = 64
 };
 
 struct vision_config {
-    enum vision_kind kind;
+    const struct family *family;                  /* NULL: no tower */
     int hidden, n_layers, n_heads, head_dim, ffn; /* n_layers: those that run */
     int patch;                                    /* pixels */
-    int image;                                    /* LLaVA: side of the one input size, pixels */
+    int image;                                    /* side of the one input size, pixels; or 0 */
+    int positions;                                /* rows of a learned table for any size; else 0 */
     int temporal;                                 /* frames of a patch: 1 or 2 */
     int merge;                                    /* 1 or 2 */
-    int window;                                   /* Qwen2.5: pixels of a window's side */
+    int window;                                   /* pixels of a window's side; 0: no windows */
     bool full[VISION_MAX_LAYERS];                 /* layers that attend to the whole slice */
     float eps;
     int out; /* hidden size of the decoder */
     float mean[3], std[3];
-    int64_t min_pixels, max_pixels; /* Qwen still pictures, as the processor's config says */
-    float tokens_per_second;        /* Qwen2.5 */
+    int64_t min_pixels, max_pixels; /* area of still pictures of any size */
+    float tokens_per_second;        /* time in positions; 0: none */
+    int n_deepstack;                /* layers whose output also goes to the decoder, ascending */
+    int deepstack[VISION_MAX_DEEPSTACK];
     int n_grid;
-    int grid[VISION_MAX_GRID][2]; /* LLaVA: (height, width) */
-    int max_tiles;                /* LLaVA: "anyres_max_9" -> 9 */
+    int grid[VISION_MAX_GRID][2]; /* of pictures that are cut into tiles: (height, width) */
+    int max_tiles;                /* "anyres_max_9" -> 9 */
     /* Ids in the decoder's vocabulary; -1: none. */
     int32_t image_token, video_token, vision_start, vision_end;
 };
 
-/* Patches along a side (LLaVA), and of pooled video tokens along a side: ceil(half). */
+/* Patches along a side of the one input size, and pooled tokens of a frame: ceil(half). */
 static inline int vision_side(const struct vision_config *c)
 {
     return c->image / c->patch;
@@ -48,6 +48,13 @@ static inline int vision_side(const struct vision_config *c)
 static inline int vision_pooled_side(const struct vision_config *c)
 {
     return (vision_side(c) + 1) / 2;
+}
+
+/* Floats of a row that goes to the decoder: its embedding, then the rows added after the first
+ * layers. */
+static inline int vision_row_size(const struct vision_config *c)
+{
+    return c->out * (1 + c->n_deepstack);
 }
 
 /* Bounds and relations that must hold whatever the file; `where` names it. */

@@ -1,17 +1,19 @@
-/* GGUF metadata to struct vision_config and back. The keys clip.* are llama.cpp's; Qwen2.5-VL
- * files follow it exactly ("qwen2.5vl_merger"), LLaVA-OneVision, which llama.cpp does not know,
- * uses the same names with the projector type "llava_ov".
+/* GGUF metadata to struct vision_config and back. The keys clip.* are llama.cpp's; a family that
+ * llama.cpp does not know uses the same names with a projector type of its own.
  *
  * llama.cpp's files leave out what its own code takes for granted. Where such a key is missing, the
- * number is that of the published models: window 112, two frames in a patch, two tokens a second,
- * stills of 3136 to 12845056 pixels. The tokens are found by their spelling in the decoder's
- * vocabulary. We write all of these as keys (the last group below), so that a converted model loses
- * nothing. */
+ * number is that of the published models, which the family's table has. The tokens are found by
+ * their spelling in the decoder's vocabulary. We write all of these as keys, so that a converted
+ * model loses nothing. */
 #include "format/vision_config_gguf.h"
+
+#include "format/family.h"
+
+#include <stdio.h>
 
 #include <string.h>
 
-enum { MAX_COUNT = 1 << 20, QWEN_IMAGE_SIZE = 560 /* what llama.cpp's files say; unused */ };
+enum { MAX_COUNT = 1 << 20 };
 
 static const char key_projector[] = "clip.projector_type";
 static const char key_pattern[] = "clip.vision.n_wa_pattern";
@@ -21,24 +23,41 @@ static const char key_eps[] = "clip.vision.attention.layer_norm_epsilon";
 static const char key_mean[] = "clip.vision.image_mean";
 static const char key_std[] = "clip.vision.image_std";
 static const char key_rate[] = "clip.vision.tokens_per_second";
+static const char key_least[] = "clip.vision.image_min_pixels";
+static const char key_most[] = "clip.vision.image_max_pixels";
+static const char key_deepstack[] = "clip.vision.is_deepstack_layers";
 
-/* One number, its key, and what it is where the key is missing (0: it must be there). */
-struct count {
-    const char *key;
-    int *out, missing;
+/* A key of the tower. */
+struct key {
+    char text[96];
 };
 
-static enum pv_status read_counts(const struct count *counts, size_t n, const struct gguf *g,
-                                  struct pv_error *err)
+static struct key vision_key(const char *name)
 {
-    for (size_t i = 0; i < n; i++) {
-        int64_t value = counts[i].missing;
+    struct key k;
+    snprintf(k.text, sizeof k.text, "clip.vision.%s", name);
+    return k;
+}
+
+/* The numbers of the family's table. */
+static enum pv_status read_numbers(struct vision_config *c, const struct gguf *g,
+                                   struct pv_error *err)
+{
+    const struct family_tower *t = c->family->tower;
+
+    for (int i = 0; i < t->n_numbers; i++) {
+        const struct vision_number *n = &t->numbers[i];
+        int64_t value = n->missing;
+        int number;
         enum pv_status s = PV_OK;
-        if (!counts[i].missing || gguf_find(g, counts[i].key))
-            s = gguf_int(g, counts[i].key, 1, MAX_COUNT, &value, err);
+        if (!n->gguf)
+            continue;
+        if (!n->missing || gguf_find(g, vision_key(n->gguf).text))
+            s = gguf_int(g, vision_key(n->gguf).text, 1, MAX_COUNT, &value, err);
         if (s)
             return s;
-        *counts[i].out = (int)value;
+        number = (int)value;
+        memcpy((char *)c + n->slot, &number, sizeof number);
     }
     return PV_OK;
 }
@@ -54,7 +73,8 @@ static bool str_is(const struct str *s, const char *text)
     return s->len == strlen(text) && !memcmp(s->s, text, s->len);
 }
 
-static enum pv_status read_kind(struct vision_config *c, const struct gguf *g, struct pv_error *err)
+static enum pv_status read_family(struct vision_config *c, const struct gguf *g,
+                                  const struct family *const *families, struct pv_error *err)
 {
     struct str type;
     enum pv_status s;
@@ -64,33 +84,27 @@ static enum pv_status read_kind(struct vision_config *c, const struct gguf *g, s
     s = gguf_string(g, key_projector, &type, err);
     if (s)
         return s;
-    if (str_is(&type, "qwen2.5vl_merger"))
-        c->kind = VISION_QWEN2_5;
-    else if (str_is(&type, "llava_ov"))
-        c->kind = VISION_LLAVA;
-    else
+    c->family = family_of_projector(families, &type);
+    for (uint32_t i = 0; i < type.len; i++) /* it goes into a message */
+        if (type.s[i] < ' ' || type.s[i] > '~')
+            type.len = 0;
+    if (!c->family)
         s = fail(err, PV_E_UNSUPPORTED,
-                 "%s: %s is neither \"qwen2.5vl_merger\" nor \"llava_ov\", and no other vision "
-                 "tower is supported",
-                 gguf_path(g), key_projector);
+                 "%s: %s is \"%.*s\", a vision tower that prevue does not run", gguf_path(g),
+                 key_projector, type.len < 64 ? (int)type.len : 64, type.s);
     return s;
 }
 
-/* What both families have. The size of the output is that of the tensor, which is what counts:
+/* What all families have. The size of the output is that of the tensor, which is what counts:
  * converters disagree about projection_dim. */
 static enum pv_status read_common(struct vision_config *c, const struct gguf *g,
                                   struct pv_error *err)
 {
-    const struct count counts[] = {
-        { "clip.vision.embedding_length", &c->hidden, 0 },
-        { "clip.vision.block_count", &c->n_layers, 0 },
-        { "clip.vision.attention.head_count", &c->n_heads, 0 },
-        { "clip.vision.feed_forward_length", &c->ffn, 0 },
-        { "clip.vision.patch_size", &c->patch, 0 },
-    };
     const struct tensor *out = gguf_tensor_find(g, "mm.2.weight");
+    const char *flag = c->family->tower->flag;
+    const struct gguf_value *set = gguf_find(g, flag);
     double eps = 0;
-    enum pv_status s = read_counts(counts, sizeof counts / sizeof *counts, g, err);
+    enum pv_status s = read_numbers(c, g, err);
 
     if (!s)
         s = gguf_float(g, key_eps, &eps, err);
@@ -98,6 +112,8 @@ static enum pv_status read_common(struct vision_config *c, const struct gguf *g,
         s = gguf_floats(g, key_mean, c->mean, 3, err);
     if (!s)
         s = gguf_floats(g, key_std, c->std, 3, err);
+    if (!s && set && (set->kind != GGUF_BOOL || !set->data[0]))
+        s = fail(err, PV_E_UNSUPPORTED, "%s: %s is not true", gguf_path(g), flag);
     if (!s && (!out || out->n_dims != 2 || out->dim[0] > MAX_COUNT))
         s = fail(err, PV_E_FORMAT, "%s: the tensor mm.2.weight is missing or not a matrix",
                  gguf_path(g));
@@ -154,66 +170,79 @@ static enum pv_status read_full(struct vision_config *c, const struct gguf *g, s
 static enum pv_status read_pixels(struct vision_config *c, const struct gguf *g,
                                   struct pv_error *err)
 {
-    static const char least[] = "clip.vision.image_min_pixels";
-    static const char most[] = "clip.vision.image_max_pixels";
     enum pv_status s = PV_OK;
 
-    c->min_pixels = 4 * 28 * 28;
-    c->max_pixels = 16384 * 28 * 28;
-    if (gguf_find(g, least))
-        s = gguf_int(g, least, 1, UINT32_MAX, &c->min_pixels, err);
-    if (!s && gguf_find(g, most))
-        s = gguf_int(g, most, 1, UINT32_MAX, &c->max_pixels, err);
+    c->min_pixels = c->family->tower->min_pixels;
+    c->max_pixels = c->family->tower->max_pixels;
+    if (gguf_find(g, key_least))
+        s = gguf_int(g, key_least, 1, UINT32_MAX, &c->min_pixels, err);
+    if (!s && gguf_find(g, key_most))
+        s = gguf_int(g, key_most, 1, UINT32_MAX, &c->max_pixels, err);
     return s;
 }
 
-static enum pv_status read_qwen(struct vision_config *c, const struct gguf *g, struct pv_error *err)
+/* The layers whose output also goes to the decoder: one flag for each layer. */
+static enum pv_status read_deepstack(struct vision_config *c, const struct gguf *g,
+                                     struct pv_error *err)
 {
-    const struct count counts[] = {
-        { "clip.vision.spatial_merge_size", &c->merge, 2 },
-        { "clip.vision.temporal_patch_size", &c->temporal, 2 },
-        { "clip.vision.window_size", &c->window, 112 },
-    };
-    const struct gguf_value *silu = gguf_find(g, "clip.use_silu");
-    double rate = 2;
-    enum pv_status s = read_counts(counts, sizeof counts / sizeof *counts, g, err);
+    const struct gguf_value *v = gguf_find(g, key_deepstack);
 
-    if (!s && silu && (silu->kind != GGUF_BOOL || !silu->data[0]))
-        s = fail(err, PV_E_UNSUPPORTED, "%s: clip.use_silu is not true", gguf_path(g));
-    if (!s)
-        s = read_full(c, g, err);
-    if (!s)
-        s = read_pixels(c, g, err);
-    if (!s && gguf_find(g, key_rate))
-        s = gguf_float(g, key_rate, &rate, err);
-    c->tokens_per_second = (float)rate;
-    return s;
+    if (!v || v->kind != GGUF_ARRAY || v->elem != GGUF_BOOL || v->n != (uint64_t)c->n_layers)
+        return fail(err, PV_E_FORMAT, "%s: %s is missing or not an array of %d flags", gguf_path(g),
+                    key_deepstack, c->n_layers);
+    for (int i = 0; i < c->n_layers; i++) {
+        if (!v->data[i])
+            continue;
+        if (c->n_deepstack == VISION_MAX_DEEPSTACK)
+            return fail(err, PV_E_UNSUPPORTED, "%s: %s names more than %d layers", gguf_path(g),
+                        key_deepstack, VISION_MAX_DEEPSTACK);
+        c->deepstack[c->n_deepstack++] = i;
+    }
+    return PV_OK;
 }
 
-static enum pv_status read_llava(struct vision_config *c, const struct gguf *g,
-                                 struct pv_error *err)
+static enum pv_status read_grid(struct vision_config *c, const struct gguf *g, struct pv_error *err)
 {
-    const struct count counts[] = {
-        { "clip.vision.image_size", &c->image, 0 },
-        { "clip.vision.preproc_max_tiles", &c->max_tiles, 0 },
-    };
     const struct gguf_value *grid = gguf_find(g, key_grid);
     int32_t sides[2 * VISION_MAX_GRID] = { 0 };
-    int n = 0;
-    enum pv_status s = read_counts(counts, sizeof counts / sizeof *counts, g, err);
+    int n;
+    enum pv_status s;
 
-    c->temporal = c->merge = 1;
-    memset(c->full, true, sizeof c->full);
-    if (!s && (!grid || grid->n > 2 * VISION_MAX_GRID || grid->n < 2 || grid->n % 2))
-        s = fail(err, PV_E_FORMAT, "%s: %s is missing or not an array of 1 to %d sizes",
-                 gguf_path(g), key_grid, VISION_MAX_GRID);
-    if (!s) {
-        n = (int)grid->n;
-        s = gguf_ints(g, key_grid, sides, n, err);
-    }
+    if (!grid || grid->n > 2 * VISION_MAX_GRID || grid->n < 2 || grid->n % 2)
+        return fail(err, PV_E_FORMAT, "%s: %s is missing or not an array of 1 to %d sizes",
+                    gguf_path(g), key_grid, VISION_MAX_GRID);
+    n = (int)grid->n;
+    s = gguf_ints(g, key_grid, sides, n, err);
     for (int i = 0; i < n && !s; i++)
         c->grid[i / 2][i % 2] = sides[i];
     c->n_grid = n / 2;
+    return s;
+}
+
+/* What the family's tower has beside its layers. */
+static enum pv_status read_parts(struct vision_config *c, const struct gguf *g,
+                                 struct pv_error *err)
+{
+    const struct family_tower *t = c->family->tower;
+    double rate = t->clock ? 2 : 0;
+    enum pv_status s = PV_OK;
+
+    memset(c->full, !t->windows, sizeof c->full);
+    if (t->windows)
+        s = read_full(c, g, err);
+    if (!s && t->tiles)
+        s = read_grid(c, g, err);
+    if (!s && !t->fixed)
+        s = read_pixels(c, g, err);
+    if (!s && t->roles.n_merger > 0)
+        s = read_deepstack(c, g, err);
+    if (!s && t->interpolated) {
+        const struct tensor *p = gguf_tensor_find(g, "v.position_embd.weight");
+        c->positions = p && p->dim[0] <= VISION_MAX_POSITIONS ? (int)p->dim[0] : 0;
+    }
+    if (!s && t->clock && gguf_find(g, key_rate))
+        s = gguf_float(g, key_rate, &rate, err);
+    c->tokens_per_second = (float)rate;
     return s;
 }
 
@@ -227,29 +256,25 @@ static int32_t find_spelled(const struct vocab *v, const char *text)
     return -1;
 }
 
-struct token_key {
-    const char *key, *qwen, *llava; /* spellings; NULL: the family has none */
-};
-
-static const struct token_key token_keys[4] = {
-    { "clip.vision.image_token_id", "<|image_pad|>", "<image>" },
-    { "clip.vision.video_token_id", "<|video_pad|>", "<video>" },
-    { "clip.vision.vision_start_token_id", "<|vision_start|>", NULL },
-    { "clip.vision.vision_end_token_id", "<|vision_end|>", NULL },
+static const char *const token_keys[VISION_TOKENS] = {
+    "clip.vision.image_token_id",
+    "clip.vision.video_token_id",
+    "clip.vision.vision_start_token_id",
+    "clip.vision.vision_end_token_id",
 };
 
 static enum pv_status read_tokens(struct vision_config *c, const struct gguf *g,
                                   const struct vocab *v, struct pv_error *err)
 {
-    int32_t *out[4] = { &c->image_token, &c->video_token, &c->vision_start, &c->vision_end };
+    int32_t *out[VISION_TOKENS] = { &c->image_token, &c->video_token, &c->vision_start,
+                                    &c->vision_end };
     enum pv_status s = PV_OK;
 
-    for (int i = 0; i < 4 && !s; i++) {
-        const struct token_key *k = &token_keys[i];
-        const char *text = c->kind == VISION_LLAVA ? k->llava : k->qwen;
+    for (int i = 0; i < VISION_TOKENS && !s; i++) {
+        const char *text = c->family->tower->token[i];
         int64_t id = -1;
-        if (gguf_find(g, k->key))
-            s = gguf_int(g, k->key, 0, INT32_MAX, &id, err);
+        if (gguf_find(g, token_keys[i]))
+            s = gguf_int(g, token_keys[i], 0, INT32_MAX, &id, err);
         else if (text)
             id = find_spelled(v, text);
         *out[i] = (int32_t)id;
@@ -258,15 +283,16 @@ static enum pv_status read_tokens(struct vision_config *c, const struct gguf *g,
 }
 
 enum pv_status vision_config_gguf_parse(struct vision_config *out, const struct gguf *g,
-                                        const struct vocab *v, struct pv_error *err)
+                                        const struct vocab *v, const struct family *const *families,
+                                        struct pv_error *err)
 {
-    struct vision_config c = { 0 };
-    enum pv_status s = read_kind(&c, g, err);
+    struct vision_config c = { .temporal = 1, .merge = 1 };
+    enum pv_status s = read_family(&c, g, families, err);
 
     if (!s)
         s = read_common(&c, g, err);
     if (!s)
-        s = c.kind == VISION_LLAVA ? read_llava(&c, g, err) : read_qwen(&c, g, err);
+        s = read_parts(&c, g, err);
     if (!s)
         s = read_tokens(&c, g, v, err);
     if (!s)
@@ -290,7 +316,7 @@ static int full_pattern(const struct vision_config *c)
     return n;
 }
 
-static void write_qwen(const struct vision_config *c, struct gguf_writer *w)
+static void write_full(const struct vision_config *c, struct gguf_writer *w)
 {
     int32_t full[VISION_MAX_LAYERS];
     int n = 0, pattern = full_pattern(c);
@@ -298,53 +324,64 @@ static void write_qwen(const struct vision_config *c, struct gguf_writer *w)
     for (int i = 0; i < c->n_layers; i++)
         if (c->full[i])
             full[n++] = i;
-    gguf_writer_bool(w, "clip.use_silu", true);
-    gguf_writer_u32(w, "clip.vision.image_size", QWEN_IMAGE_SIZE);
-    gguf_writer_u32(w, "clip.vision.spatial_merge_size", (uint32_t)c->merge);
     if (pattern >= 0)
         gguf_writer_u32(w, key_pattern, (uint32_t)pattern);
     else /* llama.cpp will refuse the file, and not misread it */
         gguf_writer_i32s(w, key_full, full, (size_t)n);
-    gguf_writer_u32(w, "clip.vision.temporal_patch_size", (uint32_t)c->temporal);
-    gguf_writer_u32(w, "clip.vision.window_size", (uint32_t)c->window);
-    gguf_writer_u32(w, "clip.vision.image_min_pixels", (uint32_t)c->min_pixels);
-    gguf_writer_u32(w, "clip.vision.image_max_pixels", (uint32_t)c->max_pixels);
-    gguf_writer_f32(w, key_rate, c->tokens_per_second);
 }
 
-static void write_llava(const struct vision_config *c, struct gguf_writer *w)
+static void write_grid(const struct vision_config *c, struct gguf_writer *w)
 {
     int32_t sides[2 * VISION_MAX_GRID];
 
     for (int i = 0; i < 2 * c->n_grid; i++)
         sides[i] = c->grid[i / 2][i % 2];
-    gguf_writer_bool(w, "clip.use_gelu", true);
-    gguf_writer_u32(w, "clip.vision.image_size", (uint32_t)c->image);
-    gguf_writer_u32(w, "clip.vision.preproc_max_tiles", (uint32_t)c->max_tiles);
     gguf_writer_i32s(w, key_grid, sides, 2 * (size_t)c->n_grid);
+}
+
+static void write_deepstack(const struct vision_config *c, struct gguf_writer *w)
+{
+    uint8_t flags[VISION_MAX_LAYERS] = { 0 };
+
+    for (int i = 0; i < c->n_deepstack; i++)
+        flags[c->deepstack[i]] = 1;
+    gguf_writer_bools(w, key_deepstack, flags, (size_t)c->n_layers);
 }
 
 void vision_config_gguf_write(const struct vision_config *c, struct gguf_writer *w)
 {
-    const int32_t ids[4] = { c->image_token, c->video_token, c->vision_start, c->vision_end };
-    const char *type = c->kind == VISION_LLAVA ? "llava_ov" : "qwen2.5vl_merger";
+    const struct family_tower *t = c->family->tower;
+    const int32_t ids[VISION_TOKENS] = { c->image_token, c->video_token, c->vision_start,
+                                         c->vision_end };
 
     gguf_writer_bool(w, "clip.has_vision_encoder", true);
-    gguf_writer_string(w, key_projector, type, strlen(type));
+    gguf_writer_string(w, key_projector, t->projector, strlen(t->projector));
+    gguf_writer_bool(w, t->flag, true);
     gguf_writer_u32(w, "clip.vision.projection_dim", (uint32_t)c->out);
-    gguf_writer_u32(w, "clip.vision.embedding_length", (uint32_t)c->hidden);
-    gguf_writer_u32(w, "clip.vision.block_count", (uint32_t)c->n_layers);
-    gguf_writer_u32(w, "clip.vision.attention.head_count", (uint32_t)c->n_heads);
-    gguf_writer_u32(w, "clip.vision.feed_forward_length", (uint32_t)c->ffn);
-    gguf_writer_u32(w, "clip.vision.patch_size", (uint32_t)c->patch);
+    for (int i = 0; i < t->n_numbers; i++) {
+        int value;
+        memcpy(&value, (const char *)c + t->numbers[i].slot, sizeof value);
+        if (t->numbers[i].gguf)
+            gguf_writer_u32(w, vision_key(t->numbers[i].gguf).text, (uint32_t)value);
+    }
+    if (t->said_size)
+        gguf_writer_u32(w, "clip.vision.image_size", (uint32_t)t->said_size);
     gguf_writer_f32(w, key_eps, c->eps);
     gguf_writer_f32s(w, key_mean, c->mean, 3);
     gguf_writer_f32s(w, key_std, c->std, 3);
-    if (c->kind == VISION_LLAVA)
-        write_llava(c, w);
-    else
-        write_qwen(c, w);
-    for (int i = 0; i < 4; i++)
+    if (t->windows)
+        write_full(c, w);
+    if (t->tiles)
+        write_grid(c, w);
+    if (!t->fixed) {
+        gguf_writer_u32(w, key_least, (uint32_t)c->min_pixels);
+        gguf_writer_u32(w, key_most, (uint32_t)c->max_pixels);
+    }
+    if (t->clock)
+        gguf_writer_f32(w, key_rate, c->tokens_per_second);
+    if (t->roles.n_merger > 0)
+        write_deepstack(c, w);
+    for (int i = 0; i < VISION_TOKENS; i++)
         if (ids[i] >= 0)
-            gguf_writer_u32(w, token_keys[i].key, (uint32_t)ids[i]);
+            gguf_writer_u32(w, token_keys[i], (uint32_t)ids[i]);
 }

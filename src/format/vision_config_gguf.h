@@ -10,7 +10,8 @@
 bool vision_config_gguf_has(const struct gguf *g);
 /* `v` (may be NULL): the decoder's vocabulary, for the tokens the file does not name. */
 enum pv_status vision_config_gguf_parse(struct vision_config *out, const struct gguf *g,
-                                        const struct vocab *v, struct pv_error *err);
+                                        const struct vocab *v, const struct family *const *families,
+                                        struct pv_error *err);
 /* All keys of a tower. */
 void vision_config_gguf_write(const struct vision_config *c, struct gguf_writer *w);
 

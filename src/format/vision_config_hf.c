@@ -2,13 +2,11 @@
  *
  * A missing key is an error, as for the decoder. The exceptions:
  *
- * - layer_norm_eps of SigLIP: the reference leaves out of a nested configuration what equals the
- *   class's own value, 1e-6, and the published files do lack it;
- * - the norm's epsilon (1e-6) and the rope base (10000) of Qwen2.5's tower, which are fixed in the
- *   reference and in no file;
+ * - the norm's epsilon: the reference leaves out of a nested configuration what equals the class's
+ *   own value, or fixes it and has it in no file; then the family's table has it;
+ * - the rope base (10000), which is fixed in the reference;
  * - the preprocessor's numbers where the directory has none of its files: then those of the
- *   family's published models. For LLaVA-OneVision these are not the reference's class defaults
- *   (which are CLIP's mean and deviation, and wrong for SigLIP).
+ *   family's published models, which need not be the defaults of the reference's classes.
  *
  * The preprocessor has been stored in three places: processor_config.json (newest, nested, counts
  * first), preprocessor_config.json, and for videos video_preprocessor_config.json. */
@@ -16,18 +14,12 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/family.h"
 #include "format/json_hf.h"
 
 #include <string.h>
 
 enum { CONFIG_MAX_FILE = 16 << 20, MAX_COUNT = 1 << 20, N_PROCESSORS = 4 };
-
-/* Numbers of the published models, for directories without a preprocessor's file. */
-static const float siglip_mean[3] = { 0.5f, 0.5f, 0.5f };
-static const float siglip_std[3] = { 0.5f, 0.5f, 0.5f };
-static const float clip_mean[3] = { 0.48145466f, 0.4578275f, 0.40821073f };
-static const float clip_std[3] = { 0.26862954f, 0.26130258f, 0.27577711f };
-enum { QWEN_MIN_PIXELS = 4 * 28 * 28, QWEN_MAX_PIXELS = 16384 * 28 * 28 };
 
 /* One parse. */
 struct source {
@@ -37,21 +29,27 @@ struct source {
     const char *processor_name;  /* of the preprocessor's file */
 };
 
-struct count {
-    const char *key;
-    int *out;
-};
-
-static enum pv_status read_counts(const struct count *counts, size_t n, const struct source *src,
-                                  struct pv_error *err)
+/* The numbers of the family's table, in its order. */
+static enum pv_status read_numbers(struct vision_config *c, const struct source *src,
+                                   struct pv_error *err)
 {
-    for (size_t i = 0; i < n; i++) {
+    const struct family_tower *t = c->family->tower;
+
+    for (int i = 0; i < t->n_numbers; i++) {
+        const struct vision_number *n = &t->numbers[i];
         int64_t value = 0;
-        enum pv_status s =
-            json_hf_int(src->vision, counts[i].key, 1, MAX_COUNT, &value, src->name, err);
+        int number;
+        enum pv_status s;
+        if (!n->hf)
+            continue;
+        s = json_hf_int(src->vision, n->hf, 1, MAX_COUNT, &value, src->name, err);
         if (s)
             return s;
-        *counts[i].out = (int)value;
+        if (n->times_hidden && value * c->hidden > MAX_COUNT)
+            return fail(err, PV_E_FORMAT, "%s: %s is %lld, too many times the hidden size %d",
+                        src->name, n->hf, (long long)value, c->hidden);
+        number = (int)value * (n->times_hidden ? c->hidden : 1);
+        memcpy((char *)c + n->slot, &number, sizeof number);
     }
     return PV_OK;
 }
@@ -67,12 +65,22 @@ static enum pv_status set_head_dim(struct vision_config *c, const struct source 
     return PV_OK;
 }
 
-/* A string or number that, where it is there, must have the one value the tower implements. */
-static enum pv_status check_string(const json_t *obj, const char *key, const char *want,
-                                   const char *name, struct pv_error *err)
+/* Words that must have the one value that the tower implements. */
+static enum pv_status check_words(const struct family_tower *t, const struct source *src,
+                                  struct pv_error *err)
 {
-    if (json_hf_member(obj, key) && strcmp(json_hf_text(obj, key), want))
-        return fail(err, PV_E_UNSUPPORTED, "%s: %s is not \"%s\"", name, key, want);
+    for (int i = 0; i < t->n_words; i++) {
+        const struct vision_word *w = &t->words[i];
+        const json_t *obj = w->root ? src->root : src->vision, *v = json_hf_member(obj, w->key);
+        if (!v && w->needed)
+            return fail(err, PV_E_FORMAT, "%s: the key %s is missing", src->name, w->key);
+        if (!v || (json_is_true(v) && !strcmp(w->value, "true")))
+            continue;
+        if (json_is_boolean(v))
+            return fail(err, PV_E_UNSUPPORTED, "%s: %s is not %s", src->name, w->key, w->value);
+        if (strcmp(json_hf_text(obj, w->key), w->value))
+            return fail(err, PV_E_UNSUPPORTED, "%s: %s is not \"%s\"", src->name, w->key, w->value);
+    }
     return PV_OK;
 }
 
@@ -122,16 +130,17 @@ static enum pv_status read_triple(float out[3], const struct source *src, const 
 }
 
 static enum pv_status read_normalise(struct vision_config *c, const struct source *src,
-                                     const float mean[3], const float std[3], struct pv_error *err)
+                                     struct pv_error *err)
 {
+    const struct family_tower *t = c->family->tower;
     enum pv_status s = PV_OK;
 
     if (src->processor) {
         s = read_triple(c->mean, src, "image_mean", err);
         return s ? s : read_triple(c->std, src, "image_std", err);
     }
-    memcpy(c->mean, mean, sizeof c->mean);
-    memcpy(c->std, std, sizeof c->std);
+    memcpy(c->mean, t->mean, sizeof c->mean);
+    memcpy(c->std, t->std, sizeof c->std);
     return PV_OK;
 }
 
@@ -216,63 +225,6 @@ static enum pv_status check_size(const struct vision_config *c, const struct sou
     return PV_OK;
 }
 
-static enum pv_status check_llava_features(const struct source *src, struct pv_error *err)
-{
-    const json_t *bias = json_hf_member(src->root, "multimodal_projector_bias");
-    enum pv_status s =
-        check_string(src->vision, "model_type", "siglip_vision_model", src->name, err);
-
-    if (!s)
-        s = check_string(src->vision, "hidden_act", "gelu_pytorch_tanh", src->name, err);
-    if (!s)
-        s = check_string(src->root, "projector_hidden_act", "gelu", src->name, err);
-    if (!s && !json_hf_member(src->root, "vision_feature_select_strategy"))
-        s = fail(err, PV_E_FORMAT, "%s: the key vision_feature_select_strategy is missing",
-                 src->name);
-    if (!s)
-        s = check_string(src->root, "vision_feature_select_strategy", "full", src->name, err);
-    if (!s && bias && !json_is_true(bias))
-        s = fail(err, PV_E_UNSUPPORTED, "%s: multimodal_projector_bias is not true", src->name);
-    if (!s)
-        s = check_channels(src, "num_channels", err);
-    return s;
-}
-
-static enum pv_status parse_llava(struct vision_config *c, const struct source *src,
-                                  struct pv_error *err)
-{
-    const struct count counts[] = {
-        { "hidden_size", &c->hidden },    { "num_hidden_layers", &c->n_layers },
-        { "intermediate_size", &c->ffn }, { "num_attention_heads", &c->n_heads },
-        { "image_size", &c->image },      { "patch_size", &c->patch },
-    };
-    double eps = 1e-6;
-    enum pv_status s = check_llava_features(src, err);
-
-    c->temporal = c->merge = 1;
-    memset(c->full, true, sizeof c->full);
-    if (!s)
-        s = read_counts(counts, sizeof counts / sizeof *counts, src, err);
-    if (!s)
-        s = set_head_dim(c, src, err);
-    if (!s && json_hf_member(src->vision, "layer_norm_eps"))
-        s = json_hf_float(src->vision, "layer_norm_eps", &eps, src->name, err);
-    c->eps = (float)eps;
-    if (!s)
-        s = read_feature_layer(c, src, err);
-    if (!s)
-        s = read_grid(c, src, err);
-    if (!s)
-        s = read_tiles(c, src, err);
-    if (!s)
-        s = read_token(&c->image_token, src, "image_token_index", "image_token_id", err);
-    if (!s)
-        s = read_token(&c->video_token, src, "video_token_index", "video_token_id", err);
-    if (!s)
-        s = read_normalise(c, src, siglip_mean, siglip_std, err);
-    return s ? s : check_size(c, src, err);
-}
-
 /* Layers beyond the tower's are ignored, as the reference does: cut-down towers keep the list. */
 static enum pv_status read_full(struct vision_config *c, const struct source *src,
                                 struct pv_error *err)
@@ -304,8 +256,8 @@ static enum pv_status read_pixels(struct vision_config *c, const struct source *
     int64_t *out[2] = { &c->min_pixels, &c->max_pixels };
     const json_t *size = json_hf_member(src->processor, "size");
 
-    c->min_pixels = QWEN_MIN_PIXELS;
-    c->max_pixels = QWEN_MAX_PIXELS;
+    c->min_pixels = c->family->tower->min_pixels;
+    c->max_pixels = c->family->tower->max_pixels;
     for (int i = 0; src->processor && i < 2; i++) {
         bool old = json_hf_member(src->processor, keys[0][i]) || !json_hf_member(size, keys[1][i]);
         enum pv_status s = json_hf_int(old ? src->processor : size, keys[old ? 0 : 1][i], 1,
@@ -316,16 +268,17 @@ static enum pv_status read_pixels(struct vision_config *c, const struct source *
     return PV_OK;
 }
 
-static enum pv_status check_qwen_features(const struct source *src, struct pv_error *err)
+/* Three colours and the one rope base, where the file speaks of them. */
+static enum pv_status check_features(const struct vision_config *c, const struct source *src,
+                                     struct pv_error *err)
 {
+    static const char *const channels[] = { "num_channels", "in_chans", "in_channels" };
     const json_t *rope = json_hf_member(src->vision, "rope_parameters");
     double theta = 10000;
-    enum pv_status s = check_string(src->vision, "hidden_act", "silu", src->name, err);
+    enum pv_status s = check_words(c->family->tower, src, err);
 
-    if (!s)
-        s = check_channels(src, "in_chans", err);
-    if (!s)
-        s = check_channels(src, "in_channels", err);
+    for (size_t i = 0; i < sizeof channels / sizeof *channels && !s; i++)
+        s = check_channels(src, channels[i], err);
     if (!s && json_hf_member(rope, "rope_theta"))
         s = json_hf_float(rope, "rope_theta", &theta, src->name, err);
     if (!s && (theta < 10000 || theta > 10000))
@@ -335,43 +288,30 @@ static enum pv_status check_qwen_features(const struct source *src, struct pv_er
     return s;
 }
 
-static enum pv_status parse_qwen(struct vision_config *c, const struct source *src,
-                                 struct pv_error *err)
+/* Layers of the tower whose output also goes to the decoder. */
+static enum pv_status read_deepstack(struct vision_config *c, const struct source *src,
+                                     struct pv_error *err)
 {
-    const struct count counts[] = {
-        { "hidden_size", &c->hidden },           { "depth", &c->n_layers },
-        { "intermediate_size", &c->ffn },        { "num_heads", &c->n_heads },
-        { "out_hidden_size", &c->out },          { "patch_size", &c->patch },
-        { "temporal_patch_size", &c->temporal }, { "spatial_merge_size", &c->merge },
-        { "window_size", &c->window },
-    };
-    double rate = 0;
-    enum pv_status s = check_qwen_features(src, err);
+    static const char key[] = "deepstack_visual_indexes";
+    const json_t *list = json_hf_member(src->vision, key);
+    size_t n = json_array_size(list);
 
-    c->eps = 1e-6f;
-    if (!s)
-        s = read_counts(counts, sizeof counts / sizeof *counts, src, err);
-    if (!s)
-        s = set_head_dim(c, src, err);
-    if (!s)
-        s = read_full(c, src, err);
-    if (!s)
-        s = json_hf_float(src->vision, "tokens_per_second", &rate, src->name, err);
-    c->tokens_per_second = (float)rate;
-    if (!s)
-        s = read_token(&c->image_token, src, "image_token_id", "image_token_index", err);
-    if (!s)
-        s = read_token(&c->video_token, src, "video_token_id", "video_token_index", err);
-    if (!s)
-        s = read_token(&c->vision_start, src, "vision_start_token_id", "", err);
-    if (!s)
-        s = read_token(&c->vision_end, src, "vision_end_token_id", "", err);
-    if (!s)
-        s = read_normalise(c, src, clip_mean, clip_std, err);
-    return s ? s : read_pixels(c, src, err);
+    if (!json_is_array(list) || n > VISION_MAX_DEEPSTACK)
+        return fail(err, PV_E_FORMAT, "%s: %s is missing or not a list of at most %d layers",
+                    src->name, key, VISION_MAX_DEEPSTACK);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        json_int_t layer = json_integer_value(v);
+        if (!json_is_integer(v) || layer < 0 || layer >= VISION_MAX_LAYERS)
+            return fail(err, PV_E_FORMAT, "%s: element %zu of %s is not a layer", src->name, i,
+                        key);
+        c->deepstack[i] = (int)layer;
+    }
+    c->n_deepstack = (int)n;
+    return PV_OK;
 }
 
-/* hidden_size of the decoder, where a LLaVA model keeps it. */
+/* hidden_size of the decoder, where the tower's own members do not say it. */
 static enum pv_status read_out(struct vision_config *c, const struct source *src,
                                struct pv_error *err)
 {
@@ -384,35 +324,90 @@ static enum pv_status read_out(struct vision_config *c, const struct source *src
     return s;
 }
 
-static enum vision_kind find_kind(const struct source *src)
+static enum pv_status read_tokens(struct vision_config *c, const struct source *src,
+                                  struct pv_error *err)
 {
-    const char *type = json_hf_text(src->root, "model_type");
+    static const char *const keys[VISION_TOKENS][2] = {
+        { "image_token_id", "image_token_index" },
+        { "video_token_id", "video_token_index" },
+        { "vision_start_token_id", "" },
+        { "vision_end_token_id", "" },
+    };
+    int32_t *out[VISION_TOKENS] = { &c->image_token, &c->video_token, &c->vision_start,
+                                    &c->vision_end };
+    enum pv_status s = PV_OK;
 
-    if (!src->vision)
-        return VISION_NONE;
-    if (!strcmp(type, "llava_onevision"))
-        return VISION_LLAVA;
-    return strcmp(type, "qwen2_5_vl") ? VISION_NONE : VISION_QWEN2_5;
+    for (int i = 0; i < VISION_TOKENS && !s; i++)
+        if (c->family->tower->token[i])
+            s = read_token(out[i], src, keys[i][0], keys[i][1], err);
+    return s;
+}
+
+/* The layers, and what the family's tower has beside them. */
+static enum pv_status read_tower(struct vision_config *c, const struct source *src,
+                                 struct pv_error *err)
+{
+    const struct family_tower *t = c->family->tower;
+    double eps = (double)t->eps, rate = 0;
+    enum pv_status s = check_features(c, src, err);
+
+    c->temporal = c->merge = 1; /* unless the table has them */
+    memset(c->full, !t->windows, sizeof c->full);
+    if (!s)
+        s = read_numbers(c, src, err);
+    if (!s)
+        s = set_head_dim(c, src, err);
+    if (!s && t->eps_key && json_hf_member(src->vision, t->eps_key))
+        s = json_hf_float(src->vision, t->eps_key, &eps, src->name, err);
+    if (!s && t->layered)
+        s = read_feature_layer(c, src, err);
+    if (!s && t->windows)
+        s = read_full(c, src, err);
+    if (!s && t->clock)
+        s = json_hf_float(src->vision, "tokens_per_second", &rate, src->name, err);
+    if (!s && t->roles.n_merger > 0)
+        s = read_deepstack(c, src, err);
+    if (!s && !c->out)
+        s = read_out(c, src, err);
+    c->eps = t->eps_key ? (float)eps : t->eps;
+    c->tokens_per_second = (float)rate;
+    return s;
+}
+
+static enum pv_status read_pictures(struct vision_config *c, const struct source *src,
+                                    struct pv_error *err)
+{
+    const struct family_tower *t = c->family->tower;
+    enum pv_status s = t->tiles ? read_grid(c, src, err) : PV_OK;
+
+    if (!s && t->tiles)
+        s = read_tiles(c, src, err);
+    if (!s)
+        s = read_tokens(c, src, err);
+    if (!s)
+        s = read_normalise(c, src, err);
+    if (!s)
+        s = t->fixed ? check_size(c, src, err) : read_pixels(c, src, err);
+    return s;
 }
 
 static enum pv_status parse(struct vision_config *out, const struct source *src,
-                            struct pv_error *err)
+                            const struct family *const *families, struct pv_error *err)
 {
-    struct vision_config c = { .kind = find_kind(src),
+    const struct family *f = family_of_type(families, json_hf_text(src->root, "model_type"));
+    struct vision_config c = { .family = f && f->tower && src->vision ? f : NULL,
                                .image_token = -1,
                                .video_token = -1,
                                .vision_start = -1,
                                .vision_end = -1 };
     enum pv_status s = PV_OK;
 
-    if (c.kind != VISION_NONE && !json_is_object(src->vision))
+    if (c.family && !json_is_object(src->vision))
         s = fail(err, PV_E_FORMAT, "%s: vision_config is not an object", src->name);
-    else if (c.kind == VISION_LLAVA)
-        s = parse_llava(&c, src, err);
-    else if (c.kind == VISION_QWEN2_5)
-        s = parse_qwen(&c, src, err);
-    if (!s && c.kind == VISION_LLAVA)
-        s = read_out(&c, src, err);
+    else if (c.family)
+        s = read_tower(&c, src, err);
+    if (!s && c.family)
+        s = read_pictures(&c, src, err);
     if (!s)
         s = vision_config_check(&c, src->name, err);
     if (!s)
@@ -422,7 +417,7 @@ static enum pv_status parse(struct vision_config *out, const struct source *src,
 
 enum pv_status vision_config_hf_parse(struct vision_config *out, const char *json, size_t len,
                                       const char *processor, size_t processor_len, const char *name,
-                                      struct pv_error *err)
+                                      const struct family *const *families, struct pv_error *err)
 {
     json_t *root = NULL, *pre = NULL;
     enum pv_status s = json_hf_parse(&root, json, len, name, err);
@@ -435,7 +430,7 @@ enum pv_status vision_config_hf_parse(struct vision_config *out, const char *jso
                                     .processor = pre,
                                     .name = name,
                                     .processor_name = name };
-        s = parse(out, &src, err);
+        s = parse(out, &src, families, err);
     }
     json_decref(root);
     json_decref(pre);
@@ -479,7 +474,7 @@ static enum pv_status open_processor(struct processor *out, const char *dir, str
 }
 
 enum pv_status vision_config_hf_open(struct vision_config *out, const char *dir,
-                                     struct pv_error *err)
+                                     const struct family *const *families, struct pv_error *err)
 {
     char *path = path_join(dir, "config.json");
     struct processor pre = { 0 };
@@ -498,7 +493,7 @@ enum pv_status vision_config_hf_open(struct vision_config *out, const char *dir,
                                     .processor = pre.object,
                                     .name = path,
                                     .processor_name = pre.path };
-        s = parse(out, &src, err);
+        s = parse(out, &src, families, err);
     }
     json_decref(root);
     json_decref(pre.root);

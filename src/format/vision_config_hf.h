@@ -4,14 +4,14 @@
 
 #include "format/vision_config.h"
 
-/* From config.json and the preprocessor's files of a directory; kind VISION_NONE where config.json
- * describes no tower of a known family. */
+/* From config.json and the preprocessor's files of a directory; family NULL where config.json
+ * describes no tower of one of the given families. */
 enum pv_status vision_config_hf_open(struct vision_config *out, const char *dir,
-                                     struct pv_error *err);
+                                     const struct family *const *families, struct pv_error *err);
 /* The same from memory: `processor` (preprocessor_config.json) may be NULL; `name` is for
  * messages. */
 enum pv_status vision_config_hf_parse(struct vision_config *out, const char *json, size_t len,
                                       const char *processor, size_t processor_len, const char *name,
-                                      struct pv_error *err);
+                                      const struct family *const *families, struct pv_error *err);
 
 #endif

@@ -9,9 +9,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/family.h"
 #include "format/tensor_expect.h"
 #include "format/vision_config_gguf.h"
-#include "format/vision_roles.h"
 
 #ifndef PV_CORE
 #include "format/safetensors_hf.h"
@@ -22,6 +22,9 @@
 #include <string.h>
 
 enum { NAME_MAX_SIZE = 160, VIEWS_TOP = 2, VIEWS_LAYER = 6 };
+
+/* Tensors of the layers, and of the mergers beside the first. */
+enum group { GROUP_LAYERS, GROUP_MERGERS };
 
 /* Where the tensors come from: one GGUF file, or a directory of one layout. */
 struct source {
@@ -76,7 +79,7 @@ static enum pv_status bind_tensor(struct model_file *mf, const struct source *sr
 {
     const struct vision_config *c = &mf->vision;
     const int64_t rows = vision_dim_size(r->dim[0], c), cols = vision_dim_size(r->dim[1], c);
-    int part = src->gguf ? 0 : r->part;
+    int part = src->gguf && !r->fused ? 0 : r->part;
     int64_t want[2] = { part ? 3 * rows : rows, cols };
     const struct tensor *t;
     enum pv_status s = need_tensor(mf, src, name, &t, err);
@@ -136,28 +139,34 @@ static enum pv_status bind_top(struct model_file *mf, const struct source *src,
     return s;
 }
 
-static enum pv_status bind_layer(struct model_file *mf, const struct source *src, int layer,
-                                 const struct vision_role *r, struct pv_error *err)
+/* Number i of a group; GGUF files number further mergers by their layers. */
+static enum pv_status bind_grouped(struct model_file *mf, const struct source *src,
+                                   enum group group, int i, const struct vision_role *r,
+                                   struct pv_error *err)
 {
+    bool merger = group == GROUP_MERGERS;
     char name[NAME_MAX_SIZE];
     const struct tensor *t = NULL;
     enum pv_status s;
 
     if (src->gguf)
-        snprintf(name, sizeof name, "v.blk.%d.%s", layer, r->gguf);
+        snprintf(name, sizeof name, "%s%d.%s", merger ? "v.deepstack." : "v.blk.",
+                 merger ? mf->vision.deepstack[i] : i, r->gguf);
     else
         snprintf(name, sizeof name, "%s%s%d.%s", src->layout->prefix[PLACE_TOWER],
-                 src->layout->layers, layer, r->hf);
+                 merger ? src->layout->mergers : src->layout->layers, i, r->hf);
     s = bind_tensor(mf, src, &t, name, r, err);
-    if (!s)
-        memcpy((char *)&mf->vision_layer[layer] + r->slot, &t, sizeof t);
+    if (!s && merger)
+        memcpy((char *)&mf->vision_tensors.deepstack[i] + r->slot, &t, sizeof t);
+    else if (!s)
+        memcpy((char *)&mf->vision_layer[i] + r->slot, &t, sizeof t);
     return s;
 }
 
 static enum pv_status bind_all(struct model_file *mf, const struct source *src,
                                struct pv_error *err)
 {
-    const struct vision_roles roles = vision_roles(mf->vision.kind);
+    const struct vision_roles roles = mf->vision.family->tower->roles;
     size_t n_layers = (size_t)mf->vision.n_layers;
     size_t layer_size = n_layers * sizeof *mf->vision_layer;
     size_t view_size = (VIEWS_TOP + n_layers * VIEWS_LAYER) * sizeof *mf->view;
@@ -171,7 +180,10 @@ static enum pv_status bind_all(struct model_file *mf, const struct source *src,
         s = bind_top(mf, src, &roles.top[i], err);
     for (int layer = 0; layer < mf->vision.n_layers; layer++)
         for (int i = 0; i < roles.n_layer && !s; i++)
-            s = bind_layer(mf, src, layer, &roles.layer[i], err);
+            s = bind_grouped(mf, src, GROUP_LAYERS, layer, &roles.layer[i], err);
+    for (int k = 0; k < mf->vision.n_deepstack; k++)
+        for (int i = 0; i < roles.n_merger && !s; i++)
+            s = bind_grouped(mf, src, GROUP_MERGERS, k, &roles.merger[i], err);
     return s;
 }
 
@@ -181,16 +193,16 @@ static enum pv_status check_decoder(const struct model_file *mf, const struct so
 {
     const struct vision_config *c = &mf->vision;
     const int32_t ids[] = { c->image_token, c->video_token, c->vision_start, c->vision_end };
-    bool sections = c->kind == VISION_QWEN2_5;
+    const struct family *decoder = mf->config.family;
 
     if (c->out != mf->config.hidden)
         return fail(err, PV_E_FORMAT,
                     "%s: the vision tower makes rows of %d, but the decoder of %s takes rows of %d",
                     src->path, c->out, mf->path, mf->config.hidden);
-    if (mf->config.arch != ARCH_QWEN2 || (mf->config.mrope == MROPE_SECTIONS) != sections)
+    if (strcmp(decoder->arch, c->family->arch) != 0)
         return fail(err, PV_E_FORMAT,
                     "%s: the vision tower is one of %s, but the decoder of %s is %s", src->path,
-                    sections ? "Qwen2.5-VL" : "LLaVA-OneVision", mf->path, mf->config.arch_name);
+                    c->family->title, mf->path, mf->config.arch_name);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (ids[i] >= mf->config.vocab)
             return fail(err, PV_E_FORMAT,
@@ -206,38 +218,52 @@ static enum pv_status bind_tower(struct model_file *mf, const struct source *src
     return s ? s : bind_all(mf, src, err);
 }
 
-static enum pv_status open_gguf(struct model_file *mf, const struct gguf *g, struct pv_error *err)
+static enum pv_status open_gguf(struct model_file *mf, const struct gguf *g,
+                                const struct family *const *families, struct pv_error *err)
 {
     const struct source src = { .gguf = g, .path = gguf_path(g) };
-    enum pv_status s = vision_config_gguf_parse(&mf->vision, g, mf->vocab, err);
+    enum pv_status s = vision_config_gguf_parse(&mf->vision, g, mf->vocab, families, err);
 
     return s ? s : bind_tower(mf, &src, err);
 }
 
 #ifndef PV_CORE
-/* The layout whose patch embedding is there; NULL: the directory has no tower. */
-static const struct vision_layout *find_layout(const struct model_file *mf)
+/* The layout of the family whose patch embedding is there; NULL: there is none. */
+static const struct vision_layout *find_layout(const struct model_file *mf,
+                                               const struct family_tower *t)
 {
-    for (int i = 0; vision_layout(i); i++) {
-        const struct vision_layout *l = vision_layout(i);
+    for (int i = 0; i < t->n_layouts; i++) {
+        const struct vision_layout *l = &t->layouts[i];
         char name[NAME_MAX_SIZE];
-        snprintf(name, sizeof name, "%s%s", l->prefix[PLACE_TOWER],
-                 vision_roles(l->kind).top[0].hf);
+        snprintf(name, sizeof name, "%s%s", l->prefix[PLACE_TOWER], t->roles.top[0].hf);
         if (safetensors_find(mf->safetensors, name))
             return l;
     }
     return NULL;
 }
 
-static enum pv_status open_dir(struct model_file *mf, struct pv_error *err)
+/* Whether there is a tower of any family, so that a configuration of a tower is worth reading: one
+ * in a directory without its tensors belongs to a decoder that was cut out of a model. */
+static bool has_tower(const struct model_file *mf, const struct family *const *families)
 {
-    struct source src = { .layout = find_layout(mf), .path = mf->path };
-    enum pv_status s = src.layout ? vision_config_hf_open(&mf->vision, mf->path, err) : PV_OK;
+    for (; *families; families++)
+        if ((*families)->tower && find_layout(mf, (*families)->tower))
+            return true;
+    return false;
+}
 
-    /* Towers of other families (Qwen2-VL's has the same prefix) are left alone. */
-    if (s || mf->vision.kind == VISION_NONE)
+static enum pv_status open_dir(struct model_file *mf, const struct family *const *families,
+                               struct pv_error *err)
+{
+    struct source src = { .path = mf->path };
+    enum pv_status s = PV_OK;
+
+    if (has_tower(mf, families))
+        s = vision_config_hf_open(&mf->vision, mf->path, families, err);
+    if (s || !mf->vision.family)
         return s;
-    if (src.layout->kind != mf->vision.kind)
+    src.layout = find_layout(mf, mf->vision.family->tower);
+    if (!src.layout)
         return fail(err, PV_E_FORMAT,
                     "%s: config.json and the tensors speak of different vision towers", mf->path);
     return bind_tower(mf, &src, err);
@@ -258,13 +284,14 @@ char *vision_file_sibling(const char *path)
 }
 
 static enum pv_status open_mmproj(struct model_file *mf, const char *path, uint64_t limit,
-                                  struct pv_error *err)
+                                  const struct family *const *families, struct pv_error *err)
 {
     enum pv_status s = gguf_open(&mf->mmproj, path, limit, err);
-    return s ? s : open_gguf(mf, mf->mmproj, err);
+    return s ? s : open_gguf(mf, mf->mmproj, families, err);
 }
 
-static enum pv_status open_sibling(struct model_file *mf, uint64_t limit, struct pv_error *err)
+static enum pv_status open_sibling(struct model_file *mf, uint64_t limit,
+                                   const struct family *const *families, struct pv_error *err)
 {
     char *path = vision_file_sibling(mf->path);
     enum pv_status s = PV_OK;
@@ -272,32 +299,32 @@ static enum pv_status open_sibling(struct model_file *mf, uint64_t limit, struct
     if (!path)
         s = fail_nomem(err, strlen(mf->path) + sizeof "mmproj-");
     else if (file_exists(path))
-        s = open_mmproj(mf, path, limit, err);
+        s = open_mmproj(mf, path, limit, families, err);
     mem_free(path);
     return s;
 }
 
 enum pv_status vision_file_open(struct model_file *mf, const char *mmproj, uint64_t limit,
-                                struct pv_error *err)
+                                const struct family *const *families, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
 
     mf->vision.image_token = mf->vision.video_token = -1;
     mf->vision.vision_start = mf->vision.vision_end = -1;
     if (mf->gguf && vision_config_gguf_has(mf->gguf))
-        s = open_gguf(mf, mf->gguf, err);
+        s = open_gguf(mf, mf->gguf, families, err);
 #ifndef PV_CORE
     else if (!mf->gguf)
-        s = open_dir(mf, err);
+        s = open_dir(mf, families, err);
 #endif
     if (s)
         return s;
-    if (mmproj && mf->vision.kind != VISION_NONE)
+    if (mmproj && mf->vision.family)
         return fail(err, PV_E_ARG, "%s: not needed, %s has a vision tower itself", mmproj,
                     mf->path);
     if (mmproj)
-        return open_mmproj(mf, mmproj, limit, err);
-    return mf->gguf && mf->vision.kind == VISION_NONE ? open_sibling(mf, limit, err) : PV_OK;
+        return open_mmproj(mf, mmproj, limit, families, err);
+    return mf->gguf && !mf->vision.family ? open_sibling(mf, limit, families, err) : PV_OK;
 }
 
 void vision_file_close(struct model_file *mf)

@@ -7,7 +7,7 @@
 /* `mf` is open but for the tower. `mmproj` as in model_file_open. On failure the caller closes
  * mf. */
 enum pv_status vision_file_open(struct model_file *mf, const char *mmproj, uint64_t limit,
-                                struct pv_error *err);
+                                const struct family *const *families, struct pv_error *err);
 void vision_file_close(struct model_file *mf);
 
 /* Where the tower of a GGUF model lies when it has a file of its own: beside it, "mmproj-" before

@@ -10,7 +10,7 @@ enum vision_dim {
     VDIM_HIDDEN,
     VDIM_FFN,
     VDIM_PATCH,     /* a patch's pixels: stored as (3, [temporal,] patch, patch) */
-    VDIM_POSITIONS, /* patches of LLaVA's one input size */
+    VDIM_POSITIONS, /* rows of the table of learned positions */
     VDIM_MERGED,    /* hidden size of the patches of one token together */
     VDIM_OUT        /* hidden size of the decoder */
 };
@@ -19,30 +19,27 @@ enum vision_dim {
 enum vision_place { PLACE_TOWER, PLACE_MM0, PLACE_MM2, PLACE_NEWLINE };
 
 struct vision_role {
-    const char *hf;   /* after the place's prefix, or after that of the layer */
-    const char *gguf; /* complete, or after "v.blk.N." */
+    const char *hf;   /* after the place's prefix, or after that of the layer or merger */
+    const char *gguf; /* complete, or after "v.blk.N." or "v.deepstack.N." */
     enum vision_dim dim[2];
     enum vision_place place;
     int part;    /* 1..3: in a directory it is this third of the tensor's rows (fused q, k, v) */
-    size_t slot; /* offset in struct vision_tensors or struct vision_layer_tensors */
+    bool fused;  /* also in GGUF */
+    size_t slot; /* offset in struct vision_tensors, vision_layer_tensors or vision_merger */
 };
 
 /* How one release of one family prefixes its tensors in a directory. */
 struct vision_layout {
-    enum vision_kind kind;
     const char *prefix[4]; /* by enum vision_place */
-    const char *layers;    /* after the tower's prefix, before the number of the layer */
+    const char *layers;    /* after the tower's prefix, before the number of the layer, */
+    const char *mergers;   /* or of a further merger; NULL: the family has none */
 };
 
 struct vision_roles {
-    const struct vision_role *top, *layer;
-    int n_top, n_layer;
+    const struct vision_role *top, *layer, *merger; /* merger: of each further one */
+    int n_top, n_layer, n_merger;
 };
 
-/* `kind` is not VISION_NONE. */
-struct vision_roles vision_roles(enum vision_kind kind);
-/* The i-th layout to be tried, NULL past the last. */
-const struct vision_layout *vision_layout(int i);
 /* The size of a dimension; 0 for VDIM_NONE. */
 int64_t vision_dim_size(enum vision_dim d, const struct vision_config *c);
 

@@ -1,9 +1,9 @@
 /* The tower of a written model: its tensors under llama.cpp's names and in the types its loader
  * expects. Norms, biases, the newline and the position table stay exact; so does the patch
  * embedding but in F16 files, and it is written as one convolution per frame of a patch. */
+#include "format/family.h"
 #include "format/model_file_job.h"
 #include "format/vision_config_gguf.h"
-#include "format/vision_roles.h"
 #include "tensor/quant.h"
 
 #include <stdio.h>
@@ -73,14 +73,17 @@ static enum pv_status write_role(struct write_job *j, const char *name, const st
     to = exact ? DTYPE_F32 : write_matrix_type(t, j->type);
     if (data)
         return write_tensor(j, t, to, err);
-    gguf_writer_tensor(j->w, name, to, t->n_dims, t->dim);
+    if (r->fused && r->part > 1) /* its bytes follow those of the first part */
+        return PV_OK;
+    const int64_t dim[2] = { (r->fused ? 3 : 1) * t->dim[0], t->dim[1] };
+    gguf_writer_tensor(j->w, name, to, t->n_dims, t->n_dims > 1 || r->fused ? dim : t->dim);
     return PV_OK;
 }
 
 enum pv_status write_tower(struct write_job *j, bool data, struct pv_error *err)
 {
     const struct model_file *mf = j->mf;
-    const struct vision_roles roles = vision_roles(mf->vision.kind);
+    const struct vision_roles roles = mf->vision.family->tower->roles;
     char name[GGUF_MAX_NAME + 1];
     enum pv_status s = PV_OK;
 
@@ -95,6 +98,12 @@ enum pv_status write_tower(struct write_job *j, bool data, struct pv_error *err)
         for (int i = 0; i < roles.n_layer && !s; i++) {
             snprintf(name, sizeof name, "v.blk.%d.%s", layer, roles.layer[i].gguf);
             s = write_role(j, name, &roles.layer[i], &mf->vision_layer[layer], data, err);
+        }
+    for (int k = 0; k < mf->vision.n_deepstack; k++)
+        for (int i = 0; i < roles.n_merger && !s; i++) {
+            snprintf(name, sizeof name, "v.deepstack.%d.%s", mf->vision.deepstack[k],
+                     roles.merger[i].gguf);
+            s = write_role(j, name, &roles.merger[i], &mf->vision_tensors.deepstack[k], data, err);
         }
     return s;
 }

@@ -121,7 +121,7 @@ struct top_entry {
     int32_t id; /* -1: there are no more */
 };
 
-enum gelu_kind { GELU_TANH, GELU_ERF, GELU_COUNT };
+enum gelu_kind { GELU_TANH, GELU_ERF, GELU_QUICK /* x / (1 + exp(-1.702 x)) */, GELU_COUNT };
 
 /* ---- blocks: for a device that does better than one operation after the other ---- */
 
@@ -184,6 +184,7 @@ struct tower_block {
     int n, hidden, ffn, n_heads, head_dim;
     const float *cos, *sin; /* [n, head_dim / 2], NULL: no rope */
     float eps;
+    enum gelu_kind gelu; /* of an MLP without a gate */
     int n_segments;
     const int *bounds; /* [n_segments + 1] */
 };

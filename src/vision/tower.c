@@ -2,13 +2,13 @@
  *
  *   a = attn(rope(W_q n + b_q), rope(W_k n + b_k), W_v n + b_v),  n = norm(x)
  *   x = x + W_o a + b_o
- *   x = x + W_2 gelu(W_1 m + b_1) + b_2,                          m = norm(x)     (SigLIP)
- *   x = x + W_2 (silu(W_g m + b_g) * (W_1 m + b_1)) + b_2                         (Qwen2.5)
+ *   x = x + W_2 gelu(W_1 m + b_1) + b_2,                          m = norm(x)
+ *   x = x + W_2 (silu(W_g m + b_g) * (W_1 m + b_1)) + b_2         where the MLP has a gate
  *
- * with LayerNorm and no rope in SigLIP, RMSNorm in Qwen2.5. Attention is without a mask inside a
- * segment: a slice or a window. x holds all rows of a call; q, k and v only those of the segments
- * that are attended together; everything between two matrices only TOWER_CHUNK rows. Kernels are
- * row-invariant, so none of these cuts changes a bit. */
+ * with rope or without. The norm is LayerNorm where it has a bias, else RMSNorm. Attention is
+ * without a mask inside a segment: a slice or a window. x holds all rows of a call; q, k and v only
+ * those of the segments that are attended together; everything between two matrices only
+ * TOWER_CHUNK rows. Kernels are row-invariant, so none of these cuts changes a bit. */
 #include "vision/tower.h"
 
 static int min_int(int a, int b)
@@ -46,13 +46,13 @@ void tower_embed(struct tower_pass *p, float *y)
 }
 
 static void norm(struct tower_pass *p, float *y, const float *x, const float *weight,
-                 const float *bias, int n)
+                 const float *bias, int n, int dim)
 {
     const struct vision_config *c = &p->v->c;
     if (bias)
-        p->ops->layernorm(p->st->work, y, x, weight, bias, n, c->hidden, c->eps);
+        p->ops->layernorm(p->st->work, y, x, weight, bias, n, dim, c->eps);
     else
-        p->ops->rmsnorm(p->st->work, y, x, weight, n, c->hidden, c->eps);
+        p->ops->rmsnorm(p->st->work, y, x, weight, n, dim, c->eps);
 }
 
 /* q, k and v of rows [row0, row0 + n) of x, to the beginning of their buffers. */
@@ -67,7 +67,7 @@ static void project_qkv(struct tower_pass *p, const struct tower_layer *l, int r
         struct matmul_job qkv[] = { { &l->q, st->q + to, hidden },
                                     { &l->k, st->k + to, hidden },
                                     { &l->v, st->v + to, hidden } };
-        norm(p, st->xn, st->x + row * hidden, l->norm1, l->norm1_bias, m);
+        norm(p, st->xn, st->x + row * hidden, l->norm1, l->norm1_bias, m, c->hidden);
         p->ops->matmul(st->work, qkv, 3, st->xn, m);
         for (int i = 0; st->cos && i < 2; i++)
             p->ops->rope(st->work, qkv[i].y, m, c->n_heads, c->head_dim, NULL, 0,
@@ -89,12 +89,12 @@ static void finish_rows(struct tower_pass *p, const struct tower_layer *l, int r
         struct matmul_job up_gate[] = { { &l->up, st->up, ffn }, { &l->gate, st->gate, ffn } };
         p->ops->matmul(st->work, &o, 1, st->q + (size_t)at * hidden, m);
         p->ops->add(st->work, x, st->tmp, m, c->hidden);
-        norm(p, st->xn, x, l->norm2, l->norm2_bias, m);
+        norm(p, st->xn, x, l->norm2, l->norm2_bias, m, c->hidden);
         p->ops->matmul(st->work, up_gate, l->gate.data ? 2 : 1, st->xn, m);
         if (l->gate.data)
             p->ops->silu_mul(st->work, st->gate, st->up, m, c->ffn);
         else
-            p->ops->gelu(st->work, st->up, m, c->ffn, GELU_TANH);
+            p->ops->gelu(st->work, st->up, m, c->ffn, c->family->tower->gelu);
         p->ops->matmul(st->work, &down, 1, l->gate.data ? st->gate : st->up, m);
         p->ops->add(st->work, x, st->tmp, m, c->hidden);
     }
@@ -114,6 +114,7 @@ static void layer_block(struct tower_pass *p, const struct tower_layer *l, const
                              .cos = p->st->cos,
                              .sin = p->st->sin,
                              .eps = c->eps,
+                             .gelu = c->family->tower->gelu,
                              .n_segments = n_segments,
                              .bounds = bounds };
     p->ops->tower(p->st->work, &b);
@@ -152,37 +153,41 @@ void tower_layers(struct tower_pass *p)
 {
     const struct vision *v = p->v;
     for (int i = 0; i < v->c.n_layers; i++) {
-        bool windows = v->c.kind == VISION_QWEN2_5 && !v->c.full[i];
+        bool windows = p->st->windows && !v->c.full[i];
         const int *bounds = windows ? p->st->windows : p->st->slices;
         int n_segments = windows ? p->n_windows : p->n_slices;
         if (p->ops->tower)
             layer_block(p, &v->layer[i], bounds, n_segments);
         else
             layer_run(p, &v->layer[i], bounds, n_segments);
+        for (int k = 0; k < v->c.n_deepstack; k++)
+            if (v->c.deepstack[k] == i)
+                tower_project(p, &v->deepstack[k], p->st->x, 1 + k);
     }
 }
 
-void tower_project(struct tower_pass *p, const float *x, const float *norm_weight)
+void tower_project(struct tower_pass *p, const struct merger *m, const float *x, int part)
 {
     const struct vision *v = p->v;
     struct vision_state *st = p->st;
-    int unit = v->c.merge * v->c.merge;
-    size_t out = (size_t)v->c.out;
-    int chunk = tower_chunk(v);
+    int unit = v->c.merge * v->c.merge, chunk = tower_chunk(v);
+    size_t out = (size_t)v->c.out, row = (size_t)vision_row_size(&v->c);
+    bool kept = !p->out || row > out;
     for (int at = 0; at < p->n; at += chunk) {
         int n = min_int(chunk, p->n - at), tokens = n / unit;
         const float *rows = x + (size_t)at * (size_t)v->c.hidden;
-        struct matmul_job mm0 = { &v->mm0, st->up, (size_t)v->mm0.out };
-        float *to = p->out ? st->tmp : st->tokens + (size_t)(at / unit) * out;
-        struct matmul_job mm2 = { &v->mm2, to, out };
-        if (norm_weight) {
-            norm(p, st->xn, rows, norm_weight, NULL, n);
+        struct matmul_job mm0 = { &m->mm0, st->up, (size_t)m->mm0.out };
+        float *to = kept ? st->tokens + (size_t)(at / unit) * row + (size_t)part * out : st->tmp;
+        struct matmul_job mm2 = { &m->mm2, to, row };
+        if (m->norm) {
+            int per = m->norm_dim / v->c.hidden;
+            norm(p, st->xn, rows, m->norm, m->norm_bias, n / per, m->norm_dim);
             rows = st->xn;
         }
         p->ops->matmul(st->work, &mm0, 1, rows, tokens);
-        p->ops->gelu(st->work, st->up, tokens, v->mm0.out, GELU_ERF);
+        p->ops->gelu(st->work, st->up, tokens, m->mm0.out, GELU_ERF);
         p->ops->matmul(st->work, &mm2, 1, st->up, tokens);
-        if (p->out)
+        if (!kept)
             p->ops->get(st->work, p->out + (size_t)(at / unit) * out, to,
                         sizeof(float) * (size_t)tokens * out);
     }

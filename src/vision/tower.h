@@ -1,9 +1,10 @@
 /* What the files of the vision towers share: the weights, the scratch, and the transformer layer
- * that both towers are made of. */
+ * that all towers are made of. */
 #ifndef PV_VISION_TOWER_H
 #define PV_VISION_TOWER_H
 
 #include "base/mem.h"
+#include "format/family.h"
 #include "vision/vision.h"
 
 /* Rows that go through the matrices together: a frame of 27 x 27 patches is one chunk. Enough to
@@ -11,18 +12,25 @@
  * multiple of merge * merge. */
 enum { TOWER_CHUNK = 768, TOWER_BLOCK_CHUNK = 8192 /* where the device has a block */ };
 
+/* Rows of the tower to tokens. */
+struct merger {
+    struct matrix mm0, mm2;
+    const float *norm, *norm_bias; /* [norm_dim] or NULL */
+    int norm_dim;                  /* hidden, or that of the rows of a token side by side */
+};
+
 struct vision {
     struct vision_config c;
     struct device *dev;
     enum dtype attn; /* of keys and values */
-    struct matrix patch, mm0, mm2;
-    const float *position;    /* LLaVA: [side * side, hidden] */
-    const float *merger_norm; /* Qwen2.5: [hidden] */
+    struct matrix patch;
+    struct merger merger, deepstack[VISION_MAX_DEEPSTACK];
+    const float *position; /* [positions, hidden] or NULL */
     struct tower_layer *layer;
     float *small;   /* norms, biases and positions as f32, on the device */
     float *joined;  /* the patch matrix put together from two, on the host; or NULL */
-    float *newline; /* LLaVA: [out], on the host */
-    float inv_freq[DEVICE_MAX_HEAD_DIM / 4]; /* Qwen2.5 */
+    float *newline; /* [out], on the host */
+    float inv_freq[DEVICE_MAX_HEAD_DIM / 4]; /* of rope */
 };
 
 struct vision_state {
@@ -32,25 +40,26 @@ struct vision_state {
     float *block;           /* on the device; the following lie in it */
     float *x;               /* [max_patches, hidden] */
     float *q, *k, *v;       /* [rows attended together, hidden]; attention's result replaces q;
-                               with a block for the layer only q, of Qwen2.5 */
-    float *cos, *sin;       /* Qwen2.5: [max_patches, head_dim / 2]; else NULL */
+                               with a block for the layer only q, and only with windows */
+    float *cos, *sin;       /* with rope: [max_patches, head_dim / 2]; else NULL */
     float *xn;              /* [TOWER_CHUNK, hidden] */
-    float *gate;            /* Qwen2.5: [TOWER_CHUNK, ffn]; else NULL */
+    float *gate;            /* of an MLP with a gate: [TOWER_CHUNK, ffn]; else NULL */
     float *up;              /* [TOWER_CHUNK, ...]: pixels, the MLP's and the projector's middle */
     float *tmp;             /* [TOWER_CHUNK, ...]: what is added to x; tokens */
-    float *near, *mixed;    /* LLaVA: [2 * widest, out], [widest, out] of llava.c */
-    float *tokens, *pooled; /* of whole frames, LLaVA's before and after pooling; Qwen2.5: only
-                               where the device has a block for the layer */
-    int (*taps)[4];         /* LLaVA: [widest or a pooled frame], and their weights */
+    float *near, *mixed;    /* of tiles: [2 * widest, out], [widest, out] of llava.c */
+    float *tokens, *pooled; /* of whole frames, of tiles before and after pooling; else only where
+                               the device has a block for the layer, or rows have several parts */
+    int (*taps)[4];         /* of tiles: [widest or a pooled frame]; of stretched positions:
+                               [TOWER_CHUNK]; and their weights */
     float (*weights)[4];
-    int32_t *units;             /* Qwen2.5: [units], an order of them */
+    int32_t *units;             /* with windows: [units], an order of them */
     struct arena arena;         /* on the host; the following lie in it */
     int *slices;                /* rows where slices begin, and the end */
-    int *windows;               /* Qwen2.5: the same for windows */
-    int *order, *inverse;       /* Qwen2.5: the units of a call by window, and back */
+    int *windows;               /* the same for windows; NULL: there are none */
+    int *order, *inverse;       /* with windows: the units of a call by window, and back */
     int *segments;              /* [TOWER_CHUNK + 1] of one attention call */
-    float *host_cos, *host_sin; /* Qwen2.5: [TOWER_CHUNK, head_dim / 2] */
-    int (*host_taps)[4];        /* LLaVA, as above */
+    float *host_cos, *host_sin; /* with rope: [TOWER_CHUNK, head_dim / 2] */
+    int (*host_taps)[4];        /* as above */
     float (*host_weights)[4];
 };
 
@@ -73,28 +82,35 @@ static inline int tower_chunk(const struct vision *v)
 
 /* Floats of a row of pixels. */
 int tower_patch_size(const struct vision_config *c);
-/* Tokens along the wider side of the largest still picture (LLaVA). */
+/* Tokens along the wider side of the largest still picture in tiles. */
 int tower_widest(const struct vision_config *c);
 
 /* y [n, hidden] = the patches through the first matrix, slice by slice as they came. */
 void tower_embed(struct tower_pass *p, float *y);
-/* All layers over st->x. */
+/* All layers over st->x; the further mergers run after theirs. */
 void tower_layers(struct tower_pass *p);
-/* Rows [at, at + n) of x -> tokens: norm (NULL: none), mm0, gelu, mm2, and out to the caller.
- * A token is merge * merge rows side by side. */
-void tower_project(struct tower_pass *p, const float *x, const float *norm);
+/* Rows of x -> tokens: norm (NULL: none), mm0, gelu, mm2. They become the floats [part * out,
+ * (part + 1) * out) of the rows of st->tokens, or go to the caller as they are made. A token is
+ * merge * merge rows side by side. */
+void tower_project(struct tower_pass *p, const struct merger *m, const float *x, int part);
 
 /* llava.c: n frames of st->tokens to st->pooled. */
 void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n);
 
-/* siglip.c */
-void siglip_encode(struct tower_pass *p);
+/* places.c. Bounds of slices and windows, and the order of rows where there are windows. */
+void places_plan(struct tower_pass *p);
+/* Rows into window order, and back. */
+void places_order(struct tower_pass *p, float *to, const float *from);
+void places_restore(struct tower_pass *p, float *to, const float *from);
+void places_frequencies(struct vision *v);
+/* cos and sin of all rows as the layers see them. */
+void places_rope(struct tower_pass *p);
+/* Adds the learned positions to rows as they came, where the tower has them. */
+void places_learned(struct tower_pass *p, float *x);
 
-/* qwen2_5_vit.c */
-void qwen2_5_encode(struct tower_pass *p);
-void qwen2_5_frequencies(struct vision *v);
-/* The two frames' matrices [hidden, 3 * patch * patch] as one [hidden, 3 * 2 * patch * patch]. */
-enum pv_status qwen2_5_join(struct vision *v, const struct tensor *const frames[2],
-                            struct pv_error *err);
+/* patch_matrix.c: the frames' matrices [hidden, 3 * patch * patch] as one
+ * [hidden, 3 * 2 * patch * patch]. */
+enum pv_status patch_matrix_join(struct vision *v, const struct tensor *const frames[2],
+                                 const float *bias, struct pv_error *err);
 
 #endif

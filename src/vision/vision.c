@@ -1,5 +1,5 @@
 /* Opening towers and their state, and the checks before an encoding; what a tower computes is in
- * tower.c, siglip.c and qwen2_5_vit.c. */
+ * tower.c and places.c. */
 #include "vision/tower.h"
 
 #include "tensor/quant.h"
@@ -18,12 +18,19 @@ static size_t layer_floats(const struct vision_layer_tensors *t)
     return n;
 }
 
+static size_t merger_floats(const struct vision_merger *m)
+{
+    return weights_count(m->norm) + weights_count(m->norm_bias) + weights_count(m->mm0_bias) +
+           weights_count(m->mm2_bias);
+}
+
 static size_t small_floats(const struct model_file *mf)
 {
     const struct vision_tensors *t = model_file_vision_tensors(mf);
-    size_t n = weights_count(t->patch_bias) + weights_count(t->position) +
-               weights_count(t->merger_norm) + weights_count(t->mm0_bias) +
-               weights_count(t->mm2_bias);
+    size_t n =
+        weights_count(t->patch_bias) + weights_count(t->position) + merger_floats(&t->merger);
+    for (int i = 0; i < model_file_vision(mf)->n_deepstack; i++)
+        n += merger_floats(&t->deepstack[i]);
     for (int i = 0; i < model_file_vision(mf)->n_layers; i++)
         n += layer_floats(model_file_vision_layer(mf, i));
     return n;
@@ -75,19 +82,27 @@ static enum pv_status take_layer(struct vision *v, struct tower_layer *l,
     return take_parts(v, parts, sizeof parts / sizeof *parts, at, err);
 }
 
+static enum pv_status take_merger(struct vision *v, struct merger *m, const struct vision_merger *t,
+                                  float **at, struct pv_error *err)
+{
+    int middle = (int)t->mm0->dim[0], wide = v->c.hidden * v->c.merge * v->c.merge;
+    const struct part parts[] = {
+        { &m->mm0, t->mm0, t->mm0_bias, middle, wide },
+        { &m->mm2, t->mm2, t->mm2_bias, v->c.out, middle },
+    };
+    m->norm = weights_small(v->dev, at, t->norm);
+    m->norm_bias = weights_small(v->dev, at, t->norm_bias);
+    m->norm_dim = (int)weights_count(t->norm);
+    return take_parts(v, parts, sizeof parts / sizeof *parts, at, err);
+}
+
 static enum pv_status take_weights(struct vision *v, const struct model_file *mf,
                                    struct pv_error *err)
 {
     const struct vision_config *c = &v->c;
     const struct vision_tensors *t = model_file_vision_tensors(mf);
-    int wide = c->hidden * c->merge * c->merge;
-    int middle = c->kind == VISION_LLAVA ? c->out : wide;
-    const struct part parts[] = {
-        { &v->mm0, t->mm0, t->mm0_bias, middle, wide },
-        { &v->mm2, t->mm2, t->mm2_bias, c->out, middle },
-        { &v->patch, t->patch[1] ? NULL : t->patch[0], t->patch_bias, c->hidden,
-          tower_patch_size(c) },
-    };
+    const struct part patch = { &v->patch, t->patch[0], t->patch_bias, c->hidden,
+                                tower_patch_size(c) };
     float *at = v->small;
     enum pv_status s = PV_OK;
     for (int i = 0; i < c->n_layers && !s; i++)
@@ -95,22 +110,29 @@ static enum pv_status take_weights(struct vision *v, const struct model_file *mf
     if (s)
         return s;
     v->position = weights_small(v->dev, &at, t->position);
-    v->merger_norm = weights_small(v->dev, &at, t->merger_norm);
     if (t->newline)
         row_to_f32(v->newline, t->newline->data, t->newline->dtype, c->out);
-    if (c->kind == VISION_QWEN2_5)
-        qwen2_5_frequencies(v);
-    s = take_parts(v, parts, sizeof parts / sizeof *parts, &at, err);
-    if (!s && t->patch[1])
-        s = qwen2_5_join(v, t->patch, err);
-    return s;
+    if (c->family->tower->rope)
+        places_frequencies(v);
+    s = take_merger(v, &v->merger, &t->merger, &at, err);
+    for (int i = 0; i < c->n_deepstack && !s; i++)
+        s = take_merger(v, &v->deepstack[i], &t->deepstack[i], &at, err);
+    if (s)
+        return s;
+    if (t->patch[1])
+        return patch_matrix_join(v, t->patch, weights_small(v->dev, &at, t->patch_bias), err);
+    return take_parts(v, &patch, 1, &at, err);
 }
 
 static void drop_weights(struct vision *v)
 {
-    struct matrix *all[] = { &v->patch, &v->mm0, &v->mm2 };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        weights_drop(v->dev, all[i]);
+    weights_drop(v->dev, &v->patch);
+    weights_drop(v->dev, &v->merger.mm0);
+    weights_drop(v->dev, &v->merger.mm2);
+    for (int i = 0; i < v->c.n_deepstack; i++) {
+        weights_drop(v->dev, &v->deepstack[i].mm0);
+        weights_drop(v->dev, &v->deepstack[i].mm2);
+    }
     for (int i = 0; v->layer && i < v->c.n_layers; i++) {
         struct tower_layer *l = &v->layer[i];
         struct matrix *own[] = { &l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down };
@@ -135,7 +157,7 @@ enum pv_status vision_open(struct vision **out, const struct model_file *mf, str
     struct vision *v;
     void *small = NULL;
     enum pv_status s;
-    if (c->kind == VISION_NONE)
+    if (!c->family)
         return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower", model_file_path(mf));
     v = mem_zalloc(sizeof *v);
     if (!v)
@@ -210,20 +232,20 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* Rows of the longest segment, and the most rows attended together: all of a frame, or as many
- * frames as fill a chunk. A slice of Qwen2.5 can be as long as the call. */
+ * frames as fill a chunk. A slice of any size can be as long as the call. */
 static int longest_segment(const struct vision_config *c, int max_patches)
 {
     int frame = vision_side(c) * vision_side(c);
-    return c->kind == VISION_LLAVA && frame < max_patches ? frame : max_patches;
+    return c->family->tower->fixed && frame < max_patches ? frame : max_patches;
 }
 
-/* Rows of q, and of k and v where the device has no block for the layer; with one, Qwen2.5 puts its
- * rows in order by way of q. */
+/* Rows of q, and of k and v where the device has no block for the layer; with one, rows are put in
+ * window order by way of q. */
 static int attention_rows(const struct vision *v, int max_patches)
 {
     const struct vision_config *c = &v->c;
     if (v->dev->ops->tower)
-        return c->kind == VISION_LLAVA ? 0 : max_patches;
+        return c->family->tower->windows ? max_patches : 0;
     int most = max_int(longest_segment(c, max_patches), TOWER_CHUNK);
     return most < max_patches ? most : max_patches;
 }
@@ -231,14 +253,15 @@ static int attention_rows(const struct vision *v, int max_patches)
 static struct work_shape work_shape_of(const struct vision *v, int max_patches)
 {
     const struct vision_config *c = &v->c;
-    int in = max_int(max_int(tower_patch_size(c), c->ffn), max_int(v->mm0.in, v->mm2.in));
+    int in =
+        max_int(max_int(tower_patch_size(c), c->ffn), max_int(v->merger.mm0.in, v->merger.mm2.in));
     return (struct work_shape){ .rows = v->dev->ops->tower && max_patches > TOWER_CHUNK
                                             ? max_patches
                                             : TOWER_CHUNK,
                                 .in = in,
                                 .hidden = c->hidden,
                                 .ffn = c->ffn,
-                                .out = max_int(v->mm0.out, v->mm2.out),
+                                .out = max_int(v->merger.mm0.out, v->merger.mm2.out),
                                 .n_heads = c->n_heads,
                                 .n_kv_heads = c->n_heads,
                                 .head_dim = c->head_dim,
@@ -255,23 +278,41 @@ static void *reserve(struct arena *a, size_t *total, size_t size)
     return a ? arena_push(a, size) : NULL;
 }
 
+/* Whether whole frames of tokens lie on the device: to be pooled, to be handed on, or because the
+ * parts of a row are made one after the other. */
+static bool keeps_tokens(const struct vision *v)
+{
+    return v->c.family->tower->tiles || v->dev->ops->tower || v->c.n_deepstack > 0;
+}
+
+/* Rows of taps: of a line or a pooled frame of tiles, or of a chunk of patches. */
+static size_t tap_rows(const struct vision *v)
+{
+    const struct vision_config *c = &v->c;
+    size_t pooled = (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c);
+    if (c->family->tower->tiles)
+        return larger(pooled, (size_t)tower_widest(c));
+    return c->positions ? (size_t)tower_chunk(v) : 0;
+}
+
 static size_t carve_device(struct vision_state *st, struct arena *a, const struct vision *v,
                            int max_patches)
 {
     const struct vision_config *c = &v->c;
-    bool llava = c->kind == VISION_LLAVA, block = v->dev->ops->tower != NULL;
-    int unit = c->merge * c->merge, middle = v->mm0.out / unit, token = (c->out + unit - 1) / unit;
+    const struct family_tower *t = c->family->tower;
+    bool block = v->dev->ops->tower != NULL;
+    int unit = c->merge * c->merge, middle = v->merger.mm0.out / unit;
+    int token = (c->out + unit - 1) / unit;
     size_t f = sizeof(float), rows = (size_t)max_patches * f, hidden = (size_t)c->hidden;
     size_t attended = (size_t)attention_rows(v, max_patches) * f,
            chunk = (size_t)tower_chunk(v) * f;
-    size_t half = llava ? 0 : (size_t)c->head_dim / 2;
+    size_t half = t->rope ? (size_t)c->head_dim / 2 : 0;
     size_t up = (size_t)max_int(max_int(block ? 0 : c->ffn, tower_patch_size(c)), middle);
-    size_t wide = llava ? (size_t)tower_widest(c) * (size_t)c->out * f : 0;
-    size_t frame = (size_t)vision_side(c) * (size_t)vision_side(c);
-    size_t frames = llava ? larger((size_t)max_patches / frame, 1) : 0;
-    size_t kept = llava ? frames * frame : block ? (size_t)max_patches / (size_t)unit : 0;
-    size_t pooled = llava ? (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c) : 0;
-    size_t taps = llava ? larger(pooled, (size_t)tower_widest(c)) : 0, total = 0;
+    size_t wide = t->tiles ? (size_t)tower_widest(c) * (size_t)c->out * f : 0;
+    size_t frame = t->tiles ? (size_t)vision_side(c) * (size_t)vision_side(c) : 1;
+    size_t frames = t->tiles ? larger((size_t)max_patches / frame, 1) : 0;
+    size_t pooled = (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c);
+    size_t kept = t->tiles ? frames * frame : (size_t)max_patches / (size_t)unit, total = 0;
     st->x = reserve(a, &total, rows * hidden);
     st->q = reserve(a, &total, attended * hidden);
     st->k = reserve(a, &total, block ? 0 : attended * hidden);
@@ -279,17 +320,17 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     st->cos = reserve(a, &total, rows * half);
     st->sin = reserve(a, &total, rows * half);
     st->xn = reserve(a, &total, chunk * hidden);
-    st->gate = reserve(a, &total, llava || block ? 0 : chunk * (size_t)c->ffn);
+    st->gate = reserve(a, &total, t->gated && !block ? chunk * (size_t)c->ffn : 0);
     st->up = reserve(a, &total, chunk * up);
     st->tmp = reserve(a, &total, chunk * (size_t)max_int(c->hidden, token));
     st->near = reserve(a, &total, 2 * wide);
     st->mixed = reserve(a, &total, wide);
-    st->tokens = reserve(a, &total, kept * (size_t)c->out * f);
+    st->tokens = reserve(a, &total, keeps_tokens(v) ? kept * (size_t)vision_row_size(c) * f : 0);
     st->pooled = reserve(a, &total, frames * pooled * (size_t)c->out * f);
-    st->taps = reserve(a, &total, taps * sizeof *st->taps);
-    st->weights = reserve(a, &total, taps * sizeof *st->weights);
+    st->taps = reserve(a, &total, tap_rows(v) * sizeof *st->taps);
+    st->weights = reserve(a, &total, tap_rows(v) * sizeof *st->weights);
     st->units =
-        reserve(a, &total, llava ? 0 : (size_t)max_patches / (size_t)unit * sizeof *st->units);
+        reserve(a, &total, t->windows ? (size_t)max_patches / (size_t)unit * sizeof *st->units : 0);
     return total;
 }
 
@@ -297,24 +338,22 @@ static size_t carve_host(struct vision_state *st, struct arena *a, const struct 
                          int max_patches)
 {
     const struct vision_config *c = &v->c;
-    bool llava = c->kind == VISION_LLAVA;
-    size_t frame = (size_t)vision_side(c) * (size_t)vision_side(c);
-    size_t unit = (size_t)(c->merge * c->merge); /* the smallest slice and window of Qwen2.5 */
-    size_t units = llava ? 0 : (size_t)max_patches / unit;
-    size_t slices = llava ? (size_t)max_patches / frame : units;
-    size_t half = llava ? 0 : (size_t)c->head_dim / 2, f = sizeof(float);
-    size_t chunk = (size_t)tower_chunk(v);
-    size_t pooled = llava ? (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c) : 0;
-    size_t taps = llava ? larger(pooled, (size_t)tower_widest(c)) : 0, total = 0;
+    const struct family_tower *t = c->family->tower;
+    size_t frame = t->fixed ? (size_t)vision_side(c) * (size_t)vision_side(c) : 1;
+    size_t unit = (size_t)(c->merge * c->merge); /* the smallest slice and window of any size */
+    size_t units = (size_t)max_patches / unit, ordered = t->windows ? units : 0;
+    size_t slices = t->fixed ? (size_t)max_patches / frame : units;
+    size_t half = t->rope ? (size_t)c->head_dim / 2 : 0, f = sizeof(float);
+    size_t chunk = (size_t)tower_chunk(v), total = 0;
     st->slices = reserve(a, &total, (slices + 1) * sizeof(int));
-    st->windows = reserve(a, &total, llava ? 0 : (units + 1) * sizeof(int));
-    st->order = reserve(a, &total, units * sizeof(int));
-    st->inverse = reserve(a, &total, units * sizeof(int));
+    st->windows = reserve(a, &total, t->windows ? (units + 1) * sizeof(int) : 0);
+    st->order = reserve(a, &total, ordered * sizeof(int));
+    st->inverse = reserve(a, &total, ordered * sizeof(int));
     st->segments = reserve(a, &total, (TOWER_CHUNK + 1) * sizeof(int));
     st->host_cos = reserve(a, &total, chunk * half * f);
     st->host_sin = reserve(a, &total, chunk * half * f);
-    st->host_taps = reserve(a, &total, taps * sizeof *st->host_taps);
-    st->host_weights = reserve(a, &total, taps * sizeof *st->host_weights);
+    st->host_taps = reserve(a, &total, tap_rows(v) * sizeof *st->host_taps);
+    st->host_weights = reserve(a, &total, tap_rows(v) * sizeof *st->host_weights);
     return total;
 }
 
@@ -396,7 +435,7 @@ static enum pv_status check_call(const struct vision *v, const struct vision_sta
     int side = vision_side(c);
     if (n_slices < 1 || h < 1 || w < 1)
         return fail(err, PV_E_ARG, "%d slices of %d x %d patches", n_slices, h, w);
-    if (c->kind == VISION_LLAVA && (h != side || w != side))
+    if (c->family->tower->fixed && (h != side || w != side))
         return fail(err, PV_E_ARG, "%d x %d patches for a tower that takes %d x %d", h, w, side,
                     side);
     if (h % c->merge || w % c->merge)
@@ -409,9 +448,28 @@ static enum pv_status check_call(const struct vision *v, const struct vision_sta
     return PV_OK;
 }
 
+static void run_tower(struct tower_pass *p)
+{
+    struct vision_state *st = p->st;
+    bool ordered = st->order != NULL;
+    float *came = ordered ? st->q : st->x; /* rows as they came */
+    places_plan(p);
+    if (st->cos)
+        places_rope(p);
+    tower_embed(p, came);
+    places_learned(p, came);
+    if (ordered)
+        places_order(p, st->x, came);
+    tower_layers(p);
+    if (ordered)
+        places_restore(p, came, st->x);
+    tower_project(p, &p->v->merger, came, 0);
+}
+
 static enum pv_status encode(const struct vision *v, struct vision_state *st, const float *patches,
                              int n_slices, int h, int w, float *out, struct pv_error *err)
 {
+    size_t row = (size_t)vision_row_size(&v->c);
     enum pv_status s = check_call(v, st, n_slices, h, w, err);
     if (s)
         return s;
@@ -424,10 +482,10 @@ static enum pv_status encode(const struct vision *v, struct vision_state *st, co
                             .h = h,
                             .w = w,
                             .n = n_slices * h * w };
-    if (v->c.kind == VISION_LLAVA)
-        siglip_encode(&p);
-    else
-        qwen2_5_encode(&p);
+    run_tower(&p);
+    if (out && row > (size_t)v->c.out) /* they were made part by part */
+        p.ops->get(st->work, out, st->tokens,
+                   sizeof(float) * row * (size_t)(p.n / (v->c.merge * v->c.merge)));
     return PV_OK;
 }
 
@@ -445,24 +503,24 @@ enum pv_status vision_encode(const struct vision *v, struct vision_state *st, co
 
 bool vision_keeps_tokens(const struct vision *v)
 {
-    return v->c.kind == VISION_LLAVA || v->dev->ops->tower;
+    return keeps_tokens(v);
 }
 
 enum pv_status vision_encode_video(const struct vision *v, struct vision_state *st,
                                    const float *patches, int n_slices, int h, int w,
                                    const float **tokens, struct pv_error *err)
 {
-    bool llava = v->c.kind == VISION_LLAVA;
+    bool pooled = v->c.family->tower->tiles;
     enum pv_status s;
     mem_guard_begin();
     s = encode(v, st, patches, n_slices, h, w, NULL, err);
-    if (!s && llava)
+    if (!s && pooled)
         llava_pool_tokens(v, st, n_slices);
     if (!s)
         s = v->dev->ops->wait(st->work, err);
     mem_guard_end();
     if (!s)
-        *tokens = llava ? st->pooled : st->tokens;
+        *tokens = pooled ? st->pooled : st->tokens;
     return s;
 }
 

@@ -1,7 +1,7 @@
 /* Vision towers on a device: pictures cut into patches become tokens in the decoder's space. One
  * interface, one file per tower.
  *
- * A slice is what attends to itself: one frame (LLaVA), one pair of frames (Qwen2.5-VL). Slices
+ * A slice is what attends to itself: one frame, or the frames of a patch (a pair). Slices
  * are independent, so how many are encoded together never changes a bit. */
 #ifndef PV_VISION_VISION_H
 #define PV_VISION_VISION_H
@@ -19,12 +19,12 @@ void vision_close(struct vision **v);
 const struct vision_config *vision_config(const struct vision *v);
 struct device *vision_device(const struct vision *v);
 
-/* Tokens of a slice of h x w patches, before LLaVA's pooling. */
+/* Tokens of a slice of h x w patches, before pooling. */
 int vision_slice_tokens(const struct vision *v, int h, int w);
 
 /* max_patches: of one call of vision_encode. Everything a call needs is allocated here: per patch
- * one row of f32 (LLaVA), or four (Qwen2.5, whose slices may be as long as the call), and a fixed
- * part. */
+ * one row of f32 where pictures have one size, or four (slices may then be as long as the call),
+ * and a fixed part. */
 size_t vision_state_size(const struct vision *v, int max_patches);
 enum pv_status vision_state_open(struct vision_state **out, const struct vision *v, int max_patches,
                                  struct pv_error *err);
@@ -32,14 +32,14 @@ void vision_state_close(struct vision_state **st);
 /* As device_ops.work_on. */
 void vision_state_work_on(struct vision_state *st, struct device *group);
 
-/* patches [n_slices * h * w, patch_row_size] (video/patches.h) -> out [n_slices * tokens, c->out],
- * both in host memory: tower, then projector or merger. Allocates nothing. PV_E_LIMIT when the
- * state is too small, PV_E_ARG when h and w do not suit the tower. */
+/* patches [n_slices * h * w, patch_row_size] (video/patches.h) -> out [n_slices * tokens, row],
+ * row = vision_row_size, both in host memory: tower, then projector or mergers. Allocates nothing.
+ * PV_E_LIMIT when the state is too small, PV_E_ARG when h and w do not suit the tower. */
 enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
                              int n_slices, int h, int w, float *out, struct pv_error *err);
 
-/* The same for the frames of a video, where vision_keeps_tokens: the tokens, LLaVA's pooled
- * (llava.h), stay on the device until the next call. */
+/* The same for the frames of a video, where vision_keeps_tokens: the tokens, pooled where the
+ * tower has tiles (llava.h), stay on the device until the next call. */
 bool vision_keeps_tokens(const struct vision *v);
 enum pv_status vision_encode_video(const struct vision *v, struct vision_state *st,
                                    const float *patches, int n_slices, int h, int w,

@@ -1,4 +1,4 @@
-/* The windows of Qwen2.5-VL's tower: in which order the merged units of a slice run, so that the
+/* The windows of a vision tower: in which order the merged units of a slice run, so that the
  * units of one window lie side by side. */
 #ifndef PV_VISION_WINDOWS_H
 #define PV_VISION_WINDOWS_H

@@ -2,13 +2,14 @@
  * compute capability 8.0 and as one of 9.0. The simulator is slow: episodes are few, short and
  * small. */
 #include "cudasim/gpu.h"
+#include "family/families.h"
 #include "tiny_world.h"
 
-static void run_family(enum vision_kind kind, int first, int episodes)
+static void run_family(const struct family *family, int first, int episodes)
 {
     static struct world w;
     struct tally t;
-    if (!tiny_world_open(&w, kind, true, "cuda", cpu_level_best()))
+    if (!tiny_world_open(&w, family, true, "cuda", cpu_level_best()))
         return;
     w.n_prompts = 4;
     w.n_new = 8;
@@ -20,12 +21,12 @@ static void run_family(enum vision_kind kind, int first, int episodes)
 
 TEST(requests_of_llava_do_not_see_each_other)
 {
-    run_family(VISION_LLAVA, 6200, 8);
+    run_family(&family_llava_onevision, 6200, 8);
 }
 
 TEST(requests_of_qwen_do_not_see_each_other)
 {
-    run_family(VISION_QWEN2_5, 7000, 4);
+    run_family(&family_qwen2_5_vl, 7000, 4);
 }
 
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
@@ -34,7 +35,7 @@ TEST(requests_of_llava_on_hopper_do_not_see_each_other)
     cudasim_is(&gpu);
     gpu.major = 9;
     cudasim_be(&gpu);
-    run_family(VISION_LLAVA, 8000, 3);
+    run_family(&family_llava_onevision, 8000, 3);
     cudasim_be(NULL);
 }
 

@@ -1,5 +1,6 @@
 /* Any text as config.json and, after a NUL, generation_config.json or preprocessor_config.json:
  * what is accepted must be within the bounds the decoder and the vision tower rely on. */
+#include "family/families.h"
 #include "format/config_hf.h"
 #include "format/vision_config_hf.h"
 
@@ -13,7 +14,7 @@ static void check_decoder(const char *text, size_t len, const char *second, size
     struct pv_error err = { 0 };
     struct config c;
 
-    if (config_hf_parse(&c, text, len, second, second_len, "input", &err)) {
+    if (config_hf_parse(&c, text, len, second, second_len, "input", families, &err)) {
         if (!err.text[0])
             abort(); /* a failure must say why */
         return;
@@ -27,13 +28,13 @@ static void check_tower(const char *text, size_t len, const char *second, size_t
     struct pv_error err = { 0 };
     struct vision_config c;
 
-    if (vision_config_hf_parse(&c, text, len, second, second_len, "input", &err)) {
+    if (vision_config_hf_parse(&c, text, len, second, second_len, "input", families, &err)) {
         if (!err.text[0])
             abort();
         return;
     }
     if (vision_config_check(&c, "input", NULL) ||
-        (c.kind != VISION_NONE && c.n_heads * c.head_dim != c.hidden))
+        (c.family != NULL && c.n_heads * c.head_dim != c.hidden))
         abort();
 }
 

@@ -2,6 +2,7 @@
  * every type, and touch both ends of every tensor; as the file of a vision tower, with or without a
  * decoder in it; and as a draft head. */
 #include "base/mem.h"
+#include "family/families.h"
 #include "format/config_gguf.h"
 #include "format/gguf.h"
 #include "format/head_file.h"
@@ -82,16 +83,15 @@ static void bind_tower(struct gguf *g, struct vocab *v)
     struct pv_error err = { 0 };
     struct model_file mf = { .path = (char[]){ "input" }, .gguf = g, .vocab = v };
 
-    if (vision_config_gguf_parse(&c, g, v, &err)) {
+    if (vision_config_gguf_parse(&c, g, v, families, &err)) {
         if (!err.text[0])
             abort();
         return;
     }
-    if (c.kind == VISION_NONE || vision_config_check(&c, "input", NULL))
+    if (c.family == NULL || vision_config_check(&c, "input", NULL))
         abort();
-    mf.config = (struct config){ .arch = ARCH_QWEN2, .hidden = c.out, .vocab = CONFIG_MAX_VOCAB };
-    mf.config.mrope = c.kind == VISION_QWEN2_5 ? MROPE_SECTIONS : MROPE_NONE;
-    if (!vision_file_open(&mf, NULL, 1 << 20, &err)) {
+    mf.config = (struct config){ .family = c.family, .hidden = c.out, .vocab = CONFIG_MAX_VOCAB };
+    if (!vision_file_open(&mf, NULL, 1 << 20, families, &err)) {
         touch_bound(&mf.vision_tensors, sizeof mf.vision_tensors);
         for (int i = 0; i < mf.vision.n_layers; i++)
             touch_bound(&mf.vision_layer[i], sizeof mf.vision_layer[i]);
@@ -129,7 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_values(g);
     touch_tensors(g);
     vocab_gguf_open(&v, g, &why, &err);
-    config_gguf_parse(&c, g, v, &err);
+    config_gguf_parse(&c, g, v, families, &err);
     bind_tower(g, v);
     open_head(data, size);
     vocab_gguf_close(&v);

@@ -3,6 +3,7 @@
  * must be whole: ids of the vocabulary, media with all their pixels inside the file, positions that
  * an int can hold. */
 #include "engine/prompt_file.h"
+#include "family/families.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ enum { VOCAB = 300, SEALED = 24, MOST_BYTES = 1 << 20 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct vision_config llava = { .kind = VISION_LLAVA,
+static const struct vision_config llava = { .family = &family_llava_onevision,
                                             .patch = 4,
                                             .image = 8,
                                             .temporal = 1,
@@ -19,7 +20,7 @@ static const struct vision_config llava = { .kind = VISION_LLAVA,
                                             .n_grid = 3,
                                             .grid = { { 8, 16 }, { 16, 8 }, { 16, 16 } },
                                             .max_tiles = 9 };
-static const struct vision_config qwen = { .kind = VISION_QWEN2_5,
+static const struct vision_config qwen = { .family = &family_qwen2_5_vl,
                                            .patch = 4,
                                            .temporal = 2,
                                            .merge = 2,
@@ -46,7 +47,7 @@ static void check_positions(const struct prompt_file *f)
             next++;
             continue;
         }
-        next = media_positions(&f->media[-id - 1], next, pos + row);
+        next = media_positions(&f->media[-id - 1], next, 0, f->media[-id - 1].n_rows, pos + row);
         for (int r = 0; r < f->media[-id - 1].n_rows; r++, row++)
             for (int k = 0; k < 3; k++)
                 if (pos[row][k] < first)

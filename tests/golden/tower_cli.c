@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "family/families.h"
 #include "vision/llava.h"
 
 #include <stdio.h>
@@ -125,7 +126,7 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    s = model_file_open(&mf, c.model, NULL, 0, &err);
+    s = model_file_open(&mf, c.model, NULL, 0, families, &err);
     if (!s)
         s = device_cpu_open(&dev, THREADS, cpu_flags(), &err);
     if (!s)

@@ -1,11 +1,12 @@
 /* Lossless under load (episodes.h) on a real GPU: `make check-cuda` runs it after the kernels. */
+#include "family/families.h"
 #include "tiny_world.h"
 
-static void run_family(enum vision_kind kind, bool head, int first, int episodes)
+static void run_family(const struct family *family, bool head, int first, int episodes)
 {
     static struct world w;
     struct tally t;
-    if (!tiny_world_open(&w, kind, head, "cuda", cpu_level_best()))
+    if (!tiny_world_open(&w, family, head, "cuda", cpu_level_best()))
         return;
     t = run_world(&w, first, episodes);
     CHECK(t.beside > 0); /* steps with prompts ran beside others */
@@ -13,17 +14,17 @@ static void run_family(enum vision_kind kind, bool head, int first, int episodes
 
 TEST(requests_of_llava_do_not_see_each_other)
 {
-    run_family(VISION_LLAVA, true, 9000, 100);
+    run_family(&family_llava_onevision, true, 9000, 100);
 }
 
 TEST(requests_of_llava_without_a_head_do_not_see_each_other)
 {
-    run_family(VISION_LLAVA, false, 9200, 50);
+    run_family(&family_llava_onevision, false, 9200, 50);
 }
 
 TEST(requests_of_qwen_do_not_see_each_other)
 {
-    run_family(VISION_QWEN2_5, true, 9400, 100);
+    run_family(&family_qwen2_5_vl, true, 9400, 100);
 }
 
 int main(int argc, char **argv)

@@ -175,6 +175,12 @@ static void run_gelu_erf(struct rows_op *o, int r0, int n)
     o->t->ops->gelu(o->t->w, row_of(&o->gy, o, r0), n, o->dim, GELU_ERF);
 }
 
+static void run_gelu_quick(struct rows_op *o, int r0, int n)
+{
+    move_to_y(o);
+    o->t->ops->gelu(o->t->w, row_of(&o->gy, o, r0), n, o->dim, GELU_QUICK);
+}
+
 static const float ends[] = { 0,  -0.0f, 1e-30f, -1e-30f, 7,    -7,    13.9f, -13.9f, 20,
                               88, -20,   -88,    -104,    1e5f, -1e5f, 1e30f, -1000 };
 
@@ -201,24 +207,29 @@ static void check_silu_mul(struct cuda_check *t)
     }
 }
 
-static double gelu_exact(double x, bool erf_kind)
+static double gelu_exact(double x, enum gelu_kind kind)
 {
-    if (erf_kind)
+    if (kind == GELU_ERF)
         return 0.5 * x * erfc(-x / sqrt(2));
+    if (kind == GELU_QUICK)
+        return x / (1 + exp(-1.702 * x));
     return x / (1 + exp(-2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
 }
 
 static void check_gelu(struct cuda_check *t)
 {
-    for (int l = 0; l < 2 * N_DIMS; l++) {
-        bool erf_kind = l % 2;
+    static void (*const run[GELU_COUNT])(struct rows_op *, int, int) = {
+        [GELU_TANH] = run_gelu_tanh, [GELU_ERF] = run_gelu_erf, [GELU_QUICK] = run_gelu_quick
+    };
+    for (int l = 0; l < GELU_COUNT * N_DIMS; l++) {
+        enum gelu_kind kind = (enum gelu_kind)(l % GELU_COUNT);
         struct rows_op o;
-        rows_open(&o, t, ROWS, tiny_dims[l / 2], l % 4 ? 1 : 4, 1);
-        if (l % 3 == 0)
+        rows_open(&o, t, ROWS, tiny_dims[l / GELU_COUNT], l % 4 ? 1 : 4, 1);
+        if (l / GELU_COUNT % 3 == 0)
             put_ends(&o);
-        rows_run(&o, erf_kind ? run_gelu_erf : run_gelu_tanh);
+        rows_run(&o, run[kind]);
         for (int i = 0; i < ROWS * o.dim; i++) {
-            double exact = gelu_exact(o.x[i], erf_kind);
+            double exact = gelu_exact(o.x[i], kind);
             expect(&o, i, o.y[i], exact,
                    1e-6 * fabs(exact) + 2.5e-7 * fmin(1, fabs(o.x[i])) + 1e-37);
         }

@@ -150,6 +150,8 @@ static double gelu_exact(double x, enum gelu_kind kind)
 {
     if (kind == GELU_ERF)
         return 0.5 * x * erfc(-x / sqrt(2));
+    if (kind == GELU_QUICK)
+        return x / (1 + exp(-1.702 * x));
     return x / (1 + exp(-2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
 }
 
@@ -191,6 +193,11 @@ static void check_gelu_tanh(struct check *c)
 static void check_gelu_erf(struct check *c)
 {
     check_gelu_of(c, GELU_ERF);
+}
+
+static void check_gelu_quick(struct check *c)
+{
+    check_gelu_of(c, GELU_QUICK);
 }
 
 static void check_sums(struct check *c, bool scaled)
@@ -375,17 +382,12 @@ void check_elementwise(struct check *c)
         const char *name;
         void (*run)(struct check *c);
     } ops[] = {
-        { "rmsnorm", check_rmsnorm },
-        { "layernorm", check_layernorm },
-        { "gelu_tanh", check_gelu_tanh },
-        { "gelu_erf", check_gelu_erf },
-        { "rope", check_rope },
-        { "silu_mul", check_silu_mul },
-        { "add", check_add },
-        { "scale_add", check_scale_add },
-        { "to_f16", check_to_f16 },
-        { "to_bf16", check_to_bf16 },
-        { "softmax", check_softmax },
+        { "rmsnorm", check_rmsnorm },       { "layernorm", check_layernorm },
+        { "gelu_tanh", check_gelu_tanh },   { "gelu_erf", check_gelu_erf },
+        { "gelu_quick", check_gelu_quick }, { "rope", check_rope },
+        { "silu_mul", check_silu_mul },     { "add", check_add },
+        { "scale_add", check_scale_add },   { "to_f16", check_to_f16 },
+        { "to_bf16", check_to_bf16 },       { "softmax", check_softmax },
         { "argmax", check_argmax },
     };
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {

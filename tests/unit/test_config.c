@@ -1,5 +1,6 @@
 /* Configurations from config.json and from GGUF metadata, good and bad. */
 #include "base/mem.h"
+#include "family/families.h"
 #include "format/config_gguf.h"
 #include "format/config_hf.h"
 #include "format/vocab_gguf.h"
@@ -43,7 +44,7 @@ static enum pv_status parse(struct config *c, const char *json, const char *gene
                             struct pv_error *err)
 {
     return config_hf_parse(c, json, strlen(json), generation, generation ? strlen(generation) : 0,
-                           "config.json", err);
+                           "config.json", families, err);
 }
 
 TEST(reads_qwen2)
@@ -53,7 +54,7 @@ TEST(reads_qwen2)
 
     CHECK_MSG(parse(&c, qwen2, "{\"eos_token_id\": [151645, 151643, 999999]}", &err) == PV_OK, "%s",
               err.text);
-    CHECK(c.arch == ARCH_QWEN2 && c.qkv_bias && !c.qk_norm && c.mrope == MROPE_NONE && c.tied);
+    CHECK(c.family == &family_qwen2 && c.qkv_bias && !c.qk_norm && c.mrope == MROPE_NONE && c.tied);
     CHECK_EQ(c.hidden, 896);
     CHECK_EQ(c.n_layers, 24);
     CHECK_EQ(c.n_heads, 14);
@@ -77,11 +78,11 @@ TEST(reads_the_other_layouts)
     CHECK(c.mrope == MROPE_SECTIONS && c.head_dim == 128 && c.qkv_bias && c.n_stop == 0);
     CHECK(c.mrope_section[0] == 16 && c.mrope_section[1] == 24 && c.mrope_section[2] == 24);
     CHECK_MSG(parse(&c, qwen3_vl, NULL, &err) == PV_OK, "%s", err.text);
-    CHECK(c.arch == ARCH_QWEN3 && c.qk_norm && !c.qkv_bias && c.mrope == MROPE_INTERLEAVED);
+    CHECK(c.family == &family_qwen3_vl && c.qk_norm && !c.qkv_bias && c.mrope == MROPE_INTERLEAVED);
     CHECK(c.head_dim == 128 && c.n_heads * c.head_dim != c.hidden && c.tied && c.n_stop == 2);
     CHECK_EQ(c.rope_theta, 5e6f);
     CHECK_MSG(parse(&c, llava, NULL, &err) == PV_OK, "%s", err.text);
-    CHECK(c.arch == ARCH_QWEN2 && c.mrope == MROPE_NONE && c.tied && c.vocab == 152000);
+    CHECK(c.family == &family_qwen2 && c.mrope == MROPE_NONE && c.tied && c.vocab == 152000);
 }
 
 /* The text with one part replaced must be refused by a sentence that has `word`. */
@@ -198,7 +199,7 @@ static enum pv_status parse_gguf(struct config *c, struct made *m, struct pv_err
     if (!s)
         s = vocab_gguf_open(&v, g, &why, err);
     if (!s)
-        s = config_gguf_parse(c, g, v, err);
+        s = config_gguf_parse(c, g, v, families, err);
     vocab_gguf_close(&v);
     gguf_close(&g);
     return s;
@@ -208,12 +209,12 @@ TEST(reads_gguf)
 {
     static const struct {
         const char *name;
-        enum arch arch;
+        bool qwen3;
         enum mrope_kind mrope;
-    } archs[] = { { "qwen2", ARCH_QWEN2, MROPE_NONE },
-                  { "qwen2vl", ARCH_QWEN2, MROPE_SECTIONS },
-                  { "qwen3", ARCH_QWEN3, MROPE_NONE },
-                  { "qwen3vl", ARCH_QWEN3, MROPE_INTERLEAVED } };
+    } archs[] = { { "qwen2", false, MROPE_NONE },
+                  { "qwen2vl", false, MROPE_SECTIONS },
+                  { "qwen3", true, MROPE_NONE },
+                  { "qwen3vl", true, MROPE_INTERLEAVED } };
 
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         struct made m = { .arch = archs[i].name, .head = i % 2 };
@@ -221,8 +222,9 @@ TEST(reads_gguf)
         struct pv_error err = { 0 };
         make_gguf(&m);
         CHECK_MSG(parse_gguf(&c, &m, &err) == PV_OK, "%s", err.text);
-        CHECK(c.arch == archs[i].arch && c.mrope == archs[i].mrope);
-        CHECK(c.qkv_bias == (c.arch == ARCH_QWEN2) && c.qk_norm == (c.arch == ARCH_QWEN3));
+        CHECK(c.mrope == archs[i].mrope);
+        CHECK_STR(c.family->arch, archs[i].name);
+        CHECK(c.qkv_bias == !archs[i].qwen3 && c.qk_norm == archs[i].qwen3);
         CHECK(c.hidden == MAKE_HIDDEN && c.n_layers == MAKE_LAYERS && c.ffn == MAKE_FFN);
         CHECK(c.n_heads == MAKE_HEADS && c.n_kv_heads == MAKE_KV_HEADS && c.head_dim == 16);
         CHECK(c.vocab == MAKE_VOCAB && c.max_context == 128 && c.tied == !m.head);
@@ -325,7 +327,7 @@ TEST(out_of_memory_anywhere)
     for (k = 1; s && k < 1000; k++) {
         struct pv_error err = { 0 };
         mem_fail_at((uint64_t)k);
-        s = config_hf_open(&c, d.path, &err);
+        s = config_hf_open(&c, d.path, families, &err);
         mem_fail_at(0);
         if (s)
             CHECK(err.text[0]);

@@ -1,6 +1,7 @@
 /* Models written as GGUF: every tensor and the configuration against the source, whichever kind
  * it was; nothing is left behind when writing fails. */
 #include "base/mem.h"
+#include "family/families.h"
 #include "format/gguf.h"
 #include "format/gguf_write.h"
 #include "format/model_file.h"
@@ -63,7 +64,7 @@ static void check_layer(const struct model_file *new, const struct model_file *o
 
 static void check_config(const struct config *a, const struct config *b)
 {
-    CHECK(a->arch == b->arch && a->mrope == b->mrope && a->tied == b->tied);
+    CHECK(!strcmp(a->family->arch, b->family->arch) && a->mrope == b->mrope && a->tied == b->tied);
     CHECK(a->hidden == b->hidden && a->n_layers == b->n_layers && a->ffn == b->ffn);
     CHECK(a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->vocab == b->vocab);
     CHECK(a->head_dim == b->head_dim && a->max_context == b->max_context);
@@ -80,7 +81,7 @@ static struct model_file *convert(const struct model_file *old, enum dtype type)
     enum pv_status s = model_file_write_gguf(old, out_path(), type, &err);
 
     if (!s)
-        s = model_file_open(&new, out_path(), NULL, 0, &err);
+        s = model_file_open(&new, out_path(), NULL, 0, families, &err);
     if (!CHECK_MSG(s == PV_OK, "%s", err.text))
         return NULL;
     check_config(model_file_config(new), model_file_config(old));
@@ -98,7 +99,7 @@ static struct model_file *open_dir(struct made_dir *d)
     struct pv_error err = { 0 };
 
     make_dir(d, "source");
-    CHECK_MSG(model_file_open(&mf, d->path, NULL, 0, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(model_file_open(&mf, d->path, NULL, 0, families, &err) == PV_OK, "%s", err.text);
     return mf;
 }
 
@@ -111,7 +112,7 @@ static struct model_file *open_gguf(struct made *m)
     make_gguf(m);
     snprintf(path, sizeof path, "%s/source.gguf", scratch_dir());
     make_write(path, m->data, m->len);
-    CHECK_MSG(model_file_open(&mf, path, NULL, 0, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(model_file_open(&mf, path, NULL, 0, families, &err) == PV_OK, "%s", err.text);
     free(m->data);
     return mf;
 }
@@ -189,7 +190,7 @@ TEST(vocabulary_of_a_directory)
     make_file_in(&d, "vocab.json", vocab, sizeof vocab - 1);
     make_file_in(&d, "merges.txt", "#version: 0.2\na b\n", 18);
     make_file_in(&d, "tokenizer_config.json", tokenizer, sizeof tokenizer - 1);
-    if (!CHECK_MSG(model_file_open(&old, d.path, NULL, 0, &err) == PV_OK, "%s", err.text))
+    if (!CHECK_MSG(model_file_open(&old, d.path, NULL, 0, families, &err) == PV_OK, "%s", err.text))
         return;
     new = convert(old, DTYPE_F16);
     v = new ? model_file_vocab(new) : NULL;
@@ -267,7 +268,7 @@ TEST(in_place)
     CHECK_EQ(model_file_embed(mf)->dtype, DTYPE_Q8_0);
     check_tensor(model_file_embed(mf), model_file_embed(mf), DTYPE_Q8_0);
     model_file_close(&mf);
-    CHECK_EQ(model_file_open(&new, path, NULL, 0, NULL), PV_OK);
+    CHECK_EQ(model_file_open(&new, path, NULL, 0, families, NULL), PV_OK);
     CHECK(new &&model_file_embed(new)->dtype == DTYPE_BF16);
     model_file_close(&new);
 }

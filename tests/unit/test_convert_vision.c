@@ -1,11 +1,12 @@
 /* Models with vision towers written as GGUF: one file or two, every tensor and the configuration
  * against the source, whichever kind it was; nothing is left behind when writing fails. */
 #include "base/mem.h"
+#include "family/families.h"
 #include "format/gguf.h"
 #include "same_tower.h"
 #include "tiny_vision.h"
 
-static const enum vision_kind kinds[] = { VISION_LLAVA, VISION_QWEN2_5 };
+static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl };
 static const enum dtype writable[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
                                        DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
 
@@ -44,7 +45,7 @@ static struct model_file *open_model(const char *path, const char *mmproj)
 {
     struct model_file *mf = NULL;
     struct pv_error err = { 0 };
-    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, families, &err) == PV_OK, "%s", err.text);
     return mf;
 }
 
@@ -69,7 +70,7 @@ static struct model_file *open_tiny(const struct tiny_vision *m, bool dir)
 TEST(every_type_from_either_kind)
 {
     for (int i = 0; i < 20; i++) {
-        struct tiny_vision m = tiny_vision(kinds[i % 2]);
+        struct tiny_vision m = tiny_vision(seeing[i % 2]);
         struct model_file *old = open_tiny(&m, i / 2 % 2);
         struct model_file *new = old ? convert(old, writable[i / 4]) : NULL;
         if (new) {
@@ -87,7 +88,7 @@ TEST(every_type_from_either_kind)
 TEST(from_other_types)
 {
     for (int i = 0; i < 6; i++) {
-        struct tiny_vision m = tiny_vision(kinds[i % 2]);
+        struct tiny_vision m = tiny_vision(seeing[i % 2]);
         const enum dtype from[] = { DTYPE_Q8_0, DTYPE_F16, DTYPE_Q4_0 };
         const enum dtype to[] = { DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0 };
         m.text.type = (int)from[i / 2];
@@ -116,7 +117,7 @@ TEST(what_llama_cpp_reads)
         "clip.vision.attention.head_count", "clip.vision.attention.layer_norm_epsilon",
         "clip.vision.image_mean",           "clip.vision.image_std"
     };
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     struct model_file *old = open_tiny(&m, true), *new = old ? convert(old, DTYPE_Q8_0) : NULL;
     struct gguf *g = NULL;
     struct str text = { "", 0 };
@@ -144,7 +145,7 @@ TEST(what_llama_cpp_reads)
 /* Full attention in layers that no interval gives: the list is kept. */
 TEST(an_irregular_pattern)
 {
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     m.from = "[1, 3, 31]";
     m.to = "[0, 3]";
     struct model_file *old = open_tiny(&m, true), *new = old ? convert(old, DTYPE_F32) : NULL;
@@ -158,7 +159,7 @@ TEST(an_irregular_pattern)
 /* Layers beyond the one chosen are not written, and what is written says so. */
 TEST(unused_layers_are_left_out)
 {
-    struct tiny_vision m = tiny_vision(VISION_LLAVA);
+    struct tiny_vision m = tiny_vision(&family_llava_onevision);
     m.stored = 3;
     struct model_file *old = open_tiny(&m, true), *new = old ? convert(old, DTYPE_F16) : NULL;
     if (CHECK(new)) {
@@ -173,7 +174,7 @@ TEST(unused_layers_are_left_out)
 /* A LLaVA tower in a file of its own joins its decoder. */
 TEST(two_files_become_one)
 {
-    struct tiny_vision m = tiny_vision(VISION_LLAVA);
+    struct tiny_vision m = tiny_vision(&family_llava_onevision);
     char text[300], tower[300];
     snprintf(text, sizeof text, "%s/text.gguf", scratch_dir());
     snprintf(tower, sizeof tower, "%s/tower.gguf", scratch_dir());
@@ -191,7 +192,7 @@ TEST(two_files_become_one)
 
 TEST(in_place)
 {
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256];
     struct model_file *old = open_model(tiny_vision_gguf(&m, "place", path), NULL), *new;
     CHECK(old && model_file_write_gguf(old, path, DTYPE_Q8_0, NULL) == PV_OK);
@@ -213,7 +214,7 @@ static void refuse(const struct model_file *mf, enum dtype type, const char *wor
 TEST(failures_leave_nothing)
 {
     for (int i = 0; i < 2; i++) {
-        struct tiny_vision m = tiny_vision(kinds[i]);
+        struct tiny_vision m = tiny_vision(seeing[i]);
         m.not_finite =
             i ? "v.blk.3.ffn_down.weight" : "mm.2.weight"; /* a matrix is not looked at */
         struct model_file *mf = open_tiny(&m, true);
@@ -233,7 +234,7 @@ TEST(failures_leave_nothing)
 TEST(out_of_memory_anywhere)
 {
     for (int i = 0; i < 2; i++) {
-        struct tiny_vision m = tiny_vision(kinds[i]);
+        struct tiny_vision m = tiny_vision(seeing[i]);
         struct model_file *mf = open_tiny(&m, true);
         enum pv_status s = PV_E_NOMEM;
         clear_out();

@@ -1,4 +1,5 @@
 /* pv_model_describe: what it says must be what the file and the sizes of memory say. */
+#include "family/families.h"
 #include "lm/decoder.h"
 #include "rig.h"
 #include "tiny_vision.h"
@@ -105,9 +106,9 @@ TEST(text_of_other_models)
     pv_model_close(&m);
 }
 
-static pv_model *open_seeing(enum vision_kind kind)
+static pv_model *open_seeing(const struct family *family)
 {
-    struct tiny_vision t = tiny_vision(kind);
+    struct tiny_vision t = tiny_vision(family);
     struct pv_model_params p = pv_model_defaults();
     struct pv_error err = { 0 };
     pv_model *m = NULL;
@@ -121,15 +122,15 @@ static pv_model *open_seeing(enum vision_kind kind)
 TEST(text_of_models_that_see)
 {
     char path[256];
-    pv_model *m = open_seeing(VISION_LLAVA);
+    pv_model *m = open_seeing(&family_llava_onevision);
     char *s = describe(m, 0, false, false);
-    check_has(s, "LLaVA-OneVision (SigLIP), 2 layers, hidden 32, ffn 48, 2 heads of 16");
+    check_has(s, "LLaVA-OneVision, 2 layers, hidden 32, ffn 48, 2 heads of 16");
     check_has(s, "22 x 22 pixels, patches of 4, 9 tokens a frame; stills in 4 sizes");
     check_has(s, "mean 0.5 0.25 0.75, deviation 0.5 0.125 0.25");
     check_has(s, "32 frames of 854 x 480: seen as 22 x 22, 289 tokens");
     pv_free(s);
     pv_model_close(&m);
-    m = open_seeing(VISION_QWEN2_5);
+    m = open_seeing(&family_qwen2_5_vl);
     s = describe(m, 0, false, true);
     check_has(s, "Qwen2.5-VL, 4 layers, hidden 32, ffn 48, 2 heads of 16");
     check_has(s, "sides of multiples of 8 pixels, a token for 8 x 8 of 2 frames, 2 a second");
@@ -200,7 +201,7 @@ static void check_memory(json_t *o, const char *path, int context)
     uint64_t auto_bf16 = CPU_AVX512_BF16 | CPU_AMX | CPU_BF16, weights = 0;
     enum dtype kv = cpu_flags() & auto_bf16 ? DTYPE_BF16 : DTYPE_F16;
     json_t *memory = json_object_get(o, "memory");
-    if (!CHECK(!model_file_open(&mf, path, NULL, 0, NULL) &&
+    if (!CHECK(!model_file_open(&mf, path, NULL, 0, families, NULL) &&
                !device_cpu_open(&dev, 2, cpu_flags(), NULL) && !decoder_open(&dec, mf, dev, NULL)))
         return;
     for (int i = 0; i < model_file_n_tensors(mf); i++)
@@ -266,9 +267,9 @@ TEST(json_is_json_and_says_the_same)
 }
 
 /* The tower's member, NULL where it is no object; *root is the caller's. */
-static json_t *vision_json(enum vision_kind kind, json_t **root)
+static json_t *vision_json(const struct family *family, json_t **root)
 {
-    pv_model *m = open_seeing(kind);
+    pv_model *m = open_seeing(family);
     json_t *v;
     *root = describe_json(m, 0, false);
     v = json_object_get(*root, "vision");
@@ -278,7 +279,7 @@ static json_t *vision_json(enum vision_kind kind, json_t **root)
 
 TEST(json_of_models_that_see)
 {
-    json_t *root = NULL, *v = vision_json(VISION_LLAVA, &root), *video;
+    json_t *root = NULL, *v = vision_json(&family_llava_onevision, &root), *video;
     long long matrices = 32 * 48 + 25 * 32 + 2 * 32 * 32 + 2 * (4 * 32 * 32 + 2 * 48 * 32);
     long long vectors = 4 * 32 + 2 * (4 * 32 + 4 * 32 + 48 + 32);
     if (v) {
@@ -292,7 +293,7 @@ TEST(json_of_models_that_see)
         CHECK(number(json_object_get(v, "video"), "scratch") > 0);
     }
     json_decref(root);
-    v = vision_json(VISION_QWEN2_5, &root);
+    v = vision_json(&family_qwen2_5_vl, &root);
     if (v) {
         CHECK_STR(json_string_value(json_object_get(v, "kind")), "qwen2_5_vl");
         CHECK(number(v, "window") == 16 && number(v, "merge") == 2 && number(v, "temporal") == 2);

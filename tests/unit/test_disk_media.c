@@ -1,6 +1,7 @@
 /* The cache on disk changes no answer. A question about a video has the same ids and the same bits
  * of logits without a cache, with an empty one, with one that another engine has filled, with
  * damaged files, and whatever drafts for it; and what is on disk is not computed again. */
+#include "family/families.h"
 #include "headed.h"
 #include "told.h"
 
@@ -12,7 +13,7 @@ static const char clip[] = "tests/data/video/bframes.mp4";
 
 struct models {
     struct pair pair;
-    enum vision_kind kind;
+    const struct family *family;
 };
 
 struct question {
@@ -36,12 +37,12 @@ struct result {
     struct pv_error err;
 };
 
-static struct models open_models(enum vision_kind kind)
+static struct models open_models(const struct family *family)
 {
-    struct models m = { .kind = kind };
+    struct models m = { .family = family };
     struct pv_model_params p = pv_model_defaults();
     p.threads = 2;
-    open_headed(&m.pair, tiny_vision(kind), true, p);
+    open_headed(&m.pair, tiny_vision(family), true, p);
     return m;
 }
 
@@ -50,7 +51,7 @@ static struct models open_models(enum vision_kind kind)
 static struct pv_video_params frames_of(const struct models *m)
 {
     struct pv_video_params v = pv_video_defaults();
-    v.frames = m->kind == VISION_LLAVA ? 70 : 20;
+    v.frames = m->family == &family_llava_onevision ? 70 : 20;
     v.max_pixels = 64 * 64;
     return v;
 }
@@ -142,9 +143,9 @@ static int change_files(const char *begin, bool remove_them)
 
 /* ---- what must hold for both families ---- */
 
-static void check_family(enum vision_kind kind)
+static void check_family(const struct family *family)
 {
-    struct models m = open_models(kind);
+    struct models m = open_models(family);
     struct question q = { .path = clip, .text = "what is the dog" };
     struct result ref = ask(&m, &q), r;
     CHECK(ref.decoded && ref.video_rows > 2 * KV_CHUNK && ref.video_rows % KV_CHUNK != 0);
@@ -181,18 +182,18 @@ static void check_family(enum vision_kind kind)
 
 TEST(answers_of_llava_do_not_depend_on_the_cache)
 {
-    check_family(VISION_LLAVA);
+    check_family(&family_llava_onevision);
 }
 
 TEST(answers_of_qwen_do_not_depend_on_the_cache)
 {
-    check_family(VISION_QWEN2_5);
+    check_family(&family_qwen2_5_vl);
 }
 
 TEST(damaged_files_are_told_and_replaced)
 {
     static const char *const kinds[] = { "media-", "rows-", "page-", "" };
-    struct models m = open_models(VISION_LLAVA);
+    struct models m = open_models(&family_llava_onevision);
     struct question q = { .path = clip, .text = "what is the dog" };
     struct result ref = ask(&m, &q), r;
     q.dir = fresh_dir();
@@ -222,7 +223,7 @@ TEST(damaged_files_are_told_and_replaced)
 
 TEST(rows_that_are_gone_are_made_again)
 {
-    struct models m = open_models(VISION_QWEN2_5);
+    struct models m = open_models(&family_qwen2_5_vl);
     struct question q = { .path = clip, .text = "what is the dog", .dir = fresh_dir() };
     struct result ref = ask(&m, &q), r;
     pv_session *s;
@@ -252,7 +253,7 @@ TEST(whoever_drafts)
                                          "ngram", "sparrow", "auto",    "pearl",
                                          "hippo", "sd-rand", "msd" };
     for (int f = 0; f < 2; f++) {
-        struct models m = open_models(f ? VISION_LLAVA : VISION_QWEN2_5);
+        struct models m = open_models(f ? &family_llava_onevision : &family_qwen2_5_vl);
         struct question q = { .path = clip, .text = "what is the dog", .temperature = 0.7f };
         struct result ref = ask(&m, &q), r;
         q.dir = fresh_dir();
@@ -275,9 +276,9 @@ TEST(whoever_drafts)
 
 TEST(other_frames_other_weights_and_other_cpus_find_nothing)
 {
-    struct models m = open_models(VISION_LLAVA), other;
+    struct models m = open_models(&family_llava_onevision), other;
     struct question q = { .path = clip, .text = "what is the dog", .dir = fresh_dir(), .kv = true };
-    struct tiny_vision v = tiny_vision(VISION_LLAVA);
+    struct tiny_vision v = tiny_vision(&family_llava_onevision);
     struct pv_model_params p = pv_model_defaults();
     struct result r;
     char path[256];
@@ -285,7 +286,7 @@ TEST(other_frames_other_weights_and_other_cpus_find_nothing)
     v.noise = 0.01f;
     tiny_vision_gguf(&v, "other", path);
     p.path = path;
-    other = (struct models){ .kind = VISION_LLAVA };
+    other = (struct models){ .family = &family_llava_onevision };
     CHECK(!pv_model_open(&other.pair.target, &p, NULL));
     r = ask(&other, &q);
     CHECK(r.counts.disk_files == 0 && r.counts.disk_rows == 0 && r.counts.disk_pages == 0);
@@ -308,7 +309,7 @@ TEST(other_frames_other_weights_and_other_cpus_find_nothing)
 
 TEST(a_file_is_known_by_its_bytes)
 {
-    struct models m = open_models(VISION_LLAVA);
+    struct models m = open_models(&family_llava_onevision);
     struct question q = { .path = clip, .text = "what is the dog", .dir = fresh_dir() };
     struct result ref = ask(&m, &q), r;
     struct pv_method sd = { .size = sizeof sd };
@@ -351,7 +352,7 @@ TEST(a_file_is_known_by_its_bytes)
 TEST(pictures_run_through_the_tower_once)
 {
     for (int f = 0; f < 2; f++) {
-        struct models m = open_models(f ? VISION_LLAVA : VISION_QWEN2_5);
+        struct models m = open_models(f ? &family_llava_onevision : &family_qwen2_5_vl);
         struct question q = { .path = "tests/data/video/still.jpg", .text = "what is the dog" };
         struct result ref = ask(&m, &q), r;
         q.dir = fresh_dir();
@@ -361,14 +362,15 @@ TEST(pictures_run_through_the_tower_once)
         r = ask(&m, &q);
         check_same(&m, &ref, &r, "a full cache");
         CHECK(r.answer.stats.vision_s == 0 && r.counts.disk_rows > 0);
-        CHECK_EQ(r.decoded, m.kind == VISION_LLAVA); /* its form depends on the prompt */
+        CHECK_EQ(r.decoded,
+                 m.family == &family_llava_onevision); /* its form depends on the prompt */
         close_pair(&m.pair);
     }
 }
 
 TEST(a_prompt_is_written_with_pixels_that_were_not_needed)
 {
-    struct models m = open_models(VISION_LLAVA);
+    struct models m = open_models(&family_llava_onevision);
     struct question q = { .path = clip, .text = "what is the dog", .dir = fresh_dir() };
     struct result ref = ask(&m, &q);
     struct pv_error err = { 0 };
@@ -390,7 +392,7 @@ TEST(a_prompt_is_written_with_pixels_that_were_not_needed)
 
 TEST(a_cache_that_cannot_be_is_refused)
 {
-    struct models m = open_models(VISION_LLAVA);
+    struct models m = open_models(&family_llava_onevision);
     struct pv_session_params p = pv_session_defaults();
     struct pv_error err = { 0 };
     pv_session *s = NULL;

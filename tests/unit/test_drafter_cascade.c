@@ -2,6 +2,7 @@
  * and cache are those of plain decoding; both of its parts work; and it is refused where it has no
  * probabilities. */
 #include "answers.h"
+#include "family/families.h"
 
 static struct pv_method cascade(const char *view, enum pv_shape shape)
 {
@@ -27,7 +28,7 @@ static void check_same(struct pair *p, const struct pv_method *m, float temperat
 TEST(the_text_is_that_of_plain_decoding)
 {
     static const char *const views[] = { "full", "text", "specvlm", "holistic" };
-    struct pair p = open_unlike(VISION_LLAVA, 2);
+    struct pair p = open_unlike(&family_llava_onevision, 2);
     for (int i = 0; i < 4; i++)
         for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_DYNAMIC; shape++) {
             struct pv_method m = cascade(views[i], (enum pv_shape)shape);

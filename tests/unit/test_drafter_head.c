@@ -1,6 +1,7 @@
 /* Draft heads against a plain implementation in PyTorch (tools/golden/head_golden.py): outputs and
  * logits of every row, with and without the rows of a video, and the trees they grow with their
  * scores. Three heads: as EAGLE's, as MSD's, and one with all that is optional. */
+#include "family/families.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
 
@@ -62,7 +63,7 @@ static const char *f32_target(int h)
         return path[h];
     snprintf(dir, sizeof dir, "tests/golden/%s", heads[h].target);
     snprintf(path[h], sizeof path[h], "%s/target%d.gguf", scratch_dir(), h);
-    if (model_file_open(&mf, dir, NULL, 0, &err) == PV_OK)
+    if (model_file_open(&mf, dir, NULL, 0, families, &err) == PV_OK)
         model_file_write_gguf(mf, path[h], DTYPE_F32, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     model_file_close(&mf);

@@ -2,6 +2,7 @@
  * takes is refused in one sentence that names what did not fit, before anything is run. */
 #include "answers.h"
 #include "base/mem.h"
+#include "family/families.h"
 
 /* A session whose model has the limit `bytes` (0: the default). */
 static pv_session *open_limited(struct pair *p, uint64_t bytes)
@@ -55,7 +56,7 @@ static void check_limit(struct pair *p, const struct pv_method *m, float tempera
 
 TEST(everything_that_drafts_is_counted)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
     check_limit(&p, &m, 0, false, "a drafter for a context of 768 tokens needs");
     check_limit(&p, &m, 0, true, "a vision tower for pictures of 22 x 22 pixels needs");
@@ -73,7 +74,7 @@ TEST(everything_that_drafts_is_counted)
 /* A drafter that is shown no video needs no room in its tower for it. */
 TEST(a_blind_view_needs_no_tower)
 {
-    struct pair p = open_unlike(VISION_QWEN2_5, 1);
+    struct pair p = open_unlike(&family_qwen2_5_vl, 1);
     struct pv_method full = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
     struct pv_method none = method(PV_DRAFT_MODEL, "none", PV_SHAPE_CHAIN);
     check_limit(&p, &full, 0, true, "a vision tower for pictures");
@@ -86,7 +87,7 @@ TEST(a_blind_view_needs_no_tower)
  * vocabulary. */
 TEST(the_count_is_true)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
     size_t before = mem_bytes(), held, slack = 64 * (CONTEXT + MAX_VOCAB) + (1 << 14);
     struct pv_error err = { 0 };
@@ -107,7 +108,7 @@ TEST(the_count_is_true)
  * `self` answers the same with no byte to spare. */
 TEST(kept_rows_give_way)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     struct pv_method self = method(PV_DRAFT_SELF, "full", PV_SHAPE_TREE);
     uint64_t used = bytes_of(&p, &self, 0, true), pixels = 3 * 22 * 22 * FRAMES;
     pv_session *plain = open_limited(&p, 0), *rich = open_limited(&p, 0), *poor;
@@ -132,7 +133,7 @@ TEST(kept_rows_give_way)
 /* A session begins with what the last answer on its engine taught. */
 TEST(what_was_learnt_is_handed_on)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_FITTED);
     pv_session *first = open_limited(&p, 0), *second = NULL;
     struct pv_error err = { 0 };
@@ -154,7 +155,7 @@ TEST(what_was_learnt_is_handed_on)
 TEST(lack_of_memory_is_a_clean_failure)
 {
     static const enum pv_drafter kinds[] = { PV_DRAFT_MODEL, PV_DRAFT_SPARSE };
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct pv_method m = method(kinds[i], "dycoke", PV_SHAPE_CHAIN);
         enum pv_status st = PV_E_NOMEM;

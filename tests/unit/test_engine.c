@@ -1,28 +1,29 @@
 /* Lossless under load (episodes.h) on both golden families, with every CPU level. */
+#include "family/families.h"
 #include "tiny_world.h"
 
-static void run_family(enum vision_kind kind, bool head, int level, int episodes)
+static void run_family(const struct family *family, bool head, int level, int episodes)
 {
     static struct world w;
-    if (tiny_world_open(&w, kind, head, NULL, level))
+    if (tiny_world_open(&w, family, head, NULL, level))
         run_world(&w, 1000 * level, episodes);
 }
 
 TEST(requests_of_llava_do_not_see_each_other)
 {
-    run_family(VISION_LLAVA, true, cpu_level_best(), 460);
+    run_family(&family_llava_onevision, true, cpu_level_best(), 460);
 }
 
 TEST(requests_of_qwen_do_not_see_each_other)
 {
-    run_family(VISION_QWEN2_5, true, cpu_level_best(), 460);
+    run_family(&family_qwen2_5_vl, true, cpu_level_best(), 460);
 }
 
 TEST(on_every_cpu_level)
 {
     for (int level = 0; level < N_CPU_LEVELS; level++)
         if (cpu_level_here(level) && level != cpu_level_best())
-            run_family(level % 2 ? VISION_LLAVA : VISION_QWEN2_5, false, level, 60);
+            run_family(level % 2 ? &family_llava_onevision : &family_qwen2_5_vl, false, level, 60);
 }
 
 int main(int argc, char **argv)

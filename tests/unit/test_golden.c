@@ -2,6 +2,7 @@
  * (tests/golden, made by tools/golden). Weights and KV in F32 must agree to 1e-4 of a row's
  * largest magnitude on every CPU level; the other weight types must choose the same tokens, unless
  * F32 itself nearly could not decide. */
+#include "family/families.h"
 #include "golden/golden.h"
 #include "larger.h"
 #include "rig.h"
@@ -34,7 +35,7 @@ static const char *gguf_path_of(int m, enum dtype t)
     if (p[0])
         return p;
     snprintf(p, sizeof path[m][t], "%s/%s-%s.gguf", scratch_dir(), names[m], dtype_name(t));
-    if (model_file_open(&mf, hf_path(m), NULL, 0, &err) == PV_OK)
+    if (model_file_open(&mf, hf_path(m), NULL, 0, families, &err) == PV_OK)
         model_file_write_gguf(mf, p, t, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     model_file_close(&mf);
@@ -395,7 +396,8 @@ TEST(converted_file_gives_the_same_bits)
     for (int m = 0; m < N_MODELS; m++) {
         struct expected e;
         struct model_file *mf = NULL;
-        if (!expected_open(&e, m) || !CHECK(!model_file_open(&mf, hf_path(m), NULL, 0, NULL)))
+        if (!expected_open(&e, m) ||
+            !CHECK(!model_file_open(&mf, hf_path(m), NULL, 0, families, NULL)))
             return;
         enum dtype stored = model_file_layer(mf, 0)->q->dtype;
         model_file_close(&mf);
@@ -436,7 +438,7 @@ TEST(every_type_equals_its_own_weights_in_f32)
         struct model_file *mf = NULL;
         snprintf(path, sizeof path, "%s/%s-%s-f32.gguf", scratch_dir(), names[m], dtype_name(t));
         if (!expected_open(&e, m) ||
-            !CHECK(!model_file_open(&mf, gguf_path_of(m, t), NULL, 0, NULL) &&
+            !CHECK(!model_file_open(&mf, gguf_path_of(m, t), NULL, 0, families, NULL) &&
                    !model_file_write_gguf(mf, path, DTYPE_F32, NULL)))
             return;
         model_file_close(&mf);

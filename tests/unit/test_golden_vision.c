@@ -6,6 +6,7 @@
 #include "engine/encoder.h"
 #include "engine/media_loader.h"
 #include "engine/session.h"
+#include "family/families.h"
 #include "golden/golden.h"
 #include "larger.h"
 #include "rig.h"
@@ -262,7 +263,8 @@ TEST(patches_equal_transformers)
         struct model_file *mf = NULL;
         struct pv_error err = { 0 };
         if (!expected_open(&e, k) ||
-            !CHECK_MSG(!model_file_open(&mf, hf_path(e.model), NULL, 0, &err), "%s", err.text))
+            !CHECK_MSG(!model_file_open(&mf, hf_path(e.model), NULL, 0, families, &err), "%s",
+                       err.text))
             return;
         for (int i = 0; i < e.n_media; i++)
             check_patches(model_file_vision(mf), &e, i);
@@ -313,7 +315,7 @@ static float *tower_states(const struct vision *v, const struct vision_state *st
     size_t hidden = (size_t)c->hidden;
     float *out = malloc(sizeof(float) * (size_t)n * hidden);
     for (int i = 0; i < n; i++) {
-        int from = c->kind == VISION_QWEN2_5 ? st->inverse[i / unit] * unit + i % unit : i;
+        int from = c->family == &family_qwen2_5_vl ? st->inverse[i / unit] * unit + i % unit : i;
         memcpy(out + (size_t)i * hidden, st->x + (size_t)from * hidden, sizeof(float) * hidden);
     }
     return out;
@@ -441,7 +443,7 @@ static bool lay_out(struct layout *l, const struct expected *e, const struct vis
         l->first[i] = l->n;
         if (!CHECK(l->n + s[i].m.n_rows <= prompt->cols))
             return false;
-        at = media_positions(&s[i].m, at, l->pos + l->n);
+        at = media_positions(&s[i].m, at, 0, s[i].m.n_rows, l->pos + l->n);
         for (int r = 0; r < s[i].m.n_rows; r++, l->n++) {
             CHECK_EQ(prompt->i[l->n], id);
             l->ids[l->n] = -1 - i;
@@ -488,7 +490,8 @@ TEST(positions_equal_transformers)
     for (int k = 0; k < N_CASES; k++) {
         struct expected e;
         struct model_file *mf = NULL;
-        if (!expected_open(&e, k) || !CHECK(!model_file_open(&mf, hf_path(e.model), NULL, 0, NULL)))
+        if (!expected_open(&e, k) ||
+            !CHECK(!model_file_open(&mf, hf_path(e.model), NULL, 0, families, NULL)))
             return;
         const struct vision_config *c = model_file_vision(mf);
         for (int rule = PV_TIME_SECONDS; rule <= PV_TIME_SECONDS_COMPACT; rule++) {

@@ -1,5 +1,6 @@
 /* How LLaVA-OneVision's tokens are laid out: counts against the reference's, pooling and stitching
  * against plain double-precision code that makes the whole picture first. */
+#include "family/families.h"
 #include "larger.h"
 #include "tiny_tower.h"
 #include "vision/llava.h"
@@ -9,7 +10,7 @@ enum { OUT = 5 };
 /* A tower of which only the layout of its tokens is used. */
 static struct vision_config small_config(int side, int max_tiles)
 {
-    struct vision_config c = { .kind = VISION_LLAVA,
+    struct vision_config c = { .family = &family_llava_onevision,
                                .hidden = 8,
                                .n_layers = 1,
                                .n_heads = 2,
@@ -57,7 +58,9 @@ TEST(picture_tokens_are_the_references)
         { 4000, 1, 5, 2, 864 },     { 1680, 840, 2, 6, 2295 },  { 840, 210, 5, 1, 3781 },
         { 792, 1584, 3, 4, 6724 },  { 2520, 840, 3, 6, 3078 },
     };
-    struct vision_config c = { .kind = VISION_LLAVA, .image = 384, .patch = 14, .max_tiles = 9 };
+    struct vision_config c = {
+        .family = &family_llava_onevision, .image = 384, .patch = 14, .max_tiles = 9
+    };
     CHECK_EQ(llava_frame_tokens(&c), 196);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int *k = cases[i];

@@ -1,5 +1,6 @@
 /* Media in a prompt: how large they become, how many rows that is, and where the rows lie. */
 #include "engine/timeline.h"
+#include "family/families.h"
 #include "test.h"
 
 #include "base/mem.h"
@@ -8,7 +9,7 @@
 
 static struct vision_config siglip(void)
 {
-    struct vision_config c = { .kind = VISION_LLAVA,
+    struct vision_config c = { .family = &family_llava_onevision,
                                .hidden = 1152,
                                .n_layers = 26,
                                .n_heads = 16,
@@ -30,7 +31,7 @@ static struct vision_config siglip(void)
 
 static struct vision_config qwen(void)
 {
-    return (struct vision_config){ .kind = VISION_QWEN2_5,
+    return (struct vision_config){ .family = &family_qwen2_5_vl,
                                    .patch = 14,
                                    .temporal = 2,
                                    .merge = 2,
@@ -127,7 +128,7 @@ TEST(positions_follow_the_time_rules)
         int32_t pos[24][3];
         if (!CHECK_EQ(m.n_rows, 24))
             return;
-        CHECK_EQ(media_positions(&m, 10, pos), cases[k].next);
+        CHECK_EQ(media_positions(&m, 10, 0, m.n_rows, pos), cases[k].next);
         for (int i = 0; i < 24; i++)
             CHECK_MSG(pos[i][0] == 10 + cases[k].t[i / 8] && pos[i][1] == 10 + i % 8 / 4 &&
                           pos[i][2] == 10 + i % 4,

@@ -1,5 +1,6 @@
 /* Whole models, of either kind: what opens, and what is refused with which words. */
 #include "base/mem.h"
+#include "family/families.h"
 #include "format/model_file.h"
 #include "make_dir.h"
 #include "torture.h"
@@ -21,7 +22,7 @@ static void refuse(const char *path, const char *word)
 {
     struct model_file *mf = NULL;
     struct pv_error err = { 0 };
-    enum pv_status s = model_file_open(&mf, path, NULL, 0, &err);
+    enum pv_status s = model_file_open(&mf, path, NULL, 0, families, &err);
 
     CHECK_MSG(s != PV_OK && err.code == s && mf == NULL, "opened, expected %s", word);
     CHECK_MSG(strstr(err.text, word) && strstr(err.text, path), "\"%s\" lacks \"%s\"", err.text,
@@ -68,7 +69,8 @@ TEST(opens_gguf)
         struct model_file *mf = NULL;
         struct pv_error err = { 0 };
         const char *path = write_gguf(&m);
-        if (CHECK_MSG(model_file_open(&mf, path, NULL, 0, &err) == PV_OK, "%s", err.text)) {
+        if (CHECK_MSG(model_file_open(&mf, path, NULL, 0, families, &err) == PV_OK, "%s",
+                      err.text)) {
             check_model(mf, i >= 2);
             CHECK_STR(model_file_path(mf), path);
             CHECK_EQ(model_file_n_tensors(mf), m.n_tensors);
@@ -87,7 +89,7 @@ TEST(reads_the_vocabulary_of_gguf)
     struct model_file *mf = NULL;
     const struct vocab *v;
 
-    if (!CHECK_EQ(model_file_open(&mf, write_gguf(&m), NULL, 0, NULL), PV_OK))
+    if (!CHECK_EQ(model_file_open(&mf, write_gguf(&m), NULL, 0, families, NULL), PV_OK))
         return;
     v = model_file_vocab(mf);
     if (CHECK(v)) {
@@ -112,7 +114,7 @@ TEST(other_tokenizers_leave_no_vocabulary)
     struct model_file *mf = NULL;
     const char *path;
 
-    CHECK_EQ(model_file_open(&mf, write_gguf(&m), NULL, 0, NULL), PV_OK);
+    CHECK_EQ(model_file_open(&mf, write_gguf(&m), NULL, 0, families, NULL), PV_OK);
     CHECK(mf && model_file_vocab(mf) == NULL && model_file_vocab_reason(mf));
     model_file_close(&mf);
     free(m.data);
@@ -120,7 +122,7 @@ TEST(other_tokenizers_leave_no_vocabulary)
     path = write_gguf(&m);
     memcpy(m.data + make_find(&m, "tokenizer.ggml.model")->value + 12, "bert", 4);
     make_write(path, m.data, m.len);
-    CHECK_EQ(model_file_open(&mf, path, NULL, 0, NULL), PV_OK);
+    CHECK_EQ(model_file_open(&mf, path, NULL, 0, families, NULL), PV_OK);
     CHECK(mf && !model_file_vocab(mf) && strstr(model_file_vocab_reason(mf), "byte-level"));
     model_file_close(&mf);
     free(m.data);
@@ -196,7 +198,8 @@ TEST(opens_directories)
         struct model_file *mf = NULL;
         struct pv_error err = { 0 };
         make_dir(&d, "good");
-        if (CHECK_MSG(model_file_open(&mf, d.path, NULL, 0, &err) == PV_OK, "%s", err.text)) {
+        if (CHECK_MSG(model_file_open(&mf, d.path, NULL, 0, families, &err) == PV_OK, "%s",
+                      err.text)) {
             check_model(mf, d.qwen3);
             CHECK_EQ(model_file_n_tensors(mf), 2 + 2 * (d.qwen3 ? 11 : 12) + 1 + d.head);
             CHECK(model_file_vocab(mf) == NULL && model_file_vocab_reason(mf));
@@ -212,7 +215,7 @@ TEST(tied_heads)
     struct model_file *mf = NULL;
 
     make_dir(&d, "tied");
-    CHECK_EQ(model_file_open(&mf, d.path, NULL, 0, NULL), PV_OK);
+    CHECK_EQ(model_file_open(&mf, d.path, NULL, 0, families, NULL), PV_OK);
     CHECK(mf && model_file_head(mf) == model_file_embed(mf));
     model_file_close(&mf);
     refuse_dir((struct made_dir){ .qwen3 = true }, "the tensor lm_head.weight is missing");

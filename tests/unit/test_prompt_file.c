@@ -3,9 +3,10 @@
 #include "answers.h"
 #include "base/mem.h"
 #include "engine/prompt_file.h"
+#include "family/families.h"
 
 enum { HEADER = 68, RECORD = 40 };
-static const enum vision_kind kinds[] = { VISION_LLAVA, VISION_QWEN2_5 };
+static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl };
 enum { N_KINDS = 2 };
 
 static const char *file_path(const char *name)
@@ -142,7 +143,7 @@ static void check_round_trip(const struct pair *p, enum prompt_kind kind)
 TEST(a_session_that_reads_answers_as_the_one_that_wrote)
 {
     for (int f = 0; f < N_KINDS; f++) {
-        struct pair p = open_unlike(kinds[f], 2);
+        struct pair p = open_unlike(seeing[f], 2);
         for (int k = 0; k < N_PROMPTS; k++)
             check_round_trip(&p, (enum prompt_kind)k);
         close_pair(&p);
@@ -153,7 +154,7 @@ TEST(a_session_that_reads_answers_as_the_one_that_wrote)
 TEST(rows_are_those_of_the_writer)
 {
     for (int f = 0; f < N_KINDS; f++) {
-        struct pair p = open_unlike(kinds[f], 1);
+        struct pair p = open_unlike(seeing[f], 1);
         for (int k = 0; k < N_PROMPTS; k++) {
             pv_session *writer = open_session(&p), *reader = open_session(&p);
             struct timeline cut;
@@ -179,7 +180,7 @@ TEST(rows_are_those_of_the_writer)
 TEST(a_prompt_read_again_is_recognised)
 {
     static struct answer a, b;
-    struct pair p = open_unlike(VISION_QWEN2_5, 1);
+    struct pair p = open_unlike(&family_qwen2_5_vl, 1);
     pv_session *s = open_session(&p);
     struct pv_error err = { 0 };
     add_kind(s, PROMPT_VIDEO);
@@ -269,7 +270,7 @@ static struct bytes small_file(const struct pair *p, pv_session **s)
 TEST(no_length_but_its_own_is_accepted)
 {
     for (int f = 0; f < N_KINDS; f++) {
-        struct pair p = open_unlike(kinds[f], 1);
+        struct pair p = open_unlike(seeing[f], 1);
         pv_session *s;
         struct bytes b = small_file(&p, &s);
         CHECK_EQ(parse(s, b.data, b.n, false), PV_OK);
@@ -293,7 +294,7 @@ TEST(every_byte_counts)
 {
     static struct answer a;
     for (int f = 0; f < N_KINDS; f++) {
-        struct pair p = open_unlike(kinds[f], 1);
+        struct pair p = open_unlike(seeing[f], 1);
         pv_session *s;
         struct bytes b = small_file(&p, &s);
         struct pv_error err;
@@ -342,11 +343,11 @@ static bool refused(pv_session *s, const char *name, enum pv_status want, const 
 
 TEST(another_model_is_named)
 {
-    struct pair llava = open_unlike(VISION_LLAVA, 1), qwen;
+    struct pair llava = open_unlike(&family_llava_onevision, 1), qwen;
     pv_session *a = open_session(&llava), *b;
     add_kind(a, PROMPT_VIDEO);
     write_prompt(a, "llava");
-    qwen = open_unlike(VISION_QWEN2_5, 1);
+    qwen = open_unlike(&family_qwen2_5_vl, 1);
     b = open_session(&qwen);
     refused(b, "llava", PV_E_FORMAT, "made for a model of LLaVA-OneVision");
     refused(b, "llava", PV_E_FORMAT, "is one of Qwen2.5-VL");
@@ -359,7 +360,7 @@ TEST(another_model_is_named)
 
 TEST(files_that_are_no_prompts)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *s = open_session(&p);
     struct bytes empty = { (uint8_t *)"", 0 }, other = { (uint8_t *)"GGUF and more", 13 };
     struct pv_error err = { 0 };
@@ -375,7 +376,7 @@ TEST(files_that_are_no_prompts)
 
 TEST(what_cannot_be_written)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *s = open_session(&p);
     struct pv_error err = { 0 };
     CHECK_EQ(pv_prompt_write(s, file_path("none"), &err), PV_E_ARG);
@@ -397,7 +398,7 @@ TEST(what_cannot_be_written)
 
 TEST(context_and_memory_are_bounded)
 {
-    struct pair p = open_unlike(VISION_QWEN2_5, 1);
+    struct pair p = open_unlike(&family_qwen2_5_vl, 1);
     pv_session *s = open_session(&p);
     struct pv_session_params sp = pv_session_defaults();
     uint64_t limit = p.target->limits.memory_bytes;
@@ -424,7 +425,7 @@ TEST(context_and_memory_are_bounded)
 TEST(out_of_memory_leaves_the_session)
 {
     static struct answer a, b;
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *writer = open_session(&p), *s = open_session(&p);
     enum pv_status st = PV_E_NOMEM;
     struct pv_error err = { 0 };

@@ -2,6 +2,7 @@
  * that nothing is left of them. */
 #include "answers.h"
 #include "engine/request.h"
+#include "family/families.h"
 
 #include <math.h>
 
@@ -14,7 +15,7 @@ static bool scene_open(struct scene *s, int max_requests, int64_t kv_tokens)
 {
     struct pv_engine_params p = pv_engine_defaults();
     struct pv_error err = { 0 };
-    s->p = open_unlike(VISION_LLAVA, 1);
+    s->p = open_unlike(&family_llava_onevision, 1);
     p.max_context = CONTEXT;
     p.kv_tokens = kv_tokens;
     p.max_requests = max_requests;

@@ -2,6 +2,7 @@
  * the logits and the cache are those of plain decoding; and every ending ends both sides. */
 #include "answers.h"
 #include "engine/schedule.h"
+#include "family/families.h"
 #include "prevue/testing.h"
 
 #include <stdatomic.h>
@@ -136,17 +137,17 @@ static void check_pair(struct pair pair)
 
 TEST(llava_with_one_thread)
 {
-    check_pair(open_unlike(VISION_LLAVA, 1));
+    check_pair(open_unlike(&family_llava_onevision, 1));
 }
 
 TEST(llava_with_two_threads)
 {
-    check_pair(open_unlike(VISION_LLAVA, 2));
+    check_pair(open_unlike(&family_llava_onevision, 2));
 }
 
 TEST(qwen_with_one_thread)
 {
-    check_pair(open_unlike(VISION_QWEN2_5, 1));
+    check_pair(open_unlike(&family_qwen2_5_vl, 1));
 }
 
 TEST(qwen_with_three_threads_and_rows_of_one_tower)
@@ -157,7 +158,7 @@ TEST(qwen_with_three_threads_and_rows_of_one_tower)
 /* A draft model with threads of its own keeps them. */
 TEST(a_draft_model_on_its_own_threads)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     struct matrix_run r;
     const char *path = model_file_path(p.draft->file);
     char copy[256];
@@ -178,7 +179,7 @@ TEST(a_draft_model_on_its_own_threads)
 TEST(any_interleaving)
 {
     static const char *const views[] = { "holistic", "alignment", "full", "specvlm" };
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 1));
     struct rng choose = { 5 };
     r.ref = run(r.plain, NULL, 0);
     for (int i = 0; i < N_INTERLEAVINGS; i++) {
@@ -199,7 +200,7 @@ TEST(any_interleaving)
 /* A drafter that is ready before the target's prefill has more than a window at its end. */
 TEST(startup_tokens)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 1));
     struct pv_method m = parallel(PV_DRAFT_ORACLE, "none", 0);
     r.ref = run(r.plain, NULL, 0);
     m.test = &(struct pv_method_test){ .answer = r.ref.ids, .n_answer = r.ref.n };
@@ -219,7 +220,8 @@ TEST(early_views_are_the_same)
     static const char *const views[] = { "alignment", "holistic" };
     static bool seen[CONTEXT];
     for (int k = 0; k < 4; k++) {
-        struct matrix_run r = open_run(open_unlike(k / 2 ? VISION_QWEN2_5 : VISION_LLAVA, 2));
+        struct matrix_run r =
+            open_run(open_unlike(k / 2 ? &family_qwen2_5_vl : &family_llava_onevision, 2));
         struct pv_method m = method(PV_DRAFT_MODEL, views[k % 2], PV_SHAPE_CHAIN);
         int n;
         m.layer = 1;
@@ -248,7 +250,7 @@ static bool stop_after(void *user, const char *utf8, size_t len)
 
 TEST(every_interruption)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 1));
     struct pv_method m = parallel(PV_DRAFT_MODEL, "alignment", 5);
     for (int n = 1; n <= 9; n++) {
         pv_session *both[2] = { r.plain, r.tried };
@@ -269,7 +271,7 @@ TEST(every_interruption)
 
 TEST(every_length)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 1));
     struct pv_method m = parallel(PV_DRAFT_SELF, "full", 4);
     for (int n = 1; n <= 14; n++) {
         pv_session *both[2] = { r.plain, r.tried };
@@ -298,7 +300,7 @@ static bool stop_prefill(void *user, enum pv_phase phase, int64_t done, int64_t 
 /* Stopped anywhere in the prefill, in either part of it, the session can answer again. */
 TEST(a_stopped_prefill)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 1));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 1));
     struct pv_method m = parallel(PV_DRAFT_MODEL, "alignment", 4);
     int stops = 0;
     m.layer = 1;
@@ -329,7 +331,7 @@ TEST(a_stopped_prefill)
 
 TEST(context_runs_full)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     struct pv_method m = parallel(PV_DRAFT_MODEL, "holistic", 6);
     struct pv_error err[2] = { { 0 } };
     int told[2];
@@ -355,7 +357,7 @@ TEST(context_runs_full)
 /* Several turns in one session, schedules mixed. */
 TEST(turns)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_QWEN2_5, 2));
+    struct matrix_run r = open_run(open_unlike(&family_qwen2_5_vl, 2));
     struct pv_method m[] = { parallel(PV_DRAFT_MODEL, "alignment", 3),
                              method(PV_DRAFT_MODEL, "specvlm", PV_SHAPE_TREE),
                              parallel(PV_DRAFT_SELF, "holistic", 0) };
@@ -386,7 +388,7 @@ static void change_choice(void *user, struct policy_choice *c)
 TEST(automatic)
 {
     enum { LONG = 200 };
-    struct pair p = open_unlike(VISION_LLAVA, 4);
+    struct pair p = open_unlike(&family_llava_onevision, 4);
     pv_session *s = open_session(&p);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
     static int32_t want[LONG];
@@ -488,7 +490,7 @@ static bool same_ids(pv_session *a, pv_session *b)
  * stays the same. */
 TEST(other_requests)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 2));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 2));
     struct pv_method m[] = { parallel(PV_DRAFT_MODEL, "alignment", 4),
                              parallel(PV_DRAFT_MODEL, "none", 0),
                              parallel(PV_DRAFT_SELF, "holistic", 3),
@@ -510,7 +512,7 @@ TEST(other_requests)
 
 TEST(other_requests_beside_automatic)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 4));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 4));
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
     int64_t switched = 0;
     int round = 0;
@@ -555,7 +557,7 @@ static void wait_for_failure(void *user, enum pv_side side)
 /* The model is fine: what was told is right, and the next answer is whole. */
 TEST(a_failing_drafter)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 2));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 2));
     struct pv_method m = parallel(PV_DRAFT_MODEL, "full", 3);
     struct drafter *d;
     r.ref = run(r.plain, NULL, 0);
@@ -588,7 +590,7 @@ static void only_parallel(void *user, struct policy_choice *c)
 /* `auto` goes on without it. */
 TEST(a_failing_drafter_of_automatic)
 {
-    struct matrix_run r = open_run(open_unlike(VISION_LLAVA, 4));
+    struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 4));
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
     struct answer a;
     struct drafter *d;

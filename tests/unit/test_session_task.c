@@ -2,6 +2,7 @@
  * again has the same bits, and the answer is the same. */
 #include "answers.h"
 #include "engine/session_task.h"
+#include "family/families.h"
 
 /* Takes the pages at one iteration of the scheduler. */
 struct taker {
@@ -17,9 +18,9 @@ static void take_pages(void *user, int64_t iteration)
         scheduler_preempt(t->scheduler, 0);
 }
 
-static void check_taking(enum vision_kind kind, const struct pv_method *m)
+static void check_taking(const struct family *family, const struct pv_method *m)
 {
-    struct pair p = open_unlike(kind, 1);
+    struct pair p = open_unlike(family, 1);
     pv_session *plain = open_session(&p), *tried = open_session(&p);
     static struct answer ref;
     int64_t taken = 0;
@@ -45,8 +46,8 @@ static void check_taking(enum vision_kind kind, const struct pv_method *m)
 
 TEST(pages_are_taken_from_plain_decoding)
 {
-    check_taking(VISION_LLAVA, NULL);
-    check_taking(VISION_QWEN2_5, NULL);
+    check_taking(&family_llava_onevision, NULL);
+    check_taking(&family_qwen2_5_vl, NULL);
 }
 
 TEST(pages_are_taken_from_speculation)
@@ -55,8 +56,8 @@ TEST(pages_are_taken_from_speculation)
     struct pv_method early = method(PV_DRAFT_MODEL, "alignment", PV_SHAPE_CHAIN);
     early.schedule = PV_SCHEDULE_PARALLEL;
     early.layer = 1;
-    check_taking(VISION_LLAVA, &tree);
-    check_taking(VISION_LLAVA, &early);
+    check_taking(&family_llava_onevision, &tree);
+    check_taking(&family_llava_onevision, &early);
 }
 
 int main(int argc, char **argv)

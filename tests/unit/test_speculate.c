@@ -4,10 +4,11 @@
  */
 #include "answers.h"
 #include "engine/speculate.h"
+#include "family/families.h"
 #include "prevue/testing.h"
 
-static const char *const families[] = { "tests/golden/llava_onevision",
-                                        "tests/golden/qwen2_5_vl_video" };
+static const char *const seeing[] = { "tests/golden/llava_onevision",
+                                      "tests/golden/qwen2_5_vl_video" };
 
 /* ---- the matrix ---- */
 
@@ -91,32 +92,32 @@ static void check_pair(struct pair pair, void (*check)(struct bench *, enum pv_s
  * tower's. */
 TEST(llava_with_another_model)
 {
-    check_pair(open_unlike(VISION_LLAVA, 1), check_views);
+    check_pair(open_unlike(&family_llava_onevision, 1), check_views);
 }
 
 TEST(qwen_with_another_model)
 {
-    check_pair(open_unlike(VISION_QWEN2_5, 1), check_views);
+    check_pair(open_unlike(&family_qwen2_5_vl, 1), check_views);
 }
 
 TEST(llava_with_one_thread)
 {
-    check_pair(open_pair(families[0], 1), check_drafters);
+    check_pair(open_pair(seeing[0], 1), check_drafters);
 }
 
 TEST(llava_with_two_threads)
 {
-    check_pair(open_pair(families[0], 2), check_drafters);
+    check_pair(open_pair(seeing[0], 2), check_drafters);
 }
 
 TEST(qwen_with_one_thread)
 {
-    check_pair(open_pair(families[1], 1), check_drafters);
+    check_pair(open_pair(seeing[1], 1), check_drafters);
 }
 
 TEST(qwen_with_two_threads)
 {
-    check_pair(open_pair(families[1], 2), check_drafters);
+    check_pair(open_pair(seeing[1], 2), check_drafters);
 }
 
 /* ---- ends of answers ---- */
@@ -124,7 +125,7 @@ TEST(qwen_with_two_threads)
 /* Answers of every length end as plain decoding ends them, cache included. */
 TEST(every_length)
 {
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     struct pv_method tree = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
     for (int n = 1; n <= 14; n++) {
@@ -163,7 +164,7 @@ static bool stop_after(void *user, const char *utf8, size_t len)
 /* An answer stopped by its reader in the middle of a round. */
 TEST(every_interruption)
 {
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     struct pv_method tree = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
     for (int n = 1; n <= 9; n++) {
@@ -188,7 +189,7 @@ TEST(every_interruption)
 /* A full context is said at the same token. */
 TEST(context_runs_full)
 {
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     struct pv_method tree = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
     struct pv_error err[2] = { { 0 } };
     int told[2];
@@ -214,7 +215,7 @@ TEST(context_runs_full)
 /* A stop token among what was accepted, at every place of the answer. */
 TEST(every_stop)
 {
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     pv_session *a = open_session(&p), *b = open_session(&p), *both[2] = { a, b };
     struct config *c = (struct config *)decoder_config(p.target->dec);
     struct pv_method tree = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
@@ -250,7 +251,7 @@ TEST(every_stop)
 TEST(context_just_fits)
 {
     static const enum pv_drafter kinds[] = { PV_DRAFT_RANDOM, PV_DRAFT_MODEL, PV_DRAFT_NGRAM };
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     for (size_t k = 0; k <= sizeof kinds / sizeof *kinds; k++) {
         bool fitted = k == sizeof kinds / sizeof *kinds;
         struct pv_method m = method(fitted ? PV_DRAFT_MODEL : kinds[k], "none",
@@ -276,7 +277,7 @@ TEST(context_just_fits)
 TEST(several_media)
 {
     static const enum pv_drafter kinds[] = { PV_DRAFT_SELF, PV_DRAFT_MODEL, PV_DRAFT_SPARSE };
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     for (int mix = 0; mix < 2; mix++)
         for (size_t k = 0; k <= sizeof kinds / sizeof *kinds; k++) {
@@ -301,7 +302,7 @@ TEST(several_media)
 /* The largest dynamic tree there is. */
 TEST(largest_dynamic_tree)
 {
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_DYNAMIC);
     struct answer ref = run(a, NULL, 0), got;
@@ -320,7 +321,7 @@ TEST(largest_dynamic_tree)
 TEST(fitted_trees)
 {
     static const int sizes[][3] = { { 64, 31, 16 }, { 0, 0, 0 }, { 2, 1, 1 }, { 5, 4, 1 } };
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_FITTED);
@@ -353,7 +354,7 @@ TEST(fitted_trees)
 /* A second question in the same session. */
 TEST(two_turns)
 {
-    struct pair p = open_pair(families[1], 1);
+    struct pair p = open_pair(seeing[1], 1);
     pv_session *a = open_session(&p), *b = open_session(&p), *both[2] = { a, b };
     struct pv_method m = method(PV_DRAFT_MODEL, "specvlm", PV_SHAPE_TREE);
     static struct answer said[2][2];
@@ -393,7 +394,7 @@ static bool stop_drafts(void *user, enum pv_phase phase, int64_t done, int64_t t
 /* Told of every chunk; stopped after any of them, the session is as before, and answers. */
 TEST(a_drafter_can_be_stopped_while_it_reads)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
     struct answer ref = run(a, NULL, 0), got;
@@ -431,7 +432,7 @@ TEST(a_drafter_can_be_stopped_while_it_reads)
 /* `auto` wakes the drafter in the middle of an answer: what was told until then stays. */
 TEST(a_drafter_can_be_stopped_when_it_wakes)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
     struct answer ref = run(a, NULL, 0), got;
@@ -474,7 +475,7 @@ static uint64_t as_ever(struct device *dev)
  * fitted trees live with it. */
 TEST(times_of_new_steps_are_not_believed)
 {
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     struct answer ref = run(a, NULL, 0), got;
     const struct device_ops *ops = p.target->dev->ops;
@@ -509,7 +510,7 @@ TEST(times_of_new_steps_are_not_believed)
 TEST(rejection_without_temperature_is_plain_decoding)
 {
     static const enum pv_drafter kinds[] = { PV_DRAFT_MODEL, PV_DRAFT_SELF, PV_DRAFT_SPARSE };
-    struct pair p = open_unlike(VISION_LLAVA, 1);
+    struct pair p = open_unlike(&family_llava_onevision, 1);
     pv_session *a = open_session(&p), *b = open_session(&p);
     struct answer ref = run(a, NULL, 0), got;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
@@ -689,7 +690,7 @@ static void refuse(pv_session *s, struct pv_method m, const char *words)
 
 TEST(wrong_methods)
 {
-    struct pair p = open_pair(families[0], 1);
+    struct pair p = open_pair(seeing[0], 1);
     pv_session *s = open_session(&p);
     struct pv_method m = method(PV_DRAFT_MODEL, "no-such", PV_SHAPE_CHAIN);
     refuse(s, m, "no view 'no-such'");

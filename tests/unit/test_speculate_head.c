@@ -4,6 +4,7 @@
  * And what is a session's: states follow the cache over turns and other methods, and the cost of a
  * round does not know the video's length. */
 #include "answers.h"
+#include "family/families.h"
 #include "tiny_head.h"
 
 #include <time.h>
@@ -34,13 +35,13 @@ static pv_session *open_for(pv_model *m, int context)
     return s;
 }
 
-static const char *target_path(enum vision_kind kind)
+static const char *target_path(const struct family *family)
 {
     static char paths[2][256];
-    char *path = paths[kind == VISION_LLAVA];
-    struct tiny_vision v = tiny_vision(kind);
+    char *path = paths[family == &family_llava_onevision];
+    struct tiny_vision v = tiny_vision(family);
     if (!path[0])
-        tiny_vision_gguf(&v, kind == VISION_LLAVA ? "llava" : "qwen", path);
+        tiny_vision_gguf(&v, family == &family_llava_onevision ? "llava" : "qwen", path);
     return path;
 }
 
@@ -66,12 +67,12 @@ static const char *head_path(int k, char path[256])
 
 /* ---- the matrix ---- */
 
-static void check_matrix(enum vision_kind kind, int head, int threads)
+static void check_matrix(const struct family *family, int head, int threads)
 {
     static const char *const views[] = { "text", "full", "specvlm" };
     static const float temperatures[] = { 0, 0.8f };
     char path[256];
-    pv_model *m = open_with_head(target_path(kind), head_path(head, path), threads);
+    pv_model *m = open_with_head(target_path(family), head_path(head, path), threads);
     pv_session *plain = open_for(m, CONTEXT), *tried = open_for(m, CONTEXT);
     int64_t accepted = 0, rejections = 0;
     for (size_t t = 0; t < 2; t++) {
@@ -105,13 +106,13 @@ TEST(llava)
 {
     static const int kinds[] = { 0, 1, 4 };
     for (int i = 0; i < 3; i++)
-        check_matrix(VISION_LLAVA, kinds[i], 1 + i % 2);
+        check_matrix(&family_llava_onevision, kinds[i], 1 + i % 2);
 }
 
 TEST(qwen)
 {
-    check_matrix(VISION_QWEN2_5, 2, 2);
-    check_matrix(VISION_QWEN2_5, 3, 1);
+    check_matrix(&family_qwen2_5_vl, 2, 2);
+    check_matrix(&family_qwen2_5_vl, 3, 1);
 }
 
 /* `auto` is the head with fitted trees, whether the method names it or not; under rejection, whose
@@ -120,7 +121,7 @@ TEST(automatic)
 {
     static const enum pv_drafter who[] = { PV_DRAFT_HEAD, PV_DRAFT_MODEL };
     char path[256];
-    pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(0, path), 1);
+    pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(0, path), 1);
     pv_session *plain = open_for(m, CONTEXT), *tried = open_for(m, CONTEXT);
     for (int k = 0; k < 2; k++) {
         struct pv_method x = { .size = sizeof x };
@@ -150,7 +151,7 @@ TEST(automatic)
 TEST(rejection)
 {
     char path[256];
-    pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(1, path), 1);
+    pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(1, path), 1);
     pv_session *s = open_for(m, CONTEXT);
     for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_DYNAMIC; shape++) {
         struct pv_method x = method(PV_DRAFT_HEAD, "text", (enum pv_shape)shape);
@@ -192,10 +193,10 @@ struct both {
     int64_t accepted, rejections, longest;
 };
 
-static struct both open_both(enum vision_kind kind, int head, int threads)
+static struct both open_both(const struct family *family, int head, int threads)
 {
     char path[256];
-    struct both b = { .m = open_with_head(target_path(kind), head_path(head, path), threads) };
+    struct both b = { .m = open_with_head(target_path(family), head_path(head, path), threads) };
     b.plain = open_for(b.m, CONTEXT);
     b.tried = open_for(b.m, CONTEXT);
     return b;
@@ -224,9 +225,9 @@ static void check_parallel(struct both *b, const struct pv_method *m, float temp
     CHECK(a.stats.wasted >= 0);
 }
 
-static void check_windows(enum vision_kind kind, int head, int threads)
+static void check_windows(const struct family *family, int head, int threads)
 {
-    struct both b = open_both(kind, head, threads);
+    struct both b = open_both(family, head, threads);
     for (int t = 0; t < 2; t++) {
         float temperature = t ? 0.8f : 0;
         b.ref = run(b.plain, NULL, temperature);
@@ -246,19 +247,19 @@ TEST(parallel_llava)
 {
     static const int kinds[] = { 0, 1, 4 };
     for (int i = 0; i < 3; i++)
-        check_windows(VISION_LLAVA, kinds[i], 1 + i);
+        check_windows(&family_llava_onevision, kinds[i], 1 + i);
 }
 
 TEST(parallel_qwen)
 {
-    check_windows(VISION_QWEN2_5, 2, 2);
-    check_windows(VISION_QWEN2_5, 3, 1);
+    check_windows(&family_qwen2_5_vl, 2, 2);
+    check_windows(&family_qwen2_5_vl, 3, 1);
 }
 
 TEST(any_interleaving)
 {
     enum { N_INTERLEAVINGS = 150 };
-    struct both b = open_both(VISION_LLAVA, 0, 1);
+    struct both b = open_both(&family_llava_onevision, 0, 1);
     struct rng choose = { test_seed };
     b.ref = run(b.plain, NULL, 0);
     for (int i = 0; i < N_INTERLEAVINGS; i++) {
@@ -281,7 +282,7 @@ static bool stop_after(void *user, const char *utf8, size_t len)
 /* Answers of every length and stopped after every token; the session goes on with another. */
 TEST(parallel_endings)
 {
-    struct both b = open_both(VISION_LLAVA, 0, 2);
+    struct both b = open_both(&family_llava_onevision, 0, 2);
     struct pv_method m = parallel("text", 4);
     for (int n = 1; n <= 12; n++)
         for (int stopped = 0; stopped < 2; stopped++) {
@@ -307,7 +308,7 @@ TEST(parallel_endings)
 TEST(a_context_that_runs_full)
 {
     char path[256];
-    pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(0, path), 1);
+    pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(0, path), 1);
     struct pv_method x = parallel("text", 6);
     int told[2];
     for (int i = 0; i < 2; i++) {
@@ -352,7 +353,7 @@ TEST(states_follow_the_cache_over_turns)
 {
     for (int k = 1; k < 4; k += 2) {
         char path[256];
-        pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(k, path), 1);
+        pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(k, path), 1);
         struct pv_method text = method(PV_DRAFT_HEAD, "text", PV_SHAPE_DYNAMIC);
         struct pv_method full = method(PV_DRAFT_HEAD, "full", PV_SHAPE_DYNAMIC);
         struct pv_method self = method(PV_DRAFT_SELF, "specvlm", PV_SHAPE_TREE);
@@ -409,7 +410,7 @@ static double slots_a_row(pv_model *m, const char *view, int frames, int64_t *vi
 TEST(a_round_without_the_video_costs_the_same_whatever_its_length)
 {
     char path[256];
-    pv_model *m = open_with_head(target_path(VISION_LLAVA), head_path(1, path), 1);
+    pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(1, path), 1);
     int64_t few, many;
     double text_few = slots_a_row(m, "text", 2, &few);
     double text_many = slots_a_row(m, "text", 60, &many);
@@ -434,12 +435,12 @@ TEST(misuse)
     struct pv_error err = { 0 };
     pv_model *m = NULL;
     pv_session *s;
-    p.path = target_path(VISION_LLAVA);
+    p.path = target_path(&family_llava_onevision);
     p.head = tiny_head_write(&wide, "wide", other);
     CHECK_EQ(pv_model_open(&m, &p, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, "hidden size of 64"), "%s", err.text);
     err = (struct pv_error){ 0 };
-    p.head = target_path(VISION_LLAVA);
+    p.head = target_path(&family_llava_onevision);
     CHECK_EQ(pv_model_open(&m, &p, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, "not a draft head"), "%s", err.text);
     err = (struct pv_error){ 0 };
@@ -449,7 +450,7 @@ TEST(misuse)
     CHECK_MSG(strstr(err.text, "draft head alone"), "%s", err.text);
     err = (struct pv_error){ 0 };
     /* A model without a head. */
-    m = open_model(target_path(VISION_LLAVA), 1, NULL);
+    m = open_model(target_path(&family_llava_onevision), 1, NULL);
     s = open_for(m, CONTEXT);
     g.method = &x;
     CHECK_EQ(add_prompt(s, 7, &err), PV_OK);
@@ -459,7 +460,7 @@ TEST(misuse)
     pv_model_close(&m);
     /* A tree in the parallel schedule. */
     err = (struct pv_error){ 0 };
-    m = open_with_head(target_path(VISION_LLAVA), head_path(1, path), 2);
+    m = open_with_head(target_path(&family_llava_onevision), head_path(1, path), 2);
     s = open_for(m, CONTEXT);
     x.schedule = PV_SCHEDULE_PARALLEL;
     x.shape = PV_SHAPE_DYNAMIC;

@@ -1,11 +1,12 @@
 /* The towers against plain double-precision code that knows nothing of windows in order, chunks or
  * devices: every row looks for the rows it may see. Then what the interface promises beside the
  * numbers: bits that do not depend on company, memory as said, and refusals. */
+#include "family/families.h"
 #include "tiny_tower.h"
 
 enum { MAX_LAYERS = 3 };
 
-static const struct vision_config siglip = { .kind = VISION_LLAVA,
+static const struct vision_config siglip = { .family = &family_llava_onevision,
                                              .hidden = 36,
                                              .n_layers = 2,
                                              .n_heads = 2,
@@ -21,7 +22,7 @@ static const struct vision_config siglip = { .kind = VISION_LLAVA,
                                              .n_grid = 1,
                                              .grid = { { 17, 17 } } };
 
-static const struct vision_config qwen = { .kind = VISION_QWEN2_5,
+static const struct vision_config qwen = { .family = &family_qwen2_5_vl,
                                            .hidden = 40,
                                            .n_layers = MAX_LAYERS,
                                            .n_heads = 2,
@@ -175,7 +176,7 @@ static void layer(const struct reference *f, int index, double *x)
 {
     const struct vision_layer_tensors *l = model_file_vision_layer(f->mf, index);
     const struct vision_config *c = f->c;
-    bool llava = c->kind == VISION_LLAVA;
+    bool llava = c->family == &family_llava_onevision;
     size_t n = (size_t)f->n * (size_t)c->hidden;
     double *a = normed(f, x, l->norm1, l->norm1_bias), *att, *up, *gate = NULL;
     double *q = linear(a, f->n, c->hidden, l->q, l->q_bias);
@@ -243,15 +244,15 @@ static double *encode_reference(const struct model_file *mf, const float *patche
         x[i] += ((const float *)t->position->data)[i];
     for (int i = 0; i < c->n_layers; i++)
         layer(&f, i, x);
-    if (t->merger_norm) {
-        y = normed(&f, x, t->merger_norm, NULL);
+    if (t->merger.norm) {
+        y = normed(&f, x, t->merger.norm, NULL);
         free(x);
         x = y;
     }
-    y = linear(x, tokens, wide, t->mm0, t->mm0_bias);
-    for (int i = 0; i < tokens * (int)tensor_rows(t->mm0); i++)
+    y = linear(x, tokens, wide, t->merger.mm0, t->merger.mm0_bias);
+    for (int i = 0; i < tokens * (int)tensor_rows(t->merger.mm0); i++)
         y[i] = gelu(y[i], true);
-    out = linear(y, tokens, (int)tensor_rows(t->mm0), t->mm2, t->mm2_bias);
+    out = linear(y, tokens, (int)tensor_rows(t->merger.mm0), t->merger.mm2, t->merger.mm2_bias);
     free(pixels);
     free(x);
     free(y);
@@ -492,12 +493,12 @@ TEST(memory_of_real_widths)
     so400m.c.hidden = 1152, so400m.c.n_heads = 16, so400m.c.head_dim = 72, so400m.c.ffn = 4304;
     so400m.c.patch = 14, so400m.c.image = 384, so400m.c.out = 896;
     so400m.c.grid[0][0] = so400m.c.grid[0][1] = 6 * 384;
-    so400m.mm0 = (struct matrix){ .in = 1152, .out = 896 };
-    so400m.mm2 = (struct matrix){ .in = 896, .out = 896 };
+    so400m.merger.mm0 = (struct matrix){ .in = 1152, .out = 896 };
+    so400m.merger.mm2 = (struct matrix){ .in = 896, .out = 896 };
     vit.c.hidden = 1280, vit.c.n_heads = 16, vit.c.head_dim = 80, vit.c.ffn = 3420;
     vit.c.patch = 14, vit.c.window = 112, vit.c.out = 2048;
-    vit.mm0 = (struct matrix){ .in = 5120, .out = 5120 };
-    vit.mm2 = (struct matrix){ .in = 5120, .out = 2048 };
+    vit.merger.mm0 = (struct matrix){ .in = 5120, .out = 5120 };
+    vit.merger.mm2 = (struct matrix){ .in = 5120, .out = 2048 };
     so400m.dev = vit.dev = dev;
     size_t a = (vision_state_size(&so400m, 20000) - vision_state_size(&so400m, 10000)) / 10000;
     size_t b = (vision_state_size(&vit, 20000) - vision_state_size(&vit, 10000)) / 10000;

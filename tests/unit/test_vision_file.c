@@ -1,16 +1,17 @@
-/* Models with vision towers: what opens, that both kinds of file give the same, and what is refused
- * with which words. */
+/* Models with vision towers: what opens, that both seeing of file give the same, and what is
+ * refused with which words. */
+#include "family/families.h"
 #include "same_tower.h"
 #include "tiny_vision.h"
 #include "torture.h"
 
-static const enum vision_kind kinds[] = { VISION_LLAVA, VISION_QWEN2_5 };
+static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl };
 
 static struct model_file *open_model(const char *path, const char *mmproj)
 {
     struct model_file *mf = NULL;
     struct pv_error err = { 0 };
-    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, families, &err) == PV_OK, "%s", err.text);
     return mf;
 }
 
@@ -18,7 +19,7 @@ static void refuse(const char *path, const char *mmproj, const char *word)
 {
     struct model_file *mf = NULL;
     struct pv_error err = { 0 };
-    enum pv_status s = model_file_open(&mf, path, mmproj, 0, &err);
+    enum pv_status s = model_file_open(&mf, path, mmproj, 0, families, &err);
     CHECK_MSG(s != PV_OK && err.code == s && mf == NULL, "opened, expected \"%s\"", word);
     CHECK_MSG(strstr(err.text, word) && strstr(err.text, scratch_dir()), "\"%s\" lacks \"%s\"",
               err.text, word);
@@ -38,9 +39,10 @@ static void refuse_gguf(struct tiny_vision m, const char *word)
 }
 
 /* config.json of a family with one text replaced. */
-static void refuse_config(enum vision_kind kind, const char *from, const char *to, const char *word)
+static void refuse_config(const struct family *family, const char *from, const char *to,
+                          const char *word)
 {
-    struct tiny_vision m = tiny_vision(kind);
+    struct tiny_vision m = tiny_vision(family);
     m.from = from;
     m.to = to;
     refuse_dir(m, word);
@@ -62,7 +64,7 @@ static void check_llava(const struct tiny_vision *m, const struct model_file *mf
     const struct vision_config *c = model_file_vision(mf);
     const struct vision_tensors *t = model_file_vision_tensors(mf);
     const struct vision_layer_tensors *l = model_file_vision_layer(mf, 1);
-    CHECK(c->kind == VISION_LLAVA && c->image == 22 && vision_side(c) == 5);
+    CHECK(c->family == &family_llava_onevision && c->image == 22 && vision_side(c) == 5);
     CHECK(c->temporal == 1 && c->merge == 1 && c->full[0] && c->full[1]);
     CHECK(c->n_grid == 4 && c->grid[1][0] == 22 && c->grid[1][1] == 44 && c->max_tiles == 9);
     CHECK(c->image_token == TINY_IMAGE && c->video_token == TINY_VIDEO && c->vision_start == -1);
@@ -71,7 +73,7 @@ static void check_llava(const struct tiny_vision *m, const struct model_file *mf
     check_numbers(m, t->position, "v.position_embd.weight");
     check_numbers(m, t->newline, "v.image_newline");
     check_numbers(m, l->norm1_bias, "v.blk.1.ln1.bias");
-    CHECK(!t->patch[1] && !t->merger_norm && !l->gate && !l->gate_bias);
+    CHECK(!t->patch[1] && !t->merger.norm && !l->gate && !l->gate_bias);
 }
 
 static void check_qwen(const struct tiny_vision *m, const struct model_file *mf)
@@ -79,12 +81,12 @@ static void check_qwen(const struct tiny_vision *m, const struct model_file *mf)
     const struct vision_config *c = model_file_vision(mf);
     const struct vision_tensors *t = model_file_vision_tensors(mf);
     const struct vision_layer_tensors *l = model_file_vision_layer(mf, 1);
-    CHECK(c->kind == VISION_QWEN2_5 && c->window == 16 && c->temporal == 2 && c->merge == 2);
+    CHECK(c->family == &family_qwen2_5_vl && c->window == 16 && c->temporal == 2 && c->merge == 2);
     CHECK(!c->full[0] && c->full[1] && !c->full[2] && c->full[3] && c->tokens_per_second == 2);
     CHECK(c->min_pixels == 1024 && c->max_pixels == 65536);
     CHECK(c->image_token == TINY_IMAGE_PAD && c->video_token == TINY_VIDEO_PAD);
     CHECK(c->vision_start == TINY_VISION_START && c->vision_end == TINY_VISION_END);
-    check_numbers(m, t->merger_norm, "v.post_ln.weight");
+    check_numbers(m, t->merger.norm, "v.post_ln.weight");
     check_numbers(m, l->gate, "v.blk.1.ffn_gate.weight");
     check_numbers(m, l->gate_bias, "v.blk.1.ffn_gate.bias");
     CHECK(!t->patch_bias && !t->position && !t->newline && !l->norm1_bias);
@@ -99,8 +101,8 @@ static void check_tower(const struct tiny_vision *m, const struct model_file *mf
     CHECK(c->hidden == 32 && c->n_heads == 2 && c->head_dim == 16 && c->ffn == 48);
     CHECK(c->patch == 4 && c->out == 32 && c->n_layers == m->n_layers);
     CHECK(c->mean[1] == 0.25f && c->std[2] == 0.25f && c->eps == 1e-6f);
-    check_numbers(m, t->mm0, "mm.0.weight");
-    check_numbers(m, t->mm2_bias, "mm.2.bias");
+    check_numbers(m, t->merger.mm0, "mm.0.weight");
+    check_numbers(m, t->merger.mm2_bias, "mm.2.bias");
     check_numbers(m, l->q, "v.blk.1.attn_q.weight");
     check_numbers(m, l->k, "v.blk.1.attn_k.weight");
     check_numbers(m, l->v, "v.blk.1.attn_v.weight");
@@ -110,7 +112,7 @@ static void check_tower(const struct tiny_vision *m, const struct model_file *mf
     check_numbers(m, l->o, "v.blk.1.attn_out.weight");
     check_numbers(m, l->norm2, "v.blk.1.ln2.weight");
     check_numbers(m, l->up_bias, "v.blk.1.ffn_up.bias");
-    if (m->kind == VISION_LLAVA)
+    if (m->family == &family_llava_onevision)
         check_llava(m, mf);
     else
         check_qwen(m, mf);
@@ -121,7 +123,7 @@ TEST(both_kinds_of_file_give_the_same)
 {
     for (int i = 0; i < TINY_LLAVA_LAYOUTS + TINY_QWEN_LAYOUTS; i++) {
         bool llava = i < TINY_LLAVA_LAYOUTS;
-        struct tiny_vision m = tiny_vision(kinds[!llava]);
+        struct tiny_vision m = tiny_vision(seeing[!llava]);
         char path[256];
         m.layout = llava ? i : i - TINY_LLAVA_LAYOUTS;
         struct model_file *dir = open_model(tiny_vision_dir(&m, "dir", path), NULL);
@@ -140,7 +142,7 @@ TEST(both_kinds_of_file_give_the_same)
 /* The patch embedding of a directory is one matrix: row (channel, frame, y, x). */
 TEST(the_patch_embedding_is_a_matrix)
 {
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256];
     struct model_file *mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
     const struct tensor *t = mf ? model_file_vision_tensors(mf)->patch[0] : NULL;
@@ -165,7 +167,7 @@ TEST(the_patch_embedding_is_a_matrix)
 /* SigLIP as published has one layer more than runs: the configuration says where to stop. */
 TEST(only_the_chosen_layers_run)
 {
-    struct tiny_vision m = tiny_vision(VISION_LLAVA);
+    struct tiny_vision m = tiny_vision(&family_llava_onevision);
     struct model_file *mf;
     char path[256];
     m.stored = 3; /* and vision_feature_layer -2 */
@@ -188,7 +190,7 @@ TEST(only_the_chosen_layers_run)
 /* What the published files of LLaVA-OneVision leave out, and nothing else, may be missing. */
 TEST(keys_that_llava_leaves_out)
 {
-    struct tiny_vision m = tiny_vision(VISION_LLAVA);
+    struct tiny_vision m = tiny_vision(&family_llava_onevision);
     struct model_file *mf;
     char path[256];
     m.from = "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-06, ";
@@ -197,7 +199,7 @@ TEST(keys_that_llava_leaves_out)
     CHECK(mf && model_file_config(mf)->max_context == 32768);
     CHECK(mf && model_file_config(mf)->rms_eps == 1e-6f);
     model_file_close(&mf);
-    m = tiny_vision(VISION_QWEN2_5);
+    m = tiny_vision(&family_qwen2_5_vl);
     m.from = "\"rms_norm_eps\"";
     m.to = "\"rms\"";
     refuse_dir(m, "rms_norm_eps is missing");
@@ -210,8 +212,6 @@ TEST(missing_keys)
         "image_size",
         "patch_size",
         "image_grid_pinpoints",
-        "image_token_index",
-        "video_token_index",
         "vision_aspect_ratio",
         "vision_feature_layer",
         "vision_feature_select_strategy"
@@ -225,59 +225,72 @@ TEST(missing_keys)
         char word[100];
         snprintf(word, sizeof word, "the key %.*s is missing", (int)strcspn(llava[i], "\""),
                  llava[i]);
-        refuse_config(VISION_LLAVA, llava[i], i ? "else" : "else\": 2, \"intermediate_size\": 48",
-                      word);
+        refuse_config(&family_llava_onevision, llava[i],
+                      i ? "else" : "else\": 2, \"intermediate_size\": 48", word);
     }
+    /* The one of two names that newer files have. */
+    refuse_config(&family_llava_onevision, "image_token_index", "else",
+                  "the key image_token_id is missing");
+    refuse_config(&family_llava_onevision, "video_token_index", "else",
+                  "the key video_token_id is missing");
     for (size_t i = 0; i < sizeof qwen / sizeof *qwen; i++) {
         char word[100];
         snprintf(word, sizeof word, "the key %s is missing", qwen[i]);
-        refuse_config(VISION_QWEN2_5, qwen[i], "else", word);
+        refuse_config(&family_qwen2_5_vl, qwen[i], "else", word);
     }
 }
 
 TEST(what_the_towers_do_not_do)
 {
-    refuse_config(VISION_LLAVA, "\"full\"", "\"default\"", "is not \"full\"");
-    refuse_config(VISION_LLAVA, "\"gelu\"", "\"silu\"", "projector_hidden_act is not \"gelu\"");
-    refuse_config(VISION_LLAVA, "siglip_vision_model", "clip_vision_model", "siglip_vision_model");
-    refuse_config(VISION_LLAVA, "\"vision_use_head\"", "\"hidden_act\": \"gelu\", \"x\"",
+    refuse_config(&family_llava_onevision, "\"full\"", "\"default\"", "is not \"full\"");
+    refuse_config(&family_llava_onevision, "\"gelu\"", "\"silu\"",
+                  "projector_hidden_act is not \"gelu\"");
+    refuse_config(&family_llava_onevision, "siglip_vision_model", "clip_vision_model",
+                  "siglip_vision_model");
+    refuse_config(&family_llava_onevision, "\"vision_use_head\"", "\"hidden_act\": \"gelu\", \"x\"",
                   "hidden_act is not");
-    refuse_config(VISION_LLAVA, "\"vision_use_head\"", "\"num_channels\": 1, \"x\"",
+    refuse_config(&family_llava_onevision, "\"vision_use_head\"", "\"num_channels\": 1, \"x\"",
                   "num_channels is 1");
-    refuse_config(VISION_LLAVA, "anyres_max_9", "anyres", "anyres_max_N");
-    refuse_config(VISION_LLAVA, "anyres_max_9", "anyres_max_x", "anyres_max_N");
-    refuse_config(VISION_LLAVA, "anyres_max_9", "anyres_max_0", "number of tiles is 0");
-    refuse_config(VISION_LLAVA, "\"projector_hidden_act\"",
+    refuse_config(&family_llava_onevision, "anyres_max_9", "anyres", "anyres_max_N");
+    refuse_config(&family_llava_onevision, "anyres_max_9", "anyres_max_x", "anyres_max_N");
+    refuse_config(&family_llava_onevision, "anyres_max_9", "anyres_max_0", "number of tiles is 0");
+    refuse_config(&family_llava_onevision, "\"projector_hidden_act\"",
                   "\"multimodal_projector_bias\": false, \"x\"", "multimodal_projector_bias");
-    refuse_config(VISION_QWEN2_5, "\"in_chans\": 3", "\"in_channels\": 4", "in_channels is 4");
-    refuse_config(VISION_QWEN2_5, "\"hidden_act\": \"silu\", \"hidden_size\": 32",
+    refuse_config(&family_qwen2_5_vl, "\"in_chans\": 3", "\"in_channels\": 4", "in_channels is 4");
+    refuse_config(&family_qwen2_5_vl, "\"hidden_act\": \"silu\", \"hidden_size\": 32",
                   "\"hidden_act\": \"gelu\", \"hidden_size\": 32", "hidden_act is not \"silu\"");
-    refuse_config(VISION_QWEN2_5, "\"in_chans\": 3",
+    refuse_config(&family_qwen2_5_vl, "\"in_chans\": 3",
                   "\"rope_parameters\": {\"rope_theta\": 5000.0}", "rope base is 5000");
 }
 
 TEST(numbers_that_cannot_be)
 {
-    refuse_config(VISION_LLAVA, "[22, 44]", "[22, 45]", "45 pixels");
-    refuse_config(VISION_LLAVA, "[22, 44]", "[22]", "element 1 of image_grid_pinpoints");
-    refuse_config(VISION_LLAVA, "\"image_size\": 22", "\"image_size\": 3", "patches of 4");
-    refuse_config(VISION_LLAVA, "\"image_size\": 22", "\"image_size\": 22000", "input size is");
-    refuse_config(VISION_LLAVA, "\"image_size\": 22", "\"image_size\": 8192", "cut into patches");
-    refuse_config(VISION_LLAVA, "\"patch_size\": 4", "\"patch_size\": 400", "patch size is 400");
-    refuse_config(VISION_LLAVA, "\"num_attention_heads\": 2, \"intermediate_size\": 48",
+    refuse_config(&family_llava_onevision, "[22, 44]", "[22, 45]", "45 pixels");
+    refuse_config(&family_llava_onevision, "[22, 44]", "[22]", "element 1 of image_grid_pinpoints");
+    refuse_config(&family_llava_onevision, "\"image_size\": 22", "\"image_size\": 3",
+                  "patches of 4");
+    refuse_config(&family_llava_onevision, "\"image_size\": 22", "\"image_size\": 22000",
+                  "input size is");
+    refuse_config(&family_llava_onevision, "\"image_size\": 22", "\"image_size\": 8192",
+                  "cut into patches");
+    refuse_config(&family_llava_onevision, "\"patch_size\": 4", "\"patch_size\": 400",
+                  "patch size is 400");
+    refuse_config(&family_llava_onevision, "\"num_attention_heads\": 2, \"intermediate_size\": 48",
                   "\"num_attention_heads\": 3, \"intermediate_size\": 48", "3 heads do not divide");
-    refuse_config(VISION_LLAVA, "\"video_token_index\": 264", "\"video_token_index\": 288",
-                  "token 288 is not in the vocabulary of 288");
-    refuse_config(VISION_QWEN2_5, "\"window_size\": 16", "\"window_size\": 20", "window size 20");
-    refuse_config(VISION_QWEN2_5, "\"out_hidden_size\": 32", "\"out_hidden_size\": 48",
+    refuse_config(&family_llava_onevision, "\"video_token_index\": 264",
+                  "\"video_token_index\": 288", "token 288 is not in the vocabulary of 288");
+    refuse_config(&family_qwen2_5_vl, "\"window_size\": 16", "\"window_size\": 20",
+                  "window size 20");
+    refuse_config(&family_qwen2_5_vl, "\"out_hidden_size\": 32", "\"out_hidden_size\": 48",
                   "rows of 48, but the decoder");
-    refuse_config(VISION_QWEN2_5, "\"tokens_per_second\": 2", "\"tokens_per_second\": 0",
+    refuse_config(&family_qwen2_5_vl, "\"tokens_per_second\": 2", "\"tokens_per_second\": 0",
                   "tokens_per_second is 0");
-    refuse_config(VISION_QWEN2_5, "\"temporal_patch_size\": 2", "\"temporal_patch_size\": 1",
+    refuse_config(&family_qwen2_5_vl, "\"temporal_patch_size\": 2", "\"temporal_patch_size\": 1",
                   "frames in a patch is 1, outside 2 to 2");
-    refuse_config(VISION_QWEN2_5, "\"depth\": 4", "\"depth\": 400", "layers is 400");
-    refuse_config(VISION_QWEN2_5, "[1, 3, 31]", "[1, -3]", "element 1 of fullatt_block_indexes");
-    refuse_config(VISION_QWEN2_5, "\"num_heads\": 2", "\"num_heads\": 16",
+    refuse_config(&family_qwen2_5_vl, "\"depth\": 4", "\"depth\": 400", "layers is 400");
+    refuse_config(&family_qwen2_5_vl, "[1, 3, 31]", "[1, -3]",
+                  "element 1 of fullatt_block_indexes");
+    refuse_config(&family_qwen2_5_vl, "\"num_heads\": 2", "\"num_heads\": 16",
                   "head dimension 2 is not a multiple of 4");
 }
 
@@ -285,7 +298,7 @@ TEST(numbers_that_cannot_be)
 TEST(directories_without_a_preprocessor)
 {
     for (int i = 0; i < 2; i++) {
-        struct tiny_vision m = tiny_vision(kinds[i]);
+        struct tiny_vision m = tiny_vision(seeing[i]);
         const struct vision_config *c;
         char path[256];
         m.processor = "";
@@ -310,7 +323,7 @@ TEST(places_of_the_preprocessor)
     static const char *const texts[][2] = { { newer, "preprocessor_config.json" },
                                             { newer, "video_preprocessor_config.json" },
                                             { nested, "processor_config.json" } };
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256];
     for (int i = 0; i < 3; i++) {
         m.processor = texts[i][0];
@@ -342,12 +355,12 @@ TEST(damaged_preprocessors)
           "5 to 4 pixels" },
         { "[]", "not a JSON object" },
     };
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         m.processor = texts[i][0];
         refuse_dir(m, texts[i][1]);
     }
-    m = tiny_vision(VISION_LLAVA);
+    m = tiny_vision(&family_llava_onevision);
     m.processor = "{\"image_mean\": [1, 2, 3], \"image_std\": [1, 1, 1], "
                   "\"size\": {\"height\": 384, \"width\": 384}}";
     refuse_dir(m, "resized to 384 pixels, but the tower's image_size is 22");
@@ -357,9 +370,9 @@ TEST(damaged_preprocessors)
 TEST(damaged_tensors)
 {
     for (int k = 0; k < 2; k++) {
-        struct tiny_vision m = tiny_vision(kinds[k]);
+        struct tiny_vision m = tiny_vision(seeing[k]);
         static struct tiny_parts parts;
-        m.n_layers = m.kind == VISION_LLAVA ? 1 : 2;
+        m.n_layers = m.family == &family_llava_onevision ? 1 : 2;
         tiny_list_tower(&parts, &m, m.n_layers);
         for (int i = 0; i < parts.n; i++) {
             const struct tiny_part *p = &parts.item[i];
@@ -386,14 +399,15 @@ TEST(damaged_tensors)
 /* A decoder cut out of a model speaks of a tower and has none. */
 TEST(a_directory_without_the_tensors_has_no_tower)
 {
-    struct tiny_vision m = tiny_vision(VISION_LLAVA);
+    struct tiny_vision m = tiny_vision(&family_llava_onevision);
     char path[256];
     m.drop = "v.patch_embd.weight";
     struct model_file *mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
     /* ... here only the patch embedding is missing, by which a tower is known */
-    CHECK(mf && model_file_vision(mf)->kind == VISION_NONE);
+    CHECK(mf && model_file_vision(mf)->family == NULL);
     CHECK(mf && model_file_vision(mf)->image_token == -1);
-    CHECK(mf && !model_file_vision_tensors(mf)->patch[0] && !model_file_vision_tensors(mf)->mm0);
+    CHECK(mf && !model_file_vision_tensors(mf)->patch[0] &&
+          !model_file_vision_tensors(mf)->merger.mm0);
     model_file_close(&mf);
 }
 
@@ -415,7 +429,7 @@ TEST(missing_gguf_keys)
         "clip.vision.n_wa_pattern",         /* Qwen's alone */
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        struct tiny_vision m = tiny_vision(i == 12 ? VISION_QWEN2_5 : VISION_LLAVA);
+        struct tiny_vision m = tiny_vision(i == 12 ? &family_qwen2_5_vl : &family_llava_onevision);
         char word[120];
         m.drop = keys[i];
         snprintf(word, sizeof word, "%s is missing", keys[i]);
@@ -426,7 +440,7 @@ TEST(missing_gguf_keys)
 /* llama.cpp's own files: its constants, and the tokens by their spelling. */
 TEST(files_of_llama_cpp)
 {
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     struct model_file *mf;
     const struct vision_config *c;
     char path[256];
@@ -454,26 +468,26 @@ TEST(files_of_llama_cpp)
 
 TEST(where_the_second_file_lies)
 {
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256], tower[300], moved[300];
     struct model_file *mf;
     tiny_vision_gguf(&m, "pair", path);
     snprintf(tower, sizeof tower, "%s/mmproj-pair.gguf", scratch_dir());
     snprintf(moved, sizeof moved, "%s/tower.gguf", scratch_dir());
     mf = open_model(path, NULL);
-    CHECK(mf && model_file_vision(mf)->kind == VISION_QWEN2_5);
+    CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
     model_file_close(&mf);
     rename(tower, moved);
     mf = open_model(path, NULL); /* a decoder alone is fine */
-    CHECK(mf && model_file_vision(mf)->kind == VISION_NONE);
+    CHECK(mf && model_file_vision(mf)->family == NULL);
     model_file_close(&mf);
     mf = open_model(path, moved);
-    CHECK(mf && model_file_vision(mf)->kind == VISION_QWEN2_5);
+    CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
     model_file_close(&mf);
     refuse(path, tower, "mmproj-pair.gguf");
     refuse(moved, NULL, "a vision tower alone (mmproj)");
     refuse(path, path, "there is no vision tower in the file");
-    m = tiny_vision(VISION_LLAVA);
+    m = tiny_vision(&family_llava_onevision);
     refuse(tiny_vision_gguf(&m, "single", path), moved, "has a vision tower itself");
     refuse(tiny_vision_dir(&m, "dir", path), moved, "has a vision tower itself");
 }
@@ -481,14 +495,14 @@ TEST(where_the_second_file_lies)
 /* A file that exists in the current directory has no directory in its path. */
 TEST(a_plain_name)
 {
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256], back[4096];
     struct model_file *mf;
     tiny_vision_gguf(&m, "plain", path);
     if (!CHECK(getcwd(back, sizeof back) && chdir(scratch_dir()) == 0))
         return;
     mf = open_model("plain.gguf", NULL);
-    CHECK(mf && model_file_vision(mf)->kind == VISION_QWEN2_5);
+    CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
     model_file_close(&mf);
     CHECK_EQ(chdir(back), 0);
 }
@@ -496,7 +510,7 @@ TEST(a_plain_name)
 /* Two files that do not belong together: the message names both. */
 TEST(a_tower_of_another_model)
 {
-    struct tiny_vision m = tiny_vision(VISION_QWEN2_5);
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256], tower[300], other[256];
     tiny_vision_gguf(&m, "model", path);
     m.text.hidden = 48;
@@ -505,24 +519,24 @@ TEST(a_tower_of_another_model)
     refuse(path, tower, "rows of 48, but the decoder of");
     refuse(path, tower, path);
     refuse(path, tower, tower);
-    m = tiny_vision(VISION_QWEN2_5);
+    m = tiny_vision(&family_qwen2_5_vl);
     snprintf(tower, sizeof tower, "%s/mmproj-model.gguf", scratch_dir());
     struct tiny_model plain = m.text;
     plain.arch = "qwen2";
     plain.type = DTYPE_F32;
     refuse(tiny_model_write(&plain, "plain", other), tower,
            "is one of Qwen2.5-VL, but the decoder");
-    m.projector = "qwen2vl_merger";
-    refuse_gguf(m, "no other vision tower is supported");
-    m = tiny_vision(VISION_LLAVA);
+    m.projector = "pixtral";
+    refuse_gguf(m, "a vision tower that prevue does not run");
+    m = tiny_vision(&family_llava_onevision);
     m.projector = "mlp";
-    refuse_gguf(m, "no other vision tower is supported");
+    refuse_gguf(m, "a vision tower that prevue does not run");
 }
 
 static void torture(const char *path)
 {
     struct model_file *mf = torture_open(path);
-    CHECK(mf && model_file_vision(mf)->kind != VISION_NONE);
+    CHECK(mf && model_file_vision(mf)->family != NULL);
     model_file_close(&mf);
 }
 
@@ -531,7 +545,7 @@ static void torture(const char *path)
 TEST(out_of_memory_anywhere)
 {
     for (int i = 0; i < 2; i++) {
-        struct tiny_vision m = tiny_vision(kinds[i]);
+        struct tiny_vision m = tiny_vision(seeing[i]);
         char path[256];
         torture(tiny_vision_gguf(&m, "memory", path));
         m.text.tokenizer = false; /* a few thousand allocations, tried elsewhere */

@@ -190,6 +190,20 @@ static inline float32x4_t gelu_erf_one(float32x4_t x)
     return vsubq_f32(vmaxq_f32(x, vdupq_n_f32(0)), half);
 }
 
+static inline float32x4_t gelu_quick_one(float32x4_t x)
+{
+    return vdivq_f32(x, vaddq_f32(vdupq_n_f32(1.0f), exp_neon(vmulq_n_f32(x, -1.702f))));
+}
+
+static void gelu_quick_neon(float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(x + i, gelu_quick_one(vld1q_f32(x + i)));
+    if (i < n)
+        store_tail(x + i, gelu_quick_one(load_tail(x + i, (int)(n - i), 0)), (int)(n - i));
+}
+
 static void gelu_tanh_neon(float *x, size_t n)
 {
     size_t i = 0;
@@ -330,6 +344,7 @@ void elementwise_init_neon(struct kernels *k)
     k->silu_mul = silu_mul_neon;
     k->gelu[GELU_TANH] = gelu_tanh_neon;
     k->gelu[GELU_ERF] = gelu_erf_neon;
+    k->gelu[GELU_QUICK] = gelu_quick_neon;
     k->add = add_neon;
     k->to_f16 = to_f16_neon;
     k->to_bf16 = to_bf16_neon;

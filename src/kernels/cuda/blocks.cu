@@ -236,7 +236,7 @@ void block_tower(struct device_work *w, const struct tower_block *b)
         matmul_many(w, &l->gate, w->mid2, mid, stride, w->xn, hidden, b->n, false);
         gated_silu(w, w->mid2, w->mid, mid, (size_t)b->n * stride);
     } else {
-        gelu_rows(w, w->mid, mid, (size_t)b->n * stride, GELU_TANH);
+        gelu_rows(w, w->mid, mid, (size_t)b->n * stride, b->gelu);
     }
     matmul_many(w, &l->down, b->x, DTYPE_F32, hidden, l->gate.data ? w->mid2 : w->mid, stride, b->n,
                 true);

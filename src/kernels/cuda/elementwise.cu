@@ -65,6 +65,8 @@ template <class T, int KIND> __device__ inline float gelu(float x)
 {
     if (KIND == GELU_ERF)
         return 0.5f * x * erfcf(-0.70710678118654752440f * x);
+    if (KIND == GELU_QUICK)
+        return divide<T>(x, 1.0f + exponential<T>(-1.702f * x));
     float u = 0.79788456080286535588f * (x + 0.044715f * x * x * x);
     return divide<T>(x, 1.0f + exponential<T>(-2.0f * u));
 }
@@ -352,21 +354,28 @@ void gated_silu(struct device_work *w, void *g, const void *u, enum dtype dtype,
         unknown_type(w, "gated silu");
 }
 
+template <class T> static auto gelu_of(enum gelu_kind kind)
+{
+    return kind == GELU_ERF     ? gelu_kernel<T, GELU_ERF>
+           : kind == GELU_QUICK ? gelu_kernel<T, GELU_QUICK>
+                                : gelu_kernel<T, GELU_TANH>;
+}
+
 void gelu_rows(struct device_work *w, void *x, enum dtype dtype, size_t n, enum gelu_kind kind)
 {
-    bool vec = aligned(x), erf = kind == GELU_ERF;
+    bool vec = aligned(x);
     size_t pieces = vec ? n / (dtype == DTYPE_BF16 ? 8 : 4) : n;
     if (n == 0)
         return;
     if (dtype == DTYPE_BF16)
         work_check(w,
-                   launch(erf ? gelu_kernel<bf16, GELU_ERF> : gelu_kernel<bf16, GELU_TANH>,
-                          grid_for(w, pieces), dim3(THREADS), 0, w->stream, x, n, vec),
+                   launch(gelu_of<bf16>(kind), grid_for(w, pieces), dim3(THREADS), 0, w->stream, x,
+                          n, vec),
                    "gelu");
     else if (dtype == DTYPE_F32)
         work_check(w,
-                   launch(erf ? gelu_kernel<float, GELU_ERF> : gelu_kernel<float, GELU_TANH>,
-                          grid_for(w, pieces), dim3(THREADS), 0, w->stream, x, n, vec),
+                   launch(gelu_of<float>(kind), grid_for(w, pieces), dim3(THREADS), 0, w->stream, x,
+                          n, vec),
                    "gelu");
     else
         unknown_type(w, "gelu");

@@ -59,6 +59,12 @@ static void gelu_erf_ref(float *x, size_t n)
         x[i] = (float)(0.5 * x[i] * erfc(-0.70710678118654752440 * x[i]));
 }
 
+static void gelu_quick_ref(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(x[i] / (1 + exp(-1.702 * x[i])));
+}
+
 static void add_ref(float *y, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -115,7 +121,9 @@ void kernels_init_ref(struct kernels *k)
         .layernorm = layernorm_ref,
         .rope = rope_ref,
         .silu_mul = silu_mul_ref,
-        .gelu = { [GELU_TANH] = gelu_tanh_ref, [GELU_ERF] = gelu_erf_ref },
+        .gelu = { [GELU_TANH] = gelu_tanh_ref,
+                  [GELU_ERF] = gelu_erf_ref,
+                  [GELU_QUICK] = gelu_quick_ref },
         .add = add_ref,
         .to_f16 = to_f16_ref,
         .to_bf16 = to_bf16_ref,

@@ -172,6 +172,20 @@ static void gelu_erf_vec(float *x, size_t n)
         vec_store_part(x + i, gelu_erf_one(vec_load_part(x + i, (int)rest)), (int)rest);
 }
 
+INLINE vec gelu_quick_one(vec x)
+{
+    return gate(x, vec_mul(x, vec_set(1.702f)));
+}
+
+static void gelu_quick_vec(float *x, size_t n)
+{
+    size_t i = 0, rest = n % VEC;
+    for (; i < n - rest; i += VEC)
+        vec_store(x + i, gelu_quick_one(vec_load(x + i)));
+    if (rest)
+        vec_store_part(x + i, gelu_quick_one(vec_load_part(x + i, (int)rest)), (int)rest);
+}
+
 static void add_vec(float *y, const float *x, size_t n)
 {
     size_t i = 0, rest = n % VEC;
@@ -282,6 +296,7 @@ static void elementwise_init(struct kernels *k)
     k->silu_mul = silu_mul_vec;
     k->gelu[GELU_TANH] = gelu_tanh_vec;
     k->gelu[GELU_ERF] = gelu_erf_vec;
+    k->gelu[GELU_QUICK] = gelu_quick_vec;
     k->add = add_vec;
     k->to_f16 = to_f16_vec;
     k->to_bf16 = to_bf16_vec;

@@ -1,0 +1,35 @@
+/* Finding a family by what a file calls it. */
+#include "format/family.h"
+
+#include <string.h>
+
+static bool str_is(const struct str *s, const char *text)
+{
+    return text && s->len == strlen(text) && !memcmp(s->s, text, s->len);
+}
+
+const struct family *family_of_type(const struct family *const *families, const char *type)
+{
+    for (; *families; families++)
+        for (const char *const *t = (*families)->types; *t; t++)
+            if (!strcmp(*t, type))
+                return *families;
+    return NULL;
+}
+
+const struct family *family_of_arch(const struct family *const *families, const struct str *arch)
+{
+    for (; *families; families++)
+        if (!(*families)->by_text && str_is(arch, (*families)->arch))
+            return *families;
+    return NULL;
+}
+
+const struct family *family_of_projector(const struct family *const *families,
+                                         const struct str *type)
+{
+    for (; *families; families++)
+        if ((*families)->tower && str_is(type, (*families)->tower->projector))
+            return *families;
+    return NULL;
+}
