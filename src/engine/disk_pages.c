@@ -19,12 +19,12 @@ static void page_key(const struct engine_disk *d, const struct kv_key *before,
     digest_finish(&k, key);
 }
 
-/* Rows of page i up to the end of the last medium that ends in it; 0: none does. */
+/* Rows of page i up to the end of the last run of a medium that ends in it; 0: none does. */
 static int media_rows_in(const struct timeline *t, int i)
 {
     int rows = 0;
     for (int k = 0; k < t->n_spans; k++) {
-        int end = t->span[k].row0 + t->media[t->span[k].medium].m.n_rows - i * KV_CHUNK;
+        int end = t->span[k].row0 + t->span[k].n - i * KV_CHUNK;
         if (end > rows && end < KV_CHUNK)
             rows = end;
     }

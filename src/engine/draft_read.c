@@ -33,13 +33,14 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
     return st;
 }
 
-/* The view of one video; `first` is its first row's place in draft.rows. */
-static enum pv_status view_video(const struct speculation *sp, const struct media_span *span,
-                                 int first, struct pv_error *err)
+/* The view of the video that begins with span k; `first` is its first row's place in draft.rows. */
+static enum pv_status view_video(const struct speculation *sp, int k, int first,
+                                 struct pv_error *err)
 {
     struct pv_session *s = sp->s;
     struct drafting *d = &s->draft;
-    const struct medium *m = &s->seq.line.media[span->medium];
+    const struct timeline *t = &s->seq.line;
+    const struct medium *m = &t->media[t->span[k].medium];
     int n = m->m.n_units * m->m.unit_rows, n_kept, *kept = mem_alloc((size_t)n * sizeof *kept);
     float *made = NULL;
     struct view_input in = { .n_frames = m->m.n_units,
@@ -58,9 +59,10 @@ static enum pv_status view_video(const struct speculation *sp, const struct medi
     if (!st)
         st = view_choose(sp->view, &in, kept, &n_kept, NULL, err);
     if (!st) {
-        memset(d->seen + span->row0, false, (size_t)n * sizeof *d->seen);
+        for (int i = 0; i < n; i++)
+            d->seen[timeline_row(t, k, i)] = false;
         for (int i = 0; i < n_kept; i++)
-            d->seen[span->row0 + kept[i]] = true;
+            d->seen[timeline_row(t, k, kept[i])] = true;
     }
     mem_free(made);
     mem_free(kept);
@@ -77,9 +79,9 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_error 
         const struct media_span *span = &s->seq.line.span[k];
         const struct media *m = &s->seq.line.media[span->medium].m;
         enum pv_status st;
-        if (!m->video)
+        if (!m->video || span->first > 0)
             continue;
-        st = view_video(sp, span, first, err);
+        st = view_video(sp, k, first, err);
         if (st)
             return st;
         first += m->n_units * m->unit_rows;
@@ -175,7 +177,7 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
     for (int done = 0; done < n;) {
         int row;
         const struct medium *m = timeline_medium(&s->seq.line, from + done, &row);
-        int some = m->m.n_rows - row < n - done ? m->m.n_rows - row : n - done;
+        int some = media_run_left(&m->m, row, n - done);
         float *to = out + (size_t)done * hidden;
         enum pv_status st =
             own ? draft_rows(s, m, row, some, to, err) : target_rows(s, m, row, some, to, err);

@@ -218,7 +218,7 @@ enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool
     for (int k = 0; k < t->n_spans && !st; k++) {
         const struct pv_model *target = d->engine->model;
         struct media *m = &t->media[t->span[k].medium].m;
-        if (m->video && stills)
+        if (t->span[k].first > 0 || (m->video && stills))
             continue;
         st = media_load_pixels(m, vision_config(target->vision), target->threads, err);
         if (!st)

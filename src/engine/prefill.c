@@ -47,7 +47,7 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
             i++;
             continue;
         }
-        some = medium->m.n_rows - row < n - i ? medium->m.n_rows - row : n - i;
+        some = media_run_left(&medium->m, row, n - i);
         st = session_media_rows(s, medium, row, some, to, true, err);
         if (st)
             return st;

@@ -34,7 +34,6 @@ static const char magic[4] = "PVIN";
 /* Longest time of one medium in positions: that of all of them together fits an int. */
 static const double MAX_TIME = 1 << 24;
 
-_Static_assert((int)PROMPT_MAX_PLACES <= (int)PROMPT_MAX_MEDIA, "a medium has a place at least");
 _Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4, "numbers of files");
 
 /* ---- numbers ---- */
@@ -262,11 +261,13 @@ static int32_t id_at(const struct prompt_file *f, int i)
     return (int32_t)load_le32(f->ids + (size_t)i * 4);
 }
 
-/* Tokens of the vocabulary, and media that are there, each of them at least once. */
+/* Tokens of the vocabulary, and media that are there, each of them at least once and whole: the
+ * runs of a medium with text between them, but no run of another. */
 static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reader *r,
                                 struct pv_error *err)
 {
     bool used[PROMPT_MAX_MEDIA] = { false };
+    int unfinished = -1, done = 0; /* a medium, and its rows so far */
     int64_t rows = 0;
     for (int i = 0; i < f->n_ids; i++) {
         int32_t id = id_at(f, i);
@@ -274,17 +275,27 @@ static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reade
             return fail(err, PV_E_FORMAT,
                         "%s: id %d is neither one of %d tokens nor one of %d media", r->name,
                         (int)id, r->vocab, f->n_media);
-        rows += id < 0 ? f->media[-id - 1].n_rows : 1;
-        f->n_places += id < 0;
-        if (id < 0)
-            used[-id - 1] = true;
+        rows += id < 0 ? f->media[-id - 1].run_rows : 1;
+        if (id >= 0)
+            continue;
+        if (unfinished >= 0 && unfinished != -id - 1)
+            return fail(err, PV_E_FORMAT, "%s: medium %d begins before medium %d ends", r->name,
+                        -(int)id, unfinished + 1);
+        used[-id - 1] = true;
+        done += f->media[-id - 1].run_rows;
+        unfinished = done < f->media[-id - 1].n_rows ? -id - 1 : -1;
+        done = unfinished >= 0 ? done : 0;
+        f->n_runs++;
     }
+    if (unfinished >= 0)
+        return fail(err, PV_E_FORMAT, "%s: medium %d ends after %d of %d rows", r->name,
+                    unfinished + 1, done, f->media[unfinished].n_rows);
     for (int i = 0; i < f->n_media; i++)
         if (!used[i])
             return fail(err, PV_E_FORMAT, "%s: medium %d is not in the prompt", r->name, i + 1);
-    if (f->n_places > PROMPT_MAX_PLACES)
+    if (f->n_runs > PROMPT_MAX_RUNS)
         return fail(err, PV_E_LIMIT, "%s: media stand in %d places, at most %d are possible",
-                    r->name, f->n_places, PROMPT_MAX_PLACES);
+                    r->name, f->n_runs, PROMPT_MAX_RUNS);
     if (rows > CONFIG_MAX_CONTEXT)
         return fail(err, PV_E_LIMIT, "%s: %lld tokens are too many", r->name, (long long)rows);
     f->n_rows = (int)rows;
@@ -346,8 +357,7 @@ static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, str
     if (!st)
         st = budget_claim(&s->budget, pixels, "a prompt with its pictures", err);
     if (!st)
-        st = timeline_reserve(&s->seq.line, f->n_places > f->n_media ? f->n_places : f->n_media,
-                              err);
+        st = timeline_reserve(&s->seq.line, f->n_media, f->n_runs, err);
     for (int i = 0; i < f->n_media && !st; i++) {
         st = media_reserve(&f->media[i], err);
         if (!st)
@@ -371,7 +381,7 @@ static enum pv_status append_rows(struct pv_session *s, struct prompt_file *f, s
     for (int i = 0; i < f->n_media; i++) {
         key[i] = timeline_key(&s->seq.line, &f->media[i]);
         key[i] = key[i] ? key[i] : s->seq.line.last_key + 1;
-        rows[i] = f->media[i].n_rows;
+        rows[i] = f->media[i].run_rows;
         timeline_adopt(&s->seq.line, &f->media[i]);
     }
     for (int i = 0; i < f->n_ids; i++) {
@@ -436,12 +446,14 @@ struct outline {
     const struct media *media[PROMPT_MAX_MEDIA];
 };
 
-/* The number of a medium in the file, from 1. There are no more of them than places. */
+/* The number of a medium in the file, from 1; 0: there are too many. */
 static int number_of(struct outline *o, const struct media *m)
 {
     for (int i = 0; i < o->n_media; i++)
         if (o->media[i] == m)
             return i + 1;
+    if (o->n_media == PROMPT_MAX_MEDIA)
+        return 0;
     o->media[o->n_media++] = m;
     return o->n_media;
 }
@@ -452,18 +464,24 @@ static enum pv_status list_ids(struct outline *o, const struct pv_session *s, co
     const struct timeline *t = &s->seq.line;
     size_t size = ((size_t)t->n + o->ask.n) * sizeof *o->ids;
     int span = 0;
-    if (t->n_spans > PROMPT_MAX_PLACES)
+    if (t->n_spans > PROMPT_MAX_RUNS)
         return fail(err, PV_E_LIMIT, "%s: media in %d places, at most %d are possible", path,
-                    t->n_spans, PROMPT_MAX_PLACES);
+                    t->n_spans, PROMPT_MAX_RUNS);
     o->ids = mem_alloc(size ? size : 1);
     if (!o->ids)
         return fail_nomem(err, size);
     for (int i = 0; i < t->n;) {
-        const struct media *m = NULL;
+        const struct media_span *run = NULL;
+        int number = 0;
         if (span < t->n_spans && t->span[span].row0 == i)
-            m = &t->media[t->span[span++].medium].m;
-        o->ids[o->n_ids++] = m ? -number_of(o, m) : t->ids[i];
-        i += m ? m->n_rows : 1;
+            run = &t->span[span++];
+        if (run)
+            number = number_of(o, &t->media[run->medium].m);
+        if (run && !number)
+            return fail(err, PV_E_LIMIT, "%s: more than %d videos and pictures", path,
+                        PROMPT_MAX_MEDIA);
+        o->ids[o->n_ids++] = run ? -number : t->ids[i];
+        i += run ? run->n : 1;
     }
     for (size_t i = 0; i < o->ask.n; i++)
         o->ids[o->n_ids++] = o->ask.ids[i];

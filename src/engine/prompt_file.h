@@ -5,8 +5,8 @@
 
 #include "family/media.h"
 
-/* Media of one file, and places in the prompt where they stand. */
-enum { PROMPT_MAX_MEDIA = 64, PROMPT_MAX_PLACES = 64 };
+/* Media of one file, and runs of them in the prompt. */
+enum { PROMPT_MAX_MEDIA = 64, PROMPT_MAX_RUNS = 1 << 15 };
 
 /* For whom a file is read. */
 struct prompt_reader {
@@ -19,11 +19,11 @@ struct prompt_reader {
 
 /* What is in a file. Pointers are into its bytes. */
 struct prompt_file {
-    int n_ids, n_media, n_places;
+    int n_ids, n_media, n_runs;
     int n_rows;         /* of the timeline */
     int message0;       /* the first of the last message */
     int frames, lost;   /* taken from videos; of these, replaced by a neighbour */
-    const uint8_t *ids; /* [n_ids] i32: a token, or -k for all rows of medium k, from 1 */
+    const uint8_t *ids; /* [n_ids] i32: a token, or -k for the next run of medium k, from 1 */
     struct media media[PROMPT_MAX_MEDIA]; /* without pixels */
     const uint8_t *pixels[PROMPT_MAX_MEDIA];
 };

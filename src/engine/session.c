@@ -281,6 +281,14 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
     return st;
 }
 
+static int count_runs(const struct pv_session *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_pending; i++)
+        n += s->pending[i].m.n_rows / s->pending[i].m.run_rows;
+    return n;
+}
+
 /* How the pending media stand in their message. Their keys are those that timeline_adopt is going
  * to give: of an equal medium, or the next free one. */
 static void describe_pending(const struct pv_session *s, struct chat_media *media)
@@ -295,6 +303,7 @@ static void describe_pending(const struct pv_session *s, struct chat_media *medi
         media[i] = (struct chat_media){ .video = m->video,
                                         .row_id = -(key ? key : ++fresh),
                                         .n_rows = m->n_rows,
+                                        .run_rows = m->run_rows,
                                         .before = c->vision_start,
                                         .after = c->vision_end };
     }
@@ -311,7 +320,7 @@ enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, st
                         "videos and pictures go into a user message, not one of %.32s", role);
         st = finish_pending(s, err);
         if (!st)
-            st = timeline_reserve(&s->seq.line, s->n_pending, err);
+            st = timeline_reserve(&s->seq.line, s->n_pending, count_runs(s), err);
         if (!st)
             describe_pending(s, media);
     }

@@ -45,8 +45,9 @@ static void list_video_rows(struct pv_session *s, int *query0)
     for (int k = 0; k < s->seq.line.n_spans; k++) {
         const struct media_span *span = &s->seq.line.span[k];
         const struct media *m = &s->seq.line.media[span->medium].m;
-        last = span->row0 + m->n_rows - 1;
-        for (int i = 0; m->video && i < m->n_units * m->unit_rows; i++)
+        int n = m->n_units * m->unit_rows - span->first; /* a newline is not of the picture */
+        last = span->row0 + span->n - 1;
+        for (int i = 0; m->video && i < span->n && i < n; i++)
             d->rows[d->n_rows++] = span->row0 + i;
     }
     *query0 = last + 1 > s->message0 ? last + 1 : s->message0;

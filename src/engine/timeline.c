@@ -72,13 +72,13 @@ static enum pv_status grow(void **list, int *cap, int n, size_t element, struct 
     return PV_OK;
 }
 
-enum pv_status timeline_reserve(struct timeline *t, int n, struct pv_error *err)
+enum pv_status timeline_reserve(struct timeline *t, int n, int n_runs, struct pv_error *err)
 {
     void *media = t->media, *span = t->span;
     enum pv_status s = grow(&media, &t->cap_media, t->n_media + n, sizeof *t->media, err);
     t->media = media;
     if (!s)
-        s = grow(&span, &t->cap_spans, t->n_spans + n, sizeof *t->span, err);
+        s = grow(&span, &t->cap_spans, t->n_spans + n_runs, sizeof *t->span, err);
     t->span = span;
     return s;
 }
@@ -135,20 +135,31 @@ size_t timeline_media_size(const struct timeline *t)
 
 /* ---- rows ---- */
 
-/* The whole medium whose rows ids[0 .. n) begin with. */
-static enum pv_status append_medium(struct timeline *t, const int32_t *ids, size_t n,
-                                    struct pv_error *err)
+/* The medium whose last run is the last span, if more of its runs must follow; -1: none. */
+static int open_medium(const struct timeline *t, int *rows)
 {
-    int i = find_key(t, -ids[0]);
+    const struct media_span *last = t->n_spans > 0 ? &t->span[t->n_spans - 1] : NULL;
+    *rows = last ? last->first + last->n : 0;
+    return last && *rows < t->media[last->medium].m.n_rows ? last->medium : -1;
+}
+
+/* The next run of a medium, whose rows ids[0 .. n) begin with. */
+static enum pv_status append_run(struct timeline *t, const int32_t *ids, size_t n,
+                                 struct pv_error *err)
+{
+    int i = find_key(t, -ids[0]), rows, unfinished = open_medium(t, &rows);
     const struct media *m = i >= 0 ? &t->media[i].m : NULL;
-    if (!m || n < (size_t)m->n_rows || t->n_spans == t->cap_spans)
+    int first = unfinished >= 0 ? rows : 0;
+    if (!m || (unfinished >= 0 && unfinished != i) || n < (size_t)m->run_rows ||
+        t->n_spans == t->cap_spans)
         return fail(err, PV_E_ARG, "a medium with the id %d is not here or not whole", (int)ids[0]);
-    t->span[t->n_spans++] = (struct media_span){ .row0 = t->n, .medium = i };
-    t->next = media_positions(m, t->next, 0, m->n_rows, t->pos + t->n);
-    for (int r = 0; r < m->n_rows; r++)
+    t->span[t->n_spans++] =
+        (struct media_span){ .row0 = t->n, .medium = i, .first = first, .n = m->run_rows };
+    t->next = media_positions(m, t->next, first, m->run_rows, t->pos + t->n);
+    for (int r = 0; r < m->run_rows; r++)
         t->ids[t->n + r] = ids[0];
-    t->n += m->n_rows;
-    t->n_video_rows += m->n_rows;
+    t->n += m->run_rows;
+    t->n_video_rows += m->run_rows;
     return PV_OK;
 }
 
@@ -172,15 +183,19 @@ enum pv_status timeline_append(struct timeline *t, const int32_t *ids, size_t n,
 {
     struct timeline_mark mark = timeline_mark(t);
     enum pv_status s = timeline_room(t, n, err);
+    int rows;
     for (size_t i = 0; i < n && !s;) {
         if (ids[i] >= 0) {
             append_token(t, ids[i++]);
             continue;
         }
-        s = append_medium(t, ids + i, n - i, err);
+        s = append_run(t, ids + i, n - i, err);
         if (!s)
-            i += (size_t)t->media[t->span[t->n_spans - 1].medium].m.n_rows;
+            i += (size_t)t->span[t->n_spans - 1].n;
     }
+    if (!s && open_medium(t, &rows) >= 0)
+        s = fail(err, PV_E_ARG, "a medium ends after %d of its %d rows", rows,
+                 t->media[t->span[t->n_spans - 1].medium].m.n_rows);
     if (s)
         timeline_return(t, mark);
     return s;
@@ -197,8 +212,14 @@ const struct medium *timeline_medium(const struct timeline *t, int i, int *row)
         return NULL;
     for (int k = t->n_spans - 1; k >= 0; k--)
         if (t->span[k].row0 <= i) {
-            *row = i - t->span[k].row0;
+            *row = i - t->span[k].row0 + t->span[k].first;
             return &t->media[t->span[k].medium];
         }
     return NULL;
+}
+
+int timeline_row(const struct timeline *t, int k, int r)
+{
+    int run = t->media[t->span[k].medium].m.run_rows;
+    return t->span[k + r / run].row0 + r % run;
 }

@@ -11,9 +11,11 @@ struct medium {
     struct media m;
 };
 
-/* Rows of one medium that follow one another. */
+/* A run of a medium: rows of it that follow one another. A medium with text between its runs has
+ * several, in order. */
 struct media_span {
     int row0, medium; /* index in `media` */
+    int first, n;     /* rows of the medium: [first, first + n) */
 };
 
 struct timeline {
@@ -41,8 +43,8 @@ void timeline_clear(struct timeline *t);
 struct timeline_mark timeline_mark(const struct timeline *t);
 void timeline_return(struct timeline *t, struct timeline_mark mark);
 
-/* Room for n more media, so that adopting and appending them cannot fail. */
-enum pv_status timeline_reserve(struct timeline *t, int n, struct pv_error *err);
+/* Room for n more media in n_runs runs, so that adopting and appending them cannot fail. */
+enum pv_status timeline_reserve(struct timeline *t, int n, int n_runs, struct pv_error *err);
 /* The key of an equal medium; 0: there is none. */
 int timeline_key(const struct timeline *t, const struct media *m);
 /* Takes over the pixels of m and gives it the next key, unless an equal medium is here already.
@@ -55,7 +57,7 @@ size_t timeline_media_size(const struct timeline *t);
 
 /* PV_E_LIMIT unless n more rows fit. */
 enum pv_status timeline_room(const struct timeline *t, size_t n, struct pv_error *err);
-/* Append rows; the rows of a medium come whole. Unchanged on failure. */
+/* Append rows; a medium comes whole, run by run. Unchanged on failure. */
 enum pv_status timeline_append(struct timeline *t, const int32_t *ids, size_t n,
                                struct pv_error *err);
 /* Append one token of an answer; there must be room. */
@@ -63,5 +65,7 @@ void timeline_push(struct timeline *t, int32_t id);
 
 /* The medium of row i and which of its rows that is; NULL: a token. */
 const struct medium *timeline_medium(const struct timeline *t, int i, int *row);
+/* Where row r of a medium lies whose first run is span k. */
+int timeline_row(const struct timeline *t, int k, int r);
 
 #endif

@@ -34,14 +34,15 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
 {
     struct pv_gen_params p = pv_gen_defaults();
     struct speculation sp;
-    const struct media_span *span = NULL;
+    const struct timeline *t = &s->seq.line;
+    int first = -1;
     bool scored;
     enum pv_status st;
     p.method = m;
-    for (int k = s->seq.line.n_spans - 1; k >= 0; k--)
-        if (s->seq.line.media[s->seq.line.span[k].medium].m.video)
-            span = &s->seq.line.span[k];
-    if (!span)
+    for (int k = t->n_spans - 1; k >= 0; k--)
+        if (t->media[t->span[k].medium].m.video)
+            first = k;
+    if (first < 0)
         return fail(err, PV_E_ARG, "the prompt has no video");
     st = speculation_open(&sp, s, &p, err);
     if (!st && sp.phase == DRAFT_OFF)
@@ -53,11 +54,13 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
     if (st)
         return st;
     scored = sp.signal.kind == SIGNAL_ATTENTION || sp.signal.kind == SIGNAL_ALIGNMENT;
-    const struct media *video = &s->seq.line.media[span->medium].m;
+    const struct media *video = &t->media[t->span[first].medium].m;
     out->frames = video->n_units;
     out->width = video->line;
     out->height = video->unit_rows / out->width;
-    out->seen = s->draft.seen + span->row0;
+    for (int i = 0; i < video->n_units * video->unit_rows; i++) /* closes the gaps between runs */
+        s->draft.seen[t->span[first].row0 + i] = s->draft.seen[timeline_row(t, first, i)];
+    out->seen = s->draft.seen + t->span[first].row0;
     out->scores = scored ? s->draft.scores : NULL;
     return count_kept(out, err);
 }

@@ -57,6 +57,12 @@ size_t media_size(const struct media *m)
     return (size_t)m->n_views * (size_t)m->height * (size_t)m->width * 3;
 }
 
+int media_run_left(const struct media *m, int row, int n)
+{
+    int left = m->run_rows - row % m->run_rows;
+    return left < n ? left : n;
+}
+
 enum pv_status media_reserve(struct media *m, struct pv_error *err)
 {
     m->rgb = mem_alloc(media_size(m));

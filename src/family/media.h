@@ -62,6 +62,8 @@ enum pv_status media_plan(struct media *m, const struct vision_config *c,
 /* Memory for the pixels. */
 enum pv_status media_reserve(struct media *m, struct pv_error *err);
 size_t media_size(const struct media *m);
+/* Rows of a run from `row` on, at most n. */
+int media_run_left(const struct media *m, int row, int n);
 void media_clear(struct media *m);
 /* The place of view i. */
 uint8_t *media_view(const struct media *m, int i);

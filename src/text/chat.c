@@ -272,13 +272,24 @@ static void skip_thoughts(const char **text, size_t *len)
 static enum pv_status put_medium(const struct chat *c, struct prompt *p, const struct chat_media *m,
                                  struct pv_error *err)
 {
-    enum pv_status s = m->before >= 0 ? prompt_token(p, m->before, err) : PV_OK;
+    int run = m->run_rows ? m->run_rows : m->n_rows;
+    enum pv_status s = PV_OK;
 
-    for (int i = 0; s == PV_OK && i < m->n_rows; i++)
-        s = prompt_token(p, m->row_id, err);
-    if (s == PV_OK && m->after >= 0)
-        s = prompt_token(p, m->after, err);
+    for (int row = 0; s == PV_OK && row < m->n_rows; row += run) {
+        if (m->captions)
+            s = put(p, m->captions[row / run], err);
+        if (s == PV_OK && m->before >= 0)
+            s = prompt_token(p, m->before, err);
+        for (int i = 0; s == PV_OK && i < run; i++)
+            s = prompt_token(p, m->row_id, err);
+        if (s == PV_OK && m->after >= 0)
+            s = prompt_token(p, m->after, err);
+    }
     if (s == PV_OK && c->media_lined && m->before < 0)
+        s = put(p, "\n", err);
+    if (s == PV_OK && m->note)
+        s = put(p, m->note, err);
+    if (s == PV_OK && m->note)
         s = put(p, "\n", err);
     return s;
 }

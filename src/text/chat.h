@@ -49,7 +49,10 @@ struct chat_media {
     bool video;
     int32_t row_id; /* put n_rows times; negative: the caller's mark of a row with no token */
     int n_rows;
-    int32_t before, after; /* tokens put around the rows, -1 for none */
+    int run_rows;                /* rows that follow one another; 0: all of them */
+    int32_t before, after;       /* tokens put around each run, -1 for none */
+    const char *const *captions; /* text before each run; NULL: none */
+    const char *note;            /* text after the medium, on a line of its own; NULL: none */
 };
 
 /* chat_add with media before the text, in the order and with the newlines of the template; the

@@ -355,8 +355,11 @@ static bool family_open(struct family *f, const char *dir, const char *template)
         int32_t video = qwen ? tokenizer_find(f->tok, "<|video_pad|>", 13)
                              : tokenizer_find(f->tok, "<video>", 7);
         v.chat_template = template ? template : v.chat_template;
-        f->image = (struct chat_media){ false, image, 2, before, after };
-        f->video = (struct chat_media){ true, video, 3, before, after };
+        f->image =
+            (struct chat_media){ .row_id = image, .n_rows = 2, .before = before, .after = after };
+        f->video = (struct chat_media){
+            .video = true, .row_id = video, .n_rows = 3, .before = before, .after = after
+        };
         if (CHECK_MSG(!chat_init(&f->chat, f->tok, &v, &err), "%s", err.text))
             return CHECK(image >= 0 && video >= 0);
     }

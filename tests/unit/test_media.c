@@ -150,7 +150,7 @@ static int adopt(struct timeline *t, enum pv_time_rule rule, int seed)
 {
     struct media m = filled(small_qwen(rule), seed);
     int key;
-    CHECK_EQ(timeline_reserve(t, 1, NULL), PV_OK);
+    CHECK_EQ(timeline_reserve(t, 1, 1, NULL), PV_OK);
     key = timeline_key(t, &m);
     timeline_adopt(t, &m);
     CHECK(!m.rgb);
@@ -181,7 +181,7 @@ static void append_two(struct timeline *t, int key)
     ids[0] = 7;
     ids[25] = 8;
     ids[50] = ids[51] = 9;
-    CHECK_EQ(timeline_reserve(t, 2, NULL), PV_OK);
+    CHECK_EQ(timeline_reserve(t, 2, 2, NULL), PV_OK);
     CHECK_EQ(timeline_append(t, ids, 52, NULL), PV_OK);
 }
 
