@@ -63,6 +63,7 @@ struct rig_shape {
     int level, threads;
     enum dtype kv;
     int max_rows, context;
+    bool cuda; /* not the CPU */
 };
 
 static inline void rig_close(struct rig *r)
@@ -86,7 +87,9 @@ static inline bool rig_open(struct rig *r, const char *path, struct rig_shape s)
     enum pv_status st;
     *r = (struct rig){ .max_rows = s.max_rows };
     st = model_file_open(&r->mf, path, NULL, 0, families, &err);
-    if (!st)
+    if (!st && s.cuda)
+        st = device_cuda_open(&r->dev, 0, &err);
+    else if (!st)
         st = device_cpu_open(&r->dev, s.threads, cpu_levels[s.level].flags, &err);
     if (!st)
         st = decoder_open(&r->dec, r->mf, r->dev, &err);

@@ -45,6 +45,7 @@ struct tiny_model {
     bool tokenizer;  /* 256 bytes, four merges, three control tokens; vocab >= TINY_N_TOKENS */
     const char *chat_template;
     const char *const *extra; /* control tokens after the others, NULL at the end; or NULL */
+    int n_deepstack;
 };
 
 struct tiny_tensor {
@@ -246,6 +247,9 @@ static inline void tiny_put_config(struct gguf_writer *w, const struct tiny_mode
     snprintf(key, sizeof key, "%s.rope.dimension_sections", m->arch);
     if (strstr(m->arch, "vl"))
         gguf_writer_i32s(w, key, sections, 4);
+    snprintf(key, sizeof key, "%s.n_deepstack_layers", m->arch);
+    if (m->n_deepstack)
+        gguf_writer_u32(w, key, (uint32_t)m->n_deepstack);
     if (m->eos)
         gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)m->eos);
     if (m->tokenizer)

@@ -16,10 +16,10 @@
 static enum pv_status find_features(struct pv_session *s, const struct medium *m, int n,
                                     const float **out, float **made, struct pv_error *err)
 {
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    size_t size = (size_t)n * hidden * sizeof(float);
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
+    size_t size = (size_t)n * width * sizeof(float);
     enum pv_status st;
-    *out = drafting_features(&s->draft, m, 0, n, hidden);
+    *out = drafting_features(&s->draft, m, 0, n, width);
     if (*out)
         return PV_OK;
     st = budget_claim(&s->budget, size, "a view that wants the rows of the video", err);
@@ -49,7 +49,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
                              .lambda = sp->method.lambda,
                              .seed = sp->method.draft_seed,
                              .scores = sp->signal.kind != SIGNAL_NONE ? d->scores + first : NULL,
-                             .width = decoder_config(s->model->dec)->hidden,
+                             .width = config_media_width(decoder_config(s->model->dec)),
                              .grid_width = m->m.line,
                              .holistic_terms = sp->method.terms,
                              .crop_literal = sp->method.literal };
@@ -152,11 +152,11 @@ static enum pv_status draft_rows(struct pv_session *s, const struct medium *m, i
 static enum pv_status target_rows(struct pv_session *s, const struct medium *m, int row, int n,
                                   float *out, struct pv_error *err)
 {
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    const float *kept = drafting_features(&s->draft, m, row, n, hidden);
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
+    const float *kept = drafting_features(&s->draft, m, row, n, width);
     if (!kept)
         return session_media_rows(s, m, row, n, out, false, err);
-    memcpy(out, kept, (size_t)n * hidden * sizeof *out);
+    memcpy(out, kept, (size_t)n * width * sizeof *out);
     return PV_OK;
 }
 
@@ -173,12 +173,13 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
     const struct speculation *sp = ((struct reader *)user)->sp;
     struct pv_session *s = sp->s;
     bool own = sp->kind->draft_media && !s->draft.shared;
-    size_t hidden = (size_t)decoder_config(own ? s->draft.model->dec : s->model->dec)->hidden;
+    size_t width =
+        (size_t)config_media_width(decoder_config(own ? s->draft.model->dec : s->model->dec));
     for (int done = 0; done < n;) {
         int row;
         const struct medium *m = timeline_medium(&s->seq.line, from + done, &row);
         int some = media_run_left(&m->m, row, n - done);
-        float *to = out + (size_t)done * hidden;
+        float *to = out + (size_t)done * width;
         enum pv_status st =
             own ? draft_rows(s, m, row, some, to, err) : target_rows(s, m, row, some, to, err);
         if (st)
@@ -186,6 +187,20 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
         done += some;
     }
     return PV_OK;
+}
+
+/* The same for a draft head, which takes the embedding of a wide row alone. */
+static enum pv_status embed_narrow(void *user, int from, int n, float *out, struct pv_error *err)
+{
+    const struct config *c = decoder_config(((struct reader *)user)->sp->s->model->dec);
+    size_t width = (size_t)config_media_width(c), hidden = (size_t)c->hidden;
+    float *wide = mem_alloc((size_t)n * width * sizeof *wide);
+    enum pv_status st = wide ? embed_rows(user, from, n, wide, err)
+                             : fail_nomem(err, (size_t)n * width * sizeof *wide);
+    for (size_t i = 0; i < (size_t)n && !st; i++)
+        memcpy(out + i * hidden, wide + i * width, hidden * sizeof *out);
+    mem_free(wide);
+    return st;
 }
 
 static bool ask_go_on(void *user, int done, int total)
@@ -198,13 +213,15 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
 {
     struct pv_session *s = sp->s;
     struct reader reader = { sp, r };
+    bool narrow =
+        sp->kind->runs == DRAFTER_RUNS_HEAD && decoder_config(s->model->dec)->n_deepstack > 0;
     struct draft_prompt prompt = { .n = r->n,
                                    .ids = s->seq.line.ids,
                                    .pos = (const int32_t(*)[3])s->seq.line.pos,
                                    .next = r->next,
                                    .seen = s->draft.seen,
                                    .original = sp->method.positions == PV_POS_ORIGINAL,
-                                   .embed = embed_rows,
+                                   .embed = narrow ? embed_narrow : embed_rows,
                                    .progress = ask_go_on,
                                    .user = &reader,
                                    .target = &s->seq.kv,

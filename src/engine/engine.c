@@ -142,7 +142,8 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
     if (!s && m->vision)
         s = encoder_open(&e->encoder, m->vision, err);
     if (!s && m->vision) {
-        e->tower_rows = vision_cache_open((size_t)decoder_config(m->dec)->hidden, e->vision_bytes);
+        e->tower_rows =
+            vision_cache_open((size_t)config_media_width(decoder_config(m->dec)), e->vision_bytes);
         s = e->tower_rows ? PV_OK : fail_nomem(err, sizeof e->tower_rows);
     }
     if (!s && m->head && e->speculates) {

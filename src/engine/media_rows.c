@@ -43,13 +43,13 @@ double session_take_tower(struct pv_session *s)
 static void write_window(struct pv_session *s, const struct medium *m, int row, int n)
 {
     const struct media *a = &m->m;
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    float *rows = mem_alloc((size_t)a->unit_rows * hidden * sizeof *rows);
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
+    float *rows = mem_alloc((size_t)a->unit_rows * width * sizeof *rows);
     for (int unit = row / a->unit_rows; rows && unit < (row + n) / a->unit_rows; unit++)
         if (!disk_rows_there(&s->engine->disk, a, unit) &&
             !encoder_rows(s->engine->encoder, a, session_medium(s, m), unit * a->unit_rows,
                           a->unit_rows, rows, NULL))
-            disk_rows_keep(&s->engine->disk, a, unit, rows, hidden);
+            disk_rows_keep(&s->engine->disk, a, unit, rows, width);
     mem_free(rows);
 }
 
@@ -86,9 +86,8 @@ static float *read_rows(struct pv_session *s, const struct medium *m, int row, i
 {
     const struct media *a = &m->m;
     struct pv_engine *e = s->engine;
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    float *rows =
-        may_be_on_disk(s, m, row, n) ? mem_alloc((size_t)n * hidden * sizeof *rows) : NULL;
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
+    float *rows = may_be_on_disk(s, m, row, n) ? mem_alloc((size_t)n * width * sizeof *rows) : NULL;
     float *to;
     bool all = rows != NULL;
     for (int done = 0; done < n && all;) {
@@ -96,14 +95,14 @@ static float *read_rows(struct pv_session *s, const struct medium *m, int row, i
         int some = a->unit_rows - at < n - done ? a->unit_rows - at : n - done;
         const float *from = NULL;
         if (unit < a->n_units)
-            from = disk_rows_find(&e->disk, a, unit, hidden);
+            from = disk_rows_find(&e->disk, a, unit, width);
         if (from)
-            memcpy(rows + (size_t)done * hidden, from + (size_t)at * hidden,
-                   (size_t)some * hidden * sizeof *rows);
+            memcpy(rows + (size_t)done * width, from + (size_t)at * width,
+                   (size_t)some * width * sizeof *rows);
         else
             all =
                 unit == a->n_units && !encoder_rows(e->encoder, a, session_medium(s, m), row + done,
-                                                    some = 1, rows + (size_t)done * hidden, NULL);
+                                                    some = 1, rows + (size_t)done * width, NULL);
         done += some;
     }
     if (!all) {
@@ -112,7 +111,7 @@ static float *read_rows(struct pv_session *s, const struct medium *m, int row, i
     }
     to = vision_cache_keep(e->tower_rows, a->digest, a->n_rows, row, n);
     if (to)
-        memcpy(to, rows, (size_t)n * hidden * sizeof *rows);
+        memcpy(to, rows, (size_t)n * width * sizeof *rows);
     return rows;
 }
 
@@ -144,12 +143,12 @@ static enum pv_status run_tower(struct pv_session *s, const struct medium *m, in
                                 float *out, bool there, struct pv_error *err)
 {
     struct encoder *e = s->engine->encoder;
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
     uint64_t key = session_medium(s, m);
     enum pv_status st = make_ready(s, m, err);
     for (int done = 0; done < n && !st;) {
         int most = rows_of_window(s, m, row + done), some = most < n - done ? most : n - done;
-        float *to = out + (size_t)done * hidden;
+        float *to = out + (size_t)done * width;
         st = there ? encoder_rows_there(e, &m->m, key, row + done, some, to, err)
                    : encoder_rows(e, &m->m, key, row + done, some, to, err);
         if (!st)
@@ -163,7 +162,8 @@ static enum pv_status run_tower(struct pv_session *s, const struct medium *m, in
 enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
                                   float *out, bool there, struct pv_error *err)
 {
-    size_t size = (size_t)n * (size_t)decoder_config(s->model->dec)->hidden * sizeof *out;
+    size_t size =
+        (size_t)n * (size_t)config_media_width(decoder_config(s->model->dec)) * sizeof *out;
     const float *kept;
     float *read = NULL;
     enum pv_status st = PV_OK;

@@ -22,7 +22,7 @@ struct prefill {
     int first;        /* row that the cache does not hold */
     int layer0, end;  /* of the part of the layers that runs; both 0: all */
     float *residual;  /* [rows from `first` on, hidden], between the parts */
-    float *embeds;    /* [chunk, hidden]: rows of media of one step, on the device */
+    float *embeds;    /* [chunk, media width]: rows of media of one step, on the device */
     float *hidden[2]; /* [chunk, hidden]: taps of the view alignment */
     int *all;         /* [chunk]: 0, 1, ... */
     int *token;       /* [chunk]: what the rows are to that view */
@@ -37,11 +37,11 @@ struct prefill {
 static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from, int n,
                                   struct pv_error *err)
 {
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
     for (int i = 0; i < n;) {
         int row, some;
         const struct medium *medium = timeline_medium(&s->seq.line, from + i, &row);
-        float *to = embeds + (size_t)i * hidden, *kept = NULL;
+        float *to = embeds + (size_t)i * width, *kept = NULL;
         enum pv_status st;
         if (!medium) {
             i++;
@@ -52,10 +52,10 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
         if (st)
             return st;
         if (s->draft.keep_features)
-            kept = drafting_keep(&s->draft, medium, row, some, hidden);
+            kept = drafting_keep(&s->draft, medium, row, some, width);
         if (kept)
             s->model->dev->ops->get(s->target.base.work, kept, to,
-                                    sizeof *to * (size_t)some * hidden);
+                                    sizeof *to * (size_t)some * width);
         i += some;
     }
     return PV_OK;
@@ -64,7 +64,7 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
 /* What a step of the prefill has beside its rows. */
 struct extras {
     int layer0, layer1;
-    float *embeds; /* [chunk, hidden]: room for rows of media, on the device */
+    float *embeds; /* [chunk, media width]: room for rows of media, on the device */
     float *residual;
     int n_hidden, n_columns;
     const struct hidden_tap *hidden;
@@ -126,7 +126,7 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
     enum pv_status st = PV_OK;
     if (want == WANT_DRAWN)
         step.choice = &drawn;
-    if (x->layer0 == 0)
+    if (x->layer0 == 0 || x->layer0 < decoder_config(s->model->dec)->n_deepstack)
         st = fill_embeds(s, x->embeds, from, n, err);
     if (!st)
         st = s->target.base.run(&s->target.base, &step, err);
@@ -346,13 +346,13 @@ static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *p
  */
 static enum pv_status open_embeds(const struct pv_session *s, float **out, struct pv_error *err)
 {
-    size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
     const struct timeline *t = &s->seq.line;
     size_t rows = (size_t)(t->n < s->engine->chunk ? t->n : s->engine->chunk);
     void *p = NULL;
     enum pv_status st = PV_OK;
     if (t->n_spans > 0)
-        st = device_alloc(s->model->dev, &p, rows * hidden * sizeof **out, err);
+        st = device_alloc(s->model->dev, &p, rows * width * sizeof **out, err);
     if (!st)
         *out = p;
     return st;

@@ -20,6 +20,7 @@ enum pv_status config_check_bounds(const struct config_bound *bounds, size_t n, 
 
 static enum pv_status check_bounds(const struct config *c, const char *where, struct pv_error *err)
 {
+    int most_deep = c->n_layers <= CONFIG_MAX_DEEPSTACK ? c->n_layers - 1 : CONFIG_MAX_DEEPSTACK;
     const struct config_bound bounds[] = {
         { "hidden size", c->hidden, 1, CONFIG_MAX_HIDDEN },
         { "number of layers", c->n_layers, 1, CONFIG_MAX_LAYERS },
@@ -30,6 +31,7 @@ static enum pv_status check_bounds(const struct config *c, const char *where, st
         { "vocabulary size", c->vocab, 1, CONFIG_MAX_VOCAB },
         { "context length", c->max_context, 1, CONFIG_MAX_CONTEXT },
         { "number of stop tokens", c->n_stop, 0, CONFIG_MAX_STOP },
+        { "number of deepstack layers", c->n_deepstack, 0, most_deep },
     };
 
     return config_check_bounds(bounds, sizeof bounds / sizeof *bounds, "the", where, err);

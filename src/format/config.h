@@ -23,6 +23,7 @@ enum {
     CONFIG_MAX_HEAD_DIM = 256, /* even, a multiple of 8 */
     CONFIG_MAX_VOCAB = 1 << 22,
     CONFIG_MAX_CONTEXT = 1 << 24,
+    CONFIG_MAX_DEEPSTACK = 8,
 };
 
 struct family;
@@ -36,6 +37,9 @@ struct config {
     bool qkv_bias, qk_norm;
     enum mrope_kind mrope;
     int mrope_section[3]; /* sums to head_dim / 2 */
+    /* Vectors that a row of a medium has beside its embedding: vector k is added to the residual
+     * stream after layer k (Qwen3-VL's "deepstack"). Fewer than n_layers; 0 in other families. */
+    int n_deepstack;
     int n_stop;
     int32_t stop[CONFIG_MAX_STOP];
 };
@@ -51,6 +55,12 @@ enum pv_status config_check_bounds(const struct config_bound *bounds, size_t n, 
                                    const char *where, struct pv_error *err);
 /* Bounds and relations that must hold whatever the file format; `where` names the file. */
 enum pv_status config_check(const struct config *c, const char *where, struct pv_error *err);
+
+/* Floats of a medium's row as the decoder takes it: the embedding, then n_deepstack vectors. */
+static inline int config_media_width(const struct config *c)
+{
+    return (1 + c->n_deepstack) * c->hidden;
+}
 
 /* Add a stop token unless it is there already; negative ids and a full list are ignored. */
 void config_add_stop(struct config *c, int64_t id);

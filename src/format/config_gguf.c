@@ -146,6 +146,19 @@ static enum pv_status read_rope(struct config *c, const struct gguf *g, struct p
     return PV_OK;
 }
 
+/* Only files of models that see have the key, and not all: without it nothing is added. */
+static enum pv_status read_deepstack(struct config *c, const struct gguf *g, struct pv_error *err)
+{
+    struct key k = arch_key(c, "n_deepstack_layers");
+    int64_t value = 0;
+    enum pv_status s = PV_OK;
+
+    if (c->mrope == MROPE_INTERLEAVED && gguf_find(g, k.text))
+        s = gguf_int(g, k.text, 0, CONFIG_MAX_DEEPSTACK, &value, err);
+    c->n_deepstack = (int)value;
+    return s;
+}
+
 /* The end of a turn and of a text: named by the file, or spelled as Qwen spells them. */
 static enum pv_status read_stops(struct config *c, const struct gguf *g, const struct vocab *v,
                                  struct pv_error *err)
@@ -185,6 +198,8 @@ enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const
         s = read_head_dim(&c, g, err);
     if (!s)
         s = read_rope(&c, g, err);
+    if (!s)
+        s = read_deepstack(&c, g, err);
     if (!s)
         s = read_stops(&c, g, v, err);
     if (!s && v && v->n_tokens > c.vocab)

@@ -168,6 +168,23 @@ static enum pv_status read_rope(struct config *c, const struct source *src, stru
     return s;
 }
 
+/* One vector for each layer of the vision tower that is named. */
+static enum pv_status read_deepstack(struct config *c, const struct source *src,
+                                     struct pv_error *err)
+{
+    const json_t *vision = json_hf_member(src->root, "vision_config");
+    const json_t *list = json_hf_member(vision, "deepstack_visual_indexes");
+
+    if (c->mrope != MROPE_INTERLEAVED || !list)
+        return PV_OK;
+    if (!json_is_array(list) || json_array_size(list) > CONFIG_MAX_DEEPSTACK)
+        return fail(err, PV_E_FORMAT,
+                    "%s: deepstack_visual_indexes is not a list of at most %d layers", src->name,
+                    CONFIG_MAX_DEEPSTACK);
+    c->n_deepstack = (int)json_array_size(list);
+    return PV_OK;
+}
+
 /* What the decoder cannot do must not be there. */
 static enum pv_status check_features(const struct source *src, struct pv_error *err)
 {
@@ -242,6 +259,8 @@ static enum pv_status parse(struct config *out, const json_t *root, const json_t
         s = read_counts(&c, &src, err);
     if (!s)
         s = read_rope(&c, &src, err);
+    if (!s)
+        s = read_deepstack(&c, &src, err);
     if (!s)
         s = read_tied(&c, &src, err);
     if (!s)

@@ -89,6 +89,8 @@ static void write_config(struct write_job *j)
     gguf_writer_f32(j->w, arch_key(arch, "rope.freq_base").text, c->rope_theta);
     if (c->mrope != MROPE_NONE)
         gguf_writer_i32s(j->w, arch_key(arch, "rope.dimension_sections").text, sections, 4);
+    if (c->n_deepstack > 0)
+        gguf_writer_u32(j->w, arch_key(arch, "n_deepstack_layers").text, (uint32_t)c->n_deepstack);
 }
 
 /* The special ids. The second stop token goes where llama.cpp looks for the end of a turn, so

@@ -234,6 +234,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
     size_t pairs = dec->is_head ? 2 * (size_t)max_rows : 0, own = blocks ? 0 : rows,
            q = (size_t)c->n_heads * (size_t)c->head_dim;
     size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim, f = sizeof(float);
+    size_t wide = c->n_deepstack > 0 ? (size_t)max_rows : 0;
     uint8_t base[1]; /* only offsets are taken from it */
     size_t inputs = step_inputs_at(base, c->head_dim / 2, max_rows, max_logits).size;
     struct {
@@ -258,6 +259,8 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
         { &st->pair, f * pairs * (size_t)c->hidden },
         { &st->wide, f * pairs * (size_t)c->hidden },
         { &st->order, sizeof(int32_t) * pairs },
+        { &st->media, f * wide * (size_t)config_media_width(c) },
+        { &st->media_order, sizeof(int32_t) * wide * (size_t)(1 + c->n_deepstack) },
     };
     size_t total = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -277,18 +280,18 @@ size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logit
            dec->dev->ops->work_size(dec->dev, &shape);
 }
 
-/* A row of two: its embedding, and max_rows further on its feature. */
-static enum pv_status put_order(struct decoder_state *st, struct pv_error *err)
+/* The matrix [a, b] of 0, 1, 2, ... transposed, to the device. */
+static enum pv_status put_transposed(struct decoder_state *st, int32_t *to, int a, int b,
+                                     struct pv_error *err)
 {
-    size_t size = 2 * (size_t)st->max_rows * sizeof(int32_t);
+    size_t size = (size_t)a * (size_t)b * sizeof(int32_t);
     int32_t *order = mem_alloc(size);
     if (!order)
         return fail_nomem(err, size);
-    for (int i = 0; i < st->max_rows; i++) {
-        order[2 * i] = i;
-        order[2 * i + 1] = st->max_rows + i;
-    }
-    st->dev->ops->upload(st->dev, st->order, order, size);
+    for (int i = 0; i < a; i++)
+        for (int j = 0; j < b; j++)
+            order[(size_t)j * (size_t)a + (size_t)i] = i * b + j;
+    st->dev->ops->upload(st->dev, to, order, size);
     mem_free(order);
     return PV_OK;
 }
@@ -311,7 +314,11 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
         return fail_nomem(err, inputs);
     shape.haste = haste;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
-    return s || !dec->is_head ? s : put_order(st, err);
+    if (!s && dec->is_head) /* a row of two: its embedding, and max_rows further on its feature */
+        s = put_transposed(st, st->order, 2, st->max_rows, err);
+    if (!s && st->media_order)
+        s = put_transposed(st, st->media_order, st->max_rows, 1 + dec->c.n_deepstack, err);
+    return s;
 }
 
 enum pv_status decoder_state_open_beside(struct decoder_state **out, const struct decoder *dec,

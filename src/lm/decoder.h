@@ -54,7 +54,8 @@ enum { TAP_EMBEDDING = -1 };
 enum { STEP_READY = -1, STEP_PAIRED = -2 };
 
 /* Hidden states of the given rows: the residual stream after a layer (TAP_EMBEDDING: before the
- * first), or with `post_norm` the final norm's output. */
+ * first), or with `post_norm` the final norm's output. The stream after a layer has the layer's
+ * vector of a wide row added (see struct step), as the next layer sees it. */
 struct hidden_tap {
     int layer;
     bool post_norm;
@@ -87,10 +88,14 @@ struct step_choice {
     uint64_t seed;
 };
 
+/* A row of a medium (id < 0) is wide where config.n_deepstack = K > 0: its embedding, and K vectors
+ * of which vector k is added to its residual stream after layer k. Such a row needs its wide row in
+ * `embeds` in every step that runs one of the layers 0 .. K - 1, also where it starts from
+ * `residual`. */
 struct step {
     int n;                   /* rows in all */
     const int32_t *ids;      /* [n]; < 0: the row of `embeds` instead */
-    const float *embeds;     /* [n, hidden], may be NULL when no id is negative */
+    const float *embeds;     /* [n, config_media_width], may be NULL when no id is negative */
     bool embeds_there;       /* they lie on the device, and nobody writes them any more */
     const int32_t (*pos)[3]; /* [n] */
     int n_seqs;
@@ -137,10 +142,11 @@ int decoder_state_rows(const struct decoder_state *st);
 int decoder_state_logits(const struct decoder_state *st);
 
 /* A step over a part of the layers touches the keys and values of those alone. With layer0 > 0 the
- * rows start from `residual` (ids and embeds are not looked at); with layer1 < n_layers they end
- * there and have no logits. A tap belongs to its layers: other steps leave its output alone, and
- * column sums whose layers are run by several steps are whole when all of them were given the same
- * tap, in order.
+ * rows start from `residual` (ids and embeds are not looked at, unless layer0 is below n_deepstack:
+ * then vectors of wide rows are still to be added, and both must be given as before); with layer1 <
+ * n_layers they end there and have no logits. A tap belongs to its layers: other steps leave its
+ * output alone, and column sums whose layers are run by several steps are whole when all of them
+ * were given the same tap, in order.
  *
  * So a prefill can run all its chunks through the first layers, and only then through the rest, to
  * the same bits. The cache has one length for all layers, which the caller sets: from `start` on,

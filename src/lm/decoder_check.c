@@ -85,6 +85,27 @@ bool step_runs_all_layers(const struct step *step)
     return step->layer0 == 0 && step->layer1 == 0;
 }
 
+bool step_reads_ids(const struct decoder *dec, const struct step *step)
+{
+    return step->layer0 == 0 || step->layer0 < dec->c.n_deepstack;
+}
+
+static enum pv_status check_ids(const struct decoder *dec, const struct step *step,
+                                struct pv_error *err)
+{
+    if (!step_reads_ids(dec, step))
+        return PV_OK;
+    if (!step->ids)
+        return fail(err, PV_E_ARG,
+                    "a step from layer %d on without ids: %d layers add to rows of media",
+                    step->layer0, dec->c.n_deepstack);
+    for (int i = 0; i < step->n; i++)
+        if (step->ids[i] >= dec->c.vocab || (step->ids[i] < 0 && !step->embeds))
+            return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d",
+                        (int)step->ids[i], dec->c.vocab);
+    return PV_OK;
+}
+
 static enum pv_status check_layers(const struct step *step, int n_layers, struct pv_error *err)
 {
     int from = step->layer0, to = step->layer1;
@@ -103,7 +124,7 @@ static enum pv_status check_layers(const struct step *step, int n_layers, struct
 static enum pv_status step_check(const struct decoder *dec, const struct decoder_state *st,
                                  const struct step *step, struct pv_error *err)
 {
-    enum pv_status of_layers;
+    enum pv_status of_ids, of_layers;
     int n = 0;
     if (step->n < 1 || step->n > st->max_rows || step->n_seqs < 1 || step->n_seqs > STEP_MAX_SEQS ||
         step->n_logits < 0 || step->n_logits > st->max_logits)
@@ -120,10 +141,9 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
     }
     if (n != step->n)
         return fail(err, PV_E_ARG, "a step of %d rows whose sequences have %d", step->n, n);
-    for (int i = 0; step->layer0 == 0 && i < step->n; i++)
-        if (step->ids[i] >= dec->c.vocab || (step->ids[i] < 0 && !step->embeds))
-            return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d",
-                        (int)step->ids[i], dec->c.vocab);
+    of_ids = check_ids(dec, step, err);
+    if (of_ids)
+        return of_ids;
     if (dec->is_head && !step->features)
         return fail(err, PV_E_ARG, "a step of a head without features");
     of_layers = check_layers(step, dec->c.n_layers, err);

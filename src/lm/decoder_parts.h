@@ -52,13 +52,57 @@ struct decoder_state {
     float *pair, *wide; /* a head: [2 max_rows, hidden] embeddings, then features; [max_rows,
                            2 hidden] */
     int32_t *order;     /* [2 max_rows]: rows of pair in the order of wide */
+    /* With n_deepstack = K > 0: rows of media as they came, [max_rows, (1 + K) hidden]; and for
+     * each of the 1 + K vectors which rows of [max_rows (1 + K), hidden] it is in, [1 + K,
+     * max_rows]. */
+    float *media;
+    int32_t *media_order;
+};
+
+/* One of the steps that run together, and where its rows, sequences and logits begin. */
+struct part {
+    const struct step *step;
+    int row0, seq0, logit0;
+};
+
+struct pass {
+    const struct decoder *dec;
+    struct decoder_state *st;
+    const struct device_ops *ops;
+    int n_parts;
+    struct part part[STEP_MAX_PARTS];
+    int n_rows, n_seqs, n_logits; /* of all parts */
+    bool bulk;
+    struct step_inputs in;      /* on the device, */
+    struct step_inputs host_in; /* and as they were sent there */
+    struct attn_run runs[STEP_MAX_SEQS];
+    struct kvcache *kv[STEP_MAX_SEQS];
+    int layer0, layer1;       /* those that run */
+    bool media;               /* some rows are a medium's (of those that `ids` are read of) */
+    int n;                    /* rows still carried: all, or the wanted ones after the last
+                                 attention */
+    bool dropped;             /* only the rows that logits are wanted of */
+    float *x, *tmp, *q, *att; /* of the state, in the places they have now */
 };
 
 /* Where the inputs of so many rows lie in a block. */
 struct step_inputs step_inputs_at(void *block, int half, int n, int n_logits);
 
+/* decoder_rows.c: the rows that the layers start from, and what is added to them on the way. */
+void pass_put_rows(struct pass *p, float *to, const float *from, int n);
+void pass_put_features(struct pass *p);
+void pass_embed_rows(struct pass *p);
+/* Wide rows of media to where pass_embed_rows and pass_add_deepstack find them. */
+void pass_put_media(struct pass *p);
+/* Whether something is added to rows of this pass after the layer. */
+bool pass_deepens(const struct pass *p, int layer);
+void pass_add_deepstack(struct pass *p, int layer);
+
 /* decoder_check.c */
 bool step_runs_all_layers(const struct step *step);
+/* Whether a step looks at `ids`, and at the rows of `embeds` where they are negative: at the first
+ * layer, and where vectors of media are still to be added. */
+bool step_reads_ids(const struct decoder *dec, const struct step *step);
 /* Everything that can be wrong with steps that are to run together. */
 enum pv_status steps_check(const struct decoder *dec, const struct decoder_state *st,
                            const struct step *const *steps, int n, struct pv_error *err);

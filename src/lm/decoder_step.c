@@ -4,7 +4,8 @@
  *   x = x + W_o a
  *   x = x + W_down (silu(W_gate m) * W_up m),                                 m = rms(x) w_2
  *
- * with biases in Qwen2 and norms of q and k in Qwen3. The residual stream is f32. Everything goes
+ * with biases in Qwen2 and norms of q and k in Qwen3; decoder_rows.c has what is added to rows of
+ * media after the first layers. The residual stream is f32. Everything goes
  * through the device table; nothing here knows where the numbers live. A device that has blocks
  * gets a layer in two calls, another operation by operation. */
 #include "lm/decoder_parts.h"
@@ -13,116 +14,6 @@
 #include <string.h>
 
 enum { KEY_MAX_SEQS = STEP_MAX_SEQS };
-
-/* One of the steps that run together, and where its rows, sequences and logits begin. */
-struct part {
-    const struct step *step;
-    int row0, seq0, logit0;
-};
-
-struct pass {
-    const struct decoder *dec;
-    struct decoder_state *st;
-    const struct device_ops *ops;
-    int n_parts;
-    struct part part[STEP_MAX_PARTS];
-    int n_rows, n_seqs, n_logits; /* of all parts */
-    bool bulk;
-    struct step_inputs in;      /* on the device, */
-    struct step_inputs host_in; /* and as they were sent there */
-    struct attn_run runs[STEP_MAX_SEQS];
-    struct kvcache *kv[STEP_MAX_SEQS];
-    int layer0, layer1;       /* those that run */
-    int n;                    /* rows still carried: all, or the wanted ones after the last
-                                 attention */
-    bool dropped;             /* only the rows that logits are wanted of */
-    float *x, *tmp, *q, *att; /* of the state, in the places they have now */
-};
-
-/* What the rows of a run have in common. */
-static int row_kind(const struct pass *p, int i)
-{
-    int32_t id = p->host_in.ids[i];
-    return id >= 0 ? 0 : p->dec->is_head && id == STEP_PAIRED ? STEP_PAIRED : STEP_READY;
-}
-
-static void put_rows(struct pass *p, float *to, const float *from, int n)
-{
-    size_t hidden = (size_t)p->dec->c.hidden;
-    p->ops->put(p->st->work, to, from, sizeof(float) * (size_t)n * hidden);
-}
-
-/* The features of a head's rows go in before anything runs: a plan that is played again finds them.
- */
-static void put_features(struct pass *p)
-{
-    float *to = p->st->xn;
-    size_t hidden = (size_t)p->dec->c.hidden;
-    if (!p->dec->is_head)
-        return;
-    if (!p->dec->hidden_norm)
-        to = p->st->pair + (size_t)p->st->max_rows * hidden;
-    for (int i = 0; i < p->n_parts; i++)
-        put_rows(p, to + (size_t)p->part[i].row0 * hidden, p->part[i].step->features,
-                 p->part[i].step->n);
-}
-
-/* A head's rows [i, i + n), their embeddings beside their features: x = W_fc (e, h). Embeddings are
- * of the tokens, or those that are `ready`. */
-static void pair_rows(struct pass *p, int i, int n, const float *ready)
-{
-    const struct decoder *dec = p->dec;
-    struct decoder_state *st = p->st;
-    int hidden = dec->c.hidden;
-    size_t at = (size_t)i * (size_t)hidden;
-    float *x = p->x + at, *first = st->pair + at;
-    float *second = first + (size_t)st->max_rows * (size_t)hidden;
-    float *to = dec->embed_norm ? x : first;
-    struct matmul_job job = { &dec->fc, x, (size_t)hidden };
-    if (ready)
-        put_rows(p, to, ready, n);
-    else
-        p->ops->embed(st->work, to, &dec->embed, p->in.ids + i, n);
-    if (dec->embed_norm)
-        p->ops->rmsnorm(st->work, first, x, dec->embed_norm, n, hidden, dec->c.rms_eps);
-    if (dec->hidden_norm)
-        p->ops->rmsnorm(st->work, second, st->xn + at, dec->hidden_norm, n, hidden, dec->c.rms_eps);
-    p->ops->gather(st->work, st->wide + 2 * at, st->pair, st->order + 2 * i, 2 * n, hidden);
-    p->ops->matmul(st->work, &job, 1, st->wide + 2 * at, n);
-}
-
-/* The part that row i belongs to. */
-static const struct part *part_of(const struct pass *p, int i)
-{
-    int k = p->n_parts - 1;
-    while (p->part[k].row0 > i)
-        k--;
-    return &p->part[k];
-}
-
-/* Rows of tokens go together, whatever their parts; those of embeddings by part. */
-static void embed_rows(struct pass *p)
-{
-    size_t hidden = (size_t)p->dec->c.hidden;
-    for (int i = 0; i < p->n_rows;) {
-        int n = 1, kind = row_kind(p, i);
-        const struct part *part = part_of(p, i);
-        int end = kind ? part->row0 + part->step->n : p->n_rows;
-        while (i + n < end && row_kind(p, i + n) == kind)
-            n++;
-        const float *ready = kind ? part->step->embeds + (size_t)(i - part->row0) * hidden : NULL;
-        float *x = p->x + (size_t)i * hidden;
-        if (kind == STEP_READY && part->step->embeds_there)
-            p->ops->copy(p->st->work, x, ready, sizeof(float) * (size_t)n * hidden);
-        else if (kind == STEP_READY)
-            put_rows(p, x, ready, n);
-        else if (p->dec->is_head)
-            pair_rows(p, i, n, ready);
-        else
-            p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
-        i += n;
-    }
-}
 
 /* Rows that lie side by side travel together. */
 static void tap_part(struct pass *p, const struct part *part, int layer, bool post_norm,
@@ -297,7 +188,7 @@ static void finish_block(struct pass *p, int index)
                               .rows = drops ? p->in.rows : NULL,
                               .n_rows = p->n,
                               .bulk = p->bulk,
-                              .next_norm = index + 1 < p->layer1
+                              .next_norm = index + 1 < p->layer1 && !pass_deepens(p, index)
                                                ? p->dec->layer[index + 1].attn_norm
                                                : NULL };
     if (p->ops->finish)
@@ -365,8 +256,9 @@ static void head_block(struct pass *p)
 static void run_layers(struct pass *p)
 {
     int n_layers = p->dec->c.n_layers;
+    pass_put_media(p);
     if (p->layer0 == 0) {
-        embed_rows(p);
+        pass_embed_rows(p);
         tap_hidden(p, TAP_EMBEDDING, false, p->x);
     }
     for (int l = p->layer0; l < p->layer1; l++) {
@@ -376,6 +268,7 @@ static void run_layers(struct pass *p)
         if (p->n == 0)
             break;
         finish_block(p, l);
+        pass_add_deepstack(p, l);
         tap_hidden(p, l, false, p->x);
     }
     if (p->layer1 == n_layers && p->n > 0)
@@ -416,8 +309,10 @@ static void put_inputs(struct pass *p)
         const struct part *part = &p->part[k];
         const struct step *step = part->step;
         size_t table = (size_t)part->row0 * (size_t)half;
-        if (p->layer0 == 0)
+        if (step_reads_ids(p->dec, step))
             memcpy(host.ids + part->row0, step->ids, sizeof *host.ids * (size_t)step->n);
+        for (int i = 0; step_reads_ids(p->dec, step) && i < step->n; i++)
+            p->media = p->media || step->ids[i] < 0;
         for (int i = 0; i < step->n_logits; i++)
             host.rows[part->logit0 + i] = part->row0 + step->logit_rows[i];
         if (step->choice && step->choice->drawn && step->n_logits > 0)
@@ -482,9 +377,8 @@ static size_t make_key(const struct pass *p, struct step_key *key)
     for (int i = 0; i < p->n_parts; i++)
         if (!key_part(p, &p->part[i], key))
             return 0;
-    for (int i = 0; i < p->n_rows && p->layer0 == 0; i++)
-        if (p->host_in.ids[i] < 0)
-            return 0;
+    if (p->media) /* rows that the host puts in between */
+        return 0;
     return offsetof(struct step_key, seq) + (size_t)p->n_seqs * sizeof key->seq[0];
 }
 
@@ -539,13 +433,13 @@ static void list_parts(struct pass *p, const struct step *const *steps, int n_st
 static void put_streams(struct pass *p)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
-    put_features(p);
+    pass_put_features(p);
     for (int k = 0; k < p->n_parts; k++) {
         const struct part *part = &p->part[k];
         clear_columns(p, part->step);
         if (p->layer0 > 0)
-            put_rows(p, p->st->x + (size_t)part->row0 * hidden, part->step->residual,
-                     part->step->n);
+            pass_put_rows(p, p->st->x + (size_t)part->row0 * hidden, part->step->residual,
+                          part->step->n);
     }
 }
 

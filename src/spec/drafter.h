@@ -21,7 +21,8 @@ struct draft_prompt {
     int32_t next;            /* position of the first token of the answer, in the target */
     const bool *seen;        /* [n]: rows the drafter is to see */
     bool original;           /* rows keep the target's positions; else they close up */
-    /* Embeddings, in the drafter's space, of rows [from, from + n), which belong to media. */
+    /* Rows [from, from + n), which belong to media, as the drafter's decoder takes them:
+     * [n, config_media_width]. */
     enum pv_status (*embed)(void *user, int from, int n, float *out, struct pv_error *err);
     /* Told of rows that a drafter has read, of those it is to read; false stops it, and begin
      * returns PV_E_CANCELLED. What was read is found again by the next begin. NULL: nobody asks. */

@@ -54,7 +54,7 @@ size_t drafter_model_size(const struct decoder *dec, int chunk, int context)
 {
     const struct config *c = decoder_config(dec);
     return (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
-           (size_t)most_rows(chunk) * ((size_t)c->hidden + 4) * sizeof(float) +
+           (size_t)most_rows(chunk) * ((size_t)config_media_width(c) + 4) * sizeof(float) +
            (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
 
@@ -105,7 +105,7 @@ static void list_rows(struct model_drafter *d, const struct draft_prompt *p)
 static enum pv_status fill_embeds(struct model_drafter *d, const struct draft_prompt *p, int from,
                                   int n, struct pv_error *err)
 {
-    size_t hidden = (size_t)decoder_config(d->dec)->hidden;
+    size_t width = (size_t)config_media_width(decoder_config(d->dec));
     for (int i = 0; i < n;) {
         const struct held_row *r = &d->rows[from + i];
         int some = 1;
@@ -116,7 +116,7 @@ static enum pv_status fill_embeds(struct model_drafter *d, const struct draft_pr
         }
         while (i + some < n && r[some].id == r->id && r[some].row == r->row + some)
             some++;
-        s = p->embed(p->user, r->row, some, d->embeds + (size_t)i * hidden, err);
+        s = p->embed(p->user, r->row, some, d->embeds + (size_t)i * width, err);
         if (s)
             return s;
         i += some;
@@ -351,7 +351,7 @@ enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, i
     s = kvcache_attach(&d->kv, steps->pool, context, err);
     d->rows = mem_zalloc(n * sizeof *d->rows);
     d->answer = mem_alloc(n * sizeof *d->answer);
-    d->embeds = mem_alloc(rows * (size_t)c->hidden * sizeof *d->embeds);
+    d->embeds = mem_alloc(rows * (size_t)config_media_width(c) * sizeof *d->embeds);
     d->logits = mem_alloc(v * GROW_LEVEL * sizeof *d->logits);
     d->ids = mem_alloc(rows * sizeof *d->ids);
     d->pos = mem_alloc(rows * sizeof *d->pos);

@@ -328,6 +328,70 @@ enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first
     return s;
 }
 
+/* The part that thoughts end in, -1: none has any. Where text begins there: behind the tag and, up
+ * to the next medium, behind newlines, which may go on in the parts that follow. */
+static int end_of_thoughts(const struct chat_part *parts, int n)
+{
+    for (int i = n - 1; i >= 0; i--) {
+        const char *text = parts[i].text;
+        size_t len = parts[i].len;
+        if (parts[i].media)
+            continue;
+        skip_thoughts(&text, &len);
+        if (len < parts[i].len)
+            return i;
+    }
+    return -1;
+}
+
+/* One part; *bare: newlines at its beginning are left out, and on as long as there is nothing
+ * else. */
+static enum pv_status put_part(const struct chat *c, struct prompt *p, const struct chat_part *part,
+                               bool thoughts, bool *bare, struct pv_error *err)
+{
+    const char *text = part->text;
+    size_t len = part->len;
+    enum pv_status s = PV_OK;
+
+    if (part->media) {
+        *bare = false;
+        return put_medium(c, p, part->media, err);
+    }
+    if (thoughts)
+        skip_thoughts(&text, &len);
+    while (*bare && len > 0 && *text == '\n') {
+        text++;
+        len--;
+    }
+    *bare = (*bare || thoughts) && len == 0;
+    if (c->text_lined)
+        s = put(p, "\n", err);
+    return s ? s : prompt_text(p, text, len, err);
+}
+
+enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first, const char *role,
+                              const struct chat_part *parts, int n_parts, struct pv_error *err)
+{
+    enum { PICTURES, VIDEOS, TEXTS, PASSES };
+    size_t n = p->n;
+    bool strips = c->strip_thinking && strcmp(role, "assistant") == 0, bare = false;
+    int end = strips ? end_of_thoughts(parts, n_parts) : -1;
+    enum pv_status s = chat_open_turn(c, p, first, role, err);
+
+    for (int pass = 0; pass < PASSES; pass++)
+        for (int i = end < 0 ? 0 : end; s == PV_OK && i < n_parts; i++) {
+            const struct chat_media *m = parts[i].media;
+            int turn = !c->images_first ? 0 : !m ? TEXTS : m->video ? VIDEOS : PICTURES;
+            if (turn == pass)
+                s = put_part(c, p, &parts[i], i == end, &bare, err);
+        }
+    if (s == PV_OK)
+        s = chat_close_turn(c, p, err);
+    if (s)
+        prompt_rewind(p, n);
+    return s;
+}
+
 enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
                         const char *text, size_t len, struct pv_error *err)
 {

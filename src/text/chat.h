@@ -61,6 +61,19 @@ enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first
                               const struct chat_media *media, int n_media, const char *text,
                               size_t len, struct pv_error *err);
 
+/* A part of a message: a medium, or text. */
+struct chat_part {
+    const struct chat_media *media; /* NULL: text */
+    const char *text;
+    size_t len;
+};
+
+/* chat_add of parts, media anywhere between texts. They stand as given, or as the template sorts
+ * them. A video with text inside, as Qwen3-VL's with its seconds, is several parts. Of an earlier
+ * answer only what follows its thoughts is written, where the template says so. */
+enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first, const char *role,
+                              const struct chat_part *parts, int n_parts, struct pv_error *err);
+
 /* Append what comes before an answer. `think` matters for CHAT_THINK_SWITCH. */
 enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, struct pv_error *err);
 /* Append what comes after an answer that the model has given. */

@@ -5,6 +5,8 @@
 #ifndef PV_TESTS_GOLDEN_GOLDEN_H
 #define PV_TESTS_GOLDEN_GOLDEN_H
 
+#include "larger.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -108,6 +110,17 @@ static inline const float *golden_row(const struct golden_entry *e, int r)
 static inline const int32_t *golden_row_i(const struct golden_entry *e, int r)
 {
     return e->i + (size_t)r * (size_t)e->cols;
+}
+
+/* Largest difference of a row, in units of the expected row's largest magnitude. */
+static inline double golden_error(const float *got, const float *want, int n)
+{
+    double most = 0, size = 0;
+    for (int i = 0; i < n; i++) {
+        most = larger(most, fabs((double)got[i] - want[i]));
+        size = larger(size, fabs((double)want[i]));
+    }
+    return most / size;
 }
 
 #endif

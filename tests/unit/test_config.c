@@ -25,7 +25,8 @@ static const char qwen25_vl[] = /* the flat layout of the hub */
     " \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [16, 24, 24]}}";
 
 static const char qwen3_vl[] = /* nested, with the newer rope_parameters */
-    "{\"model_type\": \"qwen3_vl\", \"tie_word_embeddings\": true, \"text_config\": {"
+    "{\"model_type\": \"qwen3_vl\", \"tie_word_embeddings\": true,"
+    " \"vision_config\": {\"deepstack_visual_indexes\": [5, 11, 17]}, \"text_config\": {"
     " \"model_type\": \"qwen3_vl_text\", \"hidden_size\": 2560, \"num_hidden_layers\": 36,"
     " \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"head_dim\": 128,"
     " \"intermediate_size\": 9728, \"vocab_size\": 151936, \"max_position_embeddings\": 262144,"
@@ -81,8 +82,11 @@ TEST(reads_the_other_layouts)
     CHECK(c.family == &family_qwen3_vl && c.qk_norm && !c.qkv_bias && c.mrope == MROPE_INTERLEAVED);
     CHECK(c.head_dim == 128 && c.n_heads * c.head_dim != c.hidden && c.tied && c.n_stop == 2);
     CHECK_EQ(c.rope_theta, 5e6f);
+    CHECK_EQ(c.n_deepstack, 3);
+    CHECK_EQ(config_media_width(&c), 4 * 2560);
     CHECK_MSG(parse(&c, llava, NULL, &err) == PV_OK, "%s", err.text);
     CHECK(c.family == &family_qwen2 && c.mrope == MROPE_NONE && c.tied && c.vocab == 152000);
+    CHECK_EQ(config_media_width(&c), 896);
 }
 
 /* The text with one part replaced must be refused by a sentence that has `word`. */
@@ -171,6 +175,9 @@ TEST(bad_numbers)
     refuse(qwen25_vl, "[16, 24, 24]", "[16, 24, -24]", "not a count");
     refuse(qwen25_vl, "[16, 24, 24]", "[16, 24.0, 24]", "not a count");
     refuse(qwen3_vl, "[24, 20, 20]", "[16, 24, 24]", "interleaved");
+    refuse(qwen3_vl, "[5, 11, 17]", "17", "list of at most 8 layers");
+    refuse(qwen3_vl, "[5, 11, 17]", "[0, 1, 2, 3, 4, 5, 6, 7, 8]", "list of at most 8 layers");
+    refuse(qwen3_vl, "layers\": 36", "layers\": 3", "deepstack layers is 3, outside 0 to 2");
 }
 
 TEST(unsupported_features)

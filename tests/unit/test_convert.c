@@ -70,6 +70,7 @@ static void check_config(const struct config *a, const struct config *b)
     CHECK(a->head_dim == b->head_dim && a->max_context == b->max_context);
     CHECK(a->rope_theta == b->rope_theta && a->rms_eps == b->rms_eps);
     CHECK(!memcmp(a->mrope_section, b->mrope_section, sizeof a->mrope_section));
+    CHECK_EQ(a->n_deepstack, b->n_deepstack);
     CHECK(a->n_stop == b->n_stop && !memcmp(a->stop, b->stop, sizeof *a->stop * (size_t)a->n_stop));
 }
 

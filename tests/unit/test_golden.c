@@ -89,18 +89,6 @@ static bool expected_open(struct expected *e, int m)
     return CHECK(e->n <= MAX_PROMPT && entry(e, "greedy", -1)->cols == N_GREEDY);
 }
 
-/* Largest difference of a row, in units of the expected row's largest magnitude. */
-static double row_error(const float *got, const float *want, int n)
-{
-    double most = 0, size = 0;
-    for (int i = 0; i < n; i++) {
-        double d = fabs((double)got[i] - want[i]);
-        most = d > most || d != d ? d : most;
-        size = larger(size, fabs((double)want[i]));
-    }
-    return most / size;
-}
-
 static bool open_rig(struct rig *r, const char *path, int level, enum dtype kv)
 {
     struct rig_shape s = {
@@ -127,7 +115,7 @@ static bool run_prompt(struct rig *r, const struct expected *e, int from, int n,
 static void check_rows(const float *got, const struct golden_entry *want, const char *what)
 {
     for (int i = 0; i < want->rows; i++) {
-        double d = row_error(got + (size_t)i * want->cols, golden_row(want, i), want->cols);
+        double d = golden_error(got + (size_t)i * want->cols, golden_row(want, i), want->cols);
         CHECK_MSG(d <= tolerance, "%s: row %d of %s differs by %.2g", what, i, want->name, d);
     }
 }
@@ -243,7 +231,7 @@ static void check_columns(struct rig *r, const struct expected *e, int l0, int l
         for (int l = l0; l < l1; l++)
             mean[k] += golden_row(want, l)[k] / (float)(l1 - l0);
     }
-    double d = row_error(sums, mean, key->cols);
+    double d = golden_error(sums, mean, key->cols);
     CHECK_MSG(d <= tolerance, "%s: columns of layers %d to %d%s differ by %.2g", what, l0, l1,
               over_keys ? " over keys" : "", d);
 }
@@ -450,7 +438,8 @@ TEST(every_type_equals_its_own_weights_in_f32)
                 !prompt_logits(gguf_path_of(m, t), level, &e, &b, &vocab))
                 continue;
             for (int i = 0; i < e.n; i++)
-                most = larger(most, row_error(b + (size_t)i * vocab, a + (size_t)i * vocab, vocab));
+                most =
+                    larger(most, golden_error(b + (size_t)i * vocab, a + (size_t)i * vocab, vocab));
             CHECK_MSG(most <= bound, "%s %s %s: logits differ by %.2g from those of F32", names[m],
                       dtype_name(t), cpu_levels[level].name, most);
             free(a);
@@ -491,7 +480,7 @@ static void compare_type(int m, enum dtype weights, enum dtype kv, double most_e
     rig_close(&r);
     for (int i = 0; i < N_GREEDY; i++) {
         const float *a = want + (size_t)i * vocab, *b = got + (size_t)i * vocab;
-        worst_share = larger(worst_share, row_error(b, a, vocab));
+        worst_share = larger(worst_share, golden_error(b, a, vocab));
         for (int k = 0; k < vocab && ids[i] == plain[i]; k++)
             worst = larger(worst, fabs((double)a[k] - b[k]));
     }
