@@ -40,3 +40,20 @@ void rope_tables(const struct rope_plan *p, float *cos, float *sin, const int32_
             sin[(size_t)i * p->half + j] = sinf(angle);
         }
 }
+
+int32_t positions_text(int32_t (*pos)[3], int32_t start, int n)
+{
+    for (int i = 0; i < n; i++)
+        pos[i][0] = pos[i][1] = pos[i][2] = start + i;
+    return start + n;
+}
+
+int32_t positions_block(int32_t (*pos)[3], int32_t start, int h, int w)
+{
+    for (int i = 0; i < h * w; i++) {
+        pos[i][0] = start;
+        pos[i][1] = start + i / w;
+        pos[i][2] = start + i % w;
+    }
+    return start + (h > w ? h : w);
+}

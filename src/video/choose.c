@@ -1,4 +1,4 @@
-/* Frame choice. Three rules give the positions; all share the part of the video they look at (from
+/* Frame choice. Four rules give the positions; all share the part of the video they look at (from
  * `start` to `end`) and, when no number of frames is given, a number by frames a second.
  *
  * The rules follow their references to the last bit of arithmetic, since a position that rounds the
@@ -92,17 +92,17 @@ static enum pv_status count_find(int *out, const struct choose_params *p, const 
     return PV_OK;
 }
 
-/* numpy.linspace(first, last, n) in double, rounded down; the last value is `last` itself. */
-static int64_t position_linspace(const struct range *r, int n, int k)
+/* numpy.linspace(first, last, n) in double; the last value is `last` itself. */
+static double linspace_at(const struct range *r, int n, int k)
 {
     double step;
 
     if (n == 1)
-        return r->first;
+        return (double)r->first;
     if (k == n - 1)
-        return r->last;
+        return (double)r->last;
     step = (double)(r->last - r->first) / (n - 1);
-    return (int64_t)floor(k * step + (double)r->first);
+    return k * step + (double)r->first;
 }
 
 /* numpy.arange(0, count, count / n), rounded down. */
@@ -123,9 +123,10 @@ static int64_t position_qwen(const struct range *r, int n, int k)
 
 static int64_t position(enum choose_rule rule, const struct range *r, int n, int k)
 {
-    int64_t at = rule == CHOOSE_LINSPACE ? position_linspace(r, n, k)
+    int64_t at = rule == CHOOSE_LINSPACE ? (int64_t)floor(linspace_at(r, n, k))
                  : rule == CHOOSE_ARANGE ? position_arange(r, n, k)
-                                         : position_qwen(r, n, k);
+                 : rule == CHOOSE_QWEN   ? position_qwen(r, n, k)
+                                         : (int64_t)nearbyint(linspace_at(r, n, k));
 
     return at < r->first ? r->first : at > r->last ? r->last : at;
 }

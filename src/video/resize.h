@@ -11,7 +11,7 @@ enum resize_kind {
     RESIZE_FLOAT   /* float weights, rounded once at the end (torchvision on float tensors) */
 };
 
-enum { RESIZE_MAX_SIDE = 65535 };
+enum { RESIZE_MAX_SIDE = 65535, RESIZE_MAX_FRAMES = 1 << 20 };
 
 struct resizer; /* the weights of one pair of sizes, and scratch: one thread at a time */
 
@@ -34,5 +34,16 @@ void resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *u
  * other. */
 enum pv_status smart_resize(int *out_height, int *out_width, int height, int width, int factor,
                             int64_t min_pixels, int64_t max_pixels, struct pv_error *err);
+
+/* The same for a video of so many frames, shown in pairs, whose pixels are bounded in all, as in
+ * Qwen3-VL's processor: frames below a factor in height or width are enlarged first (transformers
+ * 4.57 refuses them). PV_E_ARG for fewer than 2 frames. */
+enum pv_status smart_resize_video(int *out_height, int *out_width, int frames, int height,
+                                  int width, int factor, int64_t min_pixels, int64_t max_pixels,
+                                  struct pv_error *err);
+/* max_pixels of a video whose frames are also bounded each, by `tokens` of them (qwen-vl-utils; an
+ * option of transformers): few frames then do not share all that many may have. */
+int64_t smart_resize_cap(int frames, int factor, int tokens, int64_t min_pixels,
+                         int64_t max_pixels);
 
 #endif

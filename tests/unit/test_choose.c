@@ -138,6 +138,43 @@ TEST(qwen_by_number)
     CHECK(c.index == NULL);
 }
 
+/* What Qwen3VLVideoProcessor.sample_frames of transformers 5.22 gave. */
+TEST(qwen3)
+{
+    static const int64_t of300[] = { 0,   16,  31,  47,  63,  79,  94,  110, 126, 142,
+                                     157, 173, 189, 205, 220, 236, 252, 268, 283, 299 };
+    static const int64_t of77[] = { 0, 15, 30, 46, 61, 76 }, of40[] = { 0, 13, 26, 39 };
+    static const int64_t of3[] = { 0, 1, 2 }, of90[] = { 0, 15, 30, 44, 59, 74, 89 };
+    static const int64_t of18[] = { 0, 6, 11, 17 };
+    static const int64_t of11[] = { 0, 1, 2, 3, 4, 6, 7, 8, 9, 10 };
+    static const int64_t of100[] = { 0, 14, 28, 42, 57, 71, 85, 99 };
+    static const int64_t of5[] = { 0, 1, 1, 2, 2, 3, 3, 4 }, of97[] = { 0, 24, 48, 72, 96 };
+    struct choose_params p = { .rule = CHOOSE_QWEN3, .fps = 2, .min_frames = 4, .max_frames = 768 };
+    struct choice c = { 0 };
+    int64_t sum = 0, weighted = 0;
+
+    check_list(p, 300, 30, 20, of300);
+    check_list(p, 77, 25, 6, of77);
+    check_list(p, 40, 29.97, 4, of40);
+    check_list(p, 3, 30, 3, of3); /* fewer than 4: all */
+    check_list(p, 90, 24000.0 / 1001, 7, of90);
+    check_list(p, 18, 9, 4, of18);
+    check_list(p, 11, 2.2, 10, of11); /* 4.5 becomes 4, 5.5 becomes 6 */
+    if (CHECK(!choose(&c, p, 100000, 30))) {
+        for (int i = 0; i < c.n; i++) {
+            sum += c.index[i];
+            weighted += (i + 1) * c.index[i];
+        }
+        CHECK(c.n == 768 && sum == 38399616 && weighted % 1000003 == 143316);
+        choice_clear(&c);
+    }
+    p.fps = 1.5;
+    check_list(p, 97, 25, 5, of97);
+    p.frames = 8;
+    check_list(p, 100, 25, 8, of100);
+    check_list(p, 5, 25, 8, of5);
+}
+
 TEST(clip)
 {
     static const int64_t qwen[] = { 121, 135, 149, 162, 176, 190, 204,

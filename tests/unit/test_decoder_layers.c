@@ -20,9 +20,10 @@ enum {
 };
 
 static const struct tiny_model models[] = {
-    { "qwen2", HIDDEN, LAYERS, 4, 2, 16, 160, VOCAB, DTYPE_Q8_0, true, 1, 0, 0, false, NULL, NULL },
-    { "qwen3vl", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_F16, false, 2, 0, 0, false, NULL,
-      NULL },
+    { "qwen2", HIDDEN, LAYERS, 4, 2, 16, 160, VOCAB, DTYPE_Q8_0, true, 1, 0, 0, false, NULL, NULL,
+      0 },
+    { "qwen3vl", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_F16, false, 2, 0, 0, false, NULL, NULL,
+      0 },
 };
 
 enum { N_MODELS = sizeof models / sizeof *models };

@@ -20,14 +20,14 @@ enum {
 
 /* Small models, one per pair of weight type and head shape. */
 static const struct tiny_model models[] = {
-    { "qwen2", 64, 2, 4, 2, 16, 160, 96, DTYPE_F32, false, 1, 0, 0, false, NULL, NULL },
-    { "qwen3", 64, 2, 4, 2, 32, 96, 96, DTYPE_F16, true, 2, 0, 0, false, NULL, NULL },
-    { "qwen2", 128, 1, 7, 1, 64, 192, 96, DTYPE_BF16, false, 3, 0, 0, false, NULL, NULL },
-    { "qwen2", 128, 2, 7, 1, 64, 192, 96, DTYPE_Q8_0, true, 4, 0, 0, false, NULL, NULL },
-    { "qwen3", 96, 1, 14, 2, 64, 160, 96, DTYPE_Q4_0, false, 5, 0, 0, false, NULL, NULL },
-    { "qwen2", 256, 1, 8, 4, 32, 512, 96, TINY_MIXED_K, true, 6, 0, 0, false, NULL, NULL },
-    { "qwen3", 64, 1, 2, 2, 128, 96, 96, DTYPE_BF16, true, 7, 0, 0, false, NULL, NULL },
-    { "qwen2", 96, 1, 4, 2, 32, 160, 96, TINY_MIXED_32, true, 8, 0, 0, false, NULL, NULL },
+    { "qwen2", 64, 2, 4, 2, 16, 160, 96, DTYPE_F32, false, 1, 0, 0, false, NULL, NULL, 0 },
+    { "qwen3", 64, 2, 4, 2, 32, 96, 96, DTYPE_F16, true, 2, 0, 0, false, NULL, NULL, 0 },
+    { "qwen2", 128, 1, 7, 1, 64, 192, 96, DTYPE_BF16, false, 3, 0, 0, false, NULL, NULL, 0 },
+    { "qwen2", 128, 2, 7, 1, 64, 192, 96, DTYPE_Q8_0, true, 4, 0, 0, false, NULL, NULL, 0 },
+    { "qwen3", 96, 1, 14, 2, 64, 160, 96, DTYPE_Q4_0, false, 5, 0, 0, false, NULL, NULL, 0 },
+    { "qwen2", 256, 1, 8, 4, 32, 512, 96, TINY_MIXED_K, true, 6, 0, 0, false, NULL, NULL, 0 },
+    { "qwen3", 64, 1, 2, 2, 128, 96, 96, DTYPE_BF16, true, 7, 0, 0, false, NULL, NULL, 0 },
+    { "qwen2", 96, 1, 4, 2, 32, 160, 96, TINY_MIXED_32, true, 8, 0, 0, false, NULL, NULL, 0 },
 };
 
 enum { N_MODELS = sizeof models / sizeof models[0] };

@@ -87,6 +87,31 @@ TEST(one_dimension_uses_the_first_number)
     CHECK_EQ(cos_a[0], cosf(9.0f));
 }
 
+/* What get_rope_index of transformers' Qwen3-VL gave for a video of two pairs of frames (2 x 4
+ * tokens each) and a picture (3 x 2), text before, between and after them. */
+TEST(blocks_and_text)
+{
+    static const int32_t want[3][36] = {
+        { 0,  1,  2,  3,  4,  5,  5,  5,  5,  5,  5,  5,  5,  9,  10, 11, 12, 13,
+          13, 13, 13, 13, 13, 13, 13, 17, 18, 19, 20, 20, 20, 20, 20, 20, 23, 24 },
+        { 0,  1,  2,  3,  4,  5,  5,  5,  5,  6,  6,  6,  6,  9,  10, 11, 12, 13,
+          13, 13, 13, 14, 14, 14, 14, 17, 18, 19, 20, 20, 21, 21, 22, 22, 23, 24 },
+        { 0,  1,  2,  3,  4,  5,  6,  7,  8,  5,  6,  7,  8,  9,  10, 11, 12, 13,
+          14, 15, 16, 13, 14, 15, 16, 17, 18, 19, 20, 21, 20, 21, 20, 21, 23, 24 },
+    };
+    int32_t pos[36][3], at = positions_text(pos, 0, 5);
+    at = positions_block(pos + 5, at, 2, 4);
+    at = positions_text(pos + 13, at, 4);
+    at = positions_block(pos + 17, at, 2, 4);
+    at = positions_text(pos + 25, at, 3);
+    at = positions_block(pos + 28, at, 3, 2);
+    at = positions_text(pos + 34, at, 2);
+    CHECK_EQ(at - 36, -11); /* rope_delta */
+    for (int i = 0; i < 36; i++)
+        for (int axis = 0; axis < 3; axis++)
+            CHECK_MSG(pos[i][axis] == want[axis][i], "row %d, axis %d: %d", i, axis, pos[i][axis]);
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);

@@ -323,6 +323,71 @@ TEST(smart_resize_bad)
     CHECK(h == 1 && w == 2);
 }
 
+/* What smart_resize of Qwen3-VL's video processor in transformers 5.22 gave; 0: it refused. */
+TEST(smart_resize_of_videos)
+{
+    static const int32_t cases[][8] = {
+        { 128, 10, 24, 32, 4096, 300000, 32, 64 },
+        { 64, 1435, 29, 32, 131072, 786432, 768, 32 },
+        { 5, 614, 2, 28, 131072, 786432, 0, 0 },
+        { 5, 1, 1469, 32, 131072, 786432, 0, 0 },
+        { 5, 1481, 14, 32, 131072, 786432, 3392, 32 },
+        { 2, 25, 5, 32, 65536, 16777216, 416, 96 },
+        { 3, 19, 955, 32, 65536, 16777216, 32, 1600 },
+        { 3, 16, 964, 28, 65536, 16777216, 28, 1680 },
+        { 2, 2732, 24, 28, 4096, 25165824, 3192, 28 },
+        { 127, 754, 26, 32, 4096, 300000, 256, 32 },
+        { 768, 109, 17, 32, 65536, 16777216, 192, 32 },
+        { 7, 517, 21, 32, 4096, 300000, 800, 32 },
+        { 7, 249, 1859, 32, 65536, 16777216, 256, 1856 },
+        { 2, 480, 36, 32, 4096, 300000, 480, 32 },
+        { 5, 2558, 347, 28, 65536, 16777216, 2548, 336 },
+        { 7, 2337, 2580, 32, 65536, 16777216, 1472, 1600 },
+        { 2, 44, 3446, 32, 65536, 16777216, 32, 3456 },
+        { 127, 184, 2132, 32, 65536, 16777216, 96, 1216 },
+        { 500, 2481, 1427, 32, 4096, 25165824, 288, 160 },
+        { 768, 425, 2904, 32, 131072, 786432, 32, 64 },
+        { 9, 239, 506, 28, 65536, 16777216, 252, 504 },
+        { 33, 1412, 342, 32, 4096, 25165824, 1408, 352 },
+        { 7, 72, 64, 28, 4096, 300000, 84, 56 },
+        { 768, 96, 57, 32, 131072, 786432, 32, 32 },
+        /* The limits of the checkpoints: 7040, 11648, 11520 and 10752 tokens. */
+        { 16, 720, 1280, 32, 4096, 25165824, 704, 1280 },
+        { 64, 720, 1280, 32, 4096, 25165824, 448, 832 },
+        { 128, 720, 1280, 32, 4096, 25165824, 320, 576 },
+        { 768, 720, 1280, 32, 4096, 25165824, 128, 224 },
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const int32_t *c = cases[k];
+        int h = 0, w = 0;
+        enum pv_status s = smart_resize_video(&h, &w, c[0], c[1], c[2], c[3], c[4], c[5], NULL);
+        CHECK_MSG(h == c[6] && w == c[7] && s == (h ? PV_OK : PV_E_ARG),
+                  "%d frames of %dx%d: %dx%d, not %dx%d", c[0], c[1], c[2], h, w, c[6], c[7]);
+    }
+}
+
+TEST(smart_resize_of_bad_videos)
+{
+    struct pv_error err = { 0 };
+    int h = 1, w = 2;
+    CHECK_EQ(smart_resize_video(&h, &w, 1, 64, 64, 32, 1, 1 << 20, &err), PV_E_ARG);
+    CHECK(strstr(err.text, "1 frames"));
+    CHECK_EQ(smart_resize_video(&h, &w, INT32_MAX, 64, 64, 32, 1, 1 << 20, NULL), PV_E_ARG);
+    CHECK_EQ(smart_resize_video(&h, &w, 2, 0, 64, 32, 1, 1 << 20, NULL), PV_E_ARG);
+    CHECK_EQ(smart_resize_video(&h, &w, 2, 64, 64, 0, 1, 1 << 20, NULL), PV_E_ARG);
+    CHECK_EQ(smart_resize_video(&h, &w, 2, 64, 64, 32, INT64_MAX, INT64_MAX, NULL), PV_E_LIMIT);
+    CHECK(h == 1 && w == 2);
+}
+
+/* As transformers' cap_pixels_per_frame: what a frame may have, its share, or a little above the
+ * least. */
+TEST(cap_of_frames)
+{
+    CHECK_EQ(smart_resize_cap(4, 32, 768, 4096, 25165824), 4 * 768 * 1024);
+    CHECK_EQ(smart_resize_cap(100, 32, 768, 4096, 25165824), 100 * 251658);
+    CHECK_EQ(smart_resize_cap(768, 32, 768, 131072, 25165824), (int64_t)768 * 137625);
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);
