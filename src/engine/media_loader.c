@@ -177,7 +177,7 @@ enum pv_status media_load_frames(struct loaded_media *out, const struct vision_c
         st = arrival_open(&a, c, p, frames[0].height, frames[0].width, still ? 0 : (int)n, fps, b,
                           err);
     for (size_t i = 0; i < n && !st; i++)
-        arrival_put(&a, (int)i, frames[i].index, frames[i].time, frames[i].rgb);
+        arrival_put(&a, (int)i, (int64_t)i, frames[i].time, frames[i].rgb);
     if (!st) {
         a.s.info = (struct pv_video_info){ .width = frames[0].width,
                                            .height = frames[0].height,
@@ -216,6 +216,28 @@ static struct media_origin *copy_origin(const struct video_source *from,
     return o;
 }
 
+/* The numbers of the frames that were chosen when the file was decoded. */
+static enum pv_status choose_again(struct loaded_media *s, const struct vision_config *c,
+                                   const struct pv_video_params *p,
+                                   const struct pv_video_info *info, const struct load_bounds *b,
+                                   struct pv_error *err)
+{
+    struct choose_params how;
+    struct choice choice = { 0 };
+    enum pv_status st = frame_policy_choose(&how, c, p, err);
+    if (!st)
+        st = choose_frames(&choice, &how, info->total_frames, info->fps, b->limits->frames, err);
+    if (!st && choice.n != s->n_frames)
+        st = fail(err, PV_E_FORMAT, "%d frames are chosen of a video that had %d", choice.n,
+                  s->n_frames);
+    if (st) {
+        choice_clear(&choice);
+        return st;
+    }
+    s->index = choice.index;
+    return PV_OK;
+}
+
 enum pv_status media_load_known(struct loaded_media *out, const struct vision_config *c,
                                 const struct video_source *from, const struct known_media *k,
                                 const struct pv_video_params *p, const struct load_bounds *b,
@@ -233,11 +255,16 @@ enum pv_status media_load_known(struct loaded_media *out, const struct vision_co
               err);
     if (st)
         return st;
+    st = choose_again(&s, c, p, info, b, err);
+    if (st)
+        return st;
     s.info = *info;
     memcpy(s.m.digest, k->digest, sizeof s.m.digest);
     s.m.origin = copy_origin(from, p, b->limits);
-    if (!s.m.origin)
+    if (!s.m.origin) {
+        loaded_media_clear(&s);
         return fail_nomem(err, sizeof *s.m.origin + from->size);
+    }
     *out = s;
     return PV_OK;
 }

@@ -9,8 +9,8 @@
 struct loaded_media {
     struct media m;
     int n_frames;    /* pictures given, before any padding */
-    int64_t *index;  /* [n_frames] owned; NULL: not decoded */
-    double *time;    /* the same */
+    int64_t *index;  /* [n_frames] owned: which frames of the video they are */
+    double *time;    /* [n_frames] owned; NULL: not decoded */
     uint8_t *source; /* a still picture as it came, until it is known whether it is cut */
     struct pv_video_params params;
     struct pv_video_info info;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/sized.h"
+#include "engine/captions.h"
 #include "engine/disk_media.h"
 #include "engine/media_rows.h"
 
@@ -291,11 +292,13 @@ static int count_runs(const struct pv_session *s)
 
 /* How the pending media stand in their message. Their keys are those that timeline_adopt is going
  * to give: of an equal medium, or the next free one. */
-static void describe_pending(const struct pv_session *s, struct chat_media *media)
+static enum pv_status describe_pending(const struct pv_session *s, struct chat_media *media,
+                                       struct captions *captions, struct pv_error *err)
 {
     const struct vision_config *c = vision_config(s->model->vision);
     int fresh = s->seq.line.last_key;
-    for (int i = 0; i < s->n_pending; i++) {
+    enum pv_status st = PV_OK;
+    for (int i = 0; i < s->n_pending && !st; i++) {
         const struct media *m = &s->pending[i].m;
         int key = timeline_key(&s->seq.line, m);
         for (int j = 0; j < i && !key; j++)
@@ -306,12 +309,16 @@ static void describe_pending(const struct pv_session *s, struct chat_media *medi
                                         .run_rows = m->run_rows,
                                         .before = c->vision_start,
                                         .after = c->vision_end };
+        st = captions_make(&captions[i], &s->pending[i], err);
+        media[i].captions = captions[i].list;
     }
+    return st;
 }
 
 enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, struct pv_error *err)
 {
     struct chat_media media[SESSION_MAX_PENDING];
+    struct captions captions[SESSION_MAX_PENDING] = { 0 };
     struct id_span span = { 0 };
     enum pv_status st = PV_OK;
     if (s->n_pending > 0) {
@@ -322,11 +329,13 @@ enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, st
         if (!st)
             st = timeline_reserve(&s->seq.line, s->n_pending, count_runs(s), err);
         if (!st)
-            describe_pending(s, media);
+            st = describe_pending(s, media, captions, err);
     }
     if (!st)
         st =
             dialogue_add(s->words, s->seq.line.n == 0, role, media, s->n_pending, utf8, &span, err);
+    for (int i = 0; i < s->n_pending; i++)
+        captions_clear(&captions[i]);
     if (!st)
         st = timeline_room(&s->seq.line, span.n, err);
     if (st)

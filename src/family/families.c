@@ -19,22 +19,6 @@ const struct family family_qwen3 = {
     .decoder = { .qk_norm = true },
 };
 
-const struct family family_qwen2_vl = {
-    .name = "qwen2_vl",
-    .title = "Qwen2-VL",
-    .types = (const char *const[]){ "qwen2_vl", "qwen2_vl_text", NULL },
-    .arch = "qwen2vl",
-    .decoder = { .qkv_bias = true, .mrope = MROPE_SECTIONS },
-};
-
-const struct family family_qwen3_vl = {
-    .name = "qwen3_vl",
-    .title = "Qwen3-VL",
-    .types = (const char *const[]){ "qwen3_vl", "qwen3_vl_text", NULL },
-    .arch = "qwen3vl",
-    .decoder = { .qk_norm = true, .mrope = MROPE_INTERLEAVED },
-};
-
 const struct family *const families[] = {
     &family_qwen2,    &family_qwen3, &family_llava_onevision, &family_qwen2_vl, &family_qwen2_5_vl,
     &family_qwen3_vl, NULL,

@@ -19,6 +19,8 @@ struct media_origin {
 
 struct media;
 
+enum { MEDIA_CAPTION_SIZE = 64 };
+
 /* What a family does with a medium. */
 struct family_media {
     /* All of struct media that follows from its sizes and the number of its frames. */
@@ -27,6 +29,9 @@ struct family_media {
                            struct pv_error *err);
     /* As media_positions; NULL: rows are counted like tokens. */
     int32_t (*positions)(const struct media *m, int32_t start, int row, int n, int32_t (*pos)[3]);
+    /* The text before a run of a video of n frames, which are index[] of one that has fps a second;
+     * NULL: there is none. */
+    void (*caption)(char out[MEDIA_CAPTION_SIZE], const int64_t *index, int n, double fps, int run);
 };
 
 struct media {

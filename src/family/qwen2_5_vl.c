@@ -91,14 +91,6 @@ static const struct family_tower tower = {
     .n_layouts = COUNT(layouts),
 };
 
-static const struct family_frames frames = {
-    .rule = CHOOSE_QWEN,
-    .fps = 2,
-    .min_frames = 4,
-    .max_frames = 768,
-    .size = qwen_frame_size,
-};
-
 static const struct family_media media = { .plan = qwen_plan, .positions = qwen_positions };
 
 const struct family family_qwen2_5_vl = {
@@ -109,7 +101,7 @@ const struct family family_qwen2_5_vl = {
     .arch = "qwen2vl",
     .decoder = { .qkv_bias = true, .mrope = MROPE_SECTIONS },
     .tower = &tower,
-    .frames = &frames,
+    .frames = &qwen_utils_frames,
     .media = &media,
     .lambda = 0.5,
 };

@@ -56,6 +56,14 @@ enum pv_status qwen_frame_size(struct frame_size *out, const struct vision_confi
     return s;
 }
 
+const struct family_frames qwen_utils_frames = {
+    .rule = CHOOSE_QWEN,
+    .fps = 2,
+    .min_frames = 4,
+    .max_frames = 768,
+    .size = qwen_frame_size,
+};
+
 enum pv_status qwen_plan(struct media *m, const struct vision_config *c,
                          const struct pv_video_params *p, double sample_fps, bool alone,
                          struct pv_error *err)

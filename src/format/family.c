@@ -26,10 +26,15 @@ const struct family *family_of_arch(const struct family *const *families, const 
 }
 
 const struct family *family_of_projector(const struct family *const *families,
-                                         const struct str *type)
+                                         const struct str *type, const struct family *decoder)
 {
+    const struct family *found = NULL;
+
     for (; *families; families++)
-        if ((*families)->tower && str_is(type, (*families)->tower->projector))
-            return *families;
-    return NULL;
+        if ((*families)->tower && str_is(type, (*families)->tower->projector)) {
+            if (decoder && !strcmp(decoder->arch, (*families)->arch))
+                return *families;
+            found = found ? found : *families;
+        }
+    return found;
 }

@@ -58,6 +58,7 @@ struct family_tower {
     /* Of the published models, for files that lack them. */
     float mean[3], std[3];
     int64_t min_pixels, max_pixels;
+    int64_t video_min_pixels, video_max_pixels; /* of all frames of a video; 0: not bounded so */
     /* How a picture is cut. */
     bool fixed;   /* into the patches of one size; else of any size within an area */
     bool tiles;   /* still pictures also into tiles of that size; tokens are pooled and stitched */
@@ -94,7 +95,8 @@ struct family {
 /* Of a list ended by NULL; NULL: there is none. */
 const struct family *family_of_type(const struct family *const *families, const char *type);
 const struct family *family_of_arch(const struct family *const *families, const struct str *arch);
+/* `decoder` (may be NULL): that of the model, which tells families with equal towers apart. */
 const struct family *family_of_projector(const struct family *const *families,
-                                         const struct str *type);
+                                         const struct str *type, const struct family *decoder);
 
 #endif

@@ -96,6 +96,11 @@ static enum pv_status check_any_size(const struct vision_config *c, const char *
     if (c->min_pixels < 1 || c->max_pixels < c->min_pixels || c->max_pixels > max_pixels)
         return fail(err, PV_E_FORMAT, "%s: pictures of %lld to %lld pixels are not possible", where,
                     (long long)c->min_pixels, (long long)c->max_pixels);
+    if (c->family->tower->video_max_pixels &&
+        (c->video_min_pixels < 1 || c->video_max_pixels < c->video_min_pixels ||
+         c->video_max_pixels > max_pixels))
+        return fail(err, PV_E_FORMAT, "%s: videos of %lld to %lld pixels are not possible", where,
+                    (long long)c->video_min_pixels, (long long)c->video_max_pixels);
     while (side * side < c->positions)
         side++;
     if (side * side != c->positions)

@@ -28,9 +28,10 @@ struct vision_config {
     float eps;
     int out; /* hidden size of the decoder */
     float mean[3], std[3];
-    int64_t min_pixels, max_pixels; /* area of still pictures of any size */
-    float tokens_per_second;        /* time in positions; 0: none */
-    int n_deepstack;                /* layers whose output also goes to the decoder, ascending */
+    int64_t min_pixels, max_pixels;             /* area of still pictures of any size, */
+    int64_t video_min_pixels, video_max_pixels; /* and of all frames of a video; 0: not bounded */
+    float tokens_per_second;                    /* time in positions; 0: none */
+    int n_deepstack; /* layers whose output also goes to the decoder, ascending */
     int deepstack[VISION_MAX_DEEPSTACK];
     int n_grid;
     int grid[VISION_MAX_GRID][2]; /* of pictures that are cut into tiles: (height, width) */

@@ -25,6 +25,8 @@ static const char key_std[] = "clip.vision.image_std";
 static const char key_rate[] = "clip.vision.tokens_per_second";
 static const char key_least[] = "clip.vision.image_min_pixels";
 static const char key_most[] = "clip.vision.image_max_pixels";
+static const char key_video_least[] = "clip.vision.video_min_pixels";
+static const char key_video_most[] = "clip.vision.video_max_pixels";
 static const char key_deepstack[] = "clip.vision.is_deepstack_layers";
 
 /* A key of the tower. */
@@ -74,6 +76,7 @@ static bool str_is(const struct str *s, const char *text)
 }
 
 static enum pv_status read_family(struct vision_config *c, const struct gguf *g,
+                                  const struct family *decoder,
                                   const struct family *const *families, struct pv_error *err)
 {
     struct str type;
@@ -84,7 +87,7 @@ static enum pv_status read_family(struct vision_config *c, const struct gguf *g,
     s = gguf_string(g, key_projector, &type, err);
     if (s)
         return s;
-    c->family = family_of_projector(families, &type);
+    c->family = family_of_projector(families, &type, decoder);
     for (uint32_t i = 0; i < type.len; i++) /* it goes into a message */
         if (type.s[i] < ' ' || type.s[i] > '~')
             type.len = 0;
@@ -102,7 +105,7 @@ static enum pv_status read_common(struct vision_config *c, const struct gguf *g,
 {
     const struct tensor *out = gguf_tensor_find(g, "mm.2.weight");
     const char *flag = c->family->tower->flag;
-    const struct gguf_value *set = gguf_find(g, flag);
+    const struct gguf_value *set = flag ? gguf_find(g, flag) : NULL;
     double eps = 0;
     enum pv_status s = read_numbers(c, g, err);
 
@@ -178,6 +181,12 @@ static enum pv_status read_pixels(struct vision_config *c, const struct gguf *g,
         s = gguf_int(g, key_least, 1, UINT32_MAX, &c->min_pixels, err);
     if (!s && gguf_find(g, key_most))
         s = gguf_int(g, key_most, 1, UINT32_MAX, &c->max_pixels, err);
+    c->video_min_pixels = c->family->tower->video_min_pixels;
+    c->video_max_pixels = c->family->tower->video_max_pixels;
+    if (!s && gguf_find(g, key_video_least))
+        s = gguf_int(g, key_video_least, 1, UINT32_MAX, &c->video_min_pixels, err);
+    if (!s && gguf_find(g, key_video_most))
+        s = gguf_int(g, key_video_most, 1, UINT32_MAX, &c->video_max_pixels, err);
     return s;
 }
 
@@ -283,11 +292,11 @@ static enum pv_status read_tokens(struct vision_config *c, const struct gguf *g,
 }
 
 enum pv_status vision_config_gguf_parse(struct vision_config *out, const struct gguf *g,
-                                        const struct vocab *v, const struct family *const *families,
-                                        struct pv_error *err)
+                                        const struct vocab *v, const struct family *decoder,
+                                        const struct family *const *families, struct pv_error *err)
 {
     struct vision_config c = { .temporal = 1, .merge = 1 };
-    enum pv_status s = read_family(&c, g, families, err);
+    enum pv_status s = read_family(&c, g, decoder, families, err);
 
     if (!s)
         s = read_common(&c, g, err);
@@ -356,7 +365,8 @@ void vision_config_gguf_write(const struct vision_config *c, struct gguf_writer 
 
     gguf_writer_bool(w, "clip.has_vision_encoder", true);
     gguf_writer_string(w, key_projector, t->projector, strlen(t->projector));
-    gguf_writer_bool(w, t->flag, true);
+    if (t->flag)
+        gguf_writer_bool(w, t->flag, true);
     gguf_writer_u32(w, "clip.vision.projection_dim", (uint32_t)c->out);
     for (int i = 0; i < t->n_numbers; i++) {
         int value;
@@ -376,6 +386,10 @@ void vision_config_gguf_write(const struct vision_config *c, struct gguf_writer 
     if (!t->fixed) {
         gguf_writer_u32(w, key_least, (uint32_t)c->min_pixels);
         gguf_writer_u32(w, key_most, (uint32_t)c->max_pixels);
+    }
+    if (c->video_max_pixels) {
+        gguf_writer_u32(w, key_video_least, (uint32_t)c->video_min_pixels);
+        gguf_writer_u32(w, key_video_most, (uint32_t)c->video_max_pixels);
     }
     if (t->clock)
         gguf_writer_f32(w, key_rate, c->tokens_per_second);

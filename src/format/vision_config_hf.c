@@ -19,14 +19,16 @@
 
 #include <string.h>
 
-enum { CONFIG_MAX_FILE = 16 << 20, MAX_COUNT = 1 << 20, N_PROCESSORS = 4 };
+enum { CONFIG_MAX_FILE = 16 << 20, MAX_COUNT = 1 << 20 };
 
 /* One parse. */
 struct source {
     const json_t *root, *vision; /* config.json and its vision_config */
     const json_t *processor;     /* of pictures, else of videos; NULL: the directory has none */
+    const json_t *video;         /* of videos; NULL: the directory has none */
     const char *name;            /* of config.json, for messages */
-    const char *processor_name;  /* of the preprocessor's file */
+    const char *processor_name;  /* of the preprocessors' files */
+    const char *video_name;
 };
 
 /* The numbers of the family's table, in its order. */
@@ -247,25 +249,39 @@ static enum pv_status read_full(struct vision_config *c, const struct source *sr
     return PV_OK;
 }
 
-/* Bounds of a still picture's area: under two names, and in two places. */
-static enum pv_status read_pixels(struct vision_config *c, const struct source *src,
-                                  struct pv_error *err)
+/* Bounds of an area: under two names, and in two places. */
+static enum pv_status read_area(int64_t *min, int64_t *max, const json_t *processor,
+                                const char *name, struct pv_error *err)
 {
     const char *keys[2][2] = { { "min_pixels", "max_pixels" },
                                { "shortest_edge", "longest_edge" } };
-    int64_t *out[2] = { &c->min_pixels, &c->max_pixels };
-    const json_t *size = json_hf_member(src->processor, "size");
+    int64_t *out[2] = { min, max };
+    const json_t *size = json_hf_member(processor, "size");
 
-    c->min_pixels = c->family->tower->min_pixels;
-    c->max_pixels = c->family->tower->max_pixels;
-    for (int i = 0; src->processor && i < 2; i++) {
-        bool old = json_hf_member(src->processor, keys[0][i]) || !json_hf_member(size, keys[1][i]);
-        enum pv_status s = json_hf_int(old ? src->processor : size, keys[old ? 0 : 1][i], 1,
-                                       INT64_C(1) << 40, out[i], src->processor_name, err);
+    for (int i = 0; processor && i < 2; i++) {
+        bool old = json_hf_member(processor, keys[0][i]) || !json_hf_member(size, keys[1][i]);
+        enum pv_status s = json_hf_int(old ? processor : size, keys[old ? 0 : 1][i], 1,
+                                       INT64_C(1) << 40, out[i], name, err);
         if (s)
             return s;
     }
     return PV_OK;
+}
+
+static enum pv_status read_pixels(struct vision_config *c, const struct source *src,
+                                  struct pv_error *err)
+{
+    const struct family_tower *t = c->family->tower;
+    enum pv_status s;
+
+    c->min_pixels = t->min_pixels;
+    c->max_pixels = t->max_pixels;
+    c->video_min_pixels = t->video_min_pixels;
+    c->video_max_pixels = t->video_max_pixels;
+    s = read_area(&c->min_pixels, &c->max_pixels, src->processor, src->processor_name, err);
+    if (!s && t->video_max_pixels)
+        s = read_area(&c->video_min_pixels, &c->video_max_pixels, src->video, src->video_name, err);
+    return s;
 }
 
 /* Three colours and the one rope base, where the file speaks of them. */
@@ -444,19 +460,17 @@ struct processor {
     const json_t *object;
 };
 
-static enum pv_status open_processor(struct processor *out, const char *dir, struct pv_error *err)
+/* A place where a preprocessor may be. */
+struct place {
+    const char *file, *member;
+};
+
+static enum pv_status open_processor(struct processor *out, const char *dir,
+                                     const struct place *places, int n, struct pv_error *err)
 {
-    static const struct {
-        const char *file, *member;
-    } places[N_PROCESSORS] = {
-        { "processor_config.json", "image_processor" },
-        { "preprocessor_config.json", NULL },
-        { "processor_config.json", "video_processor" },
-        { "video_preprocessor_config.json", NULL },
-    };
     enum pv_status s = PV_OK;
 
-    for (int i = 0; i < N_PROCESSORS && !s && !out->object; i++) {
+    for (int i = 0; i < n && !s && !out->object; i++) {
         json_decref(out->root);
         mem_free(out->path);
         out->root = NULL;
@@ -473,11 +487,28 @@ static enum pv_status open_processor(struct processor *out, const char *dir, str
     return s;
 }
 
+static void close_processor(struct processor *p)
+{
+    json_decref(p->root);
+    mem_free(p->path);
+}
+
+static const struct place picture_places[] = {
+    { "processor_config.json", "image_processor" },
+    { "preprocessor_config.json", NULL },
+    { "processor_config.json", "video_processor" },
+    { "video_preprocessor_config.json", NULL },
+};
+static const struct place video_places[] = {
+    { "processor_config.json", "video_processor" },
+    { "video_preprocessor_config.json", NULL },
+};
+
 enum pv_status vision_config_hf_open(struct vision_config *out, const char *dir,
                                      const struct family *const *families, struct pv_error *err)
 {
     char *path = path_join(dir, "config.json");
-    struct processor pre = { 0 };
+    struct processor pre = { 0 }, video = { 0 };
     json_t *root = NULL;
     enum pv_status s;
 
@@ -486,18 +517,24 @@ enum pv_status vision_config_hf_open(struct vision_config *out, const char *dir,
     else
         s = fail_nomem(err, strlen(dir) + sizeof "/config.json");
     if (!s)
-        s = open_processor(&pre, dir, err);
+        s = open_processor(&pre, dir, picture_places,
+                           sizeof picture_places / sizeof *picture_places, err);
+    if (!s)
+        s = open_processor(&video, dir, video_places, sizeof video_places / sizeof *video_places,
+                           err);
     if (!s) {
         const struct source src = { .root = root,
                                     .vision = json_hf_member(root, "vision_config"),
                                     .processor = pre.object,
+                                    .video = video.object,
                                     .name = path,
-                                    .processor_name = pre.path };
+                                    .processor_name = pre.path,
+                                    .video_name = video.path };
         s = parse(out, &src, families, err);
     }
     json_decref(root);
-    json_decref(pre.root);
-    mem_free(pre.path);
+    close_processor(&pre);
+    close_processor(&video);
     mem_free(path);
     return s;
 }

@@ -203,6 +203,10 @@ static enum pv_status check_decoder(const struct model_file *mf, const struct so
         return fail(err, PV_E_FORMAT,
                     "%s: the vision tower is one of %s, but the decoder of %s is %s", src->path,
                     c->family->title, mf->path, mf->config.arch_name);
+    if (c->n_deepstack != mf->config.n_deepstack)
+        return fail(err, PV_E_FORMAT,
+                    "%s: the vision tower gives %d deepstack rows, but the decoder of %s takes %d",
+                    src->path, c->n_deepstack, mf->path, mf->config.n_deepstack);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (ids[i] >= mf->config.vocab)
             return fail(err, PV_E_FORMAT,
@@ -222,7 +226,8 @@ static enum pv_status open_gguf(struct model_file *mf, const struct gguf *g,
                                 const struct family *const *families, struct pv_error *err)
 {
     const struct source src = { .gguf = g, .path = gguf_path(g) };
-    enum pv_status s = vision_config_gguf_parse(&mf->vision, g, mf->vocab, families, err);
+    enum pv_status s =
+        vision_config_gguf_parse(&mf->vision, g, mf->vocab, mf->config.family, families, err);
 
     return s ? s : bind_tower(mf, &src, err);
 }

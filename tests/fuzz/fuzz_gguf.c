@@ -83,7 +83,7 @@ static void bind_tower(struct gguf *g, struct vocab *v)
     struct pv_error err = { 0 };
     struct model_file mf = { .path = (char[]){ "input" }, .gguf = g, .vocab = v };
 
-    if (vision_config_gguf_parse(&c, g, v, families, &err)) {
+    if (vision_config_gguf_parse(&c, g, v, NULL, families, &err)) {
         if (!err.text[0])
             abort();
         return;
@@ -91,6 +91,7 @@ static void bind_tower(struct gguf *g, struct vocab *v)
     if (c.family == NULL || vision_config_check(&c, "input", NULL))
         abort();
     mf.config = (struct config){ .family = c.family, .hidden = c.out, .vocab = CONFIG_MAX_VOCAB };
+    mf.config.n_deepstack = c.n_deepstack;
     if (!vision_file_open(&mf, NULL, 1 << 20, families, &err)) {
         touch_bound(&mf.vision_tensors, sizeof mf.vision_tensors);
         for (int i = 0; i < mf.vision.n_layers; i++)
