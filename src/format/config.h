@@ -25,6 +25,8 @@ enum {
     CONFIG_MAX_HEAD_DIM = 256, /* even, a multiple of 8 */
     CONFIG_MAX_VOCAB = 1 << 22,
     CONFIG_MAX_CONTEXT = 1 << 24,
+    CONFIG_MAX_EXPERTS = 1024,
+    CONFIG_MAX_USED = 64, /* experts of one token */
 };
 
 struct config {
@@ -38,6 +40,11 @@ struct config {
     int mrope_section[3]; /* sums to head_dim / 2 */
     int n_stop;
     int32_t stop[CONFIG_MAX_STOP];
+    /* Mixture of experts (doc/experts.md); n_experts 0: every layer is dense. A sparse layer has a
+     * router and n_experts feed-forward networks of expert_ffn, of which a token uses n_used. */
+    int n_experts, n_used, expert_ffn;
+    bool norm_used;                 /* the weights of the used experts are made to sum to 1 */
+    bool sparse[CONFIG_MAX_LAYERS]; /* which layers are */
 };
 
 /* A number of a configuration and what it may be. */
@@ -51,6 +58,9 @@ enum pv_status config_check_bounds(const struct config_bound *bounds, size_t n, 
                                    const char *where, struct pv_error *err);
 /* Bounds and relations that must hold whatever the file format; `where` names the file. */
 enum pv_status config_check(const struct config *c, const char *where, struct pv_error *err);
+
+/* Layers that have experts. */
+int config_n_sparse(const struct config *c);
 
 /* Add a stop token unless it is there already; negative ids and a full list are ignored. */
 void config_add_stop(struct config *c, int64_t id);

@@ -10,16 +10,20 @@ struct arch_info {
     const char *name;
     enum arch arch;
     enum mrope_kind mrope;
+    bool experts;
 };
 
 static const struct arch_info archs[] = {
-    { "qwen2", ARCH_QWEN2, MROPE_NONE },
-    { "qwen2vl", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen3", ARCH_QWEN3, MROPE_NONE },
-    { "qwen3vl", ARCH_QWEN3, MROPE_INTERLEAVED },
+    { "qwen2", ARCH_QWEN2, MROPE_NONE, false },
+    { "qwen2vl", ARCH_QWEN2, MROPE_SECTIONS, false },
+    { "qwen3", ARCH_QWEN3, MROPE_NONE, false },
+    { "qwen3vl", ARCH_QWEN3, MROPE_INTERLEAVED, false },
+    { "qwen3moe", ARCH_QWEN3, MROPE_NONE, true },
+    { "qwen3vlmoe", ARCH_QWEN3, MROPE_INTERLEAVED, true },
 };
 
-static enum pv_status read_arch(struct config *c, const struct gguf *g, struct pv_error *err)
+static enum pv_status read_arch(struct config *c, bool *experts, const struct gguf *g,
+                                struct pv_error *err)
 {
     struct str name;
     enum pv_status s = gguf_string(g, "general.architecture", &name, err);
@@ -32,6 +36,7 @@ static enum pv_status read_arch(struct config *c, const struct gguf *g, struct p
             continue;
         c->arch = a->arch;
         c->mrope = a->mrope;
+        *experts = a->experts;
         c->qkv_bias = a->arch == ARCH_QWEN2;
         c->qk_norm = a->arch == ARCH_QWEN3;
         snprintf(c->arch_name, sizeof c->arch_name, "%s", a->name);
@@ -50,8 +55,8 @@ static enum pv_status read_arch(struct config *c, const struct gguf *g, struct p
         if (name.s[i] < ' ' || name.s[i] > '~')
             name.len = 0;
     return fail(err, PV_E_UNSUPPORTED,
-                "%s: the architecture \"%.*s\" is not supported (qwen2, qwen2vl, qwen3 and "
-                "qwen3vl are)",
+                "%s: the architecture \"%.*s\" is not supported (qwen2, qwen2vl, qwen3, "
+                "qwen3vl, qwen3moe and qwen3vlmoe are)",
                 gguf_path(g), name.len < 64 ? (int)name.len : 64, name.s);
 }
 
@@ -89,6 +94,47 @@ static enum pv_status read_counts(struct config *c, const struct gguf *g, struct
         *counts[i].out = (int)value;
     }
     return PV_OK;
+}
+
+/* Whether the used experts' weights are normalised: llama.cpp's files of these architectures do not
+ * say it, and its decoder always does. */
+static enum pv_status read_norm_used(struct config *c, const struct gguf *g, struct pv_error *err)
+{
+    struct key k = arch_key(c, "expert_weights_norm");
+    const struct gguf_value *v = gguf_find(g, k.text);
+
+    if (v && v->kind != GGUF_BOOL)
+        return fail(err, PV_E_FORMAT, "%s: %s is not true or false", gguf_path(g), k.text);
+    c->norm_used = !v || v->data[0];
+    return PV_OK;
+}
+
+/* A layer is dense where the file has a dense layer's tensor for it. */
+static enum pv_status read_experts(struct config *c, const struct gguf *g, struct pv_error *err)
+{
+    const struct {
+        const char *key;
+        int *out, max;
+    } counts[] = {
+        { "expert_count", &c->n_experts, CONFIG_MAX_EXPERTS },
+        { "expert_used_count", &c->n_used, CONFIG_MAX_USED },
+        { "expert_feed_forward_length", &c->expert_ffn, CONFIG_MAX_FFN },
+    };
+    char name[GGUF_MAX_NAME + 1];
+    int64_t value = 0;
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        enum pv_status s =
+            gguf_int(g, arch_key(c, counts[i].key).text, 1, counts[i].max, &value, err);
+        if (s)
+            return s;
+        *counts[i].out = (int)value;
+    }
+    for (int i = 0; i < c->n_layers; i++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate.weight", i);
+        c->sparse[i] = !gguf_tensor_find(g, name);
+    }
+    return read_norm_used(c, g, err);
 }
 
 /* A key that may be missing but, where it is there, must equal head_dim. */
@@ -184,7 +230,8 @@ enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const
 {
     struct config c = { 0 };
     const struct tensor *embed = gguf_tensor_find(g, "token_embd.weight");
-    enum pv_status s = read_arch(&c, g, err);
+    bool experts = false;
+    enum pv_status s = read_arch(&c, &experts, g, err);
 
     if (!s && (!embed || embed->n_dims != 2 || embed->dim[0] > CONFIG_MAX_VOCAB))
         s = fail(err, PV_E_FORMAT, "%s: the tensor token_embd.weight is missing or not a table",
@@ -194,6 +241,8 @@ enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const
     c.vocab = (int)embed->dim[0];
     c.tied = !gguf_tensor_find(g, "output.weight");
     s = read_counts(&c, g, err);
+    if (!s && experts)
+        s = read_experts(&c, g, err);
     if (!s)
         s = read_head_dim(&c, g, err);
     if (!s)

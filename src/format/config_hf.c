@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/config_experts_hf.h"
 #include "format/json_hf.h"
 
 #include <stdio.h>
@@ -25,17 +26,21 @@ struct family {
     const char *model_type;
     enum arch arch;
     enum mrope_kind mrope;
+    enum expert_rule experts;
 };
 
 static const struct family families[] = {
-    { "qwen2", ARCH_QWEN2, MROPE_NONE },
-    { "qwen3", ARCH_QWEN3, MROPE_NONE },
-    { "qwen2_vl", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen2_vl_text", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen2_5_vl", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen2_5_vl_text", ARCH_QWEN2, MROPE_SECTIONS },
-    { "qwen3_vl", ARCH_QWEN3, MROPE_INTERLEAVED },
-    { "qwen3_vl_text", ARCH_QWEN3, MROPE_INTERLEAVED },
+    { "qwen2", ARCH_QWEN2, MROPE_NONE, EXPERTS_NONE },
+    { "qwen3", ARCH_QWEN3, MROPE_NONE, EXPERTS_NONE },
+    { "qwen2_vl", ARCH_QWEN2, MROPE_SECTIONS, EXPERTS_NONE },
+    { "qwen2_vl_text", ARCH_QWEN2, MROPE_SECTIONS, EXPERTS_NONE },
+    { "qwen2_5_vl", ARCH_QWEN2, MROPE_SECTIONS, EXPERTS_NONE },
+    { "qwen2_5_vl_text", ARCH_QWEN2, MROPE_SECTIONS, EXPERTS_NONE },
+    { "qwen3_vl", ARCH_QWEN3, MROPE_INTERLEAVED, EXPERTS_NONE },
+    { "qwen3_vl_text", ARCH_QWEN3, MROPE_INTERLEAVED, EXPERTS_NONE },
+    { "qwen3_moe", ARCH_QWEN3, MROPE_NONE, EXPERTS_SAID },
+    { "qwen3_vl_moe", ARCH_QWEN3, MROPE_INTERLEAVED, EXPERTS_NORMED },
+    { "qwen3_vl_moe_text", ARCH_QWEN3, MROPE_INTERLEAVED, EXPERTS_NORMED },
 };
 
 /* One parse: the two levels of the file and its name for messages. */
@@ -43,9 +48,10 @@ struct source {
     const json_t *root, *text;
     const char *name;
     bool llava;
+    enum expert_rule experts; /* of the family */
 };
 
-static enum pv_status read_family(struct config *c, const struct source *src, struct pv_error *err)
+static enum pv_status read_family(struct config *c, struct source *src, struct pv_error *err)
 {
     const char *type = json_hf_text(src->root, "model_type");
     char shown[64];
@@ -59,6 +65,7 @@ static enum pv_status read_family(struct config *c, const struct source *src, st
             continue;
         c->arch = f->arch;
         c->mrope = f->mrope;
+        src->experts = f->experts;
         c->qkv_bias = f->arch == ARCH_QWEN2;
         c->qk_norm = f->arch == ARCH_QWEN3;
         snprintf(c->arch_name, sizeof c->arch_name, "%s", f->model_type);
@@ -246,6 +253,8 @@ static enum pv_status parse(struct config *out, const json_t *root, const json_t
         s = check_features(&src, err);
     if (!s)
         s = read_counts(&c, &src, err);
+    if (!s)
+        s = config_experts_hf(&c, src.text, src.experts, name, err);
     if (!s)
         s = read_rope(&c, &src, err);
     if (!s)

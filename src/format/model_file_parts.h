@@ -15,6 +15,7 @@ struct model_file {
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */
     const struct tensor *embed, *norm, *head;
     struct layer_tensors *layer; /* owned; [n_layers] */
+    struct expert_tensors *experts; /* owned; [n_layers, n_experts], NULL: there are none */
     struct vision_config vision; /* kind VISION_NONE: no tower */
     struct gguf *mmproj;         /* owned; the tower's file where that is another one */
     struct vision_tensors vision_tensors;
@@ -22,5 +23,11 @@ struct model_file {
     struct tensor *view; /* owned; tensors of the tower seen otherwise than stored */
     int n_views;
 };
+
+/* A tensor of the decoder by its complete name, or NULL. */
+const struct tensor *model_file_find(const struct model_file *mf, const char *name);
+
+/* expert_file.c: find and check the experts of a sparse layer. */
+enum pv_status expert_file_bind(struct model_file *mf, int layer, struct pv_error *err);
 
 #endif

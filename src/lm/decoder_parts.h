@@ -17,6 +17,7 @@ struct decoder {
     bool tied; /* head is embed */
     const float *norm;
     struct layer_weights *layer;
+    struct decoder_experts *experts; /* decoder_experts.c; NULL: no layer is sparse */
     float *small; /* norms and biases as f32, on the device */
     /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and head
      * are the target's; the norms before attention and of the output may be NULL. */
@@ -56,6 +57,11 @@ struct decoder_state {
 
 /* Where the inputs of so many rows lie in a block. */
 struct step_inputs step_inputs_at(void *block, int half, int n, int n_logits);
+
+/* decoder_experts.c: the experts of all sparse layers, entered in dec->layer. */
+enum pv_status decoder_experts_open(struct decoder *dec, const struct model_file *mf,
+                                    struct pv_error *err);
+void decoder_experts_close(struct decoder *dec);
 
 /* decoder_check.c */
 bool step_runs_all_layers(const struct step *step);
