@@ -49,16 +49,17 @@ static void text_experts(struct buf *b, const struct pv_model *m, uint64_t eleme
     uint64_t copied = decoder_copied(m->dec);
     if (c->n_experts == 0)
         return;
-    buf_printf(b, "experts      %d of ffn %d in %d of %d layers, %d used per token%s\n", c->n_experts,
-               c->expert_ffn, config_n_sparse(c), c->n_layers, c->n_used,
+    buf_printf(b, "experts      %d of ffn %d in %d of %d layers, %d used per token%s\n",
+               c->n_experts, c->expert_ffn, config_n_sparse(c), c->n_layers, c->n_used,
                c->norm_used ? ", weights normed" : "");
     buf_printf(b, "active       %llu parameters per token\n",
                (unsigned long long)active_parameters(c, elements));
     if (copied > 0)
-        buf_printf(b,
-                   "copied       %.1f MiB of memory for weights that cannot be used as the file has "
-                   "them (a GGUF file made by prevue convert needs none)\n",
-                   describe_mib(copied));
+        buf_printf(
+            b,
+            "copied       %.1f MiB of memory for weights that cannot be used as the file has "
+            "them (a GGUF file made by prevue convert needs none)\n",
+            describe_mib(copied));
 }
 
 static void json_experts(struct buf *b, const struct pv_model *m, uint64_t elements)

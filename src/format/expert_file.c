@@ -2,10 +2,9 @@
  *
  *   GGUF             ffn_gate_exps [E, I, H], ffn_up_exps [E, I, H], ffn_down_exps [E, H, I]
  *   one by one       mlp.experts.N.{gate,up,down}_proj.weight, [I, H] [I, H] [H, I]
- *   gate with up     mlp.experts.gate_up_proj [E, H, 2I] and down_proj [E, I, H]: transposed, as the
- *                    hub has Qwen3-VL-MoE; or [E, 2I, H] and [E, H, I], as transformers has them in
- *                    memory. Shapes say which; where one of the two tensors is square the other
- *                    says it, and both must say the same.
+ *   gate with up     mlp.experts.gate_up_proj [E, H, 2I] and down_proj [E, I, H]: transposed, as
+ * the hub has Qwen3-VL-MoE; or [E, 2I, H] and [E, H, I], as transformers has them in memory. Shapes
+ * say which; where one of the two tensors is square the other says it, and both must say the same.
  *
  * E experts, H hidden, I feed-forward size of an expert. Nothing is copied here: a matrix is where
  * it begins, and how far apart its rows lie. */
@@ -115,8 +114,8 @@ static void split_fused(const struct binding *b, const struct tensor *gate_up,
     for (int64_t e = 0; e < b->experts; e++) {
         struct expert_tensors *x = &b->to[e];
         x->gate = rows_from(gate_up, e * (transposed ? b->hidden : 2 * b->ffn));
-        x->up = rows_from(gate_up, e * (transposed ? b->hidden : 2 * b->ffn) +
-                                       (transposed ? 0 : b->ffn));
+        x->up = rows_from(gate_up,
+                          e * (transposed ? b->hidden : 2 * b->ffn) + (transposed ? 0 : b->ffn));
         x->down = rows_from(down, e * (transposed ? b->ffn : b->hidden));
         if (!transposed)
             continue;

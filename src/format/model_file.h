@@ -27,8 +27,8 @@ struct layer_tensors {
 struct expert_weight {
     const struct tensor *t; /* that it is in, alone or with other matrices */
     const void *data;
-    /* 0: rows of `in` elements, one after another. Otherwise it is stored transposed, [in, out], and
-     * so many bytes lead from one input to the next. */
+    /* 0: rows of `in` elements, one after another. Otherwise it is stored transposed, [in, out],
+     * and so many bytes lead from one input to the next. */
     size_t step;
 };
 

@@ -14,10 +14,10 @@ struct model_file {
     const char *vocab_reason;        /* why vocab is NULL; static text */
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */
     const struct tensor *embed, *norm, *head;
-    struct layer_tensors *layer; /* owned; [n_layers] */
+    struct layer_tensors *layer;    /* owned; [n_layers] */
     struct expert_tensors *experts; /* owned; [n_layers, n_experts], NULL: there are none */
-    struct vision_config vision; /* kind VISION_NONE: no tower */
-    struct gguf *mmproj;         /* owned; the tower's file where that is another one */
+    struct vision_config vision;    /* kind VISION_NONE: no tower */
+    struct gguf *mmproj;            /* owned; the tower's file where that is another one */
     struct vision_tensors vision_tensors;
     struct vision_layer_tensors *vision_layer; /* owned; [vision.n_layers] */
     struct tensor *view; /* owned; tensors of the tower seen otherwise than stored */

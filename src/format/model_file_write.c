@@ -53,7 +53,8 @@ static bool ends(const char *s, const char *tail)
  * which choose experts by small differences. */
 static enum dtype new_type(const struct tensor *t, enum dtype type)
 {
-    static const char *const exact[] = { "norm.weight", ".mlp.gate.weight", ".ffn_gate_inp.weight" };
+    static const char *const exact[] = { "norm.weight", ".mlp.gate.weight",
+                                         ".ffn_gate_inp.weight" };
 
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
         if (ends(t->name, exact[i]))

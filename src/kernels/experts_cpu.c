@@ -8,7 +8,8 @@
  * busy without a barrier per expert.
  *
  * A pair's numbers are made by the row-invariant kernels of the table, and the results of a row's
- * pairs are added in ascending order of their experts; so nothing depends on what other rows use. */
+ * pairs are added in ascending order of their experts; so nothing depends on what other rows use.
+ */
 #include "kernels/device_cpu.h"
 
 #include <string.h>
@@ -22,10 +23,10 @@ enum phase { PACK_GATE, RUN_GATE, PACK_UP, RUN_UP, PACK_DOWN, RUN_DOWN, PHASE_CO
 /* The rows of one expert that is used. */
 struct group {
     int expert;
-    int first, n;                             /* pairs */
-    const struct matmul_kernel *kernel[3];    /* of gate, up, down */
-    size_t packed[2];                         /* where its rows lie: inputs; what goes into down */
-    int item[PHASE_COUNT];                    /* its first one; of the group after the last: all */
+    int first, n;                          /* pairs */
+    const struct matmul_kernel *kernel[3]; /* of gate, up, down */
+    size_t packed[2];                      /* where its rows lie: inputs; what goes into down */
+    int item[PHASE_COUNT];                 /* its first one; of the group after the last: all */
 };
 
 struct expert_scratch {
@@ -240,8 +241,8 @@ static void pack_item(struct region *g, enum phase phase, int m, int item)
                               s->up + (size_t)(p->first + r0) * (size_t)in,
                               (size_t)(r1 - r0) * (size_t)in);
     for (int r = r0; r < r1 && phase == PACK_GATE; r++)
-        memcpy(rows + (size_t)r * (size_t)in,
-               g->x + (size_t)s->row[p->first + r] * (size_t)in, sizeof(float) * (size_t)in);
+        memcpy(rows + (size_t)r * (size_t)in, g->x + (size_t)s->row[p->first + r] * (size_t)in,
+               sizeof(float) * (size_t)in);
     k->pack(s->packed + p->packed[m == 2], rows, (size_t)in, p->n, in, r0, r1);
 }
 
@@ -249,7 +250,7 @@ static void pack_item(struct region *g, enum phase phase, int m, int item)
 static void run_panels(struct region *g, const struct group *p, int m, int a, int b, void *scratch)
 {
     const struct expert_weights *e = g->e;
-    const struct matrix *w = m == 0 ? &e->gate[p->expert]
+    const struct matrix *w = m == 0   ? &e->gate[p->expert]
                              : m == 1 ? &e->up[p->expert]
                                       : &e->down[p->expert];
     struct expert_scratch *s = g->s;

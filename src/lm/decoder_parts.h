@@ -18,7 +18,7 @@ struct decoder {
     const float *norm;
     struct layer_weights *layer;
     struct decoder_experts *experts; /* decoder_experts.c; NULL: no layer is sparse */
-    float *small; /* norms and biases as f32, on the device */
+    float *small;                    /* norms and biases as f32, on the device */
     /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and head
      * are the target's; the norms before attention and of the output may be NULL. */
     bool is_head;

@@ -169,8 +169,8 @@ struct attn_block {
     bool bulk;
 };
 
-/* x += W_o attention; x += W_down (silu(W_gate m) * W_up m), or what its experts make of m. With `rows` (device) only these go on:
- * x [n_rows, hidden] afterwards, in that order. */
+/* x += W_o attention; x += W_down (silu(W_gate m) * W_up m), or what its experts make of m. With
+ * `rows` (device) only these go on: x [n_rows, hidden] afterwards, in that order. */
 struct finish_block {
     const struct layer_weights *w;
     const struct layer_shape *shape;

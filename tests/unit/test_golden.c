@@ -13,8 +13,9 @@ enum { MAX_PROMPT = 64, N_GREEDY = 48, MAX_LAYERS = 4, CONTEXT = 256 };
 
 static const double tolerance = 1e-4; /* of the largest magnitude of a row */
 
-static const char *const names[] = { "qwen2",     "qwen3",     "qwen2_5_vl",      "qwen3_vl",
-                                     "qwen3_moe", "qwen3_moe_normed", "qwen3_vl_moe" };
+static const char *const names[] = { "qwen2",       "qwen3",     "qwen2_5_vl",
+                                     "qwen3_vl",    "qwen3_moe", "qwen3_moe_normed",
+                                     "qwen3_vl_moe" };
 
 /* The rest have experts. What is rounded before a router may choose another expert: then the logits
  * are no longer near those of F32, and only what rounds nothing is compared with them. */
