@@ -131,6 +131,8 @@ static enum pv_status take_layer(struct decoder *dec, const struct model_file *m
     for (int role = 0; role < 3 && !s; role++)
         s = take_role(dec, m + (size_t)role * n, model_file_experts(mf, layer), role,
                       block + 1 + role, err);
+    if (!s && dec->dev->ops->take_experts)
+        s = dec->dev->ops->take_experts(dec->dev, to, err);
     dec->layer[layer].experts = to;
     return s;
 }
@@ -182,8 +184,11 @@ void decoder_experts_close(struct decoder *dec)
     struct decoder_experts *x = dec->experts;
     if (!x)
         return;
-    for (int i = 0; x->layer && i < dec->c.n_layers; i++)
+    for (int i = 0; x->layer && i < dec->c.n_layers; i++) {
+        if (dec->dev->ops->drop_experts)
+            dec->dev->ops->drop_experts(dec->dev, &x->layer[i]);
         weights_drop(dec->dev, &x->layer[i].router);
+    }
     for (size_t i = 0; x->matrix && i < (size_t)x->n_sparse * 3 * (size_t)dec->c.n_experts; i++)
         weights_drop(dec->dev, &x->matrix[i]);
     for (int i = 0; x->block && i < x->n_sparse * BLOCKS; i++)

@@ -134,6 +134,7 @@ struct expert_weights {
     bool normed;
     struct matrix router;                  /* [n, hidden], F32 */
     const struct matrix *gate, *up, *down; /* [n] of [ffn, hidden], [ffn, hidden], [hidden, ffn] */
+    void *own;                             /* what take_experts made */
 };
 
 /* ---- blocks: for a device that does better than one operation after the other ---- */
@@ -250,6 +251,11 @@ struct device_ops {
      * leaves it there, so it must outlive the matrix. */
     enum pv_status (*take)(struct device *dev, struct matrix *m, struct pv_error *err);
     void (*drop)(struct device *dev, struct matrix *m);
+    /* What a device needs of experts whose matrices it has taken, and giving it back, which a
+     * zeroed one survives. NULL: nothing. */
+    enum pv_status (*take_experts)(struct device *dev, struct expert_weights *e,
+                                   struct pv_error *err);
+    void (*drop_experts)(struct device *dev, struct expert_weights *e);
     /* Random numbers instead of what data points to, to time a shape nobody has the weights of.
      * NULL: cannot. */
     enum pv_status (*draw)(struct device *dev, struct matrix *m, uint64_t seed,
