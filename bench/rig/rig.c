@@ -221,7 +221,7 @@ static int layer_matrices(const struct rig_model *m, int layer, const struct ten
     const struct layer_tensors *l = model_file_layer(m->mf, layer);
     const struct tensor *all[7] = { l->q, l->k, l->v, l->o, l->gate, l->up, l->down };
     memcpy(out, all, sizeof all);
-    return 7;
+    return l->gate ? 7 : 4; /* models of this program are dense; experts are not counted */
 }
 
 double rig_weight_bytes(const struct rig_model *m)

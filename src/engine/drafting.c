@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "engine/media_loader.h"
+#include "format/family.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
 #include "spec/method_rules.h"
@@ -25,9 +26,10 @@ static enum pv_status check_towers(const struct pv_model *a, const struct pv_mod
         return PV_OK;
     x = vision_config(a->vision);
     y = vision_config(b->vision);
-    if (x->family != y->family || x->patch != y->patch || x->temporal != y->temporal ||
-        x->merge != y->merge || x->image != y->image ||
-        memcmp(x->mean, y->mean, sizeof x->mean) != 0 || memcmp(x->std, y->std, sizeof x->std) != 0)
+    if (x->family->number != y->family->number || x->newline != y->newline ||
+        x->patch != y->patch || x->temporal != y->temporal || x->merge != y->merge ||
+        x->image != y->image || memcmp(x->mean, y->mean, sizeof x->mean) != 0 ||
+        memcmp(x->std, y->std, sizeof x->std) != 0)
         return fail(err, PV_E_UNSUPPORTED,
                     "%s cuts pictures in another way than %s: it cannot draft for it",
                     model_file_path(b->file), model_file_path(a->file));

@@ -129,10 +129,10 @@ static enum pv_status bind_layer_role(struct head_file *hf, int i, struct pv_err
     const struct tensor *t = head_find_tensor(hf, head_layer_name(hf, i, name, sizeof name));
     enum pv_status s;
 
-    if (t && !role_needed(r, c))
+    if (t && !role_needed(r, c, 0))
         return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->path,
                     name);
-    if (!t && role_needed(r, c) && !optional)
+    if (!t && role_needed(r, c, 0) && !optional)
         return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->path, name);
     if (!t)
         return PV_OK;

@@ -3,8 +3,10 @@
 #include "format/json_hf.h"
 
 #include "base/file.h"
+#include "format/family.h"
 
 #include <math.h>
+#include <string.h>
 
 /* jansson quotes the file in its messages; keep what could upset a terminal out of them. */
 static void make_printable(char *s)
@@ -88,4 +90,25 @@ enum pv_status json_hf_float(const json_t *obj, const char *key, double *out, co
         return fail(err, PV_E_FORMAT, "%s: %s is not a finite number", name, key);
     *out = json_number_value(v);
     return PV_OK;
+}
+
+static bool is_word(const json_t *v, const char *words)
+{
+    const char *text = json_is_string(v) ? json_string_value(v) : "";
+    size_t len = strlen(text);
+
+    for (const char *w = words; *w; w += strcspn(w, "|"), w += *w == '|')
+        if (strcspn(w, "|") == len && !strncmp(w, text, len))
+            return true;
+    return false;
+}
+
+bool json_hf_has_sign(const void *root, const struct family_sign *sign)
+{
+    const json_t *v = json_hf_member(root, sign->key);
+
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (is_word(json_array_get(v, i), sign->values))
+            return true;
+    return is_word(v, sign->values);
 }

@@ -38,6 +38,8 @@ static enum pv_status take_layer(struct device *dev, struct layer_weights *l,
                   { &l->gate, t->gate, NULL }, { &l->up, t->up, NULL },
                   { &l->down, t->down, NULL } };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!parts[i].t) /* of a sparse layer */
+            continue;
         const float *bias = weights_small(dev, at, parts[i].bias);
         enum pv_status s = take_matrix(dev, parts[i].m, parts[i].t, bias, err);
         if (s)
@@ -65,6 +67,8 @@ static enum pv_status take_weights(struct decoder *dec, const struct model_file 
         s = take_matrix(dev, &dec->head, model_file_head(mf), NULL, err);
     for (int i = 0; i < dec->c.n_layers && !s; i++)
         s = take_layer(dev, &dec->layer[i], model_file_layer(mf, i), &at, err);
+    if (!s && config_n_sparse(&dec->c) > 0)
+        s = decoder_experts_open(dec, mf, err);
     return s;
 }
 
@@ -156,6 +160,7 @@ void decoder_close(struct decoder **dec)
 {
     if (!*dec)
         return;
+    decoder_experts_close(*dec);
     for (int i = 0; (*dec)->layer && i < (*dec)->c.n_layers; i++)
         drop_layer((*dec)->dev, &(*dec)->layer[i]);
     weights_drop((*dec)->dev, &(*dec)->fc);
@@ -190,6 +195,8 @@ static struct work_shape work_shape_of(const struct decoder *dec, int max_rows, 
     const struct config *c = &dec->c;
     int q = c->n_heads * c->head_dim, hidden = dec->is_head ? 2 * c->hidden : c->hidden;
     int in = hidden > c->ffn ? hidden : c->ffn;
+    bool sparse = config_n_sparse(c) > 0;
+    in = in > c->expert_ffn ? in : c->expert_ffn;
     return (struct work_shape){ .rows = max_rows > max_logits ? max_rows : max_logits,
                                 .in = in > q ? in : q,
                                 .n_heads = c->n_heads,
@@ -199,7 +206,10 @@ static struct work_shape work_shape_of(const struct decoder *dec, int max_rows, 
                                 .kv_dtype = kv_dtype,
                                 .hidden = c->hidden,
                                 .ffn = c->ffn,
-                                .out = c->vocab };
+                                .out = c->vocab,
+                                .n_experts = sparse ? c->n_experts : 0,
+                                .n_used = sparse ? c->n_used : 0,
+                                .expert_ffn = sparse ? c->expert_ffn : 0 };
 }
 
 static size_t round_line(size_t size)
@@ -235,6 +245,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
            q = (size_t)c->n_heads * (size_t)c->head_dim;
     size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim, f = sizeof(float);
     size_t wide = c->n_deepstack > 0 ? (size_t)max_rows : 0;
+    size_t ffn = config_n_sparse(c) < c->n_layers ? (size_t)c->ffn : 0;
     uint8_t base[1]; /* only offsets are taken from it */
     size_t inputs = step_inputs_at(base, c->head_dim / 2, max_rows, max_logits).size;
     struct {
@@ -248,8 +259,8 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
         { &st->k, f * own * kv },
         { &st->v, f * own * kv },
         { &st->att, f * own * q },
-        { &st->gate, f * own * (size_t)c->ffn },
-        { &st->up, f * own * (size_t)c->ffn },
+        { &st->gate, f * own * ffn },
+        { &st->up, f * own * ffn },
         { &st->logits, f * (size_t)max_logits * (size_t)c->vocab },
         { &st->best, sizeof(int32_t) * (size_t)max_logits },
         { &st->drawn, sizeof(int32_t) * (size_t)max_logits },

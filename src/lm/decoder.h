@@ -20,6 +20,9 @@ enum pv_status decoder_open_head(struct decoder **out, const struct head_file *h
                                  const struct config *c, const struct decoder *target,
                                  struct pv_error *err);
 void decoder_close(struct decoder **dec);
+/* Bytes of weights that could not be used where they lie in the file, and are in memory of the
+ * decoder's own: experts that are stored transposed, and routers that are not F32. */
+uint64_t decoder_copied(const struct decoder *dec);
 const struct config *decoder_config(const struct decoder *dec);
 struct device *decoder_device(const struct decoder *dec);
 

@@ -17,7 +17,8 @@ struct decoder {
     bool tied; /* head is embed */
     const float *norm;
     struct layer_weights *layer;
-    float *small; /* norms and biases as f32, on the device */
+    struct decoder_experts *experts; /* decoder_experts.c; NULL: no layer is sparse */
+    float *small;                    /* norms and biases as f32, on the device */
     /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and head
      * are the target's; the norms before attention and of the output may be NULL. */
     bool is_head;
@@ -97,6 +98,11 @@ void pass_put_media(struct pass *p);
 /* Whether something is added to rows of this pass after the layer. */
 bool pass_deepens(const struct pass *p, int layer);
 void pass_add_deepstack(struct pass *p, int layer);
+
+/* decoder_experts.c: the experts of all sparse layers, entered in dec->layer. */
+enum pv_status decoder_experts_open(struct decoder *dec, const struct model_file *mf,
+                                    struct pv_error *err);
+void decoder_experts_close(struct decoder *dec);
 
 /* decoder_check.c */
 bool step_runs_all_layers(const struct step *step);

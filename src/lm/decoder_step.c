@@ -3,6 +3,7 @@
  *   a = attn(rope(norm(W_q n + b_q)), rope(norm(W_k n + b_k)), W_v n + b_v),  n = rms(x) w_1
  *   x = x + W_o a
  *   x = x + W_down (silu(W_gate m) * W_up m),                                 m = rms(x) w_2
+ *       or, in a sparse layer, x + the weighted sum of this over the experts of m
  *
  * with biases in Qwen2 and norms of q and k in Qwen3; decoder_rows.c has what is added to rows of
  * media after the first layers. The residual stream is f32. Everything goes
@@ -172,9 +173,13 @@ static void finish_operations(struct pass *p, int index)
     p->ops->matmul(st->work, &out, 1, p->att, p->n);
     p->ops->add(st->work, p->x, p->tmp, p->n, c->hidden);
     p->ops->rmsnorm(st->work, st->xn, p->x, l->ffn_norm, p->n, c->hidden, c->rms_eps);
-    p->ops->matmul(st->work, gate_up, 2, st->xn, p->n);
-    p->ops->silu_mul(st->work, st->gate, st->up, p->n, c->ffn);
-    p->ops->matmul(st->work, &down, 1, st->gate, p->n);
+    if (l->experts) {
+        p->ops->experts(st->work, p->tmp, l->experts, st->xn, p->n);
+    } else {
+        p->ops->matmul(st->work, gate_up, 2, st->xn, p->n);
+        p->ops->silu_mul(st->work, st->gate, st->up, p->n, c->ffn);
+        p->ops->matmul(st->work, &down, 1, st->gate, p->n);
+    }
     p->ops->add(st->work, p->x, p->tmp, p->n, c->hidden);
 }
 
