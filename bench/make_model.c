@@ -203,6 +203,23 @@ static enum dtype whole_blocks(enum dtype t, int64_t in)
     return in % dtype_block(t) ? DTYPE_Q8_0 : t;
 }
 
+/* The router and the experts of a layer; `out` counts the rows of all of them. */
+static void plan_experts(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
+{
+    const struct experts *e = s->experts;
+    int64_t h = s->hidden, ffn = e->ffn, n = e->n;
+    enum dtype of_h = whole_blocks(t, h), of_ffn = whole_blocks(t, ffn);
+    float in_h = 1 / sqrtf((float)h), back = 1 / sqrtf(2.0f * (float)(s->n_layers * e->ffn));
+    const struct plan p[] = {
+        { "ffn_gate_inp.weight", h, n, DTYPE_F32, 0, 2 * in_h, 0, NULL, 0 },
+        { "ffn_gate_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0 },
+        { "ffn_up_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0 },
+        { "ffn_down_exps.weight", ffn, n * h, of_ffn, 0, back, 0, NULL, 0 },
+    };
+    for (size_t i = 0; i < sizeof p / sizeof p[0]; i++)
+        plan_add(l, &p[i], layer);
+}
+
 static void plan_layer(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
 {
     int64_t h = s->hidden, q = (int64_t)s->n_heads * s->head_dim;
@@ -217,6 +234,8 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
         { "attn_v.weight", h, k, of_h, 0, in_h, 0, NULL, 0 },
         { "attn_output.weight", q, h, of_q, 0, to_stream / sqrtf((float)q), 0, NULL, 0 },
         { "ffn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+    };
+    const struct plan dense[] = {
         { "ffn_gate.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
         { "ffn_up.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
         { "ffn_down.weight", ffn, h, of_ffn, 0, to_stream / sqrtf((float)ffn), 0, NULL, 0 },
@@ -232,6 +251,10 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
     };
     for (size_t i = 0; i < sizeof p / sizeof p[0]; i++)
         plan_add(l, &p[i], layer);
+    for (size_t i = 0; !s->experts && i < sizeof dense / sizeof dense[0]; i++)
+        plan_add(l, &dense[i], layer);
+    if (s->experts)
+        plan_experts(l, s, layer, t);
     for (size_t i = 0; bias && i < sizeof biases / sizeof biases[0]; i++)
         plan_add(l, &biases[i], layer);
     for (size_t i = 0; !bias && i < sizeof norms / sizeof norms[0]; i++)
@@ -366,6 +389,11 @@ static void put_decoder_keys(FILE *f, const struct shape *s)
     put_u32(f, arch, "attention.value_length", (uint32_t)s->head_dim);
     put_f32(f, arch, "attention.layer_norm_rms_epsilon", 1e-6f);
     put_f32(f, arch, "rope.freq_base", 1e6f);
+    if (s->experts) {
+        put_u32(f, arch, "expert_count", (uint32_t)s->experts->n);
+        put_u32(f, arch, "expert_used_count", (uint32_t)s->experts->used);
+        put_u32(f, arch, "expert_feed_forward_length", (uint32_t)s->experts->ffn);
+    }
     if (!strcmp(s->arch, "qwen2vl"))
         put_ints(f, arch, "rope.dimension_sections", sections, 4);
 }
@@ -416,7 +444,7 @@ static void put_tower_keys(FILE *f, const struct shape *s)
     put_u32(f, v, "window_size", (uint32_t)t->window);
 }
 
-static void put_infos(FILE *f, const struct plan_list *l)
+static void put_infos(FILE *f, const struct plan_list *l, const struct experts *e)
 {
     char name[NAME_SIZE];
     uint64_t offset = 0;
@@ -424,14 +452,17 @@ static void put_infos(FILE *f, const struct plan_list *l)
         const struct plan *p = &l->item[i];
         plan_name(name, p);
         put_text(f, name);
-        put_le(f, p->patch ? 4 : p->out ? 2 : 1, 4);
+        bool each = strstr(name, "_exps.") != NULL; /* one matrix for each expert */
+        put_le(f, p->patch ? 4 : each ? 3 : p->out ? 2 : 1, 4);
         put_le(f, (uint64_t)(p->patch ? p->patch : p->in), 8);
         if (p->patch) {
             put_le(f, (uint64_t)p->patch, 8);
             put_le(f, 3, 8);
         }
+        if (each)
+            put_le(f, (uint64_t)p->out / (uint64_t)e->n, 8);
         if (p->out)
-            put_le(f, (uint64_t)p->out, 8);
+            put_le(f, each ? (uint64_t)e->n : (uint64_t)p->out, 8);
         for (int t = 0; t < N_TYPES; t++) {
             if (types[t].dtype == p->dtype)
                 put_le(f, types[t].tensor_type, 4);
@@ -502,7 +533,7 @@ static bool put_head(FILE *f, const struct shape *s, const struct type_info *t,
     }
     if (what.tower)
         put_tower_keys(f, s);
-    put_infos(f, l);
+    put_infos(f, l, s->experts);
     at = ftell(f);
     if (at < 0 || fseek(f, HEADER_KEYS, SEEK_SET))
         return false;
@@ -520,7 +551,7 @@ static bool put_model(FILE *f, const struct shape *s, const struct type_info *t,
     int tower_layers = s->tower ? s->tower->n_layers : 0;
     bool ok;
 
-    l.item = calloc((size_t)s->n_layers * 12 + (size_t)tower_layers * 16 + 11, sizeof *l.item);
+    l.item = calloc((size_t)s->n_layers * 13 + (size_t)tower_layers * 16 + 11, sizeof *l.item);
     if (!l.item)
         return false;
     if (what.decoder)
