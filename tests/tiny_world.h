@@ -51,7 +51,7 @@ static inline struct tiny_vision tiny_gpu_vision(enum vision_kind kind)
 }
 
 /* On a CPU of this level, or a device. */
-static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool head,
+static inline bool tiny_world_open(struct world *w, enum vision_kind kind, enum test_head head,
                                    const char *device, int level)
 {
     struct pv_model_params p = pv_model_defaults();
@@ -63,7 +63,7 @@ static inline bool tiny_world_open(struct world *w, enum vision_kind kind, bool 
     open = open_headed(&pair, device ? tiny_gpu_vision(kind) : tiny_vision(kind), head, p);
     *w = (struct world){ .target = pair.target,
                          .draft = pair.draft,
-                         .head = head,
+                         .head = head != NO_HEAD,
                          .context = CONTEXT,
                          .n_new = N_NEW,
                          .max_jobs = MAX_JOBS,

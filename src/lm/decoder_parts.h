@@ -18,11 +18,19 @@ struct decoder {
     const float *norm;
     struct layer_weights *layer;
     float *small; /* norms and biases as f32, on the device */
-    /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and head
-     * are the target's; the norms before attention and of the output may be NULL. */
-    bool is_head;
+    /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and,
+     * unless it has its own, head are the target's; the norms before attention and of the output
+     * may be NULL.
+     */
+    bool is_head, own_head;
     struct matrix fc;
     const float *embed_norm, *hidden_norm;
+    int input_vocab;          /* ids of rows are below it */
+    const int32_t *draft_ids; /* borrowed; NULL: logit i is of token i */
+    /* EAGLE-3 (n_features > 0): fc [hidden, n_features hidden] makes the stream of a row, and the
+     * layer's q, k and v are made of the normed embedding and the normed stream. */
+    int n_features;
+    bool norm_residual;
 };
 
 /* What a step tells the device, in one block that travels at once: on the host, or on the device.
@@ -51,11 +59,52 @@ struct decoder_state {
     void *host_inputs;
     float *pair, *wide; /* a head: [2 max_rows, hidden] embeddings, then features; [max_rows,
                            2 hidden] */
+    float *tapped;      /* EAGLE-3: [max_rows, n_features hidden] */
     int32_t *order;     /* [2 max_rows]: rows of pair in the order of wide */
 };
 
 /* Where the inputs of so many rows lie in a block. */
 struct step_inputs step_inputs_at(void *block, int half, int n, int n_logits);
+
+/* One of the steps that run together, and where its rows, sequences and logits begin. */
+struct part {
+    const struct step *step;
+    int row0, seq0, logit0;
+};
+
+/* Steps that run together. */
+struct pass {
+    const struct decoder *dec;
+    struct decoder_state *st;
+    const struct device_ops *ops;
+    int n_parts;
+    struct part part[STEP_MAX_PARTS];
+    int n_rows, n_seqs, n_logits; /* of all parts */
+    bool bulk;
+    struct step_inputs in;      /* on the device, */
+    struct step_inputs host_in; /* and as they were sent there */
+    struct attn_run runs[STEP_MAX_SEQS];
+    struct kvcache *kv[STEP_MAX_SEQS];
+    int layer0, layer1;       /* those that run */
+    int n;                    /* rows still carried: all, or the wanted ones after the last
+                                 attention */
+    bool dropped;             /* only the rows that logits are wanted of */
+    float *x, *tmp, *q, *att; /* of the state, in the places they have now */
+};
+
+/* Rows of a step to the device. */
+void pass_put_rows(struct pass *p, float *to, const float *from, int n);
+
+/* decoder_head.c. The features go in before anything runs: a plan that is played again finds them.
+ */
+void head_put_features(struct pass *p);
+/* Rows [i, i + n), their embeddings beside their features. Embeddings are of the tokens, or those
+ * that are `ready`. */
+void head_pair_rows(struct pass *p, int i, int n, const float *ready);
+/* EAGLE-3: the stream of all rows; then, when their embeddings are in xn,
+ * what q, k and v are made of. */
+void head_fuse_features(struct pass *p);
+void head_widen_rows(struct pass *p);
 
 /* decoder_check.c */
 bool step_runs_all_layers(const struct step *step);

@@ -14,31 +14,6 @@
 
 enum { KEY_MAX_SEQS = STEP_MAX_SEQS };
 
-/* One of the steps that run together, and where its rows, sequences and logits begin. */
-struct part {
-    const struct step *step;
-    int row0, seq0, logit0;
-};
-
-struct pass {
-    const struct decoder *dec;
-    struct decoder_state *st;
-    const struct device_ops *ops;
-    int n_parts;
-    struct part part[STEP_MAX_PARTS];
-    int n_rows, n_seqs, n_logits; /* of all parts */
-    bool bulk;
-    struct step_inputs in;      /* on the device, */
-    struct step_inputs host_in; /* and as they were sent there */
-    struct attn_run runs[STEP_MAX_SEQS];
-    struct kvcache *kv[STEP_MAX_SEQS];
-    int layer0, layer1;       /* those that run */
-    int n;                    /* rows still carried: all, or the wanted ones after the last
-                                 attention */
-    bool dropped;             /* only the rows that logits are wanted of */
-    float *x, *tmp, *q, *att; /* of the state, in the places they have now */
-};
-
 /* What the rows of a run have in common. */
 static int row_kind(const struct pass *p, int i)
 {
@@ -46,49 +21,10 @@ static int row_kind(const struct pass *p, int i)
     return id >= 0 ? 0 : p->dec->is_head && id == STEP_PAIRED ? STEP_PAIRED : STEP_READY;
 }
 
-static void put_rows(struct pass *p, float *to, const float *from, int n)
+void pass_put_rows(struct pass *p, float *to, const float *from, int n)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
     p->ops->put(p->st->work, to, from, sizeof(float) * (size_t)n * hidden);
-}
-
-/* The features of a head's rows go in before anything runs: a plan that is played again finds them.
- */
-static void put_features(struct pass *p)
-{
-    float *to = p->st->xn;
-    size_t hidden = (size_t)p->dec->c.hidden;
-    if (!p->dec->is_head)
-        return;
-    if (!p->dec->hidden_norm)
-        to = p->st->pair + (size_t)p->st->max_rows * hidden;
-    for (int i = 0; i < p->n_parts; i++)
-        put_rows(p, to + (size_t)p->part[i].row0 * hidden, p->part[i].step->features,
-                 p->part[i].step->n);
-}
-
-/* A head's rows [i, i + n), their embeddings beside their features: x = W_fc (e, h). Embeddings are
- * of the tokens, or those that are `ready`. */
-static void pair_rows(struct pass *p, int i, int n, const float *ready)
-{
-    const struct decoder *dec = p->dec;
-    struct decoder_state *st = p->st;
-    int hidden = dec->c.hidden;
-    size_t at = (size_t)i * (size_t)hidden;
-    float *x = p->x + at, *first = st->pair + at;
-    float *second = first + (size_t)st->max_rows * (size_t)hidden;
-    float *to = dec->embed_norm ? x : first;
-    struct matmul_job job = { &dec->fc, x, (size_t)hidden };
-    if (ready)
-        put_rows(p, to, ready, n);
-    else
-        p->ops->embed(st->work, to, &dec->embed, p->in.ids + i, n);
-    if (dec->embed_norm)
-        p->ops->rmsnorm(st->work, first, x, dec->embed_norm, n, hidden, dec->c.rms_eps);
-    if (dec->hidden_norm)
-        p->ops->rmsnorm(st->work, second, st->xn + at, dec->hidden_norm, n, hidden, dec->c.rms_eps);
-    p->ops->gather(st->work, st->wide + 2 * at, st->pair, st->order + 2 * i, 2 * n, hidden);
-    p->ops->matmul(st->work, &job, 1, st->wide + 2 * at, n);
 }
 
 /* The part that row i belongs to. */
@@ -111,13 +47,17 @@ static void embed_rows(struct pass *p)
         while (i + n < end && row_kind(p, i + n) == kind)
             n++;
         const float *ready = kind ? part->step->embeds + (size_t)(i - part->row0) * hidden : NULL;
-        float *x = p->x + (size_t)i * hidden;
-        if (kind == STEP_READY && part->step->embeds_there)
+        float *x = (p->dec->n_features > 0 ? p->st->xn : p->x) + (size_t)i * hidden;
+        if (p->dec->n_features > 0 && ready)
+            pass_put_rows(p, x, ready, n);
+        else if (p->dec->n_features > 0)
+            p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
+        else if (kind == STEP_READY && part->step->embeds_there)
             p->ops->copy(p->st->work, x, ready, sizeof(float) * (size_t)n * hidden);
         else if (kind == STEP_READY)
-            put_rows(p, x, ready, n);
+            pass_put_rows(p, x, ready, n);
         else if (p->dec->is_head)
-            pair_rows(p, i, n, ready);
+            head_pair_rows(p, i, n, ready);
         else
             p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
         i += n;
@@ -188,9 +128,10 @@ static void attention_operations(struct pass *p, int index)
     struct matmul_job qkv[] = { { &l->q, p->q, (size_t)(c->n_heads * hd) },
                                 { &l->k, st->k, kv_stride },
                                 { &l->v, st->v, kv_stride } };
-    if (l->attn_norm)
+    const float *in = p->dec->n_features > 0 ? st->wide : l->attn_norm ? st->xn : p->x;
+    if (in == st->xn)
         p->ops->rmsnorm(st->work, st->xn, p->x, l->attn_norm, n, c->hidden, c->rms_eps);
-    p->ops->matmul(st->work, qkv, 3, l->attn_norm ? st->xn : p->x, n);
+    p->ops->matmul(st->work, qkv, 3, in, n);
     p->ops->rope(st->work, p->q, n, c->n_heads, hd, l->q_norm, c->rms_eps, p->in.cos, p->in.sin);
     p->ops->rope(st->work, st->k, n, c->n_kv_heads, hd, l->k_norm, c->rms_eps, p->in.cos,
                  p->in.sin);
@@ -221,6 +162,7 @@ static void attention_block(struct pass *p, int index)
         struct attn_block b = { .w = &p->dec->layer[index],
                                 .shape = &p->dec->shape,
                                 .x = p->x,
+                                .wide = p->dec->n_features > 0 ? p->st->wide : NULL,
                                 .n = p->n_rows,
                                 .cos = p->in.cos,
                                 .sin = p->in.sin,
@@ -336,21 +278,37 @@ static void get_choice(const struct pass *p, const struct part *part)
         p->ops->get(st->work, c->drawn, st->drawn + at, sizeof *c->drawn * n);
 }
 
-static void head_block(struct pass *p)
+/* What logits are made of, and states are: after the last norm, where EAGLE-3 has its states before
+ * it. */
+static const float *final_rows(struct pass *p)
 {
     const struct config *c = &p->dec->c;
     struct decoder_state *st = p->st;
-    const float *rows = p->dec->norm ? st->xn : p->x;
-    bool best = false;
-    if (p->dec->norm)
+    bool before = p->dec->n_features > 0, norm = p->dec->norm && !before;
+    const float *rows = norm ? st->xn : p->x;
+    if (norm)
         p->ops->rmsnorm(st->work, st->xn, p->x, p->dec->norm, p->n, c->hidden, c->rms_eps);
     tap_hidden(p, 0, true, rows);
     if (p->n_logits == 0)
-        return;
+        return NULL;
     if (!p->dropped) {
         p->ops->gather(st->work, p->tmp, rows, p->in.rows, p->n_logits, c->hidden);
         rows = p->tmp;
     }
+    if (!before)
+        return rows;
+    p->ops->rmsnorm(st->work, st->xn, rows, p->dec->norm, p->n_logits, c->hidden, c->rms_eps);
+    return st->xn;
+}
+
+static void head_block(struct pass *p)
+{
+    const struct config *c = &p->dec->c;
+    struct decoder_state *st = p->st;
+    const float *rows = final_rows(p);
+    bool best = false;
+    if (!rows)
+        return;
     struct matmul_job head = { &p->dec->head, st->logits, (size_t)c->vocab };
     p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
     for (int i = 0; i < p->n_parts; i++)
@@ -366,7 +324,11 @@ static void run_layers(struct pass *p)
 {
     int n_layers = p->dec->c.n_layers;
     if (p->layer0 == 0) {
+        if (p->dec->n_features > 0)
+            head_fuse_features(p);
         embed_rows(p);
+        if (p->dec->n_features > 0)
+            head_widen_rows(p);
         tap_hidden(p, TAP_EMBEDDING, false, p->x);
     }
     for (int l = p->layer0; l < p->layer1; l++) {
@@ -438,7 +400,7 @@ struct step_key {
     struct {
         const void *pool;
         uint64_t page_size;
-        int32_t n_pool, n, pending, tree;
+        int32_t n_pool, n, pending, tree, own, pad;
     } seq[KEY_MAX_SEQS];
 };
 
@@ -466,6 +428,7 @@ static bool key_part(const struct pass *p, const struct part *part, struct step_
         key->seq[part->seq0 + i].n = q->n;
         key->seq[part->seq0 + i].pending = q->pending;
         key->seq[part->seq0 + i].tree = q->parent != NULL;
+        key->seq[part->seq0 + i].own = step->own_features;
     }
     return true;
 }
@@ -488,6 +451,17 @@ static size_t make_key(const struct pass *p, struct step_key *key)
     return offsetof(struct step_key, seq) + (size_t)p->n_seqs * sizeof key->seq[0];
 }
 
+/* Where the states of the rows that logits are wanted of lie in the end. A plan that is played
+ * again has moved nothing of `p`. */
+static const float *state_rows(const struct pass *p)
+{
+    if (!drops_rows(p))
+        return p->st->tmp;
+    if (p->dec->n_features == 0)
+        return p->st->xn;
+    return p->ops->attn ? p->st->x : p->st->tmp; /* see drop_rows */
+}
+
 /* Logits, best tokens and the residual stream of one part to its caller. */
 static void get_outputs(const struct pass *p, const struct part *part)
 {
@@ -503,7 +477,7 @@ static void get_outputs(const struct pass *p, const struct part *part)
     if (n == 0)
         return;
     if (step->states)
-        p->ops->get(st->work, step->states, (drops_rows(p) ? st->xn : st->tmp) + at * hidden,
+        p->ops->get(st->work, step->states, state_rows(p) + at * hidden,
                     sizeof(float) * n * hidden);
     if (step->argmax)
         p->ops->get(st->work, step->argmax, st->best + at, sizeof *st->best * n);
@@ -539,13 +513,13 @@ static void list_parts(struct pass *p, const struct step *const *steps, int n_st
 static void put_streams(struct pass *p)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
-    put_features(p);
+    head_put_features(p);
     for (int k = 0; k < p->n_parts; k++) {
         const struct part *part = &p->part[k];
         clear_columns(p, part->step);
         if (p->layer0 > 0)
-            put_rows(p, p->st->x + (size_t)part->row0 * hidden, part->step->residual,
-                     part->step->n);
+            pass_put_rows(p, p->st->x + (size_t)part->row0 * hidden, part->step->residual,
+                          part->step->n);
     }
 }
 

@@ -4,11 +4,11 @@
 #include "cudasim/gpu.h"
 #include "tiny_world.h"
 
-static void run_family(enum vision_kind kind, int first, int episodes)
+static void run_family(enum vision_kind kind, enum test_head head, int first, int episodes)
 {
     static struct world w;
     struct tally t;
-    if (!tiny_world_open(&w, kind, true, "cuda", cpu_level_best()))
+    if (!tiny_world_open(&w, kind, head, "cuda", cpu_level_best()))
         return;
     w.n_prompts = 4;
     w.n_new = 8;
@@ -20,12 +20,17 @@ static void run_family(enum vision_kind kind, int first, int episodes)
 
 TEST(requests_of_llava_do_not_see_each_other)
 {
-    run_family(VISION_LLAVA, 6200, 8);
+    run_family(VISION_LLAVA, EAGLE_HEAD, 6200, 8);
 }
 
 TEST(requests_of_qwen_do_not_see_each_other)
 {
-    run_family(VISION_QWEN2_5, 7000, 4);
+    run_family(VISION_QWEN2_5, EAGLE_HEAD, 7000, 4);
+}
+
+TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
+{
+    run_family(VISION_LLAVA, EAGLE3_HEAD, 6200, 5);
 }
 
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
@@ -34,7 +39,7 @@ TEST(requests_of_llava_on_hopper_do_not_see_each_other)
     cudasim_is(&gpu);
     gpu.major = 9;
     cudasim_be(&gpu);
-    run_family(VISION_LLAVA, 8000, 3);
+    run_family(VISION_LLAVA, EAGLE_HEAD, 8000, 3);
     cudasim_be(NULL);
 }
 

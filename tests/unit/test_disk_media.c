@@ -41,7 +41,7 @@ static struct models open_models(enum vision_kind kind)
     struct models m = { .kind = kind };
     struct pv_model_params p = pv_model_defaults();
     p.threads = 2;
-    open_headed(&m.pair, tiny_vision(kind), true, p);
+    open_headed(&m.pair, tiny_vision(kind), EAGLE_HEAD, p);
     return m;
 }
 
