@@ -30,7 +30,7 @@ TEST(requests_of_qwen_do_not_see_each_other)
 
 TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
 {
-    run_family(VISION_LLAVA, EAGLE3_HEAD, 6200, 5);
+    run_family(VISION_LLAVA, EAGLE3_HEAD, 8000, 3);
 }
 
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
