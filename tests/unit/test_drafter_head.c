@@ -354,6 +354,50 @@ static void check_further(struct scene *s, const char *what)
     free(state);
 }
 
+/* The same weights with the normed feature as the residual. */
+TEST(eagle3_with_a_normed_residual)
+{
+    int h = N_HEADS - 1;
+    int32_t ids[N_ALL], pos[N_ALL][3];
+    struct scene s;
+    struct head_config *c;
+    struct pv_error err = { 0 };
+    if (!open_scene(&s, h, f32_head(h), cpu_level_best()))
+        return;
+    size_t hidden = (size_t)s.target.c->hidden, vocab = (size_t)decoder_config(s.dec)->vocab;
+    struct config fit = *decoder_config(s.dec);
+    float *embeds = calloc(N_ALL, sizeof(float) * hidden);
+    float *features = calloc(N_ALL, sizeof(float) * decoder_feature_width(s.dec));
+    float *logits = calloc(1, sizeof(float) * vocab);
+    struct kvcache kv = { 0 };
+    int n = make_rows(&s, false, ids, pos, embeds, features), last = n - 1;
+    struct step_seq seq = { .kv = &kv, .n = n };
+    struct step step = { .n = n,
+                         .ids = ids,
+                         .embeds = embeds,
+                         .features = features,
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = 1,
+                         .logit_rows = &last,
+                         .logits = logits };
+    c = (struct head_config *)(uintptr_t)head_file_config(s.hf);
+    c->norm_residual = true;
+    decoder_close(&s.dec);
+    CHECK_MSG(decoder_open_head(&s.dec, s.hf, &fit, s.target.dec, &err) == PV_OK &&
+                  kvcache_open(&kv, decoder_device(s.dec), &fit, DTYPE_F32, CONTEXT, &err) ==
+                      PV_OK &&
+                  decoder_step(s.dec, s.st, &step, &err) == PV_OK,
+              "%s", err.text);
+    CHECK(row_error(logits, golden_row(entry(&s, "residual.logits"), 0), (int)vocab) < tolerance);
+    kvcache_close(&kv);
+    free(embeds);
+    free(features);
+    free(logits);
+    close_scene(&s);
+}
+
 TEST(rows_are_those_of_the_reference)
 {
     for (int level = 0; level < N_CPU_LEVELS; level++)

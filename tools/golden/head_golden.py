@@ -158,6 +158,7 @@ class Head3(Head):
         d2t = state["d2t"].long()
         self.ids = torch.arange(len(d2t)) + d2t
         self.features = spec["features"]
+        self.norm_residual = False
 
     def feature(self, states, mids, embeds):
         """What the head reads of the target's rows, fused."""
@@ -173,7 +174,7 @@ class Head3(Head):
         e, g = x[:, :d], x[:, d:]
         wide = torch.cat([self.norm(e, "midlayer.input_layernorm.weight"),
                           self.norm(g, "midlayer.hidden_norm.weight")], dim=-1)
-        return wide, g
+        return wide, wide[:, d:] if self.norm_residual else g
 
     def finish(self, x):
         return x
@@ -455,6 +456,10 @@ def put(folder, name, head, scene, found):
         v.put("states", head.read[rows])
         v.put("draft.ids", head.ids)
         further(head, scene, v)
+        head.norm_residual = True  # the same head with norm_before_residual: the last row
+        state = head.layer(*head_rows(head, scene, N_ANSWER, False))[-1]
+        v.put("residual.logits", head.logits(scene.target, state))
+        head.norm_residual = False
     else:
         v.put("states", states)
     for full in (False, True):
