@@ -12,7 +12,8 @@
 
 /* ---- text with values in it ---- */
 
-/* In a file's text, @NAME@ is one of these. */
+/* In a file's text, @NAME@ is one of these, @template@ the chat template as a string and @decoder@
+ * the added tokens. */
 static const struct {
     const char *name;
     int value;
@@ -35,26 +36,53 @@ static void put_json(struct made *out, const char *s)
     tiny_puts(out, "\"");
 }
 
-static void fill(struct made *out, const char *text, const char *template)
+/* The added tokens by id, with all that tokenizer_config.json says of them. */
+static void put_decoder(struct made *out, const struct tiny_model *m)
+{
+    const char *token[TINY_MAX_TOKENS];
+    int n = tiny_tokens(m, token);
+    char text[32];
+    for (int i = TINY_ENDOFTEXT; i < n; i++) {
+        snprintf(text, sizeof text, "%s\"%d\": ", i > TINY_ENDOFTEXT ? ", " : "{", i);
+        tiny_puts(out, text);
+        tiny_puts(out, "{\"content\": ");
+        put_json(out, token[i]);
+        tiny_puts(out, ", \"lstrip\": false, \"normalized\": false, \"rstrip\": false, "
+                       "\"single_word\": false, \"special\": true}");
+    }
+    tiny_puts(out, "}");
+}
+
+/* Bytes of the name at the beginning of the text, whose value is written; 0: there is none. */
+static size_t put_value(struct made *out, const char *text, const char *template,
+                        const struct tiny_model *m)
+{
+    char number[16];
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (strncmp(text, values[i].name, strlen(values[i].name)) == 0) {
+            snprintf(number, sizeof number, "%d", values[i].value);
+            tiny_puts(out, number);
+            return strlen(values[i].name);
+        }
+    if (strncmp(text, "@template@", 10) == 0) {
+        put_json(out, template);
+        return 10;
+    }
+    if (strncmp(text, "@decoder@", 9) == 0) {
+        put_decoder(out, m);
+        return 9;
+    }
+    return 0;
+}
+
+static void fill(struct made *out, const char *text, const char *template,
+                 const struct tiny_model *m)
 {
     while (*text) {
-        char number[16] = "";
-        size_t n = 0;
-        for (size_t i = 0; i < sizeof values / sizeof *values && !n; i++)
-            if (strncmp(text, values[i].name, strlen(values[i].name)) == 0) {
-                n = strlen(values[i].name);
-                snprintf(number, sizeof number, "%d", values[i].value);
-            }
-        if (n > 0) {
-            tiny_puts(out, number);
-        } else if (strncmp(text, "@template@", 10) == 0) {
-            n = 10;
-            put_json(out, template);
-        } else {
-            n = 1;
+        size_t n = put_value(out, text, template, m);
+        if (n == 0)
             make_bytes(out, text, 1);
-        }
-        text += n;
+        text += n ? n : 1;
     }
 }
 
@@ -72,17 +100,6 @@ struct hub_file {
     "\"use_sliding_window\": false, \"vocab_size\": 288"
 
 #define LARGE_LENGTH "\"model_max_length\": 1000000000000000019884624838656"
-
-#define ADDED(CONTENT)                                                                             \
-    "{\"content\": \"" CONTENT "\", \"lstrip\": false, \"normalized\": false, \"rstrip\": false, " \
-    "\"single_word\": false, \"special\": true}"
-
-#define DECODER_BEGIN                                                                              \
-    "\"added_tokens_decoder\": {\"@endoftext@\": " ADDED(                                          \
-        "<|endoftext|>") ", \"@im_start@\": " ADDED("<|im_start|>") ", \"@im_end@\": " ADDED("<|"  \
-                                                                                             "im_" \
-                                                                                             "end" \
-                                                                                             "|>")
 
 /* Qwen2.5-VL. */
 
@@ -107,14 +124,6 @@ struct hub_file {
     "\"image_mean\": [0.48145466, 0.4578275, 0.40821073], "                                        \
     "\"image_std\": [0.26862954, 0.26130258, 0.27577711]"
 
-#define QWEN_DECODER                                                                               \
-    DECODER_BEGIN                                                                                  \
-        ", \"@vision_start@\": " ADDED("<|vision_start|>") ", \"@vision_end@\": " ADDED(           \
-            "<|vision_end|>") ", \"@image_pad@\": " ADDED("<|image_pad|>") ", "                    \
-                                                                           "\"@video_pad@\":"      \
-                                                                           " " ADDED("<|video_"    \
-                                                                                     "pad|>") "}"
-
 /* As Qwen published it: one level, rope_theta beside rope_scaling, torch_dtype. */
 static const struct hub_file qwen25_published[] = {
     { "config.json",
@@ -136,8 +145,9 @@ static const struct hub_file qwen25_published[] = {
       "\"merge_size\": 2, " QWEN_MEANS ", \"image_processor_type\": \"Qwen2_5_VLImageProcessor\", "
       "\"processor_class\": \"Qwen2_5_VLProcessor\"}" },
     { "tokenizer_config.json",
-      "{\"add_bos_token\": false, \"add_prefix_space\": false, " QWEN_DECODER
-      ", \"additional_special_tokens\": [\"<|im_start|>\", \"<|im_end|>\"], \"bos_token\": null, "
+      "{\"add_bos_token\": false, \"add_prefix_space\": false, \"added_tokens_decoder\": "
+      "@decoder@, \"additional_special_tokens\": [\"<|im_start|>\", \"<|im_end|>\"], "
+      "\"bos_token\": null, "
       "\"chat_template\": @template@, \"clean_up_tokenization_spaces\": false, "
       "\"eos_token\": \"<|im_end|>\", \"errors\": \"replace\", \"model_max_length\": 131072, "
       "\"pad_token\": \"<|endoftext|>\", \"split_special_tokens\": false, "
@@ -172,7 +182,7 @@ static const struct hub_file qwen25_saved_4[] = {
       "\"num_frames\": null, \"patch_size\": 4, \"size\": {\"longest_edge\": 65536, "
       "\"shortest_edge\": 1024}, \"temporal_patch_size\": 2, \"video_metadata\": null}" },
     { "tokenizer_config.json",
-      "{" QWEN_DECODER ", \"bos_token\": null, \"eos_token\": \"<|im_end|>\", "
+      "{\"added_tokens_decoder\": @decoder@, \"bos_token\": null, \"eos_token\": \"<|im_end|>\", "
       "\"extra_special_tokens\": {}, " LARGE_LENGTH
       ", \"pad_token\": \"<|endoftext|>\", \"processor_class\": "
       "\"Qwen2_5_VLProcessor\", \"tokenizer_class\": \"Qwen2Tokenizer\"}" },
@@ -236,9 +246,6 @@ static const struct hub_file qwen25_saved_5[] = {
     "\"image_mean\": [0.5, 0.5, 0.5], \"image_std\": [0.5, 0.5, 0.5], \"resample\": 3, "           \
     "\"rescale_factor\": 0.00392156862745098, \"size\": {\"height\": 22, \"width\": 22}"
 
-#define LLAVA_DECODER                                                                              \
-    DECODER_BEGIN ", \"@image@\": " ADDED("<image>") ", \"@video@\": " ADDED("<video>") "}"
-
 /* As llava-hf published it: a text_config that leaves out what is Qwen2's default. */
 static const struct hub_file llava_published[] = {
     { "config.json",
@@ -262,7 +269,8 @@ static const struct hub_file llava_published[] = {
                                "\"LlavaOnevisionProcessor\", \"video_token\": \"<video>\", "
                                "\"vision_feature_select_strategy\": \"full\"}" },
     { "tokenizer_config.json",
-      "{\"add_prefix_space\": false, " LLAVA_DECODER ", \"additional_special_tokens\": "
+      "{\"add_prefix_space\": false, \"added_tokens_decoder\": @decoder@, "
+      "\"additional_special_tokens\": "
       "[\"<|im_start|>\", \"<|im_end|>\"], \"bos_token\": null, \"clean_up_tokenization_spaces\": "
       "false, \"eos_token\": \"<|im_end|>\", \"errors\": \"replace\", \"model_max_length\": 32768, "
       "\"pad_token\": \"<|endoftext|>\", \"tokenizer_class\": \"Qwen2Tokenizer\", \"unk_token\": "
@@ -330,14 +338,15 @@ enum { N_HUB = sizeof hub / sizeof *hub };
 
 /* ---- writing one ---- */
 
-static void write_file(const char *dir, const char *name, const char *text, const char *template)
+static void write_file(const char *dir, const struct hub_file *f, const char *template,
+                       const struct tiny_model *m)
 {
     struct made out = { 0 };
-    if (text)
-        fill(&out, text, template);
+    if (f->text)
+        fill(&out, f->text, template, m);
     else
         tiny_puts(&out, template);
-    tiny_write_in(dir, name, out.data, out.len);
+    tiny_write_in(dir, f->name, out.data, out.len);
     free(out.data);
 }
 
@@ -455,7 +464,7 @@ static const char *write_row(const struct hub_row *r, char path[256])
         remove(name);
     }
     for (const struct hub_file *f = r->files; f->name; f++)
-        write_file(path, f->name, f->text, r->template);
+        write_file(path, f, r->template, &m.text);
     if (r->index)
         write_index(path, r->index);
     return path;
