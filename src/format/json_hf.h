@@ -9,7 +9,7 @@
 struct family_sign;
 
 /* An object (anything else is an error); *out is owned (json_decref). `name` is for messages.
- * Duplicate members are an error. */
+ * Duplicate members are an error. Integers beyond 64 bits are reals; all others are exact. */
 enum pv_status json_hf_parse(json_t **out, const char *text, size_t len, const char *name,
                              struct pv_error *err);
 /* The same from a file of at most `limit` bytes. */

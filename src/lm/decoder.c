@@ -96,6 +96,7 @@ static enum pv_status open_empty(struct decoder **out, const struct config *c, s
     *out = dec;
     dec->dev = dev;
     dec->c = *c;
+    dec->input_vocab = c->vocab;
     dec->shape = layer_shape_of(c);
     rope_plan_init(&dec->rope, c);
     dec->layer = mem_zalloc(layers_size);
@@ -127,6 +128,9 @@ static enum pv_status take_head(struct decoder *dec, const struct head_tensors *
     dec->norm = weights_small(dec->dev, &at, t->norm);
     dec->embed_norm = weights_small(dec->dev, &at, t->embed_norm);
     dec->hidden_norm = weights_small(dec->dev, &at, t->hidden_norm);
+    if (!s && t->lm_head)
+        s = take_matrix(dec->dev, &dec->head, t->lm_head, NULL, err);
+    dec->own_head = !s && t->lm_head;
     return s ? s : take_layer(dec->dev, dec->layer, &t->layer, &at, err);
 }
 
@@ -140,6 +144,10 @@ enum pv_status decoder_open_head(struct decoder **out, const struct head_file *h
         dec->is_head = true;
         dec->embed = target->embed;
         dec->head = target->head;
+        dec->input_vocab = target->c.vocab;
+        dec->draft_ids = head_file_draft_ids(hf);
+        dec->n_features = head_file_config(hf)->n_features;
+        dec->norm_residual = head_file_config(hf)->norm_residual;
         s = take_head(dec, head_file_tensors(hf), err);
     }
     if (s)
@@ -164,7 +172,7 @@ void decoder_close(struct decoder **dec)
     for (int i = 0; (*dec)->layer && i < (*dec)->c.n_layers; i++)
         drop_layer((*dec)->dev, &(*dec)->layer[i]);
     weights_drop((*dec)->dev, &(*dec)->fc);
-    if (!(*dec)->tied && !(*dec)->is_head)
+    if ((*dec)->is_head ? (*dec)->own_head : !(*dec)->tied)
         weights_drop((*dec)->dev, &(*dec)->head);
     if (!(*dec)->is_head)
         weights_drop((*dec)->dev, &(*dec)->embed);
@@ -180,6 +188,21 @@ const struct config *decoder_config(const struct decoder *dec)
     return &dec->c;
 }
 
+int decoder_input_vocab(const struct decoder *dec)
+{
+    return dec->input_vocab;
+}
+
+const int32_t *decoder_draft_ids(const struct decoder *dec)
+{
+    return dec->draft_ids;
+}
+
+size_t decoder_feature_width(const struct decoder *dec)
+{
+    return (size_t)(dec->n_features > 0 ? dec->n_features : 1) * (size_t)dec->c.hidden;
+}
+
 struct device *decoder_device(const struct decoder *dec)
 {
     return dec->dev;
@@ -193,7 +216,8 @@ static struct work_shape work_shape_of(const struct decoder *dec, int max_rows, 
                                        int context, enum dtype kv_dtype)
 {
     const struct config *c = &dec->c;
-    int q = c->n_heads * c->head_dim, hidden = dec->is_head ? 2 * c->hidden : c->hidden;
+    int halves = dec->n_features > 2 ? dec->n_features : 2; /* of a head's widest row */
+    int q = c->n_heads * c->head_dim, hidden = dec->is_head ? halves * c->hidden : c->hidden;
     int in = hidden > c->ffn ? hidden : c->ffn;
     bool sparse = config_n_sparse(c) > 0;
     in = in > c->expert_ffn ? in : c->expert_ffn;
@@ -269,6 +293,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
         { &st->inputs, inputs },
         { &st->pair, f * pairs * (size_t)c->hidden },
         { &st->wide, f * pairs * (size_t)c->hidden },
+        { &st->tapped, f * (size_t)dec->n_features * (size_t)max_rows * (size_t)c->hidden },
         { &st->order, sizeof(int32_t) * pairs },
         { &st->media, f * wide * (size_t)config_media_width(c) },
         { &st->media_order, sizeof(int32_t) * wide * (size_t)(1 + c->n_deepstack) },

@@ -161,6 +161,8 @@ struct attn_block {
     const struct layer_weights *w;
     const struct layer_shape *shape;
     const float *x; /* [n, hidden] */
+    const float
+        *wide; /* not NULL: [n, 2 hidden], what q, k and v are made of instead; not in bulk */
     int n;
     const float *cos, *sin; /* [n, head_dim / 2] */
     int n_runs;

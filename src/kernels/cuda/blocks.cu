@@ -16,7 +16,9 @@ static void norm_input(struct device_work *w, const struct attn_block *b, enum d
 {
     const struct layer_shape *s = b->shape;
     size_t hidden = (size_t)s->hidden;
-    if (b->w->attn_norm)
+    if (b->wide)
+        convert_rows(w, w->xn, t, 2 * hidden, b->wide, DTYPE_F32, 2 * hidden, b->n, 2 * s->hidden);
+    else if (b->w->attn_norm)
         norm_rows(w, w->xn, t, b->x, b->w->attn_norm, NULL, b->n, s->hidden, s->eps);
     else
         convert_rows(w, w->xn, t, hidden, b->x, DTYPE_F32, hidden, b->n, s->hidden);
