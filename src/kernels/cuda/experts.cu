@@ -24,7 +24,8 @@ enum {
     TILE_LEAST = 8,   /* rows of a tile */
     TILE_MOST = 64,   /* and the most */
     F32_OUTS = WARPS, /* outputs of a block of F32 weights */
-    LONE_BLOCK = 64   /* rows up to which one block chooses and sorts */
+    LONE_BLOCK = 64,  /* rows up to which one block chooses and sorts, */
+    LONE_WARPS = 4    /* with so many warps that choose: shared memory has room for no more */
 };
 
 /* One expert's matrix of one role. */
@@ -58,6 +59,52 @@ struct expert_room {
 
 } // namespace
 
+/* ---- the router ---- */
+
+namespace {
+
+enum { ROUTER_WARPS = 4, ROUTER_AHEAD = 8 /* loads of a lane before it waits for x */ };
+
+struct router_args {
+    const float *w, *x;
+    float *logits;
+    int in, stride, n;
+};
+
+__device__ inline float dot4(const float4 &w, const float4 &x, float sum)
+{
+    return fmaf(w.w, x.w, fmaf(w.z, x.z, fmaf(w.y, x.y, fmaf(w.x, x.x, sum))));
+}
+
+/* A warp to an expert of a row; a lane takes every 32nd group of four. Weights are on their way
+ * before the rows are there. `in` is a multiple of 4, and rows of w end with zeros. */
+__global__ void __launch_bounds__(ROUTER_WARPS * 32) router_kernel(const router_args a)
+{
+    int e = (int)blockIdx.x * ROUTER_WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const float4 *w = (const float4 *)(a.w + (size_t)min(e, a.n - 1) * (size_t)a.stride);
+    const float4 *x = (const float4 *)(a.x + (size_t)blockIdx.y * (size_t)a.in);
+    int groups = a.in / 4;
+    float sum = 0;
+    float4 ahead[ROUTER_AHEAD];
+#pragma unroll
+    for (int i = 0; i < ROUTER_AHEAD; i++)
+        ahead[i] = i * 32 + lane < groups ? w[i * 32 + lane] : make_float4(0, 0, 0, 0);
+    dep_launch();
+    dep_wait();
+#pragma unroll
+    for (int i = 0; i < ROUTER_AHEAD; i++)
+        if (i * 32 + lane < groups)
+            sum = dot4(ahead[i], x[i * 32 + lane], sum);
+#pragma unroll 8
+    for (int k = ROUTER_AHEAD * 32 + lane; k < groups; k += 32)
+        sum = dot4(w[k], x[k], sum);
+    sum = warp_sum(sum);
+    if (lane == 0 && e < a.n)
+        a.logits[(size_t)blockIdx.y * (size_t)a.n + (size_t)e] = sum;
+}
+
+} // namespace
+
 /* ---- the choice ---- */
 
 namespace {
@@ -78,27 +125,43 @@ __device__ inline bool goes_before(float a, int i, float b, int j)
     return j < 0 || (i >= 0 && (x > y || (x == y && i < j)));
 }
 
+/* What a warp works with, in shared memory: global memory would be waited for at every turn. */
+struct route_shared {
+    float logits[DEVICE_MAX_EXPERTS];
+    int chosen[DEVICE_MAX_USED];
+};
+
 /* The best expert that none of the warp's lanes has taken, for all lanes. */
 __device__ inline int best_left(const float *logits, int n, uint32_t taken, int lane)
 {
     int best = -1;
+    float most = 0;
     for (int e = lane, b = 0; e < n; e += 32, b++)
-        if (!(taken >> b & 1) && goes_before(logits[e], e, best < 0 ? 0 : logits[best], best))
+        if (!(taken >> b & 1) && goes_before(logits[e], e, most, best)) {
             best = e;
+            most = logits[e];
+        }
     for (int i = 16; i; i >>= 1) {
         int other = __shfl_xor_sync(0xffffffffu, best, i);
-        if (other >= 0 && goes_before(logits[other], other, best < 0 ? 0 : logits[best], best))
+        float its = __shfl_xor_sync(0xffffffffu, most, i);
+        if (other >= 0 && goes_before(its, other, most, best)) {
             best = other;
+            most = its;
+        }
     }
     return best;
 }
 
-/* Experts and weights of a row, by a warp. `chosen`: [DEVICE_MAX_USED] of its own. */
-__device__ inline void route_row(const route_args &a, int r, int *chosen, int lane)
+/* Experts and weights of a row, by a warp. */
+__device__ inline void route_row(const route_args &a, int r, route_shared &s, int lane)
 {
-    const float *logits = a.logits + (size_t)r * (size_t)a.n;
+    const float *from = a.logits + (size_t)r * (size_t)a.n, *logits = s.logits;
+    int *chosen = s.chosen;
     uint32_t taken = 0;
     float sum = 0, part = 0, top = 0;
+    for (int e = lane; e < a.n; e += 32)
+        s.logits[e] = from[e];
+    __syncwarp();
     for (int k = 0; k < a.used; k++) {
         int best = best_left(logits, a.n, taken, lane);
         if (best % 32 == lane)
@@ -172,24 +235,44 @@ __device__ inline void sort_pairs(const route_args &a, sort_shared &s)
 
 __global__ void __launch_bounds__(SORT_THREADS) route_kernel(const route_args a)
 {
-    __shared__ int chosen[ROUTE_WARPS][DEVICE_MAX_USED];
+    __shared__ struct route_shared each[ROUTE_WARPS];
     int warp = (int)threadIdx.x / 32, r = (int)blockIdx.x * ROUTE_WARPS + warp;
     dep_launch();
     dep_wait();
     if (r < a.rows)
-        route_row(a, r, chosen[warp], (int)threadIdx.x % 32);
+        route_row(a, r, each[warp], (int)threadIdx.x % 32);
+}
+
+/* A lone row's pairs are sorted already, and each is a tile. By the warp that chose. */
+__device__ inline void lone_tiles(const route_args &a, const route_shared &s, int lane)
+{
+    for (int k = lane; k < a.used; k += 32) {
+        int rank = 0;
+        for (int i = 0; i < a.used; i++)
+            rank += s.chosen[i] < s.chosen[k];
+        a.tile[rank] = { s.chosen[k], rank, 1 };
+        a.place[rank] = rank;
+        a.row[rank] = 0;
+    }
+    if (lane == 0)
+        *a.n_tiles = a.used;
 }
 
 /* One block; with `routes` it chooses too. */
 __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(const route_args a, bool routes)
 {
-    __shared__ int chosen[ROUTE_WARPS][DEVICE_MAX_USED];
+    __shared__ struct route_shared each[LONE_WARPS];
     __shared__ struct sort_shared s;
     int warp = (int)threadIdx.x / 32;
     dep_launch();
     dep_wait();
-    for (int r = warp; r < a.rows && routes; r += ROUTE_WARPS)
-        route_row(a, r, chosen[warp], (int)threadIdx.x % 32);
+    for (int r = warp; warp < LONE_WARPS && r < a.rows && routes; r += LONE_WARPS)
+        route_row(a, r, each[warp], (int)threadIdx.x % 32);
+    if (routes && a.rows == 1) {
+        if (warp == 0)
+            lone_tiles(a, each[0], (int)threadIdx.x % 32);
+        return;
+    }
     __syncthreads();
     sort_pairs(a, s);
 }
@@ -343,6 +426,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) sum_kernel(const sum_args a)
         size_t row, col;
         float sum = 0;
         split(i, (size_t)a.hidden, &row, &col);
+#pragma unroll 8
         for (int k = 0; k < a.used; k++) {
             size_t pair = row * (size_t)a.used + (size_t)k;
             sum = fmaf(a.weight[pair], a.out[(size_t)a.place[pair] * (size_t)a.hidden + col], sum);
@@ -390,7 +474,8 @@ static cudaError_t launch_tiles(expert_args *a, dim3 grid, cudaStream_t stream)
     a->p.x_at = WARPS * few_warp_size(T, MT);
     stage = (size_t)a->p.x_at + x;
     a->p.stage_size = (int)stage;
-    a->p.depth = (int)((size_t)(most - 1024) / 2 / stage); /* two blocks to a multiprocessor */
+    /* Two blocks to a multiprocessor; three of few rows, so that a lone row's are there at once. */
+    a->p.depth = (int)((size_t)(most - 1024) / (NT <= 2 ? 3 : 2) / stage);
     a->p.depth = a->p.depth > MOST_DEPTH ? (int)MOST_DEPTH : a->p.depth;
     if (a->p.depth < 3)
         a->p.depth = (size_t)(most - 1024) / stage < 3 ? 2 : 3;
@@ -556,6 +641,17 @@ size_t experts_scratch_size(const struct work_shape *s)
 
 /* ---- the operation ---- */
 
+static void route_few(struct device_work *w, const struct expert_weights *e, const float *rows,
+                      float *logits, int n)
+{
+    const struct cuda_matrix *m = cuda_of(&e->router);
+    router_args a = { (const float *)m->w, rows, logits, m->in, m->stride, e->n };
+    work_check(w,
+               launch(router_kernel, dim3((unsigned)divide_up(e->n, ROUTER_WARPS), (unsigned)n),
+                      dim3(ROUTER_WARPS * 32), 0, w->stream, a),
+               "the router");
+}
+
 void experts_rows(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
                   const void *xn, int n, bool add, bool bulk)
 {
@@ -578,6 +674,8 @@ void experts_rows(struct device_work *w, float *y, const struct expert_weights *
         if (bulk)
             matmul_many(w, &e->router, s.room.logits, DTYPE_F32, (size_t)e->n, rows, hidden, s.rows,
                         false);
+        else if (hidden % 4 == 0)
+            route_few(w, e, rows, s.room.logits, s.rows);
         else
             matmul_few(w, &router, 1, rows, s.rows, false);
         choose_and_sort(w, &s);
