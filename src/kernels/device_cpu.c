@@ -94,7 +94,7 @@ static void repack_items(void *arg, int thread, int n_threads)
 static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_error *err)
 {
     struct cpu_device *cpu = dev->impl;
-    const struct matmul_kernel *k = cpu->k.matmul_own[m->dtype];
+    const struct matmul_kernel *k = kernels_own_for(&cpu->k, m);
     struct repacking r = { .kernel = k, .m = m };
     (void)err;
     if (!k || m->lookup || m->in % k->in_multiple != 0)
@@ -116,7 +116,7 @@ static void cpu_drop(struct device *dev, struct matrix *m)
     const struct cpu_device *cpu = dev->impl;
     if (!m->own)
         return;
-    dev->own -= cpu->k.matmul_own[m->dtype]->own_size(m);
+    dev->own -= kernels_own_for(&cpu->k, m)->own_size(m);
     mem_free((void *)(uintptr_t)m->own);
     m->own = NULL;
 }
@@ -130,7 +130,8 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
     struct work_sizes z = { 0 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
         const struct matmul_kernel *each[] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
-                                               cpu->k.matmul_many[t], cpu->k.matmul_own[t] };
+                                               cpu->k.matmul_many[t], cpu->k.matmul_own[t],
+                                               cpu->k.matmul_many_own[t] };
         for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
             if (!each[i])
                 continue;
@@ -524,6 +525,7 @@ static const struct device_ops cpu_ops = {
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
+    .tower_tail = tower_tail_cpu,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
     .matmul = cpu_matmul,

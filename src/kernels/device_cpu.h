@@ -61,6 +61,9 @@ void attention_cpu(struct device_work *w, const struct attn_job *job);
 size_t full_attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
 void attention_full_cpu(struct device_work *w, const struct full_attn_job *job);
 
+/* tower_cpu.c */
+bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t);
+
 /* columns_cpu.c */
 size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
 void attention_columns_cpu(struct device_work *w, const struct column_job *job);

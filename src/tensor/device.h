@@ -188,6 +188,17 @@ struct tower_block {
     const int *bounds; /* [n_segments + 1] */
 };
 
+/* What follows attention in a tower's layer: x += W_o a, and x += MLP(norm(x)), over n rows. */
+struct tower_tail {
+    const struct tower_layer *w;
+    float *x;       /* [n, hidden] */
+    const float *a; /* [n, hidden]: what attention gave */
+    int n, hidden;
+    float eps;
+    void *room; /* for rows of `hidden` values in some kernel's form, MEM_ALIGN-ed */
+    size_t room_size;
+};
+
 /* What a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of a run may
  * be that of any layer: they share one page table. Two plans with equal keys are followed by the
  * same calls with the same arguments, save for what lies in device memory and for first_slot, the
@@ -272,6 +283,8 @@ struct device_ops {
     void (*attn)(struct device_work *w, const struct attn_block *b);
     void (*finish)(struct device_work *w, const struct finish_block *b);
     void (*tower)(struct device_work *w, const struct tower_block *b);
+    /* NULL, or false and nothing done: the operations below, one by one, give the same bits. */
+    bool (*tower_tail)(struct device_work *w, const struct tower_tail *t);
 
     /* ids: device */
     void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,

@@ -114,6 +114,27 @@ static inline void split_bf16_32(uint8_t *to, __m512 lo, __m512 hi)
     _mm512_store_si512(to + TILE_BYTES, rest_bf16_32(first, lo, hi));
 }
 
+/* Where the numbers of two vectors go in rows of a B tile, which are two numbers of each
+ * column next to each other. */
+static inline __m512i pair_order(int lanes)
+{
+    uint16_t at[32];
+    for (int i = 0; i < 32; i++)
+        at[i] = (uint16_t)((i / (2 * lanes) * 2 + i % 2) * lanes + i % (2 * lanes) / 2);
+    return _mm512_loadu_si512(at);
+}
+
+/* Two vectors as bf16: rows of a B tile, and with two planes of the tile after it. */
+static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 even, __m512 odd,
+                                                            __m512i order, int planes)
+{
+    __m512i first = to_bf16_32(even, odd);
+    _mm512_store_si512(pt, _mm512_permutexvar_epi16(order, first));
+    if (planes == 2)
+        _mm512_store_si512(pt + TILE_BYTES,
+                           _mm512_permutexvar_epi16(order, rest_bf16_32(first, even, odd)));
+}
+
 /* The rows of a tile become its columns, pairs of bf16 staying together. */
 static inline void turn_tile(uint8_t *tile)
 {
