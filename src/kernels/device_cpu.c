@@ -13,7 +13,8 @@ enum {
     FEW_ROWS = 64,            /* up to here a product waits for memory, */
     PANEL_FEW = 16,           /* and its smallest work item is this many outputs; */
     REPACK = 8,               /* groups of outputs that are repacked at a time */
-    PANEL_MANY = 64,          /* with more rows a kernel prepares so many at a time */
+    PANEL_MANY = 64,          /* with more rows a kernel prepares so many at a time, */
+    ITEMS_PER_THREAD = 4,     /* and there are about so many items; */
     ROWS_PER_ITEM = 4,        /* rows of one work item of the elementwise operations */
     ONE_THREAD_FLOATS = 16384 /* less than this is not worth waking the pool for */
 };
@@ -462,6 +463,12 @@ static void matmul_region_run(void *arg, int thread, int n_threads)
         matmul_items(g, begin, end, scratch);
 }
 
+int many_rows_panel(int out, int n_threads)
+{
+    int panels = out / (PANEL_MANY * ITEMS_PER_THREAD * n_threads);
+    return PANEL_MANY * (panels > 1 ? panels : 1);
+}
+
 /* Jobs [0, n_jobs) share x and the kernel. */
 static void matmul_group(struct device_work *w, const struct matmul_kernel *kernel,
                          const struct matmul_job *jobs, int n_jobs, const float *x, int n)
@@ -473,7 +480,11 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
                                .x = x,
                                .n = n,
                                .in = jobs[0].w->in };
-    int least = n <= FEW_ROWS ? PANEL_FEW : PANEL_MANY;
+    int least = PANEL_FEW, out = 0;
+    for (int j = 0; j < n_jobs; j++)
+        out += jobs[j].w->out;
+    if (n > FEW_ROWS)
+        least = many_rows_panel(out, pool_threads(w->pool));
     g.panel = (least + kernel->out_step - 1) / kernel->out_step * kernel->out_step;
     for (int j = 0; j < n_jobs; j++)
         g.first_item[j + 1] = g.first_item[j] + (jobs[j].w->out + g.panel - 1) / g.panel;

@@ -37,6 +37,11 @@ struct mem_part {
 /* Carve the parts from mem, or with mem NULL only count their bytes. Returns these. */
 size_t parts_carve(const struct mem_part *parts, size_t n, void *mem, size_t cap);
 
+/* Outputs of one work item of a product of many rows with `out` in all, a multiple of 64: each range
+ * of items has all rows pass by, so there are not more of them than threads need to finish
+ * together. */
+int many_rows_panel(int out, int n_threads);
+
 /* An operation on rows [r0, r1) with its own context, and its run over n rows of about `width`
  * floats each. */
 typedef void rows_fn(void *ctx, int r0, int r1);

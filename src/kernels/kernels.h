@@ -99,6 +99,13 @@ struct kernels {
     const struct attn_kernel *attn_pair;
 };
 
+/* One head of n <= KV_CHUNK rows of keys and values, `stride` floats apart. */
+struct attn_rows {
+    const float *k, *v;
+    size_t stride;
+    int n, d;
+};
+
 /* Attention of a tile of queries that share a KV head over one chunk of KV_CHUNK positions:
  * partial[q] = (max, sum, out[head_dim]) as `softmax` defines max and sum, out = sum p v. */
 struct attn_kernel {
@@ -109,6 +116,9 @@ struct attn_kernel {
     size_t (*scratch_size)(int n, int d);
     /* Pack n <= max_queries queries, q[i] = rows of d floats. */
     void (*pack)(void *qp, const float *const *q, int n, int d);
+    /* Optional: rows rounded to a chunk of heads of d >= x->d values, zeros in the rest of them and
+     * up to the next multiple of 64 positions. MEM_ALIGN-ed. */
+    void (*lay)(void *k, void *vt, const struct attn_rows *x, int d);
     /* limit[i] in 0..KV_CHUNK positions visible to query i (0: its max, sum and out are left
      * untouched or garbage, the caller ignores them). */
     void (*run)(float *max, float *sum, float *out, const void *qp, int n, int d,

@@ -9,8 +9,6 @@
  * The bits are those of the operations one by one. */
 #include "kernels/device_cpu.h"
 
-enum { PANEL = 64 }; /* outputs of one item */
-
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
@@ -54,9 +52,9 @@ static void run_panels(const struct tail_region *g, struct work_queue *q, int n_
                        const struct matmul_kernel *k, const struct matmul_fused *f, const void *xp,
                        const struct matrix *w, void *scratch)
 {
-    int begin, end;
+    int begin, end, panel = many_rows_panel(w->out, n_threads);
     while (work_range(q, n_threads, &begin, &end))
-        k->fused(f, xp, g->t->n, w, begin * PANEL, min_int(w->out, end * PANEL), scratch);
+        k->fused(f, xp, g->t->n, w, begin * panel, min_int(w->out, end * panel), scratch);
 }
 
 static void tail_run(void *arg, int thread, int n_threads)
@@ -88,6 +86,11 @@ static int items(int n, int step)
     return (n + step - 1) / step;
 }
 
+static void init_panels(struct work_queue *q, const struct matrix *w, int n_threads)
+{
+    work_init(q, items(w->out, many_rows_panel(w->out, n_threads)));
+}
+
 bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t)
 {
     const struct kernels *k = &w->cpu->k;
@@ -104,10 +107,10 @@ bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t)
         sizeof(float) * (size_t)g.mlp->row_step * (size_t)t->hidden > w->thread_size)
         return false;
     work_init(&g.pack_a, items(t->n, g.o->row_step));
-    work_init(&g.run_o, items(l->o.out, PANEL));
+    init_panels(&g.run_o, &l->o, pool_threads(w->pool));
     work_init(&g.pack_x, items(t->n, g.mlp->row_step));
-    work_init(&g.run_up, items(l->up.out, PANEL));
-    work_init(&g.run_down, items(l->down.out, PANEL));
+    init_panels(&g.run_up, &l->up, pool_threads(w->pool));
+    init_panels(&g.run_down, &l->down, pool_threads(w->pool));
     pool_run(w->pool, tail_run, &g);
     return true;
 }

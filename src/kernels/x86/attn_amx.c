@@ -161,6 +161,7 @@ const struct attn_kernel attn_bf16_amx = { .max_queries = GROUP * GROUPS,
                                            .packed_size = packed_size,
                                            .scratch_size = attn_tree_scratch,
                                            .pack = pack,
+                                           .lay = attn_lay_bf16_amx,
                                            .run = run };
 
 /* ---- two planes ---- */
@@ -345,6 +346,7 @@ const struct attn_kernel attn_pair_amx = { .max_queries = GROUP * GROUPS,
                                            .packed_size = pair_packed_size,
                                            .scratch_size = scratch_size,
                                            .pack = pair_pack,
+                                           .lay = attn_lay_pair_amx,
                                            .run = pair_run };
 
 const struct attn_kernel attn_f16_amx = { .max_queries = GROUP * GROUPS,

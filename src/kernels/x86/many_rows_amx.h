@@ -34,15 +34,6 @@ static inline int steps_of(int n)
     return (n + TILE_K - 1) / TILE_K;
 }
 
-/* The next 32 of n > 0 floats as two vectors, zeros after the last; what lies behind is not
- * touched. */
-static inline void load_32(__m512 v[2], const float *x, int n)
-{
-    unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
-    v[0] = _mm512_maskz_loadu_ps((__mmask16)mask, x);
-    v[1] = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16);
-}
-
 /* A C tile of outputs o, o + apart, ... and the rows of one group. */
 static inline void put_tile(const struct target *t, const float *c, int o, int apart, int group)
 {

@@ -13,6 +13,7 @@
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     TILE_ROWS = 16,
@@ -89,6 +90,15 @@ static inline void store_tile(const struct tile_place *p, const float *c)
     transpose_16x16(t);
     for (int r = 0; r < p->n_rows; r++)
         store_tile_row(p, r, (__m512)t[r]);
+}
+
+/* The next 32 of n > 0 floats as two vectors, zeros after the last; what lies behind is not
+ * touched. */
+static inline void load_32(__m512 v[2], const float *x, int n)
+{
+    unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
+    v[0] = _mm512_maskz_loadu_ps((__mmask16)mask, x);
+    v[1] = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16);
 }
 
 /* 32 floats to bf16, rounded to nearest even. */
@@ -181,6 +191,9 @@ extern const struct matmul_kernel matmul_own_amx; /* matmul_own_amx.c */
 extern const struct matmul_kernel matmul_iq4_nl_amx;
 /* Attention over a bf16 or f16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
 extern const struct attn_kernel attn_bf16_amx, attn_f16_amx, attn_pair_amx;
+/* Rows of keys and values to a chunk of either (attn_lay_amx.c). */
+void attn_lay_bf16_amx(void *k, void *vt, const struct attn_rows *x, int d);
+void attn_lay_pair_amx(void *k, void *vt, const struct attn_rows *x, int d);
 /* attn_bf16_amx for chunks with a tree (attn_tree_amx.c), and the scratch it needs for any. */
 size_t attn_tree_scratch(int n, int d);
 void attn_tree_amx(float *max, float *sum, float *out, const void *qp, int n, int d,
