@@ -49,7 +49,8 @@ static const char usage[] =
     "  --width N            the same (840)\n"
     "  --repeat N           calls that are timed, after one that is not (5)\n"
     "  --take WHICH         median or best of the calls (median)\n"
-    "  --repack WHICH       yes or no: weights in the kernels' own order, where they have one (yes)\n"
+    "  --repack WHICH       yes or no: weights in the kernels' own order, where they have one "
+    "(yes)\n"
     "  --cpumask M          CPU features that may be used, a number (all)\n"
     "  --commit TEXT        what to call this build\n";
 

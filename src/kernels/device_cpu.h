@@ -37,8 +37,8 @@ struct mem_part {
 /* Carve the parts from mem, or with mem NULL only count their bytes. Returns these. */
 size_t parts_carve(const struct mem_part *parts, size_t n, void *mem, size_t cap);
 
-/* Outputs of one work item of a product of many rows with `out` in all, a multiple of 64: each range
- * of items has all rows pass by, so there are not more of them than threads need to finish
+/* Outputs of one work item of a product of many rows with `out` in all, a multiple of 64: each
+ * range of items has all rows pass by, so there are not more of them than threads need to finish
  * together. */
 int many_rows_panel(int out, int n_threads);
 

@@ -13,8 +13,8 @@
 
 #include "tensor/device.h"
 
-/* What a product may do with its sums s = x . W^T (+ bias) at once, instead of leaving them in y: the
- * bits are those of the operations one after the other. */
+/* What a product may do with its sums s = x . W^T (+ bias) at once, instead of leaving them in y:
+ * the bits are those of the operations one after the other. */
 enum fused_kind {
     FUSED_ADD,      /* y += s */
     FUSED_GELU,     /* to = gelu(s), GELU_TANH */

@@ -95,10 +95,9 @@ bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t)
 {
     const struct kernels *k = &w->cpu->k;
     const struct tower_layer *l = t->w;
-    struct tail_region g = { .w = w,
-                             .t = t,
-                             .o = kernels_matmul_for(k, &l->o),
-                             .mlp = kernels_matmul_for(k, &l->up) };
+    struct tail_region g = {
+        .w = w, .t = t, .o = kernels_matmul_for(k, &l->o), .mlp = kernels_matmul_for(k, &l->up)
+    };
     if (!g.o->fused || !g.mlp->fused || kernels_matmul_for(k, &l->down) != g.mlp ||
         (l->gate.data && kernels_matmul_for(k, &l->gate) != g.mlp))
         return false;

@@ -1,5 +1,5 @@
-/* The activations of a vector: exponential, silu, both gelus. A template like elementwise.h, for all
- * that apply them; each lane is computed by itself, so the bits do not depend on who does. */
+/* The activations of a vector: exponential, silu, both gelus. A template like elementwise.h, for
+ * all that apply them; each lane is computed by itself, so the bits do not depend on who does. */
 #ifndef PV_KERNELS_X86_ACTIVATION_H
 #define PV_KERNELS_X86_ACTIVATION_H
 
@@ -49,7 +49,8 @@ INLINE vec silu_mul_one(vec g, vec u)
     return vec_mul(logistic(g, n, vec_sub(vec_zero(), vec_fnma(t, c, n))), u);
 }
 
-/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)); the constants are those of the cubic times -2 log2(e). */
+/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)); the constants are those of the cubic times -2 log2(e).
+ */
 INLINE vec gelu_tanh_one(vec x)
 {
     vec p = vec_fma(vec_mul(x, x), vec_set(-0.102943240f), vec_set(-2.30220819f));

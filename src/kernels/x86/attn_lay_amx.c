@@ -9,7 +9,6 @@ enum {
     POSITION_STEP = 64 /* zeros up to a multiple */
 };
 
-
 static int positions_of(int n)
 {
     return (n + POSITION_STEP - 1) / POSITION_STEP * POSITION_STEP;

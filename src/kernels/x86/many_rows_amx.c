@@ -61,9 +61,7 @@ static void split_tiles(uint8_t *dst, const struct matrix *w, int o, int k0, int
         uint8_t *to = dst + r * 64;
         for (int k = k0; k < k1; k += TILE_K, to += 2 * TILE_BYTES) {
             __mmask32 m = k1 - k < TILE_K ? (1u << (k1 - k)) - 1 : ~0u;
-            __m512i h = _mm512_maskz_loadu_epi16(m, src + (size_t)k * 2);
-            split_bf16_32(to, _mm512_cvtph_ps(_mm512_castsi512_si256(h)),
-                          _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)));
+            split_f16_32(to, _mm512_maskz_loadu_epi16(m, src + (size_t)k * 2));
         }
     }
 }
@@ -199,8 +197,8 @@ static void store_sums(float *c)
 static const uint8_t *own_tiles(const struct matrix *w, int o, int k)
 {
     int group = min_int(o / GROUP, (int)groups_of(w->out) - 1), steps = steps_of(w->in);
-    return (const uint8_t *)w->own + ((size_t)group * (size_t)steps + (size_t)(k / TILE_K)) *
-                                         TILE_BYTES;
+    return (const uint8_t *)w->own +
+           ((size_t)group * (size_t)steps + (size_t)(k / TILE_K)) * TILE_BYTES;
 }
 
 /* The tiles of the outputs from o on: copied into scratch, or where they are. */
@@ -409,8 +407,7 @@ void many_rows_run(const struct target *t, const uint8_t *xp, const struct matri
                        .xp = xp,
                        .planes = w->dtype == DTYPE_F16 ? 2 : 1,
                        .wide = gated ? GROUP : PAIR,
-                       .stream =
-                           !t->fused && t->stride % 16 == 0 && (uintptr_t)t->y % LINE == 0,
+                       .stream = !t->fused && t->stride % 16 == 0 && (uintptr_t)t->y % LINE == 0,
                        .c = scratch };
     int most_steps = SLICE_TILES / b.planes, steps = steps_of(w->in), groups = (int)groups_of(t->n);
     int slices = (steps + most_steps - 1) / most_steps;
@@ -430,8 +427,8 @@ void many_rows_run(const struct target *t, const uint8_t *xp, const struct matri
         _mm_sfence();
 }
 
-void many_rows_fused(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w, int o0,
-                  int o1, void *scratch)
+void many_rows_fused(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
+                     int o0, int o1, void *scratch)
 {
     struct target t = {
         .y = f->y, .stride = f->y_stride, .bias = w->bias, .n = n, .o1 = o1, .fused = f

@@ -205,8 +205,8 @@ static void own(void *to, const struct matrix *w, int o0, int o1)
         copy_tiles((uint8_t *)to + (size_t)(o / GROUP) * group_size(w->in), w, o, 1, 0, w->in);
 }
 
-static void own_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
-                    int o1, void *scratch)
+static void own_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                    int o0, int o1, void *scratch)
 {
     struct target t = { .y = y, .stride = y_stride, .bias = w->bias, .n = n, .o1 = o1 };
     tile_config();
