@@ -209,6 +209,7 @@ struct work_plan {
     const struct attn_run *runs;
     const void *key;
     size_t key_size;
+    bool bulk; /* rows of a prompt, see struct step */
 };
 
 struct device;
@@ -277,6 +278,10 @@ struct device_ops {
     uint64_t (*first_runs)(struct device *dev);
     /* Until everything asked of the work is done; what failed of it, once. */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
+
+    /* Whether rows of a prompt (a plan that says bulk) are multiplied by this matrix in another way
+     * than others. NULL: by none, or a device with blocks. */
+    bool (*bulk_differs)(const struct device *dev, const struct matrix *m);
 
     /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
      * is between an MLP's matrices to itself. */
