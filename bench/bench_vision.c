@@ -24,7 +24,7 @@ static const double busy = 0.03; /* of the CPU, as in bench_lm */
 struct args {
     const char *path, *mmproj, *commit;
     int threads, batch, repeat, height, width;
-    bool best;
+    bool best, repack;
     uint64_t cpu_mask;
 };
 
@@ -50,6 +50,8 @@ static const char usage[] =
     "  --width N            the same (840)\n"
     "  --repeat N           calls that are timed, after one that is not (5)\n"
     "  --take WHICH         median or best of the calls (median)\n"
+    "  --repack WHICH       yes or no: weights in the kernels' own order, where they have one "
+    "(yes)\n"
     "  --cpumask M          CPU features that may be used, a number (all)\n"
     "  --commit TEXT        what to call this build\n";
 
@@ -88,6 +90,9 @@ static bool parse_option(struct args *a, const char *name, const char *value)
     else if (strcmp(name, "--take") == 0) {
         a->best = strcmp(value, "best") == 0;
         return a->best || strcmp(value, "median") == 0;
+    } else if (strcmp(name, "--repack") == 0) {
+        a->repack = strcmp(value, "yes") == 0;
+        return a->repack || strcmp(value, "no") == 0;
     } else if (strcmp(name, "--cpumask") == 0) {
         a->cpu_mask = strtoull(value, &end, 0);
         return end != value && !*end;
@@ -120,6 +125,7 @@ static enum pv_status open_all(struct bench *b, struct pv_error *err)
     if (s)
         return s;
     parts_begin(b->dev);
+    b->dev->repacks = a->repack;
     s = vision_open(&b->v, b->mf, b->dev, err);
     if (s)
         return s;
@@ -255,6 +261,7 @@ int main(int argc, char **argv)
     static struct bench b = { .args = { .commit = "unknown",
                                         .batch = 4,
                                         .repeat = 5,
+                                        .repack = true,
                                         .height = 476,
                                         .width = 840,
                                         .cpu_mask = ~(uint64_t)0 } };

@@ -4,11 +4,11 @@
 
 #include "base/clock.h"
 
-enum { MATMUL, ATTENTION, NORM, GELU, SILU, ROPE, ADD, OTHER };
+enum { MATMUL, ATTENTION, NORM, GELU, SILU, ROPE, ADD, TAIL, OTHER };
 
 static struct part parts[PARTS] = { { "matmul", 0 }, { "attention", 0 }, { "norm", 0 },
                                     { "gelu", 0 },   { "silu", 0 },      { "rope", 0 },
-                                    { "add", 0 },    { "other", 0 } };
+                                    { "add", 0 },    { "tail", 0 },      { "other", 0 } };
 static const struct device_ops *plain;
 static struct device_ops timed;
 
@@ -77,6 +77,14 @@ static void add(struct device_work *w, float *y, const float *x, int n, int dim)
     count(ADD, t);
 }
 
+static bool tower_tail(struct device_work *w, const struct tower_tail *job)
+{
+    double t = clock_now();
+    bool done = plain->tower_tail(w, job);
+    count(TAIL, t);
+    return done;
+}
+
 static void gather(struct device_work *w, float *y, const float *x, const int *rows, int n, int dim)
 {
     double t = clock_now();
@@ -97,6 +105,7 @@ void parts_begin(struct device *dev)
     timed.rope = rope;
     timed.add = add;
     timed.gather = gather;
+    timed.tower_tail = plain->tower_tail ? tower_tail : NULL;
     dev->ops = &timed;
 }
 

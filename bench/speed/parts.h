@@ -4,7 +4,7 @@
 
 #include "tensor/device.h"
 
-enum { PARTS = 8 };
+enum { PARTS = 9 };
 
 struct part {
     const char *name;

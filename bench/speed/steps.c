@@ -128,8 +128,9 @@ void bench_model_fill(struct bench_model *b, int depth)
     }
 }
 
-/* A chain of n rows behind the cache; logits of the last n_logits of them. */
-static enum pv_status run_step(struct bench_model *b, int n, int n_logits, struct pv_error *err)
+/* A chain of n rows behind the cache, of a prompt or not; logits of the last n_logits of them. */
+static enum pv_status run_step(struct bench_model *b, int n, int n_logits, bool bulk,
+                               struct pv_error *err)
 {
     struct step_seq seq = { .kv = &b->kv, .n = n };
     struct step step = { .n = n,
@@ -139,7 +140,8 @@ static enum pv_status run_step(struct bench_model *b, int n, int n_logits, struc
                          .seqs = &seq,
                          .n_logits = n_logits,
                          .logit_rows = b->rows + (n - n_logits),
-                         .argmax = b->argmax };
+                         .argmax = b->argmax,
+                         .bulk = bulk };
     for (int i = 0; i < n; i++)
         for (int j = 0; j < 3; j++)
             b->pos[i][j] = b->kv.len + i;
@@ -155,7 +157,7 @@ enum pv_status bench_model_sample(struct bench_model *b, const struct test *t, i
     enum pv_status s = PV_OK;
     double start = seconds_now();
     for (int i = 0; i < turns && !s; i++) {
-        s = run_step(b, t->rows, n_logits, err);
+        s = run_step(b, t->rows, n_logits, t->kind == TEST_PREFILL, err);
         if (t->kind == TEST_DECODE && !s) {
             b->ids[0] = b->argmax[0];
             kvcache_advance(&b->kv, 1);

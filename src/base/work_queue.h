@@ -25,7 +25,7 @@ static inline bool work_range(struct work_queue *q, int n_threads, int *begin, i
     do {
         if (at >= q->n)
             return false;
-        take = (q->n - at) / (2 * n_threads);
+        take = n_threads > 1 ? (q->n - at) / (2 * n_threads) : q->n - at;
         take = take > 0 ? take : 1;
     } while (!atomic_compare_exchange_weak_explicit(&q->next, &at, at + take, memory_order_relaxed,
                                                     memory_order_relaxed));

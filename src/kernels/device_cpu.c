@@ -13,7 +13,8 @@ enum {
     FEW_ROWS = 64,            /* up to here a product waits for memory, */
     PANEL_FEW = 16,           /* and its smallest work item is this many outputs; */
     REPACK = 8,               /* groups of outputs that are repacked at a time */
-    PANEL_MANY = 64,          /* with more rows a kernel prepares so many at a time */
+    PANEL_MANY = 64,          /* with more rows a kernel prepares so many at a time, */
+    ITEMS_PER_THREAD = 4,     /* and there are about so many items; */
     ROWS_PER_ITEM = 4,        /* rows of one work item of the elementwise operations */
     ONE_THREAD_FLOATS = 16384 /* less than this is not worth waking the pool for */
 };
@@ -94,7 +95,7 @@ static void repack_items(void *arg, int thread, int n_threads)
 static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_error *err)
 {
     struct cpu_device *cpu = dev->impl;
-    const struct matmul_kernel *k = cpu->k.matmul_own[m->dtype];
+    const struct matmul_kernel *k = kernels_own_for(&cpu->k, m);
     struct repacking r = { .kernel = k, .m = m };
     (void)err;
     if (!k || m->lookup || m->in % k->in_multiple != 0)
@@ -116,7 +117,7 @@ static void cpu_drop(struct device *dev, struct matrix *m)
     const struct cpu_device *cpu = dev->impl;
     if (!m->own)
         return;
-    dev->own -= cpu->k.matmul_own[m->dtype]->own_size(m);
+    dev->own -= kernels_own_for(&cpu->k, m)->own_size(m);
     mem_free((void *)(uintptr_t)m->own);
     m->own = NULL;
 }
@@ -129,8 +130,9 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
 {
     struct work_sizes z = { 0 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *each[] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
-                                               cpu->k.matmul_many[t], cpu->k.matmul_own[t] };
+        const struct matmul_kernel *each[] = { cpu->k.matmul[t],          cpu->k.matmul_any[t],
+                                               cpu->k.matmul_many[t],     cpu->k.matmul_own[t],
+                                               cpu->k.matmul_many_own[t], cpu->k.matmul_bulk[t] };
         for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
             if (!each[i])
                 continue;
@@ -209,13 +211,13 @@ static void cpu_work_copy(struct device_work *w, void *dst, const void *src, siz
 
 static bool cpu_begin(struct device_work *w, const struct work_plan *plan)
 {
-    (void)w, (void)plan;
+    w->bulk = plan->bulk;
     return true;
 }
 
 static void cpu_end(struct device_work *w)
 {
-    (void)w;
+    w->bulk = false;
 }
 
 static enum pv_status cpu_wait(struct device_work *w, struct pv_error *err)
@@ -470,6 +472,12 @@ int matmul_panel(const struct matmul_kernel *kernel, int n)
     return (least + kernel->out_step - 1) / kernel->out_step * kernel->out_step;
 }
 
+int many_rows_panel(int out, int n_threads)
+{
+    int panels = out / (PANEL_MANY * ITEMS_PER_THREAD * n_threads);
+    return PANEL_MANY * (panels > 1 ? panels : 1);
+}
+
 /* Jobs [0, n_jobs) share x and the kernel. */
 static void matmul_group(struct device_work *w, const struct matmul_kernel *kernel,
                          const struct matmul_job *jobs, int n_jobs, const float *x, int n)
@@ -481,7 +489,12 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
                                .x = x,
                                .n = n,
                                .in = jobs[0].w->in };
-    g.panel = matmul_panel(kernel, n);
+    int least = PANEL_FEW, out = 0;
+    for (int j = 0; j < n_jobs; j++)
+        out += jobs[j].w->out;
+    if (n > FEW_ROWS)
+        least = many_rows_panel(out, pool_threads(w->pool));
+    g.panel = (least + kernel->out_step - 1) / kernel->out_step * kernel->out_step;
     for (int j = 0; j < n_jobs; j++)
         g.first_item[j + 1] = g.first_item[j] + (jobs[j].w->out + g.panel - 1) / g.panel;
     work_init(&g.pack, (n + kernel->row_step - 1) / kernel->row_step);
@@ -489,13 +502,26 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
     pool_run(w->pool, matmul_region_run, &g);
 }
 
+static bool cpu_bulk_differs(const struct device *dev, const struct matrix *m)
+{
+    const struct cpu_device *cpu = dev->impl;
+    return cpu->k.matmul_bulk[m->dtype] && !m->own;
+}
+
+static const struct matmul_kernel *kernel_for(const struct device_work *w, const struct matrix *m)
+{
+    if (w->bulk && cpu_bulk_differs(&w->cpu->dev, m))
+        return w->cpu->k.matmul_bulk[m->dtype];
+    return kernels_matmul_for(&w->cpu->k, m);
+}
+
 static void cpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
                        const float *x, int n)
 {
     for (int j = 0; j < n_jobs;) {
-        const struct matmul_kernel *kernel = kernels_matmul_for(&w->cpu->k, jobs[j].w);
+        const struct matmul_kernel *kernel = kernel_for(w, jobs[j].w);
         int end = j + 1;
-        while (end < n_jobs && kernels_matmul_for(&w->cpu->k, jobs[end].w) == kernel)
+        while (end < n_jobs && kernel_for(w, jobs[end].w) == kernel)
             end++;
         matmul_group(w, kernel, jobs + j, end - j, x, n);
         j = end;
@@ -532,6 +558,8 @@ static const struct device_ops cpu_ops = {
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
+    .bulk_differs = cpu_bulk_differs,
+    .tower_tail = tower_tail_cpu,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
     .matmul = cpu_matmul,

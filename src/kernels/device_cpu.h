@@ -19,6 +19,7 @@ struct device_work {
     struct pool *pool; /* the device's, or that of a group (work_on) */
     struct work_shape shape;
     struct arena arena;
+    bool bulk;           /* the plan says so */
     void *packed;        /* x in a matmul kernel's form */
     size_t thread_size;  /* scratch of one thread */
     uint8_t *thread_mem; /* [threads][thread_size] */
@@ -37,6 +38,11 @@ struct mem_part {
 
 /* Carve the parts from mem, or with mem NULL only count their bytes. Returns these. */
 size_t parts_carve(const struct mem_part *parts, size_t n, void *mem, size_t cap);
+
+/* Outputs of one work item of a product of many rows with `out` in all, a multiple of 64: each
+ * range of items has all rows pass by, so there are not more of them than threads need to finish
+ * together. */
+int many_rows_panel(int out, int n_threads);
 
 /* An operation on rows [r0, r1) with its own context, and its run over n rows of about `width`
  * floats each. */
@@ -61,6 +67,9 @@ void attention_cpu(struct device_work *w, const struct attn_job *job);
 /* full_attention_cpu.c */
 size_t full_attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
 void attention_full_cpu(struct device_work *w, const struct full_attn_job *job);
+
+/* tower_cpu.c */
+bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t);
 
 /* columns_cpu.c */
 size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s);

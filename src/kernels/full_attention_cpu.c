@@ -228,6 +228,25 @@ static void lay_values(const struct region *g, struct item_mem *m, const struct 
     }
 }
 
+/* Both, with zeros up to the positions of the chunk. */
+static void lay_chunk(const struct region *g, struct item_mem *m, const struct item *it, int first,
+                      int n)
+{
+    const struct full_attn_job *job = g->job;
+    size_t at = head_offset(job, it->row0 + first, it->head);
+    struct attn_rows rows = { .k = job->k + at,
+                              .v = job->v + at,
+                              .stride = (size_t)job->n_heads * (size_t)job->d,
+                              .n = n,
+                              .d = job->d };
+    if (g->chunk.own && g->chunk.own->lay) {
+        g->chunk.own->lay(m->k, m->vt, &rows, g->chunk.d);
+        return;
+    }
+    lay_keys(g, m, it, first, n);
+    lay_values(g, m, it, first, n);
+}
+
 static void write_rows(const struct region *g, const struct item_mem *m, const struct item *it)
 {
     const struct full_attn_job *job = g->job;
@@ -250,8 +269,7 @@ static void item_run(const struct region *g, struct item_mem *m, const struct it
         struct attn_chunk chunk = { .k = m->k,
                                     .vt = m->vt,
                                     .positions = round_up(n, POSITION_STEP) };
-        lay_keys(g, m, it, first, n); /* both with zeros up to the positions of the chunk */
-        lay_values(g, m, it, first, n);
+        lay_chunk(g, m, it, first, n);
         for (int i = 0; i < tile; i++)
             m->limit[i] = n;
         for (int q = 0; q < it->n_q; q += tile) {

@@ -19,10 +19,17 @@ const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t
     return in % m->in_multiple == 0 ? m : k->matmul_any[t];
 }
 
+const struct matmul_kernel *kernels_own_for(const struct kernels *k, const struct matrix *w)
+{
+    if (w->many_rows && k->matmul_many_own[w->dtype])
+        return k->matmul_many_own[w->dtype];
+    return k->matmul_own[w->dtype];
+}
+
 const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w)
 {
     if (w->own)
-        return k->matmul_own[w->dtype];
+        return kernels_own_for(k, w);
     if (w->many_rows && k->matmul_many[w->dtype])
         return k->matmul_many[w->dtype];
     return kernels_matmul(k, w->dtype, w->in);

@@ -13,6 +13,22 @@
 
 #include "tensor/device.h"
 
+/* What a product may do with its sums s = x . W^T (+ bias) at once, instead of leaving them in y:
+ * the bits are those of the operations one after the other. */
+enum fused_kind {
+    FUSED_ADD,      /* y += s */
+    FUSED_GELU,     /* to = gelu(s), GELU_TANH */
+    FUSED_SILU_MUL, /* to = silu(s of `gate`) * s */
+};
+
+struct matmul_fused {
+    enum fused_kind kind;
+    float *y; /* [n, out] */
+    size_t y_stride;
+    void *to; /* n rows of `out` values as `pack` leaves them; MEM_ALIGN-ed */
+    const struct matrix *gate;
+};
+
 /* Matrix product by a weight matrix W [out, in] of one dtype: y[r][o] = sum_i x[r][i] W[o][i]
  * (+ bias[o]). x is first packed into the kernel's own form (bf16, int8 blocks, tiles, ...), once
  * for all matrices that share it. */
@@ -29,6 +45,9 @@ struct matmul_kernel {
     /* Outputs [o0, o1) of rows [0, n): y[r * y_stride + o]. */
     void (*run)(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
                 int o1, void *scratch);
+    /* The same with something done to the sums, or NULL. o0 is a multiple of 64. */
+    void (*fused)(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
+                  int o0, int o1, void *scratch);
     /* For kernels of `matmul_own`, else NULL: bytes of the weights in the order that `run` expects
      * at w->own, and that order made of outputs [o0, o1), MEM_ALIGN-ed. */
     size_t (*own_size)(const struct matrix *w);
@@ -46,8 +65,12 @@ struct kernels {
     /* Used for matrices that have an order of its own (struct matrix.own); NULL: there is none.
      * Products have the same bits as those of `matmul`. */
     const struct matmul_kernel *matmul_own[DTYPE_COUNT];
-    /* Used for matrices that say many_rows, with any `in`; NULL: as for the others. */
+    /* Used for matrices that say many_rows, with any `in`; NULL: as for the others. The second for
+     * those of them that have an order of their own, with the bits of the first. */
     const struct matmul_kernel *matmul_many[DTYPE_COUNT];
+    /* Used for rows of a prompt, with any `in` and any number of rows; NULL: as for others. */
+    const struct matmul_kernel *matmul_bulk[DTYPE_COUNT];
+    const struct matmul_kernel *matmul_many_own[DTYPE_COUNT];
 
     /* y = w * x * rsqrt(mean(x^2) + eps); y may be x. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
@@ -82,6 +105,13 @@ struct kernels {
     const struct attn_kernel *attn_pair;
 };
 
+/* One head of n <= KV_CHUNK rows of keys and values, `stride` floats apart. */
+struct attn_rows {
+    const float *k, *v;
+    size_t stride;
+    int n, d;
+};
+
 /* Attention of a tile of queries that share a KV head over one chunk of KV_CHUNK positions:
  * partial[q] = (max, sum, out[head_dim]) as `softmax` defines max and sum, out = sum p v. */
 struct attn_kernel {
@@ -92,6 +122,9 @@ struct attn_kernel {
     size_t (*scratch_size)(int n, int d);
     /* Pack n <= max_queries queries, q[i] = rows of d floats. */
     void (*pack)(void *qp, const float *const *q, int n, int d);
+    /* Optional: rows rounded to a chunk of heads of d >= x->d values, zeros in the rest of them and
+     * up to the next multiple of 64 positions. MEM_ALIGN-ed. */
+    void (*lay)(void *k, void *vt, const struct attn_rows *x, int d);
     /* limit[i] in 0..KV_CHUNK positions visible to query i (0: its max, sum and out are left
      * untouched or garbage, the caller ignores them). */
     void (*run)(float *max, float *sum, float *out, const void *qp, int n, int d,
@@ -137,6 +170,8 @@ void kernels_init_amx(struct kernels *k);
 /* The kernel for a matrix of this dtype and row length. */
 const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t, int in);
 const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w);
+/* The kernel with an order of its own for a matrix, whether it is in it or not; or NULL. */
+const struct matmul_kernel *kernels_own_for(const struct kernels *k, const struct matrix *w);
 
 /* ref/: plain C. matmul_ref[t] works for every dtype and any `in`. */
 extern const struct matmul_kernel matmul_ref[DTYPE_COUNT];

@@ -505,6 +505,7 @@ enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st
     list_parts(&p, steps, n_steps);
     put_inputs(&p);
     put_streams(&p);
+    plan.bulk = p.bulk && decoder_ways_differ(dec);
     plan.n_runs = p.n_seqs;
     plan.runs = p.runs;
     plan.key_size = make_key(&p, &key);

@@ -206,6 +206,18 @@ struct tower_block {
     const int *bounds; /* [n_segments + 1] */
 };
 
+/* What follows attention in a tower's layer: x += W_o a, and x += MLP(norm(x)), over n rows. */
+struct tower_tail {
+    const struct tower_layer *w;
+    float *x;       /* [n, hidden] */
+    const float *a; /* [n, hidden]: what attention gave */
+    int n, hidden;
+    float eps;
+    enum gelu_kind gelu; /* of an MLP without a gate */
+    void *room;          /* for rows of `hidden` values in some kernel's form, MEM_ALIGN-ed */
+    size_t room_size;
+};
+
 /* What a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of a run may
  * be that of any layer: they share one page table. Two plans with equal keys are followed by the
  * same calls with the same arguments, save for what lies in device memory and for first_slot, the
@@ -216,6 +228,7 @@ struct work_plan {
     const struct attn_run *runs;
     const void *key;
     size_t key_size;
+    bool bulk; /* rows of a prompt, see struct step */
 };
 
 struct device;
@@ -291,11 +304,17 @@ struct device_ops {
     /* Until everything asked of the work is done; what failed of it, once. */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 
+    /* Whether rows of a prompt (a plan that says bulk) are multiplied by this matrix in another way
+     * than others. NULL: by none, or a device with blocks. */
+    bool (*bulk_differs)(const struct device *dev, const struct matrix *m);
+
     /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
      * is between an MLP's matrices to itself. */
     void (*attn)(struct device_work *w, const struct attn_block *b);
     void (*finish)(struct device_work *w, const struct finish_block *b);
     void (*tower)(struct device_work *w, const struct tower_block *b);
+    /* NULL, or false and nothing done: the operations below, one by one, give the same bits. */
+    bool (*tower_tail)(struct device_work *w, const struct tower_tail *t);
 
     /* ids: device */
     void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,

@@ -75,6 +75,23 @@ static void project_qkv(struct tower_pass *p, const struct tower_layer *l, int r
     }
 }
 
+/* What follows attention in one go, if the device can: the n rows x, to which `a` was attended. */
+static bool finish_at_once(struct tower_pass *p, const struct tower_layer *l, float *x,
+                           const float *a, int n)
+{
+    const struct vision_config *c = &p->v->c;
+    struct tower_tail t = { .w = l,
+                            .x = x,
+                            .a = a,
+                            .n = n,
+                            .hidden = c->hidden,
+                            .eps = c->eps,
+                            .gelu = c->family->tower->gelu,
+                            .room = p->st->up,
+                            .room_size = sizeof(float) * TOWER_CHUNK * (size_t)c->ffn };
+    return p->ops->tower_tail && p->ops->tower_tail(p->st->work, &t);
+}
+
 /* What follows attention, for the rows [row0, row0 + n) of x. */
 static void finish_rows(struct tower_pass *p, const struct tower_layer *l, int row0, int n)
 {
@@ -87,6 +104,8 @@ static void finish_rows(struct tower_pass *p, const struct tower_layer *l, int r
         struct matmul_job o = { &l->o, st->tmp, hidden };
         struct matmul_job down = { &l->down, st->tmp, hidden };
         struct matmul_job up_gate[] = { { &l->up, st->up, ffn }, { &l->gate, st->gate, ffn } };
+        if (finish_at_once(p, l, x, st->q + (size_t)at * hidden, m))
+            continue;
         p->ops->matmul(st->work, &o, 1, st->q + (size_t)at * hidden, m);
         p->ops->add(st->work, x, st->tmp, m, c->hidden);
         norm(p, st->xn, x, l->norm2, l->norm2_bias, m, c->hidden);

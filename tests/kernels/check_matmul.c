@@ -89,7 +89,7 @@ static void product_open(struct product *p, struct check *c, const struct matmul
         ((float *)p->bias.p)[o] = rng_normal(&c->rng);
     p->m =
         (struct matrix){ .dtype = t, .out = out, .in = in, .data = p->w.p, .row_size = row_size };
-    p->m.many_rows = kernel && kernel == c->k.matmul_many[t];
+    p->m.many_rows = kernel && (kernel == c->k.matmul_many[t] || kernel == c->k.matmul_many_own[t]);
     if (k->own_size) {
         fence_open(&p->own, k->own_size(&p->m), MEM_ALIGN);
         memset(p->own.p, 0xff, p->own.size);
@@ -152,7 +152,8 @@ static double weight_terms(enum dtype t)
 /* What one output may be off by. */
 static double bound(const struct product *p, const float *x, const float *w, double bias)
 {
-    unsigned round = p->m.many_rows ? ROUND_X_PAIR : level_rounding(p->c->level, p->t);
+    bool pair = p->m.many_rows && p->t == DTYPE_F16;
+    unsigned round = pair ? ROUND_X_PAIR : level_rounding(p->c->level, p->t);
     double terms = weight_terms(p->t);
     double sum = 0, moved = 0, magnitude = 0;
 
@@ -281,6 +282,74 @@ static void check_invariance(struct product *p)
     free(few);
 }
 
+/* A fused product against the operations one by one: `sums` and those of the gate, [n, y_stride].
+ */
+static void check_fused_kind(struct product *p, enum fused_kind kind, const struct matrix *gate,
+                             const float *sums, const float *gates)
+{
+    const struct matmul_kernel *k = p->kernel;
+    const struct kernels *table = &p->c->k;
+    size_t size = k->packed_size(p->n, p->out);
+    struct fence to, expected;
+    float *y = p->y.p;
+    fence_open(&to, size, MEM_ALIGN);
+    fence_open(&expected, size, MEM_ALIGN);
+    memset(to.p, 0, size);
+    memset(expected.p, 0, size);
+    struct matmul_fused f = {
+        .kind = kind, .y = y, .y_stride = p->y_stride, .to = to.p, .gate = gate
+    };
+    float *rows = malloc(p->y.size);
+    memcpy(rows, kind == FUSED_SILU_MUL ? gates : sums, p->y.size);
+    for (size_t i = 0; i < p->y.size / sizeof *y; i++)
+        y[i] = (float)(i % 7) - 3;
+    for (int r = 0; r < p->n; r++) {
+        size_t at = p->y_stride * (size_t)r;
+        if (kind == FUSED_ADD) {
+            memcpy(rows + at, y + at, sizeof *y * (size_t)p->out);
+            table->add(rows + at, sums + at, (size_t)p->out);
+        } else if (kind == FUSED_GELU) {
+            table->gelu[GELU_TANH](rows + at, (size_t)p->out);
+        } else {
+            table->silu_mul(rows + at, sums + at, (size_t)p->out);
+        }
+    }
+    for (int o = 0; o < p->out; o += 64)
+        k->fused(&f, p->xp.p, p->n, &p->m, o, p->out - o < 64 ? p->out : o + 64, p->scratch.p);
+    if (kind == FUSED_ADD)
+        compare(p, y, rows, 0, p->n, "added");
+    k->pack(expected.p, rows, p->y_stride, p->n, p->out, 0, p->n);
+    /* Columns of rows that are not there hold anything: n is a multiple of 16. */
+    if (kind != FUSED_ADD && memcmp(to.p, expected.p, size))
+        check_fail(p->c, "in=%d out=%d: fused %d gives other bits", p->in, p->out, (int)kind);
+    if (!fence_whole(&to))
+        check_fail(p->c, "in=%d out=%d: fused %d wrote too far", p->in, p->out, (int)kind);
+    fence_close(&to);
+    fence_close(&expected);
+    free(rows);
+}
+
+static void check_fused(struct check *c, const struct matmul_kernel *kernel, enum dtype t, int n,
+                        int in, int out)
+{
+    struct product p, gate;
+    product_open(&gate, c, kernel, t, INPUT_NORMAL, n, in, out);
+    product_open(&p, c, kernel, t, INPUT_NORMAL, n, in, out);
+    float *sums = malloc(p.y.size), *gates = malloc(p.y.size);
+    struct matrix own = p.m;
+    p.m = gate.m;
+    product_run(&p, gates, 0, n, out, false);
+    p.m = own;
+    product_run(&p, sums, 0, n, out, false);
+    check_fused_kind(&p, FUSED_ADD, NULL, sums, gates);
+    check_fused_kind(&p, FUSED_GELU, NULL, sums, gates);
+    check_fused_kind(&p, FUSED_SILU_MUL, &gate.m, sums, gates);
+    free(sums);
+    free(gates);
+    product_close(&p);
+    product_close(&gate);
+}
+
 static void check_dtype(struct check *c, const struct matmul_kernel *kernel, enum dtype t)
 {
     static const int plain[] = { 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 100, 128, 255, 896 };
@@ -315,6 +384,14 @@ static void check_dtype(struct check *c, const struct matmul_kernel *kernel, enu
         check_error(&p);
         product_close(&p);
     }
+    static const int fused[][3] = {
+        { 16, 33, 32 }, { 80, 588, 70 }, { 400, 1176, 37 }, { 48, 2500, 129 }
+    };
+    for (int i = 0; i < 4 && block == 1; i++) {
+        const struct matmul_kernel *k = kernel ? kernel : kernels_matmul(&c->k, t, fused[i][1]);
+        if (k->fused)
+            check_fused(c, k, t, fused[i][0], fused[i][1], fused[i][2]);
+    }
     for (int i = 0; i < (c->quick ? 2 : 6); i++) {
         int in =
             block == 1 ? plain[check_int(c, 0, 15)] : block * check_int(c, 1, block == 32 ? 11 : 2);
@@ -342,6 +419,13 @@ void check_matmul(struct check *c)
         if (!many || !check_begin(c, "matmul_many", dtype_name((enum dtype)t)))
             continue;
         check_dtype(c, many, (enum dtype)t);
+        check_end(c);
+    }
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        const struct matmul_kernel *own = c->k.matmul_many_own[t];
+        if (!own || !check_begin(c, "matmul_many_own", dtype_name((enum dtype)t)))
+            continue;
+        check_dtype(c, own, (enum dtype)t);
         check_end(c);
     }
     for (int t = 0; t < DTYPE_COUNT; t++) {

@@ -177,6 +177,11 @@ static bool run_both(struct scene *s, struct rng *r)
             for (int k = 0; k < 2; k++)
                 kvcache_truncate(k ? &s->joint[i] : &s->alone[i], below(r, 2) ? 250 : 0);
         draw_rows(p, r, s->joint[i].len);
+        if (n > 0 && decoder_ways_differ(s->rig.dec)) { /* all are rows of prompts or none is */
+            if (part[0].step.bulk && p->seq.parent)
+                continue;
+            p->step.bulk = part[0].step.bulk;
+        }
         draw_wishes(p, r, s->joint[i].len);
         p->seq.kv = &s->joint[i];
         if (!CHECK(kvcache_reserve(&s->joint[i], decoder_state_work(s->rig.st), p->step.n)))

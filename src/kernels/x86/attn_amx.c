@@ -161,6 +161,7 @@ const struct attn_kernel attn_bf16_amx = { .max_queries = GROUP * GROUPS,
                                            .packed_size = packed_size,
                                            .scratch_size = attn_tree_scratch,
                                            .pack = pack,
+                                           .lay = attn_lay_bf16_amx,
                                            .run = run };
 
 /* ---- two planes ---- */
@@ -232,21 +233,9 @@ static size_t room_size(int d)
 /* 32 rows of n numbers, `stride` apart; each becomes a row of first parts and one of the rest. */
 static void split_block(uint16_t *y, const uint16_t *x, int n, size_t stride)
 {
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
-    uint16_t at[TILE_K];
-    for (int i = 0; i < TILE_K; i++)
-        at[i] = (uint16_t)(2 * i + 1);
-    __m512i upper = _mm512_loadu_si512(at); /* halves of 32 dwords */
     for (int r = 0; r < 2 * GROUP; r++, x += stride, y += 2 * stride)
-        for (int i = 0; i < n; i += TILE_K) {
-            __m512 a = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(x + i)));
-            __m512 b = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(x + i + 16)));
-            __m512 a1 = (__m512)_mm512_and_si512((__m512i)a, high);
-            __m512 b1 = (__m512)_mm512_and_si512((__m512i)b, high);
-            __m512i a2 = (__m512i)_mm512_sub_ps(a, a1), b2 = (__m512i)_mm512_sub_ps(b, b1);
-            _mm512_store_si512(y + i, _mm512_permutex2var_epi16((__m512i)a, upper, (__m512i)b));
-            _mm512_store_si512(y + stride + i, _mm512_permutex2var_epi16(a2, upper, b2));
-        }
+        for (int i = 0; i < n; i += TILE_K)
+            split_f16((uint8_t *)(y + i), stride * 2, _mm512_loadu_si512(x + i), false);
     phase();
 }
 
@@ -345,6 +334,7 @@ const struct attn_kernel attn_pair_amx = { .max_queries = GROUP * GROUPS,
                                            .packed_size = pair_packed_size,
                                            .scratch_size = scratch_size,
                                            .pack = pair_pack,
+                                           .lay = attn_lay_pair_amx,
                                            .run = pair_run };
 
 const struct attn_kernel attn_f16_amx = { .max_queries = GROUP * GROUPS,

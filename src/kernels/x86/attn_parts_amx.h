@@ -222,27 +222,6 @@ static inline __attribute__((always_inline)) void exp2_lanes(__m512 x[LANES])
         x[i] = _mm512_scalef_ps(p[i], n[i]);
 }
 
-/* Where the numbers of two vectors of p go in rows of a B tile, which are two positions of each
- * query next to each other. */
-static inline __m512i pair_order(int lanes)
-{
-    uint16_t at[32];
-    for (int i = 0; i < 32; i++)
-        at[i] = (uint16_t)((i / (2 * lanes) * 2 + i % 2) * lanes + i % (2 * lanes) / 2);
-    return _mm512_loadu_si512(at);
-}
-
-/* Two vectors of p as bf16: rows of a B tile, and with two planes of the tile after it. */
-static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 even, __m512 odd,
-                                                            __m512i order, int planes)
-{
-    __m512i first = to_bf16_32(even, odd);
-    _mm512_store_si512(pt, _mm512_permutexvar_epi16(order, first));
-    if (planes == 2)
-        _mm512_store_si512(pt + TILE_BYTES,
-                           _mm512_permutexvar_epi16(order, rest_bf16_32(first, even, odd)));
-}
-
 /* Where those of vectors v, v + 1 lie. Two planes have 16 lanes. */
 static inline uint8_t *pair_place(uint8_t *pt, int v, int planes)
 {

@@ -5,29 +5,9 @@
 #define PV_KERNELS_X86_ELEMENTWISE_H
 
 #include "kernels/kernels.h"
-#include "kernels/x86/vec_x86.h"
+#include "kernels/x86/activation.h"
 
 #include <math.h>
-
-/* exp(x) for x <= 0, within 2 units in the last place; exp(0) is 1; below -87.3 it goes to 0 by
- * way of scale 2^-127 = 0. x = n ln2 + r, |r| <= ln2 / 2, the polynomial is the Taylor series of
- * exp(r) to r^7, its last terms below 2^-27. */
-INLINE vec vec_exp(vec x)
-{
-    x = vec_max(x, vec_set(-104.0f));
-    vec n = vec_round(vec_mul(x, vec_set(1.44269504f)));
-    vec r = vec_fnma(n, vec_set(0.693145751953125f), x);
-    r = vec_fnma(n, vec_set(1.42860677e-6f), r);
-    vec p = vec_set(1.0f / 5040);
-    p = vec_fma(p, r, vec_set(1.0f / 720));
-    p = vec_fma(p, r, vec_set(1.0f / 120));
-    p = vec_fma(p, r, vec_set(1.0f / 24));
-    p = vec_fma(p, r, vec_set(1.0f / 6));
-    p = vec_fma(p, r, vec_set(0.5f));
-    p = vec_fma(p, r, vec_set(1.0f));
-    p = vec_fma(p, r, vec_set(1.0f));
-    return vec_scale2(p, n);
-}
 
 static void rmsnorm_vec(float *y, const float *x, const float *w, int n, float eps)
 {
@@ -100,20 +80,6 @@ static void rope_vec(float *x, const float *cos, const float *sin, int d)
     }
 }
 
-/* x / (1 + exp(-u)) for u of the sign of x, with the exponent never positive: exp(-|u|) is e, and
- * the quotient is x / (1 + e) for u >= 0, x e / (1 + e) otherwise. */
-INLINE vec gate(vec x, vec u)
-{
-    vec e = vec_exp(vec_min(u, vec_sub(vec_zero(), u)));
-    vec top = vec_max(vec_mul(x, e), x); /* x e >= x just when x <= 0 */
-    return vec_div(top, vec_add(vec_set(1.0f), e));
-}
-
-INLINE vec silu_mul_one(vec g, vec u)
-{
-    return vec_mul(gate(g, g), u);
-}
-
 static void silu_mul_vec(float *g, const float *u, size_t n)
 {
     size_t i = 0, rest = n % VEC;
@@ -123,35 +89,6 @@ static void silu_mul_vec(float *g, const float *u, size_t n)
         vec_store_part(
             g + i, silu_mul_one(vec_load_part(g + i, (int)rest), vec_load_part(u + i, (int)rest)),
             (int)rest);
-}
-
-/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)). */
-INLINE vec gelu_tanh_one(vec x)
-{
-    vec cube = vec_mul(vec_mul(x, x), vec_mul(x, vec_set(0.044715f)));
-    return gate(x, vec_mul(vec_add(x, cube), vec_set(1.5957691216f)));
-}
-
-/* max(x, 0) - |x|/2 erfc(|x| / sqrt 2). erfc(y / sqrt 2) exp(y^2 / 2) is smooth and never far from
- * 1 / (1 + y): a polynomial of degree 9 in t = (y - 3) / (y + 3), fitted on 0..14 for the smallest
- * relative error (8e-9). Beyond 14 exp(-y^2 / 2) is 0. */
-INLINE vec gelu_erf_one(vec x)
-{
-    const vec three = vec_set(3.0f);
-    vec size = vec_abs(x), y = vec_min(size, vec_set(14.0f));
-    vec t = vec_div(vec_sub(y, three), vec_add(y, three)), p = vec_set(1.07344167e-4f);
-    p = vec_fma(p, t, vec_set(2.31087906e-4f));
-    p = vec_fma(p, t, vec_set(-6.78970362e-4f));
-    p = vec_fma(p, t, vec_set(-1.96751719e-3f));
-    p = vec_fma(p, t, vec_set(5.80911245e-3f));
-    p = vec_fma(p, t, vec_set(1.22641418e-2f));
-    p = vec_fma(p, t, vec_set(-9.24265832e-2f));
-    p = vec_fma(p, t, vec_set(2.46450067e-1f));
-    p = vec_fma(p, t, vec_set(-4.12805229e-1f));
-    p = vec_fma(p, t, vec_set(2.43027896e-1f));
-    vec e = vec_exp(vec_mul(vec_mul(y, y), vec_set(-0.5f)));
-    vec half = vec_mul(vec_mul(size, vec_set(0.5f)), vec_mul(p, e));
-    return vec_sub(vec_max(x, vec_zero()), half);
 }
 
 static void gelu_tanh_vec(float *x, size_t n)
@@ -170,11 +107,6 @@ static void gelu_erf_vec(float *x, size_t n)
         vec_store(x + i, gelu_erf_one(vec_load(x + i)));
     if (rest)
         vec_store_part(x + i, gelu_erf_one(vec_load_part(x + i, (int)rest)), (int)rest);
-}
-
-INLINE vec gelu_quick_one(vec x)
-{
-    return gate(x, vec_mul(x, vec_set(1.702f)));
 }
 
 static void gelu_quick_vec(float *x, size_t n)

@@ -1,19 +1,32 @@
 /* Products of many rows by AMX tiles, blocked for the caches.
  *
  * Two tiles of outputs by two groups of rows are multiplied at a time: 4 products for 4 loads,
- * which keeps the tile unit busy as long as the loads come from the second cache or nearer; from
- * beyond they come at a third of its speed. So a block of rows of x, over one slice of `in`, stays
- * there while the outputs pass. Where `in` has several slices the accumulators of a block of
- * outputs wait in scratch from one to the next, which changes no bit.
+ * which keeps the tile unit busy as long as two of the loads come from the first cache and two from
+ * the second. So `in` is cut in slices: those of 32 outputs stay in the first cache while the rows
+ * of a block pass by, loaded as a stream that leaves them there; the block of rows stays in the
+ * second. The accumulators wait in scratch from one slice to the next, which changes no bit. Rows
+ * that are too long for the second cache pass slice by slice, and then the sums of many outputs
+ * wait.
+ *
+ * Weights are copied into tiles a slice at a time, or lie in tiles (matrix.own). Those that come
+ * next are fetched meanwhile, a few lines with each step; results are written
+ * past the caches, which would have to read them first. A fused product works on its sums while
+ * they are in the first cache, and its results that are packed again lie as the sums do: nothing is
+ * turned round.
  *
  * F16 weights are the sum of two bf16 numbers exactly, w = w1 + w2; x becomes x1 + x2, within
  * 2^-17. Of the four products w2 x2, below 2^-17 too, is left out. */
 #include "kernels/x86/many_rows_amx.h"
 
+#include "kernels/x86/activation.h"
+
 enum {
-    SLICE_TILES = 36,        /* of one output or row tile: 1152 values, or 576 in two planes */
+    SLICE_TILES = 18,        /* of 16 outputs: two times 18 KiB in the first cache */
     BLOCK_BYTES = 880 << 10, /* of x, of a second cache of 2 MiB */
-    BLOCK_SUMS = 96 << 10,   /* accumulators that wait, in floats */
+    BLOCK_GROUPS = 24,       /* of rows, where a slice of them stays */
+    BLOCK_SUMS = 160 << 10,  /* accumulators that wait, in floats */
+    FETCH_LINES = 3,         /* of weights, with each step */
+    LINE = 64,               /* bytes */
     PAIR = 2 * GROUP,        /* outputs, or rows, of one multiplication */
     TILE_FLOATS = TILE_BYTES / 4,
     QUAD = 4 * TILE_FLOATS /* the four C tiles of one multiplication */
@@ -48,9 +61,26 @@ static void split_tiles(uint8_t *dst, const struct matrix *w, int o, int k0, int
         uint8_t *to = dst + r * 64;
         for (int k = k0; k < k1; k += TILE_K, to += 2 * TILE_BYTES) {
             __mmask32 m = k1 - k < TILE_K ? (1u << (k1 - k)) - 1 : ~0u;
-            __m512i h = _mm512_maskz_loadu_epi16(m, src + (size_t)k * 2);
-            split_bf16_32(to, _mm512_cvtph_ps(_mm512_castsi512_si256(h)),
-                          _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)));
+            split_f16_32(to, _mm512_maskz_loadu_epi16(m, src + (size_t)k * 2));
+        }
+    }
+}
+
+/* Lines of weights that will be loaded next: `lines` of each of `rows` rows. */
+struct fetch {
+    const uint8_t *row;
+    size_t row_size;
+    int lines, at, rows;
+};
+
+static inline void fetch_weights(struct fetch *f)
+{
+    for (int i = 0; i < FETCH_LINES && f->rows > 0; i++) {
+        _mm_prefetch((const char *)f->row + f->at * LINE, _MM_HINT_T1);
+        if (++f->at == f->lines) {
+            f->at = 0;
+            f->row += f->row_size;
+            f->rows--;
         }
     }
 }
@@ -58,17 +88,19 @@ static void split_tiles(uint8_t *dst, const struct matrix *w, int o, int k0, int
 /* ---- one multiplication: tiles 0 1 / 2 3 are outputs by rows ---- */
 
 struct operands {
-    const uint8_t *a, *b;  /* the first of two output tiles, and of two groups */
-    size_t a_step, b_step; /* to the second */
+    const uint8_t *a[2]; /* tiles of two times sixteen outputs */
+    const uint8_t *b;    /* and of two groups, */
+    size_t b_step;       /* the second so many bytes on */
     int steps;
-    /* Where the results will go, 32 outputs of `rows` rows; NULL: to scratch. */
+    struct fetch next;
+    /* Where results will be added, 32 outputs of `rows` rows; NULL: nowhere. */
     const float *y;
     size_t y_stride;
     int rows;
 };
 
-/* The lines that results will be written to are far away, and the stores would wait for them. Ask
- * for those of a row or two with each step: all at once they would hold up the tiles. */
+/* The lines that results will be added to are far away. Ask for those of a row or two with each
+ * step: all at once they would hold up the tiles. */
 static inline void fetch_results(const struct operands *m, int k)
 {
     for (int r = k; m->y && r < m->rows; r += m->steps) {
@@ -77,55 +109,65 @@ static inline void fetch_results(const struct operands *m, int k)
     }
 }
 
-static void multiply_bf16(const struct operands *m)
+static void multiply_bf16(struct operands *m)
 {
-    const uint8_t *a = m->a, *b = m->b;
-    for (int k = 0; k < m->steps; k++, a += TILE_BYTES, b += TILE_BYTES) {
+    const uint8_t *a = m->a[0], *a2 = m->a[1], *b = m->b;
+    for (int k = 0; k < m->steps; k++, a += TILE_BYTES, a2 += TILE_BYTES, b += TILE_BYTES) {
         _tile_loadd(4, a, 64);
-        _tile_loadd(6, b, 64);
+        _tile_stream_loadd(6, b, 64);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + m->b_step, 64);
+        _tile_stream_loadd(7, b + m->b_step, 64);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + m->a_step, 64);
+        _tile_loadd(5, a2, 64);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
+        fetch_weights(&m->next);
         fetch_results(m, k);
     }
 }
 
 /* w1 x2, w1 x1, w2 x1. */
-static void multiply_split(const struct operands *m)
+static void multiply_split(struct operands *m)
 {
-    const uint8_t *a = m->a, *b = m->b;
-    for (int k = 0; k < m->steps; k++, a += 2 * TILE_BYTES, b += 2 * TILE_BYTES) {
+    const uint8_t *a = m->a[0], *a2 = m->a[1], *b = m->b;
+    const int step = 2 * TILE_BYTES;
+    for (int k = 0; k < m->steps; k++, a += step, a2 += step, b += step) {
         _tile_loadd(4, a, 64);
-        _tile_loadd(5, a + m->a_step, 64);
-        _tile_loadd(6, b + TILE_BYTES, 64);
-        _tile_loadd(7, b + m->b_step + TILE_BYTES, 64);
+        _tile_loadd(5, a2, 64);
+        _tile_stream_loadd(6, b + TILE_BYTES, 64);
+        _tile_stream_loadd(7, b + m->b_step + TILE_BYTES, 64);
         products_2x2();
-        _tile_loadd(6, b, 64);
-        _tile_loadd(7, b + m->b_step, 64);
+        _tile_stream_loadd(6, b, 64);
+        _tile_stream_loadd(7, b + m->b_step, 64);
         products_2x2();
         _tile_loadd(4, a + TILE_BYTES, 64);
-        _tile_loadd(5, a + m->a_step + TILE_BYTES, 64);
+        _tile_loadd(5, a2 + TILE_BYTES, 64);
         products_2x2();
+        fetch_weights(&m->next);
         fetch_results(m, k);
     }
 }
 
 /* ---- blocks ---- */
 
-/* Groups [g0, g1) of rows by outputs [o0, o1), over values [k0, k1). */
+/* Groups [g0, g1) of rows by outputs [o0, o1), over values [k0, k1). `wide` outputs are multiplied
+ * at a time, 32, or 16 of two matrices. */
 struct block {
     const struct target *t;
     const struct matrix *w;
     const uint8_t *xp;
-    int planes;
+    int planes, wide, slice;
     int g0, g1, o0, o1, k0, k1;
-    float *sums; /* [outputs / 32][groups / 2][QUAD] */
+    bool stream; /* y may be written past the caches */
+    float *sums; /* [outputs / wide][groups / 2][QUAD] */
     uint8_t *a;  /* two tiles of outputs, over the slice */
     float *c;    /* finished tiles, two quads in turn */
 };
+
+static const struct matrix *gate_of(const struct block *b)
+{
+    return b->wide == GROUP ? b->t->fused->gate : NULL;
+}
 
 static void load_sums(const float *c, bool first)
 {
@@ -150,46 +192,183 @@ static void store_sums(float *c)
     _tile_stored(3, c + 3 * TILE_FLOATS, 64);
 }
 
-static void put_quad(const struct block *b, const float *c, int o, int g)
+/* Sixteen outputs from o on of a matrix that lies in tiles, [outputs / 16][steps]. Past the last
+ * the last are taken: their products are computed and not stored. */
+static const uint8_t *own_tiles(const struct matrix *w, int o, int k)
 {
-    for (int i = 0; i < 4; i++)
-        if (o + i / 2 * GROUP < b->t->o1 && g + i % 2 < b->g1)
-            put_tile(b->t, c + i * TILE_FLOATS, o + i / 2 * GROUP, 1, g + i % 2);
+    int group = min_int(o / GROUP, (int)groups_of(w->out) - 1), steps = steps_of(w->in);
+    return (const uint8_t *)w->own +
+           ((size_t)group * (size_t)steps + (size_t)(k / TILE_K)) * TILE_BYTES;
 }
 
-static void load_weights(const struct block *b, int o)
+/* The tiles of the outputs from o on: copied into scratch, or where they are. */
+static void load_weights(const struct block *b, int o, const uint8_t *a[2])
 {
-    uint8_t *second = b->a + SLICE_TILES * TILE_BYTES;
-    if (b->planes == 1) {
-        copy_tiles(b->a, b->w, o, 1, b->k0, b->k1);
-        copy_tiles(second, b->w, o + GROUP, 1, b->k0, b->k1);
-    } else {
-        split_tiles(b->a, b->w, o, b->k0, b->k1);
-        split_tiles(second, b->w, o + GROUP, b->k0, b->k1);
+    const struct matrix *gate = gate_of(b);
+    for (int i = 0; i < 2; i++) {
+        const struct matrix *w = i == 0 && gate ? gate : b->w;
+        uint8_t *to = b->a + i * SLICE_TILES * TILE_BYTES;
+        int at = gate ? o : o + i * GROUP;
+        a[i] = w->own ? own_tiles(w, at, b->k0) : to;
+        if (w->own)
+            continue;
+        if (b->planes == 1)
+            copy_tiles(to, w, at, 1, b->k0, b->k1);
+        else
+            split_tiles(to, w, at, b->k0, b->k1);
     }
     tiles_written();
 }
 
-/* All rows of the block by outputs o .. o + 31. An odd last group is computed twice, which gives
- * the same twice. */
+/* The weights that will be loaded after those of outputs o: the next outputs of the block, or the
+ * next slice of its first. Of a gate only the other half is fetched. */
+static struct fetch next_weights(const struct block *b, int o)
+{
+    const struct matrix *w = b->w;
+    int next = o + b->wide, k = b->k0;
+    if (next >= b->o1) {
+        next = b->k1 < w->in ? b->o0 : b->o1;
+        k = b->k1 < w->in ? b->k1 : 0;
+    }
+    int values = min_int(b->slice * TILE_K, w->in - k), left = min_int(b->wide, w->out - next);
+    if (w->own)
+        return (struct fetch){ .row = own_tiles(w, next, k),
+                               .row_size = (size_t)steps_of(w->in) * TILE_BYTES,
+                               .lines = steps_of(values) * (TILE_BYTES / LINE),
+                               .rows = (left + GROUP - 1) / GROUP };
+    return (struct fetch){ .row = weight_row(w, next) + (size_t)k * 2,
+                           .row_size = w->row_size,
+                           .lines = (values * 2 + LINE - 1) / LINE,
+                           .rows = left };
+}
+
+/* ---- results ---- */
+
+static inline void put_line(float *y, __m512 v, bool stream)
+{
+    if (stream)
+        _mm512_stream_ps(y, v);
+    else
+        _mm512_storeu_ps(y, v);
+}
+
+/* Sixteen outputs from o on of the rows of one group, to y or added to it. */
+static void put_rows(const struct block *b, const float *c, int o, int g)
+{
+    const struct target *t = b->t;
+    __mmask16 there = (__mmask16)((1u << min_int(GROUP, t->o1 - o)) - 1);
+    int rows = min_int(GROUP, t->n - g * GROUP);
+    float *y = t->y + (size_t)g * GROUP * t->stride + o;
+    __m512 bias = t->bias ? _mm512_maskz_loadu_ps(there, t->bias + o) : _mm512_setzero_ps();
+    __m512i v[16];
+    for (int i = 0; i < 16; i++)
+        v[i] = _mm512_load_si512(c + i * 16);
+    transpose_16x16(v);
+    for (int r = 0; r < rows; r++, y += t->stride) {
+        __m512 s = t->bias ? _mm512_add_ps((__m512)v[r], bias) : (__m512)v[r];
+        if (t->fused)
+            s = _mm512_add_ps(_mm512_maskz_loadu_ps(there, y), s);
+        if (there == 0xffff)
+            put_line(y, s, b->stream);
+        else
+            _mm512_mask_storeu_ps(y, there, s);
+    }
+}
+
+static inline __m512 sum_of(const float *c, const float *bias, int o)
+{
+    __m512 s = _mm512_load_ps(c);
+    return bias ? _mm512_add_ps(s, _mm512_set1_ps(bias[o])) : s;
+}
+
+/* What fills up the last tile is zero. */
+static inline __m512 gelu_of(const struct target *t, const float *c, int o)
+{
+    return o < t->o1 ? gelu_tanh_one(sum_of(c, t->bias, o)) : _mm512_setzero_ps();
+}
+
+static inline __m512 silu_of(const struct target *t, const float *c, int o)
+{
+    return o < t->o1 ? silu_mul_one(sum_of(c, t->fused->gate->bias, o),
+                                    sum_of(c + 2 * TILE_FLOATS, t->bias, o))
+                     : _mm512_setzero_ps();
+}
+
+/* The results of one group packed: a row of a tile has two outputs of sixteen rows. */
+static void put_packed(const struct block *b, const float *c, int o, int g)
+{
+    const struct target *t = b->t;
+    const __m512i order = pair_order(GROUP);
+    size_t tile = (size_t)b->planes * TILE_BYTES;
+    uint8_t *to = (uint8_t *)t->fused->to + (size_t)g * (size_t)steps_of(b->w->out) * tile +
+                  (size_t)(o / TILE_K) * tile + o % TILE_K / 2 * 64;
+    for (int i = 0; i < b->wide; i += 2, to += 64) {
+        const float *row = c + i / GROUP * 2 * TILE_FLOATS + i % GROUP * 16;
+        __m512 even, odd;
+        if (t->fused->kind == FUSED_GELU) {
+            even = gelu_of(t, row, o + i);
+            odd = gelu_of(t, row + 16, o + i + 1);
+        } else {
+            even = silu_of(t, row, o + i);
+            odd = silu_of(t, row + 16, o + i + 1);
+        }
+        if (b->planes == 1)
+            pair_rows(to, even, odd, order, 1);
+        else
+            pair_rows(to, even, odd, order, 2);
+    }
+}
+
+/* Sixteen outputs short of a tile, the other half of it is zero too. */
+static void put_zeros(const struct block *b, int g)
+{
+    const struct target *t = b->t;
+    size_t tile = (size_t)b->planes * TILE_BYTES, steps = (size_t)steps_of(b->w->out);
+    uint8_t *to = (uint8_t *)t->fused->to + ((size_t)(g + 1) * steps - 1) * tile + TILE_BYTES / 2;
+    for (int p = 0; p < b->planes; p++, to += TILE_BYTES)
+        for (int i = 0; i < TILE_BYTES / 2; i += 64)
+            _mm512_store_si512(to + i, _mm512_setzero_si512());
+}
+
+static void put_quad(const struct block *b, const float *c, int o, int g)
+{
+    const struct target *t = b->t;
+    bool packed = t->fused && t->fused->kind != FUSED_ADD;
+    for (int j = 0; j < 2 && g + j < b->g1; j++, c += TILE_FLOATS) {
+        if (packed) {
+            put_packed(b, c, o, g + j);
+            if (b->wide == GROUP && o + GROUP >= b->w->out && o % TILE_K == 0)
+                put_zeros(b, g + j);
+        } else {
+            put_rows(b, c, o, g + j);
+            if (o + GROUP < t->o1)
+                put_rows(b, c + 2 * TILE_FLOATS, o + GROUP, g + j);
+        }
+    }
+}
+
+/* ---- all of it ---- */
+
+/* All rows of the block by `wide` outputs from o on. An odd last group is computed twice, which
+ * gives the same twice. */
 static void outputs_run(const struct block *b, int o)
 {
     size_t tile = (size_t)b->planes * TILE_BYTES, group = (size_t)steps_of(b->w->in) * tile;
     size_t pairs = (size_t)(b->g1 - b->g0 + 1) / 2;
-    bool last = b->k1 == b->w->in;
-    struct operands m = { .a = b->a,
-                          .a_step = SLICE_TILES * TILE_BYTES,
-                          .steps = steps_of(b->k1 - b->k0),
-                          .y_stride = b->t->stride };
-    load_weights(b, o);
+    const struct target *t = b->t;
+    bool last = b->k1 == b->w->in, adds = last && t->fused && t->fused->kind == FUSED_ADD;
+    struct operands m = { .steps = steps_of(b->k1 - b->k0),
+                          .next = next_weights(b, o),
+                          .y_stride = t->stride };
+    load_weights(b, o, m.a);
     for (int g = b->g0; g < b->g1; g += 2) {
         size_t pair = (size_t)(g - b->g0) / 2;
-        float *sums = b->sums + ((size_t)(o - b->o0) / PAIR * pairs + pair) * QUAD;
+        float *sums = b->sums + ((size_t)((o - b->o0) / b->wide) * pairs + pair) * QUAD;
         float *to = last ? b->c + pair % 2 * QUAD : sums;
         m.b = b->xp + (size_t)g * group + (size_t)(b->k0 / TILE_K) * tile;
         m.b_step = g + 1 < b->g1 ? group : 0;
-        m.y = last ? b->t->y + (size_t)g * GROUP * b->t->stride + o : NULL;
-        m.rows = min_int(PAIR, b->t->n - g * GROUP);
+        m.y = adds ? t->y + (size_t)g * GROUP * t->stride + o : NULL;
+        m.rows = min_int(PAIR, t->n - g * GROUP);
         load_sums(sums, b->k0 == 0);
         if (b->planes == 1)
             multiply_bf16(&m);
@@ -201,6 +380,19 @@ static void outputs_run(const struct block *b, int o)
     }
 }
 
+static void block_run(struct block *b, int o0, int outs)
+{
+    const struct matrix *w = b->w;
+    for (b->o0 = o0; b->o0 < b->t->o1; b->o0 = b->o1) {
+        b->o1 = min_int(b->t->o1, b->o0 + outs);
+        for (b->k0 = 0; b->k0 < w->in; b->k0 = b->k1) {
+            b->k1 = min_int(w->in, b->k0 + b->slice * TILE_K);
+            for (int o = b->o0; o < b->o1; o += b->wide)
+                outputs_run(b, o);
+        }
+    }
+}
+
 size_t many_rows_scratch(void)
 {
     return sizeof(float) * (2 * QUAD + BLOCK_SUMS) + 2 * SLICE_TILES * TILE_BYTES;
@@ -209,27 +401,39 @@ size_t many_rows_scratch(void)
 void many_rows_run(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
                    void *scratch)
 {
-    struct block b = {
-        .t = t, .w = w, .xp = xp, .planes = w->dtype == DTYPE_F16 ? 2 : 1, .c = scratch
-    };
-    int slice_steps = SLICE_TILES / b.planes, steps = steps_of(w->in),
-        groups = (int)groups_of(t->n);
-    int slices = (steps + slice_steps - 1) / slice_steps, slice = (steps + slices - 1) / slices;
-    /* Blocks of rows are made alike, and even. */
-    int most = BLOCK_BYTES / (slice * b.planes * TILE_BYTES), blocks = (groups + most - 1) / most;
-    int rows = (groups + 2 * blocks - 1) / (2 * blocks) * 2;
-    int outs = slices > 1 ? BLOCK_SUMS / (rows * GROUP) / PAIR * PAIR : t->o1 - o0;
+    bool gated = t->fused && t->fused->kind == FUSED_SILU_MUL;
+    struct block b = { .t = t,
+                       .w = w,
+                       .xp = xp,
+                       .planes = w->dtype == DTYPE_F16 ? 2 : 1,
+                       .wide = gated ? GROUP : PAIR,
+                       .stream = !t->fused && t->stride % 16 == 0 && (uintptr_t)t->y % LINE == 0,
+                       .c = scratch };
+    int most_steps = SLICE_TILES / b.planes, steps = steps_of(w->in), groups = (int)groups_of(t->n);
+    int slices = (steps + most_steps - 1) / most_steps;
+    /* Rows stay whole, or a slice of them does. */
+    int most = BLOCK_BYTES / (steps * b.planes * TILE_BYTES), whole = most >= BLOCK_GROUPS / 2;
+    most = whole ? most : BLOCK_GROUPS;
+    int blocks = (groups + most - 1) / most, rows = (groups + 2 * blocks - 1) / (2 * blocks) * 2;
+    int outs = whole ? b.wide : BLOCK_SUMS / (rows * GROUP) / PAIR * b.wide;
+    b.slice = (steps + slices - 1) / slices;
     b.a = (uint8_t *)(b.c + 2 * QUAD);
     b.sums = (float *)(void *)(b.a + 2 * SLICE_TILES * TILE_BYTES);
     for (b.g0 = 0; b.g0 < groups; b.g0 = b.g1) {
         b.g1 = min_int(groups, b.g0 + rows);
-        for (b.o0 = o0; b.o0 < t->o1; b.o0 = b.o1) {
-            b.o1 = min_int(t->o1, b.o0 + outs);
-            for (b.k0 = 0; b.k0 < w->in; b.k0 = b.k1) {
-                b.k1 = min_int(w->in, b.k0 + slice * TILE_K);
-                for (int o = b.o0; o < b.o1; o += PAIR)
-                    outputs_run(&b, o);
-            }
-        }
+        block_run(&b, o0, outs);
     }
+    if (b.stream)
+        _mm_sfence();
+}
+
+void many_rows_fused(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
+                     int o0, int o1, void *scratch)
+{
+    struct target t = {
+        .y = f->y, .stride = f->y_stride, .bias = w->bias, .n = n, .o1 = o1, .fused = f
+    };
+    tile_config();
+    many_rows_run(&t, xp, w, o0, scratch);
+    _tile_release();
 }

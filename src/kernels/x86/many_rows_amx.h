@@ -13,8 +13,9 @@ struct target {
     float *y;
     size_t stride;
     const float *bias;
-    int n;  /* rows */
-    int o1; /* end of the outputs asked for */
+    int n;                            /* rows */
+    int o1;                           /* end of the outputs asked for */
+    const struct matmul_fused *fused; /* NULL: y is set */
 };
 
 static inline int min_int(int a, int b)
@@ -31,15 +32,6 @@ static inline size_t groups_of(int n)
 static inline int steps_of(int n)
 {
     return (n + TILE_K - 1) / TILE_K;
-}
-
-/* The next 32 of n > 0 floats as two vectors, zeros after the last; what lies behind is not
- * touched. */
-static inline void load_32(__m512 v[2], const float *x, int n)
-{
-    unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
-    v[0] = _mm512_maskz_loadu_ps((__mmask16)mask, x);
-    v[1] = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16);
 }
 
 /* A C tile of outputs o, o + apart, ... and the rows of one group. */
@@ -65,6 +57,9 @@ void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int apart, int k0, 
 void many_rows_run(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
                    void *scratch);
 size_t many_rows_scratch(void);
+/* The same as `fused` of a struct matmul_kernel. */
+void many_rows_fused(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
+                     int o0, int o1, void *scratch);
 
 /* F16 weights that always meet many rows (matmul_f16_amx.c). */
 extern const struct matmul_kernel matmul_f16_amx;

@@ -60,4 +60,5 @@ const struct matmul_kernel matmul_f16_amx = { .name = "amx",
                                               .packed_size = packed_size,
                                               .scratch_size = scratch_size,
                                               .pack = pack,
-                                              .run = run };
+                                              .run = run,
+                                              .fused = many_rows_fused };

@@ -13,6 +13,7 @@
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     TILE_ROWS = 16,
@@ -91,6 +92,15 @@ static inline void store_tile(const struct tile_place *p, const float *c)
         store_tile_row(p, r, (__m512)t[r]);
 }
 
+/* The next 32 of n > 0 floats as two vectors, zeros after the last; what lies behind is not
+ * touched. */
+static inline void load_32(__m512 v[2], const float *x, int n)
+{
+    unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
+    v[0] = _mm512_maskz_loadu_ps((__mmask16)mask, x);
+    v[1] = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16);
+}
+
 /* 32 floats to bf16, rounded to nearest even. */
 static inline __m512i to_bf16_32(__m512 lo, __m512 hi)
 {
@@ -112,6 +122,52 @@ static inline void split_bf16_32(uint8_t *to, __m512 lo, __m512 hi)
     __m512i first = to_bf16_32(lo, hi);
     _mm512_store_si512(to, first);
     _mm512_store_si512(to + TILE_BYTES, rest_bf16_32(first, lo, hi));
+}
+
+/* 32 F16 numbers as the sums of two in bf16 exactly, their first eight bits, rounded or not, and
+ * what is left of them: to a row of one tile, and `step` bytes on. */
+static inline __attribute__((always_inline)) void split_f16(uint8_t *to, size_t step, __m512i h,
+                                                            bool rounded)
+{
+    const __m512i half = _mm512_set1_epi32(rounded ? 0x8000 : 0);
+    const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
+    const __m512i upper =
+        _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                         25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1); /* halves of 32 dwords */
+    __m512 a = _mm512_cvtph_ps(_mm512_castsi512_si256(h));
+    __m512 b = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1));
+    __m512i a1 = rounded ? _mm512_add_epi32((__m512i)a, half) : (__m512i)a;
+    __m512i b1 = rounded ? _mm512_add_epi32((__m512i)b, half) : (__m512i)b;
+    __m512 a2 = _mm512_sub_ps(a, (__m512)_mm512_and_si512(a1, high));
+    __m512 b2 = _mm512_sub_ps(b, (__m512)_mm512_and_si512(b1, high));
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(a1, upper, b1));
+    _mm512_store_si512(to + step, _mm512_permutex2var_epi16((__m512i)a2, upper, (__m512i)b2));
+}
+
+static inline void split_f16_32(uint8_t *to, __m512i h)
+{
+    split_f16(to, TILE_BYTES, h, true);
+}
+
+/* Where the numbers of two vectors go in rows of a B tile, which are two numbers of each
+ * column next to each other. */
+static inline __m512i pair_order(int lanes)
+{
+    uint16_t at[32];
+    for (int i = 0; i < 32; i++)
+        at[i] = (uint16_t)((i / (2 * lanes) * 2 + i % 2) * lanes + i % (2 * lanes) / 2);
+    return _mm512_loadu_si512(at);
+}
+
+/* Two vectors as bf16: rows of a B tile, and with two planes of the tile after it. */
+static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 even, __m512 odd,
+                                                            __m512i order, int planes)
+{
+    __m512i first = to_bf16_32(even, odd);
+    _mm512_store_si512(pt, _mm512_permutexvar_epi16(order, first));
+    if (planes == 2)
+        _mm512_store_si512(pt + TILE_BYTES,
+                           _mm512_permutexvar_epi16(order, rest_bf16_32(first, even, odd)));
 }
 
 /* The rows of a tile become its columns, pairs of bf16 staying together. */
@@ -160,6 +216,9 @@ extern const struct matmul_kernel matmul_own_amx; /* matmul_own_amx.c */
 extern const struct matmul_kernel matmul_iq4_nl_amx;
 /* Attention over a bf16 or f16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
 extern const struct attn_kernel attn_bf16_amx, attn_f16_amx, attn_pair_amx;
+/* Rows of keys and values to a chunk of either (attn_lay_amx.c). */
+void attn_lay_bf16_amx(void *k, void *vt, const struct attn_rows *x, int d);
+void attn_lay_pair_amx(void *k, void *vt, const struct attn_rows *x, int d);
 /* attn_bf16_amx for chunks with a tree (attn_tree_amx.c), and the scratch it needs for any. */
 size_t attn_tree_scratch(int n, int d);
 void attn_tree_amx(float *max, float *sum, float *out, const void *qp, int n, int d,

@@ -118,6 +118,18 @@ INLINE vec vec_scale2(vec v, vec n)
     return _mm256_mul_ps(v, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
 }
 
+/* The same where the result is normal. */
+INLINE vec vec_shift2(vec v, vec n)
+{
+    return vec_scale2(v, n);
+}
+
+/* a / b for 1 <= b <= 2^126. */
+INLINE vec vec_quotient(vec a, vec b)
+{
+    return vec_div(a, b);
+}
+
 INLINE float vec_sum(vec v)
 {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

@@ -118,6 +118,20 @@ INLINE vec vec_scale2(vec v, vec n)
     return _mm512_mul_ps(v, _mm512_castsi512_ps(_mm512_slli_epi32(e, 23)));
 }
 
+/* The same where the result is normal. */
+INLINE vec vec_shift2(vec v, vec n)
+{
+    return _mm512_scalef_ps(v, n);
+}
+
+/* a / b within 2 units in the last place, for 1 <= b <= 2^126: division takes as long as the rest
+ * of an activation. */
+INLINE vec vec_quotient(vec a, vec b)
+{
+    vec r = _mm512_rcp14_ps(b), q = _mm512_mul_ps(a, r);
+    return _mm512_fmadd_ps(q, _mm512_fnmadd_ps(b, r, _mm512_set1_ps(1.0f)), q);
+}
+
 INLINE __m128 vec_halve_sum(vec v)
 {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
