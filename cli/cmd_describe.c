@@ -61,7 +61,8 @@ const struct option_set describe_options = {
     .usage = "VIDEO... [-p PROMPT] [-m MODEL] [OPTIONS]",
     .about = "Answers a question about videos and pictures, which stand before the question in the "
              "order given. The text goes to stdout as it is produced. The model is a "
-             "one that sees (Qwen3-VL, Qwen2.5-VL, Qwen2-VL, LLaVA-OneVision, LLaVA-Video); its family's rules say which frames it sees, 'prevue "
+             "one that sees (Qwen3-VL, Qwen2.5-VL, Qwen2-VL, LLaVA-OneVision, LLaVA-Video); its "
+             "family's rules say which frames it sees, 'prevue "
              "frames' shows them. A .pvin file ('prevue prepare') stands for videos and question; "
              "without a tokenizer its answer is a line of ids. An interrupt (Ctrl-C) stops after "
              "the current token and keeps what is there; a second one stops at once.",

@@ -134,6 +134,54 @@ TEST(pooling_by_the_table)
     tower_free(&t);
 }
 
+enum { SIDE = 5, POOLED = 3, FRAMES = 3, MOST_ROWS = FRAMES * POOLED * (POOLED + 1) };
+
+/* Frames of random tokens pooled by a tower with newlines in these places; and the newline. */
+static void pool_lined(enum vision_newline where, float *out, float newline[OUT])
+{
+    static float frames[FRAMES * SIDE * SIDE * OUT];
+    struct vision_config c = small_config(SIDE, 9);
+    struct rng rng = { 3 };
+    struct vision_state *st = NULL;
+    struct tiny_tower t;
+    for (int i = 0; i < FRAMES * SIDE * SIDE * OUT; i++)
+        frames[i] = rng_normal(&rng);
+    c.newline = where;
+    tower_make(&t, &c, DTYPE_F32, false);
+    if (tower_start(&t, cpu_level_best(), 2) &&
+        CHECK_EQ(vision_state_open(&st, t.v, FRAMES * SIDE * SIDE, NULL), PV_OK)) {
+        llava_pool(t.v, st, frames, FRAMES, out);
+        memcpy(newline, llava_newline(t.v), OUT * sizeof(float));
+    }
+    vision_state_close(&st);
+    tower_free(&t);
+}
+
+/* LLaVA-Video's: the same tokens, and the newline after each line or after each frame. */
+TEST(newlines_among_pooled_tokens)
+{
+    static const enum vision_newline where[] = { NEWLINE_LINE, NEWLINE_FRAME, NEWLINE_NONE };
+    static const int lines[] = { POOLED, POOLED * POOLED, FRAMES * POOLED * POOLED + 1 };
+    static const int rows[] = { POOLED * (POOLED + 1), POOLED * POOLED + 1, POOLED * POOLED };
+    float plain[FRAMES * POOLED * POOLED * OUT], lined[MOST_ROWS * OUT], newline[OUT];
+    pool_lined(NEWLINE_END, plain, newline);
+    for (int k = 0; k < 3; k++) {
+        struct vision_config c = small_config(SIDE, 9);
+        const float *at = lined;
+        c.newline = where[k];
+        CHECK_EQ(llava_frame_tokens(&c), rows[k]);
+        pool_lined(where[k], lined, newline);
+        for (int i = 0; i < FRAMES * POOLED * POOLED; i++, at += OUT) {
+            CHECK(!memcmp(at, plain + i * OUT, OUT * sizeof *at));
+            if ((i + 1) % lines[k] == 0) {
+                at += OUT;
+                CHECK(!memcmp(at, newline, OUT * sizeof *at));
+            }
+        }
+        CHECK_EQ(at - lined, FRAMES * rows[k] * OUT);
+    }
+}
+
 TEST(pooling_of_frames)
 {
     static const int sides[] = { 1, 2, 3, 4, 7, 27 };
