@@ -19,6 +19,9 @@ static inline void same_vision_config(const struct vision_config *a, const struc
     CHECK(!memcmp(a->full, b->full, (size_t)a->n_layers * sizeof *a->full));
     CHECK(!memcmp(a->mean, b->mean, sizeof a->mean) && !memcmp(a->std, b->std, sizeof a->std));
     CHECK(a->min_pixels == b->min_pixels && a->max_pixels == b->max_pixels);
+    CHECK(a->video_min_pixels == b->video_min_pixels && a->positions == b->positions);
+    CHECK(a->video_max_pixels == b->video_max_pixels && a->n_deepstack == b->n_deepstack);
+    CHECK(!memcmp(a->deepstack, b->deepstack, sizeof a->deepstack));
     CHECK(a->tokens_per_second == b->tokens_per_second && a->max_tiles == b->max_tiles);
     CHECK(a->n_grid == b->n_grid && !memcmp(a->grid, b->grid, sizeof a->grid));
     CHECK(a->image_token == b->image_token && a->video_token == b->video_token);

@@ -6,7 +6,9 @@
 #include "same_tower.h"
 #include "tiny_vision.h"
 
-static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl };
+static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl,
+                                               &family_qwen2_vl, &family_qwen3_vl };
+enum { N_SEEING = sizeof seeing / sizeof *seeing };
 static const enum dtype writable[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
                                        DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
 
@@ -69,15 +71,21 @@ static struct model_file *open_tiny(const struct tiny_vision *m, bool dir)
 
 TEST(every_type_from_either_kind)
 {
-    for (int i = 0; i < 20; i++) {
-        struct tiny_vision m = tiny_vision(seeing[i % 2]);
-        struct model_file *old = open_tiny(&m, i / 2 % 2);
-        struct model_file *new = old ? convert(old, writable[i / 4]) : NULL;
+    /* Of the decoder, of the tower, of each of its layers. */
+    static const int tensors[N_SEEING] = { 26 + 8 + 16 * 2, 26 + 7 + 16 * 4, 26 + 8 + 16 * 4,
+                                           35 + 10 + 2 * 6 + 12 * 4 };
+    for (int i = 0; i < 10 * N_SEEING; i++) {
+        int kind = i % N_SEEING;
+        enum dtype type = writable[i / (2 * N_SEEING)];
+        struct tiny_vision m = tiny_vision(seeing[kind]);
+        struct model_file *old = open_tiny(&m, i / N_SEEING % 2);
+        struct model_file *new = old ? convert(old, type) : NULL;
         if (new) {
-            same_tower(new, old, writable[i / 4]);
-            CHECK_EQ(count_files(), i % 2 ? 2 : 1);
+            same_tower(new, old, type);
+            CHECK_EQ(count_files(), tiny_kind(m.family)->one_file ? 1 : 2);
             CHECK_STR(model_file_config(new)->arch_name, m.text.arch);
-            CHECK_EQ(model_file_n_tensors(new), 26 + (i % 2 ? 7 + 16 * 4 : 8 + 16 * 2));
+            CHECK_EQ(model_file_config(new)->n_deepstack, m.text.n_deepstack);
+            CHECK_EQ(model_file_n_tensors(new), tensors[kind]);
         }
         model_file_close(&new);
         model_file_close(&old);
@@ -87,20 +95,22 @@ TEST(every_type_from_either_kind)
 /* From quantised files too, and what does not change is copied as it is. */
 TEST(from_other_types)
 {
-    for (int i = 0; i < 6; i++) {
-        struct tiny_vision m = tiny_vision(seeing[i % 2]);
+    for (int i = 0; i < 3 * N_SEEING; i++) {
+        struct tiny_vision m = tiny_vision(seeing[i % N_SEEING]);
         const enum dtype from[] = { DTYPE_Q8_0, DTYPE_F16, DTYPE_Q4_0 };
         const enum dtype to[] = { DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0 };
-        m.text.type = (int)from[i / 2];
+        int k = i / N_SEEING;
+        m.text.type = (int)from[k];
         struct model_file *old = open_tiny(&m, false);
-        struct model_file *new = old ? convert(old, to[i / 2]) : NULL;
+        struct model_file *new = old ? convert(old, to[k]) : NULL;
         const struct tensor *a = old ? model_file_vision_layer(old, 1)->up : NULL;
         const struct tensor *b = new ? model_file_vision_layer(new, 1)->up : NULL;
-        if (CHECK(a && b) && from[i / 2] == to[i / 2])
+        if (CHECK(a && b) && from[k] == to[k])
             CHECK(a->size == b->size && !memcmp(a->data, b->data, a->size));
         else if (a && b)
-            same_tensor(b, a, to[i / 2]);
-        same_vision_config(model_file_vision(new), model_file_vision(old));
+            same_tensor(b, a, to[k]);
+        if (old && new)
+            same_vision_config(model_file_vision(new), model_file_vision(old));
         model_file_close(&new);
         model_file_close(&old);
     }
@@ -213,7 +223,7 @@ static void refuse(const struct model_file *mf, enum dtype type, const char *wor
 
 TEST(failures_leave_nothing)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_SEEING; i++) {
         struct tiny_vision m = tiny_vision(seeing[i]);
         m.not_finite =
             i ? "v.blk.3.ffn_down.weight" : "mm.2.weight"; /* a matrix is not looked at */
@@ -233,7 +243,7 @@ TEST(failures_leave_nothing)
 
 TEST(out_of_memory_anywhere)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_SEEING; i++) {
         struct tiny_vision m = tiny_vision(seeing[i]);
         struct model_file *mf = open_tiny(&m, true);
         enum pv_status s = PV_E_NOMEM;
@@ -248,7 +258,7 @@ TEST(out_of_memory_anywhere)
                 break;
         }
         CHECK_EQ(s, PV_OK);
-        CHECK_EQ(count_files(), 1 + i);
+        CHECK_EQ(count_files(), tiny_kind(m.family)->one_file ? 1 : 2);
         model_file_close(&mf);
     }
 }
