@@ -2,12 +2,22 @@
 #ifndef PV_TESTS_SAME_TOWER_H
 #define PV_TESTS_SAME_TOWER_H
 
+#include "family/families.h"
 #include "format/model_file.h"
 #include "tensor/quant.h"
 #include "test.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* A model opened; NULL and a failed check: it cannot be. mmproj may be NULL. */
+static inline struct model_file *model_file_of(const char *path, const char *mmproj)
+{
+    struct model_file *mf = NULL;
+    struct pv_error err = { 0 };
+    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, families, &err) == PV_OK, "%s", err.text);
+    return mf;
+}
 
 static inline void same_vision_config(const struct vision_config *a, const struct vision_config *b)
 {

@@ -43,14 +43,6 @@ static void clear_out(void)
     scratch_remove(path);
 }
 
-static struct model_file *open_model(const char *path, const char *mmproj)
-{
-    struct model_file *mf = NULL;
-    struct pv_error err = { 0 };
-    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, families, &err) == PV_OK, "%s", err.text);
-    return mf;
-}
-
 /* Convert and open the result; NULL (and a failed check) where that fails. */
 static struct model_file *convert(const struct model_file *old, enum dtype type)
 {
@@ -59,13 +51,13 @@ static struct model_file *convert(const struct model_file *old, enum dtype type)
     if (!CHECK_MSG(model_file_write_gguf(old, out_path("x.gguf"), type, &err) == PV_OK, "%s",
                    err.text))
         return NULL;
-    return open_model(out_path("x.gguf"), NULL);
+    return model_file_of(out_path("x.gguf"), NULL);
 }
 
 static struct model_file *open_tiny(const struct tiny_vision *m, bool dir)
 {
     char path[256];
-    return open_model(
+    return model_file_of(
         dir ? tiny_vision_dir(m, "source", path) : tiny_vision_gguf(m, "source", path), NULL);
 }
 
@@ -190,7 +182,8 @@ TEST(two_files_become_one)
     snprintf(tower, sizeof tower, "%s/tower.gguf", scratch_dir());
     tiny_vision_file(&m, text, true, false);
     tiny_vision_file(&m, tower, false, true);
-    struct model_file *old = open_model(text, tower), *new = old ? convert(old, DTYPE_F32) : NULL;
+    struct model_file *old = model_file_of(text, tower),
+                      *new = old ? convert(old, DTYPE_F32) : NULL;
     if (CHECK(new)) {
         CHECK_EQ(count_files(), 1);
         CHECK_EQ(model_file_n_tensors(new), model_file_n_tensors(old));
@@ -204,9 +197,9 @@ TEST(in_place)
 {
     struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256];
-    struct model_file *old = open_model(tiny_vision_gguf(&m, "place", path), NULL), *new;
+    struct model_file *old = model_file_of(tiny_vision_gguf(&m, "place", path), NULL), *new;
     CHECK(old && model_file_write_gguf(old, path, DTYPE_Q8_0, NULL) == PV_OK);
-    new = open_model(path, NULL);
+    new = model_file_of(path, NULL);
     if (old && new)
         same_tower(new, old, DTYPE_Q8_0);
     model_file_close(&new);
