@@ -203,6 +203,23 @@ static enum dtype whole_blocks(enum dtype t, int64_t in)
     return in % dtype_block(t) ? DTYPE_Q8_0 : t;
 }
 
+/* The router and the experts of a layer; `out` counts the rows of all of them. */
+static void plan_experts(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
+{
+    const struct experts *e = s->experts;
+    int64_t h = s->hidden, ffn = e->ffn, n = e->n;
+    enum dtype of_h = whole_blocks(t, h), of_ffn = whole_blocks(t, ffn);
+    float in_h = 1 / sqrtf((float)h), back = 1 / sqrtf(2.0f * (float)(s->n_layers * e->ffn));
+    const struct plan p[] = {
+        { "ffn_gate_inp.weight", h, n, DTYPE_F32, 0, 2 * in_h, 0, NULL, 0 },
+        { "ffn_gate_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0 },
+        { "ffn_up_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0 },
+        { "ffn_down_exps.weight", ffn, n * h, of_ffn, 0, back, 0, NULL, 0 },
+    };
+    for (size_t i = 0; i < sizeof p / sizeof p[0]; i++)
+        plan_add(l, &p[i], layer);
+}
+
 static void plan_layer(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
 {
     int64_t h = s->hidden, q = (int64_t)s->n_heads * s->head_dim;
@@ -217,6 +234,8 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
         { "attn_v.weight", h, k, of_h, 0, in_h, 0, NULL, 0 },
         { "attn_output.weight", q, h, of_q, 0, to_stream / sqrtf((float)q), 0, NULL, 0 },
         { "ffn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+    };
+    const struct plan dense[] = {
         { "ffn_gate.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
         { "ffn_up.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
         { "ffn_down.weight", ffn, h, of_ffn, 0, to_stream / sqrtf((float)ffn), 0, NULL, 0 },
@@ -232,6 +251,10 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
     };
     for (size_t i = 0; i < sizeof p / sizeof p[0]; i++)
         plan_add(l, &p[i], layer);
+    for (size_t i = 0; !s->experts && i < sizeof dense / sizeof dense[0]; i++)
+        plan_add(l, &dense[i], layer);
+    if (s->experts)
+        plan_experts(l, s, layer, t);
     for (size_t i = 0; bias && i < sizeof biases / sizeof biases[0]; i++)
         plan_add(l, &biases[i], layer);
     for (size_t i = 0; !bias && i < sizeof norms / sizeof norms[0]; i++)
@@ -292,14 +315,48 @@ static void plan_tower_layer(struct plan_list *l, const struct tower *v, int lay
         { "ffn_down.weight", ffn, h, narrow, 0, to_stream / sqrtf((float)ffn), 0, "v.blk", 0 },
         { "ffn_down.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
     };
+    const struct plan fused[] = {
+        { "attn_qkv.weight", h, 3 * h, wide, 0, in_h, 0, "v.blk", 0 },
+        { "attn_qkv.bias", 3 * h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
+    };
     const struct plan norms[] = { { "ln1.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
                                   { "ln2.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 } };
     const struct plan gate[] = { { "ffn_gate.weight", h, ffn, wide, 0, in_h, 0, "v.blk", 0 },
                                  { "ffn_gate.bias", ffn, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 } };
     for (size_t i = 0; i < sizeof both / sizeof both[0]; i++)
-        plan_add(l, &both[i], layer);
+        if (!v->positions || i < 2 || i > 7) /* else q, k and v are one */
+            plan_add(l, &both[i], layer);
+    for (int i = 0; v->positions && i < 2; i++)
+        plan_add(l, &fused[i], layer);
     for (int i = 0; i < 2; i++)
-        plan_add(l, v->llava ? &norms[i] : &gate[i], layer);
+        plan_add(l, v->llava || v->positions ? &norms[i] : &gate[i], layer);
+}
+
+/* What a Qwen3-VL tower has beside its layers and its first merger. */
+static void plan_deepstack(struct plan_list *l, const struct shape *s, enum dtype t)
+{
+    const struct tower *v = s->tower;
+    int64_t h = v->hidden, m = 4 * h, out = s->hidden;
+    const int layers[] = { v->deep0, v->deep1, v->deep2 };
+    float std = 1 / sqrtf((float)m);
+    const struct plan top[] = {
+        { "v.patch_embd.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+        { "v.position_embd.weight", h, v->positions, DTYPE_F32, 0, 0.5f, 0, NULL, 0 },
+        { "v.post_ln.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+    };
+    const struct plan merger[] = {
+        { "norm.weight", m, 0, DTYPE_F32, 1, 0.1f, 0, "v.deepstack", 0 },
+        { "norm.bias", m, 0, DTYPE_F32, 0, 0.1f, 0, "v.deepstack", 0 },
+        { "fc1.weight", m, m, tower_type(t, m), 0, std, 0, "v.deepstack", 0 },
+        { "fc1.bias", m, 0, DTYPE_F32, 0, 0.1f, 0, "v.deepstack", 0 },
+        { "fc2.weight", m, out, tower_type(t, m), 0, std, 0, "v.deepstack", 0 },
+        { "fc2.bias", out, 0, DTYPE_F32, 0, 0.1f, 0, "v.deepstack", 0 },
+    };
+    for (int i = 0; i < 3; i++)
+        plan_add(l, &top[i], -1);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 6; i++)
+            plan_add(l, &merger[i], layers[k]);
 }
 
 /* The tower with its projector or merger, under the names of llama.cpp. */
@@ -331,6 +388,8 @@ static void plan_tower(struct plan_list *l, const struct shape *s, enum dtype t)
         plan_add(l, v->llava ? &llava[i] : &qwen[i], -1);
     for (int i = 0; i < 4; i++)
         plan_add(l, &mm[i], -1);
+    if (v->positions)
+        plan_deepstack(l, s, t);
     for (int i = 0; i < v->n_layers; i++)
         plan_tower_layer(l, v, i, t);
 }
@@ -352,8 +411,10 @@ static void put_general(FILE *f, const struct shape *s, const struct type_info *
 
 static void put_decoder_keys(FILE *f, const struct shape *s)
 {
-    char arch[16];
-    int half = s->head_dim / 2, side = 3 * half / 8;
+    char arch[32];
+    int half = s->head_dim / 2;
+    bool interleaved = s->tower && s->tower->positions; /* 24, 20, 20 of 64; else 16, 24, 24 */
+    int side = interleaved ? 5 * half / 16 : 3 * half / 8;
     const int sections[4] = { half - 2 * side, side, side, 0 };
     snprintf(arch, sizeof arch, "%s.", s->arch);
     put_u32(f, arch, "block_count", (uint32_t)s->n_layers);
@@ -366,8 +427,15 @@ static void put_decoder_keys(FILE *f, const struct shape *s)
     put_u32(f, arch, "attention.value_length", (uint32_t)s->head_dim);
     put_f32(f, arch, "attention.layer_norm_rms_epsilon", 1e-6f);
     put_f32(f, arch, "rope.freq_base", 1e6f);
-    if (!strcmp(s->arch, "qwen2vl"))
+    if (s->experts) {
+        put_u32(f, arch, "expert_count", (uint32_t)s->experts->n);
+        put_u32(f, arch, "expert_used_count", (uint32_t)s->experts->used);
+        put_u32(f, arch, "expert_feed_forward_length", (uint32_t)s->experts->ffn);
+    }
+    if (strstr(s->arch, "vl"))
         put_ints(f, arch, "rope.dimension_sections", sections, 4);
+    if (s->tower && s->tower->positions)
+        put_u32(f, arch, "n_deepstack_layers", 3);
 }
 
 static void put_llava_keys(FILE *f, const struct shape *s)
@@ -385,6 +453,17 @@ static void put_llava_keys(FILE *f, const struct shape *s)
     put_u32(f, "clip.vision.", "video_token_id", control_id(s, "<video>"));
 }
 
+/* One flag for each layer. */
+static void put_deepstack_flags(FILE *f, const struct tower *t)
+{
+    put_u32(f, "clip.vision.", "image_size", 768); /* as above */
+    put_key(f, "clip.vision.", "is_deepstack_layers", GGUF_ARRAY);
+    put_le(f, GGUF_BOOL, 4);
+    put_le(f, (uint64_t)t->n_layers, 8);
+    for (int i = 0; i < t->n_layers; i++)
+        putc(i == t->deep0 || i == t->deep1 || i == t->deep2, f);
+}
+
 static void put_tower_keys(FILE *f, const struct shape *s)
 {
     static const char v[] = "clip.vision.";
@@ -394,9 +473,12 @@ static void put_tower_keys(FILE *f, const struct shape *s)
     const struct tower *t = s->tower;
     put_key(f, "clip.", "has_vision_encoder", GGUF_BOOL);
     putc(1, f);
-    put_key(f, "clip.", t->llava ? "use_gelu" : "use_silu", GGUF_BOOL);
+    put_key(f, "clip.", t->llava || t->positions ? "use_gelu" : "use_silu", GGUF_BOOL);
     putc(1, f);
-    put_string(f, "clip.", "projector_type", t->llava ? "llava_ov" : "qwen2.5vl_merger");
+    put_string(f, "clip.", "projector_type",
+               t->llava       ? "llava_ov"
+               : t->positions ? "qwen3vl_merger"
+                              : "qwen2.5vl_merger");
     put_u32(f, v, "projection_dim", (uint32_t)s->hidden);
     put_u32(f, v, "embedding_length", (uint32_t)t->hidden);
     put_u32(f, v, "block_count", (uint32_t)t->n_layers);
@@ -404,19 +486,23 @@ static void put_tower_keys(FILE *f, const struct shape *s)
     put_u32(f, v, "feed_forward_length", (uint32_t)t->ffn);
     put_u32(f, v, "patch_size", (uint32_t)t->patch);
     put_f32(f, v, "attention.layer_norm_epsilon", 1e-6f);
-    put_triple(f, v, "image_mean", t->llava ? half : clip_mean);
-    put_triple(f, v, "image_std", t->llava ? half : clip_std);
+    put_triple(f, v, "image_mean", t->llava || t->positions ? half : clip_mean);
+    put_triple(f, v, "image_std", t->llava || t->positions ? half : clip_std);
     if (t->llava) {
         put_llava_keys(f, s);
         return;
     }
-    put_u32(f, v, "image_size", 560); /* as llama.cpp's converter writes it; not used */
     put_u32(f, v, "spatial_merge_size", 2);
+    if (t->positions) {
+        put_deepstack_flags(f, t);
+        return;
+    }
+    put_u32(f, v, "image_size", 560); /* as llama.cpp's converter writes it; not used */
     put_u32(f, v, "n_wa_pattern", (uint32_t)t->pattern);
     put_u32(f, v, "window_size", (uint32_t)t->window);
 }
 
-static void put_infos(FILE *f, const struct plan_list *l)
+static void put_infos(FILE *f, const struct plan_list *l, const struct experts *e)
 {
     char name[NAME_SIZE];
     uint64_t offset = 0;
@@ -424,14 +510,17 @@ static void put_infos(FILE *f, const struct plan_list *l)
         const struct plan *p = &l->item[i];
         plan_name(name, p);
         put_text(f, name);
-        put_le(f, p->patch ? 4 : p->out ? 2 : 1, 4);
+        bool each = strstr(name, "_exps.") != NULL; /* one matrix for each expert */
+        put_le(f, p->patch ? 4 : each ? 3 : p->out ? 2 : 1, 4);
         put_le(f, (uint64_t)(p->patch ? p->patch : p->in), 8);
         if (p->patch) {
             put_le(f, (uint64_t)p->patch, 8);
             put_le(f, 3, 8);
         }
+        if (each)
+            put_le(f, (uint64_t)p->out / (uint64_t)e->n, 8);
         if (p->out)
-            put_le(f, (uint64_t)p->out, 8);
+            put_le(f, each ? (uint64_t)e->n : (uint64_t)p->out, 8);
         for (int t = 0; t < N_TYPES; t++) {
             if (types[t].dtype == p->dtype)
                 put_le(f, types[t].tensor_type, 4);
@@ -470,10 +559,12 @@ struct contents {
     bool hollow;
 };
 
-/* Holes need no disk; convolutions are small, and joined on the host. */
+/* Holes need no disk; convolutions are small, and joined on the host; routers are small, and must
+ * not choose the same experts for all rows. */
 static bool is_hole(const struct plan *p)
 {
-    return p->out && !p->patch && strcmp(p->suffix, "v.position_embd.weight");
+    return p->out && !p->patch && strcmp(p->suffix, "v.position_embd.weight") &&
+           strcmp(p->suffix, "ffn_gate_inp.weight");
 }
 
 static bool skip_tensor(FILE *f, const struct plan *p)
@@ -502,7 +593,7 @@ static bool put_head(FILE *f, const struct shape *s, const struct type_info *t,
     }
     if (what.tower)
         put_tower_keys(f, s);
-    put_infos(f, l);
+    put_infos(f, l, s->experts);
     at = ftell(f);
     if (at < 0 || fseek(f, HEADER_KEYS, SEEK_SET))
         return false;
@@ -520,7 +611,7 @@ static bool put_model(FILE *f, const struct shape *s, const struct type_info *t,
     int tower_layers = s->tower ? s->tower->n_layers : 0;
     bool ok;
 
-    l.item = calloc((size_t)s->n_layers * 12 + (size_t)tower_layers * 16 + 11, sizeof *l.item);
+    l.item = calloc((size_t)s->n_layers * 13 + (size_t)tower_layers * 16 + 32, sizeof *l.item);
     if (!l.item)
         return false;
     if (what.decoder)
@@ -552,7 +643,7 @@ static int usage(void)
                 s->name, s->arch, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim,
                 s->ffn, s->vocab, s->tied ? ", tied" : "", s->tower ? ", with a tower" : "");
     }
-    fputs("the tower of a qwen2vl shape goes into the file mmproj-OUT.gguf; --hollow: matrices are "
+    fputs("the tower of a Qwen shape goes into the file mmproj-OUT.gguf; --hollow: matrices are "
           "holes of the file and take no disk\n",
           stderr);
     return 2;

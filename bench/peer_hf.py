@@ -34,10 +34,13 @@ def read_shapes():
     text = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "shapes.h")).read()
     towers = {}
     for name, body in re.findall(r"struct tower (\w+) = \{([^}]*)\}", text):
-        keys = "llava hidden layers heads ffn patch image window pattern".split()
+        keys = ("llava hidden layers heads ffn patch image window pattern positions deep0 deep1 "
+                "deep2").split()
         towers[name] = dict(zip(keys, [v == "true" if v in ("true", "false") else int(v)
                                        for v in body.replace(" ", "").split(",")]))
-    keys = "arch hidden layers heads kv_heads head_dim ffn vocab context tied tower".split()
+    experts = {name: dict(zip(("n", "used", "ffn"), map(int, body.split(","))))
+               for name, body in re.findall(r"struct experts (\w+) = \{([^}]*)\}", text)}
+    keys = "arch hidden layers heads kv_heads head_dim ffn vocab context tied tower experts".split()
     shapes = {}
     for name, body in re.findall(r'\{ "([^"]+)",( "qwen[^}]*)\}', text):
         shape = dict(zip(keys, [v.strip(' "\n') for v in body.split(",")]))
@@ -45,6 +48,7 @@ def read_shapes():
             shape[key] = int(shape[key])
         shape["tied"] = shape["tied"] == "true"
         shape["tower"] = towers.get(shape["tower"].lstrip("&"))
+        shape["experts"] = experts.get(shape["experts"].lstrip("&"))
         shapes[name] = shape
     return shapes
 
@@ -110,14 +114,23 @@ class Bench:
         return model.eval().requires_grad_(False)
 
     def text_config(self, shape):
-        return transformers.Qwen2Config(
+        kind = transformers.Qwen2Config
+        more = dict(use_sliding_window=False)
+        if shape["arch"].startswith("qwen3"):
+            kind, more = transformers.Qwen3Config, dict(head_dim=shape["head_dim"])
+        if shape["experts"]:
+            kind = transformers.Qwen3MoeConfig
+            more.update(num_experts=shape["experts"]["n"], norm_topk_prob=True,
+                        num_experts_per_tok=shape["experts"]["used"],
+                        moe_intermediate_size=shape["experts"]["ffn"])
+        return kind(
             hidden_size=shape["hidden"], num_hidden_layers=shape["layers"],
             num_attention_heads=shape["heads"], num_key_value_heads=shape["kv_heads"],
             intermediate_size=shape["ffn"], vocab_size=shape["vocab"],
             max_position_embeddings=max(shape["context"], 32768),
             tie_word_embeddings=shape["tied"], rms_norm_eps=1e-6,
             rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-            use_sliding_window=False, attn_implementation="sdpa")
+            attn_implementation="sdpa", **more)
 
     def siglip_config(self, tower):
         return transformers.SiglipVisionConfig(
@@ -135,7 +148,8 @@ class Bench:
 
     def filled_cache(self, config, context):
         cache = transformers.DynamicCache(config=config)
-        heads, dim = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
+        heads, dim = config.num_key_value_heads, getattr(config, "head_dim", None)
+        dim = dim or config.hidden_size // config.num_attention_heads
         for layer in range(config.num_hidden_layers):
             keys = torch.randn(1, heads, context, dim, device=self.device, dtype=self.dtype)
             values = torch.randn(1, heads, context, dim, device=self.device, dtype=self.dtype)
@@ -208,6 +222,24 @@ class Bench:
         seconds = self.time(lambda: model(patches, grid_thw=grid), repeat=3, warm=1)
         self.row(name, "tower", 0, 2 * pairs, seconds, note=f"{2 * pairs} frames")
 
+    def qwen3_tower(self, name, shape):
+        from transformers.models.qwen3_vl import configuration_qwen3_vl as configuration
+        from transformers.models.qwen3_vl import modeling_qwen3_vl as modeling
+        tower, frames = shape["tower"], self.args.frames
+        config = configuration.Qwen3VLVisionConfig(
+            depth=tower["layers"], hidden_size=tower["hidden"], intermediate_size=tower["ffn"],
+            num_heads=tower["heads"], patch_size=tower["patch"], out_hidden_size=shape["hidden"],
+            num_position_embeddings=tower["positions"],
+            deepstack_visual_indexes=[tower[f"deep{i}"] for i in range(3)])
+        config._attn_implementation = "sdpa"
+        model = self.build(lambda: modeling.Qwen3VLVisionModel(config))
+        side, pairs = self.args.size // tower["patch"] // 2 * 2, (frames + 1) // 2
+        patches = torch.rand(pairs * side * side, 3 * 2 * tower["patch"] ** 2, device=self.device,
+                             dtype=self.dtype)
+        grid = torch.tensor([[pairs, side, side]], device=self.device)
+        seconds = self.time(lambda: model(patches, grid_thw=grid), repeat=3, warm=1)
+        self.row(name, "tower", 0, 2 * pairs, seconds, note=f"{2 * pairs} frames")
+
     def first(self, name, shape):
         """Pixels to the first token, and tokens by generate() after it."""
         frames, tower = self.args.frames, shape["tower"]
@@ -253,7 +285,8 @@ class Bench:
             self.limits()
         for name in self.args.models if {"decode", "prefill"} & set(what) else []:
             config = self.text_config(self.shapes[name])
-            model = self.build(lambda: transformers.Qwen2ForCausalLM(config))
+            kind = transformers.AutoModelForCausalLM._model_mapping[type(config)]
+            model = self.build(lambda: kind(config))
             if "decode" in what:
                 self.decode(name, model, config)
             if "prefill" in what:
@@ -265,6 +298,8 @@ class Bench:
             if "tower" in what:
                 if shape["tower"]["llava"]:
                     self.siglip(name, shape["tower"])
+                elif shape["tower"]["positions"]:
+                    self.qwen3_tower(name, shape)
                 else:
                     self.qwen_tower(name, shape)
                 self.free()

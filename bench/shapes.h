@@ -5,43 +5,64 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A vision tower. LLaVA-OneVision's is written into the decoder's file, Qwen2.5-VL's into one
- * beside it, as llama.cpp does. */
+/* A vision tower. LLaVA-OneVision's is written into the decoder's file, the others into one beside
+ * it, as llama.cpp does. */
 struct tower {
-    bool llava; /* else Qwen2.5-VL */
+    bool llava; /* else Qwen2.5-VL, or with positions Qwen3-VL */
     int hidden, n_layers, n_heads, ffn, patch;
-    int image;           /* LLaVA: pixels of a side */
-    int window, pattern; /* Qwen: pixels of a side; every pattern-th layer sees everything */
+    int image;               /* LLaVA: pixels of a side */
+    int window, pattern;     /* Qwen2.5: pixels of a side; every pattern-th layer sees everything */
+    int positions;           /* Qwen3: learned positions, */
+    int deep0, deep1, deep2; /* and the layers whose output goes to the decoder too */
+};
+
+struct experts {
+    int n, used, ffn;
 };
 
 struct shape {
     const char *name;
-    const char *arch; /* "qwen2", "qwen2vl": biases on q, k, v; "qwen3": norms on q and k */
+    const char *arch; /* "qwen2", "qwen2vl": biases on q, k, v; the others: norms on q and k */
     int hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
     bool tied;
-    const struct tower *tower; /* NULL: text only */
+    const struct tower *tower;     /* NULL: text only */
+    const struct experts *experts; /* of every layer; NULL: dense */
 };
 
-static const struct tower siglip = { true, 1152, 26, 16, 4304, 14, 384, 0, 0 };
-static const struct tower qwen_vit = { false, 1280, 32, 16, 3420, 14, 0, 112, 8 };
-static const struct tower tiny_siglip = { true, 128, 3, 4, 304, 14, 154, 0, 0 };
-static const struct tower tiny_vit = { false, 128, 4, 4, 348, 14, 0, 112, 2 };
+static const struct tower siglip = { true, 1152, 26, 16, 4304, 14, 384, 0, 0, 0, 0, 0, 0 };
+static const struct tower qwen_vit = { false, 1280, 32, 16, 3420, 14, 0, 112, 8, 0, 0, 0, 0 };
+static const struct tower tiny_siglip = { true, 128, 3, 4, 304, 14, 154, 0, 0, 0, 0, 0, 0 };
+static const struct tower tiny_vit = { false, 128, 4, 4, 348, 14, 0, 112, 2, 0, 0, 0, 0 };
+static const struct tower qwen3_vit = { false, 1152, 27, 16, 4304, 16, 0, 0, 0, 2304, 8, 16, 24 };
+static const struct tower tiny_vit3 = { false, 128, 4, 4, 348, 16, 0, 0, 0, 36, 0, 1, 2 };
+
+static const struct experts a3 = { 128, 8, 768 };
+static const struct experts tiny_experts = { 32, 4, 352 };
 
 static const struct shape shapes[] = {
-    { "q05", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, true, NULL },
-    { "q15", "qwen2", 1536, 28, 12, 2, 128, 8960, 151936, 32768, true, NULL },
-    { "q7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152064, 32768, false, NULL },
-    { "q32", "qwen2", 5120, 64, 40, 8, 128, 27648, 152064, 32768, false, NULL },
-    { "q72", "qwen2", 8192, 80, 64, 8, 128, 29568, 152064, 32768, false, NULL },
-    { "tiny", "qwen2", 512, 12, 8, 2, 64, 1408, 4096, 32768, true, NULL },
-    { "q3tiny", "qwen3", 320, 6, 8, 2, 64, 960, 4096, 32768, true, NULL },
-    { "micro", "qwen2", 64, 2, 4, 2, 16, 160, 512, 4096, true, NULL },
-    { "ov05", "qwen2", 896, 24, 14, 2, 64, 4864, 152000, 32768, true, &siglip },
-    { "ov7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152128, 32768, false, &siglip },
-    { "qwen2.5-vl-3b", "qwen2vl", 2048, 36, 16, 2, 128, 11008, 151936, 128000, true, &qwen_vit },
-    { "qwen2.5-vl-7b", "qwen2vl", 3584, 28, 28, 4, 128, 18944, 152064, 128000, false, &qwen_vit },
-    { "tiny-ov", "qwen2", 128, 3, 4, 2, 32, 352, 512, 8192, true, &tiny_siglip },
-    { "tiny-qwen2.5-vl", "qwen2vl", 128, 3, 4, 2, 32, 352, 512, 8192, true, &tiny_vit },
+    { "q05", "qwen2", 896, 24, 14, 2, 64, 4864, 151936, 32768, true, NULL, NULL },
+    { "q15", "qwen2", 1536, 28, 12, 2, 128, 8960, 151936, 32768, true, NULL, NULL },
+    { "q7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152064, 32768, false, NULL, NULL },
+    { "q32", "qwen2", 5120, 64, 40, 8, 128, 27648, 152064, 32768, false, NULL, NULL },
+    { "q72", "qwen2", 8192, 80, 64, 8, 128, 29568, 152064, 32768, false, NULL, NULL },
+    { "tiny", "qwen2", 512, 12, 8, 2, 64, 1408, 4096, 32768, true, NULL, NULL },
+    { "q3tiny", "qwen3", 320, 6, 8, 2, 64, 960, 4096, 32768, true, NULL, NULL },
+    { "micro", "qwen2", 64, 2, 4, 2, 16, 160, 512, 4096, true, NULL, NULL },
+    { "ov05", "qwen2", 896, 24, 14, 2, 64, 4864, 152000, 32768, true, &siglip, NULL },
+    { "ov7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152128, 32768, false, &siglip, NULL },
+    { "qwen2.5-vl-3b", "qwen2vl", 2048, 36, 16, 2, 128, 11008, 151936, 128000, true, &qwen_vit,
+      NULL },
+    { "qwen2.5-vl-7b", "qwen2vl", 3584, 28, 28, 4, 128, 18944, 152064, 128000, false, &qwen_vit,
+      NULL },
+    { "tiny-ov", "qwen2", 128, 3, 4, 2, 32, 352, 512, 8192, true, &tiny_siglip, NULL },
+    { "tiny-qwen2.5-vl", "qwen2vl", 128, 3, 4, 2, 32, 352, 512, 8192, true, &tiny_vit, NULL },
+    { "qwen3-vl-8b", "qwen3vl", 4096, 36, 32, 8, 128, 12288, 151936, 262144, false, &qwen3_vit,
+      NULL },
+    { "qwen3-vl-30b-a3b", "qwen3vlmoe", 2048, 48, 32, 4, 128, 6144, 151936, 262144, false,
+      &qwen3_vit, &a3 },
+    { "tiny-qwen3-vl", "qwen3vl", 128, 5, 4, 2, 32, 352, 512, 8192, true, &tiny_vit3, NULL },
+    { "q30a3", "qwen3moe", 2048, 48, 32, 4, 128, 6144, 151936, 40960, false, NULL, &a3 },
+    { "tiny-moe", "qwen3moe", 512, 6, 8, 2, 64, 1408, 4096, 32768, true, NULL, &tiny_experts },
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };

@@ -37,7 +37,9 @@ const struct option method_table[] = {
     { "draft-device", 0, NULL, OPTION_STRING, AT(draft_device), 0, 0, "DEVICE",
       "Where the draft model runs. Default: where the model does.", NULL },
     { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
-      "A draft head made for the model: GGUF file, or a directory in EAGLE's layout. Default: "
+      "A draft head made for the model: GGUF file, or a directory in the layout of EAGLE or "
+      "EAGLE-3. "
+      "Default: "
       "models/" DEFAULT_HEAD " with the default model where it is there, else none.",
       NULL },
     { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",

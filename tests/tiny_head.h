@@ -13,6 +13,11 @@ struct tiny_head {
     int visual_layer;
     float theta; /* 0: the key is not there */
     bool copies; /* the output is the state that comes in: the last token is likely again */
+    /* EAGLE-3; `copies`: of the last of the features. */
+    bool eagle3, norm_residual;
+    int n_features, features[8]; /* 0: the key is not there, and the FC is for three */
+    int draft_vocab, vocab;      /* of `vocab` tokens; 0: no LM head */
+    int32_t wrong_id;            /* > 0: in the place of the last draft token's */
     /* What to do differently. */
     const char *drop;    /* leave this tensor or key out */
     const char *reshape; /* give this tensor one row (or element) more */
@@ -30,6 +35,12 @@ static inline struct tiny_head tiny_head(int hidden, uint64_t seed)
                                .seed = seed };
 }
 
+/* Columns of the FC. */
+static inline int tiny_head_fc(const struct tiny_head *h)
+{
+    return h->hidden * (!h->eagle3 ? 2 : h->n_features > 0 ? h->n_features : 3);
+}
+
 static inline void tiny_list_head(struct tiny_list *l, const struct tiny_head *h)
 {
     static const char *const norms[] = { "embed_norm.weight", "hidden_norm.weight",
@@ -38,17 +49,20 @@ static inline void tiny_list_head(struct tiny_list *l, const struct tiny_head *h
     enum dtype t = (enum dtype)h->type;
     int q = h->n_heads * h->head_dim, kv = h->n_kv * h->head_dim, d = h->hidden;
     float in = 1.0f / sqrtf((float)d), out = h->copies ? 0 : 1;
+    int wide = h->eagle3 ? 2 * d : d;
     l->n = 0;
-    tiny_add(l, "", "fc.weight", t, d, 2 * d, 0, out * in);
+    tiny_add(l, "", "fc.weight", t, d, tiny_head_fc(h), 0, out * in);
     if (!h->no_fc_bias)
         tiny_add(l, "", "fc.bias", DTYPE_F32, 0, d, 0, out * 0.2f);
-    for (int i = 0; i < 3 && h->norms; i++)
+    for (int i = h->eagle3; i < 3 && (h->norms || h->eagle3); i++)
         tiny_add(l, "", norms[i], DTYPE_F32, 0, d, 1, 0.2f);
+    if (h->draft_vocab > 0)
+        tiny_add(l, "", "output.weight", t, h->draft_vocab, d, 0, 3 * in);
     if (!h->no_input_norm)
         tiny_add(l, "blk.0.", "attn_norm.weight", DTYPE_F32, 0, d, 1, 0.2f);
-    tiny_add(l, "blk.0.", "attn_q.weight", t, q, d, 0, 1.5f * in);
-    tiny_add(l, "blk.0.", "attn_k.weight", t, kv, d, 0, 1.5f * in);
-    tiny_add(l, "blk.0.", "attn_v.weight", t, kv, d, 0, in);
+    tiny_add(l, "blk.0.", "attn_q.weight", t, q, wide, 0, 1.5f * in);
+    tiny_add(l, "blk.0.", "attn_k.weight", t, kv, wide, 0, 1.5f * in);
+    tiny_add(l, "blk.0.", "attn_v.weight", t, kv, wide, 0, in);
     for (int i = 0; i < 3 && h->qkv_bias; i++)
         tiny_add(l, "blk.0.", thirds[i], DTYPE_F32, 0, i ? kv : q, 0, 0.3f);
     if (h->qk_norm) {
@@ -62,6 +76,22 @@ static inline void tiny_list_head(struct tiny_list *l, const struct tiny_head *h
     tiny_add(l, "blk.0.", "ffn_down.weight", t, d, h->ffn, 0, out / sqrtf((float)h->ffn));
     if (h->extra)
         tiny_add(l, "", h->extra, DTYPE_F32, 0, 8, 0, 1);
+}
+
+static inline void tiny_put_eagle3(struct gguf_writer *w, const struct tiny_head *h)
+{
+    static int32_t ids[1 << 16];
+    for (int i = 0; i < h->draft_vocab; i++) /* not in order */
+        ids[h->draft_vocab - 1 - i] = (int32_t)((int64_t)i * h->vocab / h->draft_vocab);
+    if (h->wrong_id > 0)
+        ids[h->draft_vocab - 1] = h->wrong_id;
+    gguf_writer_string(w, "prevue-head.layout", "eagle3", 6);
+    if (h->n_features > 0)
+        gguf_writer_i32s(w, "prevue-head.feature_layers", h->features, (size_t)h->n_features);
+    if (h->norm_residual)
+        gguf_writer_bool(w, "prevue-head.norm_residual", true);
+    if (h->draft_vocab > 0 && (!h->drop || strcmp(h->drop, "prevue-head.draft_ids") != 0))
+        gguf_writer_i32s(w, "prevue-head.draft_ids", ids, (size_t)h->draft_vocab);
 }
 
 static inline void tiny_put_head_config(struct gguf_writer *w, const struct tiny_head *h)
@@ -89,17 +119,20 @@ static inline void tiny_put_head_config(struct gguf_writer *w, const struct tiny
         gguf_writer_string(w, "prevue-head.visual_rows", h->visual, strlen(h->visual));
     if (h->visual_layer)
         gguf_writer_u32(w, "prevue-head.visual_layer", (uint32_t)h->visual_layer);
+    if (h->eagle3)
+        tiny_put_eagle3(w, h);
 }
 
-/* FC = (0, 1). */
-static inline enum pv_status tiny_put_copy(struct gguf_writer *w, int d, struct pv_error *err)
+/* FC = (0, 1): the last of its rows of d. */
+static inline enum pv_status tiny_put_copy(struct gguf_writer *w, int d, int cols,
+                                           struct pv_error *err)
 {
-    float *row = calloc((size_t)(2 * d), sizeof *row);
+    float *row = calloc((size_t)cols, sizeof *row);
     enum pv_status s = PV_OK;
     for (int i = 0; i < d && !s; i++) {
-        row[d + i] = 1;
-        s = gguf_writer_data(w, row, sizeof *row * 2 * (size_t)d, err);
-        row[d + i] = 0;
+        row[cols - d + i] = 1;
+        s = gguf_writer_data(w, row, sizeof *row * (size_t)cols, err);
+        row[cols - d + i] = 0;
     }
     free(row);
     return s;
@@ -136,7 +169,7 @@ static inline const char *tiny_head_write(const struct tiny_head *h, const char 
         s = gguf_writer_begin(w, &err);
     }
     for (int i = 0; i < l.n && !s; i++)
-        s = i == 0 && h->copies ? tiny_put_copy(w, h->hidden, &err)
+        s = i == 0 && h->copies ? tiny_put_copy(w, h->hidden, tiny_head_fc(h), &err)
                                 : tiny_put_tensor(w, &l.item[i], &r, &err);
     if (!s)
         s = gguf_writer_commit(&w, &err);

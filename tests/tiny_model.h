@@ -34,6 +34,13 @@ enum {
     TINY_MAX_TOKENS
 };
 
+/* A mixture of experts; the architecture is then "qwen3moe" or "qwen3vlmoe". */
+struct tiny_experts {
+    int n, used, ffn;
+    int dense;       /* this layer has none, -1: all have */
+    bool not_normed; /* expert_weights_norm false; else the key is not written */
+};
+
 struct tiny_model {
     const char *arch; /* "qwen2", "qwen3", ... */
     int hidden, n_layers, n_heads, n_kv, head_dim, ffn, vocab;
@@ -45,6 +52,7 @@ struct tiny_model {
     bool tokenizer;  /* 256 bytes, four merges, three control tokens; vocab >= TINY_N_TOKENS */
     const char *chat_template;
     const char *const *extra; /* control tokens after the others, NULL at the end; or NULL */
+    const struct tiny_experts *experts; /* NULL: all layers are dense */
     int n_deepstack;
 };
 
@@ -56,7 +64,7 @@ struct tiny_tensor {
 };
 
 struct tiny_list {
-    struct tiny_tensor item[256];
+    struct tiny_tensor item[384];
     int n;
 };
 
@@ -101,6 +109,15 @@ static inline void tiny_layer(struct tiny_list *l, const struct tiny_model *m, i
     tiny_add(l, p, "attn_output.weight", tiny_type(m, DTYPE_Q5_0), h, q, 0,
              2 * back / sqrtf((float)q));
     tiny_add(l, p, "ffn_norm.weight", DTYPE_F32, 0, h, 1, 0.2f);
+    if (m->experts && m->experts->dense != index) {
+        const struct tiny_experts *e = m->experts;
+        tiny_add(l, p, "ffn_gate_inp.weight", DTYPE_F32, e->n, h, 0, 2 * in);
+        tiny_add(l, p, "ffn_gate_exps.weight", tiny_type(m, DTYPE_Q4_K), e->n * e->ffn, h, 0, in);
+        tiny_add(l, p, "ffn_up_exps.weight", tiny_type(m, DTYPE_Q5_K), e->n * e->ffn, h, 0, in);
+        tiny_add(l, p, "ffn_down_exps.weight", tiny_type(m, DTYPE_Q6_K), e->n * h, e->ffn, 0,
+                 2 * back / sqrtf((float)e->ffn));
+        return;
+    }
     tiny_add(l, p, "ffn_gate.weight", tiny_type(m, DTYPE_Q4_K), m->ffn, h, 0, in);
     tiny_add(l, p, "ffn_up.weight", tiny_type(m, DTYPE_Q5_K), m->ffn, h, 0, in);
     tiny_add(l, p, "ffn_down.weight", tiny_type(m, DTYPE_Q6_K), h, m->ffn, 0,
@@ -217,6 +234,21 @@ static inline void tiny_put_tokenizer(struct gguf_writer *w, const struct tiny_m
                            strlen(m->chat_template));
 }
 
+static inline void tiny_put_experts(struct gguf_writer *w, const struct tiny_model *m)
+{
+    const struct tiny_experts *e = m->experts;
+    char key[96];
+    snprintf(key, sizeof key, "%s.expert_count", m->arch);
+    gguf_writer_u32(w, key, (uint32_t)e->n);
+    snprintf(key, sizeof key, "%s.expert_used_count", m->arch);
+    gguf_writer_u32(w, key, (uint32_t)e->used);
+    snprintf(key, sizeof key, "%s.expert_feed_forward_length", m->arch);
+    gguf_writer_u32(w, key, (uint32_t)e->ffn);
+    snprintf(key, sizeof key, "%s.expert_weights_norm", m->arch);
+    if (e->not_normed)
+        gguf_writer_bool(w, key, false);
+}
+
 static inline void tiny_put_config(struct gguf_writer *w, const struct tiny_model *m)
 {
     const struct {
@@ -247,6 +279,8 @@ static inline void tiny_put_config(struct gguf_writer *w, const struct tiny_mode
     snprintf(key, sizeof key, "%s.rope.dimension_sections", m->arch);
     if (strstr(m->arch, "vl"))
         gguf_writer_i32s(w, key, sections, 4);
+    if (m->experts)
+        tiny_put_experts(w, m);
     snprintf(key, sizeof key, "%s.n_deepstack_layers", m->arch);
     if (m->n_deepstack)
         gguf_writer_u32(w, key, (uint32_t)m->n_deepstack);
@@ -254,6 +288,16 @@ static inline void tiny_put_config(struct gguf_writer *w, const struct tiny_mode
         gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)m->eos);
     if (m->tokenizer)
         tiny_put_tokenizer(w, m);
+}
+
+/* The entry of a tensor of the decoder; those of experts have one matrix for each. */
+static inline void tiny_list_tensor(struct gguf_writer *w, const struct tiny_model *m,
+                                    const char *name, enum dtype t, int rows, int cols)
+{
+    int64_t flat[2] = { rows ? rows : cols, cols };
+    bool deep = strstr(name, "_exps.") != NULL;
+    int64_t each[3] = { deep ? m->experts->n : 0, deep ? rows / m->experts->n : 0, cols };
+    gguf_writer_tensor(w, name, t, deep ? 3 : rows ? 2 : 1, deep ? each : flat);
 }
 
 /* The decoder's tensors, in the order of the file. */
@@ -286,8 +330,7 @@ static inline const char *tiny_model_write(const struct tiny_model *m, const cha
         tiny_put_config(w, m);
         for (int i = 0; i < l.n; i++) {
             const struct tiny_tensor *t = &l.item[i];
-            int64_t dim[2] = { t->rows ? t->rows : t->cols, t->cols };
-            gguf_writer_tensor(w, t->name, t->dtype, t->rows ? 2 : 1, dim);
+            tiny_list_tensor(w, m, t->name, t->dtype, t->rows, t->cols);
         }
         s = gguf_writer_begin(w, &err);
     }

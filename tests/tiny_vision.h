@@ -125,9 +125,11 @@ static inline void tiny_put_part(struct gguf_writer *w, const struct tiny_vision
         rows += rows ? 1 : 0;
     }
     if (!data) {
-        int64_t flat[2] = { rows ? rows : cols, cols };
         int64_t deep[4] = { rows, 3, m->patch, m->patch };
-        gguf_writer_tensor(w, name, t, patch ? 4 : rows ? 2 : 1, patch ? deep : flat);
+        if (patch)
+            gguf_writer_tensor(w, name, t, 4, deep);
+        else
+            tiny_list_tensor(w, &m->text, name, t, rows, cols);
         return;
     }
     int n = (rows ? rows : 1) * cols;

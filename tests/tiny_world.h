@@ -52,8 +52,8 @@ static inline struct tiny_vision tiny_gpu_vision(const struct family *family)
 }
 
 /* On a CPU of this level, or a device. */
-static inline bool tiny_world_open(struct world *w, const struct family *family, bool head,
-                                   const char *device, int level)
+static inline bool tiny_world_open(struct world *w, const struct family *family,
+                                   enum test_head head, const char *device, int level)
 {
     struct pv_model_params p = pv_model_defaults();
     struct pair pair;
@@ -64,7 +64,7 @@ static inline bool tiny_world_open(struct world *w, const struct family *family,
     open = open_headed(&pair, device ? tiny_gpu_vision(family) : tiny_vision(family), head, p);
     *w = (struct world){ .target = pair.target,
                          .draft = pair.draft,
-                         .head = head,
+                         .head = head != NO_HEAD,
                          .context = CONTEXT,
                          .n_new = N_NEW,
                          .max_jobs = MAX_JOBS,

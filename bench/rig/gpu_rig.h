@@ -60,7 +60,8 @@ enum pv_status rig_model_open(struct rig_model *m, struct rig *r, const char *na
 void rig_model_close(struct rig_model *m);
 
 /* Bytes of the matrices that each step reads. */
-double rig_weight_bytes(const struct rig_model *m);
+/* That a step of so many rows reads; of experts as many as rows that choose at random use. */
+double rig_weight_bytes(const struct rig_model *m, int rows);
 double rig_kv_bytes(const struct rig_model *m, int slots);
 /* Operations of n rows behind `context` slots, of which `wanted` have logits. */
 double rig_operations(const struct rig_model *m, int context, int n, int wanted);

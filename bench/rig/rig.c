@@ -221,16 +221,31 @@ static int layer_matrices(const struct rig_model *m, int layer, const struct ten
     const struct layer_tensors *l = model_file_layer(m->mf, layer);
     const struct tensor *all[7] = { l->q, l->k, l->v, l->o, l->gate, l->up, l->down };
     memcpy(out, all, sizeof all);
-    return 7;
+    return l->gate ? 7 : 4;
 }
 
-double rig_weight_bytes(const struct rig_model *m)
+/* Experts of a layer that so many rows use, each some of them, chosen at random. */
+static double experts_used(const struct config *c, int rows)
 {
+    double missed = 1;
+    for (int i = 0; i < rows && missed > 1e-6; i++)
+        missed *= 1 - (double)c->n_used / c->n_experts;
+    return c->n_experts * (1 - missed);
+}
+
+double rig_weight_bytes(const struct rig_model *m, int rows)
+{
+    const struct config *c = model_file_config(m->mf);
     const struct tensor *t[7];
     double bytes = (double)model_file_head(m->mf)->size;
-    for (int i = 0; i < model_file_config(m->mf)->n_layers; i++)
+    for (int i = 0; i < c->n_layers; i++) {
         for (int k = 0; k < layer_matrices(m, i, t); k++)
             bytes += (double)t[k]->size;
+        if (c->sparse[i])
+            bytes +=
+                (double)model_file_experts_size(m->mf, i) / c->n_experts * experts_used(c, rows) +
+                (double)model_file_layer(m->mf, i)->router->size;
+    }
     return bytes;
 }
 

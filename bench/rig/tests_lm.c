@@ -51,7 +51,8 @@ static enum pv_status decode_row(struct rig *r, struct lane *l, const struct lan
                                   .ms = 1e3 * timings_at(&t, 0.5),
                                   .best_ms = 1e3 * timings_at(&t, 0),
                                   .tokens = rows->n,
-                                  .bytes = rig_weight_bytes(m) + rig_kv_bytes(m, context + rows->n),
+                                  .bytes = rig_weight_bytes(m, rows->n) +
+                                           rig_kv_bytes(m, context + rows->n),
                                   .operations = rig_operations(m, context, rows->n, rows->n),
                                   .memory = rig_used(r) });
     return PV_OK;
@@ -131,7 +132,7 @@ enum pv_status test_prefill(struct rig *r, const struct rig_model *m, const stru
                                                   .ms = 1e3 * timings_at(&t, 0.5),
                                                   .best_ms = 1e3 * timings_at(&t, 0),
                                                   .tokens = n,
-                                                  .bytes = rig_weight_bytes(m),
+                                                  .bytes = rig_weight_bytes(m, p->prefill),
                                                   .operations = rig_operations(m, 0, n, 1),
                                                   .memory = rig_used(r),
                                                   .note = note });

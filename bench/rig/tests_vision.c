@@ -58,7 +58,7 @@ static enum pv_status sight_open(struct sight *e, const struct rig_model *m, con
     e->tokens = vision_slice_tokens(e->v, side, side);
     e->kept = any ? e->tokens : llava_frame_tokens(c);
     n = (size_t)e->slices * (size_t)(side * side) * patch_floats(c);
-    out = (size_t)e->slices * (size_t)e->tokens * (size_t)c->out;
+    out = (size_t)e->slices * (size_t)e->tokens * (size_t)vision_row_size(c);
     e->patches = mem_alloc(sizeof(float) * n);
     e->features = mem_alloc(sizeof(float) * out);
     s = e->patches && e->features ? vision_state_open(&e->state, e->v, e->slices * side * side, err)
@@ -94,11 +94,12 @@ static double sight_operations(const struct sight *e)
     bool llava = c->family->tower->fixed;
     double hidden = c->hidden, rows = (double)e->h * e->w, ops = 0;
     double wide = hidden * c->merge * c->merge, middle = llava ? c->out : wide;
+    double mats = c->family->tower->gated ? 3 : 2, mergers = 1 + c->n_deepstack;
     for (int i = 0; i < c->n_layers; i++)
-        ops += 2 * rows * hidden * (4 * hidden + (llava ? 2.0 : 3.0) * c->ffn) +
+        ops += 2 * rows * hidden * (4 * hidden + mats * c->ffn) +
                4 * hidden * pairs_seen(e, llava || c->full[i]);
     ops += 2 * rows * hidden * (double)patch_floats(c);
-    ops += 2 * e->tokens * middle * (wide + c->out);
+    ops += 2 * mergers * e->tokens * middle * (wide + c->out);
     return ops * e->total;
 }
 
@@ -108,7 +109,7 @@ static enum pv_status encode_all(struct sight *e, float *there, struct pv_error 
 {
     const struct device_ops *ops = e->m->dev->ops;
     struct device_work *work = vision_state_work(e->state);
-    size_t slice = (size_t)e->kept * (size_t)e->c->out;
+    size_t slice = (size_t)e->kept * (size_t)vision_row_size(e->c);
     enum pv_status s = PV_OK, waited;
     for (int at = 0; at < e->total && !s; at += e->slices) {
         int n = e->total - at < e->slices ? e->total - at : e->slices;

@@ -187,6 +187,20 @@ static void count_matrix(struct count *c, const struct tensor *w, int rows)
     count_ops(c, w->dtype, 2 * elements * rows);
 }
 
+/* Of a sparse layer: the router, the products of the experts that each row uses, and the weights of
+ * the experts that so many rows are expected to use if every expert is as likely as another. */
+static void count_experts(struct count *c, const struct model_file *mf, int layer, int rows)
+{
+    const struct config *f = model_file_config(mf);
+    const struct expert_tensors *x = model_file_experts(mf, layer);
+    double elements = (double)f->hidden * f->expert_ffn, unused = 1;
+    for (int i = 0; i < rows; i++)
+        unused *= 1 - (double)f->n_used / f->n_experts;
+    count_matrix(c, model_file_layer(mf, layer)->router, rows);
+    c->bytes += (1 - unused) * (double)model_file_experts_size(mf, layer);
+    count_ops(c, x->gate.t->dtype, 2 * 3 * elements * f->n_used * rows);
+}
+
 void bench_model_count(const struct bench_model *b, struct test *t,
                        const struct peak_rate peak[PEAK_KINDS])
 {
@@ -201,9 +215,13 @@ void bench_model_count(const struct bench_model *b, struct test *t,
         count_matrix(&count, l->k, n);
         count_matrix(&count, l->v, n);
         count_matrix(&count, l->o, rest);
-        count_matrix(&count, l->gate, rest);
-        count_matrix(&count, l->up, rest);
-        count_matrix(&count, l->down, rest);
+        if (c->sparse[i]) {
+            count_experts(&count, b->model->file, i, rest);
+        } else {
+            count_matrix(&count, l->gate, rest);
+            count_matrix(&count, l->up, rest);
+            count_matrix(&count, l->down, rest);
+        }
         count_ops(&count, b->kv_dtype, 4.0 * c->n_heads * c->head_dim * slots);
     }
     count_matrix(&count, model_file_head(b->model->file), wanted);

@@ -1,8 +1,10 @@
-/* One text for each run of a video, from the numbers of its frames. */
+/* Made from the numbers of a video's frames. */
 #include "engine/captions.h"
 
 #include "base/mem.h"
 #include "format/family.h"
+
+enum { NOTE_LIMIT = 1 << 16 }; /* bytes of a text after a video */
 
 enum pv_status captions_make(struct captions *out, const struct loaded_media *s,
                              struct pv_error *err)
@@ -11,6 +13,12 @@ enum pv_status captions_make(struct captions *out, const struct loaded_media *s,
     int n = m->n_rows / m->run_rows;
     size_t size = (size_t)n * (sizeof *out->text + sizeof *out->list);
     *out = (struct captions){ 0 };
+    buf_init(&out->note, NOTE_LIMIT);
+    if (m->family->media->note && m->video) {
+        m->family->media->note(&out->note, s->index, s->n_frames, s->info.fps, s->info.duration);
+        if (out->note.failed)
+            return fail_nomem(err, NOTE_LIMIT);
+    }
     if (!m->family->media->caption || !m->video)
         return PV_OK;
     out->text = mem_alloc((size_t)n * sizeof *out->text);
@@ -28,5 +36,6 @@ void captions_clear(struct captions *c)
 {
     mem_free(c->text);
     mem_free(c->list);
+    buf_clear(&c->note);
     *c = (struct captions){ 0 };
 }

@@ -1,4 +1,4 @@
-/* The texts that a family puts between the runs of a medium. */
+/* The texts that a family puts before the runs of a medium and after it. */
 #ifndef PV_ENGINE_CAPTIONS_H
 #define PV_ENGINE_CAPTIONS_H
 
@@ -7,6 +7,7 @@
 struct captions {
     char (*text)[MEDIA_CAPTION_SIZE]; /* [n]; owned */
     const char **list;                /* [n] of these; NULL: the medium has no texts; owned */
+    struct buf note;                  /* the text after it; empty: none */
 };
 
 enum pv_status captions_make(struct captions *out, const struct loaded_media *s,

@@ -36,6 +36,45 @@ static void text_tensors(struct buf *b, const struct model_file *mf)
     }
 }
 
+/* Of all parameters, those that one token meets: all but the experts that it does not use. */
+static uint64_t active_parameters(const struct config *c, uint64_t elements)
+{
+    return elements - (uint64_t)config_n_sparse(c) * (uint64_t)(c->n_experts - c->n_used) * 3 *
+                          (uint64_t)c->hidden * (uint64_t)c->expert_ffn;
+}
+
+static void text_experts(struct buf *b, const struct pv_model *m, uint64_t elements)
+{
+    const struct config *c = decoder_config(m->dec);
+    uint64_t copied = decoder_copied(m->dec);
+    if (c->n_experts == 0)
+        return;
+    buf_printf(b, "experts      %d of ffn %d in %d of %d layers, %d used per token%s\n",
+               c->n_experts, c->expert_ffn, config_n_sparse(c), c->n_layers, c->n_used,
+               c->norm_used ? ", weights normed" : "");
+    buf_printf(b, "active       %llu parameters per token\n",
+               (unsigned long long)active_parameters(c, elements));
+    if (copied > 0)
+        buf_printf(
+            b,
+            "copied       %.1f MiB of memory for weights that cannot be used as the file has "
+            "them (a GGUF file made by prevue convert needs none)\n",
+            describe_mib(copied));
+}
+
+static void json_experts(struct buf *b, const struct pv_model *m, uint64_t elements)
+{
+    const struct config *c = decoder_config(m->dec);
+    if (c->n_experts == 0)
+        return;
+    buf_printf(b,
+               ",\"experts\":{\"count\":%d,\"used\":%d,\"ffn\":%d,\"layers\":%d,\"normed\":%s,"
+               "\"active_parameters\":%llu,\"copied\":%llu}",
+               c->n_experts, c->n_used, c->expert_ffn, config_n_sparse(c),
+               c->norm_used ? "true" : "false", (unsigned long long)active_parameters(c, elements),
+               (unsigned long long)decoder_copied(m->dec));
+}
+
 static void text_describe(struct buf *b, const struct pv_model *m, const struct memory *mem,
                           int context, bool tensors)
 {
@@ -54,6 +93,7 @@ static void text_describe(struct buf *b, const struct pv_model *m, const struct 
     buf_printf(b, "vocabulary   %d%s, %s\n", c->vocab, c->tied ? ", head tied" : "",
                m->tokenizer ? "with tokenizer" : "no tokenizer");
     buf_printf(b, "parameters   %llu\n", (unsigned long long)elements);
+    text_experts(b, m, elements);
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (count[t])
             buf_printf(b, "  %-5s      %d tensors, %.1f MiB\n", dtype_name((enum dtype)t), count[t],
@@ -120,6 +160,7 @@ static void json_describe(struct buf *b, const struct pv_model *m, const struct 
                "\"repacked\":%llu}",
                context, (unsigned long long)mem->weights, (unsigned long long)mem->kv,
                (unsigned long long)mem->scratch, (unsigned long long)m->repacked);
+    json_experts(b, m, elements);
     describe_vision_json(b, m);
     if (tensors)
         json_tensors(b, m->file);

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "engine/media_loader.h"
+#include "format/family.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
 #include "spec/method_rules.h"
@@ -25,9 +26,10 @@ static enum pv_status check_towers(const struct pv_model *a, const struct pv_mod
         return PV_OK;
     x = vision_config(a->vision);
     y = vision_config(b->vision);
-    if (x->family != y->family || x->patch != y->patch || x->temporal != y->temporal ||
-        x->merge != y->merge || x->image != y->image ||
-        memcmp(x->mean, y->mean, sizeof x->mean) != 0 || memcmp(x->std, y->std, sizeof x->std) != 0)
+    if (x->family->number != y->family->number || x->newline != y->newline ||
+        x->patch != y->patch || x->temporal != y->temporal || x->merge != y->merge ||
+        x->image != y->image || memcmp(x->mean, y->mean, sizeof x->mean) != 0 ||
+        memcmp(x->std, y->std, sizeof x->std) != 0)
         return fail(err, PV_E_UNSUPPORTED,
                     "%s cuts pictures in another way than %s: it cannot draft for it",
                     model_file_path(b->file), model_file_path(a->file));
@@ -68,11 +70,15 @@ static bool same_tower(const struct pv_model *a, const struct pv_model *b)
 
 static enum pv_status open_states(struct drafting *d, struct pv_error *err)
 {
-    int hidden = decoder_config(d->engine->model->dec)->hidden;
-    size_t size = TREE_MAX * (size_t)hidden * sizeof *d->step_states;
-    enum pv_status st = states_open(&d->states, d->engine->context, hidden, d->engine->chunk, err);
+    const struct config *c = decoder_config(d->engine->model->dec);
+    struct head_features features =
+        head_features_of(head_file_config(d->engine->model->head_file), c->n_layers);
+    size_t size;
+    enum pv_status st =
+        states_open(&d->states, d->engine->context, c->hidden, features, d->engine->chunk, err);
     if (st)
         return st;
+    size = TREE_MAX * states_width(&d->states) * sizeof *d->step_states;
     d->step_states = mem_alloc(size);
     return d->step_states ? PV_OK : fail_nomem(err, size);
 }
@@ -205,10 +211,19 @@ enum pv_status drafting_reserve(struct drafting *d, const struct timeline *t, in
     return err ? st : PV_OK;
 }
 
+void drafting_ask(const struct drafting *d, struct step *step, const int *rows,
+                  struct hidden_tap tap[STATES_MAX_TAPS])
+{
+    if (d->states.hidden > 0)
+        states_ask(&d->states, step, step->n, rows, d->step_states,
+                   TREE_MAX * (size_t)d->states.hidden, tap);
+}
+
 void drafting_decoded(struct drafting *d, int from, const int *path, int n)
 {
     if (d->states.hidden > 0)
-        (void)states_add(&d->states, from, d->step_states, path, n, NULL);
+        (void)states_add(&d->states, from, d->step_states, TREE_MAX * (size_t)d->states.hidden,
+                         path, n, NULL);
 }
 
 enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool stills,

@@ -63,7 +63,7 @@ struct drafting {
     size_t drawing_bytes;        /* of tree_logits and after */
     /* Where the model has a head. */
     struct states states; /* of the rows in the session's cache; hidden 0: there is no head */
-    float *step_states;   /* [TREE_MAX, hidden]: of the rows of one step of decoding */
+    float *step_states;   /* [features, TREE_MAX, hidden]: of the rows of one step of decoding */
 };
 
 /* Borrows the engine and the budget. */
@@ -104,6 +104,10 @@ void drafting_want(struct drafting *d, bool media);
  * Without `err` states are not needed, and missing memory is no failure. */
 enum pv_status drafting_reserve(struct drafting *d, const struct timeline *t, int first, int answer,
                                 struct pv_error *err);
+/* A step of decoding leaves the states of its rows in step_states, where there is a head. rows: 0
+ * .. step->n - 1. The step has no other taps of hidden states. */
+void drafting_ask(const struct drafting *d, struct step *step, const int *rows,
+                  struct hidden_tap tap[STATES_MAX_TAPS]);
 /* Rows that a step of decoding ran, whose states are in step_states, are in the cache now: from row
  * `from` on, row path[i] of the step the i-th. Without room they are not kept. */
 void drafting_decoded(struct drafting *d, int from, const int *path, int n);

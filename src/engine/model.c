@@ -120,7 +120,8 @@ static enum pv_status check_room(const struct pv_model *m, struct pv_error *err)
     size_t left, all;
     m->dev->ops->room(m->dev, &left, &all);
     for (int i = 0; i < model_file_config(f)->n_layers; i++)
-        need += tensor_bytes(model_file_layer(f, i), sizeof(struct layer_tensors));
+        need += tensor_bytes(model_file_layer(f, i), sizeof(struct layer_tensors)) +
+                model_file_experts_size(f, i);
     for (int i = 0; i < model_file_vision(f)->n_layers; i++)
         need += tensor_bytes(model_file_vision_layer(f, i), sizeof(struct vision_layer_tensors));
     if (all > 0 && need > left)
@@ -227,16 +228,30 @@ void pv_model_close(pv_model **model)
     *model = NULL;
 }
 
+static bool all_fine(const struct tensor *const *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (t[i] && t[i]->dtype != DTYPE_F16 && t[i]->dtype != DTYPE_F32)
+            return false;
+    return true;
+}
+
 /* Whether all matrices of the layers are F16 or F32: rounding keys and values to BF16 would then
  * lose more than the file has lost. */
 static bool layers_are_fine(const struct model_file *mf)
 {
-    for (int i = 0; i < model_file_config(mf)->n_layers; i++) {
+    const struct config *c = model_file_config(mf);
+    for (int i = 0; i < c->n_layers; i++) {
         const struct layer_tensors *l = model_file_layer(mf, i);
+        const struct expert_tensors *x = model_file_experts(mf, i);
         const struct tensor *t[] = { l->q, l->k, l->v, l->o, l->gate, l->up, l->down };
-        for (size_t j = 0; j < sizeof t / sizeof *t; j++)
-            if (t[j]->dtype != DTYPE_F16 && t[j]->dtype != DTYPE_F32)
+        if (!all_fine(t, sizeof t / sizeof *t))
+            return false;
+        for (int e = 0; x && e < c->n_experts; e++) {
+            const struct tensor *of[] = { x[e].gate.t, x[e].up.t, x[e].down.t };
+            if (!all_fine(of, sizeof of / sizeof *of))
                 return false;
+        }
     }
     return true;
 }

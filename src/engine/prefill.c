@@ -92,6 +92,8 @@ static int list_taps(struct pv_session *s, int from, int n, const struct extras 
                                     taps + x->n_hidden);
 }
 
+static const int first_row = 0;
+
 static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want want,
                                const struct extras *x, struct pv_error *err)
 {
@@ -109,7 +111,6 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .logit_rows = &last,
                          .logits = want == WANT_LOGITS ? s->answer.logits : NULL,
                          .argmax = want == WANT_ARGMAX ? &s->answer.top : NULL,
-                         .states = x->token ? s->draft.step_states : NULL,
                          .n_hidden = n_taps,
                          .hidden = taps,
                          .n_columns = x->n_columns,
@@ -126,6 +127,8 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
     enum pv_status st = PV_OK;
     if (want == WANT_DRAWN)
         step.choice = &drawn;
+    if (x->token)
+        drafting_ask(&s->draft, &step, &first_row, taps);
     if (x->layer0 == 0 || x->layer0 < decoder_config(s->model->dec)->n_deepstack)
         st = fill_embeds(s, x->embeds, from, n, err);
     if (!st)
@@ -133,7 +136,7 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
     if (st)
         return st;
     if (x->token)
-        drafting_decoded(&s->draft, from, &(const int){ 0 }, 1);
+        drafting_decoded(&s->draft, from, &first_row, 1);
     else if (keeps_states(s, x))
         states_commit(&s->draft.states, s->seq.line.ids, s->seq.line.n, from, n);
     sequence_commit(&s->seq, s->target.base.work, n, NULL,

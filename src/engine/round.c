@@ -24,6 +24,7 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
                                   .drawn = s->draft.tree_best,
                                   .position = position,
                                   .seed = drawn ? drawn->seed : 0 };
+    struct hidden_tap taps[STATES_MAX_TAPS];
     struct step_seq seq = { .kv = &s->seq.kv, .n = t->n };
     struct step step = { .n = t->n,
                          .ids = t->id,
@@ -34,7 +35,6 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
                          .logit_rows = all,
                          .logits = greedy || drawn ? NULL : s->draft.tree_logits,
                          .argmax = greedy ? s->draft.tree_best : NULL,
-                         .states = s->draft.step_states,
                          .choice = drawn ? &choice : NULL };
     for (int i = 0; i < t->n; i++) {
         all[i] = i;
@@ -44,6 +44,7 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
         chain = chain && t->parent[i] == i - 1;
     }
     seq.parent = chain ? NULL : t->parent;
+    drafting_ask(&s->draft, &step, all, taps);
     return s->target.base.run(&s->target.base, &step, err);
 }
 

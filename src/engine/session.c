@@ -311,6 +311,7 @@ static enum pv_status describe_pending(const struct pv_session *s, struct chat_m
                                         .after = c->vision_end };
         st = captions_make(&captions[i], &s->pending[i], err);
         media[i].captions = captions[i].list;
+        media[i].note = captions[i].note.len > 0 ? captions[i].note.data : NULL;
     }
     return st;
 }

@@ -53,9 +53,18 @@ static int count_same(const struct snapshot *p, const struct kv_key *rows, int n
     return same;
 }
 
+static bool same_features(const struct head_features *a, const struct head_features *b)
+{
+    bool same = a->n == b->n;
+    for (int k = 0; k < a->n && same; k++)
+        same = a->layer[k] == b->layer[k];
+    return same;
+}
+
 static bool as_much(const struct states *a, const struct states *b)
 {
-    return a->hidden == b->hidden && (a->all || !b->all) && (b->layer == 0 || a->layer == b->layer);
+    return a->hidden == b->hidden && same_features(&a->features, &b->features) &&
+           (a->all || !b->all) && (b->layer == 0 || a->layer == b->layer);
 }
 
 /* A copy of the states of s; NULL: no memory. */
@@ -65,7 +74,7 @@ static struct snapshot *copy(const struct kv_key *rows, const struct states *s)
     if (!p)
         return NULL;
     p->rows = mem_alloc((size_t)s->n * sizeof *p->rows);
-    if (!p->rows || states_open(&p->states, s->n, s->hidden, 1, NULL) ||
+    if (!p->rows || states_open(&p->states, s->n, s->hidden, s->features, 1, NULL) ||
         states_take(&p->states, s, s->n, NULL)) {
         states_close(&p->states);
         mem_free(p->rows);

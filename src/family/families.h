@@ -5,10 +5,11 @@
 
 #include "format/family.h"
 
-extern const struct family family_qwen2, family_qwen3; /* text only */
-extern const struct family family_llava_onevision;
+extern const struct family family_qwen2, family_qwen3, family_qwen3_moe;  /* text only */
+extern const struct family family_llava_onevision, family_llava_original; /* two layouts */
+extern const struct family family_llava_video;
 extern const struct family family_qwen2_vl, family_qwen2_5_vl;
-extern const struct family family_qwen3_vl;
+extern const struct family family_qwen3_vl, family_qwen3_vl_moe;
 
 /* All of them, ended by NULL. */
 extern const struct family *const families[];

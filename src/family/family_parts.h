@@ -16,6 +16,36 @@
 #define M VDIM_MERGED
 #define OUT VDIM_OUT
 
+/* What the LLaVA families share: the tensors and numbers of their towers, and the towers that
+ * lmms-lab's files know by name. */
+enum {
+    LLAVA_TOP = 8,
+    LLAVA_LAYER = 16,
+    LLAVA_LAYOUTS = 5,
+    LLAVA_NUMBERS = 7,
+    LLAVA_WORDS = 5,
+    LLAVA_KNOWN = 1
+};
+extern const struct vision_role llava_top_roles[LLAVA_TOP], llava_layer_roles[LLAVA_LAYER];
+extern const struct vision_layout llava_layouts[LLAVA_LAYOUTS];
+extern const struct vision_number llava_numbers[LLAVA_NUMBERS];
+extern const struct vision_word llava_original_words[LLAVA_WORDS];
+extern const struct vision_known llava_known[LLAVA_KNOWN];
+extern const char *const llava_no_tokens[VISION_TOKENS];
+#define LLAVA_ROLES                                                                                \
+    {                                                                                              \
+        .top = llava_top_roles, .layer = llava_layer_roles, .n_top = LLAVA_TOP,                    \
+        .n_layer = LLAVA_LAYER                                                                     \
+    }
+/* Frames squeezed to the tower's square; a still picture keeps its size until it is cut. */
+enum pv_status llava_frame_size(struct frame_size *out, const struct vision_config *c,
+                                const struct pv_video_params *p, int height, int width,
+                                int n_frames, struct pv_error *err);
+/* Frames pooled to a quarter, with newlines; tiles of a still picture. */
+enum pv_status llava_plan(struct media *m, const struct vision_config *c,
+                          const struct pv_video_params *p, double sample_fps, bool alone,
+                          struct pv_error *err);
+
 /* Spellings of Qwen's tokens, by enum vision_token. */
 extern const char *const qwen_tokens[VISION_TOKENS];
 

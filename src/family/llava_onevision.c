@@ -7,7 +7,7 @@
 
 #include "vision/llava.h"
 
-static const struct vision_role top_roles[] = {
+const struct vision_role llava_top_roles[LLAVA_TOP] = {
     { "embeddings.patch_embedding.weight",
       "v.patch_embd.weight",
       { H, VDIM_PATCH },
@@ -36,7 +36,7 @@ static const struct vision_role top_roles[] = {
     { "image_newline", "v.image_newline", { OUT }, PLACE_NEWLINE, 0, false, TOP(newline) },
 };
 
-static const struct vision_role layer_roles[] = {
+const struct vision_role llava_layer_roles[LLAVA_LAYER] = {
     { "layer_norm1.weight", "ln1.weight", { H }, PLACE_TOWER, 0, false, LAYER(norm1) },
     { "layer_norm1.bias", "ln1.bias", { H }, PLACE_TOWER, 0, false, LAYER(norm1_bias) },
     { "self_attn.q_proj.weight", "attn_q.weight", { H, H }, PLACE_TOWER, 0, false, LAYER(q) },
@@ -55,7 +55,7 @@ static const struct vision_role layer_roles[] = {
     { "mlp.fc2.bias", "ffn_down.bias", { H }, PLACE_TOWER, 0, false, LAYER(down_bias) },
 };
 
-static const struct vision_layout layouts[] = {
+const struct vision_layout llava_layouts[LLAVA_LAYOUTS] = {
     /* llava-hf */
     { .prefix = { "vision_tower.vision_model.", "multi_modal_projector.linear_1.",
                   "multi_modal_projector.linear_2.", "" },
@@ -78,7 +78,7 @@ static const struct vision_layout layouts[] = {
       .layers = "encoder.layers." },
 };
 
-static const struct vision_number numbers[] = {
+const struct vision_number llava_numbers[LLAVA_NUMBERS] = {
     { .hf = "hidden_size", .gguf = "embedding_length", .slot = NUMBER(hidden) },
     { .hf = "num_hidden_layers", .gguf = "block_count", .slot = NUMBER(n_layers) },
     { .hf = "intermediate_size", .gguf = "feed_forward_length", .slot = NUMBER(ffn) },
@@ -105,8 +105,8 @@ static const struct family_tower tower = {
     .projector = "llava_ov",
     .flag = "clip.use_gelu",
     .in_one_file = true,
-    .numbers = numbers,
-    .n_numbers = COUNT(numbers),
+    .numbers = llava_numbers,
+    .n_numbers = LLAVA_NUMBERS,
     .words = words,
     .n_words = COUNT(words),
     .token = tokens,
@@ -118,17 +118,14 @@ static const struct family_tower tower = {
     .tiles = true,
     .layered = true,
     .gelu = GELU_TANH,
-    .roles = { .top = top_roles,
-               .layer = layer_roles,
-               .n_top = COUNT(top_roles),
-               .n_layer = COUNT(layer_roles) },
-    .layouts = layouts,
-    .n_layouts = COUNT(layouts),
+    .roles = LLAVA_ROLES,
+    .layouts = llava_layouts,
+    .n_layouts = LLAVA_LAYOUTS,
 };
 
-static enum pv_status frame_size(struct frame_size *out, const struct vision_config *c,
-                                 const struct pv_video_params *p, int height, int width,
-                                 int n_frames, struct pv_error *err)
+enum pv_status llava_frame_size(struct frame_size *out, const struct vision_config *c,
+                                const struct pv_video_params *p, int height, int width,
+                                int n_frames, struct pv_error *err)
 {
     bool still = n_frames == 0; /* keeps its size until it is cut */
     (void)p, (void)err;
@@ -138,16 +135,16 @@ static enum pv_status frame_size(struct frame_size *out, const struct vision_con
     return PV_OK;
 }
 
-static enum pv_status plan(struct media *m, const struct vision_config *c,
-                           const struct pv_video_params *p, double sample_fps, bool alone,
-                           struct pv_error *err)
+enum pv_status llava_plan(struct media *m, const struct vision_config *c,
+                          const struct pv_video_params *p, double sample_fps, bool alone,
+                          struct pv_error *err)
 {
     int side = vision_side(c);
     (void)p, (void)sample_fps;
     if (m->video) {
         m->n_slices = m->n_units = m->n_views;
         m->unit_rows = llava_frame_tokens(c);
-        m->newline = true;
+        m->newline = c->newline == NEWLINE_END;
     } else {
         m->height = m->width = c->image;
         if (alone && c->n_grid > 0) {
@@ -166,18 +163,23 @@ static enum pv_status plan(struct media *m, const struct vision_config *c,
         return fail(err, PV_E_ARG, "a picture of %d x %d pixels leaves no tokens", m->source_width,
                     m->source_height);
     m->h = m->w = side;
-    while (m->line * m->line < m->unit_rows) /* pooled to a square */
-        m->line++;
+    if (m->video && c->newline == NEWLINE_LINE)
+        m->line = vision_pooled_side(c) + 1;
+    else if (m->video && c->newline == NEWLINE_FRAME)
+        m->line = m->unit_rows;
+    else
+        while (m->line * m->line < m->unit_rows) /* pooled to a square */
+            m->line++;
     return PV_OK;
 }
 
 static const struct family_frames frames = {
     .rule = CHOOSE_LINSPACE,
     .frames = 32,
-    .size = frame_size,
+    .size = llava_frame_size,
 };
 
-static const struct family_media media = { .plan = plan };
+static const struct family_media media = { .plan = llava_plan };
 
 const struct family family_llava_onevision = {
     .name = "llava_onevision",
@@ -187,6 +189,47 @@ const struct family family_llava_onevision = {
     .arch = "qwen2",
     .by_text = true,
     .tower = &tower,
+    .frames = &frames,
+    .media = &media,
+    .lambda = 0.4,
+    .compact_drafting = true,
+};
+
+/* The same models in lmms-lab's layout: the tower is known by its name, and the prompt has no token
+ * for pictures. */
+static const struct family_tower original_tower = {
+    .projector = "llava_ov",
+    .flag = "clip.use_gelu",
+    .in_one_file = true,
+    .numbers = llava_numbers,
+    .n_numbers = LLAVA_NUMBERS,
+    .words = llava_original_words,
+    .n_words = LLAVA_WORDS,
+    .known = llava_known,
+    .n_known = LLAVA_KNOWN,
+    .token = llava_no_tokens,
+    .eps = 1e-6f,
+    .mean = { 0.5f, 0.5f, 0.5f },
+    .std = { 0.5f, 0.5f, 0.5f },
+    .fixed = true,
+    .tiles = true,
+    .lined = true,
+    .gelu = GELU_TANH,
+    .roles = LLAVA_ROLES,
+    .layouts = llava_layouts,
+    .n_layouts = LLAVA_LAYOUTS,
+};
+
+const struct family family_llava_original = {
+    .name = "llava_onevision",
+    .title = "LLaVA-OneVision",
+    .number = 1,
+    .types = (const char *const[]){ "llava", "llava_qwen", NULL },
+    .signs =
+        (const struct family_sign[]){ { "architectures", "LlavaQwenForCausalLM" }, { NULL, NULL } },
+    .arch = "qwen2",
+    .decoder = { .qkv_bias = true },
+    .tower = &original_tower,
     .frames = &frames,
     .media = &media,
     .lambda = 0.4,

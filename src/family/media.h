@@ -3,6 +3,7 @@
 #ifndef PV_FAMILY_MEDIA_H
 #define PV_FAMILY_MEDIA_H
 
+#include "base/buf.h"
 #include "base/digest.h"
 #include "family/frame_policy.h"
 #include "format/config.h"
@@ -32,6 +33,8 @@ struct family_media {
     /* The text before a run of a video of n frames, which are index[] of one that has fps a second;
      * NULL: there is none. */
     void (*caption)(char out[MEDIA_CAPTION_SIZE], const int64_t *index, int n, double fps, int run);
+    /* The text after such a video, which lasts so many seconds; NULL: there is none. */
+    void (*note)(struct buf *b, const int64_t *index, int n, double fps, double seconds);
 };
 
 struct media {

@@ -191,3 +191,16 @@ const struct family family_qwen3_vl = {
     .media = &media,
     .lambda = 0.5,
 };
+
+const struct family family_qwen3_vl_moe = {
+    .name = "qwen3_vl_moe",
+    .title = "Qwen3-VL-MoE",
+    .number = 5,
+    .types = (const char *const[]){ "qwen3_vl_moe", "qwen3_vl_moe_text", NULL },
+    .arch = "qwen3vlmoe",
+    .decoder = { .qk_norm = true, .mrope = MROPE_INTERLEAVED, .experts = EXPERTS_NORMED },
+    .tower = &tower,
+    .frames = &frames,
+    .media = &media,
+    .lambda = 0.5,
+};

@@ -37,6 +37,31 @@ static enum pv_status check_bounds(const struct config *c, const char *where, st
     return config_check_bounds(bounds, sizeof bounds / sizeof *bounds, "the", where, err);
 }
 
+int config_n_sparse(const struct config *c)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->n_layers; i++)
+        n += c->sparse[i];
+    return n;
+}
+
+static enum pv_status check_experts(const struct config *c, const char *where, struct pv_error *err)
+{
+    const struct config_bound bounds[] = {
+        { "number of experts", c->n_experts, 1, CONFIG_MAX_EXPERTS },
+        { "number of experts that a token uses", c->n_used, 1, CONFIG_MAX_USED },
+        { "feed-forward size of an expert", c->expert_ffn, 1, CONFIG_MAX_FFN },
+    };
+    enum pv_status s =
+        config_check_bounds(bounds, sizeof bounds / sizeof *bounds, "the", where, err);
+
+    if (!s && c->n_used > c->n_experts)
+        s = fail(err, PV_E_FORMAT, "%s: a token uses %d experts, but there are only %d", where,
+                 c->n_used, c->n_experts);
+    return s;
+}
+
 /* Three sections of frequencies that share out the head_dim / 2 pairs. */
 static enum pv_status check_mrope(const struct config *c, const char *where, struct pv_error *err)
 {
@@ -64,6 +89,8 @@ enum pv_status config_check(const struct config *c, const char *where, struct pv
 {
     enum pv_status s = check_bounds(c, where, err);
 
+    if (!s && c->n_experts != 0)
+        s = check_experts(c, where, err);
     if (s)
         return s;
     if (c->head_dim % 8)

@@ -14,6 +14,13 @@ enum mrope_kind {
     MROPE_INTERLEAVED /* three, frequencies interleaved (Qwen3-VL) */
 };
 
+/* What a family has of experts, and whether it normalises their weights. */
+enum expert_rule {
+    EXPERTS_NONE,  /* a dense decoder */
+    EXPERTS_SAID,  /* the key norm_topk_prob says */
+    EXPERTS_NORMED /* always, whatever the key says */
+};
+
 enum {
     CONFIG_MAX_LAYERS = 1024,
     CONFIG_MAX_STOP = 16,
@@ -24,6 +31,8 @@ enum {
     CONFIG_MAX_VOCAB = 1 << 22,
     CONFIG_MAX_CONTEXT = 1 << 24,
     CONFIG_MAX_DEEPSTACK = 8,
+    CONFIG_MAX_EXPERTS = 1024,
+    CONFIG_MAX_USED = 64, /* experts of one token */
 };
 
 struct family;
@@ -42,6 +51,11 @@ struct config {
     int n_deepstack;
     int n_stop;
     int32_t stop[CONFIG_MAX_STOP];
+    /* Mixture of experts (doc/experts.md); n_experts 0: every layer is dense. A sparse layer has a
+     * router and n_experts feed-forward networks of expert_ffn, of which a token uses n_used. */
+    int n_experts, n_used, expert_ffn;
+    bool norm_used;                 /* the weights of the used experts are made to sum to 1 */
+    bool sparse[CONFIG_MAX_LAYERS]; /* which layers are */
 };
 
 /* A number of a configuration and what it may be. */
@@ -61,6 +75,9 @@ static inline int config_media_width(const struct config *c)
 {
     return (1 + c->n_deepstack) * c->hidden;
 }
+
+/* Layers that have experts. */
+int config_n_sparse(const struct config *c);
 
 /* Add a stop token unless it is there already; negative ids and a full list are ignored. */
 void config_add_stop(struct config *c, int64_t id);

@@ -78,6 +78,47 @@ static enum pv_status read_counts(struct config *c, const struct gguf *g, struct
     return PV_OK;
 }
 
+/* Whether the used experts' weights are normalised: llama.cpp's files of these architectures do not
+ * say it, and its decoder always does. */
+static enum pv_status read_norm_used(struct config *c, const struct gguf *g, struct pv_error *err)
+{
+    struct key k = arch_key(c, "expert_weights_norm");
+    const struct gguf_value *v = gguf_find(g, k.text);
+
+    if (v && v->kind != GGUF_BOOL)
+        return fail(err, PV_E_FORMAT, "%s: %s is not true or false", gguf_path(g), k.text);
+    c->norm_used = !v || v->data[0];
+    return PV_OK;
+}
+
+/* A layer is dense where the file has a dense layer's tensor for it. */
+static enum pv_status read_experts(struct config *c, const struct gguf *g, struct pv_error *err)
+{
+    const struct {
+        const char *key;
+        int *out, max;
+    } counts[] = {
+        { "expert_count", &c->n_experts, CONFIG_MAX_EXPERTS },
+        { "expert_used_count", &c->n_used, CONFIG_MAX_USED },
+        { "expert_feed_forward_length", &c->expert_ffn, CONFIG_MAX_FFN },
+    };
+    char name[GGUF_MAX_NAME + 1];
+    int64_t value = 0;
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        enum pv_status s =
+            gguf_int(g, arch_key(c, counts[i].key).text, 1, counts[i].max, &value, err);
+        if (s)
+            return s;
+        *counts[i].out = (int)value;
+    }
+    for (int i = 0; i < c->n_layers; i++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate.weight", i);
+        c->sparse[i] = !gguf_tensor_find(g, name);
+    }
+    return read_norm_used(c, g, err);
+}
+
 /* A key that may be missing but, where it is there, must equal head_dim. */
 static enum pv_status check_dim(const struct config *c, const struct gguf *g, const char *name,
                                 struct pv_error *err)
@@ -194,6 +235,8 @@ enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const
     c.vocab = (int)embed->dim[0];
     c.tied = !gguf_tensor_find(g, "output.weight");
     s = read_counts(&c, g, err);
+    if (!s && c.family->decoder.experts != EXPERTS_NONE)
+        s = read_experts(&c, g, err);
     if (!s)
         s = read_head_dim(&c, g, err);
     if (!s)

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/config_experts_hf.h"
 #include "format/family.h"
 #include "format/json_hf.h"
 
@@ -35,12 +36,13 @@ struct source {
 static enum pv_status read_family(struct config *c, const struct source *src, struct pv_error *err)
 {
     const char *type = json_hf_text(src->root, "model_type");
-    const struct family *f = family_of_type(src->families, type);
+    const struct family_reader r = { json_hf_has_sign, src->root };
+    const struct family *f = family_of_type(src->families, type, &r);
     char shown[64];
 
     if (f && f->by_text) {
         type = json_hf_text(src->text, "model_type");
-        f = family_of_type(src->families, type);
+        f = family_of_type(src->families, type, &r);
     }
     if (f && f->refused)
         return fail(err, PV_E_UNSUPPORTED, "%s: this is %s, which prevue does not run", src->name,
@@ -240,7 +242,8 @@ static enum pv_status parse(struct config *out, const json_t *root, const json_t
                             struct pv_error *err)
 {
     struct config c = { 0 };
-    const struct family *f = family_of_type(families, json_hf_text(root, "model_type"));
+    const struct family_reader r = { json_hf_has_sign, root };
+    const struct family *f = family_of_type(families, json_hf_text(root, "model_type"), &r);
     struct source src = { .root = root,
                           .text = json_hf_member(root, "text_config"),
                           .name = name,
@@ -257,6 +260,8 @@ static enum pv_status parse(struct config *out, const json_t *root, const json_t
         s = check_features(&src, err);
     if (!s)
         s = read_counts(&c, &src, err);
+    if (!s)
+        s = config_experts_hf(&c, src.text, c.family->decoder.experts, name, err);
     if (!s)
         s = read_rope(&c, &src, err);
     if (!s)

@@ -8,11 +8,20 @@ static bool str_is(const struct str *s, const char *text)
     return text && s->len == strlen(text) && !memcmp(s->s, text, s->len);
 }
 
-const struct family *family_of_type(const struct family *const *families, const char *type)
+static bool has_signs(const struct family *f, const struct family_reader *r)
+{
+    for (const struct family_sign *s = f->signs; s && s->key; s++)
+        if (!r->has(r->root, s))
+            return false;
+    return true;
+}
+
+const struct family *family_of_type(const struct family *const *families, const char *type,
+                                    const struct family_reader *r)
 {
     for (; *families; families++)
         for (const char *const *t = (*families)->types; *t; t++)
-            if (!strcmp(*t, type))
+            if (!strcmp(*t, type) && has_signs(*families, r))
                 return *families;
     return NULL;
 }

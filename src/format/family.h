@@ -16,6 +16,7 @@ struct family_media;  /* family/media.h: rows and positions of pictures and vide
 struct family_decoder {
     bool qkv_bias, qk_norm;
     enum mrope_kind mrope;
+    enum expert_rule experts;
 };
 
 /* One number of a tower's configuration under its two names; NULL: in that kind of file it is not
@@ -29,9 +30,16 @@ struct vision_number {
 
 /* A member of config.json that must have this value if it is there, or (needed) must be there. */
 struct vision_word {
-    bool root; /* a member of the whole, else of vision_config */
-    const char *key, *value;
+    bool root;               /* a member of the whole, else of vision_config */
+    const char *key, *value; /* text, "true", "false", or */
+    int number;              /* a number, as `value` spells it */
     bool needed;
+};
+
+/* A tower under a name that ends so, whose numbers are in no file. */
+struct vision_known {
+    const char *name;
+    int hidden, n_layers, n_heads, ffn, image, patch; /* n_layers: those that run */
 };
 
 /* The special tokens of media. */
@@ -52,6 +60,8 @@ struct family_tower {
     int n_numbers;
     const struct vision_word *words;
     int n_words;
+    const struct vision_known *known; /* towers that config.json knows by name only; or NULL */
+    int n_known;
     const char *const *token; /* [VISION_TOKENS] spellings; NULL: has none */
     const char *eps_key;      /* of vision_config; NULL, or missing there: eps */
     float eps;
@@ -65,6 +75,7 @@ struct family_tower {
     bool windows; /* some layers attend to windows only */
     bool clock;   /* time in positions: tokens_per_second */
     bool layered; /* vision_feature_layer says how many layers run */
+    bool lined;   /* mm_newline_position says where newlines stand in videos */
     /* The layers. */
     bool rope;
     bool interpolated;   /* learned positions of a square grid, stretched over any picture */
@@ -75,15 +86,28 @@ struct family_tower {
     int n_layouts;
 };
 
+/* A member of config.json that tells families of one model_type apart: it must be one of the words
+ * of `values`, which '|' separates, or have one of them in its list. */
+struct family_sign {
+    const char *key, *values;
+};
+
+/* Whether config.json, whatever read it, has one of these words under a key. */
+struct family_reader {
+    bool (*has)(const void *root, const struct family_sign *sign);
+    const void *root;
+};
+
 struct family {
     const char *name;         /* for programs: the model_type */
     const char *title;        /* for people */
     uint32_t number;          /* in prompt files: never used again for another family; 0: none */
     bool refused;             /* known by its name only: "prevue does not run it" */
-    const char *const *types; /* model_type in config.json, ended by NULL */
-    const char *arch;         /* general.architecture of GGUF */
-    bool by_text;             /* the decoder is what model_type of text_config says, and members of
-                                 text_config that equal the reference's own values may be missing */
+    const char *const *types; /* model_type in config.json, ended by NULL, */
+    const struct family_sign *signs; /* and these, ended by a key NULL; NULL: none */
+    const char *arch;                /* general.architecture of GGUF */
+    bool by_text; /* the decoder is what model_type of text_config says, and members of
+                     text_config that equal the reference's own values may be missing */
     struct family_decoder decoder;
     const struct family_tower *tower; /* NULL: text only */
     const struct family_frames *frames;
@@ -93,7 +117,8 @@ struct family {
 };
 
 /* Of a list ended by NULL; NULL: there is none. */
-const struct family *family_of_type(const struct family *const *families, const char *type);
+const struct family *family_of_type(const struct family *const *families, const char *type,
+                                    const struct family_reader *r);
 const struct family *family_of_arch(const struct family *const *families, const struct str *arch);
 /* `decoder` (may be NULL): that of the model, which tells families with equal towers apart. */
 const struct family *family_of_projector(const struct family *const *families,

@@ -1,5 +1,6 @@
-/* Opening a head: numbers from the file's metadata, what kind of layer it is from which tensors are
- * there (a head without a bias or a norm has no such tensor), and every shape checked. */
+/* Opening a head: numbers from the file's metadata (head_file_gguf.c, head_file_hf.c), what kind of
+ * layer it is from which tensors are there (a head without a bias or a norm has no such tensor),
+ * and every shape checked. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/head_file_parts.h"
@@ -20,15 +21,20 @@ static const uint64_t default_file_limit = UINT64_C(1) << 40;
 #define SLOT(field) offsetof(struct head_tensors, field)
 
 const struct head_role head_role[HEAD_ROLE_COUNT] = {
-    { "fc.weight", "fc.weight", true, true, SLOT(fc) },
-    { "fc.bias", "fc.bias", false, false, SLOT(fc_bias) },
-    { "embed_norm.weight", "embed_norm.weight", false, false, SLOT(embed_norm) },
-    { "hidden_norm.weight", "hidden_norm.weight", false, false, SLOT(hidden_norm) },
-    { "norm.weight", "output_norm.weight", false, false, SLOT(norm) },
+    { "fc.weight", "fc.weight", HEAD_MUST, HEAD_MUST, false, HEAD_FC, SLOT(fc) },
+    { "fc.bias", "fc.bias", HEAD_MAY, HEAD_MAY, false, HEAD_VECTOR, SLOT(fc_bias) },
+    { "embed_norm.weight", "embed_norm.weight", HEAD_MAY, HEAD_NOT, false, HEAD_VECTOR,
+      SLOT(embed_norm) },
+    { "hidden_norm.weight", "hidden_norm.weight", HEAD_MAY, HEAD_MUST, true, HEAD_VECTOR,
+      SLOT(hidden_norm) },
+    { "norm.weight", "output_norm.weight", HEAD_MAY, HEAD_MUST, false, HEAD_VECTOR, SLOT(norm) },
+    /* A head of EAGLE's that has one has a copy of the target's. */
+    { "lm_head.weight", "output.weight", HEAD_NOT, HEAD_MAY, false, HEAD_LM_HEAD, SLOT(lm_head) },
 };
 
 /* ---- words ---- */
 
+static const char *const layout_words[] = { "eagle", "eagle3" };
 static const char *const position_words[] = { "index", "target" };
 static const char *const visual_words[] = { "embedding", "layer", "fc" };
 
@@ -40,6 +46,11 @@ static int find_word(const char *const *words, int n, const char *s, size_t len)
     return -1;
 }
 
+const char *head_layout_word(int i)
+{
+    return i >= 0 && i < 2 ? layout_words[i] : NULL;
+}
+
 const char *head_positions_word(int i)
 {
     return i >= 0 && i < 2 ? position_words[i] : NULL;
@@ -48,6 +59,11 @@ const char *head_positions_word(int i)
 const char *head_visual_word(int i)
 {
     return i >= 0 && i < 3 ? visual_words[i] : NULL;
+}
+
+int head_layout_find(const char *s, size_t len)
+{
+    return find_word(layout_words, 2, s, len);
 }
 
 int head_positions_find(const char *s, size_t len)
@@ -87,7 +103,18 @@ const char *head_layer_name(const struct head_file *hf, int role, char *name, si
     if (hf->gguf)
         snprintf(name, cap, "blk.0.%s", role_layer[role].gguf);
     else
-        snprintf(name, cap, "layers.0.%s", role_layer[role].hf);
+        snprintf(name, cap, "%s%s", hf->layer_prefix, role_layer[role].hf);
+    return name;
+}
+
+const char *head_role_name(const struct head_file *hf, const struct head_role *r, char *name,
+                           size_t cap)
+{
+    bool in_layer = r->in_layer && hf->config.layout == HEAD_LAYOUT_EAGLE3;
+    if (hf->gguf)
+        snprintf(name, cap, "%s", r->gguf);
+    else /* the LM head is beside the model that the others are in */
+        snprintf(name, cap, "%s%s", in_layer ? hf->layer_prefix : "", r->hf);
     return name;
 }
 
@@ -100,44 +127,74 @@ static bool has_layer_tensor(const struct head_file *hf, size_t slot)
     return false;
 }
 
+/* A tensor by its name; the LM head lies beside the model that has the others. */
+static const struct tensor *find_role(const struct head_file *hf, const struct head_role *r,
+                                      char *name, size_t cap)
+{
+    const struct tensor *t = head_find_tensor(hf, head_role_name(hf, r, name, cap));
+#ifndef PV_CORE
+    if (!t && hf->safetensors && r->shape == HEAD_LM_HEAD)
+        t = safetensors_find(hf->safetensors, name);
+#endif
+    return t;
+}
+
 static enum pv_status bind_role(struct head_file *hf, const struct head_role *r,
                                 struct pv_error *err)
 {
-    const char *name = hf->gguf ? r->gguf : r->hf;
-    const struct tensor *t = head_find_tensor(hf, name);
-    int64_t dim[2] = { hf->config.c.hidden, 2 * (int64_t)hf->config.c.hidden };
+    struct head_config *h = &hf->config;
+    enum head_have have = h->layout == HEAD_LAYOUT_EAGLE3 ? r->in_eagle3 : r->in_eagle;
+    int64_t hidden = h->c.hidden, dim[2] = { hidden, hidden };
+    char name[HEAD_NAME_SIZE];
+    const struct tensor *t = have == HEAD_NOT ? NULL : find_role(hf, r, name, sizeof name);
     enum pv_status s;
 
-    if (!t && r->needed)
+    if (!t && have == HEAD_MUST)
         return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->path, name);
     if (!t)
         return PV_OK;
-    s = tensor_expect(t, dim, r->wide ? 2 : 1, hf->path, err);
+    if (r->shape == HEAD_FC)
+        dim[1] = hidden * (h->layout == HEAD_LAYOUT_EAGLE3 ? h->n_features : 2);
+    if (r->shape == HEAD_LM_HEAD)
+        dim[0] = h->draft_vocab;
+    s = tensor_expect(t, dim, r->shape == HEAD_VECTOR ? 1 : 2, hf->path, err);
     if (!s)
         memcpy((char *)&hf->tensors + r->slot, &t, sizeof t);
     return s;
+}
+
+/* Queries, keys and values of EAGLE-3 are made of an embedding and a feature. */
+static bool is_wide(const struct head_file *hf, const struct role *r)
+{
+    return hf->config.layout == HEAD_LAYOUT_EAGLE3 &&
+           (r->slot == offsetof(struct layer_tensors, q) ||
+            r->slot == offsetof(struct layer_tensors, k) ||
+            r->slot == offsetof(struct layer_tensors, v));
 }
 
 static enum pv_status bind_layer_role(struct head_file *hf, int i, struct pv_error *err)
 {
     const struct role *r = &role_layer[i];
     const struct config *c = &hf->config.c;
-    bool optional = r->slot == offsetof(struct layer_tensors, attn_norm) && r->need != NEED_NEVER;
+    bool optional = r->slot == offsetof(struct layer_tensors, attn_norm) && r->need != NEED_NEVER &&
+                    hf->config.layout == HEAD_LAYOUT_EAGLE;
     int n_dims = r->dim[1] == DIM_NONE ? 1 : 2;
     int64_t dim[2];
     char name[HEAD_NAME_SIZE];
     const struct tensor *t = head_find_tensor(hf, head_layer_name(hf, i, name, sizeof name));
     enum pv_status s;
 
-    if (t && !role_needed(r, c))
+    if (t && !role_needed(r, c, 0))
         return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->path,
                     name);
-    if (!t && role_needed(r, c) && !optional)
+    if (!t && role_needed(r, c, 0) && !optional)
         return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->path, name);
     if (!t)
         return PV_OK;
     for (int d = 0; d < n_dims; d++)
         dim[d] = role_dim_size(r->dim[d], c);
+    if (is_wide(hf, r))
+        dim[1] *= 2;
     s = tensor_expect(t, dim, n_dims, hf->path, err);
     if (!s)
         memcpy((char *)&hf->tensors.layer + r->slot, &t, sizeof t);
@@ -155,7 +212,8 @@ static bool passed_over(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return !strcmp(name, "embed_tokens.weight") || !strcmp(name, "lm_head.weight") ||
-           begins(name, "imadpt.") || begins(name, "img_fc.") || (dot && !strcmp(dot, ".inv_freq"));
+           begins(name, "verifier_") || begins(name, "imadpt.") || begins(name, "img_fc.") ||
+           (dot && !strcmp(dot, ".inv_freq"));
 }
 
 static bool is_bound(const struct head_file *hf, const struct tensor *t)
@@ -190,83 +248,6 @@ static enum pv_status check_rest(const struct head_file *hf, struct pv_error *er
     return PV_OK;
 }
 
-/* ---- GGUF ---- */
-
-static enum pv_status read_word(const struct gguf *g, const char *key,
-                                int (*find)(const char *, size_t), int *out, struct pv_error *err)
-{
-    struct str word;
-    enum pv_status s;
-    if (!gguf_find(g, key))
-        return PV_OK;
-    s = gguf_string(g, key, &word, err);
-    if (s)
-        return s;
-    if (find(word.s, word.len) < 0)
-        return fail(err, PV_E_UNSUPPORTED, "%s: %s is a word that is not known", gguf_path(g), key);
-    *out = find(word.s, word.len);
-    return PV_OK;
-}
-
-static enum pv_status read_counts(struct head_config *h, const struct gguf *g, struct pv_error *err)
-{
-    const struct {
-        const char *key;
-        int *out, max;
-    } counts[] = {
-        { HEAD_ARCH ".embedding_length", &h->c.hidden, CONFIG_MAX_HIDDEN },
-        { HEAD_ARCH ".feed_forward_length", &h->c.ffn, CONFIG_MAX_FFN },
-        { HEAD_ARCH ".attention.head_count", &h->c.n_heads, CONFIG_MAX_HEADS },
-        { HEAD_ARCH ".attention.head_count_kv", &h->c.n_kv_heads, CONFIG_MAX_HEADS },
-        { HEAD_ARCH ".attention.key_length", &h->c.head_dim, CONFIG_MAX_HEAD_DIM },
-    };
-    int64_t value = 0;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        enum pv_status s = gguf_int(g, counts[i].key, 1, counts[i].max, &value, err);
-        if (s)
-            return s;
-        *counts[i].out = (int)value;
-    }
-    return PV_OK;
-}
-
-static enum pv_status read_gguf(struct head_config *h, const struct gguf *g, struct pv_error *err)
-{
-    static const char theta_key[] = HEAD_ARCH ".rope.freq_base", target_key[] = HEAD_ARCH ".target";
-    double eps = 0, theta = 0;
-    int positions = HEAD_POS_INDEX, visual = HEAD_VISUAL_EMBEDDING;
-    int64_t layer = 0;
-    struct str arch, target = { "", 0 };
-    enum pv_status s = gguf_string(g, "general.architecture", &arch, err);
-
-    if (!s && (arch.len != strlen(HEAD_ARCH) || memcmp(arch.s, HEAD_ARCH, arch.len) != 0))
-        s = fail(err, PV_E_ARG, "%s: not a draft head (its architecture is not \"%s\")",
-                 gguf_path(g), HEAD_ARCH);
-    if (!s)
-        s = read_counts(h, g, err);
-    if (!s)
-        s = gguf_float(g, HEAD_ARCH ".attention.layer_norm_rms_epsilon", &eps, err);
-    if (!s && gguf_find(g, theta_key))
-        s = gguf_float(g, theta_key, &theta, err);
-    if (!s)
-        s = read_word(g, HEAD_ARCH ".rope_positions", head_positions_find, &positions, err);
-    if (!s)
-        s = read_word(g, HEAD_ARCH ".visual_rows", head_visual_find, &visual, err);
-    if (!s && visual == HEAD_VISUAL_LAYER)
-        s = gguf_int(g, HEAD_ARCH ".visual_layer", 1, CONFIG_MAX_LAYERS, &layer, err);
-    if (!s && gguf_find(g, target_key))
-        s = gguf_string(g, target_key, &target, err);
-    if (s)
-        return s;
-    h->c.rms_eps = (float)eps;
-    h->c.rope_theta = (float)theta;
-    h->positions = (enum head_positions)positions;
-    h->visual = (enum head_visual)visual;
-    h->visual_layer = (int)layer;
-    head_set_target(h, target.s, target.len);
-    return PV_OK;
-}
-
 /* ---- opening ---- */
 
 #ifdef PV_CORE
@@ -298,6 +279,8 @@ static enum pv_status bind_all(struct head_file *hf, struct pv_error *err)
     c->qk_norm = has_layer_tensor(hf, offsetof(struct layer_tensors, q_norm));
     snprintf(c->arch_name, sizeof c->arch_name, "%s", HEAD_ARCH);
     s = check_config(hf, err);
+    if (!s && hf->config.layout == HEAD_LAYOUT_EAGLE3)
+        s = head_check_eagle3(hf, err);
     for (int i = 0; i < HEAD_ROLE_COUNT && !s; i++)
         s = bind_role(hf, &head_role[i], err);
     for (int i = 0; i < ROLE_LAYER_COUNT && !s; i++)
@@ -311,6 +294,7 @@ static enum pv_status open_new(struct head_file **out, const char *path, struct 
     if (!hf)
         return fail_nomem(err, sizeof *hf);
     hf->prefix = "";
+    hf->layer_prefix = "layers.0.";
     hf->path = mem_strdup(path);
     if (!hf->path) {
         mem_free(hf);
@@ -324,7 +308,7 @@ static enum pv_status finish_open(struct head_file **out, struct head_file *hf, 
                                   struct pv_error *err)
 {
     if (!s && hf->gguf)
-        s = read_gguf(&hf->config, hf->gguf, err);
+        s = head_read_gguf(hf, err);
     if (!s)
         s = bind_all(hf, err);
     if (s)
@@ -367,6 +351,7 @@ void head_file_close(struct head_file **hf)
     safetensors_close(&old->safetensors);
 #endif
     gguf_close(&old->gguf);
+    mem_free(old->draft_ids);
     mem_free(old->path);
     mem_free(old);
 }
@@ -384,6 +369,11 @@ const struct head_config *head_file_config(const struct head_file *hf)
 const struct head_tensors *head_file_tensors(const struct head_file *hf)
 {
     return &hf->tensors;
+}
+
+const int32_t *head_file_draft_ids(const struct head_file *hf)
+{
+    return hf->draft_ids;
 }
 
 #ifndef PV_CORE
@@ -434,7 +424,10 @@ enum pv_status head_file_fit(const struct head_file *hf, const struct config *ta
     if (h->visual == HEAD_VISUAL_LAYER && h->visual_layer > target->n_layers)
         return fail(err, PV_E_ARG, "%s wants states after layer %d, and %s has %d", hf->path,
                     h->visual_layer, target_path, target->n_layers);
-    c.vocab = target->vocab;
+    s = h->layout == HEAD_LAYOUT_EAGLE3 ? head_fit_eagle3(hf, target, target_path, err) : PV_OK;
+    if (s)
+        return s;
+    c.vocab = h->draft_vocab > 0 ? h->draft_vocab : target->vocab;
     c.max_context = target->max_context;
     if (c.rope_theta == 0)
         c.rope_theta = target->rope_theta;

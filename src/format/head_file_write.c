@@ -35,6 +35,20 @@ static void write_meta(struct write_job *j, const struct head_config *h)
     write_words(j, h);
 }
 
+static void write_eagle3(struct write_job *j, const struct head_file *hf)
+{
+    const struct head_config *h = &hf->config;
+    const char *layout = head_layout_word(h->layout);
+    gguf_writer_string(j->w, HEAD_ARCH ".layout", layout, strlen(layout));
+    if (h->features.n > 0)
+        gguf_writer_i32s(j->w, HEAD_ARCH ".feature_layers", h->features.layer,
+                         (size_t)h->features.n);
+    if (h->norm_residual)
+        gguf_writer_bool(j->w, HEAD_ARCH ".norm_residual", true);
+    if (hf->draft_ids)
+        gguf_writer_i32s(j->w, HEAD_ARCH ".draft_ids", hf->draft_ids, (size_t)hf->n_draft_ids);
+}
+
 /* The i-th tensor and its name in the file; NULL: the head has none. */
 static const struct tensor *tensor_at(const struct head_file *hf, int i, char *name, size_t cap)
 {
@@ -85,6 +99,8 @@ enum pv_status head_file_write_gguf(const struct head_file *hf, const char *out_
         s = gguf_writer_open(&j.w, out_path, err);
     if (!s) {
         write_meta(&j, &hf->config);
+        if (hf->config.layout == HEAD_LAYOUT_EAGLE3)
+            write_eagle3(&j, hf);
         s = write_tensors(&j, hf, false, err);
     }
     if (!s)

@@ -6,8 +6,10 @@
 
 #include <jansson.h>
 
+struct family_sign;
+
 /* An object (anything else is an error); *out is owned (json_decref). `name` is for messages.
- * Duplicate members are an error. */
+ * Duplicate members are an error. Integers beyond 64 bits are reals; all others are exact. */
 enum pv_status json_hf_parse(json_t **out, const char *text, size_t len, const char *name,
                              struct pv_error *err);
 /* The same from a file of at most `limit` bytes. */
@@ -22,5 +24,8 @@ enum pv_status json_hf_float(const json_t *obj, const char *key, double *out, co
 const char *json_hf_text(const json_t *obj, const char *key);
 /* The member, NULL when it is missing or null. */
 json_t *json_hf_member(const json_t *obj, const char *key);
+
+/* For family_of_type: whether the member is one of the sign's words, or a list with one of them. */
+bool json_hf_has_sign(const void *root, const struct family_sign *sign);
 
 #endif

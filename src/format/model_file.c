@@ -28,7 +28,7 @@ enum { NAME_MAX_SIZE = 160 };
 
 static const uint64_t default_file_limit = UINT64_C(1) << 40;
 
-static const struct tensor *find_tensor(const struct model_file *mf, const char *name)
+const struct tensor *model_file_find(const struct model_file *mf, const char *name)
 {
 #ifndef PV_CORE
     if (mf->safetensors)
@@ -50,15 +50,16 @@ static enum pv_status check_tensor(const struct model_file *mf, const struct ten
 
 /* Find and check one tensor by its complete name. */
 static enum pv_status bind_tensor(const struct model_file *mf, const struct tensor **out,
-                                  const char *name, const struct role *r, struct pv_error *err)
+                                  const char *name, const struct role *r, int layer,
+                                  struct pv_error *err)
 {
-    const struct tensor *t = find_tensor(mf, name);
+    const struct tensor *t = model_file_find(mf, name);
     enum pv_status s;
 
-    if (!role_needed(r, &mf->config)) {
+    if (!role_needed(r, &mf->config, layer)) {
         if (t)
-            return fail(err, PV_E_UNSUPPORTED,
-                        "%s: the tensor %s has no place in the architecture %s", mf->path, name,
+            return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in %s %s", mf->path,
+                        name, mf->config.n_experts ? "this layer of" : "the architecture",
                         mf->config.arch_name);
         return PV_OK;
     }
@@ -82,11 +83,11 @@ static enum pv_status bind_layer(struct model_file *mf, int layer, struct pv_err
             snprintf(name, sizeof name, "blk.%d.%s", layer, r->gguf);
         else
             snprintf(name, sizeof name, "%slayers.%d.%s", mf->text_prefix, layer, r->hf);
-        s = bind_tensor(mf, &t, name, r, err);
+        s = bind_tensor(mf, &t, name, r, layer, err);
         if (t)
             memcpy((char *)&mf->layer[layer] + r->slot, &t, sizeof t);
     }
-    return s;
+    return s || !mf->config.sparse[layer] ? s : expert_file_bind(mf, layer, err);
 }
 
 static enum pv_status bind_top(const struct model_file *mf, const struct tensor **out,
@@ -95,13 +96,13 @@ static enum pv_status bind_top(const struct model_file *mf, const struct tensor 
     char name[NAME_MAX_SIZE];
 
     snprintf(name, sizeof name, "%s%s", mf->gguf ? "" : prefix, mf->gguf ? r->gguf : r->hf);
-    return bind_tensor(mf, out, name, r, err);
+    return bind_tensor(mf, out, name, r, 0, err);
 }
 
 /* The head is named outside the decoder in every release but the oldest. */
 static const char *head_prefix(const struct model_file *mf)
 {
-    bool nested = !mf->gguf && find_tensor(mf, "language_model.lm_head.weight");
+    bool nested = !mf->gguf && model_file_find(mf, "language_model.lm_head.weight");
     return nested ? "language_model." : "";
 }
 
@@ -112,6 +113,10 @@ static enum pv_status bind_all(struct model_file *mf, struct pv_error *err)
 
     mf->layer = mem_zalloc(size);
     if (!mf->layer)
+        return fail_nomem(err, size);
+    size = (size_t)mf->config.n_layers * (size_t)mf->config.n_experts * sizeof *mf->experts;
+    mf->experts = size ? mem_zalloc(size) : NULL;
+    if (size && !mf->experts)
         return fail_nomem(err, size);
     s = bind_top(mf, &mf->embed, mf->text_prefix, &role_embed, err);
     if (!s)
@@ -232,6 +237,7 @@ void model_file_close(struct model_file **mf)
     vocab_gguf_close(&old->vocab);
     gguf_close(&old->gguf);
     mem_free(old->layer);
+    mem_free(old->experts);
     mem_free(old->path);
     mem_free(old);
 }
@@ -264,6 +270,12 @@ const struct tensor *model_file_head(const struct model_file *mf)
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i)
 {
     return &mf->layer[i];
+}
+
+const struct expert_tensors *model_file_experts(const struct model_file *mf, int layer)
+{
+    return mf->config.sparse[layer] ? mf->experts + (size_t)layer * (size_t)mf->config.n_experts
+                                    : NULL;
 }
 
 const struct vision_config *model_file_vision(const struct model_file *mf)

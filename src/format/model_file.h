@@ -19,8 +19,25 @@ struct layer_tensors {
     const struct tensor *q_norm, *k_norm;          /* [head_dim] */
     const struct tensor *o;                        /* [H,Q] */
     const struct tensor *ffn_norm;                 /* [H] */
-    const struct tensor *gate, *up, *down;         /* [I,H] [I,H] [H,I] */
+    const struct tensor *gate, *up, *down;         /* [I,H] [I,H] [H,I]; NULL in a sparse layer */
+    const struct tensor *router;                   /* [experts,H]; NULL in a dense layer */
 };
+
+/* A matrix [out, in] of one expert, where it lies in the file. */
+struct expert_weight {
+    const struct tensor *t; /* that it is in, alone or with other matrices */
+    const void *data;
+    /* 0: rows of `in` elements, one after another. Otherwise it is stored transposed, [in, out],
+     * and so many bytes lead from one input to the next. */
+    size_t step;
+};
+
+struct expert_tensors {
+    struct expert_weight gate, up, down; /* [I,H] [I,H] [H,I], I: expert_ffn */
+};
+
+/* The matrix as rows of `in` elements at `to`, out * in elements of its type. */
+void expert_weight_copy(void *to, const struct expert_weight *w, int out, int in);
 
 /* Tensors of one layer of a vision tower: weights [out, in] and biases, NULL where the tower has
  * none. Fused q, k and v come as three views. */
@@ -69,6 +86,10 @@ const struct tensor *model_file_embed(const struct model_file *mf); /* [vocab, H
 const struct tensor *model_file_norm(const struct model_file *mf);  /* [H] */
 const struct tensor *model_file_head(const struct model_file *mf);  /* [vocab, H]; embed if tied */
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i);
+/* [n_experts] of a sparse layer, NULL of a dense one. */
+const struct expert_tensors *model_file_experts(const struct model_file *mf, int layer);
+/* Bytes of all experts of a layer; 0 of a dense one. */
+uint64_t model_file_experts_size(const struct model_file *mf, int layer);
 /* family NULL: no tower, and the tensors are all NULL. */
 const struct vision_config *model_file_vision(const struct model_file *mf);
 const struct vision_tensors *model_file_vision_tensors(const struct model_file *mf);

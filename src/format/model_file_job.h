@@ -33,6 +33,9 @@ enum pv_status write_tensor(struct write_job *j, const struct tensor *t, enum dt
 enum pv_status write_values(struct write_job *j, const float *values, int64_t n, enum dtype to,
                             const char *name, struct pv_error *err);
 
+/* expert_write.c: the experts of a sparse layer of a directory: their list, or their data. */
+enum pv_status write_experts(struct write_job *j, int layer, bool data, struct pv_error *err);
+
 /* The keys general.*. */
 void write_general(struct write_job *j, const char *arch, const char *type);
 /* All keys of the decoder of a directory. */

@@ -63,6 +63,18 @@ void write_general(struct write_job *j, const char *arch, const char *type)
     gguf_writer_u32(j->w, "general.quantization_version", QUANTIZATION_VERSION);
 }
 
+/* llama.cpp takes expert_weights_norm to be true whatever is written. */
+static void write_config_experts(struct write_job *j, const char *arch)
+{
+    const struct config *c = &j->mf->config;
+
+    gguf_writer_u32(j->w, arch_key(arch, "expert_count").text, (uint32_t)c->n_experts);
+    gguf_writer_u32(j->w, arch_key(arch, "expert_used_count").text, (uint32_t)c->n_used);
+    gguf_writer_u32(j->w, arch_key(arch, "expert_feed_forward_length").text,
+                    (uint32_t)c->expert_ffn);
+    gguf_writer_bool(j->w, arch_key(arch, "expert_weights_norm").text, c->norm_used);
+}
+
 static void write_config(struct write_job *j)
 {
     const struct config *c = &j->mf->config;
@@ -87,6 +99,8 @@ static void write_config(struct write_job *j)
         gguf_writer_u32(j->w, arch_key(arch, counts[i].name).text, (uint32_t)counts[i].value);
     gguf_writer_f32(j->w, arch_key(arch, "attention.layer_norm_rms_epsilon").text, c->rms_eps);
     gguf_writer_f32(j->w, arch_key(arch, "rope.freq_base").text, c->rope_theta);
+    if (c->n_experts)
+        write_config_experts(j, arch);
     if (c->mrope != MROPE_NONE)
         gguf_writer_i32s(j->w, arch_key(arch, "rope.dimension_sections").text, sections, 4);
     if (c->n_deepstack > 0)

@@ -14,13 +14,20 @@ struct model_file {
     const char *vocab_reason;        /* why vocab is NULL; static text */
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */
     const struct tensor *embed, *norm, *head;
-    struct layer_tensors *layer; /* owned; [n_layers] */
-    struct vision_config vision; /* family NULL: no tower */
-    struct gguf *mmproj;         /* owned; the tower's file where that is another one */
+    struct layer_tensors *layer;    /* owned; [n_layers] */
+    struct expert_tensors *experts; /* owned; [n_layers, n_experts], NULL: there are none */
+    struct vision_config vision;    /* family NULL: no tower */
+    struct gguf *mmproj;            /* owned; the tower's file where that is another one */
     struct vision_tensors vision_tensors;
     struct vision_layer_tensors *vision_layer; /* owned; [vision.n_layers] */
     struct tensor *view; /* owned; tensors of the tower seen otherwise than stored */
     int n_views;
 };
+
+/* A tensor of the decoder by its complete name, or NULL. */
+const struct tensor *model_file_find(const struct model_file *mf, const char *name);
+
+/* expert_file.c: find and check the experts of a sparse layer. */
+enum pv_status expert_file_bind(struct model_file *mf, int layer, struct pv_error *err);
 
 #endif

@@ -45,15 +45,23 @@ static bool is_tower(const struct tensor *t)
     return begins(t->name, "v.") || begins(t->name, "mm.");
 }
 
-/* The type a tensor of the decoder gets: norms and other vectors stay exact. */
+static bool ends(const char *s, const char *tail)
+{
+    size_t len = strlen(s), tail_len = strlen(tail);
+    return len >= tail_len && !strcmp(s + len - tail_len, tail);
+}
+
+/* The type a tensor of the decoder gets: norms and other vectors stay exact, and so do routers,
+ * which choose experts by small differences. */
 static enum dtype new_type(const struct tensor *t, enum dtype type)
 {
-    static const char norm[] = "norm.weight";
-    size_t len = strlen(t->name), norm_len = sizeof norm - 1;
+    static const char *const exact[] = { "norm.weight", ".mlp.gate.weight",
+                                         ".ffn_gate_inp.weight" };
 
-    if (t->n_dims < 2 || (len >= norm_len && !strcmp(t->name + len - norm_len, norm)))
-        return DTYPE_F32;
-    return write_matrix_type(t, type);
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
+        if (ends(t->name, exact[i]))
+            return DTYPE_F32;
+    return t->n_dims < 2 ? DTYPE_F32 : write_matrix_type(t, type);
 }
 
 enum pv_status write_values(struct write_job *j, const float *values, int64_t n, enum dtype to,
@@ -95,43 +103,47 @@ static void list_tensor(struct write_job *j, const char *name, const struct tens
     gguf_writer_tensor(j->w, name, new_type(t, j->type), t->n_dims, t->dim);
 }
 
-/* The i-th tensor to be written, with its name, or NULL past the last. The decoder's tensors of
- * a directory: table, norm, head, then the layers. */
-static const struct tensor *tensor_at(const struct model_file *mf, int i, char *name, size_t cap)
+/* A tensor's place in the list, or its data. */
+static enum pv_status write_one(struct write_job *j, const char *name, const struct tensor *t,
+                                bool data, struct pv_error *err)
 {
-    const struct role *top_role[] = { &role_embed, &role_norm, &role_head };
-    const struct tensor *top[] = { mf->embed, mf->norm, mf->head };
-    int layer = (i - 3) / ROLE_LAYER_COUNT, role = (i - 3) % ROLE_LAYER_COUNT;
-    const struct tensor *t;
-
-    if (i < 3) {
-        snprintf(name, cap, "%s", top_role[i]->gguf);
-        return top[i];
-    }
-    snprintf(name, cap, "blk.%d.%s", layer, role_layer[role].gguf);
-    memcpy(&t, (const char *)&mf->layer[layer] + role_layer[role].slot, sizeof t);
-    return t;
+    if (data)
+        return write_data(j, t, err);
+    list_tensor(j, name, t);
+    return PV_OK;
 }
 
-static enum pv_status write_tensors_hf(struct write_job *j, bool data, struct pv_error *err)
+static enum pv_status write_layer_hf(struct write_job *j, int layer, bool data,
+                                     struct pv_error *err)
 {
-    const struct model_file *mf = j->mf;
-    int n = 3 + mf->config.n_layers * ROLE_LAYER_COUNT;
+    const struct config *c = &j->mf->config;
     char name[GGUF_MAX_NAME + 1];
     enum pv_status s = PV_OK;
 
-    for (int i = 0; i < n && !s; i++) {
-        const struct tensor *t = tensor_at(mf, i, name, sizeof name);
-        bool skip =
-            i == 2 ? mf->config.tied
-                   : i > 2 && !role_needed(&role_layer[(i - 3) % ROLE_LAYER_COUNT], &mf->config);
-        if (skip)
+    for (int i = 0; i < ROLE_LAYER_COUNT && !s; i++) {
+        const struct role *r = &role_layer[i];
+        const struct tensor *t;
+        if (!role_needed(r, c, layer))
             continue;
-        if (data)
-            s = write_data(j, t, err);
-        else
-            list_tensor(j, name, t);
+        snprintf(name, sizeof name, "blk.%d.%s", layer, r->gguf);
+        memcpy(&t, (const char *)&j->mf->layer[layer] + r->slot, sizeof t);
+        s = write_one(j, name, t, data, err);
     }
+    return s || !c->sparse[layer] ? s : write_experts(j, layer, data, err);
+}
+
+/* The decoder's tensors of a directory: table, norm, head, then the layers. */
+static enum pv_status write_tensors_hf(struct write_job *j, bool data, struct pv_error *err)
+{
+    const struct model_file *mf = j->mf;
+    enum pv_status s = write_one(j, role_embed.gguf, mf->embed, data, err);
+
+    if (!s)
+        s = write_one(j, role_norm.gguf, mf->norm, data, err);
+    if (!s && !mf->config.tied)
+        s = write_one(j, role_head.gguf, mf->head, data, err);
+    for (int i = 0; i < mf->config.n_layers && !s; i++)
+        s = write_layer_hf(j, i, data, err);
     return s;
 }
 
@@ -143,10 +155,7 @@ static enum pv_status write_tensors_gguf(struct write_job *j, bool data, struct 
         const struct tensor *t = gguf_tensor(j->mf->gguf, i);
         if (j->mf->vision.family && is_tower(t))
             continue;
-        if (data)
-            s = write_data(j, t, err);
-        else
-            list_tensor(j, t->name, t);
+        s = write_one(j, t->name, t, data, err);
     }
     return s;
 }

@@ -25,9 +25,14 @@ const struct role role_layer[ROLE_LAYER_COUNT] = {
       { DIM_HIDDEN },
       NEED_ALWAYS,
       SLOT(ffn_norm) },
-    { "mlp.gate_proj.weight", "ffn_gate.weight", { DIM_FFN, DIM_HIDDEN }, NEED_ALWAYS, SLOT(gate) },
-    { "mlp.up_proj.weight", "ffn_up.weight", { DIM_FFN, DIM_HIDDEN }, NEED_ALWAYS, SLOT(up) },
-    { "mlp.down_proj.weight", "ffn_down.weight", { DIM_HIDDEN, DIM_FFN }, NEED_ALWAYS, SLOT(down) },
+    { "mlp.gate_proj.weight", "ffn_gate.weight", { DIM_FFN, DIM_HIDDEN }, NEED_DENSE, SLOT(gate) },
+    { "mlp.up_proj.weight", "ffn_up.weight", { DIM_FFN, DIM_HIDDEN }, NEED_DENSE, SLOT(up) },
+    { "mlp.down_proj.weight", "ffn_down.weight", { DIM_HIDDEN, DIM_FFN }, NEED_DENSE, SLOT(down) },
+    { "mlp.gate.weight",
+      "ffn_gate_inp.weight",
+      { DIM_EXPERTS, DIM_HIDDEN },
+      NEED_SPARSE,
+      SLOT(router) },
 };
 
 const struct role role_embed = {
@@ -40,7 +45,7 @@ const struct role role_head = {
     "lm_head.weight", "output.weight", { DIM_VOCAB, DIM_HIDDEN }, NEED_ALWAYS, 0
 };
 
-bool role_needed(const struct role *r, const struct config *c)
+bool role_needed(const struct role *r, const struct config *c, int layer)
 {
     switch (r->need) {
     case NEED_ALWAYS:
@@ -49,6 +54,10 @@ bool role_needed(const struct role *r, const struct config *c)
         return c->qkv_bias;
     case NEED_QK_NORM:
         return c->qk_norm;
+    case NEED_DENSE:
+        return !c->sparse[layer];
+    case NEED_SPARSE:
+        return c->sparse[layer];
     default:
         return false;
     }
@@ -69,6 +78,8 @@ int64_t role_dim_size(enum role_dim d, const struct config *c)
         return c->ffn;
     case DIM_VOCAB:
         return c->vocab;
+    case DIM_EXPERTS:
+        return c->n_experts;
     default:
         return 0;
     }

@@ -13,10 +13,18 @@ enum role_dim {
     DIM_KV,   /* n_kv_heads * head_dim */
     DIM_HEAD, /* head_dim */
     DIM_FFN,
-    DIM_VOCAB
+    DIM_VOCAB,
+    DIM_EXPERTS /* how many there are */
 };
 
-enum role_need { NEED_ALWAYS, NEED_QKV_BIAS, NEED_QK_NORM, NEED_NEVER };
+enum role_need {
+    NEED_ALWAYS,
+    NEED_QKV_BIAS,
+    NEED_QK_NORM,
+    NEED_DENSE,  /* in layers without experts */
+    NEED_SPARSE, /* in layers with experts */
+    NEED_NEVER
+};
 
 struct role {
     const char *hf;   /* after "PREFIX.layers.N." */
@@ -26,12 +34,13 @@ struct role {
     size_t slot;         /* offset in struct layer_tensors */
 };
 
-enum { ROLE_LAYER_COUNT = 15 };
+enum { ROLE_LAYER_COUNT = 16 };
 
 extern const struct role role_layer[ROLE_LAYER_COUNT];
 extern const struct role role_embed, role_norm, role_head; /* slot unused, names complete */
 
-bool role_needed(const struct role *r, const struct config *c);
+/* In this layer. */
+bool role_needed(const struct role *r, const struct config *c, int layer);
 /* The size of a dimension; 0 for DIM_NONE. */
 int64_t role_dim_size(enum role_dim d, const struct config *c);
 

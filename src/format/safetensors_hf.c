@@ -22,7 +22,8 @@ enum { INDEX_MAX_FILE = 64 << 20 };
 
 struct entry {
     struct tensor tensor;
-    bool known; /* a dtype of ours; the others are only checked */
+    bool known;    /* a dtype of ours; the others are only checked */
+    int int_bytes; /* of an element of I32 or I64; 0: of another type */
     uint64_t begin, end;
 };
 
@@ -143,6 +144,7 @@ static enum pv_status parse_entry(struct entry *e, const json_t *obj, const stru
                     "%s: the tensor %s has %llu bytes, which is not what its shape and dtype need",
                     sh->path, name, (unsigned long long)(e->end - e->begin));
     e->known = type->dtype >= 0;
+    e->int_bytes = !strcmp(type_name, "I64") ? 8 : !strcmp(type_name, "I32") ? 4 : 0;
     e->tensor.dtype = e->known ? (enum dtype)type->dtype : DTYPE_F32;
     return PV_OK;
 }
@@ -550,4 +552,43 @@ const struct tensor *safetensors_find(const struct safetensors *st, const char *
 {
     int i = names_find(&st->names, name, strlen(name));
     return i < 0 ? NULL : &st->tensor[i];
+}
+
+static const struct entry *find_entry(const struct safetensors *st, const char *name,
+                                      const struct shard **in)
+{
+    for (int k = 0; k < st->n_shards; k++) {
+        int i = names_find(&st->shard[k].names, name, strlen(name));
+        *in = &st->shard[k];
+        if (i >= 0)
+            return &st->shard[k].entry[i];
+    }
+    return NULL;
+}
+
+enum pv_status safetensors_ints(const struct safetensors *st, const char *name, int64_t **out,
+                                int *n, struct pv_error *err)
+{
+    const struct shard *sh;
+    const struct entry *e = find_entry(st, name, &sh);
+    const uint8_t *data;
+    size_t count;
+
+    *out = NULL;
+    *n = 0;
+    if (!e)
+        return PV_OK;
+    if (e->int_bytes == 0 || e->tensor.n_dims != 1 || e->tensor.dim[0] > INT32_MAX)
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s is not a list of I32 or I64", sh->path,
+                    name);
+    count = (size_t)e->tensor.dim[0];
+    data = e->tensor.data;
+    *out = mem_alloc(count * sizeof **out);
+    if (!*out)
+        return fail_nomem(err, count * sizeof **out);
+    for (size_t i = 0; i < count; i++)
+        (*out)[i] = e->int_bytes == 8 ? (int64_t)load_le64(data + 8 * i)
+                                      : (int64_t)(int32_t)load_le32(data + 4 * i);
+    *n = (int)count;
+    return PV_OK;
 }

@@ -31,5 +31,9 @@ const struct file_stamp *safetensors_stamp(const struct safetensors *st, int i);
 int safetensors_n_tensors(const struct safetensors *st);
 const struct tensor *safetensors_tensor(const struct safetensors *st, int i);
 const struct tensor *safetensors_find(const struct safetensors *st, const char *name); /* or NULL */
+/* The numbers of a list of I32 or I64, which are left out above: *out is owned by the caller
+ * (mem_free), and NULL where there is no such tensor. */
+enum pv_status safetensors_ints(const struct safetensors *st, const char *name, int64_t **out,
+                                int *n, struct pv_error *err);
 
 #endif

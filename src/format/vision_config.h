@@ -7,6 +7,14 @@
 
 struct family;
 
+/* Where the learned newline stands among the rows of a video. */
+enum vision_newline {
+    NEWLINE_END,   /* after the last frame */
+    NEWLINE_FRAME, /* after each frame */
+    NEWLINE_LINE,  /* after each line of tokens */
+    NEWLINE_NONE
+};
+
 enum {
     VISION_MAX_LAYERS = 256,
     VISION_MAX_GRID = 64, /* resolutions of still pictures that are cut into tiles */
@@ -36,6 +44,7 @@ struct vision_config {
     int n_grid;
     int grid[VISION_MAX_GRID][2]; /* of pictures that are cut into tiles: (height, width) */
     int max_tiles;                /* "anyres_max_9" -> 9 */
+    enum vision_newline newline;  /* of videos whose frames are pooled */
     /* Ids in the decoder's vocabulary; -1: none. */
     int32_t image_token, video_token, vision_start, vision_end;
 };

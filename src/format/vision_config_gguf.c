@@ -27,6 +27,7 @@ static const char key_least[] = "clip.vision.image_min_pixels";
 static const char key_most[] = "clip.vision.image_max_pixels";
 static const char key_video_least[] = "clip.vision.video_min_pixels";
 static const char key_video_most[] = "clip.vision.video_max_pixels";
+static const char key_newline[] = "clip.vision.video_newline";
 static const char key_deepstack[] = "clip.vision.is_deepstack_layers";
 
 /* A key of the tower. */
@@ -234,6 +235,7 @@ static enum pv_status read_parts(struct vision_config *c, const struct gguf *g,
 {
     const struct family_tower *t = c->family->tower;
     double rate = t->clock ? 2 : 0;
+    int64_t newline = NEWLINE_END;
     enum pv_status s = PV_OK;
 
     memset(c->full, !t->windows, sizeof c->full);
@@ -241,6 +243,9 @@ static enum pv_status read_parts(struct vision_config *c, const struct gguf *g,
         s = read_full(c, g, err);
     if (!s && t->tiles)
         s = read_grid(c, g, err);
+    if (!s && gguf_find(g, key_newline))
+        s = gguf_int(g, key_newline, 0, NEWLINE_NONE, &newline, err);
+    c->newline = (enum vision_newline)newline;
     if (!s && !t->fixed)
         s = read_pixels(c, g, err);
     if (!s && t->roles.n_merger > 0)
@@ -386,6 +391,8 @@ void vision_config_gguf_write(const struct vision_config *c, struct gguf_writer 
         write_full(c, w);
     if (t->tiles)
         write_grid(c, w);
+    if (c->newline != NEWLINE_END)
+        gguf_writer_u32(w, key_newline, (uint32_t)c->newline);
     if (!t->fixed) {
         gguf_writer_u32(w, key_least, (uint32_t)c->min_pixels);
         gguf_writer_u32(w, key_most, (uint32_t)c->max_pixels);

@@ -56,6 +56,53 @@ static enum pv_status read_numbers(struct vision_config *c, const struct source 
     return PV_OK;
 }
 
+/* The numbers of a tower that the file knows by its name. */
+static enum pv_status read_known(struct vision_config *c, const struct source *src,
+                                 struct pv_error *err)
+{
+    static const char key[] = "mm_vision_tower";
+    const struct family_tower *t = c->family->tower;
+    const char *name = json_hf_text(src->root, key);
+    size_t len = strlen(name);
+
+    for (int i = 0; i < t->n_known; i++) {
+        const struct vision_known *k = &t->known[i];
+        size_t n = strlen(k->name);
+        if (n > len || strcmp(name + len - n, k->name) != 0)
+            continue;
+        c->hidden = k->hidden;
+        c->n_layers = k->n_layers;
+        c->n_heads = k->n_heads;
+        c->ffn = k->ffn;
+        c->image = k->image;
+        c->patch = k->patch;
+        return PV_OK;
+    }
+    return fail(err, PV_E_UNSUPPORTED, "%s: %s is not one of the vision towers that prevue runs",
+                src->name, key);
+}
+
+/* Where newlines stand among the rows of a video. */
+static enum pv_status read_newline(struct vision_config *c, const struct source *src,
+                                   struct pv_error *err)
+{
+    static const char key[] = "mm_newline_position";
+    static const char *const words[] = { [NEWLINE_END] = "one_token",
+                                         [NEWLINE_FRAME] = "frame",
+                                         [NEWLINE_LINE] = "grid",
+                                         [NEWLINE_NONE] = "no_token" };
+
+    if (!json_hf_member(src->root, key))
+        return PV_OK; /* at the end, as the reference has it */
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(json_hf_text(src->root, key), words[i])) {
+            c->newline = (enum vision_newline)i;
+            return PV_OK;
+        }
+    return fail(err, PV_E_UNSUPPORTED, "%s: %s is not one_token, frame, grid or no_token",
+                src->name, key);
+}
+
 static enum pv_status set_head_dim(struct vision_config *c, const struct source *src,
                                    struct pv_error *err)
 {
@@ -76,9 +123,11 @@ static enum pv_status check_words(const struct family_tower *t, const struct sou
         const json_t *obj = w->root ? src->root : src->vision, *v = json_hf_member(obj, w->key);
         if (!v && w->needed)
             return fail(err, PV_E_FORMAT, "%s: the key %s is missing", src->name, w->key);
-        if (!v || (json_is_true(v) && !strcmp(w->value, "true")))
+        if (!v || (json_is_boolean(v) && !strcmp(w->value, json_is_true(v) ? "true" : "false")))
             continue;
-        if (json_is_boolean(v))
+        if (json_is_integer(v) && json_integer_value(v) == w->number)
+            continue;
+        if (json_is_boolean(v) || json_is_integer(v))
             return fail(err, PV_E_UNSUPPORTED, "%s: %s is not %s", src->name, w->key, w->value);
         if (strcmp(json_hf_text(obj, w->key), w->value))
             return fail(err, PV_E_UNSUPPORTED, "%s: %s is not \"%s\"", src->name, w->key, w->value);
@@ -197,14 +246,15 @@ static enum pv_status read_tiles(struct vision_config *c, const struct source *s
                                  struct pv_error *err)
 {
     static const char prefix[] = "anyres_max_";
-    const char *text = json_hf_text(src->root, "vision_aspect_ratio"), *p;
+    bool other = json_hf_member(src->root, "image_aspect_ratio") != NULL; /* lmms-lab's name */
+    const char *key = other ? "image_aspect_ratio" : "vision_aspect_ratio";
+    const char *text = json_hf_text(src->root, key), *p;
 
-    if (!json_hf_member(src->root, "vision_aspect_ratio"))
-        return fail(err, PV_E_FORMAT, "%s: the key vision_aspect_ratio is missing", src->name);
+    if (!json_hf_member(src->root, key))
+        return fail(err, PV_E_FORMAT, "%s: the key %s is missing", src->name, key);
     p = strncmp(text, prefix, sizeof prefix - 1) ? "" : text + sizeof prefix - 1;
     if (!*p || strlen(p) > 4 || strspn(p, "0123456789") != strlen(p))
-        return fail(err, PV_E_UNSUPPORTED, "%s: vision_aspect_ratio is not \"anyres_max_N\"",
-                    src->name);
+        return fail(err, PV_E_UNSUPPORTED, "%s: %s is not \"anyres_max_N\"", src->name, key);
     for (; *p; p++)
         c->max_tiles = c->max_tiles * 10 + (*p - '0');
     return PV_OK;
@@ -370,13 +420,15 @@ static enum pv_status read_tower(struct vision_config *c, const struct source *s
     c->temporal = c->merge = 1; /* unless the table has them */
     memset(c->full, !t->windows, sizeof c->full);
     if (!s)
-        s = read_numbers(c, src, err);
+        s = t->known ? read_known(c, src, err) : read_numbers(c, src, err);
     if (!s)
         s = set_head_dim(c, src, err);
     if (!s && t->eps_key && json_hf_member(src->vision, t->eps_key))
         s = json_hf_float(src->vision, t->eps_key, &eps, src->name, err);
     if (!s && t->layered)
         s = read_feature_layer(c, src, err);
+    if (!s && t->lined)
+        s = read_newline(c, src, err);
     if (!s && t->windows)
         s = read_full(c, src, err);
     if (!s && t->clock)
@@ -410,15 +462,17 @@ static enum pv_status read_pictures(struct vision_config *c, const struct source
 static enum pv_status parse(struct vision_config *out, const struct source *src,
                             const struct family *const *families, struct pv_error *err)
 {
-    const struct family *f = family_of_type(families, json_hf_text(src->root, "model_type"));
-    struct vision_config c = { .family = f && f->tower && src->vision ? f : NULL,
+    const struct family_reader r = { json_hf_has_sign, src->root };
+    const struct family *f = family_of_type(families, json_hf_text(src->root, "model_type"), &r);
+    bool described = f && f->tower && (src->vision || f->tower->known);
+    struct vision_config c = { .family = described ? f : NULL,
                                .image_token = -1,
                                .video_token = -1,
                                .vision_start = -1,
                                .vision_end = -1 };
     enum pv_status s = PV_OK;
 
-    if (c.family && !json_is_object(src->vision))
+    if (c.family && !f->tower->known && !json_is_object(src->vision))
         s = fail(err, PV_E_FORMAT, "%s: vision_config is not an object", src->name);
     else if (c.family)
         s = read_tower(&c, src, err);

@@ -126,6 +126,18 @@ static enum pv_status check_model(const json_t *model, const char *where, struct
     return PV_OK;
 }
 
+/* What writes tokens around a text: nothing, ByteLevel, or (as transformers 5 writes it) a template
+ * that is the text alone. */
+static bool adds_nothing(const json_t *post)
+{
+    const json_t *single = json_object_get(post, "single");
+
+    if (is_absent(post) || is_type(post, "ByteLevel"))
+        return true;
+    return is_type(post, "TemplateProcessing") && json_array_size(single) == 1 &&
+           json_is_object(json_object_get(json_array_get(single, 0), "Sequence"));
+}
+
 static enum pv_status check_pipeline(const json_t *root, const char *where, struct pv_error *err)
 {
     const json_t *post = json_object_get(root, "post_processor");
@@ -135,8 +147,9 @@ static enum pv_status check_pipeline(const json_t *root, const char *where, stru
         s = check_normalizer(root, where, err);
     if (s == PV_OK)
         s = check_split(root, where, err);
-    if (s == PV_OK && !is_absent(post) && !is_type(post, "ByteLevel"))
-        s = fail(err, PV_E_UNSUPPORTED, "%s: the post_processor is not ByteLevel, Qwen2's", where);
+    if (s == PV_OK && !adds_nothing(post))
+        s = fail(err, PV_E_UNSUPPORTED,
+                 "%s: the post_processor adds tokens to the text, Qwen2's does not", where);
     return s;
 }
 

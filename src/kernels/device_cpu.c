@@ -122,7 +122,7 @@ static void cpu_drop(struct device *dev, struct matrix *m)
 }
 
 struct work_sizes {
-    size_t packed, thread, partial;
+    size_t packed, thread, partial, experts;
 };
 
 static struct work_sizes measure(const struct cpu_device *cpu, const struct work_shape *s)
@@ -145,6 +145,7 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
     z.thread = max_size(z.thread, full_attention_thread_size(cpu, s));
     z.thread = arena_cost(z.thread);
     z.partial = attention_partial_size(cpu, s);
+    z.experts = experts_size(cpu, s);
     return z;
 }
 
@@ -152,7 +153,7 @@ static size_t cpu_work_size(struct device *dev, const struct work_shape *s)
 {
     const struct cpu_device *cpu = dev->impl;
     struct work_sizes z = measure(cpu, s);
-    return arena_cost(z.packed) + arena_cost(z.partial) +
+    return arena_cost(z.packed) + arena_cost(z.partial) + arena_cost(z.experts) +
            arena_cost(z.thread * (size_t)pool_threads(cpu->pool));
 }
 
@@ -175,6 +176,8 @@ static enum pv_status cpu_work_open(struct device *dev, struct device_work **out
     w->packed = arena_push(&w->arena, z.packed);
     w->partial = arena_push(&w->arena, z.partial);
     w->partial_size = z.partial;
+    if (z.experts > 0)
+        w->experts = experts_scratch(cpu, s, arena_push(&w->arena, z.experts));
     w->thread_size = z.thread;
     w->thread_mem = arena_push(&w->arena, z.thread * (size_t)pool_threads(cpu->pool));
     *out = w;
@@ -461,6 +464,12 @@ static void matmul_region_run(void *arg, int thread, int n_threads)
         matmul_items(g, begin, end, scratch);
 }
 
+int matmul_panel(const struct matmul_kernel *kernel, int n)
+{
+    int least = n <= FEW_ROWS ? PANEL_FEW : PANEL_MANY;
+    return (least + kernel->out_step - 1) / kernel->out_step * kernel->out_step;
+}
+
 /* Jobs [0, n_jobs) share x and the kernel. */
 static void matmul_group(struct device_work *w, const struct matmul_kernel *kernel,
                          const struct matmul_job *jobs, int n_jobs, const float *x, int n)
@@ -472,8 +481,7 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
                                .x = x,
                                .n = n,
                                .in = jobs[0].w->in };
-    int least = n <= FEW_ROWS ? PANEL_FEW : PANEL_MANY;
-    g.panel = (least + kernel->out_step - 1) / kernel->out_step * kernel->out_step;
+    g.panel = matmul_panel(kernel, n);
     for (int j = 0; j < n_jobs; j++)
         g.first_item[j + 1] = g.first_item[j] + (jobs[j].w->out + g.panel - 1) / g.panel;
     work_init(&g.pack, (n + kernel->row_step - 1) / kernel->row_step);
@@ -535,6 +543,7 @@ static const struct device_ops cpu_ops = {
     .attention_columns = attention_columns_cpu,
     .attention_full = attention_full_cpu,
     .silu_mul = cpu_silu_mul,
+    .experts = experts_cpu,
     .layernorm = cpu_layernorm,
     .gelu = cpu_gelu,
     .blend = cpu_blend,

@@ -24,6 +24,7 @@ struct device_work {
     uint8_t *thread_mem; /* [threads][thread_size] */
     float *partial;      /* attention: (max, sum, out) by segment */
     size_t partial_size;
+    struct expert_scratch *experts; /* of experts_cpu.c; NULL: not used */
 };
 
 void *work_thread_mem(struct device_work *w, int thread);
@@ -64,6 +65,17 @@ void attention_full_cpu(struct device_work *w, const struct full_attn_job *job);
 /* columns_cpu.c */
 size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
 void attention_columns_cpu(struct device_work *w, const struct column_job *job);
+
+/* Outputs of one work item of a product with n rows. */
+int matmul_panel(const struct matmul_kernel *kernel, int n);
+
+/* experts_cpu.c. Bytes of the scratch, 0 where the shape has no experts, and the scratch itself in
+ * so many bytes. */
+size_t experts_size(const struct cpu_device *cpu, const struct work_shape *s);
+struct expert_scratch *experts_scratch(const struct cpu_device *cpu, const struct work_shape *s,
+                                       void *mem);
+void experts_cpu(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
+                 int n);
 
 /* choose_cpu.c */
 void top_cpu(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,

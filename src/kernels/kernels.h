@@ -71,6 +71,10 @@ struct kernels {
     /* Index of the largest; the lowest of equals; NaN never wins. */
     int (*argmax)(const float *x, int n);
 
+    /* The experts of a row by its router's logits [n], ascending, and their weights: struct
+     * expert_weights. Sums run in ascending order. */
+    void (*route)(int *expert, float *weight, const float *logits, int n, int used, bool normed);
+
     /* Optional whole-chunk attention (NULL: the generic one of attention_cpu.c is used). */
     const struct attn_kernel *attn[DTYPE_COUNT];
     /* The same over numbers that are sums of two in bf16, each within 2^-17, of which the second
@@ -137,5 +141,9 @@ const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const st
 /* ref/: plain C. matmul_ref[t] works for every dtype and any `in`. */
 extern const struct matmul_kernel matmul_ref[DTYPE_COUNT];
 void kernels_init_ref(struct kernels *k);
+/* ref/experts_ref.c: `route` in plain C, and the whole operation (struct device_ops.experts), one
+ * row and one expert at a time. */
+void route_ref(int *expert, float *weight, const float *logits, int n, int used, bool normed);
+void experts_ref(float *y, const struct expert_weights *e, const float *x, int n);
 
 #endif

@@ -38,6 +38,8 @@ static enum pv_status take_layer(struct device *dev, struct layer_weights *l,
                   { &l->gate, t->gate, NULL }, { &l->up, t->up, NULL },
                   { &l->down, t->down, NULL } };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!parts[i].t) /* of a sparse layer */
+            continue;
         const float *bias = weights_small(dev, at, parts[i].bias);
         enum pv_status s = take_matrix(dev, parts[i].m, parts[i].t, bias, err);
         if (s)
@@ -65,6 +67,8 @@ static enum pv_status take_weights(struct decoder *dec, const struct model_file 
         s = take_matrix(dev, &dec->head, model_file_head(mf), NULL, err);
     for (int i = 0; i < dec->c.n_layers && !s; i++)
         s = take_layer(dev, &dec->layer[i], model_file_layer(mf, i), &at, err);
+    if (!s && config_n_sparse(&dec->c) > 0)
+        s = decoder_experts_open(dec, mf, err);
     return s;
 }
 
@@ -92,6 +96,7 @@ static enum pv_status open_empty(struct decoder **out, const struct config *c, s
     *out = dec;
     dec->dev = dev;
     dec->c = *c;
+    dec->input_vocab = c->vocab;
     dec->shape = layer_shape_of(c);
     rope_plan_init(&dec->rope, c);
     dec->layer = mem_zalloc(layers_size);
@@ -123,6 +128,9 @@ static enum pv_status take_head(struct decoder *dec, const struct head_tensors *
     dec->norm = weights_small(dec->dev, &at, t->norm);
     dec->embed_norm = weights_small(dec->dev, &at, t->embed_norm);
     dec->hidden_norm = weights_small(dec->dev, &at, t->hidden_norm);
+    if (!s && t->lm_head)
+        s = take_matrix(dec->dev, &dec->head, t->lm_head, NULL, err);
+    dec->own_head = !s && t->lm_head;
     return s ? s : take_layer(dec->dev, dec->layer, &t->layer, &at, err);
 }
 
@@ -136,6 +144,10 @@ enum pv_status decoder_open_head(struct decoder **out, const struct head_file *h
         dec->is_head = true;
         dec->embed = target->embed;
         dec->head = target->head;
+        dec->input_vocab = target->c.vocab;
+        dec->draft_ids = head_file_draft_ids(hf);
+        dec->n_features = head_file_config(hf)->n_features;
+        dec->norm_residual = head_file_config(hf)->norm_residual;
         s = take_head(dec, head_file_tensors(hf), err);
     }
     if (s)
@@ -156,10 +168,11 @@ void decoder_close(struct decoder **dec)
 {
     if (!*dec)
         return;
+    decoder_experts_close(*dec);
     for (int i = 0; (*dec)->layer && i < (*dec)->c.n_layers; i++)
         drop_layer((*dec)->dev, &(*dec)->layer[i]);
     weights_drop((*dec)->dev, &(*dec)->fc);
-    if (!(*dec)->tied && !(*dec)->is_head)
+    if ((*dec)->is_head ? (*dec)->own_head : !(*dec)->tied)
         weights_drop((*dec)->dev, &(*dec)->head);
     if (!(*dec)->is_head)
         weights_drop((*dec)->dev, &(*dec)->embed);
@@ -175,6 +188,21 @@ const struct config *decoder_config(const struct decoder *dec)
     return &dec->c;
 }
 
+int decoder_input_vocab(const struct decoder *dec)
+{
+    return dec->input_vocab;
+}
+
+const int32_t *decoder_draft_ids(const struct decoder *dec)
+{
+    return dec->draft_ids;
+}
+
+size_t decoder_feature_width(const struct decoder *dec)
+{
+    return (size_t)(dec->n_features > 0 ? dec->n_features : 1) * (size_t)dec->c.hidden;
+}
+
 struct device *decoder_device(const struct decoder *dec)
 {
     return dec->dev;
@@ -188,8 +216,11 @@ static struct work_shape work_shape_of(const struct decoder *dec, int max_rows, 
                                        int context, enum dtype kv_dtype)
 {
     const struct config *c = &dec->c;
-    int q = c->n_heads * c->head_dim, hidden = dec->is_head ? 2 * c->hidden : c->hidden;
+    int halves = dec->n_features > 2 ? dec->n_features : 2; /* of a head's widest row */
+    int q = c->n_heads * c->head_dim, hidden = dec->is_head ? halves * c->hidden : c->hidden;
     int in = hidden > c->ffn ? hidden : c->ffn;
+    bool sparse = config_n_sparse(c) > 0;
+    in = in > c->expert_ffn ? in : c->expert_ffn;
     return (struct work_shape){ .rows = max_rows > max_logits ? max_rows : max_logits,
                                 .in = in > q ? in : q,
                                 .n_heads = c->n_heads,
@@ -199,7 +230,10 @@ static struct work_shape work_shape_of(const struct decoder *dec, int max_rows, 
                                 .kv_dtype = kv_dtype,
                                 .hidden = c->hidden,
                                 .ffn = c->ffn,
-                                .out = c->vocab };
+                                .out = c->vocab,
+                                .n_experts = sparse ? c->n_experts : 0,
+                                .n_used = sparse ? c->n_used : 0,
+                                .expert_ffn = sparse ? c->expert_ffn : 0 };
 }
 
 static size_t round_line(size_t size)
@@ -235,6 +269,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
            q = (size_t)c->n_heads * (size_t)c->head_dim;
     size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim, f = sizeof(float);
     size_t wide = c->n_deepstack > 0 ? (size_t)max_rows : 0;
+    size_t ffn = config_n_sparse(c) < c->n_layers ? (size_t)c->ffn : 0;
     uint8_t base[1]; /* only offsets are taken from it */
     size_t inputs = step_inputs_at(base, c->head_dim / 2, max_rows, max_logits).size;
     struct {
@@ -248,8 +283,8 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
         { &st->k, f * own * kv },
         { &st->v, f * own * kv },
         { &st->att, f * own * q },
-        { &st->gate, f * own * (size_t)c->ffn },
-        { &st->up, f * own * (size_t)c->ffn },
+        { &st->gate, f * own * ffn },
+        { &st->up, f * own * ffn },
         { &st->logits, f * (size_t)max_logits * (size_t)c->vocab },
         { &st->best, sizeof(int32_t) * (size_t)max_logits },
         { &st->drawn, sizeof(int32_t) * (size_t)max_logits },
@@ -258,6 +293,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
         { &st->inputs, inputs },
         { &st->pair, f * pairs * (size_t)c->hidden },
         { &st->wide, f * pairs * (size_t)c->hidden },
+        { &st->tapped, f * (size_t)dec->n_features * (size_t)max_rows * (size_t)c->hidden },
         { &st->order, sizeof(int32_t) * pairs },
         { &st->media, f * wide * (size_t)config_media_width(c) },
         { &st->media_order, sizeof(int32_t) * wide * (size_t)(1 + c->n_deepstack) },

@@ -13,14 +13,25 @@ struct decoder_state; /* activations and scratch of one session */
 /* Borrows mf and dev, which must outlive the decoder. */
 enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, struct device *dev,
                             struct pv_error *err);
-/* A draft head as a decoder of one layer, beside its target: embedding table and output matrix are
- * the target's, which must outlive it. c: of head_file_fit. Its rows are made of two, see struct
- * step. */
+/* A draft head as a decoder of one layer, beside its target: the embedding table and, unless it has
+ * its own, the output matrix are the target's, which must outlive it as hf must. c: of
+ * head_file_fit. Its rows are made of two, see struct step. */
 enum pv_status decoder_open_head(struct decoder **out, const struct head_file *hf,
                                  const struct config *c, const struct decoder *target,
                                  struct pv_error *err);
 void decoder_close(struct decoder **dec);
+/* Bytes of weights that could not be used where they lie in the file, and are in memory of the
+ * decoder's own: experts that are stored transposed, and routers that are not F32. */
+uint64_t decoder_copied(const struct decoder *dec);
+/* vocab: tokens that it has logits of. */
 const struct config *decoder_config(const struct decoder *dec);
+/* Tokens that its rows may be of. Of a head with a draft vocabulary these are more than those that
+ * it has logits of, and decoder_draft_ids says which the latter are: logit i is of token ids[i];
+ * NULL: of token i. */
+int decoder_input_vocab(const struct decoder *dec);
+const int32_t *decoder_draft_ids(const struct decoder *dec);
+/* Floats of a row of `features` of the target's rows in a step of a head. */
+size_t decoder_feature_width(const struct decoder *dec);
 struct device *decoder_device(const struct decoder *dec);
 
 /* max_rows: of one step. max_logits: rows whose logits one step may want. */
@@ -54,8 +65,8 @@ enum { TAP_EMBEDDING = -1 };
 enum { STEP_READY = -1, STEP_PAIRED = -2 };
 
 /* Hidden states of the given rows: the residual stream after a layer (TAP_EMBEDDING: before the
- * first), or with `post_norm` the final norm's output. The stream after a layer has the layer's
- * vector of a wide row added (see struct step), as the next layer sees it. */
+ * first), or with `post_norm` what step.states is. The stream after a layer has the layer's vector
+ * of a wide row added (see struct step), as the next layer sees it. */
 struct hidden_tap {
     int layer;
     bool post_norm;
@@ -105,9 +116,10 @@ struct step {
     float *logits;   /* [n_logits, vocab] or NULL */
     int32_t *argmax; /* [n_logits] or NULL */
     float *states;   /* [n_logits, hidden] or NULL: what the logits are made of, after the last
-                        norm */
+                        norm; of a head of EAGLE-3 before it */
     const float *features; /* of a head: [n, hidden], the second half of each row but those that are
-                              ready */
+                              ready; of EAGLE-3 [n, features, hidden], of the target's rows, */
+    bool own_features;     /* or [n, hidden]: states that the head itself has made */
     const struct step_choice *choice;
     int n_hidden;
     const struct hidden_tap *hidden;

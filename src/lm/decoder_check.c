@@ -100,9 +100,9 @@ static enum pv_status check_ids(const struct decoder *dec, const struct step *st
                     "a step from layer %d on without ids: %d layers add to rows of media",
                     step->layer0, dec->c.n_deepstack);
     for (int i = 0; i < step->n; i++)
-        if (step->ids[i] >= dec->c.vocab || (step->ids[i] < 0 && !step->embeds))
+        if (step->ids[i] >= dec->input_vocab || (step->ids[i] < 0 && !step->embeds))
             return fail(err, PV_E_ARG, "token id %d is not in the vocabulary of %d",
-                        (int)step->ids[i], dec->c.vocab);
+                        (int)step->ids[i], dec->input_vocab);
     return PV_OK;
 }
 
@@ -121,10 +121,23 @@ static enum pv_status check_layers(const struct step *step, int n_layers, struct
     return PV_OK;
 }
 
+static enum pv_status check_head(const struct decoder *dec, const struct step *step,
+                                 struct pv_error *err)
+{
+    if (dec->is_head && !step->features)
+        return fail(err, PV_E_ARG, "a step of a head without features");
+    if (dec->n_features > 0 && step->bulk)
+        return fail(err, PV_E_ARG, "rows of a head among the rows of a prompt");
+    for (int i = 0; dec->n_features > 0 && i < step->n; i++)
+        if (step->ids[i] < 0 && step->ids[i] != STEP_PAIRED)
+            return fail(err, PV_E_ARG, "row %d of a head has no feature", i);
+    return PV_OK;
+}
+
 static enum pv_status step_check(const struct decoder *dec, const struct decoder_state *st,
                                  const struct step *step, struct pv_error *err)
 {
-    enum pv_status of_ids, of_layers;
+    enum pv_status of_ids, of_layers, of_head;
     int n = 0;
     if (step->n < 1 || step->n > st->max_rows || step->n_seqs < 1 || step->n_seqs > STEP_MAX_SEQS ||
         step->n_logits < 0 || step->n_logits > st->max_logits)
@@ -144,8 +157,9 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
     of_ids = check_ids(dec, step, err);
     if (of_ids)
         return of_ids;
-    if (dec->is_head && !step->features)
-        return fail(err, PV_E_ARG, "a step of a head without features");
+    of_head = check_head(dec, step, err);
+    if (of_head)
+        return of_head;
     of_layers = check_layers(step, dec->c.n_layers, err);
     if (of_layers)
         return of_layers;

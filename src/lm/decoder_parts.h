@@ -17,12 +17,21 @@ struct decoder {
     bool tied; /* head is embed */
     const float *norm;
     struct layer_weights *layer;
-    float *small; /* norms and biases as f32, on the device */
-    /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and head
-     * are the target's; the norms before attention and of the output may be NULL. */
-    bool is_head;
+    struct decoder_experts *experts; /* decoder_experts.c; NULL: no layer is sparse */
+    float *small;                    /* norms and biases as f32, on the device */
+    /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and,
+     * unless it has its own, head are the target's; the norms before attention and of the output
+     * may be NULL.
+     */
+    bool is_head, own_head;
     struct matrix fc;
     const float *embed_norm, *hidden_norm;
+    int input_vocab;          /* ids of rows are below it */
+    const int32_t *draft_ids; /* borrowed; NULL: logit i is of token i */
+    /* EAGLE-3 (n_features > 0): fc [hidden, n_features hidden] makes the stream of a row, and the
+     * layer's q, k and v are made of the normed embedding and the normed stream. */
+    int n_features;
+    bool norm_residual;
 };
 
 /* What a step tells the device, in one block that travels at once: on the host, or on the device.
@@ -51,6 +60,7 @@ struct decoder_state {
     void *host_inputs;
     float *pair, *wide; /* a head: [2 max_rows, hidden] embeddings, then features; [max_rows,
                            2 hidden] */
+    float *tapped;      /* EAGLE-3: [max_rows, n_features hidden] */
     int32_t *order;     /* [2 max_rows]: rows of pair in the order of wide */
     /* With n_deepstack = K > 0: rows of media as they came, [max_rows, (1 + K) hidden]; and for
      * each of the 1 + K vectors which rows of [max_rows (1 + K), hidden] it is in, [1 + K,
@@ -90,13 +100,28 @@ struct step_inputs step_inputs_at(void *block, int half, int n, int n_logits);
 
 /* decoder_rows.c: the rows that the layers start from, and what is added to them on the way. */
 void pass_put_rows(struct pass *p, float *to, const float *from, int n);
-void pass_put_features(struct pass *p);
 void pass_embed_rows(struct pass *p);
 /* Wide rows of media to where pass_embed_rows and pass_add_deepstack find them. */
 void pass_put_media(struct pass *p);
 /* Whether something is added to rows of this pass after the layer. */
 bool pass_deepens(const struct pass *p, int layer);
 void pass_add_deepstack(struct pass *p, int layer);
+
+/* decoder_experts.c: the experts of all sparse layers, entered in dec->layer. */
+enum pv_status decoder_experts_open(struct decoder *dec, const struct model_file *mf,
+                                    struct pv_error *err);
+void decoder_experts_close(struct decoder *dec);
+
+/* decoder_head.c. The features go in before anything runs: a plan that is played again finds them.
+ */
+void head_put_features(struct pass *p);
+/* Rows [i, i + n), their embeddings beside their features. Embeddings are of the tokens, or those
+ * that are `ready`. */
+void head_pair_rows(struct pass *p, int i, int n, const float *ready);
+/* EAGLE-3: the stream of all rows; then, when their embeddings are in xn,
+ * what q, k and v are made of. */
+void head_fuse_features(struct pass *p);
+void head_widen_rows(struct pass *p);
 
 /* decoder_check.c */
 bool step_runs_all_layers(const struct step *step);

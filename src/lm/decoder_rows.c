@@ -1,5 +1,5 @@
-/* The rows of a step before the layers: embeddings of tokens, rows of media as they were given, the
- * two halves of a head's rows. And what rows of media bring along for later: with
+/* The rows of a step before the layers: embeddings of tokens, rows of media as they were given (the
+ * rows of a head: decoder_head.c). And what rows of media bring along for later: with
  * config.n_deepstack = K a row is 1 + K vectors of `hidden` floats, the first of which is its
  * embedding; after layer k < K vector 1 + k is added to the row's residual stream, x = x + v. Rows
  * of tokens have nothing added, not even zero, which would turn -0 into 0. */
@@ -16,45 +16,6 @@ void pass_put_rows(struct pass *p, float *to, const float *from, int n)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
     p->ops->put(p->st->work, to, from, sizeof(float) * (size_t)n * hidden);
-}
-
-/* The features of a head's rows go in before anything runs: a plan that is played again finds them.
- */
-void pass_put_features(struct pass *p)
-{
-    float *to = p->st->xn;
-    size_t hidden = (size_t)p->dec->c.hidden;
-    if (!p->dec->is_head)
-        return;
-    if (!p->dec->hidden_norm)
-        to = p->st->pair + (size_t)p->st->max_rows * hidden;
-    for (int i = 0; i < p->n_parts; i++)
-        pass_put_rows(p, to + (size_t)p->part[i].row0 * hidden, p->part[i].step->features,
-                      p->part[i].step->n);
-}
-
-/* A head's rows [i, i + n), their embeddings beside their features: x = W_fc (e, h). Embeddings are
- * of the tokens, or those that are `ready`. */
-static void pair_rows(struct pass *p, int i, int n, const float *ready)
-{
-    const struct decoder *dec = p->dec;
-    struct decoder_state *st = p->st;
-    int hidden = dec->c.hidden;
-    size_t at = (size_t)i * (size_t)hidden;
-    float *x = p->x + at, *first = st->pair + at;
-    float *second = first + (size_t)st->max_rows * (size_t)hidden;
-    float *to = dec->embed_norm ? x : first;
-    struct matmul_job job = { &dec->fc, x, (size_t)hidden };
-    if (ready)
-        pass_put_rows(p, to, ready, n);
-    else
-        p->ops->embed(st->work, to, &dec->embed, p->in.ids + i, n);
-    if (dec->embed_norm)
-        p->ops->rmsnorm(st->work, first, x, dec->embed_norm, n, hidden, dec->c.rms_eps);
-    if (dec->hidden_norm)
-        p->ops->rmsnorm(st->work, second, st->xn + at, dec->hidden_norm, n, hidden, dec->c.rms_eps);
-    p->ops->gather(st->work, st->wide + 2 * at, st->pair, st->order + 2 * i, 2 * n, hidden);
-    p->ops->matmul(st->work, &job, 1, st->wide + 2 * at, n);
 }
 
 /* ---- wide rows of media ---- */
@@ -151,15 +112,19 @@ void pass_embed_rows(struct pass *p)
         while (i + n < end && row_kind(p, i + n) == kind)
             n++;
         const float *ready = kind ? part->step->embeds + (size_t)(i - part->row0) * hidden : NULL;
-        float *x = p->x + (size_t)i * hidden;
-        if (kind && p->dec->c.n_deepstack > 0)
+        float *x = (p->dec->n_features > 0 ? p->st->xn : p->x) + (size_t)i * hidden;
+        if (p->dec->n_features > 0 && ready)
+            pass_put_rows(p, x, ready, n);
+        else if (p->dec->n_features > 0)
+            p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
+        else if (kind && p->dec->c.n_deepstack > 0)
             take_vector(p, x, part, i - part->row0, n, 0);
         else if (kind == STEP_READY && part->step->embeds_there)
             p->ops->copy(p->st->work, x, ready, sizeof(float) * (size_t)n * hidden);
         else if (kind == STEP_READY)
             pass_put_rows(p, x, ready, n);
         else if (p->dec->is_head)
-            pair_rows(p, i, n, ready);
+            head_pair_rows(p, i, n, ready);
         else
             p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
         i += n;

@@ -3,6 +3,7 @@
  *   a = attn(rope(norm(W_q n + b_q)), rope(norm(W_k n + b_k)), W_v n + b_v),  n = rms(x) w_1
  *   x = x + W_o a
  *   x = x + W_down (silu(W_gate m) * W_up m),                                 m = rms(x) w_2
+ *       or, in a sparse layer, x + the weighted sum of this over the experts of m
  *
  * with biases in Qwen2 and norms of q and k in Qwen3; decoder_rows.c has what is added to rows of
  * media after the first layers. The residual stream is f32. Everything goes
@@ -79,9 +80,10 @@ static void attention_operations(struct pass *p, int index)
     struct matmul_job qkv[] = { { &l->q, p->q, (size_t)(c->n_heads * hd) },
                                 { &l->k, st->k, kv_stride },
                                 { &l->v, st->v, kv_stride } };
-    if (l->attn_norm)
+    const float *in = p->dec->n_features > 0 ? st->wide : l->attn_norm ? st->xn : p->x;
+    if (in == st->xn)
         p->ops->rmsnorm(st->work, st->xn, p->x, l->attn_norm, n, c->hidden, c->rms_eps);
-    p->ops->matmul(st->work, qkv, 3, l->attn_norm ? st->xn : p->x, n);
+    p->ops->matmul(st->work, qkv, 3, in, n);
     p->ops->rope(st->work, p->q, n, c->n_heads, hd, l->q_norm, c->rms_eps, p->in.cos, p->in.sin);
     p->ops->rope(st->work, st->k, n, c->n_kv_heads, hd, l->k_norm, c->rms_eps, p->in.cos,
                  p->in.sin);
@@ -112,6 +114,7 @@ static void attention_block(struct pass *p, int index)
         struct attn_block b = { .w = &p->dec->layer[index],
                                 .shape = &p->dec->shape,
                                 .x = p->x,
+                                .wide = p->dec->n_features > 0 ? p->st->wide : NULL,
                                 .n = p->n_rows,
                                 .cos = p->in.cos,
                                 .sin = p->in.sin,
@@ -172,9 +175,13 @@ static void finish_operations(struct pass *p, int index)
     p->ops->matmul(st->work, &out, 1, p->att, p->n);
     p->ops->add(st->work, p->x, p->tmp, p->n, c->hidden);
     p->ops->rmsnorm(st->work, st->xn, p->x, l->ffn_norm, p->n, c->hidden, c->rms_eps);
-    p->ops->matmul(st->work, gate_up, 2, st->xn, p->n);
-    p->ops->silu_mul(st->work, st->gate, st->up, p->n, c->ffn);
-    p->ops->matmul(st->work, &down, 1, st->gate, p->n);
+    if (l->experts) {
+        p->ops->experts(st->work, p->tmp, l->experts, st->xn, p->n);
+    } else {
+        p->ops->matmul(st->work, gate_up, 2, st->xn, p->n);
+        p->ops->silu_mul(st->work, st->gate, st->up, p->n, c->ffn);
+        p->ops->matmul(st->work, &down, 1, st->gate, p->n);
+    }
     p->ops->add(st->work, p->x, p->tmp, p->n, c->hidden);
 }
 
@@ -227,21 +234,37 @@ static void get_choice(const struct pass *p, const struct part *part)
         p->ops->get(st->work, c->drawn, st->drawn + at, sizeof *c->drawn * n);
 }
 
-static void head_block(struct pass *p)
+/* What logits are made of, and states are: after the last norm, where EAGLE-3 has its states before
+ * it. */
+static const float *final_rows(struct pass *p)
 {
     const struct config *c = &p->dec->c;
     struct decoder_state *st = p->st;
-    const float *rows = p->dec->norm ? st->xn : p->x;
-    bool best = false;
-    if (p->dec->norm)
+    bool before = p->dec->n_features > 0, norm = p->dec->norm && !before;
+    const float *rows = norm ? st->xn : p->x;
+    if (norm)
         p->ops->rmsnorm(st->work, st->xn, p->x, p->dec->norm, p->n, c->hidden, c->rms_eps);
     tap_hidden(p, 0, true, rows);
     if (p->n_logits == 0)
-        return;
+        return NULL;
     if (!p->dropped) {
         p->ops->gather(st->work, p->tmp, rows, p->in.rows, p->n_logits, c->hidden);
         rows = p->tmp;
     }
+    if (!before)
+        return rows;
+    p->ops->rmsnorm(st->work, st->xn, rows, p->dec->norm, p->n_logits, c->hidden, c->rms_eps);
+    return st->xn;
+}
+
+static void head_block(struct pass *p)
+{
+    const struct config *c = &p->dec->c;
+    struct decoder_state *st = p->st;
+    const float *rows = final_rows(p);
+    bool best = false;
+    if (!rows)
+        return;
     struct matmul_job head = { &p->dec->head, st->logits, (size_t)c->vocab };
     p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
     for (int i = 0; i < p->n_parts; i++)
@@ -258,7 +281,11 @@ static void run_layers(struct pass *p)
     int n_layers = p->dec->c.n_layers;
     pass_put_media(p);
     if (p->layer0 == 0) {
+        if (p->dec->n_features > 0)
+            head_fuse_features(p);
         pass_embed_rows(p);
+        if (p->dec->n_features > 0)
+            head_widen_rows(p);
         tap_hidden(p, TAP_EMBEDDING, false, p->x);
     }
     for (int l = p->layer0; l < p->layer1; l++) {
@@ -333,7 +360,7 @@ struct step_key {
     struct {
         const void *pool;
         uint64_t page_size;
-        int32_t n_pool, n, pending, tree;
+        int32_t n_pool, n, pending, tree, own, pad;
     } seq[KEY_MAX_SEQS];
 };
 
@@ -361,6 +388,7 @@ static bool key_part(const struct pass *p, const struct part *part, struct step_
         key->seq[part->seq0 + i].n = q->n;
         key->seq[part->seq0 + i].pending = q->pending;
         key->seq[part->seq0 + i].tree = q->parent != NULL;
+        key->seq[part->seq0 + i].own = step->own_features;
     }
     return true;
 }
@@ -382,6 +410,17 @@ static size_t make_key(const struct pass *p, struct step_key *key)
     return offsetof(struct step_key, seq) + (size_t)p->n_seqs * sizeof key->seq[0];
 }
 
+/* Where the states of the rows that logits are wanted of lie in the end. A plan that is played
+ * again has moved nothing of `p`. */
+static const float *state_rows(const struct pass *p)
+{
+    if (!drops_rows(p))
+        return p->st->tmp;
+    if (p->dec->n_features == 0)
+        return p->st->xn;
+    return p->ops->attn ? p->st->x : p->st->tmp; /* see drop_rows */
+}
+
 /* Logits, best tokens and the residual stream of one part to its caller. */
 static void get_outputs(const struct pass *p, const struct part *part)
 {
@@ -397,7 +436,7 @@ static void get_outputs(const struct pass *p, const struct part *part)
     if (n == 0)
         return;
     if (step->states)
-        p->ops->get(st->work, step->states, (drops_rows(p) ? st->xn : st->tmp) + at * hidden,
+        p->ops->get(st->work, step->states, state_rows(p) + at * hidden,
                     sizeof(float) * n * hidden);
     if (step->argmax)
         p->ops->get(st->work, step->argmax, st->best + at, sizeof *st->best * n);
@@ -433,7 +472,7 @@ static void list_parts(struct pass *p, const struct step *const *steps, int n_st
 static void put_streams(struct pass *p)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
-    pass_put_features(p);
+    head_put_features(p);
     for (int k = 0; k < p->n_parts; k++) {
         const struct part *part = &p->part[k];
         clear_columns(p, part->step);

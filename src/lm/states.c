@@ -6,9 +6,11 @@
 
 #include <string.h>
 
-static enum pv_status list_open(struct state_list *l, int context, struct pv_error *err)
+static enum pv_status list_open(struct state_list *l, int context, int n_features,
+                                struct pv_error *err)
 {
     size_t size = (size_t)context * sizeof *l->place;
+    l->n_features = n_features;
     l->place = mem_alloc(size);
     return l->place ? PV_OK : fail_nomem(err, size);
 }
@@ -16,7 +18,8 @@ static enum pv_status list_open(struct state_list *l, int context, struct pv_err
 static void list_close(struct state_list *l)
 {
     mem_free(l->place);
-    mem_free(l->rows);
+    for (int k = 0; k < l->n_features; k++)
+        mem_free(l->rows[k]);
     *l = (struct state_list){ 0 };
 }
 
@@ -24,16 +27,23 @@ static void list_close(struct state_list *l)
 static enum pv_status list_reserve(struct state_list *l, int n, int hidden, struct pv_error *err)
 {
     int cap = n > l->cap + l->cap / 2 ? n : l->cap + l->cap / 2;
-    size_t size = (size_t)cap * (size_t)hidden * sizeof *l->rows;
-    float *rows;
+    size_t size = (size_t)cap * (size_t)hidden * sizeof *l->rows[0];
     if (n <= l->cap)
         return PV_OK;
-    rows = mem_realloc(l->rows, size);
-    if (!rows)
-        return fail_nomem(err, size);
-    l->rows = rows;
+    for (int k = 0; k < l->n_features; k++) {
+        float *rows = mem_realloc(l->rows[k], size);
+        if (!rows)
+            return fail_nomem(err, size);
+        l->rows[k] = rows;
+    }
     l->cap = cap;
     return PV_OK;
+}
+
+/* Where the next row of a feature goes. */
+static float *list_end(const struct state_list *l, int k, int hidden)
+{
+    return l->rows[k] + (size_t)l->n * (size_t)hidden;
 }
 
 static void list_truncate(struct state_list *l, int from, int to)
@@ -42,17 +52,19 @@ static void list_truncate(struct state_list *l, int from, int to)
         l->n -= l->place[i] >= 0;
 }
 
-enum pv_status states_open(struct states *s, int context, int hidden, int max_rows,
-                           struct pv_error *err)
+enum pv_status states_open(struct states *s, int context, int hidden, struct head_features features,
+                           int max_rows, struct pv_error *err)
 {
     size_t rows = (size_t)max_rows * sizeof *s->rows[0];
     enum pv_status st;
-    *s = (struct states){ .hidden = hidden, .context = context, .max_rows = max_rows };
+    *s = (struct states){
+        .hidden = hidden, .context = context, .features = features, .max_rows = max_rows
+    };
     pthread_mutex_init(&s->lock, NULL);
-    st = list_open(&s->post, context, err);
+    st = list_open(&s->post, context, features.n > 0 ? features.n : 1, err);
     if (!st)
-        st = list_open(&s->mid, context, err);
-    for (int i = 0; i < STATES_MAX_TAPS && !st; i++) {
+        st = list_open(&s->mid, context, 1, err);
+    for (int i = 0; i < 2 && !st; i++) {
         s->rows[i] = mem_alloc(rows);
         if (!s->rows[i])
             st = fail_nomem(err, rows);
@@ -68,14 +80,20 @@ void states_close(struct states *s)
         pthread_mutex_destroy(&s->lock);
     list_close(&s->post);
     list_close(&s->mid);
-    for (int i = 0; i < STATES_MAX_TAPS; i++)
+    for (int i = 0; i < 2; i++)
         mem_free(s->rows[i]);
     *s = (struct states){ 0 };
 }
 
+size_t states_width(const struct states *s)
+{
+    return (size_t)s->post.n_features * (size_t)s->hidden;
+}
+
 size_t states_size(const struct states *s)
 {
-    return ((size_t)s->post.cap + (size_t)s->mid.cap) * (size_t)s->hidden * sizeof(float) +
+    return ((size_t)s->post.cap * states_width(s) + (size_t)s->mid.cap * (size_t)s->hidden) *
+               sizeof(float) +
            2 * ((size_t)s->context + (size_t)s->max_rows) * sizeof(int);
 }
 
@@ -124,8 +142,8 @@ size_t states_need(const struct states *s, const int32_t *ids, int n, int more)
     count(s, ids, n, &post, &mid);
     most_post = s->post.n + post + more - s->post.cap;
     most_mid = s->mid.n + mid - s->mid.cap;
-    return ((size_t)(most_post > 0 ? most_post : 0) + (size_t)(most_mid > 0 ? most_mid : 0)) *
-           (size_t)s->hidden;
+    return (size_t)(most_post > 0 ? most_post : 0) * states_width(s) +
+           (size_t)(most_mid > 0 ? most_mid : 0) * (size_t)s->hidden;
 }
 
 enum pv_status states_reserve(struct states *s, const int32_t *ids, int n, int more,
@@ -149,8 +167,8 @@ static enum pv_status list_take(struct state_list *l, const struct state_list *f
     if (st)
         return st;
     memcpy(l->place, from->place, (size_t)n * sizeof *l->place); /* rows only come at the end */
-    if (rows > 0)
-        memcpy(l->rows, from->rows, (size_t)rows * (size_t)hidden * sizeof *l->rows);
+    for (int k = 0; k < l->n_features && rows > 0; k++)
+        memcpy(l->rows[k], from->rows[k], (size_t)rows * (size_t)hidden * sizeof *l->rows[k]);
     l->n = rows;
     return PV_OK;
 }
@@ -168,10 +186,20 @@ enum pv_status states_take(struct states *s, const struct states *from, int n, s
     return st;
 }
 
+/* A tap of the k-th feature of the given rows. */
+static struct hidden_tap tap_feature(const struct states *s, int k, const int *rows, int n,
+                                     float *out)
+{
+    return (struct hidden_tap){ .post_norm = s->features.n == 0,
+                                .layer = s->features.n == 0 ? 0 : s->features.layer[k] - 1,
+                                .n_rows = n,
+                                .rows = rows,
+                                .out = out };
+}
+
 int states_tap(struct states *s, const int32_t *ids, int n_line, int from, int n,
                struct hidden_tap tap[STATES_MAX_TAPS])
 {
-    size_t hidden = (size_t)s->hidden;
     int post = 0, mid = 0, n_taps = 0;
     if (from != s->n || n > s->max_rows)
         return 0;
@@ -183,17 +211,27 @@ int states_tap(struct states *s, const int32_t *ids, int n_line, int from, int n
     }
     if (s->post.n + post > s->post.cap || s->mid.n + mid > s->mid.cap)
         return 0;
-    if (post > 0)
-        tap[n_taps++] = (struct hidden_tap){ .post_norm = true,
-                                             .n_rows = post,
-                                             .rows = s->rows[0],
-                                             .out = s->post.rows + (size_t)s->post.n * hidden };
+    for (int k = 0; k < s->post.n_features && post > 0; k++)
+        tap[n_taps++] = tap_feature(s, k, s->rows[0], post, list_end(&s->post, k, s->hidden));
     if (mid > 0)
         tap[n_taps++] = (struct hidden_tap){ .layer = s->layer - 1,
                                              .n_rows = mid,
                                              .rows = s->rows[1],
-                                             .out = s->mid.rows + (size_t)s->mid.n * hidden };
+                                             .out = list_end(&s->mid, 0, s->hidden) };
     return n_taps;
+}
+
+void states_ask(const struct states *s, struct step *step, int n, const int *rows, float *out,
+                size_t plane, struct hidden_tap tap[STATES_MAX_TAPS])
+{
+    if (s->features.n == 0) {
+        step->states = out;
+        return;
+    }
+    for (int k = 0; k < s->features.n; k++)
+        tap[k] = tap_feature(s, k, rows, n, out + (size_t)k * plane);
+    step->n_hidden = s->features.n;
+    step->hidden = tap;
 }
 
 void states_commit(struct states *s, const int32_t *ids, int n_line, int from, int n)
@@ -216,8 +254,8 @@ void states_commit(struct states *s, const int32_t *ids, int n_line, int from, i
     s->n = from + n;
 }
 
-enum pv_status states_add(struct states *s, int from, const float *from_rows, const int *path,
-                          int n, struct pv_error *err)
+enum pv_status states_add(struct states *s, int from, const float *from_rows, size_t plane,
+                          const int *path, int n, struct pv_error *err)
 {
     size_t hidden = (size_t)s->hidden;
     enum pv_status st;
@@ -226,8 +264,10 @@ enum pv_status states_add(struct states *s, int from, const float *from_rows, co
     pthread_mutex_lock(&s->lock);
     st = list_reserve(&s->post, s->post.n + n, s->hidden, err);
     for (int i = 0; i < n && !st; i++) {
-        memcpy(s->post.rows + (size_t)s->post.n * hidden, from_rows + (size_t)path[i] * hidden,
-               hidden * sizeof *from_rows);
+        for (int k = 0; k < s->post.n_features; k++)
+            memcpy(list_end(&s->post, k, s->hidden),
+                   from_rows + (size_t)k * plane + (size_t)path[i] * hidden,
+                   hidden * sizeof *from_rows);
         s->post.place[from + i] = s->post.n++;
         s->mid.place[from + i] = -1;
     }
@@ -247,26 +287,27 @@ int states_known(struct states *s)
 
 bool states_copy(struct states *s, int row, float *out)
 {
-    const float *state;
+    size_t hidden = (size_t)s->hidden;
+    bool kept;
     pthread_mutex_lock(&s->lock);
-    state = states_post(s, row);
-    if (state)
-        memcpy(out, state, (size_t)s->hidden * sizeof *out);
+    kept = states_feature(s, row, 0) != NULL;
+    for (int k = 0; k < s->post.n_features && kept; k++)
+        memcpy(out + (size_t)k * hidden, states_feature(s, row, k), hidden * sizeof *out);
     pthread_mutex_unlock(&s->lock);
-    return state != NULL;
+    return kept;
 }
 
-static const float *list_row(const struct state_list *l, int row, int hidden)
+static const float *list_row(const struct state_list *l, int row, int k, int hidden)
 {
-    return l->place[row] < 0 ? NULL : l->rows + (size_t)l->place[row] * (size_t)hidden;
+    return l->place[row] < 0 ? NULL : l->rows[k] + (size_t)l->place[row] * (size_t)hidden;
 }
 
-const float *states_post(const struct states *s, int row)
+const float *states_feature(const struct states *s, int row, int k)
 {
-    return row < 0 || row >= s->n ? NULL : list_row(&s->post, row, s->hidden);
+    return row < 0 || row >= s->n ? NULL : list_row(&s->post, row, k, s->hidden);
 }
 
 const float *states_mid(const struct states *s, int row)
 {
-    return row < 0 || row >= s->n ? NULL : list_row(&s->mid, row, s->hidden);
+    return row < 0 || row >= s->n ? NULL : list_row(&s->mid, row, 0, s->hidden);
 }

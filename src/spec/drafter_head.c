@@ -1,8 +1,8 @@
-/* A draft head (Sparrow, MSD, EAGLE). Its rows are those of the target's that it sees, without the
- * first: the row of token t is made of the token's embedding and the target's state of the row
- * before. So the state that the target found for the last row it ran, and the token it chose there,
- * are the head's next row; what the head says of further tokens rests on states of its own, and a
- * node of a tree takes that of its parent.
+/* A draft head (Sparrow, MSD, EAGLE, EAGLE-3). Its rows are those of the target's that it sees,
+ * without the first: the row of token t is made of the token's embedding and the target's state of
+ * the row before. So the state that the target found for the last row it ran, and the token it
+ * chose there, are the head's next row; what the head says of further tokens rests on states of its
+ * own, and a node of a tree takes that of its parent.
  *
  * The cache holds rows of true states only, of the prompt and of the answer as far as the target
  * has run it. In the serial schedule that is all of it. In the parallel one the target still runs
@@ -18,6 +18,7 @@
 #include "spec/drafter_kind.h"
 #include "spec/grow.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A row of the cache, or to be. */
@@ -43,8 +44,10 @@ struct head_drafter {
     int32_t next; /* position of the answer's first token in the target */
     bool original;
     struct states *states;    /* of the target */
-    float *embeds, *features; /* [rows of a step, hidden] */
+    float *embeds, *features; /* [rows of a step, hidden], [rows, width] */
+    size_t width;             /* of the target's states of a row */
     float *logits;            /* [GROW_LEVEL, vocab] */
+    float *draft_logits;      /* the same of a draft vocabulary; NULL: it has none */
     struct grow_top top;      /* with k > 0: in their place */
     float *last;              /* [hidden]: the head's state of the last row in the cache, */
     float *own;               /* [OWN_MAX, hidden]: of those behind it, */
@@ -112,8 +115,7 @@ static enum pv_status missing_state(int row, struct pv_error *err)
 
 static enum pv_status fill_feature(struct head_drafter *d, int i, int row, struct pv_error *err)
 {
-    size_t hidden = (size_t)decoder_config(d->dec)->hidden;
-    if (!states_copy(d->states, row - 1, d->features + (size_t)i * hidden))
+    if (!states_copy(d->states, row - 1, d->features + (size_t)i * d->width))
         return missing_state(row - 1, err);
     return PV_OK;
 }
@@ -159,12 +161,45 @@ static enum pv_status fill_rows(struct head_drafter *d, const struct draft_promp
     return s;
 }
 
+/* ---- a draft vocabulary ---- */
+
+/* Where a step leaves logits; NULL: the likeliest tokens are enough. */
+static float *step_logits(const struct head_drafter *d)
+{
+    return d->top.k > 0 ? NULL : d->draft_logits ? d->draft_logits : d->logits;
+}
+
+/* After a step with logits of n rows: the tokens are the target's, and those that the head does not
+ * know have no probability. */
+static void name_tokens(struct head_drafter *d, int n)
+{
+    const int32_t *ids = decoder_draft_ids(d->dec);
+    size_t own = (size_t)decoder_config(d->dec)->vocab;
+    size_t vocab = (size_t)decoder_input_vocab(d->dec);
+    if (!ids)
+        return;
+    for (int i = 0; i < n * d->top.k; i++)
+        if (d->top.entry[i].id >= 0)
+            d->top.entry[i].id = ids[d->top.entry[i].id];
+    for (int i = 0; i < n && d->top.k == 0; i++) {
+        const float *from = d->draft_logits + (size_t)i * own;
+        float *to = d->logits + (size_t)i * vocab;
+        for (size_t t = 0; t < vocab; t++)
+            to[t] = -INFINITY;
+        for (size_t t = 0; t < own; t++)
+            to[ids[t]] = from[t];
+    }
+}
+
+/* ---- steps ---- */
+
 /* What is wanted of the last row of a step. */
 enum head_want { WANT_NOTHING, WANT_STATE, WANT_LOGITS };
 
-/* A step of n rows whose inputs are there; state: where that of the last one goes. */
-static enum pv_status run_step(struct head_drafter *d, struct step_seq *seq, enum head_want want,
-                               float *state, struct pv_error *err)
+/* A step of n rows whose inputs are there, `own`: made of the head's states; state: where that of
+ * the last one goes. */
+static enum pv_status run_step(struct head_drafter *d, struct step_seq *seq, bool own,
+                               enum head_want want, float *state, struct pv_error *err)
 {
     int last = seq->n - 1;
     struct hidden_tap tap = { .post_norm = true, .n_rows = 1, .rows = &last, .out = state };
@@ -173,17 +208,20 @@ static enum pv_status run_step(struct head_drafter *d, struct step_seq *seq, enu
                          .ids = d->ids,
                          .embeds = d->embeds,
                          .features = d->features,
+                         .own_features = own,
                          .pos = (const int32_t(*)[3])d->pos,
                          .n_seqs = 1,
                          .seqs = seq,
                          .n_logits = want == WANT_LOGITS,
                          .logit_rows = &last,
-                         .logits = want == WANT_LOGITS && !d->top.k ? d->logits : NULL,
+                         .logits = want == WANT_LOGITS ? step_logits(d) : NULL,
                          .choice = want == WANT_LOGITS && d->top.k ? &choice : NULL,
                          .states = want == WANT_LOGITS ? state : NULL,
                          .n_hidden = want == WANT_STATE,
                          .hidden = &tap };
     enum pv_status s = stepper_run(d->stepper, &step, err);
+    if (!s && want == WANT_LOGITS)
+        name_tokens(d, 1);
     if (!s)
         drafter_count(&d->base, d->kv.len + seq->pending, seq->n);
     return s;
@@ -196,7 +234,7 @@ static enum pv_status run_rows(struct head_drafter *d, const struct draft_prompt
     struct step_seq seq = { .kv = &d->kv, .n = n };
     enum pv_status s = fill_rows(d, p, n, err);
     if (!s)
-        s = run_step(d, &seq, want, d->last, err);
+        s = run_step(d, &seq, false, want, d->last, err);
     if (!s)
         kvcache_advance(&d->kv, n);
     return s;
@@ -245,7 +283,7 @@ static enum pv_status run_own(struct head_drafter *d, enum head_want want, struc
     d->ids[0] = r->id;
     memcpy(d->pos[0], r->pos, sizeof r->pos);
     memcpy(d->features, last_state(d), hidden * sizeof *d->features);
-    s = run_step(d, &seq, want, d->own + (size_t)d->n_own * hidden, err);
+    s = run_step(d, &seq, true, want, d->own + (size_t)d->n_own * hidden, err);
     d->n_own += !s;
     return s;
 }
@@ -319,14 +357,16 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
     struct step step = { .n = n,
                          .ids = g->id,
                          .features = d->features,
+                         .own_features = true,
                          .pos = (const int32_t(*)[3])d->pos,
                          .n_seqs = 1,
                          .seqs = &seq,
                          .n_logits = n,
                          .logit_rows = all,
-                         .logits = d->top.k ? NULL : d->logits,
+                         .logits = step_logits(d),
                          .choice = d->top.k ? &choice : NULL,
                          .states = d->grown + (size_t)first * hidden };
+    enum pv_status s;
     for (int i = 0; i < n; i++) {
         int parent = g->parent[first + i];
         all[i] = i;
@@ -337,12 +377,15 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
             d->pos[i][a] = root->pos[a] + g->depth[i];
         drafter_count(&d->base, d->n_rows + g->depth[i] - 1, 1);
     }
-    return stepper_run(d->stepper, &step, err);
+    s = stepper_run(d->stepper, &step, err);
+    if (!s)
+        name_tokens(d, n);
+    return s;
 }
 
 static int32_t next_token(struct head_drafter *d, const struct draft_request *r, int depth)
 {
-    int vocab = decoder_config(d->dec)->vocab;
+    int vocab = decoder_input_vocab(d->dec);
     uint64_t position = r->position + (uint64_t)depth;
     float *q;
     if (d->top.k > 0)
@@ -382,9 +425,9 @@ static enum pv_status propose_head(struct drafter *base, const struct draft_requ
     struct head_drafter *d = of(base);
     int room = d->context - d->n_prompt_rows - r->n_answer;
     struct grower w = { .r = r,
-                        .vocab = decoder_config(d->dec)->vocab,
+                        .vocab = decoder_input_vocab(d->dec),
                         .logits = d->logits,
-                        .stride = (size_t)decoder_config(d->dec)->vocab,
+                        .stride = (size_t)decoder_input_vocab(d->dec),
                         .top = &d->top,
                         .scratch = d->candidates,
                         .run = run_level,
@@ -422,10 +465,13 @@ size_t drafter_head_size(const struct decoder *dec, int chunk, int context)
 {
     const struct config *c = decoder_config(dec);
     size_t rows = (size_t)most_rows(chunk), hidden = (size_t)c->hidden;
+    size_t vocab = (size_t)decoder_input_vocab(dec),
+           draft = decoder_draft_ids(dec) ? (size_t)c->vocab : 0;
     return (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
-           (2 * rows + GROW_MAX_ROWS + OWN_MAX + 1) * hidden * sizeof(float) +
-           rows * 4 * sizeof(int32_t) +
-           (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
+           ((rows + GROW_MAX_ROWS + OWN_MAX + 1) * hidden + rows * decoder_feature_width(dec)) *
+               sizeof(float) +
+           rows * 4 * sizeof(int32_t) + draft * GROW_LEVEL * sizeof(float) +
+           vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
 
 static void close_head(struct drafter *base)
@@ -437,6 +483,7 @@ static void close_head(struct drafter *base)
     mem_free(d->embeds);
     mem_free(d->features);
     mem_free(d->logits);
+    mem_free(d->draft_logits);
     mem_free(d->last);
     mem_free(d->own);
     mem_free(d->grown);
@@ -454,12 +501,17 @@ static void step_head_by(struct drafter *base, struct stepper *steps)
 static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv_error *err)
 {
     const struct config *c = decoder_config(d->dec);
-    size_t hidden = (size_t)c->hidden, n = (size_t)d->context, vocab = (size_t)c->vocab;
+    size_t hidden = (size_t)c->hidden, n = (size_t)d->context;
+    size_t vocab = (size_t)decoder_input_vocab(d->dec);
+    bool drafts = decoder_draft_ids(d->dec) != NULL;
+    d->width = decoder_feature_width(d->dec);
     d->rows = mem_zalloc(n * sizeof *d->rows);
     d->target_ids = mem_alloc(n * sizeof *d->target_ids);
     d->embeds = mem_zalloc(rows * hidden * sizeof *d->embeds);
-    d->features = mem_zalloc(rows * hidden * sizeof *d->features);
+    d->features = mem_zalloc(rows * d->width * sizeof *d->features);
     d->logits = mem_alloc(vocab * GROW_LEVEL * sizeof *d->logits);
+    if (drafts)
+        d->draft_logits = mem_alloc((size_t)c->vocab * GROW_LEVEL * sizeof *d->draft_logits);
     d->last = mem_alloc(hidden * sizeof *d->last);
     d->own = mem_alloc(OWN_MAX * hidden * sizeof *d->own);
     d->grown = mem_alloc(GROW_MAX_ROWS * hidden * sizeof *d->grown);
@@ -467,8 +519,10 @@ static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv
     d->pos = mem_alloc(rows * sizeof *d->pos);
     d->candidates = mem_alloc(vocab * sizeof *d->candidates);
     if (!d->rows || !d->target_ids || !d->embeds || !d->features || !d->logits || !d->last ||
-        !d->own || !d->grown || !d->ids || !d->pos || !d->candidates)
-        return fail_nomem(err, (2 * rows + GROW_MAX_ROWS) * hidden * sizeof(float));
+        !d->own || !d->grown || !d->ids || !d->pos || !d->candidates ||
+        (drafts && !d->draft_logits))
+        return fail_nomem(err,
+                          (rows * (hidden + d->width) + GROW_MAX_ROWS * hidden) * sizeof(float));
     return PV_OK;
 }
 

@@ -18,7 +18,9 @@ enum {
     KV_CHUNK = 256,      /* positions; attention reduces the KV in chunks fixed by position */
     DEVICE_MAX_JOBS = 4, /* matrices that share one input */
     DEVICE_MAX_HEAD_DIM = 256,
-    DEVICE_MAX_TOP = 64 /* of the likeliest tokens of a row */
+    DEVICE_MAX_TOP = 64, /* of the likeliest tokens of a row */
+    DEVICE_MAX_EXPERTS = 1024,
+    DEVICE_MAX_USED = 64 /* experts of one row */
 };
 
 /* A weight matrix on the device. */
@@ -123,6 +125,18 @@ struct top_entry {
 
 enum gelu_kind { GELU_TANH, GELU_ERF, GELU_QUICK /* x / (1 + exp(-1.702 x)) */, GELU_COUNT };
 
+/* The experts of a decoder's sparse layer (doc/experts.md). Of a row x, l = W_router x. Its experts
+ * are those of its `used` largest logits l, the lower index first among equals (NaN: the smallest).
+ * The weight of one is its share of softmax(l) over all n experts, divided by the sum of the used
+ * ones' if `normed`. */
+struct expert_weights {
+    int n, used; /* at most DEVICE_MAX_EXPERTS, DEVICE_MAX_USED */
+    bool normed;
+    struct matrix router;                  /* [n, hidden], F32 */
+    const struct matrix *gate, *up, *down; /* [n] of [ffn, hidden], [ffn, hidden], [hidden, ffn] */
+    void *own;                             /* what take_experts made */
+};
+
 /* ---- blocks: for a device that does better than one operation after the other ---- */
 
 /* The weights of a decoder's layer. */
@@ -130,6 +144,7 @@ struct layer_weights {
     const float *attn_norm, *ffn_norm; /* [hidden] */
     const float *q_norm, *k_norm;      /* [head_dim] or NULL */
     struct matrix q, k, v, o, gate, up, down;
+    const struct expert_weights *experts; /* instead of gate, up and down; NULL: a dense layer */
 };
 
 /* Sizes of a decoder that its layers share. */
@@ -146,6 +161,8 @@ struct attn_block {
     const struct layer_weights *w;
     const struct layer_shape *shape;
     const float *x; /* [n, hidden] */
+    const float
+        *wide; /* not NULL: [n, 2 hidden], what q, k and v are made of instead; not in bulk */
     int n;
     const float *cos, *sin; /* [n, head_dim / 2] */
     int n_runs;
@@ -155,8 +172,8 @@ struct attn_block {
     bool bulk;
 };
 
-/* x += W_o attention; x += W_down (silu(W_gate m) * W_up m). With `rows` (device) only these go on:
- * x [n_rows, hidden] afterwards, in that order. */
+/* x += W_o attention; x += W_down (silu(W_gate m) * W_up m), or what its experts make of m. With
+ * `rows` (device) only these go on: x [n_rows, hidden] afterwards, in that order. */
 struct finish_block {
     const struct layer_weights *w;
     const struct layer_shape *shape;
@@ -221,6 +238,7 @@ struct work_shape {
     int segment;     /* rows of the longest segment of attention_full; 0: not used */
     int hidden, ffn; /* of blocks; 0: none will come */
     int out;         /* most outputs of a matmul outside blocks; 0: not known */
+    int n_experts, n_used, expert_ffn; /* of `experts`; 0: it is not used */
     enum work_haste haste;
 };
 
@@ -236,6 +254,11 @@ struct device_ops {
      * leaves it there, so it must outlive the matrix. */
     enum pv_status (*take)(struct device *dev, struct matrix *m, struct pv_error *err);
     void (*drop)(struct device *dev, struct matrix *m);
+    /* What a device needs of experts whose matrices it has taken, and giving it back, which a
+     * zeroed one survives. NULL: nothing. */
+    enum pv_status (*take_experts)(struct device *dev, struct expert_weights *e,
+                                   struct pv_error *err);
+    void (*drop_experts)(struct device *dev, struct expert_weights *e);
     /* Random numbers instead of what data points to, to time a shape nobody has the weights of.
      * NULL: cannot. */
     enum pv_status (*draw)(struct device *dev, struct matrix *m, uint64_t seed,
@@ -300,6 +323,11 @@ struct device_ops {
     /* Heads of any even size; work_shape.segment bounds the segments. */
     void (*attention_full)(struct device_work *w, const struct full_attn_job *job);
     void (*silu_mul)(struct device_work *w, float *g, const float *u, int n, int dim);
+    /* y [n, hidden] = sum over a row's experts, in ascending order of their indices, of weight *
+     * W_down (silu(W_gate x) * W_up x); y is not x. Rows of one expert run together, and only
+     * experts that some row uses are read. NULL: the device has no experts. */
+    void (*experts)(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
+                    int n);
     /* y = (x - mean) / sqrt(variance + eps) * weight + bias; y may be x. */
     void (*layernorm)(struct device_work *w, float *y, const float *x, const float *weight,
                       const float *bias, int n, int dim, float eps);

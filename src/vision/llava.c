@@ -66,7 +66,8 @@ static void shrunk_size(const struct vision_config *c, const struct token_grid *
 
 int llava_frame_tokens(const struct vision_config *c)
 {
-    return vision_pooled_side(c) * vision_pooled_side(c);
+    int side = vision_pooled_side(c);
+    return side * side + (c->newline == NEWLINE_LINE ? side : c->newline == NEWLINE_FRAME);
 }
 
 int llava_image_tokens(const struct vision_config *c, const struct tiling *t, int height, int width)
@@ -160,6 +161,23 @@ static void shrink_row(const struct vision *v, struct vision_state *st, const st
     v->dev->ops->get(st->work, to, st->mixed, sizeof(float) * (size_t)w * (size_t)v->c.out);
 }
 
+/* Frames of st->pooled to st->lined, newlines among them: each row of the result is one of the
+ * pooled rows or, behind them all, the newline. */
+static void add_newlines(const struct vision *v, struct vision_state *st, int n)
+{
+    int side = vision_pooled_side(&v->c), rows = 0, all = n * side * side;
+    size_t out = (size_t)v->c.out;
+    for (int i = 0; i < all; i++) {
+        int end = v->c.newline == NEWLINE_LINE ? side : side * side;
+        st->host_lines[rows++] = i;
+        if ((i + 1) % end == 0)
+            st->host_lines[rows++] = all;
+    }
+    v->dev->ops->put(st->work, st->lines, st->host_lines, sizeof *st->lines * (size_t)rows);
+    v->dev->ops->put(st->work, st->pooled + (size_t)all * out, v->newline, sizeof(float) * out);
+    v->dev->ops->gather(st->work, st->lined, st->pooled, st->lines, rows, v->c.out);
+}
+
 void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n)
 {
     int side = vision_side(&v->c), to = vision_pooled_side(&v->c);
@@ -170,6 +188,8 @@ void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n)
     put_taps(v, st, to * to);
     for (int f = 0; f < n; f++)
         blend(v, st, st->pooled + (size_t)f * pooled, st->tokens + (size_t)f * frame, to * to);
+    if (st->lined)
+        add_newlines(v, st, n);
 }
 
 void llava_pool(const struct vision *v, struct vision_state *st, const float *frames, int n,
@@ -181,7 +201,8 @@ void llava_pool(const struct vision *v, struct vision_state *st, const float *fr
     for (int f = 0; f < n; f++) {
         v->dev->ops->put(st->work, st->tokens, frames + (size_t)f * frame, sizeof(float) * frame);
         llava_pool_tokens(v, st, 1);
-        v->dev->ops->get(st->work, out + (size_t)f * pooled, st->pooled, sizeof(float) * pooled);
+        v->dev->ops->get(st->work, out + (size_t)f * pooled, st->lined ? st->lined : st->pooled,
+                         sizeof(float) * pooled);
     }
 }
 

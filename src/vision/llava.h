@@ -6,10 +6,11 @@
 #include "video/tiles.h"
 #include "vision/vision.h"
 
-/* Tokens of one frame after pooling: vision_pooled_side squared. */
+/* Rows of one frame after pooling: vision_pooled_side squared, and newlines where they stand in
+ * frames. */
 int llava_frame_tokens(const struct vision_config *c);
 /* frames [n, side * side, out] of vision_encode -> out [n * frame_tokens, out]: bilinear, no
- * antialiasing. */
+ * antialiasing, newlines among them. */
 void llava_pool(const struct vision *v, struct vision_state *st, const float *frames, int n,
                 float *out);
 

@@ -4,6 +4,7 @@
 
 #include "tensor/quant.h"
 #include "tensor/weights.h"
+#include "vision/llava.h"
 
 /* ---- weights ---- */
 
@@ -295,6 +296,16 @@ static size_t tap_rows(const struct vision *v)
     return c->positions ? (size_t)tower_chunk(v) : 0;
 }
 
+/* Rows of pooled frames that have newlines among them. */
+static size_t lined_rows(const struct vision *v, int max_patches)
+{
+    const struct vision_config *c = &v->c;
+    size_t frame = (size_t)vision_side(c) * (size_t)vision_side(c);
+    if (!c->family->tower->tiles || (c->newline != NEWLINE_LINE && c->newline != NEWLINE_FRAME))
+        return 0;
+    return larger((size_t)max_patches / frame, 1) * (size_t)llava_frame_tokens(c);
+}
+
 static size_t carve_device(struct vision_state *st, struct arena *a, const struct vision *v,
                            int max_patches)
 {
@@ -313,6 +324,7 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     size_t frames = t->tiles ? larger((size_t)max_patches / frame, 1) : 0;
     size_t pooled = (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c);
     size_t kept = t->tiles ? frames * frame : (size_t)max_patches / (size_t)unit, total = 0;
+    size_t lined = lined_rows(v, max_patches);
     st->x = reserve(a, &total, rows * hidden);
     st->q = reserve(a, &total, attended * hidden);
     st->k = reserve(a, &total, block ? 0 : attended * hidden);
@@ -326,7 +338,9 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     st->near = reserve(a, &total, 2 * wide);
     st->mixed = reserve(a, &total, wide);
     st->tokens = reserve(a, &total, keeps_tokens(v) ? kept * (size_t)vision_row_size(c) * f : 0);
-    st->pooled = reserve(a, &total, frames * pooled * (size_t)c->out * f);
+    st->pooled = reserve(a, &total, (frames * pooled + (lined > 0)) * (size_t)c->out * f);
+    st->lined = reserve(a, &total, lined * (size_t)c->out * f);
+    st->lines = reserve(a, &total, lined * sizeof *st->lines);
     st->taps = reserve(a, &total, tap_rows(v) * sizeof *st->taps);
     st->weights = reserve(a, &total, tap_rows(v) * sizeof *st->weights);
     st->units =
@@ -352,6 +366,7 @@ static size_t carve_host(struct vision_state *st, struct arena *a, const struct 
     st->segments = reserve(a, &total, (TOWER_CHUNK + 1) * sizeof(int));
     st->host_cos = reserve(a, &total, chunk * half * f);
     st->host_sin = reserve(a, &total, chunk * half * f);
+    st->host_lines = reserve(a, &total, lined_rows(v, max_patches) * sizeof *st->host_lines);
     st->host_taps = reserve(a, &total, tap_rows(v) * sizeof *st->host_taps);
     st->host_weights = reserve(a, &total, tap_rows(v) * sizeof *st->host_weights);
     return total;
@@ -520,7 +535,7 @@ enum pv_status vision_encode_video(const struct vision *v, struct vision_state *
         s = v->dev->ops->wait(st->work, err);
     mem_guard_end();
     if (!s)
-        *tokens = pooled ? st->pooled : st->tokens;
+        *tokens = st->lined ? st->lined : pooled ? st->pooled : st->tokens;
     return s;
 }
 

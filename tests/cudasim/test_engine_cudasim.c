@@ -5,11 +5,11 @@
 #include "family/families.h"
 #include "tiny_world.h"
 
-static void run_family(const struct family *family, int first, int episodes)
+static void run_family(const struct family *family, enum test_head head, int first, int episodes)
 {
     static struct world w;
     struct tally t;
-    if (!tiny_world_open(&w, family, true, "cuda", cpu_level_best()))
+    if (!tiny_world_open(&w, family, head, "cuda", cpu_level_best()))
         return;
     w.n_prompts = 4;
     w.n_new = 8;
@@ -21,12 +21,17 @@ static void run_family(const struct family *family, int first, int episodes)
 
 TEST(requests_of_llava_do_not_see_each_other)
 {
-    run_family(&family_llava_onevision, 6200, 8);
+    run_family(&family_llava_onevision, EAGLE_HEAD, 6200, 8);
 }
 
 TEST(requests_of_qwen_do_not_see_each_other)
 {
-    run_family(&family_qwen2_5_vl, 7000, 4);
+    run_family(&family_qwen2_5_vl, EAGLE_HEAD, 7000, 4);
+}
+
+TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
+{
+    run_family(&family_llava_onevision, EAGLE3_HEAD, 8000, 3);
 }
 
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
@@ -35,7 +40,7 @@ TEST(requests_of_llava_on_hopper_do_not_see_each_other)
     cudasim_is(&gpu);
     gpu.major = 9;
     cudasim_be(&gpu);
-    run_family(&family_llava_onevision, 8000, 3);
+    run_family(&family_llava_onevision, EAGLE_HEAD, 8000, 3);
     cudasim_be(NULL);
 }
 

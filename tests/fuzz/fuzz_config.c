@@ -1,7 +1,9 @@
 /* Any text as config.json and, after a NUL, generation_config.json or preprocessor_config.json:
- * what is accepted must be within the bounds the decoder and the vision tower rely on. */
+ * what is accepted must be within the bounds the decoder and the vision tower rely on. And as
+ * config.json of a draft head, of either layout. */
 #include "family/families.h"
 #include "format/config_hf.h"
+#include "format/head_file_parts.h"
 #include "format/vision_config_hf.h"
 
 #include <stdlib.h>
@@ -38,6 +40,24 @@ static void check_tower(const char *text, size_t len, const char *second, size_t
         abort();
 }
 
+static void check_head(const char *text, size_t len, enum head_layout layout)
+{
+    struct pv_error err = { 0 };
+    struct head_config h;
+
+    if (head_config_parse(&h, text, len, layout, 64, "input", &err)) {
+        if (!err.text[0])
+            abort();
+        return;
+    }
+    if (h.c.hidden < 1 || h.c.n_layers != 1 || h.draft_vocab < 0 || h.features.n < 0 ||
+        h.features.n > HEAD_MAX_FEATURES)
+        abort();
+    for (int i = 0; i < h.features.n; i++)
+        if (h.features.layer[i] < 0 || h.features.layer[i] > CONFIG_MAX_LAYERS)
+            abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
@@ -48,5 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     check_decoder(text, len, second, second_len);
     check_tower(text, len, second, second_len);
+    check_head(text, len, HEAD_LAYOUT_EAGLE);
+    check_head(text, len, HEAD_LAYOUT_EAGLE3);
     return 0;
 }

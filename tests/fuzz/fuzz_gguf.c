@@ -102,15 +102,28 @@ static void bind_tower(struct gguf *g, struct vocab *v)
     vision_file_close(&mf);
 }
 
+/* The tokens that a head drafts are ids, each once: what is accepted indexes tables with them. */
+static void touch_draft_ids(const struct head_file *hf)
+{
+    const int32_t *ids = head_file_draft_ids(hf);
+    int n = ids ? head_file_config(hf)->draft_vocab : 0;
+
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= CONFIG_MAX_VOCAB || (i > 0 && ids[i] == ids[i - 1]))
+            abort();
+}
+
 static void open_head(const uint8_t *data, size_t size)
 {
     struct head_file *hf = NULL;
     struct pv_error err = { 0 };
 
-    if (!head_file_open_memory(&hf, data, size, "input", &err))
+    if (!head_file_open_memory(&hf, data, size, "input", &err)) {
         touch_bound(head_file_tensors(hf), sizeof *head_file_tensors(hf));
-    else if (!err.text[0])
+        touch_draft_ids(hf);
+    } else if (!err.text[0]) {
         abort();
+    }
     head_file_close(&hf);
 }
 

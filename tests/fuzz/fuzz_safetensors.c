@@ -1,4 +1,6 @@
-/* Any bytes as a safetensors file: parse, find every tensor by name, touch both ends of it. */
+/* Any bytes as a safetensors file: parse, find every tensor by name, touch both ends of it, and
+ * read the list of integers that draft heads have. */
+#include "base/mem.h"
 #include "format/safetensors_hf.h"
 
 #include <stdlib.h>
@@ -10,6 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct safetensors *st = NULL;
     struct pv_error err = { 0 };
     volatile uint8_t sink = 0;
+    int64_t *ints = NULL;
+    int n;
 
     if (safetensors_open_memory(&st, data, size, "input", &err)) {
         if (!err.text[0])
@@ -27,6 +31,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             sink ^= p[0] ^ p[t->size - 1];
     }
     (void)sink;
+    if (safetensors_ints(st, "d2t", &ints, &n, &err) && !err.text[0])
+        abort();
+    mem_free(ints);
     safetensors_close(&st);
     return 0;
 }

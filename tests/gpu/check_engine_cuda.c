@@ -2,7 +2,7 @@
 #include "family/families.h"
 #include "tiny_world.h"
 
-static void run_family(const struct family *family, bool head, int first, int episodes)
+static void run_family(const struct family *family, enum test_head head, int first, int episodes)
 {
     static struct world w;
     struct tally t;
@@ -14,17 +14,22 @@ static void run_family(const struct family *family, bool head, int first, int ep
 
 TEST(requests_of_llava_do_not_see_each_other)
 {
-    run_family(&family_llava_onevision, true, 9000, 100);
+    run_family(&family_llava_onevision, EAGLE_HEAD, 9000, 100);
 }
 
 TEST(requests_of_llava_without_a_head_do_not_see_each_other)
 {
-    run_family(&family_llava_onevision, false, 9200, 50);
+    run_family(&family_llava_onevision, NO_HEAD, 9200, 50);
 }
 
 TEST(requests_of_qwen_do_not_see_each_other)
 {
-    run_family(&family_qwen2_5_vl, true, 9400, 100);
+    run_family(&family_qwen2_5_vl, EAGLE_HEAD, 9400, 100);
+}
+
+TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
+{
+    run_family(&family_qwen2_5_vl, EAGLE3_HEAD, 9600, 100);
 }
 
 int main(int argc, char **argv)

@@ -70,6 +70,7 @@ unsigned level_rounding(const struct level *l, enum dtype t);
 void check_matmul(struct check *c);
 void check_elementwise(struct check *c);
 void check_attention(struct check *c);
+void check_experts(struct check *c);
 void bench_kernels(struct check *c);
 
 #endif

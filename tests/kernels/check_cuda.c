@@ -352,6 +352,7 @@ static void run(struct cuda_check *t)
     check_cuda_layers(t);
     check_cuda_pages(t);
     check_cuda_towers(t);
+    check_cuda_experts(t);
     t->ops->work_close(t->dev, &t->w);
 }
 

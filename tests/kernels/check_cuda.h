@@ -89,5 +89,6 @@ void check_cuda_matmul(struct cuda_check *t);
 void check_cuda_layers(struct cuda_check *t);
 void check_cuda_pages(struct cuda_check *t);
 void check_cuda_towers(struct cuda_check *t);
+void check_cuda_experts(struct cuda_check *t);
 
 #endif

@@ -70,6 +70,7 @@ static void check_level(struct check *c, const struct level *l, bool bench)
     check_matmul(c);
     check_elementwise(c);
     check_attention(c);
+    check_experts(c);
 }
 
 static int usage(const char *why)

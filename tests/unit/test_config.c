@@ -148,7 +148,7 @@ TEST(bad_numbers)
 {
     refuse(qwen2, "896", "NaN", "not valid JSON");
     refuse(qwen2, "896", "1e999", "not valid JSON");
-    refuse(qwen2, "896", "99999999999999999999", "not valid JSON");
+    refuse(qwen2, "896", "99999999999999999999", "hidden_size is not an integer");
     refuse(qwen2, "896", "0", "hidden_size is 0");
     refuse(qwen2, "896", "-896", "hidden_size is -896");
     refuse(qwen2, "896", "896.0", "hidden_size is not an integer");
@@ -182,7 +182,7 @@ TEST(bad_numbers)
 
 TEST(unsupported_features)
 {
-    refuse(qwen2, "\"qwen2\"", "\"llama\"", "\"llama\" is not supported");
+    refuse(qwen2, "\"qwen2\"", "\"llama\"", "this is a Llama model, which prevue does not run");
     refuse(qwen2, "\"qwen2\"", "\"a\\u001bb\"", "\"a?b\" is not supported");
     refuse(qwen2, "model_type", "kind", "model_type");
     refuse(qwen2, "use_sliding_window\": false", "use_sliding_window\": true", "sliding");
@@ -194,6 +194,62 @@ TEST(unsupported_features)
     refuse(qwen3_vl, "interleaved\": true", "interleaved\": false", "mrope_interleaved");
     refuse(qwen3_vl, "{ \"model_type\": \"qwen3_vl_text\"", "[{ \"x\": 1", "JSON");
     refuse("{\"model_type\": \"qwen2\", \"text_config\": 3}", "3", "4", "text_config");
+}
+
+static const char qwen3_moe[] =
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 2048, \"num_hidden_layers\": 48,"
+    " \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"head_dim\": 128,"
+    " \"intermediate_size\": 6144, \"vocab_size\": 151936, \"max_position_embeddings\": 40960,"
+    " \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": false,"
+    " \"num_experts\": 128, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 768,"
+    " \"norm_topk_prob\": true, \"decoder_sparse_step\": 1, \"mlp_only_layers\": [0, 47]}";
+
+static const char qwen3_vl_moe[] =
+    "{\"model_type\": \"qwen3_vl_moe\", \"tie_word_embeddings\": false, \"text_config\": {"
+    " \"model_type\": \"qwen3_vl_moe_text\", \"hidden_size\": 2048, \"num_hidden_layers\": 48,"
+    " \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"head_dim\": 128,"
+    " \"intermediate_size\": 6144, \"vocab_size\": 151936, \"max_position_embeddings\": 262144,"
+    " \"rms_norm_eps\": 1e-06, \"num_local_experts\": 128, \"num_experts_per_tok\": 8,"
+    " \"moe_intermediate_size\": 768, \"decoder_sparse_step\": 2, \"mlp_only_layers\": null,"
+    " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 5000000,"
+    " \"mrope_interleaved\": true, \"mrope_section\": [24, 20, 20]}}}";
+
+TEST(reads_experts)
+{
+    struct config c;
+    struct pv_error err = { 0 };
+
+    CHECK_MSG(parse(&c, qwen3_moe, NULL, &err) == PV_OK, "%s", err.text);
+    CHECK(c.family == &family_qwen3_moe && c.mrope == MROPE_NONE && c.qk_norm);
+    CHECK(c.n_experts == 128 && c.n_used == 8 && c.expert_ffn == 768 && c.ffn == 6144);
+    CHECK(c.norm_used && !c.sparse[0] && c.sparse[1] && c.sparse[46] && !c.sparse[47]);
+    CHECK_EQ(config_n_sparse(&c), 46);
+    CHECK_MSG(parse(&c, qwen3_vl_moe, NULL, &err) == PV_OK, "%s", err.text);
+    CHECK(c.n_experts == 128 && c.norm_used && c.mrope == MROPE_INTERLEAVED);
+    CHECK(!c.sparse[0] && c.sparse[1] && !c.sparse[46] && c.sparse[47]);
+    CHECK_MSG(parse(&c, qwen3_vl, NULL, &err) == PV_OK, "%s", err.text);
+    CHECK(c.n_experts == 0 && config_n_sparse(&c) == 0);
+}
+
+TEST(bad_experts)
+{
+    refuse(qwen3_moe, "\"num_experts\"", "\"other\"", "the key num_experts is missing");
+    refuse(qwen3_moe, "num_experts_per_tok", "other", "num_experts_per_tok is missing");
+    refuse(qwen3_moe, "moe_intermediate_size", "other", "moe_intermediate_size is missing");
+    refuse(qwen3_moe, "decoder_sparse_step", "other", "decoder_sparse_step is missing");
+    refuse(qwen3_moe, "norm_topk_prob", "other", "norm_topk_prob is missing");
+    refuse(qwen3_moe, "\"num_experts\": 128", "\"num_experts\": 0", "num_experts is 0");
+    refuse(qwen3_moe, "\"num_experts\": 128", "\"num_experts\": 5000", "num_experts is 5000");
+    refuse(qwen3_moe, "\"num_experts\": 128", "\"num_experts\": 7", "uses 8 experts, but");
+    refuse(qwen3_moe, "per_tok\": 8", "per_tok\": 0", "num_experts_per_tok is 0");
+    refuse(qwen3_moe, "per_tok\": 8", "per_tok\": 65", "num_experts_per_tok is 65");
+    refuse(qwen3_moe, "step\": 1", "step\": 0", "decoder_sparse_step is 0");
+    refuse(qwen3_moe, "size\": 768", "size\": -1", "moe_intermediate_size is -1");
+    refuse(qwen3_moe, "prob\": true", "prob\": 1", "norm_topk_prob is not true or false");
+    refuse(qwen3_moe, "[0, 47]", "[0, 48]", "element 1 of mlp_only_layers");
+    refuse(qwen3_moe, "[0, 47]", "[\"x\"]", "element 0 of mlp_only_layers");
+    refuse(qwen3_moe, "[0, 47]", "3", "mlp_only_layers is not a list");
+    refuse(qwen3_vl_moe, "\"decoder", "\"norm_topk_prob\": false, \"decoder", "always normalises");
 }
 
 static enum pv_status parse_gguf(struct config *c, struct made *m, struct pv_error *err)

@@ -18,14 +18,20 @@ enum {
     TOP = 4
 };
 
+static const struct tiny_experts experts = { .n = 7, .used = 3, .ffn = 32, .dense = 1 };
+
 static const struct tiny_model models[] = {
     { "qwen2", HIDDEN, LAYERS, 4, 2, 16, 160, VOCAB, DTYPE_Q8_0, true, 1, 0, 0, false, NULL, NULL,
-      0 },
+      NULL },
     { "qwen3vl", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_F16, false, 2, 0, 0, false, NULL, NULL,
-      0 },
-    { "qwen3vl", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_BF16, false, 3, 0, 0, false, NULL, NULL,
-      2 },
+      NULL },
+    { "qwen3vlmoe", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_Q8_0, false, 3, 0, 0, false, NULL,
+      NULL, &experts },
+    { "qwen3vl", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_BF16, false, 4, 0, 0, false, NULL, NULL,
+      NULL, 2 },
 };
+
+enum { N_MODELS = sizeof models / sizeof *models };
 
 /* One step, and room for all that it can bring. */
 struct part {
@@ -218,7 +224,7 @@ TEST(steps_together_have_the_bits_of_each_alone)
 {
     static const enum dtype types[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
     for (int level = 0; level < N_CPU_LEVELS; level++)
-        for (int m = 0; m < 3 && cpu_level_here(level); m++) {
+        for (int m = 0; m < N_MODELS && cpu_level_here(level); m++) {
             struct rng r = { test_seed + (uint64_t)(7 * level + m) };
             struct scene s = { 0 };
             bool good = scene_open(&s, m, level, types[(level + m) % 3], &r);

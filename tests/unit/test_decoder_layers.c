@@ -19,11 +19,15 @@ enum {
     FILL = 0x55
 };
 
+static const struct tiny_experts experts = { .n = 7, .used = 3, .ffn = 32, .dense = 1 };
+
 static const struct tiny_model models[] = {
     { "qwen2", HIDDEN, LAYERS, 4, 2, 16, 160, VOCAB, DTYPE_Q8_0, true, 1, 0, 0, false, NULL, NULL,
-      0 },
+      NULL },
     { "qwen3vl", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_F16, false, 2, 0, 0, false, NULL, NULL,
-      0 },
+      NULL },
+    { "qwen3vlmoe", HIDDEN, LAYERS, 4, 2, 32, 96, VOCAB, DTYPE_Q8_0, false, 3, 0, 0, false, NULL,
+      NULL, &experts },
 };
 
 enum { N_MODELS = sizeof models / sizeof *models };

@@ -79,9 +79,9 @@ TEST(too_many_vectors_are_refused)
     } bad[] = { { 9, 9, "qwen3vl.n_deepstack_layers is 9, outside 0 to 8" },
                 { 2, 2, "the number of deepstack layers is 2, outside 0 to 1" } };
     for (int i = 0; i < 2; i++) {
-        struct tiny_model m = { "qwen3vl", 64,    bad[i].layers, 4,    2,       32,
-                                96,        96,    DTYPE_F16,     true, 2,       0,
-                                0,         false, NULL,          NULL, bad[i].k };
+        struct tiny_model m = { "qwen3vl", 64,    bad[i].layers, 4,    2,    32,
+                                96,        96,    DTYPE_F16,     true, 2,    0,
+                                0,         false, NULL,          NULL, NULL, bad[i].k };
         struct pv_error err = { 0 };
         struct model_file *mf = NULL;
         char path[256];

@@ -106,6 +106,32 @@ TEST(text_of_other_models)
     pv_model_close(&m);
 }
 
+TEST(text_of_experts)
+{
+    static const struct tiny_experts experts = { .n = 8, .used = 2, .ffn = 256, .dense = 1 };
+    struct tiny_model t = shape;
+    char path[256], line[100];
+    t.arch = "qwen3moe";
+    t.experts = &experts;
+    pv_model *m = open_model(&t, path);
+    char *s = describe(m, 0, false, false), *json = describe(m, 0, true, false);
+    const char *all = s ? strstr(s, "parameters   ") : NULL;
+    long long unused = 6LL * 3 * t.hidden * 256 * (t.n_layers - 1);
+    snprintf(line, sizeof line,
+             "experts      8 of ffn 256 in %d of %d layers, 2 used per token, "
+             "weights normed\n",
+             t.n_layers - 1, t.n_layers);
+    check_has(s, line);
+    snprintf(line, sizeof line, "active       %lld parameters",
+             (all ? strtoll(all + 13, NULL, 10) : 0) - unused);
+    check_has(s, line);
+    CHECK(s && !strstr(s, "copied")); /* a GGUF file is used where it lies */
+    check_has(json, "\"experts\":{\"count\":8,\"used\":2,\"ffn\":256,");
+    pv_free(s);
+    pv_free(json);
+    pv_model_close(&m);
+}
+
 static pv_model *open_seeing(const struct family *family)
 {
     struct tiny_vision t = tiny_vision(family);

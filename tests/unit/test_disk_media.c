@@ -42,7 +42,7 @@ static struct models open_models(const struct family *family)
     struct models m = { .family = family };
     struct pv_model_params p = pv_model_defaults();
     p.threads = 2;
-    open_headed(&m.pair, tiny_vision(family), true, p);
+    open_headed(&m.pair, tiny_vision(family), EAGLE_HEAD, p);
     return m;
 }
 

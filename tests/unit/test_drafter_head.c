@@ -21,7 +21,10 @@ static const double score_tolerance = 1e-3;
 
 static const struct {
     const char *name, *target;
-} heads[] = { { "head_eagle", "qwen2" }, { "head_msd", "qwen2" }, { "head_layer", "qwen2_5_vl" } };
+} heads[] = { { "head_eagle", "qwen2" },
+              { "head_msd", "qwen2" },
+              { "head_layer", "qwen2_5_vl" },
+              { "head_eagle3", "qwen2_5_vl" } };
 
 enum { N_HEADS = sizeof heads / sizeof *heads };
 
@@ -129,7 +132,9 @@ static bool read_prompt(struct scene *s)
                          .seqs = &seq,
                          .hidden = tap };
     struct pv_error err = { 0 };
-    enum pv_status st = states_open(&s->states, CONTEXT, (int)hidden, MAX_ROWS, &err);
+    struct head_features features =
+        head_features_of(head_file_config(s->hf), s->target.c->n_layers);
+    enum pv_status st = states_open(&s->states, CONTEXT, (int)hidden, features, MAX_ROWS, &err);
     states_want(&s->states, drafter_head_wants_all(head_file_config(s->hf), true),
                 drafter_head_wants_layer(head_file_config(s->hf), true));
     if (!st)
@@ -186,9 +191,15 @@ static bool open_scene(struct scene *s, int h, const char *path, int level)
 
 /* ---- rows ---- */
 
-/* All rows of the head in one step, each made from what the fixture says, not by the drafter. */
-static int make_rows(const struct scene *s, bool full, int32_t *ids, int32_t (*pos)[3],
-                     float *embeds, float *features)
+static bool is_eagle3(const struct scene *s)
+{
+    return head_file_config(s->hf)->layout == HEAD_LAYOUT_EAGLE3;
+}
+
+/* All rows of the head in one step, each made from what the fixture says, not by the drafter; of
+ * EAGLE-3, whose fixture has few rows of states, from the target's. */
+static int make_rows(struct scene *s, bool full, int32_t *ids, int32_t (*pos)[3], float *embeds,
+                     float *features)
 {
     const struct head_config *h = head_file_config(s->hf);
     size_t hidden = (size_t)s->target.c->hidden;
@@ -205,8 +216,11 @@ static int make_rows(const struct scene *s, bool full, int32_t *ids, int32_t (*p
                    h->visual == HEAD_VISUAL_LAYER ? states_mid(&s->states, i)
                                                   : s->video + (size_t)(i - s->first) * hidden,
                    sizeof(float) * hidden);
-        memcpy(features + (size_t)n * hidden, golden_row(entry(s, "states"), i - 1),
-               sizeof(float) * hidden);
+        if (is_eagle3(s))
+            CHECK(states_copy(&s->states, i - 1, features + (size_t)n * states_width(&s->states)));
+        else
+            memcpy(features + (size_t)n * hidden, golden_row(entry(s, "states"), i - 1),
+                   sizeof(float) * hidden);
         for (int a = 0; a < 3; a++)
             pos[n][a] = h->positions == HEAD_POS_INDEX ? i : s->pos[i][a];
         n++;
@@ -214,15 +228,15 @@ static int make_rows(const struct scene *s, bool full, int32_t *ids, int32_t (*p
     return n;
 }
 
-static void check_rows(const struct scene *s, bool full, const char *what)
+static void check_rows(struct scene *s, bool full, const char *what)
 {
-    size_t hidden = (size_t)s->target.c->hidden, vocab = (size_t)s->target.c->vocab;
+    size_t hidden = (size_t)s->target.c->hidden, vocab = (size_t)decoder_config(s->dec)->vocab;
     const char *word = full ? "full" : "text";
     char name[32];
     int32_t ids[N_ALL], pos[N_ALL][3];
     int all[N_ALL], n;
     float *embeds = calloc(N_ALL, sizeof(float) * hidden);
-    float *features = calloc(N_ALL, sizeof(float) * hidden);
+    float *features = calloc(N_ALL, sizeof(float) * decoder_feature_width(s->dec));
     float *states = calloc(N_ALL, sizeof(float) * hidden),
           *last = calloc(1, sizeof(float) * hidden);
     float *logits = calloc(N_ALL, sizeof(float) * vocab);
@@ -276,6 +290,115 @@ static void check_rows(const struct scene *s, bool full, const char *what)
     free(logits);
 }
 
+/* What the target keeps of its rows is what the reference has. */
+static void check_states(const struct scene *s, const char *what)
+{
+    const struct golden_entry *e = entry(s, "states");
+    size_t hidden = (size_t)s->target.c->hidden;
+    for (int i = 0; i < e->rows; i++) {
+        int row = is_eagle3(s) ? entry(s, "state.rows")->i[i] : i;
+        if (row + 1 < N_ALL && s->ids[row + 1] < 0)
+            continue;
+        for (int k = 0; k < s->states.post.n_features; k++)
+            CHECK_MSG(row_error(states_feature(&s->states, row, k),
+                                golden_row(e, i) + (size_t)k * hidden, (int)hidden) < tolerance,
+                      "%s: feature %d of the target's row %d", what, k, row);
+    }
+}
+
+/* EAGLE-3 goes on from states of its own: two rows more, one by one and both in one step. */
+static void check_further(struct scene *s, const char *what)
+{
+    size_t hidden = (size_t)s->target.c->hidden, vocab = (size_t)decoder_config(s->dec)->vocab;
+    const struct golden_entry *want = entry(s, "further.logits");
+    int32_t ids[N_ALL], pos[N_ALL][3];
+    float *embeds = calloc(N_ALL, sizeof(float) * hidden);
+    float *features = calloc(N_ALL, sizeof(float) * decoder_feature_width(s->dec));
+    float *logits = calloc(1, sizeof(float) * vocab), *state = calloc(1, sizeof(float) * hidden);
+    struct kvcache kv = { 0 };
+    struct pv_error err = { 0 };
+    int n = make_rows(s, false, ids, pos, embeds, features), last = n - 1;
+    struct step_seq seq = { .kv = &kv, .n = n };
+    struct step step = { .n = n,
+                         .ids = ids,
+                         .embeds = embeds,
+                         .features = features,
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = 1,
+                         .logit_rows = &last,
+                         .logits = logits,
+                         .states = state };
+    enum pv_status st =
+        kvcache_open(&kv, decoder_device(s->dec), decoder_config(s->dec), DTYPE_F32, CONTEXT, &err);
+    for (int i = 0; i < 3 && !st; i++) {
+        st = decoder_step(s->dec, s->st, &step, &err);
+        CHECK_MSG(row_error(logits, golden_row(want, i), (int)vocab) < tolerance,
+                  "%s: logits of step %d", what, i);
+        kvcache_advance(&kv, step.n);
+        if (i == 2)
+            break;
+        ids[0] = entry(s, "further.ids")->i[i];
+        for (int a = 0; a < 3; a++)
+            pos[0][a] = pos[last][a] + 1;
+        memcpy(features, state, sizeof(float) * hidden);
+        step.own_features = true;
+        step.n = seq.n = 1;
+        last = 0;
+    }
+    CHECK_MSG(st == PV_OK, "%s", err.text);
+    kvcache_close(&kv);
+    free(embeds);
+    free(features);
+    free(logits);
+    free(state);
+}
+
+/* The same weights with the normed feature as the residual. */
+TEST(eagle3_with_a_normed_residual)
+{
+    int h = N_HEADS - 1;
+    int32_t ids[N_ALL], pos[N_ALL][3];
+    struct scene s;
+    struct head_config *c;
+    struct pv_error err = { 0 };
+    if (!open_scene(&s, h, f32_head(h), cpu_level_best()))
+        return;
+    size_t hidden = (size_t)s.target.c->hidden, vocab = (size_t)decoder_config(s.dec)->vocab;
+    struct config fit = *decoder_config(s.dec);
+    float *embeds = calloc(N_ALL, sizeof(float) * hidden);
+    float *features = calloc(N_ALL, sizeof(float) * decoder_feature_width(s.dec));
+    float *logits = calloc(1, sizeof(float) * vocab);
+    struct kvcache kv = { 0 };
+    int n = make_rows(&s, false, ids, pos, embeds, features), last = n - 1;
+    struct step_seq seq = { .kv = &kv, .n = n };
+    struct step step = { .n = n,
+                         .ids = ids,
+                         .embeds = embeds,
+                         .features = features,
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = 1,
+                         .logit_rows = &last,
+                         .logits = logits };
+    c = (struct head_config *)(uintptr_t)head_file_config(s.hf);
+    c->norm_residual = true;
+    decoder_close(&s.dec);
+    CHECK_MSG(decoder_open_head(&s.dec, s.hf, &fit, s.target.dec, &err) == PV_OK &&
+                  kvcache_open(&kv, decoder_device(s.dec), &fit, DTYPE_F32, CONTEXT, &err) ==
+                      PV_OK &&
+                  decoder_step(s.dec, s.st, &step, &err) == PV_OK,
+              "%s", err.text);
+    CHECK(row_error(logits, golden_row(entry(&s, "residual.logits"), 0), (int)vocab) < tolerance);
+    kvcache_close(&kv);
+    free(embeds);
+    free(features);
+    free(logits);
+    close_scene(&s);
+}
+
 TEST(rows_are_those_of_the_reference)
 {
     for (int level = 0; level < N_CPU_LEVELS; level++)
@@ -284,13 +407,11 @@ TEST(rows_are_those_of_the_reference)
             char what[64];
             snprintf(what, sizeof what, "%s %s", cpu_levels[level].name, heads[h].name);
             if (open_scene(&s, h, f32_head(h), level)) {
-                const struct golden_entry *e = entry(&s, "states");
-                for (int i = 0; i + 1 < N_ALL; i++)
-                    CHECK_MSG(s.ids[i + 1] < 0 || row_error(states_post(&s.states, i),
-                                                            golden_row(e, i), e->cols) < tolerance,
-                              "%s: the target's state of row %d", what, i);
+                check_states(&s, what);
                 check_rows(&s, false, what);
                 check_rows(&s, true, what);
+                if (is_eagle3(&s))
+                    check_further(&s, what);
             }
             close_scene(&s);
         }
@@ -499,6 +620,56 @@ TEST(rounds_leave_nothing_behind)
     close_scene(&s);
 }
 
+/* Under rejection the distributions that tokens are drawn from lie on the draft vocabulary alone.
+ */
+TEST(tokens_outside_the_draft_vocabulary_have_no_probability)
+{
+    struct sampling drawn = { .temperature = 1, .top_p = 1, .seed = 7 };
+    struct scene s;
+    struct shape shape;
+    struct tree t;
+    struct drafter *d;
+    const struct golden_entry *ids;
+    int vocab, h = N_HEADS - 1;
+    float *q;
+    struct pv_error err = { 0 };
+    if (!open_scene(&s, h, f32_head(h), cpu_level_best()))
+        return;
+    ids = entry(&s, "draft.ids");
+    vocab = s.target.c->vocab;
+    q = calloc((size_t)vocab * 8, sizeof *q);
+    d = open_drafter(&s, 16);
+    shape_chain(&shape, 5, NULL);
+    begin(d, &s, false);
+    for (uint64_t seed = 1; seed < 20; seed++) {
+        struct draft_request r = { .answer = s.ids + N_PROMPT,
+                                   .n_answer = 1,
+                                   .position = N_PROMPT + 1,
+                                   .how = &drawn,
+                                   .shape = &shape,
+                                   .tree = &t,
+                                   .most = 32,
+                                   .q = q };
+        drawn.seed = seed;
+        tree_begin(&t, s.ids[N_PROMPT]);
+        CHECK_MSG(d->propose(d, &r, &err) == PV_OK, "%s", err.text);
+        CHECK_EQ(t.n, 6);
+        for (int i = 0; i < 5; i++) {
+            const float *row = q + (size_t)i * (size_t)vocab;
+            double inside = 0, all = 0;
+            for (int k = 0; k < vocab; k++)
+                all += (double)row[k];
+            for (int k = 0; k < ids->cols; k++)
+                inside += (double)row[ids->i[k]];
+            CHECK(fabs(all - 1) < 1e-4 && inside == all);
+            CHECK(row[t.id[i + 1]] > 0);
+        }
+    }
+    free(q);
+    d->close(d);
+    close_scene(&s);
+}
+
 /* Another video before the same words: nothing of the old states may be used. */
 TEST(the_same_words_after_another_video)
 {
@@ -516,12 +687,12 @@ TEST(the_same_words_after_another_video)
     for (int i = s.first; s.ids[i] < 0; i++)
         s.ids[i] = -2; /* another key */
     for (int i = 0; i < s.states.post.n * s.target.c->hidden; i++)
-        s.states.post.rows[i] = -s.states.post.rows[i]; /* and what comes of it */
+        s.states.post.rows[0][i] = -s.states.post.rows[0][i]; /* and what comes of it */
     begin(d, &s, false);
     propose(d, &s, 1, &shape, &other, scores[1]);
     CHECK(memcmp(scores[0], scores[1], sizeof scores[0]) != 0);
     for (int i = 0; i < s.states.post.n * s.target.c->hidden; i++)
-        s.states.post.rows[i] = -s.states.post.rows[i];
+        s.states.post.rows[0][i] = -s.states.post.rows[0][i];
     for (int i = s.first; s.ids[i] < 0; i++)
         s.ids[i] = -1;
     begin(d, &s, false);

@@ -2,11 +2,15 @@
  * tensors make of them, and everything that can be wrong with them. */
 #include "format/head_file.h"
 
+#include "base/load.h"
 #include "base/mem.h"
 #include "format/gguf.h"
 #include "format/head_file_parts.h"
+#include "make_file.h"
 #include "test.h"
 #include "tiny_head.h"
+
+#include <sys/stat.h>
 
 static const struct config target = { .hidden = 32,
                                       .n_layers = 3,
@@ -149,6 +153,218 @@ TEST(faults)
     check_fault(&h, PV_E_FORMAT, "rope base");
 }
 
+/* ---- EAGLE-3 ---- */
+
+static struct tiny_head eagle3(void)
+{
+    struct tiny_head h = tiny_head(32, 1);
+    h.eagle3 = true;
+    h.no_fc_bias = true;
+    h.vocab = 100;
+    h.draft_vocab = 40;
+    return h;
+}
+
+TEST(eagle3_faults)
+{
+    static const char *const needed[] = { "fc.weight",
+                                          "hidden_norm.weight",
+                                          "output_norm.weight",
+                                          "blk.0.attn_norm.weight",
+                                          "blk.0.attn_q.weight",
+                                          "blk.0.attn_v.weight",
+                                          "blk.0.ffn_norm.weight" };
+    struct tiny_head h;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        h = eagle3();
+        h.drop = needed[i];
+        check_fault(&h, PV_E_FORMAT, needed[i]);
+        h = eagle3();
+        h.reshape = needed[i];
+        check_fault(&h, PV_E_FORMAT, "shape");
+    }
+    h = eagle3();
+    h.reshape = "output.weight";
+    check_fault(&h, PV_E_FORMAT, "a map of 40 draft tokens (d2t) and an LM head of 41 rows");
+    h = eagle3();
+    h.drop = "output.weight";
+    check_fault(&h, PV_E_FORMAT, "a map of 40 draft tokens (d2t) and an LM head of 0 rows");
+    h = eagle3();
+    h.wrong_id = 10; /* as the fifth is */
+    check_fault(&h, PV_E_FORMAT, "two draft tokens stand for token 10");
+    h.wrong_id = CONFIG_MAX_VOCAB;
+    check_fault(&h, PV_E_FORMAT, "stands for token 4194304");
+    h = eagle3();
+    h.visual = "embedding";
+    check_fault(&h, PV_E_UNSUPPORTED, "visual_rows");
+    h = eagle3();
+    h.n_features = 2;
+    h.features[1] = CONFIG_MAX_LAYERS + 1;
+    check_fault(&h, PV_E_FORMAT, "feature_layers names 1025");
+    h = eagle3();
+    h.extra = "embed_norm.weight";
+    check_fault(&h, PV_E_UNSUPPORTED, "embed_norm.weight has no place");
+}
+
+static void check_misfit(const struct tiny_head *h, const struct config *t, const char *says)
+{
+    struct pv_error err = { 0 };
+    struct config c;
+    struct head_file *hf = open_made(h, &err);
+    if (!CHECK_MSG(hf, "%s", err.text))
+        return;
+    CHECK_EQ(head_file_fit(hf, t, "t.gguf", &c, &err), PV_E_ARG);
+    CHECK_MSG(strstr(err.text, says) && strstr(err.text, "made.gguf"), "%s", err.text);
+    head_file_close(&hf);
+}
+
+TEST(eagle3_fits_its_target_only)
+{
+    struct tiny_head h = eagle3();
+    struct pv_error err = { 0 };
+    struct config c, other = target;
+    struct head_features f;
+    struct head_file *hf = open_made(&h, &err);
+    if (!CHECK_MSG(hf, "%s", err.text))
+        return;
+    CHECK_MSG(head_file_fit(hf, &target, "t.gguf", &c, &err) == PV_OK, "%s", err.text);
+    CHECK_EQ(c.vocab, 40);
+    CHECK(head_file_draft_ids(hf) && head_file_draft_ids(hf)[39] == 0);
+    f = head_features_of(head_file_config(hf), 36);
+    CHECK(f.n == 3 && f.layer[0] == 2 && f.layer[1] == 18 && f.layer[2] == 33);
+    head_file_close(&hf);
+    other.n_layers = 2; /* the third of the usual ones would be -1 */
+    check_misfit(&h, &other, "wants states after layer -1");
+    other = target;
+    other.vocab = 90;
+    check_misfit(&h, &other, "drafts token 97, and the vocabulary of t.gguf is 90");
+    other.vocab = 39;
+    check_misfit(&h, &other, "drafts 40 tokens, and the vocabulary of t.gguf is 39");
+    h.drop = "prevue-head.draft_ids";
+    check_misfit(&h, &target, "d2t is missing");
+    h = eagle3();
+    h.n_features = 2;
+    h.features[0] = 4;
+    check_misfit(&h, &target, "wants states after layer 4, and t.gguf has 3");
+}
+
+/* The directory of the golden head in scratch, with one text of each file replaced by one that is
+ * as long; d2t: the second element, INT64_MIN: as it is. NULL: none is replaced. */
+static const char *edited_dir(const char *config[2], const char *tensors[2], int64_t d2t)
+{
+    static char dir[128];
+    static const char *const names[] = { "config.json", "model.safetensors" };
+    const char *const *edit[] = { config, tensors };
+    snprintf(dir, sizeof dir, "%s/edited", scratch_dir());
+    mkdir(dir, 0777);
+    for (int i = 0; i < 2; i++) {
+        char path[192], *at;
+        size_t size, n = edit[i] ? strlen(edit[i][0]) : 0;
+        uint8_t *data;
+        snprintf(path, sizeof path, "tests/golden/head_eagle3/%s", names[i]);
+        data = make_load(path, &size);
+        for (size_t k = 0; n > 0 && k + n <= size; k++)
+            if (memcmp(data + k, edit[i][0], n) == 0)
+                memcpy(data + k, edit[i][1], n);
+        at = i ? strstr((char *)data + 8, "\"d2t\"") : NULL;
+        if (at && d2t != INT64_MIN) {
+            long begin = strtol(strchr(strstr(at, "data_offsets"), '[') + 1, NULL, 10);
+            memcpy(data + 8 + load_le64(data) + begin + 8, &d2t, sizeof d2t);
+        }
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        make_write(path, data, size);
+        free(data);
+    }
+    return dir;
+}
+
+static void check_dir(const char *config[2], const char *tensors[2], int64_t d2t, const char *says)
+{
+    struct head_file *hf = NULL;
+    struct pv_error err = { 0 };
+    const char *dir = edited_dir(config, tensors, d2t);
+    CHECK(head_file_is(dir));
+    head_file_open(&hf, dir, 0, &err);
+    CHECK_MSG(says ? !hf && strstr(err.text, says) : hf != NULL, "'%s'", err.text);
+    if (hf) {
+        const struct head_config *h = head_file_config(hf);
+        CHECK(h->layout == HEAD_LAYOUT_EAGLE3 && h->draft_vocab == 64 && h->n_features == 3);
+        CHECK(h->positions == HEAD_POS_TARGET && h->visual == HEAD_VISUAL_FC);
+        CHECK(head_file_tensors(hf)->hidden_norm && head_file_tensors(hf)->lm_head);
+    }
+    head_file_close(&hf);
+}
+
+/* Either spelling of the layer, and what is wrong with the map of tokens. */
+TEST(eagle3_directories)
+{
+    const char *others[] = { "midlayer.", "layers.0." }, *d2t[] = { "\"d2t\"", "\"d2x\"" };
+    const char *head[] = { "lm_head.weight", "em_head.weight" };
+    const char *sizes[] = { "\"draft_vocab_size\": 64", "\"draft_vocab_size\": 65" };
+    const char *layers[] = { "\"eagle_aux_hidden_state_layer_ids\": [\n    0,\n    1,",
+                             "\"eagle_aux_hidden_state_layer_ids\": [\n           1," };
+    check_dir(NULL, NULL, INT64_MIN, NULL);
+    check_dir(NULL, others, INT64_MIN, NULL);
+    check_dir(NULL, NULL, -2, "element 1 of d2t is -2");
+    check_dir(NULL, NULL, INT64_MAX, "element 1 of d2t is 9223372036854775807");
+    check_dir(NULL, NULL, -1, "two draft tokens stand for token 0");
+    check_dir(NULL, d2t, INT64_MIN, NULL); /* what it drafts is not said; fitting tells */
+    check_dir(NULL, head, INT64_MIN, "a draft vocabulary of 64, and no LM head");
+    check_dir(sizes, NULL, INT64_MIN, "a draft vocabulary of 65 and an LM head of 64 rows");
+    check_dir(layers, NULL, INT64_MIN, "fc.weight is made for 3 layers of the target, not 2");
+}
+
+/* config.json as EAGLE, SpecForge and speculators write it. */
+TEST(eagle3_configurations)
+{
+#define LAYER                                                                                      \
+    "\"hidden_size\": 64, \"num_attention_heads\": 4, \"intermediate_size\": 96, "                 \
+    "\"rms_norm_eps\": 1e-6, \"vocab_size\": 320"
+#define IDS "\"eagle_aux_hidden_state_layer_ids\": "
+    static const struct {
+        const char *json;
+        const char *says; /* NULL: it is read */
+        int first;        /* of the features; -1: none are named */
+        int draft_vocab;
+        bool norm_residual, target;
+        float theta;
+    } cases[] = {
+        { "{" LAYER ", \"draft_vocab_size\": 100}", NULL, -1, 100, false, false, 1e4f },
+        { "{" LAYER ", \"draft_vocab_size\": null, \"rope_theta\": 5e5}", NULL, -1, 0, false, false,
+          5e5f },
+        { "{" LAYER ", \"draft_vocab_size\": 320}", NULL, -1, 0, false, false, 1e4f },
+        { "{" LAYER ", \"eagle_config\": {" IDS "[1, 17, 32]}}", NULL, 2, 0, false, false, 1e4f },
+        { "{" LAYER ", " IDS "[2, 18, 33]}", NULL, 2, 0, false, false, 1e4f },
+        { "{\"transformer_layer_config\": {" LAYER ", \"rope_theta\": 7}, \"draft_vocab_size\": 9,"
+          " \"norm_before_residual\": true}",
+          NULL, -1, 9, true, false, 7 },
+        { "{" LAYER ", \"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [24, 20, "
+          "20], \"mrope_interleaved\": true}, \"rope_theta\": 5000000}",
+          NULL, -1, 0, false, true, 5e6f },
+        { "{" LAYER ", \"draft_vocab_size\": 321}", "vocab_size is 320", 0, 0, 0, 0, 0 },
+        { "{" LAYER ", \"draft_vocab_size\": -1}", "draft_vocab_size is -1", 0, 0, 0, 0, 0 },
+        { "{" LAYER ", " IDS "[]}", "not a list of 1 to 8 layers", 0, 0, 0, 0, 0 },
+        { "{" LAYER ", " IDS "[1, -2, 3]}", "element 1", 0, 0, 0, 0, 0 },
+        { "{" LAYER ", " IDS "[1, \"x\", 3]}", "element 1", 0, 0, 0, 0, 0 },
+        { "{" LAYER ", \"norm_output\": true}", "norm_output", 0, 0, 0, 0, 0 },
+        { "{" LAYER ", \"norm_before_residual\": 1}", "norm_before_residual", 0, 0, 0, 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct head_config c = { 0 };
+        struct pv_error err = { 0 };
+        enum pv_status s = head_config_parse(&c, cases[i].json, strlen(cases[i].json),
+                                             HEAD_LAYOUT_EAGLE3, 64, "config.json", &err);
+        CHECK_MSG(cases[i].says ? s && strstr(err.text, cases[i].says) : !s, "case %d: '%s'",
+                  (int)i, err.text);
+        if (s)
+            continue;
+        CHECK_EQ(c.features.n ? c.features.layer[0] : -1, cases[i].first);
+        CHECK_EQ(c.draft_vocab, cases[i].draft_vocab);
+        CHECK(c.norm_residual == cases[i].norm_residual && c.c.rope_theta == cases[i].theta);
+        CHECK_EQ(c.positions, cases[i].target ? HEAD_POS_TARGET : HEAD_POS_INDEX);
+    }
+}
+
 /* ---- beside a target ---- */
 
 TEST(fits_its_target_only)
@@ -188,9 +404,9 @@ TEST(fits_its_target_only)
 
 TEST(directories_and_what_they_become)
 {
-    static const char *const names[] = { "head_eagle", "head_msd", "head_layer" };
+    static const char *const names[] = { "head_eagle", "head_msd", "head_layer", "head_eagle3" };
     static const enum dtype types[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0 };
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         char path[128], out[128];
         struct head_file *dir = NULL, *made = NULL;
         struct pv_error err = { 0 };
@@ -249,8 +465,8 @@ TEST(configurations)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct head_config c = { 0 };
         struct pv_error err = { 0 };
-        enum pv_status s =
-            head_config_parse(&c, cases[i].json, strlen(cases[i].json), 64, "config.json", &err);
+        enum pv_status s = head_config_parse(&c, cases[i].json, strlen(cases[i].json),
+                                             HEAD_LAYOUT_EAGLE, 64, "config.json", &err);
         CHECK_MSG(s == cases[i].want && (s == PV_OK || strstr(err.text, cases[i].says)),
                   "case %d: '%s'", (int)i, err.text);
         if (s == PV_OK)
@@ -276,7 +492,7 @@ TEST(parts_of_others_are_passed_over)
 }
 
 /* Any byte of a small file changed: an error, or a head, never worse. */
-TEST(damaged_files)
+static void check_damaged(bool eagle3)
 {
     struct tiny_head h = tiny_head(8, 1);
     char path[256];
@@ -286,6 +502,10 @@ TEST(damaged_files)
     struct rng r = { test_seed };
     h.head_dim = 8;
     h.ffn = 8;
+    h.eagle3 = eagle3;
+    h.vocab = 24;
+    h.draft_vocab = eagle3 ? 12 : 0;
+    h.n_features = 2;
     f = fopen(tiny_head_write(&h, "small", path), "rb");
     size = f ? fread(data, 1, 1 << 20, f) : 0;
     if (f)
@@ -302,6 +522,12 @@ TEST(damaged_files)
         data[at] = was;
     }
     free(data);
+}
+
+TEST(damaged_files)
+{
+    check_damaged(false);
+    check_damaged(true);
 }
 
 int main(int argc, char **argv)

@@ -74,6 +74,44 @@ TEST(reads_tensors)
     free(m.data);
 }
 
+TEST(lists_of_integers)
+{
+    static const uint8_t data[32] = { 5,   0,   0,   0,   0, 0, 0, 0, 255, 255, 255, 255,
+                                      255, 255, 255, 255, 7, 0, 0, 0, 254, 255, 255, 255 };
+    static const char header[] = "{\"wide\": " ENTRY("I64", "[2]", 0, 16) ", \"narrow\": " ENTRY(
+        "I32", "[2]", 16,
+        24) ", \"none\": " ENTRY("I64", "[0]", 24,
+                                 24) ", \"real\": " ENTRY("F32", "[1]", 24,
+                                                          28) ", "
+                                                              "\"square\": " ENTRY("I32", "[1, 1]",
+                                                                                   28, 32) "}";
+    static const struct {
+        const char *name;
+        int n; /* -1: refused */
+        int64_t first, second;
+    } cases[] = { { "wide", 2, 5, -1 }, { "narrow", 2, 7, -2 }, { "none", 0, 0, 0 },
+                  { "real", -1, 0, 0 }, { "square", -1, 0, 0 }, { "absent", 0, 0, 0 } };
+    struct made m = { 0 };
+    struct safetensors *st = NULL;
+    struct pv_error err = { 0 };
+
+    make_safetensors(&m, header, data, sizeof data);
+    CHECK_MSG(safetensors_open_memory(&st, m.data, m.len, "test.st", &err) == PV_OK, "%s",
+              err.text);
+    for (size_t i = 0; st && i < sizeof cases / sizeof *cases; i++) {
+        int64_t *list = NULL;
+        int n = -2;
+        enum pv_status s = safetensors_ints(st, cases[i].name, &list, &n, &err);
+        CHECK_MSG(cases[i].n < 0 ? s == PV_E_FORMAT && strstr(err.text, "I32 or I64")
+                                 : s == PV_OK && n == cases[i].n,
+                  "%s", cases[i].name);
+        CHECK(n < 2 || (list[0] == cases[i].first && list[1] == cases[i].second));
+        mem_free(list);
+    }
+    safetensors_close(&st);
+    free(m.data);
+}
+
 TEST(damaged_headers)
 {
     refuse("", 0, "header of 0 bytes");
@@ -98,7 +136,8 @@ TEST(damaged_entries)
     refuse("{\"a\": " ENTRY("F32", "[-1]", 0, 4) "}", 4, "no count");
     refuse("{\"a\": " ENTRY("F32", "[1.0]", 0, 4) "}", 4, "no count");
     refuse("{\"a\": " ENTRY("F32", "[\"1\"]", 0, 4) "}", 4, "no count");
-    refuse("{\"a\": " ENTRY("F32", "[99999999999999999999]", 0, 4) "}", 4, "not valid JSON");
+    refuse("{\"a\": " ENTRY("F32", "[99999999999999999999]", 0, 4) "}", 4,
+           "an element that is no count");
     refuse("{\"a\": " ENTRY("F32", "[4294967296, 4294967296]", 0, 4) "}", 4, "larger than any");
     refuse("{\"a\": " ENTRY("F32", "[4611686018427387904]", 0, 0) "}", 0, "not what its shape");
     refuse("{\"a\": " ENTRY("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", 4, "at most 8");

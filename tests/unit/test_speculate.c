@@ -19,11 +19,26 @@ struct bench {
     pv_session *plain, *tried;
     struct answer ref;
     int64_t accepted, rejections;
+    bool text; /* the prompt has no video */
 };
+
+/* An answer to a prompt of text alone. */
+static struct answer run_text(pv_session *s, const struct pv_method *m, float temperature)
+{
+    static struct answer a;
+    int32_t ids[50];
+    struct pv_error err = { 0 };
+    for (int i = 0; i < 50; i++)
+        ids[i] = (i * 37 + 11) % 90 + i / 40;
+    pv_session_reset(s);
+    CHECK_MSG(pv_add_ids(s, ids, 50, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(generate(s, m, temperature, &a, &err) == PV_OK, "%s", err.text);
+    return a;
+}
 
 static void check_method(struct bench *b, const struct pv_method *m, float temperature)
 {
-    struct answer a = run(b->tried, m, temperature);
+    struct answer a = b->text ? run_text(b->tried, m, temperature) : run(b->tried, m, temperature);
     b->accepted += a.stats.accepted;
     b->rejections += a.stats.rejections;
     CHECK_MSG(same_answer(&b->ref, &a, vocab_of(b->tried)),
@@ -88,6 +103,57 @@ static void check_pair(struct pair pair, void (*check)(struct bench *, enum pv_s
     pv_session_close(&b.plain);
     pv_session_close(&b.tried);
     close_pair(&b.pair);
+}
+
+/* A target with experts, and a draft model with others: the rows of a tree use different experts.
+ */
+static void check_experts(const char *arch, enum dtype type, int threads)
+{
+    static const struct tiny_experts experts = { .n = 6, .used = 2, .ffn = 64, .dense = 1 };
+    static const enum pv_drafter kinds[] = { PV_DRAFT_MODEL, PV_DRAFT_SELF, PV_DRAFT_NGRAM,
+                                             PV_DRAFT_RANDOM };
+    struct tiny_model t = { .arch = arch,
+                            .hidden = 64,
+                            .n_layers = 3,
+                            .n_heads = 2,
+                            .n_kv = 1,
+                            .head_dim = 32,
+                            .ffn = 96,
+                            .vocab = 96,
+                            .type = (int)type,
+                            .seed = 5,
+                            .experts = &experts };
+    struct bench b = { .text = true };
+    char path[256];
+    tiny_model_write(&t, "experts", path);
+    b.pair = open_pair(path, threads);
+    b.plain = open_session(&b.pair);
+    b.tried = open_session(&b.pair);
+    for (int k = 0; k < 2; k++) {
+        float temperature = k ? 0.8f : 0;
+        b.ref = run_text(b.plain, NULL, temperature);
+        CHECK_EQ(b.ref.n, N_NEW);
+        for (int shape = PV_SHAPE_CHAIN; shape <= PV_SHAPE_FITTED; shape++)
+            for (size_t i = 0; i < (shape == PV_SHAPE_FITTED ? 2 : 4); i++) {
+                struct pv_method m = method(kinds[i], "full", (enum pv_shape)shape);
+                check_method(&b, &m, temperature);
+            }
+    }
+    CHECK_MSG(b.accepted > 100 && b.rejections > 20, "%lld accepted, %lld rejected",
+              (long long)b.accepted, (long long)b.rejections);
+    pv_session_close(&b.plain);
+    pv_session_close(&b.tried);
+    close_pair(&b.pair);
+}
+
+TEST(experts_with_one_thread)
+{
+    check_experts("qwen3moe", DTYPE_F32, 1);
+}
+
+TEST(experts_with_two_threads)
+{
+    check_experts("qwen3vlmoe", DTYPE_Q8_0, 2);
 }
 
 /* The draft model is another one: some of its drafts are right, and the video's rows are its own

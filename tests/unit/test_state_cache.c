@@ -8,6 +8,8 @@
 
 enum { HIDDEN = 4, CONTEXT = 64 };
 
+static const struct head_features last_norm = { 0 }, of_layers = { 2, { 1, 2 } };
+
 static void name_rows(struct kv_key *rows, const int32_t *ids, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -48,15 +50,18 @@ TEST(states_of_the_same_rows_are_found)
         for (int i = 4; i < 12; i++)
             ids[i < n ? i : 0] = i < n ? -1 : ids[0];
         name_rows(rows, ids, n);
-        CHECK(!states_open(&s, CONTEXT, HIDDEN, CONTEXT, NULL));
+        CHECK(!states_open(&s, CONTEXT, HIDDEN, round % 7 ? last_norm : of_layers, CONTEXT, NULL));
         states_want(&s, round % 5 == 0, 0);
         state_cache_find(c, rows, n, &s);
         held = s.n;
         found += held > 0;
         for (int i = 0; i < held; i++) {
-            const float *x = states_post(&s, i);
+            const float *x = states_feature(&s, i, 0);
             bool wanted = s.all || ids[i + 1] >= 0;
             CHECK(!wanted || (x && x[1] == (float)(100 * ids[i] + 10 * i + 1)));
+            x = s.features.n > 0 ? states_feature(&s, i, 1) : NULL;
+            CHECK(s.features.n == 0 || !wanted ||
+                  (x && x[1] == (float)(100 * ids[i] + 10 * i + 1)));
         }
         run_rows(&s, ids, n);
         CHECK_EQ(s.n, n);

@@ -50,11 +50,24 @@ HEADS = {
         config=dict(hidden_size=64, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
                     intermediate_size=64, rms_norm_eps=1e-5, rope_positions="target",
                     visual_rows="layer", visual_layer=1, target="qwen2_5_vl")),
+    # EAGLE-3 as SpecForge writes it, on states of three places of the target, the embeddings among
+    # them; a fifth of the target's tokens.
+    "head_eagle3": dict(
+        target="qwen2_5_vl", seed=11, dtype=torch.bfloat16, eagle3=True, copies=True,
+        features=(0, 1, 2),
+        config=dict(architectures=["LlamaForCausalLMEagle3"], model_type="llama", hidden_size=64,
+                    num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                    intermediate_size=24, rms_norm_eps=1e-6, hidden_act="silu",
+                    rope_scaling=dict(type="mrope", mrope_section=[2, 3, 3]), rope_theta=10000.0,
+                    tie_word_embeddings=False, torch_dtype="bfloat16", vocab_size=320,
+                    draft_vocab_size=64, eagle_aux_hidden_state_layer_ids=[0, 1, 2])),
 }
 
 
 class Head:
     """The head on tensors [rows, d]; `state` is its state dict in F32."""
+
+    layer_name = "layers.0."
 
     def __init__(self, spec, state, target_config):
         c = spec["config"]
@@ -90,31 +103,124 @@ class Head:
         cos, sin = angle.cos(), angle.sin()
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
+    def feature(self, states, mids, embeds):
+        """What the head reads of the target's rows."""
+        return states
+
+    def split(self, x):
+        """What q, k and v are made of, and the residual."""
+        return self.norm(x, "layers.0.input_layernorm.weight"), x
+
+    def finish(self, x):
+        return self.norm(x, "norm.weight")
+
+    def logits(self, target, state):
+        return target.lm_head(state)
+
+    def tokens(self, logits):
+        return logits
+
     def linear(self, x, name):
-        name = f"layers.0.{name}"
+        name = self.layer_name + name
         return F.linear(x, self.w[name + ".weight"], self.w.get(name + ".bias"))
 
     def layer(self, x, pos):
         """Rows of input [n, d] at pos [3, n] -> rows of output, each seeing those before it."""
         n = x.shape[0]
-        y = self.norm(x, "layers.0.input_layernorm.weight")
+        y, x = self.split(x)
         q = self.linear(y, "self_attn.q_proj").view(n, self.heads, self.dim)
         k = self.linear(y, "self_attn.k_proj").view(n, self.kv, self.dim)
         v = self.linear(y, "self_attn.v_proj").view(n, self.kv, self.dim)
-        q = self.rotate(self.norm(q, "layers.0.self_attn.q_norm.weight"), pos)
-        k = self.rotate(self.norm(k, "layers.0.self_attn.k_norm.weight"), pos)
+        q = self.rotate(self.norm(q, self.layer_name + "self_attn.q_norm.weight"), pos)
+        k = self.rotate(self.norm(k, self.layer_name + "self_attn.k_norm.weight"), pos)
         k, v = (t.repeat_interleave(self.heads // self.kv, dim=1) for t in (k, v))
         score = torch.einsum("qhd,khd->hqk", q, k) / self.dim ** 0.5
         score = score.masked_fill(torch.ones(n, n).triu(1).bool(), float("-inf"))
         att = torch.einsum("hqk,khd->qhd", score.softmax(-1), v).reshape(n, -1)
         x = x + self.linear(att, "self_attn.o_proj")
-        y = self.norm(x, "layers.0.post_attention_layernorm.weight")
+        y = self.norm(x, self.layer_name + "post_attention_layernorm.weight")
         y = F.silu(self.linear(y, "mlp.gate_proj")) * self.linear(y, "mlp.up_proj")
-        return self.norm(x + self.linear(y, "mlp.down_proj"), "norm.weight")
+        return self.finish(x + self.linear(y, "mlp.down_proj"))
+
+
+class Head3(Head):
+    """EAGLE-3. An input row is the token's embedding and the feature, side by side; the output is
+    the stream before the last norm, which is the next row's feature."""
+
+    layer_name = "midlayer."
+
+    def __init__(self, spec, state, target_config):
+        c = spec["config"]
+        self.c, self.w = c, state
+        self.heads, self.kv, self.dim = (c["num_attention_heads"], c["num_key_value_heads"],
+                                         c["head_dim"])
+        self.theta, self.sections = c["rope_theta"], c["rope_scaling"]["mrope_section"]
+        d2t = state["d2t"].long()
+        self.ids = torch.arange(len(d2t)) + d2t
+        self.features = spec["features"]
+        self.norm_residual = False
+
+    def feature(self, states, mids, embeds):
+        """What the head reads of the target's rows, fused."""
+        places = [embeds] + mids
+        self.read = torch.cat([places[k] for k in self.features], dim=-1)
+        return F.linear(self.read, self.w["fc.weight"])
+
+    def pair(self, embedding, hidden):
+        return torch.cat([embedding, hidden], dim=-1)
+
+    def split(self, x):
+        d = self.c["hidden_size"]
+        e, g = x[:, :d], x[:, d:]
+        wide = torch.cat([self.norm(e, "midlayer.input_layernorm.weight"),
+                          self.norm(g, "midlayer.hidden_norm.weight")], dim=-1)
+        return wide, wide[:, d:] if self.norm_residual else g
+
+    def finish(self, x):
+        return x
+
+    def logits(self, target, state):
+        return F.linear(self.norm(state, "norm.weight"), self.w["lm_head.weight"])
+
+    def tokens(self, logits):
+        """Logits of the whole vocabulary."""
+        whole = torch.full((self.c["vocab_size"],), float("-inf"))
+        whole[self.ids] = logits
+        return whole
+
+
+def make_state3(spec):
+    """Random weights of EAGLE-3; the draft vocabulary is every fifth token, or the one after it."""
+    c, gen = spec["config"], torch.Generator().manual_seed(spec["seed"])
+    d, ffn, n = c["hidden_size"], c["intermediate_size"], c["draft_vocab_size"]
+    q, kv = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
+
+    def matrix(rows, cols, scale=1.0):
+        return scale * torch.randn(rows, cols, generator=gen) / cols ** 0.5
+
+    def vector():
+        return 1 + 0.2 * torch.randn(d, generator=gen)
+
+    a, m = "midlayer.self_attn.", "midlayer.mlp."
+    s = {"fc.weight": matrix(d, len(spec["features"]) * d, 2.0),
+         a + "q_proj.weight": matrix(q, 2 * d, 1.5), a + "k_proj.weight": matrix(kv, 2 * d, 1.5),
+         a + "v_proj.weight": matrix(kv, 2 * d), a + "o_proj.weight": matrix(d, q),
+         m + "gate_proj.weight": matrix(ffn, d), m + "up_proj.weight": matrix(ffn, d),
+         m + "down_proj.weight": matrix(d, ffn), "lm_head.weight": matrix(n, d, 4.0),
+         "midlayer.input_layernorm.weight": vector(), "midlayer.hidden_norm.weight": vector(),
+         "midlayer.post_attention_layernorm.weight": vector(), "norm.weight": vector()}
+    s = {k: v.to(spec["dtype"]) for k, v in s.items()}
+    ids = 5 * torch.arange(n) + torch.randint(0, 2, (n,), generator=gen)
+    s["d2t"] = ids - torch.arange(n)
+    s["t2d"] = torch.zeros(c["vocab_size"], dtype=torch.bool)
+    s["t2d"][ids] = True
+    return s
 
 
 def make_state(spec):
     """Random weights, rounded to the type they are stored in."""
+    if spec.get("eagle3"):
+        return make_state3(spec)
     c, gen = spec["config"], torch.Generator().manual_seed(spec["seed"])
     d, ffn, heads = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"]
     dim, kv = c.get("head_dim", d // heads), c.get("num_key_value_heads", heads)
@@ -204,15 +310,16 @@ def head_rows(head, scene, n_answer, full):
     """Input rows of the head and their positions, with the answer's first n_answer tokens."""
     c, (embeds, pos) = head.c, scene.whole(n_answer)
     states, mids = scene.target.run(embeds, pos)
-    z = torch.cat([embeds[:1] * 0, head.pair(embeds[1:], states[:-1])])
+    z = head.pair(embeds[1:], head.feature(states, mids, embeds)[:-1])
+    z = torch.cat([z[:1] * 0, z])
     v = torch.zeros(len(embeds), dtype=torch.bool)
     v[:N_ROWS] = scene.video
-    kind = c.get("visual_rows", "embedding")
+    kind = c.get("visual_rows", "fc" if isinstance(head, Head3) else "embedding")
     if kind == "embedding":
         z[v] = embeds[v]
     elif kind == "layer":
         z[v] = mids[c["visual_layer"] - 1][v]
-    if c.get("rope_positions", "index") == "index":
+    if not head.sections and c.get("rope_positions", "index") == "index":
         pos = torch.arange(len(embeds)).expand(3, -1)
     keep = torch.arange(len(embeds)) > 0
     if not full:
@@ -251,7 +358,7 @@ def grow(head, scene, n_answer, full, gap):
         steps = torch.arange(1, len(path) + 1)
         where = torch.cat([pos, pos[:, -1:] + steps], dim=1)
         state = head.layer(rows, where)[-1]
-        logp = target.lm_head(state).log_softmax(-1)
+        logp = head.tokens(head.logits(target, state)).log_softmax(-1)
         for t in gap.order(logp, WIDTH):
             z = head.pair(target.table[t][None], state[None])
             pool.append((t, parent, depth + 1, score + float(logp[t]), path + [z]))
@@ -309,10 +416,26 @@ def write(name, out):
     save_file({k: v.contiguous() for k, v in sorted(state.items())},
               os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
     read = load_file(os.path.join(folder, "model.safetensors"))
-    head = Head(spec, {k: v.float() for k, v in read.items()}, target.config)
+    kind = Head3 if spec.get("eagle3") else Head
+    head = kind(spec, {k: v.float() for k, v in read.items()}, target.config)
     with torch.no_grad():
         scene, found = search(head, target)
         put(folder, name, head, scene, found)
+
+
+def further(head, scene, v):
+    """Two more tokens, each on the head's own state of the one before: ids, and three rows of
+    logits."""
+    rows, pos = head_rows(head, scene, N_ANSWER, False)
+    ids, logits = [], []
+    for _ in range(3):
+        state = head.layer(rows, pos)[-1]
+        logits.append(head.logits(scene.target, state))
+        ids.append(int(head.ids[logits[-1].argmax()]))
+        z = head.pair(scene.target.table[ids[-1]][None], state[None])
+        rows, pos = torch.cat([rows, z]), torch.cat([pos, pos[:, -1:] + 1], dim=1)
+    v.put("further.ids", torch.tensor(ids[:2]))
+    v.put("further.logits", torch.stack(logits))
 
 
 def put(folder, name, head, scene, found):
@@ -326,13 +449,25 @@ def put(folder, name, head, scene, found):
     v.put("video", scene.embeds[scene.video])
     v.put("answer", torch.tensor(scene.answer))
     v.put("shape", torch.tensor([TOTAL, DEPTH, WIDTH]))
-    v.put("states", states)
+    if isinstance(head, Head3):  # a few rows: each is as wide as all that the head reads
+        head_rows(head, scene, N_ANSWER, True)
+        rows = torch.tensor([FIRST + BLOCK, N_ROWS + N_ANSWER - 1])
+        v.put("state.rows", rows)
+        v.put("states", head.read[rows])
+        v.put("draft.ids", head.ids)
+        further(head, scene, v)
+        head.norm_residual = True  # the same head with norm_before_residual: the last row
+        state = head.layer(*head_rows(head, scene, N_ANSWER, False))[-1]
+        v.put("residual.logits", head.logits(scene.target, state))
+        head.norm_residual = False
+    else:
+        v.put("states", states)
     for full in (False, True):
         word = "full" if full else "text"
         rows, where = head_rows(head, scene, N_ANSWER, full)
         made = head.layer(rows, where)
         v.put(f"{word}.states", made)
-        v.put(f"{word}.logits", scene.target.lm_head(made[-N_ANSWER:]))
+        v.put(f"{word}.logits", head.logits(scene.target, made[-N_ANSWER:]))
         for n in (1, N_ANSWER):
             ids, parents, scores = found[full, n]
             v.put(f"{word}.{n}.ids", torch.tensor(ids))

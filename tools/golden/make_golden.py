@@ -85,6 +85,49 @@ MODELS = {
                                   rope_type="default"),
                 bos_token_id=318, eos_token_id=319, dtype="bfloat16"),
             tie_word_embeddings=True, vision_config=VISION_3, dtype="bfloat16", **VISION_IDS)),
+    # Experts one by one (the hub's names); the middle layer is dense; weights are not normed.
+    "qwen3_moe": dict(
+        dtype=torch.bfloat16, shards=1, seed=61, prompt=36, grid=None,
+        config=dict(
+            architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=32,
+            num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+            intermediate_size=40, moe_intermediate_size=16, num_experts=5, num_experts_per_tok=3,
+            norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[1], vocab_size=128,
+            max_position_embeddings=512, rms_norm_eps=1e-6, rope_theta=1000000.0,
+            rope_scaling=None, attention_bias=False, tie_word_embeddings=False, hidden_act="silu",
+            use_sliding_window=False, sliding_window=None, max_window_layers=3,
+            output_router_logits=False, router_aux_loss_coef=0.001,
+            bos_token_id=126, eos_token_id=127, torch_dtype="bfloat16")),
+    # Every second layer sparse, weights normed, one expert more than a power of two.
+    "qwen3_moe_normed": dict(
+        dtype=torch.float16, shards=1, seed=73, prompt=36, grid=None,
+        config=dict(
+            architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=32,
+            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+            intermediate_size=40, moe_intermediate_size=16, num_experts=9, num_experts_per_tok=2,
+            norm_topk_prob=True, decoder_sparse_step=2, mlp_only_layers=[], vocab_size=128,
+            max_position_embeddings=512, rms_norm_eps=1e-6, rope_theta=1000000.0,
+            rope_scaling=None, attention_bias=False, tie_word_embeddings=False, hidden_act="silu",
+            use_sliding_window=False, sliding_window=None, max_window_layers=2,
+            output_router_logits=False, router_aux_loss_coef=0.001,
+            bos_token_id=126, eos_token_id=127, torch_dtype="float16")),
+    # Experts in two tensors, transposed, as the hub has them.
+    "qwen3_vl_moe": dict(
+        dtype=torch.bfloat16, shards=1, seed=81, prompt=39, grid=(2, 4, 3), transposed=True,
+        config=dict(
+            architectures=["Qwen3VLMoeForConditionalGeneration"], model_type="qwen3_vl_moe",
+            text_config=dict(
+                model_type="qwen3_vl_moe_text", hidden_size=32, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=48,
+                moe_intermediate_size=24, num_experts=5, num_experts_per_tok=3,
+                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                vocab_size=128, max_position_embeddings=512, rms_norm_eps=1e-6,
+                rope_theta=5000000.0, attention_bias=False, hidden_act="silu",
+                rope_scaling=dict(mrope_interleaved=True, mrope_section=[4, 2, 2],
+                                  rope_type="default"),
+                bos_token_id=126, eos_token_id=127, dtype="bfloat16"),
+            tie_word_embeddings=True, vision_config=dict(VISION_3, out_hidden_size=32),
+            dtype="bfloat16", **VISION_IDS)),
 }
 
 
@@ -113,9 +156,11 @@ def build(spec, folder):
             elif "lm_head" in name:
                 x = 0.3 * x
             elif "o_proj" in name or "down_proj" in name:
-                x = 3 * x / math.sqrt(p.shape[1] * n_layers)
+                x = 3 * x / math.sqrt(p.shape[-1] * n_layers)
+            elif "mlp.gate.weight" in name:  # a router that is neither flat nor decided
+                x = 2 * x / math.sqrt(p.shape[1])
             else:
-                x = 1.3 * x / math.sqrt(p.shape[1])
+                x = 1.3 * x / math.sqrt(p.shape[-1])
             p.copy_(x.to(spec["dtype"]).float())
     return model
 
@@ -133,6 +178,10 @@ def save(model, spec, folder):
     shutil.rmtree(whole)
     tensors = {k: v.to(spec["dtype"]).contiguous() for k, v in sorted(tensors.items())
                if "visual" not in k}
+    if spec.get("transposed"):  # as the hub has them; transformers saves what it has in memory
+        tensors = {k: v.transpose(1, 2).contiguous() if ".experts." in k else v
+                   for k, v in tensors.items()}
+    check_experts(tensors, spec)
     n = spec["shards"]
     if n == 1:
         write_shard(tensors, os.path.join(folder, "model.safetensors"))
@@ -150,6 +199,20 @@ def save(model, spec, folder):
     with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
         json.dump({"metadata": {"total_size": total}, "weight_map": weight_map}, f, indent=1)
         f.write("\n")
+
+
+def check_experts(tensors, spec):
+    """Experts must be saved under the names and in the shapes of the hub's files."""
+    text = spec["config"].get("text_config", spec["config"])
+    if "num_experts" not in text:
+        return
+    e, h, i = (text[k] for k in ("num_experts", "hidden_size", "moe_intermediate_size"))
+    fused = {k: list(v.shape) for k, v in tensors.items() if ".experts." in k}
+    for k, shape in fused.items():
+        if spec.get("transposed"):
+            assert shape == ([e, h, 2 * i] if k.endswith("gate_up_proj") else [e, i, h]), (k, shape)
+        else:
+            assert shape == ([h, i] if k.endswith("down_proj.weight") else [i, h]), (k, shape)
 
 
 def positions(n, grid):

@@ -1,6 +1,7 @@
 /* The layers of decoders and towers, put together from kernels. Few rows: each product reads its
  * weights once, and adds, gates and rounds on the way out. Many rows: library products, with BF16
  * between the matrices. */
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/matmul_few.h"
 
 static size_t stride_of(int n)
@@ -15,7 +16,9 @@ static void norm_input(struct device_work *w, const struct attn_block *b, enum d
 {
     const struct layer_shape *s = b->shape;
     size_t hidden = (size_t)s->hidden;
-    if (b->w->attn_norm)
+    if (b->wide)
+        convert_rows(w, w->xn, t, 2 * hidden, b->wide, DTYPE_F32, 2 * hidden, b->n, 2 * s->hidden);
+    else if (b->w->attn_norm)
         norm_rows(w, w->xn, t, b->x, b->w->attn_norm, NULL, b->n, s->hidden, s->eps);
     else
         convert_rows(w, w->xn, t, hidden, b->x, DTYPE_F32, hidden, b->n, s->hidden);
@@ -189,12 +192,34 @@ static void finish_many(struct device_work *w, const struct finish_block *b)
     matmul_many(w, &l->down, b->x, DTYPE_F32, hidden, w->mid, stride, n, true);
 }
 
+/* A sparse layer: rows after the norm as F32 for the router, and as its experts want them. */
+static void finish_sparse(struct device_work *w, const struct finish_block *b)
+{
+    const struct layer_weights *l = b->w;
+    const struct layer_shape *s = b->shape;
+    enum dtype t = few_x_dtype(&l->experts->gate[0]);
+    size_t hidden = (size_t)s->hidden;
+    float *rows = w->gathered;
+    if (b->bulk)
+        matmul_many(w, &l->o, b->x, DTYPE_F32, hidden, w->att, (size_t)(s->n_heads * s->head_dim),
+                    b->n_rows, true);
+    else
+        add_product(w, b, &l->o, w->att, NULL);
+    norm_rows(w, rows, DTYPE_F32, b->x, l->ffn_norm, NULL, b->n_rows, s->hidden, s->eps);
+    if (t != DTYPE_F32)
+        convert_rows(w, w->xn, t, hidden, rows, DTYPE_F32, hidden, b->n_rows, s->hidden);
+    experts_rows(w, b->x, l->experts, rows, t == DTYPE_F32 ? (const void *)rows : w->xn, b->n_rows,
+                 true, b->bulk);
+}
+
 void block_finish(struct device_work *w, const struct finish_block *b)
 {
     w->normed = NULL;
     if (b->rows)
         keep_rows(w, b);
-    if (b->bulk)
+    if (b->w->experts)
+        finish_sparse(w, b);
+    else if (b->bulk)
         finish_many(w, b);
     else
         finish_few(w, b);

@@ -142,8 +142,9 @@ struct device_work {
     size_t attn_size;
     void *full_scratch; /* attention_full and columns */
     size_t full_size;
-    void *top_scratch; /* top.cu, for FEW_ROWS rows */
-    void *weights16;   /* a packed matrix as BF16, while it is multiplied by many rows */
+    void *top_scratch;    /* top.cu, for FEW_ROWS rows */
+    void *expert_scratch; /* experts.cu */
+    void *weights16;      /* a packed matrix as BF16, while it is multiplied by many rows */
     size_t weights16_size;
     /* What the last block left in xn: rows of `normed` times these weights (norm.h); NULL: not. */
     const float *normed_by, *normed;

@@ -3,6 +3,7 @@
  * A work has a stream of its own, so two works of one GPU overlap. Copies of a work go through
  * pinned memory of its own and are ordered with its kernels. Steps that come again and again are
  * recorded (recorder.cu). */
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/work.h"
 
 #include <stdio.h>
@@ -159,6 +160,7 @@ static size_t carve(struct device_work *w, uint8_t *base, const struct work_shap
         { &w->attn_scratch, w->attn_size },
         { &w->full_scratch, w->full_size },
         { &w->top_scratch, s->context > 0 ? top_scratch_size(FEW_ROWS, s->out) : 0 },
+        { &w->expert_scratch, experts_scratch_size(s) },
         { &w->weights16, f * matrix },
     };
     w->weights16_size = f * matrix;
@@ -364,6 +366,8 @@ static const struct device_ops gpu_ops = {
     .room = gpu_room,
     .take = matrix_take,
     .drop = matrix_drop,
+    .take_experts = experts_take,
+    .drop_experts = experts_drop,
     .draw = matrix_draw,
     .close = gpu_close,
     .work_size = gpu_work_size,
@@ -392,6 +396,7 @@ static const struct device_ops gpu_ops = {
     .attention_columns = NULL,
     .attention_full = NULL,
     .silu_mul = gpu_silu_mul,
+    .experts = experts_op,
     .layernorm = gpu_layernorm,
     .gelu = gpu_gelu,
     .blend = blend_rows,

@@ -130,6 +130,7 @@ void kernels_init_ref(struct kernels *k)
         .softmax = softmax_ref,
         .scale_add = scale_add_ref,
         .argmax = argmax_ref,
+        .route = route_ref,
     };
     for (int t = 0; t < DTYPE_COUNT; t++)
         k->matmul[t] = k->matmul_any[t] = &matmul_ref[t];

@@ -1,0 +1,767 @@
+/* The experts of a sparse layer (struct device_ops.experts).
+ *
+ * Everything happens on the device, so a step with experts is recorded like any other: the router's
+ * product; which experts a row uses (a warp to a row); pairs of row and expert sorted by expert and
+ * cut into tiles of rows that share one (one block); gate and up of all tiles; down of all tiles;
+ * and the weighted sum of a row's results, in ascending order of its experts. Grids are as large as
+ * any choice may need, and blocks without a tile end at once.
+ *
+ * Products are those of matmul_few_kernel.h with other rows: a block finds its tile's expert in a
+ * table of pointers, and fetches the rows of x that use it. How K is shared by warps comes from the
+ * shape alone, so the bits of a row do not depend on tiles: few rows and prompts have the same. */
+#include "kernels/cuda/experts.h"
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/matmul_few_kernel.h"
+
+namespace {
+
+enum {
+    SORT_THREADS = 256,
+    ROUTE_WARPS = SORT_THREADS / 32,
+    WARPS = 8,        /* of a product's block */
+    MOST_DEPTH = 6,   /* stages of its ring */
+    TILE_LEAST = 8,   /* rows of a tile */
+    TILE_MOST = 64,   /* and the most */
+    F32_OUTS = WARPS, /* outputs of a block of F32 weights */
+    LONE_BLOCK = 64,  /* rows up to which one block chooses and sorts, */
+    LONE_WARPS = 4    /* with so many warps that choose: shared memory has room for no more */
+};
+
+/* One expert's matrix of one role. */
+struct expert_plane {
+    const uint8_t *w, *scale;
+};
+
+/* Rows of an expert that are multiplied together: places [first, first + n). */
+struct expert_tile {
+    int expert, first, n;
+};
+
+/* What experts_take makes: pointers on the device, and what the matrices have in common. */
+struct expert_table {
+    struct expert_plane *plane; /* device: [3][n] of gate, up, down */
+};
+
+/* Scratch of a pass; see experts_size. */
+struct expert_room {
+    float *logits;            /* [rows, n] */
+    int *expert;              /* [rows, used], ascending */
+    float *weight;            /* [rows, used] */
+    int *place;               /* [rows, used] */
+    int *row;                 /* [places] */
+    struct expert_tile *tile; /* [most_tiles] */
+    int *n_tiles;
+    void *mid;   /* [places, ffn] BF16 or F32 */
+    float *gate; /* [places, ffn], where gate and up differ in type */
+    float *out;  /* [places, hidden] */
+};
+
+} // namespace
+
+/* ---- the router ---- */
+
+namespace {
+
+enum { ROUTER_WARPS = 4, ROUTER_AHEAD = 8 /* loads of a lane before it waits for x */ };
+
+struct router_args {
+    const float *w, *x;
+    float *logits;
+    int in, stride, n;
+};
+
+__device__ inline float dot4(const float4 &w, const float4 &x, float sum)
+{
+    return fmaf(w.w, x.w, fmaf(w.z, x.z, fmaf(w.y, x.y, fmaf(w.x, x.x, sum))));
+}
+
+/* A warp to an expert of a row; a lane takes every 32nd group of four. Weights are on their way
+ * before the rows are there. `in` is a multiple of 4, and rows of w end with zeros. */
+__global__ void __launch_bounds__(ROUTER_WARPS * 32) router_kernel(const router_args a)
+{
+    int e = (int)blockIdx.x * ROUTER_WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const float4 *w = (const float4 *)(a.w + (size_t)min(e, a.n - 1) * (size_t)a.stride);
+    const float4 *x = (const float4 *)(a.x + (size_t)blockIdx.y * (size_t)a.in);
+    int groups = a.in / 4;
+    float sum = 0;
+    float4 ahead[ROUTER_AHEAD];
+#pragma unroll
+    for (int i = 0; i < ROUTER_AHEAD; i++)
+        ahead[i] = i * 32 + lane < groups ? w[i * 32 + lane] : make_float4(0, 0, 0, 0);
+    dep_launch();
+    dep_wait();
+#pragma unroll
+    for (int i = 0; i < ROUTER_AHEAD; i++)
+        if (i * 32 + lane < groups)
+            sum = dot4(ahead[i], x[i * 32 + lane], sum);
+#pragma unroll 8
+    for (int k = ROUTER_AHEAD * 32 + lane; k < groups; k += 32)
+        sum = dot4(w[k], x[k], sum);
+    sum = warp_sum(sum);
+    if (lane == 0 && e < a.n)
+        a.logits[(size_t)blockIdx.y * (size_t)a.n + (size_t)e] = sum;
+}
+
+} // namespace
+
+/* ---- the choice ---- */
+
+namespace {
+
+struct route_args {
+    const float *logits;
+    int *expert, *place, *row, *n_tiles;
+    float *weight;
+    struct expert_tile *tile;
+    int rows, n, used, tile_rows;
+    bool normed;
+};
+
+/* The better of two experts, NaN the least, -1 none. */
+__device__ inline bool goes_before(float a, int i, float b, int j)
+{
+    float x = isnan(a) ? -INFINITY : a, y = isnan(b) ? -INFINITY : b;
+    return j < 0 || (i >= 0 && (x > y || (x == y && i < j)));
+}
+
+/* What a warp works with, in shared memory: global memory would be waited for at every turn. */
+struct route_shared {
+    float logits[DEVICE_MAX_EXPERTS];
+    int chosen[DEVICE_MAX_USED];
+};
+
+/* The best expert that none of the warp's lanes has taken, for all lanes. */
+__device__ inline int best_left(const float *logits, int n, uint32_t taken, int lane)
+{
+    int best = -1;
+    float most = 0;
+    for (int e = lane, b = 0; e < n; e += 32, b++)
+        if (!(taken >> b & 1) && goes_before(logits[e], e, most, best)) {
+            best = e;
+            most = logits[e];
+        }
+    for (int i = 16; i; i >>= 1) {
+        int other = __shfl_xor_sync(0xffffffffu, best, i);
+        float its = __shfl_xor_sync(0xffffffffu, most, i);
+        if (other >= 0 && goes_before(its, other, most, best)) {
+            best = other;
+            most = its;
+        }
+    }
+    return best;
+}
+
+/* Experts and weights of a row, by a warp. */
+__device__ inline void route_row(const route_args &a, int r, route_shared &s, int lane)
+{
+    const float *from = a.logits + (size_t)r * (size_t)a.n, *logits = s.logits;
+    int *chosen = s.chosen;
+    uint32_t taken = 0;
+    float sum = 0, part = 0, top = 0;
+    for (int e = lane; e < a.n; e += 32)
+        s.logits[e] = from[e];
+    __syncwarp();
+    for (int k = 0; k < a.used; k++) {
+        int best = best_left(logits, a.n, taken, lane);
+        if (best % 32 == lane)
+            taken |= 1u << (best / 32);
+        if (k == 0)
+            top = logits[best];
+        if (lane == 0)
+            chosen[k] = best;
+    }
+    for (int e = lane; e < a.n; e += 32)
+        sum += expf(logits[e] - top);
+    sum = warp_sum(sum);
+    __syncwarp();
+    for (int k = 0; k < a.used && a.normed; k++)
+        part += expf(logits[chosen[k]] - top) / sum;
+    for (int k = lane; k < a.used; k += 32) {
+        float weight = expf(logits[chosen[k]] - top) / sum;
+        int rank = 0;
+        for (int i = 0; i < a.used; i++)
+            rank += chosen[i] < chosen[k];
+        a.expert[(size_t)r * (size_t)a.used + rank] = chosen[k];
+        a.weight[(size_t)r * (size_t)a.used + rank] = a.normed ? weight / part : weight;
+    }
+    __syncwarp();
+}
+
+struct sort_shared {
+    int count[2][DEVICE_MAX_EXPERTS], tiles[2][DEVICE_MAX_EXPERTS]; /* by turns */
+    int cursor[DEVICE_MAX_EXPERTS];
+};
+
+/* Pairs by expert: places and their rows, and the tiles. By one block. */
+__device__ inline void sort_pairs(const route_args &a, sort_shared &s)
+{
+    int pairs = a.rows * a.used, turn = 0, t = (int)threadIdx.x;
+    for (int e = t; e < a.n; e += SORT_THREADS)
+        s.count[0][e] = 0;
+    __syncthreads();
+    for (int i = t; i < pairs; i += SORT_THREADS)
+        atomicAdd(&s.count[0][a.expert[i]], 1);
+    __syncthreads();
+    for (int e = t; e < a.n; e += SORT_THREADS) {
+        s.cursor[e] = s.count[0][e];
+        s.tiles[0][e] = (s.count[0][e] + a.tile_rows - 1) / a.tile_rows;
+    }
+    __syncthreads();
+    for (int step = 1; step < a.n; step *= 2, turn ^= 1) { /* sums up to each expert */
+        for (int e = t; e < a.n; e += SORT_THREADS) {
+            int before = e - step;
+            s.count[turn ^ 1][e] = s.count[turn][e] + (before >= 0 ? s.count[turn][before] : 0);
+            s.tiles[turn ^ 1][e] = s.tiles[turn][e] + (before >= 0 ? s.tiles[turn][before] : 0);
+        }
+        __syncthreads();
+    }
+    for (int e = t; e < a.n; e += SORT_THREADS) {
+        int n = s.cursor[e], first = s.count[turn][e] - n;
+        int tile = s.tiles[turn][e] - (n + a.tile_rows - 1) / a.tile_rows;
+        for (int i = 0; i < n; i += a.tile_rows)
+            a.tile[tile++] = { e, first + i, min(a.tile_rows, n - i) };
+        s.cursor[e] = first;
+    }
+    if (t == 0)
+        *a.n_tiles = s.tiles[turn][a.n - 1];
+    __syncthreads();
+    for (int i = t; i < pairs; i += SORT_THREADS) {
+        int place = atomicAdd(&s.cursor[a.expert[i]], 1); /* in any order: each has its own bits */
+        a.place[i] = place;
+        a.row[place] = i / a.used;
+    }
+}
+
+__global__ void __launch_bounds__(SORT_THREADS) route_kernel(const route_args a)
+{
+    __shared__ struct route_shared each[ROUTE_WARPS];
+    int warp = (int)threadIdx.x / 32, r = (int)blockIdx.x * ROUTE_WARPS + warp;
+    dep_launch();
+    dep_wait();
+    if (r < a.rows)
+        route_row(a, r, each[warp], (int)threadIdx.x % 32);
+}
+
+/* A lone row's pairs are sorted already, and each is a tile. By the warp that chose. */
+__device__ inline void lone_tiles(const route_args &a, const route_shared &s, int lane)
+{
+    for (int k = lane; k < a.used; k += 32) {
+        int rank = 0;
+        for (int i = 0; i < a.used; i++)
+            rank += s.chosen[i] < s.chosen[k];
+        a.tile[rank] = { s.chosen[k], rank, 1 };
+        a.place[rank] = rank;
+        a.row[rank] = 0;
+    }
+    if (lane == 0)
+        *a.n_tiles = a.used;
+}
+
+/* One block; with `routes` it chooses too. */
+__global__ void __launch_bounds__(SORT_THREADS) sort_kernel(const route_args a, bool routes)
+{
+    __shared__ struct route_shared each[LONE_WARPS];
+    __shared__ struct sort_shared s;
+    int warp = (int)threadIdx.x / 32;
+    dep_launch();
+    dep_wait();
+    for (int r = warp; warp < LONE_WARPS && r < a.rows && routes; r += LONE_WARPS)
+        route_row(a, r, each[warp], (int)threadIdx.x % 32);
+    if (routes && a.rows == 1) {
+        if (warp == 0)
+            lone_tiles(a, each[0], (int)threadIdx.x % 32);
+        return;
+    }
+    __syncthreads();
+    sort_pairs(a, s);
+}
+
+/* ---- the products ---- */
+
+/* p: as matmul_few's, with one job, whose matrices are the tile's expert's. */
+struct expert_args {
+    struct few_params p;
+    const struct expert_plane *plane[2]; /* [experts]; of gate and up, or twice the same */
+    const struct expert_tile *tile;
+    const int *n_tiles;
+    const int *row; /* of x, by place; NULL: the place itself */
+};
+
+/* x of a stage, by the whole block; rows[] are those of x. */
+template <enum dtype T, int NT>
+__device__ inline void pull_rows(const few_params &p, uint8_t *to, int stage, int log_wk,
+                                 const int *rows, int n)
+{
+    constexpr int U = few_x_units(T), E = T == DTYPE_F16 ? 4 : 8;
+    int log_units = log_wk + (U == 16 ? 4 : 3), units = n << log_units, slot0 = stage << log_wk;
+    for (int i = (int)threadIdx.x; i < units; i += (int)blockDim.x) {
+        int col = i >> log_units, u = i & ((1 << log_units) - 1), wk = u / U;
+        int k = slot0 * slot_elements(T) + u * E;
+        uint8_t *place = to + wk * NT * 8 * U * 16 + few_x_place<T, NT>(col, u % U);
+        if (slot0 + wk >= p.slots)
+            continue;
+        if (p.aligned)
+            copy_async16(place,
+                         (const uint8_t *)p.x +
+                             ((size_t)rows[col] * (size_t)p.in + (size_t)(k < p.in ? k : 0)) *
+                                 (16 / E),
+                         k < p.in ? 16 : 0);
+        else
+            *(uint4 *)place = few_x_slow<T>(p, rows[col], k);
+    }
+}
+
+/* The tile's job: its expert's matrices, and where its places lie in y. */
+__device__ inline few_job job_of_tile(const expert_args &a, const expert_tile &t)
+{
+    few_job j = a.p.job[0];
+    for (int i = 0; i < 2; i++) {
+        j.w[i] = a.plane[i][t.expert].w;
+        j.scale[i] = a.plane[i][t.expert].scale;
+    }
+    j.y = (uint8_t *)j.y + (size_t)t.first * j.y_stride * (a.p.y_bf16 ? 2 : 4);
+    if (j.gate)
+        j.gate += (size_t)t.first * (size_t)j.out;
+    return j;
+}
+
+template <enum dtype T, int MT, int NT>
+__global__ void __launch_bounds__(WARPS * 32) expert_kernel(const __grid_constant__ expert_args a)
+{
+    SHARED_MEMORY(uint8_t, ring);
+    __shared__ int rows[NT * 8];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, at = 0, pull_at = 0;
+    dep_launch();
+    dep_wait();
+    if ((int)blockIdx.y >= *a.n_tiles)
+        return;
+    const expert_tile tile = a.tile[blockIdx.y];
+    few_params p = a.p;
+    const few_job j = job_of_tile(a, tile);
+    int log_wk = j.log_wk, wk = warp & ((1 << log_wk) - 1), units = WARPS >> log_wk;
+    int stages = (p.slots + (1 << log_wk) - 1) >> log_wk;
+    uint8_t *my_w = ring + warp * few_warp_size(T, MT), *x0 = ring + p.x_at;
+    uint8_t *my_x = x0 + wk * NT * 8 * few_x_units(T) * 16;
+    float acc[MT][NT][4] = {};
+    few_aim<T, MT> aim;
+
+    p.n = tile.n;
+    if ((int)threadIdx.x < tile.n)
+        rows[threadIdx.x] =
+            a.row ? a.row[tile.first + (int)threadIdx.x] : tile.first + (int)threadIdx.x;
+    few_take_aim(&aim, p, j, (int)blockIdx.x * units + (warp >> log_wk), lane);
+    __syncthreads();
+    for (int i = 1 - p.depth; i < stages; i++) {
+        int pull = i + p.depth - 1, slot = (pull << log_wk) + wk;
+        if (i >= 0) {
+            few_wait(p.depth - 2);
+            __syncthreads();
+        }
+        if (pull < stages) {
+            if (slot < p.slots)
+                few_pull(aim, j, my_w + pull_at * p.stage_size, slot, lane);
+            pull_rows<T, NT>(p, x0 + pull_at * p.stage_size, pull, log_wk, rows, tile.n);
+            pull_at = pull_at + 1 == p.depth ? 0 : pull_at + 1;
+        }
+        copy_async_commit(); /* always, so that groups can be counted */
+        if (i < 0)
+            continue;
+        slot = (i << log_wk) + wk;
+        if (slot < p.slots)
+            few_slot<T, MT, NT>(acc, my_w + at * p.stage_size, my_x + at * p.stage_size, lane,
+                                slot);
+        at = at + 1 == p.depth ? 0 : at + 1;
+    }
+    few_put_tile<MT, NT>(p, j, acc, (float *)ring, (int)blockIdx.x, 0, units);
+}
+
+/* F32 weights, which need no speed: a warp to an output, lanes take every 32nd element. */
+__global__ void __launch_bounds__(WARPS * 32)
+    expert_f32_kernel(const __grid_constant__ expert_args a)
+{
+    int o = (int)blockIdx.x * F32_OUTS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    dep_launch();
+    dep_wait();
+    if ((int)blockIdx.y >= *a.n_tiles || o >= a.p.job[0].out)
+        return;
+    const expert_tile tile = a.tile[blockIdx.y];
+    const few_job j = job_of_tile(a, tile);
+    size_t stride = (size_t)a.p.row_units * 4;
+    const float *w = (const float *)j.w[0] + (size_t)o * stride;
+    const float *up = (const float *)j.w[1] + (size_t)o * stride;
+    for (int c = 0; c < tile.n; c++) {
+        int place = tile.first + c, row = a.row ? a.row[place] : place;
+        const float *x = (const float *)a.p.x + (size_t)row * (size_t)a.p.in;
+        float v = 0, v2 = 0;
+        for (int k = lane; k < a.p.in; k += 32) {
+            v = fmaf(w[k], x[k], v);
+            if (a.p.gated)
+                v2 = fmaf(up[k], x[k], v2);
+        }
+        v = warp_sum(v);
+        v2 = warp_sum(v2);
+        if (lane == 0)
+            few_put(a.p, j, o, c, v, v2);
+    }
+}
+
+/* ---- the sum ---- */
+
+struct sum_args {
+    float *y;
+    const float *out, *weight;
+    const int *place;
+    int rows, used, hidden;
+    bool add;
+};
+
+__global__ void __launch_bounds__(ELEMENT_THREADS) sum_kernel(const sum_args a)
+{
+    size_t n = (size_t)a.rows * (size_t)a.hidden;
+    dep_launch();
+    dep_wait();
+    for (size_t i = (size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * ELEMENT_THREADS) {
+        size_t row, col;
+        float sum = 0;
+        split(i, (size_t)a.hidden, &row, &col);
+#pragma unroll 8
+        for (int k = 0; k < a.used; k++) {
+            size_t pair = row * (size_t)a.used + (size_t)k;
+            sum = fmaf(a.weight[pair], a.out[(size_t)a.place[pair] * (size_t)a.hidden + col], sum);
+        }
+        a.y[i] = a.add ? a.y[i] + sum : sum;
+    }
+}
+
+/* ---- launching ---- */
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Rows of a tile: twice those that an expert has if all are alike, so that most have one tile. */
+static int tile_rows_of(const struct expert_weights *e, int n)
+{
+    int rows = TILE_LEAST;
+    while (rows < TILE_MOST && rows < n && (int64_t)rows * e->n < 2 * (int64_t)n * e->used)
+        rows *= 2;
+    return rows;
+}
+
+static int most_tiles(int experts, int used, int rows, int tile_rows)
+{
+    int pairs = rows * used;
+    return (experts < pairs ? experts : pairs) + pairs / tile_rows;
+}
+
+template <enum dtype T, int MT, int NT>
+static cudaError_t launch_tiles(expert_args *a, dim3 grid, cudaStream_t stream)
+{
+    static struct by_gpu allowed;
+    int device = 0, most = 0;
+    size_t x = (size_t)(NT * 8 * few_x_units(T) * 16) << a->p.job[0].log_wk, stage, smem;
+    size_t sums = (size_t)(WARPS * NT * 8 * few_sum_stride(MT)) * sizeof(float);
+    cudaError_t e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (e == cudaSuccess) /* less the static part */
+        e = allow_smem(&allowed, device, expert_kernel<T, MT, NT>, (size_t)most - 1024, false);
+    if (e != cudaSuccess)
+        return e;
+    a->p.x_at = WARPS * few_warp_size(T, MT);
+    stage = (size_t)a->p.x_at + x;
+    a->p.stage_size = (int)stage;
+    /* Two blocks to a multiprocessor; three of few rows, so that a lone row's are there at once. */
+    a->p.depth = (int)((size_t)(most - 1024) / (NT <= 2 ? 3 : 2) / stage);
+    a->p.depth = a->p.depth > MOST_DEPTH ? (int)MOST_DEPTH : a->p.depth;
+    if (a->p.depth < 3)
+        a->p.depth = (size_t)(most - 1024) / stage < 3 ? 2 : 3;
+    smem = (size_t)a->p.depth * stage;
+    return launch(expert_kernel<T, MT, NT>, grid, dim3(WARPS * 32), smem > sums ? smem : sums,
+                  stream, *a);
+}
+
+template <enum dtype T>
+static cudaError_t launch_type(expert_args *a, int tile_rows, int tiles, cudaStream_t stream)
+{
+    int mt = tile_rows == TILE_MOST ? 2 : 1;
+    int octets = (a->p.gated ? 1 : 2) * mt * (WARPS >> a->p.job[0].log_wk);
+    dim3 grid((unsigned)divide_up(a->p.job[0].octets, octets), (unsigned)tiles);
+    switch (tile_rows) {
+    case 8:
+        return launch_tiles<T, 1, 1>(a, grid, stream);
+    case 16:
+        return launch_tiles<T, 1, 2>(a, grid, stream);
+    case 32:
+        return launch_tiles<T, 1, 4>(a, grid, stream);
+    default:
+        return launch_tiles<T, 2, 8>(a, grid, stream);
+    }
+}
+
+static cudaError_t launch_product(expert_args *a, enum dtype t, int tile_rows, int tiles,
+                                  cudaStream_t stream)
+{
+    switch (t) {
+    case DTYPE_BF16:
+        return launch_type<DTYPE_BF16>(a, tile_rows, tiles, stream);
+    case DTYPE_F16:
+        return launch_type<DTYPE_F16>(a, tile_rows, tiles, stream);
+    case DTYPE_Q8_0:
+        return launch_type<DTYPE_Q8_0>(a, tile_rows, tiles, stream);
+    case DTYPE_Q4_0:
+        return launch_type<DTYPE_Q4_0>(a, tile_rows, tiles, stream);
+    case DTYPE_Q4_K:
+        return launch_type<DTYPE_Q4_K>(a, tile_rows, tiles, stream);
+    default:
+        return launch(expert_f32_kernel,
+                      dim3((unsigned)divide_up(a->p.job[0].out, F32_OUTS), (unsigned)tiles),
+                      dim3(WARPS * 32), 0, stream, *a);
+    }
+}
+
+/* One pass over rows, as far as experts_rows has filled it in. */
+struct expert_pass {
+    const struct expert_weights *e;
+    const struct expert_table *table;
+    struct expert_room room;
+    int rows, tile_rows, tiles;
+};
+
+/* y [places, out] = role0 x, or with `gated` silu(role0 x) * (role1 x); x by rows of the pass, or
+ * by places. gate: silu(gate) times it. */
+static void product(struct device_work *w, const struct expert_pass *s, int role0, int role1,
+                    const void *x, bool by_rows, void *y, enum dtype y_dtype, const float *gate)
+{
+    const struct matrix *of[] = { s->e->gate, s->e->up, s->e->down };
+    const struct cuda_matrix *m = cuda_of(of[role0]);
+    size_t x_size = m->dtype == DTYPE_F16 || m->dtype == DTYPE_F32 ? 4 : 2;
+    int slots = slots_of(m->dtype, m->in), log_wk = 2;
+    expert_args a = {};
+    while (log_wk > 0 && slots < 1 << log_wk)
+        log_wk--;
+    a.p.in = m->in;
+    a.p.slots = slots;
+    a.p.row_units = (uint32_t)((size_t)m->stride * (m->dtype == DTYPE_F32 ? 4 : 2) / 16);
+    a.p.x = x;
+    a.p.aligned = (size_t)m->in * x_size % 16 == 0 && ((uintptr_t)x & 15) == 0;
+    a.p.warps = WARPS;
+    a.p.gated = role0 != role1;
+    a.p.y_bf16 = y_dtype == DTYPE_BF16;
+    a.p.n_jobs = 1;
+    a.p.job[0].y = y;
+    a.p.job[0].y_stride = (size_t)m->out;
+    a.p.job[0].gate = gate;
+    a.p.job[0].out = m->out;
+    a.p.job[0].octets = octets_of(m->out);
+    a.p.job[0].log_wk = log_wk;
+    a.p.job[0].splits = 1;
+    a.plane[0] = s->table->plane + (size_t)role0 * (size_t)s->e->n;
+    a.plane[1] = s->table->plane + (size_t)role1 * (size_t)s->e->n;
+    a.tile = s->room.tile;
+    a.n_tiles = s->room.n_tiles;
+    a.row = by_rows ? s->room.row : NULL;
+    work_check(w, launch_product(&a, m->dtype, s->tile_rows, s->tiles, w->stream), "experts");
+}
+
+static void choose_and_sort(struct device_work *w, const struct expert_pass *s)
+{
+    const struct expert_room *r = &s->room;
+    route_args a = {};
+    bool alone = s->rows <= LONE_BLOCK;
+    a.logits = r->logits;
+    a.expert = r->expert;
+    a.place = r->place;
+    a.row = r->row;
+    a.n_tiles = r->n_tiles;
+    a.weight = r->weight;
+    a.tile = r->tile;
+    a.rows = s->rows;
+    a.n = s->e->n;
+    a.used = s->e->used;
+    a.tile_rows = s->tile_rows;
+    a.normed = s->e->normed;
+    if (!alone)
+        work_check(w,
+                   launch(route_kernel, dim3((unsigned)divide_up(s->rows, ROUTE_WARPS)),
+                          dim3(SORT_THREADS), 0, w->stream, a),
+                   "the choice of experts");
+    work_check(w, launch(sort_kernel, dim3(1), dim3(SORT_THREADS), 0, w->stream, a, alone),
+               "the choice of experts");
+}
+
+/* ---- scratch ---- */
+
+/* Carve from base, or with NULL only count. */
+static size_t carve(struct expert_room *r, uint8_t *base, int rows, int experts, int used,
+                    int hidden, int ffn)
+{
+    size_t n = (size_t)rows, pairs = n * (size_t)used, f = sizeof(float), at = 0;
+    struct {
+        void *field;
+        size_t size;
+    } parts[] = {
+        { &r->logits, f * n * (size_t)experts },
+        { &r->expert, sizeof(int) * pairs },
+        { &r->weight, f * pairs },
+        { &r->place, sizeof(int) * pairs },
+        { &r->row, sizeof(int) * pairs },
+        { &r->tile, sizeof *r->tile * (size_t)most_tiles(experts, used, rows, TILE_LEAST) },
+        { &r->n_tiles, sizeof(int) },
+        { &r->mid, f * pairs * (size_t)ffn },
+        { &r->gate, f * pairs * (size_t)ffn },
+        { &r->out, f * pairs * (size_t)hidden },
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        void *p = base ? base + at : NULL;
+        *(void **)parts[i].field = p;
+        at += (parts[i].size + 255) / 256 * 256;
+    }
+    return at;
+}
+
+/* Rows of a pass. */
+static int rows_at_once(int rows)
+{
+    return rows < EXPERT_ROWS ? rows : (int)EXPERT_ROWS;
+}
+
+} // namespace
+
+size_t experts_scratch_size(const struct work_shape *s)
+{
+    struct expert_room none;
+    return s->n_experts > 0 ? carve(&none, NULL, rows_at_once(s->rows), s->n_experts, s->n_used,
+                                    s->hidden, s->expert_ffn)
+                            : 0;
+}
+
+/* ---- the operation ---- */
+
+static void route_few(struct device_work *w, const struct expert_weights *e, const float *rows,
+                      float *logits, int n)
+{
+    const struct cuda_matrix *m = cuda_of(&e->router);
+    router_args a = { (const float *)m->w, rows, logits, m->in, m->stride, e->n };
+    work_check(w,
+               launch(router_kernel, dim3((unsigned)divide_up(e->n, ROUTER_WARPS), (unsigned)n),
+                      dim3(ROUTER_WARPS * 32), 0, w->stream, a),
+               "the router");
+}
+
+void experts_rows(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
+                  const void *xn, int n, bool add, bool bulk)
+{
+    enum dtype wide = few_x_dtype(&e->gate[0]), mid = few_x_dtype(&e->down[0]);
+    size_t hidden = (size_t)e->router.in, wide_size = wide == DTYPE_F32 ? 4 : 2;
+    bool together = cuda_of(&e->gate[0])->dtype == cuda_of(&e->up[0])->dtype;
+    int most = rows_at_once(w->shape.rows);
+    for (int r = 0; r < n; r += most) {
+        struct expert_pass s = {};
+        const float *rows = x + (size_t)r * hidden;
+        const void *in = (const uint8_t *)xn + (size_t)r * hidden * wide_size;
+        s.e = e;
+        s.table = (const struct expert_table *)e->own;
+        s.rows = n - r < most ? n - r : most;
+        s.tile_rows = tile_rows_of(e, s.rows);
+        s.tiles = most_tiles(e->n, e->used, s.rows, s.tile_rows);
+        carve(&s.room, (uint8_t *)w->expert_scratch, most, e->n, e->used, (int)hidden,
+              cuda_of(&e->gate[0])->out);
+        struct matmul_job router = { &e->router, s.room.logits, (size_t)e->n };
+        if (bulk)
+            matmul_many(w, &e->router, s.room.logits, DTYPE_F32, (size_t)e->n, rows, hidden, s.rows,
+                        false);
+        else if (hidden % 4 == 0)
+            route_few(w, e, rows, s.room.logits, s.rows);
+        else
+            matmul_few(w, &router, 1, rows, s.rows, false);
+        choose_and_sort(w, &s);
+        if (together) {
+            product(w, &s, 0, 1, in, true, s.room.mid, mid, NULL);
+        } else {
+            product(w, &s, 0, 0, in, true, s.room.gate, DTYPE_F32, NULL);
+            product(w, &s, 1, 1, in, true, s.room.mid, mid, s.room.gate);
+        }
+        product(w, &s, 2, 2, s.room.mid, false, s.room.out, DTYPE_F32, NULL);
+        sum_args sum = { y + (size_t)r * hidden,
+                         s.room.out,
+                         s.room.weight,
+                         s.room.place,
+                         s.rows,
+                         e->used,
+                         (int)hidden,
+                         add };
+        work_check(w,
+                   launch(sum_kernel, grid_for(w, (size_t)s.rows * hidden), dim3(ELEMENT_THREADS),
+                          0, w->stream, sum),
+                   "the sum of experts");
+    }
+}
+
+/* ---- taking ---- */
+
+/* Every expert's matrix of a role has the type and shape of the first. */
+static enum pv_status check_role(const struct matrix *m, int n, struct pv_error *err)
+{
+    for (int i = 1; i < n; i++)
+        if (m[i].dtype != m[0].dtype || m[i].out != m[0].out || m[i].in != m[0].in)
+            return fail(err, PV_E_UNSUPPORTED,
+                        "experts of one layer have the types %s and %s, which a GPU does not take",
+                        dtype_name(m[0].dtype), dtype_name(m[i].dtype));
+    return PV_OK;
+}
+
+enum pv_status experts_take(struct device *dev, struct expert_weights *e, struct pv_error *err)
+{
+    const struct matrix *role[] = { e->gate, e->up, e->down };
+    size_t n = (size_t)e->n, size = 3 * n * sizeof(struct expert_plane);
+    struct expert_plane *plane = (struct expert_plane *)mem_alloc(size);
+    struct expert_table *table = (struct expert_table *)mem_zalloc(sizeof *table);
+    enum pv_status s = plane && table ? PV_OK : fail_nomem(err, size + sizeof *table);
+    void *there = NULL;
+    for (int i = 0; i < 3 && !s; i++) {
+        s = check_role(role[i], e->n, err);
+        for (size_t k = 0; k < n && !s; k++) {
+            const struct cuda_matrix *m = cuda_of(&role[i][k]);
+            plane[(size_t)i * n + k] = { (const uint8_t *)m->w, (const uint8_t *)m->scale };
+        }
+    }
+    if (!s && few_x_dtype(&e->gate[0]) != few_x_dtype(&e->up[0]))
+        s = fail(err, PV_E_UNSUPPORTED,
+                 "gate and up of experts are %s and %s, which a GPU does not multiply together",
+                 dtype_name(e->gate[0].dtype), dtype_name(e->up[0].dtype));
+    if (!s)
+        s = device_alloc(dev, &there, size, err);
+    if (!s) {
+        dev->ops->upload(dev, there, plane, size);
+        table->plane = (struct expert_plane *)there;
+        e->own = table;
+    } else {
+        mem_free(table);
+    }
+    mem_free(plane);
+    return s;
+}
+
+void experts_drop(struct device *dev, struct expert_weights *e)
+{
+    struct expert_table *table = (struct expert_table *)e->own;
+    if (!table)
+        return;
+    dev->ops->free(dev, table->plane);
+    mem_free(table);
+    e->own = NULL;
+}
+
+void experts_op(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
+                int n)
+{
+    enum dtype t = few_x_dtype(&e->gate[0]);
+    size_t hidden = (size_t)e->router.in;
+    if (t != DTYPE_F32)
+        convert_rows(w, w->xn, t, hidden, x, DTYPE_F32, hidden, n, (int)hidden);
+    experts_rows(w, y, e, x, t == DTYPE_F32 ? (const void *)x : w->xn, n, false, false);
+}
