@@ -118,6 +118,40 @@ TEST(missing_keys)
     }
 }
 
+TEST(missing_keys_of_other_qwens)
+{
+    static const char *const qwen2[] = { "embed_dim",
+                                         "mlp_ratio",
+                                         "depth",
+                                         "num_heads",
+                                         "spatial_merge_size",
+                                         "temporal_patch_size",
+                                         "image_token_id",
+                                         "video_token_id",
+                                         "vision_end_token_id",
+                                         "vision_start_token_id" };
+    static const char *const qwen3[] = { "out_hidden_size",
+                                         "num_position_embeddings",
+                                         "depth",
+                                         "deepstack_visual_indexes",
+                                         "num_heads",
+                                         "temporal_patch_size",
+                                         "spatial_merge_size",
+                                         "image_token_id",
+                                         "video_token_id",
+                                         "vision_start_token_id" };
+    for (size_t i = 0; i < sizeof qwen2 / sizeof *qwen2; i++) {
+        char word[100];
+        snprintf(word, sizeof word, "the key %s is missing", qwen2[i]);
+        refuse_config(&family_qwen2_vl, qwen2[i], "else", word);
+    }
+    for (size_t i = 0; i < sizeof qwen3 / sizeof *qwen3; i++) {
+        char word[100];
+        snprintf(word, sizeof word, "%s is missing", qwen3[i]);
+        refuse_config(&family_qwen3_vl, qwen3[i], "else", word);
+    }
+}
+
 TEST(what_the_towers_do_not_do)
 {
     refuse_config(&family_llava_onevision, "\"full\"", "\"default\"", "is not \"full\"");
@@ -139,10 +173,21 @@ TEST(what_the_towers_do_not_do)
                   "\"hidden_act\": \"gelu\", \"hidden_size\": 32", "hidden_act is not \"silu\"");
     refuse_config(&family_qwen2_5_vl, "\"in_chans\": 3",
                   "\"rope_parameters\": {\"rope_theta\": 5000.0}", "rope base is 5000");
+    refuse_config(&family_qwen2_vl, "\"in_chans\": 3", "\"hidden_act\": \"gelu\"",
+                  "hidden_act is not \"quick_gelu\"");
+    refuse_config(&family_qwen3_vl, "gelu_pytorch_tanh", "gelu",
+                  "hidden_act is not \"gelu_pytorch_tanh\"");
 }
 
 TEST(numbers_that_cannot_be)
 {
+    refuse_config(&family_qwen2_vl, "\"mlp_ratio\": 2", "\"mlp_ratio\": 0", "mlp_ratio is 0");
+    refuse_config(&family_qwen3_vl, "\"num_position_embeddings\": 9",
+                  "\"num_position_embeddings\": 10", "10 learned positions are not a square");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[3, 1]", "deepstack layer 1 is not one of");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[1, 4]", "deepstack layer 4 is not one of");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[0, 1, 3]", "number of deepstack layers is 3");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[1, true]", "deepstack_visual_indexes");
     refuse_config(&family_llava_onevision, "[22, 44]", "[22, 45]", "45 pixels");
     refuse_config(&family_llava_onevision, "[22, 44]", "[22]", "element 1 of image_grid_pinpoints");
     refuse_config(&family_llava_onevision, "\"image_size\": 22", "\"image_size\": 3",
@@ -319,10 +364,13 @@ TEST(missing_gguf_keys)
         "clip.vision.image_size",           /* LLaVA's alone */
         "clip.vision.preproc_max_tiles",    /* the same */
         "clip.vision.image_grid_pinpoints", /* the same */
-        "clip.vision.n_wa_pattern",         /* Qwen's alone */
+        "clip.vision.n_wa_pattern",         /* Qwen2.5-VL's alone */
+        "clip.vision.is_deepstack_layers",  /* Qwen3-VL's alone */
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        struct tiny_vision m = tiny_vision(i == 12 ? &family_qwen2_5_vl : &family_llava_onevision);
+        struct tiny_vision m = tiny_vision(i == 12   ? &family_qwen2_5_vl
+                                           : i == 13 ? &family_qwen3_vl
+                                                     : &family_llava_onevision);
         char word[120];
         m.drop = keys[i];
         snprintf(word, sizeof word, "%s is missing", keys[i]);
