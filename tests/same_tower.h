@@ -2,12 +2,22 @@
 #ifndef PV_TESTS_SAME_TOWER_H
 #define PV_TESTS_SAME_TOWER_H
 
+#include "family/families.h"
 #include "format/model_file.h"
 #include "tensor/quant.h"
 #include "test.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* A model opened; NULL and a failed check: it cannot be. mmproj may be NULL. */
+static inline struct model_file *model_file_of(const char *path, const char *mmproj)
+{
+    struct model_file *mf = NULL;
+    struct pv_error err = { 0 };
+    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, families, &err) == PV_OK, "%s", err.text);
+    return mf;
+}
 
 static inline void same_vision_config(const struct vision_config *a, const struct vision_config *b)
 {
@@ -19,6 +29,9 @@ static inline void same_vision_config(const struct vision_config *a, const struc
     CHECK(!memcmp(a->full, b->full, (size_t)a->n_layers * sizeof *a->full));
     CHECK(!memcmp(a->mean, b->mean, sizeof a->mean) && !memcmp(a->std, b->std, sizeof a->std));
     CHECK(a->min_pixels == b->min_pixels && a->max_pixels == b->max_pixels);
+    CHECK(a->video_min_pixels == b->video_min_pixels && a->positions == b->positions);
+    CHECK(a->video_max_pixels == b->video_max_pixels && a->n_deepstack == b->n_deepstack);
+    CHECK(!memcmp(a->deepstack, b->deepstack, sizeof a->deepstack));
     CHECK(a->tokens_per_second == b->tokens_per_second && a->max_tiles == b->max_tiles);
     CHECK(a->n_grid == b->n_grid && !memcmp(a->grid, b->grid, sizeof a->grid));
     CHECK(a->image_token == b->image_token && a->video_token == b->video_token);

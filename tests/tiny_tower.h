@@ -60,11 +60,11 @@ static inline void tower_layer(struct tiny_tower *t, enum dtype type,
 {
     const struct vision_config *c = &t->mf.vision;
     int h = c->hidden, ffn = c->ffn;
-    bool llava = c->family == &family_llava_onevision;
+    bool gated = c->family->tower->gated;
     float in = 1 / sqrtf((float)h), back = 1 / sqrtf((float)ffn);
     l->norm1 = tower_tensor(t, type, 0, h, 1, 0.2f);
     l->norm2 = tower_tensor(t, type, 0, h, 1, 0.2f);
-    if (llava) {
+    if (!gated) {
         l->norm1_bias = tower_tensor(t, type, 0, h, 0, 0.2f);
         l->norm2_bias = tower_tensor(t, type, 0, h, 0, 0.2f);
     }
@@ -80,10 +80,25 @@ static inline void tower_layer(struct tiny_tower *t, enum dtype type,
     l->up_bias = tower_tensor(t, type, 0, ffn, 0, 0.3f);
     l->down = tower_tensor(t, type, h, ffn, 0, back);
     l->down_bias = tower_tensor(t, type, 0, h, 0, 0.3f);
-    if (!llava) {
+    if (gated) {
         l->gate = tower_tensor(t, type, ffn, h, 0, in);
         l->gate_bias = tower_tensor(t, type, 0, ffn, 0, 0.3f);
     }
+}
+
+/* A merger or projector of rows `wide` long; its norm covers `norm_dim` of them, 0: none. */
+static inline void tower_merger(struct tiny_tower *t, enum dtype type, struct vision_merger *m,
+                                int norm_dim, int wide, int middle)
+{
+    const struct vision_config *c = &t->mf.vision;
+    if (norm_dim)
+        m->norm = tower_tensor(t, type, 0, norm_dim, 1, 0.2f);
+    if (norm_dim && !c->family->tower->gated)
+        m->norm_bias = tower_tensor(t, type, 0, norm_dim, 0, 0.2f);
+    m->mm0 = tower_tensor(t, type, middle, wide, 0, 1 / sqrtf((float)wide));
+    m->mm0_bias = tower_tensor(t, type, 0, middle, 0, 0.3f);
+    m->mm2 = tower_tensor(t, type, c->out, middle, 0, 1 / sqrtf((float)middle));
+    m->mm2_bias = tower_tensor(t, type, 0, c->out, 0, 0.3f);
 }
 
 /* The model file of a configuration; `split`: the patch matrix in two, one per frame. */
@@ -93,7 +108,7 @@ static inline void tower_make(struct tiny_tower *t, const struct vision_config *
     struct vision_tensors *top = &t->mf.vision_tensors;
     int wide = c->hidden * c->merge * c->merge, row = 3 * c->patch * c->patch;
     bool llava = c->family == &family_llava_onevision;
-    int middle = llava ? c->out : wide;
+    int positions = llava ? vision_side(c) * vision_side(c) : c->positions;
     *t = (struct tiny_tower){ .rng = { 7 + (uint64_t)type } };
     t->mf.path = "tiny";
     t->mf.vision = *c;
@@ -101,20 +116,17 @@ static inline void tower_make(struct tiny_tower *t, const struct vision_config *
     for (int i = 0; i < 1 + split; i++)
         top->patch[i] = tower_tensor(t, type, c->hidden, split ? row : row * c->temporal, 0,
                                      1 / sqrtf((float)row));
-    if (llava) {
+    if (positions > 0) {
         top->patch_bias = tower_tensor(t, type, 0, c->hidden, 0, 0.3f);
-        top->position =
-            tower_tensor(t, DTYPE_F32, vision_side(c) * vision_side(c), c->hidden, 0, 0.5f);
-        top->newline = tower_tensor(t, type, 0, c->out, 0, 1);
-    } else {
-        top->merger.norm = tower_tensor(t, type, 0, c->hidden, 1, 0.2f);
+        top->position = tower_tensor(t, DTYPE_F32, positions, c->hidden, 0, 0.5f);
     }
+    if (llava)
+        top->newline = tower_tensor(t, type, 0, c->out, 0, 1);
     for (int i = 0; i < c->n_layers; i++)
         tower_layer(t, type, &t->layer[i]);
-    top->merger.mm0 = tower_tensor(t, type, middle, wide, 0, 1 / sqrtf((float)wide));
-    top->merger.mm0_bias = tower_tensor(t, type, 0, middle, 0, 0.3f);
-    top->merger.mm2 = tower_tensor(t, type, c->out, middle, 0, 1 / sqrtf((float)middle));
-    top->merger.mm2_bias = tower_tensor(t, type, 0, c->out, 0, 0.3f);
+    tower_merger(t, type, &top->merger, llava ? 0 : c->hidden, wide, llava ? c->out : wide);
+    for (int k = 0; k < c->n_deepstack; k++)
+        tower_merger(t, type, &top->deepstack[k], wide, wide, wide);
 }
 
 /* Open it on a device; false (and a failed check) when that fails. */

@@ -69,9 +69,31 @@ static int count_full(const struct vision_config *c)
     return n;
 }
 
+/* Of a tower that takes pictures of any size. */
+static void text_any_size(struct buf *b, const struct vision_config *c)
+{
+    int step = c->patch * c->merge;
+
+    buf_printf(b, "pictures     sides of multiples of %d pixels, a token for %d x %d of %d frames",
+               step, step, step, c->temporal);
+    if (c->tokens_per_second > 0)
+        buf_printf(b, ", %g a second in time", (double)c->tokens_per_second);
+    buf_printf(b, "; stills of %lld to %lld pixels", (long long)c->min_pixels,
+               (long long)c->max_pixels);
+    if (c->video_max_pixels > 0)
+        buf_printf(b, ", all frames of a video of %lld to %lld", (long long)c->video_min_pixels,
+                   (long long)c->video_max_pixels);
+    if (c->window > 0)
+        buf_printf(b, "\nwindows      %d pixels, %d of %d layers see the whole picture", c->window,
+                   count_full(c), c->n_layers);
+    for (int i = 0; i < c->n_deepstack; i++)
+        buf_printf(b, i ? ", %d" : "\ndeepstack    after layer %d", c->deepstack[i]);
+    buf_puts(b, "\n");
+}
+
 static void text_pictures(struct buf *b, const struct vision_config *c)
 {
-    int step = c->patch * c->merge, pooled = vision_pooled_side(c);
+    int pooled = vision_pooled_side(c);
 
     if (c->family->tower->fixed)
         buf_printf(b,
@@ -79,13 +101,7 @@ static void text_pictures(struct buf *b, const struct vision_config *c)
                    "sizes, shrunk to %d tiles\n",
                    c->image, c->image, c->patch, pooled * pooled, c->n_grid, c->max_tiles);
     else
-        buf_printf(
-            b,
-            "pictures     sides of multiples of %d pixels, a token for %d x %d of %d frames, "
-            "%g a second in time; stills of %lld to %lld pixels\n"
-            "windows      %d pixels, %d of %d layers see the whole picture\n",
-            step, step, step, c->temporal, (double)c->tokens_per_second, (long long)c->min_pixels,
-            (long long)c->max_pixels, c->window, count_full(c), c->n_layers);
+        text_any_size(b, c);
     buf_printf(b, "normalised   mean %g %g %g, deviation %g %g %g\n", (double)c->mean[0],
                (double)c->mean[1], (double)c->mean[2], (double)c->std[0], (double)c->std[1],
                (double)c->std[2]);
@@ -138,7 +154,11 @@ static void json_family(struct buf *b, const struct vision_config *c)
             buf_printf(b, "%s%d", first ? "" : ",", i);
             first = false;
         }
-    buf_puts(b, "]");
+    buf_puts(b, "],\"deepstack_layers\":[");
+    for (int i = 0; i < c->n_deepstack; i++)
+        buf_printf(b, "%s%d", i ? "," : "", c->deepstack[i]);
+    buf_printf(b, "],\"video_min_pixels\":%lld,\"video_max_pixels\":%lld",
+               (long long)c->video_min_pixels, (long long)c->video_max_pixels);
 }
 
 void describe_vision_json(struct buf *b, const struct pv_model *m)

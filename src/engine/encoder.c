@@ -57,10 +57,10 @@ static struct need need_of(const struct encoder *e, const struct media *m)
     n.patches = n.slices * m->h * m->w;
     n.patch_floats = (size_t)n.patches * (size_t)patch_row_size(&plan);
     if (!m->video || !vision_keeps_tokens(e->v))
-        n.window_floats = (size_t)n.units * (size_t)m->unit_rows * (size_t)c->out;
+        n.window_floats = (size_t)n.units * (size_t)m->unit_rows * (size_t)vision_row_size(c);
     if (is_stitched(m))
-        n.feature_floats =
-            (size_t)n.slices * (size_t)vision_slice_tokens(e->v, m->h, m->w) * (size_t)c->out;
+        n.feature_floats = (size_t)n.slices * (size_t)vision_slice_tokens(e->v, m->h, m->w) *
+                           (size_t)vision_row_size(c);
     return n;
 }
 
@@ -165,7 +165,7 @@ static void cut_patches(struct encoder *e, const struct media *m, int slice0, in
 /* A still picture that was not cut: its one view, and a newline. */
 static void plain_picture(struct encoder *e, const struct media *m)
 {
-    size_t row = (size_t)vision_config(e->v)->out, n = (size_t)(m->unit_rows - 1) * row;
+    size_t row = (size_t)vision_row_size(vision_config(e->v)), n = (size_t)(m->unit_rows - 1) * row;
     memcpy(e->window, e->features, n * sizeof(float));
     memcpy(e->window + n, llava_newline(e->v), row * sizeof(float));
 }
@@ -221,7 +221,7 @@ static void hand_out(struct encoder *e, float *to, bool there, const float *from
 static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,
                            float *out, bool there, struct pv_error *err)
 {
-    size_t row = (size_t)vision_config(e->v)->out;
+    size_t row = (size_t)vision_row_size(vision_config(e->v));
     int unit_end = m->n_units * m->unit_rows; /* what follows is the newline */
     for (int done = 0; done < n;) {
         int at = from + done, unit = at / m->unit_rows, begin, some;

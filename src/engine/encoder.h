@@ -18,8 +18,8 @@ enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct 
 
 /* As device_ops.work_on. */
 void encoder_work_on(struct encoder *e, struct device *group);
-/* Rows [from, from + n) of m -> out [n, hidden]. `key` names the medium: its rows in the window
- * are used again. */
+/* Rows [from, from + n) of m -> out [n, vision_row_size]. `key` names the medium: its rows in the
+ * window are used again. */
 enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,
                             float *out, struct pv_error *err);
 /* The same where `out` lies on the tower's device. */

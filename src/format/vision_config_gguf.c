@@ -252,7 +252,10 @@ static enum pv_status read_parts(struct vision_config *c, const struct gguf *g,
         s = read_deepstack(c, g, err);
     if (!s && t->interpolated) {
         const struct tensor *p = gguf_tensor_find(g, "v.position_embd.weight");
-        c->positions = p && p->dim[0] <= VISION_MAX_POSITIONS ? (int)p->dim[0] : 0;
+        if (!p)
+            return fail(err, PV_E_FORMAT, "%s: the tensor v.position_embd.weight is missing",
+                        gguf_path(g));
+        c->positions = p->dim[0] <= VISION_MAX_POSITIONS ? (int)p->dim[0] : 0;
     }
     if (!s && t->clock && gguf_find(g, key_rate))
         s = gguf_float(g, key_rate, &rate, err);

@@ -34,6 +34,11 @@ TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
     run_family(&family_llava_onevision, EAGLE3_HEAD, 8000, 3);
 }
 
+TEST(requests_of_qwen3_do_not_see_each_other)
+{
+    run_family(&family_qwen3_vl, EAGLE_HEAD, 8000, 3);
+}
+
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
 {
     struct cudasim_gpu gpu;

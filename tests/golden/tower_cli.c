@@ -1,9 +1,9 @@
 /* tower_cli MODEL PATCHES SLICES H W OUT [pool | stitch HEIGHT WIDTH ROWS COLS]: what a model's
  * vision tower makes of given patches, for tools/golden/tower_check.py.
  *
- * PATCHES and OUT are raw floats; the one is [SLICES * H * W, row], the other the tokens, with
- * "pool" those of LLaVA's video frames, with "stitch" those of a still picture of HEIGHT x WIDTH
- * pixels cut into ROWS x COLS tiles. */
+ * PATCHES and OUT are raw floats; the one is [SLICES * H * W, row], the other the tokens, each with
+ * its deepstack vectors behind it, with "pool" those of LLaVA's video frames, with "stitch" those
+ * of a still picture of HEIGHT x WIDTH pixels cut into ROWS x COLS tiles. */
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -88,7 +88,8 @@ static enum pv_status run(const struct call *c, const struct vision *v, const st
     const struct vision_config *config = vision_config(v);
     size_t patches = (size_t)c->slices * (size_t)(c->h * c->w);
     size_t row = (size_t)(3 * config->temporal * config->patch * config->patch);
-    size_t n = (size_t)(c->slices * vision_slice_tokens(v, c->h, c->w)) * (size_t)config->out;
+    size_t n =
+        (size_t)(c->slices * vision_slice_tokens(v, c->h, c->w)) * (size_t)vision_row_size(config);
     struct vision_state *st = NULL;
     float *tokens;
     enum pv_status s;

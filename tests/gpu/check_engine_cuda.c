@@ -27,6 +27,12 @@ TEST(requests_of_qwen_do_not_see_each_other)
     run_family(&family_qwen2_5_vl, EAGLE_HEAD, 9400, 100);
 }
 
+TEST(requests_of_qwen2_and_qwen3_do_not_see_each_other)
+{
+    run_family(&family_qwen2_vl, EAGLE_HEAD, 9800, 40);
+    run_family(&family_qwen3_vl, EAGLE_HEAD, 10000, 100);
+}
+
 TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
 {
     run_family(&family_qwen2_5_vl, EAGLE3_HEAD, 9600, 100);

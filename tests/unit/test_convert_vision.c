@@ -6,7 +6,9 @@
 #include "same_tower.h"
 #include "tiny_vision.h"
 
-static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl };
+static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl,
+                                               &family_qwen2_vl, &family_qwen3_vl };
+enum { N_SEEING = sizeof seeing / sizeof *seeing };
 static const enum dtype writable[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
                                        DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
 
@@ -41,14 +43,6 @@ static void clear_out(void)
     scratch_remove(path);
 }
 
-static struct model_file *open_model(const char *path, const char *mmproj)
-{
-    struct model_file *mf = NULL;
-    struct pv_error err = { 0 };
-    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, families, &err) == PV_OK, "%s", err.text);
-    return mf;
-}
-
 /* Convert and open the result; NULL (and a failed check) where that fails. */
 static struct model_file *convert(const struct model_file *old, enum dtype type)
 {
@@ -57,27 +51,33 @@ static struct model_file *convert(const struct model_file *old, enum dtype type)
     if (!CHECK_MSG(model_file_write_gguf(old, out_path("x.gguf"), type, &err) == PV_OK, "%s",
                    err.text))
         return NULL;
-    return open_model(out_path("x.gguf"), NULL);
+    return model_file_of(out_path("x.gguf"), NULL);
 }
 
 static struct model_file *open_tiny(const struct tiny_vision *m, bool dir)
 {
     char path[256];
-    return open_model(
+    return model_file_of(
         dir ? tiny_vision_dir(m, "source", path) : tiny_vision_gguf(m, "source", path), NULL);
 }
 
 TEST(every_type_from_either_kind)
 {
-    for (int i = 0; i < 20; i++) {
-        struct tiny_vision m = tiny_vision(seeing[i % 2]);
-        struct model_file *old = open_tiny(&m, i / 2 % 2);
-        struct model_file *new = old ? convert(old, writable[i / 4]) : NULL;
+    /* Of the decoder, of the tower, of each of its layers. */
+    static const int tensors[N_SEEING] = { 26 + 8 + 16 * 2, 26 + 7 + 16 * 4, 26 + 8 + 16 * 4,
+                                           35 + 10 + 2 * 6 + 12 * 4 };
+    for (int i = 0; i < 10 * N_SEEING; i++) {
+        int kind = i % N_SEEING;
+        enum dtype type = writable[i / (2 * N_SEEING)];
+        struct tiny_vision m = tiny_vision(seeing[kind]);
+        struct model_file *old = open_tiny(&m, i / N_SEEING % 2);
+        struct model_file *new = old ? convert(old, type) : NULL;
         if (new) {
-            same_tower(new, old, writable[i / 4]);
-            CHECK_EQ(count_files(), i % 2 ? 2 : 1);
+            same_tower(new, old, type);
+            CHECK_EQ(count_files(), tiny_kind(m.family)->one_file ? 1 : 2);
             CHECK_STR(model_file_config(new)->arch_name, m.text.arch);
-            CHECK_EQ(model_file_n_tensors(new), 26 + (i % 2 ? 7 + 16 * 4 : 8 + 16 * 2));
+            CHECK_EQ(model_file_config(new)->n_deepstack, m.text.n_deepstack);
+            CHECK_EQ(model_file_n_tensors(new), tensors[kind]);
         }
         model_file_close(&new);
         model_file_close(&old);
@@ -87,20 +87,22 @@ TEST(every_type_from_either_kind)
 /* From quantised files too, and what does not change is copied as it is. */
 TEST(from_other_types)
 {
-    for (int i = 0; i < 6; i++) {
-        struct tiny_vision m = tiny_vision(seeing[i % 2]);
+    for (int i = 0; i < 3 * N_SEEING; i++) {
+        struct tiny_vision m = tiny_vision(seeing[i % N_SEEING]);
         const enum dtype from[] = { DTYPE_Q8_0, DTYPE_F16, DTYPE_Q4_0 };
         const enum dtype to[] = { DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0 };
-        m.text.type = (int)from[i / 2];
+        int k = i / N_SEEING;
+        m.text.type = (int)from[k];
         struct model_file *old = open_tiny(&m, false);
-        struct model_file *new = old ? convert(old, to[i / 2]) : NULL;
+        struct model_file *new = old ? convert(old, to[k]) : NULL;
         const struct tensor *a = old ? model_file_vision_layer(old, 1)->up : NULL;
         const struct tensor *b = new ? model_file_vision_layer(new, 1)->up : NULL;
-        if (CHECK(a && b) && from[i / 2] == to[i / 2])
+        if (CHECK(a && b) && from[k] == to[k])
             CHECK(a->size == b->size && !memcmp(a->data, b->data, a->size));
         else if (a && b)
-            same_tensor(b, a, to[i / 2]);
-        same_vision_config(model_file_vision(new), model_file_vision(old));
+            same_tensor(b, a, to[k]);
+        if (old && new)
+            same_vision_config(model_file_vision(new), model_file_vision(old));
         model_file_close(&new);
         model_file_close(&old);
     }
@@ -180,7 +182,8 @@ TEST(two_files_become_one)
     snprintf(tower, sizeof tower, "%s/tower.gguf", scratch_dir());
     tiny_vision_file(&m, text, true, false);
     tiny_vision_file(&m, tower, false, true);
-    struct model_file *old = open_model(text, tower), *new = old ? convert(old, DTYPE_F32) : NULL;
+    struct model_file *old = model_file_of(text, tower),
+                      *new = old ? convert(old, DTYPE_F32) : NULL;
     if (CHECK(new)) {
         CHECK_EQ(count_files(), 1);
         CHECK_EQ(model_file_n_tensors(new), model_file_n_tensors(old));
@@ -194,9 +197,9 @@ TEST(in_place)
 {
     struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256];
-    struct model_file *old = open_model(tiny_vision_gguf(&m, "place", path), NULL), *new;
+    struct model_file *old = model_file_of(tiny_vision_gguf(&m, "place", path), NULL), *new;
     CHECK(old && model_file_write_gguf(old, path, DTYPE_Q8_0, NULL) == PV_OK);
-    new = open_model(path, NULL);
+    new = model_file_of(path, NULL);
     if (old && new)
         same_tower(new, old, DTYPE_Q8_0);
     model_file_close(&new);
@@ -213,7 +216,7 @@ static void refuse(const struct model_file *mf, enum dtype type, const char *wor
 
 TEST(failures_leave_nothing)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_SEEING; i++) {
         struct tiny_vision m = tiny_vision(seeing[i]);
         m.not_finite =
             i ? "v.blk.3.ffn_down.weight" : "mm.2.weight"; /* a matrix is not looked at */
@@ -233,7 +236,7 @@ TEST(failures_leave_nothing)
 
 TEST(out_of_memory_anywhere)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_SEEING; i++) {
         struct tiny_vision m = tiny_vision(seeing[i]);
         struct model_file *mf = open_tiny(&m, true);
         enum pv_status s = PV_E_NOMEM;
@@ -248,7 +251,7 @@ TEST(out_of_memory_anywhere)
                 break;
         }
         CHECK_EQ(s, PV_OK);
-        CHECK_EQ(count_files(), 1 + i);
+        CHECK_EQ(count_files(), tiny_kind(m.family)->one_file ? 1 : 2);
         model_file_close(&mf);
     }
 }

@@ -165,6 +165,16 @@ TEST(text_of_models_that_see)
     check_has(s, "v.patch_embd.weight.1"); /* the tensors of both files */
     pv_free(s);
     pv_model_close(&m);
+    m = open_seeing(&family_qwen3_vl);
+    s = describe(m, 0, false, true);
+    check_has(s, "Qwen3-VL, 4 layers, hidden 32, ffn 48, 2 heads of 16");
+    check_has(s, "a token for 8 x 8 of 2 frames; stills of 1024 to 65536 pixels, all frames of a "
+                 "video of 4096 to 25165824");
+    check_has(s, "deepstack    after layer 1, 3");
+    check_has(s, "v.deepstack.3.fc2.weight");
+    CHECK(!strstr(s, "windows"));
+    pv_free(s);
+    pv_model_close(&m);
     m = open_model(&shape, path);
     s = describe(m, 0, false, false);
     CHECK(s && !strstr(s, "vision"));
@@ -303,6 +313,18 @@ static json_t *vision_json(const struct family *family, json_t **root)
     return CHECK(json_is_object(v)) ? v : NULL;
 }
 
+/* Numbers of the tiny tower of Qwen3-VL, by the list that it was written from. */
+static long long qwen3_weights(void)
+{
+    static struct tiny_parts parts;
+    struct tiny_vision m = tiny_vision(&family_qwen3_vl);
+    long long n = 0;
+    tiny_list_tower(&parts, &m, m.n_layers);
+    for (int i = 0; i < parts.n; i++)
+        n += (parts.item[i].rows ? parts.item[i].rows : 1) * parts.item[i].cols;
+    return n;
+}
+
 TEST(json_of_models_that_see)
 {
     json_t *root = NULL, *v = vision_json(&family_llava_onevision, &root), *video;
@@ -329,6 +351,15 @@ TEST(json_of_models_that_see)
         CHECK_EQ(number(video, "tokens"),
                  number(video, "seen_height") / 8 * (number(video, "seen_width") / 8) * 16);
         CHECK(number(video, "tokens") > 0);
+    }
+    json_decref(root);
+    v = vision_json(&family_qwen3_vl, &root);
+    if (v) {
+        CHECK_STR(json_string_value(json_object_get(v, "kind")), "qwen3_vl");
+        CHECK_EQ((int)json_array_size(json_object_get(v, "deepstack_layers")), 2);
+        CHECK_EQ(json_integer_value(json_array_get(json_object_get(v, "deepstack_layers"), 1)), 3);
+        CHECK(number(v, "video_max_pixels") == 25165824 && number(v, "window") == 0);
+        CHECK_EQ(number(v, "weights"), 4 * qwen3_weights());
     }
     json_decref(root);
 }

@@ -74,34 +74,40 @@ TEST(everything_that_drafts_is_counted)
 /* A drafter that is shown no video needs no room in its tower for it. */
 TEST(a_blind_view_needs_no_tower)
 {
-    struct pair p = open_unlike(&family_qwen2_5_vl, 1);
-    struct pv_method full = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
-    struct pv_method none = method(PV_DRAFT_MODEL, "none", PV_SHAPE_CHAIN);
-    check_limit(&p, &full, 0, true, "a vision tower for pictures");
-    CHECK(bytes_of(&p, &none, 0, true) < bytes_of(&p, &full, 0, true));
-    check_limit(&p, &none, 0, true, "a drafter for a context");
-    close_pair(&p);
+    static const struct family *const any_size[] = { &family_qwen2_5_vl, &family_qwen3_vl };
+    for (int i = 0; i < 2; i++) {
+        struct pair p = open_unlike(any_size[i], 1);
+        struct pv_method full = method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN);
+        struct pv_method none = method(PV_DRAFT_MODEL, "none", PV_SHAPE_CHAIN);
+        check_limit(&p, &full, 0, true, "a vision tower for pictures");
+        CHECK(bytes_of(&p, &none, 0, true) < bytes_of(&p, &full, 0, true));
+        check_limit(&p, &none, 0, true, "a drafter for a context");
+        close_pair(&p);
+    }
 }
 
 /* What is counted is what is held, but for tables of a few bytes a token of context and of
  * vocabulary. */
 TEST(the_count_is_true)
 {
-    struct pair p = open_unlike(&family_llava_onevision, 1);
-    struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
-    size_t before = mem_bytes(), held, slack = 64 * (CONTEXT + MAX_VOCAB) + (1 << 14);
-    struct pv_error err = { 0 };
-    pv_session *s = open_limited(&p, 0);
-    uint64_t used;
-    m.accept = PV_ACCEPT_REJECTION;
-    CHECK_MSG(answer_with(s, &m, 0.8f, true, &err) == PV_OK, "%s", err.text);
-    used = p.target->limits.memory_bytes - budget_left(&s->budget);
-    held = mem_bytes() - before;
-    CHECK_MSG(held < used + slack && used < held + slack, "%zu bytes are held, %llu counted", held,
-              (unsigned long long)used);
-    CHECK_MSG(used > 8 * slack, "%llu bytes are too few to tell", (unsigned long long)used);
-    pv_session_close(&s);
-    close_pair(&p);
+    for (int i = 0; i < TINY_KINDS; i++) {
+        struct pair p = open_unlike(tiny_kinds[i].family, 1);
+        struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_TREE);
+        size_t before = mem_bytes(), held, slack = 64 * (CONTEXT + MAX_VOCAB) + (1 << 14);
+        struct pv_error err = { 0 };
+        pv_session *s = open_limited(&p, 0);
+        uint64_t used;
+        m.accept = PV_ACCEPT_REJECTION;
+        CHECK_MSG(answer_with(s, &m, 0.8f, true, &err) == PV_OK, "%s", err.text);
+        used = p.target->limits.memory_bytes - budget_left(&s->budget);
+        held = mem_bytes() - before;
+        CHECK_MSG(held < used + slack && used < held + slack,
+                  "%s: %zu bytes are held, %llu counted", tiny_kinds[i].family->title, held,
+                  (unsigned long long)used);
+        CHECK_MSG(used > 8 * slack, "%llu bytes are too few to tell", (unsigned long long)used);
+        pv_session_close(&s);
+        close_pair(&p);
+    }
 }
 
 /* Rows of the video that the target's tower made are kept where there is room, and else made again:

@@ -1,4 +1,4 @@
-/* Lossless under load (episodes.h) on both golden families, with every CPU level. */
+/* Lossless under load (episodes.h) on all families, with every CPU level. */
 #include "family/families.h"
 #include "tiny_world.h"
 
@@ -25,12 +25,22 @@ TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
     run_family(&family_qwen2_5_vl, EAGLE3_HEAD, cpu_level_best(), 80);
 }
 
+TEST(requests_of_qwen2_do_not_see_each_other)
+{
+    run_family(&family_qwen2_vl, EAGLE_HEAD, cpu_level_best(), 120);
+}
+
+TEST(requests_of_qwen3_do_not_see_each_other)
+{
+    run_family(&family_qwen3_vl, EAGLE_HEAD, cpu_level_best(), 460);
+    run_family(&family_qwen3_vl, EAGLE3_HEAD, cpu_level_best(), 80);
+}
+
 TEST(on_every_cpu_level)
 {
     for (int level = 0; level < N_CPU_LEVELS; level++)
         if (cpu_level_here(level) && level != cpu_level_best())
-            run_family(level % 2 ? &family_llava_onevision : &family_qwen2_5_vl, NO_HEAD, level,
-                       60);
+            run_family(tiny_kinds[level % TINY_KINDS].family, NO_HEAD, level, 60);
 }
 
 int main(int argc, char **argv)

@@ -6,8 +6,9 @@
 #include "family/families.h"
 
 enum { HEADER = 68, RECORD = 40 };
-static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl };
-enum { N_KINDS = 2 };
+static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl,
+                                               &family_qwen2_vl, &family_qwen3_vl };
+enum { N_KINDS = sizeof seeing / sizeof *seeing };
 
 static const char *file_path(const char *name)
 {

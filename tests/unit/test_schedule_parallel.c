@@ -150,6 +150,21 @@ TEST(qwen_with_one_thread)
     check_pair(open_unlike(&family_qwen2_5_vl, 1));
 }
 
+TEST(qwen2_with_one_thread)
+{
+    check_pair(open_unlike(&family_qwen2_vl, 1));
+}
+
+TEST(qwen3_with_one_thread)
+{
+    check_pair(open_unlike(&family_qwen3_vl, 1));
+}
+
+TEST(qwen3_with_three_threads_and_rows_of_one_tower)
+{
+    check_pair(open_pair("tests/golden/qwen3_vl_video", 3));
+}
+
 TEST(qwen_with_three_threads_and_rows_of_one_tower)
 {
     check_pair(open_pair("tests/golden/qwen2_5_vl_video", 3));
@@ -219,9 +234,8 @@ TEST(early_views_are_the_same)
 {
     static const char *const views[] = { "alignment", "holistic" };
     static bool seen[CONTEXT];
-    for (int k = 0; k < 4; k++) {
-        struct matrix_run r =
-            open_run(open_unlike(k / 2 ? &family_qwen2_5_vl : &family_llava_onevision, 2));
+    for (int k = 0; k < 2 * TINY_KINDS; k++) {
+        struct matrix_run r = open_run(open_unlike(tiny_kinds[k / 2].family, 2));
         struct pv_method m = method(PV_DRAFT_MODEL, views[k % 2], PV_SHAPE_CHAIN);
         int n;
         m.layer = 1;

@@ -48,6 +48,7 @@ TEST(pages_are_taken_from_plain_decoding)
 {
     check_taking(&family_llava_onevision, NULL);
     check_taking(&family_qwen2_5_vl, NULL);
+    check_taking(&family_qwen3_vl, NULL);
 }
 
 TEST(pages_are_taken_from_speculation)
@@ -58,6 +59,8 @@ TEST(pages_are_taken_from_speculation)
     early.layer = 1;
     check_taking(&family_llava_onevision, &tree);
     check_taking(&family_llava_onevision, &early);
+    check_taking(&family_qwen3_vl, &tree);
+    check_taking(&family_qwen3_vl, &early);
 }
 
 int main(int argc, char **argv)

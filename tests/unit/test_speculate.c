@@ -8,7 +8,9 @@
 #include "prevue/testing.h"
 
 static const char *const seeing[] = { "tests/golden/llava_onevision",
-                                      "tests/golden/qwen2_5_vl_video" };
+                                      "tests/golden/qwen2_5_vl_video",
+                                      "tests/golden/qwen2_vl_video",
+                                      "tests/golden/qwen3_vl_video" };
 
 /* ---- the matrix ---- */
 
@@ -166,6 +168,17 @@ TEST(qwen_with_another_model)
     check_pair(open_unlike(&family_qwen2_5_vl, 1), check_views);
 }
 
+TEST(qwen2_with_another_model)
+{
+    check_pair(open_unlike(&family_qwen2_vl, 1), check_views);
+}
+
+/* Rows with deepstack vectors, and text between the runs of a video. */
+TEST(qwen3_with_another_model)
+{
+    check_pair(open_unlike(&family_qwen3_vl, 1), check_views);
+}
+
 TEST(llava_with_one_thread)
 {
     check_pair(open_pair(seeing[0], 1), check_drafters);
@@ -184,6 +197,21 @@ TEST(qwen_with_one_thread)
 TEST(qwen_with_two_threads)
 {
     check_pair(open_pair(seeing[1], 2), check_drafters);
+}
+
+TEST(qwen2_with_one_thread)
+{
+    check_pair(open_pair(seeing[2], 1), check_drafters);
+}
+
+TEST(qwen3_with_one_thread)
+{
+    check_pair(open_pair(seeing[3], 1), check_drafters);
+}
+
+TEST(qwen3_with_two_threads)
+{
+    check_pair(open_pair(seeing[3], 2), check_drafters);
 }
 
 /* ---- ends of answers ---- */

@@ -37,11 +37,11 @@ static pv_session *open_for(pv_model *m, int context)
 
 static const char *target_path(const struct family *family)
 {
-    static char paths[2][256];
-    char *path = paths[family == &family_llava_onevision];
+    static char paths[TINY_KINDS][256];
+    char *path = paths[tiny_kind(family) - tiny_kinds];
     struct tiny_vision v = tiny_vision(family);
     if (!path[0])
-        tiny_vision_gguf(&v, family == &family_llava_onevision ? "llava" : "qwen", path);
+        tiny_vision_gguf(&v, family->name, path);
     return path;
 }
 
@@ -144,11 +144,19 @@ TEST(qwen)
     check_matrix(&family_qwen2_5_vl, 3, 1);
 }
 
+TEST(other_qwens)
+{
+    check_matrix(&family_qwen2_vl, 0, 1);
+    for (int kind = 0; kind < 5; kind++)
+        check_matrix(&family_qwen3_vl, kind, 1);
+}
+
 TEST(eagle3)
 {
     check_matrix(&family_llava_onevision, 5, 1);
     check_matrix(&family_llava_onevision, 6, 2);
     check_matrix(&family_qwen2_5_vl, 7, 3);
+    check_matrix(&family_qwen3_vl, 5, 1);
 }
 
 /* `auto` is the head with fitted trees, whether the method names it or not; under rejection, whose
@@ -298,11 +306,18 @@ TEST(parallel_qwen)
     check_windows(&family_qwen2_5_vl, 3, 1);
 }
 
+TEST(parallel_qwen3)
+{
+    check_windows(&family_qwen3_vl, 2, 2);
+    check_windows(&family_qwen3_vl, 3, 1);
+}
+
 TEST(parallel_eagle3)
 {
     check_windows(&family_llava_onevision, 5, 2);
     check_windows(&family_llava_onevision, 6, 3);
     check_windows(&family_qwen2_5_vl, 7, 1);
+    check_windows(&family_qwen3_vl, 6, 1);
 }
 
 TEST(any_interleaving)

@@ -1,8 +1,7 @@
-/* The towers against plain double-precision code that knows nothing of windows in order, chunks or
- * devices: every row looks for the rows it may see. Then what the interface promises beside the
- * numbers: bits that do not depend on company, memory as said, and refusals. */
+/* The towers against plain double-precision code (tower_reference.h). Then what the interface
+ * promises beside the numbers: bits that do not depend on company, memory as said, and refusals. */
 #include "family/families.h"
-#include "tiny_tower.h"
+#include "tower_reference.h"
 
 enum { MAX_LAYERS = 3 };
 
@@ -36,6 +35,43 @@ static const struct vision_config qwen = { .family = &family_qwen2_5_vl,
                                            .eps = 1e-6f,
                                            .out = 13 };
 
+static const struct vision_config qwen2 = { .family = &family_qwen2_vl,
+                                            .hidden = 40,
+                                            .n_layers = 2,
+                                            .n_heads = 2,
+                                            .head_dim = 20,
+                                            .ffn = 80,
+                                            .patch = 2,
+                                            .temporal = 2,
+                                            .merge = 2,
+                                            .full = { true, true },
+                                            .eps = 1e-6f,
+                                            .out = 13 };
+
+static const struct vision_config qwen3 = { .family = &family_qwen3_vl,
+                                            .hidden = 24,
+                                            .n_layers = MAX_LAYERS,
+                                            .n_heads = 2,
+                                            .head_dim = 12,
+                                            .ffn = 30,
+                                            .patch = 2,
+                                            .temporal = 2,
+                                            .merge = 2,
+                                            .full = { true, true, true },
+                                            .positions = 25,
+                                            .n_deepstack = 2,
+                                            .deepstack = { 0, 1 },
+                                            .eps = 1e-6f,
+                                            .out = 13 };
+
+/* One of each tower, with a grid of patches that it takes. */
+static const struct {
+    const struct vision_config *c;
+    int h, w;
+} each[] = { { &siglip, 5, 5 }, { &qwen, 6, 10 }, { &qwen2, 6, 10 }, { &qwen3, 6, 10 } };
+
+enum { N_EACH = sizeof each / sizeof *each };
+
 /* For types with blocks of 32. */
 static struct vision_config even(struct vision_config c)
 {
@@ -44,219 +80,6 @@ static struct vision_config even(struct vision_config c)
     c.ffn = 96;
     c.out = 32;
     return c;
-}
-
-/* ---- reference ---- */
-
-struct reference {
-    const struct model_file *mf;
-    const struct vision_config *c;
-    int h, w, n; /* patches of a slice */
-};
-
-static double *doubles(size_t n)
-{
-    return calloc(n, sizeof(double));
-}
-
-/* y [n, out] = x [n, in] . W^T + b */
-static double *linear(const double *x, int n, int in, const struct tensor *w,
-                      const struct tensor *bias)
-{
-    int out = (int)tensor_rows(w);
-    double *y = doubles((size_t)n * (size_t)out);
-    float *row = malloc(sizeof(float) * (size_t)in), *b = malloc(sizeof(float) * (size_t)out);
-    CHECK_EQ(tensor_cols(w), in);
-    if (bias)
-        row_to_f32(b, bias->data, bias->dtype, out);
-    for (int o = 0; o < out; o++) {
-        row_to_f32(row, (const uint8_t *)w->data + (size_t)o * dtype_row_size(w->dtype, in),
-                   w->dtype, in);
-        for (int r = 0; r < n; r++) {
-            double sum = bias ? (double)b[o] : 0;
-            for (int i = 0; i < in; i++)
-                sum += x[(size_t)r * (size_t)in + (size_t)i] * row[i];
-            y[(size_t)r * (size_t)out + (size_t)o] = sum;
-        }
-    }
-    free(row);
-    free(b);
-    return y;
-}
-
-static double *normed(const struct reference *f, const double *x, const struct tensor *weight,
-                      const struct tensor *bias)
-{
-    int dim = f->c->hidden;
-    double *y = doubles((size_t)f->n * (size_t)dim);
-    for (int r = 0; r < f->n; r++) {
-        const double *a = x + (size_t)r * (size_t)dim;
-        double mean = 0, var = 0;
-        for (int i = 0; bias && i < dim; i++)
-            mean += a[i] / dim;
-        for (int i = 0; i < dim; i++)
-            var += (a[i] - mean) * (a[i] - mean) / dim;
-        for (int i = 0; i < dim; i++)
-            y[(size_t)r * (size_t)dim + (size_t)i] =
-                (a[i] - mean) / sqrt(var + (double)f->c->eps) * ((const float *)weight->data)[i] +
-                (bias ? (double)((const float *)bias->data)[i] : 0);
-    }
-    return y;
-}
-
-/* Where a row lies in the grid of patches. */
-static void place(const struct reference *f, int r, int *y, int *x)
-{
-    int m = f->c->merge, unit = r / (m * m), sub = r % (m * m), across = f->w / m;
-    *y = unit / across * m + sub / m;
-    *x = unit % across * m + sub % m;
-}
-
-static bool sees(const struct reference *f, int a, int b, bool full)
-{
-    int ya, xa, yb, xb, side = full ? 1 << 20 : f->c->window / f->c->patch;
-    place(f, a, &ya, &xa);
-    place(f, b, &yb, &xb);
-    return ya / side == yb / side && xa / side == xb / side;
-}
-
-static void rope(const struct reference *f, double *q)
-{
-    int d = f->c->head_dim;
-    for (int r = 0; r < f->n; r++)
-        for (int h = 0; h < f->c->n_heads; h++)
-            for (int j = 0; j < d / 2; j++) {
-                double *a = q + ((size_t)r * (size_t)f->c->n_heads + (size_t)h) * (size_t)d + j;
-                double *b = a + d / 2, u = *a, v = *b, angle;
-                int y, x, k = j % (d / 4);
-                place(f, r, &y, &x);
-                angle = (j < d / 4 ? y : x) * pow(10000, -2.0 * k / (d / 2.0));
-                *a = u * cos(angle) - v * sin(angle);
-                *b = v * cos(angle) + u * sin(angle);
-            }
-}
-
-static double *attention(const struct reference *f, const double *q, const double *k,
-                         const double *v, bool full)
-{
-    int d = f->c->head_dim, hidden = f->c->hidden;
-    double *out = doubles((size_t)f->n * (size_t)hidden), *p = doubles((size_t)f->n);
-    for (int h = 0; h < f->c->n_heads; h++)
-        for (int a = 0; a < f->n; a++) {
-            double sum = 0;
-            for (int b = 0; b < f->n; b++) {
-                double dot = 0;
-                for (int i = 0; i < d; i++)
-                    dot += q[a * hidden + h * d + i] * k[b * hidden + h * d + i];
-                p[b] = sees(f, a, b, full) ? exp(dot / sqrt(d)) : 0;
-                sum += p[b];
-            }
-            for (int b = 0; b < f->n; b++)
-                for (int i = 0; i < d; i++)
-                    out[a * hidden + h * d + i] += p[b] / sum * v[b * hidden + h * d + i];
-        }
-    free(p);
-    return out;
-}
-
-static void add_and_free(double *x, double *y, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] += y[i];
-    free(y);
-}
-
-static double gelu(double x, bool erf_form)
-{
-    double t = tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x));
-    return 0.5 * x * (1 + (erf_form ? erf(x / sqrt(2)) : t));
-}
-
-static void layer(const struct reference *f, int index, double *x)
-{
-    const struct vision_layer_tensors *l = model_file_vision_layer(f->mf, index);
-    const struct vision_config *c = f->c;
-    bool llava = c->family == &family_llava_onevision;
-    size_t n = (size_t)f->n * (size_t)c->hidden;
-    double *a = normed(f, x, l->norm1, l->norm1_bias), *att, *up, *gate = NULL;
-    double *q = linear(a, f->n, c->hidden, l->q, l->q_bias);
-    double *k = linear(a, f->n, c->hidden, l->k, l->k_bias);
-    double *v = linear(a, f->n, c->hidden, l->v, l->v_bias);
-    if (!llava) {
-        rope(f, q);
-        rope(f, k);
-    }
-    att = attention(f, q, k, v, llava || c->full[index]);
-    add_and_free(x, linear(att, f->n, c->hidden, l->o, l->o_bias), n);
-    free(a);
-    a = normed(f, x, l->norm2, l->norm2_bias);
-    up = linear(a, f->n, c->hidden, l->up, l->up_bias);
-    if (!llava)
-        gate = linear(a, f->n, c->hidden, l->gate, l->gate_bias);
-    for (size_t i = 0; i < (size_t)f->n * (size_t)c->ffn; i++)
-        up[i] = gate ? gate[i] / (1 + exp(-gate[i])) * up[i] : gelu(up[i], false);
-    add_and_free(x, linear(up, f->n, c->ffn, l->down, l->down_bias), n);
-    free(a);
-    free(q);
-    free(k);
-    free(v);
-    free(att);
-    free(up);
-    free(gate);
-}
-
-/* The patch matrix as [hidden, 3 * temporal * patch * patch] also where it comes in two. */
-static double *embed(const struct reference *f, const double *pixels)
-{
-    const struct vision_tensors *t = model_file_vision_tensors(f->mf);
-    int area = f->c->patch * f->c->patch, row = 3 * f->c->temporal * area;
-    size_t n = (size_t)f->n * (size_t)f->c->hidden;
-    double *half, *x;
-    if (!t->patch[1])
-        return linear(pixels, f->n, row, t->patch[0], t->patch_bias);
-    x = doubles(n);
-    half = doubles((size_t)f->n * (size_t)(3 * area));
-    for (int frame = 0; frame < 2; frame++) {
-        for (int r = 0; r < f->n; r++)
-            for (int channel = 0; channel < 3; channel++)
-                memcpy(half + (r * 3 + channel) * area,
-                       pixels + r * row + (channel * 2 + frame) * area,
-                       sizeof(double) * (size_t)area);
-        add_and_free(x, linear(half, f->n, 3 * area, t->patch[frame], NULL), n);
-    }
-    free(half);
-    return x;
-}
-
-/* One slice: patches -> tokens (malloc). */
-static double *encode_reference(const struct model_file *mf, const float *patches, int h, int w)
-{
-    const struct vision_tensors *t = model_file_vision_tensors(mf);
-    const struct vision_config *c = model_file_vision(mf);
-    struct reference f = { .mf = mf, .c = c, .h = h, .w = w, .n = h * w };
-    int row = 3 * c->temporal * c->patch * c->patch, unit = c->merge * c->merge;
-    int tokens = f.n / unit, wide = unit * c->hidden;
-    double *pixels = doubles((size_t)f.n * (size_t)row), *x, *y, *out;
-    for (int i = 0; i < f.n * row; i++)
-        pixels[i] = patches[i];
-    x = embed(&f, pixels);
-    for (int i = 0; t->position && i < f.n * c->hidden; i++)
-        x[i] += ((const float *)t->position->data)[i];
-    for (int i = 0; i < c->n_layers; i++)
-        layer(&f, i, x);
-    if (t->merger.norm) {
-        y = normed(&f, x, t->merger.norm, NULL);
-        free(x);
-        x = y;
-    }
-    y = linear(x, tokens, wide, t->merger.mm0, t->merger.mm0_bias);
-    for (int i = 0; i < tokens * (int)tensor_rows(t->merger.mm0); i++)
-        y[i] = gelu(y[i], true);
-    out = linear(y, tokens, (int)tensor_rows(t->merger.mm0), t->merger.mm2, t->merger.mm2_bias);
-    free(pixels);
-    free(x);
-    free(y);
-    return out;
 }
 
 /* ---- the numbers ---- */
@@ -268,7 +91,8 @@ static size_t patch_floats(const struct vision_config *c, int n_slices, int h, i
 
 static size_t token_floats(const struct vision *v, int n_slices, int h, int w)
 {
-    return (size_t)(n_slices * vision_slice_tokens(v, h, w)) * (size_t)vision_config(v)->out;
+    return (size_t)(n_slices * vision_slice_tokens(v, h, w)) *
+           (size_t)vision_row_size(vision_config(v));
 }
 
 /* Encode with a state of just the right size; NULL (and a failed check) when it fails. */
@@ -349,10 +173,31 @@ TEST(qwen2_5_numbers)
 }
 
 /* As mmproj files have it. */
-TEST(qwen2_5_patches_in_two)
+TEST(patches_in_two)
 {
     check_numbers(&qwen, DTYPE_F32, true, 6, 10, 2e-6);
     check_numbers(&qwen, DTYPE_F16, true, 6, 10, 1e-3);
+    check_numbers(&qwen2, DTYPE_F32, true, 6, 10, 2e-6);
+    check_numbers(&qwen3, DTYPE_F32, true, 6, 10, 2e-6);
+}
+
+/* Grids smaller and larger than the table of positions, and of its size. */
+TEST(qwen2_and_qwen3_numbers)
+{
+    static const int grids[][2] = { { 2, 2 }, { 4, 4 }, { 6, 10 }, { 2, 14 }, { 12, 6 } };
+    struct vision_config a = even(qwen2), b = even(qwen3), same = qwen3;
+    same.positions = 36;
+    for (int i = 0; i < 5; i++) {
+        check_numbers(&qwen2, DTYPE_F32, false, grids[i][0], grids[i][1], 2e-6);
+        check_numbers(&qwen3, DTYPE_F32, false, grids[i][0], grids[i][1], 2e-6);
+    }
+    check_numbers(&same, DTYPE_F32, false, 6, 6, 2e-6);
+    check_numbers(&qwen2, DTYPE_F16, false, 6, 10, 1e-3);
+    check_numbers(&qwen3, DTYPE_F16, false, 6, 10, 1e-3);
+    check_numbers(&a, DTYPE_BF16, false, 6, 10, 1e-2);
+    check_numbers(&b, DTYPE_BF16, false, 6, 10, 1e-2);
+    check_numbers(&a, DTYPE_Q8_0, false, 6, 10, 3e-2);
+    check_numbers(&b, DTYPE_Q8_0, false, 6, 10, 3e-2);
 }
 
 /* ---- company ---- */
@@ -392,7 +237,7 @@ static void check_company(const struct vision_config *c, enum dtype type, int h,
 /* Slices of less and of more than a chunk, none a divisor of it. */
 TEST(slices_do_not_depend_on_company)
 {
-    struct vision_config large = siglip, c = even(qwen), d = even(siglip);
+    struct vision_config large = siglip, c = even(qwen), d = even(siglip), e = even(qwen3);
     large.image = 29 * large.patch; /* 841 patches */
     check_company(&siglip, DTYPE_F32, 5, 5, 5);
     check_company(&d, DTYPE_BF16, 5, 5, 5);
@@ -404,49 +249,53 @@ TEST(slices_do_not_depend_on_company)
     check_company(&c, DTYPE_BF16, 6, 10, 5);
     check_company(&c, DTYPE_F16, 18, 30, 3);
     check_company(&c, DTYPE_Q8_0, 6, 10, 5);
+    check_company(&qwen2, DTYPE_F32, 18, 30, 3);
+    check_company(&qwen3, DTYPE_F32, 6, 10, 5);
+    check_company(&qwen3, DTYPE_F32, 30, 28, 3);
+    check_company(&e, DTYPE_BF16, 18, 30, 3);
+    check_company(&e, DTYPE_Q8_0, 6, 10, 5);
 }
 
 /* A state made for more, used before for other sizes, gives the same. */
 TEST(state_is_used_again)
 {
-    struct tiny_tower t;
-    struct vision_state *st = NULL;
-    float *patches = random_floats(patch_floats(&qwen, 3, 12, 12), 4), *want, *got;
-    tower_make(&t, &qwen, DTYPE_F32, false);
-    if (tower_start(&t, cpu_level_best(), 2) &&
-        CHECK_EQ(vision_state_open(&st, t.v, 3 * 144, NULL), PV_OK)) {
-        size_t n = token_floats(t.v, 2, 6, 10);
-        want = encode(&t, patches, 2, 6, 10);
-        got = malloc(sizeof(float) * token_floats(t.v, 3, 12, 12));
-        CHECK_EQ(vision_encode(t.v, st, patches, 3, 12, 12, got, NULL), PV_OK);
-        CHECK_EQ(vision_encode(t.v, st, patches, 2, 6, 10, got, NULL), PV_OK);
-        CHECK(want && !memcmp(want, got, sizeof(float) * n));
-        free(want);
-        free(got);
+    for (int i = 1; i < N_EACH; i++) {
+        const struct vision_config *c = each[i].c;
+        struct tiny_tower t;
+        struct vision_state *st = NULL;
+        float *patches = random_floats(patch_floats(c, 3, 12, 12), 4), *want, *got;
+        tower_make(&t, c, DTYPE_F32, false);
+        if (tower_start(&t, cpu_level_best(), 2) &&
+            CHECK_EQ(vision_state_open(&st, t.v, 3 * 144, NULL), PV_OK)) {
+            size_t n = token_floats(t.v, 2, 6, 10);
+            want = encode(&t, patches, 2, 6, 10);
+            got = malloc(sizeof(float) * token_floats(t.v, 3, 12, 12));
+            CHECK_EQ(vision_encode(t.v, st, patches, 3, 12, 12, got, NULL), PV_OK);
+            CHECK_EQ(vision_encode(t.v, st, patches, 2, 6, 10, got, NULL), PV_OK);
+            CHECK(want && !memcmp(want, got, sizeof(float) * n));
+            free(want);
+            free(got);
+        }
+        vision_state_close(&st);
+        free(patches);
+        tower_free(&t);
     }
-    vision_state_close(&st);
-    free(patches);
-    tower_free(&t);
 }
 
 /* ---- memory ---- */
 
 TEST(encoding_allocates_nothing)
 {
-    static const struct {
-        const struct vision_config *c;
-        int h, w;
-    } cases[] = { { &siglip, 5, 5 }, { &qwen, 6, 10 } };
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_EACH; i++) {
         struct tiny_tower t;
         struct vision_state *st = NULL;
-        float *patches = random_floats(patch_floats(cases[i].c, 2, cases[i].h, cases[i].w), 4);
-        tower_make(&t, cases[i].c, DTYPE_BF16, false);
+        float *patches = random_floats(patch_floats(each[i].c, 2, each[i].h, each[i].w), 4);
+        tower_make(&t, each[i].c, DTYPE_BF16, false);
         if (tower_start(&t, cpu_level_best(), 3) &&
-            CHECK_EQ(vision_state_open(&st, t.v, 2 * cases[i].h * cases[i].w, NULL), PV_OK)) {
-            float *out = malloc(sizeof(float) * token_floats(t.v, 2, cases[i].h, cases[i].w));
+            CHECK_EQ(vision_state_open(&st, t.v, 2 * each[i].h * each[i].w, NULL), PV_OK)) {
+            float *out = malloc(sizeof(float) * token_floats(t.v, 2, each[i].h, each[i].w));
             uint64_t before = mem_count();
-            CHECK_EQ(vision_encode(t.v, st, patches, 2, cases[i].h, cases[i].w, out, NULL), PV_OK);
+            CHECK_EQ(vision_encode(t.v, st, patches, 2, each[i].h, each[i].w, out, NULL), PV_OK);
             CHECK_EQ(mem_count(), before);
             free(out);
         }
@@ -462,8 +311,8 @@ TEST(state_takes_what_its_size_says)
 {
     enum { ROUNDING = 3 * (2 << 20) + 4096 };
     static const int patches[] = { 1, 25, 600, 5000, 100000 };
-    for (int i = 0; i < 10; i++) {
-        const struct vision_config *c = i < 5 ? &siglip : &qwen;
+    for (int i = 0; i < 5 * N_EACH; i++) {
+        const struct vision_config *c = each[i / 5].c;
         struct tiny_tower t;
         struct vision_state *st = NULL;
         size_t size, before, taken;
@@ -515,10 +364,10 @@ TEST(memory_of_real_widths)
 /* Whatever allocation fails, the call says so and holds nothing. */
 TEST(failed_allocations)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_EACH; i++) {
         struct tiny_tower t;
         bool done = false;
-        tower_make(&t, i ? &qwen : &siglip, DTYPE_F32, i);
+        tower_make(&t, each[i].c, DTYPE_F32, i);
         if (!tower_start(&t, 0, 1))
             return;
         vision_close(&t.v);

@@ -1,19 +1,13 @@
-/* Models with vision towers: what opens, that both seeing of file give the same, and what is
- * refused with which words. */
+/* Models with vision towers: which layers run, what may be missing, and what is refused with which
+ * words. (What is read: test_vision_kinds.c.) */
 #include "family/families.h"
 #include "same_tower.h"
 #include "tiny_vision.h"
 #include "torture.h"
 
-static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl };
-
-static struct model_file *open_model(const char *path, const char *mmproj)
-{
-    struct model_file *mf = NULL;
-    struct pv_error err = { 0 };
-    CHECK_MSG(model_file_open(&mf, path, mmproj, 0, families, &err) == PV_OK, "%s", err.text);
-    return mf;
-}
+static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl,
+                                               &family_qwen2_vl, &family_qwen3_vl };
+enum { N_SEEING = sizeof seeing / sizeof *seeing };
 
 static void refuse(const char *path, const char *mmproj, const char *word)
 {
@@ -48,122 +42,6 @@ static void refuse_config(const struct family *family, const char *from, const c
     refuse_dir(m, word);
 }
 
-/* A tensor holds the numbers that belong to a GGUF name. */
-static void check_numbers(const struct tiny_vision *m, const struct tensor *t, const char *name)
-{
-    int rows = t->n_dims > 1 ? (int)t->dim[0] : 0, cols = (int)tensor_cols(t);
-    float *want = tiny_numbers(m, name, rows, cols), *have = tensor_numbers(t);
-    CHECK_MSG(!memcmp(want, have, sizeof *want * (size_t)((rows ? rows : 1) * cols)),
-              "%s is not %s", t->name, name);
-    free(want);
-    free(have);
-}
-
-static void check_llava(const struct tiny_vision *m, const struct model_file *mf)
-{
-    const struct vision_config *c = model_file_vision(mf);
-    const struct vision_tensors *t = model_file_vision_tensors(mf);
-    const struct vision_layer_tensors *l = model_file_vision_layer(mf, 1);
-    CHECK(c->family == &family_llava_onevision && c->image == 22 && vision_side(c) == 5);
-    CHECK(c->temporal == 1 && c->merge == 1 && c->full[0] && c->full[1]);
-    CHECK(c->n_grid == 4 && c->grid[1][0] == 22 && c->grid[1][1] == 44 && c->max_tiles == 9);
-    CHECK(c->image_token == TINY_IMAGE && c->video_token == TINY_VIDEO && c->vision_start == -1);
-    check_numbers(m, t->patch[0], "v.patch_embd.weight");
-    check_numbers(m, t->patch_bias, "v.patch_embd.bias");
-    check_numbers(m, t->position, "v.position_embd.weight");
-    check_numbers(m, t->newline, "v.image_newline");
-    check_numbers(m, l->norm1_bias, "v.blk.1.ln1.bias");
-    CHECK(!t->patch[1] && !t->merger.norm && !l->gate && !l->gate_bias);
-}
-
-static void check_qwen(const struct tiny_vision *m, const struct model_file *mf)
-{
-    const struct vision_config *c = model_file_vision(mf);
-    const struct vision_tensors *t = model_file_vision_tensors(mf);
-    const struct vision_layer_tensors *l = model_file_vision_layer(mf, 1);
-    CHECK(c->family == &family_qwen2_5_vl && c->window == 16 && c->temporal == 2 && c->merge == 2);
-    CHECK(!c->full[0] && c->full[1] && !c->full[2] && c->full[3] && c->tokens_per_second == 2);
-    CHECK(c->min_pixels == 1024 && c->max_pixels == 65536);
-    CHECK(c->image_token == TINY_IMAGE_PAD && c->video_token == TINY_VIDEO_PAD);
-    CHECK(c->vision_start == TINY_VISION_START && c->vision_end == TINY_VISION_END);
-    check_numbers(m, t->merger.norm, "v.post_ln.weight");
-    check_numbers(m, l->gate, "v.blk.1.ffn_gate.weight");
-    check_numbers(m, l->gate_bias, "v.blk.1.ffn_gate.bias");
-    CHECK(!t->patch_bias && !t->position && !t->newline && !l->norm1_bias);
-}
-
-/* What both families have. */
-static void check_tower(const struct tiny_vision *m, const struct model_file *mf)
-{
-    const struct vision_config *c = model_file_vision(mf);
-    const struct vision_tensors *t = model_file_vision_tensors(mf);
-    const struct vision_layer_tensors *l = model_file_vision_layer(mf, 1);
-    CHECK(c->hidden == 32 && c->n_heads == 2 && c->head_dim == 16 && c->ffn == 48);
-    CHECK(c->patch == 4 && c->out == 32 && c->n_layers == m->n_layers);
-    CHECK(c->mean[1] == 0.25f && c->std[2] == 0.25f && c->eps == 1e-6f);
-    check_numbers(m, t->merger.mm0, "mm.0.weight");
-    check_numbers(m, t->merger.mm2_bias, "mm.2.bias");
-    check_numbers(m, l->q, "v.blk.1.attn_q.weight");
-    check_numbers(m, l->k, "v.blk.1.attn_k.weight");
-    check_numbers(m, l->v, "v.blk.1.attn_v.weight");
-    check_numbers(m, l->q_bias, "v.blk.1.attn_q.bias");
-    check_numbers(m, l->k_bias, "v.blk.1.attn_k.bias");
-    check_numbers(m, l->v_bias, "v.blk.1.attn_v.bias");
-    check_numbers(m, l->o, "v.blk.1.attn_out.weight");
-    check_numbers(m, l->norm2, "v.blk.1.ln2.weight");
-    check_numbers(m, l->up_bias, "v.blk.1.ffn_up.bias");
-    if (m->family == &family_llava_onevision)
-        check_llava(m, mf);
-    else
-        check_qwen(m, mf);
-}
-
-/* Every layout of a directory against the GGUF file with the same numbers. */
-TEST(both_kinds_of_file_give_the_same)
-{
-    for (int i = 0; i < TINY_LLAVA_LAYOUTS + TINY_QWEN_LAYOUTS; i++) {
-        bool llava = i < TINY_LLAVA_LAYOUTS;
-        struct tiny_vision m = tiny_vision(seeing[!llava]);
-        char path[256];
-        m.layout = llava ? i : i - TINY_LLAVA_LAYOUTS;
-        struct model_file *dir = open_model(tiny_vision_dir(&m, "dir", path), NULL);
-        struct model_file *gguf = open_model(tiny_vision_gguf(&m, "file", path), NULL);
-        if (dir && gguf) {
-            check_tower(&m, dir);
-            check_tower(&m, gguf);
-            same_tower(gguf, dir, DTYPE_F32);
-            CHECK(model_file_vocab(dir) && model_file_vocab(gguf));
-        }
-        model_file_close(&dir);
-        model_file_close(&gguf);
-    }
-}
-
-/* The patch embedding of a directory is one matrix: row (channel, frame, y, x). */
-TEST(the_patch_embedding_is_a_matrix)
-{
-    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
-    char path[256];
-    struct model_file *mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
-    const struct tensor *t = mf ? model_file_vision_tensors(mf)->patch[0] : NULL;
-    float *frame[2] = { tiny_numbers(&m, "v.patch_embd.weight", 32, 48),
-                        tiny_numbers(&m, "v.patch_embd.weight.1", 32, 48) };
-    if (CHECK(t && t->n_dims == 2 && t->dim[0] == 32 && t->dim[1] == 96)) {
-        float *x = tensor_numbers(t);
-        bool same = true;
-        for (int i = 0; i < 32 * 96; i++) {
-            int row = i / 96, channel = i / 32 % 3, f = i / 16 % 2, pixel = i % 16;
-            same = same && x[i] == frame[f][row * 48 + channel * 16 + pixel];
-        }
-        CHECK(same);
-        CHECK(model_file_vision_tensors(mf)->patch[1] == NULL && t->size == 32 * 96 * sizeof *x);
-        free(x);
-    }
-    free(frame[0]);
-    free(frame[1]);
-    model_file_close(&mf);
-}
-
 /* SigLIP as published has one layer more than runs: the configuration says where to stop. */
 TEST(only_the_chosen_layers_run)
 {
@@ -171,12 +49,12 @@ TEST(only_the_chosen_layers_run)
     struct model_file *mf;
     char path[256];
     m.stored = 3; /* and vision_feature_layer -2 */
-    mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
+    mf = model_file_of(tiny_vision_dir(&m, "dir", path), NULL);
     CHECK(mf && model_file_vision(mf)->n_layers == 2);
     model_file_close(&mf);
     m.from = "\"vision_feature_layer\": -2";
     m.to = "\"vision_feature_layer\": 1";
-    mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
+    mf = model_file_of(tiny_vision_dir(&m, "dir", path), NULL);
     CHECK(mf && model_file_vision(mf)->n_layers == 1);
     model_file_close(&mf);
     m.to = "\"vision_feature_layer\": 0";
@@ -195,7 +73,7 @@ TEST(keys_that_llava_leaves_out)
     char path[256];
     m.from = "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-06, ";
     m.to = "";
-    mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
+    mf = model_file_of(tiny_vision_dir(&m, "dir", path), NULL);
     CHECK(mf && model_file_config(mf)->max_context == 32768);
     CHECK(mf && model_file_config(mf)->rms_eps == 1e-6f);
     model_file_close(&mf);
@@ -240,6 +118,40 @@ TEST(missing_keys)
     }
 }
 
+TEST(missing_keys_of_other_qwens)
+{
+    static const char *const qwen2[] = { "embed_dim",
+                                         "mlp_ratio",
+                                         "depth",
+                                         "num_heads",
+                                         "spatial_merge_size",
+                                         "temporal_patch_size",
+                                         "image_token_id",
+                                         "video_token_id",
+                                         "vision_end_token_id",
+                                         "vision_start_token_id" };
+    static const char *const qwen3[] = { "out_hidden_size",
+                                         "num_position_embeddings",
+                                         "depth",
+                                         "deepstack_visual_indexes",
+                                         "num_heads",
+                                         "temporal_patch_size",
+                                         "spatial_merge_size",
+                                         "image_token_id",
+                                         "video_token_id",
+                                         "vision_start_token_id" };
+    for (size_t i = 0; i < sizeof qwen2 / sizeof *qwen2; i++) {
+        char word[100];
+        snprintf(word, sizeof word, "the key %s is missing", qwen2[i]);
+        refuse_config(&family_qwen2_vl, qwen2[i], "else", word);
+    }
+    for (size_t i = 0; i < sizeof qwen3 / sizeof *qwen3; i++) {
+        char word[100];
+        snprintf(word, sizeof word, "%s is missing", qwen3[i]);
+        refuse_config(&family_qwen3_vl, qwen3[i], "else", word);
+    }
+}
+
 TEST(what_the_towers_do_not_do)
 {
     refuse_config(&family_llava_onevision, "\"full\"", "\"default\"", "is not \"full\"");
@@ -261,10 +173,21 @@ TEST(what_the_towers_do_not_do)
                   "\"hidden_act\": \"gelu\", \"hidden_size\": 32", "hidden_act is not \"silu\"");
     refuse_config(&family_qwen2_5_vl, "\"in_chans\": 3",
                   "\"rope_parameters\": {\"rope_theta\": 5000.0}", "rope base is 5000");
+    refuse_config(&family_qwen2_vl, "\"in_chans\": 3", "\"hidden_act\": \"gelu\"",
+                  "hidden_act is not \"quick_gelu\"");
+    refuse_config(&family_qwen3_vl, "gelu_pytorch_tanh", "gelu",
+                  "hidden_act is not \"gelu_pytorch_tanh\"");
 }
 
 TEST(numbers_that_cannot_be)
 {
+    refuse_config(&family_qwen2_vl, "\"mlp_ratio\": 2", "\"mlp_ratio\": 0", "mlp_ratio is 0");
+    refuse_config(&family_qwen3_vl, "\"num_position_embeddings\": 9",
+                  "\"num_position_embeddings\": 10", "10 learned positions are not a square");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[3, 1]", "deepstack layer 1 is not one of");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[1, 4]", "deepstack layer 4 is not one of");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[0, 1, 3]", "number of deepstack layers is 3");
+    refuse_config(&family_qwen3_vl, "[1, 3]", "[1, true]", "deepstack_visual_indexes");
     refuse_config(&family_llava_onevision, "[22, 44]", "[22, 45]", "45 pixels");
     refuse_config(&family_llava_onevision, "[22, 44]", "[22]", "element 1 of image_grid_pinpoints");
     refuse_config(&family_llava_onevision, "\"image_size\": 22", "\"image_size\": 3",
@@ -297,18 +220,25 @@ TEST(numbers_that_cannot_be)
 /* Where the directory has no preprocessor's file, the published models' numbers hold. */
 TEST(directories_without_a_preprocessor)
 {
-    for (int i = 0; i < 2; i++) {
+    static const struct {
+        float mean, std;
+        int64_t min_pixels, max_pixels;
+    } want[N_SEEING] = { { 0.5f, 0.5f, 0, 0 },
+                         { 0.48145466f, 0.27577711f, 3136, 12845056 },
+                         { 0.48145466f, 0.27577711f, 3136, 12845056 },
+                         { 0.5f, 0.5f, 65536, 16777216 } };
+    for (int i = 0; i < N_SEEING; i++) {
         struct tiny_vision m = tiny_vision(seeing[i]);
         const struct vision_config *c;
         char path[256];
         m.processor = "";
-        struct model_file *mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
+        struct model_file *mf = model_file_of(tiny_vision_dir(&m, "dir", path), NULL);
         if (!mf)
             continue;
         c = model_file_vision(mf);
-        CHECK_EQ(c->mean[0], i ? 0.48145466f : 0.5f);
-        CHECK_EQ(c->std[2], i ? 0.27577711f : 0.5f);
-        CHECK(i == 0 || (c->min_pixels == 3136 && c->max_pixels == 12845056));
+        CHECK_EQ(c->mean[0], want[i].mean);
+        CHECK_EQ(c->std[2], want[i].std);
+        CHECK(c->min_pixels == want[i].min_pixels && c->max_pixels == want[i].max_pixels);
         model_file_close(&mf);
     }
 }
@@ -328,7 +258,7 @@ TEST(places_of_the_preprocessor)
     for (int i = 0; i < 3; i++) {
         m.processor = texts[i][0];
         m.processor_file = texts[i][1];
-        struct model_file *mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
+        struct model_file *mf = model_file_of(tiny_vision_dir(&m, "dir", path), NULL);
         const struct vision_config *c = mf ? model_file_vision(mf) : NULL;
         CHECK(c && c->mean[0] == 1 && c->mean[2] == 3 && c->std[0] == 4 && c->std[2] == 6);
         CHECK(c && c->min_pixels == 7 && c->max_pixels == 8);
@@ -366,10 +296,18 @@ TEST(damaged_preprocessors)
     refuse_dir(m, "resized to 384 pixels, but the tower's image_size is 22");
 }
 
+/* What a GGUF file with one row more of a tensor is told: some rows are counted first. */
+static const char *bad_shape(const char *name, bool stretched)
+{
+    if (stretched && !strcmp(name, "v.position_embd.weight"))
+        return "are not a square grid";
+    return !strcmp(name, "mm.2.weight") ? "rows of 33" : "has the shape [";
+}
+
 /* Each tensor of a tower missing, of another shape, or with a NaN where that is looked for. */
 TEST(damaged_tensors)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < N_SEEING; k++) {
         struct tiny_vision m = tiny_vision(seeing[k]);
         static struct tiny_parts parts;
         m.n_layers = m.family == &family_llava_onevision ? 1 : 2;
@@ -385,7 +323,7 @@ TEST(damaged_tensors)
                 refuse_dir(bad, "is missing");
             bad = m;
             bad.reshape = p->name;
-            refuse_gguf(bad, !strcmp(p->name, "mm.2.weight") ? "rows of 33" : "has the shape [");
+            refuse_gguf(bad, bad_shape(p->name, m.positions > 0));
             if (p->hf || p->third)
                 refuse_dir(bad, "has the shape [");
             bad = m;
@@ -402,7 +340,7 @@ TEST(a_directory_without_the_tensors_has_no_tower)
     struct tiny_vision m = tiny_vision(&family_llava_onevision);
     char path[256];
     m.drop = "v.patch_embd.weight";
-    struct model_file *mf = open_model(tiny_vision_dir(&m, "dir", path), NULL);
+    struct model_file *mf = model_file_of(tiny_vision_dir(&m, "dir", path), NULL);
     /* ... here only the patch embedding is missing, by which a tower is known */
     CHECK(mf && model_file_vision(mf)->family == NULL);
     CHECK(mf && model_file_vision(mf)->image_token == -1);
@@ -426,10 +364,13 @@ TEST(missing_gguf_keys)
         "clip.vision.image_size",           /* LLaVA's alone */
         "clip.vision.preproc_max_tiles",    /* the same */
         "clip.vision.image_grid_pinpoints", /* the same */
-        "clip.vision.n_wa_pattern",         /* Qwen's alone */
+        "clip.vision.n_wa_pattern",         /* Qwen2.5-VL's alone */
+        "clip.vision.is_deepstack_layers",  /* Qwen3-VL's alone */
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        struct tiny_vision m = tiny_vision(i == 12 ? &family_qwen2_5_vl : &family_llava_onevision);
+        struct tiny_vision m = tiny_vision(i == 12   ? &family_qwen2_5_vl
+                                           : i == 13 ? &family_qwen3_vl
+                                                     : &family_llava_onevision);
         char word[120];
         m.drop = keys[i];
         snprintf(word, sizeof word, "%s is missing", keys[i]);
@@ -446,7 +387,7 @@ TEST(files_of_llama_cpp)
     char path[256];
     m.llama_cpp = true;
     m.patch = 14; /* of which the window of 112 is a multiple */
-    mf = open_model(tiny_vision_gguf(&m, "model", path), NULL);
+    mf = model_file_of(tiny_vision_gguf(&m, "model", path), NULL);
     if (!mf)
         return;
     c = model_file_vision(mf);
@@ -459,7 +400,7 @@ TEST(files_of_llama_cpp)
     model_file_close(&mf);
     m.text.tokenizer = false;
     m.all_full = true;
-    mf = open_model(tiny_vision_gguf(&m, "model", path), NULL);
+    mf = model_file_of(tiny_vision_gguf(&m, "model", path), NULL);
     CHECK(mf && model_file_vision(mf)->video_token == -1);
     for (int i = 0; mf && i < 4; i++)
         CHECK(model_file_vision(mf)->full[i]);
@@ -474,14 +415,14 @@ TEST(where_the_second_file_lies)
     tiny_vision_gguf(&m, "pair", path);
     snprintf(tower, sizeof tower, "%s/mmproj-pair.gguf", scratch_dir());
     snprintf(moved, sizeof moved, "%s/tower.gguf", scratch_dir());
-    mf = open_model(path, NULL);
+    mf = model_file_of(path, NULL);
     CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
     model_file_close(&mf);
     rename(tower, moved);
-    mf = open_model(path, NULL); /* a decoder alone is fine */
+    mf = model_file_of(path, NULL); /* a decoder alone is fine */
     CHECK(mf && model_file_vision(mf)->family == NULL);
     model_file_close(&mf);
-    mf = open_model(path, moved);
+    mf = model_file_of(path, moved);
     CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
     model_file_close(&mf);
     refuse(path, tower, "mmproj-pair.gguf");
@@ -501,7 +442,7 @@ TEST(a_plain_name)
     tiny_vision_gguf(&m, "plain", path);
     if (!CHECK(getcwd(back, sizeof back) && chdir(scratch_dir()) == 0))
         return;
-    mf = open_model("plain.gguf", NULL);
+    mf = model_file_of("plain.gguf", NULL);
     CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
     model_file_close(&mf);
     CHECK_EQ(chdir(back), 0);
@@ -544,7 +485,7 @@ static void torture(const char *path)
  * cannot lengthen a token of more than 16 bytes. */
 TEST(out_of_memory_anywhere)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_SEEING; i++) {
         struct tiny_vision m = tiny_vision(seeing[i]);
         char path[256];
         torture(tiny_vision_gguf(&m, "memory", path));

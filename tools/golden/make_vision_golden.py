@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/llava_onevision and tests/golden/qwen2_5_vl_video: tiny random models with a
-vision tower, and what transformers makes of pictures and videos with them.
+"""Writes llava_onevision, qwen2_5_vl_video, qwen2_vl_video and qwen3_vl_video of tests/golden: tiny
+random models with a vision tower, and what transformers makes of pictures and videos with them.
 
 Each model is a whole Hugging Face directory: config.json, weights, a tokenizer of some 300 tokens
 with the family's special tokens and chat template, the preprocessors' files. Beside it lies one
 text file per case (format: README.md beside this script), which follows a prompt from pixels to
-greedy ids. Pixels are not stored: both sides make them by one formula (`pixels` below).
+greedy ids. Pixels are not stored: both sides make them by one formula (vision_families.py).
 
-Everything is computed in F32 with eager attention from weights rounded to the stored type. Pictures
-and prompts go through transformers' own processors and chat templates. The words of the questions
-are searched: of N_CANDIDATES the ones whose greedy answer has the widest smallest margin, so that
-rounding in another engine does not decide it.
+Everything is computed in F32 with eager attention from weights rounded to the stored type. The
+models are listed in vision_models.py; vision_families.py takes pictures and prompts through
+transformers' own processors and chat templates. The words of the questions are searched: of
+N_CANDIDATES the ones whose greedy answer has the widest smallest margin, so that rounding in another
+engine does not decide it.
 """
 
 import argparse
@@ -20,22 +21,19 @@ import os
 import random
 import shutil
 
-import numpy as np
 import PIL.Image
 import torch
 import transformers
 from safetensors.torch import load_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers, processors, trainers
-from torchvision.transforms import InterpolationMode, functional
-from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
-    LlavaOnevisionImageProcessorPil)
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
-from transformers.video_utils import VideoMetadata
 
 from make_golden import VecWriter, longest_run, margin, write_shard
 from tokenizer_golden import SPLIT
+from vision_families import Llava, Qwen2, Qwen25, Qwen3, resize_either_way
+from vision_models import MODELS, RULES
+
+FAMILIES = dict(llava_onevision=Llava, qwen2_5_vl=Qwen25, qwen2_vl=Qwen2, qwen3_vl=Qwen3)
 
 N_NEW = 16
 N_CANDIDATES = 96
@@ -43,194 +41,11 @@ MIN_DISTINCT = 8  # different ids in a greedy answer
 MAX_RUN = 4       # times one id may follow itself
 MIN_MARGIN = 0.01
 N_MERGES = 36
-SIDE = 74  # LLaVA: 5 patches of 14 and 4 pixels that nobody reads
 
 WORDS = ("what who where when how is does the a red ball dog man car moves falls walks left right "
          "first last then after before behind room street tell describe count name").split()
 
-LLAVA_TEMPLATE = (
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + ' '}}"
-    "{# Render all images first #}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
-    "{{ '<image>' }}{% endfor %}"
-    "{# Render all video then #}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'video') %}"
-    "{{ '<video>' }}{% endfor %}"
-    "{# Render all text next #}"
-    "{% if message['role'] != 'assistant' %}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
-    "{{ '\\n' + content['text'] }}{% endfor %}{% else %}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
-    "{% generation %}{{ '\\n' + content['text'] }}{% endgeneration %}{% endfor %}{% endif %}"
-    "{{'<|im_end|>'}}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
-
-QWEN_TEMPLATE = (
-    "{% set image_count = namespace(value=0) %}{% set video_count = namespace(value=0) %}"
-    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
-    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}"
-    "<|im_start|>{{ message['role'] }}\n{% if message['content'] is string %}"
-    "{{ message['content'] }}<|im_end|>\n{% else %}{% for content in message['content'] %}"
-    "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
-    "{% set image_count.value = image_count.value + 1 %}"
-    "{% if add_vision_id %}Picture {{ image_count.value }}: {% endif %}"
-    "<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif content['type'] == 'video' or 'video' in content %}"
-    "{% set video_count.value = video_count.value + 1 %}"
-    "{% if add_vision_id %}Video {{ video_count.value }}: {% endif %}"
-    "<|vision_start|><|video_pad|><|vision_end|>{% elif 'text' in content %}"
-    "{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
-
-QWEN_CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>",
-                "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
-LLAVA_CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"]
-
-
-def video(seed, frames, height, width, fps=2.0):
-    return dict(video=1, seed=seed, frames=frames, height=height, width=width, fps=fps)
-
-
-def image(seed, height, width):
-    return dict(video=0, seed=seed, frames=1, height=height, width=width, fps=0.0)
-
-
-# ---- the two models ----
-
-def text_config(vocab, hidden, heads, kv_heads, tied):
-    return dict(hidden_size=hidden, num_hidden_layers=2, num_attention_heads=heads,
-                num_key_value_heads=kv_heads, intermediate_size=96, vocab_size=vocab,
-                max_position_embeddings=1024, rms_norm_eps=1e-6, rope_theta=1000000.0,
-                tie_word_embeddings=tied, hidden_act="silu", use_sliding_window=False,
-                sliding_window=1024, max_window_layers=2)
-
-
-PINPOINTS = [[SIDE, 2 * SIDE], [2 * SIDE, SIDE], [2 * SIDE, 2 * SIDE], [SIDE, 3 * SIDE]]
-
-
-def llava_files(ids, vocab):
-    """config.json and the others as llava-hf's directories spell them."""
-    half = [0.5, 0.5, 0.5]
-    pixels_of = dict(do_convert_rgb=True, do_normalize=True, do_rescale=True, do_resize=True,
-                     image_mean=half, image_std=half, resample=3,
-                     rescale_factor=0.00392156862745098, size=dict(height=SIDE, width=SIDE),
-                     processor_class="LlavaOnevisionProcessor")
-    return {
-        "config.json": dict(
-            architectures=["LlavaOnevisionForConditionalGeneration"],
-            model_type="llava_onevision", ignore_index=-100, image_grid_pinpoints=PINPOINTS,
-            image_token_index=ids["<image>"], video_token_index=ids["<video>"],
-            projector_hidden_act="gelu", tie_word_embeddings=True,
-            text_config=dict(model_type="qwen2", architectures=["Qwen2ForCausalLM"],
-                             bos_token_id=ids["<|endoftext|>"], eos_token_id=ids["<|im_end|>"],
-                             torch_dtype="float16", **text_config(vocab, 64, 4, 2, True)),
-            use_image_newline_parameter=True, vision_aspect_ratio="anyres_max_2",
-            vision_config=dict(model_type="siglip_vision_model", hidden_size=48, image_size=SIDE,
-                               intermediate_size=76, num_attention_heads=4, num_hidden_layers=3,
-                               patch_size=14, vision_use_head=False),
-            vision_feature_layer=-1, vision_feature_select_strategy="full",
-            torch_dtype="float16"),
-        "preprocessor_config.json": dict(
-            image_processor_type="LlavaOnevisionImageProcessor", image_grid_pinpoints=PINPOINTS,
-            **pixels_of),
-        "video_preprocessor_config.json": dict(
-            video_processor_type="LlavaOnevisionVideoProcessor", **pixels_of),
-        "processor_config.json": dict(
-            image_token="<image>", num_image_tokens=25, processor_class="LlavaOnevisionProcessor",
-            video_token="<video>", vision_aspect_ratio="anyres_max_2",
-            vision_feature_select_strategy="full"),
-    }
-
-
-def qwen_files(ids, vocab):
-    """The same as Qwen's directories spell it: text keys on top, no nested text_config."""
-    pixels_of = dict(min_pixels=784, max_pixels=12845056, patch_size=14, temporal_patch_size=2,
-                     merge_size=2, image_mean=[0.48145466, 0.4578275, 0.40821073],
-                     image_std=[0.26862954, 0.26130258, 0.27577711],
-                     processor_class="Qwen2_5_VLProcessor")
-    return {
-        "config.json": dict(
-            architectures=["Qwen2_5_VLForConditionalGeneration"], model_type="qwen2_5_vl",
-            attention_dropout=0.0, bos_token_id=ids["<|endoftext|>"],
-            eos_token_id=ids["<|im_end|>"], vision_start_token_id=ids["<|vision_start|>"],
-            vision_end_token_id=ids["<|vision_end|>"], vision_token_id=ids["<|vision_pad|>"],
-            image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
-            **text_config(vocab, 48, 3, 1, False),
-            vision_config=dict(depth=3, hidden_act="silu", hidden_size=40, intermediate_size=52,
-                               num_heads=2, in_chans=3, out_hidden_size=48, patch_size=14,
-                               spatial_merge_size=2, spatial_patch_size=14, window_size=112,
-                               fullatt_block_indexes=[1], tokens_per_second=2,
-                               temporal_patch_size=2),
-            rope_scaling=dict(type="mrope", mrope_section=[2, 3, 3]), torch_dtype="bfloat16"),
-        "preprocessor_config.json": dict(image_processor_type="Qwen2VLImageProcessor", **pixels_of),
-        "video_preprocessor_config.json": dict(video_processor_type="Qwen2VLVideoProcessor",
-                                               do_sample_frames=False, cap_pixels_per_frame=False,
-                                               **pixels_of),
-    }
-
-
-# A case: media in the order they are given, `turns`: a second question follows, `rules`: the answer
-# by Qwen's own time rule too.
-MODELS = {
-    "llava_onevision": dict(
-        dtype=torch.float16, seed=2007, control=LLAVA_CONTROL, template=LLAVA_TEMPLATE,
-        files=llava_files, tower="vision_tower",
-        cases=dict(
-            video=dict(media=[video(1, 4, SIDE, SIDE)]),
-            resized=dict(media=[video(2, 3, 40, 56)]),
-            wide=dict(media=[image(3, 50, 130)]),       # 1 x 2 tiles, rows cut off
-            large=dict(media=[image(4, 140, 110)]),     # 2 x 2 tiles, columns cut off, shrunk
-            pictures=dict(media=[image(5, 50, 90), image(6, 100, 70)]),  # each a grey square
-            mixed=dict(media=[video(7, 2, SIDE, SIDE), image(8, 70, 200), video(9, 2, 50, 80)]),
-            turns=dict(media=[video(10, 2, SIDE, SIDE)], turns=True))),
-    "qwen2_5_vl_video": dict(
-        dtype=torch.bfloat16, seed=11, control=QWEN_CONTROL, template=QWEN_TEMPLATE,
-        files=qwen_files, tower="visual",
-        cases=dict(
-            video=dict(media=[video(1, 5, 168, 280)]),  # windows of 4 x 4 units in 6 x 10
-            image=dict(media=[image(2, 224, 84)]),      # 8 x 3
-            resized=dict(media=[image(3, 100, 133)]),
-            resized_video=dict(media=[video(21, 2, 47, 66, 4.0)]),
-            mixed=dict(media=[video(4, 2, 84, 56), image(5, 56, 140), video(6, 4, 56, 112, 1.0)]),
-            # Time goes further than the sides and than the text: the rules for positions differ.
-            slow=dict(media=[video(7, 10, 28, 56, 0.15)], rules=True),
-            turns=dict(media=[video(8, 4, 112, 84)], turns=True))),
-}
-
-# Qwen2.5-VL's rules for positions, as include/prevue/prevue.h names them.
-RULES = ["seconds", "whole", "compact", "seconds_compact"]
-
-
 # ---- inputs ----
-
-def pixels(m):
-    """[frames, height, width, 3] of 8 bits: slopes and noise. The same in test_golden_vision.c."""
-    t, y, x, c = np.indices((m["frames"], m["height"], m["width"], 3), dtype=np.uint32)
-    seed = np.uint32(m["seed"])
-    h = (t * np.uint32(7919) + y * np.uint32(104729) + x * np.uint32(1299709)
-         + c * np.uint32(15485863) + seed * np.uint32(32452843))
-    h = (h ^ (h >> np.uint32(15))) * np.uint32(2246822519)
-    h = h ^ (h >> np.uint32(13))
-    slope = (3 * y + 2 * x + 16 * t + 50 * c + 9 * seed) & np.uint32(127)
-    return (slope + (h >> np.uint32(25))).astype(np.uint8)
-
-
-def pil(rgb):
-    return PIL.Image.fromarray(rgb)
-
-
-pillow_resize = PIL.Image.Image.resize
-
-
-def resize_either_way(self, size, *args, **kw):
-    """Pillow 13 takes the vertical pass first for some sizes, older versions for none, and 8 bits
-    lie between the passes: only sizes are used for which all of them agree."""
-    out = pillow_resize(self, size, *args, **kw)
-    columns = pillow_resize(self, (size[0], self.height), *args, **kw)
-    same = pillow_resize(columns, size, *args, **kw).tobytes() == out.tobytes()
-    assert same, f"{self.height} x {self.width} depends on the version of Pillow"
-    return out
-
 
 def build_tokenizer(control):
     """A byte-level BPE as Qwen2's, with a few merges."""
@@ -281,13 +96,13 @@ def build_model(spec, folder):
         for name, p in sorted(model.named_parameters()):
             x = torch.randn(p.shape, generator=gen)
             fan_in = math.prod(p.shape[1:])
-            if "norm" in name and name.endswith("weight") or "ln_q" in name:
+            if "norm" in name and name.endswith("weight") or name.endswith("ln_q.weight"):
                 x = 1 + 0.2 * x
             elif name.endswith("image_newline"):
                 x = 0.8 * x
             elif p.ndim == 1:
                 x = 0.2 * x
-            elif "position_embedding" in name:
+            elif "position_embedding" in name or "pos_embed" in name:
                 x = 0.5 * x
             elif "embed_tokens" in name:
                 x = (0.3 if config.tie_word_embeddings else 1.0) * x
@@ -313,148 +128,18 @@ def save_model(model, spec, folder):
                 os.path.join(folder, "model.safetensors"))
 
 
-# ---- one family each: from pixels to what the model takes ----
-
-class Llava:
-    """Still pictures are resized by Pillow, inside transformers' processor for it; frames of
-    videos by Pillow before they are handed over, since that processor has no such variant."""
-
-    def __init__(self, model, folder):
-        self.model = model
-        self.processor = transformers.LlavaOnevisionProcessor(
-            image_processor=LlavaOnevisionImageProcessorPil.from_pretrained(folder),
-            tokenizer=transformers.AutoTokenizer.from_pretrained(folder),
-            video_processor=transformers.LlavaOnevisionVideoProcessor.from_pretrained(folder),
-            chat_template=LLAVA_TEMPLATE,
-            **json.load(open(os.path.join(folder, "processor_config.json"))))
-        self.after_answer = "<|im_end|>"
-
-    def inputs(self, text, media):
-        images = [pil(pixels(m)[0]) for m in media if not m["video"]]
-        videos = [[pil(f).resize((SIDE, SIDE), PIL.Image.BICUBIC) for f in pixels(m)]
-                  for m in media if m["video"]]
-        return self.processor(text=[text], images=[images] if images else None,
-                              videos=[np.stack(v) for v in videos] or None, return_tensors="pt")
-
-    def patches(self, inputs, i, is_video):
-        """Rows of the patch convolution's input, and the frames or views they came from."""
-        views = inputs["pixel_values_videos" if is_video else "pixel_values"][i]
-        if not is_video and len(inputs["image_sizes"]) > 1:
-            views = views[:1]
-        rows = torch.nn.functional.unfold(views, 14, stride=14)  # [views, 588, 25]
-        return rows.transpose(1, 2).flatten(0, 1), views
-
-    def features(self, inputs, i, is_video, views):
-        """The tower's output before the projector, and the rows of the prompt."""
-        body = self.model.model
-        with torch.no_grad():
-            tower = body.vision_tower(views, output_hidden_states=True).hidden_states[-1]
-            if is_video:
-                rows = body.get_video_features(inputs["pixel_values_videos"][i:i + 1])
-                return tower.flatten(0, 1), rows.pooler_output[0]
-            rows = body.get_image_features(inputs["pixel_values"], inputs["image_sizes"],
-                                           batch_num_images=inputs["batch_num_images"])
-        return tower.flatten(0, 1), rows.pooler_output[i]
-
-    def positions(self, inputs):
-        n = inputs["input_ids"].shape[1]
-        return torch.arange(n).expand(3, -1)
-
-    def rule_positions(self, inputs, media, rule):
-        return None
-
-
-class Qwen:
-    """Still pictures are resized by Pillow, inside transformers' processor for it; frames of
-    videos by torchvision in F32 before they are handed over, as qwen-vl-utils does it."""
-
-    def __init__(self, model, folder):
-        self.model = model
-        self.processor = transformers.Qwen2_5_VLProcessor(
-            image_processor=Qwen2VLImageProcessorPil.from_pretrained(folder),
-            tokenizer=transformers.AutoTokenizer.from_pretrained(folder),
-            video_processor=transformers.Qwen2VLVideoProcessor.from_pretrained(folder),
-            chat_template=QWEN_TEMPLATE)
-        self.after_answer = "<|im_end|>\n"
-
-    def frames(self, m):
-        rgb = torch.from_numpy(pixels(m)).permute(0, 3, 1, 2)
-        size = list(smart_resize(m["height"], m["width"], 28, 784, 12845056))
-        exact = torch.nn.functional.interpolate(rgb.double(), size, mode="bicubic", antialias=True)
-        half = (exact - exact.floor() - 0.5).abs()[(exact > 0) & (exact < 255)]
-        assert half.min() > 1e-4, "rounding in F32 could decide a pixel: take another seed"
-        return functional.resize(rgb, size, InterpolationMode.BICUBIC, antialias=True)
-
-    def inputs(self, text, media):
-        images = [pil(pixels(m)[0]) for m in media if not m["video"]]
-        videos = [m for m in media if m["video"]]
-        meta = [VideoMetadata(total_num_frames=m["frames"], fps=m["fps"],
-                              frames_indices=list(range(m["frames"]))) for m in videos]
-        return self.processor(text=[text], images=images or None,
-                              videos=[self.frames(m) for m in videos] or None,
-                              video_metadata=meta or None, return_tensors="pt")
-
-    def patches(self, inputs, i, is_video):
-        grid = inputs["video_grid_thw" if is_video else "image_grid_thw"]
-        rows = inputs["pixel_values_videos" if is_video else "pixel_values"]
-        first = int(grid[:i].prod(-1).sum())
-        rows = rows[first:first + int(grid[i].prod())]
-        return rows, (rows, grid[i:i + 1])
-
-    def features(self, inputs, i, is_video, views):
-        visual = self.model.model.visual
-        rows, grid = views
-        order = []
-        # The permutation is undone by following numbered rows through it.
-        numbered = torch.arange(len(rows))[:, None].float()
-        inner = visual.permute_input_for_window_attn
-        visual.permute_input_for_window_attn = lambda x, index, seq_len: (
-            order.append(inner(numbered, index, seq_len)), inner(x, index, seq_len))[1]
-        with torch.no_grad():
-            out = visual(rows, grid_thw=grid)
-        del visual.permute_input_for_window_attn
-        tower = torch.empty_like(out.last_hidden_state)
-        tower[order[0][:, 0].long()] = out.last_hidden_state
-        return tower, out.pooler_output
-
-    def positions(self, inputs):
-        pos, _ = self.model.model.get_rope_index(
-            inputs["input_ids"], inputs["mm_token_type_ids"],
-            image_grid_thw=inputs.get("image_grid_thw"),
-            video_grid_thw=inputs.get("video_grid_thw"),
-            second_per_grid_ts=inputs.get("second_per_grid_ts"))
-        return pos[:, 0]
-
-    def rule_positions(self, inputs, media, rule):
-        """Our own words of the rules; `seconds_compact` must be what the library does."""
-        kinds = inputs["mm_token_type_ids"][0].tolist()
-        images, videos = (iter(inputs.get(k, [])) for k in ("image_grid_thw", "video_grid_thw"))
-        seconds = iter(2 / m["fps"] for m in media if m["video"])
-        out, at, k = [], 0, 0
-        while k < len(kinds):
-            if kinds[k] == 0:
-                out.append((at, at, at))
-                at, k = at + 1, k + 1
-                continue
-            t, h, w = (int(v) for v in next(videos if kinds[k] == 2 else images))
-            step = next(seconds) if kinds[k] == 2 else 0.0
-            if rule in ("whole", "compact"):
-                step = float(int(step))
-            times = [int(np.float32(i) * np.float32(2 * step)) for i in range(t)]
-            cells = [(at + times[i], at + y, at + x)
-                     for i in range(t) for y in range(h // 2) for x in range(w // 2)]
-            out += cells
-            k += len(cells)
-            at = at + max(h, w) // 2 if rule.endswith("compact") else max(map(max, cells)) + 1
-        return torch.tensor(out).T
-
-
 # ---- running ----
 
+def embed(model, ids, width):
+    x = model.get_input_embeddings()(ids).detach().clone()
+    return torch.nn.functional.pad(x, (0, width - x.shape[1]))
+
+
 def embeddings(model, inputs, rows):
-    """Embeddings of the prompt with the media's rows in place, pictures and videos apart."""
+    """Embeddings of the prompt with the media's rows in place, pictures and videos apart. Where
+    these are wider (deepstack), the others end in zeros."""
     config = model.config
-    x = model.get_input_embeddings()(inputs["input_ids"])[0].detach().clone()
+    x = embed(model, inputs["input_ids"][0], rows[0][1].shape[1])
     for is_video, token in ((0, config.image_token_id), (1, config.video_token_id)):
         mine = [r for v, r in rows if v == is_video]
         if mine:
@@ -463,12 +148,15 @@ def embeddings(model, inputs, rows):
 
 
 def run_at(model, x, pos):
-    """Logits of embeddings [n, hidden] at positions [3, n]."""
+    """Logits of embeddings [n, (1 + K) hidden] at positions [3, n]."""
     three = hasattr(model.model, "rope_deltas")
+    x, *deep = x.split(model.get_input_embeddings().embedding_dim, dim=1)
+    more = dict(visual_pos_masks=torch.ones((1, len(x)), dtype=torch.bool),
+                deepstack_visual_embeds=deep) if deep else {}
     with torch.no_grad():
         hidden = model.model.language_model(
             inputs_embeds=x[None], position_ids=pos[:, None] if three else pos[:1],
-            use_cache=False).last_hidden_state
+            use_cache=False, **more).last_hidden_state
         return model.lm_head(hidden)[0]
 
 
@@ -480,8 +168,7 @@ def greedy_at(model, x, pos):
         logits = run_at(model, x, pos)[-1]
         margins.append(float(margin(logits)))
         ids.append(int(logits.argmax()))
-        new = model.get_input_embeddings()(torch.tensor([ids[-1]])).detach()
-        x = torch.cat([x, new])
+        x = torch.cat([x, embed(model, torch.tensor([ids[-1]]), x.shape[1])])
         pos = torch.cat([pos, pos[:, -1:] + 1], dim=1)
     return torch.tensor(ids), torch.tensor(margins)
 
@@ -681,7 +368,7 @@ def make(name, out, seed):
     model_class = getattr(transformers, files["config.json"]["architectures"][0])
     model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
-    family = (Qwen if "qwen" in name else Llava)(model, folder)
+    family = FAMILIES[files["config.json"]["model_type"]](model, folder)
     for case_name, case in spec["cases"].items():
         write_case(case_name, case, family, folder, n_tokens - len(spec["control"]), seed)
     size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))

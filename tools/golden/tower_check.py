@@ -1,11 +1,12 @@
 """Compare our vision towers with transformers at the widths of the real models.
 
-    python tools/golden/tower_check.py [--archive LIBPREVUE.A] [--seed N] [llava qwen ...]
+    python tools/golden/tower_check.py [--archive LIBPREVUE.A] [--seed N] [llava qwen qwen2 qwen3 ...]
     python tools/golden/tower_check.py windows      # the table of tests/unit/test_windows.c
 
 Tiny fixtures (make_vision_golden.py) hide what only long rows, heads of 72 and 80 or many patches
-show. So this makes towers of one or two layers as wide as SigLIP so400m (projector to 896) and
-Qwen2.5-VL's (merger to 2048), with random weights and a decoder too small to matter, as Hugging
+show. So this makes towers of one or two layers as wide as SigLIP so400m (projector to 896),
+Qwen2.5-VL's (merger to 2048), Qwen2-VL's (merger to 3584) and that of Qwen3-VL 8B (mergers to 4096,
+48 x 48 learned positions), with random weights and a decoder too small to matter, as Hugging
 Face directories in a temporary folder; encodes random pixels with both; and prints the relative
 error. Not part of `make test`: it needs Python.
 
@@ -22,7 +23,9 @@ import tempfile
 
 import torch
 from transformers import (LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration,
-                          Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration)
+                          Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig,
+                          Qwen2VLForConditionalGeneration, Qwen3VLConfig,
+                          Qwen3VLForConditionalGeneration)
 from transformers.vision_utils import get_vision_window_index
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -58,7 +61,7 @@ def randomise(model, seed):
             if p.dim() == 1:
                 norm = "norm" in name or "ln_q" in name
                 p.copy_(1 + 0.2 * noise if norm and name.endswith("weight") else 0.2 * noise)
-            elif "position_embedding" in name:
+            elif "position_embedding" in name or "pos_embed" in name:
                 p.copy_(0.5 * noise)
             else:
                 p.copy_(noise / p[0].numel() ** 0.5)
@@ -88,6 +91,33 @@ def make_qwen():
                          rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]), **TEXT),
         image_token_id=2, video_token_id=3, vision_start_token_id=4, vision_end_token_id=5)
     return Qwen2_5_VLForConditionalGeneration(config)
+
+
+MEDIA_IDS = dict(image_token_id=2, video_token_id=3, vision_start_token_id=4, vision_end_token_id=5)
+
+
+def make_qwen2():
+    config = Qwen2VLConfig(
+        vision_config=dict(depth=2, embed_dim=1280, num_heads=16, mlp_ratio=4, hidden_size=3584,
+                           patch_size=14, temporal_patch_size=2, spatial_merge_size=2, in_chans=3),
+        text_config=dict(hidden_size=3584, num_attention_heads=28, num_key_value_heads=4,
+                         rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]), **TEXT),
+        **MEDIA_IDS)
+    return Qwen2VLForConditionalGeneration(config)
+
+
+def make_qwen3():
+    config = Qwen3VLConfig(
+        vision_config=dict(depth=2, hidden_size=1152, num_heads=16, intermediate_size=4304,
+                           out_hidden_size=4096, patch_size=16, temporal_patch_size=2,
+                           spatial_merge_size=2, num_position_embeddings=2304, in_channels=3,
+                           deepstack_visual_indexes=[0]),
+        text_config=dict(TEXT, num_hidden_layers=2, hidden_size=4096, num_attention_heads=32,
+                         num_key_value_heads=8, head_dim=128,
+                         rope_scaling=dict(rope_type="default", mrope_section=[24, 20, 20],
+                                           mrope_interleaved=True)),
+        tie_word_embeddings=False, **MEDIA_IDS)
+    return Qwen3VLForConditionalGeneration(config)
 
 
 def save(model, path, dtype):
@@ -207,19 +237,27 @@ def check_shrunk(check, seed):
               ["stitch", height, width, rows, cols])
 
 
-def check_qwen(check, dtype, seed):
+# What is checked: the model, its name, floats of a patch.
+QWENS = dict(qwen=(make_qwen, "Qwen2.5-VL", 1176), qwen2=(make_qwen2, "Qwen2-VL", 1176),
+             qwen3=(make_qwen3, "Qwen3-VL", 1536))
+GRIDS = ((2, 26, 38), (3, 12, 22), (1, 52, 76), (5, 2, 4))
+
+
+def check_qwen(check, which, dtype, seed):
     torch.manual_seed(seed)
-    model = make_qwen().eval()
+    make, name, row = QWENS[which]
+    model = make().eval()
     randomise(model, seed)
-    folder = os.path.join(check.folder, f"qwen-{dtype}")
+    folder = os.path.join(check.folder, f"{which}-{dtype}")
     save(model, folder, dtype)
-    for grid in ((2, 26, 38), (3, 12, 22), (1, 52, 76), (5, 2, 4)):
-        patches = torch.randn(grid[0] * grid[1] * grid[2], 1176)
+    for grid in GRIDS:
+        patches = torch.randn(grid[0] * grid[1] * grid[2], row)
 
         def tower(m, t):
-            return m.model.visual(patches.to(t), grid_thw=torch.tensor([grid])).pooler_output
+            out = m.model.visual(patches.to(t), grid_thw=torch.tensor([grid]))
+            return torch.cat([out.pooler_output, *getattr(out, "deepstack_features", [])], dim=1)
 
-        what = "Qwen2.5-VL, %d slices of %d x %d" % grid
+        what = name + ", %d slices of %d x %d" % grid
         check.run(what, dtype, folder, patches, grid, encode(model, dtype, tower))
 
 
@@ -239,7 +277,7 @@ def print_windows():
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("what", nargs="*", default=["llava", "qwen"])
+    ap.add_argument("what", nargs="*", default=["llava", *QWENS])
     ap.add_argument("--archive", help="a libprevue.a to use instead of building one")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--types", nargs="*", default=list(TYPES))
@@ -252,8 +290,9 @@ def main():
         for dtype in args.types:
             if "llava" in args.what:
                 check_llava(check, dtype, args.seed)
-            if "qwen" in args.what:
-                check_qwen(check, dtype, args.seed)
+            for which in QWENS:
+                if which in args.what:
+                    check_qwen(check, which, dtype, args.seed)
         if "llava" in args.what and "f32" in args.types:
             check_shrunk(check, args.seed)
     return 1 if check.bad else 0
