@@ -1,4 +1,4 @@
-/* prevue convert: a model of any readable form as one GGUF file. */
+/* prevue convert: a model of any readable form as GGUF. */
 #include "base/file.h"
 #include "command.h"
 
@@ -7,7 +7,7 @@
 
 struct convert_args {
     int type;
-    bool force;
+    bool one_file, force;
 };
 
 /* The order of enum pv_type. */
@@ -17,6 +17,8 @@ struct convert_args {
 static const struct option convert_table[] = {
     { "type", 0, "--outtype", OPTION_CHOICE, AT(type), 0, 0, "TYPE",
       "Type of the weight matrices; vectors stay f32.", TYPE_WORDS },
+    { "one-file", 0, NULL, OPTION_FLAG, AT(one_file), 0, 0, NULL,
+      "Keep the vision tower in OUT.gguf.", NULL },
     { "force", 0, NULL, OPTION_FLAG, AT(force), 0, 0, NULL, "Replace what exists.", NULL },
 };
 
@@ -26,11 +28,12 @@ static const struct option_group convert_groups[] = {
 
 const struct option_set convert_options = {
     .command = "convert",
-    .usage = "SRC OUT.gguf --type TYPE [--force]",
-    .about = "Writes SRC, a Hugging Face directory or a GGUF file, as one GGUF file that holds "
-             "weights, configuration and tokenizer, and LLaVA-OneVision's vision tower. That of "
-             "Qwen2.5-VL goes to a second file beside it, named \"mmproj-\" and then as OUT.gguf "
-             "is, and is found there again. A file appears under its name only when it is "
+    .usage = "SRC OUT.gguf --type TYPE [--one-file] [--force]",
+    .about = "Writes SRC, a Hugging Face directory or a GGUF file, as a GGUF file that holds "
+             "weights, configuration and tokenizer. The vision tower of a Qwen model goes to a "
+             "second file beside it, named \"mmproj-\" and then as OUT.gguf is, where llama.cpp "
+             "and prevue find it; that of a LLaVA model, or with --one-file any, is kept in "
+             "OUT.gguf. A file appears under its name only when it is "
              "complete.",
     .groups = convert_groups,
     .n_groups = 1,
@@ -88,7 +91,7 @@ int cmd_convert(int argc, char **argv)
         r = check_tower(paths[1], paths[0], a.force);
     if (r)
         return r;
-    if (pv_convert(paths[0], paths[1], (enum pv_type)a.type, &err))
+    if (pv_convert(paths[0], paths[1], (enum pv_type)a.type, a.one_file, &err))
         return report("%s", err.text);
     return 0;
 }

@@ -622,10 +622,12 @@ struct pv_span {
 };
 PV_API const struct pv_span *pv_session_spans(const pv_session *s, size_t *n);
 
-/* Write SRC (GGUF file or Hugging Face directory; a model, or a draft head) as one GGUF file.
- * Nothing is left at `out_path` on failure. */
+/* Write SRC (GGUF file or Hugging Face directory; a model, or a draft head) as GGUF. The vision
+ * tower goes where llama.cpp looks for it, into a file beside `out_path` whose name begins with
+ * "mmproj-"; those of families that llama.cpp does not know, or with `one_file` all, into the same
+ * file. Nothing is left at `out_path` on failure. */
 PV_API enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
-                                 struct pv_error *err);
+                                 bool one_file, struct pv_error *err);
 
 /* Names of the CPU features this process uses under `mask`, e.g. "avx2 avx512 amx"; the bits of
  * the mask are those of the features' order in pv_cpu_feature_name. */

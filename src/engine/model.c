@@ -339,7 +339,7 @@ static enum pv_status convert_head(const char *src, const char *out_path, enum d
     return s;
 }
 
-enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
+enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type, bool one_file,
                           struct pv_error *err)
 {
     static const enum dtype dtypes[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
@@ -353,7 +353,7 @@ enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type ty
     s = model_file_open(&mf, src, NULL, default_limits.file_bytes, families, err);
     if (s)
         return s;
-    s = model_file_write_gguf(mf, out_path, dtypes[type], err);
+    s = model_file_write_gguf(mf, out_path, dtypes[type], one_file, err);
     model_file_close(&mf);
     return s;
 }

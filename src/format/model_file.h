@@ -106,10 +106,10 @@ const struct vocab *model_file_vocab(const struct model_file *mf);
 const char *model_file_vocab_reason(const struct model_file *mf);
 
 /* Write a model file (either kind) as GGUF; the tower goes into a file beside it, named "mmproj-"
- * and then as out_path is, or (family_tower.in_one_file) into the same file; 2-D weights become
- * `type`, except where the row is not a multiple of the block (then F16); 1-D tensors and norms
- * F32. */
+ * and then as out_path is, or (one_file, or family_tower.in_one_file) into the same file; 2-D
+ * weights become `type`, except where the row is not a multiple of the block (then F16); 1-D
+ * tensors and norms F32. */
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
-                                     enum dtype type, struct pv_error *err);
+                                     enum dtype type, bool one_file, struct pv_error *err);
 
 #endif

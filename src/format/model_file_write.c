@@ -248,7 +248,7 @@ static enum pv_status write_single(struct write_job *j, const char *out_path, st
 }
 
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
-                                     enum dtype type, struct pv_error *err)
+                                     enum dtype type, bool one_file, struct pv_error *err)
 {
     struct write_job j = { .mf = mf, .path = mf->path, .type = type };
     enum pv_status s;
@@ -259,7 +259,7 @@ enum pv_status model_file_write_gguf(const struct model_file *mf, const char *ou
     s = write_job_open(&j, err);
     if (s)
         return s;
-    if (mf->vision.family && !mf->vision.family->tower->in_one_file)
+    if (mf->vision.family && !one_file && !mf->vision.family->tower->in_one_file)
         s = write_pair(&j, out_path, err);
     else
         s = write_single(&j, out_path, err);

@@ -23,7 +23,7 @@ reused_more()
     [ $# -eq 3 ] && [ "$1" -eq 0 ] && [ "$2" -gt "$tokens" ] && [ "$3" -gt "$2" ]
 }
 
-for family in llava_onevision qwen2_5_vl_video; do
+for family in llava_onevision qwen2_5_vl_video qwen3_vl_video; do
     m=$golden/$family
 
     # --- the object, and what the ids may not depend on ---
@@ -103,6 +103,11 @@ for family in llava_onevision qwen2_5_vl_video; do
     [ "$(number video_tokens)" = "$tokens" ] || why="not $tokens video tokens"
     [ "$(json_ids | wc -w)" -eq 6 ] || why="not 6 ids"
     verdict "describe_gguf_$family" "$why"
+    ids=$(json_ids)
+    run convert $m one-$family.gguf --type f16 --one-file
+    [ ! -e mmproj-one-$family.gguf ] || verdict "one_file_$family" "the tower has a file of its own"
+    run $ask -m one-$family.gguf --frames 4 --json
+    verdict "describe_one_file_$family" "$([ "$(json_ids)" = "$ids" ] || echo "another answer")"
 
     # --- frames as the model sees them ---
 

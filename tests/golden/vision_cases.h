@@ -74,7 +74,7 @@ static inline const char *gguf_path_of(int m)
     if (path[m][0])
         return path[m];
     snprintf(path[m], sizeof path[m], "%s/%s.gguf", scratch_dir(), models[m].name);
-    CHECK_MSG(!pv_convert(hf_path(m), path[m], PV_TYPE_F32, &err), "%s", err.text);
+    CHECK_MSG(!pv_convert(hf_path(m), path[m], PV_TYPE_F32, false, &err), "%s", err.text);
     return path[m];
 }
 

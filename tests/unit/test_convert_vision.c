@@ -48,7 +48,7 @@ static struct model_file *convert(const struct model_file *old, enum dtype type)
 {
     struct pv_error err = { 0 };
     clear_out();
-    if (!CHECK_MSG(model_file_write_gguf(old, out_path("x.gguf"), type, &err) == PV_OK, "%s",
+    if (!CHECK_MSG(model_file_write_gguf(old, out_path("x.gguf"), type, false, &err) == PV_OK, "%s",
                    err.text))
         return NULL;
     return model_file_of(out_path("x.gguf"), NULL);
@@ -59,6 +59,36 @@ static struct model_file *open_tiny(const struct tiny_vision *m, bool dir)
     char path[256];
     return model_file_of(
         dir ? tiny_vision_dir(m, "source", path) : tiny_vision_gguf(m, "source", path), NULL);
+}
+
+/* The tower in the decoder's file, which is then read without another; from there again into two.
+ */
+TEST(towers_in_one_file)
+{
+    for (int i = 0; i < 2 * N_SEEING; i++) {
+        struct tiny_vision m = tiny_vision(seeing[i / 2]);
+        struct model_file *old = open_tiny(&m, i % 2), *one = NULL, *two = NULL;
+        struct pv_error err = { 0 };
+        clear_out();
+        if (CHECK(old) &&
+            CHECK_MSG(!model_file_write_gguf(old, out_path("one.gguf"), DTYPE_F16, true, &err),
+                      "%s", err.text)) {
+            CHECK_EQ(count_files(), 1);
+            one = model_file_of(out_path("one.gguf"), NULL);
+        }
+        if (one) {
+            same_tower(one, old, DTYPE_F16);
+            CHECK_EQ(model_file_write_gguf(one, out_path("two.gguf"), DTYPE_F16, false, NULL),
+                     PV_OK);
+            CHECK_EQ(count_files(), tiny_kind(m.family)->one_file ? 2 : 3);
+            two = model_file_of(out_path("two.gguf"), NULL);
+        }
+        if (two)
+            same_tower(two, one, DTYPE_F16);
+        model_file_close(&two);
+        model_file_close(&one);
+        model_file_close(&old);
+    }
 }
 
 TEST(every_type_from_either_kind)
@@ -198,7 +228,7 @@ TEST(in_place)
     struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256];
     struct model_file *old = model_file_of(tiny_vision_gguf(&m, "place", path), NULL), *new;
-    CHECK(old && model_file_write_gguf(old, path, DTYPE_Q8_0, NULL) == PV_OK);
+    CHECK(old && model_file_write_gguf(old, path, DTYPE_Q8_0, false, NULL) == PV_OK);
     new = model_file_of(path, NULL);
     if (old && new)
         same_tower(new, old, DTYPE_Q8_0);
@@ -209,7 +239,7 @@ TEST(in_place)
 static void refuse(const struct model_file *mf, enum dtype type, const char *word, int left)
 {
     struct pv_error err = { 0 };
-    CHECK(model_file_write_gguf(mf, out_path("x.gguf"), type, &err) != PV_OK);
+    CHECK(model_file_write_gguf(mf, out_path("x.gguf"), type, false, &err) != PV_OK);
     CHECK_MSG(strstr(err.text, word), "%s", err.text);
     CHECK_EQ(count_files(), left);
 }
@@ -245,7 +275,7 @@ TEST(out_of_memory_anywhere)
             struct pv_error err = { 0 };
             const char *path = out_path("x.gguf");
             mem_fail_at((uint64_t)k);
-            s = model_file_write_gguf(mf, path, DTYPE_Q8_0, &err);
+            s = model_file_write_gguf(mf, path, DTYPE_Q8_0, false, &err);
             mem_fail_at(0);
             if (s && !CHECK(s == PV_E_NOMEM && err.text[0] && count_files() == 0))
                 break;

@@ -67,7 +67,7 @@ static const char *f32_target(int h)
     snprintf(dir, sizeof dir, "tests/golden/%s", heads[h].target);
     snprintf(path[h], sizeof path[h], "%s/target%d.gguf", scratch_dir(), h);
     if (model_file_open(&mf, dir, NULL, 0, families, &err) == PV_OK)
-        model_file_write_gguf(mf, path[h], DTYPE_F32, &err);
+        model_file_write_gguf(mf, path[h], DTYPE_F32, false, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     model_file_close(&mf);
     return path[h];
