@@ -221,6 +221,131 @@ static const struct hub_file qwen25_saved_5[] = {
     { NULL, NULL },
 };
 
+/* Qwen2-VL as Qwen published it: hidden_size of the tower is the decoder's, its own is embed_dim.
+ */
+static const struct hub_file qwen2_published[] = {
+    { "config.json",
+      "{\"architectures\": [\"Qwen2VLForConditionalGeneration\"], \"bos_token_id\": @endoftext@, "
+      "\"eos_token_id\": @im_end@, " QWEN_IDS ", \"model_type\": \"qwen2_vl\", " TEXT_NUMBERS
+      ", \"rope_theta\": 10000.0, \"sliding_window\": 32768, \"tie_word_embeddings\": true, "
+      "\"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.41.2\", \"vision_config\": "
+      "{\"depth\": 4, \"embed_dim\": 32, \"mlp_ratio\": 2, \"num_heads\": 2, \"in_chans\": 3, "
+      "\"hidden_size\": 32, \"patch_size\": 4, \"spatial_merge_size\": 2, \"spatial_patch_size\": "
+      "4, \"temporal_patch_size\": 2}, \"rope_scaling\": {\"type\": \"mrope\", "
+      "\"mrope_section\": [4, 2, 2]}}" },
+    { "preprocessor_config.json",
+      "{\"min_pixels\": 1024, \"max_pixels\": 65536, \"patch_size\": 4, \"temporal_patch_size\": "
+      "2, \"merge_size\": 2, " QWEN_MEANS ", \"image_processor_type\": "
+      "\"Qwen2VLImageProcessor\", \"processor_class\": \"Qwen2VLProcessor\"}" },
+    { "tokenizer_config.json",
+      "{\"added_tokens_decoder\": @decoder@, \"bos_token\": null, \"chat_template\": @template@, "
+      "\"eos_token\": \"<|im_end|>\", \"model_max_length\": 32768, \"pad_token\": "
+      "\"<|endoftext|>\", \"tokenizer_class\": \"Qwen2Tokenizer\"}" },
+    { "chat_template.json", "{\"chat_template\": @template@}" },
+    { NULL, NULL },
+};
+
+/* As transformers 5 saves it. */
+static const struct hub_file qwen2_saved_5[] = {
+    { "config.json",
+      "{\"architectures\": [\"Qwen2VLForConditionalGeneration\"], \"dtype\": "
+      "\"bfloat16\", " QWEN_IDS
+      ", \"model_type\": \"qwen2_vl\", \"text_config\": {\"eos_token_id\": @im_end@, "
+      "\"layer_types\": [\"full_attention\", \"full_attention\"], \"model_type\": "
+      "\"qwen2_vl_text\", " TEXT_NUMBERS
+      ", \"rope_parameters\": {\"mrope_section\": [4, 2, 2], \"rope_theta\": 10000.0, "
+      "\"rope_type\": \"default\"}, \"sliding_window\": null}, \"tie_word_embeddings\": true, "
+      "\"transformers_version\": \"5.22.2\", \"vision_config\": {\"depth\": 4, \"embed_dim\": 32, "
+      "\"hidden_act\": \"quick_gelu\", \"hidden_size\": 32, \"in_channels\": 3, \"mlp_ratio\": 2, "
+      "\"model_type\": \"qwen2_vl\", \"num_heads\": 2, \"patch_size\": 4, "
+      "\"spatial_merge_size\": 2, \"temporal_patch_size\": 2}}" },
+    { "processor_config.json",
+      "{\"image_processor\": {" QWEN_MEANS ", \"merge_size\": 2, \"patch_size\": 4, \"size\": "
+      "{\"longest_edge\": 65536, \"shortest_edge\": 1024}, \"temporal_patch_size\": 2}, "
+      "\"processor_class\": \"Qwen2VLProcessor\"}" },
+    { "tokenizer_config.json",
+      "{\"backend\": \"tokenizers\", \"eos_token\": \"<|im_end|>\", " LARGE_LENGTH
+      ", \"pad_token\": \"<|endoftext|>\", \"tokenizer_class\": \"Qwen2Tokenizer\"}" },
+    { "chat_template.jinja", NULL },
+    { NULL, NULL },
+};
+
+/* Qwen3-VL as Qwen published it, and (rope_parameters, processor_config.json) as transformers 5
+ * saves it. Frames of a video have an area of their own. */
+#define QWEN3_TEMPLATE                                                                             \
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n'}}"                    \
+    "{{ content['text'] }}{{'<|vision_start|><|image_pad|><|vision_end|>'}}"                       \
+    "{{'<|im_end|>\\n'}}{% endfor %}"                                                              \
+    "{% if add_generation_prompt %}{{'<|im_start|>assistant\\n'}}{% endif %}"
+
+#define QWEN3_TEXT                                                                                 \
+    "\"attention_bias\": false, \"attention_dropout\": 0.0, \"bos_token_id\": @endoftext@, "       \
+    "\"eos_token_id\": @im_end@, \"head_dim\": 16, \"hidden_act\": \"silu\", \"hidden_size\": "    \
+    "32, "                                                                                         \
+    "\"initializer_range\": 0.02, \"intermediate_size\": 64, \"max_position_embeddings\": 4096, "  \
+    "\"model_type\": \"qwen3_vl_text\", \"num_attention_heads\": 2, \"num_hidden_layers\": 3, "    \
+    "\"num_key_value_heads\": 1, \"rms_norm_eps\": 1e-06, \"use_cache\": true, \"vocab_size\": "   \
+    "288"
+
+#define QWEN3_TOWER                                                                                \
+    "\"deepstack_visual_indexes\": [1, 3], \"depth\": 4, \"hidden_act\": "                         \
+    "\"gelu_pytorch_tanh\", \"hidden_size\": 32, \"in_channels\": 3, \"initializer_range\": "      \
+    "0.02, "                                                                                       \
+    "\"intermediate_size\": 48, \"model_type\": \"qwen3_vl\", \"num_heads\": 2, "                  \
+    "\"num_position_embeddings\": 9, \"out_hidden_size\": 32, \"patch_size\": 4, "                 \
+    "\"spatial_merge_size\": 2, \"temporal_patch_size\": 2"
+
+#define QWEN3_HALVES "\"image_mean\": [0.5, 0.5, 0.5], \"image_std\": [0.5, 0.5, 0.5]"
+
+static const struct hub_file qwen3_published[] = {
+    { "config.json",
+      "{\"architectures\": [\"Qwen3VLForConditionalGeneration\"], " QWEN_IDS
+      ", \"model_type\": \"qwen3_vl\", \"text_config\": {" QWEN3_TEXT
+      ", \"rope_scaling\": {\"mrope_interleaved\": true, \"mrope_section\": [4, 2, 2], "
+      "\"rope_type\": \"default\"}, \"rope_theta\": 10000.0}, \"tie_word_embeddings\": true, "
+      "\"transformers_version\": \"4.57.0.dev0\", \"vision_config\": {" QWEN3_TOWER "}}" },
+    { "generation_config.json",
+      "{\"bos_token_id\": @endoftext@, \"do_sample\": true, \"eos_token_id\": [@im_end@, "
+      "@endoftext@], \"top_k\": 20, \"top_p\": 0.8, \"temperature\": 0.7}" },
+    { "preprocessor_config.json",
+      "{\"size\": {\"longest_edge\": 65536, \"shortest_edge\": 1024}, \"patch_size\": 4, "
+      "\"temporal_patch_size\": 2, \"merge_size\": 2, " QWEN3_HALVES
+      ", \"processor_class\": \"Qwen3VLProcessor\", \"image_processor_type\": "
+      "\"Qwen2VLImageProcessorFast\"}" },
+    { "video_preprocessor_config.json",
+      "{\"size\": {\"longest_edge\": 131072, \"shortest_edge\": 2048}, \"patch_size\": 4, "
+      "\"temporal_patch_size\": 2, \"merge_size\": 2, " QWEN3_HALVES
+      ", \"processor_class\": \"Qwen3VLProcessor\", \"video_processor_type\": "
+      "\"Qwen3VLVideoProcessor\"}" },
+    { "tokenizer_config.json",
+      "{\"add_bos_token\": false, \"added_tokens_decoder\": @decoder@, \"bos_token\": null, "
+      "\"chat_template\": @template@, \"eos_token\": \"<|im_end|>\", \"model_max_length\": 262144, "
+      "\"pad_token\": \"<|endoftext|>\", \"tokenizer_class\": \"Qwen2Tokenizer\"}" },
+    { "chat_template.json", "{\"chat_template\": @template@}" },
+    { NULL, NULL },
+};
+
+static const struct hub_file qwen3_saved_5[] = {
+    { "config.json",
+      "{\"architectures\": [\"Qwen3VLForConditionalGeneration\"], \"dtype\": "
+      "\"bfloat16\", " QWEN_IDS ", \"model_type\": \"qwen3_vl\", \"text_config\": {" QWEN3_TEXT
+      ", \"pad_token_id\": null, \"rope_parameters\": {\"mrope_interleaved\": true, "
+      "\"mrope_section\": [4, 2, 2], \"rope_theta\": 10000.0, \"rope_type\": \"default\"}}, "
+      "\"tie_word_embeddings\": true, \"transformers_version\": \"5.22.2\", \"vision_config\": "
+      "{" QWEN3_TOWER ", \"rope_parameters\": {\"rope_theta\": 10000.0}}}" },
+    { "processor_config.json",
+      "{\"image_processor\": {" QWEN3_HALVES ", \"merge_size\": 2, \"patch_size\": 4, \"size\": "
+      "{\"longest_edge\": 65536, \"shortest_edge\": 1024}, \"temporal_patch_size\": 2}, "
+      "\"processor_class\": \"Qwen3VLProcessor\", \"video_processor\": {" QWEN3_HALVES
+      ", \"merge_size\": 2, \"patch_size\": 4, \"size\": {\"longest_edge\": 131072, "
+      "\"shortest_edge\": 2048}, \"temporal_patch_size\": 2}}" },
+    { "tokenizer_config.json",
+      "{\"backend\": \"tokenizers\", \"eos_token\": \"<|im_end|>\", " LARGE_LENGTH
+      ", \"pad_token\": \"<|endoftext|>\", \"tokenizer_class\": \"Qwen2Tokenizer\"}" },
+    { "chat_template.jinja", NULL },
+    { NULL, NULL },
+};
+
 /* LLaVA-OneVision of llava-hf. */
 
 #define LLAVA_TEMPLATE                                                                             \
@@ -333,6 +458,14 @@ static const struct hub_row {
       TOKENIZER_STRINGS, "null" },
     { "LLaVA-OneVision, saved by 5", &family_llava_onevision, 1, LLAVA_TEMPLATE, llava_saved_5,
       TOKENIZER_PAIRS, "{}" },
+    { "Qwen2-VL, published", &family_qwen2_vl, 0, QWEN_TEMPLATE, qwen2_published, VOCAB_AND_MERGES,
+      "{\"total_size\": 4417971200}" },
+    { "Qwen2-VL, saved by 5", &family_qwen2_vl, 1, QWEN_TEMPLATE, qwen2_saved_5, TOKENIZER_PAIRS,
+      NULL },
+    { "Qwen3-VL, published", &family_qwen3_vl, 1, QWEN3_TEMPLATE, qwen3_published, VOCAB_AND_MERGES,
+      "{\"total_size\": 17534247392}" },
+    { "Qwen3-VL, saved by 5", &family_qwen3_vl, 1, QWEN3_TEMPLATE, qwen3_saved_5, TOKENIZER_PAIRS,
+      NULL },
 };
 
 enum { N_HUB = sizeof hub / sizeof *hub };
