@@ -3,6 +3,7 @@
  * session left as it was. */
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/model.h"
 #include "make_file.h"
 #include "prevue/prevue.h"
 #include "test.h"
@@ -119,8 +120,10 @@ TEST(a_second_question_does_not_look_again)
         CHECK(first.stats.reused_tokens == 0 && first.stats.vision_s > 0);
         CHECK(first.stats.video_tokens > 6 && first.stats.frames == 6);
         second = ask(s, "and then");
-        /* All but the last token of the answer, which had not gone through the model. */
-        CHECK_EQ(second.stats.reused_tokens, first.stats.prompt_tokens + N_NEW - 1);
+        /* All but the last token of the answer, which had not gone through the model; nothing of
+         * it where rows of a prompt have other bits than those of an answer. */
+        CHECK_EQ(second.stats.reused_tokens,
+                 first.stats.prompt_tokens + (decoder_ways_differ(m->dec) ? 0 : N_NEW - 1));
         CHECK(second.stats.vision_s == 0 && second.stats.frames == 0);
         CHECK_EQ(second.stats.video_tokens, first.stats.video_tokens);
         pv_session_close(&s);
