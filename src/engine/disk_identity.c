@@ -12,6 +12,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "format/family.h"
 
 #include <string.h>
 #include <time.h>
@@ -113,6 +114,19 @@ static void add_text(struct digest *d, const char *text)
     digest_add(d, text, strlen(text) + 1);
 }
 
+/* Families by their names: where their tables lie is another place in every process. Bytes between
+ * the members of these structs could differ, which would be a miss at worst. */
+static void add_configs(struct digest *d, const struct model_file *mf)
+{
+    struct config c = *model_file_config(mf);
+    struct vision_config v = *model_file_vision(mf);
+    add_text(d, c.family->name);
+    add_text(d, v.family ? v.family->name : "");
+    c.family = v.family = NULL;
+    digest_add(d, &c, sizeof c);
+    digest_add(d, &v, sizeof v);
+}
+
 static void make_ids(struct engine_disk *d, const struct pv_model *m, enum dtype kv,
                      const uint8_t *weights)
 {
@@ -128,9 +142,7 @@ static void make_ids(struct engine_disk *d, const struct pv_model *m, enum dtype
     digest_add(&rows, cpu, sizeof cpu);
     add_text(&rows, m->dev->identity ? m->dev->identity : "");
     add_text(&rows, m->dev->drawn > 0 ? "drawn weights" : ""); /* not those of the file */
-    /* Bytes between the members of these structs could differ, which would be a miss at worst. */
-    digest_add(&rows, model_file_config(m->file), sizeof *model_file_config(m->file));
-    digest_add(&rows, model_file_vision(m->file), sizeof *model_file_vision(m->file));
+    add_configs(&rows, m->file);
     digest_add(&rows, weights, DIGEST_SIZE);
     pages = rows;
     add_text(&rows, "rows");
