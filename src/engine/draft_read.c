@@ -11,16 +11,18 @@
 
 /* ---- the view ---- */
 
-/* Features of a video's first n rows: those that were kept, or made again, and then in *made too.
- */
+/* Features of a video's first n rows, their embeddings: those that were kept, or made again or cut
+ * out of wide rows, and then in *made too. */
 static enum pv_status find_features(struct pv_session *s, const struct medium *m, int n,
                                     const float **out, float **made, struct pv_error *err)
 {
-    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
+    const struct config *c = decoder_config(s->model->dec);
+    size_t width = (size_t)config_media_width(c), hidden = (size_t)c->hidden;
     size_t size = (size_t)n * width * sizeof(float);
+    const float *kept = drafting_features(&s->draft, m, 0, n, width);
     enum pv_status st;
-    *out = drafting_features(&s->draft, m, 0, n, width);
-    if (*out)
+    *out = kept;
+    if (kept && width == hidden)
         return PV_OK;
     st = budget_claim(&s->budget, size, "a view that wants the rows of the video", err);
     if (st)
@@ -28,7 +30,11 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
     *made = mem_alloc(size);
     if (!*made)
         return fail_nomem(err, size);
-    st = session_media_rows(s, m, 0, n, *made, false, err);
+    if (!kept)
+        st = session_media_rows(s, m, 0, n, *made, false, err);
+    for (int i = 0; i < n && !st && width > hidden; i++)
+        memmove(*made + (size_t)i * hidden, (kept ? kept : *made) + (size_t)i * width,
+                hidden * sizeof **made);
     *out = *made;
     return st;
 }
@@ -49,7 +55,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
                              .lambda = sp->method.lambda,
                              .seed = sp->method.draft_seed,
                              .scores = sp->signal.kind != SIGNAL_NONE ? d->scores + first : NULL,
-                             .width = config_media_width(decoder_config(s->model->dec)),
+                             .width = decoder_config(s->model->dec)->hidden,
                              .grid_width = m->m.line,
                              .holistic_terms = sp->method.terms,
                              .crop_literal = sp->method.literal };
