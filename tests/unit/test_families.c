@@ -1,5 +1,6 @@
 /* The table of families as a whole: rows that do not contradict each other, models that are known
  * by signs in config.json, the layout of lmms-lab, and what LLaVA-Video's prompts have. */
+#include "answers.h"
 #include "engine/captions.h"
 #include "family/families.h"
 #include "family/media.h"
@@ -197,6 +198,40 @@ TEST(a_video_of_qwen3_vl)
         CHECK_STR(captions.list[2], "<2.0 seconds>");
     }
     captions_clear(&captions);
+}
+
+/* Qwen3-VL-MoE has Qwen3-VL's tower: which of the two a GGUF file is, its decoder tells. Its
+ * answers are the same whoever drafts. */
+TEST(experts_behind_a_tower)
+{
+    static const struct tiny_experts experts = { .n = 5, .used = 2, .ffn = 32, .dense = 1 };
+    struct tiny_vision m = tiny_vision(&family_qwen3_vl);
+    struct model_file *mf = NULL;
+    struct pv_error err = { 0 };
+    char path[256];
+    m.text.arch = "qwen3vlmoe";
+    m.text.experts = &experts;
+    tiny_vision_gguf(&m, "moe", path);
+    if (!CHECK_MSG(!model_file_open(&mf, path, NULL, 0, families, &err), "%s", err.text))
+        return;
+    CHECK(model_file_vision(mf)->family == &family_qwen3_vl_moe);
+    CHECK(model_file_config(mf)->family == &family_qwen3_vl_moe);
+    CHECK(model_file_config(mf)->n_experts == 5 && model_file_config(mf)->n_deepstack == 2);
+    model_file_close(&mf);
+    struct pair p = open_pair(path, 2);
+    struct pv_method drafts[] = { method(PV_DRAFT_SELF, "specvlm", PV_SHAPE_TREE),
+                                  method(PV_DRAFT_MODEL, "full", PV_SHAPE_CHAIN) };
+    pv_session *plain = open_session(&p);
+    struct answer want = run(plain, NULL, 0);
+    CHECK_EQ(want.n, (size_t)N_NEW);
+    for (int i = 0; i < 2; i++) {
+        pv_session *s = open_session(&p);
+        struct answer got = run(s, &drafts[i], 0);
+        CHECK(same_answer(&want, &got, vocab_of(s)) && same_cache(plain, s));
+        pv_session_close(&s);
+    }
+    pv_session_close(&plain);
+    close_pair(&p);
 }
 
 int main(int argc, char **argv)
