@@ -16,22 +16,14 @@
 #define M VDIM_MERGED
 #define OUT VDIM_OUT
 
-/* What the LLaVA families share: the tensors and numbers of their towers, and the towers that
- * lmms-lab's files know by name. */
-enum {
-    LLAVA_TOP = 8,
-    LLAVA_LAYER = 16,
-    LLAVA_LAYOUTS = 5,
-    LLAVA_NUMBERS = 7,
-    LLAVA_WORDS = 5,
-    LLAVA_KNOWN = 1
-};
+/* What the LLaVA families share: the tensors and numbers of their towers, and what LLaVA-OneVision
+ * does with frames and pictures. */
+enum { LLAVA_TOP = 8, LLAVA_LAYER = 16, LLAVA_LAYOUTS = 5, LLAVA_NUMBERS = 7 };
 extern const struct vision_role llava_top_roles[LLAVA_TOP], llava_layer_roles[LLAVA_LAYER];
 extern const struct vision_layout llava_layouts[LLAVA_LAYOUTS];
 extern const struct vision_number llava_numbers[LLAVA_NUMBERS];
-extern const struct vision_word llava_original_words[LLAVA_WORDS];
-extern const struct vision_known llava_known[LLAVA_KNOWN];
-extern const char *const llava_no_tokens[VISION_TOKENS];
+extern const struct family_frames llava_frames;
+extern const struct family_media llava_media;
 #define LLAVA_ROLES                                                                                \
     {                                                                                              \
         .top = llava_top_roles, .layer = llava_layer_roles, .n_top = LLAVA_TOP,                    \
@@ -45,6 +37,20 @@ enum pv_status llava_frame_size(struct frame_size *out, const struct vision_conf
 enum pv_status llava_plan(struct media *m, const struct vision_config *c,
                           const struct pv_video_params *p, double sample_fps, bool alone,
                           struct pv_error *err);
+
+/* Numbers under names that all Qwen towers have. */
+#define QWEN_NUMBERS                                                                               \
+    { .hf = "depth", .gguf = "block_count", .slot = NUMBER(n_layers) },                            \
+        { .hf = "num_heads", .gguf = "attention.head_count", .slot = NUMBER(n_heads) },            \
+        { .hf = "patch_size", .gguf = "patch_size", .slot = NUMBER(patch) },                       \
+        { .hf = "temporal_patch_size",                                                             \
+          .gguf = "temporal_patch_size",                                                           \
+          .slot = NUMBER(temporal),                                                                \
+          .missing = 2 },                                                                          \
+    {                                                                                              \
+        .hf = "spatial_merge_size", .gguf = "spatial_merge_size", .slot = NUMBER(merge),           \
+        .missing = 2                                                                               \
+    }
 
 /* Spellings of Qwen's tokens, by enum vision_token. */
 extern const char *const qwen_tokens[VISION_TOKENS];

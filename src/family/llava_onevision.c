@@ -173,13 +173,13 @@ enum pv_status llava_plan(struct media *m, const struct vision_config *c,
     return PV_OK;
 }
 
-static const struct family_frames frames = {
+const struct family_frames llava_frames = {
     .rule = CHOOSE_LINSPACE,
     .frames = 32,
     .size = llava_frame_size,
 };
 
-static const struct family_media media = { .plan = llava_plan };
+const struct family_media llava_media = { .plan = llava_plan };
 
 const struct family family_llava_onevision = {
     .name = "llava_onevision",
@@ -189,49 +189,8 @@ const struct family family_llava_onevision = {
     .arch = "qwen2",
     .by_text = true,
     .tower = &tower,
-    .frames = &frames,
-    .media = &media,
-    .lambda = 0.4,
-    .compact_drafting = true,
-};
-
-/* The same models in lmms-lab's layout: the tower is known by its name, and the prompt has no token
- * for pictures. */
-static const struct family_tower original_tower = {
-    .projector = "llava_ov",
-    .flag = "clip.use_gelu",
-    .in_one_file = true,
-    .numbers = llava_numbers,
-    .n_numbers = LLAVA_NUMBERS,
-    .words = llava_original_words,
-    .n_words = LLAVA_WORDS,
-    .known = llava_known,
-    .n_known = LLAVA_KNOWN,
-    .token = llava_no_tokens,
-    .eps = 1e-6f,
-    .mean = { 0.5f, 0.5f, 0.5f },
-    .std = { 0.5f, 0.5f, 0.5f },
-    .fixed = true,
-    .tiles = true,
-    .lined = true,
-    .gelu = GELU_TANH,
-    .roles = LLAVA_ROLES,
-    .layouts = llava_layouts,
-    .n_layouts = LLAVA_LAYOUTS,
-};
-
-const struct family family_llava_original = {
-    .name = "llava_onevision",
-    .title = "LLaVA-OneVision",
-    .number = 1,
-    .types = (const char *const[]){ "llava", "llava_qwen", NULL },
-    .signs =
-        (const struct family_sign[]){ { "architectures", "LlavaQwenForCausalLM" }, { NULL, NULL } },
-    .arch = "qwen2",
-    .decoder = { .qkv_bias = true },
-    .tower = &original_tower,
-    .frames = &frames,
-    .media = &media,
+    .frames = &llava_frames,
+    .media = &llava_media,
     .lambda = 0.4,
     .compact_drafting = true,
 };

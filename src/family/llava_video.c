@@ -1,13 +1,15 @@
-/* LLaVA-Video, in lmms-lab's layout: LLaVA-OneVision with 64 frames, newlines among the tokens of
- * each frame, and a sentence after the video that tells the times of its frames. */
+/* lmms-lab's layout: LLaVA-OneVision as its makers published it, and LLaVA-Video. The tower is
+ * known by its name, and the prompt has no token for pictures. LLaVA-Video is LLaVA-OneVision with
+ * 64 frames, newlines among the tokens of each frame, and a sentence after the video that tells the
+ * times of its frames. */
 #include "family/family_parts.h"
 
-const struct vision_known llava_known[LLAVA_KNOWN] = {
+static const struct vision_known known[] = {
     /* 27 layers, of which the reference drops the last. */
     { "siglip-so400m-patch14-384", 1152, 26, 16, 4304, 384, 14 },
 };
 
-const struct vision_word llava_original_words[LLAVA_WORDS] = {
+static const struct vision_word words[] = {
     { .root = true, .key = "mm_patch_merge_type", .value = "spatial_unpad", .needed = true },
     { .root = true, .key = "mm_projector_type", .value = "mlp2x_gelu", .needed = true },
     { .root = true, .key = "mm_spatial_pool_mode", .value = "bilinear" },
@@ -15,30 +17,21 @@ const struct vision_word llava_original_words[LLAVA_WORDS] = {
     { .root = true, .key = "add_faster_video", .value = "false" },
 };
 
-const char *const llava_no_tokens[VISION_TOKENS] = { NULL };
+static const char *const no_tokens[VISION_TOKENS] = { NULL };
 
-static const struct family_tower tower = {
-    .projector = "llava_video",
-    .flag = "clip.use_gelu",
-    .in_one_file = true,
-    .numbers = llava_numbers,
-    .n_numbers = LLAVA_NUMBERS,
-    .words = llava_original_words,
-    .n_words = LLAVA_WORDS,
-    .known = llava_known,
-    .n_known = LLAVA_KNOWN,
-    .token = llava_no_tokens,
-    .eps = 1e-6f,
-    .mean = { 0.5f, 0.5f, 0.5f },
-    .std = { 0.5f, 0.5f, 0.5f },
-    .fixed = true,
-    .tiles = true,
-    .lined = true,
-    .gelu = GELU_TANH,
-    .roles = LLAVA_ROLES,
-    .layouts = llava_layouts,
-    .n_layouts = LLAVA_LAYOUTS,
-};
+/* The tower of both, under its name in GGUF. */
+#define TOWER(type)                                                                                \
+    {                                                                                              \
+        .projector = type, .flag = "clip.use_gelu", .in_one_file = true, .numbers = llava_numbers, \
+        .n_numbers = LLAVA_NUMBERS, .words = words, .n_words = COUNT(words), .known = known,       \
+        .n_known = COUNT(known), .token = no_tokens, .eps = 1e-6f, .mean = { 0.5f, 0.5f, 0.5f },   \
+        .std = { 0.5f, 0.5f, 0.5f }, .fixed = true, .tiles = true, .lined = true,                  \
+        .gelu = GELU_TANH, .roles = LLAVA_ROLES, .layouts = llava_layouts,                         \
+        .n_layouts = LLAVA_LAYOUTS                                                                 \
+    }
+
+static const struct family_tower original_tower = TOWER("llava_ov");
+static const struct family_tower video_tower = TOWER("llava_video");
 
 /* As the model's card writes it. */
 static void note(struct buf *b, const int64_t *index, int n, double fps, double seconds)
@@ -70,9 +63,25 @@ const struct family family_llava_video = {
                                            { NULL, NULL } },
     .arch = "qwen2",
     .decoder = { .qkv_bias = true },
-    .tower = &tower,
+    .tower = &video_tower,
     .frames = &frames,
     .media = &media,
+    .lambda = 0.4,
+    .compact_drafting = true,
+};
+
+const struct family family_llava_original = {
+    .name = "llava_onevision",
+    .title = "LLaVA-OneVision",
+    .number = 1,
+    .types = (const char *const[]){ "llava", "llava_qwen", NULL },
+    .signs =
+        (const struct family_sign[]){ { "architectures", "LlavaQwenForCausalLM" }, { NULL, NULL } },
+    .arch = "qwen2",
+    .decoder = { .qkv_bias = true },
+    .tower = &original_tower,
+    .frames = &llava_frames,
+    .media = &llava_media,
     .lambda = 0.4,
     .compact_drafting = true,
 };

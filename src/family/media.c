@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "format/family.h"
+#include "lm/positions.h"
 
 #include <string.h>
 
@@ -141,7 +142,5 @@ int32_t media_positions(const struct media *m, int32_t start, int row, int n, in
 {
     if (m->family->media->positions)
         return m->family->media->positions(m, start, row, n, pos);
-    for (int i = 0; i < n; i++)
-        pos[i][0] = pos[i][1] = pos[i][2] = start + i;
-    return start + n;
+    return positions_text(pos, start, n);
 }

@@ -49,19 +49,9 @@ static const struct vision_layout layouts[] = {
 /* hidden_size of this tower's configuration is the decoder's. */
 static const struct vision_number numbers[] = {
     { .hf = "embed_dim", .gguf = "embedding_length", .slot = NUMBER(hidden) },
-    { .hf = "depth", .gguf = "block_count", .slot = NUMBER(n_layers) },
     { .hf = "mlp_ratio", .gguf = "feed_forward_length", .slot = NUMBER(ffn), .times_hidden = true },
-    { .hf = "num_heads", .gguf = "attention.head_count", .slot = NUMBER(n_heads) },
     { .hf = "hidden_size", .slot = NUMBER(out) },
-    { .hf = "patch_size", .gguf = "patch_size", .slot = NUMBER(patch) },
-    { .hf = "temporal_patch_size",
-      .gguf = "temporal_patch_size",
-      .slot = NUMBER(temporal),
-      .missing = 2 },
-    { .hf = "spatial_merge_size",
-      .gguf = "spatial_merge_size",
-      .slot = NUMBER(merge),
-      .missing = 2 },
+    QWEN_NUMBERS,
 };
 
 static const struct vision_word words[] = { { .key = "hidden_act", .value = "quick_gelu" } };

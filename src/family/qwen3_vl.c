@@ -70,20 +70,10 @@ static const struct vision_layout layouts[] = {
 
 static const struct vision_number numbers[] = {
     { .hf = "hidden_size", .gguf = "embedding_length", .slot = NUMBER(hidden) },
-    { .hf = "depth", .gguf = "block_count", .slot = NUMBER(n_layers) },
     { .hf = "intermediate_size", .gguf = "feed_forward_length", .slot = NUMBER(ffn) },
-    { .hf = "num_heads", .gguf = "attention.head_count", .slot = NUMBER(n_heads) },
     { .hf = "out_hidden_size", .slot = NUMBER(out) },
-    { .hf = "patch_size", .gguf = "patch_size", .slot = NUMBER(patch) },
-    { .hf = "temporal_patch_size",
-      .gguf = "temporal_patch_size",
-      .slot = NUMBER(temporal),
-      .missing = 2 },
-    { .hf = "spatial_merge_size",
-      .gguf = "spatial_merge_size",
-      .slot = NUMBER(merge),
-      .missing = 2 },
     { .hf = "num_position_embeddings", .slot = NUMBER(positions) },
+    QWEN_NUMBERS,
 };
 
 static const struct vision_word words[] = { { .key = "hidden_act", .value = "gelu_pytorch_tanh" } };

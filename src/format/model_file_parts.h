@@ -15,7 +15,7 @@ struct model_file {
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */
     const struct tensor *embed, *norm, *head;
     struct layer_tensors *layer;    /* owned; [n_layers] */
-    struct expert_tensors *experts; /* owned; [n_layers, n_experts], NULL: there are none */
+    struct expert_tensors *experts; /* owned; [n_layers, n_experts]; NULL: no layer is sparse */
     struct vision_config vision;    /* family NULL: no tower */
     struct gguf *mmproj;            /* owned; the tower's file where that is another one */
     struct vision_tensors vision_tensors;

@@ -69,8 +69,8 @@ struct chat_part {
 };
 
 /* chat_add of parts, media anywhere between texts. They stand as given, or as the template sorts
- * them. A video with text inside, as Qwen3-VL's with its seconds, is several parts. Of an earlier
- * answer only what follows its thoughts is written, where the template says so. */
+ * them. A video with text inside, as Qwen3-VL's with its seconds, is one part with captions. Of an
+ * earlier answer only what follows its thoughts is written, where the template says so. */
 enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first, const char *role,
                               const struct chat_part *parts, int n_parts, struct pv_error *err);
 

@@ -52,12 +52,12 @@ struct vision_state {
     int (*taps)[4];         /* of tiles: [widest or a pooled frame]; of stretched positions:
                                [TOWER_CHUNK]; and their weights */
     float (*weights)[4];
-    float *lined;               /* pooled frames with newlines among them; NULL: there are none */
+    float *lined;               /* pooled frames with newlines among their rows; or NULL */
     int32_t *lines;             /* [rows of lined]: their pooled rows */
     int32_t *units;             /* with windows: [units], an order of them */
     struct arena arena;         /* on the host; the following lie in it */
     int *slices;                /* rows where slices begin, and the end */
-    int *windows;               /* the same for windows; NULL: there are none */
+    int *windows;               /* rows where windows begin, and the end; or NULL */
     int *order, *inverse;       /* with windows: the units of a call by window, and back */
     int *segments;              /* [TOWER_CHUNK + 1] of one attention call */
     float *host_cos, *host_sin; /* with rope: [TOWER_CHUNK, head_dim / 2] */

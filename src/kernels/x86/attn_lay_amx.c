@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void lay_keys(uint8_t *to, const st
     memset(to, 0, (size_t)(positions_of(x->n) - x->n) * plane * (size_t)planes);
 }
 
-/* Columns [c, c + 16) of rows [r, r + 16), turned round; zeros where there are none. */
+/* Columns [c, c + 16) of rows [r, r + 16), transposed; rows and columns beyond the end are zero. */
 static inline void load_columns(__m512i t[16], const struct attn_rows *x, int r, int c)
 {
     __mmask16 m = (__mmask16)((1u << (x->d - c < 16 ? x->d - c : 16)) - 1);
