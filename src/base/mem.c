@@ -209,10 +209,24 @@ void *mem_zalloc(size_t size)
     return held(p);
 }
 
+/* A mapping cannot be given to realloc: its contents move to a block of malloc. */
+static void *move_mapped(void *p, size_t before, size_t size)
+{
+    void *moved = mem_alloc(size);
+    if (!moved)
+        return NULL;
+    memcpy(moved, p, before < size ? before : size);
+    mem_free(p);
+    return moved;
+}
+
 void *mem_realloc(void *p, size_t size)
 {
-    size_t before = p ? block_size(p) : 0;
-    void *grown = allocation_allowed() ? realloc(p, size ? size : 1) : NULL;
+    size_t mapping = mapped_size(p, false), before = p ? block_size(p) : 0;
+    void *grown;
+    if (mapping)
+        return move_mapped(p, mapping, size);
+    grown = allocation_allowed() ? realloc(p, size ? size : 1) : NULL;
     if (!grown)
         return NULL;
     atomic_fetch_sub(&bytes_held, before);

@@ -11,7 +11,7 @@ enum { MEM_ALIGN = 64 };
 
 void *mem_alloc(size_t size);            /* NULL when out of memory; contents undefined */
 void *mem_zalloc(size_t size);           /* the same, zeroed, large blocks on huge pages */
-void *mem_realloc(void *p, size_t size); /* only for blocks of mem_alloc/mem_realloc */
+void *mem_realloc(void *p, size_t size); /* any block of these; what it adds is undefined */
 void mem_free(void *p);                  /* for all of the above; NULL is fine */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);

@@ -42,6 +42,33 @@ TEST(impossible_sizes_give_null)
     CHECK(!mem_strndup("x", SIZE_MAX));
 }
 
+/* Blocks of 64 MiB and more are mappings, which realloc() knows nothing of. */
+TEST(mapped_blocks_can_be_resized)
+{
+    const size_t large = (size_t)64 << 20, sizes[] = { large + 4096, 3 * large, 4096, large };
+    size_t held = mem_bytes();
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t kept = sizes[i] < large ? sizes[i] : large;
+        char *p = mem_zalloc(large), *moved;
+        if (!CHECK(p))
+            return;
+        p[0] = 'a';
+        p[kept - 1] = 'z';
+        mem_fail_at(1);
+        CHECK(!mem_realloc(p, sizes[i]) && p[0] == 'a' && p[kept - 1] == 'z');
+        mem_fail_at(0);
+        moved = mem_realloc(p, sizes[i]);
+        if (!CHECK(moved))
+            return;
+        CHECK(moved[0] == 'a' && moved[1] == 0 && moved[kept - 1] == 'z');
+        moved[sizes[i] - 1] = '!';
+        CHECK(mem_bytes() >= held + sizes[i]);
+        mem_free(moved);
+        CHECK_EQ(mem_bytes(), held);
+    }
+}
+
 TEST(strings_and_realloc)
 {
     char *s = mem_strndup("prevue", 3);
