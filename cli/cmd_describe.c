@@ -5,6 +5,7 @@
 #include "prepared.h"
 
 #include "base/clock.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -107,7 +108,7 @@ static enum pv_status add_videos(pv_session *s, struct sources *src, struct pv_v
         status = pv_add_video(s, src->paths->items[i], p, &src->info[i], err);
         progress_clear(progress);
         if (status) {
-            name_file(err, src->paths->items[i]);
+            fail_names(err, src->paths->items[i]);
             return status;
         }
         report_lost(src->paths->items[i], &src->info[i]);

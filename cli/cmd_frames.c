@@ -2,10 +2,12 @@
 #include "png.h"
 #include "progress.h"
 #include "run_args.h"
+#include "shown.h"
 #include "video_args.h"
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -84,7 +86,9 @@ static void print_frame(struct writer *w, const struct pv_frame *f, const char *
     progress_clear(&w->progress);
     if (w->n == 1)
         printf("%8s %11s %11s  %s\n", "index", "time", "size", "file");
-    printf("%8lld %11.3f %5dx%-5d  %s\n", (long long)f->index, f->time, f->width, f->height, path);
+    printf("%8lld %11.3f %5dx%-5d  ", (long long)f->index, f->time, f->width, f->height);
+    shown_puts(stdout, path);
+    printf("\n");
 }
 
 /* The directory is made when there is something to put into it, so that a video that cannot be
@@ -169,7 +173,7 @@ static int write_frames(const pv_model *model, const struct frames_args *a, cons
     if (w.err.code) {
         result = report("%s", w.err.text);
     } else if (status && status != PV_E_CANCELLED) {
-        name_file(&err, video);
+        fail_names(&err, video);
         result = report("%s", err.text);
     } else if (status && !result) {
         result = interrupted() ? interrupted() : EXIT_FAILED;

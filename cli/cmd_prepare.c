@@ -4,6 +4,8 @@
 #include "progress.h"
 #include "run_args.h"
 
+#include "base/status.h"
+
 #include <stdio.h>
 
 struct prepare_args {
@@ -67,7 +69,7 @@ static enum pv_status add_question(pv_session *s, const struct prepare_args *a,
         st = pv_add_video(s, a->videos.items[i], vp, &info[i], err);
         progress_clear(&progress);
         if (st)
-            name_file(err, a->videos.items[i]);
+            fail_names(err, a->videos.items[i]);
         else
             report_lost(a->videos.items[i], &info[i]);
     }

@@ -3,6 +3,7 @@
  * for its frames. */
 #include "progress.h"
 #include "run_args.h"
+#include "shown.h"
 #include "sight_args.h"
 #include "video_args.h"
 #include "view_report.h"
@@ -326,9 +327,10 @@ static int paint(const pv_model *model, const struct view_args *a, const struct 
         st = p.html ? page_write(&p.page, &err) : sheet_write(&p.sheet, a->output, &err);
     if (!st) {
         print_table(r);
-        if (!p.html && p.sheet.columns < r->units)
-            printf("%s shows %d of %d frames, evenly chosen\n", a->output, p.sheet.columns,
-                   r->units);
+        if (!p.html && p.sheet.columns < r->units) {
+            shown_puts(stdout, a->output);
+            printf(" shows %d of %d frames, evenly chosen\n", p.sheet.columns, r->units);
+        }
         result = finish_output();
     } else if (interrupted()) {
         result = interrupted();
@@ -383,7 +385,7 @@ static int run_session(pv_model *model, pv_model *draft, const struct view_args 
         st = look(s, a, r, &err);
     pv_session_close(&s);
     if (st) {
-        name_file(&err, r->video);
+        fail_names(&err, r->video);
         return report("%s", err.text);
     }
     return paint(model, a, r, vp);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "shown.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@ int report(const char *fmt, ...)
     va_list ap;
     fputs("prevue: ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    shown_vprintf(stderr, fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
     return EXIT_FAILED;

@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "prevue/prevue.h"
+#include "shown.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,7 +29,7 @@ int options_misuse(const char *command, const char *fmt, ...)
         fprintf(stderr, " %s", command);
     fputs(": ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    shown_vprintf(stderr, fmt, ap);
     va_end(ap);
     fprintf(stderr, "; see 'prevue help%s%s'\n", command ? " " : "", command ? command : "");
     return 2;

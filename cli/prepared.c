@@ -1,6 +1,8 @@
 /* What a prepared prompt may stand beside. */
 #include "prepared.h"
 
+#include "base/status.h"
+
 bool is_prepared(const char *path)
 {
     return path_ends(path, ".pvin");
@@ -40,7 +42,7 @@ enum pv_status add_prepared(pv_session *s, const char *path, struct pv_error *er
 {
     enum pv_status st = pv_prompt_read(s, path, err);
     if (st)
-        name_file(err, path);
+        fail_names(err, path);
     return st;
 }
 

@@ -91,7 +91,7 @@ static enum pv_status add_question(struct course *c, struct pv_error *err)
     for (int i = 0; i < n && !st; i++) {
         st = pv_add_video(c->session, c->q->videos->items[i], &vp, &info[i], err);
         if (st)
-            name_file(err, c->q->videos->items[i]);
+            fail_names(err, c->q->videos->items[i]);
         else if (!c->told)
             tell_lost(t->progress, c->q->videos->items[i], &info[i]);
     }

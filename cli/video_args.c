@@ -104,15 +104,6 @@ void limit_args_set(const struct limit_args *a, struct pv_limits *out)
         out->video_seconds = a->seconds;
 }
 
-void name_file(struct pv_error *err, const char *path)
-{
-    struct pv_error named = { .code = err->code };
-    if (strstr(err->text, path))
-        return;
-    snprintf(named.text, sizeof named.text, "%.200s: %.300s", path, err->text);
-    *err = named;
-}
-
 void report_lost(const char *path, const struct pv_video_info *info)
 {
     if (info->cut)

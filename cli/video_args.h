@@ -25,8 +25,6 @@ int choice_args_check(const struct choice_args *a, const char *command,
 /* Set the limits that were given; the others stay. */
 void limit_args_set(const struct limit_args *a, struct pv_limits *out);
 
-/* Put the file before a sentence that does not name it: of limits, say. */
-void name_file(struct pv_error *err, const char *path);
 /* Can the model be asked about videos? If not, that has been reported. */
 bool can_be_shown_videos(const pv_model *model, const struct pv_model_params *mp);
 /* What is asked about these when nothing else is. */

@@ -3,6 +3,7 @@
  * many pieces and look at `failed` once. */
 #include "base/buf.h"
 
+#include "base/escape.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -122,4 +123,18 @@ bool buf_json(struct buf *b, const char *utf8, size_t len)
         }
     }
     return buf_add(b, "\"", 1);
+}
+
+bool buf_shown(struct buf *b, const char *s)
+{
+    size_t len = strlen(s);
+
+    while (len > 0 && !b->failed) {
+        char shown[ESCAPE_MAX];
+        size_t n, taken = escape_char(shown, &n, s, len);
+        buf_add(b, shown, n);
+        s += taken;
+        len -= taken;
+    }
+    return buf_add(b, "", 0);
 }

@@ -19,5 +19,7 @@ bool buf_puts(struct buf *b, const char *s);
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* `len` bytes as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 bool buf_json(struct buf *b, const char *utf8, size_t len);
+/* `s` as people may see it on a terminal: escaped as in base/escape.h. */
+bool buf_shown(struct buf *b, const char *s);
 
 #endif

@@ -30,7 +30,10 @@ static void text_tensors(struct buf *b, const struct model_file *mf)
 {
     for (int i = 0; i < model_file_n_tensors(mf); i++) {
         const struct tensor *t = model_file_tensor(mf, i);
-        buf_printf(b, "%-48s %-5s ", t->name, dtype_name(t->dtype));
+        size_t begin = b->len;
+        buf_shown(b, t->name);
+        buf_printf(b, "%*s %-5s ", b->len < begin + 48 ? (int)(begin + 48 - b->len) : 0, "",
+                   dtype_name(t->dtype));
         put_shape(b, t, " x ");
         buf_puts(b, "\n");
     }
@@ -83,7 +86,9 @@ static void text_describe(struct buf *b, const struct pv_model *m, const struct 
     int count[DTYPE_COUNT] = { 0 };
     uint64_t bytes[DTYPE_COUNT] = { 0 }, elements = 0;
     sum_types(m->file, &elements, count, bytes);
-    buf_printf(b, "model        %s\n", model_file_path(m->file));
+    buf_puts(b, "model        ");
+    buf_shown(b, model_file_path(m->file));
+    buf_puts(b, "\n");
     buf_printf(b, "architecture %s, %d layers, hidden %d, ffn %d\n", c->arch_name, c->n_layers,
                c->hidden, c->ffn);
     buf_printf(b, "attention    %d heads, %d KV heads of %d%s%s\n", c->n_heads, c->n_kv_heads,

@@ -15,6 +15,7 @@
 #include "engine/disk_cache.h"
 
 #include "base/checksum.h"
+#include "base/escape.h"
 #include "base/file.h"
 #include "base/load.h"
 #include "base/mem.h"
@@ -236,8 +237,9 @@ static bool read_file(const struct disk_cache *c, const char *path, struct disk_
 
 static void tell(const struct disk_cache *c, const char *path, const char *what, const char *why)
 {
-    char sentence[1024];
-    snprintf(sentence, sizeof sentence, "%s: %s: %s", path, what, why);
+    char text[1024], sentence[1024];
+    snprintf(text, sizeof text, "%s: %s: %s", path, what, why);
+    escape_text(sentence, sizeof sentence, text);
     if (c->warn)
         c->warn(c->user, sentence);
 }

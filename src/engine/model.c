@@ -52,8 +52,10 @@ static enum pv_status open_tokenizer(struct pv_model *m, struct pv_error *err)
 {
 #ifndef PV_CORE
     const struct vocab *v = model_file_vocab(m->file);
-    if (v)
-        return tokenizer_open(&m->tokenizer, v, err);
+    enum pv_status s = v ? tokenizer_open(&m->tokenizer, v, err) : PV_OK;
+    if (s)
+        fail_names(err, model_file_path(m->file));
+    return s;
 #endif
     (void)m;
     (void)err;
