@@ -43,6 +43,11 @@ const struct option choice_table[] = {
       "transformers library do: whole 4.52 to 5.1, compact 5.3, seconds-compact 5.22. Default: "
       "seconds.",
       TIME_WORDS },
+    { "allow-format", 0, "--allow-formats", OPTION_STRING, AT(formats), 0, 0, "NAMES",
+      "Read these containers and codecs too, by FFmpeg's names, apart by commas: asf,wmv3. Those "
+      "of "
+      "common videos and pictures are always read.",
+      NULL },
 };
 _Static_assert(sizeof choice_table / sizeof *choice_table == N_CHOICE_OPTIONS, "rows");
 
@@ -88,6 +93,7 @@ int choice_args_check(const struct choice_args *a, const char *command, struct p
     p.max_pixels = a->max_pixels;
     p.rule = (enum pv_frame_rule)a->rule;
     p.time_rule = (enum pv_time_rule)a->time_rule;
+    p.allow_formats = a->formats;
     *out = p;
     return OPTIONS_RUN;
 }

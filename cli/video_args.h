@@ -7,6 +7,7 @@
 struct choice_args {
     int frames, min_frames, max_frames, min_pixels, max_pixels, rule, time_rule;
     double fps, start, end;
+    const char *formats;
 };
 
 struct limit_args {
@@ -16,7 +17,7 @@ struct limit_args {
 };
 
 extern const struct option choice_table[], limit_table[];
-enum { N_CHOICE_OPTIONS = 10, N_LIMIT_OPTIONS = 4 };
+enum { N_CHOICE_OPTIONS = 11, N_LIMIT_OPTIONS = 4 };
 
 /* Check what belongs together and fill *out. Returns OPTIONS_RUN, or the status of a misuse, which
  * has been reported. */

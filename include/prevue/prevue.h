@@ -263,6 +263,9 @@ struct pv_video_params {
         *limits;             /* NULL: the model's; of the others only those of videos count */
     pv_progress_fn progress; /* may be NULL */
     void *progress_user;
+    /* Containers and codecs that are read besides the usual ones (doc/video.md lists those), by
+     * FFmpeg's names, apart by commas; NULL: none. Those that name other files are never read. */
+    const char *allow_formats;
 };
 
 /* One picture as the model sees it. */

@@ -117,6 +117,8 @@ static void file_key(const struct engine_disk *d, const uint8_t *contents,
     digest_add(&k, whole, sizeof whole);
     digest_add(&k, real, sizeof real);
     digest_add(&k, version, strlen(version));
+    if (p->allow_formats)
+        digest_add(&k, p->allow_formats, strlen(p->allow_formats));
     digest_finish(&k, key);
 }
 

@@ -21,6 +21,7 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     struct load_bounds bounds = { .limits = &limits,
                                   .max_rows = CONFIG_MAX_CONTEXT,
                                   .max_bytes = limits.memory_bytes,
+                                  .decode_bytes = limits.memory_bytes,
                                   .threads = model ? model->threads : 0 };
     struct video_source from = { .path = path };
     const struct vision_config *c;

@@ -203,14 +203,20 @@ static struct media_origin *copy_origin(const struct video_source *from,
         return NULL;
     o->params = *p;
     o->params.progress = NULL;
+    o->params.allow_formats = NULL;
     o->limits = *limits;
     o->size = from->path ? 0 : from->size;
     o->path = from->path ? mem_strdup(from->path) : NULL;
     o->data = from->path ? NULL : mem_alloc(from->size);
-    if (!o->path && !o->data) {
+    o->allow_formats = p->allow_formats ? mem_strdup(p->allow_formats) : NULL;
+    if ((!o->path && !o->data) || (p->allow_formats && !o->allow_formats)) {
+        mem_free(o->path);
+        mem_free(o->data);
+        mem_free(o->allow_formats);
         mem_free(o);
         return NULL;
     }
+    o->params.allow_formats = o->allow_formats;
     if (o->data)
         memcpy(o->data, from->data, from->size);
     return o;
@@ -277,9 +283,11 @@ enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
     enum pv_status st;
     if (m->rgb)
         return PV_OK;
-    struct load_bounds b = {
-        .limits = &o->limits, .max_rows = m->n_rows, .max_bytes = media_size(m), .threads = threads
-    };
+    struct load_bounds b = { .limits = &o->limits,
+                             .max_rows = m->n_rows,
+                             .max_bytes = media_size(m),
+                             .decode_bytes = o->limits.memory_bytes,
+                             .threads = threads };
     struct video_source from = { .path = o->path, .data = o->data, .size = o->size };
     st = media_load_file(&again, c, &from, &o->params, &b, err);
     if (st)

@@ -19,8 +19,9 @@ struct loaded_media {
 /* What bounds them. */
 struct load_bounds {
     const struct pv_limits *limits;
-    int max_rows;       /* room in the context */
-    uint64_t max_bytes; /* of pixels */
+    int max_rows;          /* room in the context */
+    uint64_t max_bytes;    /* of pixels */
+    uint64_t decode_bytes; /* while they are decoded; 0: any number */
     int threads;
 };
 

@@ -49,7 +49,9 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
     struct video_limits limits = { .file_bytes = b->limits->video_bytes,
                                    .pixels = b->limits->frame_pixels,
                                    .frames = b->limits->frames,
-                                   .seconds = b->limits->video_seconds };
+                                   .seconds = b->limits->video_seconds,
+                                   .memory = b->decode_bytes,
+                                   .more_formats = p->allow_formats };
     const struct video_info *info;
     struct choose_params how;
     enum pv_status s = frame_policy_choose(&how, c, p, err);

@@ -181,6 +181,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
                                .max_rows =
                                    s->seq.line.context > rows ? s->seq.line.context - rows : 0,
                                .max_bytes = budget_left(&s->budget),
+                               .decode_bytes = budget_left(&s->budget),
                                .threads = m->threads };
     return PV_OK;
 }
@@ -226,6 +227,7 @@ static enum pv_status add_video(pv_session *s, const struct video_source *from,
     if (st)
         return st;
     loaded.params.limits = NULL;
+    loaded.params.allow_formats = NULL;
     if (info)
         *info = loaded.info;
     end_media(s, &loaded, clock_now() - t0);
@@ -262,6 +264,7 @@ enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_
     if (st)
         return st;
     loaded.params.limits = NULL;
+    loaded.params.allow_formats = NULL;
     end_media(s, &loaded, clock_now() - t0);
     return PV_OK;
 }

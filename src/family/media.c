@@ -76,6 +76,7 @@ static void close_origin(struct media_origin *o)
         return;
     mem_free(o->path);
     mem_free(o->data);
+    mem_free(o->allow_formats);
     mem_free(o);
 }
 

@@ -14,7 +14,8 @@ struct media_origin {
     char *path;    /* owned */
     uint8_t *data; /* [size]; owned */
     size_t size;
-    struct pv_video_params params; /* without callbacks; limits: those below */
+    char *allow_formats;           /* owned */
+    struct pv_video_params params; /* without callbacks; limits and formats: those here */
     struct pv_limits limits;
 };
 

@@ -1,6 +1,10 @@
-/* FFmpeg reads the file by our callbacks. What would open another file or an address is refused
- * three times: playlist formats by name, io_open by our function, protocols by an empty list. */
+/* FFmpeg reads the file by our callbacks, in formats of our list. What would open another file or
+ * an address is refused three times: playlist formats by name, io_open by our function, protocols
+ * by an empty list. */
 #include "video/demuxer_av.h"
+
+#include "video/boxes.h"
+#include "video/formats_av.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +14,10 @@
 
 enum {
     IO_BUFFER = 1 << 16,
-    STREAMS_SAID = 32 /* streams whose size, as the header says it, is remembered */
+    GUESS_BYTES = 1 << 20, /* read at most to know the container, */
+    PROBE_BYTES = 5000000, /* and its streams; FFmpeg's own numbers */
+    STREAMS_MAX = 256,     /* of one file, attachments too */
+    STREAMS_SAID = 32      /* streams whose size, as the header says it, is remembered */
 };
 
 /* ---- the file, or its bytes in memory ---- */
@@ -136,19 +143,6 @@ static enum pv_status io_open(struct demuxer *d, struct pv_error *err)
     return fail_nomem(err, IO_BUFFER);
 }
 
-/* Formats whose files name other files. */
-static bool is_playlist(const char *name)
-{
-    static const char *const names[] = { "hls",    "concat", "dash",
-                                         "image2", "sdp",    "rtsp",
-                                         "imf",    "rtp",    "webm_dash_manifest" };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strncmp(name, names[i], strlen(names[i])) && strchr(",", name[strlen(names[i])]))
-            return true; /* alone, or first of several names */
-    return false;
-}
-
 enum pv_status demuxer_fail(const struct demuxer *d, const char *what, int code,
                             struct pv_error *err)
 {
@@ -161,25 +155,68 @@ enum pv_status demuxer_fail(const struct demuxer *d, const char *what, int code,
                 text);
 }
 
-static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
+static size_t read_at(void *user, int64_t at, uint8_t *to, size_t n)
 {
-    const AVInputFormat *input = NULL;
+    struct demuxer *d = user;
+    size_t done = 0;
     int r;
 
-    r = av_probe_input_buffer2(d->io, &input, "", NULL, 0, 0);
-    if (r < 0 || !input)
-        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture", d->path);
-    if (is_playlist(input->name))
+    d->file_at = at;
+    do {
+        r = io_read(d, to + done, (int)(n - done));
+        done += r > 0 ? (size_t)r : 0;
+    } while (r > 0 && done < n);
+    return done;
+}
+
+/* Whether a file of this container may be opened. */
+static enum pv_status container_check(struct demuxer *d, const AVInputFormat *input,
+                                      struct pv_error *err)
+{
+    const struct boxes_source boxes = { d->path, d->file_size, d, read_at };
+    int64_t at = d->file_at;
+    char name[64];
+    enum pv_status s;
+
+    if (formats_is_playlist(input))
         return fail(err, PV_E_FORMAT,
                     "%s: is a playlist (%s): it names other files, and those "
                     "are not opened",
                     d->path, input->name);
+    if (!formats_has_container(input, d->limits->more_formats)) {
+        formats_say(name, sizeof name, input);
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s: files of the format %s are not read unless it is allowed by name", d->path,
+                    name);
+    }
+    if (d->claims_checked || strncmp(input->name, "mov,", 4) != 0)
+        return PV_OK;
+    s = boxes_check(&boxes, d->limits->memory, err);
+    d->file_at = at;
+    d->claims_checked = !s;
+    return s;
+}
+
+static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
+{
+    const AVInputFormat *input = NULL;
+    enum pv_status s;
+    int r;
+
+    r = av_probe_input_buffer2(d->io, &input, "", NULL, 0, GUESS_BYTES);
+    if (r < 0 || !input)
+        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture", d->path);
+    s = container_check(d, input, err);
+    if (s)
+        return s;
     d->format = avformat_alloc_context();
     if (!d->format)
         return fail_nomem(err, sizeof *d->format);
     d->format->pb = d->io;
     d->format->flags |= AVFMT_FLAG_CUSTOM_IO;
     d->format->io_open = io_refuse;
+    d->format->max_streams = STREAMS_MAX;
+    d->format->probesize = PROBE_BYTES;
     d->format->protocol_whitelist = av_strdup("none");
     if (!d->format->protocol_whitelist)
         return fail_nomem(err, sizeof "none");
@@ -200,8 +237,9 @@ static enum pv_status streams_probe(struct demuxer *d, struct pv_error *err)
 
     for (unsigned i = 0; i < n && r >= 0; i++)
         r = av_dict_set_int(&options[i], "max_pixels", d->limits->pixels, 0);
-    if (r >= 0 && !d->measured) {
-        d->format->codec_whitelist = av_strdup("none");
+    if (r >= 0) {
+        d->format->codec_whitelist =
+            d->measured ? formats_decoders(d->limits->more_formats) : av_strdup("none");
         r = d->format->codec_whitelist ? 0 : AVERROR(ENOMEM);
     }
     if (r >= 0)
@@ -236,6 +274,11 @@ enum pv_status demuxer_open(struct demuxer *d, struct pv_error *err)
     if (d->stream < 0)
         return fail(err, PV_E_FORMAT, "%s: has no video", d->path);
     par = d->format->streams[d->stream]->codecpar;
+    if (par->codec_id != AV_CODEC_ID_NONE &&
+        !formats_has_codec(par->codec_id, d->limits->more_formats))
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s: video of the codec %s is not read unless it is allowed by name", d->path,
+                    avcodec_get_name(par->codec_id));
     size[0] = par->width;
     size[1] = par->height;
     if (size[0] <= 0 && d->stream < STREAMS_SAID) /* a probe that hits the limit forgets it */

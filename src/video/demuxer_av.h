@@ -17,6 +17,7 @@ struct demuxer {
     AVIOContext *io;
     AVFormatContext *format; /* NULL: the container is not open */
     int stream;              /* the film's */
+    bool claims_checked;     /* its tables do not claim more than they can hold (boxes.h) */
     bool measured;           /* the size of frames is within the limits, so a probe may decode */
     AVPacket *packet;        /* the caller's */
     bool packet_held;        /* it is the next one, read already */

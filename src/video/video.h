@@ -36,9 +36,12 @@ static inline const char *video_source_name(const struct video_source *from)
 /* Checked before anything is decoded. */
 struct video_limits {
     uint64_t file_bytes;
-    int64_t pixels; /* of one frame, as stored */
-    int frames;     /* that may be read */
-    double seconds; /* duration */
+    int64_t pixels;           /* of one frame, as stored */
+    int frames;               /* that may be read */
+    double seconds;           /* duration */
+    uint64_t memory;          /* bytes for reading and decoding; 0: any number */
+    const char *more_formats; /* names of containers and codecs that are read besides the usual ones
+                                 (formats_av.h), apart by commas; borrowed; NULL: none */
 };
 
 struct video_info {

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "video/demuxer_av.h"
 #include "video/finder.h"
+#include "video/formats_av.h"
 #include "video/painter_av.h"
 #include "video/read_parts.h"
 
@@ -644,8 +645,10 @@ enum pv_status video_open(struct video **out, const struct video_source *from,
     v->threads = threads > 0 ? threads : cpu_count();
     v->threads = v->threads < PARTS_READERS ? v->threads : PARTS_READERS;
     v->path = mem_strdup(video_source_name(from));
-    s = v->path && reader_init(v) ? demuxer_open_source(&v->in, from, err)
+    s = v->path && reader_init(v) ? formats_check(limits->more_formats, err)
                                   : fail_nomem(err, sizeof *v);
+    if (!s)
+        s = demuxer_open_source(&v->in, from, err);
     if (!s)
         s = film_open(v, err);
     if (s) {
@@ -728,6 +731,7 @@ static void *reader_twin(void *user, int k)
     v->info = first->info;
     v->picture = first->picture;
     v->in.measured = first->in.measured;
+    v->in.claims_checked = first->in.claims_checked;
     v->strict = first->strict;
     v->index = first->index;
     v->painter.orientation = first->painter.orientation;

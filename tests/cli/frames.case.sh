@@ -170,3 +170,11 @@ for value in -1 '' x 1:2:3:4 1:60 1:99:00 :30 1: 1:-5 1e3 0x10 1000000 +5; do
     misuse "start_$value" 'option --start takes seconds from 0 to' frames a -o x --start "$value"
 done
 misuse end_zero 'option --end takes' frames a -o x --end 0
+
+# Formats that are not on the list.
+printf '#define a_width 8\n#define a_height 1\nstatic char a[] = { 0x01 };\n' >a.xbm
+failure frames_of_an_unlisted_format 'a.xbm: files of the format xbm are not read' \
+    frames a.xbm -o unlisted
+failure frames_of_a_format_that_is_not_there "no codec named 'nonesuch'" \
+    frames a.xbm -o unlisted --allow-format nonesuch
+succeeds frames_of_an_allowed_format 'allowed/frame-0001.png' frames a.xbm -o allowed --allow-format xbm
