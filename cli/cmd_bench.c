@@ -3,6 +3,7 @@
  * it. Rows of CSV are written clip by clip, so that what is done is kept when a long run is
  * stopped. */
 #include "answer.h"
+#include "base/append.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/status.h"
@@ -129,8 +130,6 @@ struct bench {
     struct buf json; /* the clips so far */
     struct buf trace;
     int processes;             /* in it */
-    FILE *csv;                 /* NULL: none */
-    bool new_csv;              /* it was not there before */
     struct trial_result shown; /* on the timeline; its clip is NULL: none yet */
     const char *shown_clip;
 };
@@ -186,19 +185,22 @@ static enum pv_status write_csv(struct bench *b, const struct clip *clip,
                            .draft = b->draft ? b->draft : "",
                            .clip = clip->path,
                            .threads = threads_used(b) };
-    struct buf text;
-    bool ok;
+    struct buf header, text;
+    enum pv_status st;
 
-    if (!b->csv)
+    if (!b->args->csv)
         return PV_OK;
+    buf_init(&header, MAX_TEXT);
     buf_init(&text, MAX_TEXT);
-    if (ftell(b->csv) == 0)
-        csv_header(&text);
+    csv_header(&header);
     csv_rows(&text, &row, &b->who, r);
-    ok = !text.failed && fwrite(text.data, 1, text.len, b->csv) == text.len && !fflush(b->csv);
+    if (header.failed || text.failed)
+        st = fail(err, PV_E_NOMEM, "%s: no memory for the rows of %s", b->args->csv, clip->path);
+    else
+        st = file_append(b->args->csv, header.data, text.data, text.len, err);
+    buf_clear(&header);
     buf_clear(&text);
-    return ok ? PV_OK
-              : fail(err, PV_E_IO, "%s: could not be written: %s", b->args->csv, strerror(errno));
+    return st;
 }
 
 /* A clip that fails is told and left out. */
@@ -482,28 +484,22 @@ static bool is_our_csv(FILE *f, const char *path)
     return same;
 }
 
-static bool open_csv(struct bench *b, const char *path)
+/* Before the work: can rows be added? */
+static bool csv_fits(const char *path)
 {
-    b->new_csv = path && !file_exists(path);
-    b->csv = path ? fopen(path, "a+b") : NULL;
-    if (b->csv && (fseek(b->csv, 0, SEEK_SET) || !is_our_csv(b->csv, path)))
-        return false;
-    if (path && (!b->csv || fseek(b->csv, 0, SEEK_END))) {
-        report("%s: could not be opened: %s", path, strerror(errno));
-        return false;
-    }
-    return true;
-}
+    bool fits = true;
+    FILE *f;
 
-/* A table without rows is none. */
-static int close_csv(struct bench *b)
-{
-    bool empty = b->csv && b->new_csv && ftell(b->csv) <= 0;
-    if (b->csv && fclose(b->csv))
-        return report("%s: could not be written: %s", b->args->csv, strerror(errno));
-    if (empty)
-        remove(b->args->csv);
-    return 0;
+    if (!path || !file_exists(path))
+        return !path || can_write(path);
+    f = fopen(path, "r+b");
+    if (f)
+        fits = is_our_csv(f, path);
+    else
+        report("%s: cannot be opened: %s", path, strerror(errno));
+    if (f)
+        fclose(f);
+    return f && fits;
 }
 
 /* What is to be written can be, and is nothing else that is read or written. */
@@ -534,7 +530,7 @@ int cmd_bench(int argc, char **argv)
 {
     static struct bench b; /* its tables are large */
     struct bench_args a = { .sampling = SAMPLING_DEFAULTS, .method = METHOD_DEFAULTS, .repeat = 3 };
-    int r = options_parse(&bench_options, &a, argc, argv, &a.videos), closed;
+    int r = options_parse(&bench_options, &a, argc, argv, &a.videos);
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
@@ -551,10 +547,8 @@ int cmd_bench(int argc, char **argv)
     buf_init(&b.json, MAX_JSON);
     buf_init(&b.trace, MAX_JSON);
     r = EXIT_FAILED;
-    if (clips_read(&b.clips, &a.videos) && outputs_fit(&b) && open_csv(&b, a.csv))
+    if (clips_read(&b.clips, &a.videos) && outputs_fit(&b) && csv_fits(a.csv))
         r = run_models(&b);
-    closed = close_csv(&b);
-    r = r ? r : closed;
     buf_clear(&b.json);
     buf_clear(&b.trace);
     trial_clear(&b.shown);

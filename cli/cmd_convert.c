@@ -1,6 +1,7 @@
 /* prevue convert: a model of any readable form as GGUF. */
 #include "base/file.h"
 #include "command.h"
+#include "progress.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -75,6 +76,8 @@ int cmd_convert(int argc, char **argv)
 {
     struct convert_args a = { .type = -1 };
     struct pv_error err = { 0 };
+    struct pv_convert_params p = pv_convert_defaults();
+    struct progress progress;
     struct arg_list operands = { 0 };
     const char **paths = operands.items;
     int r = options_parse(&convert_options, &a, argc, argv, &operands);
@@ -91,7 +94,15 @@ int cmd_convert(int argc, char **argv)
         r = check_tower(paths[1], paths[0], a.force);
     if (r)
         return r;
-    if (pv_convert(paths[0], paths[1], (enum pv_type)a.type, a.one_file, &err))
-        return report("%s", err.text);
-    return 0;
+    progress_init(&progress);
+    p.type = (enum pv_type)a.type;
+    p.one_file = a.one_file;
+    p.progress = progress_step;
+    p.progress_user = &progress;
+    catch_interrupt();
+    r = (int)pv_convert(paths[0], paths[1], &p, &err);
+    progress_clear(&progress);
+    if (r == PV_E_CANCELLED)
+        return interrupted();
+    return r ? report("%s", err.text) : 0;
 }

@@ -1,5 +1,6 @@
 /* prevue: the table of commands. */
 #include "command.h"
+#include "progress.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -112,6 +113,8 @@ int main(int argc, char **argv)
 
     hold_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error, reported like any other */
+    signal(SIGXFSZ, SIG_IGN); /* and so is a file over the limit on sizes */
+    exit_on_interrupt();
     if (argc < 2) {
         print_commands(stderr);
         return EXIT_MISUSED;

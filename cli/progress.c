@@ -15,19 +15,27 @@
 
 enum { LINE_SIZE = 128 };
 
-static volatile sig_atomic_t signal_seen;
+static volatile sig_atomic_t signal_seen, signal_waits;
 
+/* Ends at once, or with signal_waits when the work next asks. */
 static void on_signal(int sig)
 {
+    if (!signal_waits || signal_seen)
+        _exit(128 + sig);
     signal_seen = sig;
+}
+
+void exit_on_interrupt(void)
+{
+    struct sigaction sa = { .sa_handler = on_signal };
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
 }
 
 void catch_interrupt(void)
 {
-    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
+    signal_waits = 1;
 }
 
 int interrupted(void)
@@ -88,6 +96,10 @@ bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
         if (phase == PV_PHASE_VIDEO)
             snprintf(line + n, sizeof line - (size_t)n, "decoding %lld/%lld frames",
                      (long long)done, (long long)total);
+        else if (phase == PV_PHASE_CONVERT)
+            snprintf(line + n, sizeof line - (size_t)n, "writing %.1f/%.1f MiB %.0f %%",
+                     (double)done / (1 << 20), (double)total / (1 << 20),
+                     100.0 * (double)done / (double)total);
         else
             snprintf(line + n, sizeof line - (size_t)n, "reading %lld/%lld tokens %.0f %%",
                      (long long)done, (long long)total, 100.0 * (double)done / (double)total);

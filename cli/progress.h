@@ -21,7 +21,10 @@ void progress_say(struct progress *p, const char *fmt, ...) __attribute__((forma
 /* Take the line off the screen: before anything else is written to the terminal. */
 void progress_clear(struct progress *p);
 
-/* From now on the first interrupt (Ctrl-C) or SIGTERM asks to stop, the second one kills. */
+/* An interrupt (Ctrl-C) or SIGTERM ends the program at once, with status 130 or 143: for the whole
+ * of it, as long as there is nothing to clear up. */
+void exit_on_interrupt(void);
+/* From now on the first one asks to stop, the second one ends the program. */
 void catch_interrupt(void);
 /* The exit status that an interrupt asks for: 128 and the signal's number; 0: there was none. */
 int interrupted(void);

@@ -158,7 +158,7 @@ static inline const char *tiny_head_write(const struct tiny_head *h, const char 
             memmove(&l.item[i], &l.item[i + 1], sizeof l.item[0] * (size_t)(--l.n - i));
     }
     snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
-    s = gguf_writer_open(&w, path, &err);
+    s = gguf_writer_open(&w, path, NULL, &err);
     if (!s) {
         tiny_put_head_config(w, h);
         for (int i = 0; i < l.n; i++) {

@@ -325,7 +325,7 @@ static inline const char *tiny_model_write(const struct tiny_model *m, const cha
     enum pv_status s;
     tiny_list_model(&l, m);
     snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
-    s = gguf_writer_open(&w, path, &err);
+    s = gguf_writer_open(&w, path, NULL, &err);
     if (!s) {
         tiny_put_config(w, m);
         for (int i = 0; i < l.n; i++) {

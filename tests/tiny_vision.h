@@ -151,7 +151,7 @@ static inline void tiny_vision_file(const struct tiny_vision *m, const char *pat
     struct pv_error err = { 0 };
     tiny_list_model(&l, &m->text);
     tiny_list_tower(&parts, m, m->n_layers);
-    tiny_check(gguf_writer_open(&w, path, &err), &err);
+    tiny_check(gguf_writer_open(&w, path, NULL, &err), &err);
     if (text) {
         tiny_put_config(w, &m->text);
     } else {

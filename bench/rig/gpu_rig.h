@@ -123,7 +123,7 @@ struct result {
 
 struct results {
     struct rig *rig;
-    FILE *csv; /* NULL: none */
+    const char *csv; /* path; NULL: none */
     const char *machine, *date, *commit;
     struct peer_row *peer;
     int n_peer;

@@ -5,6 +5,8 @@
  */
 #include "gpu_rig.h"
 
+#include "base/append.h"
+#include "base/buf.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -18,7 +20,7 @@ enum { LINE_MAX_CHARS = 1024, PEER_MAX = 512, COLUMNS = 19 };
 /* peer_hf.py writes the same. */
 static const char columns[] =
     "date,machine,commit,engine,device,model,type,test,context,rows,samples,ms,best_ms,tokens_s,"
-    "floor_ms,of_floor,tflops,memory_gb,note";
+    "floor_ms,of_floor,tflops,memory_gb,note\n";
 enum { COL_MODEL = 5, COL_TEST = 7, COL_CONTEXT = 8, COL_ROWS = 9, COL_MS = 11 };
 
 struct peer_row {
@@ -97,20 +99,12 @@ enum pv_status results_open(struct results *r, struct rig *rig, const char *csv,
         if (s)
             return s;
     }
-    if (!csv)
-        return PV_OK;
-    r->csv = fopen(csv, "a");
-    if (!r->csv)
-        return fail(err, PV_E_IO, "%s: %s", csv, strerror(errno));
-    if (fseek(r->csv, 0, SEEK_END) == 0 && ftell(r->csv) == 0)
-        fprintf(r->csv, "%s\n", columns);
-    return PV_OK;
+    r->csv = csv;
+    return csv ? file_append(csv, columns, "", 0, err) : PV_OK; /* before the work: can it be? */
 }
 
 void results_close(struct results *r)
 {
-    if (r->csv)
-        fclose(r->csv);
     mem_free(r->peer);
     *r = (struct results){ 0 };
 }
@@ -141,14 +135,25 @@ static double tokens_per_second(const struct result *x)
 void results_csv(const struct results *r, const struct result *x)
 {
     double floor = floor_ms(r->rig, x);
+    struct pv_error err = { 0 };
+    struct buf line;
     if (!r->csv)
         return;
-    fprintf(r->csv, "%s,%s,%s,prevue,%s,%s,%s,%s,%d,%d,%d,%.5f,%.5f,%.2f,%.5f,%.4f,%.2f,%.2f,%s\n",
-            r->date, r->machine, r->commit, r->rig->dev->ops->name, x->model, x->type, x->test,
-            x->context, x->rows, x->samples, x->ms, x->best_ms, tokens_per_second(x), floor,
-            floor / x->ms, 1e-9 * x->operations / x->ms, 1e-9 * (double)x->memory,
-            x->note ? x->note : "");
-    fflush(r->csv);
+    buf_init(&line, LINE_MAX_CHARS);
+    buf_printf(&line,
+               "%s,%s,%s,prevue,%s,%s,%s,%s,%d,%d,%d,%.5f,%.5f,%.2f,%.5f,%.4f,%.2f,%.2f,%s\n",
+               r->date, r->machine, r->commit, r->rig->dev->ops->name, x->model, x->type, x->test,
+               x->context, x->rows, x->samples, x->ms, x->best_ms, tokens_per_second(x), floor,
+               floor / x->ms, 1e-9 * x->operations / x->ms, 1e-9 * (double)x->memory,
+               x->note ? x->note : "");
+    if (line.failed)
+        fail(&err, PV_E_LIMIT, "%s: a line would be longer than %d characters", r->csv,
+             LINE_MAX_CHARS);
+    else
+        file_append(r->csv, columns, line.data, line.len, &err);
+    if (err.code)
+        fprintf(stderr, "bench_gpu: %s\n", err.text);
+    buf_clear(&line);
 }
 
 void results_row(const struct results *r, const struct result *x)

@@ -4,7 +4,9 @@
 #define _DEFAULT_SOURCE /* getrusage beside POSIX.1-2008 */
 #include "report.h"
 
-#include <errno.h>
+#include "base/append.h"
+
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -233,20 +235,24 @@ static void csv_test(const struct report *r, const struct test *t, FILE *f)
 
 enum pv_status report_csv(const struct report *r, const char *path, struct pv_error *err)
 {
-    FILE *f = fopen(path, "a");
+    static const char header[] = "date,machine,commit,engine,threads,type,kv,test,depth,rows,"
+                                 "samples,ms,tokens_per_s,best_tokens_per_s,floor_ms,floor_percent,"
+                                 "read_gb_per_s,others_percent,model,command\n";
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    enum pv_status s;
     bool bad;
     if (!f)
-        return fail(err, PV_E_IO, "%s: %s", path, strerror(errno));
-    fseek(f, 0, SEEK_END);
-    if (ftell(f) == 0)
-        fprintf(f, "date,machine,commit,engine,threads,type,kv,test,depth,rows,samples,ms,"
-                   "tokens_per_s,best_tokens_per_s,floor_ms,floor_percent,read_gb_per_s,"
-                   "others_percent,model,command\n");
+        return fail(err, PV_E_NOMEM, "%s: no memory for its lines", path);
     for (int i = 0; i < r->n_tests; i++)
         if (r->tests[i].ours.n > 0)
             csv_test(r, &r->tests[i], f);
     bad = ferror(f) != 0;
     if (fclose(f) != 0 || bad)
-        return fail(err, PV_E_IO, "%s: could not write all of it", path);
-    return PV_OK;
+        s = fail(err, PV_E_NOMEM, "%s: no memory for its lines", path);
+    else
+        s = file_append(path, header, text, len, err);
+    free(text);
+    return s;
 }

@@ -144,10 +144,10 @@ struct pv_session_params {
     struct pv_cache_params cache;
 };
 
-enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL };
-/* How far a long phase is: frames decoded, prompt tokens prefilled, and those of the prompt as the
- * drafter sees it (`auto`: in the middle of an answer). Return false to stop; the call then returns
- * PV_E_CANCELLED. */
+enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL, PV_PHASE_CONVERT };
+/* How far a long phase is: frames decoded, prompt tokens prefilled, those of the prompt as the
+ * drafter sees it (`auto`: in the middle of an answer), and bytes of tensors written. Return false
+ * to stop; the call then returns PV_E_CANCELLED. */
 typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
 
 struct pv_gen_params {
@@ -625,12 +625,20 @@ struct pv_span {
 };
 PV_API const struct pv_span *pv_session_spans(const pv_session *s, size_t *n);
 
+struct pv_convert_params {
+    size_t size;
+    enum pv_type type; /* of the weight matrices */
+    bool one_file;
+    pv_progress_fn progress; /* of each file; PV_E_CANCELLED when it stops; may be NULL */
+    void *progress_user;
+};
+PV_API void pv_convert_params_init(struct pv_convert_params *p, size_t size);
 /* Write SRC (GGUF file or Hugging Face directory; a model, or a draft head) as GGUF. The vision
  * tower goes where llama.cpp looks for it, into a file beside `out_path` whose name begins with
  * "mmproj-"; those of families that llama.cpp does not know, or with `one_file` all, into the same
- * file. Nothing is left at `out_path` on failure. */
-PV_API enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type,
-                                 bool one_file, struct pv_error *err);
+ * file. Nothing is left at `out_path`, or beside it, on failure. */
+PV_API enum pv_status pv_convert(const char *src, const char *out_path,
+                                 const struct pv_convert_params *p, struct pv_error *err);
 
 /* Names of the CPU features this process uses under `mask`, e.g. "avx2 avx512 amx"; the bits of
  * the mask are those of the features' order in pv_cpu_feature_name. */
@@ -674,6 +682,13 @@ static inline struct pv_video_params pv_video_defaults(void)
 {
     struct pv_video_params p;
     pv_video_params_init(&p, sizeof p);
+    return p;
+}
+
+static inline struct pv_convert_params pv_convert_defaults(void)
+{
+    struct pv_convert_params p;
+    pv_convert_params_init(&p, sizeof p);
     return p;
 }
 

@@ -329,37 +329,6 @@ const char *pv_token_bytes(const pv_model *model, int32_t id, size_t *len)
     return NULL;
 }
 
-static enum pv_status convert_head(const char *src, const char *out_path, enum dtype type,
-                                   struct pv_error *err)
-{
-    struct head_file *hf;
-    enum pv_status s = head_file_open(&hf, src, default_limits.file_bytes, err);
-    if (s)
-        return s;
-    s = head_file_write_gguf(hf, out_path, type, err);
-    head_file_close(&hf);
-    return s;
-}
-
-enum pv_status pv_convert(const char *src, const char *out_path, enum pv_type type, bool one_file,
-                          struct pv_error *err)
-{
-    static const enum dtype dtypes[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
-                                         DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
-    struct model_file *mf;
-    enum pv_status s;
-    if ((unsigned)type >= sizeof dtypes / sizeof *dtypes)
-        return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)type);
-    if (head_file_is(src))
-        return convert_head(src, out_path, dtypes[type], err);
-    s = model_file_open(&mf, src, NULL, default_limits.file_bytes, families, err);
-    if (s)
-        return s;
-    s = model_file_write_gguf(mf, out_path, dtypes[type], one_file, err);
-    model_file_close(&mf);
-    return s;
-}
-
 uint64_t pv_cpu_features(void)
 {
     return cpu_flags();

@@ -9,7 +9,11 @@
 
 #include <string.h>
 
-enum { VERSION = 3, META_LIMIT = 1 << 30 };
+enum {
+    VERSION = 3,
+    META_LIMIT = 1 << 30,
+    PIECE = 4 << 20 /* bytes written between two calls of the watch: a few milliseconds */
+};
 
 struct gguf_writer {
     struct file_out out;
@@ -18,16 +22,21 @@ struct gguf_writer {
     uint64_t *size;            /* owned; [n_tensors] bytes of each */
     uint64_t offset;           /* of the next tensor in the data section */
     uint64_t current, written; /* tensor being written, and how much of it */
+    uint64_t done;             /* bytes of all of them */
+    struct write_watch watch;
     bool failed;
 };
 
-enum pv_status gguf_writer_open(struct gguf_writer **out, const char *path, struct pv_error *err)
+enum pv_status gguf_writer_open(struct gguf_writer **out, const char *path,
+                                const struct write_watch *watch, struct pv_error *err)
 {
     struct gguf_writer *w = mem_zalloc(sizeof *w);
     enum pv_status s;
 
     if (!w)
         return fail_nomem(err, sizeof *w);
+    if (watch)
+        w->watch = *watch;
     buf_init(&w->values, META_LIMIT);
     buf_init(&w->infos, META_LIMIT);
     s = file_out_open(&w->out, path, err);
@@ -192,6 +201,25 @@ enum pv_status gguf_writer_begin(struct gguf_writer *w, struct pv_error *err)
     return s;
 }
 
+/* Data of the current tensor, in pieces, so that a large one can be stopped in its middle. */
+static enum pv_status write_pieces(struct gguf_writer *w, const uint8_t *data, size_t len,
+                                   struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+
+    while (len > 0 && !s) {
+        size_t n = len < PIECE ? len : PIECE;
+        if (w->watch.fn &&
+            !w->watch.fn(w->watch.user, PV_PHASE_CONVERT, (int64_t)w->done, (int64_t)w->offset))
+            return fail(err, PV_E_CANCELLED, "%s: writing was stopped", w->out.path);
+        s = file_out_write(&w->out, data, n, err);
+        data += n;
+        len -= n;
+        w->done += n;
+    }
+    return s;
+}
+
 enum pv_status gguf_writer_data(struct gguf_writer *w, const void *data, size_t len,
                                 struct pv_error *err)
 {
@@ -199,7 +227,7 @@ enum pv_status gguf_writer_data(struct gguf_writer *w, const void *data, size_t 
 
     if (w->current == w->n_tensors || len > w->size[w->current] - w->written)
         return fail(err, PV_E_ARG, "%s: more data than the listed tensors have", w->out.path);
-    s = file_out_write(&w->out, data, len, err);
+    s = write_pieces(w, data, len, err);
     w->written += len;
     if (!s && w->written == w->size[w->current]) {
         s = write_padding(w, w->written, err);

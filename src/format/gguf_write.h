@@ -7,7 +7,15 @@
 
 struct gguf_writer;
 
-enum pv_status gguf_writer_open(struct gguf_writer **out, const char *path, struct pv_error *err);
+/* Told how many bytes of the tensors are written, every few MiB; false stops. */
+struct write_watch {
+    pv_progress_fn fn; /* may be NULL */
+    void *user;
+};
+
+/* `watch` may be NULL; it is copied. */
+enum pv_status gguf_writer_open(struct gguf_writer **out, const char *path,
+                                const struct write_watch *watch, struct pv_error *err);
 
 /* Metadata. Keys must be unique. A failure (memory) is kept and reported by gguf_writer_begin. */
 void gguf_writer_u32(struct gguf_writer *w, const char *key, uint32_t value);
@@ -30,7 +38,7 @@ void gguf_writer_tensor(struct gguf_writer *w, const char *name, enum dtype t, i
 /* Ends metadata and tensor list and writes them. */
 enum pv_status gguf_writer_begin(struct gguf_writer *w, struct pv_error *err);
 /* The next bytes of the tensors' data, at most to the end of the current tensor. Padding between
- * tensors is added. */
+ * tensors is added. PV_E_CANCELLED when the watch says so. */
 enum pv_status gguf_writer_data(struct gguf_writer *w, const void *data, size_t len,
                                 struct pv_error *err);
 /* Both close and set *w NULL. Commit fails (and leaves nothing) when tensors lack bytes. */

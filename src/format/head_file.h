@@ -68,6 +68,7 @@ struct head_tensors {
 };
 
 struct head_file;
+struct write_watch; /* gguf_write.h */
 
 /* `file_limit` as in model_file_open. */
 enum pv_status head_file_open(struct head_file **out, const char *path, uint64_t file_limit,
@@ -97,6 +98,7 @@ enum pv_status head_file_fit(const struct head_file *hf, const struct config *ta
 
 /* As model_file_write_gguf. */
 enum pv_status head_file_write_gguf(const struct head_file *hf, const char *out_path,
-                                    enum dtype type, struct pv_error *err);
+                                    enum dtype type, const struct write_watch *watch,
+                                    struct pv_error *err);
 
 #endif

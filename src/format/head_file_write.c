@@ -86,9 +86,10 @@ static enum pv_status write_tensors(struct write_job *j, const struct head_file 
 }
 
 enum pv_status head_file_write_gguf(const struct head_file *hf, const char *out_path,
-                                    enum dtype type, struct pv_error *err)
+                                    enum dtype type, const struct write_watch *watch,
+                                    struct pv_error *err)
 {
-    struct write_job j = { .path = hf->path, .type = type };
+    struct write_job j = { .path = hf->path, .type = type, .watch = watch };
     enum pv_status s;
 
     if (!row_can_encode(type))
@@ -96,7 +97,7 @@ enum pv_status head_file_write_gguf(const struct head_file *hf, const char *out_
                     dtype_name(type));
     s = write_job_open(&j, err);
     if (!s)
-        s = gguf_writer_open(&j.w, out_path, err);
+        s = gguf_writer_open(&j.w, out_path, watch, err);
     if (!s) {
         write_meta(&j, &hf->config);
         if (hf->config.layout == HEAD_LAYOUT_EAGLE3)

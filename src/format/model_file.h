@@ -69,6 +69,7 @@ struct vision_tensors {
 };
 
 struct model_file;
+struct write_watch; /* gguf_write.h */
 
 /* `path`: GGUF file or directory; `file_limit`: bytes of one file, 0 for the default (1 TiB).
  * Without jansson (CORE) a directory is PV_E_UNSUPPORTED. */
@@ -108,8 +109,9 @@ const char *model_file_vocab_reason(const struct model_file *mf);
 /* Write a model file (either kind) as GGUF; the tower goes into a file beside it, named "mmproj-"
  * and then as out_path is, or (one_file, or family_tower.in_one_file) into the same file; 2-D
  * weights become `type`, except where the row is not a multiple of the block (then F16); 1-D
- * tensors and norms F32. */
+ * tensors and norms F32. `watch` may be NULL. */
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
-                                     enum dtype type, bool one_file, struct pv_error *err);
+                                     enum dtype type, bool one_file,
+                                     const struct write_watch *watch, struct pv_error *err);
 
 #endif

@@ -8,12 +8,13 @@
 enum { JOB_CHUNK = 1 << 16 /* elements decoded at a time; a multiple of every block */ };
 
 struct write_job {
-    const struct model_file *mf; /* NULL: what is written is a head */
-    const char *path;            /* of what is read */
-    struct gguf_writer *w;       /* the file being written now */
-    enum dtype type;             /* asked for */
-    float *values;               /* [2 * JOB_CHUNK]; the second half is write_patch's alone */
-    uint8_t *bytes;              /* JOB_CHUNK elements in any type */
+    const struct model_file *mf;     /* NULL: what is written is a head */
+    const char *path;                /* of what is read */
+    struct gguf_writer *w;           /* the file being written now */
+    enum dtype type;                 /* asked for */
+    const struct write_watch *watch; /* may be NULL */
+    float *values;                   /* [2 * JOB_CHUNK]; the second half is write_patch's alone */
+    uint8_t *bytes;                  /* JOB_CHUNK elements in any type */
 };
 
 /* The type a matrix gets: rows that are not whole blocks cannot be quantised. */

@@ -192,7 +192,7 @@ static enum pv_status write_meta(struct write_job *j, struct contents what, stru
 static enum pv_status write_file(struct write_job *j, struct gguf_writer **w, const char *path,
                                  struct contents what, struct pv_error *err)
 {
-    enum pv_status s = gguf_writer_open(w, path, err);
+    enum pv_status s = gguf_writer_open(w, path, j->watch, err);
 
     if (s)
         return s;
@@ -248,9 +248,10 @@ static enum pv_status write_single(struct write_job *j, const char *out_path, st
 }
 
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
-                                     enum dtype type, bool one_file, struct pv_error *err)
+                                     enum dtype type, bool one_file,
+                                     const struct write_watch *watch, struct pv_error *err)
 {
-    struct write_job j = { .mf = mf, .path = mf->path, .type = type };
+    struct write_job j = { .mf = mf, .path = mf->path, .type = type, .watch = watch };
     enum pv_status s;
 
     if (!row_can_encode(type))

@@ -50,6 +50,32 @@ verdict csv_goes_on "$why"
 run bench nowhere.mp4 $on --csv none.csv
 verdict csv_of_nothing "$([ "$status" -eq 1 ] && [ ! -e none.csv ] || echo 'an empty file was left')"
 
+# A file system that fills up in the middle of a row (here: a limit on the size of files, in blocks of
+# 512 bytes): the rows of a clip are there whole or not at all, and the next run goes on behind them.
+rows=$(wc -l <rows.csv)
+blocks=$(($(wc -c <rows.csv) / 512 + 1))
+status=0 tries=0
+while [ "$status" -eq 0 ] && [ $tries -lt 9 ]; do
+    (
+        ulimit -f $blocks
+        trap '' XFSZ
+        run bench film.y4m $on --csv rows.csv
+        exit "$status"
+    )
+    status=$?
+    tries=$((tries + 1))
+done
+ran="prevue bench --csv on a full disk"
+why=
+grep -q 'rows\.csv: cannot be written, and is as it was: File too large' err || why="not said"
+[ "$status" -eq 1 ] || why="exit status is not 1"
+verdict csv_full_disk "$why"
+run bench film.y4m $on --csv rows.csv
+why=
+[ "$(wc -l <rows.csv)" -eq $((rows + 2 * tries)) ] || why="not $((rows + 2 * tries)) lines"
+[ "$(tr -dc ',\n' <rows.csv | sort -u | wc -l)" -eq 1 ] || why="rows of different lengths"
+verdict csv_after_full_disk "$why"
+
 # --- said before the work, with the name that was given ---
 
 for option in json trace; do

@@ -38,6 +38,43 @@ status=$? why=
 grep -q '"ids":\[.*\]' out || why="no object with what was there"
 verdict interrupt_json "$why"
 
+# ended NAME ARGS...: SIGTERM while the command works, that is has mapped the model file working.gguf;
+# the status must be its own, 143, not that of a process that died by the signal. xargs tells one
+# from the other by its status, 123 or 125. A command that was quicker than the signal is run again.
+ended()
+{
+    name=$1
+    shift
+    ran="prevue $*, terminated"
+    tries=0 status=0
+    while [ "$status" -eq 0 ] && [ $tries -lt 20 ]; do
+        : >pid
+        echo "$@" | xargs sh -c 'echo $$ >pid; exec "$0" "$@"' "$prevue" >out 2>err &
+        until grep -q working /proc/"$(cat pid)"/maps 2>/dev/null; do
+            kill -0 $! 2>/dev/null || break
+        done
+        kill -TERM "$(cat pid)" 2>/dev/null
+        wait $!
+        status=$?
+        tries=$((tries + 1))
+    done
+    why=
+    [ "$status" -eq 123 ] || why="it did not end by itself"
+    [ -z "$(find . -name '*.tmp[0-9]*')" ] || why="a temporary file was left"
+    sed '/terminated by signal/d' err | grep -q . && why="stderr is not empty"
+    verdict "$name" "$why"
+}
+
+. "$here/video.sh"
+"$make_model" --shape q05 --type f32 --hollow working.gguf >make.log 2>&1 || cat make.log
+ended terminate_convert convert working.gguf converted.gguf --type q8_0 --force
+verdict terminate_leaves_nothing "$([ ! -e converted.gguf ] || echo 'there is an output')"
+"$make_model" --shape tiny-ov --type q8_0 working.gguf >make.log 2>&1 || cat make.log
+make_clip long.y4m 64 4 320 240
+ended terminate_view view long.y4m -m working.gguf --frames 64 -o view.png
+ended terminate_prepare prepare long.y4m -m working.gguf --frames 64 -o long.pvin
+rm -f working.gguf
+
 ran="prevue $long | head -c 1"
 {
     "$prevue" $long 2>err </dev/null

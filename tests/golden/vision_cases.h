@@ -70,11 +70,12 @@ static inline const char *hf_path(int m)
 static inline const char *gguf_path_of(int m)
 {
     static char path[N_MODELS][96];
+    const struct pv_convert_params p = pv_convert_defaults(); /* F32 */
     struct pv_error err = { 0 };
     if (path[m][0])
         return path[m];
     snprintf(path[m], sizeof path[m], "%s/%s.gguf", scratch_dir(), models[m].name);
-    CHECK_MSG(!pv_convert(hf_path(m), path[m], PV_TYPE_F32, false, &err), "%s", err.text);
+    CHECK_MSG(!pv_convert(hf_path(m), path[m], &p, &err), "%s", err.text);
     return path[m];
 }
 

@@ -79,7 +79,7 @@ static struct model_file *convert(const struct model_file *old, enum dtype type)
 {
     struct model_file *new = NULL;
     struct pv_error err = { 0 };
-    enum pv_status s = model_file_write_gguf(old, out_path(), type, false, &err);
+    enum pv_status s = model_file_write_gguf(old, out_path(), type, false, NULL, &err);
 
     if (!s)
         s = model_file_open(&new, out_path(), NULL, 0, families, &err);
@@ -160,7 +160,7 @@ TEST(metadata_is_kept)
     struct str author;
     int64_t type = 0;
 
-    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_Q4_0, false, NULL), PV_OK);
+    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_Q4_0, false, NULL, NULL), PV_OK);
     model_file_close(&mf);
     if (!CHECK_EQ(gguf_open(&g, out_path(), UINT64_MAX, NULL), PV_OK))
         return;
@@ -234,21 +234,22 @@ TEST(failures_leave_nothing)
     if (!mf)
         return;
     unlink(out_path());
-    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_F16, false, &err), PV_E_FORMAT);
+    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_F16, false, NULL, &err), PV_E_FORMAT);
     CHECK_MSG(strstr(err.text, "embed_tokens.weight has a number that f16"), "%s", err.text);
     CHECK(!exists(out_path()));
-    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_BF16, false, NULL), PV_OK);
+    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_BF16, false, NULL, NULL), PV_OK);
     unlink(out_path());
     err = (struct pv_error){ 0 };
-    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_Q6_K, false, &err), PV_E_UNSUPPORTED);
+    CHECK_EQ(model_file_write_gguf(mf, out_path(), DTYPE_Q6_K, false, NULL, &err),
+             PV_E_UNSUPPORTED);
     CHECK(strstr(err.text, "q6_K"));
-    CHECK_EQ(model_file_write_gguf(mf, "/no/such/directory/x.gguf", DTYPE_F32, false, NULL),
+    CHECK_EQ(model_file_write_gguf(mf, "/no/such/directory/x.gguf", DTYPE_F32, false, NULL, NULL),
              PV_E_IO);
     for (int k = 1;; k++) {
         enum pv_status s;
         err = (struct pv_error){ 0 };
         mem_fail_at((uint64_t)k);
-        s = model_file_write_gguf(mf, out_path(), DTYPE_F32, false, &err);
+        s = model_file_write_gguf(mf, out_path(), DTYPE_F32, false, NULL, &err);
         mem_fail_at(0);
         if (!s || !CHECK(s == PV_E_NOMEM && err.text[0] && !exists(out_path())) || k > 1000) {
             CHECK(k > 10);
@@ -266,7 +267,7 @@ TEST(in_place)
     char path[300];
 
     snprintf(path, sizeof path, "%s", model_file_path(mf));
-    CHECK_EQ(model_file_write_gguf(mf, path, DTYPE_BF16, false, NULL), PV_OK);
+    CHECK_EQ(model_file_write_gguf(mf, path, DTYPE_BF16, false, NULL, NULL), PV_OK);
     CHECK_EQ(model_file_embed(mf)->dtype, DTYPE_Q8_0);
     check_tensor(model_file_embed(mf), model_file_embed(mf), DTYPE_Q8_0);
     model_file_close(&mf);
@@ -285,7 +286,7 @@ TEST(writer_counts_the_bytes)
     float data[15] = { 1, 2, 3 };
 
     unlink(out_path());
-    CHECK_EQ(gguf_writer_open(&w, out_path(), NULL), PV_OK);
+    CHECK_EQ(gguf_writer_open(&w, out_path(), NULL, NULL), PV_OK);
     gguf_writer_f32s(w, "a.floats", data, 3);
     gguf_writer_tensor(w, "x", DTYPE_F32, 2, dim);
     CHECK_EQ(gguf_writer_begin(w, NULL), PV_OK);
@@ -293,7 +294,7 @@ TEST(writer_counts_the_bytes)
     CHECK_EQ(gguf_writer_data(w, data, 4 * 14, NULL), PV_OK);
     CHECK_EQ(gguf_writer_commit(&w, NULL), PV_E_ARG); /* one too few */
     CHECK(w == NULL && !exists(out_path()));
-    CHECK_EQ(gguf_writer_open(&w, out_path(), NULL), PV_OK);
+    CHECK_EQ(gguf_writer_open(&w, out_path(), NULL, NULL), PV_OK);
     gguf_writer_tensor(w, "x", DTYPE_F32, 2, dim);
     CHECK_EQ(gguf_writer_begin(w, NULL), PV_OK);
     CHECK_EQ(gguf_writer_data(w, data, 7, NULL), PV_OK);

@@ -48,8 +48,8 @@ static struct model_file *convert(const struct model_file *old, enum dtype type)
 {
     struct pv_error err = { 0 };
     clear_out();
-    if (!CHECK_MSG(model_file_write_gguf(old, out_path("x.gguf"), type, false, &err) == PV_OK, "%s",
-                   err.text))
+    if (!CHECK_MSG(model_file_write_gguf(old, out_path("x.gguf"), type, false, NULL, &err) == PV_OK,
+                   "%s", err.text))
         return NULL;
     return model_file_of(out_path("x.gguf"), NULL);
 }
@@ -70,15 +70,15 @@ TEST(towers_in_one_file)
         struct model_file *old = open_tiny(&m, i % 2), *one = NULL, *two = NULL;
         struct pv_error err = { 0 };
         clear_out();
-        if (CHECK(old) &&
-            CHECK_MSG(!model_file_write_gguf(old, out_path("one.gguf"), DTYPE_F16, true, &err),
-                      "%s", err.text)) {
+        if (CHECK(old) && CHECK_MSG(!model_file_write_gguf(old, out_path("one.gguf"), DTYPE_F16,
+                                                           true, NULL, &err),
+                                    "%s", err.text)) {
             CHECK_EQ(count_files(), 1);
             one = model_file_of(out_path("one.gguf"), NULL);
         }
         if (one) {
             same_tower(one, old, DTYPE_F16);
-            CHECK_EQ(model_file_write_gguf(one, out_path("two.gguf"), DTYPE_F16, false, NULL),
+            CHECK_EQ(model_file_write_gguf(one, out_path("two.gguf"), DTYPE_F16, false, NULL, NULL),
                      PV_OK);
             CHECK_EQ(count_files(), tiny_kind(m.family)->one_file ? 2 : 3);
             two = model_file_of(out_path("two.gguf"), NULL);
@@ -89,6 +89,39 @@ TEST(towers_in_one_file)
         model_file_close(&one);
         model_file_close(&old);
     }
+}
+
+/* Stops at the call whose number *left counts down to. */
+static bool stop_later(void *user, enum pv_phase phase, int64_t done, int64_t total)
+{
+    int *left = user;
+    CHECK(phase == PV_PHASE_CONVERT && done >= 0 && done < total);
+    return --*left >= 0;
+}
+
+/* Wherever it is stopped, neither of the two files is left, nor a temporary one. */
+TEST(stopped_anywhere_it_leaves_nothing)
+{
+    struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
+    struct pv_convert_params p = pv_convert_defaults();
+    enum pv_status s = PV_E_CANCELLED;
+    char path[256];
+    int calls = 0;
+
+    p.type = PV_TYPE_F16;
+    p.progress = stop_later;
+    tiny_vision_gguf(&m, "source", path);
+    for (; s == PV_E_CANCELLED && calls < 1000; calls++) {
+        struct pv_error err = { 0 };
+        int left = calls;
+        clear_out();
+        p.progress_user = &left;
+        s = pv_convert(path, out_path("x.gguf"), &p, &err);
+        CHECK_EQ(s, err.code);
+        CHECK_EQ(count_files(), s ? 0 : 2);
+    }
+    CHECK_EQ(s, PV_OK);
+    CHECK_MSG(calls > 50, "asked %d times", calls);
 }
 
 TEST(every_type_from_either_kind)
@@ -228,7 +261,7 @@ TEST(in_place)
     struct tiny_vision m = tiny_vision(&family_qwen2_5_vl);
     char path[256];
     struct model_file *old = model_file_of(tiny_vision_gguf(&m, "place", path), NULL), *new;
-    CHECK(old && model_file_write_gguf(old, path, DTYPE_Q8_0, false, NULL) == PV_OK);
+    CHECK(old && model_file_write_gguf(old, path, DTYPE_Q8_0, false, NULL, NULL) == PV_OK);
     new = model_file_of(path, NULL);
     if (old && new)
         same_tower(new, old, DTYPE_Q8_0);
@@ -239,7 +272,7 @@ TEST(in_place)
 static void refuse(const struct model_file *mf, enum dtype type, const char *word, int left)
 {
     struct pv_error err = { 0 };
-    CHECK(model_file_write_gguf(mf, out_path("x.gguf"), type, false, &err) != PV_OK);
+    CHECK(model_file_write_gguf(mf, out_path("x.gguf"), type, false, NULL, &err) != PV_OK);
     CHECK_MSG(strstr(err.text, word), "%s", err.text);
     CHECK_EQ(count_files(), left);
 }
@@ -275,7 +308,7 @@ TEST(out_of_memory_anywhere)
             struct pv_error err = { 0 };
             const char *path = out_path("x.gguf");
             mem_fail_at((uint64_t)k);
-            s = model_file_write_gguf(mf, path, DTYPE_Q8_0, false, &err);
+            s = model_file_write_gguf(mf, path, DTYPE_Q8_0, false, NULL, &err);
             mem_fail_at(0);
             if (s && !CHECK(s == PV_E_NOMEM && err.text[0] && count_files() == 0))
                 break;

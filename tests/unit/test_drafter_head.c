@@ -67,7 +67,7 @@ static const char *f32_target(int h)
     snprintf(dir, sizeof dir, "tests/golden/%s", heads[h].target);
     snprintf(path[h], sizeof path[h], "%s/target%d.gguf", scratch_dir(), h);
     if (model_file_open(&mf, dir, NULL, 0, families, &err) == PV_OK)
-        model_file_write_gguf(mf, path[h], DTYPE_F32, false, &err);
+        model_file_write_gguf(mf, path[h], DTYPE_F32, false, NULL, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     model_file_close(&mf);
     return path[h];
@@ -89,7 +89,7 @@ static const char *f32_head(int h)
         return path[h];
     snprintf(path[h], sizeof path[h], "%s/%s.gguf", scratch_dir(), heads[h].name);
     if (head_file_open(&hf, head_dir(h), 0, &err) == PV_OK)
-        head_file_write_gguf(hf, path[h], DTYPE_F32, &err);
+        head_file_write_gguf(hf, path[h], DTYPE_F32, NULL, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     head_file_close(&hf);
     return path[h];

@@ -229,7 +229,7 @@ static void check_converted(const struct model_file *old, int ffn, enum dtype t,
     char path[300];
 
     snprintf(path, sizeof path, "%s/experts.gguf", scratch_dir());
-    CHECK_MSG(model_file_write_gguf(old, path, t, false, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(model_file_write_gguf(old, path, t, false, NULL, &err) == PV_OK, "%s", err.text);
     new = open_file(path);
     if (!new)
         return;
@@ -346,7 +346,7 @@ static void refuse_patched(const char *from, const char *to, size_t after, const
     char path[300];
 
     snprintf(path, sizeof path, "%s/patched.gguf", scratch_dir());
-    CHECK_EQ(model_file_write_gguf(mf, path, DTYPE_F32, false, NULL), PV_OK);
+    CHECK_EQ(model_file_write_gguf(mf, path, DTYPE_F32, false, NULL, NULL), PV_OK);
     model_file_close(&mf);
     data = make_load(path, &size);
     while (at + len < size && memcmp(data + at, from, len))

@@ -40,7 +40,7 @@ static const char *gguf_path_of(int m, enum dtype t)
         return p;
     snprintf(p, sizeof path[m][t], "%s/%s-%s.gguf", scratch_dir(), names[m], dtype_name(t));
     if (model_file_open(&mf, hf_path(m), NULL, 0, families, &err) == PV_OK)
-        model_file_write_gguf(mf, p, t, false, &err);
+        model_file_write_gguf(mf, p, t, false, NULL, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     model_file_close(&mf);
     return p;
@@ -431,7 +431,7 @@ TEST(every_type_equals_its_own_weights_in_f32)
         snprintf(path, sizeof path, "%s/%s-%s-f32.gguf", scratch_dir(), names[m], dtype_name(t));
         if (!expected_open(&e, m) ||
             !CHECK(!model_file_open(&mf, gguf_path_of(m, t), NULL, 0, families, NULL) &&
-                   !model_file_write_gguf(mf, path, DTYPE_F32, false, NULL)))
+                   !model_file_write_gguf(mf, path, DTYPE_F32, false, NULL, NULL)))
             return;
         model_file_close(&mf);
         for (int level = 0; level < N_CPU_LEVELS; level++) {

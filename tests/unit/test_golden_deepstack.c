@@ -154,7 +154,7 @@ TEST(deepstack_equals_transformers)
     char path[256];
     snprintf(path, sizeof path, "%s/deep.gguf", scratch_dir());
     if (model_file_open(&mf, dir, NULL, 0, families, &err) == PV_OK)
-        model_file_write_gguf(mf, path, DTYPE_F32, false, &err);
+        model_file_write_gguf(mf, path, DTYPE_F32, false, NULL, &err);
     CHECK_MSG(!err.code, "%s", err.text);
     model_file_close(&mf);
     for (int level = 0; level < N_CPU_LEVELS; level++)

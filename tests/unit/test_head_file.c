@@ -417,7 +417,7 @@ TEST(directories_and_what_they_become)
             continue;
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             struct head_config a = *head_file_config(dir), b;
-            CHECK_MSG(head_file_write_gguf(dir, out, types[t], &err) == PV_OK &&
+            CHECK_MSG(head_file_write_gguf(dir, out, types[t], NULL, &err) == PV_OK &&
                           head_file_open(&made, out, 0, &err) == PV_OK,
                       "%s", err.text);
             if (!made)

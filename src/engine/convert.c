@@ -1,0 +1,50 @@
+/* pv_convert: a model or a draft head of any readable form, as GGUF. */
+#include "base/sized.h"
+#include "engine/model.h"
+#include "family/families.h"
+#include "format/gguf_write.h"
+#include "format/head_file.h"
+
+void pv_convert_params_init(struct pv_convert_params *p, size_t size)
+{
+    static const struct pv_convert_params usual = { 0 };
+    sized_init(p, size, &usual, sizeof usual);
+}
+
+static enum pv_status convert_head(const char *src, const char *out_path, enum dtype type,
+                                   uint64_t limit, const struct write_watch *watch,
+                                   struct pv_error *err)
+{
+    struct head_file *hf;
+    enum pv_status s = head_file_open(&hf, src, limit, err);
+    if (s)
+        return s;
+    s = head_file_write_gguf(hf, out_path, type, watch, err);
+    head_file_close(&hf);
+    return s;
+}
+
+enum pv_status pv_convert(const char *src, const char *out_path, const struct pv_convert_params *p,
+                          struct pv_error *err)
+{
+    static const enum dtype dtypes[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                         DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };
+    const uint64_t limit = model_fill_limits((struct pv_limits){ 0 }).file_bytes;
+    struct pv_convert_params own = pv_convert_defaults();
+    struct model_file *mf;
+    struct write_watch watch;
+    enum pv_status s = sized_read(&own, sizeof own, p, "a conversion", err);
+    if (s)
+        return s;
+    if ((unsigned)own.type >= sizeof dtypes / sizeof *dtypes)
+        return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)own.type);
+    watch = (struct write_watch){ own.progress, own.progress_user };
+    if (head_file_is(src))
+        return convert_head(src, out_path, dtypes[own.type], limit, &watch, err);
+    s = model_file_open(&mf, src, NULL, limit, families, err);
+    if (s)
+        return s;
+    s = model_file_write_gguf(mf, out_path, dtypes[own.type], own.one_file, &watch, err);
+    model_file_close(&mf);
+    return s;
+}
