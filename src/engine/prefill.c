@@ -41,12 +41,13 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
     for (int i = 0; i < n;) {
         int row, some;
         const struct medium *medium = timeline_medium(&s->seq.line, from + i, &row);
-        float *to = embeds + (size_t)i * width, *kept = NULL;
+        float *to, *kept = NULL;
         enum pv_status st;
         if (!medium) {
             i++;
             continue;
         }
+        to = embeds + (size_t)i * width; /* there is room only where there are media */
         some = media_run_left(&medium->m, row, n - i);
         st = session_media_rows(s, medium, row, some, to, true, err);
         if (st)

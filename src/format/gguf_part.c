@@ -38,11 +38,11 @@ static size_t left(const struct cursor *c)
 /* The next n bytes, or NULL when fewer are left. */
 static const uint8_t *take(struct cursor *c, uint64_t n)
 {
-    const uint8_t *p = c->data + c->pos;
+    size_t pos = c->pos;
     if (n > left(c))
         return NULL;
     c->pos += (size_t)n;
-    return p;
+    return c->data + pos; /* not before: an empty file has no data */
 }
 
 static enum pv_status fail_cut(const struct cursor *c, const char *what, struct pv_error *err)
