@@ -6,7 +6,8 @@
 #   make check-cuda      its kernels proved on this machine's GPU
 #   make check-cross     build for the other architecture, test under qemu; FULL=1 runs every test
 #   make lib install     libprevue, header, .pc  make asan    the tests under ASan and UBSan
-#   make check-kernels ARGS=...   make lint   make bench   make demo   make fuzz FUZZ_SECONDS=60
+#   make check-kernels ARGS=...   make lint   make bench   make demo
+#   make fuzz FUZZ_SECONDS=60     make fuzz-long FUZZ_HOURS=8   make fuzz-programs   doc/fuzzing.md
 #
 # CC, CFLAGS, CPPFLAGS, LDFLAGS, DESTDIR, PREFIX, libdir and BUILD are honoured, CUDA_HOME and NVCC
 # with CUDA=1; WERROR=1 makes warnings errors. Nothing is tuned to this machine: a fast kernel is a file whose name ends in its
@@ -27,6 +28,7 @@ incdir  ?= $(PREFIX)/include
 INSTALL ?= install
 PKG_CONFIG ?= pkg-config
 FUZZ_SECONDS ?= 60
+FUZZ_HOURS ?= 1
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 
 # --- variants: each has its own tree of objects ---------------------------------------------
@@ -148,7 +150,7 @@ CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
-        check-cross asan tsan core fuzz fuzz-programs fuzz-replay lint format bench install uninstall clean deps
+        check-cross asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -161,7 +163,8 @@ lib: $(SO)
 
 # Tables of test cases leave out what is zero.
 $(BUILD)/tests/%.o: WARN += -Wno-missing-field-initializers
-$(BUILD)/src/kernels/%.o: OPT = -O3
+KERNEL_OPT = -O3
+$(BUILD)/src/kernels/%.o: OPT = $(KERNEL_OPT)
 $(BUILD)/src/video/resize.o: OPT = -O3
 $(BUILD)/src/base/digest.o: OPT = -O3
 # Its lanes are faster as eight numbers than as four vectors of two.
@@ -269,11 +272,14 @@ $(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ) $(
 $(BUILD)/check_engine_cuda: $(BUILD)/tests/gpu/check_engine_cuda.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
+# Targets with a part that is elsewhere: fuzz_boxes runs fuzz_video's with other changes.
+$(BUILD)/replay_boxes $(BUILD)/fuzz_boxes: $(BUILD)/tests/fuzz/fuzz_video.o
+$(BUILD)/replay_jsonl $(BUILD)/fuzz_jsonl: $(BUILD)/cli/jsonl.o
 $(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
-	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
 $(FUZZ): $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(ARCHIVE)
-	$(call say,LINK)$(LINK) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+	$(call say,LINK)$(LINK) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
 # --- tests ----------------------------------------------------------------------------------
 
@@ -336,16 +342,27 @@ asan: setup
 tsan: setup
 	@$(AGAIN) SAN=thread unit
 
-fuzz-programs: $(FUZZ)
+# The fuzzers (doc/fuzzing.md): build/fuzz/fuzz_*, by clang. FUZZERS: those meant, without "fuzz_".
+FUZZERS  ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SRC))
+FUZZ_DIR ?= build/fuzz/long
+FUZZ_CC  ?= clang
+# clang takes ten minutes for some kernels with sanitizers at -O3.
+fuzz-programs:
+	@$(AGAIN) CC='$(FUZZ_CC)' BUILD=build/fuzz KERNEL_OPT=-O1 fuzz-links \
+	    SAN_FLAGS='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all'
+
+fuzz-links: $(FUZZ)
 
 # New inputs go to build/fuzz/found; a crashing one stays in the root, named crash-*.
-fuzz:
-	@$(AGAIN) CC=clang BUILD=build/fuzz fuzz-programs \
-	    SAN_FLAGS='-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all'
-	@for f in $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SRC)); do \
+fuzz: fuzz-programs
+	@for f in $(FUZZERS); do \
 	    mkdir -p build/fuzz/found/$$f && echo "fuzzing $$f for $(FUZZ_SECONDS) s" && \
 	    build/fuzz/fuzz_$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
 	        -print_final_stats=1 build/fuzz/found/$$f tests/fuzz/corpus/$$f || exit 1; done
+
+# All of them for FUZZ_HOURS on JOBS cores, with a report; findings do not stop it.
+fuzz-long: fuzz-programs
+	@tests/fuzz/long.sh -t $(FUZZ_HOURS) -j $(JOBS) -o $(FUZZ_DIR) build/fuzz tests/fuzz/corpus $(FUZZERS)
 
 # --- everything else ------------------------------------------------------------------------
 

@@ -1,32 +1,8 @@
 /* tokenizer.json from strangers: whatever is accepted must also tokenize and come back. */
-#include "base/buf.h"
 #include "format/vocab_hf.h"
-#include "text/chat.h"
-#include "text/detok.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-enum { MAX_TEXT = 2048 };
+#include "fuzz/use_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void use(const struct tokenizer *t, const char *text, size_t len, bool special)
-{
-    static int32_t ids[MAX_TEXT];
-    struct detok d;
-    struct buf out;
-    size_t n = 0;
-
-    if (tokenizer_encode(t, text, len, special, ids, MAX_TEXT, &n, NULL))
-        return;
-    buf_init(&out, 1 << 20);
-    detok_init(&d, t);
-    for (size_t i = 0; i < n && i < MAX_TEXT; i++)
-        detok_push(&d, ids[i], &out);
-    detok_flush(&d, &out);
-    buf_clear(&out);
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -43,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     if (tokenizer_open(&t, v, &err) == PV_OK) {
-        use(t, text, sizeof text - 1, true);
-        use(t, (const char *)data, size < MAX_TEXT ? size : MAX_TEXT, false);
+        use_text(t, text, sizeof text - 1, true);
+        use_text(t, (const char *)data, size < USE_MAX_TEXT ? size : USE_MAX_TEXT, false);
         chat_init(&c, t, v, NULL);
     }
     tokenizer_close(&t);
