@@ -1,5 +1,5 @@
-/* The changes that the fuzzer of MP4 and Matroska makes (box_tree.h, box_changes.h): a file read and
- * written back is the same; after a change, sizes tile, chunks still lead to their bytes, and
+/* The changes that the fuzzer of MP4 and Matroska makes (box_tree.h, box_changes.h): a file read
+ * and written back is the same; after a change, sizes tile, chunks still lead to their bytes, and
  * checksums hold. Here they are looked at by a second reader. */
 #include "box_changes.h"
 
