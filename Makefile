@@ -49,12 +49,13 @@ ARCH    := $(if $(filter x86_64%,$(MACHINE)),x86,$(if $(filter aarch64% arm64%,$
 ifeq ($(CORE),1)
 PV_DEFS = -DPV_CORE
 else
-DEPS        = jansson libpcre2-8 libutf8proc libavformat libavcodec libswscale libavutil
-CLI_LIBS    = -lz
-DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) 2>/dev/null && echo yes)
+DEPS        = jansson libpcre2-8 libutf8proc libavformat libavcodec libswscale libavutil zlib
+SERVER_DEPS = libmicrohttpd # of the program, not of the library
+DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) $(SERVER_DEPS) 2>/dev/null && echo yes)
 ifeq ($(DEPS_FOUND),yes)
 DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS))
 DEPS_LIBS   := $(shell $(PKG_CONFIG) --libs $(DEPS))
+SERVER_LIBS := $(shell $(PKG_CONFIG) --libs $(SERVER_DEPS))
 endif
 endif
 
@@ -98,7 +99,7 @@ SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format 
            lm family spec engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
-SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c,$(SRC))
+SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c src/base/png.c,$(SRC))
 endif
 CUDA_SRC := $(sort $(wildcard src/kernels/cuda/*.cu))
 SIM_SRC  := $(CUDA_SRC) $(sort $(wildcard tests/cudasim/*.cpp))
@@ -108,8 +109,11 @@ SRC      := $(filter-out src/kernels/device_cuda_none.c,$(SRC))
 endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
 ifeq ($(CORE),1)
-CLI_SRC     := $(filter-out cli/png.c cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c,\
+CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c,\
                  $(CLI_SRC))
+endif
+ifneq ($(CORE),1)
+SERVER_SRC  := $(sort $(wildcard server/*.c))
 endif
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
 SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision
@@ -133,7 +137,8 @@ else ifeq ($(CUDASIM),1)
 OBJ     += $(SIM_OBJ)
 endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
-ALL_OBJ := $(OBJ) $(CLI_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
+SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_html.o)
+ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
            $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
 ARCHIVE   = $(BUILD)/libprevue.a
@@ -210,7 +215,7 @@ FORCE:
 deps:
 ifneq ($(CORE),1)
 ifneq ($(DEPS_FOUND),yes)
-	@echo "prevue needs the libraries jansson, pcre2, utf8proc, FFmpeg and zlib: run 'make setup' to install" \
+	@echo "prevue needs the libraries jansson, pcre2, utf8proc, FFmpeg, zlib and libmicrohttpd: run 'make setup' to install" \
 	      "them (Debian), or 'make CORE=1' to build without." >&2; exit 1
 endif
 endif
@@ -232,8 +237,19 @@ $(ARCHIVE): $(OBJ) $(BUILD)/build_id.o
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
 
-$(BUILD)/prevue: $(CLI_OBJ) $(ARCHIVE)
-	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS)
+# The page as an object. The server's own headers are seen by `prevue serve`, too.
+$(BUILD)/page_html.c: server/page/index.html
+	@mkdir -p $(@D)
+	@{ printf '#include "server/page.h"\n\nconst char page_html[] = {\n'; \
+	   od -An -v -tx1 $< | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \
+	   printf '};\nconst size_t page_html_size = sizeof page_html;\n'; } > $@
+
+$(BUILD)/page_html.o: $(BUILD)/page_html.c server/page.h
+	$(call say,CC)$(COMPILE) -I. -c -o $@ $<
+$(BUILD)/cli/cmd_serve.o: TEST_INC = -I.
+
+$(BUILD)/prevue: $(CLI_OBJ) $(SERVER_OBJ) $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(SERVER_LIBS)
 
 $(SO): $(OBJ) $(BUILD)/build_id.o
 	$(call say,LINK)$(LINK) -shared -Wl,-soname,libprevue.so.$(SOVERSION) -Wl,-z,defs -o $@ $^ $(LIBS)
@@ -303,7 +319,7 @@ check: programs $(if $(SAN),,core)
 	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') \
 	    $(if $(CHECK_CUDASIM),$(CHECK_CUDASIM) '$(CHECK_CUDASIM) --hopper') $(UNIT) $(SIM_TEST) \
 	    $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))') \
-	    tests/cli/run.sh $(if $(SAN),,tests/cli/core.sh)
+	    tests/cli/run.sh tests/server/run.sh $(if $(SAN),,tests/cli/core.sh)
 
 # The build without libraries, kept apart from this one.
 core:

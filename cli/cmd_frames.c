@@ -1,5 +1,5 @@
 /* prevue frames: the frames that a model sees, as PNG files, and when they are shown. */
-#include "png.h"
+#include "base/png.h"
 #include "progress.h"
 #include "run_args.h"
 #include "shown.h"

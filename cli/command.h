@@ -13,7 +13,7 @@ struct command {
 };
 
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
-    inspect_options, convert_options, view_options, bench_options, prepare_options;
+    inspect_options, convert_options, view_options, bench_options, prepare_options, serve_options;
 
 int cmd_describe(int argc, char **argv);
 int cmd_frames(int argc, char **argv);  /* not in a CORE build */
@@ -24,6 +24,7 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_serve(int argc, char **argv); /* in a CORE build it says that it is not there */
 
 enum { EXIT_FAILED = 1, EXIT_MISUSED = 2 };
 enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */

@@ -18,6 +18,7 @@ static const struct command commands[] = {
     { "prepare", "a question about videos as a file, for a machine without libraries", cmd_prepare,
       &prepare_options },
 #endif
+    { "serve", "an OpenAI-compatible server with a web page", cmd_serve, &serve_options },
     { "bench", "compare methods on clips", cmd_bench, &bench_options },
     { "generate", "answer a prompt", cmd_generate, &generate_options },
     { "tokenize", "token ids of a text", cmd_tokenize, &tokenize_options },

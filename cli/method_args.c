@@ -364,7 +364,7 @@ const char *method_args_draft(const struct method_args *a, const struct model_ar
     return find_beside(path, model, mp, DEFAULT_DRAFT);
 }
 
-static const char *find_head(const struct method_args *a, const struct model_args *model,
+const char *method_args_head(const struct method_args *a, const struct model_args *model,
                              const struct pv_model_params *mp)
 {
     static char path[MAX_PATH];
@@ -399,7 +399,7 @@ int method_args_check(const struct method_args *a, const char *command,
                       const struct model_args *model, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft)
 {
-    const char *path = method_args_draft(a, model, mp), *head = find_head(a, model, mp);
+    const char *path = method_args_draft(a, model, mp), *head = method_args_head(a, model, mp);
     const char *implied = implied_method(a, path || head), *name, *why;
     bool self = a->draft && !path;
     struct pv_error err = { 0 }, refused = { 0 };
@@ -509,7 +509,7 @@ int method_args_list(const struct method_args *a, const char *command,
                      const struct model_args *model, struct pv_model_params *mp, const char *names,
                      const char *ratios, struct contenders *out, const char **draft)
 {
-    const char *path = method_args_draft(a, model, mp), *head = find_head(a, model, mp);
+    const char *path = method_args_draft(a, model, mp), *head = method_args_head(a, model, mp);
     struct pv_method plain = { .size = sizeof plain };
     int r = check_words(a, command);
 

@@ -42,6 +42,10 @@ struct contenders {
 const char *method_args_draft(const struct method_args *a, const struct model_args *model,
                               const struct pv_model_params *mp);
 
+/* The same for the draft head. */
+const char *method_args_head(const struct method_args *a, const struct model_args *model,
+                             const struct pv_model_params *mp);
+
 /* One method. *draft is the draft model that it needs, NULL: none; the head that it needs becomes
  * the model's. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
 int method_args_check(const struct method_args *a, const char *command,

@@ -3,8 +3,8 @@
  * elsewhere, and the page's own policy says so. The frames are written as they come. */
 #include "view_report.h"
 
+#include "base/png.h"
 #include "html.h"
-#include "png.h"
 
 #include "base/buf.h"
 #include "base/status.h"

@@ -3,9 +3,9 @@
  * be seen, and their numbers of rows read. */
 #include "view_overlap.h"
 
+#include "base/png.h"
 #include "bench_trace.h"
 #include "command.h"
-#include "png.h"
 
 #include "base/mem.h"
 #include "base/status.h"

@@ -2,8 +2,8 @@
  * one is held; the page is made when the first says how large they are. */
 #include "view_report.h"
 
+#include "base/png.h"
 #include "command.h"
-#include "png.h"
 
 #include "base/mem.h"
 #include "base/status.h"

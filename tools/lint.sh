@@ -36,7 +36,7 @@ else
 fi
 
 # Each header compiles alone, and the public one as C++ too.
-flags="-std=c11 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -Itests -Icli
+flags="-std=c11 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -Itests -Icli -Iserver
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror -fsyntax-only
     $(pkg-config --cflags jansson libpcre2-8 libutf8proc 2>/dev/null)"
 case $($cc -dumpmachine) in

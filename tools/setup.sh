@@ -7,9 +7,9 @@
 #   tools/setup.sh libraries ARCH       the libraries and headers of another architecture, beside
 #                                       those of this one
 set -u
-tools="gcc g++ make pkg-config"
+tools="gcc g++ make pkg-config curl"
 libraries="libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev
-    libavformat-dev libavcodec-dev libswscale-dev libavutil-dev zlib1g-dev"
+    libavformat-dev libavcodec-dev libswscale-dev libavutil-dev zlib1g-dev libmicrohttpd-dev"
 foreign=
 case ${1:-} in
 '') need="$tools $libraries" ;;
@@ -38,6 +38,7 @@ present()
     libutf8proc-dev) pkg-config --exists libutf8proc 2>/dev/null ;;
     libav*-dev | libsw*-dev) pkg-config --exists "${1%-dev}" 2>/dev/null ;;
     zlib1g-dev) pkg-config --exists zlib 2>/dev/null ;;
+    libmicrohttpd-dev) pkg-config --exists libmicrohttpd 2>/dev/null ;;
     *) command -v "$1" >/dev/null ;;
     esac
 }

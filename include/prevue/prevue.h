@@ -132,6 +132,7 @@ struct pv_engine_params {
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */
     struct pv_cache_params cache;
+    uint64_t kv_bytes; /* instead of kv_tokens: as many as these bytes hold; 0: kv_tokens counts */
 };
 
 struct pv_session_params {
@@ -447,6 +448,12 @@ struct pv_request_params {
     size_t n_stop;
     int top_logprobs; /* -1: no log-probabilities; else with each token those of the likeliest, at
                          most 20 */
+    /* Called when pv_request_next has something new, on the engine's thread, perhaps before
+     * pv_request_submit has returned; not after pv_request_close has. It may wake another thread
+     * and must not call functions of the library. So one thread can serve many requests: it takes
+     * their events without waiting (pv_request_next with 0 seconds). NULL: nobody is told. */
+    void (*notify)(void *user);
+    void *notify_user;
 };
 
 PV_API void pv_request_params_init(struct pv_request_params *p, size_t size);
@@ -464,6 +471,13 @@ PV_API void pv_request_cancel(pv_request *r);
 PV_API enum pv_status pv_request_wait(pv_request *r, struct pv_error *err);
 /* After its end; out->size is set. */
 PV_API void pv_request_stats(const pv_request *r, struct pv_stats *out);
+/* After its end, with pv_gen_params.trace: what each side did when. The request owns them. */
+struct pv_span;
+PV_API const struct pv_span *pv_request_spans(const pv_request *r, size_t *n);
+/* After its end: which tokens of the prompt's first video the drafter saw. PV_E_ARG: the prompt has
+ * no video, or nobody drafted. The request owns what *out points to. */
+struct pv_view_map;
+PV_API enum pv_status pv_request_view(pv_request *r, struct pv_view_map *out, struct pv_error *err);
 /* Cancels what still runs, and waits for it. */
 PV_API void pv_request_close(pv_request **request);
 

@@ -121,6 +121,8 @@ static enum pv_status choose_seen(struct speculation *sp, struct pv_error *err)
     if (!blind)
         st = choose_rows(sp, err);
     s->answer.stats.draft_video_tokens = count_seen(sp);
+    s->draft.n_seen = st ? 0 : s->seq.line.n;
+    s->draft.scored = sp->signal.kind == SIGNAL_ATTENTION || sp->signal.kind == SIGNAL_ALIGNMENT;
     return st;
 }
 

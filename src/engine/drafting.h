@@ -48,10 +48,12 @@ struct drafting {
     int n_features;
     uint64_t room;      /* bytes that they may still take */
     bool keep_features; /* of what the target's tower makes from now on */
-    bool *seen;         /* [context] */
+    bool *seen;         /* [context], by the last answer's drafter; */
+    int n_seen;         /* rows of the prompt that it chose from; 0: it has not */
     int *rows;          /* [context]: video rows of the prompt; */
     int n_rows;
-    float *scores;       /* [context]: attention to them */
+    float *scores;       /* [context]: attention to them, */
+    bool scored;         /* where the last view wanted it */
     float *layer_scores; /* [2, n_layers, n_rows]: the same by layer, and of one step (sparse) */
     float *sums;         /* [context * ...]: of one step */
     size_t n_layer_scores;

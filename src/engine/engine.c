@@ -64,6 +64,14 @@ static int pages_of(int64_t tokens)
     return (int)((tokens + KV_CHUNK - 1) / KV_CHUNK);
 }
 
+/* Tokens whose keys and values fit; as many as there can be at most. */
+static int64_t tokens_of(const struct pv_engine *e, uint64_t bytes)
+{
+    uint64_t page = kvpool_cost(decoder_config(e->model->dec), e->kv, 1);
+    uint64_t most = (uint64_t)CONFIG_MAX_CONTEXT * MAX_REQUESTS / KV_CHUNK;
+    return (int64_t)(bytes / page < most ? bytes / page : most) * KV_CHUNK;
+}
+
 static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_params *p,
                                    int64_t *tokens, struct pv_error *err)
 {
@@ -89,6 +97,8 @@ static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_p
                       : p->vision_bytes == 0 && e->max_requests > 1 ? usual_vision_bytes
                                                                     : 0;
     *tokens = p->kv_tokens ? p->kv_tokens : e->context;
+    if (p->kv_bytes)
+        *tokens = tokens_of(e, p->kv_bytes);
     if (*tokens < e->context || *tokens > (int64_t)CONFIG_MAX_CONTEXT * MAX_REQUESTS)
         return fail(err, PV_E_LIMIT,
                     "a KV cache of %lld tokens was asked for: it must hold at least one context of "

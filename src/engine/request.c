@@ -5,6 +5,7 @@
 #include "engine/generate.h"
 #include "engine/session_task.h"
 #include "engine/stop_text.h"
+#include "engine/view_map.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -41,6 +42,9 @@ struct pv_request {
     struct event_node *first, *last, *taken;
     struct event_node *end; /* the last one, which must not fail */
     bool ended;             /* END was taken */
+    void (*notify)(void *user);
+    void *notify_user;
+    struct view_copy view; /* pv_request_view */
 };
 
 void pv_request_params_init(struct pv_request_params *p, size_t size)
@@ -58,6 +62,8 @@ static void push(struct pv_request *r, struct event_node *node)
     r->last = node;
     pthread_cond_signal(&r->more);
     pthread_mutex_unlock(&r->lock);
+    if (r->notify)
+        r->notify(r->notify_user);
 }
 
 static struct event_node *new_event(enum pv_event_kind kind, const char *text, size_t len)
@@ -256,6 +262,8 @@ static enum pv_status fill(struct pv_request *r, const struct pv_request_params 
     if (!st)
         st = stop_text_open(&r->stop, p->stop, p->n_stop, err);
     r->top_logprobs = p->top_logprobs;
+    r->notify = p->notify;
+    r->notify_user = p->notify_user;
     r->gen.progress = tell_progress;
     r->gen.progress_user = r;
     if (!st && p->chat)
@@ -375,6 +383,16 @@ void pv_request_stats(const pv_request *r, struct pv_stats *out)
     pv_session_stats(r->s, out);
 }
 
+const struct pv_span *pv_request_spans(const pv_request *r, size_t *n)
+{
+    return pv_session_spans(r->s, n);
+}
+
+enum pv_status pv_request_view(pv_request *r, struct pv_view_map *out, struct pv_error *err)
+{
+    return view_of_answer(r->s, &r->view, out, err);
+}
+
 void pv_request_close(pv_request **request)
 {
     struct pv_request *r = *request;
@@ -393,6 +411,7 @@ void pv_request_close(pv_request **request)
     mem_free(r->end);
     stop_text_close(&r->stop);
     buf_clear(&r->text);
+    view_copy_clear(&r->view);
     pthread_cond_destroy(&r->more);
     pthread_mutex_destroy(&r->lock);
     mem_free(r);

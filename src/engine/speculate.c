@@ -135,6 +135,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
         .s = s, .p = p, .schedule = &schedule_serial, .wanted = &schedule_serial
     };
     s->draft.keep_features = false;
+    s->draft.n_seen = 0;
     if (!p->method || p->method->drafter == PV_DRAFT_NONE)
         return PV_OK;
     if (!s->speculates)

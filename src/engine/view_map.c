@@ -1,4 +1,7 @@
-/* What the drafter of a method would see, without answering: for pictures of it. */
+/* What the drafter of a method would see, without answering, and what that of an answer saw: for
+ * pictures of it. */
+#include "engine/view_map.h"
+
 #include "engine/draft_read.h"
 #include "engine/generate.h"
 #include "engine/speculate.h"
@@ -6,6 +9,8 @@
 #include "base/mem.h"
 #include "spec/method_rules.h"
 #include "spec/position_bias.h"
+
+#include <string.h>
 
 /* Counts the tokens kept, and where they lie. */
 static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
@@ -29,19 +34,32 @@ static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
     return PV_OK;
 }
 
+/* The span in which the first video begins; -1: there is none. */
+static int first_video(const struct timeline *t)
+{
+    for (int k = 0; k < t->n_spans; k++)
+        if (t->media[t->span[k].medium].m.video)
+            return k;
+    return -1;
+}
+
+static void set_shape(struct pv_view_map *out, const struct media *video)
+{
+    out->frames = video->n_units;
+    out->width = video->line;
+    out->height = video->unit_rows / out->width;
+}
+
 static enum pv_status choose_view(struct pv_session *s, const struct pv_method *m,
                                   struct pv_view_map *out, struct pv_error *err)
 {
     struct pv_gen_params p = pv_gen_defaults();
     struct speculation sp;
     const struct timeline *t = &s->seq.line;
-    int first = -1;
+    int first = first_video(t);
     bool scored;
     enum pv_status st;
     p.method = m;
-    for (int k = t->n_spans - 1; k >= 0; k--)
-        if (t->media[t->span[k].medium].m.video)
-            first = k;
     if (first < 0)
         return fail(err, PV_E_ARG, "the prompt has no video");
     st = speculation_open(&sp, s, &p, err);
@@ -55,14 +73,50 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
         return st;
     scored = sp.signal.kind == SIGNAL_ATTENTION || sp.signal.kind == SIGNAL_ALIGNMENT;
     const struct media *video = &t->media[t->span[first].medium].m;
-    out->frames = video->n_units;
-    out->width = video->line;
-    out->height = video->unit_rows / out->width;
+    set_shape(out, video);
     for (int i = 0; i < video->n_units * video->unit_rows; i++) /* closes the gaps between runs */
         s->draft.seen[t->span[first].row0 + i] = s->draft.seen[timeline_row(t, first, i)];
     out->seen = s->draft.seen + t->span[first].row0;
     out->scores = scored ? s->draft.scores : NULL;
     return count_kept(out, err);
+}
+
+void view_copy_clear(struct view_copy *copy)
+{
+    mem_free(copy->seen);
+    mem_free(copy->scores);
+    *copy = (struct view_copy){ NULL, NULL };
+}
+
+enum pv_status view_of_answer(const struct pv_session *s, struct view_copy *copy,
+                              struct pv_view_map *out, struct pv_error *err)
+{
+    const struct timeline *t = &s->seq.line;
+    int first = first_video(t), n;
+    struct pv_view_map map = { 0 };
+    enum pv_status st;
+    if (first < 0)
+        return fail(err, PV_E_ARG, "the prompt has no video");
+    if (s->draft.n_seen == 0)
+        return fail(err, PV_E_ARG, "the answer had no drafter that could see");
+    view_copy_clear(copy);
+    set_shape(&map, &t->media[t->span[first].medium].m);
+    n = map.frames * map.height * map.width;
+    copy->seen = mem_alloc((size_t)n * sizeof *copy->seen);
+    copy->scores = mem_alloc((size_t)n * sizeof *copy->scores);
+    if (!copy->seen || !copy->scores)
+        return fail_nomem(err, (size_t)n * (sizeof *copy->seen + sizeof *copy->scores));
+    for (int i = 0; i < n; i++)
+        copy->seen[i] = s->draft.seen[timeline_row(t, first, i)];
+    map.seen = copy->seen;
+    if (s->draft.scored && n <= s->draft.n_rows) {
+        memcpy(copy->scores, s->draft.scores, (size_t)n * sizeof *copy->scores);
+        map.scores = copy->scores;
+    }
+    st = count_kept(&map, err);
+    if (!st)
+        *out = map;
+    return st;
 }
 
 struct view_call {

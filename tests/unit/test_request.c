@@ -5,6 +5,7 @@
 #include "family/families.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 struct scene {
     struct pair p;
@@ -245,6 +246,92 @@ TEST(cancelling_takes_effect_within_a_step)
         CHECK_EQ(c.pages_used, 0);
         pv_request_close(&who.r);
     }
+    scene_close(&s);
+}
+
+static void count_calls(void *user)
+{
+    atomic_fetch_add((atomic_int *)user, 1);
+}
+
+/* One thread can serve many requests: whoever is told finds something without waiting. */
+TEST(whoever_is_told_finds_an_event)
+{
+    struct scene s;
+    struct pv_gen_params g;
+    struct pv_request_params p;
+    int32_t ids[8];
+    struct pv_event e = { 0 };
+    pv_request *r = NULL;
+    atomic_int calls;
+    int events = 0;
+    atomic_init(&calls, 0);
+    if (!scene_open(&s, 2, 0))
+        return;
+    p = plain(&g, ids, 8, 3, 12);
+    p.notify = count_calls;
+    p.notify_user = &calls;
+    if (!CHECK(pv_request_submit(&r, s.e, &p, NULL) == PV_OK))
+        return;
+    pv_request_wait(r, NULL);
+    while (pv_request_next(r, &e, 0))
+        events++;
+    CHECK_EQ(e.kind, PV_EVENT_END);
+    CHECK(events >= 13);
+    CHECK_EQ(atomic_load(&calls), events);
+    pv_request_close(&r);
+    scene_close(&s);
+}
+
+/* Spans and view of a request that has ended. */
+TEST(an_ended_request_tells_what_its_drafter_saw)
+{
+    struct scene s;
+    struct pv_error err = { 0 };
+    struct pv_gen_params g = pv_gen_defaults();
+    struct pv_method m = { .size = sizeof m };
+    struct pv_request_params p = pv_request_defaults();
+    struct pv_view_map map = { 0 };
+    struct pv_stats stats = { .size = sizeof stats };
+    static struct pv_frame frames[FRAMES];
+    static uint8_t rgb[FRAMES][HEIGHT * WIDTH * 3];
+    struct pv_part parts[2] = { { .frames = frames, .n_frames = FRAMES, .fps = 2 },
+                                { .text = "ab" } };
+    struct pv_message message = { "user", parts, 2 };
+    pv_request *r = NULL;
+    size_t n = 0;
+    int kept = 0;
+    if (!scene_open(&s, 2, 0))
+        return;
+    noise_frames(frames, rgb, 5);
+    CHECK(pv_method_find(&m, "specvlm", &err) == PV_OK);
+    g.method = &m;
+    g.trace = true;
+    g.max_new_tokens = 4;
+    g.ignore_stop = true;
+    p.messages = &message;
+    p.n_messages = 1;
+    p.gen = &g;
+    if (!CHECK_MSG(pv_request_submit(&r, s.e, &p, &err) == PV_OK, "%s", err.text))
+        return;
+    CHECK_MSG(pv_request_wait(r, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(pv_request_view(r, &map, &err) == PV_OK, "%s", err.text);
+    for (int i = 0; i < map.frames * map.height * map.width; i++)
+        kept += map.seen[i];
+    pv_request_stats(r, &stats);
+    CHECK_EQ(kept, map.kept);
+    CHECK(kept > 0 && kept < map.frames * map.height * map.width);
+    CHECK(map.scores != NULL);
+    CHECK(pv_request_spans(r, &n) != NULL && n > 2);
+    CHECK(pv_request_view(r, &map, &err) == PV_OK && map.kept == kept);
+    pv_request_close(&r);
+
+    g.method = NULL;
+    if (!CHECK(pv_request_submit(&r, s.e, &p, &err) == PV_OK))
+        return;
+    pv_request_wait(r, NULL);
+    CHECK_EQ(pv_request_view(r, &map, NULL), PV_E_ARG);
+    pv_request_close(&r);
     scene_close(&s);
 }
 

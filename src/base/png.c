@@ -3,7 +3,7 @@
  * numbers are big-endian. Each row is filtered by whichever of the five filters leaves the smallest
  * sum of absolute differences, the specification's own advice (12.7): photographs shrink by half.
  */
-#include "png.h"
+#include "base/png.h"
 
 #include "base/file.h"
 #include "base/mem.h"

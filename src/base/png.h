@@ -1,6 +1,6 @@
 /* PNG files of 8-bit RGB pictures. */
-#ifndef PV_CLI_PNG_H
-#define PV_CLI_PNG_H
+#ifndef PV_BASE_PNG_H
+#define PV_BASE_PNG_H
 
 #include "base/buf.h"
 #include "prevue/prevue.h"

@@ -1,0 +1,36 @@
+/* The access log: one JSON object on a line for each request. */
+#ifndef PV_SERVER_ACCESS_LOG_H
+#define PV_SERVER_ACCESS_LOG_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct access_log {
+    FILE *to; /* NULL: nowhere */
+    bool owned;
+};
+
+enum { LOG_TEXT_SIZE = 640 };
+
+/* What is known of a request beyond HTTP; -1 and NULL: nothing. */
+struct log_line {
+    const char *finish; /* "stop", "length", "cancelled", "error"; lives for ever */
+    const char *method; /* of speculation; the same */
+    int64_t prompt_tokens, completion_tokens;
+    double first_token_s, queue_s;
+    char error[LOG_TEXT_SIZE];
+    char *prompt; /* --log-prompts; owned */
+};
+
+struct exchange;
+
+/* NULL: stderr; "none": nowhere. A file is appended to. */
+enum pv_status access_log_open(struct access_log *l, const char *path, struct pv_error *err);
+void access_log_close(struct access_log *l);
+void access_log_write(struct access_log *l, const struct exchange *x, const char *id,
+                      const struct log_line *line, bool sent);
+
+#endif

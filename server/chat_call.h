@@ -1,0 +1,76 @@
+/* An answer on its way: from the body of a call to the requests of the engine and back. */
+#ifndef PV_SERVER_CHAT_CALL_H
+#define PV_SERVER_CHAT_CALL_H
+
+#include "chat_request.h"
+#include "server.h"
+
+#include <stdatomic.h>
+
+/* One of the n answers of a call. */
+struct choice {
+    pv_request *request; /* NULL: not submitted */
+    struct buf text;     /* so far; of a stream: not sent yet */
+    struct buf ids;      /* "1,2,3" */
+    struct buf drafted;  /* "010": by token */
+    struct buf logprobs; /* entries of the list, apart by commas */
+    int64_t tokens;      /* all */
+    bool ended, role_sent;
+    enum pv_finish finish;
+    enum pv_status status;
+    struct pv_stats stats;
+};
+
+enum chat_stage {
+    CHAT_PARSES,  /* a worker reads the body */
+    CHAT_WAITS,   /* for its turn */
+    CHAT_SUBMITS, /* a worker decodes media and submits the requests */
+    CHAT_RUNS,
+    CHAT_OVER
+};
+
+struct chat {
+    struct chat *next, *prev;  /* of all */
+    struct chat *next_waiting; /* in the queue */
+    struct server *s;
+    struct call *call;
+    struct chat_rules rules;
+    struct chat_request r;
+    enum chat_stage stage;
+    struct work work;
+    struct loop_task wake; /* the engine has something new */
+    atomic_bool left;      /* the client has left: nobody needs it any more */
+    struct api_error error;
+    struct choice choice[CHAT_MAX_N];
+    char id[CALL_ID_SIZE];
+    int64_t created;
+    double begun, submitted, first_token, last_token; /* clock_now() */
+    double wrote;                                     /* last, to the client */
+    bool slots;                                       /* counted in n_running */
+    bool streaming;                                   /* the head of the reply is sent */
+    struct pv_event progress;                         /* the newest; kind PROGRESS */
+    bool has_progress;
+};
+
+/* ---- chat_submit.c: on a worker ---- */
+
+/* Decodes media and submits the requests; an error is in ch->error. */
+void chat_submit(struct chat *ch);
+
+/* ---- chat_reply.c: what the client is sent ---- */
+
+/* A token and its text become part of what is told next. */
+void chat_note_token(struct chat *ch, struct choice *c, const struct pv_event *e);
+/* The whole answer. */
+void chat_reply_whole(struct chat *ch, struct buf *b);
+/* The next piece of a stream of answer i; the last one with `end`. */
+void chat_reply_chunk(struct chat *ch, int i, bool end, struct buf *b);
+/* The piece with the usage, which has no choices. */
+void chat_reply_usage(struct chat *ch, struct buf *b);
+const char *chat_finish_name(enum pv_finish f);
+
+/* ---- chat_details.c: the fields of "prevue" ---- */
+
+void chat_details(const struct chat *ch, struct choice *c, struct buf *b);
+
+#endif

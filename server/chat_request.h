@@ -1,0 +1,67 @@
+/* A request of a client, read from its JSON into what the library takes. Reading it has no effect
+ * outside of it: nothing is decoded, fetched or submitted. */
+#ifndef PV_SERVER_CHAT_REQUEST_H
+#define PV_SERVER_CHAT_REQUEST_H
+
+#include "media_part.h"
+
+#include "prevue/prevue.h"
+
+enum {
+    CHAT_MAX_MESSAGES = 4096,
+    CHAT_MAX_PARTS = 4096,
+    CHAT_MAX_MEDIA = 64,
+    CHAT_MAX_STOP = 4,
+    CHAT_MAX_N = 8,
+    CHAT_MAX_TOP = 20
+};
+
+/* What the server says about requests. */
+struct chat_rules {
+    struct media_rules media;
+    const char *model; /* its name; another one is refused. NULL: any */
+    const struct pv_method *method;
+    const struct pv_limits *limits; /* of media */
+    int max_tokens;                 /* of one answer */
+    bool has_draft, has_head;
+};
+
+struct chat_medium {
+    struct media_part source;
+    struct pv_video_params params;
+};
+
+/* Strings point into `json`. */
+struct chat_request {
+    void *json; /* jansson's; owned */
+    bool chat;  /* false: /v1/completions */
+    struct pv_message *messages;
+    struct pv_part *parts;
+    int n_messages, n_parts;
+    struct chat_medium *media;
+    int n_media, n_videos; /* n_videos: those that may be videos, by their part's type */
+    const char *prompt;    /* completions: text, or */
+    int32_t *ids;
+    size_t n_ids;
+    struct pv_gen_params gen;
+    struct pv_method method;
+    struct pv_chat_options options;
+    struct pv_video_params video;
+    const char *stop[CHAT_MAX_STOP];
+    int n_stop;
+    int top_logprobs; /* -1: none */
+    int n;            /* answers */
+    bool stream, include_usage;
+    bool seeded;                /* `seed` was given */
+    bool trace, view, progress; /* "prevue": what else is told */
+    const char *user;
+};
+
+/* False: *e says why. Clear it in either case. */
+bool chat_request_read(struct chat_request *r, const char *text, size_t len, bool chat,
+                       const struct chat_rules *rules, struct api_error *e);
+void chat_request_clear(struct chat_request *r);
+/* The text of all messages, for logs; bounded. */
+char *chat_request_text(const struct chat_request *r);
+
+#endif

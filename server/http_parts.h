@@ -1,0 +1,43 @@
+/* What http_daemon.c and http_exchange.c share. */
+#ifndef PV_SERVER_HTTP_PARTS_H
+#define PV_SERVER_HTTP_PARTS_H
+
+#include "http.h"
+
+#include <microhttpd.h>
+
+enum { HTTP_MAX_HEADERS = 8 };
+
+/* A connection. */
+struct http_link {
+    struct http_link *next, *prev;
+    struct http *http;
+    struct MHD_Connection *connection;
+    int fd;
+    double since;       /* that it has no exchange */
+    bool hung_up;       /* the client has closed its side */
+    struct exchange *x; /* NULL: none */
+    struct {
+        char name[48], value[256];
+    } header[HTTP_MAX_HEADERS]; /* of the reply to come */
+    int n_headers;
+};
+
+struct http {
+    struct http_params p;
+    struct loop *loop;
+    struct MHD_Daemon *daemon;
+    struct http_link *links;
+    int n_links;
+    int port;
+    double swept; /* clock_now() */
+    bool quiet;   /* listens no more */
+};
+
+/* Hands the reply to the library; on the library's own callback only. */
+enum MHD_Result exchange_queue(struct exchange *x);
+void exchange_suspend(struct exchange *x);
+void exchange_resume(struct exchange *x);
+void exchange_free(struct exchange *x);
+
+#endif

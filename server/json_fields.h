@@ -1,0 +1,24 @@
+/* Reading the fields of JSON objects that clients send: each with its type and bounds, and a
+ * sentence that names the field. A field that is absent or null leaves *out as it is. */
+#ifndef PV_SERVER_JSON_FIELDS_H
+#define PV_SERVER_JSON_FIELDS_H
+
+#include "api_error.h"
+
+#include <jansson.h>
+
+/* The text as one JSON object; NULL: *e says what is wrong, and where. */
+json_t *json_object_parse(const char *text, size_t len, struct api_error *e);
+/* The member; NULL: absent or null. */
+const json_t *field_find(const json_t *o, const char *name);
+bool field_int(const json_t *o, const char *name, long long min, long long max, int *out,
+               struct api_error *e);
+bool field_int64(const json_t *o, const char *name, int64_t min, int64_t max, int64_t *out,
+                 struct api_error *e);
+bool field_number(const json_t *o, const char *name, double min, double max, double *out,
+                  struct api_error *e);
+bool field_bool(const json_t *o, const char *name, bool *out, struct api_error *e);
+bool field_string(const json_t *o, const char *name, const char **out, struct api_error *e);
+bool field_object(const json_t *o, const char *name, const json_t **out, struct api_error *e);
+
+#endif

@@ -1,0 +1,42 @@
+/* Bodies of multipart/form-data (RFC 7578), parsed as they arrive: nothing but the heads of parts
+ * is held in memory. */
+#ifndef PV_SERVER_MULTIPART_H
+#define PV_SERVER_MULTIPART_H
+
+#include "base/status.h"
+
+enum { MULTIPART_NAME = 64, MULTIPART_FILE = 256, MULTIPART_TYPE = 64, MULTIPART_HEAD = 4096 };
+
+struct multipart_part {
+    char name[MULTIPART_NAME];
+    char file[MULTIPART_FILE]; /* "": it is not a file */
+    char type[MULTIPART_TYPE];
+};
+
+/* What the parser tells; false stops it, and multipart_add fails without a sentence of its own. */
+struct multipart_calls {
+    bool (*begin)(void *user, const struct multipart_part *part);
+    bool (*data)(void *user, const char *data, size_t size);
+    bool (*end)(void *user);
+};
+
+struct multipart {
+    struct multipart_calls calls;
+    void *user;
+    char mark[80]; /* "\r\n--BOUNDARY" */
+    size_t mark_len, matched;
+    int state, parts;
+    char head[MULTIPART_HEAD];
+    size_t head_len;
+};
+
+/* content_type: the request's header; NULL: it has none. */
+enum pv_status multipart_init(struct multipart *m, const char *content_type,
+                              const struct multipart_calls *calls, void *user,
+                              struct pv_error *err);
+enum pv_status multipart_add(struct multipart *m, const char *data, size_t size,
+                             struct pv_error *err);
+/* The body has ended: was it complete? */
+enum pv_status multipart_end(const struct multipart *m, struct pv_error *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* Media from the network: off unless a domain is allowed. */
+#ifndef PV_SERVER_REMOTE_H
+#define PV_SERVER_REMOTE_H
+
+#include "media_part.h"
+
+#include <stdatomic.h>
+
+/* Where the medium has a URL, fetches it into memory: at most rules->limit bytes, from the allowed
+ * domains only, and never from an address of a private network. Stops when *left is set. */
+bool remote_fetch(struct media_part *m, const struct media_rules *rules, const atomic_bool *left,
+                  struct api_error *e);
+
+#endif

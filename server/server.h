@@ -1,0 +1,110 @@
+/* What the parts of the server share, and a call: one exchange on its way through a route. */
+#ifndef PV_SERVER_SERVER_H
+#define PV_SERVER_SERVER_H
+
+#include "access_log.h"
+#include "api_error.h"
+#include "api_keys.h"
+#include "http.h"
+#include "serve.h"
+#include "serve_metrics.h"
+#include "upload_store.h"
+#include "workers.h"
+
+enum server_state { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED };
+enum { CALL_ID_SIZE = 40, CALL_ARG_SIZE = 72 };
+
+struct chat;
+
+struct server {
+    const struct serve_config *c;
+    char name[128];  /* of the model */
+    int64_t started; /* seconds since 1970 */
+    enum server_state state;
+    struct loop *loop;
+    struct http *http;
+    struct workers *light, *heavy; /* for what takes no time, and for media */
+    pv_model *model, *draft;
+    pv_engine *engine;
+    int context;             /* tokens of a prompt and its answer, at most */
+    struct pv_limits limits; /* of media that clients send */
+    struct api_keys keys;
+    struct metrics metrics;
+    struct access_log log;
+    struct upload_store *files;
+    uint64_t body_bytes; /* of all bodies in memory */
+    int calls;           /* that are not gone */
+    /* Answers: those that wait for the engine, and all there are. */
+    struct chat *waiting, *last_waiting, *chats;
+    int n_waiting, n_running, max_running;
+};
+
+/* How a route takes the body. */
+enum body_kind { BODY_NONE, BODY_JSON, BODY_UPLOAD };
+
+struct call;
+struct route {
+    const char *method, *path; /* a "*" stands for one part of the path, which becomes call.arg */
+    enum body_kind body;
+    bool open;                   /* needs no key */
+    bool early;                  /* works while the model is loaded */
+    void (*run)(struct call *c); /* when the body is complete */
+};
+
+/* Of an exchange; lives until it is gone, and as long as `pending`. */
+struct call {
+    struct server *s;
+    struct exchange *x; /* NULL: gone */
+    const struct route *route;
+    char id[CALL_ID_SIZE];
+    char arg[CALL_ARG_SIZE];
+    struct buf body;       /* BODY_JSON */
+    uint64_t counted;      /* of s->body_bytes */
+    struct upload *upload; /* BODY_UPLOAD */
+    struct log_line line;
+    /* Whoever answers later: told when the client leaves before. */
+    void (*left)(struct call *c);
+    void *state;
+    bool pending; /* somebody else holds it; call_release frees it then */
+};
+
+extern const struct route routes[];
+extern const int n_routes;
+
+/* Exchanges become calls. */
+extern const struct http_handler route_handler;
+
+/* Replies, with the headers that all of them have. */
+void call_reply(struct call *c, int status, const char *type, const struct buf *body);
+void call_json(struct call *c, int status, const struct buf *body);
+void call_fail(struct call *c, const struct api_error *e);
+void call_headers(struct call *c); /* for replies of other kinds */
+/* Its body is not needed any more. */
+void call_drop_body(struct call *c);
+/* `pending` ends. */
+void call_release(struct call *c);
+/* "chatcmpl-" and random digits. */
+void make_id(char *out, size_t size, const char *prefix);
+
+/* The handlers of the routes. */
+void route_chat(struct call *c);
+void route_completions(struct call *c);
+void route_models(struct call *c);
+void route_model(struct call *c);
+void route_health(struct call *c);
+void route_metrics(struct call *c);
+void route_tokenize(struct call *c);
+void route_detokenize(struct call *c);
+void route_upload(struct call *c);
+void route_files(struct call *c);
+void route_file(struct call *c);
+void route_file_delete(struct call *c);
+void route_file_content(struct call *c);
+void route_file_frames(struct call *c);
+void route_page(struct call *c);
+
+/* Answers (chat_call.c). */
+void chat_tick(struct server *s, double now); /* about every second: keep-alives */
+void chat_cancel_all(struct server *s);
+
+#endif

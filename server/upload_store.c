@@ -1,0 +1,348 @@
+/* Files are written under their ids as the body arrives, and removed again when it does not arrive
+ * whole. Names that clients give are kept as text and never become part of a path. */
+#include "upload_store.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "multipart.h"
+#include "server.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_FILES = 10000 };
+
+struct upload_store {
+    char *dir;
+    bool temporary;
+    uint64_t file_bytes, all_bytes; /* most */
+    uint64_t bytes;                 /* there are, with those on their way */
+    int n;
+    struct stored_file *first, *last;
+    pthread_mutex_t lock; /* guards the list */
+};
+
+struct upload {
+    struct upload_store *store;
+    struct multipart form;
+    struct stored_file *file; /* NULL: not begun */
+    int fd;
+    bool in_file, complete;
+    struct api_error error;
+};
+
+/* ---- the store ---- */
+
+static char *temporary_dir(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = path_join(base && *base ? base : "/tmp", "prevue-files-XXXXXX");
+    if (path && !mkdtemp(path)) {
+        mem_free(path);
+        return NULL;
+    }
+    return path;
+}
+
+enum pv_status upload_store_open(struct upload_store **out, const char *dir, uint64_t file_bytes,
+                                 uint64_t all_bytes, struct pv_error *err)
+{
+    struct upload_store *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return fail_nomem(err, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    s->temporary = !dir;
+    s->file_bytes = file_bytes;
+    s->all_bytes = all_bytes;
+    if (dir && mkdir(dir, 0700) != 0 && errno != EEXIST) {
+        mem_free(s);
+        return fail(err, PV_E_IO, "%s: cannot be made: %s", dir, strerror(errno));
+    }
+    s->dir = dir ? mem_strdup(dir) : temporary_dir();
+    if (!s->dir || access(s->dir, W_OK) != 0) {
+        enum pv_status st =
+            fail(err, PV_E_IO, "%s: cannot be written: %s", dir ? dir : "/tmp", strerror(errno));
+        s->temporary = false;
+        upload_store_close(&s);
+        return st;
+    }
+    *out = s;
+    return PV_OK;
+}
+
+static void free_file(struct stored_file *f, bool remove_it)
+{
+    if (remove_it && !f->sample && f->path[0])
+        unlink(f->path);
+    mem_free(f);
+}
+
+void upload_store_close(struct upload_store **store)
+{
+    struct upload_store *s = *store;
+    if (!s)
+        return;
+    while (s->first) {
+        struct stored_file *f = s->first;
+        s->first = f->next;
+        free_file(f, true);
+    }
+    if (s->temporary)
+        rmdir(s->dir);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s->dir);
+    mem_free(s);
+    *store = NULL;
+}
+
+static void add_file(struct upload_store *s, struct stored_file *f)
+{
+    pthread_mutex_lock(&s->lock);
+    *(s->last ? &s->last->next : &s->first) = f;
+    s->last = f;
+    s->n++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool stored_find(struct upload_store *s, const char *id, struct stored_file *out)
+{
+    struct stored_file *f;
+    pthread_mutex_lock(&s->lock);
+    for (f = s->first; f && strcmp(f->id, id) != 0;)
+        f = f->next;
+    if (f)
+        *out = *f;
+    pthread_mutex_unlock(&s->lock);
+    return f != NULL;
+}
+
+bool stored_remove(struct upload_store *s, const char *id)
+{
+    struct stored_file *before = NULL, *f;
+    pthread_mutex_lock(&s->lock);
+    for (f = s->first; f && (strcmp(f->id, id) != 0 || f->sample); f = f->next)
+        before = f;
+    if (f) {
+        *(before ? &before->next : &s->first) = f->next;
+        s->last = s->last == f ? before : s->last;
+        s->bytes -= f->bytes;
+        s->n--;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (f)
+        free_file(f, true);
+    return f != NULL;
+}
+
+void stored_json(struct buf *b, const struct stored_file *f)
+{
+    buf_printf(
+        b, "{\"id\":\"%s\",\"object\":\"file\",\"bytes\":%llu,\"created_at\":%lld,\"filename\":",
+        f->id, (unsigned long long)f->bytes, (long long)f->created);
+    buf_json(b, f->name, strlen(f->name));
+    buf_puts(b, ",\"purpose\":");
+    buf_json(b, f->purpose, strlen(f->purpose));
+    buf_puts(b, ",\"status\":\"processed\"}");
+}
+
+void stored_list_json(struct buf *b, struct upload_store *s)
+{
+    buf_puts(b, "{\"object\":\"list\",\"data\":[");
+    pthread_mutex_lock(&s->lock);
+    for (const struct stored_file *f = s->first; f; f = f->next) {
+        buf_puts(b, f == s->first ? "" : ",");
+        stored_json(b, f);
+    }
+    pthread_mutex_unlock(&s->lock);
+    buf_puts(b, "],\"has_more\":false}");
+}
+
+/* ---- samples ---- */
+
+static void add_sample(struct upload_store *s, const char *dir, const char *name)
+{
+    struct stored_file *f = mem_zalloc(sizeof *f);
+    size_t stem = strcspn(name, ".");
+    struct stat st;
+    if (!f)
+        return;
+    f->sample = true;
+    snprintf(f->path, sizeof f->path, "%s/%s", dir, name);
+    snprintf(f->id, sizeof f->id, "sample-%.*s", (int)stem, name);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->type, sizeof f->type, "video/mp4");
+    snprintf(f->purpose, sizeof f->purpose, "sample");
+    if (stat(f->path, &st) != 0 || !S_ISREG(st.st_mode)) {
+        free_file(f, false);
+        return;
+    }
+    f->bytes = (uint64_t)st.st_size;
+    f->created = (int64_t)st.st_mtime;
+    add_file(s, f);
+}
+
+static int is_clip(const struct dirent *e)
+{
+    size_t n = strlen(e->d_name);
+    return n > 4 && n < STORED_ID - 8 && !strcmp(e->d_name + n - 4, ".mp4");
+}
+
+void upload_store_samples(struct upload_store *s, const char *dir)
+{
+    struct dirent **list = NULL;
+    int n = scandir(dir, &list, is_clip, alphasort);
+    for (int i = 0; i < n; i++) {
+        add_sample(s, dir, list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+}
+
+/* ---- an upload ---- */
+
+static bool open_file(struct upload *u, const struct multipart_part *part)
+{
+    struct stored_file *f = mem_zalloc(sizeof *f);
+    if (!f)
+        return api_fail(&u->error, 503, NULL, "out of memory for a file");
+    u->file = f;
+    make_id(f->id, sizeof f->id, "file-");
+    snprintf(f->name, sizeof f->name, "%.*s", STORED_NAME - 1, part->file);
+    snprintf(f->type, sizeof f->type, "%s", part->type);
+    snprintf(f->purpose, sizeof f->purpose, "vision");
+    f->created = (int64_t)time(NULL);
+    if (snprintf(f->path, sizeof f->path, "%s/%s", u->store->dir, f->id) < STORED_PATH)
+        u->fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (u->fd < 0)
+        return api_fail(&u->error, 507, NULL, "the upload cannot be stored: %s", strerror(errno));
+    return true;
+}
+
+static bool begin_part(void *user, const struct multipart_part *part)
+{
+    struct upload *u = user;
+    u->in_file = !strcmp(part->name, "file");
+    if (!u->in_file)
+        return true;
+    if (u->file)
+        return api_fail(&u->error, 400, "file", "one upload has one file, and this has more");
+    return open_file(u, part);
+}
+
+static bool write_file(struct upload *u, const char *data, size_t size)
+{
+    struct upload_store *s = u->store;
+    if (u->file->bytes + size > s->file_bytes)
+        return api_fail(&u->error, 413, "file", "the file is longer than %llu bytes",
+                        (unsigned long long)s->file_bytes);
+    if (s->bytes + size > s->all_bytes)
+        return api_fail(&u->error, 507, "file",
+                        "the uploaded files would take more than %llu bytes: delete some",
+                        (unsigned long long)s->all_bytes);
+    u->file->bytes += size;
+    s->bytes += size;
+    while (size > 0) {
+        ssize_t n = write(u->fd, data, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return api_fail(&u->error, 507, "file", "the upload cannot be stored: %s",
+                            strerror(errno));
+        data += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static bool add_data(void *user, const char *data, size_t size)
+{
+    struct upload *u = user;
+    return !u->in_file || write_file(u, data, size); /* other parts are of no use here */
+}
+
+static bool end_part(void *user)
+{
+    struct upload *u = user;
+    if (u->in_file) {
+        u->complete = true;
+        u->in_file = false;
+    }
+    return true;
+}
+
+struct upload *upload_begin(struct upload_store *s, const char *content_type, struct api_error *e)
+{
+    static const struct multipart_calls calls = { begin_part, add_data, end_part };
+    struct upload *u = mem_zalloc(sizeof *u);
+    struct pv_error err = { 0 };
+    if (!u) {
+        api_fail(e, 503, NULL, "out of memory for an upload");
+        return NULL;
+    }
+    u->store = s;
+    u->fd = -1;
+    if (s->n >= MAX_FILES)
+        api_fail(e, 507, "file", "there are %d uploaded files already: delete some", s->n);
+    else if (multipart_init(&u->form, content_type, &calls, u, &err))
+        api_fail_status(e, err.code, NULL, err.text);
+    if (e->status)
+        upload_abandon(&u);
+    return u;
+}
+
+bool upload_add(struct upload *u, const char *data, size_t size, struct api_error *e)
+{
+    struct pv_error err = { 0 };
+    enum pv_status st = multipart_add(&u->form, data, size, &err);
+    if (u->error.status)
+        *e = u->error;
+    else if (st)
+        api_fail_status(e, err.code, NULL, err.text);
+    return !st;
+}
+
+bool upload_finish(struct upload **upload, struct stored_file *out, struct api_error *e)
+{
+    struct upload *u = *upload;
+    struct pv_error err = { 0 };
+    if (multipart_end(&u->form, &err))
+        api_fail_status(e, err.code, NULL, err.text);
+    else if (!u->complete)
+        api_fail(e, 400, "file", "the form has no part named \"file\"");
+    else if (u->file->bytes == 0)
+        api_fail(e, 400, "file", "the file is empty");
+    else if (close(u->fd) != 0)
+        api_fail(e, 507, "file", "the upload cannot be stored: %s", strerror(errno));
+    else
+        u->fd = -1;
+    if (!e->status) {
+        *out = *u->file;
+        add_file(u->store, u->file);
+        u->file = NULL;
+    }
+    upload_abandon(upload);
+    return !e->status;
+}
+
+void upload_abandon(struct upload **upload)
+{
+    struct upload *u = *upload;
+    if (!u)
+        return;
+    if (u->fd >= 0)
+        close(u->fd);
+    if (u->file) {
+        u->store->bytes -= u->file->bytes;
+        free_file(u->file, true);
+    }
+    mem_free(u);
+    *upload = NULL;
+}

@@ -1,0 +1,45 @@
+/* Uploaded files: a directory, bounded in bytes, and the list of what is in it. Uploads are for the
+ * loop's thread alone; the list is for any thread. */
+#ifndef PV_SERVER_UPLOAD_STORE_H
+#define PV_SERVER_UPLOAD_STORE_H
+
+#include "api_error.h"
+
+#include <stdint.h>
+
+enum { STORED_ID = 48, STORED_NAME = 256, STORED_TYPE = 64, STORED_PATH = 1024 };
+
+struct stored_file {
+    struct stored_file *next;
+    char id[STORED_ID], name[STORED_NAME], type[STORED_TYPE], purpose[32];
+    char path[STORED_PATH];
+    uint64_t bytes;
+    int64_t created;
+    bool sample; /* it is not ours: never removed */
+};
+
+struct upload_store;
+struct upload;
+
+/* dir NULL: a temporary directory, which goes with the store. */
+enum pv_status upload_store_open(struct upload_store **out, const char *dir, uint64_t file_bytes,
+                                 uint64_t all_bytes, struct pv_error *err);
+void upload_store_close(struct upload_store **store);
+/* Clips of a directory, as files that everybody may ask about: "sample-NAME". */
+void upload_store_samples(struct upload_store *s, const char *dir);
+
+/* A copy of the file's entry; false: there is none. */
+bool stored_find(struct upload_store *s, const char *id, struct stored_file *out);
+bool stored_remove(struct upload_store *s, const char *id);
+/* {"id":...,"object":"file",...}; and a list of them. */
+void stored_json(struct buf *b, const struct stored_file *f);
+void stored_list_json(struct buf *b, struct upload_store *s);
+
+/* One upload, as its body arrives. NULL and false: refused, *e says why. */
+struct upload *upload_begin(struct upload_store *s, const char *content_type, struct api_error *e);
+bool upload_add(struct upload *u, const char *data, size_t size, struct api_error *e);
+/* Ends it either way. */
+bool upload_finish(struct upload **u, struct stored_file *out, struct api_error *e);
+void upload_abandon(struct upload **u);
+
+#endif

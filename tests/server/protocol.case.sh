@@ -1,0 +1,108 @@
+# The protocol: what each route answers, errors in OpenAI's form, streams.
+serve --samples "$samples" --cors-origin https://page.example
+
+expect health 200 '^\{"status":"ready"\}$' /health
+expect models 200 '"data":\[\{"id":"nano"' /v1/models
+expect model 200 '"id":"nano"' /v1/models/nano
+expect model_unknown 404 'model_not_found' /v1/models/other
+expect page 200 '<title>prevue' /
+expect nothing_there 404 '"type":"not_found_error"' /v2/other
+expect wrong_method 405 '"type":"invalid_request_error"' /v1/chat/completions
+expect metrics 200 '^prevue:num_requests_running 0$' /metrics
+expect tokenize 200 '"tokens":\[64,819,1034\]' /tokenize -d '{"prompt":"a brown mushroom"}'
+expect detokenize 200 '"prompt":"This video"' /detokenize -d '{"tokens":[870,338]}'
+expect detokenize_unknown 400 'not a token' /detokenize -d '{"tokens":[123456789]}'
+
+# A video by data URL, whole and streamed.
+q=$(about "$(data_url "$samples/16-frames.mp4")" 'Describe the video.')
+printf '{%s}' "$q" >whole.json
+printf '{"stream":true,"stream_options":{"include_usage":true},%s}' "$q" >stream.json
+expect chat 200 '"finish_reason":"stop"' /v1/chat/completions -d @whole.json
+cp out whole
+expect stream 200 '^data: \[DONE\]$' /v1/chat/completions -d @stream.json
+why=
+[ -n "$(text_of whole)" ] && [ "$(text_of out)" = "$(text_of whole)" ] || why="other text: $(text_of out)"
+[ "$(ids_of out)" = "$(ids_of whole)" ] || why="other ids"
+[ "$(grep -c '"role":"assistant"' out)" -eq 1 ] || why="the role does not come once"
+head -n 1 out | grep -q '"delta":{"role":"assistant"' || why="the first chunk has no role"
+tail -n 4 out | head -n 1 | grep -q '"choices":\[\],"usage":{"prompt_tokens":' || why="no chunk with usage"
+grep -vqE '^(data: .*|: .*|)$' out && why="a line that is neither data, nor a comment, nor empty"
+verdict stream_is_the_same "$why"
+why=
+[ "$(member completion_tokens whole)" = "$(ids_of whole | tr , '\n' | grep -c .)" ] || why="usage counts other tokens"
+[ "$(member drafted whole | wc -c)" -eq $(($(member completion_tokens whole) + 1)) ] || why="drafted has another length"
+grep -qE '"multimodal_tokens":\{"video":2[0-9][0-9]\}' whole || why="other video tokens"
+verdict usage "$why"
+
+# Forms of media.
+expect image_url_with_a_video 200 '"finish_reason":"stop"' /v1/chat/completions \
+    -d "{\"max_tokens\":3000,$(about sample-16-frames 'How many scenes does the video have?' | sed 's/video_url/image_url/g')}"
+expect input_video 200 '"finish_reason":"length"' /v1/chat/completions -d "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[
+    {\"type\":\"input_video\",\"input_video\":{\"data\":\"$(base64 -w 0 "$samples/16-frames.mp4")\",\"num_frames\":2}},{\"type\":\"text\",\"text\":\"What?\"}]}]}"
+expect num_frames 200 '"frames":3,' /v1/chat/completions \
+    -d '{"max_tokens":1,"media_io_kwargs":{"video":{"num_frames":3}},"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"sample-16-frames"}}]}]}'
+
+# Several answers, stop strings, log-probabilities, seeds.
+text='"messages":[{"role":"user","content":"Say something."}]'
+expect n 200 '"index":2' /v1/chat/completions -d "{\"n\":3,\"max_tokens\":4,\"temperature\":1,\"seed\":7,$text}"
+cp out first
+chat "{\"n\":3,\"max_tokens\":4,\"temperature\":1,\"seed\":7,$text}"
+why=
+[ -n "$(ids_of)" ] && [ "$(ids_of)" = "$(ids_of first)" ] || why="the same seed gives other ids"
+verdict seed "$why"
+expect logprobs 200 '"logprobs":\{"content":\[\{"token":"[^"]*","logprob":-[0-9.e-]+,"bytes":\[[0-9,]*\],"top_logprobs":\[\{' \
+    /v1/chat/completions -d "{\"max_tokens\":2,\"logprobs\":true,\"top_logprobs\":2,$text}"
+chat "{\"max_tokens\":8,$text}"
+word=$(text_of | cut -d ' ' -f 2)
+chat "{\"max_tokens\":8,\"stop\":[\"$word\"],$text}"
+why=
+[ -n "$word" ] && ! text_of | grep -q "$word" || why="the text has the stop string '$word'"
+[ "$(member finish_reason)" = stop ] || why="finish_reason $(member finish_reason)"
+verdict stop "$why"
+expect completions 200 '"object":"text_completion".*"text":"' /v1/completions -d '{"prompt":"This video shows","max_tokens":3}'
+expect completions_ids 200 '"prompt_tokens":2,' /v1/completions -d '{"prompt":[870,338],"max_tokens":3}'
+
+# Errors.
+bad() # NAME STATUS PATTERN BODY
+{
+    expect "$1" "$2" "^\{\"error\":\{\"message\":\".*$3.*\"param\":.*,\"code\":.*\}\}$" \
+        /v1/chat/completions -d "$4"
+}
+bad not_json 400 'not JSON' '{"messages":'
+bad not_an_object 400 'not a JSON object' '[]'
+bad no_messages 400 'messages' '{}'
+bad other_model 404 'there is no model' "{\"model\":\"gpt-4\",$text}"
+bad tools 501 'tools' "{\"tools\":[{\"type\":\"function\"}],$text}"
+bad response_format 501 'response_format' "{\"response_format\":{\"type\":\"json_object\"},$text}"
+bad penalty 501 'frequency_penalty' "{\"frequency_penalty\":0.5,$text}"
+bad temperature 400 'temperature' "{\"temperature\":-1,$text}"
+bad max_tokens 400 'max_tokens' "{\"max_tokens\":0,$text}"
+bad huge_number 400 'not JSON' "{\"max_tokens\":1e999,$text}"
+bad role 400 'unknown role' '{"messages":[{"role":"robot","content":"x"}]}'
+bad part 501 'not supported' '{"messages":[{"role":"user","content":[{"type":"input_audio"}]}]}'
+bad data_url 400 'base64' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,!!!"}}]}]}'
+bad no_video 400 'medium|memory' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,AAAA"}}]}]}'
+bad http_url 400 'allow-domain' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"http://127.0.0.1/x.mp4"}}]}]}'
+bad file_url 400 'media-path' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"file:///etc/passwd"}}]}]}'
+bad context 400 'context has room.*exceed_context_size_error' "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video_url\",\"video_url\":{\"url\":\"sample-160-frames\",\"num_frames\":500}},{\"type\":\"video_url\",\"video_url\":{\"url\":\"sample-160-frames\",\"num_frames\":500}}]}]}"
+bad unknown_method 400 'no method' "{\"prevue\":{\"method\":\"other\"},$text}"
+expect unknown_fields 200 '"content"' /v1/chat/completions -d "{\"max_tokens\":1,\"other\":[1],$text}"
+
+# CORS.
+fetch /v1/models -X OPTIONS -H 'Origin: https://page.example' -D head
+why=
+grep -qi '^access-control-allow-origin: https://page.example' head || why="no header"
+grep -qi '^access-control-allow-headers:.*authorization' head || why="no allowed headers"
+[ "$status" = 204 ] || why="status $status"
+verdict cors_preflight "$why"
+fetch /v1/models -H 'Origin: https://other.example' -D head
+why=
+! grep -qi '^access-control-allow-origin' head || why="another origin is allowed"
+verdict cors_other "$why"
+
+# The log: one line for each request, without prompts.
+why=
+[ "$(wc -l <access.log)" -ge 40 ] || why="$(wc -l <access.log) lines"
+grep -q 'Say something' access.log && why="it has the text of a prompt"
+grep -vqE '^\{"time":"[^"]*","id":"req-[0-9a-f]*","remote":"127.0.0.1:[0-9]*","method":"[A-Z]*","path":".*\}$' access.log && why="a line of another form"
+verdict access_log "$why"
