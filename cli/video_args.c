@@ -63,6 +63,12 @@ const struct option limit_table[] = {
       "Refuse to take more frames from one video. Default: 1024.", NULL },
     { "limit-video-seconds", 0, "--max-video-seconds", OPTION_TIME, AT(seconds), LEAST,
       MOST_SECONDS, "TIME", "Refuse a longer video. Default: 24:00:00.", NULL },
+    { "limit-decoded-pixels", 0, NULL, OPTION_BYTES, AT(decoded_pixels), 0, 0, "N",
+      "Refuse to decode more pixels for the frames of one video, with those that they depend on. "
+      "Default: 16T.",
+      NULL },
+    { "limit-decode-seconds", 0, NULL, OPTION_TIME, AT(decode_seconds), LEAST, MOST_SECONDS, "TIME",
+      "Give up a video that takes more CPU time to open and decode. Default: 24:00:00.", NULL },
 };
 _Static_assert(sizeof limit_table / sizeof *limit_table == N_LIMIT_OPTIONS, "rows");
 
@@ -108,6 +114,10 @@ void limit_args_set(const struct limit_args *a, struct pv_limits *out)
         out->frames = a->frames;
     if (a->seconds > 0)
         out->video_seconds = a->seconds;
+    if (a->decoded_pixels)
+        out->decoded_pixels = a->decoded_pixels;
+    if (a->decode_seconds > 0)
+        out->decode_seconds = a->decode_seconds;
 }
 
 void report_lost(const char *path, const struct pv_video_info *info)

@@ -13,11 +13,12 @@ struct choice_args {
 struct limit_args {
     uint64_t bytes;
     int pixels, frames;
-    double seconds;
+    double seconds, decode_seconds;
+    uint64_t decoded_pixels;
 };
 
 extern const struct option choice_table[], limit_table[];
-enum { N_CHOICE_OPTIONS = 11, N_LIMIT_OPTIONS = 4 };
+enum { N_CHOICE_OPTIONS = 11, N_LIMIT_OPTIONS = 6 };
 
 /* Check what belongs together and fill *out. Returns OPTIONS_RUN, or the status of a misuse, which
  * has been reported. */

@@ -83,16 +83,18 @@ static inline void mp4_movie_head(struct mp4 *m)
     mp4_end(m, box);
 }
 
-/* What a track has before its tables of samples; returns the boxes to close, as `open`. */
+/* The boxes of a track that are open. */
 struct mp4_track {
-    size_t trak, mdia, minf, stbl;
+    size_t trak, mdia, minf, stbl, stsd, entry;
 };
 
+/* What a track has before its tables of samples: they follow after the codec's own boxes and
+ * mp4_entry_end. */
 static inline struct mp4_track mp4_track_begin(struct mp4 *m, const char *handler,
                                                const char *codec)
 {
     struct mp4_track t;
-    size_t box, entry;
+    size_t box;
     t.trak = mp4_begin(m, "trak");
     box = mp4_begin(m, "tkhd");
     mp4_zeros(m, 84);
@@ -106,17 +108,25 @@ static inline struct mp4_track mp4_track_begin(struct mp4 *m, const char *handle
     mp4_end(m, box);
     t.minf = mp4_begin(m, "minf");
     t.stbl = mp4_begin(m, "stbl");
-    box = mp4_begin(m, "stsd");
+    t.stsd = mp4_begin(m, "stsd");
     mp4_u32(m, 0);
     mp4_u32(m, 1);
-    entry = mp4_begin(m, codec);
-    mp4_zeros(m, 24);
+    t.entry = mp4_begin(m, codec);
+    mp4_zeros(m, 6);
+    mp4_u16(m, 1);
+    mp4_zeros(m, 16);
     mp4_u16(m, 64);
     mp4_u16(m, 48);
-    mp4_zeros(m, 50);
-    mp4_end(m, entry);
-    mp4_end(m, box);
+    mp4_zeros(m, 46);
+    mp4_u16(m, 24);
+    mp4_u16(m, 0xffff);
     return t;
+}
+
+static inline void mp4_entry_end(struct mp4 *m, struct mp4_track t)
+{
+    mp4_end(m, t.entry);
+    mp4_end(m, t.stsd);
 }
 
 static inline void mp4_track_end(struct mp4 *m, struct mp4_track t)
@@ -136,6 +146,7 @@ static inline void mp4_claim(struct mp4 *m, int tracks, uint32_t samples)
     mp4_movie_head(m);
     for (int i = 0; i < tracks; i++) {
         struct mp4_track t = mp4_track_begin(m, "vide", "mp4v");
+        mp4_entry_end(m, t);
         MP4_TABLE(m, "stts", 0, 1, samples, 1);
         MP4_TABLE(m, "stsc", 0, 1, 1, samples, 1);
         MP4_TABLE(m, "stsz", 0, 1, samples);

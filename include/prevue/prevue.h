@@ -83,7 +83,12 @@ struct pv_limits {
     int64_t frame_pixels;  /* of one frame as stored: 64 Mi */
     int frames;            /* taken from one video: 1024 */
     double video_seconds;  /* duration of one video: 24 hours */
-    uint64_t reserved[4];
+    /* Of all frames of one video that have to be decoded, wanted or not: 2^44. Known before where
+     * the file says which frames need which. */
+    uint64_t decoded_pixels;
+    double
+        decode_seconds; /* CPU time of opening and decoding one video, on all threads: 24 hours */
+    uint64_t reserved[2];
 };
 
 struct pv_model_params {
@@ -148,7 +153,9 @@ struct pv_session_params {
 enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL, PV_PHASE_CONVERT };
 /* How far a long phase is: frames decoded, prompt tokens prefilled, those of the prompt as the
  * drafter sees it (`auto`: in the middle of an answer), and bytes of tensors written. Return false
- * to stop; the call then returns PV_E_CANCELLED. */
+ * to stop; the call then returns PV_E_CANCELLED. While a video is opened and decoded this is called
+ * every 20 ms or so, whether or not there is another frame (one frame that takes longer is waited
+ * for); `total` is 0 as long as the number of frames is not known. */
 typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
 
 struct pv_gen_params {

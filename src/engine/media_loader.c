@@ -2,11 +2,15 @@
  * they arrive, so that frames at their own size are never held but one. */
 #include "engine/media_loader_parts.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "format/family.h"
 
 #include <math.h>
 #include <string.h>
+
+/* Between two questions whether to go on, while a picture is resized. */
+#define ASK_SECONDS 0.02
 
 static bool keeps_source(const struct media *m)
 {
@@ -71,15 +75,39 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
     return st;
 }
 
-void arrival_put(struct arrival *a, int at, int64_t index, double time, const uint8_t *rgb)
+/* Rows of a picture, for as long as it is to go on. */
+struct asked_rows {
+    const struct arrival *a;
+    const uint8_t *rgb;
+    size_t row_len;
+    double asked; /* when */
+};
+
+static const uint8_t *asked_row(void *user, int y)
+{
+    struct asked_rows *r = user;
+    double now = r->a->go_on ? clock_now() : 0;
+    if (r->a->go_on && now - r->asked >= ASK_SECONDS) {
+        r->asked = now;
+        if (!r->a->go_on(r->a->user))
+            return NULL;
+    }
+    return r->rgb + (size_t)y * r->row_len;
+}
+
+bool arrival_put(struct arrival *a, int at, int64_t index, double time, const uint8_t *rgb)
 {
     struct loaded_media *s = &a->s;
+    struct asked_rows rows = { .a = a,
+                               .rgb = rgb,
+                               .row_len = (size_t)s->m.source_width * 3,
+                               .asked = a->go_on ? clock_now() : 0 };
     s->index[at] = index;
     s->time[at] = time;
-    if (s->source)
-        memcpy(s->source, rgb, (size_t)s->m.source_height * (size_t)s->m.source_width * 3);
-    else
-        resizer_run(a->resizer, media_view(&s->m, at), rgb);
+    if (!s->source)
+        return resizer_run_rows(a->resizer, media_view(&s->m, at), asked_row, &rows);
+    memcpy(s->source, rgb, (size_t)s->m.source_height * (size_t)s->m.source_width * 3);
+    return true;
 }
 
 void arrival_finish(struct arrival *a, struct loaded_media *out)

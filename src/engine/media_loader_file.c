@@ -30,6 +30,8 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
 /* A file with its frames chosen. */
 struct chosen_frames {
     struct video *v;
+    const struct pv_video_params *p;
+    int done, n; /* frames, for who asks how far it is; n 0: not known yet */
     struct choice choice;
     bool still;
     struct pv_video_info info;
@@ -39,6 +41,13 @@ static void chosen_frames_close(struct chosen_frames *l)
 {
     choice_clear(&l->choice);
     video_close(&l->v);
+}
+
+/* Tell how far it is; true: go on. */
+static bool told(void *user)
+{
+    const struct chosen_frames *l = user;
+    return !l->p->progress || l->p->progress(l->p->progress_user, PV_PHASE_VIDEO, l->done, l->n);
 }
 
 static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct vision_config *c,
@@ -51,11 +60,15 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
                                    .frames = b->limits->frames,
                                    .seconds = b->limits->video_seconds,
                                    .memory = b->decode_bytes,
-                                   .more_formats = p->allow_formats };
+                                   .decoded_pixels = b->limits->decoded_pixels,
+                                   .cpu_seconds = b->limits->decode_seconds,
+                                   .more_formats = p->allow_formats,
+                                   .go_on = p->progress ? told : NULL,
+                                   .user = l };
     const struct video_info *info;
     struct choose_params how;
     enum pv_status s = frame_policy_choose(&how, c, p, err);
-    *l = (struct chosen_frames){ 0 };
+    *l = (struct chosen_frames){ .p = p };
     if (!s)
         s = video_open(&l->v, from, &limits, b->threads, err);
     if (s)
@@ -72,26 +85,22 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
                                       .frames = l->choice.n,
                                       .cut = info->cut,
                                       .sample_fps = l->choice.sample_fps };
+    l->n = l->choice.n;
     return s;
-}
-
-/* Tell how far it is; true: go on. */
-static bool told(const struct pv_video_params *p, int done, int total)
-{
-    return !p->progress || p->progress(p->progress_user, PV_PHASE_VIDEO, done, total);
 }
 
 struct keeper {
     struct arrival *a;
-    const struct pv_video_params *p;
-    int n;
+    struct chosen_frames *l;
 };
 
 static bool keep(void *user, int at, int64_t index, double time, const struct image *picture)
 {
     struct keeper *k = user;
-    arrival_put(k->a, at, index, time, picture->rgb);
-    return told(k->p, at + 1, k->n);
+    if (!arrival_put(k->a, at, index, time, picture->rgb))
+        return false;
+    k->l->done = at + 1;
+    return told(k->l);
 }
 
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
@@ -105,7 +114,9 @@ enum pv_status media_load_file(struct loaded_media *out, const struct vision_con
         s = arrival_open(&a, c, p, l.info.height, l.info.width, l.still ? 0 : l.choice.n,
                          l.choice.sample_fps, b, err);
     if (!s) {
-        struct keeper k = { .a = &a, .p = p, .n = l.choice.n };
+        struct keeper k = { .a = &a, .l = &l };
+        a.go_on = p->progress ? told : NULL;
+        a.user = &l;
         s = video_read(l.v, l.choice.index, l.choice.n, keep, &k, &l.info.lost, err);
     }
     if (!s) {
@@ -118,8 +129,7 @@ enum pv_status media_load_file(struct loaded_media *out, const struct vision_con
 }
 
 struct walker {
-    const struct pv_video_params *p;
-    int n;
+    struct chosen_frames *l;
     pv_frame_fn fn;
     void *user;
 };
@@ -132,7 +142,8 @@ static bool walk(void *user, int at, int64_t index, double time, const struct im
                           .width = picture->width,
                           .height = picture->height,
                           .rgb = picture->rgb };
-    return told(w->p, at + 1, w->n) && w->fn(w->user, &f);
+    w->l->done = at + 1;
+    return told(w->l) && w->fn(w->user, &f);
 }
 
 enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,
@@ -143,7 +154,7 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
     struct chosen_frames l;
     enum pv_status s = chosen_frames_open(&l, NULL, &from, p, b, err);
     if (!s) {
-        struct walker w = { .p = p, .n = l.choice.n, .fn = fn, .user = user };
+        struct walker w = { .l = &l, .fn = fn, .user = user };
         s = video_read(l.v, l.choice.index, l.choice.n, walk, &w, &l.info.lost, err);
     }
     if (!s && info)

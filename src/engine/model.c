@@ -21,6 +21,8 @@ static const struct pv_limits default_limits = {
     .frame_pixels = (int64_t)64 << 20,
     .frames = 1024,
     .video_seconds = 24 * 3600,
+    .decoded_pixels = (uint64_t)1 << 44,
+    .decode_seconds = 24 * 3600,
 };
 
 void pv_model_params_init(struct pv_model_params *p, size_t size)
@@ -45,6 +47,10 @@ struct pv_limits model_fill_limits(struct pv_limits l)
         l.frames = default_limits.frames;
     if (!(l.video_seconds > 0))
         l.video_seconds = default_limits.video_seconds;
+    if (!l.decoded_pixels)
+        l.decoded_pixels = default_limits.decoded_pixels;
+    if (!(l.decode_seconds > 0))
+        l.decode_seconds = default_limits.decode_seconds;
     return l;
 }
 

@@ -31,6 +31,8 @@ static int io_read(void *opaque, uint8_t *buf, int size)
 
     if (left <= 0)
         return AVERROR_EOF;
+    if (meter_check(d->hand, NULL))
+        return AVERROR_EXIT;
     if (d->data) {
         memcpy(buf, d->data + d->file_at, most);
         d->file_at += (int64_t)most;
@@ -155,6 +157,14 @@ enum pv_status demuxer_fail(const struct demuxer *d, const char *what, int code,
                 text);
 }
 
+/* FFmpeg asks this where it may read for long. */
+static int is_interrupted(void *opaque)
+{
+    struct demuxer *d = opaque;
+
+    return !meter_go_on(d->hand->meter);
+}
+
 static size_t read_at(void *user, int64_t at, uint8_t *to, size_t n)
 {
     struct demuxer *d = user;
@@ -192,6 +202,8 @@ static enum pv_status container_check(struct demuxer *d, const AVInputFormat *in
     if (d->claims_checked || strncmp(input->name, "mov,", 4) != 0)
         return PV_OK;
     s = boxes_check(&boxes, d->limits->memory, err);
+    if (!s)
+        s = meter_check(d->hand, err); /* it sees the end of the file when it is stopped */
     d->file_at = at;
     d->claims_checked = !s;
     return s;
@@ -204,6 +216,9 @@ static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
     int r;
 
     r = av_probe_input_buffer2(d->io, &input, "", NULL, 0, GUESS_BYTES);
+    s = meter_check(d->hand, err);
+    if (s)
+        return s;
     if (r < 0 || !input)
         return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture", d->path);
     s = container_check(d, input, err);
@@ -215,12 +230,16 @@ static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
     d->format->pb = d->io;
     d->format->flags |= AVFMT_FLAG_CUSTOM_IO;
     d->format->io_open = io_refuse;
+    d->format->interrupt_callback = (AVIOInterruptCB){ is_interrupted, d };
     d->format->max_streams = STREAMS_MAX;
     d->format->probesize = PROBE_BYTES;
     d->format->protocol_whitelist = av_strdup("none");
     if (!d->format->protocol_whitelist)
         return fail_nomem(err, sizeof "none");
     r = avformat_open_input(&d->format, "", input, NULL);
+    s = meter_check(d->hand, err);
+    if (s)
+        return s;
     if (r < 0)
         return demuxer_fail(d, "its header is missing or damaged", r, err);
     return PV_OK;
@@ -234,6 +253,7 @@ static enum pv_status streams_probe(struct demuxer *d, struct pv_error *err)
     unsigned n = d->format->nb_streams;
     AVDictionary **options = av_calloc(n ? n : 1, sizeof *options);
     int r = options ? 0 : AVERROR(ENOMEM);
+    enum pv_status s;
 
     for (unsigned i = 0; i < n && r >= 0; i++)
         r = av_dict_set_int(&options[i], "max_pixels", d->limits->pixels, 0);
@@ -247,6 +267,9 @@ static enum pv_status streams_probe(struct demuxer *d, struct pv_error *err)
     for (unsigned i = 0; i < n && options; i++)
         av_dict_free(&options[i]);
     av_free(options);
+    s = meter_check(d->hand, err);
+    if (s)
+        return s;
     return r < 0 ? demuxer_fail(d, "its streams cannot be read", r, err) : PV_OK;
 }
 

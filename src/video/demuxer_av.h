@@ -4,13 +4,14 @@
 #define PV_VIDEO_DEMUXER_AV_H
 
 #include "base/status.h"
-#include "video/video.h"
+#include "video/meter.h"
 
 #include <libavformat/avformat.h>
 
 struct demuxer {
     const char *path;                  /* of the file, or what memory is called; borrowed, */
     const struct video_limits *limits; /* as these are */
+    struct meter_hand *hand;           /* of its reader */
     const uint8_t *data;               /* [file_size] borrowed; NULL: in a file */
     int fd;                            /* the caller's; -1: not open */
     int64_t file_size, file_at;

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 /* --- cutting -------------------------------------------------------------------------------- */
 
@@ -50,6 +51,32 @@ void parts_cut(struct parts *out, const struct frame_index *index, const int64_t
         cost += c;
     }
     out->begin[out->n] = n;
+}
+
+uint64_t parts_cost(const struct frame_index *index, const int64_t *want, int n)
+{
+    uint64_t total = 0;
+    bool cut;
+
+    if (!index->order) /* from the beginning, or on from where it is */
+        return n > 0 ? (uint64_t)want[n - 1] + 1 : 0;
+    for (int i = 0; i < n; i++)
+        total += want_cost(index, want, i, &cut);
+    return total;
+}
+
+static size_t pictures_ahead(size_t picture_size)
+{
+    size_t ahead = PARTS_BYTES / picture_size;
+
+    return ahead < 2 ? 2 : ahead < PARTS_AHEAD ? ahead : PARTS_AHEAD;
+}
+
+uint64_t parts_memory(int width, int height)
+{
+    size_t size = (size_t)width * (size_t)height * 3;
+
+    return (uint64_t)size * pictures_ahead(size);
 }
 
 /* --- reading one after the other ------------------------------------------------------------ */
@@ -210,6 +237,20 @@ static int part_take(struct crew *c)
     return part;
 }
 
+/* Until one comes, or it is time to ask whether to go on. */
+static void wait_for_picture(struct crew *c)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += METER_ASK_MS * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_cond_timedwait(&c->filled, &c->lock, &until);
+}
+
 /* Hands the pictures on as they come. */
 static void deliver(struct crew *c, int *lost, struct pv_error *err)
 {
@@ -221,7 +262,9 @@ static void deliver(struct crew *c, int *lost, struct pv_error *err)
         while (slot < c->slot + c->n_slots && slot->at != c->handed)
             slot++;
         if (slot == c->slot + c->n_slots) {
-            pthread_cond_wait(&c->filled, &c->lock);
+            wait_for_picture(c);
+            if (c->wish->meter && !meter_go_on(c->wish->meter))
+                s = fail(err, PV_E_CANCELLED, "%s: reading was stopped", c->wish->path);
             continue;
         }
         pthread_mutex_unlock(&c->lock);
@@ -274,6 +317,7 @@ static struct crew *crew_open(const struct parts *parts, const struct part_sourc
                               const struct part_wish *w, int readers)
 {
     struct crew *c = mem_zalloc(sizeof *c);
+    pthread_condattr_t monotonic;
     size_t ahead;
 
     if (!c)
@@ -284,10 +328,12 @@ static struct crew *crew_open(const struct parts *parts, const struct part_sourc
     atomic_init(&c->stop, w->n);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->freed, NULL);
-    pthread_cond_init(&c->filled, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->filled, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     c->picture_size = (size_t)w->width * (size_t)w->height * 3;
-    ahead = PARTS_BYTES / c->picture_size;
-    ahead = ahead < 2 ? 2 : ahead < PARTS_AHEAD ? ahead : PARTS_AHEAD;
+    ahead = pictures_ahead(c->picture_size);
     ahead = ahead < (size_t)w->n ? ahead : (size_t)w->n;
     while (c->n_slots < (int)ahead) {
         uint8_t *rgb = mem_alloc(c->picture_size);

@@ -11,6 +11,7 @@
 #define PV_VIDEO_READ_PARTS_H
 
 #include "video/frame_index.h"
+#include "video/meter.h"
 #include "video/video.h"
 
 #include <stdatomic.h>
@@ -57,6 +58,7 @@ struct part_wish {
     int threads;
     video_frame_fn fn;
     void *user;
+    struct meter *meter; /* asked while pictures are waited for; NULL: nobody */
 };
 
 struct parts {
@@ -66,6 +68,11 @@ struct parts {
 
 /* Where the wish is cut. One part: reading at once does not pay. */
 void parts_cut(struct parts *out, const struct frame_index *index, const int64_t *want, int n);
+
+/* Frames that have to be decoded for these. */
+uint64_t parts_cost(const struct frame_index *index, const int64_t *want, int n);
+/* Bytes of pictures that wait for their turn, at most. */
+uint64_t parts_memory(int width, int height);
 
 /* Reads in parts, handing the pictures to w->fn in order, on this thread. */
 enum pv_status parts_read(const struct parts *parts, const struct part_source *source,

@@ -397,19 +397,27 @@ void resizer_close(struct resizer **r)
     *r = NULL;
 }
 
-void resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *user)
+bool resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *user)
 {
     size_t row_len = (size_t)r->x.out * 3;
+    const uint8_t *row;
     bool same = r->x.in == r->x.out && r->y.in == r->y.out;
     int next = 0;
 
     for (int y = 0; y < r->y.out; y++, out += row_len) {
         if (same) {
-            memcpy(out, fn(user, y), row_len);
+            row = fn(user, y);
+            if (!row)
+                return false;
+            memcpy(out, row, row_len);
             continue;
         }
-        for (; next < r->y.first[y] + r->y.count[y]; next++)
-            row_read(r, next, fn(user, next));
+        for (; next < r->y.first[y] + r->y.count[y]; next++) {
+            row = fn(user, next);
+            if (!row)
+                return false;
+            row_read(r, next, row);
+        }
         if (r->kind == RESIZE_FLOAT) {
             column_float(r, out, y);
         } else if (r->vertical_first) {
@@ -419,6 +427,7 @@ void resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *u
             column_fixed(r, out, y);
         }
     }
+    return true;
 }
 
 struct picture_rows {

@@ -22,11 +22,13 @@ void resizer_close(struct resizer **r);
 /* in [in_height, in_width, 3] -> out [out_height, out_width, 3]. Allocates nothing. */
 void resizer_run(struct resizer *r, uint8_t *out, const uint8_t *in);
 
-/* Row y [in_width, 3] of a picture that is not in memory as a whole; good until the next call. */
+/* Row y [in_width, 3] of a picture that is not in memory as a whole; good until the next call.
+ * NULL: the picture is not wanted any more. */
 typedef const uint8_t *(*resize_row_fn)(void *user, int y);
 
-/* The same with rows from fn, asked for once each, from the top. */
-void resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *user);
+/* The same with rows from fn, asked for once each, from the top. False: fn gave NULL, and the
+ * picture is not whole. */
+bool resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *user);
 
 /* Height and width become multiples of `factor` with min_pixels <= area <= max_pixels, the aspect
  * nearly kept, as in Hugging Face's processors: a side too small for the limits becomes one

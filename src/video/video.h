@@ -40,8 +40,14 @@ struct video_limits {
     int frames;               /* that may be read */
     double seconds;           /* duration */
     uint64_t memory;          /* bytes for reading and decoding; 0: any number */
+    uint64_t decoded_pixels;  /* of all frames that are decoded, wanted or not; 0: any number */
+    double cpu_seconds;       /* of opening and reading, on all threads; 0: any number */
     const char *more_formats; /* names of containers and codecs that are read besides the usual ones
                                  (formats_av.h), apart by commas; borrowed; NULL: none */
+    /* Asked every 20 ms or so (never while one frame is decoded) by the thread that opens or reads;
+     * false: the call ends with PV_E_CANCELLED. May be NULL. */
+    bool (*go_on)(void *user);
+    void *user;
 };
 
 struct video_info {

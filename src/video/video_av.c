@@ -17,6 +17,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "video/decoder_memory_av.h"
 #include "video/demuxer_av.h"
 #include "video/finder.h"
 #include "video/formats_av.h"
@@ -46,7 +47,10 @@ static const size_t NOWHERE = SIZE_MAX;
 struct video {
     char *path;
     struct video_limits limits;
+    struct meter own_meter; /* of the first reader, for all */
+    struct meter_hand hand;
     struct video_info info;
+    uint64_t reader_bytes; /* of one reader, as far as one can know */
     int threads;
     bool is_twin;                          /* path, fd, data and index are another's */
     struct video *twin[PARTS_READERS - 1]; /* opened when needed */
@@ -150,6 +154,9 @@ static enum pv_status index_read(struct video *v, double *tail, struct pv_error 
         }
         v->in.n_empty = 0;
         before = p.pts;
+        s = meter_check(&v->hand, err);
+        if (s)
+            break;
         v->picture = v->picture || (v->index.n_packets == 0 && is_picture(v));
         if (v->picture && p.pts == INDEX_NO_PTS)
             p.pts = 0;
@@ -166,7 +173,7 @@ static enum pv_status index_read(struct video *v, double *tail, struct pv_error 
             break;
     }
     v->next = NOWHERE;
-    return s;
+    return s ? s : meter_check(&v->hand, err);
 }
 
 /* --- the decoder ---------------------------------------------------------------------------- */
@@ -199,6 +206,7 @@ static enum pv_status decoder_open(struct video *v, bool strict, struct pv_error
     d->max_pixels = v->limits.pixels;
     d->thread_count = 1;
     d->pkt_timebase = film(v)->time_base;
+    decoder_memory_count(d, v->hand.meter);
     if (v->strict)
         d->err_recognition |= AV_EF_EXPLODE;
     /* H.264 does not always say, and its decoder drops frames where it guesses too few. */
@@ -264,6 +272,7 @@ static enum pv_status packet_feed(struct video *v, struct pv_error *err)
 {
     const struct index_packet *note = NULL;
     bool more = false;
+    enum pv_status s;
     int r;
 
     if (finder_feed(&v->finder)) {
@@ -289,8 +298,12 @@ static enum pv_status packet_feed(struct video *v, struct pv_error *err)
     } else if (v->in.packet->flags & AV_PKT_FLAG_CORRUPT) {
         error_arrives(v);
     }
+    meter_decoded(v->hand.meter, (int64_t)v->decoder->width * v->decoder->height);
     r = avcodec_send_packet(v->decoder, v->in.packet);
     av_packet_unref(v->in.packet);
+    s = meter_check(&v->hand, err);
+    if (s)
+        return s;
     if (r == AVERROR(ENOMEM))
         return demuxer_fail(&v->in, "decoding", r, err);
     if (r < 0)
@@ -310,7 +323,8 @@ static enum pv_status frame_decode(struct video *v, bool *more, struct pv_error 
             *more = true;
             return PV_OK;
         }
-        if (r == AVERROR_EOF)
+        s = meter_check(&v->hand, err);
+        if (r == AVERROR_EOF || s)
             break;
         if (r == AVERROR(ENOMEM))
             return demuxer_fail(&v->in, "decoding", r, err);
@@ -351,7 +365,7 @@ static bool packet_find(struct video *v, size_t packet, int most)
 {
     const struct index_packet *note = v->index.packet + packet;
 
-    for (int i = 0; i < most && demuxer_read(&v->in); i++) {
+    for (int i = 0; i < most && meter_go_on(v->hand.meter) && demuxer_read(&v->in); i++) {
         if (is_packet(v->in.packet, note) && v->in.packet->pts == note->pts) {
             v->in.packet_held = true;
             v->next = packet;
@@ -399,8 +413,10 @@ static enum pv_status packet_go(struct video *v, size_t packet, bool surely, str
     v->next = NOWHERE;
     demuxer_close(&v->in);
     s = container_open(v, err);
-    while (!s && v->next < packet && demuxer_read(&v->in))
+    while (!s && v->next < packet && demuxer_read(&v->in)) {
         v->next++;
+        s = meter_check(&v->hand, err);
+    }
     if (s)
         demuxer_close(&v->in);
     return s;
@@ -477,6 +493,25 @@ static enum pv_status fail_undecodable(struct video *v, struct pv_error *err)
 
 /* --- opening -------------------------------------------------------------------------------- */
 
+/* What a reader holds: frames of its decoder, and two pictures of its painter. */
+static enum pv_status memory_check(struct video *v, const AVFrame *f, struct pv_error *err)
+{
+    uint64_t pictures = (uint64_t)f->width * (uint64_t)f->height * 6;
+    uint64_t decoder = decoder_memory_estimate(v->decoder, f);
+
+    v->reader_bytes = pictures + decoder;
+    if (!meter_take(v->hand.meter, pictures))
+        return meter_check(&v->hand, err);
+    if (decoder_memory_is_counted(v->decoder) || decoder <= meter_left(v->hand.meter))
+        return PV_OK;
+    return fail(
+        err, PV_E_LIMIT,
+        "%s: decoding frames of %d x %d pixels takes %llu bytes of memory, at most %llu are "
+        "allowed",
+        v->path, f->width, f->height, (unsigned long long)v->reader_bytes,
+        (unsigned long long)v->limits.memory);
+}
+
 static enum pv_status pictures_init(struct video *v, const AVFrame *f, struct pv_error *err)
 {
     bool turned;
@@ -485,7 +520,9 @@ static enum pv_status pictures_init(struct video *v, const AVFrame *f, struct pv
     if (f->width <= 0 || f->height <= 0 || (int64_t)f->width * f->height > v->limits.pixels)
         return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
                     v->path, f->width, f->height, (long long)v->limits.pixels);
-    s = painter_begin(&v->painter, film(v), f, err);
+    s = memory_check(v, f, err);
+    if (!s)
+        s = painter_begin(&v->painter, film(v), f, err);
     if (s)
         return s;
     turned = v->painter.orientation.transpose;
@@ -620,6 +657,7 @@ static bool reader_init(struct video *v)
 {
     v->in.path = v->path;
     v->in.limits = &v->limits;
+    v->in.hand = &v->hand;
     v->painter.rgb_rank = -1;
     finder_init(&v->finder, &v->index, (struct finder_source){ v, decoder_start, pump },
                 drop_frame);
@@ -645,6 +683,8 @@ enum pv_status video_open(struct video **out, const struct video_source *from,
     v->threads = threads > 0 ? threads : cpu_count();
     v->threads = v->threads < PARTS_READERS ? v->threads : PARTS_READERS;
     v->path = mem_strdup(video_source_name(from));
+    v->hand.meter = &v->own_meter;
+    meter_init(&v->own_meter, v->path, &v->limits);
     s = v->path && reader_init(v) ? formats_check(limits->more_formats, err)
                                   : fail_nomem(err, sizeof *v);
     if (!s)
@@ -723,6 +763,7 @@ static void *reader_twin(void *user, int k)
     if (!v)
         return NULL;
     v->is_twin = true;
+    v->hand.meter = first->hand.meter;
     v->path = first->path;
     v->in.fd = first->in.fd;
     v->in.data = first->in.data;
@@ -787,16 +828,53 @@ static enum pv_status reader_read(void *reader, const struct part_want *want,
     return s;
 }
 
+/* The pixels to decode are known before, save those of a second try. */
+static enum pv_status check_pixels(const struct video *v, const int64_t *index, int n,
+                                   struct pv_error *err)
+{
+    uint64_t frame = (uint64_t)v->painter.stored_width * (uint64_t)v->painter.stored_height;
+    uint64_t most = v->limits.decoded_pixels, frames = parts_cost(&v->index, index, n);
+
+    if (!most || frames <= most / frame)
+        return PV_OK;
+    return fail(err, PV_E_LIMIT,
+                "%s: %llu frames of %d x %d pixels have to be decoded, %.4g pixels in all, at most "
+                "%.4g are allowed",
+                v->path, (unsigned long long)frames, v->painter.stored_width,
+                v->painter.stored_height, (double)frames * (double)frame, (double)most);
+}
+
+/* As many readers as the memory holds besides the pictures that wait for their turn. */
+static int readers_that_fit(const struct video *v)
+{
+    uint64_t waiting = parts_memory(v->info.width, v->info.height),
+             left = meter_left(v->hand.meter);
+    uint64_t n = left > waiting ? (left - waiting) / (v->reader_bytes ? v->reader_bytes : 1) : 0;
+
+    return n < 1 ? 1 : n < (uint64_t)v->threads ? (int)n : v->threads;
+}
+
 enum pv_status video_read(struct video *v, const int64_t *index, int n, video_frame_fn fn,
                           void *user, int *lost, struct pv_error *err)
 {
     const struct part_source source = { v, reader_twin, reader_restart, reader_read };
-    const struct part_wish wish = { v->path,    &v->index, v->info.width, v->info.height, index, n,
-                                    v->threads, fn,        user };
+    const struct part_wish wish = { .path = v->path,
+                                    .index = &v->index,
+                                    .width = v->info.width,
+                                    .height = v->info.height,
+                                    .want = index,
+                                    .n = n,
+                                    .threads = readers_that_fit(v),
+                                    .meter = v->hand.meter,
+                                    .fn = fn,
+                                    .user = user };
     struct parts parts;
     int n_lost = 0;
     enum pv_status s = check_wish(v, index, n, err);
 
+    meter_enter(v->hand.meter);
+    if (!s)
+        s = check_pixels(v, index, n, err);
     if (s)
         return s;
     parts_cut(&parts, &v->index, index, n);

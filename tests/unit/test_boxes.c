@@ -118,6 +118,7 @@ TEST(uncompressed_sound)
         struct mp4_track t;
         mp4_file_head(&m);
         t = mp4_track_begin(&m, film ? "vide" : "soun", "sowt");
+        mp4_entry_end(&m, t);
         MP4_TABLE(&m, "stts", 0, 1, 2000000, 1);
         MP4_TABLE(&m, "stsc", 0, 1, 1, 48000, 1);
         MP4_TABLE(&m, "stsz", 0, 4, 2000000);

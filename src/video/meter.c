@@ -1,0 +1,109 @@
+/* Sums, and their limits. The readers add from their own threads. */
+#include "video/meter.h"
+
+#include "base/clock.h"
+
+#include <time.h>
+
+void meter_init(struct meter *m, const char *path, const struct video_limits *limits)
+{
+    m->path = path;
+    m->limits = limits;
+    m->asked = 0;
+    atomic_init(&m->stopped, false);
+    atomic_init(&m->pixels, 0);
+    atomic_init(&m->cpu_ns, 0);
+    atomic_init(&m->bytes, 0);
+    atomic_init(&m->refused, 0);
+    meter_enter(m);
+}
+
+void meter_enter(struct meter *m)
+{
+    m->caller = pthread_self();
+    atomic_store(&m->stopped, false);
+}
+
+bool meter_go_on(struct meter *m)
+{
+    const struct video_limits *l = m->limits;
+
+    if (atomic_load(&m->stopped))
+        return false;
+    if (l->go_on && pthread_equal(m->caller, pthread_self())) {
+        double now = clock_now();
+        if (now - m->asked >= 1e-3 * METER_ASK_MS) {
+            m->asked = now;
+            if (!l->go_on(l->user))
+                atomic_store(&m->stopped, true);
+        }
+    }
+    return !atomic_load(&m->stopped);
+}
+
+static void add_time(struct meter_hand *h)
+{
+    struct timespec t = { 0 };
+    double now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    if (h->mark > 0 && pthread_equal(h->thread, pthread_self()) && now > h->mark)
+        atomic_fetch_add(&h->meter->cpu_ns, (unsigned long long)(1e9 * (now - h->mark)));
+    h->thread = pthread_self();
+    h->mark = now;
+}
+
+enum pv_status meter_check(struct meter_hand *h, struct pv_error *err)
+{
+    struct meter *m = h->meter;
+    const struct video_limits *l = m->limits;
+
+    if (!meter_go_on(m))
+        return fail(err, PV_E_CANCELLED, "%s: reading was stopped", m->path);
+    if (atomic_load(&m->refused))
+        return fail(err, PV_E_LIMIT,
+                    "%s: its decoder wants %llu bytes of memory, at most %llu are allowed", m->path,
+                    atomic_load(&m->refused), (unsigned long long)l->memory);
+    if (l->decoded_pixels && atomic_load(&m->pixels) > l->decoded_pixels)
+        return fail(err, PV_E_LIMIT,
+                    "%s: more pixels have to be decoded than the %llu that are allowed", m->path,
+                    (unsigned long long)l->decoded_pixels);
+    if (l->cpu_seconds > 0) {
+        add_time(h);
+        if (1e-9 * (double)atomic_load(&m->cpu_ns) > l->cpu_seconds)
+            return fail(err, PV_E_LIMIT,
+                        "%s: decoding takes more than the %g seconds of CPU time that are allowed",
+                        m->path, l->cpu_seconds);
+    }
+    return PV_OK;
+}
+
+void meter_decoded(struct meter *m, int64_t pixels)
+{
+    if (pixels > 0)
+        atomic_fetch_add(&m->pixels, (unsigned long long)pixels);
+}
+
+bool meter_take(struct meter *m, uint64_t bytes)
+{
+    uint64_t held = atomic_fetch_add(&m->bytes, bytes) + bytes;
+
+    if (!m->limits->memory || held <= m->limits->memory)
+        return true;
+    atomic_fetch_sub(&m->bytes, bytes);
+    atomic_store(&m->refused, held);
+    return false;
+}
+
+void meter_give(struct meter *m, uint64_t bytes)
+{
+    atomic_fetch_sub(&m->bytes, bytes);
+}
+
+uint64_t meter_left(const struct meter *m)
+{
+    uint64_t held = atomic_load(&m->bytes), most = m->limits->memory;
+
+    return !most ? UINT64_MAX : held < most ? most - held : 0;
+}
