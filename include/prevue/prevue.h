@@ -91,6 +91,13 @@ struct pv_limits {
     uint64_t reserved[2];
 };
 
+/* Limits for files of strangers, as a server takes them: 512 MiB and an hour a video, frames of
+ * 4096 x 4096 pixels, 512 of them taken, 64 Gi pixels and 300 seconds of CPU time to decode them, 1
+ * GiB of memory for what one request holds of pictures and decoders. Those that do not bound media
+ * (file_bytes, context_tokens) are the defaults. For pv_video_params.limits; as limits of a model,
+ * memory_bytes would also bound the KV caches of all. */
+PV_API void pv_limits_server(struct pv_limits *out);
+
 struct pv_model_params {
     size_t size;
     const char *path;   /* GGUF file or Hugging Face directory */
@@ -268,7 +275,8 @@ struct pv_video_params {
     enum pv_frame_rule rule;
     enum pv_time_rule time_rule;
     const struct pv_limits
-        *limits;             /* NULL: the model's; of the others only those of videos count */
+        *limits; /* NULL: the model's; of the others only those of videos count, and memory_bytes,
+                    for the pictures of a message and the decoders of one video */
     pv_progress_fn progress; /* may be NULL */
     void *progress_user;
     /* Containers and codecs that are read besides the usual ones (doc/video.md lists those), by

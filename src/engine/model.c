@@ -25,6 +25,18 @@ static const struct pv_limits default_limits = {
     .decode_seconds = 24 * 3600,
 };
 
+void pv_limits_server(struct pv_limits *out)
+{
+    *out = default_limits;
+    out->memory_bytes = (uint64_t)1 << 30;
+    out->video_bytes = (uint64_t)512 << 20;
+    out->frame_pixels = (int64_t)4096 * 4096;
+    out->frames = 512;
+    out->video_seconds = 3600;
+    out->decoded_pixels = (uint64_t)64 << 30;
+    out->decode_seconds = 300;
+}
+
 void pv_model_params_init(struct pv_model_params *p, size_t size)
 {
     static const struct pv_model_params usual = { .cpu_mask = ~(uint64_t)0 };

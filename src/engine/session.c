@@ -168,20 +168,25 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
 {
     const struct pv_model *m = s->model;
     int rows = s->seq.line.n;
+    uint64_t left = budget_left(&s->budget), own = p->limits ? p->limits->memory_bytes : UINT64_MAX;
     if (!m->vision)
         return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
                     model_file_path(m->file));
     if (s->n_pending == SESSION_MAX_PENDING)
         return fail(err, PV_E_LIMIT, "more than %d videos and pictures in one message",
                     SESSION_MAX_PENDING);
-    for (int i = 0; i < s->n_pending; i++)
+    for (int i = 0; i < s->n_pending; i++) {
+        uint64_t held = loaded_media_size(&s->pending[i]);
         rows += s->pending[i].m.n_rows;
+        own -= held < own ? held : own; /* the caller's limit is for a message */
+    }
+    left = own < left ? own : left;
     timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
     *b = (struct load_bounds){ .limits = p->limits ? p->limits : &m->limits,
                                .max_rows =
                                    s->seq.line.context > rows ? s->seq.line.context - rows : 0,
-                               .max_bytes = budget_left(&s->budget),
-                               .decode_bytes = budget_left(&s->budget),
+                               .max_bytes = left,
+                               .decode_bytes = left ? left : 1,
                                .threads = m->threads };
     return PV_OK;
 }

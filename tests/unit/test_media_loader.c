@@ -264,6 +264,35 @@ TEST(memory_of_a_video_is_its_pixels_and_no_more)
 static const char *const media_files[] = { "tests/data/video/bframes.mp4",
                                            "tests/data/video/still.jpg" };
 
+/* A server's limits go along with each video; memory is that of all pictures of a message. */
+TEST(limits_of_a_server)
+{
+    pv_model *m = open_model(families[0], 1, (struct pv_limits){ 0 });
+    pv_session *s = open_session(m, 4096, 0);
+    struct pv_video_params p = pv_video_defaults();
+    struct pv_limits l;
+    struct pv_error err = { 0 };
+    int n = 0;
+    pv_limits_server(&l);
+    CHECK(l.memory_bytes == (uint64_t)1 << 30 && l.video_bytes == (uint64_t)512 << 20);
+    CHECK(l.frame_pixels == 4096 * 4096 && l.video_seconds == 3600 && l.frames == 512);
+    CHECK(l.decoded_pixels > 0 && l.decode_seconds > 0 && l.context_tokens > 0);
+    p.limits = &l;
+    p.frames = 4;
+    CHECK_EQ(pv_add_video(s, "samples/16-frames.mp4", &p, NULL, NULL), PV_OK);
+    l.decoded_pixels = 1000;
+    CHECK_EQ(pv_add_video(s, "samples/16-frames.mp4", &p, NULL, &err), PV_E_LIMIT);
+    CHECK_MSG(strstr(err.text, "have to be decoded"), "%s", err.text);
+    pv_limits_server(&l);
+    l.memory_bytes = 4 << 20;
+    err = (struct pv_error){ 0 };
+    while (n < 1000 && !pv_add_video(s, "samples/16-frames.mp4", &p, NULL, &err))
+        n++;
+    CHECK_MSG(n > 0 && n < 1000 && err.code == PV_E_LIMIT, "%d videos, %s", n, err.text);
+    pv_session_close(&s);
+    pv_model_close(&m);
+}
+
 TEST(videos_in_memory_are_seen_as_those_in_files)
 {
     for (int f = 0; f < N_FAMILIES; f++) {
