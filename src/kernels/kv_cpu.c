@@ -2,6 +2,7 @@
  * slots side by side (struct kv_layer), so rows are written to V a block of slots at a time. */
 #include "kernels/device_cpu.h"
 
+#include <float.h>
 #include <string.h>
 
 enum { VALUE_BLOCK = 32 }; /* slots of V, aligned: a line of 16-bit values, two of f32 */
@@ -24,26 +25,31 @@ static void *value_at(const struct kv_layer *kv, int head, int slot)
            dtype_row_size(kv->dtype, slot % KV_CHUNK);
 }
 
-/* An infinity in a slot would reach rows that must not see it: p = 0 times infinity is not 0. */
-static void limit_to_f16(float *y, const float *x, int n)
+/* What is not finite would reach rows that must not see it: p = 0 times infinity or NaN is not 0,
+ * and slots behind the last row keep what was there before. NaN becomes `most` as well. */
+static void limit_to(float *y, const float *x, int n, float most)
 {
     for (int i = 0; i < n; i++)
-        y[i] = x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i];
+        y[i] = x[i] < most ? x[i] > -most ? x[i] : -most : most;
+}
+
+/* The largest number of a type. */
+static float most_of(enum dtype t)
+{
+    return t == DTYPE_F16 ? 65504.0f : t == DTYPE_BF16 ? 0x1.fep127f : FLT_MAX;
 }
 
 void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n)
 {
-    if (t == DTYPE_F16) {
-        float limited[DEVICE_MAX_HEAD_DIM];
-        for (int i = 0; i < n; i += DEVICE_MAX_HEAD_DIM) {
-            int part = min_int(n - i, DEVICE_MAX_HEAD_DIM);
-            limit_to_f16(limited, x + i, part);
-            k->to_f16((uint16_t *)y + i, limited, (size_t)part);
-        }
-    } else if (t == DTYPE_BF16) {
-        k->to_bf16(y, x, (size_t)n);
-    } else {
-        memcpy(y, x, sizeof(float) * (size_t)n);
+    float limited[DEVICE_MAX_HEAD_DIM];
+    if (t == DTYPE_F32) {
+        limit_to(y, x, n, most_of(t));
+        return;
+    }
+    for (int i = 0; i < n; i += DEVICE_MAX_HEAD_DIM) {
+        int part = min_int(n - i, DEVICE_MAX_HEAD_DIM);
+        limit_to(limited, x + i, part, most_of(t));
+        (t == DTYPE_F16 ? k->to_f16 : k->to_bf16)((uint16_t *)y + i, limited, (size_t)part);
     }
 }
 
@@ -66,7 +72,7 @@ static void write_values(const struct kv_op *op, int head, int r, int n)
     if (kv->dtype == DTYPE_F32) {
         for (size_t i = 0; i < d; i++)
             for (int j = 0; j < n; j++)
-                ((float *)at)[i * KV_CHUNK + (size_t)j] = v[(size_t)j * stride + i];
+                limit_to((float *)at + i * KV_CHUNK + j, v + (size_t)j * stride + i, 1, FLT_MAX);
         return;
     }
     for (int j = 0; j < n; j++)

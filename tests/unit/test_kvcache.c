@@ -6,6 +6,9 @@
 #include "rig.h"
 #include "tensor/half.h"
 
+#include <float.h>
+#include <math.h>
+
 static const struct config small = { .n_layers = 2, .n_kv_heads = 3, .head_dim = 16 };
 
 struct fixture {
@@ -153,23 +156,32 @@ TEST(rows_are_rounded_to_nearest_even)
         }
 }
 
-/* Or a row that must not see the slot would get 0 times infinity. */
-TEST(an_f16_cache_holds_no_infinity)
+/* Or a row that must not see the slot would get 0 times infinity, or times NaN. */
+TEST(a_cache_holds_finite_numbers_only)
 {
-    struct fixture f;
-    float big[48];
+    static const struct {
+        enum dtype type;
+        float most;
+    } types[] = { { DTYPE_F16, 65504.0f }, { DTYPE_BF16, 0x1.fep127f }, { DTYPE_F32, FLT_MAX } };
+    const float given[] = { NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 1 };
+    float row[48];
     for (int i = 0; i < 48; i++)
-        big[i] = i % 2 ? -1e6f : 70000.0f;
-    if (!fixture_open(&f, DTYPE_F16, 256))
-        return;
-    f.dev->ops->kv_write(f.work, &f.kv.layer[0], 0, big, big, 1);
-    const uint16_t *k = f.kv.layer[0].k, *v = f.kv.layer[0].v;
-    for (int i = 0; i < 16; i++) {
-        float want = i % 2 ? -65504.0f : 65504.0f;
-        CHECK_EQ(f16_to_f32(k[i]), want);
-        CHECK_EQ(f16_to_f32(v[i * KV_CHUNK]), want);
+        row[i] = given[i % 6];
+    for (int t = 0; t < 3; t++) {
+        const float most = types[t].most, want[] = { most, most, -most, most, -most, 1 };
+        struct fixture f;
+        if (!fixture_open(&f, types[t].type, 256))
+            return;
+        f.dev->ops->kv_write(f.work, &f.kv.layer[0], 7, row, row, 1);
+        for (int i = 0; i < 48; i++) {
+            size_t size = dtype_row_size(types[t].type, 1);
+            const uint8_t *k = kv_key_at(&f.kv.layer[0], i / 16, 7) + size * (size_t)(i % 16);
+            const uint8_t *v = kv_value_at(&f.kv.layer[0], i / 16, 7, i % 16);
+            CHECK(element(types[t].type, k) == want[i % 6]);
+            CHECK(element(types[t].type, v) == want[i % 6]);
+        }
+        fixture_close(&f);
     }
-    fixture_close(&f);
 }
 
 TEST(advance_and_truncate_move_the_end_alone)
