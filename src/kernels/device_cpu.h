@@ -49,8 +49,8 @@ int many_rows_panel(int out, int n_threads);
 typedef void rows_fn(void *ctx, int r0, int r1);
 void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, int width);
 
-/* kv_cpu.c. n floats rounded to F32, F16 or BF16 as keys and values are kept: always finite, what is
- * too large, infinite or NaN becomes the largest number of the type. */
+/* kv_cpu.c. n floats rounded to F32, F16 or BF16 as keys and values are kept: always finite, what
+ * is too large, infinite or NaN becomes the largest number of the type. */
 void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n);
 void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_slot, const float *k,
                   const float *v, int n);
