@@ -180,7 +180,9 @@ static enum pv_status check_frames(const struct pv_frame *f, size_t n, double fp
         return fail(err, PV_E_LIMIT, "%zu frames at %g a second last longer than %g seconds", n,
                     fps, b->limits->video_seconds);
     for (size_t i = 0; i < n; i++) {
-        if (!f[i].rgb || f[i].width < 1 || f[i].height < 1 ||
+        if (!f[i].rgb)
+            return fail(err, PV_E_ARG, "frame %zu has no pixels: its rgb is NULL", i);
+        if (f[i].width < 1 || f[i].height < 1 ||
             (int64_t)f[i].width * f[i].height > b->limits->frame_pixels)
             return fail(err, PV_E_LIMIT, "frame %zu has %d x %d pixels, 1 to %lld are possible", i,
                         f[i].width, f[i].height, (long long)b->limits->frame_pixels);

@@ -2,6 +2,7 @@
 #include "text/prompt.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "text/nfc.h"
 
 #include <string.h>
@@ -43,8 +44,11 @@ static enum pv_status reserve(struct prompt *p, size_t more, struct pv_error *er
 
 enum pv_status prompt_text(struct prompt *p, const char *utf8, size_t len, struct pv_error *err)
 {
-    size_t before = p->text.len;
+    size_t before = p->text.len, good = utf8_prefix(utf8, len);
 
+    if (good < len)
+        return fail(err, PV_E_ARG, "the text is not UTF-8: byte 0x%02x at offset %zu of %zu",
+                    (unsigned char)utf8[good], good, len);
     if (buf_add(&p->text, utf8, len))
         return PV_OK;
     p->text.failed = false;

@@ -22,6 +22,7 @@
 #include "video/finder.h"
 #include "video/formats_av.h"
 #include "video/painter_av.h"
+#include "video/picture_size.h"
 #include "video/read_parts.h"
 
 #include <libavcodec/avcodec.h>
@@ -460,9 +461,12 @@ static bool fail_too_large(struct video *v, struct pv_error *err)
         d->thread_count = 1;
         if (avcodec_open2(d, codec, NULL) >= 0) {
             pixels = (int64_t)d->width * d->height;
-            if (!packet_go(v, 0, true, NULL) && demuxer_read(&v->in) &&
-                avcodec_send_packet(d, v->in.packet) >= 0)
-                avcodec_receive_frame(d, v->frame);
+            if (!packet_go(v, 0, true, NULL) && demuxer_read(&v->in)) {
+                if (pixels == 0)
+                    pixels = picture_pixels(v->in.packet->data, (size_t)v->in.packet->size);
+                if (avcodec_send_packet(d, v->in.packet) >= 0)
+                    avcodec_receive_frame(d, v->frame);
+            }
         }
     }
     avcodec_free_context(&d);

@@ -257,6 +257,9 @@ TEST(failures_leave_the_prompt)
     n = p.n;
     CHECK_EQ(chat_add(&c, &p, false, "robot", "x", 1, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, "robot"), "%s", err.text);
+    err = (struct pv_error){ 0 };
+    CHECK_EQ(chat_add(&c, &p, false, "user", "abc\xff d", 6, &err), PV_E_ARG);
+    CHECK_MSG(strstr(err.text, "byte 0xff at offset 3 of 6"), "%s", err.text);
     CHECK_EQ(add(&c, &p, false, "user", "\xff"), PV_E_ARG);
     CHECK(p.n == n && p.text.len == 0);
     for (limit = n; limit < n + 8; limit++) { /* too little room, at every place */

@@ -407,6 +407,7 @@ TEST(media_without_meaning_are_refused)
     pv_session *s = open_session(m, 1024, 0);
     struct pv_video_params p = small_frames();
     struct pv_gen_params g = pv_gen_defaults();
+    struct pv_error err = { 0 };
     struct pv_frame f[2];
     CHECK_EQ(pv_add_frames(s, noise(2, 1), 0, 2, &p, NULL), PV_E_LIMIT);
     CHECK_EQ(pv_add_frames(s, noise(2, 1), 2, 0, &p, NULL), PV_E_ARG);
@@ -417,8 +418,10 @@ TEST(media_without_meaning_are_refused)
     CHECK_EQ(pv_add_frames(s, f, 2, 2, &p, NULL), PV_E_ARG);
     f[1].width = 0;
     CHECK_EQ(pv_add_frames(s, f, 2, 2, &p, NULL), PV_E_LIMIT);
+    f[1] = f[0];
     f[1].rgb = NULL;
-    CHECK_EQ(pv_add_frames(s, f, 2, 2, &p, NULL), PV_E_LIMIT);
+    CHECK_EQ(pv_add_frames(s, f, 2, 2, &p, &err), PV_E_ARG);
+    CHECK_MSG(strstr(err.text, "frame 1 has no pixels"), "%s", err.text);
     p.fps = -1;
     CHECK_EQ(pv_add_frames(s, noise(2, 1), 2, 2, &p, NULL), PV_E_ARG);
     CHECK_EQ(add_video(s, 2, 1, NULL), PV_OK);

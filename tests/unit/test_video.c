@@ -833,6 +833,18 @@ static void check_data_refusal(const void *data, size_t size, const struct video
     video_close(&v);
 }
 
+/* Larger than FFmpeg opens at all: the reason is the size, not that nothing decodes. */
+TEST(pictures_beyond_every_bound)
+{
+    static const uint8_t png[] = { 0x89, 'P', 'N', 'G',  '\r', '\n', 0x1a, '\n', 0,    0, 0,    13,
+                                   'I',  'H', 'D', 'R',  0,    0,    0x4e, 32,   0,    0, 0x4e, 32,
+                                   8,    2,   0,   0,    0,    0xc4, 0x0f, 0xbe, 0x78, 0, 0,    0,
+                                   12,   'I', 'D', 'A',  'T',  0x78, 0x9c, 0x63, 0,    0, 0,    2,
+                                   0,    1,   0,   0,    0,    0,    0,    0,    0,    0, 0,    'I',
+                                   'E',  'N', 'D', 0xae, 0x42, 0x60, 0x82 };
+    check_data_refusal(png, sizeof png, &roomy, PV_E_LIMIT, "400000000 pixels");
+}
+
 TEST(memory_without_a_video)
 {
     static const char hls[] = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nbframes.ts\n";
