@@ -166,6 +166,8 @@ lib: $(SO)
 
 # --- compiling ------------------------------------------------------------------------------
 
+# Callers' threads may have small stacks (PV_THREAD_STACK in prevue.h). A sanitizer's frames are larger.
+$(BUILD)/src/%.o: WARN += $(if $(SAN)$(SAN_FLAGS),,-Wframe-larger-than=16384)
 # Tables of test cases leave out what is zero.
 $(BUILD)/tests/%.o: WARN += -Wno-missing-field-initializers
 $(BUILD)/src/kernels/%.o: OPT = -O3

@@ -92,7 +92,9 @@ static inline void invented_grow(struct invented *d, const struct shape *shape,
     struct draft_request r = {
         .how = &greedy, .shape = shape, .tree = t, .most = most, .scores = scores, .price = price
     };
+    static struct grow_pool pool;
     struct grower w = { .r = &r,
+                        .pool = &pool,
                         .vocab = INVENTED_VOCAB,
                         .room = room,
                         .logits = d->logits,

@@ -13,6 +13,10 @@
  * until it is zeroed again. Outputs are untouched on failure. The library never prints, never
  * exits and never reads the environment.
  *
+ * A thread that calls the library needs a stack of at least PV_THREAD_STACK bytes, most of which
+ * are for the libraries that decode videos. Threads that the library starts have stacks of their
+ * own.
+ *
  * Structs that begin with `size` may get more fields in later releases, at their end. Whoever makes
  * one sets it to sizeof the struct (pv_..._defaults does); so a program that was compiled before
  * works with a later library.
@@ -51,6 +55,8 @@ enum pv_status {
     PV_E_DEVICE,      /* the device failed */
     PV_E_DRAFTER      /* the drafter failed, while the model itself is fine */
 };
+
+enum { PV_THREAD_STACK = 256 << 10 };
 
 struct pv_error {
     enum pv_status code;

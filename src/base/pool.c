@@ -5,6 +5,7 @@
 #include "base/pool.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -101,7 +102,7 @@ enum pv_status pool_open(struct pool **out, int n_threads, struct pv_error *err)
     pthread_cond_init(&p->wake, NULL);
     for (int i = 1; i < n_threads; i++) {
         p->worker[i] = (struct worker){ .pool = p, .index = i };
-        if (pthread_create(&p->worker[i].thread, NULL, worker_main, &p->worker[i]) != 0) {
+        if (!thread_start(&p->worker[i].thread, worker_main, &p->worker[i])) {
             pool_close(&p);
             return fail(err, PV_E_NOMEM, "thread %d of %d could not be started", i, n_threads);
         }

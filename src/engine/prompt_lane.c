@@ -3,6 +3,7 @@
 #include "engine/prompt_lane.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <string.h>
 
@@ -47,7 +48,7 @@ enum pv_status lane_open(struct lane **out, const struct decoder *dec, struct de
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     l->batch = (struct batch){ .dec = dec, .st = st, .pool = pool, .lock = &l->step_lock };
-    if (pthread_create(&l->thread, NULL, run_lane, l) != 0) {
+    if (!thread_start(&l->thread, run_lane, l)) {
         lane_close(&l);
         return fail(err, PV_E_NOMEM, "the thread for prompts could not be started");
     }

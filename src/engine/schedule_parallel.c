@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/ring.h"
+#include "base/thread.h"
 #include "engine/draft_read.h"
 #include "engine/media_rows.h"
 #include "engine/thread_groups.h"
@@ -212,7 +213,7 @@ static enum pv_status start(struct parallel *pl, struct pv_error *err)
                    s->seq.line.n, err);
     if (!st && atomic_load(&pl->awake))
         thread_groups_make_room(s);
-    if (!st && pthread_create(&pl->thread, NULL, draft_main, pl) != 0)
+    if (!st && !thread_start(&pl->thread, draft_main, pl))
         st = fail(err, PV_E_NOMEM, "the drafter's thread could not be started");
     if (st)
         thread_groups_unite(pl->sp);

@@ -16,6 +16,7 @@
 
 #include "base/fiber.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/batch.h"
 #include "engine/prompt_lane.h"
 
@@ -100,7 +101,7 @@ enum pv_status scheduler_open(struct scheduler **out, int max_tasks, struct pv_e
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     pthread_cond_init(&s->ended, NULL);
-    if (pthread_create(&s->thread, NULL, run_thread, s) != 0) {
+    if (!thread_start(&s->thread, run_thread, s)) {
         scheduler_close(&s);
         return fail(err, PV_E_NOMEM, "the scheduler's thread could not be started");
     }

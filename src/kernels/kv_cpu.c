@@ -68,18 +68,22 @@ static void write_values(const struct kv_op *op, int head, int r, int n)
     size_t d = (size_t)kv->d, stride = (size_t)kv->n_kv * d;
     void *at = value_at(kv, head, op->first_slot + r);
     const float *v = op->v + (size_t)r * stride + (size_t)head * d;
-    uint16_t v16[VALUE_BLOCK][DEVICE_MAX_HEAD_DIM];
+    enum { PART = 128 }; /* dimensions at a time: larger heads would need a large stack */
+    uint16_t v16[VALUE_BLOCK][PART];
     if (kv->dtype == DTYPE_F32) {
         for (size_t i = 0; i < d; i++)
             for (int j = 0; j < n; j++)
                 limit_to((float *)at + i * KV_CHUNK + j, v + (size_t)j * stride + i, 1, FLT_MAX);
         return;
     }
-    for (int j = 0; j < n; j++)
-        kv_round(op->kernels, kv->dtype, v16[j], v + (size_t)j * stride, kv->d);
-    for (size_t i = 0; i < d; i++)
+    for (size_t i0 = 0; i0 < d; i0 += PART) {
+        size_t part = d - i0 < PART ? d - i0 : PART;
         for (int j = 0; j < n; j++)
-            ((uint16_t *)at)[i * KV_CHUNK + (size_t)j] = v16[j][i];
+            kv_round(op->kernels, kv->dtype, v16[j], v + (size_t)j * stride + i0, (int)part);
+        for (size_t i = 0; i < part; i++)
+            for (int j = 0; j < n; j++)
+                ((uint16_t *)at)[(i0 + i) * KV_CHUNK + (size_t)j] = v16[j][i];
+    }
 }
 
 /* Blocks [b0, b1), of all heads one after the other. A block of V is some lines of its own, so that

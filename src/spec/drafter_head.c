@@ -49,9 +49,10 @@ struct head_drafter {
     float *logits;            /* [GROW_LEVEL, vocab] */
     float *draft_logits;      /* the same of a draft vocabulary; NULL: it has none */
     struct grow_top top;      /* with k > 0: in their place */
-    float *last;              /* [hidden]: the head's state of the last row in the cache, */
-    float *own;               /* [OWN_MAX, hidden]: of those behind it, */
-    float *grown;             /* [GROW_MAX_ROWS, hidden]: and of a tree's rows */
+    struct grow_pool pool;
+    float *last;  /* [hidden]: the head's state of the last row in the cache, */
+    float *own;   /* [OWN_MAX, hidden]: of those behind it, */
+    float *grown; /* [GROW_MAX_ROWS, hidden]: and of a tree's rows */
     int32_t *ids, (*pos)[3];
     struct candidate *candidates;
 };
@@ -430,6 +431,7 @@ static enum pv_status propose_head(struct drafter *base, const struct draft_requ
                         .stride = (size_t)decoder_input_vocab(d->dec),
                         .top = &d->top,
                         .scratch = d->candidates,
+                        .pool = &d->pool,
                         .run = run_level,
                         .user = d };
     int known = states_known(d->states) - d->n_prompt + 1; /* rows of the answer with a state */

@@ -34,6 +34,7 @@ struct model_drafter {
     bool wants_best; /* of the last row only `best`, the likeliest token: no logits */
     int32_t best;
     struct grow_top top; /* with k > 0: of trees, in the place of logits */
+    struct grow_pool pool;
     int32_t *ids, (*pos)[3];
     struct candidate *candidates;
 };
@@ -296,6 +297,7 @@ static enum pv_status propose_tree(struct model_drafter *d, const struct draft_r
                         .stride = (size_t)decoder_config(d->dec)->vocab,
                         .top = &d->top,
                         .scratch = d->candidates,
+                        .pool = &d->pool,
                         .run = run_level,
                         .user = d };
     return grow_tree(&w, err);

@@ -10,8 +10,7 @@
 
 #include <float.h>
 #include <math.h>
-
-enum { MAX_POOL = GROW_WIDTH * (1 + 16 * GROW_WIDTH) };
+#include <string.h>
 
 static int grown_add(struct grown *g, int parent, int32_t id, int depth)
 {
@@ -134,20 +133,6 @@ static enum pv_status grow_static(const struct grower *w, struct pv_error *err)
 
 /* ---- dynamic trees ---- */
 
-/* A candidate: its parent is another one, its score the log-probability of its path. */
-struct pool_node {
-    int32_t id;
-    int parent; /* -1: the root */
-    int depth;
-    int row; /* behind the cache, once it has run */
-    float score;
-};
-
-struct pool {
-    int n;
-    struct pool_node node[MAX_POOL];
-};
-
 /* log sum exp of logits / T. */
 static double log_mass(const float *x, int n, double t)
 {
@@ -165,7 +150,7 @@ static int width_of(const struct grower *w)
     return w->r->shape->width < GROW_WIDTH ? w->r->shape->width : GROW_WIDTH;
 }
 
-static void pool_children(const struct grower *w, struct pool *p, int parent, int i)
+static void pool_children(const struct grower *w, struct grow_pool *p, int parent, int i)
 {
     const struct draft_request *r = w->r;
     const struct top_entry *top = top_of(w, i);
@@ -176,9 +161,9 @@ static void pool_children(const struct grower *w, struct pool *p, int parent, in
     float score = parent < 0 ? 0 : p->node[parent].score;
     int32_t ids[GROW_WIDTH];
     n = choose_children(w, i, depth, width_of(w), ids);
-    for (int c = 0; c < n && p->n < MAX_POOL; c++) {
+    for (int c = 0; c < n && p->n < GROW_MAX_POOL; c++) {
         double logit = top ? (double)top[c].logit : (double)x[ids[c]];
-        p->node[p->n++] = (struct pool_node){ .id = ids[c],
+        p->node[p->n++] = (struct grow_node){ .id = ids[c],
                                               .parent = parent,
                                               .depth = depth + 1,
                                               .score = score + (float)fmin(logit / t - mass, 0) };
@@ -186,10 +171,11 @@ static void pool_children(const struct grower *w, struct pool *p, int parent, in
 }
 
 /* The best `k` of nodes [from, p->n), lower index first among equals: their indices, ascending. */
-static int pool_best(const struct pool *p, int from, int k, int *out)
+static int pool_best(struct grow_pool *p, int from, int k, int *out)
 {
-    bool taken[MAX_POOL] = { false };
+    bool *taken = p->taken;
     int n = 0;
+    memset(taken, 0, (size_t)p->n * sizeof *taken);
     for (; n < k; n++) {
         int best = -1;
         for (int i = from; i < p->n; i++)
@@ -207,14 +193,14 @@ static int pool_best(const struct pool *p, int from, int k, int *out)
 }
 
 /* What a row of a fitted tree brings. */
-static double worth(const struct grower *w, const struct pool_node *c)
+static double worth(const struct grower *w, const struct grow_node *c)
 {
     const struct price *price = w->r->price;
     return fmin(exp((double)c->score) * price->trust, 1);
 }
 
 /* Of n nodes, those whose children will be worth their rows; none if that is not worth the step. */
-static int pick_worthy(const struct grower *w, const struct pool *p, int *front, int n)
+static int pick_worthy(const struct grower *w, const struct grow_pool *p, int *front, int n)
 {
     const struct price *price = w->r->price;
     double gain = price->level_row - price->level;
@@ -230,8 +216,8 @@ static int pick_worthy(const struct grower *w, const struct pool *p, int *front,
 }
 
 /* The best of a level grow children: of nodes [from, p->n), whose parents have run. */
-static enum pv_status pool_grow(const struct grower *w, struct pool *p, struct grown *g, int from,
-                                struct pv_error *err)
+static enum pv_status pool_grow(const struct grower *w, struct grow_pool *p, struct grown *g,
+                                int from, struct pv_error *err)
 {
     int front[GROW_WIDTH], n, room = w->room - g->n, width = width_of(w);
     enum pv_status s;
@@ -239,7 +225,7 @@ static enum pv_status pool_grow(const struct grower *w, struct pool *p, struct g
     if (w->r->shape->kind == SHAPE_FITTED)
         n = pick_worthy(w, p, front, n);
     for (int i = 0; i < n; i++) {
-        struct pool_node *c = &p->node[front[i]];
+        struct grow_node *c = &p->node[front[i]];
         c->row = grown_add(g, c->parent < 0 ? -1 : p->node[c->parent].row, c->id, c->depth);
     }
     if (n == 0) /* the pool is full, or the cache, or more is not worth while */
@@ -254,24 +240,25 @@ static enum pv_status grow_dynamic(const struct grower *w, struct pv_error *err)
 {
     const struct draft_request *r = w->r;
     const struct shape *s = r->shape;
-    struct pool p = { .n = 0 };
+    struct grow_pool *p = w->pool;
     struct grown g = { .n = 0 };
-    int front[TREE_MAX], row_of[MAX_POOL], n, level0 = 0;
-    pool_children(w, &p, -1, 0);
-    for (int depth = 1; depth <= s->depth && depth < r->most && level0 < p.n; depth++) {
-        int level1 = p.n;
-        enum pv_status st = pool_grow(w, &p, &g, level0, err);
+    int front[TREE_MAX], n, level0 = 0;
+    p->n = 0;
+    pool_children(w, p, -1, 0);
+    for (int depth = 1; depth <= s->depth && depth < r->most && level0 < p->n; depth++) {
+        int level1 = p->n;
+        enum pv_status st = pool_grow(w, p, &g, level0, err);
         if (st)
             return st;
         level0 = level1;
     }
-    n = pool_best(&p, 0, s->total - 1, front);
+    n = pool_best(p, 0, s->total - 1, front);
     for (int i = 0; i < n; i++) {
-        const struct pool_node *c = &p.node[front[i]];
-        int parent = c->parent < 0 ? 0 : row_of[c->parent];
+        const struct grow_node *c = &p->node[front[i]];
+        int parent = c->parent < 0 ? 0 : p->row_of[c->parent];
         bool wanted = s->kind != SHAPE_FITTED || worth(w, c) > r->price->row;
         int row = parent < 0 || !wanted ? -1 : tree_add(r->tree, parent, c->id);
-        row_of[front[i]] = row;
+        p->row_of[front[i]] = row;
         if (r->scores && row > 0)
             r->scores[row] = c->score;
     }

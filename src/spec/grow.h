@@ -7,9 +7,10 @@
 #include "spec/drafter.h"
 
 enum {
-    GROW_LEVEL = 16,                            /* rows of one step */
-    GROW_WIDTH = 16,                            /* of a dynamic tree */
-    GROW_MAX_ROWS = GROW_LEVEL * TREE_MAX_DEPTH /* behind the cache in one round */
+    GROW_LEVEL = 16,                                   /* rows of one step */
+    GROW_WIDTH = 16,                                   /* of a dynamic tree */
+    GROW_MAX_ROWS = GROW_LEVEL * TREE_MAX_DEPTH,       /* behind the cache in one round */
+    GROW_MAX_POOL = GROW_WIDTH * (1 + 16 * GROW_WIDTH) /* candidates of a dynamic tree */
 };
 
 /* The rows of a tree behind the cache, in which the root is. The last n_new have not run. */
@@ -28,6 +29,24 @@ struct grow_top {
     float mass[GROW_LEVEL]; /* log sum exp of the row's logits */
 };
 
+/* A candidate of a dynamic tree: its parent is another one, its score the log-probability of its
+ * path. */
+struct grow_node {
+    int32_t id;
+    int parent; /* -1: the root */
+    int depth;
+    int row; /* behind the cache, once it has run */
+    float score;
+};
+
+/* Room for growing dynamic trees, some 100 KiB: too much for a stack. */
+struct grow_pool {
+    int n;
+    struct grow_node node[GROW_MAX_POOL];
+    int row_of[GROW_MAX_POOL]; /* row of the tree by node */
+    bool taken[GROW_MAX_POOL];
+};
+
 struct grower {
     const struct draft_request *r;
     int vocab; /* ids below it are proposed */
@@ -37,6 +56,7 @@ struct grower {
     size_t stride;              /* floats from one row's logits to the next's */
     const struct grow_top *top; /* the same of them instead of logits; or NULL, or k is 0 */
     struct candidate *scratch;  /* [vocab] */
+    struct grow_pool *pool;     /* for shapes that are not static */
     /* Runs the new rows. They stay behind the cache. */
     enum pv_status (*run)(void *user, const struct grown *g, struct pv_error *err);
     void *user;

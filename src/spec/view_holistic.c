@@ -72,17 +72,20 @@ static double variance(const double *x, int n)
 /* The n tokens of one crop. */
 static void score_crop(const struct view_input *in, const int *token, int n, double *out)
 {
-    double s[CROP_TOKENS][CROP_TOKENS], square[CROP_TOKENS];
+    double s[CROP_TOKENS * (CROP_TOKENS + 1) / 2], square[CROP_TOKENS], row[CROP_TOKENS];
     for (int i = 0; i < n; i++) {
         const float *a = view_feature(in, token[i]);
         square[i] = features_dot(a, a, in->width);
         for (int j = 0; j <= i; j++) {
             double ab = j < i ? features_dot(a, view_feature(in, token[j]), in->width) : square[i];
-            s[i][j] = s[j][i] = cosine_of(ab, square[i], square[j]);
+            s[i * (i + 1) / 2 + j] = cosine_of(ab, square[i], square[j]);
         }
     }
-    for (int i = 0; i < n; i++)
-        out[token[i]] = variance(s[i], n);
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) /* of a symmetric matrix the lower half is kept */
+            row[j] = s[i > j ? i * (i + 1) / 2 + j : j * (j + 1) / 2 + i];
+        out[token[i]] = variance(row, n);
+    }
 }
 
 static void score_crops_of_frame(const struct view_input *in, int frame, double *out)

@@ -12,7 +12,7 @@ size_t weights_count(const struct tensor *t)
 /* Each upload waits for the device, so there are few of them. */
 const float *weights_small(struct device *dev, float **at, const struct tensor *t)
 {
-    enum { PART = 16 * DTYPE_BLOCK_MAX }; /* whole blocks of every type */
+    enum { PART = 8 * DTYPE_BLOCK_MAX }; /* whole blocks of every type */
     float part[PART];
     float *out = *at;
     size_t n = weights_count(t);

@@ -170,7 +170,9 @@ TEST(logits_that_are_no_numbers)
                                    .tree = &t,
                                    .most = 8,
                                    .price = &free_of_charge };
+        static struct grow_pool pool;
         struct grower w = { .r = &r,
+                            .pool = &pool,
                             .vocab = INVENTED_VOCAB,
                             .room = 99,
                             .logits = d.logits,

@@ -1,10 +1,12 @@
 /* The thread pool: every thread runs once, results are visible after pool_run, regions follow one
  * another at once or after a pause (workers then sleep), and opening fails cleanly. */
+#define _GNU_SOURCE
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/work_queue.h"
 #include "test.h"
 
+#include <pthread.h>
 #include <limits.h>
 #include <time.h>
 
@@ -158,6 +160,32 @@ TEST(opening_survives_failed_allocations)
         pool_close(&pool);
     }
     CHECK_EQ(s, PV_OK);
+}
+
+static void use_stack(void *ctx, int thread, int n)
+{
+    volatile char frame[600 << 10]; /* more than a process with small stacks gives a thread */
+    int *done = ctx;
+    for (size_t i = 0; i < sizeof frame; i += 1024)
+        frame[i] = (char)thread;
+    done[thread] = frame[1024] == (char)thread && n == 3;
+}
+
+/* Workers have their own idea of a stack, whatever the process's default is. */
+TEST(stacks_do_not_depend_on_the_process)
+{
+    pthread_attr_t small, before;
+    struct pool *p = NULL;
+    int done[3] = { 0 };
+    CHECK(!pthread_getattr_default_np(&before) && !pthread_attr_init(&small) &&
+          !pthread_attr_setstacksize(&small, 64 << 10) && !pthread_setattr_default_np(&small));
+    CHECK_EQ(pool_open(&p, 3, NULL), PV_OK);
+    if (p)
+        pool_run(p, use_stack, done);
+    CHECK(done[0] && done[1] && done[2]);
+    pool_close(&p);
+    CHECK(!pthread_setattr_default_np(&before));
+    pthread_attr_destroy(&small);
 }
 
 int main(int argc, char **argv)
