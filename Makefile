@@ -281,7 +281,7 @@ NO_CUDA_OBJ = $(filter-out $(BUILD)/src/kernels/cuda/%.o $(BUILD)/src/kernels/de
 SIM_PARTS = $(addprefix $(BUILD)/src/,base/%.o tensor/%.o kernels/%.o lm/sampling.o)
 $(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_OBJ) \
     $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o) \
-    $(filter $(SIM_PARTS),$(NO_CUDA_OBJ))
+    $(filter-out %/png.o,$(filter $(SIM_PARTS),$(NO_CUDA_OBJ)))
 	$(call say,LINK)$(LINK) -o $@ $^ -lstdc++ -lm
 
 $(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ) $(BUILD)/build_id.o

@@ -192,24 +192,54 @@ static void finish_many(struct device_work *w, const struct finish_block *b)
     matmul_many(w, &l->down, b->x, DTYPE_F32, hidden, w->mid, stride, n, true);
 }
 
-/* A sparse layer: rows after the norm as F32 for the router, and as its experts want them. */
+/* Rows after the norm as F32 for the router, and as the experts want them. */
+static void norm_sparse(struct device_work *w, const struct finish_block *b, struct expert_call *c)
+{
+    const struct layer_shape *s = b->shape;
+    enum dtype t = few_x_dtype(&b->w->experts->gate[0]);
+    size_t hidden = (size_t)s->hidden;
+    float *rows = w->gathered;
+    norm_rows(w, rows, DTYPE_F32, b->x, b->w->ffn_norm, NULL, b->n_rows, s->hidden, s->eps);
+    if (t != DTYPE_F32)
+        convert_rows(w, w->xn, t, hidden, rows, DTYPE_F32, hidden, b->n_rows, s->hidden);
+    c->x = rows;
+    c->xn = t == DTYPE_F32 ? (const void *)rows : w->xn;
+}
+
 static void finish_sparse(struct device_work *w, const struct finish_block *b)
 {
     const struct layer_weights *l = b->w;
     const struct layer_shape *s = b->shape;
-    enum dtype t = few_x_dtype(&l->experts->gate[0]);
-    size_t hidden = (size_t)s->hidden;
-    float *rows = w->gathered;
+    const struct matrix *o = &l->o;
+    bool inside = !b->bulk && few_takes_norm(w, &o, 1) && s->hidden <= 8 * s->ffn &&
+                  few_x_dtype(&l->experts->gate[0]) == DTYPE_BF16;
+    struct expert_call c = {};
+    c.e = l->experts;
+    c.y = b->x;
+    c.n = b->n_rows;
+    c.add = true;
+    c.bulk = b->bulk;
     if (b->bulk)
-        matmul_many(w, &l->o, b->x, DTYPE_F32, hidden, w->att, (size_t)(s->n_heads * s->head_dim),
-                    b->n_rows, true);
+        matmul_many(w, o, b->x, DTYPE_F32, (size_t)s->hidden, w->att,
+                    (size_t)(s->n_heads * s->head_dim), b->n_rows, true);
     else
-        add_product(w, b, &l->o, w->att, NULL);
-    norm_rows(w, rows, DTYPE_F32, b->x, l->ffn_norm, NULL, b->n_rows, s->hidden, s->eps);
-    if (t != DTYPE_F32)
-        convert_rows(w, w->xn, t, hidden, rows, DTYPE_F32, hidden, b->n_rows, s->hidden);
-    experts_rows(w, b->x, l->experts, rows, t == DTYPE_F32 ? (const void *)rows : w->xn, b->n_rows,
-                 true, b->bulk);
+        add_product(w, b, o, w->att, inside ? l->ffn_norm : NULL);
+    if (inside) {
+        c.x = b->x;
+        c.xn = w->xn;
+        c.norm_weight = l->ffn_norm;
+        c.squares = norm_sums(w);
+        c.eps = s->eps;
+        c.next.weight = b->next_norm;
+        c.next.xn = (uint16_t *)w->xn;
+        c.next.sums = norm_sums(w);
+        w->normed = b->next_norm ? b->x : NULL;
+        w->normed_by = b->next_norm;
+        w->n_normed = b->n_rows;
+    } else {
+        norm_sparse(w, b, &c);
+    }
+    experts_rows(w, &c);
 }
 
 void block_finish(struct device_work *w, const struct finish_block *b)

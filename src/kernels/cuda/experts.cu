@@ -9,9 +9,7 @@
  * Products are those of matmul_few_kernel.h with other rows: a block finds its tile's expert in a
  * table of pointers, and fetches the rows of x that use it. How K is shared by warps comes from the
  * shape alone, so the bits of a row do not depend on tiles: few rows and prompts have the same. */
-#include "kernels/cuda/experts.h"
-
-#include "kernels/cuda/element.h"
+#include "kernels/cuda/experts_parts.h"
 #include "kernels/cuda/matmul_few_kernel.h"
 
 namespace {
@@ -28,19 +26,9 @@ enum {
     LONE_WARPS = 4    /* with so many warps that choose: shared memory has room for no more */
 };
 
-/* One expert's matrix of one role. */
-struct expert_plane {
-    const uint8_t *w, *scale;
-};
-
 /* Rows of an expert that are multiplied together: places [first, first + n). */
 struct expert_tile {
     int expert, first, n;
-};
-
-/* What experts_take makes: pointers on the device, and what the matrices have in common. */
-struct expert_table {
-    struct expert_plane *plane; /* device: [3][n] of gate, up, down */
 };
 
 /* Scratch of a pass; see experts_size. */
@@ -63,12 +51,15 @@ struct expert_room {
 
 namespace {
 
-enum { ROUTER_WARPS = 4, ROUTER_AHEAD = 8 /* loads of a lane before it waits for x */ };
+enum { ROUTER_WARPS = 4, ROUTER_THREADS = ROUTER_WARPS * 32, ROUTER_AHEAD = 4 };
 
 struct router_args {
     const float *w, *x;
     float *logits;
     int in, stride, n;
+    const float *norm_weight; /* NULL: x is as it is */
+    const float *squares;
+    float eps;
 };
 
 __device__ inline float dot4(const float4 &w, const float4 &x, float sum)
@@ -76,31 +67,52 @@ __device__ inline float dot4(const float4 &w, const float4 &x, float sum)
     return fmaf(w.w, x.w, fmaf(w.z, x.z, fmaf(w.y, x.y, fmaf(w.x, x.x, sum))));
 }
 
-/* A warp to an expert of a row; a lane takes every 32nd group of four. Weights are on their way
- * before the rows are there. `in` is a multiple of 4, and rows of w end with zeros. */
-__global__ void __launch_bounds__(ROUTER_WARPS * 32) router_kernel(const router_args a)
+/* Four weights of an expert, those of the norm multiplied in. */
+__device__ inline float4 router_weights(const router_args &a, const float *w, int group)
 {
-    int e = (int)blockIdx.x * ROUTER_WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const float4 *w = (const float4 *)(a.w + (size_t)min(e, a.n - 1) * (size_t)a.stride);
+    float4 v = ((const float4 *)w)[group];
+    if (a.norm_weight) {
+        float4 n = ((const float4 *)a.norm_weight)[group];
+        v = make_float4(v.x * n.x, v.y * n.y, v.z * n.z, v.w * n.w);
+    }
+    return v;
+}
+
+/* A block to an expert of a row; a thread takes every ROUTER_THREADS-th group of four. Weights are
+ * there before the rows are. `in` is a multiple of 4. */
+__global__ void __launch_bounds__(ROUTER_THREADS) router_kernel(const router_args a)
+{
+    __shared__ float sums[ROUTER_WARPS];
+    int e = (int)blockIdx.x, t = (int)threadIdx.x, groups = a.in / 4;
+    const float *w = a.w + (size_t)e * (size_t)a.stride;
     const float4 *x = (const float4 *)(a.x + (size_t)blockIdx.y * (size_t)a.in);
-    int groups = a.in / 4;
-    float sum = 0;
+    float sum = 0, scale = 0;
     float4 ahead[ROUTER_AHEAD];
 #pragma unroll
     for (int i = 0; i < ROUTER_AHEAD; i++)
-        ahead[i] = i * 32 + lane < groups ? w[i * 32 + lane] : make_float4(0, 0, 0, 0);
-    dep_launch();
+        ahead[i] = i * ROUTER_THREADS + t < groups ? router_weights(a, w, i * ROUTER_THREADS + t)
+                                                   : make_float4(0, 0, 0, 0);
     dep_wait();
+    dep_launch(); /* not earlier: the next kernel's blocks are to find every multiprocessor empty */
+    if (a.squares && t < 32)
+        scale = norm_take(a.squares + (size_t)blockIdx.y * (size_t)(a.in / NORM_OCTET), a.in);
 #pragma unroll
     for (int i = 0; i < ROUTER_AHEAD; i++)
-        if (i * 32 + lane < groups)
-            sum = dot4(ahead[i], x[i * 32 + lane], sum);
-#pragma unroll 8
-    for (int k = ROUTER_AHEAD * 32 + lane; k < groups; k += 32)
-        sum = dot4(w[k], x[k], sum);
+        if (i * ROUTER_THREADS + t < groups)
+            sum = dot4(ahead[i], x[i * ROUTER_THREADS + t], sum);
+    for (int k = ROUTER_AHEAD * ROUTER_THREADS + t; k < groups; k += ROUTER_THREADS)
+        sum = dot4(router_weights(a, w, k), x[k], sum);
     sum = warp_sum(sum);
-    if (lane == 0 && e < a.n)
-        a.logits[(size_t)blockIdx.y * (size_t)a.n + (size_t)e] = sum;
+    if (t % 32 == 0)
+        sums[t / 32] = sum;
+    if (a.squares && t < 32)
+        scale = norm_end(scale, a.in, a.eps);
+    __syncthreads();
+    if (t > 0)
+        return;
+    for (int i = 1; i < ROUTER_WARPS; i++)
+        sum += sums[i];
+    a.logits[(size_t)blockIdx.y * (size_t)a.n + (size_t)e] = a.squares ? sum * scale : sum;
 }
 
 } // namespace
@@ -118,74 +130,22 @@ struct route_args {
     bool normed;
 };
 
-/* The better of two experts, NaN the least, -1 none. */
-__device__ inline bool goes_before(float a, int i, float b, int j)
-{
-    float x = isnan(a) ? -INFINITY : a, y = isnan(b) ? -INFINITY : b;
-    return j < 0 || (i >= 0 && (x > y || (x == y && i < j)));
-}
-
 /* What a warp works with, in shared memory: global memory would be waited for at every turn. */
 struct route_shared {
     float logits[DEVICE_MAX_EXPERTS];
     int chosen[DEVICE_MAX_USED];
 };
 
-/* The best expert that none of the warp's lanes has taken, for all lanes. */
-__device__ inline int best_left(const float *logits, int n, uint32_t taken, int lane)
-{
-    int best = -1;
-    float most = 0;
-    for (int e = lane, b = 0; e < n; e += 32, b++)
-        if (!(taken >> b & 1) && goes_before(logits[e], e, most, best)) {
-            best = e;
-            most = logits[e];
-        }
-    for (int i = 16; i; i >>= 1) {
-        int other = __shfl_xor_sync(0xffffffffu, best, i);
-        float its = __shfl_xor_sync(0xffffffffu, most, i);
-        if (other >= 0 && goes_before(its, other, most, best)) {
-            best = other;
-            most = its;
-        }
-    }
-    return best;
-}
-
 /* Experts and weights of a row, by a warp. */
 __device__ inline void route_row(const route_args &a, int r, route_shared &s, int lane)
 {
-    const float *from = a.logits + (size_t)r * (size_t)a.n, *logits = s.logits;
-    int *chosen = s.chosen;
-    uint32_t taken = 0;
-    float sum = 0, part = 0, top = 0;
+    const float *from = a.logits + (size_t)r * (size_t)a.n;
+    size_t at = (size_t)r * (size_t)a.used;
     for (int e = lane; e < a.n; e += 32)
         s.logits[e] = from[e];
     __syncwarp();
-    for (int k = 0; k < a.used; k++) {
-        int best = best_left(logits, a.n, taken, lane);
-        if (best % 32 == lane)
-            taken |= 1u << (best / 32);
-        if (k == 0)
-            top = logits[best];
-        if (lane == 0)
-            chosen[k] = best;
-    }
-    for (int e = lane; e < a.n; e += 32)
-        sum += expf(logits[e] - top);
-    sum = warp_sum(sum);
-    __syncwarp();
-    for (int k = 0; k < a.used && a.normed; k++)
-        part += expf(logits[chosen[k]] - top) / sum;
-    for (int k = lane; k < a.used; k += 32) {
-        float weight = expf(logits[chosen[k]] - top) / sum;
-        int rank = 0;
-        for (int i = 0; i < a.used; i++)
-            rank += chosen[i] < chosen[k];
-        a.expert[(size_t)r * (size_t)a.used + rank] = chosen[k];
-        a.weight[(size_t)r * (size_t)a.used + rank] = a.normed ? weight / part : weight;
-    }
-    __syncwarp();
+    choose_experts(s.chosen, s.logits, a.n, a.used, lane);
+    weigh_experts(a.expert + at, a.weight + at, s.chosen, s.logits, a.n, a.used, a.normed, lane);
 }
 
 struct sort_shared {
@@ -247,9 +207,7 @@ __global__ void __launch_bounds__(SORT_THREADS) route_kernel(const route_args a)
 __device__ inline void lone_tiles(const route_args &a, const route_shared &s, int lane)
 {
     for (int k = lane; k < a.used; k += 32) {
-        int rank = 0;
-        for (int i = 0; i < a.used; i++)
-            rank += s.chosen[i] < s.chosen[k];
+        int rank = rank_of_expert(s.chosen, a.used, k);
         a.tile[rank] = { s.chosen[k], rank, 1 };
         a.place[rank] = rank;
         a.row[rank] = 0;
@@ -285,7 +243,9 @@ struct expert_args {
     const struct expert_plane *plane[2]; /* [experts]; of gate and up, or twice the same */
     const struct expert_tile *tile;
     const int *n_tiles;
-    const int *row; /* of x, by place; NULL: the place itself */
+    const int *row;       /* of x, by place; NULL: the place itself */
+    const float *squares; /* of x's rows, which are not scaled; NULL: they are */
+    float eps;
 };
 
 /* x of a stage, by the whole block; rows[] are those of x. */
@@ -331,6 +291,7 @@ __global__ void __launch_bounds__(WARPS * 32) expert_kernel(const __grid_constan
 {
     SHARED_MEMORY(uint8_t, ring);
     __shared__ int rows[NT * 8];
+    __shared__ float scale[NT * 8];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, at = 0, pull_at = 0;
     dep_launch();
     dep_wait();
@@ -347,6 +308,7 @@ __global__ void __launch_bounds__(WARPS * 32) expert_kernel(const __grid_constan
     few_aim<T, MT> aim;
 
     p.n = tile.n;
+    p.scale = a.squares ? scale : NULL;
     if ((int)threadIdx.x < tile.n)
         rows[threadIdx.x] =
             a.row ? a.row[tile.first + (int)threadIdx.x] : tile.first + (int)threadIdx.x;
@@ -372,6 +334,12 @@ __global__ void __launch_bounds__(WARPS * 32) expert_kernel(const __grid_constan
             few_slot<T, MT, NT>(acc, my_w + at * p.stage_size, my_x + at * p.stage_size, lane,
                                 slot);
         at = at + 1 == p.depth ? 0 : at + 1;
+    }
+    for (int c = warp; a.squares && c < tile.n; c += WARPS) {
+        const float *of_row = a.squares + (size_t)rows[c] * (size_t)(p.in / NORM_OCTET);
+        float v = norm_end(norm_take(of_row, p.in), p.in, a.eps);
+        if (lane == 0)
+            scale[c] = v;
     }
     few_put_tile<MT, NT>(p, j, acc, (float *)ring, (int)blockIdx.x, 0, units);
 }
@@ -414,6 +382,7 @@ struct sum_args {
     const int *place;
     int rows, used, hidden;
     bool add;
+    struct few_norm norm; /* weight: of the next one; rows end on whole warps */
 };
 
 __global__ void __launch_bounds__(ELEMENT_THREADS) sum_kernel(const sum_args a)
@@ -431,7 +400,14 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) sum_kernel(const sum_args a)
             size_t pair = row * (size_t)a.used + (size_t)k;
             sum = fmaf(a.weight[pair], a.out[(size_t)a.place[pair] * (size_t)a.hidden + col], sum);
         }
-        a.y[i] = a.add ? a.y[i] + sum : sum;
+        sum = a.add ? a.y[i] + sum : sum;
+        a.y[i] = sum;
+        if (a.norm.weight) {
+            float squares = octet_squares(sum, 1);
+            a.norm.xn[i] = (uint16_t)bf16_bits(sum * a.norm.weight[col]);
+            if (col % NORM_OCTET == 0)
+                a.norm.sums[i / NORM_OCTET] = squares;
+        }
     }
 }
 
@@ -527,6 +503,8 @@ static cudaError_t launch_product(expert_args *a, enum dtype t, int tile_rows, i
 struct expert_pass {
     const struct expert_weights *e;
     const struct expert_table *table;
+    const float *squares; /* of rows that are not scaled, or NULL */
+    float eps;
     struct expert_room room;
     int rows, tile_rows, tiles;
 };
@@ -564,6 +542,8 @@ static void product(struct device_work *w, const struct expert_pass *s, int role
     a.tile = s->room.tile;
     a.n_tiles = s->room.n_tiles;
     a.row = by_rows ? s->room.row : NULL;
+    a.squares = by_rows ? s->squares : NULL;
+    a.eps = s->eps;
     work_check(w, launch_product(&a, m->dtype, s->tile_rows, s->tiles, w->stream), "experts");
 }
 
@@ -641,63 +621,105 @@ size_t experts_scratch_size(const struct work_shape *s)
 
 /* ---- the operation ---- */
 
-static void route_few(struct device_work *w, const struct expert_weights *e, const float *rows,
-                      float *logits, int n)
+/* Logits of few rows, whose width is a multiple of 4. */
+static void route_few(struct device_work *w, const struct expert_pass *s, const float *x,
+                      const float *norm_weight)
 {
-    const struct cuda_matrix *m = cuda_of(&e->router);
-    router_args a = { (const float *)m->w, rows, logits, m->in, m->stride, e->n };
+    const struct cuda_matrix *m = cuda_of(&s->e->router);
+    router_args a = { (const float *)m->w, x,          s->room.logits, m->in, m->stride, s->e->n,
+                      norm_weight,         s->squares, s->eps };
     work_check(w,
-               launch(router_kernel, dim3((unsigned)divide_up(e->n, ROUTER_WARPS), (unsigned)n),
-                      dim3(ROUTER_WARPS * 32), 0, w->stream, a),
+               launch(router_kernel, dim3((unsigned)s->e->n, (unsigned)s->rows),
+                      dim3(ROUTER_THREADS), 0, w->stream, a),
                "the router");
 }
 
-void experts_rows(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
-                  const void *xn, int n, bool add, bool bulk)
+static void route(struct device_work *w, const struct expert_pass *s, const struct expert_call *c,
+                  const float *x)
 {
-    enum dtype wide = few_x_dtype(&e->gate[0]), mid = few_x_dtype(&e->down[0]);
-    size_t hidden = (size_t)e->router.in, wide_size = wide == DTYPE_F32 ? 4 : 2;
-    bool together = cuda_of(&e->gate[0])->dtype == cuda_of(&e->up[0])->dtype;
+    const struct matrix *router = &s->e->router;
+    size_t n = (size_t)s->e->n;
+    struct matmul_job job = { router, s->room.logits, n };
+    if (c->bulk)
+        matmul_many(w, router, s->room.logits, DTYPE_F32, n, x, (size_t)router->in, s->rows, false);
+    else if (router->in % 4 == 0)
+        route_few(w, s, x, c->squares ? c->norm_weight : NULL);
+    else
+        matmul_few(w, &job, 1, x, s->rows, false);
+}
+
+/* What a row's experts gave, by their weights. */
+static void add_up(struct device_work *w, const struct expert_pass *s, const struct expert_call *c,
+                   float *y, const struct few_norm *norm)
+{
+    size_t hidden = (size_t)s->e->router.in;
+    sum_args a = {};
+    a.y = y;
+    a.out = s->room.out;
+    a.weight = s->room.weight;
+    a.place = s->room.place;
+    a.rows = s->rows;
+    a.used = s->e->used;
+    a.hidden = (int)hidden;
+    a.add = c->add;
+    a.norm = *norm;
+    work_check(w,
+               launch(sum_kernel, grid_for(w, (size_t)s->rows * hidden), dim3(ELEMENT_THREADS), 0,
+                      w->stream, a),
+               "the sum of experts");
+}
+
+/* The products of all rows, sorted by expert. */
+static void multiply_sorted(struct device_work *w, const struct expert_pass *s, const void *xn)
+{
+    const struct expert_weights *e = s->e;
+    const struct expert_room *r = &s->room;
+    enum dtype mid = few_x_dtype(&e->down[0]);
+    choose_and_sort(w, s);
+    if (cuda_of(&e->gate[0])->dtype == cuda_of(&e->up[0])->dtype) {
+        product(w, s, 0, 1, xn, true, r->mid, mid, NULL);
+    } else {
+        product(w, s, 0, 0, xn, true, r->gate, DTYPE_F32, NULL);
+        product(w, s, 1, 1, xn, true, r->mid, mid, r->gate);
+    }
+    product(w, s, 2, 2, r->mid, false, r->out, DTYPE_F32, NULL);
+}
+
+void experts_rows(struct device_work *w, const struct expert_call *c)
+{
+    const struct expert_weights *e = c->e;
+    size_t hidden = (size_t)e->router.in, octets = hidden / NORM_OCTET;
+    size_t wide = few_x_dtype(&e->gate[0]) == DTYPE_F32 ? 4 : 2;
     int most = rows_at_once(w->shape.rows);
-    for (int r = 0; r < n; r += most) {
+    for (int first = 0; first < c->n; first += most) {
         struct expert_pass s = {};
-        const float *rows = x + (size_t)r * hidden;
-        const void *in = (const uint8_t *)xn + (size_t)r * hidden * wide_size;
+        size_t at = (size_t)first;
+        const void *xn = (const uint8_t *)c->xn + at * hidden * wide;
+        float *y = c->y + at * hidden;
+        struct few_norm next = c->next;
+        if (next.weight) {
+            next.xn += at * hidden;
+            next.sums += at * octets;
+        }
         s.e = e;
         s.table = (const struct expert_table *)e->own;
-        s.rows = n - r < most ? n - r : most;
+        s.squares = c->squares ? c->squares + at * octets : NULL;
+        s.eps = c->eps;
+        s.rows = c->n - first < most ? c->n - first : most;
         s.tile_rows = tile_rows_of(e, s.rows);
         s.tiles = most_tiles(e->n, e->used, s.rows, s.tile_rows);
         carve(&s.room, (uint8_t *)w->expert_scratch, most, e->n, e->used, (int)hidden,
               cuda_of(&e->gate[0])->out);
-        struct matmul_job router = { &e->router, s.room.logits, (size_t)e->n };
-        if (bulk)
-            matmul_many(w, &e->router, s.room.logits, DTYPE_F32, (size_t)e->n, rows, hidden, s.rows,
-                        false);
-        else if (hidden % 4 == 0)
-            route_few(w, e, rows, s.room.logits, s.rows);
-        else
-            matmul_few(w, &router, 1, rows, s.rows, false);
-        choose_and_sort(w, &s);
-        if (together) {
-            product(w, &s, 0, 1, in, true, s.room.mid, mid, NULL);
-        } else {
-            product(w, &s, 0, 0, in, true, s.room.gate, DTYPE_F32, NULL);
-            product(w, &s, 1, 1, in, true, s.room.mid, mid, s.room.gate);
-        }
-        product(w, &s, 2, 2, s.room.mid, false, s.room.out, DTYPE_F32, NULL);
-        sum_args sum = { y + (size_t)r * hidden,
-                         s.room.out,
-                         s.room.weight,
-                         s.room.place,
-                         s.rows,
-                         e->used,
-                         (int)hidden,
-                         add };
-        work_check(w,
-                   launch(sum_kernel, grid_for(w, (size_t)s.rows * hidden), dim3(ELEMENT_THREADS),
-                          0, w->stream, sum),
-                   "the sum of experts");
+        route(w, &s, c, c->x + at * hidden);
+        next.squares = s.squares;
+        next.eps = s.eps;
+        struct lone_call lone = {
+            e, s.table, s.room.logits, (const uint16_t *)xn, (uint16_t *)s.room.mid, y, c->add, next
+        };
+        if (s.rows == 1 && !c->bulk && experts_lone(w, &lone))
+            continue;
+        multiply_sorted(w, &s, xn);
+        add_up(w, &s, c, y, &next);
     }
 }
 
@@ -761,7 +783,13 @@ void experts_op(struct device_work *w, float *y, const struct expert_weights *e,
 {
     enum dtype t = few_x_dtype(&e->gate[0]);
     size_t hidden = (size_t)e->router.in;
+    struct expert_call c = {};
     if (t != DTYPE_F32)
         convert_rows(w, w->xn, t, hidden, x, DTYPE_F32, hidden, n, (int)hidden);
-    experts_rows(w, y, e, x, t == DTYPE_F32 ? (const void *)x : w->xn, n, false, false);
+    c.e = e;
+    c.x = x;
+    c.xn = t == DTYPE_F32 ? (const void *)x : w->xn;
+    c.y = y;
+    c.n = n;
+    experts_rows(w, &c);
 }

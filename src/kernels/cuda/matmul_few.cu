@@ -414,11 +414,23 @@ bool few_takes_norm(const struct device_work *w, const struct matrix *const *m, 
     return true;
 }
 
-/* The first of the jobs, those of one type, by a Hopper GPU's own kernels: how many; 0: none. */
+/* Whether the jobs are for the kernel of small matrices: by the first of them, or, where they go
+ * together, by all. */
+static bool jobs_thin(const struct matmul_job *jobs, int n, bool together)
+{
+    for (int i = 1; i < n && together; i++)
+        if (!few_is_thin(jobs[i].w))
+            return false;
+    return few_is_thin(jobs[0].w);
+}
+
+/* The first of the jobs, those of one type, by a Hopper GPU's own kernels: how many; 0: none. With
+ * a norm they go together, since one launch costs less than two. */
 static int jobs_hopper(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
                        const void *x, int n, bool add, const struct few_norm *norm)
 {
     struct few_call c = {};
+    bool thin = jobs_thin(jobs, n_jobs, norm != NULL);
     if (norm)
         c.norm = *norm;
     c.in = jobs[0].w->in;
@@ -427,14 +439,15 @@ static int jobs_hopper(struct device_work *w, const struct matmul_job *jobs, int
     c.add = add;
     for (int i = 0; i < n_jobs && i < DEVICE_MAX_JOBS; i++) {
         if (cuda_of(jobs[i].w)->dtype != cuda_of(jobs[0].w)->dtype ||
-            few_is_thin(jobs[i].w) != few_is_thin(jobs[0].w))
+            (!norm && few_is_thin(jobs[i].w) != thin))
             break;
         c.w[i] = jobs[i].w;
         c.y[i] = jobs[i].y;
         c.y_stride[i] = jobs[i].y_stride;
         c.n_jobs++;
     }
-    return few_thin(w, &c) || few_hopper(w, &c) || few_packed_hopper(w, &c) ? c.n_jobs : 0;
+    return (thin && few_thin(w, &c)) || few_hopper(w, &c) || few_packed_hopper(w, &c) ? c.n_jobs
+                                                                                      : 0;
 }
 
 void matmul_few_normed(struct device_work *w, const struct matmul_job *jobs, int n_jobs,

@@ -47,6 +47,7 @@ struct few_params {
     bool add, gated, y_bf16;
     int *counter; /* zero, and zero again afterwards */
     float *partial;
+    const float *scale; /* [n] of the rows of x; NULL: none */
 };
 
 /* 16-byte units of a row of x in a slot. */

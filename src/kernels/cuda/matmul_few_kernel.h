@@ -191,6 +191,10 @@ __device__ static inline void few_put(const few_params &p, const few_job &j, int
                                       float v, float v2)
 {
     size_t at = (size_t)col * j.y_stride + (size_t)row;
+    if (p.scale) {
+        v *= p.scale[col];
+        v2 *= p.scale[col];
+    }
     if (j.bias[0])
         v += j.bias[0][row];
     if (p.gated) {

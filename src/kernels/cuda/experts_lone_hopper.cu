@@ -1,0 +1,463 @@
+/* The experts of a lone row with BF16 weights on Hopper GPUs, in two launches behind the router.
+ *
+ * A lone row wants no sorting, and memory that is never idle. Every block finds out by itself which
+ * experts the row uses. The first kernel multiplies gate and up: one block to a multiprocessor,
+ * half of whose warps take 8 outputs of an expert at a time. The second multiplies down, a block to
+ * 16 outputs of all experts, a warp to each, adds them up by their weights, and leaves x ready for
+ * the norm that follows.
+ *
+ * The second kernel may start when all blocks of the first have seen the router's end (they say so
+ * behind their wait). So it may read the logits, and ask for weights of the chosen experts, while
+ * the first one still runs; their blocks fit one multiprocessor together.
+ *
+ * Every sum over K is in the order of experts.cu: slot by slot in LONE_WK chains, which are added
+ * from first to last.
+ *
+ * Tried and slower on an H200: the copy engine in the first kernel, which takes 512 bytes of a row
+ * at a time (35 us instead of 19). */
+#include "kernels/cuda/experts_parts.h"
+#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/matmul_few_kernel.h"
+
+namespace {
+
+enum {
+    LONE_WARPS = 8,
+    LONE_THREADS = LONE_WARPS * 32,
+    LONE_LOG_WK = 2,
+    LONE_WK = 1 << LONE_LOG_WK,
+    LONE_EXPERTS = 256,     /* at most, */
+    LONE_USED = LONE_WARPS, /* and of a row */
+    SLOT = slot_elements(DTYPE_BF16),
+    SLOT_SIZE = few_warp_size(DTYPE_BF16, 1),
+    CHUNK = LONE_WK * SLOT, /* of K */
+    MID_OUTS = 8,
+    MID_UNITS = LONE_WARPS / LONE_WK, /* of as many outputs, at a time */
+    MID_DEPTH = 4,                    /* slots of a warp's ring */
+    SUM_OUTS = 16,
+    SUM_ROOMY = 384, /* threads that there would be registers for: the first kernel wants some */
+    SUM_DEPTH = 2    /* chunks of a warp's ring */
+};
+
+struct lone_args {
+    const float *logits;
+    const struct expert_plane *gate, *up, *down; /* [n] */
+    const uint16_t *x;
+    uint16_t *mid;
+    float *y;
+    int n, used, hidden, ffn;
+    uint32_t wide_units, mid_units; /* 16-byte units of a row of gate and up, and of down */
+    bool normed, add;
+    struct few_norm norm;
+};
+
+/* Which experts, by a block with a thread for each. */
+struct lone_choice {
+    alignas(16) uint32_t key[LONE_EXPERTS];
+    float logits[LONE_EXPERTS];
+    uint32_t mask[LONE_WARPS]; /* those chosen */
+    int chosen[LONE_USED];     /* the same, the best first */
+};
+
+__device__ inline void take_logits(struct lone_choice &s, const lone_args &a)
+{
+    int e = (int)threadIdx.x;
+    float v = e < a.n ? __ldcg(a.logits + e) : 0;
+    s.logits[e] = v;
+    s.key[e] = e < a.n ? logit_key(v) : 0;
+}
+
+/* How many of the keys [from, to) are larger. */
+__device__ inline int count_larger(const uint32_t *key, int from, int to, uint32_t than)
+{
+    int n = 0;
+#pragma unroll 4
+    for (int i = from; i < to; i += 4) {
+        uint4 k = *(const uint4 *)(key + i);
+        n += (k.x > than) + (k.y > than) + (k.z > than) + (k.w > than);
+    }
+    return n;
+}
+
+/* By the whole block, the logits being there: a thread finds out how many experts come before its
+ * own, that is those with a larger logit, and equal ones with a smaller number. */
+__device__ inline void choose_lone(struct lone_choice &s, const lone_args &a)
+{
+    int e = (int)threadIdx.x, lane = e % 32, first = e - lane, rank = a.used;
+    uint32_t mask;
+    __syncthreads();
+    if (first < a.n) {
+        uint32_t mine = s.key[e];
+        rank = count_larger(s.key, 0, first, mine - 1) + count_larger(s.key, first + 32, a.n, mine);
+        for (int i = 0; i < 32; i++) {
+            uint32_t key = __shfl_sync(0xffffffffu, mine, i);
+            rank += key > mine || (key == mine && i < lane);
+        }
+    }
+    mask = __ballot_sync(0xffffffffu, e < a.n && rank < a.used);
+    if (e < a.n && rank < a.used)
+        s.chosen[rank] = e;
+    if (lane == 0)
+        s.mask[e / 32] = mask;
+    __syncthreads();
+}
+
+/* The k-th of those chosen in the order of their numbers. */
+__device__ inline int expert_at(const struct lone_choice &s, int k)
+{
+    int i = 0;
+    while (i + 1 < LONE_WARPS && k >= __popc(s.mask[i]))
+        k -= __popc(s.mask[i++]);
+    uint32_t mask = s.mask[i];
+    for (; k > 0; k--)
+        mask &= mask - 1;
+    return i * 32 + __ffs((int)mask) - 1;
+}
+
+/* acc += half a slot of 16 rows (the lane's 16 bytes of rows lane / 4 and 8 further) times the same
+ * numbers of the lone row, in each column. */
+__device__ inline void multiply_half(float acc[4], const uint4 w[2], const uint8_t *x, int half,
+                                     int lane)
+{
+    uint4 b = *(const uint4 *)(x + half * SLOT + lane % 4 * 16);
+    const uint32_t b0[2] = { b.x, b.y }, b1[2] = { b.z, b.w };
+    const uint32_t a0[4] = { w[0].x, w[1].x, w[0].y, w[1].y };
+    const uint32_t a1[4] = { w[0].z, w[1].z, w[0].w, w[1].w };
+    mma_bf16(acc, a0, b0);
+    mma_bf16(acc, a1, b1);
+}
+
+/* The same of a slot in shared memory. */
+__device__ inline void lone_slot(float acc[4], const uint8_t *w, const uint8_t *x, int lane)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        uint4 a[1][2];
+        few_plain_load<1>(a, w, half, lane);
+        multiply_half(acc, a[0], x, half, lane);
+    }
+}
+
+/* Where a warp's 16 rows come from, as few_pull has it: two octets, of one matrix or of two. */
+struct lone_aim {
+    few_job j;
+    few_aim<DTYPE_BF16, 1> aim;
+};
+
+__device__ inline void take_lone_aim(struct lone_aim &f, const uint8_t *w0, const uint8_t *w1,
+                                     int out, uint32_t row_units, int unit, int lane)
+{
+    few_params p = {};
+    p.gated = w0 != w1;
+    p.row_units = row_units;
+    f.j.w[0] = w0;
+    f.j.w[1] = w1;
+    f.j.out = out;
+    f.j.octets = out / 8;
+    few_take_aim(&f.aim, p, f.j, unit, lane);
+}
+
+struct mid_shared {
+    struct lone_choice choice;
+    const uint8_t *w[2][LONE_EXPERTS];
+    float sums[2][LONE_WARPS][16], scale; /* by turns */
+};
+
+/* The warp's rows of unit `unit`, 8 of gate and 8 of up, of all experts' units. */
+__device__ inline void aim_mid(struct lone_aim &f, const lone_args &a, const struct mid_shared &s,
+                               int unit, int lane)
+{
+    int octets = a.ffn / MID_OUTS, e = expert_at(s.choice, min(unit / octets, a.used - 1));
+    take_lone_aim(f, s.w[0][e], s.w[1][e], a.ffn, a.wide_units, unit % octets, lane);
+}
+
+/* An output of gate (r < 8) or up, the chains added up. */
+__device__ inline float chains(const float (*sums)[16], int r)
+{
+    float v = sums[0][r];
+    for (int i = 1; i < LONE_WK; i++)
+        v += sums[i][r];
+    return v;
+}
+
+/* The outputs of a unit, by the warps that share it. */
+__device__ inline void put_mid(const lone_args &a, struct mid_shared &s, const float acc[4],
+                               int turn, int unit)
+{
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = warp / LONE_WK;
+    const float(*sums)[16] = s.sums[turn] + group * LONE_WK;
+    if (lane % 4 == 0) {
+        s.sums[turn][warp][lane / 4] = acc[0];
+        s.sums[turn][warp][lane / 4 + 8] = acc[2];
+    }
+    named_sync(1 + group, LONE_WK * 32);
+    if (warp % LONE_WK == 0 && lane < MID_OUTS) {
+        float gate = chains(sums, lane), up = chains(sums, lane + 8);
+        if (a.norm.squares) {
+            gate *= s.scale;
+            up *= s.scale;
+        }
+        a.mid[(size_t)unit * MID_OUTS + (size_t)lane] = (uint16_t)bf16_bits(few_silu(gate) * up);
+    }
+}
+
+/* All units of the warp, whose weights come without a break. */
+__device__ inline void take_mid(const lone_args &a, struct mid_shared &s, uint8_t *ring,
+                                const uint8_t *x)
+{
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, wk = warp % LONE_WK;
+    int step = (int)gridDim.x * MID_UNITS, unit = (int)blockIdx.x * MID_UNITS + warp / LONE_WK;
+    int units = a.ffn / MID_OUTS * a.used, slots = a.hidden / CHUNK, turn = 0;
+    int total = unit < units ? (units - unit + step - 1) / step * slots : 0;
+    int slot = 0, pull_slot = 0, pull_unit = unit;
+    float acc[4] = {};
+    struct lone_aim f = {};
+    aim_mid(f, a, s, pull_unit, lane);
+#pragma unroll 1
+    for (int i = 1 - MID_DEPTH; i < total; i++) {
+        if (i + MID_DEPTH - 1 < total) {
+            few_pull(f.aim, f.j, ring + (i + MID_DEPTH - 1) % MID_DEPTH * SLOT_SIZE,
+                     pull_slot * LONE_WK + wk, lane);
+            if (++pull_slot == slots) {
+                pull_slot = 0;
+                pull_unit += step;
+                aim_mid(f, a, s, pull_unit, lane);
+            }
+        }
+        copy_async_commit(); /* always, so that groups can be counted */
+        if (i < 0)
+            continue;
+        copy_async_wait<MID_DEPTH - 1>();
+        __syncwarp();
+        lone_slot(acc, ring + i % MID_DEPTH * SLOT_SIZE, x + (slot * LONE_WK + wk) * SLOT * 2,
+                  lane);
+        __syncwarp(); /* all have read it */
+        if (++slot == slots) {
+            put_mid(a, s, acc, turn, unit);
+            acc[0] = acc[1] = acc[2] = acc[3] = 0;
+            slot = 0;
+            unit += step;
+            turn ^= 1;
+        }
+    }
+}
+
+/* silu(gate x) * (up x) of all chosen experts. */
+__global__ void __launch_bounds__(LONE_THREADS, 1)
+    lone_mid_kernel(const __grid_constant__ lone_args a)
+{
+    SHARED_MEMORY(uint8_t, memory);
+    __shared__ struct mid_shared s;
+    int t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
+    uint8_t *x = memory + LONE_WARPS * MID_DEPTH * SLOT_SIZE;
+    for (int e = t; e < a.n; e += LONE_THREADS) {
+        s.w[0][e] = a.gate[e].w;
+        s.w[1][e] = a.up[e].w;
+    }
+    dep_wait();
+    dep_launch(); /* not earlier: see above */
+    take_logits(s.choice, a);
+    for (int i = t; i < a.hidden / 8; i += LONE_THREADS)
+        ((uint4 *)x)[i] = __ldcg((const uint4 *)a.x + i);
+    if (warp == LONE_WARPS - 1 && a.norm.squares) {
+        float scale = norm_end(norm_take(a.norm.squares, a.hidden), a.hidden, a.norm.eps);
+        if (lane == 0)
+            s.scale = scale;
+    }
+    choose_lone(s.choice, a);
+    take_mid(a, s, memory + warp * MID_DEPTH * SLOT_SIZE, x);
+}
+
+struct sum_shared {
+    struct lone_choice choice;
+    const uint8_t *w[LONE_EXPERTS];
+    int expert[LONE_USED];
+    float weight[LONE_USED], sums[LONE_USED][SUM_OUTS];
+};
+
+/* A chunk of the warp's rows, into its ring. */
+__device__ inline void ask_sum(const struct lone_aim &f, uint8_t *ring, int chunk, int chunks,
+                               int lane)
+{
+    if (chunk < chunks)
+#pragma unroll
+        for (int i = 0; i < LONE_WK; i++)
+            few_pull(f.aim, f.j, ring + (chunk % SUM_DEPTH * LONE_WK + i) * SLOT_SIZE,
+                     chunk * LONE_WK + i, lane);
+    copy_async_commit(); /* always, so that groups can be counted */
+}
+
+/* A lane's share of the last chunk of the warp's rows, for which the ring has no room. */
+struct last_chunk {
+    uint4 v[LONE_WK][2][2]; /* [slot][half][octet] */
+};
+
+__device__ inline void ask_last(struct last_chunk &l, const lone_args &a, const uint8_t *w,
+                                int lane)
+{
+    const uint8_t *row =
+        w + (size_t)(lane / 4) * a.mid_units * 16 + (a.ffn - CHUNK) * 2 + lane % 4 * 16;
+#pragma unroll
+    for (int i = 0; i < LONE_WK; i++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            l.v[i][k / 2][k % 2] = load_stream(row + i * SLOT * 2 + k / 2 * SLOT +
+                                               (size_t)(k % 2 * 8) * a.mid_units * 16);
+}
+
+/* The warp's outputs of its expert, whose x this is, into sums. */
+__device__ inline void take_sum(float *sums, const lone_args &a, const struct lone_aim &f,
+                                const struct last_chunk &l, uint8_t *ring, const uint8_t *x,
+                                int lane)
+{
+    float acc[LONE_WK][4] = {};
+    int last = a.ffn / CHUNK - 1;
+#pragma unroll 1
+    for (int c = 0; c < last; c++) {
+        copy_async_wait<SUM_DEPTH - 1>();
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < LONE_WK; i++)
+            lone_slot(acc[i], ring + (c % SUM_DEPTH * LONE_WK + i) * SLOT_SIZE,
+                      x + (c * LONE_WK + i) * SLOT * 2, lane);
+        __syncwarp(); /* all have read it */
+        ask_sum(f, ring, c + SUM_DEPTH, last, lane);
+    }
+#pragma unroll
+    for (int i = 0; i < LONE_WK; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            multiply_half(acc[i], l.v[i][half], x + (last * LONE_WK + i) * SLOT * 2, half, lane);
+#pragma unroll
+    for (int i = 1; i < LONE_WK; i++) {
+        acc[0][0] += acc[i][0];
+        acc[0][2] += acc[i][2];
+    }
+    if (lane % 4 == 0) {
+        sums[lane / 4] = acc[0][0];
+        sums[lane / 4 + 8] = acc[0][2];
+    }
+}
+
+/* y += the sum of the experts' down products, by their weights. */
+__global__ void __launch_bounds__(SUM_ROOMY, 1) lone_sum_kernel(const __grid_constant__ lone_args a)
+{
+    SHARED_MEMORY(uint8_t, memory);
+    __shared__ struct sum_shared s;
+    int t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
+    int out = (int)blockIdx.x * SUM_OUTS + lane % SUM_OUTS;
+    uint8_t *ring = memory + warp * SUM_DEPTH * LONE_WK * SLOT_SIZE;
+    uint8_t *x = memory + LONE_WARPS * SUM_DEPTH * LONE_WK * SLOT_SIZE + warp * a.ffn * 2;
+    float old = 0, norm_weight = 0;
+    struct lone_aim f = {};
+    struct last_chunk l = {};
+    dep_launch();
+    take_logits(s.choice, a); /* the router has ended: see above */
+    for (int e = t; e < a.n; e += LONE_THREADS)
+        s.w[e] = a.down[e].w;
+    choose_lone(s.choice, a);
+    if (warp < a.used) {
+        const uint8_t *w = s.w[expert_at(s.choice, warp)];
+        take_lone_aim(f, w, w, a.hidden, a.mid_units, (int)blockIdx.x, lane);
+        for (int i = 0; i < SUM_DEPTH; i++)
+            ask_sum(f, ring, i, a.ffn / CHUNK - 1, lane);
+        ask_last(l, a, w + (size_t)(blockIdx.x * SUM_OUTS) * a.mid_units * 16, lane);
+    }
+    if (warp == LONE_WARPS - 1)
+        weigh_experts(s.expert, s.weight, s.choice.chosen, s.choice.logits, a.n, a.used, a.normed,
+                      lane);
+    if (warp == 0 && a.norm.weight)
+        norm_weight = a.norm.weight[out];
+    dep_wait();
+    if (warp == 0 && a.add)
+        old = __ldcg(a.y + out);
+    if (warp < a.used) {
+        const uint4 *from = (const uint4 *)(a.mid + (size_t)warp * (size_t)a.ffn);
+        for (int i = lane; i < a.ffn / 8; i += 32)
+            ((uint4 *)x)[i] = __ldcg(from + i);
+        __syncwarp();
+        take_sum(s.sums[warp], a, f, l, ring, x, lane);
+    }
+    __syncthreads();
+    if (warp > 0)
+        return;
+    float v = 0;
+    for (int k = 0; k < a.used; k++)
+        v = fmaf(s.weight[k], s.sums[k][lane % SUM_OUTS], v);
+    v = a.add ? old + v : v;
+    float squares = octet_squares(v, 1);
+    if (lane >= SUM_OUTS)
+        return;
+    a.y[out] = v;
+    if (a.norm.weight) {
+        a.norm.xn[out] = (uint16_t)bf16_bits(v * norm_weight);
+        if (lane % NORM_OCTET == 0)
+            a.norm.sums[out / NORM_OCTET] = squares;
+    }
+}
+
+/* ---- launching ---- */
+
+size_t mid_memory(const lone_args &a)
+{
+    return (size_t)(LONE_WARPS * MID_DEPTH * SLOT_SIZE) + (size_t)a.hidden * 2;
+}
+
+size_t sum_memory(const lone_args &a)
+{
+    return (size_t)(LONE_WARPS * SUM_DEPTH * LONE_WK * SLOT_SIZE) + (size_t)(a.used * a.ffn) * 2;
+}
+
+bool takes(const struct device_work *w, const struct expert_weights *e, const lone_args &a)
+{
+    const struct matrix *m[] = { &e->gate[0], &e->up[0], &e->down[0] };
+    for (int i = 0; i < 3; i++)
+        if (cuda_of(m[i])->dtype != DTYPE_BF16)
+            return false;
+    return few_hopper_ready(w) && a.n <= LONE_EXPERTS && a.used <= LONE_USED &&
+           a.hidden % CHUNK == 0 && a.ffn % CHUNK == 0 && mid_memory(a) <= 200 << 10 &&
+           sum_memory(a) <= 200 << 10;
+}
+
+} // namespace
+
+bool experts_lone(struct device_work *w, const struct lone_call *c)
+{
+    static struct by_gpu mid_allowed, sum_allowed;
+    const struct expert_weights *e = c->e;
+    const struct cuda_matrix *gate = cuda_of(&e->gate[0]), *down = cuda_of(&e->down[0]);
+    lone_args a = {};
+    int units, gpu = w->gpu->index;
+    cudaError_t s;
+    a.logits = c->logits;
+    a.gate = c->table->plane;
+    a.up = a.gate + e->n;
+    a.down = a.up + e->n;
+    a.x = c->xn;
+    a.mid = c->mid;
+    a.y = c->y;
+    a.n = e->n;
+    a.used = e->used;
+    a.hidden = gate->in;
+    a.ffn = gate->out;
+    a.wide_units = (uint32_t)gate->stride / 8;
+    a.mid_units = (uint32_t)down->stride / 8;
+    a.normed = e->normed;
+    a.add = c->add;
+    a.norm = c->norm;
+    if (!takes(w, e, a))
+        return false;
+    units = a.ffn / MID_OUTS * a.used;
+    s = allow_smem(&mid_allowed, gpu, lone_mid_kernel, mid_memory(a), true);
+    if (s == cudaSuccess)
+        s = allow_smem(&sum_allowed, gpu, lone_sum_kernel, sum_memory(a), true);
+    if (s == cudaSuccess)
+        s = launch(lone_mid_kernel,
+                   dim3((unsigned)least((units + MID_UNITS - 1) / MID_UNITS, w->gpu->n_sm)),
+                   dim3(LONE_THREADS), mid_memory(a), w->stream, a);
+    if (s == cudaSuccess)
+        s = launch(lone_sum_kernel, dim3((unsigned)(a.hidden / SUM_OUTS)), dim3(LONE_THREADS),
+                   sum_memory(a), w->stream, a);
+    work_check(w, s, "the experts of a row");
+    return true;
+}
