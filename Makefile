@@ -137,7 +137,7 @@ else ifeq ($(CUDASIM),1)
 OBJ     += $(SIM_OBJ)
 endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
-SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_html.o)
+SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_files.o)
 ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
            $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
@@ -239,14 +239,13 @@ $(ARCHIVE): $(OBJ) $(BUILD)/build_id.o
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
 
-# The page as an object. The server's own headers are seen by `prevue serve`, too.
-$(BUILD)/page_html.c: server/page/index.html
+# The page's files as one object. The server's own headers are seen by `prevue serve`, too.
+PAGE := $(sort $(wildcard server/page/*.html server/page/*.css server/page/*.js))
+$(BUILD)/page_files.c: $(PAGE) tools/embed.sh
 	@mkdir -p $(@D)
-	@{ printf '#include "server/page.h"\n\nconst char page_html[] = {\n'; \
-	   od -An -v -tx1 $< | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \
-	   printf '};\nconst size_t page_html_size = sizeof page_html;\n'; } > $@
+	@tools/embed.sh $(PAGE) > $@
 
-$(BUILD)/page_html.o: $(BUILD)/page_html.c server/page.h
+$(BUILD)/page_files.o: $(BUILD)/page_files.c server/page.h
 	$(call say,CC)$(COMPILE) -I. -c -o $@ $<
 $(BUILD)/cli/cmd_serve.o: TEST_INC = -I.
 

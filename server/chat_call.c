@@ -32,6 +32,7 @@ static void free_chat(struct chat *ch)
         buf_clear(&c->text);
         buf_clear(&c->ids);
         buf_clear(&c->drafted);
+        buf_clear(&c->lengths);
         buf_clear(&c->logprobs);
     }
     loop_cancel(s->loop, &ch->wake);
@@ -415,6 +416,7 @@ static void start(struct call *call, bool chat)
         buf_init(&c->text, TEXT_LIMIT);
         buf_init(&c->ids, TEXT_LIMIT);
         buf_init(&c->drafted, TEXT_LIMIT);
+        buf_init(&c->lengths, TEXT_LIMIT);
         buf_init(&c->logprobs, TEXT_LIMIT);
     }
     ch->r.chat = chat;

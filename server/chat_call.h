@@ -13,6 +13,7 @@ struct choice {
     struct buf text;     /* so far; of a stream: not sent yet */
     struct buf ids;      /* "1,2,3" */
     struct buf drafted;  /* "010": by token */
+    struct buf lengths;  /* "3,1,4": bytes of text that came with each */
     struct buf logprobs; /* entries of the list, apart by commas */
     int64_t tokens;      /* all */
     bool ended, role_sent;

@@ -59,6 +59,7 @@ void chat_note_token(struct chat *ch, struct choice *c, const struct pv_event *e
     c->tokens++;
     buf_printf(&c->ids, c->ids.len ? ",%d" : "%d", (int)e->token.id);
     buf_puts(&c->drafted, e->token.drafted ? "1" : "0");
+    buf_printf(&c->lengths, c->lengths.len ? ",%zu" : "%zu", e->len);
     if (ch->r.top_logprobs >= 0)
         add_logprob(ch, c, &e->token);
 }
@@ -110,11 +111,12 @@ static void add_finish(const struct choice *c, bool ended, struct buf *b)
         buf_puts(b, ",\"finish_reason\":null");
 }
 
-/* The ids of the tokens told here, and which of them a drafter had proposed. */
+/* The ids of the tokens told here, which of them a drafter had proposed, and how much of the text
+ * came with each. */
 static void add_ids(const struct choice *c, struct buf *b)
 {
-    buf_printf(b, ",\"prevue\":{\"ids\":[%s],\"drafted\":\"%s\"", text_of(&c->ids),
-               text_of(&c->drafted));
+    buf_printf(b, ",\"prevue\":{\"ids\":[%s],\"drafted\":\"%s\",\"lengths\":[%s]", text_of(&c->ids),
+               text_of(&c->drafted), text_of(&c->lengths));
 }
 
 /* ---- objects ---- */
@@ -174,6 +176,7 @@ void chat_reply_chunk(struct chat *ch, int i, bool ended, struct buf *b)
     buf_reset(&c->text);
     buf_reset(&c->ids);
     buf_reset(&c->drafted);
+    buf_reset(&c->lengths);
     buf_reset(&c->logprobs);
 }
 

@@ -148,15 +148,16 @@ static bool read_stream(struct chat_request *r, const json_t *o, struct api_erro
     return true;
 }
 
-/* A preset that the server's models can run. */
-static bool read_method(struct chat_request *r, const char *name, const struct chat_rules *rules,
-                        struct api_error *e)
+bool chat_method_find(struct pv_method *out, const char *name, const struct chat_rules *rules,
+                      struct api_error *e)
 {
     struct pv_method m = { .size = sizeof m };
     struct pv_error err = { 0 };
     const struct pv_drafter_info *drafter;
-    if (!strcmp(name, rules->method->name))
-        return true; /* as the server has it */
+    if (!strcmp(name, rules->method->name)) {
+        *out = *rules->method; /* as the server has it */
+        return true;
+    }
     if (pv_method_find(&m, name, &err))
         return api_fail(e, 400, "method", "%s", err.text);
     drafter = pv_drafter_find(m.drafter);
@@ -170,7 +171,7 @@ static bool read_method(struct chat_request *r, const char *name, const struct c
                         "method \"%s\" needs a draft %s, which this server "
                         "does not have",
                         name, drafter->needs_draft ? "model" : "head");
-    r->method = m;
+    *out = m;
     return true;
 }
 
@@ -185,7 +186,7 @@ static bool read_own(struct chat_request *r, const json_t *o, const struct chat_
     if (!own)
         return true;
     return field_string(own, "method", &method, e) &&
-           (!method || read_method(r, method, rules, e)) &&
+           (!method || chat_method_find(&r->method, method, rules, e)) &&
            field_number(own, "ratio", 0, 1, &r->method.ratio, e) &&
            field_bool(own, "trace", &r->trace, e) && field_bool(own, "view", &r->view, e) &&
            field_bool(own, "progress", &r->progress, e);

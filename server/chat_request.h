@@ -61,6 +61,9 @@ struct chat_request {
 bool chat_request_read(struct chat_request *r, const char *text, size_t len, bool chat,
                        const struct chat_rules *rules, struct api_error *e);
 void chat_request_clear(struct chat_request *r);
+/* A preset by its name, if the server's models can run it. False: *e says why not. */
+bool chat_method_find(struct pv_method *out, const char *name, const struct chat_rules *rules,
+                      struct api_error *e);
 /* The text of all messages, for logs; bounded. */
 char *chat_request_text(const struct chat_request *r);
 

@@ -1,10 +1,34 @@
-/* What the server is and how it does: models, health, metrics and the page. */
-#include "page.h"
+/* What the server is and how it does: models, health and metrics. */
+#include "chat_request.h"
 #include "server.h"
 
 #include <string.h>
 
 enum { TEXT_LIMIT = 4 << 20 };
+
+/* The methods that a request may name, with what each of them does here. */
+static void add_methods(struct buf *b, const struct server *s)
+{
+    const struct chat_rules rules = { .method = &s->c->method,
+                                      .has_draft = s->draft != NULL,
+                                      .has_head = pv_model_has_head(s->model) };
+    const char *name, *comma = "";
+    buf_puts(b, ",\"methods\":[");
+    for (int i = 0; (name = pv_method_name(i)); i++) {
+        struct pv_method m = *rules.method;
+        struct api_error e = { 0 };
+        if (!chat_method_find(&m, name, &rules, &e))
+            continue;
+        buf_printf(b,
+                   "%s{\"name\":\"%s\",\"drafter\":\"%s\",\"view_name\":\"%s\","
+                   "\"reads_prompt\":%s,\"parallel\":%s}",
+                   comma, name, pv_drafter_find(m.drafter)->name, m.view ? m.view : "none",
+                   pv_drafter_find(m.drafter)->reads_prompt ? "true" : "false",
+                   m.schedule == PV_SCHEDULE_PARALLEL ? "true" : "false");
+        comma = ",";
+    }
+    buf_puts(b, "]");
+}
 
 static void add_model(struct buf *b, const struct server *s)
 {
@@ -12,13 +36,16 @@ static void add_model(struct buf *b, const struct server *s)
     buf_json(b, s->name, strlen(s->name));
     buf_printf(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"prevue\"",
                (long long)s->started);
-    if (s->state == SERVER_READY || s->state == SERVER_DRAINING)
+    if (s->state == SERVER_READY || s->state == SERVER_DRAINING) {
         buf_printf(b,
                    ",\"max_model_len\":%d,\"prevue\":{\"version\":\"%s\",\"vision\":%s,"
-                   "\"draft_model\":%s,\"draft_head\":%s,\"method\":\"%s\"}",
+                   "\"draft_model\":%s,\"draft_head\":%s,\"method\":\"%s\"",
                    s->context, pv_version(), pv_model_has_vision(s->model) ? "true" : "false",
                    s->draft ? "true" : "false", pv_model_has_head(s->model) ? "true" : "false",
                    s->c->method.name);
+        add_methods(b, s);
+        buf_puts(b, "}");
+    }
     buf_puts(b, "}");
 }
 
@@ -65,15 +92,4 @@ void route_metrics(struct call *c)
     metrics_write(&b, c->s);
     call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
     buf_clear(&b);
-}
-
-/* The page asks nobody but this server. */
-void route_page(struct call *c)
-{
-    struct buf b = { .data = (char *)page_html, .len = page_html_size };
-    exchange_set(c->x, "Content-Security-Policy",
-                 "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-                 "img-src 'self' data: blob:; media-src 'self' blob:; connect-src 'self'; "
-                 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
-    call_reply(c, 200, "text/html; charset=utf-8", &b);
 }

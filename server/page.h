@@ -1,10 +1,16 @@
-/* The page, from server/page/index.html; the build makes an object of it. */
+/* The files of server/page, which the build puts into the program. */
 #ifndef PV_SERVER_PAGE_H
 #define PV_SERVER_PAGE_H
 
 #include <stddef.h>
 
-extern const char page_html[];
-extern const size_t page_html_size;
+struct page_file {
+    const char *name; /* without its directory */
+    const unsigned char *data;
+    size_t size;
+};
+
+extern const struct page_file page_files[];
+extern const int n_page_files;
 
 #endif

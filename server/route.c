@@ -28,6 +28,7 @@ const struct route routes[] = {
     { "GET", "/health", BODY_NONE, true, true, route_health },
     { "GET", "/metrics", BODY_NONE, false, true, route_metrics },
     { "GET", "/", BODY_NONE, true, true, route_page },
+    { "GET", "/page/*", BODY_NONE, true, true, route_page },
 };
 const int n_routes = sizeof routes / sizeof *routes;
 
