@@ -27,9 +27,9 @@ struct vision {
     struct merger merger, deepstack[VISION_MAX_DEEPSTACK];
     const float *position; /* [positions, hidden] or NULL */
     struct tower_layer *layer;
-    float *small;   /* norms, biases and positions as f32, on the device */
-    float *joined;  /* the patch matrix put together from two, on the host; or NULL */
-    float *newline; /* [out], on the host */
+    float *small;    /* norms, biases and positions as f32, on the device */
+    uint8_t *joined; /* the patch matrix put together from two, on the host; or NULL */
+    float *newline;  /* [out], on the host */
     float inv_freq[DEVICE_MAX_HEAD_DIM / 4]; /* of rope */
 };
 

@@ -286,11 +286,14 @@ void block_tower(struct device_work *w, const struct tower_block *b)
     matmul_many(w, &l->o, b->x, DTYPE_F32, hidden, att, hidden, b->n, true);
     norm_rows(w, w->xn, few_x_dtype(&l->up), b->x, l->norm2, l->norm2_bias, b->n, b->hidden,
               b->eps);
-    matmul_many(w, &l->up, w->mid, mid, stride, w->xn, hidden, b->n, false);
+    bool done = !l->gate.data && b->gelu == GELU_TANH && mid == DTYPE_BF16 &&
+                matmul_many_gelu(w, &l->up, w->mid, stride, w->xn, hidden, b->n);
+    if (!done)
+        matmul_many(w, &l->up, w->mid, mid, stride, w->xn, hidden, b->n, false);
     if (l->gate.data) {
         matmul_many(w, &l->gate, w->mid2, mid, stride, w->xn, hidden, b->n, false);
         gated_silu(w, w->mid2, w->mid, mid, (size_t)b->n * stride);
-    } else {
+    } else if (!done) {
         gelu_rows(w, w->mid, mid, (size_t)b->n * stride, b->gelu);
     }
     matmul_many(w, &l->down, b->x, DTYPE_F32, hidden, l->gate.data ? w->mid2 : w->mid, stride, b->n,

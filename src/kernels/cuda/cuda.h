@@ -236,6 +236,10 @@ size_t many_version(void); /* of the library that makes its products */
 void many_close(struct cuda_device *gpu);
 void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,
                  size_t y_stride, const void *x, size_t x_stride, int n, bool add);
+/* The same, y BF16, with GELU_TANH of the result in one go; false: not for this matrix, whatever
+ * the rows, and nothing is done. */
+bool matmul_many_gelu(struct device_work *w, const struct matrix *m, void *y, size_t y_stride,
+                      const void *x, size_t x_stride, int n);
 
 /* rope_kv.cu. q, k, v f32 as the matrices gave them: norms of q and k, rope, q16 as BF16, keys and
  * values into the slots of the staged runs. */

@@ -73,7 +73,7 @@ struct key {
     int w_dtype, x_dtype, y_dtype;
     size_t x_stride, y_stride;
     int align_w, align_x, align_y;
-    bool bias, add, tf32;
+    bool bias, add, tf32, gelu;
     int n_sm; /* that it may fill; 0: all */
 };
 
@@ -137,14 +137,16 @@ cublasStatus_t describe(struct description *d, const struct product *p, int n,
                         const struct terms *t)
 {
     const cublasOperation_t turned = CUBLAS_OP_T;
-    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const uint32_t epilogue = !p->gelu  ? CUBLASLT_EPILOGUE_BIAS
+                              : t->bias ? CUBLASLT_EPILOGUE_GELU_BIAS
+                                        : CUBLASLT_EPILOGUE_GELU;
     const int32_t bias_type = library_type(p->y_dtype);
     cublasStatus_t s = cublasLtMatmulDescInit(
         &d->op, t->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (!s)
         s = cublasLtMatmulDescSetAttribute(&d->op, CUBLASLT_MATMUL_DESC_TRANSA, &turned,
                                            sizeof turned);
-    if (!s && t->bias)
+    if (!s && (t->bias || p->gelu))
         s = cublasLtMatmulDescSetAttribute(&d->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                            sizeof epilogue);
     if (!s && t->bias)
@@ -401,6 +403,7 @@ struct choice choice_of(struct device_work *w, const struct product *p, const vo
     c.key.align_x = alignment(p->x, p->x_stride * dtype_bytes(p->x_dtype));
     c.key.align_y = alignment(p->y, p->y_stride * dtype_bytes(p->y_dtype));
     c.key.bias = bias != NULL, c.key.add = p->add, c.key.tf32 = tf32;
+    c.key.gelu = p->gelu;
     c.key.n_sm = w->n_sm < w->gpu->n_sm ? w->n_sm : 0;
 
     pthread_mutex_lock(&m->lock);
@@ -410,7 +413,7 @@ struct choice choice_of(struct device_work *w, const struct product *p, const vo
         c = m->choices[i];
     } else {
         c.found = c.bias_inside = choose_algorithm(m, &c, p, bias);
-        if (!c.found && bias)
+        if (!c.found && bias && !p->gelu)
             c.found = choose_algorithm(m, &c, p, NULL);
         c.fit[CLASSES - 1] = c.right;
         c.tried[CLASSES - 1] = c.key.n_sm == 0;

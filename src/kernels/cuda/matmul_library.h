@@ -14,6 +14,7 @@ struct product {
     size_t x_stride, y_stride;
     const float *bias;
     bool add;
+    bool gelu; /* of the result, with its bias: GELU_TANH; BF16 only, and without add */
 };
 
 /* False: the library does not take this product, whatever its rows. */

@@ -101,41 +101,61 @@ bool weights_fit(struct device_work *w, int out, int stride, size_t element)
     return fit;
 }
 
-void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,
-                 size_t y_stride, const void *x, size_t x_stride, int n, bool add)
+/* The product as the library takes it; blocks become BF16. False: no room for that. */
+static bool take_product(struct device_work *w, struct product *p, const struct matrix *m, void *y,
+                         enum dtype y_dtype, size_t y_stride, const void *x, size_t x_stride, int n)
 {
     const struct cuda_matrix *c = cuda_of(m);
     int whole = (c->in + 7) / 8 * 8; /* zeros of the matrix included: rows stay aligned */
     int outputs = (c->out + 7) / 8 * 8;
-    struct product p = {};
 
-    if (n <= 0)
-        return;
-    p.x = x;
-    p.y = y;
-    p.y_dtype = y_dtype;
-    p.out = c->out, p.stride = c->stride, p.n = n;
-    p.in = x_stride >= (size_t)whole ? whole : c->in;
-    p.x_stride = x_stride, p.y_stride = y_stride;
-    p.bias = m->bias;
-    p.add = add;
-    p.w = c->w;
-    p.w_dtype = c->dtype;
+    *p = {};
+    p->x = x;
+    p->y = y;
+    p->y_dtype = y_dtype;
+    p->out = c->out, p->stride = c->stride, p->n = n;
+    p->in = x_stride >= (size_t)whole ? whole : c->in;
+    p->x_stride = x_stride, p->y_stride = y_stride;
+    p->bias = m->bias;
+    p->w = c->w;
+    p->w_dtype = c->dtype;
     if (c->dtype != DTYPE_BF16 && c->dtype != DTYPE_F16 && c->dtype != DTYPE_F32) {
         if (!weights_fit(w, c->out, c->stride, sizeof(uint16_t)))
-            return;
+            return false;
         matrix_to_bf16(w, w->weights16, c);
-        p.w = w->weights16;
-        p.w_dtype = DTYPE_BF16;
+        p->w = w->weights16;
+        p->w_dtype = DTYPE_BF16;
     }
-    if (p.w_dtype == DTYPE_BF16 && y_dtype == DTYPE_BF16 && y_stride >= (size_t)outputs)
-        p.pad = outputs - c->out;
-    if (p.pad && p.w != c->w)
+    if (p->w_dtype == DTYPE_BF16 && y_dtype == DTYPE_BF16 && y_stride >= (size_t)outputs)
+        p->pad = outputs - c->out;
+    if (p->pad && p->w != c->w)
         work_check(w,
                    cudaMemsetAsync((uint16_t *)w->weights16 + (size_t)c->out * (size_t)c->stride, 0,
-                                   2 * (size_t)p.pad * (size_t)c->stride, w->stream),
+                                   2 * (size_t)p->pad * (size_t)c->stride, w->stream),
                    "rows of zeros");
-    p.x_dtype = p.w_dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    p->x_dtype = p->w_dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    return true;
+}
+
+void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,
+                 size_t y_stride, const void *x, size_t x_stride, int n, bool add)
+{
+    struct product p;
+    if (n <= 0 || !take_product(w, &p, m, y, y_dtype, y_stride, x, x_stride, n))
+        return;
+    p.add = add;
     if (!library_product(w, &p))
         plain_product(w, &p);
+}
+
+bool matmul_many_gelu(struct device_work *w, const struct matrix *m, void *y, size_t y_stride,
+                      const void *x, size_t x_stride, int n)
+{
+    struct product p;
+    if (few_x_dtype(m) != DTYPE_BF16)
+        return false;
+    if (n <= 0 || !take_product(w, &p, m, y, DTYPE_BF16, y_stride, x, x_stride, n))
+        return true;
+    p.gelu = true;
+    return library_product(w, &p);
 }
