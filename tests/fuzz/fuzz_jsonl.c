@@ -49,8 +49,9 @@ static void check_line(const char *line, size_t len)
     bool has_prompt = false;
     json_t *root = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
     const json_t *v = json_object_get(root, "video"), *p = json_object_get(root, "prompt");
-    bool good =
-        json_is_object(root) && json_is_string(v) && (!p || json_is_string(p)) && is_small(root, 0);
+    /* jansson lets a NUL follow a number, which is not JSON. */
+    bool good = json_is_object(root) && json_is_string(v) && (!p || json_is_string(p)) &&
+                is_small(root, 0) && (len == 0 || !memchr(line, 0, len));
     const char *wrong;
 
     buf_init(&video, MOST_STRING);
