@@ -48,7 +48,7 @@ fi
 row()
 {
     awk -v name="$1" -v inputs="$(find "$dir/$1/found" -type f | wc -l)" \
-        -v bad="$(find "$dir/$1/bad" -type f | wc -l)" '
+        -v bad="$(find "$dir/$1/bad" -type f ! -name 'slow-unit-*' | wc -l)" '
         function seconds(t, part) { split(t, part, "m"); return 60 * part[1] + part[2] }
         /^stat::number_of_executed_units/ { n += $2 }
         match($0, /\([0-9]+ inline 8-bit counters/) { total = substr($0, RSTART + 1) + 0 }
@@ -113,6 +113,6 @@ for name in "$@"; do
         exit 2
     fi
 done
-bad=$(for name in "$@"; do find "$dir/$name/bad" -type f; done)
+bad=$(for name in "$@"; do find "$dir/$name/bad" -type f ! -name 'slow-unit-*'; done)
 [ -z "$bad" ] || printf 'findings:\n%s\n' "$bad"
 [ -z "$bad" ]
