@@ -6,7 +6,7 @@
 struct inspect_args {
     const char *model, *mmproj;
     int context;
-    bool json, tensors;
+    bool json, tensors, check;
 };
 
 #define AT(field) offsetof(struct inspect_args, field)
@@ -21,6 +21,8 @@ static const struct option inspect_table[] = {
       NULL },
     { "tensors", 0, NULL, OPTION_FLAG, AT(tensors), 0, 0, NULL,
       "List every tensor with its type and shape.", NULL },
+    { "check", 0, NULL, OPTION_FLAG, AT(check), 0, 0, NULL,
+      "Read every weight, and fail if one is NaN or infinite.", NULL },
     { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL, "Print one JSON object.", NULL },
 };
 
@@ -34,7 +36,7 @@ const struct option_set inspect_options = {
     .about = "Describes a model: architecture, dimensions, types of its tensors, tokenizer, and "
              "the memory that weights, KV cache and scratch take. MODEL is a GGUF file or a "
              "Hugging Face directory. Opening checks the whole structure of the file, so a damaged "
-             "one is reported here.",
+             "one is reported here; --check looks at the numbers as well.",
     .groups = inspect_groups,
     .n_groups = 1,
     .max_operands = 1,
@@ -63,7 +65,8 @@ int cmd_inspect(int argc, char **argv)
     mp.no_repack = true; /* nothing is multiplied */
     if (pv_model_open(&model, &mp, &err))
         return report("%s", err.text);
-    if (!pv_model_describe(model, a.context, a.json, a.tensors, &text, &err)) {
+    if ((!a.check || !pv_model_check(model, &err)) &&
+        !pv_model_describe(model, a.context, a.json, a.tensors, &text, &err)) {
         fputs(text, stdout);
         r = finish_output();
     } else {

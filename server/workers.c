@@ -2,6 +2,7 @@
 #include "workers.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum { MAX_WORKERS = 16 };
 
@@ -45,8 +46,7 @@ enum pv_status workers_open(struct workers **out, struct loop *loop, int threads
     w->loop = loop;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->more, NULL);
-    while (w->n < threads && w->n < MAX_WORKERS &&
-           pthread_create(&w->thread[w->n], NULL, run_worker, w) == 0)
+    while (w->n < threads && w->n < MAX_WORKERS && thread_start(&w->thread[w->n], run_worker, w))
         w->n++;
     if (w->n == 0) {
         workers_close(&w);

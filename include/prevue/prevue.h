@@ -365,6 +365,9 @@ PV_API void pv_model_close(pv_model **model); /* sets *model NULL; NULL is fine 
  * success *text is the caller's, who gives it back with pv_free; on failure it is untouched. */
 PV_API enum pv_status pv_model_describe(const pv_model *model, int context, bool json, bool tensors,
                                         char **text, struct pv_error *err);
+/* Reads every weight of the model. PV_E_FORMAT, naming the tensor, if one is NaN or infinite: such
+ * a model can answer nothing. Without this call that is found out when an answer fails. */
+PV_API enum pv_status pv_model_check(const pv_model *model, struct pv_error *err);
 PV_API void pv_free(void *p); /* for what a function above says is the caller's; NULL is fine */
 PV_API int pv_model_vocab_size(const pv_model *model);
 PV_API int pv_model_max_context(const pv_model *model);

@@ -1,6 +1,7 @@
 /* What `prevue inspect` prints: the shape of a model, the types of its tensors, and the memory it
  * takes at a context length. */
 #include "engine/describe_vision.h"
+#include "format/tensor_check.h"
 
 enum { DESCRIBE_LIMIT = 64 << 20 }; /* bytes */
 
@@ -170,6 +171,11 @@ static void json_describe(struct buf *b, const struct pv_model *m, const struct 
     if (tensors)
         json_tensors(b, m->file);
     buf_puts(b, "}\n");
+}
+
+enum pv_status pv_model_check(const pv_model *m, struct pv_error *err)
+{
+    return model_file_check(m->file, err);
 }
 
 enum pv_status pv_model_describe(const pv_model *m, int context, bool json, bool tensors,

@@ -8,6 +8,7 @@
 #include "engine/media_rows.h"
 #include "engine/prefill.h"
 #include "engine/speculate.h"
+#include "format/tensor_check.h"
 #include "spec/method_rules.h"
 
 #include <string.h>
@@ -196,8 +197,8 @@ static void begin_answer(struct pv_session *s, const struct pv_gen_params *p, do
     s->seq.answer0 = s->seq.line.n;
 }
 
-enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params *p,
-                               answer_fn *on_token, void *user, struct pv_error *err)
+static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_params *p,
+                                  answer_fn *on_token, void *user, struct pv_error *err)
 {
     bool dialogue = s->messages;
     struct timeline_mark before = timeline_mark(&s->seq.line);
@@ -246,6 +247,29 @@ enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params 
         end_answer(s);
     s->message0 = s->seq.line.n;
     return st;
+}
+
+/* Numbers of a step were not finite: why? */
+static enum pv_status blame_weights(const struct pv_session *s, struct pv_error *err)
+{
+    const struct pv_model *draft = s->engine->draft;
+    enum pv_status st = model_file_check(s->model->file, err);
+    if (!st && draft)
+        st = model_file_check(draft->file, err);
+    return st ? st
+              : fail(err, PV_E_FORMAT,
+                     "%s: %s, though all weights are: they are too large for this computation",
+                     model_file_path(s->model->file), DEVICE_NOT_FINITE);
+}
+
+enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params *p,
+                               answer_fn *on_token, void *user, struct pv_error *err)
+{
+    struct pv_error why = { 0 };
+    enum pv_status st = make_answer(s, p, on_token, user, &why);
+    if (st == PV_E_FORMAT && strstr(why.text, DEVICE_NOT_FINITE))
+        return blame_weights(s, err);
+    return st ? fail(err, st, "%s", why.text) : PV_OK;
 }
 
 /* One answer as a task of the engine. */

@@ -222,7 +222,8 @@ static void cpu_end(struct device_work *w)
 
 static enum pv_status cpu_wait(struct device_work *w, struct pv_error *err)
 {
-    (void)w, (void)err;
+    if (atomic_exchange_explicit(&w->not_finite, false, memory_order_relaxed))
+        return fail(err, PV_E_FORMAT, "%s", DEVICE_NOT_FINITE);
     return PV_OK;
 }
 
@@ -267,6 +268,7 @@ struct row_op {
     int dim, heads;
     float eps;
     enum gelu_kind gelu;
+    atomic_bool *not_finite;
 };
 
 static void embed_rows(void *ctx, int r0, int r1)
@@ -288,17 +290,25 @@ static void cpu_embed(struct device_work *w, float *y, const struct matrix *tabl
 static void rmsnorm_rows(void *ctx, int r0, int r1)
 {
     struct row_op *op = ctx;
-    for (int r = r0; r < r1; r++)
-        op->k->rmsnorm(op->y + (size_t)r * op->dim, op->x + (size_t)r * op->dim, op->weight,
-                       op->dim, op->eps);
+    for (int r = r0; r < r1; r++) {
+        float *y = op->y + (size_t)r * op->dim;
+        op->k->rmsnorm(y, op->x + (size_t)r * op->dim, op->weight, op->dim, op->eps);
+        /* Here, because rounding to int8 before a product would hide it. */
+        if (!row_finite_cpu(y, op->dim))
+            atomic_store_explicit(op->not_finite, true, memory_order_relaxed);
+    }
 }
 
 static void cpu_rmsnorm(struct device_work *w, float *y, const float *x, const float *weight, int n,
                         int dim, float eps)
 {
-    struct row_op op = {
-        .k = &w->cpu->k, .y = y, .x = x, .weight = weight, .dim = dim, .eps = eps
-    };
+    struct row_op op = { .k = &w->cpu->k,
+                         .y = y,
+                         .x = x,
+                         .weight = weight,
+                         .dim = dim,
+                         .eps = eps,
+                         .not_finite = &w->not_finite };
     rows_parallel(w, rmsnorm_rows, &op, n, dim);
 }
 
@@ -351,11 +361,15 @@ static void silu_rows(void *ctx, int r0, int r1)
     struct row_op *op = ctx;
     size_t at = (size_t)r0 * op->dim;
     op->k->silu_mul(op->y + at, op->x + at, (size_t)(r1 - r0) * op->dim);
+    if (!row_finite_cpu(op->y + (size_t)r0 * op->dim, (r1 - r0) * op->dim))
+        atomic_store_explicit(op->not_finite, true, memory_order_relaxed);
 }
 
 static void cpu_silu_mul(struct device_work *w, float *g, const float *u, int n, int dim)
 {
-    struct row_op op = { .k = &w->cpu->k, .y = g, .x = u, .dim = dim };
+    struct row_op op = {
+        .k = &w->cpu->k, .y = g, .x = u, .dim = dim, .not_finite = &w->not_finite
+    };
     rows_parallel(w, silu_rows, &op, n, dim * 4);
 }
 
@@ -416,13 +430,19 @@ static void cpu_gather(struct device_work *w, float *y, const float *x, const in
 static void argmax_rows(void *ctx, int r0, int r1)
 {
     struct row_op *op = ctx;
-    for (int r = r0; r < r1; r++)
-        op->out_ids[r] = op->k->argmax(op->x + (size_t)r * op->dim, op->dim);
+    for (int r = r0; r < r1; r++) {
+        const float *x = op->x + (size_t)r * op->dim;
+        op->out_ids[r] = op->k->argmax(x, op->dim);
+        if (!row_finite_cpu(x, op->dim))
+            atomic_store_explicit(op->not_finite, true, memory_order_relaxed);
+    }
 }
 
 static void cpu_argmax(struct device_work *w, int32_t *ids, const float *x, int n, int dim)
 {
-    struct row_op op = { .k = &w->cpu->k, .x = x, .out_ids = ids, .dim = dim };
+    struct row_op op = {
+        .k = &w->cpu->k, .x = x, .out_ids = ids, .dim = dim, .not_finite = &w->not_finite
+    };
     rows_parallel(w, argmax_rows, &op, n, dim);
 }
 

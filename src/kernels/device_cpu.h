@@ -7,6 +7,8 @@
 #include "base/work_queue.h"
 #include "kernels/kernels.h"
 
+#include <stdatomic.h>
+
 struct cpu_device {
     struct device dev;
     struct pool *pool;
@@ -26,7 +28,11 @@ struct device_work {
     float *partial;      /* attention: (max, sum, out) by segment */
     size_t partial_size;
     struct expert_scratch *experts; /* of experts_cpu.c; NULL: not used */
+    atomic_bool not_finite;         /* some row, key, value or logit since the last wait */
 };
+
+/* Whether x[0..n) has neither NaN nor infinities. */
+bool row_finite_cpu(const float *x, int n);
 
 void *work_thread_mem(struct device_work *w, int thread);
 

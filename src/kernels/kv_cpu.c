@@ -53,7 +53,20 @@ void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, in
     }
 }
 
+/* By the bits of the exponent, which the compiler can do for many at once. */
+bool row_finite_cpu(const float *x, int n)
+{
+    unsigned bad = 0;
+    for (int i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
 struct kv_op {
+    struct device_work *work;
     const struct kernels *kernels;
     const struct kv_layer *kv;
     int first_slot, n;
@@ -98,9 +111,13 @@ static void write_blocks(void *ctx, int b0, int b1)
         int head = b / op->blocks, r = first + b % op->blocks * VALUE_BLOCK;
         int end = min_int(r + VALUE_BLOCK, op->n);
         r = r < 0 ? 0 : r;
-        for (int j = r; j < end; j++)
-            kv_round(op->kernels, kv->dtype, key_at(kv, head, op->first_slot + j),
-                     op->k + ((size_t)j * kv->n_kv + (size_t)head) * d, kv->d);
+        for (int j = r; j < end; j++) {
+            size_t from = ((size_t)j * kv->n_kv + (size_t)head) * d;
+            kv_round(op->kernels, kv->dtype, key_at(kv, head, op->first_slot + j), op->k + from,
+                     kv->d);
+            if (!row_finite_cpu(op->k + from, kv->d) || !row_finite_cpu(op->v + from, kv->d))
+                atomic_store_explicit(&op->work->not_finite, true, memory_order_relaxed);
+        }
         write_values(op, head, r, end - r);
     }
 }
@@ -109,7 +126,7 @@ void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_sl
                   const float *v, int n)
 {
     struct kv_op op = {
-        .kernels = &w->cpu->k, .kv = kv, .first_slot = first_slot, .n = n, .k = k, .v = v
+        .work = w, .kernels = &w->cpu->k, .kv = kv, .first_slot = first_slot, .n = n, .k = k, .v = v
     };
     op.blocks = (first_slot + n - 1) / VALUE_BLOCK - first_slot / VALUE_BLOCK + 1;
     rows_parallel(w, write_blocks, &op, op.blocks * kv->n_kv, n * kv->d * 4 / op.blocks);

@@ -482,6 +482,22 @@ static void put_streams(struct pass *p)
     }
 }
 
+/* Devices look at what they choose themselves; here are logits that others choose by. */
+static enum pv_status check_logits(const struct pass *p, const struct step *step,
+                                   struct pv_error *err)
+{
+    size_t n = (size_t)step->n_logits * (size_t)p->dec->c.vocab;
+    unsigned bad = 0;
+    if (!step->logits || p->layer1 < p->dec->c.n_layers)
+        return PV_OK;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, step->logits + i, sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return bad ? fail(err, PV_E_FORMAT, "%s", DEVICE_NOT_FINITE) : PV_OK;
+}
+
 enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st,
                              const struct step *const *steps, int n_steps, struct pv_error *err)
 {
@@ -523,6 +539,8 @@ enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st
         average_columns(&p, steps[k]);
     }
     s = p.ops->wait(st->work, err);
+    for (int k = 0; k < n_steps && !s; k++)
+        s = check_logits(&p, steps[k], err);
     mem_guard_end();
     return s;
 }

@@ -23,6 +23,9 @@ enum {
     DEVICE_MAX_USED = 64 /* experts of one row */
 };
 
+/* The sentence of a step whose numbers are useless. */
+#define DEVICE_NOT_FINITE "a step of the model gave numbers that are not finite"
+
 /* A weight matrix on the device. */
 struct matrix {
     enum dtype dtype;
@@ -301,7 +304,9 @@ struct device_ops {
     /* Plans with a key so far, of all works of the device, that took longer than they will when
      * they come again. NULL: there are none. */
     uint64_t (*first_runs)(struct device *dev);
-    /* Until everything asked of the work is done; what failed of it, once. */
+    /* Until everything asked of the work is done; what failed of it, once. PV_E_FORMAT with
+     * DEVICE_NOT_FINITE: a row of rmsnorm or silu_mul, a key, a value or a logit of
+     * `argmax` was NaN or infinite (CPU). */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 
     /* Whether rows of a prompt (a plan that says bulk) are multiplied by this matrix in another way

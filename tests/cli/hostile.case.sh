@@ -41,3 +41,16 @@ for arguments in "inspect ${escape}m.gguf" "inspect ${escape}m.gguf --tensors" \
     esac
     harmless "hostile_name_$(echo "$arguments" | tr -dc 'a-z ' | tr ' ' _)" $expected
 done
+
+# A scale of a matrix that is not a number: no answer rather than a wrong one, and the tensor's name.
+"$make_model" --shape tiny --type q8_0 spoilt.gguf >make.log 2>&1 || cat make.log
+succeeds sound_weights '^architecture' inspect spoilt.gguf --check
+size=$(wc -c <spoilt.gguf)
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do printf '\000\176'; done |
+    dd of=spoilt.gguf bs=1 seek=$((size / 4 * 2)) conv=notrunc 2>/dev/null
+failure spoilt_weights 'spoilt\.gguf: row [0-9]+ of the tensor [a-z0-9_.]+ \(q8_0\) holds a NaN' \
+    inspect spoilt.gguf --check
+for temperature in 0 1; do
+    failure "spoilt_weights_answer_$temperature" 'spoilt\.gguf: row [0-9]+ of the tensor ' \
+        generate -m spoilt.gguf -p Hello -n 4 --temp $temperature
+done

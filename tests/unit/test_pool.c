@@ -6,8 +6,8 @@
 #include "base/work_queue.h"
 #include "test.h"
 
-#include <pthread.h>
 #include <limits.h>
+#include <pthread.h>
 #include <time.h>
 
 enum { MAX_THREADS = 8 };
