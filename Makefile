@@ -139,7 +139,7 @@ endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
 SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_files.o)
 ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
-           $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
+           $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c tests/server/serve_client.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
 ARCHIVE   = $(BUILD)/libprevue.a
 SO        = $(BUILD)/libprevue.so.$(VERSION)
@@ -262,6 +262,10 @@ $(BUILD)/bench_gpu: $(call objects,$(RIG_SRC))
 $(BENCH): $(BUILD)/%: $(BUILD)/bench/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
+# A client that behaves badly, for tests/server.
+$(BUILD)/serve_client: $(BUILD)/tests/server/serve_client.o
+	$(call say,LINK)$(LINK) -o $@ $^
+
 $(GOLDEN): $(BUILD)/%: $(BUILD)/tests/golden/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
@@ -312,7 +316,7 @@ test: setup
 
 # All that is compiled from C; core-programs are those that need no library.
 objects: $(ALL_OBJ)
-core-programs: $(BUILD)/prevue $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH)
+core-programs: $(BUILD)/prevue $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client
 programs: core-programs $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
 
 check: programs $(if $(SAN),,core)

@@ -16,7 +16,7 @@ struct serve_args {
     struct arg_list domains, origins;
     int port, max_requests, max_queue, max_connections, max_tokens;
     uint64_t kv_memory, max_body, max_upload, max_files;
-    double drain_seconds;
+    double drain_seconds, client_seconds;
     bool log_prompts;
     struct method_args method;
     struct model_args model;
@@ -80,6 +80,11 @@ static const struct option bound_table[] = {
       "Size of one uploaded file. Default: 1G.", NULL },
     { "max-files", 0, NULL, OPTION_BYTES, AT(max_files), 0, 0, "BYTES",
       "Size of all uploaded files together. Default: 16G.", NULL },
+    { "client-timeout", 0, NULL, OPTION_NUMBER, AT(client_seconds), 0.1, 1e6, "S",
+      "Disconnect a client that takes longer than this to send the head of a request, or that "
+      "takes "
+      "nothing of a reply for so long. Default: 30.",
+      NULL },
     { "drain-seconds", 0, NULL, OPTION_NUMBER, AT(drain_seconds), 0, 1e6, "S",
       "After SIGTERM running answers have so long to finish; a second signal ends them. Default: "
       "30.",
@@ -146,6 +151,7 @@ static void set_bounds(const struct serve_args *a, struct serve_config *c)
     c->max_upload = a->max_upload ? a->max_upload : c->max_upload;
     c->max_files = a->max_files ? a->max_files : c->max_files;
     c->drain_seconds = a->drain_seconds;
+    c->client_seconds = a->client_seconds;
     c->engine.max_requests = a->max_requests;
     c->engine.max_context = a->session.context;
     c->engine.chunk = a->session.chunk;
@@ -193,7 +199,9 @@ static int configure(const struct serve_args *a, struct serve_config *c)
 
 int cmd_serve(int argc, char **argv)
 {
-    struct serve_args a = { .port = 8080, .drain_seconds = 30, .method = METHOD_DEFAULTS };
+    struct serve_args a = {
+        .port = 8080, .drain_seconds = 30, .client_seconds = 30, .method = METHOD_DEFAULTS
+    };
     struct serve_config c;
     int r = options_parse(&serve_options, &a, argc, argv, NULL);
     if (r != OPTIONS_RUN)

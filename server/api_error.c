@@ -54,7 +54,8 @@ bool api_fail_status(struct api_error *e, enum pv_status status, const char *par
     if (e->status)
         return false;
     api_fail(e, http, param, "%s", message);
-    if (status == PV_E_LIMIT && strstr(message, "context")) {
+    if (status == PV_E_LIMIT &&
+        (strstr(message, "context") || strstr(message, "tokens there is room for"))) {
         e->type = "exceed_context_size_error";
         e->code = "context_length_exceeded";
     }

@@ -168,12 +168,15 @@ void exchange_end(struct exchange *x)
     exchange_resume(x);
 }
 
-/* Shutting the socket down makes the library notice, whatever it waits for. */
+/* Shutting the socket down makes the library notice, whatever it waits for. What the kernel still
+ * holds for the client is thrown away. */
 void exchange_drop(struct exchange *x)
 {
+    struct linger at_once = { .l_onoff = 1 };
     if (x->dropped)
         return;
     x->dropped = true;
+    setsockopt(x->link->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     shutdown(x->link->fd, SHUT_RDWR);
     exchange_resume(x);
 }

@@ -23,7 +23,6 @@ enum {
     USUAL_REQUESTS = 16,
     USUAL_CONTEXT = 32768
 };
-static const double head_s = 30, stall_s = 30;
 
 void serve_config_init(struct serve_config *c)
 {
@@ -39,6 +38,7 @@ void serve_config_init(struct serve_config *c)
         .max_upload = (uint64_t)1 << 30,
         .max_files = (uint64_t)16 << 30,
         .drain_seconds = 30,
+        .client_seconds = 30,
     };
     c->method.size = sizeof c->method;
     pv_method_find(&c->method, "ar", NULL);
@@ -194,8 +194,8 @@ static enum pv_status open_server(struct server *s, struct pv_error *err)
     struct http_params p = { .host = c->host,
                              .port = c->port,
                              .max_connections = c->max_connections,
-                             .head_seconds = head_s,
-                             .stall_seconds = stall_s,
+                             .head_seconds = c->client_seconds,
+                             .stall_seconds = c->client_seconds,
                              .body_rate = BODY_RATE,
                              .stream_bytes = STREAM_BYTES,
                              .handler = route_handler,

@@ -30,6 +30,7 @@ struct serve_config {
     uint64_t max_upload; /* bytes of an uploaded file, */
     uint64_t max_files;  /* and of all together */
     double drain_seconds;
+    double client_seconds; /* to send a head, or without taking anything of a reply */
     bool log_prompts;
 };
 

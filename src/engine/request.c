@@ -37,6 +37,7 @@ struct pv_request {
     const float *logits[TREE_MAX + 1];
     int token;            /* of the answer, that is told next */
     bool failed;          /* no memory for an event */
+    bool full;            /* the answer ended with the context */
     pthread_mutex_t lock; /* guards the list */
     pthread_cond_t more;
     struct event_node *first, *last, *taken;
@@ -162,7 +163,7 @@ static enum pv_finish finish_of(const struct pv_request *r, enum pv_status st)
         return PV_FINISH_CANCELLED;
     if (st)
         return PV_FINISH_ERROR;
-    return r->token >= r->gen.max_new_tokens ? PV_FINISH_LENGTH : PV_FINISH_STOP;
+    return r->full || r->token >= r->gen.max_new_tokens ? PV_FINISH_LENGTH : PV_FINISH_STOP;
 }
 
 /* ---- the task ---- */
@@ -186,6 +187,11 @@ static enum pv_status run_request(void *arg, struct pv_error *err)
     }
     if (r->failed)
         return fail(err, PV_E_NOMEM, "out of memory for an event of the request");
+    r->full = st == PV_E_LIMIT && r->token > 0 && s->seq.line.n >= s->seq.line.context;
+    if (r->full) {
+        *err = (struct pv_error){ 0 };
+        return PV_OK;
+    }
     return st;
 }
 

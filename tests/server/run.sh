@@ -14,6 +14,8 @@ prevue=${PREVUE:-$build/prevue}
 client=${CLIENT:-$build/serve_client}
 samples=$root/samples
 models=$root/models
+all_drafts="-d $models/nano-draft.gguf --head $models/nano-head.gguf"
+drafts=$all_drafts
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-server-XXXXXX") || exit 1
 server=
 trap 'stop_server; rm -rf "$dir"' EXIT
@@ -29,7 +31,7 @@ serve()
     stop_server
     : >serve.out
     rm -f access.log
-    "$prevue" serve -m "$models/nano.gguf" -d "$models/nano-draft.gguf" --head "$models/nano-head.gguf" --port 0 --access-log access.log "$@" >serve.out 2>serve.err &
+    "$prevue" serve -m "$models/nano.gguf" $drafts --port 0 --access-log access.log "$@" >serve.out 2>serve.err &
     server=$!
     for _ in $(seq 300); do
         grep -q http serve.out && break

@@ -63,6 +63,8 @@ TEST(an_answer_ends_by_length_and_tells_its_tokens)
     int32_t ids[20];
     struct pv_gen_params g;
     struct pv_request_params p = plain(&g, ids, 20, 7, 12);
+    struct pv_part text = { .text = "ab" };
+    struct pv_message message = { "user", &text, 1 };
     struct pv_error err = { 0 };
     struct pv_event e;
     pv_request *r = NULL;
@@ -80,6 +82,14 @@ TEST(an_answer_ends_by_length_and_tells_its_tokens)
     CHECK(!pv_request_submit(&r, s.e, &p, NULL));
     e = end_of(r, &tokens);
     CHECK(e.finish == PV_FINISH_LENGTH && tokens == CONTEXT - 20);
+    pv_request_close(&r);
+    p.n_ids = 0; /* messages, to which the template adds before the answer */
+    p.messages = &message;
+    p.n_messages = 1;
+    CHECK(!pv_request_submit(&r, s.e, &p, NULL));
+    e = end_of(r, &tokens);
+    CHECK(e.finish == PV_FINISH_LENGTH && e.status == PV_OK && e.message[0] == 0);
+    CHECK(tokens > CONTEXT / 2);
     pv_request_close(&r);
     scene_close(&s);
 }

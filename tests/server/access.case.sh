@@ -1,0 +1,113 @@
+# Who may do what: keys, files outside of the allowed directory, addresses, signals.
+printf '# keys of clients\nsecret-one\n\n  secret-two  \n' >keys
+mkdir -p media/inner outside
+cp "$samples/16-frames.mp4" media/clip.mp4
+cp "$samples/16-frames.mp4" media/inner/clip.mp4
+cp "$samples/16-frames.mp4" outside/clip.mp4
+ln -s "$PWD/outside/clip.mp4" media/link.mp4
+ln -s "$PWD/outside" media/linked
+ln -s /etc media/inner/etc
+mkfifo media/pipe
+serve --api-key-file keys --media-path media
+
+expect key_missing 401 '"type":"authentication_error"' /v1/models
+expect key_wrong 401 'not known' /v1/models -H 'Authorization: Bearer secret-on'
+expect key_longer 401 'not known' /v1/models -H 'Authorization: Bearer secret-one '$(printf x)
+expect key_bearer 200 nano /v1/models -H 'Authorization: Bearer secret-one'
+expect key_header 200 nano /v1/models -H 'X-Api-Key: secret-two'
+expect key_comment 401 'not known' /v1/models -H 'X-Api-Key: # keys of clients'
+expect key_metrics 401 'authentication_error' /metrics
+expect key_health 200 ready /health
+expect key_page 200 '<title>' /
+key='X-Api-Key: secret-one'
+
+# url NAME STATUS PATTERN URL: a medium by this URL.
+medium()
+{
+    expect "$1" "$2" "$3" /v1/chat/completions -H "$key" \
+        -d "{\"max_tokens\":1,$(about "$4" 'What?')}"
+}
+medium file_url 200 '"finish_reason"' file:///clip.mp4
+medium file_url_inner 200 '"finish_reason"' file:///inner/clip.mp4
+medium file_url_encoded 200 '"finish_reason"' file:///inner%2fclip.mp4
+medium file_missing 400 'cannot be opened' file:///other.mp4
+medium file_dots 400 'cannot be opened' file:///../outside/clip.mp4
+medium file_dots_inside 400 'cannot be opened' file:///inner/../../outside/clip.mp4
+medium file_dots_encoded 400 'cannot be opened' file:///%2e%2e/outside/clip.mp4
+medium file_dots_twice_encoded 400 'cannot be opened' file:///%252e%252e/outside/clip.mp4
+medium file_absolute 400 'cannot be opened' "file://$PWD/outside/clip.mp4"
+medium file_link 400 'it is a link' file:///link.mp4
+medium file_linked_directory 400 'cannot be opened' file:///linked/clip.mp4
+medium file_linked_etc 400 'cannot be opened' file:///inner/etc/passwd
+medium file_directory 400 'not a regular file' file:///inner
+medium file_pipe 400 'not a regular file' file:///pipe
+medium file_proc 400 'cannot be opened' file:///proc/self/environ
+medium file_zero 400 'malformed' file:///clip.mp4%00.txt
+medium no_scheme 400 'not a medium' /etc/passwd
+medium other_scheme 400 'not a medium' ftp://127.0.0.1/x.mp4
+medium concat 400 'not a medium' concat:clip.mp4
+medium remote 400 'allow-domain' http://169.254.169.254/latest
+
+# A text file is no video, and the message does not tell where it lies.
+printf '#EXTM3U\nfile:///etc/passwd\n' >media/list.m3u8
+medium playlist 400 'error' file:///list.m3u8
+why=
+grep -qE '/proc/self|/tmp|root:' out && why="the message tells too much"
+verdict playlist_message "$why"
+
+# Signals: one drains, and what runs finishes.
+curl -s -m 30 -H "$key" "$url/v1/chat/completions" >drained \
+    -d '{"stream":true,"max_tokens":300,"ignore_eos":true,"messages":[{"role":"user","content":"Go on."}]}' &
+curl_pid=$!
+for _ in $(seq 50); do
+    [ -s drained ] && break
+    sleep 0.05
+done
+kill "$server"
+sleep 0.1
+curl -s -m 5 "$url/health" >out
+refused=$?
+wait "$curl_pid"
+wait "$server"
+ended=$?
+server=
+why=
+[ "$ended" -eq 0 ] || why="exit status $ended"
+[ "$(ids_of drained | tr , '\n' | wc -l)" -eq 300 ] || why="the running answer was cut"
+grep -q '^data: \[DONE\]$' drained || why="the stream did not end"
+[ "$refused" -ne 0 ] || grep -q draining out || why="it took a connection while draining"
+verdict drain "$why"
+rm -f drained
+serve --drain-seconds 0.2
+curl -s -m 30 "$url/v1/chat/completions" >drained \
+    -d '{"stream":true,"max_tokens":20000,"ignore_eos":true,"messages":[{"role":"user","content":"Go on."}]}' &
+curl_pid=$!
+for _ in $(seq 50); do
+    [ -s drained ] && break
+    sleep 0.05
+done
+kill "$server"
+wait "$server"
+ended=$?
+server=
+wait "$curl_pid"
+why=
+[ "$ended" -eq 0 ] || why="exit status $ended"
+grep -q 'shutting down' drained || why="the client was not told"
+verdict drain_seconds "$why"
+
+# What cannot start says so.
+"$prevue" serve -m "$models/nano.gguf" --port 0 --api-key-file none-such >out 2>&1
+status=$?
+why=
+[ $status -eq 1 ] && grep -q 'none-such' out || why="no sentence about the file of keys"
+verdict keys_missing "$why"
+"$prevue" serve -m none-such.gguf --port 0 --access-log none >out 2>&1
+status=$?
+why=
+[ $status -eq 1 ] && grep -q 'none-such.gguf' out || why="no sentence about the model, status $status"
+verdict model_missing "$why"
+timeout 2 "$prevue" serve -m "$models/nano.gguf" --host 0.0.0.0 --port 0 --access-log none >out 2>&1
+why=
+grep -q 'warning: listening on 0.0.0.0 without --api-key-file' out || why="no warning"
+verdict open_warning "$why"

@@ -1,0 +1,111 @@
+# Clients that leave, are slow, or are many; the server stays up and its slots come free.
+serve --samples "$samples" --client-timeout 1.5 --max-requests 4 --max-upload 2M --max-files 5M --upload-dir files
+port=${url##*:}
+
+# request NAME BODY: a whole request of HTTP in the file NAME.
+request()
+{
+    printf '%s' "$2" >body
+    printf 'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' "$(wc -c <body)" >"$1"
+    cat body >>"$1"
+}
+
+# metric NAME: its value.
+metric()
+{
+    curl -s -m 10 "$url/metrics" | sed -n "s/^prevue:$1 //p"
+}
+
+# settles NAME: within 3 seconds nothing runs and nothing waits.
+settles()
+{
+    why="requests are still running"
+    for _ in $(seq 30); do
+        [ "$(metric num_requests_running)$(metric num_requests_waiting)" = 00 ] && why= && break
+        sleep 0.1
+    done
+    verdict "$1" "$why"
+}
+
+long='"max_tokens":10000,"ignore_eos":true,"messages":[{"role":"user","content":"Tell me everything."}]'
+request stream "{\"stream\":true,$long}"
+request whole "{$long}"
+request upload_chat "{\"messages\":[{\"role\":\"user\",\"content\":\"$(head -c 100000 /dev/zero | tr '\0' x)\"}]}"
+
+# A client that leaves in the middle of a stream, before a whole answer, or of its own request.
+"$client" "$port" vanish stream 0
+settles vanish_in_a_stream
+"$client" "$port" timeouts whole 1 0.5
+settles vanish_before_an_answer
+"$client" "$port" vanish upload_chat 50000
+expect vanish_in_a_body 200 ready /health
+
+# 200 long requests that their clients leave after half a second; the next one is answered soon.
+"$client" "$port" timeouts stream 200 0.5
+begin=$(date +%s%N)
+expect after_200_timeouts 200 '"finish_reason":"length"' /v1/chat/completions -m 5 \
+    -d '{"max_tokens":5,"ignore_eos":true,"messages":[{"role":"user","content":"Tell me everything."}]}'
+took=$((($(date +%s%N) - begin) / 1000000))
+[ "$took" -lt 5000 ] || verdict after_200_timeouts_soon "it took $took ms"
+settles after_200_timeouts_free
+
+# Slow clients are borne for a bounded time. A reader that reads nothing holds a bounded buffer.
+held=$("$client" "$port" slow-head 10)
+why=
+[ "${held%.*}" -lt 6 ] || why="a slow head was borne for $held s"
+verdict slow_head "$why"
+held=$("$client" "$port" slow-body upload_chat 10)
+why=
+[ "${held%.*}" -lt 6 ] || why="a slow body was borne for $held s"
+verdict slow_body "$why"
+request chatty "{\"stream\":true,\"logprobs\":true,\"top_logprobs\":20,$long}"
+held=$("$client" "$port" slow-read chatty 20)
+why=
+[ "${held%.*}" -lt 15 ] || why="a reader that reads nothing was borne for $held s"
+verdict slow_reader "$why"
+settles slow_reader_free
+
+# Uploads: too long, more than all files may take, cut off, malformed; nothing stays behind.
+head -c 3000000 /dev/zero >long.bin
+head -c 1900000 /dev/zero >short.bin
+expect upload_too_long 413 'longer than' /v1/files -F file=@long.bin
+expect upload_too_long_chunked 413 'longer than' /v1/files -F file=@long.bin -H 'Transfer-Encoding: chunked'
+expect upload 200 '"id":"file-[0-9a-f]+".*"bytes":1900000' /v1/files -F purpose=vision -F file=@short.bin
+expect upload_second 200 '"bytes":1900000' /v1/files -F file=@short.bin
+expect upload_storage 507 'delete some' /v1/files -F file=@short.bin
+why=
+[ "$(ls files | wc -l)" -eq 2 ] || why="$(ls files | wc -l) files instead of 2"
+verdict upload_leaves_nothing "$why"
+curl -s "$url/v1/files" >out
+for id in $(grep -oE 'file-[0-9a-f]+' out); do
+    expect upload_delete 200 '"deleted":true' "/v1/files/$id" -X DELETE
+done
+expect upload_no_file 400 'no part named' /v1/files -F other=@short.bin
+expect upload_no_form 400 'multipart' /v1/files -d '{}'
+expect upload_sample_stays 403 'sample' /v1/files/sample-16-frames -X DELETE
+printf 'POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000000\r\n\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n' >cut
+head -c 500000 /dev/zero >>cut
+"$client" "$port" vanish cut 400000
+why="a part of an upload stayed behind"
+for _ in $(seq 30); do
+    [ "$(ls files | wc -l)" -eq 0 ] && why= && break
+    sleep 0.1
+done
+verdict upload_cut_off "$why"
+
+# Malformed HTTP and a head that is too long.
+printf 'GET / HTTP/9.9\r\n\r\n' >raw1
+printf 'nonsense\r\n\r\n' >raw2
+{ printf 'GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ' && head -c 100000 /dev/zero | tr '\0' y && printf '\r\n\r\n'; } >raw3
+for raw in raw1 raw2 raw3; do
+    "$client" "$port" raw $raw >out
+done
+expect up_after_nonsense 200 ready /health
+
+# Out of memory for keys and values: the sum is told, others are answered.
+serve --context 512 --kv-memory 8M
+expect context_too_small 400 'exceed_context_size_error' /v1/chat/completions \
+    -d "{\"messages\":[{\"role\":\"user\",\"content\":\"$(yes word | head -n 2000 | tr '\n' ' ')\"}]}"
+expect context_full 200 '"finish_reason":"length"' /v1/chat/completions \
+    -d '{"ignore_eos":true,"max_tokens":100000,"messages":[{"role":"user","content":"Go on."}]}'
+expect queue_metrics 200 '^prevue:kv_cache_usage_perc 0$' /metrics
