@@ -77,7 +77,7 @@ static const struct option bound_table[] = {
       "Size of a request without uploads; media in data: URLs are part of it. Default: 64M.",
       NULL },
     { "max-upload", 0, NULL, OPTION_BYTES, AT(max_upload), 0, 0, "BYTES",
-      "Size of one uploaded file. Default: 1G.", NULL },
+      "Size of one uploaded file. Default: 512M.", NULL },
     { "max-files", 0, NULL, OPTION_BYTES, AT(max_files), 0, 0, "BYTES",
       "Size of all uploaded files together. Default: 16G.", NULL },
     { "client-timeout", 0, NULL, OPTION_NUMBER, AT(client_seconds), 0.1, 1e6, "S",
@@ -172,7 +172,7 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     if (r != OPTIONS_RUN)
         return r;
     c->model.limits.memory_bytes = a->session.memory;
-    limit_args_set(&a->limits, &c->model.limits);
+    limit_args_set(&a->limits, &c->media);
     /* Requests may ask for any method that the models allow. */
     c->model.head = method_args_head(&a->method, &a->model, &c->model);
     c->draft = c->model;

@@ -47,12 +47,16 @@ static void name_remote(char out[HTTP_REMOTE_SIZE], const struct sockaddr *a)
     snprintf(out, HTTP_REMOTE_SIZE, "%s:%u", host, port);
 }
 
+/* The client has closed its side: it is gone. (The library, whose events are edge-triggered, can
+ * miss the end of a body that is cut off.) */
 static void hang_up(void *user)
 {
     struct http_link *l = user;
     l->hung_up = true;
-    if (l->x && l->x->phase != EXCHANGE_BODY)
+    if (l->x)
         exchange_drop(l->x);
+    else
+        shutdown(l->fd, SHUT_RDWR);
 }
 
 static void open_link(struct http *h, struct MHD_Connection *c, void **context)

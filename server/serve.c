@@ -35,7 +35,7 @@ void serve_config_init(struct serve_config *c)
         .max_queue = 4096,
         .max_connections = 4096,
         .max_body = (uint64_t)64 << 20,
-        .max_upload = (uint64_t)1 << 30,
+        .max_upload = (uint64_t)512 << 20,
         .max_files = (uint64_t)16 << 30,
         .drain_seconds = 30,
         .client_seconds = 30,
@@ -46,18 +46,17 @@ void serve_config_init(struct serve_config *c)
 
 /* ---- limits ---- */
 
-/* What media of clients may be. The one place that decides it. */
+/* What media of clients may be: the library's limits for strangers, where the options say nothing
+ * else. The one place that decides it. */
 static struct pv_limits media_limits(const struct serve_config *c)
 {
-    struct pv_limits l = c->model.limits;
-    if (!l.video_bytes)
-        l.video_bytes = c->max_upload;
-    if (!l.frame_pixels)
-        l.frame_pixels = (int64_t)16 << 20;
-    if (!l.frames)
-        l.frames = 512;
-    if (l.video_seconds <= 0)
-        l.video_seconds = 4 * 3600;
+    const struct pv_limits *given = &c->media;
+    struct pv_limits l;
+    pv_limits_server(&l);
+    l.video_bytes = given->video_bytes ? given->video_bytes : l.video_bytes;
+    l.frame_pixels = given->frame_pixels ? given->frame_pixels : l.frame_pixels;
+    l.frames = given->frames ? given->frames : l.frames;
+    l.video_seconds = given->video_seconds > 0 ? given->video_seconds : l.video_seconds;
     return l;
 }
 

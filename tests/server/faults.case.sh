@@ -93,6 +93,24 @@ for _ in $(seq 30); do
 done
 verdict upload_cut_off "$why"
 
+# Videos that would take too much: each is refused with a sentence, before it is decoded.
+bomb() # NAME PATTERN HEADER
+{
+    printf '%s\nFRAME\n' "$3" >bomb.y4m
+    head -c 10000 /dev/zero >>bomb.y4m
+    expect "$1" 400 "$2" /v1/chat/completions -d "{$(about "$(data_url bomb.y4m)" 'What?')}"
+}
+bomb bomb_dimensions 'pixels|dimension|size|decoded|invalid|Invalid' 'YUV4MPEG2 W60000 H60000 F25:1 C420'
+bomb bomb_odd_dimensions 'pixels|dimension|size|decoded|invalid|Invalid' 'YUV4MPEG2 W2147483647 H2 F25:1 C420'
+printf 'YUV4MPEG2 W2 H2 F1:4000 C420\n' >bomb.y4m
+for _ in 1 2 3 4; do
+    printf 'FRAME\n123456' >>bomb.y4m
+done
+expect bomb_duration 400 'seconds|hour' /v1/chat/completions -d "{$(about "$(data_url bomb.y4m)" 'What?')}"
+expect bomb_frames 400 'num_frames' /v1/chat/completions \
+    -d '{"media_io_kwargs":{"video":{"num_frames":100000}},"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"sample-16-frames"}}]}]}'
+expect bomb_up 200 ready /health
+
 # Malformed HTTP and a head that is too long.
 printf 'GET / HTTP/9.9\r\n\r\n' >raw1
 printf 'nonsense\r\n\r\n' >raw2
