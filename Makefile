@@ -296,6 +296,11 @@ $(BUILD)/check_engine_cuda: $(BUILD)/tests/gpu/check_engine_cuda.o $(ARCHIVE)
 # Targets with a part that is elsewhere: fuzz_boxes runs fuzz_video's with other changes.
 $(BUILD)/replay_boxes $(BUILD)/fuzz_boxes: $(BUILD)/tests/fuzz/fuzz_video.o
 $(BUILD)/replay_jsonl $(BUILD)/fuzz_jsonl: $(BUILD)/cli/jsonl.o
+SERVE_PARTS = $(addprefix $(BUILD)/server/,chat_request.o chat_parts.o json_fields.o media_part.o data_url.o \
+                base64.o multipart.o api_error.o upload_store.o unique_id.o)
+SERVE_FUZZ  = serve_request serve_multipart serve_data_url
+$(foreach f,$(SERVE_FUZZ),$(BUILD)/tests/fuzz/fuzz_$(f).o): TEST_INC = -Itests -Iserver
+$(foreach f,$(SERVE_FUZZ),$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f)): $(SERVE_PARTS)
 $(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "unique_id.h"
 
 #include <stdio.h>
 #include <string.h>

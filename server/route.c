@@ -1,6 +1,7 @@
 /* From exchanges to calls: which route, whether the key is right, whether the server can take it,
  * and where the body goes. Everything is refused as early as possible. */
 #include "server.h"
+#include "unique_id.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 
 enum { MAX_REPLY = 256 << 20, BODIES = 4 };
 
@@ -31,17 +31,6 @@ const struct route routes[] = {
     { "GET", "/page/*", BODY_NONE, true, true, route_page },
 };
 const int n_routes = sizeof routes / sizeof *routes;
-
-/* ---- ids ---- */
-
-void make_id(char *out, size_t size, const char *prefix)
-{
-    uint8_t noise[12] = { 0 };
-    int n = snprintf(out, size, "%s", prefix);
-    (void)!getrandom(noise, sizeof noise, 0);
-    for (size_t i = 0; i < sizeof noise && (size_t)n + 2 < size; i++)
-        n += snprintf(out + n, size - (size_t)n, "%02x", noise[i]);
-}
 
 /* ---- replies ---- */
 

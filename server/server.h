@@ -83,8 +83,6 @@ void call_headers(struct call *c); /* for replies of other kinds */
 void call_drop_body(struct call *c);
 /* `pending` ends. */
 void call_release(struct call *c);
-/* "chatcmpl-" and random digits. */
-void make_id(char *out, size_t size, const char *prefix);
 
 /* The handlers of the routes. */
 void route_chat(struct call *c);

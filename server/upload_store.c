@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "multipart.h"
-#include "server.h"
+#include "unique_id.h"
 
 #include <dirent.h>
 #include <errno.h>
