@@ -55,7 +55,9 @@ DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) $(SERVER_DEPS) 2>/dev/null 
 ifeq ($(DEPS_FOUND),yes)
 DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS))
 DEPS_LIBS   := $(shell $(PKG_CONFIG) --libs $(DEPS))
-SERVER_LIBS := $(shell $(PKG_CONFIG) --libs $(SERVER_DEPS))
+# To fetch media by http(s) URLs, where it is installed.
+CURL_FOUND  := $(shell $(PKG_CONFIG) --exists libcurl 2>/dev/null && echo yes)
+SERVER_LIBS := $(shell $(PKG_CONFIG) --libs $(SERVER_DEPS) $(if $(CURL_FOUND),libcurl))
 endif
 endif
 
@@ -113,7 +115,7 @@ CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cl
                  $(CLI_SRC))
 endif
 ifneq ($(CORE),1)
-SERVER_SRC  := $(sort $(wildcard server/*.c))
+SERVER_SRC  := $(filter-out server/remote_$(if $(CURL_FOUND),none,curl).c,$(sort $(wildcard server/*.c)))
 endif
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
 SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision
@@ -268,6 +270,10 @@ $(BUILD)/serve_client: $(BUILD)/tests/server/serve_client.o
 
 $(GOLDEN): $(BUILD)/%: $(BUILD)/tests/golden/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+# Tests of the server's parts.
+$(BUILD)/tests/unit/test_remote_rules.o: TEST_INC = -Itests -Iserver
+$(BUILD)/unit/test_remote_rules: $(BUILD)/server/remote_rules.o
 
 $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 	@mkdir -p $(@D)

@@ -18,6 +18,12 @@
 enum { TEXT_LIMIT = 64 << 20, REPLY_LIMIT = 256 << 20 };
 static const double keep_alive_s = 5;
 
+#define CHOICE_BUFFERS(c)                                                                          \
+    {                                                                                              \
+        &(c)->text, &(c)->ids, &(c)->drafted, &(c)->lengths, &(c)->logprobs, &(c)->token_logprobs, \
+            &(c)->tops, &(c)->offsets                                                              \
+    }
+
 static void pump(struct loop_task *t);
 static void submitted(struct loop_task *t);
 static void admit(struct server *s);
@@ -29,12 +35,10 @@ static void free_chat(struct chat *ch)
     struct server *s = ch->s;
     for (int i = 0; i < CHAT_MAX_N; i++) {
         struct choice *c = &ch->choice[i];
+        struct buf *all[] = CHOICE_BUFFERS(c);
         pv_request_close(&c->request);
-        buf_clear(&c->text);
-        buf_clear(&c->ids);
-        buf_clear(&c->drafted);
-        buf_clear(&c->lengths);
-        buf_clear(&c->logprobs);
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            buf_clear(all[k]);
     }
     loop_cancel(s->loop, &ch->wake);
     chat_request_clear(&ch->r);
@@ -413,12 +417,9 @@ static void start(struct call *call, bool chat)
         .has_head = pv_model_has_head(s->model),
     };
     for (int i = 0; i < CHAT_MAX_N; i++) {
-        struct choice *c = &ch->choice[i];
-        buf_init(&c->text, TEXT_LIMIT);
-        buf_init(&c->ids, TEXT_LIMIT);
-        buf_init(&c->drafted, TEXT_LIMIT);
-        buf_init(&c->lengths, TEXT_LIMIT);
-        buf_init(&c->logprobs, TEXT_LIMIT);
+        struct buf *all[] = CHOICE_BUFFERS(&ch->choice[i]);
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            buf_init(all[k], TEXT_LIMIT);
     }
     ch->r.chat = chat;
     ch->wake.run = pump;

@@ -9,13 +9,15 @@
 
 /* One of the n answers of a call. */
 struct choice {
-    pv_request *request; /* NULL: not submitted */
-    struct buf text;     /* so far; of a stream: not sent yet */
-    struct buf ids;      /* "1,2,3" */
-    struct buf drafted;  /* "010": by token */
-    struct buf lengths;  /* "3,1,4": bytes of text that came with each */
-    struct buf logprobs; /* entries of the list, apart by commas */
-    int64_t tokens;      /* all */
+    pv_request *request;                      /* NULL: not submitted */
+    struct buf text;                          /* so far; of a stream: not sent yet */
+    struct buf ids;                           /* "1,2,3" */
+    struct buf drafted;                       /* "010": by token */
+    struct buf lengths;                       /* "3,1,4": bytes of text that came with each */
+    struct buf logprobs;                      /* entries of the list, apart by commas */
+    struct buf token_logprobs, tops, offsets; /* the same of /v1/completions */
+    int64_t offset;                           /* bytes of the tokens so far */
+    int64_t tokens;                           /* all */
     bool ended, role_sent;
     enum pv_finish finish;
     enum pv_status status;

@@ -37,6 +37,27 @@ static void add_token(struct buf *b, const pv_model *model, int32_t id, float lo
     buf_puts(b, "]");
 }
 
+/* Of /v1/completions: four lists side by side, of which these are the entries. */
+static void add_old_logprob(struct chat *ch, struct choice *c, const struct pv_token *t)
+{
+    const char *comma = c->logprobs.len ? "," : "";
+    size_t len = 0;
+    const char *bytes = pv_token_bytes(ch->s->model, t->id, &len);
+    buf_puts(&c->logprobs, comma);
+    buf_json(&c->logprobs, bytes ? bytes : "", bytes ? len : 0);
+    buf_printf(&c->token_logprobs, "%s%.6g", comma, (double)t->logprob);
+    buf_printf(&c->offsets, "%s%lld", comma, (long long)c->offset);
+    buf_printf(&c->tops, "%s{", comma);
+    for (int i = 0; i < t->n_top; i++) {
+        const char *top = pv_token_bytes(ch->s->model, t->top[i].id, &len);
+        buf_puts(&c->tops, i ? "," : "");
+        buf_json(&c->tops, top ? top : "", top ? len : 0);
+        buf_printf(&c->tops, ":%.6g", (double)t->top[i].logprob);
+    }
+    buf_puts(&c->tops, "}");
+    c->offset += bytes ? (int64_t)len : 0;
+}
+
 static void add_logprob(struct chat *ch, struct choice *c, const struct pv_token *t)
 {
     struct buf *b = &c->logprobs;
@@ -60,8 +81,10 @@ void chat_note_token(struct chat *ch, struct choice *c, const struct pv_event *e
     buf_printf(&c->ids, c->ids.len ? ",%d" : "%d", (int)e->token.id);
     buf_puts(&c->drafted, e->token.drafted ? "1" : "0");
     buf_printf(&c->lengths, c->lengths.len ? ",%zu" : "%zu", e->len);
-    if (ch->r.top_logprobs >= 0)
+    if (ch->r.top_logprobs >= 0 && ch->r.chat)
         add_logprob(ch, c, &e->token);
+    else if (ch->r.top_logprobs >= 0)
+        add_old_logprob(ch, c, &e->token);
 }
 
 /* ---- parts of the objects ---- */
@@ -99,8 +122,14 @@ static void add_logprobs(const struct chat *ch, const struct choice *c, struct b
 {
     if (ch->r.top_logprobs < 0)
         buf_puts(b, ",\"logprobs\":null");
-    else
+    else if (ch->r.chat)
         buf_printf(b, ",\"logprobs\":{\"content\":[%s]}", text_of(&c->logprobs));
+    else
+        buf_printf(b,
+                   ",\"logprobs\":{\"tokens\":[%s],\"token_logprobs\":[%s],\"top_logprobs\":[%s],"
+                   "\"text_offset\":[%s]}",
+                   text_of(&c->logprobs), text_of(&c->token_logprobs), text_of(&c->tops),
+                   text_of(&c->offsets));
 }
 
 static void add_finish(const struct choice *c, bool ended, struct buf *b)
@@ -178,6 +207,9 @@ void chat_reply_chunk(struct chat *ch, int i, bool ended, struct buf *b)
     buf_reset(&c->drafted);
     buf_reset(&c->lengths);
     buf_reset(&c->logprobs);
+    buf_reset(&c->token_logprobs);
+    buf_reset(&c->tops);
+    buf_reset(&c->offsets);
 }
 
 void chat_reply_usage(struct chat *ch, struct buf *b)

@@ -9,7 +9,8 @@ my %rank = (base => 0, tensor => 1, kernels => 2, format => 3, text => 4, video 
 # Headers of libraries whose types stay in one folder.
 my @confined = ([qr/^jansson/, 'src/format/', 'server/'], [qr/^pcre2/, 'src/text/'],
                 [qr/^utf8proc/, 'src/text/'], [qr/^libav|^libsw/, 'src/video/'],
-                [qr/^cuda|^cublas/, 'src/kernels/cuda/'], [qr/^microhttpd/, 'server/']);
+                [qr/^cuda|^cublas/, 'src/kernels/cuda/'], [qr/^microhttpd/, 'server/http_'],
+                [qr/^curl/, 'server/remote_curl.c']);
 my $banned = qr/(?<![>.])\b(v?sprintf|strcpy|strcat|atoi|atol|atof|gets|alloca|system|strtok)\s*\(/;
 my $banned_in_src = qr/(?<![>.])\b(getenv|secure_getenv|setenv|_?exit|abort|v?printf|f?puts|putchar|perror)\s*\(/;
 my $allocation = qr/(?<![>.])\b(malloc|calloc|realloc|aligned_alloc|free|strn?dup)\s*\(/;

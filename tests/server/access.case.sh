@@ -48,6 +48,23 @@ medium other_scheme 400 'not a medium' ftp://127.0.0.1/x.mp4
 medium concat 400 'not a medium' concat:clip.mp4
 medium remote 400 'allow-domain' http://169.254.169.254/latest
 
+# With an allowed domain private addresses are still refused, by name and by number. Builds without
+# libcurl fetch nothing.
+port=${url##*:}
+serve --allow-domain localhost --allow-domain 127.0.0.1 --allow-domain '[::1]'
+for host in localhost 127.0.0.1 '[::1]'; do
+    fetch /v1/chat/completions -d "{$(about "http://$host:$port/health" 'What?')}"
+    why=
+    grep -qE 'not public|without libcurl' out || why="no refusal"
+    case $status in 400 | 501) ;; *) why="status $status" ;; esac
+    verdict "private_address_$host" "$why"
+done
+fetch /v1/chat/completions -d "{$(about "http://other.example/x.mp4" 'What?')}"
+why=
+grep -qE 'other.example are not allowed|without libcurl' out || why="no refusal"
+verdict other_domain "$why"
+serve --api-key-file keys --media-path media
+
 # A text file is no video, and the message does not tell where it lies.
 printf '#EXTM3U\nfile:///etc/passwd\n' >media/list.m3u8
 medium playlist 400 'error' file:///list.m3u8

@@ -1,0 +1,154 @@
+/* Fetching with libcurl. Its types stay here. Every connection passes open_socket, which sees the
+ * address after name resolution: a name that leads into a private network is refused, whatever it
+ * said a moment before. Redirects are followed by us, so that each host is checked like the first.
+ */
+#include "remote.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "remote_rules.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_REDIRECTS = 3, FETCH_SECONDS = 30, CONNECT_SECONDS = 10, SLOW_BYTES = 1 << 10 };
+
+struct fetch {
+    struct buf body;
+    const atomic_bool *left;
+    bool refused; /* a private address */
+};
+
+static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    struct fetch *f = user;
+    if (purpose != CURLSOCKTYPE_IPCXN || !remote_address_public(&a->addr)) {
+        f->refused = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
+
+static size_t take(char *data, size_t size, size_t n, void *user)
+{
+    struct fetch *f = user;
+    return buf_add(&f->body, data, size * n) ? size * n : 0;
+}
+
+static int go_on(void *user, curl_off_t total, curl_off_t done, curl_off_t up_total, curl_off_t up)
+{
+    struct fetch *f = user;
+    (void)total;
+    (void)done;
+    (void)up_total;
+    (void)up;
+    return atomic_load(f->left);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void start_library(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static void configure(CURL *c, struct fetch *f, uint64_t limit)
+{
+    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c, CURLOPT_PROXY, ""); /* not even one of the environment */
+    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(c, CURLOPT_TIMEOUT, (long)FETCH_SECONDS);
+    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_SECONDS);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)CONNECT_SECONDS);
+    curl_easy_setopt(c, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)limit);
+    curl_easy_setopt(c, CURLOPT_USERAGENT, "prevue");
+    curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, f);
+    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(c, CURLOPT_WRITEDATA, f);
+    curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, go_on);
+    curl_easy_setopt(c, CURLOPT_XFERINFODATA, f);
+}
+
+static bool check_host(const char *url, const struct media_rules *rules, struct api_error *e)
+{
+    char host[REMOTE_HOST_SIZE];
+    if (!remote_url_host(host, url))
+        return api_fail(e, 400, "url", "\"%.100s\" is not an http(s) URL that can be fetched", url);
+    if (!remote_host_allowed(host, rules->domains, rules->n_domains))
+        return api_fail(e, 400, "url", "media from the host %s are not allowed here", host);
+    return true;
+}
+
+static bool explain(CURLcode rc, const struct fetch *f, const char *name, uint64_t limit,
+                    struct api_error *e)
+{
+    if (f->refused)
+        return api_fail(e, 400, "url", "%s leads to an address that is not public", name);
+    if (rc == CURLE_FILESIZE_EXCEEDED || f->body.failed)
+        return api_fail(e, 400, "url", "%s is longer than %llu bytes", name,
+                        (unsigned long long)limit);
+    return api_fail(e, 400, "url", "%s cannot be fetched: %s", name, curl_easy_strerror(rc));
+}
+
+/* Follows redirects up to the medium itself. */
+static bool follow(CURL *c, struct media_part *m, struct fetch *f, const struct media_rules *rules,
+                   struct api_error *e)
+{
+    for (int i = 0; i <= MAX_REDIRECTS; i++) {
+        char *next = NULL;
+        long status = 0;
+        CURLcode rc;
+        if (!check_host(m->url, rules, e))
+            return false;
+        buf_reset(&f->body);
+        curl_easy_setopt(c, CURLOPT_URL, m->url);
+        rc = curl_easy_perform(c);
+        if (rc)
+            return explain(rc, f, m->name, rules->limit, e);
+        curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+        curl_easy_getinfo(c, CURLINFO_REDIRECT_URL, &next);
+        if (status == 200)
+            return true;
+        if (!next)
+            return api_fail(e, 400, "url",
+                            "%s cannot be fetched: its server answers with status "
+                            "%ld",
+                            m->name, status);
+        mem_free(m->url);
+        m->url = mem_strdup(next);
+        if (!m->url)
+            return api_fail(e, 503, NULL, "out of memory for a URL");
+    }
+    return api_fail(e, 400, "url", "%s is redirected more than %d times", m->name, MAX_REDIRECTS);
+}
+
+bool remote_fetch(struct media_part *m, const struct media_rules *rules, const atomic_bool *left,
+                  struct api_error *e)
+{
+    struct fetch f = { .left = left };
+    CURL *c;
+    bool ok;
+    if (!m->url)
+        return true;
+    pthread_once(&once, start_library);
+    c = curl_easy_init();
+    if (!c)
+        return api_fail(e, 503, NULL, "out of memory to fetch a medium");
+    buf_init(&f.body, rules->limit);
+    configure(c, &f, rules->limit);
+    ok = follow(c, m, &f, rules, e);
+    curl_easy_cleanup(c);
+    if (!ok) {
+        buf_clear(&f.body);
+        return false;
+    }
+    m->data = (uint8_t *)f.body.data;
+    m->size = f.body.len;
+    return true;
+}

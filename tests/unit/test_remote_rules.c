@@ -1,0 +1,106 @@
+/* Which hosts and addresses a server fetches media from. */
+#include "remote_rules.h"
+#include "test.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+static bool is_public(const char *text)
+{
+    struct sockaddr_in v4 = { .sin_family = AF_INET };
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6 };
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+        return remote_address_public((struct sockaddr *)&v4);
+    CHECK_MSG(inet_pton(AF_INET6, text, &v6.sin6_addr) == 1, "%s", text);
+    return remote_address_public((struct sockaddr *)&v6);
+}
+
+TEST(addresses_of_private_networks_are_refused)
+{
+    static const char *const refused[] = {
+        "0.0.0.0",
+        "0.1.2.3",
+        "10.0.0.1",
+        "10.255.255.255",
+        "100.64.0.1",
+        "100.127.255.255",
+        "127.0.0.1",
+        "127.8.8.8",
+        "169.254.169.254",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.0.0.8",
+        "192.0.2.1",
+        "192.168.1.1",
+        "198.18.0.1",
+        "198.51.100.7",
+        "203.0.113.9",
+        "224.0.0.1",
+        "239.1.1.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.1.1.1",
+        "::127.0.0.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "fc00::1",
+        "fd12:3456::1",
+        "fe80::1",
+        "fec0::1",
+        "ff02::1",
+        "2001::1",
+        "2001:db8::1",
+        "2002:7f00:1::",
+        "2002:a00:1::",
+        "3fff::1",
+        "100::1",
+    };
+    static const char *const allowed[] = { "8.8.8.8",        "1.1.1.1",         "9.255.255.255",
+                                           "11.0.0.1",       "100.63.255.255",  "100.128.0.1",
+                                           "172.15.0.1",     "172.32.0.1",      "192.167.1.1",
+                                           "223.1.1.1",      "2606:4700::1111", "2a00:1450:4001::1",
+                                           "::ffff:8.8.8.8", "64:ff9b::808:808" };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK_MSG(!is_public(refused[i]), "%s is taken for public", refused[i]);
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+        CHECK_MSG(is_public(allowed[i]), "%s is refused", allowed[i]);
+}
+
+TEST(hosts_are_found_in_urls_as_a_client_finds_them)
+{
+    char host[REMOTE_HOST_SIZE];
+    CHECK(remote_url_host(host, "http://Example.ORG/a.mp4"));
+    CHECK_STR(host, "example.org");
+    CHECK(remote_url_host(host, "https://example.org:8443?x=http://other/"));
+    CHECK_STR(host, "example.org");
+    CHECK(remote_url_host(host, "http://[::1]:80/x"));
+    CHECK_STR(host, "[::1]");
+    CHECK(!remote_url_host(host, "http://user@example.org/"));
+    CHECK(!remote_url_host(host, "http://allowed.org@evil.org/"));
+    CHECK(!remote_url_host(host, "http://allowed.org\\@evil.org/"));
+    CHECK(!remote_url_host(host, "http://allowed.org /"));
+    CHECK(!remote_url_host(host, "http://allowed.org\r\nHost: x/"));
+    CHECK(!remote_url_host(host, "http:///x"));
+    CHECK(!remote_url_host(host, "ftp://example.org/"));
+    CHECK(!remote_url_host(host, "//example.org/"));
+}
+
+TEST(only_named_hosts_are_allowed)
+{
+    static const char *const domains[] = { "example.org", ".videos.net" };
+    CHECK(remote_host_allowed("example.org", domains, 2));
+    CHECK(!remote_host_allowed("www.example.org", domains, 2));
+    CHECK(!remote_host_allowed("notexample.org", domains, 2));
+    CHECK(remote_host_allowed("a.videos.net", domains, 2));
+    CHECK(!remote_host_allowed("videos.net", domains, 2));
+    CHECK(!remote_host_allowed("evilvideos.net", domains, 2));
+    CHECK(!remote_host_allowed("example.org", domains, 0));
+}
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}
