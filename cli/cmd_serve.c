@@ -105,11 +105,14 @@ static const struct option_group serve_groups[] = {
 const struct option_set serve_options = {
     .command = "serve",
     .usage = "[-m MODEL] [-d DRAFT | --head HEAD] [--host HOST] [--port N] [OPTIONS]",
-    .about = "Serves a model over HTTP: OpenAI's chat completions with videos and pictures, file "
-             "uploads, metrics for Prometheus, and a web page at /. Many requests share the model; "
-             "the text of an answer does not depend on the others, nor on how tokens are drafted. "
-             "It speaks plain HTTP: put a reverse proxy with TLS in front of it before others "
-             "reach it. SIGTERM lets running answers finish. doc/serving.md has the protocol.",
+    .about =
+        "Serves a model over HTTP: OpenAI's chat completions with videos and pictures, file "
+        "uploads, metrics for Prometheus, and a web page at /. Many requests share the model; "
+        "the text of an answer does not depend on the others, nor on how tokens are drafted. "
+        "It speaks plain HTTP: put a reverse proxy with TLS in front of it before others "
+        "reach it. SIGTERM lets running answers finish. Limits on media (--limit-...) are stricter "
+        "here than elsewhere unless they are given: 512 MiB and an hour a video, 4096 x 4096 "
+        "pixels, 512 frames, 300 seconds to decode it. doc/serving.md has the protocol.",
     .groups = serve_groups,
     .n_groups = sizeof serve_groups / sizeof *serve_groups,
     .examples = "  prevue serve\n"

@@ -57,6 +57,8 @@ static struct pv_limits media_limits(const struct serve_config *c)
     l.frame_pixels = given->frame_pixels ? given->frame_pixels : l.frame_pixels;
     l.frames = given->frames ? given->frames : l.frames;
     l.video_seconds = given->video_seconds > 0 ? given->video_seconds : l.video_seconds;
+    l.decoded_pixels = given->decoded_pixels ? given->decoded_pixels : l.decoded_pixels;
+    l.decode_seconds = given->decode_seconds > 0 ? given->decode_seconds : l.decode_seconds;
     return l;
 }
 
