@@ -4,6 +4,7 @@
 #   make CORE=1          the same with a C compiler alone (GGUF models, prompts as ids or prepared)
 #   make CUDA=1          with a device for NVIDIA GPUs, by nvcc; with CORE=1 too
 #   make check-cuda      its kernels proved on this machine's GPU
+#   make check-clients   the openai package (from PyPI) as a client of `prevue serve`
 #   make check-cross     build for the other architecture, test under qemu; FULL=1 runs every test
 #   make lib install     libprevue, header, .pc  make asan    the tests under ASan and UBSan
 #   make check-kernels ARGS=...   make lint   make bench   make demo
@@ -157,7 +158,7 @@ CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
-        check-cross asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
+        check-cross check-clients asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -362,6 +363,10 @@ endif
 # a choice of them, or with FULL=1 all.
 check-cross:
 	@CC='$(CC)' JOBS='$(JOBS)' tools/cross.sh $(if $(filter 1,$(FULL)),full)
+
+# The openai package, from PyPI, as a client of the server.
+check-clients: $(BUILD)/prevue
+	@BUILD=$(BUILD) tests/run.sh tests/clients/run.sh
 
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')
