@@ -158,7 +158,7 @@ CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
-        check-cross check-clients asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
+        check-cross check-clients check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -367,6 +367,11 @@ check-cross:
 # The openai package, from PyPI, as a client of the server.
 check-clients: $(BUILD)/prevue
 	@BUILD=$(BUILD) tests/run.sh tests/clients/run.sh
+
+# The page of `prevue serve` in a browser: Chromium, driven by Debian's chromium-driver. OPTIONAL=1:
+# a machine that has no browser and cannot install one skips it.
+check-page: $(BUILD)/prevue
+	@OPTIONAL='$(OPTIONAL)' BUILD='$(BUILD)' tests/page/run.sh $(ARGS)
 
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')

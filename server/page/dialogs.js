@@ -114,6 +114,7 @@ export function startDialogs(modelNow, forgetAll) {
         $("settings").close();
         forgetAll();
     });
+    $("key-cancel").addEventListener("click", () => $("key").close("cancel"));
     $("open-help").addEventListener("click", () => $("help").showModal());
     for (const dialog of document.querySelectorAll("dialog")) // a click beside it closes it
         dialog.addEventListener("click", (e) => e.target === dialog && dialog.close());
