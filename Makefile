@@ -25,6 +25,7 @@ CFLAGS  ?= -g
 PREFIX  ?= /usr/local
 bindir  ?= $(PREFIX)/bin
 libdir  ?= $(PREFIX)/lib
+libexecdir ?= $(PREFIX)/libexec
 incdir  ?= $(PREFIX)/include
 INSTALL ?= install
 PKG_CONFIG ?= pkg-config
@@ -118,6 +119,8 @@ endif
 ifneq ($(CORE),1)
 SERVER_SRC  := $(filter-out server/remote_$(if $(CURL_FOUND),none,curl).c,$(sort $(wildcard server/*.c)))
 endif
+# The process that decodes what is not trusted; nothing is decoded in a CORE build.
+HELPER_SRC  := $(if $(filter 1,$(CORE)),,$(sort $(wildcard helper/*.c)))
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
 SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision
 RIG_SRC     := $(sort $(wildcard bench/rig/*.c)) # parts of bench_gpu
@@ -141,11 +144,12 @@ OBJ     += $(SIM_OBJ)
 endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
 SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_files.o)
-ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
+ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(HELPER_SRC) $(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
            $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c tests/server/serve_client.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
 ARCHIVE   = $(BUILD)/libprevue.a
 SO        = $(BUILD)/libprevue.so.$(VERSION)
+HELPER    = $(if $(HELPER_SRC),$(BUILD)/prevue-media)
 UNIT      = $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 BENCH     = $(patsubst bench/%.c,$(BUILD)/%,$(BENCH_SRC))
 GOLDEN    = $(patsubst tests/golden/%.c,$(BUILD)/%,$(GOLDEN_SRC))
@@ -162,8 +166,9 @@ SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_T
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(BUILD)/prevue
-	@cmp -s $< prevue || { cp -f $< prevue.new && mv -f prevue.new prevue; }
+all: $(BUILD)/prevue $(HELPER)
+	@for p in $^; do n=$${p##*/}; \
+	    cmp -s $$p $$n || { cp -f $$p $$n.new && mv -f $$n.new $$n; }; done
 
 lib: $(SO)
 
@@ -177,6 +182,7 @@ $(BUILD)/src/kernels/%.o: OPT = -O3
 $(BUILD)/src/kernels/$(ARCH)/%.o: LESS_SAN = $(KERNEL_SAN)
 $(BUILD)/src/video/resize.o: OPT = -O3
 $(BUILD)/src/base/digest.o: OPT = -O3
+$(BUILD)/src/video/helper_process.o: ISA = -DPV_LIBEXECDIR='"$(libexecdir)"'
 # Its lanes are faster as eight numbers than as four vectors of two.
 $(BUILD)/src/base/checksum.o: OPT = -O3 -fno-tree-slp-vectorize
 $(BUILD)/tests/%.o: TEST_INC = -Itests
@@ -255,6 +261,9 @@ $(BUILD)/cli/cmd_serve.o: TEST_INC = -I.
 $(BUILD)/prevue: $(CLI_OBJ) $(SERVER_OBJ) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(SERVER_LIBS)
 
+$(BUILD)/prevue-media: $(call objects,$(HELPER_SRC)) $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ -Wl,--as-needed $(LIBS)
+
 $(SO): $(OBJ) $(BUILD)/build_id.o
 	$(call say,LINK)$(LINK) -shared -Wl,-soname,libprevue.so.$(SOVERSION) -Wl,-z,defs -o $@ $^ $(LIBS)
 	@ln -sf $(@F) $(BUILD)/libprevue.so.$(SOVERSION)
@@ -279,6 +288,8 @@ $(BUILD)/unit/test_remote_rules: $(BUILD)/server/remote_rules.o
 $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+
+$(BUILD)/unit/test_media_proxy: | $(HELPER)
 
 $(BUILD)/check_kernels: $(call objects,$(KERNELS_SRC)) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
@@ -328,7 +339,7 @@ test: setup
 
 # All that is compiled from C; core-programs are those that need no library.
 objects: $(ALL_OBJ)
-core-programs: $(BUILD)/prevue $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client
+core-programs: $(BUILD)/prevue $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client
 programs: core-programs $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
 
 check: programs $(if $(SAN),,core)
@@ -436,9 +447,10 @@ lint:
 format:
 	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cpp')
 
-install: $(BUILD)/prevue lib
-	$(INSTALL) -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue
+install: $(BUILD)/prevue $(HELPER) lib
+	$(INSTALL) -d $(if $(HELPER),$(DESTDIR)$(libexecdir)/prevue) $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue
 	$(INSTALL) -m 755 $(BUILD)/prevue $(DESTDIR)$(bindir)/prevue
+	$(if $(HELPER),$(INSTALL) -m 755 $(HELPER) $(DESTDIR)$(libexecdir)/prevue/prevue-media)
 	$(INSTALL) -m 644 include/prevue/prevue.h include/prevue/testing.h $(DESTDIR)$(incdir)/prevue
 	$(INSTALL) -m 755 $(SO) $(DESTDIR)$(libdir)/libprevue.so.$(VERSION)
 	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so.$(SOVERSION)
@@ -448,9 +460,9 @@ install: $(BUILD)/prevue lib
 	    > $(DESTDIR)$(libdir)/pkgconfig/prevue.pc
 
 uninstall:
-	rm -f $(DESTDIR)$(bindir)/prevue $(DESTDIR)$(libdir)/libprevue.so* \
+	rm -f $(DESTDIR)$(bindir)/prevue $(DESTDIR)$(libexecdir)/prevue/prevue-media $(DESTDIR)$(libdir)/libprevue.so* \
 	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(addprefix $(DESTDIR)$(incdir)/prevue/,prevue.h testing.h)
-	-rmdir $(DESTDIR)$(incdir)/prevue
+	-rmdir $(DESTDIR)$(incdir)/prevue $(DESTDIR)$(libexecdir)/prevue
 
 clean:
-	rm -rf build prevue
+	rm -rf build prevue prevue-media

@@ -109,14 +109,15 @@ enum pv_status demuxer_open_source(struct demuxer *d, const struct video_source 
 {
     enum pv_status s;
 
-    if (from->path)
+    if (from->path && from->fd <= 0)
         return open_file(d, err);
     s = check_size(d, from->size, err);
-    if (!s && !from->data)
+    if (!s && !from->data && from->fd <= 0)
         s = fail(err, PV_E_ARG, "%s: %zu bytes at a NULL pointer", d->path, from->size);
     if (s)
         return s;
     d->data = from->data;
+    d->fd = from->fd > 0 ? from->fd : d->fd;
     d->file_size = (int64_t)from->size;
     return PV_OK;
 }

@@ -19,12 +19,24 @@
 #include "video/image.h"
 
 struct video;
+struct video_sandbox;
 
 /* Where a video comes from: a file, or (path NULL) the bytes of one in memory. */
 struct video_source {
     const char *path;
     const void *data; /* [size], borrowed until the video is closed */
     size_t size;
+    int fd; /* above 0: the file, of `size` bytes, open already, whose name is `path`; the caller's
+             */
+};
+
+/* A helper process for opening and decoding, behind walls (walls.h): no file but this one, no
+ * network, memory and time within the limits. What comes out is the same to the bit. */
+struct video_sandbox {
+    const char *helper;  /* the program; NULL: prevue-media, where it is installed */
+    bool optional;       /* without one, or without walls, the video is read in this process */
+    double wall_seconds; /* it is killed when it takes longer; 0: by the limit of CPU time */
+    int test;            /* enum media_test of media_wire.h; 0: none */
 };
 
 /* What error messages call it: the path, or "the video in memory". */
@@ -48,6 +60,7 @@ struct video_limits {
      * false: the call ends with PV_E_CANCELLED. May be NULL. */
     bool (*go_on)(void *user);
     void *user;
+    const struct video_sandbox *sandbox; /* borrowed; NULL: in this process */
 };
 
 struct video_info {
@@ -69,7 +82,8 @@ enum pv_status video_open(struct video **out, const struct video_source *from,
                           const struct video_limits *limits, int threads, struct pv_error *err);
 void video_close(struct video **v);
 const struct video_info *video_info(const struct video *v);
-/* When frame `index` is shown, in seconds from the first. */
+/* When frame `index` is shown, in seconds from the first; NAN: in a helper process, whose frames
+ * carry it. */
 double video_time(const struct video *v, int64_t index);
 
 /* One frame, in the order asked for. `index` and `time` are of the picture really given: where a

@@ -1,0 +1,20 @@
+/* A video that is read in a helper process: what video.h says of struct video, as far as it goes. A
+ * helper that crashes, is killed or says what cannot be ends with one error, for this video alone;
+ * so does a read that is stopped. */
+#ifndef PV_VIDEO_MEDIA_PROXY_AV_H
+#define PV_VIDEO_MEDIA_PROXY_AV_H
+
+#include "video/video.h"
+
+struct media_proxy;
+
+/* *unavailable: there is no helper, or no walls for it, on this system. */
+enum pv_status media_proxy_open(struct media_proxy **out, const struct video_source *from,
+                                const struct video_limits *limits, int threads, bool *unavailable,
+                                struct pv_error *err);
+void media_proxy_close(struct media_proxy **p);
+const struct video_info *media_proxy_info(const struct media_proxy *p);
+enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int n,
+                                video_frame_fn fn, void *user, int *lost, struct pv_error *err);
+
+#endif

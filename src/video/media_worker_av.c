@@ -1,0 +1,278 @@
+/* The helper's side. It hears what to open, raises its walls, and only then reads the first byte of
+ * the file; pictures go into slots of the shared memory in turn. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "video/media_worker_av.h"
+
+#include "base/build_id.h"
+#include "video/media_wire.h"
+#include "video/video_local_av.h"
+#include "video/walls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLOTS_BYTES = 64 << 20 }; /* of pictures that wait, two excepted: for the walls */
+
+static bool send_answer(const struct wire_answer *a)
+{
+    ssize_t n;
+
+    do {
+        n = send(WIRE_SOCKET, a, sizeof *a, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)sizeof *a;
+}
+
+static bool receive(void *message, size_t size)
+{
+    ssize_t n;
+
+    do {
+        n = recv(WIRE_SOCKET, message, size, 0);
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)size;
+}
+
+static bool send_failure(enum pv_status status, const struct pv_error *err, bool no_walls)
+{
+    struct wire_answer a = { .kind = WIRE_FAILED,
+                             .status = (uint32_t)status,
+                             .no_walls = no_walls };
+
+    memcpy(a.text, err->text, sizeof a.text < sizeof err->text ? sizeof a.text : sizeof err->text);
+    a.text[sizeof a.text - 1] = 0;
+    return send_answer(&a);
+}
+
+/* --- tests of the walls --------------------------------------------------------------------- */
+
+static void try_memory(uint64_t limit, struct pv_error *err)
+{
+    enum { STEP = 16 << 20 };
+
+    for (uint64_t n = 0; n < 4 * limit; n += STEP) {
+        void *p = mmap(NULL, STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) {
+            fail(err, PV_E_NOMEM, "no memory after %llu bytes", (unsigned long long)n);
+            return;
+        }
+        memset(p, 1, STEP);
+    }
+    fail(err, PV_E_DEVICE, "got %llu bytes", (unsigned long long)(4 * limit));
+}
+
+static void try_file(struct pv_error *err)
+{
+    int fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        fail(err, PV_E_IO, "no file: %s", strerror(errno));
+    else
+        fail(err, PV_E_DEVICE, "opened a file");
+}
+
+static void send_lie(int test)
+{
+    struct wire_answer a = { .kind = WIRE_OPENED,
+                             .info = { .width = 64, .height = 48, .n_frames = 40, .fps = 25 } };
+
+    if (test == MEDIA_TEST_HUGE)
+        a.info.width = a.info.height = 1 << 30;
+    if (test == MEDIA_TEST_MANY)
+        a.info.n_frames = INT64_MAX;
+    if (test == MEDIA_TEST_NOISE)
+        send(WIRE_SOCKET, "noise", 5, MSG_NOSIGNAL);
+    else
+        send_answer(&a);
+    for (;;)
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
+}
+
+/* Does what the walls are there for to stop; says so where they did not. */
+static void run_test(const struct wire_job *job)
+{
+    struct pv_error err = { 0 };
+    volatile unsigned spin = 0;
+
+    switch (job->test) {
+    case MEDIA_TEST_OPEN:
+        try_file(&err);
+        break;
+    case MEDIA_TEST_SOCKET:
+        fail(&err, PV_E_DEVICE, "made socket %d", socket(AF_INET, SOCK_STREAM, 0));
+        break;
+    case MEDIA_TEST_EXEC:
+        fail(&err, PV_E_DEVICE, "made code at %p",
+             mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        break;
+    case MEDIA_TEST_PROCESS:
+        fail(&err, PV_E_DEVICE, "made process %d", (int)fork());
+        break;
+    case MEDIA_TEST_ALLOCATE:
+        try_memory(job->memory, &err);
+        break;
+    case MEDIA_TEST_SPIN:
+        for (;;)
+            spin++;
+    case MEDIA_TEST_SLEEP:
+        for (;;)
+            nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
+    case MEDIA_TEST_CRASH:
+        raise(SIGSEGV);
+        break;
+    case MEDIA_TEST_QUIT:
+        return;
+    default:
+        send_lie(job->test);
+    }
+    send_failure(err.code, &err, false);
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+struct delivery {
+    const struct wire_read *read;
+    uint8_t *memory;
+    int taken; /* pictures that are out of their slots */
+    int test;
+};
+
+static bool deliver(void *user, int at, int64_t index, double time, const struct image *picture)
+{
+    struct delivery *d = user;
+    struct wire_answer a = { .kind = WIRE_FRAME, .at = at, .index = index, .time = time };
+    struct wire_taken t;
+
+    while (at - d->taken >= d->read->n_slots) {
+        if (!receive(&t, sizeof t))
+            return false;
+        d->taken = t.at;
+    }
+    memcpy(d->memory + d->read->slots + (uint64_t)(at % d->read->n_slots) * d->read->slot_size,
+           picture->rgb, (size_t)d->read->slot_size);
+    if (d->test == MEDIA_TEST_ORDER)
+        a.at = at + 1000;
+    return send_answer(&a);
+}
+
+/* What to read, and the shared memory that comes with it. */
+static bool receive_read(struct wire_read *r, int *fd)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = { r, sizeof *r };
+    struct msghdr m = { .msg_iov = &part,
+                        .msg_iovlen = 1,
+                        .msg_control = control.room,
+                        .msg_controllen = sizeof control.room };
+    struct cmsghdr *c;
+    ssize_t n;
+
+    do {
+        n = recvmsg(WIRE_SOCKET, &m, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof *r)
+        return false;
+    c = CMSG_FIRSTHDR(&m);
+    if (!c || c->cmsg_type != SCM_RIGHTS)
+        return false;
+    memcpy(fd, CMSG_DATA(c), sizeof *fd);
+    return true;
+}
+
+static bool read_frames(struct local_video *v, const struct wire_read *r, int fd, int test)
+{
+    struct pv_error err = { 0 };
+    struct delivery d = { .read = r, .test = test };
+    struct wire_answer done = { .kind = WIRE_READ };
+    const struct video_info *info = local_video_info(v);
+    enum pv_status s;
+    bool sent;
+
+    if (test == MEDIA_TEST_SHRINK && ftruncate(fd, 0) == 0)
+        return false;
+    d.memory = mmap(NULL, (size_t)r->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (d.memory == MAP_FAILED ||
+        r->slot_size != (uint64_t)info->width * (uint64_t)info->height * 3)
+        return false;
+    s = local_video_read(v, (const int64_t *)(const void *)d.memory, r->n, deliver, &d, &done.lost,
+                         &err);
+    sent = s ? send_failure(s, &err, false) : send_answer(&done);
+    munmap(d.memory, (size_t)r->size);
+    /* Pictures that had not been taken out when the last one was sent. */
+    while (sent && !s && d.taken < r->n) {
+        struct wire_taken t;
+        sent = receive(&t, sizeof t);
+        d.taken = t.at;
+    }
+    return sent && !s;
+}
+
+static enum pv_status raise_walls(const struct wire_job *job, struct pv_error *err)
+{
+    uint64_t two = 6 * (uint64_t)job->pixels;
+    const struct walls_limits l = { .memory = job->memory,
+                                    .mapped = (two > SLOTS_BYTES ? two : SLOTS_BYTES) +
+                                              8 * (uint64_t)job->frames,
+                                    .cpu_seconds = job->cpu_seconds,
+                                    .last_fd = WIRE_SOCKET };
+    return walls_raise(&l, err);
+}
+
+int media_worker_run(void)
+{
+    static struct wire_job job; /* too large for a small stack */
+    struct wire_answer opened = { .kind = WIRE_OPENED };
+    struct local_video *v = NULL;
+    struct wire_read read;
+    struct pv_error err = { 0 };
+    enum pv_status s;
+    int fd;
+
+    if (!receive(&job, sizeof job))
+        return 2;
+    job.build[sizeof job.build - 1] = job.name[sizeof job.name - 1] = 0;
+    job.formats[sizeof job.formats - 1] = 0;
+    if (strcmp(job.build, build_id()) != 0) {
+        fail(&err, PV_E_UNSUPPORTED,
+             "the program prevue-media is of another build than the library");
+        return !send_failure(err.code, &err, true);
+    }
+    s = raise_walls(&job, &err);
+    if (s)
+        return !send_failure(s, &err, true);
+    if (job.test != MEDIA_TEST_NONE && job.test < MEDIA_TEST_ORDER) {
+        run_test(&job);
+        return 0;
+    }
+    struct video_limits limits = { .file_bytes = job.file_bytes,
+                                   .pixels = job.pixels,
+                                   .frames = job.frames,
+                                   .seconds = job.seconds,
+                                   .memory = job.memory,
+                                   .decoded_pixels = job.decoded_pixels,
+                                   .cpu_seconds = job.cpu_seconds,
+                                   .more_formats = job.formats[0] ? job.formats : NULL };
+    s = local_video_open(
+        &v, &(struct video_source){ .path = job.name, .size = (size_t)job.size, .fd = WIRE_FILE },
+        &limits, job.threads, &err);
+    if (s)
+        return !send_failure(s, &err, false);
+    opened.info = *local_video_info(v);
+    if (!send_answer(&opened))
+        return 2;
+    while (receive_read(&read, &fd))
+        if (!read_frames(v, &read, fd, job.test))
+            break;
+    return 0;
+}

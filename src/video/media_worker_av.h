@@ -1,0 +1,8 @@
+/* The helper process: opens and decodes one video for the library that started it. */
+#ifndef PV_VIDEO_MEDIA_WORKER_AV_H
+#define PV_VIDEO_MEDIA_WORKER_AV_H
+
+/* All of the program: speaks media_wire.h over its descriptors. Returns the exit status. */
+int media_worker_run(void);
+
+#endif

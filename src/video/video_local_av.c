@@ -1,0 +1,911 @@
+/* Videos and pictures through FFmpeg, whose types stay in the files *_av: demuxer_av reads packets,
+ * painter_av makes pictures of frames, this one decodes and knows which frame is which.
+ *
+ * Opening reads all packets of the film once, without decoding, into an index of frames
+ * (frame_index.h). Where the container's times do not number the frames, they are counted by
+ * decoding once. Reading then decodes from the last key frame before a wanted frame, or goes on
+ * from where it is, and asks the judge (judge.h) which of the decoder's frames can be trusted.
+ * Instead of times the packets carry the number of their frame through the decoder, so a frame is
+ * known by its number, whatever the demuxer makes of times after a seek; and a seek is believed
+ * only when it leads to the very packet (place, size, time) that the index has.
+ *
+ * A decoder has one thread. With several, FFmpeg tells of damage in a frame before the thread that
+ * finds it is done, so that damaged frames pass for good ones now and then. Instead several readers
+ * of the same file, each with its demuxer and decoder, decode parts of it (read_parts.h): the video
+ * itself and its twins. */
+#include "video/video_local_av.h"
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "video/decoder_memory_av.h"
+#include "video/demuxer_av.h"
+#include "video/finder.h"
+#include "video/formats_av.h"
+#include "video/painter_av.h"
+#include "video/picture_size.h"
+#include "video/read_parts.h"
+
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libswscale/swscale.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SEEK_PACKETS = 4096,      /* most packets read in search of the one a seek was for */
+    ERRORS_MAX = 64,          /* failures of the decoder in a row, without a packet in between */
+    OPTIONAL_SIZE = 16,       /* bytes of an MPEG-4 packet that may say "no change" */
+    MEASURED_PIXELS = 1 << 24 /* frames this large are measured whatever the limit */
+};
+
+static const size_t NOWHERE = SIZE_MAX;
+
+struct local_video {
+    char *path;
+    struct video_limits limits;
+    struct meter own_meter; /* of the first reader, for all */
+    struct meter_hand hand;
+    struct video_info info;
+    uint64_t reader_bytes; /* of one reader, as far as one can know */
+    int threads;
+    bool fd_borrowed;                            /* the file is the caller's */
+    bool is_twin;                                /* path, fd, data and index are another's */
+    struct local_video *twin[PARTS_READERS - 1]; /* opened when needed */
+    bool stale;                   /* the decoder is to be made anew before it is used */
+    const struct part_want *want; /* what is read now, for its `stop` */
+
+    struct demuxer in;
+    bool picture; /* a still picture, whatever else is in the file */
+
+    AVCodecContext *decoder;
+    bool strict; /* it fails where something is wrong, and its failures count */
+    AVFrame *frame;
+
+    struct frame_index index;
+    struct finder finder;
+    size_t next;    /* number of the packet that is read next; NOWHERE: not known */
+    size_t counted; /* frames given since the start, where they are counted */
+
+    struct painter painter;
+};
+
+static AVStream *film(const struct local_video *v)
+{
+    return demuxer_film(&v->in);
+}
+
+/* The container at its beginning. */
+static enum pv_status container_open(struct local_video *v, struct pv_error *err)
+{
+    enum pv_status s = demuxer_open(&v->in, err);
+    v->next = s ? v->next : 0;
+    return s;
+}
+
+/* --- the index ------------------------------------------------------------------------------ */
+
+/* Animations draw each picture over the one before, whatever the packets' flags say. */
+static bool is_animation(const struct local_video *v)
+{
+    enum AVCodecID codec = film(v)->codecpar->codec_id;
+
+    return codec == AV_CODEC_ID_GIF || codec == AV_CODEC_ID_APNG;
+}
+
+/* A picture file can have others in it (gain maps, views: JPEG marks them "MPF"), of which the
+ * first is the picture. v->in.packet is its first packet. */
+static bool is_picture(const struct local_video *v)
+{
+    const char *name = v->in.format->iformat->name, *pipe = strstr(name, "_pipe");
+    const AVPacket *p = v->in.packet;
+    bool multiple = false;
+
+    if (!strcmp(name, "mjpeg"))
+        for (int i = 0; i + 4 <= p->size && !multiple; i++)
+            multiple = !memcmp(p->data + i, "MPF", 4);
+    return multiple || (pipe && !pipe[5]) || !strcmp(name, "ico") ||
+           (film(v)->disposition & AV_DISPOSITION_ATTACHED_PIC);
+}
+
+static struct index_packet packet_note(const struct local_video *v)
+{
+    const AVPacket *p = v->in.packet;
+    enum AVCodecID codec = film(v)->codecpar->codec_id;
+    unsigned flags = 0;
+
+    if ((p->flags & AV_PKT_FLAG_KEY) && !is_animation(v))
+        flags |= PACKET_KEY;
+    /* VP8 has a bit for pictures that are only referred to. */
+    if ((p->flags & AV_PKT_FLAG_DISCARD) || (codec == AV_CODEC_ID_VP8 && !(p->data[0] & 0x10)))
+        flags |= PACKET_HIDDEN;
+    if (p->flags & AV_PKT_FLAG_CORRUPT)
+        flags |= PACKET_BROKEN;
+    if (codec == AV_CODEC_ID_MPEG4 && p->size <= OPTIONAL_SIZE)
+        flags |= PACKET_OPTIONAL;
+    return (struct index_packet){ .pts = p->pts, .pos = p->pos, .size = p->size, .flags = flags };
+}
+
+static enum pv_status check_seconds(const struct local_video *v, double seconds,
+                                    struct pv_error *err)
+{
+    if (seconds <= v->limits.seconds)
+        return PV_OK;
+    return fail(err, PV_E_LIMIT, "%s: %.1f seconds, at most %g are allowed", v->path, seconds,
+                v->limits.seconds);
+}
+
+/* All packets into the index. *tail: how long the last frame is shown, 0: unknown. */
+static enum pv_status index_read(struct local_video *v, double *tail, struct pv_error *err)
+{
+    double unit = av_q2d(film(v)->time_base);
+    bool is_theora = film(v)->codecpar->codec_id == AV_CODEC_ID_THEORA;
+    int64_t first = INT64_MAX, last = INT64_MIN, before = INDEX_NO_PTS;
+    enum pv_status s = PV_OK;
+
+    while (!s && demuxer_read(&v->in)) {
+        struct index_packet p = packet_note(v);
+        /* Theora counts its frames: a jump means that pages are missing. */
+        if (is_theora && before != INDEX_NO_PTS &&
+            (double)p.pts - (double)before > 1 + v->in.n_empty) {
+            v->index.packet[v->index.n_packets - 1].flags |= PACKET_BROKEN;
+            p.flags |= PACKET_BROKEN;
+        }
+        v->in.n_empty = 0;
+        before = p.pts;
+        s = meter_check(&v->hand, err);
+        if (s)
+            break;
+        v->picture = v->picture || (v->index.n_packets == 0 && is_picture(v));
+        if (v->picture && p.pts == INDEX_NO_PTS)
+            p.pts = 0;
+        s = frame_index_add(&v->index, &p, err);
+        if (p.pts != INDEX_NO_PTS && !(p.flags & PACKET_HIDDEN)) {
+            first = p.pts < first ? p.pts : first;
+            if (p.pts >= last)
+                *tail = (double)v->in.packet->duration * unit;
+            last = p.pts > last ? p.pts : last;
+            if (!s)
+                s = check_seconds(v, (double)((uint64_t)last - (uint64_t)first) * unit, err);
+        }
+        if (v->picture)
+            break;
+    }
+    v->next = NOWHERE;
+    return s ? s : meter_check(&v->hand, err);
+}
+
+/* --- the decoder ---------------------------------------------------------------------------- */
+
+static void drop_frame(void *frame)
+{
+    AVFrame *f = frame;
+
+    av_frame_free(&f);
+}
+
+/* The decoder for HEVC keeps quiet about damaged slices unless it is told to be strict; then it
+ * also gives up frames for flaws that do not show. Strict only where that is the difference. */
+static enum pv_status decoder_open(struct local_video *v, bool strict, struct pv_error *err)
+{
+    const AVCodecParameters *par = film(v)->codecpar;
+    const AVCodec *codec = avcodec_find_decoder(par->codec_id);
+    AVCodecContext *d;
+    int r;
+
+    if (!codec)
+        return fail(err, PV_E_UNSUPPORTED, "%s: there is no decoder for its codec, %s", v->path,
+                    avcodec_get_name(par->codec_id));
+    v->strict = strict && par->codec_id == AV_CODEC_ID_HEVC;
+    avcodec_free_context(&v->decoder);
+    d = v->decoder = avcodec_alloc_context3(codec);
+    if (!d)
+        return fail_nomem(err, sizeof *d);
+    r = avcodec_parameters_to_context(d, par);
+    d->max_pixels = v->limits.pixels;
+    d->thread_count = 1;
+    d->pkt_timebase = film(v)->time_base;
+    decoder_memory_count(d, v->hand.meter);
+    if (v->strict)
+        d->err_recognition |= AV_EF_EXPLODE;
+    /* H.264 does not always say, and its decoder drops frames where it guesses too few. */
+    if (par->codec_id == AV_CODEC_ID_H264 && d->has_b_frames < frame_index_delay(&v->index))
+        d->has_b_frames = frame_index_delay(&v->index);
+    if (r >= 0)
+        r = avcodec_open2(d, codec, NULL);
+    return r < 0 ? demuxer_fail(&v->in, "its decoder does not open", r, err) : PV_OK;
+}
+
+static bool is_key(const AVFrame *f)
+{
+#ifdef AV_FRAME_FLAG_KEY
+    bool key = f->flags & AV_FRAME_FLAG_KEY;
+#else
+    bool key = f->key_frame;
+#endif
+    /* H.264 also calls the first frame of a gradual refresh a key. */
+    return key && (f->pict_type == AV_PICTURE_TYPE_I || f->pict_type == AV_PICTURE_TYPE_NONE);
+}
+
+/* The frame the decoder gave, to the judge. */
+static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
+{
+    bool damaged = v->frame->decode_error_flags || (v->frame->flags & AV_FRAME_FLAG_CORRUPT);
+    bool key = is_key(v->frame);
+    int64_t number = v->index.order ? v->frame->pts : (int64_t)v->counted++;
+    AVFrame *own;
+
+    if (number == AV_NOPTS_VALUE || number >= (int64_t)v->index.n_frames) {
+        av_frame_unref(v->frame);
+        return PV_OK;
+    }
+    if (number < 0) { /* of a packet that is not shown, see packet_feed */
+        judge_add_hidden(&v->finder.judge, (size_t)(-1 - number), key, damaged);
+        av_frame_unref(v->frame);
+        return PV_OK;
+    }
+    if (v->index.order)
+        damaged = damaged || (v->index.packet[v->index.order[number]].flags & PACKET_BROKEN);
+    own = av_frame_alloc();
+    if (!own)
+        return fail_nomem(err, sizeof *own);
+    av_frame_move_ref(own, v->frame);
+    judge_add(&v->finder.judge, own, (size_t)number, key, damaged);
+    return PV_OK;
+}
+
+/* Elsewhere a failure shows as a frame that does not come. */
+static void error_arrives(struct local_video *v)
+{
+    if (v->strict || !v->index.order)
+        judge_add_error(&v->finder.judge);
+}
+
+static bool is_packet(const AVPacket *p, const struct index_packet *note)
+{
+    return p->size == note->size && p->pos == note->pos;
+}
+
+/* The next packet to the decoder, or the sign that there are no more. */
+static enum pv_status packet_feed(struct local_video *v, struct pv_error *err)
+{
+    const struct index_packet *note = NULL;
+    bool more = false;
+    enum pv_status s;
+    int r;
+
+    if (finder_feed(&v->finder)) {
+        if (v->index.order)
+            note = v->index.packet + v->next;
+        more = demuxer_read(&v->in);
+        if (more && note && !is_packet(v->in.packet, note)) {
+            finder_astray(&v->finder);
+            more = false;
+        }
+        v->next = more ? v->next + 1 : NOWHERE;
+    }
+    if (!more) {
+        v->finder.draining = true;
+        avcodec_send_packet(v->decoder, NULL);
+        return PV_OK;
+    }
+    if (note) {
+        bool hidden = note->flags & PACKET_HIDDEN;
+        v->in.packet->pts = hidden ? -1 - (note - v->index.packet) : (int64_t)note->rank;
+        v->in.packet->dts = AV_NOPTS_VALUE;
+        v->in.packet->flags &= ~AV_PKT_FLAG_DISCARD;
+    } else if (v->in.packet->flags & AV_PKT_FLAG_CORRUPT) {
+        error_arrives(v);
+    }
+    meter_decoded(v->hand.meter, (int64_t)v->decoder->width * v->decoder->height);
+    r = avcodec_send_packet(v->decoder, v->in.packet);
+    av_packet_unref(v->in.packet);
+    s = meter_check(&v->hand, err);
+    if (s)
+        return s;
+    if (r == AVERROR(ENOMEM))
+        return demuxer_fail(&v->in, "decoding", r, err);
+    if (r < 0)
+        error_arrives(v);
+    return PV_OK;
+}
+
+/* One frame more out of the decoder into v->frame, feeding it as needed; *more false at the end. */
+static enum pv_status frame_decode(struct local_video *v, bool *more, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    int errors = 0;
+
+    while (!s && errors < ERRORS_MAX) {
+        int r = avcodec_receive_frame(v->decoder, v->frame);
+        if (r >= 0) {
+            *more = true;
+            return PV_OK;
+        }
+        s = meter_check(&v->hand, err);
+        if (r == AVERROR_EOF || s)
+            break;
+        if (r == AVERROR(ENOMEM))
+            return demuxer_fail(&v->in, "decoding", r, err);
+        if (r == AVERROR(EAGAIN) && !v->finder.draining) {
+            s = packet_feed(v, err);
+            errors = 0;
+        } else {
+            error_arrives(v);
+            errors++;
+        }
+    }
+    *more = false;
+    return s;
+}
+
+/* The same, to the judge. */
+static enum pv_status pump(void *user, struct pv_error *err)
+{
+    struct local_video *v = user;
+    bool more = false;
+    enum pv_status s;
+
+    if (v->want && v->want->stop && atomic_load(v->want->stop) <= v->want->at)
+        return fail(err, PV_E_CANCELLED, "%s: reading was stopped", v->path);
+    s = frame_decode(v, &more, err);
+    if (s)
+        return s;
+    if (more)
+        return frame_arrives(v, err);
+    judge_end(&v->finder.judge, v->finder.next);
+    return PV_OK;
+}
+
+/* --- going to a packet ---------------------------------------------------------------------- */
+
+/* Reads on until `packet` is the next one; at most `most` packets. */
+static bool packet_find(struct local_video *v, size_t packet, int most)
+{
+    const struct index_packet *note = v->index.packet + packet;
+
+    for (int i = 0; i < most && meter_go_on(v->hand.meter) && demuxer_read(&v->in); i++) {
+        if (is_packet(v->in.packet, note) && v->in.packet->pts == note->pts) {
+            v->in.packet_held = true;
+            v->next = packet;
+            return true;
+        }
+        if (note->pos >= 0 && v->in.packet->pos > note->pos)
+            return false;
+    }
+    return false;
+}
+
+/* Some formats seek by the time of decoding, which lies before that of showing: so aim a little
+ * earlier when the first jump fails, then some keys earlier. */
+static bool packet_seek(struct local_video *v, size_t packet)
+{
+    static const struct {
+        int keys, seconds;
+    } earlier[] = { { 0, 0 }, { 0, 2 }, { 4, 2 } };
+
+    for (size_t i = 0; i < sizeof earlier / sizeof *earlier; i++) {
+        size_t aim = frame_index_step_back(&v->index, packet, earlier[i].keys);
+        AVRational unit = film(v)->time_base;
+        int64_t pts = v->index.packet[aim].pts;
+        if (pts == INDEX_NO_PTS)
+            continue;
+        if (pts > INT64_MIN / 2 && unit.num > 0)
+            pts -= (int64_t)earlier[i].seconds * unit.den / unit.num;
+        v->in.packet_held = false;
+        v->next = NOWHERE;
+        if (av_seek_frame(v->in.format, v->in.stream, pts, AVSEEK_FLAG_BACKWARD) >= 0 &&
+            packet_find(v, packet, SEEK_PACKETS))
+            return true;
+    }
+    return false;
+}
+
+/* Makes `packet` the next one; surely: by reading from the beginning. */
+static enum pv_status packet_go(struct local_video *v, size_t packet, bool surely,
+                                struct pv_error *err)
+{
+    enum pv_status s;
+
+    if (v->in.format &&
+        (v->next == packet || (v->index.order && !surely && packet_seek(v, packet))))
+        return PV_OK;
+    v->next = NOWHERE;
+    demuxer_close(&v->in);
+    s = container_open(v, err);
+    while (!s && v->next < packet && demuxer_read(&v->in)) {
+        v->next++;
+        s = meter_check(&v->hand, err);
+    }
+    if (s)
+        demuxer_close(&v->in);
+    return s;
+}
+
+static enum pv_status decoder_start(void *user, size_t packet, bool surely, struct pv_error *err)
+{
+    struct local_video *v = user;
+    enum pv_status s = packet_go(v, packet, surely, err);
+
+    if (s)
+        return s;
+    avcodec_flush_buffers(v->decoder);
+    v->counted = 0;
+    return PV_OK;
+}
+
+static int measure_buffer(AVCodecContext *d, AVFrame *f, int flags)
+{
+    int64_t *pixels = d->opaque;
+
+    (void)flags;
+    *pixels = (int64_t)f->width * f->height;
+    return AVERROR(ENOSYS);
+}
+
+/* Nothing decodes: is it because a frame is larger than the decoder was allowed? Asks one with a
+ * wider limit how much it would want for the first packet, and gives it nothing. True when that is
+ * the reason, and said. */
+static bool fail_too_large(struct local_video *v, struct pv_error *err)
+{
+    const AVCodec *codec = avcodec_find_decoder(film(v)->codecpar->codec_id);
+    AVCodecContext *d = avcodec_alloc_context3(codec);
+    int64_t pixels = 0, wide = v->limits.pixels < INT_MAX / 16 ? v->limits.pixels * 16 : INT_MAX;
+
+    v->next = NOWHERE;
+    if (d && avcodec_parameters_to_context(d, film(v)->codecpar) >= 0) {
+        d->opaque = &pixels;
+        d->get_buffer2 = measure_buffer;
+        d->max_pixels = wide > MEASURED_PIXELS ? wide : MEASURED_PIXELS;
+        d->thread_count = 1;
+        if (avcodec_open2(d, codec, NULL) >= 0) {
+            pixels = (int64_t)d->width * d->height;
+            if (!packet_go(v, 0, true, NULL) && demuxer_read(&v->in)) {
+                if (pixels == 0)
+                    pixels = picture_pixels(v->in.packet->data, (size_t)v->in.packet->size);
+                if (avcodec_send_packet(d, v->in.packet) >= 0)
+                    avcodec_receive_frame(d, v->frame);
+            }
+        }
+    }
+    avcodec_free_context(&d);
+    if (pixels <= v->limits.pixels)
+        return false;
+    fail(err, PV_E_LIMIT, "%s: frames of %lld pixels, at most %lld are allowed", v->path,
+         (long long)pixels, (long long)v->limits.pixels);
+    return true;
+}
+
+/* The first decoder; says so where it was not allowed to be large enough. */
+static enum pv_status decoder_open_first(struct local_video *v, struct pv_error *err)
+{
+    struct pv_error why = { 0 };
+    enum pv_status s = decoder_open(v, true, &why);
+
+    if (s != PV_E_FORMAT)
+        return s ? fail(err, s, "%s", why.text) : PV_OK;
+    return fail_too_large(v, err) ? PV_E_LIMIT : fail(err, s, "%s", why.text);
+}
+
+static enum pv_status fail_undecodable(struct local_video *v, struct pv_error *err)
+{
+    if (fail_too_large(v, err))
+        return PV_E_LIMIT;
+    return fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
+}
+
+/* --- opening -------------------------------------------------------------------------------- */
+
+/* What a reader holds: frames of its decoder, and two pictures of its painter. */
+static enum pv_status memory_check(struct local_video *v, const AVFrame *f, struct pv_error *err)
+{
+    uint64_t pictures = (uint64_t)f->width * (uint64_t)f->height * 6;
+    uint64_t decoder = decoder_memory_estimate(v->decoder, f);
+
+    v->reader_bytes = pictures + decoder;
+    if (!meter_take(v->hand.meter, pictures))
+        return meter_check(&v->hand, err);
+    if (decoder_memory_is_counted(v->decoder) || decoder <= meter_left(v->hand.meter))
+        return PV_OK;
+    return fail(
+        err, PV_E_LIMIT,
+        "%s: decoding frames of %d x %d pixels takes %llu bytes of memory, at most %llu are "
+        "allowed",
+        v->path, f->width, f->height, (unsigned long long)v->reader_bytes,
+        (unsigned long long)v->limits.memory);
+}
+
+static enum pv_status pictures_init(struct local_video *v, const AVFrame *f, struct pv_error *err)
+{
+    bool turned;
+    enum pv_status s;
+
+    if (f->width <= 0 || f->height <= 0 || (int64_t)f->width * f->height > v->limits.pixels)
+        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
+                    v->path, f->width, f->height, (long long)v->limits.pixels);
+    s = memory_check(v, f, err);
+    if (!s)
+        s = painter_begin(&v->painter, film(v), f, err);
+    if (s)
+        return s;
+    turned = v->painter.orientation.transpose;
+    v->info.width = turned ? f->height : f->width;
+    v->info.height = turned ? f->width : f->height;
+    return PV_OK;
+}
+
+/* Numbers the frames by decoding them all. Times that are missing or run backwards are made up
+ * from the frame rate. */
+static enum pv_status frames_count(struct local_video *v, struct pv_error *err)
+{
+    AVRational guess = av_guess_frame_rate(v->in.format, film(v), NULL);
+    double unit = av_q2d(film(v)->time_base), rate = guess.den > 0 ? av_q2d(guess) : 0;
+    double step = rate > 0.01 && rate < 1000 ? 1 / rate : 0.04;
+    double shift = 0, time = 0;
+    enum pv_status s;
+    bool more = true;
+
+    frame_index_drop_packets(&v->index);
+    v->finder.drain_after = SIZE_MAX;
+    s = decoder_start(v, 0, true, err);
+    while (!s && more) {
+        s = frame_decode(v, &more, err);
+        if (!s && more) {
+            int64_t pts = v->frame->best_effort_timestamp;
+            double t = pts == AV_NOPTS_VALUE ? NAN : (double)pts * unit;
+            if (v->index.n_frames == 0)
+                shift = isnan(t) ? 0 : t;
+            else
+                time = t - shift > time ? t - shift : time + step;
+            s = check_seconds(v, time, err);
+            if (!s)
+                s = frame_index_count(&v->index, time, err);
+            av_frame_unref(v->frame);
+        }
+    }
+    v->next = NOWHERE;
+    v->finder.draining = false;
+    return s;
+}
+
+/* Frames that lie behind the end of the file, where its index lists each of them. */
+static int64_t frames_cut(const struct local_video *v)
+{
+    int n = avformat_index_get_entries_count(film(v));
+    int64_t cut = 0;
+    for (int i = 0; i < n; i++) {
+        const AVIndexEntry *e = avformat_index_get_entry(film(v), i);
+        cut += e->size > 0 && e->pos > v->in.file_size - e->size;
+    }
+    return cut;
+}
+
+/* Frame rate and duration of the film, from its frames' times. */
+static void info_set(struct local_video *v, double tail)
+{
+    size_t n = v->index.n_frames;
+    double span = v->index.time[n - 1], said = av_q2d(film(v)->avg_frame_rate);
+    double step = n > 1 ? span / (double)(n - 1) : 0;
+
+    if (!(tail > 0) || (n > 1 && tail > 100 * step) || span + tail > v->limits.seconds)
+        tail = step;
+    v->info.n_frames = (int64_t)n;
+    v->info.cut = frames_cut(v);
+    v->info.still = n == 1 && (v->picture || is_animation(v) || !(tail > 0));
+    if (v->info.still)
+        return;
+    v->info.duration = span + tail;
+    v->info.fps = (double)n / v->info.duration;
+    /* The exact fraction, where the container's word agrees with its frames. */
+    if (isfinite(said) && fabs(said - v->info.fps) < 0.01 * v->info.fps)
+        v->info.fps = said;
+}
+
+/* The first frame, or the first good one. A file whose first frame only comes without strictness
+ * is read without it; one of which nothing comes, with packets that give no frame. */
+static enum pv_status first_find(struct local_video *v, const struct judged **first,
+                                 struct pv_error *err)
+{
+    enum pv_status s = finder_find(&v->finder, 0, -1, first, err);
+
+    for (int strict = 0; strict < 2 && !s && v->strict == !strict; strict++) {
+        if (*first && (*first)->rank == 0)
+            return PV_OK;
+        finder_stop(&v->finder);
+        s = decoder_open(v, strict, err);
+        if (!s)
+            s = finder_find(&v->finder, 0, -1, first, err);
+    }
+    if (!s && !*first) {
+        finder_stop(&v->finder);
+        v->finder.judge.lenient = true;
+        s = finder_find(&v->finder, 0, -1, first, err);
+    }
+    return s;
+}
+
+static enum pv_status film_open(struct local_video *v, struct pv_error *err)
+{
+    const struct judged *first = NULL;
+    bool sorted = false;
+    double tail = 0;
+    enum pv_status s;
+
+    s = container_open(v, err);
+    if (!s && v->in.format->duration != AV_NOPTS_VALUE)
+        s = check_seconds(v, (double)v->in.format->duration / AV_TIME_BASE, err);
+    if (!s)
+        s = index_read(v, &tail, err);
+    if (!s)
+        s = frame_index_sort(&v->index, av_q2d(film(v)->time_base), &sorted, err);
+    if (!s)
+        s = decoder_open_first(v, err);
+    if (!s && !sorted)
+        s = frames_count(v, err);
+    if (s)
+        return s;
+    if (v->index.n_frames == 0)
+        return fail_undecodable(v, err);
+    s = first_find(v, &first, err);
+    if (!s && !first)
+        s = fail_undecodable(v, err);
+    if (!s)
+        s = pictures_init(v, first->frame, err);
+    if (!s)
+        info_set(v, tail);
+    return s;
+}
+
+/* What every reader has of its own. */
+static bool reader_init(struct local_video *v)
+{
+    v->in.path = v->path;
+    v->in.limits = &v->limits;
+    v->in.hand = &v->hand;
+    v->painter.rgb_rank = -1;
+    finder_init(&v->finder, &v->index, (struct finder_source){ v, decoder_start, pump },
+                drop_frame);
+    v->in.packet = av_packet_alloc();
+    v->frame = av_frame_alloc();
+    return v->in.packet && v->frame;
+}
+
+enum pv_status local_video_open(struct local_video **out, const struct video_source *from,
+                                const struct video_limits *limits, int threads,
+                                struct pv_error *err)
+{
+    struct local_video *v = mem_zalloc(sizeof *v);
+    enum pv_status s;
+
+    if (!v)
+        return fail_nomem(err, sizeof *v);
+    /* FFmpeg's log is global. Its default level means that nobody has set one; then it is silenced,
+     * since a library does not write to stderr. */
+    if (av_log_get_level() == AV_LOG_INFO)
+        av_log_set_level(AV_LOG_QUIET);
+    v->in.fd = -1;
+    v->fd_borrowed = from->fd > 0;
+    v->limits = *limits;
+    v->threads = threads > 0 ? threads : cpu_count();
+    v->threads = v->threads < PARTS_READERS ? v->threads : PARTS_READERS;
+    v->path = mem_strdup(video_source_name(from));
+    v->hand.meter = &v->own_meter;
+    meter_init(&v->own_meter, v->path, &v->limits);
+    s = v->path && reader_init(v) ? formats_check(limits->more_formats, err)
+                                  : fail_nomem(err, sizeof *v);
+    if (!s)
+        s = demuxer_open_source(&v->in, from, err);
+    if (!s)
+        s = film_open(v, err);
+    if (s) {
+        local_video_close(&v);
+        return s;
+    }
+    *out = v;
+    return PV_OK;
+}
+
+void local_video_close(struct local_video **video)
+{
+    struct local_video *v = *video;
+
+    if (!v)
+        return;
+    for (int i = 0; i < PARTS_READERS - 1; i++)
+        local_video_close(&v->twin[i]);
+    finder_stop(&v->finder);
+    avcodec_free_context(&v->decoder);
+    if (v->in.packet)
+        demuxer_close(&v->in);
+    av_packet_free(&v->in.packet);
+    av_frame_free(&v->frame);
+    painter_end(&v->painter);
+    if (!v->is_twin) {
+        frame_index_clear(&v->index);
+        mem_free(v->path);
+        if (v->in.fd >= 0 && !v->fd_borrowed)
+            close(v->in.fd);
+    }
+    mem_free(v);
+    *video = NULL;
+}
+
+const struct video_info *local_video_info(const struct local_video *v)
+{
+    return &v->info;
+}
+
+double local_video_time(const struct local_video *v, int64_t index)
+{
+    return v->index.time[index];
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+static enum pv_status check_wish(const struct local_video *v, const int64_t *index, int n,
+                                 struct pv_error *err)
+{
+    if (n > v->limits.frames)
+        return fail(err, PV_E_LIMIT, "%s: %d frames are asked for, at most %d are allowed", v->path,
+                    n, v->limits.frames);
+    for (int i = 0; i < n; i++)
+        if (index[i] < 0 || index[i] >= v->info.n_frames || (i > 0 && index[i] < index[i - 1]))
+            return fail(err, PV_E_ARG, "%s: frame %lld is asked for, after %lld, of %lld frames",
+                        v->path, (long long)index[i], (long long)(i > 0 ? index[i - 1] : 0),
+                        (long long)v->info.n_frames);
+    return PV_OK;
+}
+
+/* Another reader of the same film, on the same open file or memory: so it is the same one even when
+ * the name has come to mean another. reader_restart opens the rest. */
+static void *reader_twin(void *user, int k)
+{
+    struct local_video *first = user, *v = first->twin[k - 1];
+    enum pv_status s;
+
+    if (v)
+        return v;
+    v = mem_zalloc(sizeof *v);
+    if (!v)
+        return NULL;
+    v->is_twin = true;
+    v->hand.meter = first->hand.meter;
+    v->path = first->path;
+    v->in.fd = first->in.fd;
+    v->in.data = first->in.data;
+    v->in.file_size = first->in.file_size;
+    v->limits = first->limits;
+    v->info = first->info;
+    v->picture = first->picture;
+    v->in.measured = first->in.measured;
+    v->in.claims_checked = first->in.claims_checked;
+    v->strict = first->strict;
+    v->index = first->index;
+    v->painter.orientation = first->painter.orientation;
+    s = reader_init(v) ? PV_OK : PV_E_NOMEM;
+    v->finder.judge.lenient = first->finder.judge.lenient;
+    if (!s)
+        s = painter_alloc(&v->painter, first->painter.stored_width, first->painter.stored_height,
+                          NULL);
+    if (s)
+        local_video_close(&v);
+    first->twin[k - 1] = v;
+    return v;
+}
+
+static enum pv_status reader_restart(void *reader, struct pv_error *err)
+{
+    struct local_video *v = reader;
+    enum pv_status s;
+
+    finder_restart(&v->finder);
+    v->painter.rgb_rank = -1;
+    v->stale = true;
+    if (!v->in.format) {
+        v->next = NOWHERE;
+        s = container_open(v, err);
+        if (s) {
+            demuxer_close(&v->in);
+            return s;
+        }
+    }
+    s = decoder_open(v, v->strict, err);
+    v->stale = s != PV_OK;
+    return s;
+}
+
+static enum pv_status reader_read(void *reader, const struct part_want *want,
+                                  struct part_frame *out, struct pv_error *err)
+{
+    struct local_video *v = reader;
+    const struct judged *f = NULL;
+    enum pv_status s;
+
+    v->want = want;
+    v->finder.plain = want->plain;
+    s = finder_find(&v->finder, (size_t)want->frame, want->after, &f, err);
+    v->want = NULL;
+    if (!s && !f && !want->plain)
+        s = fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
+    if (!s && f)
+        s = painter_paint(&v->painter, v->path, f->frame, (int64_t)f->rank, err);
+    if (!s)
+        *out = (struct part_frame){ f ? (int64_t)f->rank : -1, v->painter.rgb };
+    return s;
+}
+
+/* The pixels to decode are known before, save those of a second try. */
+static enum pv_status check_pixels(const struct local_video *v, const int64_t *index, int n,
+                                   struct pv_error *err)
+{
+    uint64_t frame = (uint64_t)v->painter.stored_width * (uint64_t)v->painter.stored_height;
+    uint64_t most = v->limits.decoded_pixels, frames = parts_cost(&v->index, index, n);
+
+    if (!most || frames <= most / frame)
+        return PV_OK;
+    return fail(err, PV_E_LIMIT,
+                "%s: %llu frames of %d x %d pixels have to be decoded, %.4g pixels in all, at most "
+                "%.4g are allowed",
+                v->path, (unsigned long long)frames, v->painter.stored_width,
+                v->painter.stored_height, (double)frames * (double)frame, (double)most);
+}
+
+/* As many readers as the memory holds besides the pictures that wait for their turn. */
+static int readers_that_fit(const struct local_video *v)
+{
+    uint64_t waiting = parts_memory(v->info.width, v->info.height),
+             left = meter_left(v->hand.meter);
+    uint64_t n = left > waiting ? (left - waiting) / (v->reader_bytes ? v->reader_bytes : 1) : 0;
+
+    return n < 1 ? 1 : n < (uint64_t)v->threads ? (int)n : v->threads;
+}
+
+enum pv_status local_video_read(struct local_video *v, const int64_t *index, int n,
+                                video_frame_fn fn, void *user, int *lost, struct pv_error *err)
+{
+    const struct part_source source = { v, reader_twin, reader_restart, reader_read };
+    const struct part_wish wish = { .path = v->path,
+                                    .index = &v->index,
+                                    .width = v->info.width,
+                                    .height = v->info.height,
+                                    .want = index,
+                                    .n = n,
+                                    .threads = readers_that_fit(v),
+                                    .meter = v->hand.meter,
+                                    .fn = fn,
+                                    .user = user };
+    struct parts parts;
+    int n_lost = 0;
+    enum pv_status s = check_wish(v, index, n, err);
+
+    meter_enter(v->hand.meter);
+    if (!s)
+        s = check_pixels(v, index, n, err);
+    if (s)
+        return s;
+    parts_cut(&parts, &v->index, index, n);
+    if (parts.n > 1) {
+        s = parts_read(&parts, &source, &wish, &n_lost, err);
+        /* Which parts were its own is chance: nothing of them may stay. */
+        finder_stop(&v->finder);
+        v->stale = true;
+    } else {
+        if (v->stale)
+            s = reader_restart(v, err);
+        if (!s)
+            s = parts_read_rest(&source, &wish, 0, &n_lost, err);
+    }
+    if (!s)
+        *lost = n_lost;
+    return s;
+}
+
+void video_decoder_version(char *out, size_t size)
+{
+    snprintf(out, size, "FFmpeg %s %u %u %u", av_version_info(), avformat_version(),
+             avcodec_version(), swscale_version());
+}

@@ -1,0 +1,18 @@
+/* A video that is read in this process: what video.h says of struct video. */
+#ifndef PV_VIDEO_VIDEO_LOCAL_AV_H
+#define PV_VIDEO_VIDEO_LOCAL_AV_H
+
+#include "video/video.h"
+
+struct local_video;
+
+enum pv_status local_video_open(struct local_video **out, const struct video_source *from,
+                                const struct video_limits *limits, int threads,
+                                struct pv_error *err);
+void local_video_close(struct local_video **v);
+const struct video_info *local_video_info(const struct local_video *v);
+double local_video_time(const struct local_video *v, int64_t index);
+enum pv_status local_video_read(struct local_video *v, const int64_t *index, int n,
+                                video_frame_fn fn, void *user, int *lost, struct pv_error *err);
+
+#endif

@@ -1,0 +1,426 @@
+/* Videos read in the helper process: the same frames to the bit, walls that hold, and one clear
+ * error for whatever happens behind them. */
+#define _DEFAULT_SOURCE /* usleep */
+#include "video/video.h"
+
+#include "../make_h264.h"
+#include "../scratch.h"
+#include "../test.h"
+#include "base/clock.h"
+#include "video/media_wire.h"
+#include "video/walls.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum { MIB = 1 << 20, MOST = 256 };
+
+static const struct video_limits usual = { 16 << 20, 1 << 24, 1000, 100 };
+static const struct video_sandbox plain_box = { .helper = NULL };
+
+/* Emulators of another machine have no filter of system calls; a kernel that has one complains of
+ * the address alone. */
+static bool has_sandbox(void)
+{
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0) < 0 && errno == EFAULT)
+        return true;
+    printf("# left out: system calls cannot be filtered here (%s)\n", strerror(errno));
+    return false;
+}
+
+struct frames {
+    int n;
+    uint64_t hash;
+    int stop_at; /* 0: never */
+};
+
+static bool add_frame(void *user, int at, int64_t index, double time, const struct image *p)
+{
+    struct frames *f = user;
+    uint64_t t;
+
+    memcpy(&t, &time, sizeof t);
+    f->hash = (f->hash ^ (uint64_t)at ^ (uint64_t)index << 24 ^ t) * 1099511628211u;
+    for (size_t i = 0; i < (size_t)p->width * (size_t)p->height * 3; i++)
+        f->hash = (f->hash ^ p->rgb[i]) * 1099511628211u;
+    f->n++;
+    return f->n != f->stop_at;
+}
+
+/* What a source gives, whole or every third frame. */
+struct result {
+    enum pv_status status;
+    struct pv_error err;
+    struct video_info info;
+    struct frames frames;
+    int lost;
+};
+
+static struct result read_source(const struct video_source *from, struct video_limits l,
+                                 const struct video_sandbox *box, int step, int threads)
+{
+    struct result r = { 0 };
+    struct video *v = NULL;
+    int64_t index[MOST];
+    int n = 0;
+
+    l.sandbox = box;
+    r.status = video_open(&v, from, &l, threads, &r.err);
+    if (r.status)
+        return r;
+    r.info = *video_info(v);
+    for (int64_t i = 0; i < r.info.n_frames && n < MOST; i += step)
+        index[n++] = i;
+    r.status = video_read(v, index, n, add_frame, &r.frames, &r.lost, &r.err);
+    video_close(&v);
+    return r;
+}
+
+static struct result read_path(const char *path, struct video_limits l,
+                               const struct video_sandbox *box)
+{
+    return read_source(&(struct video_source){ .path = path }, l, box, 1, 2);
+}
+
+/* Here and there. */
+static void check_same(const char *name, const struct video_source *from, int step, int threads)
+{
+    struct result a = read_source(from, usual, NULL, step, threads);
+    struct result b = read_source(from, usual, &plain_box, step, threads);
+
+    CHECK_MSG(a.status == b.status && !strcmp(a.err.text, b.err.text),
+              "%s: %d \"%s\", in the sandbox %d \"%s\"", name, a.status, a.err.text, b.status,
+              b.err.text);
+    CHECK_MSG(a.frames.n == b.frames.n && a.frames.hash == b.frames.hash && a.lost == b.lost,
+              "%s: other frames in the sandbox", name);
+    CHECK_MSG(a.info.width == b.info.width && a.info.height == b.info.height &&
+                  a.info.n_frames == b.info.n_frames && a.info.fps == b.info.fps &&
+                  a.info.duration == b.info.duration && a.info.still == b.info.still &&
+                  a.info.cut == b.info.cut,
+              "%s: other facts in the sandbox", name);
+}
+
+static uint8_t *load(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    uint8_t *data = malloc(1 << 20);
+
+    *size = f ? fread(data, 1, 1 << 20, f) : 0;
+    if (f)
+        fclose(f);
+    CHECK_MSG(*size > 0, "%s", path);
+    return data;
+}
+
+static const char *write_file(const char *name, const void *data, size_t size)
+{
+    static char path[256];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", scratch_dir(), name);
+    f = fopen(path, "wb");
+    CHECK(f && fwrite(data, 1, size, f) == size);
+    if (f)
+        fclose(f);
+    return path;
+}
+
+/* Every file of a directory: from its path, from memory, cut, and damaged. */
+static int check_directory(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        char path[512];
+        uint8_t *data;
+        size_t size;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (e->d_name[0] == '.' || strstr(e->d_name, ".json") || strstr(e->d_name, ".md"))
+            continue;
+        check_same(path, &(struct video_source){ .path = path }, 1, 1 + n % 3);
+        data = load(path, &size);
+        if (n % 2)
+            check_same(path, &(struct video_source){ .data = data, .size = size }, 3, 2);
+        if (n % 3 == 0) {
+            for (size_t i = size / 2; i < size / 2 + 40 && i < size; i++)
+                data[i] ^= 0x5a;
+            check_same(path, &(struct video_source){ .path = write_file("damaged", data, size) }, 1,
+                       2);
+            check_same(path, &(struct video_source){ .path = write_file("cut", data, size / 3) }, 1,
+                       1);
+        }
+        free(data);
+        n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+TEST(same_frames)
+{
+    if (!has_sandbox())
+        return;
+    CHECK(check_directory("tests/data/video") >= 30);
+    CHECK(check_directory("samples") >= 4);
+}
+
+TEST(same_refusals)
+{
+    static const char hls[] = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nbframes.ts\n";
+    static const char xbm[] = "#define a_width 8\n#define a_height 1\nstatic char a[] = { 1 };\n";
+
+    if (!has_sandbox())
+        return;
+    check_same("missing", &(struct video_source){ .path = "/nonexistent/x.mp4" }, 1, 1);
+    check_same("directory", &(struct video_source){ .path = scratch_dir() }, 1, 1);
+    check_same("empty", &(struct video_source){ .path = write_file("empty", "", 0) }, 1, 1);
+    check_same("text", &(struct video_source){ .path = write_file("text", "hello\n", 6) }, 1, 1);
+    check_same("memory", &(struct video_source){ .data = "hello\n", .size = 6 }, 1, 1);
+    check_same("nothing", &(struct video_source){ .data = NULL, .size = 6 }, 1, 1);
+    check_same("large", &(struct video_source){ .data = "", .size = SIZE_MAX }, 1, 1);
+    check_same("playlist", &(struct video_source){ .path = write_file("a", hls, sizeof hls - 1) },
+               1, 1);
+    check_same("xbm", &(struct video_source){ .path = write_file("a.xbm", xbm, sizeof xbm - 1) }, 1,
+               1);
+}
+
+/* Several reads of one video; and what is asked for is checked on this side. */
+TEST(reading_again)
+{
+    struct video_limits l = usual;
+    struct video *v = NULL;
+    struct pv_error err = { 0 };
+    const int64_t index[] = { 3, 5, 5, 20, 4, 40 };
+    struct frames f[2] = { { 0 } };
+    int lost = -7;
+
+    if (!has_sandbox())
+        return;
+    l.sandbox = &plain_box;
+    if (!CHECK_MSG(!video_open(&v, &(struct video_source){ .path = "tests/data/video/bframes.mp4" },
+                               &l, 2, &err),
+                   "%s", err.text))
+        return;
+    for (int i = 0; i < 2; i++)
+        CHECK_MSG(!video_read(v, index, 4, add_frame, &f[i], &lost, &err), "%s", err.text);
+    CHECK(f[0].hash == f[1].hash && f[0].n == 4 && lost == 0);
+    CHECK_EQ(video_read(v, index + 3, 2, add_frame, &f[0], &lost, NULL), PV_E_ARG);
+    CHECK_EQ(video_read(v, index + 5, 1, add_frame, &f[0], &lost, NULL), PV_E_ARG);
+    f[0] = (struct frames){ .stop_at = 2 };
+    CHECK_EQ(video_read(v, index, 4, add_frame, &f[0], &lost, &err), PV_E_CANCELLED);
+    CHECK_MSG(f[0].n == 2 && strstr(err.text, "stopped"), "%s", err.text);
+    CHECK_EQ(video_read(v, index, 4, add_frame, &f[0], &lost, NULL), PV_E_ARG); /* it is gone */
+    video_close(&v);
+}
+
+/* --- the walls -------------------------------------------------------------------------------- */
+
+static int open_descriptors(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* The helper tries `test`; this process gets one sentence with these words, and nothing is left. */
+static void check_wall(enum media_test test, struct video_limits l, enum pv_status status,
+                       const char *words)
+{
+    static const char path[] = "tests/data/video/bframes.mp4";
+    struct video_sandbox box = { .test = test };
+    int before = open_descriptors();
+    double t0 = clock_now();
+    struct result r;
+
+    if (test == MEDIA_TEST_SLEEP)
+        box.wall_seconds = 0.5;
+    r = read_path(path, l, &box);
+    CHECK_MSG(r.status == status && strstr(r.err.text, path) == r.err.text &&
+                  strstr(r.err.text, words),
+              "test %d: status %d, \"%s\", not \"%s\"", test, r.status, r.err.text, words);
+    CHECK_MSG(clock_now() - t0 < 60, "test %d took %g seconds", test, clock_now() - t0);
+    CHECK_MSG(open_descriptors() == before, "test %d: %d descriptors, then %d", test, before,
+              open_descriptors());
+    CHECK_MSG(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD, "test %d: a process is left",
+              test);
+}
+
+TEST(what_is_forbidden)
+{
+    if (!has_sandbox())
+        return;
+    check_wall(MEDIA_TEST_OPEN, usual, PV_E_IO, "no file: Permission denied");
+    check_wall(MEDIA_TEST_SOCKET, usual, PV_E_FORMAT, "what the sandbox forbids");
+    check_wall(MEDIA_TEST_EXEC, usual, PV_E_FORMAT, "what the sandbox forbids");
+    check_wall(MEDIA_TEST_PROCESS, usual, PV_E_FORMAT, "what the sandbox forbids");
+    check_wall(MEDIA_TEST_SHRINK, usual, PV_E_FORMAT, "what the sandbox forbids");
+}
+
+TEST(limits_of_the_kernel)
+{
+    struct video_limits l = usual;
+
+    if (!has_sandbox())
+        return;
+    l.memory = 200 * MIB;
+    if (walls_bound_memory())
+        check_wall(MEDIA_TEST_ALLOCATE, l, PV_E_LIMIT, "more than the 209715200 bytes of memory");
+    else
+        printf("# left out: memory has no limit in a sanitizer's build\n");
+    l = usual;
+    l.cpu_seconds = 0.5;
+    check_wall(MEDIA_TEST_SPIN, l, PV_E_LIMIT, "0.5 seconds of CPU time");
+    check_wall(MEDIA_TEST_SLEEP, usual, PV_E_LIMIT, "took too long");
+}
+
+TEST(helpers_that_fail)
+{
+    if (!has_sandbox())
+        return;
+    check_wall(MEDIA_TEST_CRASH, usual, PV_E_FORMAT, walls_bound_memory() ? "crashed" : "");
+    check_wall(MEDIA_TEST_QUIT, usual, PV_E_FORMAT, "without a word");
+}
+
+TEST(helpers_that_lie)
+{
+    if (!has_sandbox())
+        return;
+    check_wall(MEDIA_TEST_HUGE, usual, PV_E_FORMAT, "frames that cannot be");
+    check_wall(MEDIA_TEST_MANY, usual, PV_E_FORMAT, "frames that cannot be");
+    check_wall(MEDIA_TEST_NOISE, usual, PV_E_FORMAT, "no message");
+    check_wall(MEDIA_TEST_ORDER, usual, PV_E_FORMAT, "not asked for");
+}
+
+/* What FFmpeg makes of a file is bounded too, where no check of ours is: tables that another format
+ * lists need memory. */
+TEST(budgets_in_the_sandbox)
+{
+    struct video_limits l = usual;
+    struct result r;
+    size_t size;
+    uint8_t *film;
+
+    if (!has_sandbox())
+        return;
+    film = h264_film(64, 16, 80, 20, &size);
+    l.memory = 20 * MIB;
+    r = read_source(&(struct video_source){ .data = film, .size = size }, l, &plain_box, 1, 2);
+    CHECK_MSG(r.status == PV_E_LIMIT && strstr(r.err.text, "20971520"), "%d \"%s\"", r.status,
+              r.err.text);
+    l.memory = 100 * MIB;
+    r = read_source(&(struct video_source){ .data = film, .size = size }, l, &plain_box, 1, 2);
+    CHECK_MSG(!r.status && r.frames.n == 80, "%d \"%s\"", r.status, r.err.text);
+    l.decoded_pixels = 1000000;
+    r = read_source(&(struct video_source){ .data = film, .size = size }, l, &plain_box, 1, 2);
+    CHECK_MSG(r.status == PV_E_LIMIT && strstr(r.err.text, "have to be decoded"), "%d \"%s\"",
+              r.status, r.err.text);
+    free(film);
+}
+
+static bool until(void *user)
+{
+    return clock_now() < *(double *)user;
+}
+
+TEST(cancelling)
+{
+    struct video_sandbox box = { .test = MEDIA_TEST_SLEEP };
+    struct video_limits l = usual;
+    double end, late = 1;
+    struct result r;
+
+    for (int i = 0; i < 3 && late > 0.1 && has_sandbox(); i++) {
+        end = clock_now() + 0.3;
+        l.go_on = until;
+        l.user = &end;
+        r = read_path("tests/data/video/bframes.mp4", l, &box);
+        late = clock_now() - end;
+        CHECK_MSG(r.status == PV_E_CANCELLED && strstr(r.err.text, "stopped"), "%d \"%s\"",
+                  r.status, r.err.text);
+    }
+    CHECK_MSG(late <= 0.1 || late == 1, "%g seconds late", late);
+}
+
+/* The helper of a program that is killed. */
+TEST(dying_with_the_parent)
+{
+    struct video_sandbox box = { .test = MEDIA_TEST_SLEEP };
+    char path[128];
+    long helper = 0;
+    FILE *f;
+    pid_t child;
+
+    if (!has_sandbox())
+        return;
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        read_path("tests/data/video/bframes.mp4", usual, &box);
+        _exit(0);
+    }
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)child, (int)child);
+    for (int i = 0; i < 500 && helper == 0; i++) {
+        f = fopen(path, "r");
+        if (f && fscanf(f, "%ld", &helper) != 1)
+            helper = 0;
+        if (f)
+            fclose(f);
+        usleep(10000);
+    }
+    usleep(500000); /* its walls are up */
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    if (helper == 0) {
+        printf("# left out: %s does not tell\n", path);
+        return;
+    }
+    for (int i = 0; i < 500 && kill((pid_t)helper, 0) == 0; i++) {
+        char state = 'Z'; /* dead, though nobody has waited for it */
+        snprintf(path, sizeof path, "/proc/%ld/stat", helper);
+        f = fopen(path, "r");
+        if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+            state = 'Z';
+        if (f)
+            fclose(f);
+        if (state == 'Z')
+            return;
+        usleep(10000);
+    }
+    CHECK_MSG(kill((pid_t)helper, 0) < 0 && errno == ESRCH, "process %ld lives on", helper);
+}
+
+/* --- without a helper ------------------------------------------------------------------------- */
+
+TEST(no_helper)
+{
+    static const char path[] = "tests/data/video/bframes.mp4";
+    struct video_sandbox box = { .helper = "/nonexistent/prevue-media" };
+    struct result r = read_path(path, usual, &box), here = read_path(path, usual, NULL);
+
+    CHECK_MSG(r.status == PV_E_IO && strstr(r.err.text, "/nonexistent/prevue-media"), "%d \"%s\"",
+              r.status, r.err.text);
+    box.helper = "/bin/true"; /* not one of ours */
+    r = read_path(path, usual, &box);
+    CHECK_MSG(r.status == PV_E_FORMAT && strstr(r.err.text, "without a word"), "%d \"%s\"",
+              r.status, r.err.text);
+    box.helper = "/nonexistent/prevue-media";
+    box.optional = true;
+    r = read_path(path, usual, &box);
+    CHECK_MSG(!r.status && r.frames.hash == here.frames.hash, "%d \"%s\"", r.status, r.err.text);
+}
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}
