@@ -48,6 +48,13 @@ const struct option choice_table[] = {
       "of "
       "common videos and pictures are always read.",
       NULL },
+    { "sandbox", 0, NULL, OPTION_FLAG, AT(sandbox), 0, 0, NULL,
+      "Decode videos in a helper process that can open no file and use no network, or fail. "
+      "Default: "
+      "where that can be had.",
+      NULL },
+    { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
+      "Decode videos in this process.", NULL },
 };
 _Static_assert(sizeof choice_table / sizeof *choice_table == N_CHOICE_OPTIONS, "rows");
 
@@ -87,6 +94,8 @@ int choice_args_check(const struct choice_args *a, const char *command, struct p
     if (a->max_pixels && a->min_pixels > a->max_pixels)
         return options_misuse(command, "--min-pixels %d is more than --max-pixels %d",
                               a->min_pixels, a->max_pixels);
+    if (a->sandbox && a->no_sandbox)
+        return options_misuse(command, "--sandbox and --no-sandbox contradict each other");
     if (a->end > 0 && a->start >= a->end)
         return options_misuse(command, "--start %g is not before --end %g", a->start, a->end);
     p.frames = a->frames;
@@ -100,6 +109,9 @@ int choice_args_check(const struct choice_args *a, const char *command, struct p
     p.rule = (enum pv_frame_rule)a->rule;
     p.time_rule = (enum pv_time_rule)a->time_rule;
     p.allow_formats = a->formats;
+    p.sandbox = a->sandbox      ? PV_SANDBOX_ON
+                : a->no_sandbox ? PV_SANDBOX_OFF
+                                : PV_SANDBOX_IF_POSSIBLE;
     *out = p;
     return OPTIONS_RUN;
 }

@@ -270,6 +270,19 @@ enum pv_time_rule {
     PV_TIME_SECONDS_COMPACT /* seconds, and the next text follows the larger side: 5.22 */
 };
 
+/* Where a video's file is opened and decoded. In a sandbox that is a helper process, prevue-media,
+ * for each video: it can open no file, use no network and start nothing, and memory and CPU time
+ * are bounded by pv_limits. A file that takes it over or crashes it is one error for one call. The
+ * frames are the same to the bit. Starting one costs 30 to 50 ms of CPU time. The helper is found
+ * beside the running program, in ../libexec/prevue from there, or where the library was installed;
+ * it must be of the same build. A program that waits for any child (waitpid(-1)) may see it end. */
+enum pv_sandbox {
+    PV_SANDBOX_OFF,        /* in this process */
+    PV_SANDBOX_ON,         /* in the sandbox, or not at all */
+    PV_SANDBOX_IF_POSSIBLE /* in this process where there is no helper, or no filter of system calls
+                            */
+};
+
 /* Zero: as the model's family does it. */
 struct pv_video_params {
     size_t size;
@@ -288,6 +301,8 @@ struct pv_video_params {
     /* Containers and codecs that are read besides the usual ones (doc/video.md lists those), by
      * FFmpeg's names, apart by commas; NULL: none. Those that name other files are never read. */
     const char *allow_formats;
+    enum pv_sandbox sandbox;
+    const char *media_helper; /* the program for the sandbox; NULL: prevue-media, as above */
 };
 
 /* One picture as the model sees it. */

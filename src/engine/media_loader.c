@@ -233,20 +233,19 @@ static struct media_origin *copy_origin(const struct video_source *from,
         return NULL;
     o->params = *p;
     o->params.progress = NULL;
-    o->params.allow_formats = NULL;
     o->limits = *limits;
     o->size = from->path ? 0 : from->size;
     o->path = from->path ? mem_strdup(from->path) : NULL;
     o->data = from->path ? NULL : mem_alloc(from->size);
     o->allow_formats = p->allow_formats ? mem_strdup(p->allow_formats) : NULL;
-    if ((!o->path && !o->data) || (p->allow_formats && !o->allow_formats)) {
-        mem_free(o->path);
-        mem_free(o->data);
-        mem_free(o->allow_formats);
-        mem_free(o);
+    o->media_helper = p->media_helper ? mem_strdup(p->media_helper) : NULL;
+    if ((!o->path && !o->data) || (p->allow_formats && !o->allow_formats) ||
+        (p->media_helper && !o->media_helper)) {
+        media_origin_close(o);
         return NULL;
     }
     o->params.allow_formats = o->allow_formats;
+    o->params.media_helper = o->media_helper;
     if (o->data)
         memcpy(o->data, from->data, from->size);
     return o;

@@ -31,6 +31,7 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
 struct chosen_frames {
     struct video *v;
     const struct pv_video_params *p;
+    struct video_sandbox box;
     int done, n; /* frames, for who asks how far it is; n 0: not known yet */
     struct choice choice;
     bool still;
@@ -64,11 +65,14 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
                                    .cpu_seconds = b->limits->decode_seconds,
                                    .more_formats = p->allow_formats,
                                    .go_on = p->progress ? told : NULL,
-                                   .user = l };
+                                   .user = l,
+                                   .sandbox = p->sandbox == PV_SANDBOX_OFF ? NULL : &l->box };
     const struct video_info *info;
     struct choose_params how;
     enum pv_status s = frame_policy_choose(&how, c, p, err);
-    *l = (struct chosen_frames){ .p = p };
+    *l = (struct chosen_frames){ .p = p,
+                                 .box = { .helper = p->media_helper,
+                                          .optional = p->sandbox == PV_SANDBOX_IF_POSSIBLE } };
     if (!s)
         s = video_open(&l->v, from, &limits, b->threads, err);
     if (s)

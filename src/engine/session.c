@@ -232,7 +232,7 @@ static enum pv_status add_video(pv_session *s, const struct video_source *from,
     if (st)
         return st;
     loaded.params.limits = NULL;
-    loaded.params.allow_formats = NULL;
+    loaded.params.allow_formats = loaded.params.media_helper = NULL;
     if (info)
         *info = loaded.info;
     end_media(s, &loaded, clock_now() - t0);
@@ -269,7 +269,7 @@ enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_
     if (st)
         return st;
     loaded.params.limits = NULL;
-    loaded.params.allow_formats = NULL;
+    loaded.params.allow_formats = loaded.params.media_helper = NULL;
     end_media(s, &loaded, clock_now() - t0);
     return PV_OK;
 }

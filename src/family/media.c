@@ -70,20 +70,21 @@ enum pv_status media_reserve(struct media *m, struct pv_error *err)
     return m->rgb ? PV_OK : fail_nomem(err, media_size(m));
 }
 
-static void close_origin(struct media_origin *o)
+void media_origin_close(struct media_origin *o)
 {
     if (!o)
         return;
     mem_free(o->path);
     mem_free(o->data);
     mem_free(o->allow_formats);
+    mem_free(o->media_helper);
     mem_free(o);
 }
 
 void media_clear(struct media *m)
 {
     mem_free(m->rgb);
-    close_origin(m->origin);
+    media_origin_close(m->origin);
     *m = (struct media){ 0 };
 }
 

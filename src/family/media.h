@@ -14,10 +14,11 @@ struct media_origin {
     char *path;    /* owned */
     uint8_t *data; /* [size]; owned */
     size_t size;
-    char *allow_formats;           /* owned */
-    struct pv_video_params params; /* without callbacks; limits and formats: those here */
+    char *allow_formats, *media_helper; /* owned */
+    struct pv_video_params params;      /* without callbacks; limits and these two: those here */
     struct pv_limits limits;
 };
+void media_origin_close(struct media_origin *o); /* NULL is fine */
 
 struct media;
 

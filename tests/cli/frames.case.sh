@@ -178,3 +178,16 @@ failure frames_of_an_unlisted_format 'a.xbm: files of the format xbm are not rea
 failure frames_of_a_format_that_is_not_there "no codec named 'nonesuch'" \
     frames a.xbm -o unlisted --allow-format nonesuch
 succeeds frames_of_an_allowed_format 'allowed/frame-0001.png' frames a.xbm -o allowed --allow-format xbm
+
+# In the helper process and in this one: the same files.
+misuse sandbox_and_not '--sandbox and --no-sandbox' frames a -o x --sandbox --no-sandbox
+run frames "$root/samples/16-frames.mp4" -o boxed --sandbox
+boxed=$status
+cp out boxed.out
+run frames "$root/samples/16-frames.mp4" -o boxless --no-sandbox
+sed 's/boxed/boxless/' boxed.out >boxed.said
+why=
+[ "$boxed" -eq 0 ] && [ "$status" -eq 0 ] || why="exit status is not 0"
+cmp -s boxed.said out || why="stdout differs"
+diff -r boxed boxless >/dev/null || why="pictures differ"
+verdict frames_in_the_sandbox "$why"
