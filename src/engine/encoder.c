@@ -20,6 +20,7 @@ struct encoder {
     uint64_t key;                           /* of the medium that the window holds a part of, */
     int unit0, n_units;                     /* and which; n_units 0: nothing */
     double seconds;
+    struct vision_watch watch;
     struct device *group; /* whose threads the tower runs on; NULL: its own */
 };
 
@@ -182,6 +183,7 @@ static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t 
     e->n_units = 0;
     cut_patches(e, m, unit0 * per_unit, slices);
     e->kept = NULL;
+    vision_state_watch(e->state, e->watch);
     if (m->video && vision_keeps_tokens(e->v))
         s = vision_encode_video(e->v, e->state, e->patches, slices, m->h, m->w, &e->kept, err);
     else
@@ -264,6 +266,11 @@ int encoder_window(const struct encoder *e, const struct media *m, uint64_t key,
 {
     *row = e->unit0 * m->unit_rows;
     return key == e->key ? e->n_units * m->unit_rows : 0;
+}
+
+void encoder_watch(struct encoder *e, struct vision_watch watch)
+{
+    e->watch = watch;
 }
 
 double encoder_take_seconds(struct encoder *e)

@@ -27,6 +27,8 @@ enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint
                                   int n, float *out, struct pv_error *err);
 /* Rows of this medium that can be had without running the tower: how many, from *row on. */
 int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int *row);
+/* From now on: vision_state_watch. */
+void encoder_watch(struct encoder *e, struct vision_watch watch);
 /* Seconds spent in towers since the last call. */
 double encoder_take_seconds(struct encoder *e);
 

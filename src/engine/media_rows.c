@@ -138,6 +138,11 @@ static int rows_of_window(const struct pv_session *s, const struct medium *m, in
     return m->m.unit_rows - row % m->m.unit_rows;
 }
 
+static bool not_cancelled(void *user)
+{
+    return !task_cancelled(user);
+}
+
 /* Window by window, so that each can be kept before the next takes its place. */
 static enum pv_status run_tower(struct pv_session *s, const struct medium *m, int row, int n,
                                 float *out, bool there, struct pv_error *err)
@@ -146,6 +151,7 @@ static enum pv_status run_tower(struct pv_session *s, const struct medium *m, in
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
     uint64_t key = session_medium(s, m);
     enum pv_status st = make_ready(s, m, err);
+    encoder_watch(e, (struct vision_watch){ s->task ? not_cancelled : NULL, s->task });
     for (int done = 0; done < n && !st;) {
         int most = rows_of_window(s, m, row + done), some = most < n - done ? most : n - done;
         float *to = out + (size_t)done * width;
@@ -155,6 +161,7 @@ static enum pv_status run_tower(struct pv_session *s, const struct medium *m, in
             st = keep_window(s, m, err);
         done += some;
     }
+    encoder_watch(e, (struct vision_watch){ 0 });
     s->tower_s += encoder_take_seconds(e);
     return st;
 }

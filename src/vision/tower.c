@@ -171,7 +171,11 @@ static void layer_run(struct tower_pass *p, const struct tower_layer *l, const i
 void tower_layers(struct tower_pass *p)
 {
     const struct vision *v = p->v;
+    const struct vision_watch *watch = &p->st->watch;
     for (int i = 0; i < v->c.n_layers; i++) {
+        p->stopped = watch->go_on && !watch->go_on(watch->user);
+        if (p->stopped)
+            return;
         bool windows = p->st->windows && !v->c.full[i];
         const int *bounds = windows ? p->st->windows : p->st->slices;
         int n_segments = windows ? p->n_windows : p->n_slices;

@@ -36,6 +36,7 @@ struct vision {
 struct vision_state {
     struct device *dev;
     struct device_work *work;
+    struct vision_watch watch;
     int max_patches;
     float *block;           /* on the device; the following lie in it */
     float *x;               /* [max_patches, hidden] */
@@ -76,6 +77,7 @@ struct tower_pass {
     int n_slices, h, w;
     int n; /* rows: n_slices * h * w */
     int n_windows;
+    bool stopped; /* by the state's watch */
 };
 
 static inline int tower_chunk(const struct vision *v)

@@ -476,6 +476,8 @@ static void run_tower(struct tower_pass *p)
     if (ordered)
         places_order(p, st->x, came);
     tower_layers(p);
+    if (p->stopped)
+        return;
     if (ordered)
         places_restore(p, came, st->x);
     tower_project(p, &p->v->merger, came, 0);
@@ -498,6 +500,10 @@ static enum pv_status encode(const struct vision *v, struct vision_state *st, co
                             .w = w,
                             .n = n_slices * h * w };
     run_tower(&p);
+    if (p.stopped) {
+        p.ops->wait(st->work, NULL);
+        return fail(err, PV_E_CANCELLED, "the vision tower was stopped");
+    }
     if (out && row > (size_t)v->c.out) /* they were made part by part */
         p.ops->get(st->work, out, st->tokens,
                    sizeof(float) * row * (size_t)(p.n / (v->c.merge * v->c.merge)));
@@ -537,6 +543,11 @@ enum pv_status vision_encode_video(const struct vision *v, struct vision_state *
     if (!s)
         *tokens = st->lined ? st->lined : pooled ? st->pooled : st->tokens;
     return s;
+}
+
+void vision_state_watch(struct vision_state *st, struct vision_watch watch)
+{
+    st->watch = watch;
 }
 
 struct device_work *vision_state_work(struct vision_state *st)

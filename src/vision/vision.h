@@ -29,6 +29,13 @@ size_t vision_state_size(const struct vision *v, int max_patches);
 enum pv_status vision_state_open(struct vision_state **out, const struct vision *v, int max_patches,
                                  struct pv_error *err);
 void vision_state_close(struct vision_state **st);
+/* Asked before each layer from now on; false stops the call with PV_E_CANCELLED, and the state can
+ * be used again. */
+struct vision_watch {
+    bool (*go_on)(void *user); /* NULL: is not asked */
+    void *user;
+};
+void vision_state_watch(struct vision_state *st, struct vision_watch watch);
 /* As device_ops.work_on. */
 void vision_state_work_on(struct vision_state *st, struct device *group);
 

@@ -259,6 +259,76 @@ TEST(cancelling_takes_effect_within_a_step)
     scene_close(&s);
 }
 
+/* Cancels a request in the middle of a layer of the vision tower, and counts the layers after it.
+ */
+static struct {
+    const struct device_ops *ops;
+    pv_request *_Atomic r;
+    atomic_int layers, at, after;
+} in_tower;
+
+static void attend_and_cancel(struct device_work *w, const struct full_attn_job *job)
+{
+    int layer = atomic_fetch_add(&in_tower.layers, 1);
+    if (layer >= atomic_load(&in_tower.at)) {
+        while (!atomic_load(&in_tower.r)) /* until the caller has been told which request it is */
+            continue;
+        if (layer == atomic_load(&in_tower.at))
+            pv_request_cancel(atomic_load(&in_tower.r));
+        else
+            atomic_fetch_add(&in_tower.after, 1);
+    }
+    in_tower.ops->attention_full(w, job);
+}
+
+TEST(cancelling_stops_a_tower_between_layers)
+{
+    enum { SIDE = 64 };
+    static uint8_t rgb[SIDE * SIDE * 3];
+    const struct pv_frame frames[] = { { .width = SIDE, .height = SIDE, .rgb = rgb },
+                                       { .width = SIDE, .height = SIDE, .rgb = rgb } };
+    const struct pv_part parts[] = { { .frames = frames, .n_frames = 2, .fps = 2 },
+                                     { .text = "hi" } };
+    const struct pv_message message = { .role = "user", .parts = parts, .n_parts = 2 };
+    struct pv_engine_params ep = pv_engine_defaults();
+    struct pair p = open_unlike(&family_llava_onevision, 1);
+    struct device_ops watched = *p.target->dev->ops;
+    pv_engine *e = NULL;
+
+    in_tower.ops = p.target->dev->ops;
+    watched.attention_full = attend_and_cancel;
+    p.target->dev->ops = &watched; /* while no engine runs */
+    ep.max_context = CONTEXT;
+    ep.vision_bytes = -1; /* the tower runs every time */
+    CHECK_EQ(pv_engine_open(&e, p.target, &ep, NULL), PV_OK);
+    for (int at = 0; at < model_file_vision(p.target->file)->n_layers - 1 && e; at++) {
+        struct pv_request_params rp = pv_request_defaults();
+        struct pv_error err = { 0 };
+        pv_request *r = NULL;
+        struct pv_event end;
+        int tokens;
+        rp.messages = &message;
+        rp.n_messages = 1;
+        atomic_store(&in_tower.r, NULL);
+        atomic_store(&in_tower.layers, 0);
+        atomic_store(&in_tower.after, 0);
+        atomic_store(&in_tower.at, at);
+        rgb[0]++; /* another picture: nothing of it is known */
+        if (!CHECK_MSG(!pv_request_submit(&r, e, &rp, &err), "%s", err.text))
+            break;
+        atomic_store(&in_tower.r, r);
+        end = end_of(r, &tokens);
+        CHECK_EQ(end.finish, PV_FINISH_CANCELLED);
+        CHECK_MSG(atomic_load(&in_tower.layers) > at, "%d layers ran",
+                  atomic_load(&in_tower.layers));
+        CHECK_EQ(atomic_load(&in_tower.after), 0);
+        pv_request_close(&r);
+    }
+    pv_engine_close(&e);
+    p.target->dev->ops = in_tower.ops;
+    close_pair(&p);
+}
+
 static void count_calls(void *user)
 {
     atomic_fetch_add((atomic_int *)user, 1);

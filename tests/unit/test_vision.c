@@ -282,6 +282,44 @@ TEST(state_is_used_again)
     }
 }
 
+static bool count_down(void *user)
+{
+    int *left = user;
+    return --*left >= 0;
+}
+
+/* Stopped before any of its layers, a tower runs none more, and the state is as good as new. */
+TEST(stopped_before_any_layer)
+{
+    for (int i = 0; i < N_EACH; i++) {
+        int h = each[i].h, w = each[i].w;
+        struct tiny_tower t;
+        struct vision_state *st = NULL;
+        float *patches = random_floats(patch_floats(each[i].c, 2, h, w), 4), *want, *got;
+        tower_make(&t, each[i].c, DTYPE_F32, false);
+        if (tower_start(&t, cpu_level_best(), 2) &&
+            CHECK_EQ(vision_state_open(&st, t.v, 2 * h * w, NULL), PV_OK)) {
+            size_t n = token_floats(t.v, 2, h, w);
+            want = encode(&t, patches, 2, h, w);
+            got = malloc(sizeof(float) * n);
+            for (int k = 0; k <= each[i].c->n_layers; k++) {
+                struct pv_error err = { 0 };
+                int left = k;
+                vision_state_watch(st, (struct vision_watch){ count_down, &left });
+                CHECK_EQ(vision_encode(t.v, st, patches, 2, h, w, got, &err),
+                         k < each[i].c->n_layers ? PV_E_CANCELLED : PV_OK);
+                CHECK_EQ(left, k < each[i].c->n_layers ? -1 : 0);
+            }
+            CHECK(want && !memcmp(want, got, sizeof(float) * n));
+            free(want);
+            free(got);
+        }
+        vision_state_close(&st);
+        tower_free(&t);
+        free(patches);
+    }
+}
+
 /* ---- memory ---- */
 
 TEST(encoding_allocates_nothing)
