@@ -392,6 +392,7 @@ asan: export TEST_TIMEOUT = 1800
 asan: setup
 	@$(AGAIN) SAN=1 check
 
+tsan: export TEST_TIMEOUT = 1800
 tsan: setup
 	@$(AGAIN) SAN=thread unit
 

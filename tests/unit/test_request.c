@@ -329,6 +329,35 @@ TEST(cancelling_stops_a_tower_between_layers)
     close_pair(&p);
 }
 
+/* A model that shares the threads of another is opened and closed while that one answers: repacking
+ * its weights and steps take turns. */
+TEST(a_model_is_opened_beside_a_running_one)
+{
+    struct scene s;
+    int32_t ids[64];
+    if (!scene_open(&s, 4, 0))
+        return;
+    for (int i = 0; i < 3; i++) {
+        struct pv_model_params mp = pv_model_defaults();
+        struct pv_gen_params g;
+        struct pv_request_params p = plain(&g, ids, 64, 5, 100);
+        struct pv_error err = { 0 };
+        pv_model *beside = NULL;
+        pv_request *r = NULL;
+        struct pv_event e;
+        int tokens;
+        mp.path = model_file_path(s.p.draft->file);
+        mp.beside = s.p.target;
+        CHECK(!pv_request_submit(&r, s.e, &p, NULL));
+        CHECK_MSG(!pv_model_open(&beside, &mp, &err), "%s", err.text);
+        pv_model_close(&beside);
+        e = end_of(r, &tokens);
+        CHECK(e.finish == PV_FINISH_LENGTH && tokens == 100);
+        pv_request_close(&r);
+    }
+    scene_close(&s);
+}
+
 static void count_calls(void *user)
 {
     atomic_fetch_add((atomic_int *)user, 1);
