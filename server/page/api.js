@@ -33,7 +33,7 @@ export function keyIsKept() {
     }
 }
 
-// Called with a sentence when a key is missing or wrong; resolves to whether to try again.
+// Called when a key is missing or wrong; resolves to whether to try again.
 let askForKey = async () => false;
 export function onMissingKey(f) {
     askForKey = f;
@@ -72,7 +72,7 @@ async function call(path, options = {}) {
     if (response.ok)
         return response;
     const error = await failure(response);
-    if (error.status === 401 && await askForKey(error.message))
+    if (error.status === 401 && await askForKey())
         return call(path, options);
     throw error;
 }
@@ -117,7 +117,7 @@ export function upload(file, onProgress) {
         request.send(form);
     });
     const promise = once().catch(async (e) => {
-        if (e.status === 401 && await askForKey(e.message))
+        if (e.status === 401 && await askForKey())
             return once();
         throw e;
     });

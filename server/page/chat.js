@@ -1,7 +1,8 @@
 // Turns of a conversation: how they look, and how an answer comes in.
 import { announce, getting, h, icon, iconButton, plural } from "./dom.js";
 import { chat } from "./api.js";
-import { howPanel, speedOf } from "./how.js";
+import { howPanel, passesOf, speedOf } from "./how.js";
+import { markdown } from "./markdown.js";
 import { save, settings } from "./store.js";
 import { filmStrip } from "./strip.js";
 import { PROGRESS } from "./words.js";
@@ -102,7 +103,7 @@ function addWords(box, piece) {
 
 export async function answer(conversation, turn, changed) {
     const abort = new AbortController(), last = clipOf(conversation, turn) ? "Looking at the video" : "Reading the question";
-    Object.assign(turn, { text: "", ids: [], drafted: "", lengths: [], info: null, error: null, finish: null, plain: null, liveAbort: abort, liveState: last });
+    Object.assign(turn, { text: "", ids: [], drafted: "", lengths: [], info: null, error: null, finish: null, plain: null, liveAbort: abort, liveState: last, liveFirst: 0 });
     turn.temperature = settings.temperature;
     turn.seed = Math.floor(Math.random() * 2 ** 31);
     turn.method = settings.method || undefined;
@@ -120,6 +121,7 @@ export async function answer(conversation, turn, changed) {
             if (event.choice) {
                 const piece = takePiece(turn, event.choice);
                 turn.liveState = "";
+                turn.liveFirst = turn.liveFirst || performance.now();
                 views.get(turn)?.words(piece);
                 if (event.choice.finish_reason) {
                     turn.finish = event.choice.finish_reason;
@@ -178,6 +180,13 @@ async function viewOf(conversation, turn, method) {
 
 /* ---- on the screen ---- */
 
+// How fast words come in, as the browser sees it.
+function progress(turn) {
+    const n = turn.drafted.length, t = (performance.now() - turn.liveFirst) / 1000;
+    const passes = passesOf(turn.drafted).length;
+    return `${plural(n, "token")} in ${plural(passes, "pass", "passes")}${t > 0.2 ? `, ${Math.round(n / t)} tokens/s` : ""}`;
+}
+
 export async function copyText(text) {
     try {
         await navigator.clipboard.writeText(text);
@@ -216,22 +225,35 @@ function clipOf(conversation, turn) {
 }
 
 export function answerElement(conversation, turn, again) {
-    const words = h("div", { class: "words" }), foot = h("div", { class: "actions" }), how = h("div", { class: "how-place" });
+    const words = h("div", { class: "words" }), prose = h("div", { class: "prose" }), foot = h("div", { class: "actions" }), how = h("div", { class: "how-place" });
     const state = getting("");
-    const e = h("article", { class: "turn model", "aria-label": "Answer" }, words, state, foot, how);
-    let shown = null, drawn = "";
+    const e = h("article", { class: "turn model", "aria-label": "Answer" }, prose, words, state, foot, how);
+    let shown = null, drawn = "", due = false;
+    // Without colours the text is laid out; at most once for each picture of the screen.
+    const layOut = () => {
+        due = false;
+        prose.replaceChildren(...markdown(turn.text));
+    };
     const view = {
         words(piece) {
             addWords(words, piece);
+            if (!due) {
+                due = true;
+                requestAnimationFrame(layOut);
+            }
         },
         update() {
             const live = Boolean(turn.liveAbort), key = `${live} ${turn.finish} ${Boolean(turn.error)}`;
-            if (!turn.text && words.childNodes.length)
+            if (!turn.text && words.childNodes.length) {
                 words.replaceChildren();
+                prose.replaceChildren();
+            }
             words.setAttribute("aria-busy", String(live));
+            prose.setAttribute("aria-busy", String(live));
             e.classList.toggle("live", live && Boolean(turn.text));
-            state.hidden = !(live && turn.liveState);
-            state.set(turn.liveState || "");
+            const doing = turn.liveState || (settings.how && live ? progress(turn) : "");
+            state.hidden = !(live && doing);
+            state.set(doing);
             if (key !== drawn) {
                 drawn = key;
                 foot.replaceChildren(...(live ? [] : [
@@ -258,8 +280,10 @@ export function answerElement(conversation, turn, again) {
             })] : []));
         },
     };
-    if (turn.text)
+    if (turn.text) {
+        layOut();
         addWords(words, { content: turn.text, drafted: turn.drafted || "", chars: turn.lengths || [] });
+    }
     views.set(turn, view);
     view.update();
     return e;

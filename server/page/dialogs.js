@@ -9,11 +9,11 @@ import { saveSettings, settings } from "./store.js";
 // One dialog for all requests that fail at the same time.
 let asking = null;
 
-function askForKey(why) {
+function askForKey() {
     if (asking)
         return asking;
     const dialog = $("key");
-    $("key-why").textContent = why;
+    $("key-why").textContent = apiKey() ? "The server does not know this key." : "Whoever runs the server can give you one.";
     $("key-input").value = "";
     $("key-keep").checked = keyIsKept();
     dialog.returnValue = "";

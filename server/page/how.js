@@ -39,17 +39,19 @@ function legend(entries) {
 
 /* ---- passes ---- */
 
-function passChart(drafted) {
-    const passes = passesOf(drafted), n = passes.length;
+function passChart(turn) {
+    const passes = passesOf(turn.drafted), n = passes.length, starts = [0];
+    turn.lengths.forEach((chars, i) => starts.push(starts[i] + chars));
     const most = passes.reduce((m, p) => Math.max(m, p.all), 1);
     const w = 1000 / Math.max(n, 24);
-    const bars = passes.map((p, i) => [
+    let token = 0;
+    const bars = passes.map((p, i) => s("g", null,
+        s("title", null, `${plural(p.all, "token")}: ${turn.text.slice(starts[token], starts[token += p.all])}`),
         p.drafted ? s("rect", { class: "drafted", x: i * w + w * 0.1, width: w * 0.8, y: 100 - 100 * p.drafted / most, height: 100 * p.drafted / most }) : null,
-        p.all > p.drafted ? s("rect", { class: "decoded", x: i * w + w * 0.1, width: w * 0.8, y: 100 - 100 * p.all / most, height: 100 / most }) : null,
-    ]);
-    const label = `${plural(n, "pass", "passes")}; the best gave ${plural(most, "token")}.`;
+        p.all > p.drafted ? s("rect", { class: "decoded", x: i * w + w * 0.1, width: w * 0.8, y: 100 - 100 * p.all / most, height: 100 / most }) : null));
+    const label = `accepted drafts, and on top the token that the model adds. The best pass gave ${plural(most, "token")}.`;
     return h("figure", { class: "chart" },
-        h("figcaption", null, h("b", null, "Tokens of each pass"), ` ${label}`),
+        h("figcaption", null, h("b", null, "Tokens of each pass: "), label),
         s("svg", { class: "bars", viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": `Tokens of each pass: ${label}` }, bars));
 }
 
@@ -206,7 +208,7 @@ export function howPanel(turn, ctx) {
         h("p", { class: "method" }, by),
         drafts ? legend([["drafted", "drafted, and accepted by the model"], ["decoded", "decoded by the model itself"]]) : null,
         figures,
-        drafts && turn.drafted.length > 1 ? passChart(turn.drafted) : null,
+        drafts && turn.drafted.length > 1 ? passChart(turn) : null,
         drafts && speedOf(i) ? comparison(turn, ctx.compare, measured) : null,
         i.spans && i.spans.length ? timeline(i) : null,
         table(i),

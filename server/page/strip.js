@@ -75,7 +75,7 @@ export function filmStrip(clip, options = {}) {
     const about = h("span", { class: "about" });
     const head = options.bare ? null : h("figcaption", null,
         h("span", { class: "clip-name" }, clip.name), about,
-        options.play ? h("button", { type: "button", class: "small", onclick: () => options.play(clip) }, icon("play"), h("span", null, "Play")) : null,
+        options.play ? h("button", { type: "button", class: "small play", onclick: () => options.play(clip) }, icon("play"), h("span", null, "Play")) : null,
         options.more);
     const figure = h("figure", { class: options.small ? "strip small" : "strip" }, head, holder);
     let view = null, frames = null, boxes = [];
@@ -103,6 +103,7 @@ export function filmStrip(clip, options = {}) {
         return got;
     }).catch((e) => {
         const text = e.status === 404 ? `The server no longer has ${clip.name}. Add it again to ask about it.` : e.message;
+        figure.classList.add("broken");
         holder.replaceChildren(h("p", { class: "error", role: "alert" }, text));
         return null;
     });

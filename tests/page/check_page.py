@@ -317,6 +317,19 @@ def two_answers_at_once(b, server, tmp):
 
 
 @test
+def markdown(b, server, tmp):
+    fresh(b, server)
+    text = "# Title\nA **bold** and *thin* `x<y`\nline\n\n- one\n- two **2**\n  more\n\n3. three\n4. four\n```c\nint x; /* **not** */\n```\n<img src=x onerror=alert(1)> 2 * 3 * 4 **open"
+    shape = b.run("""return import('./page/markdown.js').then(m => {
+        const show = (n) => n.nodeType === 3 ? n.data : `[${n.tagName.toLowerCase()}${n.className ? '.' + n.className : ''} ${[...n.childNodes].map(show).join('')}]`;
+        return m.markdown(arguments[0]).map(show);
+    })""", text)
+    want = ["[p.heading Title]", "[p A [strong bold] and [em thin] [code x<y]\nline]", "[ul [li one][li two [strong 2]\nmore]]", "[ol [li three][li four]]",
+            "[pre [code int x; /* **not** */]]", "[p <img src=x onerror=alert(1)> 2 * 3 * 4 **open]"]
+    check(shape == want, f"it is laid out as {shape}")
+
+
+@test
 def copy(b, server, tmp):
     fresh(b, server)
     b.devtools("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
@@ -428,7 +441,7 @@ def api_key(b, server, tmp):
         b.wait("the question for a key", "return document.querySelector('#key').open")
         b.type("#key-input", "wrong")
         b.press("Enter")
-        b.wait("that the key is refused", "return document.querySelector('#key').open && document.querySelector('#key-why').textContent.includes('not known')")
+        b.wait("that the key is refused", "return document.querySelector('#key').open && document.querySelector('#key-why').textContent.includes('does not know')")
         b.type("#key-input", "open-sesame")
         b.press("Enter")
         b.wait("the samples", "return document.querySelectorAll('.sample img').length === 16")
