@@ -18,8 +18,12 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 
 if ! "$venv/bin/python" -c 'import openai' 2>/dev/null; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check 'openai>=1.50,<3'
+    rm -rf "$venv"
+    if ! python3 -m venv "$venv" || ! "$venv/bin/pip" install --quiet --disable-pip-version-check 'openai>=1.50,<3'; then
+        echo "skip clients: the openai package could not be installed from PyPI"
+        echo "0 passed, 0 failed"
+        exit 0
+    fi
 fi
 
 echo secret-key >"$dir/keys"
@@ -33,4 +37,22 @@ for _ in $(seq 300); do
 done
 url=$(sed -n 's/.* at \(http.*\)/\1/p' "$dir/out")
 [ -n "$url" ] || { cat "$dir/err" && exit 1; }
-"$venv/bin/python" "$here/openai_client.py" "$url/v1" secret-key "$root/samples/16-frames.mp4"
+status=0
+"$venv/bin/python" "$here/openai_client.py" "$url/v1" secret-key "$root/samples/16-frames.mp4" >"$dir/log" || status=1
+sed '$d' "$dir/log"
+passed=$(sed -n '$s/ passed.*//p' "$dir/log")
+failed=$(sed -n '$s/.*passed, \([0-9]*\) failed/\1/p' "$dir/log")
+
+# The example of the README, as it stands there, but for the address and the key.
+sed -n '/^```python$/,/^```$/p' "$root/README.md" | sed '/^```/d' |
+    sed "s|http://127.0.0.1:8080|$url|; s|api_key=\"none\"|api_key=\"secret-key\"|" >"$dir/readme.py"
+if (cd "$root" && "$venv/bin/python" "$dir/readme.py") >"$dir/text" 2>&1 && grep -q '^This video shows' "$dir/text"; then
+    echo "ok readme_example"
+    passed=$((passed + 1))
+else
+    echo "FAIL readme_example:" && cat "$dir/text"
+    failed=$((failed + 1))
+    status=1
+fi
+echo "$passed passed, $failed failed"
+exit $status
