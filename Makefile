@@ -282,12 +282,13 @@ $(GOLDEN): $(BUILD)/%: $(BUILD)/tests/golden/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
 # Tests of the server's parts.
-$(BUILD)/tests/unit/test_remote_rules.o: TEST_INC = -Itests -Iserver
-$(BUILD)/unit/test_remote_rules: $(BUILD)/server/remote_rules.o
+SERVE_UNIT = remote_rules multipart data_url
+$(foreach t,$(SERVE_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Iserver
+$(foreach t,$(SERVE_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/server/$(t).o))
 
 $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 	@mkdir -p $(@D)
-	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
+	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
 $(BUILD)/unit/test_media_proxy: | $(HELPER)
 

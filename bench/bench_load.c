@@ -11,7 +11,7 @@
  * at the beginning and its peak over the run.
  *
  *   label,clients,answers,lost,wrong,tokens_s,first_p50_ms,first_p99_ms,interval_p50_ms,
- *   interval_p99_ms,rss_begin_mib,rss_peak_mib
+ *   interval_p99_ms,rss_begin_mib,rss_half_mib,rss_peak_mib
  *
  * An interval is the time between two deliveries of tokens, a first one the time from the request
  * to the first delivery. The exit status is 1 when an answer was lost or wrong. */
@@ -341,10 +341,16 @@ static void send_more(struct run *r, struct client *c)
 
 /* ---- a run ---- */
 
-static double serve_events(struct run *r, double end)
+/* Resident memory in the middle of the time for requests, and its peak. */
+struct memory {
+    double half, peak;
+};
+
+static struct memory serve_events(struct run *r, double end)
 {
     struct epoll_event e[256];
-    double peak = 0, looked = 0;
+    struct memory m = { 0 };
+    double begin = now(), looked = 0;
     while (r->live > 0 && now() < end) {
         int n = epoll_wait(r->epoll, e, 256, 200);
         for (int i = 0; i < n; i++) {
@@ -357,16 +363,18 @@ static double serve_events(struct run *r, double end)
         if (now() - looked > 0.5) {
             double rss = resident(r->pid);
             looked = now();
-            peak = rss > peak ? rss : peak;
+            m.peak = rss > m.peak ? rss : m.peak;
+            m.half = looked < (begin + r->until) / 2 ? rss : m.half;
         }
     }
-    return peak;
+    return m;
 }
 
 static void run_clients(struct run *r, struct client *clients, int n, double seconds,
                         const char *label)
 {
-    double begin, rss = resident(r->pid), peak, took;
+    struct memory m;
+    double begin, rss = resident(r->pid), took;
     r->answers = r->lost = r->wrong = r->tokens = 0;
     r->first.n = r->interval.n = 0;
     begin = now();
@@ -381,16 +389,16 @@ static void run_clients(struct run *r, struct client *clients, int n, double sec
         }
         ask(r, &clients[i], r->next_body++ % r->n_bodies);
     }
-    peak = serve_events(r, r->until + GRACE_SECONDS);
+    m = serve_events(r, r->until + GRACE_SECONDS);
     took = now() - begin;
     for (int i = 0; i < n; i++) {
         r->lost += clients[i].fd >= 0;
         close_client(r, &clients[i]);
     }
-    printf("%s,%d,%ld,%ld,%ld,%.1f,%.1f,%.1f,%.2f,%.2f,%.0f,%.0f\n", label, n, r->answers, r->lost,
-           r->wrong, (double)r->tokens / took, 1e3 * quantile(&r->first, 0.5),
+    printf("%s,%d,%ld,%ld,%ld,%.1f,%.1f,%.1f,%.2f,%.2f,%.0f,%.0f,%.0f\n", label, n, r->answers,
+           r->lost, r->wrong, (double)r->tokens / took, 1e3 * quantile(&r->first, 0.5),
            1e3 * quantile(&r->first, 0.99), 1e3 * quantile(&r->interval, 0.5),
-           1e3 * quantile(&r->interval, 0.99), rss, peak);
+           1e3 * quantile(&r->interval, 0.99), rss, m.half, m.peak);
     fflush(stdout);
 }
 
