@@ -17,7 +17,7 @@ struct serve_args {
     int port, max_requests, max_queue, max_connections, max_tokens;
     uint64_t kv_memory, max_body, max_upload, max_files;
     double drain_seconds, client_seconds;
-    bool log_prompts;
+    bool log_prompts, no_sandbox;
     struct method_args method;
     struct model_args model;
     struct session_args session;
@@ -45,6 +45,10 @@ static const struct option serve_table[] = {
     { "allow-domain", 0, "--allowed-media-domains", OPTION_LIST, AT(domains), 0, 0, "DOMAIN",
       "Allow http(s) URLs of media from this host; may be given many times. Addresses of private "
       "networks are refused even then. Default: none are allowed.",
+      NULL },
+    { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
+      "Decode media in this process. By default that is done in a helper process that can open no "
+      "file and use no network, and not at all where that cannot be had.",
       NULL },
     { "upload-dir", 0, NULL, OPTION_STRING, AT(upload_dir), 0, 0, "DIR",
       "Where uploaded files are kept while the server runs. Default: a temporary directory.",
@@ -196,6 +200,7 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     c->origins = a->origins.items;
     c->n_origins = a->origins.n;
     c->log_prompts = a->log_prompts;
+    c->sandbox = a->no_sandbox ? PV_SANDBOX_OFF : PV_SANDBOX_ON;
     set_bounds(a, c);
     return OPTIONS_RUN;
 }

@@ -412,6 +412,7 @@ static void start(struct call *call, bool chat)
         .model = s->name,
         .method = &s->c->method,
         .limits = &s->limits,
+        .sandbox = s->c->sandbox,
         .max_tokens = s->c->max_tokens ? s->c->max_tokens : s->context,
         .has_draft = s->draft != NULL,
         .has_head = pv_model_has_head(s->model),

@@ -265,6 +265,7 @@ bool chat_request_read(struct chat_request *r, const char *text, size_t len, boo
                                 .top_logprobs = -1,
                                 .n = 1 };
     r->video.limits = rules->limits;
+    r->video.sandbox = rules->sandbox;
     o = r->json = json_object_parse(text, len, e);
     return o && check_model(o, rules, e) && check_absent(o, e) && read_sampling(r, o, rules, e) &&
            read_stop(r, o, e) && read_logprobs(r, o, e) && read_stream(r, o, e) &&

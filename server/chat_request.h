@@ -22,6 +22,7 @@ struct chat_rules {
     const char *model; /* its name; another one is refused. NULL: any */
     const struct pv_method *method;
     const struct pv_limits *limits; /* of media */
+    enum pv_sandbox sandbox;        /* where they are decoded */
     int max_tokens;                 /* of one answer */
     bool has_draft, has_head;
 };

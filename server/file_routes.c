@@ -249,6 +249,7 @@ void route_file_frames(struct call *c)
     j->file = f;
     j->params = pv_video_defaults();
     j->params.limits = &c->s->limits;
+    j->params.sandbox = c->s->c->sandbox;
     j->params.frames = (int)frames;
     j->params.fps = fps;
     j->side = (int)side;

@@ -198,14 +198,16 @@ bool media_part_read(struct media_part *m, const char *url, const struct media_r
 void media_part_hide(const struct media_part *m, char *text, size_t size)
 {
     size_t n = m->path ? strlen(m->path) : 0, name = strlen(m->name);
-    char *at = n ? strstr(text, m->path) : NULL;
-    size_t rest;
-    if (!at)
-        return;
-    rest = strlen(at + n);
-    if ((size_t)(at - text) + name + rest + 1 > size)
-        rest = size - (size_t)(at - text) - name - 1;
-    memmove(at + name, at + n, rest);
-    at[name + rest] = 0;
-    memcpy(at, m->name, name);
+    for (char *at = n ? strstr(text, m->path) : NULL; at; at = strstr(at + name, m->path)) {
+        size_t begin = (size_t)(at - text), rest = strlen(at + n);
+        if (begin + name + 1 > size) { /* no room for the name: the path must not stay */
+            *at = 0;
+            return;
+        }
+        if (begin + name + rest + 1 > size)
+            rest = size - begin - name - 1;
+        memmove(at + name, at + n, rest);
+        at[name + rest] = 0;
+        memcpy(at, m->name, name);
+    }
 }

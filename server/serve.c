@@ -39,6 +39,7 @@ void serve_config_init(struct serve_config *c)
         .max_files = (uint64_t)16 << 30,
         .drain_seconds = 30,
         .client_seconds = 30,
+        .sandbox = PV_SANDBOX_ON,
     };
     c->method.size = sizeof c->method;
     pv_method_find(&c->method, "ar", NULL);
@@ -112,7 +113,9 @@ static void loaded(struct loop_task *t)
     }
     if (s->state == SERVER_LOADING)
         s->state = SERVER_READY;
-    printf("prevue: serving %s at http://%s:%d\n", s->name, s->c->host, http_port(s->http));
+    printf(strchr(s->c->host, ':') ? "prevue: serving %s at http://[%s]:%d\n"
+                                   : "prevue: serving %s at http://%s:%d\n",
+           s->name, s->c->host, http_port(s->http));
     fflush(stdout);
 }
 
@@ -132,6 +135,8 @@ static void catch_signals(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGINT, &a, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its upload */
 }
 
 /* ---- running ---- */

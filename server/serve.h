@@ -30,8 +30,9 @@ struct serve_config {
     uint64_t max_upload; /* bytes of an uploaded file, */
     uint64_t max_files;  /* and of all together */
     double drain_seconds;
-    double client_seconds;  /* to send a head, or without taking anything of a reply */
-    struct pv_limits media; /* of videos and pictures; 0: those of pv_limits_server */
+    double client_seconds;   /* to send a head, or without taking anything of a reply */
+    struct pv_limits media;  /* of videos and pictures; 0: those of pv_limits_server */
+    enum pv_sandbox sandbox; /* where media are decoded */
     bool log_prompts;
 };
 

@@ -111,6 +111,27 @@ expect bomb_frames 400 'num_frames' /v1/chat/completions \
     -d '{"media_io_kwargs":{"video":{"num_frames":100000}},"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"sample-16-frames"}}]}]}'
 expect bomb_up 200 ready /health
 
+# Media are decoded by a helper; without it they are refused, and text is still answered.
+mkdir alone
+cp "$prevue" alone/prevue
+kept=$prevue
+prevue=$PWD/alone/prevue
+serve --samples "$samples"
+expect helper_missing 400 'prevue-media' /v1/chat/completions -d "{$(about sample-16-frames 'What?')}"
+expect helper_missing_text 200 '"finish_reason"' /v1/chat/completions -d '{"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]}'
+prevue=$kept
+
+# A disk that is full: a limit on file sizes does as well.
+ulimit -S -f 2000
+serve --samples "$samples" --upload-dir files
+ulimit -S -f unlimited
+expect upload_disk_full 507 'cannot be stored' /v1/files -F file=@short.bin
+why=
+[ "$(ls files | wc -l)" -eq 0 ] || why="a part of it stayed behind"
+verdict upload_disk_full_leaves_nothing "$why"
+expect upload_disk_full_up 200 ready /health
+port=${url##*:}
+
 # Malformed HTTP and a head that is too long.
 printf 'GET / HTTP/9.9\r\n\r\n' >raw1
 printf 'nonsense\r\n\r\n' >raw2
