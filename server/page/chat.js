@@ -273,6 +273,7 @@ export function answerElement(conversation, turn, again) {
             shown = wanted;
             how.replaceChildren(...(wanted ? [howPanel(turn, {
                 plain: turn.plain ? turn.plain.speed : plainSpeed,
+                newest: turn === conversation.turns[conversation.turns.length - 1],
                 clip: clipOf(conversation, turn),
                 methods: server.methods,
                 compare: (onToken) => compare(conversation, turn, onToken),

@@ -58,9 +58,10 @@ function clipElement(conversation, clip) {
     }
     const holder = h("div", null);
     const draw = () => {
-        const strip = filmStrip(clip, { small: true, play: player, more: [clip.still ? null : framesField(clip, draw), drop] });
+        const still = Boolean(clip.still);
+        const strip = filmStrip(clip, { small: true, play: player, more: [still ? null : framesField(clip, draw), drop] });
         strip.ready.then((frames) => {
-            if (frames && !frames.video.fps && !clip.still) {
+            if (frames && !frames.video.fps && !still) { // known only now
                 clip.still = true;
                 draw();
             }

@@ -64,7 +64,7 @@ function bar(name, value, most, kind) {
 }
 
 function comparison(turn, compare, done) {
-    const box = h("div", { class: "chart" });
+    const box = h("div", { class: "chart", tabindex: "-1", role: "group", "aria-label": "Compared with plain decoding" });
     const show = () => {
         const v = speedOf(turn.info), p = turn.plain;
         if (!p || !v) {
@@ -80,6 +80,7 @@ function comparison(turn, compare, done) {
     const start = async () => {
         const state = getting("Plain decoding runs");
         box.replaceChildren(state);
+        box.focus({ preventScroll: true });
         try {
             await compare((n) => state.set(`Plain decoding runs: ${plural(n, "token")}`));
             show();
@@ -154,17 +155,12 @@ function seenText(name, view) {
     const all = view.frames * view.height * view.width;
     if (!view.kept)
         return `With view “${name}” the drafter sees none of the ${count(all)} video tokens: it works from text alone.`;
-    return `With view “${name}” the drafter sees ${count(view.kept)} of ${count(all)} video tokens (${percent(view.kept / all)}). The others are dark here. The model itself always sees all of them.`;
+    return `With view “${name}” the drafter sees ${count(view.kept)} of ${count(all)} video tokens (${percent(view.kept / all)}). The model itself always sees all of them.`;
 }
 
-function viewPicker(turn, clip, methods, getView) {
+function viewPicker(turn, clip, views, getView) {
     const strip = filmStrip(clip, { bare: true }), text = h("p", { class: "note", "aria-live": "polite" });
-    const own = turn.info.view_name, views = new Map();
-    for (const m of methods)
-        if (m.reads_prompt && !views.has(m.view_name))
-            views.set(m.view_name, m.name);
-    if (turn.info.view)
-        views.set(own, null);
+    const own = turn.info.view_name;
     const select = h("select", { "aria-label": "View" }, [...views.keys()].map((name) =>
         h("option", { value: name, selected: name === own || undefined }, `${name}: ${VIEWS[name] || "another choice"}${name === own && turn.info.view ? " (this answer)" : ""}`)));
     const maps = new Map(turn.info.view ? [[own, turn.info.view]] : []);
@@ -188,12 +184,35 @@ function viewPicker(turn, clip, methods, getView) {
     };
     select.addEventListener("change", show);
     show();
-    return h("div", { class: "chart" }, h("div", { class: "chart-head" }, h("b", null, "What the drafter sees"), select), strip, text);
+    return [h("div", { class: "chart-head" }, h("span", null, "Tokens that the drafter does not see are dark."), select), strip, text];
+}
+
+// By name of the view: a method that has it, or null for that of this answer.
+function viewsOf(turn, methods) {
+    const views = new Map();
+    for (const m of methods)
+        if (m.reads_prompt && !views.has(m.view_name))
+            views.set(m.view_name, m.name);
+    if (turn.info.view)
+        views.set(turn.info.view_name, null);
+    return views;
+}
+
+// Film strips are heavy: those of older answers are made when somebody opens them.
+function viewPart(turn, ctx) {
+    const views = viewsOf(turn, ctx.methods);
+    if (!ctx.clip || !views.size)
+        return null;
+    const inside = h("div", { class: "inside" });
+    const open = () => inside.childNodes.length || inside.append(...viewPicker(turn, ctx.clip, views, ctx.getView));
+    if (ctx.newest)
+        open();
+    return h("details", { class: "chart view", open: ctx.newest || undefined, ontoggle: (e) => e.target.open && open() }, h("summary", null, h("b", null, "What the drafter sees")), inside);
 }
 
 /* ---- all of it ---- */
 
-// ctx: {plain: tokens/s of plain decoding or 0, clip or null, methods, compare(onToken), getView(method)}
+// ctx: {plain: tokens/s of plain decoding or 0, newest: of its conversation, clip or null, methods, compare(onToken), getView(method)}
 export function howPanel(turn, ctx) {
     const i = turn.info, drafts = i.drafter !== "none";
     const by = drafts ? `Method ${i.method}: ${DRAFTERS[i.drafter] || i.drafter} proposes tokens, the model verifies them.`
@@ -212,5 +231,5 @@ export function howPanel(turn, ctx) {
         drafts && speedOf(i) ? comparison(turn, ctx.compare, measured) : null,
         i.spans && i.spans.length ? timeline(i) : null,
         table(i),
-        ctx.clip ? viewPicker(turn, ctx.clip, ctx.methods, ctx.getView) : null);
+        viewPart(turn, ctx));
 }

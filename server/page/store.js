@@ -25,7 +25,7 @@ export function saveSettings() {
     } catch { /* storage is off */ }
 }
 
-const isTurn = (t) => t && (t.role === "user" || t.role === "assistant") && typeof t.text === "string";
+const isTurn = (t) => t && typeof t.text === "string" && (t.role === "assistant" || (t.role === "user" && Array.isArray(t.clips)));
 const isConversation = (c) => c && typeof c.id === "string" && Array.isArray(c.turns) && c.turns.every(isTurn);
 
 export const conversations = read(PLACE, []).filter(isConversation);

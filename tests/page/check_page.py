@@ -185,6 +185,22 @@ def drop_a_file(b, server, tmp):
 
 
 @test
+def several_files(b, server, tmp):
+    data = os.path.join(ROOT, "tests", "data", "video")
+    names = ["bframes.mp4", "still.jpg", "flv1.flv"]
+    fresh(b, server)
+    b.type("#pick", "\n".join(os.path.join(data, n) for n in names))
+    b.wait("three strips", "return document.querySelectorAll('#clips .reel').length === 3")
+    b.wait("no field for the frames of a picture", "return document.querySelectorAll('#clips input.frames').length === 2")
+    check(b.text("#clips .clip-name").splitlines() == names, f"they are {b.text('#clips .clip-name')!r}")
+    ask(b, "Describe the video.")
+    answered(b)
+    check(not b.text(".actions .error"), f"it says {b.text('.actions .error')!r}")
+    info = b.run("return JSON.parse(localStorage.getItem('prevue.conversations'))[0].turns[1].info")
+    check(info["frames"] >= 2 * FRAMES + 1, f"the model took {info['frames']} frames")
+
+
+@test
 def frames_of_a_clip(b, server, tmp):
     fresh(b, server)
     take_sample(b, "64-frames")
