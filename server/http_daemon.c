@@ -159,7 +159,7 @@ static enum MHD_Result take_body(struct http *h, struct exchange *x, const char 
     if (!exchange_replied(x) && x->bytes_in > x->body_limit)
         h->p.handler.too_long(h->p.user, x);
     if (exchange_replied(x))
-        return x->bytes_in > x->body_limit + DISCARD ? MHD_NO : MHD_YES;
+        return x->bytes_in > 2 * x->body_limit + DISCARD ? MHD_NO : MHD_YES;
     h->p.handler.body(h->p.user, x, data, n);
     return MHD_YES;
 }

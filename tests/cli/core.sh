@@ -84,6 +84,7 @@ check frames_is_left_out one_sentence 2 frames x -o y
 check video_is_refused one_sentence 1 describe x -m "$dir/m.gguf"
 check prepared prepared
 check prepared_bench prepared_bench
+check serve_is_left_out one_sentence 1 serve
 check prepare_is_left_out one_sentence 2 prepare x -o y.pvin
 check video_is_still_refused one_sentence 1 describe "$dir/film.y4m" -m "$dir/v.gguf"
 check text_is_refused one_sentence 1 generate -m "$dir/m.gguf" -p hello

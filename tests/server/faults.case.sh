@@ -70,6 +70,10 @@ head -c 3000000 /dev/zero >long.bin
 head -c 1900000 /dev/zero >short.bin
 expect upload_too_long 413 'longer than' /v1/files -F file=@long.bin
 expect upload_too_long_chunked 413 'longer than' /v1/files -F file=@long.bin -H 'Transfer-Encoding: chunked'
+head -c 90000000 /dev/zero >longer.bin
+expect body_too_long 413 'longer than' /v1/chat/completions --data-binary @longer.bin
+expect body_too_long_chunked 413 'longer than' /v1/chat/completions --data-binary @longer.bin -H 'Transfer-Encoding: chunked' -H 'Expect:'
+rm longer.bin
 expect upload 200 '"id":"file-[0-9a-f]+".*"bytes":1900000' /v1/files -F purpose=vision -F file=@short.bin
 expect upload_second 200 '"bytes":1900000' /v1/files -F file=@short.bin
 expect upload_storage 507 'delete some' /v1/files -F file=@short.bin

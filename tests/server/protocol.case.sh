@@ -34,6 +34,14 @@ why=
 grep -qE '"multimodal_tokens":\{"video":2[0-9][0-9]\}' whole || why="other video tokens"
 verdict usage "$why"
 
+# The README's commands, as they stand there but for the address.
+sed -n '/^curl http/,/^```/p' "$root/README.md" | sed "/^\`\`\`/d; s|http://127.0.0.1:8080|$url|; s/^curl/curl -s/" >readme.sh
+(cd "$root" && sh "$dir/readme.sh") >out 2>&1
+why=
+grep -q '"id":"file-[0-9a-f]*","object":"file"' out || why="no id of a file"
+grep -q '"content":"This video shows' out || why="no description"
+verdict readme "$why"
+
 # Forms of media.
 expect image_url_with_a_video 200 '"finish_reason":"stop"' /v1/chat/completions \
     -d "{\"max_tokens\":3000,$(about sample-16-frames 'How many scenes does the video have?' | sed 's/video_url/image_url/g')}"
