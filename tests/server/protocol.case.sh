@@ -39,7 +39,7 @@ sed -n '/^curl http/,/^```/p' "$root/README.md" | sed "/^\`\`\`/d; s|http://127.
 (cd "$root" && sh "$dir/readme.sh") >out 2>&1
 why=
 grep -q '"id":"file-[0-9a-f]*","object":"file"' out || why="no id of a file"
-grep -q '"content":"This video shows' out || why="no description"
+grep -qE '"content":"[A-Z][^"]* scenes' out || why="no description"
 verdict readme "$why"
 
 # Forms of media.
