@@ -11,20 +11,39 @@ enum {
     REFERENCES_MOST = 16 /* of codecs that are not below */
 };
 
-/* Pictures that a codec refers to, at most. */
-static const struct {
+/* Pictures that a codec refers to, at most, and what its decoder keeps beside each (vectors of
+ * motion, kinds of blocks), in sixteenths of a byte for each pixel. */
+static const struct codec_memory {
     enum AVCodecID codec;
-    int n;
-} references[] = {
-    { AV_CODEC_ID_H264, 16 },      { AV_CODEC_ID_HEVC, 16 },      { AV_CODEC_ID_AV1, 9 },
-    { AV_CODEC_ID_VP9, 8 },        { AV_CODEC_ID_VP8, 4 },        { AV_CODEC_ID_THEORA, 3 },
-    { AV_CODEC_ID_MPEG1VIDEO, 2 }, { AV_CODEC_ID_MPEG2VIDEO, 2 }, { AV_CODEC_ID_MPEG4, 2 },
-    { AV_CODEC_ID_H263, 2 },       { AV_CODEC_ID_FLV1, 2 },       { AV_CODEC_ID_FFV1, 2 },
-    { AV_CODEC_ID_GIF, 2 },        { AV_CODEC_ID_APNG, 3 },       { AV_CODEC_ID_WEBP, 2 },
-    { AV_CODEC_ID_MJPEG, 0 },      { AV_CODEC_ID_PRORES, 0 },     { AV_CODEC_ID_PNG, 0 },
-    { AV_CODEC_ID_RAWVIDEO, 0 },   { AV_CODEC_ID_BMP, 0 },        { AV_CODEC_ID_TIFF, 0 },
-    { AV_CODEC_ID_PPM, 0 },        { AV_CODEC_ID_PGM, 0 },
+    int references, beside;
+} memories[] = {
+    { AV_CODEC_ID_H264, 16, 9 },      { AV_CODEC_ID_HEVC, 16, 13 },
+    { AV_CODEC_ID_AV1, 9, 4 },        { AV_CODEC_ID_VP9, 8, 4 },
+    { AV_CODEC_ID_VP8, 4, 1 },        { AV_CODEC_ID_THEORA, 3, 2 },
+    { AV_CODEC_ID_MPEG1VIDEO, 2, 3 }, { AV_CODEC_ID_MPEG2VIDEO, 2, 3 },
+    { AV_CODEC_ID_MPEG4, 2, 3 },      { AV_CODEC_ID_H263, 2, 3 },
+    { AV_CODEC_ID_FLV1, 2, 3 },       { AV_CODEC_ID_FFV1, 2, 1 },
+    { AV_CODEC_ID_GIF, 2, 0 },        { AV_CODEC_ID_APNG, 3, 0 },
+    { AV_CODEC_ID_WEBP, 2, 0 },       { AV_CODEC_ID_MJPEG, 0, 0 },
+    { AV_CODEC_ID_PRORES, 0, 0 },     { AV_CODEC_ID_PNG, 0, 0 },
+    { AV_CODEC_ID_RAWVIDEO, 0, 0 },   { AV_CODEC_ID_BMP, 0, 0 },
+    { AV_CODEC_ID_TIFF, 0, 0 },       { AV_CODEC_ID_PPM, 0, 0 },
+    { AV_CODEC_ID_PGM, 0, 0 },        { AV_CODEC_ID_NONE, REFERENCES_MOST, 4 }, /* others */
 };
+
+static const struct codec_memory *memory_of(enum AVCodecID codec)
+{
+    const struct codec_memory *m = memories;
+
+    while (m->codec != codec && m->codec != AV_CODEC_ID_NONE)
+        m++;
+    return m;
+}
+
+static uint64_t beside(enum AVCodecID codec, const AVFrame *f)
+{
+    return (uint64_t)f->width * (uint64_t)f->height * (unsigned)memory_of(codec)->beside / 16;
+}
 
 struct token {
     struct meter *meter;
@@ -46,11 +65,14 @@ static int counted_buffer(AVCodecContext *d, AVFrame *f, int flags)
     struct token *t;
     int r = avcodec_default_get_buffer2(d, f, flags);
 
+    if (r == AVERROR(ENOMEM))
+        meter_starve(m); /* which some decoders take for a damaged frame */
     if (r < 0)
         return r;
     t = av_mallocz(sizeof *t);
     if (t) {
         t->meter = m;
+        t->bytes = beside(d->codec_id, f);
         for (int i = 0; i < AV_NUM_DATA_POINTERS && f->buf[i]; i++)
             t->bytes += (uint64_t)f->buf[i]->size;
         if (!meter_take(m, t->bytes)) {
@@ -81,14 +103,11 @@ void decoder_memory_count(AVCodecContext *d, struct meter *m)
 
 uint64_t decoder_memory_estimate(const AVCodecContext *d, const AVFrame *like)
 {
-    int frames = REFERENCES_MOST;
     int size = av_image_get_buffer_size(like->format, like->width, like->height, 64);
+    int frames = memory_of(d->codec_id)->references;
 
-    for (size_t i = 0; i < sizeof references / sizeof *references; i++)
-        if (references[i].codec == d->codec_id)
-            frames = references[i].n;
     if (d->codec_id == AV_CODEC_ID_H264 && d->refs > 0 && d->refs < frames)
         frames = d->refs; /* the file says how many */
     frames += FRAMES_OURS + (d->has_b_frames > 0 ? d->has_b_frames : 0);
-    return size > 0 ? (uint64_t)size * (unsigned)frames : 0;
+    return size > 0 ? ((uint64_t)size + beside(d->codec_id, like)) * (unsigned)frames : 0;
 }

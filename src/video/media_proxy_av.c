@@ -115,9 +115,9 @@ static enum pv_status receive(struct media_proxy *p, struct wire_answer *a, bool
 
     if (s)
         return s;
-    do {
+    do { /* a helper that has ended may have left a message, after the news of its end */
         n = recv(p->helper.socket, a, sizeof *a, 0);
-    } while (n < 0 && errno == EINTR);
+    } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     if (n <= 0)
         return explain_end(p, err);
     if (n != (ssize_t)sizeof *a)
@@ -141,7 +141,8 @@ static enum pv_status receive(struct media_proxy *p, struct wire_answer *a, bool
                : fail(err, s, "%s: %s", p->path, a->text);
 }
 
-static bool transmit(const struct media_proxy *p, const void *message, size_t size, int fd)
+/* Whether it arrives shows with the next message. */
+static void transmit(const struct media_proxy *p, const void *message, size_t size, int fd)
 {
     union {
         struct cmsghdr head;
@@ -162,7 +163,6 @@ static bool transmit(const struct media_proxy *p, const void *message, size_t si
     do {
         n = sendmsg(p->helper.socket, &m, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
-    return n == (ssize_t)size;
 }
 
 /* --- opening -------------------------------------------------------------------------------- */
@@ -242,8 +242,8 @@ static enum pv_status send_job(struct media_proxy *p, uint64_t size, int threads
     job->cpu_seconds = l->cpu_seconds;
     job->threads = threads;
     job->test = l->sandbox->test;
-    if (!s && !transmit(p, job, sizeof *job, -1))
-        s = explain_end(p, err);
+    if (!s)
+        transmit(p, job, sizeof *job, -1);
     mem_free(job);
     return s;
 }
@@ -403,7 +403,9 @@ static enum pv_status take(struct media_proxy *p, const struct shelf *shelf,
         end(p);
         return fail(err, PV_E_CANCELLED, "%s: reading was stopped", p->path);
     }
-    return transmit(p, &taken, sizeof taken, -1) ? PV_OK : explain_end(p, err);
+    transmit(p, &taken, sizeof taken,
+             -1); /* if there is nobody, the next message or its end tells */
+    return PV_OK;
 }
 
 enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int n,
@@ -422,8 +424,8 @@ enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int
         return PV_OK;
     }
     s = shelf_open(&shelf, p, index, n, err);
-    if (!s && !transmit(p, &shelf.r, sizeof shelf.r, shelf.fd))
-        s = explain_end(p, err);
+    if (!s)
+        transmit(p, &shelf.r, sizeof shelf.r, shelf.fd);
     for (int at = 0; at < n && !s; at++) {
         s = receive(p, &a, NULL, err);
         if (!s)

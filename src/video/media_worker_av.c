@@ -202,8 +202,13 @@ static bool read_frames(struct local_video *v, const struct wire_read *r, int fd
         return false;
     d.memory = mmap(NULL, (size_t)r->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (d.memory == MAP_FAILED ||
-        r->slot_size != (uint64_t)info->width * (uint64_t)info->height * 3)
+    if (d.memory == MAP_FAILED) {
+        fail(&err, PV_E_NOMEM, "%llu bytes of shared memory cannot be mapped",
+             (unsigned long long)r->size);
+        send_failure(err.code, &err, false);
+        return false;
+    }
+    if (r->slot_size != (uint64_t)info->width * (uint64_t)info->height * 3)
         return false;
     s = local_video_read(v, (const int64_t *)(const void *)d.memory, r->n, deliver, &d, &done.lost,
                          &err);

@@ -11,6 +11,7 @@ void meter_init(struct meter *m, const char *path, const struct video_limits *li
     m->limits = limits;
     m->asked = 0;
     atomic_init(&m->stopped, false);
+    atomic_init(&m->starved, false);
     atomic_init(&m->pixels, 0);
     atomic_init(&m->cpu_ns, 0);
     atomic_init(&m->bytes, 0);
@@ -65,6 +66,8 @@ enum pv_status meter_check(struct meter_hand *h, struct pv_error *err)
         return fail(err, PV_E_LIMIT,
                     "%s: its decoder wants %llu bytes of memory, at most %llu are allowed", m->path,
                     atomic_load(&m->refused), (unsigned long long)l->memory);
+    if (atomic_load(&m->starved))
+        return fail(err, PV_E_NOMEM, "%s: out of memory while it was decoded", m->path);
     if (l->decoded_pixels && atomic_load(&m->pixels) > l->decoded_pixels)
         return fail(err, PV_E_LIMIT,
                     "%s: more pixels have to be decoded than the %llu that are allowed", m->path,
@@ -94,6 +97,11 @@ bool meter_take(struct meter *m, uint64_t bytes)
     atomic_fetch_sub(&m->bytes, bytes);
     atomic_store(&m->refused, held);
     return false;
+}
+
+void meter_starve(struct meter *m)
+{
+    atomic_store(&m->starved, true);
 }
 
 void meter_give(struct meter *m, uint64_t bytes)

@@ -19,6 +19,7 @@ struct meter {
     atomic_ullong pixels;              /* decoded */
     atomic_ullong cpu_ns;              /* spent by all readers */
     atomic_ullong bytes;               /* held by decoders and painters */
+    atomic_bool starved;               /* the system had no memory for a frame */
     atomic_ullong refused; /* what would have been held when bytes were refused; 0: none */
 };
 
@@ -40,6 +41,8 @@ enum pv_status meter_check(struct meter_hand *h, struct pv_error *err);
 void meter_decoded(struct meter *m, int64_t pixels);
 /* Bytes for a decoder; false, and remembered: they are over the limit. */
 bool meter_take(struct meter *m, uint64_t bytes);
+/* The system refused memory. */
+void meter_starve(struct meter *m);
 void meter_give(struct meter *m, uint64_t bytes);
 /* Bytes of the limit that are left. */
 uint64_t meter_left(const struct meter *m);

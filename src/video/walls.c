@@ -78,9 +78,10 @@ static enum pv_status set_limits(const struct walls_limits *l, struct pv_error *
 
     if (ok && l->memory && walls_bound_memory() && l->memory < UINT64_MAX / 4) {
         mallopt(M_ARENA_MAX, 2); /* each reserves 64 MiB */
-        ok = read_size(&space, &data) &&
-             limit(RLIMIT_DATA, data + l->memory + SLACK_DATA, data + l->memory + SLACK_DATA);
-        space += l->memory + l->mapped + SLACK_SPACE;
+        ok = read_size(&space, &data);
+        data += l->memory + l->memory / 4 + SLACK_DATA; /* not all of a decoder is counted */
+        ok = ok && limit(RLIMIT_DATA, data, data);
+        space += l->memory + l->memory / 4 + l->mapped + SLACK_SPACE;
         ok = ok && limit(RLIMIT_AS, space, space);
     }
     if (ok && l->cpu_seconds > 0 && l->cpu_seconds < 1e9) {

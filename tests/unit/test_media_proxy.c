@@ -314,9 +314,9 @@ TEST(budgets_in_the_sandbox)
     if (!has_sandbox())
         return;
     film = h264_film(64, 16, 80, 20, &size);
-    l.memory = 20 * MIB;
+    l.memory = 30 * MIB;
     r = read_source(&(struct video_source){ .data = film, .size = size }, l, &plain_box, 1, 2);
-    CHECK_MSG(r.status == PV_E_LIMIT && strstr(r.err.text, "20971520"), "%d \"%s\"", r.status,
+    CHECK_MSG(r.status == PV_E_LIMIT && strstr(r.err.text, "31457280"), "%d \"%s\"", r.status,
               r.err.text);
     l.memory = 100 * MIB;
     r = read_source(&(struct video_source){ .data = film, .size = size }, l, &plain_box, 1, 2);
