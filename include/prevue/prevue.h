@@ -557,8 +557,8 @@ PV_API enum pv_status pv_add_text(pv_session *s, const char *role, const char *u
 PV_API enum pv_status pv_add_ids(pv_session *s, const int32_t *ids, size_t n, struct pv_error *err);
 
 /* Put a video, or a picture, before the text of the next "user" message; several go in the order
- * they are added. The file is decoded here, the tower runs in pv_generate. `info` may be NULL.
- * Nothing is added on failure. */
+ * they are added. The file is decoded here, the tower runs in pv_generate. `p` NULL: the
+ * defaults. `info` may be NULL. Nothing is added on failure. */
 PV_API enum pv_status pv_add_video(pv_session *s, const char *path, const struct pv_video_params *p,
                                    struct pv_video_info *info, struct pv_error *err);
 /* The same from the bytes of a video or picture file in memory. They are borrowed during the call

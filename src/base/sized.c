@@ -20,7 +20,9 @@ void sized_init(void *theirs, size_t room, const void *own, size_t size)
 enum pv_status sized_read(void *own, size_t size, const void *theirs, const char *what,
                           struct pv_error *err)
 {
-    size_t has = size_of(theirs);
+    size_t has = theirs ? size_of(theirs) : 0;
+    if (!theirs)
+        return fail(err, PV_E_ARG, "no parameters of %s", what);
     if (has < sizeof has)
         return fail(err, PV_E_ARG, "parameters of %s without their size", what);
     if (has > size)

@@ -14,7 +14,7 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
                                struct pv_video_info *info, struct pv_error *err)
 {
     struct pv_video_params own = pv_video_defaults(), *p = &own;
-    enum pv_status st = sized_read(p, sizeof *p, params, "a video", err);
+    enum pv_status st = params ? sized_read(p, sizeof *p, params, "a video", err) : PV_OK;
     struct pv_limits limits = model_fill_limits(p->limits ? *p->limits
                                                 : model   ? model->limits
                                                           : (struct pv_limits){ 0 });

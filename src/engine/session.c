@@ -204,9 +204,10 @@ static void end_media(struct pv_session *s, const struct loaded_media *loaded, d
 static enum pv_status read_params(struct pv_video_params *own, struct pv_limits *limits,
                                   const struct pv_video_params *theirs, struct pv_error *err)
 {
-    enum pv_status st;
+    enum pv_status st = PV_OK;
     *own = pv_video_defaults();
-    st = sized_read(own, sizeof *own, theirs, "a video", err);
+    if (theirs)
+        st = sized_read(own, sizeof *own, theirs, "a video", err);
     if (!st && own->limits) {
         *limits = model_fill_limits(*own->limits);
         own->limits = limits;

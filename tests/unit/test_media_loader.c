@@ -431,6 +431,18 @@ TEST(media_without_meaning_are_refused)
     pv_model_close(&m);
 }
 
+TEST(no_parameters_are_the_defaults)
+{
+    pv_model *m = open_model(families[0], 1, (struct pv_limits){ 0 });
+    pv_session *s = open_session(m, 1024, 0);
+    struct pv_error err = { 0 };
+    CHECK_MSG(!pv_add_frames(s, noise(1, 1), 1, 0, NULL, &err), "%s", err.text);
+    CHECK_EQ(pv_add_video(s, "no/such/file.mp4", NULL, NULL, NULL), PV_E_IO);
+    CHECK_EQ(pv_video_frames(m, "no/such/file.mp4", NULL, NULL, NULL, NULL, NULL), PV_E_IO);
+    pv_session_close(&s);
+    pv_model_close(&m);
+}
+
 TEST(a_message_that_does_not_fit_leaves_its_media_waiting)
 {
     pv_model *m = open_model(families[0], 1, (struct pv_limits){ 0 });

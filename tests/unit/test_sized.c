@@ -57,6 +57,14 @@ TEST(a_struct_without_a_known_size_is_refused)
     }
 }
 
+TEST(no_struct_is_refused)
+{
+    struct pv_error err = { 0 };
+    struct now own = usual;
+    CHECK_EQ(sized_read(&own, sizeof own, NULL, "a thing", &err), PV_E_ARG);
+    CHECK_MSG(!strcmp(err.text, "no parameters of a thing"), "%s", err.text);
+}
+
 TEST(results_fill_what_there_is)
 {
     struct {
