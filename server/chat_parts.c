@@ -4,6 +4,7 @@
 #include "chat_parts.h"
 
 #include "base/mem.h"
+#include "data_url.h"
 
 #include <string.h>
 
@@ -51,24 +52,34 @@ bool chat_frames_read(struct pv_video_params *out, const json_t *o, const struct
     return ok;
 }
 
+/* A medium in the request itself is decoded by now: its text, which may be long, is not kept. */
+static bool read_text_source(struct media_part *m, const json_t *text, bool bare,
+                             const struct chat_rules *rules, struct api_error *e)
+{
+    const char *s = json_string_value(text);
+    bool ok = bare && !data_url_is(s)
+                  ? media_part_base64(m, s, json_string_length(text), &rules->media, e)
+                  : media_part_read(m, s, &rules->media, e);
+    if (m->data)
+        json_string_set_nocheck((json_t *)text, "");
+    return ok;
+}
+
 static bool read_source(struct media_part *m, const json_t *from, const struct chat_rules *rules,
                         struct api_error *e)
 {
-    const char *url = NULL, *id = NULL;
-    const json_t *data = json_is_object(from) ? field_find(from, "data") : NULL;
+    static const char *const names[] = { "url", "file_id", "data" };
     if (json_is_string(from))
-        return media_part_read(m, json_string_value(from), &rules->media, e);
+        return read_text_source(m, from, false, rules, e);
     if (!json_is_object(from))
         return api_fail(e, 400, "content", "a medium must be an object with \"url\"");
-    if (!field_string(from, "url", &url, e) || !field_string(from, "file_id", &id, e))
-        return false;
-    if (data && json_is_string(data) && strncmp(json_string_value(data), "data:", 5) != 0)
-        return media_part_base64(m, json_string_value(data), json_string_length(data),
-                                 &rules->media, e);
-    if (data && json_is_string(data))
-        url = json_string_value(data);
-    if (url || id)
-        return media_part_read(m, url ? url : id, &rules->media, e);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *v = field_find(from, names[i]);
+        if (v && !json_is_string(v))
+            return api_fail(e, 400, names[i], "\"%s\" must be a string", names[i]);
+        if (v)
+            return read_text_source(m, v, !strcmp(names[i], "data"), rules, e);
+    }
     return api_fail(e, 400, "content", "a medium has neither \"url\" nor \"file_id\" nor \"data\"");
 }
 

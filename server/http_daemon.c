@@ -179,10 +179,10 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
         *context = x;
         return x ? begin(h, x) : MHD_NO;
     }
-    if (*size > 0)
-        return take_body(h, x, data, size);
     if (x->dropped)
         return MHD_NO;
+    if (*size > 0)
+        return take_body(h, x, data, size);
     if (x->phase == EXCHANGE_BODY) {
         x->phase = EXCHANGE_WAITS;
         if (l->hung_up)

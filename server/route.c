@@ -156,7 +156,17 @@ static bool check_state(const struct call *c, struct api_error *e)
     return c->route->open || api_fail(e, 503, NULL, "the model could not be loaded");
 }
 
-/* Bodies in memory are bounded together. */
+/* Bodies in memory are bounded together. Those of a known length have their room from the beginning,
+ * so that some are taken whole where there is none for all. */
+static bool count_body(struct call *c, uint64_t bytes, struct api_error *e)
+{
+    if (c->s->body_bytes + bytes > BODIES * c->s->c->max_body)
+        return api_fail(e, 503, NULL, "the server holds too many long requests: try again soon");
+    c->s->body_bytes += bytes;
+    c->counted += bytes;
+    return true;
+}
+
 static bool check_body(struct call *c, struct api_error *e)
 {
     const struct serve_config *conf = c->s->c;
@@ -169,9 +179,8 @@ static bool check_body(struct call *c, struct api_error *e)
         return c->upload != NULL;
     }
     x->body_limit = conf->max_body;
-    if (c->s->body_bytes + (x->declared > 0 ? (uint64_t)x->declared : 0) > BODIES * conf->max_body)
-        return api_fail(e, 503, NULL, "the server holds too many long requests: try again soon");
-    return true;
+    return x->declared <= 0 || (uint64_t)x->declared > conf->max_body ||
+           count_body(c, (uint64_t)x->declared, e);
 }
 
 /* Answers the question of a browser whether a page of another origin may ask. */
@@ -224,21 +233,20 @@ static void begin(void *user, struct exchange *x)
 
 static void take_body(void *user, struct exchange *x, const char *data, size_t size)
 {
-    struct server *s = user;
     struct call *c = x->user;
     struct api_error e = { 0 };
+    (void)user;
     if (c->route->body == BODY_UPLOAD) {
         if (!upload_add(c->upload, data, size, &e))
             call_fail(c, &e);
         return;
     }
-    if (s->body_bytes + size > BODIES * s->c->max_body || !buf_add(&c->body, data, size)) {
-        api_fail(&e, 503, NULL, "the server holds too many long requests: try again soon");
+    if (x->declared < 0 && !count_body(c, size, &e)) {
         call_fail(c, &e);
-        return;
+    } else if (!buf_add(&c->body, data, size)) {
+        api_fail(&e, 503, NULL, "out of memory for a request");
+        call_fail(c, &e);
     }
-    s->body_bytes += size;
-    c->counted += size;
 }
 
 static void complete(void *user, struct exchange *x)

@@ -111,8 +111,9 @@ static void loaded(struct loop_task *t)
         s->state = SERVER_FAILED;
         return;
     }
-    if (s->state == SERVER_LOADING)
-        s->state = SERVER_READY;
+    if (s->state != SERVER_LOADING)
+        return; /* a signal came first */
+    s->state = SERVER_READY;
     printf(strchr(s->c->host, ':') ? "prevue: serving %s at http://[%s]:%d\n"
                                    : "prevue: serving %s at http://%s:%d\n",
            s->name, s->c->host, http_port(s->http));

@@ -145,6 +145,21 @@ for raw in raw1 raw2 raw3; do
 done
 expect up_after_nonsense 200 ready /health
 
+# Long bodies are bounded together: four that are under way leave no room for a fifth.
+serve --max-body 1M
+port=${url##*:}
+printf 'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n' >held
+slow=
+for _ in 1 2 3 4; do
+    "$client" "$port" slow-body held 2 >/dev/null &
+    slow="$slow $!"
+done
+sleep 0.5
+head -c 900000 /dev/zero >fifth
+expect bodies_together 503 'too many long requests' /v1/chat/completions --data-binary @fifth
+wait $slow
+expect bodies_gone 400 'not JSON' /v1/chat/completions --data-binary @fifth
+
 # Out of memory for keys and values: the sum is told, others are answered.
 serve --context 512 --kv-memory 8M
 expect context_too_small 400 'exceed_context_size_error' /v1/chat/completions \

@@ -95,6 +95,10 @@ bad no_video 400 'medium|memory' '{"messages":[{"role":"user","content":[{"type"
 bad http_url 400 'allow-domain' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"http://127.0.0.1/x.mp4"}}]}]}'
 bad file_url 400 'media-path' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"file:///etc/passwd"}}]}]}'
 bad context 400 'context has room.*exceed_context_size_error' "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video_url\",\"video_url\":{\"url\":\"sample-160-frames\",\"num_frames\":500}},{\"type\":\"video_url\",\"video_url\":{\"url\":\"sample-160-frames\",\"num_frames\":500}}]}]}"
+bad deep 400 'not JSON' "{\"x\":$(head -c 3000 /dev/zero | tr '\0' '[')"
+bad zero_byte 400 'not JSON' '{"messages":[{"role":"user","content":"a\u0000b"}]}'
+bad not_utf8 400 'not JSON' "$(printf '{"messages":[{"role":"user","content":"\377"}]}')"
+bad media_in_system 400 'user message' '{"messages":[{"role":"system","content":[{"type":"video_url","video_url":{"url":"sample-16-frames"}}]}]}'
 bad unknown_method 400 'no method' "{\"prevue\":{\"method\":\"other\"},$text}"
 expect unknown_fields 200 '"content"' /v1/chat/completions -d "{\"max_tokens\":1,\"other\":[1],$text}"
 
