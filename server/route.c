@@ -156,8 +156,8 @@ static bool check_state(const struct call *c, struct api_error *e)
     return c->route->open || api_fail(e, 503, NULL, "the model could not be loaded");
 }
 
-/* Bodies in memory are bounded together. Those of a known length have their room from the beginning,
- * so that some are taken whole where there is none for all. */
+/* Bodies in memory are bounded together. Those of a known length have their room from the
+ * beginning, so that some are taken whole where there is none for all. */
 static bool count_body(struct call *c, uint64_t bytes, struct api_error *e)
 {
     if (c->s->body_bytes + bytes > BODIES * c->s->c->max_body)
