@@ -377,12 +377,12 @@ check-cross:
 	@CC='$(CC)' JOBS='$(JOBS)' tools/cross.sh $(if $(filter 1,$(FULL)),full)
 
 # The openai package, from PyPI, as a client of the server.
-check-clients: $(BUILD)/prevue
+check-clients: $(BUILD)/prevue $(HELPER)
 	@BUILD=$(BUILD) tests/run.sh tests/clients/run.sh
 
 # The page of `prevue serve` in a browser: Chromium, driven by Debian's chromium-driver. OPTIONAL=1:
 # a machine that has no browser and cannot install one skips it.
-check-page: $(BUILD)/prevue
+check-page: $(BUILD)/prevue $(HELPER)
 	@OPTIONAL='$(OPTIONAL)' BUILD='$(BUILD)' tests/page/run.sh $(ARGS)
 
 fuzz-replay: $(REPLAY)

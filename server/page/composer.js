@@ -146,7 +146,9 @@ function sampleCard(file) {
     framesOf({ id: file.id, frames: 4 }, 128).then((got) => {
         pictures.append(...got.data.slice(0, 4).map((f) => h("img", { src: f.data, alt: "", width: f.width, height: f.height })));
         about.textContent = describeFrames({ ...got, data: { length: got.video.total_frames } });
-    }).catch(() => {});
+    }).catch((e) => {
+        about.textContent = e.message;
+    });
     return h("button", { type: "button", class: "sample", onclick: () => addSample(file) }, pictures, h("span", { class: "clip-name" }, file.filename), about);
 }
 
