@@ -250,7 +250,7 @@ $(ARCHIVE): $(OBJ) $(BUILD)/build_id.o
 
 # The page's files as one object. The server's own headers are seen by `prevue serve`, too.
 PAGE := $(sort $(wildcard server/page/*.html server/page/*.css server/page/*.js))
-$(BUILD)/page_files.c: $(PAGE) tools/embed.sh
+$(BUILD)/page_files.c: $(PAGE) server/page tools/embed.sh
 	@mkdir -p $(@D)
 	@tools/embed.sh $(PAGE) > $@
 

@@ -4,7 +4,7 @@ import { getJson, health } from "./api.js";
 import { answer, answerElement, questionElement, setServer, showHow } from "./chat.js";
 import { forget, show as showComposer, startComposer, takeQuestion, welcome } from "./composer.js";
 import { play, startDialogs } from "./dialogs.js";
-import { conversations, dropConversation, newConversation, save, saveSettings, settings, titleOf } from "./store.js";
+import { conversations, dropConversation, newConversation, save, saveSettings, settings, takeChange, titleOf } from "./store.js";
 
 let current = newConversation();
 let model = { id: "", methods: [], method: "auto" };
@@ -100,7 +100,7 @@ function ask() {
     current.turns.push(question, turn);
     current.title = titleOf(current);
     notice("");
-    save();
+    save(current);
     renderTurns();
     run(current, turn);
     showComposer(current);
@@ -241,7 +241,17 @@ $("log").addEventListener("scroll", () => {
 });
 new ResizeObserver(follow).observe($("turns"));
 document.addEventListener("keydown", onKey);
-window.addEventListener("pagehide", save);
+window.addEventListener("pagehide", () => conversations.filter(liveTurn).forEach(save));
+window.addEventListener("storage", (e) => {
+    if (!takeChange(e.key))
+        return;
+    if (conversations.some((c) => c.id === current.id) && !conversations.includes(current))
+        openConversation(conversations.find((c) => c.id === current.id));
+    else if (!conversations.includes(current))
+        openConversation(newConversation());
+    else
+        renderList();
+});
 
 openConversation(current);
 connect();

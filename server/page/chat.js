@@ -147,7 +147,7 @@ export async function answer(conversation, turn, changed) {
     turn.liveState = "";
     update();
     changed();
-    save();
+    save(conversation);
 }
 
 // The same question by plain decoding: its speed, and whether the tokens are the same.
@@ -165,7 +165,7 @@ async function compare(conversation, turn, onToken) {
     }
     plainSpeed = speedOf(info);
     turn.plain = { speed: plainSpeed, same: turn.ids.every((id, i) => id === ids[i]) && (turn.finish !== "stop" || ids.length === turn.ids.length) };
-    save();
+    save(conversation);
 }
 
 // What the drafter of a method would see of this turn's video.

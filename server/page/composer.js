@@ -155,7 +155,8 @@ function sampleCard(file) {
 export function welcome(model) {
     const samples = h("div", { class: "samples" });
     const found = h("div", { hidden: true }, h("h3", null, "Or try one of these clips"), samples);
-    getJson("v1/files").then((list) => {
+    const listed = model.id ? getJson("v1/files") : new Promise(() => {}); // not while the model is loaded
+    listed.then((list) => {
         const files = list.data.filter((f) => f.purpose === "sample").sort((a, b) => a.filename.localeCompare(b.filename, "en", { numeric: true }));
         samples.replaceChildren(...files.map(sampleCard));
         found.hidden = !files.length;
@@ -165,9 +166,9 @@ export function welcome(model) {
         h("button", { type: "button", class: "well", onclick: () => $("pick").click() },
             h("b", null, "Drop a video or picture here"), h("span", null, "or choose a file")),
         found,
-        model && model.id === "nano" ? h("p", { class: "note" }, "nano is the small model that comes with prevue. It knows only the drawn world of these clips, and makes mistakes there too. For videos of your own, start the server with another model: ",
+        model.id === "nano" ? h("p", { class: "note" }, "nano is the small model that comes with prevue. It knows only the drawn world of these clips, and makes mistakes there too. For videos of your own, start the server with another model: ",
             h("code", null, "prevue serve -m MODEL")) : null,
-        model && model.vision === false ? h("p", { class: "error" }, "This model has no vision tower: it can answer text, but no questions about videos.") : null);
+        model.vision === false ? h("p", { class: "error" }, "This model has no vision tower: it can answer text, but no questions about videos.") : null);
 }
 
 /* ---- where clips come from ---- */

@@ -196,7 +196,7 @@ def several_files(b, server, tmp):
     ask(b, "Describe the video.")
     answered(b)
     check(not b.text(".actions .error"), f"it says {b.text('.actions .error')!r}")
-    info = b.run("return JSON.parse(localStorage.getItem('prevue.conversations'))[0].turns[1].info")
+    info = b.run("return JSON.parse(localStorage.getItem(Object.keys(localStorage).find(k => k.startsWith('prevue.conversation.')))).turns[1].info")
     check(info["frames"] >= 2 * FRAMES + 1, f"the model took {info['frames']} frames")
 
 
@@ -209,7 +209,7 @@ def frames_of_a_clip(b, server, tmp):
     b.wait("5 frames", "return document.querySelectorAll('#clips .frame img').length === 5")
     ask(b, "Describe the video.")
     answered(b)
-    info = b.run("return JSON.parse(localStorage.getItem('prevue.conversations'))[0].turns[1].info")
+    info = b.run("return JSON.parse(localStorage.getItem(Object.keys(localStorage).find(k => k.startsWith('prevue.conversation.')))).turns[1].info")
     check(info["frames"] == 5, f"the model took {info['frames']} frames")
 
 
@@ -227,7 +227,7 @@ def how(b, server, tmp):
     coloured = b.run("return ['drafted', 'decoded'].map(k => getComputedStyle(document.querySelector('.words .' + k)).backgroundColor)")
     check(len({plain, *coloured}) == 3, f"words are not coloured: {plain} {coloured}")
     check(b.run("return document.querySelector('.words').textContent") == text, "colours changed the text")
-    turn = b.run("return JSON.parse(localStorage.getItem('prevue.conversations'))[0].turns[1]")
+    turn = b.run("return JSON.parse(localStorage.getItem(Object.keys(localStorage).find(k => k.startsWith('prevue.conversation.')))).turns[1]")
     check(sum(turn["lengths"]) == len(text) and len(turn["drafted"]) == turn["info"]["tokens"], "tokens and text do not agree")
     check(f"{turn['info']['tokens_per_pass']:.1f}" in b.text(".tiles"), "tokens a pass are missing")
     bars = b.run("return document.querySelectorAll('.bars rect.decoded').length")
@@ -246,7 +246,7 @@ def views(b, server, tmp):
     answered(b)
     counted = "return [...document.querySelectorAll('.how .veil .shown')].reduce((n, p) => n + p.getAttribute('d').split('M').length - 1, 0)"
     b.wait("the veil", "return document.querySelectorAll('.how .veil').length === arguments[0]", FRAMES)
-    own = b.run("return JSON.parse(localStorage.getItem('prevue.conversations'))[0].turns[1].info.view")
+    own = b.run("return JSON.parse(localStorage.getItem(Object.keys(localStorage).find(k => k.startsWith('prevue.conversation.')))).turns[1].info.view")
     check(b.run(counted) == own["kept"] > 0, f"{b.run(counted)} tokens are drawn, {own['kept']} were seen")
     shown = set()
     for view in ("uniform", "full", "text", "specvlm"):
@@ -316,6 +316,23 @@ def conversations(b, server, tmp):
     b.wait("its film strip", "return document.querySelectorAll('.turn .frame img').length === arguments[0]", FRAMES)
     b.run("document.querySelectorAll('#list .small')[1].click()")
     check(b.text("#list .label") == "What is a mushroom?", "it cannot be deleted")
+
+
+@test
+def two_tabs(b, server, tmp):
+    fresh(b, server)
+    first = b.call("GET", "/window")
+    second = b.call("POST", "/window/new", {"type": "tab"})["handle"]
+    b.call("POST", "/window", {"handle": second})
+    b.go(server.url + "/")
+    ask(b, "What is a mushroom?")
+    text = answered(b)
+    b.call("DELETE", "/window")
+    b.call("POST", "/window", {"handle": first})
+    b.wait("the other tab's conversation", "return document.querySelector('#list .label')?.textContent === 'What is a mushroom?'")
+    b.go(server.url + "/")
+    b.run("document.querySelector('#list .open').click()")
+    check(b.text(".words") == text, "the conversation of the other tab is lost")
 
 
 @test
