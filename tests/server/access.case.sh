@@ -55,7 +55,7 @@ serve --allow-domain localhost --allow-domain 127.0.0.1 --allow-domain '[::1]'
 for host in localhost 127.0.0.1 '[::1]'; do
     fetch /v1/chat/completions -d "{$(about "http://$host:$port/health" 'What?')}"
     why=
-    grep -qE 'not public|without libcurl' out || why="no refusal"
+    grep -qE 'not public|without libcurl|cannot be fetched' out || why="no refusal"
     case $status in 400 | 501) ;; *) why="status $status" ;; esac
     verdict "private_address_$host" "$why"
 done
