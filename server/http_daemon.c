@@ -133,9 +133,10 @@ static struct exchange *open_exchange(struct http *h, struct http_link *l, const
     l->x = x;
     l->n_headers = 0;
     length = exchange_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    x->declared = length ? strtoll(length, NULL, 10) : -1;
-    if (!length && !exchange_header(x, MHD_HTTP_HEADER_TRANSFER_ENCODING))
-        x->declared = 0;
+    if (exchange_header(x, MHD_HTTP_HEADER_TRANSFER_ENCODING))
+        x->declared = -1; /* whatever the length says */
+    else
+        x->declared = length ? strtoll(length, NULL, 10) : 0;
     return x;
 }
 
