@@ -74,7 +74,7 @@ succeeds help '^usage: prevue COMMAND' help
 succeeds help_option '^usage: prevue COMMAND' --help
 succeeds version '^prevue [0-9]+\.[0-9]+' version
 succeeds version_option '^prevue [0-9]+\.[0-9]+' --version
-for command in describe frames generate tokenize inspect convert; do
+for command in serve describe frames generate tokenize inspect convert; do
     succeeds "help_$command" "^usage: prevue $command" help "$command"
     cp out help.txt
     output "help_of_$command" help.txt "$command" --help
@@ -82,3 +82,21 @@ for command in describe frames generate tokenize inspect convert; do
     why=$(awk 'length > 80 { print "line " NR " is wider than 80" }' help.txt)
     verdict "help_width_of_$command" "$why"
 done
+
+# serve
+misuse serve_port '--port' serve --port 70000
+misuse serve_requests '--max-requests' serve --max-requests 65
+misuse serve_queue '--max-queue' serve --max-queue 0
+misuse serve_connections '--max-connections' serve --max-connections many
+misuse serve_tokens '--max-tokens' serve --max-tokens 0
+misuse serve_body '--max-body' serve --max-body much
+misuse serve_upload '--max-upload' serve --max-upload -1
+misuse serve_files '--max-files' serve --max-files x
+misuse serve_memory '--kv-memory' serve --kv-memory x
+misuse serve_drain '--drain-seconds' serve --drain-seconds -1
+misuse serve_timeout '--client-timeout' serve --client-timeout 0
+misuse serve_media_path 'there is no directory "none-such"' serve --media-path none-such
+misuse serve_operand 'clip.mp4' serve clip.mp4
+misuse serve_cache_kv '--cache-dir' serve -m x.gguf --cache-kv
+failure serve_keys 'none-such' serve -m x.gguf --api-key-file none-such --port 0
+failure serve_model 'x.gguf' serve -m x.gguf --port 0 --access-log none
