@@ -108,7 +108,7 @@ static const struct option_group serve_groups[] = {
 
 const struct option_set serve_options = {
     .command = "serve",
-    .usage = "[-m MODEL] [-d DRAFT | --head HEAD] [--host HOST] [--port N] [OPTIONS]",
+    .usage = "[-m MODEL] [-d DRAFT | --head HEAD] [--port N] [OPTIONS]",
     .about =
         "Serves a model over HTTP: OpenAI's chat completions with videos and pictures, file "
         "uploads, metrics for Prometheus, and a web page at /. Many requests share the model; "
