@@ -140,6 +140,18 @@ static bool check_key(struct call *c, struct api_error *e)
                     key ? "this API key is not known" : "an API key is missing");
 }
 
+/* A browser sends simple POST requests for pages of any origin without asking first, and tells so
+ * in Sec-Fetch-Site. The page could not read the reply, but the request would have been done. */
+static bool check_site(const struct call *c, struct api_error *e)
+{
+    const char *site = exchange_header(c->x, "Sec-Fetch-Site");
+    bool other = site && (!strcasecmp(site, "cross-site") || !strcasecmp(site, "same-site"));
+    if (!other || !strcmp(c->route->method, "GET") || allowed_origin(c))
+        return true;
+    return api_fail(e, 403, NULL,
+                    "pages of other origins may not use this server: --cors-origin allows them");
+}
+
 static bool check_state(const struct call *c, struct api_error *e)
 {
     switch (c->s->state) {
@@ -221,7 +233,7 @@ static void begin(void *user, struct exchange *x)
     if (!c->route)
         api_fail(&e, path_known ? 405 : 404, NULL, "there is no %.15s %.200s here", x->method,
                  x->path);
-    if (!e.status && !c->route->open)
+    if (!e.status && check_site(c, &e) && !c->route->open)
         check_key(c, &e);
     if (!e.status && check_state(c, &e))
         check_body(c, &e);

@@ -5,12 +5,14 @@
 Prints "ok NAME" or "FAIL NAME: why" for each test, and at last "N passed, N failed".
 """
 
+import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import urllib.request
@@ -347,6 +349,29 @@ def two_answers_at_once(b, server, tmp):
     b.press("Alt", "ArrowDown")
     text = answered(b)
     check(text == plain_answer(server, "sample-16-frames", "Describe the video."), "an answer in the background is not whole")
+
+
+@test
+def other_origins(b, server, tmp):
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    b.go(f"http://127.0.0.1:{other.server_port}/")
+    b.run("""const form = new FormData();
+        form.append('file', new File(['x'], 'planted.mp4', { type: 'video/mp4' }));
+        return fetch(arguments[0] + '/v1/files', { method: 'POST', mode: 'no-cors', body: form }).then(() => 0)""", server.url)
+    other.shutdown()
+    names = [f["filename"] for f in json.loads(server.ask("/v1/files"))["data"]]
+    check("planted.mp4" not in names, "a page of another origin uploaded a file")
+    b.console()  # the refusal
 
 
 @test

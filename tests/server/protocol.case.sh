@@ -114,6 +114,14 @@ why=
 ! grep -qi '^access-control-allow-origin' head || why="another origin is allowed"
 verdict cors_other "$why"
 
+# What a browser sends for a page of another origin without asking first.
+for site in cross-site same-site; do
+    expect "post_of_$site" 403 'cors-origin allows them' /tokenize -d '{"prompt":"x"}' -H "Sec-Fetch-Site: $site" -H 'Origin: https://other.example'
+done
+expect post_of_allowed_site 200 'tokens' /tokenize -d '{"prompt":"x"}' -H 'Sec-Fetch-Site: cross-site' -H 'Origin: https://page.example'
+expect post_of_our_page 200 'tokens' /tokenize -d '{"prompt":"x"}' -H 'Sec-Fetch-Site: same-origin'
+expect link_of_other_site 200 '<title>prevue' / -H 'Sec-Fetch-Site: cross-site'
+
 # The log: one line for each request, without prompts.
 why=
 [ "$(wc -l <access.log)" -ge 40 ] || why="$(wc -l <access.log) lines"
