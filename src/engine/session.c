@@ -168,7 +168,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
 {
     const struct pv_model *m = s->model;
     int rows = s->seq.line.n;
-    uint64_t left = budget_left(&s->budget), own = p->limits ? p->limits->memory_bytes : UINT64_MAX;
+    uint64_t left, own = p->limits ? p->limits->memory_bytes : UINT64_MAX;
     if (!m->vision)
         return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
                     model_file_path(m->file));
@@ -180,8 +180,9 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
         rows += s->pending[i].m.n_rows;
         own -= held < own ? held : own; /* the caller's limit is for a message */
     }
-    left = own < left ? own : left;
     timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
+    left = budget_left(&s->budget);
+    left = own < left ? own : left;
     *b = (struct load_bounds){ .limits = p->limits ? p->limits : &m->limits,
                                .max_rows =
                                    s->seq.line.context > rows ? s->seq.line.context - rows : 0,

@@ -469,7 +469,8 @@ size_t drafter_head_size(const struct decoder *dec, int chunk, int context)
     size_t rows = (size_t)most_rows(chunk), hidden = (size_t)c->hidden;
     size_t vocab = (size_t)decoder_input_vocab(dec),
            draft = decoder_draft_ids(dec) ? (size_t)c->vocab : 0;
-    return (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
+    return sizeof(struct head_drafter) +
+           (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
            ((rows + GROW_MAX_ROWS + OWN_MAX + 1) * hidden + rows * decoder_feature_width(dec)) *
                sizeof(float) +
            rows * 4 * sizeof(int32_t) + draft * GROW_LEVEL * sizeof(float) +

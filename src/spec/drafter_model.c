@@ -54,7 +54,8 @@ static int most_rows(int chunk)
 size_t drafter_model_size(const struct decoder *dec, int chunk, int context)
 {
     const struct config *c = decoder_config(dec);
-    return (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
+    return sizeof(struct model_drafter) +
+           (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
            (size_t)most_rows(chunk) * ((size_t)config_media_width(c) + 4) * sizeof(float) +
            (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }

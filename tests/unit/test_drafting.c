@@ -50,7 +50,7 @@ static void check_limit(struct pair *p, const struct pv_method *m, float tempera
     CHECK_MSG(strstr(err.text, words) != NULL, "'%s' is not about %s", err.text, words);
     CHECK_EQ(s->seq.n_kv_ids, 0); /* said before the prefill */
     err = (struct pv_error){ 0 };
-    CHECK_MSG(answer_with(s, NULL, temperature, video, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(answer_with(s, NULL, temperature, video, &err) == PV_OK, "%s: %s", words, err.text);
     pv_session_close(&s);
 }
 
