@@ -187,8 +187,16 @@ static int shared_memory(uint64_t size, const void *data)
     if (fcntl(fd, F_ADD_SEALS, seals | (data ? F_SEAL_WRITE : 0)) == 0)
         return fd;
 fail:
+    seals = errno;
     close(fd);
+    errno = seals;
     return -1;
+}
+
+static enum pv_status fail_shared(const struct media_proxy *p, uint64_t size, struct pv_error *err)
+{
+    return fail(err, PV_E_NOMEM, "%s: %llu bytes of memory to share with the media helper: %s",
+                p->path, (unsigned long long)size, strerror(errno));
 }
 
 /* The file, checked as a file can be from outside; what it says of itself is the helper's. */
@@ -215,7 +223,7 @@ static enum pv_status open_source(const struct media_proxy *p, const struct vide
                     (unsigned long long)*size, (unsigned long long)p->limits.file_bytes);
     if (!from->path)
         *fd = shared_memory(*size, from->data);
-    return *fd < 0 ? fail_nomem(err, (size_t)*size) : PV_OK;
+    return *fd < 0 ? fail_shared(p, *size, err) : PV_OK;
 }
 
 static enum pv_status send_job(struct media_proxy *p, uint64_t size, int threads,
@@ -372,7 +380,7 @@ static enum pv_status shelf_open(struct shelf *s, const struct media_proxy *p, c
         s->memory = mmap(NULL, (size_t)s->r.size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
     if (s->fd < 0 || s->memory == MAP_FAILED) {
         s->memory = NULL;
-        return fail_nomem(err, (size_t)s->r.size);
+        return fail_shared(p, s->r.size, err);
     }
     memcpy(s->memory, index, (size_t)n * sizeof *index);
     return PV_OK;

@@ -253,7 +253,7 @@ failure list_void 'void\.jsonl: there is no clip' bench void.jsonl -m model.gguf
 failure list_missing 'nowhere\.jsonl' bench nowhere.jsonl -m model.gguf --methods ngram
 mkdir -p bare
 failure bench_bare 'bare: there is no video' bench bare -m model.gguf --methods ngram
-failure bench_csv 'bare: could not be opened' bench short.y4m -m model.gguf --methods ngram --csv bare
+failure bench_csv 'bare: cannot be opened' bench short.y4m -m model.gguf --methods ngram --csv bare
 failure draft_missing 'nowhere\.gguf' $ask -d nowhere.gguf
 
 # --- what makes no sense ---
