@@ -11,12 +11,12 @@ static void run_family(const struct family *family, enum test_head head, int lev
 
 TEST(requests_of_llava_do_not_see_each_other)
 {
-    run_family(&family_llava_onevision, EAGLE_HEAD, cpu_level_best(), 460);
+    run_family(&family_llava_onevision, EAGLE_HEAD, cpu_level_best(), 200);
 }
 
 TEST(requests_of_qwen_do_not_see_each_other)
 {
-    run_family(&family_qwen2_5_vl, EAGLE_HEAD, cpu_level_best(), 460);
+    run_family(&family_qwen2_5_vl, EAGLE_HEAD, cpu_level_best(), 200);
 }
 
 TEST(requests_with_a_head_of_eagle3_do_not_see_each_other)
@@ -32,7 +32,7 @@ TEST(requests_of_qwen2_do_not_see_each_other)
 
 TEST(requests_of_qwen3_do_not_see_each_other)
 {
-    run_family(&family_qwen3_vl, EAGLE_HEAD, cpu_level_best(), 460);
+    run_family(&family_qwen3_vl, EAGLE_HEAD, cpu_level_best(), 200);
     run_family(&family_qwen3_vl, EAGLE3_HEAD, cpu_level_best(), 80);
 }
 
