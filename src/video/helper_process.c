@@ -65,6 +65,8 @@ static int spawn(pid_t *pid, const char *program, int file, int socket)
     sigset_t none, all;
     int r;
 
+    if (access(program, X_OK) != 0) /* some emulators start a child that then finds out */
+        return errno;
     choose_environment(environment);
     sigemptyset(&none);
     sigfillset(&all);

@@ -178,7 +178,7 @@ TEST(stacks_do_not_depend_on_the_process)
     struct pool *p = NULL;
     int done[3] = { 0 };
     CHECK(!pthread_getattr_default_np(&before) && !pthread_attr_init(&small) &&
-          !pthread_attr_setstacksize(&small, 64 << 10) && !pthread_setattr_default_np(&small));
+          !pthread_attr_setstacksize(&small, 128 << 10) && !pthread_setattr_default_np(&small));
     CHECK_EQ(pool_open(&p, 3, NULL), PV_OK);
     if (p)
         pool_run(p, use_stack, done);
