@@ -8,7 +8,7 @@
 /* "model", "drafter" */
 const char *side_name(enum pv_side side);
 
-/* Events of one clip, each method a process and each of its sides a thread; apart by commas, so
+/* Events of one clip, each method a process and each of its sides a thread; separated by commas, so
  * that those of several clips can follow each other in one array. *processes counts them. */
 void trace_events(struct buf *b, const char *clip, const struct contenders *who,
                   const struct trial_result *r, int *processes);

@@ -47,7 +47,8 @@ static const struct option bench_table[] = {
       "object a line, its \"video\" a path from the list's place and its \"prompt\" the question.",
       NULL },
     { "methods", 0, NULL, OPTION_STRING, AT(methods), 0, 0, "METHODS",
-      "Names apart by commas, as --method of describe takes them; plain decoding (ar) always comes "
+      "Names separated by commas, as --method of describe takes them; plain decoding (ar) always "
+      "comes "
       "first. NAME:self drafts with the model's own weights. Default: auto.",
       NULL },
     { "ratios", 0, NULL, OPTION_STRING, AT(ratios), 0, 0, "R1,R2,...",

@@ -39,7 +39,8 @@ static const struct option question_table[] = {
       "for it, such as Qwen3; no effect on models that do not think.",
       NULL },
     { "compare", 0, NULL, OPTION_STRING, AT(compare), 0, 0, "METHODS",
-      "Answer with each of these methods (names apart by commas) after plain decoding, and print a "
+      "Answer with each of these methods (names separated by commas) after plain decoding, and "
+      "print a "
       "table of what each cost. NAME:self drafts with the model's own weights.",
       NULL },
     { "video", 0, "--image", OPTION_LIST, AT(videos), 0, 0, "FILE", "The same as VIDEO.", NULL },

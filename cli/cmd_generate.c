@@ -71,7 +71,7 @@ struct prompt {
     size_t n_ids;
 };
 
-/* Ids apart by commas or white space. Returns OPTIONS_RUN or an exit status. */
+/* Ids separated by commas or white space. Returns OPTIONS_RUN or an exit status. */
 static int parse_ids(struct prompt *p, const char *text)
 {
     size_t cap = strlen(text) / 2 + 1; /* an id and what follows it take two characters */
@@ -87,10 +87,11 @@ static int parse_ids(struct prompt *p, const char *text)
         snprintf(number, sizeof number, "%.*s", (int)(n < sizeof number ? n : sizeof number - 1),
                  text);
         if (!parse_int(number, 0, INT32_MAX, &id))
-            return options_misuse("generate",
-                                  "option --prompt-ids takes token ids apart by commas, and id %zu "
-                                  "of them is \"%s\"",
-                                  p->n_ids + 1, number);
+            return options_misuse(
+                "generate",
+                "option --prompt-ids takes token ids separated by commas, and id %zu "
+                "of them is \"%s\"",
+                p->n_ids + 1, number);
         p->ids[p->n_ids++] = (int32_t)id;
         text += n;
         text += strspn(text, " \t\r\n");

@@ -47,8 +47,8 @@ static const struct option serve_table[] = {
       "networks are refused even then. Default: none are allowed.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
-      "Decode media in this process. By default that is done in a helper process that can open no "
-      "file and use no network, and not at all where that cannot be had.",
+      "Decode media in this process. By default a helper process decodes them, which can open no "
+      "file and use no network; where it cannot be started, media are refused.",
       NULL },
     { "upload-dir", 0, NULL, OPTION_STRING, AT(upload_dir), 0, 0, "DIR",
       "Where uploaded files are kept while the server runs. Default: a temporary directory.",
@@ -85,9 +85,8 @@ static const struct option bound_table[] = {
     { "max-files", 0, NULL, OPTION_BYTES, AT(max_files), 0, 0, "BYTES",
       "Size of all uploaded files together. Default: 16G.", NULL },
     { "client-timeout", 0, NULL, OPTION_NUMBER, AT(client_seconds), 0.1, 1e6, "S",
-      "Disconnect a client that takes longer than this to send the head of a request, or that "
-      "takes "
-      "nothing of a reply for so long. Default: 30.",
+      "Disconnect a client that takes longer than this to send the headers of a request, or that "
+      "reads nothing of a reply for as long. Default: 30.",
       NULL },
     { "drain-seconds", 0, NULL, OPTION_NUMBER, AT(drain_seconds), 0, 1e6, "S",
       "After SIGTERM running answers have so long to finish; a second signal ends them. Default: "

@@ -117,7 +117,7 @@ static int unknown_view(const char *name)
     return options_misuse("view", "there is no view \"%s\"; there are: %s", name, words);
 }
 
-/* Names apart by commas, into the report. */
+/* Names separated by commas, into the report. */
 static int parse_views(const char *text, struct view_report *r)
 {
     for (;;) {

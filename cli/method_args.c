@@ -453,10 +453,11 @@ static int add_ratios(struct contenders *list, const char *command, const struct
         at += at != ratios;
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         if (!parse_number(word, 0, 1, &one.ratio))
-            return options_misuse(command,
-                                  "option --ratios takes numbers from 0 to 1 apart by commas, not "
-                                  "\"%s\"",
-                                  ratios);
+            return options_misuse(
+                command,
+                "option --ratios takes numbers from 0 to 1 separated by commas, not "
+                "\"%s\"",
+                ratios);
         if (!add_contender(list, &one, label))
             return options_misuse(command, "there are more than %d methods", MAX_CONTENDERS);
     }

@@ -52,8 +52,8 @@ int method_args_check(const struct method_args *a, const char *command,
                       const struct model_args *model, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft);
 
-/* Methods apart by commas, NAME or NAME:self. What the options change is changed where it has a
- * meaning. With `ratios` (numbers apart by commas; NULL: none) each method that prunes is there
+/* Methods separated by commas, NAME or NAME:self. What the options change is changed where it has a
+ * meaning. With `ratios` (numbers separated by commas; NULL: none) each method that prunes is there
  * once for each. */
 int method_args_list(const struct method_args *a, const char *command,
                      const struct model_args *model, struct pv_model_params *mp, const char *names,

@@ -29,7 +29,7 @@ const struct option model_table[] = {
       "it.",
       NULL },
     { "cpumask", 0, NULL, OPTION_STRING, AT(cpumask), 0, 0, "SET",
-      "CPU features allowed: names apart by commas as 'prevue version' prints them, \"none\", "
+      "CPU features allowed: names separated by commas, as 'prevue version' prints them, \"none\", "
       "\"all\", or their bits as a number (0x30).",
       NULL },
     { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
@@ -172,7 +172,7 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
                      "--model (" DEFAULT_MODEL " is neither here nor beside the program)");
     if (a->cpumask && !parse_cpumask(a->cpumask, &p.cpu_mask))
         return options_misuse(command,
-                              "option --cpumask takes CPU features apart by commas, \"none\", "
+                              "option --cpumask takes CPU features separated by commas, \"none\", "
                               "\"all\" or a number, not \"%s\"",
                               a->cpumask);
     *out = p;

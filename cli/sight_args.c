@@ -34,7 +34,7 @@ const struct option sight_table[] = {
 };
 _Static_assert(sizeof sight_table / sizeof *sight_table == N_SIGHT_OPTIONS, "rows");
 
-/* Words apart by commas, each at most once; 0: it is something else. */
+/* Words separated by commas, each at most once; 0: it is something else. */
 static unsigned parse_terms(const char *text)
 {
     unsigned terms = 0;

@@ -44,7 +44,8 @@ const struct option choice_table[] = {
       "seconds.",
       TIME_WORDS },
     { "allow-format", 0, "--allow-formats", OPTION_STRING, AT(formats), 0, 0, "NAMES",
-      "Read these containers and codecs too, by FFmpeg's names, apart by commas: asf,wmv3. Those "
+      "Read these containers and codecs too, by FFmpeg's names, separated by commas: asf,wmv3. "
+      "Those "
       "of "
       "common videos and pictures are always read.",
       NULL },

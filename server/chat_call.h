@@ -14,7 +14,7 @@ struct choice {
     struct buf ids;                           /* "1,2,3" */
     struct buf drafted;                       /* "010": by token */
     struct buf lengths;                       /* "3,1,4": bytes of text that came with each */
-    struct buf logprobs;                      /* entries of the list, apart by commas */
+    struct buf logprobs;                      /* entries of the list, separated by commas */
     struct buf token_logprobs, tops, offsets; /* the same of /v1/completions */
     int64_t offset;                           /* bytes of the tokens so far */
     int64_t tokens;                           /* all */

@@ -49,4 +49,19 @@ static inline const char *scratch_dir(void)
     return scratch_path;
 }
 
+/* A file in it with these bytes. The path is valid until the next call; a program that cannot write
+ * its own files ends. */
+static inline const char *scratch_file(const char *name, const void *data, size_t size)
+{
+    static char path[256];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/%s", scratch_dir(), name);
+    f = fopen(path, "wb");
+    if (!f || fwrite(data, 1, size, f) != size || fclose(f)) {
+        perror(path);
+        exit(1);
+    }
+    return path;
+}
+
 #endif

@@ -299,7 +299,8 @@ struct pv_video_params {
     pv_progress_fn progress; /* may be NULL */
     void *progress_user;
     /* Containers and codecs that are read besides the usual ones (doc/video.md lists those), by
-     * FFmpeg's names, apart by commas; NULL: none. Those that name other files are never read. */
+     * FFmpeg's names, separated by commas; NULL: none. Those that name other files are never read.
+     */
     const char *allow_formats;
     enum pv_sandbox sandbox;
     const char *media_helper; /* the program for the sandbox; NULL: prevue-media, as above */

@@ -8,7 +8,8 @@
 
 #include <libavformat/avformat.h>
 
-/* Whether there is a container or codec for each name of a list (apart by commas; NULL: none). */
+/* Whether there is a container or codec for each name of a list (separated by commas; NULL: none).
+ */
 enum pv_status formats_check(const char *more, struct pv_error *err);
 /* `more`: names that are read besides those of the list; that of a kind of picture file may be
  * without FFmpeg's "_pipe". */
@@ -17,7 +18,7 @@ bool formats_has_codec(enum AVCodecID codec, const char *more);
 /* FFmpeg's name of a container, as one would say it: the first of several, without "_pipe". */
 void formats_say(char *out, size_t size, const AVInputFormat *input);
 bool formats_is_playlist(const AVInputFormat *input);
-/* Names of the decoders of all that is read, apart by commas, for FFmpeg, which frees them with
+/* Names of the decoders of all that is read, separated by commas, for FFmpeg, which frees them with
  * av_free; NULL: out of memory. */
 char *formats_decoders(const char *more);
 

@@ -55,7 +55,7 @@ struct video_limits {
     uint64_t decoded_pixels;  /* of all frames that are decoded, wanted or not; 0: any number */
     double cpu_seconds;       /* of opening and reading, on all threads; 0: any number */
     const char *more_formats; /* names of containers and codecs that are read besides the usual ones
-                                 (formats_av.h), apart by commas; borrowed; NULL: none */
+                                 (formats_av.h), separated by commas; borrowed; NULL: none */
     /* Asked every 20 ms or so (never while one frame is decoded) by the thread that opens or reads;
      * false: the call ends with PV_E_CANCELLED. May be NULL. */
     bool (*go_on)(void *user);

@@ -116,19 +116,6 @@ static uint8_t *load(const char *path, size_t *size)
     return data;
 }
 
-static const char *write_file(const char *name, const void *data, size_t size)
-{
-    static char path[256];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", scratch_dir(), name);
-    f = fopen(path, "wb");
-    CHECK(f && fwrite(data, 1, size, f) == size);
-    if (f)
-        fclose(f);
-    return path;
-}
-
 /* Every file of a directory: from its path, from memory, cut, and damaged. */
 static int check_directory(const char *dir)
 {
@@ -149,10 +136,10 @@ static int check_directory(const char *dir)
         if (n % 3 == 0) {
             for (size_t i = size / 2; i < size / 2 + 40 && i < size; i++)
                 data[i] ^= 0x5a;
-            check_same(path, &(struct video_source){ .path = write_file("damaged", data, size) }, 1,
-                       2);
-            check_same(path, &(struct video_source){ .path = write_file("cut", data, size / 3) }, 1,
-                       1);
+            check_same(path, &(struct video_source){ .path = scratch_file("damaged", data, size) },
+                       1, 2);
+            check_same(path, &(struct video_source){ .path = scratch_file("cut", data, size / 3) },
+                       1, 1);
         }
         free(data);
         n++;
@@ -179,15 +166,15 @@ TEST(same_refusals)
         return;
     check_same("missing", &(struct video_source){ .path = "/nonexistent/x.mp4" }, 1, 1);
     check_same("directory", &(struct video_source){ .path = scratch_dir() }, 1, 1);
-    check_same("empty", &(struct video_source){ .path = write_file("empty", "", 0) }, 1, 1);
-    check_same("text", &(struct video_source){ .path = write_file("text", "hello\n", 6) }, 1, 1);
+    check_same("empty", &(struct video_source){ .path = scratch_file("empty", "", 0) }, 1, 1);
+    check_same("text", &(struct video_source){ .path = scratch_file("text", "hello\n", 6) }, 1, 1);
     check_same("memory", &(struct video_source){ .data = "hello\n", .size = 6 }, 1, 1);
     check_same("nothing", &(struct video_source){ .data = NULL, .size = 6 }, 1, 1);
     check_same("large", &(struct video_source){ .data = "", .size = SIZE_MAX }, 1, 1);
-    check_same("playlist", &(struct video_source){ .path = write_file("a", hls, sizeof hls - 1) },
+    check_same("playlist", &(struct video_source){ .path = scratch_file("a", hls, sizeof hls - 1) },
                1, 1);
-    check_same("xbm", &(struct video_source){ .path = write_file("a.xbm", xbm, sizeof xbm - 1) }, 1,
-               1);
+    check_same("xbm", &(struct video_source){ .path = scratch_file("a.xbm", xbm, sizeof xbm - 1) },
+               1, 1);
 }
 
 /* Several reads of one video; and what is asked for is checked on this side. */

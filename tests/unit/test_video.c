@@ -598,19 +598,6 @@ static void check_refusal(const char *path, const struct video_limits *limits,
     video_close(&v);
 }
 
-static const char *write_file(const char *name, const char *text, size_t len)
-{
-    static char path[256];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", scratch_dir(), name);
-    f = fopen(path, "wb");
-    CHECK(f && fwrite(text, 1, len, f) == len);
-    if (f)
-        fclose(f);
-    return path;
-}
-
 TEST(no_videos)
 {
     static const char noise[4096] = { 5, 6, 7, 1, 2, 3 };
@@ -623,12 +610,13 @@ TEST(no_videos)
     check_refusal("/nonexistent/x.mp4", &roomy, PV_E_IO, "No such file");
     check_refusal(scratch_dir(), &roomy, PV_E_IO, "regular");
     check_refusal("/dev/zero", &roomy, PV_E_IO, "regular");
-    check_refusal(write_file("empty.mp4", "", 0), &roomy, PV_E_FORMAT, "empty");
-    check_refusal(write_file("text.mp4", "hello\n", 6), &roomy, PV_E_FORMAT, "neither");
-    check_refusal(write_file("noise.mp4", noise, sizeof noise), &roomy, PV_E_FORMAT, "");
-    check_refusal(write_file("a.m3u8", hls, sizeof hls - 1), &roomy, PV_E_FORMAT, "playlist");
-    check_refusal(write_file("a.txt", concat, sizeof concat - 1), &roomy, PV_E_FORMAT, "playlist");
-    check_refusal(write_file("a.sdp", sdp, sizeof sdp - 1), &roomy, PV_E_FORMAT, "");
+    check_refusal(scratch_file("empty.mp4", "", 0), &roomy, PV_E_FORMAT, "empty");
+    check_refusal(scratch_file("text.mp4", "hello\n", 6), &roomy, PV_E_FORMAT, "neither");
+    check_refusal(scratch_file("noise.mp4", noise, sizeof noise), &roomy, PV_E_FORMAT, "");
+    check_refusal(scratch_file("a.m3u8", hls, sizeof hls - 1), &roomy, PV_E_FORMAT, "playlist");
+    check_refusal(scratch_file("a.txt", concat, sizeof concat - 1), &roomy, PV_E_FORMAT,
+                  "playlist");
+    check_refusal(scratch_file("a.sdp", sdp, sizeof sdp - 1), &roomy, PV_E_FORMAT, "");
     check_refusal(damaged_copy("bframes.mp4", 3000, -1), &roomy, PV_E_FORMAT, "header");
     check_refusal(damaged_copy("still.png", 60, -1), &roomy, PV_E_FORMAT, "decodes");
 }
@@ -645,7 +633,7 @@ TEST(codec_without_decoder)
     for (size_t i = 0; i + 15 < n; i++)
         if (!memcmp(data + i, "V_MPEG4/ISO/AVC", 15))
             memcpy(data + i, "V_NONE/PREVUE/X", 15);
-    path = write_file("unknown.mkv", data, n);
+    path = scratch_file("unknown.mkv", data, n);
     check_refusal(path, &roomy, PV_E_UNSUPPORTED, "no decoder");
 }
 
@@ -782,7 +770,7 @@ static void check_as_file(const char *name, const uint8_t *bytes, size_t size)
 {
     static const char called[] = "the video in memory: ";
     struct pv_error from_file = { 0 }, from_memory = { 0 };
-    const char *path = write_file("part", (const char *)bytes, size);
+    const char *path = scratch_file("part", (const char *)bytes, size);
     uint8_t *data = malloc(size ? size : 1);
     struct video *a = NULL, *b = NULL;
     enum pv_status want = open_path(&a, path, &roomy, 2, &from_file), got;

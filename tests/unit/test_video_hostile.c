@@ -20,19 +20,6 @@ static const bool measures_memory = true;
 
 static const struct video_limits usual = { 16 << 20, 64 << 20, 1024, 3600 };
 
-static const char *write_file(const char *name, const void *data, size_t size)
-{
-    static char path[256];
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", scratch_dir(), name);
-    f = fopen(path, "wb");
-    CHECK(f && fwrite(data, 1, size, f) == size);
-    if (f)
-        fclose(f);
-    return path;
-}
-
 static long most_memory(void)
 {
     struct rusage u;
@@ -80,7 +67,7 @@ TEST(formats_that_are_not_listed)
         "#define a_width 8\n#define a_height 1\nstatic char a[] = { 0x01 };\n";
     static const char ass[] = "[Script Info]\n; a text\nScriptType: v4.00+\n";
     struct video_limits l = usual;
-    const char *path = write_file("a.svg", svg, sizeof svg - 1);
+    const char *path = scratch_file("a.svg", svg, sizeof svg - 1);
     struct video *v = NULL;
     struct pv_error err = { 0 };
 
@@ -90,14 +77,14 @@ TEST(formats_that_are_not_listed)
     l.more_formats = "nonesuch";
     CHECK_EQ(video_open(&v, &(struct video_source){ .path = path }, &l, 1, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, "'nonesuch'"), "%s", err.text);
-    refused(write_file("a.xbm", xbm, sizeof xbm - 1), &usual, PV_E_UNSUPPORTED, "xbm");
-    refused(write_file("a.ass", ass, sizeof ass - 1), &usual, PV_E_UNSUPPORTED, "ass");
+    refused(scratch_file("a.xbm", xbm, sizeof xbm - 1), &usual, PV_E_UNSUPPORTED, "xbm");
+    refused(scratch_file("a.ass", ass, sizeof ass - 1), &usual, PV_E_UNSUPPORTED, "ass");
     l.more_formats = "xbm";
     err = (struct pv_error){ 0 };
-    CHECK_MSG(
-        !video_open(&v, &(struct video_source){ .path = write_file("a.xbm", xbm, sizeof xbm - 1) },
-                    &l, 1, &err),
-        "%s", err.text);
+    CHECK_MSG(!video_open(
+                  &v, &(struct video_source){ .path = scratch_file("a.xbm", xbm, sizeof xbm - 1) },
+                  &l, 1, &err),
+              "%s", err.text);
     video_close(&v);
 }
 
@@ -119,7 +106,7 @@ TEST(codecs_that_are_not_listed)
     MP4_TABLE(&m, "stco", 0, 1, 40);
     mp4_track_end(&m, t);
     mp4_end(&m, moov);
-    refused(write_file("a.mov", m.data, m.n), &usual, PV_E_UNSUPPORTED, "codec svq3");
+    refused(scratch_file("a.mov", m.data, m.n), &usual, PV_E_UNSUPPORTED, "codec svq3");
 }
 
 TEST(tables_that_claim_millions)
@@ -127,7 +114,7 @@ TEST(tables_that_claim_millions)
     struct mp4 m = { .n = 0 };
 
     mp4_claim(&m, 3, 60000000);
-    refused(write_file("claims.mp4", m.data, m.n), &usual, PV_E_LIMIT, "180000000 samples");
+    refused(scratch_file("claims.mp4", m.data, m.n), &usual, PV_E_LIMIT, "180000000 samples");
 }
 
 /* --- decoders that take much memory ----------------------------------------------------------- */
@@ -190,7 +177,7 @@ TEST(decoders_that_keep_many_frames)
     struct outcome all, tight, none;
     size_t size;
     uint8_t *film = h264_film(SIDE, 16, FRAMES, GROUP, &size);
-    const char *path = write_file("refs.mp4", film, size);
+    const char *path = scratch_file("refs.mp4", film, size);
     long most, less;
 
     most = read_apart(&all, path, &l, 4);
@@ -248,7 +235,7 @@ static const char *write_gif(const char *name, unsigned side, int n)
     for (int i = 0; i < n; i++)
         memcpy(data + sizeof head + (size_t)i * sizeof frame, frame, sizeof frame);
     data[size - 1] = 0x3b;
-    path = write_file(name, data, size);
+    path = scratch_file(name, data, size);
     free(data);
     return path;
 }
