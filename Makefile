@@ -51,7 +51,7 @@ ARCH    := $(if $(filter x86_64%,$(MACHINE)),x86,$(if $(filter aarch64% arm64%,$
 ifeq ($(CORE),1)
 PV_DEFS = -DPV_CORE
 else
-DEPS        = jansson libpcre2-8 libutf8proc libavformat libavcodec libswscale libavutil zlib
+DEPS        = jansson libpcre2-8 libutf8proc libavformat libavcodec libswscale libswresample libavutil zlib
 SERVER_DEPS = libmicrohttpd # of the program, not of the library
 DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) $(SERVER_DEPS) 2>/dev/null && echo yes)
 ifeq ($(DEPS_FOUND),yes)
@@ -99,8 +99,8 @@ say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
 
 # --- files ----------------------------------------------------------------------------------
 
-SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text video vision \
-           lm family spec engine
+SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text audio video \
+           vision lm family spec engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
 SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c src/base/png.c,$(SRC))
@@ -181,6 +181,7 @@ $(BUILD)/tests/%.o: WARN += -Wno-missing-field-initializers
 $(BUILD)/src/kernels/%.o: OPT = -O3
 $(BUILD)/src/kernels/$(ARCH)/%.o: LESS_SAN = $(KERNEL_SAN)
 $(BUILD)/src/video/resize.o: OPT = -O3
+$(BUILD)/src/audio/mel.o: OPT = -O3
 $(BUILD)/src/base/digest.o: OPT = -O3
 $(BUILD)/src/video/helper_process.o: ISA = -DPV_LIBEXECDIR='"$(libexecdir)"'
 # Its lanes are faster as eight numbers than as four vectors of two.

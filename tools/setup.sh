@@ -10,7 +10,7 @@
 set -u
 tools="gcc g++ make pkg-config curl"
 libraries="libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev
-    libavformat-dev libavcodec-dev libswscale-dev libavutil-dev zlib1g-dev libmicrohttpd-dev"
+    libavformat-dev libavcodec-dev libswscale-dev libswresample-dev libavutil-dev zlib1g-dev libmicrohttpd-dev"
 foreign=
 case ${1:-} in
 '') need="$tools $libraries" ;;
