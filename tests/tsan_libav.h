@@ -8,7 +8,7 @@ __attribute__((visibility("default"))) const char *__tsan_default_suppressions(v
 const char *__tsan_default_suppressions(void)
 {
     return "called_from_lib:libavutil\ncalled_from_lib:libavcodec\nrace:libavutil\n"
-           "race:libavcodec\nrace:libavformat\nrace:libswscale\n";
+           "race:libavcodec\nrace:libavformat\nrace:libswscale\nrace:libswresample\n";
 }
 
 #endif

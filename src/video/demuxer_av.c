@@ -194,7 +194,7 @@ static enum pv_status container_check(struct demuxer *d, const AVInputFormat *in
                     "%s: is a playlist (%s): it names other files, and those "
                     "are not opened",
                     d->path, input->name);
-    if (!formats_has_container(input, d->limits->more_formats)) {
+    if (!formats_has_container(input, d->use, d->limits->more_formats)) {
         formats_say(name, sizeof name, input);
         return fail(err, PV_E_UNSUPPORTED,
                     "%s: files of the format %s are not read unless it is allowed by name", d->path,
@@ -221,7 +221,8 @@ static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
     if (s)
         return s;
     if (r < 0 || !input)
-        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture", d->path);
+        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture%s", d->path,
+                    d->use == FORMAT_FILM ? "" : " nor sound");
     s = container_check(d, input, err);
     if (s)
         return s;
@@ -246,6 +247,14 @@ static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
     return PV_OK;
 }
 
+/* The decoders that a probe may use; NULL: out of memory. */
+static char *probe_decoders(const struct demuxer *d)
+{
+    if (d->of_sound)
+        return formats_sound_decoders(d->limits->more_formats);
+    return d->measured ? formats_decoders(d->limits->more_formats) : av_strdup("none");
+}
+
 /* Reads a little, to learn what the header does not say. This decodes, so the limit of pixels goes
  * along; streams that appear only while reading cannot be given one, and are then measured by
  * their parsers alone before (`measured`). */
@@ -259,8 +268,7 @@ static enum pv_status streams_probe(struct demuxer *d, struct pv_error *err)
     for (unsigned i = 0; i < n && r >= 0; i++)
         r = av_dict_set_int(&options[i], "max_pixels", d->limits->pixels, 0);
     if (r >= 0) {
-        d->format->codec_whitelist =
-            d->measured ? formats_decoders(d->limits->more_formats) : av_strdup("none");
+        d->format->codec_whitelist = probe_decoders(d);
         r = d->format->codec_whitelist ? 0 : AVERROR(ENOMEM);
     }
     if (r >= 0)
@@ -274,42 +282,111 @@ static enum pv_status streams_probe(struct demuxer *d, struct pv_error *err)
     return r < 0 ? demuxer_fail(d, "its streams cannot be read", r, err) : PV_OK;
 }
 
+static int best_stream(const struct demuxer *d, enum AVMediaType type, int related)
+{
+    return av_find_best_stream(d->format, type, -1, related, NULL, 0);
+}
+
+bool demuxer_has_sound(const struct demuxer *d)
+{
+    return best_stream(d, AVMEDIA_TYPE_AUDIO, -1) >= 0;
+}
+
+/* A picture that goes with sound, such as the cover of an album, is no film. */
+static bool is_cover(const struct demuxer *d)
+{
+    return d->use == FORMAT_FILM_OR_SOUND && d->stream >= 0 && demuxer_has_sound(d) &&
+           (demuxer_stream(d)->disposition & AV_DISPOSITION_ATTACHED_PIC);
+}
+
+static enum pv_status find_film(struct demuxer *d, struct pv_error *err)
+{
+    const AVCodecParameters *par;
+
+    d->stream = best_stream(d, AVMEDIA_TYPE_VIDEO, -1);
+    if (is_cover(d))
+        d->stream = -1;
+    if (d->stream < 0) {
+        d->stream = -1;
+        if (d->use == FORMAT_FILM_OR_SOUND && demuxer_has_sound(d))
+            return PV_OK;
+        return fail(err, PV_E_FORMAT, "%s: has no video%s", d->path,
+                    d->use == FORMAT_FILM ? "" : " and no sound");
+    }
+    par = demuxer_stream(d)->codecpar;
+    if (par->codec_id == AV_CODEC_ID_NONE ||
+        formats_has_codec(par->codec_id, d->limits->more_formats))
+        return PV_OK;
+    return fail(err, PV_E_UNSUPPORTED,
+                "%s: video of the codec %s is not read unless it is allowed by name", d->path,
+                avcodec_get_name(par->codec_id));
+}
+
+static enum pv_status find_sound(struct demuxer *d, struct pv_error *err)
+{
+    const AVCodecParameters *par;
+
+    d->stream = best_stream(d, AVMEDIA_TYPE_AUDIO, best_stream(d, AVMEDIA_TYPE_VIDEO, -1));
+    if (d->stream < 0) {
+        d->stream = -1;
+        return PV_OK;
+    }
+    par = demuxer_stream(d)->codecpar;
+    if (formats_has_sound_codec(par->codec_id, d->limits->more_formats))
+        return PV_OK;
+    return fail(err, PV_E_UNSUPPORTED,
+                "%s: sound of the codec %s is not read unless it is allowed by name", d->path,
+                avcodec_get_name(par->codec_id));
+}
+
+/* What headers say of the size of frames. */
+struct sizes_said {
+    int size[STREAMS_SAID][2];
+};
+
+static void note_sizes(const struct demuxer *d, struct sizes_said *said)
+{
+    for (unsigned i = 0; i < d->format->nb_streams && i < STREAMS_SAID; i++) {
+        said->size[i][0] = d->format->streams[i]->codecpar->width;
+        said->size[i][1] = d->format->streams[i]->codecpar->height;
+    }
+}
+
+static enum pv_status check_frame_size(const struct demuxer *d, const struct sizes_said *said,
+                                       struct pv_error *err)
+{
+    const AVCodecParameters *par = demuxer_stream(d)->codecpar;
+    int width = par->width, height = par->height;
+
+    if (width <= 0 && d->stream < STREAMS_SAID) { /* a probe that hits the limit forgets it */
+        width = said->size[d->stream][0];
+        height = said->size[d->stream][1];
+    }
+    if ((int64_t)width * height <= d->limits->pixels)
+        return PV_OK;
+    return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed", d->path,
+                width, height, (long long)d->limits->pixels);
+}
+
 enum pv_status demuxer_open(struct demuxer *d, struct pv_error *err)
 {
     enum pv_status s = io_open(d, err);
-    int said[STREAMS_SAID][2] = { { 0 } }, size[2];
-    const AVCodecParameters *par;
-    bool late;
+    struct sizes_said said = { 0 };
 
     if (!s)
         s = header_read(d, err);
     if (s)
         return s;
-    late = d->format->ctx_flags & AVFMTCTX_NOHEADER;
-    for (unsigned i = 0; i < d->format->nb_streams && i < STREAMS_SAID; i++) {
-        said[i][0] = d->format->streams[i]->codecpar->width;
-        said[i][1] = d->format->streams[i]->codecpar->height;
-    }
-    d->measured = d->measured || !late;
+    note_sizes(d, &said);
+    /* A probe for sound decodes no pictures. */
+    d->measured = d->measured || d->of_sound || !(d->format->ctx_flags & AVFMTCTX_NOHEADER);
     s = streams_probe(d, err);
+    if (!s)
+        s = d->of_sound ? find_sound(d, err) : find_film(d, err);
+    if (!s && !d->of_sound && d->stream >= 0)
+        s = check_frame_size(d, &said, err);
     if (s)
         return s;
-    d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
-    if (d->stream < 0)
-        return fail(err, PV_E_FORMAT, "%s: has no video", d->path);
-    par = d->format->streams[d->stream]->codecpar;
-    if (par->codec_id != AV_CODEC_ID_NONE &&
-        !formats_has_codec(par->codec_id, d->limits->more_formats))
-        return fail(err, PV_E_UNSUPPORTED,
-                    "%s: video of the codec %s is not read unless it is allowed by name", d->path,
-                    avcodec_get_name(par->codec_id));
-    size[0] = par->width;
-    size[1] = par->height;
-    if (size[0] <= 0 && d->stream < STREAMS_SAID) /* a probe that hits the limit forgets it */
-        memcpy(size, said[d->stream], sizeof size);
-    if ((int64_t)size[0] * size[1] > d->limits->pixels)
-        return fail(err, PV_E_LIMIT, "%s: frames of %d x %d pixels, at most %lld are allowed",
-                    d->path, size[0], size[1], (long long)d->limits->pixels);
     if (!d->measured) {
         d->measured = true;
         demuxer_close(d);
@@ -320,7 +397,7 @@ enum pv_status demuxer_open(struct demuxer *d, struct pv_error *err)
     return PV_OK;
 }
 
-AVStream *demuxer_film(const struct demuxer *d)
+AVStream *demuxer_stream(const struct demuxer *d)
 {
     return d->format->streams[d->stream];
 }

@@ -23,6 +23,17 @@ static const char *const codecs[] = {
     "apng", "png",  "webp",  "bmp",    "tiff",   "ppm",        "pgm",
 };
 
+/* Containers of sound alone. */
+static const char *const sound_containers[] = { "wav", "mp3", "flac", "aac", "aiff", "amr" };
+
+static const char *const sound_codecs[] = {
+    "aac",       "aac_latm",  "mp3",       "mp2",       "opus",          "vorbis",
+    "flac",      "alac",      "ac3",       "eac3",      "dts",           "amr_nb",
+    "amr_wb",    "pcm_u8",    "pcm_s16le", "pcm_s16be", "pcm_s24le",     "pcm_s24be",
+    "pcm_s32le", "pcm_s32be", "pcm_f32le", "pcm_f32be", "pcm_f64le",     "pcm_f64be",
+    "pcm_alaw",  "pcm_mulaw", "adpcm_ms",  "pcm_s8",    "adpcm_ima_wav",
+};
+
 /* Files of these name other files. */
 static const char *const playlists[] = { "hls",    "concat", "dash",
                                          "image2", "sdp",    "rtsp",
@@ -72,7 +83,7 @@ void formats_say(char *out, size_t size, const AVInputFormat *input)
     snprintf(out, size, "%.*s", (int)len, input->name);
 }
 
-bool formats_has_container(const AVInputFormat *input, const char *more)
+bool formats_has_container(const AVInputFormat *input, enum format_use use, const char *more)
 {
     const char *names = input->name;
     char name[NAME_SIZE];
@@ -81,7 +92,8 @@ bool formats_has_container(const AVInputFormat *input, const char *more)
     if (is_named(more, name))
         return true;
     while (next_name(&names, name))
-        if (IN(containers, name) || is_named(more, name))
+        if (IN(containers, name) || is_named(more, name) ||
+            (use == FORMAT_FILM_OR_SOUND && IN(sound_containers, name)))
             return true;
     return false;
 }
@@ -91,6 +103,13 @@ bool formats_has_codec(enum AVCodecID codec, const char *more)
     const char *name = avcodec_get_name(codec);
 
     return IN(codecs, name) || is_named(more, name);
+}
+
+bool formats_has_sound_codec(enum AVCodecID codec, const char *more)
+{
+    const char *name = avcodec_get_name(codec);
+
+    return IN(sound_codecs, name) || is_named(more, name);
 }
 
 bool formats_is_playlist(const AVInputFormat *input)
@@ -123,15 +142,25 @@ static void add_decoder(AVBPrint *b, const char *codec)
         av_bprintf(b, "%s%s", b->len ? "," : "", decoder->name);
 }
 
-char *formats_decoders(const char *more)
+static char *decoders_of(const char *const *list, size_t n, const char *more)
 {
     char name[NAME_SIZE], *out = NULL;
     AVBPrint b;
 
     av_bprint_init(&b, 0, AV_BPRINT_SIZE_UNLIMITED);
-    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
-        add_decoder(&b, codecs[i]);
+    for (size_t i = 0; i < n; i++)
+        add_decoder(&b, list[i]);
     while (next_name(&more, name))
         add_decoder(&b, name);
     return av_bprint_finalize(&b, &out) < 0 ? NULL : out;
+}
+
+char *formats_decoders(const char *more)
+{
+    return decoders_of(codecs, sizeof codecs / sizeof *codecs, more);
+}
+
+char *formats_sound_decoders(const char *more)
+{
+    return decoders_of(sound_codecs, sizeof sound_codecs / sizeof *sound_codecs, more);
 }

@@ -28,6 +28,7 @@
 enum {
     SLOTS_MAX = 16,
     SLOTS_BYTES = 64 << 20, /* of pictures that wait, two excepted */
+    SOUND_SLOTS = 8,
     PAGE = 4096,
     PATH_SIZE = 4096
 };
@@ -42,7 +43,8 @@ struct media_proxy {
     char *path;
     struct video_limits limits;
     struct video_info info;
-    double left; /* seconds that it may still be waited for */
+    bool sound_alone; /* is wanted */
+    double left;      /* seconds that it may still be waited for */
 };
 
 /* --- the end of a helper -------------------------------------------------------------------- */
@@ -249,11 +251,18 @@ static enum pv_status send_job(struct media_proxy *p, uint64_t size, int threads
     job->decoded_pixels = l->decoded_pixels;
     job->cpu_seconds = l->cpu_seconds;
     job->threads = threads;
+    job->sound_alone = p->sound_alone;
     job->test = l->sandbox->test;
     if (!s)
         transmit(p, job, sizeof *job, -1);
     mem_free(job);
     return s;
+}
+
+static bool is_sound_alone(const struct video_info *i)
+{
+    return i->width == 0 && i->height == 0 && i->n_frames == 0 && i->fps == 0 && !i->still &&
+           i->has_sound && isfinite(i->duration) && i->duration >= 0 && i->cut == 0;
 }
 
 static bool is_info(const struct video_info *i, const struct video_limits *l)
@@ -294,7 +303,8 @@ static enum pv_status start(struct media_proxy *p, const struct video_source *fr
     *unavailable = *unavailable || no_walls;
     if (s)
         return s;
-    if (a.kind != WIRE_OPENED || !is_info(&a.info, &p->limits))
+    if (a.kind != WIRE_OPENED ||
+        !(is_info(&a.info, &p->limits) || (p->sound_alone && is_sound_alone(&a.info))))
         return fail_lie(p, "frames that cannot be", err);
     p->info = a.info;
     return PV_OK;
@@ -313,6 +323,7 @@ enum pv_status media_proxy_open(struct media_proxy **out, const struct video_sou
         return fail_nomem(err, sizeof *p);
     p->helper.socket = -1;
     p->limits = *limits;
+    p->sound_alone = from->sound_alone;
     p->path = mem_strdup(video_source_name(from));
     p->left = wall > 0                  ? wall
               : limits->cpu_seconds > 0 ? WALL_EXTRA + WALL_SHARE * limits->cpu_seconds
@@ -362,9 +373,24 @@ struct shelf {
     uint8_t *memory;
 };
 
+/* The memory of the shelf whose sizes are set. */
+static enum pv_status shelf_map(struct shelf *s, const struct media_proxy *p, struct pv_error *err)
+{
+    s->r.size = s->r.slots + (uint64_t)s->r.n_slots * s->r.slot_size;
+    s->fd = shared_memory(s->r.size, NULL);
+    if (s->fd >= 0)
+        s->memory = mmap(NULL, (size_t)s->r.size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    if (s->fd < 0 || s->memory == MAP_FAILED) {
+        s->memory = NULL;
+        return fail_shared(p, s->r.size, err);
+    }
+    return PV_OK;
+}
+
 static enum pv_status shelf_open(struct shelf *s, const struct media_proxy *p, const int64_t *index,
                                  int n, struct pv_error *err)
 {
+    enum pv_status st;
     uint64_t size = (uint64_t)p->info.width * (uint64_t)p->info.height * 3, slots;
 
     slots = SLOTS_BYTES / size;
@@ -374,16 +400,10 @@ static enum pv_status shelf_open(struct shelf *s, const struct media_proxy *p, c
     s->r.n_slots = (int)slots;
     s->r.slot_size = size;
     s->r.slots = ((uint64_t)n * sizeof *index + PAGE - 1) / PAGE * PAGE;
-    s->r.size = s->r.slots + slots * size;
-    s->fd = shared_memory(s->r.size, NULL);
-    if (s->fd >= 0)
-        s->memory = mmap(NULL, (size_t)s->r.size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
-    if (s->fd < 0 || s->memory == MAP_FAILED) {
-        s->memory = NULL;
-        return fail_shared(p, s->r.size, err);
-    }
-    memcpy(s->memory, index, (size_t)n * sizeof *index);
-    return PV_OK;
+    st = shelf_map(s, p, err);
+    if (!st)
+        memcpy(s->memory, index, (size_t)n * sizeof *index);
+    return st;
 }
 
 static void shelf_close(struct shelf *s)
@@ -416,6 +436,11 @@ static enum pv_status take(struct media_proxy *p, const struct shelf *shelf,
     return PV_OK;
 }
 
+static enum pv_status fail_ended(const struct media_proxy *p, struct pv_error *err)
+{
+    return fail(err, PV_E_ARG, "%s: its decoder in the sandbox has ended", p->path);
+}
+
 enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int n,
                                 video_frame_fn fn, void *user, int *lost, struct pv_error *err)
 {
@@ -425,12 +450,12 @@ enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int
 
     if (s)
         return s;
-    if (p->helper.pid <= 0)
-        return fail(err, PV_E_ARG, "%s: its decoder in the sandbox has ended", p->path);
     if (n == 0) {
         *lost = 0;
         return PV_OK;
     }
+    if (p->helper.pid <= 0)
+        return fail_ended(p, err);
     s = shelf_open(&shelf, p, index, n, err);
     if (!s)
         transmit(p, &shelf.r, sizeof shelf.r, shelf.fd);
@@ -442,6 +467,64 @@ enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int
     if (!s)
         s = receive(p, &a, NULL, err);
     if (!s && (a.kind != WIRE_READ || a.lost < 0 || a.lost > n))
+        s = fail_lie(p, "an end that cannot be", err);
+    if (!s)
+        *lost = a.lost;
+    shelf_close(&shelf);
+    return s;
+}
+
+/* --- sound ---------------------------------------------------------------------------------- */
+
+/* Samples of message number `at`, at most `most`. Every one that is no number becomes 0
+ * (sound_append), so whatever the helper writes is sound. */
+static enum pv_status take_sound(struct media_proxy *p, const struct shelf *shelf,
+                                 const struct wire_answer *a, int at, int64_t most,
+                                 const struct sound_wish *wish, struct pv_error *err)
+{
+    const struct wire_taken taken = { at + 1 };
+    const void *samples = shelf->memory + (uint64_t)(at % SOUND_SLOTS) * shelf->r.slot_size;
+    enum pv_status s;
+
+    if (a->at != at || a->n_samples == 0 || a->n_samples > WIRE_SOUND_SAMPLES ||
+        (int64_t)a->n_samples > most)
+        return fail_lie(p, "sound that was not asked for", err);
+    s = wish->fn(wish->user, samples, (size_t)a->n_samples, err);
+    if (s) {
+        fail_names(err, p->path);
+        end(p);
+        return s;
+    }
+    transmit(p, &taken, sizeof taken, -1);
+    return PV_OK;
+}
+
+enum pv_status media_proxy_sound(struct media_proxy *p, const struct sound_wish *wish, int *lost,
+                                 struct pv_error *err)
+{
+    struct shelf shelf = { .r = { .n_slots = SOUND_SLOTS,
+                                  .slot_size = WIRE_SOUND_SAMPLES * sizeof(float),
+                                  .sound = true,
+                                  .start = wish->start,
+                                  .end = wish->end },
+                           .fd = -1 };
+    int64_t most = sound_most(wish->start, wish->end, p->limits.seconds);
+    struct wire_answer a = { 0 };
+    enum pv_status s;
+
+    if (p->helper.pid <= 0)
+        return fail_ended(p, err);
+    s = shelf_map(&shelf, p, err);
+    if (!s)
+        transmit(p, &shelf.r, sizeof shelf.r, shelf.fd);
+    for (int at = 0; !s; at++) {
+        s = receive(p, &a, NULL, err);
+        if (s || a.kind != WIRE_SOUND)
+            break;
+        s = take_sound(p, &shelf, &a, at, most, wish, err);
+        most -= (int64_t)a.n_samples;
+    }
+    if (!s && (a.kind != WIRE_READ || a.lost < 0))
         s = fail_lie(p, "an end that cannot be", err);
     if (!s)
         *lost = a.lost;

@@ -4,6 +4,7 @@
 #ifndef PV_VIDEO_MEDIA_PROXY_AV_H
 #define PV_VIDEO_MEDIA_PROXY_AV_H
 
+#include "video/sound_av.h"
 #include "video/video.h"
 
 struct media_proxy;
@@ -16,5 +17,7 @@ void media_proxy_close(struct media_proxy **p);
 const struct video_info *media_proxy_info(const struct media_proxy *p);
 enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int n,
                                 video_frame_fn fn, void *user, int *lost, struct pv_error *err);
+enum pv_status media_proxy_sound(struct media_proxy *p, const struct sound_wish *wish, int *lost,
+                                 struct pv_error *err);
 
 #endif

@@ -140,26 +140,59 @@ static void run_test(const struct wire_job *job)
 struct delivery {
     const struct wire_read *read;
     uint8_t *memory;
-    int taken; /* pictures that are out of their slots */
+    int sent, taken; /* pictures, or samples, that are in their slots, and out of them */
     int test;
 };
+
+/* Where to put number `at`; NULL: the library has left. */
+static uint8_t *free_slot(struct delivery *d, int at)
+{
+    struct wire_taken t;
+
+    while (at - d->taken >= d->read->n_slots) {
+        if (!receive(&t, sizeof t))
+            return NULL;
+        d->taken = t.at;
+    }
+    d->sent = at + 1;
+    return d->memory + d->read->slots + (uint64_t)(at % d->read->n_slots) * d->read->slot_size;
+}
 
 static bool deliver(void *user, int at, int64_t index, double time, const struct image *picture)
 {
     struct delivery *d = user;
     struct wire_answer a = { .kind = WIRE_FRAME, .at = at, .index = index, .time = time };
-    struct wire_taken t;
+    uint8_t *slot = free_slot(d, at);
 
-    while (at - d->taken >= d->read->n_slots) {
-        if (!receive(&t, sizeof t))
-            return false;
-        d->taken = t.at;
-    }
-    memcpy(d->memory + d->read->slots + (uint64_t)(at % d->read->n_slots) * d->read->slot_size,
-           picture->rgb, (size_t)d->read->slot_size);
+    if (!slot)
+        return false;
+    memcpy(slot, picture->rgb, (size_t)d->read->slot_size);
     if (d->test == MEDIA_TEST_ORDER)
         a.at = at + 1000;
     return send_answer(&a);
+}
+
+static enum pv_status deliver_sound(void *user, const float *samples, size_t n,
+                                    struct pv_error *err)
+{
+    struct delivery *d = user;
+
+    for (size_t some; n > 0; n -= some, samples += some) {
+        struct wire_answer a = { .kind = WIRE_SOUND, .at = d->sent };
+        uint8_t *slot = free_slot(d, d->sent);
+        some = n < WIRE_SOUND_SAMPLES ? n : WIRE_SOUND_SAMPLES;
+        a.n_samples = d->test == MEDIA_TEST_NOISY ? WIRE_SOUND_SAMPLES + 1 : some;
+        if (slot)
+            memcpy(slot, samples, some * sizeof *samples);
+        if (!slot || !send_answer(&a))
+            return fail(err, PV_E_CANCELLED, "reading was stopped");
+        while (d->test == MEDIA_TEST_ENDLESS && slot) {
+            a.at = d->sent;
+            slot = free_slot(d, d->sent);
+            send_answer(&a);
+        }
+    }
+    return PV_OK;
 }
 
 /* What to read, and the shared memory that comes with it. */
@@ -189,7 +222,12 @@ static bool receive_read(struct wire_read *r, int *fd)
     return true;
 }
 
-static bool read_frames(struct local_video *v, const struct wire_read *r, int fd, int test)
+static struct sound_wish sound_wanted(const struct wire_read *r, struct delivery *d)
+{
+    return (struct sound_wish){ .start = r->start, .end = r->end, .fn = deliver_sound, .user = d };
+}
+
+static bool serve_read(struct local_video *v, const struct wire_read *r, int fd, int test)
 {
     struct pv_error err = { 0 };
     struct delivery d = { .read = r, .test = test };
@@ -208,14 +246,18 @@ static bool read_frames(struct local_video *v, const struct wire_read *r, int fd
         send_failure(err.code, &err, false);
         return false;
     }
-    if (r->slot_size != (uint64_t)info->width * (uint64_t)info->height * 3)
+    if (r->slot_size != (r->sound ? WIRE_SOUND_SAMPLES * sizeof(float)
+                                  : (uint64_t)info->width * (uint64_t)info->height * 3))
         return false;
-    s = local_video_read(v, (const int64_t *)(const void *)d.memory, r->n, deliver, &d, &done.lost,
-                         &err);
+    if (r->sound)
+        s = local_video_sound(v, sound_wanted(r, &d), &done.lost, &err);
+    else
+        s = local_video_read(v, (const int64_t *)(const void *)d.memory, r->n, deliver, &d,
+                             &done.lost, &err);
     sent = s ? send_failure(s, &err, false) : send_answer(&done);
     munmap(d.memory, (size_t)r->size);
     /* Pictures that had not been taken out when the last one was sent. */
-    while (sent && !s && d.taken < r->n) {
+    while (sent && !s && d.taken < d.sent) {
         struct wire_taken t;
         sent = receive(&t, sizeof t);
         d.taken = t.at;
@@ -268,16 +310,19 @@ int media_worker_run(void)
                                    .decoded_pixels = job.decoded_pixels,
                                    .cpu_seconds = job.cpu_seconds,
                                    .more_formats = job.formats[0] ? job.formats : NULL };
-    s = local_video_open(
-        &v, &(struct video_source){ .path = job.name, .size = (size_t)job.size, .fd = WIRE_FILE },
-        &limits, job.threads, &err);
+    s = local_video_open(&v,
+                         &(struct video_source){ .path = job.name,
+                                                 .size = (size_t)job.size,
+                                                 .fd = WIRE_FILE,
+                                                 .sound_alone = job.sound_alone },
+                         &limits, job.threads, &err);
     if (s)
         return !send_failure(s, &err, false);
     opened.info = *local_video_info(v);
     if (!send_answer(&opened))
         return 2;
     while (receive_read(&read, &fd))
-        if (!read_frames(v, &read, fd, job.test))
+        if (!serve_read(v, &read, fd, job.test))
             break;
     return 0;
 }

@@ -1,5 +1,5 @@
-/* A video (or still picture), in a file or in memory: how many frames it shows and when, and the
- * pixels of chosen ones. FFmpeg's types stay in the files *_av.
+/* A video (or still picture), in a file or in memory: how many frames it shows and when, the
+ * pixels of chosen ones, and its sound. FFmpeg's types stay in the files *_av.
  *
  * Frames are numbered in the order they are shown, from 0. A file is read through our own callbacks
  * only: whatever it says, no other file and no address is ever opened.
@@ -15,6 +15,7 @@
 #ifndef PV_VIDEO_VIDEO_H
 #define PV_VIDEO_VIDEO_H
 
+#include "audio/sound.h"
 #include "base/status.h"
 #include "video/image.h"
 
@@ -28,6 +29,7 @@ struct video_source {
     size_t size;
     int fd; /* above 0: the file, of `size` bytes, open already, whose name is `path`; the caller's
              */
+    bool sound_alone; /* a file that has sound and no video is opened, too: it has no frames */
 };
 
 /* A helper process for opening and decoding, behind walls (walls.h): no file but this one, no
@@ -66,10 +68,11 @@ struct video_limits {
 struct video_info {
     int width, height; /* as shown: rotated; pixels that are not square are left so, as the
                           references do */
-    int64_t n_frames;  /* at least 1 */
+    int64_t n_frames;  /* at least 1, unless there is sound alone */
     double fps;        /* average; 0 for a still picture */
-    double duration;   /* seconds */
+    double duration;   /* seconds; of sound alone, what its header says or lets one guess */
     bool still;        /* one picture, not a film */
+    bool has_sound;    /* there is a stream of sound, if perhaps in no codec that is read */
     int64_t cut;       /* frames that the file lists but does not hold whole: it ends early */
 };
 
@@ -97,5 +100,13 @@ typedef bool (*video_frame_fn)(void *user, int at, int64_t index, double time,
  * could not be decoded. PV_E_FORMAT when not one could, PV_E_CANCELLED when fn said so. */
 enum pv_status video_read(struct video *v, const int64_t *index, int n, video_frame_fn fn,
                           void *user, int *lost, struct pv_error *err);
+
+/* The sound between two seconds of the clip (0 <= start < end; INFINITY: to its end), in step with
+ * the frames: 0 is when the first one is shown, or where the sound begins if there are none. Where
+ * the file has no sound for a while, or damaged packets, there is silence, and before its sound
+ * begins; after it ends there is nothing. No sound at all is no error: out->n is 0. `out` is
+ * overwritten; sound_clear gives it back. */
+enum pv_status video_read_sound(struct video *v, double start, double end, struct sound *out,
+                                struct pv_error *err);
 
 #endif

@@ -10,6 +10,7 @@
 struct video {
     struct local_video *here; /* one of the two */
     struct media_proxy *there;
+    uint64_t memory; /* bytes that its sound may take; 0: any number */
 };
 
 enum pv_status video_open(struct video **out, const struct video_source *from,
@@ -22,6 +23,7 @@ enum pv_status video_open(struct video **out, const struct video_source *from,
 
     if (!v)
         return fail_nomem(err, sizeof *v);
+    v->memory = limits->memory;
     if (!here) {
         s = media_proxy_open(&v->there, from, limits, threads, &here, &why);
         here = here && limits->sandbox->optional;
@@ -62,4 +64,36 @@ enum pv_status video_read(struct video *v, const int64_t *index, int n, video_fr
 {
     return v->here ? local_video_read(v->here, index, n, fn, user, lost, err)
                    : media_proxy_read(v->there, index, n, fn, user, lost, err);
+}
+
+struct sound_keeper {
+    struct sound sound;
+    uint64_t memory; /* 0: any number of bytes */
+};
+
+static enum pv_status keep_sound(void *user, const float *samples, size_t n, struct pv_error *err)
+{
+    struct sound_keeper *k = user;
+
+    if (k->memory && n > k->memory / sizeof *samples - k->sound.n)
+        return fail(err, PV_E_LIMIT,
+                    "its sound takes more than the %llu bytes of memory that are allowed",
+                    (unsigned long long)k->memory);
+    return sound_append(&k->sound, samples, n, err);
+}
+
+enum pv_status video_read_sound(struct video *v, double start, double end, struct sound *out,
+                                struct pv_error *err)
+{
+    struct sound_keeper k = { .sound = { .start = start }, .memory = v->memory };
+    const struct sound_wish wish = { .start = start, .end = end, .fn = keep_sound, .user = &k };
+    enum pv_status s;
+
+    s = v->here ? local_video_sound(v->here, wish, &k.sound.lost, err)
+                : media_proxy_sound(v->there, &wish, &k.sound.lost, err);
+    if (s)
+        sound_clear(&k.sound);
+    else
+        *out = k.sound;
+    return s;
 }

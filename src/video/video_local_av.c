@@ -27,6 +27,7 @@
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libswresample/swresample.h>
 #include <libswscale/swscale.h>
 
 #include <errno.h>
@@ -51,6 +52,7 @@ struct local_video {
     struct meter own_meter; /* of the first reader, for all */
     struct meter_hand hand;
     struct video_info info;
+    double origin;         /* the file's time of the first frame, for sound; NAN: not known */
     uint64_t reader_bytes; /* of one reader, as far as one can know */
     int threads;
     bool fd_borrowed;                            /* the file is the caller's */
@@ -76,7 +78,7 @@ struct local_video {
 
 static AVStream *film(const struct local_video *v)
 {
-    return demuxer_film(&v->in);
+    return demuxer_stream(&v->in);
 }
 
 /* The container at its beginning. */
@@ -176,6 +178,8 @@ static enum pv_status index_read(struct local_video *v, double *tail, struct pv_
             break;
     }
     v->next = NOWHERE;
+    if (first <= last && !v->picture)
+        v->origin = (double)first * unit;
     return s ? s : meter_check(&v->hand, err);
 }
 
@@ -558,7 +562,7 @@ static enum pv_status frames_count(struct local_video *v, struct pv_error *err)
             int64_t pts = v->frame->best_effort_timestamp;
             double t = pts == AV_NOPTS_VALUE ? NAN : (double)pts * unit;
             if (v->index.n_frames == 0)
-                shift = isnan(t) ? 0 : t;
+                v->origin = shift = isnan(t) ? 0 : t;
             else
                 time = t - shift > time ? t - shift : time + step;
             s = check_seconds(v, time, err);
@@ -632,14 +636,22 @@ static enum pv_status film_open(struct local_video *v, struct pv_error *err)
 {
     const struct judged *first = NULL;
     bool sorted = false;
-    double tail = 0;
+    double tail = 0, said = 0;
     enum pv_status s;
 
     s = container_open(v, err);
     if (!s && v->in.format->duration != AV_NOPTS_VALUE)
-        s = check_seconds(v, (double)v->in.format->duration / AV_TIME_BASE, err);
+        said = (double)v->in.format->duration / AV_TIME_BASE;
     if (!s)
-        s = index_read(v, &tail, err);
+        s = check_seconds(v, said, err);
+    if (s)
+        return s;
+    v->info.has_sound = demuxer_has_sound(&v->in);
+    if (v->in.stream < 0) { /* sound alone */
+        v->info.duration = said > 0 ? said : 0;
+        return PV_OK;
+    }
+    s = index_read(v, &tail, err);
     if (!s)
         s = frame_index_sort(&v->index, av_q2d(film(v)->time_base), &sorted, err);
     if (!s)
@@ -688,6 +700,8 @@ enum pv_status local_video_open(struct local_video **out, const struct video_sou
     if (av_log_get_level() == AV_LOG_INFO)
         av_log_set_level(AV_LOG_QUIET);
     v->in.fd = -1;
+    v->in.use = from->sound_alone ? FORMAT_FILM_OR_SOUND : FORMAT_FILM;
+    v->origin = (double)NAN;
     v->fd_borrowed = from->fd > 0;
     v->limits = *limits;
     v->threads = threads > 0 ? threads : cpu_count();
@@ -778,6 +792,7 @@ static void *reader_twin(void *user, int k)
     v->in.fd = first->in.fd;
     v->in.data = first->in.data;
     v->in.file_size = first->in.file_size;
+    v->in.use = first->in.use;
     v->limits = first->limits;
     v->info = first->info;
     v->picture = first->picture;
@@ -883,8 +898,11 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
     enum pv_status s = check_wish(v, index, n, err);
 
     meter_enter(v->hand.meter);
-    if (!s)
-        s = check_pixels(v, index, n, err);
+    if (!s && n == 0)
+        *lost = 0;
+    if (s || n == 0)
+        return s;
+    s = check_pixels(v, index, n, err);
     if (s)
         return s;
     parts_cut(&parts, &v->index, index, n);
@@ -904,8 +922,38 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
     return s;
 }
 
+/* --- sound ---------------------------------------------------------------------------------- */
+
+/* Sound has a demuxer of its own on the same open file or memory. */
+enum pv_status local_video_sound(struct local_video *v, struct sound_wish wish, int *lost,
+                                 struct pv_error *err)
+{
+    struct demuxer in = { .path = v->path,
+                          .limits = &v->limits,
+                          .hand = &v->hand,
+                          .data = v->in.data,
+                          .fd = v->in.fd,
+                          .file_size = v->in.file_size,
+                          .use = v->in.use,
+                          .claims_checked = v->in.claims_checked };
+    enum pv_status s;
+
+    *lost = 0;
+    if (!(wish.start >= 0 && wish.end > wish.start))
+        return fail(err, PV_E_ARG, "%s: sound from second %g to %g is asked for", v->path,
+                    wish.start, wish.end);
+    meter_enter(v->hand.meter);
+    wish.origin = v->origin;
+    in.packet = av_packet_alloc();
+    if (!in.packet)
+        return fail_nomem(err, sizeof *in.packet);
+    s = sound_decode(&in, &wish, lost, err);
+    av_packet_free(&in.packet);
+    return s;
+}
+
 void video_decoder_version(char *out, size_t size)
 {
-    snprintf(out, size, "FFmpeg %s %u %u %u", av_version_info(), avformat_version(),
-             avcodec_version(), swscale_version());
+    snprintf(out, size, "FFmpeg %s %u %u %u %u", av_version_info(), avformat_version(),
+             avcodec_version(), swscale_version(), swresample_version());
 }

@@ -2,6 +2,7 @@
 #ifndef PV_VIDEO_VIDEO_LOCAL_AV_H
 #define PV_VIDEO_VIDEO_LOCAL_AV_H
 
+#include "video/sound_av.h"
 #include "video/video.h"
 
 struct local_video;
@@ -14,5 +15,8 @@ const struct video_info *local_video_info(const struct local_video *v);
 double local_video_time(const struct local_video *v, int64_t index);
 enum pv_status local_video_read(struct local_video *v, const int64_t *index, int n,
                                 video_frame_fn fn, void *user, int *lost, struct pv_error *err);
+/* `origin` of the wish is set here. */
+enum pv_status local_video_sound(struct local_video *v, struct sound_wish wish, int *lost,
+                                 struct pv_error *err);
 
 #endif
