@@ -291,7 +291,7 @@ $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
-$(BUILD)/unit/test_media_proxy: | $(HELPER)
+$(BUILD)/unit/test_media_proxy $(BUILD)/unit/test_sound_av: | $(HELPER)
 
 $(BUILD)/check_kernels: $(call objects,$(KERNELS_SRC)) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)

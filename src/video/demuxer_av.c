@@ -287,9 +287,18 @@ static int best_stream(const struct demuxer *d, enum AVMediaType type, int relat
     return av_find_best_stream(d->format, type, -1, related, NULL, 0);
 }
 
+/* The first stream of sound; FFmpeg's best one is among those of which a probe has learnt more. */
+static int any_sound(const struct demuxer *d)
+{
+    for (unsigned i = 0; i < d->format->nb_streams; i++)
+        if (d->format->streams[i]->codecpar->codec_type == AVMEDIA_TYPE_AUDIO)
+            return (int)i;
+    return -1;
+}
+
 bool demuxer_has_sound(const struct demuxer *d)
 {
-    return best_stream(d, AVMEDIA_TYPE_AUDIO, -1) >= 0;
+    return any_sound(d) >= 0;
 }
 
 /* A picture that goes with sound, such as the cover of an album, is no film. */
@@ -327,10 +336,10 @@ static enum pv_status find_sound(struct demuxer *d, struct pv_error *err)
     const AVCodecParameters *par;
 
     d->stream = best_stream(d, AVMEDIA_TYPE_AUDIO, best_stream(d, AVMEDIA_TYPE_VIDEO, -1));
-    if (d->stream < 0) {
-        d->stream = -1;
+    if (d->stream < 0)
+        d->stream = any_sound(d);
+    if (d->stream < 0)
         return PV_OK;
-    }
     par = demuxer_stream(d)->codecpar;
     if (formats_has_sound_codec(par->codec_id, d->limits->more_formats))
         return PV_OK;

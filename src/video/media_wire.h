@@ -27,14 +27,15 @@ enum media_test {
     MEDIA_TEST_SPIN,
     MEDIA_TEST_SLEEP,
     MEDIA_TEST_CRASH,
-    MEDIA_TEST_QUIT,   /* without a word */
-    MEDIA_TEST_HUGE,   /* to claim frames that are too large, */
-    MEDIA_TEST_MANY,   /* more frames than a file can have, */
-    MEDIA_TEST_NOISE,  /* what is no message, */
-    MEDIA_TEST_ORDER,  /* and, when read, frames that nobody asked for */
-    MEDIA_TEST_SHRINK, /* to take the shared memory away, */
-    MEDIA_TEST_NOISY,  /* and, when asked for sound, to claim more than fits, */
-    MEDIA_TEST_ENDLESS /* or more than was asked for */
+    MEDIA_TEST_QUIT,    /* without a word */
+    MEDIA_TEST_HUGE,    /* to claim frames that are too large, */
+    MEDIA_TEST_MANY,    /* more frames than a file can have, */
+    MEDIA_TEST_NOISE,   /* what is no message, */
+    MEDIA_TEST_ORDER,   /* and, when read, frames that nobody asked for */
+    MEDIA_TEST_SHRINK,  /* to take the shared memory away, */
+    MEDIA_TEST_NOISY,   /* and, when asked for sound, to send more than fits, */
+    MEDIA_TEST_ENDLESS, /* more than was asked for, */
+    MEDIA_TEST_STALL    /* or nothing */
 };
 
 /* To the helper: what to open. */

@@ -177,6 +177,8 @@ static enum pv_status deliver_sound(void *user, const float *samples, size_t n,
 {
     struct delivery *d = user;
 
+    while (d->test == MEDIA_TEST_STALL)
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
     for (size_t some; n > 0; n -= some, samples += some) {
         struct wire_answer a = { .kind = WIRE_SOUND, .at = d->sent };
         uint8_t *slot = free_slot(d, d->sent);

@@ -3,7 +3,8 @@
  * and their times are ignored, since many containers round them. Where a frame is later, the run
  * ends, silence follows up to its time, and another run begins; so does one where rate, layout or
  * format of samples change. Of a frame that begins before the end of the last one, only what comes
- * after that end counts. Times that jump far back (files joined without care) are ignored.
+ * after that end counts. Times that jump far back (files joined without care) or further ahead than
+ * a clip may be long (damage) are ignored.
  *
  * Runs are resampled and mixed by libswresample with its default filter, and with its default
  * matrices for floats, so that stereo becomes (left + right) / sqrt(2): as torchcodec and decord do
@@ -37,7 +38,7 @@ enum {
 struct sound_reader {
     struct demuxer *in;
     const struct sound_wish *wish;
-    double origin;
+    double origin; /* NAN: until there is a frame */
     AVCodecContext *decoder;
     AVFrame *frame;
     int n_decoded, n_lost; /* frames; packets */
@@ -222,7 +223,7 @@ static enum pv_status run_add(struct sound_reader *r, int first, struct pv_error
 
 /* --- frames --------------------------------------------------------------------------------- */
 
-/* Second of the clip at which a time of the stream lies; NAN: it has none. */
+/* Second of the clip at which a time of the stream lies; NAN: not known. */
 static double clip_time(const struct sound_reader *r, int64_t pts)
 {
     if (pts == AV_NOPTS_VALUE)
@@ -230,14 +231,29 @@ static double clip_time(const struct sound_reader *r, int64_t pts)
     return (double)pts * av_q2d(demuxer_stream(r->in)->time_base) - r->origin;
 }
 
+/* The first frame is where sound begins, if nothing else says so: the first packet can begin
+ * earlier, with samples that only start the decoder. */
+static void origin_set(struct sound_reader *r)
+{
+    int64_t pts = r->frame->best_effort_timestamp;
+
+    if (!isnan(r->origin))
+        return;
+    r->origin = 0;
+    if (pts != AV_NOPTS_VALUE)
+        r->origin = clip_time(r, pts);
+}
+
 static enum pv_status frame_add(struct sound_reader *r, struct pv_error *err)
 {
-    double expected = r->swr ? r->run_time + (double)r->run_in / r->rate : 0;
-    double time = clip_time(r, r->frame->best_effort_timestamp);
+    double expected = r->swr ? r->run_time + (double)r->run_in / r->rate : 0, time;
     enum pv_status s = PV_OK;
     int first = 0;
 
-    if (isnan(time) || (r->swr && (time < expected - JUMP_BACK || fabs(time - expected) <= SLACK)))
+    origin_set(r);
+    time = clip_time(r, r->frame->best_effort_timestamp);
+    if (isnan(time) || time > expected + r->in->limits->seconds ||
+        (r->swr && (time < expected - JUMP_BACK || fabs(time - expected) <= SLACK)))
         time = expected;
     if (r->swr && time < expected) {
         double overlap = (expected - time) * r->frame->sample_rate;
@@ -339,14 +355,9 @@ static enum pv_status packets_read(struct sound_reader *r, struct pv_error *err)
 
 static enum pv_status stream_read(struct sound_reader *r, struct pv_error *err)
 {
-    const AVStream *stream = demuxer_stream(r->in);
     enum pv_status s = decoder_open(r, err);
 
     r->origin = r->wish->origin;
-    if (isnan(r->origin))
-        r->origin = stream->start_time == AV_NOPTS_VALUE
-                        ? 0
-                        : (double)stream->start_time * av_q2d(stream->time_base);
     r->from = r->at = place_of(r->wish->start);
     r->to = place_of(r->wish->end);
     r->most = place_of(r->in->limits->seconds);
