@@ -105,21 +105,6 @@ static enum pv_status open_empty(struct decoder **out, const struct config *c, s
     return s;
 }
 
-static bool any_bulk_differs(const struct decoder *dec)
-{
-    const struct device *dev = dec->dev;
-    bool any = false;
-    if (!dev->ops->bulk_differs)
-        return false;
-    for (int i = 0; i < dec->c.n_layers; i++) {
-        const struct layer_weights *l = &dec->layer[i];
-        const struct matrix *all[] = { &l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down };
-        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            any = any || dev->ops->bulk_differs(dev, all[k]);
-    }
-    return any || dev->ops->bulk_differs(dev, &dec->head);
-}
-
 enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, struct device *dev,
                             struct pv_error *err)
 {
@@ -127,13 +112,11 @@ enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, s
     enum pv_status s = open_empty(&dec, model_file_config(mf), dev, 0, err);
     if (!s)
         s = take_weights(dec, mf, err);
-    if (s) {
+    if (s)
         decoder_close(&dec);
-        return s;
-    }
-    dec->bulk_differs = any_bulk_differs(dec);
-    *out = dec;
-    return PV_OK;
+    else
+        *out = dec;
+    return s;
 }
 
 static enum pv_status take_head(struct decoder *dec, const struct head_tensors *t,
@@ -434,5 +417,5 @@ int decoder_state_logits(const struct decoder_state *st)
 
 bool decoder_ways_differ(const struct decoder *dec)
 {
-    return dec->dev->ops->attn || dec->bulk_differs;
+    return dec->dev->ops->attn != NULL;
 }

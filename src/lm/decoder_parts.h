@@ -14,8 +14,7 @@ struct decoder {
     struct rope_plan rope;
     struct layer_shape shape;
     struct matrix embed, head;
-    bool tied;         /* head is embed */
-    bool bulk_differs; /* some matrix multiplies rows of a prompt in another way */
+    bool tied; /* head is embed */
     const float *norm;
     struct layer_weights *layer;
     struct decoder_experts *experts; /* decoder_experts.c; NULL: no layer is sparse */

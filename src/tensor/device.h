@@ -36,8 +36,8 @@ struct matrix {
     const float *bias; /* [out] or NULL */
     /* Only looked up by `embed`, never multiplied. */
     bool lookup;
-    /* Always multiplied by many rows, as a vision tower's: a kernel may be chosen that is slow with
-     * few. Rows are rounded as the weights are, or better. */
+    /* Always multiplied by many rows, as a vision tower's: its own order may be one that is slow
+     * with few. */
     bool many_rows;
 };
 
@@ -308,10 +308,6 @@ struct device_ops {
      * DEVICE_NOT_FINITE: a row of rmsnorm or silu_mul, a key, a value or a logit of
      * `argmax` was NaN or infinite (CPU). */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
-
-    /* Whether rows of a prompt (a plan that says bulk) are multiplied by this matrix in another way
-     * than others. NULL: by none, or a device with blocks. */
-    bool (*bulk_differs)(const struct device *dev, const struct matrix *m);
 
     /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
      * is between an MLP's matrices to itself. */
