@@ -18,7 +18,8 @@ enum {
     KV_CHUNK = 256,      /* positions; attention reduces the KV in chunks fixed by position */
     DEVICE_MAX_JOBS = 4, /* matrices that share one input */
     DEVICE_MAX_HEAD_DIM = 256,
-    DEVICE_MAX_TOP = 64, /* of the likeliest tokens of a row */
+    DEVICE_MAX_TOP = 64,   /* of the likeliest tokens of a row */
+    DEVICE_MAX_CHAIN = 16, /* plans of a chain */
     DEVICE_MAX_EXPERTS = 1024,
     DEVICE_MAX_USED = 64 /* experts of one row */
 };
@@ -225,10 +226,15 @@ struct tower_tail {
  * be that of any layer: they share one page table. Two plans with equal keys are followed by the
  * same calls with the same arguments, save for what lies in device memory and for first_slot, the
  * page tables and the parents of runs: the first may be recorded and played again. key NULL: not
- * worth it. */
+ * worth it.
+ *
+ * Plans may form a chain: `n_levels` plans of as many runs each that follow one another without a
+ * wait, `level` from 0 on. Then `runs` are those of all levels, one level after the other, none of
+ * them a tree, and the same array is given to each: the device may copy all of it at level 0. */
 struct work_plan {
     int n_runs;
     const struct attn_run *runs;
+    int level, n_levels; /* 0 and 0, or 1: a plan of its own */
     const void *key;
     size_t key_size;
     bool bulk; /* rows of a prompt, see struct step */
@@ -308,6 +314,10 @@ struct device_ops {
      * DEVICE_NOT_FINITE: a row of rmsnorm or silu_mul, a key, a value or a logit of
      * `argmax` was NaN or infinite (CPU). */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
+
+    /* Chains of plans (struct work_plan) save time: the host is slow to ask what came of one, and
+     * to begin the next. */
+    bool chains;
 
     /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
      * is between an MLP's matrices to itself. */

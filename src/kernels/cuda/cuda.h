@@ -125,18 +125,21 @@ struct device_work {
     int max_positions;  /* of the KV that kernels must be launched for: recorded steps round up */
     int max_splits;     /* KV splits that kernels must be launched for: recorded steps round up */
     int table_size;     /* of the page table of a run, by max_positions */
-    struct staged *staged;      /* device */
-    struct staged *staged_host; /* pinned */
-    size_t list_size;           /* most entries of staged.list */
-    void *block;                /* the device memory that the following lie in */
-    float *q, *k, *v;           /* [rows, ...] as the matrices gave them */
-    void *q16;                  /* [rows, n_heads * d] rotated, BF16 */
-    void *att;                  /* [rows, n_heads * d]: attention's result, as W_o wants it */
-    void *xn;                   /* [rows, hidden] normalised, as the next matrix wants it */
-    void *mid;                  /* [rows, ffn] between the matrices of the MLP */
-    void *mid2;                 /* [rows, ffn], many rows only */
-    float *gathered;            /* [few, hidden] */
-    void *few_scratch;          /* matmul_few.cu; zeroed at the beginning */
+    struct staged *staged;  /* device: of the level that runs, */
+    uint8_t *staged_levels; /* in here: of all levels of a chain, staged_step bytes apart */
+    uint8_t *staged_host;   /* pinned, as staged_levels */
+    size_t staged_step;     /* by runs and table_size alone, so that recorded levels find it */
+    bool staging;           /* the last copy may still be reading staged_host */
+    size_t list_size;       /* most entries of staged.list */
+    void *block;            /* the device memory that the following lie in */
+    float *q, *k, *v;       /* [rows, ...] as the matrices gave them */
+    void *q16;              /* [rows, n_heads * d] rotated, BF16 */
+    void *att;              /* [rows, n_heads * d]: attention's result, as W_o wants it */
+    void *xn;               /* [rows, hidden] normalised, as the next matrix wants it */
+    void *mid;              /* [rows, ffn] between the matrices of the MLP */
+    void *mid2;             /* [rows, ffn], many rows only */
+    float *gathered;        /* [few, hidden] */
+    void *few_scratch;      /* matmul_few.cu; zeroed at the beginning */
     size_t few_size;
     void *attn_scratch; /* attention_few.cu; zeroed at the beginning */
     size_t attn_size;
