@@ -281,8 +281,9 @@ static void embed_rows(void *ctx, int r0, int r1)
 }
 
 static void cpu_embed(struct device_work *w, float *y, const struct matrix *table,
-                      const int32_t *ids, int n)
+                      const int32_t *ids, int n, const float *next_norm)
 {
+    (void)next_norm; /* norms have a pass of their own */
     struct row_op op = { .y = y, .table = table, .ids = ids, .dim = table->in };
     rows_parallel(w, embed_rows, &op, n, op.dim);
 }

@@ -257,16 +257,51 @@ static const float *final_rows(struct pass *p)
     return st->xn;
 }
 
+/* Whether somebody asks for what logits are made of. */
+static bool wants_states(const struct pass *p)
+{
+    bool wants = false;
+    for (int i = 0; i < p->n_parts; i++) {
+        const struct step *step = p->part[i].step;
+        wants = wants || step->states;
+        for (int k = 0; k < step->n_hidden; k++)
+            wants = wants || step->hidden[k].post_norm;
+    }
+    return wants;
+}
+
+/* False: no logits are wanted. */
+static bool make_logits(struct pass *p)
+{
+    const struct decoder *dec = p->dec;
+    struct decoder_state *st = p->st;
+    struct matmul_job head = { &dec->head, st->logits, (size_t)dec->c.vocab };
+    const float *rows;
+    if (p->ops->logits && dec->norm && dec->n_features == 0 && p->n_logits > 0 &&
+        !wants_states(p)) {
+        struct logits_job job = { .w = &dec->head,
+                                  .y = st->logits,
+                                  .x = p->x,
+                                  .rows = p->dropped ? NULL : p->in.rows,
+                                  .n = p->n_logits,
+                                  .norm = dec->norm,
+                                  .eps = dec->c.rms_eps };
+        p->ops->logits(st->work, &job);
+        return true;
+    }
+    rows = final_rows(p);
+    if (rows)
+        p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
+    return rows != NULL;
+}
+
 static void head_block(struct pass *p)
 {
     const struct config *c = &p->dec->c;
     struct decoder_state *st = p->st;
-    const float *rows = final_rows(p);
     bool best = false;
-    if (!rows)
+    if (!make_logits(p))
         return;
-    struct matmul_job head = { &p->dec->head, st->logits, (size_t)c->vocab };
-    p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
     for (int i = 0; i < p->n_parts; i++)
         best = best || (p->part[i].step->argmax && p->part[i].step->n_logits > 0);
     if (best)
@@ -356,7 +391,7 @@ static void put_inputs(struct pass *p)
  * as bytes. Of a sequence it is the pool that its pages are in, not the pages: other sequences of
  * the pool have the same key. */
 struct step_key {
-    int32_t n, n_seqs, n_logits, argmax, layer0, layer1, k, draws, chain, pad;
+    int32_t n, n_seqs, n_logits, argmax, layer0, layer1, k, draws, chain, states;
     uint64_t seed;
     double t;
     struct {
@@ -406,6 +441,7 @@ static size_t make_key(const struct pass *p, struct step_key *key)
     key->layer0 = p->layer0;
     key->layer1 = p->layer1;
     key->chain = p->n_levels > 1;
+    key->states = wants_states(p);
     for (int i = 0; i < p->n_parts; i++)
         if (!key_part(p, &p->part[i], key))
             return 0;

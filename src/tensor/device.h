@@ -191,6 +191,17 @@ struct finish_block {
     const float *next_norm;
 };
 
+/* y [n, w.out] = w . rmsnorm(x[rows]), y's rows w.out floats apart. */
+struct logits_job {
+    const struct matrix *w;
+    float *y;
+    const float *x;      /* [.., w.in] */
+    const int32_t *rows; /* [n], device; NULL: the first n */
+    int n;
+    const float *norm; /* [w.in] */
+    float eps;
+};
+
 /* The weights of a vision tower's layer. */
 struct tower_layer {
     const float *norm1, *norm1_bias, *norm2, *norm2_bias; /* [hidden]; no bias: RMSNorm */
@@ -326,10 +337,14 @@ struct device_ops {
     void (*tower)(struct device_work *w, const struct tower_block *b);
     /* NULL, or false and nothing done: the operations below, one by one, give the same bits. */
     bool (*tower_tail)(struct device_work *w, const struct tower_tail *t);
+    /* Logits of rows of the residual stream. NULL: gather, rmsnorm and matmul give the same bits.
+     */
+    void (*logits)(struct device_work *w, const struct logits_job *job);
 
-    /* ids: device */
+    /* ids: device. next_norm: the attn_norm of the attn_block that comes next, with this y as it is
+     * left; NULL: another operation does. */
     void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
-                  int n);
+                  int n, const float *next_norm);
     void (*rmsnorm)(struct device_work *w, float *y, const float *x, const float *weight, int n,
                     int dim, float eps);
     /* Jobs share x [n, in]. */

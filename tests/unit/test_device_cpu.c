@@ -163,7 +163,7 @@ TEST(embed_and_gather_copy_rows)
         row_from_f32(q + (size_t)i * m.row_size, table + i * IN, DTYPE_Q8_0, IN);
     for (int i = 0; i < ROWS; i++)
         rows[i] = ids[i] = (int32_t)(rng_next(&r) % 50);
-    f.ops->embed(f.w, got, &m, ids, ROWS);
+    f.ops->embed(f.w, got, &m, ids, ROWS, NULL);
     for (int i = 0; i < ROWS; i++) {
         row_to_f32(want, q + (size_t)ids[i] * m.row_size, DTYPE_Q8_0, IN);
         CHECK(!memcmp(want, got + i * IN, sizeof want));

@@ -273,12 +273,6 @@ static void gpu_copy(struct device_work *w, void *dst, const void *src, size_t s
     work_check(w, cudaMemcpyAsync(dst, src, size, cudaMemcpyDeviceToDevice, w->stream), "a copy");
 }
 
-static void gpu_embed(struct device_work *w, float *y, const struct matrix *table,
-                      const int32_t *ids, int n)
-{
-    matrix_rows(w, y, cuda_of(table), ids, n);
-}
-
 static void gpu_rmsnorm(struct device_work *w, float *y, const float *x, const float *weight, int n,
                         int dim, float eps)
 {
@@ -388,7 +382,8 @@ static const struct device_ops gpu_ops = {
     .attn = block_attn,
     .finish = block_finish,
     .tower = block_tower,
-    .embed = gpu_embed,
+    .logits = block_logits,
+    .embed = block_embed,
     .rmsnorm = gpu_rmsnorm,
     .matmul = gpu_matmul,
     .rope = gpu_rope,
