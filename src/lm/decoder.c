@@ -314,8 +314,13 @@ size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logit
 {
     struct work_shape shape = work_shape_of(dec, max_rows, max_logits, context, kv_dtype);
     struct decoder_state none;
+    uint8_t base[1]; /* only offsets are taken from it */
+    int half = dec->c.head_dim / 2;
+    size_t host = step_inputs_at(base, half, max_rows, max_logits).size +
+                  chain_inputs_size(half, max_logits) +
+                  CHAIN_RUNS * (sizeof *none.host_chosen + sizeof *none.runs);
     return carve(&none, NULL, dec, max_rows, max_logits) +
-           dec->dev->ops->work_size(dec->dev, &shape);
+           dec->dev->ops->work_size(dec->dev, &shape) + host;
 }
 
 /* The matrix [a, b] of 0, 1, 2, ... transposed, to the device. */
