@@ -1,5 +1,7 @@
-/* prevue frames: the frames that a model sees, as PNG files, and when they are shown. */
+/* prevue frames: the frames that a model sees, as PNG files, and when they are shown; and the sound
+ * that it hears, as a WAV file. */
 #include "base/png.h"
+#include "base/wav.h"
 #include "progress.h"
 #include "run_args.h"
 #include "shown.h"
@@ -15,7 +17,7 @@
 #include <sys/stat.h>
 
 struct frames_args {
-    const char *output;
+    const char *output, *wav;
     bool json;
     struct model_args model;
     struct choice_args choice;
@@ -29,8 +31,14 @@ static const struct option output_table[] = {
       "Where the files go: frame-0001.png and so on. Made when it is not there; files of these "
       "names are replaced, others left alone.",
       NULL },
+    { "wav", 0, NULL, OPTION_STRING, AT(wav), 0, 0, "FILE",
+      "Write the sound that a model hears, from --start to --end: 16,000 samples a second, one "
+      "channel, 32-bit floats. Without --output no frames are read; the file may then have sound "
+      "alone. Nothing is written when it has no sound.",
+      NULL },
     { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL,
-      "Print one JSON object with index, time, size and file of each frame instead of the table.",
+      "Print one JSON object with index, time, size and file of each frame instead of the table; "
+      "with --wav, with its file, rate and number of samples.",
       NULL },
 };
 
@@ -43,7 +51,7 @@ static const struct option_group frames_groups[] = {
 
 const struct option_set frames_options = {
     .command = "frames",
-    .usage = "VIDEO -o DIR [-m MODEL] [OPTIONS]",
+    .usage = "VIDEO -o DIR [--wav FILE] [-m MODEL] [OPTIONS]",
     .about = "Writes the frames of a video that a model would see, as PNG files. With a model they "
              "are chosen by its family's rules and resized as it sees them; without one they are "
              "chosen as for LLaVA-OneVision and have the size of the file: --model has no default "
@@ -54,7 +62,8 @@ const struct option_set frames_options = {
     .n_groups = sizeof frames_groups / sizeof *frames_groups,
     .max_operands = 1,
     .examples = "  prevue frames clip.mp4 -o seen\n"
-                "  prevue frames clip.mp4 -o seen -m Qwen2.5-VL-3B-Instruct --fps 1 --start 1:30\n",
+                "  prevue frames clip.mp4 -o seen -m Qwen2.5-VL-3B-Instruct --fps 1 --start 1:30\n"
+                "  prevue frames clip.mp4 --wav heard.wav\n",
 };
 
 /* What the callback of each frame needs. */
@@ -135,15 +144,43 @@ static void report_older(const struct writer *w)
     mem_free(path);
 }
 
-static void print_json(struct writer *w, const char *video, const struct pv_video_info *info)
+/* What became of the sound. */
+struct heard {
+    const char *path; /* of the WAV file; NULL: not asked for */
+    size_t n;         /* samples; 0: there is no sound */
+};
+
+static void sound_json(struct buf *b, const struct heard *h)
+{
+    buf_puts(b, ",\"sound\":");
+    if (h->n > 0) {
+        buf_puts(b, "{\"file\":");
+        buf_json(b, h->path, strlen(h->path));
+        buf_printf(b, ",\"rate\":%d,\"samples\":%zu}", PV_SOUND_RATE, h->n);
+    } else {
+        buf_puts(b, "null");
+    }
+}
+
+/* info NULL: frames were not asked for. */
+static void print_json(struct writer *w, const char *video, const struct pv_video_info *info,
+                       const struct heard *h)
 {
     struct buf b;
     buf_init(&b, (size_t)MAX_TEXT * 2);
     buf_puts(&b, "{");
-    video_json(&b, video, info);
-    buf_puts(&b, ",\"frames\":[");
-    buf_puts(&b, w->out.data ? w->out.data : "");
-    buf_puts(&b, "]}\n");
+    if (info) {
+        video_json(&b, video, info);
+        buf_puts(&b, ",\"frames\":[");
+        buf_puts(&b, w->out.data ? w->out.data : "");
+        buf_puts(&b, "]");
+    } else {
+        buf_puts(&b, "\"file\":");
+        buf_json(&b, video, strlen(video));
+    }
+    if (h->path)
+        sound_json(&b, h);
+    buf_puts(&b, "}\n");
     if (b.failed || w->out.failed)
         report("the list of frames is too long to be printed as JSON");
     else
@@ -151,10 +188,54 @@ static void print_json(struct writer *w, const char *video, const struct pv_vide
     buf_clear(&b);
 }
 
-static int write_frames(const pv_model *model, const struct frames_args *a, const char *video,
-                        struct pv_video_params *p)
+/* The sound into its file. */
+static enum pv_status write_sound(struct heard *h, const char *video,
+                                  const struct pv_video_params *p, struct pv_error *err)
+{
+    float *samples = NULL;
+    enum pv_status s;
+
+    if (file_is_same(h->path, video))
+        return fail(err, PV_E_IO, "%s: would be written over: it is what is read", h->path);
+    s = pv_video_sound(video, p, &samples, &h->n, err);
+    if (s)
+        fail_names(err, video);
+    else if (h->n > 0)
+        s = wav_write(h->path, PV_SOUND_RATE, samples, h->n, err);
+    pv_free(samples);
+    return s;
+}
+
+static void print_sound(const struct heard *h, const char *video)
+{
+    if (h->n == 0) {
+        report("%s: has no sound there; %s is not written", video, h->path);
+        return;
+    }
+    printf("%zu samples, %.3f s of sound  ", h->n, (double)h->n / PV_SOUND_RATE);
+    shown_puts(stdout, h->path);
+    printf("\n");
+}
+
+/* Frames into their files, with -o. */
+static enum pv_status take_frames(const pv_model *model, struct writer *w,
+                                  struct pv_video_params *p, struct pv_video_info *info,
+                                  struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+
+    if (w->dir)
+        s = pv_video_frames(model, w->video, p, on_frame, w, info, err);
+    if (s)
+        fail_names(err, w->video);
+    return s;
+}
+
+static int write_media(const pv_model *model, const struct frames_args *a, const char *video,
+                       struct pv_video_params *p)
 {
     struct writer w = { .dir = a->output, .video = video, .json = a->json };
+    struct heard heard = { .path = a->wav };
     struct pv_video_info info = { 0 };
     struct pv_error err = { 0 };
     enum pv_status status;
@@ -165,25 +246,48 @@ static int write_frames(const pv_model *model, const struct frames_args *a, cons
     p->progress = progress_step;
     p->progress_user = &w.progress;
     catch_interrupt();
-    status = pv_video_frames(model, video, p, on_frame, &w, &info, &err);
+    status = take_frames(model, &w, p, &info, &err);
+    if (!status && heard.path)
+        status = write_sound(&heard, video, p, &err);
     progress_clear(&w.progress);
     if (!status && w.json)
-        print_json(&w, video, &info);
+        print_json(&w, video, w.dir ? &info : NULL, &heard);
+    else if (!status && heard.path)
+        print_sound(&heard, video);
     result = finish_output();
-    if (w.err.code) {
+    if (w.err.code)
         result = report("%s", w.err.text);
-    } else if (status && status != PV_E_CANCELLED) {
-        fail_names(&err, video);
+    else if (status && status != PV_E_CANCELLED)
         result = report("%s", err.text);
-    } else if (status && !result) {
+    else if (status && !result)
         result = interrupted() ? interrupted() : EXIT_FAILED;
-    }
-    if (!status) {
+    if (!status && w.dir) {
         report_lost(video, &info);
         report_older(&w);
     }
     buf_clear(&w.out);
     return result;
+}
+
+/* What the options leave to do makes sense. */
+static int check_args(const struct frames_args *a)
+{
+    const char *other = a->model.mmproj          ? "mmproj"
+                        : a->model.cpumask       ? "cpumask"
+                        : a->model.threads       ? "threads"
+                        : a->model.device        ? "device"
+                        : a->model.dummy_weights ? "dummy-weights"
+                                                 : NULL;
+
+    if (!a->output && !a->wav)
+        return options_misuse("frames", "there is no directory for the frames: give one with "
+                                        "--output");
+    if (!a->output && a->model.model)
+        return options_misuse("frames", "--model without --output has no meaning: the sound is "
+                                        "the same for every model");
+    if (!a->model.model && other)
+        return options_misuse("frames", "--%s without --model has no meaning", other);
+    return OPTIONS_RUN;
 }
 
 int cmd_frames(int argc, char **argv)
@@ -200,23 +304,14 @@ int cmd_frames(int argc, char **argv)
         return r ? r : finish_output();
     if (operands.n == 0)
         return options_misuse("frames", "there is no video");
-    if (!a.output)
-        return options_misuse("frames", "there is no directory for the frames: give one with "
-                                        "--output");
     r = choice_args_check(&a.choice, "frames", &vp);
+    if (r == OPTIONS_RUN)
+        r = check_args(&a);
     if (r == OPTIONS_RUN && a.model.model)
         r = model_args_check(&a.model, "frames", &mp);
     if (r != OPTIONS_RUN)
         return r;
-    if (!a.model.model && (a.model.mmproj || a.model.cpumask || a.model.threads || a.model.device ||
-                           a.model.dummy_weights))
-        return options_misuse("frames", "--%s without --model has no meaning",
-                              a.model.mmproj    ? "mmproj"
-                              : a.model.cpumask ? "cpumask"
-                              : a.model.threads ? "threads"
-                              : a.model.device  ? "device"
-                                                : "dummy-weights");
-    if (file_exists(a.output) && !file_is_dir(a.output))
+    if (a.output && file_exists(a.output) && !file_is_dir(a.output))
         return report("%s: exists and is not a directory", a.output);
     limit_args_set(&a.limits, &mp.limits);
     vp.limits = &mp.limits;
@@ -225,7 +320,7 @@ int cmd_frames(int argc, char **argv)
     if (model && !pv_model_has_vision(model))
         r = report("%s: the model sees no videos: it has no vision tower", mp.path);
     else
-        r = write_frames(model, &a, operands.items[0], &vp);
+        r = write_media(model, &a, operands.items[0], &vp);
     pv_model_close(&model);
     return r;
 }

@@ -13,7 +13,8 @@ static int cmd_version(int argc, char **argv);
 static const struct command commands[] = {
     { "describe", "answer a question about videos and pictures", cmd_describe, &describe_options },
 #ifndef PV_CORE
-    { "frames", "the frames a model sees, as PNG files", cmd_frames, &frames_options },
+    { "frames", "the frames a model sees, as PNG files, and the sound it hears", cmd_frames,
+      &frames_options },
     { "view", "what each view keeps of a video, drawn over its frames", cmd_view, &view_options },
     { "prepare", "a question about videos as a file, for a machine without libraries", cmd_prepare,
       &prepare_options },

@@ -589,6 +589,14 @@ PV_API enum pv_status pv_video_frames(const pv_model *model, const char *path,
                                       const struct pv_video_params *p, pv_frame_fn fn, void *user,
                                       struct pv_video_info *info, struct pv_error *err);
 
+/* What a model that hears would hear of a file: PV_SOUND_RATE samples a second of one channel, in
+ * step with the frames (sample 0 is at `start` of the parameters, of which those about frames are
+ * ignored), to `end` or the end of its sound. Files of sound alone are read, too. On success
+ * *samples is the caller's, who gives it back with pv_free; *n 0: there is no sound. */
+enum { PV_SOUND_RATE = 16000 };
+PV_API enum pv_status pv_video_sound(const char *path, const struct pv_video_params *params,
+                                     float **samples, size_t *n, struct pv_error *err);
+
 /* The preset of this name into *out, whose size is set, to be changed at will; its strings live as
  * long as the program. PV_E_ARG, with the names that there are. */
 PV_API enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err);

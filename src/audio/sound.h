@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-enum { SOUND_RATE = 16000 };
+enum { SOUND_RATE = PV_SOUND_RATE };
 
 struct sound {
     float *samples; /* [n] finite, around -1 .. 1; owned. NULL when n is 0 */
@@ -19,8 +19,5 @@ struct sound {
 /* Adds samples (NULL: silence). Numbers that are not finite become 0. */
 enum pv_status sound_append(struct sound *s, const float *samples, size_t n, struct pv_error *err);
 void sound_clear(struct sound *s);
-
-/* Writes a WAV file of 32-bit floats, which holds exactly these samples. */
-enum pv_status sound_write_wav(const struct sound *s, const char *path, struct pv_error *err);
 
 #endif

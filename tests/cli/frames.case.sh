@@ -191,3 +191,79 @@ why=
 cmp -s boxed.said out || why="stdout differs"
 diff -r boxed boxless >/dev/null || why="pictures differ"
 verdict frames_in_the_sandbox "$why"
+
+# --- sound ---
+
+# make_wav FILE SECONDS: 16 kHz, mono, 8 bits, silence but for one click.
+make_wav()
+{
+    n=$(($2 * 16000))
+    {
+        printf 'RIFF%bWAVEfmt %b' "$(le32 $((36 + n)))" "$(le32 16)"
+        printf '%b' "\001\000\001\000$(le32 16000)$(le32 16000)\001\000\010\000"
+        printf 'data%b' "$(le32 $n)"
+        bytes 100 128
+        bytes 1 192
+        bytes $((n - 101)) 128
+    } >"$1"
+}
+
+# le32 N: four bytes, for printf's %b.
+le32()
+{
+    printf '\\0%03o\\0%03o\\0%03o\\0%03o' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24))
+}
+
+# sample FILE N: sample N of what was written, as a number.
+sample()
+{
+    od -An -tf4 -j $((58 + 4 * $2)) -N 4 "$1" | tr -d ' \n'
+}
+
+make_wav click.wav 2
+run frames click.wav --wav heard.wav
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(tr -s ' ' <out)" = "32000 samples, 2.000 s of sound heard.wav" ] || why="says $(cat out)"
+[ "$(wc -c <heard.wav)" -eq 128058 ] || why="$(wc -c <heard.wav) bytes"
+[ "$(sample heard.wav 100)" = 0.5 ] && [ "$(sample heard.wav 101)" = 0 ] || why="no click at sample 100"
+[ ! -s err ] || why="stderr is not empty"
+verdict sound_alone "$why"
+run frames click.wav --wav part.wav --start 0.005 --end 1.5 --json --sandbox
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(cat out)" = '{"file":"click.wav","sound":{"file":"part.wav","rate":16000,"samples":23920}}' ] || why="says $(cat out)"
+[ "$(sample part.wav 20)" = 0.5 ] || why="no click at sample 20"
+verdict sound_part "$why"
+rm -rf seen
+run frames clip.y4m -o seen --frames 2 --wav none.wav --json
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '"file":"seen/frame-0002.png"}\],"sound":null}$' out || why="says $(cat out)"
+[ ! -e none.wav ] || why="a file was written"
+verdict sound_none_json "$why"
+run frames clip.y4m --wav none.wav
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(cat err)" = "prevue: clip.y4m: has no sound there; none.wav is not written" ] || why="says $(cat err)"
+[ ! -e none.wav ] || why="a file was written"
+verdict sound_none "$why"
+run frames click.wav -o seen
+why=
+[ "$status" -eq 1 ] || why="exit status is not 1"
+verdict sound_has_no_frames "$why"
+cp click.wav same.wav
+run frames same.wav --wav same.wav
+why=
+[ "$status" -eq 1 ] || why="exit status is not 1"
+cmp -s click.wav same.wav || why="the file was written over"
+grep -q 'same.wav: would be written over' err || why="says $(cat err)"
+verdict sound_over_itself "$why"
+run frames click.wav --wav heard.wav --start 3
+why=
+[ "$status" -eq 0 ] && grep -q 'has no sound there' err || why="says $(cat err)"
+verdict sound_past_the_end "$why"
+run frames click.wav --wav heard.wav -m model.gguf
+why=
+[ "$status" -eq 2 ] && grep -q 'model without --output has no meaning' err || why="says $(cat err)"
+verdict sound_by_model "$why"

@@ -1,7 +1,7 @@
-/* Any bytes as a video in memory: opened with tight limits, some frames read. What comes out must
- * agree with what the file was said to have, within the limits, in order, and must be the same
- * whether one thread reads or several. The memory of the process must not grow by more than the
- * limit on it explains. */
+/* Any bytes as a video or sound in memory: opened with tight limits, some frames and some sound
+ * read. What comes out must agree with what the file was said to have, within the limits, in order,
+ * and must be the same whether one thread reads or several. The memory of the process must not grow
+ * by more than the limit on it explains. */
 #include "video/video.h"
 
 #include <math.h>
@@ -35,6 +35,32 @@ static bool frame_check(void *user, int at, int64_t index, double time, const st
     return true;
 }
 
+/* All of the sound, and a part of it. */
+static uint64_t sound_check(struct video *v, bool *limited)
+{
+    const double part[][2] = { { 0, INFINITY }, { 0.4, 1.1 } };
+    uint64_t hash = 14695981039346656037u;
+
+    for (int i = 0; i < 2; i++) {
+        struct sound sound = { 0 };
+        struct pv_error err = { 0 };
+        enum pv_status s = video_read_sound(v, part[i][0], part[i][1], &sound, &err);
+        if (s ? !err.text[0] || sound.samples : sound.n > (size_t)(i ? 11200 : 60 * SOUND_RATE))
+            abort();
+        for (size_t k = 0; k < sound.n; k++) {
+            uint32_t bits;
+            if (!isfinite(sound.samples[k]))
+                abort();
+            memcpy(&bits, &sound.samples[k], sizeof bits);
+            hash = (hash ^ bits) * 1099511628211u;
+        }
+        sound_clear(&sound);
+        *limited |= s == PV_E_LIMIT;
+        hash ^= s;
+    }
+    return hash;
+}
+
 /* *limited: a limit ended it, which depends on the time it takes. */
 static uint64_t video_check(struct video *v, bool *limited)
 {
@@ -46,6 +72,8 @@ static uint64_t video_check(struct video *v, bool *limited)
     int lost = -1;
     enum pv_status s;
 
+    if (n == 0 && info->has_sound)
+        return sound_check(v, limited);
     if (n < 1 || info->width < 1 || info->height < 1 ||
         (int64_t)info->width * info->height > MOST_PIXELS || !(info->fps >= 0) ||
         !isfinite(info->fps) || !(info->duration >= 0) || (info->still && n != 1))
@@ -57,12 +85,12 @@ static uint64_t video_check(struct video *v, bool *limited)
     if (s ? !err.text[0] : (lost != w.lost || w.n != MOST_FRAMES))
         abort();
     *limited |= s == PV_E_LIMIT;
-    return w.hash ^ s;
+    return w.hash ^ s ^ sound_check(v, limited);
 }
 
 static void check(const uint8_t *data, size_t size)
 {
-    const struct video_source from = { .data = data, .size = size };
+    const struct video_source from = { .data = data, .size = size, .sound_alone = true };
     const struct video_limits limits = { .file_bytes = 1 << 20,
                                          .pixels = MOST_PIXELS,
                                          .frames = MOST_FRAMES,
