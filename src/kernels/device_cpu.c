@@ -130,8 +130,9 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
 {
     struct work_sizes z = { 0 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *each[] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
-                                               cpu->k.matmul_own[t], cpu->k.matmul_many_own[t] };
+        const struct matmul_kernel *each[] = { cpu->k.matmul[t],          cpu->k.matmul_any[t],
+                                               cpu->k.matmul_many[t],     cpu->k.matmul_own[t],
+                                               cpu->k.matmul_many_own[t], cpu->k.matmul_bulk[t] };
         for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
             if (!each[i])
                 continue;
@@ -210,14 +211,13 @@ static void cpu_work_copy(struct device_work *w, void *dst, const void *src, siz
 
 static bool cpu_begin(struct device_work *w, const struct work_plan *plan)
 {
-    (void)w;
-    (void)plan;
+    w->bulk = plan->bulk;
     return true;
 }
 
 static void cpu_end(struct device_work *w)
 {
-    (void)w;
+    w->bulk = false;
 }
 
 static enum pv_status cpu_wait(struct device_work *w, struct pv_error *err)
@@ -281,9 +281,8 @@ static void embed_rows(void *ctx, int r0, int r1)
 }
 
 static void cpu_embed(struct device_work *w, float *y, const struct matrix *table,
-                      const int32_t *ids, int n, const float *next_norm)
+                      const int32_t *ids, int n)
 {
-    (void)next_norm; /* norms have a pass of their own */
     struct row_op op = { .y = y, .table = table, .ids = ids, .dim = table->in };
     rows_parallel(w, embed_rows, &op, n, op.dim);
 }
@@ -428,6 +427,17 @@ static void cpu_gather(struct device_work *w, float *y, const float *x, const in
         memcpy(y + (size_t)i * dim, x + (size_t)rows[i] * dim, sizeof(float) * (size_t)dim);
 }
 
+static void window_rows(void *ctx, int r0, int r1)
+{
+    window_attention_ref(ctx, r0, r1);
+}
+
+static void cpu_attention_windows(struct device_work *w, const struct window_attn_job *job)
+{
+    struct window_attn_job own = *job;
+    rows_parallel(w, window_rows, &own, job->n, job->window * job->n_heads * job->d);
+}
+
 static void argmax_rows(void *ctx, int r0, int r1)
 {
     struct row_op *op = ctx;
@@ -523,13 +533,26 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
     pool_run(w->pool, matmul_region_run, &g);
 }
 
+static bool cpu_bulk_differs(const struct device *dev, const struct matrix *m)
+{
+    const struct cpu_device *cpu = dev->impl;
+    return cpu->k.matmul_bulk[m->dtype] && !m->own;
+}
+
+static const struct matmul_kernel *kernel_for(const struct device_work *w, const struct matrix *m)
+{
+    if (w->bulk && cpu_bulk_differs(&w->cpu->dev, m))
+        return w->cpu->k.matmul_bulk[m->dtype];
+    return kernels_matmul_for(&w->cpu->k, m);
+}
+
 static void cpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
                        const float *x, int n)
 {
     for (int j = 0; j < n_jobs;) {
-        const struct matmul_kernel *kernel = kernels_matmul_for(&w->cpu->k, jobs[j].w);
+        const struct matmul_kernel *kernel = kernel_for(w, jobs[j].w);
         int end = j + 1;
-        while (end < n_jobs && kernels_matmul_for(&w->cpu->k, jobs[end].w) == kernel)
+        while (end < n_jobs && kernel_for(w, jobs[end].w) == kernel)
             end++;
         matmul_group(w, kernel, jobs + j, end - j, x, n);
         j = end;
@@ -566,6 +589,7 @@ static const struct device_ops cpu_ops = {
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
+    .bulk_differs = cpu_bulk_differs,
     .tower_tail = tower_tail_cpu,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
@@ -584,6 +608,7 @@ static const struct device_ops cpu_ops = {
     .blend = cpu_blend,
     .add = cpu_add,
     .gather = cpu_gather,
+    .attention_windows = cpu_attention_windows,
     .argmax = cpu_argmax,
     .top = top_cpu,
     .draw_token = draw_token_cpu,

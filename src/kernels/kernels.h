@@ -65,7 +65,11 @@ struct kernels {
     /* Used for matrices that have an order of its own (struct matrix.own); NULL: there is none.
      * Products have the same bits as those of `matmul`. */
     const struct matmul_kernel *matmul_own[DTYPE_COUNT];
-    /* The same for those of them that say many_rows, with any `in`; NULL: as for the others. */
+    /* Used for matrices that say many_rows, with any `in`; NULL: as for the others. The second for
+     * those of them that have an order of their own, with the bits of the first. */
+    const struct matmul_kernel *matmul_many[DTYPE_COUNT];
+    /* Used for rows of a prompt, with any `in` and any number of rows; NULL: as for others. */
+    const struct matmul_kernel *matmul_bulk[DTYPE_COUNT];
     const struct matmul_kernel *matmul_many_own[DTYPE_COUNT];
 
     /* y = w * x * rsqrt(mean(x^2) + eps); y may be x. */
@@ -172,6 +176,8 @@ const struct matmul_kernel *kernels_own_for(const struct kernels *k, const struc
 /* ref/: plain C. matmul_ref[t] works for every dtype and any `in`. */
 extern const struct matmul_kernel matmul_ref[DTYPE_COUNT];
 void kernels_init_ref(struct kernels *k);
+/* ref/window_attention_ref.c: queries [begin, end) of struct device_ops.attention_windows. */
+void window_attention_ref(const struct window_attn_job *job, int begin, int end);
 /* ref/experts_ref.c: `route` in plain C, and the whole operation (struct device_ops.experts), one
  * row and one expert at a time. */
 void route_ref(int *expert, float *weight, const float *logits, int n, int used, bool normed);

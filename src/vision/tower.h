@@ -5,12 +5,10 @@
 
 #include "base/mem.h"
 #include "format/family.h"
+#include "vision/tower_layer.h"
 #include "vision/vision.h"
 
-/* Rows that go through the matrices together: a frame of 27 x 27 patches is one chunk. Enough to
- * read each weight once for many rows; what an MLP needs between its matrices is bounded by it. A
- * multiple of merge * merge. */
-enum { TOWER_CHUNK = 768, TOWER_BLOCK_CHUNK = 8192 /* where the device has a block */ };
+enum { TOWER_BLOCK_CHUNK = 8192 /* rows together where the device has a block */ };
 
 /* Rows of the tower to tokens. */
 struct merger {

@@ -8,17 +8,6 @@
 
 /* ---- weights ---- */
 
-static size_t layer_floats(const struct vision_layer_tensors *t)
-{
-    const struct tensor *all[] = { t->norm1,   t->norm1_bias, t->norm2,    t->norm2_bias,
-                                   t->q_bias,  t->k_bias,     t->v_bias,   t->o_bias,
-                                   t->up_bias, t->gate_bias,  t->down_bias };
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        n += weights_count(all[i]);
-    return n;
-}
-
 static size_t merger_floats(const struct vision_merger *m)
 {
     return weights_count(m->norm) + weights_count(m->norm_bias) + weights_count(m->mm0_bias) +
@@ -33,68 +22,22 @@ static size_t small_floats(const struct model_file *mf)
     for (int i = 0; i < model_file_vision(mf)->n_deepstack; i++)
         n += merger_floats(&t->deepstack[i]);
     for (int i = 0; i < model_file_vision(mf)->n_layers; i++)
-        n += layer_floats(model_file_vision_layer(mf, i));
+        n += tower_layer_floats(model_file_vision_layer(mf, i));
     return n;
-}
-
-/* A matrix and its bias. */
-struct part {
-    struct matrix *m;
-    const struct tensor *t, *bias;
-    int out, in;
-};
-
-static enum pv_status take_parts(struct vision *v, const struct part *parts, size_t n, float **at,
-                                 struct pv_error *err)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct part *p = &parts[i];
-        struct matrix m;
-        enum pv_status s;
-        if (!p->t)
-            continue;
-        m = weights_matrix(p->t, p->out, p->in, weights_small(v->dev, at, p->bias));
-        m.many_rows = true;
-        s = weights_take(v->dev, p->m, m, err);
-        if (s)
-            return s;
-    }
-    return PV_OK;
-}
-
-static enum pv_status take_layer(struct vision *v, struct tower_layer *l,
-                                 const struct vision_layer_tensors *t, float **at,
-                                 struct pv_error *err)
-{
-    int hidden = v->c.hidden, ffn = v->c.ffn;
-    const struct part parts[] = {
-        { &l->q, t->q, t->q_bias, hidden, hidden },
-        { &l->k, t->k, t->k_bias, hidden, hidden },
-        { &l->v, t->v, t->v_bias, hidden, hidden },
-        { &l->o, t->o, t->o_bias, hidden, hidden },
-        { &l->gate, t->gate, t->gate_bias, ffn, hidden },
-        { &l->up, t->up, t->up_bias, ffn, hidden },
-        { &l->down, t->down, t->down_bias, hidden, ffn },
-    };
-    l->norm1 = weights_small(v->dev, at, t->norm1);
-    l->norm1_bias = weights_small(v->dev, at, t->norm1_bias);
-    l->norm2 = weights_small(v->dev, at, t->norm2);
-    l->norm2_bias = weights_small(v->dev, at, t->norm2_bias);
-    return take_parts(v, parts, sizeof parts / sizeof *parts, at, err);
 }
 
 static enum pv_status take_merger(struct vision *v, struct merger *m, const struct vision_merger *t,
                                   float **at, struct pv_error *err)
 {
     int middle = (int)t->mm0->dim[0], wide = v->c.hidden * v->c.merge * v->c.merge;
-    const struct part parts[] = {
+    const struct tower_part parts[] = {
         { &m->mm0, t->mm0, t->mm0_bias, middle, wide },
         { &m->mm2, t->mm2, t->mm2_bias, v->c.out, middle },
     };
     m->norm = weights_small(v->dev, at, t->norm);
     m->norm_bias = weights_small(v->dev, at, t->norm_bias);
     m->norm_dim = (int)weights_count(t->norm);
-    return take_parts(v, parts, sizeof parts / sizeof *parts, at, err);
+    return tower_take_parts(v->dev, parts, sizeof parts / sizeof *parts, at, err);
 }
 
 static enum pv_status take_weights(struct vision *v, const struct model_file *mf,
@@ -102,12 +45,13 @@ static enum pv_status take_weights(struct vision *v, const struct model_file *mf
 {
     const struct vision_config *c = &v->c;
     const struct vision_tensors *t = model_file_vision_tensors(mf);
-    const struct part patch = { &v->patch, t->patch[0], t->patch_bias, c->hidden,
-                                tower_patch_size(c) };
+    const struct tower_part patch = { &v->patch, t->patch[0], t->patch_bias, c->hidden,
+                                      tower_patch_size(c) };
     float *at = v->small;
     enum pv_status s = PV_OK;
     for (int i = 0; i < c->n_layers && !s; i++)
-        s = take_layer(v, &v->layer[i], model_file_vision_layer(mf, i), &at, err);
+        s = tower_take_layer(v->dev, &v->layer[i], model_file_vision_layer(mf, i), c->hidden,
+                             c->ffn, &at, err);
     if (s)
         return s;
     v->position = weights_small(v->dev, &at, t->position);
@@ -122,7 +66,7 @@ static enum pv_status take_weights(struct vision *v, const struct model_file *mf
         return s;
     if (t->patch[1])
         return patch_matrix_join(v, t->patch, weights_small(v->dev, &at, t->patch_bias), err);
-    return take_parts(v, &patch, 1, &at, err);
+    return tower_take_parts(v->dev, &patch, 1, &at, err);
 }
 
 static void drop_weights(struct vision *v)
@@ -134,20 +78,8 @@ static void drop_weights(struct vision *v)
         weights_drop(v->dev, &v->deepstack[i].mm0);
         weights_drop(v->dev, &v->deepstack[i].mm2);
     }
-    for (int i = 0; v->layer && i < v->c.n_layers; i++) {
-        struct tower_layer *l = &v->layer[i];
-        struct matrix *own[] = { &l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down };
-        for (size_t j = 0; j < sizeof own / sizeof *own; j++)
-            weights_drop(v->dev, own[j]);
-    }
-}
-
-/* Keys and values are rounded no more than the weights were: F32 keeps them whole, 16-bit weights
- * round them to their own type, as the reference does when it runs in it. Blocks of 8 bits and less
- * are as coarse as BF16, which is the type with the fastest attention where there is one. */
-static enum dtype attention_dtype(const struct tensor *k)
-{
-    return k->dtype == DTYPE_F32 || k->dtype == DTYPE_F16 ? k->dtype : DTYPE_BF16;
+    for (int i = 0; v->layer && i < v->c.n_layers; i++)
+        tower_drop_layer(v->dev, &v->layer[i]);
 }
 
 enum pv_status vision_open(struct vision **out, const struct model_file *mf, struct device *dev,
@@ -165,7 +97,7 @@ enum pv_status vision_open(struct vision **out, const struct model_file *mf, str
         return fail_nomem(err, sizeof *v);
     v->c = *c;
     v->dev = dev;
-    v->attn = attention_dtype(model_file_vision_layer(mf, 0)->k);
+    v->attn = tower_attention_dtype(model_file_vision_layer(mf, 0)->k);
     v->layer = mem_zalloc(layers_size);
     v->newline = mem_zalloc(sizeof(float) * (size_t)c->out);
     s = v->layer && v->newline ? device_alloc(dev, &small, sizeof(float) * small_floats(mf), err)

@@ -335,6 +335,56 @@ static void check_gather(struct cuda_check *t)
     }
 }
 
+/* Attention of one query to each window, against plain C and among others. */
+static void check_windows_of(struct cuda_check *t, int n, int window, int n_heads, int d)
+{
+    int row = n_heads * d;
+    size_t size = sizeof(float) * (size_t)(n * row);
+    struct gbuf gq, gk, gv, gout;
+    float *q = normal_both(t, &gq, (size_t)(n * row), 1);
+    float *k = normal_both(t, &gk, (size_t)(n * window * row), 1);
+    float *v = normal_both(t, &gv, (size_t)(n * window * row), 1);
+    float *want = malloc(size), *got = malloc(size), *one = malloc(size);
+    struct window_attn_job j = {
+        .q = q, .k = k, .v = v, .out = want, .n = n, .window = window, .n_heads = n_heads, .d = d
+    };
+    j.scale = 1 / sqrtf((float)d);
+    window_attention_ref(&j, 0, n);
+    gbuf_open(t, &gout, size);
+    j.q = gq.p, j.k = gk.p, j.v = gv.p, j.out = gout.p;
+    t->ops->attention_windows(t->w, &j);
+    check_wait(t, t->w);
+    gbuf_get(&gout, got, size);
+    for (int i = 0; i < n * row; i++)
+        if (!(fabsf(got[i] - want[i]) <= 64 * FLT_EPSILON))
+            check_fail(&t->c, "%d windows of %d, heads of %d: [%d] is %.9g, not %.9g", n, window, d,
+                       i, got[i], want[i]);
+    /* the last query alone */
+    j.q += (n - 1) * row, j.k += (n - 1) * window * row, j.v += (n - 1) * window * row, j.n = 1;
+    t->ops->attention_windows(t->w, &j);
+    check_wait(t, t->w);
+    gbuf_get(&gout, one, sizeof(float) * (size_t)row);
+    if (memcmp(one, got + (n - 1) * row, sizeof(float) * (size_t)row))
+        check_fail(&t->c, "the last of %d windows differs from the same alone", n);
+    gbuf_close(&gq);
+    gbuf_close(&gk);
+    gbuf_close(&gv);
+    gbuf_close(&gout);
+    free(q);
+    free(k);
+    free(v);
+    free(want);
+    free(got);
+    free(one);
+}
+
+static void check_windows(struct cuda_check *t)
+{
+    check_windows_of(t, 5, 25, 3, 12);
+    check_windows_of(t, 1, 1, 1, 2);
+    check_windows_of(t, 3, 7, 2, 256);
+}
+
 static void check_blend(struct cuda_check *t)
 {
     enum { N = 5, FROM = 6 };
@@ -460,11 +510,17 @@ void check_cuda_ops(struct cuda_check *t)
     static const struct {
         const char *name;
         void (*run)(struct cuda_check *t);
-    } tests[] = { { "copies", check_copies },       { "rmsnorm", check_rmsnorm },
-                  { "layernorm", check_layernorm }, { "silu_mul", check_silu_mul },
-                  { "gelu", check_gelu },           { "add", check_add },
-                  { "rope", check_rope },           { "gather", check_gather },
-                  { "blend", check_blend },         { "keys", check_keys } };
+    } tests[] = { { "copies", check_copies },
+                  { "rmsnorm", check_rmsnorm },
+                  { "layernorm", check_layernorm },
+                  { "silu_mul", check_silu_mul },
+                  { "gelu", check_gelu },
+                  { "add", check_add },
+                  { "rope", check_rope },
+                  { "gather", check_gather },
+                  { "blend", check_blend },
+                  { "windows", check_windows },
+                  { "keys", check_keys } };
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         if (!check_begin(&t->c, tests[i].name, ""))
             continue;

@@ -376,6 +376,76 @@ static void check_argmax(struct check *c)
         }
 }
 
+/* One query and head against the formula in double precision. */
+static void check_window_head(struct check *c, const struct window_attn_job *j, int query, int head)
+{
+    size_t row = (size_t)(j->n_heads * j->d), at = (size_t)(head * j->d);
+    const float *q = j->q + (size_t)query * row + at, *out = j->out + (size_t)query * row + at;
+    double *p = malloc(sizeof *p * (size_t)j->window), sum = 0, most = -INFINITY;
+    for (int t = 0; t < j->window; t++) {
+        const float *k = j->k + (size_t)(query * j->window + t) * row + at;
+        p[t] = 0;
+        for (int i = 0; i < j->d; i++)
+            p[t] += (double)q[i] * k[i] * (double)j->scale;
+        most = fmax(most, p[t]);
+    }
+    for (int t = 0; t < j->window; t++)
+        sum += p[t] = exp(p[t] - most);
+    for (int i = 0; i < j->d; i++) {
+        double exact = 0, size = 0;
+        for (int t = 0; t < j->window; t++) {
+            double v = j->v[(size_t)(query * j->window + t) * row + at + (size_t)i];
+            exact += p[t] / sum * v;
+            size += p[t] / sum * fabs(v);
+        }
+        expect(c, j->window, i, out[i], exact, (j->d + 32) * (double)FLT_EPSILON * size);
+    }
+    free(p);
+}
+
+static void check_windows_of(struct check *c, int n, int window, int n_heads, int d)
+{
+    int row = n_heads * d;
+    struct fence fq, fk, fv, fout, fone;
+    struct window_attn_job j = { .q = vector_open(c, &fq, n * row, 1),
+                                 .k = vector_open(c, &fk, n * window * row, 1),
+                                 .v = vector_open(c, &fv, n * window * row, 1),
+                                 .out = vector_open(c, &fout, n * row, 0),
+                                 .n = n,
+                                 .window = window,
+                                 .n_heads = n_heads,
+                                 .d = d,
+                                 .scale = 1 / sqrtf((float)d) };
+    float *one = vector_open(c, &fone, row, 0);
+    window_attention_ref(&j, 0, n);
+    for (int i = 0; i < n; i++) {
+        struct window_attn_job alone = j;
+        for (int h = 0; h < n_heads; h++)
+            check_window_head(c, &j, i, h);
+        alone.q += (size_t)(i * row);
+        alone.k += (size_t)(i * window * row);
+        alone.v += (size_t)(i * window * row);
+        alone.out = one;
+        alone.n = 1;
+        window_attention_ref(&alone, 0, 1);
+        if (memcmp(one, j.out + (size_t)(i * row), sizeof *one * (size_t)row))
+            check_fail(c, "query %d of %d differs from the same alone", i, n);
+    }
+    vector_close(c, &fq);
+    vector_close(c, &fk);
+    vector_close(c, &fv);
+    vector_close(c, &fout);
+    vector_close(c, &fone);
+}
+
+static void check_windows(struct check *c)
+{
+    check_windows_of(c, 5, 25, 3, 12);
+    check_windows_of(c, 1, 1, 1, 2);
+    check_windows_of(c, 3, 7, 2, 256);
+    check_windows_of(c, 2, 300, 1, 64);
+}
+
 void check_elementwise(struct check *c)
 {
     static const struct {
@@ -388,7 +458,7 @@ void check_elementwise(struct check *c)
         { "silu_mul", check_silu_mul },     { "add", check_add },
         { "scale_add", check_scale_add },   { "to_f16", check_to_f16 },
         { "to_bf16", check_to_bf16 },       { "softmax", check_softmax },
-        { "argmax", check_argmax },
+        { "argmax", check_argmax },         { "windows", check_windows },
     };
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         if (!check_begin(c, ops[i].name, ""))
