@@ -100,7 +100,7 @@ say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
 # --- files ----------------------------------------------------------------------------------
 
 SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text audio video \
-           vision lm family spec engine
+           vision hearing lm family spec engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
 SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c src/base/png.c,$(SRC))

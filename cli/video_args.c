@@ -8,7 +8,7 @@
 
 /* The order of enum pv_frame_rule and of enum pv_time_rule. */
 #define FRAME_WORDS "auto linspace arange qwen"
-#define TIME_WORDS "auto seconds whole compact seconds-compact"
+#define TIME_WORDS "auto seconds whole compact seconds-compact upstream training"
 
 enum { MOST_FRAMES = 1 << 20, MOST_PIXELS = 1 << 30 };
 #define MOST_SECONDS 999999
@@ -41,8 +41,11 @@ const struct option choice_table[] = {
     { "time-rule", 0, NULL, OPTION_CHOICE, AT(time_rule), 0, 0, "RULE",
       "Qwen2.5-VL: positions in time by seconds, as trained; the others do as versions of the "
       "transformers library do: whole 4.52 to 5.1, compact 5.3, seconds-compact 5.22. Default: "
-      "seconds.",
+      "seconds. video-SALMONN2+: as its released code (upstream, the default) or as it was trained "
+      "(training).",
       TIME_WORDS },
+    { "no-audio", 0, "--no-sound", OPTION_FLAG, AT(no_audio), 0, 0, NULL,
+      "Leave the sound of videos out, where the model hears.", NULL },
     { "allow-format", 0, "--allow-formats", OPTION_STRING, AT(formats), 0, 0, "NAMES",
       "Read these containers and codecs too, by FFmpeg's names, separated by commas: asf,wmv3. "
       "Those "
@@ -109,6 +112,7 @@ int choice_args_check(const struct choice_args *a, const char *command, struct p
     p.max_pixels = a->max_pixels;
     p.rule = (enum pv_frame_rule)a->rule;
     p.time_rule = (enum pv_time_rule)a->time_rule;
+    p.no_audio = a->no_audio;
     p.allow_formats = a->formats;
     p.sandbox = a->sandbox      ? PV_SANDBOX_ON
                 : a->no_sandbox ? PV_SANDBOX_OFF

@@ -8,7 +8,7 @@ struct choice_args {
     int frames, min_frames, max_frames, min_pixels, max_pixels, rule, time_rule;
     double fps, start, end;
     const char *formats;
-    bool sandbox, no_sandbox;
+    bool sandbox, no_sandbox, no_audio;
 };
 
 struct limit_args {
@@ -19,7 +19,7 @@ struct limit_args {
 };
 
 extern const struct option choice_table[], limit_table[];
-enum { N_CHOICE_OPTIONS = 13, N_LIMIT_OPTIONS = 6 };
+enum { N_CHOICE_OPTIONS = 14, N_LIMIT_OPTIONS = 6 };
 
 /* Check what belongs together and fill *out. Returns OPTIONS_RUN, or the status of a misuse, which
  * has been reported. */

@@ -261,13 +261,16 @@ enum pv_frame_rule {
     PV_FRAMES_QWEN      /* an even number, evenly from the first to the last (qwen-vl-utils) */
 };
 
-/* Where a video's frames lie in time for Qwen2.5-VL. AUTO: SECONDS. */
+/* Where a video's frames lie in time for Qwen2.5-VL. AUTO: SECONDS. video-SALMONN2+ takes the last
+ * two alone; AUTO: RELEASED. */
 enum pv_time_rule {
     PV_TIME_AUTO,
-    PV_TIME_SECONDS,        /* in proportion to seconds: Qwen's own training */
-    PV_TIME_WHOLE,          /* seconds per step rounded down first: transformers 4.52 to 5.1 */
-    PV_TIME_COMPACT,        /* that, and the next text follows the larger side: transformers 5.3 */
-    PV_TIME_SECONDS_COMPACT /* seconds, and the next text follows the larger side: 5.22 */
+    PV_TIME_SECONDS,         /* in proportion to seconds: Qwen's own training */
+    PV_TIME_WHOLE,           /* seconds per step rounded down first: transformers 4.52 to 5.1 */
+    PV_TIME_COMPACT,         /* that, and the next text follows the larger side: transformers 5.3 */
+    PV_TIME_SECONDS_COMPACT, /* seconds, and the next text follows the larger side: 5.22 */
+    PV_TIME_UPSTREAM, /* as its released code: two a pair of frames, sound as rows of these */
+    PV_TIME_TRAINING  /* as in its training: frames and sound by the clock */
 };
 
 /* Where a video's file is opened and decoded. In a sandbox that is a helper process, prevue-media,
@@ -304,6 +307,11 @@ struct pv_video_params {
     const char *allow_formats;
     enum pv_sandbox sandbox;
     const char *media_helper; /* the program for the sandbox; NULL: prevue-media, as above */
+    bool no_audio;            /* a model that hears does not hear it; others never do */
+    /* pv_add_frames: the sound of these frames from when the first is shown, 16,000 samples a
+     * second of one channel; NULL: none. Files have their own. */
+    const float *samples;
+    size_t n_samples;
 };
 
 /* One picture as the model sees it. */
@@ -389,6 +397,7 @@ PV_API int pv_model_vocab_size(const pv_model *model);
 PV_API int pv_model_max_context(const pv_model *model);
 PV_API bool pv_model_has_tokenizer(const pv_model *model);
 PV_API bool pv_model_has_vision(const pv_model *model);
+PV_API bool pv_model_has_audio(const pv_model *model);
 PV_API bool pv_model_has_head(const pv_model *model);
 
 /* Ids of a text; special tokens spelled in it become their ids when `parse_special`. At most

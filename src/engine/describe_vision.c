@@ -23,7 +23,7 @@ static struct example measure(const struct pv_model *m)
     struct encoder *e = NULL;
     struct media media = { 0 };
 
-    if (encoder_open(&e, m->vision, NULL))
+    if (encoder_open(&e, m->vision, NULL, NULL))
         return x;
     if (!media_plan(&media, vision_config(m->vision), &p, HEIGHT, WIDTH, FRAMES, 1, true, NULL)) {
         x.ok = true;
@@ -58,6 +58,50 @@ static uint64_t tower_weights(const struct model_file *mf)
     for (int i = 0; i < model_file_vision(mf)->n_layers; i++)
         sum += sum_tensors(model_file_vision_layer(mf, i), sizeof(struct vision_layer_tensors));
     return sum;
+}
+
+static uint64_t hearing_weights(const struct model_file *mf)
+{
+    const struct audio_config *c = &model_file_vision(mf)->audio;
+    uint64_t sum = sum_tensors(model_file_audio_tensors(mf), sizeof(struct audio_tensors));
+
+    for (int i = 0; i < c->n_layers; i++)
+        sum += sum_tensors(model_file_audio_layer(mf, i), sizeof(struct vision_layer_tensors));
+    for (int i = 0; i < c->q_layers; i++)
+        sum += sum_tensors(model_file_query_layer(mf, i), sizeof(struct query_layer_tensors));
+    return sum;
+}
+
+static void text_hearing(struct buf *b, const struct model_file *mf)
+{
+    const struct audio_config *c = &model_file_vision(mf)->audio;
+
+    if (!c->hidden)
+        return;
+    buf_printf(b,
+               "sound        %d layers, hidden %d, ffn %d, %d heads of %d; Q-Former of %d layers, "
+               "hidden %d, %.1f MiB\n",
+               c->n_layers, c->hidden, c->ffn, c->n_heads, c->head_dim, c->q_layers, c->q_hidden,
+               describe_mib(hearing_weights(mf)));
+    buf_printf(b, "             %d tokens of %g seconds\n", audio_chunk_tokens(c),
+               (double)c->positions / AUDIO_FRAMES_PER_SECOND);
+}
+
+static void json_hearing(struct buf *b, const struct model_file *mf)
+{
+    const struct audio_config *c = &model_file_vision(mf)->audio;
+
+    if (!c->hidden) {
+        buf_puts(b, ",\"audio\":null");
+        return;
+    }
+    buf_printf(b,
+               ",\"audio\":{\"mel\":%d,\"layers\":%d,\"hidden\":%d,\"ffn\":%d,\"heads\":%d,"
+               "\"positions\":%d,\"window\":%d,\"qformer_layers\":%d,\"qformer_hidden\":%d,"
+               "\"qformer_ffn\":%d,\"qformer_heads\":%d,\"audio_token\":%d,\"weights\":%llu}",
+               c->mel, c->n_layers, c->hidden, c->ffn, c->n_heads, c->positions, c->window,
+               c->q_layers, c->q_hidden, c->q_ffn, c->q_heads, (int)c->token,
+               (unsigned long long)hearing_weights(mf));
 }
 
 static int count_full(const struct vision_config *c)
@@ -125,6 +169,7 @@ void describe_vision_text(struct buf *b, const struct pv_model *m)
                    "MiB, tower %.1f MiB\n",
                    FRAMES, WIDTH, HEIGHT, x.width, x.height, x.tokens, describe_mib(x.pictures),
                    describe_mib(x.scratch));
+    text_hearing(b, m->file);
 }
 
 static void json_floats(struct buf *b, const char *key, const float v[3])
@@ -188,4 +233,5 @@ void describe_vision_json(struct buf *b, const struct pv_model *m)
                    FRAMES, HEIGHT, WIDTH, x.height, x.width, x.tokens,
                    (unsigned long long)x.pictures, (unsigned long long)x.scratch);
     buf_puts(b, "}");
+    json_hearing(b, m->file);
 }

@@ -21,22 +21,24 @@ static void unit_key(const struct engine_disk *d, const struct media *m, int uni
     digest_finish(&k, key);
 }
 
-static size_t unit_size(const struct media *m, size_t hidden)
+static size_t unit_size(const struct media_unit *unit, size_t hidden)
 {
-    return (size_t)m->unit_rows * hidden * sizeof(float);
+    return (size_t)unit->n * hidden * sizeof(float);
 }
 
-const float *disk_rows_find(struct engine_disk *d, const struct media *m, int unit, size_t hidden)
+const float *disk_rows_find(struct engine_disk *d, const struct media *m,
+                            const struct media_unit *unit, size_t hidden)
 {
     uint8_t key[DIGEST_SIZE];
-    unit_key(d, m, unit, key);
+    unit_key(d, m, unit->number, key);
     if (!d->unit.data || memcmp(key, d->unit_key, DIGEST_SIZE) != 0) {
         d->unit.data = NULL;
         if (!disk_cache_find(d->cache, DISK_ROWS, key, &d->unit))
             return NULL;
         memcpy(d->unit_key, key, DIGEST_SIZE);
     }
-    return d->unit.size == unit_size(m, hidden) ? (const float *)(const void *)d->unit.data : NULL;
+    return d->unit.size == unit_size(unit, hidden) ? (const float *)(const void *)d->unit.data
+                                                   : NULL;
 }
 
 bool disk_rows_there(struct engine_disk *d, const struct media *m, int unit)
@@ -46,12 +48,12 @@ bool disk_rows_there(struct engine_disk *d, const struct media *m, int unit)
     return disk_cache_has(d->cache, DISK_ROWS, key);
 }
 
-void disk_rows_keep(struct engine_disk *d, const struct media *m, int unit, const float *rows,
-                    size_t hidden)
+void disk_rows_keep(struct engine_disk *d, const struct media *m, const struct media_unit *unit,
+                    const float *rows, size_t hidden)
 {
     uint8_t key[DIGEST_SIZE];
-    unit_key(d, m, unit, key);
-    disk_cache_keep(d->cache, DISK_ROWS, key, rows, unit_size(m, hidden));
+    unit_key(d, m, unit->number, key);
+    disk_cache_keep(d->cache, DISK_ROWS, key, rows, unit_size(unit, hidden));
 }
 
 /* ---- files ---- */
@@ -81,6 +83,7 @@ enum {
     AT_SAMPLE_FPS,
     AT_CUT,
     AT_STILL,
+    AT_CHUNKS, /* of sound */
     NUMBERS,
     ENTRY_SIZE = 8 * NUMBERS + DIGEST_SIZE
 };
@@ -102,11 +105,17 @@ static void file_key(const struct engine_disk *d, const uint8_t *contents,
                      const struct pv_video_params *p, const struct pv_limits *l,
                      uint8_t key[DIGEST_SIZE])
 {
-    const int64_t whole[] = {
-        p->frames,       p->min_frames,          p->max_frames,         p->min_pixels,
-        p->max_pixels,   (int64_t)p->rule,       (int64_t)p->time_rule, l->frames,
-        l->frame_pixels, (int64_t)l->video_bytes
-    };
+    const int64_t whole[] = { p->frames,
+                              p->min_frames,
+                              p->max_frames,
+                              p->min_pixels,
+                              p->max_pixels,
+                              (int64_t)p->rule,
+                              (int64_t)p->time_rule,
+                              l->frames,
+                              l->frame_pixels,
+                              (int64_t)l->video_bytes,
+                              p->no_audio };
     const double real[] = { p->fps, p->start, p->end, l->video_seconds };
     char version[160];
     struct digest k;
@@ -147,6 +156,7 @@ static void write_known(uint8_t e[ENTRY_SIZE], const struct loaded_media *s)
     put_real(e + (size_t)8 * AT_SAMPLE_FPS, i->sample_fps);
     store_le64(e + (size_t)8 * AT_CUT, (uint64_t)i->cut);
     store_le64(e + (size_t)8 * AT_STILL, !s->m.video);
+    store_le64(e + (size_t)8 * AT_CHUNKS, (uint64_t)s->m.sound.n_chunks);
     memcpy(e + (size_t)8 * NUMBERS, s->m.digest, DIGEST_SIZE);
 }
 
@@ -162,12 +172,13 @@ static void read_known(struct known_media *k, const uint8_t e[ENTRY_SIZE])
                                       .sample_fps = real_at(e + (size_t)8 * AT_SAMPLE_FPS),
                                       .cut = (int64_t)load_le64(e + (size_t)8 * AT_CUT) };
     k->still = load_le64(e + (size_t)8 * AT_STILL) != 0;
+    k->n_chunks = (int)load_le64(e + (size_t)8 * AT_CHUNKS);
     memcpy(k->digest, e + (size_t)8 * NUMBERS, DIGEST_SIZE);
 }
 
 static bool has_all_rows(struct engine_disk *d, const struct media *m)
 {
-    for (int unit = 0; unit < m->n_units; unit++)
+    for (int unit = 0; unit < media_units(m); unit++)
         if (!disk_rows_there(d, m, unit))
             return false;
     return true;

@@ -17,10 +17,11 @@ enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
                                const struct pv_video_params *p, const struct load_bounds *b,
                                struct pv_error *err);
 
-/* Rows [unit_rows, hidden] of unit `unit`, valid until the next call; NULL: not on disk. */
-const float *disk_rows_find(struct engine_disk *d, const struct media *m, int unit, size_t hidden);
+/* Rows [unit->n, hidden] of a unit, valid until the next call; NULL: not on disk. */
+const float *disk_rows_find(struct engine_disk *d, const struct media *m,
+                            const struct media_unit *unit, size_t hidden);
 bool disk_rows_there(struct engine_disk *d, const struct media *m, int unit);
-void disk_rows_keep(struct engine_disk *d, const struct media *m, int unit, const float *rows,
-                    size_t hidden);
+void disk_rows_keep(struct engine_disk *d, const struct media *m, const struct media_unit *unit,
+                    const float *rows, size_t hidden);
 
 #endif

@@ -186,7 +186,7 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
     for (int done = 0; done < n;) {
         int row;
         const struct medium *m = timeline_medium(&s->seq.line, from + done, &row);
-        int some = media_run_left(&m->m, row, n - done);
+        int some = timeline_stretch(&s->seq.line, from + done, n - done);
         float *to = out + (size_t)done * width;
         enum pv_status st =
             own ? draft_rows(s, m, row, some, to, err) : target_rows(s, m, row, some, to, err);

@@ -17,7 +17,13 @@ enum { MAX_AHEAD = 1024 }; /* tokens of an answer whose states have room before 
 
 /* ---- opening ---- */
 
-/* The draft model must cut pictures as the target does: rows are then the same rows. */
+/* Rows are made of equal stretches of the same features. */
+static bool same_hearing(const struct audio_config *x, const struct audio_config *y)
+{
+    return x->mel == y->mel && x->positions == y->positions && x->window == y->window;
+}
+
+/* The draft model must cut pictures and sound as the target does: rows are then the same rows. */
 static enum pv_status check_towers(const struct pv_model *a, const struct pv_model *b,
                                    struct pv_error *err)
 {
@@ -28,10 +34,10 @@ static enum pv_status check_towers(const struct pv_model *a, const struct pv_mod
     y = vision_config(b->vision);
     if (x->family->number != y->family->number || x->newline != y->newline ||
         x->patch != y->patch || x->temporal != y->temporal || x->merge != y->merge ||
-        x->image != y->image || memcmp(x->mean, y->mean, sizeof x->mean) != 0 ||
-        memcmp(x->std, y->std, sizeof x->std) != 0)
+        x->image != y->image || !same_hearing(&x->audio, &y->audio) ||
+        memcmp(x->mean, y->mean, sizeof x->mean) != 0 || memcmp(x->std, y->std, sizeof x->std) != 0)
         return fail(err, PV_E_UNSUPPORTED,
-                    "%s cuts pictures in another way than %s: it cannot draft for it",
+                    "%s cuts pictures or sound in another way than %s: it cannot draft for it",
                     model_file_path(b->file), model_file_path(a->file));
     return PV_OK;
 }
@@ -47,6 +53,21 @@ static bool same_tensors(const void *a, const void *b, size_t size)
             return false;
     }
     return true;
+}
+
+static bool same_ears(const struct pv_model *a, const struct pv_model *b)
+{
+    const struct audio_config *x = hearing_config(a->hearing), *y = hearing_config(b->hearing);
+    bool same = x->n_layers == y->n_layers && x->q_layers == y->q_layers &&
+                same_tensors(model_file_audio_tensors(a->file), model_file_audio_tensors(b->file),
+                             sizeof(struct audio_tensors));
+    for (int i = 0; i < x->n_layers && same; i++)
+        same = same_tensors(model_file_audio_layer(a->file, i), model_file_audio_layer(b->file, i),
+                            sizeof(struct vision_layer_tensors));
+    for (int i = 0; i < x->q_layers && same; i++)
+        same = same_tensors(model_file_query_layer(a->file, i), model_file_query_layer(b->file, i),
+                            sizeof(struct query_layer_tensors));
+    return same;
 }
 
 /* Whether both towers are the same to the bit, projector included: their rows are then shared. */
@@ -65,7 +86,7 @@ static bool same_tower(const struct pv_model *a, const struct pv_model *b)
         if (!same_tensors(model_file_vision_layer(a->file, i), model_file_vision_layer(b->file, i),
                           sizeof(struct vision_layer_tensors)))
             return false;
-    return true;
+    return !a->hearing || same_ears(a, b);
 }
 
 static enum pv_status open_states(struct drafting *d, struct pv_error *err)
@@ -96,7 +117,7 @@ static enum pv_status open_draft_model(struct drafting *d, struct pv_error *err)
     st = check_towers(target, draft, err);
     d->shared = !st && same_tower(target, draft);
     if (!st && draft->vision)
-        st = encoder_open(&d->encoder, draft->vision, err);
+        st = encoder_open(&d->encoder, draft->vision, draft->hearing, err);
     return st;
 }
 
@@ -365,6 +386,8 @@ enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, s
     if (!*open)
         st = open_drafter(d, kind, m, open, held, err);
     if (!st) {
+        if (d->book[m->drafter].n == 0)
+            d->book[m->drafter] = d->engine->book[m->drafter];
         d->used = m->drafter;
         *out = *open;
     }

@@ -1,5 +1,7 @@
 /* Encodes units (frames, pairs of frames, whole still pictures) in batches that are large enough
- * for the tower's matrices to be read once for many rows, and small enough to bound memory. */
+ * for the tower's matrices to be read once for many rows, and small enough to bound memory; sound a
+ * chunk at a time. Where sound stands between pictures, rows of both are asked for in turns: the
+ * window of each is kept. */
 #include "engine/encoder.h"
 
 #include "base/clock.h"
@@ -19,6 +21,13 @@ struct encoder {
     size_t n_patches, n_features, n_window; /* floats they hold */
     uint64_t key;                           /* of the medium that the window holds a part of, */
     int unit0, n_units;                     /* and which; n_units 0: nothing */
+    const struct hearing *h;                /* borrowed; NULL: does not hear */
+    struct hearing_state *hearing;
+    float *heard; /* rows of one chunk of sound, */
+    size_t n_heard;
+    uint64_t heard_key; /* of this medium, */
+    int chunk;          /* and which chunk; -1: nothing */
+    bool heard_last;    /* it was made after the window */
     double seconds;
     struct vision_watch watch;
     struct device *group; /* whose threads the tower runs on; NULL: its own */
@@ -27,7 +36,7 @@ struct encoder {
 /* What a batch of this medium needs. */
 struct need {
     int units, slices, patches; /* of one batch */
-    size_t patch_floats, feature_floats, window_floats;
+    size_t patch_floats, feature_floats, window_floats, heard_floats;
 };
 
 /* A still picture whose rows are put together from its views. */
@@ -48,8 +57,11 @@ static struct need need_of(const struct encoder *e, const struct media *m)
 {
     const struct vision_config *c = vision_config(e->v);
     struct patch_plan plan = plan_of(c);
+    struct need n = { .heard_floats = (size_t)m->sound.chunk_rows * (size_t)vision_row_size(c) };
+    if (m->n_units == 0)
+        return n;
     int per_unit = m->n_slices / m->n_units, unit_patches = per_unit * m->h * m->w;
-    struct need n = { .units = vision_batch(e->v) / unit_patches };
+    n.units = vision_batch(e->v) / unit_patches;
     if (n.units < 1) /* one unit may have more */
         n.units = 1;
     if (n.units > m->n_units)
@@ -65,12 +77,15 @@ static struct need need_of(const struct encoder *e, const struct media *m)
     return n;
 }
 
-enum pv_status encoder_open(struct encoder **out, const struct vision *v, struct pv_error *err)
+enum pv_status encoder_open(struct encoder **out, const struct vision *v, const struct hearing *h,
+                            struct pv_error *err)
 {
     struct encoder *e = mem_zalloc(sizeof *e);
     if (!e)
         return fail_nomem(err, sizeof *e);
     e->v = v;
+    e->h = h;
+    e->chunk = -1;
     *out = e;
     return PV_OK;
 }
@@ -80,6 +95,8 @@ void encoder_close(struct encoder **e)
     if (!*e)
         return;
     vision_state_close(&(*e)->state);
+    hearing_state_close(&(*e)->hearing);
+    mem_free((*e)->heard);
     mem_free((*e)->patches);
     mem_free((*e)->features);
     mem_free((*e)->window);
@@ -96,10 +113,11 @@ size_t encoder_size(const struct encoder *e, const struct media *m)
 {
     struct need n = need_of(e, m);
     int patches = n.patches > e->max_patches ? n.patches : e->max_patches;
-    return vision_state_size(e->v, patches) +
+    return (patches > 0 ? vision_state_size(e->v, patches) : 0) +
+           (n.heard_floats > 0 || e->hearing ? hearing_state_size(e->h) : 0) +
            sizeof(float) *
                (larger(n.patch_floats, e->n_patches) + larger(n.feature_floats, e->n_features) +
-                larger(n.window_floats, e->n_window));
+                larger(n.window_floats, e->n_window) + larger(n.heard_floats, e->n_heard));
 }
 
 /* A block of at least n floats; its contents are lost when it grows. */
@@ -124,6 +142,22 @@ void encoder_work_on(struct encoder *e, struct device *group)
     e->group = group;
     if (e->state)
         vision_state_work_on(e->state, group);
+    if (e->hearing)
+        hearing_state_work_on(e->hearing, group);
+}
+
+/* Room for chunks of sound. */
+static enum pv_status reserve_hearing(struct encoder *e, size_t floats, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    if (floats == 0)
+        return PV_OK;
+    if (!e->hearing) {
+        s = hearing_state_open(&e->hearing, e->h, err);
+        if (!s)
+            hearing_state_work_on(e->hearing, e->group);
+    }
+    return s ? s : grow(&e->heard, &e->n_heard, floats, err);
 }
 
 enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct pv_error *err)
@@ -147,7 +181,7 @@ enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct 
         s = grow(&e->features, &e->n_features, n.feature_floats, err);
     if (!s)
         s = grow(&e->window, &e->n_window, n.window_floats, err);
-    return s;
+    return s ? s : reserve_hearing(e, n.heard_floats, err);
 }
 
 static void cut_patches(struct encoder *e, const struct media *m, int slice0, int n)
@@ -199,6 +233,28 @@ static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t 
     e->key = key;
     e->unit0 = unit0;
     e->n_units = units;
+    e->heard_last = false;
+    e->seconds += clock_now() - t0;
+    return PV_OK;
+}
+
+/* A chunk of sound, unless it is here. */
+static enum pv_status hear(struct encoder *e, const struct media *m, uint64_t key, int chunk,
+                           struct pv_error *err)
+{
+    double t0 = clock_now();
+    enum pv_status s;
+    if (key == e->heard_key && chunk == e->chunk)
+        return PV_OK;
+    e->chunk = -1;
+    hearing_state_watch(e->hearing, e->watch);
+    s = hearing_encode(e->h, e->hearing, m->sound.mel + (size_t)chunk * (size_t)m->sound.chunk_size,
+                       e->heard, err);
+    if (s)
+        return s;
+    e->heard_key = key;
+    e->chunk = chunk;
+    e->heard_last = true;
     e->seconds += clock_now() - t0;
     return PV_OK;
 }
@@ -209,6 +265,10 @@ static void hand_out(struct encoder *e, float *to, bool there, const float *from
 {
     const struct device_ops *ops = vision_device(e->v)->ops;
     struct device_work *w = e->state ? vision_state_work(e->state) : NULL;
+    if (there && !w) { /* of sound alone */
+        ops->upload(vision_device(e->v), to, from, n * sizeof *to);
+        return;
+    }
     size_t size = n * sizeof *to;
     if (there && from_there)
         ops->copy(w, to, from, size);
@@ -227,6 +287,17 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
     int unit_end = m->n_units * m->unit_rows; /* what follows is the newline */
     for (int done = 0; done < n;) {
         int at = from + done, unit = at / m->unit_rows, begin, some;
+        if (at >= media_picture_rows(m)) {
+            struct media_unit u = media_unit(m, at);
+            enum pv_status s = hear(e, m, key, u.number - m->n_units, err);
+            if (s)
+                return s;
+            some = u.first + u.n - at < n - done ? u.first + u.n - at : n - done;
+            hand_out(e, out + (size_t)done * row, there, e->heard + (size_t)(at - u.first) * row,
+                     false, (size_t)some * row);
+            done += some;
+            continue;
+        }
         if (at >= unit_end) {
             hand_out(e, out + (size_t)done * row, there, llava_newline(e->v), false, row);
             done++;
@@ -245,7 +316,7 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
                  (size_t)some * row);
         done += some;
     }
-    if (!e->state) /* a newline alone, for a drafter that sees no more of a video */
+    if (!e->state) /* sound, or a newline alone for a drafter that sees no more of a video */
         return PV_OK;
     return vision_device(e->v)->ops->wait(vision_state_work(e->state), err);
 }
@@ -264,6 +335,10 @@ enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint
 
 int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int *row)
 {
+    if (e->heard_last) {
+        *row = media_picture_rows(m) + e->chunk * m->sound.chunk_rows;
+        return key == e->heard_key && e->chunk >= 0 ? m->sound.chunk_rows : 0;
+    }
     *row = e->unit0 * m->unit_rows;
     return key == e->key ? e->n_units * m->unit_rows : 0;
 }

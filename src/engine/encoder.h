@@ -4,11 +4,14 @@
 #define PV_ENGINE_ENCODER_H
 
 #include "family/media.h"
+#include "hearing/hearing.h"
 #include "vision/vision.h"
 
 struct encoder;
 
-enum pv_status encoder_open(struct encoder **out, const struct vision *v, struct pv_error *err);
+/* `h`: NULL for a model that does not hear. Both are borrowed. */
+enum pv_status encoder_open(struct encoder **out, const struct vision *v, const struct hearing *h,
+                            struct pv_error *err);
 void encoder_close(struct encoder **e);
 
 /* Bytes encoder_reserve would hold for this medium, and for those before it. */
@@ -25,7 +28,8 @@ enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t k
 /* The same where `out` lies on the tower's device. */
 enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint64_t key, int from,
                                   int n, float *out, struct pv_error *err);
-/* Rows of this medium that can be had without running the tower: how many, from *row on. */
+/* Rows of this medium that were made last and can be had without running the tower: how many, from
+ * *row on. */
 int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int *row);
 /* From now on: vision_state_watch. */
 void encoder_watch(struct encoder *e, struct vision_watch watch);

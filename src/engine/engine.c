@@ -124,14 +124,15 @@ static enum pv_status check_memory(struct pv_engine *e, int64_t tokens, struct p
 /* ---- opening ---- */
 
 /* Where rows of prompts go another way than those of answers, they get a state of their own, if
- * there is memory for it: then both run at the same time. */
+ * there is memory for it: then both run at the same time. Not on a CPU, whose threads do one thing
+ * at a time. */
 static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
 {
     const struct decoder *dec = e->model->dec;
     int rows = at_most(e->chunk, LANE_ROWS);
     size_t size = decoder_state_size(dec, rows, engine_logits(e), e->context, e->kv);
     struct pv_error none;
-    if (e->max_requests == 1 || !decoder_ways_differ(dec) ||
+    if (e->max_requests == 1 || !decoder_ways_differ(dec) || !e->model->dev->ops->attn ||
         size > e->model->limits.memory_bytes - atomic_load(&e->fixed_bytes) ||
         decoder_state_open_beside(&e->lane_state, dec, rows, engine_logits(e), e->context, e->kv,
                                   WORK_BULKY, &none))
@@ -150,7 +151,7 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
         s = decoder_state_open(&e->state, m->dec, engine_rows(e), engine_logits(e), e->context,
                                e->kv, err);
     if (!s && m->vision)
-        s = encoder_open(&e->encoder, m->vision, err);
+        s = encoder_open(&e->encoder, m->vision, m->hearing, err);
     if (!s && m->vision) {
         e->tower_rows =
             vision_cache_open((size_t)config_media_width(decoder_config(m->dec)), e->vision_bytes);

@@ -29,6 +29,7 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     bool tiles;
     if (st)
         return st;
+    p->no_audio = true;
     if (!model)
         return media_walk_file(path, p, &bounds, fn, user, info, err);
     if (!model->vision)

@@ -17,10 +17,27 @@ static bool keeps_source(const struct media *m)
     return m->family->tower->tiles && !m->video;
 }
 
+/* The same of sound, beside pictures or alone. */
+static enum pv_status check_sound(const struct media *m, uint64_t bytes,
+                                  const struct load_bounds *b, struct pv_error *err)
+{
+    if (m->n_rows > b->max_rows)
+        return fail(err, PV_E_LIMIT,
+                    "%d tokens of pictures and %d of sound, and the context has room for %d: take "
+                    "fewer frames, a shorter part, no sound or a larger context",
+                    media_picture_rows(m), media_sound_rows(m), b->max_rows);
+    if (bytes > b->max_bytes)
+        return fail(err, PV_E_LIMIT, "pictures and sound need %llu bytes, %llu are left",
+                    (unsigned long long)bytes, (unsigned long long)b->max_bytes);
+    return PV_OK;
+}
+
 static enum pv_status check_bounds(const struct media *m, int n_frames, const struct load_bounds *b,
                                    struct pv_error *err)
 {
-    uint64_t bytes = media_size(m);
+    uint64_t bytes = media_size(m) + media_sound_size(m);
+    if (m->sound.n_chunks > 0)
+        return check_sound(m, bytes, b, err);
     if (keeps_source(m))
         bytes += (uint64_t)m->source_height * (uint64_t)m->source_width * 3;
     if (m->n_rows > b->max_rows)
@@ -38,28 +55,37 @@ static enum pv_status check_bounds(const struct media *m, int n_frames, const st
 
 /* Everything but pixels, and their numbers and times. */
 static enum pv_status plan(struct loaded_media *s, const struct vision_config *c,
-                           const struct pv_video_params *p, int height, int width, int n_frames,
-                           double sample_fps, const struct load_bounds *b, struct pv_error *err)
+                           const struct pv_video_params *p, const struct arrival_shape *shape,
+                           const struct load_bounds *b, struct pv_error *err)
 {
     enum pv_status st;
-    *s = (struct loaded_media){ .params = *p, .n_frames = n_frames > 0 ? n_frames : 1 };
+    int still = shape->width > 0;
+    *s = (struct loaded_media){ .params = *p,
+                                .n_frames = shape->n_frames > 0 ? shape->n_frames : still };
     /* A still picture that may be cut is planned as one of several, which is less;
      * media_load_finish knows. */
-    st = media_plan(&s->m, c, p, height, width, n_frames, sample_fps, false, err);
+    st = shape->width > 0 ? media_plan(&s->m, c, p, shape->height, shape->width, shape->n_frames,
+                                       shape->sample_fps, false, err)
+                          : media_plan_sound(&s->m, c, p, shape->n_chunks, err);
+    if (!st && shape->width > 0)
+        st = media_add_sound(&s->m, c, shape->n_chunks, err);
     return st ? st : check_bounds(&s->m, s->n_frames, b, err);
 }
 
 enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
-                            const struct pv_video_params *p, int height, int width, int n_frames,
-                            double sample_fps, const struct load_bounds *b, struct pv_error *err)
+                            const struct pv_video_params *p, const struct arrival_shape *shape,
+                            const struct load_bounds *b, struct pv_error *err)
 {
-    int n = n_frames > 0 ? n_frames : 1;
+    int n, height = shape->height, width = shape->width;
     struct loaded_media *s = &a->s;
     enum pv_status st;
-    *a = (struct arrival){ .n_frames = n };
-    st = plan(s, c, p, height, width, n_frames, sample_fps, b, err);
+    *a = (struct arrival){ 0 };
+    st = plan(s, c, p, shape, b, err);
     if (st)
         return st;
+    n = a->n_frames = s->n_frames;
+    if (n == 0)
+        return media_reserve(&s->m, err);
     s->index = mem_zalloc((size_t)n * sizeof *s->index);
     s->time = mem_zalloc((size_t)n * sizeof *s->time);
     if (!s->index || !s->time)
@@ -129,7 +155,8 @@ void arrival_close(struct arrival *a)
 size_t loaded_media_size(const struct loaded_media *s)
 {
     size_t source = (size_t)s->m.source_height * (size_t)s->m.source_width * 3;
-    return (s->m.rgb ? media_size(&s->m) : 0) + (s->source ? source : 0);
+    return (s->m.rgb ? media_size(&s->m) : 0) + (s->m.sound.mel ? media_sound_size(&s->m) : 0) +
+           (s->source ? source : 0);
 }
 
 void loaded_media_clear(struct loaded_media *s)
@@ -199,13 +226,23 @@ enum pv_status media_load_frames(struct loaded_media *out, const struct vision_c
                                  struct pv_error *err)
 {
     struct arrival a = { 0 };
-    bool still = fps == 0;
+    struct arrival_shape shape = { .sample_fps = fps };
+    bool still = fps == 0, hears = media_hears(c, p) && !still && p->n_samples > 0;
     enum pv_status st = frame_policy_check(p, err);
     if (!st)
         st = check_frames(frames, n, fps, b, err);
-    if (!st)
-        st = arrival_open(&a, c, p, frames[0].height, frames[0].width, still ? 0 : (int)n, fps, b,
-                          err);
+    if (!st && hears)
+        st = sound_check(p->samples, p->n_samples, err);
+    if (!st && hears)
+        st = sound_chunks(&shape.n_chunks, c, p->n_samples, b, err);
+    if (!st) {
+        shape.height = frames[0].height;
+        shape.width = frames[0].width;
+        shape.n_frames = still ? 0 : (int)n;
+        st = arrival_open(&a, c, p, &shape, b, err);
+    }
+    if (!st && hears)
+        st = sound_features(&a.s.m, c, p->samples, p->n_samples, err);
     for (size_t i = 0; i < n && !st; i++)
         arrival_put(&a, (int)i, (int64_t)i, frames[i].time, frames[i].rgb);
     if (!st) {
@@ -233,6 +270,7 @@ static struct media_origin *copy_origin(const struct video_source *from,
         return NULL;
     o->params = *p;
     o->params.progress = NULL;
+    o->params.samples = NULL;
     o->limits = *limits;
     o->size = from->path ? 0 : from->size;
     o->path = from->path ? mem_strdup(from->path) : NULL;
@@ -273,24 +311,37 @@ static enum pv_status choose_again(struct loaded_media *s, const struct vision_c
     return PV_OK;
 }
 
+/* Pictures within the limits, or sound without any. */
+static bool may_be(const struct pv_video_info *info, int n_chunks, const struct pv_limits *l)
+{
+    if (n_chunks < 0 || (info->frames == 0 && info->width == 0))
+        return n_chunks > 0;
+    return info->width >= 1 && info->height >= 1 &&
+           (int64_t)info->width * info->height <= l->frame_pixels && info->frames >= 1 &&
+           info->frames <= l->frames && isfinite(info->sample_fps) && info->sample_fps >= 0;
+}
+
 enum pv_status media_load_known(struct loaded_media *out, const struct vision_config *c,
                                 const struct video_source *from, const struct known_media *k,
                                 const struct pv_video_params *p, const struct load_bounds *b,
                                 struct pv_error *err)
 {
     const struct pv_video_info *info = &k->info;
+    const struct arrival_shape shape = { .height = info->height,
+                                         .width = info->width,
+                                         .n_frames = k->still ? 0 : info->frames,
+                                         .sample_fps = info->sample_fps,
+                                         .n_chunks = k->n_chunks };
     struct loaded_media s;
     enum pv_status st;
-    if (info->width < 1 || info->height < 1 ||
-        (int64_t)info->width * info->height > b->limits->frame_pixels || info->frames < 1 ||
-        info->frames > b->limits->frames || !isfinite(info->sample_fps) || info->sample_fps < 0)
+    if (!may_be(info, k->n_chunks, b->limits) || (k->n_chunks > 0 && !media_hears(c, p)))
         return fail(err, PV_E_FORMAT, "%s: %d frames of %d x %d pixels cannot be",
                     video_source_name(from), info->frames, info->width, info->height);
-    st = plan(&s, c, p, info->height, info->width, k->still ? 0 : info->frames, info->sample_fps, b,
-              err);
+    st = plan(&s, c, p, &shape, b, err);
     if (st)
         return st;
-    st = choose_again(&s, c, p, info, b, err);
+    if (info->frames > 0)
+        st = choose_again(&s, c, p, info, b, err);
     if (st)
         return st;
     s.info = *info;
@@ -310,11 +361,11 @@ enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
     struct media_origin *o = m->origin;
     struct loaded_media again;
     enum pv_status st;
-    if (m->rgb)
+    if (media_is_loaded(m))
         return PV_OK;
     struct load_bounds b = { .limits = &o->limits,
                              .max_rows = m->n_rows,
-                             .max_bytes = media_size(m),
+                             .max_bytes = media_size(m) + media_sound_size(m),
                              .decode_bytes = o->limits.memory_bytes,
                              .threads = threads };
     struct video_source from = { .path = o->path, .data = o->data, .size = o->size };
@@ -323,7 +374,9 @@ enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
         return st;
     if (media_equal(&again.m, m)) {
         m->rgb = again.m.rgb;
+        m->sound.mel = again.m.sound.mel;
         again.m.rgb = NULL;
+        again.m.sound.mel = NULL;
     } else {
         st = fail(err, PV_E_IO, "%s: has changed since it was added", video_source_name(&from));
     }

@@ -25,6 +25,7 @@ struct load_bounds {
     int threads;
 };
 
+/* A file with sound and no frames is taken by a model that hears. */
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
                                const struct video_source *from, const struct pv_video_params *p,
                                const struct load_bounds *b, struct pv_error *err);
@@ -36,6 +37,7 @@ enum pv_status media_load_frames(struct loaded_media *out, const struct vision_c
 struct known_media {
     struct pv_video_info info;
     bool still;
+    int n_chunks;                /* of sound */
     uint8_t digest[DIGEST_SIZE]; /* of the medium */
 };
 /* The same as media_load_file for a file that is known, without decoding it: the pixels are loaded
@@ -52,7 +54,7 @@ enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
 enum pv_status media_load_finish(struct loaded_media *s, const struct vision_config *c, bool alone,
                                  struct pv_error *err);
 void loaded_media_clear(struct loaded_media *s);
-/* Bytes of its pixels. */
+/* Bytes of its pixels and features. */
 size_t loaded_media_size(const struct loaded_media *s);
 
 /* The frames of a file one after the other, at their own size (no model). */

@@ -27,6 +27,8 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
 
 #else
 
+#include <math.h>
+
 /* A file with its frames chosen. */
 struct chosen_frames {
     struct video *v;
@@ -35,11 +37,13 @@ struct chosen_frames {
     int done, n; /* frames, for who asks how far it is; n 0: not known yet */
     struct choice choice;
     bool still;
+    struct sound sound; /* n 0: none, or not wanted */
     struct pv_video_info info;
 };
 
 static void chosen_frames_close(struct chosen_frames *l)
 {
+    sound_clear(&l->sound);
     choice_clear(&l->choice);
     video_close(&l->v);
 }
@@ -67,20 +71,23 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
                                    .go_on = p->progress ? told : NULL,
                                    .user = l,
                                    .sandbox = p->sandbox == PV_SANDBOX_OFF ? NULL : &l->box };
+    struct video_source source = *from;
     const struct video_info *info;
     struct choose_params how;
     enum pv_status s = frame_policy_choose(&how, c, p, err);
+    source.sound_alone = media_hears(c, p);
     *l = (struct chosen_frames){ .p = p,
                                  .box = { .helper = p->media_helper,
                                           .optional = p->sandbox == PV_SANDBOX_IF_POSSIBLE } };
     if (!s)
-        s = video_open(&l->v, from, &limits, b->threads, err);
+        s = video_open(&l->v, &source, &limits, b->threads, err);
     if (s)
         return s;
     info = video_info(l->v);
     l->still = info->still || info->n_frames == 1;
-    s = choose_frames(&l->choice, &how, info->n_frames, l->still ? 0 : info->fps, limits.frames,
-                      err);
+    if (info->n_frames > 0)
+        s = choose_frames(&l->choice, &how, info->n_frames, l->still ? 0 : info->fps, limits.frames,
+                          err);
     l->info = (struct pv_video_info){ .width = info->width,
                                       .height = info->height,
                                       .total_frames = info->n_frames,
@@ -107,17 +114,44 @@ static bool keep(void *user, int at, int64_t index, double time, const struct im
     return told(k->l);
 }
 
+/* The sound of the part that frames are taken of, if it is wanted. */
+static enum pv_status read_sound(struct chosen_frames *l, int *n_chunks,
+                                 const struct vision_config *c, const char *name,
+                                 const struct load_bounds *b, struct pv_error *err)
+{
+    const struct video_info *info = video_info(l->v);
+    enum pv_status s = PV_OK;
+    if (media_hears(c, l->p) && info->has_sound && !(l->still && info->n_frames > 0))
+        s = video_read_sound(l->v, l->p->start, l->p->end > 0 ? l->p->end : INFINITY, &l->sound,
+                             err);
+    if (!s && l->sound.n > 0)
+        s = sound_chunks(n_chunks, c, l->sound.n, b, err);
+    if (!s && info->n_frames == 0 && l->sound.n == 0)
+        s = fail(err, PV_E_FORMAT, "%s: there is neither a picture nor a sound in it", name);
+    return s;
+}
+
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
                                const struct video_source *from, const struct pv_video_params *p,
                                const struct load_bounds *b, struct pv_error *err)
 {
     struct arrival a = { 0 };
+    struct arrival_shape shape = { 0 };
     struct chosen_frames l;
     enum pv_status s = chosen_frames_open(&l, c, from, p, b, err);
     if (!s)
-        s = arrival_open(&a, c, p, l.info.height, l.info.width, l.still ? 0 : l.choice.n,
-                         l.choice.sample_fps, b, err);
+        s = read_sound(&l, &shape.n_chunks, c, video_source_name(from), b, err);
     if (!s) {
+        shape.height = l.info.height;
+        shape.width = l.info.width;
+        shape.n_frames = l.still ? 0 : l.choice.n;
+        shape.sample_fps = l.choice.sample_fps;
+        s = arrival_open(&a, c, p, &shape, b, err);
+    }
+    if (!s && shape.n_chunks > 0)
+        s = sound_features(&a.s.m, c, l.sound.samples, l.sound.n, err);
+    sound_clear(&l.sound);
+    if (!s && l.choice.n > 0) {
         struct keeper k = { .a = &a, .l = &l };
         a.go_on = p->progress ? told : NULL;
         a.user = &l;

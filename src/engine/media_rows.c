@@ -44,12 +44,14 @@ static void write_window(struct pv_session *s, const struct medium *m, int row, 
 {
     const struct media *a = &m->m;
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
-    float *rows = mem_alloc((size_t)a->unit_rows * width * sizeof *rows);
-    for (int unit = row / a->unit_rows; rows && unit < (row + n) / a->unit_rows; unit++)
-        if (!disk_rows_there(&s->engine->disk, a, unit) &&
-            !encoder_rows(s->engine->encoder, a, session_medium(s, m), unit * a->unit_rows,
-                          a->unit_rows, rows, NULL))
-            disk_rows_keep(&s->engine->disk, a, unit, rows, width);
+    float *rows = mem_alloc((size_t)media_unit(a, row).n * width * sizeof *rows);
+    for (int at = row; rows && at < row + n;) { /* units of one size */
+        struct media_unit u = media_unit(a, at);
+        if (!disk_rows_there(&s->engine->disk, a, u.number) &&
+            !encoder_rows(s->engine->encoder, a, session_medium(s, m), u.first, u.n, rows, NULL))
+            disk_rows_keep(&s->engine->disk, a, &u, rows, width);
+        at = u.first + u.n;
+    }
     mem_free(rows);
 }
 
@@ -71,13 +73,16 @@ static enum pv_status keep_window(struct pv_session *s, const struct medium *m,
 static bool may_be_on_disk(struct pv_session *s, const struct medium *m, int row, int n)
 {
     const struct media *a = &m->m;
-    int units = a->n_units * a->unit_rows, end = row + n < units ? row + n : units, first, made;
+    int end = row + n, first, made;
+    struct media_unit last = media_unit(a, end - 1);
+    if (last.number < 0 && end - 1 > 0) /* the newline */
+        last = media_unit(a, --end - 1);
     if (!s->engine->disk.cache)
         return false;
     made = encoder_window(s->engine->encoder, a, session_medium(s, m), &first);
     if (row >= first && end <= first + made)
         return false;
-    return disk_rows_there(&s->engine->disk, a, (end - 1) / a->unit_rows);
+    return disk_rows_there(&s->engine->disk, a, last.number);
 }
 
 /* Rows [row, row + n) if all of their units are on disk, in fresh memory; else NULL. The newline
@@ -91,18 +96,17 @@ static float *read_rows(struct pv_session *s, const struct medium *m, int row, i
     float *to;
     bool all = rows != NULL;
     for (int done = 0; done < n && all;) {
-        int unit = (row + done) / a->unit_rows, at = (row + done) % a->unit_rows;
-        int some = a->unit_rows - at < n - done ? a->unit_rows - at : n - done;
+        struct media_unit u = media_unit(a, row + done);
+        int at = row + done - u.first, some = u.n - at < n - done ? u.n - at : n - done;
         const float *from = NULL;
-        if (unit < a->n_units)
-            from = disk_rows_find(&e->disk, a, unit, width);
+        if (u.number >= 0)
+            from = disk_rows_find(&e->disk, a, &u, width);
         if (from)
             memcpy(rows + (size_t)done * width, from + (size_t)at * width,
                    (size_t)some * width * sizeof *rows);
         else
-            all =
-                unit == a->n_units && !encoder_rows(e->encoder, a, session_medium(s, m), row + done,
-                                                    some = 1, rows + (size_t)done * width, NULL);
+            all = u.number < 0 && !encoder_rows(e->encoder, a, session_medium(s, m), row + done,
+                                                some, rows + (size_t)done * width, NULL);
         done += some;
     }
     if (!all) {
@@ -133,9 +137,10 @@ static enum pv_status make_ready(struct pv_session *s, const struct medium *m, s
 static int rows_of_window(const struct pv_session *s, const struct medium *m, int row)
 {
     int first, n = encoder_window(s->engine->encoder, &m->m, session_medium(s, m), &first);
+    struct media_unit u = media_unit(&m->m, row);
     if (row >= first && row < first + n)
         return first + n - row;
-    return m->m.unit_rows - row % m->m.unit_rows;
+    return u.first + u.n - row;
 }
 
 static bool not_cancelled(void *user)

@@ -144,6 +144,10 @@ static enum pv_status check_room(const struct pv_model *m, struct pv_error *err)
                 model_file_experts_size(f, i);
     for (int i = 0; i < model_file_vision(f)->n_layers; i++)
         need += tensor_bytes(model_file_vision_layer(f, i), sizeof(struct vision_layer_tensors));
+    for (int i = 0; i < model_file_vision(f)->audio.n_layers; i++)
+        need += tensor_bytes(model_file_audio_layer(f, i), sizeof(struct vision_layer_tensors));
+    for (int i = 0; i < model_file_vision(f)->audio.q_layers; i++)
+        need += tensor_bytes(model_file_query_layer(f, i), sizeof(struct query_layer_tensors));
     if (all > 0 && need > left)
         return fail(err, PV_E_NOMEM,
                     "%s has %llu bytes of weights: %zu of the %zu bytes of %s are left",
@@ -182,6 +186,8 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
         s = decoder_open(&m->dec, m->file, m->dev, err);
     if (!s && model_file_vision(m->file)->family)
         s = vision_open(&m->vision, m->file, m->dev, err);
+    if (!s && model_file_vision(m->file)->audio.hidden)
+        s = hearing_open(&m->hearing, m->file, m->dev, err);
     if (!s && p->head)
         s = open_head(m, p->head, err);
     m->dev->draws = false;
@@ -233,6 +239,7 @@ void pv_model_close(pv_model **model)
         return;
     pthread_mutex_lock(m->step_lock); /* the device counts what its matrices take */
     vision_close(&m->vision);
+    hearing_close(&m->hearing);
     decoder_close(&m->head);
     decoder_close(&m->dec);
     pthread_mutex_unlock(m->step_lock);
@@ -315,6 +322,11 @@ bool pv_model_has_tokenizer(const pv_model *model)
 bool pv_model_has_vision(const pv_model *model)
 {
     return model->vision != NULL;
+}
+
+bool pv_model_has_audio(const pv_model *model)
+{
+    return model->hearing != NULL;
 }
 
 bool pv_model_has_head(const pv_model *model)

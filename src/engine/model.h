@@ -2,6 +2,7 @@
 #ifndef PV_ENGINE_MODEL_H
 #define PV_ENGINE_MODEL_H
 
+#include "hearing/hearing.h"
 #include "lm/decoder.h"
 #include "vision/vision.h"
 
@@ -21,6 +22,7 @@ struct pv_model {
     struct device *dev;
     struct decoder *dec;
     struct vision *vision;       /* NULL: the model is blind */
+    struct hearing *hearing;     /* NULL: the model is deaf */
     struct head_file *head_file; /* NULL: it has no draft head */
     struct decoder *head;        /* that head */
     struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */

@@ -48,7 +48,7 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
             continue;
         }
         to = embeds + (size_t)i * width; /* there is room only where there are media */
-        some = media_run_left(&medium->m, row, n - i);
+        some = timeline_stretch(&s->seq.line, from + i, n - i);
         st = session_media_rows(s, medium, row, some, to, true, err);
         if (st)
             return st;

@@ -13,7 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { VERSION = 1 };
+/* Files of media with sound are of the second version, whose records have one number more. */
+enum { VERSION = 1, SOUND_VERSION = 2 };
 /* Places in the file; numbers have four bytes, but for two of eight. */
 enum {
     AT_VERSION = 4,
@@ -28,13 +29,15 @@ enum {
     AT_LOST = 64,
     HEADER = 68,
     TOWER_FIELDS = 6,
-    RECORD = 40 /* of one medium */
+    RECORD = 40, /* of one medium */
+    SOUND_RECORD = 44
 };
 static const char magic[4] = "PVIN";
 /* Longest time of one medium in positions: that of all of them together fits an int. */
 static const double MAX_TIME = 1 << 24;
 
-_Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4, "numbers of files");
+_Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4 && PV_TIME_TRAINING == 6,
+               "numbers of files");
 
 /* ---- numbers ---- */
 
@@ -77,9 +80,16 @@ static const char *family_title(uint32_t number)
 
 /* ---- media ---- */
 
+/* Bytes of a record in a file of this version. */
+static size_t record_size(uint32_t version)
+{
+    return version == SOUND_VERSION ? SOUND_RECORD : RECORD;
+}
+
 /* One medium as a file has it. */
 struct record {
     bool video, tiled;
+    int64_t n_chunks; /* of sound */
     int64_t n_views, height, width, source_height, source_width, time_rule, n_rows;
     float slice_seconds;
 };
@@ -95,20 +105,23 @@ static struct record record_of(const struct media *m)
                             .source_width = m->source_width,
                             .time_rule = m->time_rule,
                             .slice_seconds = m->slice_seconds,
-                            .n_rows = m->n_rows };
+                            .n_rows = m->n_rows,
+                            .n_chunks = m->sound.n_chunks };
 }
 
-static void record_put(uint8_t *p, const struct record *r)
+static void record_put(uint8_t *p, const struct record *r, uint32_t version)
 {
     const int64_t v[] = { r->video,         r->tiled,        r->n_views,   r->height, r->width,
                           r->source_height, r->source_width, r->time_rule, r->n_rows };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         store_le32(p + 4 * i, (uint32_t)v[i]);
     memcpy(p + RECORD - 4, &r->slice_seconds, 4);
+    if (version == SOUND_VERSION)
+        store_le32(p + RECORD, (uint32_t)r->n_chunks);
 }
 
 /* False: a flag is neither 0 nor 1. */
-static bool record_get(struct record *r, const uint8_t *p)
+static bool record_get(struct record *r, const uint8_t *p, uint32_t version)
 {
     *r = (struct record){ .video = load_le32(p) == 1,
                           .tiled = load_le32(p + 4) == 1,
@@ -120,6 +133,8 @@ static bool record_get(struct record *r, const uint8_t *p)
                           .time_rule = load_le32(p + 28),
                           .n_rows = load_le32(p + 32) };
     memcpy(&r->slice_seconds, p + RECORD - 4, 4);
+    if (version == SOUND_VERSION)
+        r->n_chunks = load_le32(p + RECORD);
     return load_le32(p) <= 1 && load_le32(p + 4) <= 1;
 }
 
@@ -127,6 +142,11 @@ static bool is_size(int64_t height, int64_t width, const struct pv_limits *l)
 {
     return height >= 1 && width >= 1 && height <= RESIZE_MAX_SIDE && width <= RESIZE_MAX_SIDE &&
            height * width <= l->frame_pixels;
+}
+
+static bool is_sound_alone(const struct record *r)
+{
+    return r->n_chunks > 0 && r->width == 0 && r->height == 0;
 }
 
 /* The medium that the sizes of a record make. Those of pictures of any size were chosen with bounds
@@ -138,15 +158,33 @@ static enum pv_status plan_record(struct media *m, const struct record *r,
     struct pv_video_params p = { .time_rule = (enum pv_time_rule)r->time_rule,
                                  .min_pixels = r->height * r->width,
                                  .max_pixels = r->height * r->width };
-    enum pv_status st = media_plan(m, c, &p, (int)(sized ? r->height : r->source_height),
-                                   (int)(sized ? r->width : r->source_width),
-                                   r->video ? (int)r->n_views : 0, 0, r->tiled, err);
+    enum pv_status st;
+    if (is_sound_alone(r))
+        return media_plan_sound(m, c, &p, (int)r->n_chunks, err);
+    st = media_plan(m, c, &p, (int)(sized ? r->height : r->source_height),
+                    (int)(sized ? r->width : r->source_width), r->video ? (int)r->n_views : 0, 0,
+                    r->tiled, err);
     if (st)
         return st;
     m->source_height = (int)r->source_height;
     m->source_width = (int)r->source_width;
     if (sized && r->video)
         m->slice_seconds = r->slice_seconds;
+    return media_add_sound(m, c, (int)r->n_chunks, err);
+}
+
+/* Sound that the model can have heard. */
+static enum pv_status check_chunks(const struct record *r, int number, const char *name,
+                                   const struct vision_config *c, const struct pv_limits *l,
+                                   struct pv_error *err)
+{
+    double seconds = (double)c->audio.positions / AUDIO_FRAMES_PER_SECOND;
+    if (r->n_chunks > 0 && (!c->audio.hidden || (r->width > 0 && !r->video)))
+        return fail(err, PV_E_FORMAT, "%s: medium %d has sound that the model cannot hear", name,
+                    number);
+    if (r->n_chunks > 0 && (double)(r->n_chunks - 1) * seconds > l->video_seconds)
+        return fail(err, PV_E_LIMIT, "%s: medium %d has %lld chunks of %g seconds of sound", name,
+                    number, (long long)r->n_chunks, seconds);
     return PV_OK;
 }
 
@@ -158,7 +196,8 @@ static enum pv_status record_media(struct media *m, const struct record *r, int 
     struct record planned;
     struct media plan = { 0 };
     enum pv_status st;
-    if (!is_size(r->height, r->width, l) || !is_size(r->source_height, r->source_width, l))
+    if (!is_sound_alone(r) &&
+        (!is_size(r->height, r->width, l) || !is_size(r->source_height, r->source_width, l)))
         return fail(err, PV_E_LIMIT,
                     "%s: medium %d has %lld x %lld pixels, from a picture of %lld x %lld", name,
                     number, (long long)r->width, (long long)r->height, (long long)r->source_width,
@@ -167,17 +206,19 @@ static enum pv_status record_media(struct media *m, const struct record *r, int 
     if (r->video && (r->n_views < 1 || r->n_views > (int64_t)l->frames + 1))
         return fail(err, PV_E_LIMIT, "%s: medium %d has %lld frames, 1 to %d are possible", name,
                     number, (long long)r->n_views, l->frames);
-    if (r->time_rule > PV_TIME_SECONDS_COMPACT || !isfinite(r->slice_seconds) ||
-        r->slice_seconds < 0)
+    if (r->time_rule > PV_TIME_TRAINING || !isfinite(r->slice_seconds) || r->slice_seconds < 0)
         return fail(err, PV_E_FORMAT, "%s: medium %d has time rule %lld and steps of %g seconds",
                     name, number, (long long)r->time_rule, (double)r->slice_seconds);
-    st = plan_record(&plan, r, c, err);
+    st = check_chunks(r, number, name, c, l, err);
+    if (!st)
+        st = plan_record(&plan, r, c, err);
     if (st)
         return st;
     planned = record_of(&plan);
-    if (planned.tiled != r->tiled || planned.n_views != r->n_views || planned.height != r->height ||
-        planned.width != r->width || planned.time_rule != r->time_rule ||
-        planned.slice_seconds != r->slice_seconds || planned.n_rows != r->n_rows)
+    if (planned.tiled != r->tiled || planned.video != r->video || planned.n_views != r->n_views ||
+        planned.height != r->height || planned.width != r->width ||
+        planned.time_rule != r->time_rule || planned.slice_seconds != r->slice_seconds ||
+        planned.n_rows != r->n_rows)
         return fail(err, PV_E_FORMAT,
                     "%s: medium %d has %lld views of %lld x %lld pixels and %lld tokens, the model "
                     "makes it %d of %d x %d and %d",
@@ -201,9 +242,10 @@ static enum pv_status check_whole(const uint8_t *data, size_t size, const char *
                     name);
     if (size < HEADER)
         return fail(err, PV_E_FORMAT, "%s: cut off after %zu bytes", name, size);
-    if (load_le32(data + AT_VERSION) != VERSION)
-        return fail(err, PV_E_UNSUPPORTED, "%s: of version %u, this program reads version %d", name,
-                    (unsigned)load_le32(data + AT_VERSION), (int)VERSION);
+    if (load_le32(data + AT_VERSION) != VERSION && load_le32(data + AT_VERSION) != SOUND_VERSION)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s: of version %u, this program reads versions %d and %d", name,
+                    (unsigned)load_le32(data + AT_VERSION), (int)VERSION, (int)SOUND_VERSION);
     if (load_le64(data + AT_SIZE) != size)
         return fail(err, PV_E_FORMAT, "%s: has %zu bytes and says it has %llu", name, size,
                     (unsigned long long)load_le64(data + AT_SIZE));
@@ -229,16 +271,33 @@ static enum pv_status check_tower(const uint8_t *data, const struct prompt_reade
                 (unsigned)b[2], (unsigned)b[3], (unsigned)b[4], (unsigned)b[5]);
 }
 
-/* Media, and where their pixels lie: after the ids, one after the other, to the end. */
+/* Features of sound where they lie, which must be numbers. */
+static enum pv_status check_features(const uint8_t *p, size_t size, const char *name, int number,
+                                     struct pv_error *err)
+{
+    for (size_t i = 0; i < size; i += sizeof(float)) {
+        float x;
+        memcpy(&x, p + i, sizeof x);
+        if (!isfinite(x))
+            return fail(err, PV_E_FORMAT,
+                        "%s: the sound of medium %d has a number that is not finite", name, number);
+    }
+    return PV_OK;
+}
+
+/* Media, and where their pixels and features lie: after the ids, one after the other, to the end.
+ */
 static enum pv_status read_media(struct prompt_file *f, const uint8_t *data, size_t size,
                                  const struct prompt_reader *r, struct pv_error *err)
 {
-    size_t at = HEADER + (size_t)f->n_media * RECORD + (size_t)f->n_ids * 4;
+    uint32_t version = load_le32(data + AT_VERSION);
+    size_t each = record_size(version);
+    size_t at = HEADER + (size_t)f->n_media * each + (size_t)f->n_ids * 4;
     for (int i = 0; i < f->n_media; i++) {
         struct record record;
-        size_t pixels;
+        size_t pixels, features;
         enum pv_status st;
-        if (!record_get(&record, data + HEADER + (size_t)i * RECORD))
+        if (!record_get(&record, data + HEADER + (size_t)i * each, version))
             return fail(err, PV_E_FORMAT, "%s: medium %d is neither a video nor a picture", r->name,
                         i + 1);
         st = record_media(&f->media[i], &record, i + 1, r->name, r->c, r->limits, err);
@@ -250,6 +309,15 @@ static enum pv_status read_media(struct prompt_file *f, const uint8_t *data, siz
                         r->name, i + 1, pixels, size - at);
         f->pixels[i] = data + at;
         at += pixels;
+        features = media_sound_size(&f->media[i]);
+        if (features > size - at)
+            return fail(err, PV_E_FORMAT, "%s: medium %d needs %zu bytes of sound, %zu are left",
+                        r->name, i + 1, features, size - at);
+        f->features[i] = data + at;
+        st = check_features(data + at, features, r->name, i + 1, err);
+        if (st)
+            return st;
+        at += features;
     }
     if (at != size)
         return fail(err, PV_E_FORMAT, "%s: %zu bytes too many at its end", r->name, size - at);
@@ -285,7 +353,7 @@ static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reade
         done += f->media[-id - 1].run_rows;
         unfinished = done < f->media[-id - 1].n_rows ? -id - 1 : -1;
         done = unfinished >= 0 ? done : 0;
-        f->n_runs++;
+        f->n_runs += media_sound_rows(&f->media[-id - 1]) ? media_stretches(&f->media[-id - 1]) : 1;
     }
     if (unfinished >= 0)
         return fail(err, PV_E_FORMAT, "%s: medium %d ends after %d of %d rows", r->name,
@@ -318,12 +386,14 @@ enum pv_status prompt_file_parse(struct prompt_file *out, const uint8_t *data, s
     frames = load_le32(data + AT_FRAMES);
     lost = load_le32(data + AT_LOST);
     if (n_media > (r->c ? PROMPT_MAX_MEDIA : 0) || n_ids == 0 || n_ids > CONFIG_MAX_CONTEXT ||
-        HEADER + (uint64_t)n_media * RECORD + (uint64_t)n_ids * 4 > size)
+        HEADER + (uint64_t)n_media * record_size(load_le32(data + AT_VERSION)) +
+                (uint64_t)n_ids * 4 >
+            size)
         return fail(err, PV_E_FORMAT, "%s: %u ids and %u media are not what %zu bytes can hold",
                     r->name, (unsigned)n_ids, (unsigned)n_media, size);
     f.n_ids = (int)n_ids;
     f.n_media = (int)n_media;
-    f.ids = data + HEADER + (size_t)n_media * RECORD;
+    f.ids = data + HEADER + (size_t)n_media * record_size(load_le32(data + AT_VERSION));
     st = read_media(&f, data, size, r, err);
     if (!st)
         st = check_ids(&f, r, err);
@@ -352,7 +422,7 @@ static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, str
     timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
     for (int i = 0; i < f->n_media && !st; i++) {
         st = session_reserve_tower(s, &f->media[i], err);
-        pixels += media_size(&f->media[i]);
+        pixels += media_size(&f->media[i]) + media_sound_size(&f->media[i]);
     }
     if (!st)
         st = budget_claim(&s->budget, pixels, "a prompt with its pictures", err);
@@ -360,8 +430,10 @@ static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, str
         st = timeline_reserve(&s->seq.line, f->n_media, f->n_runs, err);
     for (int i = 0; i < f->n_media && !st; i++) {
         st = media_reserve(&f->media[i], err);
-        if (!st)
+        if (!st && f->media[i].rgb)
             memcpy(f->media[i].rgb, f->pixels[i], media_size(&f->media[i]));
+        if (!st && f->media[i].sound.mel)
+            memcpy(f->media[i].sound.mel, f->features[i], media_sound_size(&f->media[i]));
         if (!st)
             media_seal(&f->media[i]);
     }
@@ -471,17 +543,19 @@ static enum pv_status list_ids(struct outline *o, const struct pv_session *s, co
     if (!o->ids)
         return fail_nomem(err, size);
     for (int i = 0; i < t->n;) {
-        const struct media_span *run = NULL;
+        const struct media *run = NULL;
         int number = 0;
         if (span < t->n_spans && t->span[span].row0 == i)
-            run = &t->span[span++];
+            run = &t->media[t->span[span].medium].m;
         if (run)
-            number = number_of(o, &t->media[run->medium].m);
+            number = number_of(o, run);
         if (run && !number)
             return fail(err, PV_E_LIMIT, "%s: more than %d videos and pictures", path,
                         PROMPT_MAX_MEDIA);
         o->ids[o->n_ids++] = run ? -number : t->ids[i];
-        i += run ? run->n : 1;
+        i += run ? run->run_rows : 1;
+        while (span < t->n_spans && t->span[span].row0 < i)
+            span++;
     }
     for (size_t i = 0; i < o->ask.n; i++)
         o->ids[o->n_ids++] = o->ask.ids[i];
@@ -490,13 +564,23 @@ static enum pv_status list_ids(struct outline *o, const struct pv_session *s, co
     return PV_OK;
 }
 
+static uint32_t version_of(const struct outline *o)
+{
+    for (int i = 0; i < o->n_media; i++)
+        if (o->media[i]->sound.n_chunks > 0)
+            return SOUND_VERSION;
+    return VERSION;
+}
+
 /* Everything before the pixels, in fresh memory. */
 static enum pv_status make_head(uint8_t **out, size_t *size, const struct outline *o,
                                 const struct pv_session *s, const char *path, struct pv_error *err)
 {
     const struct vision_config *c = s->model->vision ? vision_config(s->model->vision) : NULL;
     struct tower tower = tower_of(c, pv_model_vocab_size(s->model));
-    size_t n = HEADER + (size_t)o->n_media * RECORD + (size_t)o->n_ids * 4;
+    uint32_t version = version_of(o);
+    size_t each = record_size(version);
+    size_t n = HEADER + (size_t)o->n_media * each + (size_t)o->n_ids * 4;
     uint8_t *head;
     struct media plan;
     enum pv_status st = PV_OK;
@@ -510,7 +594,7 @@ static enum pv_status make_head(uint8_t **out, size_t *size, const struct outlin
     if (!head)
         return fail_nomem(err, n);
     memcpy(head, magic, sizeof magic);
-    store_le32(head + AT_VERSION, VERSION);
+    store_le32(head + AT_VERSION, version);
     for (int i = 0; i < TOWER_FIELDS; i++)
         store_le32(head + AT_TOWER + 4 * i, tower.v[i]);
     store_le32(head + AT_IDS, (uint32_t)o->n_ids);
@@ -520,9 +604,9 @@ static enum pv_status make_head(uint8_t **out, size_t *size, const struct outlin
     store_le32(head + AT_LOST, (uint32_t)s->lost_frames);
     for (int i = 0; i < o->n_media; i++) {
         struct record r = record_of(o->media[i]);
-        record_put(head + HEADER + (size_t)i * RECORD, &r);
+        record_put(head + HEADER + (size_t)i * each, &r, version);
     }
-    memcpy(head + HEADER + (size_t)o->n_media * RECORD, o->ids, (size_t)o->n_ids * 4);
+    memcpy(head + HEADER + (size_t)o->n_media * each, o->ids, (size_t)o->n_ids * 4);
     *out = head;
     *size = n;
     return PV_OK;
@@ -535,8 +619,10 @@ static enum pv_status write_file(const struct outline *o, uint8_t *head, size_t 
     uint64_t size = n, sum = sum_bytes(SUM_START, head + AT_SUMMED, n - AT_SUMMED);
     enum pv_status st;
     for (int i = 0; i < o->n_media; i++) {
-        size += media_size(o->media[i]);
-        sum = sum_bytes(sum, o->media[i]->rgb, media_size(o->media[i]));
+        const struct media *m = o->media[i];
+        size += media_size(m) + media_sound_size(m);
+        sum = sum_bytes(sum, m->rgb, media_size(m));
+        sum = sum_bytes(sum, (const uint8_t *)m->sound.mel, media_sound_size(m));
     }
     store_le64(head + AT_SIZE, size);
     store_le64(head + AT_SUM, sum);
@@ -544,8 +630,13 @@ static enum pv_status write_file(const struct outline *o, uint8_t *head, size_t 
     if (st)
         return st;
     st = file_out_write(&file, head, n, err);
-    for (int i = 0; i < o->n_media && !st; i++)
-        st = file_out_write(&file, o->media[i]->rgb, media_size(o->media[i]), err);
+    for (int i = 0; i < o->n_media && !st; i++) {
+        const struct media *m = o->media[i];
+        if (m->rgb)
+            st = file_out_write(&file, m->rgb, media_size(m), err);
+        if (!st && m->sound.mel)
+            st = file_out_write(&file, m->sound.mel, media_sound_size(m), err);
+    }
     if (!st)
         return file_out_commit(&file, err);
     file_out_abandon(&file);

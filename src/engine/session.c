@@ -8,6 +8,7 @@
 #include "engine/captions.h"
 #include "engine/disk_media.h"
 #include "engine/media_rows.h"
+#include "format/family.h"
 
 #include <string.h>
 
@@ -234,6 +235,7 @@ static enum pv_status add_video(pv_session *s, const struct video_source *from,
     if (st)
         return st;
     loaded.params.limits = NULL;
+    loaded.params.samples = NULL;
     loaded.params.allow_formats = loaded.params.media_helper = NULL;
     if (info)
         *info = loaded.info;
@@ -271,6 +273,7 @@ enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_
     if (st)
         return st;
     loaded.params.limits = NULL;
+    loaded.params.samples = NULL;
     loaded.params.allow_formats = loaded.params.media_helper = NULL;
     end_media(s, &loaded, clock_now() - t0);
     return PV_OK;
@@ -286,17 +289,17 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
         n_stills += !s->pending[i].m.video;
     for (int i = 0; i < s->n_pending && !st; i++) {
         st = media_load_finish(&s->pending[i], c, n_stills == 1, err);
-        if (!st && s->pending[i].m.rgb) /* else the tower may have nothing to do */
+        if (!st && media_is_loaded(&s->pending[i].m)) /* else the tower may have nothing to do */
             st = session_reserve_tower(s, &s->pending[i].m, err);
     }
     return st;
 }
 
-static int count_runs(const struct pv_session *s)
+static int count_stretches(const struct pv_session *s)
 {
     int n = 0;
     for (int i = 0; i < s->n_pending; i++)
-        n += s->pending[i].m.n_rows / s->pending[i].m.run_rows;
+        n += media_stretches(&s->pending[i].m);
     return n;
 }
 
@@ -321,7 +324,9 @@ static enum pv_status describe_pending(const struct pv_session *s, struct chat_m
                                         .after = c->vision_end };
         st = captions_make(&captions[i], &s->pending[i], err);
         media[i].captions = captions[i].list;
-        media[i].note = captions[i].note.len > 0 ? captions[i].note.data : NULL;
+        media[i].note = captions[i].note.len > 0  ? captions[i].note.data
+                        : m->family->media->lined ? ""
+                                                  : NULL;
     }
     return st;
 }
@@ -338,7 +343,7 @@ enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, st
                         "videos and pictures go into a user message, not one of %.32s", role);
         st = finish_pending(s, err);
         if (!st)
-            st = timeline_reserve(&s->seq.line, s->n_pending, count_runs(s), err);
+            st = timeline_reserve(&s->seq.line, s->n_pending, count_stretches(s), err);
         if (!st)
             st = describe_pending(s, media, captions, err);
     }

@@ -72,13 +72,13 @@ static enum pv_status grow(void **list, int *cap, int n, size_t element, struct 
     return PV_OK;
 }
 
-enum pv_status timeline_reserve(struct timeline *t, int n, int n_runs, struct pv_error *err)
+enum pv_status timeline_reserve(struct timeline *t, int n, int n_spans, struct pv_error *err)
 {
     void *media = t->media, *span = t->span;
     enum pv_status s = grow(&media, &t->cap_media, t->n_media + n, sizeof *t->media, err);
     t->media = media;
     if (!s)
-        s = grow(&span, &t->cap_spans, t->n_spans + n_runs, sizeof *t->span, err);
+        s = grow(&span, &t->cap_spans, t->n_spans + n_spans, sizeof *t->span, err);
     t->span = span;
     return s;
 }
@@ -129,7 +129,7 @@ size_t timeline_media_size(const struct timeline *t)
 {
     size_t size = 0;
     for (int i = 0; i < t->n_media; i++)
-        size += media_size(&t->media[i].m);
+        size += media_size(&t->media[i].m) + media_sound_size(&t->media[i].m);
     return size;
 }
 
@@ -139,27 +139,42 @@ size_t timeline_media_size(const struct timeline *t)
 static int open_medium(const struct timeline *t, int *rows)
 {
     const struct media_span *last = t->n_spans > 0 ? &t->span[t->n_spans - 1] : NULL;
-    *rows = last ? last->first + last->n : 0;
+    *rows = last ? last->end : 0;
     return last && *rows < t->media[last->medium].m.n_rows ? last->medium : -1;
 }
 
+/* The spans of the run of medium i that begins at its place `first`. */
+static bool add_spans(struct timeline *t, int i, int first)
+{
+    const struct media *m = &t->media[i].m;
+    for (int done = 0; done < m->run_rows;) {
+        struct media_span span = { .row0 = t->n + done, .medium = i };
+        if (t->n_spans == t->cap_spans)
+            return false;
+        span.first = media_row(m, first + done, &span.n);
+        done += span.n;
+        span.end = first + done;
+        t->span[t->n_spans++] = span;
+    }
+    return true;
+}
+
 /* The next run of a medium, whose rows ids[0 .. n) begin with. */
-static enum pv_status append_run(struct timeline *t, const int32_t *ids, size_t n,
+static enum pv_status append_run(struct timeline *t, const int32_t *ids, size_t n, int *taken,
                                  struct pv_error *err)
 {
     int i = find_key(t, -ids[0]), rows, unfinished = open_medium(t, &rows);
     const struct media *m = i >= 0 ? &t->media[i].m : NULL;
     int first = unfinished >= 0 ? rows : 0;
     if (!m || (unfinished >= 0 && unfinished != i) || n < (size_t)m->run_rows ||
-        t->n_spans == t->cap_spans)
+        !add_spans(t, i, first))
         return fail(err, PV_E_ARG, "a medium with the id %d is not here or not whole", (int)ids[0]);
-    t->span[t->n_spans++] =
-        (struct media_span){ .row0 = t->n, .medium = i, .first = first, .n = m->run_rows };
     t->next = media_positions(m, t->next, first, m->run_rows, t->pos + t->n);
     for (int r = 0; r < m->run_rows; r++)
         t->ids[t->n + r] = ids[0];
     t->n += m->run_rows;
     t->n_video_rows += m->run_rows;
+    *taken = m->run_rows;
     return PV_OK;
 }
 
@@ -183,15 +198,14 @@ enum pv_status timeline_append(struct timeline *t, const int32_t *ids, size_t n,
 {
     struct timeline_mark mark = timeline_mark(t);
     enum pv_status s = timeline_room(t, n, err);
-    int rows;
+    int rows = 0;
     for (size_t i = 0; i < n && !s;) {
         if (ids[i] >= 0) {
             append_token(t, ids[i++]);
             continue;
         }
-        s = append_run(t, ids + i, n - i, err);
-        if (!s)
-            i += (size_t)t->span[t->n_spans - 1].n;
+        s = append_run(t, ids + i, n - i, &rows, err);
+        i += (size_t)rows;
     }
     if (!s && open_medium(t, &rows) >= 0)
         s = fail(err, PV_E_ARG, "a medium ends after %d of its %d rows", rows,
@@ -206,20 +220,40 @@ void timeline_push(struct timeline *t, int32_t id)
     append_token(t, id);
 }
 
-const struct medium *timeline_medium(const struct timeline *t, int i, int *row)
+/* The last span that begins at row i or before it; -1: none. */
+static int find_span(const struct timeline *t, int i)
 {
-    if (t->ids[i] >= 0)
-        return NULL;
-    for (int k = t->n_spans - 1; k >= 0; k--)
-        if (t->span[k].row0 <= i) {
-            *row = i - t->span[k].row0 + t->span[k].first;
-            return &t->media[t->span[k].medium];
-        }
-    return NULL;
+    int low = -1, high = t->n_spans - 1;
+    while (low < high) {
+        int mid = low + (high - low + 1) / 2;
+        if (t->span[mid].row0 <= i)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
 }
 
+const struct medium *timeline_medium(const struct timeline *t, int i, int *row)
+{
+    int k = t->ids[i] < 0 ? find_span(t, i) : -1;
+    if (k < 0)
+        return NULL;
+    *row = i - t->span[k].row0 + t->span[k].first;
+    return &t->media[t->span[k].medium];
+}
+
+int timeline_stretch(const struct timeline *t, int i, int n)
+{
+    const struct media_span *span = &t->span[find_span(t, i)];
+    int left = span->row0 + span->n - i;
+    return left < n ? left : n;
+}
+
+/* A medium has one run and several spans, or a span for each run. */
 int timeline_row(const struct timeline *t, int k, int r)
 {
-    int run = t->media[t->span[k].medium].m.run_rows;
-    return t->span[k + r / run].row0 + r % run;
+    const struct media *m = &t->media[t->span[k].medium].m;
+    int place = media_place(m, r);
+    return t->span[k + place / m->run_rows].row0 + place % m->run_rows;
 }

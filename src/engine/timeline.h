@@ -11,11 +11,12 @@ struct medium {
     struct media m;
 };
 
-/* A run of a medium: rows of it that follow one another. A medium with text between its runs has
- * several, in order. */
+/* Rows of a medium that follow one another in the prompt and in the medium. A medium with text
+ * between its runs has several, and so has one whose sound stands between its pictures. */
 struct media_span {
     int row0, medium; /* index in `media` */
     int first, n;     /* rows of the medium: [first, first + n) */
+    int end;          /* rows of the medium so far */
 };
 
 struct timeline {
@@ -43,8 +44,9 @@ void timeline_clear(struct timeline *t);
 struct timeline_mark timeline_mark(const struct timeline *t);
 void timeline_return(struct timeline *t, struct timeline_mark mark);
 
-/* Room for n more media in n_runs runs, so that adopting and appending them cannot fail. */
-enum pv_status timeline_reserve(struct timeline *t, int n, int n_runs, struct pv_error *err);
+/* Room for n more media in n_spans stretches (media_stretches), so that adopting and appending them
+ * cannot fail. */
+enum pv_status timeline_reserve(struct timeline *t, int n, int n_spans, struct pv_error *err);
 /* The key of an equal medium; 0: there is none. */
 int timeline_key(const struct timeline *t, const struct media *m);
 /* Takes over the pixels of m and gives it the next key, unless an equal medium is here already.
@@ -65,7 +67,9 @@ void timeline_push(struct timeline *t, int32_t id);
 
 /* The medium of row i and which of its rows that is; NULL: a token. */
 const struct medium *timeline_medium(const struct timeline *t, int i, int *row);
-/* Where row r of a medium lies whose first run is span k. */
+/* Rows from row i of a medium on, at most n, that follow one another in the medium too. */
+int timeline_stretch(const struct timeline *t, int i, int n);
+/* Where row r of a medium lies whose first span is k. */
 int timeline_row(const struct timeline *t, int k, int r);
 
 #endif

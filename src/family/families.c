@@ -61,16 +61,27 @@ static const struct family refused[] = {
 
 /* Of families with the same model_type the one with more signs comes first. */
 const struct family *const families[] = {
-    &family_qwen2,       &family_qwen3,
-    &family_qwen3_moe,   &family_llava_onevision,
-    &family_llava_video, &family_llava_original,
-    &family_qwen2_5_vl,  &family_qwen2_vl,
-    &family_qwen3_vl,    &family_qwen3_vl_moe,
-    &refused[0],         &refused[1],
-    &refused[2],         &refused[3],
-    &refused[4],         &refused[5],
-    &refused[6],         &refused[7],
-    &refused[8],         NULL,
+    &family_qwen2,
+    &family_qwen3,
+    &family_qwen3_moe,
+    &family_llava_onevision,
+    &family_llava_video,
+    &family_llava_original,
+    &family_salmonn2_plus,
+    &family_qwen2_5_vl,
+    &family_qwen2_vl,
+    &family_qwen3_vl,
+    &family_qwen3_vl_moe,
+    &refused[0],
+    &refused[1],
+    &refused[2],
+    &refused[3],
+    &refused[4],
+    &refused[5],
+    &refused[6],
+    &refused[7],
+    &refused[8],
+    NULL,
 };
 
 const struct family *family_of_number(uint32_t number)

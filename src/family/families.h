@@ -9,6 +9,7 @@ extern const struct family family_qwen2, family_qwen3, family_qwen3_moe;  /* tex
 extern const struct family family_llava_onevision, family_llava_original; /* two layouts */
 extern const struct family family_llava_video;
 extern const struct family family_qwen2_vl, family_qwen2_5_vl;
+extern const struct family family_salmonn2_plus;
 extern const struct family family_qwen3_vl, family_qwen3_vl_moe;
 
 /* All of them, ended by NULL. */

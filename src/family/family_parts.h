@@ -60,6 +60,8 @@ extern const char *const qwen_tokens[VISION_TOKENS];
 enum pv_status qwen_frame_size(struct frame_size *out, const struct vision_config *c,
                                const struct pv_video_params *p, int height, int width, int n_frames,
                                struct pv_error *err);
+/* The tower of Qwen2.5-VL, which another family has too. */
+extern const struct family_tower qwen2_5_vl_tower;
 /* Frames as qwen-vl-utils chooses and sizes them. */
 extern const struct family_frames qwen_utils_frames;
 /* Slices of `temporal` frames, each a grid of merged patches. */

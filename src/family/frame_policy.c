@@ -28,7 +28,7 @@ enum pv_status frame_policy_check(const struct pv_video_params *p, struct pv_err
                     (long long)p->min_pixels, (long long)p->max_pixels);
     if ((unsigned)p->rule > PV_FRAMES_QWEN)
         return fail(err, PV_E_ARG, "frame rule %d is unknown", (int)p->rule);
-    if ((unsigned)p->time_rule > PV_TIME_SECONDS_COMPACT)
+    if ((unsigned)p->time_rule > PV_TIME_TRAINING)
         return fail(err, PV_E_ARG, "time rule %d is unknown", (int)p->time_rule);
     return PV_OK;
 }

@@ -21,6 +21,16 @@ static enum pv_status check_aspect(int height, int width, struct pv_error *err)
     return PV_OK;
 }
 
+/* Rules of models that hear, and of those that do not. */
+static enum pv_status check_time_rule(const struct family *f, const struct pv_video_params *p,
+                                      struct pv_error *err)
+{
+    bool hears = p->time_rule == PV_TIME_UPSTREAM || p->time_rule == PV_TIME_TRAINING;
+    if (p->time_rule != PV_TIME_AUTO && hears != (f->hearing != NULL))
+        return fail(err, PV_E_ARG, "time rule %d is not one of %s", (int)p->time_rule, f->title);
+    return PV_OK;
+}
+
 enum pv_status media_plan(struct media *m, const struct vision_config *c,
                           const struct pv_video_params *p, int height, int width, int n_frames,
                           double sample_fps, bool alone, struct pv_error *err)
@@ -33,6 +43,8 @@ enum pv_status media_plan(struct media *m, const struct vision_config *c,
     struct frame_size size = { 0 };
     int64_t rows;
     enum pv_status s = check_aspect(height, width, err);
+    if (!s)
+        s = check_time_rule(c->family, p, err);
     if (!s)
         s = frame_policy_size(&size, c, p, height, width, n_frames, err);
     if (s)
@@ -53,21 +65,169 @@ enum pv_status media_plan(struct media *m, const struct vision_config *c,
     return PV_OK;
 }
 
+/* ---- sound ---- */
+
+enum pv_status media_add_sound(struct media *m, const struct vision_config *c, int n_chunks,
+                               struct pv_error *err)
+{
+    int64_t rows;
+    if (n_chunks == 0)
+        return PV_OK;
+    rows = (int64_t)n_chunks * audio_chunk_tokens(&c->audio);
+    if (rows + m->n_rows > CONFIG_MAX_CONTEXT)
+        return fail(err, PV_E_LIMIT, "%d chunks of sound are %lld tokens, too many", n_chunks,
+                    (long long)rows);
+    m->sound = (struct media_sound){ .n_chunks = n_chunks,
+                                     .chunk_rows = audio_chunk_tokens(&c->audio),
+                                     .chunk_size = c->audio.mel * audio_chunk_frames(&c->audio) };
+    m->n_rows += (int)rows;
+    m->run_rows = m->n_rows;
+    return PV_OK;
+}
+
+enum pv_status media_plan_sound(struct media *m, const struct vision_config *c,
+                                const struct pv_video_params *p, int n_chunks, struct pv_error *err)
+{
+    struct media r = { .family = c->family };
+    enum pv_status s = check_time_rule(c->family, p, err);
+    if (s)
+        return s;
+    r.time_rule = p->time_rule == PV_TIME_AUTO ? PV_TIME_UPSTREAM : p->time_rule;
+    s = media_add_sound(&r, c, n_chunks, err);
+    if (!s)
+        *m = r;
+    return s;
+}
+
+int media_picture_rows(const struct media *m)
+{
+    return m->n_rows - media_sound_rows(m);
+}
+
+int media_sound_rows(const struct media *m)
+{
+    return m->sound.n_chunks * m->sound.chunk_rows;
+}
+
+/* Rows of sound before slice t: by the clock, and after the last slice all that is left. */
+static int sound_before(const struct media *m, int t)
+{
+    int all = media_sound_rows(m);
+    float at = (float)t * m->slice_seconds * m->tokens_per_second;
+    return t >= m->n_units || at >= (float)all ? all : (int)at;
+}
+
+/* Where slice t begins in the prompt. */
+static int slice_place(const struct media *m, int t)
+{
+    return t * m->unit_rows + sound_before(m, t);
+}
+
+/* The last slice of which `before` is at most n. */
+static int last_slice(const struct media *m, int n, int (*before)(const struct media *m, int t))
+{
+    int low = 0, high = m->n_units - 1;
+    while (low < high) {
+        int mid = low + (high - low + 1) / 2;
+        if (before(m, mid) <= n)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
+
+int media_row(const struct media *m, int place, int *n)
+{
+    int t, at, row, left;
+    if (media_sound_rows(m) == 0 || m->n_units == 0) {
+        row = place;
+        left = m->n_rows - place;
+        if (m->run_rows < m->n_rows)
+            left = m->run_rows - place % m->run_rows;
+    } else {
+        t = last_slice(m, place, slice_place);
+        at = place - slice_place(m, t);
+        row = t * m->unit_rows + at;
+        left = m->unit_rows - at;
+        if (left <= 0) {
+            row = media_picture_rows(m) + sound_before(m, t) + at - m->unit_rows;
+            left = slice_place(m, t + 1) - place;
+        }
+    }
+    if (n)
+        *n = left;
+    return row;
+}
+
+int media_place(const struct media *m, int row)
+{
+    int sound = row - media_picture_rows(m);
+    if (media_sound_rows(m) == 0 || m->n_units == 0)
+        return row;
+    if (sound < 0)
+        return row + sound_before(m, row / m->unit_rows);
+    return (last_slice(m, sound, sound_before) + 1) * m->unit_rows + sound;
+}
+
+int media_stretches(const struct media *m)
+{
+    if (media_sound_rows(m) == 0 || m->n_units == 0)
+        return m->n_rows / m->run_rows;
+    return 2 * m->n_units;
+}
+
+struct media_unit media_unit(const struct media *m, int row)
+{
+    int sound = row - media_picture_rows(m), chunk;
+    if (sound >= 0) {
+        chunk = sound / m->sound.chunk_rows;
+        return (struct media_unit){ .number = m->n_units + chunk,
+                                    .first = row - sound % m->sound.chunk_rows,
+                                    .n = m->sound.chunk_rows };
+    }
+    if (row >= m->n_units * m->unit_rows)
+        return (struct media_unit){ .number = -1, .first = row, .n = 1 };
+    return (struct media_unit){ .number = row / m->unit_rows,
+                                .first = row - row % m->unit_rows,
+                                .n = m->unit_rows };
+}
+
+int media_units(const struct media *m)
+{
+    return m->n_units + m->sound.n_chunks;
+}
+
+/* ---- memory ---- */
+
 size_t media_size(const struct media *m)
 {
     return (size_t)m->n_views * (size_t)m->height * (size_t)m->width * 3;
 }
 
-int media_run_left(const struct media *m, int row, int n)
+size_t media_sound_size(const struct media *m)
 {
-    int left = m->run_rows - row % m->run_rows;
-    return left < n ? left : n;
+    return (size_t)m->sound.n_chunks * (size_t)m->sound.chunk_size * sizeof *m->sound.mel;
+}
+
+bool media_is_loaded(const struct media *m)
+{
+    return (m->rgb || m->n_views == 0) && (m->sound.mel || m->sound.n_chunks == 0);
 }
 
 enum pv_status media_reserve(struct media *m, struct pv_error *err)
 {
-    m->rgb = mem_alloc(media_size(m));
-    return m->rgb ? PV_OK : fail_nomem(err, media_size(m));
+    if (m->n_views > 0) {
+        m->rgb = mem_alloc(media_size(m));
+        if (!m->rgb)
+            return fail_nomem(err, media_size(m));
+    }
+    if (m->sound.n_chunks > 0) {
+        m->sound.mel = mem_alloc(media_sound_size(m));
+        if (!m->sound.mel)
+            return fail_nomem(err, media_sound_size(m));
+    }
+    return PV_OK;
 }
 
 void media_origin_close(struct media_origin *o)
@@ -84,6 +244,7 @@ void media_origin_close(struct media_origin *o)
 void media_clear(struct media *m)
 {
     mem_free(m->rgb);
+    mem_free(m->sound.mel);
     media_origin_close(m->origin);
     *m = (struct media){ 0 };
 }
@@ -103,9 +264,10 @@ static bool plan_equal(const struct media *a, const struct media *b)
 {
     return a->family == b->family && a->video == b->video && a->height == b->height &&
            a->width == b->width && a->n_views == b->n_views && a->n_rows == b->n_rows &&
-           a->slice_seconds == b->slice_seconds && a->time_rule == b->time_rule &&
-           a->tiling.rows == b->tiling.rows && a->tiling.cols == b->tiling.cols &&
-           a->source_height == b->source_height && a->source_width == b->source_width;
+           a->sound.n_chunks == b->sound.n_chunks && a->slice_seconds == b->slice_seconds &&
+           a->time_rule == b->time_rule && a->tiling.rows == b->tiling.rows &&
+           a->tiling.cols == b->tiling.cols && a->source_height == b->source_height &&
+           a->source_width == b->source_width;
 }
 
 bool media_equal(const struct media *a, const struct media *b)
@@ -133,10 +295,16 @@ void media_seal(struct media *m)
                              m->tiling.cols,
                              m->source_height,
                              m->source_width };
+    const int32_t sound[] = { m->sound.n_chunks, m->sound.chunk_rows, m->sound.chunk_size };
     struct digest d;
     digest_init(&d);
     digest_add(&d, plan, sizeof plan);
-    digest_add(&d, m->rgb, media_size(m));
+    if (m->n_views > 0)
+        digest_add(&d, m->rgb, media_size(m));
+    if (m->sound.n_chunks > 0) {
+        digest_add(&d, sound, sizeof sound);
+        digest_add(&d, m->sound.mel, media_sound_size(m));
+    }
     digest_finish(&d, m->digest);
 }
 

@@ -37,6 +37,15 @@ struct family_media {
     void (*caption)(char out[MEDIA_CAPTION_SIZE], const int64_t *index, int n, double fps, int run);
     /* The text after such a video, which lasts so many seconds; NULL: there is none. */
     void (*note)(struct buf *b, const int64_t *index, int n, double fps, double seconds);
+    bool lined; /* a line ends after each medium */
+};
+
+/* The sound of a medium, in chunks that are encoded whole. */
+struct media_sound {
+    int n_chunks;   /* 0: none */
+    int chunk_rows; /* rows of the prompt that a chunk becomes */
+    int chunk_size; /* floats of its features */
+    float *mel;     /* [n_chunks, mel, frames]; owned; NULL: as struct media.rgb */
 };
 
 struct media {
@@ -50,9 +59,11 @@ struct media {
     uint8_t digest[DIGEST_SIZE]; /* of all that its rows depend on: pixels, and how they are cut */
     /* The tower's side: slices of h x w patches, `temporal` views each. */
     int n_slices, h, w;
-    int unit_rows;          /* rows of one unit; units are encoded whole, one after the other */
-    int n_units;            /* slices, but 1 for a picture in tiles */
-    int line;               /* rows of a unit that are side by side in the picture */
+    int unit_rows; /* rows of one unit; units are encoded whole, one after the other */
+    int n_units;   /* slices, but 1 for a picture in tiles */
+    int line;      /* rows of a unit that are side by side in the picture */
+    /* Rows are numbered pictures first, then the newline or the sound; in the prompt the rows of
+     * each unit are followed by those of the sound that is heard meanwhile (media_row). */
     int run_rows;           /* rows that follow one another in the prompt; text lies between runs */
     bool newline;           /* one more row at the end */
     int n_rows;             /* in all */
@@ -60,6 +71,7 @@ struct media {
     float slice_seconds;    /* of a video whose positions carry time */
     float tokens_per_second;
     enum pv_time_rule time_rule;
+    struct media_sound sound;
     struct tiling tiling; /* of a picture in tiles; 0 rows: one square view and a newline */
     int source_height, source_width;
 };
@@ -69,17 +81,41 @@ struct media {
 enum pv_status media_plan(struct media *m, const struct vision_config *c,
                           const struct pv_video_params *p, int height, int width, int n_frames,
                           double sample_fps, bool alone, struct pv_error *err);
-/* Memory for the pixels. */
+/* Gives a planned video its sound; or of no pictures at all (media_plan_sound) all that it is. */
+enum pv_status media_add_sound(struct media *m, const struct vision_config *c, int n_chunks,
+                               struct pv_error *err);
+enum pv_status media_plan_sound(struct media *m, const struct vision_config *c,
+                                const struct pv_video_params *p, int n_chunks,
+                                struct pv_error *err);
+/* Rows of its pictures, of its sound. */
+int media_picture_rows(const struct media *m);
+int media_sound_rows(const struct media *m);
+/* The row at a place of the prompt, counted from the medium's first; *n (may be NULL): rows from
+ * there on that follow one another in both countings. And where a row is. */
+int media_row(const struct media *m, int place, int *n);
+int media_place(const struct media *m, int row);
+/* Stretches of the prompt that media_row finds, at most. */
+int media_stretches(const struct media *m);
+/* What is encoded whole and kept together: a unit of pictures, or a chunk of sound. */
+struct media_unit {
+    int number;   /* -1: none, the newline */
+    int first, n; /* rows */
+};
+struct media_unit media_unit(const struct media *m, int row);
+int media_units(const struct media *m);
+
+/* Memory for pixels and features. */
 enum pv_status media_reserve(struct media *m, struct pv_error *err);
-size_t media_size(const struct media *m);
-/* Rows of a run from `row` on, at most n. */
-int media_run_left(const struct media *m, int row, int n);
+size_t media_size(const struct media *m);       /* bytes of pixels */
+size_t media_sound_size(const struct media *m); /* bytes of features */
+/* Whether pixels and features are here. */
+bool media_is_loaded(const struct media *m);
 void media_clear(struct media *m);
 /* The place of view i. */
 uint8_t *media_view(const struct media *m, int i);
 /* The last frame again, until there are n_views: whole slices. */
 void media_pad(struct media *m, int n_frames);
-/* All pixels are here: makes the digest. */
+/* All pixels and features are here: makes the digest. */
 void media_seal(struct media *m);
 /* Of sealed media: equal digests, and equal places in time. */
 bool media_equal(const struct media *a, const struct media *b);

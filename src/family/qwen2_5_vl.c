@@ -55,7 +55,7 @@ static const struct vision_number numbers[] = {
 
 static const struct vision_word words[] = { { .key = "hidden_act", .value = "silu" } };
 
-static const struct family_tower tower = {
+const struct family_tower qwen2_5_vl_tower = {
     .projector = "qwen2.5vl_merger",
     .flag = "clip.use_silu",
     .said_size = 560,
@@ -90,7 +90,7 @@ const struct family family_qwen2_5_vl = {
     .types = (const char *const[]){ "qwen2_5_vl", "qwen2_5_vl_text", NULL },
     .arch = "qwen2vl",
     .decoder = { .qkv_bias = true, .mrope = MROPE_SECTIONS },
-    .tower = &tower,
+    .tower = &qwen2_5_vl_tower,
     .frames = &qwen_utils_frames,
     .media = &media,
     .lambda = 0.5,

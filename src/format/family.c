@@ -29,18 +29,20 @@ const struct family *family_of_type(const struct family *const *families, const 
 const struct family *family_of_arch(const struct family *const *families, const struct str *arch)
 {
     for (; *families; families++)
-        if (!(*families)->by_text && str_is(arch, (*families)->arch))
+        if (!(*families)->by_text && !(*families)->signs && str_is(arch, (*families)->arch))
             return *families;
     return NULL;
 }
 
 const struct family *family_of_projector(const struct family *const *families,
-                                         const struct str *type, const struct family *decoder)
+                                         const struct str *type, bool hears,
+                                         const struct family *decoder)
 {
     const struct family *found = NULL;
 
     for (; *families; families++)
-        if ((*families)->tower && str_is(type, (*families)->tower->projector)) {
+        if ((*families)->tower && str_is(type, (*families)->tower->projector) &&
+            hears == ((*families)->hearing != NULL)) {
             if (decoder && !strcmp(decoder->arch, (*families)->arch))
                 return *families;
             found = found ? found : *families;

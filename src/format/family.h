@@ -5,6 +5,7 @@
 #ifndef PV_FORMAT_FAMILY_H
 #define PV_FORMAT_FAMILY_H
 
+#include "format/audio_roles.h"
 #include "format/config.h"
 #include "format/vision_roles.h"
 #include "tensor/device.h"
@@ -87,7 +88,7 @@ struct family_tower {
 };
 
 /* A member of config.json that tells families of one model_type apart: it must be one of the words
- * of `values`, which '|' separates, or have one of them in its list. */
+ * of `values`, which '|' separates, or have one of them in its list. NULL: it must be there. */
 struct family_sign {
     const char *key, *values;
 };
@@ -109,7 +110,8 @@ struct family {
     bool by_text; /* the decoder is what model_type of text_config says, and members of
                      text_config that equal the reference's own values may be missing */
     struct family_decoder decoder;
-    const struct family_tower *tower; /* NULL: text only */
+    const struct family_tower *tower;     /* NULL: text only */
+    const struct family_hearing *hearing; /* NULL: does not hear */
     const struct family_frames *frames;
     const struct family_media *media;
     double lambda;         /* share of attention that the view `specvlm` keeps by default, */
@@ -120,8 +122,10 @@ struct family {
 const struct family *family_of_type(const struct family *const *families, const char *type,
                                     const struct family_reader *r);
 const struct family *family_of_arch(const struct family *const *families, const struct str *arch);
-/* `decoder` (may be NULL): that of the model, which tells families with equal towers apart. */
+/* `hears`: the file has an audio encoder too. `decoder` (may be NULL): that of the model, which
+ * tells families with equal towers apart. */
 const struct family *family_of_projector(const struct family *const *families,
-                                         const struct str *type, const struct family *decoder);
+                                         const struct str *type, bool hears,
+                                         const struct family *decoder);
 
 #endif

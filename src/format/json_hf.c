@@ -177,6 +177,8 @@ bool json_hf_has_sign(const void *root, const struct family_sign *sign)
 {
     const json_t *v = json_hf_member(root, sign->key);
 
+    if (!sign->values)
+        return v != NULL;
     for (size_t i = 0; i < json_array_size(v); i++)
         if (is_word(json_array_get(v, i), sign->values))
             return true;

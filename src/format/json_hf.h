@@ -25,7 +25,8 @@ const char *json_hf_text(const json_t *obj, const char *key);
 /* The member, NULL when it is missing or null. */
 json_t *json_hf_member(const json_t *obj, const char *key);
 
-/* For family_of_type: whether the member is one of the sign's words, or a list with one of them. */
+/* For family_of_type: whether the member is one of the sign's words, or a list with one of them;
+ * of a sign without words, whether it is there. */
 bool json_hf_has_sign(const void *root, const struct family_sign *sign);
 
 #endif

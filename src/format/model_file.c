@@ -293,6 +293,21 @@ const struct vision_layer_tensors *model_file_vision_layer(const struct model_fi
     return &mf->vision_layer[i];
 }
 
+const struct audio_tensors *model_file_audio_tensors(const struct model_file *mf)
+{
+    return &mf->audio_tensors;
+}
+
+const struct vision_layer_tensors *model_file_audio_layer(const struct model_file *mf, int i)
+{
+    return &mf->audio_layer[i];
+}
+
+const struct query_layer_tensors *model_file_query_layer(const struct model_file *mf, int i)
+{
+    return &mf->query_layer[i];
+}
+
 int model_file_n_tensors(const struct model_file *mf)
 {
 #ifndef PV_CORE

@@ -68,6 +68,30 @@ struct vision_tensors {
     const struct tensor *newline; /* [out] */
 };
 
+/* Tensors of an audio encoder beside its layers, which are as a vision tower's. H hidden, Q the
+ * Q-Former's, D the decoder's. */
+struct audio_tensors {
+    const struct tensor *conv1, *conv1_bias;      /* [H, mel, 3] [H] */
+    const struct tensor *conv2, *conv2_bias;      /* [H, H, 3] [H] */
+    const struct tensor *position;                /* [positions, H] */
+    const struct tensor *norm, *norm_bias;        /* [H]: after the last layer */
+    const struct tensor *query;                   /* [1, 1, Q] */
+    const struct tensor *query_norm, *query_bias; /* [Q] */
+    const struct tensor *proj, *proj_bias;        /* [D, Q] [D] */
+};
+
+/* A layer of the Q-Former. Its one query attends to itself alone, so that of self-attention only
+ * value and output are needed. A norm follows each part. */
+struct query_layer_tensors {
+    const struct tensor *self_v, *self_v_bias, *self_o, *self_o_bias; /* [Q, Q] [Q] */
+    const struct tensor *self_norm, *self_norm_bias;
+    const struct tensor *q, *q_bias, *o, *o_bias; /* to the frames: [Q, Q] [Q] */
+    const struct tensor *k, *k_bias, *v, *v_bias; /* [Q, H] [Q] */
+    const struct tensor *norm, *norm_bias;
+    const struct tensor *up, *up_bias, *down, *down_bias;
+    const struct tensor *ffn_norm, *ffn_norm_bias;
+};
+
 struct model_file;
 struct write_watch; /* gguf_write.h */
 
@@ -95,6 +119,10 @@ uint64_t model_file_experts_size(const struct model_file *mf, int layer);
 const struct vision_config *model_file_vision(const struct model_file *mf);
 const struct vision_tensors *model_file_vision_tensors(const struct model_file *mf);
 const struct vision_layer_tensors *model_file_vision_layer(const struct model_file *mf, int i);
+/* Of a model that hears (vision_config.audio). */
+const struct audio_tensors *model_file_audio_tensors(const struct model_file *mf);
+const struct vision_layer_tensors *model_file_audio_layer(const struct model_file *mf, int i);
+const struct query_layer_tensors *model_file_query_layer(const struct model_file *mf, int i);
 /* All tensors of the files, in file order (inspect). */
 int model_file_n_tensors(const struct model_file *mf);
 const struct tensor *model_file_tensor(const struct model_file *mf, int i);

@@ -20,6 +20,9 @@ struct model_file {
     struct gguf *mmproj;            /* owned; the tower's file where that is another one */
     struct vision_tensors vision_tensors;
     struct vision_layer_tensors *vision_layer; /* owned; [vision.n_layers] */
+    struct audio_tensors audio_tensors;
+    struct vision_layer_tensors *audio_layer; /* owned; [vision.audio.n_layers] */
+    struct query_layer_tensors *query_layer;  /* owned; [vision.audio.q_layers] */
     struct tensor *view; /* owned; tensors of the tower seen otherwise than stored */
     int n_views;
 };

@@ -42,7 +42,7 @@ static bool begins(const char *s, const char *prefix)
 /* A tensor of a tower that lies in the decoder's file. */
 static bool is_tower(const struct tensor *t)
 {
-    return begins(t->name, "v.") || begins(t->name, "mm.");
+    return begins(t->name, "v.") || begins(t->name, "mm.") || begins(t->name, "a.");
 }
 
 static bool ends(const char *s, const char *tail)

@@ -3,7 +3,7 @@
 #ifndef PV_FORMAT_VISION_CONFIG_H
 #define PV_FORMAT_VISION_CONFIG_H
 
-#include "base/status.h"
+#include "format/audio_config.h"
 
 struct family;
 
@@ -47,6 +47,7 @@ struct vision_config {
     enum vision_newline newline;  /* of videos whose frames are pooled */
     /* Ids in the decoder's vocabulary; -1: none. */
     int32_t image_token, video_token, vision_start, vision_end;
+    struct audio_config audio; /* hidden 0: the model does not hear */
 };
 
 /* Patches along a side of the one input size, and pooled tokens of a frame: ceil(half). */

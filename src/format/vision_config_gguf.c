@@ -7,6 +7,7 @@
  * model loses nothing. */
 #include "format/vision_config_gguf.h"
 
+#include "format/audio_config_gguf.h"
 #include "format/family.h"
 
 #include <stdio.h>
@@ -88,7 +89,7 @@ static enum pv_status read_family(struct vision_config *c, const struct gguf *g,
     s = gguf_string(g, key_projector, &type, err);
     if (s)
         return s;
-    c->family = family_of_projector(families, &type, decoder);
+    c->family = family_of_projector(families, &type, audio_config_gguf_has(g), decoder);
     for (uint32_t i = 0; i < type.len; i++) /* it goes into a message */
         if (type.s[i] < ' ' || type.s[i] > '~')
             type.len = 0;
@@ -303,7 +304,7 @@ enum pv_status vision_config_gguf_parse(struct vision_config *out, const struct 
                                         const struct vocab *v, const struct family *decoder,
                                         const struct family *const *families, struct pv_error *err)
 {
-    struct vision_config c = { .temporal = 1, .merge = 1 };
+    struct vision_config c = { .temporal = 1, .merge = 1, .audio.token = -1 };
     enum pv_status s = read_family(&c, g, decoder, families, err);
 
     if (!s)
@@ -314,6 +315,8 @@ enum pv_status vision_config_gguf_parse(struct vision_config *out, const struct 
         s = read_tokens(&c, g, v, err);
     if (!s)
         s = vision_config_check(&c, gguf_path(g), err);
+    if (!s && c.family->hearing)
+        s = audio_config_gguf_parse(&c.audio, g, err);
     if (!s)
         *out = c;
     return s;
@@ -408,4 +411,6 @@ void vision_config_gguf_write(const struct vision_config *c, struct gguf_writer 
     for (int i = 0; i < VISION_TOKENS; i++)
         if (ids[i] >= 0)
             gguf_writer_u32(w, token_keys[i], (uint32_t)ids[i]);
+    if (c->audio.hidden)
+        audio_config_gguf_write(&c->audio, w);
 }

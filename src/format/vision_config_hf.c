@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/audio_config_hf.h"
 #include "format/family.h"
 #include "format/json_hf.h"
 
@@ -469,7 +470,8 @@ static enum pv_status parse(struct vision_config *out, const struct source *src,
                                .image_token = -1,
                                .video_token = -1,
                                .vision_start = -1,
-                               .vision_end = -1 };
+                               .vision_end = -1,
+                               .audio.token = -1 };
     enum pv_status s = PV_OK;
 
     if (c.family && !f->tower->known && !json_is_object(src->vision))
@@ -478,6 +480,8 @@ static enum pv_status parse(struct vision_config *out, const struct source *src,
         s = read_tower(&c, src, err);
     if (!s && c.family)
         s = read_pictures(&c, src, err);
+    if (!s && c.family && f->hearing)
+        s = audio_config_hf_read(&c.audio, f->hearing, src->root, src->name, err);
     if (!s)
         s = vision_config_check(&c, src->name, err);
     if (!s)

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/audio_file.h"
 #include "format/family.h"
 #include "format/tensor_expect.h"
 #include "format/vision_config_gguf.h"
@@ -219,7 +220,9 @@ static enum pv_status bind_tower(struct model_file *mf, const struct source *src
                                  struct pv_error *err)
 {
     enum pv_status s = check_decoder(mf, src, err);
-    return s ? s : bind_all(mf, src, err);
+    if (!s)
+        s = bind_all(mf, src, err);
+    return s || !mf->vision.family->hearing ? s : audio_file_bind(mf, src->path, err);
 }
 
 static enum pv_status open_gguf(struct model_file *mf, const struct gguf *g,
@@ -315,7 +318,7 @@ enum pv_status vision_file_open(struct model_file *mf, const char *mmproj, uint6
     enum pv_status s = PV_OK;
 
     mf->vision.image_token = mf->vision.video_token = -1;
-    mf->vision.vision_start = mf->vision.vision_end = -1;
+    mf->vision.vision_start = mf->vision.vision_end = mf->vision.audio.token = -1;
     if (mf->gguf && vision_config_gguf_has(mf->gguf))
         s = open_gguf(mf, mf->gguf, families, err);
 #ifndef PV_CORE
@@ -334,6 +337,7 @@ enum pv_status vision_file_open(struct model_file *mf, const char *mmproj, uint6
 
 void vision_file_close(struct model_file *mf)
 {
+    audio_file_close(mf);
     mem_free(mf->vision_layer);
     mem_free(mf->view);
     gguf_close(&mf->mmproj);

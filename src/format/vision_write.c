@@ -1,6 +1,7 @@
 /* The tower of a written model: its tensors under llama.cpp's names and in the types its loader
  * expects. Norms, biases, the newline and the position table stay exact; so does the patch
  * embedding but in F16 files, and it is written as one convolution per frame of a patch. */
+#include "format/audio_file.h"
 #include "format/family.h"
 #include "format/model_file_job.h"
 #include "format/vision_config_gguf.h"
@@ -80,6 +81,37 @@ static enum pv_status write_role(struct write_job *j, const char *name, const st
     return PV_OK;
 }
 
+/* An audio encoder's tensor: vectors, tables and convolutions stay exact, but in F16 files. */
+static enum pv_status write_audio_role(struct write_job *j, enum audio_group group, int layer,
+                                       int role, bool data, struct pv_error *err)
+{
+    const struct family_hearing *h = j->mf->vision.family->hearing;
+    const struct audio_role *r = &h->roles[group].role[role];
+    const struct tensor *t = audio_role_tensor(j->mf, group, layer, role);
+    bool conv = r->dim[2] == ADIM_TAPS;
+    bool matrix = r->dim[1] != ADIM_NONE && r->dim[2] == ADIM_NONE && r->dim[0] != ADIM_POSITIONS;
+    enum dtype to = conv ? patch_type(j) : matrix ? write_matrix_type(t, j->type) : DTYPE_F32;
+    char name[GGUF_MAX_NAME + 1];
+
+    if (data)
+        return write_tensor(j, t, to, err);
+    audio_role_name(name, sizeof name, h, group, layer, role, true);
+    gguf_writer_tensor(j->w, name, to, t->n_dims, t->dim);
+    return PV_OK;
+}
+
+static enum pv_status write_audio(struct write_job *j, bool data, struct pv_error *err)
+{
+    const struct vision_config *c = &j->mf->vision;
+    enum pv_status s = PV_OK;
+
+    for (int group = 0; group < AUDIO_GROUPS; group++)
+        for (int layer = 0; layer < audio_group_count(&c->audio, (enum audio_group)group); layer++)
+            for (int i = 0; i < c->family->hearing->roles[group].n && !s; i++)
+                s = write_audio_role(j, (enum audio_group)group, layer, i, data, err);
+    return s;
+}
+
 enum pv_status write_tower(struct write_job *j, bool data, struct pv_error *err)
 {
     const struct model_file *mf = j->mf;
@@ -105,5 +137,5 @@ enum pv_status write_tower(struct write_job *j, bool data, struct pv_error *err)
                      roles.merger[i].gguf);
             s = write_role(j, name, &roles.merger[i], &mf->vision_tensors.deepstack[k], data, err);
         }
-    return s;
+    return s || !mf->vision.audio.hidden ? s : write_audio(j, data, err);
 }

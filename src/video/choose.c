@@ -1,4 +1,4 @@
-/* Frame choice. Four rules give the positions; all share the part of the video they look at (from
+/* Frame choice. Five rules give the positions; all share the part of the video they look at (from
  * `start` to `end`) and, when no number of frames is given, a number by frames a second.
  *
  * The rules follow their references to the last bit of arithmetic, since a position that rounds the
@@ -48,15 +48,16 @@ static enum pv_status range_find(struct range *r, const struct choose_params *p,
  */
 static double count_by_fps(const struct choose_params *p, const struct range *r, double fps)
 {
-    bool even = p->rule == CHOOSE_QWEN;
-    double n = r->count / fps * p->fps;
-    double lo = p->min_frames, hi = p->max_frames ? p->max_frames : r->count;
+    bool even = p->rule == CHOOSE_QWEN, once = p->rule == CHOOSE_ONCE;
+    double n = once ? nearbyint(r->count / fps / (1 / p->fps)) : r->count / fps * p->fps;
+    double lo = p->min_frames, hi = p->max_frames ? p->max_frames : once ? n : r->count;
 
     if (even) {
         lo = 2 * ceil(lo / 2);
         hi = 2 * floor(hi / 2);
     }
-    n = fmin(fmin(fmax(n, lo), hi), r->count);
+    n = fmin(fmax(n, lo), hi);
+    n = once ? n : fmin(n, r->count);
     n = even ? 2 * floor(n / 2) : floor(n);
     return even ? n : fmax(n, 1);
 }
@@ -123,12 +124,24 @@ static int64_t position_qwen(const struct range *r, int n, int k)
 
 static int64_t position(enum choose_rule rule, const struct range *r, int n, int k)
 {
-    int64_t at = rule == CHOOSE_LINSPACE ? (int64_t)floor(linspace_at(r, n, k))
+    bool down = rule == CHOOSE_LINSPACE || rule == CHOOSE_ONCE;
+    int64_t at = down                    ? (int64_t)floor(linspace_at(r, n, k))
                  : rule == CHOOSE_ARANGE ? position_arange(r, n, k)
                  : rule == CHOOSE_QWEN   ? position_qwen(r, n, k)
                                          : (int64_t)nearbyint(linspace_at(r, n, k));
 
     return at < r->first ? r->first : at > r->last ? r->last : at;
+}
+
+/* Of ascending numbers, each once; how many they are. */
+static int drop_repeated(int64_t *index, int n)
+{
+    int kept = 0;
+
+    for (int k = 0; k < n; k++)
+        if (kept == 0 || index[k] != index[kept - 1])
+            index[kept++] = index[k];
+    return kept;
 }
 
 enum pv_status choose_frames(struct choice *out, const struct choose_params *p, int64_t total,
@@ -156,6 +169,8 @@ enum pv_status choose_frames(struct choice *out, const struct choose_params *p, 
         return fail_nomem(err, sizeof *index * (size_t)n);
     for (int k = 0; k < n; k++)
         index[k] = fps > 0 ? position(p->rule, &r, n, k) : 0;
+    if (p->rule == CHOOSE_ONCE)
+        n = drop_repeated(index, n);
     *out = (struct choice){ .n = n, .index = index, .sample_fps = n / r.count * fps };
     return PV_OK;
 }

@@ -8,7 +8,8 @@ enum choose_rule {
     CHOOSE_LINSPACE, /* floor of N numbers evenly from the first to the last (LLaVA-NeXT) */
     CHOOSE_ARANGE,   /* int(k * total / N) (Hugging Face) */
     CHOOSE_QWEN,     /* an even number, rounded evenly from the first to the last (qwen-vl-utils) */
-    CHOOSE_QWEN3     /* any number, likewise, in double (Qwen3-VL's processor) */
+    CHOOSE_QWEN3,    /* any number, likewise, in double (Qwen3-VL's processor) */
+    CHOOSE_ONCE      /* as linspace, the number rounded, but no frame twice (video-SALMONN2+) */
 };
 
 struct choose_params {

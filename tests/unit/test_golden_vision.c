@@ -100,7 +100,7 @@ static bool bench_open(struct bench *b, const char *path, int level)
     if (!rig_open(&b->r, path, shape))
         return false;
     if (CHECK_MSG(!vision_open(&b->v, b->r.mf, b->r.dev, &err) &&
-                      !encoder_open(&b->enc, b->v, &err),
+                      !encoder_open(&b->enc, b->v, NULL, &err),
                   "%s", err.text))
         return true;
     bench_close(b);

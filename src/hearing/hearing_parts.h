@@ -1,0 +1,64 @@
+/* What the files of the audio encoder share: weights and scratch. */
+#ifndef PV_HEARING_HEARING_PARTS_H
+#define PV_HEARING_HEARING_PARTS_H
+
+#include "base/mem.h"
+#include "hearing/hearing.h"
+#include "vision/tower_layer.h"
+
+/* A layer of the Q-Former. */
+struct query_layer {
+    struct matrix self_v, self_o;
+    struct matrix q, k, v, o;
+    struct matrix up, down;
+    const float *self_norm, *self_norm_bias, *norm, *norm_bias, *ffn_norm, *ffn_norm_bias;
+};
+
+struct hearing {
+    struct audio_config c;
+    int out; /* hidden size of the decoder */
+    struct device *dev;
+    enum dtype attn; /* of keys and values */
+    struct matrix conv[2], proj;
+    const float *position; /* [positions, hidden] */
+    const float *norm, *norm_bias, *query, *query_norm, *query_bias;
+    struct tower_layer *layer;
+    struct query_layer *query_layer;
+    float *small;       /* norms, biases and tables as f32, on the device */
+    uint8_t *turned[2]; /* convolutions with their channels last, on the host */
+};
+
+struct hearing_state {
+    struct device *dev;
+    struct device_work *work;
+    struct vision_watch watch;
+    float *block;         /* on the device; the following lie in it */
+    float *features;      /* [1 + frames, mel]: a row of zeros, then one for each feature frame */
+    float *first;         /* [1 + frames, hidden]: the same after the first convolution */
+    float *wide;          /* [TOWER_CHUNK, taps * widest]: rows under a convolution, side by side */
+    float *x, *q, *k, *v; /* as in struct layer_room, and the following four */
+    float *xn, *tmp, *up;
+    float *keys, *values;               /* [positions, q_hidden] */
+    float *query, *part, *sum, *middle; /* [tokens, q_hidden], and middle [tokens, q_ffn] */
+    float *tokens;                      /* [tokens, out] */
+    int32_t *rows;                      /* [taps * TOWER_CHUNK] or [tokens] */
+    struct arena arena;                 /* on the host; the following lie in it */
+    int32_t *host_rows;                 /* as rows */
+    float *turned;                      /* [frames, mel] */
+    int *segments;                      /* [TOWER_CHUNK + 1] */
+};
+
+/* One call of hearing_encode. */
+struct hearing_pass {
+    const struct hearing *h;
+    struct hearing_state *st;
+    const struct device_ops *ops;
+};
+
+/* qformer.c: frames [positions, hidden] -> st->tokens. */
+void qformer_run(const struct hearing_pass *p, const float *frames);
+/* y [n, w->out] = x . w^T, a chunk of rows after the other. */
+void hearing_multiply(const struct hearing_pass *p, const struct matrix *w, float *y,
+                      const float *x, int n);
+
+#endif
