@@ -13,9 +13,10 @@
 
 enum { LIMIT_INT = 1 << 20, MAX_NAMES = 16, NAMES_SIZE = 512 };
 
-enum part { PART_DECODE, PART_PREFILL, PART_TOWER, PART_FIRST, PART_SIMULATE, PARTS };
+enum part { PART_DECODE, PART_DRAFTED, PART_PREFILL, PART_TOWER, PART_FIRST, PART_SIMULATE, PARTS };
 
-static const char *const part_names[PARTS] = { "decode", "prefill", "tower", "first", "simulate" };
+static const char *const part_names[PARTS] = { "decode", "drafted", "prefill",
+                                               "tower",  "first",   "simulate" };
 
 struct args {
     struct rig rig;
@@ -30,8 +31,8 @@ static const char usage[] =
     "usage: bench_gpu [options]\n"
     "  --device NAME        cuda, or cpu to try this program (cuda)\n"
     "  --gpu N              which GPU (0)\n"
-    "  --what LIST          of decode,prefill,tower,first,simulate (all)\n"
-    "  --models LIST        SHAPE:TYPE of make_model, for decode and prefill\n"
+    "  --what LIST          of decode,drafted,prefill,tower,first,simulate (all but drafted)\n"
+    "  --models LIST        SHAPE:TYPE of make_model, for decode, drafted and prefill\n"
     "  --towers LIST        SHAPE:TYPE, for tower and, of LLaVA-OneVision, first\n"
     "  --pairs LIST         TARGET/DRAFTER, each SHAPE:TYPE, for simulate\n"
     "  --contexts LIST      slots filled before a step (256,2560,25088)\n"
@@ -227,7 +228,7 @@ static enum pv_status run_models(struct args *a, struct pv_error *err)
     const char *list = a->models;
     char name[RIG_NAME];
     enum pv_status s = PV_OK;
-    if (!a->part[PART_DECODE] && !a->part[PART_PREFILL])
+    if (!a->part[PART_DECODE] && !a->part[PART_DRAFTED] && !a->part[PART_PREFILL])
         return PV_OK;
     results_head(a->rig.results, "Decoding, verification and prefill");
     while (!s && next_item(&list, name, sizeof name)) {
@@ -238,6 +239,8 @@ static enum pv_status run_models(struct args *a, struct pv_error *err)
         say_model(&a->rig, &m);
         if (a->part[PART_DECODE])
             s = test_decode(&a->rig, &m, &a->plan, err);
+        if (!s && a->part[PART_DRAFTED])
+            s = test_drafted(&a->rig, &m, &a->plan, err);
         if (!s && a->part[PART_PREFILL])
             s = test_prefill(&a->rig, &m, &a->plan, err);
         rig_model_close(&m);
@@ -340,7 +343,7 @@ int main(int argc, char **argv)
                   .frames = 128,
                   .size = 448,
                   .rounds = 32 },
-        .part = { true, true, true, true, true },
+        .part = { true, false, true, true, true, true },
         .models = "q05:bf16,q7:bf16,q7:q8_0,q7:q4_0,q7:q4_K,q32:bf16,q72:q8_0",
         .towers = "ov7:bf16,qwen2.5-vl-7b:bf16",
         .pairs = "q7:bf16/q05:bf16,q72:q8_0/q7:bf16",

@@ -48,6 +48,8 @@ static const struct shape shapes[] = {
     { "tiny", "qwen2", 512, 12, 8, 2, 64, 1408, 4096, 32768, true, NULL, NULL },
     { "q3tiny", "qwen3", 320, 6, 8, 2, 64, 960, 4096, 32768, true, NULL, NULL },
     { "micro", "qwen2", 64, 2, 4, 2, 16, 160, 512, 4096, true, NULL, NULL },
+    { "nano", "qwen2", 512, 8, 8, 4, 64, 1248, 3072, 32768, true, NULL, NULL },
+    { "nano-draft", "qwen2", 256, 3, 4, 1, 64, 448, 3072, 32768, true, NULL, NULL },
     { "ov05", "qwen2", 896, 24, 14, 2, 64, 4864, 152000, 32768, true, &siglip, NULL },
     { "ov7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152128, 32768, false, &siglip, NULL },
     { "qwen2.5-vl-3b", "qwen2vl", 2048, 36, 16, 2, 128, 11008, 151936, 128000, true, &qwen_vit,

@@ -109,6 +109,15 @@ static inline bool rig_open(struct rig *r, const char *path, struct rig_shape s)
     return true;
 }
 
+/* From now on the device says of itself that chains in one step save time (device_ops.chains). The
+ * table must outlive the rig. */
+static inline void rig_chains(struct rig *r, struct device_ops *table)
+{
+    *table = *r->dev->ops;
+    table->chains = true;
+    r->dev->ops = table;
+}
+
 static inline int row_depth(const int *parent, int row)
 {
     int depth = 0;

@@ -96,6 +96,8 @@ struct lane_rows {
     bool bulk;            /* rows of a prompt */
     int top;              /* so many likeliest tokens of each of these rows instead of one; 0: no */
     const int32_t *first; /* the id of the first row; NULL: random */
+    int chain; /* so many rows behind the last, each of the token that was chosen before (wanted is
+                  1 then): n + chain at most max_rows */
 };
 
 /* The cache is filled with random numbers and has no length; lane_at gives it one. */
@@ -155,6 +157,9 @@ struct plan {
 
 enum pv_status test_decode(struct rig *r, const struct rig_model *m, const struct plan *p,
                            struct pv_error *err);
+/* Tokens of a chain of 5, one after another and in one step. */
+enum pv_status test_drafted(struct rig *r, const struct rig_model *m, const struct plan *p,
+                            struct pv_error *err);
 enum pv_status test_prefill(struct rig *r, const struct rig_model *m, const struct plan *p,
                             struct pv_error *err);
 /* The tower of a model, and with a decoder (LLaVA) the time to the first token. */

@@ -108,8 +108,9 @@ enum pv_status lane_step(struct lane *l, const struct lane_rows *rows, struct pv
                          .n_logits = rows->wanted,
                          .logit_rows = l->rows + (rows->n - rows->wanted),
                          .argmax = rows->wanted ? l->best : NULL,
+                         .chain = rows->chain,
                          .bulk = rows->bulk };
-    for (int i = 0; i < rows->n; i++) {
+    for (int i = 0; i < rows->n + rows->chain; i++) {
         int at = rows->parent ? rows->depth[rows->pending + i] : i;
         l->ids[i] = rows->embeds ? -1 : (int32_t)(rng_bits(3, l->turn++, 0) % vocab);
         for (int k = 0; k < 3; k++)

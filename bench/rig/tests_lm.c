@@ -9,7 +9,8 @@ static const double long_enough = 6; /* seconds of prefills */
 
 /* ---- decode and verify ---- */
 
-/* One token follows another, as in decoding; other rows are verified again and again. */
+/* One token follows another, as in decoding, or one chain another; other rows are verified again
+ * and again. */
 static enum pv_status time_steps(struct lane *l, const struct lane_rows *rows, int context,
                                  int repeat, struct timings *t, struct pv_error *err)
 {
@@ -26,9 +27,9 @@ static enum pv_status time_steps(struct lane *l, const struct lane_rows *rows, i
             return s;
         if (i >= WARM_UP)
             timings_add(t, seconds);
-        next = l->best[0];
+        next = l->best[rows->chain];
         if (rows->n == 1)
-            kvcache_advance(&l->kv, 1);
+            kvcache_advance(&l->kv, 1 + rows->chain);
     }
     return PV_OK;
 }
@@ -38,24 +39,59 @@ static enum pv_status decode_row(struct rig *r, struct lane *l, const struct lan
 {
     const struct rig_model *m = l->m;
     struct timings t = { .n = 0 };
+    int levels = 1 + rows->chain;
+    char note[48] = "";
     enum pv_status s = time_steps(l, rows, context, repeat, &t, err);
     if (s)
         return s;
-    results_row(r->results,
-                &(struct result){ .model = m->shape,
-                                  .type = m->type,
-                                  .test = rows->parent ? "tree" : "decode",
-                                  .context = context,
-                                  .rows = rows->n,
-                                  .samples = t.n,
-                                  .ms = 1e3 * timings_at(&t, 0.5),
-                                  .best_ms = 1e3 * timings_at(&t, 0),
-                                  .tokens = rows->n,
-                                  .bytes = rig_weight_bytes(m, rows->n) +
-                                           rig_kv_bytes(m, context + rows->n),
-                                  .operations = rig_operations(m, context, rows->n, rows->n),
-                                  .memory = rig_used(r) });
+    if (rows->chain > 0)
+        snprintf(note, sizeof note, "%.4f ms a token", 1e3 * timings_at(&t, 0.5) / levels);
+    results_row(r->results, &(struct result){
+                                .model = m->shape,
+                                .type = m->type,
+                                .test = rows->parent      ? "tree"
+                                        : rows->chain > 0 ? "drafted"
+                                                          : "decode",
+                                .context = context,
+                                .rows = rows->n + rows->chain,
+                                .samples = t.n,
+                                .ms = 1e3 * timings_at(&t, 0.5),
+                                .best_ms = 1e3 * timings_at(&t, 0),
+                                .tokens = rows->n + rows->chain,
+                                .bytes = levels * (rig_weight_bytes(m, rows->n) +
+                                                   rig_kv_bytes(m, context + rows->n)),
+                                .operations = levels * rig_operations(m, context, rows->n, rows->n),
+                                .memory = rig_used(r),
+                                .note = note });
     return PV_OK;
+}
+
+/* Chains of 5 tokens as a drafter makes them: one token after another by the host, and in one step
+ * where the device feeds each token to the next row. */
+static enum pv_status drafted_rows(struct rig *r, struct lane *l, int context, int repeat,
+                                   struct pv_error *err)
+{
+    struct lane_rows one = { .n = 1, .wanted = 1 };
+    struct lane_rows chain = { .n = 1, .wanted = 1, .chain = 4 };
+    enum pv_status s = decode_row(r, l, &one, context, repeat, err);
+    return s ? s : decode_row(r, l, &chain, context, repeat, err);
+}
+
+enum pv_status test_drafted(struct rig *r, const struct rig_model *m, const struct plan *p,
+                            struct pv_error *err)
+{
+    int longest = 0;
+    struct lane l;
+    enum pv_status s;
+    for (int i = 0; i < p->contexts.n; i++)
+        longest = p->contexts.v[i] > longest ? p->contexts.v[i] : longest;
+    s = lane_open(&l, m, longest + DECODE_ROOM, MOST_ROWS, MOST_ROWS, err);
+    if (s)
+        return s;
+    for (int c = 0; c < p->contexts.n && !s; c++)
+        s = drafted_rows(r, &l, p->contexts.v[c], p->repeat, err);
+    lane_close(&l);
+    return s;
 }
 
 enum pv_status test_decode(struct rig *r, const struct rig_model *m, const struct plan *p,

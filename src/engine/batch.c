@@ -17,6 +17,7 @@ struct group {
     const struct step *step[STEP_MAX_PARTS];
     struct batch_part *part[STEP_MAX_PARTS];
     int n, rows, seqs, logits, columns, prompt_rows;
+    int levels; /* steps one after another: more than one with a chain */
 };
 
 /* ---- times ---- */
@@ -81,10 +82,10 @@ static void learn(struct batch *b, const struct group *g, double seconds)
 {
     int others = g->rows - g->prompt_rows;
     if (g->prompt_rows == 0) {
-        seconds = line_add(&b->line, g->rows, seconds);
-        b->part_s = b->part_s * fade + seconds;
+        double step_s = line_add(&b->line, g->rows, seconds / g->levels);
+        b->part_s = b->part_s * fade + step_s;
         b->part_n = b->part_n * fade + g->n;
-        b->decode_s += seconds;
+        b->decode_s += g->levels * step_s;
     } else {
         double decode_s = others > 0 ? fmin(batch_step_s(b, others), seconds) : 0;
         line_add(&b->prompt_line, g->prompt_rows, seconds - decode_s);
@@ -93,6 +94,12 @@ static void learn(struct batch *b, const struct group *g, double seconds)
 }
 
 /* ---- steps ---- */
+
+/* Chains of one length run together. Drawn ones would not be recorded (decoder_step.c). */
+static bool chains_agree(const struct step *a, const struct step *b)
+{
+    return a->chain == b->chain && (a->chain == 0 || (a->argmax && b->argmax));
+}
 
 static bool fits(const struct batch *b, const struct group *g, const struct step *step)
 {
@@ -104,7 +111,7 @@ static bool fits(const struct batch *b, const struct group *g, const struct step
            g->logits + step->n_logits <= decoder_state_logits(b->st) &&
            first->layer0 == step->layer0 && first->layer1 == step->layer1 &&
            (first->bulk == step->bulk || !decoder_ways_differ(b->dec)) &&
-           (g->columns == 0 || step->n_columns == 0);
+           chains_agree(first, step) && (g->columns == 0 || step->n_columns == 0);
 }
 
 static void add(struct group *g, struct batch_part *part)
@@ -117,6 +124,7 @@ static void add(struct group *g, struct batch_part *part)
     g->logits += step->n_logits;
     g->columns += step->n_columns;
     g->prompt_rows += step->bulk ? step->n : 0;
+    g->levels = 1 + step->chain;
 }
 
 static uint64_t first_runs(const struct batch *b)
@@ -144,7 +152,7 @@ static void run_group(struct batch *b, const struct group *g)
     pthread_mutex_unlock(b->lock);
     b->steps++;
     b->parts += g->n;
-    b->rows += g->rows;
+    b->rows += g->rows + g->n * (g->levels - 1);
     if (!st && first_runs(b) == before && g->step[0]->layer0 == 0 && g->step[0]->layer1 == 0)
         learn(b, g, clock_now() - t0);
 }

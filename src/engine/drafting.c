@@ -386,8 +386,6 @@ enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, s
     if (!*open)
         st = open_drafter(d, kind, m, open, held, err);
     if (!st) {
-        if (d->book[m->drafter].n == 0)
-            d->book[m->drafter] = d->engine->book[m->drafter];
         d->used = m->drafter;
         *out = *open;
     }

@@ -34,7 +34,6 @@ struct drafting {
     struct drafter *drafter[PV_DRAFT_COUNT]; /* by kind, opened when first used; */
     size_t drafter_bytes[PV_DRAFT_COUNT];    /* what they hold */
     enum pv_drafter used;                    /* by the last answer that had one */
-    struct price_book book[PV_DRAFT_COUNT];  /* what their rounds taught; shape fitted */
     struct device
         *group[2]; /* threads of the model and of the drafter, while they run side by side */
     int group_threads[2];

@@ -124,15 +124,14 @@ static enum pv_status check_memory(struct pv_engine *e, int64_t tokens, struct p
 /* ---- opening ---- */
 
 /* Where rows of prompts go another way than those of answers, they get a state of their own, if
- * there is memory for it: then both run at the same time. Not on a CPU, whose threads do one thing
- * at a time. */
+ * there is memory for it: then both run at the same time. */
 static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
 {
     const struct decoder *dec = e->model->dec;
     int rows = at_most(e->chunk, LANE_ROWS);
     size_t size = decoder_state_size(dec, rows, engine_logits(e), e->context, e->kv);
     struct pv_error none;
-    if (e->max_requests == 1 || !decoder_ways_differ(dec) || !e->model->dev->ops->attn ||
+    if (e->max_requests == 1 || !decoder_ways_differ(dec) ||
         size > e->model->limits.memory_bytes - atomic_load(&e->fixed_bytes) ||
         decoder_state_open_beside(&e->lane_state, dec, rows, engine_logits(e), e->context, e->kv,
                                   WORK_BULKY, &none))

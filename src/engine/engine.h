@@ -37,9 +37,9 @@ struct pv_engine {
     struct scheduler *scheduler;
     struct batch *target;
     struct draft_engine drafts[DRAFTER_DECODERS];
-    /* Of the last answer with each drafter: the next session begins with it. The scheduler's
-     * thread's own. */
-    struct price_book book[PV_DRAFT_COUNT];
+    /* What the rounds with each drafter taught, of all sessions: with fitted trees, and `auto`. The
+     * scheduler's thread's own. */
+    struct price_book book[PV_DRAFT_COUNT][PRICE_BOOKS];
     uint64_t vision_bytes;     /* that `tower_rows` may hold */
     atomic_size_t fixed_bytes; /* pools and scratch */
     atomic_uint_least64_t session_bytes;

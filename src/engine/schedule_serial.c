@@ -5,34 +5,50 @@
 #include "base/clock.h"
 #include "engine/draft_read.h"
 
+/* Amid the answer. */
+static enum pv_status wake(struct speculation *sp, struct pv_error *err)
+{
+    double t0 = clock_now();
+    enum pv_status st = draft_wake(sp, err);
+    sp->wake_s += clock_now() - t0;
+    return st;
+}
+
 /* Between two rounds: the drafter may have to read the prompt again, up to the answer. */
 static enum pv_status open_serial(struct speculation *sp, struct pv_error *err)
 {
-    double t0 = clock_now();
-    enum pv_status st = PV_OK;
-    if (sp->phase == DRAFT_SEEN) {
-        st = draft_wake(sp, err);
-        sp->wake_s += clock_now() - t0;
-    }
-    return st;
+    return sp->phase == DRAFT_SEEN ? wake(sp, err) : PV_OK;
+}
+
+/* With `auto` and a cheap drafter, whose trees are always fitted: while drafts do not pay the
+ * drafter is not even asked. Under rejection the text must not depend on measured times. */
+static bool drafts_pay(const struct speculation *sp)
+{
+    return !sp->p->method->automatic || sp->shape.kind != SHAPE_FITTED ||
+           sp->method.accept == PV_ACCEPT_REJECTION || price_pays(sp->book);
 }
 
 static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
 {
-    return sp->method.automatic ? PV_OK : draft_wake(sp, err);
+    return sp->method.automatic || !drafts_pay(sp) ? PV_OK : draft_wake(sp, err);
 }
 
 /* ---- rounds ---- */
 
+/* What drafting costs at present. */
+static struct price price_of(const struct speculation *sp)
+{
+    const struct pv_session *s = sp->s;
+    struct task_load load = task_load(s->task, s->draft.steps[sp->kind->runs].batch);
+    return price_shared(sp->book, load.row_s, load.level_s, load.tokens_s);
+}
+
 /* scores [TREE_MAX]: log-probabilities of the rows, 0 where the drafter tells none. */
 static enum pv_status propose(struct speculation *sp, struct tree *tree, float *scores,
-                              struct pv_error *err)
+                              const struct price *price, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
     const struct pv_gen_params *p = sp->p;
-    struct task_load load = task_load(s->task, s->draft.steps[sp->kind->runs].batch);
-    struct price price =
-        price_shared(&s->draft.book[sp->method.drafter], load.row_s, load.level_s, load.tokens_s);
     int left = p->max_new_tokens - s->answer.n, room = s->seq.line.context - s->seq.line.n;
     struct draft_request req = { .answer = s->seq.line.ids + s->seq.answer0,
                                  .n_answer = s->answer.n,
@@ -41,7 +57,7 @@ static enum pv_status propose(struct speculation *sp, struct tree *tree, float *
                                  .shape = &sp->shape,
                                  .tree = tree,
                                  .scores = scores,
-                                 .price = &price,
+                                 .price = price,
                                  .most = left < room ? left : room,
                                  .target = &s->seq.kv };
     double t0 = clock_now();
@@ -64,11 +80,11 @@ static enum pv_status propose(struct speculation *sp, struct tree *tree, float *
 /* What `auto` and fitted trees learn of a serial round, and of its seconds if these are believed.
  */
 static void learn_round(struct speculation *sp, const struct round *r, const float *scores,
-                        bool fitted, bool believed, double draft_s, double verify_s)
+                        const struct price *paid, bool fitted, bool believed, double draft_s,
+                        double verify_s)
 {
     if (fitted && believed)
-        price_learn(&sp->s->draft.book[sp->method.drafter], &r->tree, scores, &r->verdict, draft_s,
-                    verify_s);
+        price_learn(sp->book, &r->tree, scores, &r->verdict, paid, draft_s, verify_s);
     policy_learn(&sp->policy, sp->choice, r->tree.n,
                  fitted ? tree_deepest(&r->tree) : r->tree.n - 1, r->verdict.n - 1,
                  believed ? draft_s : 0, believed ? verify_s : 0);
@@ -80,18 +96,25 @@ static enum pv_status run_round(struct speculation *sp, struct round *r, struct 
     double draft_s = s->answer.stats.draft_s, verify_s = s->answer.stats.verify_s;
     uint64_t first_runs = round_first_runs(s);
     float scores[TREE_MAX] = { 0 };
-    bool plain =
-        sp->phase == DRAFT_FAILED || (sp->method.automatic && sp->choice.kind == POLICY_PLAIN);
-    bool fitted = plain ? sp->policy.fitted : sp->shape.kind == SHAPE_FITTED;
+    bool plain = sp->phase == DRAFT_FAILED ||
+                 (sp->method.automatic ? sp->choice.kind == POLICY_PLAIN : !drafts_pay(sp));
+    bool fitted =
+        plain && sp->method.automatic ? sp->policy.fitted : sp->shape.kind == SHAPE_FITTED;
+    struct price price = { 0 };
     enum pv_status st = PV_OK;
-    if (plain)
+    if (plain) {
         tree_begin(&r->tree, s->seq.line.ids[s->seq.line.n - 1]);
-    else
-        st = propose(sp, &r->tree, scores, err);
+    } else {
+        price = price_of(sp);
+        if (sp->phase != DRAFT_AWAKE)
+            st = wake(sp, err);
+    }
+    if (!plain && !st)
+        st = propose(sp, &r->tree, scores, &price, err);
     if (!st)
         st = round_verify(sp, r, err);
     if (!st)
-        learn_round(sp, r, scores, fitted, round_believes(sp, first_runs),
+        learn_round(sp, r, scores, plain ? NULL : &price, fitted, round_believes(sp, first_runs),
                     s->answer.stats.draft_s - draft_s, s->answer.stats.verify_s - verify_s);
     return st;
 }

@@ -159,6 +159,8 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
         st = drafting_drawing(&s->draft, m->accept == PV_ACCEPT_REJECTION, err);
     if (st)
         return st;
+    sp->book =
+        &s->engine->book[m->drafter][price_book_of(p->temperature > 0, s->seq.line.n_spans > 0)];
     sp->phase = DRAFT_UNSEEN;
     drafting_forget(&s->draft, &s->seq.line);
     ask_prefill(sp);
@@ -294,7 +296,7 @@ static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 {
     bool reads = sp->phase == DRAFT_UNSEEN || sp->phase == DRAFT_SEEN;
     enum pv_status st = PV_OK;
-    if (reads && sp->s->answer.n >= AUTO_PATIENCE)
+    if (reads && sp->s->answer.n >= AUTO_PATIENCE && price_pays(sp->book))
         st = wake_late(sp, err);
     if (st)
         return st;
@@ -330,6 +332,4 @@ void speculation_close(struct speculation *sp)
 {
     (void)sp->schedule->close(sp, NULL);
     sp->schedule = &schedule_serial;
-    if (sp->drafter)
-        sp->s->engine->book[sp->method.drafter] = sp->s->draft.book[sp->method.drafter];
 }

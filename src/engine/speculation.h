@@ -5,6 +5,7 @@
 #include "engine/session.h"
 #include "engine/view_signal.h"
 #include "spec/policy.h"
+#include "spec/price.h"
 #include "spec/view.h"
 
 struct schedule;
@@ -33,6 +34,7 @@ struct speculation {
     const struct schedule *wanted;   /* the method's; serial as soon as others run beside it */
     void *state;                     /* the schedule's own, while it is open */
     double wake_s;                   /* seconds of the drafter's prefill amid the answer */
+    struct price_book *book;         /* of the engine's, for answers like this one */
     struct policy policy;            /* automatic */
     struct policy_choice choice;
     struct shape tree;

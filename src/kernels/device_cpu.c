@@ -130,9 +130,8 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
 {
     struct work_sizes z = { 0 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *each[] = { cpu->k.matmul[t],          cpu->k.matmul_any[t],
-                                               cpu->k.matmul_many[t],     cpu->k.matmul_own[t],
-                                               cpu->k.matmul_many_own[t], cpu->k.matmul_bulk[t] };
+        const struct matmul_kernel *each[] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
+                                               cpu->k.matmul_own[t], cpu->k.matmul_many_own[t] };
         for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
             if (!each[i])
                 continue;
@@ -211,13 +210,14 @@ static void cpu_work_copy(struct device_work *w, void *dst, const void *src, siz
 
 static bool cpu_begin(struct device_work *w, const struct work_plan *plan)
 {
-    w->bulk = plan->bulk;
+    (void)w;
+    (void)plan;
     return true;
 }
 
 static void cpu_end(struct device_work *w)
 {
-    w->bulk = false;
+    (void)w;
 }
 
 static enum pv_status cpu_wait(struct device_work *w, struct pv_error *err)
@@ -281,8 +281,9 @@ static void embed_rows(void *ctx, int r0, int r1)
 }
 
 static void cpu_embed(struct device_work *w, float *y, const struct matrix *table,
-                      const int32_t *ids, int n)
+                      const int32_t *ids, int n, const float *next_norm)
 {
+    (void)next_norm; /* norms have a pass of their own */
     struct row_op op = { .y = y, .table = table, .ids = ids, .dim = table->in };
     rows_parallel(w, embed_rows, &op, n, op.dim);
 }
@@ -533,26 +534,13 @@ static void matmul_group(struct device_work *w, const struct matmul_kernel *kern
     pool_run(w->pool, matmul_region_run, &g);
 }
 
-static bool cpu_bulk_differs(const struct device *dev, const struct matrix *m)
-{
-    const struct cpu_device *cpu = dev->impl;
-    return cpu->k.matmul_bulk[m->dtype] && !m->own;
-}
-
-static const struct matmul_kernel *kernel_for(const struct device_work *w, const struct matrix *m)
-{
-    if (w->bulk && cpu_bulk_differs(&w->cpu->dev, m))
-        return w->cpu->k.matmul_bulk[m->dtype];
-    return kernels_matmul_for(&w->cpu->k, m);
-}
-
 static void cpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
                        const float *x, int n)
 {
     for (int j = 0; j < n_jobs;) {
-        const struct matmul_kernel *kernel = kernel_for(w, jobs[j].w);
+        const struct matmul_kernel *kernel = kernels_matmul_for(&w->cpu->k, jobs[j].w);
         int end = j + 1;
-        while (end < n_jobs && kernel_for(w, jobs[end].w) == kernel)
+        while (end < n_jobs && kernels_matmul_for(&w->cpu->k, jobs[end].w) == kernel)
             end++;
         matmul_group(w, kernel, jobs + j, end - j, x, n);
         j = end;
@@ -589,7 +577,6 @@ static const struct device_ops cpu_ops = {
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
-    .bulk_differs = cpu_bulk_differs,
     .tower_tail = tower_tail_cpu,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,

@@ -21,7 +21,6 @@ struct device_work {
     struct pool *pool; /* the device's, or that of a group (work_on) */
     struct work_shape shape;
     struct arena arena;
-    bool bulk;           /* the plan says so */
     void *packed;        /* x in a matmul kernel's form */
     size_t thread_size;  /* scratch of one thread */
     uint8_t *thread_mem; /* [threads][thread_size] */

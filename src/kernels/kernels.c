@@ -30,7 +30,5 @@ const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const st
 {
     if (w->own)
         return kernels_own_for(k, w);
-    if (w->many_rows && k->matmul_many[w->dtype])
-        return k->matmul_many[w->dtype];
     return kernels_matmul(k, w->dtype, w->in);
 }

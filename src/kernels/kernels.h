@@ -65,11 +65,7 @@ struct kernels {
     /* Used for matrices that have an order of its own (struct matrix.own); NULL: there is none.
      * Products have the same bits as those of `matmul`. */
     const struct matmul_kernel *matmul_own[DTYPE_COUNT];
-    /* Used for matrices that say many_rows, with any `in`; NULL: as for the others. The second for
-     * those of them that have an order of their own, with the bits of the first. */
-    const struct matmul_kernel *matmul_many[DTYPE_COUNT];
-    /* Used for rows of a prompt, with any `in` and any number of rows; NULL: as for others. */
-    const struct matmul_kernel *matmul_bulk[DTYPE_COUNT];
+    /* The same for those of them that say many_rows, with any `in`; NULL: as for the others. */
     const struct matmul_kernel *matmul_many_own[DTYPE_COUNT];
 
     /* y = w * x * rsqrt(mean(x^2) + eps); y may be x. */

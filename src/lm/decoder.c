@@ -105,21 +105,6 @@ static enum pv_status open_empty(struct decoder **out, const struct config *c, s
     return s;
 }
 
-static bool any_bulk_differs(const struct decoder *dec)
-{
-    const struct device *dev = dec->dev;
-    bool any = false;
-    if (!dev->ops->bulk_differs)
-        return false;
-    for (int i = 0; i < dec->c.n_layers; i++) {
-        const struct layer_weights *l = &dec->layer[i];
-        const struct matrix *all[] = { &l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down };
-        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            any = any || dev->ops->bulk_differs(dev, all[k]);
-    }
-    return any || dev->ops->bulk_differs(dev, &dec->head);
-}
-
 enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, struct device *dev,
                             struct pv_error *err)
 {
@@ -127,13 +112,11 @@ enum pv_status decoder_open(struct decoder **out, const struct model_file *mf, s
     enum pv_status s = open_empty(&dec, model_file_config(mf), dev, 0, err);
     if (!s)
         s = take_weights(dec, mf, err);
-    if (s) {
+    if (s)
         decoder_close(&dec);
-        return s;
-    }
-    dec->bulk_differs = any_bulk_differs(dec);
-    *out = dec;
-    return PV_OK;
+    else
+        *out = dec;
+    return s;
 }
 
 static enum pv_status take_head(struct decoder *dec, const struct head_tensors *t,
@@ -288,7 +271,8 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
     size_t wide = c->n_deepstack > 0 ? (size_t)max_rows : 0;
     size_t ffn = config_n_sparse(c) < c->n_layers ? (size_t)c->ffn : 0;
     uint8_t base[1]; /* only offsets are taken from it */
-    size_t inputs = step_inputs_at(base, c->head_dim / 2, max_rows, max_logits).size;
+    size_t inputs = chain_inputs_size(c->head_dim / 2, max_logits) +
+                    step_inputs_at(base, c->head_dim / 2, max_rows, max_logits).size;
     struct {
         void *field;
         size_t size;
@@ -308,6 +292,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
         { &st->top, sizeof *st->top * DEVICE_MAX_TOP * (size_t)max_logits },
         { &st->mass, f * (size_t)max_logits },
         { &st->inputs, inputs },
+        { &st->chosen, sizeof(int32_t) * CHAIN_RUNS },
         { &st->pair, f * pairs * (size_t)c->hidden },
         { &st->wide, f * pairs * (size_t)c->hidden },
         { &st->tapped, f * (size_t)dec->n_features * (size_t)max_rows * (size_t)c->hidden },
@@ -329,8 +314,13 @@ size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logit
 {
     struct work_shape shape = work_shape_of(dec, max_rows, max_logits, context, kv_dtype);
     struct decoder_state none;
+    uint8_t base[1]; /* only offsets are taken from it */
+    int half = dec->c.head_dim / 2;
+    size_t host = step_inputs_at(base, half, max_rows, max_logits).size +
+                  chain_inputs_size(half, max_logits) +
+                  CHAIN_RUNS * (sizeof *none.host_chosen + sizeof *none.runs);
     return carve(&none, NULL, dec, max_rows, max_logits) +
-           dec->dev->ops->work_size(dec->dev, &shape);
+           dec->dev->ops->work_size(dec->dev, &shape) + host;
 }
 
 /* The matrix [a, b] of 0, 1, 2, ... transposed, to the device. */
@@ -354,17 +344,24 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
 {
     struct work_shape shape =
         work_shape_of(dec, st->max_rows, st->max_logits, st->context, st->kv_dtype);
-    size_t size = carve(st, NULL, dec, st->max_rows, st->max_logits), inputs;
+    size_t size = carve(st, NULL, dec, st->max_rows, st->max_logits), inputs, chain;
+    int half = dec->c.head_dim / 2;
     struct arena on_device;
     enum pv_status s = device_alloc(dec->dev, &st->block, size, err);
     if (s)
         return s;
     arena_init(&on_device, st->block, size);
     carve(st, &on_device, dec, st->max_rows, st->max_logits);
-    inputs = step_inputs_at(st->inputs, dec->c.head_dim / 2, st->max_rows, st->max_logits).size;
-    st->host_inputs = mem_zalloc(inputs);
-    if (!st->host_inputs)
-        return fail_nomem(err, inputs);
+    inputs = step_inputs_at(st->inputs, half, st->max_rows, st->max_logits).size;
+    chain = chain_inputs_size(half, st->max_logits);
+    st->inputs += chain;
+    st->host_block = mem_zalloc(chain + inputs);
+    st->host_chosen = mem_alloc(CHAIN_RUNS * sizeof *st->host_chosen);
+    st->runs = mem_alloc(CHAIN_RUNS * sizeof *st->runs);
+    if (!st->host_block || !st->host_chosen || !st->runs)
+        return fail_nomem(err, chain + inputs +
+                                   CHAIN_RUNS * (sizeof *st->host_chosen + sizeof *st->runs));
+    st->host_inputs = st->host_block + chain;
     shape.haste = haste;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
     if (!s && dec->is_head) /* a row of two: its embedding, and max_rows further on its feature */
@@ -412,7 +409,9 @@ void decoder_state_close(struct decoder_state **st)
     (*st)->dev->ops->work_close((*st)->dev, &(*st)->work);
     if ((*st)->block)
         (*st)->dev->ops->free((*st)->dev, (*st)->block);
-    mem_free((*st)->host_inputs);
+    mem_free((*st)->host_block);
+    mem_free((*st)->host_chosen);
+    mem_free((*st)->runs);
     mem_free(*st);
     *st = NULL;
 }
@@ -432,7 +431,12 @@ int decoder_state_logits(const struct decoder_state *st)
     return st->max_logits;
 }
 
+bool decoder_chains(const struct decoder *dec)
+{
+    return dec->dev->ops->chains && !dec->is_head;
+}
+
 bool decoder_ways_differ(const struct decoder *dec)
 {
-    return dec->dev->ops->attn || dec->bulk_differs;
+    return dec->dev->ops->attn != NULL;
 }

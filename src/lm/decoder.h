@@ -108,9 +108,14 @@ struct step {
     const int32_t *ids;      /* [n]; < 0: the row of `embeds` instead */
     const float *embeds;     /* [n, config_media_width], may be NULL when no id is negative */
     bool embeds_there;       /* they lie on the device, and nobody writes them any more */
-    const int32_t (*pos)[3]; /* [n] */
+    const int32_t (*pos)[3]; /* [n + chain] */
     int n_seqs;
     const struct step_seq *seqs; /* their rows follow one another */
+    /* So many rows more, one after another: each is of the token that was chosen after the one
+     * before it, and the host is not asked in between. The step then has one sequence, a chain, of
+     * which logits of the last row are wanted, by `argmax` or `choice->drawn` alone; these have
+     * room for 1 + chain tokens, choice->position for as many. Not of a head. */
+    int chain;
     int n_logits;
     const int *logit_rows;
     float *logits;   /* [n_logits, vocab] or NULL */
@@ -137,16 +142,20 @@ struct step {
  * rows, afterwards; nothing is committed (kvcache_advance, kvcache_gather). Allocates nothing. On
  * failure (PV_E_ARG: a row, id or parent out of range; PV_E_LIMIT: the cache or the state is too
  * small) nothing has changed. */
+enum { STEP_MAX_CHAIN = DEVICE_MAX_CHAIN - 1 };
 enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
                             const struct step *step, struct pv_error *err);
 
 /* Runs several steps together, each over sequences of its own, as one pass through the weights.
  * Every step gets the bits that it would get alone. They run the same layers, and on a device where
- * rows of a prompt go another way (decoder_ways_differ) all are bulk or none is. Together they have
+ * rows of a prompt go another way (decoder_ways_differ) all are bulk or none is. All have the same
+ * `chain`, and with one they choose tokens in the same way. Together they have
  * no more rows, sequences and logits than one step may have. On failure none has run. */
 enum { STEP_MAX_PARTS = 64 };
 enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st,
                              const struct step *const *steps, int n_steps, struct pv_error *err);
+/* Whether a step with a `chain` is faster than one step after the other. */
+bool decoder_chains(const struct decoder *dec);
 /* Whether `bulk` changes the last bits of a row on this decoder's device. */
 bool decoder_ways_differ(const struct decoder *dec);
 /* Most rows and rows of logits of the state's steps. */

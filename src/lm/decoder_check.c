@@ -10,9 +10,10 @@ static enum pv_status check_seq(const struct step *step, int index, const struct
         return fail(err, PV_E_ARG, "sequence %d of a step has %d rows", index, q->n);
     if (q->pending < 0)
         return fail(err, PV_E_ARG, "sequence %d of a step has %d pending rows", index, q->pending);
-    if (q->n > cap - q->kv->len || q->pending > cap - q->kv->len - q->n)
+    if (q->n > cap - q->kv->len || q->pending > cap - q->kv->len - q->n ||
+        step->chain > cap - q->kv->len - q->n - q->pending)
         return fail(err, PV_E_LIMIT, "%lld rows after %d do not fit a context of %d tokens",
-                    (long long)q->n + q->pending, q->kv->len, cap);
+                    (long long)q->n + q->pending + step->chain, q->kv->len, cap);
     if (q->kv->layer[0].dtype != st->kv_dtype)
         return fail(err, PV_E_ARG, "a KV cache of %s in a state made for %s",
                     dtype_name(q->kv->layer[0].dtype), dtype_name(st->kv_dtype));
@@ -134,10 +135,31 @@ static enum pv_status check_head(const struct decoder *dec, const struct step *s
     return PV_OK;
 }
 
+/* What a chain can follow. */
+static enum pv_status check_chain(const struct decoder *dec, const struct step *step,
+                                  struct pv_error *err)
+{
+    const struct step_choice *c = step->choice;
+    bool drawn = c && c->drawn && c->k == 0;
+    if (step->chain == 0)
+        return PV_OK;
+    if (step->chain < 0 || step->chain > STEP_MAX_CHAIN)
+        return fail(err, PV_E_LIMIT, "a chain of %d rows behind a step, %d are possible",
+                    step->chain, STEP_MAX_CHAIN);
+    if (step->n_seqs != 1 || step->seqs[0].parent || step->seqs[0].pending > 0 || step->bulk ||
+        !step_runs_all_layers(step) || dec->is_head || step->n_hidden > 0 || step->n_columns > 0)
+        return fail(err, PV_E_ARG, "a chain behind a step that is no chain of tokens itself");
+    if (step->n_logits != 1 || step->logit_rows[0] != step->n - 1 || step->logits || step->states ||
+        (step->argmax != NULL) == drawn || (c && !drawn))
+        return fail(err, PV_E_ARG,
+                    "a chain behind a step of which more or less is wanted than a token");
+    return PV_OK;
+}
+
 static enum pv_status step_check(const struct decoder *dec, const struct decoder_state *st,
                                  const struct step *step, struct pv_error *err)
 {
-    enum pv_status of_ids, of_layers, of_head;
+    enum pv_status of_ids, of_layers, of_head, s;
     int n = 0;
     if (step->n < 1 || step->n > st->max_rows || step->n_seqs < 1 || step->n_seqs > STEP_MAX_SEQS ||
         step->n_logits < 0 || step->n_logits > st->max_logits)
@@ -147,7 +169,7 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
                     step->n, step->n_seqs, step->n_logits, st->max_rows, STEP_MAX_SEQS,
                     st->max_logits);
     for (int i = 0; i < step->n_seqs; i++) {
-        enum pv_status s = check_seq(step, i, st, err);
+        s = check_seq(step, i, st, err);
         if (s)
             return s;
         n += step->seqs[i].n;
@@ -176,7 +198,8 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
         (step->choice->k < 0 || step->choice->k > DEVICE_MAX_TOP || !(step->choice->t > 0)))
         return fail(err, PV_E_ARG, "the %d likeliest tokens at temperature %g were asked for",
                     step->choice->k, (double)step->choice->t);
-    return check_taps(dec, step, err);
+    s = check_chain(dec, step, err);
+    return s ? s : check_taps(dec, step, err);
 }
 
 /* What two steps that run together must have in common, and must not. */
@@ -188,6 +211,9 @@ static enum pv_status check_pair(const struct decoder *dec, const struct step *a
                     a->layer0, a->layer1, b->layer0, b->layer1);
     if (a->bulk != b->bulk && decoder_ways_differ(dec))
         return fail(err, PV_E_ARG, "rows of a prompt and rows of an answer cannot run together");
+    if (a->chain != b->chain || (a->chain > 0 && !a->argmax != !b->argmax))
+        return fail(err, PV_E_ARG, "chains of %d and %d rows cannot run together", a->chain,
+                    b->chain);
     for (int i = 0; i < a->n_seqs; i++)
         for (int j = 0; j < b->n_seqs; j++)
             if (a->seqs[i].kv == b->seqs[j].kv)

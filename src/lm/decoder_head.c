@@ -70,7 +70,7 @@ void head_pair_rows(struct pass *p, int i, int n, const float *ready)
     if (ready)
         pass_put_rows(p, to, ready, n);
     else
-        p->ops->embed(st->work, to, &dec->embed, p->in.ids + i, n);
+        p->ops->embed(st->work, to, &dec->embed, p->in.ids + i, n, NULL);
     if (dec->embed_norm)
         p->ops->rmsnorm(st->work, first, x, dec->embed_norm, n, hidden, dec->c.rms_eps);
     if (dec->hidden_norm)

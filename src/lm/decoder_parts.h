@@ -6,7 +6,11 @@
 #include "lm/decoder.h"
 #include "lm/positions.h"
 
-enum { STEP_MAX_SEQS = 64, LAYER_MAX_COLUMNS = 8 };
+enum {
+    STEP_MAX_SEQS = 64,
+    LAYER_MAX_COLUMNS = 8,
+    CHAIN_RUNS = DEVICE_MAX_CHAIN * STEP_MAX_SEQS /* of all levels */
+};
 
 struct decoder {
     struct config c;
@@ -14,8 +18,7 @@ struct decoder {
     struct rope_plan rope;
     struct layer_shape shape;
     struct matrix embed, head;
-    bool tied;         /* head is embed */
-    bool bulk_differs; /* some matrix multiplies rows of a prompt in another way */
+    bool tied; /* head is embed */
     const float *norm;
     struct layer_weights *layer;
     struct decoder_experts *experts; /* decoder_experts.c; NULL: no layer is sparse */
@@ -57,12 +60,16 @@ struct decoder_state {
     int32_t *best, *drawn;              /* [max_logits] */
     struct top_entry *top;              /* [max_logits, DEVICE_MAX_TOP] */
     float *mass;                        /* [max_logits] */
-    void *inputs;                       /* of max_rows and max_logits */
-    void *host_inputs;
-    float *pair, *wide; /* a head: [2 max_rows, hidden] embeddings, then features; [max_rows,
-                           2 hidden] */
-    float *tapped;      /* EAGLE-3: [max_rows, n_features hidden] */
-    int32_t *order;     /* [2 max_rows]: rows of pair in the order of wide */
+    /* Of max_rows and max_logits; in front of them there is room for those of the rows of a chain,
+     * the first of these rows last. */
+    uint8_t *inputs, *host_inputs, *host_block;
+    int32_t *chosen;       /* [DEVICE_MAX_CHAIN, parts of the step]: tokens of a chain */
+    int32_t *host_chosen;  /* the same on the host, */
+    struct attn_run *runs; /* and the runs of all levels of a chain */
+    float *pair, *wide;    /* a head: [2 max_rows, hidden] embeddings, then features; [max_rows,
+                              2 hidden] */
+    float *tapped;         /* EAGLE-3: [max_rows, n_features hidden] */
+    int32_t *order;        /* [2 max_rows]: rows of pair in the order of wide */
     /* With n_deepstack = K > 0: rows of media as they came, [max_rows, (1 + K) hidden]; and for
      * each of the 1 + K vectors which rows of [max_rows (1 + K), hidden] it is in, [1 + K,
      * max_rows]. */
@@ -88,6 +95,7 @@ struct pass {
     struct step_inputs host_in; /* and as they were sent there */
     struct attn_run runs[STEP_MAX_SEQS];
     struct kvcache *kv[STEP_MAX_SEQS];
+    int level, n_levels;      /* of a chain; else 0 and 1 */
     int layer0, layer1;       /* those that run */
     bool media;               /* some rows are a medium's (of those that `ids` are read of) */
     int n;                    /* rows still carried: all, or the wanted ones after the last
@@ -98,6 +106,18 @@ struct pass {
 
 /* Where the inputs of so many rows lie in a block. */
 struct step_inputs step_inputs_at(void *block, int half, int n, int n_logits);
+/* Bytes in front of `inputs` for the rows of chains, in a state of so many logit rows. */
+size_t chain_inputs_size(int half, int max_logits);
+
+/* decoder_chain.c: the steps' rows are level 0 of the pass. */
+void chain_list_runs(struct pass *p);
+/* The inputs of all further levels, on the host; returns how many bytes in front of st->inputs. */
+size_t chain_fill_inputs(struct pass *p);
+/* The pass becomes that of the next level. */
+void chain_next_level(struct pass *p);
+/* Where the tokens that are chosen at this level go. */
+int32_t *chain_chosen(const struct pass *p);
+void chain_get_tokens(struct pass *p);
 
 /* decoder_rows.c: the rows that the layers start from, and what is added to them on the way. */
 void pass_put_rows(struct pass *p, float *to, const float *from, int n);

@@ -116,7 +116,7 @@ void pass_embed_rows(struct pass *p)
         if (p->dec->n_features > 0 && ready)
             pass_put_rows(p, x, ready, n);
         else if (p->dec->n_features > 0)
-            p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
+            p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n, NULL);
         else if (kind && p->dec->c.n_deepstack > 0)
             take_vector(p, x, part, i - part->row0, n, 0);
         else if (kind == STEP_READY && part->step->embeds_there)
@@ -126,7 +126,8 @@ void pass_embed_rows(struct pass *p)
         else if (p->dec->is_head)
             head_pair_rows(p, i, n, ready);
         else
-            p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n);
+            p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n,
+                          n == p->n_rows && !p->bulk ? p->dec->layer[0].attn_norm : NULL);
         i += n;
     }
 }

@@ -216,8 +216,8 @@ static void choose_tokens(struct pass *p, const struct part *part)
         p->ops->top(st->work, st->top + at * DEVICE_MAX_TOP, st->mass + at, logits, n, vocab, c->k,
                     c->t);
     if (c && c->drawn)
-        p->ops->draw_token(st->work, st->drawn + at, logits, n, vocab, p->in.position + at, c->seed,
-                           c->t);
+        p->ops->draw_token(st->work, (p->n_levels > 1 ? chain_chosen(p) : st->drawn) + at, logits,
+                           n, vocab, p->in.position + at, c->seed, c->t);
 }
 
 static void get_choice(const struct pass *p, const struct part *part)
@@ -257,20 +257,56 @@ static const float *final_rows(struct pass *p)
     return st->xn;
 }
 
+/* Whether somebody asks for what logits are made of. */
+static bool wants_states(const struct pass *p)
+{
+    bool wants = false;
+    for (int i = 0; i < p->n_parts; i++) {
+        const struct step *step = p->part[i].step;
+        wants = wants || step->states;
+        for (int k = 0; k < step->n_hidden; k++)
+            wants = wants || step->hidden[k].post_norm;
+    }
+    return wants;
+}
+
+/* False: no logits are wanted. */
+static bool make_logits(struct pass *p)
+{
+    const struct decoder *dec = p->dec;
+    struct decoder_state *st = p->st;
+    struct matmul_job head = { &dec->head, st->logits, (size_t)dec->c.vocab };
+    const float *rows;
+    if (p->ops->logits && dec->norm && dec->n_features == 0 && p->n_logits > 0 &&
+        !wants_states(p)) {
+        struct logits_job job = { .w = &dec->head,
+                                  .y = st->logits,
+                                  .x = p->x,
+                                  .rows = p->dropped ? NULL : p->in.rows,
+                                  .n = p->n_logits,
+                                  .norm = dec->norm,
+                                  .eps = dec->c.rms_eps };
+        p->ops->logits(st->work, &job);
+        return true;
+    }
+    rows = final_rows(p);
+    if (rows)
+        p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
+    return rows != NULL;
+}
+
 static void head_block(struct pass *p)
 {
     const struct config *c = &p->dec->c;
     struct decoder_state *st = p->st;
-    const float *rows = final_rows(p);
     bool best = false;
-    if (!rows)
+    if (!make_logits(p))
         return;
-    struct matmul_job head = { &p->dec->head, st->logits, (size_t)c->vocab };
-    p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
     for (int i = 0; i < p->n_parts; i++)
         best = best || (p->part[i].step->argmax && p->part[i].step->n_logits > 0);
     if (best)
-        p->ops->argmax(st->work, st->best, st->logits, p->n_logits, c->vocab);
+        p->ops->argmax(st->work, p->n_levels > 1 ? chain_chosen(p) : st->best, st->logits,
+                       p->n_logits, c->vocab);
     for (int i = 0; i < p->n_parts; i++)
         if (p->part[i].step->n_logits > 0)
             choose_tokens(p, &p->part[i]);
@@ -330,6 +366,7 @@ static void put_inputs(struct pass *p)
     struct decoder_state *st = p->st;
     int half = p->dec->c.head_dim / 2;
     struct step_inputs host = step_inputs_at(st->host_inputs, half, p->n_rows, p->n_logits);
+    size_t chain = chain_fill_inputs(p);
     p->host_in = host;
     p->in = step_inputs_at(st->inputs, half, p->n_rows, p->n_logits);
     for (int k = 0; k < p->n_parts; k++) {
@@ -347,14 +384,14 @@ static void put_inputs(struct pass *p)
                    sizeof *host.position * (size_t)step->n_logits);
         rope_tables(&p->dec->rope, host.cos + table, host.sin + table, step->pos, step->n);
     }
-    p->ops->put(st->work, st->inputs, st->host_inputs, host.size);
+    p->ops->put(st->work, st->inputs - chain, st->host_inputs - chain, chain + host.size);
 }
 
 /* What of a step changes its calls and their arguments; without padding, so that it can be compared
  * as bytes. Of a sequence it is the pool that its pages are in, not the pages: other sequences of
  * the pool have the same key. */
 struct step_key {
-    int32_t n, n_seqs, n_logits, argmax, layer0, layer1, k, draws;
+    int32_t n, n_seqs, n_logits, argmax, layer0, layer1, k, draws, chain, states;
     uint64_t seed;
     double t;
     struct {
@@ -382,12 +419,13 @@ static bool key_part(const struct pass *p, const struct part *part, struct step_
     }
     for (int i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
+        const struct attn_run *run = &p->runs[part->seq0 + i];
         key->seq[part->seq0 + i].pool = q->kv->layer[0].k;
         key->seq[part->seq0 + i].page_size = q->kv->layer[0].page_size;
         key->seq[part->seq0 + i].n_pool = q->kv->layer[0].n_pool;
-        key->seq[part->seq0 + i].n = q->n;
-        key->seq[part->seq0 + i].pending = q->pending;
-        key->seq[part->seq0 + i].tree = q->parent != NULL;
+        key->seq[part->seq0 + i].n = run->n;
+        key->seq[part->seq0 + i].pending = run->pending;
+        key->seq[part->seq0 + i].tree = run->parent != NULL;
         key->seq[part->seq0 + i].own = step->own_features;
     }
     return true;
@@ -402,6 +440,8 @@ static size_t make_key(const struct pass *p, struct step_key *key)
     key->n_logits = p->n_logits;
     key->layer0 = p->layer0;
     key->layer1 = p->layer1;
+    key->chain = p->n_levels > 1;
+    key->states = wants_states(p);
     for (int i = 0; i < p->n_parts; i++)
         if (!key_part(p, &p->part[i], key))
             return 0;
@@ -466,6 +506,7 @@ static void list_parts(struct pass *p, const struct step *const *steps, int n_st
         p->n_logits += step->n_logits;
     }
     p->n = p->n_rows;
+    p->n_levels = 1 + steps[0]->chain;
 }
 
 /* What the layers start from, beside the inputs. */
@@ -498,12 +539,41 @@ static enum pv_status check_logits(const struct pass *p, const struct step *step
     return bad ? fail(err, PV_E_FORMAT, "%s", DEVICE_NOT_FINITE) : PV_OK;
 }
 
+/* Everything of one level, or of steps without a chain. */
+static void run_level(struct pass *p)
+{
+    struct device_work *work = p->st->work;
+    struct pass again = *p;
+    struct step_key key;
+    struct work_plan plan = { .bulk = p->bulk && decoder_ways_differ(p->dec),
+                              .n_runs = p->n_seqs,
+                              .runs = p->n_levels > 1 ? p->st->runs : p->runs,
+                              .level = p->level,
+                              .n_levels = p->n_levels,
+                              .key_size = make_key(p, &key) };
+    plan.key = plan.key_size > 0 ? &key : NULL;
+    if (p->ops->begin(work, &plan))
+        run_layers(p);
+    p->ops->end(work);
+    if (p->ops->again && p->ops->again(work)) {
+        run_layers(&again);
+        p->ops->end(work);
+    }
+}
+
+static void run_levels(struct pass *p)
+{
+    run_level(p);
+    while (p->level + 1 < p->n_levels) {
+        chain_next_level(p);
+        run_level(p);
+    }
+}
+
 enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st,
                              const struct step *const *steps, int n_steps, struct pv_error *err)
 {
-    struct pass p, again;
-    struct step_key key;
-    struct work_plan plan = { 0 };
+    struct pass p;
     enum pv_status s = steps_check(dec, st, steps, n_steps, err);
     if (s)
         return s;
@@ -519,22 +589,13 @@ enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st
                        .att = st->att };
     mem_guard_begin();
     list_parts(&p, steps, n_steps);
+    chain_list_runs(&p);
     put_inputs(&p);
     put_streams(&p);
-    plan.bulk = p.bulk && decoder_ways_differ(dec);
-    plan.n_runs = p.n_seqs;
-    plan.runs = p.runs;
-    plan.key_size = make_key(&p, &key);
-    plan.key = plan.key_size > 0 ? &key : NULL;
-    again = p;
-    if (p.ops->begin(st->work, &plan))
-        run_layers(&p);
-    p.ops->end(st->work);
-    if (p.ops->again && p.ops->again(st->work)) {
-        run_layers(&again);
-        p.ops->end(st->work);
-    }
-    for (int k = 0; k < n_steps; k++) {
+    run_levels(&p);
+    if (p.n_levels > 1)
+        chain_get_tokens(&p);
+    for (int k = 0; k < n_steps && p.n_levels == 1; k++) {
         get_outputs(&p, &p.part[k]);
         average_columns(&p, steps[k]);
     }

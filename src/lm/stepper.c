@@ -25,10 +25,11 @@ void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct
 enum pv_status stepper_run(struct stepper *s, const struct step *step, struct pv_error *err)
 {
     const struct step_seq *seq = &step->seqs[0];
-    if (!kvcache_reserve(seq->kv, s->work, seq->pending + seq->n)) {
+    int n = seq->n + step->chain;
+    if (!kvcache_reserve(seq->kv, s->work, seq->pending + n)) {
         s->starved = true;
-        return fail(err, PV_E_DRAFTER, "no KV page is free for %d rows of the drafter after %d",
-                    seq->n, seq->kv->len);
+        return fail(err, PV_E_DRAFTER, "no KV page is free for %d rows of the drafter after %d", n,
+                    seq->kv->len);
     }
     return s->run(s, step, err);
 }

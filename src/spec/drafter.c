@@ -11,6 +11,13 @@ void drafter_count(struct drafter *d, int len, int n)
     d->slots += (int64_t)n * len + (int64_t)n * (n + 1) / 2;
 }
 
+bool drafter_chains_at_once(const struct decoder *dec, const struct draft_request *r)
+{
+    const struct sampling *how = r->how;
+    bool filters = how->top_k > 0 || how->top_p < 1 || how->min_p > 0;
+    return decoder_chains(dec) && !r->q && (how->temperature == 0 || !filters);
+}
+
 int32_t drafter_draw(const float *q, int n, const struct sampling *how, uint64_t position)
 {
     double u = rng_uniform(how->seed, position, DRAW_PURPOSE), sum = 0;

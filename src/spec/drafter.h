@@ -68,6 +68,10 @@ struct drafter {
 /* Counts a chain of n rows behind `len` slots. */
 void drafter_count(struct drafter *d, int len, int n);
 
+/* Whether the device can choose and run all tokens of a chain in one step (step.chain), and that
+ * saves time: without filters and where only the tokens are asked for. */
+bool drafter_chains_at_once(const struct decoder *dec, const struct draft_request *r);
+
 /* A token drawn from the distribution q [n], by random numbers of (seed, position) that no one else
  * uses: for drafters under rejection. */
 int32_t drafter_draw(const float *q, int n, const struct sampling *how, uint64_t position);

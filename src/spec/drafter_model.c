@@ -1,7 +1,8 @@
 /* A decoder as a drafter. Its cache holds the rows of the prompt it may see, then the answer; what
  * of that is still true is found by comparing, at the beginning of a prompt and of every round.
  *
- * Chains run token by token. Trees grow level by level: a step runs the nodes whose children are
+ * Chains run token by token, or all at once where the device feeds each token to the next row by
+ * itself. Trees grow level by level: a step runs the nodes whose children are
  * wanted, and leaves them behind the cache as pending rows, parents of the next level's. Nothing of
  * a tree is committed: the next round finds out what was right, and runs that as a chain. */
 #include "spec/drafter_model.h"
@@ -56,7 +57,8 @@ size_t drafter_model_size(const struct decoder *dec, int chunk, int context)
     const struct config *c = decoder_config(dec);
     return sizeof(struct model_drafter) +
            (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
-           (size_t)most_rows(chunk) * ((size_t)config_media_width(c) + 4) * sizeof(float) +
+           ((size_t)most_rows(chunk) + STEP_MAX_CHAIN) * 3 * sizeof(int32_t) +
+           (size_t)most_rows(chunk) * ((size_t)config_media_width(c) + 1) * sizeof(float) +
            (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
 
@@ -181,6 +183,23 @@ static enum pv_status begin_model(struct drafter *base, const struct draft_promp
 
 /* ---- rounds ---- */
 
+/* n rows of the answer, of which `ids` are those of the first, have run: they are committed. */
+static void commit_answer(struct model_drafter *d, const int32_t *ids, int n)
+{
+    drafter_count(&d->base, d->kv.len, n);
+    kvcache_advance(&d->kv, n);
+    memcpy(d->answer + d->n_answer, ids, (size_t)n * sizeof *ids);
+    d->n_answer += n;
+}
+
+/* Positions of the next n rows of the answer. */
+static void place_answer(struct model_drafter *d, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int a = 0; a < 3; a++)
+            d->pos[i][a] = d->next + d->n_answer + i;
+}
+
 /* Rows of answer tokens as one chain; logits of the last. They are committed. */
 static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, int n,
                                  struct pv_error *err)
@@ -199,30 +218,30 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
                          .argmax = d->wants_best ? &d->best : NULL,
                          .choice = d->top.k ? &choice : NULL };
     enum pv_status s;
-    for (int i = 0; i < n; i++)
-        for (int a = 0; a < 3; a++)
-            d->pos[i][a] = d->next + d->n_answer + i;
+    place_answer(d, n);
     s = stepper_run(d->stepper, &step, err);
-    if (s)
-        return s;
-    drafter_count(&d->base, d->kv.len, n);
-    kvcache_advance(&d->kv, n);
-    memcpy(d->answer + d->n_answer, ids, (size_t)n * sizeof *ids);
-    d->n_answer += n;
-    return PV_OK;
+    if (!s)
+        commit_answer(d, ids, n);
+    return s;
 }
 
-/* The cache agrees with the answer, root included; the root's logits are in d->logits. */
-static enum pv_status catch_up(struct model_drafter *d, const struct draft_request *r,
-                               struct pv_error *err)
+/* The cache keeps of the answer what still holds, but not the root. */
+static void take_back(struct model_drafter *d, const struct draft_request *r)
 {
     int same = 0;
     while (same < d->n_answer && same < r->n_answer - 1 && d->answer[same] == r->answer[same])
         same++;
     d->n_answer = same;
     kvcache_truncate(&d->kv, d->n_rows + same);
-    while (d->n_answer < r->n_answer) {
-        int left = r->n_answer - d->n_answer;
+}
+
+/* Rows of the answer until at most `rest` of them are left; the logits of the last, which is the
+ * root's if none are, are in d->logits. */
+static enum pv_status catch_up(struct model_drafter *d, const struct draft_request *r, int rest,
+                               struct pv_error *err)
+{
+    while (r->n_answer - d->n_answer > rest) {
+        int left = r->n_answer - d->n_answer - rest;
         enum pv_status s =
             run_answer(d, r->answer + d->n_answer, left < d->chunk ? left : d->chunk, err);
         if (s)
@@ -261,6 +280,67 @@ static enum pv_status propose_chain(struct model_drafter *d, const struct draft_
             return s;
     }
     return PV_OK;
+}
+
+/* Runs n rows of the answer and chooses the next `window` tokens, of which all but the last run
+ * too. */
+static enum pv_status run_chain(struct model_drafter *d, const struct draft_request *r,
+                                const int32_t *ids, int n, int window, struct pv_error *err)
+{
+    int32_t made[STEP_MAX_CHAIN + 1];
+    uint64_t position[STEP_MAX_CHAIN + 1];
+    int last = n - 1, depth = r->tree->n - 1;
+    bool greedy = r->how->temperature == 0;
+    struct step_seq seq = { .kv = &d->kv, .n = n };
+    struct step_choice choice = {
+        .t = r->how->temperature, .drawn = made, .position = position, .seed = r->how->seed
+    };
+    struct step step = { .n = n,
+                         .ids = ids,
+                         .pos = (const int32_t(*)[3])d->pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = 1,
+                         .logit_rows = &last,
+                         .argmax = greedy ? made : NULL,
+                         .choice = greedy ? NULL : &choice,
+                         .chain = window - 1 };
+    enum pv_status s;
+    place_answer(d, n + window - 1);
+    for (int i = 0; i < window; i++)
+        position[i] = r->position + (uint64_t)(depth + i);
+    s = stepper_run(d->stepper, &step, err);
+    if (s)
+        return s;
+    commit_answer(d, ids, n);
+    commit_answer(d, made, window - 1);
+    for (int i = 0; i < window; i++)
+        tree_add(r->tree, r->tree->n - 1, made[i]);
+    return PV_OK;
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* The chain that propose_chain makes after catch_up, in one step, or in a few if it is long. */
+static enum pv_status propose_at_once(struct model_drafter *d, const struct draft_request *r,
+                                      int window, struct pv_error *err)
+{
+    int room = d->context - d->n_rows - r->n_answer; /* for rows of drafted tokens */
+    int left = least(least(window, r->most), least(room + 1, TREE_MAX - r->tree->n));
+    enum pv_status s = catch_up(d, r, d->chunk, err);
+    const int32_t *ids = r->answer + d->n_answer;
+    int n = r->n_answer - d->n_answer;
+    while (left > 0 && !s) {
+        int some = least(left, STEP_MAX_CHAIN + 1);
+        s = run_chain(d, r, ids, n, some, err);
+        left -= some;
+        ids = &r->tree->id[r->tree->n - 1];
+        n = 1;
+    }
+    return s;
 }
 
 /* Runs the new rows; their logits, in that order, are in d->logits. */
@@ -321,13 +401,13 @@ static enum pv_status propose_model(struct drafter *base, const struct draft_req
     whole = d->vocab == decoder_config(d->dec)->vocab;
     d->wants_best = chain && !r->q && r->how->temperature == 0 && whole;
     d->top.k = !chain && whole ? grow_top_needs(r) : 0;
-    s = catch_up(d, r, err);
+    take_back(d, r);
+    if (chain && whole && drafter_chains_at_once(d->dec, r))
+        return propose_at_once(d, r, shape_depth(r->shape), err);
+    s = catch_up(d, r, 0, err);
     if (s)
         return s;
-    if (chain)
-        return propose_chain(
-            d, r, r->shape->kind == SHAPE_CHAIN ? r->shape->window : shape_depth(r->shape), err);
-    return propose_tree(d, r, err);
+    return chain ? propose_chain(d, r, shape_depth(r->shape), err) : propose_tree(d, r, err);
 }
 
 enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, int chunk,
@@ -357,7 +437,7 @@ enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, i
     d->embeds = mem_alloc(rows * (size_t)config_media_width(c) * sizeof *d->embeds);
     d->logits = mem_alloc(v * GROW_LEVEL * sizeof *d->logits);
     d->ids = mem_alloc(rows * sizeof *d->ids);
-    d->pos = mem_alloc(rows * sizeof *d->pos);
+    d->pos = mem_alloc((rows + STEP_MAX_CHAIN) * sizeof *d->pos);
     d->candidates = mem_alloc(v * sizeof *d->candidates);
     if (!s && (!d->rows || !d->answer || !d->embeds || !d->logits || !d->ids || !d->pos ||
                !d->candidates))

@@ -238,6 +238,45 @@ static enum pv_status run_token(struct sparse_drafter *d, const struct draft_req
     return PV_OK;
 }
 
+/* Runs the last token of the tree and all but the last of the n tokens that follow it, which the
+ * device chooses by itself. */
+static enum pv_status run_chain(struct sparse_drafter *d, const struct draft_request *r, int n,
+                                struct pv_error *err)
+{
+    int32_t made[STEP_MAX_CHAIN + 1], pos[STEP_MAX_CHAIN + 1][3];
+    uint64_t position[STEP_MAX_CHAIN + 1];
+    int depth = r->tree->n - 1, row = 0;
+    bool greedy = r->how->temperature == 0;
+    struct step_seq seq = { .kv = &d->kv, .n = 1 };
+    struct step_choice choice = {
+        .t = r->how->temperature, .drawn = made, .position = position, .seed = r->how->seed
+    };
+    struct step step = { .n = 1,
+                         .ids = &r->tree->id[depth],
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = 1,
+                         .logit_rows = &row,
+                         .argmax = greedy ? made : NULL,
+                         .choice = greedy ? NULL : &choice,
+                         .chain = n - 1 };
+    enum pv_status s;
+    for (int i = 0; i < n; i++) {
+        position[i] = r->position + (uint64_t)(depth + i);
+        for (int a = 0; a < 3; a++)
+            pos[i][a] = d->next + r->n_answer - 1 + depth + i;
+    }
+    s = stepper_run(d->stepper, &step, err);
+    if (s)
+        return s;
+    drafter_count(&d->base, d->kv.len, n);
+    kvcache_advance(&d->kv, n);
+    for (int i = 0; i < n; i++)
+        tree_add(r->tree, r->tree->n - 1, made[i]);
+    return PV_OK;
+}
+
 static enum pv_status propose_sparse(struct drafter *base, const struct draft_request *r,
                                      struct pv_error *err)
 {
@@ -249,6 +288,14 @@ static enum pv_status propose_sparse(struct drafter *base, const struct draft_re
         return PV_OK;
     if (!catch_up(d, r))
         return PV_OK;
+    if (drafter_chains_at_once(d->dec, r)) {
+        enum pv_status s = PV_OK;
+        window = window < TREE_MAX - 1 ? window : TREE_MAX - 1;
+        for (int i = 0; i < window && !s; i += STEP_MAX_CHAIN + 1)
+            s = run_chain(d, r, window - i < STEP_MAX_CHAIN + 1 ? window - i : STEP_MAX_CHAIN + 1,
+                          err);
+        return s;
+    }
     for (int i = 0; i < window && row >= 0; i++) {
         int32_t next;
         enum pv_status s = run_token(d, r, r->tree->id[row], i, &next, err);

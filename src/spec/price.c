@@ -18,7 +18,10 @@ static const double guess_share = 0.25; /* and at most so much of the usual rows
 static const double level_row = 0.15;   /* of a step of one row, for each row more */
 static const double first_row = 0.05, first_level = 0.05; /* prices before anything is known */
 static const double tries = 8, tries_right = 0.8;         /* a prior */
-static const double least_trust = 0.3, most_trust = 1.5;
+static const double least_trust = 0.05, most_trust = 1.5;
+static const double fade_awake = 0.98;   /* of what drafts brought and cost, a round */
+static const double fade_asleep = 0.995; /* and a round without them */
+static const double patience = 3;        /* tokens that drafts may cost over what they bring */
 
 /* The time of a row more, and of a pass without any. */
 static double row_time(const struct price_book *b, double *base)
@@ -53,8 +56,15 @@ static void fade_all(struct price_book *b)
         *x[i] *= fade;
 }
 
+/* What a tree cost by the prices that it was grown with. */
+static double cost_of(const struct tree *t, int levels, const struct price *paid)
+{
+    double rows = t->n - 1, more = rows > levels ? rows - levels : 0;
+    return levels * paid->level + more * paid->level_row + rows * paid->row;
+}
+
 void price_learn(struct price_book *b, const struct tree *t, const float *scores,
-                 const struct verdict *v, double draft_s, double verify_s)
+                 const struct verdict *v, const struct price *paid, double draft_s, double verify_s)
 {
     int accepted = v->n - 1, levels = tree_deepest(t);
     if (levels == 0 && draft_s > 0) /* the drafter's step at the root, for nothing */
@@ -72,6 +82,12 @@ void price_learn(struct price_book *b, const struct tree *t, const float *scores
         draft_s = at_most_usual(draft_s, share * usual);
     }
     fade_all(b);
+    b->brought *= paid ? fade_awake : fade_asleep;
+    b->cost *= paid ? fade_awake : fade_asleep;
+    if (paid) {
+        b->brought += accepted;
+        b->cost += cost_of(t, levels, paid);
+    }
     b->n += 1;
     b->rows += t->n;
     b->rows2 += (double)t->n * t->n;
@@ -85,6 +101,11 @@ void price_learn(struct price_book *b, const struct tree *t, const float *scores
     b->come += accepted;
     for (int i = 1; i < t->n; i++)
         b->hoped += fmin(exp((double)scores[i]), 1); /* 1 too where it is no number */
+}
+
+bool price_pays(const struct price_book *b)
+{
+    return b->cost <= b->brought + patience;
 }
 
 struct price price_now(const struct price_book *b)

@@ -16,6 +16,14 @@ struct price {
     double trust;     /* what comes true of the drafter's probabilities, over what they say */
 };
 
+/* Answers whose drafts fare differently have books of their own: drawn ones or greedy ones, with
+ * media in the prompt or without. */
+enum { PRICE_BOOKS = 4 };
+static inline int price_book_of(bool drawn, bool media)
+{
+    return (drawn ? 1 : 0) + (media ? 2 : 0);
+}
+
 /* Fading sums over rounds. */
 struct price_book {
     double n, rows, rows2, time, rows_time; /* of the model's passes: their line over rows */
@@ -23,13 +31,18 @@ struct price_book {
     double tokens;
     double tested, right; /* of tokens in a row */
     double hoped, come;   /* accepted tokens as the drafter's probabilities say, and as they were */
+    double brought, cost; /* accepted tokens, and the price of all that was drafted for them */
 };
 
 /* A round: the tree, each row's log-probability by the drafter with those above it, what came of
- * it, and the seconds of both sides. A round without the drafter has the root alone, and draft_s 0.
- */
+ * it, the prices by which it was drafted, and the seconds of both sides. A round without the
+ * drafter has the root alone, no prices (NULL), and draft_s 0. */
 void price_learn(struct price_book *b, const struct tree *t, const float *scores,
-                 const struct verdict *v, double draft_s, double verify_s);
+                 const struct verdict *v, const struct price *paid, double draft_s,
+                 double verify_s);
+/* Whether drafting is worth its time at all: false while the drafts of the last rounds have cost
+ * more than they brought. Rounds without the drafter let that fade, so it is tried again. */
+bool price_pays(const struct price_book *b);
 struct price price_now(const struct price_book *b);
 /* The same where steps are shared with other answers: a row makes a pass row_s seconds longer for
  * all of them, this answer's share of a drafter's step is level_s seconds, and all together get

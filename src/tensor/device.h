@@ -18,7 +18,8 @@ enum {
     KV_CHUNK = 256,      /* positions; attention reduces the KV in chunks fixed by position */
     DEVICE_MAX_JOBS = 4, /* matrices that share one input */
     DEVICE_MAX_HEAD_DIM = 256,
-    DEVICE_MAX_TOP = 64, /* of the likeliest tokens of a row */
+    DEVICE_MAX_TOP = 64,   /* of the likeliest tokens of a row */
+    DEVICE_MAX_CHAIN = 16, /* plans of a chain */
     DEVICE_MAX_EXPERTS = 1024,
     DEVICE_MAX_USED = 64 /* experts of one row */
 };
@@ -36,8 +37,8 @@ struct matrix {
     const float *bias; /* [out] or NULL */
     /* Only looked up by `embed`, never multiplied. */
     bool lookup;
-    /* Always multiplied by many rows, as a vision tower's: a kernel may be chosen that is slow with
-     * few. Rows are rounded as the weights are, or better. */
+    /* Always multiplied by many rows, as a vision tower's: its own order may be one that is slow
+     * with few. */
     bool many_rows;
 };
 
@@ -200,6 +201,17 @@ struct finish_block {
     const float *next_norm;
 };
 
+/* y [n, w.out] = w . rmsnorm(x[rows]), y's rows w.out floats apart. */
+struct logits_job {
+    const struct matrix *w;
+    float *y;
+    const float *x;      /* [.., w.in] */
+    const int32_t *rows; /* [n], device; NULL: the first n */
+    int n;
+    const float *norm; /* [w.in] */
+    float eps;
+};
+
 /* The weights of a vision tower's layer. */
 struct tower_layer {
     const float *norm1, *norm1_bias, *norm2, *norm2_bias; /* [hidden]; no bias: RMSNorm */
@@ -235,10 +247,15 @@ struct tower_tail {
  * be that of any layer: they share one page table. Two plans with equal keys are followed by the
  * same calls with the same arguments, save for what lies in device memory and for first_slot, the
  * page tables and the parents of runs: the first may be recorded and played again. key NULL: not
- * worth it. */
+ * worth it.
+ *
+ * Plans may form a chain: `n_levels` plans of as many runs each that follow one another without a
+ * wait, `level` from 0 on. Then `runs` are those of all levels, one level after the other, none of
+ * them a tree, and the same array is given to each: the device may copy all of it at level 0. */
 struct work_plan {
     int n_runs;
     const struct attn_run *runs;
+    int level, n_levels; /* 0 and 0, or 1: a plan of its own */
     const void *key;
     size_t key_size;
     bool bulk; /* rows of a prompt, see struct step */
@@ -319,9 +336,9 @@ struct device_ops {
      * `argmax` was NaN or infinite (CPU). */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 
-    /* Whether rows of a prompt (a plan that says bulk) are multiplied by this matrix in another way
-     * than others. NULL: by none, or a device with blocks. */
-    bool (*bulk_differs)(const struct device *dev, const struct matrix *m);
+    /* Chains of plans (struct work_plan) save time: the host is slow to ask what came of one, and
+     * to begin the next. */
+    bool chains;
 
     /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
      * is between an MLP's matrices to itself. */
@@ -330,10 +347,14 @@ struct device_ops {
     void (*tower)(struct device_work *w, const struct tower_block *b);
     /* NULL, or false and nothing done: the operations below, one by one, give the same bits. */
     bool (*tower_tail)(struct device_work *w, const struct tower_tail *t);
+    /* Logits of rows of the residual stream. NULL: gather, rmsnorm and matmul give the same bits.
+     */
+    void (*logits)(struct device_work *w, const struct logits_job *job);
 
-    /* ids: device */
+    /* ids: device. next_norm: the attn_norm of the attn_block that comes next, with this y as it is
+     * left; NULL: another operation does. */
     void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
-                  int n);
+                  int n, const float *next_norm);
     void (*rmsnorm)(struct device_work *w, float *y, const float *x, const float *weight, int n,
                     int dim, float eps);
     /* Jobs share x [n, in]. */

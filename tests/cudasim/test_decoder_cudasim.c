@@ -22,6 +22,72 @@ TEST(vectors_come_before_the_next_norm_on_hopper)
     cudasim_be(NULL);
 }
 
+/* Logits of two rows in one step, which begin as tokens or as the embeddings of these, and end with
+ * or without their states being asked for. */
+static bool run_rows(struct rig *r, const int32_t *ids, float *embeds, bool states, float *logits)
+{
+    enum { ROWS = 2 };
+    float kept[ROWS * 64];
+    int32_t pos[ROWS][3] = { { 0 }, { 1, 1, 1 } };
+    int all[ROWS] = { 0, 1 };
+    struct step_seq seq = { .kv = &r->kv, .n = ROWS };
+    struct hidden_tap tap = { .layer = TAP_EMBEDDING, .n_rows = ROWS, .rows = all, .out = embeds };
+    struct step step = { .n = ROWS,
+                         .ids = ids,
+                         .embeds = embeds,
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_logits = ROWS,
+                         .logit_rows = all,
+                         .logits = logits,
+                         .states = states ? kept : NULL,
+                         .n_hidden = embeds && ids[0] >= 0,
+                         .hidden = &tap };
+    struct pv_error err = { 0 };
+    return CHECK_MSG(!decoder_step(r->dec, r->st, &step, &err), "%s", err.text);
+}
+
+static void check_rows(enum dtype type)
+{
+    enum { VOCAB = 96 };
+    static const int32_t ids[] = { 5, 90 }, none[] = { STEP_READY, STEP_READY };
+    struct tiny_model m = { .arch = "qwen2",
+                            .hidden = 64,
+                            .n_layers = 1,
+                            .n_heads = 1,
+                            .n_kv = 1,
+                            .head_dim = 64,
+                            .ffn = 64,
+                            .vocab = VOCAB,
+                            .type = (int)type,
+                            .seed = 3 };
+    struct rig_shape shape = { .kv = DTYPE_BF16, .max_rows = 4, .context = 256, .cuda = true };
+    float want[2 * VOCAB], got[2 * VOCAB], embeds[2 * 64];
+    char path[256];
+    struct rig r;
+    if (!rig_open(&r, tiny_model_write(&m, "rows", path), shape))
+        return;
+    CHECK(run_rows(&r, ids, embeds, false, want)); /* tells the embeddings */
+    CHECK(run_rows(&r, none, embeds, false, got));
+    CHECK_MSG(!memcmp(want, got, sizeof want), "tokens are not their embeddings");
+    CHECK(run_rows(&r, ids, NULL, true, got));
+    CHECK_MSG(!memcmp(want, got, sizeof want), "logits are others when states are asked for");
+    rig_close(&r);
+}
+
+TEST(rows_begin_and_end_with_the_same_bits)
+{
+    struct cudasim_gpu gpu;
+    check_rows(DTYPE_F16);
+    cudasim_is(&gpu);
+    gpu.major = 9;
+    cudasim_be(&gpu);
+    check_rows(DTYPE_BF16);
+    check_rows(DTYPE_Q8_0);
+    cudasim_be(NULL);
+}
+
 int main(int argc, char **argv)
 {
     cudasim_lazy(true);

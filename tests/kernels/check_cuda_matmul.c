@@ -216,7 +216,7 @@ static void check_embed(struct cuda_check *t, enum dtype dtype)
     gbuf_open(t, &gy, sizeof *y * (size_t)(N * in));
     gbuf_open(t, &gi, sizeof ids);
     gbuf_put(&gi, ids, sizeof ids);
-    t->ops->embed(t->w, gy.p, &p.m, gi.p, N);
+    t->ops->embed(t->w, gy.p, &p.m, gi.p, N, NULL);
     check_wait(t, t->w);
     gbuf_get(&gy, y, gy.size);
     for (int r = 0; r < N; r++)

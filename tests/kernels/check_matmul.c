@@ -89,7 +89,7 @@ static void product_open(struct product *p, struct check *c, const struct matmul
         ((float *)p->bias.p)[o] = rng_normal(&c->rng);
     p->m =
         (struct matrix){ .dtype = t, .out = out, .in = in, .data = p->w.p, .row_size = row_size };
-    p->m.many_rows = kernel && (kernel == c->k.matmul_many[t] || kernel == c->k.matmul_many_own[t]);
+    p->m.many_rows = kernel && kernel == c->k.matmul_many_own[t];
     if (k->own_size) {
         fence_open(&p->own, k->own_size(&p->m), MEM_ALIGN);
         memset(p->own.p, 0xff, p->own.size);
@@ -152,8 +152,7 @@ static double weight_terms(enum dtype t)
 /* What one output may be off by. */
 static double bound(const struct product *p, const float *x, const float *w, double bias)
 {
-    bool pair = p->m.many_rows && p->t == DTYPE_F16;
-    unsigned round = pair ? ROUND_X_PAIR : level_rounding(p->c->level, p->t);
+    unsigned round = level_rounding(p->c->level, p->t);
     double terms = weight_terms(p->t);
     double sum = 0, moved = 0, magnitude = 0;
 
@@ -412,13 +411,6 @@ void check_matmul(struct check *c)
         if (!check_begin(c, "matmul", dtype_name((enum dtype)t)))
             continue;
         check_dtype(c, NULL, (enum dtype)t);
-        check_end(c);
-    }
-    for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *many = c->k.matmul_many[t];
-        if (!many || !check_begin(c, "matmul_many", dtype_name((enum dtype)t)))
-            continue;
-        check_dtype(c, many, (enum dtype)t);
         check_end(c);
     }
     for (int t = 0; t < DTYPE_COUNT; t++) {

@@ -7,6 +7,7 @@
 #include "tiny_model.h"
 
 static const struct sampling greedy = { .top_p = 1 };
+static bool at_once; /* chains in one step, as on a GPU */
 
 enum { PROMPT = 290, TEXT_FROM = 270, CONTEXT = 512, MAX_ROWS = 64, WINDOW = 6, ANSWER = 60 };
 enum { POOL_PAGES = 3 * CONTEXT / KV_CHUNK };
@@ -25,6 +26,7 @@ static const struct tiny_model model = { .arch = "qwen2",
 /* A target with a prompt of which rows [4, TEXT_FROM) count as video, and what it says. */
 struct scene {
     struct rig rig;
+    struct device_ops ops;
     struct kvpool *pool;
     struct lone_stepper steps;
     int32_t ids[PROMPT + ANSWER]; /* prompt, then answer */
@@ -98,6 +100,8 @@ static bool scene_open(struct scene *s, enum dtype kv, int keep)
     if (!rig_open(&s->rig, model_path(), shape) ||
         !rig_feed(&s->rig, s->ids, TEXT_FROM, MAX_ROWS, NULL) || !feed_text(s))
         return false;
+    if (at_once)
+        rig_chains(&s->rig, &s->ops);
     if (!CHECK(!kvpool_open(&s->pool, s->rig.dev, s->rig.c, kv, POOL_PAGES, NULL)))
         return false;
     lone_stepper_init(&s->steps, s->rig.dec, s->rig.st, s->pool);
@@ -251,6 +255,17 @@ TEST(sparse_reads_the_best_entries_of_each_layer)
     check_rounds(DTYPE_F16, 25, &greedy);
     check_rounds(DTYPE_F32, PROMPT - 1, &warm);
     check_rounds(DTYPE_F32, 5, &greedy); /* all of the text, and no video */
+}
+
+TEST(sparse_runs_chains_in_one_step)
+{
+    struct sampling warm = { .temperature = 0.8f, .top_p = 1, .seed = 4 };
+    struct sampling filtered = { .temperature = 0.8f, .top_p = 0.9f, .seed = 4 };
+    at_once = true;
+    check_rounds(DTYPE_F32, PROMPT, &greedy);
+    check_rounds(DTYPE_F16, 100, &warm);
+    check_rounds(DTYPE_F32, 100, &filtered);
+    at_once = false;
 }
 
 /* Equal scores: the first rows; no numbers: the last choice. */

@@ -136,22 +136,26 @@ TEST(kept_rows_give_way)
     close_pair(&p);
 }
 
-/* A session begins with what the last answer on its engine taught. */
+/* What answers teach is the engine's, in a book for each kind of answer. */
 TEST(what_was_learnt_is_handed_on)
 {
     struct pair p = open_unlike(&family_llava_onevision, 1);
     struct pv_method m = method(PV_DRAFT_MODEL, "full", PV_SHAPE_FITTED);
     pv_session *first = open_limited(&p, 0), *second = NULL;
+    int greedy = price_book_of(false, false), drawn = price_book_of(true, false);
+    const struct price_book *book = first->engine->book[PV_DRAFT_MODEL];
     struct pv_error err = { 0 };
     double learnt;
     CHECK_MSG(answer_with(first, &m, 0, false, &err) == PV_OK, "%s", err.text);
-    learnt = first->draft.book[PV_DRAFT_MODEL].n;
-    CHECK(learnt > 0);
+    learnt = book[greedy].n;
+    CHECK(learnt > 0 && book[drawn].n == 0);
     if (!CHECK(!pv_engine_session(&second, first->engine, &err)))
         return;
     CHECK_MSG(answer_with(second, &m, 0, false, &err) == PV_OK, "%s", err.text);
-    CHECK(second->draft.book[PV_DRAFT_MODEL].n > learnt);
-    CHECK(second->draft.book[PV_DRAFT_HEAD].n == 0);
+    CHECK(book[greedy].n > learnt && book[drawn].n == 0);
+    CHECK_MSG(answer_with(second, &m, 0.8f, false, &err) == PV_OK, "%s", err.text);
+    CHECK(book[drawn].n > 0 && book[price_book_of(false, true)].n == 0);
+    CHECK(first->engine->book[PV_DRAFT_HEAD][greedy].n == 0);
     pv_session_close(&second);
     pv_session_close(&first);
     close_pair(&p);

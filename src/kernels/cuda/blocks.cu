@@ -38,6 +38,25 @@ static bool norm_inside(const struct device_work *w, const float *weight,
     return weight && m[0]->in == s->hidden && s->hidden <= 8 * s->ffn && few_takes_norm(w, m, n);
 }
 
+/* The rows that the first layer begins with. On a GPU whose products apply norms they are left
+ * ready for that of the layer, which asks for nothing else where its matrices allow it. */
+void block_embed(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
+                 int n, const float *next_norm)
+{
+    struct few_norm out = {};
+    bool ready = next_norm && few_hopper_ready(w) && table->in == w->shape.hidden &&
+                 table->in % 64 == 0 && table->in <= 8 * w->shape.ffn;
+    if (ready) {
+        out.weight = next_norm;
+        out.xn = (uint16_t *)w->xn;
+        out.sums = norm_sums(w);
+    }
+    matrix_rows(w, y, cuda_of(table), ids, n, &out);
+    w->normed = ready ? y : NULL;
+    w->normed_by = next_norm;
+    w->n_normed = n;
+}
+
 /* True: rotated and in the cache already. */
 static bool qkv_few(struct device_work *w, const struct attn_block *b)
 {
@@ -121,6 +140,11 @@ static void keep_rows(struct device_work *w, const struct finish_block *b)
     const struct layer_shape *s = b->shape;
     enum dtype t = few_x_dtype(&b->w->o);
     int q = s->n_heads * s->head_dim, floats = t == DTYPE_F32 ? q : q / 2;
+    if (b->n_rows == 1) { /* the one row that is written is not read beside it */
+        gather_rows(w, (float *)w->att, (const float *)w->att, b->rows, 1, floats);
+        gather_rows(w, b->x, b->x, b->rows, 1, s->hidden);
+        return;
+    }
     gather_rows(w, w->gathered, (const float *)w->att, b->rows, b->n_rows, floats);
     work_check(w,
                cudaMemcpyAsync(w->att, w->gathered,
@@ -253,6 +277,15 @@ void block_finish(struct device_work *w, const struct finish_block *b)
         finish_many(w, b);
     else
         finish_few(w, b);
+}
+
+/* The norm leaves rows as the matrix wants them, of the wanted rows alone. */
+void block_logits(struct device_work *w, const struct logits_job *job)
+{
+    struct matmul_job head = { job->w, job->y, (size_t)job->w->out };
+    norm_some_rows(w, w->xn, few_x_dtype(job->w), job->x, job->rows, job->norm, job->n, job->w->in,
+                   job->eps);
+    matmul_few(w, &head, 1, w->xn, job->n, false);
 }
 
 /* ---- a tower's layer ---- */

@@ -125,18 +125,21 @@ struct device_work {
     int max_positions;  /* of the KV that kernels must be launched for: recorded steps round up */
     int max_splits;     /* KV splits that kernels must be launched for: recorded steps round up */
     int table_size;     /* of the page table of a run, by max_positions */
-    struct staged *staged;      /* device */
-    struct staged *staged_host; /* pinned */
-    size_t list_size;           /* most entries of staged.list */
-    void *block;                /* the device memory that the following lie in */
-    float *q, *k, *v;           /* [rows, ...] as the matrices gave them */
-    void *q16;                  /* [rows, n_heads * d] rotated, BF16 */
-    void *att;                  /* [rows, n_heads * d]: attention's result, as W_o wants it */
-    void *xn;                   /* [rows, hidden] normalised, as the next matrix wants it */
-    void *mid;                  /* [rows, ffn] between the matrices of the MLP */
-    void *mid2;                 /* [rows, ffn], many rows only */
-    float *gathered;            /* [few, hidden] */
-    void *few_scratch;          /* matmul_few.cu; zeroed at the beginning */
+    struct staged *staged;  /* device: of the level that runs, */
+    uint8_t *staged_levels; /* in here: of all levels of a chain, staged_step bytes apart */
+    uint8_t *staged_host;   /* pinned, as staged_levels */
+    size_t staged_step;     /* by runs and table_size alone, so that recorded levels find it */
+    bool staging;           /* the last copy may still be reading staged_host */
+    size_t list_size;       /* most entries of staged.list */
+    void *block;            /* the device memory that the following lie in */
+    float *q, *k, *v;       /* [rows, ...] as the matrices gave them */
+    void *q16;              /* [rows, n_heads * d] rotated, BF16 */
+    void *att;              /* [rows, n_heads * d]: attention's result, as W_o wants it */
+    void *xn;               /* [rows, hidden] normalised, as the next matrix wants it */
+    void *mid;              /* [rows, ffn] between the matrices of the MLP */
+    void *mid2;             /* [rows, ffn], many rows only */
+    float *gathered;        /* [few, hidden] */
+    void *few_scratch;      /* matmul_few.cu; zeroed at the beginning */
     size_t few_size;
     void *attn_scratch; /* attention_few.cu; zeroed at the beginning */
     size_t attn_size;
@@ -187,9 +190,11 @@ enum pv_status matrix_draw(struct device *dev, struct matrix *m, uint64_t seed,
 void matrix_drop(struct device *dev, struct matrix *m);
 /* [out][stride] BF16 from any type with blocks. */
 void matrix_to_bf16(struct device_work *w, void *y, const struct cuda_matrix *m);
-/* y [n, in] f32 = rows ids (device) of the matrix. */
+/* y [n, in] f32 = rows ids (device) of the matrix. With a weight of `norm` also its xn and sums, as
+ * norm_prepare makes them of y; `in` is a multiple of 8 then. */
+struct few_norm;
 void matrix_rows(struct device_work *w, float *y, const struct cuda_matrix *m, const int32_t *ids,
-                 int n);
+                 int n, const struct few_norm *norm);
 
 /* matmul_few.cu. Types of x: BF16 for BF16 and blocks, F32 for F32 and F16 weights. y f32. All jobs
  * share x [n, in] and n is any number. add: y += instead of y =. */
@@ -281,6 +286,9 @@ void attention_columns(struct device_work *w, const struct column_job *job, int 
 /* elementwise.cu. Outputs called `y` with a dtype are BF16 or F32. */
 void norm_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,
                const float *weight, const float *bias, int n, int dim, float eps);
+/* The same without a bias for the given rows (device) of x. */
+void norm_some_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,
+                    const int32_t *rows, const float *weight, int n, int dim, float eps);
 void gated_silu(struct device_work *w, void *g, const void *u, enum dtype dtype, size_t n);
 void gelu_rows(struct device_work *w, void *x, enum dtype dtype, size_t n, enum gelu_kind kind);
 /* rows of dim elements, y_stride and x_stride elements apart; y beyond dim becomes zero */
@@ -305,7 +313,10 @@ void draw_rows(struct device_work *w, int32_t *ids, const float *x, int n, int d
                const uint64_t *position, uint64_t seed, float t);
 
 /* blocks.cu: the layers, put together from the above. */
+void block_embed(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
+                 int n, const float *next_norm);
 void block_attn(struct device_work *w, const struct attn_block *b);
+void block_logits(struct device_work *w, const struct logits_job *job);
 void block_finish(struct device_work *w, const struct finish_block *b);
 void block_tower(struct device_work *w, const struct tower_block *b);
 

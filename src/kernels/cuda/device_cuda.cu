@@ -88,6 +88,7 @@ static enum pv_status gpu_wait(struct device_work *w, struct pv_error *err)
     e = w->error;
     what = w->failed;
     w->error = cudaSuccess;
+    w->staging = false;
     if (e == cudaSuccess)
         return PV_OK;
     cudaGetLastError();
@@ -128,10 +129,11 @@ static size_t largest_matrix(const struct work_shape *s)
     return stride_of(s->in) * whole_octets(out > mid ? out : mid);
 }
 
-/* Bytes of the staged runs and their lists. */
+/* Bytes of the staged runs and their lists, of all levels of a chain. */
 static size_t staged_size(const struct device_work *w)
 {
-    return sizeof(struct staged) + sizeof(int32_t) * w->list_size;
+    size_t one = sizeof(struct staged) + sizeof(int32_t) * w->list_size;
+    return DEVICE_MAX_CHAIN * ((one + 255) / 256 * 256);
 }
 
 /* Carve from `base`, or with NULL only count. What is between matrices has room for f32, which F32
@@ -146,7 +148,7 @@ static size_t carve(struct device_work *w, uint8_t *base, const struct work_shap
         void *field;
         size_t size;
     } parts[] = {
-        { &w->staged, staged_size(w) },
+        { &w->staged_levels, staged_size(w) },
         { &w->q, f * rows * q },
         { &w->k, f * rows * kv },
         { &w->v, f * rows * kv },
@@ -271,12 +273,6 @@ static void gpu_copy(struct device_work *w, void *dst, const void *src, size_t s
     work_check(w, cudaMemcpyAsync(dst, src, size, cudaMemcpyDeviceToDevice, w->stream), "a copy");
 }
 
-static void gpu_embed(struct device_work *w, float *y, const struct matrix *table,
-                      const int32_t *ids, int n)
-{
-    matrix_rows(w, y, cuda_of(table), ids, n);
-}
-
 static void gpu_rmsnorm(struct device_work *w, float *y, const float *x, const float *weight, int n,
                         int dim, float eps)
 {
@@ -382,10 +378,12 @@ static const struct device_ops gpu_ops = {
     .again = recorder_again,
     .first_runs = recorder_first_runs,
     .wait = gpu_wait,
+    .chains = true,
     .attn = block_attn,
     .finish = block_finish,
     .tower = block_tower,
-    .embed = gpu_embed,
+    .logits = block_logits,
+    .embed = block_embed,
     .rmsnorm = gpu_rmsnorm,
     .matmul = gpu_matmul,
     .rope = gpu_rope,

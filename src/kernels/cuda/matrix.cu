@@ -5,6 +5,7 @@
  * Rows go down in chunks through two pinned buffers in turn. What has blocks arrives as it was and
  * is put into planes by a kernel, so that the host only copies. The buffers belong to no device and
  * live as long as there are matrices. */
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/planes.h"
 
 extern "C" {
@@ -543,13 +544,30 @@ __device__ static inline float read_plain(const reading &m, size_t row, int k)
     return f16_float(((const uint16_t *)m.w)[at]);
 }
 
+/* The sum of the squares of an octet, added as octet_squares does (norm.h). */
+__device__ static inline float sum_squares(const float v[8])
+{
+    float s[8];
+    for (int e = 0; e < 8; e++)
+        s[e] = __fmul_rn(v[e], v[e]);
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+/* Where a row that is looked up goes besides: ready for a norm (norm.h). weight NULL: nowhere. */
+struct norm_out {
+    const float *weight;
+    uint16_t *xn;
+    float *sums;
+};
+
 /* A block to a row; eight elements to a thread at a time. */
-template <enum dtype T> __global__ void rows_kernel(float *y, const reading m, const int32_t *ids)
+template <enum dtype T>
+__global__ void rows_kernel(float *y, const reading m, const int32_t *ids, const norm_out norm)
 {
     dep_launch();
     dep_wait();
-    size_t row = (size_t)ids[blockIdx.x];
-    y += (size_t)blockIdx.x * (size_t)m.in;
+    size_t row = (size_t)ids[blockIdx.x], first = (size_t)blockIdx.x * (size_t)m.in;
+    y += first;
     for (int k = (int)threadIdx.x * 8; k < m.in; k += THREADS * 8) {
         float v[8];
         if constexpr (T == DTYPE_Q8_0 || T == DTYPE_Q4_0 || T == DTYPE_Q4_K) {
@@ -560,13 +578,20 @@ template <enum dtype T> __global__ void rows_kernel(float *y, const reading m, c
         }
         for (int e = 0; e < 8 && k + e < m.in; e++)
             y[k + e] = v[e];
+        if (norm.weight) {
+            norm.sums[(first + (size_t)k) / NORM_OCTET] = sum_squares(v);
+            for (int e = 0; e < 8; e++)
+                norm.xn[first + (size_t)(k + e)] = (uint16_t)bf16_bits(v[e] * norm.weight[k + e]);
+        }
     }
 }
 
 void matrix_rows(struct device_work *w, float *y, const struct cuda_matrix *m, const int32_t *ids,
-                 int n)
+                 int n, const struct few_norm *norm)
 {
-    void (*kernel)(float *, const reading, const int32_t *) =
+    struct norm_out out = { norm ? norm->weight : NULL, norm ? norm->xn : NULL,
+                            norm ? norm->sums : NULL };
+    void (*kernel)(float *, const reading, const int32_t *, const norm_out) =
         m->dtype == DTYPE_F32    ? rows_kernel<DTYPE_F32>
         : m->dtype == DTYPE_F16  ? rows_kernel<DTYPE_F16>
         : m->dtype == DTYPE_BF16 ? rows_kernel<DTYPE_BF16>
@@ -574,10 +599,10 @@ void matrix_rows(struct device_work *w, float *y, const struct cuda_matrix *m, c
         : m->dtype == DTYPE_Q4_0 ? rows_kernel<DTYPE_Q4_0>
                                  : rows_kernel<DTYPE_Q4_K>;
     if (n > 0)
-        work_check(
-            w,
-            launch(kernel, dim3((unsigned)n), dim3(THREADS), 0, w->stream, y, reading_of(m), ids),
-            "matrix_rows");
+        work_check(w,
+                   launch(kernel, dim3((unsigned)n), dim3(THREADS), 0, w->stream, y, reading_of(m),
+                          ids, out),
+                   "matrix_rows");
 }
 
 /* Eight elements to a thread. */

@@ -3,6 +3,9 @@
  * positions, page tables) lies in device memory that is filled before. The first time only its hash
  * is kept: perhaps it never comes again, and it must not push a graph out.
  *
+ * The levels of a chain are steps of their own, each recorded once for all lengths of chains. Their
+ * runs are copied together before the first: a copy between two levels would hold up the second.
+ *
  * To record and to instantiate takes the host longer than to launch, so a step that is to be
  * recorded is launched first as any other, and recorded while the GPU runs it.
  *
@@ -18,7 +21,7 @@ enum { MAX_GRAPHS = 128, MAX_KEY = 4096, MAX_SEEN = 1024 };
 struct recorded {
     uint8_t key[MAX_KEY];
     size_t key_size;
-    int positions;
+    int positions, level;
     uint64_t used;         /* when */
     cudaGraphExec_t graph; /* NULL: not yet */
 };
@@ -55,11 +58,16 @@ static int run_end(const struct attn_run *r)
     return r->first_slot + r->pending + r->n;
 }
 
-/* Positions of the longest run of a plan. */
+static int levels_of(const struct work_plan *plan)
+{
+    return plan->n_levels > 1 ? plan->n_levels : 1;
+}
+
+/* Positions of the longest run of a plan, or of all levels of its chain. */
 static int longest(const struct work_plan *plan)
 {
     int most = 1;
-    for (int i = 0; i < plan->n_runs; i++)
+    for (int i = 0; i < plan->n_runs * levels_of(plan); i++)
         most = run_end(&plan->runs[i]) > most ? run_end(&plan->runs[i]) : most;
     return most;
 }
@@ -73,21 +81,13 @@ static void stage_table(int32_t *to, int size, const struct attn_run *r)
         to[i] = -1;
 }
 
-/* The runs and their page tables to where kernels read them, by one copy. */
-static void stage_runs(struct device_work *w, const struct work_plan *plan)
+/* One level's runs and page tables on the host; returns their bytes. */
+static size_t fill_level(struct device_work *w, struct staged *s, const struct attn_run *runs,
+                         int n_runs)
 {
-    struct staged *s = w->staged_host;
-    size_t size = (size_t)w->table_size, at = size * (size_t)plan->n_runs;
-    if (plan->n_runs == 0)
-        return;
-    if (plan->n_runs > MAX_RUNS || at + RUN_PARENTS > w->list_size) {
-        work_check(w, cudaErrorInvalidValue, "page tables of too many slots");
-        return;
-    }
-    /* The last copy may still be reading. */
-    work_check(w, cudaStreamSynchronize(w->stream), "waiting for the stream");
-    for (int i = 0; i < plan->n_runs; i++) {
-        const struct attn_run *r = &plan->runs[i];
+    size_t size = (size_t)w->table_size, at = size * (size_t)n_runs;
+    for (int i = 0; i < n_runs; i++) {
+        const struct attn_run *r = &runs[i];
         size_t rows = (size_t)(r->pending + r->n);
         int32_t *page = s->list + size * (size_t)i;
         stage_table(page, w->table_size, r);
@@ -106,16 +106,40 @@ static void stage_runs(struct device_work *w, const struct work_plan *plan)
             work_check(w, cudaErrorInvalidValue, "a tree of too many rows");
         }
     }
-    work_check(w,
-               cudaMemcpyAsync(w->staged, s, sizeof *s + sizeof *s->list * at,
-                               cudaMemcpyHostToDevice, w->stream),
-               "a copy to the GPU");
+    return sizeof *s + sizeof *s->list * at;
+}
+
+/* The runs and their page tables to where kernels read them, by one copy. */
+static void stage_runs(struct device_work *w, const struct work_plan *plan)
+{
+    int levels = levels_of(plan);
+    size_t tables = (size_t)w->table_size * (size_t)plan->n_runs, size = 0;
+    w->staged_step = (sizeof(struct staged) + sizeof(int32_t) * tables + 255) / 256 * 256;
+    w->staged = (struct staged *)(w->staged_levels + w->staged_step * (size_t)plan->level);
+    if (plan->n_runs == 0 || plan->level > 0)
+        return;
+    if (plan->n_runs > MAX_RUNS || tables + RUN_PARENTS > w->list_size ||
+        levels > DEVICE_MAX_CHAIN) {
+        work_check(w, cudaErrorInvalidValue, "page tables of too many slots");
+        return;
+    }
+    if (w->staging)
+        work_check(w, cudaStreamSynchronize(w->stream), "waiting for the stream");
+    w->staging = true;
+    for (int i = 0; i < levels; i++)
+        size = w->staged_step * (size_t)i +
+               fill_level(w, (struct staged *)(w->staged_host + w->staged_step * (size_t)i),
+                          plan->runs + (size_t)i * (size_t)plan->n_runs, plan->n_runs);
+    work_check(
+        w,
+        cudaMemcpyAsync(w->staged_levels, w->staged_host, size, cudaMemcpyHostToDevice, w->stream),
+        "a copy to the GPU");
 }
 
 static uint64_t hash_of(const struct work_plan *plan, int positions)
 {
     const uint8_t *key = (const uint8_t *)plan->key;
-    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)positions;
+    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)positions ^ (uint64_t)plan->level << 32;
     for (size_t i = 0; i < plan->key_size; i++)
         h = (h ^ key[i]) * 0x100000001b3u;
     return h ? h : 1;
@@ -125,7 +149,7 @@ static struct recorded *find(struct recorder *r, const struct work_plan *plan, i
 {
     for (int i = 0; i < MAX_GRAPHS; i++) {
         struct recorded *e = &r->entry[i];
-        if (e->key_size == plan->key_size && e->positions == positions &&
+        if (e->key_size == plan->key_size && e->positions == positions && e->level == plan->level &&
             memcmp(e->key, plan->key, plan->key_size) == 0)
             return e;
     }
@@ -145,6 +169,7 @@ static struct recorded *add(struct recorder *r, const struct work_plan *plan, in
     memcpy(oldest->key, plan->key, plan->key_size);
     oldest->key_size = plan->key_size;
     oldest->positions = positions;
+    oldest->level = plan->level;
     return oldest;
 }
 
@@ -153,6 +178,14 @@ static void set_positions(struct device_work *w, int n)
     w->max_positions = n;
     w->max_splits = (n + KV_SPLIT - 1) / KV_SPLIT;
     w->table_size = table_size(n);
+}
+
+/* Kernels read keys and values of earlier steps before they wait for the kernel in front of them:
+ * those of another level must have ended. Graphs wait for each other by themselves. */
+static void part_levels(struct device_work *w, const struct work_plan *plan)
+{
+    if (plan->level > 0)
+        work_check(w, cudaStreamSynchronize(w->stream), "waiting for the stream");
 }
 
 bool recorder_begin(struct device_work *w, const struct work_plan *plan)
@@ -166,8 +199,10 @@ bool recorder_begin(struct device_work *w, const struct work_plan *plan)
     set_positions(w, keyed ? round_positions(positions) : positions);
     stage_runs(w, plan);
     r->now = NULL;
-    if (!keyed || w->error != cudaSuccess)
+    if (!keyed || w->error != cudaSuccess) {
+        part_levels(w, plan);
         return true;
+    }
     r->now = find(r, plan, w->max_positions);
     if (!r->now) {
         hash = hash_of(plan, w->max_positions);
@@ -180,6 +215,7 @@ bool recorder_begin(struct device_work *w, const struct work_plan *plan)
         r->now->used = ++r->clock;
     if (r->now && r->now->graph)
         return false;
+    part_levels(w, plan);
     if (!r->fails) /* else it will not be faster */
         __atomic_fetch_add(&w->gpu->first_runs, 1, __ATOMIC_RELAXED);
     return true;

@@ -79,6 +79,7 @@ __device__ inline float4 scaled(float4 x, float scale, float4 w)
 
 struct norm_job {
     const float *x, *weight, *bias;
+    const int32_t *rows; /* of x; NULL: the first n */
     int n, dim;
     float eps;
     bool vec; /* whole accesses of four elements */
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(THREADS, norm_blocks(NV, LN)) norm_kernel(Y *y
             wt[KEEP ? i : 0] = load4(j.weight, first + 4 * T * i, j.dim, true);
     dep_wait();
     for (int r = (int)blockIdx.x * rows + (int)threadIdx.x / T; r < j.n; r += gridDim.x * rows) {
-        const float *row = j.x + (size_t)r * j.dim;
+        const float *row = j.x + (size_t)(j.rows ? j.rows[r] : r) * j.dim;
         Y *out = y + (size_t)r * j.dim;
         float sum = 0, mean = 0;
 #pragma unroll
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(THREADS) norm_long_kernel(Y *y, struct norm_jo
     dep_launch();
     dep_wait();
     for (int r = (int)blockIdx.x; r < j.n; r += gridDim.x) {
-        const float *row = j.x + (size_t)r * j.dim;
+        const float *row = j.x + (size_t)(j.rows ? j.rows[r] : r) * j.dim;
         Y *out = y + (size_t)r * j.dim;
         float sum = 0, mean = 0;
         if (j.bias) {
@@ -242,9 +243,9 @@ __device__ inline uint64_t warp_most(uint64_t v)
     return v;
 }
 
-/* best[row][part]: blockIdx.x is the part, blockIdx.y the row. */
+/* best[row][part]: blockIdx.x is the part, blockIdx.y the row. ids: where the part is the row. */
 __global__ void __launch_bounds__(THREADS)
-    argmax_part_kernel(uint64_t *best, const float *x, int dim, bool vec)
+    argmax_part_kernel(uint64_t *best, int32_t *ids, const float *x, int dim, bool vec)
 {
     __shared__ uint64_t shared[WARPS];
     const float *row = x + (size_t)blockIdx.y * dim;
@@ -274,7 +275,10 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) {
         for (int i = 1; i < WARPS; i++)
             most = shared[i] > most ? shared[i] : most;
-        best[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = most;
+        if (ids)
+            ids[blockIdx.y] = (int32_t) ~(uint32_t)most;
+        else
+            best[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = most;
     }
 }
 
@@ -296,12 +300,11 @@ __global__ void argmax_join_kernel(int32_t *ids, const uint64_t *best, int parts
 
 } // namespace
 
-void norm_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,
-               const float *weight, const float *bias, int n, int dim, float eps)
+static void norm_typed(struct device_work *w, void *y, enum dtype y_dtype, struct norm_job j)
 {
-    struct norm_job j = { x, weight, bias, n, dim, eps, false };
-    j.vec = dim % 4 == 0 && aligned(x) && aligned(y) && aligned(weight) && (!bias || aligned(bias));
-    if (n <= 0)
+    j.vec = j.dim % 4 == 0 && aligned(j.x) && aligned(y) && aligned(j.weight) &&
+            (!j.bias || aligned(j.bias));
+    if (j.n <= 0)
         return;
     if (y_dtype == DTYPE_BF16)
         norm_any(w, (bf16 *)y, &j);
@@ -309,6 +312,18 @@ void norm_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *
         norm_any(w, (float *)y, &j);
     else
         unknown_type(w, "norm");
+}
+
+void norm_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,
+               const float *weight, const float *bias, int n, int dim, float eps)
+{
+    norm_typed(w, y, y_dtype, norm_job{ x, weight, bias, NULL, n, dim, eps, false });
+}
+
+void norm_some_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,
+                    const int32_t *rows, const float *weight, int n, int dim, float eps)
+{
+    norm_typed(w, y, y_dtype, norm_job{ x, weight, NULL, rows, n, dim, eps, false });
 }
 
 /* What the parts found lies in full_scratch, which no operation keeps anything in. */
@@ -326,8 +341,11 @@ void argmax_rows(struct device_work *w, int32_t *ids, const float *x, int n, int
         int rows = n - r < most ? n - r : most;
         work_check(w,
                    launch(argmax_part_kernel, dim3((unsigned)parts, (unsigned)rows), dim3(THREADS),
-                          0, w->stream, best, x + (size_t)r * dim, dim, vec),
+                          0, w->stream, best, parts == 1 ? ids + r : (int32_t *)NULL,
+                          x + (size_t)r * dim, dim, vec),
                    "argmax");
+        if (parts == 1)
+            continue;
         work_check(w,
                    launch(argmax_join_kernel, dim3((unsigned)rows), dim3(32), 0, w->stream, ids + r,
                           best, parts),

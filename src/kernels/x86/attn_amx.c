@@ -235,7 +235,7 @@ static void split_block(uint16_t *y, const uint16_t *x, int n, size_t stride)
 {
     for (int r = 0; r < 2 * GROUP; r++, x += stride, y += 2 * stride)
         for (int i = 0; i < n; i += TILE_K)
-            split_f16((uint8_t *)(y + i), stride * 2, _mm512_loadu_si512(x + i), false);
+            split_f16((uint8_t *)(y + i), stride * 2, _mm512_loadu_si512(x + i));
     phase();
 }
 

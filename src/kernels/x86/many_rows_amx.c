@@ -34,11 +34,6 @@ enum {
 
 /* ---- weights ---- */
 
-static const uint8_t *weight_row(const struct matrix *w, int o)
-{
-    return (const uint8_t *)w->data + (size_t)min_int(o, w->out - 1) * w->row_size;
-}
-
 void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int apart, int k0, int k1)
 {
     for (int r = 0; r < GROUP; r++) {
@@ -57,12 +52,10 @@ void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int apart, int k0, 
 static void split_tiles(uint8_t *dst, const struct matrix *w, int o, int k0, int k1)
 {
     for (int r = 0; r < GROUP; r++) {
-        const uint8_t *src = weight_row(w, o + r);
+        const uint8_t *src = weight_row(w, o + r) + (size_t)k0 * 2;
         uint8_t *to = dst + r * 64;
-        for (int k = k0; k < k1; k += TILE_K, to += 2 * TILE_BYTES) {
-            __mmask32 m = k1 - k < TILE_K ? (1u << (k1 - k)) - 1 : ~0u;
-            split_f16_32(to, _mm512_maskz_loadu_epi16(m, src + (size_t)k * 2));
-        }
+        for (int k = k0; k < k1; k += TILE_K, src += 64, to += 2 * TILE_BYTES)
+            split_row(to, src, k1 - k);
     }
 }
 
@@ -300,9 +293,11 @@ static void put_packed(const struct block *b, const float *c, int o, int g)
     const struct target *t = b->t;
     const __m512i order = pair_order(GROUP);
     size_t tile = (size_t)b->planes * TILE_BYTES;
-    uint8_t *to = (uint8_t *)t->fused->to + (size_t)g * (size_t)steps_of(b->w->out) * tile +
-                  (size_t)(o / TILE_K) * tile + o % TILE_K / 2 * 64;
-    for (int i = 0; i < b->wide; i += 2, to += 64) {
+    uint8_t *tiles = (uint8_t *)t->fused->to + (size_t)g * (size_t)steps_of(b->w->out) * tile +
+                     (size_t)(o / TILE_K) * tile;
+    for (int i = 0; i < b->wide; i += 2) {
+        int pair = (o % TILE_K + i) / 2;
+        uint8_t *to = tiles + (b->planes == 2 ? split_place(pair) : pair) * 64;
         const float *row = c + i / GROUP * 2 * TILE_FLOATS + i % GROUP * 16;
         __m512 even, odd;
         if (t->fused->kind == FUSED_GELU) {
@@ -324,10 +319,11 @@ static void put_zeros(const struct block *b, int g)
 {
     const struct target *t = b->t;
     size_t tile = (size_t)b->planes * TILE_BYTES, steps = (size_t)steps_of(b->w->out);
-    uint8_t *to = (uint8_t *)t->fused->to + ((size_t)(g + 1) * steps - 1) * tile + TILE_BYTES / 2;
+    uint8_t *to = (uint8_t *)t->fused->to + ((size_t)(g + 1) * steps - 1) * tile;
     for (int p = 0; p < b->planes; p++, to += TILE_BYTES)
-        for (int i = 0; i < TILE_BYTES / 2; i += 64)
-            _mm512_store_si512(to + i, _mm512_setzero_si512());
+        for (int i = GROUP / 2; i < GROUP; i++)
+            _mm512_store_si512(to + (b->planes == 2 ? split_place(i) : i) * 64,
+                               _mm512_setzero_si512());
 }
 
 static void put_quad(const struct block *b, const float *c, int o, int g)

@@ -34,6 +34,22 @@ static inline int steps_of(int n)
     return (n + TILE_K - 1) / TILE_K;
 }
 
+/* Row o of a matrix; past the last the last is repeated: its products are computed and not stored.
+ */
+static inline const uint8_t *weight_row(const struct matrix *w, int o)
+{
+    return (const uint8_t *)w->data + (size_t)min_int(o, w->out - 1) * w->row_size;
+}
+
+/* The next 32 of n > 0 numbers of a row of F16 weights, zeros after the last, to a row of one tile
+ * and of the tile after it. */
+static inline __attribute__((always_inline)) void split_row(uint8_t *to, const uint8_t *src, int n)
+{
+    unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
+    split_f16_32(to, _mm256_maskz_loadu_epi16((__mmask16)mask, src),
+                 _mm256_maskz_loadu_epi16((__mmask16)(mask >> 16), src + 32));
+}
+
 /* A C tile of outputs o, o + apart, ... and the rows of one group. */
 static inline void put_tile(const struct target *t, const float *c, int o, int apart, int group)
 {
@@ -52,8 +68,8 @@ static inline void put_tile(const struct target *t, const float *c, int o, int a
  * stored. */
 void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int apart, int k0, int k1);
 
-/* Outputs [o0, t->o1) of all rows, the weights being BF16 (one plane) or F16 (two).
- * xp: [groups][steps][planes] tiles. */
+/* Outputs [o0, t->o1) of all rows, the weights being BF16 (one plane) or F16 (two, pairs of values
+ * in the order of split_place). xp: [groups][steps][planes] tiles. */
 void many_rows_run(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
                    void *scratch);
 size_t many_rows_scratch(void);
@@ -61,7 +77,7 @@ size_t many_rows_scratch(void);
 void many_rows_fused(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
                      int o0, int o1, void *scratch);
 
-/* F16 weights that always meet many rows (matmul_f16_amx.c). */
+/* F16 weights (matmul_f16_amx.c). */
 extern const struct matmul_kernel matmul_f16_amx;
 
 #endif

@@ -231,6 +231,7 @@ static const struct matmul_kernel amx_bf16_own = { .name = "amx",
 void kernels_init_amx(struct kernels *k)
 {
     k->matmul[DTYPE_BF16] = k->matmul_any[DTYPE_BF16] = &amx_bf16;
+    k->matmul[DTYPE_F16] = k->matmul_any[DTYPE_F16] = &matmul_f16_amx;
     k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
         &matmul_own_amx;
     k->matmul[DTYPE_Q8_0] = &matmul_q8_0_amx;
@@ -238,7 +239,6 @@ void kernels_init_amx(struct kernels *k)
     k->matmul[DTYPE_Q5_0] = &matmul_q5_0_amx;
     k->matmul[DTYPE_IQ4_NL] = &matmul_iq4_nl_amx;
     k->matmul_many_own[DTYPE_BF16] = &amx_bf16_own;
-    k->matmul_many[DTYPE_F16] = k->matmul_bulk[DTYPE_F16] = &matmul_f16_amx;
     k->attn[DTYPE_BF16] = &attn_bf16_amx;
     k->attn[DTYPE_F16] = &attn_f16_amx;
     k->attn_pair = &attn_pair_amx;

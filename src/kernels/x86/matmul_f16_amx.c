@@ -1,15 +1,26 @@
-/* Products of F16 weights that always meet many rows, by AMX tiles: weights and x in two bf16
- * planes each (many_rows_amx.c). Three tile products where BF16 needs one, three to four times
- * faster than f32 arithmetic; x keeps 17 bits, more than F16 has. With few rows unpacking the
- * weights would cost more than it saves, so this is for matrices that say many_rows, and no row is
- * treated otherwise for being alone.
+/* Products of F16 weights by AMX tiles: weights and x in two bf16 planes each (many_rows_amx.c),
+ * three tile products where BF16 needs one. x keeps 17 bits, more than F16 has. As with BF16 up to
+ * 16 rows cost what one costs, and up to 64 keep their accumulators in tiles.
  *
- * Packed x: [rows / 16][in / 32][2] tiles, rounded up. */
+ * Splitting the weights costs more than the tiles do, so with few rows the two overlap: a step of
+ * 32 values of 16 far-apart outputs is split while the step before it is multiplied, and what
+ * comes later is asked for meanwhile. One row out of memory then takes what f32 arithmetic takes.
+ *
+ * Packed x: [rows / 16][in / 32][2] tiles, rounded up, pairs of values in the order of split_place.
+ */
 #include "kernels/x86/many_rows_amx.h"
+
+enum {
+    FEW_GROUPS = 4,        /* up to 64 rows */
+    STEP = 2 * TILE_BYTES, /* both planes */
+    AHEAD = 1024           /* bytes of a row from those in use to those being fetched */
+};
+
+/* ---- activations ---- */
 
 static size_t group_size(int in)
 {
-    return (size_t)steps_of(in) * 2 * TILE_BYTES;
+    return (size_t)steps_of(in) * STEP;
 }
 
 static size_t packed_size(int n, int in)
@@ -17,39 +28,199 @@ static size_t packed_size(int n, int in)
     return groups_of(n) * group_size(in);
 }
 
-static size_t scratch_size(int in)
+/* The next 32 of n values of row x, first parts and the rest. */
+static inline void split_x(__m512i part[2], const float *x, int n)
 {
-    (void)in;
-    return many_rows_scratch();
+    __m512 v[2];
+    load_32(v, x, n);
+    part[0] = to_bf16_32(v[0], v[1]);
+    part[1] = rest_bf16_32(part[0], v[0], v[1]);
 }
 
+static void turn(uint8_t *tile, __m512i r[16])
+{
+    transpose_16x16(r);
+    for (int i = 0; i < 16; i++)
+        _mm512_store_si512(tile + split_place(i) * 64, r[i]);
+}
+
+/* Tiles of the rows x[0..n) of one group; columns of rows past n are zero. */
 static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int in)
 {
-    for (int k = 0; k < in; k += TILE_K, tiles += 2 * TILE_BYTES) {
+    for (int k = 0; k < in; k += TILE_K, tiles += STEP) {
+        __m512i first[16], rest[16], part[2];
         for (int i = 0; i < GROUP; i++) {
-            __m512 v[2] = { _mm512_setzero_ps(), _mm512_setzero_ps() };
+            part[0] = part[1] = _mm512_setzero_si512();
             if (i < n)
-                load_32(v, x + (size_t)i * stride + k, in - k);
-            split_bf16_32(tiles + i * 64, v[0], v[1]);
+                split_x(part, x + (size_t)i * stride + k, in - k);
+            first[i] = part[0];
+            rest[i] = part[1];
         }
-        turn_tile(tiles);
-        turn_tile(tiles + TILE_BYTES);
+        turn(tiles, first);
+        turn(tiles + TILE_BYTES, rest);
+    }
+}
+
+/* One row: only its column is written; what the others hold reaches no output. */
+static void pack_one(uint8_t *tiles, const float *x, int in)
+{
+    int place[16];
+    for (int i = 0; i < 16; i++)
+        place[i] = split_place(i) * 16;
+    __m512i at = _mm512_loadu_si512(place), part[2];
+    for (int k = 0; k < in; k += TILE_K, tiles += STEP) {
+        split_x(part, x + k, in - k);
+        _mm512_i32scatter_epi32(tiles, at, part[0], 4);
+        _mm512_i32scatter_epi32(tiles + TILE_BYTES, at, part[1], 4);
     }
 }
 
 static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
+    if (n == 1) {
+        pack_one(xp, x, in);
+        return;
+    }
     for (int r = r0; r < r1; r += GROUP)
         pack_group((uint8_t *)xp + (size_t)(r / GROUP) * group_size(in), x + (size_t)r * stride,
                    stride, min_int(GROUP, n - r), in);
 }
+
+/* ---- few rows: the accumulators stay in tiles 0 to 3 ---- */
+
+/* Scratch: what many rows take, or four C tiles and two steps of sixteen outputs. */
+static size_t scratch_size(int in)
+{
+    size_t few = 4 * TILE_BYTES + 2 * STEP, many = many_rows_scratch();
+    (void)in;
+    return few > many ? few : many;
+}
+
+/* The product of a step for one group of rows, in the order of many_rows_amx.c: w1 x2, w1 x1,
+ * w2 x1. Weights in tiles 4 and 5. */
+#define GROUP_PRODUCT(c, b)                                                                        \
+    do {                                                                                           \
+        _tile_loadd(6, (b) + TILE_BYTES, 64);                                                      \
+        _tile_dpbf16ps(c, 4, 6);                                                                   \
+        _tile_loadd(7, b, 64);                                                                     \
+        _tile_dpbf16ps(c, 4, 7);                                                                   \
+        _tile_dpbf16ps(c, 5, 7);                                                                   \
+    } while (0)
+
+static inline __attribute__((always_inline)) void step_product(const uint8_t *a, const uint8_t *b,
+                                                               size_t b_step, int groups)
+{
+    _tile_loadd(4, a, 64);
+    _tile_loadd(5, a + TILE_BYTES, 64);
+    GROUP_PRODUCT(0, b);
+    if (groups > 1)
+        GROUP_PRODUCT(1, b + b_step);
+    if (groups > 2)
+        GROUP_PRODUCT(2, b + 2 * b_step);
+    if (groups > 3)
+        GROUP_PRODUCT(3, b + 3 * b_step);
+}
+
+static inline __attribute__((always_inline)) void step_split(uint8_t *a, const uint8_t **row, int k,
+                                                             int left)
+{
+    for (int r = 0; r < GROUP; r++) {
+        _mm_prefetch((const char *)row[r] + (size_t)k * 2 + AHEAD, _MM_HINT_T0);
+        split_row(a + r * 64, row[r] + (size_t)k * 2, left);
+    }
+    tiles_written();
+}
+
+/* All of `in`, one step behind the splitting. */
+static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_t **row, int in,
+                                                        const uint8_t *b, int groups)
+{
+    size_t b_step = group_size(in);
+    int k = 0, whole = in / TILE_K * TILE_K;
+    for (; k < whole; k += TILE_K) {
+        step_split(a + k / TILE_K % 2 * STEP, row, k, TILE_K);
+        if (k > 0) {
+            step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups);
+            b += STEP;
+        }
+    }
+    if (k < in) {
+        step_split(a + k / TILE_K % 2 * STEP, row, k, in - k);
+        if (k > 0) {
+            step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups);
+            b += STEP;
+        }
+        k += TILE_K;
+    }
+    step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups);
+}
+
+static void steps_few(uint8_t *a, const uint8_t **row, int in, const uint8_t *b, int groups)
+{
+    switch (groups) {
+    case 1:
+        steps(a, row, in, b, 1);
+        break;
+    case 2:
+        steps(a, row, in, b, 2);
+        break;
+    case 3:
+        steps(a, row, in, b, 3);
+        break;
+    default:
+        steps(a, row, in, b, 4);
+        break;
+    }
+}
+
+/* Outputs o, o + apart, ... , o + 15 apart. */
+static void few_outputs(const struct target *t, const uint8_t *xp, const struct matrix *w, int o,
+                        int apart, void *scratch)
+{
+    const uint8_t *row[GROUP];
+    int groups = (int)groups_of(t->n);
+    float *c = scratch;
+    for (int r = 0; r < GROUP; r++)
+        row[r] = weight_row(w, o + r * apart);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    steps_few((uint8_t *)scratch + 4 * TILE_BYTES, row, w->in, xp, groups);
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(2, c + 512, 64);
+    _tile_stored(3, c + 768, 64);
+    tiles_written();
+    for (int g = 0; g < groups; g++)
+        put_tile(t, c + g * 256, o, apart, g);
+}
+
+static void run_few(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
+                    void *scratch)
+{
+    int apart = rows_apart(w, t->o1 - o0);
+    while (apart > 0) {
+        for (int i = 0; i < apart; i++)
+            few_outputs(t, xp, w, o0 + i, apart, scratch);
+        o0 += GROUP * apart;
+        apart = rows_apart(w, t->o1 - o0);
+    }
+    if (o0 < t->o1)
+        few_outputs(t, xp, w, o0, 1, scratch);
+}
+
+/* ---- the kernel ---- */
 
 static void run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
                 int o1, void *scratch)
 {
     struct target t = { .y = y, .stride = y_stride, .bias = w->bias, .n = n, .o1 = o1 };
     tile_config();
-    many_rows_run(&t, xp, w, o0, scratch);
+    if (groups_of(n) <= FEW_GROUPS)
+        run_few(&t, xp, w, o0, scratch);
+    else
+        many_rows_run(&t, xp, w, o0, scratch);
     _tile_release();
 }
 
