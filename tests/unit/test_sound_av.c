@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* usleep */
 #include "video/video.h"
 
+#include "../larger.h"
 #include "../make_clip.h"
 #include "../test.h"
 #include "base/clock.h"
@@ -103,7 +104,7 @@ static struct tone tone_of(const struct sound *s, double hz, double origin, doub
     }
     t.high = sqrt(re * re + im * im);
     t.late = -atan2(im, re) / (turn * hz);
-    t.rest = sqrt(fmax(0, square - t.high * t.high / 2));
+    t.rest = sqrt(larger(0, square - t.high * t.high / 2));
     return t;
 }
 
