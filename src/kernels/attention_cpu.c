@@ -88,9 +88,15 @@ static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const str
     return parts_carve(parts, sizeof parts / sizeof *parts, mem, cap);
 }
 
+static struct chunk_kernel find_chunk(const struct kernels *k, const struct work_shape *s)
+{
+    int group = s->n_kv_heads > 0 ? s->n_heads / s->n_kv_heads : 0;
+    return chunk_kernel_find(k, s->kv_dtype, s->head_dim, group);
+}
+
 size_t attention_thread_size(const struct cpu_device *cpu, const struct work_shape *s)
 {
-    struct chunk_kernel c = chunk_kernel_find(&cpu->k, s->kv_dtype, s->head_dim);
+    struct chunk_kernel c = find_chunk(&cpu->k, s);
     struct tile_mem m;
     return tile_mem_init(&m, NULL, 0, &c);
 }
@@ -531,7 +537,7 @@ static size_t segments_of(int context)
 size_t attention_partial_size(const struct cpu_device *cpu, const struct work_shape *s)
 {
     size_t tiles = (size_t)(SPLIT_FACTOR * pool_threads(cpu->pool));
-    struct chunk_kernel c = chunk_kernel_find(&cpu->k, s->kv_dtype, s->head_dim);
+    struct chunk_kernel c = find_chunk(&cpu->k, s);
     size_t per_tile = (size_t)c.tile * ((size_t)s->head_dim + 2);
     return sizeof(float) * tiles * segments_of(s->context) * per_tile;
 }
@@ -539,12 +545,9 @@ size_t attention_partial_size(const struct cpu_device *cpu, const struct work_sh
 void attention_cpu(struct device_work *w, const struct attn_job *job)
 {
     const struct kv_layer *kv = job->runs[0].kv;
-    struct region g = { .w = w,
-                        .job = job,
-                        .chunk = chunk_kernel_find(&w->cpu->k, kv->dtype, kv->d),
-                        .d = kv->d,
-                        .group = job->n_heads / kv->n_kv };
+    struct region g = { .w = w, .job = job, .d = kv->d, .group = job->n_heads / kv->n_kv };
     int segments = 0;
+    g.chunk = chunk_kernel_find(&w->cpu->k, kv->dtype, kv->d, g.group);
     for (int r = 0; r < job->n_runs; r++) {
         int tiles = run_tiles(&g, &job->runs[r]) * kv->n_kv;
         g.n_tiles += tiles;

@@ -12,11 +12,11 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d)
+struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d, int group)
 {
     const struct attn_kernel *a = k->attn[t];
     struct chunk_kernel c = { .k = k, .t = t, .d = d, .tile = GENERIC_TILE };
-    if (a && d % a->d_multiple == 0) {
+    if (a && d % a->d_multiple == 0 && (group == 0 || group >= a->least)) {
         c.own = a;
         c.tile = a->max_queries;
     }

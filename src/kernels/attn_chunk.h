@@ -21,7 +21,8 @@ struct attn_partial {
     float *max, *sum, *out;
 };
 
-struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d);
+/* `group`: heads that share a KV head, a fixed number like d; 0: rows are always many. */
+struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d, int group);
 bool chunk_trees(const struct chunk_kernel *c);
 size_t chunk_packed_size(const struct chunk_kernel *c);  /* of a tile of queries */
 size_t chunk_scratch_size(const struct chunk_kernel *c); /* of packing and of running */

@@ -75,7 +75,7 @@ static struct chunk_kernel find_chunk(const struct kernels *k, enum dtype t, int
                                       .d = wide,
                                       .tile = k->attn_pair->max_queries };
     }
-    return chunk_kernel_find(k, t, own ? round_up(d, own->d_multiple) : d);
+    return chunk_kernel_find(k, t, own ? round_up(d, own->d_multiple) : d, 0);
 }
 
 static int block_of(int segment)

@@ -112,7 +112,8 @@ struct attn_rows {
  * partial[q] = (max, sum, out[head_dim]) as `softmax` defines max and sum, out = sum p v. */
 struct attn_kernel {
     int max_queries; /* of one tile */
-    int d_multiple;  /* head_dim must be a multiple; otherwise the generic one is used */
+    int d_multiple;  /* head_dim must be a multiple; otherwise the generic one is used, */
+    int least;       /* as with fewer queries than this that share a KV head for one row */
     bool trees;      /* takes chunks with a tree */
     size_t (*packed_size)(int n, int d);
     size_t (*scratch_size)(int n, int d);

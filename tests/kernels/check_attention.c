@@ -58,8 +58,9 @@ static void side_open(struct chunk *ch, struct fence *f, float **wide, int rows,
     free(row);
 }
 
-/* Queries [i0, i0 + n) of the chunk as a tile of their own. */
-static void tile_run(struct chunk *ch, float *max, float *sum, float *out, int i0, int n)
+/* Queries [i0, i0 + n) of the chunk as a tile of their own, over its first positions. */
+static void tile_run(struct chunk *ch, float *max, float *sum, float *out, int i0, int n,
+                     int positions)
 {
     const struct attn_kernel *a = ch->kernel;
     const float *rows[MAX_TILE];
@@ -72,7 +73,7 @@ static void tile_run(struct chunk *ch, float *max, float *sum, float *out, int i
     for (int i = 0; i < n; i++)
         rows[i] = ch->q + (size_t)(i0 + i) * (size_t)ch->d;
     a->pack(qp.p, rows, n, ch->d);
-    struct attn_chunk chunk = { .k = ch->k.p, .vt = ch->vt.p, .positions = KV_CHUNK };
+    struct attn_chunk chunk = { .k = ch->k.p, .vt = ch->vt.p, .positions = positions };
     a->run(max, sum, out, qp.p, n, ch->d, &chunk, ch->limit + i0, ch->scale, scratch.p);
     if (!fence_whole(&qp) || !fence_whole(&scratch))
         check_fail(ch->c, "n=%d d=%d: wrote outside packed rows or scratch", n, ch->d);
@@ -128,11 +129,15 @@ static void check_query(struct chunk *ch, int i)
     }
 }
 
+/* With no more positions there than the queries see. */
 static void check_alone(struct chunk *ch, int i0, int n)
 {
+    int seen = 1;
     float max[MAX_TILE], sum[MAX_TILE], *out = malloc(sizeof *out * (size_t)(n * ch->d));
 
-    tile_run(ch, max, sum, out, i0, n);
+    for (int i = i0; i < i0 + n; i++)
+        seen = ch->limit[i] > seen ? ch->limit[i] : seen;
+    tile_run(ch, max, sum, out, i0, n, (seen + 63) / 64 * 64);
     for (int i = 0; i < n; i++) {
         size_t at = (size_t)(i0 + i) * (size_t)ch->d;
         if (ch->limit[i0 + i] == 0)
@@ -165,7 +170,7 @@ static void check_chunk(struct check *c, const struct attn_kernel *kernel, enum 
         ch.q[i] = 2 * rng_normal(&c->rng);
     for (int i = 0; i < n; i++)
         ch.limit[i] = check_int(c, 0, 2) ? limits[check_int(c, 0, 8)] : check_int(c, 1, KV_CHUNK);
-    tile_run(&ch, ch.max, ch.sum, ch.out, 0, n);
+    tile_run(&ch, ch.max, ch.sum, ch.out, 0, n, KV_CHUNK);
     if (!fence_whole(&fout))
         check_fail(c, "n=%d d=%d: wrote outside out", n, d);
     for (int i = 0; i < n; i++)

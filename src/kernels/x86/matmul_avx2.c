@@ -18,6 +18,7 @@ void kernels_init_avx2(struct kernels *k)
 {
     elementwise_init_avx2(k);
     quant_init_avx2(k);
+    attn_init_avx2(k);
     k->matmul[DTYPE_F32] = k->matmul_any[DTYPE_F32] = &matmul_float_avx2;
     k->matmul[DTYPE_F16] = k->matmul_any[DTYPE_F16] = &matmul_float_avx2;
     k->matmul[DTYPE_BF16] = k->matmul_any[DTYPE_BF16] = &matmul_float_avx2;

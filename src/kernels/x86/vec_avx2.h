@@ -63,6 +63,69 @@ INLINE vec vec_keep(vec v, int n, float f)
     return _mm256_blendv_ps(vec_set(f), v, _mm256_castsi256_ps(vec_mask(n)));
 }
 
+/* v in the lanes where a < b, w in the rest. */
+INLINE vec vec_below(vec a, vec b, vec v, vec w)
+{
+    return _mm256_blendv_ps(w, v, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+
+/* The two, or four, numbers at p again and again. */
+INLINE vec vec_set_2(const float *p)
+{
+    double two;
+    memcpy(&two, p, sizeof two);
+    return _mm256_castpd_ps(_mm256_set1_pd(two));
+}
+
+INLINE vec vec_set_4(const float *p)
+{
+    return _mm256_broadcast_ps((const __m128 *)(const void *)p);
+}
+
+/* a0 b0 a1 b1 ... */
+INLINE void vec_interleave(vec to[2], vec a, vec b)
+{
+    vec lo = _mm256_unpacklo_ps(a, b), hi = _mm256_unpackhi_ps(a, b);
+    to[0] = _mm256_permute2f128_ps(lo, hi, 0x20);
+    to[1] = _mm256_permute2f128_ps(lo, hi, 0x31);
+}
+
+/* Rows to columns, in place. */
+INLINE void vec_turn(vec r[VEC])
+{
+    vec t[VEC];
+    for (int i = 0; i < VEC; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < VEC; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    for (int i = 0; i < VEC; i++)
+        r[i] = t[i];
+}
+
+/* Of each two, or four, lanes the number of lane j. */
+INLINE vec vec_spread_2(vec v, int j)
+{
+    return j ? _mm256_movehdup_ps(v) : _mm256_moveldup_ps(v);
+}
+
+INLINE vec vec_spread_4(vec v, int j)
+{
+    return j == 0   ? _mm256_permute_ps(v, 0x00)
+           : j == 1 ? _mm256_permute_ps(v, 0x55)
+           : j == 2 ? _mm256_permute_ps(v, 0xaa)
+                    : _mm256_permute_ps(v, 0xff);
+}
+
 INLINE vec vec_add(vec a, vec b)
 {
     return _mm256_add_ps(a, b);

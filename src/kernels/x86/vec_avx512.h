@@ -3,6 +3,8 @@
 #ifndef PV_KERNELS_X86_VEC_AVX512_H
 #define PV_KERNELS_X86_VEC_AVX512_H
 
+#include "kernels/x86/transpose_avx512.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -61,6 +63,59 @@ INLINE void vec_store_part(float *p, vec v, int n)
 INLINE vec vec_keep(vec v, int n, float f)
 {
     return _mm512_mask_mov_ps(vec_set(f), vec_mask(n), v);
+}
+
+/* v in the lanes where a < b, w in the rest. */
+INLINE vec vec_below(vec a, vec b, vec v, vec w)
+{
+    return _mm512_mask_mov_ps(w, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), v);
+}
+
+/* The two, or four, numbers at p again and again. */
+INLINE vec vec_set_2(const float *p)
+{
+    double two;
+    memcpy(&two, p, sizeof two);
+    return _mm512_castpd_ps(_mm512_set1_pd(two));
+}
+
+INLINE vec vec_set_4(const float *p)
+{
+    return _mm512_broadcast_f32x4(_mm_loadu_ps(p));
+}
+
+/* a0 b0 a1 b1 ... */
+INLINE void vec_interleave(vec to[2], vec a, vec b)
+{
+    const ivec lo = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const ivec hi = _mm512_add_epi32(lo, _mm512_set1_epi32(8));
+    to[0] = _mm512_permutex2var_ps(a, lo, b);
+    to[1] = _mm512_permutex2var_ps(a, hi, b);
+}
+
+/* Rows to columns, in place. */
+INLINE void vec_turn(vec r[VEC])
+{
+    ivec t[VEC];
+    for (int i = 0; i < VEC; i++)
+        t[i] = _mm512_castps_si512(r[i]);
+    transpose_16x16(t);
+    for (int i = 0; i < VEC; i++)
+        r[i] = _mm512_castsi512_ps(t[i]);
+}
+
+/* Of each two, or four, lanes the number of lane j. */
+INLINE vec vec_spread_2(vec v, int j)
+{
+    return j ? _mm512_movehdup_ps(v) : _mm512_moveldup_ps(v);
+}
+
+INLINE vec vec_spread_4(vec v, int j)
+{
+    return j == 0   ? _mm512_permute_ps(v, 0x00)
+           : j == 1 ? _mm512_permute_ps(v, 0x55)
+           : j == 2 ? _mm512_permute_ps(v, 0xaa)
+                    : _mm512_permute_ps(v, 0xff);
 }
 
 INLINE vec vec_add(vec a, vec b)

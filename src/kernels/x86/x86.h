@@ -6,6 +6,8 @@
 
 void elementwise_init_avx2(struct kernels *k);
 void elementwise_init_avx512(struct kernels *k);
+void attn_init_avx2(struct kernels *k);
+void attn_init_avx512(struct kernels *k);
 void quant_init_avx2(struct kernels *k);
 void quant_init_avx512(struct kernels *k);
 
