@@ -61,5 +61,8 @@ size_t loaded_media_size(const struct loaded_media *s);
 enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,
                                const struct load_bounds *b, pv_frame_fn fn, void *user,
                                struct pv_video_info *info, struct pv_error *err);
+/* The sound of a file, of sound alone too, between the seconds of the parameters. */
+enum pv_status media_hear_file(struct sound *out, const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, struct pv_error *err);
 
 #endif

@@ -25,6 +25,13 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
     return no_video(path, err);
 }
 
+enum pv_status media_hear_file(struct sound *out, const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, struct pv_error *err)
+{
+    (void)out, (void)p, (void)b;
+    return no_video(path, err);
+}
+
 #else
 
 #include <math.h>
@@ -55,10 +62,10 @@ static bool told(void *user)
     return !l->p->progress || l->p->progress(l->p->progress_user, PV_PHASE_VIDEO, l->done, l->n);
 }
 
-static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct vision_config *c,
-                                         const struct video_source *from,
-                                         const struct pv_video_params *p,
-                                         const struct load_bounds *b, struct pv_error *err)
+/* The file, within its limits. */
+static enum pv_status open_file(struct chosen_frames *l, const struct video_source *from,
+                                const struct pv_video_params *p, const struct load_bounds *b,
+                                struct pv_error *err)
 {
     struct video_limits limits = { .file_bytes = b->limits->video_bytes,
                                    .pixels = b->limits->frame_pixels,
@@ -71,23 +78,32 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
                                    .go_on = p->progress ? told : NULL,
                                    .user = l,
                                    .sandbox = p->sandbox == PV_SANDBOX_OFF ? NULL : &l->box };
+    *l = (struct chosen_frames){ .p = p,
+                                 .box = { .helper = p->media_helper,
+                                          .optional = p->sandbox == PV_SANDBOX_IF_POSSIBLE } };
+    return video_open(&l->v, from, &limits, b->threads, err);
+}
+
+static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct vision_config *c,
+                                         const struct video_source *from,
+                                         const struct pv_video_params *p,
+                                         const struct load_bounds *b, struct pv_error *err)
+{
     struct video_source source = *from;
     const struct video_info *info;
     struct choose_params how;
     enum pv_status s = frame_policy_choose(&how, c, p, err);
     source.sound_alone = media_hears(c, p);
-    *l = (struct chosen_frames){ .p = p,
-                                 .box = { .helper = p->media_helper,
-                                          .optional = p->sandbox == PV_SANDBOX_IF_POSSIBLE } };
+    *l = (struct chosen_frames){ 0 };
     if (!s)
-        s = video_open(&l->v, &source, &limits, b->threads, err);
+        s = open_file(l, &source, p, b, err);
     if (s)
         return s;
     info = video_info(l->v);
     l->still = info->still || info->n_frames == 1;
     if (info->n_frames > 0)
-        s = choose_frames(&l->choice, &how, info->n_frames, l->still ? 0 : info->fps, limits.frames,
-                          err);
+        s = choose_frames(&l->choice, &how, info->n_frames, l->still ? 0 : info->fps,
+                          b->limits->frames, err);
     l->info = (struct pv_video_info){ .width = info->width,
                                       .height = info->height,
                                       .total_frames = info->n_frames,
@@ -114,6 +130,11 @@ static bool keep(void *user, int at, int64_t index, double time, const struct im
     return told(k->l);
 }
 
+static enum pv_status hear_part(struct chosen_frames *l, struct sound *out, struct pv_error *err)
+{
+    return video_read_sound(l->v, l->p->start, l->p->end > 0 ? l->p->end : INFINITY, out, err);
+}
+
 /* The sound of the part that frames are taken of, if it is wanted. */
 static enum pv_status read_sound(struct chosen_frames *l, int *n_chunks,
                                  const struct vision_config *c, const char *name,
@@ -122,8 +143,7 @@ static enum pv_status read_sound(struct chosen_frames *l, int *n_chunks,
     const struct video_info *info = video_info(l->v);
     enum pv_status s = PV_OK;
     if (media_hears(c, l->p) && info->has_sound && !(l->still && info->n_frames > 0))
-        s = video_read_sound(l->v, l->p->start, l->p->end > 0 ? l->p->end : INFINITY, &l->sound,
-                             err);
+        s = hear_part(l, &l->sound, err);
     if (!s && l->sound.n > 0)
         s = sound_chunks(n_chunks, c, l->sound.n, b, err);
     if (!s && info->n_frames == 0 && l->sound.n == 0)
@@ -197,6 +217,24 @@ enum pv_status media_walk_file(const char *path, const struct pv_video_params *p
     }
     if (!s && info)
         *info = l.info;
+    chosen_frames_close(&l);
+    return s;
+}
+
+enum pv_status media_hear_file(struct sound *out, const char *path, const struct pv_video_params *p,
+                               const struct load_bounds *b, struct pv_error *err)
+{
+    const struct video_source from = { .path = path, .sound_alone = true };
+    struct chosen_frames l = { 0 };
+    enum pv_status s = PV_OK;
+    if (!(p->start >= 0) || !(p->end >= 0))
+        s = fail(err, PV_E_ARG, "start %g and end %g must be seconds, 0 or more", p->start, p->end);
+    else if (p->end > 0 && p->end <= p->start)
+        s = fail(err, PV_E_ARG, "the end at %g s is not after the start at %g s", p->end, p->start);
+    if (!s)
+        s = open_file(&l, &from, p, b, err);
+    if (!s)
+        s = hear_part(&l, out, err);
     chosen_frames_close(&l);
     return s;
 }
