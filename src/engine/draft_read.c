@@ -2,6 +2,7 @@
  * or, for the model's own weights, from the rows that the target's tower made already. */
 #include "engine/draft_read.h"
 #include "spec/method_rules.h"
+#include "spec/view_holistic.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -19,7 +20,7 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
     const struct config *c = decoder_config(s->model->dec);
     size_t width = (size_t)config_media_width(c), hidden = (size_t)c->hidden;
     size_t size = (size_t)n * width * sizeof(float);
-    const float *kept = drafting_features(&s->draft, m, 0, n, width);
+    const float *kept = drafting_features(&s->draft, m, 0, n, width, false);
     enum pv_status st;
     *out = kept;
     if (kept && width == hidden)
@@ -39,6 +40,47 @@ static enum pv_status find_features(struct pv_session *s, const struct medium *m
     return st;
 }
 
+/* Features as cosines that the target's device makes of the rows there: those that were kept, or
+ * made again. */
+struct measured {
+    struct view_cosines cosines; /* of view_input */
+    double *numbers;             /* [2, n], owned */
+};
+
+static enum pv_status measure_features(struct pv_session *s, const struct medium *m,
+                                       struct view_input *in, struct measured *out,
+                                       struct pv_error *err)
+{
+    struct device *dev = s->model->dev;
+    int n = m->m.n_units * m->m.unit_rows;
+    size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
+    size_t size = (size_t)n * width * sizeof(float), numbers = 2 * (size_t)n * sizeof(double);
+    const float *rows = drafting_features(&s->draft, m, 0, n, width, true);
+    void *made = NULL;
+    enum pv_status st = PV_OK;
+    if (in->grid_width <= 0 || in->frame_tokens % in->grid_width)
+        return PV_OK; /* the view will say so */
+    out->numbers = mem_alloc(numbers);
+    if (!out->numbers)
+        return fail_nomem(err, numbers);
+    if (!rows) {
+        st = budget_claim(&s->budget, size, "a view that wants the rows of the video", err);
+        if (!st)
+            st = device_alloc(dev, &made, size, err);
+        if (!st)
+            st = session_media_rows(s, m, 0, n, made, true, err);
+        rows = made;
+    }
+    if (!st)
+        st = holistic_measure(in, dev, s->target.base.work, rows, width, out->numbers,
+                              out->numbers + n, err);
+    if (made)
+        dev->ops->free(dev, made);
+    out->cosines = (struct view_cosines){ out->numbers, out->numbers + n };
+    in->cosines = &out->cosines;
+    return st;
+}
+
 /* The view of the video that begins with span k; `first` is its first row's place in draft.rows. */
 static enum pv_status view_video(const struct speculation *sp, int k, int first,
                                  struct pv_error *err)
@@ -49,6 +91,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
     const struct medium *m = &t->media[t->span[k].medium];
     int n = m->m.n_units * m->m.unit_rows, n_kept, *kept = mem_alloc((size_t)n * sizeof *kept);
     float *made = NULL;
+    struct measured measured = { .numbers = NULL };
     struct view_input in = { .n_frames = m->m.n_units,
                              .frame_tokens = m->m.unit_rows,
                              .ratio = sp->method.ratio,
@@ -60,7 +103,9 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
                              .holistic_terms = sp->method.terms,
                              .crop_literal = sp->method.literal };
     enum pv_status st = kept ? PV_OK : fail_nomem(err, (size_t)n * sizeof *kept);
-    if (!st && view_wants_features(sp->view))
+    if (!st && view_wants_features(sp->view) && view_find(sp->view)->there)
+        st = measure_features(s, m, &in, &measured, err);
+    else if (!st && view_wants_features(sp->view))
         st = find_features(s, m, n, &in.features, &made, err);
     if (!st)
         st = view_choose(sp->view, &in, kept, &n_kept, NULL, err);
@@ -70,6 +115,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
         for (int i = 0; i < n_kept; i++)
             d->seen[timeline_row(t, k, kept[i])] = true;
     }
+    mem_free(measured.numbers);
     mem_free(made);
     mem_free(kept);
     return st;
@@ -161,7 +207,7 @@ static enum pv_status target_rows(struct pv_session *s, const struct medium *m, 
                                   float *out, struct pv_error *err)
 {
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
-    const float *kept = drafting_features(&s->draft, m, row, n, width);
+    const float *kept = drafting_features(&s->draft, m, row, n, width, false);
     if (!kept)
         return session_media_rows(s, m, row, n, out, false, err);
     memcpy(out, kept, (size_t)n * width * sizeof *out);

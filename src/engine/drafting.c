@@ -143,16 +143,20 @@ enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct bud
     return PV_OK;
 }
 
-static void free_features(struct feature_rows *f)
+static void free_features(const struct drafting *d, struct feature_rows *f)
 {
-    mem_free(f->rows);
+    struct device *dev = f->there ? d->engine->model->dev : NULL;
+    if (dev && f->rows)
+        dev->ops->free(dev, f->rows);
+    else
+        mem_free(f->rows);
     mem_free(f->have);
 }
 
 static void forget_all(struct drafting *d)
 {
     for (int i = 0; i < d->n_features; i++)
-        free_features(&d->features[i]);
+        free_features(d, &d->features[i]);
     d->n_features = 0;
 }
 
@@ -442,10 +446,11 @@ void drafting_join(struct drafting *d, const struct pv_method *m)
 
 /* ---- rows that the target's tower made ---- */
 
-static struct feature_rows *find_features(const struct drafting *d, const struct medium *m)
+static struct feature_rows *find_features(const struct drafting *d, const struct medium *m,
+                                          bool there)
 {
     for (int i = 0; i < d->n_features; i++)
-        if (d->features[i].key == m->key)
+        if (d->features[i].key == m->key && d->features[i].there == there)
             return &d->features[i];
     return NULL;
 }
@@ -460,7 +465,7 @@ void drafting_forget(struct drafting *d, const struct timeline *t)
         if (known)
             d->features[kept++] = d->features[i];
         else
-            free_features(&d->features[i]);
+            free_features(d, &d->features[i]);
     }
     d->n_features = kept;
 }
@@ -477,7 +482,16 @@ void drafting_fit(struct drafting *d, uint64_t room)
     d->room = room - held;
 }
 
-static struct feature_rows *new_features(struct drafting *d, const struct medium *m, size_t hidden)
+static float *alloc_rows(const struct drafting *d, size_t size, bool there)
+{
+    void *p = NULL;
+    if (!there)
+        return mem_alloc(size);
+    return device_alloc(d->engine->model->dev, &p, size, NULL) == PV_OK ? p : NULL;
+}
+
+static struct feature_rows *new_features(struct drafting *d, const struct medium *m, size_t hidden,
+                                         bool there)
 {
     size_t n = (size_t)d->n_features, rows = (size_t)m->m.n_rows;
     uint64_t need = rows * (hidden * sizeof(float) + sizeof(bool));
@@ -488,11 +502,12 @@ static struct feature_rows *new_features(struct drafting *d, const struct medium
     if (need > d->room)
         return NULL;
     f = (struct feature_rows){ .key = m->key,
+                               .there = there,
                                .size = need,
-                               .rows = mem_alloc(rows * hidden * sizeof(float)),
+                               .rows = alloc_rows(d, rows * hidden * sizeof(float), there),
                                .have = mem_zalloc(rows * sizeof(bool)) };
     if (!f.rows || !f.have) {
-        free_features(&f);
+        free_features(d, &f);
         return NULL;
     }
     d->room -= need;
@@ -500,11 +515,12 @@ static struct feature_rows *new_features(struct drafting *d, const struct medium
     return &d->features[n];
 }
 
-float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden)
+float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden,
+                     bool there)
 {
-    struct feature_rows *f = find_features(d, m);
+    struct feature_rows *f = find_features(d, m, there);
     if (!f)
-        f = new_features(d, m, hidden);
+        f = new_features(d, m, hidden, there);
     if (!f)
         return NULL;
     memset(f->have + row, true, (size_t)n);
@@ -512,9 +528,9 @@ float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n,
 }
 
 const float *drafting_features(const struct drafting *d, const struct medium *m, int row, int n,
-                               size_t hidden)
+                               size_t hidden, bool there)
 {
-    const struct feature_rows *f = find_features(d, m);
+    const struct feature_rows *f = find_features(d, m, there);
     if (!f)
         return NULL;
     for (int i = 0; i < n; i++)

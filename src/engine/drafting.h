@@ -11,6 +11,7 @@
 /* Rows of a medium in the target's space, kept when the tower made them. */
 struct feature_rows {
     int key;
+    bool there;    /* they lie on the target's device */
     float *rows;   /* [n_rows, hidden] */
     bool *have;    /* [n_rows] */
     uint64_t size; /* bytes of both */
@@ -46,7 +47,8 @@ struct drafting {
     struct feature_rows *features;
     int n_features;
     uint64_t room;      /* bytes that they may still take */
-    bool keep_features; /* of what the target's tower makes from now on */
+    bool keep_features; /* of what the target's tower makes from now on, on the host; */
+    bool keep_there;    /* on the target's device */
     bool *seen;         /* [context], by the last answer's drafter; */
     int n_seen;         /* rows of the prompt that it chose from; 0: it has not */
     int *rows;          /* [context]: video rows of the prompt; */
@@ -115,13 +117,14 @@ void drafting_decoded(struct drafting *d, int from, const int *path, int n);
 
 /* Forget rows of media that the timeline has forgotten. */
 void drafting_forget(struct drafting *d, const struct timeline *t);
-/* Where rows of media that the target's tower has made are to be kept; NULL: no memory for that,
- * which is no failure. */
-float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden);
+/* Where rows of media that the target's tower has made are to be kept, on the host or on its
+ * device; NULL: no memory for that, which is no failure. */
+float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden,
+                     bool there);
 /* They have `room` bytes from now on; forgotten when they are more. */
 void drafting_fit(struct drafting *d, uint64_t room);
 /* Those rows; NULL: not all of them are kept. */
 const float *drafting_features(const struct drafting *d, const struct medium *m, int row, int n,
-                               size_t hidden);
+                               size_t hidden, bool there);
 
 #endif

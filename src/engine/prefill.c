@@ -19,13 +19,15 @@ struct prefill {
     const struct pv_gen_params *p;
     const struct view_signal *signal;
     enum want want;
-    int first;        /* row that the cache does not hold */
-    int layer0, end;  /* of the part of the layers that runs; both 0: all */
+    int first;       /* row that the cache does not hold */
+    int layer0, end; /* of the part of the layers that runs; both 0: all */
+    /* On the device. */
     float *residual;  /* [rows from `first` on, hidden], between the parts */
-    float *embeds;    /* [chunk, media width]: rows of media of one step, on the device */
+    float *embeds;    /* [chunk, media width]: rows of media of one step */
     float *hidden[2]; /* [chunk, hidden]: taps of the view alignment */
-    int *all;         /* [chunk]: 0, 1, ... */
-    int *token;       /* [chunk]: what the rows are to that view */
+    /* On the host. */
+    int *all;   /* [chunk]: 0, 1, ... */
+    int *token; /* [chunk]: what the rows are to that view */
     struct column_tap *taps;
     struct alignment *alignment;
     uint64_t claimed; /* bytes for that */
@@ -38,10 +40,11 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
                                   struct pv_error *err)
 {
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
+    bool copied = false;
     for (int i = 0; i < n;) {
         int row, some;
         const struct medium *medium = timeline_medium(&s->seq.line, from + i, &row);
-        float *to, *kept = NULL;
+        float *to, *kept = NULL, *there = NULL;
         enum pv_status st;
         if (!medium) {
             i++;
@@ -53,13 +56,20 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
         if (st)
             return st;
         if (s->draft.keep_features)
-            kept = drafting_keep(&s->draft, medium, row, some, width);
+            kept = drafting_keep(&s->draft, medium, row, some, width, false);
         if (kept)
             s->model->dev->ops->get(s->target.base.work, kept, to,
                                     sizeof *to * (size_t)some * width);
+        if (s->draft.keep_there)
+            there = drafting_keep(&s->draft, medium, row, some, width, true);
+        if (there)
+            s->model->dev->ops->copy(s->target.base.work, there, to,
+                                     sizeof *to * (size_t)some * width);
+        copied = copied || there;
         i += some;
     }
-    return PV_OK;
+    /* The step may run on another stream, and the tower writes the next rows on a third. */
+    return copied ? s->model->dev->ops->wait(s->target.base.work, err) : PV_OK;
 }
 
 /* What a step of the prefill has beside its rows. */
@@ -119,6 +129,7 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .layer0 = x->layer0,
                          .layer1 = x->layer1,
                          .residual = x->residual,
+                         .residual_there = true,
                          .bulk = !x->decodes };
     uint64_t position = (uint64_t)s->seq.line.n;
     struct step_choice drawn = { .t = x->p ? x->p->temperature : 0,
@@ -182,24 +193,24 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
 {
     int layers[ALIGNMENT_SNAPSHOTS] = { TAP_EMBEDDING, f->signal->layers - 1 };
     struct hidden_tap tap[ALIGNMENT_SNAPSHOTS];
-    enum pv_status st;
+    enum pv_status st = PV_OK;
     x->hidden = tap;
     for (int k = 0; k < ALIGNMENT_SNAPSHOTS; k++) {
         bool here = k == ALIGNMENT_BEFORE ? f->layer0 == 0 : part_has_layer(f, layers[k]);
         if (here)
             tap[x->n_hidden++] = (struct hidden_tap){
-                .layer = layers[k], .n_rows = n, .rows = f->all, .out = f->hidden[k]
+                .layer = layers[k], .n_rows = n, .rows = f->all, .out = f->hidden[k], .there = true
             };
     }
     st = run_rows(f->s, from, n, want, x, err);
     if (st)
         return st;
     tell_tokens(f, from, n);
-    for (int t = 0; t < x->n_hidden; t++)
-        alignment_add(f->alignment,
-                      tap[t].layer == TAP_EMBEDDING ? ALIGNMENT_BEFORE : ALIGNMENT_AFTER, f->token,
-                      tap[t].out, n);
-    return PV_OK;
+    for (int t = 0; t < x->n_hidden && !st; t++)
+        st = alignment_add(f->alignment,
+                           tap[t].layer == TAP_EMBEDDING ? ALIGNMENT_BEFORE : ALIGNMENT_AFTER,
+                           f->token, tap[t].out, n, err);
+    return st;
 }
 
 /* The next step, from row `at` on. Returns its rows in *n. */
@@ -255,39 +266,67 @@ static enum pv_status run_part(struct prefill *f, struct pv_error *err)
 
 /* ---- the whole ---- */
 
+static void free_there(const struct prefill *f, void *p)
+{
+    if (p)
+        f->s->model->dev->ops->free(f->s->model->dev, p);
+}
+
 static void close_prefill(struct prefill *f)
 {
     alignment_close(&f->alignment);
-    mem_free(f->residual);
-    mem_free(f->hidden[0]);
+    free_there(f, f->residual);
+    free_there(f, f->hidden[0]);
     mem_free(f->all);
     mem_free(f->token);
     mem_free(f->taps);
 }
 
+/* Floats on the device. */
+static enum pv_status alloc_there(const struct prefill *f, float **out, size_t n,
+                                  struct pv_error *err)
+{
+    void *p = NULL;
+    enum pv_status st = device_alloc(f->s->model->dev, &p, n * sizeof **out, err);
+    if (!st)
+        *out = p;
+    return st;
+}
+
+/* Room for the view alignment, and for the taps it reads. */
+static enum pv_status open_alignment(struct prefill *f, struct pv_error *err)
+{
+    struct pv_session *s = f->s;
+    int hidden = decoder_config(s->model->dec)->hidden, chunk = s->engine->chunk;
+    size_t taps = ALIGNMENT_SNAPSHOTS * (size_t)chunk * (size_t)hidden;
+    enum pv_status st;
+    if (f->signal->kind != SIGNAL_ALIGNMENT)
+        return PV_OK;
+    f->claimed = alignment_size(s->draft.n_rows, hidden, chunk) + taps * sizeof(float);
+    st = budget_claim(&s->budget, f->claimed, "the view alignment", err);
+    if (!st)
+        st = alignment_open(&f->alignment, s->model->dev, s->target.base.work, s->draft.n_rows,
+                            hidden, chunk, err);
+    if (!st)
+        st = alloc_there(f, &f->hidden[0], taps, err);
+    if (!st)
+        f->hidden[1] = f->hidden[0] + taps / 2;
+    return st;
+}
+
 static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
 {
     struct pv_session *s = f->s;
-    const struct config *c = decoder_config(s->model->dec);
-    size_t chunk = (size_t)s->engine->chunk, hidden = (size_t)c->hidden;
-    size_t snapshots =
-        f->signal->kind == SIGNAL_ALIGNMENT ? ALIGNMENT_SNAPSHOTS * chunk * hidden : 0;
-    enum pv_status st = PV_OK;
-    if (f->signal->kind == SIGNAL_ALIGNMENT)
-        f->claimed = 4 * (uint64_t)s->draft.n_rows * hidden + 4 * snapshots;
-    if (f->signal->kind == SIGNAL_ALIGNMENT)
-        st = budget_claim(&s->budget, f->claimed, "the view alignment", err);
-    if (!st && f->signal->kind == SIGNAL_ALIGNMENT)
-        st = alignment_open(&f->alignment, s->draft.n_rows, c->hidden, err);
+    size_t chunk = (size_t)s->engine->chunk;
+    size_t taps = (size_t)decoder_config(s->model->dec)->n_layers * sizeof *f->taps;
+    enum pv_status st = open_alignment(f, err);
     if (st)
         return st;
-    f->taps = mem_alloc((size_t)c->n_layers * sizeof *f->taps);
+    f->taps = mem_alloc(taps);
     f->all = mem_alloc(chunk * sizeof *f->all);
     f->token = mem_alloc(chunk * sizeof *f->token);
-    f->hidden[0] = mem_alloc(snapshots * sizeof *f->hidden[0]);
-    if (!f->taps || !f->all || !f->token || !f->hidden[0])
-        return fail_nomem(err, snapshots * sizeof *f->hidden[0] + 2 * chunk * sizeof *f->all);
-    f->hidden[1] = f->hidden[0] + snapshots / 2;
+    if (!f->taps || !f->all || !f->token)
+        return fail_nomem(err, taps + 2 * chunk * sizeof *f->all);
     for (int i = 0; i < s->engine->chunk; i++)
         f->all[i] = i;
     return PV_OK;
@@ -334,7 +373,7 @@ static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *p
     st = run_part(f, err);
     kvcache_truncate(&s->seq.kv, f->first); /* no row is whole yet */
     if (!st && f->alignment)
-        alignment_finish(f->alignment, s->draft.scores);
+        st = alignment_finish(f->alignment, s->draft.scores, err);
     s->answer.stats.vision_s += session_take_tower(s); /* not the view's */
     if (!st)
         st = pause->run(pause->user, err);
@@ -394,7 +433,7 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
         .s = s, .p = p, .signal = signal, .want = want, .first = find_first(s, signal, held)
     };
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
-    size_t residual = (size_t)(s->seq.line.n - f.first) * hidden * sizeof(float);
+    size_t residual = (size_t)(s->seq.line.n - f.first) * hidden;
     enum pv_status st = open_prefill(&f, err);
     kvcache_restart(&s->seq.kv, f.first);
     if (!st)
@@ -403,12 +442,12 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     s->answer.stats.prompt_tokens = s->seq.line.n;
     s->answer.stats.reused_tokens = f.first;
     if (!st && pause && signal->early &&
-        budget_claim(&s->budget, f.claimed + residual, "", NULL) == PV_OK)
-        f.residual = mem_alloc(residual);
+        budget_claim(&s->budget, f.claimed + residual * sizeof(float), "", NULL) == PV_OK)
+        (void)alloc_there(&f, &f.residual, residual, NULL); /* or in one go */
     if (!st)
         st = open_embeds(s, &f.embeds, err);
     if (f.residual && !kvcache_reserve(&s->seq.kv, s->target.base.work, s->seq.line.n - f.first)) {
-        mem_free(f.residual); /* it may not wait for pages half-way */
+        free_there(&f, f.residual); /* it may not wait for pages half-way */
         f.residual = NULL;
     }
     if (!st && f.residual) {
@@ -420,7 +459,7 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     }
     close_embeds(s, f.embeds);
     if (!st && f.alignment)
-        alignment_finish(f.alignment, s->draft.scores);
+        st = alignment_finish(f.alignment, s->draft.scores, err);
     close_prefill(&f);
     return st;
 }

@@ -110,7 +110,9 @@ static void ask_prefill(struct speculation *sp)
         v->kind = view->info.signal == PV_SIGNAL_ALIGNMENT ? SIGNAL_ALIGNMENT : SIGNAL_ATTENTION;
     v->early = (v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_ALIGNMENT) && view->early &&
                v->layers < n_layers;
-    s->draft.keep_features = view->info.features || (from_target && view->info.pictures);
+    s->draft.keep_there = view->info.features && view->there;
+    s->draft.keep_features =
+        (view->info.features && !view->there) || (from_target && view->info.pictures);
     if (kind->states)
         drafting_want(&s->draft, s->seq.line.n_spans > 0 && view->info.pictures);
 }
@@ -134,7 +136,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     *sp = (struct speculation){
         .s = s, .p = p, .schedule = &schedule_serial, .wanted = &schedule_serial
     };
-    s->draft.keep_features = false;
+    s->draft.keep_features = s->draft.keep_there = false;
     s->draft.n_seen = 0;
     if (!p->method || p->method->drafter == PV_DRAFT_NONE)
         return PV_OK;

@@ -599,6 +599,10 @@ static const struct device_ops cpu_ops = {
     .argmax = cpu_argmax,
     .top = top_cpu,
     .draw_token = draw_token_cpu,
+    .cosines_apart = cosines_apart_cpu,
+    .cosine_spread = cosine_spread_cpu,
+    .unit_rows = unit_rows_cpu,
+    .unit_dots = unit_dots_cpu,
 };
 
 enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_flags,

@@ -91,6 +91,15 @@ struct expert_scratch *experts_scratch(const struct cpu_device *cpu, const struc
 void experts_cpu(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
                  int n);
 
+/* views_cpu.c */
+void cosines_apart_cpu(struct device_work *w, double *out, const float *x, size_t stride, int n,
+                       int width, int apart);
+void cosine_spread_cpu(struct device_work *w, double *out, const float *x, size_t stride, int width,
+                       const int32_t *rows, const int32_t *bounds, int n_groups);
+void unit_rows_cpu(struct device_work *w, const struct unit_job *job);
+void unit_dots_cpu(struct device_work *w, double *out, const uint16_t *units, const double *sum,
+                   int n, int width);
+
 /* choose_cpu.c */
 void top_cpu(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
              int dim, int k, float t);

@@ -73,6 +73,7 @@ struct hidden_tap {
     int n_rows;
     const int *rows;
     float *out; /* [n_rows, hidden] */
+    bool there; /* it lies on the device */
 };
 
 /* Attention from the given query rows (of the step's first sequence, a chain) to the given slots,
@@ -130,8 +131,9 @@ struct step {
     const struct hidden_tap *hidden;
     int n_columns;
     const struct column_tap *columns;
-    int layer0, layer1; /* the layers [layer0, layer1) alone; both 0: all */
-    float *residual;    /* [n, hidden]: read when layer0 > 0, written when layer1 < n_layers */
+    int layer0, layer1;  /* the layers [layer0, layer1) alone; both 0: all */
+    float *residual;     /* [n, hidden]: read when layer0 > 0, written when layer1 < n_layers */
+    bool residual_there; /* it lies on the device */
     /* Rows of a prompt: a device may run many of them in another way than the rows of decoding,
      * with other last bits. Either way a row's bits do not depend on its company; but a row that is
      * run again must go the way it went. Trees and pending rows are never bulk. */

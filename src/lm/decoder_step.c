@@ -30,8 +30,9 @@ static void tap_part(struct pass *p, const struct part *part, int layer, bool po
             int n = 1;
             while (r + n < t->n_rows && t->rows[r + n] == t->rows[r] + n)
                 n++;
-            p->ops->get(p->st->work, t->out + (size_t)r * hidden, x + (size_t)t->rows[r] * hidden,
-                        sizeof(float) * (size_t)n * hidden);
+            (t->there ? p->ops->copy : p->ops->get)(p->st->work, t->out + (size_t)r * hidden,
+                                                    x + (size_t)t->rows[r] * hidden,
+                                                    sizeof(float) * (size_t)n * hidden);
             r += n;
         }
     }
@@ -469,8 +470,9 @@ static void get_outputs(const struct pass *p, const struct part *part)
     size_t hidden = (size_t)p->dec->c.hidden, vocab = (size_t)p->dec->c.vocab;
     size_t n = (size_t)step->n_logits, at = (size_t)part->logit0;
     if (p->layer1 < p->dec->c.n_layers) {
-        p->ops->get(st->work, step->residual, p->x + (size_t)part->row0 * hidden,
-                    sizeof(float) * (size_t)step->n * hidden);
+        (step->residual_there ? p->ops->copy : p->ops->get)(
+            st->work, step->residual, p->x + (size_t)part->row0 * hidden,
+            sizeof(float) * (size_t)step->n * hidden);
         return;
     }
     if (n == 0)
@@ -518,8 +520,9 @@ static void put_streams(struct pass *p)
         const struct part *part = &p->part[k];
         clear_columns(p, part->step);
         if (p->layer0 > 0)
-            pass_put_rows(p, p->st->x + (size_t)part->row0 * hidden, part->step->residual,
-                          part->step->n);
+            (part->step->residual_there ? p->ops->copy : p->ops->put)(
+                p->st->work, p->st->x + (size_t)part->row0 * hidden, part->step->residual,
+                sizeof(float) * (size_t)part->step->n * hidden);
     }
 }
 

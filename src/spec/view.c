@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "spec/view_alignment.h"
 #include "spec/view_parts.h"
+#include "tensor/cosine.h"
 
 #include <limits.h>
 #include <math.h>
@@ -41,7 +42,8 @@ static const struct view views[VIEW_COUNT] = {
                           .takes_layer = true, .takes_terms = true },
                         view_holistic,
                         .early = true,
-                        .grid = true },
+                        .grid = true,
+                        .there = true },
     /* It keeps the highest scores too; only their origin differs. */
     [VIEW_ALIGNMENT] = { { "alignment", PART, .signal = PV_SIGNAL_ALIGNMENT, .takes_layer = true,
                            .takes_text = true },
@@ -135,12 +137,12 @@ static enum pv_status check_wanted(enum view_kind kind, const struct view_input 
     bool features = v->info.features && (!terms || view_terms(in) != HOLISTIC_ATTENTION);
     if (scores && !in->scores)
         return fail(err, PV_E_ARG, "view %s needs a score of each video token", view_name(kind));
-    if (features && (!in->features || in->width <= 0))
-        return fail(err, PV_E_ARG, "view %s needs the features of each video token",
-                    view_name(kind));
     if (v->grid && (in->grid_width <= 0 || in->frame_tokens % in->grid_width))
         return fail(err, PV_E_ARG, "view %s: frames of %d tokens in rows of %d", view_name(kind),
                     in->frame_tokens, in->grid_width);
+    if (features && !in->cosines && (!in->features || in->width <= 0))
+        return fail(err, PV_E_ARG, "view %s needs the features of each video token",
+                    view_name(kind));
     return PV_OK;
 }
 
@@ -191,32 +193,11 @@ int spread_point(int i, int u, int n)
     return i < u / 2 ? (int)(step * i) : (int)((n - 1) - step * (u - 1 - i));
 }
 
-double features_dot(const float *a, const float *b, int width)
-{
-    enum { LANES = 8 }; /* independent sums, which a compiler can keep in vector registers */
-    double lane[LANES] = { 0 }, sum = 0;
-    int i = 0;
-    for (; i + LANES <= width; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            lane[k] += (double)a[i + k] * b[i + k];
-    for (; i < width; i++)
-        sum += (double)a[i] * b[i];
-    for (int k = 0; k < LANES; k++)
-        sum += lane[k];
-    return sum;
-}
-
-double cosine_of(double ab, double aa, double bb)
-{
-    double c = ab / sqrt(aa * bb); /* one root: that of a square is exact; floats do not overflow */
-    return isfinite(c) ? c : 0;
-}
-
 double view_cosine(const struct view_input *in, int i, int j)
 {
     const float *a = view_feature(in, i), *b = view_feature(in, j);
-    return cosine_of(features_dot(a, b, in->width), features_dot(a, a, in->width),
-                     features_dot(b, b, in->width));
+    return cosine_of(rows_dot(a, b, in->width), rows_dot(a, a, in->width),
+                     rows_dot(b, b, in->width));
 }
 
 static int by_falling_score(const void *a, const void *b)

@@ -48,6 +48,13 @@ struct view {
     double layer_share;
     bool early; /* the view can be chosen when those layers are done, before the prefill's end */
     bool grid;  /* it needs view_input.grid_width */
+    bool there; /* it needs features only as view_input.cosines, which a device makes of them */
+};
+
+/* Cosines of the tokens' features that holistic scores by. */
+struct view_cosines {
+    const double *next;   /* [m]: with the token at the same place of the next frame */
+    const double *spread; /* [m]: variance of its cosines with the tokens of its crop */
 };
 
 struct view_input {
@@ -58,6 +65,8 @@ struct view_input {
     const float *scores;        /* [m], where view_wants_scores: of the text's attention to each
                                    token (holistic: softmax over video keys), or its alignment */
     const float *features;      /* [m, width], where view_wants_features */
+    /* holistic: what holistic_measure made of the features, instead of them; or NULL */
+    const struct view_cosines *cosines;
     int width;
     int grid_width;          /* holistic: tokens of one row of a frame, divides frame_tokens */
     unsigned holistic_terms; /* HOLISTIC_*; 0: all */

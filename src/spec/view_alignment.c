@@ -11,19 +11,25 @@
  * vectors are kept as IEEE half: the elements of a unit vector lie within 1, where half has eleven
  * bits at the size at which bfloat16 has eight. Hidden states are dominated by a few large elements
  * that all tokens have in common, and eight bits of those hide what tells the tokens apart: of 1440
- * tokens kept in tests/unit/test_view_alignment.c bfloat16 changes 50, half 7. */
+ * tokens kept in tests/unit/test_view_alignment.c bfloat16 changes 50, half 7.
+ *
+ * All of it happens on the device that runs the prefill: the rows never leave it. */
 #include "spec/view_alignment.h"
 
 #include "base/mem.h"
-#include "spec/view_parts.h"
-#include "tensor/half.h"
 
 #include <math.h>
 
 struct alignment {
-    int n_video, width;
+    struct device *dev;
+    struct device_work *work;
+    int n_video, width, max_rows;
     uint16_t *video[ALIGNMENT_SNAPSHOTS]; /* [n_video, width], half; 0 until the row comes */
     double *text[ALIGNMENT_SNAPSHOTS];    /* [width] */
+    double *numbers; /* scales of the rows of one call, or cosines: [most of max_rows, n_video] */
+    int32_t *lists;  /* [2, max_rows]: struct unit_job's rows and to */
+    void *block;     /* on the device, as all of the above */
+    int32_t *host;   /* [2, max_rows] */
 };
 
 int alignment_layers(double l, int n_layers)
@@ -32,22 +38,53 @@ int alignment_layers(double l, int n_layers)
     return !(n >= 1) ? 1 : n > n_layers ? n_layers : (int)n;
 }
 
-enum pv_status alignment_open(struct alignment **out, int n_video, int width, struct pv_error *err)
+/* ---- memory ---- */
+
+/* A part of the block, or with base NULL only its bytes. */
+static void *carve(uint8_t *base, size_t *at, size_t size)
 {
-    size_t rows = (size_t)n_video * (size_t)width * sizeof(uint16_t);
-    size_t sums = (size_t)width * sizeof(double);
+    void *p = base ? base + *at : NULL;
+    *at += (size + 255) / 256 * 256; /* whole accesses of a GPU */
+    return p;
+}
+
+static size_t lay_out(struct alignment *a, uint8_t *base)
+{
+    size_t rows = (size_t)a->n_video * (size_t)a->width * sizeof(uint16_t), at = 0;
+    size_t most = (size_t)(a->n_video > a->max_rows ? a->n_video : a->max_rows);
+    for (int k = 0; k < ALIGNMENT_SNAPSHOTS; k++) {
+        a->video[k] = carve(base, &at, rows);
+        a->text[k] = carve(base, &at, (size_t)a->width * sizeof(double));
+    }
+    a->numbers = carve(base, &at, most * sizeof(double));
+    a->lists = carve(base, &at, 2 * (size_t)a->max_rows * sizeof(int32_t));
+    return at;
+}
+
+size_t alignment_size(int n_video, int width, int max_rows)
+{
+    struct alignment a = { .n_video = n_video, .width = width, .max_rows = max_rows };
+    return lay_out(&a, NULL);
+}
+
+enum pv_status alignment_open(struct alignment **out, struct device *dev, struct device_work *work,
+                              int n_video, int width, int max_rows, struct pv_error *err)
+{
+    size_t lists = 2 * (size_t)max_rows * sizeof(int32_t);
     struct alignment *a = mem_zalloc(sizeof *a);
+    enum pv_status st;
     if (!a)
         return fail_nomem(err, sizeof *a);
-    *a = (struct alignment){ .n_video = n_video, .width = width };
-    for (int at = 0; at < ALIGNMENT_SNAPSHOTS; at++) {
-        a->video[at] = mem_zalloc(rows ? rows : 1);
-        a->text[at] = mem_zalloc(sums);
-        if (!a->video[at] || !a->text[at]) {
-            alignment_close(&a);
-            return fail_nomem(err, rows + sums);
-        }
+    *a = (struct alignment){
+        .dev = dev, .work = work, .n_video = n_video, .width = width, .max_rows = max_rows
+    };
+    a->host = mem_alloc(lists);
+    st = a->host ? device_alloc(dev, &a->block, lay_out(a, NULL), err) : fail_nomem(err, lists);
+    if (st) {
+        alignment_close(&a);
+        return st;
     }
+    lay_out(a, a->block);
     *out = a;
     return PV_OK;
 }
@@ -56,51 +93,57 @@ void alignment_close(struct alignment **a)
 {
     if (!*a)
         return;
-    for (int at = 0; at < ALIGNMENT_SNAPSHOTS; at++) {
-        mem_free((*a)->video[at]);
-        mem_free((*a)->text[at]);
-    }
+    if ((*a)->block)
+        (*a)->dev->ops->free((*a)->dev, (*a)->block);
+    mem_free((*a)->host);
     mem_free(*a);
     *a = NULL;
 }
 
-/* 1 / |x|, 0 for a row without a direction. */
-static double inverse_length(const float *x, int width)
+/* ---- scores ---- */
+
+enum pv_status alignment_add(struct alignment *a, enum alignment_snapshot at, const int *token,
+                             const float *rows, int n, struct pv_error *err)
 {
-    double inverse = 1 / sqrt(features_dot(x, x, width));
-    return isfinite(inverse) ? inverse : 0; /* of an infinite row it is 0 */
+    const struct device_ops *ops = a->dev->ops;
+    int32_t *row = a->host, *to = a->host + a->max_rows;
+    size_t size = (size_t)a->max_rows * sizeof *row;
+    struct unit_job j = { .x = rows,
+                          .width = a->width,
+                          .rows = a->lists,
+                          .to = a->lists + a->max_rows,
+                          .units = a->video[at],
+                          .sum = a->text[at],
+                          .scale = a->numbers };
+    for (int i = 0; i < n; i++)
+        if (token[i] >= 0) {
+            row[j.n_units] = i;
+            to[j.n_units++] = token[i];
+        }
+    for (int i = 0; i < n; i++)
+        if (token[i] == ALIGNMENT_TEXT)
+            row[j.n_units + j.n_sums++] = i;
+    ops->put(a->work, a->lists, a->host, size + (size_t)j.n_units * sizeof *to);
+    ops->unit_rows(a->work, &j);
+    return ops->wait(a->work, err); /* the rows are the caller's again */
 }
 
-void alignment_add(struct alignment *a, enum alignment_snapshot at, const int *token,
-                   const float *rows, int n)
+enum pv_status alignment_finish(struct alignment *a, float *scores, struct pv_error *err)
 {
-    size_t width = (size_t)a->width;
-    for (int i = 0; i < n; i++) {
-        const float *x = rows + (size_t)i * width;
-        double scale = token[i] == ALIGNMENT_NEITHER ? 0 : inverse_length(x, a->width);
-        if (scale == 0)
-            continue;
-        if (token[i] == ALIGNMENT_TEXT) {
-            for (size_t k = 0; k < width; k++)
-                a->text[at][k] += x[k] * scale;
-        } else {
-            uint16_t *v = a->video[at] + (size_t)token[i] * width;
-            for (size_t k = 0; k < width; k++)
-                v[k] = f16_from_f32((float)(x[k] * scale));
-        }
+    const struct device_ops *ops = a->dev->ops;
+    size_t size = (size_t)a->n_video * sizeof(double);
+    double *cosines = mem_alloc(ALIGNMENT_SNAPSHOTS * size + 1);
+    enum pv_status st;
+    if (!cosines)
+        return fail_nomem(err, ALIGNMENT_SNAPSHOTS * size);
+    for (int at = 0; at < ALIGNMENT_SNAPSHOTS; at++) {
+        ops->unit_dots(a->work, a->numbers, a->video[at], a->text[at], a->n_video, a->width);
+        ops->get(a->work, cosines + (size_t)at * (size_t)a->n_video, a->numbers, size);
     }
-}
-
-void alignment_finish(const struct alignment *a, float *scores)
-{
-    size_t width = (size_t)a->width;
-    for (int i = 0; i < a->n_video; i++) {
-        double cosines[ALIGNMENT_SNAPSHOTS] = { 0 };
-        for (int at = 0; at < ALIGNMENT_SNAPSHOTS; at++) {
-            const uint16_t *v = a->video[at] + (size_t)i * width;
-            for (size_t k = 0; k < width; k++)
-                cosines[at] += f16_to_f32(v[k]) * a->text[at][k];
-        }
-        scores[i] = (float)(cosines[ALIGNMENT_AFTER] - cosines[ALIGNMENT_BEFORE]);
-    }
+    st = ops->wait(a->work, err);
+    for (int i = 0; i < a->n_video && !st; i++)
+        scores[i] =
+            (float)(cosines[(size_t)ALIGNMENT_AFTER * (size_t)a->n_video + (size_t)i] - cosines[i]);
+    mem_free(cosines);
+    return st;
 }

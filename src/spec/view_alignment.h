@@ -4,7 +4,7 @@
 #ifndef PV_SPEC_VIEW_ALIGNMENT_H
 #define PV_SPEC_VIEW_ALIGNMENT_H
 
-#include "base/status.h"
+#include "tensor/device.h"
 
 enum alignment_snapshot { ALIGNMENT_BEFORE, ALIGNMENT_AFTER, ALIGNMENT_SNAPSHOTS };
 
@@ -17,15 +17,20 @@ int alignment_layers(double l, int n_layers);
 
 struct alignment;
 
-/* For n_video tokens of `width` numbers; holds 4 n_video * width bytes. */
-enum pv_status alignment_open(struct alignment **out, int n_video, int width, struct pv_error *err);
+/* For n_video tokens of `width` numbers, on the device that the rows lie on, by one of its works;
+ * borrows both. max_rows: of one call of alignment_add. Holds alignment_size bytes there, about 4
+ * n_video * width, and a few lists here. */
+size_t alignment_size(int n_video, int width, int max_rows);
+enum pv_status alignment_open(struct alignment **out, struct device *dev, struct device_work *work,
+                              int n_video, int width, int max_rows, struct pv_error *err);
 void alignment_close(struct alignment **a);
-/* Rows of one snapshot: token[i] is the number of the video token or one of the above. Rows may
- * come in chunks of any size, text and video in any order. Allocates nothing. */
-void alignment_add(struct alignment *a, enum alignment_snapshot at, const int *token,
-                   const float *rows, int n);
-/* scores [n_video]. A token of which no row came, or without a direction, is as far from the text
- * as one at a right angle. */
-void alignment_finish(const struct alignment *a, float *scores);
+/* Rows of one snapshot, on the device: token[i] is the number of the video token or one of the
+ * above. Rows may come in chunks of any size, text and video in any order; the bits of the scores
+ * do not depend on it. Allocates nothing. */
+enum pv_status alignment_add(struct alignment *a, enum alignment_snapshot at, const int *token,
+                             const float *rows, int n, struct pv_error *err);
+/* scores [n_video], on the host. A token of which no row came, or without a direction, is as far
+ * from the text as one at a right angle. */
+enum pv_status alignment_finish(struct alignment *a, float *scores, struct pv_error *err);
 
 #endif

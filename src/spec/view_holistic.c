@@ -9,19 +9,23 @@
  * Features are the target's, as its decoder gets them. The paper has crops of 5 x 5 and does not
  * say what becomes of a grid that 5 does not divide. A rest of one row would have next to no
  * variance, so here the crops of an axis differ by one token at most; `crop_literal` has the rests.
+ *
+ * The cosines are made where the features lie, on the target's device: at 25,000 tokens of 3,584
+ * numbers there are 370,000 pairs of rows to multiply.
  */
 #include "spec/view_holistic.h"
 
 #include "base/mem.h"
 #include "spec/view_parts.h"
+#include "tensor/cosine.h"
 
 #include <math.h>
 
 enum {
     CROP = 5,      /* tokens of a side */
     CROP_MOST = 7, /* of an axis that is one crop */
-    CROP_TOKENS = CROP_MOST * CROP_MOST
 };
+_Static_assert(CROP_MOST *CROP_MOST <= GROUP_MOST, "a crop is a group");
 
 /* A frame whose scores spread less is flat: what is left is rounding of cosines. Attention never is
  * that small, its mean over m tokens is a 1 / m of the rows. */
@@ -41,13 +45,86 @@ int holistic_crop_start(int size, int i, bool literal)
     return i * (size / n) + (i < rest ? i : rest);
 }
 
+/* ---- crops ---- */
+
+static int count_crops(const struct view_input *in)
+{
+    int width = in->grid_width, height = in->frame_tokens / width;
+    return in->n_frames * holistic_crops(height, in->crop_literal) *
+           holistic_crops(width, in->crop_literal);
+}
+
+/* The tokens of all crops, crop by crop, and where each begins: tokens [m], bounds [crops + 1]. */
+static void list_crops(const struct view_input *in, int32_t *tokens, int32_t *bounds)
+{
+    int width = in->grid_width, height = in->frame_tokens / width, n = 0, crop = 0;
+    bool literal = in->crop_literal;
+    int rows = holistic_crops(height, literal), columns = holistic_crops(width, literal);
+    bounds[0] = 0;
+    for (int k = 0; k < in->n_frames * rows * columns; k++) {
+        int frame = k / (rows * columns), i = k / columns % rows, j = k % columns;
+        for (int y = holistic_crop_start(height, i, literal);
+             y < holistic_crop_start(height, i + 1, literal); y++)
+            for (int x = holistic_crop_start(width, j, literal);
+                 x < holistic_crop_start(width, j + 1, literal); x++)
+                tokens[n++] = frame * in->frame_tokens + y * width + x;
+        bounds[++crop] = n;
+    }
+}
+
+/* ---- on a device ---- */
+
+/* One block of the device's memory. */
+struct measuring {
+    double *next, *spread;    /* [m] */
+    int32_t *tokens, *bounds; /* of crops */
+};
+
+static size_t carve(struct measuring *a, uint8_t *base, size_t m, size_t crops)
+{
+    a->next = (double *)(void *)base;
+    a->spread = a->next + m;
+    a->tokens = (int32_t *)(void *)(a->spread + m);
+    a->bounds = a->tokens + m;
+    return m * (2 * sizeof(double) + sizeof(int32_t)) + (crops + 1) * sizeof(int32_t);
+}
+
+enum pv_status holistic_measure(const struct view_input *in, struct device *dev,
+                                struct device_work *w, const float *x, size_t stride, double *next,
+                                double *spread, struct pv_error *err)
+{
+    int m = view_tokens(in), crops = count_crops(in);
+    struct measuring there;
+    size_t lists = ((size_t)m + (size_t)crops + 1) * sizeof(int32_t);
+    size_t size = carve(&there, NULL, (size_t)m, (size_t)crops);
+    int32_t *list = mem_alloc(lists);
+    void *block = NULL;
+    enum pv_status st = list ? device_alloc(dev, &block, size, err) : fail_nomem(err, lists);
+    if (!st) {
+        carve(&there, block, (size_t)m, (size_t)crops);
+        list_crops(in, list, list + m);
+        dev->ops->put(w, there.tokens, list, lists); /* the bounds follow the tokens */
+        dev->ops->cosines_apart(w, there.next, x, stride, m, in->width, in->frame_tokens);
+        dev->ops->cosine_spread(w, there.spread, x, stride, in->width, there.tokens, there.bounds,
+                                crops);
+        dev->ops->get(w, next, there.next, (size_t)m * sizeof *next);
+        dev->ops->get(w, spread, there.spread, (size_t)m * sizeof *spread);
+        st = dev->ops->wait(w, err);
+        dev->ops->free(dev, block);
+    }
+    mem_free(list);
+    return st;
+}
+
+/* ---- terms ---- */
+
 void holistic_time(const struct view_input *in, double *out)
 {
     int t = in->frame_tokens, m = view_tokens(in);
     for (int j = 0; j < m; j++)
         out[j] = 0;
     for (int j = 0; j < m - t; j++) { /* each pair once, for both of it */
-        double c = view_cosine(in, j, j + t);
+        double c = in->cosines ? in->cosines->next[j] : view_cosine(in, j, j + t);
         out[j] += c;
         out[j + t] += c;
     }
@@ -55,65 +132,29 @@ void holistic_time(const struct view_input *in, double *out)
         out[j] = 1 - out[j] / (j < t || j >= m - t ? 1 : 2);
 }
 
-/* Around the first, so that equal values have a variance of 0 and not of rounding. */
-static double variance(const double *x, int n)
+enum pv_status holistic_space(const struct view_input *in, double *out, struct pv_error *err)
 {
-    double mean = 0, sum = 0;
-    for (int i = 0; i < n; i++)
-        mean += x[i] - x[0];
-    mean /= n;
-    for (int i = 0; i < n; i++) {
-        double d = x[i] - x[0] - mean;
-        sum += d * d;
+    int m = view_tokens(in), crops = count_crops(in);
+    size_t lists = ((size_t)m + (size_t)crops + 1) * sizeof(int32_t);
+    int32_t *list = in->cosines ? NULL : mem_alloc(lists), *bounds = list ? list + m : NULL;
+    if (!in->cosines && !list)
+        return fail_nomem(err, lists);
+    if (in->cosines) {
+        for (int j = 0; j < m; j++)
+            out[j] = in->cosines->spread[j];
+        return PV_OK;
     }
-    return sum / n;
-}
-
-/* The n tokens of one crop. */
-static void score_crop(const struct view_input *in, const int *token, int n, double *out)
-{
-    double s[CROP_TOKENS * (CROP_TOKENS + 1) / 2], square[CROP_TOKENS], row[CROP_TOKENS];
-    for (int i = 0; i < n; i++) {
-        const float *a = view_feature(in, token[i]);
-        square[i] = features_dot(a, a, in->width);
-        for (int j = 0; j <= i; j++) {
-            double ab = j < i ? features_dot(a, view_feature(in, token[j]), in->width) : square[i];
-            s[i * (i + 1) / 2 + j] = cosine_of(ab, square[i], square[j]);
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        for (int j = 0; j < n; j++) /* of a symmetric matrix the lower half is kept */
-            row[j] = s[i > j ? i * (i + 1) / 2 + j : j * (j + 1) / 2 + i];
-        out[token[i]] = variance(row, n);
-    }
-}
-
-static void score_crops_of_frame(const struct view_input *in, int frame, double *out)
-{
-    int width = in->grid_width, height = in->frame_tokens / width;
-    bool literal = in->crop_literal;
-    int token[CROP_TOKENS], first = frame * in->frame_tokens;
-    for (int i = 0; i < holistic_crops(height, literal); i++)
-        for (int j = 0; j < holistic_crops(width, literal); j++) {
-            int n = 0;
-            for (int y = holistic_crop_start(height, i, literal);
-                 y < holistic_crop_start(height, i + 1, literal); y++)
-                for (int x = holistic_crop_start(width, j, literal);
-                     x < holistic_crop_start(width, j + 1, literal); x++)
-                    token[n++] = first + y * width + x;
-            score_crop(in, token, n, out);
-        }
-}
-
-void holistic_space(const struct view_input *in, double *out)
-{
-    for (int f = 0; f < in->n_frames; f++)
-        score_crops_of_frame(in, f, out);
+    list_crops(in, list, bounds);
+    for (int k = 0; k < crops; k++)
+        cosine_spread_ref(out, in->features, (size_t)in->width, in->width, list + bounds[k],
+                          bounds[k + 1] - bounds[k]);
+    mem_free(list);
+    return PV_OK;
 }
 
 void holistic_normalise(double *x, int n)
 {
-    double mean = 0, deviation = sqrt(variance(x, n));
+    double mean = 0, deviation = sqrt(variance_of(x, n));
     for (int i = 0; i < n; i++)
         mean += x[i];
     mean /= n;
@@ -154,8 +195,9 @@ enum pv_status view_holistic(const struct view_input *in, struct view_choice *ou
         add_term(in, term, sum);
     }
     if (!s && terms & HOLISTIC_SPACE) {
-        holistic_space(in, term);
-        add_term(in, term, sum);
+        s = holistic_space(in, term, err);
+        if (!s)
+            add_term(in, term, sum);
     }
     fused.scores = sum;
     if (!s)

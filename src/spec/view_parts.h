@@ -38,10 +38,6 @@ static inline unsigned view_terms(const struct view_input *in)
     return in->holistic_terms ? in->holistic_terms : HOLISTIC_ALL;
 }
 
-/* Summed in double, in one order whatever a and b. */
-double features_dot(const float *a, const float *b, int width);
-/* Of ab = a.b, aa = a.a and bb = b.b: exactly 1 for equal vectors, 0 for one without direction. */
-double cosine_of(double ab, double aa, double bb);
 /* Of the features of two tokens. */
 double view_cosine(const struct view_input *in, int i, int j);
 

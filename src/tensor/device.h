@@ -243,6 +243,19 @@ struct tower_tail {
     size_t room_size;
 };
 
+/* Rows of x at length 1: the first n_units of the rows named become rows to[i] of `units`, the
+ * n_sums after them are added to `sum` one after the other. Rows without a direction change
+ * nothing. */
+struct unit_job {
+    const float *x; /* [.., width] */
+    int width, n_units, n_sums;
+    const int32_t *rows; /* [n_units + n_sums] */
+    const int32_t *to;   /* [n_units], all different */
+    uint16_t *units;     /* [.., width], IEEE half */
+    double *sum;         /* [width] */
+    double *scale;       /* [n_units + n_sums]: scratch */
+};
+
 /* What a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of a run may
  * be that of any layer: they share one page table. Two plans with equal keys are followed by the
  * same calls with the same arguments, save for what lies in device memory and for first_slot, the
@@ -404,6 +417,22 @@ struct device_ops {
     /* The token that sample_token (lm/sampling.h) draws without filters at position[i] (device). */
     void (*draw_token)(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                        const uint64_t *position, uint64_t seed, float t);
+
+    /* Signals of views (spec/view.h), with the bits that tensor/cosine.h gives. All pointers are
+     * device memory.
+     *
+     * out[i] = cosine of rows i and i + apart of the n rows of x, i < n - apart. */
+    void (*cosines_apart)(struct device_work *w, double *out, const float *x, size_t stride, int n,
+                          int width, int apart);
+    /* Group g has the rows rows[bounds[g]] .. rows[bounds[g + 1] - 1] of x, 1 to GROUP_MOST of
+     * them, which no other group has: out[r] of each is the variance of its cosines with all of
+     * them. */
+    void (*cosine_spread)(struct device_work *w, double *out, const float *x, size_t stride,
+                          int width, const int32_t *rows, const int32_t *bounds, int n_groups);
+    void (*unit_rows)(struct device_work *w, const struct unit_job *job);
+    /* out[i] = unit_dot of row i of units [n, width] and sum [width]. */
+    void (*unit_dots)(struct device_work *w, double *out, const uint16_t *units, const double *sum,
+                      int n, int width);
 };
 
 struct device {

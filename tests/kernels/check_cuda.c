@@ -353,6 +353,7 @@ static void run(struct cuda_check *t)
     check_cuda_pages(t);
     check_cuda_towers(t);
     check_cuda_experts(t);
+    check_cuda_views(t);
     t->ops->work_close(t->dev, &t->w);
 }
 

@@ -90,5 +90,6 @@ void check_cuda_layers(struct cuda_check *t);
 void check_cuda_pages(struct cuda_check *t);
 void check_cuda_towers(struct cuda_check *t);
 void check_cuda_experts(struct cuda_check *t);
+void check_cuda_views(struct cuda_check *t);
 
 #endif

@@ -68,17 +68,36 @@ static void score_literally(double *out)
     }
 }
 
+static struct device *dev;
+static struct device_work *work;
+
+/* A CPU with so many threads, for the tests from now on. */
+static bool use_device(int threads)
+{
+    struct work_shape shape = {
+        .rows = 1, .in = WIDTH, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2
+    };
+    if (dev)
+        dev->ops->work_close(dev, &work);
+    device_close(&dev);
+    return CHECK(!device_cpu_open(&dev, threads, 0, NULL)) &&
+           CHECK(!dev->ops->work_open(dev, &work, &shape, NULL));
+}
+
 static void score(int chunk, float *out)
 {
     struct alignment *a = NULL;
-    if (!CHECK(!alignment_open(&a, VIDEO, WIDTH, NULL)))
+    if (!dev && !use_device(1))
+        return;
+    if (!CHECK(!alignment_open(&a, dev, work, VIDEO, WIDTH, chunk, NULL)))
         return;
     for (int from = 0; from < ROWS; from += chunk) {
         int n = ROWS - from < chunk ? ROWS - from : chunk;
-        alignment_add(a, ALIGNMENT_BEFORE, token + from, state[0] + from * WIDTH, n);
-        alignment_add(a, ALIGNMENT_AFTER, token + from, state[LAYERS] + from * WIDTH, n);
+        CHECK(!alignment_add(a, ALIGNMENT_BEFORE, token + from, state[0] + from * WIDTH, n, NULL));
+        CHECK(!alignment_add(a, ALIGNMENT_AFTER, token + from, state[LAYERS] + from * WIDTH, n,
+                             NULL));
     }
-    alignment_finish(a, out);
+    CHECK(!alignment_finish(a, out, NULL));
     alignment_close(&a);
     CHECK(a == NULL);
 }
@@ -130,6 +149,16 @@ TEST(chunks_do_not_matter)
         score(chunks[c], again);
         CHECK(!memcmp(scores, again, sizeof scores));
     }
+}
+
+TEST(threads_do_not_matter)
+{
+    fill_states(test_seed, 20);
+    use_device(1);
+    score(64, scores);
+    use_device(4);
+    score(ROWS, again);
+    CHECK(!memcmp(scores, again, sizeof scores));
 }
 
 /* The exact scores with unit vectors of the video rounded to bfloat16, for comparison. */
@@ -209,11 +238,11 @@ TEST(turning_to_the_text_is_rewarded)
     static const int what[] = { ALIGNMENT_TEXT, 0, 1, 2 };
     struct alignment *a = NULL;
     float s[4] = { 7, 7, 7, 7 };
-    if (!CHECK(!alignment_open(&a, 4, 2, NULL)))
+    if (!use_device(1) || !CHECK(!alignment_open(&a, dev, work, 4, 2, 4, NULL)))
         return;
-    alignment_add(a, ALIGNMENT_BEFORE, what, before, 4);
-    alignment_add(a, ALIGNMENT_AFTER, what, after, 4);
-    alignment_finish(a, s);
+    CHECK(!alignment_add(a, ALIGNMENT_BEFORE, what, before, 4, NULL));
+    CHECK(!alignment_add(a, ALIGNMENT_AFTER, what, after, 4, NULL));
+    CHECK(!alignment_finish(a, s, NULL));
     CHECK_EQ(s[0], 1.0f);  /* came from the side */
     CHECK_EQ(s[1], 0.0f);  /* stayed there */
     CHECK_EQ(s[2], -1.0f); /* turned away */
@@ -245,12 +274,15 @@ TEST(layers_as_number_or_fraction)
 
 TEST(lack_of_memory_is_said)
 {
-    size_t before = mem_bytes();
-    for (uint64_t k = 1; k <= 5; k++) {
+    size_t before;
+    if (!use_device(1))
+        return;
+    before = mem_bytes();
+    for (uint64_t k = 1; k <= 3; k++) {
         struct alignment *a = NULL;
         struct pv_error err = { 0 };
         mem_fail_at(k);
-        CHECK_EQ(alignment_open(&a, 10, 10, &err), PV_E_NOMEM);
+        CHECK_EQ(alignment_open(&a, dev, work, 10, 10, 10, &err), PV_E_NOMEM);
         mem_fail_at(0);
         CHECK(a == NULL && strstr(err.text, "bytes"));
     }
@@ -262,10 +294,10 @@ TEST(no_video_is_no_trouble)
     static const int text = ALIGNMENT_TEXT;
     static const float row[] = { 1, 2 };
     struct alignment *a = NULL;
-    if (!CHECK(!alignment_open(&a, 0, 2, NULL)))
+    if (!use_device(1) || !CHECK(!alignment_open(&a, dev, work, 0, 2, 1, NULL)))
         return;
-    alignment_add(a, ALIGNMENT_BEFORE, &text, row, 1);
-    alignment_finish(a, NULL);
+    CHECK(!alignment_add(a, ALIGNMENT_BEFORE, &text, row, 1, NULL));
+    CHECK(!alignment_finish(a, NULL, NULL));
     alignment_close(&a);
 }
 

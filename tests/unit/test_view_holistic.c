@@ -186,7 +186,7 @@ TEST(identical_tokens_of_a_crop_do_not_stand_out)
         for (int x = 5; x < 10; x++)
             memcpy(features + (size_t)(y * SIDE + x) * WIDTH, features + (5 * SIDE + 5) * WIDTH,
                    sizeof(float) * WIDTH);
-    holistic_space(&in, term);
+    CHECK_EQ(holistic_space(&in, term, NULL), PV_OK);
     for (int t = 0; t < TOKENS; t++) {
         int y = t / SIDE, x = t % SIDE;
         bool same = y >= 5 && y < 10 && x >= 5 && x < 10;
@@ -203,7 +203,7 @@ TEST(variance_counts_the_token_itself)
         .n_frames = 1, .frame_tokens = 4, .features = f[0], .width = 3, .grid_width = 2
     };
     double s[4];
-    holistic_space(&in, s);
+    CHECK_EQ(holistic_space(&in, s, NULL), PV_OK);
     CHECK_EQ(s[0], 0.25);
     CHECK_EQ(s[1], 0.25);
     CHECK_EQ(s[2], 0.1875);
@@ -255,7 +255,7 @@ TEST(space_against_its_definition)
             in.frame_tokens = side * side;
             in.grid_width = side;
             in.crop_literal = literal;
-            holistic_space(&in, term);
+            CHECK_EQ(holistic_space(&in, term, NULL), PV_OK);
             for (int t = 0; t < side * side; t++) {
                 double want = plain_space(t, side, literal);
                 CHECK_MSG(fabs(term[t] - want) < 1e-12, "%d %d: %g, not %g", side, t, term[t],
@@ -264,6 +264,61 @@ TEST(space_against_its_definition)
             if (side == 16 && literal) /* a crop of one token */
                 CHECK_EQ(term[side * side - 1], 0.0);
         }
+}
+
+/* ---- on a device ---- */
+
+/* The cosines of a device with so many threads, which must be those of the features on the host,
+ * bit for bit. Rows on the device are wider than what is looked at of them. */
+static void check_measured(struct view_input *in, int threads)
+{
+    enum { STRIDE = WIDTH + 5 };
+    static float wide[M * STRIDE];
+    static double next[M], spread[M];
+    struct work_shape shape = {
+        .rows = 1, .in = WIDTH, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2
+    };
+    struct view_cosines cosines = { next, spread };
+    struct device *dev = NULL;
+    struct device_work *w = NULL;
+    int m = in->n_frames * in->frame_tokens;
+    for (int i = 0; i < m; i++)
+        memcpy(wide + (size_t)i * STRIDE, features + (size_t)i * WIDTH, sizeof(float) * WIDTH);
+    if (!CHECK(!device_cpu_open(&dev, threads, 0, NULL)) ||
+        !CHECK(!dev->ops->work_open(dev, &w, &shape, NULL)))
+        return;
+    CHECK_EQ(holistic_measure(in, dev, w, wide, STRIDE, next, spread, NULL), PV_OK);
+    holistic_time(in, term);
+    CHECK_EQ(holistic_space(in, plain, NULL), PV_OK);
+    in->cosines = &cosines;
+    in->features = NULL;
+    holistic_time(in, fused);
+    CHECK(!memcmp(term, fused, sizeof *term * (size_t)m));
+    CHECK_EQ(holistic_space(in, fused, NULL), PV_OK);
+    CHECK(!memcmp(plain, fused, sizeof *term * (size_t)m));
+    dev->ops->work_close(dev, &w);
+    device_close(&dev);
+}
+
+TEST(a_device_measures_the_same_bits)
+{
+    static const int sides[] = { 14, 7, 12 };
+    for (int k = 0; k < 3; k++)
+        for (int threads = 1; threads <= 4; threads += 3)
+            for (int literal = 0; literal < 2; literal++) {
+                struct view_input in = input(k == 1 ? 1 : FRAMES), host;
+                int n, n_host;
+                in.frame_tokens = sides[k] * sides[k];
+                in.grid_width = sides[k];
+                in.crop_literal = literal;
+                host = in;
+                fill_random(test_seed + (uint64_t)k);
+                check_measured(&in, threads);
+                n_host = choose(&host, other);
+                n = choose(&in, kept);
+                CHECK_EQ(n, n_host);
+                CHECK(!memcmp(kept, other, (size_t)n * sizeof *kept));
+            }
 }
 
 /* ---- the choice ---- */
@@ -297,7 +352,7 @@ static void plain_scores(unsigned terms)
     if (terms & HOLISTIC_TIME)
         add_plain(plain);
     struct view_input in = input(FRAMES);
-    holistic_space(&in, plain); /* proven above */
+    CHECK_EQ(holistic_space(&in, plain, NULL), PV_OK); /* proven above */
     if (terms & HOLISTIC_SPACE)
         add_plain(plain);
 }

@@ -312,6 +312,15 @@ void top_rows(struct device_work *w, struct top_entry *out, float *mass, const f
 void draw_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                const uint64_t *position, uint64_t seed, float t);
 
+/* views.cu */
+void cosines_apart(struct device_work *w, double *out, const float *x, size_t stride, int n,
+                   int width, int apart);
+void cosine_spread(struct device_work *w, double *out, const float *x, size_t stride, int width,
+                   const int32_t *rows, const int32_t *bounds, int n_groups);
+void unit_rows(struct device_work *w, const struct unit_job *j);
+void unit_dots(struct device_work *w, double *out, const uint16_t *units, const double *sum, int n,
+               int width);
+
 /* blocks.cu: the layers, put together from the above. */
 void block_embed(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
                  int n, const float *next_norm);

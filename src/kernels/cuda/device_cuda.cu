@@ -404,6 +404,10 @@ static const struct device_ops gpu_ops = {
     .argmax = argmax_rows,
     .top = top_rows,
     .draw_token = draw_rows,
+    .cosines_apart = cosines_apart,
+    .cosine_spread = cosine_spread,
+    .unit_rows = unit_rows,
+    .unit_dots = unit_dots,
 };
 
 /* ---- opening ---- */
