@@ -301,7 +301,7 @@ $(BUILD)/check_cuda: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(CHECK_CU
 
 # The same over the simulator, whatever this build has for CUDA.
 NO_CUDA_OBJ = $(filter-out $(BUILD)/src/kernels/cuda/%.o $(BUILD)/src/kernels/device_cuda_none.o,$(OBJ))
-SIM_PARTS = $(addprefix $(BUILD)/src/,base/%.o tensor/%.o kernels/%.o lm/sampling.o)
+SIM_PARTS = $(addprefix $(BUILD)/src/,base/%.o tensor/%.o kernels/%.o lm/sampling.o video/patches.o)
 $(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_OBJ) \
     $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o) \
     $(filter-out %/png.o,$(filter $(SIM_PARTS),$(NO_CUDA_OBJ)))

@@ -68,7 +68,8 @@ static struct need need_of(const struct encoder *e, const struct media *m)
         n.units = m->n_units;
     n.slices = n.units * per_unit;
     n.patches = n.slices * m->h * m->w;
-    n.patch_floats = (size_t)n.patches * (size_t)patch_row_size(&plan);
+    if (!vision_cuts_patches(e->v))
+        n.patch_floats = (size_t)n.patches * (size_t)patch_row_size(&plan);
     if (!m->video || !vision_keeps_tokens(e->v))
         n.window_floats = (size_t)n.units * (size_t)m->unit_rows * (size_t)vision_row_size(c);
     if (is_stitched(m))
@@ -205,24 +206,36 @@ static void plain_picture(struct encoder *e, const struct media *m)
     memcpy(e->window + n, llava_newline(e->v), row * sizeof(float));
 }
 
+/* The tower over n slices: tokens that stay on the device, or go to where the window is made of. */
+static enum pv_status run_tower(struct encoder *e, const struct media *m, int slice0, int n,
+                                struct pv_error *err)
+{
+    bool stays = m->video && vision_keeps_tokens(e->v);
+    float *out = stays ? NULL : is_stitched(m) ? e->features : e->window;
+    struct vision_frames frames = { .rgb = media_view(m, slice0 * vision_config(e->v)->temporal),
+                                    .height = m->height,
+                                    .width = m->width };
+    if (vision_cuts_patches(e->v))
+        return vision_encode_frames(e->v, e->state, &frames, n, out, &e->kept, err);
+    cut_patches(e, m, slice0, n);
+    if (stays)
+        return vision_encode_video(e->v, e->state, e->patches, n, m->h, m->w, &e->kept, err);
+    return vision_encode(e->v, e->state, e->patches, n, m->h, m->w, out, err);
+}
+
 /* Fill the window with units from unit0 on. */
 static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t key, int unit0,
                              struct pv_error *err)
 {
     struct need n = need_of(e, m);
     int units = m->n_units - unit0 < n.units ? m->n_units - unit0 : n.units;
-    int per_unit = m->n_slices / m->n_units, slices = units * per_unit;
+    int per_unit = m->n_slices / m->n_units;
     double t0 = clock_now();
     enum pv_status s;
     e->n_units = 0;
-    cut_patches(e, m, unit0 * per_unit, slices);
     e->kept = NULL;
     vision_state_watch(e->state, e->watch);
-    if (m->video && vision_keeps_tokens(e->v))
-        s = vision_encode_video(e->v, e->state, e->patches, slices, m->h, m->w, &e->kept, err);
-    else
-        s = vision_encode(e->v, e->state, e->patches, slices, m->h, m->w,
-                          is_stitched(m) ? e->features : e->window, err);
+    s = run_tower(e, m, unit0 * per_unit, units * per_unit, err);
     if (s)
         return s;
     if (is_stitched(m) && m->tiling.rows > 0)

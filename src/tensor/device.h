@@ -243,6 +243,17 @@ struct tower_tail {
     size_t room_size;
 };
 
+/* Patches [from, from + n) of the frames, as patches_make (video/patches.h) cuts them: rows of 3 *
+ * temporal * patch * patch floats. A slice is `temporal` frames, and has (height / patch) * (width
+ * / patch) patches. */
+struct patch_job {
+    float *out;            /* [n, row]; device, as */
+    const uint8_t *frames; /* [.., height, width, 3] */
+    const float *table;    /* [3, 256]: of patches_table */
+    int height, width, patch, temporal, merge;
+    int from, n;
+};
+
 /* Rows of x at length 1: the first n_units of the rows named become rows to[i] of `units`, the
  * n_sums after them are added to `sum` one after the other. Rows without a direction change
  * nothing. */
@@ -363,6 +374,9 @@ struct device_ops {
     /* Logits of rows of the residual stream. NULL: gather, rmsnorm and matmul give the same bits.
      */
     void (*logits)(struct device_work *w, const struct logits_job *job);
+
+    /* NULL: the host cuts patches. */
+    void (*patches)(struct device_work *w, const struct patch_job *job);
 
     /* ids: device. next_norm: the attn_norm of the attn_block that comes next, with this y as it is
      * left; NULL: another operation does. */

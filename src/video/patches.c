@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-static void table_fill(float table[3][256], const struct patch_plan *p)
+void patches_table(float table[3][256], const struct patch_plan *p)
 {
     for (int c = 0; c < 3; c++) {
         float mean = p->mean[c] * 255.0f, std = p->std[c] * 255.0f;
@@ -40,7 +40,7 @@ void patches_make(float *out, const struct patch_plan *p, const uint8_t *const *
     float table[3][256];
 
     assert(rows % m == 0 && cols % m == 0);
-    table_fill(table, p);
+    patches_table(table, p);
     for (int y = 0; y < rows; y += m) {
         for (int x = 0; x < cols; x += m) {
             for (int k = 0; k < m * m; k++)

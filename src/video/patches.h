@@ -19,6 +19,9 @@ static inline int patch_row_size(const struct patch_plan *p)
     return 3 * p->temporal * p->patch * p->patch;
 }
 
+/* What a byte of each channel becomes. */
+void patches_table(float table[3][256], const struct patch_plan *p);
+
 /* frames[temporal] of equal size -> out [(height / patch) * (width / patch), row_size], rows in
  * the order (y / merge, x / merge, y % merge, x % merge). */
 void patches_make(float *out, const struct patch_plan *p, const uint8_t *const *frames, int height,

@@ -1,6 +1,10 @@
 /* What the vision towers do before and after their layers, and the layers of one call. */
 #include "vision/tower.h"
 
+#include "video/patches.h"
+
+#include <string.h>
+
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
@@ -20,17 +24,57 @@ int tower_widest(const struct vision_config *c)
     return cols * vision_side(c);
 }
 
+/* The bytes of all frames of a call, and what they become. */
+static void put_frames(struct tower_pass *p)
+{
+    const struct vision_config *c = &p->v->c;
+    struct vision_state *st = p->st;
+    struct patch_plan plan = { .patch = c->patch, .temporal = c->temporal, .merge = c->merge };
+    size_t frame = (size_t)p->frames->height * (size_t)p->frames->width * 3;
+    float table[3][256];
+    memcpy(plan.mean, c->mean, sizeof plan.mean);
+    memcpy(plan.std, c->std, sizeof plan.std);
+    patches_table(table, &plan);
+    p->ops->put(st->work, st->table, table, sizeof table);
+    p->ops->put(st->work, st->pixels, p->frames->rgb,
+                (size_t)p->n_slices * (size_t)c->temporal * frame);
+}
+
+/* Patches [at, at + n) of the call, in st->up. */
+static void put_patches(struct tower_pass *p, int at, int n)
+{
+    const struct vision_config *c = &p->v->c;
+    size_t row = (size_t)tower_patch_size(c);
+    struct patch_job job = { .out = p->st->up,
+                             .frames = p->st->pixels,
+                             .table = p->st->table,
+                             .patch = c->patch,
+                             .temporal = c->temporal,
+                             .merge = c->merge,
+                             .from = at,
+                             .n = n };
+    if (!p->frames) {
+        p->ops->put(p->st->work, p->st->up, p->patches + (size_t)at * row,
+                    sizeof(float) * (size_t)n * row);
+        return;
+    }
+    job.height = p->frames->height;
+    job.width = p->frames->width;
+    p->ops->patches(p->st->work, &job);
+}
+
 void tower_embed(struct tower_pass *p, float *y)
 {
     const struct vision *v = p->v;
     struct vision_state *st = p->st;
-    size_t row = (size_t)tower_patch_size(&v->c), hidden = (size_t)v->c.hidden;
+    size_t hidden = (size_t)v->c.hidden;
     int chunk = tower_chunk(v);
+    if (p->frames)
+        put_frames(p);
     for (int at = 0; at < p->n; at += chunk) {
         int n = min_int(chunk, p->n - at);
         struct matmul_job job = { &v->patch, y + (size_t)at * hidden, hidden };
-        p->ops->put(st->work, st->up, p->patches + (size_t)at * row,
-                    sizeof(float) * (size_t)n * row);
+        put_patches(p, at, n);
         p->ops->matmul(st->work, &job, 1, st->up, n);
     }
 }

@@ -37,6 +37,8 @@ struct vision_state {
     struct vision_watch watch;
     int max_patches;
     float *block;           /* on the device; the following lie in it */
+    uint8_t *pixels;        /* where the device cuts patches: the frames of a call, */
+    float *table;           /* and what their bytes become; else NULL */
     float *x;               /* [max_patches, hidden] */
     float *q, *k, *v;       /* [rows attended together, hidden]; attention's result replaces q;
                                with a block for the layer only q, and only with windows */
@@ -70,8 +72,9 @@ struct tower_pass {
     const struct vision *v;
     struct vision_state *st;
     const struct device_ops *ops;
-    const float *patches; /* host */
-    float *out;           /* host; NULL: tokens stay in st->tokens */
+    const float *patches;               /* host; */
+    const struct vision_frames *frames; /* or frames that the device cuts */
+    float *out;                         /* host; NULL: tokens stay in st->tokens */
     int n_slices, h, w;
     int n; /* rows: n_slices * h * w */
     int n_windows;

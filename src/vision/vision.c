@@ -238,6 +238,18 @@ static size_t lined_rows(const struct vision *v, int max_patches)
     return larger((size_t)max_patches / frame, 1) * (size_t)llava_frame_tokens(c);
 }
 
+/* Bytes of the frames of a call: of pictures of one size some pixels are in no patch. */
+static size_t pixel_bytes(const struct vision *v, int max_patches)
+{
+    const struct vision_config *c = &v->c;
+    size_t side = (size_t)vision_side(c), image = (size_t)c->image;
+    if (!v->dev->ops->patches)
+        return 0;
+    if (!c->family->tower->fixed)
+        return (size_t)max_patches * (size_t)tower_patch_size(c);
+    return larger((size_t)max_patches / (side * side), 1) * (size_t)c->temporal * image * image * 3;
+}
+
 static size_t carve_device(struct vision_state *st, struct arena *a, const struct vision *v,
                            int max_patches)
 {
@@ -257,6 +269,8 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     size_t pooled = (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c);
     size_t kept = t->tiles ? frames * frame : (size_t)max_patches / (size_t)unit, total = 0;
     size_t lined = lined_rows(v, max_patches);
+    st->pixels = reserve(a, &total, pixel_bytes(v, max_patches));
+    st->table = reserve(a, &total, v->dev->ops->patches ? 3 * 256 * f : 0);
     st->x = reserve(a, &total, rows * hidden);
     st->q = reserve(a, &total, attended * hidden);
     st->k = reserve(a, &total, block ? 0 : attended * hidden);
@@ -416,7 +430,8 @@ static void run_tower(struct tower_pass *p)
 }
 
 static enum pv_status encode(const struct vision *v, struct vision_state *st, const float *patches,
-                             int n_slices, int h, int w, float *out, struct pv_error *err)
+                             const struct vision_frames *frames, int n_slices, int h, int w,
+                             float *out, struct pv_error *err)
 {
     size_t row = (size_t)vision_row_size(&v->c);
     enum pv_status s = check_call(v, st, n_slices, h, w, err);
@@ -426,6 +441,7 @@ static enum pv_status encode(const struct vision *v, struct vision_state *st, co
                             .st = st,
                             .ops = v->dev->ops,
                             .patches = patches,
+                            .frames = frames,
                             .out = out,
                             .n_slices = n_slices,
                             .h = h,
@@ -442,39 +458,60 @@ static enum pv_status encode(const struct vision *v, struct vision_state *st, co
     return PV_OK;
 }
 
-enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
-                             int n_slices, int h, int w, float *out, struct pv_error *err)
-{
-    enum pv_status s;
-    mem_guard_begin();
-    s = encode(v, st, patches, n_slices, h, w, out, err);
-    if (!s)
-        s = v->dev->ops->wait(st->work, err);
-    mem_guard_end();
-    return s;
-}
-
 bool vision_keeps_tokens(const struct vision *v)
 {
     return keeps_tokens(v);
+}
+
+bool vision_cuts_patches(const struct vision *v)
+{
+    return v->dev->ops->patches != NULL;
+}
+
+/* To the host, or with out NULL to the end: tokens that stay on the device. */
+static enum pv_status encode_to(const struct vision *v, struct vision_state *st,
+                                const float *patches, const struct vision_frames *frames,
+                                int n_slices, int h, int w, float *out, const float **tokens,
+                                struct pv_error *err)
+{
+    bool pooled = !out && v->c.family->tower->tiles;
+    enum pv_status s;
+    mem_guard_begin();
+    s = encode(v, st, patches, frames, n_slices, h, w, out, err);
+    if (!s && pooled)
+        llava_pool_tokens(v, st, n_slices);
+    if (!s)
+        s = v->dev->ops->wait(st->work, err);
+    mem_guard_end();
+    if (!s && !out)
+        *tokens = st->lined ? st->lined : pooled ? st->pooled : st->tokens;
+    return s;
+}
+
+enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
+                             int n_slices, int h, int w, float *out, struct pv_error *err)
+{
+    return encode_to(v, st, patches, NULL, n_slices, h, w, out, NULL, err);
 }
 
 enum pv_status vision_encode_video(const struct vision *v, struct vision_state *st,
                                    const float *patches, int n_slices, int h, int w,
                                    const float **tokens, struct pv_error *err)
 {
-    bool pooled = v->c.family->tower->tiles;
-    enum pv_status s;
-    mem_guard_begin();
-    s = encode(v, st, patches, n_slices, h, w, NULL, err);
-    if (!s && pooled)
-        llava_pool_tokens(v, st, n_slices);
-    if (!s)
-        s = v->dev->ops->wait(st->work, err);
-    mem_guard_end();
-    if (!s)
-        *tokens = st->lined ? st->lined : pooled ? st->pooled : st->tokens;
-    return s;
+    return encode_to(v, st, patches, NULL, n_slices, h, w, NULL, tokens, err);
+}
+
+enum pv_status vision_encode_frames(const struct vision *v, struct vision_state *st,
+                                    const struct vision_frames *frames, int n_slices, float *out,
+                                    const float **tokens, struct pv_error *err)
+{
+    int h = frames->height / v->c.patch, w = frames->width / v->c.patch;
+    size_t bytes = (size_t)n_slices * (size_t)v->c.temporal * (size_t)frames->height *
+                   (size_t)frames->width * 3;
+    if (bytes > pixel_bytes(v, st->max_patches))
+        return fail(err, PV_E_LIMIT, "%d slices of %d x %d pixels in a state made for %d patches",
+                    n_slices, frames->width, frames->height, st->max_patches);
+    return encode_to(v, st, NULL, frames, n_slices, h, w, out, tokens, err);
 }
 
 void vision_state_watch(struct vision_state *st, struct vision_watch watch)

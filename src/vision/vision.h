@@ -45,6 +45,17 @@ void vision_state_work_on(struct vision_state *st, struct device *group);
 enum pv_status vision_encode(const struct vision *v, struct vision_state *st, const float *patches,
                              int n_slices, int h, int w, float *out, struct pv_error *err);
 
+/* The same from frames, where the device cuts patches itself (vision_cuts_patches): only their
+ * bytes travel to it, and the tokens have the same bits. With `out` NULL as vision_encode_video. */
+struct vision_frames {
+    const uint8_t *rgb; /* [n_slices * temporal, height, width, 3]; host */
+    int height, width;  /* pixels */
+};
+bool vision_cuts_patches(const struct vision *v);
+enum pv_status vision_encode_frames(const struct vision *v, struct vision_state *st,
+                                    const struct vision_frames *frames, int n_slices, float *out,
+                                    const float **tokens, struct pv_error *err);
+
 /* The same for the frames of a video, where vision_keeps_tokens: the tokens, pooled where the
  * tower has tiles (llava.h), stay on the device until the next call. */
 bool vision_keeps_tokens(const struct vision *v);

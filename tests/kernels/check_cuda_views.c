@@ -1,8 +1,11 @@
-/* Proof of the signals of views: the plain definitions of tensor/cosine.h say every bit, for widths
- * with and without a tail, rows without a direction, and groups of all sizes. */
+/* Proof of what the plain definitions say every bit of: the signals of views (tensor/cosine.h), for
+ * widths with and without a tail, rows without a direction, and groups of all sizes; and patches
+ * cut from frames (video/patches.h), with borders that no patch has, pairs of frames and merging.
+ */
 #include "check_cuda.h"
 
 #include "tensor/cosine.h"
+#include "video/patches.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -191,12 +194,77 @@ static void check_unit_rows(struct cuda_check *t)
         check_units(t, t->full ? 3001 : 97, t->full ? true_widths[i] : tiny_widths[i]);
 }
 
+/* ---- patches ---- */
+
+static void check_cut(struct cuda_check *t, const struct patch_plan *p, int slices, int height,
+                      int width, int step)
+{
+    int per_slice = height / p->patch * (width / p->patch), n = slices * per_slice;
+    size_t row = (size_t)patch_row_size(p), frame = (size_t)height * (size_t)width * 3;
+    size_t bytes = frame * (size_t)(slices * p->temporal);
+    uint8_t *rgb = malloc(bytes);
+    float *want = malloc(sizeof *want * row * (size_t)n), table[3][256];
+    struct gbuf gframes, gtable, gout;
+    for (size_t i = 0; i < bytes; i++)
+        rgb[i] = (uint8_t)rng_next(&t->c.rng);
+    for (int s = 0; s < slices; s++) {
+        const uint8_t *frames[2];
+        for (int k = 0; k < p->temporal; k++)
+            frames[k] = rgb + (size_t)(s * p->temporal + k) * frame;
+        patches_make(want + (size_t)(s * per_slice) * row, p, frames, height, width);
+    }
+    patches_table(table, p);
+    gbuf_open(t, &gframes, bytes);
+    gbuf_open(t, &gtable, sizeof table);
+    gbuf_open(t, &gout, sizeof *want * row * (size_t)n);
+    gbuf_put(&gframes, rgb, bytes);
+    gbuf_put(&gtable, table, sizeof table);
+    for (int at = 0; at < n; at += step) {
+        struct patch_job j = { .out = (float *)gout.p + (size_t)at * row,
+                               .frames = gframes.p,
+                               .table = gtable.p,
+                               .height = height,
+                               .width = width,
+                               .patch = p->patch,
+                               .temporal = p->temporal,
+                               .merge = p->merge,
+                               .from = at,
+                               .n = n - at < step ? n - at : step };
+        t->ops->patches(t->w, &j);
+    }
+    compare(t, &gout, want, "patches", width);
+    gbuf_close(&gframes);
+    gbuf_close(&gtable);
+    gbuf_close(&gout);
+    free(rgb);
+    free(want);
+}
+
+static void check_patches(struct cuda_check *t)
+{
+    static const struct patch_plan plans[] = {
+        { 14, 1, 1, { 0.5f, 0.5f, 0.5f }, { 0.5f, 0.5f, 0.5f } },
+        { 14, 2, 2, { 0.48145466f, 0.4578275f, 0.40821073f }, { 0.26862954f, 0.26130258f, 0.3f } },
+        { 16, 2, 2, { 0.5f, 0.4f, 0.3f }, { 0.5f, 0.6f, 0.7f } },
+        { 3, 1, 1, { 0, 0, 0 }, { 1, 1, 1 } },
+    };
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        const struct patch_plan *p = &plans[i];
+        int border = p->merge == 1 ? p->patch / 2 : 0, unit = p->patch * p->merge;
+        int large = t->full ? 13 : 1;
+        check_cut(t, p, 3, 2 * large * unit + border, 3 * large * unit + border, 5);
+        check_cut(t, p, 1, unit, 2 * unit, 8192);
+    }
+}
+
 void check_cuda_views(struct cuda_check *t)
 {
     static const struct {
         const char *name;
         void (*run)(struct cuda_check *t);
-    } tests[] = { { "cosines", check_cosines }, { "unit_rows", check_unit_rows } };
+    } tests[] = { { "cosines", check_cosines },
+                  { "unit_rows", check_unit_rows },
+                  { "patches", check_patches } };
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         if (!check_begin(&t->c, tests[i].name, ""))
             continue;

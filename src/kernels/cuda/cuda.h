@@ -312,6 +312,9 @@ void top_rows(struct device_work *w, struct top_entry *out, float *mass, const f
 void draw_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                const uint64_t *position, uint64_t seed, float t);
 
+/* patches.cu */
+void cut_patches(struct device_work *w, const struct patch_job *job);
+
 /* views.cu */
 void cosines_apart(struct device_work *w, double *out, const float *x, size_t stride, int n,
                    int width, int apart);

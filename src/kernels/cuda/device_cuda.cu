@@ -383,6 +383,7 @@ static const struct device_ops gpu_ops = {
     .finish = block_finish,
     .tower = block_tower,
     .logits = block_logits,
+    .patches = cut_patches,
     .embed = block_embed,
     .rmsnorm = gpu_rmsnorm,
     .matmul = gpu_matmul,
