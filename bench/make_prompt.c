@@ -100,7 +100,7 @@ static size_t fill_head(uint8_t *data, const struct vision_config *c, int vocab,
                                m->source_width, m->time_rule,       m->n_rows };
     int n_ids = BEFORE + 1 + a->text;
     memcpy(data, "PVIN", 4);
-    put(data, 4, 1);
+    put(data, 4, 3);
     for (size_t i = 0; i < sizeof tower / sizeof *tower; i++)
         put(data, 24 + 4 * i, tower[i]);
     put(data, 48, n_ids);

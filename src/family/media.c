@@ -2,12 +2,15 @@
 #include "family/media.h"
 
 #include "base/mem.h"
+#include "base/pool.h"
+#include "base/work_queue.h"
 #include "format/family.h"
 #include "lm/positions.h"
 
 #include <string.h>
 
 enum { MAX_ASPECT = 200 };
+enum { SEAL_THREADS = 16, SEAL_ALONE = 1 << 20 /* bytes: fewer are not worth threads */ };
 
 /* The Qwen families' rule; elsewhere a bound on the square that a thin picture would be put on. */
 static enum pv_status check_aspect(int height, int width, struct pv_error *err)
@@ -275,8 +278,58 @@ bool media_equal(const struct media *a, const struct media *b)
     return plan_equal(a, b) && !memcmp(a->digest, b->digest, DIGEST_SIZE);
 }
 
-void media_seal(struct media *m)
+/* The views, by whichever thread is free: copied from where they are given, and named each. */
+struct sealing {
+    struct media *m;
+    const uint8_t *from;            /* NULL: they are there */
+    uint8_t (*digest)[DIGEST_SIZE]; /* [n_views] */
+    struct work_queue views;
+};
+
+static void seal_view(const struct sealing *s, int view, uint8_t digest[DIGEST_SIZE])
 {
+    const struct media *m = s->m;
+    size_t size = (size_t)m->height * (size_t)m->width * 3;
+    struct digest d;
+    if (s->from)
+        memcpy(media_view(m, view), s->from + (size_t)view * size, size);
+    digest_init(&d);
+    digest_add(&d, media_view(m, view), size);
+    digest_finish(&d, digest);
+}
+
+static void seal_views(void *ctx, int thread, int n_threads)
+{
+    struct sealing *s = ctx;
+    (void)thread, (void)n_threads;
+    for (int i = work_next(&s->views); i >= 0; i = work_next(&s->views))
+        seal_view(s, i, s->digest[i]);
+}
+
+/* False: not worth it, or no memory. */
+static bool seal_together(struct sealing *s, int threads)
+{
+    struct pool *pool = NULL;
+    threads = threads < SEAL_THREADS ? threads : SEAL_THREADS;
+    threads = threads < s->m->n_views ? threads : s->m->n_views;
+    if (threads < 2 || media_size(s->m) < SEAL_ALONE)
+        return false;
+    s->digest = mem_alloc((size_t)s->m->n_views * sizeof *s->digest);
+    if (!s->digest || pool_open(&pool, threads, NULL)) {
+        mem_free(s->digest);
+        s->digest = NULL;
+        return false;
+    }
+    work_init(&s->views, s->m->n_views);
+    pool_run(pool, seal_views, s);
+    pool_close(&pool);
+    return true;
+}
+
+/* The digest of how it is cut and of the digests of its views, which can be made side by side. */
+static void seal(struct sealing *s, int threads)
+{
+    struct media *m = s->m;
     const int32_t plan[] = { (int32_t)m->family->number,
                              m->video,
                              m->height,
@@ -296,16 +349,34 @@ void media_seal(struct media *m)
                              m->source_height,
                              m->source_width };
     const int32_t sound[] = { m->sound.n_chunks, m->sound.chunk_rows, m->sound.chunk_size };
+    uint8_t view[DIGEST_SIZE];
     struct digest d;
+    bool made = seal_together(s, threads);
     digest_init(&d);
     digest_add(&d, plan, sizeof plan);
-    if (m->n_views > 0)
-        digest_add(&d, m->rgb, media_size(m));
+    for (int i = 0; i < m->n_views; i++) {
+        if (!made)
+            seal_view(s, i, view);
+        digest_add(&d, made ? s->digest[i] : view, DIGEST_SIZE);
+    }
     if (m->sound.n_chunks > 0) {
         digest_add(&d, sound, sizeof sound);
         digest_add(&d, m->sound.mel, media_sound_size(m));
     }
     digest_finish(&d, m->digest);
+    mem_free(s->digest);
+}
+
+void media_seal(struct media *m)
+{
+    struct sealing s = { .m = m };
+    seal(&s, 1);
+}
+
+void media_take_pixels(struct media *m, const uint8_t *rgb, int threads)
+{
+    struct sealing s = { .m = m, .from = rgb };
+    seal(&s, threads);
 }
 
 int32_t media_positions(const struct media *m, int32_t start, int row, int n, int32_t (*pos)[3])

@@ -117,6 +117,9 @@ uint8_t *media_view(const struct media *m, int i);
 void media_pad(struct media *m, int n_frames);
 /* All pixels and features are here: makes the digest. */
 void media_seal(struct media *m);
+/* The same with pixels that are elsewhere, on so many threads; m has memory for them. The digest
+ * does not depend on them. */
+void media_take_pixels(struct media *m, const uint8_t *rgb, int threads);
 /* Of sealed media: equal digests, and equal places in time. */
 bool media_equal(const struct media *a, const struct media *b);
 

@@ -157,6 +157,37 @@ static int adopt(struct timeline *t, enum pv_time_rule rule, int seed)
     return key ? key : t->last_key;
 }
 
+/* 1.5 MB, so that threads share the views. */
+TEST(threads_do_not_change_a_digest)
+{
+    struct media m = small_qwen(PV_TIME_AUTO), other;
+    size_t size;
+    uint8_t *from;
+    m.height = m.width = 288;
+    size = media_size(&m);
+    other = m;
+    from = malloc(size);
+    if (!CHECK(size > 1 << 20) || !CHECK(from) || !CHECK(!media_reserve(&m, NULL)) ||
+        !CHECK(!media_reserve(&other, NULL)))
+        return;
+    for (size_t i = 0; i < size; i++)
+        from[i] = (uint8_t)(i * i >> 5);
+    memcpy(m.rgb, from, size);
+    media_seal(&m);
+    for (int threads = 1; threads <= 7; threads += 3) {
+        memset(other.rgb, 0, size);
+        media_take_pixels(&other, from, threads);
+        CHECK(!memcmp(other.rgb, from, size));
+        CHECK(!memcmp(other.digest, m.digest, sizeof m.digest));
+    }
+    from[size - 1] ^= 1;
+    media_take_pixels(&other, from, 4);
+    CHECK(memcmp(other.digest, m.digest, sizeof m.digest) != 0);
+    free(from);
+    media_clear(&m);
+    media_clear(&other);
+}
+
 TEST(equal_media_have_equal_keys)
 {
     struct timeline t;

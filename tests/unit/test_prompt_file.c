@@ -289,6 +289,47 @@ TEST(no_length_but_its_own_is_accepted)
     }
 }
 
+/* The checksum as doc/formats.md has it, from 24 on. */
+static uint64_t plain_sum(const uint8_t *p, size_t n, bool words)
+{
+    uint64_t s = 0xcbf29ce484222325u;
+    for (size_t i = 24; i < n; i += words ? 8 : 1) {
+        uint64_t next = 0;
+        for (size_t k = 0; k < (words ? 8 : 1) && i + k < n; k++)
+            next |= (uint64_t)p[i + k] << 8 * k;
+        s = (s ^ next) * 0x100000001b3u;
+        s ^= words ? s >> 32 : 0;
+    }
+    return s;
+}
+
+static uint64_t number_at(const uint8_t *p)
+{
+    uint64_t v = 0;
+    for (int i = 7; i >= 0; i--)
+        v = v << 8 | p[i];
+    return v;
+}
+
+TEST(old_and_new_files_have_their_checksum)
+{
+    struct pair p = open_unlike(seeing[0], 1);
+    pv_session *s;
+    struct bytes b = small_file(&p, &s);
+    CHECK_EQ(b.data[4], 3);
+    CHECK(number_at(b.data + 16) == plain_sum(b.data, b.n, true));
+    b.data[4] = 1;
+    CHECK(parse(s, b.data, b.n, false) != PV_OK); /* that of the other version */
+    CHECK_EQ(parse(s, b.data, b.n, true), PV_OK);
+    prompt_file_seal(b.data, b.n);
+    CHECK(number_at(b.data + 16) == plain_sum(b.data, b.n, false));
+    b.data[4] = 5;
+    CHECK(parse(s, b.data, b.n, true) != PV_OK);
+    free(b.data);
+    pv_session_close(&s);
+    close_pair(&p);
+}
+
 /* As damage finds it, and with a checksum that holds: then pixels and ids may be others, and all
  * else must be refused or make a prompt that can be answered. */
 TEST(every_byte_counts)
