@@ -416,6 +416,7 @@ static void start(struct call *call, bool chat)
         .max_tokens = s->c->max_tokens ? s->c->max_tokens : s->context,
         .has_draft = s->draft != NULL,
         .has_head = pv_model_has_head(s->model),
+        .hears = pv_model_has_audio(s->model),
     };
     for (int i = 0; i < CHAT_MAX_N; i++) {
         struct buf *all[] = CHOICE_BUFFERS(&ch->choice[i]);

@@ -1,6 +1,6 @@
-/* Content is a string or an array of parts. A medium comes as vLLM's video_url and image_url, as
- * llama.cpp's input_video, or as OpenAI's file; whether it is a video or a picture its bytes say,
- * so a video in an image_url is no mistake. */
+/* Content is a string or an array of parts. A medium comes as vLLM's video_url, image_url and
+ * audio_url, as llama.cpp's input_video, or as OpenAI's input_audio and file; whether it is a
+ * video, a picture or sound its bytes say, so a video in an image_url is no mistake. */
 #include "chat_parts.h"
 
 #include "base/mem.h"
@@ -20,19 +20,22 @@ static const struct {
 /* Types of parts that hold a medium: the member with its source, and how that is spelled there. */
 static const struct media_form {
     const char *type, *member;
-    bool video;
+    bool video, sound;
 } forms[] = {
-    { "video_url", "video_url", true },
-    { "image_url", "image_url", false },
-    { "input_video", "input_video", true },
-    { "input_image", "image_url", false },
-    { "file", "file", true },
+    { "video_url", "video_url", true, false },
+    { "image_url", "image_url", false, false },
+    { "audio_url", "audio_url", false, true },
+    { "input_video", "input_video", true, false },
+    { "input_image", "image_url", false, false },
+    { "input_audio", "input_audio", false, true },
+    { "file", "file", true, false },
 };
 
 bool chat_frames_read(struct pv_video_params *out, const json_t *o, const struct chat_rules *rules,
                       struct api_error *e)
 {
     int most = rules->limits->frames;
+    bool hear = !out->no_audio;
     bool ok = field_int(o, "num_frames", 1, most, &out->frames, e) &&
               field_number(o, "fps", 0.001, 1000, &out->fps, e) &&
               field_int(o, "min_frames", 1, most, &out->min_frames, e) &&
@@ -40,7 +43,9 @@ bool chat_frames_read(struct pv_video_params *out, const json_t *o, const struct
               field_int64(o, "min_pixels", 1, rules->limits->frame_pixels, &out->min_pixels, e) &&
               field_int64(o, "max_pixels", 1, rules->limits->frame_pixels, &out->max_pixels, e) &&
               field_number(o, "start", 0, 1e6, &out->start, e) &&
-              field_number(o, "end", 0, 1e6, &out->end, e);
+              field_number(o, "end", 0, 1e6, &out->end, e) &&
+              field_bool(o, "use_audio_in_video", &hear, e);
+    out->no_audio = !hear;
     if (ok && out->frames && out->fps > 0) {
         if (field_find(o, "num_frames") && field_find(o, "fps"))
             return api_fail(e, 400, "fps", "give \"num_frames\" or \"fps\", not both");
@@ -91,12 +96,17 @@ static bool read_medium(struct chat_request *r, const json_t *part, const struct
     if (!from)
         return api_fail(e, 400, form->member, "a part of type \"%s\" has no \"%s\"", form->type,
                         form->member);
+    if (form->sound && !rules->hears)
+        return api_fail(e, 400, "content",
+                        "a part of type \"%s\", but the model has no audio encoder: it cannot hear",
+                        form->type);
     if (r->n_media == CHAT_MAX_MEDIA)
         return api_fail(e, 400, "messages", "more than %d videos and pictures", CHAT_MAX_MEDIA);
     m = &r->media[r->n_media++];
     m->source.fd = -1;
     m->params = r->video;
     r->n_videos += form->video;
+    r->n_sounds += form->sound;
     if (!read_source(&m->source, from, rules, e))
         return false;
     if (json_is_object(from) && !chat_frames_read(&m->params, from, rules, e))
@@ -132,7 +142,7 @@ static bool read_part(struct chat_request *r, const json_t *part, const struct c
             return read_medium(r, part, &forms[i], rules, e);
     return api_fail(e, 501, "content",
                     "parts of type \"%.40s\" are not supported: use text, video_url, image_url, "
-                    "input_video or file",
+                    "audio_url, input_video, input_audio or file",
                     type);
 }
 

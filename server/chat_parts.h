@@ -8,7 +8,7 @@
 /* Fills messages, parts and media from the array; *r has its defaults for videos. */
 bool chat_parts_read(struct chat_request *r, const json_t *messages, const struct chat_rules *rules,
                      struct api_error *e);
-/* Frame options, in vLLM's names, over *out. */
+/* Options of frames and sound, in vLLM's names, over *out. */
 bool chat_frames_read(struct pv_video_params *out, const json_t *o, const struct chat_rules *rules,
                       struct api_error *e);
 

@@ -101,6 +101,12 @@ static void add_head(const struct chat *ch, const char *object, struct buf *b)
     buf_json(b, ch->s->name, strlen(ch->s->name));
 }
 
+/* What the usage calls tokens of media. */
+static const char *media_word(const struct chat_request *r)
+{
+    return r->n_videos ? "video" : r->n_sounds == r->n_media ? "audio" : "image";
+}
+
 static void add_usage(const struct chat *ch, struct buf *b)
 {
     const struct pv_stats *s = &ch->choice[0].stats;
@@ -113,7 +119,7 @@ static void add_usage(const struct chat *ch, struct buf *b)
         "\"prompt_tokens_details\":{\"cached_tokens\":%lld",
         prompt, answers, prompt + answers, (long long)s->reused_tokens);
     if (ch->r.n_media > 0)
-        buf_printf(b, ",\"multimodal_tokens\":{\"%s\":%lld}", ch->r.n_videos ? "video" : "image",
+        buf_printf(b, ",\"multimodal_tokens\":{\"%s\":%lld}", media_word(&ch->r),
                    (long long)s->video_tokens);
     buf_puts(b, "}}");
 }

@@ -25,6 +25,7 @@ struct chat_rules {
     enum pv_sandbox sandbox;        /* where they are decoded */
     int max_tokens;                 /* of one answer */
     bool has_draft, has_head;
+    bool hears; /* the model has an audio encoder */
 };
 
 struct chat_medium {
@@ -40,7 +41,8 @@ struct chat_request {
     struct pv_part *parts;
     int n_messages, n_parts;
     struct chat_medium *media;
-    int n_media, n_videos; /* n_videos: those that may be videos, by their part's type */
+    int n_media, n_videos; /* n_videos: those that may be videos, by their part's type; */
+    int n_sounds;          /* and those that are sound */
     const char *prompt;    /* completions: text, or */
     int32_t *ids;
     size_t n_ids;

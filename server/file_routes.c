@@ -40,7 +40,7 @@ void route_files(struct call *c)
     buf_clear(&b);
 }
 
-static bool find_file(struct call *c, struct stored_file *f)
+bool call_file(struct call *c, struct stored_file *f)
 {
     struct api_error e = { 0 };
     if (stored_find(c->s->files, c->arg, f))
@@ -54,7 +54,7 @@ void route_file(struct call *c)
 {
     struct stored_file f;
     struct buf b;
-    if (!find_file(c, &f))
+    if (!call_file(c, &f))
         return;
     buf_init(&b, JSON_LIMIT);
     stored_json(&b, &f);
@@ -67,7 +67,7 @@ void route_file_delete(struct call *c)
     struct stored_file f;
     struct api_error e = { 0 };
     struct buf b;
-    if (!find_file(c, &f))
+    if (!call_file(c, &f))
         return;
     if (!stored_remove(c->s->files, c->arg)) {
         api_fail(&e, 403, "file_id", "\"%s\" is a sample of the server: it stays", c->arg);
@@ -85,7 +85,9 @@ static const char *safe_type(const char *type)
 {
     static const char *const types[] = { "video/mp4",  "video/webm",       "video/quicktime",
                                          "video/ogg",  "video/x-matroska", "image/png",
-                                         "image/jpeg", "image/webp",       "image/gif" };
+                                         "image/jpeg", "image/webp",       "image/gif",
+                                         "audio/mpeg", "audio/wav",        "audio/ogg",
+                                         "audio/flac", "audio/mp4",        "audio/aac" };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(type, types[i]))
             return types[i];
@@ -97,7 +99,7 @@ void route_file_content(struct call *c)
     struct stored_file f;
     struct api_error e = { 0 };
     int fd;
-    if (!find_file(c, &f))
+    if (!call_file(c, &f))
         return;
     fd = open(f.path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -207,8 +209,8 @@ static void frames_left(struct call *c)
     (void)c; /* the worker comes back, bounded by the limits of media */
 }
 
-static bool query_number(struct call *c, const char *name, double min, double max, double *out,
-                         struct api_error *e)
+bool call_query_number(const struct call *c, const char *name, double min, double max, double *out,
+                       struct api_error *e)
 {
     const char *text = exchange_query(c->x, name);
     char *end;
@@ -228,12 +230,12 @@ void route_file_frames(struct call *c)
     struct stored_file f;
     struct api_error e = { 0 };
     double frames = 0, side = SIDE, fps = 0;
-    if (!find_file(c, &f))
+    if (!call_file(c, &f))
         return;
     j = mem_zalloc(sizeof *j);
-    if (query_number(c, "num_frames", 1, c->s->limits.frames, &frames, &e) &&
-        query_number(c, "fps", 0.001, 1000, &fps, &e))
-        query_number(c, "size", 16, MAX_SIDE, &side, &e);
+    if (call_query_number(c, "num_frames", 1, c->s->limits.frames, &frames, &e) &&
+        call_query_number(c, "fps", 0.001, 1000, &fps, &e))
+        call_query_number(c, "size", 16, MAX_SIDE, &side, &e);
     if (j)
         j->small = mem_alloc(3 * (size_t)side * (size_t)side);
     if (!e.status && (!j || !j->small))

@@ -39,10 +39,10 @@ static void add_model(struct buf *b, const struct server *s)
     if (s->state == SERVER_READY || s->state == SERVER_DRAINING) {
         buf_printf(b,
                    ",\"max_model_len\":%d,\"prevue\":{\"version\":\"%s\",\"vision\":%s,"
-                   "\"draft_model\":%s,\"draft_head\":%s,\"method\":\"%s\"",
+                   "\"audio\":%s,\"draft_model\":%s,\"draft_head\":%s,\"method\":\"%s\"",
                    s->context, pv_version(), pv_model_has_vision(s->model) ? "true" : "false",
-                   s->draft ? "true" : "false", pv_model_has_head(s->model) ? "true" : "false",
-                   s->c->method.name);
+                   pv_model_has_audio(s->model) ? "true" : "false", s->draft ? "true" : "false",
+                   pv_model_has_head(s->model) ? "true" : "false", s->c->method.name);
         add_methods(b, s);
         buf_puts(b, "}");
     }

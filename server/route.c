@@ -23,6 +23,7 @@ const struct route routes[] = {
     { "DELETE", "/v1/files/*", BODY_NONE, false, true, route_file_delete },
     { "GET", "/v1/files/*/content", BODY_NONE, false, true, route_file_content },
     { "GET", "/v1/files/*/frames", BODY_NONE, false, false, route_file_frames },
+    { "GET", "/v1/files/*/sound", BODY_NONE, false, false, route_file_sound },
     { "POST", "/tokenize", BODY_JSON, false, false, route_tokenize },
     { "POST", "/detokenize", BODY_JSON, false, false, route_detokenize },
     { "GET", "/health", BODY_NONE, true, true, route_health },

@@ -78,6 +78,11 @@ extern const struct http_handler route_handler;
 void call_reply(struct call *c, int status, const char *type, const struct buf *body);
 void call_json(struct call *c, int status, const struct buf *body);
 void call_fail(struct call *c, const struct api_error *e);
+/* The uploaded file that the path names; false, and answered: there is none. */
+bool call_file(struct call *c, struct stored_file *f);
+/* A number of the query over *out, which stays where it is not given. */
+bool call_query_number(const struct call *c, const char *name, double min, double max, double *out,
+                       struct api_error *e);
 void call_headers(struct call *c); /* for replies of other kinds */
 /* Its body is not needed any more. */
 void call_drop_body(struct call *c);
@@ -99,6 +104,7 @@ void route_file(struct call *c);
 void route_file_delete(struct call *c);
 void route_file_content(struct call *c);
 void route_file_frames(struct call *c);
+void route_file_sound(struct call *c);
 void route_page(struct call *c);
 
 /* Answers (chat_call.c). */

@@ -59,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                 .method = &method,
                                 .limits = &limits,
                                 .max_tokens = TOKEN_LIMIT,
-                                .has_head = size % 2 };
+                                .has_head = size % 2,
+                                .hears = size % 3 > 0 };
     pv_method_find(&method, "ar", NULL);
     for (int chat = 0; chat < 2; chat++) {
         struct chat_request r;

@@ -89,7 +89,7 @@ bad temperature 400 'temperature' "{\"temperature\":-1,$text}"
 bad max_tokens 400 'max_tokens' "{\"max_tokens\":0,$text}"
 bad huge_number 400 'not JSON' "{\"max_tokens\":1e999,$text}"
 bad role 400 'unknown role' '{"messages":[{"role":"robot","content":"x"}]}'
-bad part 501 'not supported' '{"messages":[{"role":"user","content":[{"type":"input_audio"}]}]}'
+bad part 501 'not supported' '{"messages":[{"role":"user","content":[{"type":"input_smell"}]}]}'
 bad data_url 400 'base64' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,!!!"}}]}]}'
 bad no_video 400 'medium|memory' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,AAAA"}}]}]}'
 bad http_url 400 'allow-domain' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"http://127.0.0.1/x.mp4"}}]}]}'
@@ -128,3 +128,24 @@ why=
 grep -q 'Say something' access.log && why="it has the text of a prompt"
 grep -vqE '^\{"time":"[^"]*","id":"req-[0-9a-f]*","remote":"127.0.0.1:[0-9]*","method":"[A-Z]*","path":".*\}$' access.log && why="a line of another form"
 verdict access_log "$why"
+
+# Sound. nano does not hear.
+{
+    # 16 kHz, mono, 8 bits: 8000 samples, of which number 2000 is a click.
+    printf 'RIFF\144\037\000\000WAVEfmt \020\000\000\000\001\000\001\000\200\076\000\000\200\076\000\000\001\000\010\000data\100\037\000\000'
+    head -c 2000 /dev/zero | tr '\0' '\200'
+    printf '\300'
+    head -c 5999 /dev/zero | tr '\0' '\200'
+} >click.wav
+curl -s "$url/v1/files" -F purpose=user_data -F file=@click.wav >out
+click=$(member id)
+expect sound_peaks 200 '^\{"object":"sound","rate":16000,"samples":8000,"peaks":\[0,0.5,0,0\]\}$' "/v1/files/$click/sound?points=4"
+expect sound_none 200 '^\{"object":"sound","rate":16000,"samples":0,"peaks":\[\]\}$' /v1/files/sample-16-frames/sound
+expect sound_of_no_file 404 'no file' /v1/files/file-none/sound
+expect sound_points 400 'points.*from 1 to 4000' "/v1/files/$click/sound?points=0"
+expect model_does_not_hear 200 '"vision":true,"audio":false' /v1/models
+expect use_audio 200 '"frames":3,' /v1/chat/completions \
+    -d '{"max_tokens":1,"mm_processor_kwargs":{"use_audio_in_video":false,"num_frames":3},"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"sample-16-frames","use_audio_in_video":true}}]}]}'
+bad use_audio_not_bool 400 'use_audio_in_video' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"sample-16-frames","use_audio_in_video":"yes"}}]}]}'
+bad input_audio 400 'input_audio.*cannot hear' "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_audio\",\"input_audio\":{\"data\":\"$(base64 -w 0 click.wav)\",\"format\":\"wav\"}}]}]}"
+bad audio_url 400 'audio_url.*cannot hear' '{"messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":"sample-16-frames"}}]}]}'
