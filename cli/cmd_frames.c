@@ -126,7 +126,7 @@ static bool on_frame(void *user, const struct pv_frame *f)
         fail_nomem(&w->err, strlen(w->dir));
     } else if (file_is_same(path, w->video)) {
         fail(&w->err, PV_E_IO, "%s: would be written over: it is what is read", path);
-    } else if (!png_write(path, f->width, f->height, f->rgb, &w->err)) {
+    } else if (!png_write(path, f->width, f->height, f->rgb, interrupted, &w->err)) {
         w->n++;
         print_frame(w, f, path);
         written = !ferror(stdout) && !w->out.failed;
@@ -255,7 +255,7 @@ static int write_media(const pv_model *model, const struct frames_args *a, const
     else if (!status && heard.path)
         print_sound(&heard, video);
     result = finish_output();
-    if (w.err.code)
+    if (w.err.code && w.err.code != PV_E_CANCELLED)
         result = report("%s", w.err.text);
     else if (status && status != PV_E_CANCELLED)
         result = report("%s", err.text);

@@ -137,13 +137,17 @@ int cmd_serve(int argc, char **argv)
 
 #else
 
-/* The samples beside the default model's directory. */
+/* The samples beside the default model's directory, "models". */
 static const char *find_samples(const struct serve_args *a, const struct pv_model_params *mp)
 {
+    static const char dir[] = "models/";
     static char path[4096];
-    const char *models = strstr(mp->path, "models/");
-    if (a->samples || a->model.model || !models)
+    const char *name = strrchr(mp->path, '/'), *models;
+    if (a->samples || a->model.model || !name)
         return a->samples;
+    models = name + 2 - sizeof dir;
+    if (models < mp->path || strncmp(models, dir, sizeof dir - 1) != 0)
+        return NULL;
     snprintf(path, sizeof path, "%.*ssamples", (int)(models - mp->path), mp->path);
     return file_is_dir(path) ? path : NULL;
 }

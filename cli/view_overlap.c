@@ -6,6 +6,7 @@
 #include "base/png.h"
 #include "bench_trace.h"
 #include "command.h"
+#include "progress.h"
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -305,7 +306,7 @@ enum pv_status overlap_picture(const struct overlap *o, const char *path, struct
         draw_head(&s);
         for (int i = 0; i < s.n_panels; i++)
             draw_panel(&s, &s.panel[i]);
-        st = png_write(path, s.page.width, s.page.height, s.page.rgb, err);
+        st = png_write(path, s.page.width, s.page.height, s.page.rgb, interrupted, err);
     }
     canvas_close(&s.page);
     mem_free(s.part);

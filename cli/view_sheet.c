@@ -4,6 +4,7 @@
 
 #include "base/png.h"
 #include "command.h"
+#include "progress.h"
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -270,7 +271,7 @@ enum pv_status sheet_write(struct view_sheet *s, const char *path, struct pv_err
 {
     if (!s->page.rgb)
         return fail(err, PV_E_FORMAT, "%s: the video has no frames", s->report->video);
-    return png_write(path, s->page.width, s->page.height, s->page.rgb, err);
+    return png_write(path, s->page.width, s->page.height, s->page.rgb, interrupted, err);
 }
 
 void sheet_close(struct view_sheet *s)

@@ -253,6 +253,15 @@ static bool is_loopback(const char *host)
     return !strncmp(host, "127.", 4) || !strcmp(host, "::1") || !strcmp(host, "localhost");
 }
 
+static void warn_of_strangers(const struct serve_config *c)
+{
+    if (!is_loopback(c->host) && !c->key_file)
+        fprintf(stderr,
+                "prevue: warning: listening on %s without --api-key-file: everybody who "
+                "reaches this machine can use the model\n",
+                c->host);
+}
+
 int serve_run(const struct serve_config *c)
 {
     struct server s = { .c = c, .started = (int64_t)time(NULL) };
@@ -264,12 +273,8 @@ int serve_run(const struct serve_config *c)
     name_model(&s);
     raise_descriptors(c->max_connections);
     catch_signals();
-    if (!is_loopback(c->host) && !c->key_file)
-        fprintf(stderr,
-                "prevue: warning: listening on %s without --api-key-file: everybody who "
-                "reaches this machine can use the model\n",
-                c->host);
     if (open_server(&s, &err) == PV_OK) {
+        warn_of_strangers(c);
         workers_add(s.heavy, &l.work);
         run(&s);
         flush_replies(&s);

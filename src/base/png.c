@@ -26,6 +26,7 @@ struct png {
     uint8_t *rows[N_FILTERS]; /* a row under each filter: its number, then width * 3 bytes */
     uint8_t *out;             /* [OUT_SIZE], what becomes one IDAT chunk */
     size_t row_size;
+    int (*stop)(void); /* or NULL */
     struct pv_error *err;
 };
 
@@ -127,6 +128,8 @@ static enum pv_status write_picture(struct png *p, int width, int height, const 
         const uint8_t *row = rgb + (size_t)y * p->row_size;
         const uint8_t *filtered = filter_row(p, row, y ? row - p->row_size : NULL);
         s = compress_bytes(p, filtered, p->row_size + 1, Z_NO_FLUSH);
+        if (!s && p->stop && p->stop())
+            s = fail(p->err, PV_E_CANCELLED, "stopped while a picture was written");
     }
     if (!s)
         s = compress_bytes(p, NULL, 0, Z_FINISH);
@@ -180,9 +183,9 @@ enum pv_status png_encode(struct buf *out, int width, int height, const uint8_t 
 }
 
 enum pv_status png_write(const char *path, int width, int height, const uint8_t *rgb,
-                         struct pv_error *err)
+                         int (*stop)(void), struct pv_error *err)
 {
-    struct png p = { .err = err };
+    struct png p = { .stop = stop, .err = err };
     enum pv_status s = file_out_open(&p.file, path, err);
     if (s)
         return s;

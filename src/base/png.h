@@ -5,9 +5,10 @@
 #include "base/buf.h"
 #include "prevue/prevue.h"
 
-/* Write rgb [height, width, 3]. The file appears under its name only when it is complete. */
+/* Write rgb [height, width, 3]. The file appears under its name only when it is complete. `stop`
+ * (NULL: none) is asked between rows: not 0, and the picture is given up (PV_E_CANCELLED). */
 enum pv_status png_write(const char *path, int width, int height, const uint8_t *rgb,
-                         struct pv_error *err);
+                         int (*stop)(void), struct pv_error *err);
 
 /* The same bytes appended to `out`. */
 enum pv_status png_encode(struct buf *out, int width, int height, const uint8_t *rgb,
