@@ -4,6 +4,7 @@ import { getJson, health } from "./api.js";
 import { answer, answerElement, questionElement, setServer, showHow } from "./chat.js";
 import { forget, show as showComposer, startComposer, takeQuestion, welcome } from "./composer.js";
 import { play, startDialogs } from "./dialogs.js";
+import { setHearing } from "./sound.js";
 import { conversations, dropConversation, newConversation, save, saveSettings, settings, takeChange, titleOf } from "./store.js";
 
 let current = newConversation();
@@ -198,6 +199,8 @@ async function connect() {
         const first = (await getJson("v1/models")).data[0];
         model = { id: first.id, ...first.prevue };
         setServer(model);
+        setHearing(Boolean(model.audio));
+        $("pick").accept = model.audio ? "video/*,image/*,audio/*" : "video/*,image/*";
         $("model").textContent = model.id;
         $("model").title = `prevue ${model.version}, context of ${first.max_model_len} tokens`;
         if (!current.turns.length)

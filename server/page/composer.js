@@ -1,6 +1,7 @@
 // The question: its text, clips that go with it, and where clips come from.
 import { $, announce, bytes, h, iconButton, percent, plural } from "./dom.js";
 import { getJson, remove, upload } from "./api.js";
+import { isHearing } from "./sound.js";
 import { isUsed, settings } from "./store.js";
 import { describeFrames, filmStrip, framesOf } from "./strip.js";
 
@@ -74,8 +75,9 @@ function clipElement(conversation, clip) {
 
 export function addFile(file) {
     const conversation = current;
-    if (!/^(video|image)\//.test(file.type) && file.type) {
-        notice(`${file.name} is neither a video nor a picture.`);
+    const kinds = isHearing() ? /^(video|image|audio)\// : /^(video|image)\//;
+    if (!kinds.test(file.type) && file.type) {
+        notice(isHearing() ? `${file.name} is neither a video nor a picture nor sound.` : `${file.name} is neither a video nor a picture.`);
         return;
     }
     const clip = { id: "", name: file.name, bytes: file.size, frames: settings.frames };

@@ -1,6 +1,7 @@
-// The film strip: the frames that the model takes from a clip, and over them what a drafter sees.
+// The film strip: the frames that the model takes from a clip, over them what a drafter sees, and under them its sound.
 import { count, getting, h, icon, plural, s, seconds } from "./dom.js";
 import { getJson } from "./api.js";
+import { soundLength, soundOf, soundTrack } from "./sound.js";
 
 const known = new Map(); // of frames, by file and number
 
@@ -91,6 +92,12 @@ export function filmStrip(clip, options = {}) {
         if (frames)
             draw();
     };
+    // The drawing of its sound, or null.
+    const track = soundOf(clip).then((sound) => {
+        if (sound)
+            figure.append(soundTrack(sound, clip.name));
+        return sound;
+    });
     figure.ready = framesOf(clip).then((got) => {
         frames = got;
         const still = !got.video.fps;
@@ -101,7 +108,14 @@ export function filmStrip(clip, options = {}) {
         holder.replaceChildren(reel(boxes, label));
         draw();
         return got;
-    }).catch((e) => {
+    }).catch(async (e) => {
+        const sound = e.status === 404 ? null : await track;
+        if (sound) {
+            figure.classList.add("heard");
+            about.textContent = `${soundLength(sound)} of sound`;
+            holder.remove();
+            return null;
+        }
         const text = e.status === 404 ? `The server no longer has ${clip.name}. Add it again to ask about it.` : e.message;
         figure.classList.add("broken");
         holder.replaceChildren(h("p", { class: "error", role: "alert" }, text));

@@ -9,6 +9,7 @@ import http.server
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import threading
 import time
 import traceback
 import urllib.request
+import wave
 
 from browser import Browser, BrowserError
 
@@ -200,6 +202,50 @@ def several_files(b, server, tmp):
     check(not b.text(".actions .error"), f"it says {b.text('.actions .error')!r}")
     info = b.run("return JSON.parse(localStorage.getItem(Object.keys(localStorage).find(k => k.startsWith('prevue.conversation.')))).turns[1].info")
     check(info["frames"] >= 2 * FRAMES + 1, f"the model took {info['frames']} frames")
+
+
+def write_wav(path, seconds):
+    """A click in each second."""
+    with wave.open(path, "wb") as w:
+        w.setnchannels(1)
+        w.setsampwidth(2)
+        w.setframerate(16000)
+        w.writeframes(b"".join(struct.pack("<h", 16384 if i % 16000 == 8000 else 0) for i in range(16000 * seconds)))
+
+
+@test
+def sound(b, server, tmp):
+    """nano does not hear: nothing is asked for. With a model that does, which is pretended here, the track is drawn."""
+    path = os.path.join(tmp, "clicks.wav")
+    both = os.path.join(ROOT, "tests", "fuzz", "corpus", "video", "sound.mp4")
+    write_wav(path, 2)
+    fresh(b, server)
+    b.type("#pick", both)
+    b.wait("the frames", "return document.querySelectorAll('#clips .frame img').length > 0")
+    check(b.run("return document.querySelectorAll('.sound').length") == 0, "a track is drawn for a model that does not hear")
+    check(b.run("return !performance.getEntriesByType('resource').some(e => e.name.includes('/sound?'))"), "the sound was asked for")
+    script = b.devtools("Page.addScriptToEvaluateOnNewDocument", source="""const get = window.fetch;
+        window.fetch = async (url, ...rest) => {
+            const reply = await get(url, ...rest);
+            return String(url) === 'v1/models' ? new Response((await reply.text()).replace('"audio":false', '"audio":true')) : reply;
+        };""")
+    try:
+        fresh(b, server)
+        b.type("#pick", both + "\n" + path)
+        b.wait("two tracks", "return document.querySelectorAll('#clips .sound').length === 2")
+        b.wait("that only one strip has frames", "return document.querySelectorAll('#clips .reel').length === 1 && document.querySelectorAll('#clips .strip.heard').length === 1")
+        check(not b.run("return document.querySelector('#clips .error')"), "sound alone is shown as an error")
+        labels = b.run("return [...document.querySelectorAll('#clips .sound')].map(e => e.getAttribute('aria-label'))")
+        check("Sound of clicks.wav, 2.00 s" in labels, f"the tracks are called {labels}")
+        check(b.text("#clips .heard .about") == "2.00 s of sound", f"it says {b.text('#clips .heard .about')!r}")
+        drawn = b.run("return document.querySelector('#clips .heard .sound path').getAttribute('d')")
+        points = [p.split() for p in drawn[1:-1].split("L")]
+        loud = [float(x) for x, y in points if float(y) < 0.5]
+        check(loud == [100.5, 300.5], f"the clicks are drawn at {loud} of 400")
+        check(b.run("return document.querySelector('#clips .heard .sound').getBoundingClientRect().width > 200"), "the track is too narrow")
+    finally:
+        b.devtools("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+    b.console()  # frames of a sound
 
 
 @test
