@@ -1,8 +1,9 @@
 /* Copies between host and device in order with a work's kernels. The host's memory is the caller's
  * again when a call returns, so what goes down is first copied to a pinned slot: there are a few,
- * used in turn, each free again when the event behind its last copy has happened. One core copies
- * several times slower than the bus takes it away, so a tower's work, which waits for pictures, has
- * some threads for it. */
+ * used in turn, each free again when the event behind its last copy has happened. Pinning takes
+ * about a millisecond for each 3 MB, and most works only ever move some numbers, so a slot has what
+ * its copies have needed so far. One core copies several times slower than the bus takes it away,
+ * so a tower's work, which waits for pictures, has some threads for it. */
 #include "kernels/cuda/work.h"
 
 extern "C" {
@@ -13,10 +14,11 @@ extern "C" {
 #include <string.h>
 
 enum { SLOTS = 4, CREW = 8 };
-static const size_t SLOT_SIZE = 8 << 20, CREW_SIZE = 1 << 20, PAGE = 4096;
+static const size_t SLOT_LEAST = 64 << 10, SLOT_SIZE = 8 << 20, CREW_SIZE = 1 << 20, PAGE = 4096;
 
 struct stager {
-    uint8_t *slot[SLOTS]; /* pinned */
+    uint8_t *slot[SLOTS]; /* pinned, */
+    size_t size[SLOTS];   /* so many bytes, at most SLOT_SIZE */
     cudaEvent_t done[SLOTS];
     int next;
     struct pool *crew; /* NULL: the caller alone */
@@ -57,7 +59,8 @@ enum pv_status stager_open(struct device_work *w, struct pv_error *err)
         return fail_nomem(err, sizeof *s);
     w->stager = s;
     for (int i = 0; i < SLOTS && e == cudaSuccess; i++) {
-        e = cudaMallocHost((void **)&s->slot[i], SLOT_SIZE);
+        s->size[i] = w->shape.segment > 0 ? SLOT_SIZE : SLOT_LEAST; /* pictures are many bytes */
+        e = cudaMallocHost((void **)&s->slot[i], s->size[i]);
         if (e == cudaSuccess)
             e = cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming);
     }
@@ -84,22 +87,43 @@ void stager_close(struct device_work *w)
     w->stager = NULL;
 }
 
+/* Slot i, free again, with room for n bytes or fewer: returns for how many. No memory for a larger
+ * one is no failure, a copy then takes more turns. */
+static size_t take_slot(struct device_work *w, int i, size_t n)
+{
+    struct stager *s = w->stager;
+    size_t size = s->size[i];
+    uint8_t *larger = NULL;
+    work_check(w, cudaEventSynchronize(s->done[i]), "waiting for a copy");
+    n = n < SLOT_SIZE ? n : SLOT_SIZE;
+    if (n <= size)
+        return n;
+    while (size < n)
+        size *= 2;
+    if (cudaMallocHost((void **)&larger, size) != cudaSuccess) {
+        cudaGetLastError();
+        return s->size[i];
+    }
+    cudaFreeHost(s->slot[i]);
+    s->slot[i] = larger;
+    s->size[i] = size;
+    return n;
+}
+
 void *stager_lend(struct device_work *w, size_t size)
 {
     struct stager *s = w->stager;
-    work_check(w, cudaEventSynchronize(s->done[s->next]), "waiting for a copy");
-    return size <= SLOT_SIZE ? s->slot[s->next] : NULL;
+    return take_slot(w, s->next, size) == size ? s->slot[s->next] : NULL;
 }
 
 void stager_put(struct device_work *w, void *dst, const void *src, size_t size)
 {
     struct stager *s = w->stager;
     cudaSetDevice(w->gpu->index);
-    for (size_t at = 0; at < size; at += SLOT_SIZE) {
-        size_t n = size - at < SLOT_SIZE ? size - at : SLOT_SIZE;
+    for (size_t at = 0, n; at < size; at += n) {
         int i = s->next;
         s->next = (s->next + 1) % SLOTS;
-        work_check(w, cudaEventSynchronize(s->done[i]), "waiting for a copy");
+        n = take_slot(w, i, size - at);
         copy_host(s, s->slot[i], (const uint8_t *)src + at, n);
         work_check(
             w,
@@ -113,28 +137,28 @@ void stager_put(struct device_work *w, void *dst, const void *src, size_t size)
 void stager_get(struct device_work *w, void *dst, const void *src, size_t size)
 {
     struct stager *s = w->stager;
-    size_t asked = 0, done = 0;
+    size_t asked = 0, done = 0, part[SLOTS];
     int from[SLOTS], ahead = 0;
     cudaSetDevice(w->gpu->index);
     while (done < size && w->error == cudaSuccess) {
         while (asked < size && ahead < SLOTS) {
-            size_t n = size - asked < SLOT_SIZE ? size - asked : SLOT_SIZE;
             int i = s->next;
+            size_t n = take_slot(w, i, size - asked);
             s->next = (s->next + 1) % SLOTS;
-            work_check(w, cudaEventSynchronize(s->done[i]), "waiting for a copy");
             work_check(w,
                        cudaMemcpyAsync(s->slot[i], (const uint8_t *)src + asked, n,
                                        cudaMemcpyDeviceToHost, w->stream),
                        "a copy from the GPU");
             work_check(w, cudaEventRecord(s->done[i], w->stream), "a copy from the GPU");
+            part[ahead] = n;
             from[ahead++] = i;
             asked += n;
         }
-        size_t n = size - done < SLOT_SIZE ? size - done : SLOT_SIZE;
         work_check(w, cudaEventSynchronize(s->done[from[0]]), "waiting for a copy");
-        copy_host(s, (uint8_t *)dst + done, s->slot[from[0]], n);
-        done += n;
+        copy_host(s, (uint8_t *)dst + done, s->slot[from[0]], part[0]);
+        done += part[0];
         ahead--;
         memmove(from, from + 1, (size_t)ahead * sizeof *from);
+        memmove(part, part + 1, (size_t)ahead * sizeof *part);
     }
 }
