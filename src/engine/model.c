@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/sized.h"
+#include "base/thread.h"
 #include "family/families.h"
 #include "prevue/testing.h"
 #ifndef PV_CORE
@@ -164,6 +165,33 @@ static enum pv_status open_head(struct pv_model *m, const char *path, struct pv_
     return s ? s : decoder_open_head(&m->head, m->head_file, &c, m->dec, err);
 }
 
+/* Rows of a call of many: more than a library of products has special algorithms for. */
+enum { REHEARSED_PATCHES = 4097 };
+
+static void *rehearse(void *arg)
+{
+    (void)vision_rehearse(arg, REHEARSED_PATCHES,
+                          NULL); /* what fails will be told when it counts */
+    return NULL;
+}
+
+/* The tower first: where its first call is slow, that happens while the decoder's weights are read.
+ */
+static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    pthread_t thread;
+    bool rehearses;
+    if (model_file_vision(m->file)->family)
+        s = vision_open(&m->vision, m->file, m->dev, err);
+    rehearses = !s && m->vision && m->dev->slow_start && thread_start(&thread, rehearse, m->vision);
+    if (!s)
+        s = decoder_open(&m->dec, m->file, m->dev, err);
+    if (rehearses)
+        pthread_join(thread, NULL);
+    return s;
+}
+
 static enum pv_status open_parts(struct pv_model *m, const struct pv_model_params *p,
                                  struct pv_error *err)
 {
@@ -183,9 +211,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     m->repacked = m->dev->own;
     s = check_room(m, err);
     if (!s)
-        s = decoder_open(&m->dec, m->file, m->dev, err);
-    if (!s && model_file_vision(m->file)->family)
-        s = vision_open(&m->vision, m->file, m->dev, err);
+        s = open_networks(m, err);
     if (!s && model_file_vision(m->file)->audio.hidden)
         s = hearing_open(&m->hearing, m->file, m->dev, err);
     if (!s && p->head)

@@ -455,6 +455,9 @@ struct device {
     /* What beside this library's code the bits of results depend on, as a GPU's driver; NULL:
      * nothing, or only the CPU. */
     const char *identity;
+    /* The first calls of its kernels take much longer than those after them: it pays to make some
+     * while weights are read. */
+    bool slow_start;
     bool draws;     /* matrices are drawn instead of taken */
     bool repacks;   /* `take` may make a repacked copy of a matrix, where that is faster */
     size_t own;     /* bytes of these copies, and of those that would be made if `repacks` */

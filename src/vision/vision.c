@@ -523,3 +523,29 @@ struct device_work *vision_state_work(struct vision_state *st)
 {
     return st->work;
 }
+
+enum { REHEARSED_SIDE = 16 }; /* patches, of towers that take any size */
+
+enum pv_status vision_rehearse(const struct vision *v, int patches, struct pv_error *err)
+{
+    const struct vision_config *c = &v->c;
+    bool fixed = c->family->tower->fixed;
+    int side = fixed ? vision_side(c) : REHEARSED_SIDE, area = side * side;
+    int n = (patches + area - 1) / area, pixels = fixed ? c->image : side * c->patch;
+    size_t size = (size_t)n * (size_t)c->temporal * (size_t)pixels * (size_t)pixels * 3;
+    struct vision_frames frames = { .height = pixels, .width = pixels };
+    struct vision_state *st = NULL;
+    const float *tokens;
+    uint8_t *rgb;
+    enum pv_status s;
+    if (!vision_cuts_patches(v) || !vision_keeps_tokens(v))
+        return PV_OK;
+    rgb = mem_zalloc(size);
+    frames.rgb = rgb;
+    s = rgb ? vision_state_open(&st, v, n * area, err) : fail_nomem(err, size);
+    if (!s)
+        s = vision_encode_frames(v, st, &frames, n, NULL, &tokens, err);
+    vision_state_close(&st);
+    mem_free(rgb);
+    return s;
+}

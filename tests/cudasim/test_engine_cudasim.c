@@ -39,6 +39,21 @@ TEST(requests_of_qwen3_do_not_see_each_other)
     run_family(&family_qwen3_vl, EAGLE_HEAD, 8000, 3);
 }
 
+/* What a model does while it is opened, where first calls are slow. */
+TEST(towers_rehearse)
+{
+    static const struct family *const each[] = { &family_llava_onevision, &family_qwen2_5_vl,
+                                                 &family_qwen3_vl };
+    static struct world w;
+    for (int i = 0; i < 3; i++) {
+        struct pv_error err = { 0 };
+        if (!tiny_world_open(&w, each[i], NO_HEAD, "cuda", cpu_level_best()))
+            return;
+        CHECK_MSG(vision_rehearse(w.target->vision, 1, &err) == PV_OK, "%s", err.text);
+        world_close(&w);
+    }
+}
+
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
 {
     struct cudasim_gpu gpu;

@@ -555,6 +555,9 @@ extern "C" enum pv_status device_cuda_open(struct device **out, int index, struc
     gpu->ops.name = gpu->name;
     gpu->dev.ops = &gpu->ops;
     gpu->dev.impl = gpu;
+#ifndef PV_CUDASIM
+    gpu->dev.slow_start = true;
+#endif
     name_identity(gpu);
     *out = &gpu->dev;
     return PV_OK;
