@@ -59,7 +59,7 @@ export function describeFrames(frames) {
 
 // Arrow keys move along the strip when it has the focus.
 function reel(boxes, label) {
-    const e = h("div", { class: "reel", tabindex: "0", role: "group", "aria-label": label }, boxes);
+    const e = h("div", { class: "reel", tabindex: "0", role: "group", "aria-label": label }, h("div", { class: "film" }, h("div", { class: "shots" }, boxes)));
     e.addEventListener("keydown", (event) => {
         const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
         if (!by || event.altKey)
@@ -92,12 +92,12 @@ export function filmStrip(clip, options = {}) {
         if (frames)
             draw();
     };
-    // The drawing of its sound, or null.
-    const track = soundOf(clip).then((sound) => {
-        if (sound)
-            figure.append(soundTrack(sound, clip.name));
-        return sound;
-    });
+    // Sound lies under the frames of the same time, as far as these are evenly spaced.
+    const addSound = (sound, duration) => {
+        const track = soundTrack(sound, clip.name);
+        track.style.minWidth = `${100 * sound.samples / sound.rate / duration}%`;
+        holder.querySelector(".film").append(track);
+    };
     figure.ready = framesOf(clip).then((got) => {
         frames = got;
         const still = !got.video.fps;
@@ -107,13 +107,15 @@ export function filmStrip(clip, options = {}) {
         const label = still ? `The picture ${clip.name}` : `${plural(boxes.length, "frame")} of ${clip.name}, from ${place(got.data[0].time)} to ${place(last.time)}`;
         holder.replaceChildren(reel(boxes, label));
         draw();
+        if (!still)
+            soundOf(clip).then((sound) => sound && addSound(sound, got.video.duration));
         return got;
     }).catch(async (e) => {
-        const sound = e.status === 404 ? null : await track;
+        const sound = e.status === 404 ? null : await soundOf(clip);
         if (sound) {
             figure.classList.add("heard");
             about.textContent = `${soundLength(sound)} of sound`;
-            holder.remove();
+            holder.replaceChildren(soundTrack(sound, clip.name));
             return null;
         }
         const text = e.status === 404 ? `The server no longer has ${clip.name}. Add it again to ask about it.` : e.message;

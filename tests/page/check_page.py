@@ -235,6 +235,11 @@ def sound(b, server, tmp):
         b.wait("two tracks", "return document.querySelectorAll('#clips .sound').length === 2")
         b.wait("that only one strip has frames", "return document.querySelectorAll('#clips .reel').length === 1 && document.querySelectorAll('#clips .strip.heard').length === 1")
         check(not b.run("return document.querySelector('#clips .error')"), "sound alone is shown as an error")
+        wide = b.run("""const film = document.querySelector('#clips .film'), width = (e) => e.getBoundingClientRect().width;
+            return width(film.querySelector('.sound')) / width(film.querySelector('.shots'))""")
+        file = next(f["id"] for f in json.loads(server.ask("/v1/files"))["data"] if f["filename"] == "sound.mp4")
+        length = json.loads(server.ask(f"/v1/files/{file}/sound"))["samples"] / 16000 / json.loads(server.ask(f"/v1/files/{file}/frames"))["video"]["duration"]
+        check(abs(wide - length) < 0.02 * length, f"the track is {wide} times as long as the frames, its sound {length} times")
         labels = b.run("return [...document.querySelectorAll('#clips .sound')].map(e => e.getAttribute('aria-label'))")
         check("Sound of clicks.wav, 2.00 s" in labels, f"the tracks are called {labels}")
         check(b.text("#clips .heard .about") == "2.00 s of sound", f"it says {b.text('#clips .heard .about')!r}")
