@@ -45,7 +45,8 @@ struct matmul_kernel {
     /* Outputs [o0, o1) of rows [0, n): y[r * y_stride + o]. */
     void (*run)(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
                 int o1, void *scratch);
-    /* The same with something done to the sums, or NULL. o0 is a multiple of 64. */
+    /* The same with something done to the sums, or NULL. o0 is a multiple of 64, n is row_step or
+     * more. */
     void (*fused)(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
                   int o0, int o1, void *scratch);
     /* For kernels of `matmul_own`, else NULL: bytes of the weights in the order that `run` expects

@@ -9,6 +9,8 @@
  * The bits are those of the operations one by one. */
 #include "kernels/device_cpu.h"
 
+#include <string.h>
+
 static int min_int(int a, int b)
 {
     return a < b ? a : b;
@@ -36,6 +38,7 @@ static void pack_normed(const struct tail_region *g, float *rows, int r0, int n)
     const struct kernels *k = &g->w->cpu->k;
     const struct tower_layer *l = t->w;
     size_t hidden = (size_t)t->hidden;
+    int step = g->mlp->row_step;
     for (int r = 0; r < n; r++) {
         const float *x = t->x + (size_t)(r0 + r) * hidden;
         float *y = rows + (size_t)r * hidden;
@@ -44,8 +47,10 @@ static void pack_normed(const struct tail_region *g, float *rows, int r0, int n)
         else
             k->rmsnorm(y, x, l->norm2, t->hidden, t->eps);
     }
-    g->mlp->pack((uint8_t *)t->room + g->mlp->packed_size(r0, t->hidden), rows, hidden, n,
-                 t->hidden, 0, n);
+    /* A kernel may pack few rows otherwise: the last ones are filled up. */
+    memset(rows + (size_t)n * hidden, 0, sizeof *rows * (size_t)(step - n) * hidden);
+    g->mlp->pack((uint8_t *)t->room + g->mlp->packed_size(r0, t->hidden), rows, hidden, step,
+                 t->hidden, 0, step);
 }
 
 static void run_panels(const struct tail_region *g, struct work_queue *q, int n_threads,
@@ -102,6 +107,8 @@ bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t)
         return false;
     if (!g.o->fused || !g.mlp->fused || kernels_matmul_for(k, &l->down) != g.mlp ||
         (l->gate.data && kernels_matmul_for(k, &l->gate) != g.mlp))
+        return false;
+    if (t->n < g.o->row_step || t->n < g.mlp->row_step)
         return false;
     if (g.o->packed_size(t->n, t->hidden) > t->room_size ||
         g.mlp->packed_size(t->n, t->hidden) > t->room_size ||

@@ -7,14 +7,29 @@
  * comes later is asked for meanwhile. One row out of memory then takes what f32 arithmetic takes.
  *
  * Packed x: [rows / 16][in / 32][2] tiles, rounded up, pairs of values in the order of split_place.
- */
+ * Up to 16 rows have tiles of so many columns and no more, [16 pairs][columns]: whole ones are
+ * twice the weights they meet, and would drive these out of the first cache (one row out of memory,
+ * one core: 14.8 GB/s with whole tiles, 16.2 with one column). */
 #include "kernels/x86/many_rows_amx.h"
 
 enum {
     FEW_GROUPS = 4,        /* up to 64 rows */
     STEP = 2 * TILE_BYTES, /* both planes */
+    COLUMN = 4,            /* bytes of a pair of values */
     AHEAD = 1024           /* bytes of a row from those in use to those being fetched */
 };
+
+/* Columns of the tiles of x. */
+static int columns_of(int n)
+{
+    return n == 1 ? 1 : n < GROUP ? (n + 3) / 4 * 4 : GROUP;
+}
+
+/* Bytes of a plane of a step. */
+static size_t plane_size(int columns)
+{
+    return (size_t)(GROUP * COLUMN) * (size_t)columns;
+}
 
 /* ---- activations ---- */
 
@@ -25,7 +40,7 @@ static size_t group_size(int in)
 
 static size_t packed_size(int n, int in)
 {
-    return groups_of(n) * group_size(in);
+    return groups_of(n) * (size_t)steps_of(in) * 2 * plane_size(columns_of(n));
 }
 
 /* The next 32 of n values of row x, first parts and the rest. */
@@ -37,17 +52,19 @@ static inline void split_x(__m512i part[2], const float *x, int n)
     part[1] = rest_bf16_32(part[0], v[0], v[1]);
 }
 
-static void turn(uint8_t *tile, __m512i r[16])
+static void turn(uint8_t *tile, __m512i r[16], int columns)
 {
+    __mmask16 there = (__mmask16)((1u << columns) - 1);
     transpose_16x16(r);
     for (int i = 0; i < 16; i++)
-        _mm512_store_si512(tile + split_place(i) * 64, r[i]);
+        _mm512_mask_storeu_epi32(tile + split_place(i) * columns * COLUMN, there, r[i]);
 }
 
 /* Tiles of the rows x[0..n) of one group; columns of rows past n are zero. */
-static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int in)
+static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int in, int columns)
 {
-    for (int k = 0; k < in; k += TILE_K, tiles += STEP) {
+    size_t plane = plane_size(columns);
+    for (int k = 0; k < in; k += TILE_K, tiles += 2 * plane) {
         __m512i first[16], rest[16], part[2];
         for (int i = 0; i < GROUP; i++) {
             part[0] = part[1] = _mm512_setzero_si512();
@@ -56,22 +73,22 @@ static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int
             first[i] = part[0];
             rest[i] = part[1];
         }
-        turn(tiles, first);
-        turn(tiles + TILE_BYTES, rest);
+        turn(tiles, first, columns);
+        turn(tiles + plane, rest, columns);
     }
 }
 
-/* One row: only its column is written; what the others hold reaches no output. */
+/* One row: its column is a line. */
 static void pack_one(uint8_t *tiles, const float *x, int in)
 {
-    int place[16];
+    int from[16];
     for (int i = 0; i < 16; i++)
-        place[i] = split_place(i) * 16;
-    __m512i at = _mm512_loadu_si512(place), part[2];
-    for (int k = 0; k < in; k += TILE_K, tiles += STEP) {
+        from[split_place(i)] = i;
+    __m512i order = _mm512_loadu_si512(from), part[2];
+    for (int k = 0; k < in; k += TILE_K, tiles += 2 * GROUP * COLUMN) {
         split_x(part, x + k, in - k);
-        _mm512_i32scatter_epi32(tiles, at, part[0], 4);
-        _mm512_i32scatter_epi32(tiles + TILE_BYTES, at, part[1], 4);
+        _mm512_store_si512(tiles, _mm512_permutexvar_epi32(order, part[0]));
+        _mm512_store_si512(tiles + GROUP * COLUMN, _mm512_permutexvar_epi32(order, part[1]));
     }
 }
 
@@ -83,7 +100,7 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
     }
     for (int r = r0; r < r1; r += GROUP)
         pack_group((uint8_t *)xp + (size_t)(r / GROUP) * group_size(in), x + (size_t)r * stride,
-                   stride, min_int(GROUP, n - r), in);
+                   stride, min_int(GROUP, n - r), in, columns_of(n));
 }
 
 /* ---- few rows: the accumulators stay in tiles 0 to 3 ---- */
@@ -96,20 +113,39 @@ static size_t scratch_size(int in)
     return few > many ? few : many;
 }
 
+/* Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 rows. */
+static void config(int columns)
+{
+    struct tile_shape s = { .palette = 1 };
+    for (int i = 0; i < 8; i++) {
+        s.colsb[i] = (uint16_t)(i == 4 || i == 5 ? 64 : columns * COLUMN);
+        s.rows[i] = TILE_ROWS;
+    }
+    tile_load_shape(&s);
+}
+
+/* Packed x of few rows: group by group, in tiles of `columns` columns. */
+struct few_x {
+    const uint8_t *p;
+    int groups, columns;
+};
+
 /* The product of a step for one group of rows, in the order of many_rows_amx.c: w1 x2, w1 x1,
- * w2 x1. Weights in tiles 4 and 5. */
+ * w2 x1. */
 #define GROUP_PRODUCT(c, b)                                                                        \
     do {                                                                                           \
-        _tile_loadd(6, (b) + TILE_BYTES, 64);                                                      \
+        _tile_loadd(6, (b) + plane, row);                                                          \
         _tile_dpbf16ps(c, 4, 6);                                                                   \
-        _tile_loadd(7, b, 64);                                                                     \
+        _tile_loadd(7, b, row);                                                                    \
         _tile_dpbf16ps(c, 4, 7);                                                                   \
         _tile_dpbf16ps(c, 5, 7);                                                                   \
     } while (0)
 
 static inline __attribute__((always_inline)) void step_product(const uint8_t *a, const uint8_t *b,
-                                                               size_t b_step, int groups)
+                                                               size_t b_step, int groups,
+                                                               int columns)
 {
+    const int row = columns * COLUMN, plane = GROUP * row;
     _tile_loadd(4, a, 64);
     _tile_loadd(5, a + TILE_BYTES, 64);
     GROUP_PRODUCT(0, b);
@@ -125,7 +161,7 @@ static inline __attribute__((always_inline)) void step_split(uint8_t *a, const u
                                                              int left)
 {
     for (int r = 0; r < GROUP; r++) {
-        _mm_prefetch((const char *)row[r] + (size_t)k * 2 + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)row[r] + (size_t)k * 2 + AHEAD, _MM_HINT_T1);
         split_row(a + r * 64, row[r] + (size_t)k * 2, left);
     }
     tiles_written();
@@ -133,52 +169,49 @@ static inline __attribute__((always_inline)) void step_split(uint8_t *a, const u
 
 /* All of `in`, one step behind the splitting. */
 static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_t **row, int in,
-                                                        const uint8_t *b, int groups)
+                                                        const uint8_t *b, int groups, int columns)
 {
-    size_t b_step = group_size(in);
+    const size_t b_step = group_size(in), step = 2 * plane_size(columns);
     int k = 0, whole = in / TILE_K * TILE_K;
-    for (; k < whole; k += TILE_K) {
-        step_split(a + k / TILE_K % 2 * STEP, row, k, TILE_K);
+    for (; k < in; k += TILE_K) {
+        if (k < whole)
+            step_split(a + k / TILE_K % 2 * STEP, row, k, TILE_K);
+        else
+            step_split(a + k / TILE_K % 2 * STEP, row, k, in - k);
         if (k > 0) {
-            step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups);
-            b += STEP;
+            step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups, columns);
+            b += step;
         }
     }
-    if (k < in) {
-        step_split(a + k / TILE_K % 2 * STEP, row, k, in - k);
-        if (k > 0) {
-            step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups);
-            b += STEP;
-        }
-        k += TILE_K;
-    }
-    step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups);
+    step_product(a + (k / TILE_K + 1) % 2 * STEP, b, b_step, groups, columns);
 }
 
-static void steps_few(uint8_t *a, const uint8_t **row, int in, const uint8_t *b, int groups)
+static void steps_few(uint8_t *a, const uint8_t **row, int in, const struct few_x *x)
 {
-    switch (groups) {
+    switch (x->groups) {
     case 1:
-        steps(a, row, in, b, 1);
+        if (x->columns == 1)
+            steps(a, row, in, x->p, 1, 1);
+        else
+            steps(a, row, in, x->p, 1, x->columns);
         break;
     case 2:
-        steps(a, row, in, b, 2);
+        steps(a, row, in, x->p, 2, GROUP);
         break;
     case 3:
-        steps(a, row, in, b, 3);
+        steps(a, row, in, x->p, 3, GROUP);
         break;
     default:
-        steps(a, row, in, b, 4);
+        steps(a, row, in, x->p, 4, GROUP);
         break;
     }
 }
 
 /* Outputs o, o + apart, ... , o + 15 apart. */
-static void few_outputs(const struct target *t, const uint8_t *xp, const struct matrix *w, int o,
-                        int apart, void *scratch)
+static void few_outputs(const struct target *t, const struct few_x *x, const struct matrix *w,
+                        int o, int apart, void *scratch)
 {
     const uint8_t *row[GROUP];
-    int groups = (int)groups_of(t->n);
     float *c = scratch;
     for (int r = 0; r < GROUP; r++)
         row[r] = weight_row(w, o + r * apart);
@@ -186,28 +219,31 @@ static void few_outputs(const struct target *t, const uint8_t *xp, const struct 
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    steps_few((uint8_t *)scratch + 4 * TILE_BYTES, row, w->in, xp, groups);
+    steps_few((uint8_t *)scratch + 4 * TILE_BYTES, row, w->in, x);
     _tile_stored(0, c, 64);
-    _tile_stored(1, c + 256, 64);
-    _tile_stored(2, c + 512, 64);
-    _tile_stored(3, c + 768, 64);
+    if (x->groups > 1) {
+        _tile_stored(1, c + 256, 64);
+        _tile_stored(2, c + 512, 64);
+        _tile_stored(3, c + 768, 64);
+    }
     tiles_written();
-    for (int g = 0; g < groups; g++)
+    for (int g = 0; g < x->groups; g++)
         put_tile(t, c + g * 256, o, apart, g);
 }
 
-static void run_few(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
+static void run_few(const struct target *t, const struct few_x *x, const struct matrix *w, int o0,
                     void *scratch)
 {
     int apart = rows_apart(w, t->o1 - o0);
+    config(x->columns);
     while (apart > 0) {
         for (int i = 0; i < apart; i++)
-            few_outputs(t, xp, w, o0 + i, apart, scratch);
+            few_outputs(t, x, w, o0 + i, apart, scratch);
         o0 += GROUP * apart;
         apart = rows_apart(w, t->o1 - o0);
     }
     if (o0 < t->o1)
-        few_outputs(t, xp, w, o0, 1, scratch);
+        few_outputs(t, x, w, o0, 1, scratch);
 }
 
 /* ---- the kernel ---- */
@@ -216,11 +252,12 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
                 int o1, void *scratch)
 {
     struct target t = { .y = y, .stride = y_stride, .bias = w->bias, .n = n, .o1 = o1 };
-    tile_config();
-    if (groups_of(n) <= FEW_GROUPS)
-        run_few(&t, xp, w, o0, scratch);
-    else
+    if (groups_of(n) <= FEW_GROUPS) {
+        run_few(&t, &(struct few_x){ xp, (int)groups_of(n), columns_of(n) }, w, o0, scratch);
+    } else {
+        tile_config();
         many_rows_run(&t, xp, w, o0, scratch);
+    }
     _tile_release();
 }
 
