@@ -196,6 +196,10 @@ static enum pv_status container_check(struct demuxer *d, const AVInputFormat *in
                     d->path, input->name);
     if (!formats_has_container(input, d->use, d->limits->more_formats)) {
         formats_say(name, sizeof name, input);
+        if (formats_has_container(input, FORMAT_FILM_OR_SOUND, NULL))
+            return fail(err, PV_E_UNSUPPORTED,
+                        "%s: is sound alone (%s), where a video or picture is wanted", d->path,
+                        name);
         return fail(err, PV_E_UNSUPPORTED,
                     "%s: files of the format %s are not read unless it is allowed by name", d->path,
                     name);
@@ -320,7 +324,9 @@ static enum pv_status find_film(struct demuxer *d, struct pv_error *err)
         if (d->use == FORMAT_FILM_OR_SOUND && demuxer_has_sound(d))
             return PV_OK;
         return fail(err, PV_E_FORMAT, "%s: has no video%s", d->path,
-                    d->use == FORMAT_FILM ? "" : " and no sound");
+                    d->use != FORMAT_FILM  ? " and no sound"
+                    : demuxer_has_sound(d) ? ", only sound"
+                                           : "");
     }
     par = demuxer_stream(d)->codecpar;
     if (par->codec_id == AV_CODEC_ID_NONE ||
