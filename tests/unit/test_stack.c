@@ -51,6 +51,21 @@ static void use_videos(pv_session *s, const pv_model *m)
     pv_session_reset(s);
 }
 
+static void use_sound(void)
+{
+    static const char *const files[] = { "mp4", "mkv", "ts", "flac", "ogg", "mp3", "wav", "aac" };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct pv_error err = { 0 };
+        char path[64];
+        float *samples = NULL;
+        size_t n = 0;
+        snprintf(path, sizeof path, "tests/fuzz/corpus/video/sound.%s", files[i]);
+        CHECK_MSG(!pv_video_sound(path, NULL, &samples, &n, &err), "%s", err.text);
+        CHECK_MSG(n > 1000, "%s: %zu samples", path, n);
+        pv_free(samples);
+    }
+}
+
 static void use_answers(pv_session *s)
 {
     static const char *const names[] = { "plain", "auto", "specvlm", "parallelvlm", "hippo" };
@@ -169,6 +184,7 @@ static void *use_all(void *arg)
     sp.draft = d;
     if (m && d && CHECK_MSG(!pv_session_open(&s, m, &sp, &err), "%s", err.text)) {
         use_videos(s, m);
+        use_sound();
         use_answers(s);
         use_engine(m);
         use_models(m);
