@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+enum { SAMPLES = 36000 /* of models that hear: 2.25 s beside 2.5 s of frames */ };
 enum { FRAMES = 5, HEIGHT = 40, WIDTH = 56, N_NEW = 20, MAX_VOCAB = 400, CONTEXT = 768 };
 
 /* ---- models and prompts ---- */
@@ -94,7 +95,17 @@ static inline void noise_frames(struct pv_frame frames[FRAMES],
     }
 }
 
-/* A video of noise, or a picture. */
+/* Noise whose loudness changes. */
+static inline const float *noise_sound(uint64_t seed)
+{
+    static float samples[SAMPLES];
+    struct rng r = { seed ^ 0x5e };
+    for (int i = 0; i < SAMPLES; i++)
+        samples[i] = 0.1f * (float)(1 + i / 4000 % 5) * rng_normal(&r);
+    return samples;
+}
+
+/* A video of noise, which is heard too by models that hear, or a picture. */
 static inline enum pv_status add_medium(pv_session *s, uint64_t seed, bool picture,
                                         struct pv_error *err)
 {
@@ -103,6 +114,10 @@ static inline enum pv_status add_medium(pv_session *s, uint64_t seed, bool pictu
     struct pv_video_params v = pv_video_defaults();
     noise_frames(frames, rgb, seed);
     v.max_pixels = 56 * 56;
+    if (pv_model_has_audio(s->model)) {
+        v.samples = noise_sound(seed);
+        v.n_samples = SAMPLES;
+    }
     return pv_add_frames(s, frames, picture ? 1 : FRAMES, picture ? 0 : 2, &v, err);
 }
 

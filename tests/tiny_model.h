@@ -31,6 +31,7 @@ enum {
     TINY_VISION_END,
     TINY_IMAGE_PAD,
     TINY_VIDEO_PAD,
+    TINY_AUDIO_PAD, /* of models that hear */
     TINY_MAX_TOKENS
 };
 

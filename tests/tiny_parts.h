@@ -53,6 +53,20 @@ static const struct tiny_kind tiny_kinds[] = {
       "merger.ln_q.weight", false, false, true, false },
     { &family_qwen3_vl, "qwen3vl", "qwen3vl_merger", 3, 4, 7, TINY_QWEN_LAYOUTS,
       "merger.norm.weight", false, false, true, true },
+    { &family_salmonn2_plus, "qwen2vl", "qwen2.5vl_merger", 2, 4, 5, TINY_QWEN_LAYOUTS,
+      "merger.ln_q.weight", false, true, false, false },
+};
+
+/* Sizes of the audio encoder of a model that hears: features of real sound, but chunks of one
+ * second, two tokens each. */
+enum {
+    TINY_MEL = 128,
+    TINY_EAR = 16,
+    TINY_EAR_FFN = 24,
+    TINY_EAR_POSITIONS = 50,
+    TINY_EAR_LAYERS = 2,
+    TINY_QUERY = 12,
+    TINY_QUERY_FFN = 20
 };
 
 enum { TINY_KINDS = sizeof tiny_kinds / sizeof *tiny_kinds };
@@ -76,6 +90,8 @@ static inline struct tiny_vision tiny_vision(const struct family *family)
     static const char *const llava[] = { "<image>", "<video>", NULL };
     static const char *const qwen[] = { "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
                                         "<|video_pad|>", NULL };
+    static const char *const hears[] = { "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
+                                         "<|video_pad|>",    "<|audio_pad|>",  NULL };
     const struct tiny_kind *kind = tiny_kind(family);
     bool is_llava = family == &family_llava_onevision, deep = family == &family_qwen3_vl;
     return (struct tiny_vision){ .family = family,
@@ -90,7 +106,9 @@ static inline struct tiny_vision tiny_vision(const struct family *family)
                                            .type = DTYPE_F32,
                                            .tokenizer = true,
                                            .eos = TINY_IM_END,
-                                           .extra = is_llava ? llava : qwen,
+                                           .extra = family->hearing ? hears
+                                                    : is_llava      ? llava
+                                                                    : qwen,
                                            .n_deepstack = deep ? TINY_DEEPSTACK : 0 },
                                  .hidden = 32,
                                  .n_layers = kind->tower_layers,
@@ -108,25 +126,27 @@ struct tiny_part {
     char name[64];  /* in GGUF */
     const char *hf; /* in a directory, after the prefix of its group */
     int group; /* 0: a layer, 1: the tower, 2: first matrix, 3: second, 4: newline, 5: a deepstack
-                  merger */
+                  merger; of the audio encoder 6: once, 7: a layer, 8: a layer of the Q-Former */
     int layer, third; /* third: 1..3 of fused q, k and v */
     int rows, cols;   /* rows 0: a vector */
     bool patch;
 };
 
 struct tiny_parts {
-    struct tiny_part item[160];
+    struct tiny_part item[200];
     int n;
 };
 
 static inline void tiny_part(struct tiny_parts *l, int group, int layer, const char *name,
                              const char *hf, int rows, int cols)
 {
+    static const char *const numbered[9] = {
+        [0] = "v.blk.", [5] = "v.deepstack.", [7] = "a.blk.", [8] = "a.qf.blk."
+    };
     struct tiny_part *p = &l->item[l->n++];
     *p = (struct tiny_part){ .hf = hf, .group = group, .layer = layer, .rows = rows, .cols = cols };
-    if (group == 0 || group == 5)
-        snprintf(p->name, sizeof p->name, "%s%d.%s", group ? "v.deepstack." : "v.blk.", layer,
-                 name);
+    if (numbered[group])
+        snprintf(p->name, sizeof p->name, "%s%d.%s", numbered[group], layer, name);
     else
         snprintf(p->name, sizeof p->name, "%s", name);
 }
@@ -239,6 +259,82 @@ static inline void tiny_qwen_top(struct tiny_parts *l, const struct tiny_vision 
         tiny_deepstack_merger(l, m, tiny_deepstack(m, k));
 }
 
+/* A matrix and its bias, or a norm, of the audio encoder. */
+static inline void tiny_sound_part(struct tiny_parts *l, int group, int layer, const char *gguf,
+                                   const char *hf, int rows, int cols, bool bias)
+{
+    static char names[64][2][64]; /* of directories: few, and the same each time */
+    static int n_names;
+    char name[48];
+    int at = 0;
+    snprintf(name, sizeof name, "%s.weight", hf);
+    while (at < n_names && strcmp(names[at][0], name) != 0)
+        at++;
+    if (at == n_names) {
+        snprintf(names[n_names][0], sizeof names[0][0], "%s", name);
+        snprintf(names[n_names++][1], sizeof names[0][1], "%s.bias", hf);
+    }
+    snprintf(name, sizeof name, "%s.weight", gguf);
+    tiny_part(l, group, layer, name, names[at][0], rows, cols);
+    snprintf(name, sizeof name, "%s.bias", gguf);
+    if (bias)
+        tiny_part(l, group, layer, name, names[at][1], 0, rows ? rows : cols);
+}
+
+static inline void tiny_sound_layer(struct tiny_parts *l, int i)
+{
+    const int h = TINY_EAR, f = TINY_EAR_FFN;
+    tiny_sound_part(l, 7, i, "ln1", "self_attn_layer_norm", 0, h, true);
+    tiny_sound_part(l, 7, i, "ln2", "final_layer_norm", 0, h, true);
+    tiny_sound_part(l, 7, i, "attn_q", "self_attn.q_proj", h, h, true);
+    tiny_sound_part(l, 7, i, "attn_k", "self_attn.k_proj", h, h, false);
+    tiny_sound_part(l, 7, i, "attn_v", "self_attn.v_proj", h, h, true);
+    tiny_sound_part(l, 7, i, "attn_out", "self_attn.out_proj", h, h, true);
+    tiny_sound_part(l, 7, i, "ffn_up", "fc1", f, h, true);
+    tiny_sound_part(l, 7, i, "ffn_down", "fc2", h, f, true);
+}
+
+static inline void tiny_query_layer(struct tiny_parts *l, int i)
+{
+    const int q = TINY_QUERY, h = TINY_EAR, f = TINY_QUERY_FFN;
+    tiny_sound_part(l, 8, i, "self_v", "attention.self.value", q, q, true);
+    tiny_sound_part(l, 8, i, "self_out", "attention.output.dense", q, q, true);
+    tiny_sound_part(l, 8, i, "self_ln", "attention.output.LayerNorm", 0, q, true);
+    tiny_sound_part(l, 8, i, "cross_q", "crossattention.self.query", q, q, true);
+    tiny_sound_part(l, 8, i, "cross_k", "crossattention.self.key", q, h, true);
+    tiny_sound_part(l, 8, i, "cross_v", "crossattention.self.value", q, h, true);
+    tiny_sound_part(l, 8, i, "cross_out", "crossattention.output.dense", q, q, true);
+    tiny_sound_part(l, 8, i, "cross_ln", "crossattention.output.LayerNorm", 0, q, true);
+    tiny_sound_part(l, 8, i, "ffn_up", "intermediate_query.dense", f, q, true);
+    tiny_sound_part(l, 8, i, "ffn_down", "output_query.dense", q, f, true);
+    tiny_sound_part(l, 8, i, "ffn_ln", "output_query.LayerNorm", 0, q, true);
+}
+
+static inline void tiny_list_sound(struct tiny_parts *l, const struct tiny_vision *m)
+{
+    const int h = TINY_EAR, q = TINY_QUERY;
+    tiny_sound_part(l, 6, 0, "a.conv1d.1", "conv1", h, 3 * TINY_MEL, true);
+    tiny_sound_part(l, 6, 0, "a.conv1d.2", "conv2", h, 3 * h, true);
+    tiny_part(l, 6, 0, "a.position_embd.weight", "embed_positions.weight", TINY_EAR_POSITIONS, h);
+    tiny_sound_part(l, 6, 0, "a.post_ln", "layer_norm", 0, h, true);
+    tiny_part(l, 6, 0, "a.qf.query", "q_tokens", 1, q);
+    tiny_sound_part(l, 6, 0, "a.qf.ln", "qformer.bert.embeddings.LayerNorm", 0, q, true);
+    tiny_sound_part(l, 6, 0, "mm.a.proj", "audio_proj", m->text.hidden, q, true);
+    for (int i = 0; i < TINY_EAR_LAYERS; i++)
+        tiny_sound_layer(l, i);
+    tiny_query_layer(l, 0);
+}
+
+/* Dimensions of a tensor: one, two, or three where the audio encoder has such. */
+static inline int tiny_dims(const char *name, int rows, int cols, int64_t dim[3])
+{
+    bool conv = strstr(name, "conv1d") != NULL, query = !strcmp(name, "a.qf.query");
+    dim[0] = rows ? rows : cols;
+    dim[1] = conv ? cols / 3 : query ? 1 : cols;
+    dim[2] = conv ? 3 : cols;
+    return rows == 0 ? 1 : conv || query ? 3 : 2;
+}
+
 /* The patch embedding comes first: one tensor a frame. */
 static inline void tiny_list_tower(struct tiny_parts *l, const struct tiny_vision *m, int n_layers)
 {
@@ -266,6 +362,8 @@ static inline void tiny_list_tower(struct tiny_parts *l, const struct tiny_visio
             tiny_llava_layer(l, m, i);
         else
             tiny_qwen_layer(l, m, i);
+    if (m->family->hearing)
+        tiny_list_sound(l, m);
 }
 
 static inline bool tiny_is(const char *option, const char *name)
@@ -281,7 +379,7 @@ static inline float *tiny_numbers(const struct tiny_vision *m, const char *name,
     float *x = malloc(sizeof *x * (size_t)n);
     float std = rows ? 1.5f / sqrtf((float)cols) : 0.2f;
     bool norm = strstr(name, "ln1.weight") || strstr(name, "ln2.weight") ||
-                strstr(name, "norm.weight") || strstr(name, "post_ln.weight");
+                strstr(name, "norm.weight") || strstr(name, "ln.weight");
     for (const char *p = name; *p; p++)
         hash = (hash ^ (unsigned char)*p) * 1099511628211u;
     struct rng r = { hash };

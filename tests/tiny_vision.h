@@ -63,10 +63,24 @@ static inline void tiny_deepstack_keys(struct gguf_writer *w, const struct tiny_
         gguf_writer_bools(w, "clip.vision.is_deepstack_layers", flags, (size_t)m->n_layers);
 }
 
+static inline void tiny_sound_keys(struct gguf_writer *w, const struct tiny_vision *m)
+{
+    if (!tiny_is(m->drop, "clip.has_audio_encoder"))
+        gguf_writer_bool(w, "clip.has_audio_encoder", true);
+    tiny_key_u32(w, m, "clip.audio.attention.head_count", 2);
+    tiny_key_f32(w, m, "clip.audio.attention.layer_norm_epsilon", 1e-5f);
+    tiny_key_u32(w, m, "clip.audio.qformer.head_count", 3);
+    tiny_key_f32(w, m, "clip.audio.qformer.layer_norm_epsilon", 1e-12f);
+    tiny_key_u32(w, m, "clip.audio.qformer.window", 25);
+    tiny_key_u32(w, m, "clip.audio.token_id", TINY_AUDIO_PAD);
+}
+
 static inline void tiny_qwen_keys(struct gguf_writer *w, const struct tiny_vision *m)
 {
-    if (m->family == &family_qwen2_5_vl)
+    if (tiny_kind(m->family)->mlp_gate) /* those of Qwen2.5-VL */
         tiny_window_keys(w, m);
+    if (m->family->hearing)
+        tiny_sound_keys(w, m);
     if (m->text.n_deepstack)
         tiny_deepstack_keys(w, m);
     tiny_key_u32(w, m, "clip.vision.image_size", 560);
@@ -107,7 +121,9 @@ static inline enum dtype tiny_part_type(const struct tiny_vision *m, const char 
                                         int cols)
 {
     enum dtype t = (enum dtype)m->text.type;
-    if (rows == 0 || strstr(name, "position_embd") || strstr(name, "patch_embd"))
+    int64_t dim[3];
+    if (rows == 0 || strstr(name, "position_embd") || strstr(name, "patch_embd") ||
+        tiny_dims(name, rows, cols, dim) == 3)
         return DTYPE_F32;
     return cols % dtype_block(t) ? DTYPE_F16 : t;
 }
@@ -125,8 +141,10 @@ static inline void tiny_put_part(struct gguf_writer *w, const struct tiny_vision
         rows += rows ? 1 : 0;
     }
     if (!data) {
-        int64_t deep[4] = { rows, 3, m->patch, m->patch };
-        if (patch)
+        int64_t deep[4] = { rows, 3, m->patch, m->patch }, dim[3];
+        if (tiny_dims(name, rows, cols, dim) == 3)
+            gguf_writer_tensor(w, name, t, 3, dim);
+        else if (patch)
             gguf_writer_tensor(w, name, t, 4, deep);
         else
             tiny_list_tensor(w, &m->text, name, t, rows, cols);

@@ -82,12 +82,30 @@ static inline void tiny_entry_patch(struct tiny_shard *sh, const struct tiny_vis
     free(x);
 }
 
+/* One tensor of the audio encoder. */
+static inline void tiny_entry_sound(struct tiny_shard *sh, const struct tiny_vision *m,
+                                    const struct tiny_part *p)
+{
+    int rows = p->rows + (p->rows && tiny_is(m->reshape, p->name));
+    int cols = p->cols + (!p->rows && tiny_is(m->reshape, p->name));
+    float *x = tiny_numbers(m, p->name, rows, cols);
+    int64_t dim[3];
+    int n = tiny_dims(p->name, rows, cols, dim);
+    const int shape[3] = { (int)dim[0], (int)dim[1], (int)dim[2] };
+    char prefix[64] = "audio.";
+    if (p->group > 6)
+        snprintf(prefix, sizeof prefix, "audio.%s%d.",
+                 p->group == 7 ? "layers." : "qformer.bert.encoder.layer.", p->layer);
+    tiny_entry(sh, prefix, p->hf, shape, n, x);
+    free(x);
+}
+
 /* One tensor of the tower; of fused ones the first third writes all three. */
 static inline void tiny_entry_part(struct tiny_shard *sh, const struct tiny_vision *m,
                                    const struct tiny_part *p)
 {
     const char *const *layout = tiny_layout(m);
-    const char *prefix = layout[p->group % 5 ? p->group - 1 : 0];
+    const char *prefix = layout[p->group % 5 && p->group < 5 ? p->group - 1 : 0];
     static const int to_next = 2; /* weight and bias alternate */
     char name[200];
     struct made all = { 0 };
@@ -96,6 +114,10 @@ static inline void tiny_entry_part(struct tiny_shard *sh, const struct tiny_visi
         return;
     if (p->patch) {
         tiny_entry_patch(sh, m, prefix, p);
+        return;
+    }
+    if (p->group >= 6) {
+        tiny_entry_sound(sh, m, p);
         return;
     }
     for (int i = 0; i < (p->third ? 3 : 1); i++) {
@@ -203,11 +225,25 @@ static inline void tiny_qwen_rest(struct made *out, const struct tiny_vision *m)
     tiny_puts(out, text);
 }
 
+/* What equals the reference's own values is left out, as it leaves it out. */
+static inline void tiny_sound_config(struct made *out)
+{
+    char text[300];
+    snprintf(text, sizeof text,
+             ", \"audio_token_id\": %d, \"audio_config\": {\"model_type\": \"whisper\", "
+             "\"encoder_attention_heads\": 2, \"second_per_window\": 0.5, "
+             "\"qformer_config\": {\"num_attention_heads\": 3, \"query_length\": 1}}",
+             (int)TINY_AUDIO_PAD);
+    tiny_puts(out, text);
+}
+
 static inline void tiny_qwen25_config(struct made *out, const struct tiny_vision *m)
 {
     char text[1500];
     tiny_puts(out, "{\"model_type\": \"qwen2_5_vl\", ");
     tiny_text_config(out, &m->text);
+    if (m->family->hearing)
+        tiny_sound_config(out);
     snprintf(text, sizeof text,
              ", \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [4, 2, 2]}, "
              "\"vision_config\": {\"hidden_act\": \"silu\", \"hidden_size\": %d, "
@@ -258,7 +294,7 @@ static inline void tiny_write_config(const struct tiny_vision *m, const char *di
     const char *at;
     if (m->family == &family_llava_onevision)
         tiny_llava_config(&c, m);
-    else if (m->family == &family_qwen2_5_vl)
+    else if (tiny_kind(m->family)->mlp_gate)
         tiny_qwen25_config(&c, m);
     else if (m->family == &family_qwen2_vl)
         tiny_qwen2_config(&c, m);

@@ -7,7 +7,8 @@
 #include "tiny_vision.h"
 
 static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl,
-                                               &family_qwen2_vl, &family_qwen3_vl };
+                                               &family_qwen2_vl, &family_qwen3_vl,
+                                               &family_salmonn2_plus };
 enum { N_SEEING = sizeof seeing / sizeof *seeing };
 static const enum dtype writable[] = { DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
                                        DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_1 };

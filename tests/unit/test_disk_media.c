@@ -201,6 +201,11 @@ TEST(answers_of_qwen3_do_not_depend_on_the_cache)
     check_family(&family_qwen3_vl);
 }
 
+TEST(salmonn_hears_the_same_from_disk)
+{
+    check_family(&family_salmonn2_plus);
+}
+
 TEST(damaged_files_are_told_and_replaced)
 {
     static const char *const kinds[] = { "media-", "rows-", "page-", "" };

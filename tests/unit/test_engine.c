@@ -36,6 +36,11 @@ TEST(requests_of_qwen3_do_not_see_each_other)
     run_family(&family_qwen3_vl, EAGLE3_HEAD, cpu_level_best(), 80);
 }
 
+TEST(requests_of_salmonn_do_not_see_each_other)
+{
+    run_family(&family_salmonn2_plus, EAGLE_HEAD, cpu_level_best(), 120);
+}
+
 TEST(on_every_cpu_level)
 {
     for (int level = 0; level < N_CPU_LEVELS; level++)

@@ -160,6 +160,11 @@ TEST(qwen3_with_one_thread)
     check_pair(open_unlike(&family_qwen3_vl, 1));
 }
 
+TEST(salmonn_with_two_threads)
+{
+    check_pair(open_unlike(&family_salmonn2_plus, 2));
+}
+
 TEST(qwen3_with_three_threads_and_rows_of_one_tower)
 {
     check_pair(open_pair("tests/golden/qwen3_vl_video", 3));

@@ -160,6 +160,14 @@ TEST(experts_with_two_threads)
     check_experts("qwen3vlmoe", DTYPE_Q8_0, 2);
 }
 
+/* A model that hears and drafts for itself: rows of one tower and one audio encoder. */
+static struct pair open_hearing(int threads)
+{
+    struct tiny_vision m = tiny_vision(&family_salmonn2_plus);
+    char path[256];
+    return open_pair(tiny_vision_gguf(&m, "hears", path), threads);
+}
+
 /* The draft model is another one: some of its drafts are right, and the video's rows are its own
  * tower's. */
 TEST(llava_with_another_model)
@@ -181,6 +189,17 @@ TEST(qwen2_with_another_model)
 TEST(qwen3_with_another_model)
 {
     check_pair(open_unlike(&family_qwen3_vl, 1), check_views);
+}
+
+/* Sound between the pictures, which views leave whole, and a drafter with ears of its own. */
+TEST(salmonn_with_another_model)
+{
+    check_pair(open_unlike(&family_salmonn2_plus, 1), check_views);
+}
+
+TEST(salmonn_with_one_thread)
+{
+    check_pair(open_hearing(1), check_drafters);
 }
 
 TEST(llava_with_one_thread)

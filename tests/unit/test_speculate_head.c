@@ -149,6 +149,8 @@ TEST(other_qwens)
     check_matrix(&family_qwen2_vl, 0, 1);
     for (int kind = 0; kind < 5; kind++)
         check_matrix(&family_qwen3_vl, kind, 1);
+    check_matrix(&family_salmonn2_plus, 0, 2);
+    check_matrix(&family_salmonn2_plus, 3, 1);
 }
 
 TEST(eagle3)
@@ -342,6 +344,12 @@ TEST(parallel_qwen3)
 {
     check_windows(&family_qwen3_vl, 2, 2);
     check_windows(&family_qwen3_vl, 3, 1);
+}
+
+TEST(parallel_salmonn)
+{
+    check_windows(&family_salmonn2_plus, 2, 2);
+    check_windows(&family_salmonn2_plus, 3, 1);
 }
 
 TEST(parallel_eagle3)
