@@ -36,6 +36,7 @@ static inline void same_vision_config(const struct vision_config *a, const struc
     CHECK(a->n_grid == b->n_grid && !memcmp(a->grid, b->grid, sizeof a->grid));
     CHECK(a->image_token == b->image_token && a->video_token == b->video_token);
     CHECK(a->vision_start == b->vision_start && a->vision_end == b->vision_end);
+    CHECK(!memcmp(&a->audio, &b->audio, sizeof a->audio));
 }
 
 /* All numbers of a tensor in memory of malloc. */
@@ -95,6 +96,31 @@ static inline void patch_row(float *out, const struct model_file *mf, int i)
     }
 }
 
+/* The audio encoder: what is not a matrix of two dimensions stays F32, but in F16 files
+ * convolutions. */
+static inline void same_hearing(const struct model_file *a, const struct model_file *b,
+                                enum dtype type)
+{
+    const struct audio_config *c = &model_file_vision(a)->audio;
+    struct audio_tensors x = *model_file_audio_tensors(a), y = *model_file_audio_tensors(b);
+    enum dtype conv = type == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32;
+    if (!c->hidden)
+        return;
+    same_tensor(x.conv1, y.conv1, conv);
+    same_tensor(x.conv2, y.conv2, conv);
+    same_tensor(x.position, y.position, DTYPE_F32);
+    same_tensor(x.query, y.query, DTYPE_F32);
+    x.conv1 = x.conv2 = x.position = x.query = NULL;
+    y.conv1 = y.conv2 = y.position = y.query = NULL;
+    same_tensors(&x, &y, sizeof x, type);
+    for (int i = 0; i < c->n_layers; i++)
+        same_tensors(model_file_audio_layer(a, i), model_file_audio_layer(b, i),
+                     sizeof(struct vision_layer_tensors), type);
+    for (int i = 0; i < c->q_layers; i++)
+        same_tensors(model_file_query_layer(a, i), model_file_query_layer(b, i),
+                     sizeof(struct query_layer_tensors), type);
+}
+
 /* The tower of `a` must be that of `b` (of F32 or F16) written in the type `type`. */
 static inline void same_tower(const struct model_file *a, const struct model_file *b,
                               enum dtype type)
@@ -120,6 +146,7 @@ static inline void same_tower(const struct model_file *a, const struct model_fil
     for (int i = 0; i < c->n_layers; i++)
         same_tensors(model_file_vision_layer(a, i), model_file_vision_layer(b, i),
                      sizeof(struct vision_layer_tensors), type);
+    same_hearing(a, b, type);
 }
 
 #endif

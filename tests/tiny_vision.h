@@ -67,6 +67,8 @@ static inline void tiny_sound_keys(struct gguf_writer *w, const struct tiny_visi
 {
     if (!tiny_is(m->drop, "clip.has_audio_encoder"))
         gguf_writer_bool(w, "clip.has_audio_encoder", true);
+    tiny_key_u32(w, m, "clip.audio.block_count", TINY_EAR_LAYERS);
+    tiny_key_u32(w, m, "clip.audio.qformer.block_count", 1);
     tiny_key_u32(w, m, "clip.audio.attention.head_count", 2);
     tiny_key_f32(w, m, "clip.audio.attention.layer_norm_epsilon", 1e-5f);
     tiny_key_u32(w, m, "clip.audio.qformer.head_count", 3);

@@ -27,7 +27,6 @@ struct encoder {
     size_t n_heard;
     uint64_t heard_key; /* of this medium, */
     int chunk;          /* and which chunk; -1: nothing */
-    bool heard_last;    /* it was made after the window */
     double seconds;
     struct vision_watch watch;
     struct device *group; /* whose threads the tower runs on; NULL: its own */
@@ -246,7 +245,6 @@ static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t 
     e->key = key;
     e->unit0 = unit0;
     e->n_units = units;
-    e->heard_last = false;
     e->seconds += clock_now() - t0;
     return PV_OK;
 }
@@ -267,7 +265,6 @@ static enum pv_status hear(struct encoder *e, const struct media *m, uint64_t ke
         return s;
     e->heard_key = key;
     e->chunk = chunk;
-    e->heard_last = true;
     e->seconds += clock_now() - t0;
     return PV_OK;
 }
@@ -346,9 +343,9 @@ enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint
     return rows(e, m, key, from, n, out, true, err);
 }
 
-int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int *row)
+int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int of, int *row)
 {
-    if (e->heard_last) {
+    if (of >= media_picture_rows(m)) {
         *row = media_picture_rows(m) + e->chunk * m->sound.chunk_rows;
         return key == e->heard_key && e->chunk >= 0 ? m->sound.chunk_rows : 0;
     }

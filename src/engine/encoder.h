@@ -28,9 +28,9 @@ enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t k
 /* The same where `out` lies on the tower's device. */
 enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint64_t key, int from,
                                   int n, float *out, struct pv_error *err);
-/* Rows of this medium that were made last and can be had without running the tower: how many, from
- * *row on. */
-int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int *row);
+/* Rows of this medium, of pictures or of sound as row `of` is, that can be had without running the
+ * tower: how many, from *row on. */
+int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int of, int *row);
 /* From now on: vision_state_watch. */
 void encoder_watch(struct encoder *e, struct vision_watch watch);
 /* Seconds spent in towers since the last call. */

@@ -55,11 +55,12 @@ static void write_window(struct pv_session *s, const struct medium *m, int row, 
     mem_free(rows);
 }
 
-static enum pv_status keep_window(struct pv_session *s, const struct medium *m,
+/* The window that row `of` is in. */
+static enum pv_status keep_window(struct pv_session *s, const struct medium *m, int of,
                                   struct pv_error *err)
 {
     struct encoder *e = s->engine->encoder;
-    int row, n = encoder_window(e, &m->m, session_medium(s, m), &row);
+    int row, n = encoder_window(e, &m->m, session_medium(s, m), of, &row);
     float *to = n > 0 && !vision_cache_find(s->engine->tower_rows, m->m.digest, row, n)
                     ? vision_cache_keep(s->engine->tower_rows, m->m.digest, m->m.n_rows, row, n)
                     : NULL;
@@ -79,7 +80,7 @@ static bool may_be_on_disk(struct pv_session *s, const struct medium *m, int row
         last = media_unit(a, --end - 1);
     if (!s->engine->disk.cache)
         return false;
-    made = encoder_window(s->engine->encoder, a, session_medium(s, m), &first);
+    made = encoder_window(s->engine->encoder, a, session_medium(s, m), row, &first);
     if (row >= first && end <= first + made)
         return false;
     return disk_rows_there(&s->engine->disk, a, last.number);
@@ -136,7 +137,7 @@ static enum pv_status make_ready(struct pv_session *s, const struct medium *m, s
  * rest of the unit that the next one begins with. */
 static int rows_of_window(const struct pv_session *s, const struct medium *m, int row)
 {
-    int first, n = encoder_window(s->engine->encoder, &m->m, session_medium(s, m), &first);
+    int first, n = encoder_window(s->engine->encoder, &m->m, session_medium(s, m), row, &first);
     struct media_unit u = media_unit(&m->m, row);
     if (row >= first && row < first + n)
         return first + n - row;
@@ -163,7 +164,7 @@ static enum pv_status run_tower(struct pv_session *s, const struct medium *m, in
         st = there ? encoder_rows_there(e, &m->m, key, row + done, some, to, err)
                    : encoder_rows(e, &m->m, key, row + done, some, to, err);
         if (!st)
-            st = keep_window(s, m, err);
+            st = keep_window(s, m, row + done, err);
         done += some;
     }
     encoder_watch(e, (struct vision_watch){ 0 });

@@ -14,11 +14,11 @@ enum {
 };
 
 struct audio_config {
-    int hidden;    /* 0: the model does not hear, and the rest is 0 too */
-    int mel;       /* filters of the features */
-    int positions; /* frames of a chunk, of which each sees all others */
-    int n_layers, n_heads, head_dim, ffn;
-    int window; /* frames of a token; divides positions */
+    int hidden;                           /* 0: the model does not hear, and the rest is 0 too */
+    int mel;                              /* filters of the features */
+    int positions;                        /* frames of a chunk, of which each sees all others */
+    int n_layers, n_heads, head_dim, ffn; /* n_layers, q_layers: 0 until they are counted */
+    int window;                           /* frames of a token; divides positions */
     int q_hidden, q_layers, q_heads, q_ffn;
     float eps, q_eps;
     int32_t token; /* in the decoder's vocabulary; -1: none */

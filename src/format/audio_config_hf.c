@@ -76,6 +76,9 @@ static enum pv_status read_qformer(struct audio_config *c, const json_t *q, cons
     enum pv_status s = read_int(&c->q_heads, q, "num_attention_heads", name, err);
 
     if (!s)
+        s = read_int(&c->q_layers, q, "num_hidden_layers", name, err);
+
+    if (!s)
         s = read_float(&eps, q, "layer_norm_eps", name, err);
     if (!s)
         s = check_one(q, "query_length", name, err);
@@ -100,6 +103,8 @@ enum pv_status audio_config_hf_read(struct audio_config *c, const struct family_
     int64_t token = -1;
     enum pv_status s = read_int(&r.n_heads, audio, "encoder_attention_heads", name, err);
 
+    if (!s)
+        s = read_int(&r.n_layers, audio, "encoder_layers", name, err);
     if (!s)
         s = check_gelu(audio, "activation_function", name, err);
     if (!s)

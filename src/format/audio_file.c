@@ -118,17 +118,33 @@ static enum pv_status take_sizes(struct model_file *mf, const struct audio_role 
     return PV_OK;
 }
 
-static int count_layers(const struct model_file *mf, enum audio_group group)
+/* Whether any tensor of a layer is there. */
+static bool has_layer(const struct model_file *mf, enum audio_group group, int layer)
 {
     char name[NAME_MAX_SIZE];
+
+    for (int i = 0; i < hearing_of(mf)->roles[group].n; i++) {
+        audio_role_name(name, sizeof name, hearing_of(mf), group, layer, i, mf->gguf != NULL);
+        if (find_tensor(mf, name))
+            return true;
+    }
+    return false;
+}
+
+/* Layers of a group, which must be as many as the configuration says (0: it does not). */
+static enum pv_status count_layers(const struct model_file *mf, enum audio_group group, int *said,
+                                   const char *where, struct pv_error *err)
+{
     int n = 0;
 
-    for (; n <= AUDIO_MAX_LAYERS; n++) {
-        audio_role_name(name, sizeof name, hearing_of(mf), group, n, 0, mf->gguf != NULL);
-        if (!find_tensor(mf, name))
-            break;
-    }
-    return n;
+    while (n <= AUDIO_MAX_LAYERS && has_layer(mf, group, n))
+        n++;
+    if (*said && n != *said)
+        return fail(err, PV_E_FORMAT,
+                    "%s: %d layers of the audio encoder's %s are said to be there, and %d are",
+                    where, *said, group == AUDIO_LAYERS ? "own" : "Q-Former", n);
+    *said = n;
+    return PV_OK;
 }
 
 static enum pv_status read_sizes(struct model_file *mf, const char *where, struct pv_error *err)
@@ -143,8 +159,10 @@ static enum pv_status read_sizes(struct model_file *mf, const char *where, struc
             if (!s)
                 s = take_sizes(mf, &hearing_of(mf)->roles[group].role[i], t, where, err);
         }
-    c->n_layers = count_layers(mf, AUDIO_LAYERS);
-    c->q_layers = count_layers(mf, AUDIO_QUERY_LAYERS);
+    if (!s)
+        s = count_layers(mf, AUDIO_LAYERS, &c->n_layers, where, err);
+    if (!s)
+        s = count_layers(mf, AUDIO_QUERY_LAYERS, &c->q_layers, where, err);
     return s ? s : audio_config_check(c, where, err);
 }
 

@@ -129,7 +129,9 @@ TEST(every_type_from_either_kind)
 {
     /* Of the decoder, of the tower, of each of its layers. */
     static const int tensors[N_SEEING] = { 26 + 8 + 16 * 2, 26 + 7 + 16 * 4, 26 + 8 + 16 * 4,
-                                           35 + 10 + 2 * 6 + 12 * 4 };
+                                           35 + 10 + 2 * 6 + 12 * 4,
+                                           /* and of the audio encoder */
+                                           26 + 7 + 16 * 4 + 12 + 15 * TINY_EAR_LAYERS + 22 };
     for (int i = 0; i < 10 * N_SEEING; i++) {
         int kind = i % N_SEEING;
         enum dtype type = writable[i / (2 * N_SEEING)];

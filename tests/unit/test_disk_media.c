@@ -1,6 +1,8 @@
 /* The cache on disk changes no answer. A question about a video has the same ids and the same bits
  * of logits without a cache, with an empty one, with one that another engine has filled, with
  * damaged files, and whatever drafts for it; and what is on disk is not computed again. */
+#include "make_clip.h"
+
 #include "family/families.h"
 #include "headed.h"
 #include "told.h"
@@ -33,6 +35,7 @@ struct result {
     struct pv_engine_counts counts;
     bool decoded;  /* the video's pixels are there */
     int video_end; /* the row after its last */
+    int sound_rows;
     enum pv_status status;
     struct pv_error err;
 };
@@ -53,6 +56,8 @@ static struct pv_video_params frames_of(const struct models *m)
     struct pv_video_params v = pv_video_defaults();
     v.frames = m->family == &family_llava_onevision ? 70 : 20;
     v.max_pixels = 64 * 64;
+    if (m->family->hearing)
+        v.min_pixels = v.max_pixels; /* of a small clip */
     return v;
 }
 
@@ -91,6 +96,7 @@ static struct result ask(const struct models *m, struct question *q)
     CHECK_MSG(!r.status, "%s", r.err.text);
     if (s->seq.line.n_media > 0) {
         r.decoded = s->seq.line.media[0].m.rgb != NULL;
+        r.sound_rows = media_sound_rows(&s->seq.line.media[0].m);
         const struct media_span *last = &s->seq.line.span[s->seq.line.n_spans - 1];
         r.video_end = last->row0 + last->n;
     }
@@ -144,11 +150,31 @@ static int change_files(const char *begin, bool remove_them)
 
 /* ---- what must hold for all families ---- */
 
+/* A clip with sound, for models that hear. */
+static const char *clip_with_sound(void)
+{
+    static char path[300];
+    const struct clip k = { .container = "matroska",
+                            .codec = "pcm_s16le",
+                            .rate = 16000,
+                            .layout = "mono",
+                            .run = { { 0, 2.5, 440, 0 } },
+                            .film_seconds = 2 };
+    size_t size;
+    uint8_t *data = clip_make(&k, &size);
+    snprintf(path, sizeof path, "%s/heard.mkv", scratch_dir());
+    make_write(path, data, size);
+    free(data);
+    return path;
+}
+
 static void check_family(const struct family *family)
 {
     struct models m = open_models(family);
-    struct question q = { .path = clip, .text = "what is the dog" };
+    struct question q = { .path = family->hearing ? clip_with_sound() : clip,
+                          .text = "what is the dog" };
     struct result ref = ask(&m, &q), r;
+    CHECK_EQ(ref.sound_rows > 0, family->hearing != NULL);
     CHECK(ref.decoded && ref.video_end > 2 * KV_CHUNK && ref.video_end % KV_CHUNK != 0);
 
     q.dir = fresh_dir();

@@ -7,7 +7,8 @@
 
 enum { HEADER = 68, RECORD = 40 };
 static const struct family *const seeing[] = { &family_llava_onevision, &family_qwen2_5_vl,
-                                               &family_qwen2_vl, &family_qwen3_vl };
+                                               &family_qwen2_vl, &family_qwen3_vl,
+                                               &family_salmonn2_plus };
 enum { N_KINDS = sizeof seeing / sizeof *seeing };
 
 static const char *file_path(const char *name)

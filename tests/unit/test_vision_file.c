@@ -334,6 +334,89 @@ TEST(damaged_tensors)
     }
 }
 
+/* What is said of an audio encoder's tensor with a row more: sizes come from the first tensor that
+ * has them, and then may not be possible. */
+static const char *bad_sound(const char *name)
+{
+    if (!strcmp(name, "a.conv1d.1.weight"))
+        return "2 heads of the audio encoder do not share its hidden size 17";
+    if (!strcmp(name, "a.position_embd.weight"))
+        return "51 positions are not a multiple";
+    return "has the shape [";
+}
+
+/* The same of an audio encoder. */
+TEST(damaged_tensors_of_an_audio_encoder)
+{
+    struct tiny_vision m = tiny_vision(&family_salmonn2_plus);
+    static struct tiny_parts parts;
+    m.n_layers = 2;
+    tiny_list_tower(&parts, &m, m.n_layers);
+    for (int i = 0; i < parts.n; i++) {
+        const struct tiny_part *p = &parts.item[i];
+        struct tiny_vision bad = m;
+        char word[120];
+        if (p->group < 6)
+            continue;
+        bad.drop = p->name;
+        snprintf(word, sizeof word, "%s is missing", p->name);
+        refuse_gguf(bad, word);
+        refuse_dir(bad, "is missing");
+        bad = m;
+        bad.reshape = p->name;
+        refuse_gguf(bad, bad_sound(p->name));
+        refuse_dir(bad, bad_sound(p->name));
+        bad = m;
+        bad.not_finite = p->name;
+        if (p->rows == 0)
+            refuse_dir(bad, "not finite");
+    }
+}
+
+TEST(audio_encoders_that_cannot_be)
+{
+    static const char *const keys[] = {
+        "clip.audio.block_count",
+        "clip.audio.attention.head_count",
+        "clip.audio.attention.layer_norm_epsilon",
+        "clip.audio.qformer.block_count",
+        "clip.audio.qformer.head_count",
+        "clip.audio.qformer.layer_norm_epsilon",
+        "clip.audio.qformer.window",
+    };
+    static const struct {
+        const char *from, *to, *word;
+    } cases[] = {
+        { "_heads\": 2, \"second", "_heads\": 3, \"second", "3 heads of the audio encoder" },
+        { "_heads\": 3", "_heads\": 5", "5 heads of the audio Q-Former" },
+        { "second_per_window\": 0.5", "second_per_window\": 0.4", "second_per_window is 0.4" },
+        { "query_length\": 1", "query_length\": 2", "query_length is 2, where 1 was expected" },
+        { "query_length\": 1", "hidden_act\": \"relu\"", "hidden_act is \"relu\"" },
+        { "query_length\": 1", "num_hidden_layers\": 2", "2 layers of the audio encoder's Q-" },
+        { "\"second_per_window\": 0.5", "\"encoder_layers\": 3", "3 layers of the audio" },
+        { "audio_token_id\": 267", "audio_token_id\": 288", "288 is not in the vocabulary" },
+    };
+    struct tiny_vision m;
+    struct model_file *mf;
+    char path[256];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char word[120];
+        m = tiny_vision(&family_salmonn2_plus);
+        m.drop = keys[i];
+        snprintf(word, sizeof word, "%s is missing", keys[i]);
+        refuse_gguf(m, word);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse_config(&family_salmonn2_plus, cases[i].from, cases[i].to, cases[i].word);
+    /* Without the key that tells, what is left is Qwen2.5-VL. */
+    m = tiny_vision(&family_salmonn2_plus);
+    m.drop = "clip.has_audio_encoder";
+    mf = model_file_of(tiny_vision_gguf(&m, "deaf", path), NULL);
+    CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
+    CHECK(mf && model_file_vision(mf)->audio.hidden == 0);
+    model_file_close(&mf);
+}
+
 /* A decoder cut out of a model speaks of a tower and has none. */
 TEST(a_directory_without_the_tensors_has_no_tower)
 {
