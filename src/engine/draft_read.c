@@ -193,12 +193,42 @@ static enum pv_status draft_rows(struct pv_session *s, const struct medium *m, i
                                  float *out, struct pv_error *err)
 {
     bool locks = s->draft.place != DRAFT_DIVIDED;
+    size_t width = (size_t)config_media_width(decoder_config(s->draft.model->dec));
+    const float *ahead = drafting_ahead(&s->draft, m, row, n);
     enum pv_status st;
+    if (ahead) {
+        memcpy(out, ahead, (size_t)n * width * sizeof *out);
+        return PV_OK;
+    }
     if (locks)
         pthread_mutex_lock(s->draft.model->step_lock);
     st = encoder_rows(s->draft.encoder, &m->m, session_medium(s, m), row, n, out, err);
     if (locks)
         pthread_mutex_unlock(s->draft.model->step_lock);
+    return st;
+}
+
+/* Rows of one video between two questions whether to go on. */
+enum { AHEAD_ROWS = 4096 };
+
+enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_reading *r,
+                                struct pv_error *err)
+{
+    struct pv_session *s = sp->s;
+    struct drafting *d = &s->draft;
+    size_t width = (size_t)config_media_width(decoder_config(d->model->dec));
+    enum pv_status st = PV_OK;
+    for (int i = 0; i < d->n_ahead && !st; i++) {
+        struct ahead_rows *a = &d->ahead[i];
+        const struct medium *m = s->seq.line.media;
+        while (m->key != a->key) /* drafting_forget has left those of the timeline */
+            m++;
+        while (a->made < a->n && !st && (!r->go_on || r->go_on(r->user, a->made, a->n))) {
+            int n = a->n - a->made < AHEAD_ROWS ? a->n - a->made : AHEAD_ROWS;
+            st = draft_rows(s, m, a->made, n, a->rows + (size_t)a->made * width, err);
+            a->made += st ? 0 : n;
+        }
+    }
     return st;
 }
 

@@ -20,6 +20,11 @@ struct draft_reading {
     int rows; /* brought back: how many were seen, and how long it took without and in towers */
     double prefill_s, tower_s;
 };
+/* The draft model's tower over the videos that drafting_make_ahead has made room for, before the
+ * view is known, on whatever thread calls it: until all rows are made or go_on says no, which is no
+ * failure. */
+enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_reading *r,
+                                struct pv_error *err);
 /* The drafter's prefill, on whatever thread calls it. */
 enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struct pv_error *err);
 

@@ -153,6 +153,21 @@ static void free_features(const struct drafting *d, struct feature_rows *f)
     mem_free(f->have);
 }
 
+static void forget_ahead(struct drafting *d, const struct timeline *t)
+{
+    int kept = 0;
+    for (int i = 0; i < d->n_ahead; i++) {
+        bool known = false;
+        for (int k = 0; t && k < t->n_media; k++)
+            known = known || t->media[k].key == d->ahead[i].key;
+        if (known)
+            d->ahead[kept++] = d->ahead[i];
+        else
+            mem_free(d->ahead[i].rows);
+    }
+    d->n_ahead = kept;
+}
+
 static void forget_all(struct drafting *d)
 {
     for (int i = 0; i < d->n_features; i++)
@@ -167,6 +182,8 @@ void drafting_close(struct drafting *d)
             d->drafter[i]->close(d->drafter[i]);
     forget_all(d);
     mem_free(d->features);
+    forget_ahead(d, NULL);
+    mem_free(d->ahead);
     encoder_close(&d->encoder);
     for (int i = 0; i < DRAFTER_DECODERS; i++)
         decoder_state_close(&d->lone_state[i]);
@@ -209,6 +226,8 @@ size_t drafting_size(const struct drafting *d)
     size_t size = d->tower_bytes + d->drawing_bytes + d->n_layer_scores * sizeof *d->layer_scores;
     for (int i = 0; i < PV_DRAFT_COUNT; i++)
         size += d->drafter_bytes[i];
+    for (int i = 0; i < d->n_ahead; i++)
+        size += d->ahead[i].size;
     return size + (d->states.hidden > 0 ? states_size(&d->states) : 0);
 }
 
@@ -265,6 +284,38 @@ enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool
             st = budget_claim_tower(d->budget, d->encoder, &d->tower_bytes, m, err);
     }
     return st;
+}
+
+static struct ahead_rows *find_ahead(const struct drafting *d, const struct medium *m)
+{
+    for (int i = 0; i < d->n_ahead; i++)
+        if (d->ahead[i].key == m->key)
+            return &d->ahead[i];
+    return NULL;
+}
+
+void drafting_make_ahead(struct drafting *d, const struct timeline *t)
+{
+    size_t width = (size_t)config_media_width(decoder_config(d->model->dec));
+    for (int k = 0; k < t->n_media; k++) {
+        const struct medium *m = &t->media[k];
+        struct ahead_rows a = { .key = m->key, .n = m->m.n_units * m->m.unit_rows }, *all;
+        a.size = (uint64_t)a.n * width * sizeof *a.rows;
+        if (!m->m.video || find_ahead(d, m) || budget_claim(d->budget, a.size, "", NULL))
+            continue;
+        all = mem_realloc(d->ahead, ((size_t)d->n_ahead + 1) * sizeof *all);
+        d->ahead = all ? all : d->ahead;
+        a.rows = all ? mem_alloc(a.size) : NULL;
+        if (a.rows)
+            d->ahead[d->n_ahead++] = a;
+    }
+}
+
+const float *drafting_ahead(const struct drafting *d, const struct medium *m, int row, int n)
+{
+    size_t width = d->model ? (size_t)config_media_width(decoder_config(d->model->dec)) : 0;
+    const struct ahead_rows *a = find_ahead(d, m);
+    return a && row + n <= a->made ? a->rows + (size_t)row * width : NULL;
 }
 
 enum pv_status drafting_scores(struct drafting *d, struct pv_error *err)
@@ -458,6 +509,7 @@ static struct feature_rows *find_features(const struct drafting *d, const struct
 void drafting_forget(struct drafting *d, const struct timeline *t)
 {
     int kept = 0;
+    forget_ahead(d, t);
     for (int i = 0; i < d->n_features; i++) {
         bool known = false;
         for (int k = 0; k < t->n_media; k++)

@@ -17,6 +17,15 @@ struct feature_rows {
     uint64_t size; /* bytes of both */
 };
 
+/* Rows of a video in the draft model's space, which its tower makes before it is known which of
+ * them the drafter sees. While a drafter's thread runs they are its own. */
+struct ahead_rows {
+    int key;
+    int n, made;   /* rows in all, and those that are there, the first */
+    float *rows;   /* [n, media width] */
+    uint64_t size; /* bytes */
+};
+
 /* Where the drafter at work runs. */
 enum draft_place {
     DRAFT_TAKES_TURNS, /* on the thread of the target, and with its threads */
@@ -46,7 +55,9 @@ struct drafting {
     enum drafter_decoder divided_for; /* and, where groups are divided for it, its decoder */
     struct feature_rows *features;
     int n_features;
-    uint64_t room;      /* bytes that they may still take */
+    uint64_t room; /* bytes that they may still take */
+    struct ahead_rows *ahead;
+    int n_ahead;
     bool keep_features; /* of what the target's tower makes from now on, on the host; */
     bool keep_there;    /* on the target's device */
     bool *seen;         /* [context], by the last answer's drafter; */
@@ -114,6 +125,12 @@ void drafting_ask(const struct drafting *d, struct step *step, const int *rows,
 /* Rows that a step of decoding ran, whose states are in step_states, are in the cache now: from row
  * `from` on, row path[i] of the step the i-th. Without room they are not kept. */
 void drafting_decoded(struct drafting *d, int from, const int *path, int n);
+
+/* Room for rows of all videos that the draft model's tower makes ahead; what was made stays.
+ * Without memory there is none, which is no failure. */
+void drafting_make_ahead(struct drafting *d, const struct timeline *t);
+/* Those that were made; NULL: not all of them. */
+const float *drafting_ahead(const struct drafting *d, const struct medium *m, int row, int n);
 
 /* Forget rows of media that the timeline has forgotten. */
 void drafting_forget(struct drafting *d, const struct timeline *t);

@@ -44,6 +44,7 @@ struct parallel {
     const struct pv_gen_params *p;
     int begin;  /* of the drafter's answer in the timeline: the prompt's last token */
     bool waits; /* for a window, where nothing is pending */
+    bool ahead; /* the drafter's tower runs before it is shown the prompt */
 
     /* Shared. */
     struct ring *ring;
@@ -175,8 +176,18 @@ static void *draft_main(void *arg)
     enum ring_state state = RING_LOST;
     if (!atomic_load(&pl->awake)) {
         double t0 = clock_now();
-        if (!wait_shown(pl))
+        if (pl->ahead) {
+            meet(pl, PV_SIDE_DRAFTER);
+            pl->status = draft_read_ahead(pl->sp, &pl->reading, &pl->error);
+            trace_add(&pl->trace, PV_SIDE_DRAFTER, "tower", t0, 0);
+            t0 = clock_now();
+        }
+        if (!pl->status && !wait_shown(pl))
             return NULL;
+        if (pl->status) {
+            ring_stop(pl->ring);
+            return NULL;
+        }
         trace_add(&pl->trace, PV_SIDE_DRAFTER, "wait", t0, 0);
         t0 = clock_now();
         meet(pl, PV_SIDE_DRAFTER);
@@ -251,6 +262,15 @@ static bool needs_prefill(const struct speculation *sp)
            sp->kind->target_media;
 }
 
+/* Whether the drafter's tower may run while the model's prefill decides what the drafter sees: on a
+ * GPU, where both have a stream. The threads of a CPU are all the model's until then. */
+static bool sees_ahead(const struct speculation *sp)
+{
+    const struct drafting *d = &sp->s->draft;
+    return sp->kind->draft_media && d->encoder && !d->shared && d->model->gpu >= 0 &&
+           view_find(sp->view)->info.videos;
+}
+
 static struct parallel *new_parallel(struct speculation *sp, bool read)
 {
     struct pv_session *s = sp->s;
@@ -292,6 +312,9 @@ static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err
     enum pv_status st;
     if (!pl)
         return fail_nomem(err, sizeof *pl + (size_t)sp->s->seq.line.context * sizeof *pl->own);
+    pl->ahead = !read && needs_prefill(sp) && sees_ahead(sp);
+    if (pl->ahead)
+        drafting_make_ahead(&sp->s->draft, &sp->s->seq.line);
     st = start(pl, err);
     if (st) {
         destroy(pl);
