@@ -113,7 +113,8 @@ SRC      := $(filter-out src/kernels/device_cuda_none.c,$(SRC))
 endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
 ifeq ($(CORE),1)
-CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c,\
+CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c \
+                 cli/cmd_batch.c cli/batch_%.c,\
                  $(CLI_SRC))
 endif
 ifneq ($(CORE),1)

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_LIST_BYTES = 256 << 20, MAX_STRING = 1 << 20 };
+enum { MAX_LIST_BYTES = 256 << 20 };
 
 /* Takes over both strings. */
 static bool add_clip(struct clips *c, char *path, char *prompt)
@@ -98,8 +98,7 @@ static bool add_directory(struct clips *c, const char *path)
 
 /* ---- lists ---- */
 
-/* A path of a list begins where the list lies. */
-static char *place_path(const char *list, const char *path)
+char *clips_place(const char *list, const char *path)
 {
     const char *slash = strrchr(list, '/');
     char *dir, *out;
@@ -113,28 +112,27 @@ static char *place_path(const char *list, const char *path)
 
 static bool add_line(struct clips *c, const char *list, int number, const char *line, size_t len)
 {
-    struct buf video, prompt;
-    bool has_prompt, ok = false;
+    struct jsonl_line l;
     const char *wrong;
     char *question = NULL;
+    bool ok = false, asks;
 
-    buf_init(&video, MAX_STRING);
-    buf_init(&prompt, MAX_STRING);
-    wrong = jsonl_read(line, len, &video, &prompt, &has_prompt);
-    if (!wrong && !video.len)
+    jsonl_init(&l);
+    wrong = jsonl_read(line, len, &l);
+    asks = l.has_prompt && l.prompt.len;
+    if (!wrong && !l.video.len)
         wrong = "\"video\" is empty";
-    if (!wrong && has_prompt && prompt.len && is_prepared(video.data))
+    if (!wrong && asks && is_prepared(l.video.data))
         wrong = "a prepared prompt holds its question: \"prompt\" has no meaning";
-    if (!wrong && has_prompt && prompt.len) {
-        question = mem_strdup(prompt.data);
+    if (!wrong && asks) {
+        question = mem_strdup(l.prompt.data);
         wrong = question ? NULL : "out of memory";
     }
     if (wrong)
         report("%s: line %d: %s", list, number, wrong);
     else
-        ok = add_clip(c, place_path(list, video.data), question);
-    buf_clear(&video);
-    buf_clear(&prompt);
+        ok = add_clip(c, clips_place(list, l.video.data), question);
+    jsonl_clear(&l);
     return ok;
 }
 

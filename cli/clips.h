@@ -22,6 +22,9 @@ struct clips {
  * it has no videos. */
 bool clips_read(struct clips *c, const struct arg_list *sources);
 void clips_clear(struct clips *c);
+/* A path of a list begins where the list lies: it in fresh memory (mem_free); NULL: there is none.
+ */
+char *clips_place(const char *list, const char *path);
 /* Are all of them prepared prompts? */
 bool clips_prepared(const struct clips *c);
 

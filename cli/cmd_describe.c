@@ -5,6 +5,7 @@
 #include "prepared.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -370,6 +371,12 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
         return options_misuse("describe", "there is no video");
     if (a->compare && a->asks.n)
         return options_misuse("describe", "--compare is for one question: --ask has no meaning");
+    for (int i = 0; i < a->videos.n; i++)
+        if (path_ends(a->videos.items[i], ".jsonl") || file_is_dir(a->videos.items[i]))
+            return options_misuse("describe",
+                                  "%s is not a video: for many of them there is 'prevue batch', "
+                                  "which takes a list",
+                                  a->videos.items[i]);
     if (has_prepared(&a->videos) && a->videos.n > 1)
         return options_misuse("describe", "a prepared prompt comes alone");
     r = prepared_check(&a->videos, "describe", a->prompt, a->system, &a->choice,

@@ -13,12 +13,14 @@ struct command {
 };
 
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
-    inspect_options, convert_options, view_options, bench_options, prepare_options, serve_options;
+    inspect_options, convert_options, view_options, bench_options, prepare_options, serve_options,
+    batch_options;
 
 int cmd_describe(int argc, char **argv);
 int cmd_frames(int argc, char **argv);  /* not in a CORE build */
 int cmd_view(int argc, char **argv);    /* nor this */
 int cmd_prepare(int argc, char **argv); /* nor this */
+int cmd_batch(int argc, char **argv);   /* nor this */
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

@@ -1,5 +1,5 @@
-/* A reader of JSON objects that wants two strings of them. It walks over everything else, checking
- * brackets, strings and separators; depth is bounded, and nothing is kept. */
+/* A reader of JSON objects that wants a few members of them. It walks over everything else,
+ * checking brackets, strings and separators; depth is bounded, and nothing is kept. */
 #include "jsonl.h"
 
 #include "base/utf8.h"
@@ -148,47 +148,118 @@ static bool skip_value(struct reader *r)
     return depth == 0 || refuse(r, "a bracket is not closed");
 }
 
-/* The name of a member, and its value: into the buffer of that name, or passed over. */
-static bool read_member(struct reader *r, struct buf *video, struct buf *prompt, bool *has_video,
-                        bool *has_prompt)
+/* ---- members ---- */
+
+static bool text_value(struct reader *r, struct buf *out, const char *not_a_string)
+{
+    return take(r, '"') ? read_string(r, out) : refuse(r, not_a_string);
+}
+
+static bool read_video(struct reader *r, struct jsonl_line *l)
+{
+    return text_value(r, &l->video, "\"video\" is not a string");
+}
+
+static bool read_prompt(struct reader *r, struct jsonl_line *l)
+{
+    l->has_prompt = true;
+    return text_value(r, &l->prompt, "\"prompt\" is not a string");
+}
+
+static bool read_id(struct reader *r, struct jsonl_line *l)
+{
+    const char *begin;
+    if (take(r, '"'))
+        return read_string(r, &l->id);
+    begin = r->at;
+    if (begin == r->end || !strchr("-0123456789", *begin) || !skip_word(r))
+        return refuse(r, "\"id\" is neither a string nor a number");
+    return buf_add(&l->id, begin, (size_t)(r->at - begin)) || refuse(r, "\"id\" is too long");
+}
+
+static bool read_questions(struct reader *r, struct jsonl_line *l)
+{
+    static const char wrong[] = "\"questions\" is not an array of strings";
+    if (!take(r, '['))
+        return refuse(r, wrong);
+    if (take(r, ']'))
+        return refuse(r, "\"questions\" is empty");
+    do {
+        if (l->n_questions++ == JSONL_MAX_QUESTIONS)
+            return refuse(r, "there are more than 1024 questions");
+        if (!text_value(r, &l->questions, wrong))
+            return false;
+        if (!buf_add(&l->questions, "", 1))
+            return refuse(r, "its questions are too long");
+    } while (take(r, ','));
+    return take(r, ']') || refuse(r, wrong);
+}
+
+static const struct member {
+    const char *name, *twice;
+    bool (*read)(struct reader *r, struct jsonl_line *l);
+} members[] = {
+    { "video", "\"video\" is there twice", read_video },
+    { "prompt", "\"prompt\" is there twice", read_prompt },
+    { "id", "\"id\" is there twice", read_id },
+    { "questions", "\"questions\" is there twice", read_questions },
+};
+enum { N_MEMBERS = sizeof members / sizeof *members };
+
+/* The name of a member, and its value: into its place in the line, or passed over. */
+static bool read_member(struct reader *r, struct jsonl_line *l, bool seen[N_MEMBERS])
 {
     struct buf name;
-    bool is_video, is_prompt, ok = false;
+    int which = 0;
+    bool ok = false;
 
     buf_init(&name, 4096);
     if (!take(r, '"'))
         refuse(r, "a member's name is missing");
     else
         ok = read_string(r, &name);
-    is_video = name.data && !strcmp(name.data, "video");
-    is_prompt = name.data && !strcmp(name.data, "prompt");
+    while (which < N_MEMBERS && (!name.data || strcmp(name.data, members[which].name) != 0))
+        which++;
     buf_clear(&name);
     if (!ok)
         return false;
     if (!take(r, ':'))
         return refuse(r, "there is no colon behind a member's name");
-    if (!is_video && !is_prompt)
+    if (which == N_MEMBERS)
         return skip_value(r);
-    if (is_video ? *has_video : *has_prompt)
-        return refuse(r, is_video ? "\"video\" is there twice" : "\"prompt\" is there twice");
-    *(is_video ? has_video : has_prompt) = true;
-    if (!take(r, '"'))
-        return refuse(r, is_video ? "\"video\" is not a string" : "\"prompt\" is not a string");
-    return read_string(r, is_video ? video : prompt);
+    if (seen[which])
+        return refuse(r, members[which].twice);
+    seen[which] = true;
+    return members[which].read(r, l);
 }
 
-const char *jsonl_read(const char *line, size_t len, struct buf *video, struct buf *prompt,
-                       bool *has_prompt)
+void jsonl_init(struct jsonl_line *l)
+{
+    *l = (struct jsonl_line){ .n_questions = 0 };
+    buf_init(&l->video, JSONL_MAX_STRING);
+    buf_init(&l->prompt, JSONL_MAX_STRING);
+    buf_init(&l->id, JSONL_MAX_STRING);
+    buf_init(&l->questions, JSONL_MAX_STRING);
+}
+
+void jsonl_clear(struct jsonl_line *l)
+{
+    buf_clear(&l->video);
+    buf_clear(&l->prompt);
+    buf_clear(&l->id);
+    buf_clear(&l->questions);
+}
+
+const char *jsonl_read(const char *line, size_t len, struct jsonl_line *out)
 {
     struct reader r = { .at = line, .end = line + len };
-    bool has_video = false;
+    bool seen[N_MEMBERS] = { false };
 
-    *has_prompt = false;
     if (!take(&r, '{'))
         return "it is not a JSON object";
     if (!take(&r, '}')) {
         do {
-            if (!read_member(&r, video, prompt, &has_video, has_prompt))
+            if (!read_member(&r, out, seen))
                 return r.wrong;
         } while (take(&r, ','));
         if (!take(&r, '}'))
@@ -197,5 +268,8 @@ const char *jsonl_read(const char *line, size_t len, struct buf *video, struct b
     skip_space(&r);
     if (r.at != r.end)
         return "something follows the object";
-    return has_video ? NULL : "it has no \"video\"";
+    if (!seen[0])
+        return "it has no \"video\"";
+    return out->has_prompt && out->n_questions > 0 ? "it has both \"prompt\" and \"questions\""
+                                                   : NULL;
 }

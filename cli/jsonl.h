@@ -4,10 +4,21 @@
 
 #include "base/buf.h"
 
-/* The strings of the members "video" and "prompt" of the object line[0..len), appended to the two
- * buffers; *has_prompt is false when there is none. Other members are passed over. Returns NULL, or
- * what is wrong with the line, as the end of a sentence. */
-const char *jsonl_read(const char *line, size_t len, struct buf *video, struct buf *prompt,
-                       bool *has_prompt);
+enum { JSONL_MAX_STRING = 1 << 20, JSONL_MAX_QUESTIONS = 1024 };
+
+struct jsonl_line {
+    struct buf video, prompt;
+    struct buf id;        /* a string, or a number as it is written; empty: none */
+    struct buf questions; /* [n_questions], one after another, each with a NUL behind it */
+    int n_questions;
+    bool has_prompt;
+};
+
+void jsonl_init(struct jsonl_line *l);
+void jsonl_clear(struct jsonl_line *l);
+/* The members "video", "prompt", "id" and "questions" (an array of strings) of the object
+ * line[0..len), into a fresh *out. Other members are passed over. Returns NULL, or what is wrong
+ * with the line, as the end of a sentence. */
+const char *jsonl_read(const char *line, size_t len, struct jsonl_line *out);
 
 #endif

@@ -13,6 +13,7 @@ static int cmd_version(int argc, char **argv);
 static const struct command commands[] = {
     { "describe", "answer a question about videos and pictures", cmd_describe, &describe_options },
 #ifndef PV_CORE
+    { "batch", "answer questions about many videos", cmd_batch, &batch_options },
     { "frames", "the frames a model sees, as PNG files, and the sound it hears", cmd_frames,
       &frames_options },
     { "view", "what each view keeps of a video, drawn over its frames", cmd_view, &view_options },

@@ -26,6 +26,20 @@ static bool write_all(int fd, const char *data, size_t len)
     return true;
 }
 
+bool append_whole(int fd, const char *data, size_t len)
+{
+    struct stat st;
+    int why;
+    if (fstat(fd, &st))
+        return false;
+    if (write_all(fd, data, len))
+        return true;
+    why = errno;
+    (void)!ftruncate(fd, st.st_size); /* a device cannot be cut, and keeps nothing */
+    errno = why;
+    return false;
+}
+
 static bool lock_whole(int fd)
 {
     struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -60,10 +74,8 @@ static int append_fd(int fd, const char *header, const char *text, size_t len)
     buf_add(&all, text, len);
     if (all.failed)
         why = ENOMEM;
-    else if (!write_all(fd, all.data, all.len)) {
+    else if (!append_whole(fd, all.data, all.len))
         why = errno;
-        (void)!ftruncate(fd, st.st_size); /* a device cannot be cut, and keeps nothing */
-    }
     buf_clear(&all);
     return why;
 }

@@ -4,6 +4,12 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
+/* Put data[0..len) at the end of a file that is open for appending. All of it is written, or false,
+ * with errno, and the file is as it was. */
+bool append_whole(int fd, const char *data, size_t len);
+
 /* Put text[0..len), whole lines, at the end of the file, which is made if it is not there. Where it
  * is empty `header` (NULL: none), a line too, comes first; where its last line has no end, that is
  * ended first. All of it is written or nothing: on failure the file is as it was. Processes that

@@ -43,34 +43,80 @@ static void check_same(const json_t *value, const struct buf *b)
         abort();
 }
 
+/* A string, or a number, of which the reader takes the characters. */
+static bool is_id(const json_t *v)
+{
+    return !v || json_is_string(v) || json_is_number(v);
+}
+
+static bool are_questions(const json_t *v)
+{
+    size_t i;
+    json_t *item;
+    if (v &&
+        (!json_is_array(v) || json_array_size(v) < 1 || json_array_size(v) > JSONL_MAX_QUESTIONS))
+        return false;
+    json_array_foreach(v, i, item)
+    {
+        if (!json_is_string(item))
+            return false;
+    }
+    return true;
+}
+
+static void check_questions(const json_t *v, const struct jsonl_line *l)
+{
+    const char *at = l->questions.data;
+    size_t i;
+    json_t *item;
+    if ((size_t)l->n_questions != json_array_size(v))
+        abort();
+    json_array_foreach(v, i, item)
+    {
+        if (strcmp(at, json_string_value(item)) != 0)
+            abort();
+        at += strlen(at) + 1;
+    }
+}
+
+static void check_utf8(const struct buf *b)
+{
+    if (b->len && !utf8_valid(b->data, b->len))
+        abort();
+}
+
 static void check_line(const char *line, size_t len)
 {
-    struct buf video, prompt;
-    bool has_prompt = false;
+    struct jsonl_line l;
     json_t *root = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
     const json_t *v = json_object_get(root, "video"), *p = json_object_get(root, "prompt");
+    const json_t *id = json_object_get(root, "id"), *q = json_object_get(root, "questions");
     /* jansson lets a NUL follow a number, which is not JSON. */
     bool good = json_is_object(root) && json_is_string(v) && (!p || json_is_string(p)) &&
-                is_small(root, 0) && (len == 0 || !memchr(line, 0, len));
+                is_id(id) && are_questions(q) && !(p && q) && is_small(root, 0) &&
+                (len == 0 || !memchr(line, 0, len));
     const char *wrong;
 
-    buf_init(&video, MOST_STRING);
-    buf_init(&prompt, MOST_STRING);
-    wrong = jsonl_read(line, len, &video, &prompt, &has_prompt);
-    if (wrong ? good || !wrong[0] : video.failed || prompt.failed)
+    jsonl_init(&l);
+    wrong = jsonl_read(line, len, &l);
+    if (wrong ? good || !wrong[0] : l.video.failed || l.prompt.failed || l.questions.failed)
         abort();
-    if (!wrong && ((video.len && !utf8_valid(video.data, video.len)) ||
-                   (prompt.len && !utf8_valid(prompt.data, prompt.len))))
-        abort();
+    if (!wrong) {
+        check_utf8(&l.video);
+        check_utf8(&l.prompt);
+        check_utf8(&l.id);
+    }
     if (!wrong && good) {
-        check_same(v, &video);
-        if (has_prompt != (p != NULL))
+        check_same(v, &l.video);
+        if (l.has_prompt != (p != NULL))
             abort();
         if (p)
-            check_same(p, &prompt);
+            check_same(p, &l.prompt);
+        if (json_is_string(id))
+            check_same(id, &l.id);
+        check_questions(q, &l);
     }
-    buf_clear(&video);
-    buf_clear(&prompt);
+    jsonl_clear(&l);
     json_decref(root);
 }
 
