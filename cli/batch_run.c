@@ -31,8 +31,9 @@ struct question {
     const char *text;
     pv_request *request;
     struct buf answer;
+    struct pv_event last;
+    bool told, ended; /* its first word has come, its end */
     int64_t tokens, frames, lost;
-    enum pv_finish finish;
 };
 
 static bool go_on(void *user, enum pv_phase phase, int64_t done, int64_t total)
@@ -80,22 +81,29 @@ static enum pv_status submit(const struct batch_run *b, const char *path, struct
     return pv_request_submit(&q->request, b->engine, &p, err);
 }
 
+/* Takes an event; false: none came for a while. */
+static bool take_event(struct question *q, struct pv_event *e)
+{
+    if (!pv_request_next(q->request, e, LOOK)) {
+        if (interrupted())
+            pv_request_cancel(q->request);
+        return false;
+    }
+    if (e->kind == PV_EVENT_TEXT)
+        buf_add(&q->answer, e->text, e->len);
+    q->ended = e->kind == PV_EVENT_END;
+    q->told = q->told || q->ended || e->kind == PV_EVENT_TEXT;
+    return true;
+}
+
 /* Gathers the text until the request has ended. */
 static enum pv_status collect(struct question *q, struct pv_error *err)
 {
     struct pv_stats stats = { .size = sizeof stats };
-    struct pv_event e = { .kind = PV_EVENT_PROGRESS };
-    while (e.kind != PV_EVENT_END) {
-        if (!pv_request_next(q->request, &e, LOOK)) {
-            if (interrupted())
-                pv_request_cancel(q->request);
-        } else if (e.kind == PV_EVENT_TEXT) {
-            buf_add(&q->answer, e.text, e.len);
-        }
-    }
-    q->finish = e.finish;
-    if (e.status)
-        return fail(err, e.status, "%s", e.message);
+    while (!q->ended)
+        take_event(q, &q->last);
+    if (q->last.status)
+        return fail(err, q->last.status, "%s", q->last.message);
     pv_request_stats(q->request, &stats);
     q->tokens = stats.tokens;
     q->frames = stats.frames;
@@ -103,11 +111,14 @@ static enum pv_status collect(struct question *q, struct pv_error *err)
     return q->answer.failed ? fail(err, PV_E_NOMEM, "out of memory for the answer") : PV_OK;
 }
 
+/* The first question reads the video; the others begin when it has, and find what it has read. */
 static enum pv_status ask_all(const struct batch_run *b, const char *path, struct question *q,
                               int n, struct pv_error *err)
 {
-    enum pv_status st = PV_OK;
-    for (int i = 0; i < n && !st; i++)
+    enum pv_status st = submit(b, path, &q[0], err);
+    while (!st && n > 1 && !q[0].told)
+        take_event(&q[0], &q[0].last);
+    for (int i = 1; i < n && !st; i++)
         st = submit(b, path, &q[i], err);
     for (int i = 0; i < n && !st; i++)
         st = collect(&q[i], err);
@@ -133,7 +144,7 @@ static void add_answers(struct buf *out, const struct question *q, int n)
         buf_json(out, q[i].text, strlen(q[i].text));
         add_string(out, "text", q[i].answer.data ? q[i].answer.data : "", q[i].answer.len);
         buf_printf(out, ",\"tokens\":%lld,\"finish\":\"%s\"}", (long long)q[i].tokens,
-                   finish_name(q[i].finish));
+                   finish_name(q[i].last.finish));
     }
     buf_puts(out, "]");
 }

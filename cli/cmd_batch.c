@@ -11,8 +11,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { USUAL_JOBS = 8, MAX_JOBS = 64, PATH_SIZE = 4096 };
+enum { LEAST_JOBS = 2, USUAL_JOBS = 8, GPU_JOBS = 16, MAX_JOBS = 64, PATH_SIZE = 4096 };
 
 struct batch_args {
     struct arg_list lists;
@@ -37,7 +38,9 @@ static const struct option batch_table[] = {
       "was stopped, are kept and their clips left out.",
       NULL },
     { "jobs", 'j', NULL, OPTION_INT, AT(jobs), 1, MAX_JOBS, "K",
-      "Clips at a time: decoded on a thread each, answered together. Default: 8.", NULL },
+      "Clips at a time: decoded on a thread each, answered together. Default: as many as there are "
+      "processors, from 2 to 8; with a GPU 16.",
+      NULL },
     { "shard", 0, NULL, OPTION_STRING, AT(shard), 0, 0, "I/N",
       "Do the I-th of N parts only, and put \"-I-of-N\" into the output's name. Default: what "
       "Slurm "
@@ -176,6 +179,15 @@ static int sum_up(const struct batch_counts *c, int there, int failed, bool writ
     return c->failed + failed > 0 ? EXIT_FAILED : 0;
 }
 
+/* More clips than that only wait for the same processors. */
+static int usual_jobs(const struct plan *plan)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    if (plan->model.device && strcmp(plan->model.device, "cpu") != 0)
+        return GPU_JOBS;
+    return n < LEAST_JOBS ? LEAST_JOBS : n > USUAL_JOBS ? USUAL_JOBS : (int)n;
+}
+
 static enum pv_status open_engine(pv_engine **out, pv_model *model, pv_model *draft,
                                   const struct batch_args *a, const struct plan *plan, int jobs,
                                   struct pv_error *err)
@@ -230,7 +242,7 @@ static int run_list(const struct batch_args *a, const struct plan *plan,
                            .system = a->system,
                            .prompt = a->prompt,
                            .no_thinking = a->no_thinking,
-                           .jobs = a->jobs };
+                           .jobs = a->jobs ? a->jobs : usual_jobs(plan) };
     bool *skip = mem_zalloc((size_t)list->n * sizeof *skip);
     int result, failed, there = 0, wanted = 0;
 
@@ -259,9 +271,7 @@ static int run_list(const struct batch_args *a, const struct plan *plan,
 
 int cmd_batch(int argc, char **argv)
 {
-    struct batch_args a = { .sampling = SAMPLING_DEFAULTS,
-                            .method = METHOD_DEFAULTS,
-                            .jobs = USUAL_JOBS };
+    struct batch_args a = { .sampling = SAMPLING_DEFAULTS, .method = METHOD_DEFAULTS };
     struct plan plan = { 0 };
     struct batch_list list;
     int r = options_parse(&batch_options, &a, argc, argv, &a.lists);
