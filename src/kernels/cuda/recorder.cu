@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-enum { MAX_GRAPHS = 128, MAX_KEY = 4096, MAX_SEEN = 1024 };
+enum { MAX_GRAPHS = 128, MAX_KEY = 4096, MAX_SEEN = 256, SEEN_WAYS = 8 };
 
 struct recorded {
     uint8_t key[MAX_KEY];
@@ -28,8 +28,8 @@ struct recorded {
 
 struct recorder {
     struct recorded entry[MAX_GRAPHS];
-    uint64_t seen[MAX_SEEN]; /* hashes of steps, each at its place */
-    struct recorded *now;    /* to be played or recorded; NULL: neither */
+    uint64_t seen[MAX_SEEN][SEEN_WAYS]; /* hashes of steps, each at its place, the last first */
+    struct recorded *now;               /* to be played or recorded; NULL: neither */
     bool capturing;
     bool fails; /* no more tries: steps are launched as they come */
     uint64_t clock;
@@ -136,13 +136,32 @@ static void stage_runs(struct device_work *w, const struct work_plan *plan)
         "a copy to the GPU");
 }
 
+static uint64_t hash_more(uint64_t h, const void *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
+    return h;
+}
+
 static uint64_t hash_of(const struct work_plan *plan, int positions)
 {
-    const uint8_t *key = (const uint8_t *)plan->key;
-    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)positions ^ (uint64_t)plan->level << 32;
-    for (size_t i = 0; i < plan->key_size; i++)
-        h = (h ^ key[i]) * 0x100000001b3u;
+    uint64_t h = hash_more(0xcbf29ce484222325u, plan->key, plan->key_size);
+    h = hash_more(h, &positions, sizeof positions);
+    h = hash_more(h, &plan->level, sizeof plan->level);
     return h ? h : 1;
+}
+
+/* Whether the step came before; from now on it has. Steps that alternate, as the levels of a chain
+ * do, may share a place: there are a few for each. */
+static bool came_before(struct recorder *r, uint64_t hash)
+{
+    uint64_t *place = r->seen[hash % MAX_SEEN];
+    for (int i = 0; i < SEEN_WAYS; i++)
+        if (place[i] == hash)
+            return true;
+    memmove(place + 1, place, (SEEN_WAYS - 1) * sizeof *place);
+    place[0] = hash;
+    return false;
 }
 
 static struct recorded *find(struct recorder *r, const struct work_plan *plan, int positions)
@@ -191,7 +210,6 @@ static void part_levels(struct device_work *w, const struct work_plan *plan)
 bool recorder_begin(struct device_work *w, const struct work_plan *plan)
 {
     struct recorder *r = w->recorder;
-    uint64_t hash, *seen;
     bool keyed = plan->key && plan->key_size <= MAX_KEY;
     int positions = longest(plan);
     cudaSetDevice(w->gpu->index);
@@ -205,11 +223,8 @@ bool recorder_begin(struct device_work *w, const struct work_plan *plan)
     }
     r->now = find(r, plan, w->max_positions);
     if (!r->now) {
-        hash = hash_of(plan, w->max_positions);
-        seen = &r->seen[hash % MAX_SEEN];
-        if (*seen == hash)
+        if (came_before(r, hash_of(plan, w->max_positions)))
             r->now = add(r, plan, w->max_positions);
-        *seen = hash;
     }
     if (r->now)
         r->now->used = ++r->clock;
