@@ -45,6 +45,8 @@ static const char usage[] =
     "  --repeat N           steps that are timed, after three that are not (20)\n"
     "  --rounds N           rounds of each simulated method (32)\n"
     "  --gamma N            tokens drafted at a time by simulated chains (as published)\n"
+    "  --draft-vocab N      tokens that drafters score: models of drafted, drafters of simulate "
+    "(all)\n"
     "  --methods LIST       of the simulated ones (all)\n"
     "  --bandwidth N        GB/s the device can read, where more than what is measured here\n"
     "  --peak N             TFLOP/s it can compute, BF16 (790)\n"
@@ -127,7 +129,7 @@ static bool parse_numbers(struct args *a, const char *name, const char *value, b
         { "--chunk", &a->plan.chunk },   { "--frames", &a->plan.frames },
         { "--size", &a->plan.size },     { "--batch", &a->plan.batch },
         { "--repeat", &a->plan.repeat }, { "--rounds", &a->plan.rounds },
-        { "--gamma", &a->plan.gamma },
+        { "--gamma", &a->plan.gamma },   { "--draft-vocab", &a->rig.draft_vocab },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(name, all[i].name)) {
@@ -237,7 +239,9 @@ static enum pv_status run_models(struct args *a, struct pv_error *err)
         if (s)
             break;
         say_model(&a->rig, &m);
-        if (a->part[PART_DECODE])
+        if (a->part[PART_DRAFTED])
+            s = rig_model_narrow(&m, &a->rig, err);
+        if (!s && a->part[PART_DECODE])
             s = test_decode(&a->rig, &m, &a->plan, err);
         if (!s && a->part[PART_DRAFTED])
             s = test_drafted(&a->rig, &m, &a->plan, err);
@@ -287,6 +291,8 @@ static enum pv_status run_pair(struct args *a, const char *pair, struct pv_error
         s = rig_model_open(&m[1], &a->rig, slash + 1, 0, true, err);
     if (!s)
         s = rig_model_open(&m[2], &a->rig, target, 1, true, err);
+    for (int i = 1; i < 3 && !s; i++)
+        s = rig_model_narrow(&m[i], &a->rig, err);
     for (int i = 0; i < 3 && !s; i++)
         say_model(&a->rig, &m[i]);
     if (!s)

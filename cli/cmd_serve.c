@@ -184,11 +184,13 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     c->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &c->media);
     /* Requests may ask for any method that the models allow. */
-    c->model.head = method_args_head(&a->method, &a->model, &c->model);
+    set_head(&a->method, &c->model, method_args_head(&a->method, &a->model, &c->model));
     c->draft = c->model;
     c->draft.path = method_args_draft(&a->method, &a->model, &c->model);
     c->draft.mmproj = a->method.draft_mmproj;
     c->draft.head = NULL;
+    c->draft.draft_vocab = a->method.draft_vocab;
+    c->draft.draft_text = a->method.draft_text;
     c->draft.device = a->method.draft_device ? a->method.draft_device : c->model.device;
     c->name = a->name;
     c->host = a->host ? a->host : c->host;

@@ -22,6 +22,7 @@
 #define LEAST_LAMBDA 0.001
 
 enum { MAX_WINDOW = 32, MAX_TREE = 64, MAX_WIDTH = 16, MAX_KEEP = 1 << 20, MAX_THREADS = 256 };
+enum { MAX_VOCAB = 1 << 24 };
 
 #define AT(field) offsetof(struct method_args, field)
 
@@ -36,6 +37,13 @@ const struct option method_table[] = {
       "The draft model's vision tower, as --mmproj is the model's.", NULL },
     { "draft-device", 0, NULL, OPTION_STRING, AT(draft_device), 0, 0, "DEVICE",
       "Where the draft model runs. Default: where the model does.", NULL },
+    { "draft-vocab", 0, NULL, OPTION_INT, AT(draft_vocab), 1, MAX_VOCAB, "N",
+      "A draft model or head scores only N tokens, and drafts faster: the most frequent ones of "
+      "--draft-text, or the first ones of the vocabulary. The answer stays the same. Default: all.",
+      NULL },
+    { "draft-text", 0, NULL, OPTION_STRING, AT(draft_text), 0, 0, "FILE",
+      "Text such as the answers that are expected: --draft-vocab takes its most frequent tokens.",
+      NULL },
     { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
       "A draft head made for the model: GGUF file, or a directory in the layout of EAGLE or "
       "EAGLE-3. "
@@ -167,6 +175,8 @@ static const char *useless(const struct method_args *a, const struct pv_method *
         { "view", a->view != NULL, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
         { "draft-pos", a->positions > 0, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
         { "head", a->head != NULL, who->needs_head, .drafters = DRAFTER(needs_head) },
+        { "draft-vocab", a->draft_vocab > 0, who->needs_draft || who->needs_head,
+          .why = "is for methods with a draft model or head" },
         { "ratio", a->ratio >= 0, method_prunes(m),
           .why = "is for a drafter with a view that prunes" },
         { "lambda", a->lambda > 0, view && view->takes_lambda, .views = VIEW(takes_lambda) },
@@ -316,6 +326,9 @@ static int check_words(const struct method_args *a, const char *command)
         pv_drafter_find(a->drafter)->needs_draft)
         return options_misuse(command, "--draft self and --drafter %s contradict each other",
                               pv_drafter_find(a->drafter)->name);
+    if (a->draft_text && !a->draft_vocab)
+        return options_misuse(command, "--draft-text says which tokens are drafted: --draft-vocab "
+                                       "must say how many");
     return sight_args_check(&a->sight, command);
 }
 
@@ -382,7 +395,16 @@ enum pv_status open_draft(pv_model **out, const char *path, const struct method_
     p.head = NULL;
     p.beside = model;
     p.device = a->draft_device ? a->draft_device : mp->device;
+    p.draft_vocab = a->draft_vocab;
+    p.draft_text = a->draft_text;
     return pv_model_open(out, &p, err);
+}
+
+void set_head(const struct method_args *a, struct pv_model_params *mp, const char *head)
+{
+    mp->head = head;
+    mp->draft_vocab = head ? a->draft_vocab : 0;
+    mp->draft_text = head ? a->draft_text : NULL;
 }
 
 /* --- one method --- */
@@ -421,7 +443,7 @@ int method_args_check(const struct method_args *a, const char *command,
     if (r != OPTIONS_RUN)
         return r;
     *out = m;
-    mp->head = drafter_of(&m)->needs_head ? head : NULL;
+    set_head(a, mp, drafter_of(&m)->needs_head ? head : NULL);
     *draft = drafter_of(&m)->needs_draft ? path : NULL;
     return OPTIONS_RUN;
 }
@@ -533,7 +555,7 @@ int method_args_list(const struct method_args *a, const char *command,
         if (drafter_of(&out->items[i].method)->needs_draft)
             *draft = path;
         if (drafter_of(&out->items[i].method)->needs_head)
-            mp->head = head;
+            set_head(a, mp, head);
     }
     return r;
 }

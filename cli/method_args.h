@@ -8,9 +8,9 @@
 
 /* -1, 0 and NULL: as the method has it. */
 struct method_args {
-    const char *draft, *draft_mmproj, *draft_device, *head, *method, *view, *shape;
+    const char *draft, *draft_mmproj, *draft_device, *draft_text, *head, *method, *view, *shape;
     int drafter, schedule, accept, positions;
-    int window, total, depth, width, keep, threads;
+    int window, total, depth, width, keep, threads, draft_vocab;
     double ratio, lambda;
     struct sight_args sight;
 };
@@ -22,7 +22,7 @@ struct method_args {
     }
 
 extern const struct option method_table[];
-enum { N_METHOD_OPTIONS = 19 };
+enum { N_METHOD_OPTIONS = 21 };
 
 /* Methods to be compared; the first is always plain decoding. */
 enum { MAX_CONTENDERS = 64, LABEL_SIZE = 32 };
@@ -45,6 +45,9 @@ const char *method_args_draft(const struct method_args *a, const struct model_ar
 /* The same for the draft head. */
 const char *method_args_head(const struct method_args *a, const struct model_args *model,
                              const struct pv_model_params *mp);
+
+/* The model gets this head (NULL: none), with the draft vocabulary that the options ask for. */
+void set_head(const struct method_args *a, struct pv_model_params *mp, const char *head);
 
 /* One method. *draft is the draft model that it needs, NULL: none; the head that it needs becomes
  * the model's. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */

@@ -23,6 +23,27 @@ static inline void chained_close(struct chained *c)
     rig_close(&c->by_one);
 }
 
+/* Both score every third token only, from the second on. */
+static inline bool chained_narrow(struct chained *c)
+{
+    int32_t ids[CHAINED_VOCAB];
+    struct rig *both[] = { &c->at_once, &c->by_one };
+    int n = 0;
+    for (int i = 1; i < CHAINED_VOCAB; i += 3)
+        ids[n++] = i;
+    for (int i = 0; i < 2; i++) {
+        struct rig *r = both[i];
+        struct pv_error err = { 0 };
+        decoder_state_close(&r->st);
+        if (!CHECK_MSG(!decoder_narrow(r->dec, model_file_head(r->mf), ids, n, &err), "%s",
+                       err.text) ||
+            !CHECK(!decoder_state_open(&r->st, r->dec, CHAINED_ROWS, CHAINED_ROWS, CHAINED_CONTEXT,
+                                       DTYPE_BF16, NULL)))
+            return false;
+    }
+    return true;
+}
+
 static inline bool chained_open(struct chained *c, enum dtype type, struct rig_shape shape)
 {
     struct tiny_model m = { .arch = "qwen2",
@@ -129,7 +150,8 @@ static inline bool chained_once(struct chained *c, const int32_t *ids, int n, in
     kvcache_advance(&c->at_once.kv, n + chain);
     for (int i = 0; i <= chain && ok; i++)
         ok = CHECK_MSG(got[i] == want[i], "token %d of %d behind %d rows is %d, not %d", i,
-                       chain + 1, n, (int)got[i], (int)want[i]);
+                       chain + 1, n, (int)got[i], (int)want[i]) &&
+             CHECK(!decoder_draft_ids(c->at_once.dec) || got[i] % 3 == 1);
     return ok && CHECK_MSG(chained_same_pool(c, &c->at_once.kv, &c->by_one.kv),
                            "the caches differ after a chain of %d behind %d rows", chain, n);
 }
@@ -157,6 +179,12 @@ static inline bool chained_twice(struct chained *c, const int32_t *ids, int n, i
            CHECK(chained_same_pool(c, &c->other[0], &c->other[1]));
 }
 
+static inline uint64_t chained_first_runs(const struct chained *c)
+{
+    struct device *dev = c->at_once.dev;
+    return dev->ops->first_runs ? dev->ops->first_runs(dev) : 0;
+}
+
 /* Both caches get so many slots more, of zeros. */
 static inline void chained_skip(struct chained *c, int n)
 {
@@ -166,13 +194,14 @@ static inline void chained_skip(struct chained *c, int n)
 
 /* Chains of several lengths, each often enough to be recorded and played, over the border of a
  * page, and up to the last slot. */
-static inline void chained_check(enum dtype type, struct sampling how, struct rig_shape shape)
+static inline void chained_check(enum dtype type, struct sampling how, bool narrow,
+                                 struct rig_shape shape)
 {
     static const int lengths[] = { 4, 0, 4, 4, STEP_MAX_CHAIN, 1, 4 };
     int32_t ids[CHAINED_ROWS];
     struct rng r = { test_seed };
     struct chained c;
-    bool ok = chained_open(&c, type, shape);
+    bool ok = chained_open(&c, type, shape) && (!narrow || chained_narrow(&c));
     c.how = how;
     for (int i = 0; i < CHAINED_ROWS; i++)
         ids[i] = (int32_t)(rng_next(&r) % CHAINED_VOCAB);
@@ -180,6 +209,11 @@ static inline void chained_check(enum dtype type, struct sampling how, struct ri
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths && ok; i++)
         ok = chained_once(&c, ids + i, 1 + (int)i % 2, lengths[i]);
     ok = ok && chained_twice(&c, ids, 2, 1, 2);
+    for (int i = 0; i < 3 && ok; i++) { /* by now every level is recorded, where that is done */
+        uint64_t before = chained_first_runs(&c);
+        ok = chained_once(&c, ids, 1, 3) &&
+             CHECK_MSG(i < 2 || chained_first_runs(&c) == before, "a level is not recorded");
+    }
     chained_skip(&c, ok ? CHAINED_CONTEXT - c.at_once.kv.len - 6 : 0);
     ok = ok && chained_once(&c, ids, 1, 5);
     chained_close(&c);

@@ -30,6 +30,7 @@ struct rig {
     const char *program; /* make_model */
     double bandwidth;    /* bytes/s: the larger of what was measured and what was given */
     double peak;         /* operations/s */
+    int draft_vocab;     /* of drafters; 0: all tokens */
     struct results *results;
 };
 
@@ -57,6 +58,8 @@ struct rig_model {
  * shape's. decoder false: the file and the device alone, for a tower. */
 enum pv_status rig_model_open(struct rig_model *m, struct rig *r, const char *name, int layers,
                               bool decoder, struct pv_error *err);
+/* The decoder scores the rig's draft vocabulary only, if there is one. */
+enum pv_status rig_model_narrow(struct rig_model *m, const struct rig *r, struct pv_error *err);
 void rig_model_close(struct rig_model *m);
 
 /* Bytes of the matrices that each step reads. */

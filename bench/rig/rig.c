@@ -208,6 +208,23 @@ enum pv_status rig_model_open(struct rig_model *m, struct rig *r, const char *na
     return s;
 }
 
+enum pv_status rig_model_narrow(struct rig_model *m, const struct rig *r, struct pv_error *err)
+{
+    int n = r->draft_vocab;
+    int32_t *ids;
+    enum pv_status s;
+    if (n == 0 || n >= decoder_config(m->dec)->vocab)
+        return PV_OK;
+    ids = mem_alloc((size_t)n * sizeof *ids);
+    if (!ids)
+        return fail_nomem(err, (size_t)n * sizeof *ids);
+    for (int i = 0; i < n; i++)
+        ids[i] = i;
+    s = decoder_narrow(m->dec, model_file_head(m->mf), ids, n, err);
+    mem_free(ids);
+    return s;
+}
+
 void rig_model_close(struct rig_model *m)
 {
     decoder_close(&m->dec);
@@ -238,6 +255,7 @@ double rig_weight_bytes(const struct rig_model *m, int rows)
     const struct config *c = model_file_config(m->mf);
     const struct tensor *t[7];
     double bytes = (double)model_file_head(m->mf)->size;
+    bytes *= (double)decoder_config(m->dec)->vocab / decoder_input_vocab(m->dec);
     for (int i = 0; i < c->n_layers; i++) {
         for (int k = 0; k < layer_matrices(m, i, t); k++)
             bytes += (double)t[k]->size;

@@ -120,6 +120,13 @@ struct pv_model_params {
      * faster, where there is one and half of the machine's memory suffices. true: they are read
      * where they lie in the file. Answers do not depend on it. */
     bool no_repack;
+    /* > 0: a drafter scores only so many tokens, and never proposes others: `head`, or without one
+     * this model, which can then only draft. They are the most frequent ones of `draft_text`, a
+     * file of UTF-8 text; of tokens that are equally frequent, and with NULL of all, the lower ids:
+     * those that a tokenizer learnt first. Control tokens are always among them. Answers do not
+     * depend on it. */
+    int draft_vocab;
+    const char *draft_text;
 };
 
 /* Results kept in a directory for other processes: a video that is asked about again is not decoded

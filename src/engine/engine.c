@@ -182,6 +182,10 @@ enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
     int64_t tokens = 0;
     if (s)
         return s;
+    if (decoder_draft_ids(model->dec))
+        return fail(err, PV_E_ARG, "%s scores %d of its %d tokens: it can only draft",
+                    model_file_path(model->file), decoder_config(model->dec)->vocab,
+                    pv_model_vocab_size(model));
     if ((unsigned)p->kv_type > PV_KV_F32)
         return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
     if (model->gpu >= 0 && kv != DTYPE_BF16)

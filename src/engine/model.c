@@ -192,6 +192,26 @@ static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
     return s;
 }
 
+/* The head scores a part of the vocabulary, or without one the model. */
+static enum pv_status narrow(struct pv_model *m, const struct pv_model_params *p,
+                             struct pv_error *err)
+{
+    const struct tensor *head = model_file_head(m->file);
+    int32_t *ids = NULL;
+    enum pv_status s;
+    if (p->draft_vocab == 0)
+        return PV_OK;
+    if (m->head && head_file_tensors(m->head_file)->lm_head)
+        head = head_file_tensors(m->head_file)->lm_head;
+    s = model_draft_vocab(m, p->draft_vocab, p->draft_text, &ids, err);
+    if (!s)
+        s = decoder_narrow(m->head ? m->head : m->dec, head, ids, p->draft_vocab, err);
+    if (s)
+        fail_names(err, p->head ? p->head : p->path);
+    mem_free(ids);
+    return s;
+}
+
 static enum pv_status open_parts(struct pv_model *m, const struct pv_model_params *p,
                                  struct pv_error *err)
 {
@@ -216,6 +236,8 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
         s = hearing_open(&m->hearing, m->file, m->dev, err);
     if (!s && p->head)
         s = open_head(m, p->head, err);
+    if (!s)
+        s = narrow(m, p, err);
     m->dev->draws = false;
     m->repacked = m->dev->own - m->repacked;
     pthread_mutex_unlock(m->step_lock);
@@ -331,7 +353,7 @@ int model_chunk(const struct pv_model *m)
 
 int pv_model_vocab_size(const pv_model *model)
 {
-    return decoder_config(model->dec)->vocab;
+    return decoder_input_vocab(model->dec);
 }
 
 int pv_model_max_context(const pv_model *model)

@@ -41,6 +41,10 @@ struct pv_limits model_fill_limits(struct pv_limits l);
 /* The type of a KV cache. AUTO is BF16 on a GPU; on a CPU F16 for layers of F16 and F32, otherwise
  * the 16-bit type whose attention is faster there. */
 enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type);
+/* draft_vocab.c: *ids (freed by the caller) becomes the n tokens, ascending, that drafters for this
+ * model should score: pv_model_params.draft_vocab. */
+enum pv_status model_draft_vocab(const struct pv_model *m, int n, const char *text, int32_t **ids,
+                                 struct pv_error *err);
 /* Rows of a prefill step, where nobody says how many. */
 int model_chunk(const struct pv_model *m);
 

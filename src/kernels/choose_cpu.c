@@ -52,6 +52,14 @@ void top_cpu(struct device_work *w, struct top_entry *out, float *mass, const fl
     rows_parallel(w, top_rows, &op, n, 8 * dim);
 }
 
+void name_ids_cpu(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names)
+{
+    (void)w;
+    for (int i = 0; i < n; i++)
+        if (ids[i * step] >= 0)
+            ids[i * step] = names[ids[i * step]];
+}
+
 static void draw_rows(void *ctx, int r0, int r1)
 {
     struct choose_op *op = ctx;

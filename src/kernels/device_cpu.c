@@ -598,6 +598,7 @@ static const struct device_ops cpu_ops = {
     .attention_windows = cpu_attention_windows,
     .argmax = cpu_argmax,
     .top = top_cpu,
+    .name_ids = name_ids_cpu,
     .draw_token = draw_token_cpu,
     .cosines_apart = cosines_apart_cpu,
     .cosine_spread = cosine_spread_cpu,

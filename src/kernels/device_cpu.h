@@ -103,6 +103,7 @@ void unit_dots_cpu(struct device_work *w, double *out, const uint16_t *units, co
 /* choose_cpu.c */
 void top_cpu(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
              int dim, int k, float t);
+void name_ids_cpu(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names);
 void draw_token_cpu(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                     const uint64_t *position, uint64_t seed, float t);
 

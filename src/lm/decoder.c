@@ -149,6 +149,8 @@ enum pv_status decoder_open_head(struct decoder **out, const struct head_file *h
         dec->n_features = head_file_config(hf)->n_features;
         dec->norm_residual = head_file_config(hf)->norm_residual;
         s = take_head(dec, head_file_tensors(hf), err);
+        if (!s && dec->draft_ids)
+            s = decoder_put_names(dec, dec->draft_ids, c->vocab, err);
     }
     if (s)
         decoder_close(&dec);
@@ -178,6 +180,10 @@ void decoder_close(struct decoder **dec)
         weights_drop((*dec)->dev, &(*dec)->embed);
     if ((*dec)->small)
         (*dec)->dev->ops->free((*dec)->dev, (*dec)->small);
+    if ((*dec)->names)
+        (*dec)->dev->ops->free((*dec)->dev, (*dec)->names);
+    mem_free((*dec)->own_ids);
+    mem_free((*dec)->own_rows);
     mem_free((*dec)->layer);
     mem_free(*dec);
     *dec = NULL;

@@ -198,6 +198,8 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
         (step->choice->k < 0 || step->choice->k > DEVICE_MAX_TOP || !(step->choice->t > 0)))
         return fail(err, PV_E_ARG, "the %d likeliest tokens at temperature %g were asked for",
                     step->choice->k, (double)step->choice->t);
+    if (step->choice && step->choice->drawn && dec->draft_ids)
+        return fail(err, PV_E_ARG, "a step with a draft vocabulary cannot draw tokens");
     s = check_chain(dec, step, err);
     return s ? s : check_taps(dec, step, err);
 }

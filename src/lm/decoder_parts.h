@@ -31,7 +31,10 @@ struct decoder {
     struct matrix fc;
     const float *embed_norm, *hidden_norm;
     int input_vocab;          /* ids of rows are below it */
-    const int32_t *draft_ids; /* borrowed; NULL: logit i is of token i */
+    const int32_t *draft_ids; /* borrowed, or its own; NULL: logit i is of token i */
+    int32_t *names;           /* the same on the device */
+    int32_t *own_ids;         /* of decoder_narrow; NULL: there was none */
+    void *own_rows;           /* and the rows of the output matrix that it kept */
     /* EAGLE-3 (n_features > 0): fc [hidden, n_features hidden] makes the stream of a row, and the
      * layer's q, k and v are made of the normed embedding and the normed stream. */
     int n_features;
@@ -132,6 +135,10 @@ void pass_add_deepstack(struct pass *p, int layer);
 enum pv_status decoder_experts_open(struct decoder *dec, const struct model_file *mf,
                                     struct pv_error *err);
 void decoder_experts_close(struct decoder *dec);
+
+/* decoder_narrow.c: the names of draft tokens to the device. */
+enum pv_status decoder_put_names(struct decoder *dec, const int32_t *ids, int n,
+                                 struct pv_error *err);
 
 /* decoder_head.c. The features go in before anything runs: a plan that is played again finds them.
  */

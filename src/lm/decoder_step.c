@@ -216,6 +216,9 @@ static void choose_tokens(struct pass *p, const struct part *part)
     if (c && c->k > 0)
         p->ops->top(st->work, st->top + at * DEVICE_MAX_TOP, st->mass + at, logits, n, vocab, c->k,
                     c->t);
+    if (c && c->k > 0 && p->dec->names)
+        p->ops->name_ids(st->work, &st->top[at * DEVICE_MAX_TOP].id, n * c->k,
+                         (int)(sizeof *st->top / sizeof(int32_t)), p->dec->names);
     if (c && c->drawn)
         p->ops->draw_token(st->work, (p->n_levels > 1 ? chain_chosen(p) : st->drawn) + at, logits,
                            n, vocab, p->in.position + at, c->seed, c->t);
@@ -300,14 +303,16 @@ static void head_block(struct pass *p)
 {
     const struct config *c = &p->dec->c;
     struct decoder_state *st = p->st;
+    int32_t *to = p->n_levels > 1 ? chain_chosen(p) : st->best;
     bool best = false;
     if (!make_logits(p))
         return;
     for (int i = 0; i < p->n_parts; i++)
         best = best || (p->part[i].step->argmax && p->part[i].step->n_logits > 0);
     if (best)
-        p->ops->argmax(st->work, p->n_levels > 1 ? chain_chosen(p) : st->best, st->logits,
-                       p->n_logits, c->vocab);
+        p->ops->argmax(st->work, to, st->logits, p->n_logits, c->vocab);
+    if (best && p->dec->names)
+        p->ops->name_ids(st->work, to, p->n_logits, 1, p->dec->names);
     for (int i = 0; i < p->n_parts; i++)
         if (p->part[i].step->n_logits > 0)
             choose_tokens(p, &p->part[i]);

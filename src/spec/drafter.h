@@ -72,6 +72,10 @@ void drafter_count(struct drafter *d, int len, int n);
  * saves time: without filters and where only the tokens are asked for. */
 bool drafter_chains_at_once(const struct decoder *dec, const struct draft_request *r);
 
+/* Logits of n rows of a draft vocabulary as logits [n, decoder_input_vocab] of all tokens: those
+ * that are not in it are -infinity. */
+void drafter_spread(const struct decoder *dec, float *logits, const float *drafted, int n);
+
 /* A token drawn from the distribution q [n], by random numbers of (seed, position) that no one else
  * uses: for drafters under rejection. */
 int32_t drafter_draw(const float *q, int n, const struct sampling *how, uint64_t position);

@@ -170,26 +170,11 @@ static float *step_logits(const struct head_drafter *d)
     return d->top.k > 0 ? NULL : d->draft_logits ? d->draft_logits : d->logits;
 }
 
-/* After a step with logits of n rows: the tokens are the target's, and those that the head does not
- * know have no probability. */
+/* After a step with logits of n rows: the tokens are the target's. */
 static void name_tokens(struct head_drafter *d, int n)
 {
-    const int32_t *ids = decoder_draft_ids(d->dec);
-    size_t own = (size_t)decoder_config(d->dec)->vocab;
-    size_t vocab = (size_t)decoder_input_vocab(d->dec);
-    if (!ids)
-        return;
-    for (int i = 0; i < n * d->top.k; i++)
-        if (d->top.entry[i].id >= 0)
-            d->top.entry[i].id = ids[d->top.entry[i].id];
-    for (int i = 0; i < n && d->top.k == 0; i++) {
-        const float *from = d->draft_logits + (size_t)i * own;
-        float *to = d->logits + (size_t)i * vocab;
-        for (size_t t = 0; t < vocab; t++)
-            to[t] = -INFINITY;
-        for (size_t t = 0; t < own; t++)
-            to[ids[t]] = from[t];
-    }
+    if (d->draft_logits && d->top.k == 0)
+        drafter_spread(d->dec, d->logits, d->draft_logits, n);
 }
 
 /* ---- steps ---- */

@@ -25,14 +25,15 @@ struct model_drafter {
     struct stepper *stepper;
     struct kvcache kv;
     int chunk, context;
-    int target_vocab, vocab; /* vocab: what both know */
+    int target_vocab, vocab; /* vocab: ids that both know are below it */
     struct held_row *rows;   /* [context]: the prompt as seen, n_rows */
     int n_rows, n_cached;    /* of these rows, in the cache */
     int32_t *answer;         /* [context]: behind the prompt, n_answer of them cached */
     int n_answer;
     int32_t next; /* position of the answer's first token */
     float *embeds, *logits;
-    bool wants_best; /* of the last row only `best`, the likeliest token: no logits */
+    float *draft_logits; /* of a draft vocabulary, where these are made from; NULL: it has none */
+    bool wants_best;     /* of the last row only `best`, the likeliest token: no logits */
     int32_t best;
     struct grow_top top; /* with k > 0: of trees, in the place of logits */
     struct grow_pool pool;
@@ -59,7 +60,9 @@ size_t drafter_model_size(const struct decoder *dec, int chunk, int context)
            (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
            ((size_t)most_rows(chunk) + STEP_MAX_CHAIN) * 3 * sizeof(int32_t) +
            (size_t)most_rows(chunk) * ((size_t)config_media_width(c) + 1) * sizeof(float) +
-           (size_t)c->vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
+           (decoder_draft_ids(dec) ? (size_t)c->vocab * GROW_LEVEL * sizeof(float) : 0) +
+           (size_t)decoder_input_vocab(dec) *
+               (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
 
 static void close_model(struct drafter *base)
@@ -70,6 +73,7 @@ static void close_model(struct drafter *base)
     mem_free(d->answer);
     mem_free(d->embeds);
     mem_free(d->logits);
+    mem_free(d->draft_logits);
     mem_free(d->ids);
     mem_free(d->pos);
     mem_free(d->candidates);
@@ -183,6 +187,18 @@ static enum pv_status begin_model(struct drafter *base, const struct draft_promp
 
 /* ---- rounds ---- */
 
+/* Where a step leaves its logits; NULL: the likeliest tokens are enough. */
+static float *step_logits(const struct model_drafter *d)
+{
+    return d->top.k > 0 ? NULL : d->draft_logits ? d->draft_logits : d->logits;
+}
+
+static void spread_logits(struct model_drafter *d, int n)
+{
+    if (d->draft_logits)
+        drafter_spread(d->dec, d->logits, d->draft_logits, n);
+}
+
 /* n rows of the answer, of which `ids` are those of the first, have run: they are committed. */
 static void commit_answer(struct model_drafter *d, const int32_t *ids, int n)
 {
@@ -214,15 +230,18 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
                          .seqs = &seq,
                          .n_logits = 1,
                          .logit_rows = &last,
-                         .logits = d->wants_best || d->top.k ? NULL : d->logits,
+                         .logits = d->wants_best ? NULL : step_logits(d),
                          .argmax = d->wants_best ? &d->best : NULL,
                          .choice = d->top.k ? &choice : NULL };
     enum pv_status s;
     place_answer(d, n);
     s = stepper_run(d->stepper, &step, err);
-    if (!s)
-        commit_answer(d, ids, n);
-    return s;
+    if (s)
+        return s;
+    if (step.logits)
+        spread_logits(d, 1);
+    commit_answer(d, ids, n);
+    return PV_OK;
 }
 
 /* The cache keeps of the answer what still holds, but not the root. */
@@ -357,15 +376,19 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
                          .seqs = &seq,
                          .n_logits = n,
                          .logit_rows = all,
-                         .logits = d->top.k ? NULL : d->logits,
+                         .logits = step_logits(d),
                          .choice = d->top.k ? &choice : NULL };
+    enum pv_status s;
     for (int i = 0; i < n; i++) {
         all[i] = i;
         for (int a = 0; a < 3; a++)
             d->pos[i][a] = d->next + d->n_answer - 1 + g->depth[i];
         drafter_count(&d->base, d->kv.len + g->depth[i] - 1, 1);
     }
-    return stepper_run(d->stepper, &step, err);
+    s = stepper_run(d->stepper, &step, err);
+    if (!s && step.logits)
+        spread_logits(d, n);
+    return s;
 }
 
 static enum pv_status propose_tree(struct model_drafter *d, const struct draft_request *r,
@@ -375,7 +398,7 @@ static enum pv_status propose_tree(struct model_drafter *d, const struct draft_r
                         .vocab = d->vocab,
                         .room = d->context - d->kv.len,
                         .logits = d->logits,
-                        .stride = (size_t)decoder_config(d->dec)->vocab,
+                        .stride = (size_t)decoder_input_vocab(d->dec),
                         .top = &d->top,
                         .scratch = d->candidates,
                         .pool = &d->pool,
@@ -398,7 +421,7 @@ static enum pv_status propose_model(struct drafter *base, const struct draft_req
     for (int i = 0; i < r->n_answer; i++)
         if (r->answer[i] >= d->vocab) /* a word that this decoder does not know */
             return PV_OK;
-    whole = d->vocab == decoder_config(d->dec)->vocab;
+    whole = d->vocab == decoder_input_vocab(d->dec);
     d->wants_best = chain && !r->q && r->how->temperature == 0 && whole;
     d->top.k = !chain && whole ? grow_top_needs(r) : 0;
     take_back(d, r);
@@ -416,7 +439,9 @@ enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, i
     const struct decoder *dec = steps->dec;
     const struct config *c = decoder_config(dec);
     struct model_drafter *d = mem_zalloc(sizeof *d);
-    size_t rows = (size_t)most_rows(chunk), n = (size_t)context, v = (size_t)c->vocab;
+    size_t rows = (size_t)most_rows(chunk), n = (size_t)context,
+           v = (size_t)decoder_input_vocab(dec);
+    bool drafts = decoder_draft_ids(dec) != NULL;
     enum pv_status s;
     if (!d)
         return fail_nomem(err, sizeof *d);
@@ -430,17 +455,19 @@ enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, i
     d->chunk = chunk;
     d->context = context;
     d->target_vocab = vocab;
-    d->vocab = vocab < c->vocab ? vocab : c->vocab;
+    d->vocab = vocab < (int)v ? vocab : (int)v;
     s = kvcache_attach(&d->kv, steps->pool, context, err);
     d->rows = mem_zalloc(n * sizeof *d->rows);
     d->answer = mem_alloc(n * sizeof *d->answer);
     d->embeds = mem_alloc(rows * (size_t)config_media_width(c) * sizeof *d->embeds);
     d->logits = mem_alloc(v * GROW_LEVEL * sizeof *d->logits);
+    if (drafts)
+        d->draft_logits = mem_alloc((size_t)c->vocab * GROW_LEVEL * sizeof *d->logits);
     d->ids = mem_alloc(rows * sizeof *d->ids);
     d->pos = mem_alloc((rows + STEP_MAX_CHAIN) * sizeof *d->pos);
     d->candidates = mem_alloc(v * sizeof *d->candidates);
     if (!s && (!d->rows || !d->answer || !d->embeds || !d->logits || !d->ids || !d->pos ||
-               !d->candidates))
+               !d->candidates || (drafts && !d->draft_logits)))
         s = fail_nomem(err, drafter_model_size(dec, chunk, context));
     if (s) {
         close_model(&d->base);

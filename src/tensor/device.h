@@ -428,6 +428,8 @@ struct device_ops {
      * the lower id first among equals; and log sum exp(x / t) of each row. All device. */
     void (*top)(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
                 int dim, int k, float t);
+    /* ids[i * step] becomes names[ids[i * step]], for n of them; negative ones stay. All device. */
+    void (*name_ids)(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names);
     /* The token that sample_token (lm/sampling.h) draws without filters at position[i] (device). */
     void (*draw_token)(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                        const uint64_t *position, uint64_t seed, float t);

@@ -258,6 +258,17 @@ failure draft_missing 'nowhere\.gguf' $ask -d nowhere.gguf
 
 # --- what makes no sense ---
 
+printf 'the cat saw the dog, the dog saw the cat\n' >some.txt
+same draft_vocab -d other.gguf --method sd --draft-vocab 100
+same draft_vocab_text -d other.gguf --draft-vocab 64 --draft-text some.txt
+same draft_vocab_drawn -d model.gguf --method sd --draft-vocab 100 --temp 0.8 --top-p 0.9 -s 5
+misuse draft_vocab_zero 'option --draft-vocab takes' $ask -d self --draft-vocab 0
+misuse draft_vocab_self 'is for methods with a draft model or head' $ask -d self --draft-vocab 9
+misuse draft_text_alone 'must say how many' $ask -d other.gguf --draft-text some.txt
+failure draft_vocab_large 'other.gguf: a draft vocabulary of 4096 of 512 tokens' $ask -d other.gguf --draft-vocab 4096
+failure draft_text_missing 'nowhere.txt: ' $ask -d other.gguf --draft-vocab 9 --draft-text nowhere.txt
+printf 'broken \377\n' >broken.txt
+failure draft_text_broken 'broken.txt: ' $ask -d other.gguf --draft-vocab 9 --draft-text broken.txt
 misuse method_name 'takes one of: ar sd sd-tree .*not "spec"' $ask --method spec
 misuse view_name 'takes one of: full none .*not "all"' $ask -d self --view all
 misuse ratio_two 'option --ratio takes a number from 0 to 1' $ask -d self --ratio 2

@@ -17,9 +17,9 @@ static void be(int major)
 TEST(greedy_chains_are_steps_one_after_another)
 {
     struct rig_shape shape = { .cuda = true };
-    chained_check(DTYPE_BF16, greedy, shape);
+    chained_check(DTYPE_BF16, greedy, false, shape);
     be(9);
-    chained_check(DTYPE_Q8_0, greedy, shape);
+    chained_check(DTYPE_Q8_0, greedy, true, shape);
     cudasim_be(NULL);
 }
 
@@ -27,7 +27,7 @@ TEST(drawn_chains_are_steps_one_after_another)
 {
     struct rig_shape shape = { .cuda = true };
     be(9);
-    chained_check(DTYPE_BF16, drawn, shape);
+    chained_check(DTYPE_BF16, drawn, false, shape);
     cudasim_be(NULL);
 }
 

@@ -12,13 +12,18 @@ static struct rig_shape one_cpu(void)
 
 TEST(greedy_chains_are_steps_one_after_another)
 {
-    chained_check(DTYPE_BF16, greedy, one_cpu());
-    chained_check(DTYPE_Q8_0, greedy, one_cpu());
+    chained_check(DTYPE_BF16, greedy, false, one_cpu());
+    chained_check(DTYPE_Q8_0, greedy, false, one_cpu());
+}
+
+TEST(chains_of_a_draft_vocabulary_have_its_tokens)
+{
+    chained_check(DTYPE_Q8_0, greedy, true, one_cpu());
 }
 
 TEST(drawn_chains_are_steps_one_after_another)
 {
-    chained_check(DTYPE_BF16, drawn, one_cpu());
+    chained_check(DTYPE_BF16, drawn, false, one_cpu());
 }
 
 /* The sentence of a refusal; "" when it was none. */

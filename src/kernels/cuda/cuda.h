@@ -309,6 +309,7 @@ void argmax_rows(struct device_work *w, int32_t *ids, const float *x, int n, int
 size_t top_scratch_size(int rows, int dim);
 void top_rows(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
               int dim, int k, float t);
+void name_ids(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names);
 void draw_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                const uint64_t *position, uint64_t seed, float t);
 

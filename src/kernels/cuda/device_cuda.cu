@@ -404,6 +404,7 @@ static const struct device_ops gpu_ops = {
     .gather = gather_rows,
     .argmax = argmax_rows,
     .top = top_rows,
+    .name_ids = name_ids,
     .draw_token = draw_rows,
     .cosines_apart = cosines_apart,
     .cosine_spread = cosine_spread,

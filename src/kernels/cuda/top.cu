@@ -144,6 +144,28 @@ void top_rows(struct device_work *w, struct top_entry *out, float *mass, const f
                  n - at < FEW_ROWS ? n - at : (int)FEW_ROWS, dim, k, t);
 }
 
+/* ---- draft vocabularies ---- */
+
+enum { NAME_THREADS = 128 };
+
+__global__ static void name_kernel(int32_t *ids, int n, int step, const int32_t *names)
+{
+    int i = (int)blockIdx.x * NAME_THREADS + (int)threadIdx.x;
+    dep_launch();
+    dep_wait();
+    if (i < n && ids[i * step] >= 0)
+        ids[i * step] = names[ids[i * step]];
+}
+
+void name_ids(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names)
+{
+    if (n > 0)
+        work_check(w,
+                   launch(name_kernel, dim3((unsigned)((n + NAME_THREADS - 1) / NAME_THREADS)),
+                          dim3(NAME_THREADS), 0, w->stream, ids, n, step, names),
+                   "naming tokens");
+}
+
 /* ---- drawing ---- */
 
 __device__ static uint64_t mix(uint64_t x)

@@ -1,0 +1,84 @@
+/* Draft vocabularies: a drafter that scores only the tokens that matter reads only their rows of
+ * the output matrix, which is the larger part of what a small drafter reads. */
+#include "lm/decoder_parts.h"
+#include "tensor/weights.h"
+
+#include <string.h>
+
+enum pv_status decoder_put_names(struct decoder *dec, const int32_t *ids, int n,
+                                 struct pv_error *err)
+{
+    size_t size = (size_t)n * sizeof *ids;
+    void *there = NULL;
+    enum pv_status s = device_alloc(dec->dev, &there, size, err);
+    if (s)
+        return s;
+    dec->dev->ops->upload(dec->dev, there, ids, size);
+    dec->names = there;
+    return PV_OK;
+}
+
+static enum pv_status check_ids(const struct decoder *dec, const struct tensor *head,
+                                const int32_t *ids, int n, struct pv_error *err)
+{
+    if (dec->draft_ids)
+        return fail(err, PV_E_ARG, "a drafter that scores %d tokens has a draft vocabulary already",
+                    dec->c.vocab);
+    if (n < 1 || n > tensor_rows(head))
+        return fail(err, PV_E_ARG, "a draft vocabulary of %d of %lld tokens", n,
+                    (long long)tensor_rows(head));
+    for (int i = 0; i < n; i++)
+        if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= tensor_rows(head))
+            return fail(err, PV_E_ARG,
+                        "token %d of a draft vocabulary is %d, out of order or not below %lld", i,
+                        (int)ids[i], (long long)tensor_rows(head));
+    return PV_OK;
+}
+
+/* The rows of the tensor, copied together. */
+static void *copy_rows(const struct tensor *t, const int32_t *ids, int n)
+{
+    size_t row = dtype_row_size(t->dtype, tensor_cols(t));
+    uint8_t *rows = mem_alloc(row * (size_t)n);
+    for (int i = 0; i < n && rows; i++)
+        memcpy(rows + row * (size_t)i, (const uint8_t *)t->data + row * (size_t)ids[i], row);
+    return rows;
+}
+
+enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *head, const int32_t *ids,
+                              int n, struct pv_error *err)
+{
+    size_t size = (size_t)n * (dtype_row_size(head->dtype, tensor_cols(head)) + sizeof *ids);
+    bool own = dec->is_head ? dec->own_head : !dec->tied;
+    struct tensor kept = *head;
+    struct matrix m = { 0 };
+    int32_t *own_ids;
+    void *rows;
+    enum pv_status s = check_ids(dec, head, ids, n, err);
+    if (s)
+        return s;
+    own_ids = mem_alloc((size_t)n * sizeof *ids);
+    rows = copy_rows(head, ids, n);
+    s = own_ids && rows ? decoder_put_names(dec, ids, n, err) : fail_nomem(err, size);
+    kept.data = rows;
+    if (!s)
+        s = weights_take(dec->dev, &m, weights_matrix(&kept, n, (int)tensor_cols(head), NULL), err);
+    if (s) {
+        mem_free(own_ids);
+        mem_free(rows);
+        if (dec->names)
+            dec->dev->ops->free(dec->dev, dec->names);
+        dec->names = NULL;
+        return s;
+    }
+    if (own)
+        weights_drop(dec->dev, &dec->head);
+    memcpy(own_ids, ids, (size_t)n * sizeof *ids);
+    dec->head = m;
+    dec->tied = false;
+    dec->own_head = true;
+    dec->own_rows = rows;
+    dec->draft_ids = dec->own_ids = own_ids;
+    dec->c.vocab = n;
+    return PV_OK;
+}
