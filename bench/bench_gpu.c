@@ -13,10 +13,19 @@
 
 enum { LIMIT_INT = 1 << 20, MAX_NAMES = 16, NAMES_SIZE = 512 };
 
-enum part { PART_DECODE, PART_DRAFTED, PART_PREFILL, PART_TOWER, PART_FIRST, PART_SIMULATE, PARTS };
+enum part {
+    PART_DECODE,
+    PART_DRAFTED,
+    PART_PREFILL,
+    PART_TOWER,
+    PART_FIRST,
+    PART_SIMULATE,
+    PART_SWEEP,
+    PARTS
+};
 
-static const char *const part_names[PARTS] = { "decode", "drafted", "prefill",
-                                               "tower",  "first",   "simulate" };
+static const char *const part_names[PARTS] = { "decode", "drafted",  "prefill", "tower",
+                                               "first",  "simulate", "sweep" };
 
 struct args {
     struct rig rig;
@@ -31,10 +40,11 @@ static const char usage[] =
     "usage: bench_gpu [options]\n"
     "  --device NAME        cuda, or cpu to try this program (cuda)\n"
     "  --gpu N              which GPU (0)\n"
-    "  --what LIST          of decode,drafted,prefill,tower,first,simulate (all but drafted)\n"
+    "  --what LIST          of decode,drafted,prefill,tower,first,simulate,sweep (all but\n"
+    "                       drafted and sweep)\n"
     "  --models LIST        SHAPE:TYPE of make_model, for decode, drafted and prefill\n"
     "  --towers LIST        SHAPE:TYPE, for tower and, of LLaVA-OneVision, first\n"
-    "  --pairs LIST         TARGET/DRAFTER, each SHAPE:TYPE, for simulate\n"
+    "  --pairs LIST         TARGET/DRAFTER, each SHAPE:TYPE, for simulate and sweep\n"
     "  --contexts LIST      slots filled before a step (256,2560,25088)\n"
     "  --rows LIST          rows of a step (1,6,10,26,64); 26 also as a tree\n"
     "  --prefill N          tokens of the prompt (25088)\n"
@@ -295,8 +305,10 @@ static enum pv_status run_pair(struct args *a, const char *pair, struct pv_error
         s = rig_model_narrow(&m[i], &a->rig, err);
     for (int i = 0; i < 3 && !s; i++)
         say_model(&a->rig, &m[i]);
-    if (!s)
+    if (!s && a->part[PART_SIMULATE])
         s = test_simulate(&a->rig, &m[0], &m[1], &m[2], &a->plan, err);
+    if (!s && a->part[PART_SWEEP])
+        s = test_sweep(&a->rig, &m[0], &m[1], &a->plan, err);
     for (int i = 2; i >= 0; i--)
         rig_model_close(&m[i]);
     return s;
@@ -323,7 +335,8 @@ static enum pv_status run_all(struct args *a, struct pv_error *err)
     s = run_models(a, err);
     if (!s)
         s = run_towers(a, err);
-    while (!s && a->part[PART_SIMULATE] && next_item(&list, pair, sizeof pair))
+    while (!s && (a->part[PART_SIMULATE] || a->part[PART_SWEEP]) &&
+           next_item(&list, pair, sizeof pair))
         s = run_pair(a, pair, err);
     return s;
 }

@@ -176,4 +176,9 @@ enum pv_status test_simulate(struct rig *r, const struct rig_model *target,
                              const struct rig_model *draft, const struct rig_model *head,
                              const struct plan *p, struct pv_error *err);
 
+/* Chains by acceptance at the plan's contexts. */
+enum pv_status test_sweep(struct rig *r, const struct rig_model *target,
+                          const struct rig_model *draft, const struct plan *p,
+                          struct pv_error *err);
+
 #endif

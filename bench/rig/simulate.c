@@ -196,12 +196,13 @@ static enum pv_status chain_rows(struct lane *l, int n, int top, struct pv_error
     return s;
 }
 
-/* g tokens, one after the other: the first step sees what the drafter has not seen yet. */
+/* g tokens in one step, whose first rows are those that the drafter has not seen yet. */
 static enum pv_status draft_chain(struct stage *s, int g, struct pv_error *err)
 {
-    enum pv_status st = chain_rows(&s->draft, s->lag, 0, err);
-    for (int i = 1; i < g && !st; i++)
-        st = chain_rows(&s->draft, 1, 0, err);
+    struct lane_rows rows = { .n = s->lag, .wanted = 1, .chain = g - 1 };
+    enum pv_status st = lane_step(&s->draft, &rows, err);
+    if (!st)
+        kvcache_advance(&s->draft.kv, s->lag + g - 1);
     return st;
 }
 

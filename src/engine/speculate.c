@@ -69,10 +69,17 @@ static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
     return st;
 }
 
-/* The trees that `auto` may choose: fitted ones where the drafter can grow them. */
+/* The trees that `auto` may choose: fitted ones where the drafter can grow them. A GPU records
+ * steps that come again, which trees of ever new shapes do not, and makes chains in one step: there
+ * it chooses among chains alone. */
 static void open_policy(struct speculation *sp)
 {
-    bool fitted = sp->kind->fits_trees;
+    bool fitted = sp->kind->fits_trees, chains = sp->s->model->dev->ops->chains;
+    if (chains) {
+        policy_open(&sp->policy, 0);
+        policy_record(&sp->policy);
+        return;
+    }
     if (!fitted || shape_fitted(&sp->tree, FITTED_TOTAL, FITTED_DEPTH, FITTED_WIDTH, NULL) != PV_OK)
         shape_static25(&sp->tree);
     policy_open(&sp->policy, fitted ? FITTED_USUAL : shape_rows(&sp->tree));

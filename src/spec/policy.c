@@ -18,6 +18,10 @@
 #include <string.h>
 
 enum { LOOK_EVERY = 24, FIRST_WINDOW = 4, HOPED_WINDOW = 5 };
+/* Windows where steps are recorded: each is within 2 % of the best of those between them. */
+static const bool recorded_window[POLICY_MAX_WINDOW + 1] = {
+    [1] = true, [2] = true, [4] = true, [6] = true, [10] = true
+};
 enum {
     STAY = 4,            /* rounds of the parallel schedule on end */
     LOOK_RARELY = 96,    /* rounds of it between looks at others: to leave it costs most of one */
@@ -27,9 +31,10 @@ enum {
 
 static const double fade = 0.95;     /* of counts, a round */
 static const double fade_all = 0.98; /* of those of any depth: entering and leaving has a price */
-static const double smooth = 0.25;   /* weight of a new time */
-static const double outlier = 3;     /* a longer time counts as so many times the usual */
-static const double prior_tries = 2; /* and their share right, before anything is known */
+static const double common_weight = 16; /* of what is known of all depths, in tries */
+static const double smooth = 0.25;      /* weight of a new time */
+static const double outlier = 3;        /* a longer time counts as so many times the usual */
+static const double prior_tries = 2;    /* and their share right, before anything is known */
 static const double prior_right = 0.75;
 static const double forget = 0.997;     /* a round, of what differs from the prior */
 static const double first_trust = 0.3;  /* in the first fitted tree */
@@ -62,6 +67,11 @@ void policy_fit(struct policy *p)
     p->fitted = true;
 }
 
+void policy_record(struct policy *p)
+{
+    p->recorded = true;
+}
+
 void policy_allow_parallel(struct policy *p, int max_window)
 {
     p->both.max_window = max_window < TREE_MAX_DEPTH ? max_window : TREE_MAX_DEPTH;
@@ -84,13 +94,21 @@ static double verify_time(const struct policy *p, int rows)
     return row_times_at(p->verify_s, TREE_MAX, rows);
 }
 
+/* How likely a token of this depth is right after right ones. Where windows are few, what is known
+ * of all depths helps out with those that seldom come. */
+static double right_at(const struct policy *p, int depth)
+{
+    double weight = p->recorded ? common_weight : 0;
+    return (p->right[depth] + weight * p->all_right / p->all_tried) / (p->tried[depth] + weight);
+}
+
 /* Tokens of a round with a chain of this window: the target's own, and each drafted one with the
  * probability that all up to it are right. */
 static double chain_tokens(const struct policy *p, int window)
 {
     double sum = 1, all = 1;
     for (int d = 1; d <= window; d++) {
-        all *= p->right[d] / p->tried[d];
+        all *= right_at(p, d);
         sum += all;
     }
     return sum;
@@ -153,7 +171,7 @@ static struct policy_choice best_of(const struct policy *p, const struct policy_
         bool tree = w > POLICY_MAX_WINDOW;
         struct policy_choice c = { tree ? POLICY_TREE : POLICY_CHAIN, tree ? 0 : w };
         double r;
-        if ((tree ? p->tree_rows == 0 : p->fitted) ||
+        if ((tree ? p->tree_rows == 0 : p->fitted || (p->recorded && !recorded_window[w])) ||
             (skip && skip->kind == c.kind && skip->window == c.window))
             continue;
         r = policy_rate(p, c);
@@ -252,10 +270,11 @@ struct policy_choice policy_next(struct policy *p)
 /* Tokens tested one after another, the first at depth `first`, and how many of them were right. */
 static void count_tests(struct policy *p, int first, int tested, int accepted)
 {
+    double faded = p->recorded ? fade_all : fade;
     tested = tested < accepted + 1 ? tested : accepted + 1;
     for (int i = 0; i < tested && first + i <= POLICY_MAX_WINDOW; i++) {
-        p->tried[first + i] = p->tried[first + i] * fade + 1;
-        p->right[first + i] = p->right[first + i] * fade + (i < accepted);
+        p->tried[first + i] = p->tried[first + i] * faded + 1;
+        p->right[first + i] = p->right[first + i] * faded + (i < accepted);
     }
     p->all_tried = p->all_tried * fade_all + tested;
     p->all_right = p->all_right * fade_all + accepted;

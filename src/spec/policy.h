@@ -36,7 +36,8 @@ struct policy {
     double right[POLICY_MAX_WINDOW + 1]; /* and of these accepted; both fade */
     double all_tried, all_right;         /* the same of any depth */
     int tree_rows;
-    bool fitted; /* trees are fitted ones, and chains are among these */
+    bool fitted;   /* trees are fitted ones, and chains are among these */
+    bool recorded; /* steps are recorded: few windows, so that each comes often */
     struct {
         int max_window;                /* 0: there is no parallel schedule */
         double target_s[TREE_MAX + 1]; /* as verify_s, while both sides run */
@@ -55,6 +56,9 @@ void policy_open(struct policy *p, int tree_rows);
 /* POLICY_TREE stands for fitted trees (price.h). They are tried first, and in the place of chains,
  * which they are where nothing else pays. */
 void policy_fit(struct policy *p);
+/* Steps of a shape are slow until they have come a few times, as on a GPU that records them: chains
+ * have one of a few windows. */
+void policy_record(struct policy *p);
 /* Offer POLICY_PARALLEL too, with windows up to max_window (at most TREE_MAX_DEPTH; 0: no more). */
 void policy_allow_parallel(struct policy *p, int max_window);
 /* POLICY_PARALLEL comes for several rounds on end. A choice of another kind after it: the round may
