@@ -1,20 +1,19 @@
 #!/bin/sh
-# Run test programs and add up their counts.
+# Run test programs, several at a time, and add up their counts.
 #
 #   tests/run.sh 'PROGRAM ARGS' ...
 #
 # Each program ends with "N passed, N failed" and a matching exit status. One that says neither,
 # crashes, hangs or contradicts its own count is one failure more. The output of a program that
-# failed is shown whole; the last line is the sum.
+# failed is shown whole; the last line is the sum. TEST_JOBS programs run at a time (default: one
+# for each core, at most 4), each for at most TEST_TIMEOUT seconds (default: 900).
 set -u
-limit=${TEST_TIMEOUT:-900} # seconds for one program
-log=$(mktemp "${TMPDIR:-/tmp}/prevue-run-XXXXXX") || exit 1
-trap 'rm -f "$log"' EXIT
-trap 'exit 130' INT TERM
-passed=0
-failed=0
 
-for command in "$@"; do
+# judge COMMAND: runs it; its counts go to the file counts, its lines to stdout when it has ended.
+judge()
+{
+    command=$1
+    log=$dir/log.$$
     begin=$(date +%s)
     timeout "$limit" sh -c "$command" >"$log" 2>&1 </dev/null
     status=$?
@@ -42,10 +41,11 @@ for command in "$@"; do
     if [ "$status" -eq 0 ] && [ "$f" -gt 0 ] && [ -z "$note" ]; then
         note="exit status 0 in spite of failures"
     fi
-    passed=$((passed + p))
-    failed=$((failed + f))
     skipped=$(grep -c '^skip ' "$log")
     [ "$skipped" -eq 0 ] || note="${note:+$note, }$skipped skipped"
+    exec 9>>"$dir/counts"
+    flock 9 # one program's lines at a time
+    echo "$p $f" >&9
     if [ "$f" -gt 0 ]; then
         printf -- '---- output of %s\n' "$command"
         cat "$log"
@@ -55,7 +55,30 @@ for command in "$@"; do
     fi
     printf '%-4s %-44s %6d passed %4d failed %4d s%s\n' \
         "$([ "$f" -eq 0 ] && echo ok || echo FAIL)" "$command" "$p" "$f" "$took" "${note:+  ($note)}"
-done
+    rm -f "$log"
+}
 
+limit=${TEST_TIMEOUT:-900}
+if [ "${1:-}" = --judge ]; then
+    dir=$2
+    judge "$3"
+    exit 0
+fi
+
+cores=$(nproc 2>/dev/null || echo 2)
+jobs=${TEST_JOBS:-$((cores < 4 ? cores : 4))}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-run-XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
+: >"$dir/counts"
+printf '%s\0' "$@" | xargs -0 -P "$jobs" -n 1 "$0" --judge "$dir"
+wanted=$# got=$(wc -l <"$dir/counts")
+# shellcheck disable=SC2046
+set -- $(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$dir/counts")
+passed=$1 failed=$2
+if [ "$got" -ne "$wanted" ]; then
+    echo "$((wanted - got)) programs of $wanted were not run to their end"
+    failed=$((failed + wanted - got))
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
