@@ -317,6 +317,63 @@ TEST(flash_and_tone_come_together)
     }
 }
 
+static bool sum_frame(void *user, int at, int64_t index, double time, const struct image *p)
+{
+    uint64_t *sum = user;
+
+    (void)at;
+    *sum = *sum * 31 + (uint64_t)index + (uint64_t)(time * 1000) + p->rgb[0];
+    return true;
+}
+
+/* Frames and sound of one open video in any order, here and in the sandbox. */
+TEST(frames_and_sound_in_turns)
+{
+    struct clip k = { .container = "mp4",
+                      .codec = "aac",
+                      .rate = 44100,
+                      .layout = "mono",
+                      .run = { { 0, 6, 600 } },
+                      .film_seconds = 6,
+                      .flash = 3 };
+    const int64_t index[] = { 3, 40, 100, 140 };
+    size_t size;
+    uint8_t *data = clip_make(&k, &size);
+    struct sound first = { 0 };
+    uint64_t frames = 0;
+
+    for (int there = 0; there < 2 && (!there || has_sandbox()); there++) {
+        const struct video_sandbox box = { 0 };
+        struct video_limits l = usual;
+        struct pv_error err = { 0 };
+        struct video *v = NULL;
+        l.sandbox = there ? &box : NULL;
+        if (!CHECK_MSG(
+                !video_open(&v, &(struct video_source){ .data = data, .size = size }, &l, 2, &err),
+                "%s", err.text))
+            break;
+        for (int turn = 0; turn < 3; turn++) {
+            struct sound s = { 0 };
+            uint64_t sum = 0;
+            int lost;
+            CHECK_MSG(!video_read_sound(v, 0.5, INFINITY, &s, &err), "%s", err.text);
+            CHECK_MSG(!video_read(v, index, 4, sum_frame, &sum, &lost, &err), "%s", err.text);
+            if (!first.samples) {
+                first = s;
+                frames = sum;
+                check_tone("in turns", &s, 600, 1, 0, 1, 5.5);
+                continue;
+            }
+            CHECK(sum == frames && s.n == first.n && first.n > 80000 &&
+                  !memcmp(s.samples, first.samples, s.n * sizeof *s.samples));
+            sound_clear(&s);
+        }
+        video_close(&v);
+    }
+    sound_clear(&first);
+    free(data);
+}
+
 TEST(late_and_early_sound)
 {
     struct clip k = { .container = "matroska",
