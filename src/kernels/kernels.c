@@ -23,7 +23,8 @@ const struct matmul_kernel *kernels_own_for(const struct kernels *k, const struc
 {
     if (w->many_rows && k->matmul_many_own[w->dtype])
         return k->matmul_many_own[w->dtype];
-    return k->matmul_own[w->dtype];
+    const struct matmul_kernel *own = k->matmul_own[w->dtype];
+    return own && own->own_few && w->many_rows ? NULL : own;
 }
 
 const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w)

@@ -51,6 +51,7 @@ struct matmul_kernel {
                   int o0, int o1, void *scratch);
     /* For kernels of `matmul_own`, else NULL: bytes of the weights in the order that `run` expects
      * at w->own, and that order made of outputs [o0, o1), MEM_ALIGN-ed. */
+    bool own_few; /* it is for few rows: not for matrices that say many_rows */
     size_t (*own_size)(const struct matrix *w);
     void (*own)(void *to, const struct matrix *w, int o0, int o1);
 };

@@ -124,25 +124,38 @@ static inline void split_bf16_32(uint8_t *to, __m512 lo, __m512 hi)
     _mm512_store_si512(to + TILE_BYTES, rest_bf16_32(first, lo, hi));
 }
 
-/* 32 F16 numbers as the sums of two in bf16 exactly, their first eight bits and what is left of
- * them: to a row of one tile, and `step` bytes on. */
-static inline __attribute__((always_inline)) void split_f16(uint8_t *to, size_t step, __m512i h)
+/* 32 F16 numbers as the sums of two in bf16 exactly, their first eight bits, rounded or not, and
+ * what is left of them: to a row of one tile, and `step` bytes on. */
+static inline __attribute__((always_inline)) void split_f16_by(uint8_t *to, size_t step, __m512i h,
+                                                               int half)
 {
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
+    const __m512i high = _mm512_set1_epi32((int)0xffff0000u), up = _mm512_set1_epi32(half);
     const __m512i upper =
         _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
                          25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1); /* halves of 32 dwords */
-    __m512i a = (__m512i)_mm512_cvtph_ps(_mm512_castsi512_si256(h));
-    __m512i b = (__m512i)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1));
-    __m512 a2 = _mm512_sub_ps((__m512)a, (__m512)_mm512_and_si512(a, high));
-    __m512 b2 = _mm512_sub_ps((__m512)b, (__m512)_mm512_and_si512(b, high));
-    _mm512_store_si512(to, _mm512_permutex2var_epi16(a, upper, b));
+    __m512 a = _mm512_cvtph_ps(_mm512_castsi512_si256(h));
+    __m512 b = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1));
+    __m512i a1 = half ? _mm512_add_epi32((__m512i)a, up) : (__m512i)a;
+    __m512i b1 = half ? _mm512_add_epi32((__m512i)b, up) : (__m512i)b;
+    __m512 a2 = _mm512_sub_ps(a, (__m512)_mm512_and_si512(a1, high));
+    __m512 b2 = _mm512_sub_ps(b, (__m512)_mm512_and_si512(b1, high));
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(a1, upper, b1));
     _mm512_store_si512(to + step, _mm512_permutex2var_epi16((__m512i)a2, upper, (__m512i)b2));
 }
 
-/* The same with the first part rounded, so that the rest is half as large, of two times sixteen
- * numbers and with fewer instructions, which leave pair i of them at split_place(i): to a row of
- * one tile, and of the tile after it. */
+static inline void split_f16(uint8_t *to, size_t step, __m512i h)
+{
+    split_f16_by(to, step, h, 0);
+}
+
+static inline void split_f16_rounded(uint8_t *to, size_t step, __m512i h)
+{
+    split_f16_by(to, step, h, 0x8000);
+}
+
+/* The rounded parts, whose rest is half as large, of two times sixteen numbers by fewer
+ * instructions, which leave pair i of them at split_place(i): to a row of one tile, and of the tile
+ * after it. */
 static inline __attribute__((always_inline)) void split_f16_32(uint8_t *to, __m256i lo, __m256i hi)
 {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u), half = _mm512_set1_epi32(0x8000);

@@ -1,0 +1,377 @@
+/* Products of F16 weights in an order of their own by AMX tiles, with the bits of matmul_f16_amx.c:
+ * few rows, whose time is that of splitting the weights. Here a number is kept in 16 bits of
+ * another meaning, which become its two bf16 parts by nine instructions for 32 numbers instead of
+ * fourteen, and they lie as the tile wants them: x is the A operand, so few rows are small tiles.
+ *
+ * Own order: [out / 16][in / 32] tiles of 16 pairs of values (in the order of split_place) by 16
+ * outputs, rounded up; then a byte for each 16 outputs: whether their numbers are coded. They are
+ * when all are below 64 in magnitude; w 2^10 is then normal in F16, or zero, and its bits
+ * s eeeee mmmmmmm rrr are kept as s rrr eeeee mmmmmmm. Others are F16.
+ *
+ * Up to 32 rows go this way, more by the file's order.
+ * Packed x: [rows, one or two groups][in / 32][2][rows of a group][32 values]. */
+#include "kernels/x86/many_rows_amx.h"
+
+enum {
+    MOST_ROWS = 2 * TILE_ROWS,
+    STEP = 2 * TILE_BYTES, /* both parts of a tile */
+    STREAMS = 2,           /* groups of outputs, far apart, that are read side by side */
+    AHEAD = 2048,          /* bytes from those in use to those being fetched */
+    LINE = 64,
+    TOO_LARGE = 0x5400 /* 64 in F16 */
+};
+
+/* Rows of one group. */
+static int height_of(int n)
+{
+    return n <= TILE_ROWS ? n : (n + 1) / 2;
+}
+
+static size_t group_size(int height, int in)
+{
+    return (size_t)steps_of(in) * 2 * LINE * (size_t)height;
+}
+
+static size_t packed_size(int n, int in)
+{
+    return n > MOST_ROWS ? matmul_f16_amx.packed_size(n, in)
+                         : groups_of(n) * group_size(height_of(n), in);
+}
+
+static size_t scratch_size(int in)
+{
+    size_t own = 4 * TILE_BYTES + 2 * STREAMS * STEP, file = matmul_f16_amx.scratch_size(in);
+    return own > file ? own : file;
+}
+
+/* ---- activations ---- */
+
+static void pack_row(uint8_t *to, size_t plane, const float *x, int in, __m512i order)
+{
+    for (int k = 0; k < in; k += TILE_K, to += 2 * plane) {
+        __m512 v[2];
+        load_32(v, x + k, in - k);
+        __m512i first = to_bf16_32(v[0], v[1]);
+        _mm512_store_si512(to, _mm512_permutexvar_epi32(order, first));
+        _mm512_store_si512(to + plane,
+                           _mm512_permutexvar_epi32(order, rest_bf16_32(first, v[0], v[1])));
+    }
+}
+
+static void zero_row(uint8_t *to, size_t plane, int in)
+{
+    for (int k = 0; k < in; k += TILE_K, to += 2 * plane) {
+        _mm512_store_si512(to, _mm512_setzero_si512());
+        _mm512_store_si512(to + plane, _mm512_setzero_si512());
+    }
+}
+
+static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
+{
+    if (n > MOST_ROWS) {
+        matmul_f16_amx.pack(xp, x, stride, n, in, r0, r1);
+        return;
+    }
+    int height = height_of(n), from[16];
+    size_t plane = (size_t)height * LINE;
+    for (int i = 0; i < 16; i++)
+        from[split_place(i)] = i;
+    __m512i order = _mm512_loadu_si512(from);
+    for (int r = r0; r < r1 || (r1 == n && r % height != 0); r++) {
+        uint8_t *to = (uint8_t *)xp + (size_t)(r / height) * group_size(height, in) +
+                      (size_t)(r % height) * LINE;
+        if (r < r1)
+            pack_row(to, plane, x + (size_t)r * stride, in, order);
+        else
+            zero_row(to, plane, in);
+    }
+}
+
+/* ---- weights ---- */
+
+static size_t own_size(const struct matrix *w)
+{
+    size_t groups = groups_of(w->out);
+    return groups * (size_t)steps_of(w->in) * TILE_BYTES + (groups + LINE - 1) / LINE * LINE;
+}
+
+static uint8_t *coded_flags(const void *own, const struct matrix *w)
+{
+    return (uint8_t *)(uintptr_t)own + groups_of(w->out) * (size_t)steps_of(w->in) * TILE_BYTES;
+}
+
+/* The next 32 of n > 0 numbers of a row, zeros after the last. */
+static __m512i row_part(const uint8_t *src, int n)
+{
+    return _mm512_maskz_loadu_epi16(n < TILE_K ? (1u << n) - 1 : ~0u, src);
+}
+
+static bool all_small(const struct matrix *w, int o)
+{
+    const __m512i most = _mm512_set1_epi16(TOO_LARGE), sign = _mm512_set1_epi16(0x7fff);
+    for (int r = 0; r < GROUP; r++) {
+        const uint8_t *src = weight_row(w, o + r);
+        for (int k = 0; k < w->in; k += TILE_K)
+            if (_mm512_cmpge_epu16_mask(
+                    _mm512_and_si512(row_part(src + (size_t)k * 2, w->in - k), sign), most))
+                return false;
+    }
+    return true;
+}
+
+static __m256i times_1024(__m256i h)
+{
+    __m512 v = _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(1024));
+    return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+static __m512i code(__m512i h)
+{
+    h = _mm512_inserti64x4(_mm512_castsi256_si512(times_1024(_mm512_castsi512_si256(h))),
+                           times_1024(_mm512_extracti64x4_epi64(h, 1)), 1);
+    __m512i sign = _mm512_and_si512(h, _mm512_set1_epi16((short)0x8000));
+    __m512i rest = _mm512_slli_epi16(_mm512_and_si512(h, _mm512_set1_epi16(7)), 12);
+    __m512i top = _mm512_srli_epi16(_mm512_and_si512(h, _mm512_set1_epi16(0x7fff)), 3);
+    /* -0 is 0: the sign alone would be a number. */
+    return _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(h, _mm512_set1_epi16(0x7fff)),
+                                  _mm512_or_si512(sign, _mm512_or_si512(rest, top)));
+}
+
+static void own(void *to, const struct matrix *w, int o0, int o1)
+{
+    int steps = steps_of(w->in);
+    for (int o = o0; o < o1; o += GROUP) {
+        uint8_t *tile = (uint8_t *)to + (size_t)(o / GROUP) * (size_t)steps * TILE_BYTES;
+        bool coded = all_small(w, o);
+        coded_flags(to, w)[o / GROUP] = coded;
+        for (int k = 0; k < w->in; k += TILE_K, tile += TILE_BYTES) {
+            __m512i r[16];
+            for (int i = 0; i < GROUP; i++) {
+                __m512i h = row_part(weight_row(w, o + i) + (size_t)k * 2, w->in - k);
+                r[i] = coded ? code(h) : h;
+            }
+            transpose_16x16(r);
+            for (int i = 0; i < 16; i++)
+                _mm512_store_si512(tile + split_place(i) * LINE, r[i]);
+        }
+    }
+}
+
+/* What is added to the first part and to the exponent of the second, by s rrr: the first is rounded
+ * up where rrr is 4 or more, and the second rrr or rrr - 8. */
+struct code_tables {
+    __m512i first, second;
+};
+
+static struct code_tables code_tables(void)
+{
+    /* Bits of 1, 2, 3, 4 in bf16. */
+    static const uint16_t small[] = { 0, 0x3f80, 0x4000, 0x4040, 0x4080 };
+    uint16_t first[32] = { 0 }, second[32] = { 0 };
+    for (int i = 0; i < 16; i++) {
+        int r = i % 8, up = r >= 4;
+        first[i] = (uint16_t)((102 << 7) + up);                    /* 127 - 15 - 10 */
+        second[i] = (uint16_t)(small[up ? 8 - r : r] - (35 << 7)); /* 15 + 10 + 10 */
+        second[i] |= (uint16_t)((i / 8 != up) << 15);
+    }
+    return (struct code_tables){ _mm512_loadu_si512(first), _mm512_loadu_si512(second) };
+}
+
+/* A tile of own order to its two parts. */
+static inline __attribute__((always_inline)) void split_coded(uint8_t *to, const uint8_t *tile,
+                                                              const struct code_tables *t)
+{
+    const __m512i top = _mm512_set1_epi16((short)0x8fff), exponent = _mm512_set1_epi16(0x0f80);
+    const __m512i rest = _mm512_set1_epi16(0x7000);
+    for (int i = 0; i < TILE_BYTES; i += LINE) {
+        __m512i u = _mm512_load_si512(tile + i), at = _mm512_srli_epi16(u, 12);
+        __mmask32 any = _mm512_test_epi16_mask(u, u), second = _mm512_test_epi16_mask(u, rest);
+        _mm_prefetch((const char *)tile + i + AHEAD, _MM_HINT_T1);
+        _mm512_store_si512(to + i, _mm512_maskz_add_epi16(any, _mm512_and_si512(u, top),
+                                                          _mm512_permutexvar_epi16(at, t->first)));
+        _mm512_store_si512(to + TILE_BYTES + i,
+                           _mm512_maskz_add_epi16(second, _mm512_and_si512(u, exponent),
+                                                  _mm512_permutexvar_epi16(at, t->second)));
+    }
+}
+
+/* The same of F16 numbers. */
+static void split_plain(uint8_t *to, const uint8_t *tile)
+{
+    for (int i = 0; i < TILE_BYTES; i += LINE) {
+        __m512i h = _mm512_load_si512(tile + i);
+        split_f16_rounded(to + i, TILE_BYTES, h);
+    }
+}
+
+/* ---- sums ---- */
+
+/* Rows of x and where their results go. */
+struct own_rows {
+    const uint8_t *xp;
+    int n, groups, height;
+    const struct target *t;
+};
+
+/* Tiles 0 to 3 are sums, [outputs][groups of rows], 4 and 5 weights, 6 and 7 rows. */
+static void config(int height)
+{
+    struct tile_shape s = { .palette = 1 };
+    for (int i = 0; i < 8; i++) {
+        s.colsb[i] = 64;
+        s.rows[i] = (uint8_t)(i == 4 || i == 5 ? TILE_ROWS : height);
+    }
+    tile_load_shape(&s);
+}
+
+/* x in the order w1 x2, w1 x1, w2 x1, for one group of rows or two. */
+#define ONE_GROUP(c)                                                                               \
+    do {                                                                                           \
+        _tile_dpbf16ps(c, 6, 4);                                                                   \
+        _tile_dpbf16ps(c, 7, 4);                                                                   \
+        _tile_dpbf16ps(c, 7, 5);                                                                   \
+    } while (0)
+#define TWO_GROUPS(c, c2, b, b2)                                                                   \
+    do {                                                                                           \
+        _tile_loadd(6, (b) + plane, LINE);                                                         \
+        _tile_dpbf16ps(c, 6, 4);                                                                   \
+        _tile_loadd(7, (b2) + plane, LINE);                                                        \
+        _tile_dpbf16ps(c2, 7, 4);                                                                  \
+        _tile_loadd(6, b, LINE);                                                                   \
+        _tile_dpbf16ps(c, 6, 4);                                                                   \
+        _tile_dpbf16ps(c, 6, 5);                                                                   \
+        _tile_loadd(7, b2, LINE);                                                                  \
+        _tile_dpbf16ps(c2, 7, 4);                                                                  \
+        _tile_dpbf16ps(c2, 7, 5);                                                                  \
+    } while (0)
+
+/* One step of `streams` tiles of weights at a. */
+static inline __attribute__((always_inline)) void step_product(const uint8_t *a, const uint8_t *b,
+                                                               size_t group, size_t plane,
+                                                               int streams, int groups)
+{
+    if (groups == 1) {
+        _tile_loadd(6, b + plane, LINE);
+        _tile_loadd(7, b, LINE);
+    }
+    _tile_loadd(4, a, 64);
+    _tile_loadd(5, a + TILE_BYTES, 64);
+    if (groups == 1)
+        ONE_GROUP(0);
+    else
+        TWO_GROUPS(0, 1, b, b + group);
+    if (streams == 1)
+        return;
+    _tile_loadd(4, a + STEP, 64);
+    _tile_loadd(5, a + STEP + TILE_BYTES, 64);
+    if (groups == 1)
+        ONE_GROUP(2);
+    else
+        TWO_GROUPS(2, 3, b, b + group);
+}
+
+/* All of `in` for the groups of outputs at w[0..streams), products one step behind. */
+static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_t *const *w,
+                                                        const bool *coded, int n_steps,
+                                                        const struct own_rows *x, size_t group,
+                                                        int streams, int groups)
+{
+    const struct code_tables tables = code_tables();
+    const size_t plane = (size_t)x->height * LINE;
+    const uint8_t *b = x->xp;
+    for (int k = 0; k <= n_steps; k++) {
+        for (int j = 0; j < streams && k < n_steps; j++) {
+            uint8_t *to = a + (k % 2 * STREAMS + j) * STEP;
+            if (coded[j])
+                split_coded(to, w[j] + (size_t)k * TILE_BYTES, &tables);
+            else
+                split_plain(to, w[j] + (size_t)k * TILE_BYTES);
+        }
+        tiles_written();
+        if (k > 0) {
+            step_product(a + (k - 1) % 2 * STREAMS * STEP, b, group, plane, streams, groups);
+            b += 2 * plane;
+        }
+    }
+}
+
+static void put_rows(const struct own_rows *x, const float *c, int o, int g)
+{
+    const struct target *t = x->t;
+    int n = min_int(x->height, x->n - g * x->height);
+    __mmask16 there = (__mmask16)((1u << min_int(GROUP, t->o1 - o)) - 1);
+    float *y = t->y + (size_t)(g * x->height) * t->stride + o;
+    for (int r = 0; r < n; r++, y += t->stride) {
+        __m512 v = _mm512_load_ps(c + r * 16);
+        if (t->bias)
+            v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(there, t->bias + o));
+        _mm512_mask_storeu_ps(y, there, v);
+    }
+}
+
+/* The 16 outputs from each of o[0..streams) on. */
+static void run_outputs(const struct own_rows *x, const struct matrix *w, const int *o, int streams,
+                        float *c)
+{
+    uint8_t *a = (uint8_t *)(c + 4 * 256);
+    const uint8_t *tiles[STREAMS] = { 0 };
+    bool coded[STREAMS] = { false };
+    int n = steps_of(w->in);
+    size_t group = group_size(x->height, w->in);
+    for (int j = 0; j < streams; j++) {
+        tiles[j] = (const uint8_t *)w->own + (size_t)(o[j] / GROUP) * (size_t)n * TILE_BYTES;
+        coded[j] = coded_flags(w->own, w)[o[j] / GROUP] != 0;
+    }
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (streams == 1 && x->groups == 1)
+        steps(a, tiles, coded, n, x, group, 1, 1);
+    else if (streams == 1)
+        steps(a, tiles, coded, n, x, group, 1, 2);
+    else if (x->groups == 1)
+        steps(a, tiles, coded, n, x, group, 2, 1);
+    else
+        steps(a, tiles, coded, n, x, group, 2, 2);
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(2, c + 512, 64);
+    _tile_stored(3, c + 768, 64);
+    tiles_written();
+    for (int j = 0; j < streams; j++)
+        for (int g = 0; g < x->groups; g++)
+            put_rows(x, c + (2 * j + g) * 256, o[j], g);
+}
+
+static void run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
+                int o1, void *scratch)
+{
+    if (n > MOST_ROWS) {
+        struct matrix file = *w;
+        file.own = NULL;
+        matmul_f16_amx.run(y, y_stride, xp, n, &file, o0, o1, scratch);
+        return;
+    }
+    struct target t = { .y = y, .stride = y_stride, .bias = w->bias, .n = n, .o1 = o1 };
+    struct own_rows x = { xp, n, (int)groups_of(n), height_of(n), &t };
+    int groups = (o1 - o0 + GROUP - 1) / GROUP, apart = groups / STREAMS;
+    config(x.height);
+    for (int i = 0; i < apart; i++)
+        run_outputs(&x, w, (int[]){ o0 + i * GROUP, o0 + (i + apart) * GROUP }, STREAMS, scratch);
+    if (groups % STREAMS != 0)
+        run_outputs(&x, w, (int[]){ o0 + (groups - 1) * GROUP, 0 }, 1, scratch);
+    _tile_release();
+}
+
+const struct matmul_kernel matmul_f16_own_amx = { .name = "amx",
+                                                  .in_multiple = 1,
+                                                  .row_step = GROUP,
+                                                  .out_step = GROUP,
+                                                  .packed_size = packed_size,
+                                                  .scratch_size = scratch_size,
+                                                  .pack = pack,
+                                                  .run = run,
+                                                  .own_few = true,
+                                                  .own_size = own_size,
+                                                  .own = own };
