@@ -35,9 +35,13 @@ struct upload {
     struct multipart form;
     struct stored_file *file; /* NULL: not begun */
     int fd;
-    bool in_file, complete;
+    bool in_file, in_purpose, complete;
+    char purpose[sizeof((struct stored_file *)0)->purpose]; /* what the client says it is for */
+    size_t n_purpose;
     struct api_error error;
 };
+
+static const char usual_purpose[] = "vision";
 
 /* ---- the store ---- */
 
@@ -217,7 +221,6 @@ static bool open_file(struct upload *u, const struct multipart_part *part)
     make_id(f->id, sizeof f->id, "file-");
     snprintf(f->name, sizeof f->name, "%.*s", STORED_NAME - 1, part->file);
     snprintf(f->type, sizeof f->type, "%s", part->type);
-    snprintf(f->purpose, sizeof f->purpose, "vision");
     f->created = (int64_t)time(NULL);
     if (snprintf(f->path, sizeof f->path, "%s/%s", u->store->dir, f->id) < STORED_PATH)
         u->fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -230,6 +233,7 @@ static bool begin_part(void *user, const struct multipart_part *part)
 {
     struct upload *u = user;
     u->in_file = !strcmp(part->name, "file");
+    u->in_purpose = !strcmp(part->name, "purpose");
     if (!u->in_file)
         return true;
     if (u->file)
@@ -262,10 +266,25 @@ static bool write_file(struct upload *u, const char *data, size_t size)
     return true;
 }
 
+/* A word of small letters and underscores; it is told again with the file, and changes nothing. */
+static bool add_purpose(struct upload *u, const char *data, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        bool fits = u->n_purpose + 1 < sizeof u->purpose;
+        if (!fits || !((data[i] >= 'a' && data[i] <= 'z') || data[i] == '_'))
+            return api_fail(&u->error, 400, "purpose", "the purpose is not a word such as %s",
+                            usual_purpose);
+        u->purpose[u->n_purpose++] = data[i];
+    }
+    return true;
+}
+
 static bool add_data(void *user, const char *data, size_t size)
 {
     struct upload *u = user;
-    return !u->in_file || write_file(u, data, size); /* other parts are of no use here */
+    if (u->in_file)
+        return write_file(u, data, size);
+    return !u->in_purpose || add_purpose(u, data, size); /* other parts are of no use here */
 }
 
 static bool end_part(void *user)
@@ -324,6 +343,8 @@ bool upload_finish(struct upload **upload, struct stored_file *out, struct api_e
     else
         u->fd = -1;
     if (!e->status) {
+        snprintf(u->file->purpose, sizeof u->file->purpose, "%s",
+                 u->n_purpose ? u->purpose : usual_purpose);
         *out = *u->file;
         add_file(u->store, u->file);
         u->file = NULL;

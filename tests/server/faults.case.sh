@@ -74,8 +74,10 @@ head -c 90000000 /dev/zero >longer.bin
 expect body_too_long 413 'longer than' /v1/chat/completions --data-binary @longer.bin
 expect body_too_long_chunked 413 'longer than' /v1/chat/completions --data-binary @longer.bin -H 'Transfer-Encoding: chunked' -H 'Expect:'
 rm longer.bin
-expect upload 200 '"id":"file-[0-9a-f]+".*"bytes":1900000' /v1/files -F purpose=vision -F file=@short.bin
-expect upload_second 200 '"bytes":1900000' /v1/files -F file=@short.bin
+expect upload 200 '"id":"file-[0-9a-f]+".*"bytes":1900000.*"purpose":"user_data"' /v1/files -F purpose=user_data -F file=@short.bin
+expect upload_no_word 400 'the purpose is not a word' /v1/files -F 'purpose=a"b' -F file=@short.bin
+expect upload_long_word 400 'the purpose is not a word' /v1/files -F purpose=$(printf 'a%.0s' $(seq 40)) -F file=@short.bin
+expect upload_second 200 '"bytes":1900000.*"purpose":"batch"' /v1/files -F file=@short.bin -F purpose=batch
 expect upload_storage 507 'delete some' /v1/files -F file=@short.bin
 why=
 [ "$(ls files | wc -l)" -eq 2 ] || why="$(ls files | wc -l) files instead of 2"
