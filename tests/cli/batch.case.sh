@@ -107,7 +107,6 @@ misuse batch_shard_unknown 'neither Slurm nor Kubernetes' batch list.jsonl -o x.
 misuse batch_no_output 'there is no output' batch list.jsonl
 misuse batch_no_list 'there is no list' batch -o x.jsonl
 misuse describe_many "list.jsonl is not a video: for many of them there is 'prevue batch'" describe list.jsonl
-misuse describe_directory "is not a video: for many of them" describe .
 
 # --- what is there is not lost ---
 

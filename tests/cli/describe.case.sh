@@ -208,7 +208,7 @@ failure describe_missing 'nowhere\.mp4' describe nowhere.mp4 -m $m
 failure describe_second_missing 'nowhere\.mp4' describe film.y4m nowhere.mp4 -m $m
 failure describe_empty 'void\.mp4' describe void.mp4 -m $m
 failure describe_words 'words\.mp4' describe words.mp4 -m $m
-failure describe_directory 'folder' describe folder -m $m
+misuse describe_directory "folder is not a video: for many of them there is 'prevue batch'" describe folder -m $m
 failure describe_blind 'blind\.gguf.*no vision tower' describe film.y4m -m blind.gguf
 failure describe_no_such_model 'nowhere\.gguf' describe film.y4m -m nowhere.gguf
 failure describe_no_such_tower 'nowhere\.gguf' describe film.y4m -m $m --mmproj nowhere.gguf
