@@ -153,10 +153,14 @@ static enum pv_status read_video(struct course *c, struct figures *cold, bool *d
     if (st)
         return st;
     m.name = "reading";
+    for (int i = 0; i < c->t->who->n; i++) {
+        const struct pv_method *its = &c->t->who->items[i].method;
+        *done = *done || wants_features(its);
+        if (pv_view_find(its->view)->features)
+            m.view = its->view; /* views differ in where they want it */
+    }
     for (int i = 0; !pv_view_find(m.view)->features; i++)
         m.view = pv_view_name(i);
-    for (int i = 0; i < c->t->who->n; i++)
-        *done = *done || wants_features(&c->t->who->items[i].method);
     return *done ? answer(c, &m, 1, (struct listener){ 0 }, cold, err) : PV_OK;
 }
 
