@@ -213,6 +213,25 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
     return st;
 }
 
+/* How many rows the step from row `at` on takes. Attention is measured of the question's rows: a
+ * step that does not take the prompt to its end stops before them, so that how they are summed up
+ * does not depend on what comes before. */
+static enum pv_status count_rows(const struct prefill *f, int at, bool columns, int *n,
+                                 struct pv_error *err)
+{
+    struct pv_session *s = f->s;
+    int end = s->seq.line.n, query0 = f->signal->query0;
+    bool before = columns && at < query0;
+    enum pv_status st;
+    if (before && end - at > s->engine->chunk)
+        end = query0;
+    *n = end - at < s->engine->chunk ? end - at : s->engine->chunk;
+    st = task_prompt_rows(s->task, *n, n, err);
+    if (before && at + *n > query0 && at + *n < s->seq.line.n)
+        *n = query0 - at;
+    return st;
+}
+
 /* The next step, from row `at` on. Returns its rows in *n. */
 static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_error *err)
 {
@@ -220,22 +239,20 @@ static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_erro
     const struct view_signal *v = f->signal;
     size_t hidden = (size_t)decoder_config(s->model->dec)->hidden;
     struct extras x = { .layer0 = f->layer0, .layer1 = f->end, .embeds = f->embeds, .p = f->p };
-    bool columns = v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_LAYER_ATTENTION;
-    bool guides = columns && at >= v->query0;
-    int end = columns && !guides ? v->query0 : s->seq.line.n;
+    bool columns = v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_LAYER_ATTENTION, guides;
+    int before = at < v->query0 ? v->query0 - at : 0; /* rows that come before the question */
     enum want want;
-    enum pv_status st;
-    *n = end - at < s->engine->chunk ? end - at : s->engine->chunk;
-    st = task_prompt_rows(s->task, *n, n, err);
+    enum pv_status st = count_rows(f, at, columns, n, err);
     if (st)
         return st;
+    guides = columns && *n > before;
     want = at + *n == s->seq.line.n && (f->end == 0 || f->layer0 > 0) ? f->want : WANT_NOTHING;
     if (f->residual)
         x.residual = f->residual + (size_t)(at - f->first) * hidden;
     if (f->alignment)
         return run_aligning(f, at, *n, want, &x, err);
     if (guides) {
-        x.n_columns = view_signal_taps(v, &s->draft, *n, f->all, f->taps);
+        x.n_columns = view_signal_taps(v, &s->draft, *n - before, f->all + before, f->taps);
         x.columns = f->taps;
     }
     st = run_rows(s, at, *n, want, &x, err);
