@@ -14,11 +14,13 @@ extern "C" {
 #include <string.h>
 
 enum { SLOTS = 4, CREW = 8 };
-static const size_t SLOT_LEAST = 64 << 10, SLOT_SIZE = 8 << 20, CREW_SIZE = 1 << 20, PAGE = 4096;
+static const size_t SLOT_LEAST = 64 << 10, SLOT_MOST = 8 << 20, PAGE = 4096;
+static const size_t PART = 2 << 20; /* of a copy, in one slot */
+static const size_t CREW_SIZE = 1 << 20;
 
 struct stager {
     uint8_t *slot[SLOTS]; /* pinned, */
-    size_t size[SLOTS];   /* so many bytes, at most SLOT_SIZE */
+    size_t size[SLOTS];   /* so many bytes, at most SLOT_MOST */
     cudaEvent_t done[SLOTS];
     int next;
     struct pool *crew; /* NULL: the caller alone */
@@ -59,7 +61,7 @@ enum pv_status stager_open(struct device_work *w, struct pv_error *err)
         return fail_nomem(err, sizeof *s);
     w->stager = s;
     for (int i = 0; i < SLOTS && e == cudaSuccess; i++) {
-        s->size[i] = w->shape.segment > 0 ? SLOT_SIZE : SLOT_LEAST; /* pictures are many bytes */
+        s->size[i] = w->shape.segment > 0 ? PART : SLOT_LEAST; /* pictures are many bytes */
         e = cudaMallocHost((void **)&s->slot[i], s->size[i]);
         if (e == cudaSuccess)
             e = cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming);
@@ -95,7 +97,7 @@ static size_t take_slot(struct device_work *w, int i, size_t n)
     size_t size = s->size[i];
     uint8_t *larger = NULL;
     work_check(w, cudaEventSynchronize(s->done[i]), "waiting for a copy");
-    n = n < SLOT_SIZE ? n : SLOT_SIZE;
+    n = n < SLOT_MOST ? n : SLOT_MOST;
     if (n <= size)
         return n;
     while (size < n)
@@ -123,7 +125,7 @@ void stager_put(struct device_work *w, void *dst, const void *src, size_t size)
     for (size_t at = 0, n; at < size; at += n) {
         int i = s->next;
         s->next = (s->next + 1) % SLOTS;
-        n = take_slot(w, i, size - at);
+        n = take_slot(w, i, size - at < PART ? size - at : PART);
         copy_host(s, s->slot[i], (const uint8_t *)src + at, n);
         work_check(
             w,
@@ -143,7 +145,7 @@ void stager_get(struct device_work *w, void *dst, const void *src, size_t size)
     while (done < size && w->error == cudaSuccess) {
         while (asked < size && ahead < SLOTS) {
             int i = s->next;
-            size_t n = take_slot(w, i, size - asked);
+            size_t n = take_slot(w, i, size - asked < PART ? size - asked : PART);
             s->next = (s->next + 1) % SLOTS;
             work_check(w,
                        cudaMemcpyAsync(s->slot[i], (const uint8_t *)src + asked, n,
