@@ -192,7 +192,7 @@ enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
 static enum pv_status draft_rows(struct pv_session *s, const struct medium *m, int row, int n,
                                  float *out, struct pv_error *err)
 {
-    bool locks = s->draft.place != DRAFT_DIVIDED;
+    bool locks = s->draft.place != DRAFT_DIVIDED && s->draft.model->gpu < 0; /* else: a stream */
     size_t width = (size_t)config_media_width(decoder_config(s->draft.model->dec));
     const float *ahead = drafting_ahead(&s->draft, m, row, n);
     enum pv_status st;

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/ring.h"
 #include "base/thread.h"
+#include "engine/draft_ahead.h"
 #include "engine/draft_read.h"
 #include "engine/media_rows.h"
 #include "engine/thread_groups.h"
@@ -262,15 +263,6 @@ static bool needs_prefill(const struct speculation *sp)
            sp->kind->target_media;
 }
 
-/* Whether the drafter's tower may run while the model's prefill decides what the drafter sees: on a
- * GPU, where both have a stream. The threads of a CPU are all the model's until then. */
-static bool sees_ahead(const struct speculation *sp)
-{
-    const struct drafting *d = &sp->s->draft;
-    return sp->kind->draft_media && d->encoder && !d->shared && d->model->gpu >= 0 &&
-           view_find(sp->view)->info.videos;
-}
-
 static struct parallel *new_parallel(struct speculation *sp, bool read)
 {
     struct pv_session *s = sp->s;
@@ -312,7 +304,7 @@ static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err
     enum pv_status st;
     if (!pl)
         return fail_nomem(err, sizeof *pl + (size_t)sp->s->seq.line.context * sizeof *pl->own);
-    pl->ahead = !read && needs_prefill(sp) && sees_ahead(sp);
+    pl->ahead = !read && needs_prefill(sp) && draft_ahead_possible(sp);
     if (pl->ahead)
         drafting_make_ahead(&sp->s->draft, &sp->s->seq.line);
     st = start(pl, err);

@@ -3,6 +3,7 @@
 #include "engine/schedule.h"
 
 #include "base/clock.h"
+#include "engine/draft_ahead.h"
 #include "engine/draft_read.h"
 
 /* Amid the answer. */
@@ -30,6 +31,7 @@ static bool drafts_pay(const struct speculation *sp)
 
 static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
 {
+    draft_ahead_join(sp, false);
     return sp->method.automatic || !drafts_pay(sp) ? PV_OK : draft_wake(sp, err);
 }
 

@@ -4,6 +4,7 @@
 #include "engine/speculate.h"
 
 #include "base/clock.h"
+#include "engine/draft_ahead.h"
 #include "engine/draft_read.h"
 #include "engine/prefill.h"
 #include "engine/schedule.h"
@@ -225,6 +226,8 @@ enum pv_status speculation_start(struct speculation *sp, struct pv_error *err)
      * the prefill has made them and the first token is known. */
     if (sp->kind->states || line->ids[line->n - 1] >= 0)
         sp->wanted = schedules[sp->method.schedule];
+    if (sp->method.schedule == PV_SCHEDULE_SERIAL && !sp->method.automatic)
+        draft_ahead_start(sp);
     return sp->kind->states ? PV_OK : follow_method(sp, err);
 }
 
@@ -339,6 +342,7 @@ enum pv_status speculation_round(struct speculation *sp, struct round *r, struct
 
 void speculation_close(struct speculation *sp)
 {
+    draft_ahead_join(sp, true);
     (void)sp->schedule->close(sp, NULL);
     sp->schedule = &schedule_serial;
 }

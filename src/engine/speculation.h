@@ -9,6 +9,7 @@
 #include "spec/view.h"
 
 struct schedule;
+struct draft_ahead;
 
 /* How far the drafter is with the prompt of this answer. */
 enum draft_phase {
@@ -33,6 +34,7 @@ struct speculation {
     const struct schedule *schedule; /* at work */
     const struct schedule *wanted;   /* the method's; serial as soon as others run beside it */
     void *state;                     /* the schedule's own, while it is open */
+    struct draft_ahead *ahead;       /* the drafter's tower beside the prefill; or NULL */
     double wake_s;                   /* seconds of the drafter's prefill amid the answer */
     struct price_book *book;         /* of the engine's, for answers like this one */
     struct policy policy;            /* automatic */

@@ -54,6 +54,42 @@ TEST(towers_rehearse)
     }
 }
 
+/* The drafter's tower runs beside the prefill, its rows are kept for the next question, and the
+ * text is that of plain decoding. */
+TEST(a_draft_tower_sees_ahead)
+{
+    static const char *const names[] = { "sd", "specvlm", "hippo", "parallelvlm" };
+    static struct world w;
+    static struct answer plain, drafted;
+    struct pv_session_params sp = pv_session_defaults();
+    struct pv_error err = { 0 };
+    if (!tiny_world_open(&w, &family_llava_onevision, NO_HEAD, "cuda", cpu_level_best()))
+        return;
+    sp.max_context = CONTEXT;
+    sp.chunk = 37;
+    sp.kv_type = PV_KV_BF16;
+    sp.draft = w.draft;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct pv_method m = { .size = sizeof m };
+        pv_session *s = NULL;
+        CHECK_MSG(pv_method_find(&m, names[i], &err) == PV_OK, "%s", err.text);
+        if (!CHECK_MSG(pv_session_open(&s, w.target, &sp, &err) == PV_OK, "%s", err.text))
+            break;
+        CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
+        CHECK_MSG(generate(s, &m, 0, &drafted, &err) == PV_OK, "%s: %s", names[i], err.text);
+        CHECK_MSG(s->draft.n_ahead == 1 && s->draft.ahead[0].made == s->draft.ahead[0].n,
+                  "%s: %d videos ahead", names[i], s->draft.n_ahead);
+        pv_session_reset(s);
+        CHECK(add_prompt(s, 7, &err) == PV_OK && generate(s, NULL, 0, &plain, &err) == PV_OK);
+        CHECK_MSG(plain.n == drafted.n &&
+                      !memcmp(plain.ids, drafted.ids, plain.n * sizeof *plain.ids) &&
+                      !memcmp(plain.logits, drafted.logits, sizeof plain.logits),
+                  "%s: another text", names[i]);
+        pv_session_close(&s);
+    }
+    world_close(&w);
+}
+
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
 {
     struct cudasim_gpu gpu;
