@@ -233,7 +233,7 @@ void kernels_init_amx(struct kernels *k)
     k->matmul[DTYPE_BF16] = k->matmul_any[DTYPE_BF16] = &amx_bf16;
     k->matmul[DTYPE_F16] = k->matmul_any[DTYPE_F16] = &matmul_f16_amx;
     k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
-        &matmul_own_amx;
+        k->matmul_own[DTYPE_IQ4_NL] = &matmul_own_amx;
     k->matmul_own[DTYPE_F16] = &matmul_f16_own_amx;
     k->matmul[DTYPE_Q8_0] = &matmul_q8_0_amx;
     k->matmul[DTYPE_Q4_0] = &matmul_q4_0_amx;

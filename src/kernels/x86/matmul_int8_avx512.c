@@ -172,6 +172,6 @@ void kernels_init_vnni(struct kernels *k)
     k->matmul[DTYPE_Q4_0] = &q4_0;
     k->matmul[DTYPE_Q5_0] = &q5_0;
     k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
-        &matmul_own_vnni;
+        k->matmul_own[DTYPE_IQ4_NL] = &matmul_own_vnni;
     k->matmul[DTYPE_IQ4_NL] = &iq4_nl;
 }

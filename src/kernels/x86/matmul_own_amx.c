@@ -73,7 +73,7 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 struct own_mem {
     int32_t *sums;   /* [PHASE][TILES][16 rows][16 outputs] */
     float *results;  /* [TILES][16 rows][16 outputs] */
-    uint8_t *quants; /* [PHASE][512]: blocks of Q4_0 and Q5_0 as int8 */
+    uint8_t *quants; /* [PHASE][512]: blocks of other types than Q8_0 */
 };
 
 static struct own_mem own_mem(void *scratch)
@@ -212,10 +212,10 @@ struct own_sweep {
     int n, height, tiles;
 };
 
-/* Blocks [i, i + count) of Q4_0 and Q5_0 to int8, in planes of PHASE lines. */
+/* Blocks [i, i + count) of other types than Q8_0 to int8, in planes of PHASE lines. */
 INLINE void unpack(uint8_t *to, const struct own_group *g, size_t i, int count, enum dtype t)
 {
-    const __m512i zero = _mm512_set1_epi8(t == DTYPE_Q4_0 ? 8 : 16);
+    const __m512i zero = _mm512_set1_epi8((char)(t == DTYPE_Q4_0 ? 8 : t == DTYPE_Q5_0 ? 16 : 128));
     for (int b = 0; b < count; b++, to += LINE) {
         __m512i q[8];
         own_load(q, g, i + (size_t)b, t);
@@ -294,6 +294,8 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
         run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_Q8_0);
     else if (w->dtype == DTYPE_Q4_0)
         run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_Q4_0);
+    else if (w->dtype == DTYPE_IQ4_NL)
+        run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_IQ4_NL);
     else
         run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_Q5_0);
 }

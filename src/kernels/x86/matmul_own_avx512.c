@@ -175,6 +175,9 @@ void own_dots(float *y, size_t y_stride, const void *xp, int n, const struct mat
     case DTYPE_Q4_0:
         dots_of(y, y_stride, xp, n, w, o0, o1, DTYPE_Q4_0);
         break;
+    case DTYPE_IQ4_NL:
+        dots_of(y, y_stride, xp, n, w, o0, o1, DTYPE_IQ4_NL);
+        break;
     default:
         dots_of(y, y_stride, xp, n, w, o0, o1, DTYPE_Q5_0);
         break;

@@ -1,6 +1,6 @@
-/* Weights of Q8_0, Q4_0 and Q5_0 in an order of our own, made when a model is opened: 16 outputs
- * together, so that a vector has the same values of all of them, and a row of x needs neither sums
- * across lanes nor gathered scales. Products have the bits of those of int8_avx512.h.
+/* Weights of Q8_0, Q4_0, Q5_0 and IQ4_NL in an order of our own, made when a model is opened: 16
+ * outputs together, so that a vector has the same values of all of them, and a row of x needs
+ * neither sums across lanes nor gathered scales. Products have the bits of those of int8_avx512.h.
  *
  * Values 4 k to 4 k + 3 of a block, of 16 outputs, are one line of 64 bytes; all lines with the
  * same k follow each other, in planes: [planes][outputs / 16][blocks][16 outputs][4 values], then
@@ -8,7 +8,7 @@
  * hardware fetches ahead better than a single one.
  *
  *   Q8_0  8 planes
- *   Q4_0  4 planes, values 16 to 31 in the upper halves of the bytes
+ *   Q4_0, IQ4_NL  4 planes, values 16 to 31 in the upper halves of the bytes
  *   Q5_0  the same, and one of the fifth bits: eight masks of 64 bits in a line */
 #ifndef PV_KERNELS_X86_OWN_INT8_H
 #define PV_KERNELS_X86_OWN_INT8_H
@@ -26,7 +26,7 @@ enum { LINE = 64 };
 
 INLINE int own_planes(enum dtype t)
 {
-    return t == DTYPE_Q8_0 ? 8 : t == DTYPE_Q4_0 ? 4 : 5;
+    return t == DTYPE_Q8_0 ? 8 : t == DTYPE_Q5_0 ? 5 : 4;
 }
 
 /* Bytes from plane to plane: not a multiple of a page, or their lines would meet in few places of
@@ -64,8 +64,8 @@ INLINE void own_fetch(const struct own_group *g, size_t i, enum dtype t)
         _mm_prefetch((const char *)g->q + i * LINE + k * g->plane, _MM_HINT_T0);
 }
 
-/* A block as bytes: values 4 k to 4 k + 3 of the outputs in q[k]. Q8_0 signed, others as they are
- * stored, without the type's zero. */
+/* A block as bytes: values 4 k to 4 k + 3 of the outputs in q[k]. Q8_0 signed, IQ4_NL levels
+ * shifted by 128, others as they are stored, without the type's zero. */
 INLINE void own_load(__m512i q[8], const struct own_group *g, size_t i, enum dtype t)
 {
     const __m512i low = _mm512_set1_epi8(15), five = _mm512_set1_epi8(16);
@@ -79,6 +79,11 @@ INLINE void own_load(__m512i q[8], const struct own_group *g, size_t i, enum dty
         __m512i v = _mm512_load_si512(p + k * g->plane);
         q[k] = _mm512_and_si512(v, low);
         q[4 + k] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+    if (t == DTYPE_IQ4_NL) {
+        const __m512i levels = _mm512_broadcast_i32x4(unsigned_levels());
+        for (size_t k = 0; k < 8; k++)
+            q[k] = _mm512_shuffle_epi8(levels, q[k]);
     }
     if (t == DTYPE_Q5_0)
         for (size_t k = 0; k < 8; k++)
