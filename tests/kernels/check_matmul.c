@@ -3,9 +3,9 @@
  * Error: every output against the sum in double precision over the weights as row_to_f32 gives
  * them. The bound is that of f32 sums, plus what the level may round of the activations: with
  * int8 blocks at most half a step (amax / 254) per element, with bf16 2^-8 of each, with two bf16
- * numbers 2^-16. To see small
- * mistakes under that, one kind of input lies on a grid where int8 and bf16 are exact, and is held
- * to the bound of f32 alone.
+ * numbers 2^-17 and 2^-16 for the product that is left out. To see small mistakes under that, one
+ * kind of input lies on a grid where int8 and bf16 are exact, and is held to the bound of f32
+ * alone.
  *
  * Order: with weights in an order of the kernel's own, the bits are those of the file's order.
  *
@@ -62,6 +62,22 @@ static void fill_x(struct rng *r, float *x, int in, enum input input)
         x[rng_next(r) % (uint64_t)in] *= 50; /* an outlier, as real activations have */
 }
 
+/* F16 weights of which many are subnormal, or some rows too large for a code of fewer bits. */
+static void spread_f16(struct rng *r, void *w, size_t row_size, int in, int out)
+{
+    int kind = (int)(rng_next(r) % 3);
+    float *row = malloc(sizeof *row * (size_t)in);
+    for (int o = 0; o < out && kind > 0; o++) {
+        uint8_t *p = (uint8_t *)w + (size_t)o * row_size;
+        float by = kind == 1 ? 0x1p-13f : rng_next(r) % 20 == 0 ? 0x1p12f : 1;
+        row_to_f32(row, p, DTYPE_F16, in);
+        for (int i = 0; i < in; i++)
+            row[i] *= by;
+        row_from_f32(p, row, DTYPE_F16, in);
+    }
+    free(row);
+}
+
 /* kernel NULL: the table's choice. */
 static void product_open(struct product *p, struct check *c, const struct matmul_kernel *kernel,
                          enum dtype t, enum input input, int n, int in, int out)
@@ -83,6 +99,8 @@ static void product_open(struct product *p, struct check *c, const struct matmul
     fence_open(&p->bias, sizeof(float) * (size_t)out, 4);
     memset(p->w.p, 0xff, p->w.size);
     random_rows(&c->rng, p->w.p, row_size, t, in, out, input == INPUT_EXTREME);
+    if (t == DTYPE_F16 && input != INPUT_EXTREME)
+        spread_f16(&c->rng, p->w.p, row_size, in, out);
     for (int r = 0; r < n; r++)
         fill_x(&c->rng, (float *)p->x.p + p->x_stride * (size_t)r, in, input);
     for (int o = 0; o < out; o++)
@@ -175,7 +193,7 @@ static double bound(const struct product *p, const float *x, const float *w, dou
     if (round & ROUND_X_BF16)
         moved += magnitude * 0x1p-8;
     if (round & ROUND_X_PAIR)
-        moved += magnitude * 0x1p-16;
+        moved += magnitude * 1.5 * 0x1p-16;
     if (p->input != INPUT_NORMAL)
         moved = 0;
     return (8 + 2 * sqrt(p->in)) * FLT_EPSILON * (sum + fabs(bias)) + moved + 1e-35;

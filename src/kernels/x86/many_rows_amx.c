@@ -15,7 +15,7 @@
  * turned round.
  *
  * F16 weights are the sum of two bf16 numbers exactly, w = w1 + w2; x becomes x1 + x2, within
- * 2^-17. Of the four products w2 x2, below 2^-17 too, is left out. */
+ * 2^-17. Of the four products w2 x2, at most 2^-16 of w x, is left out. */
 #include "kernels/x86/many_rows_amx.h"
 
 #include "kernels/x86/activation.h"
