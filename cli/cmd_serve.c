@@ -51,7 +51,9 @@ static const struct option serve_table[] = {
       "file and use no network; where it cannot be started, media are refused.",
       NULL },
     { "upload-dir", 0, NULL, OPTION_STRING, AT(upload_dir), 0, 0, "DIR",
-      "Where uploaded files are kept while the server runs. Default: a temporary directory.",
+      "Where uploaded files are kept, also after the server has ended. Several servers may share "
+      "the "
+      "directory: each finds the files of the others. Default: a temporary directory.",
       NULL },
     { "samples", 0, NULL, OPTION_STRING, AT(samples), 0, 0, "DIR",
       "A directory with .mp4 clips that the page offers to try. Default: samples/ with the default "

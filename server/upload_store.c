@@ -1,11 +1,17 @@
 /* Files are written under their ids as the body arrives, and removed again when it does not arrive
- * whole. Names that clients give are kept as text and never become part of a path. */
+ * whole. Names that clients give are kept as text and never become part of a path.
+ *
+ * A directory that the operator names may be shared by several servers, and outlives them. So the
+ * list is what this server knows of it: an unknown id is looked for on disk (upload_info.h), a
+ * known file may have been removed by another server, and listing or uploading reads the directory.
+ */
 #include "upload_store.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "multipart.h"
 #include "unique_id.h"
+#include "upload_info.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -85,7 +91,7 @@ enum pv_status upload_store_open(struct upload_store **out, const char *dir, uin
 static void free_file(struct stored_file *f, bool remove_it)
 {
     if (remove_it && !f->sample && f->path[0])
-        unlink(f->path);
+        upload_info_remove(f);
     mem_free(f);
 }
 
@@ -97,7 +103,7 @@ void upload_store_close(struct upload_store **store)
     while (s->first) {
         struct stored_file *f = s->first;
         s->first = f->next;
-        free_file(f, true);
+        free_file(f, s->temporary);
     }
     if (s->temporary)
         rmdir(s->dir);
@@ -116,12 +122,60 @@ static void add_file(struct upload_store *s, struct stored_file *f)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The caller holds the lock. */
+static void unlink_file(struct upload_store *s, struct stored_file *f, struct stored_file *before)
+{
+    *(before ? &before->next : &s->first) = f->next;
+    s->last = s->last == f ? before : s->last;
+    s->bytes -= f->bytes;
+    s->n--;
+}
+
+/* The entry of an id, with the one before it; NULL: not known. The caller holds the lock. */
+static struct stored_file *known(struct upload_store *s, const char *id, struct stored_file **prev)
+{
+    struct stored_file *f;
+    *prev = NULL;
+    for (f = s->first; f && strcmp(f->id, id) != 0; f = f->next)
+        *prev = f;
+    return f;
+}
+
+/* A file of the directory that this server does not know yet. The caller holds the lock. */
+static struct stored_file *adopt(struct upload_store *s, const char *id)
+{
+    struct stored_file found, *f;
+    if (s->temporary || s->n >= MAX_FILES || !upload_info_read(s->dir, id, &found))
+        return NULL;
+    f = mem_alloc(sizeof *f);
+    if (!f)
+        return NULL;
+    *f = found;
+    *(s->last ? &s->last->next : &s->first) = f;
+    s->last = f;
+    s->bytes += f->bytes;
+    s->n++;
+    return f;
+}
+
+/* What is known of an id, and true on disk. The caller holds the lock. */
+static struct stored_file *current(struct upload_store *s, const char *id)
+{
+    struct stored_file *before, *f = known(s, id, &before);
+    if (!f)
+        return adopt(s, id);
+    if (s->temporary || f->sample || !upload_info_gone(f))
+        return f;
+    unlink_file(s, f, before);
+    free_file(f, false);
+    return NULL;
+}
+
 bool stored_find(struct upload_store *s, const char *id, struct stored_file *out)
 {
     struct stored_file *f;
     pthread_mutex_lock(&s->lock);
-    for (f = s->first; f && strcmp(f->id, id) != 0;)
-        f = f->next;
+    f = current(s, id);
     if (f)
         *out = *f;
     pthread_mutex_unlock(&s->lock);
@@ -130,20 +184,52 @@ bool stored_find(struct upload_store *s, const char *id, struct stored_file *out
 
 bool stored_remove(struct upload_store *s, const char *id)
 {
-    struct stored_file *before = NULL, *f;
+    struct stored_file *before, *f;
     pthread_mutex_lock(&s->lock);
-    for (f = s->first; f && (strcmp(f->id, id) != 0 || f->sample); f = f->next)
-        before = f;
-    if (f) {
-        *(before ? &before->next : &s->first) = f->next;
-        s->last = s->last == f ? before : s->last;
-        s->bytes -= f->bytes;
-        s->n--;
-    }
+    f = known(s, id, &before);
+    if (f && f->sample)
+        f = NULL;
+    if (f)
+        unlink_file(s, f, before);
     pthread_mutex_unlock(&s->lock);
     if (f)
         free_file(f, true);
     return f != NULL;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* Makes the list that of the directory: without what others removed, with what they added. */
+static void look_around(struct upload_store *s)
+{
+    struct stored_file *before = NULL, *next;
+    char(*ids)[STORED_ID];
+    int n = 0;
+    if (s->temporary)
+        return;
+    ids = upload_info_list(s->dir, MAX_FILES, &n);
+    pthread_mutex_lock(&s->lock);
+    for (struct stored_file *f = s->first; f; f = next) {
+        char *at =
+            ids && !f->sample ? bsearch(f->id, ids, (size_t)n, sizeof *ids, compare_ids) : NULL;
+        next = f->next;
+        if (at)
+            at[STORED_ID - 1] = 1; /* known: ids are shorter */
+        if (f->sample || at || !upload_info_gone(f)) {
+            before = f;
+            continue;
+        }
+        unlink_file(s, f, before);
+        free_file(f, false);
+    }
+    for (int i = 0; ids && i < n; i++)
+        if (!ids[i][STORED_ID - 1])
+            adopt(s, ids[i]);
+    pthread_mutex_unlock(&s->lock);
+    mem_free(ids);
 }
 
 void stored_json(struct buf *b, const struct stored_file *f)
@@ -159,6 +245,7 @@ void stored_json(struct buf *b, const struct stored_file *f)
 
 void stored_list_json(struct buf *b, struct upload_store *s)
 {
+    look_around(s);
     buf_puts(b, "{\"object\":\"list\",\"data\":[");
     pthread_mutex_lock(&s->lock);
     for (const struct stored_file *f = s->first; f; f = f->next) {
@@ -308,6 +395,7 @@ struct upload *upload_begin(struct upload_store *s, const char *content_type, st
     }
     u->store = s;
     u->fd = -1;
+    look_around(s);
     if (s->n >= MAX_FILES)
         api_fail(e, 507, "file", "there are %d uploaded files already: delete some", s->n);
     else if (multipart_init(&u->form, content_type, &calls, u, &err))
@@ -328,6 +416,20 @@ bool upload_add(struct upload *u, const char *data, size_t size, struct api_erro
     return !st;
 }
 
+/* The file is whole: it gets its description, and an entry. */
+static void keep_file(struct upload *u, struct stored_file *out, struct api_error *e)
+{
+    struct stored_file *f = u->file;
+    snprintf(f->purpose, sizeof f->purpose, "%s", u->n_purpose ? u->purpose : usual_purpose);
+    if (!u->store->temporary && !upload_info_write(u->store->dir, f)) {
+        api_fail(e, 507, "file", "the upload cannot be stored: %s", strerror(errno));
+        return;
+    }
+    *out = *f;
+    add_file(u->store, f);
+    u->file = NULL;
+}
+
 bool upload_finish(struct upload **upload, struct stored_file *out, struct api_error *e)
 {
     struct upload *u = *upload;
@@ -342,13 +444,8 @@ bool upload_finish(struct upload **upload, struct stored_file *out, struct api_e
         api_fail(e, 507, "file", "the upload cannot be stored: %s", strerror(errno));
     else
         u->fd = -1;
-    if (!e->status) {
-        snprintf(u->file->purpose, sizeof u->file->purpose, "%s",
-                 u->n_purpose ? u->purpose : usual_purpose);
-        *out = *u->file;
-        add_file(u->store, u->file);
-        u->file = NULL;
-    }
+    if (!e->status)
+        keep_file(u, out, e);
     upload_abandon(upload);
     return !e->status;
 }

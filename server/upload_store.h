@@ -21,7 +21,8 @@ struct stored_file {
 struct upload_store;
 struct upload;
 
-/* dir NULL: a temporary directory, which goes with the store. */
+/* dir NULL: a temporary directory, which goes with the store. Files in another one stay there, and
+ * other servers may use it at the same time. */
 enum pv_status upload_store_open(struct upload_store **out, const char *dir, uint64_t file_bytes,
                                  uint64_t all_bytes, struct pv_error *err);
 void upload_store_close(struct upload_store **store);

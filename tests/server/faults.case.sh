@@ -80,7 +80,7 @@ expect upload_long_word 400 'the purpose is not a word' /v1/files -F purpose=$(p
 expect upload_second 200 '"bytes":1900000.*"purpose":"batch"' /v1/files -F file=@short.bin -F purpose=batch
 expect upload_storage 507 'delete some' /v1/files -F file=@short.bin
 why=
-[ "$(ls files | wc -l)" -eq 2 ] || why="$(ls files | wc -l) files instead of 2"
+[ "$(ls files | wc -l)" -eq 4 ] || why="$(ls files | wc -l) files instead of 2 with a description each"
 verdict upload_leaves_nothing "$why"
 curl -s "$url/v1/files" >out
 for id in $(grep -oE 'file-[0-9a-f]+' out); do
