@@ -8,6 +8,7 @@
 
 struct convert_args {
     int type;
+    const char *adapter;
     bool one_file, force;
 };
 
@@ -20,6 +21,8 @@ static const struct option convert_table[] = {
       "Type of the weight matrices; vectors stay f32.", TYPE_WORDS },
     { "one-file", 0, NULL, OPTION_FLAG, AT(one_file), 0, 0, NULL,
       "Keep the vision tower in OUT.gguf.", NULL },
+    { "adapter", 0, "--lora", OPTION_STRING, AT(adapter), 0, 0, "DIR",
+      "Merge this PEFT adapter (LoRA) into SRC, a directory.", NULL },
     { "force", 0, NULL, OPTION_FLAG, AT(force), 0, 0, NULL, "Replace what exists.", NULL },
 };
 
@@ -29,7 +32,7 @@ static const struct option_group convert_groups[] = {
 
 const struct option_set convert_options = {
     .command = "convert",
-    .usage = "SRC OUT.gguf --type TYPE [--one-file] [--force]",
+    .usage = "SRC OUT.gguf --type TYPE [--adapter DIR] [--one-file] [--force]",
     .about = "Writes SRC, a Hugging Face directory or a GGUF file, as a GGUF file that holds "
              "weights, configuration and tokenizer. The vision tower of a Qwen model goes to a "
              "second file beside it, named \"mmproj-\" and then as OUT.gguf is, where llama.cpp "
@@ -97,6 +100,7 @@ int cmd_convert(int argc, char **argv)
     progress_init(&progress);
     p.type = (enum pv_type)a.type;
     p.one_file = a.one_file;
+    p.adapter = a.adapter;
     p.progress = progress_step;
     p.progress_user = &progress;
     catch_interrupt();

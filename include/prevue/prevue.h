@@ -709,6 +709,8 @@ struct pv_convert_params {
     bool one_file;
     pv_progress_fn progress; /* of each file; PV_E_CANCELLED when it stops; may be NULL */
     void *progress_user;
+    /* Directory of a PEFT adapter (LoRA), which is merged into the model; NULL: none. */
+    const char *adapter;
 };
 PV_API void pv_convert_params_init(struct pv_convert_params *p, size_t size);
 /* Write SRC (GGUF file or Hugging Face directory; a model, or a draft head) as GGUF. The vision

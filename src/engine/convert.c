@@ -39,9 +39,10 @@ enum pv_status pv_convert(const char *src, const char *out_path, const struct pv
     if ((unsigned)own.type >= sizeof dtypes / sizeof *dtypes)
         return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)own.type);
     watch = (struct write_watch){ own.progress, own.progress_user };
-    if (head_file_is(src))
+    if (head_file_is(src) && !own.adapter)
         return convert_head(src, out_path, dtypes[own.type], limit, &watch, err);
-    s = model_file_open(&mf, src, NULL, limit, families, err);
+    s = own.adapter ? model_file_open_adapted(&mf, src, own.adapter, limit, families, err)
+                    : model_file_open(&mf, src, NULL, limit, families, err);
     if (s)
         return s;
     s = model_file_write_gguf(mf, out_path, dtypes[own.type], own.one_file, &watch, err);

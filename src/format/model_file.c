@@ -16,6 +16,7 @@
 #include "format/vocab_gguf.h"
 
 #ifndef PV_CORE
+#include "format/adapter_hf.h"
 #include "format/config_hf.h"
 #include "format/safetensors_hf.h"
 #include "format/vocab_hf.h"
@@ -31,8 +32,10 @@ static const uint64_t default_file_limit = UINT64_C(1) << 40;
 const struct tensor *model_file_find(const struct model_file *mf, const char *name)
 {
 #ifndef PV_CORE
-    if (mf->safetensors)
-        return safetensors_find(mf->safetensors, name);
+    if (mf->safetensors) {
+        const struct tensor *instead = adapter_replaces(mf->adapter, name);
+        return instead ? instead : safetensors_find(mf->safetensors, name);
+    }
 #endif
     return gguf_tensor_find(mf->gguf, name);
 }
@@ -192,9 +195,45 @@ static enum pv_status open_dir(struct model_file *mf, uint64_t limit,
 }
 #endif
 
-enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
-                               uint64_t file_limit, const struct family *const *families,
-                               struct pv_error *err)
+/* What an adapter adds to must be a matrix that is written as it is stored. */
+static enum pv_status check_targets(const struct model_file *mf, struct pv_error *err)
+{
+#ifndef PV_CORE
+    const char *name = mf->adapter ? adapter_target(mf->adapter, 0) : NULL;
+
+    for (int i = 1; name; name = adapter_target(mf->adapter, i++)) {
+        const struct tensor *t = model_file_find(mf, name);
+        bool found = t == mf->embed || t == mf->head;
+        for (int k = 0; k < mf->config.n_layers && !found; k++) {
+            const struct layer_tensors *l = &mf->layer[k];
+            found = t == l->q || t == l->k || t == l->v || t == l->o || t == l->gate ||
+                    t == l->up || t == l->down;
+        }
+        if (!found)
+            return fail(err, PV_E_UNSUPPORTED, "%s: adds to %s, which is no matrix of the decoder",
+                        adapter_path(mf->adapter), name);
+    }
+#else
+    (void)mf, (void)err;
+#endif
+    return PV_OK;
+}
+
+static enum pv_status open_adapter(struct model_file *mf, const char *adapter, uint64_t limit,
+                                   struct pv_error *err)
+{
+#ifndef PV_CORE
+    if (mf->safetensors)
+        return adapter_open(&mf->adapter, adapter, mf->safetensors, limit, err);
+#endif
+    (void)limit;
+    return fail(err, PV_E_UNSUPPORTED, "%s: an adapter for %s, which is no directory", adapter,
+                mf->path);
+}
+
+static enum pv_status open_file(struct model_file **out, const char *path, const char *mmproj,
+                                const char *adapter, uint64_t file_limit,
+                                const struct family *const *families, struct pv_error *err)
 {
     struct model_file *mf = mem_zalloc(sizeof *mf);
     uint64_t limit = file_limit ? file_limit : default_file_limit;
@@ -210,15 +249,33 @@ enum pv_status model_file_open(struct model_file **out, const char *path, const 
         s = open_dir(mf, limit, families, err);
     else
         s = open_gguf(mf, limit, families, err);
+    if (!s && adapter)
+        s = open_adapter(mf, adapter, limit, err);
     if (!s)
         s = bind_all(mf, err);
     if (!s)
         s = vision_file_open(mf, mmproj, limit, families, err);
+    if (!s)
+        s = check_targets(mf, err);
     if (s)
         model_file_close(&mf);
     else
         *out = mf;
     return s;
+}
+
+enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
+                               uint64_t file_limit, const struct family *const *families,
+                               struct pv_error *err)
+{
+    return open_file(out, path, mmproj, NULL, file_limit, families, err);
+}
+
+enum pv_status model_file_open_adapted(struct model_file **out, const char *path,
+                                       const char *adapter, uint64_t file_limit,
+                                       const struct family *const *families, struct pv_error *err)
+{
+    return open_file(out, path, NULL, adapter, file_limit, families, err);
 }
 
 void model_file_close(struct model_file **mf)
@@ -231,6 +288,7 @@ void model_file_close(struct model_file **mf)
 #ifndef PV_CORE
     if (!old->gguf)
         vocab_hf_close(&old->vocab);
+    adapter_close(&old->adapter);
     safetensors_close(&old->safetensors);
 #endif
     vision_file_close(old);

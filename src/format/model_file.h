@@ -103,6 +103,11 @@ struct write_watch; /* gguf_write.h */
 enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
                                uint64_t file_limit, const struct family *const *families,
                                struct pv_error *err);
+/* The same with changes to its tensors, from a PEFT adapter's directory (adapter_hf.h); only to be
+ * written, since sums are made then. */
+enum pv_status model_file_open_adapted(struct model_file **out, const char *path,
+                                       const char *adapter, uint64_t file_limit,
+                                       const struct family *const *families, struct pv_error *err);
 void model_file_close(struct model_file **mf);
 
 const struct config *model_file_config(const struct model_file *mf);

@@ -10,6 +10,7 @@ struct model_file {
     struct config config;
     struct gguf *gguf;               /* owned; NULL for a directory */
     struct safetensors *safetensors; /* owned; NULL for GGUF */
+    struct adapter *adapter;         /* owned; changes tensors of these; NULL: none */
     struct vocab *vocab;             /* owned; may be NULL */
     const char *vocab_reason;        /* why vocab is NULL; static text */
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */

@@ -7,6 +7,7 @@
  * under temporary names and renamed at the end, the tower's first: a decoder never appears without
  * its tower. */
 #include "base/mem.h"
+#include "format/adapter_write.h"
 #include "format/family.h"
 #include "format/model_file_job.h"
 #include "format/roles.h"
@@ -80,8 +81,11 @@ enum pv_status write_tensor(struct write_job *j, const struct tensor *t, enum dt
 {
     int64_t n = tensor_rows(t) * tensor_cols(t);
     const uint8_t *src = t->data;
-    enum pv_status s = PV_OK;
+    bool adapted;
+    enum pv_status s = write_adapted(j, t, to, &adapted, err);
 
+    if (s || adapted)
+        return s;
     if (to == t->dtype)
         return gguf_writer_data(j->w, t->data, t->size, err);
     for (int64_t i = 0; i < n && !s; i += JOB_CHUNK) {

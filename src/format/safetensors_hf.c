@@ -449,25 +449,36 @@ static struct safetensors *alloc_single(struct pv_error *err)
     return NULL;
 }
 
+enum pv_status safetensors_open_named(struct safetensors **out, const char *dir, const char *file,
+                                      uint64_t limit, struct pv_error *err)
+{
+    struct safetensors *st = alloc_single(err);
+    enum pv_status s;
+
+    if (!st)
+        return PV_E_NOMEM;
+    s = shard_open(&st->shard[0], dir, file, limit, err);
+    if (!s)
+        s = list_all(st, err);
+    if (s)
+        safetensors_close(&st);
+    else
+        *out = st;
+    return s;
+}
+
 static enum pv_status open_dir(struct safetensors **out, const char *dir, const char *single,
                                const char *index, uint64_t limit, struct pv_error *err)
 {
     struct safetensors *st;
     enum pv_status s;
 
-    if (file_exists(single) || !file_exists(index)) { /* the order of the reference */
-        st = alloc_single(err);
-        if (!st)
-            return PV_E_NOMEM;
-        s = shard_open(&st->shard[0], dir, "model.safetensors", limit, err);
-        if (!s)
-            s = list_all(st, err);
-    } else {
-        st = mem_zalloc(sizeof *st);
-        if (!st)
-            return fail_nomem(err, sizeof *st);
-        s = open_index(st, dir, index, limit, err);
-    }
+    if (file_exists(single) || !file_exists(index)) /* the order of the reference */
+        return safetensors_open_named(out, dir, "model.safetensors", limit, err);
+    st = mem_zalloc(sizeof *st);
+    if (!st)
+        return fail_nomem(err, sizeof *st);
+    s = open_index(st, dir, index, limit, err);
     if (s)
         safetensors_close(&st);
     else

@@ -18,6 +18,9 @@ struct safetensors;
 /* `limit` is in bytes and for each file. */
 enum pv_status safetensors_open(struct safetensors **out, const char *dir, uint64_t limit,
                                 struct pv_error *err);
+/* One file of a directory, by its name. */
+enum pv_status safetensors_open_named(struct safetensors **out, const char *dir, const char *file,
+                                      uint64_t limit, struct pv_error *err);
 /* One file already in memory, which is borrowed; `name` is for messages. */
 enum pv_status safetensors_open_memory(struct safetensors **out, const void *data, size_t size,
                                        const char *name, struct pv_error *err);

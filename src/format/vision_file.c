@@ -39,7 +39,7 @@ static const struct tensor *find_tensor(const struct model_file *mf, const struc
 {
 #ifndef PV_CORE
     if (!src->gguf)
-        return safetensors_find(mf->safetensors, name);
+        return model_file_find(mf, name);
 #endif
     (void)mf;
     return gguf_tensor_find(src->gguf, name);

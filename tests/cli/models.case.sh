@@ -123,6 +123,8 @@ done
 
 # --- tokenize, inspect, convert ---
 
+succeeds inspect_hears '2 layers, hidden 32, ffn 40, 2 heads of 16; Q-Former of 2 layers, hidden 24' inspect "$golden/salmonn2_plus"
+
 output tokenize_json_pieces /dev/stdin tokenize -m $model --json 'a' <<END
 {"ids":[64],"pieces":["a"]}
 END
