@@ -30,7 +30,7 @@ __device__ static void sort_keys(uint64_t *keys, int n)
         for (int step = size / 2; step > 0; step /= 2) {
             __syncthreads();
             for (int i = (int)threadIdx.x; i < n / 2; i += (int)blockDim.x) {
-                int a = i / step * 2 * step + i % step, b = a + step;
+                int a = 2 * i - (i & (step - 1)), b = a + step; /* i / step * 2 * step + i % step */
                 uint64_t x = keys[a], y = keys[b];
                 if ((x > y) == ((a & size) == 0)) {
                     keys[a] = y;
