@@ -6,11 +6,12 @@
 #   make check-cuda      its kernels proved on this machine's GPU
 #   make check-clients   the openai package (from PyPI) as a client of `prevue serve`
 #   make check-cross     build for the other architecture, test under qemu; FULL=1 runs every test
-#   make lib install     libprevue, header, .pc  make asan    the tests under ASan and UBSan
+#   make lib install     libprevue, header, .pc, manual page, completions of shells
+#   make asan            the tests under ASan and UBSan
 #   make check-kernels ARGS=...   make lint   make bench   make demo
 #   make fuzz FUZZ_SECONDS=60     make fuzz-long FUZZ_HOURS=8   make fuzz-programs   doc/fuzzing.md
 #
-# CC, CFLAGS, CPPFLAGS, LDFLAGS, DESTDIR, PREFIX, libdir and BUILD are honoured, CUDA_HOME and NVCC
+# CC, CFLAGS, CPPFLAGS, LDFLAGS, DESTDIR, PREFIX, libdir, mandir and BUILD are honoured, CUDA_HOME and NVCC
 # with CUDA=1; WERROR=1 makes warnings errors. Nothing is tuned to this machine: a fast kernel is a file whose name ends in its
 # instruction set, compiled with that set's flags and chosen at run time.
 
@@ -27,6 +28,10 @@ bindir  ?= $(PREFIX)/bin
 libdir  ?= $(PREFIX)/lib
 libexecdir ?= $(PREFIX)/libexec
 incdir  ?= $(PREFIX)/include
+mandir  ?= $(PREFIX)/share/man
+bashcompdir ?= $(PREFIX)/share/bash-completion/completions
+zshcompdir  ?= $(PREFIX)/share/zsh/site-functions
+fishcompdir ?= $(PREFIX)/share/fish/vendor_completions.d
 INSTALL ?= install
 PKG_CONFIG ?= pkg-config
 FUZZ_SECONDS ?= 60
@@ -451,7 +456,19 @@ lint:
 format:
 	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cpp')
 
-install: $(BUILD)/prevue $(HELPER) lib
+# The manual page and the completions are printed by the program. After a build for another machine
+# NATIVE names a program that this one can run.
+NATIVE ?= $(BUILD)/prevue
+GUIDES  = $(addprefix $(BUILD)/guides/,prevue.1 prevue.bash _prevue prevue.fish)
+$(BUILD)/guides/prevue.1:    PRINT = --man
+$(BUILD)/guides/prevue.bash: PRINT = --completions bash
+$(BUILD)/guides/_prevue:     PRINT = --completions zsh
+$(BUILD)/guides/prevue.fish: PRINT = --completions fish
+$(GUIDES): $(NATIVE)
+	@mkdir -p $(@D)
+	$(call say,GEN)$(NATIVE) help $(PRINT) > $@
+
+install: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
 	$(INSTALL) -d $(if $(HELPER),$(DESTDIR)$(libexecdir)/prevue) $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue
 	$(INSTALL) -m 755 $(BUILD)/prevue $(DESTDIR)$(bindir)/prevue
 	$(if $(HELPER),$(INSTALL) -m 755 $(HELPER) $(DESTDIR)$(libexecdir)/prevue/prevue-media)
@@ -462,10 +479,16 @@ install: $(BUILD)/prevue $(HELPER) lib
 	sed -e 's|@prefix@|$(PREFIX)|; s|@libdir@|$(libdir)|; s|@incdir@|$(incdir)|' \
 	    -e 's|@version@|$(VERSION)|; s|@requires@|$(DEPS)|' prevue.pc.in \
 	    > $(DESTDIR)$(libdir)/pkgconfig/prevue.pc
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(mandir)/man1 $(bashcompdir) $(zshcompdir) $(fishcompdir))
+	$(INSTALL) -m 644 $(BUILD)/guides/prevue.1 $(DESTDIR)$(mandir)/man1/prevue.1
+	$(INSTALL) -m 644 $(BUILD)/guides/prevue.bash $(DESTDIR)$(bashcompdir)/prevue
+	$(INSTALL) -m 644 $(BUILD)/guides/_prevue $(DESTDIR)$(zshcompdir)/_prevue
+	$(INSTALL) -m 644 $(BUILD)/guides/prevue.fish $(DESTDIR)$(fishcompdir)/prevue.fish
 
 uninstall:
 	rm -f $(DESTDIR)$(bindir)/prevue $(DESTDIR)$(libexecdir)/prevue/prevue-media $(DESTDIR)$(libdir)/libprevue.so* \
-	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(addprefix $(DESTDIR)$(incdir)/prevue/,prevue.h testing.h)
+	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(addprefix $(DESTDIR)$(incdir)/prevue/,prevue.h testing.h) \
+	    $(addprefix $(DESTDIR),$(mandir)/man1/prevue.1 $(bashcompdir)/prevue $(zshcompdir)/_prevue $(fishcompdir)/prevue.fish)
 	-rmdir $(DESTDIR)$(incdir)/prevue $(DESTDIR)$(libexecdir)/prevue
 
 clean:

@@ -41,7 +41,7 @@ struct bench_args {
 #define AT(field) offsetof(struct bench_args, field)
 
 static const struct option bench_table[] = {
-    { "videos", 0, "--video", OPTION_LIST, AT(videos), 0, 0, "WHAT",
+    { "videos", 0, "--video", OPTION_LIST, AT(videos), 0, 0, "FILE",
       "A video or a prepared prompt (.pvin), a directory of them, or a list: a .jsonl file with "
       "one "
       "object a line, its \"video\" a path from the list's place and its \"prompt\" the question.",

@@ -37,6 +37,7 @@ const struct option_set tokenize_options = {
     .groups = tokenize_groups,
     .n_groups = 1,
     .max_operands = 1,
+    .operands = VALUE_ANY,
     .examples = "  prevue tokenize -m qwen2.5.gguf 'Hello, world'\n"
                 "  prevue tokenize -m qwen2.5.gguf --pieces -f letter.txt\n",
 };

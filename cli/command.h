@@ -6,15 +6,25 @@
 #include "options.h"
 #include "prevue/prevue.h"
 
+#include <stdio.h>
+
 struct command {
     const char *name, *summary;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
     const struct option_set *set;
 };
 
+/* The commands in the order of the help; NULL past the last. */
+const struct command *command_at(int i);
+/* NULL: there is none of this name. */
+const struct command *find_command(const char *name);
+/* Report that there is no such command; returns 2. */
+int unknown_command(const char *name);
+void print_commands(FILE *to);
+
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
     inspect_options, convert_options, view_options, bench_options, prepare_options, serve_options,
-    batch_options;
+    batch_options, version_options, help_options;
 
 int cmd_describe(int argc, char **argv);
 int cmd_frames(int argc, char **argv);  /* not in a CORE build */
@@ -27,6 +37,9 @@ int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_serve(int argc, char **argv); /* in a CORE build it says that it is not there */
+
+int cmd_version(int argc, char **argv);
+int cmd_help(int argc, char **argv);
 
 enum { EXIT_FAILED = 1, EXIT_MISUSED = 2 };
 enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */

@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int cmd_help(int argc, char **argv);
-static int cmd_version(int argc, char **argv);
-
 static const struct command commands[] = {
     { "describe", "answer a question about videos and pictures", cmd_describe, &describe_options },
 #ifndef PV_CORE
@@ -26,12 +23,17 @@ static const struct command commands[] = {
     { "tokenize", "token ids of a text", cmd_tokenize, &tokenize_options },
     { "inspect", "what is in a model and what memory it needs", cmd_inspect, &inspect_options },
     { "convert", "write a model as one GGUF file", cmd_convert, &convert_options },
-    { "version", "version and CPU features in use", cmd_version, NULL },
-    { "help", "this text, or that of a command", cmd_help, NULL },
+    { "version", "version and CPU features in use", cmd_version, &version_options },
+    { "help", "this text, or that of a command", cmd_help, &help_options },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static const struct command *find_command(const char *name)
+const struct command *command_at(int i)
+{
+    return i >= 0 && i < N_COMMANDS ? &commands[i] : NULL;
+}
+
+const struct command *find_command(const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++) {
         if (!strcmp(commands[i].name, name))
@@ -40,7 +42,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-static int unknown_command(const char *name)
+int unknown_command(const char *name)
 {
     char words[256] = "", best[64];
     size_t n = 0;
@@ -51,7 +53,7 @@ static int unknown_command(const char *name)
     return options_misuse(NULL, "there is no command \"%s\"", name);
 }
 
-static void print_commands(FILE *to)
+void print_commands(FILE *to)
 {
     fprintf(to, "usage: prevue COMMAND [OPTIONS]\n\n"
                 "Runs video and text language models on the CPU, from GGUF files and Hugging\n"
@@ -67,37 +69,6 @@ static void print_commands(FILE *to)
 static bool asks_help(const char *arg)
 {
     return !strcmp(arg, "--help") || !strcmp(arg, "-h");
-}
-
-static int cmd_help(int argc, char **argv)
-{
-    bool named = argc > 1 && !asks_help(argv[1]);
-    const struct command *c = named ? find_command(argv[1]) : NULL;
-    if (named && !c)
-        return unknown_command(argv[1]);
-    if (c && c->set)
-        options_help(c->set);
-    else
-        print_commands(stdout);
-    return finish_output();
-}
-
-static int cmd_version(int argc, char **argv)
-{
-    uint64_t features = pv_cpu_features();
-    if (argc > 1 && asks_help(argv[1])) {
-        printf("usage: prevue version\n\nPrints the version and the CPU features in use.\n");
-        return finish_output();
-    }
-    if (argc > 1)
-        return options_misuse(NULL, "the argument \"%s\" has no meaning here", argv[1]);
-    printf("prevue %s\ncpu:", pv_version());
-    for (int i = 0; pv_cpu_feature_name(i); i++) {
-        if (features >> i & 1)
-            printf(" %s", pv_cpu_feature_name(i));
-    }
-    printf("\n");
-    return finish_output();
 }
 
 /* Were one of the three standard descriptors closed, the next file opened would take its number,

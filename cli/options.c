@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELP_COLUMN = 26, HELP_WIDTH = 80, MAX_WORD = 64, MAX_WORDS = 512 };
+enum { HELP_COLUMN = 26, HELP_WIDTH = 80, MAX_WORD = 64 };
 
-static const struct option help_option = {
+const struct option help_option = {
     .name = "help", .letter = 'h', .type = OPTION_FLAG, .help = "Print this text and exit."
 };
 
@@ -46,41 +46,6 @@ static int find_word(const char *words, const char *text, size_t len)
             return i;
         words += n + (words[n] == ' ');
     }
-    return -1;
-}
-
-/* The name of a drafter; "": it needs an answer, which no option can give; NULL past the last. */
-static const char *drafter_word(int i)
-{
-    const struct pv_drafter_info *info = pv_drafter_find(i);
-    return !info ? NULL : info->needs_answer ? "" : info->name;
-}
-
-/* The words that an option takes, of its table or of the library's; "" when it takes any value. */
-static void option_words(const struct option *o, char *out, size_t size)
-{
-    const char *name = "";
-    size_t n = 0;
-
-    snprintf(out, size, "%s", o->words ? o->words : "");
-    if (o->type != OPTION_METHOD && o->type != OPTION_VIEW && o->type != OPTION_DRAFTER)
-        return;
-    for (int i = 0; name && n < size; i++) {
-        name = o->type == OPTION_METHOD ? pv_method_name(i)
-               : o->type == OPTION_VIEW ? pv_view_name(i)
-                                        : drafter_word(i);
-        if (name && *name)
-            n += (size_t)snprintf(out + n, size - n, "%s%s", i ? " " : "", name);
-    }
-}
-
-/* The enum pv_drafter of a name; -1: none that an option can name. */
-static int find_drafter(const char *name)
-{
-    const char *word = drafter_word(0);
-    for (int i = 0; word; word = drafter_word(++i))
-        if (*word && !strcmp(word, name))
-            return i;
     return -1;
 }
 
@@ -271,7 +236,7 @@ static int bad_value(const struct option_set *set, const struct option *o, const
                      const char *value)
 {
     size_t good = utf8_prefix(value, strlen(value));
-    char words[MAX_WORDS];
+    char words[OPTION_WORDS_SIZE];
 
     switch (o->type) {
     case OPTION_INT:
@@ -304,7 +269,7 @@ static int bad_value(const struct option_set *set, const struct option *o, const
         return options_misuse(set->command, "option %s is given more than %d times", name,
                               (int)MAX_ARGS);
     default:
-        option_words(o, words, sizeof words);
+        option_words(o, words);
         return options_misuse(set->command, "option %s takes one of: %s; not \"%s\"", name, words,
                               value);
     }
@@ -321,7 +286,7 @@ static bool add_arg(struct arg_list *list, const char *value)
 /* Store the value; false when it is not one that the option takes. */
 static bool store(const struct option *o, void *at, const char *value)
 {
-    char words[MAX_WORDS];
+    char words[OPTION_WORDS_SIZE];
     long long n;
 
     switch (o->type) {
@@ -356,15 +321,15 @@ static bool store(const struct option *o, void *at, const char *value)
         return parse_bytes(value, at);
     case OPTION_METHOD:
     case OPTION_VIEW:
-        option_words(o, words, sizeof words);
+        option_words(o, words);
         if (find_word(words, value, strlen(value)) < 0)
             return false;
         *(const char **)at = value;
         return true;
     case OPTION_DRAFTER:
-        if (find_drafter(value) < 0)
+        if (option_drafter(value) < 0)
             return false;
-        *(int *)at = find_drafter(value);
+        *(int *)at = option_drafter(value);
         return true;
     case OPTION_CHOICE:
         if (find_word(o->words, value, strlen(value)) < 0)
@@ -471,14 +436,11 @@ static void print_wrapped(const char *text, int column, int indent)
 
 static void print_option(const struct option *o)
 {
-    char head[HELP_WIDTH], words[MAX_WORDS], help[2048];
+    char head[HELP_WIDTH], help[OPTION_TEXT_SIZE];
     int n = snprintf(head, sizeof head, "  %c%c%s --%s%s%s", o->letter ? '-' : ' ',
                      o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
                      o->metavar ? " " : "", o->metavar ? o->metavar : "");
-    option_words(o, words, sizeof words);
-    snprintf(help, sizeof help, "%s%s%s%s%s%s%s", o->help, words[0] ? " One of: " : "", words,
-             words[0] ? "." : "", o->also ? " Also " : "", o->also ? o->also : "",
-             o->also ? "." : "");
+    option_text(o, help);
     printf("%s", head);
     if (n >= HELP_COLUMN - 1)
         printf("\n%*s", HELP_COLUMN, "");

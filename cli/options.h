@@ -24,7 +24,18 @@ enum option_type {
     OPTION_DRAFTER /* int: enum pv_drafter, by name */
 };
 
-enum { MAX_ARGS = 64 };
+enum { MAX_ARGS = 64, OPTION_WORDS_SIZE = 512, OPTION_TEXT_SIZE = 2048 };
+
+/* What a value or an operand is, for shell completions. */
+enum value_kind {
+    VALUE_FILE, /* name of a file or directory */
+    VALUE_DIR,
+    VALUE_WORDS,   /* one of the words of option_words */
+    VALUE_LIST,    /* some of these words, separated by commas */
+    VALUE_COMMAND, /* name of a command */
+    VALUE_ANY,     /* a text or number, which no completion can know */
+    VALUE_NONE     /* there is none */
+};
 
 /* Strings borrowed from argv. */
 struct arg_list {
@@ -39,7 +50,7 @@ struct option {
     enum option_type type;
     size_t offset;       /* of the value in the group's struct of arguments */
     double min, max;     /* OPTION_INT, OPTION_NUMBER, OPTION_TIME: both inclusive */
-    const char *metavar; /* what --help calls the value */
+    const char *metavar; /* what --help calls the value; option_kind knows some of them */
     const char *help;    /* one paragraph, wrapped when printed */
     const char *words;   /* OPTION_CHOICE: the words, apart by one space */
 };
@@ -58,8 +69,9 @@ struct option_set {
     const char *about; /* paragraphs, apart by "\n" */
     const struct option_group *groups;
     int n_groups;
-    int max_operands;     /* arguments that are not options, at most MAX_ARGS */
-    const char *examples; /* ready lines, or NULL */
+    int max_operands;         /* arguments that are not options, at most MAX_ARGS */
+    enum value_kind operands; /* what these are; zero: files */
+    const char *examples;     /* ready lines, or NULL */
 };
 
 enum { OPTIONS_RUN = -1 };
@@ -72,6 +84,19 @@ int options_parse(const struct option_set *set, void *args, int argc, char **arg
                   struct arg_list *operands);
 
 void options_help(const struct option_set *set);
+
+/* --help, which every command has besides the options of its groups. */
+extern const struct option help_option;
+
+enum value_kind option_kind(const struct option *o);
+/* The words that an option takes, separated by spaces; "" when it takes any value. `out` has
+ * OPTION_WORDS_SIZE bytes. */
+void option_words(const struct option *o, char *out);
+/* What --help says of an option: its paragraph, its words and its other spellings. `out` has
+ * OPTION_TEXT_SIZE bytes. */
+void option_text(const struct option *o, char *out);
+/* The enum pv_drafter of a name; -1: none that an option can name. */
+int option_drafter(const char *name);
 
 /* Report a misuse of `command` (NULL: of prevue itself) on stderr, with a pointer to its help.
  * Returns 2. */

@@ -68,6 +68,9 @@ misuse convert_no_output 'output file is missing' convert a --type f16
 misuse convert_no_type 'no type' convert a b
 misuse convert_type '--type takes one of: f32 f16 bf16 q8_0 q4_0 q4_1 q5_1; not "q9"' convert a b --type q9
 misuse help_unknown 'no command "me"' help me
+misuse help_two_commands 'argument "bench" has no meaning' help view bench
+misuse help_of_two_kinds 'one of a command, --man and --completions' help view --man
+misuse help_shell 'takes one of: bash zsh fish; not "tcsh"' help --completions tcsh
 misuse version_argument 'has no meaning' version 2
 
 succeeds help '^usage: prevue COMMAND' help

@@ -141,4 +141,4 @@ misuse text_of_ask 'option --ask takes text in UTF-8, and byte 0xff at offset 2'
     describe film.y4m -m model.gguf --ask fine --ask "$(cat latin.txt)"
 
 succeeds help_of_version '^usage: prevue version' version --help
-succeeds help_of_help '^usage: prevue COMMAND' help --help
+succeeds help_of_help '^usage: prevue help' help --help
