@@ -32,7 +32,7 @@ static const struct option_group convert_groups[] = {
 
 const struct option_set convert_options = {
     .command = "convert",
-    .usage = "SRC OUT.gguf --type TYPE [--adapter DIR] [--one-file] [--force]",
+    .usage = "SRC OUT.gguf --type TYPE [OPTIONS]",
     .about = "Writes SRC, a Hugging Face directory or a GGUF file, as a GGUF file that holds "
              "weights, configuration and tokenizer. The vision tower of a Qwen model goes to a "
              "second file beside it, named \"mmproj-\" and then as OUT.gguf is, where llama.cpp "
