@@ -8,10 +8,12 @@
 #include "shown.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 int report(const char *fmt, ...)
 {
@@ -36,11 +38,22 @@ bool write_text(const char *utf8, size_t len)
     return false;
 }
 
+/* Is stdout a pipe or socket that nobody reads any more? A write inside printf leaves no errno. */
+static bool is_closed_pipe(void)
+{
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    if (write_errno)
+        return write_errno == EPIPE;
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
 int finish_output(void)
 {
     bool written = write_text("", 0);
     if (written && !ferror(stdout))
         return 0;
+    if (is_closed_pipe())
+        return EXIT_CLOSED_PIPE;
     return report("standard output could not be written%s%s", write_errno ? ": " : "",
                   write_errno ? strerror(write_errno) : "");
 }

@@ -41,13 +41,15 @@ int cmd_serve(int argc, char **argv); /* in a CORE build it says that it is not 
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
-enum { EXIT_FAILED = 1, EXIT_MISUSED = 2 };
+/* 141 is what a shell reports of a program that SIGPIPE ended. */
+enum { EXIT_FAILED = 1, EXIT_MISUSED = 2, EXIT_CLOSED_PIPE = 141 };
 enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */
 
 /* Print "prevue: SENTENCE" on stderr; returns 1. */
 int report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Flush stdout; 0, or 1 when something could not be written, which is then reported. */
+/* Flush stdout. Returns 0; EXIT_CLOSED_PIPE when its reader has gone, as in "prevue help | head -1",
+ * which is no error and not reported; or 1 when something could not be written, which is. */
 int finish_output(void);
 
 /* Write and flush at once; false, with errno kept for finish_output, when that fails. */

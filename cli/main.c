@@ -63,7 +63,7 @@ void print_commands(FILE *to)
     fprintf(to,
             "\n'prevue help COMMAND' lists the options of a command. The exit status is 0 when\n"
             "done, 1 when something failed, 2 when the command line made no sense, 130 when\n"
-            "interrupted and 143 when terminated.\n");
+            "interrupted, 141 when nobody reads the output and 143 when terminated.\n");
 }
 
 static bool asks_help(const char *arg)
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     const struct command *c;
 
     hold_standard_descriptors();
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error, reported like any other */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error: finish_output */
     signal(SIGXFSZ, SIG_IGN); /* and so is a file over the limit on sizes */
     exit_on_interrupt();
     if (argc < 2) {

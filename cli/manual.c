@@ -201,5 +201,6 @@ void print_manual(void)
          ".TP\n1\nSomething failed; one sentence on standard error says what.\n"
          ".TP\n2\nThe command line made no sense.\n"
          ".TP\n130\nInterrupted.\n"
+         ".TP\n141\nStandard output is a pipe that nobody reads any more.\n"
          ".TP\n143\nTerminated.");
 }

@@ -81,9 +81,25 @@ ran="prevue $long | head -c 1"
     echo $? >status
 } | head -c 1 >out
 status=$(cat status) why=
-[ "$status" -eq 1 ] || why="exit status is not 1"
-grep -q '^prevue: standard output' err || why="no sentence"
+[ "$status" -eq 141 ] || why="exit status is not 141"
+[ ! -s err ] || why="stderr is not empty"
 verdict broken_pipe "$why"
+
+# A reader that has gone before the first byte is written, and a text longer than a buffer.
+for command in "bench --help" "help --man" "help" "version" "inspect tiny.gguf"; do
+    ran="prevue $command, into a pipe that nobody reads"
+    rm -f gone
+    : >out
+    {
+        while [ ! -e gone ]; do sleep 0.05; done
+        "$prevue" $command 2>err </dev/null
+        echo $? >status
+    } | { exec <&-; : >gone; }
+    status=$(cat status) why=
+    [ "$status" -eq 141 ] || why="exit status is not 141"
+    [ ! -s err ] || why="stderr is not empty"
+    verdict "closed_pipe_$(echo "$command" | tr -d -- '-.' | tr ' ' _)" "$why"
+done
 
 for command in "generate -m tiny.gguf -p Hello -n 200 --ignore-eos --temp 2" "inspect tiny.gguf" \
     "tokenize -m tiny.gguf x" "help generate" "help" "version"; do
