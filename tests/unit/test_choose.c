@@ -34,6 +34,32 @@ static void check_list(struct choose_params p, int64_t total, double fps, int n,
     CHECK(c.index == NULL && c.n == 0);
 }
 
+/* numpy.unique(numpy.linspace(0, total - 1, n, dtype=int)), n = round(seconds / 0.1) within bounds:
+ * Python rounds halves to the even number. */
+TEST(no_frame_twice)
+{
+    static const int64_t of10[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    static const int64_t of50[] = { 0,  2,  5,  7,  10, 12, 15, 18, 20, 23,
+                                    25, 28, 30, 33, 36, 38, 41, 43, 46, 49 };
+    struct choose_params p = {
+        .rule = CHOOSE_ONCE, .fps = 10, .min_frames = 16, .max_frames = 768
+    };
+    struct choice c = { 0 };
+
+    check_list(p, 10, 20, 10, of10);
+    check_list(p, 50, 25, 20, of50);
+    if (CHECK(!choose(&c, p, 47, 20))) /* 2.35 s: 24 */
+        CHECK(c.n == 24 && c.index[1] == 2 && c.index[23] == 46);
+    choice_clear(&c);
+    p.min_frames = 1;
+    if (CHECK(!choose(&c, p, 125, 100))) /* 1.25 s: 12 */
+        CHECK_EQ(c.n, 12);
+    choice_clear(&c);
+    if (CHECK(!choose(&c, p, 3000, 30)))
+        CHECK_EQ(c.n, 768);
+    choice_clear(&c);
+}
+
 TEST(linspace)
 {
     static const int64_t of100[] = { 0, 14, 28, 42, 56, 70, 84, 99 };

@@ -200,6 +200,47 @@ TEST(a_video_of_qwen3_vl)
     captions_clear(&captions);
 }
 
+/* Sizes as the reference's smart_resize gives them, and sound that ends before the film and after
+ * it. */
+TEST(a_video_of_salmonn2_plus)
+{
+    const struct pv_video_params p = pv_video_defaults();
+    struct vision_config c = { .family = &family_salmonn2_plus,
+                               .patch = 14,
+                               .temporal = 2,
+                               .merge = 2,
+                               .min_pixels = 3136,
+                               .max_pixels = 12845056,
+                               .audio = {
+                                   .hidden = 8, .mel = 128, .positions = 1500, .window = 25 } };
+    struct choose_params how;
+    struct media m;
+    int n;
+    CHECK(!frame_policy_choose(&how, &c, &p, NULL) && how.rule == CHOOSE_ONCE && how.fps == 10);
+    CHECK(how.min_frames == 16 && how.max_frames == 768);
+    CHECK(!media_plan(&m, &c, &p, 720, 1280, 768, 10, false, NULL));
+    CHECK(m.height == 168 && m.width == 308);
+    CHECK(!media_plan(&m, &c, &p, 40, 30, 16, 10, false, NULL));
+    CHECK(m.height == 84 && m.width == 56);
+    CHECK(!media_plan(&m, &c, &p, 720, 1280, 100, 10, false, NULL));
+    CHECK(m.height == 476 && m.width == 868 && m.unit_rows == 17 * 31 && m.n_units == 50);
+    /* ten seconds: two rows for each fifth pair, and the rest of a chunk at the end */
+    CHECK(!media_add_sound(&m, &c, 1, NULL));
+    CHECK(m.n_rows == 50 * 527 + 60 && m.run_rows == m.n_rows && media_units(&m) == 51);
+    CHECK(media_row(&m, 0, &n) == 0 && n == 527);
+    CHECK(media_row(&m, 3 * 527, &n) == 50 * 527 && n == 1);
+    CHECK(media_row(&m, 50 * 527 + 19, &n) == 50 * 527 + 19 && n == 60 - 19);
+    for (int place = 0; place < m.n_rows; place++)
+        CHECK_EQ(media_place(&m, media_row(&m, place, NULL)), place);
+    /* a hundred seconds with one chunk: nothing after the thirtieth */
+    CHECK(!media_plan(&m, &c, &p, 720, 1280, 100, 1, false, NULL));
+    CHECK(!media_add_sound(&m, &c, 1, NULL));
+    CHECK(media_row(&m, 15 * (527 + 4), &n) == 15 * 527 &&
+          media_row(&m, m.n_rows - 1, &n) == 50 * 527 - 1);
+    for (int place = 0; place < m.n_rows; place++)
+        CHECK_EQ(media_place(&m, media_row(&m, place, NULL)), place);
+}
+
 /* Qwen3-VL-MoE has Qwen3-VL's tower: which of the two a GGUF file is, its decoder tells. Its
  * answers are the same whoever drafts. */
 TEST(experts_behind_a_tower)
