@@ -34,9 +34,7 @@ enum {
     LONE_HALF = 112 << 10,   /* ... which shares its multiprocessor */
     LONE_STAGE = 24 << 10,   /* about */
     LONE_FLIGHT = 20 << 10,  /* of weights on the way at a time until x is there, about, ... */
-    LATE_Q8_0 = 48 << 10,    /* ... and after that; of other types all that there are */
-    SMALL_HIDDEN = 2048,     /* models whose products are so short that all of a tile may be on the
-                                way before x is there */
+    LATE_Q8_0 = 2,           /* ... and stages after that; of other types all that there are */
     ROOMY = 896,             /* threads that there are to be registers for: more than there are, so
                                 that the kernel behind finds room beside the blocks, ... */
     ROOMY_Q4_K = 768,        /* ... and of Q4_K, which wants more registers */
@@ -268,9 +266,9 @@ static bool choose_stages(packed_args *a, enum dtype t, int n)
 
 /* The same for a lone row: slots a multiple of wk, two of them to a warp if that is not too much,
  * and no more stages than there are steps. */
-static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once, bool small)
+static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
 {
-    int least = slots_per_scale(t), scales = slot_scales(t) / least, step = a->wk * least, late;
+    int least = slots_per_scale(t), scales = slot_scales(t) / least, step = a->wk * least;
     a->x_size = 0;
     a->row_size = lone_x_size(a->in) + lone_parts_size(t, a->in) + lone_sums_size(a->wm, a->wk) +
                   lone_ends_size(a->paired, a->wk, a->octets / halves_of(a));
@@ -291,11 +289,9 @@ static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once, boo
     a->unit_scale = halves_of(a) == 2 ? a->slots * scales : 2 * a->slots * scales;
     a->other_w = halves_of(a) == 2 ? a->w_size / 2 : a->slots * OCTET_SLOT;
     a->other_scale = halves_of(a) == 2 ? a->half_scales : a->slots * scales;
-    late = LATE_Q8_0 / a->stage_size > 2 ? LATE_Q8_0 / a->stage_size : 2;
     a->flight = (LONE_FLIGHT + a->stage_size / 2) / a->stage_size;
-    a->flight = small && once ? a->stages : a->flight;
     a->flight = a->flight < 1 ? 1 : a->flight < a->stages ? a->flight : a->stages;
-    a->late = t == DTYPE_Q8_0 && a->stages > late ? late : a->stages;
+    a->late = t == DTYPE_Q8_0 && a->stages > LATE_Q8_0 ? (int)LATE_Q8_0 : a->stages;
     a->late = a->late > a->flight ? a->late : a->flight;
     return a->stages >= (a->steps > 1 ? 2 : 1);
 }
@@ -364,8 +360,7 @@ static bool lay_out(packed_args *a, const struct few_call *c, enum dtype t, int 
 
 /* A lone row has two small blocks to a multiprocessor, so that one asks for weights while the other
  * ends, unless blocks have several tiles anyway. */
-static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t, int *blocks,
-                         bool small_model)
+static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t, int *blocks)
 {
     int each = choose_octets(c, BLOCKS, MOST_OCTETS);
     int half = choose_octets(c, 2 * BLOCKS, MOST_OCTETS / 2);
@@ -373,12 +368,12 @@ static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t,
     if (a->paired || small) {
         fill_tiles(a, c, a->paired ? 1 : half);
         *blocks = a->wk == 1 && a->tiles > 2 * BLOCKS ? 2 * BLOCKS : a->tiles;
-        if (choose_lone(a, t, LONE_HALF, *blocks == a->tiles, small_model))
+        if (choose_lone(a, t, LONE_HALF, *blocks == a->tiles))
             return true;
     }
     fill_tiles(a, c, a->paired ? 1 : each);
     *blocks = a->wk == 1 && a->tiles > BLOCKS ? (int)BLOCKS : a->tiles;
-    return choose_lone(a, t, LONE_MEMORY, *blocks == a->tiles, small_model);
+    return choose_lone(a, t, LONE_MEMORY, *blocks == a->tiles);
 }
 
 /* Up to FEW_ROWS rows, from row `at` on. */
@@ -393,8 +388,7 @@ static cudaError_t run_rows(struct device_work *w, const struct few_call *c, pac
     a->row = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
     a->norm = few_norm_from(c, (size_t)at);
     a->wk = choose_wk(c, a->in_slots / slots_per_scale(t));
-    if (!(n == 1 ? lay_out_lone(a, c, t, &blocks, w->shape.hidden <= SMALL_HIDDEN)
-                 : lay_out(a, c, t, tiles_n, &blocks)))
+    if (!(n == 1 ? lay_out_lone(a, c, t, &blocks) : lay_out(a, c, t, tiles_n, &blocks)))
         return cudaErrorInvalidConfiguration;
     for (int i = 0; i < a->n_jobs; i++)
         a->job[i].y = (uint8_t *)c->y[i] + (size_t)at * c->y_stride[i] * (c->y_bf16 ? 2 : 4);
