@@ -31,6 +31,7 @@ static struct method_setting setting_of(const struct pv_session *s)
     return (struct method_setting){ .has_draft = s->draft.model != NULL,
                                     .has_head = s->model->head != NULL,
                                     .crowded = s->model->gpu < 0 && task_company(s->task) >= CROWD,
+                                    .recorded = s->model->dev->ops->chains,
                                     .lambda = f ? f->lambda : USUAL_LAMBDA,
                                     .positions = f && f->compact_drafting ? PV_POS_COMPACT
                                                                           : PV_POS_ORIGINAL };
@@ -72,12 +73,14 @@ static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
 
 /* The trees that `auto` may choose: fitted ones where the drafter can grow them. A GPU records
  * steps that come again, which trees of ever new shapes do not, and makes chains in one step: there
- * it chooses among chains alone. */
+ * it chooses among chains, and for a head, whose chains are no faster than its trees, also the tree
+ * of 25. */
 static void open_policy(struct speculation *sp)
 {
     bool fitted = sp->kind->fits_trees, chains = sp->s->model->dev->ops->chains;
     if (chains) {
-        policy_open(&sp->policy, 0);
+        shape_static25(&sp->tree);
+        policy_open(&sp->policy, sp->kind->cheap ? shape_rows(&sp->tree) : 0);
         policy_record(&sp->policy);
         return;
     }

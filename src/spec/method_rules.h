@@ -14,6 +14,7 @@ struct method_setting {
     bool crowded;                /* many answers are made at once */
     double lambda;               /* of the model's family */
     enum pv_draft_pos positions; /* of the family: for drafters that can have either */
+    bool recorded; /* the model's device is fast at steps of shapes that came before only: a GPU */
 };
 
 /* A caller's method. */
