@@ -313,6 +313,7 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
                                    .n_scores = s->draft.n_rows,
                                    .score_rows = s->draft.rows,
                                    .states = &s->draft.states };
+    double ahead = s->draft.encoder ? encoder_take_seconds(s->draft.encoder) : 0;
     double t0 = clock_now();
     enum pv_status st;
     r->rows = 0;
@@ -325,6 +326,7 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
     if (s->draft.place == DRAFT_TAKES_TURNS) /* else the model's side counts it */
         r->tower_s += session_take_tower(s);
     r->prefill_s = clock_now() - t0 - r->tower_s;
+    r->tower_s += ahead; /* which was spent before */
     return st;
 }
 

@@ -77,6 +77,9 @@ TEST(a_draft_tower_sees_ahead)
             break;
         CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
         CHECK_MSG(generate(s, &m, 0, &drafted, &err) == PV_OK, "%s: %s", names[i], err.text);
+        CHECK_MSG(drafted.stats.draft_prefill_s >= 0 && drafted.stats.vision_s > 0,
+                  "%s: %g s of the drafter's prefill, %g s of towers", names[i],
+                  drafted.stats.draft_prefill_s, drafted.stats.vision_s);
         CHECK_MSG(s->draft.n_ahead == 1 && s->draft.ahead[0].made == s->draft.ahead[0].n,
                   "%s: %d videos ahead", names[i], s->draft.n_ahead);
         pv_session_reset(s);
