@@ -263,7 +263,7 @@ $(BUILD)/page_files.c: $(PAGE) server/page tools/embed.sh
 
 $(BUILD)/page_files.o: $(BUILD)/page_files.c server/page.h
 	$(call say,CC)$(COMPILE) -I. -c -o $@ $<
-$(BUILD)/cli/cmd_serve.o: TEST_INC = -I.
+$(BUILD)/cli/cmd_serve.o $(BUILD)/cli/cmd_version.o: TEST_INC = -I.
 
 $(BUILD)/prevue: $(CLI_OBJ) $(SERVER_OBJ) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(SERVER_LIBS)
@@ -468,11 +468,13 @@ $(GUIDES): $(NATIVE)
 	@mkdir -p $(@D)
 	$(call say,GEN)$(NATIVE) help $(PRINT) > $@
 
+HEADERS = prevue.h testing.h about.h
+
 install: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
 	$(INSTALL) -d $(if $(HELPER),$(DESTDIR)$(libexecdir)/prevue) $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue
 	$(INSTALL) -m 755 $(BUILD)/prevue $(DESTDIR)$(bindir)/prevue
 	$(if $(HELPER),$(INSTALL) -m 755 $(HELPER) $(DESTDIR)$(libexecdir)/prevue/prevue-media)
-	$(INSTALL) -m 644 include/prevue/prevue.h include/prevue/testing.h $(DESTDIR)$(incdir)/prevue
+	$(INSTALL) -m 644 $(addprefix include/prevue/,$(HEADERS)) $(DESTDIR)$(incdir)/prevue
 	$(INSTALL) -m 755 $(SO) $(DESTDIR)$(libdir)/libprevue.so.$(VERSION)
 	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so.$(SOVERSION)
 	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so
@@ -487,7 +489,7 @@ install: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
 
 uninstall:
 	rm -f $(DESTDIR)$(bindir)/prevue $(DESTDIR)$(libexecdir)/prevue/prevue-media $(DESTDIR)$(libdir)/libprevue.so* \
-	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(addprefix $(DESTDIR)$(incdir)/prevue/,prevue.h testing.h) \
+	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(addprefix $(DESTDIR)$(incdir)/prevue/,$(HEADERS)) \
 	    $(addprefix $(DESTDIR),$(mandir)/man1/prevue.1 $(bashcompdir)/prevue $(zshcompdir)/_prevue $(fishcompdir)/prevue.fish)
 	-rmdir $(DESTDIR)$(incdir)/prevue $(DESTDIR)$(libexecdir)/prevue
 

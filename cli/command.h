@@ -48,8 +48,8 @@ enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard
 /* Print "prevue: SENTENCE" on stderr; returns 1. */
 int report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Flush stdout. Returns 0; EXIT_CLOSED_PIPE when its reader has gone, as in "prevue help | head -1",
- * which is no error and not reported; or 1 when something could not be written, which is. */
+/* Flush stdout. Returns 0; EXIT_CLOSED_PIPE when its reader has gone, as in "prevue help | head
+ * -1", which is no error and not reported; or 1 when something could not be written, which is. */
 int finish_output(void);
 
 /* Write and flush at once; false, with errno kept for finish_output, when that fails. */

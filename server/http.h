@@ -103,4 +103,7 @@ void exchange_end(struct exchange *x);
 void exchange_drop(struct exchange *x);
 bool exchange_replied(const struct exchange *x);
 
+/* The version of libmicrohttpd. */
+const char *http_library_version(void);
+
 #endif

@@ -360,3 +360,8 @@ int http_connections(const struct http *h)
 {
     return h->n_links;
 }
+
+const char *http_library_version(void)
+{
+    return MHD_get_version();
+}

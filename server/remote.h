@@ -10,5 +10,7 @@
  * domains only, and never from an address of a private network. Stops when *left is set. */
 bool remote_fetch(struct media_part *m, const struct media_rules *rules, const atomic_bool *left,
                   struct api_error *e);
+/* The library that does it, with its version; NULL: none. */
+const char *remote_library(void);
 
 #endif

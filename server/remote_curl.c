@@ -152,3 +152,8 @@ bool remote_fetch(struct media_part *m, const struct media_rules *rules, const a
     m->size = f.body.len;
     return true;
 }
+
+const char *remote_library(void)
+{
+    return curl_version();
+}

@@ -12,3 +12,8 @@ bool remote_fetch(struct media_part *m, const struct media_rules *rules, const a
                     "this build of the server cannot fetch http(s) URLs: it was "
                     "built without libcurl");
 }
+
+const char *remote_library(void)
+{
+    return NULL;
+}

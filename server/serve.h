@@ -40,5 +40,7 @@ struct serve_config {
 void serve_config_init(struct serve_config *c);
 /* Serves until a signal ends it. Returns an exit status; what was wrong has been printed. */
 int serve_run(const struct serve_config *c);
+/* The libraries of the server with their versions, separated by commas. */
+void serve_libraries(char *out, size_t size);
 
 #endif

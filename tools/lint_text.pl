@@ -50,7 +50,7 @@ sub check_include
     }
     return unless $quoted;
     my ($to) = $name =~ m{^(\w+)/};
-    return if !defined $to || $name =~ m{^prevue/(prevue|testing)\.h$} || $name eq 'cudasim/cudasim.h';
+    return if !defined $to || $name =~ m{^prevue/(prevue|testing|about)\.h$} || $name eq 'cudasim/cudasim.h';
     if (my ($from) = $file =~ m{^src/(\w+)/}) {
         if (!defined $rank{$to}) {
             violation($file, $line, "\"$name\" is in no layer");
@@ -58,7 +58,7 @@ sub check_include
             violation($file, $line, "$from may not include \"$name\": $to lies above or beside it");
         }
     } elsif ($file =~ m{^(cli|server)/} && $to ne 'base'
-             && !($file eq 'cli/cmd_serve.c' && $name eq 'server/serve.h')) {
+             && !($file =~ m{^cli/cmd_(serve|version)\.c$} && $name eq 'server/serve.h')) {
         violation($file, $line, "$1 sees prevue/*.h and base only, not \"$name\"");
     }
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -195,4 +196,9 @@ enum pv_status png_write(const char *path, int width, int height, const uint8_t 
     else
         s = file_out_commit(&p.file, err);
     return s;
+}
+
+void png_version(char *out, size_t size)
+{
+    snprintf(out, size, "%s", zlibVersion());
 }

@@ -14,4 +14,7 @@ enum pv_status png_write(const char *path, int width, int height, const uint8_t 
 enum pv_status png_encode(struct buf *out, int width, int height, const uint8_t *rgb,
                           struct pv_error *err);
 
+/* The version of zlib, as text. */
+void png_version(char *out, size_t size);
+
 #endif

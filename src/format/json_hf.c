@@ -11,6 +11,7 @@
 #include "format/family.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* jansson quotes the file in its messages; keep what could upset a terminal out of them. */
@@ -183,4 +184,9 @@ bool json_hf_has_sign(const void *root, const struct family_sign *sign)
         if (is_word(json_array_get(v, i), sign->values))
             return true;
     return is_word(v, sign->values);
+}
+
+void json_hf_version(char *out, size_t size)
+{
+    snprintf(out, size, "%s", jansson_version_str());
 }

@@ -29,4 +29,7 @@ json_t *json_hf_member(const json_t *obj, const char *key);
  * of a sign without words, whether it is there. */
 bool json_hf_has_sign(const void *root, const struct family_sign *sign);
 
+/* The version of jansson, as text. */
+void json_hf_version(char *out, size_t size);
+
 #endif

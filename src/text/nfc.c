@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -247,4 +248,9 @@ enum pv_status nfc_apply(struct nfc *n, const char *utf8, size_t len, const char
     *out = n->text.data;
     *out_len = n->text.len;
     return PV_OK;
+}
+
+void nfc_version(char *out, size_t size)
+{
+    snprintf(out, size, "%s", utf8proc_version());
 }

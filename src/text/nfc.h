@@ -23,4 +23,7 @@ void nfc_clear(struct nfc *n);
 enum pv_status nfc_apply(struct nfc *n, const char *utf8, size_t len, const char **out,
                          size_t *out_len, struct pv_error *err);
 
+/* The version of utf8proc, as text. */
+void nfc_version(char *out, size_t size);
+
 #endif

@@ -12,6 +12,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 
 #define NEW_LETTERS                                                                                \
     "\\x{1c89}\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}"                \
@@ -152,4 +153,11 @@ enum pv_status split_next(const struct splitter *sp, struct split_match *m, cons
     span = pcre2_get_ovector_pointer(m->data);
     *piece_len = span[1] - pos;
     return PV_OK;
+}
+
+void split_version(char *out, size_t size)
+{
+    char version[64] = ""; /* PCRE2 wants 24 */
+    pcre2_config(PCRE2_CONFIG_VERSION, version);
+    snprintf(out, size, "%s", version);
 }

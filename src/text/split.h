@@ -18,4 +18,7 @@ void split_match_close(struct split_match **m);
 enum pv_status split_next(const struct splitter *sp, struct split_match *m, const char *utf8,
                           size_t len, size_t pos, size_t *piece_len, struct pv_error *err);
 
+/* The version of PCRE2, as text. */
+void split_version(char *out, size_t size);
+
 #endif

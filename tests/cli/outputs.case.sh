@@ -141,4 +141,30 @@ misuse text_of_ask 'option --ask takes text in UTF-8, and byte 0xff at offset 2'
     describe film.y4m -m model.gguf --ask fine --ask "$(cat latin.txt)"
 
 succeeds help_of_version '^usage: prevue version' version --help
+# For bug reports: the lines that one asks for first, and whether the sandbox works as the program says.
+run version --verbose
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ ! -s err ] || why="stderr is not empty"
+for line in 'prevue [0-9.]+' 'build: [0-9a-f]{64}' 'compiler: (gcc|clang) [0-9]+' 'library: FFmpeg [0-9.]+' \
+    'library: jansson [0-9.]+' 'library: PCRE2 [0-9.]+' 'library: utf8proc [0-9.]+' 'library: zlib [0-9.]+' \
+    'server: libmicrohttpd [0-9.]+' 'system: [A-Z]' 'processor: .' 'threads: [1-9]' 'memory: [0-9.]+ GiB' \
+    'sandbox: (not )?available' 'GPU( [0-9]+)?: .'; do
+    grep -qE "^$line" out || why="there is no line '$line'"
+done
+cp out version.txt
+verdict version_verbose "$why"
+make_clip one.y4m 1 1 16 16
+run frames one.y4m -o sandboxed --sandbox
+why=
+grep -q '^sandbox: available' version.txt && [ "$status" -ne 0 ] && why="it says available, and is not"
+grep -q '^sandbox: not' version.txt && [ "$status" -eq 0 ] && why="it says not available, and is"
+verdict version_sandbox "$why"
+# Without the helper process there is no sandbox.
+mkdir -p alone && cp "$prevue" alone/prevue
+ran="a copy of prevue without prevue-media, version --verbose"
+alone/prevue version --verbose >out 2>err
+status=$? why=
+[ -e /usr/local/libexec/prevue/prevue-media ] || grep -q '^sandbox: not available: .' out || why="it is said to be"
+verdict version_without_helper "$why"
 succeeds help_of_help '^usage: prevue help' help --help
