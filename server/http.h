@@ -32,6 +32,7 @@ struct exchange {
     double begun;        /* clock_now() */
     uint64_t bytes_in, bytes_out;
     int status; /* of the reply; 0: none yet */
+    bool first; /* of its connection */
     void *user;
 
     struct http *http;
@@ -77,8 +78,10 @@ void http_close(struct http **http);
 /* The port that it listens on. */
 int http_port(const struct http *h);
 int http_connections(const struct http *h);
-/* No new connections from now on. */
+/* No new connections from now on. Those that clients have opened already are taken. */
 void http_quiesce(struct http *h);
+/* Whether a connection is so young that its first request may be on the way. */
+bool http_expects(const struct http *h);
 /* Does what has become possible; called by the loop. Returns seconds until it wants to be called
  * again. */
 double http_run(struct http *h);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -26,6 +27,7 @@ enum {
     SEND_BUFFER = 128 << 10,      /* of the kernel: bounds what a slow client holds there */
     DISCARD = 1 << 20,            /* of a refused body is read, so that the client sees the reply */
     BACKLOG = 1024,
+    FIRST_SECONDS = 1, /* from the connection to the first request, of clients in no trouble */
     IDLE_SECONDS = 120 /* of a whole reply that does not move */
 };
 
@@ -127,6 +129,8 @@ static struct exchange *open_exchange(struct http *h, struct http_link *l, const
     x->http = h;
     x->link = l;
     x->begun = clock_now();
+    x->first = !l->used;
+    l->used = true;
     snprintf(x->method, sizeof x->method, "%s", method);
     snprintf(x->path, sizeof x->path, "%s", strlen(url) < sizeof x->path ? url : "");
     name_remote(x->remote, address ? address->client_addr : NULL);
@@ -324,6 +328,21 @@ enum pv_status http_open(struct http **out, struct loop *loop, const struct http
     return PV_OK;
 }
 
+/* Clients whose connection waits in the kernel's queue believe that they are connected: closing the
+ * socket would reset them, and their requests would be lost. */
+static void accept_waiting(struct http *h, int fd)
+{
+    struct sockaddr_storage from;
+    for (int i = 0; i < BACKLOG; i++) {
+        socklen_t size = sizeof from;
+        int client = accept(fd, (struct sockaddr *)&from, &size);
+        if (client < 0)
+            return;
+        fcntl(client, F_SETFD, FD_CLOEXEC);
+        MHD_add_connection(h->daemon, client, (const struct sockaddr *)&from, size);
+    }
+}
+
 void http_quiesce(struct http *h)
 {
     int fd;
@@ -331,8 +350,19 @@ void http_quiesce(struct http *h)
         return;
     h->quiet = true;
     fd = MHD_quiesce_daemon(h->daemon);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return;
+    accept_waiting(h, fd);
+    close(fd);
+}
+
+bool http_expects(const struct http *h)
+{
+    double now = clock_now();
+    for (const struct http_link *l = h->links; l; l = l->next)
+        if (!l->used && !l->hung_up && now - l->since < FIRST_SECONDS)
+            return true;
+    return false;
 }
 
 void http_close(struct http **http)

@@ -16,6 +16,7 @@ struct http_link {
     int fd;
     double since;       /* that it has no exchange */
     bool hung_up;       /* the client has closed its side */
+    bool used;          /* it has had an exchange */
     struct exchange *x; /* NULL: none */
     struct {
         char name[48], value[256];

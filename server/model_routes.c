@@ -36,7 +36,7 @@ static void add_model(struct buf *b, const struct server *s)
     buf_json(b, s->name, strlen(s->name));
     buf_printf(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"prevue\"",
                (long long)s->started);
-    if (s->state == SERVER_READY || s->state == SERVER_DRAINING) {
+    if (s->loaded) {
         buf_printf(b,
                    ",\"max_model_len\":%d,\"prevue\":{\"version\":\"%s\",\"vision\":%s,"
                    "\"audio\":%s,\"draft_model\":%s,\"draft_head\":%s,\"method\":\"%s\"",

@@ -153,15 +153,18 @@ static bool check_site(const struct call *c, struct api_error *e)
                     "pages of other origins may not use this server: --cors-origin allows them");
 }
 
+/* While it drains the server listens no more, so a connection without a request so far is older
+ * than that: its client could not know, and is served. */
 static bool check_state(const struct call *c, struct api_error *e)
 {
+    bool taken = c->route->body == BODY_NONE || c->x->first;
     switch (c->s->state) {
     case SERVER_READY:
         return true;
     case SERVER_LOADING:
         return c->route->early || api_fail(e, 503, NULL, "the model is being loaded");
     case SERVER_DRAINING:
-        return c->route->body == BODY_NONE ||
+        return (taken && (c->s->loaded || c->route->early)) ||
                api_fail(e, 503, NULL, "the server is shutting down: it takes no new requests");
     case SERVER_FAILED:
         break;

@@ -111,6 +111,7 @@ static void loaded(struct loop_task *t)
         s->state = SERVER_FAILED;
         return;
     }
+    s->loaded = true;
     if (s->state != SERVER_LOADING)
         return; /* a signal came first */
     s->state = SERVER_READY;
@@ -161,7 +162,7 @@ static void run(struct server *s)
             fprintf(stderr, "prevue: draining: %d requests are left\n",
                     s->n_running + s->n_waiting);
         }
-        if (drain_until && !s->chats)
+        if (drain_until && !s->chats && (cancelled || !(s->calls || http_expects(s->http))))
             return;
         if (drain_until && !cancelled && (signals > 1 || now > drain_until)) {
             cancelled = true;

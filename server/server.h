@@ -21,6 +21,7 @@ struct server {
     char name[128];  /* of the model */
     int64_t started; /* seconds since 1970 */
     enum server_state state;
+    bool loaded; /* the model; a server may drain before */
     struct loop *loop;
     struct http *http;
     struct workers *light, *heavy; /* for what takes no time, and for media */

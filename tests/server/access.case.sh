@@ -128,3 +128,31 @@ timeout 2 "$prevue" serve -m "$models/nano.gguf" --host 0.0.0.0 --port 0 --acces
 why=
 grep -q 'warning: listening on 0.0.0.0 without --api-key-file' out || why="no warning"
 verdict open_warning "$why"
+
+# A graceful end loses no request of a client that could connect: here the kernel has taken the
+# connections, and the server finds them together with the signal.
+serve
+kill -STOP "$server"
+for i in 1 2 3; do
+    curl -s -m 30 "$url/v1/chat/completions" >waiting$i \
+        -d '{"max_tokens":4,"messages":[{"role":"user","content":"Go on."}]}' &
+    eval "pid_$i=\$!"
+done
+curl -s -m 30 -F "file=@$samples/16-frames.mp4" "$url/v1/files" >waiting4 &
+pid_4=$!
+sleep 0.5
+kill -TERM "$server"
+kill -CONT "$server"
+for i in 1 2 3 4; do
+    eval "wait \$pid_$i"
+done
+wait "$server"
+ended=$?
+server=
+why=
+[ "$ended" -eq 0 ] || why="exit status $ended"
+for i in 1 2 3; do
+    grep -q '"finish_reason"' waiting$i || why="request $i: $(head -c 200 waiting$i)"
+done
+grep -q '"bytes"' waiting4 || why="the upload: $(head -c 200 waiting4)"
+verdict drain_takes_what_connected "$why"
