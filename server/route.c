@@ -206,7 +206,7 @@ static void reply_preflight(struct call *c)
     if (allowed_origin(c)) {
         exchange_set(c->x, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
         exchange_set(c->x, "Access-Control-Allow-Headers",
-                     "Authorization, Content-Type, X-Api-Key");
+                     "Authorization, Content-Type, X-Api-Key, X-Prevue-Video");
         exchange_set(c->x, "Access-Control-Max-Age", "600");
     }
     exchange_reply(c->x, 204, "text/plain", "", 0);

@@ -142,11 +142,21 @@ async function* lines(response) {
     }
 }
 
+// The first video of a request. A balancer in front of several servers sends requests about one video to the same server by it.
+function videoHeader(request) {
+    for (const message of request.messages)
+        for (const part of Array.isArray(message.content) ? message.content : [])
+            for (const value of Object.values(part))
+                if (value && value.url && !value.url.startsWith("data:"))
+                    return { "X-Prevue-Video": encodeURIComponent(value.url).slice(0, 256) };
+    return {};
+}
+
 // A chat completion as a stream: yields {choice} for a piece, {progress} for the prefill, {usage} at the end.
 export async function* chat(request, signal) {
     const response = await call("v1/chat/completions", {
         method: "POST",
-        headers: { "Content-Type": "application/json" },
+        headers: { "Content-Type": "application/json", ...videoHeader(request) },
         body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true } }),
         signal,
     });

@@ -389,6 +389,23 @@ def two_tabs(b, server, tmp):
 
 
 @test
+def video_header(b, server, tmp):
+    fresh(b, server)
+    b.run("""const real = window.fetch;
+        window.sent = [];
+        window.fetch = (path, options) => {
+            if (String(path).endsWith('completions'))
+                window.sent.push(options.headers['X-Prevue-Video'] || '');
+            return real(path, options);
+        }""")
+    take_sample(b, "16-frames")
+    ask(b, "Describe the video.")
+    answered(b)
+    sent = b.run("return window.sent")
+    check(sent and all(s == "sample-16-frames" for s in sent), f"X-Prevue-Video was {sent}")
+
+
+@test
 def two_answers_at_once(b, server, tmp):
     fresh(b, server, method="ar")
     take_sample(b, "16-frames")

@@ -106,7 +106,7 @@ expect unknown_fields 200 '"content"' /v1/chat/completions -d "{\"max_tokens\":1
 fetch /v1/models -X OPTIONS -H 'Origin: https://page.example' -D head
 why=
 grep -qi '^access-control-allow-origin: https://page.example' head || why="no header"
-grep -qi '^access-control-allow-headers:.*authorization' head || why="no allowed headers"
+grep -qi '^access-control-allow-headers:.*authorization.*x-prevue-video' head || why="no allowed headers"
 [ "$status" = 204 ] || why="status $status"
 verdict cors_preflight "$why"
 fetch /v1/models -H 'Origin: https://other.example' -D head
