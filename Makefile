@@ -5,6 +5,7 @@
 #   make CUDA=1          with a device for NVIDIA GPUs, by nvcc; with CORE=1 too
 #   make check-cuda      its kernels proved on this machine's GPU
 #   make check-clients   the openai package (from PyPI) as a client of `prevue serve`
+#   make check-replicas  three servers behind HAProxy and nginx: one is killed, all are restarted
 #   make check-cross     build for the other architecture, test under qemu; FULL=1 runs every test
 #   make lib install     libprevue, header, .pc, manual page, completions of shells
 #   make asan            the tests under ASan and UBSan
@@ -168,7 +169,7 @@ CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
-        check-cross check-clients check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
+        check-cross check-clients check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -386,6 +387,10 @@ check-cross:
 # The openai package, from PyPI, as a client of the server.
 check-clients: $(BUILD)/prevue $(HELPER)
 	@BUILD=$(BUILD) tests/run.sh tests/clients/run.sh
+
+# Three servers behind HAProxy and behind nginx, under load; skips a balancer that is not installed.
+check-replicas: $(BUILD)/prevue $(HELPER)
+	@BUILD='$(BUILD)' tests/replicas/run.sh $(ARGS)
 
 # The page of `prevue serve` in a browser: Chromium, driven by Debian's chromium-driver. OPTIONAL=1:
 # a machine that has no browser and cannot install one skips it.
