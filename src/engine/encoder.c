@@ -296,7 +296,7 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
     size_t row = (size_t)vision_row_size(vision_config(e->v));
     int unit_end = m->n_units * m->unit_rows; /* what follows is the newline */
     for (int done = 0; done < n;) {
-        int at = from + done, unit = at / m->unit_rows, begin, some;
+        int at = from + done, unit, begin, some;
         if (at >= media_picture_rows(m)) {
             struct media_unit u = media_unit(m, at);
             enum pv_status s = hear(e, m, key, u.number - m->n_units, err);
@@ -313,6 +313,7 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
             done++;
             continue;
         }
+        unit = at / m->unit_rows;
         if (key != e->key || unit < e->unit0 || unit >= e->unit0 + e->n_units) {
             enum pv_status s = encode(e, m, key, unit, err);
             if (s)
