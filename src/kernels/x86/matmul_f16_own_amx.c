@@ -186,7 +186,7 @@ static inline __attribute__((always_inline)) void split_coded(uint8_t *to, const
     for (int i = 0; i < TILE_BYTES; i += LINE) {
         __m512i u = _mm512_load_si512(tile + i), at = _mm512_srli_epi16(u, 12);
         __mmask32 any = _mm512_test_epi16_mask(u, u), second = _mm512_test_epi16_mask(u, rest);
-        _mm_prefetch((const char *)tile + i + AHEAD, _MM_HINT_T1);
+        _mm_prefetch((const char *)tile + i + AHEAD, _MM_HINT_T0);
         _mm512_store_si512(to + i, _mm512_maskz_add_epi16(any, _mm512_and_si512(u, top),
                                                           _mm512_permutexvar_epi16(at, t->first)));
         _mm512_store_si512(to + TILE_BYTES + i,
