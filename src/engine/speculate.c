@@ -307,11 +307,18 @@ static void choose_kind(struct speculation *sp)
     sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
 }
 
+/* Is it time for `auto` to let the drafter read the prompt? Where a test changes choices, whatever
+ * drafts have brought. */
+static bool is_worth_reading(const struct speculation *sp)
+{
+    return sp->s->answer.n >= AUTO_PATIENCE && (price_pays(sp->book) || sp->s->changer.change);
+}
+
 static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 {
     bool reads = sp->phase == DRAFT_UNSEEN || sp->phase == DRAFT_SEEN;
     enum pv_status st = PV_OK;
-    if (reads && sp->s->answer.n >= AUTO_PATIENCE && price_pays(sp->book))
+    if (reads && is_worth_reading(sp))
         st = wake_late(sp, err);
     if (st)
         return st;
