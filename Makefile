@@ -324,7 +324,7 @@ $(BUILD)/check_engine_cuda: $(BUILD)/tests/gpu/check_engine_cuda.o $(ARCHIVE)
 $(BUILD)/replay_boxes $(BUILD)/fuzz_boxes: $(BUILD)/tests/fuzz/fuzz_video.o
 $(BUILD)/replay_jsonl $(BUILD)/fuzz_jsonl: $(BUILD)/cli/jsonl.o
 SERVE_PARTS = $(addprefix $(BUILD)/server/,chat_request.o chat_parts.o json_fields.o media_part.o data_url.o \
-                base64.o multipart.o api_error.o upload_store.o unique_id.o)
+                base64.o multipart.o api_error.o upload_store.o upload_info.o unique_id.o)
 SERVE_FUZZ  = serve_request serve_multipart serve_data_url
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/tests/fuzz/fuzz_$(f).o): TEST_INC = -Itests -Iserver
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f)): $(SERVE_PARTS)
