@@ -56,8 +56,8 @@ int unknown_command(const char *name)
 void print_commands(FILE *to)
 {
     fprintf(to, "usage: prevue COMMAND [OPTIONS]\n\n"
-                "Runs video and text language models on the CPU, from GGUF files and Hugging\n"
-                "Face directories.\n\ncommands:\n");
+                "Runs video and text language models on CPUs and NVIDIA GPUs, from GGUF files\n"
+                "and Hugging Face directories.\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
