@@ -102,8 +102,8 @@ static void check_any_qwen(const struct tiny_vision *m, const struct model_file 
     CHECK(c->vision_start == TINY_VISION_START && c->vision_end == TINY_VISION_END);
     check_numbers(m, model_file_vision_tensors(mf)->merger.norm, "v.post_ln.weight");
     CHECK(!model_file_vision_tensors(mf)->newline);
-    if (m->family == &family_qwen2_5_vl)
-        check_qwen(m, mf);
+    if (m->family == &family_qwen2_5_vl || m->family == &family_salmonn2_plus)
+        check_qwen(m, mf); /* they have the same tower */
     else if (m->family == &family_qwen2_vl)
         check_qwen2(m, mf);
     else
