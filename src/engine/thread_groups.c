@@ -28,7 +28,8 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
     struct kvcache kv = { 0 };
     int32_t ids[TRIAL_ROWS] = { 0 }, pos[TRIAL_ROWS][3] = { { 0 } }, best;
     int last = n - 1;
-    size_t size = (size_t)n * (size_t)decoder_config(dec)->hidden * sizeof(float);
+    size_t hidden = (size_t)decoder_config(dec)->hidden, width = decoder_feature_width(dec);
+    size_t size = (size_t)n * (width > hidden ? width : hidden) * sizeof(float);
     float *features = mem_zalloc(size); /* of a head */
     struct step_seq seq = { .kv = &kv, .n = n };
     struct step step = { .n = n,
