@@ -35,9 +35,10 @@ static size_t tile_size(int height, int in)
 
 static size_t tiles_size(int n, int in)
 {
-    int height = tile_height(n);
-    size_t tiles = ((size_t)n + (size_t)height - 1) / (size_t)height;
-    return n <= DOT_ROWS ? packed_size(n, in) : tiles * tile_size(height, in);
+    size_t height = (size_t)tile_height(n);
+    if (n <= DOT_ROWS) /* none too: then there is no height */
+        return packed_size(n, in);
+    return ((size_t)n + height - 1) / height * tile_size((int)height, in);
 }
 
 /* Row r of x; NULL: zeros. */
