@@ -101,11 +101,11 @@ typedef bool (*video_frame_fn)(void *user, int at, int64_t index, double time,
 enum pv_status video_read(struct video *v, const int64_t *index, int n, video_frame_fn fn,
                           void *user, int *lost, struct pv_error *err);
 
-/* The sound between two seconds of the clip (0 <= start < end; INFINITY: to its end), in step with
- * the frames: 0 is when the first one is shown, or where the sound begins if there are none. Where
- * the file has no sound for a while, or damaged packets, there is silence, and before its sound
- * begins; after it ends there is nothing. No sound at all is no error: out->n is 0. `out` is
- * overwritten; sound_clear gives it back. */
+/* Decodes the sound from second `start` to second `end` of the clip (0 <= start < end; INFINITY: to
+ * its end). Second 0 is the time of the first frame; in a file without video, of the first sample.
+ * Gaps, damaged packets and the time before the sound begins become silence; nothing is added after
+ * its end. A file without sound is no error: out->n is 0. Overwrites *out, which the caller frees
+ * with sound_clear. */
 enum pv_status video_read_sound(struct video *v, double start, double end, struct sound *out,
                                 struct pv_error *err);
 
