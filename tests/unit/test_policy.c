@@ -104,7 +104,7 @@ static double recorded_rate(const struct machine *m, int tokens, uint64_t seed, 
     return told / total;
 }
 
-/* Times in ms of an H200 (doc/cuda.md): nano, 7B with 0.5B and 32B with 7B. */
+/* Times in ms of an H200 (doc/notes/cuda.md): nano, 7B with 0.5B and 32B with 7B. */
 TEST(chains_of_a_gpu_are_within_a_little_of_the_best_window)
 {
     static const struct machine machines[] = { { 0.17, 0.004, 0.035, 99, 0 },
