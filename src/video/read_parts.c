@@ -131,7 +131,7 @@ struct slot {
     int64_t index;
 };
 
-struct crew {
+struct part_readers {
     const struct parts *parts;
     const struct part_source *source;
     const struct part_wish *wish;
@@ -152,7 +152,8 @@ struct crew {
 };
 
 /* Reading ends before want[at]; what ends it earlier counts more. */
-static void crew_stop(struct crew *c, int at, enum pv_status status, const struct pv_error *error)
+static void readers_stop(struct part_readers *c, int at, enum pv_status status,
+                         const struct pv_error *error)
 {
     pthread_mutex_lock(&c->lock);
     if (at < atomic_load(&c->stop)) {
@@ -167,7 +168,7 @@ static void crew_stop(struct crew *c, int at, enum pv_status status, const struc
 }
 
 /* A free slot for want[at], a picture of `part`; NULL when reading ends before it. */
-static struct slot *slot_take(struct crew *c, int at, int part)
+static struct slot *slot_take(struct part_readers *c, int at, int part)
 {
     struct slot *slot = NULL;
 
@@ -185,7 +186,7 @@ static struct slot *slot_take(struct crew *c, int at, int part)
     return slot;
 }
 
-static void slot_fill(struct crew *c, struct slot *slot, int at, int end, int64_t index,
+static void slot_fill(struct part_readers *c, struct slot *slot, int at, int end, int64_t index,
                       const uint8_t *rgb)
 {
     memcpy(slot->rgb, rgb, c->picture_size);
@@ -198,7 +199,7 @@ static void slot_fill(struct crew *c, struct slot *slot, int at, int end, int64_
 }
 
 /* Reads a part; false: an end has come. */
-static bool part_read(struct crew *c, void *reader, int part)
+static bool part_read(struct part_readers *c, void *reader, int part)
 {
     const struct part_wish *w = c->wish;
     int at = c->parts->begin[part], end = c->parts->begin[part + 1];
@@ -221,12 +222,12 @@ static bool part_read(struct crew *c, void *reader, int part)
         slot_fill(c, slot, at, next, f.index, f.rgb);
     }
     if (at < end)
-        crew_stop(c, at, s, &error);
+        readers_stop(c, at, s, &error);
     return at >= end;
 }
 
 /* The part to read next, or -1. */
-static int part_take(struct crew *c)
+static int part_take(struct part_readers *c)
 {
     int part = -1;
 
@@ -238,7 +239,7 @@ static int part_take(struct crew *c)
 }
 
 /* Until one comes, or it is time to ask whether to go on. */
-static void wait_for_picture(struct crew *c)
+static void wait_for_picture(struct part_readers *c)
 {
     struct timespec until;
 
@@ -252,7 +253,7 @@ static void wait_for_picture(struct crew *c)
 }
 
 /* Hands the pictures on as they come. */
-static void deliver(struct crew *c, int *lost, struct pv_error *err)
+static void deliver(struct part_readers *c, int *lost, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
 
@@ -277,19 +278,19 @@ static void deliver(struct crew *c, int *lost, struct pv_error *err)
     }
     pthread_mutex_unlock(&c->lock);
     if (s)
-        crew_stop(c, -1, s, err);
+        readers_stop(c, -1, s, err);
 }
 
-struct crew_run {
-    struct crew *crew;
+struct readers_run {
+    struct part_readers *readers;
     int *lost;
     struct pv_error *err;
 };
 
-static void crew_work(void *ctx, int thread, int n_threads)
+static void readers_work(void *ctx, int thread, int n_threads)
 {
-    struct crew_run *run = ctx;
-    struct crew *c = run->crew;
+    struct readers_run *run = ctx;
+    struct part_readers *c = run->readers;
     int part;
 
     (void)n_threads;
@@ -302,7 +303,7 @@ static void crew_work(void *ctx, int thread, int n_threads)
     } while (part >= 0 && part_read(c, c->reader[thread - 1], part));
 }
 
-static void crew_close(struct crew *c)
+static void readers_close(struct part_readers *c)
 {
     for (int i = 0; i < c->n_slots; i++)
         mem_free(c->slot[i].rgb);
@@ -313,10 +314,11 @@ static void crew_close(struct crew *c)
 }
 
 /* NULL when there is no memory for two pictures, or no second reader. */
-static struct crew *crew_open(const struct parts *parts, const struct part_source *source,
-                              const struct part_wish *w, int readers)
+static struct part_readers *readers_open(const struct parts *parts,
+                                         const struct part_source *source,
+                                         const struct part_wish *w, int readers)
 {
-    struct crew *c = mem_zalloc(sizeof *c);
+    struct part_readers *c = mem_zalloc(sizeof *c);
     pthread_condattr_t monotonic;
     size_t ahead;
 
@@ -350,12 +352,12 @@ static struct crew *crew_open(const struct parts *parts, const struct part_sourc
     }
     if (c->n_slots >= 2 && c->n_readers >= 2)
         return c;
-    crew_close(c);
+    readers_close(c);
     return NULL;
 }
 
-/* The parts one after the other, as the crew would read them. *end: from where on they did not come
- * out well. */
+/* The parts one after the other, as the readers would read them. *end: from where on they did not
+ * come out well. */
 static enum pv_status read_alone(const struct parts *parts, const struct part_source *source,
                                  const struct part_wish *w, int *end, int *lost,
                                  struct pv_error *err)
@@ -387,16 +389,16 @@ enum pv_status parts_read(const struct parts *parts, const struct part_source *s
                           const struct part_wish *w, int *lost, struct pv_error *err)
 {
     int readers = w->threads < parts->n ? w->threads : parts->n, end = 0;
-    struct crew *c = NULL;
+    struct part_readers *c = NULL;
     struct pool *pool = NULL;
     enum pv_status s;
 
     readers = readers < PARTS_READERS ? readers : PARTS_READERS;
     if (readers > 1)
-        c = crew_open(parts, source, w, readers);
+        c = readers_open(parts, source, w, readers);
     if (c && !pool_open(&pool, c->n_readers + 1, NULL)) {
-        struct crew_run run = { c, lost, err };
-        pool_run(pool, crew_work, &run);
+        struct readers_run run = { c, lost, err };
+        pool_run(pool, readers_work, &run);
         pool_close(&pool);
         s = c->status;
         end = atomic_load(&c->stop);
@@ -406,7 +408,7 @@ enum pv_status parts_read(const struct parts *parts, const struct part_source *s
         s = read_alone(parts, source, w, &end, lost, err);
     }
     if (c)
-        crew_close(c);
+        readers_close(c);
     if (!s && end < w->n) {
         s = source->restart(source->user, err);
         if (!s)

@@ -260,9 +260,9 @@ static enum pv_status gpu_work_open(struct device *dev, struct device_work **out
     return PV_OK;
 }
 
-static void gpu_work_on(struct device_work *w, struct device *crew)
+static void gpu_work_on(struct device_work *w, struct device *group)
 {
-    (void)w, (void)crew; /* a GPU has no threads to lend */
+    (void)w, (void)group; /* a GPU has no threads to lend */
 }
 
 /* ---- operations outside blocks ---- */

@@ -13,17 +13,18 @@ extern "C" {
 
 #include <string.h>
 
-enum { SLOTS = 4, CREW = 8 };
+enum { SLOTS = 4, COPY_THREADS = 8 };
 static const size_t SLOT_LEAST = 64 << 10, SLOT_MOST = 8 << 20, PAGE = 4096;
 static const size_t PART = 2 << 20; /* of a copy, in one slot */
-static const size_t CREW_SIZE = 1 << 20;
+static const size_t COPY_POOL_LEAST =
+    1 << 20; /* bytes: smaller copies are not worth waking threads */
 
 struct stager {
     uint8_t *slot[SLOTS]; /* pinned, */
     size_t size[SLOTS];   /* so many bytes, at most SLOT_MOST */
     cudaEvent_t done[SLOTS];
     int next;
-    struct pool *crew; /* NULL: the caller alone */
+    struct pool *copy_pool; /* NULL: the calling thread copies alone */
 };
 
 /* ---- copies on the host ---- */
@@ -45,8 +46,8 @@ static void copy_part(void *ctx, int thread, int n_threads)
 static void copy_host(struct stager *s, void *to, const void *from, size_t size)
 {
     struct host_copy c = { (uint8_t *)to, (const uint8_t *)from, size };
-    if (s->crew && size >= CREW_SIZE)
-        pool_run(s->crew, copy_part, &c);
+    if (s->copy_pool && size >= COPY_POOL_LEAST)
+        pool_run(s->copy_pool, copy_part, &c);
     else
         copy_part(&c, 0, 1);
 }
@@ -70,7 +71,8 @@ enum pv_status stager_open(struct device_work *w, struct pv_error *err)
         return fail(err, PV_E_NOMEM, "no pinned memory for %s: %s", w->gpu->name,
                     cudaGetErrorString(e));
     if (w->shape.segment > 0 && cpu_count() > 1)
-        pool_open(&s->crew, cpu_count() < CREW ? cpu_count() : CREW, NULL); /* or without */
+        pool_open(&s->copy_pool, cpu_count() < COPY_THREADS ? cpu_count() : COPY_THREADS,
+                  NULL); /* or without */
     return PV_OK;
 }
 
@@ -84,7 +86,7 @@ void stager_close(struct device_work *w)
             cudaEventDestroy(s->done[i]);
         cudaFreeHost(s->slot[i]);
     }
-    pool_close(&s->crew);
+    pool_close(&s->copy_pool);
     mem_free(s);
     w->stager = NULL;
 }
