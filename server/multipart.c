@@ -114,7 +114,7 @@ static enum pv_status add_head(struct multipart *m, char c, struct pv_error *err
 
 /* ---- data ---- */
 
-static bool tell(struct multipart *m, const char *data, size_t size)
+static bool deliver(struct multipart *m, const char *data, size_t size)
 {
     return m->state != BODY || size == 0 || m->calls.data(m->user, data, size);
 }
@@ -122,12 +122,12 @@ static bool tell(struct multipart *m, const char *data, size_t size)
 /* Up to and including the next boundary; *used says how far. */
 static enum pv_status scan(struct multipart *m, const char *data, size_t size, size_t *used)
 {
-    size_t i = 0, from = 0; /* data[from..i) is neither told nor matched */
+    size_t i = 0, from = 0; /* data[from..i) is neither delivered nor matched */
     while (i < size) {
         if (m->matched == 0) {
             const char *cr = memchr(data + i, '\r', size - i);
             i = cr ? (size_t)(cr - data) : size;
-            if (i > from && !tell(m, data + from, i - from))
+            if (i > from && !deliver(m, data + from, i - from))
                 return PV_E_CANCELLED;
             from = i;
             if (i == size)
@@ -145,13 +145,13 @@ static enum pv_status scan(struct multipart *m, const char *data, size_t size, s
             }
             continue;
         }
-        if (!tell(m, m->mark, m->matched)) /* it was data after all */
+        if (!deliver(m, m->mark, m->matched)) /* it was data after all */
             return PV_E_CANCELLED;
         m->matched = 0;
         if (data[i] != '\r')
-            i++; /* told with what follows */
+            i++; /* delivered with what follows */
     }
-    if (i > from && !tell(m, data + from, i - from))
+    if (i > from && !deliver(m, data + from, i - from))
         return PV_E_CANCELLED;
     *used = size;
     return PV_OK;

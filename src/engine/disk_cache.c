@@ -235,7 +235,8 @@ static bool read_file(const struct disk_cache *c, const char *path, struct disk_
     return there;
 }
 
-static void tell(const struct disk_cache *c, const char *path, const char *what, const char *why)
+static void warn_about(const struct disk_cache *c, const char *path, const char *what,
+                       const char *why)
 {
     char text[1024], sentence[1024];
     snprintf(text, sizeof text, "%s: %s: %s", path, what, why);
@@ -255,7 +256,7 @@ bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t ke
     if (found)
         out->data = out->file + DISK_HEADER;
     if (there && !found) {
-        tell(c, path, "this file of the cache is not used", err.text);
+        warn_about(c, path, "this file of the cache is not used", err.text);
         (void)unlink(path);
         count(c, &c->counts.damaged);
     }
@@ -403,7 +404,7 @@ static void give_up(struct disk_cache *c, const char *why)
     c->cannot_write = true;
     pthread_mutex_unlock(&c->lock);
     if (first)
-        tell(c, c->dir, "nothing more is written to the cache", why);
+        warn_about(c, c->dir, "nothing more is written to the cache", why);
 }
 
 void disk_cache_keep(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],

@@ -42,8 +42,8 @@ static bool is_stop(const struct pv_session *s, int32_t id)
     return false;
 }
 
-/* Whom the answer is told, and whether it has ended. */
-struct telling {
+/* Who receives the tokens of the answer, and whether it has ended. */
+struct answer_output {
     const struct pv_gen_params *p;
     answer_fn *on_token;
     void *user;
@@ -51,34 +51,34 @@ struct telling {
 };
 
 /* A token of the answer with the text that it completes; id -1: what is still held back. */
-static enum pv_status emit(struct pv_session *s, const struct telling *t, int32_t id, bool drafted,
-                           struct pv_error *err)
+static enum pv_status emit(struct pv_session *s, const struct answer_output *out, int32_t id,
+                           bool drafted, struct pv_error *err)
 {
     struct answer_token token = { .id = id, .drafted = drafted };
     token.text = dialogue_text(s->words, id, id < 0, &token.len);
     if (!token.text)
         return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->answer.n);
-    if (t->on_token && (id >= 0 || token.len > 0) && !t->on_token(t->user, &token))
+    if (out->on_token && (id >= 0 || token.len > 0) && !out->on_token(out->user, &token))
         return fail(err, PV_E_CANCELLED, "generation was cancelled after %d tokens", s->answer.n);
     return PV_OK;
 }
 
-/* The next token of the answer: a stop token ends it, another is appended and told. `drafted`: a
+/* The next token of the answer: a stop token ends it, another is appended and emitted. `drafted`: a
  * drafter had proposed it. */
-static enum pv_status tell(struct pv_session *s, struct telling *t, int32_t id, bool drafted,
-                           struct pv_error *err)
+static enum pv_status append_token(struct pv_session *s, struct answer_output *out, int32_t id,
+                                   bool drafted, struct pv_error *err)
 {
     enum pv_status st;
-    t->ended = !t->p->ignore_stop && is_stop(s, id);
-    if (t->ended)
+    out->ended = !out->p->ignore_stop && is_stop(s, id);
+    if (out->ended)
         return PV_OK;
     timeline_push(&s->seq.line, id);
     s->answer.n++;
     s->answer.stats.tokens++;
-    task_told(s->task, 1);
-    st = emit(s, t, id, drafted, err);
-    t->ended = s->answer.n >= t->p->max_new_tokens;
-    if (st || t->ended)
+    task_count_tokens(s->task, 1);
+    st = emit(s, out, id, drafted, err);
+    out->ended = s->answer.n >= out->p->max_new_tokens;
+    if (st || out->ended)
         return st;
     if (s->seq.line.n >= s->seq.line.context)
         return fail(err, PV_E_LIMIT,
@@ -99,15 +99,15 @@ static int32_t choose(struct pv_session *s)
                         s->answer.candidates);
 }
 
-static enum pv_status decode(struct pv_session *s, struct telling *t, struct pv_error *err)
+static enum pv_status decode(struct pv_session *s, struct answer_output *out, struct pv_error *err)
 {
     for (;;) {
         double t0;
-        enum pv_status st = tell(s, t, choose(s), false, err);
-        if (st || t->ended)
+        enum pv_status st = append_token(s, out, choose(s), false, err);
+        if (st || out->ended)
             return st;
         t0 = clock_now();
-        st = prefill_token(s, t->p, s->answer.want, err);
+        st = prefill_token(s, out->p, s->answer.want, err);
         if (st)
             return st;
         trace_add(&s->answer.trace, PV_SIDE_MODEL, "decode", t0, 1);
@@ -115,29 +115,30 @@ static enum pv_status decode(struct pv_session *s, struct telling *t, struct pv_
     }
 }
 
-/* Rounds instead of single steps. The last token told is never in the cache, unless a stop token
+/* Rounds instead of single steps. The last token emitted is never in the cache, unless a stop token
  * followed it: as in plain decoding. */
-static enum pv_status decode_rounds(struct pv_session *s, struct telling *t, struct speculation *sp,
-                                    struct pv_error *err)
+static enum pv_status decode_rounds(struct pv_session *s, struct answer_output *out,
+                                    struct speculation *sp, struct pv_error *err)
 {
     struct round r;
-    enum pv_status st = tell(s, t, choose(s), false, err);
-    while (!st && !t->ended) {
+    enum pv_status st = append_token(s, out, choose(s), false, err);
+    while (!st && !out->ended) {
         int row = 1;
         st = speculation_round(sp, &r, err);
         if (st)
             break;
-        for (; row < r.verdict.n && !st && !t->ended; row++)
-            st = tell(s, t, r.tree.id[r.verdict.path[row]], true, err);
-        if (st || t->ended) {
-            int told = s->seq.line.n - s->seq.kv.len; /* rows of this round, and the last token */
-            bool stopped = !st && s->answer.n < t->p->max_new_tokens;
-            round_commit(s, &r, stopped ? told : told - 1);
-            s->answer.stats.accepted -= r.verdict.n - told; /* what was right but is not told */
+        for (; row < r.verdict.n && !st && !out->ended; row++)
+            st = append_token(s, out, r.tree.id[r.verdict.path[row]], true, err);
+        if (st || out->ended) {
+            int emitted =
+                s->seq.line.n - s->seq.kv.len; /* rows of this round, and the last token */
+            bool stopped = !st && s->answer.n < out->p->max_new_tokens;
+            round_commit(s, &r, stopped ? emitted : emitted - 1);
+            s->answer.stats.accepted -= r.verdict.n - emitted; /* accepted, but not emitted */
             break;
         }
         round_commit(s, &r, r.verdict.n);
-        st = tell(s, t, r.verdict.next, false, err);
+        st = append_token(s, out, r.verdict.next, false, err);
     }
     return st;
 }
@@ -205,7 +206,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     enum pv_status st = check_params(s, p, err);
     double t0 = clock_now(), t1, t2;
     struct pv_stats *stats = &s->answer.stats;
-    struct telling telling = { .p = p, .on_token = on_token, .user = user };
+    struct answer_output output = { .p = p, .on_token = on_token, .user = user };
     struct speculation sp;
     if (!st && dialogue)
         st = generate_ask(s, p, err);
@@ -233,13 +234,13 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     }
     s->frames = s->lost_frames = 0;
     s->video_s = 0;
-    st = sp.phase != DRAFT_OFF ? decode_rounds(s, &telling, &sp, err) : decode(s, &telling, err);
+    st = sp.phase != DRAFT_OFF ? decode_rounds(s, &output, &sp, err) : decode(s, &output, err);
     speculation_close(&sp);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */
         dialogue_text(s->words, 0, true, &dropped);
     } else {
-        enum pv_status held = emit(s, &telling, -1, false, err);
+        enum pv_status held = emit(s, &output, -1, false, err);
         st = st ? st : held;
     }
     stats->decode_s = clock_now() - t2 - sp.wake_s;

@@ -55,8 +55,8 @@ static void chosen_frames_close(struct chosen_frames *l)
     video_close(&l->v);
 }
 
-/* Tell how far it is; true: go on. */
-static bool told(void *user)
+/* Report how far loading is; false: the caller cancels it. */
+static bool report_progress(void *user)
 {
     const struct chosen_frames *l = user;
     return !l->p->progress || l->p->progress(l->p->progress_user, PV_PHASE_VIDEO, l->done, l->n);
@@ -75,7 +75,7 @@ static enum pv_status open_file(struct chosen_frames *l, const struct video_sour
                                    .decoded_pixels = b->limits->decoded_pixels,
                                    .cpu_seconds = b->limits->decode_seconds,
                                    .more_formats = p->allow_formats,
-                                   .go_on = p->progress ? told : NULL,
+                                   .go_on = p->progress ? report_progress : NULL,
                                    .user = l,
                                    .sandbox = p->sandbox == PV_SANDBOX_OFF ? NULL : &l->box };
     *l = (struct chosen_frames){ .p = p,
@@ -127,7 +127,7 @@ static bool keep(void *user, int at, int64_t index, double time, const struct im
     if (!arrival_put(k->a, at, index, time, picture->rgb))
         return false;
     k->l->done = at + 1;
-    return told(k->l);
+    return report_progress(k->l);
 }
 
 static enum pv_status hear_part(struct chosen_frames *l, struct sound *out, struct pv_error *err)
@@ -173,7 +173,7 @@ enum pv_status media_load_file(struct loaded_media *out, const struct vision_con
     sound_clear(&l.sound);
     if (!s && l.choice.n > 0) {
         struct keeper k = { .a = &a, .l = &l };
-        a.go_on = p->progress ? told : NULL;
+        a.go_on = p->progress ? report_progress : NULL;
         a.user = &l;
         s = video_read(l.v, l.choice.index, l.choice.n, keep, &k, &l.info.lost, err);
     }
@@ -201,7 +201,7 @@ static bool walk(void *user, int at, int64_t index, double time, const struct im
                           .height = picture->height,
                           .rgb = picture->rgb };
     w->l->done = at + 1;
-    return told(w->l) && w->fn(w->user, &f);
+    return report_progress(w->l) && w->fn(w->user, &f);
 }
 
 enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,

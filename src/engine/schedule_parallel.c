@@ -5,8 +5,8 @@
  * knows nothing of rounds: the ring's limit, the window, is how far it runs ahead. The target's
  * takes the window that is there, runs it, and meanwhile the next one is made. If all of it and the
  * first token of the next window were right, the rest of that is pending; if not, a new epoch
- * begins behind the last token told, and whatever the drafter was making is lost. A head is cheap
- * beside a pass, so then the target waits for a window of it instead of running one row.
+ * begins behind the last token emitted, and whatever the drafter was making is lost. A head is
+ * cheap beside a pass, so then the target waits for a window of it instead of running one row.
  *
  * The drafter reads the verified answer from the timeline itself, which only grows: an epoch says
  * how far. It begins with the prompt's last token, so that it can draft before the first token of
@@ -73,9 +73,9 @@ struct parallel {
     int taken; /* of the epoch's tokens */
     bool had_next,
         as_made; /* the drafter had made a next token when the last round ended; rightly */
-    uint64_t told_drafted, told_ns; /* `auto` knows of */
-    int round_base;                 /* tokens of the timeline when the last round began */
-    int right_rows;                 /* pending tokens that the last pass found right */
+    uint64_t learnt_drafted, learnt_ns; /* `auto` knows of */
+    int round_base;                     /* tokens of the timeline when the last round began */
+    int right_rows;                     /* pending tokens that the last pass found right */
     struct pearl books;
     double tried, right;
     double target_s[MAX_WINDOW + 2]; /* of a pass by its rows */
@@ -325,7 +325,8 @@ static void note(struct parallel *pl)
     struct pv_session *s = pl->s;
     const struct pearl_counts *c = &pl->books.counts;
     /* The last round is not in the books: nobody asked what comes after it. */
-    int told = s->seq.line.n - pl->round_base, last = pl->right_rows < told ? pl->right_rows : told;
+    int emitted = s->seq.line.n - pl->round_base;
+    int last = pl->right_rows < emitted ? pl->right_rows : emitted;
     int run = pl->books.run + last;
     s->answer.stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
     s->answer.stats.draft_prefill_s += pl->reading.prefill_s;
@@ -395,7 +396,7 @@ static void choose_window(struct parallel *pl)
         pl->window = best;
 }
 
-/* Everything that was drafted is lost: the drafter goes on behind what has been told. */
+/* Everything that was drafted is lost: the drafter goes on behind what has been emitted. */
 static void begin_again(struct parallel *pl)
 {
     pl->base = pl->s->seq.line.n;
@@ -412,7 +413,7 @@ static int take_next(struct parallel *pl, int32_t *made)
     return ring_take(pl->ring, made, 1, 1);
 }
 
-/* Whether the last token told is the one that the drafter made. */
+/* Whether the last token emitted is the one that the drafter made. */
 static bool is_right(const struct parallel *pl, int32_t made)
 {
     const struct pv_session *s = pl->s;
@@ -421,7 +422,7 @@ static bool is_right(const struct parallel *pl, int32_t made)
     return made == s->seq.line.ids[s->seq.line.n - 1];
 }
 
-/* A window behind the last token told, as soon as it is made. */
+/* A window behind the last token emitted, as soon as it is made. */
 static void wait_window(struct parallel *pl)
 {
     const struct pv_session *s = pl->s;
@@ -431,8 +432,8 @@ static void wait_window(struct parallel *pl)
     pearl_wait(&pl->books, pl->n_pending);
 }
 
-/* What waits to be verified behind the last token told: nothing, unless that is the token which the
- * drafter made next. This also ends the round before, whose last row said what it should be. */
+/* What waits to be verified behind the last token emitted: nothing, unless that is the token which
+ * the drafter made next. This also ends the round before, whose last row said what it should be. */
 static void take_pending(struct parallel *pl)
 {
     struct pv_session *s = pl->s;
@@ -469,23 +470,23 @@ static void take_pending(struct parallel *pl)
     trace_add(&s->answer.trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
 }
 
-/* What `auto` is told of the round: the drafter's part since it was told last. */
-static void tell_policy(struct parallel *pl, const struct round *r, bool believed, double t0,
-                        double target_s)
+/* What `auto` learns from the round: the drafter's part since it learnt last. */
+static void teach_policy(struct parallel *pl, const struct round *r, bool believed, double t0,
+                         double target_s)
 {
     uint64_t drafted = atomic_load_explicit(&pl->drafted, memory_order_relaxed);
     uint64_t ns = atomic_load_explicit(&pl->draft_ns, memory_order_relaxed);
-    struct policy_round told = { .rows = r->tree.n,
-                                 .drafted = (int)(drafted - pl->told_drafted),
-                                 .tested = pl->n_pending + pl->had_next,
-                                 .accepted = r->verdict.n - 1 + pl->as_made,
-                                 .draft_s = 1e-9 * (double)(ns - pl->told_ns),
-                                 .target_s = target_s,
-                                 .wall_s = clock_now() - t0 };
-    pl->told_drafted = drafted;
-    pl->told_ns = ns;
+    struct policy_round measured = { .rows = r->tree.n,
+                                     .drafted = (int)(drafted - pl->learnt_drafted),
+                                     .tested = pl->n_pending + pl->had_next,
+                                     .accepted = r->verdict.n - 1 + pl->as_made,
+                                     .draft_s = 1e-9 * (double)(ns - pl->learnt_ns),
+                                     .target_s = target_s,
+                                     .wall_s = clock_now() - t0 };
+    pl->learnt_drafted = drafted;
+    pl->learnt_ns = ns;
     if (believed)
-        policy_learn_parallel(&pl->sp->policy, &told);
+        policy_learn_parallel(&pl->sp->policy, &measured);
 }
 
 static void learn(struct parallel *pl, const struct round *r, double seconds)
@@ -528,7 +529,7 @@ static enum pv_status run_round(struct speculation *sp, struct round *r, struct 
     t1 = clock_now() - t1;
     learn(pl, r, t1);
     if (sp->method.automatic)
-        tell_policy(pl, r, round_believes(sp, first_runs), t0, t1);
+        teach_policy(pl, r, round_believes(sp, first_runs), t0, t1);
     s->answer.stats.parallel_rounds++;
     return PV_OK;
 }

@@ -78,8 +78,8 @@ struct scheduler {
     struct task *running[MAX_TASKS]; /* oldest first */
     int n_running;
     int64_t lane_steps, lane_parts, lane_rows; /* done */
-    double told, told_s;                       /* tokens and their time, fading */
-    double decode_s;                           /* of all batches, as far as it is in told_s */
+    double emitted, emitted_s;                 /* tokens and their time, fading */
+    double decode_s;                           /* of all batches, as far as it is in emitted_s */
     int to_preempt;                            /* scheduler_preempt; -1: none */
     int64_t iterations, preemptions, page_waits;
     struct scheduler_counts counts; /* under the lock */
@@ -368,19 +368,19 @@ void task_pause(struct task *t)
     fiber_yield(t->fiber);
 }
 
-void task_told(struct task *t, int tokens)
+void task_count_tokens(struct task *t, int tokens)
 {
-    t->s->told += tokens;
+    t->s->emitted += tokens;
 }
 
 struct task_load task_load(const struct task *t, const struct batch *drafter)
 {
     struct scheduler *s = t->s;
     struct task_load l = { 0 };
-    if (s->n_running > 1 && s->told_s > 0) {
+    if (s->n_running > 1 && s->emitted_s > 0) {
         l.row_s = batch_row_s(target_of(s));
         l.level_s = drafter ? batch_part_s(drafter) : 0;
-        l.tokens_s = s->told / s->told_s;
+        l.tokens_s = s->emitted / s->emitted_s;
     }
     return l;
 }
@@ -631,13 +631,13 @@ static void grant_rows(struct scheduler *s)
  * be read anyway. */
 static void note_time(struct scheduler *s)
 {
-    static const double fade_per_s = 0.25; /* of what was told, a second */
+    static const double fade_per_s = 0.25; /* of the tokens emitted, per second */
     double passed = -s->decode_s, keep;
     for (int i = 0; i < s->n_batches; i++)
         passed += s->batch[i].decode_s;
     keep = fmax(1 - fade_per_s * passed, 0);
-    s->told_s = (s->told_s + passed) * keep;
-    s->told *= keep;
+    s->emitted_s = (s->emitted_s + passed) * keep;
+    s->emitted *= keep;
     s->decode_s += passed;
 }
 
@@ -728,7 +728,7 @@ static void *run_thread(void *arg)
         if (s->n_running == 0) {
             if (s->closing && !s->first)
                 break;
-            s->told = s->told_s = 0;
+            s->emitted = s->emitted_s = 0;
             if (!s->first)
                 pthread_cond_wait(&s->wake, &s->lock);
             continue;

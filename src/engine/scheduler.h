@@ -97,8 +97,8 @@ struct task_load {
     double row_s, level_s, tokens_s;
 };
 struct task_load task_load(const struct task *t, const struct batch *drafter);
-/* Tokens that a task has told its caller: for the rate above. */
-void task_told(struct task *t, int tokens);
+/* Count tokens that a task has emitted to its caller, for the rate above. */
+void task_count_tokens(struct task *t, int tokens);
 
 /* ---- for tests and measurements ---- */
 

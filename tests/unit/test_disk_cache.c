@@ -7,7 +7,7 @@
 #include "make_file.h"
 #include "scratch.h"
 #include "test.h"
-#include "told.h"
+#include "warnings.h"
 
 #include <pthread.h>
 #include <sys/time.h>
@@ -24,9 +24,11 @@ static const char *fresh_dir(const char *name)
     return dir_path;
 }
 
-static struct disk_cache *open_cache(uint64_t limit, struct told *told)
+static struct disk_cache *open_cache(uint64_t limit, struct warnings *warnings)
 {
-    struct disk_cache_params p = { .dir = dir_path, .limit = limit, .warn = warn, .user = told };
+    struct disk_cache_params p = {
+        .dir = dir_path, .limit = limit, .warn = warn, .user = warnings
+    };
     struct disk_cache *c = NULL;
     struct pv_error err = { 0 };
     CHECK_MSG(disk_cache_open(&c, &p, &err) == PV_OK, "%s", err.text);
@@ -111,19 +113,19 @@ static uint64_t dir_bytes(int *n)
 TEST(another_process_finds_what_was_kept)
 {
     size_t before = mem_bytes();
-    struct told told = { 0 };
+    struct warnings warnings = { 0 };
     struct disk_cache *c;
     uint8_t key[DIGEST_SIZE];
     struct disk_entry e = { 0 };
     fresh_dir("kept");
-    c = open_cache(0, &told);
+    c = open_cache(0, &warnings);
     CHECK(!finds(c, 1));
     for (int i = 0; i < 300; i += 7)
         keep(c, i);
     make_key(key, 1000);
     disk_cache_keep(c, DISK_PAGE, key, NULL, 0);
     disk_cache_close(&c);
-    c = open_cache(0, &told);
+    c = open_cache(0, &warnings);
     for (int i = 0; i < 300; i++)
         CHECK_EQ(finds(c, i), i % 7 == 0);
     CHECK(disk_cache_find(c, DISK_PAGE, key, &e) && e.size == 0);
@@ -133,22 +135,22 @@ TEST(another_process_finds_what_was_kept)
     CHECK_EQ(disk_cache_counts(c).missed[DISK_ROWS], 257);
     disk_entry_clear(&e);
     disk_cache_close(&c);
-    CHECK_EQ(told.n, 0);
+    CHECK_EQ(warnings.n, 0);
     CHECK_EQ(mem_bytes(), before);
 }
 
 /* A damaged file: told once in a sentence with this word, gone, and replaced by the next. */
-static void check_damaged(struct disk_cache *c, struct told *told, const char *word,
+static void check_damaged(struct disk_cache *c, struct warnings *warnings, const char *word,
                           const char *what, size_t at)
 {
     char path[512];
     path_of(path, 5);
-    told->n = 0;
+    warnings->n = 0;
     CHECK_MSG(!finds(c, 5), "%s at %zu", what, at);
-    CHECK_MSG(told->n == 1 && strstr(told->last, path) && strstr(told->last, word),
-              "%s at %zu: told %d times \"%s\"", what, at, told->n, told->last);
+    CHECK_MSG(warnings->n == 1 && strstr(warnings->last, path) && strstr(warnings->last, word),
+              "%s at %zu: told %d times \"%s\"", what, at, warnings->n, warnings->last);
     CHECK(access(path, F_OK) != 0);
-    CHECK(!finds(c, 5) && told->n == 1); /* a file that is not there is told nobody */
+    CHECK(!finds(c, 5) && warnings->n == 1); /* a file that is not there is told nobody */
     keep(c, 5);
     CHECK(finds(c, 5));
 }
@@ -172,13 +174,13 @@ TEST(a_damaged_file_is_told_removed_and_replaced)
                   { DISK_HEADER + SIZE - 1, "checksum" },
                   { DISK_HEADER + SIZE, "checksum" },
                   { FILE_BYTES - 1, "checksum" } };
-    struct told told = { 0 };
+    struct warnings warnings = { 0 };
     uint8_t file[FILE_BYTES + 1] = { 0 }, *written;
     size_t size;
     struct disk_cache *c;
     char path[512];
     fresh_dir("damaged");
-    c = open_cache(0, &told);
+    c = open_cache(0, &warnings);
     keep(c, 5);
     path_of(path, 5);
     written = make_load(path, &size);
@@ -187,20 +189,21 @@ TEST(a_damaged_file_is_told_removed_and_replaced)
     free(written);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         make_write(path, file, lengths[i]);
-        check_damaged(c, &told, lengths[i] < DISK_HEADER + DIGEST_SIZE ? "too few" : "speaks of",
-                      "cut", lengths[i]);
+        check_damaged(c, &warnings,
+                      lengths[i] < DISK_HEADER + DIGEST_SIZE ? "too few" : "speaks of", "cut",
+                      lengths[i]);
     }
     make_write(path, file, FILE_BYTES + 1);
-    check_damaged(c, &told, "speaks of", "longer", FILE_BYTES + 1);
+    check_damaged(c, &warnings, "speaks of", "longer", FILE_BYTES + 1);
     for (size_t i = 0; i < sizeof flips / sizeof *flips; i++) {
         file[flips[i].at] ^= 0x10;
         make_write(path, file, FILE_BYTES);
-        check_damaged(c, &told, flips[i].word, "flipped", flips[i].at);
+        check_damaged(c, &warnings, flips[i].word, "flipped", flips[i].at);
         file[flips[i].at] ^= 0x10;
     }
     path_of(path, 6); /* whole, under another name */
     make_write(path, file, FILE_BYTES);
-    CHECK(!finds(c, 6) && strstr(told.last, "another key"));
+    CHECK(!finds(c, 6) && strstr(warnings.last, "another key"));
     CHECK_EQ(disk_cache_counts(c).damaged,
              sizeof lengths / sizeof *lengths + sizeof flips / sizeof *flips + 2);
     disk_cache_close(&c);
@@ -208,11 +211,11 @@ TEST(a_damaged_file_is_told_removed_and_replaced)
 
 TEST(what_was_used_longest_ago_goes_first)
 {
-    struct told told = { 0 };
+    struct warnings warnings = { 0 };
     struct disk_cache *c;
     int n;
     fresh_dir("limit");
-    c = open_cache(10 * FILE_BYTES, &told);
+    c = open_cache(10 * FILE_BYTES, &warnings);
     for (int i = 0; i < 10; i++) {
         keep(c, i);
         age(i, 1000 - 10 * i);
@@ -230,23 +233,23 @@ TEST(what_was_used_longest_ago_goes_first)
     CHECK(disk_cache_counts(c).removed >= 190);
     disk_cache_close(&c);
     c = open_cache(FILE_BYTES - 1,
-                   &told); /* what can never fit is not kept, and pushes nobody out */
+                   &warnings); /* what can never fit is not kept, and pushes nobody out */
     keep(c, 500);
     CHECK(!finds(c, 500) && dir_bytes(&n) > 0);
     disk_cache_close(&c);
-    CHECK_EQ(told.n, 0);
+    CHECK_EQ(warnings.n, 0);
 }
 
 TEST(only_entries_are_ever_removed)
 {
     static const char *const others[] = { "notes.txt", "rows-12.pvc", "rows-.pvc", "x.tmp1" };
-    struct told told = { 0 };
+    struct warnings warnings = { 0 };
     struct disk_cache *c;
     struct timeval old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
     char path[600], left[640], young[640];
     int n;
     fresh_dir("others");
-    c = open_cache(2 * FILE_BYTES, &told);
+    c = open_cache(2 * FILE_BYTES, &warnings);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         snprintf(path, sizeof path, "%s/%s", dir_path, others[i]);
         make_write(path, "x", 1);
@@ -279,8 +282,8 @@ struct writer {
 static void *write_and_read(void *arg)
 {
     struct writer *w = arg;
-    struct told told = { 0 };
-    struct disk_cache *c = open_cache(20 * FILE_BYTES, &told);
+    struct warnings warnings = { 0 };
+    struct disk_cache *c = open_cache(20 * FILE_BYTES, &warnings);
     struct rng r = { w->seed };
     for (int i = 0; i < 2000; i++) {
         int n = (int)(rng_next(&r) % 40);
@@ -290,7 +293,7 @@ static void *write_and_read(void *arg)
             w->found += finds(c, n);
     }
     disk_cache_close(&c);
-    CHECK_MSG(told.n == 0, "%s", told.last);
+    CHECK_MSG(warnings.n == 0, "%s", warnings.last);
     return NULL;
 }
 
@@ -332,25 +335,25 @@ TEST(a_directory_that_cannot_be_used_is_named)
 
 TEST(a_failing_disk_is_told_once)
 {
-    struct told told = { 0 };
+    struct warnings warnings = { 0 };
     struct disk_cache *c;
     fresh_dir("gone");
-    c = open_cache(0, &told);
+    c = open_cache(0, &warnings);
     scratch_remove(dir_path);
     keep(c, 1);
     keep(c, 2);
-    CHECK(told.n == 1 && strstr(told.last, "nothing more is written"));
+    CHECK(warnings.n == 1 && strstr(warnings.last, "nothing more is written"));
     CHECK(!finds(c, 1));
     disk_cache_close(&c);
 }
 
 TEST(without_memory_nothing_is_found_and_nothing_breaks)
 {
-    struct told told = { 0 };
+    struct warnings warnings = { 0 };
     struct disk_cache *c;
     size_t before = mem_bytes();
     fresh_dir("memory");
-    c = open_cache(0, &told);
+    c = open_cache(0, &warnings);
     keep(c, 1);
     for (uint64_t k = 1; k < 12; k++) {
         mem_fail_at(k);

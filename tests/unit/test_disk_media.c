@@ -5,7 +5,7 @@
 
 #include "family/families.h"
 #include "headed.h"
-#include "told.h"
+#include "warnings.h"
 
 enum { LONG_CONTEXT = 1024 };
 
@@ -27,7 +27,7 @@ struct question {
     const char *text;
     const struct pv_method *method;
     float temperature;
-    struct told told;
+    struct warnings warnings;
 };
 
 struct result {
@@ -71,7 +71,7 @@ static pv_session *open_for(const struct models *m, struct question *q)
     p.kv_type = PV_KV_F32;
     p.draft = m->pair.draft;
     p.cache =
-        (struct pv_cache_params){ .dir = q->dir, .kv = q->kv, .warn = warn, .user = &q->told };
+        (struct pv_cache_params){ .dir = q->dir, .kv = q->kv, .warn = warn, .user = &q->warnings };
     CHECK_MSG(pv_session_open(&s, m->pair.target, &p, &err) == PV_OK, "%s", err.text);
     return s;
 }
@@ -203,7 +203,7 @@ static void check_family(const struct family *family)
     q.kv = false;
     ref = ask(&m, &q);
     check_same(&m, &ref, &r, "another question");
-    CHECK_EQ(q.told.n, 0);
+    CHECK_EQ(q.warnings.n, 0);
     close_pair(&m.pair);
 }
 
@@ -244,21 +244,21 @@ TEST(damaged_files_are_told_and_replaced)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int n = change_files(kinds[k], false);
         CHECK(n > 0);
-        q.told.n = 0;
+        q.warnings.n = 0;
         r = ask(&m, &q);
         check_same(&m, &ref, &r, kinds[k]);
         /* Rows of a video whose pages are whole are not read. */
-        CHECK_MSG(!strcmp(kinds[k], "rows-") || q.told.n > 0, "%s", kinds[k]);
-        CHECK_EQ(q.told.n, r.counts.disk_damaged);
-        CHECK(q.told.n == 0 || strstr(q.told.last, "checksum"));
+        CHECK_MSG(!strcmp(kinds[k], "rows-") || q.warnings.n > 0, "%s", kinds[k]);
+        CHECK_EQ(q.warnings.n, r.counts.disk_damaged);
+        CHECK(q.warnings.n == 0 || strstr(q.warnings.last, "checksum"));
         if (k == 1) /* so that they are */
             change_files("page-", true);
-        for (int i = 0; i < 10 && (i < 2 || q.told.n > 0); i++) {
-            q.told.n = 0;
+        for (int i = 0; i < 10 && (i < 2 || q.warnings.n > 0); i++) {
+            q.warnings.n = 0;
             r = ask(&m, &q);
             check_same(&m, &ref, &r, kinds[k]);
         }
-        CHECK(q.told.n == 0 && r.counts.disk_pages > 0 && r.counts.disk_files == 1);
+        CHECK(q.warnings.n == 0 && r.counts.disk_pages > 0 && r.counts.disk_files == 1);
     }
     close_pair(&m.pair);
 }
@@ -311,7 +311,7 @@ TEST(whoever_drafts)
             CHECK_MSG((r.counts.disk_pages > 0) == !pv_drafter_find(method.drafter)->needs_head,
                       "%s: %lld pages", names[i], (long long)r.counts.disk_pages);
         }
-        CHECK_EQ(q.told.n, 0);
+        CHECK_EQ(q.warnings.n, 0);
         close_pair(&m.pair);
     }
 }
