@@ -1,10 +1,10 @@
 /* prevue view: what each view keeps of a video, drawn over the frames that the model sees. One
  * session reads the prompt once and is asked for each view in turn; then the video is decoded again
  * for its frames. */
+#include "draft_view_args.h"
 #include "progress.h"
 #include "run_args.h"
 #include "shown.h"
-#include "sight_args.h"
 #include "video_args.h"
 #include "view_report.h"
 
@@ -26,7 +26,7 @@ struct view_args {
     double ratio, lambda;
     int columns;
     uint64_t seed;
-    struct sight_args sight;
+    struct draft_view_args draft_view;
     struct choice_args choice;
     struct model_args model;
     struct session_args session;
@@ -70,7 +70,7 @@ static const struct option view_table[] = {
 static const struct option_group view_groups[] = {
     { "output", output_table, sizeof output_table / sizeof *output_table, 0 },
     { "views", view_table, sizeof view_table / sizeof *view_table, 0 },
-    { "scores", sight_table, N_SIGHT_OPTIONS, AT(sight) },
+    { "scores", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(draft_view) },
     { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
@@ -228,8 +228,8 @@ static double attention_of(const struct view_report *r, const struct kept_view *
     return all > 0 ? sum / all : -1;
 }
 
-static enum pv_status look(pv_session *s, const struct view_args *a, struct view_report *r,
-                           struct pv_error *err)
+static enum pv_status compute_views(pv_session *s, const struct view_args *a, struct view_report *r,
+                                    struct pv_error *err)
 {
     struct progress progress;
     struct pv_method m = { .size = sizeof m };
@@ -240,7 +240,7 @@ static enum pv_status look(pv_session *s, const struct view_args *a, struct view
     m.ratio = a->ratio;
     m.lambda = a->lambda;
     m.draft_seed = a->seed;
-    sight_args_set(&a->sight, &m);
+    draft_view_args_set(&a->draft_view, &m);
     progress_init(&progress);
     for (int i = 0; i < r->n_views && !st; i++) {
         struct pv_view_map map;
@@ -382,7 +382,7 @@ static int run_session(pv_model *model, pv_model *draft, const struct view_args 
         return report("%s", err.text);
     st = ask(s, r, vp, &err);
     if (!st)
-        st = look(s, a, r, &err);
+        st = compute_views(s, a, r, &err);
     pv_session_close(&s);
     if (st) {
         fail_names(&err, r->video);
@@ -417,7 +417,7 @@ static int run_models(const struct view_args *a, const struct pv_model_params *m
 
 int cmd_view(int argc, char **argv)
 {
-    struct view_args a = { .ratio = 0.9, .views = USUAL_VIEWS, .sight = SIGHT_DEFAULTS };
+    struct view_args a = { .ratio = 0.9, .views = USUAL_VIEWS, .draft_view = DRAFT_VIEW_DEFAULTS };
     struct arg_list operands = { 0 };
     struct view_report r = { 0 };
     struct pv_model_params mp;
@@ -432,7 +432,7 @@ int cmd_view(int argc, char **argv)
         return options_misuse("view", "there is no file to draw into: give one with --output");
     if (!path_ends(a.output, ".png") && !is_html(a.output))
         return options_misuse("view", "--output ends in .png or .html, unlike \"%s\"", a.output);
-    result = sight_args_check(&a.sight, "view");
+    result = draft_view_args_check(&a.draft_view, "view");
     if (result == OPTIONS_RUN)
         result = parse_views(a.views, &r);
     if (result == OPTIONS_RUN)

@@ -202,8 +202,9 @@ static int compare_ids(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Makes the list that of the directory: without what others removed, with what they added. */
-static void look_around(struct upload_store *s)
+/* Updates the list from the directory: drops files that another process removed, adds those that it
+ * added. */
+static void rescan_dir(struct upload_store *s)
 {
     struct stored_file *before = NULL, *next;
     char(*ids)[STORED_ID];
@@ -245,7 +246,7 @@ void stored_json(struct buf *b, const struct stored_file *f)
 
 void stored_list_json(struct buf *b, struct upload_store *s)
 {
-    look_around(s);
+    rescan_dir(s);
     buf_puts(b, "{\"object\":\"list\",\"data\":[");
     pthread_mutex_lock(&s->lock);
     for (const struct stored_file *f = s->first; f; f = f->next) {
@@ -395,7 +396,7 @@ struct upload *upload_begin(struct upload_store *s, const char *content_type, st
     }
     u->store = s;
     u->fd = -1;
-    look_around(s);
+    rescan_dir(s);
     if (s->n >= MAX_FILES)
         api_fail(e, 507, "file", "there are %d uploaded files already: delete some", s->n);
     else if (multipart_init(&u->form, content_type, &calls, u, &err))

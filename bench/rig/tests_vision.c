@@ -11,7 +11,7 @@
 enum { TOWER_REPEAT = 3, QUESTION = 32 };
 
 /* A tower and the frames it is given. */
-struct sight {
+struct tower_bench {
     const struct rig_model *m;
     struct vision *v;
     struct vision_state *state;
@@ -29,7 +29,7 @@ static size_t patch_floats(const struct vision_config *c)
     return (size_t)(3 * c->temporal * c->patch * c->patch);
 }
 
-static void sight_close(struct sight *e)
+static void tower_bench_close(struct tower_bench *e)
 {
     vision_state_close(&e->state);
     vision_close(&e->v);
@@ -37,8 +37,8 @@ static void sight_close(struct sight *e)
     mem_free(e->features);
 }
 
-static enum pv_status sight_open(struct sight *e, const struct rig_model *m, const struct plan *p,
-                                 struct pv_error *err)
+static enum pv_status tower_bench_open(struct tower_bench *e, const struct rig_model *m,
+                                       const struct plan *p, struct pv_error *err)
 {
     const struct vision_config *c = model_file_vision(m->mf);
     bool any = !c->family->tower->fixed;
@@ -46,7 +46,7 @@ static enum pv_status sight_open(struct sight *e, const struct rig_model *m, con
     struct rng rng = { 1 };
     size_t n, out;
     enum pv_status s;
-    *e = (struct sight){ .m = m, .c = c, .h = side, .w = side };
+    *e = (struct tower_bench){ .m = m, .c = c, .h = side, .w = side };
     s = vision_open(&e->v, m->mf, m->dev, err);
     if (s)
         return s;
@@ -66,12 +66,12 @@ static enum pv_status sight_open(struct sight *e, const struct rig_model *m, con
     for (size_t i = 0; i < n && !s; i++)
         e->patches[i] = rng_float(&rng);
     if (s)
-        sight_close(e);
+        tower_bench_close(e);
     return s;
 }
 
 /* Pairs of rows of a slice that see each other. */
-static double pairs_seen(const struct sight *e, bool full)
+static double pairs_seen(const struct tower_bench *e, bool full)
 {
     const struct vision_config *c = e->c;
     int side = full ? 0 : c->window / c->patch;
@@ -88,7 +88,7 @@ static double pairs_seen(const struct sight *e, bool full)
 }
 
 /* All calls together. */
-static double sight_operations(const struct sight *e)
+static double tower_bench_operations(const struct tower_bench *e)
 {
     const struct vision_config *c = e->c;
     bool llava = c->family->tower->fixed;
@@ -105,7 +105,7 @@ static double sight_operations(const struct sight *e)
 
 /* All frames, call by call, as the engine does: what can stay on the device stays there. There
  * (NULL: nowhere) the tokens go one after the other. */
-static enum pv_status encode_all(struct sight *e, float *there, struct pv_error *err)
+static enum pv_status encode_all(struct tower_bench *e, float *there, struct pv_error *err)
 {
     const struct device_ops *ops = e->m->dev->ops;
     struct device_work *work = vision_state_work(e->state);
@@ -130,8 +130,8 @@ enum pv_status test_tower(struct rig *r, const struct rig_model *m, const struct
 {
     struct timings t = { .n = 0 };
     char note[64];
-    struct sight e;
-    enum pv_status s = sight_open(&e, m, p, err);
+    struct tower_bench e;
+    enum pv_status s = tower_bench_open(&e, m, p, err);
     if (s)
         return s;
     for (int i = 0; i <= TOWER_REPEAT && !s; i++) {
@@ -152,17 +152,17 @@ enum pv_status test_tower(struct rig *r, const struct rig_model *m, const struct
                                                   .ms = 1e3 * timings_at(&t, 0.5),
                                                   .best_ms = 1e3 * timings_at(&t, 0),
                                                   .tokens = e.total * e.kept,
-                                                  .operations = sight_operations(&e),
+                                                  .operations = tower_bench_operations(&e),
                                                   .memory = rig_used(r),
                                                   .note = note });
-    sight_close(&e);
+    tower_bench_close(&e);
     return s;
 }
 
 /* ---- the first token ---- */
 
 struct first_token {
-    struct sight *e;
+    struct tower_bench *e;
     struct lane *l;
     float *embeds; /* of all frames, on the device */
     int n, chunk;  /* tokens of frames; rows of a step */
@@ -171,7 +171,7 @@ struct first_token {
 
 static enum pv_status first_once(struct first_token *f, struct pv_error *err)
 {
-    struct sight *e = f->e;
+    struct tower_bench *e = f->e;
     size_t hidden = (size_t)e->c->out;
     double start = clock_now();
     enum pv_status s = encode_all(e, f->embeds, err);
@@ -198,12 +198,12 @@ enum pv_status test_first_token(struct rig *r, const struct rig_model *m, const 
                                 struct pv_error *err)
 {
     struct timings t = { .n = 0 };
-    struct sight e;
+    struct tower_bench e;
     struct lane l;
     void *embeds = NULL;
     bool opened;
     char note[96];
-    enum pv_status s = sight_open(&e, m, p, err);
+    enum pv_status s = tower_bench_open(&e, m, p, err);
     struct first_token f = { .e = &e, .l = &l, .chunk = p->chunk };
     if (s)
         return s;
@@ -230,7 +230,7 @@ enum pv_status test_first_token(struct rig *r, const struct rig_model *m, const 
                                       .samples = t.n,
                                       .ms = 1e3 * timings_at(&t, 0.5),
                                       .best_ms = 1e3 * timings_at(&t, 0),
-                                      .operations = sight_operations(&e) +
+                                      .operations = tower_bench_operations(&e) +
                                                     rig_operations(m, 0, f.n + QUESTION, 1),
                                       .memory = rig_used(r),
                                       .note = note });
@@ -239,6 +239,6 @@ enum pv_status test_first_token(struct rig *r, const struct rig_model *m, const 
         lane_close(&l);
     if (embeds)
         m->dev->ops->free(m->dev, embeds);
-    sight_close(&e);
+    tower_bench_close(&e);
     return s;
 }

@@ -17,14 +17,14 @@
 
 #include <string.h>
 
-enum { LOOK_EVERY = 24, FIRST_WINDOW = 4, HOPED_WINDOW = 5 };
+enum { PROBE_EVERY = 24, FIRST_WINDOW = 4, HOPED_WINDOW = 5 };
 /* Windows where steps are recorded: each is within 2 % of the best of those between them. */
 static const bool recorded_window[POLICY_MAX_WINDOW + 1] = {
     [1] = true, [2] = true, [4] = true, [6] = true, [10] = true
 };
 enum {
     STAY = 4,            /* rounds of the parallel schedule on end */
-    LOOK_RARELY = 96,    /* rounds of it between looks at others: to leave it costs most of one */
+    PROBE_RARELY = 96,   /* rounds of it between probes of others: to leave it costs most of one */
     FIRST_PATIENCE = 64, /* rounds without it before it is tried again, */
     MAX_PATIENCE = 1024  /* at first and at most */
 };
@@ -36,12 +36,12 @@ static const double smooth = 0.25;      /* weight of a new time */
 static const double outlier = 3;        /* a longer time counts as so many times the usual */
 static const double prior_tries = 2;    /* and their share right, before anything is known */
 static const double prior_right = 0.75;
-static const double forget = 0.997;     /* a round, of what differs from the prior */
-static const double first_trust = 0.3;  /* in the first fitted tree */
-static const double hope_again = 0.01;  /* at a look, of what differs from what is hoped */
-static const double tree_hope = 1.3;    /* tokens of a tree over those of its longest chain */
-static const double worth_a_look = 0.9; /* of the best rate */
-static const double hopeless = 0.5;     /* of the best rate: a trial that ends at once */
+static const double forget = 0.997;      /* a round, of what differs from the prior */
+static const double first_trust = 0.3;   /* in the first fitted tree */
+static const double hope_again = 0.01;   /* at a probe, of what differs from what is hoped */
+static const double tree_hope = 1.3;     /* tokens of a tree over those of its longest chain */
+static const double worth_a_probe = 0.9; /* of the best rate */
+static const double hopeless = 0.5;      /* of the best rate: a trial that ends at once */
 static const double change = 1.05; /* how much better it must be to enter or leave the parallel */
 
 static void forget_some(double *tried, double *right)
@@ -221,7 +221,7 @@ static bool goes_parallel(struct policy *p, struct policy_choice serial)
     if (!p->both.on) {
         if (both < change * alone)
             return false;
-        p->both.run = p->both.away = p->since_look = 0;
+        p->both.run = p->both.away = p->since_probe = 0;
         p->both.stay = STAY - 1;
         return true;
     }
@@ -234,9 +234,9 @@ static bool goes_parallel(struct policy *p, struct policy_choice serial)
         lose_patience(p, 4);
         return false;
     }
-    if (++p->since_look >= LOOK_RARELY)
+    if (++p->since_probe >= PROBE_RARELY)
         p->both.patience = FIRST_PATIENCE; /* it has proved itself */
-    return change * both > alone && (p->since_look < LOOK_RARELY || alone < worth_a_look * both);
+    return change * both > alone && (p->since_probe < PROBE_RARELY || alone < worth_a_probe * both);
 }
 
 struct policy_choice policy_next(struct policy *p)
@@ -257,14 +257,14 @@ struct policy_choice policy_next(struct policy *p)
     if (p->both.on)
         return best_parallel(p);
     if (was_on)
-        p->since_look = 0;
-    if (++p->since_look < LOOK_EVERY)
+        p->since_probe = 0;
+    if (++p->since_probe < PROBE_EVERY)
         return best;
-    p->since_look = 0;
+    p->since_probe = 0;
     if (p->fitted && best.kind == POLICY_PLAIN) /* trees may have become worth while */
         p->tree_tokens += hope_again * (hoped_of_tree(p) - p->tree_tokens);
     other = best_of(p, &best);
-    return policy_rate(p, other) > worth_a_look * policy_rate(p, best) ? other : best;
+    return policy_rate(p, other) > worth_a_probe * policy_rate(p, best) ? other : best;
 }
 
 /* Tokens tested one after another, the first at depth `first`, and how many of them were right. */

@@ -27,7 +27,7 @@ struct policy_round {
 
 struct policy {
     int rounds;
-    int since_look;                      /* rounds since another shape than the best was tried */
+    int since_probe;                     /* rounds since another shape than the best was tried */
     double verify_s[TREE_MAX + 1];       /* by rows; 0: not measured */
     double token_s;                      /* to draft one token of a chain; 0: not measured */
     double tree_s, tree_tokens;          /* to draft a tree; tokens a tree brought */
