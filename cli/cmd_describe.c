@@ -52,7 +52,7 @@ static const struct option_group describe_groups[] = {
     { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
     { "answer", sampling_table, N_SAMPLING_OPTIONS, AT(sampling) },
     { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
-    { "views", sight_table, N_SIGHT_OPTIONS, AT(method.sight) },
+    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view) },
     { "model", model_table, N_MODEL_OPTIONS, AT(model) },
     { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
     { "cache", cache_table, N_CACHE_OPTIONS, AT(cache) },

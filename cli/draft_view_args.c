@@ -1,5 +1,5 @@
 /* Options of the views holistic and alignment. */
-#include "sight_args.h"
+#include "draft_view_args.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,9 +13,9 @@ enum { N_TERMS = sizeof term_words / sizeof *term_words };
 #define LEAST_LAYER 0.001
 enum { MOST_LAYERS = 1000 };
 
-#define AT(field) offsetof(struct sight_args, field)
+#define AT(field) offsetof(struct draft_view_args, field)
 
-const struct option sight_table[] = {
+const struct option draft_view_table[] = {
     { "layer", 0, NULL, OPTION_NUMBER, AT(layer), LEAST_LAYER, MOST_LAYERS, "L",
       "Views holistic and alignment: how many of the model's layers they look at; below 1 a share "
       "of them. Default: holistic all, alignment 20, or 0.71 of a model that has fewer.",
@@ -32,7 +32,7 @@ const struct option sight_table[] = {
       "the video. Default: all.",
       TEXT_WORDS },
 };
-_Static_assert(sizeof sight_table / sizeof *sight_table == N_SIGHT_OPTIONS, "rows");
+_Static_assert(sizeof draft_view_table / sizeof *draft_view_table == N_DRAFT_VIEW_OPTIONS, "rows");
 
 /* Words separated by commas, each at most once; 0: it is something else. */
 static unsigned parse_terms(const char *text)
@@ -53,7 +53,7 @@ static unsigned parse_terms(const char *text)
     }
 }
 
-int sight_args_check(const struct sight_args *a, const char *command)
+int draft_view_args_check(const struct draft_view_args *a, const char *command)
 {
     if (a->layer >= 1 && a->layer != floor(a->layer))
         return options_misuse(command,
@@ -68,7 +68,7 @@ int sight_args_check(const struct sight_args *a, const char *command)
     return OPTIONS_RUN;
 }
 
-void sight_args_set(const struct sight_args *a, struct pv_method *m)
+void draft_view_args_set(const struct draft_view_args *a, struct pv_method *m)
 {
     if (a->layer > 0)
         m->layer = a->layer;
@@ -80,8 +80,8 @@ void sight_args_set(const struct sight_args *a, struct pv_method *m)
         m->text_after = a->text;
 }
 
-const char *sight_args_useless(const struct sight_args *a, const struct pv_view_info *view,
-                               size_t *field)
+const char *draft_view_args_useless(const struct draft_view_args *a,
+                                    const struct pv_view_info *view, size_t *field)
 {
     *field = offsetof(struct pv_view_info, takes_terms);
     if (a->terms && !(view && view->takes_terms))

@@ -170,7 +170,7 @@ static const char *useless(const struct method_args *a, const struct pv_method *
     const char *dynamic = a->total ? "tree-total" : a->depth ? "tree-depth" : "tree-width";
     bool grows = m->shape == PV_SHAPE_DYNAMIC || m->shape == PV_SHAPE_FITTED;
     size_t field;
-    const char *sight = sight_args_useless(&a->sight, view, &field);
+    const char *unused = draft_view_args_useless(&a->draft_view, view, &field);
     const struct usage rows[] = {
         { "view", a->view != NULL, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
         { "draft-pos", a->positions > 0, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
@@ -190,7 +190,7 @@ static const char *useless(const struct method_args *a, const struct pv_method *
         { "schedule", a->schedule >= 0, drafts(m), .why = "is for methods that draft" },
         { "draft-threads", a->threads > 0, m->schedule == PV_SCHEDULE_PARALLEL || m->automatic,
           .why = "is for the parallel schedule" },
-        { sight, sight != NULL, false, .views = field },
+        { unused, unused != NULL, false, .views = field },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct usage *row = &rows[i];
@@ -290,7 +290,7 @@ static void change(const struct method_args *a, struct pv_method *m, bool self, 
         try_change(m, changed, why);
     }
     m->draft_threads = a->threads ? a->threads : m->draft_threads;
-    sight_args_set(&a->sight, m);
+    draft_view_args_set(&a->draft_view, m);
     if (a->window && m->shape == PV_SHAPE_CHAIN)
         m->window = a->window;
     m->total = a->total ? a->total : m->total;
@@ -329,7 +329,7 @@ static int check_words(const struct method_args *a, const char *command)
     if (a->draft_text && !a->draft_vocab)
         return options_misuse(command, "--draft-text says which tokens are drafted: --draft-vocab "
                                        "must say how many");
-    return sight_args_check(&a->sight, command);
+    return draft_view_args_check(&a->draft_view, command);
 }
 
 /* What cannot be done although each part has a meaning. */

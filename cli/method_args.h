@@ -3,8 +3,8 @@
 #ifndef PV_CLI_METHOD_ARGS_H
 #define PV_CLI_METHOD_ARGS_H
 
+#include "draft_view_args.h"
 #include "run_args.h"
-#include "sight_args.h"
 
 /* -1, 0 and NULL: as the method has it. */
 struct method_args {
@@ -12,13 +12,13 @@ struct method_args {
     int drafter, schedule, accept, positions;
     int window, total, depth, width, keep, threads, draft_vocab;
     double ratio, lambda;
-    struct sight_args sight;
+    struct draft_view_args draft_view;
 };
 
 #define METHOD_DEFAULTS                                                                            \
     {                                                                                              \
         .drafter = -1, .schedule = -1, .accept = -1, .positions = -1, .ratio = -1,                 \
-        .sight = SIGHT_DEFAULTS                                                                    \
+        .draft_view = DRAFT_VIEW_DEFAULTS                                                          \
     }
 
 extern const struct option method_table[];
