@@ -8,7 +8,7 @@
  * N clients ask at the same time, in waves. Each has a prompt of its own, random token ids or a
  * question about one of the videos, and asks it again in every wave: target and drafter find what
  * they have read of it. What is timed is decoding: in each wave from the moment when all clients
- * have --warm tokens (1 unless told) until the first of them has its answer, and wave after wave
+ * have --warm tokens (default 1) until the first of them has its answer, and wave after wave
  * until there are --new tokens a client. Answers about videos end at their stop token.
  *
  * A method is a preset, or PRESET/DRAFTER or PRESET/DRAFTER/SHAPE (sd/cascade,

@@ -170,7 +170,7 @@ static void make_page(struct buf *b, const struct overlap *o)
     html_text(b, o->model);
     buf_puts(b, ": what model and drafter did when. Each method alone, from an empty session.</p>\n"
                 "<p id=\"legend\"></p>\n"
-                "<p id=\"says\">Wheel: closer; drag: along; double click: all of it.</p>\n"
+                "<p id=\"says\">Scroll to zoom, drag to pan, double-click to reset.</p>\n"
                 "<canvas></canvas>\n"
                 "<noscript><p>The timeline is drawn by a script, which is off.</p></noscript>\n");
     add_data(b, o);

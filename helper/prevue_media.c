@@ -11,5 +11,5 @@ int main(void)
         fputs("prevue-media is started by libprevue, to decode a video in a sandbox.\n", stderr);
         return 2;
     }
-    _exit(media_worker_run()); /* nothing is to be tidied up behind walls */
+    _exit(media_worker_run()); /* the sandbox allows no cleanup */
 }

@@ -23,6 +23,9 @@ headers=$(printf '%s\n' $sources | grep -E '\.h$')
 # C, and CUDA's C++: includes, banned calls, lengths, guards, names, white space.
 perl tools/lint_text.pl $existing || bad=1
 
+# Prose: phrases to avoid, and Markdown lines of more than 120 columns.
+perl tools/lint_words.pl $existing || bad=1
+
 # Formatting. CUDA files start kernels through launch.h, so there is no <<<...>>> that clang-format
 # could mistake for shifts.
 if command -v clang-format >/dev/null; then

@@ -2,7 +2,7 @@
  * one by one, drafted chains and verified ones; a round of the serial schedule is their sum. Tokens
  * follow by formula, if each is accepted with the same probability a: 1 + a + .. + a^w for a window
  * of w. With a GPU for each model both would run at once (PEARL): a round then takes as long as the
- * longer side, and brings (1 - a^w) / ((1 - a) (1 + a - a^w)); nobody has run that. */
+ * longer side, and brings (1 - a^w) / ((1 - a) (1 + a - a^w)); that was not tested. */
 #include "gpu_rig.h"
 
 #include "base/clock.h"

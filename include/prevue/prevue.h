@@ -97,7 +97,7 @@ struct pv_limits {
     uint64_t reserved[2];
 };
 
-/* Limits for files of strangers, as a server takes them: 512 MiB and an hour a video, frames of
+/* Limits for untrusted files, as a server receives them: 512 MiB and an hour a video, frames of
  * 4096 x 4096 pixels, 512 of them taken, 64 Gi pixels and 300 seconds of CPU time to decode them, 1
  * GiB of memory for what one request holds of pictures and decoders. Those that do not bound media
  * (file_bytes, context_tokens) are the defaults. For pv_video_params.limits; as limits of a model,
@@ -191,8 +191,8 @@ struct pv_gen_params {
     bool trace;                     /* keep what pv_session_spans tells */
     pv_progress_fn progress;        /* of the prefill; may be NULL */
     void *progress_user;
-    /* Is shown the logits [vocabulary] that choose token `token` of the answer, from 0 on; after
-     * the last token perhaps some more. May be NULL, and costs time. */
+    /* Called with the logits [vocabulary] that choose token `token` of the answer, counted from 0.
+     * May be called again after the last token. NULL: not called, which saves time. */
     void (*on_logits)(void *user, int token, const float *logits);
     void *logits_user;
 };
@@ -304,8 +304,8 @@ struct pv_video_params {
     enum pv_frame_rule rule;
     enum pv_time_rule time_rule;
     const struct pv_limits
-        *limits; /* NULL: the model's; of the others only those of videos count, and memory_bytes,
-                    for the pictures of a message and the decoders of one video */
+        *limits; /* NULL: those of the model. Limits other than those on videos are ignored here,
+                    except memory_bytes: it bounds a message's pictures and a video's decoders */
     pv_progress_fn progress; /* may be NULL */
     void *progress_user;
     /* Containers and codecs that are read besides the usual ones (doc/video.md lists those), by

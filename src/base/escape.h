@@ -1,4 +1,4 @@
-/* Text of strangers made fit for a terminal: names of files and strings from inside files may hold
+/* Untrusted text made safe for a terminal: names of files and strings from inside files may hold
  * escape sequences, which a terminal would obey. */
 #ifndef PV_BASE_ESCAPE_H
 #define PV_BASE_ESCAPE_H

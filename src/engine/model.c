@@ -99,8 +99,7 @@ static enum pv_status parse_device(const char *text, int *gpu, struct pv_error *
         if (!*digits)
             return PV_OK;
     }
-    return fail(err, PV_E_ARG,
-                "there is no device '%s': cpu, cuda and cuda:0, cuda:1, ... there are", text);
+    return fail(err, PV_E_ARG, "unknown device '%s' (use cpu, cuda or cuda:N)", text);
 }
 
 /* That of the model beside it, where both are on the same. */

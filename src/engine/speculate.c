@@ -72,8 +72,8 @@ static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
 }
 
 /* The trees that `auto` may choose: fitted ones where the drafter can grow them. A GPU records
- * steps that come again, which trees of ever new shapes do not, and makes chains in one step: there
- * it chooses among chains, and for a head, whose chains are no faster than its trees, also the tree
+ * steps that come again, which trees whose shape keeps changing do not, and makes chains in one
+ * step: there it chooses among chains, and for a head, whose chains are no faster than its trees, also the tree
  * of 25. */
 static void open_policy(struct speculation *sp)
 {

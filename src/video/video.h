@@ -32,7 +32,7 @@ struct video_source {
     bool sound_alone; /* a file that has sound and no video is opened, too: it has no frames */
 };
 
-/* A helper process for opening and decoding, behind walls (walls.h): no file but this one, no
+/* A helper process for opening and decoding, in a sandbox (walls.h): no file but this one, no
  * network, memory and time within the limits. What comes out is the same to the bit. */
 struct video_sandbox {
     const char *helper;  /* the program; NULL: prevue-media, where it is installed */

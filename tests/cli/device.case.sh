@@ -8,7 +8,7 @@ failure device_999 "$device_gone" generate -m device.gguf --prompt-ids 1,2 --dev
 failure draft_device_999 "$device_gone" \
     generate -m device.gguf -d device.gguf --prompt-ids 1,2 --draft-device cuda:999
 for value in '' cuda: cuda:x cuda:1x cuda:-1 cudax CUDA gpu 'cuda:0 ' cuda:99999; do
-    failure "device_$value" "there is no device '$value'" \
+    failure "device_$value" "unknown device '$value'" \
         generate -m device.gguf --prompt-ids 1,2 --device "$value"
 done
 succeeds device_cpu '"ids":\[[0-9,]+\]' \

@@ -1,4 +1,4 @@
-/* Text of strangers, made fit for a terminal; and that every recorded error is. */
+/* Untrusted text, made safe for a terminal; and that every recorded error is. */
 #include "base/buf.h"
 #include "base/escape.h"
 #include "base/status.h"

@@ -1,8 +1,8 @@
 /* What the CUDA files share: the device, the scratch of a session, and who provides what. C++ with
  * CUDA types; nothing outside this folder includes it.
  *
- * Two ways through a layer. FEW rows (a decode or verify step): own kernels that wait for memory,
- * x as `few_x_dtype` says. MANY rows (a prompt, a tower): library products with one algorithm for
+ * Two ways through a layer. FEW rows (a decode or verify step): our own kernels, limited by memory
+ * bandwidth, x as `few_x_dtype` says. MANY rows (a prompt, a tower): library products with one algorithm for
  * all row counts, x and what lies between matrices as BF16. Each way is row-invariant in itself;
  * the two differ in their last bits, so a row must always go the same way. */
 #ifndef PV_KERNELS_CUDA_CUDA_H
