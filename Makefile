@@ -294,6 +294,11 @@ SERVE_UNIT = remote_rules multipart data_url
 $(foreach t,$(SERVE_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Iserver
 $(foreach t,$(SERVE_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/server/$(t).o))
 
+# And of the command line's.
+CLI_UNIT = machine
+$(foreach t,$(CLI_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Icli
+$(foreach t,$(CLI_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/cli/$(t).o))
+
 $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)

@@ -2,13 +2,18 @@
 #include "answer.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "figures.h"
+#include "shown.h"
 
 #include <stdio.h>
+#include <string.h>
 
-void answer_init(struct answer *a, const struct sampling_args *s, struct progress *progress)
+void answer_init(struct answer *a, const struct sampling_args *s, const struct pv_model_params *mp,
+                 struct progress *progress)
 {
-    *a = (struct answer){ .json = s->json, .progress = progress, .begin = clock_now() };
+    *a =
+        (struct answer){ .json = s->json, .model = mp, .progress = progress, .begin = clock_now() };
     buf_init(&a->text, MAX_TEXT);
 }
 
@@ -46,10 +51,19 @@ enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling
     if (a->any && !a->ends_line)
         write_text("\n", 1);
     a->ids = pv_session_answer(s, &a->n_ids);
+    a->finish = status == PV_E_CANCELLED                   ? "cancelled"
+                : a->n_ids >= (size_t)sampling->max_tokens ? "length"
+                                                           : "stop";
     a->stats.size = sizeof a->stats;
     pv_session_stats(s, &a->stats);
     a->total = clock_now() - a->begin;
     return status;
+}
+
+void model_json(struct buf *b, const struct pv_model_params *mp)
+{
+    buf_puts(b, ",\"model\":");
+    buf_json(b, mp->path, strlen(mp->path));
 }
 
 void answer_json(struct buf *b, const struct answer *a, bool has_text)
@@ -64,7 +78,7 @@ void answer_json(struct buf *b, const struct answer *a, bool has_text)
     }
     buf_puts(b, "\"ids\":");
     add_ids_json(b, a->ids, a->n_ids);
-    buf_puts(b, ",");
+    buf_printf(b, ",\"finish_reason\":\"%s\",", a->finish);
     method_json(b, a->method, a->method->name);
     buf_printf(b,
                ",\"video_tokens\":%lld,\"draft_video_tokens\":%lld,"
@@ -124,6 +138,11 @@ void answer_stats(const struct answer *a)
     const struct pv_stats *st = &a->stats;
     struct figures f = figures_of(st);
 
+    fputs("model   ", stderr);
+    shown_puts(stderr, a->model->path);
+    if (a->model->device)
+        fprintf(stderr, " on %s", a->model->device);
+    fprintf(stderr, ", %d threads\n", a->model->threads ? a->model->threads : cpu_count());
     if (st->frames)
         fprintf(stderr, "video   %6lld frames in %8.3f s (%.1f frames/s), %lld lost\n",
                 (long long)st->frames, st->video_s, quotient((double)st->frames, st->video_s),

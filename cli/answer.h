@@ -9,16 +9,19 @@
 struct answer {
     struct buf text; /* --json: gathered here */
     bool json, any, ends_line;
-    struct progress *progress;      /* borrowed */
+    const struct pv_model_params *model; /* borrowed */
+    struct progress *progress;           /* borrowed */
     double begin, total;            /* seconds: when answer_init was called; from then to the end */
     const struct pv_method *method; /* borrowed */
     struct pv_stats stats;
     const int32_t *ids; /* [n_ids], the session's, until its next answer */
     size_t n_ids;
+    const char *finish; /* why it ended: "stop", "length" or "cancelled" */
 };
 
 /* The clock of the total starts here. */
-void answer_init(struct answer *a, const struct sampling_args *s, struct progress *progress);
+void answer_init(struct answer *a, const struct sampling_args *s, const struct pv_model_params *mp,
+                 struct progress *progress);
 void answer_clear(struct answer *a);
 
 /* Generate from what was added to the session. After PV_OK and PV_E_CANCELLED the answer so far is
@@ -26,6 +29,8 @@ void answer_clear(struct answer *a);
 enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling_args *sampling,
                           const struct pv_method *method, struct pv_error *err);
 
+/* A comma, and "model":"PATH". */
+void model_json(struct buf *b, const struct pv_model_params *mp);
 /* The members of a JSON object, without its braces; text only when the model has a tokenizer. */
 void answer_json(struct buf *b, const struct answer *a, bool has_text);
 /* The ids as a line, where there are no words for them. */

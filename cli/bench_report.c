@@ -263,24 +263,3 @@ void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders 
         buf_printf(b, ",%.12g,%.12g\n", f->v[FIG_DRAFT_ROWS], f->v[FIG_DRAFT_SLOTS]);
     }
 }
-
-const char *machine_name(void)
-{
-    static const char key[] = "model name";
-    static char name[256];
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-
-    snprintf(name, sizeof name, "unknown");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, key, sizeof key - 1) != 0 || !colon)
-            continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(colon, "\n"), colon);
-        break;
-    }
-    if (f)
-        fclose(f);
-    return name;
-}

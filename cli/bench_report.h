@@ -32,7 +32,4 @@ void csv_header(struct buf *b);
 void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders *who,
               const struct trial_result *r);
 
-/* The processor's name, "unknown" where the system does not tell. */
-const char *machine_name(void);
-
 #endif

@@ -146,8 +146,7 @@ static int make_plan(const struct batch_args *a, struct plan *plan)
         return options_misuse("batch", "the output's name is too long");
     plan->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &plan->model.limits);
-    r = method_args_check(&a->method, "batch", &a->model, &plan->model, &plan->method,
-                          &plan->draft);
+    r = method_args_check(&a->method, "batch", &plan->model, &plan->method, &plan->draft);
     if (r != OPTIONS_RUN)
         return r;
     plan->gen = sampling_args_params(&a->sampling);

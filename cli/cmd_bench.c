@@ -10,6 +10,7 @@
 #include "bench_report.h"
 #include "bench_trace.h"
 #include "clips.h"
+#include "machine.h"
 #include "prepared.h"
 #include "prevue/testing.h"
 #include "view_overlap.h"
@@ -461,8 +462,7 @@ static int check(const struct bench_args *a, struct bench *b)
         return r;
     b->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &b->model.limits);
-    r = method_args_list(&a->method, "bench", &a->model, &b->model, methods, a->ratios, &b->who,
-                         &b->draft);
+    r = method_args_list(&a->method, "bench", &b->model, methods, a->ratios, &b->who, &b->draft);
     b->test.simulate = a->simulate;
     for (int i = 1; i < b->who.n; i++)
         b->who.items[i].method.test = &b->test;

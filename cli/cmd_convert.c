@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "command.h"
 #include "progress.h"
+#include "shown.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -59,20 +60,32 @@ static int check_target(const char *path, const char *src_path, bool force)
     return force ? 0 : report("%s: exists; --force replaces it", path);
 }
 
-/* The same of the file that a vision tower may go to. It would be taken for the tower of what is
- * written, so it may not stay there from another model either. */
-static int check_tower(const char *path, const char *src_path, bool force)
+/* The name of the file that a vision tower may go to: "mmproj-" before that of `path`. */
+static bool tower_name(struct buf *out, const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    int n_dir = slash ? (int)(slash - path) + 1 : 0, result;
-    struct buf tower;
+    size_t n_dir = strlen(path) - strlen(path_name(path));
+    buf_init(out, MAX_TEXT);
+    return buf_printf(out, "%.*smmproj-%s", (int)n_dir, path, path_name(path));
+}
 
-    buf_init(&tower, MAX_TEXT);
-    buf_printf(&tower, "%.*smmproj-%s", n_dir, path, path + n_dir);
-    result = tower.failed ? report("out of memory for the name of %s", path)
-                          : check_target(tower.data, src_path, force);
-    buf_clear(&tower);
-    return result;
+static void say_size(const char *lead, const char *path, const struct stat *st)
+{
+    fputs(lead, stderr);
+    shown_puts(stderr, path);
+    fprintf(stderr, " (%.1f MiB)", (double)st->st_size / (1 << 20));
+}
+
+/* What was written. The tower's file may be there from before (--force): `old` is what stat said
+ * of it then. */
+static void report_written(const char *path, const char *tower, const struct stat *old)
+{
+    struct stat now;
+    fputs("prevue: wrote ", stderr);
+    if (stat(path, &now) == 0)
+        say_size("", path, &now);
+    if (stat(tower, &now) == 0 && (now.st_ino != old->st_ino || now.st_mtime != old->st_mtime))
+        say_size(" and the vision tower ", tower, &now);
+    fputc('\n', stderr);
 }
 
 int cmd_convert(int argc, char **argv)
@@ -82,6 +95,8 @@ int cmd_convert(int argc, char **argv)
     struct pv_convert_params p = pv_convert_defaults();
     struct progress progress;
     struct arg_list operands = { 0 };
+    struct stat old = { 0 };
+    struct buf tower;
     const char **paths = operands.items;
     int r = options_parse(&convert_options, &a, argc, argv, &operands);
 
@@ -92,21 +107,29 @@ int cmd_convert(int argc, char **argv)
                               operands.n ? "output file" : "source");
     if (a.type < 0)
         return options_misuse("convert", "there is no type: give one with --type");
+    if (!tower_name(&tower, paths[1]))
+        return report("out of memory for the name of %s", paths[1]);
     r = check_target(paths[1], paths[0], a.force);
+    /* The tower's file would be taken for that of what is written: none may stay from another. */
     if (!r)
-        r = check_tower(paths[1], paths[0], a.force);
-    if (r)
-        return r;
-    progress_init(&progress);
-    p.type = (enum pv_type)a.type;
-    p.one_file = a.one_file;
-    p.adapter = a.adapter;
-    p.progress = progress_step;
-    p.progress_user = &progress;
-    catch_interrupt();
-    r = (int)pv_convert(paths[0], paths[1], &p, &err);
-    progress_clear(&progress);
-    if (r == PV_E_CANCELLED)
-        return interrupted();
-    return r ? report("%s", err.text) : 0;
+        r = check_target(tower.data, paths[0], a.force);
+    if (!r) {
+        (void)stat(tower.data, &old);
+        progress_init(&progress);
+        progress.name = path_name(paths[0]);
+        p.type = (enum pv_type)a.type;
+        p.one_file = a.one_file;
+        p.adapter = a.adapter;
+        p.progress = progress_step;
+        p.progress_user = &progress;
+        catch_interrupt();
+        r = (int)pv_convert(paths[0], paths[1], &p, &err);
+        progress_clear(&progress);
+        if (r)
+            r = r == PV_E_CANCELLED ? interrupted() : report("%s", err.text);
+        else
+            report_written(paths[1], tower.data, &old);
+    }
+    buf_clear(&tower);
+    return r;
 }

@@ -168,7 +168,7 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, const st
     enum pv_status status = PV_OK;
 
     progress_init(&progress);
-    answer_init(&out, &a->sampling, &progress);
+    answer_init(&out, &a->sampling, &plan->model, &progress);
     if (at == 0)
         status = add_videos(s, src, &vp, &progress, err);
     if (status)
@@ -200,14 +200,15 @@ done:
     return status;
 }
 
-static void print_json(const struct buf *answers, const struct sources *src, bool several,
-                       double total)
+static void print_json(const struct buf *answers, const struct pv_model_params *mp,
+                       const struct sources *src, bool several, double total)
 {
     struct buf b;
     buf_init(&b, answers->limit * 2);
     buf_puts(&b, several ? "{\"answers\":[" : "{");
     buf_puts(&b, answers->data);
     buf_puts(&b, several ? "]" : "");
+    model_json(&b, mp);
     add_frames_json(&b, src);
     if (several)
         buf_printf(&b, ",\"seconds\":{\"total\":%.6f}", total);
@@ -237,7 +238,7 @@ static int run_session(pv_session *s, bool words, const struct describe_args *a,
     for (int i = 0; i <= a->asks.n && !status && !interrupted(); i++)
         status = ask(s, a, plan, i, &src, &json, &err);
     if ((status == PV_OK || status == PV_E_CANCELLED) && json.len)
-        print_json(&json, &src, a->asks.n > 0, clock_now() - begin);
+        print_json(&json, &plan->model, &src, a->asks.n > 0, clock_now() - begin);
     buf_clear(&json);
     return answer_exit(status, &err);
 }
@@ -263,7 +264,7 @@ static bool echo_text(void *user, const char *utf8, size_t len)
     return !ferror(stdout);
 }
 
-static void print_comparison(const struct tally *tally, const struct contenders *who,
+static void print_comparison(const struct tally *tally, const struct plan *plan,
                              const struct echo *e)
 {
     struct buf b;
@@ -271,11 +272,12 @@ static void print_comparison(const struct tally *tally, const struct contenders 
     if (e->json) {
         buf_puts(&b, "{\"text\":");
         buf_json(&b, e->text.data ? e->text.data : "", e->text.len);
+        model_json(&b, &plan->model);
         buf_puts(&b, ",");
-        tally_json(&b, tally, who);
+        tally_json(&b, tally, &plan->who);
         buf_puts(&b, "}\n");
     } else {
-        tally_table(&b, tally, who);
+        tally_table(&b, tally, &plan->who);
     }
     if (b.failed)
         report("the comparison is too long to be printed");
@@ -317,7 +319,7 @@ static int compare_methods(pv_model *model, const struct pv_session_params *sp,
         write_text("\n\n", echo.ends_line ? 1 : 2);
     if (!status) {
         tally_add(&tally, &plan->who, &r);
-        print_comparison(&tally, &plan->who, &echo);
+        print_comparison(&tally, plan, &echo);
     }
     buf_clear(&echo.text);
     trial_clear(&r);
@@ -394,10 +396,9 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
     plan->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &plan->model.limits);
     if (a->compare)
-        return method_args_list(&a->method, "describe", &a->model, &plan->model, a->compare, NULL,
-                                &plan->who, &plan->draft);
-    return method_args_check(&a->method, "describe", &a->model, &plan->model, &plan->method,
-                             &plan->draft);
+        return method_args_list(&a->method, "describe", &plan->model, a->compare, NULL, &plan->who,
+                                &plan->draft);
+    return method_args_check(&a->method, "describe", &plan->model, &plan->method, &plan->draft);
 }
 
 int cmd_describe(int argc, char **argv)

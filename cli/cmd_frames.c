@@ -100,13 +100,32 @@ static void print_frame(struct writer *w, const struct pv_frame *f, const char *
     printf("\n");
 }
 
+/* Makes a directory and those above it; 0, or errno of the last. What is there stays. */
+static int make_dirs(const char *dir)
+{
+    char *path = mem_strdup(dir);
+    int why = 0;
+
+    if (!path)
+        return ENOMEM;
+    for (char *at = path + 1; *path && *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = 0;
+        mkdir(path, 0777); /* if it fails, so does the last */
+        *at = '/';
+    }
+    if (mkdir(path, 0777) != 0)
+        why = errno;
+    mem_free(path);
+    return why;
+}
+
 /* The directory is made when there is something to put into it, so that a video that cannot be
  * read leaves nothing. */
 static bool make_dir(struct writer *w)
 {
-    int why = 0;
-    if (!w->made_dir && mkdir(w->dir, 0777) != 0)
-        why = errno;
+    int why = w->made_dir ? 0 : make_dirs(w->dir);
     w->made_dir = !why || file_is_dir(w->dir);
     if (!w->made_dir)
         fail(&w->err, PV_E_IO, "%s: the directory cannot be made: %s", w->dir, strerror(why));

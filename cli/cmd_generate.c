@@ -191,6 +191,7 @@ static void print_answer(const struct answer *out, bool has_text)
     if (out->json) {
         buf_puts(&b, "{");
         answer_json(&b, out, has_text);
+        model_json(&b, out->model);
         buf_puts(&b, "}\n");
     } else if (!has_text) {
         answer_ids(&b, out);
@@ -202,8 +203,9 @@ static void print_answer(const struct answer *out, bool has_text)
     buf_clear(&b);
 }
 
-static int run_session(pv_session *s, const pv_model *model, const struct generate_args *a,
-                       const struct prompt *p, const struct pv_method *method)
+static int run_session(pv_session *s, const pv_model *model, const struct pv_model_params *mp,
+                       const struct generate_args *a, const struct prompt *p,
+                       const struct pv_method *method)
 {
     struct progress progress;
     struct answer out;
@@ -211,7 +213,7 @@ static int run_session(pv_session *s, const pv_model *model, const struct genera
     enum pv_status status;
 
     progress_init(&progress);
-    answer_init(&out, &a->sampling, &progress);
+    answer_init(&out, &a->sampling, mp, &progress);
     status = add_prompt(s, model, a, p, &err);
     if (status)
         goto done;
@@ -258,7 +260,7 @@ static int run_model(const struct generate_args *a, const struct prompt *p,
         report("%s", err.text);
         goto close;
     }
-    result = run_session(session, model, a, p, method);
+    result = run_session(session, model, mp, a, p, method);
     pv_session_close(&session);
 
 close:
@@ -282,7 +284,7 @@ int cmd_generate(int argc, char **argv)
     if (r == OPTIONS_RUN)
         r = cache_args_check(&a.cache, "generate");
     if (r == OPTIONS_RUN)
-        r = method_args_check(&a.method, "generate", &a.model, &mp, &method, &draft);
+        r = method_args_check(&a.method, "generate", &mp, &method, &draft);
     if (r != OPTIONS_RUN)
         return r;
     mp.limits.memory_bytes = a.session.memory;

@@ -180,15 +180,15 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     if (r == OPTIONS_RUN)
         r = cache_args_check(&a->cache, "serve");
     if (r == OPTIONS_RUN)
-        r = method_args_check(&a->method, "serve", &a->model, &c->model, &c->method, &draft);
+        r = method_args_check(&a->method, "serve", &c->model, &c->method, &draft);
     if (r != OPTIONS_RUN)
         return r;
     c->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &c->media);
     /* Requests may ask for any method that the models allow. */
-    set_head(&a->method, &c->model, method_args_head(&a->method, &a->model, &c->model));
+    set_head(&a->method, &c->model, method_args_head(&a->method, &c->model));
     c->draft = c->model;
-    c->draft.path = method_args_draft(&a->method, &a->model, &c->model);
+    c->draft.path = method_args_draft(&a->method, &c->model);
     c->draft.mmproj = a->method.draft_mmproj;
     c->draft.head = NULL;
     c->draft.draft_vocab = a->method.draft_vocab;

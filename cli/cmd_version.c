@@ -1,6 +1,6 @@
 /* prevue version: what this program is, and with --verbose all that a bug report should say. */
-#include "bench_report.h"
 #include "command.h"
+#include "machine.h"
 
 #include "base/cpu.h"
 #include "prevue/about.h"

@@ -11,10 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The draft model that goes with the default model. */
-#define DEFAULT_DRAFT "nano-draft.gguf"
-/* And the draft head. */
-#define DEFAULT_HEAD "nano-head.gguf"
+/* A draft model and a draft head beside NAME.gguf are found by these names: NAME-draft.gguf. */
+#define DRAFT_SUFFIX "-draft.gguf"
+#define HEAD_SUFFIX "-head.gguf"
 /* The orders of enum pv_accept, pv_draft_pos and pv_schedule. */
 #define ACCEPT_WORDS "exact rejection"
 #define POSITION_WORDS "auto compact original"
@@ -29,9 +28,8 @@ enum { MAX_VOCAB = 1 << 24 };
 const struct option method_table[] = {
     { "draft", 'd', "-md --model-draft --draft-model", OPTION_STRING, AT(draft), 0, 0, "MODEL",
       "A smaller model of the family that drafts, or \"self\": the model's own weights draft on a "
-      "pruned prompt. Default: with the default model models/" DEFAULT_DRAFT
-      ", for methods that need "
-      "one (auto then takes the head); else none.",
+      "pruned prompt. Default: for MODEL NAME.gguf the file NAME" DRAFT_SUFFIX
+      " beside it, if there is one, for methods that need a draft model (auto prefers the head).",
       NULL },
     { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
       "The draft model's vision tower, as --mmproj is the model's.", NULL },
@@ -46,9 +44,8 @@ const struct option method_table[] = {
       NULL },
     { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
       "A draft head made for the model: GGUF file, or a directory in the layout of EAGLE or "
-      "EAGLE-3. "
-      "Default: "
-      "models/" DEFAULT_HEAD " with the default model where it is there, else none.",
+      "EAGLE-3. Default: for MODEL NAME.gguf the file NAME" HEAD_SUFFIX
+      " beside it, if there is one.",
       NULL },
     { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",
       "How tokens are drafted. Whatever the method, the text is the one of plain decoding (ar). "
@@ -354,34 +351,31 @@ static int check_parts(const struct pv_method *m, const char *command, bool has_
 
 enum { MAX_PATH = 4096 };
 
-/* The file of this name beside the default model; NULL: another model was named, or it is not
+/* For the model NAME.gguf the file beside it whose name is NAME and `suffix`; NULL: it is not
  * there. */
-static const char *find_beside(char out[MAX_PATH], const struct model_args *model,
-                               const struct pv_model_params *mp, const char *name)
+static const char *find_beside(char out[MAX_PATH], const struct pv_model_params *mp,
+                               const char *suffix)
 {
-    const char *slash = strrchr(mp->path, '/');
     int n;
-
-    if (model->model)
+    if (!path_ends(mp->path, ".gguf"))
         return NULL;
-    n = snprintf(out, MAX_PATH, "%.*s%s", slash ? (int)(slash + 1 - mp->path) : 0, mp->path, name);
+    n = snprintf(out, MAX_PATH, "%.*s%s", (int)(strlen(mp->path) - strlen(".gguf")), mp->path,
+                 suffix);
     return n > 0 && n < MAX_PATH && file_exists(out) ? out : NULL;
 }
 
-const char *method_args_draft(const struct method_args *a, const struct model_args *model,
-                              const struct pv_model_params *mp)
+const char *method_args_draft(const struct method_args *a, const struct pv_model_params *mp)
 {
     static char path[MAX_PATH];
     if (a->draft)
         return strcmp(a->draft, "self") != 0 ? a->draft : NULL;
-    return find_beside(path, model, mp, DEFAULT_DRAFT);
+    return find_beside(path, mp, DRAFT_SUFFIX);
 }
 
-const char *method_args_head(const struct method_args *a, const struct model_args *model,
-                             const struct pv_model_params *mp)
+const char *method_args_head(const struct method_args *a, const struct pv_model_params *mp)
 {
     static char path[MAX_PATH];
-    return a->head ? a->head : find_beside(path, model, mp, DEFAULT_HEAD);
+    return a->head ? a->head : find_beside(path, mp, HEAD_SUFFIX);
 }
 
 enum pv_status open_draft(pv_model **out, const char *path, const struct method_args *a,
@@ -417,11 +411,10 @@ static const char *implied_method(const struct method_args *a, bool has_drafter)
     return has_drafter || a->draft ? "auto" : "ar";
 }
 
-int method_args_check(const struct method_args *a, const char *command,
-                      const struct model_args *model, struct pv_model_params *mp,
+int method_args_check(const struct method_args *a, const char *command, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft)
 {
-    const char *path = method_args_draft(a, model, mp), *head = method_args_head(a, model, mp);
+    const char *path = method_args_draft(a, mp), *head = method_args_head(a, mp);
     const char *implied = implied_method(a, path || head), *name, *why;
     bool self = a->draft && !path;
     struct pv_error err = { 0 }, refused = { 0 };
@@ -431,6 +424,8 @@ int method_args_check(const struct method_args *a, const char *command,
 
     if (r != OPTIONS_RUN)
         return r;
+    if (a->head && a->draft && self)
+        return options_misuse(command, "--draft self and --head are two drafters: give one");
     if (pv_method_find(&m, a->method ? a->method : implied, &err))
         return options_misuse(command, "%s", err.text);
     change(a, &m, self, head, &refused);
@@ -528,11 +523,11 @@ static bool prunes_any(const struct contenders *list)
     return false;
 }
 
-int method_args_list(const struct method_args *a, const char *command,
-                     const struct model_args *model, struct pv_model_params *mp, const char *names,
-                     const char *ratios, struct contenders *out, const char **draft)
+int method_args_list(const struct method_args *a, const char *command, struct pv_model_params *mp,
+                     const char *names, const char *ratios, struct contenders *out,
+                     const char **draft)
 {
-    const char *path = method_args_draft(a, model, mp), *head = method_args_head(a, model, mp);
+    const char *path = method_args_draft(a, mp), *head = method_args_head(a, mp);
     struct pv_method plain = { .size = sizeof plain };
     int r = check_words(a, command);
 

@@ -37,30 +37,27 @@ struct contenders {
     int n;
 };
 
-/* The draft model that these options name, or the one beside the default model when neither is
- * named; NULL: none, or the model itself. The string lives until the next call. */
-const char *method_args_draft(const struct method_args *a, const struct model_args *model,
-                              const struct pv_model_params *mp);
+/* The draft model that these options name, or NAME-draft.gguf beside the model NAME.gguf; NULL:
+ * none, or the model itself. The string lives until the next call. */
+const char *method_args_draft(const struct method_args *a, const struct pv_model_params *mp);
 
-/* The same for the draft head. */
-const char *method_args_head(const struct method_args *a, const struct model_args *model,
-                             const struct pv_model_params *mp);
+/* The same for the draft head, and NAME-head.gguf. */
+const char *method_args_head(const struct method_args *a, const struct pv_model_params *mp);
 
 /* The model gets this head (NULL: none), with the draft vocabulary that the options ask for. */
 void set_head(const struct method_args *a, struct pv_model_params *mp, const char *head);
 
 /* One method. *draft is the draft model that it needs, NULL: none; the head that it needs becomes
  * the model's. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
-int method_args_check(const struct method_args *a, const char *command,
-                      const struct model_args *model, struct pv_model_params *mp,
+int method_args_check(const struct method_args *a, const char *command, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft);
 
 /* Methods separated by commas, NAME or NAME:self. What the options change is changed where it has a
  * meaning. With `ratios` (numbers separated by commas; NULL: none) each method that prunes is there
  * once for each. */
-int method_args_list(const struct method_args *a, const char *command,
-                     const struct model_args *model, struct pv_model_params *mp, const char *names,
-                     const char *ratios, struct contenders *out, const char **draft);
+int method_args_list(const struct method_args *a, const char *command, struct pv_model_params *mp,
+                     const char *names, const char *ratios, struct contenders *out,
+                     const char **draft);
 
 /* Its label, and its ratio where it prunes. */
 void contender_title(char *out, size_t size, const struct contender *c);

@@ -97,8 +97,8 @@ bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
             snprintf(line + n, sizeof line - (size_t)n, "decoding %lld/%lld frames",
                      (long long)done, (long long)total);
         else if (phase == PV_PHASE_CONVERT)
-            snprintf(line + n, sizeof line - (size_t)n, "writing %.1f/%.1f MiB %.0f %%",
-                     (double)done / (1 << 20), (double)total / (1 << 20),
+            snprintf(line + n, sizeof line - (size_t)n, "converting %.60s: %.1f/%.1f MiB %.0f %%",
+                     p->name ? p->name : "", (double)done / (1 << 20), (double)total / (1 << 20),
                      100.0 * (double)done / (double)total);
         else
             snprintf(line + n, sizeof line - (size_t)n, "reading %lld/%lld tokens %.0f %%",

@@ -8,9 +8,10 @@
 /* One line on stderr, only where that is a terminal, written over itself. */
 struct progress {
     bool terminal;
-    int shown;       /* columns on the screen now */
-    double last;     /* when it was written */
-    int video, of_n; /* which of how many videos is being decoded; of_n 1: not said */
+    int shown;        /* columns on the screen now */
+    double last;      /* when it was written */
+    int video, of_n;  /* which of how many videos is being decoded; of_n 1: not said */
+    const char *name; /* borrowed; what is converted */
 };
 
 void progress_init(struct progress *p);

@@ -99,6 +99,9 @@ for family in llava_onevision qwen3_vl_video qwen2_5_vl_video; do
     run convert $m $family.gguf --type f16
     why=
     [ "$status" -eq 0 ] || why="exit status is not 0"
+    wrote="prevue: wrote $family.gguf ([0-9.]* MiB)"
+    [ ! -e mmproj-$family.gguf ] || wrote="$wrote and the vision tower mmproj-$family.gguf ([0-9.]* MiB)"
+    grep -qx "$wrote" err || why="stderr does not name what was written"
     verdict "convert_$family" "$why"
     run $ask -m $family.gguf --frames 4 --json
     why=

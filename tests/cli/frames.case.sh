@@ -139,7 +139,6 @@ failure limit_seconds 'clip\.y4m.*5' frames clip.y4m -o refused --max-video-seco
 failure limit_frames 'clip\.y4m.*16' frames clip.y4m -o refused --frames 17 --limit-frames 16
 verdict refused_leaves_nothing "$([ ! -e refused ] || echo "the directory was made")"
 failure output_is_a_file 'text\.mp4.*not a directory' frames clip.y4m -o text.mp4
-failure output_without_parent 'no/where' frames clip.y4m -o no/where
 mkdir mixed/frame-0002.png
 "$prevue" frames clip.y4m -o mixed --frames 3 >out 2>err </dev/null
 status=$? why=
@@ -267,3 +266,13 @@ run frames click.wav --wav heard.wav -m model.gguf
 why=
 [ "$status" -eq 2 ] && grep -q 'model without --output has no meaning' err || why="says $(cat err)"
 verdict sound_by_model "$why"
+
+# --- a directory in directories that are not there ---
+
+run frames clip.y4m -o new/sub/dir/ --frames 2
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ -s new/sub/dir/frame-0002.png ] || why="there is no frame"
+verdict frames_make_directories "$why"
+: >file
+failure frames_below_a_file 'file/sub: the directory cannot be made: Not a directory' frames clip.y4m -o file/sub

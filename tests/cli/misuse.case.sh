@@ -103,3 +103,4 @@ misuse serve_operand 'clip.mp4' serve clip.mp4
 misuse serve_cache_kv '--cache-dir' serve -m x.gguf --cache-kv
 failure serve_keys 'none-such' serve -m x.gguf --api-key-file none-such --port 0
 failure serve_model 'x.gguf' serve -m x.gguf --port 0 --access-log none
+misuse two_drafters '--draft self and --head are two drafters' describe a.mp4 -m x -d self --head h

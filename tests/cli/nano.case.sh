@@ -123,6 +123,18 @@ verdict default_model_nowhere "$why"
 ln -s "$root/models" place/models
 run generate -m "$root/models/nano.gguf" -p duck -n 3 --ignore-eos --json
 duck=$(all_ids)
+why=
+grep -q '"method":"auto","drafter":"head"' out || why="the head beside it does not draft"
+grep -q "\"model\":\"$root/models/nano.gguf\"" out || why="the model is not named"
+grep -q '"finish_reason":"length"' out || why="the answer did not end by its length"
+verdict named_model_finds_its_head "$why"
+ln -s "$root/models/nano.gguf" lone.gguf
+ln -s "$root/models/nano-draft.gguf" lone-draft.gguf
+run generate -m lone.gguf -p duck -n 3 --ignore-eos --json
+why=
+grep -q '"method":"auto","drafter":"model"' out || why="the draft model beside it does not draft"
+[ "$(all_ids)" = "$duck" ] || why="other ids"
+verdict named_model_finds_its_drafter "$why"
 run_at "$dir" "$dir/place/prevue" generate -p duck -n 3 --ignore-eos --json
 why=
 [ -n "$duck" ] && [ "$(all_ids)" = "$duck" ] || why="not what nano says"
