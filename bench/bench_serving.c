@@ -188,7 +188,7 @@ static void parse(struct options *o, int argc, char **argv)
 }
 
 static pv_model *open_model(const struct options *o, const char *path, const char *head,
-                            pv_model *beside)
+                            pv_model *shares_with)
 {
     struct pv_model_params p = pv_model_defaults();
     struct pv_model_test test = { .dummy_weights = o->dummy };
@@ -197,7 +197,7 @@ static pv_model *open_model(const struct options *o, const char *path, const cha
     p.path = path;
     p.head = head;
     p.threads = o->threads;
-    p.beside = beside;
+    p.shares_with = shares_with;
     p.device = o->device;
     p.test = &test;
     stop_if(pv_model_open(&m, &p, &err), &err);

@@ -403,7 +403,7 @@ static int run_models(const struct view_args *a, const struct pv_model_params *m
         return report("%s", err.text);
     dp.path = a->draft;
     dp.mmproj = NULL;
-    dp.beside = model;
+    dp.shares_with = model;
     if (a->draft && strcmp(a->draft, "self") != 0 && pv_model_open(&draft, &dp, &err))
         report("%s", err.text);
     else if (draft && !pv_model_has_vision(draft))

@@ -387,7 +387,7 @@ enum pv_status open_draft(pv_model **out, const char *path, const struct method_
     p.path = path;
     p.mmproj = a->draft_mmproj;
     p.head = NULL;
-    p.beside = model;
+    p.shares_with = model;
     p.device = a->draft_device ? a->draft_device : mp->device;
     p.draft_vocab = a->draft_vocab;
     p.draft_text = a->draft_text;

@@ -91,7 +91,7 @@ static void load(struct work *w)
     struct pv_model_params draft = c->draft;
     if (pv_model_open(&s->model, &c->model, &l->err))
         return;
-    draft.beside = s->model;
+    draft.shares_with = s->model;
     if (draft.path && pv_model_open(&s->draft, &draft, &l->err))
         return;
     p.draft = s->draft;

@@ -9,7 +9,7 @@
 struct serve_config {
     const char *name;             /* of the model, for clients; NULL: from its path */
     struct pv_model_params model; /* with its head */
-    struct pv_model_params draft; /* path NULL: no draft model; `beside` is filled in */
+    struct pv_model_params draft; /* path NULL: no draft model; `shares_with` is filled in */
     struct pv_engine_params engine;
     struct pv_method method; /* of requests that do not ask for another */
     const char *host;

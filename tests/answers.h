@@ -21,14 +21,14 @@ struct pair {
     pv_model *target, *draft;
 };
 
-static inline pv_model *open_model(const char *path, int threads, pv_model *beside)
+static inline pv_model *open_model(const char *path, int threads, pv_model *shares_with)
 {
     struct pv_model_params p = pv_model_defaults();
     struct pv_error err = { 0 };
     pv_model *m = NULL;
     p.path = path;
     p.threads = threads;
-    p.beside = beside;
+    p.shares_with = shares_with;
     CHECK_MSG(pv_model_open(&m, &p, &err) == PV_OK, "%s", err.text);
     return m;
 }

@@ -255,8 +255,8 @@ static inline void check_job(struct episode *ep, struct job *j)
 
 struct tally {
     int64_t preemptions, hits, rows, steps, cancelled, accepted;
-    int64_t beside; /* steps of prompts beside others */
-    int64_t read;   /* entries of the cache on disk */
+    int64_t lane_steps; /* steps of prompts that ran while other requests decoded */
+    int64_t read;       /* entries of the cache on disk */
 };
 
 static inline void draw_jobs(struct episode *ep)
@@ -334,7 +334,7 @@ static inline bool run_episode(struct world *w, uint64_t seed, struct tally *tal
     tally->read += st.disk_pages + st.disk_rows;
     CHECK_EQ(st.disk_damaged, 0);
     tally->steps += st.steps;
-    tally->beside += scheduler_counts(ep.e->scheduler).lane_steps;
+    tally->lane_steps += scheduler_counts(ep.e->scheduler).lane_steps;
     tally->rows += st.rows;
     pv_engine_close(&ep.e);
     return CHECK_MSG(test_bad_checks == failed,

@@ -48,7 +48,7 @@ static inline bool open_headed(struct pair *out, struct tiny_vision target, enum
         return false;
     p.head = NULL;
     p.path = paths[1];
-    p.beside = out->target;
+    p.shares_with = out->target;
     return CHECK_MSG(pv_model_open(&out->draft, &p, &err) == PV_OK, "%s", err.text);
 }
 

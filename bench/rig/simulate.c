@@ -167,7 +167,7 @@ struct stage {
     int gamma, context, parent[TREE25_ROWS], depth[TREE25_ROWS];
     double rate;
     uint64_t draws;
-    struct drafting beside;
+    struct drafting background;
     /* of one run */
     int lag; /* rows that the drafter has not seen */
     bool warming;
@@ -311,7 +311,7 @@ static enum pv_status round_tree(struct stage *s, struct pv_error *err)
 static void *draft_rounds(void *user)
 {
     struct stage *s = user;
-    struct drafting *d = &s->beside;
+    struct drafting *d = &s->background;
     pthread_mutex_lock(&d->lock);
     while (!d->ended) {
         if (!d->asked) {
@@ -356,10 +356,10 @@ static enum pv_status round_parallel(struct stage *s, bool *pending, struct pv_e
     double start = clock_now();
     enum pv_status st, ours;
     s->lag = 1;
-    ask_draft(&s->beside);
+    ask_draft(&s->background);
     ours = verify_chain(s, rows, err);
     s->target_s += clock_now() - start;
-    st = await_draft(&s->beside, err);
+    st = await_draft(&s->background, err);
     if (ours || st)
         return ours ? ours : st;
     k = draw_accepted(s, rows);
@@ -376,7 +376,7 @@ static enum pv_status round_parallel(struct stage *s, bool *pending, struct pv_e
 
 static enum pv_status run_parallel(struct stage *s, struct pv_error *err)
 {
-    struct drafting *d = &s->beside;
+    struct drafting *d = &s->background;
     bool pending = false, started;
     enum pv_status st = PV_OK;
     *d = (struct drafting){ .asked = false };

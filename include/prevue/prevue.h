@@ -111,9 +111,11 @@ struct pv_model_params {
     const char *head;   /* a draft head made for this model: GGUF file or directory; NULL: none */
     int threads;        /* 0: all cores this process may use */
     uint64_t cpu_mask;  /* CPU features allowed, ~0: all (see pv_cpu_features) */
-    pv_model *beside;   /* use the threads of this model, which must outlive it; NULL: own ones */
-    const char *device; /* "cpu", "cuda" or "cuda:1" (a GPU by number); NULL: that of `beside`, or
-                           the CPU */
+    /* A model opened before, which must outlive this one: both use its threads and, on the same
+     * GPU, its device. Meant for a draft model beside its target. NULL: threads of its own. */
+    pv_model *shares_with;
+    const char *device; /* "cpu", "cuda" or "cuda:1" (a GPU by number); NULL: that of `shares_with`,
+                           or the CPU */
     struct pv_limits limits;
     const struct pv_model_test *test; /* see testing.h; NULL: none */
     /* false: quantised weights are repacked, that is copied to a layout that this CPU multiplies

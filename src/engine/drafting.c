@@ -461,8 +461,8 @@ static enum pv_status open_lone(struct drafting *d, enum drafter_decoder which,
                           decoder_state_size(dec, rows, GROW_LEVEL, d->engine->context, kv),
                           "a drafter on a thread of its own", err);
     if (!st && !d->lone_state[which])
-        st = decoder_state_open_beside(&d->lone_state[which], dec, rows, GROW_LEVEL,
-                                       d->engine->context, kv, WORK_URGENT, err);
+        st = decoder_state_open_priority(&d->lone_state[which], dec, rows, GROW_LEVEL,
+                                         d->engine->context, kv, WORK_URGENT, err);
     if (!st)
         lone_stepper_init(&d->lone[which], dec, d->lone_state[which], d->steps[which].base.pool);
     return st;

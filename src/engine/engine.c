@@ -37,8 +37,8 @@ static int at_most(int a, int b)
 
 int engine_rows(const struct pv_engine *e)
 {
-    int beside = e->max_requests > 1 ? at_least(TREE_MAX, e->max_requests) : 0;
-    return at_least(e->chunk, e->speculates ? TREE_MAX : 1) + beside;
+    int joint = e->max_requests > 1 ? at_least(TREE_MAX, e->max_requests) : 0;
+    return at_least(e->chunk, e->speculates ? TREE_MAX : 1) + joint;
 }
 
 static int engine_logits(const struct pv_engine *e)
@@ -50,8 +50,8 @@ static int engine_logits(const struct pv_engine *e)
 
 static int draft_rows(const struct pv_engine *e)
 {
-    int beside = e->max_requests > 1 ? TREE_MAX : 0;
-    return at_least(e->chunk, TREE_MAX) + beside;
+    int joint = e->max_requests > 1 ? TREE_MAX : 0;
+    return at_least(e->chunk, TREE_MAX) + joint;
 }
 
 static int draft_logits(const struct pv_engine *e)
@@ -133,8 +133,8 @@ static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
     struct pv_error none;
     if (e->max_requests == 1 || !decoder_ways_differ(dec) ||
         size > e->model->limits.memory_bytes - atomic_load(&e->fixed_bytes) ||
-        decoder_state_open_beside(&e->lane_state, dec, rows, engine_logits(e), e->context, e->kv,
-                                  WORK_BULKY, &none))
+        decoder_state_open_priority(&e->lane_state, dec, rows, engine_logits(e), e->context, e->kv,
+                                    WORK_BULKY, &none))
         return PV_OK;
     atomic_fetch_add(&e->fixed_bytes, size);
     return scheduler_add_lane(e->scheduler, e->lane_state, err);
@@ -277,8 +277,8 @@ enum pv_status engine_drafts(struct pv_engine *e, enum drafter_decoder which,
     s = kvpool_open(&d->pool, decoder_device(dec), decoder_config(dec), e->kv,
                     kvpool_pages(e->pool), err);
     if (!s && which != DRAFTER_RUNS_TARGET)
-        s = decoder_state_open_beside(&d->state, dec, draft_rows(e), draft_logits(e), e->context,
-                                      e->kv, WORK_URGENT, err);
+        s = decoder_state_open_priority(&d->state, dec, draft_rows(e), draft_logits(e), e->context,
+                                        e->kv, WORK_URGENT, err);
     if (!s)
         s = scheduler_add_batch(e->scheduler, &d->batch, dec, d->state ? d->state : e->state,
                                 d->pool, lock, err);

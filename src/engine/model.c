@@ -102,20 +102,20 @@ static enum pv_status parse_device(const char *text, int *gpu, struct pv_error *
     return fail(err, PV_E_ARG, "unknown device '%s' (use cpu, cuda or cuda:N)", text);
 }
 
-/* That of the model beside it, where both are on the same. */
+/* Shares the device of p->shares_with if both models are on the same one. */
 static enum pv_status open_device(struct pv_model *m, const struct pv_model_params *p,
                                   struct pv_error *err)
 {
     enum pv_status s = PV_OK;
-    m->gpu = p->beside ? p->beside->gpu : -1;
+    m->gpu = p->shares_with ? p->shares_with->gpu : -1;
     if (p->device)
         s = parse_device(p->device, &m->gpu, err);
     if (s)
         return s;
-    if (p->beside && p->beside->gpu == m->gpu) {
-        m->beside = p->beside;
-        m->step_lock = p->beside->step_lock;
-        m->dev = p->beside->dev;
+    if (p->shares_with && p->shares_with->gpu == m->gpu) {
+        m->shares_with = p->shares_with;
+        m->step_lock = p->shares_with->step_lock;
+        m->dev = p->shares_with->dev;
         return PV_OK;
     }
     return m->gpu < 0 ? device_cpu_open(&m->dev, m->threads, m->cpu, err)
@@ -264,9 +264,9 @@ enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *param
     if (m->threads > POOL_MAX_THREADS)
         m->threads = POOL_MAX_THREADS;
     m->cpu = cpu_flags() & p->cpu_mask;
-    if (p->beside) {
-        m->threads = p->beside->threads;
-        m->cpu = p->beside->cpu;
+    if (p->shares_with) {
+        m->threads = p->shares_with->threads;
+        m->cpu = p->shares_with->cpu;
     }
     pthread_mutex_init(&m->own_lock, NULL);
     m->step_lock = &m->own_lock;
@@ -290,7 +290,7 @@ void pv_model_close(pv_model **model)
     decoder_close(&m->head);
     decoder_close(&m->dec);
     pthread_mutex_unlock(m->step_lock);
-    if (!m->beside)
+    if (!m->shares_with)
         device_close(&m->dev);
 #ifndef PV_CORE
     tokenizer_close(&m->tokenizer);

@@ -28,10 +28,10 @@ struct pv_model {
     struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */
     struct pv_limits limits;
     int threads;
-    uint64_t cpu;            /* features in use */
-    struct pv_model *beside; /* whose device this is; NULL: its own */
-    int gpu;                 /* its number; -1: the CPU */
-    uint64_t repacked;       /* bytes of the repacked copy of its weights, or what it would take */
+    uint64_t cpu;                 /* features in use */
+    struct pv_model *shares_with; /* whose device this is; NULL: its own */
+    int gpu;                      /* its number; -1: the CPU */
+    uint64_t repacked; /* bytes of the repacked copy of its weights, or what it would take */
     pthread_mutex_t own_lock;
     pthread_mutex_t *step_lock; /* the device runs one step at a time */
 };

@@ -17,7 +17,8 @@
 enum { AUTO_PATIENCE = 4 };
 /* Threads of a CPU with which `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
-/* Requests on a CPU from which on `auto` prefers a draft head to a draft model (doc/notes/engine.md). */
+/* Requests on a CPU from which on `auto` prefers a draft head to a draft model
+ * (doc/notes/engine.md). */
 enum { CROWD = 6 };
 static const double USUAL_LAMBDA = 0.5; /* without a tower */
 enum { FITTED_USUAL = 8 };              /* rows of a fitted tree, before any is measured */

@@ -346,7 +346,7 @@ static enum pv_status put_transposed(struct decoder_state *st, int32_t *to, int 
 }
 
 static enum pv_status state_fill(struct decoder_state *st, const struct decoder *dec,
-                                 enum work_haste haste, struct pv_error *err)
+                                 enum work_priority priority, struct pv_error *err)
 {
     struct work_shape shape =
         work_shape_of(dec, st->max_rows, st->max_logits, st->context, st->kv_dtype);
@@ -368,7 +368,7 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
         return fail_nomem(err, chain + inputs +
                                    CHAIN_RUNS * (sizeof *st->host_chosen + sizeof *st->runs));
     st->host_inputs = st->host_block + chain;
-    shape.haste = haste;
+    shape.priority = priority;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
     if (!s && dec->is_head) /* a row of two: its embedding, and max_rows further on its feature */
         s = put_transposed(st, st->order, 2, st->max_rows, err);
@@ -377,10 +377,10 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
     return s;
 }
 
-enum pv_status decoder_state_open_beside(struct decoder_state **out, const struct decoder *dec,
-                                         int max_rows, int max_logits, int context,
-                                         enum dtype kv_dtype, enum work_haste haste,
-                                         struct pv_error *err)
+enum pv_status decoder_state_open_priority(struct decoder_state **out, const struct decoder *dec,
+                                           int max_rows, int max_logits, int context,
+                                           enum dtype kv_dtype, enum work_priority priority,
+                                           struct pv_error *err)
 {
     struct decoder_state *st = mem_zalloc(sizeof *st);
     enum pv_status s;
@@ -391,7 +391,7 @@ enum pv_status decoder_state_open_beside(struct decoder_state **out, const struc
     st->max_logits = max_logits;
     st->context = context;
     st->kv_dtype = kv_dtype;
-    s = state_fill(st, dec, haste, err);
+    s = state_fill(st, dec, priority, err);
     if (s) {
         decoder_state_close(&st);
         return s;
@@ -404,8 +404,8 @@ enum pv_status decoder_state_open(struct decoder_state **out, const struct decod
                                   int max_rows, int max_logits, int context, enum dtype kv_dtype,
                                   struct pv_error *err)
 {
-    return decoder_state_open_beside(out, dec, max_rows, max_logits, context, kv_dtype, WORK_USUAL,
-                                     err);
+    return decoder_state_open_priority(out, dec, max_rows, max_logits, context, kv_dtype,
+                                       WORK_NORMAL, err);
 }
 
 void decoder_state_close(struct decoder_state **st)

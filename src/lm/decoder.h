@@ -46,11 +46,11 @@ size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logit
 enum pv_status decoder_state_open(struct decoder_state **out, const struct decoder *dec,
                                   int max_rows, int max_logits, int context, enum dtype kv_dtype,
                                   struct pv_error *err);
-/* The same for steps that compete with others for a device. */
-enum pv_status decoder_state_open_beside(struct decoder_state **out, const struct decoder *dec,
-                                         int max_rows, int max_logits, int context,
-                                         enum dtype kv_dtype, enum work_haste haste,
-                                         struct pv_error *err);
+/* The same for steps that compete with others for a device, with a priority. */
+enum pv_status decoder_state_open_priority(struct decoder_state **out, const struct decoder *dec,
+                                           int max_rows, int max_logits, int context,
+                                           enum dtype kv_dtype, enum work_priority priority,
+                                           struct pv_error *err);
 void decoder_state_close(struct decoder_state **st);
 struct device_work *decoder_state_work(struct decoder_state *st);
 

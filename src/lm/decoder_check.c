@@ -51,11 +51,11 @@ static int most_columns(const struct step *step)
 {
     int most = 0;
     for (int i = 0; i < step->n_columns; i++) {
-        int beside = 0; /* taps that look at this one's first layer */
+        int taps = 0; /* taps that look at this one's first layer */
         for (int j = 0; j < step->n_columns; j++)
-            beside += step->columns[j].layer0 <= step->columns[i].layer0 &&
-                      step->columns[i].layer0 < step->columns[j].layer1;
-        most = beside > most ? beside : most;
+            taps += step->columns[j].layer0 <= step->columns[i].layer0 &&
+                    step->columns[i].layer0 < step->columns[j].layer1;
+        most = taps > most ? taps : most;
     }
     return most;
 }

@@ -259,8 +259,8 @@ static enum pv_status link_paths(struct shape *out, const struct paths *all, str
         const struct path *p = &all->path[i];
         int parent = find_parent(all, p), rank = p->rank[p->len - 1];
         /* In this order the node before is the sibling one rank below, or the same path. */
-        bool beside = i > 0 && s.parent[i] == parent;
-        int before = beside ? s.rank[i] : -1;
+        bool sibling = i > 0 && s.parent[i] == parent;
+        int before = sibling ? s.rank[i] : -1;
         if (parent < 0)
             return fail(err, PV_E_FORMAT, "%s:%d: the path without its last rank is missing",
                         all->file, p->line);
@@ -270,8 +270,8 @@ static enum pv_status link_paths(struct shape *out, const struct paths *all, str
                         p->line > p[-1].line ? p[-1].line : p->line);
         if (rank != before + 1)
             return fail(err, PV_E_FORMAT,
-                        "%s:%d: the path ends in rank %d, but none beside it in %d", all->file,
-                        p->line, rank, rank - 1);
+                        "%s:%d: the path ends in rank %d, but no sibling ends in rank %d",
+                        all->file, p->line, rank, rank - 1);
         s.parent[i + 1] = parent;
         s.rank[i + 1] = rank;
     }

@@ -288,11 +288,11 @@ struct work_plan {
 struct device;
 struct device_work; /* scratch of one session on a device */
 
-/* Where works compete for a device: who goes first. */
-enum work_haste {
-    WORK_USUAL,
+/* Which work goes first where several compete for a device. */
+enum work_priority {
+    WORK_NORMAL,
     WORK_URGENT, /* small steps of which each waits for the one before it */
-    WORK_BULKY   /* long steps beside those of others: they leave a part of the device free */
+    WORK_BULKY   /* long steps that leave part of the device free for others */
 };
 
 /* Sizes that bound the scratch of a session. */
@@ -306,7 +306,7 @@ struct work_shape {
     int hidden, ffn; /* of blocks; 0: none will come */
     int out;         /* most outputs of a matmul outside blocks; 0: not known */
     int n_experts, n_used, expert_ffn; /* of `experts`; 0: it is not used */
-    enum work_haste haste;
+    enum work_priority priority;
 };
 
 struct device_ops {

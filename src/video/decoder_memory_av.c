@@ -11,11 +11,11 @@ enum {
     REFERENCES_MOST = 16 /* of codecs that are not below */
 };
 
-/* Pictures that a codec refers to, at most, and what its decoder keeps beside each (vectors of
- * motion, kinds of blocks), in sixteenths of a byte for each pixel. */
+/* Pictures that a codec refers to, at most, and the side data that its decoder keeps with each
+ * (vectors of motion, kinds of blocks), in sixteenths of a byte for each pixel. */
 static const struct codec_memory {
     enum AVCodecID codec;
-    int references, beside;
+    int references, side_data;
 } memories[] = {
     { AV_CODEC_ID_H264, 16, 9 },      { AV_CODEC_ID_HEVC, 16, 13 },
     { AV_CODEC_ID_AV1, 9, 4 },        { AV_CODEC_ID_VP9, 8, 4 },
@@ -40,9 +40,9 @@ static const struct codec_memory *memory_of(enum AVCodecID codec)
     return m;
 }
 
-static uint64_t beside(enum AVCodecID codec, const AVFrame *f)
+static uint64_t side_data(enum AVCodecID codec, const AVFrame *f)
 {
-    return (uint64_t)f->width * (uint64_t)f->height * (unsigned)memory_of(codec)->beside / 16;
+    return (uint64_t)f->width * (uint64_t)f->height * (unsigned)memory_of(codec)->side_data / 16;
 }
 
 struct token {
@@ -72,7 +72,7 @@ static int counted_buffer(AVCodecContext *d, AVFrame *f, int flags)
     t = av_mallocz(sizeof *t);
     if (t) {
         t->meter = m;
-        t->bytes = beside(d->codec_id, f);
+        t->bytes = side_data(d->codec_id, f);
         for (int i = 0; i < AV_NUM_DATA_POINTERS && f->buf[i]; i++)
             t->bytes += (uint64_t)f->buf[i]->size;
         if (!meter_take(m, t->bytes)) {
@@ -109,5 +109,5 @@ uint64_t decoder_memory_estimate(const AVCodecContext *d, const AVFrame *like)
     if (d->codec_id == AV_CODEC_ID_H264 && d->refs > 0 && d->refs < frames)
         frames = d->refs; /* the file says how many */
     frames += FRAMES_OURS + (d->has_b_frames > 0 ? d->has_b_frames : 0);
-    return size > 0 ? ((uint64_t)size + beside(d->codec_id, like)) * (unsigned)frames : 0;
+    return size > 0 ? ((uint64_t)size + side_data(d->codec_id, like)) * (unsigned)frames : 0;
 }

@@ -21,7 +21,7 @@ enum { ENVIRONMENT_MAX = 32, HIGH_FD = 16, PATH_SIZE = 4096 };
 
 bool helper_find(char *path, size_t size)
 {
-    static const char *const beside[] = { "/prevue-media", "/../libexec/prevue/prevue-media",
+    static const char *const places[] = { "/prevue-media", "/../libexec/prevue/prevue-media",
                                           "/../prevue-media" };
     char self[PATH_SIZE];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -31,8 +31,8 @@ bool helper_find(char *path, size_t size)
     slash = strrchr(self, '/');
     if (slash)
         *slash = 0;
-    for (size_t i = 0; slash && i < sizeof beside / sizeof *beside; i++)
-        if (snprintf(path, size, "%s%s", self, beside[i]) < (int)size && access(path, X_OK) == 0)
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++)
+        if (snprintf(path, size, "%s%s", self, places[i]) < (int)size && access(path, X_OK) == 0)
             return true;
     return snprintf(path, size, "%s/prevue/prevue-media", PV_LIBEXECDIR) < (int)size &&
            access(path, X_OK) == 0;

@@ -15,7 +15,7 @@ static void run_family(const struct family *family, enum test_head head, int fir
     w.n_new = 8;
     w.max_jobs = 5;
     t = run_world(&w, first, episodes);
-    CHECK(t.beside > 0);
+    CHECK(t.lane_steps > 0);
     CHECK(t.read > 0); /* from disk */
 }
 

@@ -9,7 +9,7 @@ static void run_family(const struct family *family, enum test_head head, int fir
     if (!tiny_world_open(&w, family, head, "cuda", cpu_level_best()))
         return;
     t = run_world(&w, first, episodes);
-    CHECK(t.beside > 0); /* steps with prompts ran beside others */
+    CHECK(t.lane_steps > 0); /* steps with prompts ran beside others */
 }
 
 TEST(requests_of_llava_do_not_see_each_other)

@@ -31,7 +31,7 @@ static bool clip_read(struct clip *c, const pv_model *model, const char *path)
     return CHECK_MSG(!pv_video_frames(model, path, &v, keep_frame, c, NULL, &err), "%s", err.text);
 }
 
-static pv_model *open_file(const char *path, const char *head, pv_model *beside)
+static pv_model *open_file(const char *path, const char *head, pv_model *shares_with)
 {
     struct pv_model_params p = pv_model_defaults();
     struct pv_error err = { 0 };
@@ -39,7 +39,7 @@ static pv_model *open_file(const char *path, const char *head, pv_model *beside)
     p.path = path;
     p.head = head;
     p.threads = 1;
-    p.beside = beside;
+    p.shares_with = shares_with;
     CHECK_MSG(pv_model_open(&m, &p, &err) == PV_OK, "%s", err.text);
     return m;
 }

@@ -178,7 +178,7 @@ static void *use_all(void *arg)
     mp.threads = 2;
     CHECK_MSG(!pv_model_open(&m, &mp, &err), "%s", err.text);
     mp.path = draft;
-    mp.beside = m;
+    mp.shares_with = m;
     CHECK_MSG(!pv_model_open(&d, &mp, &err), "%s", err.text);
     sp.max_context = 2048;
     sp.draft = d;

@@ -221,7 +221,7 @@ static enum pv_status open_stream(struct device_work *w, const struct work_shape
     cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (e == cudaSuccess)
         e = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking,
-                                         s->haste == WORK_URGENT ? greatest : least);
+                                         s->priority == WORK_URGENT ? greatest : least);
     if (e == cudaSuccess)
         e = cudaMallocHost((void **)&w->staged_host, staged_size(w));
     if (e != cudaSuccess)
@@ -241,7 +241,7 @@ static enum pv_status gpu_work_open(struct device *dev, struct device_work **out
     w->gpu = gpu_of(dev);
     w->shape = *s;
     w->n_sm = w->gpu->n_sm;
-    if (s->haste == WORK_BULKY)
+    if (s->priority == WORK_BULKY)
         w->n_sm = (int)(bulky_share * w->n_sm) / 2 * 2;
     size = measure(w, s);
     st = open_stream(w, s, err);
