@@ -200,10 +200,10 @@ static enum pv_status take_view(struct view_report *r, struct kept_view *v,
     v->rows = map->kept_rows;
     v->frames = map->kept_frames;
     n = (size_t)report_tokens(r);
-    v->seen = mem_alloc(n * sizeof *v->seen);
-    if (!v->seen)
-        return fail_nomem(err, n * sizeof *v->seen);
-    memcpy(v->seen, map->seen, n * sizeof *v->seen);
+    v->visible = mem_alloc(n * sizeof *v->visible);
+    if (!v->visible)
+        return fail_nomem(err, n * sizeof *v->visible);
+    memcpy(v->visible, map->visible, n * sizeof *v->visible);
     return h && !h->scores ? take_scores(h, map->scores, n, err) : PV_OK;
 }
 
@@ -222,7 +222,7 @@ static double attention_of(const struct view_report *r, const struct kept_view *
     const struct heat *h = find_attention(r);
     double sum = 0, all = 0;
     for (int i = 0; h && i < report_tokens(r); i++) {
-        sum += v->seen[i] ? h->scores[i] : 0;
+        sum += v->visible[i] ? h->scores[i] : 0;
         all += h->scores[i];
     }
     return all > 0 ? sum / all : -1;
@@ -259,7 +259,7 @@ static enum pv_status compute_views(pv_session *s, const struct view_args *a, st
 static void report_free(struct view_report *r)
 {
     for (int i = 0; i < r->n_views; i++)
-        mem_free(r->views[i].seen);
+        mem_free(r->views[i].visible);
     for (int i = 0; i < r->n_heats; i++)
         mem_free(r->heats[i].scores);
 }

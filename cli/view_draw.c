@@ -149,7 +149,7 @@ static struct colour greyed(const uint8_t *p, double light)
 static void draw_cell(struct canvas *c, int x0, int y0, const struct canvas *picture, int px,
                       int py, const struct tile *t, int i)
 {
-    bool grey = t->heat || (t->seen && !t->seen[i]);
+    bool grey = t->heat || (t->visible && !t->visible[i]);
     double heat = t->heat ? fmin(t->heat[i], 1) : 0;
     struct colour ink = heat_colour(heat);
     for (int y = 0; y < t->cell_h; y++) {
@@ -160,31 +160,31 @@ static void draw_cell(struct canvas *c, int x0, int y0, const struct canvas *pic
             mix(to, grey ? greyed(from, grey_light) : v, 1);
             if (t->heat)
                 mix(to, ink, heat_least + (heat_most - heat_least) * heat);
-            if ((t->seen || t->heat) && (x == 0 || y == 0))
+            if ((t->visible || t->heat) && (x == 0 || y == 0))
                 mix(to, black, grid_share);
         }
     }
 }
 
-static bool is_seen(const struct tile *t, int row, int column)
+static bool is_visible(const struct tile *t, int row, int column)
 {
     return row >= 0 && row < t->rows && column >= 0 && column < t->columns &&
-           t->seen[row * t->columns + column];
+           t->visible[row * t->columns + column];
 }
 
 /* A line where kept tokens end: on dark pictures full colour alone says little. */
 static void draw_edges(struct canvas *c, int x0, int y0, const struct tile *t, int row, int column)
 {
     int w = t->cell_w, h = t->cell_h, x = x0 + column * w, y = y0 + row * h;
-    if (!is_seen(t, row, column))
+    if (!is_visible(t, row, column))
         return;
-    if (!is_seen(t, row - 1, column))
+    if (!is_visible(t, row - 1, column))
         draw_rect(c, (struct rect){ x, y, w, 1 }, edge, edge_share);
-    if (!is_seen(t, row + 1, column))
+    if (!is_visible(t, row + 1, column))
         draw_rect(c, (struct rect){ x, y + h - 1, w, 1 }, edge, edge_share);
-    if (!is_seen(t, row, column - 1))
+    if (!is_visible(t, row, column - 1))
         draw_rect(c, (struct rect){ x, y, 1, h }, edge, edge_share);
-    if (!is_seen(t, row, column + 1))
+    if (!is_visible(t, row, column + 1))
         draw_rect(c, (struct rect){ x + w - 1, y, 1, h }, edge, edge_share);
 }
 
@@ -194,7 +194,7 @@ void draw_tile(struct canvas *c, int x, int y, const struct canvas *picture, con
         int px = i % t->columns * t->cell_w, py = i / t->columns * t->cell_h;
         draw_cell(c, x + px, y + py, picture, px, py, t, i);
     }
-    for (int i = 0; t->seen && i < t->rows * t->columns; i++)
+    for (int i = 0; t->visible && i < t->rows * t->columns; i++)
         draw_edges(c, x, y, t, i / t->columns, i % t->columns);
 }
 

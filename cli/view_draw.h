@@ -38,10 +38,10 @@ void draw_fitted(struct canvas *c, int x, int y, int width, int scale, struct co
 void draw_picture(struct canvas *to, int width, int height, const uint8_t *rgb);
 
 /* A frame [rows, columns] of tokens, each `cell_h` x `cell_w` pixels: the picture, which has that
- * size, at x, y. With neither seen nor heat it is drawn plain. */
+ * size, at x, y. Without `visible` and `heat` it is drawn plain. */
 struct tile {
     int rows, columns, cell_w, cell_h;
-    const bool *seen;  /* [rows, columns]: the others are grey and dark; may be NULL */
+    const bool *visible; /* [rows, columns]: the others are grey and dark; may be NULL */
     const float *heat; /* [rows, columns], 0 to 1 (more is 1): over the grey picture; may be NULL */
 };
 void draw_tile(struct canvas *c, int x, int y, const struct canvas *picture, const struct tile *t);

@@ -49,7 +49,7 @@ static const char script[] =
     "for (const h of data.heats)\n"
     "    choices.push({kind: 'heat', ...h, name: 'heat: ' + h.name});\n"
     "for (const v of data.views)\n"
-    "    choices.push({kind: 'view', seen: new Set(v.kept), ...v});\n"
+    "    choices.push({kind: 'view', visible: new Set(v.kept), ...v});\n"
     "\n"
     "function sentence(c) {\n"
     "    if (c.kind === 'plain')\n"
@@ -59,7 +59,7 @@ static const char script[] =
     "            (c.attention ? ' times the mean' : '') +\n"
     "            ' (the 99th percentile; what is above has the same colour)' +\n"
     "            (c.attention ? ', by its root.' : '.');\n"
-    "    return `${c.name} keeps ${c.seen.size} of ${data.tokens} tokens (ratio ${c.ratio})` +\n"
+    "    return `${c.name} keeps ${c.visible.size} of ${data.tokens} tokens (ratio ${c.ratio})` +\n"
     "        (c.attention < 0 ? '.' : `, which hold ${percent(c.attention)} of the attention.`) +\n"
     "        ` ${percent(c.rows)} of them are in the first or last tenth of the rows, where ` +\n"
     "        `${percent(data.rows)} of all are, and ${percent(c.frames)} in that of the frames ` "
@@ -68,9 +68,9 @@ static const char script[] =
     "}\n"
     "\n"
     "/* Light lines where kept tokens end. */\n"
-    "function edges(g, seen, unit, row, column, w, h) {\n"
+    "function edges(g, visible, unit, row, column, w, h) {\n"
     "    const at = (r, c) => r >= 0 && r < data.height && c >= 0 && c < data.width &&\n"
-    "        seen.has(unit * per + r * data.width + c);\n"
+    "        visible.has(unit * per + r * data.width + c);\n"
     "    const x = column * w, y = row * h;\n"
     "    g.fillStyle = 'rgba(255,214,102,.85)';\n"
     "    if (!at(row - 1, column)) g.fillRect(x, y, w, 1);\n"
@@ -96,7 +96,7 @@ static const char script[] =
     "            g.globalAlpha = .6 + .25 * t;\n"
     "            g.fillStyle = data.ramp[Math.round(t * (data.ramp.length - 1))];\n"
     "            g.fillRect(x, y, w, h);\n"
-    "        } else if (c.seen.has(token)) {\n"
+    "        } else if (c.visible.has(token)) {\n"
     "            kept++;\n"
     "            g.drawImage(image, x, y, w, h, x, y, w, h);\n"
     "        }\n"
@@ -106,8 +106,8 @@ static const char script[] =
     "        g.fillRect(x, y, 1, h);\n"
     "    }\n"
     "    for (let i = 0; i < per && kept; i++)\n"
-    "        if (c.seen.has(unit * per + i))\n"
-    "            edges(g, c.seen, unit, Math.floor(i / data.width), i % data.width, w, h);\n"
+    "        if (c.visible.has(unit * per + i))\n"
+    "            edges(g, c.visible, unit, Math.floor(i / data.width), i % data.width, w, h);\n"
     "    figure.querySelector('span').textContent = c.kind === 'view' ? `${kept} / ${per}` :\n"
     "        c.kind !== 'heat' ? '' : c.attention ? percent(sum / data.tokens) :\n"
     "        'mean ' + (sum / per).toPrecision(3);\n"
@@ -186,7 +186,7 @@ static void add_view_json(struct buf *b, const struct view_report *r, const stru
     buf_printf(b, ",\"ratio\":%.4f,\"attention\":%.5f,\"rows\":%.5f,\"frames\":%.5f,\"kept\":[",
                report_ratio(r, v), v->attention, v->rows, v->frames);
     for (int i = 0; i < report_tokens(r); i++) {
-        if (!v->seen[i])
+        if (!v->visible[i])
             continue;
         buf_printf(b, first ? "%d" : ",%d", i);
         first = false;

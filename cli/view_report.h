@@ -26,7 +26,7 @@ struct view_report {
     int n_views;
     struct kept_view {
         const char *name;
-        bool *seen; /* [units, height, width], owned */
+        bool *visible; /* [units, height, width], owned */
         int kept;
         double attention;    /* share of it that the kept tokens hold; < 0: not known */
         double rows, frames; /* share of them in the first or last tenth of these */

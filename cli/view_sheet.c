@@ -247,7 +247,7 @@ static void draw_column(struct view_sheet *s, int column, int unit, const struct
         t.heat = NULL;
     }
     for (int i = 0; i < r->n_views; i++) {
-        t.seen = r->views[i].seen + (size_t)unit * (size_t)n;
+        t.visible = r->views[i].visible + (size_t)unit * (size_t)n;
         draw_tile(&s->page, x, row_y(s, row++), &s->frame, &t);
     }
 }

@@ -60,7 +60,7 @@ static void add_view(struct choice *c, struct buf *b)
         return;
     }
     for (size_t i = 0; i < n; i++)
-        bits[i / 8] |= (uint8_t)(map.seen[i] ? 0x80 >> i % 8 : 0);
+        bits[i / 8] |= (uint8_t)(map.visible[i] ? 0x80 >> i % 8 : 0);
     buf_printf(b, ",\"view\":{\"frames\":%d,\"height\":%d,\"width\":%d,\"kept\":%d,\"seen\":\"",
                map.frames, map.height, map.width, map.kept);
     base64_add(b, bits, size);

@@ -674,7 +674,7 @@ PV_API const struct pv_view_info *pv_view_find(const char *name);
 struct pv_view_map {
     int frames, height, width; /* units in time (Qwen: two frames each), tokens of each */
     int kept;
-    const bool *seen;    /* [frames, height, width] */
+    const bool *visible; /* [frames, height, width]: tokens that the drafter gets */
     const float *scores; /* the same: attention of the question (alignment: that, which may be
                             negative); NULL where the view has none */
     /* Shares of tokens at the edges: in the first or last tenth of the rows, and of the frames. */

@@ -111,9 +111,9 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
         st = view_choose(sp->view, &in, kept, &n_kept, NULL, err);
     if (!st) {
         for (int i = 0; i < n; i++)
-            d->seen[timeline_row(t, k, i)] = false;
+            d->visible[timeline_row(t, k, i)] = false;
         for (int i = 0; i < n_kept; i++)
-            d->seen[timeline_row(t, k, kept[i])] = true;
+            d->visible[timeline_row(t, k, kept[i])] = true;
     }
     mem_free(measured.numbers);
     mem_free(made);
@@ -126,7 +126,7 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_error 
 {
     struct pv_session *s = sp->s;
     int first = 0;
-    memset(s->draft.seen, true, (size_t)s->seq.line.n * sizeof *s->draft.seen);
+    memset(s->draft.visible, true, (size_t)s->seq.line.n * sizeof *s->draft.visible);
     for (int k = 0; k < s->seq.line.n_spans; k++) {
         const struct media_span *span = &s->seq.line.span[k];
         const struct media *m = &s->seq.line.media[span->medium].m;
@@ -142,7 +142,7 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_error 
 }
 
 /* Video rows that the drafter reads; with a limit on entries of the KV cache, in one layer. */
-static int64_t count_seen(const struct speculation *sp)
+static int64_t count_visible(const struct speculation *sp)
 {
     const struct pv_session *s = sp->s;
     int64_t n = 0, text = s->seq.line.n - s->seq.line.n_video_rows, keep = sp->method.keep;
@@ -152,22 +152,22 @@ static int64_t count_seen(const struct speculation *sp)
                : keep - text < s->seq.line.n_video_rows ? keep - text
                                                         : s->seq.line.n_video_rows;
     for (int i = 0; i < s->seq.line.n && info->reads_prompt; i++)
-        n += s->draft.seen[i] && s->seq.line.ids[i] < 0;
+        n += s->draft.visible[i] && s->seq.line.ids[i] < 0;
     return n;
 }
 
-static enum pv_status choose_seen(struct speculation *sp, struct pv_error *err)
+static enum pv_status choose_visible(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
     bool blind = sp->kind->draft_media && !s->draft.model->vision;
     enum pv_status st = PV_OK;
     blind = blind || !view_find(sp->view)->info.pictures;
     for (int i = 0; i < s->seq.line.n && blind; i++)
-        s->draft.seen[i] = s->seq.line.ids[i] >= 0;
+        s->draft.visible[i] = s->seq.line.ids[i] >= 0;
     if (!blind)
         st = choose_rows(sp, err);
-    s->answer.stats.draft_video_tokens = count_seen(sp);
-    s->draft.n_seen = st ? 0 : s->seq.line.n;
+    s->answer.stats.draft_video_tokens = count_visible(sp);
+    s->draft.n_visible = st ? 0 : s->seq.line.n;
     s->draft.scored = sp->signal.kind == SIGNAL_ATTENTION || sp->signal.kind == SIGNAL_ALIGNMENT;
     return st;
 }
@@ -176,12 +176,12 @@ enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
 {
     struct pv_stats *stats = &sp->s->answer.stats;
     double t0 = clock_now(), tower;
-    enum pv_status st = choose_seen(sp, err);
+    enum pv_status st = choose_visible(sp, err);
     tower = session_take_tower(sp->s); /* a view that wanted features may have run it */
     stats->vision_s += tower;
     stats->view_s += clock_now() - t0 - tower;
     if (!st)
-        sp->phase = DRAFT_SEEN;
+        sp->phase = DRAFT_HAS_VIEW;
     return st;
 }
 
@@ -303,7 +303,7 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
                                    .ids = s->seq.line.ids,
                                    .pos = (const int32_t(*)[3])s->seq.line.pos,
                                    .next = r->next,
-                                   .seen = s->draft.seen,
+                                   .visible = s->draft.visible,
                                    .original = sp->method.positions == PV_POS_ORIGINAL,
                                    .embed = narrow ? embed_narrow : embed_rows,
                                    .progress = ask_go_on,
@@ -319,7 +319,7 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
     r->rows = 0;
     r->tower_s = 0;
     for (int i = 0; i < r->n; i++)
-        r->rows += s->draft.seen[i];
+        r->rows += s->draft.visible[i];
     st = sp->drafter->begin(sp->drafter, &prompt, err);
     if (s->draft.encoder)
         r->tower_s = encoder_take_seconds(s->draft.encoder);
@@ -343,7 +343,7 @@ enum pv_status draft_wake(struct speculation *sp, struct pv_error *err)
                                      .next = s->seq.line.next - s->answer.n,
                                      .go_on = tell_progress,
                                      .user = (void *)sp->p };
-    enum pv_status st = sp->phase == DRAFT_UNSEEN ? draft_see(sp, err) : PV_OK;
+    enum pv_status st = sp->phase == DRAFT_NO_VIEW ? draft_see(sp, err) : PV_OK;
     double t0 = clock_now();
     if (st)
         return st;

@@ -4,8 +4,8 @@
 
 #include "engine/speculation.h"
 
-/* The view: chooses which rows of the prompt the drafter sees, in draft.seen; the scores it wants
- * are in draft.scores. DRAFT_UNSEEN becomes DRAFT_SEEN. */
+/* The view: chooses which rows of the prompt the drafter sees, in draft.visible; the scores it
+ * wants are in draft.scores. DRAFT_NO_VIEW becomes DRAFT_HAS_VIEW. */
 enum pv_status draft_see(struct speculation *sp, struct pv_error *err);
 /* The view, unless it is chosen, and the drafter's prefill, on the thread of the caller:
  * DRAFT_AWAKE. May be called in the middle of an answer. */

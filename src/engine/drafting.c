@@ -134,12 +134,12 @@ enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct bud
         st = open_draft_model(d, err);
     if (st)
         return st;
-    d->seen = mem_alloc(n * sizeof *d->seen);
+    d->visible = mem_alloc(n * sizeof *d->visible);
     d->rows = mem_alloc(n * sizeof *d->rows);
     d->scores = mem_zalloc(n * sizeof *d->scores);
     d->sums = mem_zalloc(n * sizeof *d->sums);
-    if (!d->seen || !d->rows || !d->scores || !d->sums)
-        return fail_nomem(err, n * (sizeof *d->seen + sizeof *d->rows + 2 * sizeof *d->scores));
+    if (!d->visible || !d->rows || !d->scores || !d->sums)
+        return fail_nomem(err, n * (sizeof *d->visible + sizeof *d->rows + 2 * sizeof *d->scores));
     return PV_OK;
 }
 
@@ -189,7 +189,7 @@ void drafting_close(struct drafting *d)
         decoder_state_close(&d->lone_state[i]);
     device_close(&d->group[0]);
     device_close(&d->group[1]);
-    mem_free(d->seen);
+    mem_free(d->visible);
     mem_free(d->rows);
     mem_free(d->scores);
     mem_free(d->sums);

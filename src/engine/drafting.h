@@ -60,8 +60,8 @@ struct drafting {
     int n_ahead;
     bool keep_features; /* of what the target's tower makes from now on, on the host; */
     bool keep_there;    /* on the target's device */
-    bool *seen;         /* [context], by the last answer's drafter; */
-    int n_seen;         /* rows of the prompt that it chose from; 0: it has not */
+    bool *visible;      /* [context], by the last answer's drafter; */
+    int n_visible;      /* rows of the prompt that it chose from; 0: it has not */
     int *rows;          /* [context]: video rows of the prompt; */
     int n_rows;
     float *scores;       /* [context]: attention to them, */

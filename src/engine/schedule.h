@@ -11,7 +11,7 @@ struct schedule {
     /* Its rounds wait for another thread, and with them the scheduler: it runs only while there is
      * no other request. */
     bool alone;
-    /* Before the prefill (DRAFT_UNSEEN), or between two rounds. On failure nothing is open. */
+    /* Before the prefill (DRAFT_NO_VIEW), or between two rounds. On failure nothing is open. */
     enum pv_status (*open)(struct speculation *sp, struct pv_error *err);
     /* In the middle of the prefill, when the signal of the view is measured (signal.early). NULL:
      * the schedule has no use for the view so early, and the prefill runs in one go. */

@@ -252,7 +252,7 @@ static enum pv_status see_and_show(struct speculation *sp, struct pv_error *err)
 
 static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
 {
-    return sp->phase == DRAFT_UNSEEN ? see_and_show(sp, err) : PV_OK;
+    return sp->phase == DRAFT_NO_VIEW ? see_and_show(sp, err) : PV_OK;
 }
 
 /* Whether the drafter must wait for the prefill: its view takes something from there, or it is lent
@@ -358,8 +358,8 @@ static enum pv_status stop_drafter(struct parallel *pl, struct pv_error *err)
     return fail(err, PV_E_DRAFTER, "%s", pl->error.text);
 }
 
-/* A drafter that began before the prefill leaves DRAFT_SEEN: it has the prompt's last token as part
- * of the answer, and for serial rounds reads again, finding what it has read. */
+/* A drafter that began before the prefill leaves DRAFT_HAS_VIEW: it has the prompt's last token as
+ * part of the answer, and for serial rounds reads again, finding what it has read. */
 static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err)
 {
     struct parallel *pl = sp->state;

@@ -18,7 +18,7 @@ static enum pv_status wake(struct speculation *sp, struct pv_error *err)
 /* Between two rounds: the drafter may have to read the prompt again, up to the answer. */
 static enum pv_status open_serial(struct speculation *sp, struct pv_error *err)
 {
-    return sp->phase == DRAFT_SEEN ? wake(sp, err) : PV_OK;
+    return sp->phase == DRAFT_HAS_VIEW ? wake(sp, err) : PV_OK;
 }
 
 /* With `auto` and a cheap drafter, whose trees are always fitted: while drafts do not pay the

@@ -74,8 +74,8 @@ static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
 
 /* The trees that `auto` may choose: fitted ones where the drafter can grow them. A GPU records
  * steps that come again, which trees whose shape keeps changing do not, and makes chains in one
- * step: there it chooses among chains, and for a head, whose chains are no faster than its trees, also the tree
- * of 25. */
+ * step: there it chooses among chains, and for a head, whose chains are no faster than its trees,
+ * also the tree of 25. */
 static void open_policy(struct speculation *sp)
 {
     bool fitted = sp->kind->fits_trees, chains = sp->s->model->dev->ops->chains;
@@ -149,7 +149,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
         .s = s, .p = p, .schedule = &schedule_serial, .wanted = &schedule_serial
     };
     s->draft.keep_features = s->draft.keep_there = false;
-    s->draft.n_seen = 0;
+    s->draft.n_visible = 0;
     if (!p->method || p->method->drafter == PV_DRAFT_NONE)
         return PV_OK;
     if (!s->speculates)
@@ -175,7 +175,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
         return st;
     sp->book =
         &s->engine->book[m->drafter][price_book_of(p->temperature > 0, s->seq.line.n_spans > 0)];
-    sp->phase = DRAFT_UNSEEN;
+    sp->phase = DRAFT_NO_VIEW;
     drafting_forget(&s->draft, &s->seq.line);
     ask_prefill(sp);
     st = reserve_view(sp, err);
@@ -317,7 +317,7 @@ static bool is_worth_reading(const struct speculation *sp)
 
 static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 {
-    bool reads = sp->phase == DRAFT_UNSEEN || sp->phase == DRAFT_SEEN;
+    bool reads = sp->phase == DRAFT_NO_VIEW || sp->phase == DRAFT_HAS_VIEW;
     enum pv_status st = PV_OK;
     if (reads && is_worth_reading(sp))
         st = wake_late(sp, err);

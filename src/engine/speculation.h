@@ -13,12 +13,12 @@ struct draft_ahead;
 
 /* How far the drafter is with the prompt of this answer. */
 enum draft_phase {
-    DRAFT_OFF,    /* there is no drafter: plain decoding */
-    DRAFT_UNSEEN, /* which rows of the prompt it sees is not chosen yet */
-    DRAFT_SEEN,   /* they are chosen (draft.seen), but it has not read them as the serial schedule
-                     needs it */
-    DRAFT_AWAKE,  /* it has read the prompt up to the answer */
-    DRAFT_FAILED  /* it could not: the answer goes on without it */
+    DRAFT_OFF,      /* there is no drafter: plain decoding */
+    DRAFT_NO_VIEW,  /* which rows of the prompt it sees is not chosen yet */
+    DRAFT_HAS_VIEW, /* they are chosen (draft.visible), but it has not read them as the serial
+                   schedule needs it */
+    DRAFT_AWAKE,    /* it has read the prompt up to the answer */
+    DRAFT_FAILED    /* it could not: the answer goes on without it */
 };
 
 struct speculation {

@@ -23,7 +23,7 @@ static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
         return fail_nomem(err, size);
     out->kept = 0;
     for (int i = 0; i < m; i++)
-        if (out->seen[i])
+        if (out->visible[i])
             kept[out->kept++] = i;
     b = position_bias_of(kept, out->kept, out->frames, per, out->width);
     out->kept_rows = b.kept_rows;
@@ -75,15 +75,15 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
     const struct media *video = &t->media[t->span[first].medium].m;
     set_shape(out, video);
     for (int i = 0; i < video->n_units * video->unit_rows; i++) /* closes the gaps between runs */
-        s->draft.seen[t->span[first].row0 + i] = s->draft.seen[timeline_row(t, first, i)];
-    out->seen = s->draft.seen + t->span[first].row0;
+        s->draft.visible[t->span[first].row0 + i] = s->draft.visible[timeline_row(t, first, i)];
+    out->visible = s->draft.visible + t->span[first].row0;
     out->scores = scored ? s->draft.scores : NULL;
     return count_kept(out, err);
 }
 
 void view_copy_clear(struct view_copy *copy)
 {
-    mem_free(copy->seen);
+    mem_free(copy->visible);
     mem_free(copy->scores);
     *copy = (struct view_copy){ NULL, NULL };
 }
@@ -97,18 +97,18 @@ enum pv_status view_of_answer(const struct pv_session *s, struct view_copy *copy
     enum pv_status st;
     if (first < 0)
         return fail(err, PV_E_ARG, "the prompt has no video");
-    if (s->draft.n_seen == 0)
+    if (s->draft.n_visible == 0)
         return fail(err, PV_E_ARG, "the answer had no drafter that could see");
     view_copy_clear(copy);
     set_shape(&map, &t->media[t->span[first].medium].m);
     n = map.frames * map.height * map.width;
-    copy->seen = mem_alloc((size_t)n * sizeof *copy->seen);
+    copy->visible = mem_alloc((size_t)n * sizeof *copy->visible);
     copy->scores = mem_alloc((size_t)n * sizeof *copy->scores);
-    if (!copy->seen || !copy->scores)
-        return fail_nomem(err, (size_t)n * (sizeof *copy->seen + sizeof *copy->scores));
+    if (!copy->visible || !copy->scores)
+        return fail_nomem(err, (size_t)n * (sizeof *copy->visible + sizeof *copy->scores));
     for (int i = 0; i < n; i++)
-        copy->seen[i] = s->draft.seen[timeline_row(t, first, i)];
-    map.seen = copy->seen;
+        copy->visible[i] = s->draft.visible[timeline_row(t, first, i)];
+    map.visible = copy->visible;
     if (s->draft.scored && n <= s->draft.n_rows) {
         memcpy(copy->scores, s->draft.scores, (size_t)n * sizeof *copy->scores);
         map.scores = copy->scores;

@@ -6,7 +6,7 @@
 
 /* What a map points to; zero: nothing yet. */
 struct view_copy {
-    bool *seen;    /* [frames, height, width] */
+    bool *visible; /* [frames, height, width] */
     float *scores; /* the same */
 };
 

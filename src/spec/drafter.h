@@ -19,7 +19,7 @@ struct draft_prompt {
     const int32_t *ids;      /* negative: a row of a medium */
     const int32_t (*pos)[3]; /* of the target */
     int32_t next;            /* position of the first token of the answer, in the target */
-    const bool *seen;        /* [n]: rows the drafter is to see */
+    const bool *visible;     /* [n]: rows the drafter is to see */
     bool original;           /* rows keep the target's positions; else they close up */
     /* Rows [from, from + n), which belong to media, as the drafter's decoder takes them:
      * [n, config_media_width]. */

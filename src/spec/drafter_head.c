@@ -94,7 +94,7 @@ static void list_rows(struct head_drafter *d, const struct draft_prompt *p)
         equal_ids++;
     for (int i = 1; i < p->n; i++) {
         struct head_row r;
-        if (!p->seen[i])
+        if (!p->visible[i])
             continue;
         r = make_row(d, n, i, p->ids[i], p->pos[i]);
         equal = equal && i < equal_ids && n < d->kv.len && memcmp(&d->rows[n], &r, sizeof r) == 0;

@@ -94,7 +94,7 @@ static void list_rows(struct model_drafter *d, const struct draft_prompt *p)
     bool equal = true;
     for (int i = 0; i < p->n; i++) {
         struct held_row r = { .id = p->ids[i], .row = p->ids[i] < 0 ? i : 0 };
-        if (!p->seen[i])
+        if (!p->visible[i])
             continue;
         for (int a = 0; a < 3; a++)
             r.pos[a] = p->original ? p->pos[i][a] : n;

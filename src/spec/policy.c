@@ -120,9 +120,9 @@ static double hoped_of_tree(const struct policy *p)
 }
 
 /* The first of something that is only hoped for. */
-static double trust_some(double seen, double hoped)
+static double trust_some(double measured, double hoped)
 {
-    return first_trust * seen + (1 - first_trust) * hoped;
+    return first_trust * measured + (1 - first_trust) * hoped;
 }
 
 /* What is known of the two sides at once, and before that of each alone. */

@@ -37,15 +37,15 @@ static int count_top(const struct ranked *r, int m, double lambda)
 /* `count` of the tokens that are not kept yet, evenly in their order. */
 static void spread_over_rest(struct marks *k, int m, int n_rest, int count)
 {
-    int seen = 0, done = 0;
+    int i_rest = 0, done = 0;
     for (int j = 0; j < m && done < count; j++) {
         if (k->kept[j])
             continue;
-        if (seen == spread_point(done, count, n_rest)) {
+        if (i_rest == spread_point(done, count, n_rest)) {
             k->kept[j] = true;
             done++;
         }
-        seen++;
+        i_rest++;
     }
 }
 

@@ -78,15 +78,15 @@ static void check_rounds(const struct sampling *how)
     static struct side a, b;
     static const int windows[] = { 5, 1, 20, 32, 2, 16, 17 };
     int32_t ids[PROMPT], pos[PROMPT][3], answer[CONTEXT + 1];
-    bool seen[PROMPT], ok;
+    bool visible[PROMPT], ok;
     struct draft_prompt p = {
-        .n = PROMPT, .ids = ids, .pos = (const int32_t(*)[3])pos, .next = PROMPT, .seen = seen
+        .n = PROMPT, .ids = ids, .pos = (const int32_t(*)[3])pos, .next = PROMPT, .visible = visible
     };
     struct rng r = { test_seed };
     int n = CHUNK + 3, round = 0; /* more than a chunk is to be caught up with */
     for (int i = 0; i < PROMPT; i++) {
         ids[i] = (int32_t)(rng_next(&r) % VOCAB);
-        seen[i] = true;
+        visible[i] = true;
         pos[i][0] = pos[i][1] = pos[i][2] = i;
     }
     for (int i = 0; i < n; i++)

@@ -440,19 +440,19 @@ static struct drafter *open_drafter(struct scene *s, int chunk)
 
 static bool begin(struct drafter *d, struct scene *s, bool full)
 {
-    bool seen[N_PROMPT];
+    bool visible[N_PROMPT];
     struct draft_prompt p = { .n = N_PROMPT,
                               .ids = s->ids,
                               .pos = (const int32_t(*)[3])s->pos,
                               .next = s->pos[N_PROMPT][0],
-                              .seen = seen,
+                              .visible = visible,
                               .original = true,
                               .embed = embed_video,
                               .user = s,
                               .states = &s->states };
     struct pv_error err = { 0 };
     for (int i = 0; i < N_PROMPT; i++)
-        seen[i] = full || s->ids[i] >= 0;
+        visible[i] = full || s->ids[i] >= 0;
     return CHECK_MSG(d->begin(d, &p, &err) == PV_OK, "%s", err.text);
 }
 

@@ -194,12 +194,12 @@ TEST(files_with_sound_with_and_without_a_film)
 /* ---- drafters ---- */
 
 /* Rows of the first medium's sound that the drafter of the last answer saw. */
-static int sound_seen(const pv_session *s)
+static int visible_sound(const pv_session *s)
 {
     const struct media *m = first_medium(s);
     int n = 0;
     for (int i = media_picture_rows(m); i < m->n_rows; i++)
-        n += s->draft.seen[timeline_row(&s->seq.line, 0, i)];
+        n += s->draft.visible[timeline_row(&s->seq.line, 0, i)];
     return n;
 }
 
@@ -211,8 +211,8 @@ TEST(views_leave_sound_whole)
         struct pv_method m = method(PV_DRAFT_MODEL, pv_view_name(v), PV_SHAPE_CHAIN);
         bool text = !strcmp(pv_view_name(v), "text");
         run(s, &m, 0);
-        CHECK_MSG(sound_seen(s) == (text ? 0 : media_sound_rows(first_medium(s))),
-                  "%s: %d of %d rows of sound", pv_view_name(v), sound_seen(s),
+        CHECK_MSG(visible_sound(s) == (text ? 0 : media_sound_rows(first_medium(s))),
+                  "%s: %d of %d rows of sound", pv_view_name(v), visible_sound(s),
                   media_sound_rows(first_medium(s)));
     }
     pv_session_close(&s);

@@ -426,7 +426,7 @@ TEST(an_ended_request_tells_what_its_drafter_saw)
     CHECK_MSG(pv_request_wait(r, &err) == PV_OK, "%s", err.text);
     CHECK_MSG(pv_request_view(r, &map, &err) == PV_OK, "%s", err.text);
     for (int i = 0; i < map.frames * map.height * map.width; i++)
-        kept += map.seen[i];
+        kept += map.visible[i];
     pv_request_stats(r, &stats);
     CHECK_EQ(kept, map.kept);
     CHECK(kept > 0 && kept < map.frames * map.height * map.width);

@@ -234,11 +234,11 @@ TEST(startup_tokens)
 
 /* ---- the view before the prefill's end ---- */
 
-/* The same rows are seen whether the first layers run for themselves or not. */
+/* The same rows are visible whether the first layers run for themselves or not. */
 TEST(early_views_are_the_same)
 {
     static const char *const views[] = { "alignment", "holistic" };
-    static bool seen[CONTEXT];
+    static bool visible[CONTEXT];
     for (int k = 0; k < 2 * TINY_KINDS; k++) {
         struct matrix_run r = open_run(open_unlike(tiny_kinds[k / 2].family, 2));
         struct pv_method m = method(PV_DRAFT_MODEL, views[k % 2], PV_SHAPE_CHAIN);
@@ -246,14 +246,14 @@ TEST(early_views_are_the_same)
         m.layer = 1;
         run(r.tried, &m, 0);
         n = r.tried->seq.answer0;
-        memcpy(seen, r.tried->draft.seen, (size_t)n * sizeof *seen);
+        memcpy(visible, r.tried->draft.visible, (size_t)n * sizeof *visible);
         m.schedule = PV_SCHEDULE_PARALLEL;
         run(r.tried, &m, 0);
         CHECK_EQ(r.tried->seq.answer0, n);
-        CHECK(memcmp(seen, r.tried->draft.seen, (size_t)n * sizeof *seen) == 0);
+        CHECK(memcmp(visible, r.tried->draft.visible, (size_t)n * sizeof *visible) == 0);
         m.layer = 2; /* another view, or the test above says nothing */
         run(r.tried, &m, 0);
-        CHECK(memcmp(seen, r.tried->draft.seen, (size_t)n * sizeof *seen) != 0);
+        CHECK(memcmp(visible, r.tried->draft.visible, (size_t)n * sizeof *visible) != 0);
         close_run(&r);
     }
 }
