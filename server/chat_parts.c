@@ -1,4 +1,4 @@
-/* Content is a string or an array of parts. A medium comes as vLLM's video_url, image_url and
+/* Content is a string or an array of parts. A media item comes as vLLM's video_url, image_url and
  * audio_url, as llama.cpp's input_video, or as OpenAI's input_audio and file; whether it is a
  * video, a picture or sound its bytes say, so a video in an image_url is no mistake. */
 #include "chat_parts.h"
@@ -17,7 +17,8 @@ static const struct {
     { "assistant", "assistant" },
 };
 
-/* Types of parts that hold a medium: the member with its source, and how that is spelled there. */
+/* Types of parts that hold a media item: the member with its source, and how that is spelled there.
+ */
 static const struct media_form {
     const char *type, *member;
     bool video, sound;
@@ -57,7 +58,8 @@ bool chat_frames_read(struct pv_video_params *out, const json_t *o, const struct
     return ok;
 }
 
-/* A medium in the request itself is decoded by now: its text, which may be long, is not kept. */
+/* A media item in the request itself is decoded by now: its text, which may be long, is not kept.
+ */
 static bool read_text_source(struct media_part *m, const json_t *text, bool bare,
                              const struct chat_rules *rules, struct api_error *e)
 {
@@ -77,7 +79,7 @@ static bool read_source(struct media_part *m, const json_t *from, const struct c
     if (json_is_string(from))
         return read_text_source(m, from, false, rules, e);
     if (!json_is_object(from))
-        return api_fail(e, 400, "content", "a medium must be an object with \"url\"");
+        return api_fail(e, 400, "content", "a media part must be an object with \"url\"");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *v = field_find(from, names[i]);
         if (v && !json_is_string(v))
@@ -85,14 +87,15 @@ static bool read_source(struct media_part *m, const json_t *from, const struct c
         if (v)
             return read_text_source(m, v, !strcmp(names[i], "data"), rules, e);
     }
-    return api_fail(e, 400, "content", "a medium has neither \"url\" nor \"file_id\" nor \"data\"");
+    return api_fail(e, 400, "content",
+                    "a media part has neither \"url\" nor \"file_id\" nor \"data\"");
 }
 
-static bool read_medium(struct chat_request *r, const json_t *part, const struct media_form *form,
-                        const struct chat_rules *rules, struct api_error *e)
+static bool read_media(struct chat_request *r, const json_t *part, const struct media_form *form,
+                       const struct chat_rules *rules, struct api_error *e)
 {
     const json_t *from = field_find(part, form->member);
-    struct chat_medium *m;
+    struct chat_media *m;
     if (!from)
         return api_fail(e, 400, form->member, "a part of type \"%s\" has no \"%s\"", form->type,
                         form->member);
@@ -139,7 +142,7 @@ static bool read_part(struct chat_request *r, const json_t *part, const struct c
         return add_text(r, field_find(part, "text"), e);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (!strcmp(type, forms[i].type))
-            return read_medium(r, part, &forms[i], rules, e);
+            return read_media(r, part, &forms[i], rules, e);
     return api_fail(e, 501, "content",
                     "parts of type \"%.40s\" are not supported: use text, video_url, image_url, "
                     "audio_url, input_video, input_audio or file",

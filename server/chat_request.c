@@ -290,7 +290,7 @@ char *chat_request_text(const struct chat_request *r)
     struct buf b;
     buf_init(&b, MAX_LOGGED);
     for (int i = 0; i < r->n_parts && !b.failed; i++)
-        buf_printf(&b, "%s%s", i ? " | " : "", r->parts[i].text ? r->parts[i].text : "[medium]");
+        buf_printf(&b, "%s%s", i ? " | " : "", r->parts[i].text ? r->parts[i].text : "[media]");
     if (r->prompt)
         buf_puts(&b, r->prompt);
     return b.data; /* what did not fit is left out */

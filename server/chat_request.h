@@ -28,7 +28,7 @@ struct chat_rules {
     bool hears; /* the model has an audio encoder */
 };
 
-struct chat_medium {
+struct chat_media {
     struct media_part source;
     struct pv_video_params params;
 };
@@ -40,7 +40,7 @@ struct chat_request {
     struct pv_message *messages;
     struct pv_part *parts;
     int n_messages, n_parts;
-    struct chat_medium *media;
+    struct chat_media *media;
     int n_media, n_videos; /* n_videos: those that may be videos, by their part's type; */
     int n_sounds;          /* and those that are sound */
     const char *prompt;    /* completions: text, or */

@@ -32,7 +32,7 @@ static void place_media(struct chat *ch)
     int k = 0;
     for (int i = 0; i < ch->r.n_parts; i++) {
         struct pv_part *p = &ch->r.parts[i];
-        struct chat_medium *m = p->text ? NULL : &ch->r.media[k++];
+        struct chat_media *m = p->text ? NULL : &ch->r.media[k++];
         if (!m)
             continue;
         p->path = m->source.path;

@@ -67,8 +67,9 @@ enum pv_status base64_parse(uint8_t **out, size_t *size, const char *text, size_
     size_t most = len / 4 * 3 + 3, at = 0;
     uint8_t *to;
     if (most > limit && most - 3 > limit + limit / 2)
-        return fail(err, PV_E_LIMIT, "a medium of about %zu bytes in base64, the limit is %llu",
-                    most, (unsigned long long)limit);
+        return fail(err, PV_E_LIMIT,
+                    "a media file of about %zu bytes in base64, but the limit is %llu", most,
+                    (unsigned long long)limit);
     to = mem_alloc(most);
     if (!to)
         return fail_nomem(err, most);
@@ -78,7 +79,7 @@ enum pv_status base64_parse(uint8_t **out, size_t *size, const char *text, size_
     }
     if (*size > limit) {
         mem_free(to);
-        return fail(err, PV_E_LIMIT, "a medium of %zu bytes, the limit is %llu", *size,
+        return fail(err, PV_E_LIMIT, "a media file of %zu bytes, but the limit is %llu", *size,
                     (unsigned long long)limit);
     }
     *out = to;

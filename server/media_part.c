@@ -40,7 +40,7 @@ static bool read_data_url(struct media_part *m, const char *url, const struct me
         return api_fail_status(e, err.code, "url", err.text);
     m->data = u.data;
     m->size = u.size;
-    snprintf(m->name, sizeof m->name, "the medium in the request");
+    snprintf(m->name, sizeof m->name, "the media in the request");
     return true;
 }
 
@@ -50,7 +50,7 @@ bool media_part_base64(struct media_part *m, const char *text, size_t len,
     struct pv_error err = { 0 };
     if (base64_parse(&m->data, &m->size, text, len, r->limit, &err))
         return api_fail_status(e, err.code, "data", err.text);
-    snprintf(m->name, sizeof m->name, "the medium in the request");
+    snprintf(m->name, sizeof m->name, "the media in the request");
     return true;
 }
 
@@ -163,7 +163,7 @@ static bool read_remote(struct media_part *m, const char *url, const struct medi
     if (r->n_domains == 0)
         return api_fail(e, 400, "url",
                         "http(s) URLs are not allowed here: the server was started without "
-                        "--allow-domain. Send the medium as a data: URL, or upload it to "
+                        "--allow-domain. Send the file as a data: URL, or upload it to "
                         "/v1/files");
     snprintf(m->name, sizeof m->name, "%.*s", MEDIA_NAME - 1, url);
     m->url = mem_strdup(url);
@@ -189,10 +189,11 @@ bool media_part_read(struct media_part *m, const char *url, const struct media_r
         if (!strncasecmp(url, schemes[i].begins, n))
             return schemes[i].read(m, schemes[i].whole ? url : url + n, r, e);
     }
-    return api_fail(e, 400, "url",
-                    "\"%.40s\" is not a medium: expected a data: URL, the id of an uploaded file, "
-                    "or an allowed file:// or http(s):// URL",
-                    url);
+    return api_fail(
+        e, 400, "url",
+        "\"%.40s\" is not a media source: expected a data: URL, the id of an uploaded file, "
+        "or an allowed file:// or http(s):// URL",
+        url);
 }
 
 void media_part_hide(const struct media_part *m, char *text, size_t size)

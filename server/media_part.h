@@ -10,7 +10,7 @@ struct upload_store;
 
 enum { MEDIA_NAME = 128 };
 
-/* A medium that can be read. Owns all it points to. */
+/* A media item that can be read. Owns all it points to. */
 struct media_part {
     char name[MEDIA_NAME]; /* what messages call it instead of its path */
     char *path;            /* NULL: in memory, */
@@ -24,7 +24,7 @@ struct media_rules {
     const char *media_path; /* NULL: no file:// */
     const char *const *domains;
     int n_domains;
-    uint64_t limit;             /* bytes of one medium */
+    uint64_t limit;             /* bytes of one media item */
     struct upload_store *files; /* NULL: none */
 };
 
@@ -35,7 +35,7 @@ bool media_part_read(struct media_part *m, const char *url, const struct media_r
 bool media_part_base64(struct media_part *m, const char *text, size_t len,
                        const struct media_rules *r, struct api_error *e);
 void media_part_clear(struct media_part *m);
-/* Puts the medium's name in the place of its path in a sentence of the library. */
+/* Puts the item's name in the place of its path in a sentence of the library. */
 void media_part_hide(const struct media_part *m, char *text, size_t size);
 
 #endif

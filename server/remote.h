@@ -6,8 +6,8 @@
 
 #include <stdatomic.h>
 
-/* Where the medium has a URL, fetches it into memory: at most rules->limit bytes, from the allowed
- * domains only, and never from an address of a private network. Stops when *left is set. */
+/* Where the media item has a URL, fetches it into memory: at most rules->limit bytes, from the
+ * allowed domains only, and never from an address of a private network. Stops when *left is set. */
 bool remote_fetch(struct media_part *m, const struct media_rules *rules, const atomic_bool *left,
                   struct api_error *e);
 /* The library that does it, with its version; NULL: none. */

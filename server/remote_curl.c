@@ -96,7 +96,7 @@ static bool explain(CURLcode rc, const struct fetch *f, const char *name, uint64
     return api_fail(e, 400, "url", "%s cannot be fetched: %s", name, curl_easy_strerror(rc));
 }
 
-/* Follows redirects up to the medium itself. */
+/* Follows redirects up to the file itself. */
 static bool follow(CURL *c, struct media_part *m, struct fetch *f, const struct media_rules *rules,
                    struct api_error *e)
 {
@@ -139,7 +139,7 @@ bool remote_fetch(struct media_part *m, const struct media_rules *rules, const a
     pthread_once(&once, start_library);
     c = curl_easy_init();
     if (!c)
-        return api_fail(e, 503, NULL, "out of memory to fetch a medium");
+        return api_fail(e, 503, NULL, "out of memory to fetch a media file");
     buf_init(&f.body, rules->limit);
     configure(c, &f, rules->limit);
     ok = follow(c, m, &f, rules, e);

@@ -106,8 +106,8 @@ static inline const float *noise_sound(uint64_t seed)
 }
 
 /* A video of noise, which is heard too by models that hear, or a picture. */
-static inline enum pv_status add_medium(pv_session *s, uint64_t seed, bool picture,
-                                        struct pv_error *err)
+static inline enum pv_status add_media(pv_session *s, uint64_t seed, bool picture,
+                                       struct pv_error *err)
 {
     static struct pv_frame frames[FRAMES];
     static uint8_t rgb[FRAMES][HEIGHT * WIDTH * 3];
@@ -123,7 +123,7 @@ static inline enum pv_status add_medium(pv_session *s, uint64_t seed, bool pictu
 
 static inline enum pv_status add_prompt(pv_session *s, uint64_t seed, struct pv_error *err)
 {
-    enum pv_status st = add_medium(s, seed, false, err);
+    enum pv_status st = add_media(s, seed, false, err);
     return st ? st : pv_add_text(s, "user", "what is the dog", err);
 }
 

@@ -1,4 +1,4 @@
-/* The texts that a family puts before the runs of a medium and after it. */
+/* The texts that a family puts before the runs of a media item and after it. */
 #ifndef PV_ENGINE_CAPTIONS_H
 #define PV_ENGINE_CAPTIONS_H
 
@@ -6,7 +6,7 @@
 
 struct captions {
     char (*text)[MEDIA_CAPTION_SIZE]; /* [n]; owned */
-    const char **list;                /* [n] of these; NULL: the medium has no texts; owned */
+    const char **list;                /* [n] of these; NULL: the media item has no texts; owned */
     struct buf note;                  /* the text after it; empty: none */
 };
 

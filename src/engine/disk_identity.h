@@ -12,7 +12,7 @@ struct engine_disk {
     bool kv;                       /* KV pages too */
     uint8_t rows_id[DIGEST_SIZE];  /* of all that rows of media depend on beside their pixels */
     uint8_t pages_id[DIGEST_SIZE]; /* of all that KV pages depend on beside their rows */
-    /* The unit of a medium that was read last; under model->step_lock. */
+    /* The unit of a media item that was read last; under model->step_lock. */
     struct disk_entry unit;
     uint8_t unit_key[DIGEST_SIZE];
 };

@@ -19,7 +19,7 @@ static void page_key(const struct engine_disk *d, const struct kv_key *before,
     digest_finish(&k, key);
 }
 
-/* Rows of page i up to the end of the last run of a medium that ends in it; 0: none does. */
+/* Rows of page i up to the end of the last run of a media item that ends in it; 0: none does. */
 static int media_rows_in(const struct timeline *t, int i)
 {
     int rows = 0;

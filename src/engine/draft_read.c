@@ -14,7 +14,7 @@
 
 /* Features of a video's first n rows, their embeddings: those that were kept, or made again or cut
  * out of wide rows, and then in *made too. */
-static enum pv_status find_features(struct pv_session *s, const struct medium *m, int n,
+static enum pv_status find_features(struct pv_session *s, const struct media_item *m, int n,
                                     const float **out, float **made, struct pv_error *err)
 {
     const struct config *c = decoder_config(s->model->dec);
@@ -47,7 +47,7 @@ struct measured {
     double *numbers;             /* [2, n], owned */
 };
 
-static enum pv_status measure_features(struct pv_session *s, const struct medium *m,
+static enum pv_status measure_features(struct pv_session *s, const struct media_item *m,
                                        struct view_input *in, struct measured *out,
                                        struct pv_error *err)
 {
@@ -88,7 +88,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
     struct pv_session *s = sp->s;
     struct drafting *d = &s->draft;
     const struct timeline *t = &s->seq.line;
-    const struct medium *m = &t->media[t->span[k].medium];
+    const struct media_item *m = &t->media[t->span[k].item];
     int n = m->m.n_units * m->m.unit_rows, n_kept, *kept = mem_alloc((size_t)n * sizeof *kept);
     float *made = NULL;
     struct measured measured = { .numbers = NULL };
@@ -129,7 +129,7 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_error 
     memset(s->draft.visible, true, (size_t)s->seq.line.n * sizeof *s->draft.visible);
     for (int k = 0; k < s->seq.line.n_spans; k++) {
         const struct media_span *span = &s->seq.line.span[k];
-        const struct media *m = &s->seq.line.media[span->medium].m;
+        const struct media *m = &s->seq.line.media[span->item].m;
         enum pv_status st;
         if (!m->video || span->first > 0)
             continue;
@@ -187,9 +187,9 @@ enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
 
 /* ---- reading ---- */
 
-/* Rows of a medium from the draft model's own tower, which runs on the drafter's threads where it
- * has any. */
-static enum pv_status draft_rows(struct pv_session *s, const struct medium *m, int row, int n,
+/* Rows of a media item from the draft model's own tower, which runs on the drafter's threads where
+ * it has any. */
+static enum pv_status draft_rows(struct pv_session *s, const struct media_item *m, int row, int n,
                                  float *out, struct pv_error *err)
 {
     bool locks = s->draft.place != DRAFT_DIVIDED && s->draft.model->gpu < 0; /* else: a stream */
@@ -202,7 +202,7 @@ static enum pv_status draft_rows(struct pv_session *s, const struct medium *m, i
     }
     if (locks)
         pthread_mutex_lock(s->draft.model->step_lock);
-    st = encoder_rows(s->draft.encoder, &m->m, session_medium(s, m), row, n, out, err);
+    st = encoder_rows(s->draft.encoder, &m->m, session_media_key(s, m), row, n, out, err);
     if (locks)
         pthread_mutex_unlock(s->draft.model->step_lock);
     return st;
@@ -220,7 +220,7 @@ enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_readi
     enum pv_status st = PV_OK;
     for (int i = 0; i < d->n_ahead && !st; i++) {
         struct ahead_rows *a = &d->ahead[i];
-        const struct medium *m = s->seq.line.media;
+        const struct media_item *m = s->seq.line.media;
         while (m->key != a->key) /* drafting_forget has left those of the timeline */
             m++;
         while (a->made < a->n && !st && (!r->go_on || r->go_on(r->user, a->made, a->n))) {
@@ -232,8 +232,8 @@ enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_readi
     return st;
 }
 
-/* Rows of one medium from the target's tower: kept, or made again. */
-static enum pv_status target_rows(struct pv_session *s, const struct medium *m, int row, int n,
+/* Rows of one media item from the target's tower: kept, or made again. */
+static enum pv_status target_rows(struct pv_session *s, const struct media_item *m, int row, int n,
                                   float *out, struct pv_error *err)
 {
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
@@ -261,7 +261,7 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
         (size_t)config_media_width(decoder_config(own ? s->draft.model->dec : s->model->dec));
     for (int done = 0; done < n;) {
         int row;
-        const struct medium *m = timeline_medium(&s->seq.line, from + done, &row);
+        const struct media_item *m = timeline_item(&s->seq.line, from + done, &row);
         int some = timeline_stretch(&s->seq.line, from + done, n - done);
         float *to = out + (size_t)done * width;
         enum pv_status st =

@@ -276,7 +276,7 @@ enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool
     enum pv_status st = PV_OK;
     for (int k = 0; k < t->n_spans && !st; k++) {
         const struct pv_model *target = d->engine->model;
-        struct media *m = &t->media[t->span[k].medium].m;
+        struct media *m = &t->media[t->span[k].item].m;
         if (t->span[k].first > 0 || (m->video && stills))
             continue;
         st = media_load_pixels(m, vision_config(target->vision), target->threads, err);
@@ -286,7 +286,7 @@ enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool
     return st;
 }
 
-static struct ahead_rows *find_ahead(const struct drafting *d, const struct medium *m)
+static struct ahead_rows *find_ahead(const struct drafting *d, const struct media_item *m)
 {
     for (int i = 0; i < d->n_ahead; i++)
         if (d->ahead[i].key == m->key)
@@ -298,7 +298,7 @@ void drafting_make_ahead(struct drafting *d, const struct timeline *t)
 {
     size_t width = (size_t)config_media_width(decoder_config(d->model->dec));
     for (int k = 0; k < t->n_media; k++) {
-        const struct medium *m = &t->media[k];
+        const struct media_item *m = &t->media[k];
         struct ahead_rows a = { .key = m->key, .n = m->m.n_units * m->m.unit_rows }, *all;
         a.size = (uint64_t)a.n * width * sizeof *a.rows;
         if (!m->m.video || find_ahead(d, m) || budget_claim(d->budget, a.size, "", NULL))
@@ -311,7 +311,7 @@ void drafting_make_ahead(struct drafting *d, const struct timeline *t)
     }
 }
 
-const float *drafting_ahead(const struct drafting *d, const struct medium *m, int row, int n)
+const float *drafting_ahead(const struct drafting *d, const struct media_item *m, int row, int n)
 {
     size_t width = d->model ? (size_t)config_media_width(decoder_config(d->model->dec)) : 0;
     const struct ahead_rows *a = find_ahead(d, m);
@@ -497,7 +497,7 @@ void drafting_join(struct drafting *d, const struct pv_method *m)
 
 /* ---- rows that the target's tower made ---- */
 
-static struct feature_rows *find_features(const struct drafting *d, const struct medium *m,
+static struct feature_rows *find_features(const struct drafting *d, const struct media_item *m,
                                           bool there)
 {
     for (int i = 0; i < d->n_features; i++)
@@ -542,8 +542,8 @@ static float *alloc_rows(const struct drafting *d, size_t size, bool there)
     return device_alloc(d->engine->model->dev, &p, size, NULL) == PV_OK ? p : NULL;
 }
 
-static struct feature_rows *new_features(struct drafting *d, const struct medium *m, size_t hidden,
-                                         bool there)
+static struct feature_rows *new_features(struct drafting *d, const struct media_item *m,
+                                         size_t hidden, bool there)
 {
     size_t n = (size_t)d->n_features, rows = (size_t)m->m.n_rows;
     uint64_t need = rows * (hidden * sizeof(float) + sizeof(bool));
@@ -567,7 +567,7 @@ static struct feature_rows *new_features(struct drafting *d, const struct medium
     return &d->features[n];
 }
 
-float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden,
+float *drafting_keep(struct drafting *d, const struct media_item *m, int row, int n, size_t hidden,
                      bool there)
 {
     struct feature_rows *f = find_features(d, m, there);
@@ -579,7 +579,7 @@ float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n,
     return f->rows + (size_t)row * hidden;
 }
 
-const float *drafting_features(const struct drafting *d, const struct medium *m, int row, int n,
+const float *drafting_features(const struct drafting *d, const struct media_item *m, int row, int n,
                                size_t hidden, bool there)
 {
     const struct feature_rows *f = find_features(d, m, there);

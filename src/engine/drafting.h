@@ -8,7 +8,7 @@
 #include "lm/states.h"
 #include "spec/price.h"
 
-/* Rows of a medium in the target's space, kept when the tower made them. */
+/* Rows of a media item in the target's space, kept when the tower made them. */
 struct feature_rows {
     int key;
     bool there;    /* they lie on the target's device */
@@ -130,18 +130,18 @@ void drafting_decoded(struct drafting *d, int from, const int *path, int n);
  * Without memory there is none, which is no failure. */
 void drafting_make_ahead(struct drafting *d, const struct timeline *t);
 /* Those that were made; NULL: not all of them. */
-const float *drafting_ahead(const struct drafting *d, const struct medium *m, int row, int n);
+const float *drafting_ahead(const struct drafting *d, const struct media_item *m, int row, int n);
 
 /* Forget rows of media that the timeline has forgotten. */
 void drafting_forget(struct drafting *d, const struct timeline *t);
 /* Where rows of media that the target's tower has made are to be kept, on the host or on its
  * device; NULL: no memory for that, which is no failure. */
-float *drafting_keep(struct drafting *d, const struct medium *m, int row, int n, size_t hidden,
+float *drafting_keep(struct drafting *d, const struct media_item *m, int row, int n, size_t hidden,
                      bool there);
 /* They have `room` bytes from now on; forgotten when they are more. */
 void drafting_fit(struct drafting *d, uint64_t room);
 /* Those rows; NULL: not all of them are kept. */
-const float *drafting_features(const struct drafting *d, const struct medium *m, int row, int n,
+const float *drafting_features(const struct drafting *d, const struct media_item *m, int row, int n,
                                size_t hidden, bool there);
 
 #endif

@@ -19,20 +19,20 @@ struct encoder {
     float *patches, *features, *window; /* one batch: tower's input, output, rows of the prompt, */
     const float *kept;                  /* or these where they lie on the device; else NULL */
     size_t n_patches, n_features, n_window; /* floats they hold */
-    uint64_t key;                           /* of the medium that the window holds a part of, */
+    uint64_t key;                           /* of the media item that the window holds a part of, */
     int unit0, n_units;                     /* and which; n_units 0: nothing */
     const struct hearing *h;                /* borrowed; NULL: does not hear */
     struct hearing_state *hearing;
     float *heard; /* rows of one chunk of sound, */
     size_t n_heard;
-    uint64_t heard_key; /* of this medium, */
+    uint64_t heard_key; /* of this media item, */
     int chunk;          /* and which chunk; -1: nothing */
     double seconds;
     struct vision_watch watch;
     struct device *group; /* whose threads the tower runs on; NULL: its own */
 };
 
-/* What a batch of this medium needs. */
+/* What a batch of this media item needs. */
 struct need {
     int units, slices, patches; /* of one batch */
     size_t patch_floats, feature_floats, window_floats, heard_floats;

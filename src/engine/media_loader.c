@@ -1,5 +1,5 @@
-/* Pictures in memory become a medium: planned and bounded before anything is allocated, resized as
- * they arrive, so that frames at their own size are never held but one. */
+/* Pictures in memory become a media item: planned and bounded before anything is allocated, resized
+ * as they arrive, so that frames at their own size are never held but one. */
 #include "engine/media_loader_parts.h"
 
 #include "base/clock.h"

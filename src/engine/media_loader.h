@@ -38,7 +38,7 @@ struct known_media {
     struct pv_video_info info;
     bool still;
     int n_chunks;                /* of sound */
-    uint8_t digest[DIGEST_SIZE]; /* of the medium */
+    uint8_t digest[DIGEST_SIZE]; /* of the media item */
 };
 /* The same as media_load_file for a file that is known, without decoding it: the pixels are loaded
  * when they are needed. Bytes in memory are copied. */

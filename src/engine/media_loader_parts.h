@@ -13,7 +13,7 @@ struct arrival {
     void *user;
 };
 
-/* What a medium is planned from. */
+/* What a media item is planned from. */
 struct arrival_shape {
     int height, width;
     int n_frames; /* 0: a still picture; or (width 0) sound alone */
@@ -21,7 +21,7 @@ struct arrival_shape {
     int n_chunks; /* of sound */
 };
 
-/* Plans the medium, checks the bounds and allocates. */
+/* Plans the media item, checks the bounds and allocates. */
 enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
                             const struct pv_video_params *p, const struct arrival_shape *shape,
                             const struct load_bounds *b, struct pv_error *err);
@@ -32,12 +32,12 @@ void arrival_finish(struct arrival *a, struct loaded_media *out);
 /* Frees what was not handed over. */
 void arrival_close(struct arrival *a);
 
-/* media_loader_sound.c. Whether the sound of a medium is wanted. */
+/* media_loader_sound.c. Whether the sound of a media item is wanted. */
 bool media_hears(const struct vision_config *c, const struct pv_video_params *p);
 /* Chunks of so many samples, within the bounds. */
 enum pv_status sound_chunks(int *out, const struct vision_config *c, size_t n_samples,
                             const struct load_bounds *b, struct pv_error *err);
-/* The features of a medium whose memory is reserved. */
+/* The features of a media item whose memory is reserved. */
 enum pv_status sound_features(struct media *m, const struct vision_config *c, const float *samples,
                               size_t n_samples, struct pv_error *err);
 /* All of them are finite. */

@@ -22,7 +22,7 @@ enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m
     return st;
 }
 
-uint64_t session_medium(const struct pv_session *s, const struct medium *m)
+uint64_t session_media_key(const struct pv_session *s, const struct media_item *m)
 {
     return s->number << 32 | (uint32_t)m->key;
 }
@@ -40,7 +40,7 @@ double session_take_tower(struct pv_session *s)
 /* In what follows the caller holds the lock. */
 
 /* The units of the window that are not on disk yet. */
-static void write_window(struct pv_session *s, const struct medium *m, int row, int n)
+static void write_window(struct pv_session *s, const struct media_item *m, int row, int n)
 {
     const struct media *a = &m->m;
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
@@ -48,7 +48,7 @@ static void write_window(struct pv_session *s, const struct medium *m, int row, 
     for (int at = row; rows && at < row + n;) { /* units of one size */
         struct media_unit u = media_unit(a, at);
         if (!disk_rows_there(&s->engine->disk, a, u.number) &&
-            !encoder_rows(s->engine->encoder, a, session_medium(s, m), u.first, u.n, rows, NULL))
+            !encoder_rows(s->engine->encoder, a, session_media_key(s, m), u.first, u.n, rows, NULL))
             disk_rows_keep(&s->engine->disk, a, &u, rows, width);
         at = u.first + u.n;
     }
@@ -56,22 +56,22 @@ static void write_window(struct pv_session *s, const struct medium *m, int row, 
 }
 
 /* The window that row `of` is in. */
-static enum pv_status keep_window(struct pv_session *s, const struct medium *m, int of,
+static enum pv_status keep_window(struct pv_session *s, const struct media_item *m, int of,
                                   struct pv_error *err)
 {
     struct encoder *e = s->engine->encoder;
-    int row, n = encoder_window(e, &m->m, session_medium(s, m), of, &row);
+    int row, n = encoder_window(e, &m->m, session_media_key(s, m), of, &row);
     float *to = n > 0 && !vision_cache_find(s->engine->tower_rows, m->m.digest, row, n)
                     ? vision_cache_keep(s->engine->tower_rows, m->m.digest, m->m.n_rows, row, n)
                     : NULL;
     if (n > 0 && s->engine->disk.cache)
         write_window(s, m, row, n);
-    return to ? encoder_rows(e, &m->m, session_medium(s, m), row, n, to, err) : PV_OK;
+    return to ? encoder_rows(e, &m->m, session_media_key(s, m), row, n, to, err) : PV_OK;
 }
 
 /* Whether to look for rows [row, row + n) on disk: not those that the tower has just made. A prompt
  * is read from its beginning, so the last unit is the one most likely to be missing. */
-static bool may_be_on_disk(struct pv_session *s, const struct medium *m, int row, int n)
+static bool may_be_on_disk(struct pv_session *s, const struct media_item *m, int row, int n)
 {
     const struct media *a = &m->m;
     int end = row + n, first, made;
@@ -80,7 +80,7 @@ static bool may_be_on_disk(struct pv_session *s, const struct medium *m, int row
         last = media_unit(a, --end - 1);
     if (!s->engine->disk.cache)
         return false;
-    made = encoder_window(s->engine->encoder, a, session_medium(s, m), row, &first);
+    made = encoder_window(s->engine->encoder, a, session_media_key(s, m), row, &first);
     if (row >= first && end <= first + made)
         return false;
     return disk_rows_there(&s->engine->disk, a, last.number);
@@ -88,7 +88,7 @@ static bool may_be_on_disk(struct pv_session *s, const struct medium *m, int row
 
 /* Rows [row, row + n) if all of their units are on disk, in fresh memory; else NULL. The newline
  * after the last unit is nobody's unit: the tower has it without running. */
-static float *read_rows(struct pv_session *s, const struct medium *m, int row, int n)
+static float *read_rows(struct pv_session *s, const struct media_item *m, int row, int n)
 {
     const struct media *a = &m->m;
     struct pv_engine *e = s->engine;
@@ -106,7 +106,7 @@ static float *read_rows(struct pv_session *s, const struct medium *m, int row, i
             memcpy(rows + (size_t)done * width, from + (size_t)at * width,
                    (size_t)some * width * sizeof *rows);
         else
-            all = u.number < 0 && !encoder_rows(e->encoder, a, session_medium(s, m), row + done,
+            all = u.number < 0 && !encoder_rows(e->encoder, a, session_media_key(s, m), row + done,
                                                 some, rows + (size_t)done * width, NULL);
         done += some;
     }
@@ -120,8 +120,10 @@ static float *read_rows(struct pv_session *s, const struct medium *m, int row, i
     return rows;
 }
 
-/* Pixels, and room in the tower: a medium whose rows were on disk was thought to need neither. */
-static enum pv_status make_ready(struct pv_session *s, const struct medium *m, struct pv_error *err)
+/* Pixels, and room in the tower: a media item whose rows were on disk was thought to need neither.
+ */
+static enum pv_status make_ready(struct pv_session *s, const struct media_item *m,
+                                 struct pv_error *err)
 {
     struct media *a = &s->seq.line.media[m - s->seq.line.media].m;
     enum pv_status st =
@@ -133,11 +135,11 @@ static enum pv_status make_ready(struct pv_session *s, const struct medium *m, s
     return st;
 }
 
-/* Rows of a medium from `row` on that one window has: the one that is there, or else at least the
- * rest of the unit that the next one begins with. */
-static int rows_of_window(const struct pv_session *s, const struct medium *m, int row)
+/* Rows of a media item from `row` on that one window has: the one that is there, or else at least
+ * the rest of the unit that the next one begins with. */
+static int rows_of_window(const struct pv_session *s, const struct media_item *m, int row)
 {
-    int first, n = encoder_window(s->engine->encoder, &m->m, session_medium(s, m), row, &first);
+    int first, n = encoder_window(s->engine->encoder, &m->m, session_media_key(s, m), row, &first);
     struct media_unit u = media_unit(&m->m, row);
     if (row >= first && row < first + n)
         return first + n - row;
@@ -150,12 +152,12 @@ static bool not_cancelled(void *user)
 }
 
 /* Window by window, so that each can be kept before the next takes its place. */
-static enum pv_status run_tower(struct pv_session *s, const struct medium *m, int row, int n,
+static enum pv_status run_tower(struct pv_session *s, const struct media_item *m, int row, int n,
                                 float *out, bool there, struct pv_error *err)
 {
     struct encoder *e = s->engine->encoder;
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
-    uint64_t key = session_medium(s, m);
+    uint64_t key = session_media_key(s, m);
     enum pv_status st = make_ready(s, m, err);
     encoder_watch(e, (struct vision_watch){ s->task ? not_cancelled : NULL, s->task });
     for (int done = 0; done < n && !st;) {
@@ -172,7 +174,7 @@ static enum pv_status run_tower(struct pv_session *s, const struct medium *m, in
     return st;
 }
 
-enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
+enum pv_status session_media_rows(struct pv_session *s, const struct media_item *m, int row, int n,
                                   float *out, bool there, struct pv_error *err)
 {
     size_t size =

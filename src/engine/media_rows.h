@@ -8,12 +8,12 @@
 /* Room in the engine's tower. */
 enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
                                      struct pv_error *err);
-/* Rows [row, row + n) of a medium in the model's space, on the host or where the model is. Decodes
- * a medium without pixels if the tower has to run. */
-enum pv_status session_media_rows(struct pv_session *s, const struct medium *m, int row, int n,
+/* Rows [row, row + n) of a media item in the model's space, on the host or where the model is.
+ * Decodes a media item without pixels if the tower has to run. */
+enum pv_status session_media_rows(struct pv_session *s, const struct media_item *m, int row, int n,
                                   float *out, bool there, struct pv_error *err);
 /* What tells media of all sessions of an engine apart. */
-uint64_t session_medium(const struct pv_session *s, const struct medium *m);
+uint64_t session_media_key(const struct pv_session *s, const struct media_item *m);
 /* Seconds that the engine's tower took for this session since the last call. */
 double session_take_tower(struct pv_session *s);
 

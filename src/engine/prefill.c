@@ -43,25 +43,25 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
     bool copied = false;
     for (int i = 0; i < n;) {
         int row, some;
-        const struct medium *medium = timeline_medium(&s->seq.line, from + i, &row);
+        const struct media_item *item = timeline_item(&s->seq.line, from + i, &row);
         float *to, *kept = NULL, *there = NULL;
         enum pv_status st;
-        if (!medium) {
+        if (!item) {
             i++;
             continue;
         }
         to = embeds + (size_t)i * width; /* there is room only where there are media */
         some = timeline_stretch(&s->seq.line, from + i, n - i);
-        st = session_media_rows(s, medium, row, some, to, true, err);
+        st = session_media_rows(s, item, row, some, to, true, err);
         if (st)
             return st;
         if (s->draft.keep_features)
-            kept = drafting_keep(&s->draft, medium, row, some, width, false);
+            kept = drafting_keep(&s->draft, item, row, some, width, false);
         if (kept)
             s->model->dev->ops->get(s->target.base.work, kept, to,
                                     sizeof *to * (size_t)some * width);
         if (s->draft.keep_there)
-            there = drafting_keep(&s->draft, medium, row, some, width, true);
+            there = drafting_keep(&s->draft, item, row, some, width, true);
         if (there)
             s->model->dev->ops->copy(s->target.base.work, there, to,
                                      sizeof *to * (size_t)some * width);

@@ -1,6 +1,6 @@
-/* The bytes of a prepared prompt. A medium is kept as the sizes that media_plan makes all else of,
- * so a file cannot disagree with the model about rows and patches: what the plan gives is compared
- * with what was written, and a writer does the same before it writes. */
+/* The bytes of a prepared prompt. A media item is kept as the sizes that media_plan makes all else
+ * of, so a file cannot disagree with the model about rows and patches: what the plan gives is
+ * compared with what was written, and a writer does the same before it writes. */
 #include "engine/prompt_file.h"
 
 #include "base/clock.h"
@@ -30,11 +30,11 @@ enum {
     AT_LOST = 64,
     HEADER = 68,
     TOWER_FIELDS = 6,
-    RECORD = 40, /* of one medium */
+    RECORD = 40, /* of one media item */
     SOUND_RECORD = 44
 };
 static const char magic[4] = "PVIN";
-/* Longest time of one medium in positions: that of all of them together fits an int. */
+/* Longest time of one media item in positions: that of all of them together fits an int. */
 static const double MAX_TIME = 1 << 24;
 
 _Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4 && PV_TIME_TRAINING == 6,
@@ -143,7 +143,7 @@ static size_t record_size(uint32_t version)
     return has_sound(version) ? SOUND_RECORD : RECORD;
 }
 
-/* One medium as a file has it. */
+/* One media item as a file has it. */
 struct record {
     bool video, tiled;
     int64_t n_chunks; /* of sound */
@@ -206,8 +206,8 @@ static bool is_sound_alone(const struct record *r)
     return r->n_chunks > 0 && r->width == 0 && r->height == 0;
 }
 
-/* The medium that the sizes of a record make. Those of pictures of any size were chosen with bounds
- * that are not kept: a picture that has its size already keeps it, whatever they were. */
+/* The media item that the sizes of a record make. Those of pictures of any size were chosen with
+ * bounds that are not kept: a picture that has its size already keeps it, whatever they were. */
 static enum pv_status plan_record(struct media *m, const struct record *r,
                                   const struct vision_config *c, struct pv_error *err)
 {
@@ -237,11 +237,11 @@ static enum pv_status check_chunks(const struct record *r, int number, const cha
 {
     double seconds = (double)c->audio.positions / AUDIO_FRAMES_PER_SECOND;
     if (r->n_chunks > 0 && (!c->audio.hidden || (r->width > 0 && !r->video)))
-        return fail(err, PV_E_FORMAT, "%s: medium %d has sound that the model cannot hear", name,
-                    number);
+        return fail(err, PV_E_FORMAT, "%s: media item %d has sound that the model cannot hear",
+                    name, number);
     if (r->n_chunks > 0 && (double)(r->n_chunks - 1) * seconds > l->video_seconds)
-        return fail(err, PV_E_LIMIT, "%s: medium %d has %lld chunks of %g seconds of sound", name,
-                    number, (long long)r->n_chunks, seconds);
+        return fail(err, PV_E_LIMIT, "%s: media item %d has %lld chunks of %g seconds of sound",
+                    name, number, (long long)r->n_chunks, seconds);
     return PV_OK;
 }
 
@@ -256,16 +256,17 @@ static enum pv_status record_media(struct media *m, const struct record *r, int 
     if (!is_sound_alone(r) &&
         (!is_size(r->height, r->width, l) || !is_size(r->source_height, r->source_width, l)))
         return fail(err, PV_E_LIMIT,
-                    "%s: medium %d has %lld x %lld pixels, from a picture of %lld x %lld", name,
+                    "%s: media item %d has %lld x %lld pixels, from a picture of %lld x %lld", name,
                     number, (long long)r->width, (long long)r->height, (long long)r->source_width,
                     (long long)r->source_height);
     /* One more than the limit: frames may come in pairs. */
     if (r->video && (r->n_views < 1 || r->n_views > (int64_t)l->frames + 1))
-        return fail(err, PV_E_LIMIT, "%s: medium %d has %lld frames, 1 to %d are possible", name,
-                    number, (long long)r->n_views, l->frames);
+        return fail(err, PV_E_LIMIT, "%s: media item %d has %lld frames, 1 to %d are possible",
+                    name, number, (long long)r->n_views, l->frames);
     if (r->time_rule > PV_TIME_TRAINING || !isfinite(r->slice_seconds) || r->slice_seconds < 0)
-        return fail(err, PV_E_FORMAT, "%s: medium %d has time rule %lld and steps of %g seconds",
-                    name, number, (long long)r->time_rule, (double)r->slice_seconds);
+        return fail(err, PV_E_FORMAT,
+                    "%s: media item %d has time rule %lld and steps of %g seconds", name, number,
+                    (long long)r->time_rule, (double)r->slice_seconds);
     st = check_chunks(r, number, name, c, l, err);
     if (!st)
         st = plan_record(&plan, r, c, err);
@@ -276,14 +277,15 @@ static enum pv_status record_media(struct media *m, const struct record *r, int 
         planned.height != r->height || planned.width != r->width ||
         planned.time_rule != r->time_rule || planned.slice_seconds != r->slice_seconds ||
         planned.n_rows != r->n_rows)
-        return fail(err, PV_E_FORMAT,
-                    "%s: medium %d has %lld views of %lld x %lld pixels and %lld tokens, the model "
-                    "makes it %d of %d x %d and %d",
-                    name, number, (long long)r->n_views, (long long)r->width, (long long)r->height,
-                    (long long)r->n_rows, plan.n_views, plan.width, plan.height, plan.n_rows);
+        return fail(
+            err, PV_E_FORMAT,
+            "%s: media item %d has %lld views of %lld x %lld pixels and %lld tokens, the model "
+            "makes it %d of %d x %d and %d",
+            name, number, (long long)r->n_views, (long long)r->width, (long long)r->height,
+            (long long)r->n_rows, plan.n_views, plan.width, plan.height, plan.n_rows);
     if ((double)plan.n_slices * (double)plan.slice_seconds * (double)plan.tokens_per_second >
         MAX_TIME)
-        return fail(err, PV_E_LIMIT, "%s: medium %d is too long: %d steps of %g seconds", name,
+        return fail(err, PV_E_LIMIT, "%s: media item %d is too long: %d steps of %g seconds", name,
                     number, plan.n_slices, (double)plan.slice_seconds);
     *m = plan;
     return PV_OK;
@@ -336,7 +338,8 @@ static enum pv_status check_features(const uint8_t *p, size_t size, const char *
         memcpy(&x, p + i, sizeof x);
         if (!isfinite(x))
             return fail(err, PV_E_FORMAT,
-                        "%s: the sound of medium %d has a number that is not finite", name, number);
+                        "%s: the sound of media item %d has a number that is not finite", name,
+                        number);
     }
     return PV_OK;
 }
@@ -354,21 +357,23 @@ static enum pv_status read_media(struct prompt_file *f, const uint8_t *data, siz
         size_t pixels, features;
         enum pv_status st;
         if (!record_get(&record, data + HEADER + (size_t)i * each, version))
-            return fail(err, PV_E_FORMAT, "%s: medium %d is neither a video nor a picture", r->name,
-                        i + 1);
+            return fail(err, PV_E_FORMAT, "%s: media item %d is neither a video nor a picture",
+                        r->name, i + 1);
         st = record_media(&f->media[i], &record, i + 1, r->name, r->c, r->limits, err);
         if (st)
             return st;
         pixels = media_size(&f->media[i]);
         if (pixels > size - at)
-            return fail(err, PV_E_FORMAT, "%s: medium %d needs %zu bytes of pixels, %zu are left",
-                        r->name, i + 1, pixels, size - at);
+            return fail(err, PV_E_FORMAT,
+                        "%s: media item %d needs %zu bytes of pixels, %zu are left", r->name, i + 1,
+                        pixels, size - at);
         f->pixels[i] = data + at;
         at += pixels;
         features = media_sound_size(&f->media[i]);
         if (features > size - at)
-            return fail(err, PV_E_FORMAT, "%s: medium %d needs %zu bytes of sound, %zu are left",
-                        r->name, i + 1, features, size - at);
+            return fail(err, PV_E_FORMAT,
+                        "%s: media item %d needs %zu bytes of sound, %zu are left", r->name, i + 1,
+                        features, size - at);
         f->features[i] = data + at;
         st = check_features(data + at, features, r->name, i + 1, err);
         if (st)
@@ -386,12 +391,12 @@ static int32_t id_at(const struct prompt_file *f, int i)
 }
 
 /* Tokens of the vocabulary, and media that are there, each of them at least once and whole: the
- * runs of a medium with text between them, but no run of another. */
+ * runs of a media item with text between them, but no run of another. */
 static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reader *r,
                                 struct pv_error *err)
 {
     bool used[PROMPT_MAX_MEDIA] = { false };
-    int unfinished = -1, done = 0; /* a medium, and its rows so far */
+    int unfinished = -1, done = 0; /* a media item, and its rows so far */
     int64_t rows = 0;
     for (int i = 0; i < f->n_ids; i++) {
         int32_t id = id_at(f, i);
@@ -403,8 +408,8 @@ static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reade
         if (id >= 0)
             continue;
         if (unfinished >= 0 && unfinished != -id - 1)
-            return fail(err, PV_E_FORMAT, "%s: medium %d begins before medium %d ends", r->name,
-                        -(int)id, unfinished + 1);
+            return fail(err, PV_E_FORMAT, "%s: media item %d begins before media item %d ends",
+                        r->name, -(int)id, unfinished + 1);
         used[-id - 1] = true;
         done += f->media[-id - 1].run_rows;
         unfinished = done < f->media[-id - 1].n_rows ? -id - 1 : -1;
@@ -412,11 +417,11 @@ static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reade
         f->n_runs += media_sound_rows(&f->media[-id - 1]) ? media_stretches(&f->media[-id - 1]) : 1;
     }
     if (unfinished >= 0)
-        return fail(err, PV_E_FORMAT, "%s: medium %d ends after %d of %d rows", r->name,
+        return fail(err, PV_E_FORMAT, "%s: media item %d ends after %d of %d rows", r->name,
                     unfinished + 1, done, f->media[unfinished].n_rows);
     for (int i = 0; i < f->n_media; i++)
         if (!used[i])
-            return fail(err, PV_E_FORMAT, "%s: medium %d is not in the prompt", r->name, i + 1);
+            return fail(err, PV_E_FORMAT, "%s: media item %d is not in the prompt", r->name, i + 1);
     if (f->n_runs > PROMPT_MAX_RUNS)
         return fail(err, PV_E_LIMIT, "%s: media stand in %d places, at most %d are possible",
                     r->name, f->n_runs, PROMPT_MAX_RUNS);
@@ -572,7 +577,7 @@ struct outline {
     const struct media *media[PROMPT_MAX_MEDIA];
 };
 
-/* The number of a medium in the file, from 1; 0: there are too many. */
+/* The number of a media item in the file, from 1; 0: there are too many. */
 static int number_of(struct outline *o, const struct media *m)
 {
     for (int i = 0; i < o->n_media; i++)
@@ -600,7 +605,7 @@ static enum pv_status list_ids(struct outline *o, const struct pv_session *s, co
         const struct media *run = NULL;
         int number = 0;
         if (span < t->n_spans && t->span[span].row0 == i)
-            run = &t->media[t->span[span].medium].m;
+            run = &t->media[t->span[span].item].m;
         if (run)
             number = number_of(o, run);
         if (run && !number)
@@ -710,7 +715,7 @@ enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_
     if (s->messages)
         st = dialogue_ask(s->words, &o.ask, err);
     for (int k = 0; k < s->seq.line.n_spans && !st; k++)
-        st = media_load_pixels(&s->seq.line.media[s->seq.line.span[k].medium].m,
+        st = media_load_pixels(&s->seq.line.media[s->seq.line.span[k].item].m,
                                vision_config(s->model->vision), s->model->threads, err);
     if (!st)
         st = list_ids(&o, s, path, err);

@@ -23,7 +23,7 @@ struct prompt_file {
     int n_rows;                 /* of the timeline */
     int message0;               /* the first of the last message */
     int frames, lost;           /* taken from videos; of these, replaced by a neighbour */
-    const uint8_t *ids; /* [n_ids] i32: a token, or -k for the next run of medium k, from 1 */
+    const uint8_t *ids; /* [n_ids] i32: a token, or -k for the next run of media item k, from 1 */
     struct media media[PROMPT_MAX_MEDIA]; /* without pixels */
     const uint8_t *pixels[PROMPT_MAX_MEDIA];
     const uint8_t *features[PROMPT_MAX_MEDIA]; /* of sound, f32 */

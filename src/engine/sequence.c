@@ -38,11 +38,11 @@ void sequence_close(struct sequence *q)
 
 /* What the keys and values of a row are a function of, beside the rows before it. */
 struct row_name {
-    int32_t id;  /* a token; -1: a row of a medium, */
+    int32_t id;  /* a token; -1: a row of a media item, */
     int32_t row; /* and which */
     int32_t pos[3];
     int32_t decoded; /* it went the way of an answer's rows, where that differs */
-    uint8_t medium[DIGEST_SIZE];
+    uint8_t item[DIGEST_SIZE];
 };
 
 /* Of rows [from, to). */
@@ -54,12 +54,12 @@ static void make_digests(struct sequence *q, int from, int to)
         struct digest d;
         uint8_t out[DIGEST_SIZE];
         int row = 0;
-        const struct medium *m = timeline_medium(&q->line, i, &row);
+        const struct media_item *m = timeline_item(&q->line, i, &row);
         memcpy(name.pos, q->line.pos[i], sizeof name.pos);
         if (m) {
             name.id = -1;
             name.row = row;
-            memcpy(name.medium, m->m.digest, sizeof name.medium);
+            memcpy(name.item, m->m.digest, sizeof name.item);
         }
         digest_init(&d);
         digest_add(&d, &name, sizeof name);

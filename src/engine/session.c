@@ -304,7 +304,7 @@ static int count_stretches(const struct pv_session *s)
 }
 
 /* How the pending media stand in their message. Their keys are those that timeline_adopt is going
- * to give: of an equal medium, or the next free one. */
+ * to give: of an equal media item, or the next free one. */
 static enum pv_status describe_pending(const struct pv_session *s, struct chat_media *media,
                                        struct captions *captions, struct pv_error *err)
 {

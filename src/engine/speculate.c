@@ -47,7 +47,7 @@ static void list_video_rows(struct pv_session *s, int *query0)
     d->n_rows = 0;
     for (int k = 0; k < s->seq.line.n_spans; k++) {
         const struct media_span *span = &s->seq.line.span[k];
-        const struct media *m = &s->seq.line.media[span->medium].m;
+        const struct media *m = &s->seq.line.media[span->item].m;
         int n = m->n_units * m->unit_rows - span->first; /* a newline is not of the picture */
         last = span->row0 + span->n - 1;
         for (int i = 0; m->video && i < span->n && i < n; i++)

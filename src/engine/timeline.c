@@ -97,7 +97,7 @@ void timeline_adopt(struct timeline *t, struct media *m)
         media_clear(m);
         return;
     }
-    t->media[t->n_media++] = (struct medium){ .key = ++t->last_key, .m = *m };
+    t->media[t->n_media++] = (struct media_item){ .key = ++t->last_key, .m = *m };
     *m = (struct media){ 0 };
 }
 
@@ -122,7 +122,7 @@ void timeline_forget(struct timeline *t, const int32_t *kv_ids, int n_kv)
     }
     t->n_media = kept;
     for (int i = 0; i < t->n_spans; i++)
-        t->span[i].medium = find_key(t, -t->ids[t->span[i].row0]);
+        t->span[i].item = find_key(t, -t->ids[t->span[i].row0]);
 }
 
 size_t timeline_media_size(const struct timeline *t)
@@ -135,20 +135,20 @@ size_t timeline_media_size(const struct timeline *t)
 
 /* ---- rows ---- */
 
-/* The medium whose last run is the last span, if more of its runs must follow; -1: none. */
-static int open_medium(const struct timeline *t, int *rows)
+/* The media item whose last run is the last span, if more of its runs must follow; -1: none. */
+static int open_item(const struct timeline *t, int *rows)
 {
     const struct media_span *last = t->n_spans > 0 ? &t->span[t->n_spans - 1] : NULL;
     *rows = last ? last->end : 0;
-    return last && *rows < t->media[last->medium].m.n_rows ? last->medium : -1;
+    return last && *rows < t->media[last->item].m.n_rows ? last->item : -1;
 }
 
-/* The spans of the run of medium i that begins at its place `first`. */
+/* The spans of the run of media item i that begins at its place `first`. */
 static bool add_spans(struct timeline *t, int i, int first)
 {
     const struct media *m = &t->media[i].m;
     for (int done = 0; done < m->run_rows;) {
-        struct media_span span = { .row0 = t->n + done, .medium = i };
+        struct media_span span = { .row0 = t->n + done, .item = i };
         if (t->n_spans == t->cap_spans)
             return false;
         span.first = media_row(m, first + done, &span.n);
@@ -159,16 +159,17 @@ static bool add_spans(struct timeline *t, int i, int first)
     return true;
 }
 
-/* The next run of a medium, whose rows ids[0 .. n) begin with. */
+/* The next run of a media item, whose rows ids[0 .. n) begin with. */
 static enum pv_status append_run(struct timeline *t, const int32_t *ids, size_t n, int *taken,
                                  struct pv_error *err)
 {
-    int i = find_key(t, -ids[0]), rows, unfinished = open_medium(t, &rows);
+    int i = find_key(t, -ids[0]), rows, unfinished = open_item(t, &rows);
     const struct media *m = i >= 0 ? &t->media[i].m : NULL;
     int first = unfinished >= 0 ? rows : 0;
     if (!m || (unfinished >= 0 && unfinished != i) || n < (size_t)m->run_rows ||
         !add_spans(t, i, first))
-        return fail(err, PV_E_ARG, "a medium with the id %d is not here or not whole", (int)ids[0]);
+        return fail(err, PV_E_ARG, "a media item with the id %d is not here or not whole",
+                    (int)ids[0]);
     t->next = media_positions(m, t->next, first, m->run_rows, t->pos + t->n);
     for (int r = 0; r < m->run_rows; r++)
         t->ids[t->n + r] = ids[0];
@@ -207,9 +208,9 @@ enum pv_status timeline_append(struct timeline *t, const int32_t *ids, size_t n,
         s = append_run(t, ids + i, n - i, &rows, err);
         i += (size_t)rows;
     }
-    if (!s && open_medium(t, &rows) >= 0)
-        s = fail(err, PV_E_ARG, "a medium ends after %d of its %d rows", rows,
-                 t->media[t->span[t->n_spans - 1].medium].m.n_rows);
+    if (!s && open_item(t, &rows) >= 0)
+        s = fail(err, PV_E_ARG, "a media item ends after %d of its %d rows", rows,
+                 t->media[t->span[t->n_spans - 1].item].m.n_rows);
     if (s)
         timeline_return(t, mark);
     return s;
@@ -234,13 +235,13 @@ static int find_span(const struct timeline *t, int i)
     return low;
 }
 
-const struct medium *timeline_medium(const struct timeline *t, int i, int *row)
+const struct media_item *timeline_item(const struct timeline *t, int i, int *row)
 {
     int k = t->ids[i] < 0 ? find_span(t, i) : -1;
     if (k < 0)
         return NULL;
     *row = i - t->span[k].row0 + t->span[k].first;
-    return &t->media[t->span[k].medium];
+    return &t->media[t->span[k].item];
 }
 
 int timeline_stretch(const struct timeline *t, int i, int n)
@@ -250,10 +251,10 @@ int timeline_stretch(const struct timeline *t, int i, int n)
     return left < n ? left : n;
 }
 
-/* A medium has one run and several spans, or a span for each run. */
+/* A media item has one run and several spans, or a span for each run. */
 int timeline_row(const struct timeline *t, int k, int r)
 {
-    const struct media *m = &t->media[t->span[k].medium].m;
+    const struct media *m = &t->media[t->span[k].item].m;
     int place = media_place(m, r);
     return t->span[k + place / m->run_rows].row0 + place % m->run_rows;
 }

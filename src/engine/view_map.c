@@ -38,7 +38,7 @@ static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
 static int first_video(const struct timeline *t)
 {
     for (int k = 0; k < t->n_spans; k++)
-        if (t->media[t->span[k].medium].m.video)
+        if (t->media[t->span[k].item].m.video)
             return k;
     return -1;
 }
@@ -72,7 +72,7 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
     if (st)
         return st;
     scored = sp.signal.kind == SIGNAL_ATTENTION || sp.signal.kind == SIGNAL_ALIGNMENT;
-    const struct media *video = &t->media[t->span[first].medium].m;
+    const struct media *video = &t->media[t->span[first].item].m;
     set_shape(out, video);
     for (int i = 0; i < video->n_units * video->unit_rows; i++) /* closes the gaps between runs */
         s->draft.visible[t->span[first].row0 + i] = s->draft.visible[timeline_row(t, first, i)];
@@ -100,7 +100,7 @@ enum pv_status view_of_answer(const struct pv_session *s, struct view_copy *copy
     if (s->draft.n_visible == 0)
         return fail(err, PV_E_ARG, "the answer had no drafter that could see");
     view_copy_clear(copy);
-    set_shape(&map, &t->media[t->span[first].medium].m);
+    set_shape(&map, &t->media[t->span[first].item].m);
     n = map.frames * map.height * map.width;
     copy->visible = mem_alloc((size_t)n * sizeof *copy->visible);
     copy->scores = mem_alloc((size_t)n * sizeof *copy->scores);

@@ -53,7 +53,7 @@ void vision_cache_close(struct vision_cache **c)
     *c = NULL;
 }
 
-/* The entry of a medium, which becomes the first; NULL: none. */
+/* The entry of a media item, which becomes the first; NULL: none. */
 static struct entry *find(struct vision_cache *c, const uint8_t *digest)
 {
     struct entry **at = &c->first, *e;

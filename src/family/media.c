@@ -1,4 +1,4 @@
-/* A medium: planned by its family, padded, sealed and compared. */
+/* A media item: planned by its family, padded, sealed and compared. */
 #include "family/media.h"
 
 #include "base/mem.h"

@@ -9,7 +9,7 @@
 #include "format/config.h"
 #include "video/tiles.h"
 
-/* Where the pixels of a medium can be had again: a file, or (path NULL) its bytes. */
+/* Where the pixels of a media item can be had again: a file, or (path NULL) its bytes. */
 struct media_origin {
     char *path;    /* owned */
     uint8_t *data; /* [size]; owned */
@@ -24,7 +24,7 @@ struct media;
 
 enum { MEDIA_CAPTION_SIZE = 64 };
 
-/* What a family does with a medium. */
+/* What a family does with a media item. */
 struct family_media {
     /* All of struct media that follows from its sizes and the number of its frames. */
     enum pv_status (*plan)(struct media *m, const struct vision_config *c,
@@ -37,10 +37,10 @@ struct family_media {
     void (*caption)(char out[MEDIA_CAPTION_SIZE], const int64_t *index, int n, double fps, int run);
     /* The text after such a video, which lasts so many seconds; NULL: there is none. */
     void (*note)(struct buf *b, const int64_t *index, int n, double fps, double seconds);
-    bool lined; /* a line ends after each medium */
+    bool lined; /* a line ends after each media item */
 };
 
-/* The sound of a medium, in chunks that are encoded whole. */
+/* The sound of a media item, in chunks that are encoded whole. */
 struct media_sound {
     int n_chunks;   /* 0: none */
     int chunk_rows; /* rows of the prompt that a chunk becomes */
@@ -76,8 +76,9 @@ struct media {
     int source_height, source_width;
 };
 
-/* What a medium will be, from sizes alone: all of struct media but the pixels. n_frames 0: a still
- * picture; `alone`: the only one of its message (some families cut such a picture into tiles). */
+/* What a media item will be, from sizes alone: all of struct media but the pixels. n_frames 0: a
+ * still picture; `alone`: the only one of its message (some families cut such a picture into
+ * tiles). */
 enum pv_status media_plan(struct media *m, const struct vision_config *c,
                           const struct pv_video_params *p, int height, int width, int n_frames,
                           double sample_fps, bool alone, struct pv_error *err);
@@ -90,7 +91,7 @@ enum pv_status media_plan_sound(struct media *m, const struct vision_config *c,
 /* Rows of its pictures, of its sound. */
 int media_picture_rows(const struct media *m);
 int media_sound_rows(const struct media *m);
-/* The row at a place of the prompt, counted from the medium's first; *n (may be NULL): rows from
+/* The row at a place of the prompt, counted from the item's first; *n (may be NULL): rows from
  * there on that follow one another in both countings. And where a row is. */
 int media_row(const struct media *m, int place, int *n);
 int media_place(const struct media *m, int row);
@@ -123,7 +124,7 @@ void media_take_pixels(struct media *m, const uint8_t *rgb, int threads);
 /* Of sealed media: equal digests, and equal places in time. */
 bool media_equal(const struct media *a, const struct media *b);
 
-/* Positions of the rows [row, row + n) of a medium, a run that begins at `start`: pos [n][3].
+/* Positions of the rows [row, row + n) of a media item, a run that begins at `start`: pos [n][3].
  * Returns where what follows begins. */
 int32_t media_positions(const struct media *m, int32_t start, int row, int n, int32_t (*pos)[3]);
 

@@ -96,7 +96,7 @@ static int32_t max3(int32_t a, int32_t b, int32_t c)
     return ab > c ? ab : c;
 }
 
-/* Text may follow at positions below the largest of this medium. */
+/* Text may follow at positions below the largest of this media item. */
 static bool is_compact(const struct media *m)
 {
     return m->time_rule == PV_TIME_COMPACT || m->time_rule == PV_TIME_SECONDS_COMPACT;

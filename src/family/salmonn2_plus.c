@@ -201,7 +201,7 @@ static int32_t training_positions(const struct media *m, int32_t start, int n, i
     return start + larger(sound, pictures ? 1 + slice_time(m, m->n_units - 1) : 0);
 }
 
-/* A medium is one run. */
+/* A media item is one run. */
 static int32_t positions(const struct media *m, int32_t start, int row, int n, int32_t (*pos)[3])
 {
     (void)row;

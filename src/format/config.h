@@ -46,8 +46,9 @@ struct config {
     bool qkv_bias, qk_norm;
     enum mrope_kind mrope;
     int mrope_section[3]; /* sums to head_dim / 2 */
-    /* Vectors that a row of a medium has beside its embedding: vector k is added to the residual
-     * stream after layer k (Qwen3-VL's "deepstack"). Fewer than n_layers; 0 in other families. */
+    /* Vectors that a row of a media item has beside its embedding: vector k is added to the
+     * residual stream after layer k (Qwen3-VL's "deepstack"). Fewer than n_layers; 0 in other
+     * families. */
     int n_deepstack;
     int n_stop;
     int32_t stop[CONFIG_MAX_STOP];
@@ -70,7 +71,7 @@ enum pv_status config_check_bounds(const struct config_bound *bounds, size_t n, 
 /* Bounds and relations that must hold whatever the file format; `where` names the file. */
 enum pv_status config_check(const struct config *c, const char *where, struct pv_error *err);
 
-/* Floats of a medium's row as the decoder takes it: the embedding, then n_deepstack vectors. */
+/* Floats of a media item's row as the decoder takes it: the embedding, then n_deepstack vectors. */
 static inline int config_media_width(const struct config *c)
 {
     return (1 + c->n_deepstack) * c->hidden;

@@ -106,10 +106,10 @@ struct step_choice {
     uint64_t seed;
 };
 
-/* A row of a medium (id < 0) is wide where config.n_deepstack = K > 0: its embedding, and K vectors
- * of which vector k is added to its residual stream after layer k. Such a row needs its wide row in
- * `embeds` in every step that runs one of the layers 0 .. K - 1, also where it starts from
- * `residual`. */
+/* A row of a media item (id < 0) is wide where config.n_deepstack = K > 0: its embedding, and K
+ * vectors of which vector k is added to its residual stream after layer k. Such a row needs its
+ * wide row in `embeds` in every step that runs one of the layers 0 .. K - 1, also where it starts
+ * from `residual`. */
 struct step {
     int n;                   /* rows in all */
     const int32_t *ids;      /* [n]; < 0: the row of `embeds` instead */

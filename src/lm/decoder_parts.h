@@ -100,7 +100,7 @@ struct pass {
     struct kvcache *kv[STEP_MAX_SEQS];
     int level, n_levels;      /* of a chain; else 0 and 1 */
     int layer0, layer1;       /* those that run */
-    bool media;               /* some rows are a medium's (of those that `ids` are read of) */
+    bool media;               /* some rows are a media item's (of those that `ids` are read of) */
     int n;                    /* rows still carried: all, or the wanted ones after the last
                                  attention */
     bool dropped;             /* only the rows that logits are wanted of */

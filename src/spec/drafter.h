@@ -16,7 +16,7 @@ struct states;
 /* The prompt as the target has it. */
 struct draft_prompt {
     int n;
-    const int32_t *ids;      /* negative: a row of a medium */
+    const int32_t *ids;      /* negative: a row of a media item */
     const int32_t (*pos)[3]; /* of the target */
     int32_t next;            /* position of the first token of the answer, in the target */
     const bool *visible;     /* [n]: rows the drafter is to see */

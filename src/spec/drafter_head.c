@@ -143,7 +143,7 @@ static enum pv_status fill_media(struct head_drafter *d, const struct draft_prom
     return s;
 }
 
-/* Inputs of the n rows that follow the cache. p: NULL where none is a medium's. */
+/* Inputs of the n rows that follow the cache. p: NULL where none is a media item's. */
 static enum pv_status fill_rows(struct head_drafter *d, const struct draft_prompt *p, int n,
                                 struct pv_error *err)
 {

@@ -16,7 +16,7 @@
 /* A row of the prompt in the cache. */
 struct held_row {
     int32_t id, pos[3];
-    int row; /* of the target's prompt: tells rows of one medium apart */
+    int row; /* of the target's prompt: tells rows of one media item apart */
 };
 
 struct model_drafter {

@@ -269,8 +269,8 @@ static void skip_thoughts(const char **text, size_t *len)
     *len -= from;
 }
 
-static enum pv_status put_medium(const struct chat *c, struct prompt *p, const struct chat_media *m,
-                                 struct pv_error *err)
+static enum pv_status put_media_item(const struct chat *c, struct prompt *p,
+                                     const struct chat_media *m, struct pv_error *err)
 {
     int run = m->run_rows ? m->run_rows : m->n_rows;
     enum pv_status s = PV_OK;
@@ -302,7 +302,7 @@ static enum pv_status put_media(const struct chat *c, struct prompt *p,
     for (int pass = 0; pass < 2; pass++) /* images_first: pictures, then videos; else all at once */
         for (int i = 0; s == PV_OK && i < n; i++)
             if (c->images_first ? media[i].video == (pass == 1) : pass == 0)
-                s = put_medium(c, p, &media[i], err);
+                s = put_media_item(c, p, &media[i], err);
     return s;
 }
 
@@ -329,7 +329,7 @@ enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first
 }
 
 /* The part that thoughts end in, -1: none has any. Where text begins there: behind the tag and, up
- * to the next medium, behind newlines, which may go on in the parts that follow. */
+ * to the next media item, behind newlines, which may go on in the parts that follow. */
 static int end_of_thoughts(const struct chat_part *parts, int n)
 {
     for (int i = n - 1; i >= 0; i--) {
@@ -355,7 +355,7 @@ static enum pv_status put_part(const struct chat *c, struct prompt *p, const str
 
     if (part->media) {
         *bare = false;
-        return put_medium(c, p, part->media, err);
+        return put_media_item(c, p, part->media, err);
     }
     if (thoughts)
         skip_thoughts(&text, &len);

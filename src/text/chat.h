@@ -27,7 +27,7 @@ struct chat {
     enum chat_thinking thinking;
     bool strip_thinking;          /* earlier answers are shown without their thoughts */
     bool text_lined;              /* a newline before a message's text */
-    bool media_lined;             /* a newline after each medium that has no marks around it */
+    bool media_lined;             /* a newline after each media item that has no marks around it */
     bool images_first;            /* of a message's media; else they stand as given */
     bool turn_lined;              /* a newline after <|im_end|> */
     int32_t im_start, im_end;     /* -1 in CHAT_NONE */
@@ -52,7 +52,7 @@ struct chat_media {
     int run_rows;                /* rows that follow one another; 0: all of them */
     int32_t before, after;       /* tokens put around each run, -1 for none */
     const char *const *captions; /* text before each run; NULL: none */
-    const char *note;            /* text after the medium, on a line of its own; NULL: none */
+    const char *note;            /* text after the media item, on a line of its own; NULL: none */
 };
 
 /* chat_add with media before the text, in the order and with the newlines of the template; the
@@ -61,7 +61,7 @@ enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first
                               const struct chat_media *media, int n_media, const char *text,
                               size_t len, struct pv_error *err);
 
-/* A part of a message: a medium, or text. */
+/* A part of a message: a media item, or text. */
 struct chat_part {
     const struct chat_media *media; /* NULL: text */
     const char *text;

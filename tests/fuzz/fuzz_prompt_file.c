@@ -31,7 +31,7 @@ static const struct pv_limits limits = { .frames = 64,
                                          .frame_pixels = 1 << 16,
                                          .video_seconds = 1e4 };
 
-/* The positions of the rows go up, and none is below the first of its medium. */
+/* The positions of the rows go up, and none is below the first of its media item. */
 static void check_positions(const struct prompt_file *f)
 {
     int32_t(*pos)[3] = malloc((size_t)f->n_rows * sizeof *pos);

@@ -221,7 +221,7 @@ static inline bool see(struct loaded_media *s, const struct vision_config *c,
             loaded_media_clear(s);
     }
     film_close(&f);
-    return CHECK_MSG(!st, "%s: medium %d: %s", e->name, i, err.text);
+    return CHECK_MSG(!st, "%s: media item %d: %s", e->name, i, err.text);
 }
 
 /* ---- positions ---- */

@@ -21,32 +21,32 @@ expect key_health 200 ready /health
 expect key_page 200 '<title>' /
 key='X-Api-Key: secret-one'
 
-# url NAME STATUS PATTERN URL: a medium by this URL.
-medium()
+# media_url NAME STATUS PATTERN URL: a request with this URL.
+media_url()
 {
     expect "$1" "$2" "$3" /v1/chat/completions -H "$key" \
         -d "{\"max_tokens\":1,$(about "$4" 'What?')}"
 }
-medium file_url 200 '"finish_reason"' file:///clip.mp4
-medium file_url_inner 200 '"finish_reason"' file:///inner/clip.mp4
-medium file_url_encoded 200 '"finish_reason"' file:///inner%2fclip.mp4
-medium file_missing 400 'cannot be opened' file:///other.mp4
-medium file_dots 400 'cannot be opened' file:///../outside/clip.mp4
-medium file_dots_inside 400 'cannot be opened' file:///inner/../../outside/clip.mp4
-medium file_dots_encoded 400 'cannot be opened' file:///%2e%2e/outside/clip.mp4
-medium file_dots_twice_encoded 400 'cannot be opened' file:///%252e%252e/outside/clip.mp4
-medium file_absolute 400 'cannot be opened' "file://$PWD/outside/clip.mp4"
-medium file_link 400 'it is a link' file:///link.mp4
-medium file_linked_directory 400 'cannot be opened' file:///linked/clip.mp4
-medium file_linked_etc 400 'cannot be opened' file:///inner/etc/passwd
-medium file_directory 400 'not a regular file' file:///inner
-medium file_pipe 400 'not a regular file' file:///pipe
-medium file_proc 400 'cannot be opened' file:///proc/self/environ
-medium file_zero 400 'malformed' file:///clip.mp4%00.txt
-medium no_scheme 400 'not a medium' /etc/passwd
-medium other_scheme 400 'not a medium' ftp://127.0.0.1/x.mp4
-medium concat 400 'not a medium' concat:clip.mp4
-medium remote 400 'allow-domain' http://169.254.169.254/latest
+media_url file_url 200 '"finish_reason"' file:///clip.mp4
+media_url file_url_inner 200 '"finish_reason"' file:///inner/clip.mp4
+media_url file_url_encoded 200 '"finish_reason"' file:///inner%2fclip.mp4
+media_url file_missing 400 'cannot be opened' file:///other.mp4
+media_url file_dots 400 'cannot be opened' file:///../outside/clip.mp4
+media_url file_dots_inside 400 'cannot be opened' file:///inner/../../outside/clip.mp4
+media_url file_dots_encoded 400 'cannot be opened' file:///%2e%2e/outside/clip.mp4
+media_url file_dots_twice_encoded 400 'cannot be opened' file:///%252e%252e/outside/clip.mp4
+media_url file_absolute 400 'cannot be opened' "file://$PWD/outside/clip.mp4"
+media_url file_link 400 'it is a link' file:///link.mp4
+media_url file_linked_directory 400 'cannot be opened' file:///linked/clip.mp4
+media_url file_linked_etc 400 'cannot be opened' file:///inner/etc/passwd
+media_url file_directory 400 'not a regular file' file:///inner
+media_url file_pipe 400 'not a regular file' file:///pipe
+media_url file_proc 400 'cannot be opened' file:///proc/self/environ
+media_url file_zero 400 'malformed' file:///clip.mp4%00.txt
+media_url no_scheme 400 'not a media source' /etc/passwd
+media_url other_scheme 400 'not a media source' ftp://127.0.0.1/x.mp4
+media_url concat 400 'not a media source' concat:clip.mp4
+media_url remote 400 'allow-domain' http://169.254.169.254/latest
 
 # With an allowed domain private addresses are still refused, by name and by number. Builds without
 # libcurl fetch nothing.
@@ -67,7 +67,7 @@ serve --api-key-file keys --media-path media
 
 # A text file is no video, and the message does not tell where it lies.
 printf '#EXTM3U\nfile:///etc/passwd\n' >media/list.m3u8
-medium playlist 400 'error' file:///list.m3u8
+media_url playlist 400 'error' file:///list.m3u8
 why=
 grep -qE '/proc/self|/tmp|root:' out && why="the message tells too much"
 verdict playlist_message "$why"

@@ -91,7 +91,7 @@ bad huge_number 400 'not JSON' "{\"max_tokens\":1e999,$text}"
 bad role 400 'unknown role' '{"messages":[{"role":"robot","content":"x"}]}'
 bad part 501 'not supported' '{"messages":[{"role":"user","content":[{"type":"input_smell"}]}]}'
 bad data_url 400 'base64' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,!!!"}}]}]}'
-bad no_video 400 'medium|memory' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,AAAA"}}]}]}'
+bad no_video 400 'media|memory' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"data:video/mp4;base64,AAAA"}}]}]}'
 bad http_url 400 'allow-domain' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"http://127.0.0.1/x.mp4"}}]}]}'
 bad file_url 400 'media-path' '{"messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"file:///etc/passwd"}}]}]}'
 bad context 400 'context has room.*exceed_context_size_error' "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video_url\",\"video_url\":{\"url\":\"sample-160-frames\",\"num_frames\":500}},{\"type\":\"video_url\",\"video_url\":{\"url\":\"sample-160-frames\",\"num_frames\":500}}]}]}"

@@ -7,7 +7,7 @@
 
 static const char clip[] = "tests/data/video/bframes.mp4";
 
-/* The prompt as text, a star for each run of a medium. */
+/* The prompt as text, a star for each run of a media item. */
 static const char *said(const pv_session *s)
 {
     static char text[4096];
@@ -15,7 +15,7 @@ static const char *said(const pv_session *s)
     size_t at = 0, len;
     for (int i = 0; i < t->n; i++) {
         int row = 0;
-        const struct medium *m = timeline_medium(t, i, &row);
+        const struct media_item *m = timeline_item(t, i, &row);
         const char *bytes = m ? "*" : tokenizer_bytes(s->model->tokenizer, t->ids[i], &len);
         if (m)
             len = row % m->m.run_rows == 0;

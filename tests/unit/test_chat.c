@@ -312,7 +312,7 @@ TEST(no_role_marks)
 /* ---- media ---- */
 
 /* LLaVA-OneVision's whole template as on the hub, and what other copies of it have elsewhere: after
- * the role, after a medium, before a text, after a turn. */
+ * the role, after a media item, before a text, after a turn. */
 #define LLAVA_PARTS(ROLE, MEDIUM, TEXT, TURN)                                                      \
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '" ROLE "'}}"               \
     "{# Render all images first #}{% for content in message['content'] | selectattr('type', "      \

@@ -36,7 +36,7 @@ static void begin_text(struct drafter *d, const int32_t *ids, int n)
 /* ---- ngram ---- */
 
 struct ngram_case {
-    const char *prompt, *answer; /* letters are tokens, '#' a row of a medium */
+    const char *prompt, *answer; /* letters are tokens, '#' a row of a media item */
     int window, most;
     const char *want;
 };
@@ -64,11 +64,11 @@ TEST(ngram_continues_the_longest_recent_match)
         { "", "aa", 5, 9, "aaaaa" },            /* a loop stays one */
         { "abcd", "efgc", 2, 9, "de" },         /* over the border into the answer */
         { "abcd", "bc", 5, 9, "dbcdb" },        /* and round */
-        { "ab##cd", "b", 3, 9, "" },            /* nothing follows but a medium */
+        { "ab##cd", "b", 3, 9, "" },            /* nothing follows but a media item */
         { "ab##cabz", "ab", 3, 9, "zab" },      /* not it: the later one is a text */
-        { "abx##ab##", "ab", 3, 9, "x" },       /* stops before the medium */
+        { "abx##ab##", "ab", 3, 9, "x" },       /* stops before the media item */
         { "a#bx b#by", "#b", 1, 9, "y" },       /* media match nothing, so the last b counts */
-        { "cab#abx", "cab", 1, 9, "x" },        /* the longer match is followed by a medium */
+        { "cab#abx", "cab", 1, 9, "x" },        /* the longer match is followed by a media item */
     };
     struct drafter *d = NULL;
     if (!CHECK(!drafter_ngram_open(&d, NULL)))

@@ -18,8 +18,8 @@ static void check_timeline(const struct pv_session *s, const struct vision_confi
         return;
     for (int i = n - 1; i >= 0; i--) {
         int32_t id = prompt->i[i];
-        bool medium = id == c->image_token || id == c->video_token;
-        if (medium ? s->seq.line.ids[i] >= 0 : s->seq.line.ids[i] != id)
+        bool is_media = id == c->image_token || id == c->video_token;
+        if (is_media ? s->seq.line.ids[i] >= 0 : s->seq.line.ids[i] != id)
             wrong = i;
     }
     CHECK_MSG(wrong < 0, "%s: row %d of %sprompt is another token", e->name, wrong, prefix);
@@ -100,7 +100,7 @@ static void check_session(pv_model *m, const struct expected *e, int chunk, cons
         if (find(e, false, "turn2.prompt"))
             check_second(s, c, e, what);
     }
-    /* By another rule the same pixels are another medium. */
+    /* By another rule the same pixels are another media item. */
     pv_session_reset(s);
     if (find(e, false, "seconds.prompt") && add_media(s, e, PV_TIME_AUTO) &&
         ask(s, e, "question")) {

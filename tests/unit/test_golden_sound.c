@@ -135,9 +135,9 @@ TEST(tokens_of_sound_equal_pytorch)
 
 enum { STEPS, HEIGHT, WIDTH, MILLI_FPS, CHUNKS };
 
-/* The medium of a case, pixels and features included. */
-static bool make_medium(struct media *m, const struct vision_config *c, const int32_t *size,
-                        enum pv_time_rule rule)
+/* The media item of a case, pixels and features included. */
+static bool make_media(struct media *m, const struct vision_config *c, const int32_t *size,
+                       enum pv_time_rule rule)
 {
     int64_t area = (int64_t)size[HEIGHT] * size[WIDTH];
     struct pv_video_params p = { .min_pixels = area, .max_pixels = area, .time_rule = rule };
@@ -163,7 +163,7 @@ static bool make_medium(struct media *m, const struct vision_config *c, const in
     return true;
 }
 
-/* The prompt with the medium's key in place of its pads; each pad must be of the right kind. */
+/* The prompt with the item's key in place of its pads; each pad must be of the right kind. */
 static void fill_prompt(int32_t *ids, const struct golden_entry *want, const struct media *m,
                         int key, const struct vision_config *c, const char *name)
 {
@@ -197,7 +197,7 @@ static void check_case(pv_model *model, const struct golden *g, const char *name
     char full[32];
     size_t n = 0;
     sp.max_context = 256;
-    if (!make_medium(&m, c, entry(g, name, "size")->i, time_rule) ||
+    if (!make_media(&m, c, entry(g, name, "size")->i, time_rule) ||
         !CHECK_MSG(!pv_session_open(&s, model, &sp, &err), "%s", err.text))
         return;
     fill_prompt(ids, want, &m, 1, c, name);

@@ -11,7 +11,7 @@
 
 /* ---- patches ---- */
 
-/* All patches of a medium [n_slices * h * w, row_size]; the caller frees. */
+/* All patches of a media item [n_slices * h * w, row_size]; the caller frees. */
 static float *patches_of(const struct vision_config *c, const struct media *m)
 {
     struct patch_plan plan = { .patch = c->patch, .temporal = c->temporal, .merge = c->merge };
@@ -48,7 +48,7 @@ static void check_patches(const struct vision_config *c, const struct expected *
             mixed[r] = (float)sum;
         }
         double d = row_error(mixed, mix->f, n);
-        CHECK_MSG(d <= tolerance, "%s: patches of medium %d differ by %.2g", e->name, i, d);
+        CHECK_MSG(d <= tolerance, "%s: patches of media item %d differ by %.2g", e->name, i, d);
         if (want)
             check_rows(patches, find(e, true, "patch_rows.%d", i), want, 1, e->name);
         free(mixed);
@@ -145,7 +145,7 @@ static void check_tower(const struct bench *b, const struct media *m, const stru
     free(patches);
 }
 
-/* All rows of a medium [n_rows, vision_row_size]; NULL and a failed check: none. */
+/* All rows of a media item [n_rows, vision_row_size]; NULL and a failed check: none. */
 static float *rows_of(const struct bench *b, const struct media *m, int key)
 {
     size_t size = (size_t)vision_row_size(vision_config(b->v));
@@ -202,7 +202,7 @@ TEST(tower_and_tokens_equal_transformers)
 
 /* ---- positions ---- */
 
-/* The prompt `prefix` laid out: ids with the media's rows as -1 - medium, which of its rows they
+/* The prompt `prefix` laid out: ids with the media's rows as -1 - item, which of its rows they
  * are, and their positions. */
 struct layout {
     int n;
@@ -212,28 +212,28 @@ struct layout {
 
 /* Media of one kind come in the order given, each run by run. */
 struct queue {
-    int medium, row; /* the next */
+    int item, row; /* the next */
 };
 
 static bool lay_run(struct layout *l, const struct expected *e, const struct loaded_media *s,
                     bool video, struct queue *q, const struct golden_entry *prompt, int32_t *at)
 {
-    while (q->medium < e->n_media && golden_row_i(e->media, q->medium)[IS_VIDEO] != video)
-        q->medium++;
-    if (!CHECK(q->medium < e->n_media))
+    while (q->item < e->n_media && golden_row_i(e->media, q->item)[IS_VIDEO] != video)
+        q->item++;
+    if (!CHECK(q->item < e->n_media))
         return false;
-    const struct media *m = &s[q->medium].m;
+    const struct media *m = &s[q->item].m;
     int32_t id = prompt->i[l->n];
     if (!CHECK(l->n + m->run_rows <= prompt->cols))
         return false;
     *at = media_positions(m, *at, q->row, m->run_rows, l->pos + l->n);
     for (int r = 0; r < m->run_rows; r++, l->n++) {
         CHECK_EQ(prompt->i[l->n], id);
-        l->ids[l->n] = -1 - q->medium;
+        l->ids[l->n] = -1 - q->item;
         l->media_row[l->n] = q->row++;
     }
     if (q->row == m->n_rows)
-        *q = (struct queue){ .medium = q->medium + 1 };
+        *q = (struct queue){ .item = q->item + 1 };
     return true;
 }
 

@@ -105,7 +105,7 @@ TEST(frames_of_qwen_keep_to_their_area)
     CHECK(m.n_views == 2 && m.n_slices == 1 && !m.video);
 }
 
-/* A medium of 3 slices of 2 x 4 rows, 1.25 seconds each. */
+/* A media item of 3 slices of 2 x 4 rows, 1.25 seconds each. */
 static struct media small_qwen(enum pv_time_rule rule)
 {
     struct vision_config c = qwen();
@@ -216,7 +216,7 @@ static void append_two(struct timeline *t, int key)
     CHECK_EQ(timeline_append(t, ids, 52, NULL), PV_OK);
 }
 
-TEST(rows_know_their_medium_and_place)
+TEST(rows_know_their_media_item_and_place)
 {
     struct timeline t;
     int key, row = -1;
@@ -224,11 +224,11 @@ TEST(rows_know_their_medium_and_place)
     key = adopt(&t, PV_TIME_SECONDS, 1);
     append_two(&t, key);
     CHECK(t.n == 52 && t.n_video_rows == 48 && t.n_spans == 2);
-    CHECK(!timeline_medium(&t, 0, &row) && !timeline_medium(&t, 25, &row));
-    CHECK(timeline_medium(&t, 1, &row) && row == 0);
-    CHECK(timeline_medium(&t, 24, &row) && row == 23);
-    CHECK(timeline_medium(&t, 26, &row) && row == 0);
-    CHECK(timeline_medium(&t, 49, &row) && row == 23 && timeline_medium(&t, 49, &row)->key == key);
+    CHECK(!timeline_item(&t, 0, &row) && !timeline_item(&t, 25, &row));
+    CHECK(timeline_item(&t, 1, &row) && row == 0);
+    CHECK(timeline_item(&t, 24, &row) && row == 23);
+    CHECK(timeline_item(&t, 26, &row) && row == 0);
+    CHECK(timeline_item(&t, 49, &row) && row == 23 && timeline_item(&t, 49, &row)->key == key);
     CHECK(t.pos[1][0] == 1 && t.pos[24][0] == 6 && t.pos[25][0] == 7); /* 1 + 5, then max + 1 */
     CHECK(t.pos[50][0] == 14 && t.next == 16);
     timeline_push(&t, 3);
@@ -267,7 +267,7 @@ TEST(media_are_forgotten_when_nothing_names_them)
     timeline_forget(&t, kv, 1);
     CHECK(t.n_media == 1 && t.media[0].key == b);
     int row;
-    CHECK(timeline_medium(&t, 30, &row) && timeline_medium(&t, 30, &row)->key == b);
+    CHECK(timeline_item(&t, 30, &row) && timeline_item(&t, 30, &row)->key == b);
     timeline_clear(&t);
     timeline_forget(&t, kv, 1);
     CHECK(t.n_media == 0 && timeline_media_size(&t) == 0);

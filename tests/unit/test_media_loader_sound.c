@@ -17,7 +17,7 @@ static pv_model *open_family(const struct family *family)
 
 /* ---- beside frames ---- */
 
-static const struct media *first_medium(const pv_session *s)
+static const struct media *first_media(const pv_session *s)
 {
     return &s->seq.line.media[0].m;
 }
@@ -49,7 +49,7 @@ TEST(frames_have_sound_beside_them)
     pv_session *s = open_session(&p);
     const float *samples = noise_sound(7);
     struct answer with = ask_noise(s, samples, CHUNK + 1, false), without;
-    const struct media *m = first_medium(s);
+    const struct media *m = first_media(s);
     int pictures = media_picture_rows(m);
     CHECK_EQ(media_sound_rows(m), 2 * CHUNK_ROWS);
     CHECK_EQ(pictures, m->n_units * m->unit_rows);
@@ -138,8 +138,8 @@ static struct told_file ask_file(const pv_model *model, const struct clip *k,
     if (!t.status)
         t.status = generate(s, NULL, 0, &t.answer, &t.err);
     if (!t.status) {
-        t.pictures = media_picture_rows(first_medium(s));
-        t.sound = media_sound_rows(first_medium(s));
+        t.pictures = media_picture_rows(first_media(s));
+        t.sound = media_sound_rows(first_media(s));
     }
     free(data);
     pv_session_close(&s);
@@ -193,10 +193,10 @@ TEST(files_with_sound_with_and_without_a_film)
 
 /* ---- drafters ---- */
 
-/* Rows of the first medium's sound that the drafter of the last answer saw. */
+/* Rows of the first item's sound that the drafter of the last answer saw. */
 static int visible_sound(const pv_session *s)
 {
-    const struct media *m = first_medium(s);
+    const struct media *m = first_media(s);
     int n = 0;
     for (int i = media_picture_rows(m); i < m->n_rows; i++)
         n += s->draft.visible[timeline_row(&s->seq.line, 0, i)];
@@ -211,9 +211,9 @@ TEST(views_leave_sound_whole)
         struct pv_method m = method(PV_DRAFT_MODEL, pv_view_name(v), PV_SHAPE_CHAIN);
         bool text = !strcmp(pv_view_name(v), "text");
         run(s, &m, 0);
-        CHECK_MSG(visible_sound(s) == (text ? 0 : media_sound_rows(first_medium(s))),
+        CHECK_MSG(visible_sound(s) == (text ? 0 : media_sound_rows(first_media(s))),
                   "%s: %d of %d rows of sound", pv_view_name(v), visible_sound(s),
-                  media_sound_rows(first_medium(s)));
+                  media_sound_rows(first_media(s)));
     }
     pv_session_close(&s);
     close_pair(&p);

@@ -45,7 +45,7 @@ static enum pv_status add_several(pv_session *s, struct pv_error *err)
 {
     enum pv_status st = pv_add_text(s, "system", "be short", err);
     for (int i = 0; i < 4 && !st; i++)
-        st = add_medium(s, i == 3 ? 1 : (uint64_t)i + 1, i == 1 || i == 2, err);
+        st = add_media(s, i == 3 ? 1 : (uint64_t)i + 1, i == 1 || i == 2, err);
     return st ? st : pv_add_text(s, "user", "which of them", err);
 }
 
@@ -68,7 +68,7 @@ static void add_kind(pv_session *s, enum prompt_kind kind)
         st = add_prompt(s, 7, &err);
         break;
     case PROMPT_PICTURE:
-        st = add_medium(s, 3, true, &err);
+        st = add_media(s, 3, true, &err);
         if (!st)
             st = pv_add_text(s, "user", "what is it", &err);
         break;
@@ -116,7 +116,7 @@ static void check_rows(const struct timeline *a, const struct timeline *b)
     CHECK(same && a->next == b->next && a->n_spans == b->n_spans);
     for (int i = 0; i < a->n_spans && same; i++)
         CHECK(a->span[i].row0 == b->span[i].row0 &&
-              media_equal(&a->media[a->span[i].medium].m, &b->media[b->span[i].medium].m));
+              media_equal(&a->media[a->span[i].item].m, &b->media[b->span[i].item].m));
 }
 
 static void check_round_trip(const struct pair *p, enum prompt_kind kind)
@@ -425,7 +425,7 @@ TEST(what_cannot_be_written)
     CHECK_EQ(pv_prompt_write(s, file_path("none"), &err), PV_E_ARG);
     CHECK_STR(err.text, "the prompt is empty");
     err = (struct pv_error){ 0 };
-    CHECK_EQ(add_medium(s, 1, false, &err), PV_OK);
+    CHECK_EQ(add_media(s, 1, false, &err), PV_OK);
     CHECK_EQ(pv_prompt_write(s, file_path("none"), &err), PV_E_ARG);
     CHECK(strstr(err.text, "waits for the text"));
     CHECK_EQ(pv_add_text(s, "user", "x", NULL), PV_OK);

@@ -404,7 +404,7 @@ TEST(several_media)
             struct pv_error err = { 0 };
             pv_session_reset(s);
             for (int i = 0; i < 2; i++)
-                CHECK_MSG(add_medium(s, 7, mix == 1 && i == 1, &err) == PV_OK, "%s", err.text);
+                CHECK_MSG(add_media(s, 7, mix == 1 && i == 1, &err) == PV_OK, "%s", err.text);
             CHECK_MSG(pv_add_text(s, "user", "what is the dog", &err) == PV_OK, "%s", err.text);
             CHECK_MSG(generate(s, k ? &m : NULL, 0.8f, &said[k > 0], &err) == PV_OK, "%s",
                       err.text);

@@ -442,7 +442,7 @@ static void check_turns(pv_model *m, const struct pv_method *first, const struct
         struct pv_error err = { 0 };
         CHECK_MSG(add_prompt(s[i], 7, &err) == PV_OK, "%s", err.text);
         CHECK_MSG(generate(s[i], i ? first : NULL, 0, &a[i], &err) == PV_OK, "%s", err.text);
-        CHECK_MSG(add_medium(s[i], 9, true, &err) == PV_OK, "%s", err.text);
+        CHECK_MSG(add_media(s[i], 9, true, &err) == PV_OK, "%s", err.text);
         CHECK_MSG(pv_add_text(s[i], "user", "and the cat", &err) == PV_OK, "%s", err.text);
         CHECK_MSG(generate(s[i], i ? second : NULL, 0, &a[i], &err) == PV_OK, "%s", err.text);
     }

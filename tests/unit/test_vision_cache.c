@@ -7,9 +7,9 @@
 
 enum { HIDDEN = 8, ROWS = 20, MEDIA = 6 };
 
-static float value(int medium, int row, int i)
+static float value(int item, int row, int i)
 {
-    return (float)(1000 * medium + 10 * row + i);
+    return (float)(1000 * item + 10 * row + i);
 }
 
 TEST(rows_are_found_as_they_were_kept)
