@@ -7,7 +7,8 @@
 #   make check-clients   the openai package (from PyPI) as a client of `prevue serve`
 #   make check-replicas  three servers behind HAProxy and nginx: one is killed, all are restarted
 #   make check-cross     build for the other architecture, test under qemu; FULL=1 runs every test
-#   make lib install     libprevue, header, .pc, manual page, completions of shells
+#   make lib install     libprevue, header, .pc, manual page, completions of shells, small models
+#   make deb check-deb   a Debian package of the same; a test that unpacks, runs and removes it
 #   make asan            the tests under ASan and UBSan
 #   make check-kernels ARGS=...   make lint   make bench   make demo
 #   make fuzz FUZZ_SECONDS=60     make fuzz-long FUZZ_HOURS=8   make fuzz-programs   doc/fuzzing.md
@@ -30,6 +31,8 @@ libdir  ?= $(PREFIX)/lib
 libexecdir ?= $(PREFIX)/libexec
 incdir  ?= $(PREFIX)/include
 mandir  ?= $(PREFIX)/share/man
+# The program looks for its models in ../share/prevue from the directory that it is in.
+datadir  = $(abspath $(bindir)/../share/prevue)
 bashcompdir ?= $(PREFIX)/share/bash-completion/completions
 zshcompdir  ?= $(PREFIX)/share/zsh/site-functions
 fishcompdir ?= $(PREFIX)/share/fish/vendor_completions.d
@@ -169,7 +172,7 @@ CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
-        check-cross check-clients check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall clean deps
+        check-cross check-clients check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -479,6 +482,9 @@ $(GUIDES): $(NATIVE)
 	$(call say,GEN)$(NATIVE) help $(PRINT) > $@
 
 HEADERS = prevue.h testing.h about.h
+# The small models that the program uses when none is named, and clips to try them with.
+DATA    = $(addprefix models/nano,.gguf -draft.gguf -head.gguf) models/README.md \
+          $(sort $(wildcard samples/*-frames.mp4)) samples/README.md
 
 install: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
 	$(INSTALL) -d $(if $(HELPER),$(DESTDIR)$(libexecdir)/prevue) $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(incdir)/prevue
@@ -489,8 +495,10 @@ install: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
 	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so.$(SOVERSION)
 	ln -sf libprevue.so.$(VERSION) $(DESTDIR)$(libdir)/libprevue.so
 	sed -e 's|@prefix@|$(PREFIX)|; s|@libdir@|$(libdir)|; s|@incdir@|$(incdir)|' \
-	    -e 's|@version@|$(VERSION)|; s|@requires@|$(DEPS)|' prevue.pc.in \
+	    -e 's|@version@|$(VERSION)|' prevue.pc.in \
 	    > $(DESTDIR)$(libdir)/pkgconfig/prevue.pc
+	$(INSTALL) -d $(DESTDIR)$(datadir)/models $(DESTDIR)$(datadir)/samples
+	for f in $(DATA); do $(INSTALL) -m 644 $$f $(DESTDIR)$(datadir)/$$f || exit 1; done
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(mandir)/man1 $(bashcompdir) $(zshcompdir) $(fishcompdir))
 	$(INSTALL) -m 644 $(BUILD)/guides/prevue.1 $(DESTDIR)$(mandir)/man1/prevue.1
 	$(INSTALL) -m 644 $(BUILD)/guides/prevue.bash $(DESTDIR)$(bashcompdir)/prevue
@@ -500,8 +508,24 @@ install: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
 uninstall:
 	rm -f $(DESTDIR)$(bindir)/prevue $(DESTDIR)$(libexecdir)/prevue/prevue-media $(DESTDIR)$(libdir)/libprevue.so* \
 	    $(DESTDIR)$(libdir)/pkgconfig/prevue.pc $(addprefix $(DESTDIR)$(incdir)/prevue/,$(HEADERS)) \
-	    $(addprefix $(DESTDIR),$(mandir)/man1/prevue.1 $(bashcompdir)/prevue $(zshcompdir)/_prevue $(fishcompdir)/prevue.fish)
-	-rmdir $(DESTDIR)$(incdir)/prevue $(DESTDIR)$(libexecdir)/prevue
+	    $(addprefix $(DESTDIR),$(mandir)/man1/prevue.1 $(bashcompdir)/prevue $(zshcompdir)/_prevue $(fishcompdir)/prevue.fish) \
+	    $(addprefix $(DESTDIR)$(datadir)/,$(DATA))
+	-rmdir $(DESTDIR)$(incdir)/prevue $(DESTDIR)$(libexecdir)/prevue $(addprefix $(DESTDIR)$(datadir)/,models samples) $(DESTDIR)$(datadir)
+
+# A Debian package, $(DEB), from what `make install` installs; neither root nor debhelper is needed.
+MULTIARCH = $(shell $(CC) -print-multiarch 2>/dev/null)
+DEB_STAGE = $(BUILD)/deb
+DEB       = $(BUILD)/prevue_$(VERSION)_$(if $(filter aarch64%,$(MACHINE)),arm64,amd64).deb
+
+deb: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
+	@rm -rf $(DEB_STAGE)
+	@$(MAKE) --no-print-directory -s install PREFIX=/usr DESTDIR='$(abspath $(DEB_STAGE))' libdir=/usr/lib/$(MULTIARCH) \
+	    zshcompdir=/usr/share/zsh/vendor-completions
+	@tools/deb.sh '$(abspath $(DEB_STAGE))' $(DEB) $(VERSION) '$(MULTIARCH)'
+
+# The package unpacked, run, compiled against and removed, all below a directory of its own.
+check-deb: deb
+	@BUILD='$(BUILD)' CC='$(CC)' tests/run.sh 'tests/packages/deb.sh $(DEB)'
 
 clean:
 	rm -rf build prevue prevue-media

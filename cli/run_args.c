@@ -5,10 +5,11 @@
 #include "prevue/testing.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Used when no model is named: here, or else beside the program. */
+/* Used when no model is named: here, beside the program, or where it was installed. */
 #define DEFAULT_MODEL "models/nano.gguf"
 /* The order of enum pv_kv_type. */
 #define KV_WORDS "auto f16 bf16 f32"
@@ -18,7 +19,7 @@
 const struct option model_table[] = {
     { "model", 'm', NULL, OPTION_STRING, AT(model), 0, 0, "MODEL",
       "GGUF file or Hugging Face directory. Default: " DEFAULT_MODEL
-      ", here or beside the program.",
+      ", here, beside the program, or in ../share/prevue from there.",
       NULL },
     { "mmproj", 0, NULL, OPTION_STRING, AT(mmproj), 0, 0, "FILE",
       "GGUF file of the vision tower. Default: in MODEL itself, or the file beside it whose name "
@@ -140,20 +141,25 @@ static bool parse_cpumask(const char *text, uint64_t *out)
     return mask != 0;
 }
 
-/* DEFAULT_MODEL in the current directory, else in that of the running program (Linux tells which);
- * NULL where neither has it. */
+/* DEFAULT_MODEL in the current directory, else beside the running program (Linux tells where it
+ * is), else in ../share/prevue from there, where `make install` puts it; NULL where none has it. */
 static const char *find_default_model(void)
 {
+    static const char *const below[] = { "", "../share/prevue/" };
     static char path[4096];
+    char self[4096];
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self);
+
     if (file_exists(DEFAULT_MODEL))
         return DEFAULT_MODEL;
-    ssize_t len = readlink("/proc/self/exe", path, sizeof path - sizeof DEFAULT_MODEL);
-    while (len > 0 && path[len - 1] != '/')
+    while (len > 0 && self[len - 1] != '/')
         len--;
-    if (len <= 0)
-        return NULL;
-    memcpy(path + len, DEFAULT_MODEL, sizeof DEFAULT_MODEL);
-    return file_exists(path) ? path : NULL;
+    for (size_t i = 0; len > 0 && i < sizeof below / sizeof *below; i++) {
+        int n = snprintf(path, sizeof path, "%.*s%s%s", (int)len, self, below[i], DEFAULT_MODEL);
+        if (n > 0 && (size_t)n < sizeof path && file_exists(path))
+            return path;
+    }
+    return NULL;
 }
 
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out)
@@ -168,8 +174,10 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
     p.test = a->dummy_weights ? &dummy : NULL;
     if (!p.path)
         return options_misuse(
-            command, "there is no model: give a GGUF file or a Hugging Face directory with "
-                     "--model (" DEFAULT_MODEL " is neither here nor beside the program)");
+            command,
+            "there is no model: give a GGUF file or a Hugging Face directory with "
+            "--model (" DEFAULT_MODEL
+            " is neither here, nor beside the program, nor in ../share/prevue from there)");
     if (a->cpumask && !parse_cpumask(a->cpumask, &p.cpu_mask))
         return options_misuse(command,
                               "option --cpumask takes CPU features separated by commas, \"none\", "

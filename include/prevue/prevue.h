@@ -285,9 +285,9 @@ enum pv_time_rule {
 /* Where a video's file is opened and decoded. In a sandbox that is a helper process, prevue-media,
  * for each video: it can open no file, use no network and start nothing, and memory and CPU time
  * are bounded by pv_limits. A file that takes it over or crashes it is one error for one call. The
- * frames are the same to the bit. Starting one costs 30 to 50 ms of CPU time. The helper is found
- * beside the running program, in ../libexec/prevue from there, or where the library was installed;
- * it must be of the same build. A program that waits for any child (waitpid(-1)) may see it end. */
+ * frames are the same to the bit. Starting one costs 30 to 50 ms of CPU time. The helper, of the
+ * same build, is looked for beside the program, in ../libexec/prevue from there, likewise from the
+ * library, and where it was installed. A program that waits for any child may see it end. */
 enum pv_sandbox {
     PV_SANDBOX_OFF,        /* in this process */
     PV_SANDBOX_ON,         /* in the sandbox, or not at all */

@@ -1,8 +1,9 @@
 /* posix_spawn, and not fork: the program that uses the library may have many threads and much
  * memory. */
-#define _GNU_SOURCE /* environ, F_DUPFD_CLOEXEC */
+#define _GNU_SOURCE /* environ, F_DUPFD_CLOEXEC, dladdr */
 #include "video/helper_process.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,21 +20,37 @@ enum { ENVIRONMENT_MAX = 32, HIGH_FD = 16, PATH_SIZE = 4096 };
 #define PV_LIBEXECDIR "/usr/local/libexec"
 #endif
 
+/* Where the helper lies from the directory of the program or of the library: in a build tree, and
+ * in an installed one, whose libraries may be in a directory per architecture. */
+static const char *const from_program[] = { "/prevue-media", "/../libexec/prevue/prevue-media",
+                                            "/../prevue-media", NULL };
+static const char *const from_library[] = { "/prevue-media", "/../libexec/prevue/prevue-media",
+                                            "/../../libexec/prevue/prevue-media", NULL };
+
+/* The helper in one of `places` from the directory of `file`. */
+static bool find_from(const char *file, const char *const *places, char *path, size_t size)
+{
+    const char *slash = strrchr(file, '/');
+    int n = slash ? (int)(slash - file) : 0;
+
+    for (; slash && *places; places++)
+        if (snprintf(path, size, "%.*s%s", n, file, *places) < (int)size && access(path, X_OK) == 0)
+            return true;
+    return false;
+}
+
 bool helper_find(char *path, size_t size)
 {
-    static const char *const places[] = { "/prevue-media", "/../libexec/prevue/prevue-media",
-                                          "/../prevue-media" };
     char self[PATH_SIZE];
+    Dl_info library;
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash;
 
     self[n > 0 ? n : 0] = 0;
-    slash = strrchr(self, '/');
-    if (slash)
-        *slash = 0;
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++)
-        if (snprintf(path, size, "%s%s", self, places[i]) < (int)size && access(path, X_OK) == 0)
-            return true;
+    if (find_from(self, from_program, path, size))
+        return true;
+    if (dladdr(from_library, &library) && library.dli_fname &&
+        find_from(library.dli_fname, from_library, path, size))
+        return true;
     return snprintf(path, size, "%s/prevue/prevue-media", PV_LIBEXECDIR) < (int)size &&
            access(path, X_OK) == 0;
 }

@@ -111,13 +111,13 @@ if command -v python3 >/dev/null; then
 fi
 verdict nano_trace "$why"
 
-# --- the default model: here, else beside the program ---
+# --- the default model: here, else beside the program, else where `make install` puts it ---
 
 mkdir place own own/models
 cp "$prevue" place/prevue
 echo "not a model" >own/models/nano.gguf
 run_at "$dir" place/prevue generate -p duck -n 3
-why=$(one_sentence 'no model.*models/nano\.gguf is neither here nor beside the program')
+why=$(one_sentence 'no model.*models/nano\.gguf is neither here, nor beside the program, nor in \.\./share')
 [ "$status" -eq 2 ] || why="exit status is not 2"
 verdict default_model_nowhere "$why"
 ln -s "$root/models" place/models
@@ -144,3 +144,11 @@ run_at "$dir/own" "$dir/place/prevue" generate -p duck -n 3
 why=$(one_sentence '^prevue: models/nano\.gguf: ')
 [ "$status" -eq 1 ] || why="exit status is not 1"
 verdict default_model_here_first "$why"
+mkdir -p tree/bin tree/share/prevue
+cp "$prevue" tree/bin/prevue
+ln -s "$root/models" tree/share/prevue/models
+run_at "$dir" "$dir/tree/bin/prevue" generate -p duck -n 3 --ignore-eos --json
+why=
+[ -n "$duck" ] && [ "$(all_ids)" = "$duck" ] || why="not what nano says"
+[ "$status" -eq 0 ] || why="exit status is not 0"
+verdict default_model_installed "$why"
