@@ -18,14 +18,15 @@ enum part {
     PART_DRAFTED,
     PART_PREFILL,
     PART_TOWER,
+    PART_HEARING,
     PART_FIRST,
     PART_SIMULATE,
     PART_SWEEP,
     PARTS
 };
 
-static const char *const part_names[PARTS] = { "decode", "drafted",  "prefill", "tower",
-                                               "first",  "simulate", "sweep" };
+static const char *const part_names[PARTS] = { "decode",  "drafted", "prefill",  "tower",
+                                               "hearing", "first",   "simulate", "sweep" };
 
 struct args {
     struct rig rig;
@@ -40,10 +41,11 @@ static const char usage[] =
     "usage: bench_gpu [options]\n"
     "  --device NAME        cuda, or cpu to try this program (cuda)\n"
     "  --gpu N              which GPU (0)\n"
-    "  --what LIST          of decode,drafted,prefill,tower,first,simulate,sweep (all but\n"
-    "                       drafted and sweep)\n"
+    "  --what LIST          of decode,drafted,prefill,tower,hearing,first,simulate,sweep\n"
+    "                       (all but drafted, hearing and sweep)\n"
     "  --models LIST        SHAPE:TYPE of make_model, for decode, drafted and prefill\n"
-    "  --towers LIST        SHAPE:TYPE, for tower and, of LLaVA-OneVision, first\n"
+    "  --towers LIST        SHAPE:TYPE, for tower, hearing (of those that hear) and, of\n"
+    "                       LLaVA-OneVision, first\n"
     "  --pairs LIST         TARGET/DRAFTER, each SHAPE:TYPE, for simulate and sweep\n"
     "  --contexts LIST      slots filled before a step (256,2560,25088)\n"
     "  --rows LIST          rows of a step (1,6,10,26,64); 26 also as a tree\n"
@@ -267,9 +269,9 @@ static enum pv_status run_towers(struct args *a, struct pv_error *err)
     const char *list = a->towers;
     char name[RIG_NAME];
     enum pv_status s = PV_OK;
-    if (!a->part[PART_TOWER] && !a->part[PART_FIRST])
+    if (!a->part[PART_TOWER] && !a->part[PART_HEARING] && !a->part[PART_FIRST])
         return PV_OK;
-    results_head(a->rig.results, "Vision towers and the first token");
+    results_head(a->rig.results, "Encoders of pictures and sound, and the first token");
     while (!s && next_item(&list, name, sizeof name)) {
         struct rig_model m;
         bool llava;
@@ -280,6 +282,8 @@ static enum pv_status run_towers(struct args *a, struct pv_error *err)
         say_model(&a->rig, &m);
         if (a->part[PART_TOWER])
             s = test_tower(&a->rig, &m, &a->plan, err);
+        if (!s && a->part[PART_HEARING] && model_file_vision(m.mf)->audio.hidden)
+            s = test_hearing(&a->rig, &m, &a->plan, err);
         if (!s && a->part[PART_FIRST] && llava)
             s = test_first_token(&a->rig, &m, &a->plan, err);
         rig_model_close(&m);

@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 #include "gguf_bytes.h"
-#include "shapes.h"
+#include "plan_ears.h"
+#include "plan_tower.h"
 #include "tensor/quant.h"
 
 enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_UNUSED = 5 };
@@ -38,24 +39,6 @@ static const struct type_info types[] = {
 };
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
-
-/* One tensor to be written: mean + std * normal. */
-struct plan {
-    const char *suffix; /* the whole name where there is no layer */
-    int64_t in, out;    /* out 0: one-dimensional */
-    enum dtype dtype;
-    float mean, std;
-    int layer;         /* -1: none */
-    const char *group; /* before the number of the layer */
-    int patch;         /* not 0: a convolution of this side over 3 channels */
-};
-
-enum { NAME_SIZE = 64 };
-
-struct plan_list {
-    struct plan *item;
-    int n;
-};
 
 /* Texts the vocabulary has beyond the 256 bytes; the merge that makes each is left + right. */
 static const char *const merges[][2] = {
@@ -180,29 +163,6 @@ static void put_tokenizer(FILE *f, const struct shape *s)
 
 /* ---- model ---- */
 
-static void plan_add(struct plan_list *l, const struct plan *p, int layer)
-{
-    l->item[l->n] = *p;
-    l->item[l->n].layer = layer;
-    if (!l->item[l->n].group)
-        l->item[l->n].group = "blk";
-    l->n++;
-}
-
-static void plan_name(char name[NAME_SIZE], const struct plan *p)
-{
-    if (p->layer < 0)
-        snprintf(name, NAME_SIZE, "%s", p->suffix);
-    else
-        snprintf(name, NAME_SIZE, "%s.%d.%s", p->group, p->layer, p->suffix);
-}
-
-/* A row that is not whole blocks of 256 gets blocks of 32, as llama.cpp's tools do. */
-static enum dtype whole_blocks(enum dtype t, int64_t in)
-{
-    return in % dtype_block(t) ? DTYPE_Q8_0 : t;
-}
-
 /* The router and the experts of a layer; `out` counts the rows of all of them. */
 static void plan_experts(struct plan_list *l, const struct shape *s, int layer, enum dtype t)
 {
@@ -211,10 +171,10 @@ static void plan_experts(struct plan_list *l, const struct shape *s, int layer, 
     enum dtype of_h = whole_blocks(t, h), of_ffn = whole_blocks(t, ffn);
     float in_h = 1 / sqrtf((float)h), back = 1 / sqrtf(2.0f * (float)(s->n_layers * e->ffn));
     const struct plan p[] = {
-        { "ffn_gate_inp.weight", h, n, DTYPE_F32, 0, 2 * in_h, 0, NULL, 0 },
-        { "ffn_gate_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0 },
-        { "ffn_up_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0 },
-        { "ffn_down_exps.weight", ffn, n * h, of_ffn, 0, back, 0, NULL, 0 },
+        { "ffn_gate_inp.weight", h, n, DTYPE_F32, 0, 2 * in_h, 0, NULL, 0, false },
+        { "ffn_gate_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0, false },
+        { "ffn_up_exps.weight", h, n * ffn, of_h, 0, in_h, 0, NULL, 0, false },
+        { "ffn_down_exps.weight", ffn, n * h, of_ffn, 0, back, 0, NULL, 0, false },
     };
     for (size_t i = 0; i < sizeof p / sizeof p[0]; i++)
         plan_add(l, &p[i], layer);
@@ -228,26 +188,26 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
     float in_h = 1 / sqrtf((float)h), to_stream = 1 / sqrtf(2.0f * (float)s->n_layers);
     bool bias = !strncmp(s->arch, "qwen2", 5);
     const struct plan p[] = {
-        { "attn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
-        { "attn_q.weight", h, q, of_h, 0, in_h, 0, NULL, 0 },
-        { "attn_k.weight", h, k, of_h, 0, in_h, 0, NULL, 0 },
-        { "attn_v.weight", h, k, of_h, 0, in_h, 0, NULL, 0 },
-        { "attn_output.weight", q, h, of_q, 0, to_stream / sqrtf((float)q), 0, NULL, 0 },
-        { "ffn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+        { "attn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0, false },
+        { "attn_q.weight", h, q, of_h, 0, in_h, 0, NULL, 0, false },
+        { "attn_k.weight", h, k, of_h, 0, in_h, 0, NULL, 0, false },
+        { "attn_v.weight", h, k, of_h, 0, in_h, 0, NULL, 0, false },
+        { "attn_output.weight", q, h, of_q, 0, to_stream / sqrtf((float)q), 0, NULL, 0, false },
+        { "ffn_norm.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0, false },
     };
     const struct plan dense[] = {
-        { "ffn_gate.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
-        { "ffn_up.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0 },
-        { "ffn_down.weight", ffn, h, of_ffn, 0, to_stream / sqrtf((float)ffn), 0, NULL, 0 },
+        { "ffn_gate.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0, false },
+        { "ffn_up.weight", h, ffn, of_h, 0, in_h, 0, NULL, 0, false },
+        { "ffn_down.weight", ffn, h, of_ffn, 0, to_stream / sqrtf((float)ffn), 0, NULL, 0, false },
     };
     const struct plan biases[] = {
-        { "attn_q.bias", q, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
-        { "attn_k.bias", k, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
-        { "attn_v.bias", k, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
+        { "attn_q.bias", q, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0, false },
+        { "attn_k.bias", k, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0, false },
+        { "attn_v.bias", k, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0, false },
     };
     const struct plan norms[] = {
-        { "attn_q_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
-        { "attn_k_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
+        { "attn_q_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0, false },
+        { "attn_k_norm.weight", s->head_dim, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0, false },
     };
     for (size_t i = 0; i < sizeof p / sizeof p[0]; i++)
         plan_add(l, &p[i], layer);
@@ -275,9 +235,14 @@ static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
                                 std,
                                 0,
                                 NULL,
-                                0 };
-    const struct plan norm = { "output_norm.weight", s->hidden, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 };
-    const struct plan output = { "output.weight", s->hidden, s->vocab, head, 0, std, 0, NULL, 0 };
+                                0,
+                                false };
+    const struct plan norm = {
+        "output_norm.weight", s->hidden, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0, false
+    };
+    const struct plan output = {
+        "output.weight", s->hidden, s->vocab, head, 0, std, 0, NULL, 0, false
+    };
 
     plan_add(l, &embed, -1);
     for (int i = 0; i < s->n_layers; i++)
@@ -285,113 +250,6 @@ static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
     plan_add(l, &norm, -1);
     if (!s->tied)
         plan_add(l, &output, -1);
-}
-
-/* A matrix of a tower whose rows are not whole blocks stays at 16 bits. */
-static enum dtype tower_type(enum dtype t, int64_t in)
-{
-    t = whole_blocks(t, in);
-    return in % dtype_block(t) ? DTYPE_F16 : t;
-}
-
-static void plan_tower_layer(struct plan_list *l, const struct tower *v, int layer, enum dtype t)
-{
-    int64_t h = v->hidden, ffn = v->ffn;
-    enum dtype wide = tower_type(t, h), narrow = tower_type(t, ffn);
-    float in_h = 1 / sqrtf((float)h), to_stream = 1 / sqrtf(2.0f * (float)v->n_layers);
-    const struct plan both[] = {
-        { "ln1.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, "v.blk", 0 },
-        { "ln2.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, "v.blk", 0 },
-        { "attn_q.weight", h, h, wide, 0, in_h, 0, "v.blk", 0 },
-        { "attn_q.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-        { "attn_k.weight", h, h, wide, 0, in_h, 0, "v.blk", 0 },
-        { "attn_k.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-        { "attn_v.weight", h, h, wide, 0, in_h, 0, "v.blk", 0 },
-        { "attn_v.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-        { "attn_out.weight", h, h, wide, 0, to_stream * in_h, 0, "v.blk", 0 },
-        { "attn_out.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-        { "ffn_up.weight", h, ffn, wide, 0, in_h, 0, "v.blk", 0 },
-        { "ffn_up.bias", ffn, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-        { "ffn_down.weight", ffn, h, narrow, 0, to_stream / sqrtf((float)ffn), 0, "v.blk", 0 },
-        { "ffn_down.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-    };
-    const struct plan fused[] = {
-        { "attn_qkv.weight", h, 3 * h, wide, 0, in_h, 0, "v.blk", 0 },
-        { "attn_qkv.bias", 3 * h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-    };
-    const struct plan norms[] = { { "ln1.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 },
-                                  { "ln2.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 } };
-    const struct plan gate[] = { { "ffn_gate.weight", h, ffn, wide, 0, in_h, 0, "v.blk", 0 },
-                                 { "ffn_gate.bias", ffn, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0 } };
-    for (size_t i = 0; i < sizeof both / sizeof both[0]; i++)
-        if (!v->positions || i < 2 || i > 7) /* else q, k and v are one */
-            plan_add(l, &both[i], layer);
-    for (int i = 0; v->positions && i < 2; i++)
-        plan_add(l, &fused[i], layer);
-    for (int i = 0; i < 2; i++)
-        plan_add(l, v->llava || v->positions ? &norms[i] : &gate[i], layer);
-}
-
-/* What a Qwen3-VL tower has beside its layers and its first merger. */
-static void plan_deepstack(struct plan_list *l, const struct shape *s, enum dtype t)
-{
-    const struct tower *v = s->tower;
-    int64_t h = v->hidden, m = 4 * h, out = s->hidden;
-    const int layers[] = { v->deep0, v->deep1, v->deep2 };
-    float std = 1 / sqrtf((float)m);
-    const struct plan top[] = {
-        { "v.patch_embd.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
-        { "v.position_embd.weight", h, v->positions, DTYPE_F32, 0, 0.5f, 0, NULL, 0 },
-        { "v.post_ln.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
-    };
-    const struct plan merger[] = {
-        { "norm.weight", m, 0, DTYPE_F32, 1, 0.1f, 0, "v.deepstack", 0 },
-        { "norm.bias", m, 0, DTYPE_F32, 0, 0.1f, 0, "v.deepstack", 0 },
-        { "fc1.weight", m, m, tower_type(t, m), 0, std, 0, "v.deepstack", 0 },
-        { "fc1.bias", m, 0, DTYPE_F32, 0, 0.1f, 0, "v.deepstack", 0 },
-        { "fc2.weight", m, out, tower_type(t, m), 0, std, 0, "v.deepstack", 0 },
-        { "fc2.bias", out, 0, DTYPE_F32, 0, 0.1f, 0, "v.deepstack", 0 },
-    };
-    for (int i = 0; i < 3; i++)
-        plan_add(l, &top[i], -1);
-    for (int k = 0; k < 3; k++)
-        for (int i = 0; i < 6; i++)
-            plan_add(l, &merger[i], layers[k]);
-}
-
-/* The tower with its projector or merger, under the names of llama.cpp. */
-static void plan_tower(struct plan_list *l, const struct shape *s, enum dtype t)
-{
-    const struct tower *v = s->tower;
-    int64_t h = v->hidden, area = (int64_t)3 * v->patch * v->patch, out = s->hidden;
-    int64_t side = v->image / v->patch, wide = v->llava ? h : 4 * h, mid = v->llava ? out : wide;
-    enum dtype conv = t == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32;
-    float std = 1 / sqrtf((float)area);
-    const struct plan first = { "v.patch_embd.weight", area, h, conv, 0, std, 0, NULL, v->patch };
-    const struct plan llava[] = {
-        { "v.patch_embd.bias", h, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
-        { "v.position_embd.weight", h, side * side, DTYPE_F32, 0, 0.5f, 0, NULL, 0 },
-        { "v.image_newline", out, 0, DTYPE_F32, 0, 1, 0, NULL, 0 },
-    };
-    const struct plan qwen[] = {
-        { "v.patch_embd.weight.1", area, h, conv, 0, std, 0, NULL, v->patch },
-        { "v.post_ln.weight", h, 0, DTYPE_F32, 1, 0.1f, 0, NULL, 0 },
-    };
-    const struct plan mm[] = {
-        { "mm.0.weight", wide, mid, tower_type(t, wide), 0, 1 / sqrtf((float)wide), 0, NULL, 0 },
-        { "mm.0.bias", mid, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
-        { "mm.2.weight", mid, out, tower_type(t, mid), 0, 1 / sqrtf((float)mid), 0, NULL, 0 },
-        { "mm.2.bias", out, 0, DTYPE_F32, 0, 0.1f, 0, NULL, 0 },
-    };
-    plan_add(l, &first, -1);
-    for (int i = 0; i < (v->llava ? 3 : 2); i++)
-        plan_add(l, v->llava ? &llava[i] : &qwen[i], -1);
-    for (int i = 0; i < 4; i++)
-        plan_add(l, &mm[i], -1);
-    if (v->positions)
-        plan_deepstack(l, s, t);
-    for (int i = 0; i < v->n_layers; i++)
-        plan_tower_layer(l, v, i, t);
 }
 
 static uint64_t plan_size(const struct plan *p)
@@ -511,12 +369,12 @@ static void put_infos(FILE *f, const struct plan_list *l, const struct experts *
         plan_name(name, p);
         put_text(f, name);
         bool each = strstr(name, "_exps.") != NULL; /* one matrix for each expert */
-        put_le(f, p->patch ? 4 : each ? 3 : p->out ? 2 : 1, 4);
+        put_le(f, p->patch && !p->sound ? 4 : p->patch || each ? 3 : p->out ? 2 : 1, 4);
         put_le(f, (uint64_t)(p->patch ? p->patch : p->in), 8);
-        if (p->patch) {
+        if (p->patch && !p->sound)
             put_le(f, (uint64_t)p->patch, 8);
-            put_le(f, 3, 8);
-        }
+        if (p->patch)
+            put_le(f, p->sound ? (uint64_t)p->in / (uint64_t)p->patch : 3, 8);
         if (each)
             put_le(f, (uint64_t)p->out / (uint64_t)e->n, 8);
         if (p->out)
@@ -563,7 +421,7 @@ struct contents {
  * not choose the same experts for all rows. */
 static bool is_hole(const struct plan *p)
 {
-    return p->out && !p->patch && strcmp(p->suffix, "v.position_embd.weight") &&
+    return p->out && !p->patch && !strstr(p->suffix, ".position_embd.") &&
            strcmp(p->suffix, "ffn_gate_inp.weight");
 }
 
@@ -593,6 +451,8 @@ static bool put_head(FILE *f, const struct shape *s, const struct type_info *t,
     }
     if (what.tower)
         put_tower_keys(f, s);
+    if (what.tower && s->ears)
+        put_ears_keys(f, s->ears);
     put_infos(f, l, s->experts);
     at = ftell(f);
     if (at < 0 || fseek(f, HEADER_KEYS, SEEK_SET))
@@ -609,15 +469,19 @@ static bool put_model(FILE *f, const struct shape *s, const struct type_info *t,
 {
     struct plan_list l = { .n = 0 };
     int tower_layers = s->tower ? s->tower->n_layers : 0;
+    int ears_layers = s->ears ? s->ears->n_layers + 2 * s->ears->q_layers + 1 : 0;
     bool ok;
 
-    l.item = calloc((size_t)s->n_layers * 13 + (size_t)tower_layers * 16 + 32, sizeof *l.item);
+    l.item = calloc((size_t)s->n_layers * 13 + (size_t)(tower_layers + ears_layers) * 16 + 32,
+                    sizeof *l.item);
     if (!l.item)
         return false;
     if (what.decoder)
         plan_model(&l, s, t->dtype);
     if (what.tower)
         plan_tower(&l, s, t->dtype);
+    if (what.tower && s->ears)
+        plan_ears(&l, s, t->dtype);
     ok = put_head(f, s, t, &l, what);
     for (int i = 0; ok && i < l.n; i++)
         ok = what.hollow && is_hole(&l.item[i]) ? skip_tensor(f, &l.item[i])
@@ -639,9 +503,10 @@ static int usage(void)
     for (int i = 0; i < N_SHAPES; i++) {
         const struct shape *s = &shapes[i];
         fprintf(stderr,
-                "  %-15s %s, hidden %d, %d layers, %d/%d heads x %d, ffn %d, vocab %d%s%s\n",
+                "  %-15s %s, hidden %d, %d layers, %d/%d heads x %d, ffn %d, vocab %d%s%s%s\n",
                 s->name, s->arch, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim,
-                s->ffn, s->vocab, s->tied ? ", tied" : "", s->tower ? ", with a tower" : "");
+                s->ffn, s->vocab, s->tied ? ", tied" : "", s->tower ? ", with a tower" : "",
+                s->ears ? " and an audio encoder" : "");
     }
     fputs("the tower of a Qwen shape goes into the file mmproj-OUT.gguf; --hollow: matrices are "
           "holes of the file and take no disk\n",

@@ -24,7 +24,7 @@ import transformers
 
 COLUMNS = ("date,machine,commit,engine,device,model,type,test,context,rows,samples,ms,best_ms,"
            "tokens_s,floor_ms,of_floor,tflops,memory_gb,note").split(",")
-TESTS = ["limits", "decode", "prefill", "tower", "first"]
+TESTS = ["limits", "decode", "prefill", "tower", "hearing", "first"]
 WARM_UP = 3
 QUESTION = 32  # tokens behind the video's
 
@@ -40,7 +40,11 @@ def read_shapes():
                                        for v in body.replace(" ", "").split(",")]))
     experts = {name: dict(zip(("n", "used", "ffn"), map(int, body.split(","))))
                for name, body in re.findall(r"struct experts (\w+) = \{([^}]*)\}", text)}
-    keys = "arch hidden layers heads kv_heads head_dim ffn vocab context tied tower experts".split()
+    ear_keys = "mel hidden layers heads ffn positions window q_hidden q_layers q_heads q_ffn".split()
+    ears = {name: dict(zip(ear_keys, map(int, body.split(","))))
+            for name, body in re.findall(r"struct ears (\w+) = \{([^}]*)\}", text)}
+    keys = ("arch hidden layers heads kv_heads head_dim ffn vocab context tied tower experts "
+            "ears").split()
     shapes = {}
     for name, body in re.findall(r'\{ "([^"]+)",( "qwen[^}]*)\}', text):
         shape = dict(zip(keys, [v.strip(' "\n') for v in body.split(",")]))
@@ -49,6 +53,7 @@ def read_shapes():
         shape["tied"] = shape["tied"] == "true"
         shape["tower"] = towers.get(shape["tower"].lstrip("&"))
         shape["experts"] = experts.get(shape["experts"].lstrip("&"))
+        shape["ears"] = ears.get(shape["ears"].lstrip("&"))
         shapes[name] = shape
     return shapes
 
@@ -240,6 +245,33 @@ class Bench:
         seconds = self.time(lambda: model(patches, grid_thw=grid), repeat=3, warm=1)
         self.row(name, "tower", 0, 2 * pairs, seconds, note=f"{2 * pairs} frames")
 
+    def hearing(self, name, shape):
+        """Whisper's encoder over one chunk, then a Q-Former (BLIP-2's) over each of its windows."""
+        from transformers.models.blip_2 import modeling_blip_2 as blip
+        ears = shape["ears"]
+        config = transformers.WhisperConfig(
+            num_mel_bins=ears["mel"], d_model=ears["hidden"], encoder_layers=ears["layers"],
+            encoder_attention_heads=ears["heads"], encoder_ffn_dim=ears["ffn"],
+            max_source_positions=ears["positions"])
+        config._attn_implementation = "sdpa"
+        query_config = transformers.Blip2QFormerConfig(
+            hidden_size=ears["q_hidden"], num_hidden_layers=ears["q_layers"],
+            num_attention_heads=ears["q_heads"], intermediate_size=ears["q_ffn"],
+            cross_attention_frequency=1, encoder_hidden_size=ears["hidden"])
+        encoder = self.build(lambda: transformers.models.whisper.modeling_whisper.WhisperEncoder(
+            config))
+        former = self.build(lambda: blip.Blip2QFormerModel(query_config))
+        windows = ears["positions"] // ears["window"]
+        mel = torch.rand(1, ears["mel"], 2 * ears["positions"], device=self.device,
+                         dtype=self.dtype)
+        query = torch.rand(windows, 1, ears["q_hidden"], device=self.device, dtype=self.dtype)
+
+        def run():
+            frames = encoder(mel).last_hidden_state.view(windows, ears["window"], -1)
+            return former(query_embeds=query, encoder_hidden_states=frames).last_hidden_state
+        self.row(name, "hearing", 0, ears["positions"], self.time(run), tokens=windows,
+                 note=f"a chunk of {ears['positions']} frames; no projection")
+
     def first(self, name, shape):
         """Pixels to the first token, and tokens by generate() after it."""
         frames, tower = self.args.frames, shape["tower"]
@@ -302,6 +334,9 @@ class Bench:
                     self.qwen3_tower(name, shape)
                 else:
                     self.qwen_tower(name, shape)
+                self.free()
+            if "hearing" in what and shape["ears"]:
+                self.hearing(name, shape)
                 self.free()
             if "first" in what and shape["tower"]["llava"]:
                 self.first(name, shape)

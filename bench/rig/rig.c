@@ -45,8 +45,10 @@ static enum pv_status open_device(const struct rig *r, struct device **out, stru
 {
     enum pv_status s = r->gpu ? device_cuda_open(out, r->index, err)
                               : device_cpu_open(out, cpu_count(), cpu_flags(), err);
-    if (!s)
+    if (!s) {
         (*out)->draws = (*out)->ops->draw != NULL;
+        (*out)->repacks = true;
+    }
     return s;
 }
 
