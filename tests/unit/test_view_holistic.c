@@ -278,7 +278,7 @@ static void check_measured(struct view_input *in, int threads)
     struct work_shape shape = {
         .rows = 1, .in = WIDTH, .n_heads = 1, .n_kv_heads = 1, .head_dim = 2
     };
-    struct view_cosines cosines = { next, spread };
+    static const struct view_cosines cosines = { next, spread }; /* `in` keeps it */
     struct device *dev = NULL;
     struct device_work *w = NULL;
     int m = in->n_frames * in->frame_tokens;
