@@ -222,7 +222,7 @@ enum pv_status rig_model_narrow(struct rig_model *m, const struct rig *r, struct
         return fail_nomem(err, (size_t)n * sizeof *ids);
     for (int i = 0; i < n; i++)
         ids[i] = i;
-    s = decoder_narrow(m->dec, model_file_head(m->mf), ids, n, err);
+    s = decoder_narrow(m->dec, model_file_lm_head(m->mf), ids, n, err);
     mem_free(ids);
     return s;
 }
@@ -256,7 +256,7 @@ double rig_weight_bytes(const struct rig_model *m, int rows)
 {
     const struct config *c = model_file_config(m->mf);
     const struct tensor *t[7];
-    double bytes = (double)model_file_head(m->mf)->size;
+    double bytes = (double)model_file_lm_head(m->mf)->size;
     bytes *= (double)decoder_config(m->dec)->vocab / decoder_input_vocab(m->dec);
     for (int i = 0; i < c->n_layers; i++) {
         for (int k = 0; k < layer_matrices(m, i, t); k++)

@@ -226,7 +226,7 @@ void bench_model_count(const struct bench_model *b, struct test *t,
         }
         count_ops(&count, b->kv_dtype, 4.0 * c->n_heads * c->head_dim * slots);
     }
-    count_matrix(&count, model_file_head(b->model->file), wanted);
+    count_matrix(&count, model_file_lm_head(b->model->file), wanted);
     count.bytes += 2.0 * c->n_layers * (t->depth + n) *
                    (double)dtype_row_size(b->kv_dtype, (int64_t)kv_width(b));
     t->bytes = count.bytes;

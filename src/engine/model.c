@@ -135,8 +135,8 @@ static uint64_t tensor_bytes(const void *tensors, size_t size)
 static enum pv_status check_room(const struct pv_model *m, struct pv_error *err)
 {
     const struct model_file *f = m->file;
-    const struct tensor *embed = model_file_embed(f), *head = model_file_head(f);
-    uint64_t need = embed->size + (head->data != embed->data ? head->size : 0);
+    const struct tensor *embed = model_file_embed(f), *lm_head = model_file_lm_head(f);
+    uint64_t need = embed->size + (lm_head->data != embed->data ? lm_head->size : 0);
     size_t left, all;
     m->dev->ops->room(m->dev, &left, &all);
     for (int i = 0; i < model_file_config(f)->n_layers; i++)
@@ -191,20 +191,20 @@ static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
     return s;
 }
 
-/* The head scores a part of the vocabulary, or without one the model. */
+/* The draft head scores part of the vocabulary; without a draft head, the model itself does. */
 static enum pv_status narrow(struct pv_model *m, const struct pv_model_params *p,
                              struct pv_error *err)
 {
-    const struct tensor *head = model_file_head(m->file);
+    const struct tensor *lm_head = model_file_lm_head(m->file);
     int32_t *ids = NULL;
     enum pv_status s;
     if (p->draft_vocab == 0)
         return PV_OK;
     if (m->head && head_file_tensors(m->head_file)->lm_head)
-        head = head_file_tensors(m->head_file)->lm_head;
+        lm_head = head_file_tensors(m->head_file)->lm_head;
     s = model_draft_vocab(m, p->draft_vocab, p->draft_text, &ids, err);
     if (!s)
-        s = decoder_narrow(m->head ? m->head : m->dec, head, ids, p->draft_vocab, err);
+        s = decoder_narrow(m->head ? m->head : m->dec, lm_head, ids, p->draft_vocab, err);
     if (s)
         fail_names(err, p->head ? p->head : p->path);
     mem_free(ids);

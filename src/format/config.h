@@ -42,7 +42,7 @@ struct config {
     char arch_name[32];          /* as the file spells it: "qwen2", "qwen2vl", "qwen3", ... */
     int hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
     float rope_theta, rms_eps;
-    bool tied; /* the head is the embedding table */
+    bool tied; /* the LM head is the embedding table */
     bool qkv_bias, qk_norm;
     enum mrope_kind mrope;
     int mrope_section[3]; /* sums to head_dim / 2 */

@@ -102,8 +102,8 @@ static enum pv_status bind_top(const struct model_file *mf, const struct tensor 
     return bind_tensor(mf, out, name, r, 0, err);
 }
 
-/* The head is named outside the decoder in every release but the oldest. */
-static const char *head_prefix(const struct model_file *mf)
+/* The LM head is named outside the decoder in every release but the oldest. */
+static const char *lm_head_prefix(const struct model_file *mf)
 {
     bool nested = !mf->gguf && model_file_find(mf, "language_model.lm_head.weight");
     return nested ? "language_model." : "";
@@ -125,9 +125,9 @@ static enum pv_status bind_all(struct model_file *mf, struct pv_error *err)
     if (!s)
         s = bind_top(mf, &mf->norm, mf->text_prefix, &role_norm, err);
     if (!s && mf->config.tied)
-        mf->head = mf->embed;
+        mf->lm_head = mf->embed;
     else if (!s)
-        s = bind_top(mf, &mf->head, head_prefix(mf), &role_head, err);
+        s = bind_top(mf, &mf->lm_head, lm_head_prefix(mf), &role_lm_head, err);
     for (int i = 0; i < mf->config.n_layers && !s; i++)
         s = bind_layer(mf, i, err);
     return s;
@@ -203,7 +203,7 @@ static enum pv_status check_targets(const struct model_file *mf, struct pv_error
 
     for (int i = 1; name; name = adapter_target(mf->adapter, i++)) {
         const struct tensor *t = model_file_find(mf, name);
-        bool found = t == mf->embed || t == mf->head;
+        bool found = t == mf->embed || t == mf->lm_head;
         for (int k = 0; k < mf->config.n_layers && !found; k++) {
             const struct layer_tensors *l = &mf->layer[k];
             found = t == l->q || t == l->k || t == l->v || t == l->o || t == l->gate ||
@@ -320,9 +320,9 @@ const struct tensor *model_file_norm(const struct model_file *mf)
     return mf->norm;
 }
 
-const struct tensor *model_file_head(const struct model_file *mf)
+const struct tensor *model_file_lm_head(const struct model_file *mf)
 {
-    return mf->head;
+    return mf->lm_head;
 }
 
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i)

@@ -114,7 +114,8 @@ const struct config *model_file_config(const struct model_file *mf);
 const char *model_file_path(const struct model_file *mf);
 const struct tensor *model_file_embed(const struct model_file *mf); /* [vocab, H] */
 const struct tensor *model_file_norm(const struct model_file *mf);  /* [H] */
-const struct tensor *model_file_head(const struct model_file *mf);  /* [vocab, H]; embed if tied */
+const struct tensor *model_file_lm_head(
+    const struct model_file *mf); /* [vocab, H]; embed if tied */
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i);
 /* [n_experts] of a sparse layer, NULL of a dense one. */
 const struct expert_tensors *model_file_experts(const struct model_file *mf, int layer);

@@ -14,7 +14,7 @@ struct model_file {
     struct vocab *vocab;             /* owned; may be NULL */
     const char *vocab_reason;        /* why vocab is NULL; static text */
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */
-    const struct tensor *embed, *norm, *head;
+    const struct tensor *embed, *norm, *lm_head;
     struct layer_tensors *layer;    /* owned; [n_layers] */
     struct expert_tensors *experts; /* owned; [n_layers, n_experts]; NULL: no layer is sparse */
     struct vision_config vision;    /* family NULL: no tower */

@@ -145,7 +145,7 @@ static enum pv_status write_tensors_hf(struct write_job *j, bool data, struct pv
     if (!s)
         s = write_one(j, role_norm.gguf, mf->norm, data, err);
     if (!s && !mf->config.tied)
-        s = write_one(j, role_head.gguf, mf->head, data, err);
+        s = write_one(j, role_lm_head.gguf, mf->lm_head, data, err);
     for (int i = 0; i < mf->config.n_layers && !s; i++)
         s = write_layer_hf(j, i, data, err);
     return s;

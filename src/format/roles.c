@@ -41,7 +41,7 @@ const struct role role_embed = {
 const struct role role_norm = {
     "norm.weight", "output_norm.weight", { DIM_HIDDEN }, NEED_ALWAYS, 0
 };
-const struct role role_head = {
+const struct role role_lm_head = {
     "lm_head.weight", "output.weight", { DIM_VOCAB, DIM_HIDDEN }, NEED_ALWAYS, 0
 };
 

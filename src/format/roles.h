@@ -37,7 +37,7 @@ struct role {
 enum { ROLE_LAYER_COUNT = 16 };
 
 extern const struct role role_layer[ROLE_LAYER_COUNT];
-extern const struct role role_embed, role_norm, role_head; /* slot unused, names complete */
+extern const struct role role_embed, role_norm, role_lm_head; /* slot unused, names complete */
 
 /* In this layer. */
 bool role_needed(const struct role *r, const struct config *c, int layer);

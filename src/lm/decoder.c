@@ -57,14 +57,14 @@ static enum pv_status take_weights(struct decoder *dec, const struct model_file 
     struct matrix embed =
         weights_matrix(table, (int)tensor_rows(table), (int)tensor_cols(table), NULL);
     enum pv_status s;
-    dec->tied = model_file_head(mf)->data == table->data;
+    dec->tied = model_file_lm_head(mf)->data == table->data;
     embed.lookup = !dec->tied;
     s = weights_take(dev, &dec->embed, embed, err);
     dec->norm = weights_small(dev, &at, model_file_norm(mf));
     if (!s && dec->tied)
-        dec->head = dec->embed;
+        dec->lm_head = dec->embed;
     else if (!s)
-        s = take_matrix(dev, &dec->head, model_file_head(mf), NULL, err);
+        s = take_matrix(dev, &dec->lm_head, model_file_lm_head(mf), NULL, err);
     for (int i = 0; i < dec->c.n_layers && !s; i++)
         s = take_layer(dev, &dec->layer[i], model_file_layer(mf, i), &at, err);
     if (!s && config_n_sparse(&dec->c) > 0)
@@ -129,8 +129,8 @@ static enum pv_status take_head(struct decoder *dec, const struct head_tensors *
     dec->embed_norm = weights_small(dec->dev, &at, t->embed_norm);
     dec->hidden_norm = weights_small(dec->dev, &at, t->hidden_norm);
     if (!s && t->lm_head)
-        s = take_matrix(dec->dev, &dec->head, t->lm_head, NULL, err);
-    dec->own_head = !s && t->lm_head;
+        s = take_matrix(dec->dev, &dec->lm_head, t->lm_head, NULL, err);
+    dec->own_lm_head = !s && t->lm_head;
     return s ? s : take_layer(dec->dev, dec->layer, &t->layer, &at, err);
 }
 
@@ -141,9 +141,9 @@ enum pv_status decoder_open_head(struct decoder **out, const struct head_file *h
     struct decoder *dec = NULL;
     enum pv_status s = open_empty(&dec, c, target->dev, 3 * (size_t)c->hidden, err);
     if (!s) {
-        dec->is_head = true;
+        dec->is_draft_head = true;
         dec->embed = target->embed;
-        dec->head = target->head;
+        dec->lm_head = target->lm_head;
         dec->input_vocab = target->c.vocab;
         dec->draft_ids = head_file_draft_ids(hf);
         dec->n_features = head_file_config(hf)->n_features;
@@ -174,9 +174,9 @@ void decoder_close(struct decoder **dec)
     for (int i = 0; (*dec)->layer && i < (*dec)->c.n_layers; i++)
         drop_layer((*dec)->dev, &(*dec)->layer[i]);
     weights_drop((*dec)->dev, &(*dec)->fc);
-    if ((*dec)->is_head ? (*dec)->own_head : !(*dec)->tied)
-        weights_drop((*dec)->dev, &(*dec)->head);
-    if (!(*dec)->is_head)
+    if ((*dec)->is_draft_head ? (*dec)->own_lm_head : !(*dec)->tied)
+        weights_drop((*dec)->dev, &(*dec)->lm_head);
+    if (!(*dec)->is_draft_head)
         weights_drop((*dec)->dev, &(*dec)->embed);
     if ((*dec)->small)
         (*dec)->dev->ops->free((*dec)->dev, (*dec)->small);
@@ -222,8 +222,8 @@ static struct work_shape work_shape_of(const struct decoder *dec, int max_rows, 
                                        int context, enum dtype kv_dtype)
 {
     const struct config *c = &dec->c;
-    int halves = dec->n_features > 2 ? dec->n_features : 2; /* of a head's widest row */
-    int q = c->n_heads * c->head_dim, hidden = dec->is_head ? halves * c->hidden : c->hidden;
+    int halves = dec->n_features > 2 ? dec->n_features : 2; /* of a draft head's widest row */
+    int q = c->n_heads * c->head_dim, hidden = dec->is_draft_head ? halves * c->hidden : c->hidden;
     int in = hidden > c->ffn ? hidden : c->ffn;
     bool sparse = config_n_sparse(c) > 0;
     in = in > c->expert_ffn ? in : c->expert_ffn;
@@ -271,7 +271,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
     bool blocks = dec->dev->ops->attn != NULL;
     size_t rows =
         blocks ? (size_t)((max_rows + ROW_TILE - 1) / ROW_TILE * ROW_TILE) : (size_t)max_rows;
-    size_t pairs = dec->is_head ? 2 * (size_t)max_rows : 0, own = blocks ? 0 : rows,
+    size_t pairs = dec->is_draft_head ? 2 * (size_t)max_rows : 0, own = blocks ? 0 : rows,
            q = (size_t)c->n_heads * (size_t)c->head_dim;
     size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim, f = sizeof(float);
     size_t wide = c->n_deepstack > 0 ? (size_t)max_rows : 0;
@@ -370,7 +370,8 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
     st->host_inputs = st->host_block + chain;
     shape.priority = priority;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
-    if (!s && dec->is_head) /* a row of two: its embedding, and max_rows further on its feature */
+    if (!s &&
+        dec->is_draft_head) /* a row of two: its embedding, and max_rows further on its feature */
         s = put_transposed(st, st->order, 2, st->max_rows, err);
     if (!s && st->media_order)
         s = put_transposed(st, st->media_order, st->max_rows, 1 + dec->c.n_deepstack, err);
@@ -439,7 +440,7 @@ int decoder_state_logits(const struct decoder_state *st)
 
 bool decoder_chains(const struct decoder *dec)
 {
-    return dec->dev->ops->chains && !dec->is_head;
+    return dec->dev->ops->chains && !dec->is_draft_head;
 }
 
 bool decoder_ways_differ(const struct decoder *dec)

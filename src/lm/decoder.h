@@ -26,9 +26,9 @@ uint64_t decoder_copied(const struct decoder *dec);
 /* vocab: tokens that it has logits of. */
 const struct config *decoder_config(const struct decoder *dec);
 /* From now on the decoder has logits of these n tokens only, of a draft vocabulary: `ids`
- * ascending, and `head` the output matrix that it has had. Before any state of it is opened; a
+ * ascending, and `lm_head` the output matrix that it has had. Before any state of it is opened; a
  * decoder that has a draft vocabulary already is refused. On failure it is as it was. */
-enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *head, const int32_t *ids,
+enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *lm_head, const int32_t *ids,
                               int n, struct pv_error *err);
 /* Tokens that its rows may be of. With a draft vocabulary these are more than those that it has
  * logits of, and decoder_draft_ids says which the latter are: logit i is of token ids[i]; NULL: of

@@ -125,7 +125,7 @@ static enum pv_status check_layers(const struct step *step, int n_layers, struct
 static enum pv_status check_head(const struct decoder *dec, const struct step *step,
                                  struct pv_error *err)
 {
-    if (dec->is_head && !step->features)
+    if (dec->is_draft_head && !step->features)
         return fail(err, PV_E_ARG, "a step of a head without features");
     if (dec->n_features > 0 && step->bulk)
         return fail(err, PV_E_ARG, "rows of a head among the rows of a prompt");
@@ -147,7 +147,8 @@ static enum pv_status check_chain(const struct decoder *dec, const struct step *
         return fail(err, PV_E_LIMIT, "a chain of %d rows behind a step, %d are possible",
                     step->chain, STEP_MAX_CHAIN);
     if (step->n_seqs != 1 || step->seqs[0].parent || step->seqs[0].pending > 0 || step->bulk ||
-        !step_runs_all_layers(step) || dec->is_head || step->n_hidden > 0 || step->n_columns > 0)
+        !step_runs_all_layers(step) || dec->is_draft_head || step->n_hidden > 0 ||
+        step->n_columns > 0)
         return fail(err, PV_E_ARG, "a chain behind a step that is no chain of tokens itself");
     if (step->n_logits != 1 || step->logit_rows[0] != step->n - 1 || step->logits || step->states ||
         (step->argmax != NULL) == drawn || (c && !drawn))

@@ -18,20 +18,20 @@ enum pv_status decoder_put_names(struct decoder *dec, const int32_t *ids, int n,
     return PV_OK;
 }
 
-static enum pv_status check_ids(const struct decoder *dec, const struct tensor *head,
+static enum pv_status check_ids(const struct decoder *dec, const struct tensor *lm_head,
                                 const int32_t *ids, int n, struct pv_error *err)
 {
     if (dec->draft_ids)
         return fail(err, PV_E_ARG, "a drafter that scores %d tokens has a draft vocabulary already",
                     dec->c.vocab);
-    if (n < 1 || n > tensor_rows(head))
+    if (n < 1 || n > tensor_rows(lm_head))
         return fail(err, PV_E_ARG, "a draft vocabulary of %d of %lld tokens", n,
-                    (long long)tensor_rows(head));
+                    (long long)tensor_rows(lm_head));
     for (int i = 0; i < n; i++)
-        if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= tensor_rows(head))
+        if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= tensor_rows(lm_head))
             return fail(err, PV_E_ARG,
                         "token %d of a draft vocabulary is %d, out of order or not below %lld", i,
-                        (int)ids[i], (long long)tensor_rows(head));
+                        (int)ids[i], (long long)tensor_rows(lm_head));
     return PV_OK;
 }
 
@@ -45,24 +45,25 @@ static void *copy_rows(const struct tensor *t, const int32_t *ids, int n)
     return rows;
 }
 
-enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *head, const int32_t *ids,
+enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *lm_head, const int32_t *ids,
                               int n, struct pv_error *err)
 {
-    size_t size = (size_t)n * (dtype_row_size(head->dtype, tensor_cols(head)) + sizeof *ids);
-    bool own = dec->is_head ? dec->own_head : !dec->tied;
-    struct tensor kept = *head;
+    size_t size = (size_t)n * (dtype_row_size(lm_head->dtype, tensor_cols(lm_head)) + sizeof *ids);
+    bool own = dec->is_draft_head ? dec->own_lm_head : !dec->tied;
+    struct tensor kept = *lm_head;
     struct matrix m = { 0 };
     int32_t *own_ids;
     void *rows;
-    enum pv_status s = check_ids(dec, head, ids, n, err);
+    enum pv_status s = check_ids(dec, lm_head, ids, n, err);
     if (s)
         return s;
     own_ids = mem_alloc((size_t)n * sizeof *ids);
-    rows = copy_rows(head, ids, n);
+    rows = copy_rows(lm_head, ids, n);
     s = own_ids && rows ? decoder_put_names(dec, ids, n, err) : fail_nomem(err, size);
     kept.data = rows;
     if (!s)
-        s = weights_take(dec->dev, &m, weights_matrix(&kept, n, (int)tensor_cols(head), NULL), err);
+        s = weights_take(dec->dev, &m, weights_matrix(&kept, n, (int)tensor_cols(lm_head), NULL),
+                         err);
     if (s) {
         mem_free(own_ids);
         mem_free(rows);
@@ -72,11 +73,11 @@ enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *head, co
         return s;
     }
     if (own)
-        weights_drop(dec->dev, &dec->head);
+        weights_drop(dec->dev, &dec->lm_head);
     memcpy(own_ids, ids, (size_t)n * sizeof *ids);
-    dec->head = m;
+    dec->lm_head = m;
     dec->tied = false;
-    dec->own_head = true;
+    dec->own_lm_head = true;
     dec->own_rows = rows;
     dec->draft_ids = dec->own_ids = own_ids;
     dec->c.vocab = n;

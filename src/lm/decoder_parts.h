@@ -17,17 +17,17 @@ struct decoder {
     struct device *dev;
     struct rope_plan rope;
     struct layer_shape shape;
-    struct matrix embed, head;
-    bool tied; /* head is embed */
+    struct matrix embed, lm_head;
+    bool tied; /* lm_head is embed */
     const float *norm;
     struct layer_weights *layer;
     struct decoder_experts *experts; /* decoder_experts.c; NULL: no layer is sparse */
     float *small;                    /* norms and biases as f32, on the device */
-    /* A head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed and,
-     * unless it has its own, head are the target's; the norms before attention and of the output
-     * may be NULL.
+    /* A draft head: its matrix [hidden, 2 hidden] makes a row of two, which may be normed. embed
+     * and, unless it has its own, lm_head are the target's; the norms before attention and of the
+     * output may be NULL.
      */
-    bool is_head, own_head;
+    bool is_draft_head, own_lm_head;
     struct matrix fc;
     const float *embed_norm, *hidden_norm;
     int input_vocab;          /* ids of rows are below it */
@@ -140,16 +140,17 @@ void decoder_experts_close(struct decoder *dec);
 enum pv_status decoder_put_names(struct decoder *dec, const int32_t *ids, int n,
                                  struct pv_error *err);
 
-/* decoder_head.c. The features go in before anything runs: a plan that is played again finds them.
+/* decoder_draft_head.c. The features go in before anything runs: a plan that is played again finds
+ * them.
  */
-void head_put_features(struct pass *p);
+void draft_head_put_features(struct pass *p);
 /* Rows [i, i + n), their embeddings beside their features. Embeddings are of the tokens, or those
  * that are `ready`. */
-void head_pair_rows(struct pass *p, int i, int n, const float *ready);
+void draft_head_pair_rows(struct pass *p, int i, int n, const float *ready);
 /* EAGLE-3: the stream of all rows; then, when their embeddings are in xn,
  * what q, k and v are made of. */
-void head_fuse_features(struct pass *p);
-void head_widen_rows(struct pass *p);
+void draft_head_fuse_features(struct pass *p);
+void draft_head_widen_rows(struct pass *p);
 
 /* decoder_check.c */
 bool step_runs_all_layers(const struct step *step);

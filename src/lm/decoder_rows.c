@@ -1,5 +1,5 @@
 /* The rows of a step before the layers: embeddings of tokens, rows of media as they were given (the
- * rows of a head: decoder_head.c). And what rows of media bring along for later: with
+ * rows of a head: decoder_draft_head.c). And what rows of media bring along for later: with
  * config.n_deepstack = K a row is 1 + K vectors of `hidden` floats, the first of which is its
  * embedding; after layer k < K vector 1 + k is added to the row's residual stream, x = x + v. Rows
  * of tokens have nothing added, not even zero, which would turn -0 into 0. */
@@ -9,7 +9,7 @@
 static int row_kind(const struct pass *p, int i)
 {
     int32_t id = p->host_in.ids[i];
-    return id >= 0 ? 0 : p->dec->is_head && id == STEP_PAIRED ? STEP_PAIRED : STEP_READY;
+    return id >= 0 ? 0 : p->dec->is_draft_head && id == STEP_PAIRED ? STEP_PAIRED : STEP_READY;
 }
 
 void pass_put_rows(struct pass *p, float *to, const float *from, int n)
@@ -123,8 +123,8 @@ void pass_embed_rows(struct pass *p)
             p->ops->copy(p->st->work, x, ready, sizeof(float) * (size_t)n * hidden);
         else if (kind == STEP_READY)
             pass_put_rows(p, x, ready, n);
-        else if (p->dec->is_head)
-            head_pair_rows(p, i, n, ready);
+        else if (p->dec->is_draft_head)
+            draft_head_pair_rows(p, i, n, ready);
         else
             p->ops->embed(p->st->work, x, &p->dec->embed, p->in.ids + i, n,
                           n == p->n_rows && !p->bulk ? p->dec->layer[0].attn_norm : NULL);

@@ -140,7 +140,8 @@ static void swap(float **a, float **b)
 }
 
 /* After the last attention only rows that somebody asked for are carried on: most rows of a
- * prefill chunk end here. Not a head's without a last norm, whose logits are made of the stream. */
+ * prefill chunk end here. Not a draft head's without a last norm, whose logits are made of the
+ * stream. */
 static bool drops_rows(const struct pass *p)
 {
     bool streamed = !p->dec->norm && p->n_logits > 0, tapped = false;
@@ -279,11 +280,11 @@ static bool make_logits(struct pass *p)
 {
     const struct decoder *dec = p->dec;
     struct decoder_state *st = p->st;
-    struct matmul_job head = { &dec->head, st->logits, (size_t)dec->c.vocab };
+    struct matmul_job lm_head = { &dec->lm_head, st->logits, (size_t)dec->c.vocab };
     const float *rows;
     if (p->ops->logits && dec->norm && dec->n_features == 0 && p->n_logits > 0 &&
         !wants_states(p)) {
-        struct logits_job job = { .w = &dec->head,
+        struct logits_job job = { .w = &dec->lm_head,
                                   .y = st->logits,
                                   .x = p->x,
                                   .rows = p->dropped ? NULL : p->in.rows,
@@ -295,7 +296,7 @@ static bool make_logits(struct pass *p)
     }
     rows = final_rows(p);
     if (rows)
-        p->ops->matmul(st->work, &head, 1, rows, p->n_logits);
+        p->ops->matmul(st->work, &lm_head, 1, rows, p->n_logits);
     return rows != NULL;
 }
 
@@ -324,10 +325,10 @@ static void run_layers(struct pass *p)
     pass_put_media(p);
     if (p->layer0 == 0) {
         if (p->dec->n_features > 0)
-            head_fuse_features(p);
+            draft_head_fuse_features(p);
         pass_embed_rows(p);
         if (p->dec->n_features > 0)
-            head_widen_rows(p);
+            draft_head_widen_rows(p);
         tap_hidden(p, TAP_EMBEDDING, false, p->x);
     }
     for (int l = p->layer0; l < p->layer1; l++) {
@@ -520,7 +521,7 @@ static void list_parts(struct pass *p, const struct step *const *steps, int n_st
 static void put_streams(struct pass *p)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
-    head_put_features(p);
+    draft_head_put_features(p);
     for (int k = 0; k < p->n_parts; k++) {
         const struct part *part = &p->part[k];
         clear_columns(p, part->step);

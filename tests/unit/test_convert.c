@@ -88,7 +88,7 @@ static struct model_file *convert(const struct model_file *old, enum dtype type)
     check_config(model_file_config(new), model_file_config(old));
     check_tensor(model_file_embed(new), model_file_embed(old), type);
     check_tensor(model_file_norm(new), model_file_norm(old), type);
-    check_tensor(model_file_head(new), model_file_head(old), type);
+    check_tensor(model_file_lm_head(new), model_file_lm_head(old), type);
     for (int i = 0; i < model_file_config(old)->n_layers; i++)
         check_layer(new, old, i, type);
     return new;

@@ -58,7 +58,7 @@ TEST(a_narrowed_decoder_scores_as_the_whole_one)
     if (!rig_open(&a, path, shape) || !rig_open(&b, path, shape))
         return;
     decoder_state_close(&b.st);
-    CHECK(!decoder_narrow(b.dec, model_file_head(b.mf), ids, N, NULL));
+    CHECK(!decoder_narrow(b.dec, model_file_lm_head(b.mf), ids, N, NULL));
     CHECK(!decoder_state_open(&b.st, b.dec, 4, 4, 64, DTYPE_F32, NULL));
     CHECK_EQ(decoder_config(b.dec)->vocab, N);
     CHECK_EQ(decoder_input_vocab(b.dec), 96);
@@ -87,7 +87,7 @@ TEST(what_is_no_draft_vocabulary_is_refused)
     struct rig r;
     if (!rig_open(&r, tiny_model_write(&model, "refused", path), shape))
         return;
-    const struct tensor *head = model_file_head(r.mf);
+    const struct tensor *head = model_file_lm_head(r.mf);
     CHECK_EQ(decoder_narrow(r.dec, head, twice, 2, &err), PV_E_ARG);
     CHECK_STR(err.text, "token 1 of a draft vocabulary is 1, out of order or not below 96");
     CHECK_EQ(decoder_narrow(r.dec, head, beyond, 2, &err), PV_E_ARG);

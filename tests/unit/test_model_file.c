@@ -51,13 +51,13 @@ static void check_model(const struct model_file *mf, bool qwen3)
 
     CHECK(c->hidden == MAKE_HIDDEN && c->vocab == MAKE_VOCAB && c->n_layers == MAKE_LAYERS);
     CHECK(tensor_rows(model_file_embed(mf)) == MAKE_VOCAB);
-    CHECK(tensor_cols(model_file_head(mf)) == MAKE_HIDDEN);
+    CHECK(tensor_cols(model_file_lm_head(mf)) == MAKE_HIDDEN);
     CHECK(model_file_norm(mf)->n_dims == 1);
     CHECK(l->attn_norm && l->q && l->k && l->v && l->o && l->ffn_norm && l->gate && l->up);
     CHECK(l->down && l->down->dim[0] == MAKE_HIDDEN && l->down->dim[1] == MAKE_FFN);
     CHECK((l->q_bias && l->k_bias && l->v_bias) == !qwen3);
     CHECK((l->q_norm && l->k_norm) == qwen3);
-    CHECK((model_file_head(mf) == model_file_embed(mf)) == c->tied);
+    CHECK((model_file_lm_head(mf) == model_file_embed(mf)) == c->tied);
 }
 
 TEST(opens_gguf)
@@ -216,7 +216,7 @@ TEST(tied_heads)
 
     make_dir(&d, "tied");
     CHECK_EQ(model_file_open(&mf, d.path, NULL, 0, families, NULL), PV_OK);
-    CHECK(mf && model_file_head(mf) == model_file_embed(mf));
+    CHECK(mf && model_file_lm_head(mf) == model_file_embed(mf));
     model_file_close(&mf);
     refuse_dir((struct made_dir){ .qwen3 = true }, "the tensor lm_head.weight is missing");
 }

@@ -14,10 +14,10 @@ static float *features_at(const struct pass *p, size_t at)
            at;
 }
 
-void head_put_features(struct pass *p)
+void draft_head_put_features(struct pass *p)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
-    for (int i = 0; i < p->n_parts && p->dec->is_head; i++) {
+    for (int i = 0; i < p->n_parts && p->dec->is_draft_head; i++) {
         const struct step *step = p->part[i].step;
         size_t width = p->dec->n_features > 0 && !step->own_features
                            ? (size_t)p->dec->n_features * hidden
@@ -27,7 +27,7 @@ void head_put_features(struct pass *p)
     }
 }
 
-void head_fuse_features(struct pass *p)
+void draft_head_fuse_features(struct pass *p)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
     for (int i = 0; i < p->n_parts; i++) {
@@ -42,7 +42,7 @@ void head_fuse_features(struct pass *p)
     }
 }
 
-void head_widen_rows(struct pass *p)
+void draft_head_widen_rows(struct pass *p)
 {
     const struct decoder *dec = p->dec;
     struct decoder_state *st = p->st;
@@ -57,7 +57,7 @@ void head_widen_rows(struct pass *p)
     p->ops->gather(st->work, st->wide, st->pair, st->order, 2 * n, dec->c.hidden);
 }
 
-void head_pair_rows(struct pass *p, int i, int n, const float *ready)
+void draft_head_pair_rows(struct pass *p, int i, int n, const float *ready)
 {
     const struct decoder *dec = p->dec;
     struct decoder_state *st = p->st;
