@@ -34,6 +34,10 @@ my @phrases = (
     [qr/\bbehind walls\b/i, 'say "in a sandbox"'],
     [qr/\bever new shapes\b/i, 'say "shapes that keep changing"'],
     [qr/\bnobody has run (?:it|that)\b/i, 'say "not tested"'],
+    # Names that strangers could not guess.
+    [qr/\bcrew(?:_\w+)?\b/, 'call it a group, or say what its members do'],
+    [qr/\bsight_\w+\b/, 'call it frame_policy or view_args'],
+    [qr/\btelling_\w+\b/, 'call it emitted or answer_output'],
 );
 my $bad = 0;
 
