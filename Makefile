@@ -467,7 +467,7 @@ lint:
 	@CC='$(CC)' tools/lint.sh
 
 format:
-	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cpp')
+	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 
 # The manual page and the completions are printed by the program. After a build for another machine
 # NATIVE names a program that this one can run.

@@ -17,8 +17,8 @@ existing=
 for f in $files; do
     [ ! -f "$f" ] || existing="$existing $f"
 done
-sources=$(printf '%s\n' $existing | grep -E '\.(c|h|cu|cpp)$')
-headers=$(printf '%s\n' $sources | grep -E '\.h$')
+sources=$(printf '%s\n' $existing | grep -E '\.(c|h|cu|cuh|cpp)$')
+headers=$(printf '%s\n' $sources | grep -E '\.(h|cuh)$')
 
 # C, and CUDA's C++: includes, banned calls, lengths, guards, names, white space.
 perl tools/lint_text.pl $existing || bad=1
@@ -51,7 +51,7 @@ esac
 for h in $headers; do
     extra=
     case $h in
-    *hopper.h) continue ;; # needs the toolkit
+    *hopper.h | *hopper.cuh) continue ;; # needs the toolkit
     src/kernels/cuda/* | tests/cudasim/*) # C++, with the simulator in the place of CUDA
         command -v g++ >/dev/null || continue
         if ! echo "#include \"$h\"" | g++ -std=c++17 -DPV_CUDASIM -Iinclude -Isrc -Itests -I. \

@@ -124,16 +124,16 @@ sub check_code
             if $body =~ /\b(return|goto|break|continue)\b/;
     }
     check_functions($file, $code);
-    check_guard($file, $code) if $file =~ /\.h$/;
+    check_guard($file, $code) if $file =~ /\.(?:h|cuh)$/;
 }
 
 my %stem;
 for my $file (@ARGV) {
-    next unless $file =~ /\.(c|h|cu|cpp|sh|pl|py|md)$|Makefile$|^\.ci\//;
+    next unless $file =~ /\.(c|h|cu|cuh|cpp|sh|pl|py|md)$|Makefile$|^\.ci\//;
     open my $in, '<:raw', $file or die "$file: $!\n";
     my $raw = do { local $/; <$in> } // '';
     close $in;
-    my $is_code = $file =~ /\.(?:c|h|cu|cpp)$/;
+    my $is_code = $file =~ /\.(?:c|h|cu|cuh|cpp)$/;
     my $line = 0;
     for my $text (split /\n/, $raw) {
         $line++;

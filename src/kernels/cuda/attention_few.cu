@@ -17,7 +17,7 @@
  * Neighbouring runs with as many rows each, of one pool, are done by one launch.
  *
  * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
-#include "kernels/cuda/attention_few.h"
+#include "kernels/cuda/attention_few.cuh"
 
 enum {
     NARROW_ROWS = 16,

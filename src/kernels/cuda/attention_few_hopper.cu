@@ -13,13 +13,13 @@
  *
  * A row of a tree sees its ancestors as if they followed the cache in path order. Splits that end
  * before the tree are done as those of chains, the others row by row by the kernel for lone rows
- * (attention_few_lone_hopper.h), which a lone row of a chain has too: it gives the same bits.
+ * (attention_few_lone_hopper.cuh), which a lone row of a chain has too: it gives the same bits.
  *
  * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
 #include "kernels/cuda/cuda.h"
 
-#include "kernels/cuda/attention_few_join_hopper.h"
-#include "kernels/cuda/attention_few_lone_hopper.h"
+#include "kernels/cuda/attention_few_join_hopper.cuh"
+#include "kernels/cuda/attention_few_lone_hopper.cuh"
 
 #include <math.h>
 

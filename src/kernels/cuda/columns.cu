@@ -6,7 +6,7 @@
  * again and adds up the probabilities of all rows and heads, always in the same order.
  *
  * The host waits for the result, so this is never part of a recorded step. */
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_tile.cuh"
 
 enum {
     COLUMN_WARPS = 4,

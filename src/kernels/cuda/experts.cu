@@ -6,11 +6,11 @@
  * and the weighted sum of a row's results, in ascending order of its experts. Grids are as large as
  * any choice may need, and blocks without a tile end at once.
  *
- * Products are those of matmul_few_kernel.h with other rows: a block finds its tile's expert in a
+ * Products are those of matmul_few_kernel.cuh with other rows: a block finds its tile's expert in a
  * table of pointers, and fetches the rows of x that use it. How K is shared by warps comes from the
  * shape alone, so the bits of a row do not depend on tiles: few rows and prompts have the same. */
-#include "kernels/cuda/experts_parts.h"
-#include "kernels/cuda/matmul_few_kernel.h"
+#include "kernels/cuda/experts_parts.cuh"
+#include "kernels/cuda/matmul_few_kernel.cuh"
 
 namespace {
 

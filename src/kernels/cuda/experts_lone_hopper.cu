@@ -15,9 +15,9 @@
  *
  * Tried and slower on an H200: the copy engine in the first kernel, which takes 512 bytes of a row
  * at a time (35 us instead of 19). */
-#include "kernels/cuda/experts_parts.h"
+#include "kernels/cuda/experts_parts.cuh"
 #include "kernels/cuda/hopper.h"
-#include "kernels/cuda/matmul_few_kernel.h"
+#include "kernels/cuda/matmul_few_kernel.cuh"
 
 namespace {
 

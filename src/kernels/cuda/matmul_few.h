@@ -1,5 +1,5 @@
 /* y = x . w^T for up to 64 rows of x, as fast as the weights come from memory: what the plan
- * (matmul_few.cu) and the kernels (matmul_few_kernel.h, one file for each type) share.
+ * (matmul_few.cu) and the kernels (matmul_few_kernel.cuh, one file for each type) share.
  *
  * A warp multiplies `units` of 16 MT rows of w, the M side of mma, by all rows of x, the N side in
  * NT tiles of 8. It takes K slot by slot (planes.h). The warps of a block are WM x WK: WM units,

@@ -21,7 +21,7 @@
  * blocks of a cluster of two (multicast), x in boxes of eight rows, all of the ring on the way. */
 #include "kernels/cuda/matmul_few.h"
 
-#include "kernels/cuda/matmul_few_hopper.h"
+#include "kernels/cuda/matmul_few_hopper.cuh"
 
 enum {
     BLOCKS = 132,            /* of a wave: as many as an H200 has multiprocessors */

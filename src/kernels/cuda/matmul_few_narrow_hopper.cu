@@ -16,7 +16,7 @@
  * in the cache. */
 #include "kernels/cuda/matmul_few.h"
 
-#include "kernels/cuda/matmul_few_narrow_hopper.h"
+#include "kernels/cuda/matmul_few_narrow_hopper.cuh"
 
 enum {
     NARROW_BLOCKS = 132,      /* at most: a wave of an H200 */

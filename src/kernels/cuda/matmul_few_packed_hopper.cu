@@ -22,8 +22,8 @@
  * row, a rehearsal of its code before the kernel in front has ended.) */
 #include "kernels/cuda/matmul_few.h"
 
-#include "kernels/cuda/matmul_few_packed_hopper.h"
-#include "kernels/cuda/matmul_few_packed_lone_hopper.h"
+#include "kernels/cuda/matmul_few_packed_hopper.cuh"
+#include "kernels/cuda/matmul_few_packed_lone_hopper.cuh"
 
 enum {
     BLOCKS = 132, /* of a wave: as many as an H200 has multiprocessors */

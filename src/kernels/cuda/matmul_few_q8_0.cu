@@ -1,5 +1,5 @@
-/* Products of few rows with Q8_0 weights: the kernels of matmul_few_kernel.h for this type. */
-#include "kernels/cuda/matmul_few_kernel.h"
+/* Products of few rows with Q8_0 weights: the kernels of matmul_few_kernel.cuh for this type. */
+#include "kernels/cuda/matmul_few_kernel.cuh"
 
 cudaError_t few_run_q8_0(const struct few_params *p, int mt, int nt, int blocks, size_t smem,
                          cudaStream_t stream)

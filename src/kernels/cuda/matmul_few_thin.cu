@@ -15,7 +15,7 @@
  *
  * Tried and of no use on an H200: one warp going through all of it once without x before the kernel
  * in front has ended, to have the code in the cache. */
-#include "kernels/cuda/matmul_few_thin.h"
+#include "kernels/cuda/matmul_few_thin.cuh"
 
 namespace {
 

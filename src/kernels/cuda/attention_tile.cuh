@@ -1,8 +1,8 @@
 /* Attention of 16 rows and a tile of keys on the matrix units: what attention_few.cu and columns.cu
  * share. A tile lies in shared memory as rows of D numbers (heads are filled up with zeros to D),
  * the 16-byte pieces of a row exchanged so that the same piece of 8 rows is in different banks. */
-#ifndef PV_KERNELS_CUDA_ATTENTION_TILE_H
-#define PV_KERNELS_CUDA_ATTENTION_TILE_H
+#ifndef PV_KERNELS_CUDA_ATTENTION_TILE_CUH
+#define PV_KERNELS_CUDA_ATTENTION_TILE_CUH
 
 #include "kernels/cuda/cuda.h"
 

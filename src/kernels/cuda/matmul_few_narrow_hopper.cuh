@@ -2,10 +2,10 @@
  * then, up to eight rows of x: a warp for each step of K by mma; more: two warpgroups by wgmma,
  * gate and up. Either way the sum of a step is a chain of four products from zero, and the steps
  * are added in order: the same bits. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_H
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_CUH
 
-#include "kernels/cuda/matmul_few_hopper.h"
+#include "kernels/cuda/matmul_few_hopper.cuh"
 
 enum {
     NARROW_STEPS = 16, /* of TILE_COLS columns, at most */

@@ -1,10 +1,10 @@
 /* The partial results of attention_few_hopper.cu joined: a kernel of its own, which starts while
  * the other still runs. (The last thread block to arrive doing it in the same launch was slower: a
  * fence, a counter and three more ways to L2 one after the other.) */
-#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_HOPPER_H
-#define PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_HOPPER_H
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_HOPPER_CUH
+#define PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_HOPPER_CUH
 
-#include "kernels/cuda/attention_few_hopper.h"
+#include "kernels/cuda/attention_few_hopper.cuh"
 
 /* One head of one row of part: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in
  * order. */

@@ -1,7 +1,7 @@
 /* What a launch of attention_few_hopper.cu and each of its thread blocks do, and how keys and
  * values come to shared memory: a ring of blocks, filled by the copy engine. */
-#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_HOPPER_H
-#define PV_KERNELS_CUDA_ATTENTION_FEW_HOPPER_H
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_HOPPER_CUH
+#define PV_KERNELS_CUDA_ATTENTION_FEW_HOPPER_CUH
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/hopper.h"

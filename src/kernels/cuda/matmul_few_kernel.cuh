@@ -5,10 +5,10 @@
  * stage: it makes x, which the whole block fetches, visible, and frees the stage before it, which
  * is filled again at once. A block that takes several tiles (WK = 1 and no splits) goes on from one
  * to the next without emptying the ring. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_KERNEL_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_KERNEL_H
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_KERNEL_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_KERNEL_CUH
 
-#include "kernels/cuda/matmul_few_mma.h"
+#include "kernels/cuda/matmul_few_mma.cuh"
 
 /* Wait until at most `open` groups of copies are under way. */
 __device__ static inline void few_wait(int open)

@@ -1,9 +1,9 @@
 /* What a launch of attention_few.cu and each of its blocks do, and how tiles of K and V come to
  * shared memory: by copies that run ahead of the arithmetic by some stages. */
-#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_H
-#define PV_KERNELS_CUDA_ATTENTION_FEW_H
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_CUH
+#define PV_KERNELS_CUDA_ATTENTION_FEW_CUH
 
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_tile.cuh"
 
 enum {
     SPLIT_TILES = KV_SPLIT / KEYS,

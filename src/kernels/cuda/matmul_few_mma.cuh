@@ -4,8 +4,8 @@
  * the 8 elements 8 t .. 8 t + 7 of every 32: 16 bytes of a row for BF16, which feed two mma. Blocks
  * lie as mma has them (planes.h) and are multiplied as the integers they are, exactly; the sum of a
  * block of 32 is then scaled in f32 and added. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_MMA_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_MMA_H
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_MMA_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_MMA_CUH
 
 #include "kernels/cuda/matmul_few.h"
 

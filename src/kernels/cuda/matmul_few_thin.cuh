@@ -1,7 +1,7 @@
 /* What a block of matmul_few_thin.cu does with its warps' units of a matrix and with rows of x, up
  * to the sums of the warps and what becomes of them. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_THIN_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_THIN_H
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_THIN_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_THIN_CUH
 
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/matmul_few.h"

@@ -9,10 +9,10 @@
  *
  * All blocks are asked for before the kernel in front has ended; keys and values that this step
  * writes, and those of a tree's branch, are put into them when it has. */
-#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_H
-#define PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_H
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
+#define PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
 
-#include "kernels/cuda/attention_few_hopper.h"
+#include "kernels/cuda/attention_few_hopper.cuh"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* What the kernels of sparse layers share (experts.cu, experts_lone_hopper.cu): tables of matrices,
  * and the choice of a row's experts by a warp. */
-#ifndef PV_KERNELS_CUDA_EXPERTS_PARTS_H
-#define PV_KERNELS_CUDA_EXPERTS_PARTS_H
+#ifndef PV_KERNELS_CUDA_EXPERTS_PARTS_CUH
+#define PV_KERNELS_CUDA_EXPERTS_PARTS_CUH
 
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/experts.h"

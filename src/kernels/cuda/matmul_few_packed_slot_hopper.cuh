@@ -1,10 +1,10 @@
 /* What the kernels of matmul_few_packed_hopper.cu share: their arguments, a slot of packed weights
  * as a lane holds it, what Q4_K asks for beside its products, and the ends of sums. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_SLOT_HOPPER_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_SLOT_HOPPER_H
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_SLOT_HOPPER_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_SLOT_HOPPER_CUH
 
 #include "kernels/cuda/hopper.h"
-#include "kernels/cuda/matmul_few_mma.h"
+#include "kernels/cuda/matmul_few_mma.cuh"
 #include "kernels/cuda/norm.h"
 
 enum {

@@ -1,17 +1,17 @@
-/* A lone row of x times packed weights, with the bits of matmul_few_packed_hopper.h: the same slots
- * of K to a warp, the same sums. What is different serves one row alone. x lies in shared memory as
- * a whole and comes by ordinary copies, which do not queue behind many weights: few of those are on
- * the way until x is there, and then as many as the ring has room for. Two blocks share a
- * multiprocessor, a ring is no larger than its tile, and registers are few, so that the kernel
- * behind finds room to ask for its own weights. Between the wait for the kernels in front and the
- * first product there is little code: addresses are found before, 1 / rms and what else the ends
- * want by a warp beside, or laid down in shared memory. q, k and v may go on at once: a unit has an
- * octet of the first half of a head and its partner of the second, is rotated and stored as
+/* A lone row of x times packed weights, with the bits of matmul_few_packed_hopper.cuh: the same
+ * slots of K to a warp, the same sums. What is different serves one row alone. x lies in shared
+ * memory as a whole and comes by ordinary copies, which do not queue behind many weights: few of
+ * those are on the way until x is there, and then as many as the ring has room for. Two blocks
+ * share a multiprocessor, a ring is no larger than its tile, and registers are few, so that the
+ * kernel behind finds room to ask for its own weights. Between the wait for the kernels in front
+ * and the first product there is little code: addresses are found before, 1 / rms and what else the
+ * ends want by a warp beside, or laid down in shared memory. q, k and v may go on at once: a unit
+ * has an octet of the first half of a head and its partner of the second, is rotated and stored as
  * rope_kv.cu would. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_H
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_CUH
 
-#include "kernels/cuda/matmul_few_packed_slot_hopper.h"
+#include "kernels/cuda/matmul_few_packed_slot_hopper.cuh"
 
 /* What becomes of a unit. ALONE: no other warp has a part of it. */
 enum lone_mode { LONE_PLAIN, LONE_GATED, LONE_PAIRED };

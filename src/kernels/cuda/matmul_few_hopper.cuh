@@ -3,8 +3,8 @@
  *
  * Weights and x have a ring of stages each. Every block needs all of x, again for each tile: it
  * comes from L2, soon, while the weights' ring must hide the memory. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_H
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_CUH
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/hopper.h"

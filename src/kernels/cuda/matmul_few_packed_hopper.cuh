@@ -1,10 +1,10 @@
 /* What the blocks of matmul_few_packed_hopper.cu do: the thread that feeds the copy engine, the
  * warps that multiply, and the end of a tile. Several rows of x; one alone is the business of
- * matmul_few_packed_lone_hopper.h. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_H
-#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_H
+ * matmul_few_packed_lone_hopper.cuh. */
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_CUH
 
-#include "kernels/cuda/matmul_few_packed_slot_hopper.h"
+#include "kernels/cuda/matmul_few_packed_slot_hopper.cuh"
 
 #ifdef HOPPER_CODE
 
