@@ -357,7 +357,7 @@ struct device_ops {
     uint64_t (*first_runs)(struct device *dev);
     /* Until everything asked of the work is done; what failed of it, once. PV_E_FORMAT with
      * DEVICE_NOT_FINITE: a row of rmsnorm or silu_mul, a key, a value or a logit of
-     * `argmax` was NaN or infinite (CPU). */
+     * `argmax` was NaN or infinite (a CPU); such a logit (a GPU). */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 
     /* Chains of plans (struct work_plan) save time: the host is slow to ask what came of one, and

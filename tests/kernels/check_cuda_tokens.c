@@ -38,6 +38,22 @@ static float *logits_open(struct cuda_check *t, struct gbuf *g, int dim)
     return x;
 }
 
+/* The argmax of n rows from `first` on, whose wait tells whether all their numbers are finite. */
+static void argmax_waits(struct cuda_check *t, struct gbuf *ids, const struct gbuf *gx,
+                         const float *x, int first, int n, int dim)
+{
+    size_t from = (size_t)first * (size_t)dim;
+    enum pv_status want = PV_OK, got;
+    struct pv_error err = { 0 };
+    for (size_t i = from; i < from + (size_t)n * (size_t)dim; i++)
+        want = isfinite(x[i]) ? want : PV_E_FORMAT;
+    t->ops->argmax(t->w, ids->p, (const float *)gx->p + from, n, dim);
+    got = t->ops->wait(t->w, &err);
+    if (got != want || (want && strcmp(err.text, DEVICE_NOT_FINITE) != 0))
+        check_fail(&t->c, "dim %d: rows %d to %d: waiting gave %d \"%s\"", dim, first,
+                   first + n - 1, (int)got, err.text);
+}
+
 static void check_argmax(struct cuda_check *t)
 {
     for (int l = 0, dim; (dim = vocabulary(t, l)) > 0; l++) {
@@ -45,8 +61,10 @@ static void check_argmax(struct cuda_check *t)
         float *x = logits_open(t, &gx, dim);
         int32_t got[N];
         gbuf_open(t, &gi, sizeof got);
-        t->ops->argmax(t->w, gi.p, gx.p, N - 1, dim);
-        check_wait(t, t->w);
+        argmax_waits(t, &gi, &gx, x, 0, 2, dim);
+        argmax_waits(t, &gi, &gx, x, 5, 1, dim);
+        argmax_waits(t, &gi, &gx, x, 3, 2, dim);
+        argmax_waits(t, &gi, &gx, x, 0, N - 1, dim);
         gbuf_get(&gi, got, sizeof got);
         for (int r = 0; r < N - 1; r++) {
             const float *v = x + (size_t)r * (size_t)dim;

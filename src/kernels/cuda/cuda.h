@@ -2,9 +2,9 @@
  * CUDA types; nothing outside this folder includes it.
  *
  * Two ways through a layer. FEW rows (a decode or verify step): our own kernels, limited by memory
- * bandwidth, x as `few_x_dtype` says. MANY rows (a prompt, a tower): library products with one algorithm for
- * all row counts, x and what lies between matrices as BF16. Each way is row-invariant in itself;
- * the two differ in their last bits, so a row must always go the same way. */
+ * bandwidth, x as `few_x_dtype` says. MANY rows (a prompt, a tower): library products with one
+ * algorithm for all row counts, x and what lies between matrices as BF16. Each way is row-invariant
+ * in itself; the two differ in their last bits, so a row must always go the same way. */
 #ifndef PV_KERNELS_CUDA_CUDA_H
 #define PV_KERNELS_CUDA_CUDA_H
 
@@ -129,6 +129,7 @@ struct device_work {
     uint8_t *staged_levels; /* in here: of all levels of a chain, staged_step bytes apart */
     uint8_t *staged_host;   /* pinned, as staged_levels */
     size_t staged_step;     /* by runs and table_size alone, so that recorded levels find it */
+    int *not_finite;        /* pinned: set by argmax_rows, asked and cleared by wait */
     bool staging;           /* the last copy may still be reading staged_host */
     size_t list_size;       /* most entries of staged.list */
     void *block;            /* the device memory that the following lie in */

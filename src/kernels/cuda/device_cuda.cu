@@ -89,8 +89,11 @@ static enum pv_status gpu_wait(struct device_work *w, struct pv_error *err)
     what = w->failed;
     w->error = cudaSuccess;
     w->staging = false;
-    if (e == cudaSuccess)
+    if (e == cudaSuccess && !*w->not_finite)
         return PV_OK;
+    *w->not_finite = 0;
+    if (e == cudaSuccess)
+        return fail(err, PV_E_FORMAT, "%s", DEVICE_NOT_FINITE);
     cudaGetLastError();
     return fail(err, PV_E_DEVICE, "%s failed on %s: %s", what, w->gpu->name, cudaGetErrorString(e));
 }
@@ -203,6 +206,7 @@ static void gpu_work_close(struct device *dev, struct device_work **work)
     stager_close(w);
     cudaFree(w->block);
     cudaFreeHost(w->staged_host);
+    cudaFreeHost(w->not_finite);
     if (w->stream)
         cudaStreamDestroy(w->stream);
     mem_free(w);
@@ -224,7 +228,11 @@ static enum pv_status open_stream(struct device_work *w, const struct work_shape
                                          s->priority == WORK_URGENT ? greatest : least);
     if (e == cudaSuccess)
         e = cudaMallocHost((void **)&w->staged_host, staged_size(w));
-    if (e != cudaSuccess)
+    if (e == cudaSuccess)
+        e = cudaMallocHost((void **)&w->not_finite, sizeof *w->not_finite);
+    if (e == cudaSuccess)
+        *w->not_finite = 0;
+    else
         return fail(err, PV_E_DEVICE, "no stream on %s: %s", w->gpu->name, cudaGetErrorString(e));
     return PV_OK;
 }

@@ -243,15 +243,22 @@ __device__ inline uint64_t warp_most(uint64_t v)
     return v;
 }
 
-/* best[row][part]: blockIdx.x is the part, blockIdx.y the row. ids: where the part is the row. */
+__device__ inline bool not_finite(float x)
+{
+    return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
+}
+
+/* best[row][part]: blockIdx.x is the part, blockIdx.y the row. ids: where the part is the row. *bad
+ * is set where a number is not finite. */
 __global__ void __launch_bounds__(THREADS)
-    argmax_part_kernel(uint64_t *best, int32_t *ids, const float *x, int dim, bool vec)
+    argmax_part_kernel(uint64_t *best, int32_t *ids, int *bad, const float *x, int dim, bool vec)
 {
     __shared__ uint64_t shared[WARPS];
     const float *row = x + (size_t)blockIdx.y * dim;
     const int begin = (int)blockIdx.x * ARGMAX_PART;
     const int end = dim - begin < ARGMAX_PART ? dim : begin + ARGMAX_PART;
     uint64_t most = 0;
+    bool wrong = false;
 
     dep_launch();
     dep_wait();
@@ -266,8 +273,11 @@ __global__ void __launch_bounds__(THREADS)
         for (int e = 0; e < 4; e++) {
             uint64_t r = vec || i + e < end ? rank_of(v[e], i + e) : 0;
             most = r > most ? r : most;
+            wrong = wrong || not_finite(v[e]);
         }
     }
+    if (wrong)
+        *bad = 1;
     most = warp_most(most);
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = most;
@@ -341,7 +351,7 @@ void argmax_rows(struct device_work *w, int32_t *ids, const float *x, int n, int
         int rows = n - r < most ? n - r : most;
         work_check(w,
                    launch(argmax_part_kernel, dim3((unsigned)parts, (unsigned)rows), dim3(THREADS),
-                          0, w->stream, best, parts == 1 ? ids + r : (int32_t *)NULL,
+                          0, w->stream, best, parts == 1 ? ids + r : (int32_t *)NULL, w->not_finite,
                           x + (size_t)r * dim, dim, vec),
                    "argmax");
         if (parts == 1)
