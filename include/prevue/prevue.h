@@ -1,15 +1,15 @@
-/* prevue: runs (video) large language models, losslessly fast.
+/* prevue: an inference engine for video language models; its speculation never changes the output.
  *
  * Four nouns. A model is the weights, the tokenizer and the device they live on: immutable after
  * opening, shared by any number of engines and threads. An engine runs many answers on one model at
  * once, on a thread of its own. A request is one prompt and its answer. A session is a
  * conversation; one thread uses it at a time.
  *
- * Callbacks that are called while an answer is made run on the engine's thread: while one runs,
- * nothing else of that engine does, and it must not call functions that wait for the engine.
+ * Callbacks during an answer run on the engine's thread. While one runs, that engine does nothing
+ * else, so keep them short; they must not call functions that wait for the engine.
  *
- * Every call that can fail returns a status and, when `err` is not NULL, one sentence naming the
- * file and what disagreed. Zero a struct pv_error before it is used: the first failure stays in it
+ * Every call that can fail returns a status and, when `err` is not NULL, one sentence that names
+ * the file and the cause. Zero a struct pv_error before it is used: the first failure stays in it
  * until it is zeroed again. Outputs are untouched on failure. The library never prints, never
  * exits and never reads the environment.
  *
@@ -17,9 +17,9 @@
  * are for the libraries that decode videos. Threads that the library starts have stacks of their
  * own.
  *
- * Structs that begin with `size` may get more fields in later releases, at their end. Whoever makes
- * one sets it to sizeof the struct (pv_..._defaults does); so a program that was compiled before
- * works with a later library.
+ * Structs that begin with `size` may get more fields at their end in later releases. The caller
+ * sets `size` to sizeof the struct (pv_..._defaults does this), so a program keeps working with a
+ * newer library without being recompiled.
  */
 #ifndef PREVUE_H
 #define PREVUE_H
@@ -45,7 +45,7 @@ typedef struct pv_session pv_session;
 
 enum pv_status {
     PV_OK,
-    PV_E_ARG,         /* the caller asked for something that has no meaning */
+    PV_E_ARG,         /* an argument is invalid, or two contradict each other */
     PV_E_NOMEM,       /* out of memory */
     PV_E_IO,          /* a file could not be opened, read or written */
     PV_E_FORMAT,      /* a file's contents disagree with its format or with themselves */
@@ -63,7 +63,7 @@ struct pv_error {
     char text[512];
 };
 
-/* Type of the weights in a written file. */
+/* Type of the weights in a file that pv_convert writes. */
 enum pv_type {
     PV_TYPE_F32,
     PV_TYPE_F16,
@@ -74,13 +74,13 @@ enum pv_type {
     PV_TYPE_Q5_1
 };
 
-/* Type of the entries of a KV cache. AUTO: BF16 on a GPU; on a CPU F16 for weights of F16 and F32,
- * which BF16 would make less exact, otherwise the faster of the two there. Numbers beyond the range
- * of F16 become its largest. */
+/* Number type of KV cache entries. AUTO: BF16 on a GPU; on a CPU F16 if the weights are F16 or F32
+ * (BF16 would lose precision), otherwise whichever of the two is faster on this CPU. Values beyond
+ * the range of F16 are clamped. */
 enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
 
-/* Checked before what they bound is decoded or allocated (to know how many frames there are a file
- * is opened and its first frame decoded). Zero means the default. */
+/* Upper limits, checked before anything is decoded or allocated. (To count its frames, a file is
+ * opened and its first frame decoded.) Zero means the default, which is given where it is fixed. */
 struct pv_limits {
     uint64_t file_bytes;   /* one model file */
     uint64_t memory_bytes; /* KV caches, scratch and pictures of one session */
@@ -89,25 +89,25 @@ struct pv_limits {
     int64_t frame_pixels;  /* of one frame as stored: 64 Mi */
     int frames;            /* taken from one video: 1024 */
     double video_seconds;  /* duration of one video: 24 hours */
-    /* Of all frames of one video that have to be decoded, wanted or not: 2^44. Known before where
-     * the file says which frames need which. */
+    /* Of all frames that must be decoded for one video, used or not: 2^44. Checked in advance if
+     * the file says which frames depend on which. */
     uint64_t decoded_pixels;
     double
         decode_seconds; /* CPU time of opening and decoding one video, on all threads: 24 hours */
     uint64_t reserved[2];
 };
 
-/* Limits for untrusted files, as a server receives them: 512 MiB and an hour a video, frames of
- * 4096 x 4096 pixels, 512 of them taken, 64 Gi pixels and 300 seconds of CPU time to decode them, 1
- * GiB of memory for what one request holds of pictures and decoders. Those that do not bound media
- * (file_bytes, context_tokens) are the defaults. For pv_video_params.limits; as limits of a model,
- * memory_bytes would also bound the KV caches of all. */
+/* Limits for untrusted files, as a server receives them. A video: 512 MiB, one hour, frames of at
+ * most 4096 x 4096 pixels, 512 frames used, 64 Gi pixels and 300 seconds of CPU time to decode. A
+ * request: 1 GiB of memory for its pictures and decoders. file_bytes and context_tokens keep their
+ * defaults. Meant for pv_video_params.limits; as limits of a model, memory_bytes would also bound
+ * its KV caches. */
 PV_API void pv_limits_server(struct pv_limits *out);
 
 struct pv_model_params {
     size_t size;
     const char *path;   /* GGUF file or Hugging Face directory */
-    const char *mmproj; /* GGUF file of the vision tower; NULL: in `path`, or beside it */
+    const char *mmproj; /* GGUF file of the vision tower; NULL: in `path`, or next to it */
     const char *head;   /* a draft head made for this model: GGUF file or directory; NULL: none */
     int threads;        /* 0: all cores this process may use */
     uint64_t cpu_mask;  /* CPU features allowed, ~0: all (see pv_cpu_features) */
@@ -118,29 +118,29 @@ struct pv_model_params {
                            or the CPU */
     struct pv_limits limits;
     const struct pv_model_test *test; /* see testing.h; NULL: none */
-    /* false: quantised weights are repacked, that is copied to a layout that this CPU multiplies
-     * faster, where there is one and half of the machine's memory suffices. true: they are read
-     * where they lie in the file. Answers do not depend on it. */
+    /* false: quantised weights are repacked (copied to a layout that this CPU multiplies faster) if
+     * there is such a layout and half of the machine's memory is enough. true: they are used in
+     * place, from the mapped file. The output is the same. */
     bool no_repack;
-    /* > 0: a drafter scores only so many tokens, and never proposes others: `head`, or without one
-     * this model, which can then only draft. They are the most frequent ones of `draft_text`, a
-     * file of UTF-8 text; of tokens that are equally frequent, and with NULL of all, the lower ids:
-     * those that a tokenizer learnt first. Control tokens are always among them. Answers do not
-     * depend on it. */
+    /* > 0: a drafter scores only this many tokens and never proposes others. The drafter is `head`,
+     * or without a head this model, which can then only be a draft model. The tokens are the most
+     * frequent ones in `draft_text`, a UTF-8 file; of equally frequent ones, and of all if it is
+     * NULL, those with the lowest ids, which the tokenizer learnt first. Control tokens are always
+     * included. The output is the same. */
     int draft_vocab;
     const char *draft_text;
 };
 
-/* Results kept in a directory for other processes: a video that is asked about again is not decoded
- * and does not run through the vision tower, and with `kv` its prefill is skipped as well. Answers
- * do not depend on it. Only the same build of the library, on the same kind of CPU or GPU and with
- * the same weights, finds them. Several processes may share a directory. */
+/* A cache on disk, which several processes may share. A video that is asked about again is neither
+ * decoded nor run through the vision tower; with `kv` its prefill is skipped as well. Entries are
+ * used only by the same build of the library, with the same weights, on the same kind of CPU or
+ * GPU, so answers do not depend on the cache. */
 struct pv_cache_params {
-    const char *dir; /* made if it is not there; NULL: nothing is kept */
-    uint64_t bytes;  /* of all files together; those used longest ago are removed; 0: 16 GiB */
-    bool kv;         /* keys and values of prompts too */
-    /* Told, on any thread, of a damaged file, which is removed, and of a directory that cannot be
-     * written any more: one sentence. May be NULL. */
+    const char *dir; /* created if it does not exist; NULL: no cache on disk */
+    uint64_t bytes;  /* of all files; the least recently used ones are removed; 0: 16 GiB */
+    bool kv;         /* keep the keys and values of prompts too */
+    /* Called, on any thread, with one sentence about a damaged file (which is removed) or about a
+     * directory that cannot be written any more. May be NULL. */
     void (*warn)(void *user, const char *sentence);
     void *user;
     uint64_t reserved[4];
@@ -150,16 +150,16 @@ struct pv_cache_params {
 struct pv_engine_params {
     size_t size;
     int max_context;      /* tokens of one prompt and answer; 0: the model's, at most 32768 */
-    int64_t kv_tokens;    /* of all of them together, running or kept for reuse; 0: max_context */
-    int max_requests;     /* that run at the same time, others wait; 0: 16 */
-    int64_t vision_bytes; /* rows of videos and pictures kept for whoever asks about them again; 0:
-                             1 GiB, with one request at a time none; negative: none */
+    int64_t kv_tokens;    /* KV cache of all requests, running or kept; 0: max_context */
+    int max_requests;     /* that run at the same time, others are queued; 0: 16 */
+    int64_t vision_bytes; /* memory for results of the vision tower, kept for reuse; 0: 1 GiB, or
+                             none if max_requests is 1; negative: none */
     int chunk;            /* rows of one prefill step; 0: 512, on a GPU 8192 */
     enum pv_kv_type kv_type;
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */
     struct pv_cache_params cache;
-    uint64_t kv_bytes; /* instead of kv_tokens: as many as these bytes hold; 0: kv_tokens counts */
+    uint64_t kv_bytes; /* size of the KV cache in bytes, instead of kv_tokens; 0: use kv_tokens */
 };
 
 struct pv_session_params {
@@ -173,11 +173,11 @@ struct pv_session_params {
 };
 
 enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL, PV_PHASE_CONVERT };
-/* How far a long phase is: frames decoded, prompt tokens prefilled, those of the prompt as the
- * drafter sees it (`auto`: in the middle of an answer), and bytes of tensors written. Return false
- * to stop; the call then returns PV_E_CANCELLED. While a video is opened and decoded this is called
- * every 20 ms or so, whether or not there is another frame (one frame that takes longer is waited
- * for); `total` is 0 as long as the number of frames is not known. */
+/* Progress of a long phase: frames decoded, prompt tokens prefilled by the model or by the drafter
+ * (with `auto` in the middle of an answer), or bytes of tensors written. Return false to stop; the
+ * call then returns PV_E_CANCELLED. While a video is opened and decoded this is called about every
+ * 20 ms, even if no frame was finished (but never in the middle of a frame); `total` is 0 until the
+ * number of frames is known. */
 typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
 
 struct pv_gen_params {
@@ -188,9 +188,9 @@ struct pv_gen_params {
     float top_p;       /* 1: off */
     float min_p;       /* 0: off */
     uint64_t seed;
-    bool ignore_stop;               /* go on past stop tokens: benchmarks */
+    bool ignore_stop;               /* continue after stop tokens, for benchmarks */
     const struct pv_method *method; /* NULL: plain decoding */
-    bool trace;                     /* keep what pv_session_spans tells */
+    bool trace;                     /* record the spans of pv_session_spans */
     pv_progress_fn progress;        /* of the prefill; may be NULL */
     void *progress_user;
     /* Called with the logits [vocabulary] that choose token `token` of the answer, counted from 0.
@@ -206,33 +206,33 @@ enum pv_drafter {
     PV_DRAFT_NONE,    /* plain decoding */
     PV_DRAFT_MODEL,   /* the session's draft model */
     PV_DRAFT_SELF,    /* the model's own weights on a pruned prompt */
-    PV_DRAFT_SPARSE,  /* the model's own cache, its strongest entries */
+    PV_DRAFT_SPARSE,  /* the model, attending to few entries of its KV cache */
     PV_DRAFT_HEAD,    /* the model's draft head, on its hidden states */
-    PV_DRAFT_NGRAM,   /* what followed the same words before */
+    PV_DRAFT_NGRAM,   /* prompt lookup: what followed the same tokens before */
     PV_DRAFT_RANDOM,  /* for tests: any token */
     PV_DRAFT_ORACLE,  /* for tests: a known answer with errors */
-    PV_DRAFT_CASCADE, /* what followed the same words before, else the draft model */
+    PV_DRAFT_CASCADE, /* prompt lookup, and where it finds nothing the draft model */
     PV_DRAFT_COUNT    /* how many there are */
 };
 enum pv_shape {
     PV_SHAPE_CHAIN,   /* `window` tokens */
     PV_SHAPE_TREE,    /* the tree of 25 tokens, or that of `tree_file` */
-    PV_SHAPE_DYNAMIC, /* grown where the drafter is surest: `total`, `depth`, `width` */
-    PV_SHAPE_FITTED /* the same at most, each round as far as it pays by the times measured before:
-                       a short chain where rows are dear, a wide tree where they cost nothing. The
-                       text does not depend on it. Drafters model, self and head; exact acceptance
-                       only */
+    PV_SHAPE_DYNAMIC, /* grown where the drafter is most confident: `total`, `depth`, `width` */
+    PV_SHAPE_FITTED   /* dynamic, but its size is chosen each round from measured times: a short
+                         chain where rows are expensive, a wide tree where they cost little. The
+                         text does not depend on it. Drafters model, self and head; exact
+                         acceptance only */
 };
 enum pv_accept {
     PV_ACCEPT_EXACT,
-    PV_ACCEPT_REJECTION /* the papers' rule: the same distribution, another text */
+    PV_ACCEPT_REJECTION /* rejection sampling: the same distribution, not the same text */
 };
 enum pv_schedule {
     PV_SCHEDULE_SERIAL,  /* drafter and model take turns */
     PV_SCHEDULE_PARALLEL /* the drafter goes on while the model verifies, on threads of its own:
                             chains of a model, self, ngram and the drafters for tests */
 };
-/* Positions of the prompt's rows in the drafter. AUTO: as measured best for the family. */
+/* Positions of the prompt tokens that the drafter keeps. AUTO: what measured best by family. */
 enum pv_draft_pos { PV_POS_AUTO, PV_POS_COMPACT, PV_POS_ORIGINAL };
 
 struct pv_method {
@@ -244,20 +244,20 @@ struct pv_method {
     enum pv_accept accept;
     enum pv_schedule schedule;
     bool automatic;          /* choose among shapes, schedules and plain decoding by measuring */
-    int window;              /* chain; 0: 5, or in the parallel schedule what measuring says */
-    int total, depth, width; /* dynamic; 0: 30, 3, 8; fitted, at most; 0: 32, 15, 4 */
+    int window;              /* tokens of a chain; 0: 5, or chosen by measuring if parallel */
+    int total, depth, width; /* dynamic; 0: 30, 3, 8. Fitted: upper bounds; 0: 32, 15, 4 */
     const char *tree_file;
-    double ratio;  /* of the video tokens that the drafter does not see */
+    double ratio;  /* share of the video tokens that the drafter does not get */
     double lambda; /* view specvlm; 0: 0.4, for Qwen 0.5 */
     double
-        layer; /* views holistic and alignment: how many layers of the model they wait for, below
+        layer; /* views holistic and alignment: number of layers of the model that they use, below
                   1 a share of them; 0: holistic all, alignment 20 (0.71 of a model with fewer) */
-    unsigned terms;    /* view holistic: 1 attention + 2 time + 4 space; 0: all three */
-    bool literal;      /* view holistic: crops of 5 x 5 and what is left over, as published */
+    unsigned terms;    /* view holistic, bits: 1 attention, 2 time, 4 space; 0: all three */
+    bool literal;      /* view holistic: crops of 5 x 5 and the remainder, as published */
     bool text_after;   /* view alignment: only text after the video counts */
-    int draft_threads; /* parallel: the drafter's part of the threads; 0: what measuring says */
+    int draft_threads; /* parallel: threads for the drafter; 0: chosen by measuring */
     enum pv_draft_pos positions;
-    int keep;                          /* sparse: entries of a layer; 0: 1024 */
+    int keep;                          /* sparse: KV entries of a layer; 0: 1024 */
     uint64_t draft_seed;               /* view random */
     const struct pv_method_test *test; /* see testing.h; NULL: none */
 };
@@ -270,36 +270,36 @@ enum pv_frame_rule {
     PV_FRAMES_QWEN      /* an even number, evenly from the first to the last (qwen-vl-utils) */
 };
 
-/* Where a video's frames lie in time for Qwen2.5-VL. AUTO: SECONDS. video-SALMONN2+ takes the last
- * two alone; AUTO: RELEASED. */
+/* Temporal positions of video frames. Qwen2.5-VL has the rules SECONDS (AUTO) to SECONDS_COMPACT,
+ * video-SALMONN2+ UPSTREAM (AUTO) and TRAINING. */
 enum pv_time_rule {
     PV_TIME_AUTO,
-    PV_TIME_SECONDS,         /* in proportion to seconds: Qwen's own training */
+    PV_TIME_SECONDS,         /* proportional to seconds: Qwen's own training */
     PV_TIME_WHOLE,           /* seconds per step rounded down first: transformers 4.52 to 5.1 */
-    PV_TIME_COMPACT,         /* that, and the next text follows the larger side: transformers 5.3 */
-    PV_TIME_SECONDS_COMPACT, /* seconds, and the next text follows the larger side: 5.22 */
-    PV_TIME_UPSTREAM, /* as its released code: two a pair of frames, sound as rows of these */
-    PV_TIME_TRAINING  /* as in its training: frames and sound by the clock */
+    PV_TIME_COMPACT,         /* WHOLE; text continues after the larger side: transformers 5.3 */
+    PV_TIME_SECONDS_COMPACT, /* SECONDS; text continues after the larger side: 5.22 */
+    PV_TIME_UPSTREAM, /* its released code: two positions a pair of frames, and so for sound */
+    PV_TIME_TRAINING  /* its training: frames and sound by their time */
 };
 
-/* Where a video's file is opened and decoded. In a sandbox that is a helper process, prevue-media,
- * for each video: it can open no file, use no network and start nothing, and memory and CPU time
- * are bounded by pv_limits. A file that takes it over or crashes it is one error for one call. The
- * frames are the same to the bit. Starting one costs 30 to 50 ms of CPU time. The helper, of the
- * same build, is looked for beside the program, in ../libexec/prevue from there, likewise from the
- * library, and where it was installed. A program that waits for any child may see it end. */
+/* Where a video file is opened and decoded. With a sandbox, each video has a helper process,
+ * prevue-media, which can open no file, use no network and start nothing; pv_limits bounds its
+ * memory and CPU time. A file that exploits or crashes it causes one error for one call. The frames
+ * are identical. Starting a helper costs 30 to 50 ms of CPU time. It must be of the same build, and
+ * is searched for next to the program, in ../libexec/prevue from there, likewise from the library,
+ * and where it was installed. A program that waits for any child process may see it end. */
 enum pv_sandbox {
     PV_SANDBOX_OFF,        /* in this process */
     PV_SANDBOX_ON,         /* in the sandbox, or not at all */
-    PV_SANDBOX_IF_POSSIBLE /* in this process where there is no helper, or no filter of system calls
+    PV_SANDBOX_IF_POSSIBLE /* in this process if there is no helper, or no filter of system calls
                             */
 };
 
-/* Zero: as the model's family does it. */
+/* Zero means what the model's family does. */
 struct pv_video_params {
     size_t size;
-    int frames;                     /* how many; or */
-    double fps;                     /* how many a second, */
+    int frames;                     /* number of frames; or */
+    double fps;                     /* frames per second, */
     int min_frames, max_frames;     /* within these bounds */
     double start, end;              /* seconds; end 0: to the end */
     int64_t min_pixels, max_pixels; /* of one frame as the model sees it (Qwen) */
@@ -310,15 +310,15 @@ struct pv_video_params {
                     except memory_bytes: it bounds a message's pictures and a video's decoders */
     pv_progress_fn progress; /* may be NULL */
     void *progress_user;
-    /* Containers and codecs that are read besides the usual ones (doc/video.md lists those), by
-     * FFmpeg's names, separated by commas; NULL: none. Those that name other files are never read.
+    /* Containers and codecs that are read besides the usual ones (doc/video.md lists those): FFmpeg
+     * names separated by commas; NULL: none. Formats that refer to other files are never read.
      */
     const char *allow_formats;
     enum pv_sandbox sandbox;
     const char *media_helper; /* the program for the sandbox; NULL: prevue-media, as above */
-    bool no_audio;            /* a model that hears does not hear it; others never do */
-    /* pv_add_frames: the sound of these frames from when the first is shown, 16,000 samples a
-     * second of one channel; NULL: none. Files have their own. */
+    bool no_audio;            /* ignore the sound, which audio models use and others never do */
+    /* pv_add_frames: mono sound that begins with the first frame, 16,000 samples a second; NULL:
+     * none. Ignored for files, which have their own. */
     const float *samples;
     size_t n_samples;
 };
@@ -335,53 +335,53 @@ struct pv_video_info {
     int width, height;    /* of the file */
     int64_t total_frames; /* of the file */
     double fps, duration; /* of the file; fps 0: a still picture */
-    int frames, lost;     /* taken; of these, not decodable and replaced by a neighbour */
-    double sample_fps;    /* of what was taken */
-    int64_t cut;          /* frames that the file lists but does not hold: it ends early */
+    int frames, lost;     /* used; of these, not decodable and replaced by a neighbour */
+    double sample_fps;    /* of the frames used */
+    int64_t cut;          /* frames that the file lists but lacks: it is truncated */
 };
 
 struct pv_stats {
     size_t size;
     int64_t prompt_tokens, reused_tokens; /* reused: found in the KV cache already */
-    int64_t tokens, passes;
-    int64_t video_tokens;        /* of the prompt: rows of videos and pictures */
-    int64_t frames, lost_frames; /* taken from files since the last answer */
-    double video_s;              /* decoding and resizing since the last answer */
-    double vision_s;             /* the towers, part of no other */
+    int64_t tokens, passes;               /* of the answer; forward passes of the model */
+    int64_t video_tokens;                 /* of the prompt: rows of videos and pictures */
+    int64_t frames, lost_frames;          /* used from files since the last answer */
+    double video_s;                       /* decoding and resizing since the last answer */
+    double vision_s;                      /* vision and audio towers; not part of other times */
     double prefill_s, decode_s;
-    /* Speculation. A round is one verification; what a drafter proposed is tested in order. */
-    int64_t draft_video_tokens; /* of video_tokens, seen by the drafter */
+    /* Speculation. A round is a draft and the pass of the model that verifies it. */
+    int64_t draft_video_tokens; /* of video_tokens, those that the drafter gets */
     int64_t rounds, proposed, accepted;
-    int64_t rejections; /* rounds whose proposal was left before its end */
-    /* Work of drafting, without the drafter's prefill: rows run, and entries of its cache (of one
-     * layer) that their attention read. */
+    int64_t rejections; /* rounds in which a proposed token was rejected */
+    /* Work of drafting, without the drafter's prefill: rows run, and KV cache entries (of one
+     * layer) that these attended to. */
     int64_t draft_rows, draft_slots;
-    double view_s, draft_prefill_s; /* part of no other */
-    double draft_s, verify_s;       /* parts of decode_s; in the parallel schedule side by side */
-    /* The parallel schedule. A run is what was accepted between two rejections. */
+    double view_s, draft_prefill_s; /* not part of other times */
+    double draft_s, verify_s;       /* parts of decode_s; they overlap in the parallel schedule */
+    /* The parallel schedule. A run: the tokens accepted between two rejections. */
     int64_t parallel_rounds;
-    int64_t startup_tokens; /* drafted before the model had read its prompt */
-    int64_t wasted;         /* drafted, and lost because something before it was wrong */
+    int64_t startup_tokens; /* drafted before the model's prefill ended */
+    int64_t wasted;         /* drafted, then discarded: a token before it was rejected */
     int64_t runs, run_tokens, longest_run;
     double wait_s; /* the model waited for the drafter; part of decode_s */
-    int window;    /* the last one */
+    int window;    /* the last one used */
     int draft_threads;
-    uint64_t peak_bytes; /* most memory the library held so far, mapped model files not counted */
+    uint64_t peak_bytes; /* peak memory of the library so far, without mapped model files */
 };
 
 /* How the model's chat template writes a prompt. Defaults: as the template itself does it. */
 struct pv_chat_options {
     size_t size;
     bool no_thinking; /* ask for an answer without a chain of thought (enable_thinking=False of
-                         Qwen3's template). Without effect on templates that know no thinking */
+                         Qwen3's template). No effect on templates without thinking */
 };
 
 /* Called with whole UTF-8 characters. Return false to stop; pv_generate then returns
  * PV_E_CANCELLED. */
 typedef bool (*pv_text_fn)(void *user, const char *utf8, size_t len);
 
-/* The defaults, into a struct of `size` bytes. pv_..._defaults at the end of this file return
- * one. */
+/* Fill a struct of `size` bytes with the defaults. pv_..._defaults at the end of this file return
+ * such a struct. */
 PV_API void pv_model_params_init(struct pv_model_params *p, size_t size);
 PV_API void pv_session_params_init(struct pv_session_params *p, size_t size);
 PV_API void pv_gen_params_init(struct pv_gen_params *p, size_t size);
@@ -395,13 +395,13 @@ PV_API void pv_model_close(pv_model **model); /* sets *model NULL; NULL is fine 
 
 /* Text describing the model, the types of its tensors and the memory it needs at `context` tokens
  * (0: as a session by default); as JSON with `json`, with a list of the tensors with `tensors`. On
- * success *text is the caller's, who gives it back with pv_free; on failure it is untouched. */
+ * success the caller owns *text and frees it with pv_free; on failure it is untouched. */
 PV_API enum pv_status pv_model_describe(const pv_model *model, int context, bool json, bool tensors,
                                         char **text, struct pv_error *err);
 /* Reads every weight of the model. PV_E_FORMAT, naming the tensor, if one is NaN or infinite: such
- * a model can answer nothing. Without this call that is found out when an answer fails. */
+ * a model cannot answer. Without this call, the first answer fails instead. */
 PV_API enum pv_status pv_model_check(const pv_model *model, struct pv_error *err);
-PV_API void pv_free(void *p); /* for what a function above says is the caller's; NULL is fine */
+PV_API void pv_free(void *p); /* for memory that a function hands to the caller; NULL is fine */
 PV_API int pv_model_vocab_size(const pv_model *model);
 PV_API int pv_model_max_context(const pv_model *model);
 PV_API bool pv_model_has_tokenizer(const pv_model *model);
@@ -427,7 +427,7 @@ PV_API void pv_engine_close(pv_engine **engine); /* sets *engine NULL; NULL is f
 /* A conversation on an engine. Sessions of one engine may be used by different threads at once. */
 PV_API enum pv_status pv_engine_session(pv_session **out, pv_engine *engine, struct pv_error *err);
 
-/* ---- requests: one prompt, answered beside others ---- */
+/* ---- requests: a prompt and its answer, many at a time ---- */
 
 /* A part of a message: text, or a video or picture. */
 struct pv_part {
@@ -441,7 +441,7 @@ struct pv_part {
     const struct pv_video_params *video; /* how it is taken; NULL: the defaults */
 };
 
-/* Videos and pictures of a message come before its text, which is that of all its parts joined. */
+/* The model gets a message's videos and pictures first, then the joined text of all its parts. */
 struct pv_message {
     const char *role; /* "system", "user" or "assistant" */
     const struct pv_part *parts;
@@ -452,7 +452,7 @@ enum pv_finish {
     PV_FINISH_NONE,        /* it has not ended */
     PV_FINISH_STOP,        /* a stop token of the model */
     PV_FINISH_STOP_STRING, /* one of the request's stop strings */
-    PV_FINISH_LENGTH,      /* as many tokens as asked for, or as the context holds */
+    PV_FINISH_LENGTH,      /* max_new_tokens were generated, or the context is full */
     PV_FINISH_CANCELLED,
     PV_FINISH_ERROR
 };
@@ -465,15 +465,15 @@ struct pv_logprob {
 struct pv_token {
     int32_t id;
     bool drafted;  /* a drafter had proposed it */
-    float logprob; /* where asked for */
+    float logprob; /* if top_logprobs >= 0 */
     int n_top;
-    const struct pv_logprob *top; /* the likeliest tokens, falling */
+    const struct pv_logprob *top; /* the most likely tokens, in descending order */
 };
 
 enum pv_event_kind {
-    PV_EVENT_PROGRESS, /* a long phase goes on; only the newest is kept */
-    PV_EVENT_TEXT, /* a token, and text that is final: perhaps none, or that of earlier tokens */
-    PV_EVENT_END   /* the last one */
+    PV_EVENT_PROGRESS, /* progress of a long phase; only the newest is kept */
+    PV_EVENT_TEXT,     /* a token, and text that is now final: maybe none, or of earlier tokens */
+    PV_EVENT_END       /* the last one */
 };
 
 /* Pointers are valid until the next event is taken, those of the last one until the request is
@@ -499,47 +499,47 @@ struct pv_request_params {
     const struct pv_chat_options *chat; /* of the messages; NULL: the defaults */
     const int32_t *ids;
     size_t n_ids;
-    /* NULL: the defaults. Copied, its method too; what that points to must outlive the request. Of
-     * the callbacks only on_logits is called, on the engine's thread, and not with top_logprobs. */
+    /* NULL: the defaults. Copied with its method, whose pointers must outlive the request. Of the
+     * callbacks only on_logits is called, on the engine's thread, and not with top_logprobs. */
     const struct pv_gen_params *gen;
     const char *const *stop; /* strings before which the answer ends, at most 16 */
     size_t n_stop;
-    int top_logprobs; /* -1: no log-probabilities; else with each token those of the likeliest, at
-                         most 20 */
+    int top_logprobs; /* -1: no log-probabilities; else those of each token and of this many most
+                         likely ones, at most 20 */
     /* Called when pv_request_next has something new, on the engine's thread, perhaps before
      * pv_request_submit has returned; not after pv_request_close has. It may wake another thread
      * and must not call functions of the library. So one thread can serve many requests: it takes
-     * their events without waiting (pv_request_next with 0 seconds). NULL: nobody is told. */
+     * their events without waiting (pv_request_next with 0 seconds). NULL: none. */
     void (*notify)(void *user);
     void *notify_user;
 };
 
 PV_API void pv_request_params_init(struct pv_request_params *p, size_t size);
-/* Reads the prompt (files are decoded here, on the caller's thread) and queues the request. What
- * can never fit is refused at once. */
+/* Reads the prompt (files are decoded here, on the caller's thread) and queues the request.
+ * A prompt that can never fit is refused at once. */
 PV_API enum pv_status pv_request_submit(pv_request **out, pv_engine *engine,
                                         const struct pv_request_params *p, struct pv_error *err);
 /* The next event; waits for it at most `seconds` (negative: for ever). False: none came in time, or
- * the end has been told. One thread at a time. */
+ * PV_EVENT_END has been taken. One thread at a time. */
 PV_API bool pv_request_next(pv_request *r, struct pv_event *out, double seconds);
 /* From any thread, at any time before the request is closed. It ends within one step of the model.
  */
 PV_API void pv_request_cancel(pv_request *r);
-/* Waits for its end, leaving events where they are. */
+/* Waits until the request has ended; its events stay queued. */
 PV_API enum pv_status pv_request_wait(pv_request *r, struct pv_error *err);
-/* After its end; out->size is set. */
+/* After the request has ended; the caller sets out->size. */
 PV_API void pv_request_stats(const pv_request *r, struct pv_stats *out);
-/* After its end, with pv_gen_params.trace: what each side did when. The request owns them. */
+/* After its end, with pv_gen_params.trace: see pv_session_spans. The request owns them. */
 struct pv_span;
 PV_API const struct pv_span *pv_request_spans(const pv_request *r, size_t *n);
-/* After its end: which tokens of the prompt's first video the drafter saw. PV_E_ARG: the prompt has
- * no video, or nobody drafted. The request owns what *out points to. */
+/* After its end: which tokens of the prompt's first video the drafter got. PV_E_ARG: the prompt has
+ * no video, or the method has no drafter. The request owns what *out points to. */
 struct pv_view_map;
 PV_API enum pv_status pv_request_view(pv_request *r, struct pv_view_map *out, struct pv_error *err);
-/* Cancels what still runs, and waits for it. */
+/* Cancels the request if it still runs, and waits for its end. */
 PV_API void pv_request_close(pv_request **request);
 
-/* How an engine does. */
+/* Load of an engine, and counters since it was opened. */
 struct pv_engine_counts {
     size_t size;
     int running, queued; /* requests */
@@ -591,12 +591,12 @@ PV_API enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames
                                     double fps, const struct pv_video_params *p,
                                     struct pv_error *err);
 
-/* Write the prompt as it is when the answer to what was added begins: token ids and the pictures as
- * the model sees them, for a machine that has no tokenizer and decodes no videos. Nothing is left
+/* Write the prompt as pv_generate would begin with it: token ids, and pictures as the model sees
+ * them. Such a file can be used on a machine without tokenizer and video decoders. Nothing is left
  * at `path` on failure. */
 PV_API enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_error *err);
-/* Take over such a prompt, whole: a new session, or one just reset. The model must cut pictures and
- * number tokens as the writer's did; its limits on videos hold. Unchanged on failure. */
+/* Read such a prompt into a session that is new or was just reset. The model must have the token
+ * ids and picture sizes of the writer's; its limits on videos hold. Unchanged on failure. */
 PV_API enum pv_status pv_prompt_read(pv_session *s, const char *path, struct pv_error *err);
 
 /* Called with each frame in order; the pixels are valid during the call. Return false to stop. */
@@ -607,22 +607,22 @@ PV_API enum pv_status pv_video_frames(const pv_model *model, const char *path,
                                       const struct pv_video_params *p, pv_frame_fn fn, void *user,
                                       struct pv_video_info *info, struct pv_error *err);
 
-/* What a model that hears would hear of a file: PV_SOUND_RATE samples a second of one channel, in
- * step with the frames (sample 0 is at `start` of the parameters, of which those about frames are
- * ignored), to `end` or the end of its sound. Files of sound alone are read, too. On success
- * *samples is the caller's, who gives it back with pv_free; *n 0: there is no sound. */
+/* The sound of a file as an audio model gets it: mono, PV_SOUND_RATE samples a second, in step with
+ * the frames (sample 0 is at `start` of the parameters; those about frames are ignored), up to
+ * `end` or the end of its sound. Audio files are read, too. On success the caller owns *samples and
+ * frees it with pv_free; *n 0: there is no sound. */
 enum { PV_SOUND_RATE = 16000 };
 PV_API enum pv_status pv_video_sound(const char *path, const struct pv_video_params *params,
                                      float **samples, size_t *n, struct pv_error *err);
 
-/* The preset of this name into *out, whose size is set, to be changed at will; its strings live as
- * long as the program. PV_E_ARG, with the names that there are. */
+/* Copy the preset of this name to *out (the caller sets out->size), to be changed at will; its
+ * strings are static. PV_E_ARG if there is none: the message lists the names. */
 PV_API enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err);
 PV_API const char *pv_method_name(int i); /* NULL past the last */
 PV_API const char *pv_view_name(int i);   /* NULL past the last */
 
-/* Whether the parts of a method go together: drafter, view, shape, schedule and acceptance.
- * PV_E_ARG with the reason. pv_generate checks the same; what the models lack it alone can know. */
+/* Check that drafter, view, shape, schedule and acceptance of a method can be combined; PV_E_ARG
+ * with the reason. pv_generate checks this too, and whether the models have what it needs. */
 PV_API enum pv_status pv_method_check(const struct pv_method *m, struct pv_error *err);
 
 /* What a drafter needs, and what it can do. */
@@ -638,7 +638,7 @@ struct pv_drafter_info {
     bool takes_keep;     /* it uses pv_method.keep */
     bool reads_kv_cache; /* it reads the model's KV cache, so it cannot draft while the model runs:
                             no parallel schedule */
-    bool probabilities;  /* it knows the probability of every token: rejection of chains */
+    bool probabilities;  /* it gives the probability of every token, as rejection needs */
     enum pv_drafter as_self; /* the same with the model's own weights; PV_DRAFT_NONE: none */
     enum pv_drafter as_head; /* what `auto` uses in its place when there is a draft head but no
                                 draft model; PV_DRAFT_NONE: none */
@@ -656,9 +656,9 @@ enum pv_signal {
 /* What a view needs, what it shows of media, and which parameters of a method it uses. */
 struct pv_view_info {
     const char *name;
-    bool videos, pictures; /* shown to the drafter, at least in part; no view shows videos only */
+    bool videos, pictures; /* given to the drafter, at least in part */
     enum pv_signal signal;
-    bool features;     /* it compares the rows that the model's tower makes of the video */
+    bool features;     /* it compares the vision tower's results for the video */
     bool takes_ratio;  /* pv_method.ratio: it shows part of each video */
     bool takes_lambda; /* pv_method.lambda */
     bool takes_layer;  /* pv_method.layer */
@@ -668,15 +668,15 @@ struct pv_view_info {
 /* NULL: there is no such view. Lives as long as the program. */
 PV_API const struct pv_view_info *pv_view_find(const char *name);
 
-/* What the drafter of a method would see of the prompt's first video, as it stands when the answer
- * to what was added begins. The prompt is prefilled where it is not yet; the timeline stays as it
- * is. Pointers are valid until the next call on the session. */
+/* Which tokens of the prompt's first video the drafter of a method would get if pv_generate were
+ * called now. Prefills the prompt if necessary; the conversation is unchanged. Pointers are valid
+ * until the next call on the session. */
 struct pv_view_map {
-    int frames, height, width; /* units in time (Qwen: two frames each), tokens of each */
-    int kept;
-    const bool *visible; /* [frames, height, width]: tokens that the drafter gets */
-    const float *scores; /* the same: attention of the question (alignment: that, which may be
-                            negative); NULL where the view has none */
+    int frames, height, width; /* time steps (Qwen: two frames each); tokens of a step */
+    int kept;                  /* tokens that are visible */
+    const bool *visible;       /* [frames, height, width]: tokens that the drafter gets */
+    const float *scores; /* [frames, height, width]: attention of the question (view alignment: its
+                            score, which may be negative); NULL: the view has none */
     /* Shares of tokens at the edges: in the first or last tenth of the rows, and of the frames. */
     double kept_rows, kept_frames; /* of those kept */
     double all_rows, all_frames;   /* of all */
@@ -684,18 +684,18 @@ struct pv_view_map {
 PV_API enum pv_status pv_session_view(pv_session *s, const struct pv_method *m,
                                       struct pv_view_map *out, struct pv_error *err);
 
-/* Generate from what was added. The answer becomes part of the timeline. After PV_E_CANCELLED
- * the text given to `on_text` so far is in the timeline; after any other failure the timeline
- * holds the prompt and the tokens generated until then. Before the first token it is as it was.
- * on_text may be NULL. */
+/* Generate an answer to what was added; it becomes part of the conversation. After PV_E_CANCELLED
+ * the text given to `on_text` so far stays part of it; after any other failure, the prompt and the
+ * tokens generated so far. If there was no token yet, the conversation is unchanged. on_text may be
+ * NULL. */
 PV_API enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, pv_text_fn on_text,
                                   void *user, struct pv_error *err);
 /* Ids of the last answer, without the stop token; the session owns them. */
 PV_API const int32_t *pv_session_answer(const pv_session *s, size_t *n);
 PV_API void pv_session_stats(const pv_session *s, struct pv_stats *out);
 
-/* What each side did when during the last answer (pv_gen_params.trace), side by side, each in the
- * order of time. The session owns them, until its next answer. */
+/* What the model and the drafter did when during the last answer (with pv_gen_params.trace), each
+ * in order of time. The session owns the spans until its next answer. */
 enum pv_side { PV_SIDE_MODEL, PV_SIDE_DRAFTER };
 struct pv_span {
     enum pv_side side;
@@ -717,13 +717,13 @@ struct pv_convert_params {
 PV_API void pv_convert_params_init(struct pv_convert_params *p, size_t size);
 /* Write SRC (GGUF file or Hugging Face directory; a model, or a draft head) as GGUF. The vision
  * tower goes where llama.cpp looks for it, into a file beside `out_path` whose name begins with
- * "mmproj-"; those of families that llama.cpp does not know, or with `one_file` all, into the same
+ * "mmproj-"; towers of families unknown to llama.cpp, and with `one_file` all, go into the same
  * file. Nothing is left at `out_path`, or beside it, on failure. */
 PV_API enum pv_status pv_convert(const char *src, const char *out_path,
                                  const struct pv_convert_params *p, struct pv_error *err);
 
-/* Names of the CPU features this process uses under `mask`, e.g. "avx2 avx512 amx"; the bits of
- * the mask are those of the features' order in pv_cpu_feature_name. */
+/* Features of this CPU that the kernels can use: a bit mask as for pv_model_params.cpu_mask.
+ * pv_cpu_feature_name names its bits, for example "avx2" or "amx". */
 PV_API uint64_t pv_cpu_features(void);
 PV_API const char *pv_cpu_feature_name(int bit); /* NULL past the last */
 

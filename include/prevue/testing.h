@@ -11,7 +11,7 @@ extern "C" {
 
 /* pv_model_params.test; read by pv_model_open. */
 struct pv_model_test {
-    bool dummy_weights; /* random matrices instead of the file's, to time a shape: on a GPU only */
+    bool dummy_weights; /* random weights instead of the file's, for timing only; needs a GPU */
 };
 
 /* pv_method.test; it must live as long as the call or the request that uses the method. */
@@ -20,8 +20,8 @@ struct pv_method_test {
     size_t n_answer;
     double errors;   /* and the share of its tokens that are proposed wrongly */
     uint64_t seed;   /* drafters random and oracle */
-    double simulate; /* > 0: tokens are accepted with this probability whatever they are, to time
-                        shapes of models whose weights are not there; the text means nothing */
+    double simulate; /* > 0: accept proposed tokens with this probability, right or wrong, to time
+                        models whose weights are not there; the text is meaningless */
 };
 
 #ifdef __cplusplus
