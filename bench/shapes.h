@@ -45,7 +45,7 @@ static const struct tower qwen3_vit = { false, 1152, 27, 16, 4304, 16, 0, 0, 0, 
 static const struct tower tiny_vit3 = { false, 128, 4, 4, 348, 16, 0, 0, 0, 36, 0, 1, 2 };
 
 static const struct ears whisper = { 128, 1280, 32, 20, 5120, 1500, 25, 3072, 2, 12, 12288 };
-static const struct ears tiny_ears = { 16, 64, 2, 4, 128, 50, 25, 64, 2, 4, 128 };
+static const struct ears tiny_ears = { 128, 64, 2, 4, 128, 1500, 25, 64, 2, 4, 128 };
 
 static const struct experts a3 = { 128, 8, 768 };
 static const struct experts tiny_experts = { 32, 4, 352 };

@@ -130,13 +130,7 @@ grep -vqE '^\{"time":"[^"]*","id":"req-[0-9a-f]*","remote":"127.0.0.1:[0-9]*","m
 verdict access_log "$why"
 
 # Sound. nano does not hear.
-{
-    # 16 kHz, mono, 8 bits: 8000 samples, of which number 2000 is a click.
-    printf 'RIFF\144\037\000\000WAVEfmt \020\000\000\000\001\000\001\000\200\076\000\000\200\076\000\000\001\000\010\000data\100\037\000\000'
-    head -c 2000 /dev/zero | tr '\0' '\200'
-    printf '\300'
-    head -c 5999 /dev/zero | tr '\0' '\200'
-} >click.wav
+click_wav >click.wav
 curl -s "$url/v1/files" -F purpose=user_data -F file=@click.wav >out
 click=$(member id)
 expect sound_peaks 200 '^\{"object":"sound","rate":16000,"samples":8000,"peaks":\[0,0.5,0,0\]\}$' "/v1/files/$click/sound?points=4"

@@ -16,6 +16,7 @@ samples=$root/samples
 models=$root/models
 all_drafts="-d $models/nano-draft.gguf --head $models/nano-head.gguf"
 drafts=$all_drafts
+target=$models/nano.gguf
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-server-XXXXXX") || exit 1
 server=
 trap 'stop_server; rm -rf "$dir"' EXIT
@@ -31,7 +32,7 @@ serve()
     stop_server
     : >serve.out
     rm -f access.log
-    "$prevue" serve -m "$models/nano.gguf" $drafts --port 0 --access-log access.log "$@" >serve.out 2>serve.err &
+    "$prevue" serve -m "$target" $drafts --port 0 --access-log access.log "$@" >serve.out 2>serve.err &
     server=$!
     for _ in $(seq 300); do
         grep -q http serve.out && break
@@ -110,6 +111,15 @@ text_of()
 ids_of()
 {
     grep -oE '"ids":\[[0-9,]*\]' "${1:-out}" | sed 's/.*\[//; s/\]//' | grep . | paste -sd , -
+}
+
+# 16 kHz, mono, 8 bits: 8000 samples, of which number 2000 is a click.
+click_wav()
+{
+    printf 'RIFF\144\037\000\000WAVEfmt \020\000\000\000\001\000\001\000\200\076\000\000\200\076\000\000\001\000\010\000data\100\037\000\000'
+    head -c 2000 /dev/zero | tr '\0' '\200'
+    printf '\300'
+    head -c 5999 /dev/zero | tr '\0' '\200'
 }
 
 # A question about a sample as a message; few frames, so that it is quick.
