@@ -5,6 +5,7 @@
 #   make CUDA=1          with a device for NVIDIA GPUs, by nvcc; with CORE=1 too
 #   make check-cuda      its kernels proved on this machine's GPU
 #   make check-clients   the openai package (from PyPI) as a client of `prevue serve`
+#   make check-python    the Python package as pip installs it, with mypy and numpy from PyPI
 #   make check-replicas  three servers behind HAProxy and nginx: one is killed, all are restarted
 #   make check-cross     build for the other architecture, test under qemu; FULL=1 runs every test
 #   make lib install     libprevue, header, .pc, manual page, completions of shells, small models
@@ -172,7 +173,7 @@ CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
-        check-cross check-clients check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
+        check-cross check-clients check-python check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -359,12 +360,12 @@ objects: $(ALL_OBJ)
 core-programs: $(BUILD)/prevue $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client
 programs: core-programs $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
 
-check: programs $(if $(SAN),,core)
+check: programs $(if $(SAN),,core lib)
 	$(if $(CHECK_CUDASIM),,@echo "no C++ compiler: the simulator of CUDA is left out")
 	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') \
 	    $(if $(CHECK_CUDASIM),$(CHECK_CUDASIM) '$(CHECK_CUDASIM) --hopper') $(UNIT) $(SIM_TEST) \
 	    $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))') \
-	    tests/cli/run.sh tests/server/run.sh $(if $(SAN),,tests/cli/core.sh)
+	    tests/cli/run.sh tests/server/run.sh $(if $(SAN),,tests/cli/core.sh tests/packages/python.sh)
 
 # The build without libraries, kept apart from this one.
 core:
@@ -395,6 +396,10 @@ check-cross:
 # The openai package, from PyPI, as a client of the server.
 check-clients: $(BUILD)/prevue $(HELPER)
 	@BUILD=$(BUILD) tests/run.sh tests/clients/run.sh
+
+# The Python package as pip installs it, its types, and its tests with numpy (from PyPI).
+check-python: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
+	@BUILD='$(BUILD)' CC='$(CC)' tests/run.sh tests/packages/pip.sh
 
 # Three servers behind HAProxy and behind nginx, under load; skips a balancer that is not installed.
 check-replicas: $(BUILD)/prevue $(HELPER)
