@@ -299,7 +299,7 @@ $(foreach t,$(SERVE_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -
 $(foreach t,$(SERVE_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/server/$(t).o))
 
 # And of the command line's.
-CLI_UNIT = machine
+CLI_UNIT = machine known_models
 $(foreach t,$(CLI_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Icli
 $(foreach t,$(CLI_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/cli/$(t).o))
 

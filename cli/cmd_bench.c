@@ -11,6 +11,7 @@
 #include "bench_trace.h"
 #include "clips.h"
 #include "machine.h"
+#include "model_advice.h"
 #include "prepared.h"
 #include "prevue/testing.h"
 #include "view_overlap.h"
@@ -437,10 +438,10 @@ close:
 static int check(const struct bench_args *a, struct bench *b)
 {
     const char *methods = a->methods ? a->methods : "auto";
-    int r;
+    int r = check_videos("bench", &a->videos);
 
-    if (a->videos.n == 0)
-        return options_misuse("bench", "there is no video");
+    if (r != OPTIONS_RUN)
+        return r;
     if (a->timeline && !path_ends(a->timeline, ".png") && !path_ends(a->timeline, ".html"))
         return options_misuse("bench", "--timeline ends in .png or .html, unlike \"%s\"",
                               a->timeline);

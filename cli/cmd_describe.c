@@ -2,6 +2,7 @@
  * the video is decoded, encoded and read once. */
 #include "answer.h"
 #include "bench_report.h"
+#include "model_advice.h"
 #include "prepared.h"
 
 #include "base/clock.h"
@@ -173,6 +174,8 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, const st
         status = add_videos(s, src, &vp, &progress, err);
     if (status)
         goto done;
+    if (at == 0 && !src->prepared)
+        advise_real_model(&plan->model, src->info, src->paths->n);
     question = question ? question : default_question(src->info, src->paths->n);
     if (!src->prepared)
         status = pv_add_text(s, "user", question, err);
@@ -349,6 +352,8 @@ static int run_model(const struct describe_args *a, const struct plan *plan)
     sp.cache = cache_args_params(&a->cache);
     if (!can_be_shown(model, mp, has_prepared(&a->videos)))
         goto close;
+    if (!has_prepared(&a->videos))
+        advise_template(mp->path);
     open_draft(&draft, plan->draft, &a->method, mp, model, &err);
     sp.draft = draft;
     if (!err.code && !plan->who.n)
@@ -368,9 +373,9 @@ close:
 
 static int make_plan(const struct describe_args *a, struct plan *plan)
 {
-    int r;
-    if (a->videos.n == 0)
-        return options_misuse("describe", "there is no video");
+    int r = check_videos("describe", &a->videos);
+    if (r != OPTIONS_RUN)
+        return r;
     if (a->compare && a->asks.n)
         return options_misuse("describe", "--compare is for one question: --ask has no meaning");
     for (int i = 0; i < a->videos.n; i++)

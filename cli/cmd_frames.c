@@ -2,6 +2,7 @@
  * that it hears, as a WAV file. */
 #include "base/png.h"
 #include "base/wav.h"
+#include "model_advice.h"
 #include "progress.h"
 #include "run_args.h"
 #include "shown.h"
@@ -322,8 +323,9 @@ int cmd_frames(int argc, char **argv)
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
-    if (operands.n == 0)
-        return options_misuse("frames", "there is no video");
+    r = check_videos("frames", &operands);
+    if (r != OPTIONS_RUN)
+        return r;
     r = choice_args_check(&a.choice, "frames", &vp);
     if (r == OPTIONS_RUN)
         r = check_args(&a);

@@ -1,6 +1,7 @@
 /* prevue generate: a prompt in, text out. Text streams to stdout as it is produced; statistics go
  * to stderr, so a pipe sees the answer alone. */
 #include "answer.h"
+#include "model_advice.h"
 
 #include "base/mem.h"
 
@@ -244,9 +245,11 @@ static int run_model(const struct generate_args *a, const struct prompt *p,
     if (pv_model_open(&model, mp, &err))
         return report("%s", err.text);
     if (!p->n_ids && !pv_model_has_tokenizer(model)) {
-        report("%s: the model has no tokenizer; give the prompt as --prompt-ids", mp->path);
+        report_no_tokenizer(mp->path, "give the prompt as --prompt-ids");
         goto close;
     }
+    if (!p->n_ids && !a->raw)
+        advise_template(mp->path);
     if (open_draft(&draft, draft_path, &a->method, mp, model, &err)) {
         report("%s", err.text);
         goto close;

@@ -1,5 +1,6 @@
 /* prevue inspect: what a model is and what memory it needs. */
 #include "command.h"
+#include "model_advice.h"
 
 #include <stdio.h>
 
@@ -60,6 +61,8 @@ int cmd_inspect(int argc, char **argv)
         return options_misuse("inspect",
                               a.model ? "the model is given twice" : "there is no model");
     mp.path = a.model ? a.model : operands.items[0];
+    if (advise_download("MODEL", mp.path) != OPTIONS_RUN)
+        return EXIT_FAILED;
     mp.mmproj = a.mmproj;
     mp.threads = 1;
     mp.no_repack = true; /* nothing is multiplied */

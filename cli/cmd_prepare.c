@@ -1,5 +1,6 @@
 /* prevue prepare: a question about videos as a file, for a machine that has neither FFmpeg nor a
  * tokenizer. describe and bench take it for a video. */
+#include "model_advice.h"
 #include "prepared.h"
 #include "progress.h"
 #include "run_args.h"
@@ -118,8 +119,9 @@ int cmd_prepare(int argc, char **argv)
 
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
-    if (a.videos.n == 0)
-        return options_misuse("prepare", "there is no video");
+    r = check_videos("prepare", &a.videos);
+    if (r != OPTIONS_RUN)
+        return r;
     if (has_prepared(&a.videos))
         return options_misuse("prepare", "a .pvin file is prepared already");
     if (!a.output || !is_prepared(a.output))

@@ -2,6 +2,7 @@
  * session reads the prompt once and is asked for each view in turn; then the video is decoded again
  * for its frames. */
 #include "draft_view_args.h"
+#include "model_advice.h"
 #include "progress.h"
 #include "run_args.h"
 #include "shown.h"
@@ -426,8 +427,9 @@ int cmd_view(int argc, char **argv)
 
     if (result != OPTIONS_RUN)
         return result ? result : finish_output();
-    if (operands.n == 0)
-        return options_misuse("view", "there is no video");
+    result = check_videos("view", &operands);
+    if (result != OPTIONS_RUN)
+        return result;
     if (!a.output)
         return options_misuse("view", "there is no file to draw into: give one with --output");
     if (!path_ends(a.output, ".png") && !is_html(a.output))

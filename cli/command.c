@@ -26,6 +26,15 @@ int report(const char *fmt, ...)
     return EXIT_FAILED;
 }
 
+int report_no_tokenizer(const char *path, const char *instead)
+{
+#ifdef PV_CORE
+    return report("%s: this build (make CORE=1) has no tokenizer; %s", path, instead);
+#else
+    return report("%s: the model has no tokenizer; %s", path, instead);
+#endif
+}
+
 static int write_errno; /* of the first write that failed */
 
 bool write_text(const char *utf8, size_t len)

@@ -24,7 +24,7 @@ void print_commands(FILE *to);
 
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
     inspect_options, convert_options, view_options, bench_options, prepare_options, serve_options,
-    batch_options, version_options, help_options;
+    batch_options, models_options, version_options, help_options;
 
 int cmd_describe(int argc, char **argv);
 int cmd_frames(int argc, char **argv);  /* not in a CORE build */
@@ -35,6 +35,7 @@ int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
+int cmd_models(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_serve(int argc, char **argv); /* in a CORE build it says that it is not there */
 
@@ -47,6 +48,9 @@ enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard
 
 /* Print "prevue: SENTENCE" on stderr; returns 1. */
 int report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Report that a model cannot be asked in words, and what to do instead; returns 1. */
+int report_no_tokenizer(const char *path, const char *instead);
 
 /* Flush stdout. Returns 0; EXIT_CLOSED_PIPE when its reader has gone, as in "prevue help | head
  * -1", which is no error and not reported; or 1 when something could not be written, which is. */

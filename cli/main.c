@@ -21,6 +21,8 @@ static const struct command commands[] = {
     { "bench", "compare methods on clips", cmd_bench, &bench_options },
     { "generate", "answer a prompt", cmd_generate, &generate_options },
     { "tokenize", "token ids of a text", cmd_tokenize, &tokenize_options },
+    { "models", "published models: sizes, memory, drafters, how to download them", cmd_models,
+      &models_options },
     { "inspect", "what is in a model and what memory it needs", cmd_inspect, &inspect_options },
     { "convert", "write a model as one GGUF file", cmd_convert, &convert_options },
     { "version", "version and CPU features in use", cmd_version, &version_options },
@@ -46,6 +48,15 @@ int unknown_command(const char *name)
 {
     char words[256] = "", best[64];
     size_t n = 0;
+#ifdef PV_CORE
+    static const char *const left_out[] = { "batch", "frames", "prepare", "view" };
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (!strcmp(name, left_out[i]))
+            return options_misuse(NULL,
+                                  "the command %s is not in this build, which was made without "
+                                  "FFmpeg and other libraries (make CORE=1)",
+                                  name);
+#endif
     for (int i = 0; i < N_COMMANDS && n < sizeof words; i++)
         n += (size_t)snprintf(words + n, sizeof words - n, "%s%s", i ? " " : "", commands[i].name);
     if (nearest_word(best, sizeof best, name, words))

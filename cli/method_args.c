@@ -4,6 +4,7 @@
 #include "method_args.h"
 
 #include "applies.h"
+#include "model_advice.h"
 
 #include "base/file.h"
 #include "prevue/testing.h"
@@ -305,6 +306,9 @@ static void change(const struct method_args *a, struct pv_method *m, bool self, 
 static int check_words(const struct method_args *a, const char *command)
 {
     long long n;
+    if ((a->draft && advise_download("--draft", a->draft) != OPTIONS_RUN) ||
+        (a->head && advise_download("--head", a->head) != OPTIONS_RUN))
+        return EXIT_FAILED;
     if (a->shape && shape_named(a->shape) < 0 && !file_exists(a->shape))
         return options_misuse(
             command,

@@ -1,6 +1,8 @@
 /* The shared tables of options, and what they become. */
 #include "run_args.h"
 
+#include "model_advice.h"
+
 #include "base/file.h"
 #include "prevue/testing.h"
 
@@ -177,7 +179,10 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
             command,
             "there is no model: give a GGUF file or a Hugging Face directory with "
             "--model (" DEFAULT_MODEL
-            " is neither here, nor beside the program, nor in ../share/prevue from there)");
+            " is neither here, nor beside the program, nor in ../share/prevue from there; 'prevue "
+            "models' lists published models)");
+    if (a->model && advise_download("--model", a->model) != OPTIONS_RUN)
+        return EXIT_FAILED;
     if (a->cpumask && !parse_cpumask(a->cpumask, &p.cpu_mask))
         return options_misuse(command,
                               "option --cpumask takes CPU features separated by commas, \"none\", "

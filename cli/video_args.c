@@ -153,7 +153,7 @@ bool can_be_shown_videos(const pv_model *model, const struct pv_model_params *mp
         report("%s: the model sees no videos: it has no vision tower%s", mp->path,
                mp->mmproj ? "" : ", and --mmproj names none");
     else if (!pv_model_has_tokenizer(model))
-        report("%s: the model has no tokenizer, so it cannot be asked", mp->path);
+        report_no_tokenizer(mp->path, "a .pvin file ('prevue prepare') can be asked about");
     else
         return true;
     return false;

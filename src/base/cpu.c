@@ -131,6 +131,21 @@ uint64_t cpu_memory(void)
     return least;
 }
 
+/* MemAvailable of /proc/meminfo, which counts what the page cache would give back. The limit of a
+ * container is not lowered by what it uses: most of that is such a cache too. */
+uint64_t cpu_memory_available(void)
+{
+    unsigned long long kib = 0;
+    uint64_t most = cpu_memory();
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
+        kib = 0;
+    if (f)
+        fclose(f);
+    return kib > 0 && kib < most / 1024 ? (uint64_t)kib * 1024 : most;
+}
+
 /* The set is asked for with growing size: the fixed one ends at 1024 processors. */
 int cpu_count(void)
 {

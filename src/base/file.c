@@ -56,6 +56,14 @@ static enum pv_status map_fd(struct file_map *map, int fd, const char *path, uin
     return PV_OK;
 }
 
+/* A clone without git-LFS has a few lines of text in place of each large file. */
+static bool is_lfs_pointer(const struct file_map *map)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    return map->size >= sizeof begin && map->size < 1024 &&
+           !memcmp(map->data, begin, sizeof begin - 1);
+}
+
 enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t limit,
                              struct pv_error *err)
 {
@@ -67,6 +75,13 @@ enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t li
         return fail(err, PV_E_IO, "%s: %s", path, strerror(errno));
     s = map_fd(map, fd, path, limit, err);
     close(fd);
+    if (!s && is_lfs_pointer(map)) {
+        s = fail(err, PV_E_FORMAT,
+                 "%s: a git-LFS pointer of %zu bytes, not the file itself: run 'git lfs pull', or "
+                 "download with 'hf download'",
+                 path, map->size);
+        file_map_close(map);
+    }
     return s;
 }
 

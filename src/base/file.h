@@ -20,7 +20,8 @@ struct file_map {
     struct file_stamp stamp; /* when it was mapped */
 };
 
-/* A mapping of a regular file of at most `limit` bytes. */
+/* A mapping of a regular file of at most `limit` bytes. A git-LFS pointer in place of the file is
+ * refused (PV_E_FORMAT). */
 enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t limit,
                              struct pv_error *err);
 void file_map_close(struct file_map *map);

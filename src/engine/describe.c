@@ -1,5 +1,6 @@
 /* What `prevue inspect` prints: the shape of a model, the types of its tensors, and the memory it
  * takes at a context length. */
+#include "base/cpu.h"
 #include "engine/describe_vision.h"
 #include "format/tensor_check.h"
 
@@ -8,7 +9,15 @@ enum { DESCRIBE_LIMIT = 64 << 20 }; /* bytes */
 struct memory {
     uint64_t weights; /* in the mapped file */
     uint64_t kv, scratch;
+    uint64_t total, available; /* of this machine */
 };
+
+/* What a model takes in all. Weights are mapped: without memory for them it still runs, but reads
+ * them from the disk again and again. */
+static uint64_t needed(const struct memory *mem)
+{
+    return mem->weights + mem->kv + mem->scratch;
+}
 
 static void sum_types(const struct model_file *mf, uint64_t *elements, int count[DTYPE_COUNT],
                       uint64_t bytes[DTYPE_COUNT])
@@ -79,6 +88,21 @@ static void json_experts(struct buf *b, const struct pv_model *m, uint64_t eleme
                (unsigned long long)decoder_copied(m->dec));
 }
 
+/* Whether it fits into the memory of this machine; that of a GPU is another. */
+static void text_fits(struct buf *b, const struct memory *mem)
+{
+    bool fits = needed(mem) <= mem->available;
+    buf_printf(b, "this machine %.1f GiB of memory, %.1f GiB available: ",
+               (double)mem->total / (1 << 30), (double)mem->available / (1 << 30));
+    if (fits)
+        buf_printf(b, "enough for the %.1f GiB above\n", (double)needed(mem) / (1 << 30));
+    else
+        buf_printf(b,
+                   "the %.1f GiB above are more; a smaller context (-c) or weights of a smaller "
+                   "type (prevue convert) take less\n",
+                   (double)needed(mem) / (1 << 30));
+}
+
 static void text_describe(struct buf *b, const struct pv_model *m, const struct memory *mem,
                           int context, bool tensors)
 {
@@ -115,6 +139,7 @@ static void text_describe(struct buf *b, const struct pv_model *m, const struct 
                    "multiplies faster (--no-repack: none)\n",
                    describe_mib(m->repacked));
     describe_vision_text(b, m);
+    text_fits(b, mem);
     if (tensors)
         text_tensors(b, m->file);
 }
@@ -163,9 +188,11 @@ static void json_describe(struct buf *b, const struct pv_model *m, const struct 
         }
     buf_printf(b,
                "},\"memory\":{\"context\":%d,\"weights\":%llu,\"kv\":%llu,\"scratch\":%llu,"
-               "\"repacked\":%llu}",
+               "\"repacked\":%llu,\"available\":%llu,\"fits\":%s}",
                context, (unsigned long long)mem->weights, (unsigned long long)mem->kv,
-               (unsigned long long)mem->scratch, (unsigned long long)m->repacked);
+               (unsigned long long)mem->scratch, (unsigned long long)m->repacked,
+               (unsigned long long)mem->available,
+               needed(mem) <= mem->available ? "true" : "false");
     json_experts(b, m, elements);
     describe_vision_json(b, m);
     if (tensors)
@@ -197,6 +224,8 @@ enum pv_status pv_model_describe(const pv_model *m, int context, bool json, bool
         mem.weights += model_file_tensor(m->file, i)->size;
     mem.kv = kvcache_size(decoder_config(m->dec), kv, context);
     mem.scratch = decoder_state_size(m->dec, model_chunk(m), 1, context, kv);
+    mem.total = cpu_memory();
+    mem.available = cpu_memory_available();
     buf_init(&b, DESCRIBE_LIMIT);
     if (json)
         json_describe(&b, m, &mem, context, tensors);

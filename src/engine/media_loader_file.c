@@ -6,7 +6,10 @@
 
 static enum pv_status no_video(const char *path, struct pv_error *err)
 {
-    return fail(err, PV_E_UNSUPPORTED, "%s: this build cannot decode videos (CORE)", path);
+    return fail(err, PV_E_UNSUPPORTED,
+                "%s: this build (make CORE=1) cannot decode videos: write a .pvin file with "
+                "'prevue prepare' of a full build",
+                path);
 }
 
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,

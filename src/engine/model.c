@@ -385,8 +385,12 @@ enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_t len, 
                            int32_t *ids, size_t cap, size_t *n, struct pv_error *err)
 {
     if (!model->tokenizer)
+#ifdef PV_CORE
+        return fail(err, PV_E_UNSUPPORTED, "this build (make CORE=1) has no tokenizer");
+#else
         return fail(err, PV_E_UNSUPPORTED, "%s has no tokenizer this build can use",
                     model_file_path(model->file));
+#endif
 #ifndef PV_CORE
     return tokenizer_encode(model->tokenizer, utf8, len, parse_special, ids, cap, n, err);
 #else

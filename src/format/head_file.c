@@ -254,8 +254,11 @@ static enum pv_status check_rest(const struct head_file *hf, struct pv_error *er
 enum pv_status head_open_dir(struct head_file *hf, uint64_t limit, struct pv_error *err)
 {
     (void)limit;
-    return fail(err, PV_E_UNSUPPORTED,
-                "%s: a directory, and this build reads GGUF files only (CORE)", hf->path);
+    return fail(
+        err, PV_E_UNSUPPORTED,
+        "%s: a directory, and this build (make CORE=1) reads GGUF files only: write one with "
+        "'prevue convert' of a full build",
+        hf->path);
 }
 #endif
 

@@ -190,8 +190,11 @@ static enum pv_status open_dir(struct model_file *mf, uint64_t limit,
                                const struct family *const *families, struct pv_error *err)
 {
     (void)limit, (void)families;
-    return fail(err, PV_E_UNSUPPORTED,
-                "%s: a directory, and this build reads GGUF files only (CORE)", mf->path);
+    return fail(
+        err, PV_E_UNSUPPORTED,
+        "%s: a directory, and this build (make CORE=1) reads GGUF files only: write one with "
+        "'prevue convert' of a full build",
+        mf->path);
 }
 #endif
 

@@ -158,6 +158,16 @@ static int compare_entries(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end); /* an empty tensor before its neighbour */
 }
 
+static enum pv_status fail_truncated(const struct shard *sh, const char *what, uint64_t need,
+                                     uint64_t size, struct pv_error *err)
+{
+    return fail(
+        err, PV_E_FORMAT,
+        "%s: the file is truncated: it announces %llu bytes of %s, and %llu are there; download it "
+        "again",
+        sh->path, (unsigned long long)need, what, (unsigned long long)size);
+}
+
 /* The entries must tile data[0..size) in some order. Sets the tensors' data. */
 static enum pv_status place_entries(struct shard *sh, const uint8_t *data, uint64_t size,
                                     struct pv_error *err)
@@ -175,7 +185,9 @@ static enum pv_status place_entries(struct shard *sh, const uint8_t *data, uint6
         qsort(list, (size_t)sh->n_entries, sizeof *list, compare_entries);
     for (int i = 0; i < sh->n_entries && !s; i++) {
         struct entry *e = list[i];
-        if (e->begin != end || e->end > size)
+        if (e->begin == end && e->end > size)
+            s = fail_truncated(sh, "tensors", list[sh->n_entries - 1]->end, size, err);
+        else if (e->begin != end)
             s = fail(err, PV_E_FORMAT,
                      "%s: the tensor %s is at %llu to %llu, where %llu of %llu bytes come next",
                      sh->path, e->tensor.name, (unsigned long long)e->begin,
@@ -261,6 +273,8 @@ static enum pv_status parse_shard(struct shard *sh, const uint8_t *data, size_t 
     json_t *header = NULL;
     enum pv_status s;
 
+    if (size >= 8 && header_len <= SAFETENSORS_MAX_HEADER && header_len > size - 8)
+        return fail_truncated(sh, "header", header_len, size - 8, err);
     if (size < 8 || header_len < 2 || header_len > size - 8 || header_len > SAFETENSORS_MAX_HEADER)
         return fail(err, PV_E_FORMAT, "%s: a header of %llu bytes in a file of %zu", sh->path,
                     (unsigned long long)header_len, size);

@@ -66,3 +66,60 @@ failure prompt_file_missing 'nowhere\.txt' generate -m micro.gguf -f nowhere.txt
 failure prompt_file_is_directory 'bare' generate -m micro.gguf -f bare
 printf 'a\0b' >zero.txt
 failure prompt_file_with_zero 'zero\.txt.*zero byte' generate -m micro.gguf -f zero.txt
+
+# --- what newcomers run into ---
+
+mkdir hub
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 4997750728\n' 0 >pointer.gguf
+failure lfs_pointer 'pointer\.gguf: a git-LFS pointer of [0-9]+ bytes.*hf download' inspect pointer.gguf
+cp -r "$golden/qwen2_5_vl_video" hub/lfs
+cp pointer.gguf hub/lfs/model.safetensors
+failure lfs_pointer_in_directory 'lfs/model\.safetensors: a git-LFS pointer' inspect hub/lfs
+cp -r "$golden/qwen2_5_vl_video" hub/cut
+head -c 200000 "$golden/qwen2_5_vl_video/model.safetensors" >hub/cut/model.safetensors
+failure safetensors_cut 'model\.safetensors: the file is truncated: it announces [0-9]+ bytes of tensors, and [0-9]+ are there; download it again' \
+    inspect hub/cut
+head -c 100 "$golden/qwen2_5_vl_video/model.safetensors" >hub/cut/model.safetensors
+failure safetensors_header_cut 'the file is truncated: it announces [0-9]+ bytes of header, and 92 are there' inspect hub/cut
+cp -r "$golden/qwen2_5_vl_video" hub/plain
+rm hub/plain/chat_template.json
+run generate -m hub/plain -p hi -n 2
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '^prevue: hub/plain: there is no chat template' err || why="that is not said"
+verdict no_chat_template "$why"
+run generate -m "$golden/qwen2_5_vl_video" -p hi -n 2
+verdict with_chat_template "$([ ! -s err ] || echo 'stderr is not empty')"
+
+for option in "-m Qwen/Qwen2.5-VL-3B-Instruct" "-m qwen2.5-vl-3b-instruct" "-m x -d Qwen/Qwen2.5-VL-3B-Instruct"; do
+    failure "download $option" "hf download Qwen/Qwen2\.5-VL-3B-Instruct --local-dir Qwen2\.5-VL-3B-Instruct', then give --(model|draft) Qwen" \
+        generate $option -p hi
+done
+failure download_unknown "hf download someone/something --local-dir something'" inspect someone/something
+mkdir something
+failure downloaded 'but there is something: give --model something' generate -m someone/something -p hi
+failure download_of_a_path 'hub/none: No such file' generate -m hub/none -p hi
+for command in describe bench frames view prepare; do
+    misuse "${command}_url" 'https://x\.org/a\.mp4 is a URL, and only files are read' $command https://x.org/a.mp4
+    misuse "${command}_stdin" 'cannot be read from standard input' $command -
+done
+misuse describe_file_url 'give the name of the file, /tmp/a\.mp4' describe file:///tmp/a.mp4
+
+# --- published models, and whether this machine can run a model ---
+
+succeeds models_list '^Qwen/Qwen2\.5-VL-7B-Instruct +8\.29 +15\.4 +8\.2 +4\.3 +1\.3  ' models
+verdict models_width "$([ "$(wc -L <out)" -le 100 ] || echo 'lines are longer than 100 columns')"
+succeeds models_frames '^Qwen/Qwen2\.5-VL-7B-Instruct +8\.29 +15\.4 +8\.2 +4\.3 +2\.5  ' models --frames 128
+succeeds models_details '^draft head +hf download AngelSlim/Qwen3-VL-4B-Instruct_eagle3 --local-dir Qwen3-VL-4B-Instruct_eagle3$' models vl-4b
+failure models_unknown 'has "gpt" in its name' models gpt
+misuse models_two 'has no meaning' models a b
+run models --json
+why=
+grep -q '"model":"tsinghua-ee/video-SALMONN-2_plus_72B","adapter_of":"tsinghua-ee/video_SALMONN2plus_72B_audioAlign"' out ||
+    why="an adapter without its base"
+if command -v python3 >/dev/null; then
+    python3 -m json.tool out >/dev/null || why="it cannot be parsed"
+fi
+verdict models_json "$why"
+succeeds inspect_fits '^this machine [0-9.]+ GiB of memory, [0-9.]+ GiB available: enough for the' inspect micro.gguf
+succeeds inspect_fits_json '"available":[0-9]+,"fits":true}' inspect micro.gguf --json

@@ -152,3 +152,14 @@ why=
 [ -n "$duck" ] && [ "$(all_ids)" = "$duck" ] || why="not what nano says"
 [ "$status" -eq 0 ] || why="exit status is not 0"
 verdict default_model_installed "$why"
+
+# --- a clip that nano cannot know ---
+
+. "$here/video.sh"
+make_clip real.y4m 8 4 64 48
+run_at "$root" "$prevue" describe "$dir/real.y4m" --frames 2 -n 2
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(wc -l <err)" -eq 1 ] || why="not one line on stderr"
+grep -q "^prevue: nano\.gguf is a toy model.*hf download Qwen/Qwen3-VL-2B-Instruct" err || why="no model is named"
+verdict nano_is_a_toy "$why"

@@ -150,7 +150,8 @@ TEST(damaged_entries)
 
 TEST(damaged_layouts)
 {
-    refuse("{\"a\": " ENTRY("F32", "[1]", 0, 4) "}", 3, "where 0 of 3 bytes come next");
+    refuse("{\"a\": " ENTRY("F32", "[1]", 0, 4) "}", 3,
+           "truncated: it announces 4 bytes of tensors, and 3 are there");
     refuse("{\"a\": " ENTRY("F32", "[1]", 0, 4) "}", 5, "4 bytes, the data 5");
     refuse("{\"a\": " ENTRY("F32", "[1]", 4, 8) "}", 8, "where 0 of 8"); /* a hole in front */
     refuse("{\"a\": " ENTRY("F32", "[2]", 0, 8) ", \"b\": " ENTRY("F32", "[1]", 4, 8) "}", 8,
