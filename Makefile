@@ -124,7 +124,7 @@ endif
 CLI_SRC     := $(sort $(wildcard cli/*.c))
 ifeq ($(CORE),1)
 CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c \
-                 cli/cmd_batch.c cli/batch_%.c,\
+                 cli/cmd_batch.c cli/batch_%.c cli/cmd_chat.c cli/chat_line.c,\
                  $(CLI_SRC))
 endif
 ifneq ($(CORE),1)

@@ -24,10 +24,11 @@ void print_commands(FILE *to);
 
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
     inspect_options, convert_options, view_options, bench_options, prepare_options, serve_options,
-    batch_options, models_options, version_options, help_options;
+    batch_options, chat_options, models_options, version_options, help_options;
 
 int cmd_describe(int argc, char **argv);
-int cmd_frames(int argc, char **argv);  /* not in a CORE build */
+int cmd_chat(int argc, char **argv);    /* not in a CORE build */
+int cmd_frames(int argc, char **argv);  /* nor this */
 int cmd_view(int argc, char **argv);    /* nor this */
 int cmd_prepare(int argc, char **argv); /* nor this */
 int cmd_batch(int argc, char **argv);   /* nor this */

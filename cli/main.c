@@ -10,6 +10,7 @@
 static const struct command commands[] = {
     { "describe", "answer a question about videos and pictures", cmd_describe, &describe_options },
 #ifndef PV_CORE
+    { "chat", "a conversation about videos and pictures", cmd_chat, &chat_options },
     { "batch", "answer questions about many videos", cmd_batch, &batch_options },
     { "frames", "the frames a model sees, as PNG files, and the sound it hears", cmd_frames,
       &frames_options },
@@ -49,7 +50,7 @@ int unknown_command(const char *name)
     char words[256] = "", best[64];
     size_t n = 0;
 #ifdef PV_CORE
-    static const char *const left_out[] = { "batch", "frames", "prepare", "view" };
+    static const char *const left_out[] = { "batch", "chat", "frames", "prepare", "view" };
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         if (!strcmp(name, left_out[i]))
             return options_misuse(NULL,

@@ -15,13 +15,15 @@
 
 enum { LINE_SIZE = 128 };
 
-static volatile sig_atomic_t signal_seen, signal_waits;
+static volatile sig_atomic_t signal_seen; /* the last one */
+/* So many more are only noted, for whoever asks; the next ends the program. */
+static volatile sig_atomic_t signals_left, signals_allowed;
 
-/* Ends at once, or with signal_waits when the work next asks. */
 static void on_signal(int sig)
 {
-    if (!signal_waits || signal_seen)
+    if (signals_left == 0)
         _exit(128 + sig);
+    signals_left--;
     signal_seen = sig;
 }
 
@@ -35,7 +37,24 @@ void exit_on_interrupt(void)
 
 void catch_interrupt(void)
 {
-    signal_waits = 1;
+    catch_interrupts(2);
+}
+
+void catch_interrupts(int n)
+{
+    signals_allowed = n - 1;
+    clear_interrupt();
+}
+
+void clear_interrupt(void)
+{
+    signal_seen = 0;
+    signals_left = signals_allowed;
+}
+
+bool interrupt_is_ctrl_c(void)
+{
+    return signal_seen == SIGINT;
 }
 
 int interrupted(void)

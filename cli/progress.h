@@ -27,6 +27,12 @@ void progress_clear(struct progress *p);
 void exit_on_interrupt(void);
 /* From now on the first one asks to stop, the second one ends the program. */
 void catch_interrupt(void);
+/* The same, but the n-th one ends the program; clear_interrupt begins to count again. */
+void catch_interrupts(int n);
+/* What an interrupt asked to stop has stopped; go on. */
+void clear_interrupt(void);
+/* Was it SIGINT, and not SIGTERM? */
+bool interrupt_is_ctrl_c(void);
 /* The exit status that an interrupt asks for: 128 and the signal's number; 0: there was none. */
 int interrupted(void);
 

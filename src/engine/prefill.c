@@ -371,6 +371,9 @@ static int find_held(struct pv_session *s, const struct view_signal *v)
     if (v->kind != SIGNAL_ALIGNMENT && !v->states)
         disk_pages_fetch(&s->engine->disk, &s->seq, s->target.base.work, s->task);
     held = sequence_adopt(&s->seq, s->target.base.work);
+    /* Whether a row's state was kept depends on the row after it, which is another one now. */
+    if (same < states->n && same > 0 && !states_feature(states, same - 1, 0))
+        same--;
     if (states->hidden > 0)
         states_truncate(states, same < states->n ? same : states->n);
     if (states->hidden > 0 && s->engine->states)

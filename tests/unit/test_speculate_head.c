@@ -531,6 +531,34 @@ TEST(a_round_without_the_video_costs_the_same_whatever_its_length)
 
 /* ---- what cannot be ---- */
 
+/* Rows before a video have states only where a token follows: when a conversation without the video
+ * begins with the same rows, the last of them needs its state. */
+TEST(a_conversation_without_the_video_after_one_with_it)
+{
+    char path[256];
+    pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(1, path), 1);
+    struct pv_method x = method(PV_DRAFT_HEAD, "text", PV_SHAPE_DYNAMIC);
+    pv_session *s = open_for(m, 2048), *fresh = open_for(m, 2048);
+    struct pv_gen_params p = gen_params(0), plain = gen_params(0);
+    struct pv_error err = { 0 };
+    const int32_t *a, *b;
+    size_t n, n_fresh;
+    p.method = &x;
+    CHECK_MSG(add_long(s, 2, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(pv_generate(s, &p, NULL, NULL, &err) == PV_OK, "%s", err.text);
+    pv_session_reset(s);
+    CHECK_MSG(pv_add_text(s, "user", "what is the dog", &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(pv_generate(s, &p, NULL, NULL, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(pv_add_text(fresh, "user", "what is the dog", &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(pv_generate(fresh, &plain, NULL, NULL, &err) == PV_OK, "%s", err.text);
+    a = pv_session_answer(s, &n);
+    b = pv_session_answer(fresh, &n_fresh);
+    CHECK(n > 0 && n == n_fresh && !memcmp(a, b, n * sizeof *a));
+    pv_session_close(&s);
+    pv_session_close(&fresh);
+    pv_model_close(&m);
+}
+
 TEST(misuse)
 {
     char path[256], other[256];
