@@ -33,9 +33,9 @@ struct type_info {
 };
 
 static const struct type_info types[] = {
-    { "f32", DTYPE_F32, 0, 0 },     { "f16", DTYPE_F16, 1, 1 },   { "bf16", DTYPE_BF16, 30, 32 },
-    { "q8_0", DTYPE_Q8_0, 8, 7 },   { "q4_0", DTYPE_Q4_0, 2, 2 }, { "q4_K", DTYPE_Q4_K, 12, 14 },
-    { "q6_K", DTYPE_Q6_K, 14, 18 },
+    { "f32", DTYPE_F32, 0, 0 },     { "f16", DTYPE_F16, 1, 1 },     { "bf16", DTYPE_BF16, 30, 32 },
+    { "q8_0", DTYPE_Q8_0, 8, 7 },   { "q4_0", DTYPE_Q4_0, 2, 2 },   { "q4_K", DTYPE_Q4_K, 12, 14 },
+    { "q5_K", DTYPE_Q5_K, 13, 16 }, { "q6_K", DTYPE_Q6_K, 14, 18 },
 };
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
@@ -499,7 +499,7 @@ static int usage(void)
     fputs("usage: make_model --shape NAME --type TYPE [--seed S] [--layers N] [--tower-layers N] "
           "[--hollow] OUT.gguf\n",
           stderr);
-    fputs("types: f32 f16 bf16 q8_0 q4_0, hollow also q4_K q6_K; shapes:\n", stderr);
+    fputs("types: f32 f16 bf16 q8_0 q4_0, hollow also q4_K q5_K q6_K; shapes:\n", stderr);
     for (int i = 0; i < N_SHAPES; i++) {
         const struct shape *s = &shapes[i];
         fprintf(stderr,
