@@ -205,37 +205,46 @@ static void piece_any(const struct piece *p, const struct quant_format *f)
 #endif
 }
 
-/* ---- an order of our own: dwords of VEC outputs side by side, block after block ---- */
+/* ---- an order of our own: lines of dwords of VEC outputs, [plane][tile][block][line] ---- */
 
-static size_t quant_own_block(enum dtype t)
-{
-    return ((size_t)dtype_block_size(t) + 3) / 4 * 4;
-}
-
+/* Bytes of a tile in one plane. */
 static size_t quant_own_tile(const struct matrix *w)
 {
-    return (size_t)(w->in / dtype_block(w->dtype)) * quant_own_block(w->dtype) * VEC;
+    size_t lines = own_lines(w->dtype) / own_planes(w->dtype);
+    return (size_t)(w->in / dtype_block(w->dtype)) * lines * VEC * 4;
+}
+
+/* From plane to plane: not a multiple of a page, or their lines would meet in few places of the
+ * cache. */
+static size_t quant_own_plane(const struct matrix *w)
+{
+    size_t tiles = (size_t)((w->out + VEC - 1) / VEC);
+    return (tiles * quant_own_tile(w) + 4095) / 4096 * 4096 + 9 * 64;
 }
 
 static size_t quant_own_size(const struct matrix *w)
 {
-    return (size_t)((w->out + VEC - 1) / VEC) * quant_own_tile(w);
+    return own_planes(w->dtype) * quant_own_plane(w);
 }
 
 static void quant_own(void *to, const struct matrix *w, int o0, int o1)
 {
-    size_t size = (size_t)dtype_block_size(w->dtype), own = quant_own_block(w->dtype);
-    int units = w->in / dtype_block(w->dtype);
+    size_t size = (size_t)dtype_block_size(w->dtype), planes = own_planes(w->dtype);
+    size_t lines = own_lines(w->dtype), units = (size_t)(w->in / dtype_block(w->dtype));
+    size_t plane = quant_own_plane(w);
     for (int o = o0; o < o1; o += VEC)
         for (int j = 0; j < VEC; j++) {
             int row = o + j < w->out ? o + j : w->out - 1;
             const uint8_t *from = (const uint8_t *)w->data + w->row_size * (size_t)row;
-            uint8_t *tile = (uint8_t *)to + (size_t)(o / VEC) * quant_own_tile(w);
-            for (int u = 0; u < units; u++, from += size, tile += own * VEC)
-                for (size_t b = 0; b < own; b += 4) {
+            uint8_t *tile = (uint8_t *)to + (size_t)(o / VEC) * quant_own_tile(w) + (size_t)j * 4;
+            for (size_t u = 0; u < units; u++, from += size)
+                for (size_t i = 0; i < lines; i++) {
+                    size_t left = 4 * i < size ? size - 4 * i : 0;
                     uint32_t v = 0;
-                    memcpy(&v, from + b, size - b < 4 ? size - b : 4);
-                    memcpy(tile + b * VEC + (size_t)j * 4, &v, 4);
+                    memcpy(&v, from + 4 * i, left < 4 ? left : 4);
+                    memcpy(tile + i % planes * plane +
+                               (u * (lines / planes) + i / planes) * VEC * 4,
+                           &v, 4);
                 }
         }
 }
@@ -251,15 +260,19 @@ static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, in
         t->row[i] = (const uint8_t *)w->data + w->row_size * (size_t)(o + row);
     }
     t->at = ivec_load(at);
-    t->own = w->own ? (const uint8_t *)w->own + (size_t)(o / VEC) * quant_own_tile(w) : NULL;
+    t->own = NULL;
+    if (w->own) {
+        t->own = (const uint8_t *)w->own + (size_t)(o / VEC) * quant_own_tile(w);
+        t->plane = quant_own_plane(w);
+    }
 }
 
 /* While piece `i` of `n` of this tile is worked on, ask for the i-th part of the next tile, in the
  * order of memory: the tile's own rows come too short for the hardware to see where they lead. */
 INLINE void tile_prefetch(const struct tile_rows *t, const struct matrix *w, int i, int n)
 {
-    size_t size = t->own ? quant_own_tile(w) : VEC * w->row_size, part = size / (size_t)n;
-    const char *next = (const char *)(t->own ? t->own : t->row[0]) + size;
+    size_t size = VEC * w->row_size, part = size / (size_t)n;
+    const char *next = (const char *)t->row[0] + size;
     for (size_t at = part * (size_t)i; at < part * (size_t)(i + 1); at += 64)
         _mm_prefetch(next + at, _MM_HINT_T1);
 }

@@ -12,7 +12,7 @@
 #include "tensor/quant.h"
 
 enum { BLOCK = 32, GROUPS = 8, PANEL_BLOCKS = 8 }; /* elements; groups of 4; blocks of a panel */
-enum { OWN_AHEAD = 9 * 1024 }; /* bytes from weights in use to those being fetched */
+enum { OWN_AHEAD = 1024 }; /* bytes of a plane from weights in use to those being fetched */
 
 struct panel_block {
     ivec q[GROUPS];
@@ -23,50 +23,116 @@ struct panel_block {
     vec other; /* Q4_K, Q5_K, Q4_1, Q5_1: what to take off; Q6_K: scale of the second 16 elements */
 };
 
+/* Bytes of a block in the file. */
+INLINE int block_bytes(enum dtype type)
+{
+    switch (type) {
+    case DTYPE_Q8_0:
+        return 34;
+    case DTYPE_Q4_0:
+    case DTYPE_IQ4_NL:
+        return 18;
+    case DTYPE_Q5_0:
+        return 22;
+    case DTYPE_Q4_1:
+        return 20;
+    case DTYPE_Q5_1:
+        return 24;
+    case DTYPE_Q4_K:
+        return 144;
+    case DTYPE_Q5_K:
+        return 176;
+    default:
+        return 210; /* Q6_K */
+    }
+}
+
 struct tile_rows {
     const uint8_t *row[VEC];
     ivec at;            /* row[o] - row[0] */
     const uint8_t *own; /* the rows in the order of quant_own (matmul_quant.h); NULL: as they lie */
+    size_t plane;       /* bytes from plane to plane of that order */
 };
 
-/* Four bytes from byte `at` of each row on; in our own order `at` is a multiple of 4. */
-INLINE ivec tile_dword(const struct tile_rows *t, size_t at)
+/* Repacked blocks of VEC outputs are so many lines of VEC dwords, */
+INLINE size_t own_lines(enum dtype type)
 {
+    switch (type) {
+    case DTYPE_Q4_K:
+        return 36;
+    case DTYPE_Q5_K:
+        return 44;
+    case DTYPE_Q6_K:
+        return 54; /* the last one is empty */
+    case DTYPE_Q4_1:
+        return 5;
+    default:
+        return 6; /* Q5_1 */
+    }
+}
+
+/* which are dealt out to so many planes in turn: as many streams for the hardware to fetch. */
+INLINE size_t own_planes(enum dtype type)
+{
+    switch (type) {
+    case DTYPE_Q4_K:
+        return 12;
+    case DTYPE_Q5_K:
+        return 11;
+    case DTYPE_Q6_K:
+        return 9;
+    case DTYPE_Q4_1:
+        return 5;
+    default:
+        return 6;
+    }
+}
+
+/* Four bytes from byte `at` on of block `unit` of each row; in our own order `at` is a multiple of
+ * 4. `type` and `at` are constants. */
+INLINE ivec tile_dword(const struct tile_rows *t, enum dtype type, size_t unit, size_t at)
+{
+    size_t line = at / 4, planes = own_planes(type);
     if (!t->own)
-        return ivec_gather(t->row[0] + at, t->at);
-    _mm_prefetch((const char *)t->own + at * VEC + OWN_AHEAD, _MM_HINT_T0);
-    return ivec_load(t->own + at * VEC);
+        return ivec_gather(t->row[0] + unit * (size_t)block_bytes(type) + at, t->at);
+    const uint8_t *p = t->own + line % planes * t->plane;
+    p += (unit * (own_lines(type) / planes) + line / planes) * VEC * 4;
+    _mm_prefetch((const char *)p + OWN_AHEAD, _MM_HINT_T0);
+    return ivec_load(p);
 }
 
 /* Sixteen bytes. */
-INLINE void tile_dwords(ivec q[4], const struct tile_rows *t, size_t at)
+INLINE void tile_dwords(ivec q[4], const struct tile_rows *t, enum dtype type, size_t unit,
+                        size_t at)
 {
     if (t->own)
         for (size_t i = 0; i < 4; i++)
-            q[i] = tile_dword(t, at + 4 * i);
+            q[i] = tile_dword(t, type, unit, at + 4 * i);
     else
-        ivec_transpose(q, t->row, at);
+        ivec_transpose(q, t->row, unit * (size_t)block_bytes(type) + at);
 }
 
 typedef void unpack_fn(struct panel_block *p, const struct tile_rows *t, size_t block, int n);
 
-/* 32 quants of four bits from byte `at` of each row on. */
-INLINE void unpack_nibbles(struct panel_block *p, const struct tile_rows *t, size_t at)
+/* 32 quants of four bits from byte `at` of block `unit` on. */
+INLINE void unpack_nibbles(struct panel_block *p, const struct tile_rows *t, enum dtype type,
+                           size_t unit, size_t at)
 {
     const ivec low = ivec_set(0x0f0f0f0f);
     ivec q[4];
-    tile_dwords(q, t, at);
+    tile_dwords(q, t, type, unit, at);
     for (int g = 0; g < 4; g++) {
         p->q[g] = ivec_and(q[g], low);
         p->q[4 + g] = ivec_and(ivec_shr(q[g], 4), low);
     }
 }
 
-/* 32 fifth bits from byte `at` of each row on, then 32 quants of four bits. */
-INLINE void unpack_fifth(struct panel_block *p, const struct tile_rows *t, size_t at)
+/* 32 fifth bits from byte `at` of block `unit` on, then 32 quants of four bits. */
+INLINE void unpack_fifth(struct panel_block *p, const struct tile_rows *t, enum dtype type,
+                         size_t unit, size_t at)
 {
-    ivec high = tile_dword(t, at);
-    unpack_nibbles(p, t, at + 4);
+    ivec high = tile_dword(t, type, unit, at);
+    unpack_nibbles(p, t, type, unit, at + 4);
     for (int g = 0; g < 8; g++)
         p->q[g] = ivec_or(p->q[g], ivec_spread(ivec_shr(high, 4 * g)));
 }
@@ -94,7 +160,7 @@ static void unpack_q4_0(struct panel_block *p, const struct tile_rows *t, size_t
     for (int b = 0; b < n; b++, p++) {
         size_t at = (block + (size_t)b) * 18;
         p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
-        unpack_nibbles(p, t, at + 2);
+        unpack_nibbles(p, t, DTYPE_Q4_0, block + (size_t)b, 2);
     }
 }
 
@@ -103,7 +169,7 @@ static void unpack_q5_0(struct panel_block *p, const struct tile_rows *t, size_t
     for (int b = 0; b < n; b++, p++) {
         size_t at = (block + (size_t)b) * 22;
         p->scale = ivec_half(ivec_gather(t->row[0] + at, t->at));
-        unpack_fifth(p, t, at + 2);
+        unpack_fifth(p, t, DTYPE_Q5_0, block + (size_t)b, 2);
     }
 }
 
@@ -132,9 +198,10 @@ static void unpack_iq4_nl(struct panel_block *p, const struct tile_rows *t, size
 #endif
 
 /* d and minus m of a block of Q4_1 or Q5_1. */
-INLINE void unpack_min(struct panel_block *p, const struct tile_rows *t, size_t at)
+INLINE void unpack_min(struct panel_block *p, const struct tile_rows *t, enum dtype type,
+                       size_t unit)
 {
-    ivec head = tile_dword(t, at);
+    ivec head = tile_dword(t, type, unit, 0);
     p->scale = ivec_half(head);
     p->other = vec_sub(vec_zero(), ivec_half(ivec_shr(head, 16)));
 }
@@ -142,27 +209,26 @@ INLINE void unpack_min(struct panel_block *p, const struct tile_rows *t, size_t 
 static void unpack_q4_1(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     for (int b = 0; b < n; b++, p++) {
-        size_t at = (block + (size_t)b) * 20;
-        unpack_min(p, t, at);
-        unpack_nibbles(p, t, at + 4);
+        unpack_min(p, t, DTYPE_Q4_1, block + (size_t)b);
+        unpack_nibbles(p, t, DTYPE_Q4_1, block + (size_t)b, 4);
     }
 }
 
 static void unpack_q5_1(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     for (int b = 0; b < n; b++, p++) {
-        size_t at = (block + (size_t)b) * 24;
-        unpack_min(p, t, at);
-        unpack_fifth(p, t, at + 4);
+        unpack_min(p, t, DTYPE_Q5_1, block + (size_t)b);
+        unpack_fifth(p, t, DTYPE_Q5_1, block + (size_t)b, 4);
     }
 }
 
 /* The eight 6-bit scales and mins of Q4_K and Q5_K, times d and dmin. */
-INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, size_t at)
+INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, enum dtype type,
+                            size_t unit)
 {
-    ivec head = tile_dword(t, at);
-    ivec s0 = tile_dword(t, at + 4), s1 = tile_dword(t, at + 8);
-    ivec s2 = tile_dword(t, at + 12);
+    ivec head = tile_dword(t, type, unit, 0);
+    ivec s0 = tile_dword(t, type, unit, 4), s1 = tile_dword(t, type, unit, 8);
+    ivec s2 = tile_dword(t, type, unit, 12);
     vec d = ivec_half(head), dmin = ivec_half(ivec_shr(head, 16));
     const ivec six = ivec_set(63), four = ivec_set(15), top = ivec_set(0x30);
 
@@ -180,14 +246,15 @@ INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, si
 static void unpack_q4_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     const ivec low = ivec_set(0x0f0f0f0f);
-    size_t at = block / 8 * 144;
+    size_t unit = block / 8;
 
     (void)n;
-    unpack_k_scales(p, t, at);
+    unpack_k_scales(p, t, DTYPE_Q4_K, unit);
+#pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++, p += 2) {
         ivec q[8];
-        tile_dwords(q, t, at + 16 + 32 * (size_t)pair);
-        tile_dwords(q + 4, t, at + 32 + 32 * (size_t)pair);
+        tile_dwords(q, t, DTYPE_Q4_K, unit, 16 + 32 * (size_t)pair);
+        tile_dwords(q + 4, t, DTYPE_Q4_K, unit, 32 + 32 * (size_t)pair);
         for (int g = 0; g < GROUPS; g++) {
             p[0].q[g] = ivec_and(q[g], low);
             p[1].q[g] = ivec_and(ivec_shr(q[g], 4), low);
@@ -198,17 +265,18 @@ static void unpack_q4_K(struct panel_block *p, const struct tile_rows *t, size_t
 static void unpack_q5_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     const ivec low = ivec_set(0x0f0f0f0f), fifth = ivec_set(0x10101010);
-    size_t at = block / 8 * 176;
+    size_t unit = block / 8;
     ivec high[8];
 
     (void)n;
-    unpack_k_scales(p, t, at);
-    tile_dwords(high, t, at + 16);
-    tile_dwords(high + 4, t, at + 32);
+    unpack_k_scales(p, t, DTYPE_Q5_K, unit);
+    tile_dwords(high, t, DTYPE_Q5_K, unit, 16);
+    tile_dwords(high + 4, t, DTYPE_Q5_K, unit, 32);
+#pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++, p += 2) {
         ivec q[8];
-        tile_dwords(q, t, at + 48 + 32 * (size_t)pair);
-        tile_dwords(q + 4, t, at + 64 + 32 * (size_t)pair);
+        tile_dwords(q, t, DTYPE_Q5_K, unit, 48 + 32 * (size_t)pair);
+        tile_dwords(q + 4, t, DTYPE_Q5_K, unit, 64 + 32 * (size_t)pair);
         for (int g = 0; g < GROUPS; g++) {
             ivec a = ivec_and(ivec_shl(high[g], 4), fifth);
             ivec b = ivec_and(ivec_shl(high[g], 3), fifth);
@@ -222,26 +290,30 @@ static void unpack_q5_K(struct panel_block *p, const struct tile_rows *t, size_t
 static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     const ivec low = ivec_set(0x0f0f0f0f), top = ivec_set(0x30303030);
-    size_t at = block / 8 * (t->own ? 212 : 210);
+    const enum dtype type = DTYPE_Q6_K;
+    size_t unit = block / 8;
     /* d ends the block: read the two bytes before it too, not two behind. */
-    vec d = t->own ? ivec_half(tile_dword(t, at + 208))
-                   : ivec_half(ivec_shr(tile_dword(t, at + 206), 16));
+    vec d = t->own ? ivec_half(tile_dword(t, type, unit, 208))
+                   : ivec_half(ivec_shr(tile_dword(t, type, unit, 206), 16));
 
     (void)n;
+#pragma GCC unroll 4
     for (size_t j = 0; j < 4; j++) {
-        ivec s = tile_dword(t, at + 192 + 4 * j);
+        ivec s = tile_dword(t, type, unit, 192 + 4 * j);
         p[2 * j].scale = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 24), 24)));
         p[2 * j].other = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 16), 24)));
         p[2 * j + 1].scale = vec_mul(d, ivec_float(ivec_sar(ivec_shl(s, 8), 24)));
         p[2 * j + 1].other = vec_mul(d, ivec_float(ivec_sar(s, 24)));
     }
+#pragma GCC unroll 2
     for (size_t half = 0; half < 2; half++, p += 4)
+#pragma GCC unroll 2
         for (size_t part = 0; part < 2; part++) { /* 16 of the 32 bytes */
-            size_t ql = at + 64 * half + 16 * part, qh = at + 128 + 32 * half + 16 * part;
+            size_t ql = 64 * half + 16 * part, qh = 128 + 32 * half + 16 * part;
             ivec a[4], b[4], h[4];
-            tile_dwords(a, t, ql);
-            tile_dwords(b, t, ql + 32);
-            tile_dwords(h, t, qh);
+            tile_dwords(a, t, type, unit, ql);
+            tile_dwords(b, t, type, unit, ql + 32);
+            tile_dwords(h, t, type, unit, qh);
             for (int i = 0; i < 4; i++) {
                 int g = 4 * (int)part + i;
                 ivec h0 = ivec_and(ivec_shl(h[i], 4), top), h1 = ivec_and(ivec_shl(h[i], 2), top);
