@@ -365,7 +365,7 @@ check: programs $(if $(SAN),,core lib)
 	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') \
 	    $(if $(CHECK_CUDASIM),$(CHECK_CUDASIM) '$(CHECK_CUDASIM) --hopper') $(UNIT) $(SIM_TEST) \
 	    $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))') \
-	    tests/cli/run.sh tests/server/run.sh $(if $(SAN),,tests/cli/core.sh tests/packages/python.sh)
+	    tests/cli/run.sh tests/server/run.sh $(if $(SAN),,tests/cli/core.sh tests/packages/python.sh tests/packages/examples.sh)
 
 # The build without libraries, kept apart from this one.
 core:

@@ -80,6 +80,13 @@ with_numpy()
     ! grep '^skip ' tests
 }
 
+notebook()
+{
+    CC="${CC:-cc}" PYTHON="$dir/named/bin/python" BUILD="$build" "$root/tests/packages/examples.sh" >examples
+    cat examples
+    grep -q '^ok notebook_runs' examples
+}
+
 types()
 {
     (cd "$root/python" && "$dir/named/bin/mypy" --cache-dir "$dir/mypy" --python-executable "$dir/named/bin/python")
@@ -95,6 +102,7 @@ check library_installed installed
 check library_built_and_copied bundled
 if named/bin/pip install --quiet --disable-pip-version-check numpy mypy typing_extensions >"$dir/log" 2>&1; then
     check tests_with_numpy with_numpy
+    check notebook notebook
     check types types
 else
     echo "skip tests_with_numpy: numpy and mypy could not be installed from PyPI"
