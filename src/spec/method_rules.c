@@ -41,8 +41,8 @@ void method_fill(struct pv_method *m, const struct method_setting *setting)
         m->view = kind->info.view ? kind->info.view : m->view;
     }
     /* Fitted trees of a cheap drafter shrink to plain decoding where nothing else pays, so there is
-     * nothing left to choose; but not where steps whose shape keeps changing are slow. Under rejection the
-     * text must not depend on measured times. */
+     * nothing left to choose; but not where steps whose shape keeps changing are slow. Under
+     * rejection the text must not depend on measured times. */
     if (m->automatic && kind->cheap && !(setting->recorded && m->accept == PV_ACCEPT_EXACT)) {
         m->shape = m->accept == PV_ACCEPT_EXACT ? PV_SHAPE_FITTED : PV_SHAPE_DYNAMIC;
         m->automatic = false;
