@@ -120,3 +120,61 @@ for shell in zsh fish; do
         verdict "${shell}_syntax" "$why"
     fi
 done
+
+# The completions in the shells themselves. offers SHELL NAME EXPECTED WORDS: completing the words lists EXPECTED,
+# which is a pattern.
+offers()
+{
+    shell=$1 name=$2 expected=$3
+    ran="$1 completes: $4"
+    if [ "$shell" = fish ]; then
+        HOME=$dir XDG_CONFIG_HOME=$dir timeout 60 fish --no-config -c 'source prevue.fish; complete -C $argv[1]' "$4" >out 2>err
+    else
+        TERM=dumb timeout 60 zsh -f ask.zsh "$4" >out 2>err
+    fi
+    status=$? why=
+    [ "$status" -eq 0 ] || why="$shell failed"
+    [ ! -s err ] || why="$shell complains"
+    tr -d '\r' <out | grep -qE -- "$expected" || why="it does not offer '$expected'"
+    verdict "${shell}_$name" "$why"
+}
+
+# An interactive zsh in a terminal of its own: types the words, asks for the list and prints it, without the words.
+cat >ask.zsh <<'EOF'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PROMPT=; stty -echo cols 200; fpath=($PWD $fpath); autoload -U compinit; compinit -u -D; LISTMAX=0'
+# The editor says when it is ready: what is typed earlier would be shown by the terminal, too.
+zpty -w shell 'bindkey "^T" list-choices; zle-line-init() { print -n "EDI""TOR" }; zle -N zle-line-init'
+text=
+await() # PATTERN: reads until the text matches
+{
+    local part i
+    for ((i = 0; i < 300; i++)); do
+        zpty -r -t shell part && text+=$part || sleep 0.1
+        [[ $text == $~1 ]] && return
+    done
+    exit 1
+}
+await '*EDITOR*'
+text=
+zpty -n -w shell "$1"$'\C-t'
+await "*$1*$1*" # as typed, and again below the list
+zpty -d shell
+print -r -- "${${text#*$1}%$1*}"
+EOF
+cp prevue.zsh _prevue
+for shell in zsh fish; do
+    if ! command -v $shell >/dev/null; then
+        echo "skip ${shell}_completions: $shell is not installed"
+        continue
+    fi
+    offers $shell commands '^batch +.*answer|^batch.*answer' 'prevue b'
+    offers $shell choice '^f16.*' 'prevue describe --kv-type f'
+    offers $shell method '^specvlm' 'prevue describe --method spec'
+    offers $shell one_option '^--max-connections' 'prevue serve --max-co'
+    offers $shell file 'a(\\)? clip.mp4' 'prevue describe shelf/'
+    offers $shell directory 'below/' 'prevue serve --media-path shelf/'
+    ! grep -q clip out || verdict "${shell}_no_file" "a file is offered where a directory is wanted"
+    offers $shell help_command '^describe' 'prevue help de'
+done
