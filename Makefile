@@ -529,7 +529,9 @@ deb: $(BUILD)/prevue $(HELPER) lib $(GUIDES)
 	@tools/deb.sh '$(abspath $(DEB_STAGE))' $(DEB) $(VERSION) '$(MULTIARCH)'
 
 # The package unpacked, run, compiled against and removed, all below a directory of its own.
-check-deb: deb
+check-deb:
+	@tools/setup.sh deb
+	@$(AGAIN) deb
 	@BUILD='$(BUILD)' CC='$(CC)' tests/run.sh 'tests/packages/deb.sh $(DEB)'
 
 clean:

@@ -91,5 +91,6 @@ echo "libprevue ${library##*/libprevue.so.} prevue" | sed 's/ \([0-9]*\)\.[0-9.]
 chmod 644 "$stage/DEBIAN"/*
 find "$stage" -newermt "@$when" -exec touch -h -d "@$when" {} +
 mkdir -p "$(dirname "$out")"
-dpkg-deb --root-owner-group --build "$stage" "$out" >/dev/null
+# Quantised weights, most of the package, hardly get smaller: xz would take half a minute for nothing.
+dpkg-deb --root-owner-group -Zgzip --build "$stage" "$out" >/dev/null
 echo "$out: $(stat -c %s "$out") bytes, needs $depends"

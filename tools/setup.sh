@@ -3,6 +3,7 @@
 # root or through sudo). Silent when nothing is missing.
 #
 #   tools/setup.sh [lint]
+#   tools/setup.sh deb                  what `make deb` needs
 #   tools/setup.sh page                 a browser and its driver, for `make check-page`
 #   tools/setup.sh cross PACKAGE...     these packages instead, as tools/cross.sh needs them
 #   tools/setup.sh libraries ARCH       the libraries and headers of another architecture, beside
@@ -15,6 +16,7 @@ foreign=
 case ${1:-} in
 '') need="$tools $libraries" ;;
 lint) need="$tools $libraries clang-format" ;;
+deb) need="dpkg-dev" ;;
 page) need="python3 chromium chromium-driver" ;;
 cross) shift && need="$*" ;;
 libraries)
@@ -39,6 +41,7 @@ present()
     libpcre2-dev) pkg-config --exists libpcre2-8 2>/dev/null ;;
     libutf8proc-dev) pkg-config --exists libutf8proc 2>/dev/null ;;
     libav*-dev | libsw*-dev) pkg-config --exists "${1%-dev}" 2>/dev/null ;;
+    dpkg-dev) command -v dpkg-shlibdeps >/dev/null ;;
     chromium-driver) command -v chromedriver >/dev/null ;;
     zlib1g-dev) pkg-config --exists zlib 2>/dev/null ;;
     libmicrohttpd-dev) pkg-config --exists libmicrohttpd 2>/dev/null ;;
