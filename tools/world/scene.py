@@ -212,6 +212,15 @@ def light(scene, following, u):
     return out
 
 
+def moments(scene, i, u):
+    """The time of thing i: that of its scene, or 0 to 1 within a short event (see `hard`)."""
+    events = getattr(scene, "events", ())
+    if not events:
+        return u
+    begin, end = events[i]
+    return np.clip((u - begin) / (end - begin), 0, 1)
+
+
 def lay_out(clip, sprites, seen=None):
     """The frames' arrays: backgrounds [seen, len(BACKGROUND)], things [seen, MAX_OBJECTS,
     len(SPRITE)] and the numbers of the things' names [seen, MAX_OBJECTS], -1 for none. Which frames
@@ -235,7 +244,7 @@ def lay_out(clip, sprites, seen=None):
         following = clip.scenes[s + 1] if s + 1 < len(clip.scenes) else None
         ground[rows, 11] = light(scene, following, u)
         for i, t in enumerate(scene.things):
-            xysa = track(rng, t, i, u)
+            xysa = track(rng, t, i, moments(scene, i, u))
             xysa[:, :2] += shake
             things[rows, i, 0] = sprites.index[clip.style][t.name]
             things[rows, i, 1:] = xysa

@@ -6,9 +6,13 @@ from each colour of background, and whether one sees it turn.
 import os
 
 import numpy as np
-from PIL import Image
 
 from world.slots import COLOURS
+
+try:
+    from PIL import Image
+except ImportError:  # a file that `save` wrote needs none
+    Image = None
 
 STYLES = ("noto", "fluent-emoji", "fluent-emoji-flat", "twemoji")
 HELD_OUT_STYLE = "twemoji"  # never seen in training
@@ -73,6 +77,8 @@ class Sprites:
         if folder.endswith(".npz"):
             self.restore(folder, styles)
             return
+        if Image is None:
+            raise SystemExit("Pillow is not installed: pip install Pillow")
         rows = [r for r in read_manifest(folder) if r[0] in styles]
         if not rows:
             raise SystemExit(f"{folder}: no sprites of the styles {', '.join(styles)}")
