@@ -2,6 +2,8 @@
  * answers weigh more than short ones; times of one clip are medians over its repeats. */
 #include "bench_report.h"
 
+#include "bench_stats.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -23,18 +25,6 @@ bool tally_differs(const struct tally *t, const struct contenders *who)
     for (int k = 0; k < who->n; k++)
         differs = differs || t->identity[k] == DIFFERENT;
     return differs;
-}
-
-/* Plain decoding is the first method. Tokens a second and not seconds: answers of simulated and of
- * rejecting methods have other lengths. */
-static double decode_speedup(const struct tally *t, int k)
-{
-    return quotient(tokens_per_second(&t->sum[k]), tokens_per_second(&t->sum[0]));
-}
-
-static double total_speedup(const struct tally *t, int k)
-{
-    return quotient(total_seconds(&t->sum[0]), total_seconds(&t->sum[k]));
 }
 
 /* ---- the table ---- */
@@ -71,7 +61,7 @@ static void table_row(struct buf *b, const struct tally *t, const struct contend
                mean_run(f), 100 * acceptance(f), f->v[FIG_DRAFT_VIDEO_TOKENS] / clips);
     buf_printf(b, " %8.3f %8.3f %8.3f %8.3f %8.1f %7.2fx %7.2fx\n", f->v[FIG_DRAFT_S],
                f->v[FIG_VERIFY_S], f->v[FIG_DECODE_S], total_seconds(f), tokens_per_second(f),
-               decode_speedup(t, k), total_speedup(t, k));
+               decode_speedup(f, &t->sum[0]), total_speedup(f, &t->sum[0]));
 }
 
 /* What only the parallel schedule has, of the methods that used it. */
@@ -168,7 +158,7 @@ static void add_method_json(struct buf *b, const struct tally *t, const struct c
     buf_printf(b,
                ",\"tokens_per_second\":%.6g,\"decode_speedup\":%.6g,"
                "\"total_speedup\":%.6g",
-               tokens_per_second(f), decode_speedup(t, k), total_speedup(t, k));
+               tokens_per_second(f), decode_speedup(f, &t->sum[0]), total_speedup(f, &t->sum[0]));
     if (f->v[FIG_PARALLEL_ROUNDS] > 0) {
         buf_puts(b, ",");
         parallel_json(b, f, t->clips);
@@ -194,7 +184,8 @@ void csv_header(struct buf *b)
                 "accepted_per_pass,tokens_per_pass,mean_run,acceptance,video_tokens,"
                 "draft_video_tokens,prefill_s,view_s,draft_prefill_s,draft_s,verify_s,decode_s,"
                 "total_s,identical,video_s,vision_s,draft_vision_s,schedule,window,draft_threads,"
-                "startup_tokens,wasted,wait_s,draft_rows,draft_slots\n");
+                "startup_tokens,wasted,wait_s,draft_rows,draft_slots,rejections,peak_mib,"
+                "accepted_by_round\n");
 }
 
 /* A field and its comma; in quotes where it needs them. */
@@ -260,6 +251,12 @@ void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders 
         buf_printf(b, "%s,%.6f,%.6f,%.6f,", identity_word(m, r->identity[k]), f->v[FIG_VIDEO_S],
                    f->v[FIG_VISION_S], f->v[FIG_DRAFT_VISION_S]);
         csv_parallel(b, m, f);
-        buf_printf(b, ",%.12g,%.12g\n", f->v[FIG_DRAFT_ROWS], f->v[FIG_DRAFT_SLOTS]);
+        buf_printf(b, ",%.12g,%.12g,%.12g,", f->v[FIG_DRAFT_ROWS], f->v[FIG_DRAFT_SLOTS],
+                   f->v[FIG_REJECTIONS]);
+        if (f->v[FIG_PEAK_BYTES] > 0)
+            buf_printf(b, "%.1f", f->v[FIG_PEAK_BYTES] / (1 << 20));
+        for (int i = 0; i < r->rounds[k].n; i++)
+            buf_printf(b, "%c%d", i ? ' ' : ',', r->rounds[k].accepted[i]);
+        buf_puts(b, r->rounds[k].n ? "\n" : ",\n");
     }
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "command.h"
 #include "jsonl.h"
+#include "multiple_choice.h"
 #include "prepared.h"
 
 #include <dirent.h>
@@ -33,7 +34,7 @@ static bool add_clip(struct clips *c, char *path, char *prompt)
         mem_free(prompt);
         return false;
     }
-    c->items[c->n++] = (struct clip){ path, prompt };
+    c->items[c->n++] = (struct clip){ .path = path, .prompt = prompt, .key = -1 };
     return true;
 }
 
@@ -110,8 +111,34 @@ char *clips_place(const char *list, const char *path)
     return out;
 }
 
+/* The question with its options, and the options, of a line that has them; what is wrong with it,
+ * or NULL. */
+static const char *read_choice(const struct jsonl_line *l, struct clip *out)
+{
+    struct buf prompt;
+
+    if (!l->has_prompt || !l->prompt.len)
+        return "it has \"options\" and no \"prompt\"";
+    if (l->n_options > MOST_OPTIONS)
+        return "it has more than 26 options";
+    out->key = l->key.len ? choice_key(l->key.data, l->n_options) : -1;
+    if (l->key.len && out->key < 0)
+        return "\"key\" is neither the letter nor the number (from 0) of one of its options";
+    buf_init(&prompt, 2 * JSONL_MAX_STRING);
+    choice_prompt(&prompt, l->prompt.data, l->options.data, l->n_options);
+    out->prompt = prompt.failed ? NULL : mem_strdup(prompt.data);
+    out->options = mem_alloc(l->options.len);
+    buf_clear(&prompt);
+    if (!out->prompt || !out->options)
+        return "out of memory";
+    memcpy(out->options, l->options.data, l->options.len);
+    out->n_options = l->n_options;
+    return NULL;
+}
+
 static bool add_line(struct clips *c, const char *list, int number, const char *line, size_t len)
 {
+    struct clip choice = { .key = -1 };
     struct jsonl_line l;
     const char *wrong;
     char *question = NULL;
@@ -124,7 +151,10 @@ static bool add_line(struct clips *c, const char *list, int number, const char *
         wrong = "\"video\" is empty";
     if (!wrong && asks && is_prepared(l.video.data))
         wrong = "a prepared prompt holds its question: \"prompt\" has no meaning";
-    if (!wrong && asks) {
+    if (!wrong && l.n_options > 0 && !is_prepared(l.video.data)) {
+        wrong = read_choice(&l, &choice);
+        question = choice.prompt;
+    } else if (!wrong && asks) {
         question = mem_strdup(l.prompt.data);
         wrong = question ? NULL : "out of memory";
     }
@@ -132,6 +162,14 @@ static bool add_line(struct clips *c, const char *list, int number, const char *
         report("%s: line %d: %s", list, number, wrong);
     else
         ok = add_clip(c, clips_place(list, l.video.data), question);
+    if (ok) {
+        c->items[c->n - 1].options = choice.options;
+        c->items[c->n - 1].n_options = choice.n_options;
+        c->items[c->n - 1].key = choice.key;
+    } else {
+        mem_free(choice.options);
+        mem_free(wrong ? question : NULL);
+    }
     jsonl_clear(&l);
     return ok;
 }
@@ -193,6 +231,7 @@ void clips_clear(struct clips *c)
     for (int i = 0; i < c->n; i++) {
         mem_free(c->items[i].path);
         mem_free(c->items[i].prompt);
+        mem_free(c->items[i].options);
     }
     mem_free(c->items);
     *c = (struct clips){ 0 };

@@ -7,8 +7,10 @@
 enum { MAX_CLIPS = 65536 };
 
 struct clip {
-    char *path;   /* owned */
-    char *prompt; /* owned; NULL: none of its own */
+    char *path;         /* owned */
+    char *prompt;       /* owned; NULL: none of its own. With options: these are in it */
+    char *options;      /* owned; NULL: none. n_options strings, each with a NUL behind it */
+    int n_options, key; /* the right one; -1: it is not known */
 };
 
 struct clips {

@@ -7,11 +7,13 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/status.h"
+#include "bench_intervals.h"
 #include "bench_report.h"
 #include "bench_trace.h"
 #include "clips.h"
 #include "machine.h"
 #include "model_advice.h"
+#include "multiple_choice.h"
 #include "prepared.h"
 #include "prevue/testing.h"
 #include "view_overlap.h"
@@ -27,9 +29,10 @@ enum { MAX_REPEAT = 1000, MAX_GROUPS = 32, MAX_JSON = 1 << 30 };
 
 struct bench_args {
     struct arg_list videos;
-    const char *methods, *ratios, *prompt, *system, *json, *csv, *commit, *trace, *timeline;
+    const char *methods, *ratios, *prompt, *system, *json, *csv, *commit, *trace, *timeline,
+        *answers;
     int repeat;
-    bool bits;
+    bool bits, alone;
     double simulate, from, seconds;
     struct choice_args choice;
     struct sampling_args sampling;
@@ -51,7 +54,8 @@ static const struct option bench_table[] = {
     { "methods", 0, NULL, OPTION_STRING, AT(methods), 0, 0, "METHODS",
       "Names separated by commas, as --method of describe takes them; plain decoding (ar) always "
       "comes "
-      "first. NAME:self drafts with the model's own weights. Default: auto.",
+      "first. NAME:self drafts with the model's own weights; NAME+OPTION=VALUE changes one of the "
+      "options of drafting and views for this method alone. Default: auto.",
       NULL },
     { "ratios", 0, NULL, OPTION_STRING, AT(ratios), 0, 0, "R1,R2,...",
       "Run each method whose view prunes with each of these ratios.", NULL },
@@ -73,6 +77,14 @@ static const struct option bench_table[] = {
       "Write everything as one JSON object; \"-\" is standard output, without the table.", NULL },
     { "csv", 0, NULL, OPTION_STRING, AT(csv), 0, 0, "FILE",
       "Append one row for each clip and method; a new file gets a header.", NULL },
+    { "answers", 0, NULL, OPTION_STRING, AT(answers), 0, 0, "FILE",
+      "Write every method's answer: one JSON object a line with its video, prompt, method, text "
+      "and token ids.",
+      NULL },
+    { "alone", 0, NULL, OPTION_FLAG, AT(alone), 0, 0, NULL,
+      "Run each method once more in a session of its own: total times are then by the clock, and "
+      "each method's peak memory is known. Lists with a parallel method always do.",
+      NULL },
     { "trace", 0, NULL, OPTION_STRING, AT(trace), 0, 0, "FILE",
       "Write what model and drafter did when, for chrome://tracing or Perfetto: a process for each "
       "method and clip, in a run of its own.",
@@ -131,8 +143,10 @@ struct bench {
     int failed;   /* clips */
     uint64_t peak_bytes;
     struct buf json; /* the clips so far */
-    struct buf trace;
-    int processes;             /* in it */
+    struct buf trace, answers;
+    struct bench_stats stats;
+    struct bench_profile profile;
+    int processes;             /* in the trace */
     struct trial_result shown; /* on the timeline; its clip is NULL: none yet */
     const char *shown_clip;
 };
@@ -143,7 +157,7 @@ static void count(struct bench *b, const struct trial_result *r)
 {
     int g = 0;
     tally_add(&b->all, &b->who, r);
-    b->peak_bytes = r->peak_bytes;
+    b->peak_bytes = b->peak_bytes > r->peak_bytes ? b->peak_bytes : r->peak_bytes;
     while (g < b->n_groups && g < MAX_GROUPS && b->group[g].frames != r->frames)
         g++;
     if (g == b->n_groups && g <= MAX_GROUPS)
@@ -206,6 +220,50 @@ static enum pv_status write_csv(struct bench *b, const struct clip *clip,
     return st;
 }
 
+/* Did method k choose the right option? */
+static bool is_right(const struct clip *clip, const struct trial_result *r, int k)
+{
+    return r->text[k].len &&
+           choice_of(r->text[k].data, clip->options, clip->n_options) == clip->key;
+}
+
+/* The score of a clip that has one becomes a figure of each method. */
+static void score(const struct bench *b, const struct clip *clip, struct trial_result *r)
+{
+    for (int k = 0; k < b->who.n && clip->key >= 0; k++) {
+        r->cell[k].v[FIG_SCORED] = 1;
+        r->cell[k].v[FIG_RIGHT] = is_right(clip, r, k);
+    }
+}
+
+static void add_answers(struct bench *b, const struct clip *clip, const struct trial_result *r)
+{
+    const char *prompt = clip->prompt ? clip->prompt : b->args->prompt;
+    for (int k = 0; k < b->who.n; k++) {
+        const struct contender *c = &b->who.items[k];
+        buf_puts(&b->answers, "{\"video\":");
+        buf_json(&b->answers, clip->path, strlen(clip->path));
+        if (prompt) {
+            buf_puts(&b->answers, ",\"prompt\":");
+            buf_json(&b->answers, prompt, strlen(prompt));
+        }
+        buf_puts(&b->answers, ",\"method\":");
+        buf_json(&b->answers, c->label, strlen(c->label));
+        if (method_prunes(&c->method))
+            buf_printf(&b->answers, ",\"ratio\":%.6g", c->method.ratio);
+        if (r->text[k].len) {
+            buf_puts(&b->answers, ",\"text\":");
+            buf_json(&b->answers, r->text[k].data, r->text[k].len);
+        }
+        if (clip->key >= 0)
+            buf_printf(&b->answers, ",\"right\":%s", is_right(clip, r, k) ? "true" : "false");
+        buf_puts(&b->answers, ",\"ids\":");
+        buf_add(&b->answers, r->ids[k].data, r->ids[k].len);
+        buf_puts(&b->answers, "}\n");
+        b->answers.failed = b->answers.failed || r->text[k].failed || r->ids[k].failed;
+    }
+}
+
 /* A clip that fails is told and left out. */
 static enum pv_status run_clip(struct bench *b, const struct clip *clip, struct pv_error *err)
 {
@@ -225,9 +283,15 @@ static enum pv_status run_clip(struct bench *b, const struct clip *clip, struct 
         b->failed++;
         return PV_OK;
     }
+    score(b, clip, &r);
     count(b, &r);
+    if (!stats_add(&b->stats, r.cell, b->who.n))
+        report("%s: no memory for its figures: it is not in the statistics", clip->path);
+    profiles_add(&b->profile, &b->who, &r);
     if (b->args->json)
         add_clip_json(b, clip, &r);
+    if (b->args->answers)
+        add_answers(b, clip, &r);
     if (b->args->trace)
         trace_events(&b->trace, clip->path, &b->who, &r, &b->processes);
     st = write_csv(b, clip, &r, err);
@@ -269,6 +333,10 @@ static void print_tables(const struct bench *b)
     print_tally(&out, b, &all);
     buf_printf(&out, "%.1f MiB held at most, all methods in one session\n",
                (double)b->peak_bytes / (1 << 20));
+    if (b->stats.clips > 1) {
+        buf_puts(&out, "\n");
+        intervals_table(&out, &b->stats, &b->profile, &b->who);
+    }
     write_text(out.data, out.len);
     buf_clear(&out);
 }
@@ -298,7 +366,9 @@ static void make_json(struct buf *out, const struct bench *b)
                (unsigned long long)a->sampling.seed, b->failed, (unsigned long long)b->peak_bytes,
                b->all.clips);
     tally_json(out, &b->all, &b->who);
-    buf_puts(out, "},\n\"by_frames\":[");
+    buf_puts(out, "},\n");
+    intervals_json(out, &b->stats, &b->profile, &b->who);
+    buf_puts(out, ",\n\"by_frames\":[");
     for (int g = 0; g < b->n_groups && b->n_groups <= MAX_GROUPS; g++) {
         buf_printf(out, "%s{\"frames\":%d,\"clips\":%d,", g ? ",\n" : "", b->group[g].frames,
                    b->group[g].clips);
@@ -341,6 +411,14 @@ static int write_trace(const struct bench *b)
     return err.code ? report("%s", err.text) : 0;
 }
 
+static int write_answers(const struct bench *b)
+{
+    struct pv_error err = { 0 };
+    struct buf out = b->answers;
+    write_file(b->args->answers, &out, &err);
+    return err.code ? report("%s", err.text) : 0;
+}
+
 /* Not in a CORE build, which `check` says. */
 static int draw_timeline(const struct bench *b)
 {
@@ -368,6 +446,8 @@ static int write_files(const struct bench *b)
 {
     const struct bench_args *a = b->args;
     int result = a->json ? write_json(b) : 0, more = a->trace ? write_trace(b) : 0;
+    result = result ? result : more;
+    more = a->answers ? write_answers(b) : 0;
     result = result ? result : more;
     more = a->timeline ? draw_timeline(b) : 0;
     return result ? result : more;
@@ -401,6 +481,8 @@ static int run_clips(struct bench *b, pv_model *model, const struct pv_session_p
     b->trial.model = model;
     b->trial.session = sp;
     b->trial.progress = &progress;
+    for (int i = 0; i < b->clips.n; i++)
+        b->trial.answers = b->trial.answers || b->clips.items[i].key >= 0;
     catch_interrupt();
     for (int i = 0; i < b->clips.n && !st && !interrupted(); i++) {
         progress.video = i + 1;
@@ -509,7 +591,7 @@ static bool outputs_fit(const struct bench *b)
 {
     const struct bench_args *a = b->args;
     const char *out[] = { a->json && strcmp(a->json, "-") != 0 ? a->json : NULL, a->trace,
-                          a->timeline, a->csv };
+                          a->answers, a->timeline, a->csv };
     const char *model[] = { b->model.path, b->model.mmproj, b->model.head, b->draft,
                             a->method.draft_mmproj };
 
@@ -546,13 +628,18 @@ int cmd_bench(int argc, char **argv)
     b.trial.repeat = a.repeat;
     b.trial.bits = a.bits;
     b.trial.trace = a.trace || a.timeline;
+    b.trial.alone = a.alone;
+    b.trial.answers = a.answers != NULL;
     buf_init(&b.json, MAX_JSON);
     buf_init(&b.trace, MAX_JSON);
+    buf_init(&b.answers, MAX_JSON);
     r = EXIT_FAILED;
     if (clips_read(&b.clips, &a.videos) && outputs_fit(&b) && csv_fits(a.csv))
         r = run_models(&b);
     buf_clear(&b.json);
     buf_clear(&b.trace);
+    buf_clear(&b.answers);
+    stats_clear(&b.stats);
     trial_clear(&b.shown);
     clips_clear(&b.clips);
     return r;

@@ -34,12 +34,13 @@ const struct option draft_view_table[] = {
 };
 _Static_assert(sizeof draft_view_table / sizeof *draft_view_table == N_DRAFT_VIEW_OPTIONS, "rows");
 
-/* Words separated by commas, each at most once; 0: it is something else. */
+/* Words separated by commas, or by slashes (in a list of methods a comma ends the method), each at
+ * most once; 0: it is something else. */
 static unsigned parse_terms(const char *text)
 {
     unsigned terms = 0;
     for (;;) {
-        size_t n = strcspn(text, ",");
+        size_t n = strcspn(text, ",/");
         unsigned bit = 0;
         for (int i = 0; i < N_TERMS; i++)
             if (strlen(term_words[i]) == n && !strncmp(text, term_words[i], n))

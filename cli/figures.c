@@ -53,10 +53,14 @@ struct figures figures_of(const struct pv_stats *st)
 
 void figures_add(struct figures *sum, const struct figures *f)
 {
-    double longest = sum->v[FIG_LONGEST_RUN];
+    static const enum figure largest[] = { FIG_LONGEST_RUN, FIG_PEAK_BYTES };
+    struct figures before = *sum;
     for (int i = 0; i < N_FIGURES; i++)
         sum->v[i] += f->v[i];
-    sum->v[FIG_LONGEST_RUN] = f->v[FIG_LONGEST_RUN] > longest ? f->v[FIG_LONGEST_RUN] : longest;
+    for (size_t i = 0; i < sizeof largest / sizeof *largest; i++) {
+        enum figure at = largest[i];
+        sum->v[at] = f->v[at] > before.v[at] ? f->v[at] : before.v[at];
+    }
 }
 
 static int compare(const void *a, const void *b)

@@ -26,8 +26,9 @@ enum figure {
     FIG_DRAFT_S,
     FIG_VERIFY_S,
     FIG_DECODE_S,
-    FIG_COLD_S, /* of a run of its own, by the clock; 0: there was none */
-    FIG_RUNS,   /* between two rejections, and */
+    FIG_COLD_S,     /* of a run of its own, by the clock; 0: there was none */
+    FIG_PEAK_BYTES, /* of that run; no sum: the most */
+    FIG_RUNS,       /* between two rejections, and */
     FIG_RUN_TOKENS,
     FIG_PARALLEL_ROUNDS,
     FIG_STARTUP_TOKENS,
@@ -38,6 +39,8 @@ enum figure {
     FIG_DRAFT_THREADS,
     FIG_DRAFT_ROWS,
     FIG_DRAFT_SLOTS,
+    FIG_SCORED, /* answers to questions whose right option is known, and those that chose it */
+    FIG_RIGHT,
     N_FIGURES
 };
 

@@ -177,22 +177,57 @@ static bool read_id(struct reader *r, struct jsonl_line *l)
     return buf_add(&l->id, begin, (size_t)(r->at - begin)) || refuse(r, "\"id\" is too long");
 }
 
+/* What is said of an array of strings that is not as it should be. */
+struct array_words {
+    const char *wrong, *empty, *many, *large;
+};
+
+static bool read_strings(struct reader *r, struct buf *out, int *n, const struct array_words *say)
+{
+    if (!take(r, '['))
+        return refuse(r, say->wrong);
+    if (take(r, ']'))
+        return refuse(r, say->empty);
+    do {
+        if ((*n)++ == JSONL_MAX_QUESTIONS)
+            return refuse(r, say->many);
+        if (!text_value(r, out, say->wrong))
+            return false;
+        if (!buf_add(out, "", 1))
+            return refuse(r, say->large);
+    } while (take(r, ','));
+    return take(r, ']') || refuse(r, say->wrong);
+}
+
 static bool read_questions(struct reader *r, struct jsonl_line *l)
 {
-    static const char wrong[] = "\"questions\" is not an array of strings";
-    if (!take(r, '['))
-        return refuse(r, wrong);
-    if (take(r, ']'))
-        return refuse(r, "\"questions\" is empty");
-    do {
-        if (l->n_questions++ == JSONL_MAX_QUESTIONS)
-            return refuse(r, "there are more than 1024 questions");
-        if (!text_value(r, &l->questions, wrong))
-            return false;
-        if (!buf_add(&l->questions, "", 1))
-            return refuse(r, "its questions are too long");
-    } while (take(r, ','));
-    return take(r, ']') || refuse(r, wrong);
+    static const struct array_words say = { "\"questions\" is not an array of strings",
+                                            "\"questions\" is empty",
+                                            "there are more than 1024 questions",
+                                            "its questions are too long" };
+    return read_strings(r, &l->questions, &l->n_questions, &say);
+}
+
+static bool read_options(struct reader *r, struct jsonl_line *l)
+{
+    static const struct array_words say = { "\"options\" is not an array of strings",
+                                            "\"options\" is empty",
+                                            "there are more than 1024 options",
+                                            "its options are too long" };
+    return read_strings(r, &l->options, &l->n_options, &say);
+}
+
+/* Without options it can be anything, and means nothing here. */
+static bool read_key(struct reader *r, struct jsonl_line *l)
+{
+    const char *begin;
+    if (take(r, '"'))
+        return read_string(r, &l->key);
+    skip_space(r);
+    begin = r->at;
+    if (!skip_value(r))
+        return false;
+    return buf_add(&l->key, begin, (size_t)(r->at - begin)) || refuse(r, "\"key\" is too long");
 }
 
 static const struct member {
@@ -203,6 +238,8 @@ static const struct member {
     { "prompt", "\"prompt\" is there twice", read_prompt },
     { "id", "\"id\" is there twice", read_id },
     { "questions", "\"questions\" is there twice", read_questions },
+    { "options", "\"options\" is there twice", read_options },
+    { "key", "\"key\" is there twice", read_key },
 };
 enum { N_MEMBERS = sizeof members / sizeof *members };
 
@@ -240,6 +277,8 @@ void jsonl_init(struct jsonl_line *l)
     buf_init(&l->prompt, JSONL_MAX_STRING);
     buf_init(&l->id, JSONL_MAX_STRING);
     buf_init(&l->questions, JSONL_MAX_STRING);
+    buf_init(&l->options, JSONL_MAX_STRING);
+    buf_init(&l->key, JSONL_MAX_STRING);
 }
 
 void jsonl_clear(struct jsonl_line *l)
@@ -248,6 +287,8 @@ void jsonl_clear(struct jsonl_line *l)
     buf_clear(&l->prompt);
     buf_clear(&l->id);
     buf_clear(&l->questions);
+    buf_clear(&l->options);
+    buf_clear(&l->key);
 }
 
 const char *jsonl_read(const char *line, size_t len, struct jsonl_line *out)

@@ -4,6 +4,7 @@
 #include "method_args.h"
 
 #include "applies.h"
+#include "method_variant.h"
 #include "model_advice.h"
 
 #include "base/file.h"
@@ -493,29 +494,69 @@ void contender_title(char *out, size_t size, const struct contender *c)
         snprintf(out, size, "%s", c->label);
 }
 
+/* The changes of a variant on top of those of the options: `one` says what is then changed. A
+ * change that does nothing is a misuse. */
+static int change_variant(const struct method_args *one, const char *command, const char *word,
+                          const char *changes, struct pv_method *m, struct pv_error *refused)
+{
+    struct method_args alone = METHOD_DEFAULTS;
+    char words[VARIANT_SIZE], list[APPLIES_SIZE];
+    const char *name, *why;
+    int r = OPTIONS_RUN;
+
+    if (*changes)
+        r = variant_parse(command, changes, &alone, words);
+    if (r == OPTIONS_RUN && *changes)
+        r = check_words(one, command);
+    if (r != OPTIONS_RUN)
+        return r;
+    if (*changes && refused->code)
+        return options_misuse(command, "\"%s\": %s", word, refused->text);
+    why = *changes ? useless(&alone, m, &name, list) : NULL;
+    if (why)
+        return options_misuse(command, "\"%s\": --%s %s: here it has no meaning", word, name, why);
+    if (m->tree_file && *changes && alone.shape)
+        return options_misuse(command, "\"%s\": a file with a tree is named with --shape", word);
+    if (view_of(m))
+        m->view = view_of(m)->name; /* not a part of the variant's text */
+    return r;
+}
+
 static int add_named(struct contenders *list, const struct method_args *a, const char *command,
                      const char *word, bool has_draft, const char *head, const char *ratios)
 {
-    char name[LABEL_SIZE];
-    const char *suffix = strchr(word, ':');
+    char name[LABEL_SIZE], words[VARIANT_SIZE];
+    const char *changes = word + strcspn(word, "+");
+    size_t n_name = strcspn(word, ":+");
+    bool suffix = word[n_name] == ':';
     bool self = (a->draft && !strcmp(a->draft, "self")) || suffix;
+    struct method_args one = *a;
     struct pv_error err = { 0 }, passed_over = { 0 };
     struct pv_method m = { .size = sizeof m };
-    int r;
+    int r = OPTIONS_RUN;
 
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, ":"), word);
-    if (suffix && strcmp(suffix, ":self") != 0)
+    snprintf(name, sizeof name, "%.*s", (int)n_name, word);
+    if (suffix && ((size_t)(changes - word) != n_name + 5 || strncmp(word + n_name, ":self", 5)))
         return options_misuse(
             command, "\"%s\" is not a method: behind the colon only \"self\" can stand", word);
     if (pv_method_find(&m, name, &err))
         return options_misuse(command, "%s", err.text);
     if (!drafts(&m)) /* it is there already */
-        return OPTIONS_RUN;
+        return *changes ? options_misuse(command, "\"%s\": method %s drafts nothing", word, name)
+                        : OPTIONS_RUN;
     if (suffix && !drafter_of(&m)->as_self)
         return options_misuse(command, "method %s has no draft model that \"self\" could replace",
                               name);
-    change(a, &m, self, self ? NULL : head, &passed_over);
-    r = check_parts(&m, command, has_draft, head);
+    if (*changes)
+        r = variant_parse(command, changes, &one, words);
+    if (r != OPTIONS_RUN)
+        return r;
+    change(&one, &m, self, self ? NULL : head, &passed_over);
+    r = change_variant(&one, command, word, changes, &m, &passed_over);
+    if (r == OPTIONS_RUN)
+        r = check_parts(&m, command, has_draft, head);
+    if (strstr(changes, "+ratio="))
+        ratios = NULL; /* it has one of its own */
     return r == OPTIONS_RUN ? add_ratios(list, command, &m, word, ratios) : r;
 }
 
@@ -543,6 +584,9 @@ int method_args_list(const struct method_args *a, const char *command, struct pv
     for (const char *at = names; at && r == OPTIONS_RUN; at = strchr(at, ',')) {
         char word[LABEL_SIZE];
         at += at != names;
+        if (strcspn(at, ",") >= sizeof word)
+            return options_misuse(command, "a method of the list is longer than %d characters",
+                                  LABEL_SIZE - 1);
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         r = add_named(out, a, command, word, path != NULL, head, ratios);
     }

@@ -25,11 +25,11 @@ extern const struct option method_table[];
 enum { N_METHOD_OPTIONS = 21 };
 
 /* Methods to be compared; the first is always plain decoding. */
-enum { MAX_CONTENDERS = 64, LABEL_SIZE = 32 };
+enum { MAX_CONTENDERS = 96, LABEL_SIZE = 96 };
 
 struct contender {
     struct pv_method method;
-    char label[LABEL_SIZE]; /* its name, and ":self" where the drafter was changed to that */
+    char label[LABEL_SIZE]; /* its word in the list: a name and what is changed of it */
 };
 
 struct contenders {
@@ -52,9 +52,9 @@ void set_head(const struct method_args *a, struct pv_model_params *mp, const cha
 int method_args_check(const struct method_args *a, const char *command, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft);
 
-/* Methods separated by commas, NAME or NAME:self. What the options change is changed where it has a
- * meaning. With `ratios` (numbers separated by commas; NULL: none) each method that prunes is there
- * once for each. */
+/* Methods separated by commas: NAME, NAME:self, and behind either the changes of a variant
+ * (method_variant.h). What the options change is changed where it has a meaning. With `ratios`
+ * (numbers separated by commas; NULL: none) each method that prunes is there once for each. */
 int method_args_list(const struct method_args *a, const char *command, struct pv_model_params *mp,
                      const char *names, const char *ratios, struct contenders *out,
                      const char **draft);

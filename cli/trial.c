@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MAX_ANSWER = 16 << 20 }; /* bytes of an answer that are kept */
+
 struct run {
     struct figures f;
     bool cold; /* the drafter had not seen this before */
@@ -24,7 +26,6 @@ struct course {
     const struct trial *t;
     const struct trial_question *q;
     pv_session *session;
-    bool trace;       /* the next answer is to keep its spans */
     struct run *runs; /* [repeat, who->n] */
     int32_t *answer;  /* of plain decoding, the first */
     size_t n_answer;
@@ -111,7 +112,7 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
     if (status)
         return status;
     gen.method = m;
-    gen.trace = c->trace;
+    gen.trace = true; /* rounds are counted from the spans */
     gen.max_new_tokens = max_tokens;
     gen.progress = progress_step;
     gen.progress_user = c->t->progress;
@@ -132,14 +133,18 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
         tell_lost(c->t->progress, c->q->videos->items[0], &info);
         c->told = true;
     }
-    c->out->peak_bytes = st.peak_bytes;
+    c->out->peak_bytes = c->out->peak_bytes > st.peak_bytes ? c->out->peak_bytes : st.peak_bytes;
     return PV_OK;
 }
 
-/* Does a method need what the model's tower made of the video? */
+/* Does a method need what the model's tower made of the video? The model's own weights do, and
+ * heads with rows for the video. */
 static bool wants_features(const struct pv_method *m)
 {
-    return pv_drafter_find(m->drafter)->own_weights || pv_view_find(m->view)->features;
+    const struct pv_drafter_info *who = pv_drafter_find(m->drafter);
+    const struct pv_view_info *view = pv_view_find(m->view);
+    return who->own_weights || view->features ||
+           (who->needs_head && who->reads_prompt && view->videos);
 }
 
 /* Read the video in a way that keeps the tower's output for those who need it, as their own first
@@ -205,6 +210,68 @@ static enum pv_status show_drafter(struct course *c, const struct pv_method *m, 
     return answer(c, &twin, 1, (struct listener){ 0 }, out, err);
 }
 
+/* How many tokens each verification of the last answer accepted. */
+static enum pv_status keep_rounds(struct course *c, int k, struct pv_error *err)
+{
+    size_t n;
+    const struct pv_span *span = pv_session_spans(c->session, &n);
+    struct trial_rounds *rounds = &c->out->rounds[k];
+
+    rounds->accepted = mem_alloc((n ? n : 1) * sizeof *rounds->accepted);
+    if (!rounds->accepted)
+        return fail_nomem(err, n * sizeof *rounds->accepted);
+    rounds->n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (span[i].side == PV_SIDE_MODEL && !strcmp(span[i].what, "verify"))
+            rounds->accepted[rounds->n++] = span[i].accepted;
+    return PV_OK;
+}
+
+static void keep_ids(struct course *c, int k)
+{
+    struct buf *out = &c->out->ids[k];
+    size_t n;
+    const int32_t *ids = pv_session_answer(c->session, &n);
+
+    buf_init(out, MAX_ANSWER);
+    buf_puts(out, "[");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, i ? ",%d" : "%d", (int)ids[i]);
+    buf_puts(out, "]");
+}
+
+/* A listener that keeps the text, and tells another one. */
+struct keeper {
+    struct buf *text;
+    struct listener next;
+};
+
+static bool keep_words(void *user, const char *utf8, size_t len)
+{
+    struct keeper *keeper = user;
+    buf_add(keeper->text, utf8, len);
+    return !keeper->next.fn || keeper->next.fn(keeper->next.user, utf8, len);
+}
+
+/* The first repeat of method k: its rounds and, where they are wanted, its words are kept. */
+static enum pv_status run_first(struct course *c, int k, struct listener l, struct figures *out,
+                                struct pv_error *err)
+{
+    const struct pv_method *m = &c->t->who->items[k].method;
+    struct keeper keeper = { .text = &c->out->text[k], .next = l };
+    enum pv_status st;
+
+    buf_init(keeper.text, MAX_ANSWER);
+    if (c->t->answers)
+        l = (struct listener){ keep_words, &keeper };
+    st = answer(c, m, c->t->gen.max_new_tokens, l, out, err);
+    if (!st)
+        st = keep_rounds(c, k, err);
+    if (!st && c->t->answers)
+        keep_ids(c, k);
+    return st;
+}
+
 /* Method k in repeat r. */
 static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *err)
 {
@@ -222,7 +289,9 @@ static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *e
     show = run->cold && m->schedule == PV_SCHEDULE_PARALLEL;
     if (show)
         st = show_drafter(c, m, &shown, err);
-    if (!st)
+    if (!st && r == 0)
+        st = run_first(c, k, l, &run->f, err);
+    else if (!st)
         st = answer(c, m, c->t->gen.max_new_tokens, l, &run->f, err);
     if (show && !st) {
         run->f.v[FIG_DRAFT_PREFILL_S] = shown.v[FIG_DRAFT_PREFILL_S];
@@ -254,12 +323,15 @@ static double middle(const struct course *c, enum figure at, int k, bool cold, d
 
 static void reduce(const struct course *c, const struct figures *first, double *scratch)
 {
-    for (int k = 0; k < c->t->who->n; k++) {
+    const struct contenders *who = c->t->who;
+    for (int k = 0; k < who->n; k++) {
         struct figures *f = &c->out->cell[k];
         for (int i = 0; i < N_FIGURES; i++)
             f->v[i] = middle(c, (enum figure)i, k, i == FIG_DRAFT_PREFILL_S, scratch);
-        /* After the first run only a drafter's tower has work to do. */
-        f->v[FIG_DRAFT_VISION_S] = k ? middle(c, FIG_VISION_S, k, true, scratch) : 0;
+        /* After the first run only a draft model's tower has work to do. */
+        f->v[FIG_DRAFT_VISION_S] = pv_drafter_find(who->items[k].method.drafter)->needs_draft
+                                       ? middle(c, FIG_VISION_S, k, true, scratch)
+                                       : 0;
         f->v[FIG_VIDEO_S] = first->v[FIG_VIDEO_S];
         f->v[FIG_VISION_S] = first->v[FIG_VISION_S];
         f->v[FIG_PREFILL_S] = first->v[FIG_PREFILL_S];
@@ -325,19 +397,21 @@ static enum pv_status run_alone(struct course *c, int k, struct pv_error *err)
     const struct pv_method *m = &c->t->who->items[k].method;
     struct figures *cell = &c->out->cell[k], f;
     double t0;
-    enum pv_status st = pv_session_open(&c->session, c->t->model, c->t->session, err);
+    enum pv_status st;
 
-    c->trace = c->t->trace;
+    mem_peak_reset();
+    st = pv_session_open(&c->session, c->t->model, c->t->session, err);
     t0 = clock_now();
     if (!st)
         st = answer(c, m, c->t->gen.max_new_tokens, (struct listener){ 0 }, &f, err);
     if (!st) {
         cell->v[FIG_COLD_S] = clock_now() - t0;
+        cell->v[FIG_PEAK_BYTES] = (double)mem_peak();
         cell->v[FIG_STARTUP_TOKENS] = f.v[FIG_STARTUP_TOKENS];
         if (c->out->identity[k] == SAME)
             c->out->identity[k] = identify(c, m);
     }
-    if (!st && c->trace)
+    if (!st && c->t->trace)
         st = keep_spans(c, k, err);
     pv_session_close(&c->session);
     return st;
@@ -348,7 +422,7 @@ enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
 {
     size_t n = (size_t)t->repeat * (size_t)t->who->n;
     struct course c = { .t = t, .q = q, .runs = mem_alloc(n * sizeof *c.runs), .out = out };
-    bool alone = t->trace;
+    bool alone = t->trace || t->alone;
     size_t tokens = t->bits ? (size_t)t->gen.max_new_tokens : 0;
     enum pv_status st = c.runs ? PV_OK : fail_nomem(err, n * sizeof *c.runs);
 
@@ -382,5 +456,9 @@ void trial_clear(struct trial_result *r)
         mem_free(r->span[k]);
         r->span[k] = NULL;
         r->n_spans[k] = 0;
+        mem_free(r->rounds[k].accepted);
+        r->rounds[k] = (struct trial_rounds){ 0 };
+        buf_clear(&r->text[k]);
+        buf_clear(&r->ids[k]);
     }
 }

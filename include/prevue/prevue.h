@@ -702,6 +702,7 @@ struct pv_span {
     const char *what;  /* "prefill", "verify", "draft", "wait", ... */
     double begin, end; /* seconds since the call began */
     int rows;          /* tokens run, drafted, ... */
+    int accepted;      /* "verify": drafted tokens that were right, without the model's own */
 };
 PV_API const struct pv_span *pv_session_spans(const pv_session *s, size_t *n);
 

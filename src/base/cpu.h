@@ -20,6 +20,6 @@ uint64_t cpu_flags(void);
 uint64_t cpu_memory(void); /* bytes of this machine, or that this container may have */
 /* Of these, bytes that can be had without swapping; all of them where the system does not tell. */
 uint64_t cpu_memory_available(void);
-int cpu_count(void);       /* cores this process may run on */
+int cpu_count(void); /* cores this process may run on */
 
 #endif

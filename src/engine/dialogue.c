@@ -22,7 +22,8 @@ void dialogue_close(struct dialogue **d)
 
 static enum pv_status no_words(struct pv_error *err)
 {
-    return fail(err, PV_E_UNSUPPORTED, "this build (make CORE=1) has no tokenizer: prompts must be token ids");
+    return fail(err, PV_E_UNSUPPORTED,
+                "this build (make CORE=1) has no tokenizer: prompts must be token ids");
 }
 
 enum pv_status dialogue_add(struct dialogue *d, bool first, const char *role,

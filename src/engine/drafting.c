@@ -497,9 +497,16 @@ void drafting_join(struct drafting *d, const struct pv_method *m)
 
 /* ---- rows that the target's tower made ---- */
 
+/* On a CPU the device's memory is the host's, and one copy serves both. */
+static bool is_apart(const struct drafting *d, bool there)
+{
+    return there && d->engine->model->gpu >= 0;
+}
+
 static struct feature_rows *find_features(const struct drafting *d, const struct media_item *m,
                                           bool there)
 {
+    there = is_apart(d, there);
     for (int i = 0; i < d->n_features; i++)
         if (d->features[i].key == m->key && d->features[i].there == there)
             return &d->features[i];
@@ -572,7 +579,7 @@ float *drafting_keep(struct drafting *d, const struct media_item *m, int row, in
 {
     struct feature_rows *f = find_features(d, m, there);
     if (!f)
-        f = new_features(d, m, hidden, there);
+        f = new_features(d, m, hidden, is_apart(d, there));
     if (!f)
         return NULL;
     memset(f->have + row, true, (size_t)n);

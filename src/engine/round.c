@@ -107,7 +107,7 @@ enum pv_status round_verify(const struct speculation *sp, struct round *r, struc
         verify_rejection_tree(&r->verdict, &r->tree, s->draft.tree_logits, vocab, &how, position,
                               s->draft.verify_scratch, s->answer.candidates);
     s->answer.stats.verify_s += clock_now() - t0;
-    trace_add(&s->answer.trace, PV_SIDE_MODEL, "verify", t0, r->tree.n);
+    trace_add_verify(&s->answer.trace, t0, r->tree.n, r->verdict.n - 1);
     count_round(s, r);
     for (int i = 0; i < r->verdict.n && s->observer.show; i++)
         s->observer.show(s->observer.user, s->answer.n + i,

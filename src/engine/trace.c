@@ -48,6 +48,14 @@ void trace_add(struct trace *t, enum pv_side side, const char *what, double begi
     };
 }
 
+void trace_add_verify(struct trace *t, double begin, int rows, int accepted)
+{
+    size_t n = t->n;
+    trace_add(t, PV_SIDE_MODEL, "verify", begin, rows);
+    if (t->n > n)
+        t->span[n].accepted = accepted;
+}
+
 void trace_append(struct trace *t, const struct trace *other)
 {
     if (other->n == 0 || !reserve(t, t->n + other->n))

@@ -18,6 +18,8 @@ void trace_begin(struct trace *t, bool on, double t0);
 void trace_close(struct trace *t);
 /* Something that began at clock_now() = `begin` and ends now. Without memory it is not noted. */
 void trace_add(struct trace *t, enum pv_side side, const char *what, double begin, int rows);
+/* A verification of `rows` rows; `accepted` drafted tokens were right. */
+void trace_add_verify(struct trace *t, double begin, int rows, int accepted);
 /* Appends the spans of another. */
 void trace_append(struct trace *t, const struct trace *other);
 

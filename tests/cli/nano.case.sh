@@ -163,3 +163,16 @@ why=
 [ "$(wc -l <err)" -eq 1 ] || why="not one line on stderr"
 grep -q "^prevue: nano\.gguf is a toy model.*hf download Qwen/Qwen3-VL-2B-Instruct" err || why="no model is named"
 verdict nano_is_a_toy "$why"
+
+# The model's own weights, heads with rows for the video and views that compare rows have no tower
+# of their own: bench counts the model's once.
+run bench "$sample.mp4" --frames 4 -n 6 --repeat 1 --csv towers.csv \
+    -m "$root/models/nano.gguf" -d "$root/models/nano-draft.gguf" --head "$root/models/nano-head.gguf" \
+    --methods msd,specvlm:self,sd-fastvid,hippo+schedule=serial,sd
+why=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i }
+    NR > 1 && $at["draft"] ~ /head|self/ && $at["draft_vision_s"] > 0 { print $at["method"], "has a tower" }
+    NR > 1 && $at["draft"] ~ /gguf/ && !($at["draft_vision_s"] > 0) { print $at["method"], "has none" }' \
+    towers.csv)
+[ "$(wc -l <towers.csv)" -eq 7 ] || why="not six methods"
+[ "$status" -eq 0 ] || why="exit status is not 0"
+verdict nano_towers "$why"

@@ -222,6 +222,38 @@ grep -q '^prevue: 1 of 2 clips ' err || why="not said how many failed"
 grep -q '^ngram .* yes ' out || why="the other clip was not run"
 verdict bench_one_fails "$why"
 
+# Variants of a method, statistics over clips, answers and their score.
+printf '{"video":"short.y4m","prompt":"What?","options":["a dog","a cat"],"key":"B"}\n{"video":"short.y4m"}\n' \
+    >scored.jsonl
+run bench scored.jsonl --methods sd,sd+view=none+window=3 $small --frames 4 -d other.gguf --repeat 1 \
+    --alone --csv variants.csv --json variants.json --answers answers.jsonl
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '^95 % intervals' out || why="no intervals"
+grep -q '^less sd ' out || why="no differences"
+grep -q '^accepted by tenth' out || why="nothing by place in the answer"
+grep -q 'option  *ted' out || why="no score of options"
+[ "$(grep -c ',sd+view=none+window=3,' variants.csv)" -eq 2 ] || why="no rows of the variant"
+[ "$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "accepted_by_round") n = i }
+    NR > 1 && $n ~ /^[0-9 ]+$/' variants.csv | wc -l)" -eq 4 ] || why="no accepted tokens by round"
+awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "peak_mib") n = i }
+    NR > 1 && !($n > 0) { bad = 1 } END { exit bad }' variants.csv || why="no peak memory"
+grep -q '"accuracy":{"value":' variants.json || why="JSON has no accuracy"
+[ "$(grep -c '^{"video":"short.y4m",.*"ids":\[' answers.jsonl)" -eq 6 ] || why="not six answers"
+[ "$(grep -c '"right":false' answers.jsonl)" -eq 3 ] || why="three answers are not scored"
+grep -q 'What?.nA. a dog.nB. a cat.nAnswer with' answers.jsonl || why="the options are not asked"
+verdict bench_statistics "$why"
+misuse variant_value 'is .OPTION=VALUE' bench short.y4m -m model.gguf -d self --methods sd+window
+misuse variant_option 'there is no option --color' bench short.y4m -m model.gguf -d self --methods sd+color=1
+misuse variant_draft 'there is no option --draft' bench short.y4m -m model.gguf -d self \
+    --methods sd+draft=x.gguf
+misuse variant_useless 'sd-tree.window=3": --window is for chains' bench short.y4m -m model.gguf \
+    -d self --methods sd-tree+window=3
+misuse variant_of_ar 'method ar drafts nothing' bench short.y4m -m model.gguf -d self \
+    --methods ar+window=3
+misuse variant_long 'longer than 95 characters' bench short.y4m -m model.gguf -d self \
+    --methods "sd$(printf '%020d' 0 | sed 's/0/+window=3/g')"
+
 # line NAME PATTERN TEXT: the list of a good line and this one is refused.
 line()
 {
@@ -248,6 +280,9 @@ line brackets 'do not match' '{"x":[1,2},"video":"a"}'
 line unclosed 'not closed' '{"x":[1,2,"video":"a"'
 line deep 'too deeply' "{\"x\":$(printf '%0100d' 0 | tr 0 '[')"
 line value 'a value is missing' '{"x":,"video":"a"}'
+line options 'not an array of strings' '{"video":"a","prompt":"x","options":[1]}'
+line options_alone 'has "options" and no "prompt"' '{"video":"a","options":["x"]}'
+line key 'neither the letter nor the number' '{"video":"a","prompt":"x","options":["x"],"key":"B"}'
 printf '\n \n' >void.jsonl
 failure list_void 'void\.jsonl: there is no clip' bench void.jsonl -m model.gguf --methods ngram
 failure list_missing 'nowhere\.jsonl' bench nowhere.jsonl -m model.gguf --methods ngram

@@ -1,0 +1,22 @@
+/* The statistics of a benchmark of several clips, as tables and as JSON. */
+#ifndef PV_CLI_BENCH_INTERVALS_H
+#define PV_CLI_BENCH_INTERVALS_H
+
+#include "bench_stats.h"
+#include "trial.h"
+
+struct bench_profile {
+    struct acceptance_profile of[MAX_CONTENDERS];
+};
+
+void profiles_add(struct bench_profile *p, const struct contenders *who,
+                  const struct trial_result *r);
+/* Tables of means with their intervals, of differences from the first method that drafts, and of
+ * accepted tokens by round and place. */
+void intervals_table(struct buf *b, const struct bench_stats *s, const struct bench_profile *p,
+                     const struct contenders *who);
+/* "statistics":{...}: a member of a JSON object. */
+void intervals_json(struct buf *b, const struct bench_stats *s, const struct bench_profile *p,
+                    const struct contenders *who);
+
+#endif
