@@ -2,6 +2,7 @@
 #
 #   make                 ./prevue                make test    set up, build, run every test
 #   make CORE=1          the same with a C compiler alone (GGUF models, prompts as ids or prepared)
+#   make MPI=1           with ranks that mpirun starts (Open MPI); each kind of build has its own objects
 #   make CUDA=1          with a device for NVIDIA GPUs, by nvcc; with CORE=1 too
 #   make check-cuda      its kernels proved on this machine's GPU
 #   make check-clients   the openai package (from PyPI) as a client of `prevue serve`
@@ -46,7 +47,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 # --- variants: each has its own tree of objects ---------------------------------------------
 
 # CUDASIM=1 puts the simulator of the tests (tests/cudasim) in the place of CUDA.
-VARIANT = $(if $(filter 1,$(CORE)),core)$(if $(filter 1,$(CUDA)),cuda)$(if $(filter 1,$(CUDASIM)),cudasim)$(if $(filter 1,$(SAN)),asan)$(if $(filter thread,$(SAN)),tsan)
+VARIANT = $(if $(filter 1,$(CORE)),core)$(if $(filter 1,$(MPI)),mpi)$(if $(filter 1,$(CUDA)),cuda)$(if $(filter 1,$(CUDASIM)),cudasim)$(if $(filter 1,$(SAN)),asan)$(if $(filter thread,$(SAN)),tsan)
 BUILD  ?= build$(if $(VARIANT),/$(VARIANT))
 
 ifeq ($(SAN),1)
@@ -73,6 +74,12 @@ SERVER_LIBS := $(shell $(PKG_CONFIG) --libs $(SERVER_DEPS) $(if $(CURL_FOUND),li
 endif
 endif
 
+# Flags of MPI's own compiler, for the one file that needs it and for linking.
+ifeq ($(MPI),1)
+MPI_CFLAGS := $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null || mpicc --showme:compile)
+MPI_LIBS   := $(shell $(PKG_CONFIG) --libs ompi-c 2>/dev/null || mpicc --showme:link)
+endif
+
 # --- flags ----------------------------------------------------------------------------------
 
 PV_DEFS += -D_POSIX_C_SOURCE=200809L -DPV_VERSION='"$(VERSION)"'
@@ -84,7 +91,7 @@ MUST     = -std=c11 -ffp-contract=off -fvisibility=hidden -fPIC -pthread
 COMPILE  = $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS) $(WARN) $(OPT) $(CFLAGS) \
            $(SAN_FLAGS) $(MUST)
 LINK     = $(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -pthread
-LIBS     = $(CUDA_LIBS) $(DEPS_LIBS) -lm
+LIBS     = $(CUDA_LIBS) $(MPI_LIBS) $(DEPS_LIBS) -lm
 
 # SASS for the GPUs that are common, and PTX from which the driver makes what newer ones need.
 # Kernels that use what only Hopper has are left out of the rest by the files themselves.
@@ -109,7 +116,7 @@ say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
 
 # --- files ----------------------------------------------------------------------------------
 
-SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) format text audio video \
+SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) dist format text audio video \
            vision hearing lm family spec engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
@@ -121,6 +128,7 @@ SIM_OBJ  := $(patsubst %,$(BUILD)/cudasim/%.o,$(basename $(SIM_SRC)))
 ifneq ($(filter 1,$(CUDA) $(CUDASIM)),)
 SRC      := $(filter-out src/kernels/device_cuda_none.c,$(SRC))
 endif
+SRC      := $(filter-out src/dist/transport_$(if $(filter 1,$(MPI)),mpi_none,mpi).c,$(SRC))
 CLI_SRC     := $(sort $(wildcard cli/*.c))
 ifeq ($(CORE),1)
 CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c \
@@ -191,6 +199,7 @@ $(BUILD)/src/%.o: WARN += $(if $(SAN)$(SAN_FLAGS),,-Wframe-larger-than=16384)
 $(BUILD)/tests/%.o: WARN += -Wno-missing-field-initializers
 $(BUILD)/src/kernels/%.o: OPT = -O3
 $(BUILD)/src/kernels/$(ARCH)/%.o: LESS_SAN = $(KERNEL_SAN)
+$(BUILD)/src/dist/transport_mpi.o: ISA = $(MPI_CFLAGS)
 $(BUILD)/src/video/resize.o: OPT = -O3
 $(BUILD)/src/audio/mel.o: OPT = -O3
 $(BUILD)/src/base/digest.o: OPT = -O3

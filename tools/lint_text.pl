@@ -4,13 +4,14 @@
 use strict;
 use warnings;
 
-my %rank = (base => 0, tensor => 1, kernels => 2, format => 3, audio => 3, text => 4, video => 4,
+my %rank = (base => 0, tensor => 1, kernels => 2, dist => 2.5, format => 3, audio => 3, text => 4, video => 4,
             vision => 5, lm => 5, hearing => 5.5, family => 6, spec => 7, engine => 8);
 # Headers of libraries whose types stay in one folder.
 my @confined = ([qr/^jansson/, 'src/format/', 'server/'], [qr/^pcre2/, 'src/text/'],
                 [qr/^utf8proc/, 'src/text/'], [qr/^libav|^libsw/, 'src/video/'],
                 [qr/^cuda|^cublas/, 'src/kernels/cuda/'], [qr/^microhttpd/, 'server/http_'],
-                [qr/^curl/, 'server/remote_curl.c']);
+                [qr/^curl/, 'server/remote_curl.c'],
+                [qr/^mpi\.h/, 'src/dist/']);
 my $banned = qr/(?<![>.])\b(v?sprintf|strcpy|strcat|atoi|atol|atof|gets|alloca|system|strtok)\s*\(/;
 my $banned_in_src = qr/(?<![>.])\b(getenv|secure_getenv|setenv|_?exit|abort|v?printf|f?puts|putchar|perror)\s*\(/;
 my $allocation = qr/(?<![>.])\b(malloc|calloc|realloc|aligned_alloc|free|strn?dup)\s*\(/;

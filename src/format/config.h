@@ -57,6 +57,7 @@ struct config {
     int n_experts, n_used, expert_ffn;
     bool norm_used;                 /* the weights of the used experts are made to sum to 1 */
     bool sparse[CONFIG_MAX_LAYERS]; /* which layers are */
+    bool spread; /* the decoder's device spreads its weights, keys and values over ranks */
 };
 
 /* A number of a configuration and what it may be. */

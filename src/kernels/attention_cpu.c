@@ -547,7 +547,8 @@ void attention_cpu(struct device_work *w, const struct attn_job *job)
     const struct kv_layer *kv = job->runs[0].kv;
     struct region g = { .w = w, .job = job, .d = kv->d, .group = job->n_heads / kv->n_kv };
     int segments = 0;
-    g.chunk = chunk_kernel_find(&w->cpu->k, kv->dtype, kv->d, g.group);
+    g.chunk =
+        chunk_kernel_find(&w->cpu->k, kv->dtype, kv->d, job->group > 0 ? job->group : g.group);
     for (int r = 0; r < job->n_runs; r++) {
         int tiles = run_tiles(&g, &job->runs[r]) * kv->n_kv;
         g.n_tiles += tiles;

@@ -35,6 +35,7 @@ struct expert_scratch {
     float *weight;       /* [rows, n_used] */
     int *pair;           /* [rows, n_used]: which pair it is */
     int *row;            /* [pairs]: whose it is */
+    int *first;          /* [n_experts + 1]: pairs of each expert */
     struct group *group; /* [used experts + 1] */
     float *gate, *up;    /* [pairs, ffn] */
     float *wide;         /* [pairs, hidden]: inputs, later results */
@@ -104,6 +105,7 @@ static size_t carve(const struct cpu_device *cpu, const struct work_shape *s,
         { &to->weight, sizeof(float) * pairs },
         { &to->pair, sizeof(int) * pairs },
         { &to->row, sizeof(int) * pairs },
+        { &to->first, sizeof(int) * (experts + 1) },
         { &to->group, sizeof(struct group) * (groups + 1) },
         { &to->gate, sizeof(float) * pairs * (size_t)s->expert_ffn },
         { &to->up, sizeof(float) * pairs * (size_t)s->expert_ffn },
@@ -130,19 +132,21 @@ struct expert_scratch *experts_scratch(const struct cpu_device *cpu, const struc
 
 /* ---- the choice ---- */
 
-/* Pairs by expert, then by row. Returns the number of experts that are used. */
+/* Pairs by expert, then by row. Returns the number of experts that are used and here. */
 static int sort_pairs(struct region *g)
 {
     struct expert_scratch *s = g->s;
     int n = g->n * g->e->used, count[DEVICE_MAX_EXPERTS + 1] = { 0 }, n_groups = 0;
+    int own0 = g->e->share ? g->e->own0 : 0, own1 = g->e->share ? g->e->own1 : g->e->n;
     for (int i = 0; i < n; i++)
         count[s->expert[i] + 1]++;
     for (int i = 0; i < g->e->n; i++) {
-        if (count[i + 1] > 0)
+        if (count[i + 1] > 0 && i >= own0 && i < own1)
             s->group[n_groups++] =
                 (struct group){ .expert = i, .first = count[i], .n = count[i + 1] };
         count[i + 1] += count[i];
     }
+    memcpy(s->first, count, sizeof *s->first * (size_t)(g->e->n + 1));
     for (int i = 0; i < n; i++) {
         int at = count[s->expert[i]]++;
         s->pair[i] = at;
@@ -304,6 +308,14 @@ static void sum_item(struct region *g, int item)
     }
 }
 
+static void sum_rows(void *arg, int thread, int n_threads)
+{
+    struct region *g = arg;
+    (void)thread, (void)n_threads;
+    for (int i = work_next(&g->sum); i >= 0; i = work_next(&g->sum))
+        sum_item(g, i);
+}
+
 static void region_run(void *arg, int thread, int n_threads)
 {
     struct region *g = arg;
@@ -323,8 +335,8 @@ static void region_run(void *arg, int thread, int n_threads)
     if (g->split)
         multiply(g, PACK_UP, RUN_UP, 1, thread, n_threads);
     multiply(g, PACK_DOWN, RUN_DOWN, 2, thread, n_threads);
-    for (int i = work_next(&g->sum); i >= 0; i = work_next(&g->sum))
-        sum_item(g, i);
+    if (!g->e->share)
+        sum_rows(g, thread, n_threads);
 }
 
 void experts_cpu(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
@@ -345,4 +357,8 @@ void experts_cpu(struct device_work *w, float *y, const struct expert_weights *e
     work_init(&g.sum, n * divide_up(g.hidden, SUM_COLUMNS));
     atomic_init(&g.chosen, 0);
     pool_run(w->pool, region_run, &g);
+    if (e->share) {
+        e->share(e->share_ctx, w->experts->wide, w->experts->first);
+        pool_run(w->pool, sum_rows, &g);
+    }
 }

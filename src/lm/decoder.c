@@ -16,16 +16,21 @@ static size_t small_floats(const struct config *c)
            (size_t)c->n_layers * (2 * (size_t)c->hidden + qkv + 2 * (size_t)c->head_dim);
 }
 
-static enum pv_status take_matrix(struct device *dev, struct matrix *out, const struct tensor *t,
-                                  const float *bias, struct pv_error *err)
+static enum pv_status take_matrix(struct decoder *dec, struct matrix *out, const struct tensor *t,
+                                  const float *bias, enum spread_kind spread, struct pv_error *err)
 {
     struct matrix m = weights_matrix(t, (int)tensor_rows(t), (int)tensor_cols(t), bias);
-    return weights_take(dev, out, m, err);
+    if (dec->c.spread)
+        m.spread = (struct spread){ .kind = spread,
+                                    .n_heads = dec->c.n_heads,
+                                    .n_kv_heads = dec->c.n_kv_heads };
+    return weights_take(dec->dev, out, m, err);
 }
 
-static enum pv_status take_layer(struct device *dev, struct layer_weights *l,
+static enum pv_status take_layer(struct decoder *dec, struct layer_weights *l,
                                  const struct layer_tensors *t, float **at, struct pv_error *err)
 {
+    struct device *dev = dec->dev;
     l->attn_norm = weights_small(dev, at, t->attn_norm);
     l->ffn_norm = weights_small(dev, at, t->ffn_norm);
     l->q_norm = weights_small(dev, at, t->q_norm);
@@ -33,19 +38,31 @@ static enum pv_status take_layer(struct device *dev, struct layer_weights *l,
     const struct {
         struct matrix *m;
         const struct tensor *t, *bias;
-    } parts[] = { { &l->q, t->q, t->q_bias },  { &l->k, t->k, t->k_bias },
-                  { &l->v, t->v, t->v_bias },  { &l->o, t->o, NULL },
-                  { &l->gate, t->gate, NULL }, { &l->up, t->up, NULL },
-                  { &l->down, t->down, NULL } };
+        enum spread_kind spread;
+    } parts[] = {
+        { &l->q, t->q, t->q_bias, SPREAD_QUERIES },  { &l->k, t->k, t->k_bias, SPREAD_KEYS },
+        { &l->v, t->v, t->v_bias, SPREAD_KEYS },     { &l->o, t->o, NULL, SPREAD_OUTPUTS },
+        { &l->gate, t->gate, NULL, SPREAD_OUTPUTS }, { &l->up, t->up, NULL, SPREAD_OUTPUTS },
+        { &l->down, t->down, NULL, SPREAD_OUTPUTS }
+    };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!parts[i].t) /* of a sparse layer */
             continue;
         const float *bias = weights_small(dev, at, parts[i].bias);
-        enum pv_status s = take_matrix(dev, parts[i].m, parts[i].t, bias, err);
+        enum pv_status s = take_matrix(dec, parts[i].m, parts[i].t, bias, parts[i].spread, err);
         if (s)
             return s;
     }
     return PV_OK;
+}
+
+/* When everything of the layers is there. */
+static enum pv_status take_whole_layers(struct decoder *dec, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    for (int i = 0; dec->dev->ops->take_layer && i < dec->c.n_layers && !s; i++)
+        s = dec->dev->ops->take_layer(dec->dev, &dec->layer[i], &dec->shape, err);
+    return s;
 }
 
 static enum pv_status take_weights(struct decoder *dec, const struct model_file *mf,
@@ -59,17 +76,19 @@ static enum pv_status take_weights(struct decoder *dec, const struct model_file 
     enum pv_status s;
     dec->tied = model_file_lm_head(mf)->data == table->data;
     embed.lookup = !dec->tied;
+    if (dec->c.spread && dec->tied)
+        embed.spread.kind = SPREAD_OUTPUTS;
     s = weights_take(dev, &dec->embed, embed, err);
     dec->norm = weights_small(dev, &at, model_file_norm(mf));
     if (!s && dec->tied)
         dec->lm_head = dec->embed;
     else if (!s)
-        s = take_matrix(dev, &dec->lm_head, model_file_lm_head(mf), NULL, err);
+        s = take_matrix(dec, &dec->lm_head, model_file_lm_head(mf), NULL, SPREAD_OUTPUTS, err);
     for (int i = 0; i < dec->c.n_layers && !s; i++)
-        s = take_layer(dev, &dec->layer[i], model_file_layer(mf, i), &at, err);
+        s = take_layer(dec, &dec->layer[i], model_file_layer(mf, i), &at, err);
     if (!s && config_n_sparse(&dec->c) > 0)
         s = decoder_experts_open(dec, mf, err);
-    return s;
+    return s ? s : take_whole_layers(dec, err);
 }
 
 static struct layer_shape layer_shape_of(const struct config *c)
@@ -96,6 +115,7 @@ static enum pv_status open_empty(struct decoder **out, const struct config *c, s
     *out = dec;
     dec->dev = dev;
     dec->c = *c;
+    dec->c.spread = dev->spreads && dev->ops->alloc_kv;
     dec->input_vocab = c->vocab;
     dec->shape = layer_shape_of(c);
     rope_plan_init(&dec->rope, c);
@@ -124,14 +144,16 @@ static enum pv_status take_head(struct decoder *dec, const struct head_tensors *
 {
     float *at = dec->small;
     const float *bias = weights_small(dec->dev, &at, t->fc_bias);
-    enum pv_status s = take_matrix(dec->dev, &dec->fc, t->fc, bias, err);
+    enum pv_status s = take_matrix(dec, &dec->fc, t->fc, bias, SPREAD_NONE, err);
     dec->norm = weights_small(dec->dev, &at, t->norm);
     dec->embed_norm = weights_small(dec->dev, &at, t->embed_norm);
     dec->hidden_norm = weights_small(dec->dev, &at, t->hidden_norm);
     if (!s && t->lm_head)
-        s = take_matrix(dec->dev, &dec->lm_head, t->lm_head, NULL, err);
+        s = take_matrix(dec, &dec->lm_head, t->lm_head, NULL, SPREAD_OUTPUTS, err);
     dec->own_lm_head = !s && t->lm_head;
-    return s ? s : take_layer(dec->dev, dec->layer, &t->layer, &at, err);
+    if (!s)
+        s = take_layer(dec, dec->layer, &t->layer, &at, err);
+    return s ? s : take_whole_layers(dec, err);
 }
 
 enum pv_status decoder_open_head(struct decoder **out, const struct head_file *hf,
@@ -162,6 +184,8 @@ enum pv_status decoder_open_head(struct decoder **out, const struct head_file *h
 static void drop_layer(struct device *dev, struct layer_weights *l)
 {
     struct matrix *all[] = { &l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down };
+    if (l->own)
+        dev->ops->drop_layer(dev, l);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         weights_drop(dev, all[i]);
 }
@@ -170,9 +194,9 @@ void decoder_close(struct decoder **dec)
 {
     if (!*dec)
         return;
-    decoder_experts_close(*dec);
     for (int i = 0; (*dec)->layer && i < (*dec)->c.n_layers; i++)
         drop_layer((*dec)->dev, &(*dec)->layer[i]);
+    decoder_experts_close(*dec);
     weights_drop((*dec)->dev, &(*dec)->fc);
     if ((*dec)->is_draft_head ? (*dec)->own_lm_head : !(*dec)->tied)
         weights_drop((*dec)->dev, &(*dec)->lm_head);
@@ -239,7 +263,8 @@ static struct work_shape work_shape_of(const struct decoder *dec, int max_rows, 
                                 .out = c->vocab,
                                 .n_experts = sparse ? c->n_experts : 0,
                                 .n_used = sparse ? c->n_used : 0,
-                                .expert_ffn = sparse ? c->expert_ffn : 0 };
+                                .expert_ffn = sparse ? c->expert_ffn : 0,
+                                .spread = c->spread || dec->lm_head.spread.kind != SPREAD_NONE };
 }
 
 static size_t round_line(size_t size)
@@ -445,5 +470,5 @@ bool decoder_chains(const struct decoder *dec)
 
 bool decoder_ways_differ(const struct decoder *dec)
 {
-    return dec->dev->ops->attn != NULL;
+    return dec->dev->ops->ways_differ;
 }

@@ -101,6 +101,9 @@ static enum pv_status take_role(struct decoder *dec, struct matrix *to,
                             .in = in,
                             .data = w->data,
                             .row_size = dtype_row_size(w->t->dtype, in) };
+        if (c->spread)
+            m.spread =
+                (struct spread){ .kind = SPREAD_EXPERT, .expert = e, .n_experts = c->n_experts };
         if (block) {
             expert_weight_copy(block + (size_t)e * one, w, out, in);
             m.data = block + (size_t)e * one;

@@ -36,14 +36,14 @@ struct kvpool {
     struct kvpool_counts counts;
 };
 
-static size_t half_size(const struct config *c, enum dtype dtype)
+static size_t page_size(enum dtype dtype, int n_layers, int n_kv, int d)
 {
-    return dtype_row_size(dtype, (int64_t)c->n_kv_heads * c->head_dim) * KV_CHUNK;
+    return 2 * (size_t)n_layers * dtype_row_size(dtype, (int64_t)n_kv * d) * KV_CHUNK;
 }
 
 size_t kvpool_page_size(const struct config *c, enum dtype dtype)
 {
-    return 2 * (size_t)c->n_layers * half_size(c, dtype);
+    return page_size(dtype, c->n_layers, c->n_kv_heads, c->head_dim);
 }
 
 size_t kvpool_cost(const struct config *c, enum dtype dtype, int n_pages)
@@ -52,10 +52,31 @@ size_t kvpool_cost(const struct config *c, enum dtype dtype, int n_pages)
                               KV_CHUNK * sizeof(struct kv_key) + 2 * sizeof(int));
 }
 
-static enum pv_status open_parts(struct kvpool *p, struct pv_error *err)
+/* Of all KV heads, or of those that the device has. */
+static enum pv_status open_memory(struct kvpool *p, const struct config *c, size_t size,
+                                  struct pv_error *err)
+{
+    void *mem = NULL;
+    enum pv_status s;
+    if (c->spread) {
+        struct kv_shape shape = { .dtype = p->dtype,
+                                  .n_layers = p->n_layers,
+                                  .n_heads = c->n_heads,
+                                  .n_kv_heads = c->n_kv_heads,
+                                  .head_dim = p->d,
+                                  .n_pages = p->n_pages };
+        s = p->dev->ops->alloc_kv(p->dev, &shape, &mem, &p->n_kv, err);
+        p->page_size = page_size(p->dtype, p->n_layers, p->n_kv, p->d);
+    } else {
+        s = device_alloc(p->dev, &mem, size, err);
+    }
+    p->mem = mem;
+    return s;
+}
+
+static enum pv_status open_parts(struct kvpool *p, const struct config *c, struct pv_error *err)
 {
     size_t n = (size_t)p->n_pages, size;
-    void *mem = NULL;
     enum pv_status s;
     if (!mul_size(n, p->page_size, &size))
         return fail(err, PV_E_LIMIT, "%d pages of %zu bytes are too many", p->n_pages,
@@ -66,8 +87,7 @@ static enum pv_status open_parts(struct kvpool *p, struct pv_error *err)
     p->bucket = mem_alloc((size_t)p->n_buckets * sizeof *p->bucket);
     if (!p->page || !p->rows || !p->bucket)
         return fail_nomem(err, n * (sizeof *p->page + KV_CHUNK * sizeof *p->rows));
-    s = device_alloc(p->dev, &mem, size, err);
-    p->mem = mem;
+    s = open_memory(p, c, size, err);
     for (int i = 0; i < p->n_buckets; i++)
         p->bucket[i] = NONE;
     for (int i = 0; i < p->n_pages; i++)
@@ -92,7 +112,7 @@ enum pv_status kvpool_open(struct kvpool **out, struct device *dev, const struct
     p->page_size = kvpool_page_size(c, dtype);
     p->newest = p->oldest = NONE;
     pthread_mutex_init(&p->lock, NULL);
-    s = open_parts(p, err);
+    s = open_parts(p, c, err);
     if (s) {
         kvpool_close(&p);
         return s;

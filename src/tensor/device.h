@@ -27,6 +27,16 @@ enum {
 /* The sentence of a step whose numbers are useless. */
 #define DEVICE_NOT_FINITE "a step of the model gave numbers that are not finite"
 
+/* How a device that spreads a decoder over ranks (src/dist) divides the outputs of a matrix: not at
+ * all, evenly, by the heads of queries or of keys and values, or one expert's matrix whole to one
+ * rank. Other devices do not ask. */
+enum spread_kind { SPREAD_NONE, SPREAD_OUTPUTS, SPREAD_QUERIES, SPREAD_KEYS, SPREAD_EXPERT };
+struct spread {
+    enum spread_kind kind;
+    int n_heads, n_kv_heads;
+    int expert, n_experts;
+};
+
 /* A weight matrix on the device. */
 struct matrix {
     enum dtype dtype;
@@ -40,6 +50,13 @@ struct matrix {
     /* Always multiplied by many rows, as a vision tower's: its own order may be one that is slow
      * with few. */
     bool many_rows;
+    struct spread spread;
+};
+
+/* Memory of a pool of KV pages. In a page the layers follow one another, K before V. */
+struct kv_shape {
+    enum dtype dtype;
+    int n_layers, n_heads, n_kv_heads, head_dim, n_pages;
 };
 
 /* KV of one layer of one sequence, in pages of KV_CHUNK positions that lie anywhere in a pool. Slot
@@ -93,6 +110,9 @@ struct attn_job {
     float scale;
     int n_runs;
     const struct attn_run *runs;
+    /* Heads per KV head that a kernel is chosen for, where only some of these are here; 0: all are.
+     */
+    int group;
 };
 
 /* Column sums: for each of n_keys slots, sum over the query rows and heads of the attention
@@ -149,6 +169,12 @@ struct expert_weights {
     struct matrix router;                  /* [n, hidden], F32 */
     const struct matrix *gate, *up, *down; /* [n] of [ffn, hidden], [ffn, hidden], [hidden, ffn] */
     void *own;                             /* what take_experts made */
+    /* share not NULL: the experts [own0, own1) alone are here. Their results, one row of `hidden`
+     * floats for each (row, expert), lie in `rows` at first[expert] and after; `share` adds those
+     * of the others, before a row's are summed. */
+    int own0, own1;
+    void (*share)(void *ctx, float *rows, const int *first /* [n + 1] */);
+    void *share_ctx;
 };
 
 /* ---- blocks: for a device that does better than one operation after the other ---- */
@@ -159,6 +185,7 @@ struct layer_weights {
     const float *q_norm, *k_norm;      /* [head_dim] or NULL */
     struct matrix q, k, v, o, gate, up, down;
     const struct expert_weights *experts; /* instead of gate, up and down; NULL: a dense layer */
+    void *own;                            /* what take_layer made */
 };
 
 /* Sizes of a decoder that its layers share. */
@@ -307,6 +334,7 @@ struct work_shape {
     int out;         /* most outputs of a matmul outside blocks; 0: not known */
     int n_experts, n_used, expert_ffn; /* of `experts`; 0: it is not used */
     enum work_priority priority;
+    bool spread; /* some matrix is (struct spread) */
 };
 
 struct device_ops {
@@ -326,6 +354,15 @@ struct device_ops {
     enum pv_status (*take_experts)(struct device *dev, struct expert_weights *e,
                                    struct pv_error *err);
     void (*drop_experts)(struct device *dev, struct expert_weights *e);
+    /* What a device needs of a layer when all its weights are there, experts too, and giving it
+     * back. NULL: nothing. */
+    enum pv_status (*take_layer)(struct device *dev, struct layer_weights *l,
+                                 const struct layer_shape *shape, struct pv_error *err);
+    void (*drop_layer)(struct device *dev, struct layer_weights *l);
+    /* Memory for the keys and values of a decoder that is spread, zeroed, for `free`: of the KV
+     * heads that are here, *n_kv of them. NULL: no decoder is. */
+    enum pv_status (*alloc_kv)(struct device *dev, const struct kv_shape *shape, void **out,
+                               int *n_kv, struct pv_error *err);
     /* Random numbers instead of what data points to, to time a shape nobody has the weights of.
      * NULL: cannot. */
     enum pv_status (*draw)(struct device *dev, struct matrix *m, uint64_t seed,
@@ -363,6 +400,9 @@ struct device_ops {
     /* Chains of plans (struct work_plan) save time: the host is slow to ask what came of one, and
      * to begin the next. */
     bool chains;
+
+    /* Rows that are `bulk` have other last bits than the rest (struct step, lm/decoder.h). */
+    bool ways_differ;
 
     /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
      * is between an MLP's matrices to itself. */
@@ -461,6 +501,7 @@ struct device {
      * while weights are read. */
     bool slow_start;
     bool draws;     /* matrices are drawn instead of taken */
+    bool spreads;   /* decoders that are opened are spread over ranks (struct spread) */
     bool repacks;   /* `take` may make a repacked copy of a matrix, where that is faster */
     size_t own;     /* bytes of these copies, and of those that would be made if `repacks` */
     uint64_t drawn; /* so many */

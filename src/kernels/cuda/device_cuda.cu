@@ -387,6 +387,7 @@ static const struct device_ops gpu_ops = {
     .first_runs = recorder_first_runs,
     .wait = gpu_wait,
     .chains = true,
+    .ways_differ = true,
     .attn = block_attn,
     .finish = block_finish,
     .tower = block_tower,
