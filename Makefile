@@ -75,10 +75,8 @@ endif
 endif
 
 # Flags of MPI's own compiler, for the one file that needs it and for linking.
-ifeq ($(MPI),1)
-MPI_CFLAGS := $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null || mpicc --showme:compile)
-MPI_LIBS   := $(shell $(PKG_CONFIG) --libs ompi-c 2>/dev/null || mpicc --showme:link)
-endif
+MPI_CFLAGS := $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
+MPI_LIBS   := $(shell $(PKG_CONFIG) --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null)
 
 # --- flags ----------------------------------------------------------------------------------
 
@@ -91,7 +89,7 @@ MUST     = -std=c11 -ffp-contract=off -fvisibility=hidden -fPIC -pthread
 COMPILE  = $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS) $(WARN) $(OPT) $(CFLAGS) \
            $(SAN_FLAGS) $(MUST)
 LINK     = $(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -pthread
-LIBS     = $(CUDA_LIBS) $(MPI_LIBS) $(DEPS_LIBS) -lm
+LIBS     = $(CUDA_LIBS) $(if $(filter 1,$(MPI)),$(MPI_LIBS)) $(DEPS_LIBS) -lm
 
 # SASS for the GPUs that are common, and PTX from which the driver makes what newer ones need.
 # Kernels that use what only Hopper has are left out of the rest by the files themselves.
@@ -178,6 +176,9 @@ CHECK_KERNELS = $(if $(KERNELS_SRC),$(BUILD)/check_kernels)
 # Needs a C++ compiler, which nothing else does.
 HAVE_CXX     := $(shell command -v $(firstword $(CXX)) 2>/dev/null)
 CHECK_CUDASIM = $(if $(HAVE_CXX),$(BUILD)/check_cudasim)
+# The program with MPI in the place of none, for the tests, where Open MPI is installed.
+HAVE_MPI     := $(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && command -v mpirun 2>/dev/null)
+PREVUE_MPI    = $(if $(HAVE_MPI),$(if $(MPI)$(SAN)$(CORE),,$(BUILD)/prevue_mpi))
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
 .PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
@@ -282,6 +283,10 @@ $(BUILD)/cli/cmd_serve.o $(BUILD)/cli/cmd_version.o: TEST_INC = -I.
 $(BUILD)/prevue: $(CLI_OBJ) $(SERVER_OBJ) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(SERVER_LIBS)
 
+$(BUILD)/prevue_mpi: $(CLI_OBJ) $(SERVER_OBJ) $(filter-out %/transport_mpi_none.o,$(OBJ)) \
+    $(BUILD)/src/dist/transport_mpi.o $(BUILD)/build_id.o
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(MPI_LIBS) $(SERVER_LIBS)
+
 $(BUILD)/prevue-media: $(call objects,$(HELPER_SRC)) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ -Wl,--as-needed $(LIBS)
 
@@ -368,7 +373,7 @@ test: setup
 # All that is compiled from C; core-programs are those that need no library.
 objects: $(ALL_OBJ)
 core-programs: $(BUILD)/prevue $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client
-programs: core-programs $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
+programs: core-programs $(PREVUE_MPI) $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
 
 check: programs $(if $(SAN),,core lib)
 	$(if $(CHECK_CUDASIM),,@echo "no C++ compiler: the simulator of CUDA is left out")

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "prevue/testing.h"
+#include "start_ranks.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -37,6 +38,11 @@ const struct option model_table[] = {
       NULL },
     { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
       "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
+    { "ranks", 0, NULL, OPTION_INT, AT(ranks), 1, 64, "N",
+      "Run the model on N processes of this machine, each with its part of the weights; --threads "
+      "counts those of one process. Under mpirun its processes do (in a build with MPI). The text "
+      "does not depend on it. Default: 1.",
+      NULL },
     { "no-repack", 0, NULL, OPTION_FLAG, AT(no_repack), 0, 0, NULL,
       "Read quantised weights where they lie in the file. By default they are repacked: copied to "
       "a "
@@ -189,7 +195,7 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
                               "\"all\" or a number, not \"%s\"",
                               a->cpumask);
     *out = p;
-    return OPTIONS_RUN;
+    return start_ranks(a->ranks, command, &out->ranks);
 }
 
 struct pv_session_params session_args_params(const struct session_args *a)

@@ -7,7 +7,7 @@
 
 struct model_args {
     const char *model, *mmproj, *cpumask, *device;
-    int threads;
+    int threads, ranks;
     bool no_repack, dummy_weights;
 };
 
@@ -37,11 +37,12 @@ struct sampling_args {
 
 /* The tables of the structs above. */
 extern const struct option model_table[], session_table[], cache_table[], sampling_table[];
-enum { N_MODEL_OPTIONS = 7, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
+enum { N_MODEL_OPTIONS = 8, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
 enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 }; /* without --json and --stats */
 
 /* The parameters of the model to open, without limits; fills in the model of models/ when none is
- * given. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
+ * given, and starts the ranks (start_ranks.h). Returns OPTIONS_RUN, or the status of a misuse,
+ * which has been reported. */
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out);
 struct pv_session_params session_args_params(const struct session_args *a);
 /* Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */

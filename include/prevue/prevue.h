@@ -42,6 +42,7 @@ typedef struct pv_model pv_model;
 typedef struct pv_engine pv_engine;
 typedef struct pv_request pv_request;
 typedef struct pv_session pv_session;
+typedef struct pv_ranks pv_ranks;
 
 enum pv_status {
     PV_OK,
@@ -129,6 +130,10 @@ struct pv_model_params {
      * included. The output is the same. */
     int draft_vocab;
     const char *draft_text;
+    /* Processes that run this model together (pv_ranks_start), of which this is rank 0; they must
+     * outlive it. NULL: this process alone. On CPUs only. Answers do not depend on it. A model that
+     * shares with another runs on rank 0. */
+    pv_ranks *ranks;
 };
 
 /* A cache on disk, which several processes may share. A video that is asked about again is neither
@@ -387,6 +392,21 @@ PV_API void pv_session_params_init(struct pv_session_params *p, size_t size);
 PV_API void pv_gen_params_init(struct pv_gen_params *p, size_t size);
 PV_API void pv_video_params_init(struct pv_video_params *p, size_t size);
 PV_API void pv_chat_options_init(struct pv_chat_options *p, size_t size);
+
+/* One model over several processes, or ranks (doc/scale.md). n > 1: starts n - 1 more processes on
+ * this machine, which like fork() return from this call, too; call it before any thread is started.
+ * n 0: the processes that mpirun started; PV_E_UNSUPPORTED in a build without MPI. Rank 0 opens
+ * models with pv_model_params.ranks; the others call pv_ranks_follow, which returns when rank 0 has
+ * closed its ranks, or with PV_E_IO when a rank has ended before (err is empty if another rank
+ * tells), and then close theirs and exit. Use one model with them at a time. */
+PV_API enum pv_status pv_ranks_start(pv_ranks **out, int n, struct pv_error *err);
+PV_API int pv_ranks_rank(const pv_ranks *ranks);
+PV_API int pv_ranks_count(const pv_ranks *ranks);
+PV_API enum pv_status pv_ranks_follow(pv_ranks *ranks, struct pv_error *err);
+PV_API void pv_ranks_close(pv_ranks **ranks); /* sets *ranks NULL; NULL is fine */
+/* Messages and bytes that rank 0 has sent and received so far. */
+PV_API void pv_ranks_traffic(const pv_ranks *ranks, uint64_t *messages, uint64_t *sent,
+                             uint64_t *received);
 
 /* On success *out owns the mapped file and a thread pool; close it after its sessions. */
 PV_API enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *p,

@@ -93,7 +93,7 @@ static void *ranks_alloc(struct device *dev, size_t size)
 
 static void ranks_copy(struct device *dev, void *dst, const void *src, size_t size)
 {
-    (void)queue_settle(device_of(dev), NULL);
+    (void)dev;
     memcpy(dst, src, size);
 }
 
@@ -263,7 +263,7 @@ static enum pv_status ranks_work_open(struct device *dev, struct device_work **o
 
 static void ranks_work_on(struct device_work *w, struct device *group)
 {
-    (void)queue_settle(w->d, NULL);
+    work_settle(w);
     w->d->k.dev->ops->work_on(w->inner, group);
 }
 
@@ -283,7 +283,7 @@ static enum pv_status ranks_wait(struct device_work *w, struct pv_error *err)
     struct rank_device *d = w->d;
     enum pv_status s;
     if (!w->dirty) {
-        s = queue_settle(d, err);
+        s = w->id >= 0 ? queue_settle(d, err) : PV_OK;
         return s ? s : d->k.dev->ops->wait(w->inner, err);
     }
     pthread_mutex_lock(&d->lock);

@@ -52,6 +52,14 @@ void queue_flush(struct rank_device *d);
 /* The same without the lock; what failed so far. */
 enum pv_status queue_settle(struct rank_device *d, struct pv_error *err);
 
+/* The same for a session of which something may be in the queue. Others do not wait for it: a
+ * drafter that runs beside the target on rank 0 is not stopped by the target's steps. */
+static inline void work_settle(struct device_work *w)
+{
+    if (w->id >= 0)
+        (void)queue_settle(w->d, NULL);
+}
+
 /* device_ranks_local.c: operations that run on rank 0 alone. */
 void fill_local_ops(struct device_ops *table, const struct device_ops *inner);
 /* device_ranks_weights.c */

@@ -11,7 +11,7 @@ static const struct device_ops *inner_of(const struct device_work *w)
  */
 static struct device_work *here(struct device_work *w)
 {
-    (void)queue_settle(w->d, NULL);
+    work_settle(w);
     w->there = false;
     return w->inner;
 }
@@ -24,7 +24,7 @@ static void local_put(struct device_work *w, void *dst, const void *src, size_t 
 /* Changes nothing. */
 static void local_get(struct device_work *w, void *dst, const void *src, size_t size)
 {
-    (void)queue_settle(w->d, NULL);
+    work_settle(w);
     inner_of(w)->get(w->inner, dst, src, size);
 }
 

@@ -130,7 +130,7 @@ static void ranks_attn(struct device_work *w, const struct attn_block *b)
         push_attn(w, b, h->id);
         return;
     }
-    (void)queue_settle(w->d, NULL);
+    work_settle(w);
     for (int i = 0; i < b->n_columns && i < MAX_COLUMNS; i++)
         jobs[i] = b->columns[i];
     struct attn_args a = { .x = (float *)(uintptr_t)b->x,
@@ -152,7 +152,7 @@ static void ranks_finish(struct device_work *w, const struct finish_block *b)
     size_t rows = b->rows ? sizeof(int32_t) * (size_t)b->n_rows : 0;
     struct command_finish *c;
     if (h->id < 0) {
-        (void)queue_settle(d, NULL);
+        work_settle(w);
         layer_finish(w->w, h->local, b->x, b->n, b->rows, b->n_rows);
         return;
     }
@@ -176,7 +176,7 @@ static void ranks_matmul(struct device_work *w, const struct matmul_job *jobs, i
 {
     struct rank_device *d = w->d;
     if (jobs[0].w->spread.kind == SPREAD_NONE) {
-        (void)queue_settle(d, NULL);
+        work_settle(w);
         d->k.dev->ops->matmul(w->inner, jobs, n_jobs, x, n);
         w->there = false;
         return;
@@ -210,6 +210,10 @@ static void ranks_kv_move(struct device_work *w, const struct kv_layer *kv, cons
     struct rank_device *d = w->d;
     int id, pages = last_page(from, n); /* ascending, and no slot moves up */
     const struct rank_pool *p;
+    if (w->id < 0) {
+        d->k.dev->ops->kv_move(w->inner, kv, to, from, n);
+        return;
+    }
     pthread_mutex_lock(&d->lock);
     p = pool_find(d, kv->k, &id);
     struct command_kv_move *c =
@@ -246,6 +250,10 @@ static void ranks_kv_copy(struct device_work *w, const struct kv_layer *to,
     struct rank_device *d = w->d;
     int id, from_id, pages = most_page(to_slots, n), from_pages = most_page(from_slots, n);
     const struct rank_pool *a, *b;
+    if (w->id < 0) {
+        d->k.dev->ops->kv_copy(w->inner, to, from, to_slots, from_slots, n);
+        return;
+    }
     pthread_mutex_lock(&d->lock);
     a = pool_find(d, to->k, &id);
     b = pool_find(d, from->k, &from_id);
@@ -279,6 +287,10 @@ static void ranks_copy(struct device_work *w, void *dst, const void *src, size_t
     struct rank_device *d = w->d;
     int id;
     const struct rank_pool *p;
+    if (w->id < 0) {
+        d->k.dev->ops->copy(w->inner, dst, src, size);
+        return;
+    }
     pthread_mutex_lock(&d->lock);
     p = pool_find(d, dst, &id);
     struct command_kv_page *c = p ? queue_push(d, COMMAND_KV_PAGE, id, w->id, sizeof *c) : NULL;

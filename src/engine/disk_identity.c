@@ -164,6 +164,9 @@ enum pv_status engine_disk_open(struct engine_disk *d, const struct pv_cache_par
         return fail(err, PV_E_ARG, "a cache on disk needs a directory, and none was given");
     if (!p->dir)
         return PV_OK;
+    if (p->kv && m->spread)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "the KV cache of a model that is spread over ranks cannot be kept on disk");
     s = disk_cache_open(&d->cache, &cp, err);
     if (!s)
         s = find_weights(d->cache, m, weights, err);

@@ -1,6 +1,8 @@
 /* The public model handle: file, device, decoder and tokenizer under one roof. */
 #include "engine/model.h"
 
+#include "engine/ranks_handle.h"
+
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -102,6 +104,26 @@ static enum pv_status parse_device(const char *text, int *gpu, struct pv_error *
     return fail(err, PV_E_ARG, "unknown device '%s' (use cpu, cuda or cuda:N)", text);
 }
 
+/* Ranks that can open the files themselves read their parts of the weights there. */
+static enum pv_status open_ranks(struct pv_model *m, const struct pv_model_params *p,
+                                 struct pv_error *err)
+{
+    enum pv_status s;
+    if (m->gpu >= 0)
+        return fail(err, PV_E_UNSUPPORTED, "several ranks run on CPUs only, not on a GPU");
+    if (p->ranks->t->rank > 0)
+        return fail(err, PV_E_ARG, "rank %d cannot open a model: it follows rank 0",
+                    p->ranks->t->rank);
+    s = device_ranks_open(&m->dev, p->ranks->t, m->threads, m->cpu, err);
+    for (int i = 0; !s && i < model_file_n_files(m->file); i++) {
+        const char *path;
+        const struct file_map *map = model_file_map(m->file, i, &path);
+        s = device_ranks_source(m->dev, path, map->data, map->size, err);
+    }
+    m->spread = !s;
+    return s;
+}
+
 /* Shares the device of p->shares_with if both models are on the same one. */
 static enum pv_status open_device(struct pv_model *m, const struct pv_model_params *p,
                                   struct pv_error *err)
@@ -118,6 +140,8 @@ static enum pv_status open_device(struct pv_model *m, const struct pv_model_para
         m->dev = p->shares_with->dev;
         return PV_OK;
     }
+    if (p->ranks && p->ranks->t->n > 1)
+        return open_ranks(m, p, err);
     return m->gpu < 0 ? device_cpu_open(&m->dev, m->threads, m->cpu, err)
                       : device_cuda_open(&m->dev, m->gpu, err);
 }
@@ -184,8 +208,10 @@ static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
     if (model_file_vision(m->file)->family)
         s = vision_open(&m->vision, m->file, m->dev, err);
     rehearses = !s && m->vision && m->dev->slow_start && thread_start(&thread, rehearse, m->vision);
+    m->dev->spreads = m->spread; /* the target's decoder alone: towers and drafters are rank 0's */
     if (!s)
         s = decoder_open(&m->dec, m->file, m->dev, err);
+    m->dev->spreads = false;
     if (rehearses)
         pthread_join(thread, NULL);
     return s;
@@ -260,7 +286,7 @@ enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *param
     if (!m)
         return fail_nomem(err, sizeof *m);
     m->limits = model_fill_limits(p->limits);
-    m->threads = p->threads ? p->threads : cpu_count();
+    m->threads = p->threads ? p->threads : ranks_threads(p->ranks);
     if (m->threads > POOL_MAX_THREADS)
         m->threads = POOL_MAX_THREADS;
     m->cpu = cpu_flags() & p->cpu_mask;

@@ -30,6 +30,7 @@ struct pv_model {
     int threads;
     uint64_t cpu;                 /* features in use */
     struct pv_model *shares_with; /* whose device this is; NULL: its own */
+    bool spread;                  /* its decoder is spread over ranks */
     int gpu;                      /* its number; -1: the CPU */
     uint64_t repacked; /* bytes of the repacked copy of its weights, or what it would take */
     pthread_mutex_t own_lock;

@@ -320,6 +320,12 @@ const struct file_stamp *gguf_stamp(const struct gguf *g, int i)
     return &g->part[i].map.stamp;
 }
 
+const struct file_map *gguf_map(const struct gguf *g, int i, const char **path)
+{
+    *path = g->part[i].path;
+    return &g->part[i].map;
+}
+
 int gguf_n_tensors(const struct gguf *g)
 {
     return g->n_tensors;

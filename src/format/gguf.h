@@ -58,6 +58,8 @@ const char *gguf_path(const struct gguf *g);
 /* The files that it is in. */
 int gguf_n_files(const struct gguf *g);
 const struct file_stamp *gguf_stamp(const struct gguf *g, int i);
+/* Its mapping, empty where the data was borrowed, and its name. */
+const struct file_map *gguf_map(const struct gguf *g, int i, const char **path);
 
 int gguf_n_tensors(const struct gguf *g);
 const struct tensor *gguf_tensor(const struct gguf *g, int i);                 /* in file order */

@@ -409,6 +409,17 @@ const struct file_stamp *model_file_stamp(const struct model_file *mf, int i)
     return gguf_stamp(mf->gguf, i);
 }
 
+const struct file_map *model_file_map(const struct model_file *mf, int i, const char **path)
+{
+#ifndef PV_CORE
+    if (mf->safetensors)
+        return safetensors_map(mf->safetensors, i, path);
+#endif
+    if (i >= gguf_n_files(mf->gguf))
+        return gguf_map(mf->mmproj, i - gguf_n_files(mf->gguf), path);
+    return gguf_map(mf->gguf, i, path);
+}
+
 const struct vocab *model_file_vocab(const struct model_file *mf)
 {
     return mf->vocab;

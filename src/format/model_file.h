@@ -135,6 +135,7 @@ const struct tensor *model_file_tensor(const struct model_file *mf, int i);
 /* The files that they lie in, when they were mapped. */
 int model_file_n_files(const struct model_file *mf);
 const struct file_stamp *model_file_stamp(const struct model_file *mf, int i);
+const struct file_map *model_file_map(const struct model_file *mf, int i, const char **path);
 /* The tokenizer's data, NULL when the file has none. */
 const struct vocab *model_file_vocab(const struct model_file *mf);
 /* Why model_file_vocab is NULL, as a clause ("the file has no tokenizer"); else NULL. */

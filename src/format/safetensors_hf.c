@@ -563,6 +563,12 @@ const struct file_stamp *safetensors_stamp(const struct safetensors *st, int i)
     return &st->shard[i].map.stamp;
 }
 
+const struct file_map *safetensors_map(const struct safetensors *st, int i, const char **path)
+{
+    *path = st->shard[i].path;
+    return &st->shard[i].map;
+}
+
 int safetensors_n_tensors(const struct safetensors *st)
 {
     return st->n_tensors;

@@ -28,6 +28,8 @@ void safetensors_close(struct safetensors **st);
 /* The files that they are in. */
 int safetensors_n_files(const struct safetensors *st);
 const struct file_stamp *safetensors_stamp(const struct safetensors *st, int i);
+/* Its mapping, empty where the data was borrowed, and its name. */
+const struct file_map *safetensors_map(const struct safetensors *st, int i, const char **path);
 
 /* The tensors of a type we know, in file order; those of other types (I64, BOOL, ...) are
  * buffers no decoder needs and are left out. */

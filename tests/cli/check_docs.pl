@@ -20,7 +20,7 @@ my $folders = join '|', map { quotemeta }
 # Names of files that belong to a user or to another project, and options of other programs.
 my %foreign_file = map { $_ => 1 } qw(example.c src/models/qwen3moe.cpp src/models/qwen3vlmoe.cpp);
 my %foreign_option = map { $_ => 1 } qw(--pure --help);
-my $foreign_program = qr/^(?:llama-|hf |pip |apt-get |docker |curl |ffmpeg |cc )/;
+my $foreign_program = qr/^(?:llama-|hf |pip |apt-get |mpirun |docker |curl |ffmpeg |cc )/;
 
 my $bad = 0;
 my ($file, $line);

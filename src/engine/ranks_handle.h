@@ -1,0 +1,15 @@
+/* Inside of the public handle of ranks. */
+#ifndef PV_ENGINE_RANKS_HANDLE_H
+#define PV_ENGINE_RANKS_HANDLE_H
+
+#include "dist/ranks.h"
+
+struct pv_ranks {
+    struct transport *t;
+    bool here; /* all of them are on this machine, and share its cores */
+};
+
+/* Threads that each rank has unless told: its share of the cores. NULL: all of them. */
+int ranks_threads(const struct pv_ranks *ranks);
+
+#endif
