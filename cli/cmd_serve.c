@@ -13,7 +13,7 @@
 
 struct serve_args {
     const char *name, *host, *key_file, *media_path, *upload_dir, *access_log, *samples;
-    struct arg_list domains, origins;
+    struct arg_list domains, origins, names;
     int port, max_requests, max_queue, max_connections, max_tokens;
     uint64_t kv_memory, max_body, max_upload, max_files;
     double drain_seconds, client_seconds;
@@ -39,6 +39,11 @@ static const struct option serve_table[] = {
     { "cors-origin", 0, NULL, OPTION_LIST, AT(origins), 0, 0, "ORIGIN",
       "Allow pages of this origin (https://example.org, or * for all) to use the server from a "
       "browser; may be given many times. Default: none.",
+      NULL },
+    { "allow-host", 0, NULL, OPTION_LIST, AT(names), 0, 0, "NAME",
+      "Answer requests for this host name, too; may be given many times. Without keys and on this "
+      "machine only, the server answers for addresses and localhost; a proxy may pass on another "
+      "name. Default: none.",
       NULL },
     { "media-path", 0, NULL, OPTION_STRING, AT(media_path), 0, 0, "DIR",
       "Allow file:// URLs of media below this directory. Default: none are allowed.", NULL },
@@ -206,6 +211,8 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     c->n_domains = a->domains.n;
     c->origins = a->origins.items;
     c->n_origins = a->origins.n;
+    c->names = a->names.items;
+    c->n_names = a->names.n;
     c->log_prompts = a->log_prompts;
     c->sandbox = a->no_sandbox ? PV_SANDBOX_OFF : PV_SANDBOX_ON;
     set_bounds(a, c);

@@ -1,5 +1,6 @@
 /* From exchanges to calls: which route, whether the key is right, whether the server can take it,
  * and where the body goes. Everything is refused as early as possible. */
+#include "host_rules.h"
 #include "server.h"
 #include "unique_id.h"
 
@@ -153,6 +154,19 @@ static bool check_site(const struct call *c, struct api_error *e)
                     "pages of other origins may not use this server: --cors-origin allows them");
 }
 
+/* Keys keep pages from elsewhere out by themselves, and who listens on other addresses has clients
+ * that know it by names of their own. */
+static bool check_host(const struct call *c, struct api_error *e)
+{
+    const struct serve_config *conf = c->s->c;
+    const char *host = exchange_header(c->x, "Host");
+    if (conf->key_file || !host_is_loopback(conf->host) ||
+        host_is_known(host, conf->names, conf->n_names))
+        return true;
+    return api_fail(e, 403, NULL, "this server is not known as %.200s: --allow-host allows a name",
+                    host);
+}
+
 /* While it drains the server listens no more, so a connection without a request so far is older
  * than that: its client could not know, and is served. */
 static bool check_state(const struct call *c, struct api_error *e)
@@ -237,7 +251,7 @@ static void begin(void *user, struct exchange *x)
     if (!c->route)
         api_fail(&e, path_known ? 405 : 404, NULL, "there is no %.15s %.200s here", x->method,
                  x->path);
-    if (!e.status && check_site(c, &e) && !c->route->open)
+    if (!e.status && check_host(c, &e) && check_site(c, &e) && !c->route->open)
         check_key(c, &e);
     if (!e.status && check_state(c, &e))
         check_body(c, &e);

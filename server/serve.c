@@ -2,6 +2,7 @@
  * on a thread of their own. A first SIGTERM or SIGINT drains: running answers finish, new ones are
  * refused. A second one, or --drain-seconds, ends them. */
 #include "serve.h"
+#include "host_rules.h"
 
 #include "base/clock.h"
 #include "server.h"
@@ -249,14 +250,9 @@ static void close_server(struct server *s)
     loop_close(&s->loop);
 }
 
-static bool is_loopback(const char *host)
-{
-    return !strncmp(host, "127.", 4) || !strcmp(host, "::1") || !strcmp(host, "localhost");
-}
-
 static void warn_of_strangers(const struct serve_config *c)
 {
-    if (!is_loopback(c->host) && !c->key_file)
+    if (!host_is_loopback(c->host) && !c->key_file)
         fprintf(stderr,
                 "prevue: warning: listening on %s without --api-key-file: everybody who "
                 "reaches this machine can use the model\n",

@@ -23,6 +23,9 @@ struct serve_config {
     int n_domains;
     const char *const *origins; /* of pages of others that may ask (CORS); "*": all */
     int n_origins;
+    const char *const
+        *names; /* that requests may give as their host, beside addresses and localhost */
+    int n_names;
     int max_queue;       /* requests that wait for the engine */
     int max_connections; /* of clients */
     int max_tokens;      /* of one answer; 0: what the context has room for */

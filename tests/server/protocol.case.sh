@@ -1,5 +1,5 @@
 # The protocol: what each route answers, errors in OpenAI's form, streams.
-serve --samples "$samples" --cors-origin https://page.example
+serve --samples "$samples" --cors-origin https://page.example --allow-host videos.example
 
 expect health 200 '^\{"status":"ready"\}$' /health
 expect models 200 '"data":\[\{"id":"nano"' /v1/models
@@ -121,6 +121,14 @@ done
 expect post_of_allowed_site 200 'tokens' /tokenize -d '{"prompt":"x"}' -H 'Sec-Fetch-Site: cross-site' -H 'Origin: https://page.example'
 expect post_of_our_page 200 'tokens' /tokenize -d '{"prompt":"x"}' -H 'Sec-Fetch-Site: same-origin'
 expect link_of_other_site 200 '<title>prevue' / -H 'Sec-Fetch-Site: cross-site'
+
+# A name that leads to this address by somebody else's will.
+for host in evil.example evil.example:8080 localhost.evil.example 127.0.0.1.evil.example ''; do
+    expect "host_$host" 403 'not known as.*--allow-host|Host' /v1/models -H "Host: $host"
+done
+for host in localhost LOCALHOST:1 page.localhost 127.0.0.1:80 '[::1]:8080' videos.example Videos.example.:80; do
+    expect "host_$host" 200 '"object"' /v1/models -H "Host: $host"
+done
 
 # The log: one line for each request, without prompts.
 why=
