@@ -68,7 +68,7 @@ enum pv_status test_hearing(struct rig *r, const struct rig_model *m, const stru
             timings_add(&t, clock_now() - start);
     }
     if (!s) {
-        snprintf(note, sizeof note, "a chunk of %d s: %d frames, %d tokens",
+        snprintf(note, sizeof note, "a chunk of %d s: %d frames; %d tokens",
                  c->positions / AUDIO_FRAMES_PER_SECOND, c->positions, audio_chunk_tokens(c));
         results_row(r->results, &(struct result){ .model = m->shape,
                                                   .type = m->type,
