@@ -18,7 +18,7 @@ my ($root, $prevue, @files) = @ARGV;
 my $folders = join '|', map { quotemeta }
     qw(src doc cli server bench tests tools models samples examples include helper python .ci);
 # Names of files that belong to a user or to another project, and options of other programs.
-my %foreign_file = map { $_ => 1 } qw(example.c src/models/qwen3moe.cpp src/models/qwen3vlmoe.cpp);
+my %foreign_file = map { $_ => 1 } qw(example.c program.c src/models/qwen3moe.cpp src/models/qwen3vlmoe.cpp);
 my %foreign_option = map { $_ => 1 } qw(--pure --help);
 my $foreign_program = qr/^(?:llama-|hf |pip |apt-get |mpirun |docker |curl |ffmpeg |cc )/;
 
