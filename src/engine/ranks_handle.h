@@ -9,7 +9,7 @@ struct pv_ranks {
     bool here; /* all of them are on this machine, and share its cores */
 };
 
-/* Threads that each rank has unless told: its share of the cores. NULL: all of them. */
+/* Threads of each rank by default: its share of the cores. NULL: all of them. */
 int ranks_threads(const struct pv_ranks *ranks);
 
 #endif
