@@ -144,6 +144,7 @@ class pv_model_params(Struct):
     no_repack: bool
     draft_vocab: int
     draft_text: Any
+    ranks: Any
     _fields_ = [
         ("size", c_size_t),
         ("path", c_char_p),
@@ -158,6 +159,7 @@ class pv_model_params(Struct):
         ("no_repack", c_bool),
         ("draft_vocab", c_int),
         ("draft_text", c_char_p),
+        ("ranks", c_void_p),
     ]
 
 
@@ -736,12 +738,14 @@ class pv_span(Struct):
     begin: float
     end: float
     rows: int
+    accepted: int
     _fields_ = [
         ("side", c_int),
         ("what", c_char_p),
         ("begin", c_double),
         ("end", c_double),
         ("rows", c_int),
+        ("accepted", c_int),
     ]
 
 
@@ -799,6 +803,12 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "pv_gen_params_init": (None, [POINTER(pv_gen_params), c_size_t]),
     "pv_video_params_init": (None, [POINTER(pv_video_params), c_size_t]),
     "pv_chat_options_init": (None, [POINTER(pv_chat_options), c_size_t]),
+    "pv_ranks_start": (c_int, [POINTER(c_void_p), c_int, POINTER(pv_error)]),
+    "pv_ranks_rank": (c_int, [c_void_p]),
+    "pv_ranks_count": (c_int, [c_void_p]),
+    "pv_ranks_follow": (c_int, [c_void_p, POINTER(pv_error)]),
+    "pv_ranks_close": (None, [POINTER(c_void_p)]),
+    "pv_ranks_traffic": (None, [c_void_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64)]),
     "pv_model_open": (c_int, [POINTER(c_void_p), POINTER(pv_model_params), POINTER(pv_error)]),
     "pv_model_close": (None, [POINTER(c_void_p)]),
     "pv_model_describe": (c_int, [c_void_p, c_int, c_bool, c_bool, POINTER(c_void_p), POINTER(pv_error)]),

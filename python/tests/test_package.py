@@ -37,7 +37,7 @@ def tearDownModule():
 def run(code, **more):
     """Python code in a process of its own, which may crash."""
     code = "import prevue, sys, os, gc\nsys.argv[1:] = %r\n" % [NANO, CLIP.source] + code
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONFAULTHANDLER="1")
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONFAULTHANDLER="1", PYTHONWARNINGS="ignore")
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more)
 
 

@@ -47,6 +47,9 @@ for source in "$examples"/c/*.c; do
         \$(pkg-config --cflags --libs prevue) && echo done"
 done
 
+sed -n '/^```c$/,/^```$/p' "$root/README.md" | sed '/^```/d' >readme.c
+says compile_readme '^done$' sh -c "$cc -Wall -Wextra -Werror -o readme readme.c \$(pkg-config --cflags --libs prevue) && echo done"
+
 # A still picture has few tokens: quicker than a clip.
 "$prevue" frames "$clip" --frames 1 -o stills >/dev/null || exit 1
 still=$(echo stills/*.png)
@@ -54,6 +57,7 @@ says c_describe_clip '^This video shows .*mushroom' ./describe_clip "$model" "$c
 says c_ask_many '[1-9][0-9]* of [0-9]+ prompt tokens were there' ./ask_many "$model" "$still" "Describe the video." "What is there?"
 says c_stream_requests '^2: \[' ./stream_requests "$model" "$still" "$still"
 says c_own_frames 'grey background' ./own_frames "$model"
+says c_readme '[a-z]' ./readme "$model" "$still"
 says c_failure_is_reported '^cannot|no-such-model' sh -c "! ./describe_clip no-such-model.gguf $clip 2>&1"
 
 if [ -n "$python" ] && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))'; then

@@ -87,6 +87,14 @@ notebook()
     grep -q '^ok notebook_runs' examples
 }
 
+# The first block of code of its README, from the root of the repository.
+readme()
+{
+    sed -n '/^```python$/,/^```$/p' "$root/python/README.md" | sed '/^```/d' >readme.py
+    (cd "$root" && PREVUE_LIBRARY="$build/libprevue.so.0" "$dir/named/bin/python" "$dir/readme.py") | tee text
+    grep -q 'length\|stop' text
+}
+
 types()
 {
     (cd "$root/python" && "$dir/named/bin/mypy" --cache-dir "$dir/mypy" --python-executable "$dir/named/bin/python")
@@ -100,6 +108,7 @@ fi
 check library_named_by_environment named
 check library_installed installed
 check library_built_and_copied bundled
+check readme readme
 if named/bin/pip install --quiet --disable-pip-version-check numpy mypy typing_extensions >"$dir/log" 2>&1; then
     check tests_with_numpy with_numpy
     check notebook notebook
