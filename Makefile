@@ -486,8 +486,10 @@ lint:
 	@tools/setup.sh lint
 	@CC='$(CC)' tools/lint.sh
 
+# Also writes what is generated from the public header.
 format:
 	clang-format -i $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
+	python3 python/make_abi.py
 
 # The manual page and the completions are printed by the program. After a build for another machine
 # NATIVE names a program that this one can run.

@@ -80,5 +80,10 @@ if command -v g++ >/dev/null; then
     fi
 fi
 
+# The Python package has the layout of the public header.
+if command -v python3 >/dev/null; then
+    python3 python/make_abi.py --check || bad=1
+fi
+
 [ "$bad" -ne 0 ] || echo "lint: $(printf '%s\n' $sources | wc -l) files, no violation"
 exit $bad
