@@ -56,7 +56,12 @@ def _build():
     print("prevue: building libprevue, which takes some minutes", file=sys.stderr)
     build = os.environ.get("PREVUE_BUILD", "build")
     command = ["make", "-C", ROOT, "-j%d" % (os.cpu_count() or 2), "BUILD=" + build, "lib", build + "/prevue-media"]
-    if subprocess.call(command, stdout=sys.stderr):
+    try:
+        failed = subprocess.call(command, stdout=sys.stderr)
+    except OSError as e:  # there is no make
+        print(e, file=sys.stderr)
+        failed = True
+    if failed:
         raise SystemExit(
             "prevue: libprevue could not be built: run 'make setup' in %s first, which installs what it needs on Debian, "
             "or install libprevue %s (make install, make deb)" % (ROOT, VERSION)

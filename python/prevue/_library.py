@@ -46,7 +46,8 @@ def _open() -> "tuple[str, ctypes.CDLL]":
         if os.sep in path and not os.path.exists(path):
             continue
         try:
-            return os.path.realpath(path) if os.sep in path else path, ctypes.CDLL(path)
+            loaded = ctypes.CDLL(path)
+            return os.path.realpath(path) if os.sep in path else _where(path), loaded
         except OSError as e:
             tried.append(str(e))
     raise LibraryError(
@@ -55,24 +56,34 @@ def _open() -> "tuple[str, ctypes.CDLL]":
     )
 
 
+def _where(name: str) -> str:
+    """The file of a library that the dynamic linker found by its name, as the kernel has it mapped."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                path = line.rstrip("\n").rpartition(" ")[2]
+                if os.path.basename(path).startswith(name):
+                    return path
+    except OSError:
+        pass
+    return name
+
+
 class Library:
     """The loaded library. Its functions are attributes, with their types set."""
 
     def __init__(self) -> None:
         self.path, self.cdll = _open()
         for name, (result, arguments) in _abi.FUNCTIONS.items():
-            try:
-                function = getattr(self.cdll, name)
-            except AttributeError:
-                raise LibraryError(
-                    "%s has no function %s: it is of another version than this package" % (self.path, name)
-                ) from None
-            function.restype = result
-            function.argtypes = arguments
-            setattr(self, name, function)
+            function = getattr(self.cdll, name, None)
+            if function is not None:  # an older library lacks some
+                function.restype = result
+                function.argtypes = arguments
+                setattr(self, name, function)
 
-    def __getattr__(self, name: str) -> Any:  # for type checkers: the functions are set above
-        raise AttributeError(name)
+    def __getattr__(self, name: str) -> Any:
+        """Asked for what is not set above."""
+        raise LibraryError("%s has no function %s: it is older than this package" % (self.path, name))
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function that returns a status and takes an error last; raise what it says."""
