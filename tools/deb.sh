@@ -57,7 +57,10 @@ mkdir -p "$doc" "$stage/DEBIAN"
 printf 'prevue (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n' \
     "$version" "$maintainer" "$(LC_ALL=C date -u -R -d "@$when")" | gzip -9n >"$doc/changelog.gz"
 cp "$root/CHANGELOG.md" "$doc/CHANGELOG.md"
-chmod 644 "$doc"/*
+mkdir "$doc/examples"
+cp -r "$root"/examples/* "$root/server/deploy/prevue.service" "$doc/examples"
+find "$doc" -type f -exec chmod 644 {} +
+find "$doc/examples" -name '*.sh' -exec chmod 755 {} +
 
 # The libraries that the programs need, as packages: dpkg-shlibdeps wants a source package around it.
 work=$(mktemp -d)

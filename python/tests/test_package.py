@@ -34,11 +34,26 @@ def tearDownModule():
     model.close()
 
 
-def run(code, **more):
+def run(test, code):
     """Python code in a process of its own, which may crash."""
     code = "import prevue, sys, os, gc\nsys.argv[1:] = %r\n" % [NANO, CLIP.source] + code
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONFAULTHANDLER="1", PYTHONWARNINGS="ignore")
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    test.addCleanup(end, process)
+    return process
+
+
+def end(process):
+    """Whatever became of it, and of its children."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
 
 
 class Models(unittest.TestCase):
@@ -296,7 +311,7 @@ other = session.stream("Describe the video.", max_tokens=400)
 print(next(stream), next(other))
 engine.loop = engine  # a cycle: only the exit closes it
 """
-        process = run(code)
+        process = run(self, code)
         out, err = process.communicate(timeout=60)
         self.assertEqual((process.returncode, err), (0, b""))
         self.assertIn(b"This", out)
@@ -313,7 +328,7 @@ if pid == 0:
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(stream.answer().ids) > 0)
 """
-        process = run(code)
+        process = run(self, code)
         out, err = process.communicate(timeout=60)
         self.assertEqual((process.returncode, err, out), (0, b"", b"7 True\n"))
 
@@ -330,7 +345,7 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 """ % ask
-            process = run(code)
+            process = run(self, code)
             self.assertEqual(process.stdout.readline(), b"ready\n")
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
@@ -377,11 +392,11 @@ except KeyboardInterrupt:
 class Finding(unittest.TestCase):
     def test_library_is_named(self):
         code = "import os; os.environ['PREVUE_LIBRARY'] = '/no/such.so'\nprevue.library_version()"
-        process = run(code)
+        process = run(self, code)
         _, err = process.communicate(timeout=60)
         self.assertIn(b"PREVUE_LIBRARY names /no/such.so, which cannot be loaded", err)
         code = "import os; os.environ['PREVUE_LIBRARY'] = os.environ['HERE']\nprint(prevue.library_path())"
         os.environ["HERE"] = prevue.library_path()
-        process = run(code)
+        process = run(self, code)
         out, _ = process.communicate(timeout=60)
         self.assertEqual(out.decode().strip(), prevue.library_path())

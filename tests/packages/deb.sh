@@ -4,7 +4,6 @@
 #
 #   tests/packages/deb.sh PACKAGE.deb
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
 deb=$(realpath "$1") || exit 1
 cc=${CC:-cc}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-deb-XXXXXX") || exit 1
@@ -39,7 +38,8 @@ has_files()
     for f in bin/prevue libexec/prevue/prevue-media include/prevue/prevue.h share/man/man1/prevue.1.gz \
         share/bash-completion/completions/prevue share/zsh/vendor-completions/_prevue \
         share/fish/vendor_completions.d/prevue.fish share/prevue/models/nano.gguf share/prevue/models/nano-draft.gguf \
-        share/prevue/models/nano-head.gguf share/prevue/samples/64-frames.mp4 share/doc/prevue/copyright; do
+        share/prevue/models/nano-head.gguf share/prevue/samples/64-frames.mp4 share/doc/prevue/copyright \
+        share/doc/prevue/examples/c/describe_clip.c; do
         [ -s "tree/usr/$f" ] || { echo "usr/$f is missing" && return 1; }
     done
     [ -f "$lib/pkgconfig/prevue.pc" ] || { echo "there is no prevue.pc in $lib/pkgconfig" && return 1; }
@@ -75,11 +75,11 @@ describes()
     [ "$(echo "$text" | wc -w)" -ge 10 ]
 }
 
-# A program outside the source tree, by pkg-config alone.
+# An example of the package, by pkg-config alone.
 compiles()
 {
     export PKG_CONFIG_LIBDIR="$dir/$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$dir/tree"
-    $cc -Wall -Werror -o describe_clip "$root/examples/c/describe_clip.c" $(pkg-config --cflags --libs prevue) || return 1
+    $cc -Wall -Werror -o describe_clip tree/usr/share/doc/prevue/examples/c/describe_clip.c $(pkg-config --cflags --libs prevue) || return 1
     LD_LIBRARY_PATH=$dir/$lib ./describe_clip tree/usr/share/prevue/models/nano.gguf \
         tree/usr/share/prevue/samples/16-frames.mp4 >text || return 1
     cat text
