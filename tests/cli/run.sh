@@ -17,8 +17,6 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-cli-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 cd "$dir" || exit 1
-passed=0
-failed=0
 status=0
 
 # Run the command; its status is in $status, its output in the files out and err.
@@ -29,22 +27,15 @@ run()
     status=$?
 }
 
-# verdict NAME [REASON]: no reason is a pass.
-verdict()
+show_failure()
 {
-    if [ -z "${2:-}" ]; then
-        passed=$((passed + 1))
-        echo "ok $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $1: $2"
-        echo "  ran: $ran"
-        echo "  status $status, stdout:"
-        head -c 600 "$dir/out" | sed 's/^/    /'
-        echo "  stderr:"
-        head -c 2000 "$dir/err" | sed 's/^/    /'
-    fi
+    echo "  ran: $ran"
+    echo "  status $status, stdout:"
+    head -c 600 "$dir/out" | sed 's/^/    /'
+    echo "  stderr:"
+    head -c 2000 "$dir/err" | sed 's/^/    /'
 }
+. "$root/tests/verdict.sh"
 
 # One sentence on stderr matching $1, nothing on stdout; prints what is wrong.
 one_sentence()

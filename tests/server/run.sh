@@ -22,8 +22,6 @@ server=
 trap 'stop_server; rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 cd "$dir" || exit 1
-passed=0
-failed=0
 
 # serve OPTIONS...: start a server on a free port and wait until it is ready; its address is in
 # $url, its output in serve.out and serve.err, its log in access.log.
@@ -51,20 +49,13 @@ stop_server()
     server=
 }
 
-# verdict NAME [REASON]: no reason is a pass.
-verdict()
+show_failure()
 {
-    if [ -z "${2:-}" ]; then
-        passed=$((passed + 1))
-        echo "ok $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $1: $2"
-        head -c 1500 out 2>/dev/null | sed 's/^/    /'
-        echo
-        tail -n 5 serve.err 2>/dev/null | sed 's/^/    /'
-    fi
+    head -c 1500 out 2>/dev/null | sed 's/^/    /'
+    echo
+    tail -n 5 serve.err 2>/dev/null | sed 's/^/    /'
 }
+. "$root/tests/verdict.sh"
 
 # fetch PATH [CURL OPTIONS]: the body goes to the file out, the status to $status.
 fetch()
