@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "format/family.h"
 #include "video/patches.h"
 #include "vision/llava.h"
@@ -104,11 +105,6 @@ void encoder_close(struct encoder **e)
     *e = NULL;
 }
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 size_t encoder_size(const struct encoder *e, const struct media *m)
 {
     struct need n = need_of(e, m);
@@ -116,8 +112,8 @@ size_t encoder_size(const struct encoder *e, const struct media *m)
     return (patches > 0 ? vision_state_size(e->v, patches) : 0) +
            (n.heard_floats > 0 || e->hearing ? hearing_state_size(e->h) : 0) +
            sizeof(float) *
-               (larger(n.patch_floats, e->n_patches) + larger(n.feature_floats, e->n_features) +
-                larger(n.window_floats, e->n_window) + larger(n.heard_floats, e->n_heard));
+               (max_size(n.patch_floats, e->n_patches) + max_size(n.feature_floats, e->n_features) +
+                max_size(n.window_floats, e->n_window) + max_size(n.heard_floats, e->n_heard));
 }
 
 /* A block of at least n floats; its contents are lost when it grows. */

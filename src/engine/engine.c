@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/sized.h"
 #include "spec/grow.h"
 #include "spec/tree.h"
@@ -23,22 +24,12 @@ void pv_engine_params_init(struct pv_engine_params *p, size_t size)
     sized_init(p, size, &usual, sizeof usual);
 }
 
-static int at_least(int a, int b)
-{
-    return a > b ? a : b;
-}
-
-static int at_most(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- sizes ---- */
 
 int engine_rows(const struct pv_engine *e)
 {
-    int joint = e->max_requests > 1 ? at_least(TREE_MAX, e->max_requests) : 0;
-    return at_least(e->chunk, e->speculates ? TREE_MAX : 1) + joint;
+    int joint = e->max_requests > 1 ? max_int(TREE_MAX, e->max_requests) : 0;
+    return max_int(e->chunk, e->speculates ? TREE_MAX : 1) + joint;
 }
 
 static int engine_logits(const struct pv_engine *e)
@@ -51,12 +42,12 @@ static int engine_logits(const struct pv_engine *e)
 static int draft_rows(const struct pv_engine *e)
 {
     int joint = e->max_requests > 1 ? TREE_MAX : 0;
-    return at_least(e->chunk, TREE_MAX) + joint;
+    return max_int(e->chunk, TREE_MAX) + joint;
 }
 
 static int draft_logits(const struct pv_engine *e)
 {
-    return at_most(GROW_LEVEL * e->max_requests, at_least(GROW_LEVEL, MANY_LOGITS));
+    return min_int(GROW_LEVEL * e->max_requests, max_int(GROW_LEVEL, MANY_LOGITS));
 }
 
 static int pages_of(int64_t tokens)
@@ -79,8 +70,8 @@ static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_p
     int most = pv_model_max_context(m);
     e->context = p->max_context;
     if (e->context == 0)
-        e->context = at_most(most, MODEL_DEFAULT_CONTEXT);
-    most = at_most(m->limits.context_tokens, CONFIG_MAX_CONTEXT);
+        e->context = min_int(most, MODEL_DEFAULT_CONTEXT);
+    most = min_int(m->limits.context_tokens, CONFIG_MAX_CONTEXT);
     if (e->context < 1 || e->context > most)
         return fail(err, PV_E_LIMIT, "a context of %d tokens was asked for, 1 to %d are possible",
                     e->context, most);
@@ -88,7 +79,7 @@ static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_p
     if (e->chunk < 1 || e->chunk > MODEL_MAX_CHUNK)
         return fail(err, PV_E_ARG, "steps of %d rows were asked for, 1 to %d are possible",
                     e->chunk, MODEL_MAX_CHUNK);
-    e->chunk = at_most(e->chunk, e->context);
+    e->chunk = min_int(e->chunk, e->context);
     e->max_requests = p->max_requests ? p->max_requests : DEFAULT_REQUESTS;
     if (e->max_requests < 1 || e->max_requests > MAX_REQUESTS)
         return fail(err, PV_E_ARG, "%d requests at a time were asked for, 1 to %d are possible",
@@ -128,7 +119,7 @@ static enum pv_status check_memory(struct pv_engine *e, int64_t tokens, struct p
 static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
 {
     const struct decoder *dec = e->model->dec;
-    int rows = at_most(e->chunk, LANE_ROWS);
+    int rows = min_int(e->chunk, LANE_ROWS);
     size_t size = decoder_state_size(dec, rows, engine_logits(e), e->context, e->kv);
     struct pv_error none;
     if (e->max_requests == 1 || !decoder_ways_differ(dec) ||

@@ -3,6 +3,7 @@
  * tokens of each pair of frames are followed by those of the sound that is heard meanwhile. */
 #include "family/family_parts.h"
 
+#include "base/minmax.h"
 #include "lm/positions.h"
 
 #define AUDIO_TOP_SLOT(field) offsetof(struct audio_tensors, field)
@@ -141,11 +142,6 @@ static enum pv_status plan(struct media *m, const struct vision_config *c,
     return s;
 }
 
-static int32_t larger(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The time of slice t: in training by the clock; the released code has lost the seconds and counts
  * each slice as one. */
 static int32_t slice_time(const struct media *m, int t)
@@ -166,7 +162,8 @@ static void picture_position(const struct media *m, int32_t start, int row, int3
 /* Where text begins after pictures that begin at `start`. */
 static int32_t after_pictures(const struct media *m, int32_t start)
 {
-    return start + 1 + larger(slice_time(m, m->n_units - 1), larger(m->merged_h, m->merged_w) - 1);
+    return start + 1 +
+           max_int(slice_time(m, m->n_units - 1), max_int(m->merged_h, m->merged_w) - 1);
 }
 
 /* As the released code has it: it does not know of sound, so the first rows, as many as there are
@@ -198,7 +195,7 @@ static int32_t training_positions(const struct media *m, int32_t start, int n, i
     }
     if (sound == 0)
         return after_pictures(m, start);
-    return start + larger(sound, pictures ? 1 + slice_time(m, m->n_units - 1) : 0);
+    return start + max_int(sound, pictures ? 1 + slice_time(m, m->n_units - 1) : 0);
 }
 
 /* A media item is one run. */

@@ -8,6 +8,7 @@
  * one are gathered side by side, so their weights are kept with the channels last. */
 #include "hearing/hearing_parts.h"
 
+#include "base/minmax.h"
 #include "tensor/quant.h"
 #include "tensor/weights.h"
 
@@ -189,11 +190,6 @@ const struct audio_config *hearing_config(const struct hearing *h)
 
 /* ---- state ---- */
 
-static int max_int(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 static struct work_shape work_shape_of(const struct hearing *h)
 {
     const struct audio_config *c = &h->c;
@@ -211,15 +207,6 @@ static struct work_shape work_shape_of(const struct hearing *h)
                                 .segment = c->positions };
 }
 
-/* A part of the arena; with `a` NULL its bytes are only counted. */
-static void *reserve(struct arena *a, size_t *total, size_t size)
-{
-    if (size == 0)
-        return NULL;
-    *total += arena_cost(size);
-    return a ? arena_push(a, size) : NULL;
-}
-
 static size_t carve_device(struct hearing_state *st, struct arena *a, const struct hearing *h)
 {
     const struct audio_config *c = &h->c;
@@ -228,33 +215,33 @@ static size_t carve_device(struct hearing_state *st, struct arena *a, const stru
     size_t hidden = (size_t)c->hidden, rows = (size_t)c->positions, q = (size_t)c->q_hidden;
     size_t tokens = (size_t)audio_chunk_tokens(c), chunk = TOWER_CHUNK, total = 0;
     size_t widest = (size_t)max_int(c->mel, c->hidden), attended = block ? 0 : f * rows * hidden;
-    st->features = reserve(a, &total, f * (1 + frames) * mel);
-    st->first = reserve(a, &total, f * (1 + frames) * hidden);
-    st->wide = reserve(a, &total, f * chunk * AUDIO_TAPS * widest);
-    st->x = reserve(a, &total, f * rows * hidden);
-    st->q = reserve(a, &total, attended);
-    st->k = reserve(a, &total, attended);
-    st->v = reserve(a, &total, attended);
-    st->xn = reserve(a, &total, block ? 0 : f * chunk * hidden);
-    st->tmp = reserve(a, &total, block ? 0 : f * chunk * hidden);
-    st->up = reserve(a, &total, block ? 0 : f * chunk * (size_t)c->ffn);
-    st->keys = reserve(a, &total, f * rows * q);
-    st->values = reserve(a, &total, f * rows * q);
-    st->query = reserve(a, &total, f * tokens * q);
-    st->part = reserve(a, &total, f * tokens * q);
-    st->sum = reserve(a, &total, f * tokens * q);
-    st->middle = reserve(a, &total, f * tokens * (size_t)c->q_ffn);
-    st->tokens = reserve(a, &total, f * tokens * (size_t)h->out);
-    st->rows = reserve(a, &total, sizeof *st->rows * AUDIO_TAPS * chunk);
+    st->features = tower_reserve(a, &total, f * (1 + frames) * mel);
+    st->first = tower_reserve(a, &total, f * (1 + frames) * hidden);
+    st->wide = tower_reserve(a, &total, f * chunk * AUDIO_TAPS * widest);
+    st->x = tower_reserve(a, &total, f * rows * hidden);
+    st->q = tower_reserve(a, &total, attended);
+    st->k = tower_reserve(a, &total, attended);
+    st->v = tower_reserve(a, &total, attended);
+    st->xn = tower_reserve(a, &total, block ? 0 : f * chunk * hidden);
+    st->tmp = tower_reserve(a, &total, block ? 0 : f * chunk * hidden);
+    st->up = tower_reserve(a, &total, block ? 0 : f * chunk * (size_t)c->ffn);
+    st->keys = tower_reserve(a, &total, f * rows * q);
+    st->values = tower_reserve(a, &total, f * rows * q);
+    st->query = tower_reserve(a, &total, f * tokens * q);
+    st->part = tower_reserve(a, &total, f * tokens * q);
+    st->sum = tower_reserve(a, &total, f * tokens * q);
+    st->middle = tower_reserve(a, &total, f * tokens * (size_t)c->q_ffn);
+    st->tokens = tower_reserve(a, &total, f * tokens * (size_t)h->out);
+    st->rows = tower_reserve(a, &total, sizeof *st->rows * AUDIO_TAPS * chunk);
     return total;
 }
 
 static size_t carve_host(struct hearing_state *st, struct arena *a, const struct hearing *h)
 {
     size_t frames = (size_t)audio_chunk_frames(&h->c), total = 0;
-    st->host_rows = reserve(a, &total, sizeof *st->host_rows * AUDIO_TAPS * TOWER_CHUNK);
-    st->turned = reserve(a, &total, sizeof(float) * frames * (size_t)h->c.mel);
-    st->segments = reserve(a, &total, sizeof(int) * (TOWER_CHUNK + 1));
+    st->host_rows = tower_reserve(a, &total, sizeof *st->host_rows * AUDIO_TAPS * TOWER_CHUNK);
+    st->turned = tower_reserve(a, &total, sizeof(float) * frames * (size_t)h->c.mel);
+    st->segments = tower_reserve(a, &total, sizeof(int) * (TOWER_CHUNK + 1));
     return total;
 }
 
@@ -273,13 +260,11 @@ static enum pv_status state_fill(struct hearing_state *st, const struct hearing 
     size_t device_size = carve_device(st, NULL, h), host_size = carve_host(st, NULL, h);
     struct arena on_device;
     void *block = NULL;
-    enum pv_status s = device_alloc(h->dev, &block, device_size, err);
+    enum pv_status s =
+        tower_memory_open(h->dev, &block, device_size, &on_device, &st->arena, host_size, err);
     st->block = block;
     if (s)
         return s;
-    if (!arena_open(&st->arena, host_size))
-        return fail_nomem(err, host_size);
-    arena_init(&on_device, st->block, device_size);
     carve_device(st, &on_device, h); /* zeroed, as the rows before the first frames must be */
     carve_host(st, &st->arena, h);
     return h->dev->ops->work_open(h->dev, &st->work, &shape, err);
@@ -309,9 +294,7 @@ void hearing_state_close(struct hearing_state **st)
     if (!old)
         return;
     old->dev->ops->work_close(old->dev, &old->work);
-    if (old->block)
-        old->dev->ops->free(old->dev, old->block);
-    arena_close(&old->arena);
+    tower_memory_close(old->dev, old->block, &old->arena);
     mem_free(old);
 }
 
@@ -326,11 +309,6 @@ void hearing_state_work_on(struct hearing_state *st, struct device *group)
 }
 
 /* ---- encoding ---- */
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 void hearing_multiply(const struct hearing_pass *p, const struct matrix *w, float *y,
                       const float *x, int n)

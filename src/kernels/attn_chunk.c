@@ -1,16 +1,12 @@
 /* The chunk kernels: choice, sizes, the generic one, and how partial results join. */
 #include "kernels/attn_chunk.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { GENERIC_TILE = 64 }; /* queries of one tile of the generic kernel */
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d, int group)
 {

@@ -4,6 +4,7 @@
 #include "kernels/device_cpu.h"
 
 #include "base/cpu.h"
+#include "base/minmax.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
@@ -18,16 +19,6 @@ enum {
     ROWS_PER_ITEM = 4,        /* rows of one work item of the elementwise operations */
     ONE_THREAD_FLOATS = 16384 /* less than this is not worth waking the pool for */
 };
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 void *work_thread_mem(struct device_work *w, int thread)
 {

@@ -12,6 +12,8 @@
  */
 #include "kernels/device_cpu.h"
 
+#include "base/minmax.h"
+
 #include <string.h>
 
 enum { SUM_COLUMNS = 512 }; /* of one item, when results are added */
@@ -54,11 +56,6 @@ struct region {
     _Atomic int chosen;
     struct work_queue pack, run, choose, phase[PHASE_COUNT], sum;
 };
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 static int divide_up(int a, int b)
 {

@@ -11,6 +11,8 @@
  * row's bits depend on its segment alone: chunks are counted from the segment's first row and
  * joined in order. */
 #include "kernels/attn_chunk.h"
+
+#include "base/minmax.h"
 #include "kernels/device_cpu.h"
 #include "tensor/half.h"
 
@@ -23,11 +25,6 @@ enum {
     TURN_ROWS = 32,      /* rows of V that become columns together: a line of each */
     LINE_FLOATS = 16
 };
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 static int round_up(int n, int step)
 {

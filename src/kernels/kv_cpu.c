@@ -2,15 +2,12 @@
  * slots side by side (struct kv_layer), so rows are written to V a block of slots at a time. */
 #include "kernels/device_cpu.h"
 
+#include "base/minmax.h"
+
 #include <float.h>
 #include <string.h>
 
 enum { VALUE_BLOCK = 32 }; /* slots of V, aligned: a line of 16-bit values, two of f32 */
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 /* The key of a slot, and the first number of its value; the others are KV_CHUNK numbers apart. */
 static uint8_t *key_at(const struct kv_layer *kv, int head, int slot)

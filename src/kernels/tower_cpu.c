@@ -9,12 +9,9 @@
  * The bits are those of the operations one by one. */
 #include "kernels/device_cpu.h"
 
-#include <string.h>
+#include "base/minmax.h"
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
+#include <string.h>
 
 struct tail_region {
     struct device_work *w;

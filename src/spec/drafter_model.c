@@ -8,6 +8,7 @@
 #include "spec/drafter_model.h"
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "spec/drafter_kind.h"
 #include "spec/grow.h"
 
@@ -338,22 +339,17 @@ static enum pv_status run_chain(struct model_drafter *d, const struct draft_requ
     return PV_OK;
 }
 
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* The chain that propose_chain makes after catch_up, in one step, or in a few if it is long. */
 static enum pv_status propose_at_once(struct model_drafter *d, const struct draft_request *r,
                                       int window, struct pv_error *err)
 {
     int room = d->context - d->n_rows - r->n_answer; /* for rows of drafted tokens */
-    int left = least(least(window, r->most), least(room + 1, TREE_MAX - r->tree->n));
+    int left = min_int(min_int(window, r->most), min_int(room + 1, TREE_MAX - r->tree->n));
     enum pv_status s = catch_up(d, r, d->chunk, err);
     const int32_t *ids = r->answer + d->n_answer;
     int n = r->n_answer - d->n_answer;
     while (left > 0 && !s) {
-        int some = least(left, STEP_MAX_CHAIN + 1);
+        int some = min_int(left, STEP_MAX_CHAIN + 1);
         s = run_chain(d, r, ids, n, some, err);
         left -= some;
         ids = &r->tree->id[r->tree->n - 1];

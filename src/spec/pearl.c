@@ -8,14 +8,10 @@
  * first token of the next window, unless none was drafted. */
 #include "spec/pearl.h"
 
+#include "base/minmax.h"
 #include "spec/row_times.h"
 
 #include <assert.h>
-
-static int min_of(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 void pearl_begin(struct pearl *p, int prefix, int target_len, int draft_len)
 {
@@ -70,8 +66,8 @@ struct pearl_round pearl_end(struct pearl *p, int drafted, int right)
     p->draft_len = draft_len;
     if (rejected) {
         p->mode = PEARL_PRE;
-        p->target_len = min_of(p->target_len, verified + right);
-        p->draft_len = min_of(p->draft_len, verified + right);
+        p->target_len = min_int(p->target_len, verified + right);
+        p->draft_len = min_int(p->draft_len, verified + right);
         p->prefix = verified + right + 1;
         p->pending = 0;
     } else {

@@ -8,6 +8,7 @@
 #include "video/boxes.h"
 
 #include "base/mem.h"
+#include "base/minmax.h"
 
 #include <string.h>
 
@@ -78,20 +79,10 @@ static uint32_t be32(const uint8_t *p)
     return TYPE(p[0], p[1], p[2], p[3]);
 }
 
-static uint64_t at_least(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint64_t at_most(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Sums and products that stay where they would be too large to matter. */
 static uint64_t sum(uint64_t a, uint64_t b)
 {
-    return at_most(a, UINT64_MAX / 4) + at_most(b, UINT64_MAX / 4);
+    return min_u64(a, UINT64_MAX / 4) + min_u64(b, UINT64_MAX / 4);
 }
 
 static uint64_t product(uint64_t a, uint64_t b)
@@ -109,8 +100,8 @@ static uint64_t can_list(int64_t bytes, unsigned bits)
 
 static void add_samples(struct track *t, uint64_t n, uint64_t room)
 {
-    t->listed = sum(t->listed, at_most(n, room));
-    t->counted = sum(t->counted, n - at_most(n, room));
+    t->listed = sum(t->listed, min_u64(n, room));
+    t->counted = sum(t->counted, n - min_u64(n, room));
 }
 
 static void read_sizes(struct walk *w, const uint8_t *p, int64_t left, bool compact)
@@ -136,7 +127,7 @@ static void read_chunks(struct walk *w, int64_t at, int64_t end)
         const uint8_t *p = bytes_at(w, at, 12);
         if (!p)
             return;
-        w->track.in_chunk = at_least(w->track.in_chunk, be32(p + 4));
+        w->track.in_chunk = max_u64(w->track.in_chunk, be32(p + 4));
     }
 }
 
@@ -168,13 +159,13 @@ static void read_table(struct walk *w, uint32_t type, int64_t at, int64_t end)
         break;
     case TYPE('s', 't', 'c', 'o'):
     case TYPE('c', 'o', '6', '4'):
-        t->chunks = at_least(t->chunks, at_most(be32(p + 4), can_list(end - at, 32)));
+        t->chunks = max_u64(t->chunks, min_u64(be32(p + 4), can_list(end - at, 32)));
         break;
     case TYPE('s', 't', 's', 'c'):
         read_chunks(w, at, end);
         break;
     case TYPE('e', 'l', 's', 't'):
-        t->edits = sum(t->edits, at_most(be32(p + 4), can_list(end - at, 96)));
+        t->edits = sum(t->edits, min_u64(be32(p + 4), can_list(end - at, 96)));
         break;
     default:
         break;
@@ -203,7 +194,7 @@ static enum pv_status judge(const struct walk *w, uint64_t memory, struct pv_err
                     "%s: its tables claim %llu samples, more than its %lld bytes can hold",
                     w->from->path, (unsigned long long)all, (long long)w->from->size);
     if (memory && memory / BOXES_ENTRY_SIZE < most)
-        most = at_least(memory / BOXES_ENTRY_SIZE, BOXES_FREE);
+        most = max_u64(memory / BOXES_ENTRY_SIZE, BOXES_FREE);
     if (all > most)
         return fail(err, PV_E_LIMIT, "%s: its tables list %llu samples, at most %llu are allowed",
                     w->from->path, (unsigned long long)all, (unsigned long long)most);

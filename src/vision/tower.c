@@ -1,14 +1,10 @@
 /* What the vision towers do before and after their layers, and the layers of one call. */
 #include "vision/tower.h"
 
+#include "base/minmax.h"
 #include "video/patches.h"
 
 #include <string.h>
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 int tower_patch_size(const struct vision_config *c)
 {

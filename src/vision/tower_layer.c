@@ -12,12 +12,8 @@
  */
 #include "vision/tower_layer.h"
 
+#include "base/minmax.h"
 #include "tensor/weights.h"
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 void tower_norm(const struct layer_room *r, float *y, const float *x, const float *weight,
                 const float *bias, int n, int dim)
@@ -206,4 +202,34 @@ void tower_drop_layer(struct device *dev, struct tower_layer *l)
 enum dtype tower_attention_dtype(const struct tensor *k)
 {
     return k->dtype == DTYPE_F32 || k->dtype == DTYPE_F16 ? k->dtype : DTYPE_BF16;
+}
+
+/* ---- memory of a state ---- */
+
+void *tower_reserve(struct arena *a, size_t *total, size_t size)
+{
+    if (size == 0)
+        return NULL;
+    *total += arena_cost(size);
+    return a ? arena_push(a, size) : NULL;
+}
+
+enum pv_status tower_memory_open(struct device *dev, void **block, size_t device_size,
+                                 struct arena *on_device, struct arena *on_host, size_t host_size,
+                                 struct pv_error *err)
+{
+    enum pv_status s = device_alloc(dev, block, device_size, err);
+    if (s)
+        return s;
+    if (!arena_open(on_host, host_size))
+        return fail_nomem(err, host_size);
+    arena_init(on_device, *block, device_size);
+    return PV_OK;
+}
+
+void tower_memory_close(struct device *dev, void *block, struct arena *on_host)
+{
+    if (block)
+        dev->ops->free(dev, block);
+    arena_close(on_host);
 }

@@ -2,6 +2,7 @@
 #ifndef PV_VISION_TOWER_LAYER_H
 #define PV_VISION_TOWER_LAYER_H
 
+#include "base/mem.h"
 #include "format/model_file.h"
 #include "tensor/device.h"
 
@@ -55,5 +56,17 @@ void tower_drop_layer(struct device *dev, struct tower_layer *l);
 size_t tower_layer_floats(const struct vision_layer_tensors *t);
 /* What keys and values are rounded to, by the type of the matrix that makes them. */
 enum dtype tower_attention_dtype(const struct tensor *k);
+
+/* ---- memory of a state ---- */
+
+/* Takes `size` bytes from the arena and adds their cost to *total; with `a` NULL the bytes are only
+ * counted. NULL for 0 bytes. */
+void *tower_reserve(struct arena *a, size_t *total, size_t size);
+/* Allocates device_size zeroed bytes on the device, which *block owns and *on_device hands out, and
+ * host_size bytes for *on_host. On failure tower_memory_close frees what there is. */
+enum pv_status tower_memory_open(struct device *dev, void **block, size_t device_size,
+                                 struct arena *on_device, struct arena *on_host, size_t host_size,
+                                 struct pv_error *err);
+void tower_memory_close(struct device *dev, void *block, struct arena *on_host);
 
 #endif

@@ -2,6 +2,7 @@
  * tower.c and places.c. */
 #include "vision/tower.h"
 
+#include "base/minmax.h"
 #include "tensor/quant.h"
 #include "tensor/weights.h"
 #include "vision/llava.h"
@@ -154,16 +155,6 @@ int vision_batch(const struct vision *v)
 
 /* ---- state ---- */
 
-static int max_int(int a, int b)
-{
-    return a > b ? a : b;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Rows of the longest segment, and the most rows attended together: all of a frame, or as many
  * frames as fill a chunk. A slice of any size can be as long as the call. */
 static int longest_segment(const struct vision_config *c, int max_patches)
@@ -202,15 +193,6 @@ static struct work_shape work_shape_of(const struct vision *v, int max_patches)
                                 .segment = longest_segment(c, max_patches) };
 }
 
-/* A part of the arena, or NULL when it is empty or with `a` NULL; its bytes are counted. */
-static void *reserve(struct arena *a, size_t *total, size_t size)
-{
-    if (size == 0)
-        return NULL;
-    *total += arena_cost(size);
-    return a ? arena_push(a, size) : NULL;
-}
-
 /* Whether whole frames of tokens lie on the device: to be pooled, to be handed on, or because the
  * parts of a row are made one after the other. */
 static bool keeps_tokens(const struct vision *v)
@@ -224,7 +206,7 @@ static size_t tap_rows(const struct vision *v)
     const struct vision_config *c = &v->c;
     size_t pooled = (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c);
     if (c->family->tower->tiles)
-        return larger(pooled, (size_t)tower_widest(c));
+        return max_size(pooled, (size_t)tower_widest(c));
     return c->positions ? (size_t)tower_chunk(v) : 0;
 }
 
@@ -235,7 +217,7 @@ static size_t lined_rows(const struct vision *v, int max_patches)
     size_t frame = (size_t)vision_side(c) * (size_t)vision_side(c);
     if (!c->family->tower->tiles || (c->newline != NEWLINE_LINE && c->newline != NEWLINE_FRAME))
         return 0;
-    return larger((size_t)max_patches / frame, 1) * (size_t)llava_frame_tokens(c);
+    return max_size((size_t)max_patches / frame, 1) * (size_t)llava_frame_tokens(c);
 }
 
 /* Bytes of the frames of a call: of pictures of one size some pixels are in no patch. */
@@ -247,7 +229,8 @@ static size_t pixel_bytes(const struct vision *v, int max_patches)
         return 0;
     if (!c->family->tower->fixed)
         return (size_t)max_patches * (size_t)tower_patch_size(c);
-    return larger((size_t)max_patches / (side * side), 1) * (size_t)c->temporal * image * image * 3;
+    return max_size((size_t)max_patches / (side * side), 1) * (size_t)c->temporal * image * image *
+           3;
 }
 
 static size_t carve_device(struct vision_state *st, struct arena *a, const struct vision *v,
@@ -265,32 +248,33 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     size_t up = (size_t)max_int(max_int(block ? 0 : c->ffn, tower_patch_size(c)), middle);
     size_t wide = t->tiles ? (size_t)tower_widest(c) * (size_t)c->out * f : 0;
     size_t frame = t->tiles ? (size_t)vision_side(c) * (size_t)vision_side(c) : 1;
-    size_t frames = t->tiles ? larger((size_t)max_patches / frame, 1) : 0;
+    size_t frames = t->tiles ? max_size((size_t)max_patches / frame, 1) : 0;
     size_t pooled = (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c);
     size_t kept = t->tiles ? frames * frame : (size_t)max_patches / (size_t)unit, total = 0;
     size_t lined = lined_rows(v, max_patches);
-    st->pixels = reserve(a, &total, pixel_bytes(v, max_patches));
-    st->table = reserve(a, &total, v->dev->ops->patches ? 3 * 256 * f : 0);
-    st->x = reserve(a, &total, rows * hidden);
-    st->q = reserve(a, &total, attended * hidden);
-    st->k = reserve(a, &total, block ? 0 : attended * hidden);
-    st->v = reserve(a, &total, block ? 0 : attended * hidden);
-    st->cos = reserve(a, &total, rows * half);
-    st->sin = reserve(a, &total, rows * half);
-    st->xn = reserve(a, &total, chunk * hidden);
-    st->gate = reserve(a, &total, t->gated && !block ? chunk * (size_t)c->ffn : 0);
-    st->up = reserve(a, &total, chunk * up);
-    st->tmp = reserve(a, &total, chunk * (size_t)max_int(c->hidden, token));
-    st->near = reserve(a, &total, 2 * wide);
-    st->mixed = reserve(a, &total, wide);
-    st->tokens = reserve(a, &total, keeps_tokens(v) ? kept * (size_t)vision_row_size(c) * f : 0);
-    st->pooled = reserve(a, &total, (frames * pooled + (lined > 0)) * (size_t)c->out * f);
-    st->lined = reserve(a, &total, lined * (size_t)c->out * f);
-    st->lines = reserve(a, &total, lined * sizeof *st->lines);
-    st->taps = reserve(a, &total, tap_rows(v) * sizeof *st->taps);
-    st->weights = reserve(a, &total, tap_rows(v) * sizeof *st->weights);
-    st->units =
-        reserve(a, &total, t->windows ? (size_t)max_patches / (size_t)unit * sizeof *st->units : 0);
+    st->pixels = tower_reserve(a, &total, pixel_bytes(v, max_patches));
+    st->table = tower_reserve(a, &total, v->dev->ops->patches ? 3 * 256 * f : 0);
+    st->x = tower_reserve(a, &total, rows * hidden);
+    st->q = tower_reserve(a, &total, attended * hidden);
+    st->k = tower_reserve(a, &total, block ? 0 : attended * hidden);
+    st->v = tower_reserve(a, &total, block ? 0 : attended * hidden);
+    st->cos = tower_reserve(a, &total, rows * half);
+    st->sin = tower_reserve(a, &total, rows * half);
+    st->xn = tower_reserve(a, &total, chunk * hidden);
+    st->gate = tower_reserve(a, &total, t->gated && !block ? chunk * (size_t)c->ffn : 0);
+    st->up = tower_reserve(a, &total, chunk * up);
+    st->tmp = tower_reserve(a, &total, chunk * (size_t)max_int(c->hidden, token));
+    st->near = tower_reserve(a, &total, 2 * wide);
+    st->mixed = tower_reserve(a, &total, wide);
+    st->tokens =
+        tower_reserve(a, &total, keeps_tokens(v) ? kept * (size_t)vision_row_size(c) * f : 0);
+    st->pooled = tower_reserve(a, &total, (frames * pooled + (lined > 0)) * (size_t)c->out * f);
+    st->lined = tower_reserve(a, &total, lined * (size_t)c->out * f);
+    st->lines = tower_reserve(a, &total, lined * sizeof *st->lines);
+    st->taps = tower_reserve(a, &total, tap_rows(v) * sizeof *st->taps);
+    st->weights = tower_reserve(a, &total, tap_rows(v) * sizeof *st->weights);
+    st->units = tower_reserve(
+        a, &total, t->windows ? (size_t)max_patches / (size_t)unit * sizeof *st->units : 0);
     return total;
 }
 
@@ -305,16 +289,16 @@ static size_t carve_host(struct vision_state *st, struct arena *a, const struct 
     size_t slices = t->fixed ? (size_t)max_patches / frame : units;
     size_t half = t->rope ? (size_t)c->head_dim / 2 : 0, f = sizeof(float);
     size_t chunk = (size_t)tower_chunk(v), total = 0;
-    st->slices = reserve(a, &total, (slices + 1) * sizeof(int));
-    st->windows = reserve(a, &total, t->windows ? (units + 1) * sizeof(int) : 0);
-    st->order = reserve(a, &total, ordered * sizeof(int));
-    st->inverse = reserve(a, &total, ordered * sizeof(int));
-    st->segments = reserve(a, &total, (TOWER_CHUNK + 1) * sizeof(int));
-    st->host_cos = reserve(a, &total, chunk * half * f);
-    st->host_sin = reserve(a, &total, chunk * half * f);
-    st->host_lines = reserve(a, &total, lined_rows(v, max_patches) * sizeof *st->host_lines);
-    st->host_taps = reserve(a, &total, tap_rows(v) * sizeof *st->host_taps);
-    st->host_weights = reserve(a, &total, tap_rows(v) * sizeof *st->host_weights);
+    st->slices = tower_reserve(a, &total, (slices + 1) * sizeof(int));
+    st->windows = tower_reserve(a, &total, t->windows ? (units + 1) * sizeof(int) : 0);
+    st->order = tower_reserve(a, &total, ordered * sizeof(int));
+    st->inverse = tower_reserve(a, &total, ordered * sizeof(int));
+    st->segments = tower_reserve(a, &total, (TOWER_CHUNK + 1) * sizeof(int));
+    st->host_cos = tower_reserve(a, &total, chunk * half * f);
+    st->host_sin = tower_reserve(a, &total, chunk * half * f);
+    st->host_lines = tower_reserve(a, &total, lined_rows(v, max_patches) * sizeof *st->host_lines);
+    st->host_taps = tower_reserve(a, &total, tap_rows(v) * sizeof *st->host_taps);
+    st->host_weights = tower_reserve(a, &total, tap_rows(v) * sizeof *st->host_weights);
     return total;
 }
 
@@ -335,13 +319,11 @@ static enum pv_status state_fill(struct vision_state *st, const struct vision *v
     size_t device_size = carve_device(st, NULL, v, st->max_patches);
     size_t host_size = carve_host(st, NULL, v, st->max_patches);
     void *block = NULL;
-    enum pv_status s = device_alloc(dev, &block, device_size, err);
+    enum pv_status s =
+        tower_memory_open(dev, &block, device_size, &on_device, &st->arena, host_size, err);
     st->block = block;
     if (s)
         return s;
-    if (!arena_open(&st->arena, host_size))
-        return fail_nomem(err, host_size);
-    arena_init(&on_device, st->block, device_size);
     carve_device(st, &on_device, v, st->max_patches);
     carve_host(st, &st->arena, v, st->max_patches);
     return dev->ops->work_open(dev, &st->work, &shape, err);
@@ -375,9 +357,7 @@ void vision_state_close(struct vision_state **st)
         return;
     dev = (*st)->dev;
     dev->ops->work_close(dev, &(*st)->work);
-    if ((*st)->block)
-        dev->ops->free(dev, (*st)->block);
-    arena_close(&(*st)->arena);
+    tower_memory_close(dev, (*st)->block, &(*st)->arena);
     mem_free(*st);
     *st = NULL;
 }

@@ -3,10 +3,7 @@
  * gives the same order without it. */
 #include "vision/windows.h"
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
+#include "base/minmax.h"
 
 int windows_count(int rows, int cols, int side)
 {

@@ -4,6 +4,8 @@
  * pinned memory of its own and are ordered with its kernels. Steps that come again and again are
  * recorded (recorder.cu). */
 #include "kernels/cuda/experts.h"
+
+#include "base/minmax.h"
 #include "kernels/cuda/work.h"
 
 #include <stdio.h>
@@ -113,11 +115,6 @@ static size_t stride_of(int n)
 static size_t whole_octets(int n)
 {
     return (size_t)((n + 7) / 8 * 8);
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 /* Elements of the largest matrix that is multiplied by many rows: of a decoder (context) one of its

@@ -3,6 +3,8 @@
  * for F32 weights, which need no speed. */
 #include "kernels/cuda/matmul_few.h"
 
+#include "base/minmax.h"
+
 enum {
     SPLIT_K = 4480, /* elements of K that are worth a split */
     MAX_SPLITS = 4,
@@ -63,11 +65,6 @@ static size_t smem_limit(const struct cuda_device *gpu)
              : gpu->major == 9 || gpu->major == 10                   ? 227
                                                                      : 99;
     return (size_t)(kb - 2) * 1024;
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 static int tiles_of(const struct few_params *p, const struct few_job *j, int mt, int warps)

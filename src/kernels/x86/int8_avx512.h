@@ -14,6 +14,7 @@
 #define PV_KERNELS_X86_INT8_AVX512_H
 
 #include "base/load.h"
+#include "base/minmax.h"
 #include "kernels/x86/transpose_avx512.h"
 #include "kernels/x86/vec_avx512.h"
 #include "kernels/x86/x86.h"
@@ -24,11 +25,6 @@ enum {
     GROUP = 16,  /* outputs worked on together */
     FEW_ROWS = 8 /* up to here the dot products of run_few are fastest */
 };
-
-static inline int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- activations ---- */
 

@@ -4,6 +4,7 @@
 #ifndef PV_KERNELS_X86_MANY_ROWS_AMX_H
 #define PV_KERNELS_X86_MANY_ROWS_AMX_H
 
+#include "base/minmax.h"
 #include "kernels/x86/tile_amx.h"
 
 enum { GROUP = TILE_ROWS }; /* activation rows, or outputs, of one tile */
@@ -17,11 +18,6 @@ struct target {
     int o1;                           /* end of the outputs asked for */
     const struct matmul_fused *fused; /* NULL: y is set */
 };
-
-static inline int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 static inline size_t groups_of(int n)
 {
