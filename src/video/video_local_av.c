@@ -1,5 +1,6 @@
 /* Videos and pictures through FFmpeg, whose types stay in the files *_av: demuxer_av reads packets,
- * painter_av makes pictures of frames, this one decodes and knows which frame is which.
+ * painter_av makes pictures of frames, video_decode_av decodes, this one knows which frame is
+ * which.
  *
  * Opening reads all packets of the film once, without decoding, into an index of frames
  * (frame_index.h). Where the container's times do not number the frames, they are counted by
@@ -13,81 +14,23 @@
  * finds it is done, so that damaged frames pass for good ones now and then. Instead several readers
  * of the same file, each with its demuxer and decoder, decode parts of it (read_parts.h): the video
  * itself and its twins. */
-#include "video/video_local_av.h"
+#include "video/video_local_parts_av.h"
 
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "video/decoder_memory_av.h"
-#include "video/demuxer_av.h"
-#include "video/finder.h"
 #include "video/formats_av.h"
-#include "video/painter_av.h"
-#include "video/picture_size.h"
-#include "video/read_parts.h"
 
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
 #include <libswresample/swresample.h>
 #include <libswscale/swscale.h>
 
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    SEEK_PACKETS = 4096,      /* most packets read in search of the one a seek was for */
-    ERRORS_MAX = 64,          /* failures of the decoder in a row, without a packet in between */
-    OPTIONAL_SIZE = 16,       /* bytes of an MPEG-4 packet that may say "no change" */
-    MEASURED_PIXELS = 1 << 24 /* frames this large are measured whatever the limit */
-};
-
-static const size_t NOWHERE = SIZE_MAX;
-
-struct local_video {
-    char *path;
-    struct video_limits limits;
-    struct meter own_meter; /* of the first reader, for all */
-    struct meter_hand hand;
-    struct video_info info;
-    double origin;         /* the file's time of the first frame, for sound; NAN: not known */
-    uint64_t reader_bytes; /* of one reader, as far as one can know */
-    int threads;
-    bool fd_borrowed;                            /* the file is the caller's */
-    bool is_twin;                                /* path, fd, data and index are another's */
-    struct local_video *twin[PARTS_READERS - 1]; /* opened when needed */
-    bool stale;                   /* the decoder is to be made anew before it is used */
-    const struct part_want *want; /* what is read now, for its `stop` */
-
-    struct demuxer in;
-    bool picture; /* a still picture, whatever else is in the file */
-
-    AVCodecContext *decoder;
-    bool strict; /* it fails where something is wrong, and its failures count */
-    AVFrame *frame;
-
-    struct frame_index index;
-    struct finder finder;
-    size_t next;    /* number of the packet that is read next; NOWHERE: not known */
-    size_t counted; /* frames given since the start, where they are counted */
-
-    struct painter painter;
-};
-
-static AVStream *film(const struct local_video *v)
-{
-    return demuxer_stream(&v->in);
-}
-
-/* The container at its beginning. */
-static enum pv_status container_open(struct local_video *v, struct pv_error *err)
-{
-    enum pv_status s = demuxer_open(&v->in, err);
-    v->next = s ? v->next : 0;
-    return s;
-}
+enum { OPTIONAL_SIZE = 16 }; /* bytes of an MPEG-4 packet that may say "no change" */
 
 /* --- the index ------------------------------------------------------------------------------ */
 
@@ -183,325 +126,6 @@ static enum pv_status index_read(struct local_video *v, double *tail, struct pv_
     return s ? s : meter_check(&v->hand, err);
 }
 
-/* --- the decoder ---------------------------------------------------------------------------- */
-
-static void drop_frame(void *frame)
-{
-    AVFrame *f = frame;
-
-    av_frame_free(&f);
-}
-
-/* The decoder for HEVC keeps quiet about damaged slices unless it is told to be strict; then it
- * also gives up frames for flaws that do not show. Strict only where that is the difference. */
-static enum pv_status decoder_open(struct local_video *v, bool strict, struct pv_error *err)
-{
-    const AVCodecParameters *par = film(v)->codecpar;
-    const AVCodec *codec = avcodec_find_decoder(par->codec_id);
-    AVCodecContext *d;
-    int r;
-
-    if (!codec)
-        return fail(err, PV_E_UNSUPPORTED, "%s: there is no decoder for its codec, %s", v->path,
-                    avcodec_get_name(par->codec_id));
-    v->strict = strict && par->codec_id == AV_CODEC_ID_HEVC;
-    avcodec_free_context(&v->decoder);
-    d = v->decoder = avcodec_alloc_context3(codec);
-    if (!d)
-        return fail_nomem(err, sizeof *d);
-    r = avcodec_parameters_to_context(d, par);
-    d->max_pixels = v->limits.pixels;
-    d->thread_count = 1;
-    d->pkt_timebase = film(v)->time_base;
-    decoder_memory_count(d, v->hand.meter);
-    if (v->strict)
-        d->err_recognition |= AV_EF_EXPLODE;
-    /* H.264 does not always say, and its decoder drops frames where it guesses too few. */
-    if (par->codec_id == AV_CODEC_ID_H264 && d->has_b_frames < frame_index_delay(&v->index))
-        d->has_b_frames = frame_index_delay(&v->index);
-    if (r >= 0)
-        r = avcodec_open2(d, codec, NULL);
-    return r < 0 ? demuxer_fail(&v->in, "its decoder does not open", r, err) : PV_OK;
-}
-
-static bool is_key(const AVFrame *f)
-{
-#ifdef AV_FRAME_FLAG_KEY
-    bool key = f->flags & AV_FRAME_FLAG_KEY;
-#else
-    bool key = f->key_frame;
-#endif
-    /* H.264 also calls the first frame of a gradual refresh a key. */
-    return key && (f->pict_type == AV_PICTURE_TYPE_I || f->pict_type == AV_PICTURE_TYPE_NONE);
-}
-
-/* The frame the decoder gave, to the judge. */
-static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
-{
-    bool damaged = v->frame->decode_error_flags || (v->frame->flags & AV_FRAME_FLAG_CORRUPT);
-    bool key = is_key(v->frame);
-    int64_t number = v->index.order ? v->frame->pts : (int64_t)v->counted++;
-    AVFrame *own;
-
-    if (number == AV_NOPTS_VALUE || number >= (int64_t)v->index.n_frames) {
-        av_frame_unref(v->frame);
-        return PV_OK;
-    }
-    if (number < 0) { /* of a packet that is not shown, see packet_feed */
-        judge_add_hidden(&v->finder.judge, (size_t)(-1 - number), key, damaged);
-        av_frame_unref(v->frame);
-        return PV_OK;
-    }
-    if (v->index.order)
-        damaged = damaged || (v->index.packet[v->index.order[number]].flags & PACKET_BROKEN);
-    own = av_frame_alloc();
-    if (!own)
-        return fail_nomem(err, sizeof *own);
-    av_frame_move_ref(own, v->frame);
-    judge_add(&v->finder.judge, own, (size_t)number, key, damaged);
-    return PV_OK;
-}
-
-/* Elsewhere a failure shows as a frame that does not come. */
-static void error_arrives(struct local_video *v)
-{
-    if (v->strict || !v->index.order)
-        judge_add_error(&v->finder.judge);
-}
-
-static bool is_packet(const AVPacket *p, const struct index_packet *note)
-{
-    return p->size == note->size && p->pos == note->pos;
-}
-
-/* The next packet to the decoder, or the sign that there are no more. */
-static enum pv_status packet_feed(struct local_video *v, struct pv_error *err)
-{
-    const struct index_packet *note = NULL;
-    bool more = false;
-    enum pv_status s;
-    int r;
-
-    if (finder_feed(&v->finder)) {
-        if (v->index.order)
-            note = v->index.packet + v->next;
-        more = demuxer_read(&v->in);
-        if (more && note && !is_packet(v->in.packet, note)) {
-            finder_astray(&v->finder);
-            more = false;
-        }
-        v->next = more ? v->next + 1 : NOWHERE;
-    }
-    if (!more) {
-        v->finder.draining = true;
-        avcodec_send_packet(v->decoder, NULL);
-        return PV_OK;
-    }
-    if (note) {
-        bool hidden = note->flags & PACKET_HIDDEN;
-        v->in.packet->pts = hidden ? -1 - (note - v->index.packet) : (int64_t)note->rank;
-        v->in.packet->dts = AV_NOPTS_VALUE;
-        v->in.packet->flags &= ~AV_PKT_FLAG_DISCARD;
-    } else if (v->in.packet->flags & AV_PKT_FLAG_CORRUPT) {
-        error_arrives(v);
-    }
-    meter_decoded(v->hand.meter, (int64_t)v->decoder->width * v->decoder->height);
-    r = avcodec_send_packet(v->decoder, v->in.packet);
-    av_packet_unref(v->in.packet);
-    s = meter_check(&v->hand, err);
-    if (s)
-        return s;
-    if (r == AVERROR(ENOMEM))
-        return demuxer_fail(&v->in, "decoding", r, err);
-    if (r < 0)
-        error_arrives(v);
-    return PV_OK;
-}
-
-/* One frame more out of the decoder into v->frame, feeding it as needed; *more false at the end. */
-static enum pv_status frame_decode(struct local_video *v, bool *more, struct pv_error *err)
-{
-    enum pv_status s = PV_OK;
-    int errors = 0;
-
-    while (!s && errors < ERRORS_MAX) {
-        int r = avcodec_receive_frame(v->decoder, v->frame);
-        if (r >= 0) {
-            *more = true;
-            return PV_OK;
-        }
-        s = meter_check(&v->hand, err);
-        if (r == AVERROR_EOF || s)
-            break;
-        if (r == AVERROR(ENOMEM))
-            return demuxer_fail(&v->in, "decoding", r, err);
-        if (r == AVERROR(EAGAIN) && !v->finder.draining) {
-            s = packet_feed(v, err);
-            errors = 0;
-        } else {
-            error_arrives(v);
-            errors++;
-        }
-    }
-    *more = false;
-    return s;
-}
-
-/* The same, to the judge. */
-static enum pv_status pump(void *user, struct pv_error *err)
-{
-    struct local_video *v = user;
-    bool more = false;
-    enum pv_status s;
-
-    if (v->want && v->want->stop && atomic_load(v->want->stop) <= v->want->at)
-        return fail(err, PV_E_CANCELLED, "%s: reading was stopped", v->path);
-    s = frame_decode(v, &more, err);
-    if (s)
-        return s;
-    if (more)
-        return frame_arrives(v, err);
-    judge_end(&v->finder.judge, v->finder.next);
-    return PV_OK;
-}
-
-/* --- going to a packet ---------------------------------------------------------------------- */
-
-/* Reads on until `packet` is the next one; at most `most` packets. */
-static bool packet_find(struct local_video *v, size_t packet, int most)
-{
-    const struct index_packet *note = v->index.packet + packet;
-
-    for (int i = 0; i < most && meter_go_on(v->hand.meter) && demuxer_read(&v->in); i++) {
-        if (is_packet(v->in.packet, note) && v->in.packet->pts == note->pts) {
-            v->in.packet_held = true;
-            v->next = packet;
-            return true;
-        }
-        if (note->pos >= 0 && v->in.packet->pos > note->pos)
-            return false;
-    }
-    return false;
-}
-
-/* Some formats seek by the time of decoding, which lies before that of showing: so aim a little
- * earlier when the first jump fails, then some keys earlier. */
-static bool packet_seek(struct local_video *v, size_t packet)
-{
-    static const struct {
-        int keys, seconds;
-    } earlier[] = { { 0, 0 }, { 0, 2 }, { 4, 2 } };
-
-    for (size_t i = 0; i < sizeof earlier / sizeof *earlier; i++) {
-        size_t aim = frame_index_step_back(&v->index, packet, earlier[i].keys);
-        AVRational unit = film(v)->time_base;
-        int64_t pts = v->index.packet[aim].pts;
-        if (pts == INDEX_NO_PTS)
-            continue;
-        if (pts > INT64_MIN / 2 && unit.num > 0)
-            pts -= (int64_t)earlier[i].seconds * unit.den / unit.num;
-        v->in.packet_held = false;
-        v->next = NOWHERE;
-        if (av_seek_frame(v->in.format, v->in.stream, pts, AVSEEK_FLAG_BACKWARD) >= 0 &&
-            packet_find(v, packet, SEEK_PACKETS))
-            return true;
-    }
-    return false;
-}
-
-/* Makes `packet` the next one; surely: by reading from the beginning. */
-static enum pv_status packet_go(struct local_video *v, size_t packet, bool surely,
-                                struct pv_error *err)
-{
-    enum pv_status s;
-
-    if (v->in.format &&
-        (v->next == packet || (v->index.order && !surely && packet_seek(v, packet))))
-        return PV_OK;
-    v->next = NOWHERE;
-    demuxer_close(&v->in);
-    s = container_open(v, err);
-    while (!s && v->next < packet && demuxer_read(&v->in)) {
-        v->next++;
-        s = meter_check(&v->hand, err);
-    }
-    if (s)
-        demuxer_close(&v->in);
-    return s;
-}
-
-static enum pv_status decoder_start(void *user, size_t packet, bool surely, struct pv_error *err)
-{
-    struct local_video *v = user;
-    enum pv_status s = packet_go(v, packet, surely, err);
-
-    if (s)
-        return s;
-    avcodec_flush_buffers(v->decoder);
-    v->counted = 0;
-    return PV_OK;
-}
-
-static int measure_buffer(AVCodecContext *d, AVFrame *f, int flags)
-{
-    int64_t *pixels = d->opaque;
-
-    (void)flags;
-    *pixels = (int64_t)f->width * f->height;
-    return AVERROR(ENOSYS);
-}
-
-/* Nothing decodes: is it because a frame is larger than the decoder was allowed? Asks one with a
- * wider limit how much it would want for the first packet, and gives it nothing. True when that is
- * the reason, and said. */
-static bool fail_too_large(struct local_video *v, struct pv_error *err)
-{
-    const AVCodec *codec = avcodec_find_decoder(film(v)->codecpar->codec_id);
-    AVCodecContext *d = avcodec_alloc_context3(codec);
-    int64_t pixels = 0, wide = v->limits.pixels < INT_MAX / 16 ? v->limits.pixels * 16 : INT_MAX;
-
-    v->next = NOWHERE;
-    if (d && avcodec_parameters_to_context(d, film(v)->codecpar) >= 0) {
-        d->opaque = &pixels;
-        d->get_buffer2 = measure_buffer;
-        d->max_pixels = wide > MEASURED_PIXELS ? wide : MEASURED_PIXELS;
-        d->thread_count = 1;
-        if (avcodec_open2(d, codec, NULL) >= 0) {
-            pixels = (int64_t)d->width * d->height;
-            if (!packet_go(v, 0, true, NULL) && demuxer_read(&v->in)) {
-                if (pixels == 0)
-                    pixels = picture_pixels(v->in.packet->data, (size_t)v->in.packet->size);
-                if (avcodec_send_packet(d, v->in.packet) >= 0)
-                    avcodec_receive_frame(d, v->frame);
-            }
-        }
-    }
-    avcodec_free_context(&d);
-    if (pixels <= v->limits.pixels)
-        return false;
-    fail(err, PV_E_LIMIT, "%s: frames of %lld pixels, at most %lld are allowed", v->path,
-         (long long)pixels, (long long)v->limits.pixels);
-    return true;
-}
-
-/* The first decoder; says so where it was not allowed to be large enough. */
-static enum pv_status decoder_open_first(struct local_video *v, struct pv_error *err)
-{
-    struct pv_error why = { 0 };
-    enum pv_status s = decoder_open(v, true, &why);
-
-    if (s != PV_E_FORMAT)
-        return s ? fail(err, s, "%s", why.text) : PV_OK;
-    return fail_too_large(v, err) ? PV_E_LIMIT : fail(err, s, "%s", why.text);
-}
-
-static enum pv_status fail_undecodable(struct local_video *v, struct pv_error *err)
-{
-    if (fail_too_large(v, err))
-        return PV_E_LIMIT;
-    return fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
-}
-
 /* --- opening -------------------------------------------------------------------------------- */
 
 /* What a reader holds: frames of its decoder, and two pictures of its painter. */
@@ -555,9 +179,9 @@ static enum pv_status frames_count(struct local_video *v, struct pv_error *err)
 
     frame_index_drop_packets(&v->index);
     v->finder.drain_after = SIZE_MAX;
-    s = decoder_start(v, 0, true, err);
+    s = local_decoder_start(v, 0, true, err);
     while (!s && more) {
-        s = frame_decode(v, &more, err);
+        s = local_frame_decode(v, &more, err);
         if (!s && more) {
             int64_t pts = v->frame->best_effort_timestamp;
             double t = pts == AV_NOPTS_VALUE ? NAN : (double)pts * unit;
@@ -620,7 +244,7 @@ static enum pv_status first_find(struct local_video *v, const struct judged **fi
         if (*first && (*first)->rank == 0)
             return PV_OK;
         finder_stop(&v->finder);
-        s = decoder_open(v, strict, err);
+        s = local_decoder_open(v, strict, err);
         if (!s)
             s = finder_find(&v->finder, 0, -1, first, err);
     }
@@ -639,7 +263,7 @@ static enum pv_status film_open(struct local_video *v, struct pv_error *err)
     double tail = 0, said = 0;
     enum pv_status s;
 
-    s = container_open(v, err);
+    s = local_container_open(v, err);
     if (!s && v->in.format->duration != AV_NOPTS_VALUE)
         said = (double)v->in.format->duration / AV_TIME_BASE;
     if (!s)
@@ -655,16 +279,16 @@ static enum pv_status film_open(struct local_video *v, struct pv_error *err)
     if (!s)
         s = frame_index_sort(&v->index, av_q2d(film(v)->time_base), &sorted, err);
     if (!s)
-        s = decoder_open_first(v, err);
+        s = local_decoder_open_first(v, err);
     if (!s && !sorted)
         s = frames_count(v, err);
     if (s)
         return s;
     if (v->index.n_frames == 0)
-        return fail_undecodable(v, err);
+        return local_fail_undecodable(v, err);
     s = first_find(v, &first, err);
     if (!s && !first)
-        s = fail_undecodable(v, err);
+        s = local_fail_undecodable(v, err);
     if (!s)
         s = pictures_init(v, first->frame, err);
     if (!s)
@@ -679,8 +303,9 @@ static bool reader_init(struct local_video *v)
     v->in.limits = &v->limits;
     v->in.hand = &v->hand;
     v->painter.rgb_rank = -1;
-    finder_init(&v->finder, &v->index, (struct finder_source){ v, decoder_start, pump },
-                drop_frame);
+    finder_init(&v->finder, &v->index,
+                (struct finder_source){ v, local_decoder_start, local_decoder_pump },
+                local_frame_drop);
     v->in.packet = av_packet_alloc();
     v->frame = av_frame_alloc();
     return v->in.packet && v->frame;
@@ -822,13 +447,13 @@ static enum pv_status reader_restart(void *reader, struct pv_error *err)
     v->stale = true;
     if (!v->in.format) {
         v->next = NOWHERE;
-        s = container_open(v, err);
+        s = local_container_open(v, err);
         if (s) {
             demuxer_close(&v->in);
             return s;
         }
     }
-    s = decoder_open(v, v->strict, err);
+    s = local_decoder_open(v, v->strict, err);
     v->stale = s != PV_OK;
     return s;
 }
