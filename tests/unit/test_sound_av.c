@@ -67,6 +67,17 @@ static struct heard hear_limited(const uint8_t *data, size_t size, struct video_
     return a;
 }
 
+/* A clip of a tone of `hz` alone, from 0 to `seconds`. */
+static struct clip tone_clip(const char *container, const char *codec, int rate, const char *layout,
+                             double seconds, double hz)
+{
+    return (struct clip){ .container = container,
+                          .codec = codec,
+                          .rate = rate,
+                          .layout = layout,
+                          .run = { { 0, seconds, hz } } };
+}
+
 static struct heard hear(const struct clip *k, double start, double end)
 {
     size_t size;
@@ -160,11 +171,7 @@ static uint8_t *joined(uint8_t *a, size_t n, uint8_t *b, size_t m)
 /* Samples come through as they are where nothing has to be done to them. */
 TEST(samples_to_the_bit)
 {
-    struct clip k = { .container = "wav",
-                      .codec = "pcm_f32le",
-                      .rate = 16000,
-                      .layout = "mono",
-                      .run = { { 0, 0.7, 441 } } };
+    struct clip k = tone_clip("wav", "pcm_f32le", 16000, "mono", 0.7, 441);
     struct heard h = hear(&k, 0, INFINITY);
     int differ = 0;
 
@@ -189,11 +196,8 @@ TEST(rates_and_layouts)
 
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++)
         for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
-            struct clip k = { .container = l < 2 ? "wav" : "matroska",
-                              .codec = "pcm_s16le",
-                              .rate = rates[r],
-                              .layout = layouts[l].name,
-                              .run = { { 0, 0.6, 1234 } } };
+            struct clip k = tone_clip(l < 2 ? "wav" : "matroska", "pcm_s16le", rates[r],
+                                      layouts[l].name, 0.6, 1234);
             struct heard h = hear(&k, 0, INFINITY);
             char what[32];
             snprintf(what, sizeof what, "%d %s", rates[r], layouts[l].name);
@@ -477,11 +481,7 @@ TEST(ranges)
 TEST(ranges_that_are_none)
 {
     static const double ranges[][2] = { { -1, 2 }, { 2, 2 }, { 3, 2 }, { NAN, 2 }, { 0, NAN } };
-    struct clip k = { .container = "wav",
-                      .codec = "pcm_s16le",
-                      .rate = 16000,
-                      .layout = "mono",
-                      .run = { { 0, 1, 600 } } };
+    struct clip k = tone_clip("wav", "pcm_s16le", 16000, "mono", 1, 600);
     size_t size;
     uint8_t *data = clip_make(&k, &size);
 
@@ -516,11 +516,7 @@ TEST(no_sound)
 
 TEST(sound_alone_only_where_it_is_wanted)
 {
-    struct clip k = { .container = "mp4",
-                      .codec = "aac",
-                      .rate = 16000,
-                      .layout = "mono",
-                      .run = { { 0, 0.5, 600 } } };
+    struct clip k = tone_clip("mp4", "aac", 16000, "mono", 0.5, 600);
     size_t size;
     uint8_t *data = clip_make(&k, &size);
     struct video *v = NULL;
@@ -655,11 +651,7 @@ TEST(numbers_that_are_not_finite)
 
 TEST(budgets)
 {
-    struct clip k = { .container = "wav",
-                      .codec = "pcm_s16le",
-                      .rate = 16000,
-                      .layout = "mono",
-                      .run = { { 0, 5, 600 } } };
+    struct clip k = tone_clip("wav", "pcm_s16le", 16000, "mono", 5, 600);
     struct video_limits l = usual;
     size_t size;
     uint8_t *data = clip_make(&k, &size);
@@ -722,11 +714,7 @@ static bool is_patient(void *user)
 
 TEST(cancelling)
 {
-    struct clip k = { .container = "wav",
-                      .codec = "pcm_s16le",
-                      .rate = 16000,
-                      .layout = "mono",
-                      .run = { { 0, 60, 600 } } };
+    struct clip k = tone_clip("wav", "pcm_s16le", 16000, "mono", 60, 600);
     struct video_sandbox box = { .test = MEDIA_TEST_STALL };
     struct video_limits l = usual;
     struct pv_error err = { 0 };
@@ -762,11 +750,7 @@ TEST(helpers_that_lie_about_sound)
         enum media_test test;
         double end;
     } lies[] = { { MEDIA_TEST_NOISY, INFINITY }, { MEDIA_TEST_ENDLESS, 0.7 } };
-    struct clip k = { .container = "wav",
-                      .codec = "pcm_s16le",
-                      .rate = 16000,
-                      .layout = "mono",
-                      .run = { { 0, 1, 600 } } };
+    struct clip k = tone_clip("wav", "pcm_s16le", 16000, "mono", 1, 600);
     size_t size;
     uint8_t *data = clip_make(&k, &size);
 
@@ -804,11 +788,7 @@ TEST(times_far_away)
 /* Two files one after the other: the rate changes on the way. */
 TEST(rates_that_change)
 {
-    struct clip k = { .container = "adts",
-                      .codec = "aac",
-                      .rate = 44100,
-                      .layout = "mono",
-                      .run = { { 0, 1, 600 } } };
+    struct clip k = tone_clip("adts", "aac", 44100, "mono", 1, 600);
     size_t n, m;
     uint8_t *a = clip_make(&k, &n), *b, *both;
     struct heard h;
@@ -833,11 +813,7 @@ TEST(damage)
                   { "wav", "pcm_s16le" }, { "mp3", "libmp3lame" }, { "webm", "libopus" } };
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        struct clip k = { .container = kinds[i].container,
-                          .codec = kinds[i].codec,
-                          .rate = 48000,
-                          .layout = "stereo",
-                          .run = { { 0, 1, 600 } } };
+        struct clip k = tone_clip(kinds[i].container, kinds[i].codec, 48000, "stereo", 1, 600);
         struct heard h;
         uint8_t *data;
         size_t size;
