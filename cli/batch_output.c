@@ -73,7 +73,7 @@ static bool take_line(struct earlier *e, int number, const char *line, size_t le
     struct result r;
     int i;
     if (!read_result(&r, line, len)) {
-        report("%s: line %d is no result of a batch, or was changed; give another name with -o",
+        report("%s: line %d is not a result of batch, or was edited; give another name with -o",
                e->o->path, number);
         return false;
     }
@@ -112,7 +112,7 @@ static bool take_lines(struct earlier *e, const struct buf *text)
         if (!end &&
             memcmp(line, head,
                    text->len - at < sizeof head - 1 ? text->len - at : sizeof head - 1) != 0) {
-            report("%s: line %d is no result of a batch; give another name with -o", e->o->path,
+            report("%s: line %d is not a result of batch; give another name with -o", e->o->path,
                    number);
             return false;
         }
@@ -135,7 +135,7 @@ static bool open_file(struct batch_output *o)
         return false;
     }
     if (flock(o->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
-        report("%s: another run is writing it", o->path);
+        report("%s: another run is writing to it", o->path);
         return false;
     }
     return true;

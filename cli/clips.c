@@ -150,7 +150,7 @@ static bool add_line(struct clips *c, const char *list, int number, const char *
     if (!wrong && !l.video.len)
         wrong = "\"video\" is empty";
     if (!wrong && asks && is_prepared(l.video.data))
-        wrong = "a prepared prompt holds its question: \"prompt\" has no meaning";
+        wrong = "\"prompt\" cannot be used with a prepared prompt, which holds its question";
     if (!wrong && l.n_options > 0 && !is_prepared(l.video.data)) {
         wrong = read_choice(&l, &choice);
         question = choice.prompt;

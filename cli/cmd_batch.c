@@ -49,7 +49,7 @@ static const struct option batch_table[] = {
     { "retry", 0, NULL, OPTION_FLAG, AT(retry), 0, 0, NULL,
       "Try clips again whose result is an error.", NULL },
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
-      "What to ask about clips without a question of their own. Default: to describe them.", NULL },
+      "Question for clips without one of their own. Default: to describe them.", NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
     { "no-thinking", 0, NULL, OPTION_FLAG, AT(no_thinking), 0, 0, NULL,
@@ -77,14 +77,12 @@ const struct option_set batch_options = {
     .usage = "LIST.jsonl -o OUT.jsonl [-m MODEL] [OPTIONS]",
     .about =
         "Answers questions about many videos and pictures. Each line of the list is a JSON object: "
-        "\"video\" (a path that begins where the list lies), and perhaps \"prompt\" (a question) "
-        "or "
-        "\"questions\" (several, each asked by itself) and \"id\"; other members are passed over. "
-        "Each line of the output has the line's number, its id and video, and \"answers\" or "
-        "\"error\", in the order in which clips are done.\n"
-        "A run may be killed at any moment and started again: no clip is lost, and none is done "
-        "twice. A clip that cannot be read is a line with an error, and the others go on; the exit "
-        "status is then 1.",
+        "\"video\" (a path relative to the list), and optionally \"prompt\" (a question) or "
+        "\"questions\" (several, each asked by itself) and \"id\"; other members are ignored. Each "
+        "line of the output has the line's number, its id and video, and \"answers\" or \"error\", "
+        "in the order in which clips are done.\nA run may be killed at any moment and started "
+        "again: no clip is lost, and none is done twice. A clip that cannot be read becomes a line "
+        "with an error, and the run continues; the exit status is then 1.",
     .groups = batch_groups,
     .n_groups = sizeof batch_groups / sizeof *batch_groups,
     .max_operands = 1,
@@ -130,9 +128,9 @@ static int make_plan(const struct batch_args *a, struct plan *plan)
 {
     int r;
     if (a->lists.n == 0)
-        return options_misuse("batch", "there is no list");
+        return options_misuse("batch", "no list of clips given");
     if (!a->output)
-        return options_misuse("batch", "there is no output: give one with -o");
+        return options_misuse("batch", "no output file given: name one with -o");
     r = batch_shard_find(&plan->shard, a->shard);
     if (r == OPTIONS_RUN)
         r = choice_args_check(&a->choice, "batch", &plan->video);

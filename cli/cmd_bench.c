@@ -60,18 +60,18 @@ static const struct option bench_table[] = {
     { "ratios", 0, NULL, OPTION_STRING, AT(ratios), 0, 0, "R1,R2,...",
       "Run each method whose view prunes with each of these ratios.", NULL },
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
-      "What to ask where a list does not say. Default: to describe the video.", NULL },
+      "Question for clips to which a list gives none. Default: to describe the video.", NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
     { "repeat", 'r', "--repetitions", OPTION_INT, AT(repeat), 1, MAX_REPEAT, "N",
       "Run everything N times; times are medians. Default: 3.", NULL },
     { "bits", 0, NULL, OPTION_FLAG, AT(bits), 0, 0, NULL,
-      "Call answers identical only if the logits that chose their tokens are, to the bit. Times "
-      "then include looking at them.",
+      "Compare the logits of all tokens bit for bit, not only the tokens. Times then include this "
+      "comparison.",
       NULL },
     { "simulate-acceptance", 0, NULL, OPTION_NUMBER, AT(simulate), LEAST_ACCEPTANCE, 1, "A",
-      "Draw whether a drafted token is accepted, with probability A: real passes, invented "
-      "outcome, to time models whose weights mean nothing. Stop tokens are ignored.",
+      "Accept drafted tokens at random with probability A, to time models with random weights: the "
+      "passes are real, the text is meaningless. Stop tokens are ignored.",
       NULL },
     { "json", 0, NULL, OPTION_STRING, AT(json), 0, 0, "FILE",
       "Write everything as one JSON object; \"-\" is standard output, without the table.", NULL },
@@ -90,14 +90,16 @@ static const struct option bench_table[] = {
       "method and clip, in a run of its own.",
       NULL },
     { "timeline", 0, NULL, OPTION_STRING, AT(timeline), 0, 0, "FILE",
-      "Draw the same for the first clip: a picture (.png), or a page to look closer in (.html).",
+      "Draw the same for the first clip: a picture (.png), or a page that can be zoomed (.html).",
       NULL },
     { "timeline-from", 0, NULL, OPTION_TIME, AT(from), 0, MOST_SECONDS, "T",
-      "Where a picture begins. Default: one part shows all of it, one the first rounds.", NULL },
+      "Second at which the picture begins. Default: two parts, one of everything and one of the "
+      "first rounds.",
+      NULL },
     { "timeline-seconds", 0, NULL, OPTION_NUMBER, AT(seconds), LEAST_SECONDS, MOST_SECONDS, "S",
-      "How long a part of it a picture shows.", NULL },
+      "Number of seconds that the picture shows.", NULL },
     { "commit", 0, NULL, OPTION_STRING, AT(commit), 0, 0, "TEXT",
-      "What --csv and --json say of the program's version. Default: its number.", NULL },
+      "Program version to write to --csv and --json. Default: its number.", NULL },
 };
 
 static const struct option_group bench_groups[] = {
@@ -525,7 +527,7 @@ static int check(const struct bench_args *a, struct bench *b)
     if (r != OPTIONS_RUN)
         return r;
     if (a->timeline && !path_ends(a->timeline, ".png") && !path_ends(a->timeline, ".html"))
-        return options_misuse("bench", "--timeline ends in .png or .html, unlike \"%s\"",
+        return options_misuse("bench", "--timeline must end in .png or .html, not \"%s\"",
                               a->timeline);
 #ifdef PV_CORE
     if (a->timeline)
@@ -564,7 +566,7 @@ static bool is_our_csv(FILE *f, const char *path)
     same = fgets(line, sizeof line, f) == NULL || (header.data && !strcmp(line, header.data));
     buf_clear(&header);
     if (!same)
-        report("%s: exists, and its first line is not that of bench's tables", path);
+        report("%s: exists, and its first line is not the header of a table of bench", path);
     return same;
 }
 

@@ -223,7 +223,7 @@ static void run_command(struct chat *c, const char *line)
             commands[i].run(c, rest);
             return;
         }
-    report("there is no command %.*s; /help lists them", n < 64 ? (int)n : 64, line);
+    report("unknown command %.*s (/help lists them)", n < 64 ? (int)n : 64, line);
     c->failed = true;
 }
 

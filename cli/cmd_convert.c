@@ -106,7 +106,7 @@ int cmd_convert(int argc, char **argv)
         return options_misuse("convert", "the %s is missing",
                               operands.n ? "output file" : "source");
     if (a.type < 0)
-        return options_misuse("convert", "there is no type: give one with --type");
+        return options_misuse("convert", "no type given: choose one with --type");
     if (!tower_name(&tower, paths[1]))
         return report("out of memory for the name of %s", paths[1]);
     r = check_target(paths[1], paths[0], a.force);

@@ -31,8 +31,8 @@ static const struct option question_table[] = {
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "What to ask. Default: to describe the video.", NULL },
     { "ask", 0, NULL, OPTION_TEXTS, AT(asks), 0, 0, "TEXT",
-      "A further question, when the one before is answered; may be given many times. The video is "
-      "not decoded and not read again.",
+      "A follow-up question, asked after the answer before it; may be given many times. The video "
+      "is neither decoded nor prefilled again.",
       NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
       "A system message first. Default: the template's own.", NULL },
@@ -64,12 +64,12 @@ const struct option_set describe_options = {
     .command = "describe",
     .usage = "VIDEO... [-p PROMPT] [-m MODEL] [OPTIONS]",
     .about = "Answers a question about videos and pictures, which stand before the question in the "
-             "order given. The text goes to stdout as it is produced. The model is a "
-             "one that sees (Qwen3-VL, Qwen2.5-VL, Qwen2-VL, LLaVA-OneVision, LLaVA-Video); its "
-             "family's rules say which frames it sees, 'prevue "
-             "frames' shows them. A .pvin file ('prevue prepare') stands for videos and question; "
-             "without a tokenizer its answer is a line of ids. An interrupt (Ctrl-C) stops after "
-             "the current token and keeps what is there; a second one stops at once.",
+             "order given. The text goes to stdout as it is produced. The model must have a vision "
+             "tower (Qwen3-VL, Qwen2.5-VL, Qwen2-VL, LLaVA-OneVision, LLaVA-Video); its family's "
+             "rules say which frames it sees, 'prevue frames' shows them. A .pvin file ('prevue "
+             "prepare') stands for videos and question; without a tokenizer its answer is a line "
+             "of ids. An interrupt (Ctrl-C) stops after the current token and keeps what is there; "
+             "a second one stops at once.",
     .groups = describe_groups,
     .n_groups = sizeof describe_groups / sizeof *describe_groups,
     .max_operands = MAX_ARGS,
@@ -377,7 +377,8 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
     if (r != OPTIONS_RUN)
         return r;
     if (a->compare && a->asks.n)
-        return options_misuse("describe", "--compare is for one question: --ask has no meaning");
+        return options_misuse("describe",
+                              "--ask cannot be combined with --compare, which is for one question");
     for (int i = 0; i < a->videos.n; i++)
         if (path_ends(a->videos.items[i], ".jsonl") || file_is_dir(a->videos.items[i]))
             return options_misuse("describe",
@@ -385,7 +386,7 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
                                   "which takes a list",
                                   a->videos.items[i]);
     if (has_prepared(&a->videos) && a->videos.n > 1)
-        return options_misuse("describe", "a prepared prompt comes alone");
+        return options_misuse("describe", "a prepared prompt cannot be combined with other videos");
     r = prepared_check(&a->videos, "describe", a->prompt, a->system, &a->choice,
                        a->asks.n        ? "ask"
                        : a->no_thinking ? "no-thinking"

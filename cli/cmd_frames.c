@@ -29,13 +29,13 @@ struct frames_args {
 
 static const struct option output_table[] = {
     { "output", 'o', NULL, OPTION_STRING, AT(output), 0, 0, "DIR",
-      "Where the files go: frame-0001.png and so on. Made when it is not there; files of these "
-      "names are replaced, others left alone.",
+      "Where the files go: frame-0001.png and so on. Created if necessary; files of these names "
+      "are replaced, others are kept.",
       NULL },
     { "wav", 0, NULL, OPTION_STRING, AT(wav), 0, 0, "FILE",
-      "Write the sound that a model hears, from --start to --end: 16,000 samples a second, one "
-      "channel, 32-bit floats. Without --output no frames are read; the file may then have sound "
-      "alone. Nothing is written when it has no sound.",
+      "Write the sound that an audio model gets, from --start to --end: 16,000 samples a second, "
+      "one channel, 32-bit floats. Without --output no frames are read; the file may then have "
+      "sound alone. Nothing is written when it has no sound.",
       NULL },
     { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL,
       "Print one JSON object with index, time, size and file of each frame instead of the table; "
@@ -146,7 +146,7 @@ static bool on_frame(void *user, const struct pv_frame *f)
     if (!path) {
         fail_nomem(&w->err, strlen(w->dir));
     } else if (file_is_same(path, w->video)) {
-        fail(&w->err, PV_E_IO, "%s: would be written over: it is what is read", path);
+        fail(&w->err, PV_E_IO, "%s: would be overwritten: it is the input", path);
     } else if (!png_write(path, f->width, f->height, f->rgb, interrupted, &w->err)) {
         w->n++;
         print_frame(w, f, path);
@@ -161,7 +161,7 @@ static void report_older(const struct writer *w)
 {
     char *path = frame_path(w->dir, w->n + 1);
     if (path && file_exists(path))
-        report("%s: exists, of an earlier run; the frames of this one end before it", path);
+        report("%s: exists from an earlier run with more frames than this one", path);
     mem_free(path);
 }
 
@@ -217,7 +217,7 @@ static enum pv_status write_sound(struct heard *h, const char *video,
     enum pv_status s;
 
     if (file_is_same(h->path, video))
-        return fail(err, PV_E_IO, "%s: would be written over: it is what is read", h->path);
+        return fail(err, PV_E_IO, "%s: would be overwritten: it is the input", h->path);
     s = pv_video_sound(video, p, &samples, &h->n, err);
     if (s)
         fail_names(err, video);
@@ -301,13 +301,12 @@ static int check_args(const struct frames_args *a)
                                                  : NULL;
 
     if (!a->output && !a->wav)
-        return options_misuse("frames", "there is no directory for the frames: give one with "
-                                        "--output");
+        return options_misuse("frames", "no directory for the frames: name one with --output");
     if (!a->output && a->model.model)
         return options_misuse("frames", "--model without --output has no meaning: the sound is "
                                         "the same for every model");
     if (!a->model.model && other)
-        return options_misuse("frames", "--%s without --model has no meaning", other);
+        return options_misuse("frames", "--%s needs --model", other);
     return OPTIONS_RUN;
 }
 

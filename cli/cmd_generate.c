@@ -108,14 +108,16 @@ static int read_prompt(struct prompt *p, const struct generate_args *a)
     int given = (a->prompt != NULL) + (a->file != NULL) + (a->ids != NULL);
     if (given != 1)
         return options_misuse("generate", "%s: give one of --prompt, --file and --prompt-ids",
-                              given ? "there is more than one prompt" : "there is no prompt");
+                              given ? "more than one prompt given" : "no prompt given");
     if (a->ids && (a->system || a->raw || a->no_thinking))
-        return options_misuse("generate", "--prompt-ids is the whole prompt: --%s has no meaning",
-                              a->system ? "system"
-                              : a->raw  ? "raw"
-                                        : "no-thinking");
+        return options_misuse(
+            "generate", "--%s cannot be combined with --prompt-ids, which is the whole prompt",
+            a->system ? "system"
+            : a->raw  ? "raw"
+                      : "no-thinking");
     if (a->raw && (a->system || a->no_thinking))
-        return options_misuse("generate", "--raw is the whole prompt: --%s has no meaning",
+        return options_misuse("generate",
+                              "--%s cannot be combined with --raw, which is the whole prompt",
                               a->system ? "system" : "no-thinking");
     if (a->prompt)
         return buf_puts(&p->text, a->prompt) ? OPTIONS_RUN : report("the prompt is too long");

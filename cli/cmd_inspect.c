@@ -58,8 +58,7 @@ int cmd_inspect(int argc, char **argv)
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
     if ((a.model != NULL) == (operands.n > 0))
-        return options_misuse("inspect",
-                              a.model ? "the model is given twice" : "there is no model");
+        return options_misuse("inspect", a.model ? "the model is given twice" : "no model given");
     mp.path = a.model ? a.model : operands.items[0];
     if (advise_download("MODEL", mp.path) != OPTIONS_RUN)
         return EXIT_FAILED;

@@ -120,7 +120,7 @@ int cmd_tokenize(int argc, char **argv)
     if (r != OPTIONS_RUN)
         return r ? r : finish_output();
     if (!a.model)
-        return options_misuse("tokenize", "there is no model: give one with --model");
+        return options_misuse("tokenize", "no model given: name one with --model");
     if ((operands.n > 0) == (a.file != NULL))
         return options_misuse("tokenize", "give either a text or --file");
     if (!a.file)

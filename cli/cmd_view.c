@@ -114,8 +114,8 @@ static int unknown_view(const char *name)
     for (int i = 0; pv_view_name(i) && n < sizeof words; i++)
         n += (size_t)snprintf(words + n, sizeof words - n, "%s%s", i ? " " : "", pv_view_name(i));
     if (nearest_word(best, sizeof best, name, words))
-        return options_misuse("view", "there is no view \"%s\" (did you mean %s?)", name, best);
-    return options_misuse("view", "there is no view \"%s\"; there are: %s", name, words);
+        return options_misuse("view", "unknown view \"%s\" (did you mean %s?)", name, best);
+    return options_misuse("view", "unknown view \"%s\" (available: %s)", name, words);
 }
 
 /* Names separated by commas, into the report. */
@@ -431,9 +431,9 @@ int cmd_view(int argc, char **argv)
     if (result != OPTIONS_RUN)
         return result;
     if (!a.output)
-        return options_misuse("view", "there is no file to draw into: give one with --output");
+        return options_misuse("view", "no file to draw into: name one with --output");
     if (!path_ends(a.output, ".png") && !is_html(a.output))
-        return options_misuse("view", "--output ends in .png or .html, unlike \"%s\"", a.output);
+        return options_misuse("view", "--output must end in .png or .html, not \"%s\"", a.output);
     result = draft_view_args_check(&a.draft_view, "view");
     if (result == OPTIONS_RUN)
         result = parse_views(a.views, &r);

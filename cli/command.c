@@ -148,7 +148,8 @@ bool is_apart(const char *path, const char *const *others, int n)
 {
     for (int i = 0; i < n; i++)
         if (others[i] && (is_same_place(path, others[i]) || file_is_same(path, others[i]))) {
-            report("%s: would be written over: it is read, or written as something else, as well",
+            report("%s: would be overwritten: the command also reads it, or writes something else "
+                   "to it",
                    path);
             return false;
         }

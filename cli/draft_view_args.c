@@ -17,15 +17,14 @@ enum { MOST_LAYERS = 1000 };
 
 const struct option draft_view_table[] = {
     { "layer", 0, NULL, OPTION_NUMBER, AT(layer), LEAST_LAYER, MOST_LAYERS, "L",
-      "Views holistic and alignment: how many of the model's layers they look at; below 1 a share "
+      "Views holistic and alignment: number of the model's layers that they use; below 1 a share "
       "of them. Default: holistic all, alignment 20, or 0.71 of a model that has fewer.",
       NULL },
     { "terms", 0, NULL, OPTION_STRING, AT(terms), 0, 0, "T1,T2,...",
-      "View holistic: which parts its score has, of attention, time and space. Default: all.",
-      NULL },
+      "View holistic: parts of its score, some of attention, time and space. Default: all.", NULL },
     { "crops", 0, NULL, OPTION_CHOICE, AT(crops), 0, 0, "HOW",
-      "View holistic: parts of a frame that differ by one token at most (equal), or parts of 5 x 5 "
-      "and what is left over, as published. Default: equal.",
+      "View holistic: divide a frame into parts that differ by at most one token (equal), or into "
+      "parts of 5 x 5 tokens and a remainder, as published (literal). Default: equal.",
       CROP_WORDS },
     { "text", 0, NULL, OPTION_CHOICE, AT(text), 0, 0, "WHICH",
       "View alignment: which text the video is aligned with, all of the prompt or what comes after "
@@ -63,8 +62,8 @@ int draft_view_args_check(const struct draft_view_args *a, const char *command)
                               a->layer);
     if (a->terms && !parse_terms(a->terms))
         return options_misuse(command,
-                              "option --terms takes some of attention, time and space apart by "
-                              "commas, not \"%s\"",
+                              "option --terms takes some of attention, time and space, separated "
+                              "by commas, not \"%s\"",
                               a->terms);
     return OPTIONS_RUN;
 }

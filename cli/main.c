@@ -15,8 +15,8 @@ static const struct command commands[] = {
     { "frames", "the frames a model sees, as PNG files, and the sound it hears", cmd_frames,
       &frames_options },
     { "view", "what each view keeps of a video, drawn over its frames", cmd_view, &view_options },
-    { "prepare", "a question about videos as a file, for a machine without libraries", cmd_prepare,
-      &prepare_options },
+    { "prepare", "write a question about videos to a file, for machines without FFmpeg",
+      cmd_prepare, &prepare_options },
 #endif
     { "serve", "an OpenAI-compatible server with a web page", cmd_serve, &serve_options },
     { "bench", "compare methods on clips", cmd_bench, &bench_options },
@@ -24,7 +24,7 @@ static const struct command commands[] = {
     { "tokenize", "token ids of a text", cmd_tokenize, &tokenize_options },
     { "models", "published models: sizes, memory, drafters, how to download them", cmd_models,
       &models_options },
-    { "inspect", "what is in a model and what memory it needs", cmd_inspect, &inspect_options },
+    { "inspect", "contents of a model, and the memory it needs", cmd_inspect, &inspect_options },
     { "convert", "write a model as one GGUF file", cmd_convert, &convert_options },
     { "version", "version and CPU features in use", cmd_version, &version_options },
     { "help", "this text, or that of a command", cmd_help, &help_options },
@@ -61,8 +61,8 @@ int unknown_command(const char *name)
     for (int i = 0; i < N_COMMANDS && n < sizeof words; i++)
         n += (size_t)snprintf(words + n, sizeof words - n, "%s%s", i ? " " : "", commands[i].name);
     if (nearest_word(best, sizeof best, name, words))
-        return options_misuse(NULL, "there is no command \"%s\" (did you mean %s?)", name, best);
-    return options_misuse(NULL, "there is no command \"%s\"", name);
+        return options_misuse(NULL, "unknown command \"%s\" (did you mean %s?)", name, best);
+    return options_misuse(NULL, "unknown command \"%s\"", name);
 }
 
 void print_commands(FILE *to)
@@ -72,10 +72,9 @@ void print_commands(FILE *to)
                 "and Hugging Face directories.\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(to,
-            "\n'prevue help COMMAND' lists the options of a command. The exit status is 0 when\n"
-            "done, 1 when something failed, 2 when the command line made no sense, 130 when\n"
-            "interrupted, 141 when nobody reads the output and 143 when terminated.\n");
+    fprintf(to, "\n'prevue help COMMAND' lists the options of a command. The exit status is 0 "
+                "when\ndone, 1 when something failed, 2 when the command line was wrong, 130 "
+                "when\ninterrupted, 141 when nobody reads the output and 143 when terminated.\n");
 }
 
 static bool asks_help(const char *arg)

@@ -29,8 +29,8 @@ enum { MAX_VOCAB = 1 << 24 };
 
 const struct option method_table[] = {
     { "draft", 'd', "-md --model-draft --draft-model", OPTION_STRING, AT(draft), 0, 0, "MODEL",
-      "A smaller model of the family that drafts, or \"self\": the model's own weights draft on a "
-      "pruned prompt. Default: for MODEL NAME.gguf the file NAME" DRAFT_SUFFIX
+      "A smaller model of the same family, which drafts tokens, or \"self\": the model's own "
+      "weights on a pruned prompt. Default: for MODEL NAME.gguf the file NAME" DRAFT_SUFFIX
       " beside it, if there is one, for methods that need a draft model (auto prefers the head).",
       NULL },
     { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
@@ -38,19 +38,19 @@ const struct option method_table[] = {
     { "draft-device", 0, NULL, OPTION_STRING, AT(draft_device), 0, 0, "DEVICE",
       "Where the draft model runs. Default: where the model does.", NULL },
     { "draft-vocab", 0, NULL, OPTION_INT, AT(draft_vocab), 1, MAX_VOCAB, "N",
-      "A draft model or head scores only N tokens, and drafts faster: the most frequent ones of "
-      "--draft-text, or the first ones of the vocabulary. The answer stays the same. Default: all.",
+      "Let the draft model or head score only N tokens, which drafts faster: the most frequent "
+      "ones in --draft-text, or the first ones of the vocabulary. The answer is the same. Default: "
+      "all.",
       NULL },
     { "draft-text", 0, NULL, OPTION_STRING, AT(draft_text), 0, 0, "FILE",
-      "Text such as the answers that are expected: --draft-vocab takes its most frequent tokens.",
-      NULL },
+      "A text like the expected answers; --draft-vocab takes its most frequent tokens.", NULL },
     { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
       "A draft head made for the model: GGUF file, or a directory in the layout of EAGLE or "
       "EAGLE-3. Default: for MODEL NAME.gguf the file NAME" HEAD_SUFFIX
       " beside it, if there is one.",
       NULL },
     { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",
-      "How tokens are drafted. Whatever the method, the text is the one of plain decoding (ar). "
+      "Method of speculative decoding. With every method the text is that of plain decoding (ar). "
       "Default: auto with a draft model or head, else ar.",
       NULL },
     { "drafter", 0, NULL, OPTION_DRAFTER, AT(drafter), 0, 0, "WHO",
@@ -64,13 +64,13 @@ const struct option method_table[] = {
       "Qwen2.5-VL 0.5.",
       NULL },
     { "shape", 0, NULL, OPTION_STRING, AT(shape), 0, 0, "SHAPE",
-      "What is proposed at once: chain, tree (25 tokens), dynamic, fitted (dynamic, as far as "
-      "measured times make it worth while), or a file with a tree: one path of ranks a line. "
-      "Default: the method's.",
+      "Shape of a proposal: chain, tree (25 tokens), dynamic, fitted (dynamic, with a size chosen "
+      "from measured times), or a file with a tree: one path of ranks per line. Default: the "
+      "method's.",
       NULL },
     { "window", 0, "--draft-max --draft-n --spec-draft-n-max", OPTION_INT, AT(window), 1,
       MAX_WINDOW, "G",
-      "Tokens of a chain. Default: 5, method std 9, in the parallel schedule what measuring says.",
+      "Tokens of a chain. Default: 5, method std 9, in the parallel schedule chosen by measuring.",
       NULL },
     { "tree-total", 0, NULL, OPTION_INT, AT(total), 2, MAX_TREE, "N",
       "Shapes dynamic and fitted: rows of one verification, at most. Default: 30, fitted 32.",
@@ -85,18 +85,17 @@ const struct option method_table[] = {
       "model verifies the one before. Default: the method's.",
       SCHEDULE_WORDS },
     { "draft-threads", 0, NULL, OPTION_INT, AT(threads), 1, MAX_THREADS, "N",
-      "Schedule parallel: how many of the threads are the drafter's. Default: what measuring says.",
-      NULL },
+      "Schedule parallel: number of threads for the drafter. Default: chosen by measuring.", NULL },
     { "accept", 0, NULL, OPTION_CHOICE, AT(accept), 0, 0, "RULE",
-      "exact: the text of plain decoding; rejection: as the papers do it, another text of the same "
-      "distribution. Default: exact.",
+      "exact: the text of plain decoding; rejection: rejection sampling as in the papers, which "
+      "gives another text of the same distribution. Default: exact.",
       ACCEPT_WORDS },
     { "draft-pos", 0, NULL, OPTION_CHOICE, AT(positions), 0, 0, "RULE",
-      "Positions of the tokens that the drafter sees: closed up, or as the model has them. "
-      "Default: auto, as measured best for the family.",
+      "Positions of the tokens that the drafter sees: without gaps (compact), or those of the "
+      "model (original). Default: auto, what measured best for the family.",
       POSITION_WORDS },
     { "keep", 0, NULL, OPTION_INT, AT(keep), 1, MAX_KEEP, "N",
-      "Drafter sparse: entries of each layer's cache that are used. Default: 1024.", NULL },
+      "Drafter sparse: KV cache entries used in each layer. Default: 1024.", NULL },
 };
 _Static_assert(sizeof method_table / sizeof *method_table == N_METHOD_OPTIONS, "rows");
 _Static_assert(PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2 && PV_SCHEDULE_PARALLEL == 1,
@@ -322,8 +321,8 @@ static int check_words(const struct method_args *a, const char *command)
                               "tokens are drafted",
                               a->draft);
     if (a->draft && !strcmp(a->draft, "self") && a->draft_mmproj)
-        return options_misuse(command, "--draft self has no tower of its own: --draft-mmproj has "
-                                       "no meaning");
+        return options_misuse(command, "--draft-mmproj cannot be combined with --draft self, which "
+                                       "has no tower of its own");
     if (a->draft && !strcmp(a->draft, "self") && a->drafter >= 0 &&
         pv_drafter_find(a->drafter)->needs_draft)
         return options_misuse(command, "--draft self and --drafter %s contradict each other",
@@ -438,7 +437,7 @@ int method_args_check(const struct method_args *a, const char *command, struct p
         return options_misuse(command, "method %s: %s", m.name, refused.text);
     why = useless(a, &m, &name, words);
     if (why)
-        return options_misuse(command, "--%s %s: here it has no meaning", name, why);
+        return options_misuse(command, "--%s %s: it cannot be used here", name, why);
     r = check_parts(&m, command, path != NULL, head);
     if (r != OPTIONS_RUN)
         return r;

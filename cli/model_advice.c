@@ -117,7 +117,7 @@ static int check_video(const char *command, const char *path)
 
 int check_videos(const char *command, const struct arg_list *videos)
 {
-    int r = videos->n ? OPTIONS_RUN : options_misuse(command, "there is no video");
+    int r = videos->n ? OPTIONS_RUN : options_misuse(command, "no video given");
     for (int i = 0; i < videos->n && r == OPTIONS_RUN; i++)
         r = check_video(command, videos->items[i]);
     return r;

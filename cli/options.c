@@ -224,11 +224,11 @@ static int unknown_option(const struct option_set *set, const char *arg)
     for (int g = 0; g < set->n_groups && !strncmp(arg, "--", 2); g++) {
         for (int i = 0; i < set->groups[g].n_options; i++) {
             if (nearest_word(best, sizeof best, typed + 2, set->groups[g].options[i].name))
-                return options_misuse(set->command, "there is no option %s (did you mean --%s?)",
-                                      typed, best);
+                return options_misuse(set->command, "unknown option %s (did you mean --%s?)", typed,
+                                      best);
         }
     }
-    return options_misuse(set->command, "there is no option %s", typed);
+    return options_misuse(set->command, "unknown option %s", typed);
 }
 
 /* Say what the option takes. */
@@ -398,8 +398,8 @@ int options_parse(const struct option_set *set, void *args, int argc, char **arg
             if (r != OPTIONS_RUN)
                 return r;
         } else if (n == set->max_operands || !operands || !add_arg(operands, argv[i])) {
-            return options_misuse(set->command, "the argument \"%s\" has no meaning here%s",
-                                  argv[i], n > 1 ? ": there are too many" : "");
+            return options_misuse(set->command, "unexpected argument \"%s\"%s", argv[i],
+                                  n > 1 ? ": there are too many" : "");
         } else {
             n++;
         }

@@ -28,10 +28,11 @@ int prepared_check(const struct arg_list *videos, const char *command, const cha
     if (!has_prepared(videos))
         return OPTIONS_RUN;
     if (prompt || system || more)
-        return options_misuse(command, "a prepared prompt holds its question: --%s has no meaning",
-                              prompt   ? "prompt"
-                              : system ? "system"
-                                       : more);
+        return options_misuse(
+            command, "--%s cannot be used with a prepared prompt, which holds its question",
+            prompt   ? "prompt"
+            : system ? "system"
+                     : more);
     if (chooses(choice))
         return options_misuse(command, "a prepared prompt holds its frames: options that choose "
                                        "frames have no meaning");

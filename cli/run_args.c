@@ -44,13 +44,12 @@ const struct option model_table[] = {
       "does not depend on it. Default: 1.",
       NULL },
     { "no-repack", 0, NULL, OPTION_FLAG, AT(no_repack), 0, 0, NULL,
-      "Read quantised weights where they lie in the file. By default they are repacked: copied to "
-      "a "
-      "layout that the CPU multiplies faster, which takes as much memory again. The text does not "
-      "depend on it.",
+      "Use quantised weights in place, from the mapped file. By default they are repacked: copied "
+      "to a layout that the CPU multiplies faster, which takes as much memory again. The text does "
+      "not depend on it.",
       NULL },
     { "dummy-weights", 0, NULL, OPTION_FLAG, AT(dummy_weights), 0, 0, NULL,
-      "Random weights instead of the file's, to time a shape on a GPU.", NULL },
+      "Random weights instead of the file's, for timing only; needs a GPU.", NULL },
 };
 _Static_assert(sizeof model_table / sizeof *model_table == N_MODEL_OPTIONS, "rows");
 
@@ -59,16 +58,16 @@ _Static_assert(sizeof model_table / sizeof *model_table == N_MODEL_OPTIONS, "row
 
 const struct option session_table[] = {
     { "context", 'c', "--ctx-size", OPTION_INT, AT(context), 0, 1 << 24, "N",
-      "Tokens of prompt and answer that memory is set aside for. Default (0): what a text prompt "
-      "and --max-tokens need; with videos, whose tokens are not known yet, at most 32768. Never "
-      "more than the model was made for.",
+      "Most tokens of prompt and answer together; memory is reserved for them. Default (0): what a "
+      "text prompt and --max-tokens need; with videos, whose tokens are not known yet, at most "
+      "32768. Never more than the model was made for.",
       NULL },
     { "kv-type", 0, "-ctk --cache-type-k", OPTION_CHOICE, AT(kv_type), 0, 0, "TYPE",
       "Type of the KV cache. auto: bf16 on a GPU; on a CPU f16 for f16 and f32 weights, otherwise "
       "the faster of f16 and bf16. Default: auto.",
       KV_WORDS },
     { "chunk", 'b', "-ub --batch-size --ubatch-size", OPTION_INT, AT(chunk), 0, 1 << 20, "N",
-      "Prompt tokens of one step. Default (0): 512, on a GPU 8192.", NULL },
+      "Prompt tokens processed in one prefill step. Default (0): 512, on a GPU 8192.", NULL },
     { "limit-memory", 0, NULL, OPTION_BYTES, AT(memory), 0, 0, "BYTES",
       "Refuse when KV cache, scratch and pictures would take more; K, M, G and T may follow.",
       NULL },
@@ -80,16 +79,16 @@ _Static_assert(sizeof session_table / sizeof *session_table == N_SESSION_OPTIONS
 
 const struct option cache_table[] = {
     { "cache-dir", 0, NULL, OPTION_STRING, AT(dir), 0, 0, "DIR",
-      "Keep what is computed from videos in this directory, which is made if it is not there: a "
-      "later run that asks about the same video neither decodes it nor runs the vision tower. The "
-      "text does not depend on it. Several runs may share a directory.",
+      "Keep what is computed from videos in this directory, which is created if necessary: a later "
+      "run that asks about the same video neither decodes it nor runs the vision tower. The text "
+      "does not depend on it. Several runs may share a directory.",
       NULL },
     { "cache-kv", 0, NULL, OPTION_FLAG, AT(kv), 0, 0, NULL,
       "Keep the KV cache of prompts there, too: a later run reads it instead of prefilling. It "
       "takes more room than the videos do.",
       NULL },
     { "cache-size", 0, NULL, OPTION_BYTES, AT(bytes), 0, 0, "BYTES",
-      "Most that the directory may hold; K, M, G and T may follow. What was used longest ago is "
+      "Size limit of the directory; K, M, G and T may follow. The least recently used files are "
       "removed. Default: 16G.",
       NULL },
 };
@@ -102,21 +101,19 @@ const struct option sampling_table[] = {
     { "max-tokens", 'n', "--predict --n-predict", OPTION_INT, AT(max_tokens), 1, INT_MAX, "N",
       "Stop after N tokens. Default: 256.", NULL },
     { "temperature", 0, "--temp", OPTION_NUMBER, AT(temperature), 0, 100, "T",
-      "0 takes the likeliest token every time; above, tokens are drawn. Default: 0.", NULL },
+      "0 always takes the most likely token; above 0, tokens are sampled. Default: 0.", NULL },
     { "top-k", 0, NULL, OPTION_INT, AT(top_k), 0, INT_MAX, "K",
-      "Draw from the K likeliest tokens. Default (0): off.", NULL },
+      "Sample from the K most likely tokens. Default (0): off.", NULL },
     { "top-p", 0, NULL, OPTION_NUMBER, AT(top_p), 0, 1, "P",
-      "Draw from the fewest likeliest tokens whose probabilities reach P together. Default (1): "
-      "off.",
+      "Sample from the smallest set of most likely tokens whose probabilities add up to P. Default "
+      "(1): off.",
       NULL },
     { "min-p", 0, NULL, OPTION_NUMBER, AT(min_p), 0, 1, "P",
-      "Drop tokens less likely than P times the likeliest. Default (0): off.", NULL },
+      "Drop tokens less likely than P times the most likely one. Default (0): off.", NULL },
     { "seed", 's', NULL, OPTION_U64, AT(seed), 0, 0, "S",
-      "The noise of drawing is a function of the seed and the position: the same seed gives the "
-      "same text. Default: 0.",
-      NULL },
+      "Seed for sampling: the same seed gives the same text. Default: 0.", NULL },
     { "ignore-eos", 0, NULL, OPTION_FLAG, AT(ignore_eos), 0, 0, NULL,
-      "Go on past the model's stop tokens, for measurements.", NULL },
+      "Do not stop at the model's stop tokens, for measurements.", NULL },
     { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL,
       "Print one JSON object with text, ids and statistics instead of the text.", NULL },
     { "stats", 0, NULL, OPTION_FLAG, AT(stats), 0, 0, NULL,
@@ -183,7 +180,7 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
     if (!p.path)
         return options_misuse(
             command,
-            "there is no model: give a GGUF file or a Hugging Face directory with "
+            "no model given: name a GGUF file or Hugging Face directory with "
             "--model (" DEFAULT_MODEL
             " is neither here, nor beside the program, nor in ../share/prevue from there; 'prevue "
             "models' lists published models)");
@@ -210,8 +207,7 @@ struct pv_session_params session_args_params(const struct session_args *a)
 int cache_args_check(const struct cache_args *a, const char *command)
 {
     if (!a->dir && (a->kv || a->bytes))
-        return options_misuse(command, "--cache-%s has no meaning without --cache-dir",
-                              a->kv ? "kv" : "size");
+        return options_misuse(command, "--cache-%s needs --cache-dir", a->kv ? "kv" : "size");
     return OPTIONS_RUN;
 }
 

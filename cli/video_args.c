@@ -35,7 +35,7 @@ const struct option choice_table[] = {
     { "max-pixels", 0, NULL, OPTION_INT, AT(max_pixels), 1, MOST_PIXELS, "N",
       "Qwen2.5-VL: shrink a frame of more pixels; fewer pixels are fewer tokens.", NULL },
     { "frame-rule", 0, NULL, OPTION_CHOICE, AT(rule), 0, 0, "RULE",
-      "Where the frames lie: evenly from the first to the last (linspace), each total/N-th "
+      "Which frames are taken: evenly from the first to the last (linspace), every total/N-th "
       "(arange), or an even number, rounded (qwen). Default: the family's own.",
       FRAME_WORDS },
     { "time-rule", 0, NULL, OPTION_CHOICE, AT(time_rule), 0, 0, "RULE",
@@ -45,7 +45,7 @@ const struct option choice_table[] = {
       "(training).",
       TIME_WORDS },
     { "no-audio", 0, "--no-sound", OPTION_FLAG, AT(no_audio), 0, 0, NULL,
-      "Leave the sound of videos out, where the model hears.", NULL },
+      "Ignore the sound of videos, which only audio models use.", NULL },
     { "allow-format", 0, "--allow-formats", OPTION_STRING, AT(formats), 0, 0, "NAMES",
       "Read these containers and codecs too, by FFmpeg's names, separated by commas: asf,wmv3. "
       "Those "
@@ -54,8 +54,7 @@ const struct option choice_table[] = {
       NULL },
     { "sandbox", 0, NULL, OPTION_FLAG, AT(sandbox), 0, 0, NULL,
       "Decode videos in a helper process that can open no file and use no network, or fail. "
-      "Default: "
-      "where that can be had.",
+      "Default: if this machine supports it.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
       "Decode videos in this process.", NULL },
@@ -88,9 +87,9 @@ int choice_args_check(const struct choice_args *a, const char *command, struct p
     struct pv_video_params p = pv_video_defaults();
 
     if (a->frames && a->fps > 0)
-        return options_misuse(command, "--frames and --fps are two ways to say how many: give one");
+        return options_misuse(command, "--frames and --fps cannot be combined");
     if (a->frames && (a->min_frames || a->max_frames))
-        return options_misuse(command, "--frames says how many: --%s-frames has no meaning",
+        return options_misuse(command, "--%s-frames cannot be combined with --frames",
                               a->min_frames ? "min" : "max");
     if (a->max_frames && a->min_frames > a->max_frames)
         return options_misuse(command, "--min-frames %d is more than --max-frames %d",

@@ -213,7 +213,7 @@ static bool check_model(const json_t *o, const struct chat_rules *rules, struct 
     if (!model || !*model || !rules->model || !strcmp(model, rules->model))
         return true;
     e->code = "model_not_found";
-    return api_fail(e, 404, "model", "there is no model \"%.100s\" here, but \"%s\"", model,
+    return api_fail(e, 404, "model", "unknown model \"%.100s\": this server has \"%s\"", model,
                     rules->model);
 }
 

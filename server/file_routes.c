@@ -70,7 +70,8 @@ void route_file_delete(struct call *c)
     if (!call_file(c, &f))
         return;
     if (!stored_remove(c->s->files, c->arg)) {
-        api_fail(&e, 403, "file_id", "\"%s\" is a sample of the server: it stays", c->arg);
+        api_fail(&e, 403, "file_id", "\"%s\" is a sample of the server and cannot be deleted",
+                 c->arg);
         call_fail(c, &e);
         return;
     }

@@ -65,7 +65,7 @@ void route_model(struct call *c)
     struct buf b;
     if (strcmp(c->arg, c->s->name) != 0) {
         struct api_error e = { .code = "model_not_found" };
-        api_fail(&e, 404, "model", "there is no model \"%s\" here", c->arg);
+        api_fail(&e, 404, "model", "unknown model \"%s\"", c->arg);
         call_fail(c, &e);
         return;
     }

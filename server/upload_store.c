@@ -325,7 +325,7 @@ static bool begin_part(void *user, const struct multipart_part *part)
     if (!u->in_file)
         return true;
     if (u->file)
-        return api_fail(&u->error, 400, "file", "one upload has one file, and this has more");
+        return api_fail(&u->error, 400, "file", "an upload must have exactly one file");
     return open_file(u, part);
 }
 

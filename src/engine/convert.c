@@ -37,7 +37,7 @@ enum pv_status pv_convert(const char *src, const char *out_path, const struct pv
     if (s)
         return s;
     if ((unsigned)own.type >= sizeof dtypes / sizeof *dtypes)
-        return fail(err, PV_E_ARG, "type %d is not one that can be written", (int)own.type);
+        return fail(err, PV_E_ARG, "files of weight type %d cannot be written", (int)own.type);
     watch = (struct write_watch){ own.progress, own.progress_user };
     if (head_file_is(src) && !own.adapter)
         return convert_head(src, out_path, dtypes[own.type], limit, &watch, err);

@@ -178,7 +178,7 @@ enum pv_status disk_file_check(const uint8_t *file, size_t file_size, enum disk_
         return fail(err, PV_E_FORMAT, "its format has version %u, expected %d", (unsigned)version,
                     DISK_VERSION);
     if (load_le64(file + AT_SIZE) != file_size - DISK_HEADER - DIGEST_SIZE)
-        return fail(err, PV_E_FORMAT, "its header speaks of %llu bytes, and %zu are there",
+        return fail(err, PV_E_FORMAT, "its header says %llu bytes, but there are %zu",
                     (unsigned long long)load_le64(file + AT_SIZE),
                     file_size - DISK_HEADER - DIGEST_SIZE);
     if (load_le32(file + AT_KIND) != (uint32_t)kind || memcmp(file + AT_KEY, key, DIGEST_SIZE) != 0)

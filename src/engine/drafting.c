@@ -37,7 +37,7 @@ static enum pv_status check_towers(const struct pv_model *a, const struct pv_mod
         x->image != y->image || !same_hearing(&x->audio, &y->audio) ||
         memcmp(x->mean, y->mean, sizeof x->mean) != 0 || memcmp(x->std, y->std, sizeof x->std) != 0)
         return fail(err, PV_E_UNSUPPORTED,
-                    "%s cuts pictures or sound in another way than %s: it cannot draft for it",
+                    "%s preprocesses pictures or sound differently from %s: it cannot draft for it",
                     model_file_path(b->file), model_file_path(a->file));
     return PV_OK;
 }

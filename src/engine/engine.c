@@ -174,11 +174,12 @@ enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
     if (s)
         return s;
     if (decoder_draft_ids(model->dec))
-        return fail(err, PV_E_ARG, "%s scores %d of its %d tokens: it can only draft",
+        return fail(err, PV_E_ARG,
+                    "%s scores only %d of its %d tokens: it can only be a draft model",
                     model_file_path(model->file), decoder_config(model->dec)->vocab,
                     pv_model_vocab_size(model));
     if ((unsigned)p->kv_type > PV_KV_F32)
-        return fail(err, PV_E_ARG, "type %d is not one of a KV cache", (int)p->kv_type);
+        return fail(err, PV_E_ARG, "unknown KV cache type %d", (int)p->kv_type);
     if (model->gpu >= 0 && kv != DTYPE_BF16)
         return fail(err, PV_E_UNSUPPORTED, "a KV cache of %s was asked for: on a GPU it is bf16",
                     dtype_name(kv));

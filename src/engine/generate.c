@@ -160,7 +160,7 @@ static enum pv_status check_params(const struct pv_session *s, const struct pv_g
         return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
                     p->max_new_tokens);
     if (s->n_pending > 0)
-        return fail(err, PV_E_ARG, "a video or picture waits for the text of its message");
+        return fail(err, PV_E_ARG, "a video or picture was added without the text of its message");
     if (s->seq.line.n == 0)
         return fail(err, PV_E_ARG, "the prompt is empty");
     if (s->seq.line.n >= s->seq.line.context)

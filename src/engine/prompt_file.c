@@ -711,7 +711,7 @@ enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_
     size_t n = 0;
     enum pv_status st = PV_OK;
     if (s->n_pending > 0)
-        return fail(err, PV_E_ARG, "a video or picture waits for the text of its message");
+        return fail(err, PV_E_ARG, "a video or picture was added without the text of its message");
     if (s->messages)
         st = dialogue_ask(s->words, &o.ask, err);
     for (int k = 0; k < s->seq.line.n_spans && !st; k++)

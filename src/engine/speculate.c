@@ -153,7 +153,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     if (!p->method || p->method->drafter == PV_DRAFT_NONE)
         return PV_OK;
     if (!s->speculates)
-        return fail(err, PV_E_ARG, "method '%s' in a session that was not opened for speculation",
+        return fail(err, PV_E_ARG, "method '%s' needs a session that was opened for speculation",
                     p->method->name);
     sp->method = *p->method;
     method_fill(&sp->method, &setting);

@@ -140,8 +140,7 @@ static enum pv_status count_layers(const struct model_file *mf, enum audio_group
     while (n <= AUDIO_MAX_LAYERS && has_layer(mf, group, n))
         n++;
     if (*said && n != *said)
-        return fail(err, PV_E_FORMAT,
-                    "%s: %d layers of the audio encoder's %s are said to be there, and %d are",
+        return fail(err, PV_E_FORMAT, "%s: expected %d layers of the audio encoder's %s, found %d",
                     where, *said, group == AUDIO_LAYERS ? "own" : "Q-Former", n);
     *said = n;
     return PV_OK;

@@ -15,7 +15,7 @@ static enum pv_status read_word(const struct gguf *g, const char *key,
     if (s)
         return s;
     if (find(word.s, word.len) < 0)
-        return fail(err, PV_E_UNSUPPORTED, "%s: %s is a word that is not known", gguf_path(g), key);
+        return fail(err, PV_E_UNSUPPORTED, "%s: unknown value of %s", gguf_path(g), key);
     *out = find(word.s, word.len);
     return PV_OK;
 }

@@ -36,7 +36,7 @@ static enum pv_status read_word(const json_t *root, const char *key,
     if (!v)
         return PV_OK;
     if (!json_is_string(v) || find(json_string_value(v), json_string_length(v)) < 0)
-        return fail(err, PV_E_UNSUPPORTED, "%s: %s is a word that is not known", name, key);
+        return fail(err, PV_E_UNSUPPORTED, "%s: unknown value of %s", name, key);
     *out = find(json_string_value(v), json_string_length(v));
     return PV_OK;
 }

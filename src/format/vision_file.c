@@ -273,7 +273,7 @@ static enum pv_status open_dir(struct model_file *mf, const struct family *const
     src.layout = find_layout(mf, mf->vision.family->tower);
     if (!src.layout)
         return fail(err, PV_E_FORMAT,
-                    "%s: config.json and the tensors speak of different vision towers", mf->path);
+                    "%s: config.json and the tensors describe different vision towers", mf->path);
     return bind_tower(mf, &src, err);
 }
 #endif

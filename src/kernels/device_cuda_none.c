@@ -6,5 +6,5 @@ enum pv_status device_cuda_open(struct device **out, int index, struct pv_error 
     (void)out;
     (void)index;
     return fail(err, PV_E_UNSUPPORTED,
-                "this build has no CUDA: 'make CUDA=1' makes one that has, where nvcc is");
+                "this build has no CUDA support: rebuild with 'make CUDA=1', which needs nvcc");
 }

@@ -72,5 +72,5 @@ enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv
             used += len + (i > 0);
         }
     }
-    return fail(err, PV_E_ARG, "there is no method '%s'; there are: %s", name, names);
+    return fail(err, PV_E_ARG, "unknown method '%s' (available: %s)", name, names);
 }

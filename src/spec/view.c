@@ -151,7 +151,7 @@ static enum pv_status check_input(enum view_kind kind, const struct view_input *
 {
     const char *name = view_name(kind);
     if (!name)
-        return fail(err, PV_E_ARG, "there is no view of number %d", (int)kind);
+        return fail(err, PV_E_ARG, "unknown view %d", (int)kind);
     if (in->n_frames < 0 || in->frame_tokens < 0 ||
         (int64_t)in->n_frames * in->frame_tokens > INT_MAX)
         return fail(err, PV_E_ARG, "view %s: %d frames of %d tokens are no video", name,
@@ -162,7 +162,7 @@ static enum pv_status check_input(enum view_kind kind, const struct view_input *
         return fail(err, PV_E_ARG, "view %s: a lambda of %g is not within 0 and 1", name,
                     in->lambda);
     if (views[kind].info.takes_terms && in->holistic_terms & ~(unsigned)HOLISTIC_ALL)
-        return fail(err, PV_E_ARG, "view %s has no terms of number %u", name, in->holistic_terms);
+        return fail(err, PV_E_ARG, "view %s: unknown terms %u", name, in->holistic_terms);
     return view_tokens(in) == 0 ? PV_OK : check_wanted(kind, in, err);
 }
 

@@ -66,7 +66,8 @@ static enum pv_status explain_end(struct media_proxy *p, struct pv_error *err)
     if (signal)
         return fail(err, PV_E_FORMAT, "%s: its decoder crashed in the sandbox (signal %d)", p->path,
                     signal);
-    return fail(err, PV_E_FORMAT, "%s: its decoder ended in the sandbox without a word", p->path);
+    return fail(err, PV_E_FORMAT, "%s: its decoder ended in the sandbox without an answer",
+                p->path);
 }
 
 /* It is not needed any more. */

@@ -104,8 +104,8 @@ JOB_COMPLETION_INDEX=0 "$prevue" batch list.jsonl -o part.jsonl $with --shard /2
 verdict batch_kubernetes "$(grep -q 'all 8 clips were there' err || cat err)"
 misuse batch_shard_zero '\-\-shard: "0/2" is not I/N' batch list.jsonl -o x.jsonl --shard 0/2
 misuse batch_shard_unknown 'neither Slurm nor Kubernetes' batch list.jsonl -o x.jsonl --shard /2
-misuse batch_no_output 'there is no output' batch list.jsonl
-misuse batch_no_list 'there is no list' batch -o x.jsonl
+misuse batch_no_output 'no output file given' batch list.jsonl
+misuse batch_no_list 'no list of clips given' batch -o x.jsonl
 misuse describe_many "list.jsonl is not a video: for many of them there is 'prevue batch'" describe list.jsonl
 
 # --- what is there is not lost ---
@@ -114,10 +114,10 @@ failure batch_other_options 'all\.jsonl: line 1 was made with another model or o
     batch list.jsonl -o all.jsonl $with -n 9
 sed 2d list.jsonl >other.jsonl
 failure batch_other_list 'answers another line' batch other.jsonl -o all.jsonl $with
-failure batch_over_list 'list\.jsonl: would be written over' batch list.jsonl -o list.jsonl $with
-failure batch_over_model 'model\.gguf: line 1 is no result of a batch' batch list.jsonl -o model.gguf $with
+failure batch_over_list 'list\.jsonl: would be overwritten' batch list.jsonl -o list.jsonl $with
+failure batch_over_model 'model\.gguf: line 1 is not a result of batch' batch list.jsonl -o model.gguf $with
 sed 's/What is 4/What is 5/' all.jsonl >changed.jsonl
-failure batch_changed 'is no result of a batch, or was changed' batch list.jsonl -o changed.jsonl $with
+failure batch_changed 'is not a result of batch, or was edited' batch list.jsonl -o changed.jsonl $with
 failure batch_missing_list 'nolist\.jsonl' batch nolist.jsonl -o x.jsonl $with
 : >void.jsonl
 failure batch_void 'there is no clip in this list' batch void.jsonl -o x.jsonl $with

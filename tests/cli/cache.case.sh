@@ -87,8 +87,8 @@ echo file >file
 failure cache_dir_is_a_file 'file: .*not a directory' $question -m $golden/llava_onevision --cache-dir file
 failure cache_dir_below_a_file 'file/x: .*cannot be created' \
     $question -m $golden/llava_onevision --cache-dir file/x
-misuse cache_kv_alone 'cache-kv.*without --cache-dir' $question -m $golden/llava_onevision --cache-kv
-misuse cache_size_alone 'cache-size.*without --cache-dir' \
+misuse cache_kv_alone 'cache-kv needs --cache-dir' $question -m $golden/llava_onevision --cache-kv
+misuse cache_size_alone 'cache-size needs --cache-dir' \
     $question -m $golden/llava_onevision --cache-size 1G
 misuse cache_size_of_nothing 'cache-size.*"much"' \
     $question -m $golden/llava_onevision --cache-dir kept --cache-size much

@@ -36,7 +36,7 @@ verdict chat_clip_and_reset "$why"
 chat '/clip none-such.mp4\n/clap x\nhi\n' $on
 why=
 grep -q '^prevue: none-such.mp4: ' err || why="the missing file is not named"
-grep -q 'there is no command /clap; /help lists them' err || why="the unknown command is not named"
+grep -q 'unknown command /clap (/help lists them)' err || why="the unknown command is not named"
 [ "$(wc -l <out)" -eq 1 ] || why="the conversation did not go on"
 [ "$status" -eq 1 ] || why="exit status is not 1"
 verdict chat_goes_on_after_errors "$why"
@@ -51,7 +51,7 @@ verdict chat_help "$why"
 chat '\377\376\n' $on
 verdict chat_not_text "$(grep -q 'standard input: is not text in UTF-8' err && [ $status -eq 1 ] || echo 'no such error')"
 misuse chat_url 'is a URL, and only files are read' chat https://x.org/a.mp4
-misuse chat_no_json 'no option --json' chat --json
+misuse chat_no_json 'unknown option --json' chat --json
 
 # An interrupt stops the first answer; the second question, which is sent after it, is answered.
 mkfifo lines

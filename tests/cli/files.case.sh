@@ -112,7 +112,7 @@ verdict models_width "$([ "$(wc -L <out)" -le 100 ] || echo 'lines are longer th
 succeeds models_frames '^Qwen/Qwen2\.5-VL-7B-Instruct +8\.29 +15\.4 +8\.2 +4\.3 +2\.5  ' models --frames 128
 succeeds models_details '^draft head +hf download AngelSlim/Qwen3-VL-4B-Instruct_eagle3 --local-dir Qwen3-VL-4B-Instruct_eagle3$' models vl-4b
 failure models_unknown 'has "gpt" in its name' models gpt
-misuse models_two 'has no meaning' models a b
+misuse models_two 'unexpected argument' models a b
 run models --json
 why=
 grep -q '"model":"tsinghua-ee/video-SALMONN-2_plus_72B","adapter_of":"tsinghua-ee/video_SALMONN2plus_72B_audioAlign"' out ||

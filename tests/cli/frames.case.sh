@@ -71,7 +71,7 @@ grep -q '^{"file":"clip.y4m","width":64,"height":48,"total_frames":60,"fps":10,'
 grep -q '"index":59,"time":5.900000,"width":64,"height":48,"file":"seen/frame-0002.png"}\]}$' out ||
     why="another last frame"
 [ "$(wc -l <out)" -eq 1 ] || why="not one line"
-grep -q 'seen/frame-0003.png: exists, of an earlier run' err || why="the older frame is not told"
+grep -q 'seen/frame-0003.png: exists from an earlier run' err || why="the older frame is not told"
 verdict json "$why"
 
 mkdir mixed
@@ -149,7 +149,7 @@ grep -q 'mixed/frame-0002.png' err || why="no sentence"
 verdict file_in_the_way "$why"
 
 misuse frames_no_video 'no video' frames -o x
-misuse frames_two_videos '"b" has no meaning' frames a b -o x
+misuse frames_two_videos 'unexpected argument "b"' frames a b -o x
 misuse frames_no_output 'no directory' frames a
 misuse frames_and_fps '--frames and --fps' frames a -o x --frames 4 --fps 1
 misuse frames_and_bound '--frames .* --max-frames' frames a -o x --frames 4 --max-frames 8
@@ -256,7 +256,7 @@ run frames same.wav --wav same.wav
 why=
 [ "$status" -eq 1 ] || why="exit status is not 1"
 cmp -s click.wav same.wav || why="the file was written over"
-grep -q 'same.wav: would be written over' err || why="says $(cat err)"
+grep -q 'same.wav: would be overwritten' err || why="says $(cat err)"
 verdict sound_over_itself "$why"
 run frames click.wav --wav heard.wav --start 3
 why=

@@ -7,16 +7,16 @@ grep -q '^usage: prevue' err || why="no usage on stderr"
 [ ! -s out ] || why="stdout is not empty"
 verdict no_command "$why"
 
-misuse unknown_command 'no command "generat" .did you mean generate' generat
-misuse unknown_far_command 'no command "xyzzy"' xyzzy
-misuse empty_command 'no command ""' ''
-misuse unknown_option 'no option --temprature .did you mean --temperature' generate --temprature 1
-misuse unknown_letter 'no option -Z' generate -Z
-misuse unknown_option_with_value 'no option --colour;' generate --colour=red
+misuse unknown_command 'unknown command "generat" .did you mean generate' generat
+misuse unknown_far_command 'unknown command "xyzzy"' xyzzy
+misuse empty_command 'unknown command ""' ''
+misuse unknown_option 'unknown option --temprature .did you mean --temperature' generate --temprature 1
+misuse unknown_letter 'unknown option -Z' generate -Z
+misuse unknown_option_with_value 'unknown option --colour;' generate --colour=red
 misuse missing_value 'option --model needs a value' generate -p x --model
 misuse option_for_a_value 'option -m needs a value .*-p is an option' generate -m -p x
 misuse flag_with_value 'option --json takes no value' generate --json=1
-misuse unexpected_argument 'argument "word" has no meaning' generate -m x -p y word
+misuse unexpected_argument 'unexpected argument "word"' generate -m x -p y word
 misuse no_model 'no model' generate -p x
 misuse no_prompt 'no prompt' generate -m x
 misuse two_prompts 'more than one prompt' generate -m x -p a -f b
@@ -57,21 +57,21 @@ for value in '' , 1,,2 1,x -1 1,-2 99999999999999999999 2147483648 1,2, '1;2'; d
 done
 
 misuse tokenize_no_text 'either a text or --file' tokenize -m x
-misuse tokenize_two_texts 'has no meaning' tokenize -m x a b
+misuse tokenize_two_texts 'unexpected argument' tokenize -m x a b
 misuse tokenize_text_and_file 'either a text or --file' tokenize -m x a -f b
 misuse tokenize_no_model 'no model' tokenize a
 misuse inspect_no_model 'no model' inspect
 misuse inspect_twice 'given twice' inspect -m a b
-misuse inspect_two 'has no meaning' inspect a b
+misuse inspect_two 'unexpected argument' inspect a b
 misuse convert_nothing 'source is missing' convert
 misuse convert_no_output 'output file is missing' convert a --type f16
 misuse convert_no_type 'no type' convert a b
 misuse convert_type '--type takes one of: f32 f16 bf16 q8_0 q4_0 q4_1 q5_1; not "q9"' convert a b --type q9
-misuse help_unknown 'no command "me"' help me
-misuse help_two_commands 'argument "bench" has no meaning' help view bench
+misuse help_unknown 'unknown command "me"' help me
+misuse help_two_commands 'unexpected argument "bench"' help view bench
 misuse help_of_two_kinds 'one of a command, --man and --completions' help view --man
 misuse help_shell 'takes one of: bash zsh fish; not "tcsh"' help --completions tcsh
-misuse version_argument 'has no meaning' version 2
+misuse version_argument 'unexpected argument' version 2
 
 succeeds help '^usage: prevue COMMAND' help
 succeeds help_option '^usage: prevue COMMAND' --help

@@ -13,7 +13,7 @@ on="-m model.gguf --methods ngram --frames 2 -n 2 -r 1"
 cp film.y4m film.png
 cp film.y4m film.before
 cp model.gguf model.before
-failure output_json_is_video 'film\.y4m: would be written over' bench film.y4m $on --json film.y4m
+failure output_json_is_video 'film\.y4m: would be overwritten' bench film.y4m $on --json film.y4m
 failure output_csv_is_video 'film\.y4m: would be' bench film.y4m $on --csv ./film.y4m
 failure output_json_is_clip 'many/a\.y4m: would be' bench many $on --json many/a.y4m
 failure output_json_is_model 'model\.gguf: would be' bench film.y4m $on --json model.gguf

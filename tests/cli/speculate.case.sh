@@ -331,7 +331,7 @@ misuse terms_word 'option --terms takes some of .*not "time,colour"' $ask -d sel
 misuse terms_twice 'option --terms takes' $ask -d self --method hippo --terms time,time
 misuse crops_of_specvlm '--crops is for view holistic' $ask -d self --crops literal
 misuse text_of_hippo '--text is for view alignment' $ask -d self --method hippo --text after
-misuse timeline_name 'ends in .png or .html, unlike "a.gif"' bench short.y4m --timeline a.gif
+misuse timeline_name 'must end in .png or .html, not "a.gif"' bench short.y4m --timeline a.gif
 misuse timeline_part 'are for a picture' bench short.y4m --timeline a.html --timeline-seconds 2
 misuse timeline_seconds 'option --timeline-seconds takes' bench short.y4m --timeline a.png \
     --timeline-seconds 0
@@ -355,13 +355,13 @@ misuse window_of_tree '--window is for chains' $ask -d self --shape tree --windo
 misuse total_of_chain '--tree-total is for trees that grow' $ask -d self --tree-total 9
 misuse keep_of_ar '--keep is for the drafter sparse' $ask --keep 5
 misuse rejection_of_ngram 'rejection needs probabilities' $ask --method ngram --accept rejection
-misuse compare_name "no method 'x'; there are: ar sd" $ask -d self --compare sd,x
-misuse compare_empty "no method ''" $ask -d self --compare sd,
+misuse compare_name "unknown method 'x' .available: ar sd" $ask -d self --compare sd,x
+misuse compare_empty "unknown method ''" $ask -d self --compare sd,
 misuse compare_suffix 'only "self"' $ask -d self --compare sd:me
 misuse compare_self 'no draft model that' $ask --compare ngram:self
 misuse compare_no_draft 'needs a draft model' $ask --compare sd
 misuse compare_method '--method is for one' $ask -d self --compare sd --method sd
-misuse compare_ask '--ask has no meaning' $ask -d self --compare sd --ask why
+misuse compare_ask '--ask cannot be combined with --compare' $ask -d self --compare sd --ask why
 misuse bench_no_video 'no video' bench -m model.gguf --methods sd
 misuse bench_ratios 'option --ratios takes numbers' bench short.y4m -m model.gguf -d self \
     --methods sd-rand --ratios 0.5,x

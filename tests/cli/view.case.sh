@@ -130,13 +130,13 @@ failure view_in_the_way 'taken\.png' view views.y4m -o taken.png -m sees.gguf --
 verdict view_leaves_no_parts "$(ls -d ./*.tmp* 2>/dev/null)"
 
 misuse view_no_video 'no video' view -o a.png
-misuse view_two_videos '"b" has no meaning' view a b -o a.png
+misuse view_two_videos 'unexpected argument "b"' view a b -o a.png
 misuse view_no_output 'no file' view a
-misuse view_no_extension 'ends in .png or .html, unlike "pictures"' view a -o pictures
-misuse view_extension 'ends in .png or .html, unlike "a.jpg"' view a -o a.jpg
-misuse view_unknown 'no view "specvml" \(did you mean specvlm\?\)' view a -o a.png --views random,specvml
-misuse view_empty 'no view ""; there are: full none ' view a -o a.png --views ''
-misuse view_trailing 'no view ""' view a -o a.png --views random,
+misuse view_no_extension 'must end in .png or .html, not "pictures"' view a -o pictures
+misuse view_extension 'must end in .png or .html, not "a.jpg"' view a -o a.jpg
+misuse view_unknown 'unknown view "specvml" \(did you mean specvlm\?\)' view a -o a.png --views random,specvml
+misuse view_empty 'unknown view "" .available: full none ' view a -o a.png --views ''
+misuse view_trailing 'unknown view ""' view a -o a.png --views random,
 misuse view_too_many 'at most 16 views' view a -o a.png --views "$(seq -s , 17 | sed 's/[0-9][0-9]*/full/g')"
 misuse view_ratio 'option --ratio takes a number from 0 to 1' view a -o a.png --ratio 1.5
 misuse view_lambda 'option --lambda takes a number' view a -o a.png --lambda 0

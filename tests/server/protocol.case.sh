@@ -81,7 +81,7 @@ bad() # NAME STATUS PATTERN BODY
 bad not_json 400 'not JSON' '{"messages":'
 bad not_an_object 400 'not a JSON object' '[]'
 bad no_messages 400 'messages' '{}'
-bad other_model 404 'there is no model' "{\"model\":\"gpt-4\",$text}"
+bad other_model 404 'unknown model' "{\"model\":\"gpt-4\",$text}"
 bad tools 501 'tools' "{\"tools\":[{\"type\":\"function\"}],$text}"
 bad response_format 501 'response_format' "{\"response_format\":{\"type\":\"json_object\"},$text}"
 bad penalty 501 'frequency_penalty' "{\"frequency_penalty\":0.5,$text}"
@@ -99,7 +99,7 @@ bad deep 400 'not JSON' "{\"x\":$(head -c 3000 /dev/zero | tr '\0' '[')"
 bad zero_byte 400 'not JSON' '{"messages":[{"role":"user","content":"a\u0000b"}]}'
 bad not_utf8 400 'not JSON' "$(printf '{"messages":[{"role":"user","content":"\377"}]}')"
 bad media_in_system 400 'user message' '{"messages":[{"role":"system","content":[{"type":"video_url","video_url":{"url":"sample-16-frames"}}]}]}'
-bad unknown_method 400 'no method' "{\"prevue\":{\"method\":\"other\"},$text}"
+bad unknown_method 400 'unknown method' "{\"prevue\":{\"method\":\"other\"},$text}"
 expect unknown_fields 200 '"content"' /v1/chat/completions -d "{\"max_tokens\":1,\"other\":[1],$text}"
 
 # CORS.

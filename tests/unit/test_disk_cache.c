@@ -165,8 +165,8 @@ TEST(a_damaged_file_is_told_removed_and_replaced)
     } flips[] = { { 0, "does not begin" },
                   { 8, "version" },
                   { 12, "another key" },
-                  { 16, "speaks of" },
-                  { 23, "speaks of" },
+                  { 16, "header says" },
+                  { 23, "header says" },
                   { 24, "checksum" },
                   { 32, "another key" },
                   { 63, "another key" },
@@ -190,11 +190,11 @@ TEST(a_damaged_file_is_told_removed_and_replaced)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         make_write(path, file, lengths[i]);
         check_damaged(c, &warnings,
-                      lengths[i] < DISK_HEADER + DIGEST_SIZE ? "too few" : "speaks of", "cut",
+                      lengths[i] < DISK_HEADER + DIGEST_SIZE ? "too few" : "header says", "cut",
                       lengths[i]);
     }
     make_write(path, file, FILE_BYTES + 1);
-    check_damaged(c, &warnings, "speaks of", "longer", FILE_BYTES + 1);
+    check_damaged(c, &warnings, "header says", "longer", FILE_BYTES + 1);
     for (size_t i = 0; i < sizeof flips / sizeof *flips; i++) {
         file[flips[i].at] ^= 0x10;
         make_write(path, file, FILE_BYTES);

@@ -276,7 +276,7 @@ TEST(helpers_that_fail)
     if (!has_sandbox())
         return;
     check_wall(MEDIA_TEST_CRASH, usual, PV_E_FORMAT, walls_bound_memory() ? "crashed" : "");
-    check_wall(MEDIA_TEST_QUIT, usual, PV_E_FORMAT, "without a word");
+    check_wall(MEDIA_TEST_QUIT, usual, PV_E_FORMAT, "without an answer");
 }
 
 TEST(helpers_that_lie)
@@ -399,7 +399,7 @@ TEST(no_helper)
               r.status, r.err.text);
     box.helper = "/bin/true"; /* not one of ours */
     r = read_path(path, usual, &box);
-    CHECK_MSG(r.status == PV_E_FORMAT && strstr(r.err.text, "without a word"), "%d \"%s\"",
+    CHECK_MSG(r.status == PV_E_FORMAT && strstr(r.err.text, "without an answer"), "%d \"%s\"",
               r.status, r.err.text);
     box.helper = "/nonexistent/prevue-media";
     box.optional = true;

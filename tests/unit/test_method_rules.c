@@ -58,7 +58,7 @@ TEST(unknown_choices)
     m = (struct pv_method){ .size = sizeof m, .schedule = (enum pv_schedule)7 };
     refuse(&m, "unknown schedule 7");
     m = (struct pv_method){ .size = sizeof m, .view = "no-such" };
-    refuse(&m, "no view 'no-such'");
+    refuse(&m, "unknown view 'no-such'");
 }
 
 TEST(the_parallel_schedule)

@@ -427,7 +427,7 @@ TEST(what_cannot_be_written)
     err = (struct pv_error){ 0 };
     CHECK_EQ(add_media(s, 1, false, &err), PV_OK);
     CHECK_EQ(pv_prompt_write(s, file_path("none"), &err), PV_E_ARG);
-    CHECK(strstr(err.text, "waits for the text"));
+    CHECK(strstr(err.text, "without the text"));
     CHECK_EQ(pv_add_text(s, "user", "x", NULL), PV_OK);
     err = (struct pv_error){ 0 };
     CHECK_EQ(pv_prompt_write(s, file_path("no/such/place"), &err), PV_E_IO);

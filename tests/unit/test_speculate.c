@@ -818,7 +818,7 @@ TEST(wrong_methods)
     struct pair p = open_pair(seeing[0], 1);
     pv_session *s = open_session(&p);
     struct pv_method m = method(PV_DRAFT_MODEL, "no-such", PV_SHAPE_CHAIN);
-    refuse(s, m, "no view 'no-such'");
+    refuse(s, m, "unknown view 'no-such'");
     m = method(PV_DRAFT_MODEL, "random", PV_SHAPE_CHAIN);
     m.ratio = 2;
     refuse(s, m, "ratio of 2");

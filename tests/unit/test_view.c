@@ -565,7 +565,7 @@ TEST(nonsense_is_refused)
         check_refused(VIEW_SPECVLM, &wrong, "lambda");
         CHECK_EQ(choose(VIEW_UNIFORM, &wrong, kept, NULL), 8); /* which has none */
     }
-    check_refused(VIEW_COUNT, &in, "no view");
+    check_refused(VIEW_COUNT, &in, "unknown view");
     in.n_frames = -1;
     check_refused(VIEW_FULL, &in, "-1 frames");
     in.n_frames = in.frame_tokens = 100000;
