@@ -62,10 +62,9 @@ const struct option_set frames_options = {
     .groups = frames_groups,
     .n_groups = sizeof frames_groups / sizeof *frames_groups,
     .max_operands = 1,
-    .examples =
-        "  prevue frames clip.mp4 -o frames\n"
-        "  prevue frames clip.mp4 -o frames -m Qwen2.5-VL-3B-Instruct --fps 1 --start 1:30\n"
-        "  prevue frames clip.mp4 --wav heard.wav\n",
+    .examples = "  prevue frames clip.mp4 -o out\n"
+                "  prevue frames clip.mp4 -o out -m Qwen2.5-VL-3B-Instruct --fps 1 --start 1:30\n"
+                "  prevue frames clip.mp4 --wav heard.wav\n",
 };
 
 /* What the callback of each frame needs. */

@@ -152,12 +152,12 @@ misuse frames_no_video 'no video' frames -o x
 misuse frames_two_videos 'unexpected argument "b"' frames a b -o x
 misuse frames_no_output 'no directory' frames a
 misuse frames_and_fps '--frames and --fps' frames a -o x --frames 4 --fps 1
-misuse frames_and_bound '--frames .* --max-frames' frames a -o x --frames 4 --max-frames 8
+misuse frames_and_bound '--max-frames cannot be combined with --frames' frames a -o x --frames 4 --max-frames 8
 misuse bounds_crossed '--min-frames 9 .* --max-frames 8' frames a -o x --min-frames 9 --max-frames 8
 misuse pixels_crossed '--min-pixels 9 .* --max-pixels 8' frames a -o x --min-pixels 9 --max-pixels 8
 misuse times_crossed '--start 60 .* --end 59.5' frames a -o x --start 1:00 --end 59.5
-misuse mmproj_alone '--mmproj without --model' frames a -o x --mmproj b
-misuse threads_alone '--threads without --model' frames a -o x -t 2
+misuse mmproj_alone '--mmproj needs --model' frames a -o x --mmproj b
+misuse threads_alone '--threads needs --model' frames a -o x -t 2
 misuse frame_rule 'takes one of: auto linspace arange qwen; not "best"' frames a -o x --frame-rule best
 for value in 0 -1 '' x 1.5 1048577; do
     misuse "frames_$value" 'option --frames takes a whole number from 1 to' frames a -o x --frames "$value"

@@ -20,11 +20,11 @@ misuse unexpected_argument 'unexpected argument "word"' generate -m x -p y word
 misuse no_model 'no model' generate -p x
 misuse no_prompt 'no prompt' generate -m x
 misuse two_prompts 'more than one prompt' generate -m x -p a -f b
-misuse ids_with_system 'prompt-ids .* --system' generate -m x --prompt-ids 1 --system y
-misuse raw_with_system 'raw .* --system' generate -m x -p z --raw --system y
-misuse ids_without_thinking 'prompt-ids .* --no-thinking' generate -m x --prompt-ids 1 --no-thinking
-misuse raw_without_thinking 'raw .* --no-thinking' generate -m x -p z --raw --no-thinking
-misuse prepared_without_thinking 'holds its question: --no-thinking' describe a.pvin --no-thinking
+misuse ids_with_system '--system cannot be combined with --prompt-ids' generate -m x --prompt-ids 1 --system y
+misuse raw_with_system '--system cannot be combined with --raw' generate -m x -p z --raw --system y
+misuse ids_without_thinking '--no-thinking cannot be combined with --prompt-ids' generate -m x --prompt-ids 1 --no-thinking
+misuse raw_without_thinking '--no-thinking cannot be combined with --raw' generate -m x -p z --raw --no-thinking
+misuse prepared_without_thinking '--no-thinking cannot be used with a prepared prompt' describe a.pvin --no-thinking
 
 for value in 0 -1 '' abc 1.5 1e3 ' 7' '7 ' 0x10 2147483648 99999999999999999999999; do
     misuse "max_tokens_$value" 'option -n takes a whole number from 1 to' \

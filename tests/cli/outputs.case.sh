@@ -91,8 +91,8 @@ if [ "$(id -u)" -ne 0 ]; then
     failure frames_reason 'unwritable/f: the directory cannot be made: Permission denied' \
         frames film.y4m -o unwritable/f
 fi
-failure frames_no_parent 'nodir/f: the directory cannot be made: No such file' \
-    frames film.y4m -o nodir/f
+failure frames_no_parent 'film\.y4m/f: the directory cannot be made: Not a directory' \
+    frames film.y4m -o film.y4m/f
 misuse ratios_unused 'is for methods whose view prunes' bench film.y4m -m model.gguf --methods ngram \
     --ratios abc
 

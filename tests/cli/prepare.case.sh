@@ -99,14 +99,14 @@ grep -q '^1 clip, ' out || why="the other clip was not answered"
 [ "$status" -eq 1 ] || why="exit status is not 1"
 verdict prepare_bench_goes_on "$why"
 echo '{"video":"d.pvin","prompt":"What?"}' >list.jsonl
-failure prepare_list 'line 1: a prepared prompt holds its question' \
+failure prepare_list 'line 1: "prompt" cannot be used with a prepared prompt' \
     bench --videos list.jsonl -m model.gguf --methods ngram
 misuse prepare_no_output 'ends in .pvin' prepare film.y4m -m model.gguf
 misuse prepare_other_output 'ends in .pvin' prepare film.y4m -m model.gguf -o x.gguf
 misuse prepare_nothing 'no video given' prepare -m model.gguf -o x.pvin
 misuse prepare_twice 'prepared already' prepare d.pvin -m model.gguf -o x.pvin
-misuse prepare_asked 'holds its question: --prompt has' describe d.pvin -m model.gguf -p What
-misuse prepare_asked_more 'holds its question: --ask has' describe d.pvin -m model.gguf --ask What
+misuse prepare_asked '--prompt cannot be used with a prepared prompt' describe d.pvin -m model.gguf -p What
+misuse prepare_asked_more '--ask cannot be used with a prepared prompt' describe d.pvin -m model.gguf --ask What
 misuse prepare_two 'cannot be combined with other videos' describe d.pvin d.pvin -m model.gguf
 misuse prepare_frames 'holds its frames' describe d.pvin -m model.gguf --frames 2
-misuse prepare_bench_asked 'holds its question: --system has' bench d.pvin -m model.gguf --system Be.
+misuse prepare_bench_asked '--system cannot be used with a prepared prompt' bench d.pvin -m model.gguf --system Be.

@@ -368,4 +368,4 @@ misuse bench_ratios 'option --ratios takes numbers' bench short.y4m -m model.ggu
 misuse bench_repeat 'option --repeat takes' bench short.y4m --repeat 0
 succeeds help_bench '^usage: prevue bench' help bench
 verdict help_width_of_bench "$(awk 'length > 80 { print "line " NR " is wider than 80" }' out)"
-succeeds help_methods 'One of: ar sd sd-tree' help describe
+succeeds help_methods 'One of: ar sd' help describe
