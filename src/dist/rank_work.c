@@ -1,13 +1,10 @@
 /* The scratch of one session on one rank, in one block. */
 #include "base/mem.h"
+
+#include "base/minmax.h"
 #include "dist/rank.h"
 
 #include <string.h>
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 size_t rank_work_numbers(const struct work_shape *s)
 {
