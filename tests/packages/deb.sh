@@ -4,28 +4,14 @@
 #
 #   tests/packages/deb.sh PACKAGE.deb
 set -u
+here=$(cd "$(dirname "$0")" && pwd)
 deb=$(realpath "$1") || exit 1
 cc=${CC:-cc}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-deb-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 cd "$dir" || exit 1
-passed=0
-failed=0
-
-check() # NAME COMMAND...
-{
-    name=$1
-    shift
-    if "$@" >"$dir/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name:"
-        head -n 30 "$dir/log"
-    fi
-}
+. "$here/check.sh"
 
 dpkg-deb -x "$deb" tree || exit 1
 dpkg-deb -e "$deb" control || exit 1

@@ -5,7 +5,8 @@
 #
 #   tests/packages/pip.sh
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
 build=${BUILD:-build}
 case $build in /*) ;; *) build=$root/$build ;; esac
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-pip-XXXXXX") || exit 1
@@ -13,23 +14,8 @@ trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 cd "$dir" || exit 1
 python=${PYTHON:-/usr/bin/python3}
-passed=0
-failed=0
 unset PREVUE_LIBRARY PYTHONPATH
-
-check() # NAME COMMAND...
-{
-    name=$1
-    shift
-    if "$@" >"$dir/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name:"
-        tail -n 40 "$dir/log"
-    fi
-}
+. "$here/check.sh"
 
 install() # VENV: no network is needed
 {
