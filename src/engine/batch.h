@@ -1,5 +1,5 @@
-/* The steps of one decoder that several tasks wait for, run together; and how long they take. Used
- * by the scheduler alone. */
+/* Batching: steps of one decoder that several tasks wait for run together, and their times are
+ * measured. Used by the scheduler alone. */
 #ifndef PV_ENGINE_BATCH_H
 #define PV_ENGINE_BATCH_H
 
@@ -7,14 +7,14 @@
 
 #include <pthread.h>
 
-/* A step that somebody waits for. */
+/* A step that a task waits for. */
 struct batch_part {
     const struct step *step;
-    enum pv_status status; /* brought back */
+    enum pv_status status; /* result */
     struct pv_error *err;  /* may be NULL */
 };
 
-/* Fading sums over steps: their time as a line over their rows. */
+/* Decaying sums over steps, for a linear fit of their time over their rows. */
 struct step_line {
     double n, rows, rows2, time, rows_time;
 };
@@ -26,7 +26,7 @@ struct batch {
     pthread_mutex_t *lock;        /* held while a step runs */
     struct step_line line;        /* steps without rows of prompts */
     struct step_line prompt_line; /* what rows of prompts add to a step */
-    double part_s, part_n;        /* fading: seconds and parts of the steps of `line` */
+    double part_s, part_n;        /* decaying: seconds and parts of the steps of `line` */
     double decode_s;              /* all seconds so far without what rows of prompts added */
     int64_t steps, parts, rows;
 };
@@ -34,14 +34,14 @@ struct batch {
 /* Runs the parts in as few joint steps as possible, in order. */
 void batch_run(struct batch *b, struct batch_part **parts, int n);
 
-/* Seconds of a step of so many rows that are not of prompts; 0: not known. */
+/* Predicted seconds of a step of this many decode rows; 0: not known. */
 double batch_step_s(const struct batch *b, double rows);
-/* Seconds that one more such row takes; 0: not known. */
+/* Seconds that one more decode row adds; 0: not known. */
 double batch_row_s(const struct batch *b);
-/* Seconds of such a step that fall to one of those who share it; 0: not known. */
+/* Seconds of such a step divided by the tasks that share it; 0: not known. */
 double batch_part_s(const struct batch *b);
-/* Rows of prompts that may run beside `rows` other rows: together they take at most twice as long
- * as those rows alone; but at least so many that half of their time is not the price of a step. */
+/* Prompt rows that may join a step of `rows` decode rows: the step takes at most twice as long as
+ * without them, but there are always enough of them to outweigh the fixed cost of a step. */
 int batch_prompt_rows(const struct batch *b, int rows);
 
 #endif

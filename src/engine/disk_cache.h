@@ -3,7 +3,7 @@
  *
  * Several processes may use one directory at the same time. Nobody holds a lock: an entry appears
  * whole under its name, and one that vanishes is not found. An entry that is damaged, or of another
- * version of the format, is told to `warn` in one sentence, removed and not found. All entries
+ * version of the format, is reported to `warn`, removed and treated as missing. All entries
  * together stay below a limit; the one used longest ago is removed first. Files whose names are not
  * those of entries are never touched.
  *
@@ -25,7 +25,7 @@ enum disk_kind {
 struct disk_cache;
 
 struct disk_cache_params {
-    const char *dir; /* made if it is not there; the directory above it must be */
+    const char *dir; /* created if it does not exist; its parent must exist */
     uint64_t limit;  /* bytes of all entries; 0: 16 GiB */
     void (*warn)(void *user, const char *sentence); /* may be NULL; called on any thread */
     void *user;
@@ -52,7 +52,7 @@ bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t ke
  * now. */
 bool disk_cache_has(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE]);
 /* Writes an entry, in the place of an older one. What cannot be written is not kept: the first
- * failure is told to `warn`, and nothing is written after it. */
+ * failure is reported to `warn`, and nothing is written after it. */
 void disk_cache_keep(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
                      const void *data, size_t size);
 

@@ -1,18 +1,18 @@
-/* The drafter's vision tower before it is known which rows the drafter sees. */
+/* Runs the draft model's vision tower before the view has chosen which rows the drafter gets. */
 #ifndef PV_ENGINE_DRAFT_AHEAD_H
 #define PV_ENGINE_DRAFT_AHEAD_H
 
 #include "engine/speculation.h"
 
-/* Whether the draft model's own tower may run beside the target's prefill: on a GPU, where both
- * have a stream. The threads of a CPU are all the target's until its prefill has ended. */
+/* Whether the draft model's own tower may run during the target's prefill: on a GPU, where each has
+ * a stream. On a CPU the target uses all threads until its prefill has ended. */
 bool draft_ahead_possible(const struct speculation *sp);
 
-/* Runs it on a thread of its own from now on, where that is possible and there is no other request;
- * else draft_wake runs it. */
+/* Starts the tower on a thread of its own if that is possible and there is no other request;
+ * otherwise draft_wake runs it later. */
 void draft_ahead_start(struct speculation *sp);
-/* Until it has ended, or as soon as possible with `stop`. What failed is met again by whoever wants
- * its rows. */
+/* Waits until the tower has ended; with `stop` it ends as soon as possible. A failure is not
+ * reported here: it comes up again when the rows are needed. */
 void draft_ahead_join(struct speculation *sp, bool stop);
 
 #endif

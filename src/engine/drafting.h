@@ -1,5 +1,5 @@
-/* Drafting in a session: the drafters it has opened, what they are shown of its media, and room to
- * judge what they propose. */
+/* Drafting in a session: the drafters it has opened, the media rows they get, and buffers for
+ * verifying what they propose. */
 #ifndef PV_ENGINE_DRAFTING_H
 #define PV_ENGINE_DRAFTING_H
 
@@ -8,17 +8,17 @@
 #include "lm/states.h"
 #include "spec/price.h"
 
-/* Rows of a media item in the target's space, kept when the tower made them. */
+/* Rows that the target's tower made of a media item, kept for drafters. */
 struct feature_rows {
     int key;
-    bool there;    /* they lie on the target's device */
+    bool there;    /* on the target's device, else on the host */
     float *rows;   /* [n_rows, hidden] */
     bool *have;    /* [n_rows] */
     uint64_t size; /* bytes of both */
 };
 
-/* Rows of a video in the draft model's space, which its tower makes before it is known which of
- * them the drafter sees. While a drafter's thread runs they are its own. */
+/* Rows of a video from the draft model's tower, made before it is known which of them the drafter
+ * gets. While the drafter's thread runs, only that thread may use them. */
 struct ahead_rows {
     int key;
     int n, made;   /* rows in all, and those that are there, the first */
@@ -26,11 +26,11 @@ struct ahead_rows {
     uint64_t size; /* bytes */
 };
 
-/* Where the drafter at work runs. */
+/* Where the current drafter runs. */
 enum draft_place {
-    DRAFT_TAKES_TURNS, /* on the thread of the target, and with its threads */
-    DRAFT_BESIDE,      /* on a thread of its own; steps of one device wait for one another */
-    DRAFT_DIVIDED      /* and with threads, or a stream, of its own: nobody waits */
+    DRAFT_TAKES_TURNS, /* on the target's thread and thread pool */
+    DRAFT_BESIDE,      /* on its own thread; steps on the same device wait for each other */
+    DRAFT_DIVIDED      /* also with its own pool or stream: nobody waits */
 };
 
 struct drafting {
@@ -69,13 +69,13 @@ struct drafting {
     float *layer_scores; /* [2, n_layers, n_rows]: the same by layer, and of one step (sparse) */
     float *sums;         /* [context * ...]: of one step */
     size_t n_layer_scores;
-    /* Room to judge a tree. */
-    int32_t tree_best[TREE_MAX]; /* the likeliest token after each row, */
-    float *tree_logits;          /* [TREE_MAX, vocab], or all logits, when tokens are drawn */
+    /* Buffers for verifying a tree. */
+    int32_t tree_best[TREE_MAX]; /* the most likely token after each row, */
+    float *tree_logits;          /* [TREE_MAX, vocab], or all logits, if tokens are sampled */
     float *draft_q;              /* [TREE_MAX, vocab]: the drafter's distributions (rejection) */
     float *verify_scratch;       /* rejection */
     size_t drawing_bytes;        /* of tree_logits and after */
-    /* Where the model has a head. */
+    /* If the model has a draft head. */
     struct states states; /* of the rows in the session's cache; hidden 0: there is no head */
     float *step_states;   /* [features, TREE_MAX, hidden]: of the rows of one step of decoding */
 };
@@ -84,8 +84,8 @@ struct drafting {
 enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct budget *b,
                              struct pv_error *err);
 void drafting_close(struct drafting *d);
-/* Whether a drafter has failed for want of KV pages since the last call: there may be some for the
- * next answer. */
+/* Whether a drafter has run out of KV pages since the last call: the next answer may find some
+ * free. */
 bool drafting_starved(struct drafting *d);
 /* The task that runs the drafters' steps from now on; NULL: none. */
 void drafting_set_task(struct drafting *d, struct task *t);

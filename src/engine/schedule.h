@@ -8,8 +8,8 @@
 
 struct schedule {
     const char *name;
-    /* Its rounds wait for another thread, and with them the scheduler: it runs only while there is
-     * no other request. */
+    /* Its rounds block the scheduler while they wait for another thread, so it is used only while
+     * there is no other request. */
     bool alone;
     /* Before the prefill (DRAFT_NO_VIEW), or between two rounds. On failure nothing is open. */
     enum pv_status (*open)(struct speculation *sp, struct pv_error *err);
@@ -19,8 +19,8 @@ struct schedule {
     /* The prefill is over. */
     enum pv_status (*prefill_done)(struct speculation *sp, struct pv_error *err);
     /* One round: the drafter proposes behind the last token of the answer, the model verifies.
-     * Nothing is committed: round_commit does that when the tokens are told. PV_E_DRAFTER: the
-     * drafter failed on a thread of its own, and the round did not begin. */
+     * Nothing is committed: round_commit does that when tokens are emitted. PV_E_DRAFTER: the
+     * drafter failed on its own thread, and the round did not begin. */
     enum pv_status (*round)(struct speculation *sp, struct round *r, struct pv_error *err);
     /* Ends it, at any time, and leaves in sp->phase how far the drafter is. PV_E_DRAFTER: it has
      * failed meanwhile. */

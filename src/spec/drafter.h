@@ -1,8 +1,8 @@
-/* Drafters: who proposes. A drafter only fills a tree; verify.c alone decides what is emitted.
+/* Drafters propose tokens. A drafter only fills a tree; verify.c alone decides what is emitted.
  *
- * A drafter is told the prompt once (begin), and then at every round the whole answer so far. What
- * it keeps of earlier rounds is its own affair: it compares and takes back what was not accepted,
- * so nothing need be reported to it. */
+ * A drafter gets the prompt once (begin), and then in every round the whole answer so far. It keeps
+ * its own state between rounds: it compares that answer with its state and rolls back what was not
+ * accepted, so no result need be reported to it. */
 #ifndef PV_SPEC_DRAFTER_H
 #define PV_SPEC_DRAFTER_H
 
@@ -20,12 +20,12 @@ struct draft_prompt {
     const int32_t (*pos)[3]; /* of the target */
     int32_t next;            /* position of the first token of the answer, in the target */
     const bool *visible;     /* [n]: rows the drafter is to see */
-    bool original;           /* rows keep the target's positions; else they close up */
+    bool original;           /* rows keep the target's positions; else they are renumbered */
     /* Rows [from, from + n), which belong to media, as the drafter's decoder takes them:
      * [n, config_media_width]. */
     enum pv_status (*embed)(void *user, int from, int n, float *out, struct pv_error *err);
-    /* Told of rows that a drafter has read, of those it is to read; false stops it, and begin
-     * returns PV_E_CANCELLED. What was read is found again by the next begin. NULL: nobody asks. */
+    /* Progress of the drafter's prefill, in rows; false stops it, and begin returns PV_E_CANCELLED.
+     * The rows done so far are reused by the next begin. May be NULL. */
     bool (*progress)(void *user, int done, int total);
     void *user;
     const struct kvcache *target; /* holds the prompt: for drafters that read it */

@@ -39,7 +39,7 @@ struct drafter_kind {
     /* NULL for plain decoding. The resources that `info` says it needs are there. */
     enum pv_status (*open)(struct drafter **out, const struct drafter_resources *r,
                            struct pv_error *err);
-    /* Bytes that open allocates, beside KV pages; NULL: so few that nobody counts them. */
+    /* Bytes that open allocates, without KV pages; NULL: negligible. */
     size_t (*size)(const struct drafter_resources *r);
     enum drafter_decoder runs;
     bool fits_trees;     /* it can grow a tree by prices (shape fitted): has probabilities of every
@@ -50,7 +50,7 @@ struct drafter_kind {
     bool draft_media;    /* it reads rows of media in the draft model's space: from that model's
                             tower, unless both models have the same one */
     bool target_media;   /* it reads rows of media in the target's space */
-    bool made_anew;      /* it is opened for each answer, because it depends on the method */
+    bool made_anew;      /* it is opened anew for each answer: it depends on the method */
     bool cheap;          /* its work is small beside one pass of the target: `auto` has no reason to
                             put it off, and in the parallel schedule the target waits for it */
     bool keeps_position; /* it was trained on the positions that rows have in the target */

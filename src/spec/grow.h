@@ -1,5 +1,5 @@
-/* Trees grown level by level from a drafter's logits: fixed ones, and those that follow the
- * likeliest paths. Who runs the rows is the drafter's affair. */
+/* Trees grown level by level from a drafter's logits: static ones, and those that follow the most
+ * likely paths. The drafter supplies the function that runs the rows. */
 #ifndef PV_SPEC_GROW_H
 #define PV_SPEC_GROW_H
 
@@ -21,8 +21,8 @@ struct grown {
     int depth[GROW_LEVEL];
 };
 
-/* The likeliest tokens of the rows that were run last, where that is all a tree needs: logits then
- * stay on the device. */
+/* The most likely tokens of the rows that ran last, if that is all a tree needs: logits then stay
+ * on the device. */
 struct grow_top {
     int k; /* of each row; 0: logits are needed */
     struct top_entry entry[GROW_LEVEL * GROW_WIDTH];

@@ -1,5 +1,5 @@
-/* The books of the parallel schedule (PEARL; HIPPO's and ParallelVLM's decoding is the same): how
- * long the prefix is, how much of it is verified, what each side feeds, and where caches are cut.
+/* Bookkeeping of the parallel schedule (PEARL; HIPPO and ParallelVLM decode the same way): how long
+ * the prefix is, how much of it is verified, what each side runs, and where caches are truncated.
  *
  * A round: the target runs the prefix tokens it has not run yet, the drafter meanwhile makes tokens
  * behind the prefix. Then the target's rows say, in order, what should stand in place of the

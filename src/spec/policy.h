@@ -1,5 +1,5 @@
-/* The method `auto`: which shape the next round has, learnt from the rounds before. It only looks
- * at times and counts, so it can change speed and nothing else. */
+/* The method `auto`: chooses the shape of the next round from the measured times and acceptance of
+ * earlier rounds. It can change speed and nothing else. */
 #ifndef PV_SPEC_POLICY_H
 #define PV_SPEC_POLICY_H
 
@@ -18,7 +18,7 @@ struct policy_choice {
 struct policy_round {
     int rows;        /* the target ran */
     int drafted;     /* tokens the drafter made */
-    int tested;      /* tokens on which the target's rows had a say */
+    int tested;      /* tokens that the target's rows verified or rejected */
     int accepted;    /* of these */
     double draft_s;  /* in which it made them, without a token that it did not finish */
     double target_s; /* of the target's pass */
@@ -33,7 +33,7 @@ struct policy {
     double tree_s, tree_tokens;          /* to draft a tree; tokens a tree brought */
     double tree_verify_s;                /* fitted trees: to verify one, whatever its rows */
     double tried[POLICY_MAX_WINDOW + 1]; /* tokens of each depth that were tested, */
-    double right[POLICY_MAX_WINDOW + 1]; /* and of these accepted; both fade */
+    double right[POLICY_MAX_WINDOW + 1]; /* and of these accepted; both decay */
     double all_tried, all_right;         /* the same of any depth */
     int tree_rows;
     bool fitted;   /* trees are fitted ones, and chains are among these */

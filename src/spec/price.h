@@ -1,19 +1,19 @@
-/* What a drafted token must promise to be worth its time: the shape `fitted` grows a tree as far as
- * that. Learnt from the rounds before; it only looks at times and counts, so it can change speed
- * and nothing else. */
+/* Costs of drafted tokens, for the shape `fitted`: a tree grows only while the expected gain of a
+ * token exceeds its cost. Learnt from the times and counts of earlier rounds, so it can change
+ * speed and nothing else. */
 #ifndef PV_SPEC_PRICE_H
 #define PV_SPEC_PRICE_H
 
 #include "spec/tree.h"
 #include "spec/verify.h"
 
-/* Prices in tokens: of the time in which one token of the answer is had at present. */
+/* Costs in units of the time that one token of the answer takes at present. */
 struct price {
     double row;       /* one row more in the model's pass */
     double level;     /* a step of the drafter */
     double level_row; /* one row more in it */
-    double next;      /* how likely the token after a right one is right too */
-    double trust;     /* what comes true of the drafter's probabilities, over what they say */
+    double next;      /* probability that the token after an accepted one is accepted too */
+    double trust;     /* measured acceptance divided by the drafter's own probabilities */
 };
 
 /* Answers whose drafts fare differently have books of their own: drawn ones or greedy ones, with
@@ -24,14 +24,14 @@ static inline int price_book_of(bool drawn, bool media)
     return (drawn ? 1 : 0) + (media ? 2 : 0);
 }
 
-/* Fading sums over rounds. */
+/* Decaying sums over rounds. */
 struct price_book {
     double n, rows, rows2, time, rows_time; /* of the model's passes: their line over rows */
     double levels, draft_s;
     double tokens;
     double tested, right; /* of tokens in a row */
-    double hoped, come;   /* accepted tokens as the drafter's probabilities say, and as they were */
-    double brought, cost; /* accepted tokens, and the price of all that was drafted for them */
+    double hoped, come;   /* accepted tokens: predicted by the drafter, and actual */
+    double brought, cost; /* accepted tokens, and the cost of all that was drafted for them */
 };
 
 /* A round: the tree, each row's log-probability by the drafter with those above it, what came of
