@@ -1,5 +1,5 @@
-/* The part of one session in the limit of memory that a model was opened with. All sessions of an
- * engine together stay below that limit; whoever wants much memory claims it here first. */
+/* One session's share of the memory limit that a model was opened with. All sessions of an engine
+ * together stay below that limit; large allocations are claimed here first. */
 #ifndef PV_ENGINE_BUDGET_H
 #define PV_ENGINE_BUDGET_H
 
@@ -16,7 +16,7 @@ struct budget {
 };
 
 void budget_close(struct budget *b);
-/* Bytes of the limit that nobody on the engine has taken. */
+/* Bytes of the limit that no session of the engine has claimed. */
 uint64_t budget_left(struct budget *b);
 /* PV_E_LIMIT when `need` more bytes are over the limit: "<what> needs ... bytes". The bytes count
  * when `held` says that the session has them. */

@@ -1,5 +1,5 @@
-/* Rows of media in the decoder's space, made when prefill needs them and not before: a window of
- * a few frames' tokens is all that is ever held. */
+/* Embedding rows of media for the decoder, computed only when prefill needs them: at any time a
+ * window of a few frames' tokens is in memory. */
 #ifndef PV_ENGINE_ENCODER_H
 #define PV_ENGINE_ENCODER_H
 

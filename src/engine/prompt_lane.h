@@ -1,5 +1,5 @@
-/* A second thread for steps of a decoder, with a state of its own: rows of prompts run there beside
- * the scheduler's steps. One lot of steps at a time. Used by the scheduler alone. */
+/* A second thread for steps of a decoder, with its own state: prompt rows run there in parallel
+ * with the scheduler's steps. One batch of steps at a time. Used by the scheduler alone. */
 #ifndef PV_ENGINE_PROMPT_LANE_H
 #define PV_ENGINE_PROMPT_LANE_H
 
@@ -13,9 +13,9 @@ enum pv_status lane_open(struct lane **out, const struct decoder *dec, struct de
 /* Waits for what runs. */
 void lane_close(struct lane **l);
 
-/* Most rows of a lot. */
+/* Most rows of a batch. */
 int lane_rows(const struct lane *l);
-/* Begins a lot; the lane must be free. The parts are the lane's until it is free again. */
+/* Begins a batch; the lane must be free. It borrows the parts until it is free again. */
 void lane_begin(struct lane *l, struct batch_part *const *parts, int n);
 /* Whether nothing runs; with `wait` it is waited for. */
 bool lane_free(struct lane *l, bool wait);

@@ -19,7 +19,7 @@
 struct scheduler;
 struct task;
 
-/* What a task is told and asked. All of it happens on the scheduler's thread. */
+/* Callbacks of a task. All of them run on the scheduler's thread. */
 struct task_calls {
     enum pv_status (*run)(struct task *t, void *arg, struct pv_error *err);
     /* Give the pages of the target's pool back; NULL: it has none. */
@@ -29,7 +29,7 @@ struct task_calls {
     enum pv_status (*restore)(void *arg, struct pv_error *err);
     /* Pages that restore needs. */
     int (*lacks)(void *arg);
-    /* It has ended, perhaps without having begun; NULL: nobody wants to know. */
+    /* Called when it has ended, possibly without having begun; may be NULL. */
     void (*ended)(void *arg, enum pv_status status, const struct pv_error *err);
 };
 
@@ -90,9 +90,9 @@ void task_preemptible(struct task *t, bool yes);
 /* Between two parts of long work that is not a step: lets the others have a step. */
 void task_pause(struct task *t);
 
-/* What the task's rows cost at present: seconds that one more row adds to a joint step, seconds of
- * a step of its drafter (NULL: none) that fall to each task in it, and tokens that all tasks
- * together get in a second of steps. 0 while it is alone, or where nothing is known. */
+/* What the task's rows cost at present: seconds that one more row adds to a batched step, seconds
+ * of a step of its drafter (NULL: none) divided by the tasks that share it, and tokens per second
+ * of steps of all tasks together. 0 while the task is alone, or while nothing is known. */
 struct task_load {
     double row_s, level_s, tokens_s;
 };
@@ -104,7 +104,7 @@ void task_count_tokens(struct task *t, int tokens);
 
 struct scheduler_counts {
     int64_t iterations, steps, rows, parts; /* of the target */
-    int64_t lane_steps;                     /* of those, beside others */
+    int64_t lane_steps;                     /* of those, in parallel with other steps */
     int64_t draft_steps, draft_parts;
     int64_t preemptions, page_waits;
     int running, queued, most_running;

@@ -12,7 +12,7 @@ struct stop_text {
     char *string[STOP_MAX_STRINGS]; /* owned */
     size_t len[STOP_MAX_STRINGS];
     int n;
-    struct buf held; /* text that was not told yet */
+    struct buf held; /* text that was not emitted yet */
     int found;       /* which string has ended the text; -1: none */
 };
 
@@ -20,7 +20,7 @@ struct stop_text {
 enum pv_status stop_text_open(struct stop_text *s, const char *const *strings, size_t n,
                               struct pv_error *err);
 void stop_text_close(struct stop_text *s);
-/* Append to `out` what of the text so far can be told; `last`: nothing more will come. After a
+/* Append to `out` the text that can be emitted now; `last`: nothing more will come. After a
  * string was found (s->found) nothing is. False: no memory. */
 bool stop_text_push(struct stop_text *s, const char *utf8, size_t len, bool last, struct buf *out);
 

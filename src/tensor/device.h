@@ -18,13 +18,13 @@ enum {
     KV_CHUNK = 256,      /* positions; attention reduces the KV in chunks fixed by position */
     DEVICE_MAX_JOBS = 4, /* matrices that share one input */
     DEVICE_MAX_HEAD_DIM = 256,
-    DEVICE_MAX_TOP = 64,   /* of the likeliest tokens of a row */
+    DEVICE_MAX_TOP = 64,   /* most likely tokens of a row */
     DEVICE_MAX_CHAIN = 16, /* plans of a chain */
     DEVICE_MAX_EXPERTS = 1024,
     DEVICE_MAX_USED = 64 /* experts of one row */
 };
 
-/* The sentence of a step whose numbers are useless. */
+/* Error text of a step whose numbers are not finite. */
 #define DEVICE_NOT_FINITE "a step of the model gave numbers that are not finite"
 
 /* How a device that spreads a decoder over ranks (src/dist) divides the outputs of a matrix: not at
@@ -177,7 +177,7 @@ struct expert_weights {
     void *share_ctx;
 };
 
-/* ---- blocks: for a device that does better than one operation after the other ---- */
+/* ---- blocks: several operations at once, for devices that fuse them ---- */
 
 /* The weights of a decoder's layer. */
 struct layer_weights {
@@ -266,7 +266,7 @@ struct tower_tail {
     int n, hidden;
     float eps;
     enum gelu_kind gelu; /* of an MLP without a gate */
-    void *room;          /* for rows of `hidden` values in some kernel's form, MEM_ALIGN-ed */
+    void *room;          /* for rows of `hidden` values in a kernel's own layout, MEM_ALIGN-ed */
     size_t room_size;
 };
 
@@ -363,8 +363,8 @@ struct device_ops {
      * heads that are here, *n_kv of them. NULL: no decoder is. */
     enum pv_status (*alloc_kv)(struct device *dev, const struct kv_shape *shape, void **out,
                                int *n_kv, struct pv_error *err);
-    /* Random numbers instead of what data points to, to time a shape nobody has the weights of.
-     * NULL: cannot. */
+    /* Random weights instead of the data, to time models whose weights are not there. NULL: not
+     * supported. */
     enum pv_status (*draw)(struct device *dev, struct matrix *m, uint64_t seed,
                            struct pv_error *err);
     void (*close)(struct device **dev);
@@ -392,7 +392,7 @@ struct device_ops {
     /* Plans with a key so far, of all works of the device, that took longer than they will when
      * they come again. NULL: there are none. */
     uint64_t (*first_runs)(struct device *dev);
-    /* Until everything asked of the work is done; what failed of it, once. PV_E_FORMAT with
+    /* Waits until everything queued on the work is done; returns a failure once. PV_E_FORMAT with
      * DEVICE_NOT_FINITE: a row of rmsnorm or silu_mul, a key, a value or a logit of
      * `argmax` was NaN or infinite (a CPU); such a logit (a GPU). */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
@@ -494,13 +494,13 @@ struct device_ops {
 struct device {
     const struct device_ops *ops;
     void *impl;
-    /* What beside this library's code the bits of results depend on, as a GPU's driver; NULL:
-     * nothing, or only the CPU. */
+    /* What else the bits of results depend on, for example a GPU's driver; NULL: nothing, or only
+     * the CPU. */
     const char *identity;
-    /* The first calls of its kernels take much longer than those after them: it pays to make some
+    /* The first calls of its kernels are much slower than later ones: some are made in advance,
      * while weights are read. */
     bool slow_start;
-    bool draws;     /* matrices are drawn instead of taken */
+    bool draws;     /* matrices get random weights instead of the file's */
     bool spreads;   /* decoders that are opened are spread over ranks (struct spread) */
     bool repacks;   /* `take` may make a repacked copy of a matrix, where that is faster */
     size_t own;     /* bytes of these copies, and of those that would be made if `repacks` */
