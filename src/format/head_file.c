@@ -359,11 +359,6 @@ void head_file_close(struct head_file **hf)
     mem_free(old);
 }
 
-const char *head_file_path(const struct head_file *hf)
-{
-    return hf->path;
-}
-
 const struct head_config *head_file_config(const struct head_file *hf)
 {
     return &hf->config;

@@ -77,7 +77,6 @@ enum pv_status head_file_open(struct head_file **out, const char *path, uint64_t
 enum pv_status head_file_open_memory(struct head_file **out, const void *data, size_t size,
                                      const char *name, struct pv_error *err);
 void head_file_close(struct head_file **hf);
-const char *head_file_path(const struct head_file *hf);
 const struct head_config *head_file_config(const struct head_file *hf);
 const struct head_tensors *head_file_tensors(const struct head_file *hf);
 
