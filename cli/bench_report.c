@@ -46,22 +46,106 @@ static int label_width(const struct contenders *who)
     return width;
 }
 
-static void table_row(struct buf *b, const struct tally *t, const struct contender *c, int k,
-                      int width)
+/* Columns behind the method's name, each with two lines of title. The table without the wide ones
+ * has at most 100 characters a line. */
+enum column {
+    COL_RATIO,
+    COL_IDENTICAL,
+    COL_TOKENS,
+    COL_PASSES,
+    COL_ACCEPTED,
+    COL_TOKENS_PER_PASS,
+    COL_RUN,
+    COL_ACCEPTANCE,
+    COL_SEES,
+    COL_DRAFT_S,
+    COL_VERIFY_S,
+    COL_DECODE_S,
+    COL_TOTAL_S,
+    COL_SPEED,
+    COL_DECODE_UP,
+    COL_TOTAL_UP,
+    N_COLUMNS
+};
+
+static const struct {
+    const char *first, *second;
+    int width;
+    bool wide; /* in the wide table only */
+} columns[N_COLUMNS] = {
+    [COL_RATIO] = { "", "ratio", 6, false },
+    [COL_IDENTICAL] = { "", "identical", 9, false },
+    [COL_TOKENS] = { "", "tokens", 7, true },
+    [COL_PASSES] = { "", "passes", 7, true },
+    [COL_ACCEPTED] = { "accepted", "/pass", 9, true },
+    [COL_TOKENS_PER_PASS] = { "tokens", "/pass", 7, false },
+    [COL_RUN] = { "mean", "run", 7, true },
+    [COL_ACCEPTANCE] = { "accept-", "ance", 7, false },
+    [COL_SEES] = { "draft", "sees", 6, false },
+    [COL_DRAFT_S] = { "draft", "s", 8, true },
+    [COL_VERIFY_S] = { "verify", "s", 8, true },
+    [COL_DECODE_S] = { "decode", "s", 8, false },
+    [COL_TOTAL_S] = { "total", "s", 8, false },
+    [COL_SPEED] = { "tokens", "/s", 8, false },
+    [COL_DECODE_UP] = { "decode", "speed-up", 8, false },
+    [COL_TOTAL_UP] = { "total", "speed-up", 8, false },
+};
+
+enum { CELL_SIZE = 32 };
+
+static void format_cell(char out[CELL_SIZE], enum column at, const struct tally *t,
+                        const struct pv_method *m, int k)
 {
     const struct figures *f = &t->sum[k];
-    double clips = t->clips;
-    char ratio[16] = "-";
+    const struct {
+        const char *format;
+        double value;
+    } cells[N_COLUMNS] = {
+        [COL_RATIO] = { "%.4g", m->ratio },
+        [COL_TOKENS] = { "%.8g", f->v[FIG_TOKENS] },
+        [COL_PASSES] = { "%.8g", f->v[FIG_PASSES] },
+        [COL_ACCEPTED] = { "%.2f", accepted_per_pass(f) },
+        [COL_TOKENS_PER_PASS] = { "%.2f", tokens_per_pass(f) },
+        [COL_RUN] = { "%.2f", mean_run(f) },
+        [COL_ACCEPTANCE] = { "%.1f%%", 100 * acceptance(f) },
+        [COL_SEES] = { "%.0f", f->v[FIG_DRAFT_VIDEO_TOKENS] / t->clips },
+        [COL_DRAFT_S] = { "%.3f", f->v[FIG_DRAFT_S] },
+        [COL_VERIFY_S] = { "%.3f", f->v[FIG_VERIFY_S] },
+        [COL_DECODE_S] = { "%.3f", f->v[FIG_DECODE_S] },
+        [COL_TOTAL_S] = { "%.3f", total_seconds(f) },
+        [COL_SPEED] = { "%.1f", tokens_per_second(f) },
+        [COL_DECODE_UP] = { "%.2fx", decode_speedup(f, &t->sum[0]) },
+        [COL_TOTAL_UP] = { "%.2fx", total_speedup(f, &t->sum[0]) },
+    };
+    if (at == COL_IDENTICAL)
+        snprintf(out, CELL_SIZE, "%s", identity_word(m, t->identity[k]));
+    else if (at == COL_RATIO && !method_prunes(m))
+        snprintf(out, CELL_SIZE, "-");
+    else
+        snprintf(out, CELL_SIZE, cells[at].format, cells[at].value);
+}
 
-    if (method_prunes(&c->method))
-        snprintf(ratio, sizeof ratio, "%.4g", c->method.ratio);
-    buf_printf(b, "%-*s %6s %9s %7.8g %7.8g", width, c->label, ratio,
-               identity_word(&c->method, t->identity[k]), f->v[FIG_TOKENS], f->v[FIG_PASSES]);
-    buf_printf(b, " %9.2f %8.2f %7.2f %7.1f%% %7.0f", accepted_per_pass(f), tokens_per_pass(f),
-               mean_run(f), 100 * acceptance(f), f->v[FIG_DRAFT_VIDEO_TOKENS] / clips);
-    buf_printf(b, " %8.3f %8.3f %8.3f %8.3f %8.1f %7.2fx %7.2fx\n", f->v[FIG_DRAFT_S],
-               f->v[FIG_VERIFY_S], f->v[FIG_DECODE_S], total_seconds(f), tokens_per_second(f),
-               decode_speedup(f, &t->sum[0]), total_speedup(f, &t->sum[0]));
+static void table_row(struct buf *b, const struct tally *t, const struct contender *c, int k,
+                      int width, bool wide)
+{
+    buf_printf(b, "%-*s", width, c->label);
+    for (int i = 0; i < N_COLUMNS; i++) {
+        char cell[CELL_SIZE];
+        if (columns[i].wide && !wide)
+            continue;
+        format_cell(cell, (enum column)i, t, &c->method, k);
+        buf_printf(b, " %*s", columns[i].width, cell);
+    }
+    buf_puts(b, "\n");
+}
+
+static void table_title(struct buf *b, const char *name, bool second, int width, bool wide)
+{
+    buf_printf(b, "%-*s", width, name);
+    for (int i = 0; i < N_COLUMNS; i++)
+        if (!columns[i].wide || wide)
+            buf_printf(b, " %*s", columns[i].width, second ? columns[i].second : columns[i].first);
+    buf_puts(b, "\n");
 }
 
 /* What only the parallel schedule has, of the methods that used it. */
@@ -106,17 +190,13 @@ static void drafting_table(struct buf *b, const struct tally *t, const struct co
     }
 }
 
-void tally_table(struct buf *b, const struct tally *t, const struct contenders *who)
+void tally_table(struct buf *b, const struct tally *t, const struct contenders *who, bool wide)
 {
     int width = label_width(who);
-    buf_printf(b, "%-*s %6s %9s %7s %7s %9s %8s %7s %8s %7s %8s %8s %8s %8s %8s %8s %8s\n", width,
-               "", "", "", "", "", "accepted", "tokens", "mean", "accept-", "draft", "draft",
-               "verify", "decode", "total", "tokens", "decode", "total");
-    buf_printf(b, "%-*s %6s %9s %7s %7s %9s %8s %7s %8s %7s %8s %8s %8s %8s %8s %8s %8s\n", width,
-               "method", "ratio", "identical", "tokens", "passes", "/pass", "/pass", "run", "ance",
-               "sees", "s", "s", "s", "s", "/s", "speed-up", "speed-up");
+    table_title(b, "", false, width, wide);
+    table_title(b, "method", true, width, wide);
     for (int k = 0; k < who->n; k++)
-        table_row(b, t, &who->items[k], k, width);
+        table_row(b, t, &who->items[k], k, width, wide);
     drafting_table(b, t, who, width);
     parallel_table(b, t, who, width);
 }

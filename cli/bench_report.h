@@ -16,8 +16,9 @@ void tally_add(struct tally *t, const struct contenders *who, const struct trial
 /* Does an answer differ that may not? */
 bool tally_differs(const struct tally *t, const struct contenders *who);
 
-/* The table, with its heading; one line a method. */
-void tally_table(struct buf *b, const struct tally *t, const struct contenders *who);
+/* The table, with its heading; one line a method. Lines have at most 100 characters, unless `wide`
+ * adds columns. */
+void tally_table(struct buf *b, const struct tally *t, const struct contenders *who, bool wide);
 /* "methods":[...]: a member of a JSON object. */
 void tally_json(struct buf *b, const struct tally *t, const struct contenders *who);
 

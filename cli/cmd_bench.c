@@ -32,7 +32,7 @@ struct bench_args {
     const char *methods, *ratios, *prompt, *system, *json, *csv, *commit, *trace, *timeline,
         *answers;
     int repeat;
-    bool bits, alone;
+    bool bits, alone, wide;
     double simulate, from, seconds;
     struct choice_args choice;
     struct sampling_args sampling;
@@ -73,6 +73,8 @@ static const struct option bench_table[] = {
       "Accept drafted tokens at random with probability A, to time models with random weights: the "
       "passes are real, the text is meaningless. Stop tokens are ignored.",
       NULL },
+    { "wide", 0, NULL, OPTION_FLAG, AT(wide), 0, 0, NULL,
+      "Print a table with all columns, about 150 characters wide. Default: at most 100.", NULL },
     { "json", 0, NULL, OPTION_STRING, AT(json), 0, 0, "FILE",
       "Write everything as one JSON object; \"-\" is standard output, without the table.", NULL },
     { "csv", 0, NULL, OPTION_STRING, AT(csv), 0, 0, "FILE",
@@ -103,15 +105,15 @@ static const struct option bench_table[] = {
 };
 
 static const struct option_group bench_groups[] = {
-    { "benchmark", bench_table, sizeof bench_table / sizeof *bench_table, 0 },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
-    { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling) },
-    { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
-    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view) },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
-    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache) },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+    { "benchmark", bench_table, sizeof bench_table / sizeof *bench_table, 0, SHORT_ALL },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
+    { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling), SHORT_ALL },
+    { "drafting", method_table, N_METHOD_OPTIONS, AT(method), N_METHOD_SHORT },
+    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view), SHORT_NONE },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
+    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
+    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache), N_CACHE_SHORT },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
 };
 
 const struct option_set bench_options = {
@@ -317,7 +319,7 @@ static void print_tally(struct buf *out, const struct bench *b, const struct tal
     if (b->args->simulate > 0)
         buf_printf(out, ", SIMULATED acceptance %.4g", b->args->simulate);
     buf_puts(out, b->args->bits ? "; identical: tokens and bits of logits\n" : "\n");
-    tally_table(out, t, &b->who);
+    tally_table(out, t, &b->who, b->args->wide);
 }
 
 static void print_tables(const struct bench *b)

@@ -39,15 +39,15 @@ static const struct option chat_table[] = {
 };
 
 static const struct option_group chat_groups[] = {
-    { "conversation", chat_table, sizeof chat_table / sizeof *chat_table, 0 },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
-    { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling) },
-    { "drafting", method_table, N_METHOD_OPTIONS, AT(method) },
-    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view) },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
-    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache) },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+    { "conversation", chat_table, sizeof chat_table / sizeof *chat_table, 0, SHORT_ALL },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
+    { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling), SHORT_ALL },
+    { "drafting", method_table, N_METHOD_OPTIONS, AT(method), N_METHOD_SHORT },
+    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view), SHORT_NONE },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
+    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
+    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache), N_CACHE_SHORT },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
 };
 
 const struct option_set chat_options = {

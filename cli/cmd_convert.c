@@ -28,7 +28,7 @@ static const struct option convert_table[] = {
 };
 
 static const struct option_group convert_groups[] = {
-    { "options", convert_table, sizeof convert_table / sizeof *convert_table, 0 },
+    { "options", convert_table, sizeof convert_table / sizeof *convert_table, 0, SHORT_ALL },
 };
 
 const struct option_set convert_options = {

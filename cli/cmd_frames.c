@@ -44,10 +44,10 @@ static const struct option output_table[] = {
 };
 
 static const struct option_group frames_groups[] = {
-    { "output", output_table, sizeof output_table / sizeof *output_table, 0 },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+    { "output", output_table, sizeof output_table / sizeof *output_table, 0, SHORT_ALL },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
 };
 
 const struct option_set frames_options = {

@@ -21,13 +21,14 @@ static const struct option help_table[] = {
 };
 
 static const struct option_group help_groups[] = {
-    { "help", help_table, sizeof help_table / sizeof *help_table, 0 },
+    { "help", help_table, sizeof help_table / sizeof *help_table, 0, SHORT_ALL },
 };
 
 const struct option_set help_options = {
     .command = "help",
     .usage = "[COMMAND]\n--man\n--completions SHELL",
-    .about = "Prints the list of commands, or what a command does and its options. 'make install' "
+    .about = "Prints the list of commands, or what a command does and all of its options. 'make "
+             "install' "
              "installs the manual page and the completions.",
     .groups = help_groups,
     .n_groups = sizeof help_groups / sizeof *help_groups,
@@ -55,7 +56,7 @@ int cmd_help(int argc, char **argv)
             return unknown_command(names.items[0]);
     }
     if (c)
-        options_help(c->set);
+        options_help(c->set, true);
     else if (a.man)
         print_manual();
     else if (a.shell >= 0)

@@ -28,7 +28,7 @@ static const struct option inspect_table[] = {
 };
 
 static const struct option_group inspect_groups[] = {
-    { "options", inspect_table, sizeof inspect_table / sizeof *inspect_table, 0 },
+    { "options", inspect_table, sizeof inspect_table / sizeof *inspect_table, 0, SHORT_ALL },
 };
 
 const struct option_set inspect_options = {

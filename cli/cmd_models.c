@@ -26,7 +26,7 @@ static const struct option models_table[] = {
 };
 
 static const struct option_group models_groups[] = {
-    { "options", models_table, sizeof models_table / sizeof *models_table, 0 },
+    { "options", models_table, sizeof models_table / sizeof *models_table, 0, SHORT_ALL },
 };
 
 const struct option_set models_options = {

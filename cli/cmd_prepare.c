@@ -31,11 +31,11 @@ static const struct option question_table[] = {
 };
 
 static const struct option_group prepare_groups[] = {
-    { "question", question_table, sizeof question_table / sizeof *question_table, 0 },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+    { "question", question_table, sizeof question_table / sizeof *question_table, 0, SHORT_ALL },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
+    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
 };
 
 const struct option_set prepare_options = {

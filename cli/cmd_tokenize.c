@@ -26,7 +26,7 @@ static const struct option tokenize_table[] = {
 };
 
 static const struct option_group tokenize_groups[] = {
-    { "options", tokenize_table, sizeof tokenize_table / sizeof *tokenize_table, 0 },
+    { "options", tokenize_table, sizeof tokenize_table / sizeof *tokenize_table, 0, SHORT_ALL },
 };
 
 const struct option_set tokenize_options = {

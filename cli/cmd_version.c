@@ -23,7 +23,7 @@ static const struct option version_table[] = {
 };
 
 static const struct option_group version_groups[] = {
-    { "version", version_table, sizeof version_table / sizeof *version_table, 0 },
+    { "version", version_table, sizeof version_table / sizeof *version_table, 0, SHORT_ALL },
 };
 
 const struct option_set version_options = {

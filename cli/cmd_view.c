@@ -69,13 +69,13 @@ static const struct option view_table[] = {
 };
 
 static const struct option_group view_groups[] = {
-    { "output", output_table, sizeof output_table / sizeof *output_table, 0 },
-    { "views", view_table, sizeof view_table / sizeof *view_table, 0 },
-    { "scores", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(draft_view) },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice) },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model) },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session) },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits) },
+    { "output", output_table, sizeof output_table / sizeof *output_table, 0, SHORT_ALL },
+    { "views", view_table, sizeof view_table / sizeof *view_table, 0, SHORT_ALL },
+    { "scores", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(draft_view), SHORT_NONE },
+    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
+    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
+    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
+    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
 };
 
 const struct option_set view_options = {

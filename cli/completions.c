@@ -15,7 +15,7 @@ static const struct option *option_at(const struct option_set *set, int i)
             return &set->groups[g].options[i];
         i -= set->groups[g].n_options;
     }
-    return i == 0 ? &help_option : NULL;
+    return i == 0 ? &help_option : i == 1 ? &help_all_option : NULL;
 }
 
 /* The first sentence of the help, without its full stop. */

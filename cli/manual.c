@@ -146,6 +146,7 @@ static void put_command(const struct command *c)
         if (count_takers(&set->groups[g], false) == 1)
             put_group(&set->groups[g]);
     put_option(&help_option);
+    put_option(&help_all_option);
     for (int g = 0; g < set->n_groups; g++)
         if (count_takers(&set->groups[g], false) > 1)
             printf("%s%s", n++ ? ", " : ".PP\nThe options of these sections below apply too: ",

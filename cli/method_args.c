@@ -33,6 +33,15 @@ const struct option method_table[] = {
       "weights on a pruned prompt. Default: for MODEL NAME.gguf the file NAME" DRAFT_SUFFIX
       " beside it, if there is one, for methods that need a draft model (auto prefers the head).",
       NULL },
+    { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
+      "A draft head made for the model: GGUF file, or a directory in the layout of EAGLE or "
+      "EAGLE-3. Default: for MODEL NAME.gguf the file NAME" HEAD_SUFFIX
+      " beside it, if there is one.",
+      NULL },
+    { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",
+      "Method of speculative decoding. With every method the text is that of plain decoding (ar). "
+      "Default: auto with a draft model or head, else ar.",
+      NULL },
     { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
       "The draft model's vision tower, as --mmproj is the model's.", NULL },
     { "draft-device", 0, NULL, OPTION_STRING, AT(draft_device), 0, 0, "DEVICE",
@@ -44,15 +53,6 @@ const struct option method_table[] = {
       NULL },
     { "draft-text", 0, NULL, OPTION_STRING, AT(draft_text), 0, 0, "FILE",
       "A text like the expected answers; --draft-vocab takes its most frequent tokens.", NULL },
-    { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
-      "A draft head made for the model: GGUF file, or a directory in the layout of EAGLE or "
-      "EAGLE-3. Default: for MODEL NAME.gguf the file NAME" HEAD_SUFFIX
-      " beside it, if there is one.",
-      NULL },
-    { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",
-      "Method of speculative decoding. With every method the text is that of plain decoding (ar). "
-      "Default: auto with a draft model or head, else ar.",
-      NULL },
     { "drafter", 0, NULL, OPTION_DRAFTER, AT(drafter), 0, 0, "WHO",
       "Who drafts. Default: the method's.", NULL },
     { "view", 0, NULL, OPTION_VIEW, AT(view), 0, 0, "NAME",

@@ -22,7 +22,7 @@ struct method_args {
     }
 
 extern const struct option method_table[];
-enum { N_METHOD_OPTIONS = 21 };
+enum { N_METHOD_OPTIONS = 21, N_METHOD_SHORT = 3 }; /* --help lists the first three */
 
 /* Methods to be compared; the first is always plain decoding. */
 enum { MAX_CONTENDERS = 96, LABEL_SIZE = 96 };

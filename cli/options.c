@@ -18,8 +18,11 @@
 enum { HELP_COLUMN = 26, HELP_WIDTH = 80, MAX_WORD = 64 };
 
 const struct option help_option = {
-    .name = "help", .letter = 'h', .type = OPTION_FLAG, .help = "Print this text and exit."
+    .name = "help", .letter = 'h', .type = OPTION_FLAG, .help = "Print the usual options and exit."
 };
+const struct option help_all_option = { .name = "help-all",
+                                        .type = OPTION_FLAG,
+                                        .help = "Print all options and exit." };
 
 int options_misuse(const char *command, const char *fmt, ...)
 {
@@ -213,6 +216,8 @@ static const struct option *find_option(const struct option_set *set, const char
             }
         }
     }
+    if (spells(&help_all_option, arg, len))
+        return &help_all_option;
     return spells(&help_option, arg, len) ? &help_option : NULL;
 }
 
@@ -364,8 +369,8 @@ static int parse_option(const struct option_set *set, void *args, int argc, char
     if (!o)
         return unknown_option(set, arg);
     snprintf(name, sizeof name, "%.*s", (int)name_len, arg);
-    if (o == &help_option) {
-        options_help(set);
+    if (o == &help_option || o == &help_all_option) {
+        options_help(set, o == &help_all_option);
         return 0;
     }
     if (o->type == OPTION_FLAG && value)
@@ -449,10 +454,17 @@ static void print_option(const struct option *o)
     print_wrapped(help, HELP_COLUMN, HELP_COLUMN);
 }
 
-void options_help(const struct option_set *set)
+/* How many options of a group are listed. */
+static int n_listed(const struct option_group *g, bool all)
+{
+    return all || g->n_short == 0 ? g->n_options : g->n_short > 0 ? g->n_short : 0;
+}
+
+void options_help(const struct option_set *set, bool all)
 {
     const char *usage = set->usage;
     const char *lead = "usage:";
+    int left_out = 0;
     while (*usage) {
         int n = (int)strcspn(usage, "\n");
         printf("%-6s prevue %s %.*s\n", lead, set->command, n, usage);
@@ -462,11 +474,18 @@ void options_help(const struct option_set *set)
     putchar('\n');
     print_wrapped(set->about, 0, 0);
     for (int g = 0; g < set->n_groups; g++) {
-        printf("\n%s:\n", set->groups[g].title);
-        for (int i = 0; i < set->groups[g].n_options; i++)
+        int n = n_listed(&set->groups[g], all);
+        left_out += set->groups[g].n_options - n;
+        if (n > 0)
+            printf("\n%s:\n", set->groups[g].title);
+        for (int i = 0; i < n; i++)
             print_option(&set->groups[g].options[i]);
     }
     print_option(&help_option);
+    print_option(&help_all_option);
+    if (left_out)
+        printf("\n%d more options tune drafting, memory and limits: 'prevue %s --help-all'.\n",
+               left_out, set->command);
     if (set->examples)
         printf("\nexamples:\n%s", set->examples);
 }

@@ -60,7 +60,9 @@ struct option_group {
     const struct option *options;
     int n_options;
     size_t offset; /* of the group's struct in the command's arguments */
+    int n_short;   /* how many --help lists; --help-all lists all of them */
 };
+enum { SHORT_ALL = 0, SHORT_NONE = -1 }; /* of n_short */
 
 /* What one command accepts. */
 struct option_set {
@@ -83,10 +85,11 @@ enum { OPTIONS_RUN = -1 };
 int options_parse(const struct option_set *set, void *args, int argc, char **argv,
                   struct arg_list *operands);
 
-void options_help(const struct option_set *set);
+/* What the command does and its options: all of them, or those that most users need. */
+void options_help(const struct option_set *set, bool all);
 
-/* --help, which every command has besides the options of its groups. */
-extern const struct option help_option;
+/* --help and --help-all, which every command has besides the options of its groups. */
+extern const struct option help_option, help_all_option;
 
 enum value_kind option_kind(const struct option *o);
 /* The words that an option takes, separated by spaces; "" when it takes any value. `out` has

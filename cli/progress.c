@@ -13,7 +13,7 @@
 
 #define INTERVAL 0.1 /* seconds between two lines */
 
-enum { LINE_SIZE = 128 };
+enum { LINE_SIZE = 256 };
 
 static volatile sig_atomic_t signal_seen; /* the last one */
 /* So many more are only noted, for whoever asks; the next ends the program. */
@@ -98,6 +98,24 @@ void progress_say(struct progress *p, const char *fmt, ...)
     show(p, line);
 }
 
+void progress_stage(struct progress *p, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(p->stage, sizeof p->stage, fmt, ap);
+    va_end(ap);
+    if (p->terminal)
+        show(p, p->stage);
+}
+
+/* A phase is over. */
+static void end_phase(struct progress *p)
+{
+    progress_clear(p);
+    if (p->stage[0])
+        show(p, p->stage);
+}
+
 bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
 {
     struct progress *p = user;
@@ -108,9 +126,11 @@ bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total)
     if (!p->terminal || phase == PV_PHASE_DRAFT_PREFILL)
         return !interrupted();
     if (done >= total) {
-        progress_clear(p);
+        end_phase(p);
     } else if (clock_now() - p->last >= INTERVAL) {
-        if (phase == PV_PHASE_VIDEO && p->of_n > 1)
+        if (p->stage[0])
+            n = snprintf(line, sizeof line, "%s: ", p->stage);
+        else if (phase == PV_PHASE_VIDEO && p->of_n > 1)
             n = snprintf(line, sizeof line, "video %d of %d: ", p->video, p->of_n);
         if (phase == PV_PHASE_VIDEO)
             snprintf(line + n, sizeof line - (size_t)n, "decoding %lld/%lld frames",

@@ -12,11 +12,15 @@ struct progress {
     double last;      /* when it was written */
     int video, of_n;  /* which of how many videos is being decoded; of_n 1: not said */
     const char *name; /* borrowed; what is converted */
+    char stage[96];   /* which part of a longer work this is; "": not said */
 };
 
 void progress_init(struct progress *p);
 /* A pv_progress_fn whose `user` is the struct progress; false once an interrupt has come. */
 bool progress_step(void *user, enum pv_phase phase, int64_t done, int64_t total);
+/* Which part of a longer work comes now: shown at once, and before what progress_step says, until
+ * the next. */
+void progress_stage(struct progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Any line, if the last one is old enough. */
 void progress_say(struct progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Take the line off the screen: before anything else is written to the terminal. */

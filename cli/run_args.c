@@ -32,12 +32,12 @@ const struct option model_table[] = {
       "Threads to use. Default (0): all cores this process may use. The text does not depend on "
       "it.",
       NULL },
+    { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
+      "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
     { "cpumask", 0, NULL, OPTION_STRING, AT(cpumask), 0, 0, "SET",
       "CPU features allowed: names separated by commas, as 'prevue version' prints them, \"none\", "
       "\"all\", or their bits as a number (0x30).",
       NULL },
-    { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
-      "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
     { "ranks", 0, NULL, OPTION_INT, AT(ranks), 1, 64, "N",
       "Run the model on N processes of this machine, each with its part of the weights; --threads "
       "counts those of one process. Under mpirun its processes do (in a build with MPI). The text "

@@ -38,7 +38,8 @@ struct sampling_args {
 /* The tables of the structs above. */
 extern const struct option model_table[], session_table[], cache_table[], sampling_table[];
 enum { N_MODEL_OPTIONS = 8, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
-enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 }; /* without --json and --stats */
+enum { N_MODEL_SHORT = 4, N_SESSION_SHORT = 1, N_CACHE_SHORT = 1 }; /* that --help lists */
+enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 };                /* without --json and --stats */
 
 /* The parameters of the model to open, without limits; fills in the model of models/ when none is
  * given, and starts the ranks (start_ranks.h). Returns OPTIONS_RUN, or the status of a misuse,

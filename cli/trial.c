@@ -354,9 +354,9 @@ static enum pv_status run_together(struct course *c, struct pv_error *err)
         st = read_video(c, &first, &read, err);
     for (int r = 0; r < t->repeat && !st; r++) {
         for (int k = 0; k < t->who->n && !st; k++) {
-            progress_say(t->progress, "clip %d of %d: %s (method %d of %d), repeat %d of %d",
-                         t->progress->video, t->progress->of_n, t->who->items[k].label, k + 1,
-                         t->who->n, r + 1, t->repeat);
+            progress_stage(t->progress, "clip %d of %d: %s (method %d of %d), repeat %d of %d",
+                           t->progress->video, t->progress->of_n, t->who->items[k].label, k + 1,
+                           t->who->n, r + 1, t->repeat);
             st = run_one(c, r, k, err);
         }
     }
@@ -437,8 +437,9 @@ enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
     if (!st)
         st = run_together(&c, err);
     for (int k = 0; k < t->who->n && alone && !st; k++) {
-        progress_say(t->progress, "clip %d of %d: %s (method %d of %d), alone", t->progress->video,
-                     t->progress->of_n, t->who->items[k].label, k + 1, t->who->n);
+        progress_stage(t->progress, "clip %d of %d: %s (method %d of %d), alone",
+                       t->progress->video, t->progress->of_n, t->who->items[k].label, k + 1,
+                       t->who->n);
         st = run_alone(&c, k, err);
     }
     progress_clear(t->progress);

@@ -20,6 +20,7 @@ struct limit_args {
 
 extern const struct option choice_table[], limit_table[];
 enum { N_CHOICE_OPTIONS = 14, N_LIMIT_OPTIONS = 6 };
+enum { N_CHOICE_SHORT = 6 }; /* that --help lists */
 
 /* Check what belongs together and fill *out. Returns OPTIONS_RUN, or the status of a misuse, which
  * has been reported. */

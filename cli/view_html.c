@@ -9,12 +9,15 @@
 #include "base/buf.h"
 #include "base/status.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
-    FRAME_WIDTH = 256,    /* pixels of a stored frame, about */
-    MANY_UNITS = 96,      /* from here smaller, */
-    MANY_WIDTH = 144,     /* or the page is too large to open */
+    FRAME_WIDTH = 256,    /* pixels of a stored frame, at most, about, */
+    LEAST_WIDTH = 96,     /* and at least */
+    FRAMES_MAX = 2200000, /* bytes of all frames in the page, about: it has to open quickly */
+    MOST_BITS = 7,        /* of a colour; fewer where a frame would take more than its share */
+    LEAST_BITS = 2,
     RAMP = 64,            /* colours */
     PIECE_MAX = 64 << 20, /* bytes written at once */
 };
@@ -53,18 +56,19 @@ static const char script[] =
     "\n"
     "function sentence(c) {\n"
     "    if (c.kind === 'plain')\n"
-    "        return 'The frames as the model sees them.';\n"
+    "        return 'The frames as the model sees them. The buttons, or the arrow keys, show ' +\n"
+    "            'which of their tokens each view leaves for the drafter.';\n"
     "    if (c.kind === 'heat')\n"
-    "        return `${c.name} (${c.what}), from ${c.low} to ${c.top}` +\n"
-    "            (c.attention ? ' times the mean' : '') +\n"
-    "            ' (the 99th percentile; what is above has the same colour)' +\n"
-    "            (c.attention ? ', by its root.' : '.');\n"
-    "    return `${c.name} keeps ${c.visible.size} of ${data.tokens} tokens (ratio ${c.ratio})` +\n"
+    "        return `${c.name} (${c.what}): how important the model finds each token. Dark is ` +\n"
+    "            `${c.low}, the brightest colour ${c.top}` +\n"
+    "            (c.attention ? ' times the mean' : '') + ' and more.' +\n"
+    "            (c.attention ? ' Brightness follows the square root.' : '');\n"
+    "    return `With the view ${c.name} the drafter sees ${c.visible.size} of ${data.tokens} ` +\n"
+    "        `tokens (${percent(1 - c.ratio)})` +\n"
     "        (c.attention < 0 ? '.' : `, which hold ${percent(c.attention)} of the attention.`) +\n"
-    "        ` ${percent(c.rows)} of them are in the first or last tenth of the rows, where ` +\n"
-    "        `${percent(data.rows)} of all are, and ${percent(c.frames)} in that of the frames ` "
-    "+\n"
-    "        `(${percent(data.frames)}).`;\n"
+    "        ` ${percent(c.rows)} of them lie in the top or bottom tenth of a frame ` +\n"
+    "        `(${percent(data.rows)} of all tokens do), and ${percent(c.frames)} in the first ` +\n"
+    "        `or last tenth of the video (${percent(data.frames)}).`;\n"
     "}\n"
     "\n"
     "/* Light lines where kept tokens end. */\n"
@@ -113,7 +117,9 @@ static const char script[] =
     "        'mean ' + (sum / per).toPrecision(3);\n"
     "}\n"
     "\n"
+    "let shown = 0;\n"
     "function show(c) {\n"
+    "    shown = choices.indexOf(c);\n"
     "    document.body.className = c.kind;\n"
     "    says.textContent = sentence(c);\n"
     "    for (const o of choices)\n"
@@ -128,7 +134,14 @@ static const char script[] =
     "    c.button.onclick = () => show(c);\n"
     "    document.querySelector('nav').append(c.button);\n"
     "}\n"
-    "window.addEventListener('load', () => show(choices[choices.length - 1]));\n"
+    "window.addEventListener('load', () => show(choices[0]));\n"
+    "window.addEventListener('keydown', e => {\n"
+    "    const by = e.key === 'ArrowRight' ? 1 : e.key === 'ArrowLeft' ? choices.length - 1 : 0;\n"
+    "    if (!by || e.altKey || e.ctrlKey || e.metaKey)\n"
+    "        return;\n"
+    "    e.preventDefault();\n"
+    "    show(choices[(shown + by) % choices.length]);\n"
+    "});\n"
     "</script>\n";
 
 /* ---- pieces ---- */
@@ -250,7 +263,38 @@ enum pv_status page_open(struct view_page *p, const struct view_report *r, const
     return st;
 }
 
-static enum pv_status add_figure(struct view_page *p, const struct canvas *frame,
+/* Rounds colours to so many bits, which compresses better. */
+static void round_colours(struct canvas *c, int bits)
+{
+    int step = 1 << (8 - bits);
+    for (size_t i = 0; i < (size_t)c->width * (size_t)c->height * 3; i++) {
+        int v = (c->rgb[i] + step / 2) / step * step;
+        c->rgb[i] = (uint8_t)(v > 255 ? 255 : v);
+    }
+}
+
+/* A frame's share of the page. */
+static size_t frame_bytes(const struct view_page *p)
+{
+    return (size_t)FRAMES_MAX / 4 * 3 / (size_t)p->report->units; /* base64 takes a third more */
+}
+
+/* As a PNG file, with as many bits of colour as its share allows. */
+static enum pv_status encode_frame(const struct view_page *p, struct canvas *frame, struct buf *png,
+                                   struct pv_error *err)
+{
+    enum pv_status st = PV_OK;
+    for (int bits = MOST_BITS; bits >= LEAST_BITS && !st; bits--) {
+        round_colours(frame, bits);
+        buf_reset(png);
+        st = png_encode(png, frame->width, frame->height, frame->rgb, err);
+        if (png->len <= frame_bytes(p))
+            break;
+    }
+    return st;
+}
+
+static enum pv_status add_figure(struct view_page *p, struct canvas *frame,
                                  const struct pv_frame *f, struct pv_error *err)
 {
     struct buf png, b;
@@ -258,7 +302,7 @@ static enum pv_status add_figure(struct view_page *p, const struct canvas *frame
 
     buf_init(&png, PIECE_MAX / 2);
     buf_init(&b, PIECE_MAX);
-    st = png_encode(&png, frame->width, frame->height, frame->rgb, err);
+    st = encode_frame(p, frame, &png, err);
     if (!st) {
         buf_printf(&b,
                    "<figure><div><img alt=\"frame %lld\" width=\"%d\" height=\"%d\" "
@@ -266,7 +310,7 @@ static enum pv_status add_figure(struct view_page *p, const struct canvas *frame
                    (long long)f->index, frame->width, frame->height);
         add_base64(&b, png.data, png.len);
         buf_printf(&b,
-                   "\"><canvas></canvas></div><figcaption>%lld \302\267 %.3f s<span></span>"
+                   "\"><canvas></canvas></div><figcaption>frame %lld, %.2f s<span></span>"
                    "</figcaption></figure>\n",
                    (long long)f->index, f->time);
         st = flush(p, &b, err);
@@ -276,14 +320,20 @@ static enum pv_status add_figure(struct view_page *p, const struct canvas *frame
     return st;
 }
 
+/* So that a pixel has about a byte of the frame's share. */
+static int frame_width(const struct view_page *p, const struct pv_frame *f)
+{
+    double wide = sqrt((double)frame_bytes(p) * f->width / f->height);
+    return wide > FRAME_WIDTH ? FRAME_WIDTH : wide < LEAST_WIDTH ? LEAST_WIDTH : (int)wide;
+}
+
 enum pv_status page_add(struct view_page *p, const struct pv_frame *f, struct pv_error *err)
 {
-    int wide = p->report->units < MANY_UNITS ? FRAME_WIDTH : MANY_WIDTH;
     struct canvas frame = { 0 };
     struct tile t = { 0 };
     enum pv_status st;
 
-    report_cells(p->report, f, wide, &t);
+    report_cells(p->report, f, frame_width(p, f), &t);
     st = canvas_open(&frame, t.columns * t.cell_w, t.rows * t.cell_h, (struct colour){ 0 }, err);
     if (st)
         return st;

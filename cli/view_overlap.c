@@ -19,7 +19,7 @@ enum {
     SCALE = 2, /* of letters */
     LINE = 10 * SCALE,
     MARGIN = 20,
-    GAP = 10,
+    GAP = 16,
     LANE = 26,
     LANE_STEP = LANE + 3,
     LANES_WIDTH = 1360,
@@ -34,8 +34,8 @@ static const struct colour ground = { 22, 24, 29 }, bright = { 236, 238, 242 },
                            dim = { 158, 164, 174 }, idle = { 38, 41, 48 }, dark = { 16, 17, 20 };
 
 const struct span_kind span_kinds[N_SPAN_KINDS] = {
-    { "prefill", { 86, 180, 233 } }, { "verify", { 0, 158, 115 } },  { "draft", { 230, 159, 0 } },
-    { "wait", { 98, 103, 114 } },    { "other", { 204, 121, 167 } },
+    { "vision", { 240, 228, 66 } }, { "prefill", { 86, 180, 233 } }, { "verify", { 0, 158, 115 } },
+    { "draft", { 230, 159, 0 } },   { "wait", { 98, 103, 114 } },    { "other", { 204, 121, 167 } },
 };
 
 int span_kind_of(const char *what)
@@ -55,6 +55,16 @@ bool overlap_has(const struct overlap *o, int k, enum pv_side side)
         if (o->found->span[k][i].side == side)
             return true;
     return false;
+}
+
+double overlap_seconds(const struct overlap *o, int k, enum pv_side side, int kind)
+{
+    double sum = 0;
+    for (size_t i = 0; i < o->found->n_spans[k]; i++) {
+        const struct trial_span *s = &o->found->span[k][i];
+        sum += s->side == side && span_kind_of(s->what) == kind ? s->end - s->begin : 0;
+    }
+    return sum;
 }
 
 double overlap_end(const struct overlap *o, int k)
@@ -232,7 +242,7 @@ static void draw_panel(struct sheet *s, const struct panel *p)
     int y = p->y;
 
     draw_text(&s->page, MARGIN, y, SCALE, bright,
-              p->decoding                     ? "the first rounds, once both have read the prompt"
+              p->decoding ? "the first rounds of drafting and verification, enlarged"
               : o->from > 0 || o->seconds > 0 ? "a part of the answer"
                                               : "the whole answer");
     y += LINE + GAP / 2;
@@ -242,8 +252,7 @@ static void draw_panel(struct sheet *s, const struct panel *p)
         char name[TEXT_SIZE], time[TEXT_SIZE];
         method_label(o, k, name, time);
         draw_text(&s->page, MARGIN, y + 6, SCALE, bright, name);
-        if (lanes_of(o, k) > 1)
-            draw_text(&s->page, MARGIN, y + 6 + LINE, SCALE, dim, time);
+        draw_text(&s->page, MARGIN, y + 6 + LINE, SCALE, dim, time);
         for (int side = 0; side < lanes_of(o, k); side++) {
             const char *whose = side_name((enum pv_side)side);
             draw_text(&s->page, s->label_width - GAP - text_width(whose, SCALE), y + 6, SCALE, dim,
@@ -261,11 +270,13 @@ static void draw_head(struct sheet *s)
     int x = MARGIN, y = MARGIN + 2 * LINE + GAP / 2;
     char line[TEXT_SIZE];
 
-    snprintf(line, sizeof line, "%.100s with %.100s: who does what when", path_name(o->clip),
-             path_name(o->model));
+    snprintf(line, sizeof line, "%.100s with %.100s: what model and drafter do when",
+             path_name(o->clip), path_name(o->model));
     draw_fitted(&s->page, MARGIN, MARGIN, s->page.width - 2 * MARGIN, SCALE, bright, line);
     draw_fitted(&s->page, MARGIN, MARGIN + LINE, s->page.width - 2 * MARGIN, SCALE, dim,
-                "numbers: tokens run or drafted; each method alone, from an empty session");
+                "a number is how many tokens a step runs or drafts; each method alone, from an "
+                "empty cache; "
+                "below its name: seconds to the last token");
     for (int i = 0; i < N_SPAN_KINDS; i++) {
         draw_rect(&s->page, (struct rect){ x, y, LINE - 4, LINE - 4 }, span_kinds[i].ink, 1);
         draw_text(&s->page, x + LINE + 2, y, SCALE, bright, span_kinds[i].name);

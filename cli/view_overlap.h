@@ -13,7 +13,7 @@ struct overlap {
 };
 
 /* The kinds of spans, and their colours. */
-enum { N_SPAN_KINDS = 5 };
+enum { N_SPAN_KINDS = 6 };
 struct span_kind {
     const char *name;
     struct colour ink;
@@ -24,6 +24,8 @@ int span_kind_of(const char *what);
 
 /* Does this side of method k do anything? */
 bool overlap_has(const struct overlap *o, int k, enum pv_side side);
+/* Seconds that this side of method k spent on spans of a kind. */
+double overlap_seconds(const struct overlap *o, int k, enum pv_side side, int kind);
 /* When the last span of method k ends. */
 double overlap_end(const struct overlap *o, int k);
 

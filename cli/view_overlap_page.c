@@ -18,6 +18,10 @@ static const char style[] =
     "vertical-align:-.1rem}\n"
     "#says{color:var(--ink);min-height:1.45em;font-variant-numeric:tabular-nums}\n"
     "canvas{display:block;width:100%;cursor:grab;touch-action:none}\n"
+    "table{border-collapse:collapse;margin-top:1rem;font-variant-numeric:tabular-nums}\n"
+    "th,td{padding:.15rem .8rem;text-align:right;border-bottom:1px solid var(--line)}\n"
+    "th:first-child,td:first-child{text-align:left;padding-left:0}\n"
+    "caption{text-align:left;color:var(--dim);padding-bottom:.3rem}\n"
     "</style>\n</head>\n<body>\n<h1>";
 
 static const char script[] =
@@ -30,7 +34,7 @@ static const char script[] =
     "    end: m.end, side, first: i === 0, spans: m.spans.filter(s => s[0] === i)})))\n"
     "    .filter(l => l.spans.length);\n"
     "const all = Math.max(...data.methods.map(m => m.end), 1e-6);\n"
-    "const label = 170, axis = 26, tall = 24, step = 30;\n"
+    "const label = 220, axis = 26, tall = 24, step = 30;\n"
     "let from = 0, to = all, width = 0, drag = null;\n"
     "\n"
     "for (const k of data.kinds) {\n"
@@ -90,7 +94,7 @@ static const char script[] =
     "        g.fillText(l.side, label - 8 - g.measureText(l.side).width, y + tall / 2);\n"
     "        g.fillStyle = ink;\n"
     "        if (l.first)\n"
-    "            g.fillText(l.method, 0, y + tall / 2);\n"
+    "            g.fillText(`${l.method}, ${l.end.toFixed(2)} s`, 0, y + tall / 2);\n"
     "    });\n"
     "}\n"
     "\n"
@@ -119,7 +123,8 @@ static const char script[] =
     "    }\n"
     "    const s = l && e.offsetX > label && l.spans.find(([, a, b]) => a <= t && t < b);\n"
     "    says.textContent = !s ? hint : `${l.method}, ${l.side}: ${data.kinds[s[3]].name}, ` +\n"
-    "        `${s[4]} tokens, ${((s[2] - s[1]) * 1e3).toFixed(3)} ms from ${s[1].toFixed(4)} s`;\n"
+    "        (s[4] ? `${s[4]} tokens, ` : '') + `${((s[2] - s[1]) * 1e3).toFixed(3)} ms from "
+    "${s[1].toFixed(4)} s`;\n"
     "});\n"
     "canvas.addEventListener('dblclick', () => zoom(0, all));\n"
     "addEventListener('resize', draw);\n"
@@ -161,6 +166,34 @@ static void add_data(struct buf *b, const struct overlap *o)
     buf_puts(b, "]}\n</script>\n");
 }
 
+/* Seconds of each kind, which a bar shorter than a pixel does not show. */
+static void add_totals(struct buf *b, const struct overlap *o)
+{
+    buf_puts(b, "<table><caption>Seconds in all. Model and drafter may work at the same time."
+                "</caption>\n<tr><th>method</th><th>side</th>");
+    for (int i = 0; i < N_SPAN_KINDS; i++)
+        buf_printf(b, "<th>%s</th>", span_kinds[i].name);
+    buf_puts(b, "<th>last token after</th></tr>\n");
+    for (int k = 0; k < o->who->n; k++) {
+        char name[64];
+        contender_title(name, sizeof name, &o->who->items[k]);
+        for (int side = PV_SIDE_MODEL; side <= PV_SIDE_DRAFTER; side++) {
+            if (!overlap_has(o, k, (enum pv_side)side))
+                continue;
+            buf_puts(b, "<tr><td>");
+            html_text(b, side == PV_SIDE_MODEL ? name : "");
+            buf_printf(b, "</td><td>%s</td>", side_name((enum pv_side)side));
+            for (int i = 0; i < N_SPAN_KINDS; i++)
+                buf_printf(b, "<td>%.3f</td>", overlap_seconds(o, k, (enum pv_side)side, i));
+            if (side == PV_SIDE_MODEL)
+                buf_printf(b, "<td>%.3f</td></tr>\n", overlap_end(o, k));
+            else
+                buf_puts(b, "<td></td></tr>\n");
+        }
+    }
+    buf_puts(b, "</table>\n");
+}
+
 static void make_page(struct buf *b, const struct overlap *o)
 {
     html_begin(b, "Timeline of ", o->clip);
@@ -173,6 +206,7 @@ static void make_page(struct buf *b, const struct overlap *o)
                 "<p id=\"says\">Scroll to zoom, drag to pan, double-click to reset.</p>\n"
                 "<canvas></canvas>\n"
                 "<noscript><p>The timeline is drawn by a script, which is off.</p></noscript>\n");
+    add_totals(b, o);
     add_data(b, o);
     buf_puts(b, script);
     buf_puts(b, "</body>\n</html>\n");

@@ -80,12 +80,12 @@ static struct label view_label(const struct view_report *r, const struct kept_vi
     struct label l;
     memset(&l, 0, sizeof l);
     snprintf(l.line[0], LABEL_SIZE, "%s", v->name);
-    snprintf(l.line[1], LABEL_SIZE, "%d / %d kept", v->kept, report_tokens(r));
-    snprintf(l.line[2], LABEL_SIZE, "ratio %.3f", report_ratio(r, v));
+    snprintf(l.line[1], LABEL_SIZE, "keeps %.1f%%:", 100 * (1 - report_ratio(r, v)));
+    snprintf(l.line[2], LABEL_SIZE, "%d of %d", v->kept, report_tokens(r));
     if (v->attention >= 0)
-        snprintf(l.line[3], LABEL_SIZE, "attention %.0f%%", v->attention * 100);
-    snprintf(l.line[4], LABEL_SIZE, "rows %.0f:%.0f%%", v->rows * 100, r->all_rows * 100);
-    snprintf(l.line[5], LABEL_SIZE, "frames %.0f:%.0f%%", v->frames * 100, r->all_frames * 100);
+        snprintf(l.line[3], LABEL_SIZE, "%.0f%% of attention", v->attention * 100);
+    snprintf(l.line[4], LABEL_SIZE, "%.0f%% top/bottom", v->rows * 100);
+    snprintf(l.line[5], LABEL_SIZE, "%.0f%% start/end", v->frames * 100);
     return l;
 }
 
@@ -146,15 +146,20 @@ static void draw_page(struct view_sheet *s)
     draw_line(s, MARGIN, bright, path_name(r->video));
     snprintf(line, sizeof line, "%.200s, asked: %s", path_name(r->model), r->question);
     draw_line(s, MARGIN + LINE, dim, line);
-    draw_line(s, end, dim,
-              "in colour, edged: the tokens that a view keeps for the drafter; grey: the others");
-    draw_line(s, end + LINE, dim,
-              "rows, frames: share of the kept tokens in the first and last tenth, and of all");
+    draw_line(
+        s, end, dim,
+        "in colour: the video tokens that the drafter sees with this view; grey: those it does "
+        "not see");
+    snprintf(line, sizeof line,
+             "top/bottom, start/end: kept tokens in the outer tenths of rows and of frames (of all "
+             "tokens: %.0f%%, %.0f%%)",
+             r->all_rows * 100, r->all_frames * 100);
+    draw_line(s, end + LINE, dim, line);
     if (r->n_heats)
         draw_line(
             s, end + 2 * LINE, dim,
-            "heat: scores of a view, bright from the 99th percentile; attention by its square "
-            "root");
+            "heat: how important the model finds each token; dark is low, bright is high (the top "
+            "1% are equally bright)");
     draw_label(&s->page, &l, row_y(s, row++));
     for (int i = 0; i < r->n_heats; i++) {
         l = heat_label(&r->heats[i]);

@@ -719,7 +719,7 @@ PV_API void pv_session_stats(const pv_session *s, struct pv_stats *out);
 enum pv_side { PV_SIDE_MODEL, PV_SIDE_DRAFTER };
 struct pv_span {
     enum pv_side side;
-    const char *what;  /* "prefill", "verify", "draft", "wait", ... */
+    const char *what;  /* "vision", "prefill", "verify", "draft", "wait", ... */
     double begin, end; /* seconds since the call began */
     int rows;          /* tokens run, drafted, ... */
     int accepted;      /* "verify": drafted tokens that were right, without the model's own */

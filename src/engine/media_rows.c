@@ -27,6 +27,15 @@ uint64_t session_media_key(const struct pv_session *s, const struct media_item *
     return s->number << 32 | (uint32_t)m->key;
 }
 
+double session_tower_seconds(struct pv_session *s)
+{
+    double seconds;
+    pthread_mutex_lock(s->model->step_lock);
+    seconds = s->tower_s;
+    pthread_mutex_unlock(s->model->step_lock);
+    return seconds;
+}
+
 double session_take_tower(struct pv_session *s)
 {
     double seconds;

@@ -16,5 +16,7 @@ enum pv_status session_media_rows(struct pv_session *s, const struct media_item 
 uint64_t session_media_key(const struct pv_session *s, const struct media_item *m);
 /* Seconds that the engine's tower took for this session since the last call. */
 double session_take_tower(struct pv_session *s);
+/* The same, which go on counting. */
+double session_tower_seconds(struct pv_session *s);
 
 #endif

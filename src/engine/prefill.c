@@ -261,18 +261,27 @@ static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_erro
     return st;
 }
 
+/* A step that began at t0. The tower makes the rows of media before the decoder runs. */
+static void trace_step(struct pv_session *s, double t0, double tower_s, int n)
+{
+    double begin = t0 + (tower_s > 0 ? tower_s : 0);
+    if (tower_s > 0)
+        trace_add_until(&s->answer.trace, PV_SIDE_MODEL, "vision", t0, begin, 0);
+    trace_add(&s->answer.trace, PV_SIDE_MODEL, "prefill", begin, n);
+}
+
 /* All rows through the layers of this part. */
 static enum pv_status run_part(struct prefill *f, struct pv_error *err)
 {
     struct pv_session *s = f->s;
     const struct pv_gen_params *p = f->p;
     for (int at = f->first; at < s->seq.line.n;) {
-        double t0 = clock_now();
+        double t0 = clock_now(), tower = session_tower_seconds(s);
         int n;
         enum pv_status st = run_step(f, at, &n, err);
         if (st)
             return st;
-        trace_add(&s->answer.trace, PV_SIDE_MODEL, "prefill", t0, n);
+        trace_step(s, t0, session_tower_seconds(s) - tower, n);
         at += n;
         if (p->progress && !p->progress(p->progress_user, PV_PHASE_PREFILL, at, s->seq.line.n))
             return fail(err, PV_E_CANCELLED, "stopped after %d of %d prompt tokens", at,

@@ -180,7 +180,7 @@ static void *draft_main(void *arg)
         if (pl->ahead) {
             meet(pl, PV_SIDE_DRAFTER);
             pl->status = draft_read_ahead(pl->sp, &pl->reading, &pl->error);
-            trace_add(&pl->trace, PV_SIDE_DRAFTER, "tower", t0, 0);
+            trace_add(&pl->trace, PV_SIDE_DRAFTER, "vision", t0, 0);
             t0 = clock_now();
         }
         if (!pl->status && !wait_shown(pl))

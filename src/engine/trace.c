@@ -41,10 +41,17 @@ static bool reserve(struct trace *t, size_t n)
 
 void trace_add(struct trace *t, enum pv_side side, const char *what, double begin, int rows)
 {
+    if (t->on)
+        trace_add_until(t, side, what, begin, clock_now(), rows);
+}
+
+void trace_add_until(struct trace *t, enum pv_side side, const char *what, double begin, double end,
+                     int rows)
+{
     if (!t->on || !reserve(t, t->n + 1))
         return;
     t->span[t->n++] = (struct pv_span){
-        .side = side, .what = what, .begin = begin - t->t0, .end = clock_now() - t->t0, .rows = rows
+        .side = side, .what = what, .begin = begin - t->t0, .end = end - t->t0, .rows = rows
     };
 }
 

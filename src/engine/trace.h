@@ -20,6 +20,9 @@ void trace_close(struct trace *t);
 void trace_add(struct trace *t, enum pv_side side, const char *what, double begin, int rows);
 /* A verification of `rows` rows; `accepted` drafted tokens were right. */
 void trace_add_verify(struct trace *t, double begin, int rows, int accepted);
+/* Something that was done from `begin` to `end`. */
+void trace_add_until(struct trace *t, enum pv_side side, const char *what, double begin, double end,
+                     int rows);
 /* Appends the spans of another. */
 void trace_append(struct trace *t, const struct trace *other);
 

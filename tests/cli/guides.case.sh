@@ -178,3 +178,17 @@ for shell in zsh fish; do
     ! grep -q clip out || verdict "${shell}_no_file" "a file is offered where a directory is wanted"
     offers $shell help_command '^describe' 'prevue help de'
 done
+
+# --help lists the usual options and says how many more there are; --help-all all of them, as help does.
+run describe --help-all
+cp out all.txt
+output help_is_help_all all.txt help describe
+run describe --help
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q -- '--head HEAD' out && grep -q -- '--frames N' out || why="a usual option is missing"
+! grep -q -- '--tree-width' out && ! grep -q -- '--limit-frames' out || why="it is not short"
+more=$(sed -n "s/^\([0-9]*\) more options.*'prevue describe --help-all'\.$/\1/p" out)
+listed=$(grep -cE '^  (-[a-zA-Z],|   ) --' out)
+[ $((listed + ${more:-0})) -eq "$(grep -cE '^  (-[a-zA-Z],|   ) --' all.txt)" ] || why="$listed and ${more:-no} more are not all"
+verdict help_is_short "$why"

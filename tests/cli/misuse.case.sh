@@ -77,12 +77,14 @@ succeeds help '^usage: prevue COMMAND' help
 succeeds help_option '^usage: prevue COMMAND' --help
 succeeds version '^prevue [0-9]+\.[0-9]+' version
 succeeds version_option '^prevue [0-9]+\.[0-9]+' --version
-for command in serve describe frames generate tokenize inspect convert; do
+for command in serve describe chat models bench frames generate tokenize inspect convert; do
     succeeds "help_$command" "^usage: prevue $command" help "$command"
     cp out help.txt
-    output "help_of_$command" help.txt "$command" --help
-    output "help_letter_of_$command" help.txt "$command" -h
-    why=$(awk 'length > 80 { print "line " NR " is wider than 80" }' help.txt)
+    output "help_all_of_$command" help.txt "$command" --help-all
+    run "$command" --help
+    cp out short.txt
+    output "help_letter_of_$command" short.txt "$command" -h
+    why=$(awk 'length > 80 { print "line " NR " is wider than 80" }' help.txt short.txt)
     verdict "help_width_of_$command" "$why"
 done
 

@@ -110,6 +110,12 @@ if command -v python3 >/dev/null; then
     python3 -m json.tool trace.json >/dev/null || why="the trace cannot be parsed"
 fi
 verdict nano_trace "$why"
+why=
+grep -q '"ph":"X","name":"vision","cat":"model","pid":1,' trace.json || why="the tower has no span"
+grep -q '"kinds":\[{"name":"vision",' overlap.html || why="not in the page"
+grep -qE '^<tr><td>ar</td><td>model</td><td>[0-9]*[1-9][0-9.]*|^<tr><td>ar</td><td>model</td><td>0\.[0-9]*[1-9]' overlap.html ||
+    why="the page does not sum up the tower"
+verdict nano_vision_span "$why"
 
 # --- the default model: here, else beside the program, else where `make install` puts it ---
 

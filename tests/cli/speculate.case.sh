@@ -151,7 +151,16 @@ fi
 [ "$(wc -l <found.csv)" -eq 9 ] || why="not a header and 8 rows of CSV"
 [ "$(awk -F, '{ print NF }' found.csv | sort -u | wc -l)" -eq 1 ] || why="rows of CSV have different lengths"
 grep -q ',abc,model.gguf,other.gguf,reel/b.y4m,.*,sd-rand,0.9,6,.*,yes,' found.csv || why="a row of CSV is wrong"
+[ "$(wc -L <out)" -le 100 ] || why="lines of $(wc -L <out) characters"
 verdict bench "$why"
+run bench --videos reel/a.y4m --methods sd $small -d other.gguf --frames 2 --repeat 1 --wide
+verdict bench_wide "$(grep -qE '^method +ratio +identical +tokens +passes' out && [ "$(wc -L <out)" -gt 130 ] || echo 'not all columns')"
+if command -v script >/dev/null; then
+    ran="prevue bench in a terminal"
+    script -qec "$prevue bench --videos reel --methods sd $small -d other.gguf --frames 2" /dev/null >out 2>&1 </dev/null
+    status=$?
+    verdict bench_progress "$(grep -q 'clip 2 of 2: sd (method 2 of 2), repeat 2 of 2' out || echo 'no progress line')"
+fi
 run bench list.jsonl --methods ngram $small --frames 4 --csv found.csv --json -
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"

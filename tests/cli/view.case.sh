@@ -103,6 +103,27 @@ grep -q 'asked: a &#60;b&#62; &#38; &#34;c&#34; &#60;/script&#62;</p>' page.html
 [ "$(grep -c '</script>' page.html)" -eq 2 ] || why="not two scripts"
 [ "$(tail -n 1 page.html)" = '</html>' ] || why="the page has no end"
 verdict view_html_stands_alone "$why"
+why=
+grep -q "addEventListener('load', () => show(choices\[0\]))" page.html || why="the page does not open on the frames"
+grep -q "ArrowRight" page.html || why="no arrow keys"
+verdict view_html_opens_on_frames "$why"
+
+# 64 frames of noise, which compress worst, and the page is still below 3 MB.
+head -c $((64 * 320 * 240 * 3 / 2)) /dev/urandom >noise.raw
+{
+    echo 'YUV4MPEG2 W320 H240 F8:1 Ip A1:1 C420jpeg'
+    i=0
+    while [ $i -lt 64 ]; do
+        echo FRAME
+        tail -c +$((i * 115200 + 1)) noise.raw | head -c 115200
+        i=$((i + 1))
+    done
+} >noise.y4m
+run view noise.y4m -o large.html -m sees.gguf --frames 64 --views uniform,attention
+why=
+[ "$(grep -c '^<figure>' large.html)" -eq 64 ] || why="not 64 frames"
+[ "$(wc -c <large.html)" -lt 3000000 ] || why="it has $(wc -c <large.html) bytes"
+verdict view_html_is_small "$why"
 
 # Qwen: two frames are one unit.
 run view "$film" -o page.html -m pairs.gguf --frames 8 --views uniform,attention
