@@ -8,13 +8,13 @@
 
 enum { MAX_CHANGES = 16 };
 
-/* The options of drafting that do not name a file or a preset: those after "method". */
+/* The options of drafting that do not name a file or a preset: those from "drafter" on. */
 static int first_option(void)
 {
     int i = 0;
-    while (i < N_METHOD_OPTIONS && strcmp(method_table[i].name, "method") != 0)
+    while (i < N_METHOD_OPTIONS && strcmp(method_table[i].name, "drafter") != 0)
         i++;
-    return i + 1;
+    return i;
 }
 
 /* "+a=1+b=2" as the arguments "--a=1" and "--b=2", in words[]; how many, or 0: too long. */
@@ -39,9 +39,9 @@ int variant_parse(const char *command, const char *text, struct method_args *arg
 {
     int first = first_option(), n;
     const struct option_group groups[] = {
-        { "drafting", method_table + first, N_METHOD_OPTIONS - first, 0 },
-        { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS,
-          offsetof(struct method_args, draft_view) },
+        { "drafting", method_table + first, N_METHOD_OPTIONS - first, 0, SHORT_ALL },
+        { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, offsetof(struct method_args, draft_view),
+          SHORT_ALL },
     };
     const struct option_set set = { .command = command, .groups = groups, .n_groups = 2 };
     char *argv[MAX_CHANGES + 1] = { NULL };
