@@ -231,21 +231,25 @@ static void quant_own(void *to, const struct matrix *w, int o0, int o1)
 {
     size_t size = (size_t)dtype_block_size(w->dtype), planes = own_planes(w->dtype);
     size_t lines = own_lines(w->dtype), units = (size_t)(w->in / dtype_block(w->dtype));
-    size_t plane = quant_own_plane(w);
+    size_t plane = quant_own_plane(w), step = lines / planes * VEC * 4;
+    size_t at[OWN_LINES_MAX]; /* of a line, from that of its block on */
+    for (size_t i = 0; i < lines; i++)
+        at[i] = i % planes * plane + i / planes * VEC * 4;
     for (int o = o0; o < o1; o += VEC)
         for (int j = 0; j < VEC; j++) {
             int row = o + j < w->out ? o + j : w->out - 1;
             const uint8_t *from = (const uint8_t *)w->data + w->row_size * (size_t)row;
             uint8_t *tile = (uint8_t *)to + (size_t)(o / VEC) * quant_own_tile(w) + (size_t)j * 4;
-            for (size_t u = 0; u < units; u++, from += size)
-                for (size_t i = 0; i < lines; i++) {
-                    size_t left = 4 * i < size ? size - 4 * i : 0;
+            for (size_t u = 0; u < units; u++, from += size, tile += step) {
+                size_t whole = size / 4;
+                for (size_t i = 0; i < whole; i++)
+                    memcpy(tile + at[i], from + 4 * i, 4);
+                for (size_t i = whole; i < lines; i++) { /* the last bytes, then zeros */
                     uint32_t v = 0;
-                    memcpy(&v, from + 4 * i, left < 4 ? left : 4);
-                    memcpy(tile + i % planes * plane +
-                               (u * (lines / planes) + i / planes) * VEC * 4,
-                           &v, 4);
+                    memcpy(&v, from + 4 * whole, i == whole ? size - 4 * whole : 0);
+                    memcpy(tile + at[i], &v, 4);
                 }
+            }
         }
 }
 

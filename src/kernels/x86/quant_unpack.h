@@ -54,6 +54,8 @@ struct tile_rows {
     size_t plane;       /* bytes from plane to plane of that order */
 };
 
+enum { OWN_LINES_MAX = 54 };
+
 /* Repacked blocks of VEC outputs are so many lines of VEC dwords, */
 INLINE size_t own_lines(enum dtype type)
 {
