@@ -32,6 +32,29 @@ ALWAYS_INLINE const void *keep_after(const void *p, float32x4_t v)
     return p;
 }
 
+/* A start value made on the spot, which takes no vector pipe: a zero, or four numbers from memory.
+ * gcc would keep one in a register and copy it, which does. */
+ALWAYS_INLINE int32x4_t fresh_zero(void)
+{
+    int32x4_t v;
+    __asm__ volatile("movi %0.2d, #0" : "=w"(v));
+    return v;
+}
+
+ALWAYS_INLINE int32x4_t fresh_load(const int32_t *p)
+{
+    int32x4_t v;
+    __asm__ volatile("ldr %q0, %1" : "=w"(v) : "m"(*(const int32x4_t *)(const void *)p));
+    return v;
+}
+
+/* v, which is to be overwritten, after `before` has been made of it: spares a copy. */
+ALWAYS_INLINE uint8x16_t reuse_after(uint8x16_t v, int8x16_t before)
+{
+    __asm__("" : "+w"(v) : "w"(before));
+    return v;
+}
+
 /* The first n <= 4 (more count as 4) lanes of v, plus bias. */
 ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
 {
