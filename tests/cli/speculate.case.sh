@@ -253,8 +253,8 @@ grep -q '"accuracy":{"value":' variants.json || why="JSON has no accuracy"
 grep -q 'What?.nA. a dog.nB. a cat.nAnswer with' answers.jsonl || why="the options are not asked"
 verdict bench_statistics "$why"
 misuse variant_value 'is .OPTION=VALUE' bench short.y4m -m model.gguf -d self --methods sd+window
-misuse variant_option 'there is no option --color' bench short.y4m -m model.gguf -d self --methods sd+color=1
-misuse variant_draft 'there is no option --draft' bench short.y4m -m model.gguf -d self \
+misuse variant_option 'unknown option --color' bench short.y4m -m model.gguf -d self --methods sd+color=1
+misuse variant_draft 'unknown option --draft' bench short.y4m -m model.gguf -d self \
     --methods sd+draft=x.gguf
 misuse variant_useless 'sd-tree.window=3": --window is for chains' bench short.y4m -m model.gguf \
     -d self --methods sd-tree+window=3

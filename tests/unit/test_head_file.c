@@ -137,10 +137,10 @@ TEST(faults)
     h.visual = "layer";
     check_fault(&h, PV_E_FORMAT, "visual_layer");
     h.visual = "eyes";
-    check_fault(&h, PV_E_UNSUPPORTED, "visual_rows is a word");
+    check_fault(&h, PV_E_UNSUPPORTED, "unknown value of prevue-head.visual_rows");
     h = whole;
     h.positions = "nowhere";
-    check_fault(&h, PV_E_UNSUPPORTED, "rope_positions is a word");
+    check_fault(&h, PV_E_UNSUPPORTED, "unknown value of prevue-head.rope_positions");
     h = whole;
     h.n_heads = 3;
     h.n_kv = 2;
