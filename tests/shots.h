@@ -8,7 +8,9 @@
 
 enum { MOST = 64 };
 
-static const struct video_limits roomy = { 1 << 20, 1 << 20, 1000, 100 };
+static const struct video_limits roomy = {
+    .file_bytes = 1 << 20, .pixels = 1 << 20, .frames = 1000, .seconds = 100
+};
 
 struct shot {
     int64_t index;
