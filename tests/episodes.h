@@ -224,6 +224,7 @@ static inline void check_rows(struct episode *ep, const struct job *j)
     CHECK(!kvcache_attach(&x, ep->e->pool, ep->w->context, NULL));
     len = kvcache_adopt(&x, s->target.base.work, s->seq.digest, s->seq.n_kv_ids);
     cache_open(alone, &y);
+    CHECK(!s->model->dev->ops->wait(s->target.base.work, NULL)); /* copied pages are there */
     same = s->model->gpu < 0 ? kv_range(&x, &y, 0, len, false)
                              : same_on_gpu(s->model->dev, &x, &y, len);
     CHECK_MSG(len <= y.len && same, "KV of prompt %d, %s", j->prompt, j->method.name);

@@ -2,7 +2,16 @@
  * whose proposals are mostly right, so that speculation truly runs. */
 #include "episodes.h"
 
-enum { CLIP_FRAMES = 4, SIDE = 256, NANO_CONTEXT = 512, NANO_EPISODES = 24 };
+#include <unistd.h>
+
+enum {
+    CLIP_FRAMES = 4,
+    SIDE = 256,
+    NANO_CONTEXT = 512,
+    NANO_EPISODES = 24,
+    RANKS = 3,
+    RANK_EPISODES = 4
+};
 
 struct clip {
     struct pv_frame frame[CLIP_FRAMES];
@@ -31,7 +40,8 @@ static bool clip_read(struct clip *c, const pv_model *model, const char *path)
     return CHECK_MSG(!pv_video_frames(model, path, &v, keep_frame, c, NULL, &err), "%s", err.text);
 }
 
-static pv_model *open_file(const char *path, const char *head, pv_model *shares_with)
+static pv_model *open_file(const char *path, const char *head, pv_model *shares_with,
+                           pv_ranks *ranks)
 {
     struct pv_model_params p = pv_model_defaults();
     struct pv_error err = { 0 };
@@ -40,6 +50,7 @@ static pv_model *open_file(const char *path, const char *head, pv_model *shares_
     p.head = head;
     p.threads = 1;
     p.shares_with = shares_with;
+    p.ranks = ranks;
     CHECK_MSG(pv_model_open(&m, &p, &err) == PV_OK, "%s", err.text);
     return m;
 }
@@ -66,7 +77,7 @@ static bool nano_prompts(struct world *w)
     return true;
 }
 
-TEST(requests_of_nano_do_not_see_each_other)
+static void run_nano(pv_ranks *ranks, uint64_t seed, int episodes)
 {
     static struct world w;
     struct tally t;
@@ -75,15 +86,32 @@ TEST(requests_of_nano_do_not_see_each_other)
                         .n_new = N_NEW,
                         .max_jobs = MAX_JOBS,
                         .kv = PV_KV_AUTO };
-    w.target = open_file("models/nano.gguf", "models/nano-head.gguf", NULL);
-    w.draft = w.target ? open_file("models/nano-draft.gguf", NULL, w.target) : NULL;
+    w.target = open_file("models/nano.gguf", "models/nano-head.gguf", NULL, ranks);
+    w.draft = w.target ? open_file("models/nano-draft.gguf", NULL, w.target, NULL) : NULL;
     if (!w.draft || !nano_prompts(&w)) {
         world_close(&w);
         return;
     }
-    t = run_world(&w, 5000, NANO_EPISODES);
-    CHECK_MSG(t.accepted > 20 * NANO_EPISODES, "only %lld drafted tokens were accepted",
+    t = run_world(&w, seed, episodes);
+    CHECK_MSG(t.accepted > 20 * episodes, "only %lld drafted tokens were accepted",
               (long long)t.accepted);
+}
+
+TEST(requests_of_nano_do_not_see_each_other)
+{
+    run_nano(NULL, 5000, NANO_EPISODES);
+}
+
+/* The same with the model spread over three processes. */
+TEST(requests_on_ranks_do_not_see_each_other)
+{
+    pv_ranks *ranks = NULL;
+    if (!CHECK_EQ(pv_ranks_start(&ranks, RANKS, NULL), PV_OK))
+        return;
+    if (pv_ranks_rank(ranks) > 0)
+        _exit(pv_ranks_follow(ranks, NULL) != PV_OK);
+    run_nano(ranks, 7000, RANK_EPISODES);
+    pv_ranks_close(&ranks);
 }
 
 int main(int argc, char **argv)
