@@ -101,20 +101,23 @@ def devices():
               f" {logit_bytes(s, 4) / 1e6:.2f} MB |")
 
 
-def cpus(core_bytes_s=12.7e9):
-    """core_bytes_s: what a node reads of Q8_0 weights a second; see doc/scale.md for the measurement."""
-    print(f"CPU nodes that read {core_bytes_s / 1e9:.0f} GB/s of weights in Q8_0, one row; ms a step, and"
-          " of these messages")
-    print("| model | 1 node |" + "".join(f" {n} nodes, {e} |" for e in ETHERNETS for n in (2, 4)))
+# What a CPU node reads of weights a second: two cores of a Xeon with AMX, and a whole server of it.
+NODES = {"25 GB/s": 25e9, "200 GB/s": 200e9}
+
+
+def cpus():
+    print("CPU nodes, weights in Q8_0, one row at 2,048 tokens; ms of a step, and of these messages")
+    print("| model, a node reads | 1 node |" + "".join(f" {n} nodes, {e} |" for e in ETHERNETS for n in (2, 4)))
     print("|---|---|" + "---|" * 2 * len(ETHERNETS))
     for s in ("0.5B", "3B", "7B"):
-        one, _ = step(s, 1, 1, 2048, (1, 0), 34 / 32, core_bytes_s)
-        cells = ""
-        for link in ETHERNETS.values():
-            for n in (2, 4):
-                own, m = step(s, n, 1, 2048, link, 34 / 32, core_bytes_s)
-                cells += f" {1e3 * (own + m):.0f} ({1e3 * m:.0f}) |"
-        print(f"| {s} | {1e3 * one:.0f} |{cells}")
+        for name, node in NODES.items():
+            one, _ = step(s, 1, 1, 2048, (1, 0), 34 / 32, node)
+            cells = ""
+            for link in ETHERNETS.values():
+                for n in (2, 4):
+                    own, m = step(s, n, 1, 2048, link, 34 / 32, node)
+                    cells += f" {1e3 * (own + m):.0f} ({1e3 * m:.0f}) |"
+            print(f"| {s}, {name} | {1e3 * one:.0f} |{cells}")
 
 
 def users():

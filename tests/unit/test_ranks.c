@@ -226,6 +226,22 @@ TEST(spread_decoders_give_the_same_bits_at_every_level)
             compare(m, level, kv_types[(m + level) % 3], 2 + (m + level) % 3, 1);
 }
 
+/* Every rank finds that out, and ends; rank 0 tells. */
+TEST(features_that_a_cpu_lacks)
+{
+    struct ranked r;
+    struct device *dev = NULL;
+    struct pv_error err = { 0 };
+    if (!ranked_start(&r, 3))
+        return;
+    CHECK_EQ(device_ranks_open(&dev, r.t[0], 1, UINT64_MAX, &err), PV_E_UNSUPPORTED);
+    CHECK_MSG(strstr(err.text, "the CPU of rank 0 lacks features"), "%s", err.text);
+    CHECK(dev == NULL);
+    ranked_stop(&r);
+    for (int i = 1; i < r.n; i++)
+        CHECK_EQ(r.status[i], PV_E_UNSUPPORTED);
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);
