@@ -61,7 +61,7 @@ enum pv_status rank_kv_close(struct rank *k, const struct command *c, struct pv_
     return PV_OK;
 }
 
-/* Without a work of theirs, as the CPU's operations on the cache allow. */
+/* Rank 0 tells which session it is for. */
 static struct device_work *work_of(const struct rank *k, const struct command *c)
 {
     return ((struct rank_work *)table_find(&k->works, c->work))->inner;
