@@ -336,10 +336,9 @@ template <int N> static inline void wgmma_shared(float (&c)[N / 2], uint64_t a, 
     cudasim_wgmma<N>(c, rows, b, false, add != 0);
 }
 
-template <int N>
-static inline void wgmma_registers(float (&c)[N / 2], const uint32_t *a, uint64_t b)
+/* The rows of a [64 x 16] in registers that this thread has sums of. */
+static inline void cudasim_register_rows(double (&rows)[2][16], const uint32_t *a)
 {
-    double rows[2][16];
     for (int q = 0; q < 4; q++) /* the lanes that share the rows */
         for (int i = 0; i < 4; i++) {
             uint32_t u = __shfl_sync(0xffffffffu, a[i], cudasim_lane() / 4 * 4 + q);
@@ -350,7 +349,22 @@ static inline void wgmma_registers(float (&c)[N / 2], const uint32_t *a, uint64_
                 rows[i % 2][i / 2 * 8 + q * 2 + e] = (double)f;
             }
         }
+}
+
+template <int N>
+static inline void wgmma_registers(float (&c)[N / 2], const uint32_t *a, uint64_t b)
+{
+    double rows[2][16];
+    cudasim_register_rows(rows, a);
     cudasim_wgmma<N>(c, rows, b, true, true);
+}
+
+template <int N>
+static inline void wgmma_register_a(float (&c)[N / 2], const uint32_t *a, uint64_t b, int add)
+{
+    double rows[2][16];
+    cudasim_register_rows(rows, a);
+    cudasim_wgmma<N>(c, rows, b, false, add != 0);
 }
 
 #endif

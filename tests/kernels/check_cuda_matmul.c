@@ -178,8 +178,8 @@ static void check_dtype(struct cuda_check *t, enum dtype dtype, bool many)
         if (block > 1)
             in = (in + block - 1) / block * block;
         for (int grid = 0; grid < 2 && (grid == 0 || i == 0 || !large); grid++) {
-            bool rows = !grid && (i < 2 || t->full);
-            int m = rows ? (t->full || i ? MANY_ROWS : 70) : n;
+            bool rows = !grid && (i < 3 || t->full);
+            int m = rows ? (t->full || i == 1 ? MANY_ROWS : 70) : n;
             struct product p;
             if (!product_open(&p, t, dtype, many, grid, m, in, out))
                 return;

@@ -12,7 +12,7 @@ enum {
     LONE_ROWS = 32768, /* rows from which every warp has its rows to itself */
     SMALL_SIDE = 2048, /* rows or columns below which more warps share the rows of a block, ... */
     SMALL_SIZE = 4608 << 10, /* ... if the elements are no more than this */
-    MAX_COUNTERS = 4096,     /* tiles with splits in one launch */
+    PACKED_SUMS = 40 << 10,  /* rows times warps that share them (matmul_few_packed_hopper.cu) */
     MAX_DEPTH = 8,
     ONE_TILE = 1 << 20,         /* tile_step: each block has one */
     SHARED_BYTES = 24 << 20,    /* products below leave half the shared memory to the next kernel */
@@ -212,8 +212,9 @@ size_t few_scratch_size(const struct work_shape *s)
 {
     int in = s->in > s->ffn ? s->in : s->ffn, splits = in / SPLIT_K;
     splits = splits < MAX_SPLITS ? splits : MAX_SPLITS;
-    return MAX_COUNTERS * sizeof(int) +
-           (splits > 1 ? sizeof(float) * partial_floats(WIDE_ROWS, splits, FEW_ROWS) : 0);
+    size_t floats = splits > 1 ? partial_floats(WIDE_ROWS, splits, FEW_ROWS) : 0;
+    return FEW_COUNTERS * sizeof(int) +
+           sizeof(float) * max_size(floats, (size_t)PACKED_SUMS * FEW_ROWS);
 }
 
 /* ---- F32 weights ---- */
@@ -317,7 +318,7 @@ static void run_rows(struct device_work *w, struct few_params *p, enum dtype t, 
     size_t x_size = t == DTYPE_F16 || t == DTYPE_F32 ? 4 : 2, y_size = p->y_bf16 ? 2 : 4;
     struct few_params q = *p;
     p->counter = (int *)w->few_scratch;
-    p->partial = (float *)(p->counter + MAX_COUNTERS);
+    p->partial = (float *)(p->counter + FEW_COUNTERS);
     for (int row = 0, most = FEW_ROWS; row < n; row += q.n) {
         struct few_layout l = {};
         size_t x_at, partial = 0;
@@ -354,8 +355,8 @@ static void run_rows(struct device_work *w, struct few_params *p, enum dtype t, 
                            (size_t)(16 * l.mt * (l.warps >> j->log_wk));
             }
         }
-        if (counter > MAX_COUNTERS ||
-            sizeof(int) * MAX_COUNTERS + sizeof(float) * partial > w->few_size)
+        if (counter > FEW_COUNTERS ||
+            sizeof(int) * FEW_COUNTERS + sizeof(float) * partial > w->few_size)
             return work_check(w, cudaErrorInvalidConfiguration, "matmul_few: scratch");
         q.warps = l.warps;
         q.depth = l.depth;

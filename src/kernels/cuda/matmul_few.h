@@ -18,6 +18,8 @@ __host__ __device__ constexpr int least(int a, int b)
     return a < b ? a : b;
 }
 
+enum { FEW_COUNTERS = 4096 /* ints at the beginning of the scratch: zero between launches */ };
+
 /* One matrix; for a gated product two of the same shape, whose octets alternate in a unit: gate,
  * up, gate, ... */
 struct few_job {

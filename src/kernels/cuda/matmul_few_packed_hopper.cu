@@ -3,77 +3,99 @@
  * become BF16 integers in registers, exactly, and the sum of a block of 32 is scaled in f32 and
  * added: no product is rounded before.
  *
- * A block has a tile of rows to itself and walks all of K, so nothing is summed across blocks. How
- * many rows a tile has is chosen by the shape so that the tiles come out as few equal waves, one
- * block to a multiprocessor (two half as large ones for a lone row, which has a kernel of its own).
- * Two octets are a unit (one of gate, one of up in a gated product); where a tile has few units,
- * several warps share each and take its slots in turn (Q4_K: pairs of slots, a super-block), and
- * are summed in order at the end. Where there are more tiles than blocks, a block takes several,
- * and the ring never runs dry between them. The bits of an output depend on the matrices of the
- * launch, never on how many rows there are.
+ * A block has a tile of rows to itself and walks all of K, but for several rows, where blocks may
+ * share the K of a tile (matmul_few_packed_group_hopper.cuh): then, too, all is added in one order.
+ * How many rows a tile has is chosen by the shape so that the tiles come out as few equal waves,
+ * one block to a multiprocessor (two half as large ones for a lone row, which has a kernel of its
+ * own). Two octets are a unit (one of gate, one of up in a gated product); where a tile has few
+ * units, several warps share each and take its slots in turn (Q4_K: pairs of slots, a super-block),
+ * and are summed in order at the end. Where there are more tiles than blocks, a block takes
+ * several, and the ring never runs dry between them. The bits of an output depend on the matrices
+ * of the launch, never on how many rows there are.
  *
  * Norms live in here as norm.h says: x may come unscaled, and a product that adds to x leaves it
  * ready for the next norm.
  *
  * Weights are asked for before the kernel in front has ended. Where there is one block to a
  * multiprocessor, it takes more than half of the shared memory: two on one would leave another one
- * idle. (Measured on an H200 and of no use: blocks that share K in clusters, asking L2 for the
+ * idle. A lone row's blocks, which need little, ask for as much where there are no more of them
+ * than multiprocessors, and for a third where there are twice as many: they would crowd on those
+ * that the kernel in front leaves first. (Measured on an H200 and of no use: asking L2 for the
  * weights of the products behind, two units to a warp, one block to a multiprocessor for a lone
  * row, a rehearsal of its code before the kernel in front has ended.) */
 #include "kernels/cuda/matmul_few.h"
 
+#include "kernels/cuda/matmul_few_packed_group_hopper.cuh"
 #include "kernels/cuda/matmul_few_packed_hopper.cuh"
 #include "kernels/cuda/matmul_few_packed_lone_hopper.cuh"
 
 enum {
-    BLOCKS = 132, /* of a wave: as many as an H200 has multiprocessors */
-    RING_SIZE = 200 << 10,
-    STAGE_SIZE = 42 << 10, /* about */
-    LEAST_STAGES = 4,
-    LONE_MEMORY = 206 << 10, /* of a block with a lone row, ... */
-    LONE_HALF = 112 << 10,   /* ... which shares its multiprocessor */
-    LONE_STAGE = 24 << 10,   /* about */
-    LONE_FLIGHT = 20 << 10,  /* of weights on the way at a time until x is there, about, ... */
-    LATE_Q8_0 = 2,           /* ... and stages after that; of other types all that there are */
-    ROOMY = 896,             /* threads that there are to be registers for: more than there are, so
-                                that the kernel behind finds room beside the blocks, ... */
-    ROOMY_Q4_K = 768,        /* ... and of Q4_K, which wants more registers */
-    MAX_BOX = 1024           /* bytes of scales in a row of a box */
+    BLOCKS = 132,             /* of a wave: as many as an H200 has multiprocessors */
+    GROUP_MEMORY = 222 << 10, /* of several rows: stages and sums, ... */
+    GROUP_STAGE = 30 << 10,   /* ... a stage, about, ... */
+    GROUP_FLIGHT = 64 << 10,  /* ... and weights on the way until x is there */
+    LONE_MEMORY = 206 << 10,  /* of a block with a lone row, ... */
+    LONE_HALF = 112 << 10,    /* ... which shares its multiprocessor */
+    LONE_STAGE = 24 << 10,    /* about */
+    LONE_ONE = 116 << 10,     /* of a block, at least, that is to be alone on its SM, ... */
+    LONE_TWO = 77 << 10,      /* ... or one of two; */
+    LONE_SHORT = 2048,        /* with larger K than this two crowd less than they wait */
+    LONE_FLIGHT = 20 << 10,   /* of weights on the way at a time until x is there, about, ... */
+    LATE_Q8_0 = 2,            /* ... and stages after that; of other types all that there are */
+    ROOMY = 896,              /* threads that there are to be registers for: more than there are, so
+                                 that the kernel behind finds room beside the blocks, ... */
+    ROOMY_Q4_K = 768,         /* ... and of Q4_K, which wants more registers */
+    MAX_BOX = 1024            /* bytes of scales in a row of a box */
 };
 
+/* Registers of a thread that multiplies, and of the others; of both from the beginning: 80, and 96
+ * with up to 64 rows. */
+__host__ __device__ static constexpr int group_most(int n)
+{
+    return n > 4 ? 104 : 88;
+}
+
+__host__ __device__ static constexpr int group_few(int n)
+{
+    return n > 4 ? 56 : 40;
+}
+
 template <enum dtype T, int N>
-__global__ void __launch_bounds__(MOST_WARPS * 32 + 64, 1)
-    packed_kernel(const __grid_constant__ packed_args a)
+__global__ void __launch_bounds__(group_threads(N), 1)
+    group_kernel(const __grid_constant__ packed_args a)
 {
 #ifdef HOPPER_CODE
     TILE_MEMORY(raw);
     unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
     uint32_t base = shared_address(memory), bars = base + a.ring_size;
     float *scale = (float *)(memory + a.ring_size + BARS_SIZE);
-    int warps = a.wm * a.wk, pieces = a.slots / slots_per_scale(T);
-    int users = T == DTYPE_Q4_K || pieces > a.wk ? warps : a.wm * pieces;
     packed_feed f;
-    dep_launch();
-    if ((int)threadIdx.x == warps * 32) {
-        constexpr int scales = slot_scales(T) / slots_per_scale(T);
-        f.x_bytes = a.slots * slot_elements(T) * 2 * 8 * N;
-        f.w_bytes = a.octets * a.slots * (OCTET_SLOT + scales);
-        for (int i = 0; i < a.stages; i++) {
-            barrier_init(full_bar(bars, i), 1);
-            barrier_init(empty_bar(bars, i), users);
-            barrier_init(summed_bar(bars, i), 1);
-        }
-        barrier_init_done();
-        map_prefetch(&a.x);
-        feed_early<T>(f, a, base, bars);
+    group_begin<T, N>(f, a, base, bars);
+    if ((int)threadIdx.x < a.warps * 32) {
+        registers_raise<group_most(N)>();
+        group_consume<T, N>(a, memory, bars, scale, group_scalers(T) * 32);
+    } else {
+        registers_lower<group_few(N)>();
+        group_serve<T, N>(f, a, memory, bars, scale);
     }
-    __syncthreads();
-    if ((int)threadIdx.x < warps * 32)
-        consume<T, N>(a, memory, bars, scale);
-    else if ((int)threadIdx.x == warps * 32)
-        feed<T>(f, a, base, bars);
-    else if (T == DTYPE_Q4_K && (int)threadIdx.x >= warps * 32 + 32)
-        sum_stages<N>(a, memory, bars);
+#endif
+}
+
+template <enum dtype T, int N>
+__global__ void __launch_bounds__(most_singles(N) * 32 + 128, 1)
+    single_kernel(const __grid_constant__ packed_args a)
+{
+#ifdef HOPPER_CODE
+    TILE_MEMORY(raw);
+    unsigned char *memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    uint32_t base = shared_address(memory), bars = base + a.ring_size;
+    float *scale = (float *)(memory + a.ring_size + BARS_SIZE);
+    packed_feed f;
+    group_begin<T, N>(f, a, base, bars);
+    if ((int)threadIdx.x < a.warps * 32)
+        single_consume<T, N>(a, memory, bars, scale, group_scalers(T) * 32);
+    else
+        group_serve<T, N>(f, a, memory, bars, scale);
 #endif
 }
 
@@ -121,21 +143,38 @@ static cudaError_t launch_args(struct device_work *w, void (*kernel)(const packe
                   (size_t)size, w->stream, a);
 }
 
-template <enum dtype T, int N>
-static cudaError_t launch_packed(struct device_work *w, const packed_args &a, int blocks)
+/* Bytes of shared memory for sums at the end of a tile. */
+static int group_sums_size(const packed_args *a, int n)
 {
-    static struct by_gpu allowed;
-    return launch_args(w, packed_kernel<T, N>, &allowed, a, blocks, T == DTYPE_Q4_K ? 64 : 32,
-                       a.ring_size + BARS_SIZE + 8 * N * 4 + 1024);
+    return group_stride(a->octets * 8) * 8 * n * 4 * (a->parts == 1 ? a->wk : 1);
+}
+
+template <enum dtype T, int N>
+static cudaError_t launch_group(struct device_work *w, const packed_args &a, int blocks)
+{
+    static struct by_gpu allowed[2];
+    size_t size =
+        (size_t)(a.ring_size + BARS_SIZE + 8 * N * 4 + 16 + 1024 + group_sums_size(&a, N));
+    void (*kernel)(const packed_args) = a.single ? single_kernel<T, N> : group_kernel<T, N>;
+    cudaError_t e = allow_smem(&allowed[a.single], w->gpu->index, kernel, size, true);
+    if (e != cudaSuccess)
+        return e;
+    return launch(kernel, dim3((unsigned)blocks, (unsigned)a.parts),
+                  dim3((unsigned)(a.warps * 32 + 128)), size, w->stream, a);
 }
 
 template <enum dtype T, int MODE, bool ALONE>
 static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int blocks)
 {
     static struct by_gpu allowed;
+    int size = a.ring_size + a.row_size + LONE_BARS;
+    int least_size = blocks <= BLOCKS ? (int)LONE_ONE : 0;
+    if (blocks > BLOCKS && blocks <= 2 * BLOCKS && a.in <= LONE_SHORT)
+        least_size = LONE_TWO;
+    if (size < least_size) /* blocks would crowd on the multiprocessors that are free first */
+        size = least_size;
     return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks,
-                       a.norm.squares || MODE == LONE_PAIRED ? 64 : 32,
-                       a.ring_size + a.row_size + LONE_BARS);
+                       a.norm.squares || MODE == LONE_PAIRED ? 64 : 32, size);
 }
 
 template <enum dtype T>
@@ -157,13 +196,13 @@ static cudaError_t launch_columns(struct device_work *w, const packed_args &a, i
     case 0:
         return launch_lone<T>(w, a, blocks);
     case 1:
-        return launch_packed<T, 1>(w, a, blocks);
+        return launch_group<T, 1>(w, a, blocks);
     case 2:
-        return launch_packed<T, 2>(w, a, blocks);
+        return launch_group<T, 2>(w, a, blocks);
     case 4:
-        return launch_packed<T, 4>(w, a, blocks);
+        return launch_group<T, 4>(w, a, blocks);
     default:
-        return launch_packed<T, 8>(w, a, blocks);
+        return launch_group<T, 8>(w, a, blocks);
     }
 }
 
@@ -238,30 +277,6 @@ static void size_stage(packed_args *a, enum dtype t, int slots, int x_slot, int 
     a->half_scales = (a->octets / halves * slots * scales + 127) / 128 * 128;
     size = slots * x_slot + a->w_size + a->half_scales * halves;
     a->stage_size = (size + round - 1) / round * round;
-}
-
-/* Slots of a stage (Q4_K: pairs of them), a divisor or a multiple of wk: all warps are to have one
- * of a stage, if the ring still has some stages then. False: nothing fits. */
-static bool choose_stages(packed_args *a, enum dtype t, int n)
-{
-    int scales = slot_scales(t) / slots_per_scale(t), least = slots_per_scale(t), best = 0;
-    int x_slot = slot_elements(t) * 2 * 8 * n, sums = t == DTYPE_Q4_K ? n * 256 : 0;
-    int per_slot = x_slot + sums + a->octets * (OCTET_SLOT + scales);
-    for (int s = least; (s <= a->in_slots || best == 0) && s * scales <= MAX_BOX; s += least) {
-        int size = s * per_slot + 1024, stages = RING_SIZE / size, pieces = s / least;
-        int stride = t != DTYPE_Q4_K && pieces < a->wk ? a->wk / pieces : 1; /* see walk_slot */
-        if ((a->wk % pieces == 0 || pieces % a->wk == 0) && stages > stride &&
-            (best == 0 || size <= STAGE_SIZE || (pieces <= a->wk && stages >= LEAST_STAGES)))
-            best = s;
-    }
-    if (best == 0)
-        return false;
-    size_stage(a, t, best, x_slot + sums, 1024);
-    a->x_size = best * x_slot;
-    a->ring_size = RING_SIZE;
-    a->stages = RING_SIZE / a->stage_size;
-    a->stages = a->stages < MAX_STAGES ? a->stages : (int)MAX_STAGES;
-    return true;
 }
 
 /* The same for a lone row: slots a multiple of wk, two of them to a warp if that is not too much,
@@ -350,12 +365,89 @@ static void fill_tiles(packed_args *a, const struct few_call *c, int each)
     }
 }
 
-/* Which tiles, and how much of the shared memory. */
-static bool lay_out(packed_args *a, const struct few_call *c, enum dtype t, int n, int *blocks)
+/* Slots of a stage, and stages. False: nothing fits. */
+static bool choose_group_stages(packed_args *a, enum dtype t, int n)
 {
-    fill_tiles(a, c, choose_octets(c, BLOCKS, MOST_OCTETS));
+    int scales = slot_scales(t) / slots_per_scale(t), least = a->wk_here * slots_per_scale(t);
+    int x_slot = slot_elements(t) * 2 * 8 * n, sums = t == DTYPE_Q4_K ? n * 256 : 0;
+    int per_slot = x_slot + sums + a->octets * (OCTET_SLOT + scales), slots = least;
+    while (a->parts == 1 && slots < a->in_slots && (slots + least) * scales <= MAX_BOX &&
+           (slots + least) * per_slot <= GROUP_STAGE)
+        slots += least;
+    if (slots * scales > MAX_BOX)
+        return false;
+    size_stage(a, t, slots, x_slot + sums, 1024);
+    a->step_slots = a->parts == 1 ? slots : a->wk * slots_per_scale(t);
+    a->steps = (a->in_slots + a->step_slots - 1) / a->step_slots;
+    a->x_size = slots * x_slot;
+    a->stages = (GROUP_MEMORY - group_sums_size(a, n)) / a->stage_size;
+    a->stages = a->stages < MAX_STAGES ? a->stages : (int)MAX_STAGES;
+    a->ring_size = a->stages * a->stage_size;
+    a->flight = GROUP_FLIGHT / (a->octets * slots * (OCTET_SLOT + scales));
+    a->flight = a->flight < 1 ? 1 : a->flight < a->stages ? a->flight : a->stages;
+    return a->stages > 1;
+}
+
+/* How several rows are multiplied: by mma or by wgmma, and by how many blocks that share the K of a
+ * tile at most, as was fastest with the shapes of a 7B model on an H200. */
+struct packed_way {
+    bool single;
+    int parts, split; /* split: K from which on blocks share it */
+};
+
+static struct packed_way way_of(enum dtype t, int n)
+{
+    if (n == 8)
+        return { false, t == DTYPE_Q4_K ? 8 : 4, 0 };
+    if (n == 4 && t != DTYPE_Q8_0)
+        return { false, 4, 0 };
+    if (t == DTYPE_Q4_K)
+        return { true, n == 1 ? 4 : 2, n == 1 ? 8192 : 0 };
+    return { true, 1, 0 };
+}
+
+/* Tiles for several rows whose K `parts` blocks share. False: they, their sums or the ring do not
+ * fit. */
+static bool lay_out_parts(packed_args *a, const struct few_call *c, const struct device_work *w,
+                          enum dtype t, int n, int parts, int *blocks)
+{
+    int most = a->single ? most_singles(n) : most_groups(n), width = a->single ? 1 : GROUP_UNITS;
+    int each = choose_octets(c, BLOCKS, MOST_OCTETS);
+    size_t sums;
+    if (a->wk == 1)
+        each = choose_octets(c, BLOCKS, least(most * width * 2, MOST_OCTETS));
+    a->parts = parts;
+    a->wk_here = a->wk / parts;
+    fill_tiles(a, c, each * parts);
+    a->groups = (a->wm + width - 1) / width;
+    a->warps = a->groups * a->wk_here * width;
     *blocks = a->wk == 1 && a->tiles > BLOCKS ? (int)BLOCKS : a->tiles;
-    return choose_stages(a, t, n);
+    sums = (size_t)a->tiles * (size_t)(a->octets * 8 * a->wk * 8 * n);
+    if (a->wk % parts != 0 || a->groups * a->wk_here > most ||
+        (parts > 1 && (a->tiles > FEW_COUNTERS ||
+                       FEW_COUNTERS * sizeof(int) + sums * sizeof(float) > w->few_size)))
+        return false;
+    return choose_group_stages(a, t, n);
+}
+
+/* As way_of says, if that fits and is one wave; else as much of it as does. */
+static bool lay_out_group(packed_args *a, const struct few_call *c, const struct device_work *w,
+                          enum dtype t, int n, int *blocks)
+{
+    struct packed_way way = way_of(t, n);
+    int parts = c->in < way.split ? 1 : least(a->wk, way.parts);
+    a->counter = (int *)w->few_scratch;
+    a->partial = (float *)(a->counter + FEW_COUNTERS);
+    a->single = way.single;
+    for (; parts > 0; parts--)
+        if (lay_out_parts(a, c, w, t, n, parts, blocks) &&
+            (parts == 1 || *blocks * parts <= BLOCKS))
+            return true;
+    a->single = 1;
+    for (parts = 1; parts <= a->wk; parts++)
+        if (lay_out_parts(a, c, w, t, n, parts, blocks))
+            return true;
+    return false;
 }
 
 /* A lone row has two small blocks to a multiprocessor, so that one asks for weights while the other
@@ -388,7 +480,7 @@ static cudaError_t run_rows(struct device_work *w, const struct few_call *c, pac
     a->row = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
     a->norm = few_norm_from(c, (size_t)at);
     a->wk = choose_wk(c, a->in_slots / slots_per_scale(t));
-    if (!(n == 1 ? lay_out_lone(a, c, t, &blocks) : lay_out(a, c, t, tiles_n, &blocks)))
+    if (!(n == 1 ? lay_out_lone(a, c, t, &blocks) : lay_out_group(a, c, w, t, tiles_n, &blocks)))
         return cudaErrorInvalidConfiguration;
     for (int i = 0; i < a->n_jobs; i++)
         a->job[i].y = (uint8_t *)c->y[i] + (size_t)at * c->y_stride[i] * (c->y_bf16 ? 2 : 4);

@@ -10,7 +10,6 @@
 enum {
     MAX_STAGES = 16,
     LINE = TILE_COLS * 2, /* bytes: a row of x in a tile */
-    SUM_STRIDE = 20,      /* floats from column to column of a unit's sums: banks differ */
     MOST_OCTETS = 36,     /* of a tile */
     MOST_WARPS = 18,      /* that multiply */
     BARS_SIZE = MAX_STAGES * 24
@@ -52,6 +51,11 @@ struct packed_args {
     uint32_t two_23;     /* its bits: the assembler is to have them in a register */
     int unit_w, unit_scale, other_w, other_scale; /* bytes from unit to unit, octet to octet */
     struct packed_heads heads;
+    /* Of several rows: blocks that share K of a tile, warpgroups of its units, those of wk that are
+     * in a block, slots from step to step, and where such blocks meet. */
+    int parts, groups, wk_here, step_slots, warps, single; /* single: by mma */
+    float *partial;
+    int *counter; /* of a tile: zero, and zero again afterwards */
 };
 
 #ifdef HOPPER_CODE
