@@ -36,6 +36,7 @@ struct transport {
     const struct transport_ops *ops;
     int rank, n;
     int lost;    /* the rank whose end was noticed; -1: none */
+    bool leader; /* rank 0 closed its side but runs: it tells why */
     bool broken; /* a call failed, or the ranks do not agree any more */
     struct transport_counts counts;
 };

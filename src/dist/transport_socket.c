@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NO_FD = -1 };
@@ -20,6 +21,7 @@ struct socket_transport {
     struct transport base;
     int fd[RANKS_MAX];      /* to each other rank */
     pid_t child[RANKS_MAX]; /* rank 0 of forked ones; 0: none */
+    pid_t parent;           /* of a forked one: rank 0 */
 };
 
 /* What goes to one rank and what comes from it. */
@@ -57,10 +59,22 @@ static void close_sockets(struct socket_transport *s)
     }
 }
 
+/* Rank 0 that has noticed a failure waits for its children; one that was killed is not their parent
+ * any more, soon after its sockets are closed. */
+static bool leader_runs(const struct socket_transport *s)
+{
+    const struct timespec moment = { .tv_nsec = 50 * 1000 * 1000 };
+    if (s->parent <= 0)
+        return false;
+    (void)nanosleep(&moment, NULL);
+    return getppid() == s->parent;
+}
+
 static enum pv_status fail_lost(struct socket_transport *s, int rank, struct pv_error *err)
 {
     int signal_number;
     s->base.lost = rank;
+    s->base.leader = rank == 0 && leader_runs(s);
     close_sockets(s);
     if (find_killed(s, &rank, &signal_number))
         return fail(err, PV_E_IO, "rank %d of %d was killed by signal %d", rank, s->base.n,
@@ -249,6 +263,7 @@ enum pv_status transport_fork(struct transport **out, int n, struct pv_error *er
 {
     struct socket_transport *all[RANKS_MAX] = { NULL };
     enum pv_status s = check_ranks(n, err);
+    pid_t parent = getpid();
     int rank = 0;
     if (s)
         return s;
@@ -270,8 +285,7 @@ enum pv_status transport_fork(struct transport **out, int n, struct pv_error *er
         return s;
     }
     close_others(all, n, rank);
-    if (rank > 0)
-        memset(all[rank]->child, 0, sizeof all[rank]->child);
+    all[rank]->parent = rank > 0 ? parent : 0;
     *out = &all[rank]->base;
     return PV_OK;
 }

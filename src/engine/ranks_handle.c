@@ -33,7 +33,8 @@ int pv_ranks_count(const pv_ranks *ranks)
 enum pv_status pv_ranks_follow(pv_ranks *ranks, struct pv_error *err)
 {
     enum pv_status s = ranks_follow(ranks->t, err);
-    bool tells = ranks->t->lost < 0 || (ranks->t->lost == 0 && ranks->t->rank == 1);
+    bool tells =
+        ranks->t->lost < 0 || (ranks->t->lost == 0 && !ranks->t->leader && ranks->t->rank == 1);
     if (s && !tells && err)
         err->text[0] = '\0';
     return s;
