@@ -54,13 +54,13 @@ misuse chat_url 'is a URL, and only files are read' chat https://x.org/a.mp4
 misuse chat_no_json 'unknown option --json' chat --json
 
 # An interrupt stops the first answer; the second question, which is sent after it, is answered.
-mkfifo lines
+mkfifo typed
 "$make_model" --shape tiny --type q8_0 tiny.gguf >make.log 2>&1 || cat make.log
 ran="prevue chat, interrupted"
 : >out
-"$prevue" chat -m tiny.gguf --ignore-eos -n 4000 --temp 2 <lines >out 2>err &
+"$prevue" chat -m tiny.gguf --ignore-eos -n 4000 --temp 2 <typed >out 2>err &
 pid=$!
-exec 7>lines
+exec 7>typed
 echo 'first' >&7
 tries=0
 while [ ! -s out ] && [ $tries -lt 300 ]; do
@@ -72,6 +72,7 @@ echo '/stats' >&7
 exec 7>&-
 wait $pid
 status=$? why=
+rm typed
 [ "$status" -eq 0 ] || why="exit status is not 0"
 tokens=$(sed -n 's/^answer *\([0-9]*\) tokens.*/\1/p' err)
 [ "${tokens:-0}" -gt 0 ] && [ "$tokens" -lt 4000 ] || why="the answer has ${tokens:-no} tokens, it was not stopped"

@@ -41,8 +41,8 @@ EOF
 ran="check_docs.pl page/wrong.md"
 perl "$here/check_docs.pl" "$dir/page" "$prevue" wrong.md >out 2>err
 status=$? why=
-sed 's/^wrong.md:\([0-9]*\):.*/\1/' out | tr '\n' ' ' >lines
-[ "$(cat lines)" = "1 3 5 7 9 11 13 15 17 19 22 " ] || why="mistakes on lines $(cat lines)"
+wrong=$(sed 's/^wrong.md:\([0-9]*\):.*/\1/' out | tr '\n' ' ')
+[ "$wrong" = "1 3 5 7 9 11 13 15 17 19 22 " ] || why="mistakes on lines $wrong"
 [ "$status" -eq 1 ] && [ ! -s err ] || why="exit status is not 1"
 verdict docs_mistakes_are_found "$why"
 
