@@ -10,11 +10,11 @@ ask()
 }
 
 ask
-cp out expected
-verdict "the text of one process" "$([ -s expected ] || echo "there is none")"
+cp out one.txt
+verdict "the text of one process" "$([ -s one.txt ] || echo "there is none")"
 for n in 2 3; do
     ask --ranks $n
-    verdict "the text with $n ranks" "$(cmp -s out expected || echo "another text")"
+    verdict "the text with $n ranks" "$(cmp -s out one.txt || echo "another text")"
 done
 
 misuse "no ranks" '1 .*64' describe "$video" -m "$nano" --ranks 0
@@ -37,9 +37,8 @@ while [ ! -s out ] && [ $tries -lt 400 ]; do
     sleep 0.05
     tries=$((tries + 1))
 done
-set -- $(children)
-kill -9 "${2:-none}" 2>/dev/null
-first=${1:-1}
+first=$(children | cut -d ' ' -f 1)
+kill -9 "$(children | cut -d ' ' -f 2)" 2>/dev/null
 status=0
 wait $leader || status=$?
 ran="prevue generate --ranks 3, and kill -9 of rank 2"
@@ -47,7 +46,7 @@ verdict "a killed rank ends the others" "$(
     [ $status -eq 1 ] || echo "status $status, not 1"
     grep -qE '^prevue: rank 2 of 3 was killed by signal 9$' err || echo "no such sentence"
     [ "$(wc -l <err)" -eq 1 ] || echo "stderr is not one line"
-    ! kill -0 "$first" 2>/dev/null || echo "a rank is left")"
+    ! kill -0 "${first:-1}" 2>/dev/null || echo "a rank is left")"
 
 # Under mpirun, where it is installed: the program with MPI (make MPI=1), which `make test` builds
 # beside the other.
@@ -62,7 +61,7 @@ if command -v mpirun >/dev/null 2>&1; then
     for n in 2 3 4; do
         [ -x "$build/prevue_mpi" ] || continue
         run $ran_by $n "$build/prevue_mpi" describe "$video" -m "$nano" -n 12 -p 'Describe this video.'
-        verdict "the text with $n ranks of mpirun" "$(cmp -s out expected || echo "another text")"
+        verdict "the text with $n ranks of mpirun" "$(cmp -s out one.txt || echo "another text")"
     done
     prevue=$usual
 fi
