@@ -6,7 +6,7 @@
 # PREVUE and MAKE_MODEL name the programs (default: those of $BUILD). The cases are in *.case.sh,
 # which this file reads; each `misuse`, `failure`, `output` or `verdict` line is one test.
 set -u
-word=${1:-}
+chosen_cases=${1:-}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=${BUILD:-build}
@@ -110,7 +110,7 @@ json_ids()
 
 for file in "$here"/*.case.sh; do
     case $(basename "$file") in
-    *"$word"*) . "$file" ;;
+    *"$chosen_cases"*) . "$file" ;;
     esac
 done
 echo "$passed passed, $failed failed"

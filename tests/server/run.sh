@@ -6,7 +6,7 @@
 # PREVUE names the program (default: that of $BUILD). The cases are in *.case.sh, which this file
 # reads; each `verdict` is one test. A case starts a server of its own with `serve OPTIONS`.
 set -u
-word=${1:-}
+chosen_cases=${1:-}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=${BUILD:-build}
@@ -128,7 +128,7 @@ data_url()
 
 for file in "$here"/*.case.sh; do
     case $(basename "$file") in
-    *"$word"*) . "$file" ;;
+    *"$chosen_cases"*) . "$file" ;;
     esac
 done
 echo "$passed passed, $failed failed"
