@@ -20,6 +20,7 @@ out=build/cross
 slow="test_columns test_decoder_joint test_decoder_layers test_decoder_rows test_device_cpu
     test_disk_media test_drafting test_engine test_engine_nano test_full_attention test_golden
     test_golden_vision test_lossless test_media_loader test_prompt_file test_schedule_parallel
+    test_ranks test_ranks_answers
     test_session_task test_sound_av test_speculate test_speculate_head test_stack test_vision"
 quick=--quick
 [ "${1:-}" != full ] || slow='' quick=''
