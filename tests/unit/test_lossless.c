@@ -6,7 +6,7 @@
  * at context lengths around the borders of attention's chunks (256) and segments (1024). Slots
  * that are not committed are filled with large numbers first. */
 #include "rig.h"
-#include "tiny_model.h"
+#include "small_models.h"
 
 enum { CONTEXT = 1280, STREAM = 1110, MAX_ROWS = 64 };
 
@@ -18,43 +18,16 @@ enum {
     N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0]
 };
 
-/* Experts: one layer dense and weights not normed; most of them used; rows of 256. */
-static const struct tiny_experts nine = {
-    .n = 9, .used = 2, .ffn = 48, .dense = 1, .not_normed = true
-};
-static const struct tiny_experts five = { .n = 5, .used = 4, .ffn = 64, .dense = -1 };
-static const struct tiny_experts wide = { .n = 4, .used = 2, .ffn = 256, .dense = -1 };
-
-/* Small models, one per pair of weight type and head shape. */
-static const struct tiny_model models[] = {
-    { "qwen2", 64, 2, 4, 2, 16, 160, 96, DTYPE_F32, false, 1, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3", 64, 2, 4, 2, 32, 96, 96, DTYPE_F16, true, 2, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 128, 1, 7, 1, 64, 192, 96, DTYPE_BF16, false, 3, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 128, 2, 7, 1, 64, 192, 96, DTYPE_Q8_0, true, 4, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3", 96, 1, 14, 2, 64, 160, 96, DTYPE_Q4_0, false, 5, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 256, 1, 8, 4, 32, 512, 96, TINY_MIXED_K, true, 6, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3", 64, 1, 2, 2, 128, 96, 96, DTYPE_BF16, true, 7, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 96, 1, 4, 2, 32, 160, 96, TINY_MIXED_32, true, 8, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3moe", 64, 2, 4, 2, 16, 96, 96, DTYPE_F16, true, 9, 0, 0, false, NULL, NULL, &nine },
-    { "qwen3moe", 96, 2, 4, 2, 32, 160, 96, TINY_MIXED_32, true, 10, 0, 0, false, NULL, NULL,
-      &five },
-    { "qwen3moe", 64, 1, 4, 2, 16, 96, 96, DTYPE_BF16, true, 11, 0, 0, false, NULL, NULL, &nine },
-    { "qwen3moe", 256, 1, 4, 2, 64, 256, 96, TINY_MIXED_K, true, 12, 0, 0, false, NULL, NULL,
-      &wide },
-};
-
-enum { N_MODELS = sizeof models / sizeof models[0] };
-
 static const enum dtype kv_types[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
-static char paths[N_MODELS][256];
+static char paths[N_SMALL_MODELS][256];
 
 static const char *model_path(int m)
 {
     char name[16];
     if (!paths[m][0]) {
         snprintf(name, sizeof name, "m%d", m);
-        tiny_model_write(&models[m], name, paths[m]);
+        tiny_model_write(&small_models[m], name, paths[m]);
     }
     return paths[m];
 }
@@ -162,7 +135,7 @@ static void chains_of(int m, int level, enum dtype kv, int most_threads)
 {
     struct truth t;
     char what[96];
-    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)models[m].vocab);
+    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)small_models[m].vocab);
     if (!truth_open(&t, m, level, kv, false))
         goto done;
     for (int threads = 1; threads <= most_threads; threads++) {
@@ -189,7 +162,7 @@ done:
 TEST(chain_rows_equal_plain_decoding)
 {
     for (int level = 1; level < N_CPU_LEVELS; level++)
-        for (int m = 0; m < N_MODELS && cpu_level_here(level); m++)
+        for (int m = 0; m < N_SMALL_MODELS && cpu_level_here(level); m++)
             for (int k = 0; k < 3; k++)
                 /* Every KV type with one model, with the others one that changes by level. */
                 if (m == 0 || k == (m + level) % 3)
@@ -208,7 +181,7 @@ TEST(prefill_in_any_chunks_equals_plain_decoding)
 {
     static const int chunks[] = { 7, 300, STREAM };
     for (int level = 1; level < N_CPU_LEVELS; level++)
-        for (int m = level % 2; m < N_MODELS && cpu_level_here(level); m += 4) {
+        for (int m = level % 2; m < N_SMALL_MODELS && cpu_level_here(level); m += 4) {
             struct truth t;
             if (!truth_open(&t, m, level, kv_types[level % 3], true))
                 return;
@@ -400,7 +373,7 @@ done:
 TEST(tree_nodes_equal_plain_decoding_of_their_paths)
 {
     for (int level = 1; level < N_CPU_LEVELS; level++)
-        for (int m = 0; m < N_MODELS && cpu_level_here(level); m++)
+        for (int m = 0; m < N_SMALL_MODELS && cpu_level_here(level); m++)
             trees_of(m, level, kv_types[(m + level) % 3], 1 + (m + level) % 3);
 }
 
@@ -418,7 +391,7 @@ TEST(tree_that_is_a_chain)
     };
     struct truth t;
     struct rig r = { 0 };
-    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)models[3].vocab);
+    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)small_models[3].vocab);
     for (int i = 0; i < MAX_ROWS; i++)
         parent[i] = i - 1;
     if (truth_open(&t, 3, level, DTYPE_BF16, false) && rig_open(&r, model_path(3), s))
@@ -492,7 +465,7 @@ TEST(sequences_in_one_step_do_not_mix)
         { 1030, 3, 1 }, { 3, 1030, 8 }, { 256, 256, 30 }, { 0, 700, 2 }
     };
     for (int level = 1; level < N_CPU_LEVELS; level++)
-        for (int m = 0; m < N_MODELS && cpu_level_here(level); m += 2) {
+        for (int m = 0; m < N_SMALL_MODELS && cpu_level_here(level); m += 2) {
             struct rig_shape s = { .level = level,
                                    .threads = 1 + level % 3,
                                    .kv = kv_types[(m + level) % 3],

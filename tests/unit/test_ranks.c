@@ -2,44 +2,20 @@
  * sums and everything that follows from the cache, for every weight type, with 1, 2, 3, 4 and 8
  * ranks. Everything here is memcmp. */
 #include "ranked.h"
-#include "tiny_model.h"
+#include "small_models.h"
 
 enum { CONTEXT = 768, MAX_ROWS = 64, PROMPT = 270, KEYS = 40, LAYERS_MOST = 2 };
-
-static const struct tiny_experts nine = {
-    .n = 9, .used = 2, .ffn = 48, .dense = 1, .not_normed = true
-};
-static const struct tiny_experts five = { .n = 5, .used = 4, .ffn = 64, .dense = -1 };
-static const struct tiny_experts wide = { .n = 4, .used = 2, .ffn = 256, .dense = -1 };
-
-static const struct tiny_model models[] = {
-    { "qwen2", 64, 2, 4, 2, 16, 160, 96, DTYPE_F32, false, 1, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3", 64, 2, 4, 2, 32, 96, 96, DTYPE_F16, true, 2, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 128, 1, 7, 1, 64, 192, 96, DTYPE_BF16, false, 3, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 128, 2, 7, 1, 64, 192, 96, DTYPE_Q8_0, true, 4, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3", 96, 1, 14, 2, 64, 160, 96, DTYPE_Q4_0, false, 5, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 256, 1, 8, 4, 32, 512, 96, TINY_MIXED_K, true, 6, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3", 64, 1, 2, 2, 128, 96, 96, DTYPE_BF16, true, 7, 0, 0, false, NULL, NULL, NULL },
-    { "qwen2", 96, 1, 4, 2, 32, 160, 96, TINY_MIXED_32, true, 8, 0, 0, false, NULL, NULL, NULL },
-    { "qwen3moe", 64, 2, 4, 2, 16, 96, 96, DTYPE_F16, true, 9, 0, 0, false, NULL, NULL, &nine },
-    { "qwen3moe", 96, 2, 4, 2, 32, 160, 96, TINY_MIXED_32, true, 10, 0, 0, false, NULL, NULL,
-      &five },
-    { "qwen3moe", 256, 1, 4, 2, 64, 256, 96, TINY_MIXED_K, true, 12, 0, 0, false, NULL, NULL,
-      &wide },
-};
-
-enum { N_MODELS = sizeof models / sizeof models[0] };
 
 static const enum dtype kv_types[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 static const int rank_counts[] = { 1, 2, 3, 4, 8 };
 
 static const char *model_path(int m)
 {
-    static char paths[N_MODELS][256];
+    static char paths[N_SMALL_MODELS][256];
     char name[16];
     if (!paths[m][0]) {
         snprintf(name, sizeof name, "m%d", m);
-        tiny_model_write(&models[m], name, paths[m]);
+        tiny_model_write(&small_models[m], name, paths[m]);
     }
     return paths[m];
 }
@@ -214,7 +190,7 @@ static void compare(int m, int level, enum dtype kv, int n_ranks, int threads)
 TEST(spread_decoders_give_the_same_bits)
 {
     int best = cpu_level_best();
-    for (int m = 0; m < N_MODELS; m++)
+    for (int m = 0; m < N_SMALL_MODELS; m++)
         for (int i = 0; i < (int)(sizeof rank_counts / sizeof *rank_counts); i++)
             compare(m, best, kv_types[(m + i) % 3], rank_counts[i], 1);
 }
@@ -222,7 +198,7 @@ TEST(spread_decoders_give_the_same_bits)
 TEST(spread_decoders_give_the_same_bits_at_every_level)
 {
     for (int level = 0; level < N_CPU_LEVELS; level++)
-        for (int m = level % 3; m < N_MODELS && cpu_level_here(level); m += 3)
+        for (int m = level % 3; m < N_SMALL_MODELS && cpu_level_here(level); m += 3)
             compare(m, level, kv_types[(m + level) % 3], 2 + (m + level) % 3, 1);
 }
 
