@@ -27,7 +27,7 @@ static const char *model_path(int m)
     char name[16];
     if (!paths[m][0]) {
         snprintf(name, sizeof name, "m%d", m);
-        tiny_model_write(&small_models[m], name, paths[m]);
+        tiny_model_write(small_model(m), name, paths[m]);
     }
     return paths[m];
 }
@@ -135,7 +135,7 @@ static void chains_of(int m, int level, enum dtype kv, int most_threads)
 {
     struct truth t;
     char what[96];
-    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)small_models[m].vocab);
+    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)small_model(m)->vocab);
     if (!truth_open(&t, m, level, kv, false))
         goto done;
     for (int threads = 1; threads <= most_threads; threads++) {
@@ -391,7 +391,7 @@ TEST(tree_that_is_a_chain)
     };
     struct truth t;
     struct rig r = { 0 };
-    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)small_models[3].vocab);
+    float *logits = malloc(sizeof(float) * MAX_ROWS * (size_t)small_model(3)->vocab);
     for (int i = 0; i < MAX_ROWS; i++)
         parent[i] = i - 1;
     if (truth_open(&t, 3, level, DTYPE_BF16, false) && rig_open(&r, model_path(3), s))

@@ -15,7 +15,7 @@ static const char *model_path(int m)
     char name[16];
     if (!paths[m][0]) {
         snprintf(name, sizeof name, "m%d", m);
-        tiny_model_write(&small_models[m], name, paths[m]);
+        tiny_model_write(small_model(m), name, paths[m]);
     }
     return paths[m];
 }
