@@ -181,11 +181,12 @@ HAVE_MPI     := $(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && command -v 
 PREVUE_MPI    = $(if $(HAVE_MPI),$(if $(MPI)$(SAN)$(CORE),,$(BUILD)/prevue_mpi))
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
-.PHONY: all lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
+.PHONY: all prevue lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
         check-cross check-clients check-python check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
 
+prevue: all
 all: $(BUILD)/prevue $(HELPER)
 	@for p in $^; do n=$${p##*/}; \
 	    cmp -s $$p $$n || { cp -f $$p $$n.new && mv -f $$n.new $$n; }; done
