@@ -1,6 +1,6 @@
-/* What an audio encoder needs to know: the Whisper-shaped encoder that turns log-mel features into
- * frames, and the Q-Former that turns each window of frames into one token. Sizes come from the
- * shapes of tensors; the rest from config.json or GGUF metadata. */
+/* The configuration of an audio encoder: an encoder like Whisper's, which turns log-mel features
+ * into frames, and a Q-Former, which turns each window of frames into one token. Sizes come from
+ * the shapes of tensors; the rest from config.json or GGUF metadata. */
 #ifndef PV_FORMAT_AUDIO_CONFIG_H
 #define PV_FORMAT_AUDIO_CONFIG_H
 
@@ -8,20 +8,20 @@
 
 enum {
     AUDIO_MAX_LAYERS = 256,
-    AUDIO_TAPS = 3,   /* frames under a convolution */
-    AUDIO_STRIDE = 2, /* feature frames for one frame of the encoder: the second convolution's */
+    AUDIO_TAPS = 3,   /* width of the convolutions, in frames */
+    AUDIO_STRIDE = 2, /* feature frames per frame of the encoder (stride of the 2nd convolution) */
     AUDIO_FRAMES_PER_SECOND = 50 /* of the encoder */
 };
 
 struct audio_config {
-    int hidden;                           /* 0: the model does not hear, and the rest is 0 too */
-    int mel;                              /* filters of the features */
-    int positions;                        /* frames of a chunk, of which each sees all others */
-    int n_layers, n_heads, head_dim, ffn; /* n_layers, q_layers: 0 until they are counted */
-    int window;                           /* frames of a token; divides positions */
+    int hidden;    /* 0: the model has no audio encoder, and all other fields are 0 */
+    int mel;       /* mel filters, values per feature frame */
+    int positions; /* frames of a chunk; attention spans the whole chunk */
+    int n_layers, n_heads, head_dim, ffn; /* n_layers, q_layers: 0 until the tensors are counted */
+    int window;                           /* frames per token; divides positions */
     int q_hidden, q_layers, q_heads, q_ffn;
     float eps, q_eps;
-    int32_t token; /* in the decoder's vocabulary; -1: none */
+    int32_t token; /* id of the audio placeholder in the decoder's vocabulary; -1: none */
 };
 
 /* Feature frames and tokens of a chunk. */
@@ -35,7 +35,8 @@ static inline int audio_chunk_tokens(const struct audio_config *c)
     return c->positions / c->window;
 }
 
-/* Bounds and relations that must hold whatever the file; `where` names it. Sets head_dim. */
+/* Check the bounds and relations that hold for every file format, and set head_dim. `where` names
+ * the file in messages. */
 enum pv_status audio_config_check(struct audio_config *c, const char *where, struct pv_error *err);
 
 #endif

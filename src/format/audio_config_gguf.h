@@ -1,5 +1,5 @@
-/* What no tensor's shape says of an audio encoder, from GGUF metadata and back. llama.cpp has
- * names for the encoder; those of the Q-Former are ours. */
+/* The settings of an audio encoder that cannot be derived from tensor shapes, read from and
+ * written to GGUF metadata. Keys of the encoder are llama.cpp's; those of the Q-Former are ours. */
 #ifndef PV_FORMAT_AUDIO_CONFIG_GGUF_H
 #define PV_FORMAT_AUDIO_CONFIG_GGUF_H
 
@@ -11,7 +11,7 @@
 bool audio_config_gguf_has(const struct gguf *g);
 enum pv_status audio_config_gguf_parse(struct audio_config *c, const struct gguf *g,
                                        struct pv_error *err);
-/* All keys, those too that shapes tell. */
+/* Writes all keys, also those that the reader derives from shapes. */
 void audio_config_gguf_write(const struct audio_config *c, struct gguf_writer *w);
 
 #endif

@@ -1,4 +1,4 @@
-/* What no tensor's shape says of an audio encoder, from config.json. */
+/* The settings of an audio encoder that cannot be derived from tensor shapes, from config.json. */
 #ifndef PV_FORMAT_AUDIO_CONFIG_HF_H
 #define PV_FORMAT_AUDIO_CONFIG_HF_H
 
@@ -6,7 +6,7 @@
 #include "format/audio_roles.h"
 #include "format/json_hf.h"
 
-/* `root`: the whole of config.json; `name`: of the file, for messages. */
+/* `root`: the top-level object of config.json; `name`: the file's name, for messages. */
 enum pv_status audio_config_hf_read(struct audio_config *c, const struct family_hearing *h,
                                     const json_t *root, const char *name, struct pv_error *err);
 

@@ -1,5 +1,5 @@
-/* The tensors of an audio encoder by what they do: their names in either kind of file, and their
- * shapes. */
+/* The tensors of an audio encoder by role: their names in safetensors and in GGUF files, and
+ * their shapes. */
 #ifndef PV_FORMAT_AUDIO_ROLES_H
 #define PV_FORMAT_AUDIO_ROLES_H
 
@@ -33,13 +33,13 @@ enum audio_group { AUDIO_TOP, AUDIO_LAYERS, AUDIO_QUERY_LAYERS, AUDIO_GROUPS };
 struct audio_roles {
     const struct audio_role *role;
     int n;
-    const char *prefix; /* in a directory; of layers: before their number */
+    const char *prefix; /* in safetensors; for layers: what precedes the layer's number */
 };
 
-/* What a family has for its ears. */
+/* The audio part of a model family's table. */
 struct family_hearing {
     struct audio_roles roles[AUDIO_GROUPS];
-    /* Of the published models, for files that do not say them. */
+    /* Values of the published models, for files that lack the keys. */
     int n_heads, q_heads, window;
     float eps, q_eps;
 };

@@ -1,7 +1,7 @@
-/* What a decoder needs to know about its model, from config.json or GGUF metadata.
+/* The configuration of a decoder, from config.json or GGUF metadata.
  *
- * Every number is read from the file and bounded; nothing is assumed where the file is silent,
- * except what is listed in format/config_hf.c. */
+ * Every number is read from the file and checked against bounds. The only defaults for missing
+ * keys are those listed in format/config_hf.c. */
 #ifndef PV_FORMAT_CONFIG_H
 #define PV_FORMAT_CONFIG_H
 
@@ -14,11 +14,12 @@ enum mrope_kind {
     MROPE_INTERLEAVED /* three, frequencies interleaved (Qwen3-VL) */
 };
 
-/* What a family has of experts, and whether it normalises their weights. */
+/* Whether a family has a mixture of experts, and whether the weights of the chosen experts are
+ * normalised to sum to 1. */
 enum expert_rule {
     EXPERTS_NONE,  /* a dense decoder */
-    EXPERTS_SAID,  /* the key norm_topk_prob says */
-    EXPERTS_NORMED /* always, whatever the key says */
+    EXPERTS_SAID,  /* normalised if the key norm_topk_prob is true */
+    EXPERTS_NORMED /* always normalised, whatever the key says */
 };
 
 enum {
@@ -32,13 +33,13 @@ enum {
     CONFIG_MAX_CONTEXT = 1 << 24,
     CONFIG_MAX_DEEPSTACK = 8,
     CONFIG_MAX_EXPERTS = 1024,
-    CONFIG_MAX_USED = 64, /* experts of one token */
+    CONFIG_MAX_USED = 64, /* experts that one token uses */
 };
 
 struct family;
 
 struct config {
-    const struct family *family; /* whose decoder it is; NULL: a head's */
+    const struct family *family; /* NULL: the layer of a draft head */
     char arch_name[32];          /* as the file spells it: "qwen2", "qwen2vl", "qwen3", ... */
     int hidden, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
     float rope_theta, rms_eps;
@@ -56,32 +57,33 @@ struct config {
      * router and n_experts feed-forward networks of expert_ffn, of which a token uses n_used. */
     int n_experts, n_used, expert_ffn;
     bool norm_used;                 /* the weights of the used experts are made to sum to 1 */
-    bool sparse[CONFIG_MAX_LAYERS]; /* which layers are */
-    bool spread; /* the decoder's device spreads its weights, keys and values over ranks */
+    bool sparse[CONFIG_MAX_LAYERS]; /* the layer has experts */
+    bool spread; /* the device distributes weights, keys and values over ranks (doc/ranks.md) */
 };
 
-/* A number of a configuration and what it may be. */
+/* A number of a configuration and its permitted range. */
 struct config_bound {
     const char *name;
     int value, min, max;
 };
 
-/* The first that is out of its bounds is an error; `whose` goes before its name ("the"). */
+/* PV_E_FORMAT names the first number that is out of range; `whose` precedes its name ("the"). */
 enum pv_status config_check_bounds(const struct config_bound *bounds, size_t n, const char *whose,
                                    const char *where, struct pv_error *err);
-/* Bounds and relations that must hold whatever the file format; `where` names the file. */
+/* Check the bounds and relations that hold for every file format; `where` names the file. */
 enum pv_status config_check(const struct config *c, const char *where, struct pv_error *err);
 
-/* Floats of a media item's row as the decoder takes it: the embedding, then n_deepstack vectors. */
+/* Floats per row of a picture or video as the decoder takes it: the embedding, then n_deepstack
+ * vectors. */
 static inline int config_media_width(const struct config *c)
 {
     return (1 + c->n_deepstack) * c->hidden;
 }
 
-/* Layers that have experts. */
+/* Number of layers that have experts. */
 int config_n_sparse(const struct config *c);
 
-/* Add a stop token unless it is there already; negative ids and a full list are ignored. */
+/* Add a stop token unless the list has it. Does nothing if the id is negative or the list full. */
 void config_add_stop(struct config *c, int64_t id);
 /* Add the control tokens spelled "<|im_end|>" and "<|endoftext|>", so that a model stops at the
  * same tokens whichever kind of file it is read from. `v` may be NULL. */

@@ -1,4 +1,4 @@
-/* What config.json says of a mixture of experts. */
+/* The keys of config.json about a mixture of experts. */
 #ifndef PV_FORMAT_CONFIG_EXPERTS_HF_H
 #define PV_FORMAT_CONFIG_EXPERTS_HF_H
 
@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-/* Fills the fields of `c` about experts from the decoder's object; n_layers is set already. `name`
- * is for messages. */
+/* Fill the fields of `c` about experts. `text` is the decoder's object of config.json; c->n_layers
+ * must be set. `name` is for messages. */
 enum pv_status config_experts_hf(struct config *c, const json_t *text, enum expert_rule rule,
                                  const char *name, struct pv_error *err);
 

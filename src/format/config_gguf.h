@@ -5,7 +5,7 @@
 #include "format/config.h"
 #include "format/gguf.h"
 
-/* `families`: those that may be recognised, ended by NULL. `v` (may be NULL) gives the stop tokens
+/* `families`: the known families, ended by NULL. `v` (may be NULL) is searched for the stop tokens
  * that are known by their spelling. */
 enum pv_status config_gguf_parse(struct config *out, const struct gguf *g, const struct vocab *v,
                                  const struct family *const *families, struct pv_error *err);

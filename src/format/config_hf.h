@@ -4,8 +4,8 @@
 
 #include "format/config.h"
 
-/* config.json of a directory, with the stop tokens of generation_config.json where that is.
- * `families`: those that may be recognised, ended by NULL. */
+/* Reads config.json of a directory, and the stop tokens of generation_config.json if it exists.
+ * `families`: the known families, ended by NULL. */
 enum pv_status config_hf_open(struct config *out, const char *dir,
                               const struct family *const *families, struct pv_error *err);
 /* The same from memory: `generation` may be NULL; `name` is for messages. */

@@ -1,5 +1,5 @@
-/* GGUF files, versions 2 and 3: metadata and tensors. Everything in the file is checked before it
- * is believed; see gguf.c for the list. */
+/* Reading GGUF files, versions 2 and 3: metadata and tensors. Files are untrusted; gguf.c lists
+ * what is checked. */
 #ifndef PV_FORMAT_GGUF_H
 #define PV_FORMAT_GGUF_H
 
@@ -42,23 +42,23 @@ enum {
     GGUF_MAX_PARTS = 1024, /* files of a split model */
     GGUF_MAX_VALUES = 1 << 20,
     GGUF_MAX_TENSORS = 1 << 20,
-    GGUF_ALIGNMENT = 32 /* where the file does not say */
+    GGUF_ALIGNMENT = 32 /* of tensors, if the file does not say */
 };
 
 struct gguf;
 
-/* Open a file; "name-00001-of-0000N.gguf" opens all N parts, which lie beside it. `limit` is in
- * bytes and for each file. */
+/* Open a file; "name-00001-of-0000N.gguf" opens all N parts, which must be in the same directory.
+ * `limit` is the largest permitted size of each file in bytes. */
 enum pv_status gguf_open(struct gguf **out, const char *path, uint64_t limit, struct pv_error *err);
 /* One file already in memory, which is borrowed; `name` is for messages. */
 enum pv_status gguf_open_memory(struct gguf **out, const void *data, size_t size, const char *name,
                                 struct pv_error *err);
 void gguf_close(struct gguf **g);
 const char *gguf_path(const struct gguf *g);
-/* The files that it is in. */
+/* The files of the model: one, or all parts. */
 int gguf_n_files(const struct gguf *g);
 const struct file_stamp *gguf_stamp(const struct gguf *g, int i);
-/* Its mapping, empty where the data was borrowed, and its name. */
+/* Mapping and name of file i; the mapping is empty if the data was borrowed. */
 const struct file_map *gguf_map(const struct gguf *g, int i, const char **path);
 
 int gguf_n_tensors(const struct gguf *g);
@@ -69,8 +69,8 @@ int gguf_n_values(const struct gguf *g);
 const struct gguf_value *gguf_value(const struct gguf *g, int i);          /* in file order */
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key); /* or NULL */
 
-/* Values by key. A missing key, another kind and a number out of [min, max] are PV_E_FORMAT.
- * Numbers: any integer kind will do where an integer is wanted, f32 and f64 where a float is. */
+/* Values by key. A missing key, another kind and a number out of [min, max] are PV_E_FORMAT. An
+ * integer may have any integer kind, a float may be f32 or f64. */
 enum pv_status gguf_int(const struct gguf *g, const char *key, int64_t min, int64_t max,
                         int64_t *out, struct pv_error *err);
 enum pv_status gguf_float(const struct gguf *g, const char *key, double *out, struct pv_error *err);

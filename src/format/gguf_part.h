@@ -19,8 +19,7 @@ struct gguf_part {
     int n_tensors;
 };
 
-/* Parse and check part->data[0..size). What was allocated is freed by gguf_part_close, which is
- * to be called after failure too. */
+/* Parse and check part->data[0..size). Call gguf_part_close after success and after failure. */
 enum pv_status gguf_part_parse(struct gguf_part *part, struct pv_error *err);
 void gguf_part_close(struct gguf_part *part);
 const struct gguf_value *gguf_part_find(const struct gguf_part *part, const char *key);

@@ -1,4 +1,4 @@
-/* JSON of untrusted files: parsing with a limit, and members of the type and range wanted. */
+/* JSON from untrusted files: parsing with a size limit, and members checked for type and range. */
 #ifndef PV_FORMAT_JSON_HF_H
 #define PV_FORMAT_JSON_HF_H
 
@@ -8,8 +8,9 @@
 
 struct family_sign;
 
-/* An object (anything else is an error); *out is owned (json_decref). `name` is for messages.
- * Duplicate members are an error. Integers beyond 64 bits are reals; all others are exact. */
+/* Parse an object; anything else is an error, as are duplicate members. The caller owns *out
+ * (json_decref). `name` is for messages. Integers beyond 64 bits become reals; all others are
+ * exact. */
 enum pv_status json_hf_parse(json_t **out, const char *text, size_t len, const char *name,
                              struct pv_error *err);
 /* The same from a file of at most `limit` bytes. */
@@ -20,13 +21,12 @@ enum pv_status json_hf_int(const json_t *obj, const char *key, int64_t min, int6
                            int64_t *out, const char *name, struct pv_error *err);
 enum pv_status json_hf_float(const json_t *obj, const char *key, double *out, const char *name,
                              struct pv_error *err);
-/* The text of a string member, "" where there is none. */
+/* The text of a string member, "" if there is none. */
 const char *json_hf_text(const json_t *obj, const char *key);
 /* The member, NULL when it is missing or null. */
 json_t *json_hf_member(const json_t *obj, const char *key);
 
-/* For family_of_type: whether the member is one of the sign's words, or a list with one of them;
- * of a sign without words, whether it is there. */
+/* struct family_reader.has for an object of jansson. */
 bool json_hf_has_sign(const void *root, const struct family_sign *sign);
 
 /* The version of jansson, as text. */

@@ -23,12 +23,12 @@ struct layer_tensors {
     const struct tensor *router;                   /* [experts,H]; NULL in a dense layer */
 };
 
-/* A matrix [out, in] of one expert, where it lies in the file. */
+/* A matrix [out, in] of one expert, as stored in the file. */
 struct expert_weight {
-    const struct tensor *t; /* that it is in, alone or with other matrices */
+    const struct tensor *t; /* contains the matrix, alone or with others */
     const void *data;
-    /* 0: rows of `in` elements, one after another. Otherwise it is stored transposed, [in, out],
-     * and so many bytes lead from one input to the next. */
+    /* 0: stored as contiguous rows of `in` elements. Otherwise it is stored transposed, [in, out],
+     * and this is the number of bytes from one input to the next. */
     size_t step;
 };
 
@@ -36,11 +36,11 @@ struct expert_tensors {
     struct expert_weight gate, up, down; /* [I,H] [I,H] [H,I], I: expert_ffn */
 };
 
-/* The matrix as rows of `in` elements at `to`, out * in elements of its type. */
+/* Copy the matrix to `to` as [out, in] in its type, transposing it if necessary. */
 void expert_weight_copy(void *to, const struct expert_weight *w, int out, int in);
 
 /* Tensors of one layer of a vision tower: weights [out, in] and biases, NULL where the tower has
- * none. Fused q, k and v come as three views. */
+ * none. A fused qkv tensor is presented as three tensors that point into it. */
 struct vision_layer_tensors {
     const struct tensor *norm1, *norm1_bias, *norm2, *norm2_bias;
     const struct tensor *q, *k, *v, *o;
@@ -49,10 +49,10 @@ struct vision_layer_tensors {
     const struct tensor *gate_bias, *up_bias, *down_bias;
 };
 
-/* Two matrices with a gelu between them that make tokens of the tower's rows: a projector, or with
- * a norm before them the merger of several rows into one token. */
+/* An MLP (two matrices with GELU between) that turns the tower's rows into tokens: a projector, or,
+ * with a norm before it, a merger of several rows into one token. */
 struct vision_merger {
-    const struct tensor *norm, *norm_bias; /* [hidden]; of deepstack [merged] */
+    const struct tensor *norm, *norm_bias; /* [hidden]; for deepstack [merged] */
     const struct tensor *mm0, *mm0_bias;
     const struct tensor *mm2, *mm2_bias;
 };
@@ -63,29 +63,29 @@ struct vision_tensors {
     const struct tensor *patch[2];
     const struct tensor *patch_bias;
     const struct tensor *position; /* [positions, hidden] */
-    struct vision_merger merger;   /* or projector */
+    struct vision_merger merger;   /* or the projector */
     struct vision_merger deepstack[VISION_MAX_DEEPSTACK];
     const struct tensor *newline; /* [out] */
 };
 
-/* Tensors of an audio encoder beside its layers, which are as a vision tower's. H hidden, Q the
- * Q-Former's, D the decoder's. */
+/* Tensors of an audio encoder outside its layers, which have the form of a vision tower's layers.
+ * Widths: H of the encoder, Q of the Q-Former, D of the decoder. */
 struct audio_tensors {
     const struct tensor *conv1, *conv1_bias;      /* [H, mel, 3] [H] */
     const struct tensor *conv2, *conv2_bias;      /* [H, H, 3] [H] */
     const struct tensor *position;                /* [positions, H] */
-    const struct tensor *norm, *norm_bias;        /* [H]: after the last layer */
+    const struct tensor *norm, *norm_bias;        /* [H]; after the last layer */
     const struct tensor *query;                   /* [1, 1, Q] */
     const struct tensor *query_norm, *query_bias; /* [Q] */
     const struct tensor *proj, *proj_bias;        /* [D, Q] [D] */
 };
 
-/* A layer of the Q-Former. Its one query attends to itself alone, so that of self-attention only
- * value and output are needed. A norm follows each part. */
+/* A layer of the Q-Former. There is one query, whose self-attention sees only itself, so the
+ * self-attention needs only the value and output matrices. A norm follows each part. */
 struct query_layer_tensors {
     const struct tensor *self_v, *self_v_bias, *self_o, *self_o_bias; /* [Q, Q] [Q] */
     const struct tensor *self_norm, *self_norm_bias;
-    const struct tensor *q, *q_bias, *o, *o_bias; /* to the frames: [Q, Q] [Q] */
+    const struct tensor *q, *q_bias, *o, *o_bias; /* cross-attention to the frames: [Q, Q] [Q] */
     const struct tensor *k, *k_bias, *v, *v_bias; /* [Q, H] [Q] */
     const struct tensor *norm, *norm_bias;
     const struct tensor *up, *up_bias, *down, *down_bias;
@@ -96,15 +96,16 @@ struct model_file;
 struct write_watch; /* gguf_write.h */
 
 /* `path`: GGUF file or directory; `file_limit`: bytes of one file, 0 for the default (1 TiB).
- * Without jansson (CORE) a directory is PV_E_UNSUPPORTED. */
-/* `mmproj`: GGUF file with the vision tower; NULL: in `path` itself, or in the file beside it named
- * "mmproj-" and then as `path` is. A model without a tower is fine; a file named for a model that
- * has one itself is PV_E_ARG. `families`: those that may be recognised, ended by NULL. */
+ * In builds without jansson (CORE=1) a directory is PV_E_UNSUPPORTED.
+ * `mmproj`: GGUF file with the vision tower. NULL: the tower is in `path` itself, or in a file of
+ * the same directory whose name is "mmproj-" followed by that of `path`, or the model has none.
+ * PV_E_ARG if `mmproj` is given for a model that contains a tower.
+ * `families`: the known families, ended by NULL. */
 enum pv_status model_file_open(struct model_file **out, const char *path, const char *mmproj,
                                uint64_t file_limit, const struct family *const *families,
                                struct pv_error *err);
-/* The same with changes to its tensors, from a PEFT adapter's directory (adapter_hf.h); only to be
- * written, since sums are made then. */
+/* The same with the changes of a PEFT adapter's directory (adapter_hf.h). The result can only be
+ * written with model_file_write_gguf, which computes the changed matrices. */
 enum pv_status model_file_open_adapted(struct model_file **out, const char *path,
                                        const char *adapter, uint64_t file_limit,
                                        const struct family *const *families, struct pv_error *err);
@@ -117,22 +118,22 @@ const struct tensor *model_file_norm(const struct model_file *mf);  /* [H] */
 const struct tensor *model_file_lm_head(
     const struct model_file *mf); /* [vocab, H]; embed if tied */
 const struct layer_tensors *model_file_layer(const struct model_file *mf, int i);
-/* [n_experts] of a sparse layer, NULL of a dense one. */
+/* [n_experts] for a sparse layer, NULL for a dense one. */
 const struct expert_tensors *model_file_experts(const struct model_file *mf, int layer);
-/* Bytes of all experts of a layer; 0 of a dense one. */
+/* Bytes of all experts of a layer; 0 for a dense one. */
 uint64_t model_file_experts_size(const struct model_file *mf, int layer);
 /* family NULL: no tower, and the tensors are all NULL. */
 const struct vision_config *model_file_vision(const struct model_file *mf);
 const struct vision_tensors *model_file_vision_tensors(const struct model_file *mf);
 const struct vision_layer_tensors *model_file_vision_layer(const struct model_file *mf, int i);
-/* Of a model that hears (vision_config.audio). */
+/* Only for models with an audio encoder (vision_config.audio.hidden is not 0). */
 const struct audio_tensors *model_file_audio_tensors(const struct model_file *mf);
 const struct vision_layer_tensors *model_file_audio_layer(const struct model_file *mf, int i);
 const struct query_layer_tensors *model_file_query_layer(const struct model_file *mf, int i);
-/* All tensors of the files, in file order (inspect). */
+/* All tensors of the files, in file order, for `prevue inspect`. */
 int model_file_n_tensors(const struct model_file *mf);
 const struct tensor *model_file_tensor(const struct model_file *mf, int i);
-/* The files that they lie in, when they were mapped. */
+/* The files that contain them: identity when mapped, mapping and name. */
 int model_file_n_files(const struct model_file *mf);
 const struct file_stamp *model_file_stamp(const struct model_file *mf, int i);
 const struct file_map *model_file_map(const struct model_file *mf, int i, const char **path);
@@ -141,10 +142,10 @@ const struct vocab *model_file_vocab(const struct model_file *mf);
 /* Why model_file_vocab is NULL, as a clause ("the file has no tokenizer"); else NULL. */
 const char *model_file_vocab_reason(const struct model_file *mf);
 
-/* Write a model file (either kind) as GGUF; the tower goes into a file beside it, named "mmproj-"
- * and then as out_path is, or (one_file, or family_tower.in_one_file) into the same file; 2-D
- * weights become `type`, except where the row is not a multiple of the block (then F16); 1-D
- * tensors and norms F32. `watch` may be NULL. */
+/* Write a model of either kind as GGUF. The tower goes into a second file in the same directory,
+ * whose name is "mmproj-" followed by that of out_path; if one_file or family_tower.in_one_file is
+ * true, it goes into the same file. 2-D weights become `type`, or F16 if their rows are not a
+ * multiple of its block; norms and other 1-D tensors become F32. `watch` may be NULL. */
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
                                      enum dtype type, bool one_file,
                                      const struct write_watch *watch, struct pv_error *err);

@@ -1,4 +1,4 @@
-/* One conversion to GGUF: what its parts (the decoder, the tower, the metadata) share. */
+/* State of one conversion to GGUF, shared by the writers of decoder, tower and metadata. */
 #ifndef PV_FORMAT_MODEL_FILE_JOB_H
 #define PV_FORMAT_MODEL_FILE_JOB_H
 
@@ -8,12 +8,12 @@
 enum { JOB_CHUNK = 1 << 16 /* elements decoded at a time; a multiple of every block */ };
 
 struct write_job {
-    const struct model_file *mf;     /* NULL: what is written is a head */
-    const char *path;                /* of what is read */
+    const struct model_file *mf;     /* NULL: a draft head is written */
+    const char *path;                /* of the input */
     struct gguf_writer *w;           /* the file being written now */
-    enum dtype type;                 /* asked for */
+    enum dtype type;                 /* requested for matrices */
     const struct write_watch *watch; /* may be NULL */
-    float *values;                   /* [2 * JOB_CHUNK]; the second half is write_patch's alone */
+    float *values;                   /* [2 * JOB_CHUNK]; only write_patch uses the second half */
     uint8_t *bytes;                  /* JOB_CHUNK elements in any type */
 };
 
@@ -23,28 +23,29 @@ static inline enum dtype write_matrix_type(const struct tensor *t, enum dtype ty
     return tensor_cols(t) % dtype_block(type) ? DTYPE_F16 : type;
 }
 
-/* The buffers of a job whose other fields are set. */
+/* Allocate the buffers of a job whose other fields are set. */
 enum pv_status write_job_open(struct write_job *j, struct pv_error *err);
 void write_job_close(struct write_job *j);
 
-/* One tensor's values as the type `to`. */
+/* Write the values of one tensor as type `to`. */
 enum pv_status write_tensor(struct write_job *j, const struct tensor *t, enum dtype to,
                             struct pv_error *err);
-/* n values, at most JOB_CHUNK, as the type `to`; `name` is for messages. */
+/* Write n values, at most JOB_CHUNK, as type `to`; `name` is for messages. */
 enum pv_status write_values(struct write_job *j, const float *values, int64_t n, enum dtype to,
                             const char *name, struct pv_error *err);
 
-/* expert_write.c: the experts of a sparse layer of a directory: their list, or their data. */
+/* expert_write.c: write the experts of a sparse layer of a directory: their entries in the tensor
+ * list, or (data) their values. */
 enum pv_status write_experts(struct write_job *j, int layer, bool data, struct pv_error *err);
 
-/* The keys general.*. */
+/* Write the keys general.*. */
 void write_general(struct write_job *j, const char *arch, const char *type);
-/* All keys of the decoder of a directory. */
+/* Write all keys of the decoder, for a model that is read from a directory. */
 enum pv_status write_meta_text(struct write_job *j, struct pv_error *err);
-/* All keys of a GGUF file but those of the file itself and of a tower. */
+/* Copy the keys of a GGUF file, except those about the file itself and about a tower. */
 void write_meta_copy(struct write_job *j, const struct gguf *g);
 
-/* The tower's keys, and its tensors: their list, or their data. */
+/* Write the tower's keys; its entries in the tensor list, or (data) its tensors' values. */
 void write_meta_tower(struct write_job *j);
 enum pv_status write_tower(struct write_job *j, bool data, struct pv_error *err);
 

@@ -1,4 +1,4 @@
-/* What a model file is made of: shared by its reader and its writer, by nobody else. */
+/* The fields of struct model_file: private to its reader and its writer. */
 #ifndef PV_FORMAT_MODEL_FILE_PARTS_H
 #define PV_FORMAT_MODEL_FILE_PARTS_H
 
@@ -10,7 +10,7 @@ struct model_file {
     struct config config;
     struct gguf *gguf;               /* owned; NULL for a directory */
     struct safetensors *safetensors; /* owned; NULL for GGUF */
-    struct adapter *adapter;         /* owned; changes tensors of these; NULL: none */
+    struct adapter *adapter;         /* owned; changes some tensors; NULL: none */
     struct vocab *vocab;             /* owned; may be NULL */
     const char *vocab_reason;        /* why vocab is NULL; static text */
     const char *text_prefix;         /* of the decoder's tensors in a directory; static */
@@ -18,13 +18,13 @@ struct model_file {
     struct layer_tensors *layer;    /* owned; [n_layers] */
     struct expert_tensors *experts; /* owned; [n_layers, n_experts]; NULL: no layer is sparse */
     struct vision_config vision;    /* family NULL: no tower */
-    struct gguf *mmproj;            /* owned; the tower's file where that is another one */
+    struct gguf *mmproj;            /* owned; the tower's file, if it is a separate one */
     struct vision_tensors vision_tensors;
     struct vision_layer_tensors *vision_layer; /* owned; [vision.n_layers] */
     struct audio_tensors audio_tensors;
     struct vision_layer_tensors *audio_layer; /* owned; [vision.audio.n_layers] */
     struct query_layer_tensors *query_layer;  /* owned; [vision.audio.q_layers] */
-    struct tensor *view; /* owned; tensors of the tower seen otherwise than stored */
+    struct tensor *view; /* owned; parts or reshaped forms of stored tensors of the tower */
     int n_views;
 };
 

@@ -1,4 +1,4 @@
-/* A sorted table of names, to find one and to see that none is there twice. */
+/* A sorted table of names, for lookup and for the detection of duplicates. */
 #ifndef PV_FORMAT_NAMES_H
 #define PV_FORMAT_NAMES_H
 
@@ -17,13 +17,13 @@ struct names {
 /* A table of n entries to be filled (entry[i] = { name, index }) and then sorted. */
 enum pv_status names_open(struct names *t, int n, struct pv_error *err);
 void names_close(struct names *t);
-/* Sort; the name that occurs twice, or NULL. */
+/* Sort the table. Returns a name that occurs twice, or NULL. */
 const struct str *names_sort(struct names *t);
-/* The index stored with a name, -1 when it is not there. */
+/* The index stored with a name, or -1. */
 int names_find(const struct names *t, const char *name, size_t len);
 
-/* Printable ASCII without space: what keys and tensor names of GGUF are made of. Keeps control
- * characters of a hostile file out of our messages. */
+/* Whether a name consists of printable ASCII without spaces, as keys and tensor names of GGUF
+ * must. Keeps control characters of a hostile file out of our messages. */
 bool name_is_plain(const char *s, size_t len);
 
 #endif

@@ -1,4 +1,4 @@
-/* The tensors of a decoder by what they do: their names in either kind of file, their shapes and
+/* The tensors of a decoder by role: their names in safetensors and in GGUF files, their shapes and
  * which architectures have them. */
 #ifndef PV_FORMAT_ROLES_H
 #define PV_FORMAT_ROLES_H
@@ -14,7 +14,7 @@ enum role_dim {
     DIM_HEAD, /* head_dim */
     DIM_FFN,
     DIM_VOCAB,
-    DIM_EXPERTS /* how many there are */
+    DIM_EXPERTS /* number of experts */
 };
 
 enum role_need {
@@ -30,7 +30,7 @@ struct role {
     const char *hf;   /* after "PREFIX.layers.N." */
     const char *gguf; /* after "blk.N." */
     enum role_dim dim[2];
-    enum role_need need; /* NEVER: must not be there, the decoder has no such term */
+    enum role_need need; /* NEVER: an error if present, because our decoder has no such term */
     size_t slot;         /* offset in struct layer_tensors */
 };
 
@@ -39,7 +39,7 @@ enum { ROLE_LAYER_COUNT = 16 };
 extern const struct role role_layer[ROLE_LAYER_COUNT];
 extern const struct role role_embed, role_norm, role_lm_head; /* slot unused, names complete */
 
-/* In this layer. */
+/* Whether this layer must have the tensor. */
 bool role_needed(const struct role *r, const struct config *c, int layer);
 /* The size of a dimension; 0 for DIM_NONE. */
 int64_t role_dim_size(enum role_dim d, const struct config *c);

@@ -15,7 +15,7 @@ enum {
 
 struct safetensors;
 
-/* `limit` is in bytes and for each file. */
+/* `limit`: the largest permitted size of each file, in bytes. */
 enum pv_status safetensors_open(struct safetensors **out, const char *dir, uint64_t limit,
                                 struct pv_error *err);
 /* One file of a directory, by its name. */
@@ -25,19 +25,19 @@ enum pv_status safetensors_open_named(struct safetensors **out, const char *dir,
 enum pv_status safetensors_open_memory(struct safetensors **out, const void *data, size_t size,
                                        const char *name, struct pv_error *err);
 void safetensors_close(struct safetensors **st);
-/* The files that they are in. */
+/* The files that contain the tensors. */
 int safetensors_n_files(const struct safetensors *st);
 const struct file_stamp *safetensors_stamp(const struct safetensors *st, int i);
-/* Its mapping, empty where the data was borrowed, and its name. */
+/* Mapping and name of file i; the mapping is empty if the data was borrowed. */
 const struct file_map *safetensors_map(const struct safetensors *st, int i, const char **path);
 
-/* The tensors of a type we know, in file order; those of other types (I64, BOOL, ...) are
- * buffers no decoder needs and are left out. */
+/* The tensors whose type we support, in file order. Those of other types (I64, BOOL, ...) are
+ * skipped: no decoder needs them. */
 int safetensors_n_tensors(const struct safetensors *st);
 const struct tensor *safetensors_tensor(const struct safetensors *st, int i);
 const struct tensor *safetensors_find(const struct safetensors *st, const char *name); /* or NULL */
-/* The numbers of a list of I32 or I64, which are left out above: *out is owned by the caller
- * (mem_free), and NULL where there is no such tensor. */
+/* The numbers of a one-dimensional I32 or I64 tensor, which the functions above skip. The caller
+ * owns *out (mem_free); it is NULL if there is no such tensor. */
 enum pv_status safetensors_ints(const struct safetensors *st, const char *name, int64_t **out,
                                 int *n, struct pv_error *err);
 

@@ -1,4 +1,4 @@
-/* What a tensor of a file must be before anything relies on it. */
+/* Checks of a tensor's shape and type before it is used. */
 #ifndef PV_FORMAT_TENSOR_EXPECT_H
 #define PV_FORMAT_TENSOR_EXPECT_H
 
@@ -9,7 +9,7 @@
  * names the file. */
 enum pv_status tensor_expect(const struct tensor *t, const int64_t *dim, int n_dims,
                              const char *where, struct pv_error *err);
-/* It must be F32, F16 or BF16: tables that are read element by element. */
+/* The tensor must be F32, F16 or BF16, because it is read element by element. */
 enum pv_status tensor_expect_plain(const struct tensor *t, const char *where, struct pv_error *err);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "format/vision_config.h"
 
-/* From config.json and the preprocessor's files of a directory; family NULL where config.json
- * describes no tower of one of the given families. */
+/* Reads config.json and the preprocessor's files of a directory. out->family is NULL if
+ * config.json describes no tower of one of the given families. */
 enum pv_status vision_config_hf_open(struct vision_config *out, const char *dir,
                                      const struct family *const *families, struct pv_error *err);
 /* The same from memory: `processor` (preprocessor_config.json) may be NULL; `name` is for

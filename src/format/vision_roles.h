@@ -1,5 +1,5 @@
-/* The tensors of a vision tower and its projector by what they do: their names in either kind of
- * file, and their shapes. */
+/* The tensors of a vision tower and its projector by role: their names in safetensors and in GGUF
+ * files, and their shapes. */
 #ifndef PV_FORMAT_VISION_ROLES_H
 #define PV_FORMAT_VISION_ROLES_H
 
@@ -11,11 +11,11 @@ enum vision_dim {
     VDIM_FFN,
     VDIM_PATCH,     /* a patch's pixels: stored as (3, [temporal,] patch, patch) */
     VDIM_POSITIONS, /* rows of the table of learned positions */
-    VDIM_MERGED,    /* hidden size of the patches of one token together */
+    VDIM_MERGED,    /* hidden size times the patches of one token */
     VDIM_OUT        /* hidden size of the decoder */
 };
 
-/* Where a name begins in a directory. */
+/* Which prefix of struct vision_layout a tensor's name in a directory begins with. */
 enum vision_place { PLACE_TOWER, PLACE_MM0, PLACE_MM2, PLACE_NEWLINE };
 
 struct vision_role {
@@ -23,20 +23,20 @@ struct vision_role {
     const char *gguf; /* complete, or after "v.blk.N." or "v.deepstack.N." */
     enum vision_dim dim[2];
     enum vision_place place;
-    int part;    /* 1..3: in a directory it is this third of the tensor's rows (fused q, k, v) */
-    bool fused;  /* also in GGUF */
+    int part;    /* 1..3: in a directory, this third of the rows of a fused qkv tensor; else 0 */
+    bool fused;  /* fused in GGUF files too */
     size_t slot; /* offset in struct vision_tensors, vision_layer_tensors or vision_merger */
 };
 
-/* How one release of one family prefixes its tensors in a directory. */
+/* The prefixes of tensor names in a directory; releases of one family differ in them. */
 struct vision_layout {
     const char *prefix[4]; /* by enum vision_place */
-    const char *layers;    /* after the tower's prefix, before the number of the layer, */
-    const char *mergers;   /* or of a further merger; NULL: the family has none */
+    const char *layers;    /* between the tower's prefix and the layer's number */
+    const char *mergers;   /* the same for deepstack mergers; NULL: the family has none */
 };
 
 struct vision_roles {
-    const struct vision_role *top, *layer, *merger; /* merger: of each further one */
+    const struct vision_role *top, *layer, *merger; /* merger: of each deepstack merger */
     int n_top, n_layer, n_merger;
 };
 
