@@ -1,4 +1,4 @@
-/* What the files of the audio encoder share: weights and scratch. */
+/* Shared by the files of the audio encoder: weights and scratch memory. */
 #ifndef PV_HEARING_HEARING_PARTS_H
 #define PV_HEARING_HEARING_PARTS_H
 
@@ -25,25 +25,25 @@ struct hearing {
     struct tower_layer *layer;
     struct query_layer *query_layer;
     float *small;       /* norms, biases and tables as f32, on the device */
-    uint8_t *turned[2]; /* convolutions with their channels last, on the host */
+    uint8_t *turned[2]; /* convolution weights with channels last, on the host */
 };
 
 struct hearing_state {
     struct device *dev;
     struct device_work *work;
     struct vision_watch watch;
-    float *block;         /* on the device; the following lie in it */
-    float *features;      /* [1 + frames, mel]: a row of zeros, then one for each feature frame */
-    float *first;         /* [1 + frames, hidden]: the same after the first convolution */
-    float *wide;          /* [TOWER_CHUNK, taps * widest]: rows under a convolution, side by side */
-    float *x, *q, *k, *v; /* as in struct layer_room, and the following four */
+    float *block;    /* on the device; contains the following */
+    float *features; /* [1 + frames, mel]: a row of zeros, then one for each feature frame */
+    float *first;    /* [1 + frames, hidden]: the same after the first convolution */
+    float *wide;     /* [TOWER_CHUNK, taps * widest]: the input rows of a convolution, joined */
+    float *x, *q, *k, *v; /* these and the next three: see struct layer_room */
     float *xn, *tmp, *up;
     float *keys, *values;               /* [positions, q_hidden] */
     float *query, *part, *sum, *middle; /* [tokens, q_hidden], and middle [tokens, q_ffn] */
     float *tokens;                      /* [tokens, out] */
     int32_t *rows;                      /* [taps * TOWER_CHUNK] or [tokens] */
-    struct arena arena;                 /* on the host; the following lie in it */
-    int32_t *host_rows;                 /* as rows */
+    struct arena arena;                 /* on the host; contains the following */
+    int32_t *host_rows;                 /* host copy of rows */
     float *turned;                      /* [frames, mel] */
     int *segments;                      /* [TOWER_CHUNK + 1] */
 };
@@ -57,7 +57,7 @@ struct hearing_pass {
 
 /* qformer.c: frames [positions, hidden] -> st->tokens. */
 void qformer_run(const struct hearing_pass *p, const float *frames);
-/* y [n, w->out] = x . w^T, a chunk of rows after the other. */
+/* y [n, w->out] = x . w^T, TOWER_CHUNK rows at a time. */
 void hearing_multiply(const struct hearing_pass *p, const struct matrix *w, float *y,
                       const float *x, int n);
 

@@ -1,5 +1,5 @@
-/* What the tables of an MP4 or QuickTime file claim, before anybody believes them. A header of a
- * few bytes can claim millions of samples, for each of which FFmpeg keeps an entry in memory. */
+/* Checks the sample tables of an MP4 or QuickTime file before FFmpeg reads it. A header of a few
+ * bytes can claim millions of samples, and FFmpeg allocates an entry for each. */
 #ifndef PV_VIDEO_BOXES_H
 #define PV_VIDEO_BOXES_H
 
@@ -7,20 +7,20 @@
 
 enum {
     BOXES_ENTRIES_MAX = 1 << 25, /* samples of all tracks together */
-    BOXES_ENTRY_SIZE = 32,       /* bytes that FFmpeg keeps for one, or a little more */
-    BOXES_FREE = 1 << 16         /* samples that a file may claim and not hold: it may be cut */
+    BOXES_ENTRY_SIZE = 32,       /* upper bound of FFmpeg's bytes per sample */
+    BOXES_FREE = 1 << 16         /* missing samples that are tolerated: the file may be truncated */
 };
 
 struct boxes_source {
     const char *path; /* for errors */
     int64_t size;
     void *user;
-    /* Up to n bytes from `at` on; returns how many. */
+    /* Reads up to n bytes from offset `at`; returns how many. */
     size_t (*read)(void *user, int64_t at, uint8_t *to, size_t n);
 };
 
-/* PV_E_LIMIT when there are more than the file can hold, or more than `memory` bytes are needed for
- * them (0: any). Whatever is no box at all is left to FFmpeg to refuse. */
+/* PV_E_LIMIT if the tables claim more samples than the file can hold, or if their entries need more
+ * than `memory` bytes (0: no limit). Malformed boxes are not reported: FFmpeg refuses them. */
 enum pv_status boxes_check(const struct boxes_source *s, uint64_t memory, struct pv_error *err);
 
 #endif

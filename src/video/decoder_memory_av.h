@@ -1,4 +1,4 @@
-/* Memory of decoders: how much one is going to hold, and what it really takes. */
+/* Memory of FFmpeg's decoders: an estimate before decoding, and a count while decoding. */
 #ifndef PV_VIDEO_DECODER_MEMORY_AV_H
 #define PV_VIDEO_DECODER_MEMORY_AV_H
 
@@ -6,13 +6,13 @@
 
 #include <libavcodec/avcodec.h>
 
-/* From now on the decoder's frames count in the meter, and one that is over its limit is refused.
- * Not with decoders that have their own memory: for those there is the estimate alone. */
+/* Count the frames of this decoder in the meter, and refuse a frame that exceeds its limit. This
+ * does not work for decoders that allocate frames themselves; they have the estimate only. */
 void decoder_memory_count(AVCodecContext *d, struct meter *m);
 /* Whether the frames of this decoder are counted. */
 bool decoder_memory_is_counted(const AVCodecContext *d);
-/* Bytes that a decoder holds at most, of frames like this one: references, frames that wait to be
- * shown, and those on their way. */
+/* Upper bound of the bytes of frames that a decoder holds, for frames like this one: reference
+ * frames, frames waiting for their turn to be shown, and frames being decoded. */
 uint64_t decoder_memory_estimate(const AVCodecContext *d, const AVFrame *like);
 
 #endif

@@ -1,6 +1,7 @@
-/* Finding a frame: whether the decoder goes on or starts again at a key, where it stops, what to do
- * when a key turns out to be none. Knows the index and the judge; the decoder is behind two
- * functions. */
+/* Finds a frame: decides whether the decoder continues or restarts at a key frame, when it has read
+ * enough, and what to do if decoding cannot start at a packet that is marked as a key frame. Uses
+ * the frame index and the judge (judge.h, which decides what frames are intact); the decoder is
+ * reached through two functions only. */
 #ifndef PV_VIDEO_FINDER_H
 #define PV_VIDEO_FINDER_H
 
@@ -9,10 +10,11 @@
 /* A decoder and where its packets come from. */
 struct finder_source {
     void *user;
-    /* Starts afresh with `packet` as the next one. `surely`: by reading from the beginning, since
-     * seeking has led astray. */
+    /* Restart the decoder with `packet` as the next one. `surely`: do not seek but read from the
+     * beginning, because seeking led to a wrong place before. */
     enum pv_status (*start)(void *user, size_t packet, bool surely, struct pv_error *err);
-    /* One frame more to the judge, or judge_end. Feeds packets with finder_feed. */
+    /* Decode until one more frame was given to the judge, or call judge_end. Asks finder_feed
+     * before each packet. */
     enum pv_status (*pump)(void *user, struct pv_error *err);
 };
 
@@ -20,35 +22,36 @@ struct finder {
     struct frame_index *index; /* borrowed */
     struct finder_source source;
     struct judge judge;
-    size_t start;       /* packet the decoder started from */
-    size_t next;        /* packet it is fed next */
-    size_t drain_after; /* it is fed none after this one */
+    size_t start;       /* packet at which the decoder started */
+    size_t next;        /* packet that it gets next */
+    size_t drain_after; /* the last packet that it gets before it is drained */
     bool running, draining;
-    bool astray;   /* the packets are not those of the index */
-    bool surely;   /* starts are made by reading from the beginning */
-    bool no_drain; /* emptying this decoder early loses frames */
-    bool plain;    /* no stand-ins are looked for, and the index is not written to */
-    int misses;    /* starts that went wrong */
+    bool astray;   /* the packets read are not those of the index */
+    bool surely;   /* restarts read from the beginning instead of seeking */
+    bool no_drain; /* draining this decoder early loses frames */
+    bool plain;    /* do not look for substitutes and do not change the index */
+    int misses;    /* failed restarts */
 };
 
 void finder_init(struct finder *f, struct frame_index *index, struct finder_source source,
                  void (*drop)(void *frame));
 
-/* To be asked before each packet: its number is f->next, which is advanced when true. False: the
- * decoder is to give what it still has, and then end. */
+/* Call before each packet. True: feed packet f->next - 1 (the call advances f->next). False: drain
+ * the decoder. */
 bool finder_feed(struct finder *f);
-/* The packet just fed is not number f->next - 1; the decoder is to end. */
+/* Tell the finder that the packet just read is not number f->next - 1; decoding then stops. */
 void finder_astray(struct finder *f);
 
-/* Frame `want`, or what stands in for it (another rank): the last good one before it, and only
- * where there is none the first good one after it. *out stays the judge's until the next call.
- * NULL: not one frame decodes; plain: this one does not. `after` is wanted next, -1: none. */
+/* Find frame `want`. If it is damaged, *out is a substitute with another rank: the last intact
+ * frame before it, or the first after it if there is none before. *out is owned by the judge and
+ * valid until the next call. It is NULL if no frame of the video decodes (with `plain`: if this
+ * frame does not). `after`: the frame that will be wanted next, -1: none. */
 enum pv_status finder_find(struct finder *f, size_t want, int64_t after, const struct judged **out,
                            struct pv_error *err);
 
-/* Lets all frames go; the next call starts afresh. */
+/* Release all frames; the next call restarts the decoder. */
 void finder_stop(struct finder *f);
-/* ... and as with a new decoder. */
+/* The same, and forget what was learned about the decoder: it will be replaced. */
 void finder_restart(struct finder *f);
 
 #endif

@@ -1,9 +1,9 @@
-/* Which decoded frames can be trusted. A decoder that lost its way goes on giving frames that look
- * decoded; the judge lets none of them through.
+/* Decides which decoded frames are intact. After an error a decoder may continue to return frames
+ * that are built from damaged or missing ones; the judge rejects them.
  *
- * A frame is good when a key frame came out of the decoder, every packet decoded from there to the
- * frame's own gave a frame, and none of these carried a sign of damage. So a verdict may have to
- * wait for frames shown later but decoded before. */
+ * A frame is intact if a key frame came out of the decoder, every packet decoded since then up to
+ * the frame's own gave a frame, and none of these was marked as damaged. So the verdict on a frame
+ * may depend on frames that are displayed later but decoded before it. */
 #ifndef PV_VIDEO_JUDGE_H
 #define PV_VIDEO_JUDGE_H
 
@@ -21,37 +21,37 @@ struct judged {
 struct judge {
     const struct frame_index *index; /* borrowed */
     void (*drop)(void *frame);
-    struct judged queue[JUDGE_QUEUE]; /* good so far, in the order shown */
+    struct judged queue[JUDGE_QUEUE]; /* frames that look intact so far, in display order */
     int n;
-    struct judged before; /* the last good frame before `want`; frame NULL: none */
-    size_t want;          /* the frame looked for: earlier ones are let go */
+    struct judged before; /* the last intact frame before `want`; frame NULL: none */
+    size_t want;          /* the frame that is looked for; earlier ones are released */
     int64_t last;         /* rank of the latest frame */
-    size_t bad;           /* packets from this one on are not to be trusted */
+    size_t bad;           /* frames of this packet and of later ones are not trusted */
     bool ended;           /* no frame will follow */
-    bool lenient;         /* packets that give no frame are no damage */
+    bool lenient;         /* a packet that gives no frame does not count as damage */
 };
 
-/* The decoder starts afresh at packet `start`; lets all frames go. */
+/* The decoder restarts at packet `start`; releases all frames. */
 void judge_start(struct judge *j, size_t start, size_t want);
 
-/* The decoder gave a frame. The judge owns it from here. */
+/* The decoder returned a frame, which the judge now owns. */
 void judge_add(struct judge *j, void *frame, size_t rank, bool key, bool damaged);
-/* ... one that is not shown, of packet `packet`. Nothing to own. */
+/* The decoder returned the frame of packet `packet`, which is never displayed. */
 void judge_add_hidden(struct judge *j, size_t packet, bool key, bool damaged);
-/* ... or failed: frames to come are not to be trusted until a key comes. */
+/* The decoder failed: following frames are not trusted until the next key frame. */
 void judge_add_error(struct judge *j);
 /* No frame will follow; the packets before `fed` were fed. */
 void judge_end(struct judge *j, size_t fed);
 
-/* From now on frame `rank` is wanted, not before the last one. */
+/* Look for frame `rank` from now on; it must not be less than the last one. */
 void judge_want(struct judge *j, size_t rank);
-/* On the frame wanted; *out is set when GOOD, and stays the judge's. */
+/* The verdict on the wanted frame; if GOOD, *out is set to the frame, owned by the judge. */
 enum verdict judge_decide(const struct judge *j, const struct judged **out);
-/* What stands in for a lost frame: the last good one before it, else the first after it, else
- * NULL. Without one before, ask again as more frames come. */
+/* The substitute for a lost frame: the last intact one before it, else the first after it, else
+ * NULL. If there is none before it, call again when more frames have been added. */
 const struct judged *judge_stand_in(const struct judge *j);
 
-/* Lets all frames go. */
+/* Release all frames. */
 void judge_clear(struct judge *j);
 
 #endif

@@ -1,6 +1,6 @@
-/* A video that is read in a helper process: what video.h says of struct video, as far as it goes. A
- * helper that crashes, is killed or says what cannot be ends with one error, for this video alone;
- * so does a read that is stopped. */
+/* A video that is decoded in a helper process; the functions behave as their namesakes in video.h.
+ * If the helper crashes, is killed or sends invalid messages, or if a read is cancelled, this video
+ * fails with one error and no other video is affected. */
 #ifndef PV_VIDEO_MEDIA_PROXY_AV_H
 #define PV_VIDEO_MEDIA_PROXY_AV_H
 
@@ -9,7 +9,7 @@
 
 struct media_proxy;
 
-/* *unavailable: there is no helper, or no walls for it, on this system. */
+/* *unavailable is set if it failed because the helper program or a sandbox for it is missing. */
 enum pv_status media_proxy_open(struct media_proxy **out, const struct video_source *from,
                                 const struct video_limits *limits, int threads, bool *unavailable,
                                 struct pv_error *err);

@@ -1,7 +1,6 @@
-/* What the library and its helper process prevue-media say to each other, over a socket that keeps
- * messages apart. One side made the other, from the same build; but the helper may have been taken
- * over by the file it decodes, so every number from it is checked, and nothing of it is trusted but
- * pixels to be pixels. */
+/* The messages between the library and its helper process prevue-media, over a socket that
+ * preserves message boundaries. Both are from the same build, so there is no versioning. The helper
+ * may have been taken over by a malicious file, so the library checks every number it sends. */
 #ifndef PV_VIDEO_MEDIA_WIRE_H
 #define PV_VIDEO_MEDIA_WIRE_H
 
@@ -10,35 +9,36 @@
 enum {
     WIRE_FILE = 3, /* descriptors of the helper */
     WIRE_SOCKET = 4,
-    WIRE_NAME = 1024, /* bytes of the file's name, cut */
+    WIRE_NAME = 1024, /* bytes of the file's name; longer ones are truncated */
     WIRE_FORMATS = 1024,
     WIRE_BUILD = 65,
-    WIRE_SOUND_SAMPLES = 1 << 16 /* of a slot with sound */
+    WIRE_SOUND_SAMPLES = 1 << 16 /* per slot */
 };
 
-/* For tests of the walls: what the helper tries in place of opening the file. */
+/* For tests of the sandbox and of the library's checks: what the helper does instead of opening the
+ * file. */
 enum media_test {
     MEDIA_TEST_NONE,
-    MEDIA_TEST_OPEN, /* a file */
-    MEDIA_TEST_SOCKET,
-    MEDIA_TEST_EXEC, /* memory that can be run */
-    MEDIA_TEST_PROCESS,
-    MEDIA_TEST_ALLOCATE, /* four times the limit of memory */
-    MEDIA_TEST_SPIN,
-    MEDIA_TEST_SLEEP,
+    MEDIA_TEST_OPEN,     /* open another file */
+    MEDIA_TEST_SOCKET,   /* create a socket */
+    MEDIA_TEST_EXEC,     /* map executable memory */
+    MEDIA_TEST_PROCESS,  /* start a process */
+    MEDIA_TEST_ALLOCATE, /* allocate four times the memory limit */
+    MEDIA_TEST_SPIN,     /* loop for ever */
+    MEDIA_TEST_SLEEP,    /* sleep for ever */
     MEDIA_TEST_CRASH,
-    MEDIA_TEST_QUIT,    /* without a word */
-    MEDIA_TEST_HUGE,    /* to claim frames that are too large, */
-    MEDIA_TEST_MANY,    /* more frames than a file can have, */
-    MEDIA_TEST_NOISE,   /* what is no message, */
-    MEDIA_TEST_ORDER,   /* and, when read, frames that nobody asked for */
-    MEDIA_TEST_SHRINK,  /* to take the shared memory away, */
-    MEDIA_TEST_NOISY,   /* and, when asked for sound, to send more than fits, */
-    MEDIA_TEST_ENDLESS, /* more than was asked for, */
-    MEDIA_TEST_STALL    /* or nothing */
+    MEDIA_TEST_QUIT,    /* exit without a message */
+    MEDIA_TEST_HUGE,    /* claim frames that are too large */
+    MEDIA_TEST_MANY,    /* claim more frames than a file can have */
+    MEDIA_TEST_NOISE,   /* send something that is no message */
+    MEDIA_TEST_ORDER,   /* when frames are requested, send others */
+    MEDIA_TEST_SHRINK,  /* shrink the shared memory */
+    MEDIA_TEST_NOISY,   /* when sound is requested, send more than fits into a slot */
+    MEDIA_TEST_ENDLESS, /* when sound is requested, send more than requested */
+    MEDIA_TEST_STALL    /* when sound is requested, send nothing */
 };
 
-/* To the helper: what to open. */
+/* To the helper: what to open, and the limits (see struct video_limits). */
 struct wire_job {
     char build[WIRE_BUILD]; /* of the library */
     char name[WIRE_NAME];
@@ -55,18 +55,17 @@ struct wire_job {
     int test;
 };
 
-/* To the helper: what to read. With it comes the descriptor of the shared memory, which has the
- * numbers of the frames (int64_t [n]), and from `slots` on n_slots pictures; or, for sound, slots
- * of samples alone. */
+/* To the helper: what to read. The descriptor of the shared memory is attached to the message. The
+ * memory holds the frame numbers (int64_t [n]; not for sound), and from offset `slots` on n_slots
+ * slots, each for one picture or for WIRE_SOUND_SAMPLES samples. */
 struct wire_read {
     int n, n_slots;
-    uint64_t slots, slot_size, size; /* bytes; size: of the whole */
-    bool sound;                      /* between these seconds of the clip, in place of frames */
-    double start, end;
+    uint64_t slots, slot_size, size; /* bytes; size: of the whole shared memory */
+    bool sound;                      /* read sound instead of frames, */
+    double start, end;               /* between these seconds of the clip */
 };
 
-/* To the helper: the pictures (or samples) before message `at` have been taken out of their slots.
- */
+/* To the helper: the slots of all messages before number `at` may be reused. */
 struct wire_taken {
     int at;
 };
@@ -76,16 +75,16 @@ enum wire_kind { WIRE_OPENED = 1, WIRE_FRAME, WIRE_SOUND, WIRE_READ, WIRE_FAILED
 /* From the helper. */
 struct wire_answer {
     uint32_t kind;
-    uint32_t status;        /* FAILED: enum pv_status, */
-    char text[512];         /* and the sentence */
-    bool no_walls;          /* FAILED: because there is no sandbox to be had here */
+    uint32_t status;        /* FAILED: enum pv_status */
+    char text[512];         /* FAILED: the error message */
+    bool no_walls;          /* FAILED: because the system offers no sandbox */
     struct video_info info; /* OPENED */
-    int at;                 /* FRAME: which of those asked for; in slot at % n_slots. SOUND: the
-                               number of the message, likewise */
-    int64_t index;          /* FRAME */
-    double time;
-    uint64_t n_samples; /* SOUND */
-    int lost;           /* READ: all frames or samples have been sent */
+    int at;                 /* FRAME: which of the requested frames. SOUND: number of the message.
+                               The data is in slot at % n_slots. */
+    int64_t index;          /* FRAME: number of the frame really sent */
+    double time;            /* FRAME: of that frame */
+    uint64_t n_samples;     /* SOUND */
+    int lost;               /* READ (all was sent): frames or packets that could not be decoded */
 };
 
 #endif

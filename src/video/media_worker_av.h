@@ -2,7 +2,8 @@
 #ifndef PV_VIDEO_MEDIA_WORKER_AV_H
 #define PV_VIDEO_MEDIA_WORKER_AV_H
 
-/* All of the program: speaks media_wire.h over its descriptors. Returns the exit status. */
+/* The whole program: exchanges the messages of media_wire.h over the descriptors named there.
+ * Returns the exit status. */
 int media_worker_run(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* What reading a video has cost so far, against its limits, and whether it is to go on: one for all
- * readers of a video. */
+/* Counts the resources that reading a video has used, compares them with its limits, and asks the
+ * caller whether to continue. One meter serves all readers (threads) of a video. */
 #ifndef PV_VIDEO_METER_H
 #define PV_VIDEO_METER_H
 
@@ -8,40 +8,40 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { METER_ASK_MS = 20 }; /* the caller is asked no more often whether to go on */
+enum { METER_ASK_MS = 20 }; /* least time between two calls of video_limits.go_on */
 
 struct meter {
-    const char *path;                  /* for errors; borrowed, */
-    const struct video_limits *limits; /* as these are */
-    pthread_t caller;                  /* the thread that is in a call of the video */
-    double asked;                      /* when it was asked last */
-    atomic_bool stopped;               /* it said no */
+    const char *path;                  /* for errors; borrowed */
+    const struct video_limits *limits; /* borrowed */
+    pthread_t caller;                  /* the thread that called a function of video.h */
+    double asked;                      /* time of the last call of go_on */
+    atomic_bool stopped;               /* go_on returned false */
     atomic_ullong pixels;              /* decoded */
     atomic_ullong cpu_ns;              /* spent by all readers */
     atomic_ullong bytes;               /* held by decoders and painters */
     atomic_bool starved;               /* the system had no memory for a frame */
-    atomic_ullong refused; /* what would have been held when bytes were refused; 0: none */
+    atomic_ullong refused; /* total that a refused request would have reached; 0: none refused */
 };
 
-/* One reader's time is that of the thread it is on. */
+/* One reader's share of the meter: the CPU time of its thread. */
 struct meter_hand {
     struct meter *meter;
     pthread_t thread;
-    double mark; /* CPU seconds of the thread at the last look; 0: none yet */
+    double mark; /* CPU seconds of the thread when last added; 0: not yet */
 };
 
 void meter_init(struct meter *m, const char *path, const struct video_limits *limits);
-/* The calling thread is the one to ask from now on. */
+/* The calling thread becomes the one on which go_on is called. */
 void meter_enter(struct meter *m);
-/* False: reading is to end. Asks the caller, on the caller's thread only. */
+/* False: stop reading. Calls go_on if this is the caller's thread. */
 bool meter_go_on(struct meter *m);
-/* PV_E_CANCELLED, or PV_E_LIMIT with what was exceeded. To be called often. */
+/* PV_E_CANCELLED, or PV_E_LIMIT naming what was exceeded. Must be called often. */
 enum pv_status meter_check(struct meter_hand *h, struct pv_error *err);
 
 void meter_decoded(struct meter *m, int64_t pixels);
-/* Bytes for a decoder; false, and remembered: they are over the limit. */
+/* Reserve bytes for a decoder. False if that exceeds the limit, which meter_check then reports. */
 bool meter_take(struct meter *m, uint64_t bytes);
-/* The system refused memory. */
+/* Record that the system refused memory. */
 void meter_starve(struct meter *m);
 void meter_give(struct meter *m, uint64_t bytes);
 /* Bytes of the limit that are left. */

@@ -1,4 +1,4 @@
-/* The pictures of a film, all of one size: RGB out of decoded frames, as they are shown. */
+/* Converts decoded frames to RGB pictures as they are displayed, all of one size. */
 #ifndef PV_VIDEO_PAINTER_AV_H
 #define PV_VIDEO_PAINTER_AV_H
 
@@ -15,16 +15,16 @@ struct painter {
     int stored_width, stored_height;
     uint8_t *scratch; /* [stored_height, stride]: swscale may write past a row's end */
     size_t stride;
-    uint8_t *rgb;     /* the picture given to the caller */
-    int64_t rgb_rank; /* which one it is, -1: none */
+    uint8_t *rgb;     /* the last picture */
+    int64_t rgb_rank; /* rank of its frame, -1: none */
 };
 
-/* Size and orientation of all pictures are those of the first good frame. */
+/* All pictures get the size and orientation of `first`, the first intact frame. */
 enum pv_status painter_begin(struct painter *p, const AVStream *film, const AVFrame *first,
                              struct pv_error *err);
-/* Room alone, for another painter of the same film. */
+/* Allocate the buffers only, for another painter of the same video. */
 enum pv_status painter_alloc(struct painter *p, int width, int height, struct pv_error *err);
-/* The frame's pixels into p->rgb, unless it is that already. */
+/* Convert a frame into p->rgb, unless p->rgb has this rank already. */
 enum pv_status painter_paint(struct painter *p, const char *path, const AVFrame *f, int64_t rank,
                              struct pv_error *err);
 void painter_end(struct painter *p);

@@ -1,12 +1,13 @@
-/* Reading chosen frames with several readers of one film at once.
+/* Reads chosen frames of one video with several threads ("readers").
  *
- * The wish is cut into parts at key frames, where a decoder starts afresh anyway; each reader takes
- * the next part that is left and starts it with a new decoder, so that what comes out depends on
- * the part alone. The cuts depend on the film and the wish alone, never on the number of readers.
- * From the first frame on that does not come out well, one reader reads the rest in order, for a
- * stand-in may lie in any part before. So the pictures are the same whatever the number of readers.
+ * The list of wanted frames is divided into parts at key frames, where a decoder can start. Each
+ * reader takes the next open part and decodes it with a new decoder, so the result depends on the
+ * part only. The division depends on the video and the list, never on the number of readers. At the
+ * first frame that is not intact, parallel reading ends and one reader reads the rest in order,
+ * because a substitute may come from any earlier part. So the pictures do not depend on the number
+ * of readers.
  *
- * Knows readers by three functions, and no types of FFmpeg. */
+ * Readers are reached through three functions; no types of FFmpeg are used. */
 #ifndef PV_VIDEO_READ_PARTS_H
 #define PV_VIDEO_READ_PARTS_H
 
@@ -19,31 +20,31 @@
 enum {
     PARTS_MAX = 128,
     PARTS_READERS = 16,     /* most readers at once */
-    PARTS_AHEAD = 64,       /* most pictures that wait for their turn ... */
-    PARTS_BYTES = 64 << 20, /* ... and most bytes of them, two pictures excepted */
-    PARTS_LEAST = 8         /* packets to decode that make a part worth its start */
+    PARTS_AHEAD = 64,       /* most pictures that may wait for their turn */
+    PARTS_BYTES = 64 << 20, /* most bytes of waiting pictures; two pictures may always wait */
+    PARTS_LEAST = 8         /* fewest packets to decode that justify a part of its own */
 };
 
 /* One frame to read. */
 struct part_want {
-    int64_t frame, after; /* after: the frame wanted next, -1: none */
-    bool plain;           /* only as it is: no stand-in, and the index is not written to */
-    int at;
-    const atomic_int *stop; /* NULL, or: to be given up (any failure) when *stop <= at */
+    int64_t frame, after;   /* after: the frame that is wanted next, -1: none */
+    bool plain;             /* no substitute, and the index must not be changed */
+    int at;                 /* index into part_wish.want */
+    const atomic_int *stop; /* may be NULL; give up with any error when *stop <= at */
 };
 
-/* What came of it. */
+/* The result. */
 struct part_frame {
-    int64_t index; /* -1: plain, and it did not come out well */
+    int64_t index; /* number of the frame; -1: `plain` was set and the frame is not intact */
     const uint8_t *rgb;
 };
 
 struct part_source {
     void *user; /* the first reader; used by one thread at a time */
-    /* Reader k > 0, made when asked for the first time; asked before reading starts. NULL when it
-     * cannot be had; the others do its work. */
+    /* Reader k > 0, created at the first call. Called before reading starts. If it returns NULL,
+     * the other readers do the work. */
     void *(*twin)(void *user, int k);
-    /* Opens what is not open yet, and forgets all that was decoded. */
+    /* Opens what is not open yet, and drops everything decoded so far. */
     enum pv_status (*restart)(void *reader, struct pv_error *err);
     enum pv_status (*read)(void *reader, const struct part_want *want, struct part_frame *out,
                            struct pv_error *err);
@@ -58,27 +59,27 @@ struct part_wish {
     int threads;
     video_frame_fn fn;
     void *user;
-    struct meter *meter; /* asked while pictures are waited for; NULL: nobody */
+    struct meter *meter; /* meter_go_on is called while waiting for pictures; may be NULL */
 };
 
 struct parts {
-    int begin[PARTS_MAX + 1]; /* part k: want[begin[k]] to want[begin[k + 1]] */
+    int begin[PARTS_MAX + 1]; /* part k: want[begin[k]] up to, not including, want[begin[k + 1]] */
     int n;
 };
 
-/* Where the wish is cut. One part: reading at once does not pay. */
+/* Divide the list of wanted frames. If the result is one part, parallel reading is not worth it. */
 void parts_cut(struct parts *out, const struct frame_index *index, const int64_t *want, int n);
 
-/* Frames that have to be decoded for these. */
+/* How many frames must be decoded to get these. */
 uint64_t parts_cost(const struct frame_index *index, const int64_t *want, int n);
-/* Bytes of pictures that wait for their turn, at most. */
+/* Upper bound of the bytes of waiting pictures. */
 uint64_t parts_memory(int width, int height);
 
-/* Reads in parts, handing the pictures to w->fn in order, on this thread. */
+/* Read all parts; calls w->fn for the pictures in order, on this thread. */
 enum pv_status parts_read(const struct parts *parts, const struct part_source *source,
                           const struct part_wish *w, int *lost, struct pv_error *err);
 
-/* Reads want[from] and what follows with the first reader alone, adding to *lost. */
+/* Read want[from] and all that follow with the first reader only, adding to *lost. */
 enum pv_status parts_read_rest(const struct part_source *source, const struct part_wish *w,
                                int from, int *lost, struct pv_error *err);
 

@@ -1,5 +1,5 @@
-/* Antialiased bicubic resizing of 8-bit RGB, as Pillow and as torchvision do it, and the sizes the
- * Qwen families resize to. */
+/* Antialiased bicubic resizing of 8-bit RGB, as in Pillow and in torchvision, and the sizes to
+ * which the Qwen families resize. */
 #ifndef PV_VIDEO_RESIZE_H
 #define PV_VIDEO_RESIZE_H
 
@@ -7,7 +7,7 @@
 #include "video/image.h"
 
 enum resize_kind {
-    RESIZE_PILLOW, /* integer weights, 8-bit between the two passes: the bits of Pillow 13 */
+    RESIZE_PILLOW, /* integer weights, 8-bit between the two passes: identical to Pillow 13 */
     RESIZE_FLOAT   /* float weights, rounded once at the end (torchvision on float tensors) */
 };
 
@@ -22,29 +22,29 @@ void resizer_close(struct resizer **r);
 /* in [in_height, in_width, 3] -> out [out_height, out_width, 3]. Allocates nothing. */
 void resizer_run(struct resizer *r, uint8_t *out, const uint8_t *in);
 
-/* Row y [in_width, 3] of a picture that is not in memory as a whole; good until the next call.
- * NULL: the picture is not wanted any more. */
+/* Returns row y [in_width, 3] of a picture that is not in memory as a whole; it must stay valid
+ * until the next call. NULL: stop. */
 typedef const uint8_t *(*resize_row_fn)(void *user, int y);
 
-/* The same with rows from fn, asked for once each, from the top. False: fn gave NULL, and the
- * picture is not whole. */
+/* The same with rows from fn, which is called once per row, from the top. False: fn returned NULL,
+ * and `out` is incomplete. */
 bool resizer_run_rows(struct resizer *r, uint8_t *out, resize_row_fn fn, void *user);
 
-/* Height and width become multiples of `factor` with min_pixels <= area <= max_pixels, the aspect
- * nearly kept, as in Hugging Face's processors: a side too small for the limits becomes one
- * factor, even where the area is then too large. PV_E_ARG when one side is more than 200 times the
- * other. */
+/* The size to resize to: height and width are multiples of `factor`, min_pixels <= area <=
+ * max_pixels, and the aspect ratio is nearly kept, as in Hugging Face's processors. A side that
+ * would round to 0 becomes one factor, even if the area is then too large. PV_E_ARG if one side is
+ * more than 200 times the other. */
 enum pv_status smart_resize(int *out_height, int *out_width, int height, int width, int factor,
                             int64_t min_pixels, int64_t max_pixels, struct pv_error *err);
 
-/* The same for a video of so many frames, shown in pairs, whose pixels are bounded in all, as in
- * Qwen3-VL's processor: frames below a factor in height or width are enlarged first (transformers
- * 4.57 refuses them). PV_E_ARG for fewer than 2 frames. */
+/* The same for a video of `frames` frames, which the tower takes in pairs; the limits are for all
+ * frames together, as in Qwen3-VL's processor. Frames that are smaller than `factor` in height or
+ * width are enlarged first (transformers 4.57 refuses them). PV_E_ARG for fewer than 2 frames. */
 enum pv_status smart_resize_video(int *out_height, int *out_width, int frames, int height,
                                   int width, int factor, int64_t min_pixels, int64_t max_pixels,
                                   struct pv_error *err);
-/* max_pixels of a video whose frames are also bounded each, by `tokens` of them (qwen-vl-utils; an
- * option of transformers): few frames then do not share all that many may have. */
+/* max_pixels for a video whose frames are also limited to `tokens` tokens each (qwen-vl-utils; an
+ * option of transformers), so that a video with few frames cannot use the whole budget. */
 int64_t smart_resize_cap(int frames, int factor, int tokens, int64_t min_pixels,
                          int64_t max_pixels);
 

@@ -4,24 +4,25 @@
 
 #include "video/demuxer_av.h"
 
-/* Takes samples, in order and without a gap. A failure ends the reading, and becomes its own with
- * the file's name before it. */
+/* Receives samples, in order and without gaps. A failure ends the reading; its message is returned
+ * with the file's name in front. */
 typedef enum pv_status (*sound_fn)(void *user, const float *samples, size_t n,
                                    struct pv_error *err);
 
 struct sound_wish {
-    double
-        origin; /* second of the file's own time that is 0 of the clip; NAN: where sound begins */
+    /* Time in the file, in seconds, that is 0 in the clip; NAN: where the sound begins. */
+    double origin;
     double start, end; /* seconds of the clip, start >= 0; INFINITY: to the end */
     sound_fn fn;
     void *user;
 };
 
-/* Most samples that a wish can give, within a limit of seconds. */
+/* Most samples between start and end, if the sound has at most `seconds` seconds. */
 int64_t sound_most(double start, double end, double seconds);
 
-/* `in` is set up but not open (source, limits, hand, packet), and closed again afterwards. *lost:
- * packets that could not be decoded. A file without sound gives no samples. */
+/* Decode sound. `in` has source, limits, hand and packet set but is not open; it is closed again on
+ * return. *lost: number of packets that could not be decoded. A file without sound is no error: it
+ * gives no samples. */
 enum pv_status sound_decode(struct demuxer *in, const struct sound_wish *wish, int *lost,
                             struct pv_error *err);
 

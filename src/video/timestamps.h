@@ -1,4 +1,4 @@
-/* When frames are shown, as Qwen3-VL is told: a text before the rows of each pair of frames. */
+/* The timestamps of Qwen3-VL: a text before the rows of each pair of frames. */
 #ifndef PV_VIDEO_TIMESTAMPS_H
 #define PV_VIDEO_TIMESTAMPS_H
 
@@ -7,11 +7,11 @@
 
 enum { PAIR_TEXT_SIZE = 64 };
 
-/* The middle, in seconds, of pair number `pair` of the n frames index[] of a video that has fps of
- * them a second; 0: not known, then 24. An odd number of frames ends with the last one twice. */
+/* The mean time in seconds of pair `pair` of the n frames index[] of a video with `fps` frames per
+ * second (0: unknown, 24 is assumed). If n is odd, the last frame is used twice. */
 double pair_seconds(const int64_t *index, int n, int pair, double fps);
-/* "<0.3 seconds>": one digit, of a number that lies in the middle the even one. Whatever the
- * locale. Returns its length. */
+/* Writes for example "<0.3 seconds>": one decimal, rounded half to even, independent of the locale.
+ * Returns the length. */
 size_t pair_text(char out[PAIR_TEXT_SIZE], double seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* A video that is read in this process: what video.h says of struct video. */
+/* A video that is decoded in this process; the functions behave as their namesakes in video.h. */
 #ifndef PV_VIDEO_VIDEO_LOCAL_AV_H
 #define PV_VIDEO_VIDEO_LOCAL_AV_H
 
@@ -15,7 +15,7 @@ const struct video_info *local_video_info(const struct local_video *v);
 double local_video_time(const struct local_video *v, int64_t index);
 enum pv_status local_video_read(struct local_video *v, const int64_t *index, int n,
                                 video_frame_fn fn, void *user, int *lost, struct pv_error *err);
-/* `origin` of the wish is set here. */
+/* Sets wish.origin itself. */
 enum pv_status local_video_sound(struct local_video *v, struct sound_wish wish, int *lost,
                                  struct pv_error *err);
 

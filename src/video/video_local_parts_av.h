@@ -1,5 +1,5 @@
-/* A video that is read in this process, inside: what video_local_av.c (opening and reading) and
- * video_decode_av.c (packets to frames) share. */
+/* The fields of struct local_video, shared by video_local_av.c (opening and reading) and
+ * video_decode_av.c (packets to frames). */
 #ifndef PV_VIDEO_VIDEO_LOCAL_PARTS_AV_H
 #define PV_VIDEO_VIDEO_LOCAL_PARTS_AV_H
 
@@ -17,29 +17,29 @@ static const size_t NOWHERE = SIZE_MAX;
 struct local_video {
     char *path;
     struct video_limits limits;
-    struct meter own_meter; /* of the first reader, for all */
+    struct meter own_meter; /* in the first reader; all readers use it */
     struct meter_hand hand;
     struct video_info info;
-    double origin;         /* the file's time of the first frame, for sound; NAN: not known */
-    uint64_t reader_bytes; /* of one reader, as far as one can know */
+    double origin;         /* time of the first frame in the file, for sound; NAN: unknown */
+    uint64_t reader_bytes; /* estimated memory of one reader */
     int threads;
-    bool fd_borrowed;                            /* the file is the caller's */
-    bool is_twin;                                /* path, fd, data and index are another's */
-    struct local_video *twin[PARTS_READERS - 1]; /* opened when needed */
-    bool stale;                   /* the decoder is to be made anew before it is used */
-    const struct part_want *want; /* what is read now, for its `stop` */
+    bool fd_borrowed;                            /* the caller owns the descriptor */
+    bool is_twin;                                /* path, fd, data and index are borrowed */
+    struct local_video *twin[PARTS_READERS - 1]; /* further readers, opened when needed */
+    bool stale;                   /* the decoder must be replaced before it is used */
+    const struct part_want *want; /* what is being read, for its `stop` */
 
     struct demuxer in;
-    bool picture; /* a still picture, whatever else is in the file */
+    bool picture; /* read as a still picture, whatever else the file contains */
 
     AVCodecContext *decoder;
-    bool strict; /* it fails where something is wrong, and its failures count */
+    bool strict; /* the decoder reports every error, and its errors count as damage */
     AVFrame *frame;
 
     struct frame_index index;
     struct finder finder;
-    size_t next;    /* number of the packet that is read next; NOWHERE: not known */
-    size_t counted; /* frames given since the start, where they are counted */
+    size_t next;    /* number of the packet that is read next; NOWHERE: unknown */
+    size_t counted; /* with a counted index: frames returned since the start */
 
     struct painter painter;
 };
@@ -51,13 +51,13 @@ static inline AVStream *film(const struct local_video *v)
 
 /* Opens the container at its beginning. */
 enum pv_status local_container_open(struct local_video *v, struct pv_error *err);
-/* Opens a decoder in place of the one there is. strict: it fails where something is wrong. */
+/* Replaces the decoder with a new one. strict: it reports every error in the data. */
 enum pv_status local_decoder_open(struct local_video *v, bool strict, struct pv_error *err);
 /* The first decoder of a video; its error says when frames are larger than the limit allows. */
 enum pv_status local_decoder_open_first(struct local_video *v, struct pv_error *err);
 /* Decodes the next frame into v->frame, feeding packets as needed; *more false at the end. */
 enum pv_status local_frame_decode(struct local_video *v, bool *more, struct pv_error *err);
-/* The error of a video of which no frame decodes. */
+/* Records the error for a video of which no frame decodes. */
 enum pv_status local_fail_undecodable(struct local_video *v, struct pv_error *err);
 
 /* Calls of the finder (finder.h); `user` is the struct local_video. */

@@ -1,21 +1,21 @@
-/* The walls of the helper process: what it may still do after they are up. */
+/* The sandbox of the helper process. */
 #ifndef PV_VIDEO_WALLS_H
 #define PV_VIDEO_WALLS_H
 
 #include "base/status.h"
 
 struct walls_limits {
-    uint64_t memory;    /* bytes that may be allocated; 0: any number */
-    uint64_t mapped;    /* and mapped besides */
-    double cpu_seconds; /* 0: any number */
-    int last_fd;        /* descriptors after this one are closed */
+    uint64_t memory;    /* bytes that may be allocated; 0: no limit */
+    uint64_t mapped;    /* further bytes that may be mapped */
+    double cpu_seconds; /* 0: no limit */
+    int last_fd;        /* all higher descriptors are closed */
 };
 
-/* Whether memory is bounded in this build: sanitizers need their own. */
+/* Whether this build limits memory; builds with sanitizers do not, since these need much of it. */
 bool walls_bound_memory(void);
-/* For the calling process, which has one thread. It dies with its parent. Afterwards no file can be
- * opened, no socket made, no process started, no code added, and what is open stays all there is.
- * PV_E_UNSUPPORTED: the system has no system-call filter. */
+/* Put the calling process, which must have one thread, into the sandbox. From then on it cannot
+ * open files, create sockets, start processes or map executable memory, and it is killed when its
+ * parent ends. PV_E_UNSUPPORTED: the system has no system-call filter (seccomp). */
 enum pv_status walls_raise(const struct walls_limits *l, struct pv_error *err);
 
 #endif

@@ -1,24 +1,26 @@
-/* How LLaVA-OneVision lays out the tokens of its tower: frames pooled to half the side, still
- * pictures stitched from their tiles, and the learned newline. All tokens are in host memory. */
+/* How LLaVA-OneVision arranges the tokens of its tower: frames are pooled to half the side, the
+ * tokens of a still picture's tiles are put together again, and a learned newline vector is
+ * inserted. All tokens are in host memory. */
 #ifndef PV_VISION_LLAVA_H
 #define PV_VISION_LLAVA_H
 
 #include "video/tiles.h"
 #include "vision/vision.h"
 
-/* Rows of one frame after pooling: vision_pooled_side squared, and newlines where they stand in
- * frames. */
+/* Rows of one frame after pooling: vision_pooled_side squared, and the newlines inside a frame if
+ * the model has such. */
 int llava_frame_tokens(const struct vision_config *c);
 /* frames [n, side * side, out] of vision_encode -> out [n * frame_tokens, out]: bilinear, no
  * antialiasing, newlines among them. */
 void llava_pool(const struct vision *v, struct vision_state *st, const float *frames, int n,
                 float *out);
 
-/* Tokens of a still picture of this size that was cut by t, newlines included. */
+/* Tokens of a still picture of this size that was divided according to t, newlines included. */
 int llava_image_tokens(const struct vision_config *c, const struct tiling *t, int height,
                        int width);
-/* views [1 + rows * cols, side * side, out] -> out [image_tokens, out]: the whole view, then the
- * stitched tiles without the border, shrunk to what the model allows, a newline after each row. */
+/* views [1 + rows * cols, side * side, out] -> out [image_tokens, out]: the tokens of the whole
+ * picture, then those of the tiles as one grid, without the border, reduced to the size that the
+ * model permits, with a newline after each row. */
 void llava_stitch(const struct vision *v, struct vision_state *st, const float *views,
                   const struct tiling *t, int height, int width, float *out);
 

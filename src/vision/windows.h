@@ -1,5 +1,5 @@
-/* The windows of a vision tower: in which order the merged units of a slice run, so that the
- * units of one window lie side by side. */
+/* The attention windows of a vision tower: the order in which the units (merged tokens) of a slice
+ * are processed, so that the units of one window are contiguous. */
 #ifndef PV_VISION_WINDOWS_H
 #define PV_VISION_WINDOWS_H
 
@@ -7,8 +7,8 @@
  * corner; those at the right and at the bottom may be smaller. */
 int windows_count(int rows, int cols, int side);
 
-/* order [rows * cols]: the unit (row-major) that comes at each place, window by window, row-major
- * inside each. bounds [windows_count + 1]: the places where windows begin, and the end. */
+/* order [rows * cols]: the unit (row-major number) at each place, window by window, row-major
+ * inside each. bounds [windows_count + 1]: the first place of each window, and the end. */
 void windows_order(int *order, int *bounds, int rows, int cols, int side);
 
 #endif
