@@ -1,4 +1,4 @@
-/* A growable byte buffer that cannot exist without its limit. */
+/* A growable byte buffer with a mandatory limit. */
 #ifndef PV_BASE_BUF_H
 #define PV_BASE_BUF_H
 
@@ -8,18 +8,18 @@
 struct buf {
     char *data; /* owned; always NUL-terminated once something was added */
     size_t len, cap, limit;
-    bool failed; /* sticky: over the limit or out of memory; later adds do nothing */
+    bool failed; /* the limit or memory was exceeded; from then on additions do nothing */
 };
 
 void buf_init(struct buf *b, size_t limit);
-void buf_clear(struct buf *b); /* frees; the limit stays */
-void buf_reset(struct buf *b); /* keeps the memory, forgets the contents and the failure */
+void buf_clear(struct buf *b); /* frees the memory; the limit stays */
+void buf_reset(struct buf *b); /* keeps the memory, drops the contents and the failure */
 bool buf_add(struct buf *b, const void *data, size_t len);
 bool buf_puts(struct buf *b, const char *s);
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* `len` bytes as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+/* Add `len` bytes as a JSON string in quotes; bytes that are not UTF-8 become U+FFFD. */
 bool buf_json(struct buf *b, const char *utf8, size_t len);
-/* `s` as people may see it on a terminal: escaped as in base/escape.h. */
+/* Add `s`, made safe for a terminal: escaped as in base/escape.h. */
 bool buf_shown(struct buf *b, const char *s);
 
 #endif

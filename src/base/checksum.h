@@ -1,6 +1,6 @@
-/* Tells accidental damage of large contents at the speed of memory. Not a digest: whoever wants to
- * can make two contents with one checksum (base/digest.h). A change of any one 8-byte word is
- * always found. */
+/* Detects accidental damage of large data at the speed of memory. It is not cryptographic: anyone
+ * can construct different data with the same checksum (base/digest.h is for that case). A change of
+ * any single 8-byte word is always detected. */
 #ifndef PV_BASE_CHECKSUM_H
 #define PV_BASE_CHECKSUM_H
 
@@ -10,11 +10,11 @@ enum { CHECKSUM_LANES = 8, CHECKSUM_BLOCK = 8 * CHECKSUM_LANES };
 
 struct checksum {
     uint64_t lane[CHECKSUM_LANES];
-    struct digest rest; /* of lengths, and of bytes that fill no block */
+    struct digest rest; /* covers lengths, and bytes at the end that fill no block */
 };
 
 void checksum_init(struct checksum *c);
-/* The same bytes cut into other calls have another checksum. */
+/* The checksum depends on how the bytes are divided into calls. */
 void checksum_add(struct checksum *c, const void *data, size_t size);
 void checksum_finish(struct checksum *c, uint8_t out[DIGEST_SIZE]);
 

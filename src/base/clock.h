@@ -1,4 +1,4 @@
-/* Seconds that only go forward. */
+/* Monotonic time in seconds. */
 #ifndef PV_BASE_CLOCK_H
 #define PV_BASE_CLOCK_H
 

@@ -1,5 +1,5 @@
-/* CPU features, found once at model opening, always used through a mask so that tests and users
- * can switch the fast kernels off. */
+/* CPU features and resources. Features are detected when a model is opened and masked, so that
+ * tests and users can switch fast kernels off. */
 #ifndef PV_BASE_CPU_H
 #define PV_BASE_CPU_H
 
@@ -13,13 +13,13 @@ enum cpu_flag {
     CPU_AVX2 = 1 << 4,   /* AVX2, FMA and F16C */
     CPU_AVX512 = 1 << 5, /* F, BW, DQ, VL and VNNI */
     CPU_AVX512_BF16 = 1 << 6,
-    CPU_AMX = 1 << 7, /* AMX tiles with bf16, and the kernel's leave to use them */
+    CPU_AMX = 1 << 7, /* AMX tiles with bf16, if the operating system permits their use */
 };
 
 uint64_t cpu_flags(void);
-uint64_t cpu_memory(void); /* bytes of this machine, or that this container may have */
-/* Of these, bytes that can be had without swapping; all of them where the system does not tell. */
+uint64_t cpu_memory(void); /* bytes of this machine, or the limit of this container */
+/* Bytes that can be allocated without swapping; cpu_memory() if the system does not say. */
 uint64_t cpu_memory_available(void);
-int cpu_count(void); /* cores this process may run on */
+int cpu_count(void); /* cores that this process may use */
 
 #endif

@@ -1,6 +1,5 @@
-/* BLAKE2b with 32 bytes of output (RFC 7693). Names contents (rows and pages of a KV cache, media)
- * so that nobody can make two different ones with the same name; about as fast as memory is read.
- */
+/* BLAKE2b with 32 bytes of output (RFC 7693). Identifies contents (rows and pages of a KV cache,
+ * media) in caches, so that nobody can construct different contents with the same digest. */
 #ifndef PV_BASE_DIGEST_H
 #define PV_BASE_DIGEST_H
 
@@ -11,7 +10,7 @@ enum { DIGEST_SIZE = 32, DIGEST_BLOCK = 128 };
 
 struct digest {
     uint64_t state[8];
-    uint64_t size; /* bytes that were compressed */
+    uint64_t size; /* bytes processed so far */
     size_t held;   /* bytes in `block` */
     uint8_t block[DIGEST_BLOCK];
 };

@@ -1,6 +1,6 @@
-/* A function that can be interrupted: it runs on a stack of its own until it yields, and goes on
- * from there when it is resumed. All of a fiber runs on one thread, so code of several fibers needs
- * no locks between its yields. */
+/* Fibers (coroutines): a function that runs on its own stack until it yields, and continues from
+ * there when it is resumed. Fibers that are resumed by the same thread need no locks between their
+ * yields. */
 #ifndef PV_BASE_FIBER_H
 #define PV_BASE_FIBER_H
 
@@ -8,11 +8,11 @@
 
 struct fiber;
 
-/* NULL: no memory for a stack. */
+/* NULL if there is no memory for a stack. */
 struct fiber *fiber_open(void (*run)(void *arg), void *arg);
-/* Runs the fiber until it yields or its function returns. Not from inside itself. */
+/* Run the fiber until it yields or its function returns. Must not be called by the fiber itself. */
 void fiber_resume(struct fiber *f);
-/* From inside the fiber: returns when it is resumed the next time. */
+/* Called by the fiber's function: returns when the fiber is resumed. */
 void fiber_yield(struct fiber *f);
 bool fiber_ended(const struct fiber *f);
 /* Frees a fiber that has ended or was never resumed; NULL is fine. */

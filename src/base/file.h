@@ -1,4 +1,4 @@
-/* Files: read-only mappings, whole small files, and writing by temporary name and rename. */
+/* Files: read-only mappings, digests, and writing to a temporary name followed by a rename. */
 #ifndef PV_BASE_FILE_H
 #define PV_BASE_FILE_H
 
@@ -7,11 +7,11 @@
 
 #include <stdio.h>
 
-/* Which file it is and when it was last changed. Two equal stamps are of the same contents, unless
- * the file was written to after the first was taken, within the clock's tick of its last change. */
+/* Identity of a file and time of its last change. Equal stamps mean equal contents, unless the file
+ * was written again within one tick of the file system's clock. */
 struct file_stamp {
     uint64_t device, inode, size;
-    int64_t modified_ns, changed_ns; /* contents; contents, name or attributes */
+    int64_t modified_ns, changed_ns; /* mtime and ctime */
 };
 
 struct file_map {
@@ -20,8 +20,8 @@ struct file_map {
     struct file_stamp stamp; /* when it was mapped */
 };
 
-/* A mapping of a regular file of at most `limit` bytes. A git-LFS pointer in place of the file is
- * refused (PV_E_FORMAT). */
+/* Map a regular file of at most `limit` bytes. A git-LFS pointer instead of the real file is
+ * PV_E_FORMAT. */
 enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t limit,
                              struct pv_error *err);
 void file_map_close(struct file_map *map);
@@ -31,7 +31,7 @@ enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
-/* Do both names lead to one file that there is? */
+/* Whether both names refer to the same existing file. */
 bool file_is_same(const char *a, const char *b);
 
 /* A file being written: data goes to "PATH.tmpXXXXXX"; commit renames, abandon removes. */
@@ -45,8 +45,8 @@ enum pv_status file_out_open(struct file_out *o, const char *path, struct pv_err
 enum pv_status file_out_write(struct file_out *o, const void *data, size_t len,
                               struct pv_error *err);
 enum pv_status file_out_commit(struct file_out *o, struct pv_error *err); /* closes either way */
-/* The same without waiting for the disk: after a crash of the system the file may be incomplete
- * under its final name. For files that a reader checks and can do without. */
+/* The same without waiting for the disk: after a crash of the system the file may be incomplete.
+ * For files that their reader validates and can do without. */
 enum pv_status file_out_commit_unsynced(struct file_out *o, struct pv_error *err);
 void file_out_abandon(struct file_out *o);
 

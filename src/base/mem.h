@@ -1,5 +1,5 @@
-/* All memory of the library comes from here, so that tests can count allocations, find those
- * made inside a step and make them fail. */
+/* All memory of the library is allocated here, so that tests can count allocations, detect those
+ * made inside a step, and make them fail. */
 #ifndef PV_BASE_MEM_H
 #define PV_BASE_MEM_H
 
@@ -10,8 +10,8 @@
 enum { MEM_ALIGN = 64 };
 
 void *mem_alloc(size_t size);            /* NULL when out of memory; contents undefined */
-void *mem_zalloc(size_t size);           /* the same, zeroed, large blocks on huge pages */
-void *mem_realloc(void *p, size_t size); /* any block of these; what it adds is undefined */
+void *mem_zalloc(size_t size);           /* the same, zeroed; large blocks use huge pages */
+void *mem_realloc(void *p, size_t size); /* for both; new bytes are undefined */
 void mem_free(void *p);                  /* for all of the above; NULL is fine */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
@@ -41,7 +41,7 @@ static inline bool add_size(size_t a, size_t b, size_t *out)
  * stays as it was. mem_fail_at(k) makes the k-th allocation from now fail (0: none). */
 uint64_t mem_count(void);
 uint64_t mem_forbidden(void);
-/* Bytes held now, and the most there were at once since the start or the last reset. */
+/* Bytes allocated now, and their peak since the start or the last reset. */
 size_t mem_bytes(void);
 size_t mem_peak(void);
 void mem_peak_reset(void);
@@ -49,7 +49,7 @@ void mem_guard_begin(void);
 void mem_guard_end(void);
 void mem_fail_at(uint64_t k);
 
-/* An arena: one block, pointers carved from it, given back all at once. */
+/* An arena: one block from which pieces are taken in order, and which is freed as a whole. */
 struct arena {
     uint8_t *base; /* owned when `owned` */
     size_t cap, used;
@@ -62,7 +62,7 @@ void arena_init(struct arena *a, void *mem, size_t cap); /* borrows mem, MEM_ALI
 void *arena_push(struct arena *a, size_t size);
 void arena_reset(struct arena *a);
 void arena_close(struct arena *a);
-/* What arena_push(size) takes out of the arena, for sizing it beforehand. */
+/* Bytes that arena_push(size) uses, alignment included, for computing the size of an arena. */
 size_t arena_cost(size_t size);
 
 #endif

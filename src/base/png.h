@@ -5,8 +5,8 @@
 #include "base/buf.h"
 #include "prevue/prevue.h"
 
-/* Write rgb [height, width, 3]. The file appears under its name only when it is complete. `stop`
- * (NULL: none) is asked between rows: not 0, and the picture is given up (PV_E_CANCELLED). */
+/* Write rgb [height, width, 3]. The file gets its name only when it is complete. `stop` (NULL:
+ * none) is called between rows; if it returns nonzero, writing ends with PV_E_CANCELLED. */
 enum pv_status png_write(const char *path, int width, int height, const uint8_t *rgb,
                          int (*stop)(void), struct pv_error *err);
 

@@ -1,14 +1,15 @@
-/* Token ids from one thread, which makes them ahead of need, to another, which takes them and may
- * find that they are lost.
+/* A queue of token ids between two threads: a producer (drafter) that works ahead, and a consumer
+ * (verifier) that may invalidate what was produced.
  *
- * The maker works in epochs. An epoch begins at a position: the tokens before it stand, the maker
- * goes on behind them. The taker ends an epoch at any time by naming a new position; what was made
- * in the old one is never handed out, and the maker learns of it at its next look. The tokens
- * before the position are not sent: whatever the taker wrote before ring_restart (an array that
- * only grows, say) the maker may read up to that position after ring_start.
+ * The producer works in epochs. An epoch begins at a position: the tokens before it are final, and
+ * the producer continues after them. The consumer can end an epoch at any time by naming a new
+ * position. Tokens of the old epoch are then never delivered, and the producer notices at its next
+ * call. The queue does not carry the tokens before the position: whatever the consumer wrote before
+ * ring_restart (for example into an array that only grows) is visible to the producer after
+ * ring_start.
  *
- * Passing a token or looking takes no lock. Who has to wait looks a few times, letting others run
- * in between, and then sleeps. One maker, one taker. */
+ * Passing a token and testing for a new epoch take no lock. A side that has to wait yields its
+ * processor a few times and then sleeps. One producer, one consumer. */
 #ifndef PV_BASE_RING_H
 #define PV_BASE_RING_H
 
@@ -19,12 +20,12 @@
 
 struct ring;
 
-enum { RING_MAX = 1024 }; /* tokens in a ring */
+enum { RING_MAX = 1024 }; /* capacity in tokens */
 
 enum ring_state {
     RING_OK,
-    RING_LOST,   /* the epoch is over: begin again at ring_start */
-    RING_STOPPED /* nothing more is wanted, or the other side has failed */
+    RING_LOST,   /* the epoch is over: call ring_start and begin again */
+    RING_STOPPED /* the answer is complete, or the other side has failed */
 };
 
 struct ring_start {
@@ -32,30 +33,30 @@ struct ring_start {
     int32_t position;
 };
 
-/* A ring in which up to `limit` tokens lie, 1 to RING_MAX; its first epoch begins at `position`. */
+/* A queue of up to `limit` tokens, 1 to RING_MAX; its first epoch begins at `position`. */
 enum pv_status ring_open(struct ring **out, int limit, int position, struct pv_error *err);
-/* When neither side uses it any more. */
+/* Call it when neither side uses the ring any more. */
 void ring_close(struct ring **ring);
 
-/* The maker's side. Where the epoch began that holds now. */
+/* Producer: where the current epoch began. */
 struct ring_start ring_start(const struct ring *r);
-/* Whether work for this epoch is in vain: one load, to be asked as often as one likes. */
+/* Producer: whether this epoch is over. One atomic load, so it may be called often. */
 bool ring_lost(const struct ring *r, uint32_t epoch);
-/* The next token of the epoch, when there is room; anything but RING_OK: it was not taken. */
+/* Producer: append a token, waiting for space. If the result is not RING_OK, it was not added. */
 enum ring_state ring_push(struct ring *r, uint32_t epoch, int32_t id);
-/* No more tokens in this epoch: wait for the next one. Never RING_OK. */
+/* Producer: no more tokens in this epoch; wait for the next one. Never returns RING_OK. */
 enum ring_state ring_rest(struct ring *r, uint32_t epoch);
 
-/* The taker's side. Up to `most` tokens of this epoch in the order in which they were made, waiting
- * until there are `least` (at most `most` and the limit; 0: no waiting). Fewer than `least` when
- * the maker rests or the ring is stopped. Returns how many. */
+/* Consumer: take up to `most` tokens of this epoch, in order, waiting until there are `least` (at
+ * most `most` and the limit; 0: do not wait). Returns the number, which is less than `least` if the
+ * producer called ring_rest or the ring is stopped. */
 int ring_take(struct ring *r, int32_t *ids, int least, int most);
-/* All that was made and not taken is lost: go on behind `position` tokens. */
+/* Consumer: drop all tokens that were not taken and start an epoch after `position` tokens. */
 void ring_restart(struct ring *r, int position);
-/* From now on the maker waits when so many tokens lie in the ring; 1 to RING_MAX. */
+/* From now on the producer waits when the queue holds `limit` tokens; 1 to RING_MAX. */
 void ring_limit(struct ring *r, int limit);
 
-/* Either side, or a third thread: all waiting ends, now and later. */
+/* Any thread: end all waiting, now and later. */
 void ring_stop(struct ring *r);
 bool ring_stopped(const struct ring *r);
 

@@ -1,5 +1,5 @@
-/* Noise as a pure function of (seed, position, index): no state, so that a token drawn at an
- * absolute position is the same whoever asks, and however often. */
+/* Random numbers as a pure function of (seed, position, index). There is no state, so the token
+ * that is sampled at a position does not depend on who samples it, or how often. */
 #ifndef PV_BASE_RNG_H
 #define PV_BASE_RNG_H
 

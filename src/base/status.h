@@ -4,13 +4,13 @@
 
 #include "prevue/prevue.h"
 
-/* Record the cause (the first one wins) and return `code`. `err` may be NULL. The text holds no
- * control characters, whatever the arguments do. */
+/* Record the cause and return `code`. The first recorded cause is kept. `err` may be NULL. Control
+ * characters in the text are escaped. */
 enum pv_status fail(struct pv_error *err, enum pv_status code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Put "NAME: " before the text of a failure that does not have that name in it: for callers who
- * know the file, where the callee does not. */
+/* Put "NAME: " before the text of an error, unless the text contains the name. For callers that
+ * know the file's name if the function that failed does not. */
 void fail_names(struct pv_error *err, const char *name);
 
 /* fail() for an allocation of `size` bytes. */

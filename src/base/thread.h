@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* pthread_create with a stack that suffices for everything the library does on threads of its own,
- * however small the limit on stacks (ulimit -s) of the process is. */
+/* pthread_create with a stack that is large enough for the library's code, even if the process has
+ * a small limit on stacks (ulimit -s). */
 bool thread_start(pthread_t *out, void *(*run)(void *), void *arg);
 
 #endif

@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decode one character of s[0..len). Returns its length and sets *cp; 0 when the bytes are not
- * UTF-8; -1 when they are a proper beginning cut off by `len`. */
+/* Decode one character of s[0..len). Returns its length and sets *cp; 0 if the bytes are not UTF-8;
+ * -1 if they are the valid beginning of a character that `len` cuts off. */
 int utf8_decode(const char *s, size_t len, uint32_t *cp);
 /* Encode into out[4], return the length. cp must be a Unicode scalar value. */
 int utf8_encode(char *out, uint32_t cp);
-/* How many bytes from the beginning are UTF-8; and whether all of them are. */
+/* Length of the longest valid prefix; and whether all bytes are valid. */
 size_t utf8_prefix(const char *s, size_t len);
 bool utf8_valid(const char *s, size_t len);
 

@@ -4,7 +4,7 @@
 
 #include "prevue/prevue.h"
 
-/* Write n samples, `rate` a second, as they are. The file appears under its name only when it is
+/* Write n samples with `rate` samples per second. The file gets its name only when it is
  * complete. */
 enum pv_status wav_write(const char *path, int rate, const float *samples, size_t n,
                          struct pv_error *err);

@@ -1,11 +1,11 @@
-/* Items of a region (base/pool.h) for whichever thread is free. */
+/* Dynamic distribution of work among the threads of a pool (base/pool.h). */
 #ifndef PV_BASE_WORK_QUEUE_H
 #define PV_BASE_WORK_QUEUE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Items 0..n-1 handed out in order to whichever thread is free. */
+/* Items 0..n-1, taken in order by whichever thread is free. */
 struct work_queue {
     _Atomic int next;
     int n;
@@ -17,8 +17,8 @@ static inline void work_init(struct work_queue *q, int n)
     q->n = n;
 }
 
-/* A range of the items that are left, long at first and shorter towards the end: few hand-outs, and
- * threads that finish together. False when none is left. */
+/* Take a range of the remaining items, long at first and shorter towards the end ("guided"
+ * scheduling): few atomic operations, and threads that finish together. False if none is left. */
 static inline bool work_range(struct work_queue *q, int n_threads, int *begin, int *end)
 {
     int at = atomic_load_explicit(&q->next, memory_order_relaxed), take;

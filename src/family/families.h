@@ -1,5 +1,5 @@
-/* The families of models that prevue runs. To add one: a file with its table, and its row here and
- * in families.c. */
+/* The families of models that prevue runs. To add one, write a file with its table, declare it here
+ * and add it to the list in families.c (doc/architecture.md has the whole list of steps). */
 #ifndef PV_FAMILY_FAMILIES_H
 #define PV_FAMILY_FAMILIES_H
 
@@ -15,7 +15,7 @@ extern const struct family family_qwen3_vl, family_qwen3_vl_moe;
 /* All of them, ended by NULL. */
 extern const struct family *const families[];
 
-/* By its number in prompt files; NULL: there is none. */
+/* The family with this number in prepared prompts (struct family.number), or NULL. */
 const struct family *family_of_number(uint32_t number);
 
 #endif

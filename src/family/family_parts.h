@@ -1,4 +1,4 @@
-/* What the tables of families are written with. */
+/* Macros and shared parts for the tables of families. */
 #ifndef PV_FAMILY_FAMILY_PARTS_H
 #define PV_FAMILY_FAMILY_PARTS_H
 
@@ -16,8 +16,8 @@
 #define M VDIM_MERGED
 #define OUT VDIM_OUT
 
-/* What the LLaVA families share: the tensors and numbers of their towers, and what LLaVA-OneVision
- * does with frames and pictures. */
+/* Shared by the LLaVA families: the tensors and numbers of their towers, and how LLaVA-OneVision
+ * treats frames and pictures. */
 enum { LLAVA_TOP = 8, LLAVA_LAYER = 16, LLAVA_LAYOUTS = 5, LLAVA_NUMBERS = 7 };
 extern const struct vision_role llava_top_roles[LLAVA_TOP], llava_layer_roles[LLAVA_LAYER];
 extern const struct vision_layout llava_layouts[LLAVA_LAYOUTS];
@@ -29,16 +29,18 @@ extern const struct family_media llava_media;
         .top = llava_top_roles, .layer = llava_layer_roles, .n_top = LLAVA_TOP,                    \
         .n_layer = LLAVA_LAYER                                                                     \
     }
-/* Frames squeezed to the tower's square; a still picture keeps its size until it is cut. */
+/* Frames are resized to the tower's square without keeping the aspect ratio; a still picture keeps
+ * its size until it is cut into tiles. */
 enum pv_status llava_frame_size(struct frame_size *out, const struct vision_config *c,
                                 const struct pv_video_params *p, int height, int width,
                                 int n_frames, struct pv_error *err);
-/* Frames pooled to a quarter, with newlines; tiles of a still picture. */
+/* Plans frames whose tokens are pooled to a quarter, with newlines, and the tiles of a still
+ * picture. */
 enum pv_status llava_plan(struct media *m, const struct vision_config *c,
                           const struct pv_video_params *p, double sample_fps, bool alone,
                           struct pv_error *err);
 
-/* Numbers under names that all Qwen towers have. */
+/* Rows of struct vision_number that all Qwen towers share. */
 #define QWEN_NUMBERS                                                                               \
     { .hf = "depth", .gguf = "block_count", .slot = NUMBER(n_layers) },                            \
         { .hf = "num_heads", .gguf = "attention.head_count", .slot = NUMBER(n_heads) },            \
@@ -55,12 +57,12 @@ enum pv_status llava_plan(struct media *m, const struct vision_config *c,
 /* Spellings of Qwen's tokens, by enum vision_token. */
 extern const char *const qwen_tokens[VISION_TOKENS];
 
-/* Frames and still pictures of any size, which become multiples of merged patches: as qwen-vl-utils
- * bounds a frame's area. */
+/* Frames and still pictures of any size are resized to multiples of a merged patch, with the area
+ * limits of qwen-vl-utils. */
 enum pv_status qwen_frame_size(struct frame_size *out, const struct vision_config *c,
                                const struct pv_video_params *p, int height, int width, int n_frames,
                                struct pv_error *err);
-/* The tower of Qwen2.5-VL, which another family has too. */
+/* The tower of Qwen2.5-VL; video-SALMONN2+ has the same. */
 extern const struct family_tower qwen2_5_vl_tower;
 /* Frames as qwen-vl-utils chooses and sizes them. */
 extern const struct family_frames qwen_utils_frames;
@@ -68,7 +70,7 @@ extern const struct family_frames qwen_utils_frames;
 enum pv_status qwen_plan(struct media *m, const struct vision_config *c,
                          const struct pv_video_params *p, double sample_fps, bool alone,
                          struct pv_error *err);
-/* Time, row and column of each token (M-RoPE), time by the clock of struct vision_config. */
+/* Time, row and column of each token (M-RoPE); time follows vision_config.tokens_per_second. */
 int32_t qwen_positions(const struct media *m, int32_t start, int row, int n, int32_t (*pos)[3]);
 
 #endif

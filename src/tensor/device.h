@@ -1,11 +1,13 @@
-/* The device boundary: what a decoder or a vision tower needs of the machine it runs on. `lm` and
- * `vision` are written once against this table; the CPU fills it from src/kernels, a GPU fills it
- * again from src/kernels/cuda. Activations are f32, row-major.
+/* The device interface: a table of all operations that decoders, vision towers and audio encoders
+ * need. `lm`, `vision` and `hearing` use only this table; src/kernels implements it for CPUs and
+ * src/kernels/cuda for NVIDIA GPUs. Activations are f32, row-major.
  *
  * Memory. Pointers to floats, keys and values, and those called "device" below are device memory;
- * the rest (jobs, runs, bounds, slots) is the host's and read before the call returns. Operations
- * of one work run in order; upload and download of a device wait for nothing and are for weights,
- * put and get of a work are in order with its operations.
+ * everything else (jobs, runs, bounds, slots) is host memory and read before the call returns.
+ *
+ * A "work" (struct device_work) is the scratch memory and the queue of one session on a device. The
+ * operations of one work run in order, including put and get. upload and download of a device are
+ * not ordered with any work; they are for weights.
  *
  * Row invariance (kernels/kernels.h) is part of the contract of every operation here. */
 #ifndef PV_TENSOR_DEVICE_H
@@ -19,17 +21,17 @@ enum {
     DEVICE_MAX_JOBS = 4, /* matrices that share one input */
     DEVICE_MAX_HEAD_DIM = 256,
     DEVICE_MAX_TOP = 64,   /* most likely tokens of a row */
-    DEVICE_MAX_CHAIN = 16, /* plans of a chain */
+    DEVICE_MAX_CHAIN = 16, /* plans of a chain (struct work_plan) */
     DEVICE_MAX_EXPERTS = 1024,
-    DEVICE_MAX_USED = 64 /* experts of one row */
+    DEVICE_MAX_USED = 64 /* experts that one row uses */
 };
 
 /* Error text of a step whose numbers are not finite. */
 #define DEVICE_NOT_FINITE "a step of the model gave numbers that are not finite"
 
-/* How a device that spreads a decoder over ranks (src/dist) divides the outputs of a matrix: not at
- * all, evenly, by the heads of queries or of keys and values, or one expert's matrix whole to one
- * rank. Other devices do not ask. */
+/* How a device that distributes a decoder over ranks (src/dist) divides the outputs of a matrix:
+ * not at all, evenly, by query heads, by KV heads, or each expert's matrix as a whole to one rank.
+ * Other devices ignore it. */
 enum spread_kind { SPREAD_NONE, SPREAD_OUTPUTS, SPREAD_QUERIES, SPREAD_KEYS, SPREAD_EXPERT };
 struct spread {
     enum spread_kind kind;
@@ -41,14 +43,14 @@ struct spread {
 struct matrix {
     enum dtype dtype;
     int out, in;
-    const void *data; /* [out] rows of row_size bytes, any alignment; or what `take` made of them */
+    const void *data; /* [out] rows of row_size bytes, any alignment; after `take`, device's form */
     size_t row_size;
-    const void *own;   /* a repacked copy of the same weights, which kernels use; or NULL */
+    const void *own;   /* a repacked copy of the weights that kernels use; or NULL */
     const float *bias; /* [out] or NULL */
-    /* Only looked up by `embed`, never multiplied. */
+    /* Used by `embed` only, never multiplied. */
     bool lookup;
-    /* Always multiplied by many rows, as a vision tower's: its own order may be one that is slow
-     * with few. */
+    /* Always multiplied with many rows, as in a vision tower: the repacked layout may be one that
+     * is slow with few rows. */
     bool many_rows;
     struct spread spread;
 };
@@ -59,23 +61,22 @@ struct kv_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_pages;
 };
 
-/* KV of one layer of one sequence, in pages of KV_CHUNK positions that lie anywhere in a pool. Slot
- * s lies at place s % KV_CHUNK of page page[s / KV_CHUNK]. In a page the layer has K as
+/* Keys and values of one layer of one sequence, in pages of KV_CHUNK positions anywhere in a pool.
+ * Slot s is at index s % KV_CHUNK of page page[s / KV_CHUNK]. In a page, the layer stores K as
  * [n_kv, KV_CHUNK, d] and V as [n_kv, d, KV_CHUNK] (transposed, so that both products of attention
- * read rows; a GPU keeps V as it keeps K). The table may grow between steps, never move: kernels
- * read it while a step runs. */
+ * read rows; a GPU stores V like K). The page table may grow between steps but must not move:
+ * kernels read it while a step runs. */
 struct kv_layer {
     enum dtype dtype; /* F16, BF16 or F32 */
     int n_kv, d;
-    int cap;             /* slots that `page` has room for, a multiple of KV_CHUNK */
-    void *k, *v;         /* of this layer in page 0 of the pool */
+    int cap;             /* capacity of `page` in slots, a multiple of KV_CHUNK */
+    void *k, *v;         /* this layer's K and V in page 0 of the pool */
     size_t page_size;    /* bytes from one page of the pool to the next */
     int n_pool;          /* pages of the pool */
     const int32_t *page; /* [cap / KV_CHUNK], on the host */
 };
 
-/* K or V (`base`: kv->k or kv->v) of one head in the page that slots chunk * KV_CHUNK and up lie
- * in. */
+/* K or V (`base`: kv->k or kv->v) of one head in the page that holds slot chunk * KV_CHUNK. */
 static inline void *kv_page_at(const struct kv_layer *kv, const void *base, int head, int chunk)
 {
     size_t head_size = dtype_row_size(kv->dtype, (int64_t)KV_CHUNK * kv->d);
@@ -90,13 +91,14 @@ struct matmul_job {
     size_t y_stride;
 };
 
-/* A run of rows of one step that belong to one sequence. Row i of the run lies in slot
- * first_slot + i of the cache. parent NULL: a chain, row i sees slots 0 .. first_slot + i. With
- * parents (index inside the run, -1: the end of the cache) row i sees slots below first_slot and
- * its ancestors, as if they followed first_slot in path order. The first `pending` rows ran in
- * earlier steps: they are seen, but only the n rows after them have queries. */
+/* A run: consecutive rows of a step that belong to one sequence. The keys and values of row i of
+ * the run are in slot first_slot + i. If parent is NULL, the run is a chain, and row i attends to
+ * slots 0 .. first_slot + i. Otherwise it is a tree: row i attends to the slots below first_slot
+ * and to its ancestors, as if these followed in path order (a parent is an index inside the run,
+ * -1: the last slot below first_slot). The first `pending` rows were computed in earlier steps:
+ * others attend to them, but only the n rows after them have queries. */
 struct attn_run {
-    int row0, n; /* of the queries */
+    int row0, n; /* first row and number of the queries */
     int first_slot;
     const int *parent; /* [pending + n] */
     const struct kv_layer *kv;
@@ -110,14 +112,14 @@ struct attn_job {
     float scale;
     int n_runs;
     const struct attn_run *runs;
-    /* Heads per KV head that a kernel is chosen for, where only some of these are here; 0: all are.
-     */
+    /* Query heads per KV head of the whole model, if this rank has only some of them: kernels are
+     * chosen by it. 0: all heads are here. */
     int group;
 };
 
-/* Column sums: for each of n_keys slots, sum over the query rows and heads of the attention
- * probability, softmax over all slots the row sees, or over the given keys it sees. Added to
- * sums. Chains only. */
+/* Column sums of attention: for each of n_keys slots, the sum over query rows and heads of the
+ * attention probability is added to `sums`. The softmax is over all slots that the row attends to,
+ * or (over_keys) over those of them that are in `keys`. Chains only. */
 struct column_job {
     float *sums; /* [n_keys] */
     const float *q;
@@ -131,19 +133,19 @@ struct column_job {
     bool over_keys;
 };
 
-/* Attention without a cache: rows [bounds[i], bounds[i + 1]) see each other, all of them. */
+/* Attention without a cache: all rows [bounds[i], bounds[i + 1]) attend to each other. */
 struct full_attn_job {
     float *out;             /* [n, n_heads * d]; may be q */
     const float *q, *k, *v; /* [n, n_heads * d] */
     int n_heads, d;
     float scale;
-    enum dtype dtype; /* keys and values are rounded to it, or less: F32, BF16 or F16 */
+    enum dtype dtype; /* keys and values are rounded to this precision at most: F32, BF16 or F16 */
     int n_segments;
     const int *bounds; /* [n_segments + 1], rows, ascending */
 };
 
-/* Attention of one query for each window of so many keys: query i sees rows [i * window, (i + 1) *
- * window) of k and v. Nothing is rounded. */
+/* Attention of one query per window of keys: query i attends to rows [i * window, (i + 1) * window)
+ * of k and v. Nothing is rounded. */
 struct window_attn_job {
     float *out;         /* [n, n_heads * d]; not q */
     const float *q;     /* [n, n_heads * d] */
@@ -154,30 +156,30 @@ struct window_attn_job {
 
 struct top_entry {
     float logit;
-    int32_t id; /* -1: there are no more */
+    int32_t id; /* -1: no more entries */
 };
 
 enum gelu_kind { GELU_TANH, GELU_ERF, GELU_QUICK /* x / (1 + exp(-1.702 x)) */, GELU_COUNT };
 
-/* The experts of a decoder's sparse layer (doc/experts.md). Of a row x, l = W_router x. Its experts
- * are those of its `used` largest logits l, the lower index first among equals (NaN: the smallest).
- * The weight of one is its share of softmax(l) over all n experts, divided by the sum of the used
- * ones' if `normed`. */
+/* The experts of a decoder's sparse layer (doc/experts.md). The router computes logits l = W_router
+ * x for a row x. The row uses the experts with the `used` largest logits, the lower index first
+ * among equals (NaN counts as the smallest). The weight of an expert is its probability in
+ * softmax(l) over all n experts, divided by the sum over the used experts if `normed`. */
 struct expert_weights {
     int n, used; /* at most DEVICE_MAX_EXPERTS, DEVICE_MAX_USED */
     bool normed;
     struct matrix router;                  /* [n, hidden], F32 */
     const struct matrix *gate, *up, *down; /* [n] of [ffn, hidden], [ffn, hidden], [hidden, ffn] */
-    void *own;                             /* what take_experts made */
-    /* share not NULL: the experts [own0, own1) alone are here. Their results, one row of `hidden`
-     * floats for each (row, expert), lie in `rows` at first[expert] and after; `share` adds those
-     * of the others, before a row's are summed. */
+    void *own;                             /* private data of take_experts */
+    /* If `share` is not NULL, this rank has only the experts [own0, own1). Their results, one row
+     * of `hidden` floats per (row, expert), are in `rows` from first[expert] on; `share` fills in
+     * the results of the other ranks before the results of a row are summed. */
     int own0, own1;
     void (*share)(void *ctx, float *rows, const int *first /* [n + 1] */);
     void *share_ctx;
 };
 
-/* ---- blocks: several operations at once, for devices that fuse them ---- */
+/* ---- blocks: several operations in one call, for devices that fuse them ---- */
 
 /* The weights of a decoder's layer. */
 struct layer_weights {
@@ -185,7 +187,7 @@ struct layer_weights {
     const float *q_norm, *k_norm;      /* [head_dim] or NULL */
     struct matrix q, k, v, o, gate, up, down;
     const struct expert_weights *experts; /* instead of gate, up and down; NULL: a dense layer */
-    void *own;                            /* what take_layer made */
+    void *own;                            /* private data of take_layer */
 };
 
 /* Sizes of a decoder that its layers share. */
@@ -194,16 +196,16 @@ struct layer_shape {
     float eps;
 };
 
-/* Norm, q k v, rope, keys and values into the cache, attention; the result stays in the work for
- * the finish_block that follows. `columns`: jobs whose q is the block's (the field is not read),
- * whose run is one of `runs`, sums on the host. `bulk`: rows of a prompt, see struct step
- * (lm/decoder.h). */
+/* The first half of a layer: norm, q k v, rope, keys and values into the cache, attention. The
+ * result stays in the work for the finish_block that follows. `columns`: column sums to compute
+ * with this block's queries (their field q is ignored); their runs are among `runs`, their sums are
+ * in host memory. `bulk`: rows of a prompt, see struct step (lm/decoder.h). */
 struct attn_block {
     const struct layer_weights *w;
     const struct layer_shape *shape;
     const float *x; /* [n, hidden] */
-    const float
-        *wide; /* not NULL: [n, 2 hidden], what q, k and v are made of instead; not in bulk */
+    /* Not NULL: [n, 2 hidden], the input of q, k and v instead of norm(x); not with bulk. */
+    const float *wide;
     int n;
     const float *cos, *sin; /* [n, head_dim / 2] */
     int n_runs;
@@ -213,8 +215,9 @@ struct attn_block {
     bool bulk;
 };
 
-/* x += W_o attention; x += W_down (silu(W_gate m) * W_up m), or what its experts make of m. With
- * `rows` (device) only these go on: x [n_rows, hidden] afterwards, in that order. */
+/* The second half of a layer: x += W_o attention; x += W_down (silu(W_gate m) * W_up m) with m =
+ * norm(x), or the sum of the experts' results for m. If `rows` (device) is given, only these rows
+ * are computed, and x is [n_rows, hidden] afterwards, in that order. */
 struct finish_block {
     const struct layer_weights *w;
     const struct layer_shape *shape;
@@ -223,8 +226,8 @@ struct finish_block {
     const int32_t *rows; /* NULL: all n */
     int n_rows;
     bool bulk;
-    /* The attn_norm of the attn_block that comes next, with this x as it is left; NULL: another
-     * operation does. */
+    /* The attn_norm of the next operation if that is an attn_block on this x, so that the norm can
+     * be fused; else NULL. */
     const float *next_norm;
 };
 
@@ -243,10 +246,10 @@ struct logits_job {
 struct tower_layer {
     const float *norm1, *norm1_bias, *norm2, *norm2_bias; /* [hidden]; no bias: RMSNorm */
     struct matrix q, k, v, o;
-    struct matrix gate, up, down; /* gate.data NULL: up, gelu (tanh), down */
+    struct matrix gate, up, down; /* gate.data NULL: the MLP is up, GELU, down */
 };
 
-/* A tower's layer over x [n, hidden], whose segments attend to themselves. */
+/* A tower's layer over x [n, hidden]; each segment attends to itself only. */
 struct tower_block {
     const struct tower_layer *w;
     float *x;
@@ -258,32 +261,32 @@ struct tower_block {
     const int *bounds; /* [n_segments + 1] */
 };
 
-/* What follows attention in a tower's layer: x += W_o a, and x += MLP(norm(x)), over n rows. */
+/* The second half of a tower's layer, for n rows: x += W_o a; x += MLP(norm(x)). */
 struct tower_tail {
     const struct tower_layer *w;
     float *x;       /* [n, hidden] */
-    const float *a; /* [n, hidden]: what attention gave */
+    const float *a; /* [n, hidden]: the result of attention */
     int n, hidden;
     float eps;
     enum gelu_kind gelu; /* of an MLP without a gate */
-    void *room;          /* for rows of `hidden` values in a kernel's own layout, MEM_ALIGN-ed */
+    void *room;          /* scratch for rows in a kernel's own layout, MEM_ALIGN-ed */
     size_t room_size;
 };
 
-/* Patches [from, from + n) of the frames, as patches_make (video/patches.h) cuts them: rows of 3 *
- * temporal * patch * patch floats. A slice is `temporal` frames, and has (height / patch) * (width
- * / patch) patches. */
+/* Cut patches [from, from + n) out of frames, like patches_make (video/patches.h): rows of 3 *
+ * temporal * patch * patch floats. A slice is `temporal` frames and has (height / patch) * (width /
+ * patch) patches. */
 struct patch_job {
-    float *out;            /* [n, row]; device, as */
-    const uint8_t *frames; /* [.., height, width, 3] */
-    const float *table;    /* [3, 256]: of patches_table */
+    float *out;            /* [n, row]; device */
+    const uint8_t *frames; /* [.., height, width, 3]; device */
+    const float *table;    /* [3, 256] of patches_table; device */
     int height, width, patch, temporal, merge;
     int from, n;
 };
 
-/* Rows of x at length 1: the first n_units of the rows named become rows to[i] of `units`, the
- * n_sums after them are added to `sum` one after the other. Rows without a direction change
- * nothing. */
+/* Scale rows of x to length 1. The first n_units of `rows` are stored as rows to[i] of `units`; the
+ * next n_sums are added to `sum`, one after the other. Rows that are zero or not finite are
+ * skipped. */
 struct unit_job {
     const float *x; /* [.., width] */
     int width, n_units, n_sums;
@@ -294,19 +297,20 @@ struct unit_job {
     double *scale;       /* [n_units + n_sums]: scratch */
 };
 
-/* What a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of a run may
- * be that of any layer: they share one page table. Two plans with equal keys are followed by the
- * same calls with the same arguments, save for what lies in device memory and for first_slot, the
- * page tables and the parents of runs: the first may be recorded and played again. key NULL: not
- * worth it.
+/* Announces what a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of
+ * a run may be that of any layer, since all layers share one page table. Two plans with equal keys
+ * are followed by the same calls with the same arguments, except for the contents of device memory
+ * and for first_slot, page tables and parents of the runs. So a device may record the first (as a
+ * CUDA graph) and replay it. key NULL: recording is not worth it.
  *
- * Plans may form a chain: `n_levels` plans of as many runs each that follow one another without a
- * wait, `level` from 0 on. Then `runs` are those of all levels, one level after the other, none of
- * them a tree, and the same array is given to each: the device may copy all of it at level 0. */
+ * Plans may form a chain: `n_levels` plans, with the same number of runs each, that follow one
+ * another without a wait; `level` counts from 0. Then `runs` holds the runs of all levels, level by
+ * level, none of them a tree, and every plan gets the same array: the device may copy all of it at
+ * level 0. */
 struct work_plan {
     int n_runs;
     const struct attn_run *runs;
-    int level, n_levels; /* 0 and 0, or 1: a plan of its own */
+    int level, n_levels; /* n_levels 0 or 1: not part of a chain */
     const void *key;
     size_t key_size;
     bool bulk; /* rows of a prompt, see struct step */
@@ -315,26 +319,26 @@ struct work_plan {
 struct device;
 struct device_work; /* scratch of one session on a device */
 
-/* Which work goes first where several compete for a device. */
+/* Priority of a work if several compete for a device. */
 enum work_priority {
     WORK_NORMAL,
-    WORK_URGENT, /* small steps of which each waits for the one before it */
-    WORK_BULKY   /* long steps that leave part of the device free for others */
+    WORK_URGENT, /* small steps that depend on each other: latency matters */
+    WORK_BULKY   /* long steps that must leave part of the device free for others */
 };
 
-/* Sizes that bound the scratch of a session. */
+/* Sizes that determine the scratch memory of a work. */
 struct work_shape {
-    int rows; /* of one step */
-    int in;   /* longest matmul row */
+    int rows; /* most rows of a step */
+    int in;   /* longest input row of a matmul */
     int n_heads, n_kv_heads, head_dim;
-    int context; /* slots of a sequence */
+    int context; /* most slots of a sequence */
     enum dtype kv_dtype;
     int segment;     /* rows of the longest segment of attention_full; 0: not used */
-    int hidden, ffn; /* of blocks; 0: none will come */
-    int out;         /* most outputs of a matmul outside blocks; 0: not known */
-    int n_experts, n_used, expert_ffn; /* of `experts`; 0: it is not used */
+    int hidden, ffn; /* of blocks; 0: blocks are not used */
+    int out;         /* most outputs of a matmul outside blocks; 0: unknown */
+    int n_experts, n_used, expert_ffn; /* of `experts`; 0: not used */
     enum work_priority priority;
-    bool spread; /* some matrix is (struct spread) */
+    bool spread; /* some matrix is distributed over ranks (struct spread) */
 };
 
 struct device_ops {
@@ -343,28 +347,28 @@ struct device_ops {
     void (*free)(struct device *dev, void *p);
     void (*upload)(struct device *dev, void *dst, const void *src, size_t size);
     void (*download)(struct device *dev, void *dst, const void *src, size_t size);
-    /* Bytes that alloc can still give, and that there are in all; both 0: not known. */
+    /* Free and total memory in bytes; both 0: unknown. */
     void (*room)(struct device *dev, size_t *left, size_t *all);
-    /* The device's own form of a matrix whose data lies on the host, or in a mapped file. The CPU
-     * leaves it there, so it must outlive the matrix. */
+    /* Convert a matrix whose data is on the host or in a mapped file to the device's form. The CPU
+     * keeps using the data in place, so it must outlive the matrix. */
     enum pv_status (*take)(struct device *dev, struct matrix *m, struct pv_error *err);
     void (*drop)(struct device *dev, struct matrix *m);
-    /* What a device needs of experts whose matrices it has taken, and giving it back, which a
-     * zeroed one survives. NULL: nothing. */
+    /* Prepare a layer's experts after `take` of their matrices, and undo that (a zeroed struct is
+     * accepted). NULL: not needed. */
     enum pv_status (*take_experts)(struct device *dev, struct expert_weights *e,
                                    struct pv_error *err);
     void (*drop_experts)(struct device *dev, struct expert_weights *e);
-    /* What a device needs of a layer when all its weights are there, experts too, and giving it
-     * back. NULL: nothing. */
+    /* Prepare a layer after `take` of all its weights, experts included, and undo that. NULL: not
+     * needed. */
     enum pv_status (*take_layer)(struct device *dev, struct layer_weights *l,
                                  const struct layer_shape *shape, struct pv_error *err);
     void (*drop_layer)(struct device *dev, struct layer_weights *l);
-    /* Memory for the keys and values of a decoder that is spread, zeroed, for `free`: of the KV
-     * heads that are here, *n_kv of them. NULL: no decoder is. */
+    /* Memory for the keys and values of a distributed decoder, zeroed, released by `free`: for the
+     * *n_kv KV heads of this rank. NULL: the device does not distribute decoders. */
     enum pv_status (*alloc_kv)(struct device *dev, const struct kv_shape *shape, void **out,
                                int *n_kv, struct pv_error *err);
-    /* Random weights instead of the data, to time models whose weights are not there. NULL: not
-     * supported. */
+    /* Like take, but with random weights instead of the data, to time models without their weights.
+     * NULL: not supported. */
     enum pv_status (*draw)(struct device *dev, struct matrix *m, uint64_t seed,
                            struct pv_error *err);
     void (*close)(struct device **dev);
@@ -373,53 +377,55 @@ struct device_ops {
     enum pv_status (*work_open)(struct device *dev, struct device_work **out,
                                 const struct work_shape *s, struct pv_error *err);
     void (*work_close)(struct device *dev, struct device_work **work);
-    /* From now on, run on the threads of another device of the same kind, which has no more of them
-     * than the work's own: two works can then run at the same time. NULL: on its own. Changes no
-     * result. */
+    /* Run this work on the threads of `group`, another device of the same kind with no more threads
+     * than the work's own, so that two works can run at the same time. NULL: on its own device
+     * again. Does not change results. */
     void (*work_on)(struct device_work *w, struct device *group);
 
     void (*put)(struct device_work *w, void *dst, const void *src, size_t size);
     void (*copy)(struct device_work *w, void *dst, const void *src, size_t size); /* both device */
-    /* Waits for what was asked of the work before. */
+    /* Waits for all earlier operations of the work. */
     void (*get)(struct device_work *w, void *dst, const void *src, size_t size);
-    /* The operations of a plan come between begin and end. False: they are known, the caller goes
-     * on to end. With a key there is no get in between. */
+    /* The operations of a plan are called between begin and end. False: the device has recorded
+     * them before and replays them; the caller skips them and calls end. With a key, get must not
+     * be called in between. */
     bool (*begin)(struct device_work *w, const struct work_plan *plan);
     void (*end)(struct device_work *w);
-    /* After end. True: the same operations once more, and end; they are recorded, not run. NULL:
-     * never. */
+    /* Called after end. True: the caller must make the same calls once more, and end; they are
+     * recorded, not executed. NULL: never needed. */
     bool (*again)(struct device_work *w);
-    /* Plans with a key so far, of all works of the device, that took longer than they will when
-     * they come again. NULL: there are none. */
+    /* How many plans with a key, of all works of the device, ran for the first time so far; these
+     * take longer than repetitions. NULL: there is no such difference. */
     uint64_t (*first_runs)(struct device *dev);
-    /* Waits until everything queued on the work is done; returns a failure once. PV_E_FORMAT with
-     * DEVICE_NOT_FINITE: a row of rmsnorm or silu_mul, a key, a value or a logit of
-     * `argmax` was NaN or infinite (a CPU); such a logit (a GPU). */
+    /* Waits until everything queued on the work is done; reports a failure once. PV_E_FORMAT with
+     * DEVICE_NOT_FINITE: a NaN or an infinity was found. CPUs check rows of rmsnorm and silu_mul,
+     * keys, values and logits of `argmax`; GPUs check only these logits. */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 
-    /* Chains of plans (struct work_plan) save time: the host is slow to ask what came of one, and
-     * to begin the next. */
+    /* Chains of plans (struct work_plan) save time on this device: reading a result back and
+     * starting the next plan are slow. */
     bool chains;
 
-    /* Rows that are `bulk` have other last bits than the rest (struct step, lm/decoder.h). */
+    /* `bulk` rows are computed by other algorithms whose last bits differ (struct step,
+     * lm/decoder.h). */
     bool ways_differ;
 
-    /* NULL where the operations below are all there is. A work with blocks keeps q, k, v and what
-     * is between an MLP's matrices to itself. */
+    /* NULL if the device has only the single operations below. A work with blocks keeps q, k, v and
+     * the inner rows of an MLP in its own memory. */
     void (*attn)(struct device_work *w, const struct attn_block *b);
     void (*finish)(struct device_work *w, const struct finish_block *b);
     void (*tower)(struct device_work *w, const struct tower_block *b);
-    /* NULL, or false and nothing done: the operations below, one by one, give the same bits. */
+    /* If NULL, or if it returns false (and does nothing), the caller uses the single operations
+     * below, which give the same bits. */
     bool (*tower_tail)(struct device_work *w, const struct tower_tail *t);
-    /* Logits of rows of the residual stream. NULL: gather, rmsnorm and matmul give the same bits.
-     */
+    /* Logits of rows of the residual stream. If NULL, the caller uses gather, rmsnorm and matmul,
+     * which give the same bits. */
     void (*logits)(struct device_work *w, const struct logits_job *job);
 
-    /* NULL: the host cuts patches. */
+    /* NULL: the host must cut patches. */
     void (*patches)(struct device_work *w, const struct patch_job *job);
 
-    /* ids: device. next_norm: the attn_norm of the attn_block that comes next, with this y as it is
-     * left; NULL: another operation does. */
+    /* ids: device. next_norm: as in struct finish_block. */
     void (*embed)(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
                   int n, const float *next_norm);
     void (*rmsnorm)(struct device_work *w, float *y, const float *x, const float *weight, int n,
@@ -433,11 +439,11 @@ struct device_ops {
     /* k, v [n, n_kv * d] into slots first_slot .. first_slot + n - 1. */
     void (*kv_write)(struct device_work *w, const struct kv_layer *kv, int first_slot,
                      const float *k, const float *v, int n);
-    /* Slot to[i] becomes what slot from[i] was; from ascending, to[i] <= from[i]. */
+    /* Copy slot from[i] to slot to[i]; from ascending, to[i] <= from[i]. */
     void (*kv_move)(struct device_work *w, const struct kv_layer *kv, const int *to,
                     const int *from, int n);
-    /* Slot to_slots[i] of one layer becomes slot from_slots[i] of another, of the same type and
-     * heads; they share no memory. */
+    /* Copy slot from_slots[i] of one layer to slot to_slots[i] of another with the same type and
+     * heads; the layers share no memory. */
     void (*kv_copy)(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
                     const int *to_slots, const int *from_slots, int n);
     void (*attention)(struct device_work *w, const struct attn_job *job);
@@ -447,8 +453,8 @@ struct device_ops {
     void (*attention_windows)(struct device_work *w, const struct window_attn_job *job);
     void (*silu_mul)(struct device_work *w, float *g, const float *u, int n, int dim);
     /* y [n, hidden] = sum over a row's experts, in ascending order of their indices, of weight *
-     * W_down (silu(W_gate x) * W_up x); y is not x. Rows of one expert run together, and only
-     * experts that some row uses are read. NULL: the device has no experts. */
+     * W_down (silu(W_gate x) * W_up x); y is not x. The rows of one expert are computed together,
+     * and only experts that some row uses are read. NULL: not supported. */
     void (*experts)(struct device_work *w, float *y, const struct expert_weights *e, const float *x,
                     int n);
     /* y = (x - mean) / sqrt(variance + eps) * weight + bias; y may be x. */
@@ -464,25 +470,26 @@ struct device_ops {
                    int dim);
     /* ids: device */
     void (*argmax)(struct device_work *w, int32_t *ids, const float *x, int n, int dim);
-    /* The k (at most DEVICE_MAX_TOP) largest numbers of each row that is not NaN, largest first,
-     * the lower id first among equals; and log sum exp(x / t) of each row. All device. */
+    /* The k (at most DEVICE_MAX_TOP) largest numbers of each row, NaN excluded, largest first, the
+     * lower id first among equals; and mass = log sum exp(x / t) of each row. All device. */
     void (*top)(struct device_work *w, struct top_entry *out, float *mass, const float *x, int n,
                 int dim, int k, float t);
-    /* ids[i * step] becomes names[ids[i * step]], for n of them; negative ones stay. All device. */
+    /* ids[i * step] = names[ids[i * step]] for i < n; negative ids stay. All device. */
     void (*name_ids)(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names);
-    /* The token that sample_token (lm/sampling.h) draws without filters at position[i] (device). */
+    /* ids[i] = the token that sample_token (lm/sampling.h) draws, without filters, at position[i]
+     * (device). */
     void (*draw_token)(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                        const uint64_t *position, uint64_t seed, float t);
 
-    /* Signals of views (spec/view.h), with the bits that tensor/cosine.h gives. All pointers are
-     * device memory.
+    /* Signals of views (spec/view.h), bit for bit as in tensor/cosine.h. All pointers are device
+     * memory.
      *
      * out[i] = cosine of rows i and i + apart of the n rows of x, i < n - apart. */
     void (*cosines_apart)(struct device_work *w, double *out, const float *x, size_t stride, int n,
                           int width, int apart);
-    /* Group g has the rows rows[bounds[g]] .. rows[bounds[g + 1] - 1] of x, 1 to GROUP_MOST of
-     * them, which no other group has: out[r] of each is the variance of its cosines with all of
-     * them. */
+    /* Group g consists of the rows rows[bounds[g]] .. rows[bounds[g + 1] - 1] of x, 1 to GROUP_MOST
+     * of them; groups do not overlap. out[r] = variance of the cosines of row r with all rows of
+     * its group. */
     void (*cosine_spread)(struct device_work *w, double *out, const float *x, size_t stride,
                           int width, const int32_t *rows, const int32_t *bounds, int n_groups);
     void (*unit_rows)(struct device_work *w, const struct unit_job *job);
@@ -494,17 +501,17 @@ struct device_ops {
 struct device {
     const struct device_ops *ops;
     void *impl;
-    /* What else the bits of results depend on, for example a GPU's driver; NULL: nothing, or only
-     * the CPU. */
+    /* Further facts on which the bits of results depend, for example a GPU's driver; NULL: none, or
+     * only the CPU. */
     const char *identity;
-    /* The first calls of its kernels are much slower than later ones: some are made in advance,
+    /* The first calls of its kernels are much slower than later ones, so some are made in advance
      * while weights are read. */
     bool slow_start;
     bool draws;     /* matrices get random weights instead of the file's */
-    bool spreads;   /* decoders that are opened are spread over ranks (struct spread) */
-    bool repacks;   /* `take` may make a repacked copy of a matrix, where that is faster */
+    bool spreads;   /* decoders are distributed over ranks (struct spread) */
+    bool repacks;   /* `take` may make a repacked copy of a matrix if kernels are faster with it */
     size_t own;     /* bytes of these copies, and of those that would be made if `repacks` */
-    uint64_t drawn; /* so many */
+    uint64_t drawn; /* number of random matrices so far */
 };
 
 /* The CPU: a thread pool and a table of kernels (kernels/device_cpu.c). */
@@ -514,7 +521,7 @@ enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_fl
 enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err);
 void device_close(struct device **dev);
 
-/* ops->alloc with a sentence when there is no room. */
+/* ops->alloc with an error message if memory runs out. */
 enum pv_status device_alloc(struct device *dev, void **out, size_t size, struct pv_error *err);
 
 #endif

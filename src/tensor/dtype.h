@@ -1,4 +1,5 @@
-/* Element types of tensors and their blocks (GGUF numbering kept in format/gguf.c alone). */
+/* Element types of tensors and their blocks. GGUF's type numbers are known to format/gguf.c
+ * only. */
 #ifndef PV_TENSOR_DTYPE_H
 #define PV_TENSOR_DTYPE_H
 

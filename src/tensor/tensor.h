@@ -1,4 +1,4 @@
-/* A tensor as it lies in a model file: a view, never an owner. */
+/* A tensor in a model file; it never owns its data. */
 #ifndef PV_TENSOR_TENSOR_H
 #define PV_TENSOR_TENSOR_H
 
@@ -15,7 +15,7 @@ struct tensor {
     size_t size;              /* bytes */
 };
 
-/* Rows and row length of a tensor seen as a matrix: all dims but the last, and the last. */
+/* A tensor as a matrix: the last dimension is the row length, the others together are the rows. */
 static inline int64_t tensor_cols(const struct tensor *t)
 {
     return t->dim[t->n_dims - 1];

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-/* Ids go here: at most `cap` are stored, `n` counts all. */
+/* Output for ids: at most `cap` are stored, `n` counts all. */
 struct id_sink {
     int32_t *ids; /* borrowed */
     size_t cap, n;
@@ -21,7 +21,7 @@ static inline void sink_put(struct id_sink *sink, int32_t id)
 struct bpe {
     int32_t byte_id[256]; /* token of a lone byte, -1: none */
     int n_merges;
-    int32_t *result;       /* owned [n_merges]: the token a merge makes */
+    int32_t *result;       /* owned [n_merges]: the token that a merge gives */
     struct bpe_pair *pair; /* owned [mask + 1]: pair of tokens -> rank */
     size_t mask;
 };
@@ -29,13 +29,13 @@ struct bpe {
 /* Scratch of one thread, kept between pieces. */
 struct bpe_work {
     void *block; /* owned */
-    size_t cap;  /* bytes of a piece it has room for */
+    size_t cap;  /* longest piece that fits, in bytes */
 };
 
 enum pv_status bpe_open(struct bpe *b, int n_merges, struct pv_error *err);
 void bpe_close(struct bpe *b);
-/* Tokens `left` and `right` become `result`, at a rank below n_merges; of two ranks for one pair
- * the later counts. */
+/* Enter the merge of tokens `left` and `right` to `result`, with a rank below n_merges. If a pair
+ * is set twice, the later call wins. */
 void bpe_set(struct bpe *b, int rank, int32_t left, int32_t right, int32_t result);
 
 void bpe_work_clear(struct bpe_work *w);

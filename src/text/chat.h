@@ -1,20 +1,20 @@
-/* Chat templates, natively: messages to token ids.
+/* Chat templates: turns messages into token ids.
  *
- * The stored template is a Jinja program. It is not run: it is recognised, by what it contains, as
- * one of the forms the model families use, and refused when it is none of them. */
+ * A model file stores its template as a Jinja program. We do not execute it. We recognise it, by
+ * what it contains, as one of the forms that the supported families use, and refuse all others. */
 #ifndef PV_TEXT_CHAT_H
 #define PV_TEXT_CHAT_H
 
 #include "text/prompt.h"
 
 enum chat_kind {
-    CHAT_NONE,   /* no template and no role marks: text is used as it is */
+    CHAT_NONE,   /* no template and no role tokens: text is used as it is */
     CHAT_CHATML, /* <|im_start|>ROLE\nTEXT<|im_end|>\n: Qwen2, 2.5, 3, their VL models */
     CHAT_LLAVA   /* <|im_start|>ROLE <image>\nTEXT<|im_end|>: LLaVA-OneVision as on the hub */
 };
 
 enum chat_thinking {
-    CHAT_THINK_NEVER,  /* the template knows no thinking */
+    CHAT_THINK_NEVER,  /* the template has no <think> blocks */
     CHAT_THINK_SWITCH, /* Qwen3: on unless switched off by an empty <think> block */
     CHAT_THINK_ALWAYS  /* the answer begins inside a <think> block */
 };
@@ -25,38 +25,38 @@ struct chat {
     const struct tokenizer *t; /* borrowed */
     enum chat_kind kind;
     enum chat_thinking thinking;
-    bool strip_thinking;          /* earlier answers are shown without their thoughts */
+    bool strip_thinking;          /* earlier answers are repeated without their <think> blocks */
     bool text_lined;              /* a newline before a message's text */
-    bool media_lined;             /* a newline after each media item that has no marks around it */
-    bool images_first;            /* of a message's media; else they stand as given */
+    bool media_lined;             /* a newline after each media item without tokens around it */
+    bool images_first;            /* a message's images precede its videos; else in given order */
     bool turn_lined;              /* a newline after <|im_end|> */
     int32_t im_start, im_end;     /* -1 in CHAT_NONE */
     char system[CHAT_MAX_SYSTEM]; /* default system message, "" for none */
 };
 
-/* Recognise the template of a vocabulary. PV_E_UNSUPPORTED when it is not one of ours. */
+/* Recognise the template of a vocabulary. PV_E_UNSUPPORTED if it is none of the known forms. */
 enum pv_status chat_init(struct chat *c, const struct tokenizer *t, const struct vocab *v,
                          struct pv_error *err);
 
-/* Append one message, role "system", "user" or "assistant". `first`: the prompt begins with it, so
- * the default system message goes before it unless it is one itself. The prompt is unchanged on
- * failure, here and below. Nothing in the text is taken for a role mark. */
+/* Append one message, role "system", "user" or "assistant". `first`: it begins the prompt, so the
+ * default system message is put before it unless its role is "system". The prompt is unchanged on
+ * failure, here and below. Spellings of control tokens in the text stay plain text. */
 enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
                         const char *text, size_t len, struct pv_error *err);
 
 /* A video or a picture in a message. */
 struct chat_media {
     bool video;
-    int32_t row_id; /* put n_rows times; negative: the caller's mark of a row with no token */
+    int32_t
+        row_id; /* inserted n_rows times; negative: the caller's code for rows without a token */
     int n_rows;
-    int run_rows;                /* rows that follow one another; 0: all of them */
-    int32_t before, after;       /* tokens put around each run, -1 for none */
+    int run_rows;                /* consecutive rows of a run; 0: one run of all rows */
+    int32_t before, after;       /* tokens before and after each run, -1: none */
     const char *const *captions; /* text before each run; NULL: none */
     const char *note;            /* text after the media item, on a line of its own; NULL: none */
 };
 
-/* chat_add with media before the text, in the order and with the newlines of the template; the
- * marks around the rows are the caller's. */
+/* chat_add with media before the text, in the order and with the newlines of the template. */
 enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first, const char *role,
                               const struct chat_media *media, int n_media, const char *text,
                               size_t len, struct pv_error *err);
@@ -68,19 +68,19 @@ struct chat_part {
     size_t len;
 };
 
-/* chat_add of parts, media anywhere between texts. They stand as given, or as the template sorts
- * them. A video with text inside, as Qwen3-VL's with its seconds, is one part with captions. Of an
- * earlier answer only what follows its thoughts is written, where the template says so. */
+/* chat_add for a message of several parts, with media between texts. The parts keep their order
+ * unless the template sorts them. A video with text inside, like Qwen3-VL's timestamps, is one part
+ * with captions. If the template says so, the <think> block of an earlier answer is omitted. */
 enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first, const char *role,
                               const struct chat_part *parts, int n_parts, struct pv_error *err);
 
-/* Append what comes before an answer. `think` matters for CHAT_THINK_SWITCH. */
+/* Append the tokens that start an answer. `think` is used with CHAT_THINK_SWITCH only. */
 enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, struct pv_error *err);
-/* Append what comes after an answer that the model has given. */
+/* Append the tokens that follow an answer of the model. */
 enum pv_status chat_end(const struct chat *c, struct prompt *p, struct pv_error *err);
 
-/* chat_add in three steps, for messages that have more in them than text: between these two,
- * prompt_token and prompt_text. The caller rewinds on failure. */
+/* chat_add in steps, for messages with other contents: call prompt_token and prompt_text between
+ * these two. On failure the caller must call prompt_rewind. */
 enum pv_status chat_open_turn(const struct chat *c, struct prompt *p, bool first, const char *role,
                               struct pv_error *err);
 enum pv_status chat_close_turn(const struct chat *c, struct prompt *p, struct pv_error *err);

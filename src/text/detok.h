@@ -1,4 +1,4 @@
-/* Token ids to text, as they come: whole UTF-8 characters only. */
+/* Turns a stream of token ids into text, in whole UTF-8 characters. */
 #ifndef PV_TEXT_DETOK_H
 #define PV_TEXT_DETOK_H
 
@@ -7,17 +7,17 @@
 
 struct detok {
     const struct tokenizer *t; /* borrowed */
-    char held[4];              /* the beginning of a character */
+    char held[4];              /* an incomplete character */
     int n_held;
 };
 
 void detok_init(struct detok *d, const struct tokenizer *t);
 
-/* Append to `out` what the token completes; false when `out` has failed. Control tokens and ids
- * without a token add nothing. Bytes that cannot be UTF-8 become U+FFFD, one for each longest
- * beginning of a character. */
+/* Append the text that the token completes to `out`; false if `out` has failed. Control tokens and
+ * unknown ids add nothing. Invalid bytes become U+FFFD, one per maximal prefix of a character, as
+ * the Unicode standard recommends. */
 bool detok_push(struct detok *d, int32_t id, struct buf *out);
-/* The end: a character still incomplete becomes U+FFFD. Ready for another text afterwards. */
+/* End the text: an incomplete character becomes U+FFFD. The object can then be used again. */
 bool detok_flush(struct detok *d, struct buf *out);
 
 #endif

@@ -1,7 +1,7 @@
-/* A prompt being written: token ids, and plain text not yet turned into ids.
+/* A prompt under construction: token ids, and plain text that is not yet tokenized.
  *
- * Text up to the next special token must be encoded in one go: "user\n" followed by a message that
- * begins with a newline has other tokens than the two parts have. */
+ * All text up to the next special token must be tokenized together: "user\n" followed by a message
+ * that begins with a newline gives other tokens than the two parts by themselves. */
 #ifndef PV_TEXT_PROMPT_H
 #define PV_TEXT_PROMPT_H
 
@@ -12,8 +12,8 @@ struct prompt {
     const struct tokenizer *t; /* borrowed */
     int32_t *ids;              /* owned */
     size_t n, cap;
-    size_t limit;    /* most ids there may be */
-    struct buf text; /* waiting for prompt_flush */
+    size_t limit;    /* most ids */
+    struct buf text; /* not yet tokenized */
 };
 
 void prompt_init(struct prompt *p, const struct tokenizer *t, size_t limit);
@@ -21,11 +21,11 @@ void prompt_clear(struct prompt *p); /* frees */
 
 /* Add plain text: no control token is recognised in it. */
 enum pv_status prompt_text(struct prompt *p, const char *utf8, size_t len, struct pv_error *err);
-/* Add one token, after the text so far. */
+/* Add one token, after tokenizing the text so far. */
 enum pv_status prompt_token(struct prompt *p, int32_t id, struct pv_error *err);
-/* Turn the text so far into ids. */
+/* Tokenize the text so far. */
 enum pv_status prompt_flush(struct prompt *p, struct pv_error *err);
-/* Back to the first n ids; waiting text is dropped. */
+/* Keep the first n ids only; text that is not yet tokenized is dropped. */
 void prompt_rewind(struct prompt *p, size_t n);
 
 #endif
