@@ -205,8 +205,7 @@ struct pv_gen_params {
 };
 
 /* Speculation: a drafter proposes tokens, the model verifies them in one pass. With `exact`
- * acceptance (the default) the text is the one plain decoding gives, to the bit, whatever the
- * method. */
+ * acceptance (the default) the text is the same as with plain decoding, whatever the method. */
 enum pv_drafter {
     PV_DRAFT_NONE,    /* plain decoding */
     PV_DRAFT_MODEL,   /* the session's draft model */
@@ -217,7 +216,7 @@ enum pv_drafter {
     PV_DRAFT_RANDOM,  /* for tests: any token */
     PV_DRAFT_ORACLE,  /* for tests: a known answer with errors */
     PV_DRAFT_CASCADE, /* prompt lookup, and where it finds nothing the draft model */
-    PV_DRAFT_COUNT    /* how many there are */
+    PV_DRAFT_COUNT    /* number of drafters */
 };
 enum pv_shape {
     PV_SHAPE_CHAIN,   /* `window` tokens */
@@ -234,8 +233,8 @@ enum pv_accept {
 };
 enum pv_schedule {
     PV_SCHEDULE_SERIAL,  /* drafter and model take turns */
-    PV_SCHEDULE_PARALLEL /* the drafter goes on while the model verifies, on threads of its own:
-                            chains of a model, self, ngram and the drafters for tests */
+    PV_SCHEDULE_PARALLEL /* the drafter continues, on its own threads, while the model verifies:
+                            chains of the drafters model, self, ngram and those for tests */
 };
 /* Positions of the prompt tokens that the drafter keeps. AUTO: what measured best by family. */
 enum pv_draft_pos { PV_POS_AUTO, PV_POS_COMPACT, PV_POS_ORIGINAL };
@@ -283,8 +282,8 @@ enum pv_time_rule {
     PV_TIME_WHOLE,           /* seconds per step rounded down first: transformers 4.52 to 5.1 */
     PV_TIME_COMPACT,         /* WHOLE; text continues after the larger side: transformers 5.3 */
     PV_TIME_SECONDS_COMPACT, /* SECONDS; text continues after the larger side: 5.22 */
-    PV_TIME_UPSTREAM, /* its released code: two positions a pair of frames, and so for sound */
-    PV_TIME_TRAINING  /* its training: frames and sound by their time */
+    PV_TIME_UPSTREAM, /* its released code: two positions per pair of frames, and so for sound */
+    PV_TIME_TRAINING  /* its training: positions of frames and sound follow their time */
 };
 
 /* Where a video file is opened and decoded. With a sandbox, each video has a helper process,
@@ -296,8 +295,7 @@ enum pv_time_rule {
 enum pv_sandbox {
     PV_SANDBOX_OFF,        /* in this process */
     PV_SANDBOX_ON,         /* in the sandbox, or not at all */
-    PV_SANDBOX_IF_POSSIBLE /* in this process if there is no helper, or no filter of system calls
-                            */
+    PV_SANDBOX_IF_POSSIBLE /* in this process if helper or system-call filter is unavailable */
 };
 
 /* Zero means what the model's family does. */
@@ -429,8 +427,8 @@ PV_API bool pv_model_has_vision(const pv_model *model);
 PV_API bool pv_model_has_audio(const pv_model *model);
 PV_API bool pv_model_has_head(const pv_model *model);
 
-/* Ids of a text; special tokens spelled in it become their ids when `parse_special`. At most
- * `cap` are stored, *n is how many there are. */
+/* Token ids of a text. If `parse_special`, special tokens that are spelled in it become their ids.
+ * At most `cap` ids are stored; *n is their total number. */
 PV_API enum pv_status pv_tokenize(const pv_model *model, const char *utf8, size_t len,
                                   bool parse_special, int32_t *ids, size_t cap, size_t *n,
                                   struct pv_error *err);
@@ -458,7 +456,7 @@ struct pv_part {
     const struct pv_frame *frames; /* or from frames as pv_add_frames takes them */
     size_t n_frames;
     double fps;
-    const struct pv_video_params *video; /* how it is taken; NULL: the defaults */
+    const struct pv_video_params *video; /* NULL: the defaults */
 };
 
 /* The model gets a message's videos and pictures first, then the joined text of all its parts. */
@@ -502,12 +500,12 @@ struct pv_event {
     enum pv_event_kind kind;
     const char *text; /* TEXT: whole UTF-8 characters */
     size_t len;
-    struct pv_token token; /* TEXT; id -1: text alone */
+    struct pv_token token; /* TEXT; id -1: text without a token */
     enum pv_phase phase;   /* PROGRESS */
     int64_t done, total;
     enum pv_finish finish; /* END */
     enum pv_status status; /* END: not PV_OK with CANCELLED and ERROR */
-    const char *message;   /* END: the sentence of the error, else "" */
+    const char *message;   /* END: the error message, else "" */
     int stop;              /* END: which stop string; -1: none */
 };
 
@@ -549,11 +547,12 @@ PV_API void pv_request_cancel(pv_request *r);
 PV_API enum pv_status pv_request_wait(pv_request *r, struct pv_error *err);
 /* After the request has ended; the caller sets out->size. */
 PV_API void pv_request_stats(const pv_request *r, struct pv_stats *out);
-/* After its end, with pv_gen_params.trace: see pv_session_spans. The request owns them. */
+/* After the request has ended, if pv_gen_params.trace was set: see pv_session_spans. The request
+ * owns them. */
 struct pv_span;
 PV_API const struct pv_span *pv_request_spans(const pv_request *r, size_t *n);
-/* After its end: which tokens of the prompt's first video the drafter got. PV_E_ARG: the prompt has
- * no video, or the method has no drafter. The request owns what *out points to. */
+/* After the request has ended: which tokens of the prompt's first video the drafter got. PV_E_ARG:
+ * the prompt has no video, or the method has no drafter. The request owns what *out points to. */
 struct pv_view_map;
 PV_API enum pv_status pv_request_view(pv_request *r, struct pv_view_map *out, struct pv_error *err);
 /* Cancels the request if it still runs, and waits for its end. */
@@ -579,12 +578,12 @@ PV_API enum pv_status pv_session_open(pv_session **out, pv_model *model,
                                       const struct pv_session_params *p, struct pv_error *err);
 PV_API void pv_session_close(pv_session **session);
 
-/* Forgets the prompt and media that wait for their message. The KV cache is kept and reused for as
- * long a prefix as the next prompt shares with it. */
+/* Drop the conversation, and media that were added but not used yet. The KV cache is kept; the next
+ * prompt reuses the prefix that it has in common with it. */
 PV_API void pv_session_reset(pv_session *session);
 
-/* Chat options for the answers from now on; pv_session_reset keeps them. PV_E_UNSUPPORTED, and
- * nothing changed, for `no_thinking` where the template always thinks or the model has no
+/* Set the chat options of the following answers; pv_session_reset keeps them. PV_E_UNSUPPORTED, and
+ * nothing changes, for `no_thinking` if the template always thinks or the model has no
  * tokenizer. */
 PV_API enum pv_status pv_session_chat(pv_session *s, const struct pv_chat_options *o,
                                       struct pv_error *err);
@@ -605,8 +604,8 @@ PV_API enum pv_status pv_add_video(pv_session *s, const char *path, const struct
 PV_API enum pv_status pv_add_video_data(pv_session *s, const void *data, size_t size,
                                         const struct pv_video_params *p, struct pv_video_info *info,
                                         struct pv_error *err);
-/* The same from frames in memory, all of them, of one size; fps: frames a second (0: a still
- * picture). Their pixels are copied. */
+/* The same from frames in memory, all of which are used and have the same size. fps: frames per
+ * second (0: a still picture). Their pixels are copied. */
 PV_API enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_t n,
                                     double fps, const struct pv_video_params *p,
                                     struct pv_error *err);
@@ -714,14 +713,15 @@ PV_API enum pv_status pv_generate(pv_session *s, const struct pv_gen_params *p, 
 PV_API const int32_t *pv_session_answer(const pv_session *s, size_t *n);
 PV_API void pv_session_stats(const pv_session *s, struct pv_stats *out);
 
-/* What the model and the drafter did when during the last answer (with pv_gen_params.trace), each
- * in order of time. The session owns the spans until its next answer. */
+/* A timeline of what the model and the drafter did during the last answer, if pv_gen_params.trace
+ * was set; the spans of each side are in order of time. The session owns them until its next
+ * answer. */
 enum pv_side { PV_SIDE_MODEL, PV_SIDE_DRAFTER };
 struct pv_span {
     enum pv_side side;
     const char *what;  /* "vision", "prefill", "verify", "draft", "wait", ... */
     double begin, end; /* seconds since the call began */
-    int rows;          /* tokens run, drafted, ... */
+    int rows;          /* tokens processed, drafted, ... */
     int accepted;      /* "verify": drafted tokens that were right, without the model's own */
 };
 PV_API const struct pv_span *pv_session_spans(const pv_session *s, size_t *n);

@@ -1,5 +1,5 @@
-/* Who runs the steps of a decoder for one caller: a state of the caller's own, or an engine that
- * runs steps of several callers together. Either way a step has the same bits. */
+/* A stepper runs the steps of a decoder for one caller: with a state of the caller's own, or
+ * through an engine that combines the steps of several callers. The results have the same bits. */
 #ifndef PV_LM_STEPPER_H
 #define PV_LM_STEPPER_H
 
@@ -9,14 +9,14 @@
 
 struct stepper {
     const struct decoder *dec;
-    struct device_work *work; /* for copies and moves of keys and values between two steps */
-    struct kvpool *pool;      /* where the caller's sequences take their pages */
-    bool starved;             /* stepper_run has found no page; whoever handles that clears it */
-    /* As decoder_step. */
+    struct device_work *work; /* for copies and moves of keys and values between steps */
+    struct kvpool *pool;      /* for the pages of the caller's sequences */
+    bool starved;             /* stepper_run found no free page; cleared by whoever handles that */
+    /* See decoder_step. */
     enum pv_status (*run)(struct stepper *s, const struct step *step, struct pv_error *err);
 };
 
-/* A stepper with a state of its own, which it borrows. */
+/* A stepper with its own state, which is borrowed. */
 struct lone_stepper {
     struct stepper base;
     struct decoder_state *st;
@@ -25,8 +25,8 @@ struct lone_stepper {
 void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct decoder_state *st,
                        struct kvpool *pool);
 
-/* Runs a drafter's step of one sequence, whose pages are taken from the pool first. PV_E_DRAFTER:
- * there are no more pages, and nothing has run. */
+/* Run a drafter's step of one sequence, after taking the pages it needs from the pool. PV_E_DRAFTER
+ * if there are no more pages; nothing has run then. */
 enum pv_status stepper_run(struct stepper *s, const struct step *step, struct pv_error *err);
 
 #endif

@@ -6,14 +6,16 @@
 #include "lm/decoder.h"
 #include "spec/drafter.h"
 
-/* What a head wants kept of the target's states: media are rows of its own where `sees_media`. */
+/* Which hidden states of the target a head needs. sees_media: the view shows media to the head.
+ * wants_all: states of every row, not only of those before a token. wants_layer: the residual
+ * stream of media rows after this many layers. */
 bool drafter_head_wants_all(const struct head_config *h, bool sees_media);
 int drafter_head_wants_layer(const struct head_config *h, bool sees_media); /* 0: none */
 
-/* Bytes that drafter_head_open allocates, beside KV pages. */
+/* Bytes that drafter_head_open allocates, without KV pages. */
 size_t drafter_head_size(const struct decoder *dec, int chunk, int context);
-/* Borrows dec, a decoder of decoder_open_head, and h. chunk: rows of a prefill step. Needs the
- * target's states in prompts and requests. */
+/* Borrows h, and steps, a stepper of a decoder from decoder_open_head. chunk: rows of a prefill
+ * step. Prompts given to it must have draft_prompt.states. */
 enum pv_status drafter_head_open(struct drafter **out, struct stepper *steps,
                                  const struct head_config *h, int chunk, int context,
                                  struct pv_error *err);

@@ -5,35 +5,36 @@
 #include "prevue/testing.h"
 #include "spec/tree.h"
 
-/* Bounds of the fitted trees that a method has by default and that `auto` grows. */
+/* Default bounds of fitted trees, also used by `auto`. */
 enum { FITTED_TOTAL = 32, FITTED_DEPTH = 15, FITTED_WIDTH = 4 };
 
-/* What defaults depend on beside the method itself. */
+/* What defaults depend on, besides the method itself. */
 struct method_setting {
     bool has_draft, has_head;    /* of the session and its model */
-    bool crowded;                /* many answers run at once */
-    double lambda;               /* of the model's family */
-    enum pv_draft_pos positions; /* of the family: for drafters that can have either */
-    bool recorded; /* the model's device is fast at steps of shapes that came before only: a GPU */
+    bool crowded;                /* many answers run at the same time */
+    double lambda;               /* default of the model's family */
+    enum pv_draft_pos positions; /* default of the family, for drafters that can use either */
+    bool
+        recorded; /* the device records steps (a GPU): only shapes that were seen before are fast */
 };
 
-/* A caller's method. */
+/* Copy and complete a caller's struct (base/sized.h). */
 enum pv_status method_read(struct pv_method *own, const struct pv_method *theirs,
                            struct pv_error *err);
 
-/* The knobs for tests; all zero where the method has none. */
+/* The test settings of a method; all zero if it has none. */
 struct pv_method_test method_test(const struct pv_method *m);
 
 /* Replaces zeros by defaults. `auto` takes the draft head if there is no draft model, or if many
  * answers run at once: then a cheap drafter matters more than a high acceptance rate. */
 void method_fill(struct pv_method *m, const struct method_setting *setting);
 
-/* PV_E_ARG, with one sentence, when the parts of the method do not go together or a number is out
- * of range. Zeros that method_fill would replace are fine. */
+/* PV_E_ARG if the parts of the method cannot be combined or a number is out of range. Zeros that
+ * method_fill would replace are accepted. */
 enum pv_status method_check(const struct pv_method *m, struct pv_error *err);
 
-/* The shape of a method that was filled and checked. PV_E_ARG for sizes that are not possible, and
- * what reading `tree_file` may return. */
+/* The shape of a method that was filled and checked. PV_E_ARG for impossible sizes; other errors
+ * come from reading `tree_file`. */
 enum pv_status method_shape(struct shape *out, const struct pv_method *m, struct pv_error *err);
 
 #endif

@@ -16,62 +16,61 @@ struct policy_choice {
 
 /* A round of the parallel schedule. */
 struct policy_round {
-    int rows;        /* the target ran */
-    int drafted;     /* tokens the drafter made */
-    int tested;      /* tokens that the target's rows verified or rejected */
-    int accepted;    /* of these */
-    double draft_s;  /* in which it made them, without a token that it did not finish */
-    double target_s; /* of the target's pass */
-    double wall_s;   /* of the whole round */
+    int rows;        /* rows that the target ran */
+    int drafted;     /* tokens that the drafter proposed */
+    int tested;      /* tokens that the target accepted or rejected */
+    int accepted;    /* how many of these it accepted */
+    double draft_s;  /* time of drafting, without a token that was not finished */
+    double target_s; /* time of the target's pass */
+    double wall_s;   /* time of the whole round */
 };
 
 struct policy {
     int rounds;
-    int since_probe;                     /* rounds since another shape than the best was tried */
-    double verify_s[TREE_MAX + 1];       /* by rows; 0: not measured */
-    double token_s;                      /* to draft one token of a chain; 0: not measured */
-    double tree_s, tree_tokens;          /* to draft a tree; tokens a tree brought */
-    double tree_verify_s;                /* fitted trees: to verify one, whatever its rows */
-    double tried[POLICY_MAX_WINDOW + 1]; /* tokens of each depth that were tested, */
-    double right[POLICY_MAX_WINDOW + 1]; /* and of these accepted; both decay */
-    double all_tried, all_right;         /* the same of any depth */
+    int since_probe;                     /* rounds since a shape other than the best was tried */
+    double verify_s[TREE_MAX + 1];       /* seconds of a pass by rows; 0: not measured */
+    double token_s;                      /* seconds per drafted token of a chain; 0: not measured */
+    double tree_s, tree_tokens;          /* seconds to draft a tree; tokens that a tree yields */
+    double tree_verify_s;                /* seconds to verify a fitted tree of any size */
+    double tried[POLICY_MAX_WINDOW + 1]; /* tested tokens by depth; decays */
+    double right[POLICY_MAX_WINDOW + 1]; /* accepted tokens by depth; decays */
+    double all_tried, all_right;         /* the same for all depths together */
     int tree_rows;
-    bool fitted;   /* trees are fitted ones, and chains are among these */
-    bool recorded; /* steps are recorded: few windows, so that each comes often */
+    bool fitted;   /* trees are fitted ones, which include chains */
+    bool recorded; /* the device records steps: use few windows, so that each occurs often */
     struct {
-        int max_window;                /* 0: there is no parallel schedule */
-        double target_s[TREE_MAX + 1]; /* as verify_s, while both sides run */
-        double token_s;                /* as above, while both sides run */
-        double slack;                  /* a round's time over that of its longer side */
+        int max_window;                /* 0: no parallel schedule */
+        double target_s[TREE_MAX + 1]; /* like verify_s, while both sides run */
+        double token_s;                /* like token_s above, while both sides run */
+        double slack;                  /* time of a round divided by that of its longer side */
         int run;                       /* accepted tokens since the last rejection */
-        int stay;                      /* rounds before it may be left */
+        int stay;                      /* rounds before this schedule may be left */
         int away;                      /* rounds since it was left */
-        int patience;                  /* rounds away after which what was measured is doubted */
+        int patience;                  /* rounds after which it is measured again */
         bool on;                       /* the last choice was parallel */
     } both;
 };
 
-/* tree_rows: of the shape that POLICY_TREE stands for; 0: there is none. */
+/* tree_rows: rows of the shape that POLICY_TREE means; 0: there are no trees. */
 void policy_open(struct policy *p, int tree_rows);
-/* POLICY_TREE stands for fitted trees (price.h). They are tried first, and in the place of chains,
- * which they are where nothing else pays. */
+/* POLICY_TREE means fitted trees (price.h) from now on. They are tried first and replace chains: a
+ * fitted tree becomes a chain if nothing larger is worth its cost. */
 void policy_fit(struct policy *p);
-/* Steps of a shape are slow until they have come a few times, as on a GPU that records them: chains
- * have one of a few windows. */
+/* Steps of a new shape are slow, as on a GPU that records them: use only a few window sizes. */
 void policy_record(struct policy *p);
-/* Offer POLICY_PARALLEL too, with windows up to max_window (at most TREE_MAX_DEPTH; 0: no more). */
+/* Permit POLICY_PARALLEL, with windows up to max_window (at most TREE_MAX_DEPTH; 0: forbid it). */
 void policy_allow_parallel(struct policy *p, int max_window);
-/* POLICY_PARALLEL comes for several rounds on end. A choice of another kind after it: the round may
- * first verify what is pending, and be told to policy_learn as that choice with nothing proposed.
- */
+/* Choose the next round. POLICY_PARALLEL is chosen for several rounds in succession. If another
+ * kind follows it, the caller may first verify pending tokens in a round of its own; it reports
+ * that round to policy_learn as this choice with nothing proposed. */
 struct policy_choice policy_next(struct policy *p);
-/* What came of it: rows verified, tokens accepted, seconds (0: not measured). For a chain
- * `proposed` tokens, for a fitted tree those of its longest path. */
+/* Report the result of a choice: rows verified, tokens accepted, seconds (0: not measured).
+ * `proposed`: tokens of a chain, or of the longest path of a fitted tree. */
 void policy_learn(struct policy *p, struct policy_choice c, int rows, int proposed, int accepted,
                   double draft_s, double verify_s);
-/* What came of a choice of POLICY_PARALLEL. */
+/* Report the result of a choice of POLICY_PARALLEL. */
 void policy_learn_parallel(struct policy *p, const struct policy_round *r);
-/* Tokens a second that a choice promises, by what is known. */
+/* Expected tokens per second of a choice, from the measurements so far. */
 double policy_rate(const struct policy *p, struct policy_choice c);
 
 #endif

@@ -1,5 +1,5 @@
-/* Where in the picture and in time a view looks: attention is known to favour the edges of the
- * grid, which is where little happens. */
+/* Where in the picture and in time the tokens are that a view keeps. Attention is known to favour
+ * the edges of the grid, where little happens. */
 #ifndef PV_SPEC_POSITION_BIAS_H
 #define PV_SPEC_POSITION_BIAS_H
 
@@ -7,11 +7,11 @@
  * first or last tenth of the frames. A tenth is rounded up, so the shares of all tokens, which a
  * view without a bias would have, are more than a fifth. */
 struct position_bias {
-    double kept_rows, kept_frames; /* of the tokens kept; 0 when there are none */
+    double kept_rows, kept_frames; /* of the tokens kept; 0 if there are none */
     double all_rows, all_frames;   /* of all tokens */
 };
 
-/* grid_width divides frame_tokens, as in struct view_input. */
+/* grid_width: tokens of one row of a frame; divides frame_tokens. */
 struct position_bias position_bias_of(const int *kept, int n, int n_frames, int frame_tokens,
                                       int grid_width);
 

@@ -6,7 +6,7 @@
 
 enum {
     TREE_MAX = 64,      /* rows, the root included */
-    TREE_MAX_DEPTH = 32 /* of a proposed token; the root has 0 */
+    TREE_MAX_DEPTH = 32 /* of a proposed token; the root has depth 0 */
 };
 
 /* The rows of one verification. Row 0 is the root: the last token of the answer, which the target
@@ -14,13 +14,13 @@ enum {
 struct tree {
     int n;
     int32_t id[TREE_MAX];
-    int parent[TREE_MAX]; /* -1: the root's */
+    int parent[TREE_MAX]; /* -1 for the root */
     int depth[TREE_MAX];
 };
 
 void tree_begin(struct tree *t, int32_t root);
-/* A child of `parent`: its row, or that of the child with this token that is there already; -1
- * when the tree is full or too deep. */
+/* Add a child of `parent`. Returns its row, or that of an existing child with this token; -1 if the
+ * tree is full or too deep. */
 int tree_add(struct tree *t, int parent, int32_t id);
 /* Depth of the deepest token; 0: there is only the root. */
 int tree_deepest(const struct tree *t);
@@ -30,9 +30,9 @@ int tree_child(const struct tree *t, int row, int32_t id);
 
 enum shape_kind {
     SHAPE_CHAIN,   /* `window` tokens, each after the one before */
-    SHAPE_STATIC,  /* a fixed tree: node i is the rank[i]-th likeliest child of its parent */
-    SHAPE_DYNAMIC, /* grown where the drafter is surest: systems of the EAGLE-2 kind */
-    SHAPE_FITTED   /* the same, as far as it is worth the time (price.h) */
+    SHAPE_STATIC,  /* a fixed tree: node i is the rank[i]-th most likely child of its parent */
+    SHAPE_DYNAMIC, /* follows the paths that the drafter finds most likely, as in EAGLE-2 */
+    SHAPE_FITTED   /* the same, but grows only while that is worth its cost (price.h) */
 };
 
 struct shape {
@@ -41,11 +41,11 @@ struct shape {
     int n;                   /* static: rows, the root included */
     int parent[TREE_MAX];    /* static; sorted by depth, then by path */
     int rank[TREE_MAX];      /* static; from 0 */
-    int total, depth, width; /* dynamic: rows verified, levels after the first, frontier; fitted:
-                                the same, at most */
+    int total, depth, width; /* dynamic: rows to verify, levels after the first, and nodes that a
+                                level extends; fitted: upper bounds of these */
 };
 
-/* PV_E_ARG, with one sentence, for sizes that are not possible. */
+/* PV_E_ARG for impossible sizes. */
 enum pv_status shape_chain(struct shape *s, int window, struct pv_error *err);
 enum pv_status shape_dynamic(struct shape *s, int total, int depth, int width,
                              struct pv_error *err);
@@ -53,14 +53,14 @@ enum pv_status shape_dynamic(struct shape *s, int total, int depth, int width,
 enum pv_status shape_fitted(struct shape *s, int total, int depth, int width, struct pv_error *err);
 /* The tree of 25 proposed tokens that EAGLE and SpecVLM use. */
 void shape_static25(struct shape *s);
-/* A tree from a text file: one path of child ranks a line ("0", "0 1", ...), '#' begins a comment.
- * Every prefix of a path must be a path too. */
+/* Read a tree from a text file: one path of child ranks per line ("0", "0 1", ...); '#' begins a
+ * comment. Every prefix of a path must be in the file too. */
 enum pv_status shape_read(struct shape *s, const char *path, struct pv_error *err);
 
-/* Most rows a verification of this shape has, and the deepest token. */
+/* Most rows of a tree of this shape, and its greatest depth. */
 int shape_rows(const struct shape *s);
 int shape_depth(const struct shape *s);
-/* Static: how many of a node's likeliest children the shape uses (0: it is a leaf). */
+/* Static: how many of a node's most likely children the shape uses (0: it is a leaf). */
 int shape_children(const struct shape *s, int node);
 
 #endif

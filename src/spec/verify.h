@@ -1,4 +1,4 @@
-/* What of a proposal is emitted: the one place that decides it.
+/* Decides which proposed tokens are emitted. No other file does.
  *
  * `exact`: a token is accepted when it is the one that plain decoding would have emitted there, so
  * the text cannot depend on the drafter. `rejection`: the papers' speculative sampling, which keeps
@@ -15,16 +15,16 @@ struct verdict {
     int32_t next;       /* the token after the last of them, which becomes the next root */
 };
 
-/* `best`: the target's likeliest token after each row. */
+/* `best`: the target's most likely token after each row. */
 void verify_greedy(struct verdict *v, const struct tree *t, const int32_t *best);
 /* logits [t->n, vocab] of the target; `position` is that of the token after the root. */
 void verify_exact(struct verdict *v, const struct tree *t, const float *logits, int vocab,
                   const struct sampling *how, uint64_t position, struct candidate *scratch);
 
-/* Room that rejection needs, in floats. */
+/* Size of `scratch` below, in floats. */
 size_t verify_scratch(int vocab);
-/* A chain whose tokens were drawn from q [t->n - 1, vocab] (after all warpers): row i + 1 from
- * q[i]. Its random numbers are functions of (seed, position). */
+/* A chain whose tokens were sampled from q [t->n - 1, vocab] (after temperature and filters): row i
+ * + 1 from q[i]. The random numbers are functions of (seed, position). */
 void verify_rejection_chain(struct verdict *v, const struct tree *t, const float *logits,
                             const float *q, int vocab, const struct sampling *how,
                             uint64_t position, float *scratch, struct candidate *candidates);

@@ -1,4 +1,4 @@
-/* What the files of the views share: the form of a view, ranking, even thinning, and marks. */
+/* Shared by the files of the views: the result of a view, ranking, even spacing, and marks. */
 #ifndef PV_SPEC_VIEW_PARTS_H
 #define PV_SPEC_VIEW_PARTS_H
 
@@ -19,13 +19,13 @@ static inline int view_tokens(const struct view_input *in)
     return in->n_frames * in->frame_tokens;
 }
 
-/* floor(x), x >= 0, forgiving the rounding of ratios that are no binary fractions: 1000 tokens at
- * 0.9 are 100, though 1 - 0.9 is a little less than a tenth. */
+/* floor(x), x >= 0, with a tolerance for ratios that are not exact in binary: 1000 tokens at ratio
+ * 0.9 are 100, although 1 - 0.9 is a little less than 0.1 in floating point. */
 int view_floor(double x);
 
-/* The i-th of u points spread evenly over 0 .. n - 1, both ends among them; u = 1: point 0. For
- * u <= n they are distinct. The integers of torch.linspace: the first half is counted from the
- * start and the second from the end, truncated. */
+/* The i-th of u points spread evenly over 0 .. n - 1, both ends included; u = 1: point 0. For u <=
+ * n they are distinct. Equals torch.linspace converted to integers: the first half is computed from
+ * the start and the second from the end, then truncated. */
 int spread_point(int i, int u, int n);
 
 static inline const float *view_feature(const struct view_input *in, int token)
@@ -38,7 +38,7 @@ static inline unsigned view_terms(const struct view_input *in)
     return in->holistic_terms ? in->holistic_terms : HOLISTIC_ALL;
 }
 
-/* Of the features of two tokens. */
+/* Cosine of the features of two tokens. */
 double view_cosine(const struct view_input *in, int i, int j);
 
 struct ranked {
@@ -46,18 +46,18 @@ struct ranked {
     int index;
 };
 
-/* Highest first; equal ones by index; a NaN becomes -INFINITY. */
+/* Sort by falling score, equal ones by index; NaN counts as -INFINITY. */
 void rank_falling(struct ranked *r, int n);
 
-/* Which tokens are kept, while a view makes up its mind, and room to rank. */
+/* Scratch of a view: which tokens are kept so far, and memory for ranking. */
 struct marks {
-    bool *kept;          /* [m], owned, none at first */
+    bool *kept;          /* [m], owned, initially all false */
     struct ranked *rank; /* [n_rank], owned */
 };
 
 enum pv_status marks_open(struct marks *k, int m, int n_rank, struct pv_error *err);
 void marks_close(struct marks *k);
-/* `count` of the n tokens from `from` on, evenly. */
+/* Mark `count` evenly spaced ones of the n tokens from `from` on. */
 void marks_spread(struct marks *k, int from, int n, int count);
 void marks_collect(const struct marks *k, int m, struct view_choice *out);
 
