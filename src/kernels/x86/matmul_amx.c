@@ -235,6 +235,7 @@ void kernels_init_amx(struct kernels *k)
     k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
         k->matmul_own[DTYPE_IQ4_NL] = &matmul_own_amx;
     k->matmul_own[DTYPE_F16] = &matmul_f16_own_amx;
+    quant_init_amx(k);
     k->matmul[DTYPE_Q8_0] = &matmul_q8_0_amx;
     k->matmul[DTYPE_Q4_0] = &matmul_q4_0_amx;
     k->matmul[DTYPE_Q5_0] = &matmul_q5_0_amx;

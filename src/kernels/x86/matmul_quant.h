@@ -14,9 +14,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/x86/quant_dot_x86.h"
-
-/* What a format needs beside quants times scale. */
-enum quant_kind { QUANT_PLAIN, QUANT_MINS, QUANT_HALVES };
+#include "kernels/x86/quant_own.h"
 
 enum {
     GROUP_TILES = 4, /* of outputs, whose panels are made together when there are many rows */
@@ -39,41 +37,6 @@ static size_t quant_scratch_size(int in)
 {
     (void)in;
     return sizeof(struct panel_block) * GROUP_TILES * PANEL_BLOCKS;
-}
-
-/* Round 32 elements. An amax too small to invert counts as zero. */
-INLINE void x_block_pack(struct x_block *dst, const float *x, enum quant_kind kind, int over,
-                         bool wide)
-{
-    int32_t q[BLOCK], sum[2] = { 0, 0 };
-    vec top = vec_zero();
-
-    for (int i = 0; i < BLOCK; i += VEC)
-        top = vec_max(vec_abs(vec_load(x + i)), top);
-    float amax = vec_top(top), inverse = amax > 1e-30f ? 127 / amax : 0;
-    for (int i = 0; i < BLOCK; i += VEC)
-        ivec_store(q + i, vec_int(vec_mul(vec_load(x + i), vec_set(inverse))));
-    for (int i = 0; i < BLOCK / 2; i++) {
-        sum[0] += q[i];
-        sum[1] += q[BLOCK / 2 + i];
-    }
-    dst->scale = amax / 127;
-    dst->sum = dst->scale * (float)(sum[0] + sum[1]);
-    dst->init[0] = -over * (kind == QUANT_HALVES ? sum[0] : sum[0] + sum[1]);
-    dst->init[1] = -over * sum[1];
-    int8_t narrow[BLOCK];
-    for (int i = 0; i < BLOCK; i++)
-        narrow[i] = (int8_t)q[i];
-    memcpy(dst->q, narrow, sizeof narrow);
-#ifndef __AVX512F__
-    int16_t order[BLOCK];
-    for (int i = 0; i < BLOCK && wide; i++)
-        order[i] = (int16_t)q[(i & ~3) | (i & 1) << 1 | (i >> 1 & 1)];
-    if (wide)
-        memcpy(dst->wide, order, sizeof order);
-#else
-    (void)wide;
-#endif
 }
 
 INLINE void quant_pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1,
@@ -205,27 +168,7 @@ static void piece_any(const struct piece *p, const struct quant_format *f)
 #endif
 }
 
-/* ---- an order of our own: lines of dwords of VEC outputs, [plane][tile][block][line] ---- */
-
-/* Bytes of a tile in one plane. */
-static size_t quant_own_tile(const struct matrix *w)
-{
-    size_t lines = own_lines(w->dtype) / own_planes(w->dtype);
-    return (size_t)(w->in / dtype_block(w->dtype)) * lines * VEC * 4;
-}
-
-/* From plane to plane: not a multiple of a page, or their lines would meet in few places of the
- * cache. */
-static size_t quant_own_plane(const struct matrix *w)
-{
-    size_t tiles = (size_t)((w->out + VEC - 1) / VEC);
-    return (tiles * quant_own_tile(w) + 4095) / 4096 * 4096 + 9 * 64;
-}
-
-static size_t quant_own_size(const struct matrix *w)
-{
-    return own_planes(w->dtype) * quant_own_plane(w);
-}
+/* ---- an order of our own ---- */
 
 static void quant_own(void *to, const struct matrix *w, int o0, int o1)
 {
@@ -265,10 +208,8 @@ static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, in
     }
     t->at = ivec_load(at);
     t->own = NULL;
-    if (w->own) {
-        t->own = (const uint8_t *)w->own + (size_t)(o / VEC) * quant_own_tile(w);
-        t->plane = quant_own_plane(w);
-    }
+    if (w->own)
+        quant_own_rows(t, w, o);
 }
 
 /* While piece `i` of `n` of this tile is worked on, ask for the i-th part of the next tile, in the
@@ -356,6 +297,12 @@ static void quant_pack_mins(void *xp, const float *x, size_t stride, int n, int 
 static void quant_pack_q6_K(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
     quant_pack(xp, x, stride, n, in, r0, r1, QUANT_HALVES, 32, false);
+}
+
+static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+{
+    (void)n;
+    unpack_q6_K_less(p, t, block, 0);
 }
 
 static const struct quant_format *quant_format(enum dtype t)

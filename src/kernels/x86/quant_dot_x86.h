@@ -1,5 +1,5 @@
-/* The integer half of a product by quantised weights: the sums of one block of 32 for VEC outputs
- * and a few rows. All sums are exact, so these functions differ in speed alone.
+/* Blocks of x, and the integer half of a product by quantised weights: the sums of one block of 32
+ * for VEC outputs and a few rows. All sums are exact, so these functions differ in speed alone.
  *
  * AVX-512: vpdpbusd takes four elements of 16 outputs at once, unsigned weights by signed x.
  * AVX2: up to six bits vpmaddubsw does the same for 8 outputs into 16-bit sums, which are added up
@@ -9,6 +9,9 @@
 #define PV_KERNELS_X86_QUANT_DOT_X86_H
 
 #include "kernels/x86/quant_unpack.h"
+
+/* What a format needs beside quants times scale. */
+enum quant_kind { QUANT_PLAIN, QUANT_MINS, QUANT_HALVES };
 
 struct x_block {
     int32_t init[2]; /* minus the sum of q times what the weights' quants are too large by; with
@@ -20,6 +23,65 @@ struct x_block {
     int32_t wide[2 * GROUPS]; /* Q8_0: two int16 each, elements 0, 2 of four, then 1, 3 */
 #endif
 };
+
+/* The sum of 32 numbers in each half of q, which are stored as int8. */
+INLINE void x_block_quants(struct x_block *dst, int32_t sum[2], const ivec *q)
+{
+#ifdef __AVX512F__
+    for (int i = 0; i < 2; i++) {
+        __m128i narrow = _mm512_cvtepi32_epi8(q[i]);
+        __m128i s =
+            _mm_sad_epu8(_mm_xor_si128(narrow, _mm_set1_epi8((char)0x80)), _mm_setzero_si128());
+        _mm_storeu_si128((__m128i *)(void *)(dst->q + i * GROUPS / 2), narrow);
+        sum[i] = _mm_cvtsi128_si32(s) + _mm_extract_epi16(s, 4) - 16 * 128;
+    }
+#else
+    int32_t wide[BLOCK];
+    int8_t narrow[BLOCK];
+    for (int i = 0; i < BLOCK / VEC; i++)
+        ivec_store(wide + i * VEC, q[i]);
+    sum[0] = sum[1] = 0;
+    for (int i = 0; i < BLOCK / 2; i++) {
+        sum[0] += wide[i];
+        sum[1] += wide[BLOCK / 2 + i];
+    }
+    for (int i = 0; i < BLOCK; i++)
+        narrow[i] = (int8_t)wide[i];
+    memcpy(dst->q, narrow, sizeof narrow);
+#endif
+}
+
+/* Round 32 elements. An amax too small to invert counts as zero. */
+INLINE void x_block_pack(struct x_block *dst, const float *x, enum quant_kind kind, int over,
+                         bool wide)
+{
+    int32_t sum[2];
+    ivec q[BLOCK / VEC];
+    vec top = vec_zero();
+
+    for (int i = 0; i < BLOCK; i += VEC)
+        top = vec_max(vec_abs(vec_load(x + i)), top);
+    float amax = vec_top(top), inverse = amax > 1e-30f ? 127 / amax : 0;
+    for (int i = 0; i < BLOCK / VEC; i++)
+        q[i] = vec_int(vec_mul(vec_load(x + i * VEC), vec_set(inverse)));
+    x_block_quants(dst, sum, q);
+    dst->scale = amax / 127;
+    dst->sum = dst->scale * (float)(sum[0] + sum[1]);
+    dst->init[0] = -over * (kind == QUANT_HALVES ? sum[0] : sum[0] + sum[1]);
+    dst->init[1] = -over * sum[1];
+#ifndef __AVX512F__
+    int32_t all[BLOCK];
+    int16_t order[BLOCK];
+    for (int i = 0; i < BLOCK / VEC && wide; i++)
+        ivec_store(all + i * VEC, q[i]);
+    for (int i = 0; i < BLOCK && wide; i++)
+        order[i] = (int16_t)all[(i & ~3) | (i & 1) << 1 | (i >> 1 & 1)];
+    if (wide)
+        memcpy(dst->wide, order, sizeof order);
+#else
+    (void)wide;
+#endif
+}
 
 #ifdef __AVX512F__
 

@@ -289,7 +289,14 @@ static void unpack_q5_K(struct panel_block *p, const struct tile_rows *t, size_t
     }
 }
 
-static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
+INLINE ivec bytes_less(ivec v, int n)
+{
+    return n ? ivec_sub_bytes(v, ivec_set(n * 0x01010101)) : v;
+}
+
+/* Q6_K, the quants less `zero`. */
+INLINE void unpack_q6_K_less(struct panel_block *p, const struct tile_rows *t, size_t block,
+                             int zero)
 {
     const ivec low = ivec_set(0x0f0f0f0f), top = ivec_set(0x30303030);
     const enum dtype type = DTYPE_Q6_K;
@@ -298,7 +305,6 @@ static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t
     vec d = t->own ? ivec_half(tile_dword(t, type, unit, 208))
                    : ivec_half(ivec_shr(tile_dword(t, type, unit, 206), 16));
 
-    (void)n;
 #pragma GCC unroll 4
     for (size_t j = 0; j < 4; j++) {
         ivec s = tile_dword(t, type, unit, 192 + 4 * j);
@@ -320,10 +326,10 @@ static void unpack_q6_K(struct panel_block *p, const struct tile_rows *t, size_t
                 int g = 4 * (int)part + i;
                 ivec h0 = ivec_and(ivec_shl(h[i], 4), top), h1 = ivec_and(ivec_shl(h[i], 2), top);
                 ivec h2 = ivec_and(h[i], top), h3 = ivec_and(ivec_shr(h[i], 2), top);
-                p[0].q[g] = ivec_or(ivec_and(a[i], low), h0);
-                p[1].q[g] = ivec_or(ivec_and(b[i], low), h1);
-                p[2].q[g] = ivec_or(ivec_and(ivec_shr(a[i], 4), low), h2);
-                p[3].q[g] = ivec_or(ivec_and(ivec_shr(b[i], 4), low), h3);
+                p[0].q[g] = bytes_less(ivec_or(ivec_and(a[i], low), h0), zero);
+                p[1].q[g] = bytes_less(ivec_or(ivec_and(b[i], low), h1), zero);
+                p[2].q[g] = bytes_less(ivec_or(ivec_and(ivec_shr(a[i], 4), low), h2), zero);
+                p[3].q[g] = bytes_less(ivec_or(ivec_and(ivec_shr(b[i], 4), low), h3), zero);
             }
         }
 }

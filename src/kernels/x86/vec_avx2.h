@@ -309,6 +309,11 @@ INLINE ivec ivec_xor(ivec a, ivec b)
     return _mm256_xor_si256(a, b);
 }
 
+INLINE ivec ivec_sub_bytes(ivec a, ivec b)
+{
+    return _mm256_sub_epi8(a, b);
+}
+
 INLINE ivec ivec_shl(ivec v, int n)
 {
     return _mm256_slli_epi32(v, n);

@@ -305,6 +305,11 @@ INLINE ivec ivec_xor(ivec a, ivec b)
     return _mm512_xor_si512(a, b);
 }
 
+INLINE ivec ivec_sub_bytes(ivec a, ivec b)
+{
+    return _mm512_sub_epi8(a, b);
+}
+
 INLINE ivec ivec_shl(ivec v, int n)
 {
     return _mm512_slli_epi32(v, (unsigned)n);

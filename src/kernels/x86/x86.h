@@ -10,6 +10,7 @@ void attn_init_avx2(struct kernels *k);
 void attn_init_avx512(struct kernels *k);
 void quant_init_avx2(struct kernels *k);
 void quant_init_avx512(struct kernels *k);
+void quant_init_amx(struct kernels *k);
 
 /* Sixteen rows of a matrix are worked on together. Taken far apart, each followed by its
  * neighbours, they make sixteen long streams, which the hardware fetches ahead; sixteen

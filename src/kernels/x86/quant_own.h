@@ -1,0 +1,41 @@
+/* Where K-quants, Q4_1 and Q5_1 lie in an order of our own: a template, compiled once per
+ * instruction set. Lines of dwords of VEC outputs, [plane][tile][block][line]. */
+#ifndef PV_KERNELS_X86_QUANT_OWN_H
+#define PV_KERNELS_X86_QUANT_OWN_H
+
+#include "kernels/kernels.h"
+#include "kernels/x86/quant_unpack.h"
+
+/* Bytes of a tile in one plane. */
+static inline size_t quant_own_tile(const struct matrix *w)
+{
+    size_t lines = own_lines(w->dtype) / own_planes(w->dtype);
+    return (size_t)(w->in / dtype_block(w->dtype)) * lines * VEC * 4;
+}
+
+/* From plane to plane: not a multiple of a page, or their lines would meet in few places of the
+ * cache. */
+static inline size_t quant_own_plane(const struct matrix *w)
+{
+    size_t tiles = (size_t)((w->out + VEC - 1) / VEC);
+    return (tiles * quant_own_tile(w) + 4095) / 4096 * 4096 + 9 * 64;
+}
+
+static inline size_t quant_own_size(const struct matrix *w)
+{
+    return own_planes(w->dtype) * quant_own_plane(w);
+}
+
+/* VEC outputs from o on. */
+static inline void quant_own_rows(struct tile_rows *t, const struct matrix *w, int o)
+{
+    t->own = (const uint8_t *)w->own + (size_t)(o / VEC) * quant_own_tile(w);
+    t->plane = quant_own_plane(w);
+}
+
+#ifdef __AVX512F__
+/* quant_avx512.c: dot products for any number of rows, and how the order is made. */
+extern const struct matmul_kernel quant_own_mins, quant_own_q6_K;
+#endif
+
+#endif
