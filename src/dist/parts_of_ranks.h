@@ -9,21 +9,21 @@ struct part {
     int from, to;
 };
 
-/* Outputs [from, to) of so many. */
+/* The outputs, or experts, [from, to) of a rank. */
 struct part split_outputs(int out, int n_ranks, int rank);
 struct part split_experts(int n_experts, int n_ranks, int rank);
 
-/* Query heads, and the KV heads that they look at. With more ranks than KV heads several ranks have
- * the same KV head, and share the query heads of its group; some may have none. */
+/* The query heads of a rank, and the KV heads that they use. With more ranks than KV heads, several
+ * ranks have the same KV head and share the query heads of its group; some may have none. */
 struct head_part {
     struct part q, kv;
 };
 struct head_part split_heads(int n_heads, int n_kv_heads, int n_ranks, int rank);
 
-/* Of a matrix that is spread. */
+/* The outputs of a distributed matrix that a rank has. */
 struct part split_matrix(const struct spread *s, int out, int n_ranks, int rank);
 
-/* What belongs to rank r is [at[r], at[r + 1]). */
+/* Rank r has [at[r], at[r + 1]). */
 struct ranges {
     int at[RANKS_MAX + 1];
 };

@@ -1,8 +1,8 @@
-/* One rank's part of a model: its slices of the matrices, its KV heads, and what it does when a
- * command comes. Rank 0 and the others run the same code. The device below is a CPU: its memory is
- * the host's.
+/* One rank's part of a model: its slices of the matrices, its KV heads, and the execution of
+ * commands. Rank 0 and the others run the same code. Each rank's device is a CPU, so device memory
+ * is host memory.
  *
- * A failure of the transport stays in `status`: from then on nothing is sent or received. */
+ * A failure of the transport is kept in `status`; nothing is sent or received after it. */
 #ifndef PV_DIST_RANK_H
 #define PV_DIST_RANK_H
 
@@ -12,16 +12,16 @@
 
 enum { RANK_SOURCES = 64, RANK_RUNS = 64, RANK_REPORT = 128 };
 
-/* Things by their number. */
+/* A table of objects by number. */
 struct table {
     void **at;
     int n;
 };
 
 struct rank_matrix {
-    struct matrix m; /* its outputs, taken by the device; out 0: none are this rank's */
+    struct matrix m; /* this rank's outputs, in the device's form; m.out 0: it has none */
     int out;         /* of the whole matrix */
-    void *rows;      /* where they were sent to; NULL: they lie in a file */
+    void *rows;      /* weights received from rank 0; NULL: they are in a mapped file */
     float *bias;
 };
 
@@ -33,7 +33,7 @@ struct rank_experts {
     int hidden;
 };
 
-/* A layer that is spread, or (n_ranks 1) a layer of rank 0 alone. */
+/* A distributed layer, or (n_ranks 1) a layer that is on rank 0 only. */
 struct rank_layer {
     int n_ranks;
     struct layer_shape shape;
@@ -57,8 +57,8 @@ struct rank_work {
     struct work_shape shape;
     float *x, *wide, *cos, *sin;
     float *xn, *q, *key, *value, *att, *up, *sums;
-    float *stage[2]; /* parts of all ranks one after the other */
-    float *full[2];  /* rows put together of them */
+    float *stage[2]; /* parts of all ranks, one after the other */
+    float *full[2];  /* complete rows assembled from them */
     size_t stage_cap[2];
     void *block;
     int n_runs;
@@ -77,22 +77,22 @@ struct rank {
     bool everywhere[RANK_SOURCES]; /* rank 0: every rank has the file */
     enum pv_status status;
     struct pv_error err;
-    enum pv_status
-        report; /* rank 0: the first failure of a step that the last COMMAND_SYNC found */
+    /* Rank 0: the first failure of a step that the last COMMAND_SYNC found. */
+    enum pv_status report;
     struct pv_error report_err;
 };
 
-/* The device's closing closes what is left of the tables too. */
+/* Closes the device and everything that is left in the tables. */
 void rank_close(struct rank *k);
 
-/* A command that this rank cannot carry out is a failure; COMMAND_END is none of them. */
+/* Execute a command; COMMAND_END is handled by the caller. */
 enum pv_status rank_run(struct rank *k, const struct command *c, struct pv_error *err);
 
-/* Communication that keeps the first failure in k->status. */
+/* Communication; the first failure is kept in k->status. */
 void rank_bcast(struct rank *k, void *data, size_t size);
 void rank_gather(struct rank *k, void *all, const size_t *at, int to);
 
-/* table: false when out of memory. */
+/* False if out of memory. */
 bool table_put(struct table *t, int id, void *what);
 void *table_find(const struct table *t, int id);
 
@@ -101,7 +101,7 @@ size_t rank_work_size(const struct rank *k, const struct work_shape *s);
 enum pv_status rank_work_open(struct rank_work **out, struct rank *k, const struct work_shape *s,
                               struct pv_error *err);
 void rank_work_close(struct rank_work **w);
-/* Int32 numbers that the runs of its steps may take. */
+/* Most int32 numbers (pages and parents) in the runs of a step. */
 size_t rank_work_numbers(const struct work_shape *s);
 
 /* rank_layer.c: the two halves of a layer. */
@@ -111,13 +111,13 @@ struct attn_args {
     int n, n_runs;
     const struct attn_run *runs;
     int n_columns;
-    struct column_job *columns; /* sums: of rank 0 */
+    struct column_job *columns; /* sums: on rank 0 */
 };
 void layer_attn(struct rank_work *w, const struct rank_layer *l, const struct attn_args *a);
-/* rows NULL: all n go on. */
+/* rows NULL: all n rows. */
 void layer_finish(struct rank_work *w, const struct rank_layer *l, float *x, int n,
                   const int32_t *rows, int n_rows);
-/* y (of rank 0) = x . m^T, of all outputs. */
+/* y = x . m^T with all outputs, on rank 0. */
 void matrix_product(struct rank_work *w, const struct rank_matrix *m, float *y, size_t y_stride,
                     const float *x, int n);
 
@@ -132,7 +132,7 @@ enum pv_status rank_source(struct rank *k, const struct command *c, struct pv_er
 void rank_matrix_close(struct rank *k, struct rank_matrix **m);
 void rank_experts_close(struct rank_experts **e);
 void rank_layer_close(struct rank_layer **l);
-/* A checksum of samples of a file's contents. */
+/* A checksum of samples of a file, to see whether two ranks have the same file. */
 void source_sum(const struct file_map *map, uint8_t out[DIGEST_SIZE]);
 
 /* rank_kv.c */
@@ -142,7 +142,7 @@ enum pv_status rank_kv_move(struct rank *k, const struct command *c, struct pv_e
 enum pv_status rank_kv_copy(struct rank *k, const struct command *c, struct pv_error *err);
 enum pv_status rank_kv_page(struct rank *k, const struct command *c, struct pv_error *err);
 void rank_pool_close(struct rank *k, struct rank_pool **p);
-/* A layer of a pool as a sequence with these pages sees it. */
+/* A layer of a pool, for a sequence with these pages. */
 struct kv_layer rank_kv_layer(const struct rank_pool *p, int layer, const int32_t *pages,
                               int n_pages);
 

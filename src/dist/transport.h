@@ -16,8 +16,8 @@ struct transport_ops {
     const char *name;
     /* Rank 0's bytes to all. */
     enum pv_status (*bcast)(struct transport *t, void *data, size_t size, struct pv_error *err);
-    /* Bytes [at[r], at[r + 1]) of `all` come from rank r, which has them there already. They go to
-     * rank `to` or RANKS_ALL; on the others the rest of `all` is undefined. */
+    /* Rank r contributes bytes [at[r], at[r + 1]) of `all`, which are in its copy already. Rank
+     * `to`, or RANKS_ALL, gets all of them; on other ranks the other bytes are undefined. */
     enum pv_status (*gather)(struct transport *t, uint8_t *all, const size_t *at, int to,
                              struct pv_error *err);
     enum pv_status (*send)(struct transport *t, int to, const void *data, size_t size,
@@ -27,7 +27,7 @@ struct transport_ops {
     void (*close)(struct transport *t);
 };
 
-/* What a rank has sent and received of the calls below. */
+/* What a rank has sent and received with the functions below. */
 struct transport_counts {
     uint64_t calls, sent, received; /* bytes */
 };
@@ -35,9 +35,9 @@ struct transport_counts {
 struct transport {
     const struct transport_ops *ops;
     int rank, n;
-    int lost;    /* the rank whose end was noticed; -1: none */
-    bool leader; /* rank 0 closed its side but runs: it tells why */
-    bool broken; /* a call failed, or the ranks do not agree any more */
+    int lost;    /* a rank that was found to have ended; -1: none */
+    bool leader; /* rank 0 closed its side but still runs: it reports the cause */
+    bool broken; /* a call failed, or the ranks are out of step */
     struct transport_counts counts;
 };
 
@@ -51,10 +51,10 @@ enum pv_status transport_recv(struct transport *t, int from, void *data, size_t 
 void transport_close(struct transport **t);
 
 /* transport_socket.c: n processes on this machine. The caller becomes rank 0; the others are forked
- * from it and return from this call too, each with its rank. Before any thread is started. Closing
- * rank 0's waits for the others to end. */
+ * from it and return from this call too, each with its rank. Call it before any thread is started.
+ * Closing rank 0's transport waits for the others to end. */
 enum pv_status transport_fork(struct transport **out, int n, struct pv_error *err);
-/* n ranks of this process, for as many threads. */
+/* n ranks in this process, one for each of n threads. */
 enum pv_status transport_threads(struct transport **out, int n, struct pv_error *err);
 /* transport_mpi.c: the processes that mpirun started; PV_E_UNSUPPORTED in a build without MPI. */
 enum pv_status transport_mpi(struct transport **out, struct pv_error *err);

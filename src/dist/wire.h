@@ -1,8 +1,8 @@
-/* What rank 0 tells the others to do. A command is a struct that begins with `struct command`,
- * followed by arrays as its comment says; commands travel in batches, of which rank 0 carries out
- * its own part as everybody else does. All ranks are the same build on the same kind of machine
- * (COMMAND_OPEN asks), so structs travel as they lie in memory. Pointers are rank 0's, for itself.
- */
+/* The commands that rank 0 sends to the others. A command is a struct that begins with `struct
+ * command`; the comment of each says which arrays follow it. Commands are sent in batches, and rank
+ * 0 executes them like every other rank. All ranks run the same build on the same kind of machine
+ * (COMMAND_OPEN checks that), so structs are sent as they are in memory. Pointers in them are valid
+ * on rank 0 only. */
 #ifndef PV_DIST_WIRE_H
 #define PV_DIST_WIRE_H
 
@@ -37,9 +37,9 @@ enum command_kind {
 
 struct command {
     int32_t kind;
-    int32_t size; /* of all of it, a multiple of COMMAND_ALIGN */
-    int32_t id;   /* of what it is about: a matrix, a layer, a pool, ... */
-    int32_t work; /* which it runs on */
+    int32_t size; /* total bytes, a multiple of COMMAND_ALIGN */
+    int32_t id;   /* of its object: a matrix, a layer, a pool, ... */
+    int32_t work; /* id of the work that it runs on */
 };
 
 enum { COMMAND_ALIGN = 8, COMMAND_BUILD = 72, LAYER_MATRICES = 7, LAYER_NORMS = 4 };
@@ -51,15 +51,15 @@ struct command_open {
     char build[COMMAND_BUILD];
 };
 
-/* A file that matrices lie in; then its path, with a NUL. */
+/* A file that contains matrices; followed by its path, with a NUL. */
 struct command_source {
     struct command head;
     uint64_t file_size;
     uint8_t sum[DIGEST_SIZE]; /* of samples of its contents */
 };
 
-/* Then the bias [out], where there is one. The rows that a rank takes it finds in its own copy of
- * the file, or where source is -1 they follow, sent by rank 0. */
+/* Followed by the bias [out], if there is one. A rank reads its rows from its own copy of the file;
+ * if source is -1, rank 0 sends them afterwards. */
 struct command_take {
     struct command head;
     struct spread spread;
@@ -68,13 +68,13 @@ struct command_take {
     uint64_t row_size, offset, data;
 };
 
-/* Then the router [n, hidden] in F32, and the matrices' ids: int32 [3, n]. */
+/* Followed by the router [n, hidden] in F32, and the matrices' ids: int32 [3, n]. */
 struct command_experts {
     struct command head;
     int32_t n, used, normed, hidden;
 };
 
-/* Then those of its norms that there are, as floats. */
+/* Followed by its norms, as floats, as far as they exist. */
 struct command_layer {
     struct command head;
     struct layer_shape shape;
@@ -98,11 +98,11 @@ struct wire_run {
     int32_t pool, n_pages, tree, pad;
 };
 
-/* The runs of the commands after it: struct wire_run [n_runs], then int32 pages of each run, then
- * int32 parents [pending + n] of each that is a tree. */
+/* The runs of the following commands. Followed by struct wire_run [n_runs], then int32 pages of
+ * each run, then int32 parents [pending + n] of each run that is a tree. */
 struct command_runs {
     struct command head;
-    int32_t n_runs, n_numbers; /* pages and parents */
+    int32_t n_runs, n_numbers; /* n_numbers: pages and parents together */
 };
 
 struct wire_columns {
@@ -110,15 +110,15 @@ struct wire_columns {
     uint64_t sums;
 };
 
-/* Then struct wire_columns [n_columns], and the rows and keys of each. fresh: x, cos and sin go to
- * all ranks, and `wide` always does. */
+/* Followed by struct wire_columns [n_columns], and the rows and keys of each. fresh: x, cos and sin
+ * are sent to all ranks; `wide` always is. */
 struct command_attn {
     struct command head;
     int32_t n, kv_layer, fresh, n_columns;
     uint64_t x, wide, cos, sin;
 };
 
-/* Then int32 rows [n_rows], where only some go on (n_rows < n or `some`). */
+/* Followed by int32 rows [n_rows], if only some rows continue (n_rows < n or `some`). */
 struct command_finish {
     struct command head;
     int32_t n, n_rows, some, pad;
@@ -131,13 +131,13 @@ struct command_matmul {
     uint64_t x, y, y_stride;
 };
 
-/* Then int32 pages [n_pages], to [n], from [n]. */
+/* Followed by int32 pages [n_pages], to [n], from [n]. */
 struct command_kv_move {
     struct command head;
     int32_t layer, n, n_pages, pad;
 };
 
-/* To pool `id` from pool `from`; then int32 pages of both, to [n], from [n]. */
+/* To pool `id` from pool `from`. Followed by int32 pages of both, to [n], from [n]. */
 struct command_kv_copy {
     struct command head;
     int32_t from, layer, from_layer, n, n_pages, from_pages;

@@ -1,5 +1,5 @@
-/* How a batch of commands travels: a head with its size, then the commands. The first BATCH_FIRST
- * bytes go in one message, so that most batches need no other. */
+/* The form in which a batch of commands is sent: a head with its size, then the commands. The first
+ * BATCH_FIRST bytes are one message, so most batches need no second one. */
 #ifndef PV_DIST_WIRE_BATCH_H
 #define PV_DIST_WIRE_BATCH_H
 
@@ -10,7 +10,7 @@
 enum { BATCH_FIRST = 8192 };
 
 struct batch_head {
-    uint64_t size; /* with the head */
+    uint64_t size; /* including the head */
 };
 
 struct batch_buffer {

@@ -1,5 +1,5 @@
-/* Batching: steps of one decoder that several tasks wait for run together, and their times are
- * measured. Used by the scheduler alone. */
+/* Batching: steps of one decoder that several tasks wait for are run together, and their times are
+ * measured. Used by the scheduler only. */
 #ifndef PV_ENGINE_BATCH_H
 #define PV_ENGINE_BATCH_H
 

@@ -8,9 +8,9 @@
 struct budget {
     struct pv_engine *engine;
     uint64_t counted; /* bytes of this session that are in engine->session_bytes */
-    /* Bytes that the session holds, without rows of media that it keeps to save the tower work. */
+    /* Bytes that the session holds, without the cached rows of media. */
     uint64_t (*held)(void *user);
-    /* Those rows have `room` bytes from now on: they give way to whatever is claimed. */
+    /* Shrink the cache of media rows to `room` bytes, because memory is claimed. */
     void (*give_way)(void *user, uint64_t room);
     void *user;
 };
@@ -18,11 +18,11 @@ struct budget {
 void budget_close(struct budget *b);
 /* Bytes of the limit that no session of the engine has claimed. */
 uint64_t budget_left(struct budget *b);
-/* PV_E_LIMIT when `need` more bytes are over the limit: "<what> needs ... bytes". The bytes count
- * when `held` says that the session has them. */
+/* PV_E_LIMIT if `need` more bytes would exceed the limit; the message begins with `what`. The bytes
+ * are counted once `held` includes them. */
 enum pv_status budget_claim(struct budget *b, uint64_t need, const char *what,
                             struct pv_error *err);
-/* Room in an encoder for media like m; *held: the bytes it has. */
+/* Reserve memory in an encoder for media like m; *held: the bytes that the encoder has then. */
 enum pv_status budget_claim_tower(struct budget *b, struct encoder *e, size_t *held,
                                   const struct media *m, struct pv_error *err);
 

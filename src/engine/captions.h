@@ -1,4 +1,4 @@
-/* The texts that a family puts before the runs of a media item and after it. */
+/* The texts that a model family puts before the runs of a media item and after the item. */
 #ifndef PV_ENGINE_CAPTIONS_H
 #define PV_ENGINE_CAPTIONS_H
 

@@ -1,4 +1,4 @@
-/* What `prevue inspect` prints of a vision tower. */
+/* What `prevue inspect` prints about a vision tower. */
 #ifndef PV_ENGINE_DESCRIBE_VISION_H
 #define PV_ENGINE_DESCRIBE_VISION_H
 
@@ -10,7 +10,7 @@ static inline double describe_mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-/* Lines of the text; nothing for a model without a tower. */
+/* Lines of text; none for a model without a tower. */
 void describe_vision_text(struct buf *b, const struct pv_model *m);
 /* The member ,"vision":{...}, or ,"vision":null. */
 void describe_vision_json(struct buf *b, const struct pv_model *m);

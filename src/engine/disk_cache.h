@@ -1,11 +1,11 @@
-/* Results kept in a directory for other processes: entries of bytes under a key, which is a digest
- * of all that the bytes depend on.
+/* A cache in a directory, shared by processes: entries of bytes under a key, which is a digest of
+ * everything that the bytes depend on.
  *
- * Several processes may use one directory at the same time. Nobody holds a lock: an entry appears
- * whole under its name, and one that vanishes is not found. An entry that is damaged, or of another
- * version of the format, is reported to `warn`, removed and treated as missing. All entries
- * together stay below a limit; the one used longest ago is removed first. Files whose names are not
- * those of entries are never touched.
+ * Several processes may use one directory at the same time, without locks: an entry gets its name
+ * when it is complete, and one that another process removes is simply missing. An entry that is
+ * damaged, or of another version of the format, is reported to `warn`, removed and treated as
+ * missing. The total size stays below a limit; the least recently used entry is removed first.
+ * Files whose names are not those of entries are never touched.
  *
  * All functions but open and close may be called from several threads. */
 #ifndef PV_ENGINE_DISK_CACHE_H
@@ -16,9 +16,9 @@
 
 enum disk_kind {
     DISK_MODEL, /* the digest of a model's weights */
-    DISK_MEDIA, /* what a video becomes in a prompt, without its pixels */
-    DISK_ROWS,  /* rows that a vision tower made of a part of a video or picture */
-    DISK_PAGE,  /* keys and values of a page */
+    DISK_MEDIA, /* the properties of a video in a prompt, without its pixels */
+    DISK_ROWS,  /* rows that a vision tower computed from a part of a video or picture */
+    DISK_PAGE,  /* keys and values of a KV page */
     DISK_KINDS
 };
 
@@ -31,12 +31,12 @@ struct disk_cache_params {
     void *user;
 };
 
-/* PV_E_IO when the directory cannot be made or written. */
+/* PV_E_IO if the directory cannot be created or written. */
 enum pv_status disk_cache_open(struct disk_cache **out, const struct disk_cache_params *p,
                                struct pv_error *err);
 void disk_cache_close(struct disk_cache **c);
 
-/* Bytes of an entry. Zero before the first use; keeps its memory for the next. */
+/* The bytes of an entry. Zero it before the first use; it keeps its memory for the next one. */
 struct disk_entry {
     const uint8_t *data; /* [size], in `file`; 64-byte aligned */
     size_t size;
@@ -45,14 +45,13 @@ struct disk_entry {
 };
 void disk_entry_clear(struct disk_entry *e);
 
-/* False: there is none. It counts as used now. */
+/* Read an entry and mark it as used now. False: there is none. */
 bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
                      struct disk_entry *out);
-/* Whether there is one, which may be damaged; one that was found damaged is gone. It counts as used
- * now. */
+/* Whether there is an entry, without checking it for damage; marks it as used now. */
 bool disk_cache_has(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE]);
-/* Writes an entry, in the place of an older one. What cannot be written is not kept: the first
- * failure is reported to `warn`, and nothing is written after it. */
+/* Write an entry, replacing an older one. The first failure is reported to `warn`; nothing is
+ * written after it. */
 void disk_cache_keep(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
                      const void *data, size_t size);
 
@@ -65,8 +64,8 @@ struct disk_cache_counts disk_cache_counts(struct disk_cache *c);
 /* ---- the format, for tests ---- */
 
 enum { DISK_HEADER = 64, DISK_VERSION = 2 };
-/* Checks the bytes of a whole file: header, size and checksum. The entry lies DISK_HEADER bytes
- * behind the beginning; *size is its size. PV_E_FORMAT with the reason. */
+/* Check the bytes of a whole file: header, size and checksum. The entry begins at offset
+ * DISK_HEADER; *size is its size. PV_E_FORMAT with the reason. */
 enum pv_status disk_file_check(const uint8_t *file, size_t file_size, enum disk_kind kind,
                                const uint8_t key[DIGEST_SIZE], size_t *size, struct pv_error *err);
 

@@ -1,24 +1,24 @@
-/* What an engine keeps on disk, and under which identity: results are found again only by the same
- * build of the library, on the same kind of CPU or GPU, for the same weights. */
+/* An engine's cache on disk, and the identity under which results are stored: they are found again
+ * only by the same build of the library, on the same kind of CPU or GPU, for the same weights. */
 #ifndef PV_ENGINE_DISK_IDENTITY_H
 #define PV_ENGINE_DISK_IDENTITY_H
 
 #include "engine/disk_cache.h"
 #include "engine/model.h"
 
-/* The part of an engine that is on disk. */
+/* The cache on disk of an engine. */
 struct engine_disk {
-    struct disk_cache *cache;      /* NULL: none, and nothing below counts */
-    bool kv;                       /* KV pages too */
-    uint8_t rows_id[DIGEST_SIZE];  /* of all that rows of media depend on beside their pixels */
-    uint8_t pages_id[DIGEST_SIZE]; /* of all that KV pages depend on beside their rows */
-    /* The unit of a media item that was read last; under model->step_lock. */
+    struct disk_cache *cache;      /* NULL: none, and the other fields are unused */
+    bool kv;                       /* also store KV pages */
+    uint8_t rows_id[DIGEST_SIZE];  /* digest of what rows of media depend on, besides pixels */
+    uint8_t pages_id[DIGEST_SIZE]; /* digest of what KV pages depend on, besides their rows */
+    /* The media unit that was read last; protected by model->step_lock. */
     struct disk_entry unit;
     uint8_t unit_key[DIGEST_SIZE];
 };
 
-/* p->dir NULL: none. Reads all weights of the model, unless the directory knows the digest of these
- * files already. */
+/* p->dir NULL: no cache. Reads all weights of the model to compute their digest, unless the
+ * directory has the digest of these files. */
 enum pv_status engine_disk_open(struct engine_disk *d, const struct pv_cache_params *p,
                                 const struct pv_model *m, enum dtype kv, struct pv_error *err);
 void engine_disk_close(struct engine_disk *d);

@@ -1,17 +1,19 @@
-/* Videos and pictures in the engine's cache on disk: what a file becomes in a prompt, so that it
- * need not be decoded, and the rows that the tower makes of it, so that the tower need not run.
+/* Videos and pictures in the engine's cache on disk: the properties of a file in a prompt, so that
+ * it need not be decoded, and the rows that the tower computes from it, so that the tower need not
+ * run.
  *
- * A file is known by a digest of its bytes and by all that says which frames are taken and at what
- * size. Rows are known by a digest of the pixels (struct media) and the number of their unit. */
+ * The key of a file is a digest of its bytes and of all settings that determine which frames are
+ * used and at what size. The key of rows is a digest of the pixels (struct media) and the number of
+ * their unit. */
 #ifndef PV_ENGINE_DISK_MEDIA_H
 #define PV_ENGINE_DISK_MEDIA_H
 
 #include "engine/disk_identity.h"
 #include "engine/media_loader.h"
 
-/* As media_load_file. A known file whose rows are all on disk is not decoded; an unknown one is
- * known from now on. Still pictures that may be cut into tiles are always decoded: what becomes of
- * them depends on the rest of the prompt. */
+/* Like media_load_file, but a file that is in the cache with all its rows is not decoded; other
+ * files are entered in the cache. Still pictures that may be cut into tiles are always decoded,
+ * because their tiling depends on the rest of the prompt. */
 enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
                                const struct vision_config *c, const struct video_source *from,
                                const struct pv_video_params *p, const struct load_bounds *b,

@@ -4,15 +4,15 @@
 
 #include "engine/speculation.h"
 
-/* Whether the draft model's own tower may run during the target's prefill: on a GPU, where each has
- * a stream. On a CPU the target uses all threads until its prefill has ended. */
+/* Whether the draft model's own tower can run during the target's prefill: only on a GPU, where
+ * each has its own stream. On a CPU the target uses all threads until its prefill has ended. */
 bool draft_ahead_possible(const struct speculation *sp);
 
-/* Starts the tower on a thread of its own if that is possible and there is no other request;
- * otherwise draft_wake runs it later. */
+/* Start the tower on its own thread if that is possible and there is no other request; otherwise
+ * draft_wake runs it later. */
 void draft_ahead_start(struct speculation *sp);
-/* Waits until the tower has ended; with `stop` it ends as soon as possible. A failure is not
- * reported here: it comes up again when the rows are needed. */
+/* Wait until the tower has ended; `stop`: make it end as soon as possible. A failure is not
+ * reported here; it occurs again when the rows are needed. */
 void draft_ahead_join(struct speculation *sp, bool stop);
 
 #endif

@@ -12,17 +12,17 @@ enum pv_status draft_see(struct speculation *sp, struct pv_error *err);
 enum pv_status draft_wake(struct speculation *sp, struct pv_error *err);
 
 struct draft_reading {
-    int n;        /* rows of the prompt: what follows is the answer, */
-    int32_t next; /* which begins at this position of the target's */
+    int n;        /* rows of the prompt; the answer follows */
+    int32_t next; /* position, in the target, of the answer's first token */
     /* Called from time to time; false stops with PV_E_CANCELLED. May be NULL. */
     bool (*go_on)(void *user, int done, int total);
     void *user;
     int rows; /* results: rows prefilled, and seconds without and in towers */
     double prefill_s, tower_s;
 };
-/* Runs the draft model's tower, on the caller's thread, over the videos that drafting_make_ahead
- * has made room for, before the view is known. Ends when all rows are made or go_on returns false,
- * which is not a failure. */
+/* Run the draft model's tower, on the caller's thread, over the videos for which
+ * drafting_make_ahead has allocated memory, before the view is known. Ends when all rows are
+ * computed or go_on returns false, which is not a failure. */
 enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_reading *r,
                                 struct pv_error *err);
 /* The drafter's prefill, on the caller's thread. */

@@ -1,5 +1,5 @@
-/* Drafting in a session: the drafters it has opened, the media rows they get, and buffers for
- * verifying what they propose. */
+/* Drafting in a session: the drafters that it has opened, the media rows that they get, and buffers
+ * for verifying their proposals. */
 #ifndef PV_ENGINE_DRAFTING_H
 #define PV_ENGINE_DRAFTING_H
 
@@ -8,20 +8,20 @@
 #include "lm/states.h"
 #include "spec/price.h"
 
-/* Rows that the target's tower made of a media item, kept for drafters. */
+/* Rows that the target's tower computed for a media item, kept for drafters. */
 struct feature_rows {
-    int key;
-    bool there;    /* on the target's device, else on the host */
+    int key;       /* of the media item */
+    bool there;    /* in memory of the target's device, else of the host */
     float *rows;   /* [n_rows, hidden] */
     bool *have;    /* [n_rows] */
     uint64_t size; /* bytes of both */
 };
 
-/* Rows of a video from the draft model's tower, made before it is known which of them the drafter
- * gets. While the drafter's thread runs, only that thread may use them. */
+/* Rows of a video from the draft model's tower, computed before it is known which of them the
+ * drafter gets. While the drafter's thread runs, only that thread may use them. */
 struct ahead_rows {
-    int key;
-    int n, made;   /* rows in all, and those that are there, the first */
+    int key;       /* of the media item */
+    int n, made;   /* total rows; the first `made` are computed */
     float *rows;   /* [n, media width] */
     uint64_t size; /* bytes */
 };
@@ -30,61 +30,60 @@ struct ahead_rows {
 enum draft_place {
     DRAFT_TAKES_TURNS, /* on the target's thread and thread pool */
     DRAFT_BESIDE,      /* on its own thread; steps on the same device wait for each other */
-    DRAFT_DIVIDED      /* also with its own pool or stream: nobody waits */
+    DRAFT_DIVIDED      /* on its own thread with its own pool or stream: neither side waits */
 };
 
 struct drafting {
-    struct pv_engine *engine; /* borrowed, as the budget; NULL: the session does not speculate */
-    struct budget *budget;
-    struct task *task;                       /* whose steps these are */
+    struct pv_engine *engine;                /* borrowed; NULL: the session does not speculate */
+    struct budget *budget;                   /* borrowed */
+    struct task *task;                       /* runs the drafters' steps */
     struct pv_model *model;                  /* NULL: no draft model */
-    bool shared;                             /* its tower is the target's */
-    struct encoder *encoder;                 /* of that model; */
-    size_t tower_bytes;                      /* what it holds */
-    struct drafter *drafter[PV_DRAFT_COUNT]; /* by kind, opened when first used; */
-    size_t drafter_bytes[PV_DRAFT_COUNT];    /* what they hold */
-    enum pv_drafter used;                    /* by the last answer that had one */
-    struct device
-        *group[2]; /* threads of the model and of the drafter, while they run side by side */
+    bool shared;                             /* the draft model has the target's tower */
+    struct encoder *encoder;                 /* of the draft model */
+    size_t tower_bytes;                      /* held by `encoder` */
+    struct drafter *drafter[PV_DRAFT_COUNT]; /* by kind, opened when first used */
+    size_t drafter_bytes[PV_DRAFT_COUNT];    /* held by each drafter */
+    enum pv_drafter used;                    /* by the last answer with a drafter */
+    struct device *group[2]; /* threads of the model and of the drafter, while both run */
     int group_threads[2];
-    int part[PV_DRAFT_COUNT]; /* of the threads that measuring gave it; 0: not measured */
-    struct task_stepper steps[DRAFTER_DECODERS]; /* of the drafters, by their decoder, */
-    struct lone_stepper lone[DRAFTER_DECODERS];  /* and while one runs on a thread of its own */
+    int part[PV_DRAFT_COUNT]; /* threads that measurement chose for each drafter; 0: not measured */
+    struct task_stepper steps[DRAFTER_DECODERS]; /* of the drafters, by decoder */
+    struct lone_stepper lone[DRAFTER_DECODERS];  /* the same while one runs on its own thread */
     struct decoder_state *lone_state[DRAFTER_DECODERS]; /* opened when first used */
-    enum draft_place place;                             /* of the drafter at work, */
-    enum drafter_decoder divided_for; /* and, where groups are divided for it, its decoder */
+    enum draft_place place;                             /* of the current drafter */
+    enum drafter_decoder divided_for;                   /* DRAFT_DIVIDED: its decoder */
     struct feature_rows *features;
     int n_features;
-    uint64_t room; /* bytes that they may still take */
+    uint64_t room; /* bytes that `features` may still grow */
     struct ahead_rows *ahead;
     int n_ahead;
-    bool keep_features; /* of what the target's tower makes from now on, on the host; */
-    bool keep_there;    /* on the target's device */
-    bool *visible;      /* [context], by the last answer's drafter; */
-    int n_visible;      /* rows of the prompt that it chose from; 0: it has not */
-    int *rows;          /* [context]: video rows of the prompt; */
+    bool keep_features; /* keep rows from the target's tower for drafters, on the host */
+    bool keep_there;    /* keep them on the target's device */
+    bool *visible;      /* [context]: rows that the last answer's drafter got */
+    int n_visible;      /* rows of the prompt that `visible` covers; 0: no view has run */
+    int *rows;          /* [context]: video rows of the prompt */
     int n_rows;
-    float *scores;       /* [context]: attention to them, */
-    bool scored;         /* where the last view wanted it */
-    float *layer_scores; /* [2, n_layers, n_rows]: the same by layer, and of one step (sparse) */
+    float *scores;       /* [context]: attention to `rows` */
+    bool scored;         /* the last view used `scores` */
+    float *layer_scores; /* [2, n_layers, n_rows]: by layer; total and one step (drafter sparse) */
     float *sums;         /* [context * ...]: of one step */
     size_t n_layer_scores;
     /* Buffers for verifying a tree. */
-    int32_t tree_best[TREE_MAX]; /* the most likely token after each row, */
-    float *tree_logits;          /* [TREE_MAX, vocab], or all logits, if tokens are sampled */
+    int32_t tree_best[TREE_MAX]; /* the most likely token after each row (greedy) */
+    float *tree_logits;          /* [TREE_MAX, vocab] (sampling) */
     float *draft_q;              /* [TREE_MAX, vocab]: the drafter's distributions (rejection) */
     float *verify_scratch;       /* rejection */
-    size_t drawing_bytes;        /* of tree_logits and after */
+    size_t drawing_bytes;        /* of tree_logits, draft_q and verify_scratch */
     /* If the model has a draft head. */
-    struct states states; /* of the rows in the session's cache; hidden 0: there is no head */
-    float *step_states;   /* [features, TREE_MAX, hidden]: of the rows of one step of decoding */
+    struct states states; /* of the rows in the session's cache; hidden 0: no draft head */
+    float *step_states;   /* [features, TREE_MAX, hidden]: of the rows of one decoding step */
 };
 
 /* Borrows the engine and the budget. */
 enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct budget *b,
                              struct pv_error *err);
 void drafting_close(struct drafting *d);
-/* Whether a drafter has run out of KV pages since the last call: the next answer may find some
+/* Whether a drafter has run out of KV pages since the last call. The next answer may find some
  * free. */
 bool drafting_starved(struct drafting *d);
 /* The task that runs the drafters' steps from now on; NULL: none. */
@@ -95,52 +94,53 @@ void drafting_set_task(struct drafting *d, struct task *t);
 enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, struct drafter **out,
                                 struct pv_error *err);
 
-/* The method's drafter runs its steps on a state of its own from now on, at this place; or with the
- * engine's others again. */
+/* Let the method's drafter run its steps with its own state, at this place; drafting_join returns
+ * it to the engine's batches. */
 enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum draft_place place,
                              struct pv_error *err);
 void drafting_join(struct drafting *d, const struct pv_method *m);
 
-/* Bytes of drafters, their tower and scores; without rows that are kept of media. */
+/* Bytes of drafters, their tower and scores, without the kept rows of media. */
 size_t drafting_size(const struct drafting *d);
-/* Room in its tower for the media that a drafter sees, and their pixels; without videos, where
- * `stills` only. */
+/* Reserve memory in the draft model's tower for the media of the timeline, and for their pixels;
+ * stills: for pictures only, not for videos. */
 enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool stills,
                               struct pv_error *err);
-/* Room to draw tokens from a whole tree: tree_logits, and what rejection needs. */
+/* Allocate the buffers for sampling from a tree: tree_logits, and those for rejection. */
 enum pv_status drafting_drawing(struct drafting *d, bool rejection, struct pv_error *err);
-/* Room for scores of the video rows by layer (layer_scores), which are zero then. */
+/* Allocate and zero layer_scores. */
 enum pv_status drafting_scores(struct drafting *d, struct pv_error *err);
 
-/* What the head wants of the model's states from now on; `media`: it sees rows of them. */
+/* Set which of the model's states are kept for the draft head; media: it gets media rows. */
 void drafting_want(struct drafting *d, bool media);
-/* The cache holds `first` rows of the timeline: room for the states of the rest, and of an answer.
- * Without `err` states are not needed, and missing memory is no failure. */
+/* Allocate memory for states: the cache holds `first` rows of the timeline, and the others and an
+ * answer of `answer` tokens follow. If `err` is NULL, states are optional, and it is no failure if
+ * memory is missing. */
 enum pv_status drafting_reserve(struct drafting *d, const struct timeline *t, int first, int answer,
                                 struct pv_error *err);
-/* A step of decoding leaves the states of its rows in step_states, where there is a head. rows: 0
- * .. step->n - 1. The step has no other taps of hidden states. */
+/* If there is a draft head, make a decoding step store the states of its rows in step_states. rows:
+ * 0 .. step->n - 1. The step must have no other taps of hidden states. */
 void drafting_ask(const struct drafting *d, struct step *step, const int *rows,
                   struct hidden_tap tap[STATES_MAX_TAPS]);
-/* Rows that a step of decoding ran, whose states are in step_states, are in the cache now: from row
- * `from` on, row path[i] of the step the i-th. Without room they are not kept. */
+/* Keep the states of rows that were committed after a decoding step: row `from` + i of the cache is
+ * row path[i] of step_states. They are dropped if memory is missing. */
 void drafting_decoded(struct drafting *d, int from, const int *path, int n);
 
-/* Room for rows of all videos that the draft model's tower makes ahead; what was made stays.
- * Without memory there is none, which is no failure. */
+/* Allocate memory for the rows that the draft model's tower computes ahead, of all videos; rows
+ * that exist are kept. It is no failure if memory is missing. */
 void drafting_make_ahead(struct drafting *d, const struct timeline *t);
-/* Those that were made; NULL: not all of them. */
+/* Rows [row, row + n) of those; NULL: not all are computed. */
 const float *drafting_ahead(const struct drafting *d, const struct media_item *m, int row, int n);
 
-/* Forget rows of media that the timeline has forgotten. */
+/* Drop rows of media that are no longer in the timeline. */
 void drafting_forget(struct drafting *d, const struct timeline *t);
-/* Where rows of media that the target's tower has made are to be kept, on the host or on its
- * device; NULL: no memory for that, which is no failure. */
+/* Where to store rows from the target's tower that are kept for drafters, on the host or on the
+ * device; NULL: no memory, which is no failure. */
 float *drafting_keep(struct drafting *d, const struct media_item *m, int row, int n, size_t hidden,
                      bool there);
-/* They have `room` bytes from now on; forgotten when they are more. */
+/* Limit these rows to `room` bytes; if they are larger, they are dropped. */
 void drafting_fit(struct drafting *d, uint64_t room);
-/* Those rows; NULL: not all of them are kept. */
+/* Rows [row, row + n) of those; NULL: not all of them are kept. */
 const float *drafting_features(const struct drafting *d, const struct media_item *m, int row, int n,
                                size_t hidden, bool there);
 

@@ -1,4 +1,4 @@
-/* Inside of the public handle of an engine: what all requests for one model share. */
+/* The fields of pv_engine: what all requests for one model share. */
 #ifndef PV_ENGINE_ENGINE_H
 #define PV_ENGINE_ENGINE_H
 
@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-/* What drafters that run one decoder share; opened when first used. */
+/* Shared by drafters that run the same decoder; opened when first used. */
 struct draft_engine {
     struct kvpool *pool;
     struct decoder_state *state; /* NULL: the target's */
@@ -28,32 +28,32 @@ struct pv_engine {
     enum dtype kv;
     struct kvpool *pool;
     struct decoder_state *state;
-    struct decoder_state *lane_state; /* for prompts beside answers; NULL: none */
-    struct encoder *encoder;          /* NULL: no vision tower. Used under model->step_lock, */
-    atomic_size_t tower_bytes;        /* what it holds */
-    struct vision_cache *tower_rows;  /* rows that it made; NULL without a tower */
+    struct decoder_state *lane_state; /* for prompts in parallel with answers; NULL: none */
+    struct encoder *encoder;          /* NULL: no vision tower. Protected by model->step_lock */
+    atomic_size_t tower_bytes;        /* held by `encoder` */
+    struct vision_cache *tower_rows;  /* rows that it computed; NULL: no vision tower */
     struct state_cache *states;       /* for draft heads; NULL: the model has none */
     struct engine_disk disk;
     struct scheduler *scheduler;
     struct batch *target;
     struct draft_engine drafts[DRAFTER_DECODERS];
-    /* What the rounds with each drafter taught, of all sessions: with fitted trees, and `auto`. The
-     * scheduler's thread's own. */
+    /* Statistics of the rounds of all sessions with each drafter, for fitted trees and `auto`. Used
+     * by the scheduler's thread only. */
     struct price_book book[PV_DRAFT_COUNT][PRICE_BOOKS];
-    uint64_t vision_bytes;     /* that `tower_rows` may hold */
+    uint64_t vision_bytes;     /* limit of `tower_rows` */
     atomic_size_t fixed_bytes; /* pools and scratch */
     atomic_uint_least64_t session_bytes;
-    atomic_uint_least64_t last_session; /* numbers them */
+    atomic_uint_least64_t last_session; /* number of the last session opened */
 };
 
-/* Rows of the largest step of the target, and rows whose logits one step may want. */
+/* Rows of the largest step of the target; also the most rows whose logits a step computes. */
 int engine_rows(const struct pv_engine *e);
 
 /* The decoder of this kind; NULL: the engine has none. */
 const struct decoder *engine_decoder(const struct pv_engine *e, enum drafter_decoder which);
-/* Bytes that engine_drafts is going to take; 0 where it is open. */
+/* Bytes that engine_drafts will allocate; 0 if it is open. */
 size_t engine_drafts_size(const struct pv_engine *e, enum drafter_decoder which);
-/* What drafters of this decoder share, opened if need be. On the scheduler's thread. */
+/* What drafters of this decoder share; opened if necessary. Call it on the scheduler's thread. */
 enum pv_status engine_drafts(struct pv_engine *e, enum drafter_decoder which,
                              struct draft_engine **out, struct pv_error *err);
 

@@ -1,5 +1,5 @@
-/* The media loader: pictures on their way into a prompt, taken from a file or from memory, sized
- * for the model. */
+/* The media loader: reads videos, pictures and sound from a file or from memory and prepares them
+ * for the model's encoders. */
 #ifndef PV_ENGINE_MEDIA_LOADER_H
 #define PV_ENGINE_MEDIA_LOADER_H
 
@@ -8,24 +8,24 @@
 
 struct loaded_media {
     struct media m;
-    int n_frames;    /* pictures given, before any padding */
-    int64_t *index;  /* [n_frames] owned: which frames of the video they are */
+    int n_frames;    /* frames used, without padding */
+    int64_t *index;  /* [n_frames] owned: their numbers in the video */
     double *time;    /* [n_frames] owned; NULL: not decoded */
-    uint8_t *source; /* a still picture as it came, until it is known whether it is cut */
+    uint8_t *source; /* a still picture at its own size, until it is known whether it is tiled */
     struct pv_video_params params;
     struct pv_video_info info;
 };
 
-/* What bounds them. */
+/* Limits. */
 struct load_bounds {
     const struct pv_limits *limits;
-    int max_rows;          /* room in the context */
+    int max_rows;          /* free rows of the context */
     uint64_t max_bytes;    /* of pixels */
-    uint64_t decode_bytes; /* while they are decoded; 0: any number */
+    uint64_t decode_bytes; /* of memory for decoding; 0: no limit */
     int threads;
 };
 
-/* A file with sound and no frames is taken by a model that hears. */
+/* A file with sound but no frames is accepted if the model has an audio encoder. */
 enum pv_status media_load_file(struct loaded_media *out, const struct vision_config *c,
                                const struct video_source *from, const struct pv_video_params *p,
                                const struct load_bounds *b, struct pv_error *err);
@@ -33,35 +33,35 @@ enum pv_status media_load_frames(struct loaded_media *out, const struct vision_c
                                  const struct pv_frame *frames, size_t n, double fps,
                                  const struct pv_video_params *p, const struct load_bounds *b,
                                  struct pv_error *err);
-/* What media_load_file found out about a file. */
+/* The result of media_load_file in a form that can be stored. */
 struct known_media {
     struct pv_video_info info;
     bool still;
     int n_chunks;                /* of sound */
     uint8_t digest[DIGEST_SIZE]; /* of the media item */
 };
-/* The same as media_load_file for a file that is known, without decoding it: the pixels are loaded
- * when they are needed. Bytes in memory are copied. */
+/* Like media_load_file for a file whose properties are known, without decoding it: pixels are
+ * loaded when they are needed. Bytes in memory are copied. */
 enum pv_status media_load_known(struct loaded_media *out, const struct vision_config *c,
                                 const struct video_source *from, const struct known_media *k,
                                 const struct pv_video_params *p, const struct load_bounds *b,
                                 struct pv_error *err);
-/* Decodes the file now, unless the pixels are here. PV_E_IO if it is not what it was. */
+/* Decode the file now, unless the pixels are in memory. PV_E_IO if the file has changed. */
 enum pv_status media_load_pixels(struct media *m, const struct vision_config *c, int threads,
                                  struct pv_error *err);
-/* A still picture that may be cut gets its views: tiles when it is alone in its message. Nothing
- * happens to other media. */
+/* Complete a still picture of a family with tiles: it is cut into tiles if it is the only picture
+ * of its message (alone). Does nothing for other media. */
 enum pv_status media_load_finish(struct loaded_media *s, const struct vision_config *c, bool alone,
                                  struct pv_error *err);
 void loaded_media_clear(struct loaded_media *s);
 /* Bytes of its pixels and features. */
 size_t loaded_media_size(const struct loaded_media *s);
 
-/* The frames of a file one after the other, at their own size (no model). */
+/* Call fn for the frames of a file, at their own size (no model). */
 enum pv_status media_walk_file(const char *path, const struct pv_video_params *p,
                                const struct load_bounds *b, pv_frame_fn fn, void *user,
                                struct pv_video_info *info, struct pv_error *err);
-/* The sound of a file, of sound alone too, between the seconds of the parameters. */
+/* The sound of a file, with or without video, between the times in the parameters. */
 enum pv_status media_hear_file(struct sound *out, const char *path, const struct pv_video_params *p,
                                const struct load_bounds *b, struct pv_error *err);
 

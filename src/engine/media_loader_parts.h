@@ -1,4 +1,5 @@
-/* What media_loader.c and media_loader_file.c share: pictures arriving one by one. */
+/* Shared by media_loader.c and media_loader_file.c: a media item under construction, to which
+ * pictures are added one by one. */
 #ifndef PV_ENGINE_MEDIA_LOADER_PARTS_H
 #define PV_ENGINE_MEDIA_LOADER_PARTS_H
 
@@ -7,16 +8,16 @@
 
 struct arrival {
     struct loaded_media s;
-    struct resizer *resizer;   /* NULL: kept as it comes */
+    struct resizer *resizer;   /* NULL: pictures are not resized */
     int n_frames;              /* expected */
-    bool (*go_on)(void *user); /* asked while a picture is resized; NULL: nobody */
+    bool (*go_on)(void *user); /* called while a picture is resized; false: stop; may be NULL */
     void *user;
 };
 
-/* What a media item is planned from. */
+/* The sizes from which a media item is planned. */
 struct arrival_shape {
     int height, width;
-    int n_frames; /* 0: a still picture; or (width 0) sound alone */
+    int n_frames; /* 0: a still picture; or (width 0) only sound */
     double sample_fps;
     int n_chunks; /* of sound */
 };
@@ -25,22 +26,22 @@ struct arrival_shape {
 enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
                             const struct pv_video_params *p, const struct arrival_shape *shape,
                             const struct load_bounds *b, struct pv_error *err);
-/* Picture number `at`, of the planned size. False: it is not to go on. */
+/* Add picture number `at`, of the planned size. False: go_on returned false. */
 bool arrival_put(struct arrival *a, int at, int64_t index, double time, const uint8_t *rgb);
-/* All pictures are here: hands them over. */
+/* All pictures were added: move the result to *out. */
 void arrival_finish(struct arrival *a, struct loaded_media *out);
-/* Frees what was not handed over. */
+/* Free what was not moved. */
 void arrival_close(struct arrival *a);
 
-/* media_loader_sound.c. Whether the sound of a media item is wanted. */
+/* media_loader_sound.c. Whether the model and the parameters ask for the sound. */
 bool media_hears(const struct vision_config *c, const struct pv_video_params *p);
-/* Chunks of so many samples, within the bounds. */
+/* The number of chunks of n_samples samples; PV_E_LIMIT if it exceeds the bounds. */
 enum pv_status sound_chunks(int *out, const struct vision_config *c, size_t n_samples,
                             const struct load_bounds *b, struct pv_error *err);
-/* The features of a media item whose memory is reserved. */
+/* Compute the features of a media item whose memory is allocated. */
 enum pv_status sound_features(struct media *m, const struct vision_config *c, const float *samples,
                               size_t n_samples, struct pv_error *err);
-/* All of them are finite. */
+/* PV_E_ARG if a sample is not finite. */
 enum pv_status sound_check(const float *samples, size_t n, struct pv_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Inside of the public handle of a model. */
+/* The fields of pv_model. */
 #ifndef PV_ENGINE_MODEL_H
 #define PV_ENGINE_MODEL_H
 
@@ -14,25 +14,25 @@ enum {
     MODEL_DEFAULT_CHUNK = 512,
     MODEL_GPU_CHUNK = 8192,
     MODEL_MAX_CHUNK = 8192,
-    MODEL_DEFAULT_CONTEXT = 32768 /* unless the model was made for less */
+    MODEL_DEFAULT_CONTEXT = 32768 /* or the model's own limit if that is smaller */
 };
 
 struct pv_model {
     struct model_file *file;
     struct device *dev;
     struct decoder *dec;
-    struct vision *vision;       /* NULL: the model is blind */
-    struct hearing *hearing;     /* NULL: the model is deaf */
-    struct head_file *head_file; /* NULL: it has no draft head */
-    struct decoder *head;        /* that head */
+    struct vision *vision;       /* NULL: no vision tower */
+    struct hearing *hearing;     /* NULL: no audio encoder */
+    struct head_file *head_file; /* NULL: no draft head */
+    struct decoder *head;        /* the draft head as a decoder */
     struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */
     struct pv_limits limits;
     int threads;
     uint64_t cpu;                 /* features in use */
-    struct pv_model *shares_with; /* whose device this is; NULL: its own */
-    bool spread;                  /* its decoder is spread over ranks */
-    int gpu;                      /* its number; -1: the CPU */
-    uint64_t repacked; /* bytes of the repacked copy of its weights, or what it would take */
+    struct pv_model *shares_with; /* the owner of the device; NULL: this model */
+    bool spread;                  /* its decoder is distributed over ranks */
+    int gpu;                      /* number of its GPU; -1: it runs on the CPU */
+    uint64_t repacked; /* bytes of the repacked copy of its weights, made or not (no_repack) */
     pthread_mutex_t own_lock;
     pthread_mutex_t *step_lock; /* the device runs one step at a time */
 };
@@ -46,7 +46,7 @@ enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type);
  * model should score: pv_model_params.draft_vocab. */
 enum pv_status model_draft_vocab(const struct pv_model *m, int n, const char *text, int32_t **ids,
                                  struct pv_error *err);
-/* Rows of a prefill step, where nobody says how many. */
+/* The default number of rows of a prefill step. */
 int model_chunk(const struct pv_model *m);
 
 #endif

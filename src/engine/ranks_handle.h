@@ -1,4 +1,4 @@
-/* Inside of the public handle of ranks. */
+/* The fields of pv_ranks. */
 #ifndef PV_ENGINE_RANKS_HANDLE_H
 #define PV_ENGINE_RANKS_HANDLE_H
 
@@ -6,7 +6,7 @@
 
 struct pv_ranks {
     struct transport *t;
-    bool here; /* all of them are on this machine, and share its cores */
+    bool here; /* all ranks are on this machine and share its cores */
 };
 
 /* Threads of each rank by default: its share of the cores. NULL: all of them. */

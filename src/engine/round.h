@@ -17,9 +17,10 @@ void round_commit(struct pv_session *s, const struct round *r, int n);
 /* Simulated acceptance: whether the token of this row, to stand at `position`, is accepted. */
 bool round_simulated(const struct speculation *sp, uint64_t position, int row);
 
-/* Whether the measured times of a round are representative. Devices may need longer for steps that
- * are new to them: first_runs counts these, of model and drafter, and is called before the round.
- * After some rounds in a row that are not, the next one counts anyway. */
+/* Whether the measured times of a round are representative. A device may need longer for steps that
+ * are new to it: round_first_runs counts those of model and drafter; call it before the round and
+ * pass the result to round_believes. After several rounds in succession that are not
+ * representative, the next one is accepted anyway. */
 uint64_t round_first_runs(const struct pv_session *s);
 bool round_believes(struct speculation *sp, uint64_t before);
 

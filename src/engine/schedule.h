@@ -13,17 +13,17 @@ struct schedule {
     bool alone;
     /* Before the prefill (DRAFT_NO_VIEW), or between two rounds. On failure nothing is open. */
     enum pv_status (*open)(struct speculation *sp, struct pv_error *err);
-    /* In the middle of the prefill, when the signal of the view is measured (signal.early). NULL:
-     * the schedule has no use for the view so early, and the prefill runs in one go. */
+    /* Called in the middle of the prefill, when the view's signal has been measured (signal.early).
+     * NULL: the schedule does not need the view so early, and the prefill runs as a whole. */
     enum pv_status (*signal_ready)(struct speculation *sp, struct pv_error *err);
     /* The prefill is over. */
     enum pv_status (*prefill_done)(struct speculation *sp, struct pv_error *err);
-    /* One round: the drafter proposes behind the last token of the answer, the model verifies.
-     * Nothing is committed: round_commit does that when tokens are emitted. PV_E_DRAFTER: the
+    /* One round: the drafter proposes tokens after the last one of the answer, the model verifies
+     * them. Nothing is committed: round_commit does that when tokens are emitted. PV_E_DRAFTER: the
      * drafter failed on its own thread, and the round did not begin. */
     enum pv_status (*round)(struct speculation *sp, struct round *r, struct pv_error *err);
-    /* Ends it, at any time, and leaves in sp->phase how far the drafter is. PV_E_DRAFTER: it has
-     * failed meanwhile. */
+    /* End the schedule, at any time, and set sp->phase to the drafter's progress. PV_E_DRAFTER: the
+     * drafter has failed in the meantime. */
     enum pv_status (*close)(struct speculation *sp, struct pv_error *err);
 };
 

@@ -8,13 +8,13 @@
 
 struct sequence {
     struct timeline line;
-    struct kvcache kv;     /* empty between answers: its pages are then the pool's */
-    struct kv_key *digest; /* [context]: of the rows of the timeline that the cache holds */
-    int kept_len;          /* rows that were given back and will be computed again */
-    int32_t *kv_ids;       /* [context]: the rows that the states of a draft head are of, */
-    int n_kv_ids;          /* and how many */
-    int answer0;           /* the first row of the last answer */
-    bool ways_differ;      /* rows of an answer have other bits than the same rows of a prompt */
+    struct kvcache kv;     /* empty between answers: its pages are returned to the pool then */
+    struct kv_key *digest; /* [context]: of the timeline's rows */
+    int kept_len;          /* rows that the cache held before its pages were taken away */
+    int32_t *kv_ids;       /* [context]: ids of the rows that the draft head's states cover */
+    int n_kv_ids;
+    int answer0;      /* first row of the last answer */
+    bool ways_differ; /* rows of an answer have other bits than the same rows of a prompt */
 };
 
 /* Borrows the pool. */
@@ -22,21 +22,21 @@ enum pv_status sequence_open(struct sequence *q, struct kvpool *pool, int contex
                              struct pv_error *err);
 void sequence_close(struct sequence *q);
 
-/* Makes the digests of the timeline's rows. Returns how many rows at the beginning are those of the
- * last time. */
+/* Compute the digests of the timeline's rows. Returns how many leading rows are the same as at the
+ * last call. */
 int sequence_name(struct sequence *q);
-/* The rows of the timeline that the pool has, whoever computed them, are in the cache from now on;
- * returns how many. After sequence_name. */
+/* Put the longest prefix of the timeline that is published in the pool, by any sequence, into the
+ * cache; returns its length. Call it after sequence_name. */
 int sequence_adopt(struct sequence *q, struct device_work *work);
-/* The first n rows of the last step become part of the cache; of a tree those of `path`. `whole`:
- * they have been through all layers, so that others may have them. */
+/* Commit the first n rows of the last step; for a tree, the rows `path`. whole: they have passed
+ * all layers, so the pages may be published. */
 void sequence_commit(struct sequence *q, struct device_work *work, int n, const int *path,
                      bool whole);
-/* The pages go back to the pool, which remembers what they hold. */
+/* Publish the pages and return them to the pool. */
 void sequence_release(struct sequence *q);
-/* The same in the middle of an answer; then what the pool still has of those rows: kept_len says
- * how many there were. */
-void sequence_give_back(struct sequence *q); /* also while they are computed again */
+/* The same in the middle of an answer, or while pages are computed again; kept_len records how many
+ * rows there were. sequence_restore takes what the pool still has of them. */
+void sequence_give_back(struct sequence *q);
 void sequence_restore(struct sequence *q, struct device_work *work);
 
 #endif

@@ -1,5 +1,5 @@
-/* Inside of the public handle of a session: a conversation, which is a sequence, the drafting for
- * it and the last answer. Each of these parts is allocated and freed by its own file. */
+/* The fields of pv_session: a conversation, which consists of a sequence, the drafting for it and
+ * the last answer. Each of these parts is allocated and freed by its own file. */
 #ifndef PV_ENGINE_SESSION_H
 #define PV_ENGINE_SESSION_H
 
@@ -13,20 +13,20 @@
 
 enum { SESSION_MAX_PENDING = 64 }; /* media of one message */
 
-/* Is shown the logits that chose each token of an answer. */
+/* A function that gets the logits from which each token of an answer was chosen. */
 struct logits_observer {
     void (*show)(void *user, int token, const float *logits);
     void *user;
 };
 
-/* For tests: is called where the sides of the parallel schedule meet, on the thread of that side.
- */
+/* For tests: a function that is called where the two sides of the parallel schedule synchronise, on
+ * the thread of that side. */
 struct side_delay {
     void (*wait)(void *user, enum pv_side side);
     void *user;
 };
 
-/* For tests: may change what `auto` chose for the next round. */
+/* For tests: a function that may change what `auto` chose for the next round. */
 struct choice_changer {
     void (*change)(void *user, struct policy_choice *c);
     void *user;
@@ -46,7 +46,7 @@ struct pv_session {
     uint64_t number;        /* unique in its engine */
     struct pv_model *model; /* the engine's */
     struct session_call call;
-    struct task *task; /* while an answer is made; NULL: none */
+    struct task *task; /* while an answer is generated; else NULL */
     struct task_stepper target;
     struct budget budget;
     struct dialogue *words; /* NULL: no tokenizer */
@@ -55,15 +55,15 @@ struct pv_session {
     bool speculates;
     struct drafting draft;
     int n_pending;
-    struct loaded_media pending[SESSION_MAX_PENDING]; /* wait for the text of their message */
+    struct loaded_media pending[SESSION_MAX_PENDING]; /* media of the next message */
     int message0;                                     /* first row after the last answer */
-    bool messages; /* the last thing added was a message: the template asks for an answer */
+    bool messages; /* the last addition was a message: the template's answer prefix is due */
     struct logits_observer observer;
     struct side_delay delay;
     struct choice_changer changer;
     int64_t frames, lost_frames; /* since the last answer */
     double video_s;
-    double tower_s; /* of the target's tower, not told yet; under model->step_lock */
+    double tower_s; /* time of the target's tower not yet reported; under model->step_lock */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* The speculation of one answer: a method made ready, and how far its drafter is. */
+/* The speculation of one answer: its method, and the drafter's progress. */
 #ifndef PV_ENGINE_SPECULATION_H
 #define PV_ENGINE_SPECULATION_H
 
@@ -11,36 +11,36 @@
 struct schedule;
 struct draft_ahead;
 
-/* How far the drafter is with the prompt of this answer. */
+/* The drafter's progress with the prompt of this answer. */
 enum draft_phase {
     DRAFT_OFF,      /* there is no drafter: plain decoding */
-    DRAFT_NO_VIEW,  /* which rows of the prompt it sees is not chosen yet */
-    DRAFT_HAS_VIEW, /* they are chosen (draft.visible), but it has not read them as the serial
-                   schedule needs it */
-    DRAFT_AWAKE,    /* it has read the prompt up to the answer */
-    DRAFT_FAILED    /* it could not: the answer goes on without it */
+    DRAFT_NO_VIEW,  /* the view has not yet chosen the rows that the drafter gets */
+    DRAFT_HAS_VIEW, /* the rows are chosen (draft.visible); the drafter's prefill is not done, as
+                       far as the serial schedule needs it */
+    DRAFT_AWAKE,    /* the drafter's prefill is done */
+    DRAFT_FAILED    /* the drafter failed; the answer continues without it */
 };
 
 struct speculation {
-    struct pv_session *s;          /* borrowed, as */
-    const struct pv_gen_params *p; /* what the caller asked for */
-    struct pv_method method;       /* zeros filled in */
+    struct pv_session *s;          /* borrowed */
+    const struct pv_gen_params *p; /* the caller's parameters; borrowed */
+    struct pv_method method;       /* with defaults filled in */
     const struct drafter_kind *kind;
     struct drafter *drafter; /* NULL in DRAFT_OFF */
     enum view_kind view;
     struct view_signal signal;
     struct shape shape;
     enum draft_phase phase;
-    const struct schedule *schedule; /* at work */
-    const struct schedule *wanted;   /* the method's; serial as soon as others run beside it */
-    void *state;                     /* the schedule's own, while it is open */
-    struct draft_ahead *ahead;       /* the drafter's tower beside the prefill; or NULL */
-    double wake_s;                   /* seconds of the drafter's prefill amid the answer */
-    struct price_book *book;         /* of the engine's, for answers like this one */
-    struct policy policy;            /* automatic */
+    const struct schedule *schedule; /* in use */
+    const struct schedule *wanted;   /* the method's; serial as soon as there are other requests */
+    void *state;                     /* of the open schedule */
+    struct draft_ahead *ahead;       /* the drafter's tower during the prefill; or NULL */
+    double wake_s;                   /* seconds of a drafter's prefill inside the answer */
+    struct price_book *book;         /* the engine's statistics for answers like this one */
+    struct policy policy;            /* of the method `auto` */
     struct policy_choice choice;
     struct shape tree;
-    int slow_rounds; /* on end, whose times were not believed */
+    int slow_rounds; /* successive rounds whose times were not representative */
 };
 
 #endif

@@ -1,6 +1,6 @@
-/* Hidden states of prompts and answers that have been run, for draft heads: a request that begins
- * with rows of an earlier one finds their keys and values in the KV pages, and their states here.
- * Few prompts are remembered, the ones used last. On the scheduler's thread. */
+/* A cache of hidden states of earlier prompts and answers, for draft heads: a request that begins
+ * with the rows of an earlier one finds their keys and values in KV pages, and their states here.
+ * It holds a few prompts, those used last. Used on the scheduler's thread only. */
 #ifndef PV_ENGINE_STATE_CACHE_H
 #define PV_ENGINE_STATE_CACHE_H
 
@@ -12,9 +12,9 @@ struct state_cache;
 struct state_cache *state_cache_open(uint64_t limit);
 void state_cache_close(struct state_cache **c);
 
-/* Copies the states of rows with these digests; without memory they are not kept. */
+/* Copy the states of rows with these digests; does nothing if memory is missing. */
 void state_cache_keep(struct state_cache *c, const struct kv_key *rows, const struct states *s);
-/* The states of as many of rows [n] as are known, where those are more than s knows. */
+/* Put the states of the longest known prefix of rows [n] into s, if that is more than s covers. */
 void state_cache_find(struct state_cache *c, const struct kv_key *rows, int n, struct states *s);
 
 #endif

@@ -1,4 +1,5 @@
-/* Spans of time: what a side of a session did when. Each side writes a trace of its own. */
+/* Traces: spans of time in which the model or the drafter of a session worked. Each side writes its
+ * own trace. */
 #ifndef PV_ENGINE_TRACE_H
 #define PV_ENGINE_TRACE_H
 
@@ -13,14 +14,14 @@ struct trace {
     size_t n, cap;
 };
 
-/* Forgets what there was. */
+/* Start a new trace; earlier spans are dropped. */
 void trace_begin(struct trace *t, bool on, double t0);
 void trace_close(struct trace *t);
-/* Something that began at clock_now() = `begin` and ends now. Without memory it is not noted. */
+/* Add a span that began at clock_now() = `begin` and ends now; dropped if memory is missing. */
 void trace_add(struct trace *t, enum pv_side side, const char *what, double begin, int rows);
-/* A verification of `rows` rows; `accepted` drafted tokens were right. */
+/* The same for a verification of `rows` rows in which `accepted` drafted tokens were right. */
 void trace_add_verify(struct trace *t, double begin, int rows, int accepted);
-/* Something that was done from `begin` to `end`. */
+/* Add a span from `begin` to `end`. */
 void trace_add_until(struct trace *t, enum pv_side side, const char *what, double begin, double end,
                      int rows);
 /* Appends the spans of another. */

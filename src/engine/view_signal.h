@@ -5,7 +5,7 @@
 
 #include "engine/drafting.h"
 
-/* What is measured of each row of a video. */
+/* What is measured for each row of a video. */
 enum signal_kind {
     SIGNAL_NONE,
     SIGNAL_ATTENTION,       /* the attention that the question pays to it */
@@ -15,16 +15,16 @@ enum signal_kind {
 
 struct view_signal {
     enum signal_kind kind;
-    int layers;      /* it comes from this many layers, the first ones */
-    int query0;      /* first row of the prompt whose attention counts */
+    int layers;      /* it is measured in this many of the first layers */
+    int query0;      /* first row of the prompt whose attention is used */
     bool over_video; /* attention: a softmax over the video's tokens only */
     bool text_after; /* alignment: only with text from query0 on */
     bool early;      /* the view may be chosen after those layers, before the prefill's end */
     bool states;     /* the drafter also needs the model's hidden states of all rows */
 };
 
-/* Taps for a prefill step of n rows at or after query0; tap [n_layers]. Returns how many.
- * view_signal_add adds what they brought to the scores of `d`. */
+/* Make taps for a prefill step of n rows at or after query0; tap [n_layers]. Returns their number.
+ * view_signal_add adds their results to the scores of `d`. */
 int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, const int *rows,
                      struct column_tap *tap);
 void view_signal_add(const struct view_signal *v, struct drafting *d, int n_taps);

@@ -1,6 +1,6 @@
-/* Rows of media that the tower has made, kept in memory for whoever shows the model the same media
- * item again, and for prompts that take turns. Bounded: the media item that was used longest ago
- * goes first. One caller at a time. */
+/* A cache in memory of the rows that the tower computed for media, for requests with the same media
+ * item and for prompts that are prefilled alternately. Its size is limited; the least recently used
+ * media item is dropped first. One caller at a time. */
 #ifndef PV_ENGINE_VISION_CACHE_H
 #define PV_ENGINE_VISION_CACHE_H
 
@@ -19,8 +19,8 @@ void vision_cache_close(struct vision_cache **c);
  * until the next call. */
 const float *vision_cache_find(struct vision_cache *c, const uint8_t digest[DIGEST_SIZE], int row,
                                int n);
-/* Where rows [row, row + n) of a media item of n_rows are to be written; they count as kept from
- * now on. NULL: no room, which is no failure. */
+/* Where to write rows [row, row + n) of a media item of n_rows rows; they count as cached from now
+ * on. NULL: no memory, which is no failure. */
 float *vision_cache_keep(struct vision_cache *c, const uint8_t digest[DIGEST_SIZE], int n_rows,
                          int row, int n);
 
