@@ -1,4 +1,5 @@
-/* For whom an option is meant, in words, from the library's tables of drafters and views. */
+/* Phrases for messages that say which drafters or views use an option, from the library's
+ * tables. */
 #ifndef PV_CLI_APPLIES_H
 #define PV_CLI_APPLIES_H
 

@@ -1,6 +1,6 @@
-/* The results of a batch: a JSONL file to which one line is added for each clip. Every line ends in
- * a hash of itself, of its input and of the options, so that a run that was killed goes on where it
- * was, and never with results of something else. */
+/* The results of a batch: a JSONL file to which one line per clip is appended. Every line ends with
+ * hashes of itself, of its input and of the options, so that a run that was killed can be
+ * continued, and results of other inputs or options are never mixed in. */
 #ifndef PV_CLI_BATCH_OUTPUT_H
 #define PV_CLI_BATCH_OUTPUT_H
 
@@ -16,14 +16,14 @@ struct batch_output {
     bool failed; /* a line could not be written, which has been reported */
 };
 
-/* Opens the file and locks it for this run. done [list->n]: the clips whose results are there
- * already are set; of these, *n_failed are errors. Half a line at the end, which a killed run has
- * left, is cut off; with `retry` lines with errors are removed too. False when it is another kind
- * of file or holds the results of other clips or options, which has been reported. */
+/* Open the file and lock it for this run. done [list->n] is set for clips that have a result; of
+ * these results, *n_failed are errors. An incomplete last line, left by a killed run, is removed;
+ * with `retry`, lines with errors are removed too. Reports an error and returns false if it is
+ * another kind of file, or holds the results of other clips or options. */
 bool batch_output_open(struct batch_output *o, const char *path, const struct batch_list *list,
                        const char *settings, bool retry, bool *done, int *n_failed);
-/* Adds the line of clip i: members without the first brace and without an end. Any thread. False:
- * not written, and nothing of it is there. */
+/* Append the line of clip i. `members`: the members of its JSON object, without braces. May be
+ * called from any thread. False: nothing was written. */
 bool batch_output_add(struct batch_output *o, const struct batch_list *list, int i,
                       const struct buf *members);
 void batch_output_close(struct batch_output *o);

@@ -1,5 +1,5 @@
-/* Runs a batch: some clips at a time, each on a thread that decodes it and waits for its answers,
- * which the engine makes together. */
+/* Runs a batch: several clips at a time, each on a thread that decodes it and waits for its
+ * answers; the engine generates these together. */
 #ifndef PV_CLI_BATCH_RUN_H
 #define PV_CLI_BATCH_RUN_H
 
@@ -14,7 +14,7 @@ struct batch_run {
     const struct pv_video_params *video;
     const char *system, *prompt; /* NULL: none; the prompt of clips without one */
     bool no_thinking;
-    const bool *skip; /* [list->n]: done, or not of this shard */
+    const bool *skip; /* [list->n]: has a result, or belongs to another shard */
     int jobs;         /* clips at a time */
 };
 
@@ -24,7 +24,7 @@ struct batch_counts {
     double seconds;
 };
 
-/* Returns when all clips have their line, an interrupt has come, or a line could not be written. */
+/* Returns when all clips have a result, after an interrupt, or if a line could not be written. */
 void batch_answer_all(const struct batch_run *b, struct batch_counts *counts);
 
 #endif

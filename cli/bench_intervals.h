@@ -1,4 +1,4 @@
-/* The statistics of a benchmark of several clips, as tables and as JSON. */
+/* Prints the statistics of a benchmark with several clips, as tables and as JSON. */
 #ifndef PV_CLI_BENCH_INTERVALS_H
 #define PV_CLI_BENCH_INTERVALS_H
 
@@ -11,8 +11,8 @@ struct bench_profile {
 
 void profiles_add(struct bench_profile *p, const struct contenders *who,
                   const struct trial_result *r);
-/* Tables of means with their intervals, of differences from the first method that drafts, and of
- * accepted tokens by round and place. */
+/* Tables of means with their confidence intervals, of differences from the first method with a
+ * drafter, and of accepted tokens by round and by position in the answer. */
 void intervals_table(struct buf *b, const struct bench_stats *s, const struct bench_profile *p,
                      const struct contenders *who);
 /* "statistics":{...}: a member of a JSON object. */

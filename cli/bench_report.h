@@ -1,4 +1,4 @@
-/* What a comparison of methods found: as a table, as JSON, as rows of CSV. */
+/* Prints the result of a comparison of methods: as a table, as JSON, as rows of CSV. */
 #ifndef PV_CLI_BENCH_REPORT_H
 #define PV_CLI_BENCH_REPORT_H
 
@@ -7,29 +7,29 @@
 
 /* Sums over clips. */
 struct tally {
-    int frames, clips; /* frames 0: clips of any number */
+    int frames, clips; /* frames 0: clips with different numbers of frames */
     struct figures sum[MAX_CONTENDERS];
-    enum identity identity[MAX_CONTENDERS]; /* DIFFERENT when one of the clips is */
+    enum identity identity[MAX_CONTENDERS]; /* DIFFERENT if it is for any clip */
 };
 
 void tally_add(struct tally *t, const struct contenders *who, const struct trial_result *r);
-/* Does an answer differ that may not? */
+/* Whether an answer differs that must be equal to that of plain decoding. */
 bool tally_differs(const struct tally *t, const struct contenders *who);
 
-/* The table, with its heading; one line a method. Lines have at most 100 characters, unless `wide`
- * adds columns. */
+/* The table with its heading; one line per method. Lines have at most 100 characters; `wide` adds
+ * columns. */
 void tally_table(struct buf *b, const struct tally *t, const struct contenders *who, bool wide);
 /* "methods":[...]: a member of a JSON object. */
 void tally_json(struct buf *b, const struct tally *t, const struct contenders *who);
 
-/* What is the same in all rows of CSV. */
+/* The values that all rows of CSV have in common. */
 struct csv_row {
     const char *machine, *commit, *model, *draft, *clip;
     int threads;
 };
 
 void csv_header(struct buf *b);
-/* One row a method, of one clip. */
+/* One row per method, for one clip. */
 void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders *who,
               const struct trial_result *r);
 

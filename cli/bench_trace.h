@@ -1,4 +1,4 @@
-/* What both sides did when, in the form that chrome://tracing and Perfetto open. */
+/* Writes the timelines of model and drafter in the format of chrome://tracing and Perfetto. */
 #ifndef PV_CLI_BENCH_TRACE_H
 #define PV_CLI_BENCH_TRACE_H
 
@@ -8,8 +8,8 @@
 /* "model", "drafter" */
 const char *side_name(enum pv_side side);
 
-/* Events of one clip, each method a process and each of its sides a thread; separated by commas, so
- * that those of several clips can follow each other in one array. *processes counts them. */
+/* Adds the events of one clip, separated by commas, so that several clips can share one array. Each
+ * method becomes a process and each of its sides a thread. *processes counts the methods. */
 void trace_events(struct buf *b, const char *clip, const struct contenders *who,
                   const struct trial_result *r, int *processes);
 

@@ -1,4 +1,4 @@
-/* Lines of a conversation. */
+/* Reads the lines that a user types in a conversation. */
 #ifndef PV_CLI_CHAT_LINE_H
 #define PV_CLI_CHAT_LINE_H
 
@@ -15,7 +15,7 @@ enum chat_line {
     CHAT_LINE_END
 };
 
-/* The next line into `line`, without white space at its ends. */
+/* Read the next line into `line`, without leading and trailing white space. */
 enum chat_line chat_line_read(struct buf *line, FILE *from);
 
 #endif

@@ -8,9 +8,9 @@ enum { MAX_CLIPS = 65536 };
 
 struct clip {
     char *path;         /* owned */
-    char *prompt;       /* owned; NULL: none of its own. With options: these are in it */
-    char *options;      /* owned; NULL: none. n_options strings, each with a NUL behind it */
-    int n_options, key; /* the right one; -1: it is not known */
+    char *prompt;       /* owned; NULL: no prompt of its own. Includes the options, if any */
+    char *options;      /* owned; NULL: none. n_options strings, each with a final NUL */
+    int n_options, key; /* key: the right option; -1: unknown */
 };
 
 struct clips {
@@ -18,16 +18,16 @@ struct clips {
     int n, cap;
 };
 
-/* Each source is a video or picture, a directory (its videos, by name) or a list: a file whose name
- * ends in .jsonl, with paths that begin at the list's place. False when that fails, which has been
- * reported. A prepared prompt (.pvin) stands for a video too; of a directory these are taken when
- * it has no videos. */
+/* Each source is a video or picture, a directory (its videos, sorted by name) or a list: a file
+ * whose name ends in .jsonl, with paths relative to the list's directory. A prepared prompt (.pvin)
+ * counts as a video; those of a directory are used if it has no videos. Reports an error and
+ * returns false on failure. */
 bool clips_read(struct clips *c, const struct arg_list *sources);
 void clips_clear(struct clips *c);
-/* A path of a list begins where the list lies: it in fresh memory (mem_free); NULL: there is none.
- */
+/* The path of an entry, resolved relative to the list's directory, in new memory (mem_free); NULL:
+ * out of memory. */
 char *clips_place(const char *list, const char *path);
-/* Are all of them prepared prompts? */
+/* Whether all of them are prepared prompts. */
 bool clips_prepared(const struct clips *c);
 
 #endif

@@ -16,7 +16,7 @@ struct command {
 
 /* The commands in the order of the help; NULL past the last. */
 const struct command *command_at(int i);
-/* NULL: there is none of this name. */
+/* NULL if there is no command of this name. */
 const struct command *find_command(const char *name);
 /* Report that there is no such command; returns 2. */
 int unknown_command(const char *name);
@@ -28,61 +28,62 @@ extern const struct option_set describe_options, frames_options, generate_option
 
 int cmd_describe(int argc, char **argv);
 int cmd_chat(int argc, char **argv);    /* not in a CORE build */
-int cmd_frames(int argc, char **argv);  /* nor this */
-int cmd_view(int argc, char **argv);    /* nor this */
-int cmd_prepare(int argc, char **argv); /* nor this */
-int cmd_batch(int argc, char **argv);   /* nor this */
+int cmd_frames(int argc, char **argv);  /* not in a CORE build */
+int cmd_view(int argc, char **argv);    /* not in a CORE build */
+int cmd_prepare(int argc, char **argv); /* not in a CORE build */
+int cmd_batch(int argc, char **argv);   /* not in a CORE build */
 int cmd_generate(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_models(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
-int cmd_serve(int argc, char **argv); /* in a CORE build it says that it is not there */
+int cmd_serve(int argc, char **argv); /* in a CORE build it reports that it is missing */
 
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
-/* 141 is what a shell reports of a program that SIGPIPE ended. */
+/* 141 is the status that a shell reports for a program that SIGPIPE ended. */
 enum { EXIT_FAILED = 1, EXIT_MISUSED = 2, EXIT_CLOSED_PIPE = 141 };
 enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */
 
 /* Print "prevue: SENTENCE" on stderr; returns 1. */
 int report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Report that a model cannot be asked in words, and what to do instead; returns 1. */
+/* Report that a model has no tokenizer, and what to do instead; returns 1. */
 int report_no_tokenizer(const char *path, const char *instead);
 
-/* Flush stdout. Returns 0; EXIT_CLOSED_PIPE when its reader has gone, as in "prevue help | head
- * -1", which is no error and not reported; or 1 when something could not be written, which is. */
+/* Flush stdout. Returns 0; EXIT_CLOSED_PIPE if its reader has closed it, as in "prevue help | head
+ * -1", without a message; or 1 if something else failed, with a message. */
 int finish_output(void);
 
-/* Write and flush at once; false, with errno kept for finish_output, when that fails. */
+/* Write to stdout and flush; false on failure, with errno kept for finish_output. */
 bool write_text(const char *utf8, size_t len);
 
-/* The whole of a file, or of standard input for "-", appended to `out`; false when it cannot be
- * read, which is then reported. */
+/* Append a whole file, or standard input for "-", to `out`. Reports an error and returns false if
+ * it cannot be read. */
 bool read_text(struct buf *out, const char *path);
-/* Is it UTF-8? `name` says whose text it is. If not, that has been reported. */
+/* Whether it is UTF-8; reports an error if not. `name` says in the message what the text is. */
 bool is_text(const char *name, const char *text, size_t len);
 
-/* Write a file, which appears under its name only when it is complete. */
+/* Write a file; it gets its name only when it is complete. */
 enum pv_status write_file(const char *path, const struct buf *text, struct pv_error *err);
 
-/* Before a command begins to work: can `path` be written, and is it none of the n files that the
- * command reads or writes besides (NULL: no file)? If not, that has been reported. */
+/* Checks before a command starts its work: whether `path` can be written; and whether it is none of
+ * the n other files that the command reads or writes (NULL: no file). Both report an error if
+ * not. */
 bool can_write(const char *path);
 bool is_apart(const char *path, const char *const *others, int n);
 
-/* Does its name end so, whatever the case? `extension` with its dot. */
+/* Whether a path ends with this extension (including its dot), in upper or lower case. */
 bool path_ends(const char *path, const char *extension);
-/* What follows the last slash. */
+/* The part after the last slash. */
 const char *path_name(const char *path);
 
 /* "[1,2,3]" */
 bool add_ids_json(struct buf *out, const int32_t *ids, size_t n);
 
-/* Ids of a text in fresh memory (mem_free); NULL when that fails, with the cause in err. */
+/* Token ids of a text in new memory (mem_free); NULL on failure, with the cause in err. */
 int32_t *tokenize_text(const pv_model *model, const char *text, size_t len, bool special, size_t *n,
                        struct pv_error *err);
 

@@ -1,5 +1,5 @@
-/* The figures of a run, summed over clips or taken as medians over repeats, and what is worked out
- * from them. doc/bench.md says what each means. */
+/* The figures of a run, as sums over clips or medians over repeats, and quantities derived from
+ * them. doc/bench.md explains each. */
 #ifndef PV_CLI_FIGURES_H
 #define PV_CLI_FIGURES_H
 
@@ -8,7 +8,7 @@
 
 enum figure {
     FIG_TOKENS,
-    FIG_DECODED, /* tokens but the first, which comes out of the prefill */
+    FIG_DECODED, /* tokens without the first, which the prefill gives */
     FIG_PASSES,
     FIG_ROUNDS,
     FIG_PROPOSED,
@@ -21,26 +21,26 @@ enum figure {
     FIG_VISION_S,
     FIG_PREFILL_S,
     FIG_VIEW_S,
-    FIG_DRAFT_VISION_S, /* where it can be told from vision_s */
+    FIG_DRAFT_VISION_S, /* if it is known separately from vision_s */
     FIG_DRAFT_PREFILL_S,
     FIG_DRAFT_S,
     FIG_VERIFY_S,
     FIG_DECODE_S,
-    FIG_COLD_S,     /* of a run of its own, by the clock; 0: there was none */
-    FIG_PEAK_BYTES, /* of that run; no sum: the most */
-    FIG_RUNS,       /* between two rejections, and */
+    FIG_COLD_S,     /* wall time of a run in a new session; 0: there was none */
+    FIG_PEAK_BYTES, /* of that run; the largest, not a sum */
+    FIG_RUNS,       /* accepted tokens between two rejections form a run */
     FIG_RUN_TOKENS,
     FIG_PARALLEL_ROUNDS,
     FIG_STARTUP_TOKENS,
     FIG_WASTED,
-    FIG_LONGEST_RUN, /* no sum: the longest */
+    FIG_LONGEST_RUN, /* the longest, not a sum */
     FIG_WAIT_S,
     FIG_WINDOW,
     FIG_DRAFT_THREADS,
     FIG_DRAFT_ROWS,
     FIG_DRAFT_SLOTS,
-    FIG_SCORED, /* answers to questions whose right option is known, and those that chose it */
-    FIG_RIGHT,
+    FIG_SCORED, /* answers to multiple-choice questions whose right option is known */
+    FIG_RIGHT,  /* how many of these chose it */
     N_FIGURES
 };
 
@@ -58,9 +58,9 @@ double mean_run(const struct figures *f);
 double acceptance(const struct figures *f);
 double tokens_per_second(const struct figures *f);
 double total_seconds(const struct figures *f); /* from opening the video to the last token */
-/* "parallel":{...}: a member of a JSON object; sums over so many clips. */
+/* Adds "parallel":{...}, a member of a JSON object; f: sums over `clips` clips. */
 void parallel_json(struct buf *b, const struct figures *f, double clips);
-/* 0 when b is not above it. */
+/* a / b; 0 if b is not positive. */
 double quotient(double a, double b);
 
 #endif

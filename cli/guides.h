@@ -1,5 +1,5 @@
-/* What users read or load besides --help, made from the same tables of options: they cannot
- * disagree with the program. Both print to stdout. */
+/* The manual page and shell completions, generated from the same option tables as --help, so they
+ * always agree with the program. Both are printed to stdout. */
 #ifndef PV_CLI_GUIDES_H
 #define PV_CLI_GUIDES_H
 

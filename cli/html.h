@@ -1,13 +1,14 @@
-/* What our pages have in common: they stand alone, and look alike. */
+/* The common parts of our HTML pages, which are self-contained and share a style. */
 #ifndef PV_CLI_HTML_H
 #define PV_CLI_HTML_H
 
 #include "base/buf.h"
 
-/* Everything up to the page's own style, which is to follow, and "</style></head><body>" then.
- * Nothing is loaded from elsewhere, and the page's policy says so. The title is both strings. */
+/* Adds everything up to the page's own style; the caller adds that style and
+ * "</style></head><body>". The page's content security policy forbids loading anything. The title
+ * is both strings together. */
 void html_begin(struct buf *b, const char *title, const char *rest);
-/* Text that is no markup, whatever it holds. */
+/* Adds text, escaped so that it contains no markup. */
 void html_text(struct buf *b, const char *utf8);
 
 #endif

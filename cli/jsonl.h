@@ -8,20 +8,20 @@ enum { JSONL_MAX_STRING = 1 << 20, JSONL_MAX_QUESTIONS = 1024 };
 
 struct jsonl_line {
     struct buf video, prompt;
-    struct buf id;        /* a string, or a number as it is written; empty: none */
-    struct buf questions; /* [n_questions], one after another, each with a NUL behind it */
+    struct buf id;        /* a string, or a number as written; empty: none */
+    struct buf questions; /* [n_questions] strings, each with a final NUL */
     int n_questions;
-    struct buf options; /* [n_options], in the same way: of a question with several choices */
+    struct buf options; /* [n_options] strings of a multiple-choice question, likewise */
     int n_options;
-    struct buf key; /* of the right one, as it is written; empty: none */
+    struct buf key; /* of the right option, as written; empty: none */
     bool has_prompt;
 };
 
 void jsonl_init(struct jsonl_line *l);
 void jsonl_clear(struct jsonl_line *l);
-/* The members "video", "prompt", "id", "questions" and "options" (arrays of strings) and "key" of
- * the object line[0..len), into a fresh *out. Other members are passed over. Returns NULL, or what
- * is wrong with the line, as the end of a sentence. */
+/* Read the members "video", "prompt", "id", "questions" and "options" (arrays of strings) and "key"
+ * of the object line[0..len) into *out, which was just initialised. Other members are ignored.
+ * Returns NULL, or what is wrong with the line, as the end of a sentence. */
 const char *jsonl_read(const char *line, size_t len, struct jsonl_line *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* What this machine is called. */
+/* The name of this machine's processor. */
 #ifndef PV_CLI_MACHINE_H
 #define PV_CLI_MACHINE_H
 
@@ -7,8 +7,8 @@
 
 /* The name of the processor, or "unknown". */
 const char *machine_name(void);
-/* The same from a file in the form of /proc/cpuinfo. x86 names itself there; an Arm core gives two
- * numbers, which are looked up, or printed where they are not known. */
+/* The same from a file in the format of /proc/cpuinfo. An x86 CPU has its name there; an Arm core
+ * has two numbers, which are looked up in a table, or printed if they are unknown. */
 void machine_name_read(FILE *cpuinfo, char *out, size_t size);
 
 #endif

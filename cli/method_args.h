@@ -1,12 +1,12 @@
-/* Options that say how tokens are drafted: a preset, what is changed of it, and the draft model. A
- * list of methods, for commands that compare them, is made of the same parts. */
+/* Options that say how tokens are drafted: a preset, changes to it, and the draft model. Commands
+ * that compare methods take a list of methods in the same terms. */
 #ifndef PV_CLI_METHOD_ARGS_H
 #define PV_CLI_METHOD_ARGS_H
 
 #include "draft_view_args.h"
 #include "run_args.h"
 
-/* -1, 0 and NULL: as the method has it. */
+/* -1, 0 and NULL: as in the method. */
 struct method_args {
     const char *draft, *draft_mmproj, *draft_device, *draft_text, *head, *method, *view, *shape;
     int drafter, schedule, accept, positions;
@@ -29,7 +29,7 @@ enum { MAX_CONTENDERS = 96, LABEL_SIZE = 96 };
 
 struct contender {
     struct pv_method method;
-    char label[LABEL_SIZE]; /* its word in the list: a name and what is changed of it */
+    char label[LABEL_SIZE]; /* as spelled in the list: a name and changes to it */
 };
 
 struct contenders {
@@ -37,41 +37,42 @@ struct contenders {
     int n;
 };
 
-/* The draft model that these options name, or NAME-draft.gguf beside the model NAME.gguf; NULL:
- * none, or the model itself. The string lives until the next call. */
+/* The draft model: the one that these options name, or NAME-draft.gguf in the directory of the
+ * model NAME.gguf; NULL: none, or the model itself. The string is valid until the next call. */
 const char *method_args_draft(const struct method_args *a, const struct pv_model_params *mp);
 
 /* The same for the draft head, and NAME-head.gguf. */
 const char *method_args_head(const struct method_args *a, const struct pv_model_params *mp);
 
-/* The model gets this head (NULL: none), with the draft vocabulary that the options ask for. */
+/* Set the model's draft head (NULL: none), and the draft vocabulary that the options ask for. */
 void set_head(const struct method_args *a, struct pv_model_params *mp, const char *head);
 
-/* One method. *draft is the draft model that it needs, NULL: none; the head that it needs becomes
- * the model's. Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
+/* The method that the options describe. *draft: the draft model that it needs, NULL: none; a draft
+ * head that it needs is set in *mp. Returns OPTIONS_RUN, or reports a misuse and returns its exit
+ * status. */
 int method_args_check(const struct method_args *a, const char *command, struct pv_model_params *mp,
                       struct pv_method *out, const char **draft);
 
-/* Methods separated by commas: NAME, NAME:self, and behind either the changes of a variant
- * (method_variant.h). What the options change is changed where it has a meaning. With `ratios`
- * (numbers separated by commas; NULL: none) each method that prunes is there once for each. */
+/* A comma-separated list of methods: NAME or NAME:self, followed by the changes of a variant
+ * (method_variant.h). The options apply to every method that uses them. With `ratios`
+ * (comma-separated numbers; NULL: none) each method that prunes is entered once per ratio. */
 int method_args_list(const struct method_args *a, const char *command, struct pv_model_params *mp,
                      const char *names, const char *ratios, struct contenders *out,
                      const char **draft);
 
-/* Its label, and its ratio where it prunes. */
+/* Its label, and its ratio if it prunes. */
 void contender_title(char *out, size_t size, const struct contender *c);
 
-/* The words of the options. */
+/* The drafter's name in options. */
 const char *drafter_name(enum pv_drafter drafter);
-/* "method":..., and who drafts on what: members of a JSON object, without its braces. */
+/* Adds members of a JSON object, without its braces: "method" and its drafter and view. */
 void method_json(struct buf *b, const struct pv_method *m, const char *label);
-/* The probability of acceptance that it simulates; 0: none. */
+/* The simulated probability of acceptance; 0: not simulated. */
 double method_simulates(const struct pv_method *m);
-/* Does what the drafter sees depend on a ratio? */
+/* Whether the method's view uses a ratio. */
 bool method_prunes(const struct pv_method *m);
 
-/* Opens the draft model on the threads of `model`; *out stays NULL when `path` is NULL. */
+/* Open the draft model on the threads of `model`; *out stays NULL if `path` is NULL. */
 enum pv_status open_draft(pv_model **out, const char *path, const struct method_args *a,
                           const struct pv_model_params *mp, pv_model *model, struct pv_error *err);
 

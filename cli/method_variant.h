@@ -8,9 +8,9 @@
 
 enum { VARIANT_SIZE = 256 };
 
-/* Sets in `args` what `text`, which begins with a plus sign, says. Strings in `args` then point
- * into `words`, VARIANT_SIZE bytes of the caller's. Returns OPTIONS_RUN, or the status of a misuse
- * of `command`, which has been reported. */
+/* Set the fields of `args` that `text`, which begins with a plus sign, names. Strings in `args`
+ * then point into `words`, VARIANT_SIZE bytes that the caller provides. Returns OPTIONS_RUN, or
+ * reports a misuse of `command` and returns its exit status. */
 int variant_parse(const char *command, const char *text, struct method_args *args, char *words);
 
 #endif

@@ -1,5 +1,4 @@
-/* Options that commands running a model share: which model on which part of the machine, how much
- * memory, how tokens are drawn. */
+/* Options shared by commands that run a model: the model and its device, memory, sampling. */
 #ifndef PV_CLI_RUN_ARGS_H
 #define PV_CLI_RUN_ARGS_H
 
@@ -41,17 +40,17 @@ enum { N_MODEL_OPTIONS = 8, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLI
 enum { N_MODEL_SHORT = 4, N_SESSION_SHORT = 1, N_CACHE_SHORT = 1 }; /* that --help lists */
 enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 };                /* without --json and --stats */
 
-/* The parameters of the model to open, without limits; fills in the model of models/ when none is
- * given, and starts the ranks (start_ranks.h). Returns OPTIONS_RUN, or the status of a misuse,
- * which has been reported. */
+/* The parameters of the model to open, without limits. If no model is given, the one in models/ is
+ * used. Starts the ranks (start_ranks.h). Returns OPTIONS_RUN, or reports a misuse and returns its
+ * exit status. */
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out);
 struct pv_session_params session_args_params(const struct session_args *a);
-/* Returns OPTIONS_RUN, or the status of a misuse, which has been reported. */
+/* Returns OPTIONS_RUN, or reports a misuse and returns its exit status. */
 int cache_args_check(const struct cache_args *a, const char *command);
-/* What is wrong with the directory later goes to stderr. */
+/* Later problems with the directory are printed to stderr. */
 struct pv_cache_params cache_args_params(const struct cache_args *a);
 struct pv_gen_params sampling_args_params(const struct sampling_args *a);
-/* --no-thinking: pv_session_chat with that option alone. */
+/* --no-thinking: calls pv_session_chat with this option. */
 enum pv_status set_no_thinking(pv_session *s, bool no_thinking, struct pv_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Printing what others have written, as names of files: without the control characters that a
- * terminal would obey (base/escape.h). */
+/* Prints untrusted text, such as file names, without control characters that a terminal would
+ * execute (base/escape.h). */
 #ifndef PV_CLI_SHOWN_H
 #define PV_CLI_SHOWN_H
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 void shown_puts(FILE *to, const char *s);
-/* One line of a message; what is longer than 8 KiB is cut. */
+/* One line of a message; it is cut at 8 KiB. */
 void shown_vprintf(FILE *to, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 
 #endif

@@ -4,9 +4,9 @@
 
 #include "command.h"
 
-/* The ranks that mpirun started, else n processes, else (n 0 or 1) none. Rank 0 returns, with *out
- * set or NULL: OPTIONS_RUN, or the status of a failure that has been reported. The others follow it
- * to its end, and exit. Calls after the first give the same ranks. */
+/* Use the ranks that mpirun started; else start n processes; else (n 0 or 1) none. Only rank 0
+ * returns: OPTIONS_RUN with *out set or NULL, or the exit status of a failure, which is reported.
+ * The other ranks serve rank 0 and then exit. Later calls return the same ranks. */
 int start_ranks(int n, const char *command, pv_ranks **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Options of commands that read videos: which frames are taken, how large, and what is refused. */
+/* Options of commands that read videos: which frames are used, their size, and limits. */
 #ifndef PV_CLI_VIDEO_ARGS_H
 #define PV_CLI_VIDEO_ARGS_H
 
@@ -22,20 +22,20 @@ extern const struct option choice_table[], limit_table[];
 enum { N_CHOICE_OPTIONS = 14, N_LIMIT_OPTIONS = 6 };
 enum { N_CHOICE_SHORT = 6 }; /* that --help lists */
 
-/* Check what belongs together and fill *out. Returns OPTIONS_RUN, or the status of a misuse, which
- * has been reported. */
+/* Check that the options agree with each other and fill *out. Returns OPTIONS_RUN, or reports a
+ * misuse and returns its exit status. */
 int choice_args_check(const struct choice_args *a, const char *command,
                       struct pv_video_params *out);
-/* Set the limits that were given; the others stay. */
+/* Set the limits that were given; the others do not change. */
 void limit_args_set(const struct limit_args *a, struct pv_limits *out);
 
-/* Can the model be asked about videos? If not, that has been reported. */
+/* Whether the model can take videos; reports an error if not. */
 bool can_be_shown_videos(const pv_model *model, const struct pv_model_params *mp);
-/* What is asked about these when nothing else is. */
+/* The question if the user gives none. */
 const char *default_question(const struct pv_video_info *info, int n);
-/* A line on stderr when the file ends early, and one when frames were lost. */
+/* Print a line to stderr if the file is truncated, and one if frames could not be decoded. */
 void report_lost(const char *path, const struct pv_video_info *info);
-/* Members of a JSON object, without its braces, about a file and what was taken from it. */
+/* Adds members of a JSON object, without its braces, about a file and the frames used from it. */
 void video_json(struct buf *b, const char *path, const struct pv_video_info *info);
 
 #endif

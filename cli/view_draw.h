@@ -1,4 +1,4 @@
-/* Drawing into RGB pictures: rectangles, letters, frames under what a view keeps of them. */
+/* Draws into RGB pictures: rectangles, text, and frames with the tokens that a view keeps. */
 #ifndef PV_CLI_VIEW_DRAW_H
 #define PV_CLI_VIEW_DRAW_H
 
@@ -17,28 +17,29 @@ struct rect {
     int x, y, width, height;
 };
 
-/* Of one colour; canvas_close when done. */
+/* A canvas filled with one colour; release it with canvas_close. */
 enum pv_status canvas_open(struct canvas *c, int width, int height, struct colour ground,
                            struct pv_error *err);
 void canvas_close(struct canvas *c);
 
-/* What lies outside the canvas is left out. `share`: of the colour, the rest is what was there. */
+/* Clipped to the canvas. `share`: opacity of the colour, 0 to 1. */
 void draw_rect(struct canvas *c, struct rect at, struct colour ink, double share);
 
 enum { GLYPH_WIDTH = 5, GLYPH_HEIGHT = 8, GLYPH_ADVANCE = 6 };
 bool glyph_pixel(char c, int x, int y); /* within GLYPH_WIDTH and GLYPH_HEIGHT */
-/* Pixels `scale` wide; y is the top of capitals. Each character that is not ASCII is one box. */
+/* Each pixel of a glyph is `scale` wide; y is the top of capitals. Characters outside ASCII are
+ * drawn as boxes. */
 void draw_text(struct canvas *c, int x, int y, int scale, struct colour ink, const char *utf8);
 int text_width(const char *utf8, int scale);
-/* One line from x, y: as many characters as fit into `width`, then dots where not all do. */
+/* One line from x, y, shortened with dots if it is wider than `width`. */
 void draw_fitted(struct canvas *c, int x, int y, int width, int scale, struct colour ink,
                  const char *utf8);
 
-/* The picture in the size of `to`: each pixel is the mean of what it covers. */
+/* Scale the picture to the size of `to`: each pixel is the mean of the area that it covers. */
 void draw_picture(struct canvas *to, int width, int height, const uint8_t *rgb);
 
-/* A frame [rows, columns] of tokens, each `cell_h` x `cell_w` pixels: the picture, which has that
- * size, at x, y. Without `visible` and `heat` it is drawn plain. */
+/* A frame of [rows, columns] tokens of `cell_h` x `cell_w` pixels each. draw_tile draws the
+ * picture, which has that size, at x, y; unchanged if `visible` and `heat` are NULL. */
 struct tile {
     int rows, columns, cell_w, cell_h;
     const bool *visible; /* [rows, columns]: the others are grey and dark; may be NULL */
@@ -46,7 +47,7 @@ struct tile {
 };
 void draw_tile(struct canvas *c, int x, int y, const struct canvas *picture, const struct tile *t);
 
-/* From dark violet over red to light yellow; equal steps of t, 0 to 1, look equally large. */
+/* A perceptually uniform colour scale for t from 0 to 1: dark violet, red, light yellow. */
 struct colour heat_colour(double t);
 
 #endif

@@ -1,4 +1,4 @@
-/* A picture of what model and drafter did when: two lanes for each method, time to the right. */
+/* Draws the timeline of model and drafter: two lanes per method, time to the right. */
 #ifndef PV_CLI_VIEW_OVERLAP_H
 #define PV_CLI_VIEW_OVERLAP_H
 
@@ -6,10 +6,10 @@
 #include "view_draw.h"
 
 struct overlap {
-    const char *clip, *model; /* borrowed, as all of it */
+    const char *clip, *model; /* all pointers are borrowed */
     const struct contenders *who;
     const struct trial_result *found;
-    double from, seconds; /* of a picture; both 0: one part with all of it and one of some rounds */
+    double from, seconds; /* part to draw; both 0: the whole, and a second part with some rounds */
 };
 
 /* The kinds of spans, and their colours. */
@@ -19,17 +19,17 @@ struct span_kind {
     struct colour ink;
 };
 extern const struct span_kind span_kinds[N_SPAN_KINDS];
-/* The last one, "other", for what has no kind. */
+/* The index of a span's kind; the last one, "other", if there is none. */
 int span_kind_of(const char *what);
 
-/* Does this side of method k do anything? */
+/* Whether this side of method k has spans. */
 bool overlap_has(const struct overlap *o, int k, enum pv_side side);
 /* Seconds that this side of method k spent on spans of a kind. */
 double overlap_seconds(const struct overlap *o, int k, enum pv_side side, int kind);
 /* When the last span of method k ends. */
 double overlap_end(const struct overlap *o, int k);
 
-/* As a PNG file, or as a page to zoom in. Not in a CORE build. */
+/* Write it as a PNG file, or as an HTML page that can be zoomed. Not in a CORE build. */
 enum pv_status overlap_picture(const struct overlap *o, const char *path, struct pv_error *err);
 enum pv_status overlap_page(const struct overlap *o, const char *path, struct pv_error *err);
 

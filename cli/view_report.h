@@ -1,4 +1,4 @@
-/* What 'prevue view' shows, and the two forms it takes. */
+/* The result of 'prevue view', and its two output formats (picture and page). */
 #ifndef PV_CLI_VIEW_REPORT_H
 #define PV_CLI_VIEW_REPORT_H
 
@@ -8,30 +8,31 @@
 
 enum { MAX_VIEWS = 16, MAX_HEATS = 3 };
 
-/* What guides views: a score of each token. */
+/* A heat map: the score of each token, from which views choose. */
 struct heat {
-    const char *name; /* of one of the views that it guides */
-    const char *what; /* that is */
+    const char *name; /* of one of the views that use it */
+    const char *what; /* what the score means */
     float *scores;    /* [units, height, width], owned; attention in units of its mean */
-    bool attention;   /* it is that, from 0 on; if not, it may be negative */
-    double low, top;  /* the darkest and the brightest colour: the 99th of a hundred scores, */
-};                    /* and 0, or without attention the first */
+    bool attention;   /* scores are attention, at least 0; otherwise they may be negative */
+    /* Scores with the darkest and the brightest colour: top is the 99th percentile; low is 0 for
+     * attention, otherwise the 1st percentile. */
+    double low, top;
+};
 
-/* A unit in time is one frame, for Qwen two, of height x width tokens; it is drawn as its first
- * frame. */
+/* A unit of time is one frame (two for Qwen) of height x width tokens; its first frame is drawn. */
 struct view_report {
     const char *video, *model, *question; /* borrowed */
     int frames, units, height, width;
-    int columns; /* frames in a row; 0: as the form does it */
+    int columns; /* frames per row; 0: the format's default */
     int n_views;
     struct kept_view {
         const char *name;
         bool *visible; /* [units, height, width], owned */
         int kept;
-        double attention;    /* share of it that the kept tokens hold; < 0: not known */
-        double rows, frames; /* share of them in the first or last tenth of these */
+        double attention;    /* share of the attention on the kept tokens; < 0: unknown */
+        double rows, frames; /* share of kept tokens in the first or last tenth of rows, frames */
     } views[MAX_VIEWS];
-    double all_rows, all_frames; /* the same of all tokens */
+    double all_rows, all_frames; /* the same for all tokens */
     int n_heats;
     struct heat heats[MAX_HEATS];
 };
@@ -46,20 +47,20 @@ static inline int report_tokens(const struct view_report *r)
     return r->units * report_unit_tokens(r);
 }
 
-/* Share of the tokens that a view leaves out. */
+/* Share of the tokens that a view removes. */
 static inline double report_ratio(const struct view_report *r, const struct kept_view *v)
 {
     return 1 - (double)v->kept / report_tokens(r);
 }
 
-/* Where a score stands on the ramp, 0 to 1. That of attention by its root: it is so uneven that in
- * a line nearly every token would be dark. */
+/* The position of a score on the colour scale, 0 to 1. For attention the square root is used: it is
+ * so uneven that on a linear scale nearly every token would be dark. */
 double report_heat(const struct heat *h, double score);
-/* Pixels of a token in a frame of this size so that the frame is about `wide`. */
+/* Set the size of a token's cell so that a frame of this shape is about `wide` pixels wide. */
 void report_cells(const struct view_report *r, const struct pv_frame *f, int wide, struct tile *t);
 
-/* One picture: a row of frames for each view. Zeroed, then opened, given every unit's frame in
- * order, written and closed. */
+/* A picture with a row of frames for each view. Zero it, open it, add every unit's frame in order,
+ * write it and close it. */
 struct view_sheet {
     const struct view_report *report; /* borrowed */
     struct canvas page, frame;
@@ -73,8 +74,8 @@ enum pv_status sheet_add(struct view_sheet *s, int unit, const struct pv_frame *
 enum pv_status sheet_write(struct view_sheet *s, const char *path, struct pv_error *err);
 void sheet_close(struct view_sheet *s);
 
-/* One page that needs nothing else: zeroed, then opened, given every unit's frame in order, and
- * written. Closing a page that was not written leaves no file. */
+/* A self-contained HTML page. Zero it, open it, add every unit's frame in order, write it. If a
+ * page is closed without being written, no file is left. */
 struct view_page {
     const struct view_report *report; /* borrowed */
     struct file_out file;

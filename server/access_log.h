@@ -1,4 +1,4 @@
-/* The access log: one JSON object on a line for each request. */
+/* The access log: one JSON object per line and request. */
 #ifndef PV_SERVER_ACCESS_LOG_H
 #define PV_SERVER_ACCESS_LOG_H
 
@@ -15,10 +15,10 @@ struct access_log {
 
 enum { LOG_TEXT_SIZE = 640 };
 
-/* What is known of a request beyond HTTP; -1 and NULL: nothing. */
+/* Facts about a request besides those of HTTP; -1 and NULL: unknown. */
 struct log_line {
-    const char *finish; /* "stop", "length", "cancelled", "error"; lives for ever */
-    const char *method; /* of speculation; the same */
+    const char *finish; /* "stop", "length", "cancelled", "error"; static */
+    const char *method; /* of speculation; static */
     int64_t prompt_tokens, completion_tokens;
     double first_token_s, queue_s;
     char error[LOG_TEXT_SIZE];

@@ -7,13 +7,13 @@
 
 struct api_keys {
     uint8_t (*digest)[DIGEST_SIZE];
-    int n; /* 0: everybody may */
+    int n; /* 0: no key is required */
 };
 
-/* Blank lines and those that begin with # are left out; a file without a key is refused. */
+/* Blank lines and lines that begin with # are ignored; a file without a key is refused. */
 enum pv_status api_keys_open(struct api_keys *k, const char *path, struct pv_error *err);
 void api_keys_close(struct api_keys *k);
-/* Takes the same time whatever the key is. NULL: none was given. */
+/* Compares in constant time. key NULL: the client gave none. */
 bool api_keys_allow(const struct api_keys *k, const char *key);
 
 #endif

@@ -1,4 +1,4 @@
-/* An answer on its way: from the body of a call to the requests of the engine and back. */
+/* A chat completion in progress: from the body of the HTTP request to the engine and back. */
 #ifndef PV_SERVER_CHAT_CALL_H
 #define PV_SERVER_CHAT_CALL_H
 
@@ -10,14 +10,14 @@
 /* One of the n answers of a call. */
 struct choice {
     pv_request *request;                      /* NULL: not submitted */
-    struct buf text;                          /* so far; of a stream: not sent yet */
+    struct buf text;                          /* so far; in a stream: not sent yet */
     struct buf ids;                           /* "1,2,3" */
-    struct buf drafted;                       /* "010": by token */
-    struct buf lengths;                       /* "3,1,4": bytes of text that came with each */
-    struct buf logprobs;                      /* entries of the list, separated by commas */
-    struct buf token_logprobs, tops, offsets; /* the same of /v1/completions */
+    struct buf drafted;                       /* "010": for each token, whether it was drafted */
+    struct buf lengths;                       /* "3,1,4": bytes of text that came with each token */
+    struct buf logprobs;                      /* entries of the list, comma-separated */
+    struct buf token_logprobs, tops, offsets; /* the same for /v1/completions */
     int64_t offset;                           /* bytes of the tokens so far */
-    int64_t tokens;                           /* all */
+    int64_t tokens;                           /* number of tokens so far */
     bool ended, role_sent;
     enum pv_finish finish;
     enum pv_status status;
@@ -33,7 +33,7 @@ enum chat_stage {
 };
 
 struct chat {
-    struct chat *next, *prev;  /* of all */
+    struct chat *next, *prev;  /* in the list of all */
     struct chat *next_waiting; /* in the queue */
     struct server *s;
     struct call *call;
@@ -41,38 +41,38 @@ struct chat {
     struct chat_request r;
     enum chat_stage stage;
     struct work work;
-    struct loop_task wake; /* the engine has something new */
-    atomic_bool left;      /* the client has left: nobody needs it any more */
+    struct loop_task wake; /* posted when the engine has new events */
+    atomic_bool left;      /* the client has disconnected */
     struct api_error error;
     struct choice choice[CHAT_MAX_N];
     char id[CALL_ID_SIZE];
     int64_t created;
     double begun, submitted, first_token, last_token; /* clock_now() */
-    double wrote;                                     /* last, to the client */
-    bool slots;                                       /* counted in n_running */
+    double wrote;                                     /* last time data was sent to the client */
+    bool slots;                                       /* counted in server.n_running */
     bool streaming;                                   /* the head of the reply is sent */
-    struct pv_event progress;                         /* the newest; kind PROGRESS */
+    struct pv_event progress;                         /* the newest one of kind PROGRESS */
     bool has_progress;
 };
 
 /* ---- chat_submit.c: on a worker ---- */
 
-/* Decodes media and submits the requests; an error is in ch->error. */
+/* Decode media and submit the requests; errors are in ch->error. */
 void chat_submit(struct chat *ch);
 
-/* ---- chat_reply.c: what the client is sent ---- */
+/* ---- chat_reply.c: the JSON that is sent to the client ---- */
 
-/* A token and its text become part of what is told next. */
+/* Record a token and its text for the next message. */
 void chat_note_token(struct chat *ch, struct choice *c, const struct pv_event *e);
-/* The whole answer. */
+/* The complete reply. */
 void chat_reply_whole(struct chat *ch, struct buf *b);
-/* The next piece of a stream of answer i; the last one with `end`. */
+/* The next chunk of a stream, for answer i; `end`: its last one. */
 void chat_reply_chunk(struct chat *ch, int i, bool end, struct buf *b);
-/* The piece with the usage, which has no choices. */
+/* The chunk with the usage, which has no choices. */
 void chat_reply_usage(struct chat *ch, struct buf *b);
 const char *chat_finish_name(enum pv_finish f);
 
-/* ---- chat_details.c: the fields of "prevue" ---- */
+/* ---- chat_details.c: the object "prevue" of a reply ---- */
 
 void chat_details(const struct chat *ch, struct choice *c, struct buf *b);
 

@@ -1,5 +1,5 @@
-/* A request of a client, read from its JSON into what the library takes. Reading it has no effect
- * outside of it: nothing is decoded, fetched or submitted. */
+/* A client's request, read from JSON into the library's parameters. Reading it has no other effect:
+ * nothing is decoded, fetched or submitted. */
 #ifndef PV_SERVER_CHAT_REQUEST_H
 #define PV_SERVER_CHAT_REQUEST_H
 
@@ -16,10 +16,10 @@ enum {
     CHAT_MAX_TOP = 20
 };
 
-/* What the server says about requests. */
+/* The server's settings for requests. */
 struct chat_rules {
     struct media_rules media;
-    const char *model; /* its name; another one is refused. NULL: any */
+    const char *model; /* the only accepted name; NULL: any */
     const struct pv_method *method;
     const struct pv_limits *limits; /* of media */
     enum pv_sandbox sandbox;        /* where they are decoded */
@@ -35,15 +35,15 @@ struct chat_media {
 
 /* Strings point into `json`. */
 struct chat_request {
-    void *json; /* jansson's; owned */
+    void *json; /* json_t of jansson; owned */
     bool chat;  /* false: /v1/completions */
     struct pv_message *messages;
     struct pv_part *parts;
     int n_messages, n_parts;
     struct chat_media *media;
-    int n_media, n_videos; /* n_videos: those that may be videos, by their part's type; */
-    int n_sounds;          /* and those that are sound */
-    const char *prompt;    /* completions: text, or */
+    int n_media, n_videos; /* n_videos: those that may be videos, by the type of their part */
+    int n_sounds;          /* those that are sound */
+    const char *prompt;    /* completions: text; NULL: `ids` */
     int32_t *ids;
     size_t n_ids;
     struct pv_gen_params gen;
@@ -53,21 +53,21 @@ struct chat_request {
     const char *stop[CHAT_MAX_STOP];
     int n_stop;
     int top_logprobs; /* -1: none */
-    int n;            /* answers */
+    int n;            /* number of answers */
     bool stream, include_usage;
     bool seeded;                /* `seed` was given */
-    bool trace, view, progress; /* "prevue": what else is told */
+    bool trace, view, progress; /* "prevue": further information requested */
     const char *user;
 };
 
-/* False: *e says why. Clear it in either case. */
+/* False: *e says why. Call chat_request_clear in both cases. */
 bool chat_request_read(struct chat_request *r, const char *text, size_t len, bool chat,
                        const struct chat_rules *rules, struct api_error *e);
 void chat_request_clear(struct chat_request *r);
 /* A preset by its name, if the server's models can run it. False: *e says why not. */
 bool chat_method_find(struct pv_method *out, const char *name, const struct chat_rules *rules,
                       struct api_error *e);
-/* The text of all messages, for logs; bounded. */
+/* The text of all messages, for logs; its length is limited. */
 char *chat_request_text(const struct chat_request *r);
 
 #endif

@@ -7,16 +7,16 @@
 enum { DATA_URL_TYPE_SIZE = 64 };
 
 struct data_url {
-    char type[DATA_URL_TYPE_SIZE]; /* "video/mp4", in lower case; "" where none is given */
+    char type[DATA_URL_TYPE_SIZE]; /* "video/mp4", in lower case; "": none given */
     uint8_t *data;                 /* owned */
     size_t size;
 };
 
 bool data_url_is(const char *url);
-/* Only the base64 form is taken: media are binary. At most `limit` bytes. */
+/* Accepts only the base64 form, because media are binary. At most `limit` bytes. */
 enum pv_status data_url_parse(struct data_url *out, const char *url, size_t len, uint64_t limit,
                               struct pv_error *err);
-/* Base64 alone, with or without padding; white space within is passed over. */
+/* Parse base64 without a URL, with or without padding; white space is ignored. */
 enum pv_status base64_parse(uint8_t **out, size_t *size, const char *text, size_t len,
                             uint64_t limit, struct pv_error *err);
 void data_url_clear(struct data_url *u);

@@ -1,4 +1,4 @@
-/* What http_daemon.c and http_exchange.c share. */
+/* Shared by http_daemon.c and http_exchange.c. */
 #ifndef PV_SERVER_HTTP_PARTS_H
 #define PV_SERVER_HTTP_PARTS_H
 
@@ -14,13 +14,13 @@ struct http_link {
     struct http *http;
     struct MHD_Connection *connection;
     int fd;
-    double since;       /* that it has no exchange */
+    double since;       /* clock_now() when it last became idle */
     bool hung_up;       /* the client has closed its side */
     bool used;          /* it has had an exchange */
     struct exchange *x; /* NULL: none */
     struct {
         char name[48], value[256];
-    } header[HTTP_MAX_HEADERS]; /* of the reply to come */
+    } header[HTTP_MAX_HEADERS]; /* of the next reply */
     int n_headers;
 };
 
@@ -31,11 +31,11 @@ struct http {
     struct http_link *links;
     int n_links;
     int port;
-    double swept; /* clock_now() */
-    bool quiet;   /* listens no more */
+    double swept; /* clock_now() of the last search for timeouts */
+    bool quiet;   /* http_quiesce was called */
 };
 
-/* Hands the reply to the library; on the library's own callback only. */
+/* Pass the reply to libmicrohttpd; only possible inside one of its callbacks. */
 enum MHD_Result exchange_queue(struct exchange *x);
 void exchange_suspend(struct exchange *x);
 void exchange_resume(struct exchange *x);

@@ -1,5 +1,5 @@
-/* Reading the fields of JSON objects that clients send: each with its type and bounds, and a
- * sentence that names the field. A field that is absent or null leaves *out as it is. */
+/* Reads fields of JSON objects from clients, checking type and range; error messages name the
+ * field. If a field is absent or null, *out does not change. */
 #ifndef PV_SERVER_JSON_FIELDS_H
 #define PV_SERVER_JSON_FIELDS_H
 
@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* The text as one JSON object; NULL: *e says what is wrong, and where. */
+/* Parse a text that must be one JSON object; NULL: *e says what is wrong, and where. */
 json_t *json_object_parse(const char *text, size_t len, struct api_error *e);
 /* The member; NULL: absent or null. */
 const json_t *field_find(const json_t *o, const char *name);

@@ -1,6 +1,6 @@
 /* Where a video or picture of a request comes from: bytes in the request, an uploaded file, a file
- * under the allowed directory, or an address on the network. This is the one place that decides
- * what clients may name. */
+ * under the allowed directory, or a URL on the network. Only this file decides what clients may
+ * refer to. */
 #ifndef PV_SERVER_MEDIA_PART_H
 #define PV_SERVER_MEDIA_PART_H
 
@@ -12,12 +12,12 @@ enum { MEDIA_NAME = 128 };
 
 /* A media item that can be read. Owns all it points to. */
 struct media_part {
-    char name[MEDIA_NAME]; /* what messages call it instead of its path */
-    char *path;            /* NULL: in memory, */
-    uint8_t *data;
+    char name[MEDIA_NAME]; /* used in messages instead of its path */
+    char *path;            /* a file; NULL: `data` or `url` */
+    uint8_t *data;         /* [size] in memory */
     size_t size;
-    char *url; /* or to be fetched first (remote.h) */
-    int fd;    /* keeps what `path` names open; -1: none */
+    char *url; /* must be fetched first (remote.h) */
+    int fd;    /* the open file `path`; -1: none */
 };
 
 struct media_rules {
@@ -28,14 +28,14 @@ struct media_rules {
     struct upload_store *files; /* NULL: none */
 };
 
-/* What `url` names; from any thread. Nothing is fetched yet. */
+/* Resolve a URL; may be called from any thread. Nothing is fetched yet. */
 bool media_part_read(struct media_part *m, const char *url, const struct media_rules *r,
                      struct api_error *e);
-/* Bare base64, as `input_video.data` has it. */
+/* Base64 without a URL, as in `input_video.data`. */
 bool media_part_base64(struct media_part *m, const char *text, size_t len,
                        const struct media_rules *r, struct api_error *e);
 void media_part_clear(struct media_part *m);
-/* Puts the item's name in the place of its path in a sentence of the library. */
+/* Replace the item's path by its name in an error message of the library. */
 void media_part_hide(const struct media_part *m, char *text, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* Bodies of multipart/form-data (RFC 7578), parsed as they arrive: nothing but the heads of parts
- * is held in memory. */
+/* Parses bodies of multipart/form-data (RFC 7578) as they arrive; only the heads of parts are kept
+ * in memory. */
 #ifndef PV_SERVER_MULTIPART_H
 #define PV_SERVER_MULTIPART_H
 
@@ -13,7 +13,7 @@ struct multipart_part {
     char type[MULTIPART_TYPE];
 };
 
-/* What the parser tells; false stops it, and multipart_add fails without a sentence of its own. */
+/* Callbacks of the parser. If one returns false, multipart_add fails without an error message. */
 struct multipart_calls {
     bool (*begin)(void *user, const struct multipart_part *part);
     bool (*data)(void *user, const char *data, size_t size);
@@ -36,7 +36,7 @@ enum pv_status multipart_init(struct multipart *m, const char *content_type,
                               struct pv_error *err);
 enum pv_status multipart_add(struct multipart *m, const char *data, size_t size,
                              struct pv_error *err);
-/* The body has ended: was it complete? */
+/* The body has ended; an error if it is incomplete. */
 enum pv_status multipart_end(const struct multipart *m, struct pv_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* The files of server/page, which the build puts into the program. */
+/* The files of server/page, which the build embeds in the program. */
 #ifndef PV_SERVER_PAGE_H
 #define PV_SERVER_PAGE_H
 

@@ -1,4 +1,4 @@
-/* Media from the network: off unless a domain is allowed. */
+/* Fetches media from the network; disabled unless a domain is allowed. */
 #ifndef PV_SERVER_REMOTE_H
 #define PV_SERVER_REMOTE_H
 
@@ -6,11 +6,11 @@
 
 #include <stdatomic.h>
 
-/* Where the media item has a URL, fetches it into memory: at most rules->limit bytes, from the
- * allowed domains only, and never from an address of a private network. Stops when *left is set. */
+/* If the media item has a URL, fetch it into memory: at most rules->limit bytes, from the allowed
+ * domains only, and never from an address of a private network. Stops when *left is set. */
 bool remote_fetch(struct media_part *m, const struct media_rules *rules, const atomic_bool *left,
                   struct api_error *e);
-/* The library that does it, with its version; NULL: none. */
+/* Name and version of the HTTP client library; NULL: this build has none. */
 const char *remote_library(void);
 
 #endif

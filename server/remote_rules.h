@@ -1,4 +1,4 @@
-/* Which addresses on the network media may come from. */
+/* From which network addresses media may be fetched. */
 #ifndef PV_SERVER_REMOTE_RULES_H
 #define PV_SERVER_REMOTE_RULES_H
 
@@ -9,12 +9,12 @@
 enum { REMOTE_HOST_SIZE = 256 };
 
 /* The host of an http or https URL, in lower case; false: it has none, or the URL has a user name
- * or characters that belong in no URL. */
+ * or invalid characters. */
 bool remote_url_host(char out[REMOTE_HOST_SIZE], const char *url);
-/* Is the host one of the allowed ones? ".example.org" allows every host below example.org. */
+/* Whether the host is allowed. ".example.org" allows every host below example.org. */
 bool remote_host_allowed(const char *host, const char *const *domains, int n);
-/* Is this an address that the whole internet can reach? Loopback, private, link-local, multicast
- * and all other special ones are not. */
+/* Whether this is a public internet address: not loopback, private, link-local, multicast or
+ * otherwise special. */
 bool remote_address_public(const struct sockaddr *a);
 
 #endif

@@ -1,5 +1,5 @@
-/* The server's event loop: one thread that waits for sockets, for work that other threads have
- * finished, and for signals. */
+/* The server's event loop: one thread that waits for sockets, for results of other threads, and for
+ * signals. */
 #ifndef PV_SERVER_SERVE_LOOP_H
 #define PV_SERVER_SERVE_LOOP_H
 
@@ -10,7 +10,8 @@
 
 struct loop;
 
-/* Something to be done on the loop's thread. Embedded in what it is about; zero except `run`. */
+/* A function to call on the loop's thread. Embed it in the object it belongs to; zero all fields
+ * except `run`. */
 struct loop_task {
     struct loop_task *next;
     bool queued; /* under the loop's lock */
@@ -20,9 +21,9 @@ struct loop_task {
 enum pv_status loop_open(struct loop **out, struct pv_error *err);
 void loop_close(struct loop **loop);
 
-/* From any thread: run it soon, once, however often it is posted until then. */
+/* From any thread: run the task soon, once, even if it is posted several times before that. */
 void loop_post(struct loop *l, struct loop_task *t);
-/* From the loop's thread: it is not going to run, unless it is posted again. */
+/* From the loop's thread: cancel a posted task. */
 void loop_cancel(struct loop *l, struct loop_task *t);
 
 /* Wake up when this descriptor can be read. */
@@ -31,7 +32,7 @@ bool loop_watch_input(struct loop *l, int fd);
 void loop_watch_hangup(struct loop *l, int fd, void (*fn)(void *user), void *user);
 void loop_unwatch(struct loop *l, int fd, void *user);
 
-/* Waits at most `seconds`, then runs what there is. */
+/* Wait at most `seconds` for events and handle them. */
 void loop_run(struct loop *l, double seconds);
 
 #endif

@@ -1,5 +1,5 @@
-/* Counters and histograms of the server, in the text format of Prometheus. The loop's thread uses
- * them alone. */
+/* Counters and histograms of the server, in the text format of Prometheus. Used by the loop's
+ * thread only. */
 #ifndef PV_SERVER_SERVE_METRICS_H
 #define PV_SERVER_SERVE_METRICS_H
 
@@ -35,7 +35,7 @@ void metrics_interval(struct metrics *m, double seconds);
 void metrics_queue(struct metrics *m, double seconds);
 void metrics_answer(struct metrics *m, const struct pv_stats *s, enum pv_finish finish);
 void metrics_failed(struct metrics *m);
-/* All of it, with what the engine tells. */
+/* Write all metrics, including those of the engine. */
 void metrics_write(struct buf *b, struct server *s);
 
 #endif

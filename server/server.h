@@ -1,4 +1,5 @@
-/* What the parts of the server share, and a call: one exchange on its way through a route. */
+/* The state that the parts of the server share; and a call, which is an exchange that is handled by
+ * a route. */
 #ifndef PV_SERVER_SERVER_H
 #define PV_SERVER_SERVER_H
 
@@ -21,73 +22,74 @@ struct server {
     char name[128];  /* of the model */
     int64_t started; /* seconds since 1970 */
     enum server_state state;
-    bool loaded; /* the model; a server may drain before */
+    bool loaded; /* the model is loaded (a server may be told to drain before that) */
     struct loop *loop;
     struct http *http;
-    struct workers *light, *heavy; /* for what takes no time, and for media */
+    struct workers *light, *heavy; /* for short work, and for decoding media */
     pv_model *model, *draft;
     pv_engine *engine;
-    int context;             /* tokens of a prompt and its answer, at most */
-    struct pv_limits limits; /* of media that clients send */
+    int context;             /* most tokens of a prompt and its answer */
+    struct pv_limits limits; /* for media from clients */
     struct api_keys keys;
     struct metrics metrics;
     struct access_log log;
     struct upload_store *files;
     uint64_t body_bytes; /* of all bodies in memory */
-    int calls;           /* that are not gone */
-    /* Answers: those that wait for the engine, and all there are. */
+    int calls;           /* number of open calls */
+    /* Chat completions: the queue of those that wait for the engine, and the list of all. */
     struct chat *waiting, *last_waiting, *chats;
     int n_waiting, n_running, max_running;
 };
 
-/* How a route takes the body. */
+/* What a route does with the body. */
 enum body_kind { BODY_NONE, BODY_JSON, BODY_UPLOAD };
 
 struct call;
 struct route {
-    const char *method, *path; /* a "*" stands for one part of the path, which becomes call.arg */
+    const char *method, *path; /* a "*" matches one part of the path, which becomes call.arg */
     enum body_kind body;
-    bool open;                   /* needs no key */
-    bool early;                  /* works while the model is loaded */
-    void (*run)(struct call *c); /* when the body is complete */
+    bool open;                   /* needs no API key */
+    bool early;                  /* works before the model is loaded */
+    void (*run)(struct call *c); /* called when the body is complete */
 };
 
-/* Of an exchange; lives until it is gone, and as long as `pending`. */
+/* Lives until its exchange has ended and `pending` is false. */
 struct call {
     struct server *s;
-    struct exchange *x; /* NULL: gone */
+    struct exchange *x; /* NULL: has ended */
     const struct route *route;
     char id[CALL_ID_SIZE];
     char arg[CALL_ARG_SIZE];
     struct buf body;       /* BODY_JSON */
-    uint64_t counted;      /* of s->body_bytes */
+    uint64_t counted;      /* its share of s->body_bytes */
     struct upload *upload; /* BODY_UPLOAD */
     struct log_line line;
-    /* Whoever answers later: told when the client leaves before. */
+    /* Set by a route that replies later: called if the client disconnects before. */
     void (*left)(struct call *c);
     void *state;
-    bool pending; /* somebody else holds it; call_release frees it then */
+    bool pending; /* a route still uses it; call_release ends that and may free it */
 };
 
 extern const struct route routes[];
 extern const int n_routes;
 
-/* Exchanges become calls. */
+/* Turns exchanges into calls. */
 extern const struct http_handler route_handler;
 
-/* Replies, with the headers that all of them have. */
+/* Replies with the headers that all replies have. */
 void call_reply(struct call *c, int status, const char *type, const struct buf *body);
 void call_json(struct call *c, int status, const struct buf *body);
 void call_fail(struct call *c, const struct api_error *e);
-/* The uploaded file that the path names; false, and answered: there is none. */
+/* The uploaded file that the path names. If there is none, replies with an error and returns
+ * false. */
 bool call_file(struct call *c, struct stored_file *f);
-/* A number of the query over *out, which stays where it is not given. */
+/* Read a number from the query string; *out does not change if it is not given. */
 bool call_query_number(const struct call *c, const char *name, double min, double max, double *out,
                        struct api_error *e);
-void call_headers(struct call *c); /* for replies of other kinds */
-/* Its body is not needed any more. */
+void call_headers(struct call *c); /* the common headers, for other kinds of replies */
+/* Free the body, which is not needed any more. */
 void call_drop_body(struct call *c);
-/* `pending` ends. */
+/* End `pending`. */
 void call_release(struct call *c);
 
 /* The handlers of the routes. */
@@ -108,7 +110,7 @@ void route_file_frames(struct call *c);
 void route_file_sound(struct call *c);
 void route_page(struct call *c);
 
-/* Answers (chat_call.c). */
+/* Chat completions (chat_call.c). */
 void chat_tick(struct server *s, double now); /* about every second: keep-alives */
 void chat_cancel_all(struct server *s);
 

@@ -1,5 +1,5 @@
-/* A few threads for what would hold the loop up: parsing bodies, decoding media, submitting
- * requests. */
+/* A few threads for work that would block the event loop: parsing bodies, decoding media,
+ * submitting requests. */
 #ifndef PV_SERVER_WORKERS_H
 #define PV_SERVER_WORKERS_H
 
@@ -7,8 +7,8 @@
 
 struct workers;
 
-/* One piece of work; embedded in what it is about. `run` is called on a worker, then `done.run` on
- * the loop's thread. */
+/* One piece of work; embed it in the object it belongs to. `run` is called on a worker thread, then
+ * `done.run` on the loop's thread. */
 struct work {
     struct work *next;
     void (*run)(struct work *w);
@@ -17,7 +17,7 @@ struct work {
 
 enum pv_status workers_open(struct workers **out, struct loop *loop, int threads,
                             struct pv_error *err);
-/* Finishes what was added. */
+/* Waits until all work that was added is done. */
 void workers_close(struct workers **workers);
 void workers_add(struct workers *w, struct work *work);
 
