@@ -1,4 +1,4 @@
-/* What the files of the CPU device share: the device, and the scratch of a session. */
+/* Shared by the files of the CPU device: the device, and the scratch memory of a session. */
 #ifndef PV_KERNELS_DEVICE_CPU_H
 #define PV_KERNELS_DEVICE_CPU_H
 
@@ -21,13 +21,13 @@ struct device_work {
     struct pool *pool; /* the device's, or that of a group (work_on) */
     struct work_shape shape;
     struct arena arena;
-    void *packed;        /* x in a matmul kernel's form */
+    void *packed;        /* x as packed for a matmul kernel */
     size_t thread_size;  /* scratch of one thread */
     uint8_t *thread_mem; /* [threads][thread_size] */
     float *partial;      /* attention: (max, sum, out) by segment */
     size_t partial_size;
     struct expert_scratch *experts; /* of experts_cpu.c; NULL: not used */
-    atomic_bool not_finite;         /* some row, key, value or logit since the last wait */
+    atomic_bool not_finite;         /* a NaN or infinity was found since the last wait */
 };
 
 /* Whether x[0..n) has neither NaN nor infinities. */
@@ -35,18 +35,17 @@ bool row_finite_cpu(const float *x, int n);
 
 void *work_thread_mem(struct device_work *w, int thread);
 
-/* Pointers, held at `field`, to be carved from one block. */
+/* A pointer, stored at `field`, to memory that is taken from one block. */
 struct mem_part {
     void *field;
     size_t size;
 };
 
-/* Carve the parts from mem, or with mem NULL only count their bytes. Returns these. */
+/* Take the parts from mem; if mem is NULL, only count. Returns the total number of bytes. */
 size_t parts_carve(const struct mem_part *parts, size_t n, void *mem, size_t cap);
 
-/* Outputs of one work item of a product of many rows with `out` in all, a multiple of 64: each
- * range of items has all rows pass by, so there are not more of them than threads need to finish
- * together. */
+/* Outputs per work item in a product of many rows with `out` outputs, a multiple of 64. Every item
+ * reads all rows of x, so there are only as many items as the threads need to finish together. */
 int many_rows_panel(int out, int n_threads);
 
 /* An operation on rows [r0, r1) with its own context, and its run over n rows of about `width`
@@ -54,8 +53,8 @@ int many_rows_panel(int out, int n_threads);
 typedef void rows_fn(void *ctx, int r0, int r1);
 void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, int width);
 
-/* kv_cpu.c. n floats rounded to F32, F16 or BF16 as keys and values are kept: always finite, what
- * is too large, infinite or NaN becomes the largest number of the type. */
+/* kv_cpu.c. Round n floats to the type of a KV cache (F32, F16 or BF16). The result is always
+ * finite: numbers that are too large, infinite or NaN become the largest number of the type. */
 void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n);
 void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_slot, const float *k,
                   const float *v, int n);
@@ -80,11 +79,11 @@ bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t);
 size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s);
 void attention_columns_cpu(struct device_work *w, const struct column_job *job);
 
-/* Outputs of one work item of a product with n rows. */
+/* Outputs per work item in a product with n rows. */
 int matmul_panel(const struct matmul_kernel *kernel, int n);
 
-/* experts_cpu.c. Bytes of the scratch, 0 where the shape has no experts, and the scratch itself in
- * so many bytes. */
+/* experts_cpu.c. Bytes of the scratch memory, 0 if the shape has no experts; and the scratch memory
+ * made from a block of that size. */
 size_t experts_size(const struct cpu_device *cpu, const struct work_shape *s);
 struct expert_scratch *experts_scratch(const struct cpu_device *cpu, const struct work_shape *s,
                                        void *mem);

@@ -1,20 +1,20 @@
 /* The table of CPU kernels, one thread each, and the contract they keep.
  *
  * Row invariance: the bits of an output row depend on that row's inputs, on the weights and on
- * fixed dimensions (in, out, head_dim, KV_CHUNK), never on how many rows are computed beside it,
- * on the range [o0, o1) asked for, or on the thread. Within one table (one set of CPU flags) a row
+ * fixed dimensions (in, out, head_dim, KV_CHUNK), never on the number of rows computed with it, on
+ * the requested range [o0, o1), or on the thread. Within one table (one set of CPU flags) a row
  * alone equals the same row among 64, bit for bit; between tables only the error bound of
  * tests/kernels holds. Sums over `in` run in one fixed order per table.
  *
- * kernels_init fills the table with plain C (ref/), then each instruction set overwrites what it
- * does better, in rising order. */
+ * kernels_init fills the table with plain C (ref/); then each instruction set that the CPU has, in
+ * rising order, replaces the kernels for which it has faster ones. */
 #ifndef PV_KERNELS_KERNELS_H
 #define PV_KERNELS_KERNELS_H
 
 #include "tensor/device.h"
 
-/* What a product may do with its sums s = x . W^T (+ bias) at once, instead of leaving them in y:
- * the bits are those of the operations one after the other. */
+/* Operations that a product can apply directly to its sums s = x . W^T (+ bias) instead of storing
+ * them in y. The bits equal those of separate operations. */
 enum fused_kind {
     FUSED_ADD,      /* y += s */
     FUSED_GELU,     /* to = gelu(s), GELU_TANH */
@@ -25,7 +25,7 @@ struct matmul_fused {
     enum fused_kind kind;
     float *y; /* [n, out] */
     size_t y_stride;
-    void *to; /* n rows of `out` values as `pack` leaves them; MEM_ALIGN-ed */
+    void *to; /* n rows of `out` values in the form of `pack`; MEM_ALIGN-ed */
     const struct matrix *gate;
 };
 
@@ -34,7 +34,7 @@ struct matmul_fused {
  * for all matrices that share it. */
 struct matmul_kernel {
     const char *name;
-    int in_multiple; /* `in` must be a multiple; otherwise the table's fallback is used */
+    int in_multiple; /* `in` must be a multiple of it; otherwise matmul_any is used */
     int row_step;    /* pack ranges begin at multiples of this many rows */
     int out_step;    /* run ranges begin at multiples of this many outputs */
     /* Bytes of n packed rows, and of the scratch one thread needs in `run`. */
@@ -45,13 +45,12 @@ struct matmul_kernel {
     /* Outputs [o0, o1) of rows [0, n): y[r * y_stride + o]. */
     void (*run)(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
                 int o1, void *scratch);
-    /* The same with something done to the sums, or NULL. o0 is a multiple of 64, n is row_step or
-     * more. */
+    /* The same with a fused operation, or NULL. o0 is a multiple of 64, n >= row_step. */
     void (*fused)(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
                   int o0, int o1, void *scratch);
-    /* For kernels of `matmul_own`, else NULL: bytes of the weights in the order that `run` expects
-     * at w->own, and that order made of outputs [o0, o1), MEM_ALIGN-ed. */
-    bool own_few; /* it is for few rows: not for matrices that say many_rows */
+    /* For kernels in `matmul_own`, else NULL: the size in bytes of the repacked weights that `run`
+     * expects at w->own, and the function that repacks outputs [o0, o1); MEM_ALIGN-ed. */
+    bool own_few; /* meant for few rows: not used for matrices with many_rows */
     size_t (*own_size)(const struct matrix *w);
     void (*own)(void *to, const struct matrix *w, int o0, int o1);
 };
@@ -59,15 +58,15 @@ struct matmul_kernel {
 struct attn_chunk;
 
 struct kernels {
-    const char *name; /* "ref", "avx2", "avx512", "amx", "neon", ... : the highest in use */
+    const char *name; /* "ref", "avx2", "avx512", "amx", "neon", ...: the highest level in use */
     const struct matmul_kernel *matmul[DTYPE_COUNT];
-    /* Used instead when matmul[t]->in_multiple does not divide `in` (a fixed dimension, so the
-     * choice does not depend on rows). */
+    /* Used if matmul[t]->in_multiple does not divide `in` (a fixed dimension, so the choice does
+     * not depend on rows). */
     const struct matmul_kernel *matmul_any[DTYPE_COUNT];
-    /* Used for matrices that have an order of its own (struct matrix.own); NULL: there is none.
-     * Products have the same bits as those of `matmul`. */
+    /* Used for matrices with repacked weights (struct matrix.own); NULL: not available. Products
+     * have the same bits as those of `matmul`. */
     const struct matmul_kernel *matmul_own[DTYPE_COUNT];
-    /* The same for those of them that say many_rows, with any `in`; NULL: as for the others. */
+    /* The same for repacked matrices with many_rows, and any `in`; NULL: matmul_own is used. */
     const struct matmul_kernel *matmul_many_own[DTYPE_COUNT];
 
     /* y = w * x * rsqrt(mean(x^2) + eps); y may be x. */
@@ -87,19 +86,19 @@ struct kernels {
      * to n (n a multiple of 64, 1 <= limit <= n). Returns the sum of p, *max = scale * the
      * largest score. p may be s. exp(0) is exactly 1. */
     float (*softmax)(float *p, const float *s, int n, int limit, float scale, float *max);
-    /* acc = acc * a + x * b, elementwise: joins two chunks of attention. */
+    /* acc = acc * a + x * b, elementwise: merges two chunks of attention. */
     void (*scale_add)(float *acc, float a, const float *x, float b, int n);
-    /* Index of the largest; the lowest of equals; NaN never wins. */
+    /* Index of the largest number, the lowest index among equals; NaN is ignored. */
     int (*argmax)(const float *x, int n);
 
-    /* The experts of a row by its router's logits [n], ascending, and their weights: struct
-     * expert_weights. Sums run in ascending order. */
+    /* The experts of a row, ascending, and their weights, from the router's logits [n] (see struct
+     * expert_weights). Sums run in ascending order. */
     void (*route)(int *expert, float *weight, const float *logits, int n, int used, bool normed);
 
     /* Optional whole-chunk attention (NULL: the generic one of attention_cpu.c is used). */
     const struct attn_kernel *attn[DTYPE_COUNT];
-    /* The same over numbers that are sums of two in bf16, each within 2^-17, of which the second
-     * follow the first: k [KV_CHUNK, 2, d], vt [d, 2, KV_CHUNK]. Optional, finer than F16. */
+    /* The same for keys and values that are stored as the sum of two bf16 numbers, which is exact
+     * within 2^-17 and thus finer than F16: k [KV_CHUNK, 2, d], vt [d, 2, KV_CHUNK]. Optional. */
     const struct attn_kernel *attn_pair;
 };
 
@@ -114,15 +113,15 @@ struct attn_rows {
  * partial[q] = (max, sum, out[head_dim]) as `softmax` defines max and sum, out = sum p v. */
 struct attn_kernel {
     int max_queries; /* of one tile */
-    int d_multiple;  /* head_dim must be a multiple; otherwise the generic one is used, */
-    int least;       /* as with fewer queries than this that share a KV head for one row */
-    bool trees;      /* takes chunks with a tree */
+    int d_multiple;  /* head_dim must be a multiple of it; otherwise the generic kernel is used */
+    int least;  /* with fewer queries per KV head and row than this, the generic one is used too */
+    bool trees; /* supports attn_chunk.tree */
     size_t (*packed_size)(int n, int d);
     size_t (*scratch_size)(int n, int d);
     /* Pack n <= max_queries queries, q[i] = rows of d floats. */
     void (*pack)(void *qp, const float *const *q, int n, int d);
-    /* Optional: rows rounded to a chunk of heads of d >= x->d values, zeros in the rest of them and
-     * up to the next multiple of 64 positions. MEM_ALIGN-ed. */
+    /* Optional: round rows and store them as a chunk with heads of d >= x->d values; the rest of
+     * the heads, and positions up to the next multiple of 64, are zero. MEM_ALIGN-ed. */
     void (*lay)(void *k, void *vt, const struct attn_rows *x, int d);
     /* limit[i] in 0..KV_CHUNK positions visible to query i (0: its max, sum and out are left
      * untouched or garbage, the caller ignores them). */
@@ -132,34 +131,36 @@ struct attn_kernel {
 
 enum { ATTN_NODES = 64, ATTN_TREE_QUERIES = 64 };
 
-/* What follows the positions of a chunk that all queries share, when they are of rows of a tree:
- * query i sees node[t][i] at position shared + t, with the bits that the node would give there.
- * Queries of one set lie on one path, which is that of query tip[set]. */
+/* The tree rows after the positions of a chunk that all queries share: query i attends to
+ * node[t][i] as if it were at position shared + t, with the same bits. The queries of one set are
+ * on one path, that of query tip[set]. */
 struct attn_tree {
     int shared;
     int n_nodes;                          /* at most ATTN_NODES */
-    const void *k;                        /* [ATTN_NODES, d], of which n_nodes are there */
-    const void *vt;                       /* [d, ATTN_NODES]: what is not there is finite */
-    const int (*node)[ATTN_TREE_QUERIES]; /* 0 past a query's limit, and for queries not there */
+    const void *k;                        /* [ATTN_NODES, d], the first n_nodes are valid */
+    const void *vt;                       /* [d, ATTN_NODES]; values of missing nodes are finite */
+    const int (*node)[ATTN_TREE_QUERIES]; /* 0 beyond a query's limit, and for missing queries */
     int n_sets;
     const int *set; /* [queries] */
     const int *tip; /* [n_sets] */
 };
 
-/* K [positions, d], V^T [d, KV_CHUNK]; `positions`, a multiple of 64, are there to be read. The
- * kernel may sum over all of them: it must be fixed by what a row sees, not by its neighbours. */
+/* K [positions, d], V^T [d, KV_CHUNK]; `positions`, a multiple of 64, can be read. The kernel may
+ * sum over all of them, so the number must depend only on what a row attends to, not on other
+ * rows. */
 struct attn_chunk {
     const void *k, *vt;
     int positions;
-    const void *next_k, *next_vt; /* of the chunk that will be asked for next; NULL: unknown */
-    const struct attn_tree *tree; /* or NULL; only for kernels that say so */
+    const void *next_k, *next_vt; /* of the next chunk, for prefetching; NULL: unknown */
+    const struct attn_tree *tree; /* or NULL; only for kernels with `trees` */
 };
 
 void kernels_init(struct kernels *k, uint64_t cpu); /* cpu: flags of base/cpu.h, masked */
 void kernels_init_x86(struct kernels *k, uint64_t cpu);
 void kernels_init_arm(struct kernels *k, uint64_t cpu);
 
-/* x86/: one function per instruction set, each overwriting what it does better. */
+/* x86/: one function per instruction set; each replaces the kernels for which it has faster
+ * ones. */
 void kernels_init_avx2(struct kernels *k);
 void kernels_init_avx512(struct kernels *k);
 void kernels_init_vnni(struct kernels *k);
@@ -169,7 +170,7 @@ void kernels_init_amx(struct kernels *k);
 /* The kernel for a matrix of this dtype and row length. */
 const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t, int in);
 const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w);
-/* The kernel with an order of its own for a matrix, whether it is in it or not; or NULL. */
+/* The kernel for repacked weights that suits a matrix, whether it is repacked or not; or NULL. */
 const struct matmul_kernel *kernels_own_for(const struct kernels *k, const struct matrix *w);
 
 /* ref/: plain C. matmul_ref[t] works for every dtype and any `in`. */

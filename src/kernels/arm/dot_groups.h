@@ -1,6 +1,6 @@
 /* Quantised products by dot products of int8, four outputs at a time (quant_blocks.h has the
- * formulas): with SDOT where the file that includes this is compiled for it, otherwise with
- * widening multiplies.
+ * formulas): with SDOT if the including file is compiled for it, otherwise with widening
+ * multiplies.
  *
  * The lanes of the four outputs are added pairwise into one vector of four sums, so the float part
  * of a block is one multiply and one fused multiply-add for four outputs. Weights are unpacked once

@@ -1,10 +1,11 @@
-/* What the CUDA files share: the device, the scratch of a session, and who provides what. C++ with
- * CUDA types; nothing outside this folder includes it.
+/* Shared by the CUDA files: the device, the scratch memory of a session, and the functions of each
+ * file. C++ with CUDA types; nothing outside this folder includes it.
  *
- * Two ways through a layer. FEW rows (a decode or verify step): our own kernels, limited by memory
- * bandwidth, x as `few_x_dtype` says. MANY rows (a prompt, a tower): library products with one
- * algorithm for all row counts, x and what lies between matrices as BF16. Each way is row-invariant
- * in itself; the two differ in their last bits, so a row must always go the same way. */
+ * There are two paths through a layer. FEW rows (a decode or verify step): our own kernels, limited
+ * by memory bandwidth, with x in the type `few_x_dtype`. MANY rows (a prompt, a tower): library
+ * products with one algorithm for all row counts, with x and intermediate results as BF16. Each
+ * path is row-invariant; the two differ in their last bits, so a row that is computed again must
+ * take the same path. */
 #ifndef PV_KERNELS_CUDA_CUDA_H
 #define PV_KERNELS_CUDA_CUDA_H
 
@@ -16,14 +17,15 @@ extern "C" {
 }
 
 enum {
-    FEW_ROWS = 64,        /* of one launch; more are cut into launches, which changes no bit */
-    KV_SPLIT = 512,       /* positions that one block of decode attention reduces, ... */
-    KV_SPLIT_LEAST = 192, /* ... or fewer, by the size of heads: bounds the scratch */
-    KV_ROUND = 768,       /* recorded steps are launched for multiples of so many: of all splits */
-    MAX_RUNS = 64,        /* of a step */
-    RUN_PARENTS = 4096,   /* of all runs of a step together */
-    TABLE_PAD = 2,        /* entries behind a page table that kernels may look at: no pages */
-    ROW_PAD = 128         /* buffers of the many-rows way end on whole tiles of so many rows */
+    FEW_ROWS = 64,  /* rows of one launch; more rows take several launches, with the same bits */
+    KV_SPLIT = 512, /* KV positions that one block of decode attention reduces */
+    KV_SPLIT_LEAST =
+        192,            /* smallest such number, for some head sizes: determines the scratch size */
+    KV_ROUND = 768,     /* recorded steps are launched for a multiple of this many positions */
+    MAX_RUNS = 64,      /* of a step */
+    RUN_PARENTS = 4096, /* of all runs of a step together */
+    TABLE_PAD = 2,      /* entries after a page table that kernels may read; they name no page */
+    ROW_PAD = 128 /* buffers of the path for many rows are padded to a multiple of this many rows */
 };
 
 struct cuda_device {
@@ -35,11 +37,11 @@ struct cuda_device {
     size_t memory;
     cudaStream_t upload_stream;
     struct many *many;   /* matmul_library.cu: handle, chosen algorithms */
-    uint64_t first_runs; /* recorder.cu: steps that were not played; atomic */
+    uint64_t first_runs; /* recorder.cu: steps that were not replayed; atomic */
 };
 
-/* A run as kernels read it: staged by begin, so that a recorded step can be played with other
- * slots, other pages and other trees. 32 bytes, which one access to memory fetches. */
+/* A run in device memory. `begin` copies it there, so that a recorded step can be replayed with
+ * other slots, pages and trees. 32 bytes, so that one memory access fetches it. */
 struct alignas(32) staged_run {
     int row0, n, first_slot, pending;
     int has_parents, parents; /* offset of [pending + n] numbers in staged.list */
@@ -49,19 +51,19 @@ struct alignas(32) staged_run {
 struct staged {
     struct staged_run run[MAX_RUNS];
     /* First the page tables of the runs, device_work.table_size entries each; -1: no page. Their
-     * places are the same whenever a recorded step is played. Then the parents of trees. */
+     * offsets are the same each time a recorded step is replayed. Then the parents of trees. */
     int32_t list[];
 };
 
-/* Keys and values of one layer and one run as kernels find them: number i of row r of a head in
- * page p is k[p * step + (head * KV_CHUNK + r) * d + i]. */
+/* Keys and values of one layer and one run: number i of row r of a head in page p is k[p * step +
+ * (head * KV_CHUNK + r) * d + i]. */
 struct kv_pages {
     uint16_t *k, *v;     /* of the layer in page 0 of the pool */
     int64_t step;        /* numbers from one page to the next */
     const int32_t *page; /* device: the run's table */
 };
 
-/* Where in its sequence's pages a slot lies. */
+/* The index of a slot's page in the page table, and its place in the page. */
 __host__ __device__ static inline int slot_chunk(int slot)
 {
     return (int)((unsigned)slot / KV_CHUNK);
@@ -72,14 +74,14 @@ __host__ __device__ static inline int slot_row(int slot)
     return (int)((unsigned)slot % KV_CHUNK);
 }
 
-/* Numbers from kv.k (kv.v) to a slot of a head whose page is known. */
+/* Offset, in numbers, of a slot of a head from kv.k (kv.v), if its page is known. */
 __device__ static inline int64_t slot_at(const struct kv_pages &kv, int page, int head, int slot,
                                          int d)
 {
     return page * kv.step + (int64_t)(head * KV_CHUNK + slot_row(slot)) * d;
 }
 
-/* The page of the slot of a row that has a query: that of the first such row came with the run. */
+/* The page of a row that has a query; that of the first such row is stored in the run. */
 __device__ static inline int page_of_row(const struct kv_pages &kv, const struct staged_run &run,
                                          int slot)
 {
@@ -87,8 +89,9 @@ __device__ static inline int page_of_row(const struct kv_pages &kv, const struct
     return chunk == slot_chunk(run.first_slot + run.pending) ? run.row_page : kv.page[chunk];
 }
 
-/* Positions that kernels of recorded steps are launched for: whole splits, or with many at most a
- * 64th more, for blocks without work keep the kernel behind from starting. */
+/* The number of positions for which kernels of recorded steps are launched: rounded up to whole
+ * splits; with many positions by at most 1/64, because blocks without work delay the next
+ * kernel. */
 static inline int round_positions(int n)
 {
     int unit = KV_ROUND;
@@ -97,7 +100,7 @@ static inline int round_positions(int n)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Entries of a page table for so many positions. */
+/* Entries of a page table for this many positions. */
 static inline int table_size(int positions)
 {
     return (positions + KV_CHUNK - 1) / KV_CHUNK + TABLE_PAD;
@@ -118,9 +121,9 @@ struct device_work {
     struct cuda_device *gpu;
     struct work_shape shape;
     cudaStream_t stream;
-    int n_sm;           /* that kernels which stay for long may fill */
-    cudaError_t error;  /* the first one; told by end */
-    const char *failed; /* what failed with it */
+    int n_sm;           /* multiprocessors that long-running kernels may occupy */
+    cudaError_t error;  /* the first error; reported by `wait` */
+    const char *failed; /* the operation that failed with it */
     int n_runs;         /* of the plan */
     int max_positions;  /* of the KV that kernels must be launched for: recorded steps round up */
     int max_splits;     /* KV splits that kernels must be launched for: recorded steps round up */
@@ -129,18 +132,18 @@ struct device_work {
     uint8_t *staged_levels; /* in here: of all levels of a chain, staged_step bytes apart */
     uint8_t *staged_host;   /* pinned, as staged_levels */
     size_t staged_step;     /* by runs and table_size alone, so that recorded levels find it */
-    int *not_finite;        /* pinned: set by argmax_rows, asked and cleared by wait */
+    int *not_finite;        /* pinned: set by argmax_rows, read and cleared by wait */
     bool staging;           /* the last copy may still be reading staged_host */
     size_t list_size;       /* most entries of staged.list */
-    void *block;            /* the device memory that the following lie in */
-    float *q, *k, *v;       /* [rows, ...] as the matrices gave them */
+    void *block;            /* device memory that contains the following */
+    float *q, *k, *v;       /* [rows, ...] results of the matrices */
     void *q16;              /* [rows, n_heads * d] rotated, BF16 */
-    void *att;              /* [rows, n_heads * d]: attention's result, as W_o wants it */
-    void *xn;               /* [rows, hidden] normalised, as the next matrix wants it */
-    void *mid;              /* [rows, ffn] between the matrices of the MLP */
-    void *mid2;             /* [rows, ffn], many rows only */
-    float *gathered;        /* [few, hidden] */
-    void *few_scratch;      /* matmul_few.cu; zeroed at the beginning */
+    void *att;         /* [rows, n_heads * d]: attention's result, in the type that W_o takes */
+    void *xn;          /* [rows, hidden] normalised, in the type that the next matrix takes */
+    void *mid;         /* [rows, ffn] between the matrices of the MLP */
+    void *mid2;        /* [rows, ffn], many rows only */
+    float *gathered;   /* [few, hidden] */
+    void *few_scratch; /* matmul_few.cu; zeroed at the beginning */
     size_t few_size;
     void *attn_scratch; /* attention_few.cu; zeroed at the beginning */
     size_t attn_size;
@@ -150,14 +153,15 @@ struct device_work {
     void *expert_scratch; /* experts.cu */
     void *weights16;      /* a packed matrix as BF16, while it is multiplied by many rows */
     size_t weights16_size;
-    /* What the last block left in xn: rows of `normed` times these weights (norm.h); NULL: not. */
+    /* Contents of xn after the last block: rows of `normed` times these weights (norm.h); NULL: not
+     * that. */
     const float *normed_by, *normed;
     int n_normed;
     struct stager *stager;     /* device_cuda.cu: pinned memory for put and get */
     struct recorder *recorder; /* device_cuda.cu: recorded steps */
 };
 
-/* Layer `kv` as the run of this number sees it. */
+/* Layer `kv` with the page table of this run. */
 static inline struct kv_pages pages_of(const struct device_work *w, const struct kv_layer *kv,
                                        int run)
 {
@@ -167,13 +171,13 @@ static inline struct kv_pages pages_of(const struct device_work *w, const struct
     return p;
 }
 
-/* Whether two runs' layers lie in the same pages. */
+/* Whether the layers of two runs are in the same pool. */
 static inline bool same_pool(const struct kv_layer *a, const struct kv_layer *b)
 {
     return a->k == b->k && a->v == b->v && a->page_size == b->page_size && a->n_pool == b->n_pool;
 }
 
-/* stager.cu: pinned memory of the host until the next put or get; NULL: not so much. */
+/* stager.cu: pinned host memory, valid until the next put or get; NULL: too large. */
 void *stager_lend(struct device_work *w, size_t size);
 
 /* Remember the first error. */
@@ -187,12 +191,12 @@ static inline const struct cuda_matrix *cuda_of(const struct matrix *m)
 /* matrix.cu: matrices on the device. */
 enum pv_status matrix_take(struct device *dev, struct matrix *m, struct pv_error *err);
 enum pv_status matrix_draw(struct device *dev, struct matrix *m, uint64_t seed,
-                           struct pv_error *err); /* at random; m->data is not read */
+                           struct pv_error *err); /* random weights; m->data is not read */
 void matrix_drop(struct device *dev, struct matrix *m);
 /* [out][stride] BF16 from any type with blocks. */
 void matrix_to_bf16(struct device_work *w, void *y, const struct cuda_matrix *m);
-/* y [n, in] f32 = rows ids (device) of the matrix. With a weight of `norm` also its xn and sums, as
- * norm_prepare makes them of y; `in` is a multiple of 8 then. */
+/* y [n, in] f32 = rows ids (device) of the matrix. If norm->weight is set, also computes xn and
+ * sums like norm_prepare of y; `in` must be a multiple of 8 then. */
 struct few_norm;
 void matrix_rows(struct device_work *w, float *y, const struct cuda_matrix *m, const int32_t *ids,
                  int n, const struct few_norm *norm);
@@ -206,28 +210,28 @@ void matmul_few(struct device_work *w, const struct matmul_job *jobs, int n_jobs
 /* y [n, gate.out] = silu(gate x) * (up x), as y_dtype (BF16 or F32) */
 void matmul_few_gated(struct device_work *w, const struct matrix *gate, const struct matrix *up,
                       void *y, enum dtype y_dtype, const void *x, int n);
-/* Norms inside products, see norm.h. In: x is not scaled, squares [n, in / 8] say by what. Out
- * (one job with add): beside y = x + .. also the weighted rows xn [n, out] and sums [n, out / 8]
- * for the next norm, whose weights are these. */
+/* Norms inside products, see norm.h. In: x is not scaled; squares [n, in / 8] give the scale. Out
+ * (one job with add): besides y = x + .., the weighted rows xn [n, out] and sums [n, out / 8] for
+ * the next norm, which has these weights. */
 struct few_norm {
-    const float *squares; /* NULL: x is as it is */
+    const float *squares; /* NULL: x is used as it is */
     float eps;
-    const float *weight; /* NULL: nobody asks for xn */
+    const float *weight; /* NULL: xn is not computed */
     uint16_t *xn;
     float *sums;
 };
-/* Whether the matrices' products take such x and leave such sums: never depends on rows. */
+/* Whether the products of these matrices support such x and such sums; never depends on rows. */
 bool few_takes_norm(const struct device_work *w, const struct matrix *const *m, int n);
 void matmul_few_normed(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
                        const void *x, int n, bool add, const struct few_norm *norm);
 void matmul_few_gated_normed(struct device_work *w, const struct matrix *gate,
                              const struct matrix *up, void *y, enum dtype y_dtype, const void *x,
                              int n, const struct few_norm *norm);
-/* matmul_few_thin.cu: q, k and v of small models from x = xn, and what rope_kv does with them, the
- * bits the same; false: not for this one, nothing is done. */
+/* matmul_few_thin.cu: q, k and v of small models from x = xn, followed by the work of rope_kv, with
+ * the same bits. False: not supported here, and nothing is done. */
 bool qkv_few_thin(struct device_work *w, const struct attn_block *b, const void *x,
                   const struct few_norm *norm);
-/* reduce_rows.cu: xn and sums of rows that no product made. */
+/* reduce_rows.cu: xn and sums of rows that were not computed by a product. */
 void norm_prepare(struct device_work *w, uint16_t *xn, float *sums, const float *x,
                   const float *weight, int n, int dim);
 
@@ -238,16 +242,16 @@ void norm_prepare(struct device_work *w, uint16_t *xn, float *sums, const float 
  * add, f32 only: y +=) x . w^T + bias. Of BF16, the bias is rounded to it too, and up to 7 numbers
  * behind a row may become zero where y_stride has room. Same bits for any n. */
 enum pv_status many_open(struct cuda_device *gpu, struct pv_error *err);
-size_t many_version(void); /* of the library that makes its products */
+size_t many_version(void); /* version of the library that computes the products */
 void many_close(struct cuda_device *gpu);
 void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,
                  size_t y_stride, const void *x, size_t x_stride, int n, bool add);
-/* The same, y BF16, with GELU_TANH of the result in one go; false: not for this matrix, whatever
- * the rows, and nothing is done. */
+/* The same with y as BF16 and GELU_TANH of the result in one kernel. False: not supported for this
+ * matrix, whatever the number of rows, and nothing is done. */
 bool matmul_many_gelu(struct device_work *w, const struct matrix *m, void *y, size_t y_stride,
                       const void *x, size_t x_stride, int n);
 
-/* rope_kv.cu. q, k, v f32 as the matrices gave them: norms of q and k, rope, q16 as BF16, keys and
+/* rope_kv.cu. q, k, v f32, results of the matrices: norms of q and k, rope, q16 as BF16, keys and
  * values into the slots of the staged runs. */
 void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, const float *k,
              const float *v, void *q16);
@@ -261,7 +265,7 @@ size_t attn_few_scratch_size(const struct work_shape *s);
 void attention_few(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
                    enum dtype out_dtype);
 /* attention_few_hopper.cu: the same for a GPU of compute capability 9.0 and heads of 64 or 128,
- * with other bits; false: not for this one, whatever the rows. */
+ * with other bits. False: not supported, whatever the number of rows. */
 bool attention_few_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
                           void *out, enum dtype out_dtype);
 
@@ -274,8 +278,8 @@ size_t full_scratch_size(const struct work_shape *s);
 void attention_segments(struct device_work *w, void *out, const void *q, const void *k,
                         const void *v, size_t stride, int n_heads, int d, float scale,
                         int n_segments, const int *bounds);
-/* attention_hopper.cu: the same for a GPU of compute capability 9.0 and heads of 64 or 128; false:
- * not for this one. */
+/* attention_hopper.cu: the same for a GPU of compute capability 9.0 and heads of 64 or 128. False:
+ * not supported. */
 bool attention_many_hopper(struct device_work *w, const struct attn_block *b, const void *q16,
                            void *out, enum dtype out_dtype);
 
@@ -295,7 +299,7 @@ void gelu_rows(struct device_work *w, void *x, enum dtype dtype, size_t n, enum 
 /* rows of dim elements, y_stride and x_stride elements apart; y beyond dim becomes zero */
 void convert_rows(struct device_work *w, void *y, enum dtype y_dtype, size_t y_stride,
                   const void *x, enum dtype x_dtype, size_t x_stride, int n, int dim);
-/* q and k [n, n_heads * d] rotated where they lie (towers), rows `stride` elements apart */
+/* q and k [n, n_heads * d] rotated in place (towers), rows `stride` elements apart */
 void rope_rows(struct device_work *w, void *x, enum dtype dtype, size_t stride, int n, int n_heads,
                int d, const float *weight, float eps, const float *cos, const float *sin);
 void add_rows(struct device_work *w, float *y, const float *x, size_t n);

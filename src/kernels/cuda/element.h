@@ -1,5 +1,5 @@
-/* Elements of the types that lie between kernels (F32, BF16, F16), read and written alone or 16
- * bytes at a time, and how many blocks share them out. */
+/* Access to elements of the types that kernels exchange (F32, BF16, F16), one at a time or 16 bytes
+ * at a time, and grid sizes for elementwise kernels. */
 #ifndef PV_KERNELS_CUDA_ELEMENT_H
 #define PV_KERNELS_CUDA_ELEMENT_H
 
@@ -104,7 +104,7 @@ __device__ static inline float warp_sum(float v)
     return v;
 }
 
-/* i is piece `col` of row `row`, of `pieces` to a row. Long divisions only where they must be. */
+/* i is piece `col` of row `row`, of `pieces` to a row. 64-bit divisions only if necessary. */
 __device__ static inline void split(size_t i, size_t pieces, size_t *row, size_t *col)
 {
     if ((i | pieces) >> 32)
@@ -114,7 +114,7 @@ __device__ static inline void split(size_t i, size_t pieces, size_t *row, size_t
     *col = i - *row * pieces;
 }
 
-/* Blocks for `units` pieces of work, one for each thread, that loop when there are more. */
+/* Blocks for `units` pieces of work, one per thread; threads loop if there are more. */
 static inline dim3 grid_for(const struct device_work *w, size_t units)
 {
     size_t blocks = (units + ELEMENT_THREADS - 1) / ELEMENT_THREADS,

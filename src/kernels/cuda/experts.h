@@ -4,29 +4,31 @@
 
 #include "kernels/cuda/cuda.h"
 
-enum { EXPERT_ROWS = 2048 }; /* of one pass; more take several, which changes no bit */
+/* Rows of one pass; more rows take several passes, with the same bits. */
+enum { EXPERT_ROWS = 2048 };
 
-/* Table of the matrices on the device, when these are taken; and given back. */
+/* Create the device's table of the experts' matrices, after `take` of these; and free it. */
 enum pv_status experts_take(struct device *dev, struct expert_weights *e, struct pv_error *err);
 void experts_drop(struct device *dev, struct expert_weights *e);
 
 /* Bytes of device_work.expert_scratch. */
 size_t experts_scratch_size(const struct work_shape *s);
 
-/* y = (with add: y +=) what the experts make of n rows. */
+/* y = (with add: y +=) the weighted sum of the experts' results for n rows. */
 struct expert_call {
     const struct expert_weights *e;
     const float *x; /* for the router */
-    const void *xn; /* as gate and up want them; may be x */
+    const void *xn; /* in the type that gate and up take; may be x */
     float *y;
     int n;
     bool add;
-    bool bulk; /* the router goes the way of many rows, and x has whole tiles of ROW_PAD rows */
-    /* Where squares is not NULL (norm.h): x is that before the norm with these weights, and xn is
-     * x times them, not scaled. */
+    bool bulk; /* the router uses the kernels for many rows, and x is padded to whole tiles of
+                  ROW_PAD rows */
+    /* If squares is not NULL (norm.h): x is the row before the norm with these weights, and xn is x
+     * times the weights, without the scale. */
     const float *norm_weight, *squares;
     float eps;
-    struct few_norm next; /* weight not NULL: y is left ready for that norm */
+    struct few_norm next; /* weight not NULL: also prepare y for the next norm */
 };
 void experts_rows(struct device_work *w, const struct expert_call *c);
 

@@ -1,5 +1,6 @@
-/* Hopper's own instructions by name (wgmma, the copy engine for tiles, barriers in shared memory):
- * for the files called .._hopper.cu, on the target sm_90a alone; in the simulator as it has them.
+/* Hopper's special instructions as functions (wgmma, the tensor memory accelerator called "copy
+ * engine" here, barriers in shared memory): for the files *_hopper.cu, on the target sm_90a only;
+ * the simulator has its own versions.
  *
  * Tiles in shared memory: rows of 64 BF16 numbers (128 bytes) one after the other, beginning at a
  * multiple of 1024 bytes, the 16-byte piece c of row r at place c ^ r % 8 (the copy engine's and
@@ -20,7 +21,7 @@ __device__ static inline uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* Dynamic shared memory that begins as tiles must. */
+/* Dynamic shared memory with the alignment that tiles need. */
 #define TILE_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]
 
 /* ---- barriers in shared memory: phases that end when all have arrived and all bytes have ---- */
@@ -30,7 +31,7 @@ __device__ static inline void barrier_init(uint32_t bar, int count)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
 
-/* What was initialised is seen by the copy engine, too. */
+/* Makes initialised barriers visible to the copy engine. */
 __device__ static inline void barrier_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -60,7 +61,7 @@ __device__ static inline bool barrier_try(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
-/* Until the phase of this parity has ended. A test may want to know of waits without an end. */
+/* Wait until the phase of this parity has ended. In a test build, endless waits are detected. */
 __device__ static inline void barrier_wait(uint32_t bar, uint32_t parity)
 {
 #ifdef HOPPER_STUCK
@@ -77,7 +78,7 @@ __device__ static inline void barrier_wait(uint32_t bar, uint32_t parity)
 #endif
 }
 
-/* Barriers of the block by number: `threads` are there or have arrived. */
+/* Named barriers of the block: wait for, or arrive at, a barrier of `threads` threads. */
 __device__ static inline void named_sync(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -95,7 +96,8 @@ __device__ static inline void map_prefetch(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* A box to shared memory; its bytes arrive at the barrier. What is outside the tensor is zero. */
+/* Copy a box to shared memory; the barrier counts its bytes. Elements outside the tensor are
+ * zero. */
 __device__ static inline void load_box3(uint32_t to, const CUtensorMap *map, uint32_t bar, int x,
                                         int y, int z)
 {
@@ -114,8 +116,8 @@ __device__ static inline void load_box4(uint32_t to, const CUtensorMap *map, uin
                  : "memory");
 }
 
-/* The same of what no other block and no kernel soon reads: first to go from L2, so that code and
- * what kernels hand to each other stay. */
+/* The same for data that no other block and no later kernel reads soon: it is evicted first from
+ * L2, so that code and intermediate results stay there. */
 __device__ static inline uint64_t once_policy()
 {
     uint64_t p;
@@ -141,7 +143,7 @@ __device__ static inline void load_box4_once(uint32_t to, const CUtensorMap *map
                  : "memory");
 }
 
-/* Bytes in a row (whole 16s, both ends aligned so) that are read once. */
+/* Copy contiguous bytes that are read once; size and both addresses are multiples of 16. */
 __device__ static inline void load_bytes_once(uint32_t to, const void *from, int bytes,
                                               uint32_t bar)
 {
@@ -151,13 +153,13 @@ __device__ static inline void load_bytes_once(uint32_t to, const void *from, int
                  : "memory");
 }
 
-/* What this thread has written to shared memory itself is seen by the copy engine and wgmma. */
+/* Makes this thread's writes to shared memory visible to the copy engine and wgmma. */
 __device__ static inline void shared_written()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* What kernels in front have written the copy engine sees, too: anywhere, in global memory. */
+/* Makes writes of earlier kernels to global memory visible to the copy engine. */
 __device__ static inline void outside_written()
 {
     asm volatile("fence.proxy.async;" ::: "memory");
@@ -200,13 +202,13 @@ __device__ static inline void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until at most N groups are under way. */
+/* Wait until at most N groups are unfinished. */
 template <int N> __device__ static inline void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* The compiler may not move what reads or writes r over this place. */
+/* Prevents the compiler from moving accesses to r across this point. */
 template <int N> __device__ static inline void pin(float (&r)[N])
 {
 #pragma unroll
@@ -214,15 +216,16 @@ template <int N> __device__ static inline void pin(float (&r)[N])
         asm volatile("" : "+f"(r[i])::"memory");
 }
 
-/* What x (not negative) depends on is computed before this place: the assembler would rather put
- * it behind the next wait, where nothing is left to run beside it, but not over a branch. */
+/* Forces x (not negative) to be computed before this point. The assembler would otherwise move the
+ * computation after the next wait, where nothing overlaps with it; it does not move it across a
+ * branch. */
 __device__ static inline void hold(float x)
 {
     if (!(x >= 0))
         asm volatile("nanosleep.u32 0;" ::: "memory");
 }
 
-/* The same of an integer that is not the greatest there is. */
+/* The same for an integer other than INT_MAX. */
 __device__ static inline void hold(int x)
 {
     if (x == INT32_MAX)
@@ -345,14 +348,14 @@ __device__ static inline void wgmma_register_a(float (&c)[N / 2], const uint32_t
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-/* ---- host: how the copy engine is told of a tensor ---- */
+/* ---- host: descriptors of tensors for the copy engine ---- */
 
 typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                               const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                               const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                               CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* The driver's, asked for by name: nothing is linked against it. */
+/* The driver's function, found by name, so that the driver library is not linked. */
 static inline encode_fn find_encode(void)
 {
     void *f = NULL;
@@ -373,7 +376,7 @@ static inline encode_fn find_encode(void)
 
 #endif /* PV_CUDASIM */
 
-/* ---- the same for both ---- */
+/* ---- shared by GPU and simulator ---- */
 
 /* A tile as an operand. Rows along the sum (K-major): groups of 8 rows 1024 bytes apart, `between`
  * not used. The sum over the rows (MN-major): groups of 8 rows likewise, `between` the bytes from
@@ -411,7 +414,7 @@ static inline bool encode_map(encode_fn encode, CUtensorMap *map, const void *da
 
 /* K or V (`data`) of a layer in all pages of the pool. A page has rows of d numbers, KV_CHUNK of
  * the first KV head and then those of the next: row r of head h is row h * KV_CHUNK + r. The box of
- * a page that is not there, such as -1, is zero. */
+ * a page that does not exist, such as -1, is zero. */
 static inline bool encode_pages(encode_fn encode, CUtensorMap *map, const struct kv_layer *kv,
                                 const void *data, int box_rows, int box_depth)
 {

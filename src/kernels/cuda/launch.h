@@ -1,7 +1,7 @@
-/* How kernels are launched and which instructions they use by name: the one place that knows
- * whether a real GPU runs them or the simulator of the tests (PV_CUDASIM), which runs every thread
- * of a block as a fibre on the CPU. Kernels reach the hardware only through CUDA's plain language,
- * the functions here and, in files that the simulator does not build, PTX of their own. */
+/* Kernel launches and special instructions as functions. Only this file knows whether a real GPU
+ * runs a kernel or the simulator of the tests (PV_CUDASIM), which runs every thread of a block as a
+ * fiber on the CPU. Kernels use plain CUDA, the functions here and, in files that the simulator
+ * does not build, their own PTX. */
 #ifndef PV_KERNELS_CUDA_LAUNCH_H
 #define PV_KERNELS_CUDA_LAUNCH_H
 
@@ -23,7 +23,7 @@
 #include <cuda_runtime.h>
 #define OUT_OF_LINE __noinline__
 
-/* Whether the GPU knows how to; set when one is opened. */
+/* Whether the GPU supports overlapping launches (9.0 and later); set when one is opened. */
 inline bool launch_overlaps = true;
 
 /* Launch kernel<<<grid, block, smem, stream>>>(args...). The kernel may start before the one in
@@ -55,21 +55,23 @@ static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, si
 
 enum { MAX_GPUS = 64 };
 
-/* What is known of a kernel on each GPU, from zero; asked by one thread at a time. */
+/* A fact about a kernel on each GPU; zero-initialised, used by one thread at a time. */
 struct by_gpu {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     int known[MAX_GPUS] = {};
 };
 
-/* The limit of dynamic shared memory, which a kernel that needs more than 48 KB has on each GPU. */
+/* Set the limit of dynamic shared memory; a kernel that needs more than 48 KB must do so on each
+ * GPU. */
 template <class... P> static inline cudaError_t set_smem(void (*kernel)(P...), size_t smem)
 {
     return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)smem);
 }
 
-/* A multiprocessor divides L1 and shared memory anew only when it is empty: a kernel whose blocks
- * are to run beside those that want much of the latter must want the same division. */
+/* A multiprocessor changes the division between L1 and shared memory only when it is idle. A kernel
+ * whose blocks should run together with blocks that need much shared memory must ask for the same
+ * division. */
 template <class... P> static inline cudaError_t set_all_shared(void (*kernel)(P...))
 {
     return cudaFuncSetAttribute((const void *)kernel,
@@ -77,8 +79,8 @@ template <class... P> static inline cudaError_t set_all_shared(void (*kernel)(P.
                                 cudaSharedmemCarveoutMaxShared);
 }
 
-/* Before a launch with so much shared memory: the limit is raised where it is lower. It never
- * falls, for another thread may be about to launch the kernel with more. */
+/* Call it before a launch with this much shared memory: raises the limit if it is lower. The limit
+ * is never lowered, because another thread may be about to launch the kernel with more. */
 template <class... P>
 static inline cudaError_t allow_smem(struct by_gpu *allowed, int gpu, void (*kernel)(P...),
                                      size_t smem, bool all_shared)
@@ -97,7 +99,7 @@ static inline cudaError_t allow_smem(struct by_gpu *allowed, int gpu, void (*ker
     return e;
 }
 
-/* What `find` says of the current GPU, asked once. */
+/* The result of `find` for the current GPU, computed once. */
 static inline bool is_ready(struct by_gpu *ready, int gpu, bool (*find)(void))
 {
     bool yes;
@@ -111,7 +113,7 @@ static inline bool is_ready(struct by_gpu *ready, int gpu, bool (*find)(void))
 
 #ifndef PV_CUDASIM
 
-/* Wait until all kernels in front have ended and their writes are seen. */
+/* Wait until all earlier kernels have ended and their writes are visible. */
 __device__ static inline void dep_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -127,7 +129,7 @@ __device__ static inline void dep_launch()
 #endif
 }
 
-/* 16 bytes that are read once: past L1, first to go from L2. */
+/* Load 16 bytes that are read once: bypasses L1, evicted first from L2. */
 __device__ static inline uint4 load_stream(const void *p)
 {
     uint4 v;
@@ -140,8 +142,8 @@ __device__ static inline uint4 load_stream(const void *p)
     return v;
 }
 
-/* 16 bytes from global to shared memory, behind the thread's back; `bytes` of them (0 or 16), the
- * rest zero. Commit closes a group; wait until at most N groups are open. */
+/* Copy 16 bytes asynchronously from global to shared memory; `bytes` of them (0 or 16), the rest
+ * zero. Commit ends a group of copies; wait until at most N groups are unfinished. */
 __device__ static inline void copy_async16(void *shared, const void *global, int bytes)
 {
     unsigned s = (unsigned)__cvta_generic_to_shared(shared);
@@ -221,7 +223,7 @@ __device__ static inline float exp2_fast(float x)
 
 #endif /* PV_CUDASIM */
 
-/* Finite stays finite: what is too large for BF16 becomes its largest number. */
+/* A finite number stays finite: one that is too large for BF16 becomes BF16's largest number. */
 __device__ static inline uint32_t bf16_bits(float f)
 {
     uint32_t u = __float_as_uint(f);
@@ -253,7 +255,7 @@ __device__ static inline uint32_t pack_bf16(float lo, float hi)
 #endif
 }
 
-/* copy_async16 of 16 bytes that are read once: the neighbours come to L2 along with them. */
+/* copy_async16 for data that is read once; adjacent bytes are fetched into L2 as well. */
 __device__ static inline void copy_async16_stream(void *shared, const void *global)
 {
 #ifdef PV_CUDASIM
@@ -265,8 +267,8 @@ __device__ static inline void copy_async16_stream(void *shared, const void *glob
 #endif
 }
 
-/* What other kernels wrote, past L1, where `wanted`; else v stays. Not a branch, behind which other
- * loads would wait. */
+/* If `wanted`, load data that other kernels wrote, bypassing L1; else v does not change. Uses a
+ * predicate instead of a branch, which would delay later loads. */
 __device__ static inline void load_if(uint4 &v, const uint4 *p, bool wanted)
 {
 #ifdef PV_CUDASIM
@@ -301,7 +303,7 @@ __device__ static inline void load_if(float4 &v, const float4 *p, bool wanted)
                     __uint_as_float(bits.w));
 }
 
-/* What p depends on is computed before this place. */
+/* Forces the compiler to compute p before this point. */
 template <class T> __device__ static inline void settle(T *&p)
 {
 #ifdef PV_CUDASIM
@@ -325,8 +327,8 @@ __device__ static inline void mma_bf16_first(float c[4], const uint32_t a[4], co
 #endif
 }
 
-/* (v & mask) | bits as one instruction: left to itself, the assembler makes two of it where both
- * are constants. */
+/* (v & mask) | bits as one instruction; without this, the assembler makes two if both are
+ * constants. */
 __device__ static inline uint32_t and_or(uint32_t v, uint32_t mask, uint32_t bits)
 {
 #ifdef PV_CUDASIM

@@ -1,5 +1,5 @@
-/* y = x . w^T for up to 64 rows of x, as fast as the weights come from memory: what the plan
- * (matmul_few.cu) and the kernels (matmul_few_kernel.cuh, one file for each type) share.
+/* y = x . w^T for up to 64 rows of x, limited by the memory bandwidth of the weights. Shared by the
+ * plan (matmul_few.cu) and the kernels (matmul_few_kernel.cuh, instantiated in one file per type).
  *
  * A warp multiplies `units` of 16 MT rows of w, the M side of mma, by all rows of x, the N side in
  * NT tiles of 8. It takes K slot by slot (planes.h). The warps of a block are WM x WK: WM units,
@@ -100,8 +100,9 @@ cudaError_t few_run_q4_0(const struct few_params *p, int mt, int nt, int blocks,
 cudaError_t few_run_q4_k(const struct few_params *p, int mt, int nt, int blocks, size_t smem,
                          cudaStream_t stream);
 
-/* matmul_few_hopper.cu. A call as the interface has it: jobs that share x, or gate and up with one
- * y. False: not for this GPU or these matrices; that never depends on n. */
+/* matmul_few_hopper.cu. A call as in the interface: jobs that share x, or gate and up with one y.
+ * The functions return false if they do not support this GPU or these matrices, which never depends
+ * on n. */
 struct few_call {
     const struct matrix *w[DEVICE_MAX_JOBS];
     void *y[DEVICE_MAX_JOBS];
@@ -125,17 +126,17 @@ static inline struct few_norm few_norm_from(const struct few_call *c, size_t at)
     return n;
 }
 
-/* matmul_few_thin.cu: small matrices, whatever else would take them. */
+/* matmul_few_thin.cu: small matrices; preferred over the other kernels. */
 bool few_is_thin(const struct matrix *m);
 bool few_thin(struct device_work *w, const struct few_call *c);
 bool few_hopper_ready(const struct device_work *w);
 bool few_hopper(struct device_work *w, const struct few_call *c);
-/* matmul_few_narrow_hopper.cu: gate and up of few columns, whatever else would take them. */
+/* matmul_few_narrow_hopper.cu: gate and up with few columns; preferred over the other kernels. */
 bool few_narrow(struct device_work *w, const struct few_call *c);
 /* matmul_few_packed_hopper.cu: the same for types with blocks. */
 bool few_packed_hopper(struct device_work *w, const struct few_call *c);
-/* q, k and v of a lone row from x = xn, and what rope_kv does with them, the bits the same; false:
- * not for this one, nothing is done. */
+/* q, k and v of a single row from x = xn, followed by the work of rope_kv, with the same bits.
+ * False: not supported here, and nothing is done. */
 bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const void *x,
                     const struct few_norm *norm);
 

@@ -10,18 +10,18 @@ struct product {
     void *y;
     enum dtype w_dtype, x_dtype, y_dtype;
     int out, in, stride, n;
-    int pad; /* rows of zeros behind the weights, with room in y: aligned outputs are far faster */
+    int pad; /* rows of zeros after the weights, with space in y: aligned outputs are much faster */
     size_t x_stride, y_stride;
     const float *bias;
     bool add;
-    bool gelu; /* of the result, with its bias: GELU_TANH; BF16 only, and without add */
+    bool gelu; /* apply GELU_TANH to the result with its bias; BF16 only, and without add */
 };
 
-/* False: the library does not take this product, whatever its rows. */
+/* False: the library does not support this product, whatever its number of rows. */
 bool library_product(struct device_work *w, const struct product *p);
 
-/* matmul_many.cu: whether the work has room for the matrix turned to plain elements of so many
- * bytes, and for rows of zeros up to a multiple of 8; if not, that is told. */
+/* matmul_many.cu: whether the work has memory for the matrix converted to plain elements of this
+ * size, and for rows of zeros up to a multiple of 8; if not, an error is recorded. */
 bool weights_fit(struct device_work *w, int out, int stride, size_t element);
 
 #endif

@@ -1,7 +1,7 @@
-/* RMSNorm without a kernel of its own. Who makes a row of x leaves beside it the row times the
- * norm's weights, rounded to BF16 but not scaled, and for every octet of its numbers the sum of
- * their squares; the product that follows multiplies what it gives by the row's 1 / rms. All sums
- * run in an order that the length of the row fixes, whoever takes them. */
+/* RMSNorm without a separate kernel. The kernel that computes a row of x also stores the row times
+ * the norm's weights, rounded to BF16 but not scaled, and the sum of squares of every octet (eight
+ * numbers). The product that follows multiplies its results by the row's 1 / rms. The order of all
+ * sums depends on the length of the row only, whichever kernel computes them. */
 #ifndef PV_KERNELS_CUDA_NORM_H
 #define PV_KERNELS_CUDA_NORM_H
 
@@ -19,8 +19,8 @@ __device__ static inline float octet_squares(float v, int step)
     return s;
 }
 
-/* 1 / rms of a row of dim (a multiple of 64) numbers by the sums of its octets, in two halves, so
- * that other loads can be given out in between. A whole warp. */
+/* 1 / rms of a row of dim (a multiple of 64) numbers from the sums of its octets, in two halves, so
+ * that other loads can be issued in between. Called by a whole warp. */
 __device__ static inline float norm_take(const float *squares, int dim)
 {
     float sum = 0;
@@ -40,7 +40,7 @@ __device__ static inline float norm_end(float sum, int dim, float eps)
     return 1.0f / sqrtf(sum / (float)dim + eps);
 }
 
-/* The same of ROWS rows that follow each other, `there` of them, with more loads on the way. */
+/* The same for ROWS consecutive rows, of which `there` exist, with more loads in flight. */
 template <int ROWS>
 __device__ static inline void norm_take_rows(float (&sum)[ROWS], const float *squares, int dim,
                                              int there)

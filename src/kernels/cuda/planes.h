@@ -1,5 +1,5 @@
-/* How matrices with blocks lie on the device. A `slot` is what one warp multiplies at a time: 64
- * elements of Q8_0, 128 of Q4_0 and Q4_K. Eight rows are an octet. The quants of a matrix are
+/* The layout of quantised matrices on the device. A `slot` is what one warp multiplies at a time:
+ * 64 elements of Q8_0, 128 of Q4_0 and Q4_K. Eight rows are an octet. The quants of a matrix are
  *
  *     [octet][slot][lane] 16 bytes,  lane = 4 * (row % 8) + t,
  *

@@ -1,4 +1,4 @@
-/* The parts of a work that device_cuda.cu puts together: copies and recorded steps. */
+/* Parts of struct device_work that have their own files: copies and recorded steps. */
 #ifndef PV_KERNELS_CUDA_WORK_H
 #define PV_KERNELS_CUDA_WORK_H
 
@@ -10,7 +10,7 @@ void stager_close(struct device_work *w);
 void stager_put(struct device_work *w, void *dst, const void *src, size_t size);
 void stager_get(struct device_work *w, void *dst, const void *src, size_t size);
 
-/* recorder.cu: steps with equal keys are recorded as a graph and played again. */
+/* recorder.cu: a step is recorded as a CUDA graph; steps with equal keys replay it. */
 enum pv_status recorder_open(struct device_work *w, struct pv_error *err);
 void recorder_close(struct device_work *w);
 bool recorder_begin(struct device_work *w, const struct work_plan *plan);

@@ -1,5 +1,5 @@
 /* The activations of a vector: exponential, silu, both gelus. A template like elementwise.h, for
- * all that apply them; each lane is computed by itself, so the bits do not depend on who does. */
+ * all that apply them; each lane is computed independently, so all callers get the same bits. */
 #ifndef PV_KERNELS_X86_ACTIVATION_H
 #define PV_KERNELS_X86_ACTIVATION_H
 
@@ -25,7 +25,7 @@ INLINE vec vec_exp(vec x)
     return vec_scale2(p, n);
 }
 
-/* Nothing past these makes a difference, and below them nothing is denormal. */
+/* Clamp v to +-limit: beyond it the result does not change, and no denormals occur. */
 INLINE vec within(vec v, float limit)
 {
     return vec_max(vec_set(-limit), vec_min(vec_set(limit), v));

@@ -172,7 +172,7 @@ static float softmax_vec(float *p, const float *s, int n, int limit, float scale
     if (rest) {
         vec e = vec_exp(vec_mul(factor, vec_sub(vec_load_part(s + i, rest), high)));
         e = vec_keep(e, rest, 0);
-        vec_store(p + i, e); /* n is a multiple of 64: there is room */
+        vec_store(p + i, e); /* n is a multiple of 64, so this stays inside p */
         sum = vec_add(sum, e);
         i += VEC;
     }
@@ -195,8 +195,8 @@ static void scale_add_vec(float *acc, float a, const float *x, float b, int n)
             rest);
 }
 
-/* First the largest value, then where it first stands: both passes are quick, and ties need no
- * care in the first. vec_max(NaN, m) is m, so NaN never wins. */
+/* First find the largest value, then its first position: both passes are fast, and the first need
+ * not handle ties. vec_max(NaN, m) is m, so NaN is ignored. */
 static int argmax_vec(const float *x, int n)
 {
     int whole = n / VEC * VEC, rest = n - whole, i;

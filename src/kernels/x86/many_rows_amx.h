@@ -75,6 +75,6 @@ void many_rows_fused(const struct matmul_fused *f, const void *xp, int n, const 
 
 /* F16 weights (matmul_f16_amx.c). */
 extern const struct matmul_kernel matmul_f16_amx;
-extern const struct matmul_kernel matmul_f16_own_amx; /* in an order of their own */
+extern const struct matmul_kernel matmul_f16_own_amx; /* repacked */
 
 #endif

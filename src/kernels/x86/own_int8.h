@@ -1,4 +1,4 @@
-/* Weights of Q8_0, Q4_0, Q5_0 and IQ4_NL in an order of our own, made when a model is opened: 16
+/* Repacked weights of Q8_0, Q4_0, Q5_0 and IQ4_NL; the repacking happens when a model is opened: 16
  * outputs together, so that a vector has the same values of all of them, and a row of x needs
  * neither sums across lanes nor gathered scales. Products have the bits of those of int8_avx512.h.
  *
@@ -29,8 +29,8 @@ INLINE int own_planes(enum dtype t)
     return t == DTYPE_Q8_0 ? 8 : t == DTYPE_Q5_0 ? 5 : 4;
 }
 
-/* Bytes from plane to plane: not a multiple of a page, or their lines would meet in few places of
- * the cache, and all planes would enter a new page at once. */
+/* Bytes from plane to plane: not a multiple of a page, because lines of all planes would then fall
+ * into the same few cache sets, and all planes would reach a new page at once. */
 static inline size_t own_plane(const struct matrix *w)
 {
     size_t groups = ((size_t)w->out + GROUP - 1) / GROUP;
@@ -57,7 +57,7 @@ INLINE __m512 own_scales(const struct own_group *g, size_t i)
     return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(g->scale + i * LINE / 2)));
 }
 
-/* Asks for the lines of block i, which may be one of a group after this. */
+/* Prefetch the lines of block i, which may belong to a later group. */
 INLINE void own_fetch(const struct own_group *g, size_t i, enum dtype t)
 {
     for (size_t k = 0; k < (size_t)own_planes(t); k++)

@@ -1,5 +1,5 @@
-/* Where K-quants, Q4_1 and Q5_1 lie in an order of our own: a template, compiled once per
- * instruction set. Lines of dwords of VEC outputs, [plane][tile][block][line]. */
+/* The layout of repacked K-quants, Q4_1 and Q5_1: a template, compiled once per instruction set.
+ * Lines of dwords of VEC outputs, [plane][tile][block][line]. */
 #ifndef PV_KERNELS_X86_QUANT_OWN_H
 #define PV_KERNELS_X86_QUANT_OWN_H
 
@@ -13,8 +13,8 @@ static inline size_t quant_own_tile(const struct matrix *w)
     return (size_t)(w->in / dtype_block(w->dtype)) * lines * VEC * 4;
 }
 
-/* From plane to plane: not a multiple of a page, or their lines would meet in few places of the
- * cache. */
+/* Bytes from plane to plane: not a multiple of a page, because lines of all planes would then fall
+ * into the same few cache sets. */
 static inline size_t quant_own_plane(const struct matrix *w)
 {
     size_t tiles = (size_t)((w->out + VEC - 1) / VEC);

@@ -1,12 +1,12 @@
-/* Tile products of int8 blocks with the sums in one of tiles 0 to 3, which take turns. A tile's
- * number is part of the instruction, hence the spellings. */
+/* Tile products of int8 blocks, with the sums alternately in tiles 0 to 3. The number of a tile is
+ * part of the instruction, hence the switch. */
 #ifndef PV_KERNELS_X86_TILE_INT8_H
 #define PV_KERNELS_X86_TILE_INT8_H
 
 #include "kernels/x86/tile_amx.h"
 
-/* Tile c becomes a . b, by way of tiles 4 and 6 or 5 and 7; rows of a and b lie so many bytes
- * apart. */
+/* Set tile c to a . b, through tiles 4 and 6 or 5 and 7; rows of a and b are a_stride, b_stride
+ * bytes apart. */
 static inline void tile_product(int c, const uint8_t *a, size_t a_stride, const uint8_t *b,
                                 size_t b_stride)
 {

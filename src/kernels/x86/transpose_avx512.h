@@ -1,5 +1,4 @@
-/* For kernels whose lanes change their meaning: a 16 x 16 transpose of dwords in registers, and the
- * numbers of lanes that stand for things apart. */
+/* A 16 x 16 transpose of dwords in registers, and lane offsets for strided gathers. */
 #ifndef PV_KERNELS_X86_TRANSPOSE_AVX512_H
 #define PV_KERNELS_X86_TRANSPOSE_AVX512_H
 

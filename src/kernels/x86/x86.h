@@ -1,4 +1,4 @@
-/* What the files of this folder tell each other. */
+/* Declarations that the files of this folder share. */
 #ifndef PV_KERNELS_X86_X86_H
 #define PV_KERNELS_X86_X86_H
 
