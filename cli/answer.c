@@ -101,6 +101,8 @@ void answer_json(struct buf *b, const struct answer *a, bool has_text)
         buf_puts(b, ",");
         parallel_json(b, &f, 1);
     }
+    if (a->method->lossy)
+        buf_printf(b, ",\"video_kept\":%.4g", st->video_kept);
 }
 
 void answer_ids(struct buf *b, const struct answer *a)
@@ -157,6 +159,10 @@ void answer_stats(const struct answer *a)
     fprintf(stderr, "answer  %6lld tokens in %8.3f s (%.1f tokens/s), %lld passes, method %s\n",
             (long long)st->tokens, st->decode_s, tokens_per_second(&f), (long long)st->passes,
             a->method->name);
+    if (a->method->lossy)
+        fprintf(stderr,
+                "LOSSY   %s: an answer token reads %.1f %% of the video's keys and values\n",
+                a->method->lossy, 100 * st->video_kept);
     if (a->method->drafter != PV_DRAFT_NONE)
         print_speculation(a, &f);
     fprintf(stderr, "total   %15s %8.3f s, %.1f MiB held at most\n", "", a->total,

@@ -204,6 +204,8 @@ static bool answer_clip(const struct batch_run *b, int i, struct buf *out, int64
         add_string(out, "id", l.id.data, l.id.len);
     if (l.video.len > 0)
         add_string(out, "video", l.video.data, l.video.len);
+    if (!*failed && b->gen->method && b->gen->method->lossy)
+        add_string(out, "lossy", b->gen->method->lossy, strlen(b->gen->method->lossy));
     if (!*failed)
         add_answers(out, q, n);
     for (int k = 0; k < n && q; k++) {

@@ -37,6 +37,12 @@ static double accuracy_of(const struct figures *mine, const struct figures *plai
     return quotient(mine->v[FIG_RIGHT], mine->v[FIG_SCORED]);
 }
 
+static double agreement_of(const struct figures *mine, const struct figures *plain)
+{
+    (void)plain;
+    return agreement(mine);
+}
+
 static const struct quantity {
     const char *name, *upper, *lower; /* in JSON; the two lines of its heading, NULL: JSON only */
     stats_fn *fn;
@@ -49,6 +55,7 @@ static const struct quantity {
     { "total_speedup", "total", "speed-up", total_speedup },
     { "accuracy", "right", "option", accuracy_of },
     { "c", NULL, NULL, step_ratio },
+    { "agreement", NULL, NULL, agreement_of },
 };
 enum { N_QUANTITIES = sizeof quantities / sizeof *quantities };
 
@@ -239,7 +246,8 @@ static void method_statistics(struct buf *b, const struct bench_stats *s,
 
     method_json(b, &c->method, c->label);
     for (int q = 0; q < N_QUANTITIES; q++) {
-        bool told = quantities[q].fn != accuracy_of || mine.v[FIG_SCORED] > 0;
+        bool told = (quantities[q].fn != accuracy_of || mine.v[FIG_SCORED] > 0) &&
+                    (quantities[q].fn != agreement_of || mine.v[FIG_LOSSY] > 0);
         if (told && stats_interval(s, k, quantities[q].fn, &i))
             interval_json(b, quantities[q].name, &i);
     }

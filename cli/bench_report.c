@@ -33,6 +33,8 @@ static const char *identity_word(const struct pv_method *m, enum identity identi
 {
     if (method_simulates(m) > 0)
         return "SIMULATED";
+    if (m->lossy)
+        return "LOSSY";
     return identity == SAME ? "yes" : identity == DIFFERENT ? "NO" : "-";
 }
 
@@ -190,6 +192,25 @@ static void drafting_table(struct buf *b, const struct tally *t, const struct co
     }
 }
 
+/* How far lossy answers are those of plain decoding. */
+static void lossy_table(struct buf *b, const struct tally *t, const struct contenders *who,
+                        int width)
+{
+    bool any = false;
+    for (int k = 0; k < who->n; k++) {
+        const struct figures *f = &t->sum[k];
+        if (!(f->v[FIG_LOSSY] > 0))
+            continue;
+        if (!any)
+            buf_printf(b, "\n%-*s %9s %9s %9s %9s\n", width, "lossy", "agreement", "same text",
+                       "KV kept", "prefill s");
+        any = true;
+        buf_printf(b, "%-*s %8.1f%% %8.1f%% %8.1f%% %9.3f\n", width, who->items[k].label,
+                   100 * agreement(f), 100 * f->v[FIG_SAME_TEXT] / f->v[FIG_LOSSY],
+                   100 * f->v[FIG_VIDEO_KEPT] / f->v[FIG_LOSSY], f->v[FIG_PREFILL_S]);
+    }
+}
+
 void tally_table(struct buf *b, const struct tally *t, const struct contenders *who, bool wide)
 {
     int width = label_width(who);
@@ -199,6 +220,7 @@ void tally_table(struct buf *b, const struct tally *t, const struct contenders *
         table_row(b, t, &who->items[k], k, width, wide);
     drafting_table(b, t, who, width);
     parallel_table(b, t, who, width);
+    lossy_table(b, t, who, width);
 }
 
 /* ---- JSON ---- */
@@ -243,6 +265,9 @@ static void add_method_json(struct buf *b, const struct tally *t, const struct c
         buf_puts(b, ",");
         parallel_json(b, f, t->clips);
     }
+    if (f->v[FIG_LOSSY] > 0)
+        buf_printf(b, ",\"agreement\":%.6g,\"same_text\":%.6g,\"video_kept\":%.6g", agreement(f),
+                   f->v[FIG_SAME_TEXT] / f->v[FIG_LOSSY], f->v[FIG_VIDEO_KEPT] / f->v[FIG_LOSSY]);
 }
 
 void tally_json(struct buf *b, const struct tally *t, const struct contenders *who)
@@ -265,7 +290,7 @@ void csv_header(struct buf *b)
                 "draft_video_tokens,prefill_s,view_s,draft_prefill_s,draft_s,verify_s,decode_s,"
                 "total_s,identical,video_s,vision_s,draft_vision_s,schedule,window,draft_threads,"
                 "startup_tokens,wasted,wait_s,draft_rows,draft_slots,rejections,peak_mib,"
-                "accepted_by_round\n");
+                "accepted_by_round,lossy,agreement,video_kept\n");
 }
 
 /* A field and its comma; in quotes where it needs them. */
@@ -337,6 +362,10 @@ void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders 
             buf_printf(b, "%.1f", f->v[FIG_PEAK_BYTES] / (1 << 20));
         for (int i = 0; i < r->rounds[k].n; i++)
             buf_printf(b, "%c%d", i ? ' ' : ',', r->rounds[k].accepted[i]);
-        buf_puts(b, r->rounds[k].n ? "\n" : ",\n");
+        buf_printf(b, "%s,%s,", r->rounds[k].n ? "" : ",", m->lossy ? m->lossy : "");
+        if (m->lossy)
+            buf_printf(b, "%.4f,%.4f\n", agreement(f), f->v[FIG_VIDEO_KEPT]);
+        else
+            buf_puts(b, ",\n");
     }
 }

@@ -120,6 +120,8 @@ static void name_settings(const struct batch_args *a, struct plan *plan)
                c->no_audio);
     if (plan->method.accept == PV_ACCEPT_REJECTION)
         buf_printf(&b, "rejection %s %s\n", plan->method.name, plan->draft ? plan->draft : "");
+    if (plan->method.lossy)
+        buf_printf(&b, "lossy %s\n", plan->method.lossy);
     batch_hash(plan->settings, b.data ? b.data : "", b.len);
     buf_clear(&b);
 }
@@ -148,7 +150,8 @@ static int make_plan(const struct batch_args *a, struct plan *plan)
     if (r != OPTIONS_RUN)
         return r;
     plan->gen = sampling_args_params(&a->sampling);
-    plan->gen.method = plan->method.drafter != PV_DRAFT_NONE ? &plan->method : NULL;
+    plan->gen.method =
+        plan->method.drafter != PV_DRAFT_NONE || plan->method.lossy ? &plan->method : NULL;
     name_settings(a, plan);
     return OPTIONS_RUN;
 }

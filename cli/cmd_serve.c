@@ -186,6 +186,9 @@ static int configure(const struct serve_args *a, struct serve_config *c)
         r = cache_args_check(&a->cache, "serve");
     if (r == OPTIONS_RUN)
         r = method_args_check(&a->method, "serve", &c->model, &c->method, &draft);
+    if (r == OPTIONS_RUN && c->method.lossy)
+        r = options_misuse("serve", "--lossy is not for a server, whose clients could not tell its "
+                                    "answers from the model's own");
     if (r != OPTIONS_RUN)
         return r;
     c->model.limits.memory_bytes = a->session.memory;

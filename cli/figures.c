@@ -46,6 +46,7 @@ struct figures figures_of(const struct pv_stats *st)
                              [FIG_DRAFT_THREADS] = st->draft_threads,
                              [FIG_DRAFT_ROWS] = (double)st->draft_rows,
                              [FIG_DRAFT_SLOTS] = (double)st->draft_slots,
+                             [FIG_VIDEO_KEPT] = st->video_kept,
                          } };
     count_runs(&f, st);
     return f;
@@ -103,6 +104,11 @@ double acceptance(const struct figures *f)
 double tokens_per_second(const struct figures *f)
 {
     return quotient(f->v[FIG_DECODED], f->v[FIG_DECODE_S]);
+}
+
+double agreement(const struct figures *f)
+{
+    return quotient(f->v[FIG_AGREED], f->v[FIG_COMPARED]);
 }
 
 double total_seconds(const struct figures *f)

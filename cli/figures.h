@@ -41,6 +41,11 @@ enum figure {
     FIG_DRAFT_SLOTS,
     FIG_SCORED, /* answers to multiple-choice questions whose right option is known */
     FIG_RIGHT,  /* how many of these chose it */
+    FIG_LOSSY,      /* lossy answers */
+    FIG_SAME_TEXT,  /* how many of these equal the answer of plain decoding */
+    FIG_COMPARED,   /* tokens of the longer of the two answers */
+    FIG_AGREED,     /* tokens of their longest common subsequence */
+    FIG_VIDEO_KEPT, /* pv_stats.video_kept */
     N_FIGURES
 };
 
@@ -57,6 +62,7 @@ double tokens_per_pass(const struct figures *f);   /* with it */
 double mean_run(const struct figures *f);
 double acceptance(const struct figures *f);
 double tokens_per_second(const struct figures *f);
+double agreement(const struct figures *f);     /* of lossy answers with the lossless ones */
 double total_seconds(const struct figures *f); /* from opening the video to the last token */
 /* Adds "parallel":{...}, a member of a JSON object; f: sums over `clips` clips. */
 void parallel_json(struct buf *b, const struct figures *f, double clips);

@@ -96,6 +96,11 @@ const struct option method_table[] = {
       POSITION_WORDS },
     { "keep", 0, NULL, OPTION_INT, AT(keep), 1, MAX_KEEP, "N",
       "Drafter sparse: KV cache entries used in each layer. Default: 1024.", NULL },
+    { "lossy", 0, NULL, OPTION_STRING, AT(lossy), 0, 0, "NAME:RATIO",
+      "Give the model itself only part of the video, which CHANGES the answer: fastv, sparsevlm, "
+      "pyramiddrop or dycoke, and the share of the video's tokens that the last layers do not see "
+      "(0 to 0.99). With plain decoding (ar) only. Default: never.",
+      NULL },
 };
 _Static_assert(sizeof method_table / sizeof *method_table == N_METHOD_OPTIONS, "rows");
 _Static_assert(PV_ACCEPT_REJECTION == 1 && PV_POS_ORIGINAL == 2 && PV_SCHEDULE_PARALLEL == 1,
@@ -143,6 +148,19 @@ void method_json(struct buf *b, const struct pv_method *m, const char *label)
         buf_printf(b, ",\"ratio\":%.6g", m->ratio);
     if (m->schedule == PV_SCHEDULE_PARALLEL)
         buf_puts(b, ",\"schedule\":\"parallel\"");
+    if (m->lossy) {
+        buf_puts(b, ",\"lossy\":");
+        buf_json(b, m->lossy, strlen(m->lossy));
+    }
+}
+
+/* Nobody shall take a lossy answer for the model's own. */
+static void warn_lossy(const struct pv_method *m)
+{
+    if (m->lossy)
+        report("warning: lossy (%s): the model does not see all of the video, and its answer may "
+               "differ from that of plain decoding",
+               m->lossy);
 }
 
 /* --- changing a preset --- */
@@ -271,6 +289,7 @@ static void change(const struct method_args *a, struct pv_method *m, bool self, 
 {
     struct pv_method changed = { .size = sizeof changed };
     change_drafter(a, m, self, head);
+    m->lossy = a->lossy;
     if (!drafts(m) || a->schedule == PV_SCHEDULE_SERIAL)
         m->schedule = PV_SCHEDULE_SERIAL;
     if (!drafts(m))
@@ -412,6 +431,8 @@ static const char *implied_method(const struct method_args *a, bool has_drafter)
 {
     if (a->drafter >= 0)
         return pv_drafter_find(a->drafter)->preset;
+    if (a->lossy && !a->draft && !a->head)
+        return "ar";
     return has_drafter || a->draft ? "auto" : "ar";
 }
 
@@ -444,6 +465,7 @@ int method_args_check(const struct method_args *a, const char *command, struct p
     *out = m;
     set_head(a, mp, drafter_of(&m)->needs_head ? head : NULL);
     *draft = drafter_of(&m)->needs_draft ? path : NULL;
+    warn_lossy(&m);
     return OPTIONS_RUN;
 }
 
@@ -455,6 +477,7 @@ static bool add_contender(struct contenders *list, const struct pv_method *m, co
     if (list->n == MAX_CONTENDERS)
         return false;
     c->method = *m;
+    snprintf(c->lossy, sizeof c->lossy, "%s", m->lossy ? m->lossy : "");
     snprintf(c->label, sizeof c->label, "%s", label);
     list->n++;
     return true;
@@ -540,9 +563,10 @@ static int add_named(struct contenders *list, const struct method_args *a, const
             command, "\"%s\" is not a method: behind the colon only \"self\" can stand", word);
     if (pv_method_find(&m, name, &err))
         return options_misuse(command, "%s", err.text);
-    if (!drafts(&m)) /* it is there already */
-        return *changes ? options_misuse(command, "\"%s\": method %s drafts nothing", word, name)
-                        : OPTIONS_RUN;
+    if (!drafts(&m) && !*changes) /* it is there already */
+        return OPTIONS_RUN;
+    if (!drafts(&m) && strncmp(changes, "+lossy=", strlen("+lossy=")) != 0)
+        return options_misuse(command, "\"%s\": method %s drafts nothing", word, name);
     if (suffix && !drafter_of(&m)->as_self)
         return options_misuse(command, "method %s has no draft model that \"self\" could replace",
                               name);
@@ -577,6 +601,9 @@ int method_args_list(const struct method_args *a, const char *command, struct pv
 
     if (r == OPTIONS_RUN && a->method)
         r = options_misuse(command, "--method is for one method, and here is a list of them");
+    if (r == OPTIONS_RUN && a->lossy)
+        r = options_misuse(command, "--lossy is for one method; in a list, ar+lossy=%s is one",
+                           a->lossy);
     out->n = 0;
     pv_method_find(&plain, "ar", NULL);
     add_contender(out, &plain, "ar");
@@ -594,6 +621,10 @@ int method_args_list(const struct method_args *a, const char *command, struct pv
     *draft = mp->head = NULL;
     for (int i = 0; i < out->n; i++) {
         out->items[i].method.name = out->items[i].label;
+        if (out->items[i].method.lossy)
+            out->items[i].method.lossy = out->items[i].lossy;
+        if (r == OPTIONS_RUN)
+            warn_lossy(&out->items[i].method);
         if (drafter_of(&out->items[i].method)->needs_draft)
             *draft = path;
         if (drafter_of(&out->items[i].method)->needs_head)

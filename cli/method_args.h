@@ -8,7 +8,8 @@
 
 /* -1, 0 and NULL: as in the method. */
 struct method_args {
-    const char *draft, *draft_mmproj, *draft_device, *draft_text, *head, *method, *view, *shape;
+    const char *draft, *draft_mmproj, *draft_device, *draft_text, *head, *method, *view, *shape,
+        *lossy;
     int drafter, schedule, accept, positions;
     int window, total, depth, width, keep, threads, draft_vocab;
     double ratio, lambda;
@@ -22,13 +23,14 @@ struct method_args {
     }
 
 extern const struct option method_table[];
-enum { N_METHOD_OPTIONS = 21, N_METHOD_SHORT = 3 }; /* --help lists the first three */
+enum { N_METHOD_OPTIONS = 22, N_METHOD_SHORT = 3 }; /* --help lists the first three */
 
 /* Methods to be compared; the first is always plain decoding. */
-enum { MAX_CONTENDERS = 96, LABEL_SIZE = 96 };
+enum { MAX_CONTENDERS = 96, LABEL_SIZE = 96, LOSSY_SIZE = 40 };
 
 struct contender {
     struct pv_method method;
+    char lossy[LOSSY_SIZE]; /* storage of method.lossy */
     char label[LABEL_SIZE]; /* as spelled in the list: a name and changes to it */
 };
 

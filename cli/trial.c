@@ -143,7 +143,7 @@ static bool wants_features(const struct pv_method *m)
 {
     const struct pv_drafter_info *who = pv_drafter_find(m->drafter);
     const struct pv_view_info *view = pv_view_find(m->view);
-    return who->own_weights || view->features ||
+    return m->lossy || who->own_weights || view->features ||
            (who->needs_head && who->reads_prompt && view->videos);
 }
 
@@ -174,14 +174,16 @@ static bool shows_the_same(const struct pv_method *a, const struct pv_method *b)
     return a->drafter == b->drafter && !strcmp(a->view, b->view) && a->ratio == b->ratio &&
            a->lambda == b->lambda && a->layer == b->layer && a->terms == b->terms &&
            a->literal == b->literal && a->text_after == b->text_after &&
-           a->positions == b->positions && a->draft_seed == b->draft_seed && a->keep == b->keep;
+           a->positions == b->positions && a->draft_seed == b->draft_seed && a->keep == b->keep &&
+           !a->lossy == !b->lossy && (!a->lossy || !strcmp(a->lossy, b->lossy));
 }
 
 static enum identity identify(const struct course *c, const struct pv_method *m)
 {
     size_t n;
     const int32_t *ids = pv_session_answer(c->session, &n);
-    if (method_simulates(m) > 0 || (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
+    if (m->lossy || method_simulates(m) > 0 ||
+        (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
         return NOT_COMPARED;
     if (n != c->n_answer || memcmp(ids, c->answer, n * sizeof *ids) != 0)
         return DIFFERENT;
@@ -198,6 +200,40 @@ static enum pv_status keep_answer(struct course *c, struct pv_error *err)
     memcpy(c->answer, ids, c->n_answer * sizeof *ids);
     if (c->t->bits)
         memcpy(c->plain_bits, c->bits, c->n_answer * sizeof *c->bits);
+    return PV_OK;
+}
+
+/* Tokens of the longest common subsequence of two answers; -1: out of memory. */
+static int64_t common_tokens(const int32_t *a, size_t n, const int32_t *b, size_t m)
+{
+    int64_t *row = mem_zalloc((m + 1) * sizeof *row), all;
+    if (!row)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        int64_t corner = 0;
+        for (size_t j = 0; j < m; j++) {
+            int64_t above = row[j + 1], left = row[j];
+            row[j + 1] = a[i] == b[j] ? corner + 1 : above > left ? above : left;
+            corner = above;
+        }
+    }
+    all = row[m];
+    mem_free(row);
+    return all;
+}
+
+/* How far a lossy answer is that of plain decoding. */
+static enum pv_status compare_lossy(const struct course *c, struct figures *f, struct pv_error *err)
+{
+    size_t n;
+    const int32_t *ids = pv_session_answer(c->session, &n);
+    int64_t common = common_tokens(ids, n, c->answer, c->n_answer);
+    if (common < 0)
+        return fail_nomem(err, (c->n_answer + 1) * sizeof common);
+    f->v[FIG_LOSSY] = 1;
+    f->v[FIG_SAME_TEXT] = n == c->n_answer && (size_t)common == n;
+    f->v[FIG_COMPARED] = (double)(n > c->n_answer ? n : c->n_answer);
+    f->v[FIG_AGREED] = (double)common;
     return PV_OK;
 }
 
@@ -299,6 +335,8 @@ static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *e
     }
     if (!st && r == 0 && k == 0)
         st = keep_answer(c, err);
+    if (!st && m->lossy)
+        st = compare_lossy(c, &run->f, err);
     if (!st && (r == 0 || c->out->identity[k] == SAME))
         c->out->identity[k] = identify(c, m);
     return st;
@@ -334,7 +372,8 @@ static void reduce(const struct course *c, const struct figures *first, double *
                                        : 0;
         f->v[FIG_VIDEO_S] = first->v[FIG_VIDEO_S];
         f->v[FIG_VISION_S] = first->v[FIG_VISION_S];
-        f->v[FIG_PREFILL_S] = first->v[FIG_PREFILL_S];
+        if (!who->items[k].method.lossy) /* it reuses nothing, so its prefills are whole */
+            f->v[FIG_PREFILL_S] = first->v[FIG_PREFILL_S];
     }
 }
 

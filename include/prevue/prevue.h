@@ -264,6 +264,11 @@ struct pv_method {
     int keep;                          /* sparse: KV entries of a layer; 0: 1024 */
     uint64_t draft_seed;               /* view random */
     const struct pv_method_test *test; /* see testing.h; NULL: none */
+    /* Lossy: the model itself gets only part of each video, so the answer is another one.
+     * NAME:RATIO as "fastv:0.5" (names: pv_lossy_name); RATIO is the share of the video's tokens
+     * that the last layers do not see, 0 to 0.99. With plain decoding only. No method has it by
+     * default. NULL: the model sees all. Must outlive the answer. */
+    const char *lossy;
 };
 
 /* Which frames of a video are taken. AUTO: the rule of the model's family. */
@@ -370,6 +375,9 @@ struct pv_stats {
     int window;    /* the last one used */
     int draft_threads;
     uint64_t peak_bytes; /* peak memory of the library so far, without mapped model files */
+    /* Of a lossy answer (pv_method.lossy): the share of the video's tokens whose keys and values a
+     * token of the answer reads, the mean over the layers. 0: not lossy. */
+    double video_kept;
 };
 
 /* How the model's chat template writes a prompt. Defaults: as the template itself does it. */
@@ -639,6 +647,7 @@ PV_API enum pv_status pv_video_sound(const char *path, const struct pv_video_par
 PV_API enum pv_status pv_method_find(struct pv_method *out, const char *name, struct pv_error *err);
 PV_API const char *pv_method_name(int i); /* NULL past the last */
 PV_API const char *pv_view_name(int i);   /* NULL past the last */
+PV_API const char *pv_lossy_name(int i);  /* of pv_method.lossy; NULL past the last */
 
 /* Check that drafter, view, shape, schedule and acceptance of a method can be combined; PV_E_ARG
  * with the reason. pv_generate checks this too, and whether the models have what it needs. */

@@ -291,6 +291,7 @@ class pv_method(Struct):
     keep: int
     draft_seed: int
     test: Any
+    lossy: Any
     _fields_ = [
         ("size", c_size_t),
         ("name", c_char_p),
@@ -316,6 +317,7 @@ class pv_method(Struct):
         ("keep", c_int),
         ("draft_seed", c_uint64),
         ("test", c_void_p),
+        ("lossy", c_char_p),
     ]
 
 
@@ -440,6 +442,7 @@ class pv_stats(Struct):
     window: int
     draft_threads: int
     peak_bytes: int
+    video_kept: float
     _fields_ = [
         ("size", c_size_t),
         ("prompt_tokens", c_int64),
@@ -474,6 +477,7 @@ class pv_stats(Struct):
         ("window", c_int),
         ("draft_threads", c_int),
         ("peak_bytes", c_uint64),
+        ("video_kept", c_double),
     ]
 
 
@@ -852,6 +856,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "pv_method_find": (c_int, [POINTER(pv_method), c_char_p, POINTER(pv_error)]),
     "pv_method_name": (c_char_p, [c_int]),
     "pv_view_name": (c_char_p, [c_int]),
+    "pv_lossy_name": (c_char_p, [c_int]),
     "pv_method_check": (c_int, [POINTER(pv_method), POINTER(pv_error)]),
     "pv_drafter_find": (POINTER(pv_drafter_info), [c_int]),
     "pv_view_find": (POINTER(pv_view_info), [c_char_p]),

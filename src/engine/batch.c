@@ -110,6 +110,7 @@ static bool fits(const struct batch *b, const struct group *g, const struct step
            g->seqs + step->n_seqs <= STEP_MAX_PARTS &&
            g->logits + step->n_logits <= decoder_state_logits(b->st) &&
            first->layer0 == step->layer0 && first->layer1 == step->layer1 &&
+           first->columns_only == step->columns_only &&
            (first->bulk == step->bulk || !decoder_ways_differ(b->dec)) &&
            chains_agree(first, step) && (g->columns == 0 || step->n_columns == 0);
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/sized.h"
+#include "engine/lossy_run.h"
 #include "engine/media_rows.h"
 #include "engine/prefill.h"
 #include "engine/speculate.h"
@@ -99,7 +100,9 @@ static int32_t choose(struct pv_session *s)
                         s->answer.candidates);
 }
 
-static enum pv_status decode(struct pv_session *s, struct answer_output *out, struct pv_error *err)
+/* lossy NULL: of the whole model. */
+static enum pv_status decode(struct pv_session *s, struct answer_output *out,
+                             struct lossy_run *lossy, struct pv_error *err)
 {
     for (;;) {
         double t0;
@@ -107,7 +110,8 @@ static enum pv_status decode(struct pv_session *s, struct answer_output *out, st
         if (st || out->ended)
             return st;
         t0 = clock_now();
-        st = prefill_token(s, out->p, s->answer.want, err);
+        st = lossy ? lossy_token(lossy, s->answer.want, err)
+                   : prefill_token(s, out->p, s->answer.want, err);
         if (st)
             return st;
         trace_add(&s->answer.trace, PV_SIDE_MODEL, "decode", t0, 1);
@@ -198,6 +202,18 @@ static void begin_answer(struct pv_session *s, const struct pv_gen_params *p, do
     s->seq.answer0 = s->seq.line.n;
 }
 
+/* Everything up to the prompt's last row; *lossy where the method is. */
+static enum pv_status read_prompt(struct speculation *sp, struct lossy_run **lossy,
+                                  struct pv_error *err)
+{
+    struct pv_session *s = sp->s;
+    enum pv_status st = speculation_start(sp, err);
+    if (st || !sp->p->method || !sp->p->method->lossy)
+        return st ? st : speculation_prefill(sp, s->answer.want, err);
+    st = lossy_open(lossy, s, sp->p, err);
+    return st ? st : lossy_prefill(*lossy, s->answer.want, err);
+}
+
 static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_params *p,
                                   answer_fn *on_token, void *user, struct pv_error *err)
 {
@@ -208,6 +224,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     struct pv_stats *stats = &s->answer.stats;
     struct answer_output output = { .p = p, .on_token = on_token, .user = user };
     struct speculation sp;
+    struct lossy_run *lossy = NULL;
     if (!st && dialogue)
         st = generate_ask(s, p, err);
     if (st)
@@ -215,9 +232,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     begin_answer(s, p, t0);
     st = speculation_open(&sp, s, p, err);
     if (!st)
-        st = speculation_start(&sp, err);
-    if (!st)
-        st = speculation_prefill(&sp, s->answer.want, err);
+        st = read_prompt(&sp, &lossy, err);
     t1 = clock_now();
     stats->vision_s += session_take_tower(s);
     stats->prefill_s = t1 - t0 - stats->vision_s - stats->view_s;
@@ -226,6 +241,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
         st = speculation_begin(&sp, err);
     t2 = clock_now();
     if (st) { /* as before the call, for another try */
+        lossy_close(&lossy);
         speculation_close(&sp);
         timeline_return(&s->seq.line, before);
         s->seq.answer0 = s->seq.line.n;
@@ -234,7 +250,9 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     }
     s->frames = s->lost_frames = 0;
     s->video_s = 0;
-    st = sp.phase != DRAFT_OFF ? decode_rounds(s, &output, &sp, err) : decode(s, &output, err);
+    st = sp.phase != DRAFT_OFF ? decode_rounds(s, &output, &sp, err)
+                               : decode(s, &output, lossy, err);
+    lossy_close(&lossy);
     speculation_close(&sp);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* half a character is not for the next answer */

@@ -144,6 +144,10 @@ struct step {
     int layer0, layer1;  /* run only layers [layer0, layer1); both 0: all */
     float *residual;     /* [n, hidden]: read if layer0 > 0, written if layer1 < n_layers */
     bool residual_there; /* it is device memory */
+    /* Run only the part of layer `layer0` that its column taps need: compute the rows' queries, keys
+     * and values, and write keys and values to the cache. The residual stream does not change.
+     * Requires layer0 > 0 and layer1 == layer0 + 1. */
+    bool columns_only;
     /* Rows of a prompt. A device may compute many such rows by another algorithm than rows of
      * decoding, with different last bits. With either one, a row's bits do not depend on the other
      * rows; but a row that is computed again must be computed by the same one. Trees and pending

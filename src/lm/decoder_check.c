@@ -1,8 +1,16 @@
 /* Everything that can be wrong with a step, before anything of it runs. */
 #include "lm/decoder_parts.h"
 
-static enum pv_status check_seq(const struct step *step, int index, const struct decoder_state *st,
-                                struct pv_error *err)
+/* Whether a cache has the layers that a step runs. */
+static bool has_layers(const struct kvcache *kv, const struct step *step, int n_layers)
+{
+    bool all = step_runs_all_layers(step);
+    int from = all ? 0 : step->layer0, to = all ? n_layers : step->layer1;
+    return kv->layer0 <= from && to <= kv->layer0 + kv->n_layers;
+}
+
+static enum pv_status check_seq(const struct step *step, int n_layers, int index,
+                                const struct decoder_state *st, struct pv_error *err)
 {
     const struct step_seq *q = &step->seqs[index];
     int cap = q->kv->cap < st->context ? q->kv->cap : st->context;
@@ -17,6 +25,9 @@ static enum pv_status check_seq(const struct step *step, int index, const struct
     if (q->kv->layer[0].dtype != st->kv_dtype)
         return fail(err, PV_E_ARG, "a KV cache of %s in a state made for %s",
                     dtype_name(q->kv->layer[0].dtype), dtype_name(st->kv_dtype));
+    if (!has_layers(q->kv, step, n_layers))
+        return fail(err, PV_E_ARG, "a KV cache of layers %d to %d in a step over others",
+                    q->kv->layer0, q->kv->layer0 + q->kv->n_layers);
     for (int i = 0; i < index; i++)
         if (step->seqs[i].kv == q->kv)
             return fail(err, PV_E_ARG, "sequences %d and %d of a step share a KV cache", i, index);
@@ -110,6 +121,8 @@ static enum pv_status check_ids(const struct decoder *dec, const struct step *st
 static enum pv_status check_layers(const struct step *step, int n_layers, struct pv_error *err)
 {
     int from = step->layer0, to = step->layer1;
+    if (step_runs_all_layers(step) && step->columns_only)
+        return fail(err, PV_E_ARG, "columns alone of all layers");
     if (step_runs_all_layers(step))
         return PV_OK;
     if (from < 0 || from >= to || to > n_layers)
@@ -119,6 +132,8 @@ static enum pv_status check_layers(const struct step *step, int n_layers, struct
                     from, to, n_layers);
     if (step->n_logits > 0 && to < n_layers)
         return fail(err, PV_E_ARG, "logits of a step that ends with layer %d of %d", to, n_layers);
+    if (step->columns_only && (from == 0 || to != from + 1 || step->n_logits > 0))
+        return fail(err, PV_E_ARG, "columns alone of layers %d to %d of %d", from, to, n_layers);
     return PV_OK;
 }
 
@@ -170,7 +185,7 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
                     step->n, step->n_seqs, step->n_logits, st->max_rows, STEP_MAX_SEQS,
                     st->max_logits);
     for (int i = 0; i < step->n_seqs; i++) {
-        s = check_seq(step, i, st, err);
+        s = check_seq(step, dec->c.n_layers, i, st, err);
         if (s)
             return s;
         n += step->seqs[i].n;
@@ -209,7 +224,7 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
 static enum pv_status check_pair(const struct decoder *dec, const struct step *a,
                                  const struct step *b, struct pv_error *err)
 {
-    if (a->layer0 != b->layer0 || a->layer1 != b->layer1)
+    if (a->layer0 != b->layer0 || a->layer1 != b->layer1 || a->columns_only != b->columns_only)
         return fail(err, PV_E_ARG, "steps over layers %d to %d and %d to %d cannot run together",
                     a->layer0, a->layer1, b->layer0, b->layer1);
     if (a->bulk != b->bulk && decoder_ways_differ(dec))

@@ -91,7 +91,7 @@ struct pass {
     int n_parts;
     struct part part[STEP_MAX_PARTS];
     int n_rows, n_seqs, n_logits; /* of all parts */
-    bool bulk;
+    bool bulk, columns_only;
     struct step_inputs in;      /* on the device */
     struct step_inputs host_in; /* the same on the host */
     struct attn_run runs[STEP_MAX_SEQS];

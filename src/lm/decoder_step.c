@@ -100,7 +100,8 @@ static void attention_operations(struct pass *p, int index)
                             .scale = attention_scale(c),
                             .n_runs = p->n_seqs,
                             .runs = p->runs };
-    p->ops->attention(st->work, &job);
+    if (!p->columns_only)
+        p->ops->attention(st->work, &job);
 }
 
 static void attention_block(struct pass *p, int index)
@@ -110,7 +111,7 @@ static void attention_block(struct pass *p, int index)
     for (int i = 0; i < p->n_parts; i++)
         n_jobs += column_jobs(p, &p->part[i], index, jobs + n_jobs);
     for (int i = 0; i < p->n_seqs; i++)
-        p->runs[i].kv = &p->kv[i]->layer[index];
+        p->runs[i].kv = &p->kv[i]->layer[index - p->kv[i]->layer0];
     if (p->ops->attn) {
         struct attn_block b = { .w = &p->dec->layer[index],
                                 .shape = &p->dec->shape,
@@ -333,6 +334,8 @@ static void run_layers(struct pass *p)
     }
     for (int l = p->layer0; l < p->layer1; l++) {
         attention_block(p, l);
+        if (p->columns_only)
+            return;
         if (l == n_layers - 1)
             drop_rows(p);
         if (p->n == 0)
@@ -475,6 +478,8 @@ static void get_outputs(const struct pass *p, const struct part *part)
     struct decoder_state *st = p->st;
     size_t hidden = (size_t)p->dec->c.hidden, vocab = (size_t)p->dec->c.vocab;
     size_t n = (size_t)step->n_logits, at = (size_t)part->logit0;
+    if (p->columns_only)
+        return;
     if (p->layer1 < p->dec->c.n_layers) {
         (step->residual_there ? p->ops->copy : p->ops->get)(
             st->work, step->residual, p->x + (size_t)part->row0 * hidden,
@@ -500,6 +505,7 @@ static void list_parts(struct pass *p, const struct step *const *steps, int n_st
         const struct step *step = steps[k];
         p->part[p->n_parts++] = (struct part){ step, p->n_rows, p->n_seqs, p->n_logits };
         p->bulk = p->bulk || step->bulk;
+        p->columns_only = step->columns_only;
         for (int i = 0; i < step->n_seqs; i++) {
             const struct step_seq *q = &step->seqs[i];
             p->kv[p->n_seqs] = q->kv;

@@ -57,6 +57,20 @@ enum pv_status kvcache_open(struct kvcache *kv, struct device *dev, const struct
     return PV_OK;
 }
 
+enum pv_status kvcache_open_layers(struct kvcache *kv, struct device *dev, const struct config *c,
+                                   int layer0, int layer1, enum dtype dtype, int context,
+                                   struct pv_error *err)
+{
+    struct config part = *c;
+    enum pv_status s;
+    assert(layer0 >= 0 && layer0 < layer1 && layer1 <= c->n_layers);
+    part.n_layers = layer1 - layer0;
+    s = kvcache_open(kv, dev, &part, dtype, context, err);
+    if (!s)
+        kv->layer0 = layer0;
+    return s;
+}
+
 /* Pages from n on go back. The last goes first: it is the one least likely to be shared, so it
  * shall be the oldest. */
 static void drop_pages(struct kvcache *kv, int n)
@@ -215,7 +229,8 @@ void kvcache_copy(struct kvcache *to, const struct kvcache *from, struct device_
                   const int *to_slots, const int *from_slots, int n)
 {
     const struct kv_layer *a = &to->layer[layer], *b = &from->layer[layer];
-    assert(to != from && to->dev == from->dev && to->n_layers == from->n_layers);
+    assert(to != from && to->dev == from->dev && to->n_layers == from->n_layers &&
+           to->layer0 == from->layer0);
     assert(a->dtype == b->dtype && a->n_kv == b->n_kv && a->d == b->d);
     to->dev->ops->kv_copy(w, a, b, to_slots, from_slots, n);
 }

@@ -7,7 +7,8 @@
 
 struct kvcache {
     struct device *dev;     /* borrowed */
-    int n_layers, cap, len; /* cap: most slots, a multiple of KV_CHUNK */
+    int layer0, n_layers;   /* it holds layers [layer0, layer0 + n_layers) of the model */
+    int cap, len;           /* cap: most slots, a multiple of KV_CHUNK */
     struct kv_layer *layer; /* [n_layers] */
     struct kvpool *pool;
     bool alone;         /* it owns its pool and has all pages of it */
@@ -22,6 +23,11 @@ size_t kvcache_size(const struct config *c, enum dtype dtype, int context);
 /* A cache with its own pool, in which all slots are allocated from the beginning. */
 enum pv_status kvcache_open(struct kvcache *kv, struct device *dev, const struct config *c,
                             enum dtype dtype, int context, struct pv_error *err);
+/* The same for layers [layer0, layer1) only, for steps over these layers. Used if groups of layers
+ * keep different rows. */
+enum pv_status kvcache_open_layers(struct kvcache *kv, struct device *dev, const struct config *c,
+                                   int layer0, int layer1, enum dtype dtype, int context,
+                                   struct pv_error *err);
 /* A cache that takes pages from a pool when they are needed. Borrows the pool. */
 enum pv_status kvcache_attach(struct kvcache *kv, struct kvpool *pool, int context,
                               struct pv_error *err);
@@ -51,8 +57,8 @@ void kvcache_restart(struct kvcache *kv, int len);
 void kvcache_advance(struct kvcache *kv, int n);
 /* Commit the rows path[0] < path[1] < ... of the last step, in that order. */
 void kvcache_gather(struct kvcache *kv, struct device_work *w, const int *path, int n);
-/* Copy slot from_slots[i] of a layer of another cache, of the same model, device and type, to slot
- * to_slots[i] of the same layer. Commits nothing. */
+/* Copy slot from_slots[i] of a layer of another cache, of the same model, layers, device and type,
+ * to slot to_slots[i] of the same layer. `layer` counts from layer0. Commits nothing. */
 void kvcache_copy(struct kvcache *to, const struct kvcache *from, struct device_work *w, int layer,
                   const int *to_slots, const int *from_slots, int n);
 

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/sized.h"
 #include "spec/drafter_kind.h"
+#include "spec/lossy.h"
 #include "spec/view.h"
 
 #include <stdio.h>
@@ -155,6 +156,19 @@ static enum pv_status check_parallel(const struct pv_method *m, const struct dra
     return PV_OK;
 }
 
+/* Drafts are verified by the whole model, and a pruned one has no tree of its own. */
+static enum pv_status check_lossy(const struct pv_method *m, struct pv_error *err)
+{
+    struct lossy_plan plan;
+    if (!m->lossy)
+        return PV_OK;
+    if (m->drafter != PV_DRAFT_NONE)
+        return fail(err, PV_E_ARG,
+                    "lossy pruning (%s) is for plain decoding (method ar); method %s drafts",
+                    m->lossy, m->name ? m->name : "");
+    return lossy_plan(&plan, m->lossy, 0, err);
+}
+
 enum pv_status method_check(const struct pv_method *m, struct pv_error *err)
 {
     const struct drafter_kind *kind;
@@ -162,6 +176,8 @@ enum pv_status method_check(const struct pv_method *m, struct pv_error *err)
     enum pv_status st = check_choices(m, err);
     if (!st)
         st = check_numbers(m, err);
+    if (!st)
+        st = check_lossy(m, err);
     if (st)
         return st;
     kind = drafter_find(m->drafter);

@@ -14,6 +14,7 @@
  *                   never more than the frame has, and the others equal parts of the rest: the
  *                   proportions of dycoke. The first frame, which has nothing to be like, is
  * thinned evenly; the others keep their least similar tokens, as in dycoke. */
+#include "spec/lossy.h"
 #include "spec/view_parts.h"
 
 enum { GROUP = 4 };
@@ -146,5 +147,27 @@ enum pv_status view_dycoke_exact(const struct view_input *in, struct view_choice
     }
     marks_collect(&k, view_tokens(in), out);
     marks_close(&k);
+    return PV_OK;
+}
+
+enum pv_status lossy_merge_time(const struct view_input *in, double keep, double most, int *kept,
+                                int *n, struct pv_error *err)
+{
+    int groups = (in->n_frames + GROUP - 1) / GROUP, later = in->n_frames - groups, each;
+    double pruned = later > 0 ? (1 - keep) * in->n_frames / later : 0; /* of a later frame */
+    struct view_choice out = { .kept = kept };
+    struct marks k;
+    enum pv_status s = marks_open(&k, view_tokens(in), in->frame_tokens, err);
+    if (s)
+        return s;
+    pruned = pruned < most ? pruned : most;
+    each = view_floor(in->frame_tokens * (1 - pruned) + 0.5);
+    for (int f = 0; f < in->n_frames; f += GROUP) {
+        int frames = in->n_frames - f < GROUP ? in->n_frames - f : GROUP;
+        mark_group(&k, in, f, frames, in->frame_tokens, (frames - 1) * each);
+    }
+    marks_collect(&k, view_tokens(in), &out);
+    marks_close(&k);
+    *n = out.n;
     return PV_OK;
 }
