@@ -19,6 +19,12 @@ PARTS = {
                            float(r["rejections"])),
     "tokens_per_pass": lambda r: (float(r["tokens"]), float(r["passes"])),
     "acceptance": lambda r: (accepted(r), accepted(r) + float(r["rejections"])),
+    "agreement": lambda r: (float(r["agreement"] or 1), 1),
+    "same_text": lambda r: (float(r["agreement"] or 1) >= 1, 1),
+    "video_kept": lambda r: (float(r["video_kept"] or 1), 1),
+    "decode_ms": lambda r: (1e3 * float(r["decode_s"]), float(r["tokens"]) - 1),
+    "prefill_s": lambda r: (float(r["prefill_s"]), 1),
+    "total_s": lambda r: (float(r["total_s"]), 1),
 }
 
 

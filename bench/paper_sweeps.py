@@ -125,7 +125,36 @@ SELF = [
                                                   "holistic")}}, {}, ""),
 ]
 
-PAPERS = {"core": CORE, "hard": HARD, "self": SELF, "specvlm": SPECVLM, "hippo": HIPPO, "parallelvlm": PARALLELVLM, "sparrow": SPARROW}
+# Methods that prune the target itself (--lossy), and what they gain beside lossless drafting.
+LOSSY_NAMES = ("fastv", "sparsevlm", "pyramiddrop", "dycoke")
+
+
+def lossy_points(values):
+    return {n: [(r, f"ar+lossy={n}:{r}") for r in values] for n in LOSSY_NAMES}
+
+
+LOSSY_RATIOS = (0.5, 0.75, 0.9)
+LOSSLESS = {"full": [(0, "ar")], "sd, lossless": [(0, "sd")], "sparrow, lossless": [(0, "sparrow")]}
+LOSSY = [
+    Panel("agreement", "Tokens in common with the lossless answer", "share pruned", "agreement",
+          lossy_points(LOSSY_RATIOS),
+          {"fastv": [(0.9, 0.846)], "sparsevlm": [(0.9, 0.871)], "pyramiddrop": [(0.9, 0.878)],
+           "dycoke": [(0.9, 0.909)]},
+          "acceptance, LLaVA-OneVision 72B, a tenth retained, 8 x L40S"),
+    Panel("same", "Share of answers equal to the lossless one", "share pruned", "same_text",
+          lossy_points(LOSSY_RATIOS), {}, ""),
+    Panel("kept", "Keys and values of the video that a token reads", "share pruned", "video_kept",
+          lossy_points(LOSSY_RATIOS), {}, ""),
+    Panel("decode", "Milliseconds of decoding a token", "share pruned", "decode_ms",
+          {**LOSSLESS, **lossy_points(LOSSY_RATIOS)}, {}, ""),
+    Panel("prefill", "Seconds of prefill", "share pruned", "prefill_s",
+          {"full": [(0, "ar")], **lossy_points(LOSSY_RATIOS)}, {}, ""),
+    Panel("total", "Seconds from the video to the last token", "share pruned", "total_s",
+          {**LOSSLESS, **lossy_points(LOSSY_RATIOS)}, {}, ""),
+]
+
+PAPERS = {"core": CORE, "hard": HARD, "self": SELF, "specvlm": SPECVLM, "hippo": HIPPO,
+          "parallelvlm": PARALLELVLM, "sparrow": SPARROW, "lossy": LOSSY}
 
 
 def words_of(panels):
