@@ -184,11 +184,11 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     int r = model_args_check(&a->model, "serve", &c->model);
     if (r == OPTIONS_RUN)
         r = cache_args_check(&a->cache, "serve");
-    if (r == OPTIONS_RUN)
-        r = method_args_check(&a->method, "serve", &c->model, &c->method, &draft);
-    if (r == OPTIONS_RUN && c->method.lossy)
+    if (r == OPTIONS_RUN && a->method.lossy)
         r = options_misuse("serve", "--lossy is not for a server, whose clients could not tell its "
                                     "answers from the model's own");
+    if (r == OPTIONS_RUN)
+        r = method_args_check(&a->method, "serve", &c->model, &c->method, &draft);
     if (r != OPTIONS_RUN)
         return r;
     c->model.limits.memory_bytes = a->session.memory;

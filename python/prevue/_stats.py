@@ -40,6 +40,7 @@ class Stats:
     window: int
     draft_threads: int
     peak_bytes: int
+    video_kept: float
 
     @property
     def tokens_per_pass(self) -> float:
