@@ -1,16 +1,8 @@
 /* Everything that can be wrong with a step, before anything of it runs. */
 #include "lm/decoder_parts.h"
 
-/* Whether a cache has the layers that a step runs. */
-static bool has_layers(const struct kvcache *kv, const struct step *step, int n_layers)
-{
-    bool all = step_runs_all_layers(step);
-    int from = all ? 0 : step->layer0, to = all ? n_layers : step->layer1;
-    return kv->layer0 <= from && to <= kv->layer0 + kv->n_layers;
-}
-
-static enum pv_status check_seq(const struct step *step, int n_layers, int index,
-                                const struct decoder_state *st, struct pv_error *err)
+static enum pv_status check_seq(const struct step *step, int index, const struct decoder_state *st,
+                                struct pv_error *err)
 {
     const struct step_seq *q = &step->seqs[index];
     int cap = q->kv->cap < st->context ? q->kv->cap : st->context;
@@ -25,9 +17,6 @@ static enum pv_status check_seq(const struct step *step, int n_layers, int index
     if (q->kv->layer[0].dtype != st->kv_dtype)
         return fail(err, PV_E_ARG, "a KV cache of %s in a state made for %s",
                     dtype_name(q->kv->layer[0].dtype), dtype_name(st->kv_dtype));
-    if (!has_layers(q->kv, step, n_layers))
-        return fail(err, PV_E_ARG, "a KV cache of layers %d to %d in a step over others",
-                    q->kv->layer0, q->kv->layer0 + q->kv->n_layers);
     for (int i = 0; i < index; i++)
         if (step->seqs[i].kv == q->kv)
             return fail(err, PV_E_ARG, "sequences %d and %d of a step share a KV cache", i, index);
@@ -137,6 +126,21 @@ static enum pv_status check_layers(const struct step *step, int n_layers, struct
     return PV_OK;
 }
 
+/* The caches have the layers that run. */
+static enum pv_status check_caches(const struct step *step, int n_layers, struct pv_error *err)
+{
+    bool all = step_runs_all_layers(step);
+    int from = all ? 0 : step->layer0, to = all ? n_layers : step->layer1;
+    for (int i = 0; i < step->n_seqs; i++) {
+        const struct kvcache *kv = step->seqs[i].kv;
+        if (kv->layer0 > from || to > kv->layer0 + kv->n_layers)
+            return fail(err, PV_E_ARG,
+                        "a step over layers %d to %d with a KV cache of layers %d to %d", from, to,
+                        kv->layer0, kv->layer0 + kv->n_layers);
+    }
+    return PV_OK;
+}
+
 static enum pv_status check_head(const struct decoder *dec, const struct step *step,
                                  struct pv_error *err)
 {
@@ -185,7 +189,7 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
                     step->n, step->n_seqs, step->n_logits, st->max_rows, STEP_MAX_SEQS,
                     st->max_logits);
     for (int i = 0; i < step->n_seqs; i++) {
-        s = check_seq(step, dec->c.n_layers, i, st, err);
+        s = check_seq(step, i, st, err);
         if (s)
             return s;
         n += step->seqs[i].n;
@@ -199,6 +203,8 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
     if (of_head)
         return of_head;
     of_layers = check_layers(step, dec->c.n_layers, err);
+    if (!of_layers)
+        of_layers = check_caches(step, dec->c.n_layers, err);
     if (of_layers)
         return of_layers;
     for (int i = 0; step->bulk && i < step->n_seqs; i++)

@@ -359,6 +359,69 @@ TEST(trees_have_parts_too)
     rig_close(&r);
 }
 
+/* One chunk through layers [from, to), with a cache of its own and what the tap asks for. */
+static void run_group(struct rig *r, struct kvcache *kv, int from, int to, bool only,
+                      const struct column_tap *tap, float *logits)
+{
+    int last = CHUNK - 1;
+    struct step_seq seq = { .kv = kv, .n = CHUNK };
+    struct step step = { .n = CHUNK,
+                         .ids = ids,
+                         .embeds = embeds,
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .n_columns = tap != NULL,
+                         .columns = tap,
+                         .layer0 = from,
+                         .layer1 = to,
+                         .residual = residual,
+                         .columns_only = only,
+                         .n_logits = logits != NULL,
+                         .logit_rows = &last,
+                         .logits = logits };
+    run(r, &step);
+    kvcache_advance(kv, CHUNK);
+}
+
+/* Caches of groups of layers, and the attention of a layer that does not run, are those of whole
+ * steps. */
+TEST(groups_of_layers_have_caches_of_their_own)
+{
+    static float x[VOCAB], y[VOCAB], before[CHUNK * HIDDEN], sums[2][KEYS];
+    static int rows[1] = { CHUNK - 1 }, keys[KEYS];
+    struct column_tap tap = {
+        .layer0 = 2, .layer1 = 3, .n_rows = 1, .rows = rows, .n_keys = KEYS, .keys = keys
+    };
+    struct kvcache group[2], ahead;
+    struct rig r;
+    make_prompt();
+    if (!open_rig(&r, 0, 2, DTYPE_F16))
+        return;
+    for (int i = 0; i < KEYS; i++)
+        keys[i] = i + 7;
+    const struct config *c = decoder_config(r.dec);
+    CHECK(!kvcache_open_layers(&group[0], r.kv.dev, c, 0, 2, DTYPE_F16, CHUNK, NULL) &&
+          !kvcache_open_layers(&group[1], r.kv.dev, c, 2, LAYERS, DTYPE_F16, CHUNK, NULL) &&
+          !kvcache_open_layers(&ahead, r.kv.dev, c, 2, 3, DTYPE_F16, CHUNK, NULL));
+    tap.sums = sums[0];
+    run_group(&r, &r.kv, 0, LAYERS, false, &tap, x);
+    run_group(&r, &group[0], 0, 2, false, NULL, NULL);
+    memcpy(before, residual, sizeof before);
+    tap.sums = sums[1];
+    run_group(&r, &ahead, 2, 3, true, &tap, NULL);
+    CHECK(!memcmp(before, residual, sizeof before));
+    run_group(&r, &group[1], 2, LAYERS, false, NULL, y);
+    CHECK(!memcmp(sums[0], sums[1], sizeof sums[0]));
+    CHECK(!memcmp(x, y, sizeof x));
+    CHECK_EQ(kvcache_size(c, DTYPE_F16, CHUNK),
+             kvpool_size(group[0].pool) + kvpool_size(group[1].pool));
+    kvcache_close(&group[0]);
+    kvcache_close(&group[1]);
+    kvcache_close(&ahead);
+    rig_close(&r);
+}
+
 static void refuse(struct rig *r, const struct step *step, const char *word)
 {
     struct pv_error err = { 0 };
@@ -395,6 +458,15 @@ TEST(bad_parts_are_refused)
     a.step.layer1 = 3;
     refuse(&r, &a.step, "logits of a step that ends with layer 3 of 4");
     a.step.n_logits = 0;
+    a.step.columns_only = true;
+    refuse(&r, &a.step, "columns alone of layers 0 to 3");
+    a.step.layer1 = 0;
+    refuse(&r, &a.step, "columns alone of all layers");
+    a.step.layer1 = 3;
+    a.step.columns_only = false;
+    r.kv.layer0 = 1;
+    refuse(&r, &a.step, "layers 0 to 3 with a KV cache of layers 1 to 5");
+    r.kv.layer0 = 0;
     a.step.residual = NULL;
     refuse(&r, &a.step, "without a residual");
     a.step.layer0 = 2;
