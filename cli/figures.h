@@ -39,8 +39,8 @@ enum figure {
     FIG_DRAFT_THREADS,
     FIG_DRAFT_ROWS,
     FIG_DRAFT_SLOTS,
-    FIG_SCORED, /* answers to multiple-choice questions whose right option is known */
-    FIG_RIGHT,  /* how many of these chose it */
+    FIG_SCORED,     /* answers to multiple-choice questions whose right option is known */
+    FIG_RIGHT,      /* how many of these chose it */
     FIG_LOSSY,      /* lossy answers */
     FIG_SAME_TEXT,  /* how many of these equal the answer of plain decoding */
     FIG_COMPARED,   /* tokens of the longer of the two answers */

@@ -144,8 +144,8 @@ struct step {
     int layer0, layer1;  /* run only layers [layer0, layer1); both 0: all */
     float *residual;     /* [n, hidden]: read if layer0 > 0, written if layer1 < n_layers */
     bool residual_there; /* it is device memory */
-    /* Run only the part of layer `layer0` that its column taps need: compute the rows' queries, keys
-     * and values, and write keys and values to the cache. The residual stream does not change.
+    /* Run only the part of layer `layer0` that its column taps need: compute the rows' queries,
+     * keys and values, and write keys and values to the cache. The residual stream does not change.
      * Requires layer0 > 0 and layer1 == layer0 + 1. */
     bool columns_only;
     /* Rows of a prompt. A device may compute many such rows by another algorithm than rows of
