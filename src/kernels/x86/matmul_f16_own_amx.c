@@ -4,9 +4,10 @@
  * fourteen, and they lie as the tile wants them: x is the A operand, so few rows are small tiles.
  *
  * Own order: [out / 16][in / 32] tiles of 16 pairs of values (in the order of split_place) by 16
- * outputs, rounded up; then a byte for each 16 outputs: whether their numbers are coded. They are
- * when all are below 64 in magnitude; w 2^10 is then normal in F16, or zero, and its bits
- * s eeeee mmmmmmm rrr are kept as s rrr eeeee mmmmmmm. Others are F16.
+ * outputs, rounded up, whose 16 lines are dealt out to PLANES planes in turn: as many long streams
+ * for the hardware to fetch. Then a byte for each 16 outputs: whether their numbers are coded. They
+ * are when all are below 64 in magnitude; w 2^10 is then normal in F16, or zero, and its bits s
+ * eeeee mmmmmmm rrr are kept as s rrr eeeee mmmmmmm. Others are F16.
  *
  * Up to 32 rows go this way, more by the file's order.
  * Packed x: [rows, one or two groups][in / 32][2][rows of a group][32 values]. */
@@ -16,8 +17,10 @@ enum {
     MOST_ROWS = 2 * TILE_ROWS,
     STEP = 2 * TILE_BYTES, /* both parts of a tile */
     STREAMS = 2,           /* groups of outputs, far apart, that are read side by side */
-    AHEAD = 2048,          /* bytes from those in use to those being fetched */
     LINE = 64,
+    PLANES = 8,
+    PLANE_STEP = TILE_BYTES / PLANES, /* bytes of a tile in one plane */
+    AHEAD = 512,       /* bytes of a plane from those in use to those being fetched */
     TOO_LARGE = 0x5400 /* 64 in F16 */
 };
 
@@ -89,15 +92,28 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 /* ---- weights ---- */
 
+/* From plane to plane: not a multiple of a page, or their lines would meet in few places of the
+ * cache. */
+static size_t own_plane(const struct matrix *w)
+{
+    size_t size = groups_of(w->out) * (size_t)steps_of(w->in) * PLANE_STEP;
+    return (size + 4095) / 4096 * 4096 + 9 * LINE;
+}
+
 static size_t own_size(const struct matrix *w)
 {
-    size_t groups = groups_of(w->out);
-    return groups * (size_t)steps_of(w->in) * TILE_BYTES + (groups + LINE - 1) / LINE * LINE;
+    return PLANES * own_plane(w) + (groups_of(w->out) + LINE - 1) / LINE * LINE;
 }
 
 static uint8_t *coded_flags(const void *own, const struct matrix *w)
 {
-    return (uint8_t *)(uintptr_t)own + groups_of(w->out) * (size_t)steps_of(w->in) * TILE_BYTES;
+    return (uint8_t *)(uintptr_t)own + PLANES * own_plane(w);
+}
+
+/* Line i of a tile whose first is at `tile`. */
+static inline size_t line_at(size_t plane, int i)
+{
+    return (size_t)(i % PLANES) * plane + (size_t)(i / PLANES) * LINE;
 }
 
 /* The next 32 of n > 0 numbers of a row, zeros after the last. */
@@ -140,11 +156,12 @@ static __m512i code(__m512i h)
 static void own(void *to, const struct matrix *w, int o0, int o1)
 {
     int steps = steps_of(w->in);
+    size_t plane = own_plane(w);
     for (int o = o0; o < o1; o += GROUP) {
-        uint8_t *tile = (uint8_t *)to + (size_t)(o / GROUP) * (size_t)steps * TILE_BYTES;
+        uint8_t *tile = (uint8_t *)to + (size_t)(o / GROUP) * (size_t)steps * PLANE_STEP;
         bool coded = all_small(w, o);
         coded_flags(to, w)[o / GROUP] = coded;
-        for (int k = 0; k < w->in; k += TILE_K, tile += TILE_BYTES) {
+        for (int k = 0; k < w->in; k += TILE_K, tile += PLANE_STEP) {
             __m512i r[16];
             for (int i = 0; i < GROUP; i++) {
                 __m512i h = row_part(weight_row(w, o + i) + (size_t)k * 2, w->in - k);
@@ -152,7 +169,7 @@ static void own(void *to, const struct matrix *w, int o0, int o1)
             }
             transpose_16x16(r);
             for (int i = 0; i < 16; i++)
-                _mm512_store_si512(tile + split_place(i) * LINE, r[i]);
+                _mm512_store_si512(tile + line_at(plane, split_place(i)), r[i]);
         }
     }
 }
@@ -179,29 +196,30 @@ static struct code_tables code_tables(void)
 
 /* A tile of own order to its two parts. */
 static inline __attribute__((always_inline)) void split_coded(uint8_t *to, const uint8_t *tile,
+                                                              size_t plane,
                                                               const struct code_tables *t)
 {
     const __m512i top = _mm512_set1_epi16((short)0x8fff), exponent = _mm512_set1_epi16(0x0f80);
     const __m512i rest = _mm512_set1_epi16(0x7000);
-    for (int i = 0; i < TILE_BYTES; i += LINE) {
-        __m512i u = _mm512_load_si512(tile + i), at = _mm512_srli_epi16(u, 12);
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE_ROWS; i++, to += LINE) {
+        const uint8_t *line = tile + line_at(plane, i);
+        __m512i u = _mm512_load_si512(line), at = _mm512_srli_epi16(u, 12);
         __mmask32 any = _mm512_test_epi16_mask(u, u), second = _mm512_test_epi16_mask(u, rest);
-        _mm_prefetch((const char *)tile + i + AHEAD, _MM_HINT_T0);
-        _mm512_store_si512(to + i, _mm512_maskz_add_epi16(any, _mm512_and_si512(u, top),
-                                                          _mm512_permutexvar_epi16(at, t->first)));
-        _mm512_store_si512(to + TILE_BYTES + i,
+        _mm_prefetch((const char *)line + AHEAD, _MM_HINT_T0);
+        _mm512_store_si512(to, _mm512_maskz_add_epi16(any, _mm512_and_si512(u, top),
+                                                      _mm512_permutexvar_epi16(at, t->first)));
+        _mm512_store_si512(to + TILE_BYTES,
                            _mm512_maskz_add_epi16(second, _mm512_and_si512(u, exponent),
                                                   _mm512_permutexvar_epi16(at, t->second)));
     }
 }
 
 /* The same of F16 numbers. */
-static void split_plain(uint8_t *to, const uint8_t *tile)
+static void split_plain(uint8_t *to, const uint8_t *tile, size_t plane)
 {
-    for (int i = 0; i < TILE_BYTES; i += LINE) {
-        __m512i h = _mm512_load_si512(tile + i);
-        split_f16_rounded(to + i, TILE_BYTES, h);
-    }
+    for (int i = 0; i < TILE_ROWS; i++, to += LINE)
+        split_f16_rounded(to, TILE_BYTES, _mm512_load_si512(tile + line_at(plane, i)));
 }
 
 /* ---- sums ---- */
@@ -272,7 +290,7 @@ static inline __attribute__((always_inline)) void step_product(const uint8_t *a,
 
 /* All of `in` for the groups of outputs at w[0..streams), products one step behind. */
 static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_t *const *w,
-                                                        const bool *coded, int n_steps,
+                                                        size_t from, const bool *coded, int n_steps,
                                                         const struct own_rows *x, size_t group,
                                                         int streams, int groups)
 {
@@ -283,9 +301,9 @@ static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_
         for (int j = 0; j < streams && k < n_steps; j++) {
             uint8_t *to = a + (k % 2 * STREAMS + j) * STEP;
             if (coded[j])
-                split_coded(to, w[j] + (size_t)k * TILE_BYTES, &tables);
+                split_coded(to, w[j] + (size_t)k * PLANE_STEP, from, &tables);
             else
-                split_plain(to, w[j] + (size_t)k * TILE_BYTES);
+                split_plain(to, w[j] + (size_t)k * PLANE_STEP, from);
         }
         tiles_written();
         if (k > 0) {
@@ -317,9 +335,9 @@ static void run_outputs(const struct own_rows *x, const struct matrix *w, const 
     const uint8_t *tiles[STREAMS] = { 0 };
     bool coded[STREAMS] = { false };
     int n = steps_of(w->in);
-    size_t group = group_size(x->height, w->in);
+    size_t group = group_size(x->height, w->in), from = own_plane(w);
     for (int j = 0; j < streams; j++) {
-        tiles[j] = (const uint8_t *)w->own + (size_t)(o[j] / GROUP) * (size_t)n * TILE_BYTES;
+        tiles[j] = (const uint8_t *)w->own + (size_t)(o[j] / GROUP) * (size_t)n * PLANE_STEP;
         coded[j] = coded_flags(w->own, w)[o[j] / GROUP] != 0;
     }
     _tile_zero(0);
@@ -327,13 +345,13 @@ static void run_outputs(const struct own_rows *x, const struct matrix *w, const 
     _tile_zero(2);
     _tile_zero(3);
     if (streams == 1 && x->groups == 1)
-        steps(a, tiles, coded, n, x, group, 1, 1);
+        steps(a, tiles, from, coded, n, x, group, 1, 1);
     else if (streams == 1)
-        steps(a, tiles, coded, n, x, group, 1, 2);
+        steps(a, tiles, from, coded, n, x, group, 1, 2);
     else if (x->groups == 1)
-        steps(a, tiles, coded, n, x, group, 2, 1);
+        steps(a, tiles, from, coded, n, x, group, 2, 1);
     else
-        steps(a, tiles, coded, n, x, group, 2, 2);
+        steps(a, tiles, from, coded, n, x, group, 2, 2);
     _tile_stored(0, c, 64);
     _tile_stored(1, c + 256, 64);
     _tile_stored(2, c + 512, 64);
