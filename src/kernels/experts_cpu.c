@@ -198,14 +198,25 @@ static void plan_groups(struct region *g)
         work_init(&g->phase[i], items[i]);
 }
 
+/* Numbers that the choice, or rounding to int8 before a product, would hide if they are not finite.
+ */
+static void look_at(struct region *g, const float *x, int n)
+{
+    if (!row_finite_cpu(x, n))
+        atomic_store_explicit(&g->w->not_finite, true, memory_order_relaxed);
+}
+
 /* Rows for whichever thread is free; the thread that comes last plans the rest. */
 static void choose_experts(struct region *g, int n_threads)
 {
     struct expert_scratch *s = g->s;
     int used = g->e->used;
-    for (int r = work_next(&g->choose); r >= 0; r = work_next(&g->choose))
-        g->w->cpu->k.route(s->expert + (size_t)r * used, s->weight + (size_t)r * used,
-                           s->logits + (size_t)r * g->e->n, g->e->n, used, g->e->normed);
+    for (int r = work_next(&g->choose); r >= 0; r = work_next(&g->choose)) {
+        const float *logits = s->logits + (size_t)r * g->e->n;
+        look_at(g, logits, g->e->n);
+        g->w->cpu->k.route(s->expert + (size_t)r * used, s->weight + (size_t)r * used, logits,
+                           g->e->n, used, g->e->normed);
+    }
     if (atomic_fetch_add_explicit(&g->chosen, 1, memory_order_acq_rel) < n_threads - 1)
         return;
     g->n_groups = sort_pairs(g);
@@ -237,10 +248,12 @@ static void pack_item(struct region *g, enum phase phase, int m, int item)
     int r0 = (item - p->item[phase]) * k->row_step, r1 = min_int(p->n, r0 + k->row_step);
     int in = m == 2 ? g->ffn : g->hidden;
     float *rows = (m == 2 ? s->gate : s->wide) + (size_t)p->first * (size_t)in;
-    if (m == 2)
+    if (m == 2) {
         g->w->cpu->k.silu_mul(rows + (size_t)r0 * (size_t)in,
                               s->up + (size_t)(p->first + r0) * (size_t)in,
                               (size_t)(r1 - r0) * (size_t)in);
+        look_at(g, rows + (size_t)r0 * (size_t)in, (r1 - r0) * in);
+    }
     for (int r = r0; r < r1 && phase == PACK_GATE; r++)
         memcpy(rows + (size_t)r * (size_t)in, g->x + (size_t)s->row[p->first + r] * (size_t)in,
                sizeof(float) * (size_t)in);

@@ -100,26 +100,32 @@ static bool hidden_by_arm(enum dtype type, const char *name)
 #endif
 }
 
-static void try_type(enum dtype type)
+/* Each tensor of a model in turn. */
+static void try_model(const struct tiny_model *m)
 {
-    struct tiny_model m = shape_of(type);
     char path[256], name[128];
     int n = 0;
 
     for (;; n++) {
         struct pv_error answer = { 0 }, checked = { 0 };
-        tiny_model_write(&m, "spoilt", path);
+        tiny_model_write(m, "spoilt", path);
         if (!spoil(path, n, n % 2, name, sizeof name))
             break;
         ask(path, n / 2 % 2 ? 0.8f : 0, &answer, &checked);
         CHECK_MSG(checked.code == PV_E_FORMAT && strstr(checked.text, name),
                   "%s: checked as \"%s\"", name, checked.text);
-        if (answer.code == PV_OK && hidden_by_arm(type, name))
+        if (answer.code == PV_OK && hidden_by_arm((enum dtype)m->type, name))
             continue;
         CHECK_MSG(answer.code == PV_E_FORMAT && strstr(answer.text, name), "%s: answered \"%s\"",
                   name, answer.text);
     }
     CHECK_MSG(n > 20, "%d tensors", n);
+}
+
+static void try_type(enum dtype type)
+{
+    struct tiny_model m = shape_of(type);
+    try_model(&m);
 }
 
 TEST(f32)
@@ -145,6 +151,19 @@ TEST(q8_0)
 TEST(q4_0)
 {
     try_type(DTYPE_Q4_0);
+}
+
+/* Every row uses all experts: what is wrong with one is met. */
+TEST(experts)
+{
+    static const struct tiny_experts experts = { .n = 2, .used = 2, .ffn = 32, .dense = 0 };
+    static const enum dtype types[] = { DTYPE_F32, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0 };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct tiny_model m = shape_of(types[i]);
+        m.arch = "qwen3moe";
+        m.experts = &experts;
+        try_model(&m);
+    }
 }
 
 TEST(sound_models_pass)
