@@ -83,14 +83,22 @@ struct loading {
     struct pv_error err;
 };
 
+static bool is_wanted(void *user, enum pv_phase phase, int64_t done, int64_t total)
+{
+    (void)phase, (void)done, (void)total;
+    return !atomic_load(&((struct server *)user)->closing);
+}
+
 static void load(struct work *w)
 {
     struct loading *l = (struct loading *)w;
     struct server *s = l->s;
     const struct serve_config *c = s->c;
     struct pv_engine_params p = c->engine;
-    struct pv_model_params draft = c->draft;
-    if (pv_model_open(&s->model, &c->model, &l->err))
+    struct pv_model_params model = c->model, draft = c->draft;
+    model.progress = draft.progress = is_wanted;
+    model.progress_user = draft.progress_user = s;
+    if (pv_model_open(&s->model, &model, &l->err))
         return;
     draft.shares_with = s->model;
     if (draft.path && pv_model_open(&s->draft, &draft, &l->err))
@@ -231,6 +239,7 @@ static enum pv_status open_server(struct server *s, struct pv_error *err)
 
 static void close_server(struct server *s)
 {
+    atomic_store(&s->closing, true);
     http_close(&s->http);
     workers_close(&s->light);
     workers_close(&s->heavy);
@@ -275,7 +284,8 @@ int serve_run(const struct serve_config *c)
         workers_add(s.heavy, &l.work);
         run(&s);
         flush_replies(&s);
-        err = l.err;
+        if (s.state == SERVER_FAILED) /* else the model may still be loading */
+            err = l.err;
     }
     close_server(&s);
     if (err.code)

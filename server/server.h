@@ -12,6 +12,8 @@
 #include "upload_store.h"
 #include "workers.h"
 
+#include <stdatomic.h>
+
 enum server_state { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED };
 enum { CALL_ID_SIZE = 40, CALL_ARG_SIZE = 72 };
 
@@ -22,7 +24,8 @@ struct server {
     char name[128];  /* of the model */
     int64_t started; /* seconds since 1970 */
     enum server_state state;
-    bool loaded; /* the model is loaded (a server may be told to drain before that) */
+    bool loaded;         /* the model is loaded (a server may be told to drain before that) */
+    atomic_bool closing; /* it needs no model any more */
     struct loop *loop;
     struct http *http;
     struct workers *light, *heavy; /* for short work, and for decoding media */

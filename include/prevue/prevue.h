@@ -105,6 +105,21 @@ struct pv_limits {
  * its KV caches. */
 PV_API void pv_limits_server(struct pv_limits *out);
 
+enum pv_phase {
+    PV_PHASE_VIDEO,
+    PV_PHASE_PREFILL,
+    PV_PHASE_DRAFT_PREFILL,
+    PV_PHASE_CONVERT,
+    PV_PHASE_OPEN
+};
+/* Progress of a long phase: frames decoded, prompt tokens prefilled by the model or by the drafter
+ * (with `auto` in the middle of an answer), bytes of tensors written, or bytes of weights that a
+ * model is opened with (and, before them, waiting until its device is free). Return false to stop;
+ * the call then returns PV_E_CANCELLED. While a video is opened and decoded this is called about
+ * every 20 ms, even if no frame was finished (but never in the middle of a frame); `total` is 0
+ * until the number of frames is known. */
+typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
+
 struct pv_model_params {
     size_t size;
     const char *path;   /* GGUF file or Hugging Face directory */
@@ -134,6 +149,10 @@ struct pv_model_params {
      * outlive it. NULL: this process alone. On CPUs only. Answers do not depend on it. A model that
      * shares with another runs on rank 0. */
     pv_ranks *ranks;
+    /* While it is opened, on the thread that opens it, several times for a matrix of weights that
+     * is repacked; PV_E_CANCELLED when it stops; may be NULL. */
+    pv_progress_fn progress;
+    void *progress_user;
 };
 
 /* A cache on disk, which several processes may share. A video that is asked about again is neither
@@ -176,14 +195,6 @@ struct pv_session_params {
     bool speculate;  /* make room for methods without one; implied by `draft` */
     struct pv_cache_params cache;
 };
-
-enum pv_phase { PV_PHASE_VIDEO, PV_PHASE_PREFILL, PV_PHASE_DRAFT_PREFILL, PV_PHASE_CONVERT };
-/* Progress of a long phase: frames decoded, prompt tokens prefilled by the model or by the drafter
- * (with `auto` in the middle of an answer), or bytes of tensors written. Return false to stop; the
- * call then returns PV_E_CANCELLED. While a video is opened and decoded this is called about every
- * 20 ms, even if no frame was finished (but never in the middle of a frame); `total` is 0 until the
- * number of frames is known. */
-typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
 
 struct pv_gen_params {
     size_t size;

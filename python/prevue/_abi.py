@@ -41,6 +41,7 @@ PV_PHASE_VIDEO = 0
 PV_PHASE_PREFILL = 1
 PV_PHASE_DRAFT_PREFILL = 2
 PV_PHASE_CONVERT = 3
+PV_PHASE_OPEN = 4
 PV_DRAFT_NONE = 0
 PV_DRAFT_MODEL = 1
 PV_DRAFT_SELF = 2
@@ -129,6 +130,8 @@ class pv_limits(Struct):
     ]
 
 
+pv_progress_fn = CFUNCTYPE(c_bool, c_void_p, c_int, c_int64, c_int64)
+
 
 class pv_model_params(Struct):
     size: int
@@ -145,6 +148,8 @@ class pv_model_params(Struct):
     draft_vocab: int
     draft_text: Any
     ranks: Any
+    progress: Any
+    progress_user: Any
     _fields_ = [
         ("size", c_size_t),
         ("path", c_char_p),
@@ -160,6 +165,8 @@ class pv_model_params(Struct):
         ("draft_vocab", c_int),
         ("draft_text", c_char_p),
         ("ranks", c_void_p),
+        ("progress", pv_progress_fn),
+        ("progress_user", c_void_p),
     ]
 
 
@@ -228,8 +235,6 @@ class pv_session_params(Struct):
         ("cache", pv_cache_params),
     ]
 
-
-pv_progress_fn = CFUNCTYPE(c_bool, c_void_p, c_int, c_int64, c_int64)
 
 
 class pv_gen_params(Struct):

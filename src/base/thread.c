@@ -3,7 +3,9 @@
  * address space only. */
 #include "base/thread.h"
 
-enum { STACK = 1 << 20 };
+#include <time.h>
+
+enum { STACK = 1 << 20, ASK_NS = 10 * 1000 * 1000, SECOND_NS = 1000 * 1000 * 1000 };
 
 bool thread_start(pthread_t *out, void *(*run)(void *), void *arg)
 {
@@ -19,4 +21,28 @@ bool thread_start(pthread_t *out, void *(*run)(void *), void *arg)
         r = pthread_create(out, &attr, run, arg);
     pthread_attr_destroy(&attr);
     return r == 0;
+}
+
+/* By the clock of pthread_mutex_timedlock, which may be set: the next question then comes early or
+ * late, and those after it in time. */
+static bool take_soon(pthread_mutex_t *lock)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ASK_NS;
+    until.tv_sec += until.tv_nsec / SECOND_NS;
+    until.tv_nsec %= SECOND_NS;
+    return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+bool lock_take(pthread_mutex_t *lock, bool (*go_on)(void *user), void *user)
+{
+    if (!go_on)
+        return pthread_mutex_lock(lock) == 0;
+    if (pthread_mutex_trylock(lock) == 0)
+        return true;
+    while (go_on(user))
+        if (take_soon(lock))
+            return true;
+    return false;
 }

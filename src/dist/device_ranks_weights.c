@@ -93,7 +93,10 @@ static enum pv_status ranks_take(struct device *dev, struct matrix *m, struct pv
     if (s)
         return s;
     inner->repacks = dev->repacks;
+    inner->go_on = dev->go_on;
+    inner->user = dev->user;
     s = inner->ops->take(inner, m, err);
+    inner->go_on = NULL;
     dev->own = inner->own;
     return s;
 }

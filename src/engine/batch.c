@@ -3,6 +3,7 @@
 #include "engine/batch.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <math.h>
 
@@ -134,16 +135,19 @@ static uint64_t first_runs(const struct batch *b)
     return dev->ops->first_runs ? dev->ops->first_runs(dev) : 0;
 }
 
-static void run_group(struct batch *b, const struct group *g)
+/* False: the lock was not had. */
+static bool run_group(struct batch *b, const struct group *g)
 {
     uint64_t before = first_runs(b);
     struct pv_error err = { 0 };
     enum pv_status st;
     double t0 = clock_now();
-    pthread_mutex_lock(b->lock);
+    if (!lock_take(b->lock, b->go_on, b->user))
+        return false;
     st = decoder_steps(b->dec, b->st, g->step, g->n, &err);
     for (int i = 0; i < g->n; i++) {
         struct batch_part *p = g->part[i];
+        p->ran = true;
         p->status = st;
         if (st && g->n > 1) /* whose fault was it? */
             p->status = decoder_step(b->dec, b->st, p->step, p->err);
@@ -156,6 +160,7 @@ static void run_group(struct batch *b, const struct group *g)
     b->rows += g->rows + g->n * (g->levels - 1);
     if (!st && first_runs(b) == before && g->step[0]->layer0 == 0 && g->step[0]->layer1 == 0)
         learn(b, g, clock_now() - t0);
+    return true;
 }
 
 void batch_run(struct batch *b, struct batch_part **parts, int n)
@@ -169,7 +174,6 @@ void batch_run(struct batch *b, struct batch_part **parts, int n)
             else
                 parts[left++] = parts[i];
         }
-        run_group(b, &g);
-        n = left;
+        n = run_group(b, &g) ? left : 0;
     }
 }

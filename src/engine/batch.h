@@ -10,6 +10,7 @@
 /* A step that a task waits for. */
 struct batch_part {
     const struct step *step;
+    bool ran;              /* result: what follows is there */
     enum pv_status status; /* result */
     struct pv_error *err;  /* may be NULL */
 };
@@ -23,7 +24,9 @@ struct batch {
     const struct decoder *dec;
     struct decoder_state *st;
     struct kvpool *pool;
-    pthread_mutex_t *lock;        /* held while a step runs */
+    pthread_mutex_t *lock;     /* held while a step runs, */
+    bool (*go_on)(void *user); /* and waited for as lock_take does; NULL: in any case */
+    void *user;
     struct step_line line;        /* steps without rows of prompts */
     struct step_line prompt_line; /* what rows of prompts add to a step */
     double part_s, part_n;        /* decaying: seconds and parts of the steps of `line` */
@@ -31,7 +34,8 @@ struct batch {
     int64_t steps, parts, rows;
 };
 
-/* Runs the parts in as few joint steps as possible, in order. */
+/* Runs the parts in as few joint steps as possible, in order. Those for which the lock was not had
+ * (go_on) have not run. */
 void batch_run(struct batch *b, struct batch_part **parts, int n);
 
 /* Predicted seconds of a step of this many decode rows; 0: not known. */

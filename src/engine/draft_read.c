@@ -195,13 +195,15 @@ static enum pv_status draft_rows(struct pv_session *s, const struct media_item *
     bool locks = s->draft.place != DRAFT_DIVIDED && s->draft.model->gpu < 0; /* else: a stream */
     size_t width = (size_t)config_media_width(decoder_config(s->draft.model->dec));
     const float *ahead = drafting_ahead(&s->draft, m, row, n);
-    enum pv_status st;
+    enum pv_status st = PV_OK;
     if (ahead) {
         memcpy(out, ahead, (size_t)n * width * sizeof *out);
         return PV_OK;
     }
     if (locks)
-        pthread_mutex_lock(s->draft.model->step_lock);
+        st = task_lock(s->task, s->draft.model->step_lock, err);
+    if (st)
+        return st;
     st = encoder_rows(s->draft.encoder, &m->m, session_media_key(s, m), row, n, out, err);
     if (locks)
         pthread_mutex_unlock(s->draft.model->step_lock);

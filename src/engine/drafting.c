@@ -480,9 +480,12 @@ enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum
     st = open_lone(d, which, err);
     if (st)
         return st;
-    if (place == DRAFT_BESIDE)
+    if (place == DRAFT_BESIDE) {
         d->lone[which].lock =
             which == DRAFTER_RUNS_DRAFT ? d->model->step_lock : d->engine->model->step_lock;
+        d->lone[which].go_on = d->task ? task_goes_on : NULL;
+        d->lone[which].user = d->task;
+    }
     drafter->step_by(drafter, &d->lone[which].base);
     return PV_OK;
 }

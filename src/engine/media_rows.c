@@ -13,8 +13,9 @@ enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m
                                      struct pv_error *err)
 {
     size_t held;
-    enum pv_status st;
-    pthread_mutex_lock(s->model->step_lock); /* a request may be using it */
+    enum pv_status st = task_lock(s->task, s->model->step_lock, err); /* a request may use it */
+    if (st)
+        return st;
     held = atomic_load(&s->engine->tower_bytes);
     st = budget_claim_tower(&s->budget, s->engine->encoder, &held, m, err);
     atomic_store(&s->engine->tower_bytes, held);
@@ -29,21 +30,12 @@ uint64_t session_media_key(const struct pv_session *s, const struct media_item *
 
 double session_tower_seconds(struct pv_session *s)
 {
-    double seconds;
-    pthread_mutex_lock(s->model->step_lock);
-    seconds = s->tower_s;
-    pthread_mutex_unlock(s->model->step_lock);
-    return seconds;
+    return 1e-9 * (double)atomic_load(&s->tower_ns);
 }
 
 double session_take_tower(struct pv_session *s)
 {
-    double seconds;
-    pthread_mutex_lock(s->model->step_lock);
-    seconds = s->tower_s;
-    s->tower_s = 0;
-    pthread_mutex_unlock(s->model->step_lock);
-    return seconds;
+    return 1e-9 * (double)atomic_exchange(&s->tower_ns, 0);
 }
 
 /* In what follows the caller holds the lock. */
@@ -155,11 +147,6 @@ static int rows_of_window(const struct pv_session *s, const struct media_item *m
     return u.first + u.n - row;
 }
 
-static bool not_cancelled(void *user)
-{
-    return !task_cancelled(user);
-}
-
 /* Window by window, so that each can be kept before the next takes its place. */
 static enum pv_status run_tower(struct pv_session *s, const struct media_item *m, int row, int n,
                                 float *out, bool there, struct pv_error *err)
@@ -168,7 +155,7 @@ static enum pv_status run_tower(struct pv_session *s, const struct media_item *m
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
     uint64_t key = session_media_key(s, m);
     enum pv_status st = make_ready(s, m, err);
-    encoder_watch(e, (struct vision_watch){ s->task ? not_cancelled : NULL, s->task });
+    encoder_watch(e, (struct vision_watch){ s->task ? task_goes_on : NULL, s->task });
     for (int done = 0; done < n && !st;) {
         int most = rows_of_window(s, m, row + done), some = most < n - done ? most : n - done;
         float *to = out + (size_t)done * width;
@@ -179,7 +166,7 @@ static enum pv_status run_tower(struct pv_session *s, const struct media_item *m
         done += some;
     }
     encoder_watch(e, (struct vision_watch){ 0 });
-    s->tower_s += encoder_take_seconds(e);
+    atomic_fetch_add(&s->tower_ns, (long long)(1e9 * encoder_take_seconds(e)));
     return st;
 }
 
@@ -190,8 +177,9 @@ enum pv_status session_media_rows(struct pv_session *s, const struct media_item 
         (size_t)n * (size_t)config_media_width(decoder_config(s->model->dec)) * sizeof *out;
     const float *kept;
     float *read = NULL;
-    enum pv_status st = PV_OK;
-    pthread_mutex_lock(s->model->step_lock);
+    enum pv_status st = task_lock(s->task, s->model->step_lock, err);
+    if (st)
+        return st;
     kept = vision_cache_find(s->engine->tower_rows, m->m.digest, row, n);
     if (!kept)
         kept = read = read_rows(s, m, row, n);

@@ -155,14 +155,11 @@ static uint64_t tensor_bytes(const void *tensors, size_t size)
     return sum;
 }
 
-/* Told before anything is loaded; a type that a device holds as a larger one is told later. */
-static enum pv_status check_room(const struct pv_model *m, struct pv_error *err)
+/* Of all weights of the decoder and the towers. */
+static uint64_t weight_bytes(const struct model_file *f)
 {
-    const struct model_file *f = m->file;
     const struct tensor *embed = model_file_embed(f), *lm_head = model_file_lm_head(f);
     uint64_t need = embed->size + (lm_head->data != embed->data ? lm_head->size : 0);
-    size_t left, all;
-    m->dev->ops->room(m->dev, &left, &all);
     for (int i = 0; i < model_file_config(f)->n_layers; i++)
         need += tensor_bytes(model_file_layer(f, i), sizeof(struct layer_tensors)) +
                 model_file_experts_size(f, i);
@@ -172,10 +169,18 @@ static enum pv_status check_room(const struct pv_model *m, struct pv_error *err)
         need += tensor_bytes(model_file_audio_layer(f, i), sizeof(struct vision_layer_tensors));
     for (int i = 0; i < model_file_vision(f)->audio.q_layers; i++)
         need += tensor_bytes(model_file_query_layer(f, i), sizeof(struct query_layer_tensors));
+    return need;
+}
+
+/* Told before anything is loaded; a type that a device holds as a larger one is told later. */
+static enum pv_status check_room(const struct pv_model *m, uint64_t need, struct pv_error *err)
+{
+    size_t left, all;
+    m->dev->ops->room(m->dev, &left, &all);
     if (all > 0 && need > left)
-        return fail(err, PV_E_NOMEM,
-                    "%s has %llu bytes of weights: %zu of the %zu bytes of %s are left",
-                    model_file_path(f), (unsigned long long)need, left, all, m->dev->ops->name);
+        return fail(
+            err, PV_E_NOMEM, "%s has %llu bytes of weights: %zu of the %zu bytes of %s are left",
+            model_file_path(m->file), (unsigned long long)need, left, all, m->dev->ops->name);
     return PV_OK;
 }
 
@@ -237,9 +242,63 @@ static enum pv_status narrow(struct pv_model *m, const struct pv_model_params *p
     return s;
 }
 
+/* Whom to ask whether a model is still wanted. */
+struct opening {
+    const struct pv_model_params *p;
+    const struct device *dev;
+    uint64_t before; /* bytes that the device had taken */
+    uint64_t all;
+    bool reads; /* the device is ours */
+};
+
+static bool is_wanted(void *user)
+{
+    const struct opening *o = user;
+    uint64_t done = o->reads ? o->dev->taken - o->before : 0;
+    done = done < o->all ? done : o->all; /* a draft head is not counted */
+    return o->p->progress(o->p->progress_user, PV_PHASE_OPEN, (int64_t)done, (int64_t)o->all);
+}
+
+/* Everything that is taken to the device, which is ours meanwhile. */
+static enum pv_status open_weights(struct pv_model *m, const struct pv_model_params *p,
+                                   struct opening *o, struct pv_error *err)
+{
+    struct device *d = m->dev;
+    enum pv_status s = check_room(m, o->all, err);
+    o->before = d->taken;
+    o->reads = true;
+    d->draws = p->test && p->test->dummy_weights;
+    d->repacks = !p->no_repack;
+    d->go_on = p->progress ? is_wanted : NULL;
+    d->user = o;
+    m->repacked = d->own;
+    if (!s)
+        s = open_networks(m, err);
+    if (!s && model_file_vision(m->file)->audio.hidden)
+        s = hearing_open(&m->hearing, m->file, d, err);
+    if (!s && p->head)
+        s = open_head(m, p->head, err);
+    if (!s)
+        s = narrow(m, p, err);
+    d->draws = false;
+    d->go_on = NULL;
+    m->repacked = d->own - m->repacked;
+    return s;
+}
+
+/* The device counts what its matrices take: whoever calls this has the lock. */
+static void close_weights(struct pv_model *m)
+{
+    vision_close(&m->vision);
+    hearing_close(&m->hearing);
+    decoder_close(&m->head);
+    decoder_close(&m->dec);
+}
+
 static enum pv_status open_parts(struct pv_model *m, const struct pv_model_params *p,
                                  struct pv_error *err)
 {
+    struct opening o = { .p = p };
     enum pv_status s =
         model_file_open(&m->file, p->path, p->mmproj, m->limits.file_bytes, families, err);
     if (s)
@@ -250,22 +309,17 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = open_device(m, p, err);
     if (s)
         return s;
-    pthread_mutex_lock(m->step_lock); /* weights are repacked on the threads of steps */
-    m->dev->draws = p->test && p->test->dummy_weights;
-    m->dev->repacks = !p->no_repack;
-    m->repacked = m->dev->own;
-    s = check_room(m, err);
-    if (!s)
-        s = open_networks(m, err);
-    if (!s && model_file_vision(m->file)->audio.hidden)
-        s = hearing_open(&m->hearing, m->file, m->dev, err);
-    if (!s && p->head)
-        s = open_head(m, p->head, err);
-    if (!s)
-        s = narrow(m, p, err);
-    m->dev->draws = false;
-    m->repacked = m->dev->own - m->repacked;
+    o.all = weight_bytes(m->file);
+    o.dev = m->dev;
+    /* weights are repacked on the threads of steps */
+    if (!lock_take(m->step_lock, p->progress ? is_wanted : NULL, &o))
+        return fail(err, PV_E_CANCELLED, "%s: stopped while others had the device", p->path);
+    s = open_weights(m, p, &o, err);
+    if (s)
+        close_weights(m);
     pthread_mutex_unlock(m->step_lock);
+    if (s == PV_E_CANCELLED)
+        fail_names(err, p->path);
     return s;
 }
 
@@ -310,12 +364,11 @@ void pv_model_close(pv_model **model)
     struct pv_model *m = *model;
     if (!m)
         return;
-    pthread_mutex_lock(m->step_lock); /* the device counts what its matrices take */
-    vision_close(&m->vision);
-    hearing_close(&m->hearing);
-    decoder_close(&m->head);
-    decoder_close(&m->dec);
-    pthread_mutex_unlock(m->step_lock);
+    if (m->dec) { /* else there are no weights, and the device may be busy for long */
+        pthread_mutex_lock(m->step_lock);
+        close_weights(m);
+        pthread_mutex_unlock(m->step_lock);
+    }
     if (!m->shares_with)
         device_close(&m->dev);
 #ifndef PV_CORE

@@ -74,6 +74,7 @@ struct scheduler {
     void (*watch)(void *user, int64_t iteration);
     void *watch_user;
     atomic_int n_present; /* queued and running */
+    atomic_bool hurry;    /* a task was cancelled since the last iteration began, or all are */
     /* The thread's own. */
     struct task *running[MAX_TASKS]; /* oldest first */
     int n_running;
@@ -98,6 +99,7 @@ enum pv_status scheduler_open(struct scheduler **out, int max_tasks, struct pv_e
     s->max_tasks = max_tasks;
     s->to_preempt = -1;
     atomic_init(&s->n_present, 0);
+    atomic_init(&s->hurry, false);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     pthread_cond_init(&s->ended, NULL);
@@ -117,6 +119,7 @@ void scheduler_close(struct scheduler **scheduler)
         return;
     pthread_mutex_lock(&s->lock);
     s->closing = true;
+    atomic_store(&s->hurry, true);
     pthread_cond_broadcast(&s->wake);
     pthread_mutex_unlock(&s->lock);
     if (s->started)
@@ -129,6 +132,13 @@ void scheduler_close(struct scheduler **scheduler)
     *scheduler = NULL;
 }
 
+/* A wait for a lock ends when somebody is cancelled: then it is looked after who that is, and the
+ * others wait again. */
+static bool no_hurry(void *user)
+{
+    return !atomic_load(&((struct scheduler *)user)->hurry);
+}
+
 enum pv_status scheduler_add_batch(struct scheduler *s, struct batch **out,
                                    const struct decoder *dec, struct decoder_state *st,
                                    struct kvpool *pool, pthread_mutex_t *lock, struct pv_error *err)
@@ -136,7 +146,9 @@ enum pv_status scheduler_add_batch(struct scheduler *s, struct batch **out,
     if (s->n_batches == MAX_BATCHES)
         return fail(err, PV_E_LIMIT, "a scheduler runs at most %d decoders", MAX_BATCHES);
     *out = &s->batch[s->n_batches++];
-    **out = (struct batch){ .dec = dec, .st = st, .pool = pool, .lock = lock };
+    **out = (struct batch){
+        .dec = dec, .st = st, .pool = pool, .lock = lock, .go_on = no_hurry, .user = s
+    };
     return PV_OK;
 }
 
@@ -179,6 +191,7 @@ enum pv_status task_open(struct task **out, struct scheduler *s, const struct ta
 void task_cancel(struct task *t)
 {
     atomic_store(&t->cancelled, true);
+    atomic_store(&t->s->hurry, true);
     pthread_mutex_lock(&t->s->lock);
     pthread_cond_signal(&t->s->wake);
     pthread_mutex_unlock(&t->s->lock);
@@ -357,6 +370,11 @@ bool task_cancelled(const struct task *t)
     return atomic_load(&t->cancelled);
 }
 
+bool task_goes_on(void *task)
+{
+    return !task_cancelled(task);
+}
+
 void task_preemptible(struct task *t, bool yes)
 {
     t->keeps = !yes;
@@ -366,6 +384,24 @@ void task_pause(struct task *t)
 {
     t->state = TASK_PAUSED;
     fiber_yield(t->fiber);
+}
+
+/* Of a task on the scheduler's thread. */
+static bool none_cancelled(void *user)
+{
+    const struct task *t = user;
+    return !task_cancelled(t) && no_hurry(t->s);
+}
+
+enum pv_status task_lock(struct task *t, pthread_mutex_t *lock, struct pv_error *err)
+{
+    bool here = t && pthread_equal(pthread_self(), t->s->thread);
+    while (!lock_take(lock, here ? none_cancelled : t ? task_goes_on : NULL, t)) {
+        if (task_cancelled(t))
+            return fail_cancelled(err);
+        task_pause(t);
+    }
+    return PV_OK;
 }
 
 void task_count_tokens(struct task *t, int tokens)
@@ -551,7 +587,8 @@ static bool run_batch(struct scheduler *s, struct batch *b)
         return false;
     batch_run(b, parts, n);
     for (int i = 0; i < n; i++)
-        who[i]->state = TASK_READY;
+        if (who[i]->part.ran)
+            who[i]->state = TASK_READY;
     return true;
 }
 
@@ -723,6 +760,7 @@ static void *run_thread(void *arg)
     void (*watch)(void *user, int64_t iteration), *user;
     pthread_mutex_lock(&s->lock);
     for (;;) {
+        atomic_store(&s->hurry, false);
         promote_cancelled(s);
         admit(s);
         if (s->n_running == 0) {

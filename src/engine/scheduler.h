@@ -86,10 +86,15 @@ enum pv_status task_prompt_rows(struct task *t, int want, int *granted, struct p
 int task_company(const struct task *t);
 bool task_alone(const struct task *t);
 bool task_cancelled(const struct task *t);
+bool task_goes_on(void *task); /* the opposite, for whoever asks by a callback */
 /* false: the task's pages cannot be taken away. */
 void task_preemptible(struct task *t, bool yes);
 /* Call it between parts of long work that is not a step: lets other tasks run a step. */
 void task_pause(struct task *t);
+/* Takes a lock that others may hold for long. PV_E_CANCELLED: the task was cancelled meanwhile, and
+ * the lock is not held. Other tasks can end, and have steps, while it waits on the scheduler's
+ * thread. t NULL: waits for as long as it takes. */
+enum pv_status task_lock(struct task *t, pthread_mutex_t *lock, struct pv_error *err);
 
 /* What a task's rows cost at present: seconds that one more row adds to a batched step, seconds of
  * a step of its drafter (NULL: none) divided by the tasks that share it, and tokens per second of

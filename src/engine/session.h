@@ -63,7 +63,7 @@ struct pv_session {
     struct choice_changer changer;
     int64_t frames, lost_frames; /* since the last answer */
     double video_s;
-    double tower_s; /* time of the target's tower not yet reported; under model->step_lock */
+    atomic_llong tower_ns; /* time of the target's tower not yet reported */
 };
 
 #endif

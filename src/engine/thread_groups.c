@@ -105,12 +105,13 @@ static enum pv_status open_groups(struct pv_session *s, const int threads[2], st
     return PV_OK;
 }
 
-static void assign_model(struct pv_session *s, struct device *group)
+/* t: whose answer can do without a tower if it is cancelled; NULL: in any case. */
+static void assign_model(struct pv_session *s, struct device *group, struct task *t)
 {
     decoder_device(s->model->dec)->ops->work_on(s->target.base.work, group);
-    pthread_mutex_lock(s->model->step_lock); /* its users hold it */
-    if (s->engine->encoder)
-        encoder_work_on(s->engine->encoder, group);
+    if (!s->engine->encoder || task_lock(t, s->model->step_lock, NULL)) /* its users hold it */
+        return;
+    encoder_work_on(s->engine->encoder, group);
     pthread_mutex_unlock(s->model->step_lock);
 }
 
@@ -165,14 +166,14 @@ enum pv_status thread_groups_divide(struct speculation *sp, struct pv_error *err
 void thread_groups_make_room(struct pv_session *s)
 {
     if (s->draft.place == DRAFT_DIVIDED)
-        assign_model(s, s->draft.group[0]);
+        assign_model(s, s->draft.group[0], s->task);
 }
 
 void thread_groups_unite(struct speculation *sp)
 {
     struct pv_session *s = sp->s;
     if (s->draft.place == DRAFT_DIVIDED && s->model->gpu < 0) {
-        assign_model(s, NULL);
+        assign_model(s, NULL, NULL);
         assign_drafter(s, s->draft.divided_for, NULL);
     }
     drafting_join(&s->draft, &sp->method);

@@ -69,16 +69,23 @@ struct repacking {
     const struct matmul_kernel *kernel;
     const struct matrix *m;
     void *to;
-    struct work_queue items; /* of REPACK * out_step outputs */
+    struct work_queue items;   /* of REPACK * out_step outputs */
+    const struct device *asks; /* whether to go on */
+    atomic_bool stopped;
 };
 
 static void repack_items(void *arg, int thread, int n_threads)
 {
     struct repacking *r = arg;
     int step = REPACK * r->kernel->out_step;
-    (void)thread, (void)n_threads;
-    for (int i = work_next(&r->items); i >= 0; i = work_next(&r->items))
+    const struct device *d = thread == 0 ? r->asks : NULL; /* the caller's thread */
+    (void)n_threads;
+    for (int i = work_next(&r->items); i >= 0 && !atomic_load(&r->stopped);
+         i = work_next(&r->items)) {
+        if (d && d->go_on && !d->go_on(d->user))
+            atomic_store(&r->stopped, true);
         r->kernel->own(r->to, r->m, i * step, min_int(r->m->out, (i + 1) * step));
+    }
 }
 
 /* Weights are read where they lie, unless a kernel has an order that it likes better, and there is
@@ -87,8 +94,7 @@ static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_e
 {
     struct cpu_device *cpu = dev->impl;
     const struct matmul_kernel *k = kernels_own_for(&cpu->k, m);
-    struct repacking r = { .kernel = k, .m = m };
-    (void)err;
+    struct repacking r = { .kernel = k, .m = m, .asks = dev };
     if (!k || m->lookup || m->in % k->in_multiple != 0)
         return PV_OK;
     dev->own += k->own_size(m);
@@ -98,7 +104,13 @@ static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_e
     if (!r.to)
         return PV_OK;
     work_init(&r.items, (m->out + REPACK * k->out_step - 1) / (REPACK * k->out_step));
+    atomic_init(&r.stopped, false);
     pool_run(cpu->pool, repack_items, &r);
+    if (atomic_load(&r.stopped)) {
+        dev->own -= k->own_size(m);
+        mem_free(r.to);
+        return device_stopped(err);
+    }
     m->own = r.to;
     return PV_OK;
 }

@@ -1,12 +1,14 @@
 /* Steps by a state of one's own. */
 #include "lm/stepper.h"
 
+#include "base/thread.h"
+
 static enum pv_status run_alone(struct stepper *base, const struct step *step, struct pv_error *err)
 {
     struct lone_stepper *s = (struct lone_stepper *)base;
     enum pv_status st;
-    if (s->lock)
-        pthread_mutex_lock(s->lock);
+    if (s->lock && !lock_take(s->lock, s->go_on, s->user))
+        return fail(err, PV_E_CANCELLED, "a step was cancelled before it began");
     st = decoder_step(base->dec, s->st, step, err);
     if (s->lock)
         pthread_mutex_unlock(s->lock);

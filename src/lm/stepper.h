@@ -20,7 +20,9 @@ struct stepper {
 struct lone_stepper {
     struct stepper base;
     struct decoder_state *st;
-    pthread_mutex_t *lock; /* held while a step runs; NULL: none */
+    pthread_mutex_t *lock; /* held while a step runs; NULL: none. Waited for as lock_take does: */
+    bool (*go_on)(void *user);
+    void *user;
 };
 void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct decoder_state *st,
                        struct kvpool *pool);

@@ -14,6 +14,11 @@ enum pv_status device_alloc(struct device *dev, void **out, size_t size, struct 
                 dev->ops->name, left, all);
 }
 
+enum pv_status device_stopped(struct pv_error *err)
+{
+    return fail(err, PV_E_CANCELLED, "stopped while weights were read");
+}
+
 void device_close(struct device **dev)
 {
     if (*dev)

@@ -399,7 +399,8 @@ struct device_ops {
     uint64_t (*first_runs)(struct device *dev);
     /* Waits until everything queued on the work is done; reports a failure once. PV_E_FORMAT with
      * DEVICE_NOT_FINITE: a NaN or an infinity was found. CPUs check rows of rmsnorm and silu_mul,
-     * keys, values and logits of `argmax`; GPUs check only these logits. */
+     * inner rows of experts, logits of routers, keys, values and logits of `argmax`; GPUs check
+     * only logits of `argmax`. */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);
 
     /* Chains of plans (struct work_plan) save time on this device: reading a result back and
@@ -512,7 +513,15 @@ struct device {
     bool repacks;   /* `take` may make a repacked copy of a matrix if kernels are faster with it */
     size_t own;     /* bytes of these copies, and of those that would be made if `repacks` */
     uint64_t drawn; /* number of random matrices so far */
+    uint64_t taken; /* bytes of all matrices so far */
+    /* Asked while weights are taken, on the thread that takes them; false stops with
+     * PV_E_CANCELLED. NULL: nobody. */
+    bool (*go_on)(void *user);
+    void *user;
 };
+
+/* What `take` returns when it was stopped. */
+enum pv_status device_stopped(struct pv_error *err);
 
 /* The CPU: a thread pool and a table of kernels (kernels/device_cpu.c). */
 enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_flags,

@@ -44,15 +44,19 @@ enum pv_status weights_take(struct device *dev, struct matrix *out, struct matri
                             struct pv_error *err)
 {
     enum pv_status s;
+    if (dev->go_on && !dev->go_on(dev->user))
+        return device_stopped(err);
     if (!dev->draws)
         s = dev->ops->take(dev, &m, err);
     else if (dev->ops->draw)
         s = dev->ops->draw(dev, &m, ++dev->drawn, err);
     else
         s = fail(err, PV_E_UNSUPPORTED, "random weights are for a GPU only");
-    if (!s)
-        *out = m;
-    return s;
+    if (s)
+        return s;
+    dev->taken += (uint64_t)m.out * m.row_size;
+    *out = m;
+    return PV_OK;
 }
 
 void weights_drop(struct device *dev, struct matrix *m)

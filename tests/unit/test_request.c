@@ -452,6 +452,7 @@ TEST(queued_requests_can_be_cancelled)
     int tokens;
     if (!scene_open(&s, 1, 0))
         return;
+    pthread_mutex_lock(s.p.target->step_lock); /* so that the first one keeps the others waiting */
     for (int i = 0; i < 6; i++) {
         struct pv_gen_params g;
         struct pv_request_params p = plain(&g, ids, 20, 3 + i, 200);
@@ -461,6 +462,7 @@ TEST(queued_requests_can_be_cancelled)
         pv_request_cancel(r[i]);
         CHECK_EQ(end_of(r[i], &tokens).finish, PV_FINISH_CANCELLED);
     }
+    pthread_mutex_unlock(s.p.target->step_lock);
     CHECK_EQ(end_of(r[0], &tokens).finish, PV_FINISH_LENGTH);
     for (int i = 0; i < 6; i++)
         pv_request_close(&r[i]);
