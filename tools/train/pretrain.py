@@ -5,6 +5,9 @@ From scratch, next-word loss alone leaves the tower on a plateau; told for every
 thing it shows, where that thing's middle is, how large and how turned it is, and what the
 background is, it learns in minutes. The labels come from the renderer. The heads that read them
 off the video tokens are kept for stage 2, which goes on with this loss beside its own.
+
+--start MODEL.gguf goes on with a finished tower, whose linear heads are learned first (--heads-first
+steps); --restyle shows most sprites in styles that nobody drew (train.restyle).
 """
 
 import argparse
@@ -20,8 +23,10 @@ from torch import nn  # noqa: E402
 
 from train.common import (Clock, Log, Painter, learning_rate, save_weights,  # noqa: E402
                           wait_for)
+from train.head.gguf import load_nano  # noqa: E402
 from train.model import CELLS, Nano  # noqa: E402
 from train.optim import Optimiser  # noqa: E402
+from train.restyle import Restyler  # noqa: E402
 from world.scene import BACKGROUND, SIDE, SPRITE  # noqa: E402
 from world.slots import COLOURS, KINDS  # noqa: E402
 from world.sprites import HELD_OUT_STYLE, RGB, STYLES, Sprites  # noqa: E402
@@ -82,10 +87,10 @@ def dense_loss(heads, tokens, shown, things, names, kind, colour):
 class Frames:
     """Single frames drawn on the device: things anywhere, over one another, turned, of any size."""
 
-    def __init__(self, sprites, device, n):
+    def __init__(self, sprites, device, n, styles):
         self.n, self.device = n, device
-        pairs = [(i, sprites.number[name]) for style, d in sprites.index.items()
-                 if style != HELD_OUT_STYLE for name, i in d.items()]
+        pairs = [(i, sprites.number[name]) for style in styles
+                 for name, i in sprites.index[style].items()]
         self.pairs = torch.tensor(pairs, device=device)
         self.rgb = torch.tensor([RGB[c] for c in COLOURS], device=device, dtype=torch.float32)
 
@@ -135,27 +140,43 @@ class Frames:
         return torch.stack([g[c] for c in BACKGROUND], 1)
 
 
-def losses(model, heads, painter, frames):
+def losses(model, heads, painter, frames, heads_only=False):
     ground, things, names = frames.draw()
     pixels, shown = painter(ground, things)
     with torch.autocast(pixels.device.type, torch.bfloat16):
-        return dense_loss(heads, model.see(pixels), shown, things, names, frames.kind,
-                          frames.colour)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not heads_only):
+            tokens = model.see(pixels)
+        return dense_loss(heads, tokens, shown, things, names, frames.kind, frames.colour)
 
 
-def train(args, painter, frames, model, heads):
+@torch.no_grad()
+def share_right(model, heads, painter, frames):
+    """Of the labelled video tokens, those whose thing is told right."""
+    return losses(model, heads, painter, frames)[1].item()
+
+
+def train(args, painter, frames, others, model, heads, restyle):
     named = [(k, p) for k, p in model.named_parameters() if not k.startswith(("blocks.", "embed",
                                                                              "norm", "newline"))]
     optimiser = Optimiser(named + list(heads.named_parameters()), args.lr)
+    first = torch.optim.AdamW(heads.parameters(), args.lr, weight_decay=0.0)
     clock, log, n = Clock(args.minutes), Log(f"{args.out}/{args.model}-stage1.csv"), 0
     clock.start()
     while clock.spent() < 1:
-        loss, right = losses(model, heads, painter, frames)
+        if restyle:
+            restyle()
+        heads_only = n < args.heads_first
+        loss, right = losses(model, heads, painter, frames, heads_only)
         loss.backward()
-        optimiser.step(learning_rate(clock.spent(), n, floor=0.05))
-        if n % 50 == 0 or clock.spent() >= 1:
+        if heads_only:
+            first.step()
+            first.zero_grad(set_to_none=True)
+        else:
+            optimiser.step(learning_rate(clock.spent(), n, floor=0.05))
+        if n % 50 == 0 or n == args.heads_first or clock.spent() >= 1:
+            more = {"held_out_right": share_right(model, heads, painter, others)} if others else {}
             log.add(step=n, minutes=clock.spent() * args.minutes, loss=loss.item(),
-                    things_right=right.item())
+                    things_right=right.item(), **more)
         n += 1
 
 
@@ -167,6 +188,13 @@ def main():
     a.add_argument("--frames", type=int, default=1024, help="of a step (1024)")
     a.add_argument("--lr", type=float, default=2.5e-3)
     a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--start", metavar="MODEL.gguf", help="a finished model to begin with")
+    a.add_argument("--heads-first", type=int, default=0, metavar="N",
+                   help="steps in which only the heads learn (0)")
+    a.add_argument("--restyle", type=float, default=0, metavar="SHARE",
+                   help="of the sprites that are shown in another style than drawn (0)")
+    a.add_argument("--held-out", action="store_true",
+                   help="log what is told right of the held-out style, too")
     a.add_argument("--gate", metavar="FILE", help="get ready, then wait until this file is there")
     a.add_argument("-o", dest="out", required=True, metavar="DIR")
     args = a.parse_args()
@@ -174,8 +202,11 @@ def main():
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     os.makedirs(args.out, exist_ok=True)
-    sprites = Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE])
-    painter, frames = Painter(sprites, device), Frames(sprites, device, args.frames)
+    styles = [s for s in STYLES if s != HELD_OUT_STYLE]
+    sprites = Sprites(args.sprites, STYLES if args.held_out else styles)
+    painter, frames = Painter(sprites, device), Frames(sprites, device, args.frames, styles)
+    others = args.held_out and Frames(sprites, device, args.frames, [HELD_OUT_STYLE])
+    restyle = args.restyle and Restyler(sprites, painter, args.restyle, styles)
     model = Nano(args.model).to(device)
     heads = Heads(model.shape.hidden, len(sprites.names)).to(device)
     if device.type == "cuda":
@@ -185,7 +216,9 @@ def main():
         heads.zero_grad(set_to_none=True)
         torch.cuda.empty_cache()
     wait_for(args.gate)
-    train(args, painter, frames, model, heads)
+    if args.start:
+        model.load_state_dict(load_nano(args.start, args.model).state_dict())
+    train(args, painter, frames, others, model, heads, restyle)
     save_weights(model, f"{args.out}/{args.model}-stage1.safetensors")
     save_weights(heads, f"{args.out}/{args.model}-heads.safetensors")
 

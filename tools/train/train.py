@@ -4,7 +4,10 @@
 Clips begin short and grow with the share of time spent; from two fifths of it on every length is
 drawn. The dense loss of stage 1 goes on beside the words' loss on some of the frames, so that
 seeing gets better too; the tower learns in every third step, and more slowly than the rest.
-`nano-draft` sees random parts of the video (data.draw_view), `nano` all of it.
+`nano-draft` sees random parts of the video (data.draw_view), `nano` all of it; with --whole both do.
+
+--start MODEL.gguf goes on with finished weights instead of stage 1's; with --new-decoder only tower
+and projector are taken from it and the language model begins anew (see --tower-every).
 """
 
 import argparse
@@ -22,9 +25,11 @@ from tokenizers import Tokenizer  # noqa: E402
 from train.common import (Clock, Log, Painter, learning_rate, load_weights,  # noqa: E402
                           save_weights, wait_for)
 from train.data import LONGEST, MAX_FRAMES, Packer, Steps  # noqa: E402
+from train.head.gguf import load_nano  # noqa: E402
 from train.model import FRAME_TOKENS, Nano  # noqa: E402
 from train.optim import Optimiser  # noqa: E402
 from train.pretrain import Heads, dense_loss  # noqa: E402
+from train.restyle import Restyler  # noqa: E402
 from world.scene import BACKGROUND  # noqa: E402
 from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
@@ -72,8 +77,11 @@ def losses(model, heads, painter, step, learn_tower):
     """The step's loss, and its parts: words' loss, share of tokens and of things told right."""
     pixels, shown = painter(step["ground"], step["things"])
     with torch.autocast(pixels.device.type, torch.bfloat16):
-        tokens = model.see(pixels, learn_tower)
+        learns = model.tower.patch_embedding.weight.requires_grad
+        tokens = model.see(pixels, learn_tower and learns)
         words, right = word_loss(model, step, tokens)
+        if not learns:
+            return words, (words, right, words.new_zeros(()))
         dense, things = dense_part(heads, tokens, shown, step)
     return words + DENSE_WEIGHT * dense, (words, right, things)
 
@@ -88,10 +96,19 @@ def read_args():
     a.add_argument("--tokens", type=int, default=81920, help="of a step (81920)")
     a.add_argument("--lr", type=float, default=2.5e-3)
     a.add_argument("--tower-share", type=float, default=0.3, help="of it for the tower (0.3)")
+    a.add_argument("--tower-every", type=int, default=3, metavar="N",
+                   help="steps the tower learns in one; 0: in none, and no dense loss (3)")
     a.add_argument("--seed", type=int, default=2)
     a.add_argument("--workers", type=int)
     a.add_argument("--gate", metavar="FILE", help="get ready, then wait until this file is there")
     a.add_argument("--from", dest="begin", metavar="DIR", help="where stage 1 left its files")
+    a.add_argument("--start", metavar="MODEL.gguf", help="finished weights to begin with instead")
+    a.add_argument("--new-decoder", action="store_true",
+                   help="of --start take tower and projector alone")
+    a.add_argument("--heads", metavar="FILE", help="the linear heads of stage 1 to begin with")
+    a.add_argument("--restyle", type=float, default=0, metavar="SHARE",
+                   help="of the sprites that are shown in another style than drawn (0)")
+    a.add_argument("--whole", action="store_true", help="nano-draft, too, sees whole videos only")
     a.add_argument("-o", dest="out", required=True, metavar="DIR")
     return a.parse_args()
 
@@ -106,27 +123,42 @@ def main():
     tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     steps = Steps(lambda: Packer(sprites, tokenizer, args.frames, args.tokens,
-                                 args.model == "nano-draft"), args.seed, device, args.workers)
+                                 args.model == "nano-draft" and not args.whole),
+                  args.seed, device, args.workers)
     painter = Painter(sprites, device)
+    restyle = args.restyle and Restyler(sprites, painter, args.restyle, list(sprites.index))
     model = Nano(args.model).to(device)
+    model.tower.requires_grad_(args.tower_every > 0)
     heads = Heads(model.shape.hidden, len(sprites.names)).to(device)
     if device.type == "cuda":  # compile while the stage before still runs
         model.compile()
-        for learn_tower in (True, False):
+        for learn_tower in (True, False) if args.tower_every else (False,):
             losses(model, heads, painter, steps.next(), learn_tower)[0].backward()
         model.zero_grad(set_to_none=True)
         heads.zero_grad(set_to_none=True)
         torch.cuda.empty_cache()
     wait_for(args.gate)
-    if args.begin:
-        load_weights(model, f"{args.begin}/{args.model}-stage1.safetensors")
-        load_weights(heads, f"{args.begin}/{args.model}-heads.safetensors")
-    train(args, steps, painter, model, heads)
+    begin_with(args, model, heads)
+    train(args, steps, painter, model, heads, restyle)
     save_weights(model, f"{args.out}/{args.model}.safetensors")
     save_weights(heads, f"{args.out}/{args.model}-heads2.safetensors")
 
 
-def train(args, steps, painter, model, heads):
+def begin_with(args, model, heads):
+    """The weights that training begins with: stage 1's, finished ones, or none."""
+    if args.begin:
+        load_weights(model, f"{args.begin}/{args.model}-stage1.safetensors")
+        load_weights(heads, f"{args.begin}/{args.model}-heads.safetensors")
+    if args.start:
+        state = load_nano(args.start, args.model).state_dict()
+        if args.new_decoder:
+            state = {k: v for k, v in state.items() if k.startswith(("tower.", "linear_"))}
+        model.load_state_dict(state, strict=not args.new_decoder)
+    if args.heads:
+        load_weights(heads, args.heads)
+
+
+def train(args, steps, painter, model, heads, restyle):
     optimiser = Optimiser(list(model.named_parameters()) + list(heads.named_parameters()), args.lr,
                           ("tower.", "linear_"), args.tower_share)
     clock, log = Clock(args.minutes), Log(f"{args.out}/{args.model}-stage2.csv")
@@ -138,7 +170,10 @@ def train(args, steps, painter, model, heads):
         step = steps.next()
         waited += time.time() - begin
         clips += step["clips"]
-        loss, (words, right, things) = losses(model, heads, painter, step, n % 3 == 0)
+        if restyle:
+            restyle()
+        loss, (words, right, things) = losses(
+            model, heads, painter, step, n % max(args.tower_every, 1) == 0)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step(learning_rate(clock.spent(), n, floor=0.01))
