@@ -153,8 +153,16 @@ LOSSY = [
           {**LOSSLESS, **lossy_points(LOSSY_RATIOS)}, {}, ""),
 ]
 
-PAPERS = {"core": CORE, "hard": HARD, "self": SELF, "specvlm": SPECVLM, "hippo": HIPPO,
-          "parallelvlm": PARALLELVLM, "sparrow": SPARROW, "lossy": LOSSY}
+# Another draft model (-d) judges the views.
+SECOND = [
+    Panel("views", "Views in chains of 5", "share pruned", ACCEPTED,
+          {"full": [(0, "sd")], "none": [(1, "sd+view=none")],
+           **{v: ratios("sd", v, (0.9, 0.99))
+              for v in ("random", "uniform", "attention", "specvlm", "holistic")}}, {}, ""),
+]
+
+PAPERS = {"core": CORE, "hard": HARD, "self": SELF, "second": SECOND, "specvlm": SPECVLM,
+          "hippo": HIPPO, "parallelvlm": PARALLELVLM, "sparrow": SPARROW, "lossy": LOSSY}
 
 
 def words_of(panels):

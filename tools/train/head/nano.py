@@ -119,9 +119,9 @@ def read_rows(path):
         return list(csv.DictReader(f))
 
 
-def write_rows(path, rows):
+def write_rows(path, rows, columns=COLUMNS):
     with open(path + ".part", "w", newline="", encoding="utf-8") as f:
-        w = csv.DictWriter(f, COLUMNS)
+        w = csv.DictWriter(f, columns)
         w.writeheader()
         w.writerows(rows)
     os.replace(path + ".part", path)
@@ -137,7 +137,7 @@ def judge(name, head, settings, target, held, args, device, trained):
             if view == "full" and not group.visual:
                 continue
             a = measure(head, target.embed, lambda x: target.lm_head(x), group, shape, view,
-                        device, at_once=max(1, min(64, (1 << 19) // (frames * FRAME_TOKENS))))
+                        device, at_once=max(1, min(128, (1 << 20) // (frames * FRAME_TOKENS))))
             old = found.setdefault((kind, frames), [0, 0])
             found[kind, frames] = [old[0] + a[0], old[1] + a[1]]
         for (kind, frames), (tokens, passes) in found.items():

@@ -116,28 +116,48 @@ def add_noise(batch, amount):
     batch["before"] = h + (torch.rand_like(h) - 0.5) * (amount * 512 / h.shape[1])
 
 
-def fit(head, bank, source, args, log, save=None):
-    """Trains until the minutes are over, or the steps where --steps says how many."""
+def draw_steps(bank, texts, head, args):
+    """Endless (group, first, last) of the first stage and of the second. With `texts` the first has
+    conversations without a video; a head without visual rows then meets the same steps of the second
+    as the others."""
+    seen = head.config.visual != "none" or texts is not None
+    second = bank.endless(args.seed, args.rows, args.visual_rows, seen)
+    return (texts.endless(args.seed, args.rows, args.visual_rows, False) if texts else second), second
+
+
+def visual_share(args, spent):
+    """Of the steps, those in which a head meets the video's rows: --visual-share, or with
+    --visual-ramp from none at the second stage's beginning to all at its end."""
+    if not args.visual_ramp:
+        return args.visual_share
+    return max(0.0, (spent - args.stage1) / max(1 - args.stage1, 1e-9))
+
+
+def fit(head, bank, source, args, log, save=None, texts=None):
+    """Trains until the minutes are over, or the steps where --steps says how many. texts: a Bank for
+    the first stage, of conversations without a video, which have one pass."""
     device = next(head.parameters()).device
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     optimiser, clock, n = make_optimiser(head, args), Clock(args.minutes), 0
     stages, rows, saved = losses.STAGES[args.loss], 0, time.time()
-    seen = head.config.visual != "none"
-    rng = random.Random(args.seed)
-    for group, first, last in bank.endless(args.seed, args.rows, args.visual_rows, seen):
+    steps, rng = draw_steps(bank, texts, head, args), random.Random(args.seed)
+    while True:
         if n == 1:
             clock.start()
         spent = n / args.steps if args.steps else clock.spent()
         if spent >= 1:
             break
-        batch = group.cut(first, last, device, source.embed, dtype,
-                          seen and rng.random() < args.visual_share)
+        stage = 0 if spent < args.stage1 else 1
+        alone = texts is not None and stage == 0
+        group, first, last = next(steps[stage])
+        seen = head.config.visual != "none" and not alone and \
+            rng.random() < visual_share(args, spent)
+        batch = group.cut(first, last, device, source.embed, dtype, seen)
         if args.noise:
             add_noise(batch, args.noise)
-        weights = stages[0] if spent < args.stage1 else stages[1]
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss, told = losses.total_loss(head, source.lm_head, batch, args.passes, args.way,
-                                           weights)
+            loss, told = losses.total_loss(head, source.lm_head, batch, 1 if alone else args.passes,
+                                           args.way, stages[stage])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimiser.step(learning_rate(spent, n, args.warm, floor=0.01))
@@ -169,6 +189,8 @@ def add_switches(a):
     a.add_argument("--visual-rows", type=int, default=131072, help="at most (131072)")
     a.add_argument("--visual-share", type=float, default=1.0,
                    help="of the steps, where the head meets rows of the video at all (1)")
+    a.add_argument("--visual-ramp", action="store_true",
+                   help="instead: none of the second stage's steps at first, all at its end")
     a.add_argument("--norms", default="embed,input,output", help=f"of {','.join(NORMS)}")
     a.add_argument("--from-scratch", action="store_true", help="do not begin as the last layer")
     a.add_argument("--log-every", type=int, default=50)
