@@ -19,6 +19,7 @@ import threading
 import numpy as np
 import torch
 
+from train import wording
 from train.model import CELLS, FRAME_TOKENS
 from world import words
 from world.scene import SIDE, SPRITE, draw_clip, lay_out
@@ -127,8 +128,10 @@ def draw_view(rng, things):
 
 
 class Packer:
-    def __init__(self, sprites, tokenizer, frames, tokens, views):
-        self.sprites, self.tokenizer = sprites, tokenizer
+    def __init__(self, sprites, tokenizer, frames, tokens, views, reword=False):
+        """reword: other wordings of what is asked, and most questions about things that are named
+        (train.wording)."""
+        self.sprites, self.tokenizer, self.reword = sprites, tokenizer, reword
         self.frames, self.tokens, self.views = frames, tokens, views
         self.styles = [s for s in sprites.index if s != HELD_OUT_STYLE]
         self.head = self.encode(["<|im_start|>user "])[0]
@@ -140,9 +143,14 @@ class Packer:
         """The conversation about a clip, within `room` tokens."""
         asked = words.questions(clip, rng)
         rng.shuffle(asked)
+        if self.reword:  # those about a named thing come first, as a rule
+            asked.sort(key=lambda q: rng.random() * (0.4 if q[0] in wording.NAMED else 1))
+            asked = [(k, wording.reword(rng, k, q), a) for k, q, a in asked]
         asked = [(q, a) for _, q, a in asked[:2 if seen <= 8 else 4 if seen <= 16 else 12]]
         told = (words.PROMPTS[0] if rng.random() < 0.3 else rng.choice(words.PROMPTS),
                 words.describe(clip))
+        if self.reword:
+            told = wording.retell(rng, told[0]), told[1]
         order = rng.random()
         pairs = [told] + asked if order < 0.5 else asked + [told] if order < 0.85 else asked
         texts = []

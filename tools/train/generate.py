@@ -3,12 +3,14 @@
 quick look after training. (`evaluate` asks prevue itself, through files.)
 
 All clips of a batch have one number of frames and one prompt, so their rows have one length and a
-plain rectangular cache will do.
+plain rectangular cache will do. With --questions each clip is also asked so many, each alone, and
+with --held-out-wording in words that training never used (train.wording).
 """
 
 import argparse
 import json
 import os
+import random
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -17,9 +19,11 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
-from train import score  # noqa: E402
+from train import score, wording  # noqa: E402
 from train.common import Painter, load_weights  # noqa: E402
 from train.data import ASK  # noqa: E402
+from train.head import answers  # noqa: E402
+from train.head.gguf import load_nano  # noqa: E402
 from train.model import Nano, rotate  # noqa: E402
 from world import words  # noqa: E402
 from world.scene import draw_clip, lay_out  # noqa: E402
@@ -90,9 +94,49 @@ def look(model, painter, ground, things, device):
     return torch.cat(out)
 
 
+def questions_of(clip, number, held_out):
+    """[(kind, question, answer)]: so many about a clip, as tools/train/evaluate draws them."""
+    drawn = words.questions(clip, random.Random(clip.seed))
+    random.Random(clip.seed).shuffle(drawn)
+    if held_out:
+        drawn = [(k, w[0], a) for k, q, a in drawn if (w := wording.wordings(k, q, True))]
+    return drawn[:number]
+
+
+@torch.no_grad()
+def ask_all(model, painter, tokenizer, clips, sprites, number, held_out, device):
+    """{kind: (right, total)} of questions that are asked alone."""
+    target = answers.Target(model, painter, tokenizer, device, torch.bfloat16)
+    items, truth, total = [], [], {}
+    for clip in clips:
+        ground, things = lay_out(clip, sprites)[:2]
+        for kind, question, answer_ in questions_of(clip, number, held_out):
+            ids = tokenizer.encode("\n" + question + ASK, add_special_tokens=False).ids
+            items.append(answers.Item(ground, things, [ids]))
+            truth.append((kind, answer_))
+    size = answers.batch_size(clips[0].frames)
+    for first in range(0, len(items), size):
+        group = answers.converse(target, items[first:first + size], False)
+        for row, at in enumerate(group.order):
+            ids = group.ids[row].cpu()[group.made[row]].tolist()
+            kind, true = truth[first + at]
+            said = tokenizer.decode(ids[:ids.index(target.stop)] if target.stop in ids else ids)
+            one = int(score.score_answer(true, said)), 1
+            score.add(total, {kind: one, "all": one})
+    return total
+
+
+def load_model(args, device):
+    if args.weights.endswith(".gguf"):
+        return load_nano(args.weights, args.model).to(device)
+    model = Nano(args.model).to(device)
+    load_weights(model, args.weights)
+    return model
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__)
-    a.add_argument("weights", metavar="WEIGHTS.safetensors")
+    a.add_argument("weights", metavar="WEIGHTS.safetensors|MODEL.gguf")
     a.add_argument("--model", default="nano")
     a.add_argument("--sprites", required=True, metavar="DIR")
     a.add_argument("--tokenizer", default=os.path.join(os.path.dirname(__file__), "tokenizer"))
@@ -101,6 +145,9 @@ def main():
     a.add_argument("--seed", type=int, default=1000, help="of the first clip (1000)")
     a.add_argument("--style", help="sprites of this style (those of training)")
     a.add_argument("--budget", type=int, default=4096, help="frames of a batch (4096)")
+    a.add_argument("--questions", type=int, default=0, metavar="N",
+                   help="about each clip of the first length (0)")
+    a.add_argument("--held-out-wording", action="store_true")
     a.add_argument("--json", metavar="FILE")
     args = a.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -108,8 +155,7 @@ def main():
     sprites = Sprites(args.sprites, styles)
     tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
     painter = Painter(sprites, device)
-    model = Nano(args.model).to(device)
-    load_weights(model, args.weights)
+    model = load_model(args, device)
     totals, kept = {}, []
     for n in [int(f) for f in args.frames.split(",")]:
         total, batch = {}, max(1, args.budget // n)
@@ -128,6 +174,14 @@ def main():
         if len(kept) and n == 16:
             print("TRUE", kept[0]["true"], "\nSAID", kept[0]["said"], flush=True)
     print(score.table(totals), flush=True)
+    if args.questions:
+        clips = [draw_clip(args.seed + i, int(args.frames.split(",")[0]), sprites)
+                 for i in range(args.clips)]
+        for held_out in (False, True) if args.held_out_wording else (False,):
+            found = ask_all(model, painter, tokenizer, clips, sprites, args.questions, held_out,
+                            device)
+            print("Questions" + (", wordings held out" if held_out else "") + "\n" +
+                  score.table({"asked alone": found}), flush=True)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
             json.dump(kept, f, indent=1)

@@ -7,7 +7,9 @@ background is, it learns in minutes. The labels come from the renderer. The head
 off the video tokens are kept for stage 2, which goes on with this loss beside its own.
 
 --start MODEL.gguf goes on with a finished tower, whose linear heads are learned first (--heads-first
-steps); --restyle shows most sprites in styles that nobody drew (train.restyle).
+steps); --restyle shows most sprites in styles that nobody drew (train.restyle). With --keep the tower
+also learns to give a restyled frame the video tokens that it gave the frame as drawn, which the
+language model behind it knows how to read.
 """
 
 import argparse
@@ -140,13 +142,34 @@ class Frames:
         return torch.stack([g[c] for c in BACKGROUND], 1)
 
 
-def losses(model, heads, painter, frames, heads_only=False):
+class Teacher:
+    """The model as it was, looking at frames as drawn."""
+
+    def __init__(self, args, sprites, device):
+        self.model = load_nano(args.start, args.model).to(device)
+        self.painter, self.weight = Painter(sprites, device), args.keep
+        if device.type == "cuda":
+            self.model.compile()
+
+    def loss(self, tokens, ground, things, shown):
+        """How far video tokens are from those of the frames as drawn, in units of their variance;
+        tokens that show a thing count four times."""
+        with torch.no_grad():
+            goal = self.model.see(self.painter(ground, things)[0]).float()
+            w = 1 + 3 * (shown.max(1).values.flatten(1) > COVERS).float()
+        far = (tokens.float() - goal).square().mean(-1) / goal.var(dim=(0, 1)).mean()
+        return self.weight * (far * w).sum() / w.sum()
+
+
+def losses(model, heads, painter, frames, heads_only=False, teacher=None):
     ground, things, names = frames.draw()
     pixels, shown = painter(ground, things)
     with torch.autocast(pixels.device.type, torch.bfloat16):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not heads_only):
             tokens = model.see(pixels)
-        return dense_loss(heads, tokens, shown, things, names, frames.kind, frames.colour)
+        kept = teacher.loss(tokens, ground, things, shown) if teacher else tokens.new_zeros(())
+        loss, right = dense_loss(heads, tokens, shown, things, names, frames.kind, frames.colour)
+    return loss + kept, right, kept
 
 
 @torch.no_grad()
@@ -155,7 +178,7 @@ def share_right(model, heads, painter, frames):
     return losses(model, heads, painter, frames)[1].item()
 
 
-def train(args, painter, frames, others, model, heads, restyle):
+def train(args, painter, frames, others, model, heads, restyle, teacher):
     named = [(k, p) for k, p in model.named_parameters() if not k.startswith(("blocks.", "embed",
                                                                              "norm", "newline"))]
     optimiser = Optimiser(named + list(heads.named_parameters()), args.lr)
@@ -166,7 +189,7 @@ def train(args, painter, frames, others, model, heads, restyle):
         if restyle:
             restyle()
         heads_only = n < args.heads_first
-        loss, right = losses(model, heads, painter, frames, heads_only)
+        loss, right, kept = losses(model, heads, painter, frames, heads_only, teacher)
         loss.backward()
         if heads_only:
             first.step()
@@ -175,6 +198,8 @@ def train(args, painter, frames, others, model, heads, restyle):
             optimiser.step(learning_rate(clock.spent(), n, floor=0.05))
         if n % 50 == 0 or n == args.heads_first or clock.spent() >= 1:
             more = {"held_out_right": share_right(model, heads, painter, others)} if others else {}
+            if teacher:
+                more["kept"] = kept.item()
             log.add(step=n, minutes=clock.spent() * args.minutes, loss=loss.item(),
                     things_right=right.item(), **more)
         n += 1
@@ -193,11 +218,15 @@ def main():
                    help="steps in which only the heads learn (0)")
     a.add_argument("--restyle", type=float, default=0, metavar="SHARE",
                    help="of the sprites that are shown in another style than drawn (0)")
+    a.add_argument("--keep", type=float, default=0, metavar="WEIGHT",
+                   help="of the distance from the video tokens that --start gives (0)")
     a.add_argument("--held-out", action="store_true",
                    help="log what is told right of the held-out style, too")
     a.add_argument("--gate", metavar="FILE", help="get ready, then wait until this file is there")
     a.add_argument("-o", dest="out", required=True, metavar="DIR")
     args = a.parse_args()
+    if args.keep and not args.start:
+        a.error("--keep needs the model of --start")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
@@ -208,17 +237,18 @@ def main():
     others = args.held_out and Frames(sprites, device, args.frames, [HELD_OUT_STYLE])
     restyle = args.restyle and Restyler(sprites, painter, args.restyle, styles)
     model = Nano(args.model).to(device)
+    if args.start:
+        model.load_state_dict(load_nano(args.start, args.model).state_dict())
     heads = Heads(model.shape.hidden, len(sprites.names)).to(device)
+    teacher = Teacher(args, sprites, device) if args.keep else None
     if device.type == "cuda":
         model.compile()
-        losses(model, heads, painter, frames)[0].backward()  # compiles
+        losses(model, heads, painter, frames, teacher=teacher)[0].backward()  # compiles
         model.zero_grad(set_to_none=True)
         heads.zero_grad(set_to_none=True)
         torch.cuda.empty_cache()
     wait_for(args.gate)
-    if args.start:
-        model.load_state_dict(load_nano(args.start, args.model).state_dict())
-    train(args, painter, frames, others, model, heads, restyle)
+    train(args, painter, frames, others, model, heads, restyle, teacher)
     save_weights(model, f"{args.out}/{args.model}-stage1.safetensors")
     save_weights(heads, f"{args.out}/{args.model}-heads.safetensors")
 

@@ -45,6 +45,7 @@ class Restyler:
 
     def __init__(self, sprites, painter, share, styles):
         dev = painter.words.device
+        painter.words = painter.words.clone()  # on a CPU it shares memory with the sprites
         self.words, self.size, self.share = painter.words, sprites.size, share
         entries = [(i, name) for s in styles for name, i in sprites.index[s].items()]
         self.rows = torch.tensor([i for i, _ in entries], device=dev)

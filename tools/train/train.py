@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 from train.common import (Clock, Log, Painter, learning_rate, load_weights,  # noqa: E402
@@ -108,6 +109,10 @@ def read_args():
     a.add_argument("--heads", metavar="FILE", help="the linear heads of stage 1 to begin with")
     a.add_argument("--restyle", type=float, default=0, metavar="SHARE",
                    help="of the sprites that are shown in another style than drawn (0)")
+    a.add_argument("--reword", action="store_true",
+                   help="more wordings, more questions about named things (train.wording)")
+    a.add_argument("--from-seeing", metavar="FILE",
+                   help="tower and projector of this file in the place of --start's")
     a.add_argument("--whole", action="store_true", help="nano-draft, too, sees whole videos only")
     a.add_argument("-o", dest="out", required=True, metavar="DIR")
     return a.parse_args()
@@ -123,7 +128,7 @@ def main():
     tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     steps = Steps(lambda: Packer(sprites, tokenizer, args.frames, args.tokens,
-                                 args.model == "nano-draft" and not args.whole),
+                                 args.model == "nano-draft" and not args.whole, args.reword),
                   args.seed, device, args.workers)
     painter = Painter(sprites, device)
     restyle = args.restyle and Restyler(sprites, painter, args.restyle, list(sprites.index))
@@ -154,6 +159,10 @@ def begin_with(args, model, heads):
         if args.new_decoder:
             state = {k: v for k, v in state.items() if k.startswith(("tower.", "linear_"))}
         model.load_state_dict(state, strict=not args.new_decoder)
+    if args.from_seeing:
+        state = {k: v.float() for k, v in load_file(args.from_seeing).items()
+                 if k.startswith(("tower.", "linear_"))}
+        model.load_state_dict(state, strict=False)
     if args.heads:
         load_weights(heads, args.heads)
 

@@ -26,6 +26,7 @@ class Group:
         order = np.argsort(lengths, kind="stable")
         at = torch.from_numpy(order).to(ids.device)
         longest = int(max(lengths))
+        self.order = order  # of each row, which of the given conversations it is
         self.lengths = [int(lengths[i]) for i in order]
         self.ids, self.positions, self.states, made = (t[at][:, :longest] for t in
                                                        (ids, positions, states, made))
