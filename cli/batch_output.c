@@ -92,8 +92,8 @@ static bool take_line(struct earlier *e, int number, const char *line, size_t le
         return false;
     }
     if (e->done[i]) {
-        report("%s: line %d answers line %lld of %s, which is answered before", e->o->path, number,
-               r.number, e->list->path);
+        report("%s: line %d answers line %lld of %s, which has an answer already", e->o->path,
+               number, r.number, e->list->path);
         return false;
     }
     if (r.failed && e->retry)
@@ -152,7 +152,7 @@ static bool keep_lines(struct batch_output *o, const struct earlier *e, const st
     if (len == 0 || memcmp(e->kept.data, text->data, len) == 0) {
         if (ftruncate(o->fd, (off_t)len) == 0)
             return true;
-        report("%s: could not be cut: %s", o->path, strerror(errno));
+        report("%s: could not be truncated: %s", o->path, strerror(errno));
         return false;
     }
     if (write_file(o->path, &e->kept, &err)) {

@@ -34,24 +34,24 @@ struct batch_args {
 
 static const struct option batch_table[] = {
     { "output", 'o', NULL, OPTION_STRING, AT(output), 0, 0, "FILE",
-      "Where the results go, one JSON object a line. Results that are there already, of a run that "
-      "was stopped, are kept and their clips left out.",
+      "File for the results, one JSON object per line. Results of an earlier run that was stopped "
+      "are kept, and their clips skipped.",
       NULL },
     { "jobs", 'j', NULL, OPTION_INT, AT(jobs), 1, MAX_JOBS, "K",
       "Clips at a time: decoded on a thread each, answered together. Default: as many as there are "
       "processors, from 2 to 8; with a GPU 16.",
       NULL },
     { "shard", 0, NULL, OPTION_STRING, AT(shard), 0, 0, "I/N",
-      "Do the I-th of N parts only, and put \"-I-of-N\" into the output's name. Default: what "
-      "Slurm "
-      "says (array jobs and tasks). /N takes I from Slurm or from a Kubernetes indexed Job.",
+      "Process only part I of N, and insert \"-I-of-N\" into the output's name. Default: from "
+      "Slurm's environment (array jobs and tasks). /N takes I from Slurm or from a Kubernetes "
+      "indexed Job.",
       NULL },
     { "retry", 0, NULL, OPTION_FLAG, AT(retry), 0, 0, NULL,
       "Try clips again whose result is an error.", NULL },
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "Question for clips without one of their own. Default: to describe them.", NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
-      "A system message first. Default: the template's own.", NULL },
+      "System message at the start of the prompt. Default: that of the chat template.", NULL },
     { "no-thinking", 0, NULL, OPTION_FLAG, AT(no_thinking), 0, 0, NULL,
       "Ask for answers without a chain of thought, as in 'prevue describe'.", NULL },
     { "kv-memory", 0, NULL, OPTION_BYTES, AT(kv_memory), 0, 0, "BYTES",

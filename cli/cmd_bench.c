@@ -48,21 +48,20 @@ struct bench_args {
 static const struct option bench_table[] = {
     { "videos", 0, "--video", OPTION_LIST, AT(videos), 0, 0, "FILE",
       "A video or a prepared prompt (.pvin), a directory of them, or a list: a .jsonl file with "
-      "one "
-      "object a line, its \"video\" a path from the list's place and its \"prompt\" the question.",
+      "one object per line, which has \"video\" (a path relative to the list) and \"prompt\" (the "
+      "question).",
       NULL },
     { "methods", 0, NULL, OPTION_STRING, AT(methods), 0, 0, "METHODS",
-      "Names separated by commas, as --method of describe takes them; plain decoding (ar) always "
-      "comes "
-      "first. NAME:self drafts with the model's own weights; NAME+OPTION=VALUE changes one of the "
-      "options of drafting and views for this method alone. Default: auto.",
+      "Comma-separated names of methods (see --method); plain decoding (ar) always comes first. "
+      "NAME:self drafts with the model's own weights; NAME+OPTION=VALUE changes one of the "
+      "drafting or view options for this method only. Default: auto.",
       NULL },
     { "ratios", 0, NULL, OPTION_STRING, AT(ratios), 0, 0, "R1,R2,...",
       "Run each method whose view prunes with each of these ratios.", NULL },
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
-      "Question for clips to which a list gives none. Default: to describe the video.", NULL },
+      "Question for clips without one of their own. Default: to describe the video.", NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
-      "A system message first. Default: the template's own.", NULL },
+      "System message at the start of the prompt. Default: that of the chat template.", NULL },
     { "repeat", 'r', "--repetitions", OPTION_INT, AT(repeat), 1, MAX_REPEAT, "N",
       "Run everything N times; times are medians. Default: 3.", NULL },
     { "bits", 0, NULL, OPTION_FLAG, AT(bits), 0, 0, NULL,
@@ -80,23 +79,23 @@ static const struct option bench_table[] = {
     { "csv", 0, NULL, OPTION_STRING, AT(csv), 0, 0, "FILE",
       "Append one row for each clip and method; a new file gets a header.", NULL },
     { "answers", 0, NULL, OPTION_STRING, AT(answers), 0, 0, "FILE",
-      "Write every method's answer: one JSON object a line with its video, prompt, method, text "
+      "Write every method's answer: one JSON object per line with its video, prompt, method, text "
       "and token ids.",
       NULL },
     { "alone", 0, NULL, OPTION_FLAG, AT(alone), 0, 0, NULL,
-      "Run each method once more in a session of its own: total times are then by the clock, and "
-      "each method's peak memory is known. Lists with a parallel method always do.",
+      "Run each method once more in a new session: total times are then wall times, and each "
+      "method's peak memory is known. Always done if a method is parallel.",
       NULL },
     { "trace", 0, NULL, OPTION_STRING, AT(trace), 0, 0, "FILE",
-      "Write what model and drafter did when, for chrome://tracing or Perfetto: a process for each "
-      "method and clip, in a run of its own.",
+      "Write a timeline of model and drafter for chrome://tracing or Perfetto: one process per "
+      "method and clip, each run in a new session.",
       NULL },
     { "timeline", 0, NULL, OPTION_STRING, AT(timeline), 0, 0, "FILE",
-      "Draw the same for the first clip: a picture (.png), or a page that can be zoomed (.html).",
+      "Draw this timeline for the first clip: a picture (.png), or a page that can be zoomed "
+      "(.html).",
       NULL },
     { "timeline-from", 0, NULL, OPTION_TIME, AT(from), 0, MOST_SECONDS, "T",
-      "Second at which the picture begins. Default: two parts, one of everything and one of the "
-      "first rounds.",
+      "Second at which the picture begins. Default: two parts, the whole run and its first rounds.",
       NULL },
     { "timeline-seconds", 0, NULL, OPTION_NUMBER, AT(seconds), LEAST_SECONDS, MOST_SECONDS, "S",
       "Number of seconds that the picture shows.", NULL },

@@ -30,7 +30,7 @@ struct chat_args {
 
 static const struct option chat_table[] = {
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
-      "A system message first. Default: the template's own.", NULL },
+      "System message at the start of the prompt. Default: that of the chat template.", NULL },
     { "no-thinking", 0, NULL, OPTION_FLAG, AT(no_thinking), 0, 0, NULL,
       "Ask for answers without a chain of thought. For models whose chat template has a switch "
       "for it, such as Qwen3; no effect on models that do not think.",
@@ -54,7 +54,7 @@ const struct option_set chat_options = {
     .command = "chat",
     .usage = "[VIDEO...] [-m MODEL] [OPTIONS]",
     .about = "A conversation about videos and pictures: each line of standard input is a question. "
-             "A further question is answered from the KV cache; clips are decoded and read once. "
+             "Clips are decoded and prefilled once; further questions reuse the KV cache. "
              "Lines that begin with a slash are commands: /clip FILE adds a clip to the next "
              "question, /stats prints what the last answer cost, /reset begins a new conversation, "
              "/help lists them all and /quit ends. An interrupt (Ctrl-C) stops the answer and not "
@@ -105,7 +105,7 @@ static void add_clip(struct chat *c, const char *path)
     enum pv_status st;
 
     if (!c->sees) {
-        report("%s: the model sees no videos: it has no vision tower", c->model.path);
+        report("%s: the model cannot take videos: it has no vision tower", c->model.path);
         c->failed = true;
         return;
     }

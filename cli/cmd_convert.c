@@ -24,7 +24,7 @@ static const struct option convert_table[] = {
       "Keep the vision tower in OUT.gguf.", NULL },
     { "adapter", 0, "--lora", OPTION_STRING, AT(adapter), 0, 0, "DIR",
       "Merge this PEFT adapter (LoRA) into SRC, a directory.", NULL },
-    { "force", 0, NULL, OPTION_FLAG, AT(force), 0, 0, NULL, "Replace what exists.", NULL },
+    { "force", 0, NULL, OPTION_FLAG, AT(force), 0, 0, NULL, "Replace existing files.", NULL },
 };
 
 static const struct option_group convert_groups[] = {
@@ -34,12 +34,12 @@ static const struct option_group convert_groups[] = {
 const struct option_set convert_options = {
     .command = "convert",
     .usage = "SRC OUT.gguf --type TYPE [OPTIONS]",
-    .about = "Writes SRC, a Hugging Face directory or a GGUF file, as a GGUF file that holds "
-             "weights, configuration and tokenizer. The vision tower of a Qwen model goes to a "
-             "second file beside it, named \"mmproj-\" and then as OUT.gguf is, where llama.cpp "
-             "and prevue find it; that of a LLaVA model, or with --one-file any, is kept in "
-             "OUT.gguf. A file appears under its name only when it is "
-             "complete.",
+    .about =
+        "Writes SRC, a Hugging Face directory or a GGUF file, as a GGUF file that holds "
+        "weights, configuration and tokenizer. The vision tower of a Qwen model is written to a "
+        "second file in the same directory, named \"mmproj-\" followed by the name of OUT.gguf, "
+        "where llama.cpp and prevue find it. The tower of a LLaVA model, and with --one-file any "
+        "tower, is kept in OUT.gguf. A file gets its name only when it is complete.",
     .groups = convert_groups,
     .n_groups = 1,
     .max_operands = 2,

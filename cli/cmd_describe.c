@@ -35,15 +35,14 @@ static const struct option question_table[] = {
       "is neither decoded nor prefilled again.",
       NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
-      "A system message first. Default: the template's own.", NULL },
+      "System message at the start of the prompt. Default: that of the chat template.", NULL },
     { "no-thinking", 0, NULL, OPTION_FLAG, AT(no_thinking), 0, 0, NULL,
       "Ask for an answer without a chain of thought. For models whose chat template has a switch "
       "for it, such as Qwen3; no effect on models that do not think.",
       NULL },
     { "compare", 0, NULL, OPTION_STRING, AT(compare), 0, 0, "METHODS",
-      "Answer with each of these methods (names separated by commas) after plain decoding, and "
-      "print a "
-      "table of what each cost. NAME:self drafts with the model's own weights.",
+      "Answer with plain decoding and then with each of these methods (comma-separated names), and "
+      "print a table of their times. NAME:self drafts with the model's own weights.",
       NULL },
     { "video", 0, "--image", OPTION_LIST, AT(videos), 0, 0, "FILE", "The same as VIDEO.", NULL },
 };
@@ -63,13 +62,14 @@ static const struct option_group describe_groups[] = {
 const struct option_set describe_options = {
     .command = "describe",
     .usage = "VIDEO... [-p PROMPT] [-m MODEL] [OPTIONS]",
-    .about = "Answers a question about videos and pictures, which stand before the question in the "
-             "order given. The text goes to stdout as it is produced. The model must have a vision "
-             "tower (Qwen3-VL, Qwen2.5-VL, Qwen2-VL, LLaVA-OneVision, LLaVA-Video); its family's "
-             "rules say which frames it sees, 'prevue frames' shows them. A .pvin file ('prevue "
-             "prepare') stands for videos and question; without a tokenizer its answer is a line "
-             "of ids. An interrupt (Ctrl-C) stops after the current token and keeps what is there; "
-             "a second one stops at once.",
+    .about = "Answers a question about videos and pictures, which come before the question in the "
+             "prompt, in the order given. The text goes to stdout as it is produced. The model "
+             "must have a vision "
+             "tower (Qwen3-VL, Qwen2.5-VL, Qwen2-VL, LLaVA-OneVision, LLaVA-Video); the rules of "
+             "its family say which frames it gets; 'prevue frames' shows them. A prepared prompt "
+             "(.pvin, from 'prevue prepare') replaces videos and question; if the model has no "
+             "tokenizer, the answer is a line of token ids. An interrupt (Ctrl-C) ends the answer "
+             "after the current token; a second one ends the program at once.",
     .groups = describe_groups,
     .n_groups = sizeof describe_groups / sizeof *describe_groups,
     .max_operands = MAX_ARGS,

@@ -33,9 +33,9 @@ static const struct option output_table[] = {
       "are replaced, others are kept.",
       NULL },
     { "wav", 0, NULL, OPTION_STRING, AT(wav), 0, 0, "FILE",
-      "Write the sound that an audio model gets, from --start to --end: 16,000 samples a second, "
-      "one channel, 32-bit floats. Without --output no frames are read; the file may then have "
-      "sound alone. Nothing is written when it has no sound.",
+      "Write the sound that an audio model gets, from --start to --end: 16,000 samples per second, "
+      "one channel, 32-bit floats. Without --output no frames are decoded, and the input may be an "
+      "audio file. Nothing is written if it has no sound.",
       NULL },
     { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL,
       "Print one JSON object with index, time, size and file of each frame instead of the table; "
@@ -56,9 +56,8 @@ const struct option_set frames_options = {
     .about = "Writes the frames of a video that a model would see, as PNG files. With a model they "
              "are chosen by its family's rules and resized as it sees them; without one they are "
              "chosen as for LLaVA-OneVision and have the size of the file: --model has no default "
-             "here. The table on stdout "
-             "says for each its index in the video, from 0, when it is shown, in seconds, its size "
-             "and its file.",
+             "here. The table on stdout has for each frame its index in the video (from 0), its "
+             "time in seconds, its size and its file.",
     .groups = frames_groups,
     .n_groups = sizeof frames_groups / sizeof *frames_groups,
     .max_operands = 1,
@@ -129,7 +128,7 @@ static bool make_dir(struct writer *w)
     int why = w->made_dir ? 0 : make_dirs(w->dir);
     w->made_dir = !why || file_is_dir(w->dir);
     if (!w->made_dir)
-        fail(&w->err, PV_E_IO, "%s: the directory cannot be made: %s", w->dir, strerror(why));
+        fail(&w->err, PV_E_IO, "%s: the directory cannot be created: %s", w->dir, strerror(why));
     return w->made_dir;
 }
 
@@ -338,7 +337,7 @@ int cmd_frames(int argc, char **argv)
     if (a.model.model && pv_model_open(&model, &mp, &err))
         return report("%s", err.text);
     if (model && !pv_model_has_vision(model))
-        r = report("%s: the model sees no videos: it has no vision tower", mp.path);
+        r = report("%s: the model cannot take videos: it has no vision tower", mp.path);
     else
         r = write_media(model, &a, operands.items[0], &vp);
     pv_model_close(&model);

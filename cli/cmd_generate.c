@@ -25,17 +25,19 @@ static const struct option prompt_table[] = {
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "The user's message, put into the model's chat template.", NULL },
     { "file", 'f', NULL, OPTION_STRING, AT(file), 0, 0, "FILE",
-      "Read the message from a file, \"-\" being standard input. One newline at its end is "
+      "Read the message from a file; \"-\" is standard input. One newline at its end is "
       "dropped, except with --raw.",
       NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
-      "A system message before the user's. Default: the template's own.", NULL },
+      "System message at the start of the prompt. Default: that of the chat template.", NULL },
     { "no-thinking", 0, NULL, OPTION_FLAG, AT(no_thinking), 0, 0, NULL,
       "Ask for an answer without a chain of thought. For models whose chat template has a switch "
       "for it, such as Qwen3; no effect on models that do not think.",
       NULL },
     { "raw", 0, NULL, OPTION_FLAG, AT(raw), 0, 0, NULL,
-      "No chat template: continue the text as it is. Special tokens spelled in it count.", NULL },
+      "No chat template: continue the text as it is. Special tokens that are spelled in it are "
+      "recognised.",
+      NULL },
     { "prompt-ids", 0, NULL, OPTION_STRING, AT(ids), 0, 0, "1,2,3",
       "The prompt as token ids, without template; \"-\" reads them from standard input.", NULL },
 };
@@ -55,8 +57,8 @@ const struct option_set generate_options = {
     .usage = "-m MODEL -p TEXT [OPTIONS]\n-m MODEL -f FILE [OPTIONS]\n"
              "-m MODEL --prompt-ids 1,2,3 [OPTIONS]",
     .about = "Answers a prompt. The text goes to stdout as it is produced. A model without a "
-             "tokenizer takes --prompt-ids and answers with ids. An interrupt (Ctrl-C) stops after "
-             "the current token and keeps what is there; a second one stops at once.",
+             "tokenizer takes --prompt-ids and answers with ids. An interrupt (Ctrl-C) ends the "
+             "answer after the current token; a second one ends the program at once.",
     .groups = generate_groups,
     .n_groups = sizeof generate_groups / sizeof *generate_groups,
     .examples = "  prevue generate -m qwen2.5.gguf -p 'Name three rivers.'\n"

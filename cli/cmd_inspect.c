@@ -15,9 +15,9 @@ struct inspect_args {
 static const struct option inspect_table[] = {
     { "model", 'm', NULL, OPTION_STRING, AT(model), 0, 0, "MODEL", "The same as MODEL.", NULL },
     { "mmproj", 0, NULL, OPTION_STRING, AT(mmproj), 0, 0, "FILE",
-      "GGUF file of the vision tower, where it is neither in MODEL nor beside it.", NULL },
+      "GGUF file of the vision tower, if it is neither in MODEL nor in its directory.", NULL },
     { "context", 'c', "--ctx-size", OPTION_INT, AT(context), 0, 1 << 24, "N",
-      "Context, in tokens, to give the memory for, never more than the model's. Default (0): "
+      "Context, in tokens, for which memory is given, at most the model's. Default (0): "
       "the model's, at most 32768.",
       NULL },
     { "tensors", 0, NULL, OPTION_FLAG, AT(tensors), 0, 0, NULL,

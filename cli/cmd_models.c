@@ -21,7 +21,7 @@ struct models_args {
 
 static const struct option models_table[] = {
     { "frames", 0, "--num-frames", OPTION_INT, AT(frames), 1, MOST_FRAMES, "N",
-      "Give the memory for a video of which N frames are taken. Default: 64.", NULL },
+      "Show the memory for a video with N frames. Default: 64.", NULL },
     { "json", 0, NULL, OPTION_FLAG, AT(json), 0, 0, NULL, "Print one JSON object.", NULL },
 };
 
@@ -260,8 +260,7 @@ int cmd_models(int argc, char **argv)
     for (int i = 0; name && known_model_at(i); i++)
         n += contains(known_model_at(i)->repo, name);
     if (name && n == 0)
-        return report("no model that we know has \"%s\" in its name; 'prevue models' lists them",
-                      name);
+        return report("no known model has \"%s\" in its name; 'prevue models' lists them", name);
     if (a.json)
         print_json(&a, name, available);
     else if (!name)

@@ -24,9 +24,9 @@ static const struct option question_table[] = {
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "What to ask. Default: to describe the video.", NULL },
     { "system", 0, "-sys --system-prompt", OPTION_TEXT, AT(system), 0, 0, "TEXT",
-      "A system message first. Default: the template's own.", NULL },
+      "System message at the start of the prompt. Default: that of the chat template.", NULL },
     { "output", 'o', NULL, OPTION_STRING, AT(output), 0, 0, "FILE.pvin",
-      "The file to write; one of this name is replaced.", NULL },
+      "The file to write; an existing one is replaced.", NULL },
     { "video", 0, "--image", OPTION_LIST, AT(videos), 0, 0, "FILE", "The same as VIDEO.", NULL },
 };
 
@@ -42,9 +42,9 @@ const struct option_set prepare_options = {
     .command = "prepare",
     .usage = "VIDEO... [-p PROMPT] [-m MODEL] -o FILE.pvin [OPTIONS]",
     .about = "Writes a question about videos and pictures as one file: token ids, and the frames "
-             "as the model sees them, not compressed. 'describe' and 'bench' take it for a video, "
-             "with this model or another of its family, also where prevue was built without "
-             "libraries (make CORE=1). The answer is the one that describe gives.",
+             "as the model sees them, not compressed. 'describe' and 'bench' accept it instead of "
+             "a video, with this model or another of its family, also in builds without libraries "
+             "(make CORE=1). The answer is the same as with the video.",
     .groups = prepare_groups,
     .n_groups = sizeof prepare_groups / sizeof *prepare_groups,
     .max_operands = MAX_ARGS,

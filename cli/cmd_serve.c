@@ -41,9 +41,9 @@ static const struct option serve_table[] = {
       "browser; may be given many times. Default: none.",
       NULL },
     { "allow-host", 0, NULL, OPTION_LIST, AT(names), 0, 0, "NAME",
-      "Answer requests for this host name, too; may be given many times. Without keys and on this "
-      "machine only, the server answers for addresses and localhost; a proxy may pass on another "
-      "name. Default: none.",
+      "Also accept requests with this host name; may be given many times. A server without API "
+      "keys that listens on this machine only accepts IP addresses and localhost; a proxy may pass "
+      "on another name. Default: none.",
       NULL },
     { "media-path", 0, NULL, OPTION_STRING, AT(media_path), 0, 0, "DIR",
       "Allow file:// URLs of media below this directory. Default: none are allowed.", NULL },
@@ -52,8 +52,8 @@ static const struct option serve_table[] = {
       "networks are refused even then. Default: none are allowed.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
-      "Decode media in this process. By default a helper process decodes them, which can open no "
-      "file and use no network; where it cannot be started, media are refused.",
+      "Decode media in this process. By default a helper process decodes them, which cannot open "
+      "files or use the network; if it cannot be started, media are refused.",
       NULL },
     { "upload-dir", 0, NULL, OPTION_STRING, AT(upload_dir), 0, 0, "DIR",
       "Where uploaded files are kept, also after the server has ended. Several servers may share "
@@ -68,7 +68,7 @@ static const struct option serve_table[] = {
       "Append one line of JSON for each request to this file; \"none\": no log. Default: stderr.",
       NULL },
     { "log-prompts", 0, NULL, OPTION_FLAG, AT(log_prompts), 0, 0, NULL,
-      "Write the text of prompts to the access log, too.", NULL },
+      "Also write the text of prompts to the access log.", NULL },
 };
 
 static const struct option bound_table[] = {
@@ -96,7 +96,8 @@ static const struct option bound_table[] = {
       "reads nothing of a reply for as long. Default: 30.",
       NULL },
     { "drain-seconds", 0, NULL, OPTION_NUMBER, AT(drain_seconds), 0, 1e6, "S",
-      "After SIGTERM running answers have so long to finish; a second signal ends them. Default: "
+      "Seconds that running answers have to finish after SIGTERM; a second signal ends them. "
+      "Default: "
       "30.",
       NULL },
 };
@@ -119,8 +120,8 @@ const struct option_set serve_options = {
         "Serves a model over HTTP: OpenAI's chat completions with videos and pictures, file "
         "uploads, metrics for Prometheus, and a web page at /. Many requests share the model; "
         "the text of an answer does not depend on the others, nor on how tokens are drafted. "
-        "It speaks plain HTTP: put a reverse proxy with TLS in front of it before others "
-        "reach it. SIGTERM lets running answers finish. Limits on media (--limit-...) are stricter "
+        "It uses plain HTTP: put a reverse proxy with TLS in front of it before you expose it to "
+        "others. SIGTERM lets running answers finish. Limits on media (--limit-...) are stricter "
         "here than elsewhere unless they are given: 512 MiB and an hour a video, 4096 x 4096 "
         "pixels, 512 frames, 300 seconds to decode it. doc/serving.md has the protocol.",
     .groups = serve_groups,

@@ -38,12 +38,12 @@ struct view_args {
 
 static const struct option output_table[] = {
     { "output", 'o', NULL, OPTION_STRING, AT(output), 0, 0, "FILE",
-      "Where it goes: a picture with a row for each view (.png), or a page to choose the view in "
-      "(.html). Replaced when it is there.",
+      "File to write: a picture with one row per view (.png), or a web page in which a view can be "
+      "selected (.html). An existing file is replaced.",
       NULL },
     { "columns", 0, NULL, OPTION_INT, AT(columns), 1, MOST_COLUMNS, "N",
-      "Frames in a row. Default: of a picture at most 12, of more evenly chosen ones; of a page as "
-      "many as fit, and all are there.",
+      "Frames per row. Default: in a picture at most 12, evenly chosen; in a page as many as fit, "
+      "and all frames are shown.",
       NULL },
 };
 
@@ -63,7 +63,7 @@ static const struct option view_table[] = {
     { "prompt", 'p', NULL, OPTION_TEXT, AT(prompt), 0, 0, "TEXT",
       "The question, whose attention guides some views. Default: to describe the video.", NULL },
     { "draft", 'd', "-md --model-draft", OPTION_STRING, AT(draft), 0, 0, "MODEL",
-      "Draft model, or \"self\": the model itself. Views do not depend on it, but it must see "
+      "Draft model, or \"self\": the model itself. Views do not depend on it, but it must accept "
       "videos. Default: self.",
       NULL },
 };
@@ -83,11 +83,11 @@ const struct option_set view_options = {
     .usage = "VIDEO -o OUT.png|OUT.html [--views V1,V2,...] [-p PROMPT] [-m MODEL] [OPTIONS]",
     .about = "Draws what each view keeps of a video over the frames that the model sees: kept "
              "tokens in colour, the others grey. A view is the choice of video tokens that a "
-             "drafter sees. Views that are guided by scores bring a heat map of them, on one "
-             "scale for the whole video, and for each view the share of the attention that its "
-             "tokens hold. The table on stdout says how many tokens each keeps, and how many of "
-             "them lie at the edges: in the first or last tenth of a frame's rows and of the "
-             "frames, beside the share of all tokens that lies there.",
+             "drafter sees. For views that use scores there is also a heat map of these, on one "
+             "scale for the whole video, and the share of the attention that falls on the kept "
+             "tokens. The table on stdout says how many tokens each view keeps, and which share of "
+             "them is at the edges (in the first or last tenth of a frame's rows, and of the "
+             "frames), compared with the share of all tokens there.",
     .groups = view_groups,
     .n_groups = sizeof view_groups / sizeof *view_groups,
     .max_operands = 1,
@@ -408,7 +408,7 @@ static int run_models(const struct view_args *a, const struct pv_model_params *m
     if (a->draft && strcmp(a->draft, "self") != 0 && pv_model_open(&draft, &dp, &err))
         report("%s", err.text);
     else if (draft && !pv_model_has_vision(draft))
-        report("%s: the draft model sees no videos: it has no vision tower", dp.path);
+        report("%s: the draft model cannot take videos: it has no vision tower", dp.path);
     else if (can_be_shown_videos(model, mp))
         result = run_session(model, draft, a, r, vp);
     pv_model_close(&draft);

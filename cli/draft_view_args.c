@@ -17,18 +17,19 @@ enum { MOST_LAYERS = 1000 };
 
 const struct option draft_view_table[] = {
     { "layer", 0, NULL, OPTION_NUMBER, AT(layer), LEAST_LAYER, MOST_LAYERS, "L",
-      "Views holistic and alignment: number of the model's layers that they use; below 1 a share "
-      "of them. Default: holistic all, alignment 20, or 0.71 of a model that has fewer.",
+      "Views holistic and alignment: number of the model's layers that they use; below 1, a share "
+      "of them. Default: holistic all, alignment 20, or 0.71 of the layers if there are fewer.",
       NULL },
     { "terms", 0, NULL, OPTION_STRING, AT(terms), 0, 0, "T1,T2,...",
-      "View holistic: parts of its score, some of attention, time and space. Default: all.", NULL },
+      "View holistic: terms of its score, comma-separated: attention, time, space. Default: all.",
+      NULL },
     { "crops", 0, NULL, OPTION_CHOICE, AT(crops), 0, 0, "HOW",
       "View holistic: divide a frame into parts that differ by at most one token (equal), or into "
       "parts of 5 x 5 tokens and a remainder, as published (literal). Default: equal.",
       CROP_WORDS },
     { "text", 0, NULL, OPTION_CHOICE, AT(text), 0, 0, "WHICH",
-      "View alignment: which text the video is aligned with, all of the prompt or what comes after "
-      "the video. Default: all.",
+      "View alignment: the text with which video tokens are compared: all text of the prompt, or "
+      "only the text after the video. Default: all.",
       TEXT_WORDS },
 };
 _Static_assert(sizeof draft_view_table / sizeof *draft_view_table == N_DRAFT_VIEW_OPTIONS, "rows");

@@ -12,9 +12,9 @@ static const struct command commands[] = {
 #ifndef PV_CORE
     { "chat", "a conversation about videos and pictures", cmd_chat, &chat_options },
     { "batch", "answer questions about many videos", cmd_batch, &batch_options },
-    { "frames", "the frames a model sees, as PNG files, and the sound it hears", cmd_frames,
+    { "frames", "write the frames that a model gets as PNG files, and the sound", cmd_frames,
       &frames_options },
-    { "view", "what each view keeps of a video, drawn over its frames", cmd_view, &view_options },
+    { "view", "draw which video tokens each view keeps", cmd_view, &view_options },
     { "prepare", "write a question about videos to a file, for machines without FFmpeg",
       cmd_prepare, &prepare_options },
 #endif
@@ -72,9 +72,11 @@ void print_commands(FILE *to)
                 "and Hugging Face directories.\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(to, "\n'prevue help COMMAND' lists the options of a command. The exit status is 0 "
-                "when\ndone, 1 when something failed, 2 when the command line was wrong, 130 "
-                "when\ninterrupted, 141 when nobody reads the output and 143 when terminated.\n");
+    fprintf(
+        to,
+        "\n'prevue help COMMAND' lists the options of a command. The exit status is 0 "
+        "when\ndone, 1 when something failed, 2 when the command line was wrong, 130 "
+        "when\ninterrupted, 141 when the reader of the output has gone and 143 when terminated.\n");
 }
 
 static bool asks_help(const char *arg)

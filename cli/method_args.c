@@ -30,20 +30,19 @@ enum { MAX_VOCAB = 1 << 24 };
 const struct option method_table[] = {
     { "draft", 'd', "-md --model-draft --draft-model", OPTION_STRING, AT(draft), 0, 0, "MODEL",
       "A smaller model of the same family, which drafts tokens, or \"self\": the model's own "
-      "weights on a pruned prompt. Default: for MODEL NAME.gguf the file NAME" DRAFT_SUFFIX
-      " beside it, if there is one, for methods that need a draft model (auto prefers the head).",
+      "weights on a pruned prompt. Default: if MODEL is NAME.gguf, the file NAME" DRAFT_SUFFIX
+      " in its directory, for methods that need a draft model (auto prefers a draft head).",
       NULL },
     { "head", 0, NULL, OPTION_STRING, AT(head), 0, 0, "HEAD",
       "A draft head made for the model: GGUF file, or a directory in the layout of EAGLE or "
-      "EAGLE-3. Default: for MODEL NAME.gguf the file NAME" HEAD_SUFFIX
-      " beside it, if there is one.",
+      "EAGLE-3. Default: if MODEL is NAME.gguf, the file NAME" HEAD_SUFFIX " in its directory.",
       NULL },
     { "method", 0, NULL, OPTION_METHOD, AT(method), 0, 0, "NAME",
       "Method of speculative decoding. With every method the text is that of plain decoding (ar). "
       "Default: auto with a draft model or head, else ar.",
       NULL },
     { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
-      "The draft model's vision tower, as --mmproj is the model's.", NULL },
+      "GGUF file of the draft model's vision tower, like --mmproj for the model.", NULL },
     { "draft-device", 0, NULL, OPTION_STRING, AT(draft_device), 0, 0, "DEVICE",
       "Where the draft model runs. Default: where the model does.", NULL },
     { "draft-vocab", 0, NULL, OPTION_INT, AT(draft_vocab), 1, MAX_VOCAB, "N",
@@ -54,7 +53,7 @@ const struct option method_table[] = {
     { "draft-text", 0, NULL, OPTION_STRING, AT(draft_text), 0, 0, "FILE",
       "A text like the expected answers; --draft-vocab takes its most frequent tokens.", NULL },
     { "drafter", 0, NULL, OPTION_DRAFTER, AT(drafter), 0, 0, "WHO",
-      "Who drafts. Default: the method's.", NULL },
+      "What proposes tokens. Default: the method's.", NULL },
     { "view", 0, NULL, OPTION_VIEW, AT(view), 0, 0, "NAME",
       "Which video tokens the drafter sees. Default: the method's.", NULL },
     { "ratio", 0, NULL, OPTION_NUMBER, AT(ratio), 0, 1, "R",
@@ -73,16 +72,16 @@ const struct option method_table[] = {
       "Tokens of a chain. Default: 5, method std 9, in the parallel schedule chosen by measuring.",
       NULL },
     { "tree-total", 0, NULL, OPTION_INT, AT(total), 2, MAX_TREE, "N",
-      "Shapes dynamic and fitted: rows of one verification, at most. Default: 30, fitted 32.",
+      "Shapes dynamic and fitted: most rows that one pass verifies. Default: 30, fitted 32.",
       NULL },
     { "tree-depth", 0, NULL, OPTION_INT, AT(depth), 1, MAX_WINDOW - 1, "N",
       "Shapes dynamic and fitted: levels after the first. Default: 3, fitted 15.", NULL },
     { "tree-width", 0, NULL, OPTION_INT, AT(width), 1, MAX_WIDTH, "N",
-      "Shapes dynamic and fitted: tokens of a level that get children. Default: 8, fitted 4.",
+      "Shapes dynamic and fitted: tokens per level that are extended. Default: 8, fitted 4.",
       NULL },
     { "schedule", 0, NULL, OPTION_CHOICE, AT(schedule), 0, 0, "HOW",
-      "Whether drafter and model take turns, or a chain is drafted on threads of its own while the "
-      "model verifies the one before. Default: the method's.",
+      "serial: drafter and model take turns; parallel: the drafter has its own threads and drafts "
+      "a chain while the model verifies the one before. Default: the method's.",
       SCHEDULE_WORDS },
     { "draft-threads", 0, NULL, OPTION_INT, AT(threads), 1, MAX_THREADS, "N",
       "Schedule parallel: number of threads for the drafter. Default: chosen by measuring.", NULL },
@@ -560,7 +559,7 @@ static int add_named(struct contenders *list, const struct method_args *a, const
     snprintf(name, sizeof name, "%.*s", (int)n_name, word);
     if (suffix && ((size_t)(changes - word) != n_name + 5 || strncmp(word + n_name, ":self", 5)))
         return options_misuse(
-            command, "\"%s\" is not a method: behind the colon only \"self\" can stand", word);
+            command, "\"%s\" is not a method: after the colon only \"self\" can stand", word);
     if (pv_method_find(&m, name, &err))
         return options_misuse(command, "%s", err.text);
     if (!drafts(&m) && !*changes) /* it is there already */

@@ -101,8 +101,8 @@ void advise_real_model(const struct pv_model_params *mp, const struct pv_video_i
 static int check_video(const char *command, const char *path)
 {
     if (!strcmp(path, "-"))
-        return options_misuse(command, "a video cannot be read from standard input: decoding needs "
-                                       "to seek; write it to a file, and give its name");
+        return options_misuse(command, "a video cannot be read from standard input, because "
+                                       "decoding must seek: write it to a file and give its name");
     if (strstr(path, "://") && strncmp(path, "file://", 7) != 0)
         return options_misuse(command,
                               "%s is a URL, and only files are read: download it first, for "

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Used when no model is named: here, beside the program, or where it was installed. */
+/* The default model: searched for in the current directory, in that of the program, and where it
+ * was installed. */
 #define DEFAULT_MODEL "models/nano.gguf"
 /* The order of enum pv_kv_type. */
 #define KV_WORDS "auto f16 bf16 f32"
@@ -22,11 +23,12 @@
 const struct option model_table[] = {
     { "model", 'm', NULL, OPTION_STRING, AT(model), 0, 0, "MODEL",
       "GGUF file or Hugging Face directory. Default: " DEFAULT_MODEL
-      ", here, beside the program, or in ../share/prevue from there.",
+      " in the current directory, in the program's directory, or in ../share/prevue relative to "
+      "that.",
       NULL },
     { "mmproj", 0, NULL, OPTION_STRING, AT(mmproj), 0, 0, "FILE",
-      "GGUF file of the vision tower. Default: in MODEL itself, or the file beside it whose name "
-      "is \"mmproj-\" and MODEL's.",
+      "GGUF file of the vision tower. Default: MODEL itself, or the file in its directory named "
+      "\"mmproj-\" followed by MODEL's name.",
       NULL },
     { "threads", 't', NULL, OPTION_INT, AT(threads), 0, 256, "N",
       "Threads to use. Default (0): all cores this process may use. The text does not depend on "
@@ -35,12 +37,13 @@ const struct option model_table[] = {
     { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
       "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
     { "cpumask", 0, NULL, OPTION_STRING, AT(cpumask), 0, 0, "SET",
-      "CPU features allowed: names separated by commas, as 'prevue version' prints them, \"none\", "
+      "CPU features allowed: comma-separated names, as 'prevue version' prints them, \"none\", "
       "\"all\", or their bits as a number (0x30).",
       NULL },
     { "ranks", 0, NULL, OPTION_INT, AT(ranks), 1, 64, "N",
       "Run the model on N processes of this machine, each with its part of the weights; --threads "
-      "counts those of one process. Under mpirun its processes do (in a build with MPI). The text "
+      "counts those of one process. Under mpirun, the processes that it started are used instead "
+      "(in a build with MPI). The text "
       "does not depend on it. Default: 1.",
       NULL },
     { "no-repack", 0, NULL, OPTION_FLAG, AT(no_repack), 0, 0, NULL,
@@ -60,7 +63,7 @@ const struct option session_table[] = {
     { "context", 'c', "--ctx-size", OPTION_INT, AT(context), 0, 1 << 24, "N",
       "Most tokens of prompt and answer together; memory is reserved for them. Default (0): what a "
       "text prompt and --max-tokens need; with videos, whose tokens are not known yet, at most "
-      "32768. Never more than the model was made for.",
+      "32768. Never more than the model supports.",
       NULL },
     { "kv-type", 0, "-ctk --cache-type-k", OPTION_CHOICE, AT(kv_type), 0, 0, "TYPE",
       "Type of the KV cache. auto: bf16 on a GPU; on a CPU f16 for f16 and f32 weights, otherwise "
@@ -69,7 +72,8 @@ const struct option session_table[] = {
     { "chunk", 'b', "-ub --batch-size --ubatch-size", OPTION_INT, AT(chunk), 0, 1 << 20, "N",
       "Prompt tokens processed in one prefill step. Default (0): 512, on a GPU 8192.", NULL },
     { "limit-memory", 0, NULL, OPTION_BYTES, AT(memory), 0, 0, "BYTES",
-      "Refuse when KV cache, scratch and pictures would take more; K, M, G and T may follow.",
+      "Fail if KV cache, scratch memory and pictures would need more than this; K, M, G and T may "
+      "follow.",
       NULL },
 };
 _Static_assert(sizeof session_table / sizeof *session_table == N_SESSION_OPTIONS, "rows");
@@ -84,8 +88,8 @@ const struct option cache_table[] = {
       "does not depend on it. Several runs may share a directory.",
       NULL },
     { "cache-kv", 0, NULL, OPTION_FLAG, AT(kv), 0, 0, NULL,
-      "Keep the KV cache of prompts there, too: a later run reads it instead of prefilling. It "
-      "takes more room than the videos do.",
+      "Also keep the KV cache of prompts there: a later run reads it instead of prefilling. This "
+      "needs much more disk space.",
       NULL },
     { "cache-size", 0, NULL, OPTION_BYTES, AT(bytes), 0, 0, "BYTES",
       "Size limit of the directory; K, M, G and T may follow. The least recently used files are "
@@ -178,12 +182,12 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
     p.no_repack = a->no_repack;
     p.test = a->dummy_weights ? &dummy : NULL;
     if (!p.path)
-        return options_misuse(
-            command,
-            "no model given: name a GGUF file or Hugging Face directory with "
-            "--model (" DEFAULT_MODEL
-            " is neither here, nor beside the program, nor in ../share/prevue from there; 'prevue "
-            "models' lists published models)");
+        return options_misuse(command,
+                              "no model given: name a GGUF file or Hugging Face directory with "
+                              "--model (" DEFAULT_MODEL
+                              " is neither in the current directory, nor in the program's, nor in "
+                              "../share/prevue relative to that; 'prevue "
+                              "models' lists published models)");
     if (a->model && advise_download("--model", a->model) != OPTIONS_RUN)
         return EXIT_FAILED;
     if (a->cpumask && !parse_cpumask(a->cpumask, &p.cpu_mask))

@@ -19,9 +19,9 @@ enum { MOST_FRAMES = 1 << 20, MOST_PIXELS = 1 << 30 };
 
 const struct option choice_table[] = {
     { "frames", 0, "--num-frames --nframes", OPTION_INT, AT(frames), 1, MOST_FRAMES, "N",
-      "Take N frames. Default: 32 for LLaVA-OneVision, 2 a second for Qwen2.5-VL.", NULL },
+      "Take N frames. Default: 32 for LLaVA-OneVision, 2 per second for Qwen2.5-VL.", NULL },
     { "fps", 0, "--video-fps", OPTION_NUMBER, AT(fps), LEAST, MOST_FPS, "F",
-      "Take F frames a second instead.", NULL },
+      "Take F frames per second instead.", NULL },
     { "min-frames", 0, NULL, OPTION_INT, AT(min_frames), 1, MOST_FRAMES, "N",
       "At least N, however short the video. Default: 4 for Qwen2.5-VL.", NULL },
     { "max-frames", 0, NULL, OPTION_INT, AT(max_frames), 1, MOST_FRAMES, "N",
@@ -39,22 +39,20 @@ const struct option choice_table[] = {
       "(arange), or an even number, rounded (qwen). Default: the family's own.",
       FRAME_WORDS },
     { "time-rule", 0, NULL, OPTION_CHOICE, AT(time_rule), 0, 0, "RULE",
-      "Qwen2.5-VL: positions in time by seconds, as trained; the others do as versions of the "
-      "transformers library do: whole 4.52 to 5.1, compact 5.3, seconds-compact 5.22. Default: "
-      "seconds. video-SALMONN2+: as its released code (upstream, the default) or as it was trained "
-      "(training).",
+      "Temporal positions of frames. Qwen2.5-VL: proportional to seconds as in training (the "
+      "default), or as in versions of the transformers library: whole 4.52 to 5.1, compact 5.3, "
+      "seconds-compact 5.22. video-SALMONN2+: as in its released code (upstream, the default) or "
+      "as in its training (training).",
       TIME_WORDS },
     { "no-audio", 0, "--no-sound", OPTION_FLAG, AT(no_audio), 0, 0, NULL,
       "Ignore the sound of videos, which only audio models use.", NULL },
     { "allow-format", 0, "--allow-formats", OPTION_STRING, AT(formats), 0, 0, "NAMES",
-      "Read these containers and codecs too, by FFmpeg's names, separated by commas: asf,wmv3. "
-      "Those "
-      "of "
-      "common videos and pictures are always read.",
+      "Also accept these containers and codecs, as comma-separated FFmpeg names: asf,wmv3. Common "
+      "formats of videos and pictures are always accepted.",
       NULL },
     { "sandbox", 0, NULL, OPTION_FLAG, AT(sandbox), 0, 0, NULL,
-      "Decode videos in a helper process that can open no file and use no network, or fail. "
-      "Default: if this machine supports it.",
+      "Decode videos in a helper process that cannot open files or use the network, and fail if "
+      "this machine does not support that. Default: use it if supported.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
       "Decode videos in this process.", NULL },
@@ -74,11 +72,13 @@ const struct option limit_table[] = {
     { "limit-video-seconds", 0, "--max-video-seconds", OPTION_TIME, AT(seconds), LEAST,
       MOST_SECONDS, "TIME", "Refuse a longer video. Default: 24:00:00.", NULL },
     { "limit-decoded-pixels", 0, NULL, OPTION_BYTES, AT(decoded_pixels), 0, 0, "N",
-      "Refuse to decode more pixels for the frames of one video, with those that they depend on. "
+      "Refuse a video if more pixels must be decoded for its frames and all frames that they "
+      "depend on. "
       "Default: 16T.",
       NULL },
     { "limit-decode-seconds", 0, NULL, OPTION_TIME, AT(decode_seconds), LEAST, MOST_SECONDS, "TIME",
-      "Give up a video that takes more CPU time to open and decode. Default: 24:00:00.", NULL },
+      "Stop reading a video that takes more CPU time to open and decode. Default: 24:00:00.",
+      NULL },
 };
 _Static_assert(sizeof limit_table / sizeof *limit_table == N_LIMIT_OPTIONS, "rows");
 
@@ -139,7 +139,7 @@ void limit_args_set(const struct limit_args *a, struct pv_limits *out)
 void report_lost(const char *path, const struct pv_video_info *info)
 {
     if (info->cut)
-        report("%s: the file ends early: %lld of its frames are not, or not all, in it", path,
+        report("%s: the file ends early: %lld of its frames are missing or incomplete", path,
                (long long)info->cut);
     if (info->lost)
         report("%s: %d of %d frames could not be decoded; %s", path, info->lost, info->frames,
@@ -149,7 +149,7 @@ void report_lost(const char *path, const struct pv_video_info *info)
 bool can_be_shown_videos(const pv_model *model, const struct pv_model_params *mp)
 {
     if (!pv_model_has_vision(model))
-        report("%s: the model sees no videos: it has no vision tower%s", mp->path,
+        report("%s: the model cannot take videos: it has no vision tower%s", mp->path,
                mp->mmproj ? "" : ", and --mmproj names none");
     else if (!pv_model_has_tokenizer(model))
         report_no_tokenizer(mp->path, "a .pvin file ('prevue prepare') can be asked about");

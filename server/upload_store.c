@@ -74,7 +74,7 @@ enum pv_status upload_store_open(struct upload_store **out, const char *dir, uin
     s->all_bytes = all_bytes;
     if (dir && mkdir(dir, 0700) != 0 && errno != EEXIST) {
         mem_free(s);
-        return fail(err, PV_E_IO, "%s: cannot be made: %s", dir, strerror(errno));
+        return fail(err, PV_E_IO, "%s: cannot be created: %s", dir, strerror(errno));
     }
     s->dir = dir ? mem_strdup(dir) : temporary_dir();
     if (!s->dir || access(s->dir, W_OK) != 0) {

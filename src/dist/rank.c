@@ -298,7 +298,7 @@ static command_fn *const command_fns[COMMAND_COUNT] = {
 enum pv_status rank_run(struct rank *k, const struct command *c, struct pv_error *err)
 {
     if (c->kind < 0 || c->kind >= COMMAND_COUNT || !command_fns[c->kind])
-        return fail(err, PV_E_FORMAT, "rank %d was sent command %d, which there is not", k->t->rank,
+        return fail(err, PV_E_FORMAT, "rank %d received the unknown command %d", k->t->rank,
                     c->kind);
     return command_fns[c->kind](k, c, err);
 }

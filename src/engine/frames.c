@@ -33,7 +33,8 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     if (!model)
         return media_walk_file(path, p, &bounds, fn, user, info, err);
     if (!model->vision)
-        return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s has no vision tower, so it cannot take videos or pictures",
                     model_file_path(model->file));
     c = vision_config(model->vision);
     st = media_load_file(&loaded, c, &from, p, &bounds, err);

@@ -26,8 +26,8 @@ enum pv_status sound_chunks(int *out, const struct vision_config *c, size_t n_sa
     size_t size = chunk_samples(c), n = n_samples / size + (n_samples % size != 0);
     if (c->audio.mel != MEL_BINS || audio_chunk_frames(&c->audio) > MEL_FRAMES)
         return fail(err, PV_E_UNSUPPORTED,
-                    "the model hears %d frames of %d mel filters at a time, where at most %d of %d "
-                    "were expected",
+                    "the audio encoder takes %d frames of %d mel filters, but at most %d of %d are "
+                    "supported",
                     audio_chunk_frames(&c->audio), c->audio.mel, (int)MEL_FRAMES, (int)MEL_BINS);
     if ((double)n_samples / SOUND_RATE > b->limits->video_seconds || n > INT_MAX)
         return fail(err, PV_E_LIMIT, "%.1f seconds of sound, at most %g are allowed",

@@ -308,7 +308,7 @@ static enum pv_status check_whole(const uint8_t *data, size_t size, const char *
         return fail(err, PV_E_FORMAT, "%s: has %zu bytes and says it has %llu", name, size,
                     (unsigned long long)load_le64(data + AT_SIZE));
     if (load_le64(data + AT_SUM) != sum_file(data, size))
-        return fail(err, PV_E_FORMAT, "%s: damaged: its checksum does not hold", name);
+        return fail(err, PV_E_FORMAT, "%s: damaged: its checksum does not match", name);
     return PV_OK;
 }
 
@@ -554,7 +554,8 @@ enum pv_status pv_prompt_read(pv_session *s, const char *path, struct pv_error *
     struct file_map map;
     enum pv_status st;
     if (s->seq.line.n > 0 || s->n_pending > 0)
-        return fail(err, PV_E_ARG, "%s: a whole prompt, and something was added before it", path);
+        return fail(err, PV_E_ARG, "%s: a complete prompt, which cannot follow other messages",
+                    path);
     st = file_map_open(&map, path, m->limits.video_bytes, err);
     if (st)
         return st;

@@ -171,7 +171,8 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
     int rows = s->seq.line.n;
     uint64_t left, own = p->limits ? p->limits->memory_bytes : UINT64_MAX;
     if (!m->vision)
-        return fail(err, PV_E_UNSUPPORTED, "%s has no vision tower: it cannot see",
+        return fail(err, PV_E_UNSUPPORTED,
+                    "%s has no vision tower, so it cannot take videos or pictures",
                     model_file_path(m->file));
     if (s->n_pending == SESSION_MAX_PENDING)
         return fail(err, PV_E_LIMIT, "more than %d videos and pictures in one message",

@@ -168,7 +168,7 @@ static enum pv_status append_run(struct timeline *t, const int32_t *ids, size_t 
     int first = unfinished >= 0 ? rows : 0;
     if (!m || (unfinished >= 0 && unfinished != i) || n < (size_t)m->run_rows ||
         !add_spans(t, i, first))
-        return fail(err, PV_E_ARG, "a media item with the id %d is not here or not whole",
+        return fail(err, PV_E_ARG, "the media item with the id %d is missing or incomplete",
                     (int)ids[0]);
     t->next = media_positions(m, t->next, first, m->run_rows, t->pos + t->n);
     for (int r = 0; r < m->run_rows; r++)

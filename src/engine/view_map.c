@@ -64,7 +64,7 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
         return fail(err, PV_E_ARG, "the prompt has no video");
     st = speculation_open(&sp, s, &p, err);
     if (!st && sp.phase == DRAFT_OFF)
-        st = fail(err, PV_E_ARG, "method '%s' has no drafter that could see", m->name);
+        st = fail(err, PV_E_ARG, "method '%s' has no drafter that uses a view", m->name);
     if (!st)
         st = speculation_prefill(&sp, WANT_ARGMAX, err);
     if (!st)
@@ -98,7 +98,7 @@ enum pv_status view_of_answer(const struct pv_session *s, struct view_copy *copy
     if (first < 0)
         return fail(err, PV_E_ARG, "the prompt has no video");
     if (s->draft.n_visible == 0)
-        return fail(err, PV_E_ARG, "the answer had no drafter that could see");
+        return fail(err, PV_E_ARG, "the answer had no drafter that uses a view");
     view_copy_clear(copy);
     set_shape(&map, &t->media[t->span[first].item].m);
     n = map.frames * map.height * map.width;

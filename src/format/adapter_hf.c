@@ -194,11 +194,12 @@ static enum pv_status check_change(const struct adapter *a, const struct change 
                !memcmp(t->dim, c->instead->dim, sizeof t->dim);
         return same ? PV_OK
                     : fail(err, PV_E_FORMAT,
-                           "%s: the tensor in the place of %s is of another shape, or added to it",
+                           "%s: the replacement of %s has another shape, or has a LoRA "
+                           "update as well",
                            a->path, c->name);
     }
     if (!c->a || !c->b)
-        return fail(err, PV_E_FORMAT, "%s: of what is added to %s, %s is missing", a->path, c->name,
+        return fail(err, PV_E_FORMAT, "%s: the LoRA update of %s lacks %s", a->path, c->name,
                     c->a ? "lora_B" : "lora_A");
     same = t->n_dims == 2 && c->a->n_dims == 2 && c->b->n_dims == 2 && is_plain(c->a) &&
            is_plain(c->b) && c->a->dim[0] == a->rank && c->b->dim[1] == a->rank &&

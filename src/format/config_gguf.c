@@ -28,12 +28,11 @@ static enum pv_status read_arch(struct config *c, const struct gguf *g,
     }
     if (name.len == 4 && !memcmp(name.s, "clip", 4))
         return fail(err, PV_E_ARG,
-                    "%s: a vision tower alone (mmproj); the model is the file of the decoder that "
-                    "belongs to it",
+                    "%s: only a vision tower (mmproj); the model is the file with its decoder",
                     gguf_path(g));
     if (name.len == 11 && !memcmp(name.s, "prevue-head", 11))
         return fail(err, PV_E_ARG,
-                    "%s: a draft head alone; the model is the file that it was made for",
+                    "%s: only a draft head; the model is the file that it was made for",
                     gguf_path(g));
     for (uint32_t i = 0; i < name.len; i++) /* it goes into a message */
         if (name.s[i] < ' ' || name.s[i] > '~')

@@ -420,7 +420,7 @@ enum pv_status head_file_fit(const struct head_file *hf, const struct config *ta
                     "belong together",
                     hf->path, c.hidden, target_path, target->hidden);
     if (h->visual == HEAD_VISUAL_LAYER && h->visual_layer > target->n_layers)
-        return fail(err, PV_E_ARG, "%s wants states after layer %d, and %s has %d", hf->path,
+        return fail(err, PV_E_ARG, "%s needs states after layer %d, but %s has %d layers", hf->path,
                     h->visual_layer, target_path, target->n_layers);
     s = h->layout == HEAD_LAYOUT_EAGLE3 ? head_fit_eagle3(hf, target, target_path, err) : PV_OK;
     if (s)

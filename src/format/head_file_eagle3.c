@@ -26,10 +26,10 @@ static enum pv_status check_draft_ids(const struct head_file *hf, struct pv_erro
     qsort(sorted, n, sizeof *sorted, by_value);
     for (size_t i = 0; i < n && !s; i++)
         if (sorted[i] < 0 || sorted[i] >= CONFIG_MAX_VOCAB)
-            s = fail(err, PV_E_FORMAT, "%s: a draft token stands for token %d of the target",
+            s = fail(err, PV_E_FORMAT, "%s: a draft token is mapped to token %d of the target",
                      hf->path, (int)sorted[i]);
         else if (i > 0 && sorted[i] == sorted[i - 1])
-            s = fail(err, PV_E_FORMAT, "%s: two draft tokens stand for token %d of the target",
+            s = fail(err, PV_E_FORMAT, "%s: two draft tokens are mapped to token %d of the target",
                      hf->path, (int)sorted[i]);
     mem_free(sorted);
     return s;
@@ -97,8 +97,8 @@ enum pv_status head_fit_eagle3(const struct head_file *hf, const struct config *
     struct head_features f = head_features_of(h, target->n_layers);
     for (int i = 0; i < f.n; i++)
         if (f.layer[i] < 0 || f.layer[i] > target->n_layers)
-            return fail(err, PV_E_ARG, "%s wants states after layer %d, and %s has %d", hf->path,
-                        f.layer[i], target_path, target->n_layers);
+            return fail(err, PV_E_ARG, "%s needs states after layer %d, but %s has %d layers",
+                        hf->path, f.layer[i], target_path, target->n_layers);
     if (h->draft_vocab > target->vocab)
         return fail(err, PV_E_ARG, "%s drafts %d tokens, and the vocabulary of %s is %d", hf->path,
                     h->draft_vocab, target_path, target->vocab);

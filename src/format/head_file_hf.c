@@ -272,7 +272,7 @@ static enum pv_status read_draft_vocab(struct head_file *hf, struct pv_error *er
     }
     for (int i = 0; i < n && !s; i++) {
         if (diff[i] < -i || diff[i] >= CONFIG_MAX_VOCAB - i)
-            s = fail(err, PV_E_FORMAT, "%s: element %d of d2t is %lld, which leads to no token",
+            s = fail(err, PV_E_FORMAT, "%s: element %d of d2t is %lld, which is no valid token",
                      hf->path, i, (long long)diff[i]);
         hf->draft_ids[i] = (int32_t)(i + (s ? 0 : diff[i]));
     }

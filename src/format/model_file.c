@@ -213,7 +213,8 @@ static enum pv_status check_targets(const struct model_file *mf, struct pv_error
                     t == l->up || t == l->down;
         }
         if (!found)
-            return fail(err, PV_E_UNSUPPORTED, "%s: adds to %s, which is no matrix of the decoder",
+            return fail(err, PV_E_UNSUPPORTED,
+                        "%s: has a LoRA update of %s, which is not a matrix of the decoder",
                         adapter_path(mf->adapter), name);
     }
 #else
@@ -230,8 +231,9 @@ static enum pv_status open_adapter(struct model_file *mf, const char *adapter, u
         return adapter_open(&mf->adapter, adapter, mf->safetensors, limit, err);
 #endif
     (void)limit;
-    return fail(err, PV_E_UNSUPPORTED, "%s: an adapter for %s, which is no directory", adapter,
-                mf->path);
+    return fail(err, PV_E_UNSUPPORTED,
+                "%s: an adapter can only be merged into a Hugging Face directory, which %s is not",
+                adapter, mf->path);
 }
 
 static enum pv_status open_file(struct model_file **out, const char *path, const char *mmproj,

@@ -104,8 +104,9 @@ static enum pv_status parse_shape(struct entry *e, const json_t *shape, uint64_t
     for (size_t i = 0; i < rank; i++) {
         uint64_t dim = 0;
         if (!load_count(json_array_get(shape, i), &dim))
-            return fail(err, PV_E_FORMAT, "%s: the shape of %s has an element that is no count",
-                        sh->path, t->name);
+            return fail(err, PV_E_FORMAT,
+                        "%s: the shape of %s has an element that is not a whole number", sh->path,
+                        t->name);
         if (__builtin_mul_overflow(*count, dim, count))
             return fail(err, PV_E_FORMAT, "%s: the shape of %s is larger than any file", sh->path,
                         t->name);

@@ -10,7 +10,8 @@ enum pv_status device_alloc(struct device *dev, void **out, size_t size, struct 
     dev->ops->room(dev, &left, &all);
     if (all == 0)
         return fail_nomem(err, size);
-    return fail(err, PV_E_NOMEM, "no room for %zu bytes on %s: %zu of its %zu bytes are left", size,
+    return fail(err, PV_E_NOMEM,
+                "not enough memory for %zu bytes on %s: %zu of its %zu bytes are free", size,
                 dev->ops->name, left, all);
 }
 

@@ -301,7 +301,7 @@ static enum pv_status walk_boxes(struct walk *w, int64_t at, int64_t end, int de
     if (!s && depth > 0 && at < end) /* what is no box to us may be one to FFmpeg */
         search(w, at, end, &packed);
     if (!s && packed)
-        s = fail(err, PV_E_UNSUPPORTED, "%s: its header is compressed, which is not read",
+        s = fail(err, PV_E_UNSUPPORTED, "%s: its header is compressed, which is not supported",
                  w->from->path);
     return s;
 }

@@ -198,7 +198,7 @@ static enum pv_status container_check(struct demuxer *d, const AVInputFormat *in
         formats_say(name, sizeof name, input);
         if (formats_has_container(input, FORMAT_FILM_OR_SOUND, NULL))
             return fail(err, PV_E_UNSUPPORTED,
-                        "%s: is sound alone (%s), where a video or picture is wanted", d->path,
+                        "%s: contains only sound (%s), but a video or picture is needed", d->path,
                         name);
         return fail(err, PV_E_UNSUPPORTED,
                     "%s: files of the format %s are not read unless it is allowed by name", d->path,

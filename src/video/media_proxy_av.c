@@ -287,8 +287,8 @@ static enum pv_status start(struct media_proxy *p, const struct video_source *fr
     if (!s && !box->helper && !helper_find(found, sizeof found)) {
         *unavailable = true;
         s = fail(err, PV_E_UNSUPPORTED,
-                 "%s: there is no sandbox to decode it in: the program prevue-media is not beside "
-                 "this one, and not installed",
+                 "%s: there is no sandbox to decode it in: the program prevue-media is neither in "
+                 "the directory of this one nor installed",
                  p->path);
     }
     if (!s) {

@@ -64,7 +64,7 @@ enum pv_status meter_check(struct meter_hand *h, struct pv_error *err)
         return fail(err, PV_E_CANCELLED, "%s: reading was stopped", m->path);
     if (atomic_load(&m->refused))
         return fail(err, PV_E_LIMIT,
-                    "%s: its decoder wants %llu bytes of memory, at most %llu are allowed", m->path,
+                    "%s: its decoder needs %llu bytes of memory, at most %llu are allowed", m->path,
                     atomic_load(&m->refused), (unsigned long long)l->memory);
     if (atomic_load(&m->starved))
         return fail(err, PV_E_NOMEM, "%s: out of memory while it was decoded", m->path);

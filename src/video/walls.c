@@ -297,7 +297,7 @@ static enum pv_status filter_calls(struct pv_error *err)
 
 static enum pv_status filter_calls(struct pv_error *err)
 {
-    return fail(err, PV_E_UNSUPPORTED, "there is no filter of system calls for this machine");
+    return fail(err, PV_E_UNSUPPORTED, "system calls cannot be filtered on this machine");
 }
 
 #endif

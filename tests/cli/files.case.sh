@@ -55,7 +55,7 @@ failure convert_no_directory 'nodir/new\.gguf' convert micro.gguf nodir/new.gguf
 failure convert_to_directory 'outdir' convert micro.gguf outdir --type f16 --force
 failure convert_taken 'taken\.gguf.*--force' convert micro.gguf outdir/taken.gguf --type f16
 failure convert_adapter_missing 'nowhere/adapter_config\.json' convert "$golden/qwen2" outdir/new.gguf --type f16 --adapter nowhere
-failure convert_adapter_of_file 'micro\.gguf, which is no directory' convert micro.gguf outdir/new.gguf --type f16 --adapter nowhere
+failure convert_adapter_of_file 'into a Hugging Face directory, which micro\.gguf is not' convert micro.gguf outdir/new.gguf --type f16 --adapter nowhere
 failure convert_onto_itself 'same file' convert micro.gguf ./micro.gguf --type f16 --force
 why=
 [ "$(ls outdir)" = taken.gguf ] || why="files were left: $(ls outdir | tr '\n' ' ')"

@@ -275,4 +275,4 @@ why=
 [ -s new/sub/dir/frame-0002.png ] || why="there is no frame"
 verdict frames_make_directories "$why"
 : >file
-failure frames_below_a_file 'file/sub: the directory cannot be made: Not a directory' frames clip.y4m -o file/sub
+failure frames_below_a_file 'file/sub: the directory cannot be created: Not a directory' frames clip.y4m -o file/sub

@@ -46,7 +46,7 @@ verdict head_parallel "$([ "$(json_ids)" = "$head_plain" ] || echo "ids differ: 
 run convert "$golden/head_msd" head.gguf --type q8_0
 verdict head_convert "$([ "$status" -eq 0 ] && [ -s head.gguf ] || echo "no head was written")"
 same_head head_converted head --head head.gguf --method sparrow
-failure head_is_no_model 'head\.gguf: a draft head alone' inspect head.gguf
+failure head_is_no_model 'head\.gguf: only a draft head' inspect head.gguf
 failure head_of_another 'hidden size of 64, and that of .* do not belong together' \
     generate -m "$root/models/nano.gguf" -p x --head head.gguf --method sparrow
 failure head_that_is_none 'qwen3: not a draft head' generate -m "$golden/qwen2" --prompt-ids 1,2 \

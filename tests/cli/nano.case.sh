@@ -123,7 +123,7 @@ mkdir place own own/models
 cp "$prevue" place/prevue
 echo "not a model" >own/models/nano.gguf
 run_at "$dir" place/prevue generate -p duck -n 3
-why=$(one_sentence 'no model.*models/nano\.gguf is neither here, nor beside the program, nor in \.\./share')
+why=$(one_sentence 'no model.*models/nano\.gguf is neither in the current directory, nor in the program.s, nor in \.\./share')
 [ "$status" -eq 2 ] || why="exit status is not 2"
 verdict default_model_nowhere "$why"
 ln -s "$root/models" place/models

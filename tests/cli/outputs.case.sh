@@ -88,10 +88,10 @@ failure early_view 'nodir/x\.png: cannot be' view film.y4m -m model.gguf -o nodi
 failure early_prepare 'nodir/x\.pvin: cannot be' prepare film.y4m -m model.gguf -o nodir/x.pvin
 if [ "$(id -u)" -ne 0 ]; then
     chmod 555 unwritable
-    failure frames_reason 'unwritable/f: the directory cannot be made: Permission denied' \
+    failure frames_reason 'unwritable/f: the directory cannot be created: Permission denied' \
         frames film.y4m -o unwritable/f
 fi
-failure frames_no_parent 'film\.y4m/f: the directory cannot be made: Not a directory' \
+failure frames_no_parent 'film\.y4m/f: the directory cannot be created: Not a directory' \
     frames film.y4m -o film.y4m/f
 misuse ratios_unused 'is for methods whose view prunes' bench film.y4m -m model.gguf --methods ngram \
     --ratios abc

@@ -191,9 +191,9 @@ TEST(eagle3_faults)
     check_fault(&h, PV_E_FORMAT, "a map of 40 draft tokens (d2t) and an LM head of 0 rows");
     h = eagle3();
     h.wrong_id = 10; /* as the fifth is */
-    check_fault(&h, PV_E_FORMAT, "two draft tokens stand for token 10");
+    check_fault(&h, PV_E_FORMAT, "two draft tokens are mapped to token 10");
     h.wrong_id = CONFIG_MAX_VOCAB;
-    check_fault(&h, PV_E_FORMAT, "stands for token 4194304");
+    check_fault(&h, PV_E_FORMAT, "is mapped to token 4194304");
     h = eagle3();
     h.visual = "embedding";
     check_fault(&h, PV_E_UNSUPPORTED, "visual_rows");
@@ -234,7 +234,7 @@ TEST(eagle3_fits_its_target_only)
     CHECK(f.n == 3 && f.layer[0] == 2 && f.layer[1] == 18 && f.layer[2] == 33);
     head_file_close(&hf);
     other.n_layers = 2; /* the third of the usual ones would be -1 */
-    check_misfit(&h, &other, "wants states after layer -1");
+    check_misfit(&h, &other, "needs states after layer -1");
     other = target;
     other.vocab = 90;
     check_misfit(&h, &other, "drafts token 97, and the vocabulary of t.gguf is 90");
@@ -245,7 +245,7 @@ TEST(eagle3_fits_its_target_only)
     h = eagle3();
     h.n_features = 2;
     h.features[0] = 4;
-    check_misfit(&h, &target, "wants states after layer 4, and t.gguf has 3");
+    check_misfit(&h, &target, "needs states after layer 4, but t.gguf has 3 layers");
 }
 
 /* The directory of the golden head in scratch, with one text of each file replaced by one that is
@@ -307,7 +307,7 @@ TEST(eagle3_directories)
     check_dir(NULL, others, INT64_MIN, NULL);
     check_dir(NULL, NULL, -2, "element 1 of d2t is -2");
     check_dir(NULL, NULL, INT64_MAX, "element 1 of d2t is 9223372036854775807");
-    check_dir(NULL, NULL, -1, "two draft tokens stand for token 0");
+    check_dir(NULL, NULL, -1, "two draft tokens are mapped to token 0");
     check_dir(NULL, d2t, INT64_MIN, NULL); /* what it drafts is not said; fitting tells */
     check_dir(NULL, head, INT64_MIN, "a draft vocabulary of 64, and no LM head");
     check_dir(sizes, NULL, INT64_MIN, "a draft vocabulary of 65 and an LM head of 64 rows");

@@ -133,11 +133,11 @@ TEST(damaged_entries)
     refuse("{\"a\": {}}", 0, "has no dtype");
     refuse("{\"a\": " ENTRY("F33", "[1]", 0, 4) "}", 4, "dtype that is not known");
     refuse("{\"a\": " ENTRY("F32", "7", 0, 4) "}", 4, "shape of a");
-    refuse("{\"a\": " ENTRY("F32", "[-1]", 0, 4) "}", 4, "no count");
-    refuse("{\"a\": " ENTRY("F32", "[1.0]", 0, 4) "}", 4, "no count");
-    refuse("{\"a\": " ENTRY("F32", "[\"1\"]", 0, 4) "}", 4, "no count");
+    refuse("{\"a\": " ENTRY("F32", "[-1]", 0, 4) "}", 4, "not a whole number");
+    refuse("{\"a\": " ENTRY("F32", "[1.0]", 0, 4) "}", 4, "not a whole number");
+    refuse("{\"a\": " ENTRY("F32", "[\"1\"]", 0, 4) "}", 4, "not a whole number");
     refuse("{\"a\": " ENTRY("F32", "[99999999999999999999]", 0, 4) "}", 4,
-           "an element that is no count");
+           "an element that is not a whole number");
     refuse("{\"a\": " ENTRY("F32", "[4294967296, 4294967296]", 0, 4) "}", 4, "larger than any");
     refuse("{\"a\": " ENTRY("F32", "[4611686018427387904]", 0, 0) "}", 0, "not what its shape");
     refuse("{\"a\": " ENTRY("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", 4, "at most 8");

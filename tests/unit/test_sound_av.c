@@ -533,7 +533,7 @@ TEST(sound_alone_only_where_it_is_wanted)
     CHECK_EQ(video_open(&v, &(struct video_source){ .data = data, .size = size }, &usual, 1, &err),
              PV_E_UNSUPPORTED);
     CHECK_STR(err.text,
-              "the video in memory: is sound alone (wav), where a video or picture is wanted");
+              "the video in memory: contains only sound (wav), but a video or picture is needed");
     free(data);
 }
 

@@ -581,7 +581,7 @@ TEST(misuse)
     p.path = other;
     p.head = NULL;
     CHECK_EQ(pv_model_open(&m, &p, &err), PV_E_ARG);
-    CHECK_MSG(strstr(err.text, "draft head alone"), "%s", err.text);
+    CHECK_MSG(strstr(err.text, "only a draft head"), "%s", err.text);
     err = (struct pv_error){ 0 };
     /* A model without a head. */
     m = open_model(target_path(&family_llava_onevision), 1, NULL);

@@ -509,7 +509,7 @@ TEST(where_the_second_file_lies)
     CHECK(mf && model_file_vision(mf)->family == &family_qwen2_5_vl);
     model_file_close(&mf);
     refuse(path, tower, "mmproj-pair.gguf");
-    refuse(moved, NULL, "a vision tower alone (mmproj)");
+    refuse(moved, NULL, "only a vision tower (mmproj)");
     refuse(path, path, "there is no vision tower in the file");
     m = tiny_vision(&family_llava_onevision);
     refuse(tiny_vision_gguf(&m, "single", path), moved, "has a vision tower itself");

@@ -730,9 +730,10 @@ static enum pv_status check_role(const struct matrix *m, int n, struct pv_error 
 {
     for (int i = 1; i < n; i++)
         if (m[i].dtype != m[0].dtype || m[i].out != m[0].out || m[i].in != m[0].in)
-            return fail(err, PV_E_UNSUPPORTED,
-                        "experts of one layer have the types %s and %s, which a GPU does not take",
-                        dtype_name(m[0].dtype), dtype_name(m[i].dtype));
+            return fail(
+                err, PV_E_UNSUPPORTED,
+                "experts of one layer have the types %s and %s, which is not supported on a GPU",
+                dtype_name(m[0].dtype), dtype_name(m[i].dtype));
     return PV_OK;
 }
 
@@ -753,7 +754,7 @@ enum pv_status experts_take(struct device *dev, struct expert_weights *e, struct
     }
     if (!s && few_x_dtype(&e->gate[0]) != few_x_dtype(&e->up[0]))
         s = fail(err, PV_E_UNSUPPORTED,
-                 "gate and up of experts are %s and %s, which a GPU does not multiply together",
+                 "gate and up of experts are %s and %s, which is not supported on a GPU",
                  dtype_name(e->gate[0].dtype), dtype_name(e->up[0].dtype));
     if (!s)
         s = device_alloc(dev, &there, size, err);

@@ -328,7 +328,7 @@ enum pv_status matrix_take(struct device *dev, struct matrix *m, struct pv_error
         cudaGetLastError();
         matrix_free(gpu, c);
         return fail(err, e == cudaErrorMemoryAllocation ? PV_E_NOMEM : PV_E_DEVICE,
-                    "a matrix of %d x %d did not reach %s: %s", m->out, m->in, gpu->name,
+                    "a matrix of %d x %d could not be copied to %s: %s", m->out, m->in, gpu->name,
                     cudaGetErrorString(e));
     }
     matrix_settle(m, c);
@@ -474,7 +474,8 @@ enum pv_status matrix_draw(struct device *dev, struct matrix *m, uint64_t seed,
     if (e != cudaSuccess) {
         cudaGetLastError();
         matrix_free(gpu, c);
-        return fail(err, PV_E_DEVICE, "a matrix of %d x %d could not be drawn on %s: %s", m->out,
+        return fail(err, PV_E_DEVICE,
+                    "a matrix of %d x %d could not be filled with random numbers on %s: %s", m->out,
                     m->in, gpu->name, cudaGetErrorString(e));
     }
     matrix_settle(m, c);
