@@ -31,31 +31,84 @@ INLINE vec within(vec v, float limit)
     return vec_max(vec_set(-limit), vec_min(vec_set(limit), v));
 }
 
-/* x / (1 + 2^(n + f)) for integral |n| <= 126, |f| <= 1/2, 2^f by a polynomial within 2e-7. */
+/* Up to so many vectors go through an activation side by side, a few operations at a time: as
+ * chains one after the other they would fill the processor's scheduler, most of them waiting. */
+enum { ACT_MANY = 8 };
+
+/* x becomes x / (1 + 2^(n + f)) for integral |n| <= 126, |f| <= 1/2, 2^f by a polynomial within
+ * 2e-7. `count` is a constant. */
+INLINE void logistic_many(vec *x, const vec *n, const vec *f, int count)
+{
+    vec p[ACT_MANY];
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        p[i] = vec_fma(vec_set(1.326470819e-3f), f[i], vec_set(9.671514665e-3f));
+        p[i] = vec_fma(p[i], f[i], vec_set(5.550733812e-2f));
+        p[i] = vec_fma(p[i], f[i], vec_set(2.402224205e-1f));
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        p[i] = vec_fma(p[i], f[i], vec_set(6.931469775e-1f));
+        p[i] = vec_fma(p[i], f[i], vec_set(1.0f));
+        p[i] = vec_add(vec_set(1.0f), vec_shift2(p[i], n[i]));
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        x[i] = vec_quotient(x[i], p[i]);
+}
+
 INLINE vec logistic(vec x, vec n, vec f)
 {
-    vec p = vec_set(1.326470819e-3f);
-    p = vec_fma(p, f, vec_set(9.671514665e-3f));
-    p = vec_fma(p, f, vec_set(5.550733812e-2f));
-    p = vec_fma(p, f, vec_set(2.402224205e-1f));
-    p = vec_fma(p, f, vec_set(6.931469775e-1f));
-    p = vec_fma(p, f, vec_set(1.0f));
-    return vec_quotient(x, vec_add(vec_set(1.0f), vec_shift2(p, n)));
+    logistic_many(&x, &n, &f, 1);
+    return x;
+}
+
+/* g becomes silu(g) * u. */
+INLINE void silu_mul_many(vec *g, const vec *u, int count)
+{
+    const vec c = vec_set(-1.44269504f);
+    vec n[ACT_MANY], f[ACT_MANY];
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        vec t = within(g[i], 87.3f);
+        n[i] = vec_round(vec_mul(t, c));
+        f[i] = vec_sub(vec_zero(), vec_fnma(t, c, n[i]));
+    }
+    logistic_many(g, n, f, count);
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        g[i] = vec_mul(g[i], u[i]);
 }
 
 INLINE vec silu_mul_one(vec g, vec u)
 {
-    vec t = within(g, 87.3f), c = vec_set(-1.44269504f), n = vec_round(vec_mul(t, c));
-    return vec_mul(logistic(g, n, vec_sub(vec_zero(), vec_fnma(t, c, n))), u);
+    silu_mul_many(&g, &u, 1);
+    return g;
 }
 
 /* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)); the constants are those of the cubic times -2 log2(e).
  */
+INLINE void gelu_tanh_many(vec *x, int count)
+{
+    vec n[ACT_MANY], f[ACT_MANY];
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        vec p = vec_fma(vec_mul(x[i], x[i]), vec_set(-0.102943240f), vec_set(-2.30220819f));
+        f[i] = vec_mul(x[i], p);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        vec v = within(f[i], 126);
+        n[i] = vec_round(v);
+        f[i] = vec_sub(v, n[i]);
+    }
+    logistic_many(x, n, f, count);
+}
+
 INLINE vec gelu_tanh_one(vec x)
 {
-    vec p = vec_fma(vec_mul(x, x), vec_set(-0.102943240f), vec_set(-2.30220819f));
-    vec v = within(vec_mul(x, p), 126), n = vec_round(v);
-    return logistic(x, n, vec_sub(v, n));
+    gelu_tanh_many(&x, 1);
+    return x;
 }
 
 /* exp(-1.702 x) is 2^(c x). */

@@ -90,15 +90,21 @@ struct operands {
     const float *y;
     size_t y_stride;
     int rows;
+    const uint8_t *to[2]; /* packed results of two groups will be written here; NULL: nowhere */
+    int to_lines;
 };
 
-/* The lines that results will be added to are far away. Ask for those of a row or two with each
+/* The lines that results will be added or written to are far away. Ask for a few of them with each
  * step: all at once they would hold up the tiles. */
 static inline void fetch_results(const struct operands *m, int k)
 {
     for (int r = k; m->y && r < m->rows; r += m->steps) {
         __builtin_prefetch(m->y + (size_t)r * m->y_stride, 1);
         __builtin_prefetch(m->y + (size_t)r * m->y_stride + GROUP, 1);
+    }
+    for (int i = k; m->to[0] && i < m->to_lines; i += m->steps) {
+        __builtin_prefetch(m->to[0] + i * LINE, 1);
+        __builtin_prefetch(m->to[1] + i * LINE, 1);
     }
 }
 
@@ -237,6 +243,14 @@ static struct fetch next_weights(const struct block *b, int o)
 
 /* ---- results ---- */
 
+/* Where the packed results of outputs o... of one group go. */
+static uint8_t *packed_tile(const struct block *b, int o, int g)
+{
+    size_t tile = (size_t)b->planes * TILE_BYTES;
+    size_t at = (size_t)g * (size_t)steps_of(b->w->out) + (size_t)(o / TILE_K);
+    return (uint8_t *)b->t->fused->to + at * tile;
+}
+
 static inline void put_line(float *y, __m512 v, bool stream)
 {
     if (stream)
@@ -268,50 +282,49 @@ static void put_rows(const struct block *b, const float *c, int o, int g)
     }
 }
 
-static inline __m512 sum_of(const float *c, const float *bias, int o)
+/* Sums of ACT_MANY outputs from o on, each of sixteen rows; what fills up the last tile is zero,
+ * and stays so. */
+INLINE void sums_of(vec *v, const struct target *t, const float *c, const float *bias, int o)
 {
-    __m512 s = _mm512_load_ps(c);
-    return bias ? _mm512_add_ps(s, _mm512_set1_ps(bias[o])) : s;
-}
-
-/* What fills up the last tile is zero. */
-static inline __m512 gelu_of(const struct target *t, const float *c, int o)
-{
-    return o < t->o1 ? gelu_tanh_one(sum_of(c, t->bias, o)) : _mm512_setzero_ps();
-}
-
-static inline __m512 silu_of(const struct target *t, const float *c, int o)
-{
-    return o < t->o1 ? silu_mul_one(sum_of(c, t->fused->gate->bias, o),
-                                    sum_of(c + 2 * TILE_FLOATS, t->bias, o))
-                     : _mm512_setzero_ps();
+#pragma GCC unroll 8
+    for (int i = 0; i < ACT_MANY; i++, c += 16) {
+        v[i] = o + i < t->o1 ? _mm512_load_ps(c) : _mm512_setzero_ps();
+        if (bias && o + i < t->o1)
+            v[i] = _mm512_add_ps(v[i], _mm512_set1_ps(bias[o + i]));
+    }
 }
 
 /* The results of one group packed: a row of a tile has two outputs of sixteen rows. */
-static void put_packed(const struct block *b, const float *c, int o, int g)
+INLINE void put_packed_by(const struct block *b, const float *c, int o, int g, int planes)
 {
     const struct target *t = b->t;
     const __m512i order = pair_order(GROUP);
-    size_t tile = (size_t)b->planes * TILE_BYTES;
-    uint8_t *tiles = (uint8_t *)t->fused->to + (size_t)g * (size_t)steps_of(b->w->out) * tile +
-                     (size_t)(o / TILE_K) * tile;
-    for (int i = 0; i < b->wide; i += 2) {
-        int pair = (o % TILE_K + i) / 2;
-        uint8_t *to = tiles + (b->planes == 2 ? split_place(pair) : pair) * 64;
+    uint8_t *tile = packed_tile(b, o, g);
+    for (int i = 0; i < b->wide; i += ACT_MANY) {
         const float *row = c + i / GROUP * 2 * TILE_FLOATS + i % GROUP * 16;
-        __m512 even, odd;
+        vec v[ACT_MANY], up[ACT_MANY];
         if (t->fused->kind == FUSED_GELU) {
-            even = gelu_of(t, row, o + i);
-            odd = gelu_of(t, row + 16, o + i + 1);
+            sums_of(v, t, row, t->bias, o + i);
+            gelu_tanh_many(v, ACT_MANY);
         } else {
-            even = silu_of(t, row, o + i);
-            odd = silu_of(t, row + 16, o + i + 1);
+            sums_of(v, t, row, t->fused->gate->bias, o + i);
+            sums_of(up, t, row + 2 * TILE_FLOATS, t->bias, o + i);
+            silu_mul_many(v, up, ACT_MANY);
         }
-        if (b->planes == 1)
-            pair_rows(to, even, odd, order, 1);
-        else
-            pair_rows(to, even, odd, order, 2);
+        for (int j = 0; j < ACT_MANY; j += 2) {
+            int pair = (o % TILE_K + i + j) / 2;
+            pair_rows(tile + (planes == 2 ? split_place(pair) : pair) * 64, v[j], v[j + 1], order,
+                      planes);
+        }
     }
+}
+
+static void put_packed(const struct block *b, const float *c, int o, int g)
+{
+    if (b->planes == 1)
+        put_packed_by(b, c, o, g, 1);
+    else
+        put_packed_by(b, c, o, g, 2);
 }
 
 /* Sixteen outputs short of a tile, the other half of it is zero too. */
@@ -353,9 +366,11 @@ static void outputs_run(const struct block *b, int o)
     size_t pairs = (size_t)(b->g1 - b->g0 + 1) / 2;
     const struct target *t = b->t;
     bool last = b->k1 == b->w->in, adds = last && t->fused && t->fused->kind == FUSED_ADD;
+    bool packs = last && t->fused && !adds;
     struct operands m = { .steps = steps_of(b->k1 - b->k0),
                           .next = next_weights(b, o),
-                          .y_stride = t->stride };
+                          .y_stride = t->stride,
+                          .to_lines = b->planes * (TILE_BYTES / LINE) };
     load_weights(b, o, m.a);
     for (int g = b->g0; g < b->g1; g += 2) {
         size_t pair = (size_t)(g - b->g0) / 2;
@@ -365,6 +380,8 @@ static void outputs_run(const struct block *b, int o)
         m.b_step = g + 1 < b->g1 ? group : 0;
         m.y = adds ? t->y + (size_t)g * GROUP * t->stride + o : NULL;
         m.rows = min_int(PAIR, t->n - g * GROUP);
+        for (int j = 0; j < 2 && packs; j++)
+            m.to[j] = packed_tile(b, o, min_int(g + j, b->g1 - 1));
         load_sums(sums, b->k0 == 0);
         if (b->planes == 1)
             multiply_bf16(&m);
