@@ -40,24 +40,24 @@ enum pv_status answer_run(struct answer *a, pv_session *s, const struct sampling
                           const struct pv_method *method, struct pv_error *err)
 {
     struct pv_gen_params gen = sampling_args_params(sampling);
-    enum pv_status status;
+    enum pv_status st;
 
     a->method = method;
     gen.method = method;
     gen.progress = progress_step;
     gen.progress_user = a->progress;
-    status = pv_generate(s, &gen, on_text, a, err);
+    st = pv_generate(s, &gen, on_text, a, err);
     progress_clear(a->progress);
     if (a->any && !a->ends_line)
         write_text("\n", 1);
     a->ids = pv_session_answer(s, &a->n_ids);
-    a->finish = status == PV_E_CANCELLED                   ? "cancelled"
+    a->finish = st == PV_E_CANCELLED                       ? "cancelled"
                 : a->n_ids >= (size_t)sampling->max_tokens ? "length"
                                                            : "stop";
     a->stats.size = sizeof a->stats;
     pv_session_stats(s, &a->stats);
     a->total = clock_now() - a->begin;
-    return status;
+    return st;
 }
 
 void model_json(struct buf *b, const struct pv_model_params *mp)

@@ -115,16 +115,16 @@ static enum pv_status collect(struct question *q, struct pv_error *err)
 static enum pv_status ask_all(const struct batch_run *b, const char *path, struct question *q,
                               int n, struct pv_error *err)
 {
-    enum pv_status st = submit(b, path, &q[0], err);
-    while (!st && n > 1 && !q[0].told)
+    enum pv_status s = submit(b, path, &q[0], err);
+    while (!s && n > 1 && !q[0].told)
         take_event(&q[0], &q[0].last);
-    for (int i = 1; i < n && !st; i++)
-        st = submit(b, path, &q[i], err);
-    for (int i = 0; i < n && !st; i++)
-        st = collect(&q[i], err);
+    for (int i = 1; i < n && !s; i++)
+        s = submit(b, path, &q[i], err);
+    for (int i = 0; i < n && !s; i++)
+        s = collect(&q[i], err);
     for (int i = 0; i < n; i++)
         pv_request_close(&q[i].request);
-    return st;
+    return s;
 }
 
 static void add_string(struct buf *out, const char *name, const char *text, size_t len)

@@ -206,7 +206,7 @@ static enum pv_status write_csv(struct bench *b, const struct clip *clip,
                            .clip = clip->path,
                            .threads = threads_used(b) };
     struct buf header, text;
-    enum pv_status st;
+    enum pv_status s;
 
     if (!b->args->csv)
         return PV_OK;
@@ -215,12 +215,12 @@ static enum pv_status write_csv(struct bench *b, const struct clip *clip,
     csv_header(&header);
     csv_rows(&text, &row, &b->who, r);
     if (header.failed || text.failed)
-        st = fail(err, PV_E_NOMEM, "%s: no memory for the rows of %s", b->args->csv, clip->path);
+        s = fail(err, PV_E_NOMEM, "%s: no memory for the rows of %s", b->args->csv, clip->path);
     else
-        st = file_append(b->args->csv, header.data, text.data, text.len, err);
+        s = file_append(b->args->csv, header.data, text.data, text.len, err);
     buf_clear(&header);
     buf_clear(&text);
-    return st;
+    return s;
 }
 
 /* Did method k choose the right option? */
@@ -276,11 +276,11 @@ static enum pv_status run_clip(struct bench *b, const struct clip *clip, struct 
                                 .prompt = clip->prompt ? clip->prompt : b->args->prompt };
     struct pv_error why = { 0 };
     struct trial_result r;
-    enum pv_status st = trial_run(&b->trial, &q, &r, &why);
+    enum pv_status s = trial_run(&b->trial, &q, &r, &why);
 
-    if (st == PV_E_CANCELLED)
-        return st;
-    if (st) {
+    if (s == PV_E_CANCELLED)
+        return s;
+    if (s) {
         report("%s%s%s", strstr(why.text, clip->path) ? "" : clip->path,
                strstr(why.text, clip->path) ? "" : ": ", why.text);
         b->failed++;
@@ -297,14 +297,14 @@ static enum pv_status run_clip(struct bench *b, const struct clip *clip, struct 
         add_answers(b, clip, &r);
     if (b->args->trace)
         trace_events(&b->trace, clip->path, &b->who, &r, &b->processes);
-    st = write_csv(b, clip, &r, err);
+    s = write_csv(b, clip, &r, err);
     if (b->args->timeline && !b->shown_clip) {
         b->shown = r;
         b->shown_clip = clip->path;
     } else {
         trial_clear(&r);
     }
-    return st;
+    return s;
 }
 
 /* ---- the end ---- */
@@ -478,7 +478,7 @@ static int run_clips(struct bench *b, pv_model *model, const struct pv_session_p
 {
     struct progress progress;
     struct pv_error err = { 0 };
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
 
     progress_init(&progress);
     b->trial.model = model;
@@ -487,12 +487,12 @@ static int run_clips(struct bench *b, pv_model *model, const struct pv_session_p
     for (int i = 0; i < b->clips.n; i++)
         b->trial.answers = b->trial.answers || b->clips.items[i].key >= 0;
     catch_interrupt();
-    for (int i = 0; i < b->clips.n && !st && !interrupted(); i++) {
+    for (int i = 0; i < b->clips.n && !s && !interrupted(); i++) {
         progress.video = i + 1;
         progress.of_n = b->clips.n;
-        st = run_clip(b, &b->clips.items[i], &err);
+        s = run_clip(b, &b->clips.items[i], &err);
     }
-    return finish(b, st, &err);
+    return finish(b, s, &err);
 }
 
 static int run_models(struct bench *b)

@@ -102,18 +102,18 @@ static void add_clip(struct chat *c, const char *path)
 {
     struct pv_video_info info = { 0 };
     struct pv_error err = { 0 };
-    enum pv_status st;
+    enum pv_status s;
 
     if (!c->sees) {
         report("%s: the model cannot take videos: it has no vision tower", c->model.path);
         c->failed = true;
         return;
     }
-    st = pv_add_video(c->session, path, &c->video, &info, &err);
+    s = pv_add_video(c->session, path, &c->video, &info, &err);
     progress_clear(&c->progress);
-    if (st == PV_E_CANCELLED) {
+    if (s == PV_E_CANCELLED) {
         report("%s: stopped, and not added", path);
-    } else if (st) {
+    } else if (s) {
         fail_names(&err, path);
         complain(c, &err);
     } else {
@@ -129,19 +129,19 @@ static void add_clip(struct chat *c, const char *path)
 static void ask(struct chat *c, const char *question)
 {
     struct pv_error err = { 0 };
-    enum pv_status st;
+    enum pv_status s;
 
     answer_clear(&c->last);
     answer_init(&c->last, &c->args->sampling, &c->model, &c->progress);
-    st = pv_add_text(c->session, "user", question, &err);
-    if (!st)
-        st = answer_run(&c->last, c->session, &c->args->sampling, &c->method, &err);
-    c->answered = c->answered || !st || st == PV_E_CANCELLED;
-    if (st == PV_E_CANCELLED && c->terminal && interrupted())
+    s = pv_add_text(c->session, "user", question, &err);
+    if (!s)
+        s = answer_run(&c->last, c->session, &c->args->sampling, &c->method, &err);
+    c->answered = c->answered || !s || s == PV_E_CANCELLED;
+    if (s == PV_E_CANCELLED && c->terminal && interrupted())
         fputs("(stopped)\n", stderr);
-    if (st && st != PV_E_CANCELLED)
+    if (s && s != PV_E_CANCELLED)
         complain(c, &err);
-    if (st == PV_E_LIMIT)
+    if (s == PV_E_LIMIT)
         report("/reset begins a new conversation; --context sets the room for one");
 }
 
@@ -149,10 +149,10 @@ static void ask(struct chat *c, const char *question)
 static void begin(struct chat *c)
 {
     struct pv_error err = { 0 };
-    enum pv_status st = set_no_thinking(c->session, c->args->no_thinking, &err);
-    if (!st && c->args->system)
-        st = pv_add_text(c->session, "system", c->args->system, &err);
-    if (st)
+    enum pv_status s = set_no_thinking(c->session, c->args->no_thinking, &err);
+    if (!s && c->args->system)
+        s = pv_add_text(c->session, "system", c->args->system, &err);
+    if (s)
         complain(c, &err);
 }
 

@@ -106,13 +106,13 @@ static enum pv_status add_videos(pv_session *s, struct sources *src, struct pv_v
     p->progress = progress_step;
     p->progress_user = progress;
     for (int i = 0; i < src->paths->n; i++) {
-        enum pv_status status;
+        enum pv_status st;
         progress->video = i + 1;
-        status = pv_add_video(s, src->paths->items[i], p, &src->info[i], err);
+        st = pv_add_video(s, src->paths->items[i], p, &src->info[i], err);
         progress_clear(progress);
-        if (status) {
+        if (st) {
             fail_names(err, src->paths->items[i]);
-            return status;
+            return st;
         }
         report_lost(src->paths->items[i], &src->info[i]);
     }
@@ -166,25 +166,25 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, const st
     const char *question = at ? a->asks.items[at - 1] : a->prompt;
     struct progress progress;
     struct answer out;
-    enum pv_status status = PV_OK;
+    enum pv_status st = PV_OK;
 
     progress_init(&progress);
     answer_init(&out, &a->sampling, &plan->model, &progress);
     if (at == 0)
-        status = add_videos(s, src, &vp, &progress, err);
-    if (status)
+        st = add_videos(s, src, &vp, &progress, err);
+    if (st)
         goto done;
     if (at == 0 && !src->prepared)
         advise_real_model(&plan->model, src->info, src->paths->n);
     question = question ? question : default_question(src->info, src->paths->n);
     if (!src->prepared)
-        status = pv_add_text(s, "user", question, err);
-    if (status)
+        st = pv_add_text(s, "user", question, err);
+    if (st)
         goto done;
     if (at > 0 && !a->sampling.json)
         write_text("\n", 1);
-    status = answer_run(&out, s, &a->sampling, &plan->method, err);
-    if (status && status != PV_E_CANCELLED)
+    st = answer_run(&out, s, &a->sampling, &plan->method, err);
+    if (st && st != PV_E_CANCELLED)
         goto done;
     if (src->prepared) {
         src->info[0] = (struct pv_video_info){ .frames = (int)out.stats.frames,
@@ -200,7 +200,7 @@ static enum pv_status ask(pv_session *s, const struct describe_args *a, const st
 
 done:
     answer_clear(&out);
-    return status;
+    return st;
 }
 
 static void print_json(const struct buf *answers, const struct pv_model_params *mp,
@@ -232,18 +232,18 @@ static int run_session(pv_session *s, bool words, const struct describe_args *a,
     struct pv_error err = { 0 };
     struct buf json;
     double begin = clock_now();
-    enum pv_status status = set_no_thinking(s, a->no_thinking, &err);
+    enum pv_status st = set_no_thinking(s, a->no_thinking, &err);
 
     buf_init(&json, (size_t)MAX_TEXT * 8);
     catch_interrupt();
-    if (!status && a->system)
-        status = pv_add_text(s, "system", a->system, &err);
-    for (int i = 0; i <= a->asks.n && !status && !interrupted(); i++)
-        status = ask(s, a, plan, i, &src, &json, &err);
-    if ((status == PV_OK || status == PV_E_CANCELLED) && json.len)
+    if (!st && a->system)
+        st = pv_add_text(s, "system", a->system, &err);
+    for (int i = 0; i <= a->asks.n && !st && !interrupted(); i++)
+        st = ask(s, a, plan, i, &src, &json, &err);
+    if ((st == PV_OK || st == PV_E_CANCELLED) && json.len)
         print_json(&json, &plan->model, &src, a->asks.n > 0, clock_now() - begin);
     buf_clear(&json);
-    return answer_exit(status, &err);
+    return answer_exit(st, &err);
 }
 
 /* --- several methods --- */
@@ -311,22 +311,22 @@ static int compare_methods(pv_model *model, const struct pv_session_params *sp,
     struct trial_result r;
     struct tally tally = { 0 };
     struct pv_error err = { 0 };
-    enum pv_status status;
+    enum pv_status s;
     int result;
 
     progress_init(&progress);
     buf_init(&echo.text, MAX_TEXT);
     catch_interrupt();
-    status = trial_run(&t, &q, &r, &err);
+    s = trial_run(&t, &q, &r, &err);
     if (echo.any)
         write_text("\n\n", echo.ends_line ? 1 : 2);
-    if (!status) {
+    if (!s) {
         tally_add(&tally, &plan->who, &r);
         print_comparison(&tally, plan, &echo);
     }
     buf_clear(&echo.text);
     trial_clear(&r);
-    result = answer_exit(status, &err);
+    result = answer_exit(s, &err);
     if (!result && tally_differs(&tally, &plan->who))
         return report("a method's text is not that of plain decoding");
     return result;

@@ -257,7 +257,7 @@ static int write_media(const pv_model *model, const struct frames_args *a, const
     struct heard heard = { .path = a->wav };
     struct pv_video_info info = { 0 };
     struct pv_error err = { 0 };
-    enum pv_status status;
+    enum pv_status s;
     int result;
 
     buf_init(&w.out, MAX_TEXT);
@@ -265,22 +265,22 @@ static int write_media(const pv_model *model, const struct frames_args *a, const
     p->progress = progress_step;
     p->progress_user = &w.progress;
     catch_interrupt();
-    status = take_frames(model, &w, p, &info, &err);
-    if (!status && heard.path)
-        status = write_sound(&heard, video, p, &err);
+    s = take_frames(model, &w, p, &info, &err);
+    if (!s && heard.path)
+        s = write_sound(&heard, video, p, &err);
     progress_clear(&w.progress);
-    if (!status && w.json)
+    if (!s && w.json)
         print_json(&w, video, w.dir ? &info : NULL, &heard);
-    else if (!status && heard.path)
+    else if (!s && heard.path)
         print_sound(&heard, video);
     result = finish_output();
     if (w.err.code && w.err.code != PV_E_CANCELLED)
         result = report("%s", w.err.text);
-    else if (status && status != PV_E_CANCELLED)
+    else if (s && s != PV_E_CANCELLED)
         result = report("%s", err.text);
-    else if (status && !result)
+    else if (s && !result)
         result = interrupted() ? interrupted() : EXIT_FAILED;
-    if (!status && w.dir) {
+    if (!s && w.dir) {
         report_lost(video, &info);
         report_older(&w);
     }

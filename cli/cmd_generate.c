@@ -164,25 +164,25 @@ static enum pv_status add_prompt(pv_session *s, const pv_model *model,
                                  struct pv_error *err)
 {
     const char *text = p->text.data ? p->text.data : "";
-    enum pv_status status;
+    enum pv_status st;
     int32_t *ids;
     size_t n = 0;
 
     if (p->n_ids)
         return pv_add_ids(s, p->ids, p->n_ids, err);
     if (!a->raw) {
-        status = set_no_thinking(s, a->no_thinking, err);
-        if (status)
-            return status;
-        status = a->system ? pv_add_text(s, "system", a->system, err) : PV_OK;
-        return status ? status : pv_add_text(s, "user", text, err);
+        st = set_no_thinking(s, a->no_thinking, err);
+        if (st)
+            return st;
+        st = a->system ? pv_add_text(s, "system", a->system, err) : PV_OK;
+        return st ? st : pv_add_text(s, "user", text, err);
     }
     ids = tokenize_text(model, text, p->text.len, true, &n, err);
     if (!ids)
         return err->code;
-    status = pv_add_ids(s, ids, n, err);
+    st = pv_add_ids(s, ids, n, err);
     mem_free(ids);
-    return status;
+    return st;
 }
 
 /* --- the answer --- */
@@ -215,16 +215,16 @@ static int run_session(pv_session *s, const pv_model *model, const struct pv_mod
     struct progress progress;
     struct answer out;
     struct pv_error err = { 0 };
-    enum pv_status status;
+    enum pv_status st;
 
     progress_init(&progress);
     answer_init(&out, &a->sampling, mp, &progress);
-    status = add_prompt(s, model, a, p, &err);
-    if (status)
+    st = add_prompt(s, model, a, p, &err);
+    if (st)
         goto done;
     catch_interrupt();
-    status = answer_run(&out, s, &a->sampling, method, &err);
-    if (status == PV_OK || status == PV_E_CANCELLED) {
+    st = answer_run(&out, s, &a->sampling, method, &err);
+    if (st == PV_OK || st == PV_E_CANCELLED) {
         print_answer(&out, pv_model_has_tokenizer(model));
         if (a->sampling.stats)
             answer_stats(&out);
@@ -232,7 +232,7 @@ static int run_session(pv_session *s, const pv_model *model, const struct pv_mod
 
 done:
     answer_clear(&out);
-    return answer_exit(status, &err);
+    return answer_exit(st, &err);
 }
 
 /* Opens models and session for a prompt that has been read. */

@@ -86,7 +86,7 @@ static int run_model(const struct prepare_args *a, const struct pv_model_params 
     struct pv_error err = { 0 };
     pv_model *model = NULL;
     pv_session *session = NULL;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     int result = EXIT_FAILED;
 
     if (pv_model_open(&model, mp, &err))
@@ -94,15 +94,15 @@ static int run_model(const struct prepare_args *a, const struct pv_model_params 
     if (!can_be_shown_videos(model, mp))
         goto close;
     catch_interrupt();
-    st = pv_session_open(&session, model, &sp, &err);
-    if (!st)
-        st = add_question(session, a, vp, &err);
-    if (!st)
-        st = pv_prompt_write(session, a->output, &err);
-    if (st == PV_E_CANCELLED && interrupted())
+    s = pv_session_open(&session, model, &sp, &err);
+    if (!s)
+        s = add_question(session, a, vp, &err);
+    if (!s)
+        s = pv_prompt_write(session, a->output, &err);
+    if (s == PV_E_CANCELLED && interrupted())
         result = interrupted();
     else
-        result = st ? report("%s", err.text) : 0;
+        result = s ? report("%s", err.text) : 0;
 
 close:
     pv_session_close(&session);

@@ -316,17 +316,17 @@ static int paint(const pv_model *model, const struct view_args *a, const struct 
 {
     struct painter p = { .report = r, .html = is_html(a->output) };
     struct pv_error err = { 0 };
-    enum pv_status st;
+    enum pv_status s;
     int result = EXIT_FAILED;
 
     p.per_unit = (r->frames + r->units - 1) / r->units;
     catch_interrupt();
-    st = p.html ? page_open(&p.page, r, a->output, &err) : sheet_open(&p.sheet, r, &err);
-    if (!st)
-        st = pv_video_frames(model, r->video, vp, on_frame, &p, NULL, &err);
-    if (!st)
-        st = p.html ? page_write(&p.page, &err) : sheet_write(&p.sheet, a->output, &err);
-    if (!st) {
+    s = p.html ? page_open(&p.page, r, a->output, &err) : sheet_open(&p.sheet, r, &err);
+    if (!s)
+        s = pv_video_frames(model, r->video, vp, on_frame, &p, NULL, &err);
+    if (!s)
+        s = p.html ? page_write(&p.page, &err) : sheet_write(&p.sheet, a->output, &err);
+    if (!s) {
         print_table(r);
         if (!p.html && p.sheet.columns < r->units) {
             shown_puts(stdout, a->output);

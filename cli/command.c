@@ -106,17 +106,17 @@ bool is_text(const char *name, const char *text, size_t len)
 enum pv_status write_file(const char *path, const struct buf *text, struct pv_error *err)
 {
     struct file_out file;
-    enum pv_status st;
+    enum pv_status s;
     if (text->failed)
         return fail(err, PV_E_LIMIT, "%s: too long to be written", path);
-    st = file_out_open(&file, path, err);
-    if (st)
-        return st;
-    st = file_out_write(&file, text->data, text->len, err);
-    if (!st)
+    s = file_out_open(&file, path, err);
+    if (s)
+        return s;
+    s = file_out_write(&file, text->data, text->len, err);
+    if (!s)
         return file_out_commit(&file, err);
     file_out_abandon(&file);
-    return st;
+    return s;
 }
 
 bool can_write(const char *path)

@@ -79,25 +79,25 @@ static enum pv_status add_question(struct course *c, struct pv_error *err)
     struct pv_video_params vp = t->video;
     int n = c->q->videos->n;
     const char *prompt = c->q->prompt;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
 
     pv_session_reset(c->session);
     if (has_prepared(c->q->videos))
         return add_prepared(c->session, c->q->videos->items[0], err);
     vp.progress = progress_step;
     vp.progress_user = t->progress;
-    st = set_no_thinking(c->session, c->q->no_thinking, err);
-    if (!st && c->q->system)
-        st = pv_add_text(c->session, "system", c->q->system, err);
-    for (int i = 0; i < n && !st; i++) {
-        st = pv_add_video(c->session, c->q->videos->items[i], &vp, &info[i], err);
-        if (st)
+    s = set_no_thinking(c->session, c->q->no_thinking, err);
+    if (!s && c->q->system)
+        s = pv_add_text(c->session, "system", c->q->system, err);
+    for (int i = 0; i < n && !s; i++) {
+        s = pv_add_video(c->session, c->q->videos->items[i], &vp, &info[i], err);
+        if (s)
             fail_names(err, c->q->videos->items[i]);
         else if (!c->told)
             tell_lost(t->progress, c->q->videos->items[i], &info[i]);
     }
-    if (st)
-        return st;
+    if (s)
+        return s;
     c->told = true;
     return pv_add_text(c->session, "user", prompt ? prompt : default_question(info, n), err);
 }
@@ -107,10 +107,10 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
 {
     struct pv_gen_params gen = c->t->gen;
     struct pv_stats st = { .size = sizeof st };
-    enum pv_status status = add_question(c, err);
+    enum pv_status s = add_question(c, err);
 
-    if (status)
-        return status;
+    if (s)
+        return s;
     gen.method = m;
     gen.trace = true; /* rounds are counted from the spans */
     gen.max_new_tokens = max_tokens;
@@ -121,9 +121,9 @@ static enum pv_status answer(struct course *c, const struct pv_method *m, int ma
         gen.on_logits = on_logits;
         gen.logits_user = c;
     }
-    status = pv_generate(c->session, &gen, on_text, &l, err);
-    if (status)
-        return status;
+    s = pv_generate(c->session, &gen, on_text, &l, err);
+    if (s)
+        return s;
     pv_session_stats(c->session, &st);
     *out = figures_of(&st);
     c->out->frames = (int)st.frames;
@@ -153,10 +153,10 @@ static enum pv_status read_video(struct course *c, struct figures *cold, bool *d
                                  struct pv_error *err)
 {
     struct pv_method m = { .size = sizeof m };
-    enum pv_status st = pv_method_find(&m, "ngram", err);
+    enum pv_status s = pv_method_find(&m, "ngram", err);
     *done = false;
-    if (st)
-        return st;
+    if (s)
+        return s;
     m.name = "reading";
     for (int i = 0; i < c->t->who->n; i++) {
         const struct pv_method *its = &c->t->who->items[i].method;
@@ -295,17 +295,17 @@ static enum pv_status run_first(struct course *c, int k, struct listener l, stru
 {
     const struct pv_method *m = &c->t->who->items[k].method;
     struct keeper keeper = { .text = &c->out->text[k], .next = l };
-    enum pv_status st;
+    enum pv_status s;
 
     buf_init(keeper.text, MAX_ANSWER);
     if (c->t->answers)
         l = (struct listener){ keep_words, &keeper };
-    st = answer(c, m, c->t->gen.max_new_tokens, l, out, err);
-    if (!st)
-        st = keep_rounds(c, k, err);
-    if (!st && c->t->answers)
+    s = answer(c, m, c->t->gen.max_new_tokens, l, out, err);
+    if (!s)
+        s = keep_rounds(c, k, err);
+    if (!s && c->t->answers)
         keep_ids(c, k);
-    return st;
+    return s;
 }
 
 /* Method k in repeat r. */
@@ -316,7 +316,7 @@ static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *e
     struct listener l = { 0 };
     struct figures shown;
     bool show;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
 
     if (r == 0 && k == 0)
         l = (struct listener){ c->t->on_text, c->t->user };
@@ -324,22 +324,22 @@ static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *e
     c->last[m->drafter] = m;
     show = run->cold && m->schedule == PV_SCHEDULE_PARALLEL;
     if (show)
-        st = show_drafter(c, m, &shown, err);
-    if (!st && r == 0)
-        st = run_first(c, k, l, &run->f, err);
-    else if (!st)
-        st = answer(c, m, c->t->gen.max_new_tokens, l, &run->f, err);
-    if (show && !st) {
+        s = show_drafter(c, m, &shown, err);
+    if (!s && r == 0)
+        s = run_first(c, k, l, &run->f, err);
+    else if (!s)
+        s = answer(c, m, c->t->gen.max_new_tokens, l, &run->f, err);
+    if (show && !s) {
         run->f.v[FIG_DRAFT_PREFILL_S] = shown.v[FIG_DRAFT_PREFILL_S];
         run->f.v[FIG_VISION_S] = shown.v[FIG_VISION_S];
     }
-    if (!st && r == 0 && k == 0)
-        st = keep_answer(c, err);
-    if (!st && m->lossy)
-        st = compare_lossy(c, &run->f, err);
-    if (!st && (r == 0 || c->out->identity[k] == SAME))
+    if (!s && r == 0 && k == 0)
+        s = keep_answer(c, err);
+    if (!s && m->lossy)
+        s = compare_lossy(c, &run->f, err);
+    if (!s && (r == 0 || c->out->identity[k] == SAME))
         c->out->identity[k] = identify(c, m);
-    return st;
+    return s;
 }
 
 /* The median of one figure over the runs of method k, or over the cold runs of all methods that
@@ -385,27 +385,27 @@ static enum pv_status run_together(struct course *c, struct pv_error *err)
     double *scratch = mem_alloc(n * sizeof *scratch);
     struct figures first;
     bool read = false;
-    enum pv_status st = scratch ? PV_OK : fail_nomem(err, n * sizeof *scratch);
+    enum pv_status s = scratch ? PV_OK : fail_nomem(err, n * sizeof *scratch);
 
-    if (!st)
-        st = pv_session_open(&c->session, t->model, t->session, err);
-    if (!st)
-        st = read_video(c, &first, &read, err);
-    for (int r = 0; r < t->repeat && !st; r++) {
-        for (int k = 0; k < t->who->n && !st; k++) {
+    if (!s)
+        s = pv_session_open(&c->session, t->model, t->session, err);
+    if (!s)
+        s = read_video(c, &first, &read, err);
+    for (int r = 0; r < t->repeat && !s; r++) {
+        for (int k = 0; k < t->who->n && !s; k++) {
             progress_stage(t->progress, "clip %d of %d: %s (method %d of %d), repeat %d of %d",
                            t->progress->video, t->progress->of_n, t->who->items[k].label, k + 1,
                            t->who->n, r + 1, t->repeat);
-            st = run_one(c, r, k, err);
+            s = run_one(c, r, k, err);
         }
     }
-    if (!st) {
+    if (!s) {
         first = read ? first : c->runs[0].f;
         reduce(c, &first, scratch);
     }
     pv_session_close(&c->session);
     mem_free(scratch);
-    return st;
+    return s;
 }
 
 /* ---- runs of their own ---- */
@@ -436,24 +436,24 @@ static enum pv_status run_alone(struct course *c, int k, struct pv_error *err)
     const struct pv_method *m = &c->t->who->items[k].method;
     struct figures *cell = &c->out->cell[k], f;
     double t0;
-    enum pv_status st;
+    enum pv_status s;
 
     mem_peak_reset();
-    st = pv_session_open(&c->session, c->t->model, c->t->session, err);
+    s = pv_session_open(&c->session, c->t->model, c->t->session, err);
     t0 = clock_now();
-    if (!st)
-        st = answer(c, m, c->t->gen.max_new_tokens, (struct listener){ 0 }, &f, err);
-    if (!st) {
+    if (!s)
+        s = answer(c, m, c->t->gen.max_new_tokens, (struct listener){ 0 }, &f, err);
+    if (!s) {
         cell->v[FIG_COLD_S] = clock_now() - t0;
         cell->v[FIG_PEAK_BYTES] = (double)mem_peak();
         cell->v[FIG_STARTUP_TOKENS] = f.v[FIG_STARTUP_TOKENS];
         if (c->out->identity[k] == SAME)
             c->out->identity[k] = identify(c, m);
     }
-    if (!st && c->t->trace)
-        st = keep_spans(c, k, err);
+    if (!s && c->t->trace)
+        s = keep_spans(c, k, err);
     pv_session_close(&c->session);
-    return st;
+    return s;
 }
 
 enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
@@ -463,31 +463,31 @@ enum pv_status trial_run(const struct trial *t, const struct trial_question *q,
     struct course c = { .t = t, .q = q, .runs = mem_alloc(n * sizeof *c.runs), .out = out };
     bool alone = t->trace || t->alone;
     size_t tokens = t->bits ? (size_t)t->gen.max_new_tokens : 0;
-    enum pv_status st = c.runs ? PV_OK : fail_nomem(err, n * sizeof *c.runs);
+    enum pv_status s = c.runs ? PV_OK : fail_nomem(err, n * sizeof *c.runs);
 
     if (tokens) {
         c.bits = mem_zalloc(2 * tokens * sizeof *c.bits);
         c.plain_bits = c.bits ? c.bits + tokens : NULL;
-        st = c.bits ? st : fail_nomem(err, 2 * tokens * sizeof *c.bits);
+        s = c.bits ? s : fail_nomem(err, 2 * tokens * sizeof *c.bits);
     }
     *out = (struct trial_result){ 0 };
     for (int k = 0; k < t->who->n; k++)
         alone = alone || t->who->items[k].method.schedule == PV_SCHEDULE_PARALLEL;
-    if (!st)
-        st = run_together(&c, err);
-    for (int k = 0; k < t->who->n && alone && !st; k++) {
+    if (!s)
+        s = run_together(&c, err);
+    for (int k = 0; k < t->who->n && alone && !s; k++) {
         progress_stage(t->progress, "clip %d of %d: %s (method %d of %d), alone",
                        t->progress->video, t->progress->of_n, t->who->items[k].label, k + 1,
                        t->who->n);
-        st = run_alone(&c, k, err);
+        s = run_alone(&c, k, err);
     }
     progress_clear(t->progress);
-    if (st)
+    if (s)
         trial_clear(out);
     mem_free(c.answer);
     mem_free(c.bits);
     mem_free(c.runs);
-    return st;
+    return s;
 }
 
 void trial_clear(struct trial_result *r)

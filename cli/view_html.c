@@ -162,10 +162,10 @@ static void add_base64(struct buf *b, const char *bytes, size_t n)
 /* Write what was put together and forget it. */
 static enum pv_status flush(struct view_page *p, struct buf *b, struct pv_error *err)
 {
-    enum pv_status st =
+    enum pv_status s =
         b->failed ? fail_nomem(err, b->cap) : file_out_write(&p->file, b->data, b->len, err);
     buf_reset(b);
-    return st;
+    return s;
 }
 
 static void add_head(struct buf *b, const struct view_report *r)
@@ -221,7 +221,7 @@ static void add_heat_json(struct buf *b, const struct view_report *r, const stru
 static enum pv_status write_data(struct view_page *p, struct buf *b, struct pv_error *err)
 {
     const struct view_report *r = p->report;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
 
     buf_printf(b,
                "</main>\n<script type=\"application/json\" id=\"data\">\n{\"height\":%d,"
@@ -237,13 +237,13 @@ static enum pv_status write_data(struct view_page *p, struct buf *b, struct pv_e
         buf_printf(b, "%s\"#%02x%02x%02x\"", i ? "," : "", c.r, c.g, c.b);
     }
     buf_puts(b, "],\n\"views\":[");
-    for (int i = 0; i < r->n_views && !st; i++) {
+    for (int i = 0; i < r->n_views && !s; i++) {
         buf_puts(b, i ? ",\n" : "\n");
         add_view_json(b, r, &r->views[i]);
-        st = flush(p, b, err);
+        s = flush(p, b, err);
     }
     buf_puts(b, "]}\n</script>\n");
-    return st ? st : flush(p, b, err);
+    return s ? s : flush(p, b, err);
 }
 
 /* ---- the page ---- */
@@ -252,15 +252,15 @@ enum pv_status page_open(struct view_page *p, const struct view_report *r, const
                          struct pv_error *err)
 {
     struct buf b;
-    enum pv_status st = file_out_open(&p->file, path, err);
+    enum pv_status s = file_out_open(&p->file, path, err);
     p->report = r;
-    if (st)
-        return st;
+    if (s)
+        return s;
     buf_init(&b, PIECE_MAX);
     add_head(&b, r);
-    st = flush(p, &b, err);
+    s = flush(p, &b, err);
     buf_clear(&b);
-    return st;
+    return s;
 }
 
 /* Rounds colours to so many bits, which compresses better. */
@@ -283,27 +283,27 @@ static size_t frame_bytes(const struct view_page *p)
 static enum pv_status encode_frame(const struct view_page *p, struct canvas *frame, struct buf *png,
                                    struct pv_error *err)
 {
-    enum pv_status st = PV_OK;
-    for (int bits = MOST_BITS; bits >= LEAST_BITS && !st; bits--) {
+    enum pv_status s = PV_OK;
+    for (int bits = MOST_BITS; bits >= LEAST_BITS && !s; bits--) {
         round_colours(frame, bits);
         buf_reset(png);
-        st = png_encode(png, frame->width, frame->height, frame->rgb, err);
+        s = png_encode(png, frame->width, frame->height, frame->rgb, err);
         if (png->len <= frame_bytes(p))
             break;
     }
-    return st;
+    return s;
 }
 
 static enum pv_status add_figure(struct view_page *p, struct canvas *frame,
                                  const struct pv_frame *f, struct pv_error *err)
 {
     struct buf png, b;
-    enum pv_status st;
+    enum pv_status s;
 
     buf_init(&png, PIECE_MAX / 2);
     buf_init(&b, PIECE_MAX);
-    st = encode_frame(p, frame, &png, err);
-    if (!st) {
+    s = encode_frame(p, frame, &png, err);
+    if (!s) {
         buf_printf(&b,
                    "<figure><div><img alt=\"frame %lld\" width=\"%d\" height=\"%d\" "
                    "src=\"data:image/png;base64,",
@@ -313,11 +313,11 @@ static enum pv_status add_figure(struct view_page *p, struct canvas *frame,
                    "\"><canvas></canvas></div><figcaption>frame %lld, %.2f s<span></span>"
                    "</figcaption></figure>\n",
                    (long long)f->index, f->time);
-        st = flush(p, &b, err);
+        s = flush(p, &b, err);
     }
     buf_clear(&png);
     buf_clear(&b);
-    return st;
+    return s;
 }
 
 /* So that a pixel has about a byte of the frame's share. */
@@ -331,31 +331,31 @@ enum pv_status page_add(struct view_page *p, const struct pv_frame *f, struct pv
 {
     struct canvas frame = { 0 };
     struct tile t = { 0 };
-    enum pv_status st;
+    enum pv_status s;
 
     report_cells(p->report, f, frame_width(p, f), &t);
-    st = canvas_open(&frame, t.columns * t.cell_w, t.rows * t.cell_h, (struct colour){ 0 }, err);
-    if (st)
-        return st;
+    s = canvas_open(&frame, t.columns * t.cell_w, t.rows * t.cell_h, (struct colour){ 0 }, err);
+    if (s)
+        return s;
     draw_picture(&frame, f->width, f->height, f->rgb);
-    st = add_figure(p, &frame, f, err);
+    s = add_figure(p, &frame, f, err);
     canvas_close(&frame);
-    return st;
+    return s;
 }
 
 enum pv_status page_write(struct view_page *p, struct pv_error *err)
 {
     struct buf b;
-    enum pv_status st;
+    enum pv_status s;
 
     buf_init(&b, PIECE_MAX);
-    st = write_data(p, &b, err);
+    s = write_data(p, &b, err);
     buf_puts(&b, script);
     buf_puts(&b, "</body>\n</html>\n");
-    if (!st)
-        st = flush(p, &b, err);
+    if (!s)
+        s = flush(p, &b, err);
     buf_clear(&b);
-    return st ? st : file_out_commit(&p->file, err);
+    return s ? s : file_out_commit(&p->file, err);
 }
 
 void page_close(struct view_page *p)

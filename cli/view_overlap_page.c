@@ -215,11 +215,11 @@ static void make_page(struct buf *b, const struct overlap *o)
 enum pv_status overlap_page(const struct overlap *o, const char *path, struct pv_error *err)
 {
     struct buf b;
-    enum pv_status st;
+    enum pv_status s;
 
     buf_init(&b, PAGE_MAX);
     make_page(&b, o);
-    st = write_file(path, &b, err);
+    s = write_file(path, &b, err);
     buf_clear(&b);
-    return st;
+    return s;
 }

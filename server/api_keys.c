@@ -36,14 +36,14 @@ static void add_line(struct api_keys *k, const char *line, size_t len)
 enum pv_status api_keys_open(struct api_keys *k, const char *path, struct pv_error *err)
 {
     struct file_map map;
-    enum pv_status st = file_map_open(&map, path, MAX_KEY_FILE, err);
-    if (st)
-        return st;
+    enum pv_status s = file_map_open(&map, path, MAX_KEY_FILE, err);
+    if (s)
+        return s;
     k->digest = mem_alloc(MAX_KEYS * sizeof *k->digest);
     k->n = 0;
     if (!k->digest)
-        st = fail_nomem(err, MAX_KEYS * sizeof *k->digest);
-    for (size_t at = 0; at < map.size && !st;) {
+        s = fail_nomem(err, MAX_KEYS * sizeof *k->digest);
+    for (size_t at = 0; at < map.size && !s;) {
         const char *line = (const char *)map.data + at;
         const char *end = memchr(line, '\n', map.size - at);
         size_t len = end ? (size_t)(end - line) : map.size - at;
@@ -51,11 +51,11 @@ enum pv_status api_keys_open(struct api_keys *k, const char *path, struct pv_err
         at += len + 1;
     }
     file_map_close(&map);
-    if (!st && k->n == 0)
-        st = fail(err, PV_E_FORMAT, "%s: there is no key in it", path);
-    if (st)
+    if (!s && k->n == 0)
+        s = fail(err, PV_E_FORMAT, "%s: there is no key in it", path);
+    if (s)
         api_keys_close(k);
-    return st;
+    return s;
 }
 
 void api_keys_close(struct api_keys *k)

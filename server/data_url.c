@@ -105,17 +105,17 @@ enum pv_status data_url_parse(struct data_url *out, const char *url, size_t len,
     const char *comma = len > head ? memchr(url, ',', len) : NULL;
     struct data_url u = { .data = NULL };
     size_t end = comma ? (size_t)(comma - url) : 0;
-    enum pv_status st;
+    enum pv_status s;
     if (len < head || strncasecmp(url, begin, head) != 0 || !comma)
         return fail(err, PV_E_FORMAT, "this is not a data URL: expected data:TYPE;base64,...");
     if (end < head + mark_len || strncasecmp(comma - mark_len, mark, mark_len) != 0)
         return fail(err, PV_E_FORMAT, "a data URL without ;base64 before its comma");
     end -= mark_len;
     lower_type(u.type, url + head, end - head);
-    st = base64_parse(&u.data, &u.size, comma + 1, len - (size_t)(comma + 1 - url), limit, err);
-    if (!st)
+    s = base64_parse(&u.data, &u.size, comma + 1, len - (size_t)(comma + 1 - url), limit, err);
+    if (!s)
         *out = u;
-    return st;
+    return s;
 }
 
 void data_url_clear(struct data_url *u)

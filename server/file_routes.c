@@ -175,10 +175,10 @@ static void run_frames(struct work *w)
     struct pv_video_info info = { 0 };
     struct pv_error err = { 0 };
     struct media_part name = { .path = j->file.path, .fd = -1 };
-    enum pv_status st;
+    enum pv_status s;
     buf_puts(&j->json, "{\"object\":\"list\",\"data\":[");
-    st = pv_video_frames(j->call->s->model, j->file.path, &j->params, add_frame, j, &info, &err);
-    if (st && !j->error.status) {
+    s = pv_video_frames(j->call->s->model, j->file.path, &j->params, add_frame, j, &info, &err);
+    if (s && !j->error.status) {
         snprintf(name.name, sizeof name.name, "%s", j->file.id);
         media_part_hide(&name, err.text, sizeof err.text);
         api_fail_status(&j->error, err.code == PV_E_IO ? PV_E_FORMAT : err.code, NULL, err.text);

@@ -300,16 +300,16 @@ enum pv_status http_open(struct http **out, struct loop *loop, const struct http
 {
     struct http *h = mem_zalloc(sizeof *h);
     const union MHD_DaemonInfo *info;
-    enum pv_status st;
+    enum pv_status s;
     int fd = -1;
     if (!h)
         return fail_nomem(err, sizeof *h);
     h->p = *p;
     h->loop = loop;
-    st = open_socket(h, &fd, err);
-    if (st) {
+    s = open_socket(h, &fd, err);
+    if (s) {
         mem_free(h);
-        return st;
+        return s;
     }
     h->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,

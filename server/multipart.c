@@ -179,16 +179,16 @@ static enum pv_status add_byte(struct multipart *m, char c, struct pv_error *err
 enum pv_status multipart_add(struct multipart *m, const char *data, size_t size,
                              struct pv_error *err)
 {
-    enum pv_status st = PV_OK;
-    for (size_t at = 0; at < size && !st && m->state != DONE;) {
+    enum pv_status s = PV_OK;
+    for (size_t at = 0; at < size && !s && m->state != DONE;) {
         size_t used = 1;
         if (m->state == PREAMBLE || m->state == BODY)
-            st = scan(m, data + at, size - at, &used);
+            s = scan(m, data + at, size - at, &used);
         else
-            st = add_byte(m, data[at], err);
+            s = add_byte(m, data[at], err);
         at += used;
     }
-    return st;
+    return s;
 }
 
 enum pv_status multipart_end(const struct multipart *m, struct pv_error *err)

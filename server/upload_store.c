@@ -409,12 +409,12 @@ struct upload *upload_begin(struct upload_store *s, const char *content_type, st
 bool upload_add(struct upload *u, const char *data, size_t size, struct api_error *e)
 {
     struct pv_error err = { 0 };
-    enum pv_status st = multipart_add(&u->form, data, size, &err);
+    enum pv_status s = multipart_add(&u->form, data, size, &err);
     if (u->error.status)
         *e = u->error;
-    else if (st)
+    else if (s)
         api_fail_status(e, err.code, NULL, err.text);
-    return !st;
+    return !s;
 }
 
 /* The file is whole: it gets its description, and an entry. */

@@ -77,13 +77,13 @@ enum pv_status pv_sandbox_check(struct pv_error *err)
                                    .sandbox = &sandbox };
     struct video_source from = { .data = clip, .size = sizeof clip };
     struct video *v = NULL;
-    enum pv_status status;
+    enum pv_status s;
 
     memcpy(clip, head, HEAD);
     memset(clip + HEAD, 128, PIXELS);
-    status = video_open(&v, &from, &limits, 1, err);
+    s = video_open(&v, &from, &limits, 1, err);
     video_close(&v);
-    return status;
+    return s;
 }
 
 #endif
@@ -91,9 +91,9 @@ enum pv_status pv_sandbox_check(struct pv_error *err)
 enum pv_status pv_gpu(int i, char *out, size_t size, struct pv_error *err)
 {
     struct device *dev = NULL;
-    enum pv_status status = device_cuda_open(&dev, i, err);
-    if (status)
-        return status;
+    enum pv_status s = device_cuda_open(&dev, i, err);
+    if (s)
+        return s;
     snprintf(out, size, "%.*s", (int)strcspn(dev->identity, "\n"), dev->identity);
     device_close(&dev);
     return PV_OK;

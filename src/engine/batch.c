@@ -140,25 +140,25 @@ static bool run_group(struct batch *b, const struct group *g)
 {
     uint64_t before = first_runs(b);
     struct pv_error err = { 0 };
-    enum pv_status st;
+    enum pv_status s;
     double t0 = clock_now();
     if (!lock_take(b->lock, b->go_on, b->user))
         return false;
-    st = decoder_steps(b->dec, b->st, g->step, g->n, &err);
+    s = decoder_steps(b->dec, b->st, g->step, g->n, &err);
     for (int i = 0; i < g->n; i++) {
         struct batch_part *p = g->part[i];
         p->ran = true;
-        p->status = st;
-        if (st && g->n > 1) /* whose fault was it? */
+        p->status = s;
+        if (s && g->n > 1) /* whose fault was it? */
             p->status = decoder_step(b->dec, b->st, p->step, p->err);
-        else if (st)
-            fail(p->err, st, "%s", err.text);
+        else if (s)
+            fail(p->err, s, "%s", err.text);
     }
     pthread_mutex_unlock(b->lock);
     b->steps++;
     b->parts += g->n;
     b->rows += g->rows + g->n * (g->levels - 1);
-    if (!st && first_runs(b) == before && g->step[0]->layer0 == 0 && g->step[0]->layer1 == 0)
+    if (!s && first_runs(b) == before && g->step[0]->layer0 == 0 && g->step[0]->layer1 == 0)
         learn(b, g, clock_now() - t0);
     return true;
 }

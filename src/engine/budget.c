@@ -39,13 +39,13 @@ enum pv_status budget_claim_tower(struct budget *b, struct encoder *e, size_t *h
 {
     size_t size = encoder_size(e, m);
     char what[96];
-    enum pv_status st;
+    enum pv_status s;
     snprintf(what, sizeof what, "a vision tower for pictures of %d x %d pixels", m->width,
              m->height);
-    st = budget_claim(b, size > *held ? size - *held : 0, what, err);
-    if (!st)
-        st = encoder_reserve(e, m, err);
-    if (!st)
+    s = budget_claim(b, size > *held ? size - *held : 0, what, err);
+    if (!s)
+        s = encoder_reserve(e, m, err);
+    if (!s)
         *held = size;
-    return st;
+    return s;
 }

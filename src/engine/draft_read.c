@@ -176,13 +176,13 @@ enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
 {
     struct pv_stats *stats = &sp->s->answer.stats;
     double t0 = clock_now(), tower;
-    enum pv_status st = choose_visible(sp, err);
+    enum pv_status s = choose_visible(sp, err);
     tower = session_take_tower(sp->s); /* a view that wanted features may have run it */
     stats->vision_s += tower;
     stats->view_s += clock_now() - t0 - tower;
-    if (!st)
+    if (!s)
         sp->phase = DRAFT_HAS_VIEW;
-    return st;
+    return s;
 }
 
 /* ---- reading ---- */
@@ -281,12 +281,12 @@ static enum pv_status embed_narrow(void *user, int from, int n, float *out, stru
     const struct config *c = decoder_config(((struct reader *)user)->sp->s->model->dec);
     size_t width = (size_t)config_media_width(c), hidden = (size_t)c->hidden;
     float *wide = mem_alloc((size_t)n * width * sizeof *wide);
-    enum pv_status st = wide ? embed_rows(user, from, n, wide, err)
-                             : fail_nomem(err, (size_t)n * width * sizeof *wide);
-    for (size_t i = 0; i < (size_t)n && !st; i++)
+    enum pv_status s = wide ? embed_rows(user, from, n, wide, err)
+                            : fail_nomem(err, (size_t)n * width * sizeof *wide);
+    for (size_t i = 0; i < (size_t)n && !s; i++)
         memcpy(out + i * hidden, wide + i * width, hidden * sizeof *out);
     mem_free(wide);
-    return st;
+    return s;
 }
 
 static bool ask_go_on(void *user, int done, int total)

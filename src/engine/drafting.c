@@ -95,10 +95,10 @@ static enum pv_status open_states(struct drafting *d, struct pv_error *err)
     struct head_features features =
         head_features_of(head_file_config(d->engine->model->head_file), c->n_layers);
     size_t size;
-    enum pv_status st =
+    enum pv_status s =
         states_open(&d->states, d->engine->context, c->hidden, features, d->engine->chunk, err);
-    if (st)
-        return st;
+    if (s)
+        return s;
     size = TREE_MAX * states_width(&d->states) * sizeof *d->step_states;
     d->step_states = mem_alloc(size);
     return d->step_states ? PV_OK : fail_nomem(err, size);
@@ -108,32 +108,32 @@ static enum pv_status open_draft_model(struct drafting *d, struct pv_error *err)
 {
     struct pv_model *target = d->engine->model, *draft = d->engine->draft;
     int theirs = pv_model_vocab_size(draft), ours = pv_model_vocab_size(target);
-    enum pv_status st;
+    enum pv_status s;
     d->model = draft;
     if (theirs < ours / 2 || ours < theirs / 2)
         return fail(err, PV_E_UNSUPPORTED,
                     "%s has a vocabulary of %d, %s one of %d: it cannot draft for it",
                     model_file_path(draft->file), theirs, model_file_path(target->file), ours);
-    st = check_towers(target, draft, err);
-    d->shared = !st && same_tower(target, draft);
-    if (!st && draft->vision)
-        st = encoder_open(&d->encoder, draft->vision, draft->hearing, err);
-    return st;
+    s = check_towers(target, draft, err);
+    d->shared = !s && same_tower(target, draft);
+    if (!s && draft->vision)
+        s = encoder_open(&d->encoder, draft->vision, draft->hearing, err);
+    return s;
 }
 
 enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct budget *b,
                              struct pv_error *err)
 {
     size_t n = (size_t)e->context;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     d->engine = e;
     d->budget = b;
     if (e->model->head)
-        st = open_states(d, err);
-    if (!st && e->draft)
-        st = open_draft_model(d, err);
-    if (st)
-        return st;
+        s = open_states(d, err);
+    if (!s && e->draft)
+        s = open_draft_model(d, err);
+    if (s)
+        return s;
     d->visible = mem_alloc(n * sizeof *d->visible);
     d->rows = mem_alloc(n * sizeof *d->rows);
     d->scores = mem_zalloc(n * sizeof *d->scores);
@@ -243,16 +243,16 @@ enum pv_status drafting_reserve(struct drafting *d, const struct timeline *t, in
     struct states *states = &d->states;
     int room = t->context - t->n, more = answer < room ? answer : room;
     size_t need;
-    enum pv_status st;
+    enum pv_status s;
     if (states->hidden == 0)
         return PV_OK;
     more = more < MAX_AHEAD ? more : MAX_AHEAD;
     states_truncate(states, first);
     need = states_need(states, t->ids, t->n, more) * sizeof(float);
-    st = budget_claim(d->budget, need, "the states that a draft head reads", err);
-    if (!st)
-        st = states_reserve(states, t->ids, t->n, more, err);
-    return err ? st : PV_OK;
+    s = budget_claim(d->budget, need, "the states that a draft head reads", err);
+    if (!s)
+        s = states_reserve(states, t->ids, t->n, more, err);
+    return err ? s : PV_OK;
 }
 
 void drafting_ask(const struct drafting *d, struct step *step, const int *rows,
@@ -273,17 +273,17 @@ void drafting_decoded(struct drafting *d, int from, const int *path, int n)
 enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool stills,
                               struct pv_error *err)
 {
-    enum pv_status st = PV_OK;
-    for (int k = 0; k < t->n_spans && !st; k++) {
+    enum pv_status s = PV_OK;
+    for (int k = 0; k < t->n_spans && !s; k++) {
         const struct pv_model *target = d->engine->model;
         struct media *m = &t->media[t->span[k].item].m;
         if (t->span[k].first > 0 || (m->video && stills))
             continue;
-        st = media_load_pixels(m, vision_config(target->vision), target->threads, err);
-        if (!st)
-            st = budget_claim_tower(d->budget, d->encoder, &d->tower_bytes, m, err);
+        s = media_load_pixels(m, vision_config(target->vision), target->threads, err);
+        if (!s)
+            s = budget_claim_tower(d->budget, d->encoder, &d->tower_bytes, m, err);
     }
-    return st;
+    return s;
 }
 
 static struct ahead_rows *find_ahead(const struct drafting *d, const struct media_item *m)
@@ -322,14 +322,14 @@ enum pv_status drafting_scores(struct drafting *d, struct pv_error *err)
 {
     size_t layers = (size_t)decoder_config(d->engine->model->dec)->n_layers;
     size_t need = 2 * layers * (size_t)d->n_rows, size = need * sizeof *d->layer_scores;
-    enum pv_status st;
+    enum pv_status s;
     if (need > d->n_layer_scores) {
         mem_free(d->layer_scores);
         d->layer_scores = NULL;
         d->n_layer_scores = 0;
-        st = budget_claim(d->budget, size, "the video's attention in every layer", err);
-        if (st)
-            return st;
+        s = budget_claim(d->budget, size, "the video's attention in every layer", err);
+        if (s)
+            return s;
         d->layer_scores = mem_alloc(size);
         if (!d->layer_scores)
             return fail_nomem(err, size);
@@ -344,10 +344,10 @@ enum pv_status drafting_scores(struct drafting *d, struct pv_error *err)
 static enum pv_status reserve_floats(struct drafting *d, float **p, size_t n, struct pv_error *err)
 {
     size_t size = n * sizeof **p;
-    enum pv_status st =
+    enum pv_status s =
         *p ? PV_OK : budget_claim(d->budget, size, "drawing tokens from a tree", err);
-    if (st || *p)
-        return st;
+    if (s || *p)
+        return s;
     *p = mem_zalloc(size);
     if (!*p)
         return fail_nomem(err, size);
@@ -358,12 +358,12 @@ static enum pv_status reserve_floats(struct drafting *d, float **p, size_t n, st
 enum pv_status drafting_drawing(struct drafting *d, bool rejection, struct pv_error *err)
 {
     size_t vocab = (size_t)pv_model_vocab_size(d->engine->model), n = TREE_MAX * vocab;
-    enum pv_status st = reserve_floats(d, &d->tree_logits, n, err);
-    if (!st && rejection)
-        st = reserve_floats(d, &d->draft_q, n, err);
-    if (!st && rejection)
-        st = reserve_floats(d, &d->verify_scratch, verify_scratch((int)vocab), err);
-    return st;
+    enum pv_status s = reserve_floats(d, &d->tree_logits, n, err);
+    if (!s && rejection)
+        s = reserve_floats(d, &d->draft_q, n, err);
+    if (!s && rejection)
+        s = reserve_floats(d, &d->verify_scratch, verify_scratch((int)vocab), err);
+    return s;
 }
 
 /* ---- drafters ---- */
@@ -403,22 +403,22 @@ static enum pv_status open_drafter(struct drafting *d, const struct drafter_kind
     const struct decoder *dec = engine_decoder(d->engine, kind->runs);
     struct draft_engine *shared;
     size_t need;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     r.steps->dec = dec;
     need = kind->size ? kind->size(&r) : 0;
     if (need > 0)
-        st = claim_drafter(d, need + engine_drafts_size(d->engine, kind->runs), err);
-    if (!st && dec) {
-        st = engine_drafts(d->engine, kind->runs, &shared, err);
-        if (!st)
+        s = claim_drafter(d, need + engine_drafts_size(d->engine, kind->runs), err);
+    if (!s && dec) {
+        s = engine_drafts(d->engine, kind->runs, &shared, err);
+        if (!s)
             task_stepper_init(&d->steps[kind->runs], shared->batch);
         d->steps[kind->runs].task = d->task;
     }
-    if (!st)
-        st = kind->open(out, &r, err);
-    if (!st)
+    if (!s)
+        s = kind->open(out, &r, err);
+    if (!s)
         *held = need;
-    return st;
+    return s;
 }
 
 enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, struct drafter **out,
@@ -427,7 +427,7 @@ enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, s
     const struct drafter_kind *kind = drafter_find(m->drafter);
     struct drafter **open = &d->drafter[m->drafter];
     size_t *held = &d->drafter_bytes[m->drafter];
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     if (kind->info.needs_draft && !d->engine->draft)
         return fail(err, PV_E_ARG, "method '%s' needs a draft model, and there is none", m->name);
     if (kind->info.needs_head && !d->engine->model->head)
@@ -439,12 +439,12 @@ enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, s
         *held = 0;
     }
     if (!*open)
-        st = open_drafter(d, kind, m, open, held, err);
-    if (!st) {
+        s = open_drafter(d, kind, m, open, held, err);
+    if (!s) {
         d->used = m->drafter;
         *out = *open;
     }
-    return st;
+    return s;
 }
 
 /* ---- on a thread of its own ---- */
@@ -455,17 +455,17 @@ static enum pv_status open_lone(struct drafting *d, enum drafter_decoder which,
     const struct decoder *dec = engine_decoder(d->engine, which);
     int rows = d->engine->chunk > TREE_MAX ? d->engine->chunk : TREE_MAX;
     enum dtype kv = d->engine->kv;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     if (!d->lone_state[which])
-        st = budget_claim(d->budget,
-                          decoder_state_size(dec, rows, GROW_LEVEL, d->engine->context, kv),
-                          "a drafter on a thread of its own", err);
-    if (!st && !d->lone_state[which])
-        st = decoder_state_open_priority(&d->lone_state[which], dec, rows, GROW_LEVEL,
-                                         d->engine->context, kv, WORK_URGENT, err);
-    if (!st)
+        s = budget_claim(d->budget,
+                         decoder_state_size(dec, rows, GROW_LEVEL, d->engine->context, kv),
+                         "a drafter on a thread of its own", err);
+    if (!s && !d->lone_state[which])
+        s = decoder_state_open_priority(&d->lone_state[which], dec, rows, GROW_LEVEL,
+                                        d->engine->context, kv, WORK_URGENT, err);
+    if (!s)
         lone_stepper_init(&d->lone[which], dec, d->lone_state[which], d->steps[which].base.pool);
-    return st;
+    return s;
 }
 
 enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum draft_place place,
@@ -473,13 +473,13 @@ enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum
 {
     struct drafter *drafter = d->drafter[m->drafter];
     enum drafter_decoder which = drafter_find(m->drafter)->runs;
-    enum pv_status st;
+    enum pv_status s;
     d->place = place;
     if (!drafter->step_by)
         return PV_OK;
-    st = open_lone(d, which, err);
-    if (st)
-        return st;
+    s = open_lone(d, which, err);
+    if (s)
+        return s;
     if (place == DRAFT_BESIDE) {
         d->lone[which].lock =
             which == DRAFTER_RUNS_DRAFT ? d->model->step_lock : d->engine->model->step_lock;

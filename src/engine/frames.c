@@ -14,7 +14,7 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
                                struct pv_video_info *info, struct pv_error *err)
 {
     struct pv_video_params own = pv_video_defaults(), *p = &own;
-    enum pv_status st = params ? sized_read(p, sizeof *p, params, "a video", err) : PV_OK;
+    enum pv_status s = params ? sized_read(p, sizeof *p, params, "a video", err) : PV_OK;
     struct pv_limits limits = model_fill_limits(p->limits ? *p->limits
                                                 : model   ? model->limits
                                                           : (struct pv_limits){ 0 });
@@ -27,8 +27,8 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     const struct vision_config *c;
     struct loaded_media loaded;
     bool tiles;
-    if (st)
-        return st;
+    if (s)
+        return s;
     p->no_audio = true;
     if (!model)
         return media_walk_file(path, p, &bounds, fn, user, info, err);
@@ -37,22 +37,22 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
                     "%s has no vision tower, so it cannot take videos or pictures",
                     model_file_path(model->file));
     c = vision_config(model->vision);
-    st = media_load_file(&loaded, c, &from, p, &bounds, err);
-    if (st)
-        return st;
+    s = media_load_file(&loaded, c, &from, p, &bounds, err);
+    if (s)
+        return s;
     tiles = loaded.source != NULL;
-    st = media_load_finish(&loaded, c, true, err);
-    for (int i = 0; i < (tiles ? loaded.m.n_views : loaded.n_frames) && !st; i++) {
+    s = media_load_finish(&loaded, c, true, err);
+    for (int i = 0; i < (tiles ? loaded.m.n_views : loaded.n_frames) && !s; i++) {
         struct pv_frame f = { .index = loaded.index[tiles ? 0 : i],
                               .time = loaded.time[tiles ? 0 : i],
                               .width = loaded.m.width,
                               .height = loaded.m.height,
                               .rgb = media_view(&loaded.m, i) };
         if (!fn(user, &f))
-            st = fail(err, PV_E_CANCELLED, "%s: stopped after %d frames", path, i + 1);
+            s = fail(err, PV_E_CANCELLED, "%s: stopped after %d frames", path, i + 1);
     }
-    if (!st && info)
+    if (!s && info)
         *info = loaded.info;
     loaded_media_clear(&loaded);
-    return st;
+    return s;
 }

@@ -23,15 +23,15 @@ void pv_gen_params_init(struct pv_gen_params *p, size_t size)
 enum pv_status generate_read(struct pv_gen_params *own, struct pv_method *method,
                              const struct pv_gen_params *theirs, struct pv_error *err)
 {
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     *own = pv_gen_defaults();
     if (theirs)
-        st = sized_read(own, sizeof *own, theirs, "an answer", err);
-    if (st || !own->method)
-        return st;
-    st = method_read(method, own->method, err);
+        s = sized_read(own, sizeof *own, theirs, "an answer", err);
+    if (s || !own->method)
+        return s;
+    s = method_read(method, own->method, err);
     own->method = method;
-    return st;
+    return s;
 }
 
 static bool is_stop(const struct pv_session *s, int32_t id)

@@ -228,24 +228,24 @@ enum pv_status media_load_frames(struct loaded_media *out, const struct vision_c
     struct arrival a = { 0 };
     struct arrival_shape shape = { .sample_fps = fps };
     bool still = fps == 0, hears = media_hears(c, p) && !still && p->n_samples > 0;
-    enum pv_status st = frame_policy_check(p, err);
-    if (!st)
-        st = check_frames(frames, n, fps, b, err);
-    if (!st && hears)
-        st = sound_check(p->samples, p->n_samples, err);
-    if (!st && hears)
-        st = sound_chunks(&shape.n_chunks, c, p->n_samples, b, err);
-    if (!st) {
+    enum pv_status s = frame_policy_check(p, err);
+    if (!s)
+        s = check_frames(frames, n, fps, b, err);
+    if (!s && hears)
+        s = sound_check(p->samples, p->n_samples, err);
+    if (!s && hears)
+        s = sound_chunks(&shape.n_chunks, c, p->n_samples, b, err);
+    if (!s) {
         shape.height = frames[0].height;
         shape.width = frames[0].width;
         shape.n_frames = still ? 0 : (int)n;
-        st = arrival_open(&a, c, p, &shape, b, err);
+        s = arrival_open(&a, c, p, &shape, b, err);
     }
-    if (!st && hears)
-        st = sound_features(&a.s.m, c, p->samples, p->n_samples, err);
-    for (size_t i = 0; i < n && !st; i++)
+    if (!s && hears)
+        s = sound_features(&a.s.m, c, p->samples, p->n_samples, err);
+    for (size_t i = 0; i < n && !s; i++)
         arrival_put(&a, (int)i, (int64_t)i, frames[i].time, frames[i].rgb);
-    if (!st) {
+    if (!s) {
         a.s.info = (struct pv_video_info){ .width = frames[0].width,
                                            .height = frames[0].height,
                                            .total_frames = (int64_t)n,
@@ -256,7 +256,7 @@ enum pv_status media_load_frames(struct loaded_media *out, const struct vision_c
         arrival_finish(&a, out);
     }
     arrival_close(&a);
-    return st;
+    return s;
 }
 
 /* ---- without pixels ---- */
@@ -360,7 +360,7 @@ enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
 {
     struct media_origin *o = m->origin;
     struct loaded_media again;
-    enum pv_status st;
+    enum pv_status s;
     if (media_is_loaded(m))
         return PV_OK;
     struct load_bounds b = { .limits = &o->limits,
@@ -369,17 +369,17 @@ enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
                              .decode_bytes = o->limits.memory_bytes,
                              .threads = threads };
     struct video_source from = { .path = o->path, .data = o->data, .size = o->size };
-    st = media_load_file(&again, c, &from, &o->params, &b, err);
-    if (st)
-        return st;
+    s = media_load_file(&again, c, &from, &o->params, &b, err);
+    if (s)
+        return s;
     if (media_equal(&again.m, m)) {
         m->rgb = again.m.rgb;
         m->sound.mel = again.m.sound.mel;
         again.m.rgb = NULL;
         again.m.sound.mel = NULL;
     } else {
-        st = fail(err, PV_E_IO, "%s: has changed since it was added", video_source_name(&from));
+        s = fail(err, PV_E_IO, "%s: has changed since it was added", video_source_name(&from));
     }
     loaded_media_clear(&again);
-    return st;
+    return s;
 }

@@ -193,7 +193,7 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
 {
     int layers[ALIGNMENT_SNAPSHOTS] = { TAP_EMBEDDING, f->signal->layers - 1 };
     struct hidden_tap tap[ALIGNMENT_SNAPSHOTS];
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     x->hidden = tap;
     for (int k = 0; k < ALIGNMENT_SNAPSHOTS; k++) {
         bool here = k == ALIGNMENT_BEFORE ? f->layer0 == 0 : part_has_layer(f, layers[k]);
@@ -202,15 +202,15 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
                 .layer = layers[k], .n_rows = n, .rows = f->all, .out = f->hidden[k], .there = true
             };
     }
-    st = run_rows(f->s, from, n, want, x, err);
-    if (st)
-        return st;
+    s = run_rows(f->s, from, n, want, x, err);
+    if (s)
+        return s;
     tell_tokens(f, from, n);
-    for (int t = 0; t < x->n_hidden && !st; t++)
-        st = alignment_add(f->alignment,
-                           tap[t].layer == TAP_EMBEDDING ? ALIGNMENT_BEFORE : ALIGNMENT_AFTER,
-                           f->token, tap[t].out, n, err);
-    return st;
+    for (int t = 0; t < x->n_hidden && !s; t++)
+        s = alignment_add(f->alignment,
+                          tap[t].layer == TAP_EMBEDDING ? ALIGNMENT_BEFORE : ALIGNMENT_AFTER,
+                          f->token, tap[t].out, n, err);
+    return s;
 }
 
 /* How many rows the step from row `at` on takes. Attention is measured of the question's rows: a
@@ -313,10 +313,10 @@ static enum pv_status alloc_there(const struct prefill *f, float **out, size_t n
                                   struct pv_error *err)
 {
     void *p = NULL;
-    enum pv_status st = device_alloc(f->s->model->dev, &p, n * sizeof **out, err);
-    if (!st)
+    enum pv_status s = device_alloc(f->s->model->dev, &p, n * sizeof **out, err);
+    if (!s)
         *out = p;
-    return st;
+    return s;
 }
 
 /* Room for the view alignment, and for the taps it reads. */

@@ -215,14 +215,14 @@ static enum pv_status plan_record(struct media *m, const struct record *r,
     struct pv_video_params p = { .time_rule = (enum pv_time_rule)r->time_rule,
                                  .min_pixels = r->height * r->width,
                                  .max_pixels = r->height * r->width };
-    enum pv_status st;
+    enum pv_status s;
     if (is_sound_alone(r))
         return media_plan_sound(m, c, &p, (int)r->n_chunks, err);
-    st = media_plan(m, c, &p, (int)(sized ? r->height : r->source_height),
-                    (int)(sized ? r->width : r->source_width), r->video ? (int)r->n_views : 0, 0,
-                    r->tiled, err);
-    if (st)
-        return st;
+    s = media_plan(m, c, &p, (int)(sized ? r->height : r->source_height),
+                   (int)(sized ? r->width : r->source_width), r->video ? (int)r->n_views : 0, 0,
+                   r->tiled, err);
+    if (s)
+        return s;
     m->source_height = (int)r->source_height;
     m->source_width = (int)r->source_width;
     if (sized && r->video)
@@ -252,7 +252,7 @@ static enum pv_status record_media(struct media *m, const struct record *r, int 
 {
     struct record planned;
     struct media plan = { 0 };
-    enum pv_status st;
+    enum pv_status s;
     if (!is_sound_alone(r) &&
         (!is_size(r->height, r->width, l) || !is_size(r->source_height, r->source_width, l)))
         return fail(err, PV_E_LIMIT,
@@ -267,11 +267,11 @@ static enum pv_status record_media(struct media *m, const struct record *r, int 
         return fail(err, PV_E_FORMAT,
                     "%s: media item %d has time rule %lld and steps of %g seconds", name, number,
                     (long long)r->time_rule, (double)r->slice_seconds);
-    st = check_chunks(r, number, name, c, l, err);
-    if (!st)
-        st = plan_record(&plan, r, c, err);
-    if (st)
-        return st;
+    s = check_chunks(r, number, name, c, l, err);
+    if (!s)
+        s = plan_record(&plan, r, c, err);
+    if (s)
+        return s;
     planned = record_of(&plan);
     if (planned.tiled != r->tiled || planned.video != r->video || planned.n_views != r->n_views ||
         planned.height != r->height || planned.width != r->width ||
@@ -355,13 +355,13 @@ static enum pv_status read_media(struct prompt_file *f, const uint8_t *data, siz
     for (int i = 0; i < f->n_media; i++) {
         struct record record;
         size_t pixels, features;
-        enum pv_status st;
+        enum pv_status s;
         if (!record_get(&record, data + HEADER + (size_t)i * each, version))
             return fail(err, PV_E_FORMAT, "%s: media item %d is neither a video nor a picture",
                         r->name, i + 1);
-        st = record_media(&f->media[i], &record, i + 1, r->name, r->c, r->limits, err);
-        if (st)
-            return st;
+        s = record_media(&f->media[i], &record, i + 1, r->name, r->c, r->limits, err);
+        if (s)
+            return s;
         pixels = media_size(&f->media[i]);
         if (pixels > size - at)
             return fail(err, PV_E_FORMAT,
@@ -375,9 +375,9 @@ static enum pv_status read_media(struct prompt_file *f, const uint8_t *data, siz
                         "%s: media item %d needs %zu bytes of sound, %zu are left", r->name, i + 1,
                         features, size - at);
         f->features[i] = data + at;
-        st = check_features(data + at, features, r->name, i + 1, err);
-        if (st)
-            return st;
+        s = check_features(data + at, features, r->name, i + 1, err);
+        if (s)
+            return s;
         at += features;
     }
     if (at != size)
@@ -436,11 +436,11 @@ enum pv_status prompt_file_parse(struct prompt_file *out, const uint8_t *data, s
 {
     struct prompt_file f = { 0 };
     uint32_t n_ids, n_media, message0, frames, lost;
-    enum pv_status st = check_whole(data, size, r->name, err);
-    if (!st)
-        st = check_tower(data, r, err);
-    if (st)
-        return st;
+    enum pv_status s = check_whole(data, size, r->name, err);
+    if (!s)
+        s = check_tower(data, r, err);
+    if (s)
+        return s;
     n_ids = load_le32(data + AT_IDS);
     n_media = load_le32(data + AT_MEDIA);
     message0 = load_le32(data + AT_MESSAGE);
@@ -455,11 +455,11 @@ enum pv_status prompt_file_parse(struct prompt_file *out, const uint8_t *data, s
     f.n_ids = (int)n_ids;
     f.n_media = (int)n_media;
     f.ids = data + HEADER + (size_t)n_media * record_size(load_le32(data + AT_VERSION));
-    st = read_media(&f, data, size, r, err);
-    if (!st)
-        st = check_ids(&f, r, err);
-    if (st)
-        return st;
+    s = read_media(&f, data, size, r, err);
+    if (!s)
+        s = check_ids(&f, r, err);
+    if (s)
+        return s;
     if (message0 > (uint32_t)f.n_rows || frames > INT32_MAX || lost > frames)
         return fail(err, PV_E_FORMAT,
                     "%s: the last message begins at %u of %d tokens, %u of %u frames are lost",
@@ -678,7 +678,7 @@ static enum pv_status write_file(const struct outline *o, uint8_t *head, size_t 
     struct file_out file;
     struct sum sum = sum_start(VERSION);
     uint64_t size = n;
-    enum pv_status st;
+    enum pv_status s;
     sum_add(&sum, head + AT_SUMMED, n - AT_SUMMED);
     for (int i = 0; i < o->n_media; i++) {
         const struct media *m = o->media[i];
@@ -688,21 +688,21 @@ static enum pv_status write_file(const struct outline *o, uint8_t *head, size_t 
     }
     store_le64(head + AT_SIZE, size);
     store_le64(head + AT_SUM, sum_end(&sum));
-    st = file_out_open(&file, path, err);
-    if (st)
-        return st;
-    st = file_out_write(&file, head, n, err);
-    for (int i = 0; i < o->n_media && !st; i++) {
+    s = file_out_open(&file, path, err);
+    if (s)
+        return s;
+    s = file_out_write(&file, head, n, err);
+    for (int i = 0; i < o->n_media && !s; i++) {
         const struct media *m = o->media[i];
         if (m->rgb)
-            st = file_out_write(&file, m->rgb, media_size(m), err);
-        if (!st && m->sound.mel)
-            st = file_out_write(&file, m->sound.mel, media_sound_size(m), err);
+            s = file_out_write(&file, m->rgb, media_size(m), err);
+        if (!s && m->sound.mel)
+            s = file_out_write(&file, m->sound.mel, media_sound_size(m), err);
     }
-    if (!st)
+    if (!s)
         return file_out_commit(&file, err);
     file_out_abandon(&file);
-    return st;
+    return s;
 }
 
 enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_error *err)

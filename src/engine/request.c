@@ -261,27 +261,27 @@ static enum pv_status check(const struct pv_request_params *p, struct pv_error *
 static enum pv_status fill(struct pv_request *r, const struct pv_request_params *p,
                            struct pv_error *err)
 {
-    enum pv_status st = generate_read(&r->gen, &r->method, p->gen, err);
-    if (!st && r->gen.max_new_tokens < 1)
-        st = fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
-                  r->gen.max_new_tokens);
-    if (!st)
-        st = stop_text_open(&r->stop, p->stop, p->n_stop, err);
+    enum pv_status s = generate_read(&r->gen, &r->method, p->gen, err);
+    if (!s && r->gen.max_new_tokens < 1)
+        s = fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
+                 r->gen.max_new_tokens);
+    if (!s)
+        s = stop_text_open(&r->stop, p->stop, p->n_stop, err);
     r->top_logprobs = p->top_logprobs;
     r->notify = p->notify;
     r->notify_user = p->notify_user;
     r->gen.progress = tell_progress;
     r->gen.progress_user = r;
-    if (!st && p->chat)
-        st = pv_session_chat(r->s, p->chat, err);
-    for (size_t i = 0; i < p->n_messages && !st; i++)
-        st = add_message(r->s, &p->messages[i], err);
-    if (!st && p->n_ids > 0)
-        st = pv_add_ids(r->s, p->ids, p->n_ids, err);
-    if (!st && r->s->seq.line.n >= r->s->seq.line.context)
-        st = fail(err, PV_E_LIMIT, "a prompt of %d tokens leaves no room in a context of %d",
-                  r->s->seq.line.n, r->s->seq.line.context);
-    return st;
+    if (!s && p->chat)
+        s = pv_session_chat(r->s, p->chat, err);
+    for (size_t i = 0; i < p->n_messages && !s; i++)
+        s = add_message(r->s, &p->messages[i], err);
+    if (!s && p->n_ids > 0)
+        s = pv_add_ids(r->s, p->ids, p->n_ids, err);
+    if (!s && r->s->seq.line.n >= r->s->seq.line.context)
+        s = fail(err, PV_E_LIMIT, "a prompt of %d tokens leaves no room in a context of %d",
+                 r->s->seq.line.n, r->s->seq.line.context);
+    return s;
 }
 
 static enum pv_status submit(struct pv_request *r, struct pv_error *err)
@@ -300,11 +300,11 @@ enum pv_status pv_request_submit(pv_request **out, pv_engine *engine,
 {
     struct pv_request_params own = pv_request_defaults(), *p = &own;
     struct pv_request *r;
-    enum pv_status st = sized_read(p, sizeof *p, params, "a request", err);
-    if (!st)
-        st = check(p, err);
-    if (st)
-        return st;
+    enum pv_status s = sized_read(p, sizeof *p, params, "a request", err);
+    if (!s)
+        s = check(p, err);
+    if (s)
+        return s;
     r = mem_zalloc(sizeof *r);
     if (!r)
         return fail_nomem(err, sizeof *r);
@@ -312,14 +312,14 @@ enum pv_status pv_request_submit(pv_request **out, pv_engine *engine,
     pthread_cond_init(&r->more, NULL);
     buf_init(&r->text, TEXT_LIMIT);
     r->stop.found = -1;
-    st = pv_engine_session(&r->s, engine, err);
-    if (!st)
-        st = fill(r, p, err);
-    if (!st)
-        st = submit(r, err);
-    if (st) {
+    s = pv_engine_session(&r->s, engine, err);
+    if (!s)
+        s = fill(r, p, err);
+    if (!s)
+        s = submit(r, err);
+    if (s) {
         pv_request_close(&r);
-        return st;
+        return s;
     }
     *out = r;
     return PV_OK;

@@ -157,9 +157,9 @@ static enum pv_status draft_epoch(struct parallel *pl, enum ring_state *state)
     *state = RING_OK;
     while (*state == RING_OK) {
         int32_t id;
-        enum pv_status st = draft_token(pl, n, &id);
-        if (st)
-            return st;
+        enum pv_status s = draft_token(pl, n, &id);
+        if (s)
+            return s;
         if (id < 0) {
             *state = ring_rest(pl->ring, start.epoch);
             break;
@@ -244,10 +244,10 @@ static void show(struct parallel *pl)
 
 static enum pv_status see_and_show(struct speculation *sp, struct pv_error *err)
 {
-    enum pv_status st = draft_see(sp, err);
-    if (!st)
+    enum pv_status s = draft_see(sp, err);
+    if (!s)
         show(sp->state);
-    return st;
+    return s;
 }
 
 static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
@@ -301,23 +301,23 @@ static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err
 {
     bool read = sp->phase == DRAFT_AWAKE;
     struct parallel *pl = new_parallel(sp, read);
-    enum pv_status st;
+    enum pv_status s;
     if (!pl)
         return fail_nomem(err, sizeof *pl + (size_t)sp->s->seq.line.context * sizeof *pl->own);
     pl->ahead = !read && needs_prefill(sp) && draft_ahead_possible(sp);
     if (pl->ahead)
         drafting_make_ahead(&sp->s->draft, &sp->s->seq.line);
-    st = start(pl, err);
-    if (st) {
+    s = start(pl, err);
+    if (s) {
         destroy(pl);
-        return st;
+        return s;
     }
     sp->state = pl;
     if (!read && !needs_prefill(sp))
-        st = see_and_show(sp, err);
-    if (st)
+        s = see_and_show(sp, err);
+    if (s)
         close_parallel(sp, NULL);
-    return st;
+    return s;
 }
 
 static void note(struct parallel *pl)
@@ -363,14 +363,14 @@ static enum pv_status stop_drafter(struct parallel *pl, struct pv_error *err)
 static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err)
 {
     struct parallel *pl = sp->state;
-    enum pv_status st = stop_drafter(pl, err);
+    enum pv_status s = stop_drafter(pl, err);
     thread_groups_unite(sp);
     note(pl);
-    if (st)
+    if (s)
         sp->phase = DRAFT_FAILED;
     destroy(pl);
     sp->state = NULL;
-    return st;
+    return s;
 }
 
 /* ---- rounds ---- */

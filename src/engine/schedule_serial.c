@@ -10,9 +10,9 @@
 static enum pv_status wake(struct speculation *sp, struct pv_error *err)
 {
     double t0 = clock_now();
-    enum pv_status st = draft_wake(sp, err);
+    enum pv_status s = draft_wake(sp, err);
     sp->wake_s += clock_now() - t0;
-    return st;
+    return s;
 }
 
 /* Between two rounds: the drafter may have to read the prompt again, up to the answer. */

@@ -275,18 +275,18 @@ static enum pv_status wait_as(struct task *t, enum task_state state, struct pv_e
 /* Gives the pages back, and has them again when others have had their turn. */
 static enum pv_status go_away(struct task *t, struct pv_error *err)
 {
-    enum pv_status st = TASK_PREEMPTED;
-    while (st == TASK_PREEMPTED) {
+    enum pv_status s = TASK_PREEMPTED;
+    while (s == TASK_PREEMPTED) {
         t->calls.give_back(t->arg);
         t->restoring = false;
-        st = wait_as(t, TASK_AWAY, err);
-        if (st)
+        s = wait_as(t, TASK_AWAY, err);
+        if (s)
             continue;
         t->restoring = true;
-        st = t->calls.restore(t->arg, err);
+        s = t->calls.restore(t->arg, err);
         t->restoring = false;
     }
-    return st;
+    return s;
 }
 
 /* After a wait: whether it is to be repeated, because the pages were away in between. */
@@ -345,14 +345,14 @@ void task_stepper_init(struct task_stepper *s, struct batch *b)
 
 enum pv_status task_prompt_rows(struct task *t, int want, int *granted, struct pv_error *err)
 {
-    enum pv_status st;
+    enum pv_status s;
     do {
         t->want = want;
         t->granted = 0;
-        st = wait_as(t, TASK_ROWS, err);
-    } while (again(t, &st, err));
+        s = wait_as(t, TASK_ROWS, err);
+    } while (again(t, &s, err));
     *granted = t->granted;
-    return st;
+    return s;
 }
 
 bool task_alone(const struct task *t)

@@ -12,11 +12,11 @@ enum pv_status sequence_open(struct sequence *q, struct kvpool *pool, int contex
                              struct pv_error *err)
 {
     size_t n = (size_t)context;
-    enum pv_status st = kvcache_attach(&q->kv, pool, context, err);
-    if (!st)
-        st = timeline_open(&q->line, context, err);
-    if (st)
-        return st;
+    enum pv_status s = kvcache_attach(&q->kv, pool, context, err);
+    if (!s)
+        s = timeline_open(&q->line, context, err);
+    if (s)
+        return s;
     q->ways_differ = ways_differ;
     q->digest = mem_alloc(n * sizeof *q->digest);
     q->kv_ids = mem_alloc(n * sizeof *q->kv_ids);

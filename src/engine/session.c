@@ -84,9 +84,9 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model,
     struct pv_session_params own = pv_session_defaults(), *p = &own;
     struct pv_engine_params ep = pv_engine_defaults();
     struct pv_engine *e;
-    enum pv_status st = sized_read(p, sizeof *p, params, "a session", err);
-    if (st)
-        return st;
+    enum pv_status s = sized_read(p, sizeof *p, params, "a session", err);
+    if (s)
+        return s;
     ep.max_context = p->max_context;
     ep.max_requests = 1;
     ep.chunk = p->chunk;
@@ -94,15 +94,15 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model,
     ep.draft = p->draft;
     ep.speculate = p->speculate;
     ep.cache = p->cache;
-    st = pv_engine_open(&e, model, &ep, err);
-    if (st)
-        return st;
-    st = pv_engine_session(out, e, err);
-    if (st)
+    s = pv_engine_open(&e, model, &ep, err);
+    if (s)
+        return s;
+    s = pv_engine_session(out, e, err);
+    if (s)
         pv_engine_close(&e);
     else
         (*out)->owns_engine = true;
-    return st;
+    return s;
 }
 
 static void drop_pending(struct pv_session *s)
@@ -207,15 +207,15 @@ static void end_media(struct pv_session *s, const struct loaded_media *loaded, d
 static enum pv_status read_params(struct pv_video_params *own, struct pv_limits *limits,
                                   const struct pv_video_params *theirs, struct pv_error *err)
 {
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     *own = pv_video_defaults();
     if (theirs)
-        st = sized_read(own, sizeof *own, theirs, "a video", err);
-    if (!st && own->limits) {
+        s = sized_read(own, sizeof *own, theirs, "a video", err);
+    if (!s && own->limits) {
         *limits = model_fill_limits(*own->limits);
         own->limits = limits;
     }
-    return st;
+    return s;
 }
 
 static enum pv_status add_video(pv_session *s, const struct video_source *from,

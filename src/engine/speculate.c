@@ -131,12 +131,11 @@ static void ask_prefill(struct speculation *sp)
 
 static enum pv_status check_method(const struct speculation *sp, struct pv_error *err)
 {
-    enum pv_status st = method_check(&sp->method, err);
-    if (!st && method_test(&sp->method).simulate > 0 &&
-        (sp->p->temperature > 0 || sp->p->on_logits))
-        st = fail(err, PV_E_ARG,
-                  "simulated acceptance works at temperature 0 only, and shows no logits");
-    return st;
+    enum pv_status s = method_check(&sp->method, err);
+    if (!s && method_test(&sp->method).simulate > 0 && (sp->p->temperature > 0 || sp->p->on_logits))
+        s = fail(err, PV_E_ARG,
+                 "simulated acceptance works at temperature 0 only, and shows no logits");
+    return s;
 }
 
 enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
@@ -200,16 +199,16 @@ static bool may_run(const struct speculation *sp, const struct schedule *schedul
 static enum pv_status switch_schedule(struct speculation *sp, const struct schedule *to,
                                       struct pv_error *err)
 {
-    enum pv_status st;
+    enum pv_status s;
     if (sp->schedule == to)
         return PV_OK;
-    st = sp->schedule->close(sp, err);
+    s = sp->schedule->close(sp, err);
     sp->schedule = &schedule_serial;
-    if (!st)
-        st = to->open(sp, err);
-    if (!st)
+    if (!s)
+        s = to->open(sp, err);
+    if (!s)
         sp->schedule = to;
-    return st;
+    return s;
 }
 
 /* The schedule of a fixed method. Once others have come it stays serial to the end of the answer:
@@ -263,11 +262,11 @@ static bool forgive(struct speculation *sp, enum pv_status st)
 enum pv_status speculation_begin(struct speculation *sp, struct pv_error *err)
 {
     struct pv_error why = { 0 };
-    enum pv_status st;
+    enum pv_status s;
     if (sp->phase == DRAFT_OFF)
         return PV_OK;
-    st = sp->schedule->prefill_done(sp, &why);
-    return !st || forgive(sp, st) ? PV_OK : fail(err, st, "%s", why.text);
+    s = sp->schedule->prefill_done(sp, &why);
+    return !s || forgive(sp, s) ? PV_OK : fail(err, s, "%s", why.text);
 }
 
 /* `auto` lets the drafter read the prompt. A drafter that cannot is no reason to stop: the answer
@@ -276,11 +275,11 @@ static enum pv_status wake_late(struct speculation *sp, struct pv_error *err)
 {
     struct pv_error why = { 0 };
     double t0 = clock_now();
-    enum pv_status st = draft_wake(sp, &why);
+    enum pv_status s = draft_wake(sp, &why);
     sp->wake_s += clock_now() - t0;
-    if (st == PV_E_CANCELLED)
-        return fail(err, st, "%s", why.text);
-    if (st)
+    if (s == PV_E_CANCELLED)
+        return fail(err, s, "%s", why.text);
+    if (s)
         sp->phase = DRAFT_FAILED;
     return PV_OK;
 }
@@ -318,37 +317,37 @@ static bool is_worth_reading(const struct speculation *sp)
 static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 {
     bool reads = sp->phase == DRAFT_NO_VIEW || sp->phase == DRAFT_HAS_VIEW;
-    enum pv_status st = PV_OK;
+    enum pv_status s = PV_OK;
     if (reads && is_worth_reading(sp))
-        st = wake_late(sp, err);
-    if (st)
-        return st;
+        s = wake_late(sp, err);
+    if (s)
+        return s;
     choose_kind(sp);
     if (sp->choice.kind == POLICY_TREE)
         sp->shape = sp->tree;
     else if (sp->choice.kind == POLICY_CHAIN)
-        st = shape_chain(&sp->shape, sp->choice.window, err);
-    return st;
+        s = shape_chain(&sp->shape, sp->choice.window, err);
+    return s;
 }
 
 enum pv_status speculation_round(struct speculation *sp, struct round *r, struct pv_error *err)
 {
     struct pv_error why = { 0 };
-    enum pv_status st = sp->method.automatic ? choose_round(sp, &why) : follow_method(sp, &why);
-    if (st && !forgive(sp, st))
-        return fail(err, st, "%s", why.text);
-    st = sp->schedule->round(sp, r, &why);
-    if (!sp->method.automatic && forgive(sp, st))
+    enum pv_status s = sp->method.automatic ? choose_round(sp, &why) : follow_method(sp, &why);
+    if (s && !forgive(sp, s))
+        return fail(err, s, "%s", why.text);
+    s = sp->schedule->round(sp, r, &why);
+    if (!sp->method.automatic && forgive(sp, s))
         return sp->schedule->round(sp, r, err);
-    if (st == PV_E_DRAFTER && sp->method.automatic) {
+    if (s == PV_E_DRAFTER && sp->method.automatic) {
         sp->phase = DRAFT_FAILED;
         (void)switch_schedule(sp, &schedule_serial, NULL);
         sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
         return sp->schedule->round(sp, r, err);
     }
-    if (st)
-        fail(err, st, "%s", why.text);
-    return st;
+    if (s)
+        fail(err, s, "%s", why.text);
+    return s;
 }
 
 void speculation_close(struct speculation *sp)

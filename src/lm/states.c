@@ -160,12 +160,12 @@ static enum pv_status list_take(struct state_list *l, const struct state_list *f
                                 int hidden, struct pv_error *err)
 {
     int rows = 0;
-    enum pv_status st;
+    enum pv_status s;
     for (int i = 0; i < n; i++)
         rows += from->place[i] >= 0;
-    st = list_reserve(l, rows, hidden, err);
-    if (st)
-        return st;
+    s = list_reserve(l, rows, hidden, err);
+    if (s)
+        return s;
     memcpy(l->place, from->place, (size_t)n * sizeof *l->place); /* rows only come at the end */
     for (int k = 0; k < l->n_features && rows > 0; k++)
         memcpy(l->rows[k], from->rows[k], (size_t)rows * (size_t)hidden * sizeof *l->rows[k]);

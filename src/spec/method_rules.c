@@ -173,19 +173,19 @@ enum pv_status method_check(const struct pv_method *m, struct pv_error *err)
 {
     const struct drafter_kind *kind;
     char names[NAMES_SIZE];
-    enum pv_status st = check_choices(m, err);
-    if (!st)
-        st = check_numbers(m, err);
-    if (!st)
-        st = check_lossy(m, err);
-    if (st)
-        return st;
+    enum pv_status s = check_choices(m, err);
+    if (!s)
+        s = check_numbers(m, err);
+    if (!s)
+        s = check_lossy(m, err);
+    if (s)
+        return s;
     kind = drafter_find(m->drafter);
     if (!kind->open) /* plain decoding proposes nothing */
         return PV_OK;
-    st = check_parallel(m, kind, err);
-    if (st)
-        return st;
+    s = check_parallel(m, kind, err);
+    if (s)
+        return s;
     if (m->shape == PV_SHAPE_FITTED && !kind->fits_trees)
         return fail(err, PV_E_ARG,
                     "shape fitted needs a drafter with probabilities (%s); drafter is %s",
@@ -212,8 +212,8 @@ enum pv_status method_read(struct pv_method *own, const struct pv_method *theirs
 enum pv_status pv_method_check(const struct pv_method *m, struct pv_error *err)
 {
     struct pv_method own;
-    enum pv_status st = method_read(&own, m, err);
-    return st ? st : method_check(&own, err);
+    enum pv_status s = method_read(&own, m, err);
+    return s ? s : method_check(&own, err);
 }
 
 enum pv_status method_shape(struct shape *out, const struct pv_method *m, struct pv_error *err)

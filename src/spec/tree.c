@@ -283,13 +283,13 @@ enum pv_status shape_read(struct shape *s, const char *path, struct pv_error *er
 {
     struct paths all = { .file = path };
     struct file_map map;
-    enum pv_status status = file_map_open(&map, path, SHAPE_FILE_MAX, err);
-    if (status)
-        return status;
-    status = parse_paths(&all, map.data, map.size, err);
+    enum pv_status st = file_map_open(&map, path, SHAPE_FILE_MAX, err);
+    if (st)
+        return st;
+    st = parse_paths(&all, map.data, map.size, err);
     file_map_close(&map);
-    if (status)
-        return status;
+    if (st)
+        return st;
     qsort(all.path, (size_t)all.n, sizeof all.path[0], by_length_then_ranks);
     return link_paths(s, &all, err);
 }

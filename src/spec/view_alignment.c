@@ -72,17 +72,17 @@ enum pv_status alignment_open(struct alignment **out, struct device *dev, struct
 {
     size_t lists = 2 * (size_t)max_rows * sizeof(int32_t);
     struct alignment *a = mem_zalloc(sizeof *a);
-    enum pv_status st;
+    enum pv_status s;
     if (!a)
         return fail_nomem(err, sizeof *a);
     *a = (struct alignment){
         .dev = dev, .work = work, .n_video = n_video, .width = width, .max_rows = max_rows
     };
     a->host = mem_alloc(lists);
-    st = a->host ? device_alloc(dev, &a->block, lay_out(a, NULL), err) : fail_nomem(err, lists);
-    if (st) {
+    s = a->host ? device_alloc(dev, &a->block, lay_out(a, NULL), err) : fail_nomem(err, lists);
+    if (s) {
         alignment_close(&a);
-        return st;
+        return s;
     }
     lay_out(a, a->block);
     *out = a;
@@ -133,17 +133,17 @@ enum pv_status alignment_finish(struct alignment *a, float *scores, struct pv_er
     const struct device_ops *ops = a->dev->ops;
     size_t size = (size_t)a->n_video * sizeof(double);
     double *cosines = mem_alloc(ALIGNMENT_SNAPSHOTS * size + 1);
-    enum pv_status st;
+    enum pv_status s;
     if (!cosines)
         return fail_nomem(err, ALIGNMENT_SNAPSHOTS * size);
     for (int at = 0; at < ALIGNMENT_SNAPSHOTS; at++) {
         ops->unit_dots(a->work, a->numbers, a->video[at], a->text[at], a->n_video, a->width);
         ops->get(a->work, cosines + (size_t)at * (size_t)a->n_video, a->numbers, size);
     }
-    st = ops->wait(a->work, err);
-    for (int i = 0; i < a->n_video && !st; i++)
+    s = ops->wait(a->work, err);
+    for (int i = 0; i < a->n_video && !s; i++)
         scores[i] =
             (float)(cosines[(size_t)ALIGNMENT_AFTER * (size_t)a->n_video + (size_t)i] - cosines[i]);
     mem_free(cosines);
-    return st;
+    return s;
 }

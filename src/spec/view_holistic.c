@@ -99,8 +99,8 @@ enum pv_status holistic_measure(const struct view_input *in, struct device *dev,
     size_t size = carve(&there, NULL, (size_t)m, (size_t)crops);
     int32_t *list = mem_alloc(lists);
     void *block = NULL;
-    enum pv_status st = list ? device_alloc(dev, &block, size, err) : fail_nomem(err, lists);
-    if (!st) {
+    enum pv_status s = list ? device_alloc(dev, &block, size, err) : fail_nomem(err, lists);
+    if (!s) {
         carve(&there, block, (size_t)m, (size_t)crops);
         list_crops(in, list, list + m);
         dev->ops->put(w, there.tokens, list, lists); /* the bounds follow the tokens */
@@ -109,11 +109,11 @@ enum pv_status holistic_measure(const struct view_input *in, struct device *dev,
                                 crops);
         dev->ops->get(w, next, there.next, (size_t)m * sizeof *next);
         dev->ops->get(w, spread, there.spread, (size_t)m * sizeof *spread);
-        st = dev->ops->wait(w, err);
+        s = dev->ops->wait(w, err);
         dev->ops->free(dev, block);
     }
     mem_free(list);
-    return st;
+    return s;
 }
 
 /* ---- terms ---- */
