@@ -299,7 +299,8 @@ static enum pv_status choose_again(struct loaded_media *s, const struct vision_c
     struct choice choice = { 0 };
     enum pv_status st = frame_policy_choose(&how, c, p, err);
     if (!st)
-        st = choose_frames(&choice, &how, info->total_frames, info->fps, b->limits->frames, err);
+        st = choose_frames(&choice, &how, info->total_frames,
+                           info->total_frames == 1 ? 0 : info->fps, b->limits->frames, err);
     if (!st && choice.n != s->n_frames)
         st = fail(err, PV_E_FORMAT, "%d frames are chosen of a video that had %d", choice.n,
                   s->n_frames);

@@ -95,6 +95,7 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
     struct video_source source = *from;
     const struct video_info *info;
     struct choose_params how;
+    bool one; /* frame, which is there all the time */
     enum pv_status s = frame_policy_choose(&how, c, p, err);
     source.sound_alone = media_hears(c, p);
     *l = (struct chosen_frames){ 0 };
@@ -103,9 +104,10 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
     if (s)
         return s;
     info = video_info(l->v);
-    l->still = info->still || info->n_frames == 1;
+    one = info->still || info->n_frames == 1;
+    l->still = one && !(media_hears(c, p) && info->has_sound); /* else a film, which is heard */
     if (info->n_frames > 0)
-        s = choose_frames(&l->choice, &how, info->n_frames, l->still ? 0 : info->fps,
+        s = choose_frames(&l->choice, &how, info->n_frames, one ? 0 : info->fps,
                           b->limits->frames, err);
     l->info = (struct pv_video_info){ .width = info->width,
                                       .height = info->height,
@@ -145,7 +147,7 @@ static enum pv_status read_sound(struct chosen_frames *l, int *n_chunks,
 {
     const struct video_info *info = video_info(l->v);
     enum pv_status s = PV_OK;
-    if (media_hears(c, l->p) && info->has_sound && !(l->still && info->n_frames > 0))
+    if (media_hears(c, l->p) && info->has_sound)
         s = hear_part(l, &l->sound, err);
     if (!s && l->sound.n > 0)
         s = sound_chunks(n_chunks, c, l->sound.n, b, err);

@@ -119,6 +119,7 @@ struct told_file {
     enum pv_status status;
     struct pv_error err;
     int pictures, sound; /* rows */
+    int64_t frames;      /* of the film */
     struct answer answer;
 };
 
@@ -128,11 +129,13 @@ static struct told_file ask_file(const pv_model *model, const struct clip *k,
     static struct told_file t;
     struct pair p = { .target = (pv_model *)(uintptr_t)model };
     pv_session *s = open_session(&p);
+    struct pv_video_info info = { 0 };
     size_t size;
     uint8_t *data = clip_make(k, &size);
     t = (struct told_file){ 0 };
     v.max_pixels = 32 * 32;
-    t.status = pv_add_video_data(s, data, size, &v, NULL, &t.err);
+    t.status = pv_add_video_data(s, data, size, &v, &info, &t.err);
+    t.frames = info.total_frames;
     if (!t.status)
         t.status = pv_add_text(s, "user", "what is the dog", &t.err);
     if (!t.status)
@@ -187,6 +190,36 @@ TEST(files_with_sound_with_and_without_a_film)
     CHECK_MSG(!u.status && u.sound == 0, "%s", u.err.text);
     u = ask_file(model, &sound, v);
     CHECK(u.status != PV_OK);
+    pv_model_close(&model);
+    pv_model_close(&deaf);
+}
+
+/* Of a film of one frame the sound is heard as of any other; without it, it is a picture. */
+TEST(one_frame_with_sound)
+{
+    pv_model *model = open_family(&family_salmonn2_plus), *deaf = open_family(&family_qwen2_5_vl);
+    const struct clip k = { .container = "matroska",
+                            .codec = "pcm_s16le",
+                            .rate = 16000,
+                            .layout = "mono",
+                            .run = { { 0, 2.5, 440, 0 } },
+                            .film_seconds = 0.05 };
+    struct pv_video_params v = pv_video_defaults();
+    struct told_file t = ask_file(model, &k, v), u;
+    CHECK_MSG(!t.status, "%s", t.err.text);
+    CHECK(t.sound == 3 * CHUNK_ROWS && t.pictures > 0 && t.frames == 1);
+    v.start = 1.25; /* of the sound: the frame is there all the time */
+    v.end = 2.25;
+    u = ask_file(model, &k, v);
+    CHECK_MSG(!u.status, "%s", u.err.text);
+    CHECK(u.sound == CHUNK_ROWS && u.pictures == t.pictures);
+    v = pv_video_defaults();
+    v.no_audio = true;
+    u = ask_file(model, &k, v);
+    CHECK_MSG(!u.status && u.sound == 0 && u.pictures > 0, "%s", u.err.text);
+    v.no_audio = false;
+    u = ask_file(deaf, &k, v);
+    CHECK_MSG(!u.status && u.sound == 0 && u.pictures > 0, "%s", u.err.text);
     pv_model_close(&model);
     pv_model_close(&deaf);
 }
