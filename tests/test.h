@@ -22,9 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Under ThreadSanitizer, which slows everything down some fifteen times, tests whose combinations
- * differ in numbers but not in what threads do try fewer of them. */
-#if defined(__SANITIZE_THREAD__)
+/* Under ThreadSanitizer, which slows everything down some fifteen times, and under an emulator of
+ * another CPU (tools/cross.sh), tests whose combinations differ in numbers but not in what threads
+ * do try fewer of them. */
+#if defined(__SANITIZE_THREAD__) || defined(PV_TEST_BRIEF)
 enum { TEST_BRIEF = 1 };
 #else
 enum { TEST_BRIEF = 0 };

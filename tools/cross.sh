@@ -7,7 +7,7 @@
 # Installs Debian's cross compiler, qemu and the foreign libraries where they are missing. Without
 # the libraries it compiles every file with this machine's headers, links what needs no library,
 # and says what it left out. "full" runs every kernel check and unit test; without it the slow
-# ones below are left out.
+# ones below are left out. Tests with very many combinations try fewer (TEST_BRIEF of tests/test.h).
 #
 # gcc 12 for aarch64 has two bugs that matter here. It dies with an internal error on some loops
 # that reduce with fmax(): tests use larger() of tests/larger.h instead. And at -O2 it miscompiles
@@ -48,22 +48,23 @@ build() # ARGUMENTS OF make
 }
 
 run="qemu-$cpu -cpu max"
+brief=-DPV_TEST_BRIEF
 left_out=
 if tools/setup.sh libraries "$arch"; then
     found=/usr/lib/$triple/pkgconfig:/usr/share/pkgconfig
-    build BUILD=$out CORE= PKG_CONFIG="env PKG_CONFIG_LIBDIR=$found pkg-config" programs ||
+    build BUILD=$out CORE= CPPFLAGS=$brief PKG_CONFIG="env PKG_CONFIG_LIBDIR=$found pkg-config" programs ||
         die "the build for $cpu failed"
 else
     echo "check-cross: NO LIBRARIES OF $arch. Compiling every file with this machine's headers," \
         "linking only what needs no library (CORE=1)."
     tools/setup.sh || exit 1
     build BUILD=$out/headers CORE= \
-        CPPFLAGS="-idirafter /usr/include -idirafter /usr/include/$(uname -m)-linux-gnu" objects ||
+        CPPFLAGS="$brief -idirafter /usr/include -idirafter /usr/include/$(uname -m)-linux-gnu" objects ||
         die "a file does not compile for $cpu"
     out=$out/core
     # Some unit tests call what CORE=1 lacks; those that do not link are listed below.
-    build BUILD=$out CORE=1 -k programs >/dev/null 2>&1
-    build BUILD=$out CORE=1 core-programs || die "the build for $cpu with CORE=1 failed"
+    build BUILD=$out CORE=1 CPPFLAGS=$brief -k programs >/dev/null 2>&1
+    build BUILD=$out CORE=1 CPPFLAGS=$brief core-programs || die "the build for $cpu with CORE=1 failed"
     run="$run -L /usr/$triple"
     missing=
     for source in tests/unit/test_*.c; do

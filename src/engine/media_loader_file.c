@@ -107,8 +107,8 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
     one = info->still || info->n_frames == 1;
     l->still = one && !(media_hears(c, p) && info->has_sound); /* else a film, which is heard */
     if (info->n_frames > 0)
-        s = choose_frames(&l->choice, &how, info->n_frames, one ? 0 : info->fps,
-                          b->limits->frames, err);
+        s = choose_frames(&l->choice, &how, info->n_frames, one ? 0 : info->fps, b->limits->frames,
+                          err);
     l->info = (struct pv_video_info){ .width = info->width,
                                       .height = info->height,
                                       .total_frames = info->n_frames,
