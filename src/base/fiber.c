@@ -149,11 +149,6 @@ void fiber_yield(struct fiber *f)
     after_switch(f, true);
 }
 
-bool fiber_ended(const struct fiber *f)
-{
-    return f->ended;
-}
-
 void fiber_close(struct fiber **fiber)
 {
     struct fiber *f = *fiber;

@@ -14,7 +14,6 @@ struct fiber *fiber_open(void (*run)(void *arg), void *arg);
 void fiber_resume(struct fiber *f);
 /* Called by the fiber's function: returns when the fiber is resumed. */
 void fiber_yield(struct fiber *f);
-bool fiber_ended(const struct fiber *f);
 /* Frees a fiber that has ended or was never resumed; NULL is fine. */
 void fiber_close(struct fiber **f);
 

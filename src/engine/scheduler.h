@@ -61,7 +61,6 @@ enum pv_status task_open(struct task **out, struct scheduler *s, const struct ta
 void task_cancel(struct task *t);
 /* Wait for its end; returns the result of `run`. */
 enum pv_status task_wait(struct task *t, struct pv_error *err);
-bool task_ended(struct task *t);
 /* Waits for its end and frees it. */
 void task_close(struct task **t);
 
@@ -108,6 +107,7 @@ void task_count_tokens(struct task *t, int tokens);
 
 /* ---- for tests and measurements ---- */
 
+bool task_ended(struct task *t);
 struct scheduler_counts {
     int64_t iterations, steps, rows, parts; /* of the target */
     int64_t lane_steps;                     /* of those, in parallel with other steps */

@@ -356,14 +356,6 @@ int kvpool_find(struct kvpool *p, const struct kv_key *before, const struct kv_k
     return best;
 }
 
-void kvpool_forget(struct kvpool *p)
-{
-    pthread_mutex_lock(&p->lock);
-    while (p->oldest != NONE)
-        evict_oldest(p);
-    pthread_mutex_unlock(&p->lock);
-}
-
 struct kvpool_counts kvpool_counts(struct kvpool *p)
 {
     struct kvpool_counts c;

@@ -60,8 +60,6 @@ void kvpool_publish(struct kvpool *p, int page, const struct kv_key *before,
  * The caller becomes one of its users. -1: no page has the same first row. */
 int kvpool_find(struct kvpool *p, const struct kv_key *before, const struct kv_key *rows, int n,
                 int *same);
-/* Forget all published pages that nobody uses. */
-void kvpool_forget(struct kvpool *p);
 
 struct kvpool_counts {
     int pages;    /* in all */

@@ -92,12 +92,6 @@ void pearl_wait(struct pearl *p, int drafted)
     p->draft_len = p->prefix - 1;
 }
 
-double pearl_mean_run(const struct pearl *p)
-{
-    const struct pearl_counts *c = &p->counts;
-    return c->rejections > 0 ? (double)c->run_sum / (double)c->rejections : p->run;
-}
-
 /* A round in POST brings 1 + a + ... + a^(g-1) tokens, one in PRE brings 1; PRE leads to POST with
  * probability a, POST to PRE with 1 - a^g. The sum, not its closed form: a may be 1. */
 double pearl_rate(double a, int g, double draft_token_s, double target_pass_s)

@@ -28,8 +28,11 @@ struct pearl_counts {
     int64_t own;        /* tokens of the target itself: one per rejection, and one per round that
                            had no drafted token to test at its end */
     int64_t rejections; /* each ends a run */
-    int64_t run_sum;    /* accepted tokens of all runs that ended */
-    int run_max;        /* the longest run, ended or not */
+    /* Accepted tokens of all runs that ended. run_sum / rejections is PEARL's "mean accepted
+     * tokens", the run length that HIPPO prints as MAT and ParallelVLM as M. nano-PEARL, and
+     * ParallelVLM for serial methods, also count the token that replaces the rejected one. */
+    int64_t run_sum;
+    int run_max; /* the longest run, ended or not */
 };
 
 /* Lengths and positions count tokens from the start of the prompt. */
@@ -72,12 +75,6 @@ struct pearl_round pearl_end(struct pearl *p, int drafted, int right);
  * it runs again, and all of them are pending then. For drafters that are cheap compared with a
  * pass. */
 void pearl_wait(struct pearl *p, int drafted);
-
-/* Mean number of accepted tokens between two rejections, the token that replaces the rejected one
- * not counted: PEARL's "mean accepted tokens", and the run length that HIPPO prints as MAT and
- * ParallelVLM as M. nano-PEARL counts the replacing token too, and so does M in ParallelVLM's rows
- * of serial methods: add 1 to compare with those. Before the first rejection, the run so far. */
-double pearl_mean_run(const struct pearl *p);
 
 /* Expected tokens per second if each token is right with probability a, the window is g, a drafted
  * token takes draft_token_s and a pass of the target target_pass_s, both while the other side runs

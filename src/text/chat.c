@@ -222,7 +222,7 @@ static enum pv_status open_role(const struct chat *c, struct prompt *p, const ch
     return s;
 }
 
-enum pv_status chat_close_turn(const struct chat *c, struct prompt *p, struct pv_error *err)
+static enum pv_status close_turn(const struct chat *c, struct prompt *p, struct pv_error *err)
 {
     enum pv_status s;
 
@@ -234,8 +234,8 @@ enum pv_status chat_close_turn(const struct chat *c, struct prompt *p, struct pv
     return s ? s : prompt_flush(p, err);
 }
 
-enum pv_status chat_open_turn(const struct chat *c, struct prompt *p, bool first, const char *role,
-                              struct pv_error *err)
+static enum pv_status open_turn(const struct chat *c, struct prompt *p, bool first,
+                                const char *role, struct pv_error *err)
 {
     bool system = strcmp(role, "system") == 0;
     enum pv_status s = PV_OK;
@@ -249,7 +249,7 @@ enum pv_status chat_open_turn(const struct chat *c, struct prompt *p, bool first
         if (s == PV_OK)
             s = put(p, c->system, err);
         if (s == PV_OK)
-            s = chat_close_turn(c, p, err);
+            s = close_turn(c, p, err);
     }
     return s ? s : open_role(c, p, role, err);
 }
@@ -311,7 +311,7 @@ enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first
                               size_t len, struct pv_error *err)
 {
     size_t n = p->n;
-    enum pv_status s = chat_open_turn(c, p, first, role, err);
+    enum pv_status s = open_turn(c, p, first, role, err);
 
     if (c->strip_thinking && s == PV_OK && strcmp(role, "assistant") == 0)
         skip_thoughts(&text, &len);
@@ -322,7 +322,7 @@ enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first
     if (s == PV_OK)
         s = prompt_text(p, text, len, err);
     if (s == PV_OK)
-        s = chat_close_turn(c, p, err);
+        s = close_turn(c, p, err);
     if (s)
         prompt_rewind(p, n);
     return s;
@@ -376,7 +376,7 @@ enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first
     size_t n = p->n;
     bool strips = c->strip_thinking && strcmp(role, "assistant") == 0, bare = false;
     int end = strips ? end_of_thoughts(parts, n_parts) : -1;
-    enum pv_status s = chat_open_turn(c, p, first, role, err);
+    enum pv_status s = open_turn(c, p, first, role, err);
 
     for (int pass = 0; pass < PASSES; pass++)
         for (int i = end < 0 ? 0 : end; s == PV_OK && i < n_parts; i++) {
@@ -386,16 +386,10 @@ enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first
                 s = put_part(c, p, &parts[i], i == end, &bare, err);
         }
     if (s == PV_OK)
-        s = chat_close_turn(c, p, err);
+        s = close_turn(c, p, err);
     if (s)
         prompt_rewind(p, n);
     return s;
-}
-
-enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
-                        const char *text, size_t len, struct pv_error *err)
-{
-    return chat_add_media(c, p, first, role, NULL, 0, text, len, err);
 }
 
 enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, struct pv_error *err)
@@ -431,7 +425,7 @@ enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, stru
 enum pv_status chat_end(const struct chat *c, struct prompt *p, struct pv_error *err)
 {
     size_t n = p->n;
-    enum pv_status s = c->kind == CHAT_NONE ? PV_OK : chat_close_turn(c, p, err);
+    enum pv_status s = c->kind == CHAT_NONE ? PV_OK : close_turn(c, p, err);
 
     if (s)
         prompt_rewind(p, n);

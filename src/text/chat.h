@@ -38,12 +38,6 @@ struct chat {
 enum pv_status chat_init(struct chat *c, const struct tokenizer *t, const struct vocab *v,
                          struct pv_error *err);
 
-/* Append one message, role "system", "user" or "assistant". `first`: it begins the prompt, so the
- * default system message is put before it unless its role is "system". The prompt is unchanged on
- * failure, here and below. Spellings of control tokens in the text stay plain text. */
-enum pv_status chat_add(const struct chat *c, struct prompt *p, bool first, const char *role,
-                        const char *text, size_t len, struct pv_error *err);
-
 /* A video or a picture in a message. */
 struct chat_media {
     bool video;
@@ -56,7 +50,10 @@ struct chat_media {
     const char *note;            /* text after the media item, on a line of its own; NULL: none */
 };
 
-/* chat_add with media before the text, in the order and with the newlines of the template. */
+/* Append one message, role "system", "user" or "assistant": media, in the order and with the
+ * newlines of the template, then the text. `first`: it begins the prompt, so the default system
+ * message is put before it unless its role is "system". The prompt is unchanged on failure, here
+ * and below. Spellings of control tokens in the text stay plain text. */
 enum pv_status chat_add_media(const struct chat *c, struct prompt *p, bool first, const char *role,
                               const struct chat_media *media, int n_media, const char *text,
                               size_t len, struct pv_error *err);
@@ -68,7 +65,7 @@ struct chat_part {
     size_t len;
 };
 
-/* chat_add for a message of several parts, with media between texts. The parts keep their order
+/* The same for a message of several parts, with media between texts. The parts keep their order
  * unless the template sorts them. A video with text inside, like Qwen3-VL's timestamps, is one part
  * with captions. If the template says so, the <think> block of an earlier answer is omitted. */
 enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first, const char *role,
@@ -78,11 +75,5 @@ enum pv_status chat_add_parts(const struct chat *c, struct prompt *p, bool first
 enum pv_status chat_ask(const struct chat *c, struct prompt *p, bool think, struct pv_error *err);
 /* Append the tokens that follow an answer of the model. */
 enum pv_status chat_end(const struct chat *c, struct prompt *p, struct pv_error *err);
-
-/* chat_add in steps, for messages with other contents: call prompt_token and prompt_text between
- * these two. On failure the caller must call prompt_rewind. */
-enum pv_status chat_open_turn(const struct chat *c, struct prompt *p, bool first, const char *role,
-                              struct pv_error *err);
-enum pv_status chat_close_turn(const struct chat *c, struct prompt *p, struct pv_error *err);
 
 #endif

@@ -43,9 +43,5 @@ enum pv_status smart_resize(int *out_height, int *out_width, int height, int wid
 enum pv_status smart_resize_video(int *out_height, int *out_width, int frames, int height,
                                   int width, int factor, int64_t min_pixels, int64_t max_pixels,
                                   struct pv_error *err);
-/* max_pixels for a video whose frames are also limited to `tokens` tokens each (qwen-vl-utils; an
- * option of transformers), so that a video with few frames cannot use the whole budget. */
-int64_t smart_resize_cap(int frames, int factor, int tokens, int64_t min_pixels,
-                         int64_t max_pixels);
 
 #endif

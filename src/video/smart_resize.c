@@ -85,12 +85,3 @@ enum pv_status smart_resize_video(int *out_height, int *out_width, int frames, i
     return fit(out_height, out_width, frames, PAIR * rint((double)frames / PAIR), h, w, factor,
                min_pixels, max_pixels, err);
 }
-
-int64_t smart_resize_cap(int frames, int factor, int tokens, int64_t min_pixels, int64_t max_pixels)
-{
-    int64_t frame = (int64_t)tokens * factor * factor, share = max_pixels / frames;
-    int64_t least = (int64_t)((double)min_pixels * 1.05);
-
-    frame = share < frame ? share : frame;
-    return (frame > least ? frame : least) * frames;
-}

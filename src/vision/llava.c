@@ -192,20 +192,6 @@ void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n)
         add_newlines(v, st, n);
 }
 
-void llava_pool(const struct vision *v, struct vision_state *st, const float *frames, int n,
-                float *out)
-{
-    int side = vision_side(&v->c);
-    size_t frame = (size_t)side * (size_t)side * (size_t)v->c.out;
-    size_t pooled = (size_t)llava_frame_tokens(&v->c) * (size_t)v->c.out;
-    for (int f = 0; f < n; f++) {
-        v->dev->ops->put(st->work, st->tokens, frames + (size_t)f * frame, sizeof(float) * frame);
-        llava_pool_tokens(v, st, 1);
-        v->dev->ops->get(st->work, out + (size_t)f * pooled, st->lined ? st->lined : st->pooled,
-                         sizeof(float) * pooled);
-    }
-}
-
 void llava_stitch(const struct vision *v, struct vision_state *st, const float *views,
                   const struct tiling *t, int height, int width, float *out)
 {

@@ -10,10 +10,6 @@
 /* Rows of one frame after pooling: vision_pooled_side squared, and the newlines inside a frame if
  * the model has such. */
 int llava_frame_tokens(const struct vision_config *c);
-/* frames [n, side * side, out] of vision_encode -> out [n * frame_tokens, out]: bilinear, no
- * antialiasing, newlines among them. */
-void llava_pool(const struct vision *v, struct vision_state *st, const float *frames, int n,
-                float *out);
 
 /* Tokens of a still picture of this size that was divided according to t, newlines included. */
 int llava_image_tokens(const struct vision_config *c, const struct tiling *t, int height,

@@ -71,7 +71,7 @@ static void check_same(const struct talk *k, const char *role, const char *text,
 
     prompt_init(&a, tokenizer, MOST_IDS);
     prompt_init(&b, tokenizer, MOST_IDS);
-    s = chat_add(k->c, &a, !k->begun, role, text, len, NULL);
+    s = chat_add_media(k->c, &a, !k->begun, role, NULL, 0, text, len, NULL);
     t = chat_add_parts(k->c, &b, !k->begun, role, &part, 1, NULL);
     if (s != t || a.n != b.n || (a.n && memcmp(a.ids, b.ids, a.n * sizeof *a.ids) != 0))
         abort();

@@ -37,8 +37,8 @@ static inline void use_chat(const struct chat *c, const struct tokenizer *t, con
     struct pv_error err = { 0 };
 
     prompt_init(&p, t, USE_MAX_TEXT);
-    if (chat_add(c, &p, true, "user", text, len, &err) || chat_ask(c, &p, true, &err) ||
-        chat_end(c, &p, &err)) {
+    if (chat_add_media(c, &p, true, "user", NULL, 0, text, len, &err) ||
+        chat_ask(c, &p, true, &err) || chat_end(c, &p, &err)) {
         if (!err.text[0])
             abort();
     } else if (c->kind != CHAT_NONE && p.n == 0) {

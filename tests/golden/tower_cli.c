@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "family/families.h"
-#include "vision/llava.h"
+#include "pool_frames.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static size_t lay_out(const struct call *c, const struct vision *v, struct visio
     if (!out)
         abort();
     if (!strcmp(c->layout, "pool"))
-        llava_pool(v, st, *tokens, c->slices, out);
+        pool_frames(v, st, *tokens, c->slices, out);
     else
         llava_stitch(v, st, *tokens, &c->tiling, c->height, c->width, out);
     mem_free(*tokens);

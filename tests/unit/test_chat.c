@@ -77,7 +77,7 @@ static bool prompt_is(const struct prompt *p, const char *want)
 static enum pv_status add(const struct chat *c, struct prompt *p, bool first, const char *role,
                           const char *text)
 {
-    return chat_add(c, p, first, role, text, strlen(text), NULL);
+    return chat_add_media(c, p, first, role, NULL, 0, text, strlen(text), NULL);
 }
 
 /* A user's message alone, and a talk of four messages, with the answer asked for. */
@@ -255,17 +255,18 @@ TEST(failures_leave_the_prompt)
     prompt_init(&p, tok, 4096);
     CHECK_EQ(add(&c, &p, true, "user", "first"), PV_OK);
     n = p.n;
-    CHECK_EQ(chat_add(&c, &p, false, "robot", "x", 1, &err), PV_E_ARG);
+    CHECK_EQ(chat_add_media(&c, &p, false, "robot", NULL, 0, "x", 1, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, "robot"), "%s", err.text);
     err = (struct pv_error){ 0 };
-    CHECK_EQ(chat_add(&c, &p, false, "user", "abc\xff d", 6, &err), PV_E_ARG);
+    CHECK_EQ(chat_add_media(&c, &p, false, "user", NULL, 0, "abc\xff d", 6, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, "byte 0xff at offset 3 of 6"), "%s", err.text);
     CHECK_EQ(add(&c, &p, false, "user", "\xff"), PV_E_ARG);
     CHECK(p.n == n && p.text.len == 0);
     for (limit = n; limit < n + 8; limit++) { /* too little room, at every place */
         p.limit = limit;
         err = (struct pv_error){ 0 };
-        CHECK_EQ(chat_add(&c, &p, false, "user", "walking down", 12, &err), PV_E_LIMIT);
+        CHECK_EQ(chat_add_media(&c, &p, false, "user", NULL, 0, "walking down", 12, &err),
+                 PV_E_LIMIT);
         CHECK(p.n == n && p.text.len == 0);
     }
     p.limit = 4096;

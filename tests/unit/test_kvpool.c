@@ -152,7 +152,6 @@ TEST(pages_go_by_last_use)
     CHECK_EQ(kvcache_adopt(&q[0]->kv, s.work, q[0]->rows, CONTEXT), CONTEXT);
     CHECK_EQ(kvcache_adopt(&q[2]->kv, s.work, q[2]->rows, CONTEXT), CONTEXT);
     CHECK_EQ(kvcache_adopt(&q[1]->kv, s.work, q[1]->rows, CONTEXT), 2 * KV_CHUNK);
-    kvpool_forget(s.pool);
     scene_close(&s);
 }
 

@@ -2,8 +2,8 @@
  * against plain double-precision code that makes the whole picture first. */
 #include "family/families.h"
 #include "larger.h"
+#include "pool_frames.h"
 #include "tiny_tower.h"
-#include "vision/llava.h"
 
 enum { OUT = 5 };
 
@@ -124,7 +124,7 @@ TEST(pooling_by_the_table)
             frame[i * OUT] = (float)(i / 27);
             frame[i * OUT + 1] = (float)(i % 27);
         }
-        llava_pool(t.v, st, frame, 1, pooled);
+        pool_frames(t.v, st, frame, 1, pooled);
         for (int i = 0; i < 196; i++) {
             CHECK(fabs(pooled[i * OUT] - at[i / 14]) < 1e-5);
             CHECK(fabs(pooled[i * OUT + 1] - at[i % 14]) < 1e-5);
@@ -150,7 +150,7 @@ static void pool_lined(enum vision_newline where, float *out, float newline[OUT]
     tower_make(&t, &c, DTYPE_F32, false);
     if (tower_start(&t, cpu_level_best(), 2) &&
         CHECK_EQ(vision_state_open(&st, t.v, FRAMES * SIDE * SIDE, NULL), PV_OK)) {
-        llava_pool(t.v, st, frames, FRAMES, out);
+        pool_frames(t.v, st, frames, FRAMES, out);
         memcpy(newline, llava_newline(t.v), OUT * sizeof(float));
     }
     vision_state_close(&st);
@@ -195,7 +195,7 @@ TEST(pooling_of_frames)
         got = malloc(sizeof *got * (size_t)(n * to));
         if (start(&t, &st, side, 9)) {
             CHECK_EQ(llava_frame_tokens(vision_config(t.v)), half * half);
-            llava_pool(t.v, st, frames, n, got);
+            pool_frames(t.v, st, frames, n, got);
             for (int f = 0; f < n; f++) {
                 for (int i = 0; i < from; i++)
                     in[i] = frames[f * from + i];

@@ -379,15 +379,6 @@ TEST(smart_resize_of_bad_videos)
     CHECK(h == 1 && w == 2);
 }
 
-/* As transformers' cap_pixels_per_frame: what a frame may have, its share, or a little above the
- * least. */
-TEST(cap_of_frames)
-{
-    CHECK_EQ(smart_resize_cap(4, 32, 768, 4096, 25165824), 4 * 768 * 1024);
-    CHECK_EQ(smart_resize_cap(100, 32, 768, 4096, 25165824), 100 * 251658);
-    CHECK_EQ(smart_resize_cap(768, 32, 768, 131072, 25165824), (int64_t)768 * 137625);
-}
-
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);
