@@ -342,7 +342,7 @@ $(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_O
 $(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ) $(BUILD)/build_id.o
 	$(call say,LINK)$(LINK) -o $@ $^ $(DEPS_LIBS) -lstdc++ -lm
 
-$(BUILD)/check_engine_cuda: $(BUILD)/tests/gpu/check_engine_cuda.o $(ARCHIVE)
+$(BUILD)/check_engine_cuda $(BUILD)/check_gpus_cuda: $(BUILD)/%: $(BUILD)/tests/gpu/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
 # Targets with a part that is elsewhere: fuzz_boxes runs fuzz_video's with other changes.
@@ -396,8 +396,9 @@ check-kernels: $(CHECK_KERNELS)
 
 ifeq ($(CUDA),1)
 # The requests of check_engine_cuda are text, for which a CORE build has no tokenizer.
-check-cuda: $(BUILD)/check_cuda $(if $(filter 1,$(CORE)),,$(BUILD)/check_engine_cuda)
+check-cuda: $(BUILD)/check_cuda $(BUILD)/check_gpus_cuda $(if $(filter 1,$(CORE)),,$(BUILD)/check_engine_cuda)
 	$(BUILD)/check_cuda --full $(ARGS)
+	$(BUILD)/check_gpus_cuda
 	$(if $(filter 1,$(CORE)),,$(BUILD)/check_engine_cuda)
 else
 check-cuda:

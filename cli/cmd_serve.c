@@ -1,5 +1,6 @@
 /* prevue serve: the options of the server. What it does is in server/. */
 #include "method_args.h"
+#include "start_ranks.h"
 #include "video_args.h"
 
 #include "base/file.h"
@@ -203,6 +204,7 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     c->draft.draft_vocab = a->method.draft_vocab;
     c->draft.draft_text = a->method.draft_text;
     c->draft.device = a->method.draft_device ? a->method.draft_device : c->model.device;
+    c->draft.ranks = draft_ranks() ? draft_ranks() : c->model.ranks;
     c->name = a->name;
     c->host = a->host ? a->host : c->host;
     c->port = a->port;

@@ -3,6 +3,8 @@
  * "--window 8" is meant for the chains among them. */
 #include "method_args.h"
 
+#include "start_ranks.h"
+
 #include "applies.h"
 #include "method_variant.h"
 #include "model_advice.h"
@@ -411,6 +413,7 @@ enum pv_status open_draft(pv_model **out, const char *path, const struct method_
     p.head = NULL;
     p.shares_with = model;
     p.device = a->draft_device ? a->draft_device : mp->device;
+    p.ranks = draft_ranks() ? draft_ranks() : mp->ranks;
     p.draft_vocab = a->draft_vocab;
     p.draft_text = a->draft_text;
     return pv_model_open(out, &p, err);

@@ -34,8 +34,10 @@ const struct option model_table[] = {
       "Threads to use. Default (0): all cores this process may use. The text does not depend on "
       "it.",
       NULL },
-    { "device", 0, NULL, OPTION_STRING, AT(device), 0, 0, "DEVICE",
-      "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Default: cpu.", NULL },
+    { "device", 0, "--devices", OPTION_STRING, AT(device), 0, 0, "DEVICE",
+      "cpu, or an NVIDIA GPU: cuda, cuda:1, ... (in a build with CUDA). Several, such as "
+      "cuda:0,cuda:1, hold a part of the model each; the text does not depend on it. Default: cpu.",
+      NULL },
     { "cpumask", 0, NULL, OPTION_STRING, AT(cpumask), 0, 0, "SET",
       "CPU features allowed: comma-separated names, as 'prevue version' prints them, \"none\", "
       "\"all\", or their bits as a number (0x30).",
@@ -45,6 +47,10 @@ const struct option model_table[] = {
       "counts those of one process. Under mpirun, the processes that it started are used instead "
       "(in a build with MPI). The text "
       "does not depend on it. Default: 1.",
+      NULL },
+    { "draft-ranks", 0, NULL, OPTION_INT, AT(draft_ranks), 1, 63, "N",
+      "Run the draft model on N more processes of this machine, with --threads threads each: they "
+      "draft while the model works. Default: where the model runs.",
       NULL },
     { "no-repack", 0, NULL, OPTION_FLAG, AT(no_repack), 0, 0, NULL,
       "Use quantised weights in place, from the mapped file. By default they are repacked: copied "
@@ -196,7 +202,7 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
                               "\"all\" or a number, not \"%s\"",
                               a->cpumask);
     *out = p;
-    return start_ranks(a->ranks, command, &out->ranks);
+    return start_ranks(a->ranks, a->draft_ranks, command, &out->ranks);
 }
 
 struct pv_session_params session_args_params(const struct session_args *a)

@@ -152,9 +152,20 @@ static void catch_signals(void)
 
 /* ---- running ---- */
 
-static void run(struct server *s)
+/* A process that has a part of a model has ended: so does the server. Answers that run end with the
+ * same error, and get a moment for that. */
+static bool ranks_failed(struct server *s, struct pv_error *err)
 {
-    double drain_until = 0, ticked = 0, wait = 0;
+    const pv_ranks *ranks[] = { s->c->model.ranks, s->c->draft.path ? s->c->draft.ranks : NULL };
+    for (int i = 0; i < 2 && !err->code; i++)
+        if (ranks[i])
+            (void)pv_ranks_check(ranks[i], err);
+    return err->code != PV_OK;
+}
+
+static void run(struct server *s, struct pv_error *err)
+{
+    double drain_until = 0, ticked = 0, wait = 0, failed_until = 0;
     bool cancelled = false;
     while (s->state != SERVER_FAILED) {
         double now = clock_now();
@@ -162,8 +173,14 @@ static void run(struct server *s)
         if (now - ticked > 0.5) {
             ticked = now;
             chat_tick(s, now);
+            if (!failed_until && s->loaded && ranks_failed(s, err)) {
+                failed_until = now + 3;
+                http_quiesce(s->http);
+            }
         }
         wait = http_run(s->http);
+        if (failed_until && (!s->chats || now > failed_until))
+            return;
         if (signals && !drain_until) {
             s->state = SERVER_DRAINING;
             drain_until = now + s->c->drain_seconds;
@@ -282,7 +299,7 @@ int serve_run(const struct serve_config *c)
     if (open_server(&s, &err) == PV_OK) {
         warn_of_strangers(c);
         workers_add(s.heavy, &l.work);
-        run(&s);
+        run(&s, &err);
         flush_replies(&s);
         if (s.state == SERVER_FAILED) /* else the model may still be loading */
             err = l.err;

@@ -29,12 +29,14 @@ static inline void *ranked_follow(void *arg)
     return NULL;
 }
 
-/* Rank 0 has the caller's thread. */
-static inline bool ranked_start(struct ranked *r, int n)
+/* Rank 0 has the caller's thread; apart: and no part of what is spread. */
+static inline bool ranked_start(struct ranked *r, int n, bool apart)
 {
     *r = (struct ranked){ .n = n };
     if (!CHECK(transport_threads(r->t, n, NULL) == PV_OK))
         return false;
+    for (int i = 0; i < n; i++)
+        r->t[i]->apart = apart;
     for (int i = 1; i < n; i++) {
         struct ranked_follower *f = malloc(sizeof *f);
         *f = (struct ranked_follower){ r, i };
@@ -53,12 +55,13 @@ static inline void ranked_stop(struct ranked *r)
         pthread_join(r->thread[i], NULL);
 }
 
-static inline bool ranked_open(struct ranked *r, int n, const char *path, struct rig_shape s)
+static inline bool ranked_open(struct ranked *r, int n, bool apart, const char *path,
+                               struct rig_shape s)
 {
     struct pv_error err = { 0 };
     struct rig *g = &r->rig;
     enum pv_status st;
-    if (!ranked_start(r, n))
+    if (!ranked_start(r, n, apart))
         return false;
     *g = (struct rig){ .max_rows = s.max_rows };
     st = model_file_open(&g->mf, path, NULL, 0, families, &err);

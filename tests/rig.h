@@ -63,7 +63,9 @@ struct rig_shape {
     int level, threads;
     enum dtype kv;
     int max_rows, context;
-    bool cuda; /* not the CPU */
+    bool cuda;           /* not the CPU */
+    int n_gpus, gpus[8]; /* several GPUs; 0: one, if `cuda` */
+    bool draws;          /* random weights */
 };
 
 static inline void rig_close(struct rig *r)
@@ -87,16 +89,22 @@ static inline bool rig_open(struct rig *r, const char *path, struct rig_shape s)
     enum pv_status st;
     *r = (struct rig){ .max_rows = s.max_rows };
     st = model_file_open(&r->mf, path, NULL, 0, families, &err);
-    if (!st && s.cuda)
+    if (!st && s.n_gpus > 0)
+        st = device_cuda_open_several(&r->dev, s.gpus, s.n_gpus, &err);
+    else if (!st && s.cuda)
         st = device_cuda_open(&r->dev, 0, &err);
     else if (!st)
         st = device_cpu_open(&r->dev, s.threads, cpu_levels[s.level].flags, &err);
+    if (!st) {
+        r->dev->spreads = s.n_gpus > 0;
+        r->dev->draws = s.draws;
+    }
     if (!st)
         st = decoder_open(&r->dec, r->mf, r->dev, &err);
     if (!st)
         st = decoder_state_open(&r->st, r->dec, s.max_rows, s.max_rows, s.context, s.kv, &err);
     if (!st)
-        st = kvcache_open(&r->kv, r->dev, model_file_config(r->mf), s.kv, s.context, &err);
+        st = kvcache_open(&r->kv, r->dev, decoder_config(r->dec), s.kv, s.context, &err);
     if (!CHECK_MSG(st == PV_OK, "%s: %s", path, err.text)) {
         rig_close(r);
         return false;

@@ -130,8 +130,9 @@ struct pv_model_params {
     /* A model opened before, which must outlive this one: both use its threads and, on the same
      * GPU, its device. Meant for a draft model beside its target. NULL: threads of its own. */
     pv_model *shares_with;
-    const char *device; /* "cpu", "cuda" or "cuda:1" (a GPU by number); NULL: that of `shares_with`,
-                           or the CPU */
+    /* "cpu", "cuda", "cuda:1" (a GPU by number) or "cuda:0,cuda:1" (a part of the model on each);
+     * NULL: that of `shares_with`, or the CPU. */
+    const char *device;
     struct pv_limits limits;
     const struct pv_model_test *test; /* see testing.h; NULL: none */
     /* false: quantised weights are repacked (copied to a layout that this CPU multiplies faster) if
@@ -417,6 +418,12 @@ PV_API void pv_chat_options_init(struct pv_chat_options *p, size_t size);
  * closed its ranks, or with PV_E_IO when a rank has ended before (err is empty if another rank
  * tells), and then close theirs and exit. Use one model with them at a time. */
 PV_API enum pv_status pv_ranks_start(pv_ranks **out, int n, struct pv_error *err);
+/* The same for a draft model: n processes of its own, 1 or more. This one leads them, and has no
+ * part of the model's layers: they run while the target does. */
+PV_API enum pv_status pv_ranks_start_draft(pv_ranks **out, int n, struct pv_error *err);
+/* Rank 0, from any thread: whether a rank that pv_ranks_start or pv_ranks_start_draft has started
+ * has ended (PV_E_IO). Under mpirun always PV_OK: it ends all of them itself. */
+PV_API enum pv_status pv_ranks_check(const pv_ranks *ranks, struct pv_error *err);
 PV_API int pv_ranks_rank(const pv_ranks *ranks);
 PV_API int pv_ranks_count(const pv_ranks *ranks);
 PV_API enum pv_status pv_ranks_follow(pv_ranks *ranks, struct pv_error *err);

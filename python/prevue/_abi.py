@@ -813,6 +813,8 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "pv_video_params_init": (None, [POINTER(pv_video_params), c_size_t]),
     "pv_chat_options_init": (None, [POINTER(pv_chat_options), c_size_t]),
     "pv_ranks_start": (c_int, [POINTER(c_void_p), c_int, POINTER(pv_error)]),
+    "pv_ranks_start_draft": (c_int, [POINTER(c_void_p), c_int, POINTER(pv_error)]),
+    "pv_ranks_check": (c_int, [c_void_p, POINTER(pv_error)]),
     "pv_ranks_rank": (c_int, [c_void_p]),
     "pv_ranks_count": (c_int, [c_void_p]),
     "pv_ranks_follow": (c_int, [c_void_p, POINTER(pv_error)]),

@@ -30,14 +30,15 @@ void rank_pool_close(struct rank *k, struct rank_pool **p)
 enum pv_status rank_kv_open(struct rank *k, const struct command *c, struct pv_error *err)
 {
     const struct kv_shape *s = &((const struct command_kv *)c)->shape;
-    struct head_part h = split_heads(s->n_heads, s->n_kv_heads, k->t->n, k->t->rank);
+    struct head_part h = rank_heads(s->n_heads, s->n_kv_heads, k->t, k->t->rank);
     struct rank_pool *p = mem_zalloc(sizeof *p);
     void *mem = NULL;
     enum pv_status st;
     if (!p)
         return fail_nomem(err, sizeof *p);
     p->shape = *s;
-    p->n_kv = h.kv.to - h.kv.from;
+    /* At least one: rank 0's addresses are what pages are known by. */
+    p->n_kv = h.kv.to > h.kv.from ? h.kv.to - h.kv.from : 1;
     p->page_size = 2 * (size_t)s->n_layers *
                    dtype_row_size(s->dtype, (int64_t)p->n_kv * s->head_dim) * KV_CHUNK;
     st =

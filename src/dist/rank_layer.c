@@ -48,13 +48,15 @@ static void put_together(float *y, size_t stride, const float *parts, const stru
     }
 }
 
-/* The whole rows on every rank. */
+/* The whole rows on every rank; inputs of products need not be where only one rank has any. */
 static const float *gather_rows(struct rank_work *w, int n_ranks, int which,
                                 const struct ranges *at, int m)
 {
     size_t bytes[RANKS_MAX + 1];
     if (n_ranks == 1)
         return w->full[which];
+    if (which == 0 && rank_workers(w->k->t) == 1)
+        return w->stage[which];
     byte_ranges(bytes, at, n_ranks, m);
     rank_gather(w->k, w->stage[which], bytes, RANKS_ALL);
     if (m == 1) /* then they lie in order already */
@@ -116,6 +118,10 @@ void layer_attn(struct rank_work *w, const struct rank_layer *l, const struct at
                                 { &l->w.k, w->key, kv_stride },
                                 { &l->w.v, w->value, kv_stride } };
     const float *in = a->wide ? a->wide : l->w.attn_norm ? w->xn : a->x;
+    for (int i = 0; n_kv == 0 && i < a->n_columns; i++)
+        add_columns(w, l, &a->columns[i]);
+    if (n_kv == 0) /* others have all heads */
+        return;
     if (in == w->xn)
         ops->rmsnorm(w->inner, w->xn, a->x, l->w.attn_norm, a->n, s->hidden, s->eps);
     multiply(w, qkv, 3, in, a->n);
@@ -179,7 +185,8 @@ void layer_finish(struct rank_work *w, const struct rank_layer *l, float *x, int
         return;
     memcpy(part_at(w, l->n_ranks, 0, &l->q_at, n), att, sizeof *att * (size_t)n * q);
     add_product(w, l, &l->w.o, x, gather_rows(w, l->n_ranks, 0, &l->q_at, n), n);
-    ops->rmsnorm(w->inner, w->xn, x, l->w.ffn_norm, n, s->hidden, s->eps);
+    if (l->w.gate.out > 0 || l->w.experts)
+        ops->rmsnorm(w->inner, w->xn, x, l->w.ffn_norm, n, s->hidden, s->eps);
     if (l->w.experts) {
         ops->experts(w->inner, w->full[1], l->w.experts, w->xn, n);
         ops->add(w->inner, x, w->full[1], n, s->hidden);
@@ -202,7 +209,7 @@ void matrix_product(struct rank_work *w, const struct rank_matrix *m, float *y, 
                     const float *x, int n)
 {
     int n_ranks = w->k->t->n;
-    struct ranges at = ranges_outputs(m->out, n_ranks);
+    struct ranges at = ranges_outputs(m->out, w->k->t);
     int most = (int)(w->stage_cap[1] / (size_t)m->out);
     for (int i = 0; i < n; i += most) {
         int rows = n - i < most ? n - i : most;

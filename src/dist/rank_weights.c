@@ -66,7 +66,7 @@ static void send_rows(struct rank *k, const struct command_take *c)
 {
     const uint8_t *data = (const uint8_t *)(uintptr_t)c->data;
     for (int r = 1; r < k->t->n && !k->status; r++) {
-        struct part p = split_matrix(&c->spread, c->out, k->t->n, r);
+        struct part p = split_matrix(&c->spread, c->out, k->t, r);
         k->status = transport_send(k->t, r, data + (size_t)p.from * c->row_size,
                                    (size_t)(p.to - p.from) * c->row_size, &k->err);
     }
@@ -100,7 +100,7 @@ static enum pv_status find_rows(struct rank *k, struct rank_matrix *m, const str
 enum pv_status rank_take(struct rank *k, const struct command *head, struct pv_error *err)
 {
     const struct command_take *c = (const struct command_take *)head;
-    struct part p = split_matrix(&c->spread, c->out, k->t->n, k->t->rank);
+    struct part p = split_matrix(&c->spread, c->out, k->t, k->t->rank);
     size_t bias_size = sizeof(float) * (size_t)(p.to - p.from);
     struct rank_matrix *m = mem_zalloc(sizeof *m);
     enum pv_status s;
@@ -162,7 +162,7 @@ static void share_rows(void *ctx, float *rows, const int *first)
     int n = e->k->t->n;
     for (int r = 0; r < n; r++)
         at[r + 1] =
-            sizeof *rows * (size_t)e->hidden * (size_t)first[split_experts(e->e.n, n, r).to];
+            sizeof *rows * (size_t)e->hidden * (size_t)first[split_experts(e->e.n, e->k->t, r).to];
     rank_gather(e->k, rows, at, RANKS_ALL);
 }
 
@@ -171,7 +171,7 @@ enum pv_status rank_take_experts(struct rank *k, const struct command *head, str
     const struct command_experts *c = (const struct command_experts *)head;
     size_t n = (size_t)c->n, router = n * (size_t)c->hidden;
     const int32_t *ids = (const int32_t *)((const float *)(c + 1) + router);
-    struct part own = split_experts(c->n, k->t->n, k->t->rank);
+    struct part own = split_experts(c->n, k->t, k->t->rank);
     struct rank_experts *e = mem_zalloc(sizeof *e);
     if (!e)
         return fail_nomem(err, sizeof *e);
@@ -230,13 +230,13 @@ void rank_layer_close(struct rank_layer **l)
 static void set_ranges(struct rank_layer *l, const struct rank *k)
 {
     const struct layer_shape *s = &l->shape;
-    struct head_part h = split_heads(s->n_heads, s->n_kv_heads, k->t->n, k->t->rank);
+    struct head_part h = rank_heads(s->n_heads, s->n_kv_heads, k->t, k->t->rank);
     l->n_ranks = k->t->n;
     l->q = h.q;
     l->kv = h.kv;
-    l->q_at = ranges_queries(s->n_heads, s->n_kv_heads, s->head_dim, k->t->n);
-    l->hidden_at = ranges_outputs(s->hidden, k->t->n);
-    l->ffn_at = ranges_outputs(s->ffn, k->t->n);
+    l->q_at = ranges_queries(s->n_heads, s->n_kv_heads, s->head_dim, k->t);
+    l->hidden_at = ranges_outputs(s->hidden, k->t);
+    l->ffn_at = ranges_outputs(s->ffn, k->t);
 }
 
 enum pv_status rank_take_layer(struct rank *k, const struct command *head, struct pv_error *err)

@@ -55,6 +55,11 @@ enum pv_status transport_recv(struct transport *t, int from, void *data, size_t 
     return checked(t, t->ops->recv(t, from, data, size, err));
 }
 
+enum pv_status transport_check(const struct transport *t, struct pv_error *err)
+{
+    return t->ops->check ? t->ops->check(t, err) : PV_OK;
+}
+
 void transport_close(struct transport **t)
 {
     if (*t)

@@ -24,6 +24,8 @@ struct transport_ops {
                            struct pv_error *err);
     enum pv_status (*recv)(struct transport *t, int from, void *data, size_t size,
                            struct pv_error *err);
+    /* Whether some rank has ended; from any thread. NULL: not known. */
+    enum pv_status (*check)(const struct transport *t, struct pv_error *err);
     void (*close)(struct transport *t);
 };
 
@@ -38,6 +40,7 @@ struct transport {
     int lost;    /* a rank that was found to have ended; -1: none */
     bool leader; /* rank 0 closed its side but still runs: it reports the cause */
     bool broken; /* a call failed, or the ranks are out of step */
+    bool apart;  /* rank 0 has no part of the distributed weights: it only leads */
     struct transport_counts counts;
 };
 
@@ -48,6 +51,7 @@ enum pv_status transport_send(struct transport *t, int to, const void *data, siz
                               struct pv_error *err);
 enum pv_status transport_recv(struct transport *t, int from, void *data, size_t size,
                               struct pv_error *err);
+enum pv_status transport_check(const struct transport *t, struct pv_error *err);
 void transport_close(struct transport **t);
 
 /* transport_socket.c: n processes on this machine. The caller becomes rank 0; the others are forked

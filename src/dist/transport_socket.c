@@ -15,13 +15,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NO_FD = -1 };
+enum { NO_FD = -1, SIGNAL_STEP = 256 };
 
 struct socket_transport {
     struct transport base;
-    int fd[RANKS_MAX];      /* to each other rank */
-    pid_t child[RANKS_MAX]; /* rank 0 of forked ones; 0: none */
-    pid_t parent;           /* of a forked one: rank 0 */
+    int fd[RANKS_MAX];        /* to each other rank */
+    pid_t child[RANKS_MAX];   /* rank 0 of forked ones; 0: none */
+    pid_t started[RANKS_MAX]; /* the same, and never changed */
+    int killed;   /* of rank 0: what find_killed found, rank * SIGNAL_STEP + signal; 0: nothing.
+                     Atomic, and told before the child is waited for */
+    pid_t parent; /* of a forked one: rank 0 */
 };
 
 /* What goes to one rank and what comes from it. */
@@ -37,15 +40,17 @@ static bool find_killed(struct socket_transport *s, int *rank, int *by)
 {
     bool found = false;
     for (int r = 1; r < s->base.n; r++) {
-        int status;
-        if (s->child[r] <= 0 || waitpid(s->child[r], &status, 0) != s->child[r])
+        siginfo_t info = { 0 };
+        if (s->child[r] <= 0 || waitid(P_PID, (id_t)s->child[r], &info, WEXITED | WNOWAIT))
             continue;
-        s->child[r] = 0;
-        if (WIFSIGNALED(status) && !found) {
+        if (info.si_code != CLD_EXITED && !found) {
             found = true;
             *rank = r;
-            *by = WTERMSIG(status);
+            *by = info.si_status;
+            __atomic_store_n(&s->killed, r * SIGNAL_STEP + *by, __ATOMIC_RELEASE);
         }
+        (void)waitpid(s->child[r], NULL, 0);
+        s->child[r] = 0;
     }
     return found;
 }
@@ -57,6 +62,11 @@ static void close_sockets(struct socket_transport *s)
             close(s->fd[r]);
         s->fd[r] = NO_FD;
     }
+}
+
+static enum pv_status fail_killed(const struct transport *t, int rank, int by, struct pv_error *err)
+{
+    return fail(err, PV_E_IO, "rank %d of %d was killed by signal %d", rank, t->n, by);
 }
 
 /* Rank 0 that has noticed a failure waits for its children; one that was killed is not their parent
@@ -77,8 +87,7 @@ static enum pv_status fail_lost(struct socket_transport *s, int rank, struct pv_
     s->base.leader = rank == 0 && leader_runs(s);
     close_sockets(s);
     if (find_killed(s, &rank, &signal_number))
-        return fail(err, PV_E_IO, "rank %d of %d was killed by signal %d", rank, s->base.n,
-                    signal_number);
+        return fail_killed(&s->base, rank, signal_number, err);
     return fail(err, PV_E_IO, "rank %d of %d has ended", rank, s->base.n);
 }
 
@@ -188,6 +197,28 @@ static enum pv_status socket_recv(struct transport *t, int from, void *data, siz
     return exchange((struct socket_transport *)t, flow, err);
 }
 
+/* Whoever uses the transport may be waiting for the same children: nothing is changed here. */
+static enum pv_status socket_check(const struct transport *t, struct pv_error *err)
+{
+    const struct socket_transport *s = (const struct socket_transport *)t;
+    int ended = 0, killed;
+    for (int r = 1; r < t->n; r++) {
+        siginfo_t info = { 0 };
+        if (s->started[r] <= 0)
+            continue;
+        if (waitid(P_PID, (id_t)s->started[r], &info, WEXITED | WNOHANG | WNOWAIT))
+            ended = r; /* somebody has waited for it */
+        else if (info.si_pid == s->started[r] && info.si_code != CLD_EXITED)
+            return fail_killed(t, r, info.si_status, err);
+        else if (info.si_pid == s->started[r])
+            ended = r;
+    }
+    killed = __atomic_load_n(&s->killed, __ATOMIC_ACQUIRE);
+    if (killed)
+        return fail_killed(t, killed / SIGNAL_STEP, killed % SIGNAL_STEP, err);
+    return ended ? fail(err, PV_E_IO, "rank %d of %d has ended", ended, t->n) : PV_OK;
+}
+
 static void socket_close(struct transport *t)
 {
     struct socket_transport *s = (struct socket_transport *)t;
@@ -202,6 +233,7 @@ static const struct transport_ops socket_ops = { .name = "sockets",
                                                  .gather = socket_gather,
                                                  .send = socket_send,
                                                  .recv = socket_recv,
+                                                 .check = socket_check,
                                                  .close = socket_close };
 
 /* ---- opening ---- */
@@ -275,7 +307,7 @@ enum pv_status transport_fork(struct transport **out, int n, struct pv_error *er
         else if (child == 0)
             rank = r;
         else
-            all[0]->child[r] = child;
+            all[0]->child[r] = all[0]->started[r] = child;
     }
     if (s) { /* those that run find their sockets closed, and end */
         struct socket_transport *first = all[0];

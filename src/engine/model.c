@@ -83,25 +83,45 @@ static enum pv_status open_tokenizer(struct pv_model *m, struct pv_error *err)
     return PV_OK;
 }
 
-/* "cpu", "cuda", "cuda:N". */
-static enum pv_status parse_device(const char *text, int *gpu, struct pv_error *err)
+/* "cuda" or "cuda:N" at *text, which moves behind it; -1: something else. */
+static int parse_gpu(const char **text)
 {
-    const char *digits = text + 4;
+    const char *p = *text;
     int n = 0;
-    *gpu = -1;
+    if (strncmp(p, "cuda", 4) != 0)
+        return -1;
+    p += 4;
+    if (*p == ':' && p[1] >= '0' && p[1] <= '9')
+        for (p++; *p >= '0' && *p <= '9' && n < 1000; p++)
+            n = 10 * n + (*p - '0');
+    *text = p;
+    return n;
+}
+
+/* "cpu", "cuda", "cuda:N", or several GPUs with commas between them. */
+static enum pv_status parse_device(const char *text, struct gpu_list *gpus, struct pv_error *err)
+{
+    const char *p = text;
+    gpus->n = 0;
     if (!strcmp(text, "cpu"))
         return PV_OK;
-    *gpu = 0;
-    if (!strcmp(text, "cuda"))
-        return PV_OK;
-    if (!strncmp(text, "cuda:", 5) && digits[1]) {
-        for (digits++; *digits >= '0' && *digits <= '9' && n < 1000; digits++)
-            n = 10 * n + (*digits - '0');
-        *gpu = n;
-        if (!*digits)
+    for (int gpu = parse_gpu(&p); gpu >= 0; gpu = parse_gpu(&p)) {
+        if (gpus->n == MODEL_MAX_GPUS)
+            return fail(err, PV_E_LIMIT, "'%s' has more than %d devices", text, MODEL_MAX_GPUS);
+        gpus->index[gpus->n++] = gpu;
+        if (*p == '\0')
             return PV_OK;
+        if (*p++ != ',')
+            break;
     }
-    return fail(err, PV_E_ARG, "unknown device '%s' (use cpu, cuda or cuda:N)", text);
+    return fail(err, PV_E_ARG,
+                "unknown device '%s' (use cpu, cuda, cuda:N, or several such as cuda:0,cuda:1)",
+                text);
+}
+
+static bool same_gpus(const struct gpu_list *a, const struct gpu_list *b)
+{
+    return a->n == b->n && !memcmp(a->index, b->index, sizeof *a->index * (size_t)a->n);
 }
 
 /* Ranks that can open the files themselves read their parts of the weights there. */
@@ -129,12 +149,16 @@ static enum pv_status open_device(struct pv_model *m, const struct pv_model_para
                                   struct pv_error *err)
 {
     enum pv_status s = PV_OK;
-    m->gpu = p->shares_with ? p->shares_with->gpu : -1;
+    if (p->shares_with)
+        m->gpus = p->shares_with->gpus;
     if (p->device)
-        s = parse_device(p->device, &m->gpu, err);
+        s = parse_device(p->device, &m->gpus, err);
     if (s)
         return s;
-    if (p->shares_with && p->shares_with->gpu == m->gpu) {
+    m->gpu = m->gpus.n > 0 ? m->gpus.index[0] : -1;
+    m->ranks = p->ranks;
+    if (p->shares_with && same_gpus(&p->shares_with->gpus, &m->gpus) &&
+        (!p->ranks || p->ranks == p->shares_with->ranks)) {
         m->shares_with = p->shares_with;
         m->step_lock = p->shares_with->step_lock;
         m->dev = p->shares_with->dev;
@@ -142,6 +166,11 @@ static enum pv_status open_device(struct pv_model *m, const struct pv_model_para
     }
     if (p->ranks && p->ranks->t->n > 1)
         return open_ranks(m, p, err);
+    if (m->gpus.n > 1) {
+        s = device_cuda_open_several(&m->dev, m->gpus.index, m->gpus.n, err);
+        m->spread = !s;
+        return s;
+    }
     return m->gpu < 0 ? device_cpu_open(&m->dev, m->threads, m->cpu, err)
                       : device_cuda_open(&m->dev, m->gpu, err);
 }

@@ -17,6 +17,13 @@ enum {
     MODEL_DEFAULT_CONTEXT = 32768 /* or the model's own limit if that is smaller */
 };
 
+enum { MODEL_MAX_GPUS = 16 };
+
+struct gpu_list {
+    int n; /* 0: the CPU */
+    int index[MODEL_MAX_GPUS];
+};
+
 struct pv_model {
     struct model_file *file;
     struct device *dev;
@@ -30,8 +37,10 @@ struct pv_model {
     int threads;
     uint64_t cpu;                 /* features in use */
     struct pv_model *shares_with; /* the owner of the device; NULL: this model */
-    bool spread;                  /* its decoder is distributed over ranks */
-    int gpu;                      /* number of its GPU; -1: it runs on the CPU */
+    bool spread;                  /* its decoder is distributed over ranks, or over GPUs */
+    const pv_ranks *ranks;        /* NULL: none */
+    int gpu;                      /* number of its (first) GPU; -1: it runs on the CPU */
+    struct gpu_list gpus;         /* all its GPUs */
     uint64_t repacked; /* bytes of the repacked copy of its weights, made or not (no_repack) */
     pthread_mutex_t own_lock;
     pthread_mutex_t *step_lock; /* the device runs one step at a time */

@@ -19,6 +19,23 @@ enum pv_status pv_ranks_start(pv_ranks **out, int n, struct pv_error *err)
     return s;
 }
 
+enum pv_status pv_ranks_start_draft(pv_ranks **out, int n, struct pv_error *err)
+{
+    pv_ranks *r = NULL;
+    enum pv_status s = n >= 1 ? pv_ranks_start(&r, n + 1, err)
+                              : fail(err, PV_E_ARG, "%d ranks cannot run a draft model", n);
+    if (s)
+        return s;
+    r->t->apart = true;
+    *out = r;
+    return PV_OK;
+}
+
+enum pv_status pv_ranks_check(const pv_ranks *ranks, struct pv_error *err)
+{
+    return transport_check(ranks->t, err);
+}
+
 int pv_ranks_rank(const pv_ranks *ranks)
 {
     return ranks->t->rank;

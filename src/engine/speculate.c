@@ -97,7 +97,7 @@ static void open_policy(struct speculation *sp)
 static bool sides_have_room(const struct pv_session *s, const struct pv_method *m)
 {
     const struct pv_model *target = s->model, *draft = s->draft.model;
-    if (drafter_find(m->drafter)->runs == DRAFTER_RUNS_DRAFT && draft && draft->gpu != target->gpu)
+    if (drafter_find(m->drafter)->runs == DRAFTER_RUNS_DRAFT && draft && draft->dev != target->dev)
         return true;
     return target->gpu < 0 && target->threads >= AUTO_PARALLEL;
 }

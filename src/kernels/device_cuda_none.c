@@ -1,6 +1,13 @@
 /* In place of kernels/cuda in a build without it. */
 #include "tensor/device.h"
 
+enum pv_status device_cuda_open_several(struct device **out, const int *index, int n,
+                                        struct pv_error *err)
+{
+    (void)n;
+    return device_cuda_open(out, index[0], err);
+}
+
 enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err)
 {
     (void)out;

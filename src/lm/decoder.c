@@ -77,7 +77,7 @@ static enum pv_status take_weights(struct decoder *dec, const struct model_file 
     dec->tied = model_file_lm_head(mf)->data == table->data;
     embed.lookup = !dec->tied;
     if (dec->c.spread && dec->tied)
-        embed.spread.kind = SPREAD_OUTPUTS;
+        embed.spread = (struct spread){ .kind = SPREAD_OUTPUTS, .looked_up = true };
     s = weights_take(dev, &dec->embed, embed, err);
     dec->norm = weights_small(dev, &at, model_file_norm(mf));
     if (!s && dec->tied)

@@ -29,14 +29,15 @@ enum {
 /* Error text of a step whose numbers are not finite. */
 #define DEVICE_NOT_FINITE "a step of the model gave numbers that are not finite"
 
-/* How a device that distributes a decoder over ranks (src/dist) divides the outputs of a matrix:
- * not at all, evenly, by query heads, by KV heads, or each expert's matrix as a whole to one rank.
- * Other devices ignore it. */
+/* How a device that distributes a decoder over ranks (src/dist) or GPUs divides the outputs of a
+ * matrix: not at all, evenly, by query heads, by KV heads, or each expert's matrix as a whole to one
+ * rank. Other devices ignore it. */
 enum spread_kind { SPREAD_NONE, SPREAD_OUTPUTS, SPREAD_QUERIES, SPREAD_KEYS, SPREAD_EXPERT };
 struct spread {
     enum spread_kind kind;
     int n_heads, n_kv_heads;
     int expert, n_experts;
+    bool looked_up; /* rows of it too, by `embed` */
 };
 
 /* A weight matrix on the device. */
@@ -528,6 +529,10 @@ enum pv_status device_cpu_open(struct device **out, int threads, uint64_t cpu_fl
                                struct pv_error *err);
 /* An NVIDIA GPU (kernels/cuda), or PV_E_UNSUPPORTED in a build without. */
 enum pv_status device_cuda_open(struct device **out, int index, struct pv_error *err);
+/* Several GPUs as one, each named by its number and perhaps several times. While dev->spreads is
+ * set, decoders that are opened are spread over them; everything else runs on the first. */
+enum pv_status device_cuda_open_several(struct device **out, const int *index, int n,
+                                        struct pv_error *err);
 void device_close(struct device **dev);
 
 /* ops->alloc with an error message if memory runs out. */

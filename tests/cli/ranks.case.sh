@@ -17,6 +17,15 @@ for n in 2 3; do
     verdict "the text with $n ranks" "$(cmp -s out one.txt || echo "another text")"
 done
 
+# The draft model on processes of its own, which draft while the model works.
+draft=$root/models/nano-draft.gguf
+for options in '--method pearl --draft-ranks 1' '--method hippo --ranks 2 --draft-ranks 1' \
+    '--method parallelvlm --draft-ranks 2' '--method specvlm --draft-ranks 1'; do
+    ask -d "$draft" $options
+    verdict "the text with $options" "$(cmp -s out one.txt || echo "another text")"
+done
+
+misuse "no draft ranks" '1 .*63' describe "$video" -m "$nano" --draft-ranks 0
 misuse "no ranks" '1 .*64' describe "$video" -m "$nano" --ranks 0
 misuse "too many ranks" '1 .*64' describe "$video" -m "$nano" --ranks 65
 failure "pages of ranks on disk" 'spread over ranks cannot be kept on disk' \

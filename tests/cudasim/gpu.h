@@ -7,11 +7,13 @@
 
 struct cudasim_gpu {
     int driver;      /* version of CUDA that it knows; 0: there is none */
-    int gpus;        /* all alike, one can be used */
+    int gpus;        /* all alike; memory and time are those of one */
     int major;       /* of the compute capability */
     bool code;       /* kernels are for this capability */
     size_t memory;   /* bytes, pinned ones included */
     int allocations; /* so many succeed from now on; -1: all that have room */
+    bool peers;      /* each reads the others' memory */
+    bool nccl;       /* the library is there */
 };
 
 #ifdef __cplusplus

@@ -24,7 +24,8 @@ struct cudasim_stream {
     std::deque<operation> queue;
     std::shared_ptr<cudasim_graph> capture;
     bool origin; /* of the capture */
-    cudasim_stream() : origin(false)
+    int device;
+    cudasim_stream() : origin(false), device(0)
     {
     }
 };
@@ -32,6 +33,7 @@ struct cudasim_stream {
 /* Counts the times that it was recorded, and those that the streams have got to. */
 struct cudasim_event {
     long recorded, done;
+    int device;
     cudasim_stream *stream;
     std::shared_ptr<cudasim_graph> capture;
     std::chrono::steady_clock::time_point time;
@@ -42,18 +44,20 @@ static std::set<cudasim_stream *> streams;
 static cudasim_stream null_stream;
 static bool lazy_streams;
 static thread_local cudaError_t last_error;
+static thread_local int current; /* device */
 
 struct allocation {
     size_t size;
     bool device;
 };
 static std::map<const char *, allocation> memory;
-static std::map<const void *, int> shared_limit; /* of kernels that were allowed more */
+/* Of kernels that were allowed more, by device. */
+static std::map<std::pair<const void *, int>, int> shared_limit;
 
 enum : size_t { SMEM = 48 << 10, SMEM_OPTIN = 227 << 10 };
 static const int VERSION = 13000;
 
-static cudasim_gpu first_gpu = { VERSION, 1, 8, true, (size_t)4 << 30, -1 };
+static cudasim_gpu first_gpu = { VERSION, 1, 8, true, (size_t)4 << 30, -1, true, false };
 static cudasim_gpu gpu = first_gpu;
 
 static cudaError_t give(cudaError_t e)
@@ -136,7 +140,7 @@ cudaError_t cudasim_launch_body(cudasim_site site, const void *kernel, dim3 grid
                                 size_t smem, cudaStream_t stream, operation body)
 {
     guard g(lock);
-    auto limit = shared_limit.find(kernel);
+    auto limit = shared_limit.find({ kernel, current });
     size_t allowed = limit == shared_limit.end() ? SMEM : (size_t)limit->second;
     if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z || grid.y > 65535 ||
         grid.z > 65535 || grid.x > 2147483647u || block.z > 64 ||
@@ -144,6 +148,11 @@ cudaError_t cudasim_launch_body(cudasim_site site, const void *kernel, dim3 grid
         return give(cudaErrorInvalidConfiguration);
     if (smem > allowed)
         return give(cudaErrorInvalidValue);
+    if (stream && stream->device != current) {
+        fprintf(stderr, "CUDA simulator: a launch on a stream of device %d, device %d is current\n",
+                stream->device, current);
+        return give(cudaErrorInvalidResourceHandle);
+    }
     if (!gpu.code)
         return give(cudaErrorNoKernelImageForDevice);
     return submit(stream, [=] { cudasim_run_grid(site, grid, block, smem, body); });
@@ -276,6 +285,27 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind k
     return cudaMemcpyAsync(to, from, size, kind, nullptr);
 }
 
+cudaError_t cudaMemcpy3DPeerAsync(const cudaMemcpy3DPeerParms *p, cudaStream_t s)
+{
+    if (p->extent.depth != 1 || p->srcDevice >= gpu.gpus || p->dstDevice >= gpu.gpus)
+        return give(cudaErrorInvalidValue);
+    return cudaMemcpy2DAsync(p->dstPtr.ptr, p->dstPtr.pitch, p->srcPtr.ptr, p->srcPtr.pitch,
+                             p->extent.width, p->extent.height, cudaMemcpyDeviceToDevice, s);
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t size, cudaStream_t s)
+{
+    if (to_device >= gpu.gpus || from_device >= gpu.gpus)
+        return give(cudaErrorInvalidDevice);
+    return cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, s);
+}
+
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t size)
+{
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, size, nullptr);
+}
+
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t size, cudaStream_t s)
 {
     guard g(lock);
@@ -350,18 +380,34 @@ cudaError_t cudaGetDeviceCount(int *n)
 
 cudaError_t cudaSetDevice(int device)
 {
-    return device ? give(cudaErrorInvalidDevice) : cudaSuccess;
+    guard g(lock);
+    if (device < 0 || device >= gpu.gpus)
+        return give(cudaErrorInvalidDevice);
+    current = device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = current;
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other)
+{
+    guard g(lock);
+    *can = device != other && gpu.peers;
+    return device < gpu.gpus && other < gpu.gpus ? cudaSuccess : give(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
+{
+    return other < gpu.gpus ? cudaSuccess : give(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
-    if (device)
+    if (device < 0 || device >= gpu.gpus)
         return give(cudaErrorInvalidDevice);
     *p = {};
     snprintf(p->name, sizeof p->name, "CUDA simulator");
@@ -456,7 +502,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int va
         return cudaSuccess;
     if (value < 0 || (size_t)value > SMEM_OPTIN)
         return give(cudaErrorInvalidValue);
-    shared_limit[kernel] = value;
+    shared_limit[{ kernel, current }] = value;
     return cudaSuccess;
 }
 
@@ -484,6 +530,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int)
 {
     guard g(lock);
     *s = new cudasim_stream();
+    (*s)->device = current;
     streams.insert(*s);
     return cudaSuccess;
 }
@@ -526,6 +573,28 @@ static void wait_for(cudasim_event *e, long count)
     }
 }
 
+void cudasim_between(cudaStream_t from_stream, cudaStream_t to_stream, void *to, const void *from,
+                     size_t size)
+{
+    guard g(lock);
+    static std::deque<cudasim_event> events; /* whose places stay */
+    cudasim_event *ready = &events.emplace_back(), *there = &events.emplace_back();
+    if (from_stream->capture) { /* a graph runs in the order of its calls */
+        submit(to_stream, [=] { memmove(to, from, size); });
+        return;
+    }
+    ready->stream = from_stream;
+    there->stream = to_stream;
+    ready->recorded = there->recorded = 1;
+    submit(from_stream, [=] { ready->done = 1; });
+    submit(to_stream, [=] {
+        wait_for(ready, 1);
+        memmove(to, from, size);
+        there->done = 1;
+    });
+    submit(from_stream, [=] { wait_for(there, 1); });
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     guard g(lock);
@@ -547,6 +616,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*f)(void *), void *arg)
 cudaError_t cudaEventCreate(cudaEvent_t *e)
 {
     *e = new cudasim_event();
+    (*e)->device = current;
     return cudaSuccess;
 }
 
@@ -566,6 +636,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     guard g(lock);
+    if (s && s->device != e->device)
+        return give(cudaErrorInvalidResourceHandle);
     if (of(s)->capture) {
         e->capture = of(s)->capture;
         return cudaSuccess;

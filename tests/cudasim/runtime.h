@@ -20,6 +20,7 @@ enum cudaError {
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
     cudaErrorStreamCaptureUnsupported = 900,
@@ -115,6 +116,9 @@ cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int value);
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel);
 
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other);
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags);
+
 cudaError_t cudaMalloc(void **p, size_t size);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaMallocHost(void **p, size_t size, unsigned flags = 0);
@@ -142,6 +146,34 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                          size_t width, size_t height, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *p, int byte, size_t size);
+struct cudaPitchedPtr {
+    void *ptr;
+    size_t pitch, xsize, ysize;
+};
+struct cudaExtent {
+    size_t width, height, depth;
+};
+struct cudaPos {
+    size_t x, y, z;
+};
+struct cudaMemcpy3DPeerParms {
+    struct cudaPos srcPos, dstPos;
+    struct cudaPitchedPtr srcPtr, dstPtr;
+    int srcDevice, dstDevice;
+    struct cudaExtent extent;
+};
+static inline cudaPitchedPtr make_cudaPitchedPtr(void *p, size_t pitch, size_t x, size_t y)
+{
+    return cudaPitchedPtr{ p, pitch, x, y };
+}
+static inline cudaExtent make_cudaExtent(size_t width, size_t height, size_t depth)
+{
+    return cudaExtent{ width, height, depth };
+}
+cudaError_t cudaMemcpy3DPeerAsync(const cudaMemcpy3DPeerParms *p, cudaStream_t s);
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t size);
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t size, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t size, cudaStream_t s = nullptr);
 
 cudaError_t cudaStreamCreate(cudaStream_t *s);
@@ -187,5 +219,22 @@ struct cudasim_site {
 
 cudaError_t cudasim_launch_body(cudasim_site site, const void *kernel, dim3 grid, dim3 block,
                                 size_t smem, cudaStream_t stream, std::function<void()> body);
+
+/* nccl.cpp: the calls of NCCL that the CUDA files use (kernels/cuda/nccl.h). As in the library,
+ * calls of a group happen together, and every GPU makes its own. */
+int cudasim_nccl_init_all(void **comms, int n, const int *devices);
+int cudasim_nccl_destroy(void *comm);
+int cudasim_nccl_group_start();
+int cudasim_nccl_group_end();
+int cudasim_nccl_broadcast(const void *from, void *to, size_t count, int type, int root, void *comm,
+                           cudaStream_t s);
+int cudasim_nccl_send(const void *from, size_t count, int type, int peer, void *comm,
+                      cudaStream_t s);
+int cudasim_nccl_recv(void *to, size_t count, int type, int peer, void *comm, cudaStream_t s);
+
+/* runtime.cpp: a copy from what a stream has made to where another one goes on from; both wait for
+ * it. */
+void cudasim_between(cudaStream_t from_stream, cudaStream_t to_stream, void *to, const void *from,
+                     size_t size);
 
 #endif

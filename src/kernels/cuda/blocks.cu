@@ -24,16 +24,14 @@ static void norm_input(struct device_work *w, const struct attn_block *b, enum d
         convert_rows(w, w->xn, t, hidden, b->x, DTYPE_F32, hidden, b->n, s->hidden);
 }
 
-/* Octets' sums of squares of the rows whose weighted form is in xn (norm.h): [rows, hidden / 8]
- * where only many rows and matrices of different types want room. */
-static float *norm_sums(const struct device_work *w)
+/* [rows, hidden / 8] where only many rows and matrices of different types want room. */
+float *norm_sums(const struct device_work *w)
 {
     return (float *)w->mid2;
 }
 
-/* Whether `weight` is applied by the products before and after it, whatever the rows. */
-static bool norm_inside(const struct device_work *w, const float *weight,
-                        const struct layer_shape *s, const struct matrix *const *m, int n)
+bool norm_inside(const struct device_work *w, const float *weight, const struct layer_shape *s,
+                 const struct matrix *const *m, int n)
 {
     return weight && m[0]->in == s->hidden && s->hidden <= 8 * s->ffn && few_takes_norm(w, m, n);
 }
@@ -110,14 +108,10 @@ static void qkv_many(struct device_work *w, const struct attn_block *b)
     }
 }
 
-void block_attn(struct device_work *w, const struct attn_block *b)
+void block_attention(struct device_work *w, const struct attn_block *b, void *to)
 {
     enum dtype out = few_x_dtype(&b->w->o);
-    const struct layer_shape *s = b->shape;
-    float scale = 1.0f / sqrtf((float)s->head_dim);
     bool turned = false;
-    if (w->error != cudaSuccess) /* the staged runs may be those of another step */
-        return;
     if (b->bulk)
         qkv_many(w, b);
     else
@@ -125,30 +119,36 @@ void block_attn(struct device_work *w, const struct attn_block *b)
     if (!turned)
         rope_kv(w, b, w->q, w->k, w->v, w->q16);
     if (b->bulk)
-        attention_many(w, b, w->q16, w->att, out);
+        attention_many(w, b, w->q16, to, out);
     else
-        attention_few(w, b, w->q16, w->att, out);
+        attention_few(w, b, w->q16, to, out);
+}
+
+void block_attn(struct device_work *w, const struct attn_block *b)
+{
+    const struct layer_shape *s = b->shape;
+    float scale = 1.0f / sqrtf((float)s->head_dim);
+    if (w->error != cudaSuccess) /* the staged runs may be those of another step */
+        return;
+    block_attention(w, b, w->att);
     for (int i = 0; i < b->n_columns; i++)
         attention_columns(w, &b->columns[i], (int)(b->columns[i].run - b->runs), w->q16, s->n_heads,
                           s->head_dim, scale);
 }
 
-/* Only some rows go on: the attention's result and x of these, at the beginning of their buffers.
- * Numbers of any type are moved as floats. */
-static void keep_rows(struct device_work *w, const struct finish_block *b)
+void block_keep_rows(struct device_work *w, const struct finish_block *b, void *att)
 {
     const struct layer_shape *s = b->shape;
     enum dtype t = few_x_dtype(&b->w->o);
     int q = s->n_heads * s->head_dim, floats = t == DTYPE_F32 ? q : q / 2;
     if (b->n_rows == 1) { /* the one row that is written is not read beside it */
-        gather_rows(w, (float *)w->att, (const float *)w->att, b->rows, 1, floats);
+        gather_rows(w, (float *)att, (const float *)att, b->rows, 1, floats);
         gather_rows(w, b->x, b->x, b->rows, 1, s->hidden);
         return;
     }
-    gather_rows(w, w->gathered, (const float *)w->att, b->rows, b->n_rows, floats);
+    gather_rows(w, w->gathered, (const float *)att, b->rows, b->n_rows, floats);
     work_check(w,
-               cudaMemcpyAsync(w->att, w->gathered,
-                               sizeof(float) * (size_t)b->n_rows * (size_t)floats,
+               cudaMemcpyAsync(att, w->gathered, sizeof(float) * (size_t)b->n_rows * (size_t)floats,
                                cudaMemcpyDeviceToDevice, w->stream),
                "a copy");
     gather_rows(w, w->gathered, b->x, b->rows, b->n_rows, s->hidden);
@@ -216,8 +216,7 @@ static void finish_many(struct device_work *w, const struct finish_block *b)
     matmul_many(w, &l->down, b->x, DTYPE_F32, hidden, w->mid, stride, n, true);
 }
 
-/* Rows after the norm as F32 for the router, and as the experts want them. */
-static void norm_sparse(struct device_work *w, const struct finish_block *b, struct expert_call *c)
+void norm_sparse(struct device_work *w, const struct finish_block *b, struct expert_call *c)
 {
     const struct layer_shape *s = b->shape;
     enum dtype t = few_x_dtype(&b->w->experts->gate[0]);
@@ -270,7 +269,7 @@ void block_finish(struct device_work *w, const struct finish_block *b)
 {
     w->normed = NULL;
     if (b->rows)
-        keep_rows(w, b);
+        block_keep_rows(w, b, w->att);
     if (b->w->experts)
         finish_sparse(w, b);
     else if (b->bulk)

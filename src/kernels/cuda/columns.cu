@@ -7,9 +7,11 @@
  *
  * The host waits for the result, so this is never part of a recorded step. */
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/gpus.h"
 
 enum {
     COLUMN_WARPS = 4,
+    COLUMN_SUMS = KEYS / 4,          /* of a thread */
     COLUMN_ROWS = COLUMN_WARPS * 16, /* (query row, head of the group) that a block has at a time */
     STAT_THREADS = 128
 };
@@ -27,6 +29,11 @@ struct column_args {
     int splits;
     float scale; /* of exponents of 2 */
     bool add;    /* to sums */
+    /* Where other GPUs have heads before or behind these: what the threads have added up so far,
+     * [blocks, threads, COLUMN_SUMS]; NULL: all heads are here. Blocks are those from block0 on. */
+    float *carry;
+    bool begins, ends;
+    int block0;
 };
 
 /* Keys of a tile: their slots, -1 behind the end, and where those lie. */
@@ -165,11 +172,14 @@ __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_a
     SHARED_MEMORY(uint16_t, tile);
     struct column_keys *keys = (struct column_keys *)(tile + KEYS * D);
     float *shared_sums = (float *)(keys + 1);
-    int e0 = (int)blockIdx.x * KEYS, n = a.n_rows * a.group, i;
+    int e0 = (a.block0 + (int)blockIdx.x) * KEYS, n = a.n_rows * a.group, i;
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     float sum[KEYS / 8][2] = {};
+    float *carry = a.carry + ((size_t)blockIdx.x * COLUMN_WARPS * 32 + threadIdx.x) * COLUMN_SUMS;
     dep_launch();
     dep_wait();
+    for (int x = 0; x < COLUMN_SUMS && a.carry && !a.begins; x++)
+        sum[x / 2][x % 2] = carry[x];
     for (int kv_head = 0; kv_head < a.n_kv; kv_head++) {
         load_keys<D>(a, tile, keys, kv_head, e0);
         for (int m0 = 0; m0 < n; m0 += COLUMN_ROWS) {
@@ -193,6 +203,11 @@ __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_a
                                              stat[j / 2].y, sum[x][j % 2]);
         }
     }
+    if (a.carry && !a.ends) {
+        for (int x = 0; x < COLUMN_SUMS; x++)
+            carry[x] = sum[x / 2][x % 2];
+        return;
+    }
 #pragma unroll
     for (int x = 0; x < KEYS / 8; x++)
 #pragma unroll
@@ -214,100 +229,257 @@ __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_a
 
 /* ---- the host's side ---- */
 
-/* keys: the list that softmax goes over, or that is summed up over. */
-template <int D>
-static void columns_slice(struct device_work *w, struct column_args a, const int *keys, int n_keys,
-                          bool over_keys)
+template <int D> static size_t column_smem(void)
 {
-    size_t smem = KEYS * D * sizeof(uint16_t) + sizeof(struct column_keys) +
-                  KEYS * COLUMN_WARPS * sizeof(float);
+    return KEYS * D * sizeof(uint16_t) + sizeof(struct column_keys) +
+           KEYS * COLUMN_WARPS * sizeof(float);
+}
+
+/* Pass one. keys: the list that softmax goes over, or that is summed up over. */
+template <int D>
+static void find_stats(struct device_work *w, struct column_args a, const int *keys, int n_keys,
+                       bool over_keys)
+{
     int rows = a.n_rows * a.group, tiles = (rows + COLUMN_ROWS - 1) / COLUMN_ROWS;
     int stats = a.n_kv * rows;
-    struct column_args first = a;
     if (over_keys) {
-        first.keys = keys;
-        first.n_keys = n_keys;
+        a.keys = keys;
+        a.n_keys = n_keys;
     }
-    a.keys = keys;
-    a.n_keys = n_keys;
     work_check(w,
                launch(column_parts<D>, dim3((unsigned)a.splits, (unsigned)tiles, (unsigned)a.n_kv),
-                      dim3(COLUMN_WARPS * 32), smem, w->stream, first),
+                      dim3(COLUMN_WARPS * 32), column_smem<D>(), w->stream, a),
                "maxima of columns");
     work_check(w,
                launch(column_stats, dim3((unsigned)((stats + STAT_THREADS - 1) / STAT_THREADS)),
-                      dim3(STAT_THREADS), 0, w->stream, first),
+                      dim3(STAT_THREADS), 0, w->stream, a),
                "maxima of columns");
+}
+
+/* Pass two, of so many blocks. */
+template <int D>
+static void add_columns(struct device_work *w, struct column_args a, const int *keys, int n_keys,
+                        int blocks)
+{
+    a.keys = keys;
+    a.n_keys = n_keys;
     work_check(w,
-               launch(column_sums<D>, dim3((unsigned)((n_keys + KEYS - 1) / KEYS)),
-                      dim3(COLUMN_WARPS * 32), smem, w->stream, a),
+               launch(column_sums<D>, dim3((unsigned)blocks), dim3(COLUMN_WARPS * 32),
+                      column_smem<D>(), w->stream, a),
                "sums of columns");
+}
+
+static void both_stats(struct device_work *w, const struct column_args &a, const int *keys,
+                       const struct column_job *job)
+{
+    (a.d <= 64    ? find_stats<64>
+     : a.d <= 128 ? find_stats<128>
+                  : find_stats<256>)(w, a, keys, job->n_keys, job->over_keys);
+}
+
+static void add_blocks(struct device_work *w, const struct column_args &a, const int *keys,
+                       const struct column_job *job, int blocks)
+{
+    (a.d <= 64    ? add_columns<64>
+     : a.d <= 128 ? add_columns<128>
+                  : add_columns<256>)(w, a, keys, job->n_keys, blocks);
+}
+
+static int column_blocks(const struct column_job *job)
+{
+    return (job->n_keys + KEYS - 1) / KEYS;
+}
+
+/* What lies in the scratch: keys and rows of a job, sums, and as many rows at a time as there is
+ * room for. */
+struct column_room {
+    int *keys, *rows;
+    int slice;
+};
+
+/* The lists on their way up. slice 0: no room. */
+static cudaError_t columns_open(struct device_work *w, const struct column_job *job,
+                                struct column_args *a, struct column_room *room)
+{
+    size_t keys = (size_t)job->n_keys, rows = (size_t)job->n_rows, slices;
+    size_t lists = (2 * keys + rows + 1) / 2 * 2 * sizeof(float);
+    size_t each = (size_t)a->n_heads * (size_t)(a->splits + 1) * sizeof(float2);
+    cudaError_t e;
+    if (w->full_size < lists + each)
+        return cudaErrorMemoryAllocation;
+    slices = (w->full_size - lists) / each;
+    room->slice = slices < rows ? (int)slices : (int)rows;
+    room->keys = (int *)w->full_scratch;
+    room->rows = room->keys + 2 * keys;
+    a->sums = (float *)(room->keys + keys);
+    a->stat = (float2 *)((uint8_t *)w->full_scratch + lists);
+    a->part = a->stat + (size_t)room->slice * (size_t)a->n_heads;
+    e = cudaMemcpyAsync(room->keys, job->keys, keys * sizeof(int), cudaMemcpyHostToDevice,
+                        w->stream);
+    if (e == cudaSuccess)
+        e = cudaMemcpyAsync(room->rows, job->rows, rows * sizeof(int), cudaMemcpyHostToDevice,
+                            w->stream);
+    return e;
+}
+
+/* The rows of a slice from `row` on. */
+static void set_slice(struct column_args *a, const struct column_room *room,
+                      const struct column_job *job, int row)
+{
+    a->rows = room->rows + row;
+    a->n_rows = job->n_rows - row < room->slice ? job->n_rows - row : room->slice;
+    a->add = row > 0;
 }
 
 /* Lists up, sums down, and in between as many rows at a time as there is room for. */
 static cudaError_t columns_run(struct device_work *w, const struct column_job *job,
                                struct column_args a, float *sums)
 {
-    size_t keys = (size_t)job->n_keys, rows = (size_t)job->n_rows;
-    size_t lists = (2 * keys + rows + 1) / 2 * 2 * sizeof(float), room;
-    size_t each = (size_t)a.n_heads * (size_t)(a.splits + 1) * sizeof(float2);
-    int *key_list = (int *)w->full_scratch, *row_list = key_list + 2 * keys, slice;
-    cudaError_t e;
-    if (w->full_size < lists + each)
-        return cudaErrorMemoryAllocation;
-    room = (w->full_size - lists) / each;
-    slice = room < rows ? (int)room : (int)rows;
-    a.sums = (float *)(key_list + keys);
-    a.stat = (float2 *)((uint8_t *)w->full_scratch + lists);
-    a.part = a.stat + (size_t)slice * (size_t)a.n_heads;
-    e = cudaMemcpyAsync(key_list, job->keys, keys * sizeof(int), cudaMemcpyHostToDevice, w->stream);
-    if (e == cudaSuccess)
-        e = cudaMemcpyAsync(row_list, job->rows, rows * sizeof(int), cudaMemcpyHostToDevice,
-                            w->stream);
+    struct column_room room = {};
+    cudaError_t e = columns_open(w, job, &a, &room);
     if (e != cudaSuccess)
         return e;
-    for (int row = 0; row < job->n_rows; row += slice) {
-        a.rows = row_list + row;
-        a.n_rows = job->n_rows - row < slice ? job->n_rows - row : slice;
-        a.add = row > 0;
-        if (a.d <= 64)
-            columns_slice<64>(w, a, key_list, job->n_keys, job->over_keys);
-        else if (a.d <= 128)
-            columns_slice<128>(w, a, key_list, job->n_keys, job->over_keys);
-        else
-            columns_slice<256>(w, a, key_list, job->n_keys, job->over_keys);
+    for (int row = 0; row < job->n_rows; row += room.slice) {
+        set_slice(&a, &room, job, row);
+        both_stats(w, a, room.keys, job);
+        add_blocks(w, a, room.keys, job, column_blocks(job));
     }
-    e = cudaMemcpyAsync(sums, a.sums, keys * sizeof(float), cudaMemcpyDeviceToHost, w->stream);
+    e = cudaMemcpyAsync(sums, a.sums, (size_t)job->n_keys * sizeof(float), cudaMemcpyDeviceToHost,
+                        w->stream);
     return e == cudaSuccess ? cudaStreamSynchronize(w->stream) : e;
+}
+
+/* What a job asks of the heads of its run's KV cache; q: of the first of these. */
+static struct column_args args_of(struct device_work *w, const struct column_job *job, int index,
+                                  const struct kv_layer *kv, const uint16_t *q, int n_heads,
+                                  int group, int d, float scale)
+{
+    const struct attn_run *run = job->run;
+    struct column_args a = {};
+    int listed;
+    a.q = q + (size_t)run->row0 * (size_t)n_heads * (size_t)d;
+    a.kv = pages_of(w, kv, index);
+    a.first = run->first_slot + run->pending;
+    a.n_keys = a.first + job->rows[job->n_rows - 1] + 1;
+    a.n_heads = n_heads;
+    a.n_kv = kv->n_kv;
+    a.group = group;
+    a.d = d;
+    a.scale = scale * 1.4426950408889634f;
+    listed = job->over_keys ? job->n_keys : a.n_keys;
+    a.splits = (listed + KV_SPLIT - 1) / KV_SPLIT;
+    return a;
+}
+
+/* To what the host has. */
+static void add_to_sums(struct device_work *w, const struct column_job *job, const float *sums)
+{
+    for (int i = 0; i < job->n_keys && w->error == cudaSuccess; i++)
+        job->sums[i] += sums[i];
 }
 
 void attention_columns(struct device_work *w, const struct column_job *job, int index,
                        const void *q16, int n_heads, int d, float scale)
 {
-    const struct attn_run *run = job->run;
-    struct column_args a = {};
+    const struct kv_layer *kv = job->run->kv;
     float *sums;
-    int listed;
     if (job->n_rows == 0 || job->n_keys == 0)
         return;
-    a.q = (const uint16_t *)q16 + (size_t)run->row0 * (size_t)n_heads * (size_t)d;
-    a.kv = pages_of(w, run->kv, index);
-    a.first = run->first_slot + run->pending;
-    a.n_keys = a.first + job->rows[job->n_rows - 1] + 1;
-    a.n_heads = n_heads;
-    a.n_kv = run->kv->n_kv;
-    a.group = n_heads / a.n_kv;
-    a.d = d;
-    a.scale = scale * 1.4426950408889634f;
-    listed = job->over_keys ? job->n_keys : a.n_keys;
-    a.splits = (listed + KV_SPLIT - 1) / KV_SPLIT;
+    struct column_args a =
+        args_of(w, job, index, kv, (const uint16_t *)q16, n_heads, n_heads / kv->n_kv, d, scale);
     sums = (float *)stager_lend(w, (size_t)job->n_keys * sizeof(float));
     if (!sums) {
         work_check(w, cudaErrorMemoryAllocation, "sums of columns");
         return;
     }
     work_check(w, columns_run(w, job, a, sums), "sums of columns");
-    if (w->error == cudaSuccess)
-        for (int i = 0; i < job->n_keys; i++)
-            job->sums[i] += sums[i];
+    add_to_sums(w, job, sums);
+}
+
+/* ---- heads on several GPUs ---- */
+
+/* One that has KV heads which none before it has. */
+struct column_owner {
+    struct gpus_rank *r;
+    struct column_args a;
+    struct column_room room;
+};
+
+/* Sums of so many blocks go from GPU to GPU, in the order of their heads: each goes on where the
+ * one before it has stopped. The host waits at every turn; this is rare. */
+static void pass_on(struct column_owner *o, int n, const struct column_job *job, int block,
+                    int blocks)
+{
+    size_t size = (size_t)blocks * COLUMN_WARPS * 32 * COLUMN_SUMS * sizeof(float);
+    for (int i = 0; i < n; i++) {
+        struct device_work *w = o[i].r->w;
+        struct column_args a = o[i].a;
+        a.carry = (float *)o[i].r->part2;
+        a.begins = i == 0;
+        a.ends = i == n - 1;
+        a.block0 = block;
+        on_gpu(o[i].r);
+        if (i > 0)
+            work_check(w,
+                       cudaMemcpyPeerAsync(a.carry, w->gpu->index, o[i - 1].r->part2,
+                                           o[i - 1].r->w->gpu->index, size, w->stream),
+                       "sums of columns");
+        add_blocks(w, a, o[i].room.keys, job, blocks);
+        work_check(w, cudaStreamSynchronize(w->stream), "sums of columns");
+    }
+}
+
+static void sum_over_gpus(struct gpus_work *g, struct column_owner *o, int n,
+                          const struct column_job *job, float *sums)
+{
+    struct device_work *last = o[n - 1].r->w;
+    int all = column_blocks(job);
+    int most = (int)(g->part_size / (COLUMN_WARPS * 32 * COLUMN_SUMS * sizeof(float)));
+    cudaError_t e = cudaSuccess;
+    for (int i = 0; i < n && e == cudaSuccess; i++) {
+        on_gpu(o[i].r);
+        e = columns_open(o[i].r->w, job, &o[i].a, &o[i].room);
+    }
+    for (int row = 0; row < job->n_rows && e == cudaSuccess; row += o[0].room.slice) {
+        for (int i = 0; i < n; i++) {
+            on_gpu(o[i].r);
+            set_slice(&o[i].a, &o[i].room, job, row);
+            both_stats(o[i].r->w, o[i].a, o[i].room.keys, job);
+        }
+        for (int block = 0; block < all; block += most)
+            pass_on(o, n, job, block, all - block < most ? all - block : most);
+    }
+    on_gpu(o[n - 1].r);
+    if (e == cudaSuccess)
+        e = cudaMemcpyAsync(sums, o[n - 1].a.sums, (size_t)job->n_keys * sizeof(float),
+                            cudaMemcpyDeviceToHost, last->stream);
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize(last->stream);
+    work_check(g->r[0].w, e, "sums of columns");
+}
+
+void gpus_columns(struct gpus_work *g, const struct gpus_layer *l, const struct column_job *job,
+                  int index, int n_heads, int group, int d, float scale)
+{
+    struct column_owner o[GPUS_MOST] = {};
+    float *sums;
+    int n = 0;
+    if (job->n_rows == 0 || job->n_keys == 0)
+        return;
+    for (int r = 0; r < g->n; r++) {
+        struct gpus_rank *k = &g->r[r];
+        if (r > 0 && l->kv[r].from < l->kv[r - 1].to)
+            continue;
+        o[n].r = k;
+        o[n++].a = args_of(k->w, job, index, &k->kv[index],
+                           (const uint16_t *)k->w->gathered + (size_t)(l->kv[r].from * group * d),
+                           n_heads, group, d, scale);
+    }
+    sums = (float *)stager_lend(g->r[0].w, (size_t)job->n_keys * sizeof(float));
+    if (sums)
+        sum_over_gpus(g, o, n, job, sums);
+    else
+        work_check(g->r[0].w, cudaErrorMemoryAllocation, "sums of columns");
+    on_gpu(&g->r[0]);
+    add_to_sums(g->r[0].w, job, sums);
 }

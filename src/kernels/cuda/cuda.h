@@ -110,6 +110,8 @@ static inline int table_size(int positions)
 struct cuda_matrix {
     enum dtype dtype;
     int out, in;
+    int whole;  /* outputs of the matrix that this is a part of (device_group.cu), or `out`: what
+                   fixes bits is chosen by it */
     int stride; /* elements of a row in `w`, a multiple of 64; what is beyond `in` is zero */
     void *w;    /* plain types: [out][stride], and rows of zeros up to a multiple of 8; blocks:
                    quants, as matrix.cu says */
@@ -157,7 +159,8 @@ struct device_work {
      * that. */
     const float *normed_by, *normed;
     int n_normed;
-    struct stager *stager;     /* device_cuda.cu: pinned memory for put and get */
+    struct gpus_work *gpus; /* gpus.h: of a decoder that is spread over several; NULL: it is not */
+    struct stager *stager;  /* device_cuda.cu: pinned memory for put and get */
     struct recorder *recorder; /* device_cuda.cu: recorded steps */
 };
 
@@ -192,6 +195,9 @@ static inline const struct cuda_matrix *cuda_of(const struct matrix *m)
 enum pv_status matrix_take(struct device *dev, struct matrix *m, struct pv_error *err);
 enum pv_status matrix_draw(struct device *dev, struct matrix *m, uint64_t seed,
                            struct pv_error *err); /* random weights; m->data is not read */
+/* The same for rows [first, first + m->out) of a matrix. */
+enum pv_status matrix_draw_rows(struct device *dev, struct matrix *m, uint64_t seed, int first,
+                                struct pv_error *err);
 void matrix_drop(struct device *dev, struct matrix *m);
 /* [out][stride] BF16 from any type with blocks. */
 void matrix_to_bf16(struct device_work *w, void *y, const struct cuda_matrix *m);
@@ -330,12 +336,28 @@ void unit_rows(struct device_work *w, const struct unit_job *j);
 void unit_dots(struct device_work *w, double *out, const uint16_t *units, const double *sum, int n,
                int width);
 
+/* device_cuda.cu: x as the matrices want it, in w->xn or as it is; rows that far apart. */
+const void *as_input(struct device_work *w, const struct matrix *m, const float *x, int n,
+                     size_t *stride);
+void gpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs, const float *x,
+                int n);
+
 /* blocks.cu: the layers, put together from the above. */
 void block_embed(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
                  int n, const float *next_norm);
 void block_attn(struct device_work *w, const struct attn_block *b);
+/* Its parts, without column sums and errors: what attention gives goes to `to`. */
+void block_attention(struct device_work *w, const struct attn_block *b, void *to);
 void block_logits(struct device_work *w, const struct logits_job *job);
 void block_finish(struct device_work *w, const struct finish_block *b);
+/* Only some rows go on: the attention's result and x of these, at the beginning of their buffers.
+ * Numbers of any type are moved as floats. */
+void block_keep_rows(struct device_work *w, const struct finish_block *b, void *att);
+/* Where the octets' sums of squares are of the rows that lie in xn (norm.h). */
+float *norm_sums(const struct device_work *w);
+/* Whether `weight` is applied by the products before and after it, whatever the rows. */
+bool norm_inside(const struct device_work *w, const float *weight, const struct layer_shape *s,
+                 const struct matrix *const *m, int n);
 void block_tower(struct device_work *w, const struct tower_block *b);
 
 #endif

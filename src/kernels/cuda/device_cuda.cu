@@ -290,9 +290,8 @@ static void gpu_layernorm(struct device_work *w, float *y, const float *x, const
     norm_rows(w, y, DTYPE_F32, x, weight, bias, n, dim, eps);
 }
 
-/* x as the matrices want it, in w->xn; rows that far apart. */
-static const void *as_input(struct device_work *w, const struct matrix *m, const float *x, int n,
-                            size_t *stride)
+const void *as_input(struct device_work *w, const struct matrix *m, const float *x, int n,
+                     size_t *stride)
 {
     enum dtype t = few_x_dtype(m);
     *stride = (size_t)m->in;
@@ -304,8 +303,8 @@ static const void *as_input(struct device_work *w, const struct matrix *m, const
     return w->xn;
 }
 
-static void gpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
-                       const float *x, int n)
+void gpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs, const float *x,
+                int n)
 {
     for (int j = 0; j < n_jobs;) {
         const struct matrix *m = jobs[j].w;

@@ -38,6 +38,7 @@ struct expert_room {
     float *weight;            /* [rows, used] */
     int *place;               /* [rows, used] */
     int *row;                 /* [places] */
+    int *pair;                /* [places]: row * used + number among its experts */
     struct expert_tile *tile; /* [most_tiles] */
     int *n_tiles;
     void *mid;   /* [places, ffn] BF16 or F32 */
@@ -123,7 +124,7 @@ namespace {
 
 struct route_args {
     const float *logits;
-    int *expert, *place, *row, *n_tiles;
+    int *expert, *place, *row, *pair, *n_tiles;
     float *weight;
     struct expert_tile *tile;
     int rows, n, used, tile_rows;
@@ -190,6 +191,7 @@ __device__ inline void sort_pairs(const route_args &a, sort_shared &s)
         int place = atomicAdd(&s.cursor[a.expert[i]], 1); /* in any order: each has its own bits */
         a.place[i] = place;
         a.row[place] = i / a.used;
+        a.pair[place] = i;
     }
 }
 
@@ -209,7 +211,7 @@ __device__ inline void lone_tiles(const route_args &a, const route_shared &s, in
     for (int k = lane; k < a.used; k += 32) {
         int rank = rank_of_expert(s.chosen, a.used, k);
         a.tile[rank] = { s.chosen[k], rank, 1 };
-        a.place[rank] = rank;
+        a.place[rank] = a.pair[rank] = rank;
         a.row[rank] = 0;
     }
     if (lane == 0)
@@ -381,6 +383,7 @@ struct sum_args {
     const float *out, *weight;
     const int *place;
     int rows, used, hidden;
+    size_t y_stride;
     bool add;
     struct few_norm norm; /* weight: of the next one; rows end on whole warps */
 };
@@ -400,8 +403,9 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) sum_kernel(const sum_args a)
             size_t pair = row * (size_t)a.used + (size_t)k;
             sum = fmaf(a.weight[pair], a.out[(size_t)a.place[pair] * (size_t)a.hidden + col], sum);
         }
-        sum = a.add ? a.y[i] + sum : sum;
-        a.y[i] = sum;
+        float *y = a.y + row * a.y_stride + col;
+        sum = a.add ? *y + sum : sum;
+        *y = sum;
         if (a.norm.weight) {
             float squares = octet_squares(sum, 1);
             a.norm.xn[i] = (uint16_t)bf16_bits(sum * a.norm.weight[col]);
@@ -509,10 +513,10 @@ struct expert_pass {
     int rows, tile_rows, tiles;
 };
 
-/* y [places, out] = role0 x, or with `gated` silu(role0 x) * (role1 x); x by rows of the pass, or
- * by places. gate: silu(gate) times it. */
+/* y [places, out] = role0 x, or with `gated` silu(role0 x) * (role1 x). rows: that of x for each
+ * place; NULL: the place itself. gate: silu(gate) times it. */
 static void product(struct device_work *w, const struct expert_pass *s, int role0, int role1,
-                    const void *x, bool by_rows, void *y, enum dtype y_dtype, const float *gate)
+                    const void *x, const int *rows, void *y, enum dtype y_dtype, const float *gate)
 {
     const struct matrix *of[] = { s->e->gate, s->e->up, s->e->down };
     const struct cuda_matrix *m = cuda_of(of[role0]);
@@ -541,8 +545,8 @@ static void product(struct device_work *w, const struct expert_pass *s, int role
     a.plane[1] = s->table->plane + (size_t)role1 * (size_t)s->e->n;
     a.tile = s->room.tile;
     a.n_tiles = s->room.n_tiles;
-    a.row = by_rows ? s->room.row : NULL;
-    a.squares = by_rows ? s->squares : NULL;
+    a.row = rows;
+    a.squares = role0 < 2 ? s->squares : NULL;
     a.eps = s->eps;
     work_check(w, launch_product(&a, m->dtype, s->tile_rows, s->tiles, w->stream), "experts");
 }
@@ -556,6 +560,7 @@ static void choose_and_sort(struct device_work *w, const struct expert_pass *s)
     a.expert = r->expert;
     a.place = r->place;
     a.row = r->row;
+    a.pair = r->pair;
     a.n_tiles = r->n_tiles;
     a.weight = r->weight;
     a.tile = r->tile;
@@ -589,6 +594,7 @@ static size_t carve(struct expert_room *r, uint8_t *base, int rows, int experts,
         { &r->weight, f * pairs },
         { &r->place, sizeof(int) * pairs },
         { &r->row, sizeof(int) * pairs },
+        { &r->pair, sizeof(int) * pairs },
         { &r->tile, sizeof *r->tile * (size_t)most_tiles(experts, used, rows, TILE_LEAST) },
         { &r->n_tiles, sizeof(int) },
         { &r->mid, f * pairs * (size_t)ffn },
@@ -652,7 +658,7 @@ static void route(struct device_work *w, const struct expert_pass *s, const stru
 static void add_up(struct device_work *w, const struct expert_pass *s, const struct expert_call *c,
                    float *y, const struct few_norm *norm)
 {
-    size_t hidden = (size_t)s->e->router.in;
+    size_t width = (size_t)cuda_of(&s->e->down[0])->out; /* all of a row, or a part */
     sum_args a = {};
     a.y = y;
     a.out = s->room.out;
@@ -660,56 +666,72 @@ static void add_up(struct device_work *w, const struct expert_pass *s, const str
     a.place = s->room.place;
     a.rows = s->rows;
     a.used = s->e->used;
-    a.hidden = (int)hidden;
+    a.hidden = (int)width;
+    a.y_stride = (size_t)s->e->router.in;
     a.add = c->add;
     a.norm = *norm;
     work_check(w,
-               launch(sum_kernel, grid_for(w, (size_t)s->rows * hidden), dim3(ELEMENT_THREADS), 0,
+               launch(sum_kernel, grid_for(w, (size_t)s->rows * width), dim3(ELEMENT_THREADS), 0,
                       w->stream, a),
                "the sum of experts");
 }
 
-/* The products of all rows, sorted by expert. */
-static void multiply_sorted(struct device_work *w, const struct expert_pass *s, const void *xn)
+/* Gate and up of all rows, sorted by expert. */
+static void multiply_up(struct device_work *w, const struct expert_pass *s, const void *xn)
 {
     const struct expert_weights *e = s->e;
     const struct expert_room *r = &s->room;
     enum dtype mid = few_x_dtype(&e->down[0]);
     choose_and_sort(w, s);
     if (cuda_of(&e->gate[0])->dtype == cuda_of(&e->up[0])->dtype) {
-        product(w, s, 0, 1, xn, true, r->mid, mid, NULL);
+        product(w, s, 0, 1, xn, r->row, r->mid, mid, NULL);
     } else {
-        product(w, s, 0, 0, xn, true, r->gate, DTYPE_F32, NULL);
-        product(w, s, 1, 1, xn, true, r->mid, mid, r->gate);
+        product(w, s, 0, 0, xn, r->row, r->gate, DTYPE_F32, NULL);
+        product(w, s, 1, 1, xn, r->row, r->mid, mid, r->gate);
     }
-    product(w, s, 2, 2, r->mid, false, r->out, DTYPE_F32, NULL);
+}
+
+/* The pass over rows [first, first + rows) of a call. */
+static struct expert_pass open_pass(struct device_work *w, const struct expert_call *c, int first,
+                                    int rows)
+{
+    const struct expert_weights *e = c->e;
+    size_t octets = (size_t)e->router.in / NORM_OCTET;
+    struct expert_pass s = {};
+    s.e = e;
+    s.table = (const struct expert_table *)e->own;
+    s.squares = c->squares ? c->squares + (size_t)first * octets : NULL;
+    s.eps = c->eps;
+    s.rows = rows;
+    s.tile_rows = tile_rows_of(e, rows);
+    s.tiles = most_tiles(e->n, e->used, rows, s.tile_rows);
+    carve(&s.room, (uint8_t *)w->expert_scratch, rows_at_once(w->shape.rows), e->n, e->used,
+          e->router.in, cuda_of(&e->gate[0])->out);
+    return s;
+}
+
+/* Its rows as gate and up want them. */
+static const void *rows_from(const struct expert_call *c, int first)
+{
+    size_t wide = few_x_dtype(&c->e->gate[0]) == DTYPE_F32 ? 4 : 2;
+    return (const uint8_t *)c->xn + (size_t)first * (size_t)c->e->router.in * wide;
 }
 
 void experts_rows(struct device_work *w, const struct expert_call *c)
 {
     const struct expert_weights *e = c->e;
     size_t hidden = (size_t)e->router.in, octets = hidden / NORM_OCTET;
-    size_t wide = few_x_dtype(&e->gate[0]) == DTYPE_F32 ? 4 : 2;
     int most = rows_at_once(w->shape.rows);
     for (int first = 0; first < c->n; first += most) {
-        struct expert_pass s = {};
+        struct expert_pass s = open_pass(w, c, first, c->n - first < most ? c->n - first : most);
         size_t at = (size_t)first;
-        const void *xn = (const uint8_t *)c->xn + at * hidden * wide;
+        const void *xn = rows_from(c, first);
         float *y = c->y + at * hidden;
         struct few_norm next = c->next;
         if (next.weight) {
             next.xn += at * hidden;
             next.sums += at * octets;
         }
-        s.e = e;
-        s.table = (const struct expert_table *)e->own;
-        s.squares = c->squares ? c->squares + at * octets : NULL;
-        s.eps = c->eps;
-        s.rows = c->n - first < most ? c->n - first : most;
-        s.tile_rows = tile_rows_of(e, s.rows);
-        s.tiles = most_tiles(e->n, e->used, s.rows, s.tile_rows);
-        carve(&s.room, (uint8_t *)w->expert_scratch, most, e->n, e->used, (int)hidden,
-              cuda_of(&e->gate[0])->out);
         route(w, &s, c, c->x + at * hidden);
         next.squares = s.squares;
         next.eps = s.eps;
@@ -718,9 +740,44 @@ void experts_rows(struct device_work *w, const struct expert_call *c)
         };
         if (s.rows == 1 && !c->bulk && experts_lone(w, &lone))
             continue;
-        multiply_sorted(w, &s, xn);
+        multiply_up(w, &s, xn);
+        product(w, &s, 2, 2, s.room.mid, NULL, s.room.out, DTYPE_F32, NULL);
         add_up(w, &s, c, y, &next);
     }
+}
+
+/* ---- outputs of all experts, of which other GPUs have more ---- */
+
+int experts_most_rows(const struct device_work *w)
+{
+    return rows_at_once(w->shape.rows);
+}
+
+void experts_part_up(struct device_work *w, const struct expert_call *c, int first, int rows,
+                     void *part)
+{
+    struct expert_pass s = open_pass(w, c, first, rows);
+    enum dtype mid = few_x_dtype(&c->e->down[0]);
+    int out = cuda_of(&c->e->gate[0])->out, pairs = rows * c->e->used;
+    route(w, &s, c, c->x + (size_t)first * (size_t)c->e->router.in);
+    if (out == 0) { /* the sum needs places */
+        choose_and_sort(w, &s);
+        return;
+    }
+    multiply_up(w, &s, rows_from(c, first));
+    gather_rows(w, (float *)part, (const float *)s.room.mid, s.room.place, pairs,
+                mid == DTYPE_F32 ? out : out / 2);
+}
+
+void experts_part_down(struct device_work *w, const struct expert_call *c, int first, int rows,
+                       const void *mid)
+{
+    struct expert_pass s = open_pass(w, c, first, rows);
+    struct few_norm none = {};
+    if (cuda_of(&c->e->down[0])->out == 0)
+        return;
+    product(w, &s, 2, 2, mid, s.room.pair, s.room.out, DTYPE_F32, NULL);
+    add_up(w, &s, c, c->y + (size_t)first * (size_t)c->e->router.in, &none);
 }
 
 /* ---- taking ---- */

@@ -17,6 +17,7 @@
 #ifdef PV_CUDASIM
 #include "cudasim/cudasim.h"
 #define OUT_OF_LINE __attribute__((noinline))
+#define launch_after launch
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -43,6 +44,19 @@ static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, si
     a[0].val.programmaticStreamSerializationAllowed = 1;
     c.attrs = a;
     c.numAttrs = launch_overlaps ? 1 : 0;
+    return cudaLaunchKernelEx(&c, kernel, (P)args...);
+}
+
+/* The same for a kernel that starts when everything in front of it has ended. */
+template <class... P, class... A>
+static inline cudaError_t launch_after(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                                       cudaStream_t stream, A... args)
+{
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = block;
+    c.dynamicSmemBytes = smem;
+    c.stream = stream;
     return cudaLaunchKernelEx(&c, kernel, (P)args...);
 }
 

@@ -383,7 +383,7 @@ static struct few_job job_of(const struct matrix *m0, const struct matrix *m1, v
                              size_t y_stride)
 {
     const struct cuda_matrix *c0 = cuda_of(m0), *c1 = cuda_of(m1);
-    struct few_plan plan = plan_of(c0->dtype, m0 == m1 ? c0->out : 2 * c0->out, c0->in);
+    struct few_plan plan = plan_of(c0->dtype, m0 == m1 ? c0->whole : 2 * c0->whole, c0->in);
     return (struct few_job){ .w = { (const uint8_t *)c0->w, (const uint8_t *)c1->w },
                              .scale = { (const uint8_t *)c0->scale, (const uint8_t *)c1->scale },
                              .bias = { m0->bias, m1->bias },
@@ -407,7 +407,7 @@ bool few_takes_norm(const struct device_work *w, const struct matrix *const *m, 
         return false;
     for (int i = 0; i < n; i++)
         if ((cuda_of(m[i])->dtype != DTYPE_BF16 && !has_blocks(cuda_of(m[i])->dtype)) ||
-            cuda_of(m[i])->in % 64 || cuda_of(m[i])->out % 64)
+            cuda_of(m[i])->in % 64 || cuda_of(m[i])->whole % 64)
             return false;
     return true;
 }

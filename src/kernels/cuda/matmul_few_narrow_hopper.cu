@@ -134,6 +134,12 @@ static cudaError_t launch_many(struct device_work *w, narrow_args &a, encode_fn 
                                          many_size(a, 32));
 }
 
+/* Rows of a block. */
+static int narrow_rows(int out)
+{
+    return ((out + NARROW_BLOCKS - 1) / NARROW_BLOCKS + 7) / 8 * 8;
+}
+
 /* Whether the call is for these kernels, and how it is cut up: nothing of it depends on n. */
 static bool plan_narrow(const struct device_work *w, const struct few_call *c, narrow_args *a)
 {
@@ -146,9 +152,12 @@ static bool plan_narrow(const struct device_work *w, const struct few_call *c, n
         return false;
     a->out = gate->out;
     a->steps = c->in / TILE_COLS;
-    a->rows = ((a->out + NARROW_BLOCKS - 1) / NARROW_BLOCKS + 7) / 8 * 8;
-    return a->rows <= GROUP && lone_size(*a, NARROW_COLS) <= NARROW_SMEM &&
-           many_size(*a, 32) <= NARROW_SMEM;
+    a->rows = narrow_rows(gate->whole);
+    if (a->rows > GROUP || lone_size(*a, NARROW_COLS) > NARROW_SMEM ||
+        many_size(*a, 32) > NARROW_SMEM)
+        return false;
+    a->rows = narrow_rows(a->out);
+    return true;
 }
 
 bool few_narrow(struct device_work *w, const struct few_call *c)

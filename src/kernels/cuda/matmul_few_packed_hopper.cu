@@ -221,28 +221,36 @@ static bool suits(const struct device_work *w, const struct few_call *c)
 
 /* ---- the numeric plan: by the shape alone ---- */
 
-static int count_tiles(const struct few_call *c, int octets)
+static int count_tiles(const struct few_call *c, int octets, bool whole)
 {
     int n = 0;
-    for (int i = 0; i < (c->gated ? 1 : c->n_jobs); i++)
-        n += (octets_of(cuda_of(c->w[i])->out) + octets - 1) / octets;
+    for (int i = 0; i < (c->gated ? 1 : c->n_jobs); i++) {
+        const struct cuda_matrix *m = cuda_of(c->w[i]);
+        n += (octets_of(whole ? m->whole : m->out) + octets - 1) / octets;
+    }
     return n;
 }
 
 /* Octets of a tile from one matrix, so that the waves of blocks have the least to read one after
- * the other; the larger of equals. */
-static int choose_octets(const struct few_call *c, int blocks, int most)
+ * the other; the larger of equals. Of the matrices, or of those that they are parts of. */
+static int best_octets(const struct few_call *c, int blocks, int most, bool whole)
 {
     int best = c->gated ? most / 2 : most;
     int64_t least = INT64_MAX;
     for (int octets = best; octets >= 1; octets--) {
-        int64_t waves = (count_tiles(c, octets) + blocks - 1) / blocks;
+        int64_t waves = (count_tiles(c, octets, whole) + blocks - 1) / blocks;
         if (waves * octets < least) {
             least = waves * octets;
             best = octets;
         }
     }
     return best;
+}
+
+/* No more than a whole matrix has: warps that share a unit were counted for that. */
+static int choose_octets(const struct few_call *c, int blocks, int most)
+{
+    return least(best_octets(c, blocks, most, false), best_octets(c, blocks, most, true));
 }
 
 static int units_of(const struct few_call *c, int octets)
@@ -253,7 +261,7 @@ static int units_of(const struct few_call *c, int octets)
 /* Warps that share a unit, by the units of a tile of which a wave has one to a multiprocessor. */
 static int choose_wk(const struct few_call *c, int pieces)
 {
-    int units = units_of(c, choose_octets(c, BLOCKS, MOST_OCTETS));
+    int units = units_of(c, best_octets(c, BLOCKS, MOST_OCTETS, true));
     int wk = units <= 2 ? 8 : units == 3 ? 6 : units == 4 ? 4 : units < 10 ? 2 : 1;
     while (wk > 1 && (wk > pieces || wk % 2))
         wk--;
@@ -456,7 +464,8 @@ static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t,
 {
     int each = choose_octets(c, BLOCKS, MOST_OCTETS);
     int half = choose_octets(c, 2 * BLOCKS, MOST_OCTETS / 2);
-    bool small = count_tiles(c, each) <= BLOCKS && units_of(c, half) * a->wk <= MOST_WARPS / 2;
+    bool small =
+        count_tiles(c, each, false) <= BLOCKS && units_of(c, half) * a->wk <= MOST_WARPS / 2;
     if (a->paired || small) {
         fill_tiles(a, c, a->paired ? 1 : half);
         *blocks = a->wk == 1 && a->tiles > 2 * BLOCKS ? 2 * BLOCKS : a->tiles;

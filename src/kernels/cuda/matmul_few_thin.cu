@@ -223,10 +223,10 @@ cudaError_t far_launch(struct device_work *w, const thin_args &a, int octets)
 bool few_is_thin(const struct matrix *m)
 {
     const struct cuda_matrix *c = cuda_of(m);
-    if (c->dtype != DTYPE_BF16 || c->in % (2 * UNIT) != 0 || c->out % OCTET != 0)
+    if (c->dtype != DTYPE_BF16 || c->in % (2 * UNIT) != 0 || c->whole % OCTET != 0)
         return false;
-    return (c->in <= SHORT && c->out <= SHORT_OUT) ||
-           (c->in > LONG && c->in <= WARPS * MOST_UNITS * UNIT && c->out <= LONG_OUT);
+    return (c->in <= SHORT && c->whole <= SHORT_OUT) ||
+           (c->in > LONG && c->in <= WARPS * MOST_UNITS * UNIT && c->whole <= LONG_OUT);
 }
 
 static int fill_thin(thin_args *a, const struct few_call *c)

@@ -69,7 +69,7 @@ enum {
 
 /* All that an algorithm may depend on. Compared byte by byte, so zeroed first. */
 struct key {
-    int out, in, stride;
+    int out, whole, in, stride;
     int w_dtype, x_dtype, y_dtype;
     size_t x_stride, y_stride;
     int align_w, align_x, align_y;
@@ -221,11 +221,28 @@ int find_algorithms(struct many *m, const struct key *key, const struct product 
     return kept;
 }
 
-bool choose_algorithm(struct many *m, struct choice *c, const struct product *p, const void *bias)
+/* The product of the whole matrix, of which p's is a part. */
+struct product whole_product(const struct product *p)
+{
+    struct product whole = *p;
+    size_t out = (size_t)(p->out + p->pad);
+    whole.out = p->whole;
+    whole.pad = 0;
+    if (p->y_stride == out)
+        whole.y_stride = (size_t)p->whole;
+    else if (p->y_stride == (out + 63) / 64 * 64)
+        whole.y_stride = (size_t)(p->whole + 63) / 64 * 64;
+    return whole;
+}
+
+/* By the whole matrix: a part of it has the same bits. */
+bool choose_algorithm(struct many *m, struct choice *c, const struct product *part,
+                      const void *bias)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     struct terms terms = { c->key.tf32, 0, bias };
-    if (find_algorithms(m, &c->key, p, &terms, CHOSEN_ROWS, found) == 0)
+    struct product p = whole_product(part);
+    if (find_algorithms(m, &c->key, &p, &terms, CHOSEN_ROWS, found) == 0)
         return false;
     c->right.algo = found[0].algo;
     return true;
@@ -396,7 +413,7 @@ struct choice choice_of(struct device_work *w, const struct product *p, const vo
     int i = 0, class_ = class_of(p->n);
 
     memset(&c, 0, sizeof c);
-    c.key.out = p->out + p->pad, c.key.in = p->in, c.key.stride = p->stride;
+    c.key.out = p->out + p->pad, c.key.whole = p->whole, c.key.in = p->in, c.key.stride = p->stride;
     c.key.w_dtype = p->w_dtype, c.key.x_dtype = p->x_dtype, c.key.y_dtype = p->y_dtype;
     c.key.x_stride = p->x_stride, c.key.y_stride = p->y_stride;
     c.key.align_w = alignment(p->w, (size_t)p->stride * dtype_bytes(p->w_dtype));

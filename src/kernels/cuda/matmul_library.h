@@ -10,6 +10,7 @@ struct product {
     void *y;
     enum dtype w_dtype, x_dtype, y_dtype;
     int out, in, stride, n;
+    int whole; /* outputs of the matrix that w is a part of, or out + pad */
     int pad; /* rows of zeros after the weights, with space in y: aligned outputs are much faster */
     size_t x_stride, y_stride;
     const float *bias;

@@ -113,7 +113,7 @@ static bool take_product(struct device_work *w, struct product *p, const struct 
     p->x = x;
     p->y = y;
     p->y_dtype = y_dtype;
-    p->out = c->out, p->stride = c->stride, p->n = n;
+    p->out = c->out, p->whole = c->whole, p->stride = c->stride, p->n = n;
     p->in = x_stride >= (size_t)whole ? whole : c->in;
     p->x_stride = x_stride, p->y_stride = y_stride;
     p->bias = m->bias;
@@ -127,7 +127,7 @@ static bool take_product(struct device_work *w, struct product *p, const struct 
         p->w_dtype = DTYPE_BF16;
     }
     if (p->w_dtype == DTYPE_BF16 && y_dtype == DTYPE_BF16 && y_stride >= (size_t)outputs)
-        p->pad = outputs - c->out;
+        p->pad = outputs - c->out, p->whole = (c->whole + 7) / 8 * 8;
     if (p->pad && p->w != c->w)
         work_check(w,
                    cudaMemsetAsync((uint16_t *)w->weights16 + (size_t)c->out * (size_t)c->stride, 0,

@@ -20,58 +20,62 @@ enum { CHUNK = 8 << 20, CHUNKS = 2, THREADS = 256 };
 
 /* ---- chunks on their way ---- */
 
+/* To one GPU. */
+struct way {
+    bool open;
+    uint8_t *host[CHUNKS], *raw[CHUNKS]; /* pinned; on the device */
+    cudaEvent_t done[CHUNKS];
+};
+
 static struct {
     pthread_mutex_t lock;
     int users; /* matrices that there are */
-    int device;
-    uint8_t *host[CHUNKS], *raw[CHUNKS]; /* pinned; on the device */
-    cudaEvent_t done[CHUNKS];
-} way = { .lock = PTHREAD_MUTEX_INITIALIZER, .device = -1 };
+    struct way to[MAX_GPUS];
+} ways = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void way_close(void)
+static void way_close(int device)
 {
+    struct way *w = &ways.to[device];
     int before = 0;
-    if (way.device < 0 || cudaGetDevice(&before) != cudaSuccess)
+    if (!w->open || cudaGetDevice(&before) != cudaSuccess)
         return;
-    cudaSetDevice(way.device);
+    cudaSetDevice(device);
     for (int i = 0; i < CHUNKS; i++) {
-        if (way.done[i])
-            cudaEventDestroy(way.done[i]);
-        cudaFreeHost(way.host[i]);
-        cudaFree(way.raw[i]);
-        way.done[i] = NULL;
-        way.host[i] = way.raw[i] = NULL;
+        if (w->done[i])
+            cudaEventDestroy(w->done[i]);
+        cudaFreeHost(w->host[i]);
+        cudaFree(w->raw[i]);
     }
     cudaSetDevice(before);
-    way.device = -1;
+    *w = way();
 }
 
 static cudaError_t way_open(int device)
 {
+    struct way *w = &ways.to[device];
     cudaError_t e = cudaSuccess;
-    if (way.device == device)
+    if (w->open)
         return e;
-    way_close();
-    way.device = device;
+    w->open = true;
     for (int i = 0; i < CHUNKS && e == cudaSuccess; i++) {
-        e = cudaMallocHost((void **)&way.host[i], CHUNK);
+        e = cudaMallocHost((void **)&w->host[i], CHUNK);
         if (e == cudaSuccess)
-            e = cudaMalloc((void **)&way.raw[i], CHUNK);
+            e = cudaMalloc((void **)&w->raw[i], CHUNK);
         if (e == cudaSuccess)
-            e = cudaEventCreateWithFlags(&way.done[i], cudaEventDisableTiming);
+            e = cudaEventCreateWithFlags(&w->done[i], cudaEventDisableTiming);
     }
     if (e != cudaSuccess)
-        way_close();
+        way_close(device);
     return e;
 }
 
 static void way_count(int change)
 {
-    pthread_mutex_lock(&way.lock);
-    way.users += change;
-    if (way.users == 0)
-        way_close();
-    pthread_mutex_unlock(&way.lock);
+    pthread_mutex_lock(&ways.lock);
+    ways.users += change;
+    for (int i = 0; i < MAX_GPUS && ways.users == 0; i++)
+        way_close(i);
+    pthread_mutex_unlock(&ways.lock);
 }
 
 /* ---- memory ---- */
@@ -105,7 +109,7 @@ static enum pv_status matrix_new(struct cuda_matrix **out, struct cuda_device *g
     if (!c)
         return fail_nomem(err, sizeof *c);
     c->dtype = device_dtype(m->dtype);
-    c->out = m->out;
+    c->out = c->whole = m->out;
     c->in = m->in;
     c->stride = (m->in + 63) / 64 * 64;
     used = (size_t)c->out * (size_t)c->stride * plain_size(c->dtype);
@@ -270,14 +274,15 @@ static cudaError_t take_rows(struct cuda_device *gpu, const struct cuda_matrix *
     size_t row_size = dtype_row_size(c->dtype, m->in), pitch;
     int chunk = (int)(CHUNK / row_size) / OCTET * OCTET, blocks = m->in / QUANT_BLOCK;
     cudaStream_t stream = gpu->upload_stream;
+    const struct way *way = &ways.to[gpu->index];
     cudaError_t e = cudaSuccess;
     pitch = (size_t)c->stride * plain_size(c->dtype);
     if (!has_blocks(c->dtype) && pitch != row_size)
         e = cudaMemsetAsync(c->w, 0, c->size, stream);
     for (int row = 0, i = 0; row < m->out && e == cudaSuccess; row += chunk, i++) {
         int n = m->out - row < chunk ? m->out - row : chunk;
-        uint8_t *host = way.host[i % CHUNKS], *raw = way.raw[i % CHUNKS];
-        e = cudaEventSynchronize(way.done[i % CHUNKS]);
+        uint8_t *host = way->host[i % CHUNKS], *raw = way->raw[i % CHUNKS];
+        e = cudaEventSynchronize(way->done[i % CHUNKS]);
         if (e != cudaSuccess)
             break;
         if (c->dtype == m->dtype && m->row_size == row_size)
@@ -294,7 +299,7 @@ static cudaError_t take_rows(struct cuda_device *gpu, const struct cuda_matrix *
                 e = repack_rows(c, raw, row, n, row_size, blocks, stream);
         }
         if (e == cudaSuccess)
-            e = cudaEventRecord(way.done[i % CHUNKS], stream);
+            e = cudaEventRecord(way->done[i % CHUNKS], stream);
     }
     return e == cudaSuccess ? cudaStreamSynchronize(stream) : e;
 }
@@ -318,11 +323,11 @@ enum pv_status matrix_take(struct device *dev, struct matrix *m, struct pv_error
             return fail_nomem(err, (size_t)m->in * sizeof *line);
         }
     }
-    pthread_mutex_lock(&way.lock);
+    pthread_mutex_lock(&ways.lock);
     e = way_open(gpu->index);
-    if (e == cudaSuccess)
+    if (e == cudaSuccess && m->out > 0)
         e = take_rows(gpu, c, m, line);
-    pthread_mutex_unlock(&way.lock);
+    pthread_mutex_unlock(&ways.lock);
     mem_free(line);
     if (e != cudaSuccess) {
         cudaGetLastError();
@@ -340,6 +345,7 @@ enum pv_status matrix_take(struct device *dev, struct matrix *m, struct pv_error
 struct draw {
     uint8_t *w, *scale;
     int out, in, stride, slots;
+    size_t first; /* 16-byte units in front: of the rows before this part of a matrix */
     uint32_t seed[2];
     float sigma;
 };
@@ -376,7 +382,8 @@ template <enum dtype T> __global__ void draw_plain_kernel(const draw d)
         return;
 #pragma unroll
     for (int e = 0; e < E; e++) {
-        float f = k0 + e < d.in ? d.sigma * (float)draw_normal(d, (uint32_t)(i * E + e)) : 0;
+        float f =
+            k0 + e < d.in ? d.sigma * (float)draw_normal(d, (uint32_t)((d.first + i) * E + e)) : 0;
         if (T == DTYPE_F32)
             v[e % 4] = __float_as_uint(f);
         else if (T == DTYPE_BF16)
@@ -416,7 +423,7 @@ template <enum dtype T> __global__ void draw_planes_kernel(const draw d)
         return;
     for (int b = 0; b < BLOCKS; b++) {
         bool there = row < (size_t)d.out && (slot * BLOCKS + b) * QUANT_BLOCK < d.in;
-        uint32_t at = (uint32_t)(i * 32 + (size_t)b * 16), bits = draw_bits(d, at);
+        uint32_t at = (uint32_t)((d.first + i) * 32 + (size_t)b * 16), bits = draw_bits(d, at);
         float spread = 0.75f + (float)(bits & 255u) / 512.0f;
         if (T == DTYPE_Q8_0 && there) {
             for (int e = 0; e < 8; e++)
@@ -435,18 +442,24 @@ template <enum dtype T> __global__ void draw_planes_kernel(const draw d)
     ((uint4 *)d.w)[i] = make_uint4(v[0], v[1], v[2], v[3]);
     if (T == DTYPE_Q4_K && slot % 2 == 0 && t == 0)
         ((uint4 *)d.scale)[piece / 2 * 8 + row % 8] =
-            row < (size_t)d.out ? draw_head(d, (uint32_t)(i * 32)) : make_uint4(0, 0, 0, 0);
+            row < (size_t)d.out ? draw_head(d, (uint32_t)((d.first + i) * 32))
+                                : make_uint4(0, 0, 0, 0);
 }
 
-static cudaError_t draw_all(const struct cuda_matrix *c, uint64_t seed, cudaStream_t stream)
+static cudaError_t draw_all(const struct cuda_matrix *c, uint64_t seed, int first,
+                            cudaStream_t stream)
 {
     float sigma = 1.0f / sqrtf((float)c->in);
+    size_t row = (size_t)c->stride * plain_size(c->dtype) / 16;
     struct draw d = { .w = (uint8_t *)c->w,
                       .scale = (uint8_t *)c->scale,
                       .out = c->out,
                       .in = c->in,
                       .stride = c->stride,
                       .slots = slots_of(c->dtype, c->in),
+                      .first = has_blocks(c->dtype)
+                                   ? (size_t)(first / OCTET) * slots_of(c->dtype, c->in) * 32
+                                   : (size_t)first * row,
                       .seed = { (uint32_t)seed, (uint32_t)(seed >> 32) * 0x9e3779b1u + 1 },
                       .sigma = has_blocks(c->dtype) ? sigma : sigma / 147.8f };
     size_t units =
@@ -464,13 +477,19 @@ static cudaError_t draw_all(const struct cuda_matrix *c, uint64_t seed, cudaStre
 enum pv_status matrix_draw(struct device *dev, struct matrix *m, uint64_t seed,
                            struct pv_error *err)
 {
+    return matrix_draw_rows(dev, m, seed, 0, err);
+}
+
+enum pv_status matrix_draw_rows(struct device *dev, struct matrix *m, uint64_t seed, int first,
+                                struct pv_error *err)
+{
     struct cuda_device *gpu = (struct cuda_device *)dev->impl;
     struct cuda_matrix *c = NULL;
     enum pv_status s = matrix_new(&c, gpu, m, err);
     cudaError_t e;
     if (s)
         return s;
-    e = draw_all(c, seed, gpu->upload_stream);
+    e = m->out > 0 ? draw_all(c, seed, first, gpu->upload_stream) : cudaSuccess;
     if (e != cudaSuccess) {
         cudaGetLastError();
         matrix_free(gpu, c);

@@ -207,15 +207,25 @@ static void part_levels(struct device_work *w, const struct work_plan *plan)
         work_check(w, cudaStreamSynchronize(w->stream), "waiting for the stream");
 }
 
-bool recorder_begin(struct device_work *w, const struct work_plan *plan)
+static bool is_keyed(const struct work_plan *plan)
 {
-    struct recorder *r = w->recorder;
-    bool keyed = plan->key && plan->key_size <= MAX_KEY;
+    return plan->key && plan->key_size <= MAX_KEY;
+}
+
+void recorder_stage(struct device_work *w, const struct work_plan *plan)
+{
     int positions = longest(plan);
     cudaSetDevice(w->gpu->index);
     w->n_runs = plan->n_runs;
-    set_positions(w, keyed ? round_positions(positions) : positions);
+    set_positions(w, is_keyed(plan) ? round_positions(positions) : positions);
     stage_runs(w, plan);
+}
+
+bool recorder_begin(struct device_work *w, const struct work_plan *plan)
+{
+    struct recorder *r = w->recorder;
+    bool keyed = is_keyed(plan);
+    recorder_stage(w, plan);
     r->now = NULL;
     if (!keyed || w->error != cudaSuccess) {
         part_levels(w, plan);
@@ -262,6 +272,16 @@ static void finish_recording(struct device_work *w)
     if (graph)
         cudaGraphDestroy(graph);
     r->now = NULL;
+}
+
+bool recorder_captures(const struct device_work *w)
+{
+    return w->recorder->capturing;
+}
+
+bool recorder_plays(const struct device_work *w)
+{
+    return w->recorder->now && w->recorder->now->graph;
 }
 
 void recorder_end(struct device_work *w)
