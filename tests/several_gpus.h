@@ -21,7 +21,7 @@ static inline void several_compare(int m, int n_lists, const int (*lists)[LIST_M
     if (!rig_open(&r, tiny_model_write(small_model(m), name, path), s))
         return;
     struct sheet want = sheet_open(r.c), got = sheet_open(r.c);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < PROMPT; i++)
         ids[i] = (int32_t)(rng_next(&rng) % (uint64_t)r.c->vocab);
     bool ran = run_program(&r, &want, ids, n);
     rig_close(&r);

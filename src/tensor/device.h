@@ -30,8 +30,8 @@ enum {
 #define DEVICE_NOT_FINITE "a step of the model gave numbers that are not finite"
 
 /* How a device that distributes a decoder over ranks (src/dist) or GPUs divides the outputs of a
- * matrix: not at all, evenly, by query heads, by KV heads, or each expert's matrix as a whole to one
- * rank. Other devices ignore it. */
+ * matrix: not at all, evenly, by query heads, by KV heads, or each expert's matrix as a whole to
+ * one rank. Other devices ignore it. */
 enum spread_kind { SPREAD_NONE, SPREAD_OUTPUTS, SPREAD_QUERIES, SPREAD_KEYS, SPREAD_EXPERT };
 struct spread {
     enum spread_kind kind;

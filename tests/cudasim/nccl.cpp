@@ -1,8 +1,8 @@
 /* NCCL in the simulator. At the end of a group the calls of all GPUs are matched, and become copies
  * between streams that wait for each other; what has no partner is an error, where the library
  * would hang. */
-#include "cudasim/runtime.h"
 #include "cudasim/gpu.h"
+#include "cudasim/runtime.h"
 
 #include <stdio.h>
 #include <vector>
