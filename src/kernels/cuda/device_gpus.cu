@@ -208,7 +208,7 @@ static enum pv_status open_rank(struct gpus_device *g, struct gpus_work *x, stru
     struct device *gpu = g->gpu[r];
     size_t size = carve(k, NULL, x, s, r == 0);
     enum pv_status st = PV_OK;
-    k->w = w;
+    k->w = r == 0 ? w : NULL;
     if (r > 0)
         st = gpu->ops->work_open(gpu, &k->w, s, err);
     if (!st)
