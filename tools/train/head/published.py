@@ -103,6 +103,8 @@ def make_data(args, target, items, kinds):
                     held.append((name, frames, group))
         print(f"{name}, {frames} frames: {clips} clips, {time.time() - began:.1f} s", flush=True)
     items.stop()
+    if target.device.type == "cuda":
+        torch.cuda.empty_cache()  # the caches of generation are of no more use
     return texts, bank, held
 
 
@@ -117,27 +119,26 @@ def job_kinds(args):
 
 def run_heads(args, target, texts, bank, held, device, began):
     results, rows = os.path.join(args.out, "published.csv"), []
-    for seed in map(int, args.seeds.split(",")):
-        for name, settings in HEADS.items():
-            if time.time() - began > args.minutes * 60:
-                print(f"no time for {name}, seed {seed}", flush=True)
-                continue
-            own, start = copy.copy(args), time.time()
-            for k, v in dict(settings, seed=seed).items():
-                setattr(own, k, v)
-            head = nano.make_head(target, os.path.basename(args.target), own, device)
-            log = Log(os.path.join(args.out, f"{name}-{seed}.csv"))
-            trained = fit(head, bank, target, own, log, texts=texts)
-            spent = time.time() - start
-            head.requires_grad_(False)
-            found = nano.judge(name, head, settings, target, held, args, device,
-                               (trained[0], f"{spent / 60:.3f}"))
-            rows += [dict(seed=seed, **r) for r in found]
-            nano.write_rows(results, rows, COLUMNS)
-            print(f"{name}, seed {seed}: {spent:.1f} s of training, "
-                  f"{time.time() - start - spent:.1f} s of measuring; " + " ".join(
-                      f"{r['view']} {r['tree']} {r['frames']}: {r['tau']}" for r in found),
-                  flush=True)
+    for run in args.runs.split(","):
+        name, seed = run.split(":")
+        settings = dict(HEADS[name], seed=int(seed))
+        if time.time() - began > args.minutes * 60:
+            print(f"no time for {name}, seed {seed}", flush=True)
+            continue
+        own, start = copy.copy(args), time.time()
+        for k, v in settings.items():
+            setattr(own, k, v)
+        head = nano.make_head(target, os.path.basename(args.target), own, device)
+        log = Log(os.path.join(args.out, f"{name}-{seed}.csv"))
+        trained = fit(head, bank, target, own, log, texts=texts)
+        spent = time.time() - start
+        head.requires_grad_(False)
+        found = nano.judge(name, head, settings, target, held, args, device,
+                           (trained[0], f"{spent / 60:.3f}"))
+        rows += [dict(seed=seed, **r) for r in found]
+        nano.write_rows(results, rows, COLUMNS)
+        print(f"{name}, seed {seed}: {spent:.1f} s of training, "
+              f"{time.time() - start - spent:.1f} s of measuring", flush=True)
 
 
 def read_args():
@@ -147,7 +148,8 @@ def read_args():
     a.add_argument("--sprites", required=True, metavar="DIR")
     a.add_argument("--tokenizer", default=os.path.join(os.path.dirname(__file__), "..",
                                                        "tokenizer"))
-    a.add_argument("--seeds", default="1,2,3", help="of each head (1,2,3)")
+    a.add_argument("--runs", metavar="HEAD:SEED,...", help="in this order (three seeds of each)",
+                   default=",".join(f"{h}:{s}" for s in (1, 2, 3) for h in HEADS))
     a.add_argument("--scale", type=float, default=1.0, help="of the number of clips (1)")
     a.add_argument("--clips", type=int, default=128, help="to measure with, of each length (128)")
     a.add_argument("--lengths", default=LENGTHS, type=lambda t: tuple(map(int, t.split(","))),
