@@ -313,6 +313,7 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
                                    .target = &s->seq.kv,
                                    .scores = s->draft.layer_scores,
                                    .n_scores = s->draft.n_rows,
+                                   .n_groups = s->draft.score_groups,
                                    .score_rows = s->draft.rows,
                                    .states = &s->draft.states };
     double ahead = s->draft.encoder ? encoder_take_seconds(s->draft.encoder) : 0;

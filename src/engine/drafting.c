@@ -320,9 +320,12 @@ const float *drafting_ahead(const struct drafting *d, const struct media_item *m
 
 enum pv_status drafting_scores(struct drafting *d, struct pv_error *err)
 {
-    size_t layers = (size_t)decoder_config(d->engine->model->dec)->n_layers;
-    size_t need = 2 * layers * (size_t)d->n_rows, size = need * sizeof *d->layer_scores;
+    const struct config *c = decoder_config(d->engine->model->dec);
+    size_t groups = c->spread ? 1 : (size_t)c->n_kv_heads; /* ranks have some of the heads each */
+    size_t need = 2 * (size_t)c->n_layers * groups * (size_t)d->n_rows;
+    size_t size = need * sizeof *d->layer_scores;
     enum pv_status s;
+    d->score_groups = (int)groups;
     if (need > d->n_layer_scores) {
         mem_free(d->layer_scores);
         d->layer_scores = NULL;

@@ -65,7 +65,8 @@ struct drafting {
     int n_rows;
     float *scores;       /* [context]: attention to `rows` */
     bool scored;         /* the last view used `scores` */
-    float *layer_scores; /* [2, n_layers, n_rows]: by layer; total and one step (drafter sparse) */
+    float *layer_scores; /* [2, n_layers, score_groups, n_rows]: total and one step (sparse) */
+    int score_groups;    /* KV heads whose attention is kept apart; 1: the mean over all heads */
     float *sums;         /* [context * ...]: of one step */
     size_t n_layer_scores;
     /* Buffers for verifying a tree. */

@@ -2,6 +2,12 @@
  * or one for each. A step leaves its sums, which are added up over the steps of the prompt. */
 #include "engine/view_signal.h"
 
+/* Scores of one layer. */
+static size_t layer_size(const struct drafting *d)
+{
+    return (size_t)d->score_groups * (size_t)d->n_rows;
+}
+
 int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, const int *rows,
                      struct column_tap *tap)
 {
@@ -16,7 +22,8 @@ int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, con
             .n_keys = d->n_rows,
             .keys = d->rows,
             .over_keys = v->over_video,
-            .sums = by_layer ? d->layer_scores + (size_t)(layers + i) * (size_t)d->n_rows : d->sums,
+            .by_group = by_layer && d->score_groups > 1,
+            .sums = by_layer ? d->layer_scores + (size_t)(layers + i) * layer_size(d) : d->sums,
         };
     return n_taps;
 }
@@ -24,7 +31,7 @@ int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, con
 void view_signal_add(const struct view_signal *v, struct drafting *d, int n_taps)
 {
     bool by_layer = v->kind == SIGNAL_LAYER_ATTENTION;
-    size_t n = (size_t)d->n_rows;
+    size_t n = by_layer ? layer_size(d) : (size_t)d->n_rows;
     for (int t = 0; t < n_taps; t++) {
         float *to = by_layer ? d->layer_scores + (size_t)t * n : d->scores;
         const float *from = by_layer ? d->layer_scores + (size_t)(n_taps + t) * n : d->sums;

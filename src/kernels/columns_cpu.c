@@ -153,7 +153,8 @@ static void second_item(const struct columns *c, struct column_mem *m, int chunk
     int k0 = key_from(job, chunk * KV_CHUNK), k1 = key_from(job, (chunk + 1) * KV_CHUNK);
     if (k0 == k1)
         return;
-    for (int head = 0; head < job->n_heads; head++)
+    for (int head = 0; head < job->n_heads; head++) {
+        float *sums = job->sums + (job->by_group ? (size_t)(head / c->group) * job->n_keys : 0);
         for (int tile = 0; tile < c->tiles; tile++) {
             int n = pack_tile(c, m, head, tile);
             chunk_scores(c, m, head, chunk, n);
@@ -166,10 +167,11 @@ static void second_item(const struct columns *c, struct column_mem *m, int chunk
                 for (int k = k0; k < k1; k++) {
                     int at = job->over_keys ? k - k0 : job->keys[k] - chunk * KV_CHUNK;
                     if (at < seen)
-                        job->sums[k] += p[at] * scale;
+                        sums[k] += p[at] * scale;
                 }
             }
         }
+    }
 }
 
 static void columns_run(void *arg, int thread, int n_threads)

@@ -93,6 +93,8 @@ struct column_tap {
     int n_keys;
     const int *keys; /* ascending */
     bool over_keys;  /* softmax over the given keys instead of all */
+    bool by_group; /* sums [n_kv_heads, n_keys]: averaged only over the heads that share a KV head.
+                      Not for a decoder that is spread over ranks */
     float *sums;
 };
 

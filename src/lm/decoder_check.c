@@ -75,6 +75,8 @@ static enum pv_status check_taps(const struct decoder *dec, const struct step *s
     }
     for (int i = 0; i < step->n_columns; i++) {
         enum pv_status s = check_columns(&step->columns[i], step, dec->c.n_layers, err);
+        if (!s && step->columns[i].by_group && dec->c.spread)
+            s = fail(err, PV_E_UNSUPPORTED, "attention by KV head of a model on several ranks");
         if (s)
             return s;
     }

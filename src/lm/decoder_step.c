@@ -66,7 +66,8 @@ static int column_jobs(const struct pass *p, const struct part *part, int layer,
                                              .rows = t->rows,
                                              .n_keys = t->n_keys,
                                              .keys = t->keys,
-                                             .over_keys = t->over_keys };
+                                             .over_keys = t->over_keys,
+                                             .by_group = t->by_group };
     }
     return n;
 }
@@ -348,6 +349,11 @@ static void run_layers(struct pass *p)
         head_block(p);
 }
 
+static size_t count_sums(const struct pass *p, const struct column_tap *t)
+{
+    return (size_t)t->n_keys * (t->by_group ? (size_t)p->dec->c.n_kv_heads : 1);
+}
+
 /* A tap may span the layers of several steps: the one that runs its first layer clears it, the one
  * that runs its last takes the mean. */
 static void clear_columns(const struct pass *p, const struct step *step)
@@ -355,7 +361,7 @@ static void clear_columns(const struct pass *p, const struct step *step)
     for (int i = 0; i < step->n_columns; i++) {
         const struct column_tap *t = &step->columns[i];
         if (t->layer0 >= p->layer0 && t->layer0 < p->layer1)
-            memset(t->sums, 0, sizeof(float) * (size_t)t->n_keys);
+            memset(t->sums, 0, sizeof(float) * count_sums(p, t));
     }
 }
 
@@ -365,8 +371,9 @@ static void average_columns(const struct pass *p, const struct step *step)
         const struct column_tap *t = &step->columns[i];
         if (t->layer1 <= p->layer0 || t->layer1 > p->layer1)
             continue;
-        float share = 1.0f / (float)((t->layer1 - t->layer0) * p->dec->c.n_heads);
-        for (int k = 0; k < t->n_keys; k++)
+        int heads = p->dec->c.n_heads / (t->by_group ? p->dec->c.n_kv_heads : 1);
+        float share = 1.0f / (float)((t->layer1 - t->layer0) * heads);
+        for (size_t k = 0; k < count_sums(p, t); k++)
             t->sums[k] *= share;
     }
 }

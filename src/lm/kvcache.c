@@ -234,3 +234,26 @@ void kvcache_copy(struct kvcache *to, const struct kvcache *from, struct device_
     assert(a->dtype == b->dtype && a->n_kv == b->n_kv && a->d == b->d);
     to->dev->ops->kv_copy(w, a, b, to_slots, from_slots, n);
 }
+
+/* The layer as if it had this KV head alone: the heads of a page lie one after another. */
+static struct kv_layer one_head(const struct kv_layer *kv, int head)
+{
+    struct kv_layer one = *kv;
+    size_t at = (size_t)head * dtype_row_size(kv->dtype, (int64_t)KV_CHUNK * kv->d);
+    assert(head >= 0 && head < kv->n_kv);
+    one.n_kv = 1;
+    one.k = (uint8_t *)kv->k + at;
+    one.v = (uint8_t *)kv->v + at;
+    return one;
+}
+
+void kvcache_copy_head(struct kvcache *to, const struct kvcache *from, struct device_work *w,
+                       int layer, int head, const int *to_slots, const int *from_slots, int n)
+{
+    struct kv_layer a = one_head(&to->layer[layer], head);
+    struct kv_layer b = one_head(&from->layer[layer], head);
+    assert(to != from && to->dev == from->dev && to->n_layers == from->n_layers &&
+           to->layer0 == from->layer0);
+    assert(a.dtype == b.dtype && a.d == b.d);
+    to->dev->ops->kv_copy(w, &a, &b, to_slots, from_slots, n);
+}

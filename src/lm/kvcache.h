@@ -61,5 +61,8 @@ void kvcache_gather(struct kvcache *kv, struct device_work *w, const int *path, 
  * to slot to_slots[i] of the same layer. `layer` counts from layer0. Commits nothing. */
 void kvcache_copy(struct kvcache *to, const struct kvcache *from, struct device_work *w, int layer,
                   const int *to_slots, const int *from_slots, int n);
+/* The same for one KV head only. Not for a decoder that is spread over ranks. */
+void kvcache_copy_head(struct kvcache *to, const struct kvcache *from, struct device_work *w,
+                       int layer, int head, const int *to_slots, const int *from_slots, int n);
 
 #endif

@@ -29,9 +29,10 @@ struct draft_prompt {
     bool (*progress)(void *user, int done, int total);
     void *user;
     const struct kvcache
-        *target;           /* the target's KV cache with the prompt, for drafters that read it */
-    const float *scores;   /* sparse: [n_layers, n_scores], attention to the video rows by layer */
-    int n_scores;          /* video rows */
+        *target;         /* the target's KV cache with the prompt, for drafters that read it */
+    const float *scores; /* sparse: [n_layers, n_groups, n_scores], attention to the video rows */
+    int n_scores;        /* video rows */
+    int n_groups;        /* sparse: KV heads of the target, or 1: scores are means over all heads */
     const int *score_rows; /* [n_scores] rows of the prompt, ascending */
     struct states *states; /* head: hidden states of the target; used until the next begin */
 };
@@ -93,9 +94,9 @@ enum pv_status drafter_random_open(struct drafter **out, int vocab, uint64_t see
 enum pv_status drafter_oracle_open(struct drafter **out, const int32_t *answer, int n, int vocab,
                                    double errors, uint64_t seed, struct pv_error *err);
 /* The target itself, where each layer attends to only `keep` entries of the prompt: all rows
- * without a score, and of the others those with the highest scores in that layer. Proposes chains
- * only; for other shapes, a chain of the same depth. Borrows `steps`, a stepper of the target's
- * decoder. context: most slots of its cache; when it is full, nothing is proposed. */
+ * without a score, and of the others those with the highest scores in that layer and KV head.
+ * Proposes chains only; for other shapes, a chain of the same depth. Borrows `steps`, a stepper of
+ * the target's decoder. context: most slots of its cache; when it is full, nothing is proposed. */
 enum pv_status drafter_sparse_open(struct drafter **out, struct stepper *steps, int context,
                                    int keep, struct pv_error *err);
 

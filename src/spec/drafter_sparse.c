@@ -1,8 +1,8 @@
-/* The sparse drafter (STD, Sparse-to-Dense): the target reading part of its own cache. Each layer
- * keeps the entries of the text and those of the video that the text attended to most in that
- * layer, chosen once for a prompt. Every layer keeps another set but the same number, so the
- * entries, copied together in ascending order, are an ordinary cache; their keys are rotated
- * already, and new rows take the positions they have in the target.
+/* The sparse drafter (STD, Sparse-to-Dense): the target reading part of its own cache. Each KV head
+ * of each layer keeps the entries of the text and those of the video that the text attended to most
+ * in the heads that share it, chosen once for a prompt. Every KV head keeps another set but the
+ * same number, so the entries, copied together in ascending order, are an ordinary cache; their
+ * keys are rotated already, and new rows take the positions they have in the target.
  *
  * Behind them lies the answer: what is verified is copied from the target, and what was drafted is
  * forgotten at the next round, right or wrong. */
@@ -122,8 +122,10 @@ static enum pv_status plan_open(struct plan *l, const struct draft_prompt *p, st
     return PV_OK;
 }
 
-static void keep_layer(struct sparse_drafter *d, const struct draft_prompt *p, struct plan *l,
-                       int layer)
+/* The entries of one layer that have the highest scores [n_scores], and those without one: l->from,
+ * ascending, to l->to. */
+static void list_entries(const struct sparse_drafter *d, const struct draft_prompt *p,
+                         struct plan *l, const float *scores)
 {
     int n = 0, text = p->n - p->n_scores;
     for (int i = 0; i < p->n; i++)
@@ -131,15 +133,31 @@ static void keep_layer(struct sparse_drafter *d, const struct draft_prompt *p, s
     for (int i = 0; i < p->n_scores; i++)
         l->chosen[p->score_rows[i]] = false;
     if (p->n_scores > 0)
-        mark_highest(l->chosen, p->score_rows, p->scores + (size_t)layer * (size_t)p->n_scores,
-                     p->n_scores, d->n_kept - text, l->scratch);
+        mark_highest(l->chosen, p->score_rows, scores, p->n_scores, d->n_kept - text, l->scratch);
     for (int i = 0; i < p->n; i++)
         if (l->chosen[i]) {
             l->to[n] = n;
             l->from[n++] = i;
         }
     assert(n == d->n_kept);
-    kvcache_copy(&d->kv, p->target, d->stepper->work, layer, l->to, l->from, n);
+}
+
+static void keep_layer(struct sparse_drafter *d, const struct draft_prompt *p, struct plan *l,
+                       int layer)
+{
+    const float *scores = p->scores;
+    if (p->n_scores == 0 || p->n_groups == 1) {
+        if (p->n_scores > 0)
+            scores += (size_t)layer * (size_t)p->n_scores;
+        list_entries(d, p, l, scores);
+        kvcache_copy(&d->kv, p->target, d->stepper->work, layer, l->to, l->from, d->n_kept);
+        return;
+    }
+    for (int g = 0; g < p->n_groups; g++) {
+        size_t at = (size_t)layer * (size_t)p->n_groups + (size_t)g;
+        list_entries(d, p, l, scores + at * (size_t)p->n_scores);
+        kvcache_copy_head(&d->kv, p->target, d->stepper->work, layer, g, l->to, l->from, d->n_kept);
+    }
 }
 
 static enum pv_status begin_sparse(struct drafter *base, const struct draft_prompt *p,

@@ -132,6 +132,8 @@ struct column_job {
     int n_keys;
     const int *keys; /* slots, ascending */
     bool over_keys;
+    bool by_group; /* sums [n_kv, n_keys]: separately for the heads that share a KV head. Not with
+                      blocks that are spread over ranks */
 };
 
 /* Attention without a cache: all rows [bounds[i], bounds[i + 1]) attend to each other. */

@@ -123,8 +123,9 @@ static void column_reference(const struct rig *g, double *sums, const struct col
                 ref_probabilities(g, p, token, h, seen, m);
             else
                 ref_probabilities(g, p, token, h, slots, n);
+            double *to = sums + (job->by_group ? h / (g->s.n_heads / g->s.n_kv) * job->n_keys : 0);
             for (int i = 0; i < m; i++)
-                sums[i] += job->over_keys ? p[i] : p[seen[i]];
+                to[i] += job->over_keys ? p[i] : p[seen[i]];
         }
     }
 }
@@ -136,7 +137,7 @@ static void check_columns_of(struct cuda_check *t, const struct rig_shape *shape
     struct seq s;
     int tokens[2048], rows[128], keys[2048], n_rows = 0, n_keys = 0;
     int all = cached + n, cap = (all + KV_CHUNK - 1) / KV_CHUNK * KV_CHUNK;
-    float *out = malloc(sizeof *out * (size_t)all * (size_t)shape->hidden), sums[2][2048];
+    float *out = malloc(sizeof *out * (size_t)all * (size_t)shape->hidden), *sums[3];
     rig_open(&g, t, shape, DTYPE_BF16, RIG_PLAIN, all, cap, all);
     iota(tokens, 0, all);
     rig_reference(&g);
@@ -148,8 +149,9 @@ static void check_columns_of(struct cuda_check *t, const struct rig_shape *shape
     for (int i = 0; i < all; i += check_int(&t->c, 1, 2))
         keys[n_keys++] = i;
     struct attn_run run = { .n = n, .first_slot = cached, .kv = &s.kv };
-    struct column_job jobs[2];
-    for (int j = 0; j < 2; j++) {
+    struct column_job jobs[3];
+    for (int j = 0; j < 3; j++) {
+        sums[j] = malloc(sizeof **sums * (size_t)(n_keys * shape->n_kv));
         jobs[j] = (struct column_job){ .sums = sums[j],
                                        .run = &run,
                                        .n_heads = shape->n_heads,
@@ -158,8 +160,9 @@ static void check_columns_of(struct cuda_check *t, const struct rig_shape *shape
                                        .rows = rows,
                                        .n_keys = n_keys,
                                        .keys = keys,
-                                       .over_keys = j };
-        for (int i = 0; i < n_keys; i++)
+                                       .over_keys = j == 1,
+                                       .by_group = j == 2 };
+        for (int i = 0; i < n_keys * shape->n_kv; i++)
             sums[j][i] = (float)(i % 5); /* to be added to */
     }
     struct rig_step step = { .n = n,
@@ -167,16 +170,21 @@ static void check_columns_of(struct cuda_check *t, const struct rig_shape *shape
                              .n_runs = 1,
                              .runs = &run,
                              .bulk = bulk,
-                             .n_columns = 2,
+                             .n_columns = 3,
                              .columns = jobs };
     rig_run(&g, &step, out);
-    for (int j = 0; j < 2; j++) {
-        double want[2048] = { 0 };
+    for (int j = 0; j < 3; j++) {
+        double *want = calloc((size_t)(n_keys * shape->n_kv), sizeof *want);
         column_reference(&g, want, &jobs[j]);
-        for (int i = 0; i < n_keys; i++)
+        for (int i = 0; i < (j == 2 ? n_keys * shape->n_kv : n_keys); i++)
             if (!(fabs(sums[j][i] - i % 5 - want[i]) <= 0.02 * want[i] + 1e-4))
-                check_fail(&t->c, "%d rows, slot %d%s: %.6g, not %.6g", n, keys[i],
-                           j ? " over keys" : "", sums[j][i] - i % 5, want[i]);
+                check_fail(&t->c, "%d rows, slot %d%s: %.6g, not %.6g", n, keys[i % n_keys],
+                           j == 1   ? " over keys"
+                           : j == 2 ? " of a KV head"
+                                    : "",
+                           sums[j][i] - i % 5, want[i]);
+        free(want);
+        free(sums[j]);
     }
     seq_close(&s);
     rig_close(&g);

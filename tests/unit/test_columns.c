@@ -62,7 +62,7 @@ static void scene_close(struct scene *s)
 static void plain_columns(double *sums, const struct scene *s, const struct column_job *job)
 {
     static double p[CAP];
-    for (int k = 0; k < job->n_keys; k++)
+    for (int k = 0; k < job->n_keys * N_KV; k++)
         sums[k] = 0;
     for (int i = 0; i < job->n_rows; i++)
         for (int h = 0; h < HEADS; h++) {
@@ -81,8 +81,9 @@ static void plain_columns(double *sums, const struct scene *s, const struct colu
                 next += given;
                 total += given || !job->over_keys ? exp(p[slot] - top) : 0;
             }
+            int group = job->by_group ? h / (HEADS / N_KV) * job->n_keys : 0;
             for (int k = 0; k < job->n_keys && job->keys[k] < n; k++)
-                sums[k] += exp(p[job->keys[k]] - top) / total;
+                sums[group + k] += exp(p[job->keys[k]] - top) / total;
         }
 }
 
@@ -94,10 +95,10 @@ struct layout {
 
 static void check_layout(const struct layout *l, int level, enum dtype t, double tolerance)
 {
-    static double want[CAP];
-    static float got[4][CAP];
+    static double want[N_KV * CAP];
+    static float got[4][N_KV * CAP];
     for (int threads = 1; threads <= 3; threads++)
-        for (int over_keys = 0; over_keys < 2; over_keys++) {
+        for (int how = 0; how < 3; how++) {
             struct scene s;
             if (!scene_open(&s, level, threads, t))
                 return;
@@ -111,13 +112,15 @@ static void check_layout(const struct layout *l, int level, enum dtype t, double
                                       .rows = l->rows,
                                       .n_keys = l->n_keys,
                                       .keys = l->keys,
-                                      .over_keys = over_keys };
+                                      .over_keys = how == 1,
+                                      .by_group = how == 2 };
+            int n_sums = how == 2 ? N_KV * l->n_keys : l->n_keys;
             double worst = 0, most = 0;
-            for (int k = 0; k < l->n_keys; k++) /* sums are added to */
+            for (int k = 0; k < n_sums; k++) /* sums are added to */
                 got[threads][k] = 3;
             s.dev->ops->attention_columns(s.w, &job);
             plain_columns(want, &s, &job);
-            for (int k = 0; k < l->n_keys; k++) {
+            for (int k = 0; k < n_sums; k++) {
                 worst = larger(worst, fabs(got[threads][k] - 3 - want[k]));
                 most = larger(most, want[k]);
             }
@@ -126,7 +129,7 @@ static void check_layout(const struct layout *l, int level, enum dtype t, double
             scene_close(&s);
         }
     for (int threads = 2; threads <= 3; threads++)
-        CHECK(!memcmp(got[1], got[threads], sizeof(float) * (size_t)l->n_keys));
+        CHECK(!memcmp(got[1], got[threads], sizeof(float) * (size_t)(N_KV * l->n_keys)));
 }
 
 /* Keys every `step` slots from `from` on. */

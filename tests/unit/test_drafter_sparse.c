@@ -32,7 +32,7 @@ struct scene {
     int32_t ids[PROMPT + ANSWER]; /* prompt, then answer */
     int n_answer;
     int score_rows[PROMPT], n_scores;
-    float scores[3 * PROMPT]; /* [layers, n_scores] */
+    float scores[3 * 2 * PROMPT]; /* [layers, KV heads, n_scores] */
     struct drafter *d;
     struct tree tree;
     float logits[96], q[WINDOW * 96];
@@ -67,7 +67,8 @@ static bool feed_text(struct scene *s)
                                        .rows = s->rig.rows,
                                        .n_keys = s->n_scores,
                                        .keys = s->score_rows,
-                                       .sums = s->scores + l * s->n_scores };
+                                       .by_group = true,
+                                       .sums = s->scores + 2 * l * s->n_scores };
     if (!CHECK(!decoder_step(s->rig.dec, s->rig.st, &step, NULL)))
         return false;
     kvcache_advance(&s->rig.kv, seq.n);
@@ -82,6 +83,7 @@ static struct draft_prompt prompt_of(struct scene *s)
                                   .target = &s->rig.kv,
                                   .scores = s->scores,
                                   .n_scores = s->n_scores,
+                                  .n_groups = 2,
                                   .score_rows = s->score_rows };
 }
 
@@ -172,9 +174,9 @@ static void plain_tokens(struct scene *s, struct kvcache *kv, const struct sampl
 }
 
 /* Entries by falling score, lower row first, looked at one by one. */
-static bool is_kept(const struct scene *s, int layer, int row, int k)
+static bool is_kept(const struct scene *s, int layer, int head, int row, int k)
 {
-    const float *score = s->scores + layer * s->n_scores;
+    const float *score = s->scores + (2 * layer + head) * s->n_scores;
     int i = row - 4, before = 0;
     if (row < 4 || row >= TEXT_FROM)
         return true;
@@ -191,17 +193,18 @@ static void sparse_by_hand(struct scene *s, struct kvcache *kv, int k)
     for (int l = 0; l < 3; l++) {
         const struct kv_layer *x = &kv->layer[l], *y = &s->rig.kv.layer[l];
         size_t size = dtype_row_size(x->dtype, 1);
-        n = 0;
-        for (int row = 0; row < PROMPT + s->n_answer - 1; row++) {
-            if (!is_kept(s, l, row, k))
-                continue;
-            for (int h = 0; h < x->n_kv; h++)
+        for (int h = 0; h < x->n_kv; h++) {
+            n = 0;
+            for (int row = 0; row < PROMPT + s->n_answer - 1; row++) {
+                if (!is_kept(s, l, h, row, k))
+                    continue;
                 for (int i = 0; i < x->d; i++) {
                     memcpy(kv_key_at(x, h, n) + (size_t)i * size,
                            kv_key_at(y, h, row) + (size_t)i * size, size);
                     memcpy(kv_value_at(x, h, n, i), kv_value_at(y, h, row, i), size);
                 }
-            n++;
+                n++;
+            }
         }
     }
     kv->len = n;
@@ -283,10 +286,10 @@ TEST(sparse_orders_equal_scores)
         struct draft_prompt p = prompt_of(&s);
         struct draft_request q = request_of(&s, &greedy, &shape);
         int32_t want[WINDOW];
-        for (int i = 0; i < 3 * s.n_scores; i++)
+        for (int i = 0; i < 6 * s.n_scores; i++)
             s.scores[i] = round == 0 ? 0.5f : i % 7 < 3 ? -INFINITY : (float)(i % 5);
         sparse_by_hand(&s, &kv, 40);
-        for (int i = 0; i < 3 * s.n_scores; i++)
+        for (int i = 0; i < 6 * s.n_scores; i++)
             if (round == 2 && s.scores[i] == -INFINITY)
                 s.scores[i] = NAN;
         CHECK(!s.d->begin(s.d, &p, NULL));

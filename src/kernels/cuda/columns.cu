@@ -371,29 +371,37 @@ static struct column_args args_of(struct device_work *w, const struct column_job
     return a;
 }
 
-/* To what the host has. */
-static void add_to_sums(struct device_work *w, const struct column_job *job, const float *sums)
+/* To what the host has, of one group of heads. */
+static void add_to_sums(struct device_work *w, const struct column_job *job, const float *sums,
+                        int group)
 {
+    float *to = job->sums + (size_t)group * (size_t)job->n_keys;
     for (int i = 0; i < job->n_keys && w->error == cudaSuccess; i++)
-        job->sums[i] += sums[i];
+        to[i] += sums[i];
 }
 
 void attention_columns(struct device_work *w, const struct column_job *job, int index,
                        const void *q16, int n_heads, int d, float scale)
 {
-    const struct kv_layer *kv = job->run->kv;
+    struct kv_layer kv = *job->run->kv;
+    int groups = job->by_group ? kv.n_kv : 1, group = n_heads / kv.n_kv;
+    size_t head = dtype_row_size(kv.dtype, (int64_t)KV_CHUNK * kv.d);
     float *sums;
     if (job->n_rows == 0 || job->n_keys == 0)
         return;
-    struct column_args a =
-        args_of(w, job, index, kv, (const uint16_t *)q16, n_heads, n_heads / kv->n_kv, d, scale);
     sums = (float *)stager_lend(w, (size_t)job->n_keys * sizeof(float));
     if (!sums) {
         work_check(w, cudaErrorMemoryAllocation, "sums of columns");
         return;
     }
-    work_check(w, columns_run(w, job, a, sums), "sums of columns");
-    add_to_sums(w, job, sums);
+    kv.n_kv /= groups;
+    for (int g = 0; g < groups; g++) { /* all heads, or those of one KV head after another */
+        const uint16_t *q = (const uint16_t *)q16 + (size_t)g * (size_t)group * (size_t)d;
+        kv.k = (uint8_t *)job->run->kv->k + (size_t)g * head;
+        struct column_args a = args_of(w, job, index, &kv, q, n_heads, group, d, scale);
+        work_check(w, columns_run(w, job, a, sums), "sums of columns");
+        add_to_sums(w, job, sums, g);
+    }
 }
 
 /* ---- heads on several GPUs ---- */
@@ -481,5 +489,5 @@ void gpus_columns(struct gpus_work *g, const struct gpus_layer *l, const struct 
     else
         work_check(g->r[0].w, cudaErrorMemoryAllocation, "sums of columns");
     on_gpu(&g->r[0]);
-    add_to_sums(g->r[0].w, job, sums);
+    add_to_sums(g->r[0].w, job, sums, 0);
 }
