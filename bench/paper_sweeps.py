@@ -161,8 +161,17 @@ SECOND = [
               for v in ("random", "uniform", "attention", "specvlm", "holistic")}}, {}, ""),
 ]
 
+# Sparse-to-Dense: entries of the KV cache that the sparse drafter keeps in each layer.
+STD = [
+    Panel("keep", "The target on a part of its own KV cache, chain of 9", "entries kept", ACCEPTED,
+          {"std": [(k, f"std+keep={k}") for k in (128, 256, 512, 1024)]},
+          {"std": [(1024, 7.04)]}, "ParallelVLM's run of STD, LLaVA-OneVision 7B, 8.04 with the "
+          "model's own token"),
+]
+
 PAPERS = {"core": CORE, "hard": HARD, "self": SELF, "second": SECOND, "specvlm": SPECVLM,
-          "hippo": HIPPO, "parallelvlm": PARALLELVLM, "sparrow": SPARROW, "lossy": LOSSY}
+          "hippo": HIPPO, "parallelvlm": PARALLELVLM, "sparrow": SPARROW, "lossy": LOSSY,
+          "std": STD}
 
 
 def words_of(panels):

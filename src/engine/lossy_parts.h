@@ -10,7 +10,9 @@ struct lossy_run {
     struct pv_session *s;
     const struct pv_gen_params *p;
     struct lossy_plan plan;
-    int most_new; /* rows of the answer that the caches have room for */
+    int most_new;                 /* rows of the answer that the caches have room for */
+    bool compact;                 /* plan.compact, and the model's positions are of one axis */
+    int n_rows[LOSSY_MAX_STAGES]; /* rows of the prompt in each stage */
     /* The prompt. */
     struct arena arena; /* of the arrays here, but media */
     int n_video;        /* rows of videos */

@@ -151,6 +151,7 @@ enum pv_status lossy_open(struct lossy_run **out, struct pv_session *s,
     l->p = p;
     l->most_new = p->max_new_tokens < room ? p->max_new_tokens : room;
     st = lossy_plan(&l->plan, p->method->lossy, config_of(l)->n_layers, err);
+    l->compact = l->plan.compact && config_of(l)->mrope == MROPE_NONE;
     if (!st && s->model->spread)
         st = fail(err, PV_E_UNSUPPORTED,
                   "lossy pruning does not work with a model on several "
@@ -200,7 +201,7 @@ static enum pv_status open_cache(const struct lossy_run *l, struct kvcache *kv, 
 
 /* What a step has beside its rows. */
 struct extras {
-    int layer0, layer1;
+    int stage, layer0, layer1;
     float *residual;
     enum want want;
     bool decodes, columns_only;
@@ -209,9 +210,20 @@ struct extras {
     const struct hidden_tap *hidden; /* one, or NULL */
 };
 
-/* n rows of the timeline, rows[0] < rows[1] ..., behind what the cache holds. */
-static enum pv_status run_rows(struct lossy_run *l, struct kvcache *kv, const int *rows, int n,
-                               const struct extras *x, struct pv_error *err)
+/* The position of a row of the timeline, number i of those that the stage has. */
+static void place_row(const struct lossy_run *l, int32_t pos[3], int row, int stage, int i)
+{
+    int n_prompt = l->s->seq.answer0;
+    if (l->compact && row >= n_prompt)
+        i = l->n_rows[stage] + row - n_prompt;
+    for (int a = 0; a < 3; a++)
+        pos[a] = l->compact ? i : l->s->seq.line.pos[row][a];
+}
+
+/* n rows of the timeline, rows[0] < rows[1] ..., behind what the cache holds: those from number
+ * `at` on of the stage. */
+static enum pv_status run_rows(struct lossy_run *l, struct kvcache *kv, const int *rows, int at,
+                               int n, const struct extras *x, struct pv_error *err)
 {
     struct pv_session *s = l->s;
     size_t width = (size_t)config_media_width(config_of(l));
@@ -247,7 +259,7 @@ static enum pv_status run_rows(struct lossy_run *l, struct kvcache *kv, const in
     for (int i = 0; i < n; i++) {
         int row = rows[i];
         l->ids[i] = s->seq.line.ids[row];
-        memcpy(l->pos[i], s->seq.line.pos[row], sizeof l->pos[i]);
+        place_row(l, l->pos[i], row, x->stage, at + i);
         if (l->ids[i] < 0)
             memcpy(l->embeds + (size_t)i * width, l->media + (size_t)l->media_at[row] * width,
                    width * sizeof *l->embeds);
@@ -288,7 +300,7 @@ static enum pv_status find_raters(struct lossy_run *l, struct pv_error *err)
             .layer = TAP_EMBEDDING, .n_rows = n, .rows = l->taps, .out = text + (size_t)at * hidden
         };
         struct extras x = { .layer1 = 1, .residual = l->residual, .hidden = &tap };
-        st = run_rows(l, &kv, l->kept + at, n, &x, err);
+        st = run_rows(l, &kv, l->kept + at, at, n, &x, err);
     }
     if (kv.pool)
         kvcache_close(&kv);
@@ -347,7 +359,7 @@ static enum pv_status run_layers(struct lossy_run *l, struct kvcache *kv, struct
         x.columns = &tap;
         x.want = at + n == l->n ? want : WANT_NOTHING;
         x.residual = l->residual + (size_t)at * (size_t)config_of(l)->hidden;
-        st = run_rows(l, kv, l->row + at, n, &x, err);
+        st = run_rows(l, kv, l->row + at, at, n, &x, err);
         for (int i = 0; i < l->n_keys && tap.n_rows > 0; i++)
             l->scores[i] += l->sums[i];
         trace_add(&s->answer.trace, PV_SIDE_MODEL, "prefill", t0, n);
@@ -374,11 +386,13 @@ static enum pv_status run_stage(struct lossy_run *l, int g, enum want want, stru
 {
     const struct lossy_stage *stage = &l->plan.stage[g];
     const struct lossy_stage *next = g + 1 < l->plan.n ? stage + 1 : NULL;
-    struct extras x = { .layer0 = stage->layer0,
+    struct extras x = { .stage = g,
+                        .layer0 = stage->layer0,
                         .layer1 = stage->layer1,
                         .want = next ? WANT_NOTHING : want };
     enum pv_status st =
         open_cache(l, &l->kv[g], stage->layer0, stage->layer1, l->n + l->most_new, err);
+    l->n_rows[g] = l->n;
     lossy_find_keys(l);
     if (!st)
         st = run_layers(l, &l->kv[g], x, next ? next->signal : LOSSY_ALL, err);
@@ -465,7 +479,8 @@ enum pv_status lossy_token(struct lossy_run *l, enum want want, struct pv_error 
                                   .n_keys = l->n_keys,
                                   .keys = l->keys,
                                   .sums = l->sums };
-        struct extras x = { .layer0 = stage->layer0,
+        struct extras x = { .stage = g,
+                            .layer0 = stage->layer0,
                             .layer1 = stage->layer1,
                             .residual = l->residual,
                             .want = last ? want : WANT_NOTHING,
@@ -475,7 +490,7 @@ enum pv_status lossy_token(struct lossy_run *l, enum want want, struct pv_error 
         struct kvcache *kv;
         st = read_chosen(l, g, &kv, err);
         if (!st)
-            st = run_rows(l, kv, &row, 1, &x, err);
+            st = run_rows(l, kv, &row, 0, 1, &x, err);
     }
     return st;
 }

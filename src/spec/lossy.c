@@ -78,12 +78,14 @@ static void plan_sparsevlm(struct lossy_plan *p, int n_layers)
 static void plan_pyramiddrop(struct lossy_plan *p, int n_layers)
 {
     static const int after[] = { 8, 16, 24 };
+    p->compact = true;
     add_falling(p, n_layers, after, 3, LOSSY_NEXT_LAYER);
 }
 
 static void plan_dycoke(struct lossy_plan *p, int n_layers)
 {
     double merged = p->ratio < dycoke_merges ? p->ratio : dycoke_merges;
+    p->compact = true;
     begin_plan(p, n_layers, LOSSY_FEATURES, 1 - merged);
     if (p->ratio > merged)
         add_stage(p, DYCOKE_LAYERS < n_layers ? DYCOKE_LAYERS : n_layers - 1, LOSSY_DECODING,

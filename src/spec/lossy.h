@@ -28,6 +28,8 @@ struct lossy_stage {
 struct lossy_plan {
     char name[LOSSY_MAX_NAME];
     double ratio; /* share of the video's tokens that the last layers do not see */
+    bool compact; /* positions have no gaps: rows are counted anew in every stage. Only for models
+                     with one position per token */
     int n;
     struct lossy_stage stage[LOSSY_MAX_STAGES];
 };

@@ -140,6 +140,21 @@ static void run_layer(struct plain *p, int layer, bool ahead)
 
 /* ---- what each method keeps ---- */
 
+/* Positions without gaps: the rows that are still seen are counted. */
+static void compact(struct plain *p)
+{
+    struct rope_plan rope;
+    int32_t pos[MOST_ROWS][3];
+    int n = 0;
+    for (int i = 0; i < p->n; i++) {
+        bool there = i >= p->n_prompt || !p->video[i] || p->seen[(p->n_prompt - 1) * p->n + i];
+        pos[i][0] = pos[i][1] = pos[i][2] = n;
+        n += there;
+    }
+    rope_plan_init(&rope, &p->c);
+    rope_tables(&rope, p->cos, p->sin, (const int32_t(*)[3])pos, p->n);
+}
+
 /* The video rows that a row of the prompt's end still sees, ascending. */
 static int list_seen(const struct plain *p, int *rows)
 {
@@ -316,6 +331,8 @@ static void run_plan(struct plain *p, const struct lossy_plan *plan, const struc
         merge_time(p, m, plan->stage[0].keep);
     for (int g = 0; g < plan->n; g++) {
         const struct lossy_stage *stage = &plan->stage[g], *next = stage + 1;
+        if (plan->compact && p->c.mrope == MROPE_NONE)
+            compact(p);
         for (int l = stage->layer0; l < stage->layer1; l++)
             run_layer(p, l, false);
         if (g + 1 == plan->n)
