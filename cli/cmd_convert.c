@@ -1,6 +1,7 @@
 /* prevue convert: a model of any readable form as GGUF. */
 #include "base/file.h"
 #include "command.h"
+#include "prevue/about.h"
 #include "progress.h"
 #include "shown.h"
 
@@ -88,6 +89,15 @@ static void report_written(const char *path, const char *tower, const struct sta
     fputc('\n', stderr);
 }
 
+/* A head may have parts that prevue does not run. */
+static void report_unused(const char *src)
+{
+    char unused[256];
+    if (pv_head_unused(src, unused, sizeof unused, NULL) == PV_OK && unused[0])
+        report("%s: not converted: %s; the head drafts without it and accepts fewer tokens", src,
+               unused);
+}
+
 int cmd_convert(int argc, char **argv)
 {
     struct convert_args a = { .type = -1 };
@@ -127,8 +137,10 @@ int cmd_convert(int argc, char **argv)
         progress_clear(&progress);
         if (r)
             r = r == PV_E_CANCELLED ? interrupted() : report("%s", err.text);
-        else
+        else {
             report_written(paths[1], tower.data, &old);
+            report_unused(paths[0]);
+        }
     }
     buf_clear(&tower);
     return r;

@@ -21,6 +21,10 @@ PV_API enum pv_status pv_sandbox_check(struct pv_error *err);
 /* The i-th GPU, its driver and CUDA's versions. Fails past the last one, and in a build without
  * CUDA. */
 PV_API enum pv_status pv_gpu(int i, char *out, size_t size, struct pv_error *err);
+/* Which parts of a draft head (GGUF file or directory) are not used, as one clause in `out`; "" if
+ * all are, or if `path` is not a draft head. pv_convert leaves these parts out. */
+PV_API enum pv_status pv_head_unused(const char *path, char *out, size_t size,
+                                     struct pv_error *err);
 
 #ifdef __cplusplus
 }

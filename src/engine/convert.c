@@ -4,6 +4,9 @@
 #include "family/families.h"
 #include "format/gguf_write.h"
 #include "format/head_file.h"
+#include "prevue/about.h"
+
+#include <stdio.h>
 
 void pv_convert_params_init(struct pv_convert_params *p, size_t size)
 {
@@ -47,5 +50,27 @@ enum pv_status pv_convert(const char *src, const char *out_path, const struct pv
         return s;
     s = model_file_write_gguf(mf, out_path, dtypes[own.type], own.one_file, &watch, err);
     model_file_close(&mf);
+    return s;
+}
+
+enum pv_status pv_head_unused(const char *path, char *out, size_t size, struct pv_error *err)
+{
+    const uint64_t limit = model_fill_limits((struct pv_limits){ 0 }).file_bytes;
+    struct head_file *hf;
+    enum pv_status s;
+    int n;
+    snprintf(out, size, "%s", "");
+    if (!head_file_is(path))
+        return PV_OK;
+    s = head_file_open(&hf, path, limit, err);
+    if (s)
+        return s;
+    n = head_file_adaptor(hf);
+    if (n > 0)
+        snprintf(out, size,
+                 "the adaptor of ViSpec (%d tensors named imadpt.* and img_fc.*), which shows the "
+                 "head a summary of pictures",
+                 n);
+    head_file_close(&hf);
     return s;
 }

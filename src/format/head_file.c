@@ -206,14 +206,19 @@ static bool begins(const char *s, const char *prefix)
     return !strncmp(s, prefix, strlen(prefix));
 }
 
+/* ViSpec: queries that compress a picture's rows, and what joins the result to states of text. */
+static bool is_adaptor(const char *name)
+{
+    return begins(name, "imadpt.") || begins(name, "img_fc.");
+}
+
 /* Tensors that heads of others carry and that are not run: copies of the target's, tables, and the
  * adaptor of ViSpec. */
 static bool passed_over(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return !strcmp(name, "embed_tokens.weight") || !strcmp(name, "lm_head.weight") ||
-           begins(name, "verifier_") || begins(name, "imadpt.") || begins(name, "img_fc.") ||
-           (dot && !strcmp(dot, ".inv_freq"));
+           begins(name, "verifier_") || is_adaptor(name) || (dot && !strcmp(dot, ".inv_freq"));
 }
 
 static bool is_bound(const struct head_file *hf, const struct tensor *t)
@@ -225,27 +230,49 @@ static bool is_bound(const struct head_file *hf, const struct tensor *t)
     return false;
 }
 
+static int count_tensors(const struct head_file *hf)
+{
+#ifndef PV_CORE
+    if (!hf->gguf)
+        return safetensors_n_tensors(hf->safetensors);
+#endif
+    return hf->gguf ? gguf_n_tensors(hf->gguf) : 0;
+}
+
+/* Tensor i; *name: without the prefix of all names. */
+static const struct tensor *find_tensor(const struct head_file *hf, int i, const char **name)
+{
+    const struct tensor *t = hf->gguf ? gguf_tensor(hf->gguf, i) : NULL;
+#ifndef PV_CORE
+    if (!hf->gguf)
+        t = safetensors_tensor(hf->safetensors, i);
+#endif
+    *name = begins(t->name, hf->prefix) ? t->name + strlen(hf->prefix) : t->name;
+    return t;
+}
+
 /* A tensor that nobody reads is a part of the head that would silently be missing. */
 static enum pv_status check_rest(const struct head_file *hf, struct pv_error *err)
 {
-    int n = hf->gguf ? gguf_n_tensors(hf->gguf) : 0;
-#ifndef PV_CORE
-    if (!hf->gguf)
-        n = safetensors_n_tensors(hf->safetensors);
-#endif
-    for (int i = 0; i < n; i++) {
-        const struct tensor *t = hf->gguf ? gguf_tensor(hf->gguf, i) : NULL;
+    for (int i = 0; i < count_tensors(hf); i++) {
         const char *name;
-#ifndef PV_CORE
-        if (!hf->gguf)
-            t = safetensors_tensor(hf->safetensors, i);
-#endif
-        name = begins(t->name, hf->prefix) ? t->name + strlen(hf->prefix) : t->name;
+        const struct tensor *t = find_tensor(hf, i, &name);
         if (!is_bound(hf, t) && !passed_over(name))
             return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->path,
                         t->name);
     }
     return PV_OK;
+}
+
+int head_file_adaptor(const struct head_file *hf)
+{
+    int n = 0;
+    for (int i = 0; i < count_tensors(hf); i++) {
+        const char *name;
+        (void)find_tensor(hf, i, &name);
+        n += is_adaptor(name);
+    }
+    return n;
 }
 
 /* ---- opening ---- */

@@ -95,6 +95,9 @@ bool head_file_is(const char *path);
 enum pv_status head_file_fit(const struct head_file *hf, const struct config *target,
                              const char *target_path, struct config *out, struct pv_error *err);
 
+/* Number of tensors of ViSpec's adaptor in the file. They are not used: the head drafts as if it
+ * had been trained without one. */
+int head_file_adaptor(const struct head_file *hf);
 /* Like model_file_write_gguf. */
 enum pv_status head_file_write_gguf(const struct head_file *hf, const char *out_path,
                                     enum dtype type, const struct write_watch *watch,

@@ -45,7 +45,25 @@ verdict head_parallel "$([ "$(json_ids)" = "$head_plain" ] || echo "ids differ: 
 
 run convert "$golden/head_msd" head.gguf --type q8_0
 verdict head_convert "$([ "$status" -eq 0 ] && [ -s head.gguf ] || echo "no head was written")"
+verdict head_convert_whole "$(grep -q 'not converted' err && echo "parts of a whole head are missed")"
 same_head head_converted head --head head.gguf --method sparrow
+
+# A head of ViSpec: one tensor more at the end of the file, of its adaptor.
+mkdir vispec
+cp "$golden/head_msd/config.json" vispec
+perl -e 'binmode STDIN; binmode STDOUT; local $/; my $f = <STDIN>; my $n = unpack "Q<", $f;
+    my ($h, $d) = (substr($f, 8, $n), substr $f, 8 + $n); my $at = length $d;
+    $h =~ s/\s*$//; $h =~ s/\}$//;
+    $h .= sprintf q(,"img_fc.weight":{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]}}), $at, $at + 4;
+    print pack("Q<", length $h), $h, $d, pack "f<", 1' \
+    <"$golden/head_msd/model.safetensors" >vispec/model.safetensors
+run convert vispec vispec.gguf --type q8_0
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '^prevue: vispec: not converted: the adaptor of ViSpec (1 tensors' err ||
+    why="the adaptor is dropped silently"
+cmp -s head.gguf vispec.gguf || why="the rest of the head is another one"
+verdict head_convert_vispec "$why"
 failure head_is_no_model 'head\.gguf: only a draft head' inspect head.gguf
 failure head_of_another 'hidden size of 64, and that of .* do not belong together' \
     generate -m "$root/models/nano.gguf" -p x --head head.gguf --method sparrow

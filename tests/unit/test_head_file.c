@@ -487,6 +487,7 @@ TEST(parts_of_others_are_passed_over)
         h.extra = passed[i];
         hf = open_made(&h, &err);
         CHECK_MSG(hf, "%s", err.text);
+        CHECK_EQ(hf ? head_file_adaptor(hf) : -1, i < 2);
         head_file_close(&hf);
     }
 }
