@@ -49,18 +49,18 @@ verdict head_convert_whole "$(grep -q 'not converted' err && echo "parts of a wh
 same_head head_converted head --head head.gguf --method sparrow
 
 # A head of ViSpec: one tensor more at the end of the file, of its adaptor.
-mkdir vispec
-cp "$golden/head_msd/config.json" vispec
+mkdir -p vispec/head_msd
+cp "$golden/head_msd/config.json" vispec/head_msd
 perl -e 'binmode STDIN; binmode STDOUT; local $/; my $f = <STDIN>; my $n = unpack "Q<", $f;
     my ($h, $d) = (substr($f, 8, $n), substr $f, 8 + $n); my $at = length $d;
     $h =~ s/\s*$//; $h =~ s/\}$//;
     $h .= sprintf q(,"img_fc.weight":{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]}}), $at, $at + 4;
     print pack("Q<", length $h), $h, $d, pack "f<", 1' \
-    <"$golden/head_msd/model.safetensors" >vispec/model.safetensors
-run convert vispec vispec.gguf --type q8_0
+    <"$golden/head_msd/model.safetensors" >vispec/head_msd/model.safetensors
+run convert vispec/head_msd vispec.gguf --type q8_0
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"
-grep -q '^prevue: vispec: not converted: the adaptor of ViSpec (1 tensors' err ||
+grep -q '^prevue: vispec/head_msd: not converted: the adaptor of ViSpec (1 tensors' err ||
     why="the adaptor is dropped silently"
 cmp -s head.gguf vispec.gguf || why="the rest of the head is another one"
 verdict head_convert_vispec "$why"

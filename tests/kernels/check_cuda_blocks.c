@@ -123,7 +123,8 @@ static void column_reference(const struct rig *g, double *sums, const struct col
                 ref_probabilities(g, p, token, h, seen, m);
             else
                 ref_probabilities(g, p, token, h, slots, n);
-            double *to = sums + (job->by_group ? h / (g->s.n_heads / g->s.n_kv) * job->n_keys : 0);
+            double *to =
+                sums + (job->by_group ? h / (g->s.n_heads / g->s.n_kv_heads) * job->n_keys : 0);
             for (int i = 0; i < m; i++)
                 to[i] += job->over_keys ? p[i] : p[seen[i]];
         }
