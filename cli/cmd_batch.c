@@ -3,6 +3,7 @@
 #include "batch_shard.h"
 #include "clips.h"
 #include "method_args.h"
+#include "option_groups.h"
 #include "progress.h"
 #include "video_args.h"
 
@@ -62,14 +63,7 @@ static const struct option batch_table[] = {
 
 static const struct option_group batch_groups[] = {
     { "batch", batch_table, sizeof batch_table / sizeof *batch_table, 0, SHORT_ALL },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
-    { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling), SHORT_ALL },
-    { "drafting", method_table, N_METHOD_OPTIONS, AT(method), N_METHOD_SHORT },
-    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view), SHORT_NONE },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
-    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache), N_CACHE_SHORT },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
+    VIDEO_GROUPS(struct batch_args, N_DRAWING_OPTIONS),
 };
 
 const struct option_set batch_options = {

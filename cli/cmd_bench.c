@@ -14,6 +14,7 @@
 #include "machine.h"
 #include "model_advice.h"
 #include "multiple_choice.h"
+#include "option_groups.h"
 #include "prepared.h"
 #include "prevue/testing.h"
 #include "view_overlap.h"
@@ -105,14 +106,7 @@ static const struct option bench_table[] = {
 
 static const struct option_group bench_groups[] = {
     { "benchmark", bench_table, sizeof bench_table / sizeof *bench_table, 0, SHORT_ALL },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
-    { "answer", sampling_table, N_DRAWING_OPTIONS, AT(sampling), SHORT_ALL },
-    { "drafting", method_table, N_METHOD_OPTIONS, AT(method), N_METHOD_SHORT },
-    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view), SHORT_NONE },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
-    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache), N_CACHE_SHORT },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
+    VIDEO_GROUPS(struct bench_args, N_DRAWING_OPTIONS),
 };
 
 const struct option_set bench_options = {

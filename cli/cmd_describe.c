@@ -3,6 +3,7 @@
 #include "answer.h"
 #include "bench_report.h"
 #include "model_advice.h"
+#include "option_groups.h"
 #include "prepared.h"
 
 #include "base/clock.h"
@@ -49,14 +50,7 @@ static const struct option question_table[] = {
 
 static const struct option_group describe_groups[] = {
     { "question", question_table, sizeof question_table / sizeof *question_table, 0, SHORT_ALL },
-    { "frames", choice_table, N_CHOICE_OPTIONS, AT(choice), N_CHOICE_SHORT },
-    { "answer", sampling_table, N_SAMPLING_OPTIONS, AT(sampling), SHORT_ALL },
-    { "drafting", method_table, N_METHOD_OPTIONS, AT(method), N_METHOD_SHORT },
-    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view), SHORT_NONE },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
-    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache), N_CACHE_SHORT },
-    { "limits", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
+    VIDEO_GROUPS(struct describe_args, N_SAMPLING_OPTIONS),
 };
 
 const struct option_set describe_options = {

@@ -2,6 +2,7 @@
  * to stderr, so a pipe sees the answer alone. */
 #include "answer.h"
 #include "model_advice.h"
+#include "option_groups.h"
 
 #include "base/mem.h"
 
@@ -45,11 +46,7 @@ static const struct option prompt_table[] = {
 static const struct option_group generate_groups[] = {
     { "prompt", prompt_table, sizeof prompt_table / sizeof *prompt_table, 0, SHORT_ALL },
     { "answer", sampling_table, N_SAMPLING_OPTIONS, AT(sampling), SHORT_ALL },
-    { "drafting", method_table, N_METHOD_OPTIONS, AT(method), N_METHOD_SHORT },
-    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view), SHORT_NONE },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
-    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache), N_CACHE_SHORT },
+    RUN_GROUPS(struct generate_args),
 };
 
 const struct option_set generate_options = {

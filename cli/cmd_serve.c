@@ -1,5 +1,6 @@
 /* prevue serve: the options of the server. What it does is in server/. */
 #include "method_args.h"
+#include "option_groups.h"
 #include "start_ranks.h"
 #include "video_args.h"
 
@@ -106,11 +107,7 @@ static const struct option bound_table[] = {
 static const struct option_group serve_groups[] = {
     { "server", serve_table, sizeof serve_table / sizeof *serve_table, 0, SHORT_ALL },
     { "bounds", bound_table, sizeof bound_table / sizeof *bound_table, 0, SHORT_ALL },
-    { "drafting", method_table, N_METHOD_OPTIONS, AT(method), N_METHOD_SHORT },
-    { "views", draft_view_table, N_DRAFT_VIEW_OPTIONS, AT(method.draft_view), SHORT_NONE },
-    { "model", model_table, N_MODEL_OPTIONS, AT(model), N_MODEL_SHORT },
-    { "memory", session_table, N_SESSION_OPTIONS, AT(session), N_SESSION_SHORT },
-    { "cache", cache_table, N_CACHE_OPTIONS, AT(cache), N_CACHE_SHORT },
+    RUN_GROUPS(struct serve_args),
     { "media", limit_table, N_LIMIT_OPTIONS, AT(limits), SHORT_NONE },
 };
 
