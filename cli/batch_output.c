@@ -1,9 +1,9 @@
-/* Results are added in one write each and brought to the disk before the next clip counts as done.
- * A line is
+/* Each result is appended with one write and flushed to disk before its clip counts as done. A line
+ * is
  *
  *   {"line":7,...,"input":"<hash>","settings":"<hash>","check":"<hash>"}
  *
- * whose "check" is the hash of all in front of it. */
+ * where "check" is the hash of everything before it. */
 #include "batch_output.h"
 
 #include "base/append.h"

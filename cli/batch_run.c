@@ -1,6 +1,6 @@
-/* A worker takes the next clip, asks its questions beside one another (the engine reads the video
- * once for all of them), and adds one line when the last is answered. A clip that cannot be read or
- * answered is a line with an error. */
+/* A worker takes the next clip, submits all its questions at once (the engine prefills the video
+ * once for all of them), and appends one line when the last is answered. A clip that cannot be read
+ * or answered gives a line with an error. */
 #include "batch_run.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* Three ways to print the same figures. Sums over clips are what quotients are made of, so long
- * answers weigh more than short ones; times of one clip are medians over its repeats. */
+/* Three ways to print the same figures. Ratios are computed from sums over clips, so long answers
+ * have more weight than short ones; times of one clip are medians over its repeats. */
 #include "bench_report.h"
 
 #include "bench_stats.h"

@@ -1,6 +1,6 @@
-/* Statistics over clips. A figure of several clips is a quotient of sums, so the interval is that
- * of the quotient when clips are drawn again; it says how far the figure would move with other
- * clips of the same kind, and nothing about other models or machines. */
+/* Statistics over clips. A figure of several clips is a ratio of sums, so its interval is that of
+ * the ratio when clips are resampled. It says how much the figure would change with other clips of
+ * the same kind, and nothing about other models or machines. */
 #include "bench_stats.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* prevue describe: videos and pictures in, words out. Further questions go to the same session, so
- * the video is decoded, encoded and read once. */
+/* prevue describe: answers questions about videos and pictures. Further questions use the same
+ * session, so the video is decoded, encoded and prefilled once. */
 #include "answer.h"
 #include "bench_report.h"
 #include "model_advice.h"

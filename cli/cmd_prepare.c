@@ -1,5 +1,5 @@
 /* prevue prepare: a question about videos as a file, for a machine that has neither FFmpeg nor a
- * tokenizer. describe and bench take it for a video. */
+ * tokenizer. `describe` and `bench` accept it instead of a video. */
 #include "model_advice.h"
 #include "prepared.h"
 #include "progress.h"

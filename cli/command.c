@@ -1,4 +1,4 @@
-/* What several commands need: reporting, whole texts, names of files, ids. */
+/* Functions that several commands use: messages, reading and writing files, paths, token ids. */
 #include "command.h"
 
 #include "base/file.h"

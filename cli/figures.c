@@ -1,5 +1,5 @@
-/* Figures of runs. The papers count accepted tokens in four ways; all of them come from the same
- * counts, here and nowhere else. */
+/* Figures of runs. The papers count accepted tokens in four ways; all of them are computed here,
+ * from the same counts. */
 #include "figures.h"
 
 #include <stdlib.h>

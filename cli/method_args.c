@@ -1,5 +1,5 @@
 /* From options to methods. A preset is looked up, then changed field by field; a change that would
- * do nothing is a misuse when there is one method, and is passed over when there is a list of them:
+ * have no effect is an error if there is one method, and is ignored if there is a list of them:
  * "--window 8" is meant for the chains among them. */
 #include "method_args.h"
 

@@ -1,4 +1,4 @@
-/* What a prepared prompt may stand beside. */
+/* Which other options a prepared prompt may be combined with. */
 #include "prepared.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* The shared tables of options, and what they become. */
+/* The shared tables of options, and the library's parameters that are made from them. */
 #include "run_args.h"
 
 #include "model_advice.h"

@@ -1,5 +1,5 @@
-/* Every message of the command line passes here. It needs no memory, so that being out of memory
- * can be told. */
+/* All messages of the command line are printed here. It allocates no memory, so that running out of
+ * memory can be reported. */
 #include "shown.h"
 
 #include "base/escape.h"

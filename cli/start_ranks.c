@@ -1,5 +1,5 @@
-/* Ranks are started when the options are known and nothing else has begun: no thread runs yet. They
- * end with this process. */
+/* Ranks are started as soon as the options are known, before any thread is started. They end with
+ * this process. */
 #include "start_ranks.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* The timeline as a page: the spans as JSON, and a script that draws the part of the time that is
- * looked at. The wheel zooms, dragging moves, and what lies under the pointer is told. */
+/* The timeline as a page: the spans as JSON, and a script that draws the visible part. Scrolling
+ * zooms, dragging pans, and a tooltip describes the span under the pointer. */
 #include "view_overlap.h"
 
 #include "bench_trace.h"

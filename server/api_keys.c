@@ -1,4 +1,5 @@
-/* Keys are compared by their digests, all of them, so that the time tells nothing about them. */
+/* A key is compared by its digest with all known ones, so that the time reveals nothing about
+ * them. */
 #include "api_keys.h"
 
 #include "base/file.h"

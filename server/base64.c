@@ -1,4 +1,4 @@
-/* Three bytes are four characters. */
+/* Encodes three bytes as four characters. */
 #include "base64.h"
 
 void base64_add(struct buf *b, const uint8_t *data, size_t size)

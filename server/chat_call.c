@@ -1,10 +1,10 @@
-/* The way of an answer. Its body is read by a worker; it waits until the engine has room, in order
- * of arrival; a worker decodes its media and submits its requests; then the engine wakes the loop
- * whenever there are new tokens, and the loop sends them. No thread waits for a client or for the
- * engine.
+/* The stages of a chat completion. A worker parses its body; it waits, in order of arrival, until
+ * the engine has a free slot; a worker decodes its media and submits its requests; then the engine
+ * wakes the loop whenever there are new tokens, and the loop sends them. No thread waits for a
+ * client or for the engine.
  *
- * A client may leave at any time. Then the requests are cancelled, which takes one step of the
- * model, and the answer is freed when their ends have been told. */
+ * A client may disconnect at any time. Then the requests are cancelled, which takes one step of the
+ * model, and the object is freed when they have ended. */
 #include "chat_call.h"
 
 #include "base/clock.h"

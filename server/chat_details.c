@@ -1,5 +1,5 @@
-/* The fields of "prevue" at the end of an answer: how it was made, and on request when (spans) and
- * from which video tokens the drafter worked (view). */
+/* The object "prevue" at the end of a reply: how the answer was generated and, on request, its
+ * timeline (spans) and the video tokens that the drafter got (view). */
 #include "chat_call.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* The page: a few files of the binary. They may load and ask nothing but this server, and none of
- * their scripts can turn text into HTML. */
+/* Serves the web page, whose files are embedded in the program. Its content security policy allows
+ * requests to this server only, and forbids scripts to turn text into HTML. */
 #include "page.h"
 #include "server.h"
 

@@ -1,4 +1,4 @@
-/* Names are those that users of vLLM graph, with the prefix "prevue:". */
+/* Metrics have the names that vLLM uses, with the prefix "prevue:". */
 #include "serve_metrics.h"
 
 #include "server.h"

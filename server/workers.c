@@ -1,4 +1,4 @@
-/* A queue under a lock. It is bounded by whoever adds: one piece for each exchange. */
+/* A queue under a lock. The callers bound its length: one piece of work per exchange. */
 #include "workers.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* A growing row of samples. */
+/* A growing array of samples. */
 #include "audio/sound.h"
 
 #include "base/mem.h"

@@ -1,13 +1,13 @@
-/* A bounded ring between two threads. `made` is written by the maker alone, `taken` by the taker
- * alone; a slot belongs to the maker until `made` passes it and again when `taken` does. Every slot
- * carries the epoch it was made in, so that a token pushed in the very moment of a restart is
- * recognised later: tokens of older epochs always lie in front of newer ones, and the taker skips
- * them; the maker's limit does not count them. Epoch and position travel in one word, so that they
- * are always read together.
+/* A bounded ring between two threads. `made` is written by the producer only, `taken` by the
+ * consumer only; a slot belongs to the producer until `made` passes it and again after `taken`
+ * does. Every slot carries the epoch of its token, so that a token pushed in the very moment of a
+ * restart is recognised later: tokens of older epochs always precede newer ones, and the consumer
+ * skips them; the producer's limit does not count them. Epoch and position travel in one word, so
+ * that they are always read together.
  *
- * Sleeping follows pool.c: who goes to sleep raises `sleepers` under the lock and then looks once
- * more; who changes something writes it and then looks at `sleepers`; all sequentially consistent,
- * so that one of the two sees the other and no wake-up is lost. */
+ * Sleeping works as in pool.c: a thread that goes to sleep raises `sleepers` under the lock and
+ * then checks once more; a thread that changes something writes it and then checks `sleepers`. All
+ * of this is sequentially consistent, so one of the two sees the other and no wake-up is lost. */
 #include "base/ring.h"
 
 #include "base/mem.h"

@@ -1,10 +1,10 @@
-/* Noise from a hash of its coordinates, and a small sequential generator.
+/* Random numbers from a hash of their coordinates, and a small sequential generator.
  *
- * Each coordinate is multiplied by its own odd constant (so that neighbouring triples never meet
- * in a sum) and enters through one round of a 64-bit finaliser: xor-shift, multiply, twice. One
- * round already flips every output bit with probability near 1/2; the seed goes through three of
- * them, the index through the last two. The text a seed gives depends on these constants: they
- * are part of what the program promises and do not change. */
+ * Each coordinate is multiplied by its own odd constant (so that neighbouring triples never meet in
+ * a sum) and enters through one round of a 64-bit finaliser: xor-shift, multiply, twice. One round
+ * already flips every output bit with probability near 1/2; the seed goes through three of them,
+ * the index through the last two. The text a seed gives depends on these constants: they are part
+ * of what the program promises and do not change. */
 #include "base/rng.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
-/* The device of rank 0 that spreads decoders over ranks: memory, sessions and the queue.
+/* The device of rank 0 that distributes decoders over ranks: memory, works and the command queue.
  *
- * Operations on what is spread become commands in a queue. When somebody needs a result, or calls
- * an operation that runs on rank 0 alone, the queue travels to the other ranks in one message and
- * every rank carries it out. So a step of a decoder is one message and the gathers of its layers,
- * and the decoder need not know of any of this: it asks a device for two blocks a layer. */
+ * Operations on distributed objects become commands in a queue. When a result is needed, or an
+ * operation is called that runs on rank 0 only, the queue is sent to the other ranks in one message
+ * and every rank executes it. So a step of a decoder is one message and the gathers of its layers.
+ * The decoder does not know about this: it calls two blocks of a device per layer. */
 #include "dist/device_ranks.h"
 
 #include "base/build_id.h"

@@ -1,4 +1,4 @@
-/* The life of a rank that follows. */
+/* The main loop of a rank other than rank 0. */
 #include "base/mem.h"
 #include "dist/rank.h"
 #include "dist/ranks.h"

@@ -1,4 +1,4 @@
-/* What a rank does when a command comes: one function for each kind. */
+/* Executes commands on a rank: one function per kind. */
 #include "dist/rank.h"
 
 #include "base/build_id.h"

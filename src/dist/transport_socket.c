@@ -1,7 +1,7 @@
-/* Ranks of one machine: a socket between every two of them. A call is an exchange with several
- * ranks at once, none of which is waited for while another has something to send or to take: so no
- * order of calls on the other side can block it. A rank that ends closes its sockets, which every
- * other notices when it next waits for it: nobody hangs. */
+/* Ranks of one machine: a socket between every two of them. A call exchanges data with several
+ * ranks at once and never waits for one of them while another is ready, so no order of calls on the
+ * other side can block it. A rank that ends closes its sockets, which every other rank notices when
+ * it next waits for it, so nobody hangs. */
 #include "base/mem.h"
 #include "dist/transport.h"
 

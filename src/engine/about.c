@@ -1,4 +1,4 @@
-/* What a bug report needs to know of a build. The folder that uses a library tells its version. */
+/* Facts about a build for bug reports. The folder that uses a library reports its version. */
 #include "prevue/about.h"
 
 #include "base/build_id.h"

@@ -1,4 +1,4 @@
-/* Tokens are chosen on the device where that is possible: only ids come back then. */
+/* Tokens are chosen on the device if possible, so that only ids are copied back. */
 #include "engine/answer_state.h"
 
 #include "base/mem.h"

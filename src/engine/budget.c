@@ -1,5 +1,5 @@
-/* Sums are made anew at every question, from what the owners of memory say that they hold: nothing
- * needs to be told when it is freed. */
+/* The sum is computed anew for every claim, from what the owners of memory report, so freeing
+ * memory needs no notification. */
 #include "engine/budget.h"
 
 #include <stdio.h>

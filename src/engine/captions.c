@@ -1,4 +1,4 @@
-/* Made from the numbers of a video's frames. */
+/* Computes the texts from the numbers of a video's frames. */
 #include "engine/captions.h"
 
 #include "base/mem.h"

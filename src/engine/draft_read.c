@@ -1,5 +1,6 @@
-/* What a drafter sees and how it reads it: rows of media come through the draft model's own tower,
- * or, for the model's own weights, from the rows that the target's tower made already. */
+/* Which part of the prompt a drafter gets, and its prefill: rows of media come from the draft
+ * model's own tower or, for drafters with the target's weights, from the rows that the target's
+ * tower has computed. */
 #include "engine/draft_read.h"
 #include "spec/method_rules.h"
 #include "spec/view_holistic.h"

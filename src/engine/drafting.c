@@ -1,5 +1,5 @@
-/* Opens drafters and serves them rows of media: through the draft model's own tower, or, for the
- * model's own weights, from the rows that the target's tower made already. */
+/* Opens drafters and provides their rows of media: from the draft model's own tower or, for
+ * drafters with the target's weights, from the rows that the target's tower has computed. */
 #include "engine/drafting.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* The public model handle: file, device, decoder and tokenizer under one roof. */
+/* The public model handle: opens file, device, decoder, towers and tokenizer. */
 #include "engine/model.h"
 
 #include "engine/ranks_handle.h"

@@ -1,5 +1,5 @@
-/* The scheduler's thread hands a lot over and polls for its end; between the two the parts belong
- * to the lane's thread. */
+/* The scheduler's thread hands over a batch and polls for its end; in between, the parts belong to
+ * the lane's thread. */
 #include "engine/prompt_lane.h"
 
 #include "base/mem.h"

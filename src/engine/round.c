@@ -1,5 +1,6 @@
-/* The tree is written whole behind the model's cache, and nothing is committed before its tokens
- * are told: whatever ends the answer, the cache holds the rows of the told tokens only. */
+/* The rows of the tree are written after the committed part of the model's cache, and rows are
+ * committed only when their tokens have been emitted. So, however the answer ends, the cache holds
+ * the rows of emitted tokens only. */
 #include "engine/round.h"
 
 #include "base/clock.h"

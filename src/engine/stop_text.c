@@ -1,5 +1,5 @@
-/* A string is searched for in what is held back, which is never longer than the longest string and
- * one token's text. */
+/* Stop strings are searched for in the text that is held back, which is never longer than the
+ * longest string plus the text of one token. */
 #include "engine/stop_text.h"
 
 #include "base/mem.h"

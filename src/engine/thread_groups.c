@@ -1,4 +1,4 @@
-/* A thread group is a device that lends nothing but its threads (device_ops.work_on): weights,
+/* A thread group is a device of which only the threads are used (device_ops.work_on): weights,
  * kernels and scratch stay where they are, so a session can be divided and united between any two
  * steps.
  *

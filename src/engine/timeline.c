@@ -1,5 +1,5 @@
-/* Rows and where they lie. Positions are worked out as rows are appended, since those of text
- * depend on the media before it. */
+/* The rows of a conversation and their positions, which are computed when rows are appended, since
+ * those of text depend on the media before it. */
 #include "engine/timeline.h"
 
 #include "base/mem.h"

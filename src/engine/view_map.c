@@ -1,5 +1,5 @@
-/* What the drafter of a method would see, without answering, and what that of an answer saw: for
- * pictures of it. */
+/* Which video tokens the drafter of a method would get, without answering, and which ones that of
+ * an answer got. */
 #include "engine/view_map.h"
 
 #include "engine/draft_read.h"

@@ -1,4 +1,4 @@
-/* The list of families, and those that have nothing but a decoder. */
+/* The list of families, and the tables of text-only families. */
 #include "family/families.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The wishes of the caller, and where they are silent the family's table. */
+/* The caller's parameters, completed from the family's table. */
 #include "family/frame_policy.h"
 
 #include "format/family.h"

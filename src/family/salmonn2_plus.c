@@ -1,6 +1,7 @@
-/* video-SALMONN2+: Qwen2.5-VL that hears. Its tower and decoder are Qwen2.5-VL's; an audio encoder
- * of Whisper's shape and a Q-Former make one token of each half second of sound. In the prompt the
- * tokens of each pair of frames are followed by those of the sound that is heard meanwhile. */
+/* video-SALMONN2+: Qwen2.5-VL with an audio encoder. Its tower and decoder are Qwen2.5-VL's; an
+ * audio encoder of Whisper's shape and a Q-Former make one token of each half second of sound. In
+ * the prompt the tokens of each pair of frames are followed by those of the sound that is heard
+ * meanwhile. */
 #include "family/family_parts.h"
 
 #include "base/minmax.h"

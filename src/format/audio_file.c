@@ -1,5 +1,5 @@
-/* Binding an audio encoder. A dimension has the size of the first tensor that has it; all others
- * are then checked against that. Layers are counted. */
+/* Finds the tensors of an audio encoder. The first tensor with a dimension determines its size; all
+ * others are checked against it. The number of layers is counted. */
 #include "format/audio_file.h"
 
 #include "base/mem.h"

@@ -1,7 +1,7 @@
-/* Binding a vision tower. It lies in the model's own files, or in a second GGUF file ("mmproj", as
- * llama.cpp calls it): the one the caller names, else the one beside the model named "mmproj-" and
- * then as the model is. A directory whose configuration speaks of a tower but which has no tensor
- * of it is a decoder cut out of a model, and has none.
+/* Finds the tensors of a vision tower. It is in the model's own files, or in a second GGUF file
+ * ("mmproj", as llama.cpp calls it): the one the caller names, else the one beside the model named
+ * "mmproj-" and then as the model is. A directory whose configuration speaks of a tower but which
+ * has no tensor of it is a decoder cut out of a model, and has none.
  *
  * Two kinds of tensors are not used as they are stored and come as views: the patch embedding, a
  * convolution of four or five dimensions that is one matrix, and fused q, k and v. */

@@ -2,8 +2,8 @@
  * tokenizers library). The file describes a pipeline of many possible parts; ours is one pipeline,
  * Qwen2's, so every part is checked to be the one we have, and anything else is refused by name.
  *
- * The files come from strangers: sizes, counts, ids and nesting are bounded before they cost
- * memory, and their strings stay out of our error messages. */
+ * The files are untrusted: sizes, counts, ids and nesting are bounded before they cost memory, and
+ * their strings stay out of our error messages. */
 #include "format/vocab_hf.h"
 
 #include "base/file.h"

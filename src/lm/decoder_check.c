@@ -1,4 +1,4 @@
-/* Everything that can be wrong with a step, before anything of it runs. */
+/* Checks the arguments of steps before anything runs. */
 #include "lm/decoder_parts.h"
 
 static enum pv_status check_seq(const struct step *step, int index, const struct decoder_state *st,

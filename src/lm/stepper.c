@@ -1,4 +1,4 @@
-/* Steps by a state of one's own. */
+/* The stepper with its own decoder state. */
 #include "lm/stepper.h"
 
 #include "base/thread.h"

@@ -1,4 +1,4 @@
-/* What drafters share. */
+/* Functions that drafters share. */
 #include "spec/drafter.h"
 
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-/* The list of drafters. Their rows stand in their own files. */
+/* The list of drafters. Each row is defined in the drafter's own file. */
 #include "spec/drafter_kind.h"
 
 static const struct drafter_kind plain = { .info = { .name = "none", .preset = "ar" } };

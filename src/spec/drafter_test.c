@@ -1,5 +1,5 @@
 /* Drafters whose quality is known: `oracle` replays an answer with a given rate of errors, `random`
- * is the oracle that knows nothing. They show that what is emitted does not depend on who proposes.
+ * is the oracle that knows nothing. They show that the emitted text does not depend on the drafter.
  *
  * Every token is a function of (seed, position, parent, child), so a run can be repeated. Only the
  * first child of a node may be the replayed token: when that one is wrong, no sibling is right, and

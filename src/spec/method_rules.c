@@ -1,6 +1,6 @@
-/* Which drafters, views, shapes, schedules and rules of acceptance go together. The engine and the
- * command line both ask here, so each rule is written once. Rules name properties of the tables of
- * drafters and views, not their entries: a new entry needs no new rule. */
+/* Which drafters, views, shapes, schedules and rules of acceptance can be combined. The engine and
+ * the command line both use these functions, so each rule is written once. Rules name properties of
+ * the tables of drafters and views, not their entries: a new entry needs no new rule. */
 #include "spec/method_rules.h"
 
 #include "base/pool.h"

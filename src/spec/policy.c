@@ -1,15 +1,15 @@
-/* Every shape's rate is predicted: tokens it should bring, over the time to draft and to verify it.
- * Acceptance is counted by depth, because the first drafted token is right more often than the
- * fourth. What was measured fades, so the choice follows the text. Once in a while the next best
- * shape is tried if it could be better; plain decoding is always among the choices, and costs
+/* The rate of every shape is predicted: expected tokens divided by the time to draft and to verify
+ * them. Acceptance is counted by depth, because the first drafted token is right more often than
+ * the fourth. Measurements decay, so the choice follows the text. Now and then the second-best
+ * shape is tried, if it could be better; plain decoding is always among the choices and costs
  * nothing to try.
  *
- * The parallel schedule is predicted by its closed form (pearl.h). How much two sides that run at
- * once slow each other down cannot be told from times of one alone, so its times are kept apart.
- * Before there are any, those of one alone are a promise that may be too good: then it is tried,
- * for a few rounds on end because its first brings one token only. If it disappoints, it is
- * believed for a while, and for twice as long after each further time, so that trying costs ever
- * less. */
+ * The parallel schedule is predicted by its closed form (pearl.h). How much two sides that run in
+ * parallel slow each other down cannot be derived from their times alone, so times of the parallel
+ * schedule are kept separately. Before there are any, the prediction from the times of each side
+ * alone may be too optimistic; the schedule is then tried for a few rounds in succession, because
+ * its first round yields only one token. If it is slower than predicted, it is not tried again for
+ * a while, and for twice as long after each further failure, so that trials cost less and less. */
 #include "spec/policy.h"
 
 #include "spec/pearl.h"

@@ -1,11 +1,11 @@
-/* The tree that brings most tokens a second is found by their price. Say a token takes s seconds at
- * present. A row that is right with probability p brings p tokens and takes the pass r seconds
- * longer: it is worth while if p > r / s. With such trees s falls, prices rise, and trees become
- * what they should be within a few rounds: a long narrow one where a row is dear and the drafter
- * sure, a wide one where rows cost nothing.
+/* The tree that gives most tokens per second is found from the cost of its rows. Say a token takes
+ * s seconds at present. A row that is right with probability p adds p tokens and makes the pass r
+ * seconds longer, so it is worthwhile if p > r / s. With better trees s falls and costs rise, and
+ * within a few rounds the trees reach the right size: long and narrow if rows are expensive and the
+ * drafter is confident, wide if rows cost little.
  *
- * A pass is taken to last a + r * rows; the line through what was measured is held by a guess that
- * counts little. */
+ * The time of a pass is modelled as a + r * rows, by a linear fit of the measurements with a weak
+ * prior. */
 #include "spec/price.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What all devices share. */
+/* Functions that all devices share. */
 #include "tensor/device.h"
 
 enum pv_status device_alloc(struct device *dev, void **out, size_t size, struct pv_error *err)

@@ -1,5 +1,5 @@
-/* A walk over the boxes. It is as lenient as FFmpeg, which takes a table wherever it finds one: of
- * boxes that are neither known to hold boxes nor known to hold none, every byte is looked at.
+/* Walks over the boxes. It is as lenient as FFmpeg, which accepts a table wherever it finds one: in
+ * boxes that are not known either to contain boxes or to contain none, every byte is searched.
  *
  * Samples that are listed one by one take room in the file. Others are only counted: all of one
  * size, or with the defaults of a fragment. Of those there can be no more than the file has bytes.

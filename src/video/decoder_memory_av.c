@@ -1,5 +1,5 @@
-/* A frame's bytes are given back when its last reference goes: FFmpeg carries a reference of ours
- * along with the frame's own. */
+/* A frame's bytes are subtracted when its last reference is released: FFmpeg keeps a reference of
+ * ours together with the frame's own. */
 #include "video/decoder_memory_av.h"
 
 #include <libavutil/buffer.h>

@@ -1,7 +1,7 @@
-/* The judge of decoded frames. One number carries the state: `bad`, the first packet since the last
- * good key frame that is damaged; whatever was decoded after it may show the damage. A start makes
- * everything bad until a key frame comes out, so pictures shown before the key they were decoded
- * after (open groups of pictures) never pass. */
+/* The judge of decoded frames. The state is one number, `bad`: the first damaged packet since the
+ * last intact key frame; everything decoded after it may show the damage. A start makes everything
+ * bad until a key frame comes out, so pictures shown before the key they were decoded after (open
+ * groups of pictures) never pass. */
 #include "video/judge.h"
 
 #include <assert.h>

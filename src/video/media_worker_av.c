@@ -1,4 +1,4 @@
-/* The helper's side. It hears what to open, raises its walls, and only then reads the first byte of
+/* The helper's side. It receives the job, enters the sandbox, and only then reads the first byte of
  * the file; pictures go into slots of the shared memory in turn. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "video/media_worker_av.h"

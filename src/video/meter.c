@@ -1,4 +1,4 @@
-/* Sums, and their limits. The readers add from their own threads. */
+/* Counters and their limits. The readers add to them from their own threads. */
 #include "video/meter.h"
 
 #include "base/clock.h"

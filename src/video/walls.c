@@ -1,7 +1,7 @@
-/* Three walls. Limits of the kernel bound memory and time. A filter of system calls (seccomp) lets
- * through what decoding needs; opening files is answered with an error, for libraries try that in
- * passing, and whatever else is not on the list ends the process. Landlock, where the kernel has
- * it, forbids files and TCP once more. */
+/* The sandbox has three parts. Resource limits bound memory and CPU time. A system-call filter
+ * (seccomp) permits what decoding needs; opening a file returns an error, because libraries try
+ * that incidentally, and any other call that is not on the list kills the process. Landlock, if the
+ * kernel has it, forbids files and TCP as well. */
 #define _GNU_SOURCE /* syscall, mallopt, CLONE_THREAD */
 #include "video/walls.h"
 

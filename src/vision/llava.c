@@ -1,7 +1,7 @@
-/* The tokens of LLaVA-OneVision laid out. Video frames and still
- * pictures are one thing here: tokens on a grid, which is stitched from tiles and cut out of its
- * border, then shrunk bilinearly: token (i, j) of the result lies at ((i + 0.5) * scale - 0.5), the
- * same for j, and takes the four nearest, without antialiasing, the border repeated.
+/* The arrangement of LLaVA-OneVision's tokens. Video frames and still pictures are treated alike:
+ * tokens on a grid, which is stitched from tiles and cut out of its border, then shrunk bilinearly:
+ * token (i, j) of the result lies at ((i + 0.5) * scale - 0.5), the same for j, and takes the four
+ * nearest, without antialiasing, the border repeated.
  *
  * The counts must be those of the reference to the token, so its arithmetic is followed in doubles,
  * with Python's round to seven digits and Python's floor division. */

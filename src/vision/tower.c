@@ -1,4 +1,4 @@
-/* What the vision towers do before and after their layers, and the layers of one call. */
+/* The computation of vision towers: before, in and after their layers. */
 #include "vision/tower.h"
 
 #include "base/minmax.h"
