@@ -75,13 +75,13 @@ static void check_too_large(struct cuda_check *t)
     struct pv_error err = { 0 };
     void *p = NULL;
     expect(t, device_alloc(t->dev, &p, (size_t)1 << 43, &err), &err, PV_E_NOMEM,
-           "no room for 8796093022208 bytes on ");
+           "not enough memory for 8796093022208 bytes on ");
     err = (struct pv_error){ 0 };
     expect(t, t->ops->draw(t->dev, &m, 1, &err), &err, PV_E_NOMEM, "for a matrix do not fit on ");
     if (m.data)
         check_fail(&t->c, "a matrix without room has data");
     err = (struct pv_error){ 0 };
-    expect(t, t->ops->work_open(t->dev, &w, &shape, &err), &err, PV_E_NOMEM, "no room for ");
+    expect(t, t->ops->work_open(t->dev, &w, &shape, &err), &err, PV_E_NOMEM, "not enough memory for ");
     if (p || w)
         check_fail(&t->c, "something without room was given out");
 }
