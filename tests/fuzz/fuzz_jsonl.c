@@ -49,7 +49,8 @@ static bool is_id(const json_t *v)
     return !v || json_is_string(v) || json_is_number(v);
 }
 
-static bool are_questions(const json_t *v)
+/* Questions, or options. */
+static bool are_strings(const json_t *v)
 {
     size_t i;
     json_t *item;
@@ -64,12 +65,12 @@ static bool are_questions(const json_t *v)
     return true;
 }
 
-static void check_questions(const json_t *v, const struct jsonl_line *l)
+static void check_strings(const json_t *v, const struct buf *b, int n)
 {
-    const char *at = l->questions.data;
+    const char *at = b->data;
     size_t i;
     json_t *item;
-    if ((size_t)l->n_questions != json_array_size(v))
+    if ((size_t)n != json_array_size(v))
         abort();
     json_array_foreach(v, i, item)
     {
@@ -91,20 +92,23 @@ static void check_line(const char *line, size_t len)
     json_t *root = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
     const json_t *v = json_object_get(root, "video"), *p = json_object_get(root, "prompt");
     const json_t *id = json_object_get(root, "id"), *q = json_object_get(root, "questions");
+    const json_t *o = json_object_get(root, "options"), *key = json_object_get(root, "key");
     /* jansson lets a NUL follow a number, which is not JSON. */
     bool good = json_is_object(root) && json_is_string(v) && (!p || json_is_string(p)) &&
-                is_id(id) && are_questions(q) && !(p && q) && is_small(root, 0) &&
+                is_id(id) && are_strings(q) && are_strings(o) && !(p && q) && is_small(root, 0) &&
                 (len == 0 || !memchr(line, 0, len));
     const char *wrong;
 
     jsonl_init(&l);
     wrong = jsonl_read(line, len, &l);
-    if (wrong ? good || !wrong[0] : l.video.failed || l.prompt.failed || l.questions.failed)
+    if (wrong ? good || !wrong[0]
+              : l.video.failed || l.prompt.failed || l.questions.failed || l.options.failed)
         abort();
     if (!wrong) {
         check_utf8(&l.video);
         check_utf8(&l.prompt);
         check_utf8(&l.id);
+        check_utf8(&l.key);
     }
     if (!wrong && good) {
         check_same(v, &l.video);
@@ -114,7 +118,10 @@ static void check_line(const char *line, size_t len)
             check_same(p, &l.prompt);
         if (json_is_string(id))
             check_same(id, &l.id);
-        check_questions(q, &l);
+        if (json_is_string(key))
+            check_same(key, &l.key);
+        check_strings(q, &l.questions, l.n_questions);
+        check_strings(o, &l.options, l.n_options);
     }
     jsonl_clear(&l);
     json_decref(root);
