@@ -185,6 +185,9 @@ SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_T
         check-cross check-clients check-python check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
+# No built-in rules: one of them would make the directory server/page from server/page.c.
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
 
 prevue: all
 all: $(BUILD)/prevue $(HELPER)

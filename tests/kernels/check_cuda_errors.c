@@ -81,7 +81,8 @@ static void check_too_large(struct cuda_check *t)
     if (m.data)
         check_fail(&t->c, "a matrix without room has data");
     err = (struct pv_error){ 0 };
-    expect(t, t->ops->work_open(t->dev, &w, &shape, &err), &err, PV_E_NOMEM, "not enough memory for ");
+    expect(t, t->ops->work_open(t->dev, &w, &shape, &err), &err, PV_E_NOMEM,
+           "not enough memory for ");
     if (p || w)
         check_fail(&t->c, "something without room was given out");
 }
