@@ -200,6 +200,7 @@ static int configure(const struct serve_args *a, struct serve_config *c)
     c->draft.head = NULL;
     c->draft.draft_vocab = a->method.draft_vocab;
     c->draft.draft_text = a->method.draft_text;
+    set_draft_vision(&a->method, &c->draft);
     c->draft.device = a->method.draft_device ? a->method.draft_device : c->model.device;
     c->draft.ranks = draft_ranks() ? draft_ranks() : c->model.ranks;
     c->name = a->name;

@@ -18,9 +18,12 @@
 /* A draft model and a draft head beside NAME.gguf are found by these names: NAME-draft.gguf. */
 #define DRAFT_SUFFIX "-draft.gguf"
 #define HEAD_SUFFIX "-head.gguf"
+#define ADAPTOR_SUFFIX "-adaptor.gguf"
 /* The orders of enum pv_accept, pv_draft_pos and pv_schedule. */
 #define ACCEPT_WORDS "exact rejection"
 #define POSITION_WORDS "auto compact original"
+/* The order of enum pv_draft_vision. */
+#define DRAFT_VISION_WORDS "auto own shared"
 #define SCHEDULE_WORDS "serial parallel"
 #define LEAST_LAMBDA 0.001
 
@@ -45,6 +48,15 @@ const struct option method_table[] = {
       NULL },
     { "draft-mmproj", 0, NULL, OPTION_STRING, AT(draft_mmproj), 0, 0, "FILE",
       "GGUF file of the draft model's vision tower, like --mmproj for the model.", NULL },
+    { "draft-vision", 0, NULL, OPTION_CHOICE, AT(draft_vision), 0, 0, "WHOSE",
+      "Where the draft model's video tokens come from. own: from its vision tower. shared: from "
+      "the model's, by --draft-adaptor; the draft model's tower is then not loaded. auto: shared "
+      "with an adaptor that fits the model, else own. The answer is the same. Default: auto.",
+      DRAFT_VISION_WORDS },
+    { "draft-adaptor", 0, NULL, OPTION_STRING, AT(draft_adaptor), 0, 0, "FILE",
+      "A vision adaptor trained for this pair of models: GGUF file or directory. Default: for a "
+      "draft model NAME.gguf the file NAME" ADAPTOR_SUFFIX " beside it, if there is one.",
+      NULL },
     { "draft-device", 0, NULL, OPTION_STRING, AT(draft_device), 0, 0, "DEVICE",
       "Where the draft model runs. Default: where the model does.", NULL },
     { "draft-vocab", 0, NULL, OPTION_INT, AT(draft_vocab), 1, MAX_VOCAB, "N",
@@ -192,6 +204,9 @@ static const char *useless(const struct method_args *a, const struct pv_method *
         { "view", a->view != NULL, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
         { "draft-pos", a->positions > 0, who->reads_prompt, .drafters = DRAFTER(reads_prompt) },
         { "head", a->head != NULL, who->needs_head, .drafters = DRAFTER(needs_head) },
+        { "draft-vision", a->draft_vision > 0, who->needs_draft, .drafters = DRAFTER(needs_draft) },
+        { "draft-adaptor", a->draft_adaptor != NULL, who->needs_draft,
+          .drafters = DRAFTER(needs_draft) },
         { "draft-vocab", a->draft_vocab > 0, who->needs_draft || who->needs_head,
           .why = "is for methods with a draft model or head" },
         { "ratio", a->ratio >= 0, method_prunes(m),
@@ -343,6 +358,14 @@ static int check_words(const struct method_args *a, const char *command)
     if (a->draft && !strcmp(a->draft, "self") && a->draft_mmproj)
         return options_misuse(command, "--draft-mmproj cannot be combined with --draft self, which "
                                        "has no tower of its own");
+    if (a->draft && !strcmp(a->draft, "self") && (a->draft_adaptor || a->draft_vision > 0))
+        return options_misuse(command,
+                              "--draft-%s cannot be combined with --draft self, which "
+                              "sees what the model sees",
+                              a->draft_adaptor ? "adaptor" : "vision");
+    if (a->draft_adaptor && a->draft_vision == PV_DRAFT_VISION_OWN)
+        return options_misuse(command, "--draft-vision own and --draft-adaptor contradict each "
+                                       "other");
     if (a->draft && !strcmp(a->draft, "self") && a->drafter >= 0 &&
         pv_drafter_find(a->drafter)->needs_draft)
         return options_misuse(command, "--draft self and --drafter %s contradict each other",
@@ -377,14 +400,12 @@ enum { MAX_PATH = 4096 };
 
 /* For the model NAME.gguf the file beside it whose name is NAME and `suffix`; NULL: it is not
  * there. */
-static const char *find_beside(char out[MAX_PATH], const struct pv_model_params *mp,
-                               const char *suffix)
+static const char *find_beside(char out[MAX_PATH], const char *model, const char *suffix)
 {
     int n;
-    if (!path_ends(mp->path, ".gguf"))
+    if (!path_ends(model, ".gguf"))
         return NULL;
-    n = snprintf(out, MAX_PATH, "%.*s%s", (int)(strlen(mp->path) - strlen(".gguf")), mp->path,
-                 suffix);
+    n = snprintf(out, MAX_PATH, "%.*s%s", (int)(strlen(model) - strlen(".gguf")), model, suffix);
     return n > 0 && n < MAX_PATH && file_exists(out) ? out : NULL;
 }
 
@@ -393,13 +414,24 @@ const char *method_args_draft(const struct method_args *a, const struct pv_model
     static char path[MAX_PATH];
     if (a->draft)
         return strcmp(a->draft, "self") != 0 ? a->draft : NULL;
-    return find_beside(path, mp, DRAFT_SUFFIX);
+    return find_beside(path, mp->path, DRAFT_SUFFIX);
 }
 
 const char *method_args_head(const struct method_args *a, const struct pv_model_params *mp)
 {
     static char path[MAX_PATH];
-    return a->head ? a->head : find_beside(path, mp, HEAD_SUFFIX);
+    return a->head ? a->head : find_beside(path, mp->path, HEAD_SUFFIX);
+}
+
+void set_draft_vision(const struct method_args *a, struct pv_model_params *draft)
+{
+    static char path[MAX_PATH];
+    draft->adaptor = a->draft_adaptor;
+    draft->draft_vision = (enum pv_draft_vision)a->draft_vision;
+    if (a->draft_adaptor)
+        draft->draft_vision = PV_DRAFT_VISION_SHARED;
+    else if (draft->path && a->draft_vision != PV_DRAFT_VISION_OWN)
+        draft->adaptor = find_beside(path, draft->path, ADAPTOR_SUFFIX);
 }
 
 enum pv_status open_draft(pv_model **out, const char *path, const struct method_args *a,
@@ -416,6 +448,7 @@ enum pv_status open_draft(pv_model **out, const char *path, const struct method_
     p.ranks = draft_ranks() ? draft_ranks() : mp->ranks;
     p.draft_vocab = a->draft_vocab;
     p.draft_text = a->draft_text;
+    set_draft_vision(a, &p);
     return pv_model_open(out, &p, err);
 }
 

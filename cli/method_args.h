@@ -9,8 +9,8 @@
 /* -1, 0 and NULL: as in the method. */
 struct method_args {
     const char *draft, *draft_mmproj, *draft_device, *draft_text, *head, *method, *view, *shape,
-        *lossy;
-    int drafter, schedule, accept, positions;
+        *lossy, *draft_adaptor;
+    int drafter, schedule, accept, positions, draft_vision;
     int window, total, depth, width, keep, threads, draft_vocab;
     double ratio, lambda;
     struct draft_view_args draft_view;
@@ -23,7 +23,7 @@ struct method_args {
     }
 
 extern const struct option method_table[];
-enum { N_METHOD_OPTIONS = 22, N_METHOD_SHORT = 3 }; /* --help lists the first three */
+enum { N_METHOD_OPTIONS = 24, N_METHOD_SHORT = 3 }; /* --help lists the first three */
 
 /* Methods to be compared; the first is always plain decoding. */
 enum { MAX_CONTENDERS = 96, LABEL_SIZE = 96, LOSSY_SIZE = 40 };
@@ -45,6 +45,10 @@ const char *method_args_draft(const struct method_args *a, const struct pv_model
 
 /* The same for the draft head, and NAME-head.gguf. */
 const char *method_args_head(const struct method_args *a, const struct pv_model_params *mp);
+
+/* Where a draft model, whose path is set, gets its video tokens from: with a vision adaptor that
+ * the options name or that lies beside it, from the target's tower. */
+void set_draft_vision(const struct method_args *a, struct pv_model_params *draft);
 
 /* Set the model's draft head (NULL: none), and the draft vocabulary that the options ask for. */
 void set_head(const struct method_args *a, struct pv_model_params *mp, const char *head);

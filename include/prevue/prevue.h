@@ -120,6 +120,13 @@ enum pv_phase {
  * until the number of frames is known. */
 typedef bool (*pv_progress_fn)(void *user, enum pv_phase phase, int64_t done, int64_t total);
 
+/* Where a draft model's video tokens come from. */
+enum pv_draft_vision {
+    PV_DRAFT_VISION_AUTO,  /* SHARED with an adaptor that fits the target, else OWN */
+    PV_DRAFT_VISION_OWN,   /* its own vision tower */
+    PV_DRAFT_VISION_SHARED /* the target's tokens, by pv_model_params.adaptor: no tower is loaded */
+};
+
 struct pv_model_params {
     size_t size;
     const char *path;   /* GGUF file or Hugging Face directory */
@@ -154,6 +161,10 @@ struct pv_model_params {
      * is repacked; PV_E_CANCELLED when it stops; may be NULL. */
     pv_progress_fn progress;
     void *progress_user;
+    /* Of a draft model, whose target is `shares_with`: a vision adaptor, which makes its video
+     * tokens of the target's. GGUF file or directory; NULL: none. Answers do not depend on it. */
+    const char *adaptor;
+    enum pv_draft_vision draft_vision;
 };
 
 /* A cache on disk, which several processes may share. A video that is asked about again is neither
@@ -763,7 +774,8 @@ struct pv_convert_params {
     const char *adapter;
 };
 PV_API void pv_convert_params_init(struct pv_convert_params *p, size_t size);
-/* Write SRC (GGUF file or Hugging Face directory; a model, or a draft head) as GGUF. The vision
+/* Write SRC (GGUF file or Hugging Face directory; a model, a draft head or a
+ * vision adaptor) as GGUF. The vision
  * tower goes where llama.cpp looks for it, into a file beside `out_path` whose name begins with
  * "mmproj-"; towers of families unknown to llama.cpp, and with `one_file` all, go into the same
  * file. Nothing is left at `out_path`, or beside it, on failure. */

@@ -37,6 +37,9 @@ PV_KV_AUTO = 0
 PV_KV_F16 = 1
 PV_KV_BF16 = 2
 PV_KV_F32 = 3
+PV_DRAFT_VISION_AUTO = 0
+PV_DRAFT_VISION_OWN = 1
+PV_DRAFT_VISION_SHARED = 2
 PV_PHASE_VIDEO = 0
 PV_PHASE_PREFILL = 1
 PV_PHASE_DRAFT_PREFILL = 2
@@ -150,6 +153,8 @@ class pv_model_params(Struct):
     ranks: Any
     progress: Any
     progress_user: Any
+    adaptor: Any
+    draft_vision: int
     _fields_ = [
         ("size", c_size_t),
         ("path", c_char_p),
@@ -167,6 +172,8 @@ class pv_model_params(Struct):
         ("ranks", c_void_p),
         ("progress", pv_progress_fn),
         ("progress_user", c_void_p),
+        ("adaptor", c_char_p),
+        ("draft_vision", c_int),
     ]
 
 

@@ -11,13 +11,21 @@ from ._library import encode, library
 from .errors import ArgumentError, LibraryError
 
 
+DRAFT_VISION = {
+    "auto": _abi.PV_DRAFT_VISION_AUTO,
+    "own": _abi.PV_DRAFT_VISION_OWN,
+    "shared": _abi.PV_DRAFT_VISION_SHARED,
+}
+
+
 class Model(Owner):
     """Weights and tokenizer, opened from a GGUF file or a Hugging Face directory.
 
     Immutable once open, and shared by any number of engines and threads. `head` is a draft head made for this model,
     `threads` 0 means all cores that the process may use, `device` is "cpu", "cuda" or "cuda:1". A draft model usually
     runs on the threads of its target: `shares_with=target`. With `draft_vocab` a drafter scores only so many tokens: the
-    most frequent ones of the text file `draft_text`.
+    most frequent ones of the text file `draft_text`. `adaptor` is a vision adaptor, by which a draft model sees what the
+    vision tower of `shares_with` sees; `draft_vision` is "auto" (if the adaptor fits), "own" or "shared".
     """
 
     _what = "model"
@@ -35,7 +43,11 @@ class Model(Owner):
         draft_vocab: int = 0,
         draft_text: "str | os.PathLike[str] | None" = None,
         memory_bytes: int = 0,
+        adaptor: "str | os.PathLike[str] | None" = None,
+        draft_vision: str = "auto",
     ) -> None:
+        if draft_vision not in DRAFT_VISION:
+            raise ArgumentError(f"draft_vision is {draft_vision!r}, not one of {', '.join(DRAFT_VISION)}")
         lib = library()
         params = lib.defaults(_abi.pv_model_params, "pv_model_params_init")
         lender = shares_with._use() if shares_with else None
@@ -49,6 +61,8 @@ class Model(Owner):
         params.draft_vocab = draft_vocab
         params.draft_text = encode(draft_text)
         params.limits.memory_bytes = memory_bytes
+        params.adaptor = encode(adaptor)
+        params.draft_vision = DRAFT_VISION[draft_vision]
         pointer = ctypes.c_void_p()
         lib.call("pv_model_open", ctypes.byref(pointer), ctypes.byref(params))
         self._handle = Handle(pointer, lib.pv_model_close, lender)

@@ -1,9 +1,10 @@
-/* pv_convert: a model or a draft head of any readable form, as GGUF. */
+/* pv_convert: a model, a draft head or a vision adaptor of any readable form, as GGUF. */
 #include "base/sized.h"
 #include "engine/model.h"
 #include "family/families.h"
 #include "format/gguf_write.h"
 #include "format/head_file.h"
+#include "format/vision_adaptor_file.h"
 #include "prevue/about.h"
 
 #include <stdio.h>
@@ -27,6 +28,19 @@ static enum pv_status convert_head(const char *src, const char *out_path, enum d
     return s;
 }
 
+static enum pv_status convert_adaptor(const char *src, const char *out_path, enum dtype type,
+                                      uint64_t limit, const struct write_watch *watch,
+                                      struct pv_error *err)
+{
+    struct vision_adaptor_file *af;
+    enum pv_status s = vision_adaptor_file_open(&af, src, limit, err);
+    if (s)
+        return s;
+    s = vision_adaptor_file_write_gguf(af, out_path, type, watch, err);
+    vision_adaptor_file_close(&af);
+    return s;
+}
+
 enum pv_status pv_convert(const char *src, const char *out_path, const struct pv_convert_params *p,
                           struct pv_error *err)
 {
@@ -44,6 +58,8 @@ enum pv_status pv_convert(const char *src, const char *out_path, const struct pv
     watch = (struct write_watch){ own.progress, own.progress_user };
     if (head_file_is(src) && !own.adapter)
         return convert_head(src, out_path, dtypes[own.type], limit, &watch, err);
+    if (vision_adaptor_file_is(src) && !own.adapter)
+        return convert_adaptor(src, out_path, dtypes[own.type], limit, &watch, err);
     s = own.adapter ? model_file_open_adapted(&mf, src, own.adapter, limit, families, err)
                     : model_file_open(&mf, src, NULL, limit, families, err);
     if (s)

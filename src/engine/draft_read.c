@@ -1,7 +1,8 @@
 /* Which part of the prompt a drafter gets, and its prefill: rows of media come from the draft
  * model's own tower or, for drafters with the target's weights, from the rows that the target's
- * tower has computed. */
+ * tower has computed; a vision adaptor maps those for a draft model that has one. */
 #include "engine/draft_read.h"
+#include "engine/draft_adapt.h"
 #include "spec/method_rules.h"
 #include "spec/view_holistic.h"
 
@@ -160,7 +161,7 @@ static int64_t count_visible(const struct speculation *sp)
 static enum pv_status choose_visible(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    bool blind = sp->kind->draft_media && !s->draft.model->vision;
+    bool blind = sp->kind->draft_media && !s->draft.model->vision && !drafting_adapts(&s->draft);
     enum pv_status st = PV_OK;
     blind = blind || !view_find(sp->view)->info.pictures;
     for (int i = 0; i < s->seq.line.n && blind; i++)
@@ -276,6 +277,13 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
     return PV_OK;
 }
 
+/* The same by the draft model's vision adaptor. */
+static enum pv_status embed_adapted(void *user, int from, int n, float *out, struct pv_error *err)
+{
+    const struct reader *reader = user;
+    return draft_adapt_rows(reader->sp->s, from, n, reader->r->n, out, err);
+}
+
 /* The same for a draft head, which takes the embedding of a wide row alone. */
 static enum pv_status embed_narrow(void *user, int from, int n, float *out, struct pv_error *err)
 {
@@ -302,13 +310,16 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
     struct reader reader = { sp, r };
     bool narrow =
         sp->kind->runs == DRAFTER_RUNS_HEAD && decoder_config(s->model->dec)->n_deepstack > 0;
+    bool adapts = sp->kind->draft_media && drafting_adapts(&s->draft);
     struct draft_prompt prompt = { .n = r->n,
                                    .ids = s->seq.line.ids,
                                    .pos = (const int32_t(*)[3])s->seq.line.pos,
                                    .next = r->next,
                                    .visible = s->draft.visible,
                                    .original = sp->method.positions == PV_POS_ORIGINAL,
-                                   .embed = narrow ? embed_narrow : embed_rows,
+                                   .embed = adapts   ? embed_adapted
+                                            : narrow ? embed_narrow
+                                                     : embed_rows,
                                    .progress = ask_go_on,
                                    .user = &reader,
                                    .target = &s->seq.kv,
@@ -320,6 +331,7 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
     double ahead = s->draft.encoder ? encoder_take_seconds(s->draft.encoder) : 0;
     double t0 = clock_now();
     enum pv_status st;
+    draft_adapt_begin(&s->draft);
     r->rows = 0;
     r->tower_s = 0;
     for (int i = 0; i < r->n; i++)

@@ -1,5 +1,6 @@
 /* Opens drafters and provides their rows of media: from the draft model's own tower or, for
- * drafters with the target's weights, from the rows that the target's tower has computed. */
+ * drafters with the target's weights or a vision adaptor, from the rows that the target's tower
+ * has computed. */
 #include "engine/drafting.h"
 
 #include "base/mem.h"
@@ -115,6 +116,8 @@ static enum pv_status open_draft_model(struct drafting *d, struct pv_error *err)
                     "%s has a vocabulary of %d, %s one of %d: it cannot draft for it",
                     model_file_path(draft->file), theirs, model_file_path(target->file), ours);
     s = check_towers(target, draft, err);
+    if (!s && draft->adaptor)
+        s = model_adaptor_fit(draft, target, err);
     d->shared = !s && same_tower(target, draft);
     if (!s && draft->vision)
         s = encoder_open(&d->encoder, draft->vision, draft->hearing, err);
@@ -141,6 +144,26 @@ enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct bud
     if (!d->visible || !d->rows || !d->scores || !d->sums)
         return fail_nomem(err, n * (sizeof *d->visible + sizeof *d->rows + 2 * sizeof *d->scores));
     return PV_OK;
+}
+
+bool drafting_adapts(const struct drafting *d)
+{
+    return d->model && d->model->adaptor;
+}
+
+bool drafting_borrows(const struct drafting *d)
+{
+    return d->shared || drafting_adapts(d);
+}
+
+void adapted_rows_close(struct adapted_rows *a)
+{
+    vision_adaptor_state_close(&a->state);
+    mem_free(a->rows);
+    mem_free(a->at);
+    mem_free(a->of_item);
+    mem_free(a->lent);
+    *a = (struct adapted_rows){ 0 };
 }
 
 static void free_features(const struct drafting *d, struct feature_rows *f)
@@ -185,6 +208,7 @@ void drafting_close(struct drafting *d)
     forget_ahead(d, NULL);
     mem_free(d->ahead);
     encoder_close(&d->encoder);
+    adapted_rows_close(&d->adapted);
     for (int i = 0; i < DRAFTER_DECODERS; i++)
         decoder_state_close(&d->lone_state[i]);
     device_close(&d->group[0]);
@@ -223,7 +247,8 @@ void drafting_set_task(struct drafting *d, struct task *t)
 
 size_t drafting_size(const struct drafting *d)
 {
-    size_t size = d->tower_bytes + d->drawing_bytes + d->n_layer_scores * sizeof *d->layer_scores;
+    size_t size = d->tower_bytes + d->adapted.bytes + d->drawing_bytes +
+                  d->n_layer_scores * sizeof *d->layer_scores;
     for (int i = 0; i < PV_DRAFT_COUNT; i++)
         size += d->drafter_bytes[i];
     for (int i = 0; i < d->n_ahead; i++)

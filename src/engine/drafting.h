@@ -7,6 +7,7 @@
 #include "engine/timeline.h"
 #include "lm/states.h"
 #include "spec/price.h"
+#include "vision/vision_adaptor.h"
 
 /* Rows that the target's tower computed for a media item, kept for drafters. */
 struct feature_rows {
@@ -25,6 +26,17 @@ struct ahead_rows {
     float *rows;   /* [n, media width] */
     uint64_t size; /* bytes */
 };
+
+/* A window of the rows that a draft model's vision adaptor makes (draft_adapt.h). */
+struct adapted_rows {
+    struct vision_adaptor_state *state; /* NULL: there is no room for any yet */
+    float *rows;                        /* [most, the draft model's media width] */
+    int *at, n;                         /* [most]: rows of the prompt that they are, ascending */
+    int32_t *of_item;                   /* [most]: which rows of a media item that is */
+    float *lent;                        /* [most, the target's media width] */
+    size_t bytes;                       /* of all of this */
+};
+void adapted_rows_close(struct adapted_rows *a);
 
 /* Where the current drafter runs. */
 enum draft_place {
@@ -57,6 +69,7 @@ struct drafting {
     uint64_t room; /* bytes that `features` may still grow */
     struct ahead_rows *ahead;
     int n_ahead;
+    struct adapted_rows adapted;
     bool keep_features; /* keep rows from the target's tower for drafters, on the host */
     bool keep_there;    /* keep them on the target's device */
     bool *visible;      /* [context]: rows that the last answer's drafter got */
@@ -87,6 +100,10 @@ void drafting_close(struct drafting *d);
 /* Whether a drafter has run out of KV pages since the last call. The next answer may find some
  * free. */
 bool drafting_starved(struct drafting *d);
+/* Whether the draft model has a vision adaptor; and whether its rows of media come from the
+ * target's, by that or because both towers are the same. */
+bool drafting_adapts(const struct drafting *d);
+bool drafting_borrows(const struct drafting *d);
 /* The task that runs the drafters' steps from now on; NULL: none. */
 void drafting_set_task(struct drafting *d, struct task *t);
 
@@ -101,7 +118,7 @@ enum pv_status drafting_part(struct drafting *d, const struct pv_method *m, enum
                              struct pv_error *err);
 void drafting_join(struct drafting *d, const struct pv_method *m);
 
-/* Bytes of drafters, their tower and scores, without the kept rows of media. */
+/* Bytes of drafters, their tower or vision adaptor, and scores, without the kept rows of media. */
 size_t drafting_size(const struct drafting *d);
 /* Reserve memory in the draft model's tower for the media of the timeline, and for their pixels;
  * stills: for pictures only, not for videos. */

@@ -185,18 +185,18 @@ static uint64_t tensor_bytes(const void *tensors, size_t size)
 }
 
 /* Of all weights of the decoder and the towers. */
-static uint64_t weight_bytes(const struct model_file *f)
+static uint64_t weight_bytes(const struct model_file *f, bool towers)
 {
     const struct tensor *embed = model_file_embed(f), *lm_head = model_file_lm_head(f);
     uint64_t need = embed->size + (lm_head->data != embed->data ? lm_head->size : 0);
     for (int i = 0; i < model_file_config(f)->n_layers; i++)
         need += tensor_bytes(model_file_layer(f, i), sizeof(struct layer_tensors)) +
                 model_file_experts_size(f, i);
-    for (int i = 0; i < model_file_vision(f)->n_layers; i++)
+    for (int i = 0; i < model_file_vision(f)->n_layers && towers; i++)
         need += tensor_bytes(model_file_vision_layer(f, i), sizeof(struct vision_layer_tensors));
-    for (int i = 0; i < model_file_vision(f)->audio.n_layers; i++)
+    for (int i = 0; i < model_file_vision(f)->audio.n_layers && towers; i++)
         need += tensor_bytes(model_file_audio_layer(f, i), sizeof(struct vision_layer_tensors));
-    for (int i = 0; i < model_file_vision(f)->audio.q_layers; i++)
+    for (int i = 0; i < model_file_vision(f)->audio.q_layers && towers; i++)
         need += tensor_bytes(model_file_query_layer(f, i), sizeof(struct query_layer_tensors));
     return need;
 }
@@ -222,6 +222,72 @@ static enum pv_status open_head(struct pv_model *m, const char *path, struct pv_
     return s ? s : decoder_open_head(&m->head, m->head_file, &c, m->dec, err);
 }
 
+/* ---- the vision adaptor of a draft model ---- */
+
+/* Random weights for models of such: as wide as a projector of that size would be. */
+static enum pv_status draw_adaptor(struct pv_model *m, const struct pv_model *target,
+                                   struct pv_error *err)
+{
+    struct vision_adaptor_config c = { .in = decoder_config(target->dec)->hidden,
+                                       .middle = 2 * model_file_config(m->file)->hidden,
+                                       .out = model_file_config(m->file)->hidden,
+                                       .eps = 1e-6f };
+    m->adaptor_in = c.in;
+    return vision_adaptor_open(&m->adaptor, &c, NULL, m->dev, err);
+}
+
+/* The adaptor that was given, if this draft model is to use it: *m stays without one where it keeps
+ * its own tower. */
+static enum pv_status open_adaptor(struct pv_model *m, const struct pv_model_params *p,
+                                   struct pv_error *err)
+{
+    const struct pv_model *target = p->shares_with;
+    bool wanted = p->draft_vision == PV_DRAFT_VISION_SHARED;
+    enum pv_status s;
+    if (!wanted && (p->draft_vision == PV_DRAFT_VISION_OWN || !p->adaptor || !target))
+        return PV_OK;
+    if (!target)
+        return fail(err, PV_E_ARG,
+                    "%s is to see by its target's vision tower, and no target was "
+                    "given (shares_with)",
+                    p->path);
+    if (!target->vision)
+        return wanted
+                   ? fail(err, PV_E_ARG, "%s is to see by the vision tower of %s, which has none",
+                          p->path, model_file_path(target->file))
+                   : PV_OK;
+    if (wanted && !p->adaptor && m->dev->draws)
+        return draw_adaptor(m, target, err);
+    if (!p->adaptor)
+        return fail(err, PV_E_ARG,
+                    "%s is to see by the vision tower of %s, and needs a vision adaptor for that",
+                    p->path, model_file_path(target->file));
+    s = vision_adaptor_file_open(&m->adaptor_file, p->adaptor, m->limits.file_bytes, err);
+    if (s)
+        return s;
+    s = vision_adaptor_file_fit(m->adaptor_file, decoder_config(target->dec),
+                                model_file_path(target->file), model_file_config(m->file), p->path,
+                                wanted ? err : NULL);
+    if (s)
+        return wanted ? s : PV_OK;
+    m->adaptor_in = vision_adaptor_file_config(m->adaptor_file)->in;
+    return vision_adaptor_open(&m->adaptor, vision_adaptor_file_config(m->adaptor_file),
+                               vision_adaptor_file_tensors(m->adaptor_file), m->dev, err);
+}
+
+enum pv_status model_adaptor_fit(const struct pv_model *draft, const struct pv_model *target,
+                                 struct pv_error *err)
+{
+    const struct config *c = decoder_config(target->dec);
+    if (draft->adaptor_in == c->hidden || draft->adaptor_in == config_media_width(c))
+        return PV_OK;
+    return fail(err, PV_E_ARG,
+                "the vision adaptor of %s takes rows of %d numbers, and the hidden size of %s is "
+                "%d: it cannot draft for it",
+                model_file_path(draft->file), draft->adaptor_in, model_file_path(target->file),
+                c->hidden);
+}
+
 /* Rows of a call of many: more than a library of products has special algorithms for. */
 enum { REHEARSED_PATCHES = 4097 };
 
@@ -239,7 +305,7 @@ static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
     enum pv_status s = PV_OK;
     pthread_t thread;
     bool rehearses;
-    if (model_file_vision(m->file)->family)
+    if (model_file_vision(m->file)->family && !m->adaptor)
         s = vision_open(&m->vision, m->file, m->dev, err);
     rehearses = !s && m->vision && m->dev->slow_start && thread_start(&thread, rehearse, m->vision);
     m->dev->spreads = m->spread; /* the target's decoder alone: towers and drafters are rank 0's */
@@ -293,7 +359,7 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
                                    struct opening *o, struct pv_error *err)
 {
     struct device *d = m->dev;
-    enum pv_status s = check_room(m, o->all, err);
+    enum pv_status s;
     o->before = d->taken;
     o->reads = true;
     d->draws = p->test && p->test->dummy_weights;
@@ -301,6 +367,11 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
     d->go_on = p->progress ? is_wanted : NULL;
     d->user = o;
     m->repacked = d->own;
+    s = open_adaptor(m, p, err);
+    if (!s && m->adaptor)
+        o->all = weight_bytes(m->file, false);
+    if (!s)
+        s = check_room(m, o->all, err);
     if (!s)
         s = open_networks(m, err);
     if (!s && model_file_vision(m->file)->audio.hidden)
@@ -320,6 +391,7 @@ static void close_weights(struct pv_model *m)
 {
     vision_close(&m->vision);
     hearing_close(&m->hearing);
+    vision_adaptor_close(&m->adaptor);
     decoder_close(&m->head);
     decoder_close(&m->dec);
 }
@@ -338,7 +410,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
     s = open_device(m, p, err);
     if (s)
         return s;
-    o.all = weight_bytes(m->file);
+    o.all = weight_bytes(m->file, true);
     o.dev = m->dev;
     /* weights are repacked on the threads of steps */
     if (!lock_take(m->step_lock, p->progress ? is_wanted : NULL, &o))
@@ -404,6 +476,7 @@ void pv_model_close(pv_model **model)
     tokenizer_close(&m->tokenizer);
 #endif
     head_file_close(&m->head_file);
+    vision_adaptor_file_close(&m->adaptor_file);
     model_file_close(&m->file);
     pthread_mutex_destroy(&m->own_lock);
     mem_free(m);

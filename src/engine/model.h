@@ -5,6 +5,7 @@
 #include "hearing/hearing.h"
 #include "lm/decoder.h"
 #include "vision/vision.h"
+#include "vision/vision_adaptor.h"
 
 #include <pthread.h>
 
@@ -28,11 +29,15 @@ struct pv_model {
     struct model_file *file;
     struct device *dev;
     struct decoder *dec;
-    struct vision *vision;       /* NULL: no vision tower */
-    struct hearing *hearing;     /* NULL: no audio encoder */
-    struct head_file *head_file; /* NULL: no draft head */
-    struct decoder *head;        /* the draft head as a decoder */
-    struct tokenizer *tokenizer; /* NULL: the file has none, or a CORE build */
+    struct vision *vision;                    /* NULL: no vision tower */
+    struct hearing *hearing;                  /* NULL: no audio encoder */
+    struct head_file *head_file;              /* NULL: no draft head */
+    struct decoder *head;                     /* the draft head as a decoder */
+    struct vision_adaptor_file *adaptor_file; /* NULL: none, or random weights */
+    struct vision_adaptor *adaptor; /* of a draft model that gets its video tokens from the target's
+                                       tower; vision and hearing are NULL then */
+    int adaptor_in;                 /* length of the target rows that it takes */
+    struct tokenizer *tokenizer;    /* NULL: the file has none, or a CORE build */
     struct pv_limits limits;
     int threads;
     uint64_t cpu;                 /* features in use */
@@ -54,6 +59,9 @@ enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type);
 /* draft_vocab.c: *ids (freed by the caller) becomes the n tokens, ascending, that drafters for this
  * model should score: pv_model_params.draft_vocab. */
 enum pv_status model_draft_vocab(const struct pv_model *m, int n, const char *text, int32_t **ids,
+                                 struct pv_error *err);
+/* PV_E_ARG unless the draft model's vision adaptor takes rows of this target. */
+enum pv_status model_adaptor_fit(const struct pv_model *draft, const struct pv_model *target,
                                  struct pv_error *err);
 /* The default number of rows of a prefill step. */
 int model_chunk(const struct pv_model *m);

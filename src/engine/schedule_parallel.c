@@ -259,8 +259,8 @@ static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
  * rows of media. */
 static bool needs_prefill(const struct speculation *sp)
 {
-    return sp->signal.kind != SIGNAL_NONE || view_wants_features(sp->view) || sp->s->draft.shared ||
-           sp->kind->target_media;
+    return sp->signal.kind != SIGNAL_NONE || view_wants_features(sp->view) ||
+           drafting_borrows(&sp->s->draft) || sp->kind->target_media;
 }
 
 static struct parallel *new_parallel(struct speculation *sp, bool read)

@@ -4,6 +4,7 @@
 #include "engine/speculate.h"
 
 #include "base/clock.h"
+#include "engine/draft_adapt.h"
 #include "engine/draft_ahead.h"
 #include "engine/draft_read.h"
 #include "engine/prefill.h"
@@ -64,8 +65,11 @@ static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
     struct pv_session *s = sp->s;
     struct drafting *d = &s->draft;
     const struct pv_view_info *view = &view_find(sp->view)->info;
-    bool own_tower = sp->kind->draft_media && d->encoder && !d->shared && view->pictures;
-    enum pv_status st = own_tower ? drafting_tower(d, &s->seq.line, !view->videos, err) : PV_OK;
+    bool sees = sp->kind->draft_media && view->pictures, adapts = sees && drafting_adapts(d);
+    bool own_tower = sees && d->encoder && !drafting_borrows(d);
+    enum pv_status st = own_tower ? drafting_tower(d, &s->seq.line, !view->videos, err)
+                        : adapts  ? draft_adapt_reserve(d, err)
+                                  : PV_OK;
     memset(d->scores, 0, (size_t)d->n_rows * sizeof *d->scores);
     if (!st && sp->kind->layer_scores)
         st = drafting_scores(d, err);
@@ -110,7 +114,10 @@ static void ask_prefill(struct speculation *sp)
     const struct drafter_kind *kind = sp->kind;
     const struct view *view = view_find(sp->view);
     int n_layers = decoder_config(s->model->dec)->n_layers;
-    bool from_target = kind->target_media || (kind->draft_media && s->draft.shared);
+    bool from_target = kind->target_media || (kind->draft_media && drafting_borrows(&s->draft));
+    bool to_adapt = kind->draft_media && drafting_adapts(&s->draft);
+    /* An adaptor on the target's device reads them there. */
+    bool stays = to_adapt && s->draft.model->dev == s->model->dev;
     list_video_rows(s, &v->query0);
     v->layers = view_layers(sp->view, sp->method.layer, n_layers);
     v->over_video = view->info.signal == PV_SIGNAL_VIDEO_ATTENTION;
@@ -122,9 +129,9 @@ static void ask_prefill(struct speculation *sp)
         v->kind = view->info.signal == PV_SIGNAL_ALIGNMENT ? SIGNAL_ALIGNMENT : SIGNAL_ATTENTION;
     v->early = (v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_ALIGNMENT) && view->early &&
                v->layers < n_layers;
-    s->draft.keep_there = view->info.features && view->there;
+    s->draft.keep_there = (view->info.features && view->there) || (stays && view->info.pictures);
     s->draft.keep_features =
-        (view->info.features && !view->there) || (from_target && view->info.pictures);
+        (view->info.features && !view->there) || (from_target && !stays && view->info.pictures);
     if (kind->states)
         drafting_want(&s->draft, s->seq.line.n_spans > 0 && view->info.pictures);
 }

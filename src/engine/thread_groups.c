@@ -121,6 +121,8 @@ static void assign_drafter(struct pv_session *s, enum drafter_decoder which, str
     decoder_device(dec)->ops->work_on(decoder_state_work(s->draft.lone_state[which]), group);
     if (s->draft.encoder)
         encoder_work_on(s->draft.encoder, group);
+    if (s->draft.adapted.state)
+        vision_adaptor_state_work_on(s->draft.adapted.state, group);
 }
 
 /* Divides the threads of one CPU. */

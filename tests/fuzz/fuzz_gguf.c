@@ -1,6 +1,6 @@
 /* Any bytes as a GGUF file: parse, read the vocabulary and the configuration, ask for values of
  * every type, and touch both ends of every tensor; as the file of a vision tower, with or without a
- * decoder in it; and as a draft head. */
+ * decoder in it; as a draft head; and as a vision adaptor. */
 #include "base/mem.h"
 #include "family/families.h"
 #include "format/config_gguf.h"
@@ -74,6 +74,18 @@ static void open_head(const uint8_t *data, size_t size)
     head_file_close(&hf);
 }
 
+static void open_adaptor(const uint8_t *data, size_t size)
+{
+    struct vision_adaptor_file *af = NULL;
+    struct pv_error err = { 0 };
+
+    if (vision_adaptor_file_open_memory(&af, data, size, "input", &err))
+        must_say_why(&err);
+    else
+        touch_adaptor(af);
+    vision_adaptor_file_close(&af);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
@@ -92,6 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     config_gguf_parse(&c, g, v, families, &err);
     bind_tower(g, v);
     open_head(data, size);
+    open_adaptor(data, size);
     vocab_gguf_close(&v);
     gguf_close(&g);
     return 0;

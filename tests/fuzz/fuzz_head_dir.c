@@ -1,5 +1,6 @@
 /* Any files as a draft head in a directory: config.json and safetensors, whole or with an index.
- * What is accepted fits a target made for it, or says why not. */
+ * What is accepted fits a target made for it, or says why not. The same files as a vision adaptor.
+ */
 #include "fuzz/bundle.h"
 #include "fuzz/touch.h"
 
@@ -44,6 +45,19 @@ static void check_fit(const struct head_file *hf)
     }
 }
 
+static void open_adaptor(const char *dir)
+{
+    struct vision_adaptor_file *af = NULL;
+    struct pv_error err = { 0 };
+
+    vision_adaptor_file_is(dir);
+    if (vision_adaptor_file_open(&af, dir, BUNDLE_MOST_BYTES, &err))
+        must_say_why(&err);
+    else
+        touch_adaptor(af);
+    vision_adaptor_file_close(&af);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct head_file *hf = NULL;
@@ -53,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > BUNDLE_MOST_BYTES)
         return 0;
     dir = bundle_open(names, data, size);
+    open_adaptor(dir);
     head_file_is(dir); /* whatever it says, it must not fall over */
     if (head_file_open(&hf, dir, BUNDLE_MOST_BYTES, &err)) {
         must_say_why(&err);

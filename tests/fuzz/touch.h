@@ -6,6 +6,7 @@
 #include "format/gguf.h"
 #include "format/head_file.h"
 #include "format/safetensors_hf.h"
+#include "format/vision_adaptor_file.h"
 #include "tensor/quant.h"
 
 #include <stdlib.h>
@@ -78,6 +79,18 @@ static inline void touch_head(const struct head_file *hf)
     for (int i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= CONFIG_MAX_VOCAB || (i > 0 && ids[i] == ids[i - 1]))
             abort();
+}
+
+/* A vision adaptor: what is accepted has the matrices that its sizes say. */
+static inline void touch_adaptor(const struct vision_adaptor_file *af)
+{
+    const struct vision_adaptor_config *c = vision_adaptor_file_config(af);
+    const struct vision_adaptor_tensors *t = vision_adaptor_file_tensors(af);
+
+    if (!t->norm || !t->up || !t->down || t->up->dim[0] != c->middle || t->up->dim[1] != c->in ||
+        t->down->dim[0] != c->out || t->norm->dim[0] != c->in || !(c->eps > 0))
+        abort();
+    touch_bound(t, sizeof *t);
 }
 
 #endif

@@ -1,0 +1,96 @@
+/* Random vision adaptors as GGUF files in the scratch directory, whole or with one thing wrong. */
+#ifndef PV_TESTS_TINY_ADAPTOR_H
+#define PV_TESTS_TINY_ADAPTOR_H
+
+#include "tiny_model.h"
+
+struct tiny_adaptor {
+    int in, middle, out;
+    int type; /* enum dtype, of the matrices */
+    uint64_t seed;
+    bool layer_norm, no_biases;
+    float eps; /* 0: 1e-6 */
+    /* What to do differently. */
+    const char *drop;    /* leave this tensor or key out */
+    const char *reshape; /* give this tensor one row (or element) more */
+    const char *extra;   /* one more tensor */
+    const char *arch;    /* NULL: that of an adaptor */
+};
+
+static inline void tiny_list_adaptor(struct tiny_list *l, const struct tiny_adaptor *a)
+{
+    enum dtype t = (enum dtype)a->type;
+    l->n = 0;
+    tiny_add(l, "", "adaptor.norm.weight", DTYPE_F32, 0, a->in, 1, 0.2f);
+    if (a->layer_norm)
+        tiny_add(l, "", "adaptor.norm.bias", DTYPE_F32, 0, a->in, 0, 0.2f);
+    tiny_add(l, "", "adaptor.up.weight", t, a->middle, a->in, 0, 1.5f / sqrtf((float)a->in));
+    if (!a->no_biases)
+        tiny_add(l, "", "adaptor.up.bias", DTYPE_F32, 0, a->middle, 0, 0.3f);
+    tiny_add(l, "", "adaptor.down.weight", t, a->out, a->middle, 0, 1 / sqrtf((float)a->middle));
+    if (!a->no_biases)
+        tiny_add(l, "", "adaptor.down.bias", DTYPE_F32, 0, a->out, 0, 0.3f);
+    if (a->extra)
+        tiny_add(l, "", a->extra, DTYPE_F32, 0, 8, 0, 1);
+    for (int i = 0; i < l->n; i++) {
+        if (a->reshape && strcmp(l->item[i].name, a->reshape) == 0) {
+            l->item[i].cols += l->item[i].rows ? 0 : 1;
+            l->item[i].rows += l->item[i].rows ? 1 : 0;
+        }
+        if (a->drop && strcmp(l->item[i].name, a->drop) == 0)
+            memmove(&l->item[i], &l->item[i + 1], sizeof l->item[0] * (size_t)(--l->n - i));
+    }
+}
+
+static inline void tiny_adaptor_keys(struct gguf_writer *w, const struct tiny_adaptor *a)
+{
+    const struct {
+        const char *key;
+        int value;
+    } sizes[] = { { "prevue-adaptor.input_length", a->in },
+                  { "prevue-adaptor.feed_forward_length", a->middle },
+                  { "prevue-adaptor.output_length", a->out } };
+    const char *arch = a->arch ? a->arch : "prevue-adaptor";
+    gguf_writer_string(w, "general.architecture", arch, strlen(arch));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!a->drop || strcmp(a->drop, sizes[i].key) != 0)
+            gguf_writer_u32(w, sizes[i].key, (uint32_t)sizes[i].value);
+    gguf_writer_f32(w, "prevue-adaptor.layer_norm_epsilon", a->eps != 0 ? a->eps : 1e-6f);
+    gguf_writer_string(w, "prevue-adaptor.target", "tiny\n", 5);
+}
+
+/* Write the adaptor as NAME.gguf of the scratch directory; the path lives in `path`. Ends the
+ * program when the file cannot be written. */
+static inline const char *tiny_adaptor_write(const struct tiny_adaptor *a, const char *name,
+                                             char path[256])
+{
+    static struct tiny_list l;
+    struct gguf_writer *w = NULL;
+    struct pv_error err = { 0 };
+    struct rng r = { a->seed + 1 };
+    enum pv_status s;
+    tiny_list_adaptor(&l, a);
+    snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
+    s = gguf_writer_open(&w, path, NULL, &err);
+    if (!s) {
+        tiny_adaptor_keys(w, a);
+        for (int i = 0; i < l.n; i++) {
+            const struct tiny_tensor *t = &l.item[i];
+            int64_t dim[2] = { t->rows ? t->rows : t->cols, t->cols };
+            gguf_writer_tensor(w, t->name, t->dtype, t->rows ? 2 : 1, dim);
+        }
+        s = gguf_writer_begin(w, &err);
+    }
+    for (int i = 0; i < l.n && !s; i++)
+        s = tiny_put_tensor(w, &l.item[i], &r, &err);
+    if (!s)
+        s = gguf_writer_commit(&w, &err);
+    gguf_writer_abandon(&w);
+    if (s) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(1);
+    }
+    return path;
+}
+
+#endif
