@@ -313,6 +313,13 @@ failure draft_vocab_large 'other.gguf: a draft vocabulary of 4096 of 512 tokens'
 failure draft_text_missing 'nowhere.txt: ' $ask -d other.gguf --draft-vocab 9 --draft-text nowhere.txt
 printf 'broken \377\n' >broken.txt
 failure draft_text_broken 'broken.txt: ' $ask -d other.gguf --draft-vocab 9 --draft-text broken.txt
+misuse draft_vision_word 'option --draft-vision takes one of: auto own shared' $ask -d other.gguf --draft-vision theirs
+misuse draft_vision_self 'cannot be combined with --draft self' $ask -d self --draft-vision shared
+misuse draft_vision_ngram 'is for the drafters model and cascade' $ask --method ngram --draft-vision shared
+misuse draft_adaptor_own 'contradict each other' $ask -d other.gguf --draft-vision own --draft-adaptor some.txt
+failure draft_adaptor_missing 'nowhere.gguf: ' $ask -d other.gguf --method sd --draft-adaptor nowhere.gguf
+failure draft_adaptor_model 'model.gguf: not a vision adaptor' $ask -d other.gguf --method sd --draft-adaptor model.gguf
+failure draft_adaptor_none 'other.gguf is to see by .*model.gguf.*needs a vision adaptor' $ask -d other.gguf --method sd --draft-vision shared
 misuse method_name 'takes one of: ar sd sd-tree .*not "spec"' $ask --method spec
 misuse view_name 'takes one of: full none .*not "all"' $ask -d self --view all
 misuse ratio_two 'option --ratio takes a number from 0 to 1' $ask -d self --ratio 2
