@@ -374,7 +374,7 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
         s = check_room(m, o->all, err);
     if (!s)
         s = open_networks(m, err);
-    if (!s && model_file_vision(m->file)->audio.hidden)
+    if (!s && model_file_vision(m->file)->audio.hidden && !m->adaptor)
         s = hearing_open(&m->hearing, m->file, d, err);
     if (!s && p->head)
         s = open_head(m, p->head, err);
