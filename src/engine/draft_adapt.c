@@ -32,25 +32,25 @@ enum pv_status draft_adapt_reserve(struct drafting *d, struct pv_error *err)
     size_t size = rows * ((draft_width(d) + target_width(d)) * sizeof(float) + sizeof *a->at +
                           sizeof *a->of_item);
     uint64_t need = vision_adaptor_state_size(adaptor) + size;
-    enum pv_status st;
+    enum pv_status s;
     if (a->state)
         return PV_OK;
-    st = budget_claim(d->budget, need, "the draft model's vision adaptor", err);
-    if (st)
-        return st;
+    s = budget_claim(d->budget, need, "the draft model's vision adaptor", err);
+    if (s)
+        return s;
     a->rows = mem_alloc(rows * draft_width(d) * sizeof *a->rows);
     a->lent = mem_alloc(rows * target_width(d) * sizeof *a->lent);
     a->at = mem_alloc(rows * sizeof *a->at);
     a->of_item = mem_alloc(rows * sizeof *a->of_item);
     if (!a->rows || !a->lent || !a->at || !a->of_item)
-        st = fail_nomem(err, size);
-    if (!st)
-        st = vision_adaptor_state_open(&a->state, adaptor, err);
-    if (st)
+        s = fail_nomem(err, size);
+    if (!s)
+        s = vision_adaptor_state_open(&a->state, adaptor, err);
+    if (s)
         adapted_rows_close(a);
     else
         a->bytes = need;
-    return st;
+    return s;
 }
 
 void draft_adapt_begin(struct drafting *d)
