@@ -16,6 +16,7 @@ enum { LIMIT_INT = 1 << 20, MAX_NAMES = 16, NAMES_SIZE = 512 };
 enum part {
     PART_DECODE,
     PART_DRAFTED,
+    PART_BATCH,
     PART_PREFILL,
     PART_TOWER,
     PART_HEARING,
@@ -25,8 +26,8 @@ enum part {
     PARTS
 };
 
-static const char *const part_names[PARTS] = { "decode",  "drafted", "prefill",  "tower",
-                                               "hearing", "first",   "simulate", "sweep" };
+static const char *const part_names[PARTS] = { "decode", "drafted", "batch",    "prefill", "tower",
+                                               "hearing", "first",  "simulate", "sweep" };
 
 struct args {
     struct rig rig;
@@ -41,14 +42,16 @@ static const char usage[] =
     "usage: bench_gpu [options]\n"
     "  --device NAME        cuda, or cpu to try this program (cuda)\n"
     "  --gpu N              which GPU (0)\n"
-    "  --what LIST          of decode,drafted,prefill,tower,hearing,first,simulate,sweep\n"
-    "                       (all but drafted, hearing and sweep)\n"
-    "  --models LIST        SHAPE:TYPE of make_model, for decode, drafted and prefill\n"
+    "  --what LIST          of decode,drafted,batch,prefill,tower,hearing,first,simulate,sweep\n"
+    "                       (all but drafted, batch, hearing and sweep)\n"
+    "  --models LIST        SHAPE:TYPE of make_model, for decode, drafted, batch and prefill\n"
     "  --towers LIST        SHAPE:TYPE, for tower, hearing (of those that hear) and, of\n"
     "                       LLaVA-OneVision, first\n"
     "  --pairs LIST         TARGET/DRAFTER, each SHAPE:TYPE, for simulate and sweep\n"
     "  --contexts LIST      slots filled before a step (256,2560,25088)\n"
     "  --rows LIST          rows of a step (1,6,10,26,64); 26 also as a tree\n"
+    "  --batches LIST       SEQUENCESxROWS of a batch's step, ROWS with a t: trees (32x1,16x8t)\n"
+    "  --batch-context N    slots filled of each sequence (4096)\n"
     "  --prefill N          tokens of the prompt (25088)\n"
     "  --chunk N            rows of a step of the prefill (8192)\n"
     "  --frames N           frames for towers (128)\n"
@@ -116,6 +119,30 @@ static bool parse_list(const char *text, int *v, int *n)
     return *n > 0;
 }
 
+/* SEQUENCESxROWS or SEQUENCESxROWSt. */
+static bool parse_batches(const char *text, struct plan *p)
+{
+    char item[32];
+    p->n_batches = 0;
+    while (next_item(&text, item, sizeof item)) {
+        struct batch_plan *b = &p->batches[p->n_batches];
+        size_t len = strlen(item);
+        char *x = strchr(item, 'x');
+        if (p->n_batches == RIG_MAX_LIST || !x)
+            return false;
+        *x = '\0';
+        b->tree = item[len - 1] == 't';
+        if (b->tree)
+            item[len - 1] = '\0';
+        if (!parse_number(item, &b->sequences) || !parse_number(x + 1, &b->rows) ||
+            b->sequences < 1 || b->sequences > RIG_MAX_SEQUENCES || b->rows < 1 ||
+            b->sequences * b->rows > RIG_MAX_BATCH)
+            return false;
+        p->n_batches++;
+    }
+    return p->n_batches > 0;
+}
+
 static bool parse_parts(const char *text, bool *part)
 {
     char item[32];
@@ -142,6 +169,7 @@ static bool parse_numbers(struct args *a, const char *name, const char *value, b
         { "--size", &a->plan.size },     { "--batch", &a->plan.batch },
         { "--repeat", &a->plan.repeat }, { "--rounds", &a->plan.rounds },
         { "--gamma", &a->plan.gamma },   { "--draft-vocab", &a->rig.draft_vocab },
+        { "--batch-context", &a->plan.batch_context },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(name, all[i].name)) {
@@ -188,6 +216,8 @@ static bool parse_option(struct args *a, const char *name, const char *value)
         return parse_list(value, a->plan.contexts.v, &a->plan.contexts.n);
     if (!strcmp(name, "--rows"))
         return parse_list(value, a->plan.rows.v, &a->plan.rows.n);
+    if (!strcmp(name, "--batches"))
+        return parse_batches(value, &a->plan);
     if (!strcmp(name, "--bandwidth"))
         return parse_double(value, 1e9, &a->rig.bandwidth);
     if (!strcmp(name, "--peak"))
@@ -242,7 +272,8 @@ static enum pv_status run_models(struct args *a, struct pv_error *err)
     const char *list = a->models;
     char name[RIG_NAME];
     enum pv_status s = PV_OK;
-    if (!a->part[PART_DECODE] && !a->part[PART_DRAFTED] && !a->part[PART_PREFILL])
+    if (!a->part[PART_DECODE] && !a->part[PART_DRAFTED] && !a->part[PART_BATCH] &&
+        !a->part[PART_PREFILL])
         return PV_OK;
     results_head(a->rig.results, "Decoding, verification and prefill");
     while (!s && next_item(&list, name, sizeof name)) {
@@ -257,6 +288,8 @@ static enum pv_status run_models(struct args *a, struct pv_error *err)
             s = test_decode(&a->rig, &m, &a->plan, err);
         if (!s && a->part[PART_DRAFTED])
             s = test_drafted(&a->rig, &m, &a->plan, err);
+        if (!s && a->part[PART_BATCH])
+            s = test_batch(&a->rig, &m, &a->plan, err);
         if (!s && a->part[PART_PREFILL])
             s = test_prefill(&a->rig, &m, &a->plan, err);
         rig_model_close(&m);
@@ -365,8 +398,11 @@ int main(int argc, char **argv)
                   .chunk = 8192,
                   .frames = 128,
                   .size = 448,
-                  .rounds = 32 },
-        .part = { true, false, true, true, true, true },
+                  .rounds = 32,
+                  .batches = { { 32, 1, false }, { 16, 8, true } },
+                  .n_batches = 2,
+                  .batch_context = 4096 },
+        .part = { true, false, false, true, true, true, true },
         .models = "q05:bf16,q7:bf16,q7:q8_0,q7:q4_0,q7:q4_K,q32:bf16,q72:q8_0",
         .towers = "ov7:bf16,qwen2.5-vl-7b:bf16",
         .pairs = "q7:bf16/q05:bf16,q72:q8_0/q7:bf16",

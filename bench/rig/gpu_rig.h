@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 enum { RIG_MAX_SAMPLES = 512, RIG_NAME = 48, RIG_MAX_LIST = 16 };
+enum { RIG_MAX_SEQUENCES = 64, RIG_MAX_BATCH = 1024 }; /* of a batch; its rows */
 
 /* ---- times ---- */
 
@@ -110,6 +111,10 @@ void lane_close(struct lane *l);
 void lane_at(struct lane *l, int length);
 enum pv_status lane_step(struct lane *l, const struct lane_rows *rows, struct pv_error *err);
 
+/* Every element of a pool becomes a random number of its type, whatever the layout. */
+enum pv_status rig_fill_pool(struct kvpool *pool, struct device *dev, enum dtype t,
+                             struct pv_error *err);
+
 /* The tree of 25 proposed tokens and its root: parents and depths of 26 rows. */
 enum { TREE25_ROWS = 26 };
 void tree25(int parent[TREE25_ROWS], int depth[TREE25_ROWS]);
@@ -146,6 +151,11 @@ double results_peer(const struct results *r, const struct result *x);
 
 /* ---- tests ---- */
 
+struct batch_plan {
+    int sequences, rows; /* rows of each */
+    bool tree;           /* else a chain */
+};
+
 struct plan {
     struct {
         int v[RIG_MAX_LIST];
@@ -155,6 +165,8 @@ struct plan {
     int frames, size, batch; /* of towers: frames, pixels of a side, frames a call (0: theirs) */
     int rounds;              /* of each simulated method */
     int gamma;               /* 0: as published */
+    struct batch_plan batches[RIG_MAX_LIST];
+    int n_batches, batch_context;
     const char *methods;     /* NULL: all */
 };
 
@@ -163,6 +175,9 @@ enum pv_status test_decode(struct rig *r, const struct rig_model *m, const struc
 /* Tokens of a chain of 5, one after another and in one step. */
 enum pv_status test_drafted(struct rig *r, const struct rig_model *m, const struct plan *p,
                             struct pv_error *err);
+/* Steps of many sequences. */
+enum pv_status test_batch(struct rig *r, const struct rig_model *m, const struct plan *p,
+                          struct pv_error *err);
 enum pv_status test_prefill(struct rig *r, const struct rig_model *m, const struct plan *p,
                             struct pv_error *err);
 /* The tower of a model, and with a decoder (LLaVA) the time to the first token. */

@@ -14,13 +14,12 @@
 
 enum { FILL_ELEMENTS = 4 << 20, FILL_SHIFTS = 4096 };
 
-static enum pv_status fill_cache(struct lane *l, struct pv_error *err)
+enum pv_status rig_fill_pool(struct kvpool *pool, struct device *dev, enum dtype t,
+                             struct pv_error *err)
 {
-    struct kvcache *kv = &l->kv;
-    enum dtype t = kv->layer[0].dtype;
     size_t piece = dtype_row_size(t, FILL_ELEMENTS), element = dtype_row_size(t, 1);
     float *row = mem_alloc(sizeof *row * FILL_SHIFTS);
-    uint8_t *bytes = mem_alloc(piece + FILL_SHIFTS * element), *to = kvpool_memory(kv->pool, 0);
+    uint8_t *bytes = mem_alloc(piece + FILL_SHIFTS * element), *to = kvpool_memory(pool, 0);
     struct rng rng = { 1 };
     uint64_t turn = 0;
     if (!row || !bytes) {
@@ -33,10 +32,10 @@ static enum pv_status fill_cache(struct lane *l, struct pv_error *err)
             row[i] = rng_normal(&rng);
         row_from_f32(bytes + at, row, t, FILL_SHIFTS);
     }
-    for (size_t at = 0; at < kvpool_size(kv->pool); at += piece) {
-        size_t n = kvpool_size(kv->pool) - at < piece ? kvpool_size(kv->pool) - at : piece;
+    for (size_t at = 0; at < kvpool_size(pool); at += piece) {
+        size_t n = kvpool_size(pool) - at < piece ? kvpool_size(pool) - at : piece;
         size_t shift = rng_bits(2, turn++, 0) % FILL_SHIFTS * element;
-        kv->dev->ops->upload(kv->dev, to + at, bytes + shift, n);
+        dev->ops->upload(dev, to + at, bytes + shift, n);
     }
     mem_free(row);
     mem_free(bytes);
@@ -65,7 +64,7 @@ enum pv_status lane_open(struct lane *l, const struct rig_model *m, int context,
     if (!s)
         s = kvcache_open(&l->kv, m->dev, decoder_config(m->dec), DTYPE_BF16, context, err);
     if (!s)
-        s = fill_cache(l, err);
+        s = rig_fill_pool(l->kv.pool, m->dev, DTYPE_BF16, err);
     if (s)
         lane_close(l);
     return s;

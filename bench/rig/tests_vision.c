@@ -17,10 +17,12 @@ struct tower_bench {
     struct vision_state *state;
     const struct vision_config *c;
     int h, w;          /* patches of a slice */
+    int side;          /* pixels of a frame */
     int slices, total; /* of a call; in all */
     int frames;        /* in all */
     int tokens, kept;  /* of a slice, before and after pooling */
     float *patches;    /* of one call: the same pixels for all */
+    uint8_t *pixels;   /* the frames of one call, where the device cuts patches */
     float *features;   /* of one call */
 };
 
@@ -34,6 +36,7 @@ static void tower_bench_close(struct tower_bench *e)
     vision_state_close(&e->state);
     vision_close(&e->v);
     mem_free(e->patches);
+    mem_free(e->pixels);
     mem_free(e->features);
 }
 
@@ -59,12 +62,24 @@ static enum pv_status tower_bench_open(struct tower_bench *e, const struct rig_m
     e->kept = any ? e->tokens : llava_frame_tokens(c);
     n = (size_t)e->slices * (size_t)(side * side) * patch_floats(c);
     out = (size_t)e->slices * (size_t)e->tokens * (size_t)vision_row_size(c);
-    e->patches = mem_alloc(sizeof(float) * n);
     e->features = mem_alloc(sizeof(float) * out);
-    s = e->patches && e->features ? vision_state_open(&e->state, e->v, e->slices * side * side, err)
-                                  : fail_nomem(err, sizeof(float) * (n + out));
-    for (size_t i = 0; i < n && !s; i++)
-        e->patches[i] = rng_float(&rng);
+    if (vision_cuts_patches(e->v) && vision_keeps_tokens(e->v)) {
+        e->side = any ? side * c->patch : c->image;
+        n = (size_t)e->slices * (size_t)c->temporal * (size_t)e->side * (size_t)e->side * 3;
+        e->pixels = mem_alloc(n);
+    } else {
+        e->patches = mem_alloc(sizeof(float) * n);
+    }
+    s = (e->patches || e->pixels) && e->features
+            ? vision_state_open(&e->state, e->v, e->slices * side * side, err)
+            : fail_nomem(err, sizeof(float) * (n + out));
+    for (size_t i = 0; i < n && !s; i++) {
+        float x = rng_float(&rng);
+        if (e->pixels)
+            e->pixels[i] = (uint8_t)(127.5f * (1 + x));
+        else
+            e->patches[i] = x;
+    }
     if (s)
         tower_bench_close(e);
     return s;
@@ -114,7 +129,10 @@ static enum pv_status encode_all(struct tower_bench *e, float *there, struct pv_
     for (int at = 0; at < e->total && !s; at += e->slices) {
         int n = e->total - at < e->slices ? e->total - at : e->slices;
         const float *tokens = e->features;
-        if (vision_keeps_tokens(e->v))
+        struct vision_frames frames = { e->pixels, e->side, e->side };
+        if (e->pixels)
+            s = vision_encode_frames(e->v, e->state, &frames, n, NULL, &tokens, err);
+        else if (vision_keeps_tokens(e->v))
             s = vision_encode_video(e->v, e->state, e->patches, n, e->h, e->w, &tokens, err);
         else
             s = vision_encode(e->v, e->state, e->patches, n, e->h, e->w, e->features, err);
