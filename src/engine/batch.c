@@ -116,11 +116,30 @@ static bool fits(const struct batch *b, const struct group *g, const struct step
            chains_agree(first, step) && (g->columns == 0 || step->n_columns == 0);
 }
 
+/* The order of parts changes no result. One order for all makes the same step of the same requests,
+ * whoever of them came first: a GPU records each kind of step once (kernels/cuda/recorder.cu). */
+static bool comes_before(const struct step *a, const struct step *b)
+{
+    const struct step_seq *x = a->seqs, *y = b->seqs;
+    if (a->n != b->n)
+        return a->n < b->n;
+    if (a->n_seqs == 0 || b->n_seqs == 0)
+        return a->n_seqs < b->n_seqs;
+    if (!x->parent != !y->parent)
+        return !x->parent;
+    return x->pending < y->pending;
+}
+
 static void add(struct group *g, struct batch_part *part)
 {
     const struct step *step = part->step;
-    g->step[g->n] = step;
-    g->part[g->n++] = part;
+    int at = g->n++;
+    for (; at > 0 && comes_before(step, g->step[at - 1]); at--) {
+        g->step[at] = g->step[at - 1];
+        g->part[at] = g->part[at - 1];
+    }
+    g->step[at] = step;
+    g->part[at] = part;
     g->rows += step->n;
     g->seqs += step->n_seqs;
     g->logits += step->n_logits;

@@ -3,6 +3,7 @@
  * layer on the way out of the one before. */
 #include "cudasim/gpu.h"
 #include "deepened.h"
+#include "engine/batch.h"
 
 TEST(vectors_are_added_after_their_layers)
 {
@@ -86,6 +87,69 @@ TEST(rows_begin_and_end_with_the_same_bits)
     check_rows(DTYPE_BF16);
     check_rows(DTYPE_Q8_0);
     cudasim_be(NULL);
+}
+
+/* Two requests of one and of two rows, in either order: one kind of step for a device that records
+ * them. */
+TEST(the_order_of_requests_makes_no_other_step)
+{
+    struct tiny_model m = { .arch = "qwen2",
+                            .hidden = 64,
+                            .n_layers = 1,
+                            .n_heads = 1,
+                            .n_kv = 1,
+                            .head_dim = 64,
+                            .ffn = 64,
+                            .vocab = 96,
+                            .type = DTYPE_BF16,
+                            .seed = 3 };
+    struct rig_shape shape = { .kv = DTYPE_BF16, .max_rows = 4, .context = 256, .cuda = true };
+    static const int32_t ids[2] = { 5, 90 }, pos[2][3] = { { 0 }, { 1, 1, 1 } };
+    static const int rows[2] = { 0, 1 };
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct pv_error err = { 0 }, errors[2] = { { 0 } };
+    struct kvpool *pool = NULL;
+    struct kvcache kv[2] = { { 0 } };
+    struct step_seq seq[2];
+    struct step step[2];
+    struct batch_part part[2];
+    int32_t best[2][2];
+    char path[256];
+    struct rig r;
+    if (!rig_open(&r, tiny_model_write(&m, "order", path), shape))
+        return;
+    const struct device_ops *ops = r.dev->ops;
+    struct batch b = { .dec = r.dec, .st = r.st, .lock = &lock };
+    CHECK(!kvpool_open(&pool, r.dev, decoder_config(r.dec), DTYPE_BF16, 2, &err));
+    for (int i = 0; i < 2; i++) {
+        CHECK(!kvcache_attach(&kv[i], pool, 256, &err) && kvcache_reserve(&kv[i], NULL, 2));
+        seq[i] = (struct step_seq){ .kv = &kv[i], .n = 1 + i };
+        step[i] = (struct step){ .n = 1 + i,
+                                 .ids = ids,
+                                 .pos = pos,
+                                 .n_seqs = 1,
+                                 .seqs = &seq[i],
+                                 .n_logits = 1 + i,
+                                 .logit_rows = rows,
+                                 .argmax = best[i] };
+        part[i] = (struct batch_part){ .step = &step[i], .err = &errors[i] };
+    }
+    uint64_t before = 0;
+    for (int turn = 0; turn < 6; turn++) {
+        bool turned = turn >= 4;
+        struct batch_part *parts[2] = { &part[turned], &part[!turned] };
+        if (turn == 4)
+            before = ops->first_runs(r.dev);
+        batch_run(&b, parts, 2);
+        CHECK(!part[0].status && !part[1].status);
+    }
+    CHECK_MSG(before > 0 && ops->first_runs(r.dev) == before, "a step of its own for each order");
+    for (int i = 0; i < 2; i++) {
+        kvcache_release(&kv[i], NULL);
+        kvcache_close(&kv[i]);
+    }
+    kvpool_close(&pool);
+    rig_close(&r);
 }
 
 int main(int argc, char **argv)
