@@ -356,6 +356,9 @@ struct device_ops {
      * keeps using the data in place, so it must outlive the matrix. */
     enum pv_status (*take)(struct device *dev, struct matrix *m, struct pv_error *err);
     void (*drop)(struct device *dev, struct matrix *m);
+    /* Store matrices [n] that always multiply the same rows one after another, so that the device
+     * can multiply them at once. Results do not change. NULL: not needed. */
+    void (*join)(struct device *dev, struct matrix *const *m, int n);
     /* Prepare a layer's experts after `take` of their matrices, and undo that (a zeroed struct is
      * accepted). NULL: not needed. */
     enum pv_status (*take_experts)(struct device *dev, struct expert_weights *e,

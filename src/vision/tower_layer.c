@@ -182,11 +182,15 @@ enum pv_status tower_take_layer(struct device *dev, struct tower_layer *l,
         { &l->up, t->up, t->up_bias, ffn, hidden },
         { &l->down, t->down, t->down_bias, hidden, ffn },
     };
+    enum pv_status s;
     l->norm1 = weights_small(dev, at, t->norm1);
     l->norm1_bias = weights_small(dev, at, t->norm1_bias);
     l->norm2 = weights_small(dev, at, t->norm2);
     l->norm2_bias = weights_small(dev, at, t->norm2_bias);
-    return tower_take_parts(dev, parts, sizeof parts / sizeof *parts, at, err);
+    s = tower_take_parts(dev, parts, sizeof parts / sizeof *parts, at, err);
+    if (!s && dev->ops->join)
+        dev->ops->join(dev, (struct matrix *[]){ &l->q, &l->k, &l->v }, 3);
+    return s;
 }
 
 void tower_drop_layer(struct device *dev, struct tower_layer *l)

@@ -21,6 +21,7 @@ struct tower {
     struct cuda_matrix_pair q, k, v, o, gate, up, down;
     float *norm[4]; /* weight and bias of both, host */
     struct gbuf norms[4], x, cos, sin;
+    struct gbuf biases; /* of q, k and v, when they are joined */
     float *co, *si, *in; /* host */
     struct tower_layer w;
     struct device_work *work;
@@ -68,6 +69,8 @@ static void tower_close(struct tower *g)
     gbuf_close(&g->x);
     gbuf_close(&g->cos);
     gbuf_close(&g->sin);
+    if (g->biases.p)
+        gbuf_close(&g->biases);
     free(g->co);
     free(g->si);
     free(g->in);
@@ -141,6 +144,20 @@ static void tower_run(struct tower *g, float *out, int r0, int n, int n_segments
     g->t->ops->get(g->work, out, g->x.p, sizeof *out * (size_t)n * hidden);
     if (!gbuf_untouched(&g->x, sizeof *out * (size_t)n * hidden))
         check_fail(&g->t->c, "%d rows: rows past them were written", n);
+}
+
+/* q, k and v one after another, as a model's: the device may multiply them at once. */
+static void tower_join(struct tower *g)
+{
+    struct cuda_matrix_pair *pair[] = { &g->q, &g->k, &g->v };
+    struct matrix *m[] = { &g->w.q, &g->w.k, &g->w.v };
+    size_t size = sizeof(float) * (size_t)g->s.hidden;
+    gbuf_open(g->t, &g->biases, 3 * size);
+    for (int i = 0; i < 3; i++) {
+        m[i]->bias = (const float *)g->biases.p + i * g->s.hidden;
+        g->t->ops->upload(g->t->dev, (float *)g->biases.p + i * g->s.hidden, pair[i]->bias, size);
+    }
+    g->t->ops->join(g->t->dev, m, 3);
 }
 
 /* ---- reference ---- */
@@ -300,6 +317,10 @@ static void check_tower(struct cuda_check *t, const struct tower_shape *s, enum 
                 check_fail(&t->c, "segments %d..%d differ alone and among %d", i, j - 1,
                            n_segments);
         }
+    tower_join(&g);
+    tower_run(&g, alone, 0, n, n_segments, bounds);
+    if (memcmp(alone, out, sizeof *out * (size_t)n * (size_t)hidden))
+        check_fail(&t->c, "q, k and v at once differ from one by one");
     free(out);
     free(alone);
     tower_close(&g);

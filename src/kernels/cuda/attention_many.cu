@@ -491,9 +491,9 @@ void attention_many(struct device_work *w, const struct attn_block *b, const voi
     }
 }
 
-void attention_segments(struct device_work *w, void *out, const void *q, const void *k,
-                        const void *v, size_t stride, int n_heads, int d, float scale,
-                        int n_segments, const int *bounds)
+void attention_segments(struct device_work *w, void *out, size_t out_stride, const void *q,
+                        const void *k, const void *v, size_t stride, int n_heads, int d,
+                        float scale, int n_segments, const int *bounds)
 {
     size_t size = sizeof *bounds * (size_t)(n_segments + 1);
     struct flash_job j = {};
@@ -517,7 +517,8 @@ void attention_segments(struct device_work *w, void *out, const void *q, const v
     j.each = longest;
     j.q = (const uint16_t *)q, j.k = (const uint16_t *)k, j.v = (const uint16_t *)v;
     j.out = out;
-    j.q_stride = j.kv_stride = j.out_stride = stride;
+    j.q_stride = j.kv_stride = stride;
+    j.out_stride = out_stride;
     j.n_heads = n_heads;
     j.d = d;
     j.scale = scale * 1.44269504f;

@@ -292,17 +292,25 @@ void block_logits(struct device_work *w, const struct logits_job *job)
 static void tower_attention(struct device_work *w, const struct tower_block *b)
 {
     const struct tower_layer *l = b->w;
-    size_t hidden = (size_t)b->hidden;
+    size_t hidden = (size_t)b->hidden, stride = hidden;
     const struct matrix *m[] = { &l->q, &l->k, &l->v };
-    void *y[] = { w->q, w->k, w->v };
+    uint16_t *y[] = { (uint16_t *)w->q, (uint16_t *)w->k, (uint16_t *)w->v };
+    struct cuda_matrix joined;
+    struct matrix all;
     norm_rows(w, w->xn, few_x_dtype(&l->q), b->x, l->norm1, l->norm1_bias, b->n, b->hidden, b->eps);
-    for (int i = 0; i < 3; i++) {
-        matmul_many(w, m[i], y[i], DTYPE_BF16, hidden, w->xn, hidden, b->n, false);
-        if (b->cos && i < 2)
-            rope_rows(w, y[i], DTYPE_BF16, hidden, b->n, b->n_heads, b->head_dim, NULL, 0, b->cos,
-                      b->sin);
+    if (6 * hidden <= sizeof(float) * stride_of(b->ffn) && matrix_joined(m, 3, &all, &joined)) {
+        stride = 3 * hidden;
+        for (int i = 0; i < 3; i++)
+            y[i] = (uint16_t *)w->mid + i * hidden;
+        matmul_many(w, &all, y[0], DTYPE_BF16, stride, w->xn, hidden, b->n, false);
+    } else {
+        for (int i = 0; i < 3; i++)
+            matmul_many(w, m[i], y[i], DTYPE_BF16, stride, w->xn, hidden, b->n, false);
     }
-    attention_segments(w, w->q16, w->q, w->k, w->v, hidden, b->n_heads, b->head_dim,
+    for (int i = 0; i < 2 && b->cos; i++)
+        rope_rows(w, y[i], DTYPE_BF16, stride, b->n, b->n_heads, b->head_dim, NULL, 0, b->cos,
+                  b->sin);
+    attention_segments(w, w->q16, hidden, y[0], y[1], y[2], stride, b->n_heads, b->head_dim,
                        1.0f / sqrtf((float)b->head_dim), b->n_segments, b->bounds);
     if (few_x_dtype(&l->o) == DTYPE_F32)
         convert_rows(w, w->att, DTYPE_F32, hidden, w->q16, DTYPE_BF16, hidden, b->n, b->hidden);

@@ -117,6 +117,7 @@ struct cuda_matrix {
                    quants, as matrix.cu says */
     void *scale;
     size_t size;
+    bool joined; /* w lies behind that of another matrix, which owns the memory */
 };
 
 struct device_work {
@@ -199,6 +200,10 @@ enum pv_status matrix_draw(struct device *dev, struct matrix *m, uint64_t seed,
 enum pv_status matrix_draw_rows(struct device *dev, struct matrix *m, uint64_t seed, int first,
                                 struct pv_error *err);
 void matrix_drop(struct device *dev, struct matrix *m);
+void matrix_join(struct device *dev, struct matrix *const *m, int n); /* device_ops.join */
+/* The n matrices as one, where matrix_join has put them and their biases one behind the other:
+ * false elsewhere. `c` becomes what all->data is. */
+bool matrix_joined(const struct matrix *const *m, int n, struct matrix *all, struct cuda_matrix *c);
 /* [out][stride] BF16 from any type with blocks. */
 void matrix_to_bf16(struct device_work *w, void *y, const struct cuda_matrix *m);
 /* y [n, in] f32 = rows ids (device) of the matrix. If norm->weight is set, also computes xn and
@@ -278,12 +283,12 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
 /* attention_many.cu: rows of one prompt (chains), and towers. */
 void attention_many(struct device_work *w, const struct attn_block *b, const void *q16, void *out,
                     enum dtype out_dtype);
-/* q, k, v, out [n, n_heads * d] BF16, rows `stride` elements apart; segments as in full_attn_job,
- * bounds on the host. */
+/* q, k, v [n, n_heads * d] BF16, rows `stride` elements apart, out likewise by out_stride; segments
+ * as in full_attn_job, bounds on the host. */
 size_t full_scratch_size(const struct work_shape *s);
-void attention_segments(struct device_work *w, void *out, const void *q, const void *k,
-                        const void *v, size_t stride, int n_heads, int d, float scale,
-                        int n_segments, const int *bounds);
+void attention_segments(struct device_work *w, void *out, size_t out_stride, const void *q,
+                        const void *k, const void *v, size_t stride, int n_heads, int d,
+                        float scale, int n_segments, const int *bounds);
 /* attention_hopper.cu: the same for a GPU of compute capability 9.0 and heads of 64 or 128. False:
  * not supported. */
 bool attention_many_hopper(struct device_work *w, const struct attn_block *b, const void *q16,

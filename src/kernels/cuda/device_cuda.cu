@@ -366,6 +366,7 @@ static const struct device_ops gpu_ops = {
     .room = gpu_room,
     .take = matrix_take,
     .drop = matrix_drop,
+    .join = matrix_join,
     .take_experts = experts_take,
     .drop_experts = experts_drop,
     .draw = matrix_draw,

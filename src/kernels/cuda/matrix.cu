@@ -139,7 +139,8 @@ static enum pv_status matrix_new(struct cuda_matrix **out, struct cuda_device *g
 static void matrix_free(struct cuda_device *gpu, struct cuda_matrix *c)
 {
     cudaSetDevice(gpu->index);
-    cudaFree(c->w);
+    if (!c->joined)
+        cudaFree(c->w);
     mem_free(c);
 }
 
@@ -158,6 +159,56 @@ void matrix_drop(struct device *dev, struct matrix *m)
     matrix_free((struct cuda_device *)dev->impl, (struct cuda_matrix *)m->data);
     m->data = NULL;
     way_count(-1);
+}
+
+/* ---- matrices in a row ---- */
+
+static size_t bytes_of(const struct cuda_matrix *c)
+{
+    return (size_t)c->out * (size_t)c->stride * sizeof(uint16_t);
+}
+
+/* Where there is no room they stay apart. */
+void matrix_join(struct device *dev, struct matrix *const *m, int n)
+{
+    struct cuda_device *gpu = (struct cuda_device *)dev->impl;
+    size_t size = 0;
+    uint8_t *all = NULL;
+    for (int i = 0; i < n; i++) {
+        const struct cuda_matrix *c = cuda_of(m[i]);
+        if (c->dtype != DTYPE_BF16 || c->in != m[0]->in || c->out % OCTET || c->joined)
+            return;
+        size += bytes_of(c);
+    }
+    cudaSetDevice(gpu->index);
+    if (cudaMalloc((void **)&all, size) != cudaSuccess) {
+        cudaGetLastError();
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        struct cuda_matrix *c = (struct cuda_matrix *)m[i]->data;
+        cudaMemcpyAsync(all, c->w, bytes_of(c), cudaMemcpyDeviceToDevice, gpu->upload_stream);
+        cudaStreamSynchronize(gpu->upload_stream);
+        cudaFree(c->w);
+        c->w = all;
+        c->joined = i > 0;
+        all += bytes_of(c);
+    }
+}
+
+bool matrix_joined(const struct matrix *const *m, int n, struct matrix *all, struct cuda_matrix *c)
+{
+    *all = *m[0];
+    *c = *cuda_of(m[0]);
+    all->data = c;
+    for (int i = 1; i < n; i++) {
+        const struct cuda_matrix *next = cuda_of(m[i]);
+        const float *bias = m[0]->bias ? m[0]->bias + c->out : NULL;
+        if (!next->joined || next->w != (const uint8_t *)c->w + bytes_of(c) || m[i]->bias != bias)
+            return false;
+        c->out = all->out = c->out + next->out;
+    }
+    return true;
 }
 
 static dim3 blocks_for(size_t threads)
