@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int counts[] = { 1, 2, 3, 5, 8, 26, 64, 65 };
+static const int counts[] = { 1, 2, 3, 5, 8, 26, 64, 65, 130 };
 enum { N_COUNTS = sizeof counts / sizeof counts[0] };
 
 struct product {
@@ -179,7 +179,8 @@ static void check_dtype(struct cuda_check *t, enum dtype dtype, bool many)
             in = (in + block - 1) / block * block;
         for (int grid = 0; grid < 2 && (grid == 0 || i == 0 || !large); grid++) {
             bool rows = !grid && (i < 3 || t->full);
-            int m = rows ? (t->full || i == 1 ? MANY_ROWS : 70) : n;
+            bool wide = t->full || i == 1 || (i == 0 && dtype == DTYPE_BF16);
+            int m = rows ? (wide ? MANY_ROWS : 70) : n;
             struct product p;
             if (!product_open(&p, t, dtype, many, grid, m, in, out))
                 return;

@@ -360,7 +360,8 @@ template <class S> static bool set_ready(void)
            kernel_ready(attention_few_hopper_kernel<typename S::two>) &&
            kernel_ready(attention_few_hopper_kernel<typename S::three>) &&
            kernel_ready(attention_lone_kernel<typename S::lone, false>) &&
-           kernel_ready(attention_lone_kernel<typename S::lone, true>);
+           kernel_ready(attention_lone_kernel<typename S::lone, true>) &&
+           kernel_ready(attention_lone_kernel<typename S::crowd, true>);
 }
 
 /* Slices of one pool that are launched together, those of a kind side by side. */
@@ -416,6 +417,7 @@ template <int HEAD, int BLOCK, int SPLIT, int STAGES1, int BLOCKS1, int STAGES2,
 struct split_set {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT;
     typedef lone_shape<HEAD, SPLIT, PASS, STAGES1, LONE_BLOCKS, FLIGHT> lone;
+    typedef lone_shape<HEAD, SPLIT, 3, 3, 2, HEAD == 64 ? FLIGHT : 2> crowd; /* rows of many trees */
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, STAGES1, BLOCKS1> one;
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, 3, 2> busy;
     typedef split_shape<HEAD, BLOCK, SPLIT, 2, STAGES2, BLOCKS2> two;
@@ -465,12 +467,16 @@ template <class S> static void batch_run(struct device_work *w, struct split_bat
     cudaError_t e = cudaSuccess;
     if (b.n_slices == 0)
         return;
-    if (b.n_of[SLICE_TREE] > 0)
-        e = tree_launch<typename S::lone>(w, b);
+    int branches = b.a.tree_rows * b.n_of[SLICE_TREE] * b.a.n_kv;
+    if (b.n_of[SLICE_TREE] > 0) /* two at a time to a multiprocessor, where it has more than two */
+        e = branches > 2 * w->gpu->n_sm ? tree_launch<typename S::crowd>(w, b)
+                                        : tree_launch<typename S::lone>(w, b);
     if (e == cudaSuccess)
         e = splits_run<S>(w, b, n_splits);
     if (e == cudaSuccess && !b.a.direct)
-        e = launch(split_join_kernel<S::d, S::split>,
+        e = launch(n_splits <= JOIN_WARPS       ? split_join_kernel<S::d, S::split, 1>
+                   : n_splits <= 5 * JOIN_WARPS ? split_join_kernel<S::d, S::split, 5>
+                                                : split_join_kernel<S::d, S::split, S::d == 64 ? 17 : 9>,
                    dim3((unsigned)b.a.n_heads, (unsigned)b.n_rows), dim3(JOIN_WARPS * 32), 0,
                    w->stream, b.a);
     work_check(w, e, "attention");
@@ -493,8 +499,8 @@ static void batch_add(struct split_batch &b, const struct attn_run *run, int ind
 {
     struct split_slice *s = &b.a.slice[b.n_slices];
     enum slice_kind kind = kind_of(b.a, run);
-    int tiles = (rows * b.a.group + PAIRS - 1) / PAIRS, nodes = run->pending + run->n;
-    *s = split_slice{ run->row0 + row0,  row0, (uint16_t)index, (uint16_t)rows, (uint16_t)tiles,
+    int tiles = slice_tiles(rows, b.a.group), nodes = run->pending + run->n;
+    *s = split_slice{ run->row0 + row0, (uint16_t)row0, (uint16_t)index, (uint16_t)rows,
                       (uint16_t)b.n_rows };
     for (int r = 0; r < rows; r++)
         b.a.slice_of[b.n_rows + r] = (uint8_t)b.n_slices;
@@ -515,12 +521,12 @@ static int few_scratch(struct split_args &a, const struct device_work *w, int n_
     size_t splits = (size_t)n_splits, heads = (size_t)a.n_heads;
     size_t row = heads * splits * (S::d * sizeof(float) + sizeof(float2)) + sizeof(int);
     size_t fit = w->attn_size / row;
-    int slice = fit < (size_t)FEW_ROWS ? (int)fit : (int)FEW_ROWS;
+    int slice = fit < (size_t)SPLIT_ROWS ? (int)fit : (int)SPLIT_ROWS;
     a.splits = (int)splits;
     a.part = (float *)w->attn_scratch;
     a.top = (float2 *)(a.part + (size_t)slice * heads * splits * S::d);
     a.limit = (int *)(a.top + (size_t)slice * heads * splits);
-    return a.direct ? (int)FEW_ROWS : slice;
+    return a.direct ? (int)SPLIT_ROWS : slice;
 }
 
 /* Runs first .. end - 1, of one pool: all of a kind, then those of the next. */

@@ -9,6 +9,7 @@
 enum {
     PAIRS = 64,                /* of a warpgroup: wgmma's M */
     MOST_GROUPS = 3,           /* warpgroups of a thread block */
+    SPLIT_ROWS = 2 * FEW_ROWS, /* of one launch */
     JOIN_WARPS = 8,            /* of a block that joins a row's partials: split s is warp s % 8's */
     SPLIT_64 = KV_SPLIT_LEAST, /* positions of a partial result, for heads of 64, ... */
     SPLIT_128 = 768,           /* ... and of 128: with 25k, one to each of 132 multiprocessors */
@@ -18,11 +19,16 @@ enum {
 
 /* Some of the query rows of a run: rows row0 and up of them. */
 struct split_slice {
-    int row, row0; /* row: of the step, where its q and out begin */
-    uint16_t run, rows;
-    uint16_t tiles; /* of pairs */
-    uint16_t part;  /* where its rows of part, top and limit begin */
+    int row; /* of the step, where its q and out begin */
+    uint16_t row0, run, rows;
+    uint16_t part; /* where its rows of part, top and limit begin */
 };
+
+/* Tiles of pairs of so many rows. */
+__host__ __device__ static inline int slice_tiles(int rows, int group)
+{
+    return (rows * group + PAIRS - 1) / PAIRS;
+}
 
 /* A launch has a row of the grid for each of some slices, of one pool. */
 struct split_args {
@@ -44,8 +50,8 @@ struct split_args {
     int n_parts;   /* lone rows of a tree: of eight pairs */
     int direct;    /* one split: no partials */
     int f32;
-    struct split_slice slice[FEW_ROWS];
-    uint8_t slice_of[FEW_ROWS]; /* of a row of part */
+    struct split_slice slice[SPLIT_ROWS];
+    uint8_t slice_of[SPLIT_ROWS]; /* of a row of part */
 };
 
 /* One instance: sizes, and where things lie in shared memory. */
@@ -142,10 +148,10 @@ __device__ static inline bool job_find(struct split_job *b, struct split_pages<T
     const split_slice &s = own_slice(a);
     const struct staged_run *run = &a.staged->run[s.run];
     int i = (int)blockIdx.x, set = i % a.n_sets, tile, tiles, end;
-    int sets = (s.tiles + T::groups - 1) / T::groups;
+    int all = slice_tiles(s.rows, a.group), sets = (all + T::groups - 1) / T::groups;
     i /= a.n_sets;
-    tile = set * s.tiles / sets;
-    tiles = (set + 1) * s.tiles / sets - tile;
+    tile = set * all / sets;
+    tiles = (set + 1) * all / sets - tile;
     end = min(s.rows * a.group, (tile + tiles) * PAIRS);
     b->kv_head = i % a.n_kv;
     b->split = i / a.n_kv;

@@ -7,13 +7,16 @@
 #include "kernels/cuda/attention_few_hopper.cuh"
 
 /* One head of one row of part: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in
- * order. */
-template <int D, int SPLIT>
-__global__ void __launch_bounds__(JOIN_WARPS * 32, D > 64 ? 3 : 2)
+ * order. BATCH: splits of a warp whose numbers are on the way. The fewer, the more blocks run at a
+ * time, which many rows want; the sums are the same. */
+template <int D, int SPLIT, int BATCH>
+__global__ void __launch_bounds__(JOIN_WARPS * 32, BATCH == 1  ? 6
+                                                   : BATCH < 9 ? 4
+                                                   : D > 64    ? 3
+                                                               : 2)
     split_join_kernel(const __grid_constant__ split_args a)
 {
-    constexpr int N = D / 64;             /* pairs of columns of a lane */
-    constexpr int BATCH = N > 1 ? 9 : 17; /* splits of a warp whose numbers are on the way */
+    constexpr int N = D / 64; /* pairs of columns of a lane */
     __shared__ float2 shared_out[JOIN_WARPS][N * 32];
     __shared__ float shared_sum[JOIN_WARPS];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, n;

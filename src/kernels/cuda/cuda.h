@@ -226,6 +226,7 @@ void matmul_few_gated(struct device_work *w, const struct matrix *gate, const st
  * the next norm, which has these weights. */
 struct few_norm {
     const float *squares; /* NULL: x is used as it is */
+    const float *scales;  /* [n] 1 / rms of the rows, if already computed; else NULL */
     float eps;
     const float *weight; /* NULL: xn is not computed */
     uint16_t *xn;

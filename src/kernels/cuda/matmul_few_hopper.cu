@@ -18,7 +18,9 @@
  *
  * Tried and slower on an H200: tiles cut along K and summed by the last block to arrive or over a
  * cluster of two, several warpgroups to a row, a block for each tile, parts of x fetched for all
- * blocks of a cluster of two (multicast), x in boxes of eight rows, all of the ring on the way. */
+ * blocks of a cluster of two (multicast; with 64 and 128 rows too, and of four), x in boxes of eight
+ * rows, all of the ring on the way. With many rows it is x that a block waits for: a multiprocessor
+ * takes in 62 GB/s, whoever sends it. */
 #include "kernels/cuda/matmul_few.h"
 
 #include "kernels/cuda/matmul_few_hopper.cuh"
@@ -31,13 +33,15 @@ enum {
     FLIGHT = 60 << 10,       /* weights on the way, ... */
     FLIGHT_MORE = 64 << 10,  /* ... where a block has more than one tile */
     MAX_DEPTH = 16,
+    STREAM_ROWS = 2 * FEW_ROWS, /* of one launch */
+    SCALE_THREADS = 128,
     SMEM_SIZE = 227 << 10 /* of a block, at most */
 };
 
 /* Of x: by its latency, some 16 steps. */
 static constexpr int x_ring_size(int columns)
 {
-    return columns == 64 ? 112 << 10 : 64 << 10;
+    return columns >= 64 ? 112 << 10 : 64 << 10;
 }
 
 template <int N>
@@ -54,7 +58,7 @@ __global__ void __launch_bounds__(threads(N), 1)
     x.stages = a.x_stages;
     /* wgmma reads beyond the last tile of weights, which is never beyond the sums. */
     float *sums = (float *)(memory + w.size * w.stages + x.size * x.stages);
-    float *scale = sums + N * SUM_STEP;
+    float *scale = sums + sum_columns(N) * SUM_STEP;
     w.at = shared_address(memory);
     x.at = w.at + w.size * w.stages;
     w.full = shared_address(scale + N);
@@ -86,13 +90,28 @@ __global__ void __launch_bounds__(threads(N), 1)
 #endif
 }
 
+/* Rows' 1 / rms, a warp for each. */
+__global__ void __launch_bounds__(SCALE_THREADS)
+    scales_kernel(float *scale, const float *squares, int n, int dim, float eps)
+{
+    int row = ((int)blockIdx.x * SCALE_THREADS + (int)threadIdx.x) / 32;
+    dep_launch();
+    dep_wait();
+    if (row >= n)
+        return;
+    float s = norm_end(norm_take(squares + (size_t)row * (dim / NORM_OCTET), dim), dim, eps);
+    if (threadIdx.x % 32 == 0)
+        scale[row] = s;
+}
+
 /* ---- host ---- */
 
 template <int N> static cudaError_t launch_stream(struct device_work *w, stream_args &a)
 {
     static struct by_gpu allowed;
     int size = a.rows * ROW_BYTES * a.depth * (a.gated ? 2 : 1), x_size = N * ROW_BYTES * a.depth;
-    int rest = 1024 + N * (SUM_STEP + 1) * 4 + 2 * (MAX_STAGES + X_STAGES) * 8;
+    int rest =
+        1024 + (sum_columns(N) * SUM_STEP + N) * 4 + 2 * (MAX_STAGES + X_STAGES) * 8;
     int all = least(rest + RING_SIZE + x_ring_size(N), SMEM_SIZE);
     int flight = a.tiles > w->gpu->n_sm ? FLIGHT_MORE : FLIGHT;
     cudaError_t e = allow_smem(&allowed, w->gpu->index, stream_kernel<N>, (size_t)all, false);
@@ -205,6 +224,19 @@ bool few_hopper_ready(const struct device_work *w)
     return w->gpu->major == 9 && find_encode_once();
 }
 
+/* The scales of all rows at once: of more than 64 rows each block would take longer to read all
+ * octets' sums than its weights. */
+static void scale_rows(struct device_work *w, stream_args *a)
+{
+    float *scale = (float *)((int *)w->few_scratch + FEW_COUNTERS);
+    unsigned blocks = (unsigned)(a->n * 32 + SCALE_THREADS - 1) / SCALE_THREADS;
+    work_check(w,
+               launch(scales_kernel, dim3(blocks), dim3(SCALE_THREADS), 0, w->stream, scale,
+                      a->norm.squares, a->n, a->steps * TILE_COLS, a->norm.eps),
+               "scales of rows");
+    a->norm.scales = scale;
+}
+
 bool few_hopper(struct device_work *w, const struct few_call *c)
 {
     encode_fn encode = find_encode_once();
@@ -212,13 +244,15 @@ bool few_hopper(struct device_work *w, const struct few_call *c)
     if (!suits(w, c) || !encode)
         return false;
     fill_args(c, &a);
-    for (int at = 0; at < c->n; at += FEW_ROWS) {
-        int n = c->n - at < FEW_ROWS ? c->n - at : (int)FEW_ROWS;
-        int columns = n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : 64;
+    for (int at = 0; at < c->n; at += STREAM_ROWS) {
+        int n = c->n - at < STREAM_ROWS ? c->n - at : (int)STREAM_ROWS;
+        int columns = n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128;
         const uint16_t *x = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
         bool mapped;
         a.n = n;
         a.norm = few_norm_from(c, (size_t)at);
+        if (columns > FEW_ROWS && a.norm.squares)
+            scale_rows(w, &a);
         a.depth = choose_depth(a, columns);
         for (int i = 0; i < a.n_jobs; i++)
             a.job[i].y = (uint8_t *)c->y[i] + (size_t)at * c->y_stride[i] * (c->y_bf16 ? 2 : 4);
@@ -230,7 +264,8 @@ bool few_hopper(struct device_work *w, const struct few_call *c)
                    : columns == 8  ? launch_stream<8>(w, a)
                    : columns == 16 ? launch_stream<16>(w, a)
                    : columns == 32 ? launch_stream<32>(w, a)
-                                   : launch_stream<64>(w, a),
+                   : columns == 64 ? launch_stream<64>(w, a)
+                                   : launch_stream<128>(w, a),
                    "a product of few rows");
     }
     return true;

@@ -22,18 +22,25 @@ enum {
     MAX_STAGES = 16, /* of the weights' ring, and of x's */
     X_STAGES = 8,
     SUM_STEP = 2 * GROUP + 4, /* floats from column to column: the lanes of a warp differ in bank */
+    SUM_COLUMNS = 64,         /* rows of x whose sums are ended at a time, at most */
     QUAD = 4                  /* rows of a tile that a thread ends at a time */
 };
 
 /* Threads that find the rows' 1 / rms meanwhile, and all. */
 __host__ __device__ static constexpr int scalers(int n)
 {
-    return n == 8 ? 32 : 96;
+    return n == 8 || n > SUM_COLUMNS ? 32 : 96; /* wide sums want the registers */
 }
 
 __host__ __device__ static constexpr int threads(int n)
 {
     return CONSUMERS + PRODUCERS + scalers(n);
+}
+
+/* Columns whose sums lie in shared memory at a time. */
+__host__ __device__ static constexpr int sum_columns(int n)
+{
+    return n < SUM_COLUMNS ? n : (int)SUM_COLUMNS;
 }
 
 struct stream_job {
@@ -147,20 +154,26 @@ __device__ static inline void produce_x(const stream_args &a, struct ring x)
         }
 }
 
-/* Rows' 1 / rms, by warps beside those that multiply. */
+/* Rows' 1 / rms, by warps beside those that multiply; of more than 64 rows a kernel in front has
+ * found them. */
 template <int N> __device__ static inline void find_scales(const stream_args &a, float *scale)
 {
-    int dim = a.steps * TILE_COLS, warp = ((int)threadIdx.x - CONSUMERS - PRODUCERS) / 32;
+    int dim = a.steps * TILE_COLS, thread = (int)threadIdx.x - CONSUMERS - PRODUCERS;
     dep_wait();
-    for (int col = warp * SCALE_ROWS; col < a.n; col += scalers(N) / 32 * SCALE_ROWS) {
-        float sum[SCALE_ROWS];
-        norm_take_rows<SCALE_ROWS>(sum, a.norm.squares + (size_t)col * (dim / NORM_OCTET), dim,
-                                   a.n - col);
+    if constexpr (N > SUM_COLUMNS) {
+        for (int col = thread; col < a.n; col += scalers(N))
+            scale[col] = __ldcg(a.norm.scales + col);
+    } else {
+        for (int col = thread / 32 * SCALE_ROWS; col < a.n; col += scalers(N) / 32 * SCALE_ROWS) {
+            float sum[SCALE_ROWS];
+            norm_take_rows<SCALE_ROWS>(sum, a.norm.squares + (size_t)col * (dim / NORM_OCTET), dim,
+                                       a.n - col);
 #pragma unroll
-        for (int r = 0; r < SCALE_ROWS; r++) {
-            float s = norm_end(sum[r], dim, a.norm.eps);
-            if (threadIdx.x % 32 == 0 && col + r < a.n)
-                scale[col + r] = s;
+            for (int r = 0; r < SCALE_ROWS; r++) {
+                float s = norm_end(sum[r], dim, a.norm.eps);
+                if (thread % 32 == 0 && col + r < a.n)
+                    scale[col + r] = s;
+            }
         }
     }
 }
@@ -234,29 +247,33 @@ __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], stru
  * its neighbours those beside them. Little code: a launch meets it for the first time when all wait
  * for it. ---- */
 
-/* The thread's sums to [N][SUM_STEP]; what a gate opens lies GROUP behind the gate. */
-template <int N> __device__ static inline void put_sums(const float (&c)[N / 2], float *sums)
+/* The thread's sums of some columns to [columns][SUM_STEP]; what a gate opens lies GROUP behind the
+ * gate. */
+template <int N>
+__device__ static inline void put_sums(const float (&c)[N / 2], float *sums, int part)
 {
     int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x / 32 * 16 + lane / 4;
     sums += lane % 4 * 2 * SUM_STEP + first;
 #pragma unroll
-    for (int r = 0; r < N / 2; r++)
-        sums[(r / 4 * 8 + r % 2) * SUM_STEP + r / 2 % 2 * 8] = c[r];
+    for (int r = 0; r < sum_columns(N) / 2; r++)
+        sums[(r / 4 * 8 + r % 2) * SUM_STEP + r / 2 % 2 * 8] = c[part * sum_columns(N) / 2 + r];
 }
 
-/* Quad i of a tile that begins at row0 of its matrix. */
+/* Quad i of a tile that begins at row0 of its matrix, of the columns from col0 on. */
 struct place {
-    int col, in_tile, row;
+    int col, row;
+    int at; /* in the sums */
     bool there;
 };
 
 __device__ static inline struct place place_of(const stream_args &a, const stream_job &j, int row0,
-                                               int i)
+                                               int col0, int i)
 {
     struct place p;
-    p.col = divide(i, a.quad_inverse);
-    p.in_tile = (i - p.col * (a.rows / QUAD)) * QUAD;
-    p.row = row0 + p.in_tile;
+    int col = divide(i, a.quad_inverse), in_tile = (i - col * (a.rows / QUAD)) * QUAD;
+    p.col = col0 + col;
+    p.row = row0 + in_tile;
+    p.at = col * SUM_STEP + in_tile;
     p.there = p.col < a.n && p.row < j.out;
     return p;
 }
@@ -324,7 +341,7 @@ __device__ static inline void finish_quad(const stream_args &a, const stream_job
                                           const struct place &p, const struct ending &e,
                                           const float *sums, const float *scale)
 {
-    const float *at = sums + p.col * SUM_STEP + p.in_tile;
+    const float *at = sums + p.at;
     size_t to = (size_t)p.col * j.y_stride + (size_t)p.row;
     float4 v = make_float4(0, 0, 0, 0);
     if (p.there) {
@@ -357,12 +374,13 @@ __device__ static inline void finish_quad(const stream_args &a, const stream_job
 
 /* Where y or its rows are not aligned, number by number; no norm follows. */
 __device__ static inline void finish_odd(const stream_args &a, const stream_job &j,
-                                         const float *sums, const float *scale, int row0)
+                                         const float *sums, const float *scale, int row0,
+                                         int col0, int columns)
 {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < a.n * a.rows; i += CONSUMERS) {
-        int col = i / a.rows, in_tile = i % a.rows, row = row0 + in_tile;
-        const float *at = sums + col * SUM_STEP + in_tile;
+    for (int i = (int)threadIdx.x; i < columns * a.rows; i += CONSUMERS) {
+        int col = col0 + i / a.rows, in_tile = i % a.rows, row = row0 + in_tile;
+        const float *at = sums + i / a.rows * SUM_STEP + in_tile;
         size_t to = (size_t)col * j.y_stride + (size_t)row;
         float s = a.norm.squares ? scale[col] : 1.0f;
         if (row >= j.out)
@@ -384,32 +402,44 @@ template <int N>
 __device__ static inline void consume(const stream_args &a, struct ring w, struct ring x,
                                       float *sums, const float *scale, bool busy)
 {
-    int quads = a.wide ? a.n * (a.rows / QUAD) : 0, lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x) {
         const stream_job &j = a.job[job_of(a, tile)];
         int row0 = (tile - j.tile0) * a.rows, first = (int)threadIdx.x - lane;
-        struct place p = place_of(a, j, row0, first + lane);
+        struct place p = place_of(a, j, row0, 0, first + lane);
         struct ending e = ending_of(a, j, p);
         float c[N / 2];
         if (busy)
             walk<N>(a, c, w, x);
-        if (tile != (int)blockIdx.x)
-            named_sync(DONE, CONSUMERS);
-        else if (a.norm.squares)
-            named_sync(SCALED, CONSUMERS + scalers(N));
-        if (busy)
-            put_sums<N>(c, sums);
-        named_sync(MET, CONSUMERS);
-        if (!a.wide)
-            finish_odd(a, j, sums, scale, row0);
-#pragma unroll 1
-        while (first < quads) {
-            finish_quad(a, j, p, e, sums, scale);
-            first += CONSUMERS;
-            if (first < quads) {
-                p = place_of(a, j, row0, first + lane);
+#pragma unroll
+        for (int part = 0; part < N / sum_columns(N); part++) {
+            int col0 = part * sum_columns(N), columns = min(a.n - col0, sum_columns(N));
+            int quads = a.wide ? columns * (a.rows / QUAD) : 0;
+            if (columns <= 0)
+                break;
+            if (part > 0 || tile != (int)blockIdx.x)
+                named_sync(DONE, CONSUMERS);
+            else if (a.norm.squares)
+                named_sync(SCALED, CONSUMERS + scalers(N));
+            if (busy)
+                put_sums<N>(c, sums, part);
+            named_sync(MET, CONSUMERS);
+            if (!a.wide)
+                finish_odd(a, j, sums, scale, row0, col0, columns);
+            first = (int)threadIdx.x - lane;
+            if (part > 0 && quads > 0) {
+                p = place_of(a, j, row0, col0, first + lane);
                 e = ending_of(a, j, p);
+            }
+#pragma unroll 1
+            while (first < quads) {
+                finish_quad(a, j, p, e, sums, scale);
+                first += CONSUMERS;
+                if (first < quads) {
+                    p = place_of(a, j, row0, col0, first + lane);
+                    e = ending_of(a, j, p);
+                }
             }
         }
     }
