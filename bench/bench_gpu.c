@@ -26,8 +26,8 @@ enum part {
     PARTS
 };
 
-static const char *const part_names[PARTS] = { "decode", "drafted", "batch",    "prefill", "tower",
-                                               "hearing", "first",  "simulate", "sweep" };
+static const char *const part_names[PARTS] = { "decode",  "drafted", "batch",    "prefill", "tower",
+                                               "hearing", "first",   "simulate", "sweep" };
 
 struct args {
     struct rig rig;
@@ -164,11 +164,16 @@ static bool parse_numbers(struct args *a, const char *name, const char *value, b
         const char *name;
         int *to;
     } all[] = {
-        { "--gpu", &a->rig.index },      { "--prefill", &a->plan.prefill },
-        { "--chunk", &a->plan.chunk },   { "--frames", &a->plan.frames },
-        { "--size", &a->plan.size },     { "--batch", &a->plan.batch },
-        { "--repeat", &a->plan.repeat }, { "--rounds", &a->plan.rounds },
-        { "--gamma", &a->plan.gamma },   { "--draft-vocab", &a->rig.draft_vocab },
+        { "--gpu", &a->rig.index },
+        { "--prefill", &a->plan.prefill },
+        { "--chunk", &a->plan.chunk },
+        { "--frames", &a->plan.frames },
+        { "--size", &a->plan.size },
+        { "--batch", &a->plan.batch },
+        { "--repeat", &a->plan.repeat },
+        { "--rounds", &a->plan.rounds },
+        { "--gamma", &a->plan.gamma },
+        { "--draft-vocab", &a->rig.draft_vocab },
         { "--batch-context", &a->plan.batch_context },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -167,7 +167,7 @@ struct plan {
     int gamma;               /* 0: as published */
     struct batch_plan batches[RIG_MAX_LIST];
     int n_batches, batch_context;
-    const char *methods;     /* NULL: all */
+    const char *methods; /* NULL: all */
 };
 
 enum pv_status test_decode(struct rig *r, const struct rig_model *m, const struct plan *p,

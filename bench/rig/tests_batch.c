@@ -149,8 +149,8 @@ static enum pv_status batch_row(struct rig *r, const struct rig_model *m,
                                       .tokens = b->n,
                                       .bytes = rig_weight_bytes(m, b->n) +
                                                p->sequences * rig_kv_bytes(m, context + p->rows),
-                                      .operations =
-                                          p->sequences * rig_operations(m, context, p->rows, p->rows),
+                                      .operations = p->sequences *
+                                                    rig_operations(m, context, p->rows, p->rows),
                                       .memory = rig_used(r),
                                       .note = note });
     batch_close(b);

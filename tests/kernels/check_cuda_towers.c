@@ -21,7 +21,7 @@ struct tower {
     struct cuda_matrix_pair q, k, v, o, gate, up, down;
     float *norm[4]; /* weight and bias of both, host */
     struct gbuf norms[4], x, cos, sin;
-    struct gbuf biases; /* of q, k and v, when they are joined */
+    struct gbuf biases;  /* of q, k and v, when they are joined */
     float *co, *si, *in; /* host */
     struct tower_layer w;
     struct device_work *work;

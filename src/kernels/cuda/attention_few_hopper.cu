@@ -417,7 +417,8 @@ template <int HEAD, int BLOCK, int SPLIT, int STAGES1, int BLOCKS1, int STAGES2,
 struct split_set {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT;
     typedef lone_shape<HEAD, SPLIT, PASS, STAGES1, LONE_BLOCKS, FLIGHT> lone;
-    typedef lone_shape<HEAD, SPLIT, 3, 3, 2, HEAD == 64 ? FLIGHT : 2> crowd; /* rows of many trees */
+    typedef lone_shape<HEAD, SPLIT, 3, 3, 2, HEAD == 64 ? FLIGHT : 2>
+        crowd; /* rows of many trees */
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, STAGES1, BLOCKS1> one;
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, 3, 2> busy;
     typedef split_shape<HEAD, BLOCK, SPLIT, 2, STAGES2, BLOCKS2> two;
@@ -476,9 +477,9 @@ template <class S> static void batch_run(struct device_work *w, struct split_bat
     if (e == cudaSuccess && !b.a.direct)
         e = launch(n_splits <= JOIN_WARPS       ? split_join_kernel<S::d, S::split, 1>
                    : n_splits <= 5 * JOIN_WARPS ? split_join_kernel<S::d, S::split, 5>
-                                                : split_join_kernel<S::d, S::split, S::d == 64 ? 17 : 9>,
-                   dim3((unsigned)b.a.n_heads, (unsigned)b.n_rows), dim3(JOIN_WARPS * 32), 0,
-                   w->stream, b.a);
+                                                : split_join_kernel < S::d,
+                   S::split, S::d == 64 ? 17 : 9 >, dim3((unsigned)b.a.n_heads, (unsigned)b.n_rows),
+                   dim3(JOIN_WARPS * 32), 0, w->stream, b.a);
     work_check(w, e, "attention");
     b.n_slices = b.n_rows = b.tiles = b.nodes = b.a.tree_rows = 0;
     for (int i = 0; i < SLICE_KINDS; i++)

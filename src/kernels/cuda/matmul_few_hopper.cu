@@ -18,9 +18,9 @@
  *
  * Tried and slower on an H200: tiles cut along K and summed by the last block to arrive or over a
  * cluster of two, several warpgroups to a row, a block for each tile, parts of x fetched for all
- * blocks of a cluster of two (multicast; with 64 and 128 rows too, and of four), x in boxes of eight
- * rows, all of the ring on the way. With many rows it is x that a block waits for: a multiprocessor
- * takes in 62 GB/s, whoever sends it. */
+ * blocks of a cluster of two (multicast; with 64 and 128 rows too, and of four), x in boxes of
+ * eight rows, all of the ring on the way. With many rows it is x that a block waits for: a
+ * multiprocessor takes in 62 GB/s, whoever sends it. */
 #include "kernels/cuda/matmul_few.h"
 
 #include "kernels/cuda/matmul_few_hopper.cuh"
@@ -110,8 +110,7 @@ template <int N> static cudaError_t launch_stream(struct device_work *w, stream_
 {
     static struct by_gpu allowed;
     int size = a.rows * ROW_BYTES * a.depth * (a.gated ? 2 : 1), x_size = N * ROW_BYTES * a.depth;
-    int rest =
-        1024 + (sum_columns(N) * SUM_STEP + N) * 4 + 2 * (MAX_STAGES + X_STAGES) * 8;
+    int rest = 1024 + (sum_columns(N) * SUM_STEP + N) * 4 + 2 * (MAX_STAGES + X_STAGES) * 8;
     int all = least(rest + RING_SIZE + x_ring_size(N), SMEM_SIZE);
     int flight = a.tiles > w->gpu->n_sm ? FLIGHT_MORE : FLIGHT;
     cudaError_t e = allow_smem(&allowed, w->gpu->index, stream_kernel<N>, (size_t)all, false);

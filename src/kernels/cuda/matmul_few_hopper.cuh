@@ -374,8 +374,8 @@ __device__ static inline void finish_quad(const stream_args &a, const stream_job
 
 /* Where y or its rows are not aligned, number by number; no norm follows. */
 __device__ static inline void finish_odd(const stream_args &a, const stream_job &j,
-                                         const float *sums, const float *scale, int row0,
-                                         int col0, int columns)
+                                         const float *sums, const float *scale, int row0, int col0,
+                                         int columns)
 {
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < columns * a.rows; i += CONSUMERS) {
