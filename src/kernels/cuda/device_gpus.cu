@@ -387,6 +387,7 @@ static void fill_ops(struct gpus_device *g)
     g->ops.take = gpus_take;
     g->ops.drop = gpus_drop;
     g->ops.draw = gpus_draw;
+    g->ops.join = NULL; /* their memory is not the first GPU's alone */
     g->ops.take_experts = gpus_take_experts;
     g->ops.drop_experts = gpus_drop_experts;
     g->ops.take_layer = gpus_take_layer;
