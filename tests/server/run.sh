@@ -127,6 +127,7 @@ data_url()
 }
 
 for file in "$here"/*.case.sh; do
+    drafts=$all_drafts
     case $(basename "$file") in
     *"$chosen_cases"*) . "$file" ;;
     esac

@@ -188,8 +188,9 @@ TEST(a_prompt_read_again_is_recognised)
     add_kind(s, PROMPT_VIDEO);
     write_prompt(s, "again");
     CHECK_EQ(generate(s, NULL, 0, &a, &err), PV_OK);
-    CHECK_MSG(read_prompt(s, "again", &err) == PV_E_ARG && strstr(err.text, "cannot follow other messages"), "%s",
-              err.text);
+    CHECK_MSG(read_prompt(s, "again", &err) == PV_E_ARG &&
+                  strstr(err.text, "cannot follow other messages"),
+              "%s", err.text);
     pv_session_reset(s);
     err = (struct pv_error){ 0 };
     CHECK_MSG(read_prompt(s, "again", &err) == PV_OK, "%s", err.text);
