@@ -735,8 +735,8 @@ struct pv_view_map {
     const float *scores; /* [frames, height, width]: attention of the question (view alignment: its
                             score, which may be negative); NULL: the view has none */
     /* Shares of tokens at the edges: in the first or last tenth of the rows, and of the frames. */
-    double kept_rows, kept_frames; /* of those kept */
-    double all_rows, all_frames;   /* of all */
+    double kept_rows, kept_frames; /* among the tokens that the drafter gets */
+    double all_rows, all_frames;   /* among all video tokens */
 };
 PV_API enum pv_status pv_session_view(pv_session *s, const struct pv_method *m,
                                       struct pv_view_map *out, struct pv_error *err);

@@ -7,8 +7,8 @@
  * first or last tenth of the frames. A tenth is rounded up, so the shares of all tokens, which a
  * view without a bias would have, are more than a fifth. */
 struct position_bias {
-    double kept_rows, kept_frames; /* of the tokens kept; 0 if there are none */
-    double all_rows, all_frames;   /* of all tokens */
+    double kept_rows, kept_frames; /* among the tokens that the view keeps; 0: it keeps none */
+    double all_rows, all_frames;   /* among all video tokens */
 };
 
 /* grid_width: tokens of one row of a frame; divides frame_tokens. */
