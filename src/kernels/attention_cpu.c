@@ -1,20 +1,21 @@
 /* Attention over the KV cache on the CPU.
  *
- * The KV of a sequence is reduced in a structure fixed by absolute position, whatever the rows,
- * the threads or the shape of the draft:
+ * The KV cache of a sequence is reduced in a structure that is fixed by absolute position and does
+ * not depend on the number of rows or threads or on the shape of the draft:
  *
  *   chunk    KV_CHUNK positions: max, sum and out of one plain softmax (attn_chunk.h)
  *   segment  SEGMENT_CHUNKS chunks joined in order
  *   row      its segments joined in order
  *
  * Queries that share a KV head (the heads of a group, of several rows) run as one tile, so K and V
- * are read once for all of them. With few tiles the segments of a row are spread over the threads
- * and joined afterwards; with many each thread takes whole tiles. Both give the same bits.
+ * are read once for all of them. With few tiles, the segments of a row are spread over the threads
+ * and joined afterwards; with many, each thread takes whole tiles. Both give the same bits.
  *
- * Rows of a tree see their ancestors "as if in path order", where plain decoding would have put
- * them. A kernel that takes trees gets the nodes beside the chunk and the paths through them. For
- * others the chunks from the end of the cache on are rebuilt per path in scratch; the rows of a
- * path run together, each seeing as much of it as lies before itself. */
+ * A row of a draft tree attends to its ancestors as if they lay at the positions where plain
+ * decoding would have put them ("in path order"). A kernel that supports trees gets the chunk, the
+ * tree's nodes and the path of each query. For other kernels, the chunks that contain tree nodes
+ * are rebuilt in scratch memory, once per path. The rows of a path run together; each attends only
+ * to the part of the path up to itself. */
 #include "kernels/attn_chunk.h"
 #include "kernels/device_cpu.h"
 
@@ -23,7 +24,7 @@
 
 enum {
     SEGMENT_CHUNKS = 4,
-    SPLIT_FACTOR = 4 /* segments are spread while there are fewer tiles than this per thread */
+    SPLIT_FACTOR = 4 /* spread segments if there are fewer tiles per thread */
 };
 
 /* ---- one thread's state for a tile ---- */
@@ -31,14 +32,14 @@ enum {
 struct tile_mem {
     void *qp;                  /* packed queries of the tile */
     void *qp_path;             /* packed queries of one path of a tree */
-    struct attn_partial chunk; /* of the chunk at hand */
-    struct attn_partial seg;   /* of the segment so far */
-    struct attn_partial row;   /* of the row so far */
-    struct attn_partial path;  /* of the queries of a path */
+    struct attn_partial chunk; /* result of the current chunk */
+    struct attn_partial seg;   /* result of the segment so far */
+    struct attn_partial row;   /* result of the row so far */
+    struct attn_partial path;  /* result of the queries of one path */
     const float **q, **q_path;
     int *limit, *limit_path;
-    int *on_path; /* which queries of the tile those are */
-    int *depth;   /* positions visible to each query */
+    int *on_path; /* indices in the tile of the queries in q_path */
+    int *depth;   /* number of positions visible to each query */
     bool *done;
     uint8_t *k_copy, *v_copy; /* a chunk rebuilt in path order */
     uint8_t *node_k, *node_v; /* keys and values of the nodes of a tree */
@@ -47,7 +48,7 @@ struct tile_mem {
     void *scratch;
 };
 
-/* Carve the tile's memory from mem, or with mem NULL only count its bytes. */
+/* Take the tile's memory from mem; if mem is NULL, only count its bytes. */
 static size_t tile_mem_init(struct tile_mem *m, void *mem, size_t cap, const struct chunk_kernel *c)
 {
     size_t n = (size_t)c->tile, one = sizeof(float) * n, out = one * (size_t)c->d;
@@ -101,24 +102,25 @@ size_t attention_thread_size(const struct cpu_device *cpu, const struct work_sha
     return tile_mem_init(&m, NULL, 0, &c);
 }
 
-/* ---- geometry ---- */
+/* ---- tiles and their segments ---- */
 
 struct region {
     struct device_work *w;
     const struct attn_job *job;
     struct chunk_kernel chunk;
     int group, d; /* heads per KV head, head_dim */
-    bool split;   /* items are segments, joined afterwards */
+    bool split;   /* work items are segments, joined afterwards */
     int n_items, n_tiles;
     struct work_queue queue, join_queue;
 };
 
-/* A tile: queries [q0, q0 + n) of (row-major row, head of the group) of one run and KV head. */
+/* A tile: queries [q0, q0 + n) of one run and KV head. Queries are numbered by row, then by head of
+ * the group. */
 struct tile {
     const struct attn_run *run;
     int head, q0, n;
     int n_segments;
-    int partial0; /* index of its first partial when split */
+    int partial0; /* index of its first partial result, if split */
 };
 
 static int run_tiles(const struct region *g, const struct attn_run *run)
@@ -164,7 +166,7 @@ static int tree_depth(const struct attn_run *run, int row)
     return depth;
 }
 
-/* Positions visible to a row of the run. */
+/* Number of positions visible to a row of the run. */
 static int row_limit(const struct attn_run *run, int row)
 {
     return run->first_slot + 1 + (run->parent ? tree_depth(run, row) : row);
@@ -200,7 +202,8 @@ static void copy_slot(const struct region *g, struct tile_mem *m, const struct k
     }
 }
 
-/* Rebuild chunk c as row `row` of a tree sees it: committed slots in place, then its path. */
+/* Put the path to row `row` of a tree into the copy of chunk c, each node where plain decoding
+ * would have put it. The committed slots are there already (copy_chunk). */
 static void rebuild_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c,
                           int row)
 {
@@ -211,7 +214,7 @@ static void rebuild_chunk(const struct region *g, struct tile_mem *m, const stru
             copy_slot(g, m, run->kv, t->head, run->first_slot + node, at - begin);
 }
 
-/* The committed part of chunk c, shared by all rows of the tile. */
+/* Copy chunk c from the cache; its committed part is shared by all rows of the tile. */
 static void copy_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
 {
     const struct kv_layer *kv = t->run->kv;
@@ -232,7 +235,8 @@ static bool is_ancestor(const struct attn_run *run, int row, int of)
     return of == row;
 }
 
-/* The deepest row whose queries wait, and all that wait of the rows on its path; how many. */
+/* Find the deepest row that has queries not yet done, and collect the open queries of all rows on
+ * its path. Returns the number of queries collected, 0 when all are done. */
 static int take_path(const struct region *g, struct tile_mem *m, const struct tile *t, int *row)
 {
     int deepest = -1, n = 0;
@@ -253,7 +257,8 @@ static int take_path(const struct region *g, struct tile_mem *m, const struct ti
     return n;
 }
 
-/* Chunk c of a tree's tail: the queries of each path against the chunk as its last row sees it. */
+/* Chunk c, which contains tree nodes, for a kernel without support for trees: for each path,
+ * rebuild the chunk as the path's last row sees it, and run the queries of the path on it. */
 static void run_rebuilt_chunk(const struct region *g, struct tile_mem *m, const struct tile *t,
                               int c)
 {
@@ -282,7 +287,7 @@ static int run_nodes(const struct attn_run *run)
     return run->pending + run->n;
 }
 
-/* Keys and values of all nodes of the tree, those of V as [d, ATTN_NODES]. */
+/* Copy keys and values of all nodes of the tree; the values transposed, as [d, ATTN_NODES]. */
 static void copy_nodes(const struct region *g, struct tile_mem *m, const struct tile *t)
 {
     const struct attn_run *run = t->run;
@@ -292,7 +297,7 @@ static void copy_nodes(const struct region *g, struct tile_mem *m, const struct 
     int first = KV_CHUNK - at < n ? KV_CHUNK - at : n;
     const uint8_t *k = kv_page_at(kv, kv->k, t->head, run->first_slot / KV_CHUNK);
     const uint8_t *v = kv_page_at(kv, kv->v, t->head, run->first_slot / KV_CHUNK);
-    const uint8_t *rest_k = NULL, *rest_v = NULL; /* the chunk that follows, where it is needed */
+    const uint8_t *rest_k = NULL, *rest_v = NULL; /* the next chunk, if the nodes reach into it */
     if (first < n) {
         rest_k = kv_page_at(kv, kv->k, t->head, run->first_slot / KV_CHUNK + 1);
         rest_v = kv_page_at(kv, kv->v, t->head, run->first_slot / KV_CHUNK + 1);
@@ -309,8 +314,9 @@ static void copy_nodes(const struct region *g, struct tile_mem *m, const struct 
     }
 }
 
-/* Rows of the tile to sets, each of rows on one path: from the last row on, a row that is in none
- * begins one, with all its ancestors that are in none. Returns how many. */
+/* Divide the rows of the tile into sets, such that the rows of a set lie on one path. Goes from the
+ * last row to the first: a row that is in no set yet begins one, and takes along its ancestors that
+ * are in none. Returns the number of sets. */
 static int find_sets(const struct region *g, struct tile_mem *m, const struct tile *t)
 {
     const struct attn_run *run = t->run;
@@ -329,7 +335,7 @@ static int find_sets(const struct region *g, struct tile_mem *m, const struct ti
     return n;
 }
 
-/* Chunk c of a tree's tail, by a kernel that takes trees. */
+/* Chunk c, which contains tree nodes, for a kernel that supports trees. */
 static void run_tree_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
 {
     const struct attn_run *run = t->run;
@@ -358,7 +364,7 @@ static void run_tree_chunk(const struct region *g, struct tile_mem *m, const str
     chunk_run(&g->chunk, m->chunk, m->qp, t->n, &chunk, m->limit, g->job->scale, m->scratch);
 }
 
-/* more: the next one will be asked for. */
+/* more: chunk c + 1 comes next, so prefetch it. */
 static void run_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c,
                       bool more)
 {
@@ -381,8 +387,8 @@ static void tail_chunk(const struct region *g, struct tile_mem *m, const struct 
         run_rebuilt_chunk(g, m, t, c);
 }
 
-/* Segment s of a tile into m->seg; its sum is 0 where a row sees none of it. more: the one after it
- * will be asked for. */
+/* Compute segment s of a tile into m->seg. The sum is 0 for queries that see none of the segment.
+ * more: the next segment will be computed too, so prefetch it. */
 static void segment_run(const struct region *g, struct tile_mem *m, const struct tile *t, int s,
                         bool more)
 {
@@ -453,7 +459,7 @@ static float *partial_at(const struct region *g, const struct tile *t, int s, in
            (((size_t)t->partial0 + (size_t)s) * (size_t)g->chunk.tile + (size_t)i) * width;
 }
 
-/* Segments [s, end) of a tile. */
+/* Compute segments [s, end) of a tile and store the partial results. */
 static void segment_items(const struct region *g, struct tile_mem *m, const struct tile *t, int s,
                           int end)
 {
@@ -483,8 +489,8 @@ static void join_item(const struct region *g, struct tile_mem *m, const struct t
     }
 }
 
-/* Items [begin, end), which are segments of the tiles in order; tiles of later runs may have other
- * counts of them. */
+/* Run work items [begin, end). Items are the segments of tile 0, of tile 1, and so on; the number
+ * of segments may differ from tile to tile. */
 static void split_items(const struct region *g, struct tile_mem *m, int begin, int end)
 {
     for (int t = 0; t < g->n_tiles && begin < end; t++) {
@@ -499,7 +505,8 @@ static void split_items(const struct region *g, struct tile_mem *m, int begin, i
     }
 }
 
-/* Threads take long ranges of segments: what follows in memory is fetched ahead. */
+/* Threads take long ranges of segments, so that a segment can prefetch the next one of its range.
+ */
 static void split_run(struct region *g, struct tile_mem *m, int n_threads)
 {
     int begin, end;

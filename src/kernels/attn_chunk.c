@@ -1,4 +1,5 @@
-/* The chunk kernels: choice, sizes, the generic one, and how partial results join. */
+/* Attention over one chunk: chooses the kernel, computes sizes, and implements the generic kernel
+ * and the merging of partial results. */
 #include "kernels/attn_chunk.h"
 #include "base/mem.h"
 #include "base/minmax.h"
@@ -34,8 +35,8 @@ size_t chunk_packed_size(const struct chunk_kernel *c)
 
 struct generic_mem {
     float *scores; /* [tile, KV_CHUNK] */
-    void *packed;  /* probabilities */
-    void *inner;   /* scratch of the products */
+    void *packed;  /* packed probabilities */
+    void *inner;   /* scratch of the two matrix products */
 };
 
 static size_t generic_mem_init(struct generic_mem *m, void *mem, const struct chunk_kernel *c)
@@ -102,7 +103,7 @@ static void generic_run(const struct chunk_kernel *c, struct attn_partial p, con
     pv->run(p.out, (size_t)c->d, m.packed, n, &vm, 0, c->d, m.inner);
 }
 
-/* ---- either ---- */
+/* ---- special or generic ---- */
 
 void chunk_pack(const struct chunk_kernel *c, void *qp, const float *const *q, int n, void *scratch)
 {
@@ -134,7 +135,7 @@ void partial_join(const struct kernels *k, struct attn_partial to, int i, struct
                   int j, int d)
 {
     float top = to.max[i] > from.max[j] ? to.max[i] : from.max[j];
-    /* One of them is e^0, which is 1. */
+    /* One of the two factors is e^0 = 1. */
     float a = to.max[i] == top ? 1 : expf(to.max[i] - top);
     float b = from.max[j] == top ? 1 : expf(from.max[j] - top);
     to.sum[i] = to.sum[i] * a + from.sum[j] * b;

@@ -21,7 +21,8 @@ struct attn_partial {
     float *max, *sum, *out;
 };
 
-/* `group`: query heads per KV head, a fixed dimension like d; 0: there are always many rows. */
+/* `group`: query heads per KV head, a fixed dimension like d; 0 if there are always many rows, so
+ * that attn_kernel.least does not matter. */
 struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d, int group);
 bool chunk_trees(const struct chunk_kernel *c);
 size_t chunk_packed_size(const struct chunk_kernel *c);  /* of a tile of queries */

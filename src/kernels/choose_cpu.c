@@ -1,4 +1,5 @@
-/* Choosing tokens where the logits lie: the likeliest of each row, and the one that noise picks. */
+/* Choosing tokens on the device that has the logits: the most likely tokens of each row, and
+ * sampling (the Gumbel-max trick: the largest of logit / t plus noise). */
 #include "kernels/device_cpu.h"
 
 #include "base/rng.h"
@@ -16,7 +17,7 @@ struct choose_op {
     uint64_t seed;
 };
 
-/* Entries come in order of ids, so an equal number stays behind. */
+/* Ids are added in ascending order, so among equal logits the lowest id stays first. */
 static void top_add(struct top_entry *out, int *n, int k, float v, int32_t id)
 {
     int i = *n < k ? (*n)++ : k - 1;

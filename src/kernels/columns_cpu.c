@@ -23,7 +23,7 @@ struct columns {
     const struct matmul_kernel *qk;
     const struct kv_layer *kv;
     int group, d;
-    int tiles;        /* of query rows */
+    int tiles;        /* number of tiles of query rows */
     float *max, *sum; /* [n_rows * n_heads] */
     struct work_queue first, second;
 };
@@ -55,7 +55,7 @@ size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape
                            s->head_dim);
 }
 
-/* Queries of one head of up to COLUMN_TILE of the chosen rows, packed. Returns how many. */
+/* Pack the queries of one head of up to COLUMN_TILE of the chosen rows. Returns their number. */
 static int pack_tile(const struct columns *c, struct column_mem *m, int head, int tile)
 {
     int r0 = tile * COLUMN_TILE, n = c->job->n_rows - r0;
@@ -81,7 +81,7 @@ static void chunk_scores(const struct columns *c, struct column_mem *m, int head
     c->qk->run(m->scores, KV_CHUNK, m->packed, n, &km, 0, KV_CHUNK, m->inner);
 }
 
-/* First of the job's keys at or after `slot`. */
+/* Index of the first of the job's keys at or after `slot`. */
 static int key_from(const struct column_job *job, int slot)
 {
     int lo = 0, hi = job->n_keys;
@@ -96,7 +96,7 @@ static int key_from(const struct column_job *job, int slot)
 }
 
 /* Probabilities of query i in this chunk, relative to the chunk's own max: over all slots it sees
- * (p[slot]) or over the keys it sees (p[key - first key]). Returns how many count, 0: none. */
+ * (p[slot]) or over the keys it sees (p[key - first key]). Returns their number, which may be 0. */
 static int chunk_probs(const struct columns *c, struct column_mem *m, int i, int row, int chunk,
                        float *max, float *sum)
 {

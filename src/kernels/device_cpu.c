@@ -11,13 +11,13 @@
 #include <string.h>
 
 enum {
-    FEW_ROWS = 64,            /* up to here a product waits for memory, */
-    PANEL_FEW = 16,           /* and its smallest work item is this many outputs; */
-    REPACK = 8,               /* groups of outputs that are repacked at a time */
-    PANEL_MANY = 64,          /* with more rows a kernel prepares so many at a time, */
-    ITEMS_PER_THREAD = 4,     /* and there are about so many items; */
-    ROWS_PER_ITEM = 4,        /* rows of one work item of the elementwise operations */
-    ONE_THREAD_FLOATS = 16384 /* less than this is not worth waking the pool for */
+    FEW_ROWS = 64,            /* up to so many rows a product is memory-bound, */
+    PANEL_FEW = 16,           /* and its work items have at least so many outputs */
+    REPACK = 8,               /* groups of out_step outputs repacked per work item */
+    PANEL_MANY = 64,          /* smallest work item with more than FEW_ROWS rows */
+    ITEMS_PER_THREAD = 4,     /* work items per thread with more than FEW_ROWS rows */
+    ROWS_PER_ITEM = 4,        /* rows per work item in elementwise operations */
+    ONE_THREAD_FLOATS = 16384 /* smaller operations run on the calling thread */
 };
 
 void *work_thread_mem(struct device_work *w, int thread)
@@ -69,8 +69,8 @@ struct repacking {
     const struct matmul_kernel *kernel;
     const struct matrix *m;
     void *to;
-    struct work_queue items;   /* of REPACK * out_step outputs */
-    const struct device *asks; /* whether to go on */
+    struct work_queue items;   /* each of REPACK * out_step outputs */
+    const struct device *asks; /* its go_on callback says whether to continue */
     atomic_bool stopped;
 };
 
@@ -78,7 +78,7 @@ static void repack_items(void *arg, int thread, int n_threads)
 {
     struct repacking *r = arg;
     int step = REPACK * r->kernel->out_step;
-    const struct device *d = thread == 0 ? r->asks : NULL; /* the caller's thread */
+    const struct device *d = thread == 0 ? r->asks : NULL; /* only the calling thread calls back */
     (void)n_threads;
     for (int i = work_next(&r->items); i >= 0 && !atomic_load(&r->stopped);
          i = work_next(&r->items)) {
@@ -88,8 +88,9 @@ static void repack_items(void *arg, int thread, int n_threads)
     }
 }
 
-/* Weights are read where they lie, unless a kernel has an order that it likes better, and there is
- * memory for it: half of what the machine has may be used. */
+/* Usually the weights stay where they are, as they are stored in the file. They are repacked if a
+ * kernel wants another order and there is memory for the copy: repacked weights may use half of the
+ * machine's memory. */
 static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_error *err)
 {
     struct cpu_device *cpu = dev->impl;
@@ -201,7 +202,7 @@ static void cpu_work_close(struct device *dev, struct device_work **work)
 static void cpu_work_on(struct device_work *w, struct device *group)
 {
     struct pool *pool = group ? ((struct cpu_device *)group->impl)->pool : w->cpu->pool;
-    if (pool_threads(pool) <= pool_threads(w->cpu->pool)) /* there is scratch for so many */
+    if (pool_threads(pool) <= pool_threads(w->cpu->pool)) /* scratch exists for that many threads */
         w->pool = pool;
 }
 
@@ -286,7 +287,7 @@ static void embed_rows(void *ctx, int r0, int r1)
 static void cpu_embed(struct device_work *w, float *y, const struct matrix *table,
                       const int32_t *ids, int n, const float *next_norm)
 {
-    (void)next_norm; /* norms have a pass of their own */
+    (void)next_norm; /* norms are separate operations on the CPU */
     struct row_op op = { .y = y, .table = table, .ids = ids, .dim = table->in };
     rows_parallel(w, embed_rows, &op, n, op.dim);
 }
@@ -297,7 +298,8 @@ static void rmsnorm_rows(void *ctx, int r0, int r1)
     for (int r = r0; r < r1; r++) {
         float *y = op->y + (size_t)r * op->dim;
         op->k->rmsnorm(y, op->x + (size_t)r * op->dim, op->weight, op->dim, op->eps);
-        /* Here, because rounding to int8 before a product would hide it. */
+        /* Checked here, because rounding to int8 before the next product would hide NaN and
+         * infinity. */
         if (!row_finite_cpu(y, op->dim))
             atomic_store_explicit(op->not_finite, true, memory_order_relaxed);
     }
@@ -474,7 +476,7 @@ struct matmul_region {
     struct work_queue pack, run;
 };
 
-/* Items [begin, end), which may belong to several jobs. */
+/* Run work items [begin, end), which may belong to several jobs. */
 static void matmul_items(const struct matmul_region *g, int begin, int end, void *scratch)
 {
     for (int j = 0; j < g->n_jobs; j++) {
@@ -513,7 +515,7 @@ int many_rows_panel(int out, int n_threads)
     return PANEL_MANY * (panels > 1 ? panels : 1);
 }
 
-/* Jobs [0, n_jobs) share x and the kernel. */
+/* Run jobs [0, n_jobs), which have the same x and the same kernel. */
 static void matmul_group(struct device_work *w, const struct matmul_kernel *kernel,
                          const struct matmul_job *jobs, int n_jobs, const float *x, int n)
 {

@@ -13,7 +13,7 @@ struct cpu_device {
     struct device dev;
     struct pool *pool;
     struct kernels k;
-    uint64_t memory; /* bytes of the machine */
+    uint64_t memory; /* the machine's memory in bytes */
 };
 
 struct device_work {
@@ -27,7 +27,7 @@ struct device_work {
     float *partial;      /* attention: (max, sum, out) by segment */
     size_t partial_size;
     struct expert_scratch *experts; /* of experts_cpu.c; NULL: not used */
-    atomic_bool not_finite;         /* a NaN or infinity was found since the last wait */
+    atomic_bool not_finite;         /* a NaN or infinity appeared since the last wait */
 };
 
 /* Whether x[0..n) has neither NaN nor infinities. */

@@ -1,4 +1,4 @@
-/* In place of kernels/cuda in a build without it. */
+/* Takes the place of kernels/cuda in builds without CUDA: reports that there is no GPU support. */
 #include "tensor/device.h"
 
 enum pv_status device_cuda_open_several(struct device **out, const int *index, int n,

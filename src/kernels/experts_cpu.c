@@ -1,47 +1,47 @@
-/* The experts of a sparse layer on the CPU.
+/* The experts of a sparse layer (mixture of experts) on the CPU.
  *
- * One region of the pool does all of it, with a barrier between phases: the router's product, the
- * choice of each row's experts, and then the products of all experts that are used, each with the
- * rows that use it. A (row, expert) is a pair; pairs are sorted by expert, so that an expert's rows
- * lie together, its weights are read once, and an expert that no row uses is never touched. Work
- * items of a phase are panels of all these experts: one row with eight experts keeps all threads
- * busy without a barrier per expert.
+ * One parallel region of the thread pool does everything, with a barrier between phases: the
+ * router's product, the choice of each row's experts, and then the products of all used experts,
+ * each with the rows that use it. A (row, expert) combination is called a pair. Pairs are sorted by
+ * expert, so an expert's rows lie together and its weights are read once; weights of unused experts
+ * are never read. The work items of a phase are panels of outputs of all these experts, so one row
+ * with eight experts keeps all threads busy without a barrier per expert.
  *
- * A pair's numbers are made by the row-invariant kernels of the table, and the results of a row's
- * pairs are added in ascending order of their experts; so nothing depends on what other rows use.
- */
+ * The row-invariant kernels of the table compute each pair, and the results of a row's pairs are
+ * added in ascending order of their experts. So a row's result does not depend on what other rows
+ * use. */
 #include "kernels/device_cpu.h"
 
 #include "base/minmax.h"
 
 #include <string.h>
 
-enum { SUM_COLUMNS = 512 }; /* of one item, when results are added */
+enum { SUM_COLUMNS = 512 }; /* columns per work item when results are added */
 
-/* Phases whose items belong to the groups of rows. UP_ ones: only where some expert's gate and up
- * need different kernels; otherwise up goes with gate. */
+/* Phases whose work items belong to groups of rows (struct group). PACK_UP and RUN_UP run only if
+ * gate and up of some expert need different kernels; otherwise RUN_GATE computes up too. */
 enum phase { PACK_GATE, RUN_GATE, PACK_UP, RUN_UP, PACK_DOWN, RUN_DOWN, PHASE_COUNT };
 
-/* The rows of one expert that is used. */
+/* A used expert with its rows. */
 struct group {
     int expert;
-    int first, n;                          /* pairs */
+    int first, n;                          /* range of its pairs */
     const struct matmul_kernel *kernel[3]; /* of gate, up, down */
-    size_t packed[2];                      /* where its rows lie: inputs; what goes into down */
-    int item[PHASE_COUNT];                 /* its first one; of the group after the last: all */
+    size_t packed[2];                      /* offsets of its packed inputs: of gate/up, of down */
+    int item[PHASE_COUNT];                 /* its first item; group[n_groups]: the total */
 };
 
 struct expert_scratch {
     float *logits;       /* [rows, n_experts] */
     int *expert;         /* [rows, n_used], ascending */
     float *weight;       /* [rows, n_used] */
-    int *pair;           /* [rows, n_used]: which pair it is */
-    int *row;            /* [pairs]: whose it is */
-    int *first;          /* [n_experts + 1]: pairs of each expert */
+    int *pair;           /* [rows, n_used]: index of the pair */
+    int *row;            /* [pairs]: row of the pair */
+    int *first;          /* [n_experts + 1]: first pair of each expert */
     struct group *group; /* [used experts + 1] */
     float *gate, *up;    /* [pairs, ffn] */
     float *wide;         /* [pairs, hidden]: inputs, later results */
-    uint8_t *packed;     /* inputs of products in the kernels' form */
+    uint8_t *packed;     /* inputs of products, packed for the kernels */
 };
 
 struct region {
@@ -52,7 +52,7 @@ struct region {
     const float *x;
     float *y;
     int n, hidden, ffn, n_groups;
-    bool split; /* gate and up apart */
+    bool split; /* gate and up need different kernels */
     _Atomic int chosen;
     struct work_queue pack, run, choose, phase[PHASE_COUNT], sum;
 };
@@ -64,8 +64,9 @@ static int divide_up(int a, int b)
 
 /* ---- scratch ---- */
 
-/* Bytes that `pairs` rows in at most `groups` groups take in the forms of any kernels, from a line
- * a + b n that lies above all kernels' sizes of n rows. */
+/* Upper bound on the bytes that `pairs` packed rows in at most `groups` groups need, whichever
+ * kernels are used. Computed from a line a + b n that lies above every kernel's packed size of n
+ * rows. */
 static size_t packed_bound(const struct cpu_device *cpu, int rows, size_t pairs, size_t groups,
                            int in)
 {
@@ -127,9 +128,10 @@ struct expert_scratch *experts_scratch(const struct cpu_device *cpu, const struc
     return x;
 }
 
-/* ---- the choice ---- */
+/* ---- routing ---- */
 
-/* Pairs by expert, then by row. Returns the number of experts that are used and here. */
+/* Sort pairs by expert, then by row, and make the groups. Returns the number of groups: experts
+ * that are used and whose weights are on this device. */
 static int sort_pairs(struct region *g)
 {
     struct expert_scratch *s = g->s;
@@ -157,8 +159,9 @@ static size_t packed_size(const struct matmul_kernel *k, int n, int in)
     return arena_cost(k->packed_size(n, in));
 }
 
-/* Kernels of each group, where its packed rows lie, and the items of every phase. Gate and up share
- * packed rows, or have theirs one after the other in the same place. */
+/* Find the kernels of each group, the place of its packed rows, and the items of every phase. If
+ * gate and up use the same kernel they share the packed rows; otherwise up's rows replace gate's.
+ */
 static void plan_groups(struct region *g)
 {
     struct group *end = &g->s->group[g->n_groups];
@@ -198,15 +201,16 @@ static void plan_groups(struct region *g)
         work_init(&g->phase[i], items[i]);
 }
 
-/* Numbers that the choice, or rounding to int8 before a product, would hide if they are not finite.
- */
+/* Report numbers that are not finite: the choice of experts, or rounding to int8 before a product,
+ * would hide them. */
 static void look_at(struct region *g, const float *x, int n)
 {
     if (!row_finite_cpu(x, n))
         atomic_store_explicit(&g->w->not_finite, true, memory_order_relaxed);
 }
 
-/* Rows for whichever thread is free; the thread that comes last plans the rest. */
+/* Choose the experts of all rows; each free thread takes the next row. The last thread to finish
+ * sorts the pairs and plans the products. */
 static void choose_experts(struct region *g, int n_threads)
 {
     struct expert_scratch *s = g->s;
@@ -239,7 +243,7 @@ static const struct group *group_of(const struct region *g, enum phase phase, in
     return &g->s->group[lo];
 }
 
-/* Rows of an item of a phase that packs, for the kernel of matrix `m`. */
+/* Pack the rows of one work item for the kernel of matrix m (0 gate, 1 up, 2 down). */
 static void pack_item(struct region *g, enum phase phase, int m, int item)
 {
     const struct group *p = group_of(g, phase, item);
@@ -260,7 +264,7 @@ static void pack_item(struct region *g, enum phase phase, int m, int item)
     k->pack(s->packed + p->packed[m == 2], rows, (size_t)in, p->n, in, r0, r1);
 }
 
-/* Panels [a, b) of one matrix of a group. */
+/* Compute panels [a, b) of the outputs of one matrix of a group. */
 static void run_panels(struct region *g, const struct group *p, int m, int a, int b, void *scratch)
 {
     const struct expert_weights *e = g->e;
@@ -276,7 +280,7 @@ static void run_panels(struct region *g, const struct group *p, int m, int a, in
                           min_int(w->out, b * panel), scratch);
 }
 
-/* Items [begin, end) of a phase of products, which may belong to several groups. */
+/* Run items [begin, end) of a RUN_ phase, which may belong to several groups. */
 static void run_items(struct region *g, enum phase phase, int begin, int end, void *scratch)
 {
     int m = phase == RUN_GATE ? 0 : phase == RUN_UP ? 1 : 2;
@@ -304,7 +308,7 @@ static void multiply(struct region *g, enum phase pack, enum phase run, int m, i
     pool_barrier(g->w->pool);
 }
 
-/* Columns [c, c + SUM_COLUMNS) of a row. */
+/* Add up the results of a row's experts for SUM_COLUMNS columns. */
 static void sum_item(struct region *g, int item)
 {
     int parts = divide_up(g->hidden, SUM_COLUMNS), used = g->e->used;

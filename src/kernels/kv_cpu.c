@@ -1,5 +1,6 @@
-/* The KV cache on the CPU: rows written, moved and copied. K lies by slots, V by chunks with the
- * slots side by side (struct kv_layer), so rows are written to V a block of slots at a time. */
+/* The KV cache on the CPU: writes, moves and copies rows. K is stored slot by slot; V is transposed
+ * within a chunk, so that a dimension's values of neighbouring slots lie side by side (struct
+ * kv_layer). V is therefore written a block of slots at a time. */
 #include "kernels/device_cpu.h"
 
 #include "base/minmax.h"
@@ -7,9 +8,10 @@
 #include <float.h>
 #include <string.h>
 
-enum { VALUE_BLOCK = 32 }; /* slots of V, aligned: a line of 16-bit values, two of f32 */
+enum { VALUE_BLOCK = 32 }; /* aligned slots of V: one cache line of 16-bit values, two of f32 */
 
-/* The key of a slot, and the first number of its value; the others are KV_CHUNK numbers apart. */
+/* Address of a slot's key, and (value_at) of the first element of its value. The other elements of
+ * the value follow at intervals of KV_CHUNK elements. */
 static uint8_t *key_at(const struct kv_layer *kv, int head, int slot)
 {
     return (uint8_t *)kv_page_at(kv, kv->k, head, slot / KV_CHUNK) +
@@ -22,15 +24,16 @@ static void *value_at(const struct kv_layer *kv, int head, int slot)
            dtype_row_size(kv->dtype, slot % KV_CHUNK);
 }
 
-/* What is not finite would reach rows that must not see it: p = 0 times infinity or NaN is not 0,
- * and slots behind the last row keep what was there before. NaN becomes `most` as well. */
+/* The cache must hold finite numbers only. A masked slot has probability 0, but 0 times infinity or
+ * NaN is not 0, so it would reach rows that must not see it; slots after the last row keep old
+ * contents. Numbers are limited to [-most, most]; NaN becomes `most`. */
 static void limit_to(float *y, const float *x, int n, float most)
 {
     for (int i = 0; i < n; i++)
         y[i] = x[i] < most ? x[i] > -most ? x[i] : -most : most;
 }
 
-/* The largest number of a type. */
+/* The largest finite number of a type. */
 static float most_of(enum dtype t)
 {
     return t == DTYPE_F16 ? 65504.0f : t == DTYPE_BF16 ? 0x1.fep127f : FLT_MAX;
@@ -50,7 +53,7 @@ void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, in
     }
 }
 
-/* By the bits of the exponent, which the compiler can do for many at once. */
+/* Tests the exponent bits, because the compiler can vectorise that. */
 bool row_finite_cpu(const float *x, int n)
 {
     unsigned bad = 0;
@@ -68,17 +71,17 @@ struct kv_op {
     const struct kv_layer *kv;
     int first_slot, n;
     const float *k, *v;
-    int blocks; /* of VALUE_BLOCK slots that the rows touch */
+    int blocks; /* blocks of VALUE_BLOCK slots that the rows touch */
 };
 
-/* Rows [r, r + n) of one head, whose slots follow one another inside a chunk. */
+/* Write V for rows [r, r + n) of one head; their slots are consecutive and in one chunk. */
 static void write_values(const struct kv_op *op, int head, int r, int n)
 {
     const struct kv_layer *kv = op->kv;
     size_t d = (size_t)kv->d, stride = (size_t)kv->n_kv * d;
     void *at = value_at(kv, head, op->first_slot + r);
     const float *v = op->v + (size_t)r * stride + (size_t)head * d;
-    enum { PART = 128 }; /* dimensions at a time: larger heads would need a large stack */
+    enum { PART = 128 }; /* dimensions at a time, to limit the stack */
     uint16_t v16[VALUE_BLOCK][PART];
     if (kv->dtype == DTYPE_F32) {
         for (size_t i = 0; i < d; i++)
@@ -96,8 +99,8 @@ static void write_values(const struct kv_op *op, int head, int r, int n)
     }
 }
 
-/* Blocks [b0, b1), of all heads one after the other. A block of V is some lines of its own, so that
- * threads do not take them from each other. */
+/* Write blocks [b0, b1), counted over all heads. A block of V covers whole cache lines, so threads
+ * do not share lines (no false sharing). */
 static void write_blocks(void *ctx, int b0, int b1)
 {
     const struct kv_op *op = ctx;
@@ -129,7 +132,7 @@ void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_sl
     rows_parallel(w, write_blocks, &op, op.blocks * kv->n_kv, n * kv->d * 4 / op.blocks);
 }
 
-/* Slot `to_slot` of one layer becomes what slot `from_slot` of another, of the same type, is. */
+/* Copy slot `from_slot` of one layer to slot `to_slot` of another layer of the same type. */
 static void copy_slot(const struct kv_layer *to, const struct kv_layer *from, int head, int to_slot,
                       int from_slot)
 {
@@ -160,7 +163,7 @@ struct kv_copy_op {
     const int *to_slots, *from_slots;
 };
 
-/* Slots [m0, m1) of the lists. */
+/* Copy entries [m0, m1) of the lists of slots. */
 static void kv_copy_slots(void *ctx, int m0, int m1)
 {
     const struct kv_copy_op *op = ctx;

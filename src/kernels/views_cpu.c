@@ -1,9 +1,9 @@
-/* The signals of views on a CPU: the plain definitions of tensor/cosine.h, rows or columns by the
- * threads of the pool. */
+/* The cosine similarities that views need, on the CPU: the plain functions of tensor/cosine.h, with
+ * rows or columns spread over the threads of the pool. */
 #include "kernels/device_cpu.h"
 #include "tensor/cosine.h"
 
-/* Columns of one work item of a sum. */
+/* Columns per work item in sum_columns. */
 enum { SUM_COLUMNS = 64 };
 
 struct cosine_op {

@@ -1,4 +1,4 @@
-/* The small operations of the decoder in plain C, as their formulas stand in kernels.h. */
+/* The small operations of the decoder in plain C, written as the formulas in kernels.h. */
 #include "kernels/kernels.h"
 #include "tensor/half.h"
 
@@ -44,7 +44,8 @@ static void silu_mul_ref(float *g, const float *u, size_t n)
         g[i] = g[i] / (1.0f + expf(-g[i])) * u[i];
 }
 
-/* 1 + tanh(u) is 2 / (1 + exp(-2u)), and 1 + erf(u) is erfc(-u): no digits lost for u < 0. */
+/* 1 + tanh(u) is computed as 2 / (1 + exp(-2u)), and 1 + erf(u) as erfc(-u): this loses no digits
+ * for u < 0. */
 static void gelu_tanh_ref(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

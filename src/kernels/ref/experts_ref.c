@@ -1,19 +1,19 @@
-/* A mixture of experts in plain C: which experts a row uses and with which weights, and what they
- * make of it. experts_ref reads like the definition (tensor/device.h) and is slow on purpose: the
- * checker compares every device with it. */
+/* A mixture of experts in plain C: chooses the experts of a row and their weights, and computes the
+ * weighted sum of their outputs. experts_ref reads like the definition (tensor/device.h) and is
+ * slow on purpose: the kernel checker compares every device with it. */
 #include "base/mem.h"
 #include "kernels/kernels.h"
 #include "tensor/quant.h"
 
 #include <math.h>
 
-/* What a logit counts as: NaN is less than every number. */
+/* The value by which experts are ranked: NaN ranks below every number. */
 static float rank_of(float logit)
 {
     return isnan(logit) ? -INFINITY : logit;
 }
 
-/* Whether logit a of expert i goes before logit b of expert j. */
+/* Whether expert i with logit a is chosen before expert j with logit b. */
 static bool goes_before(float a, int i, float b, int j)
 {
     return rank_of(a) > rank_of(b) || (rank_of(a) == rank_of(b) && i < j);
@@ -23,7 +23,7 @@ void route_ref(int *expert, float *weight, const float *logits, int n, int used,
 {
     float sum = 0, part = 0;
     int top = 0, last = -1;
-    for (int k = 0; k < used; k++) { /* the next one after `last`, put where its index belongs */
+    for (int k = 0; k < used; k++) { /* insert the next best after `last`, sorted by index */
         int best = -1, at = k;
         for (int i = 0; i < n; i++)
             if ((last < 0 || goes_before(logits[last], last, logits[i], i)) &&

@@ -1,6 +1,6 @@
-/* Matrix product in plain C, for every dtype. x stays f32; each weight row is turned to f32 and
- * the sum over `in` runs from first to last in f32. Kept for ever as the thing the fast kernels
- * are proved against; slow on purpose. */
+/* Matrix product in plain C, for every dtype. x stays f32; each weight row is converted to f32, and
+ * the sum over `in` runs from first to last in f32. Slow on purpose: this is the reference that the
+ * fast kernels are checked against. */
 #include "kernels/kernels.h"
 #include "tensor/quant.h"
 
