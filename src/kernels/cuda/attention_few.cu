@@ -1,20 +1,22 @@
 /* Attention of few rows over the KV cache: decode and verify steps, chains and trees.
  *
- * The KV is reduced in a structure fixed by absolute position: tiles of KEYS positions in order
- * with a running softmax, KV_SPLIT positions to a partial result (max, sum, out), a row's partials
- * joined in an order that depends on their number alone. Scores, sums and outputs come from the
- * matrix units, whose results for a row do not depend on the other rows: sums, too, as one more
- * column of V that is 1. So who computes what changes no bit, and there are two ways:
+ * The KV cache is reduced in a structure that is fixed by absolute position. Tiles of KEYS
+ * positions are processed in order with a running softmax. Each split of KV_SPLIT positions gives a
+ * partial result (max, sum, out), and a row's partial results are joined in an order that depends
+ * only on their number. Scores, sums and outputs are computed on the tensor cores, whose result for
+ * a row does not depend on the other rows; the sum is an extra column of V that is all ones. So the
+ * distribution of work changes no bit, and there are two kinds of blocks:
  *
  *   narrow  up to 16 rows (query row, head of the group): the warps of a block share the keys of a
- *           tile when scores are computed and the columns when values are added up
- *   wide    a warp has 16 rows of its own, up to WIDE_WARPS of them
+ *           tile for the scores, and the columns for the sum over values
+ *   wide    each warp has 16 rows of its own; up to WIDE_WARPS warps
  *
- * A row of a tree sees its ancestors as if they followed the cache in path order. Tiles that end
- * before the tree are shared by all rows; a later one is loaded for each query row as this row sees
- * it, and counts for its heads alone. Narrow blocks do that, wide ones leave such splits to them.
+ * A row of a tree attends to its ancestors as if they followed the cache in path order. Tiles that
+ * end before the tree are shared by all rows. A later tile is loaded separately for each query row,
+ * as that row sees it, and is used for the heads of that row only. Only narrow blocks do that; wide
+ * blocks skip splits that contain tree nodes.
  *
- * Neighbouring runs with as many rows each, of one pool, are done by one launch.
+ * One launch handles neighbouring runs that have the same number of rows and lie in one pool.
  *
  * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
 #include "kernels/cuda/attention_few.cuh"
@@ -23,15 +25,16 @@ enum {
     NARROW_ROWS = 16,
     NARROW_WARPS = 4,
     WIDE_WARPS = 6,
-    SCORE_STRIDE = KEYS + 8,  /* floats; rows in different banks */
-    JOIN_WARPS = 4,           /* of a block that joins a row's partials: split s is warp s % 4's */
-    PATH_NODES = 1 << 14,     /* nodes of all paths of a block */
-    SCRATCH_LIMIT = 256 << 20 /* more rows than fit are done in slices */
+    SCORE_STRIDE = KEYS + 8,  /* floats; puts rows into different banks */
+    JOIN_WARPS = 4,           /* warps of a join_kernel block: warp s % 4 takes split s */
+    PATH_NODES = 1 << 14,     /* most nodes in all paths of a block */
+    SCRATCH_LIMIT = 256 << 20 /* bytes; rows that do not fit run in several slices */
 };
 
-/* ---- 16 rows ---- */
+/* ---- the 16 rows of a warp ---- */
 
-/* Such a row: which of the block's query rows and which head. False: there is none. */
+/* Find the block's query row and the head of one of the thread's two rows. Returns false if there
+ * is no such row. */
 __device__ static inline bool row_find(const struct few_args &a, const struct few_block &b,
                                        int first, int h, int *query, int *head)
 {
@@ -41,7 +44,7 @@ __device__ static inline bool row_find(const struct few_args &a, const struct fe
     return m < b.m;
 }
 
-/* The 16 rows from `first` on, and their queries. */
+/* Set up the 16 rows from `first` on and load their queries. */
 template <int D, bool EXACT>
 __device__ static inline void rows_begin(struct tile_rows *r, uint32_t q[D / 16][4],
                                          const struct few_args &a, const struct few_block &b,
@@ -64,7 +67,7 @@ __device__ static inline void rows_begin(struct tile_rows *r, uint32_t q[D / 16]
     load_queries<D, EXACT>(q, from[0], from[1], a.d);
 }
 
-/* Two numbers of the result. */
+/* Store two neighbouring numbers of the result. */
 __device__ static inline void store_out(void *out, bool f32, size_t at, float x, float y)
 {
     if (f32)
@@ -73,7 +76,8 @@ __device__ static inline void store_out(void *out, bool f32, size_t at, float x,
         *(uint32_t *)((uint16_t *)out + at) = bf16_bits(x) | bf16_bits(y) << 16;
 }
 
-/* Columns from `column` on of the rows that see this split. With max and sum by one warp. */
+/* Store the columns from `column` on of the rows that see this split. One warp also stores max and
+ * sum (with_top). */
 template <int N>
 __device__ static inline void store_rows(const struct few_args &a, const struct few_block &b,
                                          const struct tile_rows &r, const float out[N][4],
@@ -97,7 +101,7 @@ __device__ static inline void store_rows(const struct few_args &a, const struct 
             int c = column + i * 8 + lane % 4 * 2;
             if (c >= a.d)
                 continue;
-            if (a.direct) /* the bits that joining a single partial gives */
+            if (a.direct) /* same bits as joining one partial result */
                 store_out(a.out, a.f32, row * a.d + c, (out[i][2 * h] + 0.0f) * inverse,
                           (out[i][2 * h + 1] + 0.0f) * inverse);
             else
@@ -131,8 +135,9 @@ __device__ static inline void block_find(struct few_block *b, const struct few_a
     b->path = NULL;
 }
 
-/* Tiles of the split up to `limit`; those of a tree from first_slot on once for each query row. And
- * the pages that they lie in; what a table has behind the run's last page is never used. */
+/* Count the tiles of the split up to `limit`; in a tree, tiles from first_slot on count once per
+ * query row. Also look up the split's pages; table entries after the run's last page are read but
+ * not used. */
 __device__ static inline void block_steps(struct few_block *b, const struct few_args &a, int limit)
 {
 #pragma unroll
@@ -144,7 +149,8 @@ __device__ static inline void block_steps(struct few_block *b, const struct few_
     b->steps = b->shared + (tiles - b->shared) * b->n_q;
 }
 
-/* The ways to the block's query rows through a tree. Returns what the deepest sees. */
+/* Find the paths through the tree to the block's query rows. Returns the number of positions that
+ * the deepest of them sees. */
 __device__ static int find_paths(struct few_block *b, const struct few_args &a, int *memory)
 {
     int *limits = memory, *parent = memory + NARROW_ROWS, most = 0;
@@ -168,7 +174,7 @@ __device__ static int find_paths(struct few_block *b, const struct few_args &a, 
     return most;
 }
 
-/* How the joining kernel learns what rows of a tree see. */
+/* Store for join_kernel how many positions the rows of a tree see. */
 __device__ static inline void tell_limits(const struct few_args &a, const struct few_block &b)
 {
     if (b.kv_head == 0 && b.split == b.first / KV_SPLIT && (int)threadIdx.x < b.n_q)
@@ -216,7 +222,7 @@ __device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
                         i / 2 * 8 + lane % 4 * 2) =
                 make_float2(part[i / 2][i % 2 * 2], part[i / 2][i % 2 * 2 + 1]);
         __syncthreads();
-        if (warp >= NARROW_WARPS) /* such warps, of a launch with wide blocks, only load */
+        if (warp >= NARROW_WARPS) /* extra warps in a launch with wide blocks: only load */
             continue;
 #pragma unroll
         for (int i = 0; i < KEYS / 4; i++) {
@@ -251,7 +257,7 @@ __device__ static void wide_block(const struct few_args &a, uint16_t *tiles)
     if (b.steps == 0)
         return;
     pipe_open<D, EXACT, false>(&pipe, tiles, a, b);
-    busy = warp * 16 < b.m; /* the others only load */
+    busy = warp * 16 < b.m; /* warps without rows only load */
     rows_begin<D, EXACT>(&r, q, a, b, warp * 16);
     for (int j = 0; j < b.steps; j++) {
         int begin = b.split * KV_SPLIT + j * KEYS, seen[2];
@@ -281,10 +287,11 @@ __global__ __launch_bounds__(WIDE_WARPS * 32, D <= 128 ? 2 : 1) void few_kernel(
         wide_block<D, EXACT>(a, tiles);
 }
 
-/* ---- joining ---- */
+/* ---- joining partial results ---- */
 
-/* One head of one row: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in order. */
-template <int N> /* pairs of columns of a lane */
+/* Join one head of one row: warp w adds up splits w, w + JOIN_WARPS, ..., then the warps' results
+ * are added in order. */
+template <int N> /* N: pairs of columns per lane */
 __global__ __launch_bounds__(JOIN_WARPS * 32) void join_kernel(struct few_args a)
 {
     __shared__ float2 shared_out[JOIN_WARPS][N * 32];
@@ -340,7 +347,7 @@ __global__ __launch_bounds__(JOIN_WARPS * 32) void join_kernel(struct few_args a
     }
 }
 
-/* ---- the host's side ---- */
+/* ---- host ---- */
 
 static size_t row_scratch(int n_heads, int splits, int d)
 {
@@ -358,7 +365,7 @@ size_t attn_few_scratch_size(const struct work_shape *s)
     return (rows > 0 ? rows : 1) * row + 256;
 }
 
-/* Bytes of shared memory that a block of this GPU may have. */
+/* Bytes of shared memory available to a block on this GPU. */
 static size_t smem_limit(const struct device_work *w)
 {
     int cc = w->gpu->major * 10 + w->gpu->minor;
@@ -374,7 +381,7 @@ static cudaError_t few_launch(const struct device_work *w, struct few_args &a, d
     cudaError_t e = allow_smem(&allowed, w->gpu->index, few_kernel<D, EXACT>, limit, false);
     if (e != cudaSuccess)
         return e;
-    /* Six where a multiprocessor has one block, or where two blocks with six have room. */
+    /* Six stages if each multiprocessor has one block, or if two blocks with six stages fit. */
     a.stages = (int)(grid.x * grid.y) <= w->gpu->n_sm || 2 * (6 * stage + smem) <= limit ? 6 : 3;
     while (a.stages > 1 && a.stages * stage + smem > limit)
         a.stages = a.stages > 3 ? 3 : a.stages - 1;
@@ -382,7 +389,7 @@ static cudaError_t few_launch(const struct device_work *w, struct few_args &a, d
                   w->stream, a);
 }
 
-/* Rows to blocks. Returns how many blocks. */
+/* Assign rows to narrow and wide blocks. Returns the number of blocks per run. */
 static int few_grid(struct few_args *a, const struct attn_run *run, int max_splits, int *warps)
 {
     int rows = a->rows * a->group, nodes = run->pending + run->n, tail = max_splits;
@@ -442,7 +449,8 @@ static cudaError_t few_run(const struct device_work *w, struct few_args &a,
     return launch(join_kernel<4>, grid, block, 0, w->stream, a);
 }
 
-/* Runs from the first on that one launch does, with rows of a slice: of one pool, and as large. */
+/* Number of runs, from `first` on, that one launch can handle: they lie in one pool, have the same
+ * number of rows, and fit into a slice. */
 static int runs_together(const struct attn_block *b, int first, int slice)
 {
     const struct attn_run *run = &b->runs[first];

@@ -1,5 +1,5 @@
-/* What a launch of attention_few.cu and each of its blocks do, and how tiles of K and V come to
- * shared memory: by copies that run ahead of the arithmetic by some stages. */
+/* Arguments of attention_few.cu's launches, the work of one block, and asynchronous copies that
+ * bring tiles of K and V to shared memory some stages ahead of the arithmetic. */
 #ifndef PV_KERNELS_CUDA_ATTENTION_FEW_CUH
 #define PV_KERNELS_CUDA_ATTENTION_FEW_CUH
 
@@ -14,10 +14,10 @@ enum {
 static_assert(KV_SPLIT % KV_CHUNK == 0 && KV_CHUNK % KEYS == 0 && SPLIT_PAGES == 2,
               "a split is two pages, and a tile lies in one of them");
 
-/* A launch has a row of the grid for each of some slices: of runs that follow each other in the
- * step, lie in one pool and have as many rows each. */
+/* Arguments of a launch. Each blockIdx.y is a slice of one run; the runs follow each other in the
+ * step, lie in one pool and have the same number of rows. */
 struct few_args {
-    const uint16_t *q; /* of the step's first row, [rows, n_heads * d] */
+    const uint16_t *q; /* from the step's first row on, [rows, n_heads * d] */
     void *out;
     struct kv_pages kv; /* with the page table of the first run */
     int table_size;     /* entries from one run's table to the next */
@@ -27,29 +27,29 @@ struct few_args {
     const struct staged *staged;
     int run, row0, rows; /* rows row0 .. of the first run's queries are the first slice */
     int n_heads, n_kv, group, d;
-    int splits;  /* room for them in part and top */
-    float scale; /* of exponents of 2 */
+    int splits;  /* splits that part and top have room for */
+    float scale; /* of scores, times log2(e) */
     int stages;
-    int narrow_blocks, narrow_rows, narrow_tiles; /* rows: of (query row, head) in a block */
+    int narrow_blocks, narrow_rows, narrow_tiles; /* rows: (query row, head) pairs per block */
     int wide_rows, wide_tiles;
-    bool narrow_tail; /* narrow blocks do only what a tree's rows see each in their own way */
+    bool narrow_tail; /* narrow blocks handle only splits with tree nodes */
     bool direct;      /* one split: no partials */
     bool f32;
 };
 
-/* What a block does. Rows are (query row, head of the group), one after the other. */
+/* The work of a block. Rows are (query row, head of the group) pairs in that order. */
 struct few_block {
     const uint16_t *k, *v;     /* of the KV head in page 0 */
-    int64_t page[SPLIT_PAGES]; /* numbers from there to the split's pages */
+    int64_t page[SPLIT_PAGES]; /* elements from there to the split's pages */
     int kv_head, split;
-    int m0, m;               /* first row and how many */
+    int m0, m;               /* first row, number of rows */
     int q0, n_q;             /* the query rows that they belong to */
-    int first, pending, end; /* slots: of the cache, of the cache and the run */
+    int first, pending, end; /* slots: committed; pending rows; end of the run */
     bool tree;
     int n_nodes;
     const int *limits;    /* positions that each query row sees, trees only */
-    const uint16_t *path; /* [n_q, n_nodes] nodes on the way to each query row */
-    int shared, steps;    /* tiles that all rows share, and in all */
+    const uint16_t *path; /* [n_q, n_nodes]: nodes on the path to each query row */
+    int shared, steps;    /* tiles shared by all rows; tiles to process in all */
 };
 
 /* The run of the block's slice, and its page table. */
@@ -63,7 +63,7 @@ __device__ static inline const int32_t *own_table(const struct few_args &a)
     return a.kv.page + (int)blockIdx.y * a.table_size;
 }
 
-/* Where the slice begins in q and out; and in part, top and limit. */
+/* Row where the slice begins in q and out (own_row), and in part, top and limit (own_part). */
 __device__ static inline int own_row(const struct few_args &a)
 {
     return own_run(a)->row0 + a.row0;
@@ -74,7 +74,8 @@ __device__ static inline int own_part(const struct few_args &a)
     return (int)blockIdx.y * a.rows;
 }
 
-/* Slot of a position for query row `pass`, or for all; -1: nobody sees it. */
+/* Slot of a position as query row `pass` sees it (pass < 0: as all rows see it); -1 if it is not
+ * visible. */
 __device__ static inline int slot_of(const struct few_block &b, int position, int pass)
 {
     if (pass < 0 || position < b.first)
@@ -84,8 +85,8 @@ __device__ static inline int slot_of(const struct few_block &b, int position, in
     return b.first + b.path[pass * b.n_nodes + position - b.first];
 }
 
-/* Positions from `begin` on as query row `pass` sees them, or all: for rows of a tree, whose slots
- * may lie in any page, and for rows whose size is no multiple of 16 bytes. */
+/* Load positions from `begin` on as query row `pass` (or all rows) sees them. For rows of a tree,
+ * whose slots may lie in any page, and for rows whose size is not a multiple of 16 bytes. */
 template <int D, bool EXACT>
 __device__ static void load_slowly(uint16_t *to, const struct few_args &a,
                                    const struct few_block &b, int begin, int pass)
@@ -108,8 +109,9 @@ __device__ static void load_slowly(uint16_t *to, const struct few_args &a,
     }
 }
 
-/* Positions from `begin` on to shared memory, K and behind it V. A thread has the same piece of
- * every STEP-th row; as STEP is a multiple of 8, they lie at a fixed distance. */
+/* Copy positions from `begin` on to shared memory: K, then V. A thread copies the same 16-byte
+ * piece of every STEP-th row; STEP is a multiple of 8, so the swizzled places lie at a fixed
+ * distance. */
 template <int D, bool EXACT>
 __device__ static inline void load_tile(uint16_t *to, const struct few_block &b, int d, int begin)
 {

@@ -1,19 +1,21 @@
 /* Attention of few rows over the KV cache on Hopper GPUs: decode and verify steps, chains and
- * trees, for any number of rows the same bits.
+ * trees, with the same bits for any number of rows.
  *
- * Pairs of a query row and a head of the KV head's group are the 64 rows of wgmma's tile; padding
- * is cheap, as memory is what a step waits for. The KV is cut by absolute position: blocks of keys
- * in order with a running softmax, `split` positions to a partial result (max, sum, out), a row's
- * partials joined in an order that depends on their number alone. A thread block has one split of
- * one KV head and a warpgroup for each of some tiles of pairs, which read the same keys and values;
- * one more keeps a ring of them full, by the copy engine. What rows of a tile get depends on
- * no other row, so neither the number of rows nor who shares a thread block changes a bit. All runs
- * of a step whose caches lie in one pool are done by the same launches; blocks of a run that is
- * shorter than the longest end at once.
+ * A pair is a query row with one head of the KV head's group. Pairs are the 64 rows of wgmma's
+ * tile; padding them is cheap, because a step is limited by memory bandwidth. The KV cache is cut
+ * by absolute position: blocks of keys are processed in order with a running softmax, every `split`
+ * positions give a partial result (max, sum, out), and a row's partial results are joined in an
+ * order that depends only on their number. A thread block handles one split of one KV head. It has
+ * a warpgroup for each of some tiles of pairs, which read the same keys and values, and one more
+ * that keeps a ring of keys and values full by TMA. A row's result depends on no other row of its
+ * tile, so neither the number of rows nor the assignment to thread blocks changes a bit. All runs
+ * of a step whose caches lie in one pool are handled by the same launches; blocks beyond the end of
+ * a shorter run return at once.
  *
- * A row of a tree sees its ancestors as if they followed the cache in path order. Splits that end
- * before the tree are done as those of chains, the others row by row by the kernel for lone rows
- * (attention_few_lone_hopper.cuh), which a lone row of a chain has too: it gives the same bits.
+ * A row of a tree attends to its ancestors as if they followed the cache in path order. Splits that
+ * end before the tree are processed as for chains. The others are processed row by row by the
+ * kernel for lone rows (attention_few_lone_hopper.cuh), which also handles lone rows of chains and
+ * gives the same bits.
  *
  * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
 #include "kernels/cuda/cuda.h"
@@ -27,22 +29,23 @@
 
 /* ---- arithmetic: a warpgroup ---- */
 
-/* What a thread holds: its part of S [64, block] and O [64, d], as wgmma lays them over the threads
- * (rows lane / 4 and 8 more of the warp's 16, columns 8 i + lane % 4 * 2 and the next). */
+/* A thread's state: its part of S [64, block] and O [64, d], as wgmma distributes them over the
+ * threads (of the warp's 16 rows, rows lane / 4 and lane / 4 + 8; columns 8 i + lane % 4 * 2 and
+ * the next). */
 template <class T> struct walk {
     float s[T::block / 2], o[T::d / 2];
-    uint32_t p[T::block / 4]; /* P as the next product wants it */
-    float shrink[2];          /* what O must be multiplied by */
-    float m[2], l[2];         /* of the two rows: greatest number; sum over this thread's columns */
-    int limit[2];             /* positions they see */
+    uint32_t p[T::block / 4]; /* P as operand of the next product */
+    float shrink[2];          /* factor for O after the maximum has grown */
+    float m[2], l[2];         /* of the two rows: maximum; sum over this thread's columns */
+    int limit[2];             /* number of positions they see */
     float scale;
-    uint64_t q, k, v; /* descriptors; of the first stage */
+    uint64_t q, k, v; /* descriptors; k and v: of the first stage */
     uint32_t k_full, v_full, empty;
-    struct ring ring, held; /* held: the block whose P waits for its values */
+    struct ring ring, held; /* held: the block whose P is not yet multiplied by V */
     int lane;
 };
 
-/* Columns from `seen` on, of the thread's first and second row, become -inf. */
+/* Set columns from `seen` on (seen[i] for the thread's row i) to -inf. */
 template <int N> __device__ __forceinline__ void mask(float (&s)[N], int lane, const int seen[2])
 {
     int reach[2] = { seen[0] - lane % 4 * 2, seen[1] - lane % 4 * 2 };
@@ -52,7 +55,8 @@ template <int N> __device__ __forceinline__ void mask(float (&s)[N], int lane, c
             s[i] = -INFINITY;
 }
 
-/* S becomes P, not yet divided by the row's sum. A row that sees nothing yet has no maximum. */
+/* Turn S into P, not yet divided by the row's sum. The maximum of a row that has seen no key yet is
+ * -inf; it is replaced by 0 here. */
 template <class T>
 __device__ __forceinline__ void softmax(struct walk<T> &w, float (&s)[T::block / 2])
 {
@@ -85,7 +89,7 @@ __device__ __forceinline__ void softmax(struct walk<T> &w, float (&s)[T::block /
         w.l[r] = fmaf(w.l[r], w.shrink[r], sum[r][0] + sum[r][1]);
 }
 
-/* O for the new maximum, where there is one, and P for the tensor cores. */
+/* Rescale O if a maximum has grown, and convert P to BF16 for the tensor cores. */
 template <class T>
 __device__ __forceinline__ void prepare_o(struct walk<T> &w, const float (&s)[T::block / 2])
 {
@@ -100,7 +104,7 @@ __device__ __forceinline__ void prepare_o(struct walk<T> &w, const float (&s)[T:
     w.held = w.ring;
 }
 
-/* S = Q K^T of the block at this stage, begun. */
+/* Start S = Q K^T for the block at this stage. */
 template <class T>
 __device__ __forceinline__ void begin_s(struct walk<T> &w, float (&s)[T::block / 2], int stage)
 {
@@ -113,7 +117,7 @@ __device__ __forceinline__ void begin_s(struct walk<T> &w, float (&s)[T::block /
     wgmma_commit();
 }
 
-/* O += P V of the block that is held, begun. */
+/* Start O += P V for the held block. */
 template <class T> __device__ __forceinline__ void begin_o(struct walk<T> &w)
 {
     uint64_t v = w.v + (uint32_t)(w.held.stage * (T::block_size / 16));
@@ -125,9 +129,9 @@ template <class T> __device__ __forceinline__ void begin_o(struct walk<T> &w)
     wgmma_commit();
 }
 
-/* The block at the ring's place beside the values of the one that is held; with none, P is zero and
- * the block's own values stand in. The one way through a block: code that a launch meets for the
- * first time costs more than what it computes. */
+/* One step: S of the ring's current block, overlapped with O += P V of the held block. If no block
+ * is held, P is zero and the current block's values take its place. All steps share this code,
+ * because loading more code into the instruction cache costs more than the superfluous product. */
 template <class T>
 __device__ __forceinline__ void step(struct walk<T> &w, const int seen[2], bool masked, bool holds)
 {
@@ -152,7 +156,7 @@ __device__ __forceinline__ void step(struct walk<T> &w, const int seen[2], bool 
     prepare_o<T>(w, w.s);
 }
 
-/* The values of the block that is held. */
+/* O += P V for the held block, at the end. */
 template <class T> __device__ __forceinline__ void last_values(struct walk<T> &w)
 {
     begin_o(w);
@@ -162,7 +166,7 @@ template <class T> __device__ __forceinline__ void last_values(struct walk<T> &w
         barrier_arrive(w.empty + w.held.stage * 8);
 }
 
-/* Queries of the warpgroup's pairs to shared memory; zeros where there are no more. */
+/* Copy the queries of the warpgroup's pairs to shared memory; missing pairs are zero. */
 template <class T>
 __device__ static inline void load_queries(const split_args &a, const struct split_job &b,
                                            unsigned char *to)
@@ -181,7 +185,8 @@ __device__ static inline void load_queries(const split_args &a, const struct spl
     }
 }
 
-/* O of one of the thread's rows: a partial result, or with one split the result. */
+/* Store O of one of the thread's rows: a partial result, or the final result if there is one split.
+ */
 template <class T, int R>
 __device__ __forceinline__ void store_row(struct walk<T> &w, const split_args &a,
                                           const struct split_job &b, int pair, float l)
@@ -214,7 +219,7 @@ __device__ __forceinline__ void store_row(struct walk<T> &w, const split_args &a
     } else {
         uint16_t *to = (uint16_t *)a.out + row * T::d + column;
 #pragma unroll
-        for (int c = 0; c < T::d / 8; c++) /* between values that BF16 holds: none overflows */
+        for (int c = 0; c < T::d / 8; c++) /* averages of BF16 values: no overflow */
             *(uint32_t *)(to + 8 * c) = pack_bf16(w.o[4 * c + 2 * R], w.o[4 * c + 2 * R + 1]);
     }
 }
@@ -230,7 +235,7 @@ __device__ __forceinline__ void store_rows(struct walk<T> &w, const split_args &
         store_row<T, R>(w, a, b, b.m0 + m + 8 * R, l);
 }
 
-/* The thread's rows: what they see. */
+/* Find how many positions the thread's rows see. */
 template <class T>
 __device__ static inline void rows_begin(struct walk<T> &w, const split_args &a,
                                          const struct split_job &b, int m)
@@ -248,7 +253,7 @@ __device__ static inline void rows_begin(struct walk<T> &w, const split_args &a,
         w.o[c] = 0;
 }
 
-/* All of a job, a block after the other. */
+/* Process all blocks of a job in order. */
 template <class T>
 __device__ __forceinline__ void walk_steps(struct walk<T> &w, const struct split_job &b)
 {
@@ -311,7 +316,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     if (base % 1024)
         __trap();
     if (!job_find<T>(&b, pages, a, group, loads)) {
-        if (blockIdx.x == 0) /* a grid in which nobody waits could end before those in front */
+        if (blockIdx.x == 0) /* someone must wait, or this grid might end before earlier ones */
             dep_wait();
         return;
     }
@@ -337,11 +342,11 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 
 /* ---- host ---- */
 
-/* How the splits of a slice are done, in the order of slices of a batch. */
+/* Kinds of slices, in the order in which a batch stores them. */
 enum slice_kind { SLICE_LONE, SLICE_CHAIN, SLICE_TREE, SLICE_KINDS };
 
-/* Whether this build holds the kernel for the GPU, not the empty one of other targets, which needs
- * next to no registers. */
+/* Whether this build has the real kernel for this GPU. Builds for other targets have an empty
+ * kernel, which is recognised by its few registers. */
 static bool kernel_ready(void (*kernel)(const split_args))
 {
     cudaFuncAttributes at;
@@ -364,13 +369,13 @@ template <class S> static bool set_ready(void)
            kernel_ready(attention_lone_kernel<typename S::crowd, true>);
 }
 
-/* Slices of one pool that are launched together, those of a kind side by side. */
+/* Slices of one pool that are launched together, sorted by kind. */
 struct split_batch {
     struct split_args a;
     int n_slices, n_rows;
     int n_of[SLICE_KINDS];
-    int tiles; /* most of a slice */
-    int nodes; /* most of a tree */
+    int tiles; /* largest number of tiles of a slice */
+    int nodes; /* largest number of nodes of a tree */
 };
 
 template <class T>
@@ -385,7 +390,7 @@ static cudaError_t few_launch(const struct device_work *w, struct split_batch &b
         dim3(T::threads), T::size, w->stream, b.a);
 }
 
-/* A few pairs of a chain each, as a rule one row. */
+/* Launch the slices of kind SLICE_LONE: few pairs of a chain each, usually one row. */
 template <class T>
 static cudaError_t lone_launch(const struct device_work *w, struct split_batch &b, int n_splits)
 {
@@ -396,7 +401,7 @@ static cudaError_t lone_launch(const struct device_work *w, struct split_batch &
                   dim3(T::threads), T::rest_at + sizeof(struct lone_shared<T>), w->stream, b.a);
 }
 
-/* What rows of trees see in splits that reach into them. */
+/* Launch the splits that contain tree nodes, for rows of trees. */
 template <class T>
 static cudaError_t tree_launch(const struct device_work *w, struct split_batch &b)
 {
@@ -411,21 +416,23 @@ static cudaError_t tree_launch(const struct device_work *w, struct split_batch &
                   b.a);
 }
 
-/* The instances for a head size: by the warpgroups of a thread block. */
+/* The kernel instances for a head size: one, two and three warpgroups per thread block, and
+ * variants. */
 template <int HEAD, int BLOCK, int SPLIT, int STAGES1, int BLOCKS1, int STAGES2, int BLOCKS2,
           int STAGES3, int BLOCKS3, int PASS, int LONE_BLOCKS, int FLIGHT>
 struct split_set {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT;
     typedef lone_shape<HEAD, SPLIT, PASS, STAGES1, LONE_BLOCKS, FLIGHT> lone;
     typedef lone_shape<HEAD, SPLIT, 3, 3, 2, HEAD == 64 ? FLIGHT : 2>
-        crowd; /* rows of many trees */
+        crowd; /* for many rows of trees */
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, STAGES1, BLOCKS1> one;
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, 3, 2> busy;
     typedef split_shape<HEAD, BLOCK, SPLIT, 2, STAGES2, BLOCKS2> two;
     typedef split_shape<HEAD, BLOCK, SPLIT, 3, STAGES3, BLOCKS3> three;
 };
 
-/* Warpgroups to a thread block: as few as leave a thread block to each multiprocessor. */
+/* Warpgroups per thread block: the smallest number with which all thread blocks run at once, one
+ * per multiprocessor. */
 static int pick_groups(const struct device_work *w, int tiles, int blocks)
 {
     int groups = 1;
@@ -435,8 +442,9 @@ static int pick_groups(const struct device_work *w, int tiles, int blocks)
     return groups;
 }
 
-/* Splits that all rows see alike. With all of the GPU busy, longer rings that are read in turn keep
- * the memory busier than a pass of a lone row at a time. */
+/* Run the splits that look the same to all rows. When blocks fill the GPU, the longer rings of the
+ * general kernel use memory bandwidth better than the kernel for lone rows, which takes one pass at
+ * a time. */
 template <class S>
 static cudaError_t splits_run(const struct device_work *w, struct split_batch &b, int n_splits)
 {
@@ -447,14 +455,14 @@ static cudaError_t splits_run(const struct device_work *w, struct split_batch &b
         e = lone_launch<typename S::lone>(w, b, n_splits);
     if (e != cudaSuccess || lone == b.n_slices)
         return e;
-    if (b.n_of[SLICE_TREE] == b.n_slices - lone) /* the last split cannot end before them */
+    if (b.n_of[SLICE_TREE] == b.n_slices - lone) /* only trees: the last split contains nodes */
         n_splits--;
     if (n_splits == 0)
         return e;
     blocks = b.a.n_kv * n_splits * (b.n_slices - lone);
     groups = pick_groups(w, b.tiles, blocks);
-    /* Of several runs, where a multiprocessor has more than one block: while one of two begins or
-     * ends, the other keeps the memory busy. */
+    /* With several runs and more blocks than multiprocessors, use smaller blocks, two per
+     * multiprocessor: while one starts or ends, the other keeps the memory busy. */
     if (groups == 1 && b.n_slices - lone > 1 && blocks > w->gpu->n_sm)
         return few_launch<typename S::busy>(w, b, lone, n_splits);
     return groups == 1   ? few_launch<typename S::one>(w, b, lone, n_splits)
@@ -462,14 +470,14 @@ static cudaError_t splits_run(const struct device_work *w, struct split_batch &b
                          : few_launch<typename S::three>(w, b, lone, n_splits);
 }
 
-/* All of a batch, which is empty afterwards. */
+/* Launch everything in a batch, and empty it. */
 template <class S> static void batch_run(struct device_work *w, struct split_batch &b, int n_splits)
 {
     cudaError_t e = cudaSuccess;
     if (b.n_slices == 0)
         return;
     int branches = b.a.tree_rows * b.n_of[SLICE_TREE] * b.a.n_kv;
-    if (b.n_of[SLICE_TREE] > 0) /* two at a time to a multiprocessor, where it has more than two */
+    if (b.n_of[SLICE_TREE] > 0) /* with many rows, two blocks per multiprocessor */
         e = branches > 2 * w->gpu->n_sm ? tree_launch<typename S::crowd>(w, b)
                                         : tree_launch<typename S::lone>(w, b);
     if (e == cudaSuccess)
@@ -494,7 +502,7 @@ static enum slice_kind kind_of(const struct split_args &a, const struct attn_run
                                                                                  : SLICE_CHAIN;
 }
 
-/* Rows row0 and up of a run. */
+/* Add rows [row0, row0 + rows) of a run to the batch. */
 static void batch_add(struct split_batch &b, const struct attn_run *run, int index, int row0,
                       int rows)
 {
@@ -515,7 +523,8 @@ static void batch_add(struct split_batch &b, const struct attn_run *run, int ind
     b.a.tree_rows = rows > b.a.tree_rows ? rows : b.a.tree_rows;
 }
 
-/* Rows that the scratch has room for, and where it begins for what. */
+/* Divide the scratch memory into part, top and limit. Returns the number of rows it has room for.
+ */
 template <class S>
 static int few_scratch(struct split_args &a, const struct device_work *w, int n_splits)
 {
@@ -530,7 +539,7 @@ static int few_scratch(struct split_args &a, const struct device_work *w, int n_
     return a.direct ? (int)SPLIT_ROWS : slice;
 }
 
-/* Runs first .. end - 1, of one pool: all of a kind, then those of the next. */
+/* Run runs [first, end), which lie in one pool: all of one kind, then those of the next. */
 template <class S>
 static void runs_run(struct device_work *w, const struct attn_block *b, struct split_batch &batch,
                      int first, int end, int n_splits)
@@ -606,7 +615,8 @@ bool attention_few_hopper(struct device_work *w, const struct attn_block *b, con
         if (kv->dtype != DTYPE_BF16 || kv->d != d || (uintptr_t)kv->k % 16 || (uintptr_t)kv->v % 16)
             return false;
     }
-    /* Rings of more than half the shared memory: two blocks would leave another SM idle. */
+    /* The rings take more than half of the shared memory. Otherwise two blocks could share a
+     * multiprocessor while another one is idle. */
     return d == 128
                ? run_few<split_set<128, 64, SPLIT_128, 6, 2, 6, 1, 5, 1, 5, 1, 3>>(w, b, q16, out,
                                                                                    out_dtype)

@@ -1,18 +1,18 @@
-/* Attention of the rows of prompts over the KV cache on Hopper GPUs: wgmma for both products, fed
- * by the copy engine. The idea is that of FlashAttention-3 (Shah et al. 2024).
+/* Attention of the rows of prompts over the KV cache on Hopper GPUs: both products use wgmma, and
+ * TMA loads their operands. The idea is that of FlashAttention-3 (Shah et al. 2024).
  *
- * A piece of work is a tile of 64 rows for each of some warpgroups and one head; a persistent block
- * takes pieces, those with the longest rows first, all heads of one KV head before the next, so
- * that what they share stays in L2. One thread keeps a ring of key and value blocks full. A
- * warpgroup walks the blocks: while the tensor cores work on S = Q K^T of the next block and on
+ * A piece of work is one head with a tile of 64 rows for each of some warpgroups. Persistent blocks
+ * take pieces, those with the longest rows first, and all heads of one KV head before the next, so
+ * that shared keys and values stay in L2. One thread keeps a ring of key and value blocks full. A
+ * warpgroup goes through the blocks: while the tensor cores compute S = Q K^T of the next block and
  * O += P V of this one, it turns S into P.
  *
- * Row invariance: tiles and blocks begin at multiples of their size in the sequence, blocks are
- * walked upwards from slot 0 to the end of the tile. What a row goes through is thus a matter of
- * its position alone, not of where its chunk of the prompt begins or ends.
+ * Row invariance: tiles and blocks begin at multiples of their size in the sequence, and blocks are
+ * processed in ascending order from slot 0 to the end of the tile. So the arithmetic of a row
+ * depends only on its position, not on where its chunk of the prompt begins or ends.
  *
- * A block of keys may lie in two pages of the cache. Then several boxes fetch it, of 16, 32, 64 and
- * 128 rows, which every part of a block is a sum of. */
+ * A block of keys may lie in two pages of the cache. Then it is fetched in several boxes of 16, 32,
+ * 64 and 128 rows; every part of a block is a sum of these. */
 #include "kernels/cuda/cuda.h"
 
 #include "kernels/cuda/hopper.h"
@@ -20,19 +20,20 @@
 #include <math.h>
 
 enum {
-    GROUP_ROWS = 64, /* of a warpgroup: wgmma's M */
-    PARTS = 4,       /* kinds of boxes for parts of a block ... */
-    PART_ROWS = 16,  /* ... the smallest */
+    GROUP_ROWS = 64, /* rows of a warpgroup: wgmma's M */
+    PARTS = 4,       /* sizes of boxes for parts of a block ... */
+    PART_ROWS = 16,  /* ... and the rows of the smallest */
     TICKETS = 256
 };
 
 struct hopper_run {
     int row0, n, first_slot;
-    int tile0, n_tiles; /* position / rows of a tile */
-    int begin;          /* its first piece */
+    int tile0, n_tiles; /* first tile and number of tiles, counted from position 0 */
+    int begin;          /* index of its first piece */
 };
 
-/* K or V in all pages: boxes of a block, and of PART_ROWS << i rows of a tile. */
+/* TMA maps of K or V in all pages: for boxes of a whole block, and of PART_ROWS << i rows of a
+ * tile. */
 struct hopper_maps {
     CUtensorMap whole, part[PARTS];
 };
@@ -42,20 +43,20 @@ struct hopper_args {
     CUtensorMap q;
     struct hopper_maps k, v;
     struct hopper_run run[MAX_RUNS];
-    const int32_t *pages; /* tables of the runs, table_size entries each */
+    const int32_t *pages; /* page tables of the runs, table_size entries each */
     int table_size;
     int n_runs, n_pieces;
-    int n_heads, group; /* query heads to a KV head */
-    float scale;        /* for powers of two */
-    int ticket;         /* which of the counters is this launch's */
+    int n_heads, group; /* group: query heads per KV head */
+    float scale;        /* of scores, times log2(e) */
+    int ticket;         /* index of this launch's counter */
     int out_f32;
     void *out;
 };
 
-/* Pieces taken in this launch: back to 0 at its end. */
+/* Counters of the pieces taken so far by a launch; set back to 0 at its end. */
 [[maybe_unused]] static __device__ unsigned hopper_tickets[TICKETS];
 
-/* One instance: sizes, and where things lie in shared memory. */
+/* One kernel instance: sizes, and offsets in shared memory. */
 template <int HEAD, int BLOCK, int GROUPS, int STAGES> struct hopper_shape {
     static constexpr int d = HEAD, block = BLOCK, groups = GROUPS, stages = STAGES;
     static constexpr int rows = GROUPS * GROUP_ROWS;
@@ -64,8 +65,8 @@ template <int HEAD, int BLOCK, int GROUPS, int STAGES> struct hopper_shape {
     static constexpr int k_at = q_size, v_at = k_at + STAGES * block_size;
     static constexpr int bars_at = v_at + STAGES * block_size;
     static constexpr int piece_at = bars_at + (2 + 4 * STAGES) * 8;
-    static constexpr int size = piece_at + 16 + 1024; /* the base is rounded up to 1024 */
-    /* registers of a producing and of a computing thread; 65536 in all */
+    static constexpr int size = piece_at + 16 + 1024; /* + 1024: the base is rounded up */
+    /* Registers of a producer thread and of a consumer thread; 65536 in all. */
     static constexpr int few = GROUPS == 2 ? 24 : 32, most = GROUPS == 2 ? 240 : 160;
     static constexpr bool in_one_page = KV_CHUNK % BLOCK == 0;
     static_assert(BLOCK % PART_ROWS == 0 && BLOCK < PART_ROWS << PARTS,
@@ -74,7 +75,7 @@ template <int HEAD, int BLOCK, int GROUPS, int STAGES> struct hopper_shape {
 
 #ifdef HOPPER_CODE
 
-/* Barriers, 8 bytes each; those of stages follow one another. */
+/* Barriers, 8 bytes each. From K_FULL on there is one per stage of each kind. */
 enum { Q_FULL, Q_EMPTY, K_FULL };
 
 template <class T> struct bar_at {
@@ -82,7 +83,7 @@ template <class T> struct bar_at {
     static constexpr int v_full = k_empty + T::stages * 8, v_empty = v_full + T::stages * 8;
 };
 
-/* A place in a ring of stages and the parity of its barriers' phase. */
+/* A position in a ring of stages, and the parity of the phase of its barriers. */
 struct ring {
     int stage, parity;
 };
@@ -114,7 +115,7 @@ template <class T> __device__ static inline struct piece piece_of(const hopper_a
     return p;
 }
 
-/* The first pieces go by the number of the block, the others to who comes first. */
+/* A block's first piece has the block's number; later pieces are taken from the counter. */
 __device__ static inline int next_piece(const hopper_args &a)
 {
     unsigned *t = &hopper_tickets[a.ticket];
@@ -124,8 +125,8 @@ __device__ static inline int next_piece(const hopper_args &a)
     return n + (int)gridDim.x;
 }
 
-/* A block that lies in two pages, tile by tile: always the largest box of what is left in a page.
- */
+/* Load a block that lies in two pages, tile by tile, always with the largest box that fits into the
+ * rest of the page. */
 template <class T>
 __device__ static inline void load_parts(uint32_t to, const struct hopper_maps &maps, uint32_t bar,
                                          const int32_t *table, int slot, int kv_head)
@@ -145,8 +146,8 @@ __device__ static inline void load_parts(uint32_t to, const struct hopper_maps &
     }
 }
 
-/* A block of keys or values into the next place of its ring. Behind the run's last page there are
- * no more, and the block's rows from there on are zero. */
+/* Load a block of keys or values into the next stage of its ring. There are no pages after the
+ * run's last one; the block's rows from there on are zero. */
 template <class T>
 __device__ static inline void load_block(uint32_t to, const struct hopper_maps &maps, uint32_t full,
                                          uint32_t empty, struct ring &r, const int32_t *table,
@@ -164,8 +165,8 @@ __device__ static inline void load_block(uint32_t to, const struct hopper_maps &
     ring_next<T>(r);
 }
 
-/* One thread: pieces, their queries, keys and values to shared memory, in the order in which they
- * will be used. */
+/* The producer thread: takes pieces and loads their queries, keys and values to shared memory, in
+ * the order in which they are used. */
 template <class T>
 __device__ static inline void produce(const hopper_args &a, uint32_t base, int *piece_number)
 {
@@ -203,23 +204,24 @@ __device__ static inline void produce(const hopper_args &a, uint32_t base, int *
     }
 }
 
-/* What a thread of a warpgroup holds while it walks the blocks of a piece: its part of S [64,
- * block] and O [64, d], as wgmma lays them over the threads (rows lane / 4 and 8 more of the warp's
- * 16, columns 8 i + lane % 4 * 2 and the next), P as the next product wants it. */
+/* State of a consumer thread while it goes through the blocks of a piece: its part of S [64, block]
+ * and O [64, d], as wgmma distributes them over the threads (of the warp's 16 rows, rows lane / 4
+ * and lane / 4 + 8; columns 8 i + lane % 4 * 2 and the next), and P as operand of the next product.
+ */
 template <class T> struct walk {
     float s[T::block / 2], o[T::d / 2];
     uint32_t p[T::block / 4];
-    float m[2], l[2]; /* of the two rows: greatest number; sum over this thread's columns */
-    float shrink[2];  /* what O must be multiplied by */
+    float m[2], l[2]; /* of the two rows: maximum; sum over this thread's columns */
+    float shrink[2];  /* factor for O after the maximum has grown */
     float scale;
-    uint64_t q, k, v; /* descriptors; of the first stage */
+    uint64_t q, k, v; /* descriptors; k and v: of the first stage */
     uint32_t bars;
     struct ring k_ring, v_ring;
     int group, lane;
 };
 
-/* Columns beyond the row's position become -inf. `reach`: position minus column of the thread's
- * first number; its second row is 8 positions further. */
+/* Set columns after the row's position to -inf. `reach`: the row's position minus the column of the
+ * thread's first number; the thread's second row is 8 positions further. */
 template <int N> __device__ __forceinline__ void mask(float (&s)[N], int reach)
 {
 #pragma unroll
@@ -228,8 +230,8 @@ template <int N> __device__ __forceinline__ void mask(float (&s)[N], int reach)
             s[i] = -INFINITY;
 }
 
-/* S becomes P, not yet divided by the row's sum. `shrink` is exactly 1 where no number is greater
- * than those before. */
+/* Turn S into P, not yet divided by the row's sum. `shrink` is exactly 1 if the maximum has not
+ * grown. */
 template <class T> __device__ __forceinline__ void softmax(struct walk<T> &w)
 {
     float top[2][2], sum[2][2], minus[2];
@@ -261,7 +263,7 @@ template <class T> __device__ __forceinline__ void softmax(struct walk<T> &w)
         w.l[r] = fmaf(w.l[r], w.shrink[r], sum[r][0] + sum[r][1]);
 }
 
-/* O for the new maximum, where there is one, and P for the tensor cores. */
+/* Rescale O if a maximum has grown, and convert P to BF16 for the tensor cores. */
 template <class T> __device__ __forceinline__ void prepare_o(struct walk<T> &w)
 {
     if (__any_sync(0xffffffffu, w.shrink[0] != 1 || w.shrink[1] != 1)) {
@@ -274,7 +276,7 @@ template <class T> __device__ __forceinline__ void prepare_o(struct walk<T> &w)
         w.p[i] = pack_bf16(w.s[2 * i], w.s[2 * i + 1]);
 }
 
-/* S = Q K^T of the warpgroup's rows and the next block of keys, begun. */
+/* Start S = Q K^T for the warpgroup's rows and the next block of keys. */
 template <class T> __device__ __forceinline__ void begin_s(struct walk<T> &w)
 {
     uint64_t k = w.k + (uint32_t)(w.k_ring.stage * (T::block_size / 16));
@@ -286,7 +288,7 @@ template <class T> __device__ __forceinline__ void begin_s(struct walk<T> &w)
     wgmma_commit();
 }
 
-/* O += P V of the next block of values, begun. */
+/* Start O += P V for the next block of values. */
 template <class T> __device__ __forceinline__ void begin_o(struct walk<T> &w)
 {
     uint64_t v = w.v + (uint32_t)(w.v_ring.stage * (T::block_size / 16));
@@ -307,7 +309,8 @@ template <class T> __device__ __forceinline__ void wait_v(const struct walk<T> &
     barrier_wait(w.bars + bar_at<T>::v_full + w.v_ring.stage * 8, w.v_ring.parity);
 }
 
-/* The products that read the stage have ended, for this warp: every warp says so for itself. */
+/* This warp's products that read the stage have ended; each warp arrives at the barrier for itself.
+ */
 template <class T> __device__ __forceinline__ void end_k(struct walk<T> &w)
 {
     if (w.lane == 0)
@@ -322,7 +325,7 @@ template <class T> __device__ __forceinline__ void end_v(struct walk<T> &w)
     ring_next<T>(w.v_ring);
 }
 
-/* S of the first block, and P. */
+/* The first block: S and P. */
 template <class T> __device__ __forceinline__ void first_step(struct walk<T> &w, int reach)
 {
     wait_k(w);
@@ -335,7 +338,7 @@ template <class T> __device__ __forceinline__ void first_step(struct walk<T> &w,
     prepare_o(w);
 }
 
-/* The block of keys after the first: its S beside the O of the block before. */
+/* A later block: its S, overlapped with O += P V of the block before. */
 template <class T, bool MASK> __device__ __forceinline__ void step(struct walk<T> &w, int reach)
 {
     wait_k(w);
@@ -355,7 +358,7 @@ template <class T, bool MASK> __device__ __forceinline__ void step(struct walk<T
     prepare_o(w);
 }
 
-/* O of the last block. */
+/* The last block: O += P V. */
 template <class T> __device__ __forceinline__ void last_step(struct walk<T> &w)
 {
     wait_v(w);
@@ -365,7 +368,7 @@ template <class T> __device__ __forceinline__ void last_step(struct walk<T> &w)
     end_v(w);
 }
 
-/* O / sum of the thread's two rows to global memory, where they are rows of the run. */
+/* Store O / sum of the thread's two rows, unless they are outside the run. */
 template <class T>
 __device__ static inline void store_rows(struct walk<T> &w, const hopper_args &a, struct piece p,
                                          int row)
@@ -392,7 +395,7 @@ __device__ static inline void store_rows(struct walk<T> &w, const hopper_args &a
     }
 }
 
-/* A warpgroup: pieces from their first block to their last. */
+/* A consumer warpgroup: processes pieces, each from its first block to its last. */
 template <class T>
 __device__ static inline void consume(const hopper_args &a, uint32_t base, const int *piece_number)
 {
@@ -409,8 +412,8 @@ __device__ static inline void consume(const hopper_args &a, uint32_t base, const
 
     for (int turn = 0;; turn++) {
         barrier_wait(w.bars + Q_FULL * 8, turn & 1);
-        /* Read by the lane that will say that it may be written again, so that the two barriers
-         * alone put the reads and writes in order. */
+        /* Lane 0 reads the number, because lane 0 also arrives at the barrier that allows
+         * overwriting it. So the two barriers alone order the reads and writes. */
         int i = w.lane == 0 ? *(volatile const int *)piece_number : 0;
         i = __shfl_sync(0xffffffffu, i, 0);
         if (i < 0)
@@ -418,7 +421,7 @@ __device__ static inline void consume(const hopper_args &a, uint32_t base, const
         struct piece p = piece_of<T>(a, i);
         int row = w.group * GROUP_ROWS + thread / 32 * 16 + w.lane / 4;
         int n_blocks = (p.position + T::rows + T::block - 1) / T::block;
-        int n_whole = (p.position + w.group * GROUP_ROWS + 1) / T::block; /* seen by all rows */
+        int n_whole = (p.position + w.group * GROUP_ROWS + 1) / T::block; /* visible to all rows */
         int reach = p.position + row - w.lane % 4 * 2;
 
 #pragma unroll
@@ -480,8 +483,8 @@ __global__ void __launch_bounds__(T::threads, 1)
 
 /* ---- host ---- */
 
-/* Whether this build holds the kernel for the GPU, not the empty one of other targets, which needs
- * next to no registers. */
+/* Whether this build has the real kernel for this GPU. Builds for other targets have an empty
+ * kernel, which is recognised by its few registers. */
 template <class T> static bool kernel_ready(void)
 {
     cudaFuncAttributes at;
@@ -503,7 +506,8 @@ static bool fill_maps(struct hopper_maps *m, encode_fn encode, const struct kv_l
     return done;
 }
 
-/* The runs from first on that are of one pool: those of a launch. 0: no map can be made. */
+/* Fill in the arguments of a launch for the runs, from `first` on, that lie in one pool. Returns
+ * their number, 0 if no TMA map can be made. */
 template <class T>
 static int fill_args(struct hopper_args *a, encode_fn encode, const struct attn_block *b, int first)
 {

@@ -1,51 +1,51 @@
 /* Attention of many rows on tensor cores: rows of a prompt over the KV cache, and segments of a
- * vision tower that see themselves. A block of threads has a tile of query rows of one head and
- * walks over the keys, 64 at a time, which come into shared memory behind its back; scores, the
- * running maximum, the running sum and the result stay in registers (Dao et al., FlashAttention-2,
- * 2023, is the idea).
+ * vision tower, whose rows attend to each other. A thread block has a tile of query rows of one
+ * head and goes over the keys, 64 at a time. Asynchronous copies bring keys and values to shared
+ * memory; scores, the running maximum, the running sum and the result stay in registers (the idea
+ * is that of FlashAttention-2, Dao 2023).
  *
- * The bits of a row depend on the row and its keys alone. Keys are taken in blocks that begin at
- * multiples of 64 slots of the cache (or rows of the segment). A row that a block is masked for
- * multiplies what it has by one and adds zeros, so it does not matter which rows share its tile.
- * Where the GPU has Hopper's own instructions, attention_hopper.cu goes first. */
+ * The bits of a row depend only on the row and its keys. Keys are taken in blocks that begin at
+ * multiples of 64 slots of the cache (or rows of the segment). If a block is masked for a row, the
+ * row multiplies its result by one and adds zeros, so it does not matter which rows share its tile.
+ * On GPUs with Hopper's own instructions, attention_hopper.cu is tried first. */
 #include "kernels/cuda/work.h"
 
 #include <math.h>
 
 namespace {
 
-enum { KEYS = 64 }; /* of one step; part of the bits of a result */
+enum { KEYS = 64 }; /* keys per step; changing it changes the bits of results */
 
 /* A tile of WARPS * MT * 16 rows of heads of up to D, with STAGES buffers for keys and values. */
 template <int D_, int MT_, int WARPS_, int STAGES_, int BLOCKS_, bool KEEP_Q_, bool WHOLE_ = true>
 struct tile {
     static constexpr int D = D_, MT = MT_, WARPS = WARPS_, STAGES = STAGES_;
-    static constexpr int BLOCKS = BLOCKS_; /* on one multiprocessor, by registers */
+    static constexpr int BLOCKS = BLOCKS_; /* blocks per multiprocessor, limited by registers */
     static constexpr int ROWS = WARPS * MT * 16, THREADS = WARPS * 32;
-    static constexpr int PIECES = D / 8; /* of 16 bytes in a row */
-    /* Rows of shared memory, in elements: an odd number of pieces, so that eight rows of a matrix
-     * fall into different banks. */
+    static constexpr int PIECES = D / 8; /* 16-byte pieces of a row */
+    /* Stride of rows in shared memory, in elements: an odd number of pieces, so that eight rows of
+     * a matrix lie in different banks. */
     static constexpr int ROW = (PIECES | 1) * 8;
-    static constexpr bool KEEP_Q = KEEP_Q_; /* in registers */
-    static constexpr bool WHOLE = WHOLE_;   /* rows of memory are whole pieces too */
+    static constexpr bool KEEP_Q = KEEP_Q_; /* Q stays in registers */
+    static constexpr bool WHOLE = WHOLE_;   /* rows in global memory are whole pieces too */
     static constexpr size_t SMEM = 2 * (size_t)ROW * (ROWS + 2 * STAGES * KEYS);
 };
 
 struct flash_job {
-    const uint16_t *q, *k, *v; /* k, v: segments */
-    struct kv_pages kv;        /* prompts */
+    const uint16_t *q, *k, *v; /* k, v: for segments */
+    struct kv_pages kv;        /* for prompts */
     void *out;
     size_t q_stride, kv_stride, out_stride; /* elements */
-    int n_heads, group, d;                  /* heads that share a KV head */
+    int n_heads, group, d;                  /* group: heads that share a KV head */
     float scale;                            /* of scores, times log2(e) */
     bool out_f32;
-    const struct staged *staged; /* prompts */
+    const struct staged *staged; /* for prompts */
     int run;
-    const int *bounds; /* segments; NULL: all of them have `each` rows */
-    int each, tiles;   /* tiles of the longest */
+    const int *bounds; /* of segments; NULL: all have `each` rows */
+    int each, tiles;   /* tiles: of the longest segment */
 };
 
-/* What a block has to do. Row i of the tile sees keys below limit + i * grows, at most n_keys. */
+/* The work of a block. Row i of the tile sees keys below limit + i * grows, at most n_keys. */
 struct span {
     int row0, rows, n_keys, limit, grows, head;
     const uint16_t *k, *v; /* of the segment's first key, or of the head in page 0 */
@@ -55,7 +55,7 @@ __device__ inline struct span span_of_run(const struct flash_job &j, int tile_ro
 {
     const struct staged_run *r = &j.staged->run[j.run];
     struct span s;
-    int first = (int)(gridDim.x - 1 - blockIdx.x) * tile_rows; /* the longest first */
+    int first = (int)(gridDim.x - 1 - blockIdx.x) * tile_rows; /* the longest rows first */
     int left = r->n - first;
     s.head = (int)blockIdx.y;
     s.row0 = r->row0 + first;
@@ -85,7 +85,7 @@ __device__ inline struct span span_of_segment(const struct flash_job &j, int til
     return s;
 }
 
-/* Elements from span.k (span.v) to the keys of a step. A page has those of whole steps. */
+/* Elements from span.k (span.v) to the keys of a step. A step's keys never cross a page. */
 template <bool SEGMENTS> __device__ inline int64_t keys_at(const struct flash_job &j, int step)
 {
     static_assert(KV_CHUNK % KEYS == 0, "a step's keys lie in one page");
@@ -94,13 +94,14 @@ template <bool SEGMENTS> __device__ inline int64_t keys_at(const struct flash_jo
     return slot_at(j.kv, j.kv.page[slot_chunk(step * KEYS)], 0, step * KEYS, j.d);
 }
 
-/* ROWS rows of d elements to shared memory; rows from `valid` on and what is beyond d are zero. */
+/* Copy ROWS rows of d elements to shared memory; rows from `valid` on and columns from d on are
+ * zero. */
 template <class T, int ROWS>
 __device__ inline void load_rows(uint16_t *shared, const uint16_t *from, size_t stride, int valid,
                                  const struct flash_job &j)
 {
     if constexpr (T::WHOLE) {
-        constexpr int STEP = T::THREADS / T::PIECES; /* rows at once; threads left over rest */
+        constexpr int STEP = T::THREADS / T::PIECES; /* rows at a time; surplus threads are idle */
         const int r0 = (int)threadIdx.x / T::PIECES, c = (int)threadIdx.x % T::PIECES * 8;
         const uint16_t *p = from + r0 * stride + c;
         const int left = c < j.d ? valid - r0 : 0;
@@ -121,7 +122,7 @@ __device__ inline void load_rows(uint16_t *shared, const uint16_t *from, size_t 
     }
 }
 
-/* The rows of a warp's part of Q, columns 16 kk .. 16 kk + 15, as mma wants them. */
+/* Load columns 16 kk .. 16 kk + 15 of the warp's rows of Q as mma operands. */
 template <class T>
 __device__ inline void load_q(uint32_t a[T::MT][4], const uint16_t *qs, int kk, int lane)
 {
@@ -189,7 +190,7 @@ __device__ inline void values(float o[T::MT][T::D / 8][4], const float p[T::MT][
     }
 }
 
-/* Keys that a row does not see: their score is -infinity. */
+/* Set the scores of keys that a row does not see to -infinity. */
 template <class T>
 __device__ inline void mask(float s[T::MT][KEYS / 8][4], const struct span &sp, int key0, int row,
                             int lane)
@@ -209,12 +210,13 @@ __device__ inline void mask(float s[T::MT][KEYS / 8][4], const struct span &sp, 
         }
 }
 
-/* Running maximum and sum of the rows of a thread (its own columns only: joined at the end). */
+/* Running maximum and sum of a thread's rows; the sum covers the thread's own columns until the
+ * end. */
 template <class T> struct running {
     float max[T::MT][2], sum[T::MT][2];
 };
 
-/* s becomes exp2(scale (s - max)); sum and result follow a maximum that has grown. */
+/* Turn s into exp2(scale (s - max)). If the maximum has grown, rescale sum and result. */
 template <class T>
 __device__ inline void softmax(float s[T::MT][KEYS / 8][4], float o[T::MT][T::D / 8][4],
                                struct running<T> *run, float scale)
@@ -263,8 +265,9 @@ __device__ inline void softmax(float s[T::MT][KEYS / 8][4], float o[T::MT][T::D 
         }
 }
 
-/* The rows of a warp, divided by their sums, to memory. BF16 goes through the warp's part of Q's
- * shared memory, to be written in whole pieces. A zero is always +0, as a masked step leaves it. */
+/* Store the warp's rows, divided by their sums. BF16 rows go through the warp's part of Q's shared
+ * memory, so that they are written in 16-byte pieces. A zero is always stored as +0, which is what
+ * a masked step leaves. */
 template <class T>
 __device__ inline void store_rows(float o[T::MT][T::D / 8][4], const struct running<T> &run,
                                   uint16_t *qs, const struct flash_job &j, const struct span &sp,
@@ -335,7 +338,7 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     }
     load_rows<T, T::ROWS>(qs, j.q + (size_t)sp.row0 * j.q_stride + (size_t)sp.head * j.d,
                           j.q_stride, sp.rows, j);
-    int64_t at = keys_at<SEGMENTS>(j, 0); /* of this step */
+    int64_t at = keys_at<SEGMENTS>(j, 0); /* offset of this step's keys */
     load_rows<T, KEYS>(ks, sp.k + at, j.kv_stride, sp.n_keys, j);
     if (T::STAGES > 1)
         load_rows<T, KEYS>(vs, sp.v + at, j.kv_stride, sp.n_keys, j);
@@ -344,9 +347,9 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     for (int i = 0; i < steps; i++) {
         const int64_t next = i + 1 < steps ? keys_at<SEGMENTS>(j, i + 1) : 0;
         const int buffer = T::STAGES > 1 ? i % 2 * KEYS * T::ROW : 0;
-        const int left = sp.n_keys - (i + 1) * KEYS; /* after this step */
+        const int left = sp.n_keys - (i + 1) * KEYS; /* keys after this step */
         copy_async_wait<0>();
-        __syncthreads(); /* this step's keys are there, nobody needs the other buffer any more */
+        __syncthreads(); /* this step's keys have arrived, and the other buffer is free */
         if (T::STAGES == 1)
             load_rows<T, KEYS>(vs, sp.v + at, j.kv_stride, left + KEYS, j);
         else if (left > 0) {
@@ -363,7 +366,7 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
         scores<T>(s, q, warp_q, ks + buffer, lane);
         if (T::STAGES == 1) {
             copy_async_wait<0>();
-            __syncthreads(); /* values are there, nobody needs the keys any more */
+            __syncthreads(); /* the values have arrived, and the keys are no longer needed */
             if (left > 0)
                 load_rows<T, KEYS>(ks, sp.k + at, j.kv_stride, left, j);
             copy_async_commit();
@@ -403,7 +406,8 @@ typedef tile<128, 2, 4, 1, 2, false> tile128_small;
 typedef tile<256, 1, 4, 1, 2, false> tile256;
 typedef tile<256, 1, 4, 1, 1, false, false> tile256_odd;
 
-/* Rows of memory that are whole pieces of 16 bytes: all but odd heads of tests. */
+/* Whether all rows in memory are whole 16-byte pieces: always, except for odd head sizes in tests.
+ */
 bool whole_pieces(const struct flash_job *j)
 {
     uintptr_t p = (uintptr_t)j->q | (uintptr_t)j->k | (uintptr_t)j->v | (uintptr_t)j->out |
@@ -417,7 +421,7 @@ template <class T> void flash_run(struct device_work *w, const struct flash_job 
     flash_launch<T, false>(w, j, dim3(tiles_of(rows, T::ROWS), (unsigned)j->n_heads));
 }
 
-/* Two buffers for keys and values where two blocks of threads have room with them. */
+/* Use two buffers for keys and values if two blocks per multiprocessor still fit. */
 void run_any(struct device_work *w, const struct flash_job *j, int rows)
 {
     if (!whole_pieces(j))

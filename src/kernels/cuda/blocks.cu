@@ -1,6 +1,6 @@
-/* The layers of decoders and towers, put together from kernels. Few rows: each product reads its
- * weights once, and adds, gates and rounds on the way out. Many rows: library products, with BF16
- * between the matrices. */
+/* The layers of decoders and towers, composed of kernels. Few rows: each product reads its weights
+ * once, and its epilogue adds, gates and rounds. Many rows: products of the library (cuBLASLt),
+ * with BF16 activations between them. */
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/matmul_few.h"
 
@@ -11,7 +11,8 @@ static size_t stride_of(int n)
 
 /* ---- the decoder's layer ---- */
 
-/* What q, k and v are made of; a head may have no norm in front. */
+/* Compute the input of the q, k and v products. A draft head's layer may have no norm before them.
+ */
 static void norm_input(struct device_work *w, const struct attn_block *b, enum dtype t)
 {
     const struct layer_shape *s = b->shape;
@@ -24,7 +25,8 @@ static void norm_input(struct device_work *w, const struct attn_block *b, enum d
         convert_rows(w, w->xn, t, hidden, b->x, DTYPE_F32, hidden, b->n, s->hidden);
 }
 
-/* [rows, hidden / 8] where only many rows and matrices of different types want room. */
+/* Scratch [rows, hidden / 8] for the sums of squares; w->mid2 is otherwise used only with many rows
+ * and for gate and up of different types. */
 float *norm_sums(const struct device_work *w)
 {
     return (float *)w->mid2;
@@ -36,8 +38,9 @@ bool norm_inside(const struct device_work *w, const float *weight, const struct 
     return weight && m[0]->in == s->hidden && s->hidden <= 8 * s->ffn && few_takes_norm(w, m, n);
 }
 
-/* The rows that the first layer begins with. On a GPU whose products apply norms they are left
- * ready for that of the layer, which asks for nothing else where its matrices allow it. */
+/* Look up the embeddings that the first layer begins with. On a GPU whose products apply norms,
+ * also prepare the rows for the first layer's norm, so that no norm kernel is needed if its
+ * matrices allow that. */
 void block_embed(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
                  int n, const float *next_norm)
 {
@@ -55,7 +58,7 @@ void block_embed(struct device_work *w, float *y, const struct matrix *table, co
     w->n_normed = n;
 }
 
-/* True: rotated and in the cache already. */
+/* Returns true if the product has already applied RoPE and written the cache. */
 static bool qkv_few(struct device_work *w, const struct attn_block *b)
 {
     const struct layer_weights *l = b->w;
@@ -128,7 +131,7 @@ void block_attn(struct device_work *w, const struct attn_block *b)
 {
     const struct layer_shape *s = b->shape;
     float scale = 1.0f / sqrtf((float)s->head_dim);
-    if (w->error != cudaSuccess) /* the staged runs may be those of another step */
+    if (w->error != cudaSuccess) /* after an error, w->staged may belong to another step */
         return;
     block_attention(w, b, w->att);
     for (int i = 0; i < b->n_columns; i++)
@@ -141,7 +144,7 @@ void block_keep_rows(struct device_work *w, const struct finish_block *b, void *
     const struct layer_shape *s = b->shape;
     enum dtype t = few_x_dtype(&b->w->o);
     int q = s->n_heads * s->head_dim, floats = t == DTYPE_F32 ? q : q / 2;
-    if (b->n_rows == 1) { /* the one row that is written is not read beside it */
+    if (b->n_rows == 1) { /* a single row can be moved in place */
         gather_rows(w, (float *)att, (const float *)att, b->rows, 1, floats);
         gather_rows(w, b->x, b->x, b->rows, 1, s->hidden);
         return;
@@ -159,7 +162,7 @@ void block_keep_rows(struct device_work *w, const struct finish_block *b, void *
                "a copy");
 }
 
-/* x += m y, and where `next` is a norm that products apply, x ready for it. */
+/* x += m y. If `next` (a norm that products apply) is given, also prepare x for it. */
 static void add_product(struct device_work *w, const struct finish_block *b, const struct matrix *m,
                         const void *y, const float *next)
 {
@@ -278,7 +281,7 @@ void block_finish(struct device_work *w, const struct finish_block *b)
         finish_few(w, b);
 }
 
-/* The norm leaves rows as the matrix wants them, of the wanted rows alone. */
+/* Norm only the wanted rows, in the type that the matrix needs, and multiply. */
 void block_logits(struct device_work *w, const struct logits_job *job)
 {
     struct matmul_job head = { job->w, job->y, (size_t)job->w->out };
@@ -287,7 +290,7 @@ void block_logits(struct device_work *w, const struct logits_job *job)
     matmul_few(w, &head, 1, w->xn, job->n, false);
 }
 
-/* ---- a tower's layer ---- */
+/* ---- the layer of a vision tower ---- */
 
 static void tower_attention(struct device_work *w, const struct tower_block *b)
 {

@@ -1,9 +1,10 @@
-/* Column sums of attention: how much the given query rows look at the given keys.
+/* Column sums of attention: how much the given query rows attend to the given keys.
  *
- * Two passes over the keys, neither of which stores the matrix. The first finds max and sum of each
- * query, over all slots it sees or over the given keys it sees: KV_SPLIT keys to a block, and the
- * partial results joined in order. In the second a block owns KEYS columns; it computes the scores
- * again and adds up the probabilities of all rows and heads, always in the same order.
+ * Two passes over the keys, neither of which stores the whole matrix. The first finds max and sum
+ * of each query, over all slots it sees or over the given keys it sees: a block takes KV_SPLIT
+ * keys, and the partial results are joined in order. In the second pass a block owns KEYS columns;
+ * it computes the scores again and adds up the probabilities of all rows and heads, always in the
+ * same order.
  *
  * The host waits for the result, so this is never part of a recorded step. */
 #include "kernels/cuda/attention_tile.cuh"
@@ -11,13 +12,13 @@
 
 enum {
     COLUMN_WARPS = 4,
-    COLUMN_SUMS = KEYS / 4,          /* of a thread */
-    COLUMN_ROWS = COLUMN_WARPS * 16, /* (query row, head of the group) that a block has at a time */
+    COLUMN_SUMS = KEYS / 4,          /* column sums per thread */
+    COLUMN_ROWS = COLUMN_WARPS * 16, /* (query row, head) pairs a block handles at a time */
     STAT_THREADS = 128
 };
 
 struct column_args {
-    const uint16_t *q; /* of the run's first row */
+    const uint16_t *q; /* from the run's first row on */
     struct kv_pages kv;
     const int *rows; /* [n_rows] */
     const int *keys; /* [n_keys], NULL: slots 0 .. n_keys - 1 */
@@ -27,27 +28,28 @@ struct column_args {
     int n_rows, n_keys, n_heads, n_kv, group, d;
     int first; /* slot of the run's first row */
     int splits;
-    float scale; /* of exponents of 2 */
-    bool add;    /* to sums */
-    /* Where other GPUs have heads before or behind these: what the threads have added up so far,
-     * [blocks, threads, COLUMN_SUMS]; NULL: all heads are here. Blocks are those from block0 on. */
+    float scale; /* of scores, times log2(e) */
+    bool add;    /* add to sums instead of overwriting them */
+    /* If other GPUs have heads before or after these: what the threads have added up so far,
+     * [blocks, threads, COLUMN_SUMS]; NULL: all heads are on this GPU. Blocks are numbered from
+     * block0 on. */
     float *carry;
     bool begins, ends;
     int block0;
 };
 
-/* Keys of a tile: their slots, -1 behind the end, and where those lie. */
+/* Keys of a tile: their slots (-1 after the end of the list), and their offsets in memory. */
 struct column_keys {
     int64_t at[KEYS];
     int slot[KEYS];
 };
 
-/* Keys [e0, e0 + KEYS) of the list to shared memory. */
+/* Load keys [e0, e0 + KEYS) of the list to shared memory. */
 template <int D>
 __device__ static void load_keys(const struct column_args &a, uint16_t *tile,
                                  struct column_keys *keys, int kv_head, int e0)
 {
-    __syncthreads(); /* who reads the ones before has finished */
+    __syncthreads(); /* all threads have finished with the previous keys */
     for (int i = (int)threadIdx.x; i < KEYS; i += (int)blockDim.x) {
         int e = e0 + i, slot = e >= a.n_keys ? -1 : a.keys ? a.keys[e] : e;
         keys->slot[i] = slot;
@@ -73,7 +75,8 @@ __device__ static void load_keys(const struct column_args &a, uint16_t *tile,
     __syncthreads();
 }
 
-/* This thread's two rows of the block's COLUMN_ROWS from m0 on: slots below `limit` are seen. */
+/* Load the queries of this thread's two rows, of the block's COLUMN_ROWS from m0 on. A row sees
+ * slots below its `limit`. */
 template <int D>
 __device__ static inline void column_rows(const struct column_args &a, uint32_t q[D / 16][4],
                                           int limit[2], int kv_head, int m0)
@@ -91,14 +94,14 @@ __device__ static inline void column_rows(const struct column_args &a, uint32_t 
     load_queries<D, false>(q, from[0], from[1], a.d);
 }
 
-/* Whether number j of s[i] is a key that its row sees. */
+/* Whether element j of s[i] belongs to a key that its row sees. */
 __device__ static inline bool column_seen(const int *slots, const int limit[2], int i, int j)
 {
     int slot = slots[i * 8 + (int)threadIdx.x % 4 * 2 + j % 2];
     return slot >= 0 && slot < limit[j / 2];
 }
 
-/* Pass one. */
+/* Pass one: max and sum of each query over one split of the keys. */
 template <int D>
 __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_parts(struct column_args a)
 {
@@ -164,8 +167,8 @@ __global__ __launch_bounds__(STAT_THREADS) void column_stats(struct column_args 
     a.stat[i] = make_float2(top, sum > 0 ? 1.0f / sum : 0.0f);
 }
 
-/* Pass two: thread t of a warp adds up its rows of all tiles, then the threads of a column, then
- * the warps. */
+/* Pass two: each thread adds up its rows of all tiles; then the threads that share a column are
+ * added up, then the warps. */
 template <int D>
 __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_args a)
 {
@@ -227,7 +230,7 @@ __global__ __launch_bounds__(COLUMN_WARPS * 32) void column_sums(struct column_a
     }
 }
 
-/* ---- the host's side ---- */
+/* ---- host ---- */
 
 template <int D> static size_t column_smem(void)
 {
@@ -235,7 +238,7 @@ template <int D> static size_t column_smem(void)
            KEYS * COLUMN_WARPS * sizeof(float);
 }
 
-/* Pass one. keys: the list that softmax goes over, or that is summed up over. */
+/* Launch pass one. `keys` is the list of keys; the softmax runs over it only with over_keys. */
 template <int D>
 static void find_stats(struct device_work *w, struct column_args a, const int *keys, int n_keys,
                        bool over_keys)
@@ -256,7 +259,7 @@ static void find_stats(struct device_work *w, struct column_args a, const int *k
                "maxima of columns");
 }
 
-/* Pass two, of so many blocks. */
+/* Launch pass two for `blocks` blocks of columns. */
 template <int D>
 static void add_columns(struct device_work *w, struct column_args a, const int *keys, int n_keys,
                         int blocks)
@@ -290,14 +293,13 @@ static int column_blocks(const struct column_job *job)
     return (job->n_keys + KEYS - 1) / KEYS;
 }
 
-/* What lies in the scratch: keys and rows of a job, sums, and as many rows at a time as there is
- * room for. */
+/* Parts of the scratch memory: the job's keys and rows, and how many rows fit at a time. */
 struct column_room {
     int *keys, *rows;
     int slice;
 };
 
-/* The lists on their way up. slice 0: no room. */
+/* Start the upload of the lists. slice is 0 if there is not enough scratch memory. */
 static cudaError_t columns_open(struct device_work *w, const struct column_job *job,
                                 struct column_args *a, struct column_room *room)
 {
@@ -322,7 +324,7 @@ static cudaError_t columns_open(struct device_work *w, const struct column_job *
     return e;
 }
 
-/* The rows of a slice from `row` on. */
+/* Set the arguments for the slice of rows from `row` on. */
 static void set_slice(struct column_args *a, const struct column_room *room,
                       const struct column_job *job, int row)
 {
@@ -331,7 +333,8 @@ static void set_slice(struct column_args *a, const struct column_room *room,
     a->add = row > 0;
 }
 
-/* Lists up, sums down, and in between as many rows at a time as there is room for. */
+/* Upload the lists, run both passes for as many rows at a time as there is room for, and download
+ * the sums. */
 static cudaError_t columns_run(struct device_work *w, const struct column_job *job,
                                struct column_args a, float *sums)
 {
@@ -349,7 +352,8 @@ static cudaError_t columns_run(struct device_work *w, const struct column_job *j
     return e == cudaSuccess ? cudaStreamSynchronize(w->stream) : e;
 }
 
-/* What a job asks of the heads of its run's KV cache; q: of the first of these. */
+/* The arguments of a job for the heads of its run's KV cache; q points to the first of these heads.
+ */
 static struct column_args args_of(struct device_work *w, const struct column_job *job, int index,
                                   const struct kv_layer *kv, const uint16_t *q, int n_heads,
                                   int group, int d, float scale)
@@ -371,7 +375,7 @@ static struct column_args args_of(struct device_work *w, const struct column_job
     return a;
 }
 
-/* To what the host has, of one group of heads. */
+/* Add the sums of one group of heads to those of the host. */
 static void add_to_sums(struct device_work *w, const struct column_job *job, const float *sums,
                         int group)
 {
@@ -395,7 +399,7 @@ void attention_columns(struct device_work *w, const struct column_job *job, int 
         return;
     }
     kv.n_kv /= groups;
-    for (int g = 0; g < groups; g++) { /* all heads, or those of one KV head after another */
+    for (int g = 0; g < groups; g++) { /* all heads at once, or one KV head at a time */
         const uint16_t *q = (const uint16_t *)q16 + (size_t)g * (size_t)group * (size_t)d;
         kv.k = (uint8_t *)job->run->kv->k + (size_t)g * head;
         struct column_args a = args_of(w, job, index, &kv, q, n_heads, group, d, scale);
@@ -406,15 +410,16 @@ void attention_columns(struct device_work *w, const struct column_job *job, int 
 
 /* ---- heads on several GPUs ---- */
 
-/* One that has KV heads which none before it has. */
+/* A GPU that has KV heads which no GPU before it has. */
 struct column_owner {
     struct gpus_rank *r;
     struct column_args a;
     struct column_room room;
 };
 
-/* Sums of so many blocks go from GPU to GPU, in the order of their heads: each goes on where the
- * one before it has stopped. The host waits at every turn; this is rare. */
+/* Compute the sums of `blocks` blocks of columns. The sums go from GPU to GPU in the order of the
+ * heads; each GPU continues where the one before it stopped. The host waits for each GPU in turn,
+ * which is slow but rare. */
 static void pass_on(struct column_owner *o, int n, const struct column_job *job, int block,
                     int blocks)
 {

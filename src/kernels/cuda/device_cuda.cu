@@ -1,8 +1,8 @@
-/* The GPU as a device: opening, memory, the work of a session and its table of operations.
+/* The GPU as a device: opening it, memory, the work of a session and the table of operations.
  *
- * A work has a stream of its own, so two works of one GPU overlap. Copies of a work go through
- * pinned memory of its own and are ordered with its kernels. Steps that come again and again are
- * recorded (recorder.cu). */
+ * Each work has its own stream, so two works on one GPU overlap. Copies of a work go through its
+ * own pinned memory and are ordered with its kernels. Steps that repeat are recorded as CUDA graphs
+ * (recorder.cu). */
 #include "kernels/cuda/experts.h"
 
 #include "base/minmax.h"
@@ -30,7 +30,7 @@ static void *gpu_alloc(struct device *dev, size_t size)
     void *p = NULL;
     select(gpu_of(dev));
     if (cudaMalloc(&p, size ? size : 1) != cudaSuccess) {
-        cudaGetLastError(); /* it is told by NULL, not by the next call */
+        cudaGetLastError(); /* clear the error: NULL reports it */
         return NULL;
     }
     /* Waiting for the whole device would fail while another thread records a step. */
@@ -53,7 +53,7 @@ static void gpu_upload(struct device *dev, void *dst, const void *src, size_t si
 {
     select(gpu_of(dev));
     cudaMemcpy(dst, src, size, cudaMemcpyHostToDevice);
-    cudaStreamSynchronize(0); /* pageable memory may still be under way, and works do not wait */
+    cudaStreamSynchronize(0); /* the copy may still be running, and works do not wait for it */
 }
 
 static void gpu_download(struct device *dev, void *dst, const void *src, size_t size)
@@ -117,8 +117,8 @@ static size_t whole_octets(int n)
     return (size_t)((n + 7) / 8 * 8);
 }
 
-/* Elements of the largest matrix that is multiplied by many rows: of a decoder (context) one of its
- * layers', not the head; of a tower any that its shape allows. */
+/* Elements of the largest matrix that is multiplied by many rows. In a decoder (context > 0) this
+ * is a matrix of a layer, never the LM head; in a tower, any matrix that its shape allows. */
 static size_t largest_matrix(const struct work_shape *s)
 {
     int q = s->n_heads * s->head_dim, mid = s->ffn > q ? s->ffn : q;
@@ -129,15 +129,15 @@ static size_t largest_matrix(const struct work_shape *s)
     return stride_of(s->in) * whole_octets(out > mid ? out : mid);
 }
 
-/* Bytes of the staged runs and their lists, of all levels of a chain. */
+/* Bytes of the staged runs and their lists, for all levels of a chain. */
 static size_t staged_size(const struct device_work *w)
 {
     size_t one = sizeof(struct staged) + sizeof(int32_t) * w->list_size;
     return DEVICE_MAX_CHAIN * ((one + 255) / 256 * 256);
 }
 
-/* Carve from `base`, or with NULL only count. What is between matrices has room for f32, which F32
- * and F16 weights want. */
+/* Take the scratch memory from `base`; if it is NULL, only count the bytes. Activations between
+ * matrices have room for f32, which products with F32 and F16 weights need. */
 static size_t carve(struct device_work *w, uint8_t *base, const struct work_shape *s)
 {
     size_t rows = padded_rows(s->rows), f = sizeof(float), q = (size_t)(s->n_heads * s->head_dim);
@@ -210,9 +210,10 @@ static void gpu_work_close(struct device *dev, struct device_work **work)
     *work = NULL;
 }
 
-/* Of the multiprocessors, for long kernels of a bulky work. A kernel that fills a GPU lets others
- * in only when it ends. Prompts of 7B on an H200 take 1.6 times as long with this share, and tokens
- * of an answer beside them 2.6 times; with 0.88 it is 1.4 and 3.6 times. */
+/* The share of the multiprocessors that long kernels of bulky work may use. A kernel that fills the
+ * GPU lets others in only when it ends. Measured with a 7B model on an H200: with this share,
+ * prompts take 1.6 times as long, and tokens generated at the same time 2.6 times; with 0.88, it is
+ * 1.4 and 3.6 times. */
 static const double bulky_share = 0.7;
 
 static enum pv_status open_stream(struct device_work *w, const struct work_shape *s,
@@ -267,7 +268,7 @@ static enum pv_status gpu_work_open(struct device *dev, struct device_work **out
 
 static void gpu_work_on(struct device_work *w, struct device *group)
 {
-    (void)w, (void)group; /* a GPU has no threads to lend */
+    (void)w, (void)group; /* thread groups exist on CPUs only */
 }
 
 /* ---- operations outside blocks ---- */
@@ -355,8 +356,8 @@ static void gpu_close(struct device **dev)
     *dev = NULL;
 }
 
-/* attention, attention_columns, attention_full and kv_write of their own are not there: decoder and
- * towers use the blocks. */
+/* The separate operations attention, attention_columns, attention_full and kv_write are missing:
+ * decoder and towers use the fused blocks. */
 static const struct device_ops gpu_ops = {
     .name = "cuda",
     .alloc = gpu_alloc,
@@ -420,10 +421,10 @@ static const struct device_ops gpu_ops = {
 
 /* ---- opening ---- */
 
-/* What the code that the GPU got was compiled for. */
+/* The target for which the code that runs on this GPU was compiled. */
 struct gpu_code {
-    int arch;   /* as __CUDA_ARCH__ */
-    int hopper; /* with what only Hopper has */
+    int arch;   /* value of __CUDA_ARCH__ */
+    int hopper; /* 1: includes Hopper's own kernels (sm_90a) */
 };
 
 __global__ void code_kernel(struct gpu_code *code)
@@ -466,8 +467,8 @@ static enum pv_status no_gpu(cudaError_t e, struct pv_error *err)
     return fail(err, PV_E_DEVICE, "no NVIDIA GPU can be used: %s", cudaGetErrorString(e));
 }
 
-/* Whether this build has code that the GPU runs, and which. Only that for 9.0 and above lets
- * kernels overlap. A 9.0 without the code that is Hopper's own is served as an 8.0. */
+/* Check that this build has code for the GPU, and find out which. Only code for 9.0 and later lets
+ * kernels overlap. A GPU of 9.0 without the sm_90a code is treated like one of 8.0. */
 static enum pv_status check_code(struct cuda_device *gpu, struct pv_error *err)
 {
     struct gpu_code code = { 0, 0 };
@@ -526,8 +527,8 @@ static enum pv_status check_gpu(struct cuda_device *gpu, int index, struct pv_er
     return check_code(gpu, err);
 }
 
-/* The driver by its own number where the system tells it: cudaDriverGetVersion has the number of an
- * interface that many drivers share. */
+/* Name GPU and software versions. The driver's own version comes from the system if possible:
+ * cudaDriverGetVersion returns a CUDA version, which many drivers share. */
 static void name_identity(struct cuda_device *gpu)
 {
     char driver[256] = "";

@@ -1,5 +1,5 @@
-/* Several GPUs as one device: opening, memory of keys and values, sessions. Everything that is not
- * spread runs on the first of them, by the operations that it has alone. */
+/* Several GPUs as one device: opening them, memory of the KV cache, sessions. Everything that is
+ * not spread over the GPUs runs on the first one, by the operations of a single GPU. */
 #include "kernels/cuda/gpus.h"
 
 #include "base/minmax.h"
@@ -103,7 +103,8 @@ static void gpus_free(struct device *dev, void *mem)
         first_ops(g)->free(g->gpu[0], mem);
 }
 
-/* Of all GPUs: what needs most of it is spread. One that is there several times counts once. */
+/* Free and total memory of all GPUs together, because what needs most memory is spread over them. A
+ * GPU that is listed several times counts once. */
 static void gpus_room(struct device *dev, size_t *left, size_t *all)
 {
     struct gpus_device *g = gpus_of(dev);
@@ -135,13 +136,13 @@ static size_t up(size_t n)
     return (n + 255) / 256 * 256;
 }
 
-/* Bytes of a GPU's parts of rows. */
+/* Compute the sizes of the buffers for a GPU's parts of rows. */
 static void measure(struct gpus_work *g, const struct work_shape *s, bool uses_nccl)
 {
     size_t rows = up((size_t)s->rows), f = sizeof(float);
     size_t pairs = (size_t)min_int(s->rows, EXPERT_ROWS) * (size_t)s->n_used;
     size_t q = (size_t)(s->n_heads * s->head_dim), ffn = up((size_t)s->ffn);
-    /* A part is all of it where there are few. */
+    /* Sized for whole rows: if there are few outputs, one GPU may have all of them. */
     g->pairs_size = f * pairs * (size_t)s->expert_ffn;
     g->part_size = max_size(f * rows * max_size(q, ffn), g->pairs_size);
     g->part_size = max_size(g->part_size, 8192); /* columns.cu */
@@ -248,7 +249,7 @@ static enum pv_status gpus_work_open(struct device *dev, struct device_work **ou
     return st;
 }
 
-/* On the first GPU. */
+/* Bytes on the first GPU. */
 static size_t gpus_work_size(struct device *dev, const struct work_shape *s)
 {
     struct gpus_device *g = gpus_of(dev);
@@ -349,7 +350,7 @@ static void gpus_kv_copy(struct device_work *w, const struct kv_layer *to,
     on_gpu(&g->r[0]);
 }
 
-/* Memory of the first GPU, or a page of a pool on every one. */
+/* Copy memory of the first GPU, or a page of a pool on every GPU. */
 static void gpus_copy(struct device_work *w, void *dst, const void *src, size_t size)
 {
     struct gpus_work *g = w->gpus;
@@ -387,7 +388,7 @@ static void fill_ops(struct gpus_device *g)
     g->ops.take = gpus_take;
     g->ops.drop = gpus_drop;
     g->ops.draw = gpus_draw;
-    g->ops.join = NULL; /* their memory is not the first GPU's alone */
+    g->ops.join = NULL; /* not possible: parts lie on several GPUs */
     g->ops.take_experts = gpus_take_experts;
     g->ops.drop_experts = gpus_drop_experts;
     g->ops.take_layer = gpus_take_layer;
@@ -410,7 +411,8 @@ static void fill_ops(struct gpus_device *g)
     g->ops.copy = gpus_copy;
 }
 
-/* Kernels are chosen by what a GPU is: all must be the same. */
+/* All GPUs must be of the same kind, because the choice of kernels, and thus the bits of results,
+ * depends on the GPU. */
 static enum pv_status check_alike(const struct gpus_device *g, struct pv_error *err)
 {
     const struct cuda_device *a = (const struct cuda_device *)g->gpu[0]->impl;

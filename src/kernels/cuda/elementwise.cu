@@ -1,16 +1,16 @@
-/* Operations on elements and on rows as they are: activations, sums, conversions, rope of towers,
- * rows chosen and mixed. All of them wait for memory alone: one pass, 16 bytes an access where
- * addresses allow. */
+/* Elementwise operations and operations on whole rows: activations, sums, conversions, RoPE of
+ * towers, choosing and mixing rows. All are limited by memory bandwidth: one pass, 16 bytes per
+ * access where addresses allow. */
 #include "kernels/cuda/element.h"
 
 namespace {
 
 enum { THREADS = ELEMENT_THREADS, WARPS = THREADS / 32 };
 
-/* ---- elements by themselves ---- */
+/* ---- elementwise ---- */
 
-/* What becomes BF16 does not need the last bits of a division and an exponential, which would cost
- * more than memory does. */
+/* Results that are rounded to BF16 do not need the last bits of a division and an exponential,
+ * which would cost more time than the memory accesses. */
 template <class T> __device__ inline float divide(float a, float b)
 {
     return sizeof(T) == 2 ? __fdividef(a, b) : a / b;
@@ -26,7 +26,7 @@ template <class T> __device__ inline float silu(float a)
     return divide<T>(a, 1.0f + exponential<T>(-a));
 }
 
-/* g = silu(g) u; two accesses of each under way at a time. */
+/* g = silu(g) u, with two accesses to each array in flight. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) gated_silu_kernel(T *g, const T *u, size_t n, bool vec)
 {
@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(THREADS) gated_silu_kernel(T *g, const T *u, s
         from_float(g + i, silu<T>(to_float(g[i])) * to_float(u[i]));
 }
 
-/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)), and 1 + erf(u) is erfc(-u): no digits lost for u < 0. */
+/* (1 + tanh(u)) / 2 is computed as 1 / (1 + exp(-2u)), and 1 + erf(u) as erfc(-u): this loses no
+ * digits for u < 0. */
 template <class T, int KIND> __device__ inline float gelu(float x)
 {
     if (KIND == GELU_ERF)
@@ -183,7 +184,7 @@ struct rope_job {
     float eps;
 };
 
-/* V pairs (j, j + d/2) to a thread. */
+/* Each thread rotates V pairs (j, j + d/2). */
 template <class T, int V>
 __global__ void __launch_bounds__(THREADS) rope_kernel(T *x, struct rope_job job)
 {
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(THREADS) rope_kernel(T *x, struct rope_job job
     }
 }
 
-/* A warp to a head: RMS norm by weight, then rope. */
+/* One warp per head: RMS norm with a weight, then RoPE. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) norm_rope_kernel(T *x, struct rope_job job)
 {
@@ -266,7 +267,7 @@ template <class T> void rope_any(struct device_work *w, T *x, const struct rope_
     size_t pairs = (size_t)j->n * j->n_heads * (j->d / 2);
     bool base = aligned(x) && aligned(j->cos) && aligned(j->sin);
     bool wide = base && j->d % (2 * V) == 0 && j->stride % V == 0;
-    bool narrow = base && j->d % 8 == 0 && j->stride % 4 == 0; /* four pairs */
+    bool narrow = base && j->d % 8 == 0 && j->stride % 4 == 0; /* four pairs per thread */
     cudaError_t e;
 
     if (j->weight)
@@ -387,7 +388,7 @@ void convert_rows(struct device_work *w, void *y, enum dtype y_dtype, size_t y_s
     struct convert_job j = { y_stride, x_stride, (size_t)n, (size_t)dim };
     if (n <= 0 || dim <= 0)
         return;
-    if (y_stride == (size_t)dim && x_stride == (size_t)dim) { /* one long row */
+    if (y_stride == (size_t)dim && x_stride == (size_t)dim) { /* contiguous: one long row */
         j.dim = j.y_stride = j.x_stride = (size_t)n * (size_t)dim;
         j.n = 1;
     }

@@ -1,12 +1,13 @@
-/* Layers of a decoder that is spread over GPUs:
+/* Layers of a decoder that is spread over GPUs. What each GPU computes, and what it sends to all:
  *
- *   q, k, v and attention of a GPU's own heads            -> rows of all heads to all
- *   x += W_o a, its own columns of x                      -> these columns to all
- *   h = silu(W_gate m) * W_up m, its own outputs          -> h to all
- *   x += W_down h, its own columns of x                   -> these columns to all
+ *   q, k, v and attention of its own heads                -> attention outputs of all heads
+ *   x += W_o a, its own columns of x                      -> these columns
+ *   h = silu(W_gate m) * W_up m, its own outputs          -> h
+ *   x += W_down h, its own columns of x                   -> these columns
  *
- * Every number is computed whole by one GPU, with the kernels and the choices that one GPU would
- * use for the whole matrix, and nothing is summed across GPUs: the bits are those of one. */
+ * Each number is computed completely by one GPU, with the kernels and plans that a single GPU would
+ * use for the whole matrix. Nothing is summed across GPUs, so the bits are those of a single GPU.
+ */
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/matmul_few.h"
 
@@ -22,7 +23,7 @@ static int width_of(const struct gpus_ranges *at, int r)
     return at->at[r + 1] - at->at[r];
 }
 
-/* Compact parts of n rows to full rows on all GPUs. */
+/* Gather the compact parts of n rows into full rows on all GPUs. */
 static void gather_parts(struct gpus_work *g, const struct gpus_ranges *at, int n, size_t size,
                          const size_t *stride, void *const *to, size_t to_stride)
 {
@@ -39,7 +40,7 @@ static void gather_parts(struct gpus_work *g, const struct gpus_ranges *at, int 
     gpus_exchange(g, &e);
 }
 
-/* The columns of x that each GPU has added to. */
+/* Send the columns of x that each GPU has added to, to all GPUs. */
 static void gather_x(struct gpus_work *g, const struct gpus_layer *l, int hidden, int n)
 {
     struct exchange e = {};
@@ -57,7 +58,7 @@ static void gather_x(struct gpus_work *g, const struct gpus_layer *l, int hidden
 
 /* ---- attention ---- */
 
-/* x, cos and sin of the first GPU to all. */
+/* Copy x, cos and sin from the first GPU to all. */
 static void share_inputs(struct gpus_work *g, const struct attn_block *b)
 {
     void *to[3][GPUS_MOST];
@@ -72,7 +73,7 @@ static void share_inputs(struct gpus_work *g, const struct attn_block *b)
     gpus_share(g, to[2], b->sin, half);
 }
 
-/* The runs with this GPU's keys and values. */
+/* Set GPU r's copies of the runs, with that GPU's keys and values. */
 static void set_runs(struct gpus_work *g, const struct attn_block *b, int r)
 {
     struct gpus_rank *k = &g->r[r];
@@ -88,7 +89,7 @@ static void set_runs(struct gpus_work *g, const struct attn_block *b, int r)
     }
 }
 
-/* Column sums: all heads' queries go to all GPUs first. */
+/* Column sums of attention; the queries of all heads are sent to all GPUs first. */
 static void sum_columns(struct gpus_work *g, const struct gpus_layer *l, const struct attn_block *b)
 {
     const struct layer_shape *s = b->shape;
@@ -146,7 +147,7 @@ void gpus_attn(struct device_work *w, const struct attn_block *b)
 
 /* ---- the rest of a layer ---- */
 
-/* A finish_block of the whole layer, and of one GPU's part. */
+/* What the functions below need of a finish_block and its layer. */
 struct finish {
     struct gpus_work *g;
     const struct gpus_layer *l;
@@ -155,7 +156,8 @@ struct finish {
     bool bulk;
 };
 
-/* Only some rows go on, on every GPU; when all have read the others' columns of x. */
+/* Keep only the wanted rows, on every GPU. First wait until all GPUs have read the others' columns
+ * of x. */
 static void keep_some(const struct finish *f, const struct finish_block *b)
 {
     void *to[GPUS_MOST];
@@ -176,7 +178,7 @@ static void keep_some(const struct finish *f, const struct finish_block *b)
     }
 }
 
-/* x += m y, its columns that are this GPU's. */
+/* x += m y, for the columns of x that belong to GPU r. */
 static void add_part(const struct finish *f, int r, const struct matrix *m, const void *y,
                      size_t y_stride)
 {
@@ -206,7 +208,7 @@ static void add_attention(const struct finish *f)
     gather_x(g, f->l, f->s->hidden, f->n);
 }
 
-/* Gate and up of few rows, to `part`. */
+/* Compute gate and up of few rows into `part`. */
 static void gate_few(const struct finish *f, int r)
 {
     struct device_work *w = f->g->r[r].w;
@@ -273,7 +275,7 @@ static void add_mlp(const struct finish *f)
     gather_x(g, f->l, f->s->hidden, f->n);
 }
 
-/* What the experts of one GPU are given. */
+/* Arguments for the experts of one GPU. */
 static struct expert_call call_of(const struct finish *f, int r)
 {
     struct gpus_rank *k = &f->g->r[r];
@@ -307,7 +309,7 @@ static struct expert_call call_of(const struct finish *f, int r)
     return c;
 }
 
-/* The experts see x as it was before any of their rows is added. */
+/* All experts read x as it was before any of their results is added. */
 static void add_experts(const struct finish *f)
 {
     struct gpus_work *g = f->g;
@@ -333,7 +335,7 @@ static void add_experts(const struct finish *f)
             experts_part_down(g->r[r].w, &c[r], first, rows, g->r[r].pairs);
         }
         if (first + most < f->n)
-            gpus_join(g), gpus_fork(g); /* `part` is written again */
+            gpus_join(g), gpus_fork(g); /* the next turn overwrites `part` */
     }
     gather_x(g, f->l, f->s->hidden, f->n);
 }
@@ -366,7 +368,7 @@ void gpus_finish(struct device_work *w, const struct finish_block *b)
 
 /* ---- products outside layers ---- */
 
-/* y = in . m^T, in being on the first GPU; FEW_ROWS rows at a time. */
+/* y = in . m^T, where `in` is on the first GPU; FEW_ROWS rows at a time. */
 static void product(struct gpus_work *g, const struct gpus_matrix *m, int out, float *y,
                     size_t y_stride, const void *in, int n)
 {

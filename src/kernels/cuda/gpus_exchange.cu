@@ -1,12 +1,13 @@
-/* How parts of rows get from GPU to GPU. Where every GPU can read the memory of the others, and so
- * also where several of them are the same one, a kernel on each fetches what it lacks. Else NCCL
- * does it, where there is that library (nccl.cu), or copies that the driver passes on. */
+/* Sends parts of rows from GPU to GPU. If every GPU can read the memory of the others (also if
+ * several of them are the same one), a kernel on each GPU fetches the parts that it lacks.
+ * Otherwise NCCL does it if the library is available (nccl.cu), or else copies made by the driver.
+ */
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/nccl.h"
 
 enum { THREADS = 256, BLOCKS_MOST = 264 };
 
-/* ---- streams meet ---- */
+/* ---- synchronising the streams ---- */
 
 static void record(const struct gpus_rank *r)
 {
@@ -37,19 +38,19 @@ void gpus_join(struct gpus_work *g)
     on_gpu(&g->r[0]);
 }
 
-/* ---- parts are fetched ---- */
+/* ---- fetching parts ---- */
 
 struct pull_args {
-    const uint8_t *from[GPUS_MOST]; /* NULL: nothing of this one */
-    size_t from_stride[GPUS_MOST];  /* bytes, as all sizes here */
+    const uint8_t *from[GPUS_MOST]; /* NULL: nothing to fetch from this GPU */
+    size_t from_stride[GPUS_MOST];  /* in bytes, like all sizes here */
     size_t first[GPUS_MOST], width[GPUS_MOST];
     uint8_t *to;
     size_t to_stride;
     int rows, n;
 };
 
-/* A block takes pieces of all rows of one source. Not launched before the kernel in front has
- * ended: what it reads belongs to others. */
+/* Each block copies pieces of all rows of one source after another. Launched only after the
+ * preceding kernel has ended (launch_after), because it reads memory of other GPUs. */
 template <class T> __global__ void __launch_bounds__(THREADS) pull_kernel(const pull_args a)
 {
     for (int s = 0; s < a.n; s++) {
@@ -95,7 +96,7 @@ static void pull(const struct gpus_rank *r, const pull_args &a)
                "parts of rows");
 }
 
-/* The parts of GPU s, or with s negative of all, on their way to GPU d. */
+/* Arguments for fetching the parts that GPU d lacks. */
 static pull_args pull_of(const struct gpus_work *g, const struct exchange *e, int d)
 {
     pull_args a = {};
@@ -114,7 +115,7 @@ static pull_args pull_of(const struct gpus_work *g, const struct exchange *e, in
     return a;
 }
 
-/* Copies that need no access to the others' memory. */
+/* Copies by the driver, which need no access to the other GPUs' memory. */
 static void copy_parts(const struct gpus_work *g, const pull_args &a, int d)
 {
     const struct gpus_rank *r = &g->r[d];
@@ -135,7 +136,7 @@ static void copy_parts(const struct gpus_work *g, const pull_args &a, int d)
 
 /* ---- NCCL ---- */
 
-/* Where the part of GPU s lies among all parts of n rows, one behind the other. */
+/* Offset of the part of GPU s, if all parts of n rows are stored one after the other. */
 static size_t stage_at(const struct exchange *e, int s)
 {
     return (size_t)e->at->at[s] * (size_t)e->n * e->size;
@@ -146,7 +147,7 @@ static size_t stage_size(const struct exchange *e, int s)
     return stage_at(e, s + 1) - stage_at(e, s);
 }
 
-/* To all of them, or to the first alone. */
+/* Send all parts to all GPUs, or only to the first. */
 static void call_nccl(struct gpus_work *g, const struct exchange *e, bool all)
 {
     struct nccl *x = g->g->nccl;
@@ -170,7 +171,8 @@ static void call_nccl(struct gpus_work *g, const struct exchange *e, bool all)
     work_check(g->r[0].w, err, "NCCL");
 }
 
-/* Each GPU puts its part into its stage, and takes all parts out of it. */
+/* Each GPU copies its part into its `stage` buffer, NCCL exchanges the parts, and each GPU copies
+ * them out of the buffer. */
 static void exchange_by_nccl(struct gpus_work *g, const struct exchange *e)
 {
     bool all = false;
@@ -267,7 +269,7 @@ static bool same_gpu(const int *index, int n)
     return false;
 }
 
-/* Whether GPU a reads the memory of GPU b from now on. */
+/* Enable access of GPU a to the memory of GPU b. Returns whether it is possible. */
 static bool reaches(int a, int b)
 {
     int can = 0;

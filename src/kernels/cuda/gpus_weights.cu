@@ -1,5 +1,6 @@
-/* Weights of a decoder that is spread over GPUs: rows of every matrix on each of them. The numbers
- * that a kernel's choices fix bits by are those of the whole matrix (cuda_matrix.whole). */
+/* Weights of a decoder that is spread over GPUs: each has some rows of every matrix. Kernels choose
+ * how to compute by the size of the whole matrix (cuda_matrix.whole), so that the bits are those of
+ * a single GPU. */
 #include "kernels/cuda/gpus.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static struct part part_of(const struct matrix *m, int n, int r)
                                      : part{ h.kv.from * d, h.kv.to * d };
 }
 
-/* Floats of the first GPU, to another. */
+/* Copy floats from the first GPU to another. */
 static enum pv_status copy_floats(const struct gpus_device *g, int r, float **to, const float *from,
                                   size_t n, struct pv_error *err)
 {
@@ -69,7 +70,7 @@ static void close_matrix(struct gpus_device *g, struct gpus_matrix *x)
     mem_free(x);
 }
 
-/* Rows p of m to GPU r: from the host, or with `draws` at random. */
+/* Bring rows p of m to GPU r: from the host, or with `draws` as random numbers. */
 static enum pv_status take_part(struct gpus_device *g, struct gpus_matrix *x,
                                 const struct matrix *m, int r, bool draws, uint64_t seed,
                                 struct pv_error *err)
@@ -169,8 +170,8 @@ static const struct gpus_matrix *spread_of(const struct matrix *m)
 
 /* ---- experts ---- */
 
-/* Each GPU has some outputs of every expert: all of them are then equally busy, whichever experts
- * are chosen. Tables for the products are made with the layers. */
+/* Each GPU has some outputs of every expert, so all GPUs are equally busy whichever experts are
+ * chosen. The tables of pointers for the products are made with the layers (part_experts). */
 enum pv_status gpus_take_experts(struct device *dev, struct expert_weights *e, struct pv_error *err)
 {
     struct gpus_device *g = gpus_of(dev);
@@ -206,7 +207,7 @@ void gpus_drop_experts(struct device *dev, struct expert_weights *e)
     e->own = NULL;
 }
 
-/* The router is on every GPU. */
+/* Set up GPU r's part of the experts. Every GPU has the whole router. */
 static enum pv_status part_experts(struct gpus_device *g, struct gpus_layer_part *p,
                                    const struct expert_weights *e, int r, struct pv_error *err)
 {
@@ -235,7 +236,7 @@ static enum pv_status part_experts(struct gpus_device *g, struct gpus_layer_part
 
 /* ---- layers ---- */
 
-/* Norms of a layer on another GPU. */
+/* Copy a layer's norms to a GPU other than the first. */
 static enum pv_status part_norms(struct gpus_device *g, struct gpus_layer_part *p,
                                  const struct layer_shape *shape, int r, struct pv_error *err)
 {
