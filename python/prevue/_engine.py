@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 
 from . import _abi
 from ._generate import FINISHES, Answer, Token, check_strings, gen_params
+from ._guard import PHASES, Guard, Progress
 from ._handle import Handle, Owner
 from ._library import encode, library
-from ._media import PHASES, Guard, Prepared, Progress, VideoLike, as_list
+from ._media import Prepared, VideoLike, as_list
 from ._model import Model
 from ._stats import EngineStats, Stats, take
 from .errors import ArgumentError, PrevueError, error_of
@@ -135,11 +136,11 @@ class Stream(Owner):
 class _Prompt:
     """Messages as the library's structs."""
 
-    def __init__(self, messages: Sequence[Dict[str, Any]], guard: Guard, on_progress: Optional[Progress]) -> None:
+    def __init__(self, messages: Sequence[Dict[str, Any]], guard: Guard) -> None:
         self.keep: List[Any] = []
         self.messages = (_abi.pv_message * len(messages))()
         for c, message in zip(self.messages, messages):
-            parts = [self._part(p, guard, on_progress) for p in self._split(message)]
+            parts = [self._part(p, guard) for p in self._split(message)]
             array = (_abi.pv_part * len(parts))(*parts)
             self.keep.append(array)
             c.role = str(message.get("role", "user")).encode()
@@ -151,12 +152,12 @@ class _Prompt:
         content = message.get("content", [])
         return list(content) if isinstance(content, (list, tuple)) else [{"text": content}]
 
-    def _part(self, part: Any, guard: Guard, on_progress: Optional[Progress]) -> Any:
+    def _part(self, part: Any, guard: Guard) -> Any:
         c = _abi.pv_part()
         if isinstance(part, dict) and "text" in part:
             c.text = str(part["text"]).encode()
             return c
-        video = Prepared(part["video"] if isinstance(part, dict) and "video" in part else part, guard, on_progress)
+        video = Prepared(part["video"] if isinstance(part, dict) and "video" in part else part, guard)
         self.keep.append(video)
         c.path = video.path
         if video.data is not None:
@@ -228,10 +229,10 @@ class Engine(Owner):
         """
         lib = library()
         handle = self._use()
-        guard = Guard()
         keep: List[Any] = []
         on_progress = options.get("on_progress")
-        prompt = _Prompt(messages, guard, on_progress)
+        guard = Guard(on_progress)
+        prompt = _Prompt(messages, guard)
         gen = gen_params(keep, self.usual_method, **options)
         strings = check_strings(stop)
         params = lib.defaults(_abi.pv_request_params, "pv_request_params_init")
@@ -243,13 +244,12 @@ class Engine(Owner):
         params.top_logprobs = -1 if logprobs is None else logprobs
         pointer = ctypes.c_void_p()
         try:
-            lib.call("pv_request_submit", ctypes.byref(pointer), handle.pointer, ctypes.byref(params))
-        except PrevueError:
-            guard.check()
+            guard.call("pv_request_submit", ctypes.byref(pointer), handle.pointer, ctypes.byref(params))
+        except BaseException:
+            lib.pv_request_close(ctypes.byref(pointer))
             raise
         stream = Stream(Handle(pointer, lib.pv_request_close, handle), keep, strings, on_progress)
         stream._logprobs = logprobs is not None
-        guard.check()
         return stream
 
     def stream(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from . import _abi
+from ._guard import Progress
 from ._library import encode, library
-from ._media import Progress
 from ._stats import Stats
 from .errors import ArgumentError
 

@@ -3,18 +3,14 @@
 import ctypes
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Union
 
 from . import _abi
+from ._guard import Guard
 from ._library import encode, library
 from ._model import Model
 from .errors import ArgumentError
 
-PHASES = {
-    _abi.PV_PHASE_VIDEO: "video",
-    _abi.PV_PHASE_PREFILL: "prefill",
-    _abi.PV_PHASE_DRAFT_PREFILL: "draft_prefill",
-}
 RULES = {
     "auto": _abi.PV_FRAMES_AUTO,
     "linspace": _abi.PV_FRAMES_LINSPACE,
@@ -26,9 +22,6 @@ SANDBOXES = {
     "on": _abi.PV_SANDBOX_ON,
     "off": _abi.PV_SANDBOX_OFF,
 }
-
-#: Called with the name of a phase ("video", "prefill", "draft_prefill"), how much of it is done, and the total.
-Progress = Callable[[str, int, int], Any]
 
 
 @dataclass(frozen=True)
@@ -143,32 +136,10 @@ def address(view: memoryview, keep: List[Any]) -> int:
     return ctypes.addressof(held)
 
 
-class Guard:
-    """Runs Python code as a callback of the library: an exception stops the call and is raised again after it."""
-
-    def __init__(self) -> None:
-        self.error: Optional[BaseException] = None
-
-    def run(self, function: Callable[[], Any]) -> bool:
-        """Call it; False, which stops the library, when it or an earlier one has failed."""
-        if self.error is None:
-            try:
-                function()
-            except BaseException as e:
-                self.error = e
-        return self.error is None
-
-    def check(self) -> None:
-        """Raise what was caught."""
-        if self.error is not None:
-            error, self.error = self.error, None
-            raise error
-
-
 class Prepared:
     """A video as the library's structs; `keep` holds what they point to."""
 
-    def __init__(self, video: VideoLike, guard: Guard, on_progress: Optional[Progress] = None) -> None:
+    def __init__(self, video: VideoLike, guard: Guard) -> None:
         lib = library()
         self.keep: List[Any] = []
         self.params = lib.defaults(_abi.pv_video_params, "pv_video_params_init")
@@ -180,12 +151,7 @@ class Prepared:
             self._set_frames(video)
         else:
             self._set_video(video if isinstance(video, Video) else Video(video))
-
-        # Python also looks for signals here: Ctrl-C stops a decoder.
-        def progress(_: Any, phase: int, done: int, total: int) -> bool:
-            return guard.run(lambda: on_progress and on_progress(PHASES.get(phase, ""), done, total))
-
-        self.params.progress = _abi.pv_progress_fn(progress)
+        self.params.progress = guard.progress
 
     def _set_video(self, video: Video) -> None:
         p = self.params
@@ -259,13 +225,10 @@ def frames(video: "Union[str, os.PathLike[str], Video]", model: Optional[Model] 
 
         return guard.run(copy)
 
-    try:
-        library().call(
-            "pv_video_frames", handle.pointer if handle else None, prepared.path, ctypes.byref(prepared.params),
-            _abi.pv_frame_fn(take), None, None,
-        )
-    finally:
-        guard.check()
+    guard.call(
+        "pv_video_frames", handle.pointer if handle else None, prepared.path, ctypes.byref(prepared.params),
+        _abi.pv_frame_fn(take), None, None,
+    )
     return found
 
 
@@ -279,10 +242,7 @@ def sound(video: "Union[str, os.PathLike[str], Video]") -> "memoryview[float]":
     samples = ctypes.POINTER(ctypes.c_float)()
     n = ctypes.c_size_t()
     try:
-        lib.call("pv_video_sound", prepared.path, ctypes.byref(prepared.params), ctypes.byref(samples), ctypes.byref(n))
-    finally:
-        guard.check()
-    try:
+        guard.call("pv_video_sound", prepared.path, ctypes.byref(prepared.params), ctypes.byref(samples), ctypes.byref(n))
         raw = ctypes.string_at(samples, n.value * 4) if n.value else b""
     finally:
         lib.pv_free(samples)

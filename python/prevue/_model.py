@@ -6,6 +6,7 @@ import os
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import _abi
+from ._guard import Guard
 from ._handle import Handle, Owner
 from ._library import encode, library
 from .errors import ArgumentError, LibraryError
@@ -63,8 +64,14 @@ class Model(Owner):
         params.limits.memory_bytes = memory_bytes
         params.adaptor = encode(adaptor)
         params.draft_vision = DRAFT_VISION[draft_vision]
+        guard = Guard()
+        params.progress = guard.progress
         pointer = ctypes.c_void_p()
-        lib.call("pv_model_open", ctypes.byref(pointer), ctypes.byref(params))
+        try:
+            guard.call("pv_model_open", ctypes.byref(pointer), ctypes.byref(params))
+        except BaseException:
+            lib.pv_model_close(ctypes.byref(pointer))
+            raise
         self._handle = Handle(pointer, lib.pv_model_close, lender)
         self.path = os.fspath(path)
 

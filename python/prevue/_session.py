@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Optional
 
 from . import _abi
 from ._generate import Answer, Token, gen_params
+from ._guard import PHASES, Guard, Progress
 from ._handle import Handle, Owner, engine_thread
 from ._library import library
-from ._media import PHASES, Frames, Guard, Prepared, Progress, VideoInfo, VideoLike, video_info
+from ._media import Frames, Prepared, VideoInfo, VideoLike, video_info
 from ._stats import Stats, take
 from .errors import ArgumentError, CancelledError, PrevueError
 
@@ -176,25 +177,21 @@ class Session(Owner):
 
     def add_video(self, video: VideoLike, on_progress: Optional[Progress] = None) -> Optional[VideoInfo]:
         """Put a video or picture before the next question. Returns what was found in the file; None for frames."""
-        lib = library()
-        guard = Guard()
-        prepared = Prepared(video, guard, on_progress)
+        guard = Guard(on_progress)
+        prepared = Prepared(video, guard)
         params = ctypes.byref(prepared.params)
         info = _abi.pv_video_info()
         handle = self._take()
         try:
             if prepared.frames is not None:
-                lib.call("pv_add_frames", handle.pointer, prepared.frames, len(prepared.frames), prepared.fps, params)
+                guard.call("pv_add_frames", handle.pointer, prepared.frames, len(prepared.frames), prepared.fps, params)
                 return None
             if prepared.data is not None:
-                lib.call(
+                guard.call(
                     "pv_add_video_data", handle.pointer, prepared.data, len(prepared.data), params, ctypes.byref(info)
                 )
             else:
-                lib.call("pv_add_video", handle.pointer, prepared.path, params, ctypes.byref(info))
-        except PrevueError:
-            guard.check()
-            raise
+                guard.call("pv_add_video", handle.pointer, prepared.path, params, ctypes.byref(info))
         finally:
             self._busy.release()
         return video_info(info)

@@ -36,7 +36,9 @@ def tearDownModule():
 
 def run(test, code):
     """Python code in a process of its own, which may crash."""
-    code = "import prevue, sys, os, gc\nsys.argv[1:] = %r\n" % [NANO, CLIP.source] + code
+    # A shell that starts a job in the background makes it ignore Ctrl-C, and so all that it starts.
+    begin = "import prevue, sys, os, gc, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = begin + "sys.argv[1:] = %r\n" % [NANO, CLIP.source] + code
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONFAULTHANDLER="1", PYTHONWARNINGS="ignore")
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
@@ -354,6 +356,34 @@ except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=60)
             self.assertEqual((process.returncode, out, err), (0, b"stopped\n", b""))
+
+    def test_ctrl_c_while_reading(self):
+        """Wherever it arrives, the exception is neither lost nor printed."""
+        code = """
+engine = prevue.Engine(prevue.Model(sys.argv[1]), max_context=8192)
+clip = prevue.Video(sys.argv[2], frames=4)
+session = engine.session()
+for read in (
+    lambda: engine.describe(clip, max_tokens=1), lambda: prevue.frames(clip),
+    lambda: (session.reset(), session.add_video(clip)), lambda: prevue.Model(sys.argv[1]).close(),
+) * 8:
+    try:
+        print("ready", flush=True)
+        while True: read()
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+        process = run(self, code)
+        limit = threading.Timer(120, process.kill)  # readline waits for ever
+        limit.start()
+        self.addCleanup(limit.cancel)
+        for i in range(32):
+            self.assertEqual(process.stdout.readline(), b"ready\n", i)
+            time.sleep(0.02 + 0.003 * i)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.stdout.readline(), b"stopped\n", i)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out, err), (0, b"", b""))
 
     def test_closing_in_a_callback(self):
         """What the garbage collector closes on the engine's own thread is closed elsewhere: it would wait for itself."""

@@ -1,0 +1,80 @@
+"""Calls of the library that read files, which Ctrl-C can end."""
+
+import queue
+import threading
+from typing import Any, Callable, List, Optional
+
+from . import _abi
+from ._library import library
+
+PHASES = {
+    _abi.PV_PHASE_VIDEO: "video",
+    _abi.PV_PHASE_PREFILL: "prefill",
+    _abi.PV_PHASE_DRAFT_PREFILL: "draft_prefill",
+}
+#: Called with the name of a phase ("video", "prefill", "draft_prefill"), how much of it is done, and the total.
+Progress = Callable[[str, int, int], Any]
+
+
+class Guard:
+    """Makes one call of the library on a thread of its own, while the caller's thread waits and reports progress.
+
+    The library's callbacks must not run on Python's main thread: Ctrl-C raises KeyboardInterrupt in the Python code that
+    this thread runs next, and ctypes prints and drops whatever a callback raises before its first statement. Here the
+    exception ends the wait, the call is told to stop, and the exception goes on once it has.
+    """
+
+    def __init__(self, on_progress: Optional[Progress] = None) -> None:
+        self._on_progress = on_progress
+        self._events: "queue.SimpleQueue[Any]" = queue.SimpleQueue()  # (phase, done, total), None at the end
+        self._stop = False
+        self._error: Optional[BaseException] = None
+        self.progress = _abi.pv_progress_fn(self._progress)
+
+    def _progress(self, _: Any, phase: int, done: int, total: int) -> bool:
+        if self._on_progress:
+            self._events.put((PHASES.get(phase, ""), done, total))
+        return not self._stop
+
+    def run(self, function: Callable[[], Any]) -> bool:
+        """For other callbacks: run it; False, which stops the library, when it has failed or the caller gave up."""
+        try:
+            function()
+        except BaseException as e:
+            self._error = e
+            self._stop = True
+        return not self._stop
+
+    def _work(self, name: str, arguments: Any) -> None:
+        try:
+            if not self._stop:
+                library().call(name, *arguments)
+        except BaseException as e:
+            self._error = self._error or e
+        finally:
+            self._events.put(None)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the library; raise what it says, or what a callback or Ctrl-C raised."""
+        thread = threading.Thread(target=self._work, args=(name, arguments), name="prevue-media", daemon=True)
+        try:
+            thread.start()
+            for event in iter(self._events.get, None):
+                if self._on_progress:
+                    self._on_progress(*event)
+        except BaseException:
+            self._stop = True
+            raise
+        finally:
+            _wait(thread)
+        if self._error is not None:
+            raise self._error
+
+
+def _wait(thread: threading.Thread) -> None:
+    """Wait for its end, through further Ctrl-Cs: it uses memory of the caller. One that has not begun will not call."""
+    while thread.is_alive():
+        try:
+            thread.join()
+        except KeyboardInterrupt:
+            pass
