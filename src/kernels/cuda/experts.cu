@@ -1,14 +1,16 @@
-/* The experts of a sparse layer (struct device_ops.experts).
+/* The experts of a sparse layer, i.e. a mixture of experts (struct device_ops.experts).
  *
- * Everything happens on the device, so a step with experts is recorded like any other: the router's
- * product; which experts a row uses (a warp to a row); pairs of row and expert sorted by expert and
- * cut into tiles of rows that share one (one block); gate and up of all tiles; down of all tiles;
- * and the weighted sum of a row's results, in ascending order of its experts. Grids are as large as
- * any choice may need, and blocks without a tile end at once.
+ * Everything happens on the device, so a step with experts can be recorded as a graph like any
+ * other. The kernels in order: the router's product; the choice of each row's experts (one warp per
+ * row); sorting (row, expert) pairs by expert and cutting them into tiles of rows with the same
+ * expert (one block); gate and up of all tiles; down of all tiles; and the weighted sum of a row's
+ * results, in ascending order of its experts. A place is the index of a pair after sorting. Grids
+ * are large enough for any choice of experts, and blocks without a tile return at once.
  *
- * Products are those of matmul_few_kernel.cuh with other rows: a block finds its tile's expert in a
- * table of pointers, and fetches the rows of x that use it. How K is shared by warps comes from the
- * shape alone, so the bits of a row do not depend on tiles: few rows and prompts have the same. */
+ * The products are those of matmul_few_kernel.cuh, except for their rows: a block finds the expert
+ * of its tile in a table of pointers, and fetches the rows of x that use this expert. The division
+ * of K among warps depends only on the shape, so the bits of a row do not depend on the tiles, and
+ * are the same for few rows and for prompts. */
 #include "kernels/cuda/experts_parts.cuh"
 #include "kernels/cuda/matmul_few_kernel.cuh"
 
@@ -17,13 +19,13 @@ namespace {
 enum {
     SORT_THREADS = 256,
     ROUTE_WARPS = SORT_THREADS / 32,
-    WARPS = 8,        /* of a product's block */
-    MOST_DEPTH = 6,   /* stages of its ring */
-    TILE_LEAST = 8,   /* rows of a tile */
-    TILE_MOST = 64,   /* and the most */
+    WARPS = 8,        /* warps per block of a product */
+    MOST_DEPTH = 6,   /* most stages of its ring */
+    TILE_LEAST = 8,   /* fewest rows of a tile */
+    TILE_MOST = 64,   /* most rows of a tile */
     F32_OUTS = WARPS, /* outputs of a block of F32 weights */
-    LONE_BLOCK = 64,  /* rows up to which one block chooses and sorts, */
-    LONE_WARPS = 4    /* with so many warps that choose: shared memory has room for no more */
+    LONE_BLOCK = 64,  /* up to so many rows, one block chooses and sorts, */
+    LONE_WARPS = 4    /* with so many warps choosing, limited by shared memory */
 };
 
 /* Rows of an expert that are multiplied together: places [first, first + n). */
@@ -31,7 +33,7 @@ struct expert_tile {
     int expert, first, n;
 };
 
-/* Scratch of a pass; see experts_size. */
+/* Scratch memory of a pass; see carve. */
 struct expert_room {
     float *logits;            /* [rows, n] */
     int *expert;              /* [rows, used], ascending */
@@ -42,7 +44,7 @@ struct expert_room {
     struct expert_tile *tile; /* [most_tiles] */
     int *n_tiles;
     void *mid;   /* [places, ffn] BF16 or F32 */
-    float *gate; /* [places, ffn], where gate and up differ in type */
+    float *gate; /* [places, ffn], if gate and up differ in type */
     float *out;  /* [places, hidden] */
 };
 
@@ -58,7 +60,7 @@ struct router_args {
     const float *w, *x;
     float *logits;
     int in, stride, n;
-    const float *norm_weight; /* NULL: x is as it is */
+    const float *norm_weight; /* NULL: x needs no norm */
     const float *squares;
     float eps;
 };
@@ -68,7 +70,7 @@ __device__ inline float dot4(const float4 &w, const float4 &x, float sum)
     return fmaf(w.w, x.w, fmaf(w.z, x.z, fmaf(w.y, x.y, fmaf(w.x, x.x, sum))));
 }
 
-/* Four weights of an expert, those of the norm multiplied in. */
+/* Four of an expert's weights, times the norm's weights. */
 __device__ inline float4 router_weights(const router_args &a, const float *w, int group)
 {
     float4 v = ((const float4 *)w)[group];
@@ -79,8 +81,8 @@ __device__ inline float4 router_weights(const router_args &a, const float *w, in
     return v;
 }
 
-/* A block to an expert of a row; a thread takes every ROUTER_THREADS-th group of four. Weights are
- * there before the rows are. `in` is a multiple of 4. */
+/* One block per (expert, row). Each thread takes every ROUTER_THREADS-th group of four elements.
+ * The first weights are loaded before the preceding kernel has ended. `in` is a multiple of 4. */
 __global__ void __launch_bounds__(ROUTER_THREADS) router_kernel(const router_args a)
 {
     __shared__ float sums[ROUTER_WARPS];
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(ROUTER_THREADS) router_kernel(const router_arg
         ahead[i] = i * ROUTER_THREADS + t < groups ? router_weights(a, w, i * ROUTER_THREADS + t)
                                                    : make_float4(0, 0, 0, 0);
     dep_wait();
-    dep_launch(); /* not earlier: the next kernel's blocks are to find every multiprocessor empty */
+    dep_launch(); /* not earlier, so that the next kernel's blocks find empty SMs */
     if (a.squares && t < 32)
         scale = norm_take(a.squares + (size_t)blockIdx.y * (size_t)(a.in / NORM_OCTET), a.in);
 #pragma unroll
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(ROUTER_THREADS) router_kernel(const router_arg
 
 } // namespace
 
-/* ---- the choice ---- */
+/* ---- routing ---- */
 
 namespace {
 
@@ -131,13 +133,13 @@ struct route_args {
     bool normed;
 };
 
-/* What a warp works with, in shared memory: global memory would be waited for at every turn. */
+/* A warp's working data, in shared memory because each step depends on the one before. */
 struct route_shared {
     float logits[DEVICE_MAX_EXPERTS];
     int chosen[DEVICE_MAX_USED];
 };
 
-/* Experts and weights of a row, by a warp. */
+/* Find the experts of a row and their weights. Called by a whole warp. */
 __device__ inline void route_row(const route_args &a, int r, route_shared &s, int lane)
 {
     const float *from = a.logits + (size_t)r * (size_t)a.n;
@@ -150,11 +152,11 @@ __device__ inline void route_row(const route_args &a, int r, route_shared &s, in
 }
 
 struct sort_shared {
-    int count[2][DEVICE_MAX_EXPERTS], tiles[2][DEVICE_MAX_EXPERTS]; /* by turns */
+    int count[2][DEVICE_MAX_EXPERTS], tiles[2][DEVICE_MAX_EXPERTS]; /* double buffers */
     int cursor[DEVICE_MAX_EXPERTS];
 };
 
-/* Pairs by expert: places and their rows, and the tiles. By one block. */
+/* Sort the pairs by expert: set places, their rows, and the tiles. Called by one block. */
 __device__ inline void sort_pairs(const route_args &a, sort_shared &s)
 {
     int pairs = a.rows * a.used, turn = 0, t = (int)threadIdx.x;
@@ -169,7 +171,7 @@ __device__ inline void sort_pairs(const route_args &a, sort_shared &s)
         s.tiles[0][e] = (s.count[0][e] + a.tile_rows - 1) / a.tile_rows;
     }
     __syncthreads();
-    for (int step = 1; step < a.n; step *= 2, turn ^= 1) { /* sums up to each expert */
+    for (int step = 1; step < a.n; step *= 2, turn ^= 1) { /* prefix sums over experts */
         for (int e = t; e < a.n; e += SORT_THREADS) {
             int before = e - step;
             s.count[turn ^ 1][e] = s.count[turn][e] + (before >= 0 ? s.count[turn][before] : 0);
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(SORT_THREADS) route_kernel(const route_args a)
         route_row(a, r, each[warp], (int)threadIdx.x % 32);
 }
 
-/* A lone row's pairs are sorted already, and each is a tile. By the warp that chose. */
+/* A lone row's pairs are sorted already, and each pair is a tile. Called by the warp that chose. */
 __device__ inline void lone_tiles(const route_args &a, const route_shared &s, int lane)
 {
     for (int k = lane; k < a.used; k += 32) {
@@ -218,7 +220,7 @@ __device__ inline void lone_tiles(const route_args &a, const route_shared &s, in
         *a.n_tiles = a.used;
 }
 
-/* One block; with `routes` it chooses too. */
+/* One block sorts; with `routes` it also chooses the experts. */
 __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(const route_args a, bool routes)
 {
     __shared__ struct route_shared each[LONE_WARPS];
@@ -239,18 +241,18 @@ __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(const route_args a, 
 
 /* ---- the products ---- */
 
-/* p: as matmul_few's, with one job, whose matrices are the tile's expert's. */
+/* p: as in matmul_few, with one job; its matrices are replaced by those of the tile's expert. */
 struct expert_args {
     struct few_params p;
-    const struct expert_plane *plane[2]; /* [experts]; of gate and up, or twice the same */
+    const struct expert_plane *plane[2]; /* [experts]; gate and up, or the same twice */
     const struct expert_tile *tile;
     const int *n_tiles;
-    const int *row;       /* of x, by place; NULL: the place itself */
-    const float *squares; /* of x's rows, which are not scaled; NULL: they are */
+    const int *row;       /* row of x for each place; NULL: the place itself */
+    const float *squares; /* of x's rows (norm.h); NULL: x is scaled already */
     float eps;
 };
 
-/* x of a stage, by the whole block; rows[] are those of x. */
+/* Fetch x of a stage; rows[] are the rows of x. Called by the whole block. */
 template <enum dtype T, int NT>
 __device__ inline void pull_rows(const few_params &p, uint8_t *to, int stage, int log_wk,
                                  const int *rows, int n)
@@ -274,7 +276,7 @@ __device__ inline void pull_rows(const few_params &p, uint8_t *to, int stage, in
     }
 }
 
-/* The tile's job: its expert's matrices, and where its places lie in y. */
+/* The tile's job: its expert's matrices, and its rows of y. */
 __device__ inline few_job job_of_tile(const expert_args &a, const expert_tile &t)
 {
     few_job j = a.p.job[0];
@@ -328,7 +330,7 @@ __global__ void __launch_bounds__(WARPS * 32) expert_kernel(const __grid_constan
             pull_rows<T, NT>(p, x0 + pull_at * p.stage_size, pull, log_wk, rows, tile.n);
             pull_at = pull_at + 1 == p.depth ? 0 : pull_at + 1;
         }
-        copy_async_commit(); /* always, so that groups can be counted */
+        copy_async_commit(); /* even if empty, so that groups can be counted */
         if (i < 0)
             continue;
         slot = (i << log_wk) + wk;
@@ -346,7 +348,8 @@ __global__ void __launch_bounds__(WARPS * 32) expert_kernel(const __grid_constan
     few_put_tile<MT, NT>(p, j, acc, (float *)ring, (int)blockIdx.x, 0, units);
 }
 
-/* F32 weights, which need no speed: a warp to an output, lanes take every 32nd element. */
+/* F32 weights, where speed does not matter: one warp per output; a lane takes every 32nd element.
+ */
 __global__ void __launch_bounds__(WARPS * 32)
     expert_f32_kernel(const __grid_constant__ expert_args a)
 {
@@ -385,7 +388,7 @@ struct sum_args {
     int rows, used, hidden;
     size_t y_stride;
     bool add;
-    struct few_norm norm; /* weight: of the next one; rows end on whole warps */
+    struct few_norm norm; /* weight: of the next norm; a row is whole warps */
 };
 
 __global__ void __launch_bounds__(ELEMENT_THREADS) sum_kernel(const sum_args a)
@@ -422,7 +425,8 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Rows of a tile: twice those that an expert has if all are alike, so that most have one tile. */
+/* Rows of a tile: twice the average number of rows per expert, so that most experts have one tile.
+ */
 static int tile_rows_of(const struct expert_weights *e, int n)
 {
     int rows = TILE_LEAST;
@@ -447,14 +451,15 @@ static cudaError_t launch_tiles(expert_args *a, dim3 grid, cudaStream_t stream)
     cudaError_t e = cudaGetDevice(&device);
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (e == cudaSuccess) /* less the static part */
+    if (e == cudaSuccess) /* minus the static shared memory */
         e = allow_smem(&allowed, device, expert_kernel<T, MT, NT>, (size_t)most - 1024, false);
     if (e != cudaSuccess)
         return e;
     a->p.x_at = WARPS * few_warp_size(T, MT);
     stage = (size_t)a->p.x_at + x;
     a->p.stage_size = (int)stage;
-    /* Two blocks to a multiprocessor; three of few rows, so that a lone row's are there at once. */
+    /* Two blocks per multiprocessor; three with few rows, so that all blocks of a lone row run at
+     * once. */
     a->p.depth = (int)((size_t)(most - 1024) / (NT <= 2 ? 3 : 2) / stage);
     a->p.depth = a->p.depth > MOST_DEPTH ? (int)MOST_DEPTH : a->p.depth;
     if (a->p.depth < 3)
@@ -503,18 +508,18 @@ static cudaError_t launch_product(expert_args *a, enum dtype t, int tile_rows, i
     }
 }
 
-/* One pass over rows, as far as experts_rows has filled it in. */
+/* One pass over some rows of a call. */
 struct expert_pass {
     const struct expert_weights *e;
     const struct expert_table *table;
-    const float *squares; /* of rows that are not scaled, or NULL */
+    const float *squares; /* of unscaled rows (norm.h), or NULL */
     float eps;
     struct expert_room room;
     int rows, tile_rows, tiles;
 };
 
-/* y [places, out] = role0 x, or with `gated` silu(role0 x) * (role1 x). rows: that of x for each
- * place; NULL: the place itself. gate: silu(gate) times it. */
+/* y [places, out] = role0 x, or silu(role0 x) * (role1 x) if the roles differ. rows: row of x for
+ * each place; NULL: the place itself. gate: multiply the result by silu(gate). */
 static void product(struct device_work *w, const struct expert_pass *s, int role0, int role1,
                     const void *x, const int *rows, void *y, enum dtype y_dtype, const float *gate)
 {
@@ -580,7 +585,7 @@ static void choose_and_sort(struct device_work *w, const struct expert_pass *s)
 
 /* ---- scratch ---- */
 
-/* Carve from base, or with NULL only count. */
+/* Take the scratch memory from base; if it is NULL, only count the bytes. */
 static size_t carve(struct expert_room *r, uint8_t *base, int rows, int experts, int used,
                     int hidden, int ffn)
 {
@@ -609,7 +614,7 @@ static size_t carve(struct expert_room *r, uint8_t *base, int rows, int experts,
     return at;
 }
 
-/* Rows of a pass. */
+/* Most rows of a pass. */
 static int rows_at_once(int rows)
 {
     return rows < EXPERT_ROWS ? rows : (int)EXPERT_ROWS;
@@ -627,7 +632,7 @@ size_t experts_scratch_size(const struct work_shape *s)
 
 /* ---- the operation ---- */
 
-/* Logits of few rows, whose width is a multiple of 4. */
+/* Router logits of few rows, whose width is a multiple of 4. */
 static void route_few(struct device_work *w, const struct expert_pass *s, const float *x,
                       const float *norm_weight)
 {
@@ -654,11 +659,11 @@ static void route(struct device_work *w, const struct expert_pass *s, const stru
         matmul_few(w, &job, 1, x, s->rows, false);
 }
 
-/* What a row's experts gave, by their weights. */
+/* Add up the results of a row's experts, multiplied by their weights. */
 static void add_up(struct device_work *w, const struct expert_pass *s, const struct expert_call *c,
                    float *y, const struct few_norm *norm)
 {
-    size_t width = (size_t)cuda_of(&s->e->down[0])->out; /* all of a row, or a part */
+    size_t width = (size_t)cuda_of(&s->e->down[0])->out; /* the whole row, or this GPU's part */
     sum_args a = {};
     a.y = y;
     a.out = s->room.out;
@@ -676,7 +681,7 @@ static void add_up(struct device_work *w, const struct expert_pass *s, const str
                "the sum of experts");
 }
 
-/* Gate and up of all rows, sorted by expert. */
+/* Choose experts, sort pairs, and compute gate and up of all places. */
 static void multiply_up(struct device_work *w, const struct expert_pass *s, const void *xn)
 {
     const struct expert_weights *e = s->e;
@@ -691,7 +696,7 @@ static void multiply_up(struct device_work *w, const struct expert_pass *s, cons
     }
 }
 
-/* The pass over rows [first, first + rows) of a call. */
+/* Set up the pass over rows [first, first + rows) of a call. */
 static struct expert_pass open_pass(struct device_work *w, const struct expert_call *c, int first,
                                     int rows)
 {
@@ -710,7 +715,7 @@ static struct expert_pass open_pass(struct device_work *w, const struct expert_c
     return s;
 }
 
-/* Its rows as gate and up want them. */
+/* The input rows of gate and up, from row `first` of the call on. */
 static const void *rows_from(const struct expert_call *c, int first)
 {
     size_t wide = few_x_dtype(&c->e->gate[0]) == DTYPE_F32 ? 4 : 2;
@@ -746,7 +751,7 @@ void experts_rows(struct device_work *w, const struct expert_call *c)
     }
 }
 
-/* ---- outputs of all experts, of which other GPUs have more ---- */
+/* ---- several GPUs: each has some outputs of every expert ---- */
 
 int experts_most_rows(const struct device_work *w)
 {
@@ -760,7 +765,7 @@ void experts_part_up(struct device_work *w, const struct expert_call *c, int fir
     enum dtype mid = few_x_dtype(&c->e->down[0]);
     int out = cuda_of(&c->e->gate[0])->out, pairs = rows * c->e->used;
     route(w, &s, c, c->x + (size_t)first * (size_t)c->e->router.in);
-    if (out == 0) { /* the sum needs places */
+    if (out == 0) { /* no outputs here, but the sum needs the places */
         choose_and_sort(w, &s);
         return;
     }
@@ -780,9 +785,9 @@ void experts_part_down(struct device_work *w, const struct expert_call *c, int f
     add_up(w, &s, c, c->y + (size_t)first * (size_t)c->e->router.in, &none);
 }
 
-/* ---- taking ---- */
+/* ---- loading weights ---- */
 
-/* Every expert's matrix of a role has the type and shape of the first. */
+/* Check that all experts' matrices of a role have the type and shape of the first. */
 static enum pv_status check_role(const struct matrix *m, int n, struct pv_error *err)
 {
     for (int i = 1; i < n; i++)

@@ -1,20 +1,21 @@
-/* The experts of a lone row with BF16 weights on Hopper GPUs, in two launches behind the router.
+/* The experts of a lone row with BF16 weights on Hopper GPUs, in two launches after the router.
  *
- * A lone row wants no sorting, and memory that is never idle. Every block finds out by itself which
- * experts the row uses. The first kernel multiplies gate and up: one block to a multiprocessor,
- * half of whose warps take 8 outputs of an expert at a time. The second multiplies down, a block to
- * 16 outputs of all experts, a warp to each, adds them up by their weights, and leaves x ready for
- * the norm that follows.
+ * A lone row needs no sorting, but memory must never be idle. Each block finds out by itself which
+ * experts the row uses. The first kernel computes gate and up: one block per multiprocessor; each
+ * half of its warps takes 8 outputs of an expert at a time. The second kernel computes down: a
+ * block has 16 outputs of all experts, with one warp per expert, adds them up by their weights, and
+ * prepares x for the next norm.
  *
- * The second kernel may start when all blocks of the first have seen the router's end (they say so
- * behind their wait). So it may read the logits, and ask for weights of the chosen experts, while
- * the first one still runs; their blocks fit one multiprocessor together.
+ * The second kernel can start once all blocks of the first have called dep_launch, which they do
+ * after their dep_wait, i.e. after the router has ended. So the second kernel may read the logits
+ * and fetch weights of the chosen experts while the first still runs; a block of each fits on one
+ * multiprocessor.
  *
- * Every sum over K is in the order of experts.cu: slot by slot in LONE_WK chains, which are added
- * from first to last.
+ * Each sum over K has the order of experts.cu: slot by slot in LONE_WK chains, which are added from
+ * first to last.
  *
- * Tried and slower on an H200: the copy engine in the first kernel, which takes 512 bytes of a row
- * at a time (35 us instead of 19). */
+ * Tried on an H200, and slower: TMA in the first kernel, with 512 bytes of a row at a time (35 us
+ * instead of 19). */
 #include "kernels/cuda/experts_parts.cuh"
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/matmul_few_kernel.cuh"
@@ -26,17 +27,17 @@ enum {
     LONE_THREADS = LONE_WARPS * 32,
     LONE_LOG_WK = 2,
     LONE_WK = 1 << LONE_LOG_WK,
-    LONE_EXPERTS = 256,     /* at most, */
-    LONE_USED = LONE_WARPS, /* and of a row */
+    LONE_EXPERTS = 256,     /* most experts of a layer */
+    LONE_USED = LONE_WARPS, /* most experts of a row */
     SLOT = slot_elements(DTYPE_BF16),
     SLOT_SIZE = few_warp_size(DTYPE_BF16, 1),
-    CHUNK = LONE_WK * SLOT, /* of K */
+    CHUNK = LONE_WK * SLOT, /* elements of K */
     MID_OUTS = 8,
-    MID_UNITS = LONE_WARPS / LONE_WK, /* of as many outputs, at a time */
-    MID_DEPTH = 4,                    /* slots of a warp's ring */
+    MID_UNITS = LONE_WARPS / LONE_WK, /* units of MID_OUTS outputs at a time */
+    MID_DEPTH = 4,                    /* slots in a warp's ring */
     SUM_OUTS = 16,
-    SUM_ROOMY = 384, /* threads that there would be registers for: the first kernel wants some */
-    SUM_DEPTH = 2    /* chunks of a warp's ring */
+    SUM_ROOMY = 384, /* launch bound: leaves registers to the first kernel */
+    SUM_DEPTH = 2    /* chunks in a warp's ring */
 };
 
 struct lone_args {
@@ -46,17 +47,17 @@ struct lone_args {
     uint16_t *mid;
     float *y;
     int n, used, hidden, ffn;
-    uint32_t wide_units, mid_units; /* 16-byte units of a row of gate and up, and of down */
+    uint32_t wide_units, mid_units; /* 16-byte units per row of gate and up; of down */
     bool normed, add;
     struct few_norm norm;
 };
 
-/* Which experts, by a block with a thread for each. */
+/* The choice of experts, made by a block with one thread per expert. */
 struct lone_choice {
     alignas(16) uint32_t key[LONE_EXPERTS];
     float logits[LONE_EXPERTS];
-    uint32_t mask[LONE_WARPS]; /* those chosen */
-    int chosen[LONE_USED];     /* the same, the best first */
+    uint32_t mask[LONE_WARPS]; /* bit mask of the chosen experts */
+    int chosen[LONE_USED];     /* the same experts, the best first */
 };
 
 __device__ inline void take_logits(struct lone_choice &s, const lone_args &a)
@@ -67,7 +68,7 @@ __device__ inline void take_logits(struct lone_choice &s, const lone_args &a)
     s.key[e] = e < a.n ? logit_key(v) : 0;
 }
 
-/* How many of the keys [from, to) are larger. */
+/* Number of keys in [from, to) that are larger than `than`. */
 __device__ inline int count_larger(const uint32_t *key, int from, int to, uint32_t than)
 {
     int n = 0;
@@ -79,8 +80,8 @@ __device__ inline int count_larger(const uint32_t *key, int from, int to, uint32
     return n;
 }
 
-/* By the whole block, the logits being there: a thread finds out how many experts come before its
- * own, that is those with a larger logit, and equal ones with a smaller number. */
+/* Called by the whole block after take_logits. Each thread counts the experts that come before its
+ * own: those with a larger logit, and those with an equal logit and a lower index. */
 __device__ inline void choose_lone(struct lone_choice &s, const lone_args &a)
 {
     int e = (int)threadIdx.x, lane = e % 32, first = e - lane, rank = a.used;
@@ -102,7 +103,7 @@ __device__ inline void choose_lone(struct lone_choice &s, const lone_args &a)
     __syncthreads();
 }
 
-/* The k-th of those chosen in the order of their numbers. */
+/* The k-th chosen expert in the order of indices. */
 __device__ inline int expert_at(const struct lone_choice &s, int k)
 {
     int i = 0;
@@ -114,8 +115,8 @@ __device__ inline int expert_at(const struct lone_choice &s, int k)
     return i * 32 + __ffs((int)mask) - 1;
 }
 
-/* acc += half a slot of 16 rows (the lane's 16 bytes of rows lane / 4 and 8 further) times the same
- * numbers of the lone row, in each column. */
+/* acc += half a slot of 16 weight rows (the lane's 16 bytes of rows lane / 4 and lane / 4 + 8)
+ * times the same elements of the lone row, which are repeated in each column of mma. */
 __device__ inline void multiply_half(float acc[4], const uint4 w[2], const uint8_t *x, int half,
                                      int lane)
 {
@@ -127,7 +128,7 @@ __device__ inline void multiply_half(float acc[4], const uint4 w[2], const uint8
     mma_bf16(acc, a1, b1);
 }
 
-/* The same of a slot in shared memory. */
+/* The same for a whole slot in shared memory. */
 __device__ inline void lone_slot(float acc[4], const uint8_t *w, const uint8_t *x, int lane)
 {
 #pragma unroll
@@ -138,7 +139,8 @@ __device__ inline void lone_slot(float acc[4], const uint8_t *w, const uint8_t *
     }
 }
 
-/* Where a warp's 16 rows come from, as few_pull has it: two octets, of one matrix or of two. */
+/* Addresses of a warp's 16 weight rows, in the form of few_pull: two octets, of one matrix or two.
+ */
 struct lone_aim {
     few_job j;
     few_aim<DTYPE_BF16, 1> aim;
@@ -160,10 +162,11 @@ __device__ inline void take_lone_aim(struct lone_aim &f, const uint8_t *w0, cons
 struct mid_shared {
     struct lone_choice choice;
     const uint8_t *w[2][LONE_EXPERTS];
-    float sums[2][LONE_WARPS][16], scale; /* by turns */
+    float sums[2][LONE_WARPS][16], scale; /* double buffer */
 };
 
-/* The warp's rows of unit `unit`, 8 of gate and 8 of up, of all experts' units. */
+/* Set the addresses of unit `unit` (counted over all chosen experts): 8 rows of gate and 8 of up.
+ */
 __device__ inline void aim_mid(struct lone_aim &f, const lone_args &a, const struct mid_shared &s,
                                int unit, int lane)
 {
@@ -171,7 +174,7 @@ __device__ inline void aim_mid(struct lone_aim &f, const lone_args &a, const str
     take_lone_aim(f, s.w[0][e], s.w[1][e], a.ffn, a.wide_units, unit % octets, lane);
 }
 
-/* An output of gate (r < 8) or up, the chains added up. */
+/* An output of gate (r < 8) or up: the sum of its chains. */
 __device__ inline float chains(const float (*sums)[16], int r)
 {
     float v = sums[0][r];
@@ -180,7 +183,7 @@ __device__ inline float chains(const float (*sums)[16], int r)
     return v;
 }
 
-/* The outputs of a unit, by the warps that share it. */
+/* Compute and store the outputs of a unit. Called by the warps that share it. */
 __device__ inline void put_mid(const lone_args &a, struct mid_shared &s, const float acc[4],
                                int turn, int unit)
 {
@@ -201,7 +204,7 @@ __device__ inline void put_mid(const lone_args &a, struct mid_shared &s, const f
     }
 }
 
-/* All units of the warp, whose weights come without a break. */
+/* Process all units of the warp; the stream of weights continues from one unit to the next. */
 __device__ inline void take_mid(const lone_args &a, struct mid_shared &s, uint8_t *ring,
                                 const uint8_t *x)
 {
@@ -224,14 +227,14 @@ __device__ inline void take_mid(const lone_args &a, struct mid_shared &s, uint8_
                 aim_mid(f, a, s, pull_unit, lane);
             }
         }
-        copy_async_commit(); /* always, so that groups can be counted */
+        copy_async_commit(); /* even if empty, so that groups can be counted */
         if (i < 0)
             continue;
         copy_async_wait<MID_DEPTH - 1>();
         __syncwarp();
         lone_slot(acc, ring + i % MID_DEPTH * SLOT_SIZE, x + (slot * LONE_WK + wk) * SLOT * 2,
                   lane);
-        __syncwarp(); /* all have read it */
+        __syncwarp(); /* all lanes have read the slot */
         if (++slot == slots) {
             put_mid(a, s, acc, turn, unit);
             acc[0] = acc[1] = acc[2] = acc[3] = 0;
@@ -255,7 +258,7 @@ __global__ void __launch_bounds__(LONE_THREADS, 1)
         s.w[1][e] = a.up[e].w;
     }
     dep_wait();
-    dep_launch(); /* not earlier: see above */
+    dep_launch(); /* not earlier: see the head of the file */
     take_logits(s.choice, a);
     for (int i = t; i < a.hidden / 8; i += LONE_THREADS)
         ((uint4 *)x)[i] = __ldcg((const uint4 *)a.x + i);
@@ -275,7 +278,7 @@ struct sum_shared {
     float weight[LONE_USED], sums[LONE_USED][SUM_OUTS];
 };
 
-/* A chunk of the warp's rows, into its ring. */
+/* Start the copy of a chunk of the warp's weight rows into its ring. */
 __device__ inline void ask_sum(const struct lone_aim &f, uint8_t *ring, int chunk, int chunks,
                                int lane)
 {
@@ -284,10 +287,11 @@ __device__ inline void ask_sum(const struct lone_aim &f, uint8_t *ring, int chun
         for (int i = 0; i < LONE_WK; i++)
             few_pull(f.aim, f.j, ring + (chunk % SUM_DEPTH * LONE_WK + i) * SLOT_SIZE,
                      chunk * LONE_WK + i, lane);
-    copy_async_commit(); /* always, so that groups can be counted */
+    copy_async_commit(); /* even if empty, so that groups can be counted */
 }
 
-/* A lane's share of the last chunk of the warp's rows, for which the ring has no room. */
+/* A lane's share of the last chunk of the warp's rows, which is kept in registers because the ring
+ * has no room for it. */
 struct last_chunk {
     uint4 v[LONE_WK][2][2]; /* [slot][half][octet] */
 };
@@ -305,7 +309,7 @@ __device__ inline void ask_last(struct last_chunk &l, const lone_args &a, const 
                                                (size_t)(k % 2 * 8) * a.mid_units * 16);
 }
 
-/* The warp's outputs of its expert, whose x this is, into sums. */
+/* Compute the warp's outputs of its expert, with the expert's input x, into sums. */
 __device__ inline void take_sum(float *sums, const lone_args &a, const struct lone_aim &f,
                                 const struct last_chunk &l, uint8_t *ring, const uint8_t *x,
                                 int lane)
@@ -320,7 +324,7 @@ __device__ inline void take_sum(float *sums, const lone_args &a, const struct lo
         for (int i = 0; i < LONE_WK; i++)
             lone_slot(acc[i], ring + (c % SUM_DEPTH * LONE_WK + i) * SLOT_SIZE,
                       x + (c * LONE_WK + i) * SLOT * 2, lane);
-        __syncwarp(); /* all have read it */
+        __syncwarp(); /* all lanes have read the chunk */
         ask_sum(f, ring, c + SUM_DEPTH, last, lane);
     }
 #pragma unroll
@@ -339,7 +343,7 @@ __device__ inline void take_sum(float *sums, const lone_args &a, const struct lo
     }
 }
 
-/* y += the sum of the experts' down products, by their weights. */
+/* y += the weighted sum of the experts' down products. */
 __global__ void __launch_bounds__(SUM_ROOMY, 1) lone_sum_kernel(const __grid_constant__ lone_args a)
 {
     SHARED_MEMORY(uint8_t, memory);
@@ -352,7 +356,7 @@ __global__ void __launch_bounds__(SUM_ROOMY, 1) lone_sum_kernel(const __grid_con
     struct lone_aim f = {};
     struct last_chunk l = {};
     dep_launch();
-    take_logits(s.choice, a); /* the router has ended: see above */
+    take_logits(s.choice, a); /* the router has ended: see the head of the file */
     for (int e = t; e < a.n; e += LONE_THREADS)
         s.w[e] = a.down[e].w;
     choose_lone(s.choice, a);

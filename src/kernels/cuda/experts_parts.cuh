@@ -1,25 +1,26 @@
-/* What the kernels of sparse layers share (experts.cu, experts_lone_hopper.cu): tables of matrices,
- * and the choice of a row's experts by a warp. */
+/* Shared by the kernels of sparse layers (experts.cu, experts_lone_hopper.cu): tables of the
+ * experts' matrices, and the choice of a row's experts by a warp. */
 #ifndef PV_KERNELS_CUDA_EXPERTS_PARTS_CUH
 #define PV_KERNELS_CUDA_EXPERTS_PARTS_CUH
 
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/experts.h"
 
-/* One expert's matrix of one role. */
+/* One expert's matrix of one role (gate, up or down). */
 struct expert_plane {
     const uint8_t *w, *scale;
 };
 
-/* What experts_take makes. */
+/* Made by experts_take. */
 struct expert_table {
     struct expert_plane *plane; /* on the device: [3][n] of gate, up, down */
 };
 
-/* Grows with x; NaN is like minus infinity. Never 0. */
+/* An integer in the order of x: a larger x has a larger key. NaN counts as minus infinity; the key
+ * is never 0. */
 __device__ static inline uint32_t logit_key(float x)
 {
-    uint32_t u = __float_as_uint(isnan(x) ? -INFINITY : x + 0.0f); /* -0 is 0 */
+    uint32_t u = __float_as_uint(isnan(x) ? -INFINITY : x + 0.0f); /* turns -0 into 0 */
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
@@ -36,7 +37,8 @@ __device__ static inline uint32_t warp_max(uint32_t v)
 #endif
 }
 
-/* The lane's best expert that is not taken (bit i: its i-th); key 0: none. */
+/* The lane's best expert that is not taken yet (bit i of `taken`: its i-th expert); key 0 if there
+ * is none. */
 __device__ static inline int best_of_lane(uint32_t *key, const float *logits, int n, uint32_t taken,
                                           int lane)
 {
@@ -51,8 +53,8 @@ __device__ static inline int best_of_lane(uint32_t *key, const float *logits, in
     return best;
 }
 
-/* The `used` (at most n) best of n logits, the best first and of equal ones the first. logits and
- * chosen lie in shared memory. By a whole warp. */
+/* Find the `used` (at most n) largest of n logits, the largest first, and among equals the lowest
+ * index first. logits and chosen are in shared memory. Called by a whole warp. */
 __device__ static inline void choose_experts(int *chosen, const float *logits, int n, int used,
                                              int lane)
 {
@@ -72,7 +74,7 @@ __device__ static inline void choose_experts(int *chosen, const float *logits, i
     __syncwarp();
 }
 
-/* How many of the chosen come before the k-th in the order of their numbers. */
+/* Number of chosen experts with a lower index than the k-th chosen one. */
 __device__ static inline int rank_of_expert(const int *chosen, int used, int k)
 {
     int rank = 0;
@@ -81,8 +83,8 @@ __device__ static inline int rank_of_expert(const int *chosen, int used, int k)
     return rank;
 }
 
-/* The chosen experts in ascending order, and their weights: the softmax over all experts, with
- * `normed` divided by the sum of theirs. By a whole warp. */
+/* Sort the chosen experts in ascending order and compute their weights: the softmax over all
+ * experts, with `normed` divided by the sum of the chosen ones. Called by a whole warp. */
 __device__ static inline void weigh_experts(int *expert, float *weight, const int *chosen,
                                             const float *logits, int n, int used, bool normed,
                                             int lane)
@@ -107,7 +109,7 @@ __device__ static inline void weigh_experts(int *expert, float *weight, const in
 
 /* ---- a lone row (experts_lone_hopper.cu) ---- */
 
-/* Behind the router: everything else that a sparse layer does with one row. */
+/* Everything after the router that a sparse layer does with one row. */
 struct lone_call {
     const struct expert_weights *e;
     const struct expert_table *table;
@@ -116,9 +118,10 @@ struct lone_call {
     uint16_t *mid;      /* [used, ffn], scratch */
     float *y;           /* [hidden] */
     bool add;
-    struct few_norm norm; /* squares: of xn; weight: x is left ready for the next norm */
+    struct few_norm norm; /* squares: of xn; weight: prepare y for the next norm */
 };
-/* False: not for this GPU or these matrices; nothing is done. The bits are those of more rows. */
+/* Returns false, and does nothing, if this GPU or these matrices are not supported. The bits are
+ * those of the kernels for more rows. */
 bool experts_lone(struct device_work *w, const struct lone_call *c);
 
 #endif

@@ -1,27 +1,28 @@
-/* Products of few rows: how a product is cut up (the numeric plan, by shape and type alone), how it
- * is laid out on the GPU (everything else, by a small model of where the time goes), and the kernel
- * for F32 weights, which need no speed. */
+/* Products of few rows: the numeric plan (how K is divided; depends only on shape and type and
+ * fixes the bits), the layout on the GPU (everything else; chosen by a small cost model), and the
+ * kernel for F32 weights, where speed does not matter. */
 #include "kernels/cuda/matmul_few.h"
 
 #include "base/minmax.h"
 
 enum {
-    SPLIT_K = 4480, /* elements of K that are worth a split */
+    SPLIT_K = 4480, /* smallest K worth a split of its own */
     MAX_SPLITS = 4,
-    WIDE_ROWS = 16384, /* rows from which K is never split; bounds the scratch */
-    LONE_ROWS = 32768, /* rows from which every warp has its rows to itself */
-    SMALL_SIDE = 2048, /* rows or columns below which more warps share the rows of a block, ... */
-    SMALL_SIZE = 4608 << 10, /* ... if the elements are no more than this */
-    PACKED_SUMS = 40 << 10,  /* rows times warps that share them (matmul_few_packed_hopper.cu) */
+    WIDE_ROWS = 16384,       /* with so many rows, K is never split; bounds the scratch */
+    LONE_ROWS = 32768,       /* with so many rows, no two warps share rows */
+    SMALL_SIDE = 2048,       /* with fewer rows or columns, more warps share rows ... */
+    SMALL_SIZE = 4608 << 10, /* ... if the matrix has fewer elements than this */
+    PACKED_SUMS = 40 << 10,  /* rows times warps sharing them (matmul_few_packed_hopper.cu) */
     MAX_DEPTH = 8,
-    ONE_TILE = 1 << 20,         /* tile_step: each block has one */
-    SHARED_BYTES = 24 << 20,    /* products below leave half the shared memory to the next kernel */
-    TILE_ROWS_PAD = 16 * 2 * 16 /* rows that the last tile of a job may be too large by */
+    ONE_TILE = 1 << 20,         /* tile_step: each block has one tile */
+    SHARED_BYTES = 24 << 20,    /* smaller products leave half of the smem to the next kernel */
+    TILE_ROWS_PAD = 16 * 2 * 16 /* most rows by which a job's last tile is too large */
 };
 
-/* Bytes a nanosecond: from memory, out of L2, into one SM; the latency that copies under way must
- * cover, that of one slot's arithmetic, and the clock. As on an H200; a GPU with other numbers
- * keeps the same order of choices. */
+/* The cost model's numbers. Bytes per nanosecond: from memory, from L2, into one SM. Nanoseconds:
+ * the memory latency that copies in flight must cover. Then, in cycles, the latency of one slot's
+ * arithmetic, and the clock in GHz. Measured on an H200; on other GPUs the ranking of the choices
+ * should be the same. */
 static const double MEMORY_RATE = 4300, L2_RATE = 5500, SM_RATE = 75, LATENCY = 900;
 static const double SLOT_LATENCY = 300, CLOCK = 1.7;
 
@@ -31,7 +32,8 @@ struct few_plan {
     int log_wk, splits;
 };
 
-/* `rows` of w (both matrices of a gated product) by `in`. Never look at anything else here. */
+/* The plan for `rows` rows of w (of both matrices in a gated product) with `in` columns. It must
+ * not depend on anything else. */
 static struct few_plan plan_of(enum dtype t, int rows, int in)
 {
     bool wide = rows >= WIDE_ROWS || rows >= 2 * in;
@@ -45,7 +47,7 @@ static struct few_plan plan_of(enum dtype t, int rows, int in)
     else
         log_wk = (rows < SMALL_SIDE || in < SMALL_SIDE) && (int64_t)rows * in < SMALL_SIZE ? 3 : 2;
     if (log_wk == 3 && few_x_units(t) == 16)
-        log_wk = 2; /* x of a stage would fill shared memory */
+        log_wk = 2; /* x of a stage would not fit */
     while (log_wk > 0 && slots < 1 << log_wk)
         log_wk--;
     return (struct few_plan){ log_wk, splits };
@@ -79,7 +81,8 @@ static size_t stage_of(enum dtype t, const struct few_layout *l, int log_wk, siz
     return *x_at + ((size_t)(l->nt * 8 * few_x_units(t) * 16) << log_wk);
 }
 
-/* Stages that fit `room` bytes, at most as many as are of use; less than 2: none do. */
+/* Set the number of stages that fit into `room` bytes, at most as many as are useful. A depth below
+ * 2 means that the layout does not fit. */
 static void set_depth(struct few_layout *l, size_t stage, size_t room, int stages, bool alone)
 {
     size_t unit = (size_t)(8 * few_sum_stride(l->mt)) * sizeof(float);
@@ -96,11 +99,12 @@ static void set_depth(struct few_layout *l, size_t stage, size_t room, int stage
         l->depth = 0;
 }
 
-/* Cycles that a warp keeps its quarter of an SM busy with one slot: instructions or mma. */
+/* Cycles for which one slot occupies a warp's quarter of an SM: instruction issue or mma, whichever
+ * takes longer. */
 static double slot_cycles(enum dtype t, int mt, int nt)
 {
     bool plain = few_octet_size(t) == 1024;
-    int parts = t == DTYPE_F16 ? 8 : slot_elements(t) / QUANT_BLOCK; /* with one load of x each */
+    int parts = t == DTYPE_F16 ? 8 : slot_elements(t) / QUANT_BLOCK; /* each with one load of x */
     int mma = parts * nt * (t == DTYPE_F16 ? mt : 2 * mt + 2 * (t == DTYPE_Q4_K));
     int unpack = t == DTYPE_Q8_0 ? 60 : t == DTYPE_Q4_0 ? 100 : t == DTYPE_Q4_K ? 120 : 0;
     int scale = plain ? 0 : t == DTYPE_Q4_K ? 8 * mt : 4 * mt;
@@ -108,10 +112,10 @@ static double slot_cycles(enum dtype t, int mt, int nt)
     return n > 8 * mma ? n : 8 * mma;
 }
 
-/* What a layout asks of the GPU: bytes of weights, of x, and of a block with both. */
+/* The load of a layout: bytes of weights, of x, and of one block with both. */
 struct few_load {
     double w, x, block;
-    int log_wk, stages; /* the most of its jobs */
+    int log_wk, stages; /* maximum over the jobs */
     bool alone;
 };
 
@@ -145,14 +149,15 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Fill in the layout for mt, nt and warps, and its cost in ns; false: impossible. */
+/* Fill in the layout for mt, nt and warps, and its cost in ns. Returns false if it is impossible.
+ */
 static bool lay_out(struct few_layout *l, const struct few_params *p, enum dtype t, size_t limit,
                     int n_sm)
 {
     struct few_load load = load_of(l, p, t);
     double cycles = slot_cycles(t, l->mt, l->nt), rate, rounds, sm, l2, memory, busy;
     size_t x_at, stage = stage_of(t, l, load.log_wk, &x_at);
-    bool two = l->blocks > n_sm && !load.alone; /* blocks to an SM */
+    bool two = l->blocks > n_sm && !load.alone; /* two blocks per SM */
     bool room = two || (load.w < SHARED_BYTES && l->blocks > n_sm / 2);
     set_depth(l, stage, room ? limit / 2 : limit, load.stages, load.alone);
     if (room && l->depth < 3) {
@@ -169,18 +174,18 @@ static bool lay_out(struct few_layout *l, const struct few_params *p, enum dtype
     l2 = (load.w + load.x) / L2_RATE;
     sm = rounds * load.block / SM_RATE;
     busy =
-        load.w / l->blocks / (double)few_warp_size(t, l->mt) / CLOCK * /* slots of a block */
+        load.w / l->blocks / (double)few_warp_size(t, l->mt) / CLOCK * /* slots per block */
         larger(cycles / 4 * rounds, (cycles + SLOT_LATENCY) / l->warps *
                                         (two ? (l->blocks + 2 * n_sm - 1) / (2 * n_sm) : rounds));
     l->cost = larger(larger(memory, busy), larger(l2, sm)) + 0.05 * (memory + busy + l2 + sm);
     if (l->depth == 2 && load.stages > 2)
-        l->cost *= 1.1; /* nothing under way while a stage is waited for */
+        l->cost *= 1.1; /* no copies in flight while waiting for a stage */
     if (l->step != ONE_TILE)
         l->blocks = n_sm;
     return true;
 }
 
-/* The cheapest layout; false: not for so many rows at once. */
+/* Find the cheapest layout. Returns false if so many rows are not possible at once. */
 static bool choose(struct few_layout *best, const struct few_params *p, enum dtype t,
                    const struct cuda_device *gpu)
 {
@@ -229,7 +234,7 @@ struct f32_job {
     bool add, y_bf16;
 };
 
-/* A warp to a row of w, eight rows of x at a time; lanes take every 32nd element. */
+/* One warp per row of w, eight rows of x at a time; a lane takes every 32nd element. */
 __global__ void __launch_bounds__(F32_WARPS * 32) few_f32_kernel(const __grid_constant__ f32_job j)
 {
     int row = (int)blockIdx.x * F32_WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -312,7 +317,7 @@ static cudaError_t run(const struct few_params *p, enum dtype t, const struct fe
     }
 }
 
-/* All rows of x, as many at once as fit. The jobs' y move along. */
+/* Run all rows of x, as many at a time as fit. Advances the jobs' y. */
 static void run_rows(struct device_work *w, struct few_params *p, enum dtype t, int n)
 {
     size_t x_size = t == DTYPE_F16 || t == DTYPE_F32 ? 4 : 2, y_size = p->y_bf16 ? 2 : 4;
@@ -412,8 +417,8 @@ bool few_takes_norm(const struct device_work *w, const struct matrix *const *m, 
     return true;
 }
 
-/* Whether the jobs are for the kernel of small matrices: by the first of them, or, where they go
- * together, by all. */
+/* Whether the kernel for small matrices should be used: decided by the first job, or, if the jobs
+ * run together, by all. */
 static bool jobs_thin(const struct matmul_job *jobs, int n, bool together)
 {
     for (int i = 1; i < n && together; i++)
@@ -422,8 +427,9 @@ static bool jobs_thin(const struct matmul_job *jobs, int n, bool together)
     return few_is_thin(jobs[0].w);
 }
 
-/* The first of the jobs, those of one type, by a Hopper GPU's own kernels: how many; 0: none. With
- * a norm they go together, since one launch costs less than two. */
+/* Run the leading jobs that have the same type with Hopper's own kernels. Returns their number, 0
+ * if these kernels do not support them. With a norm all run together, since one launch costs less
+ * than two. */
 static int jobs_hopper(struct device_work *w, const struct matmul_job *jobs, int n_jobs,
                        const void *x, int n, bool add, const struct few_norm *norm)
 {
@@ -522,7 +528,7 @@ void matmul_few_gated(struct device_work *w, const struct matrix *gate, const st
     if (together) {
         p.gated = true;
         p.job[0] = job_of(gate, up, y, (size_t)g->out);
-    } else { /* types differ: one after the other */
+    } else { /* the types differ: two products */
         struct matmul_job first = { gate, (float *)w->mid2, (size_t)g->out };
         matmul_few(w, &first, 1, x, n, false);
         p.job[0] = job_of(up, up, y, (size_t)u->out);

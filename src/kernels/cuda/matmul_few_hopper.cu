@@ -1,44 +1,44 @@
-/* Products of few rows with BF16 weights on Hopper GPUs: the copy engine keeps a ring of weight
- * tiles full, wgmma reads them from shared memory, weights as its 64 rows and the rows of x as its
+/* Products of few rows with BF16 weights on Hopper GPUs: TMA keeps a ring of weight tiles full, and
+ * wgmma reads them from shared memory, with weights as its 64 rows and the rows of x as its
  * columns.
  *
- * A tile of the matrix's rows belongs to one block, which walks all of K for it, so nothing is
- * summed across blocks. How many rows a tile has is chosen by the shape so that the tiles come out
- * as few equal waves, one block to a multiprocessor: a wgmma of 64 rows whose last ones are other
- * numbers is cheaper than a wave that is half empty. The bits of an output are those of two chains
- * of sums over K, whatever lies beside it. A block takes tile after tile, and the weights of the
- * next one come while the last one's sums are written.
+ * Each tile of matrix rows belongs to one block, which sums over all of K, so nothing is summed
+ * across blocks. The number of rows of a tile is chosen by the shape so that the tiles form few,
+ * equal waves, with one block per multiprocessor: superfluous rows in a wgmma of 64 are cheaper
+ * than a half-empty wave. An output is the sum of two chains over K, whatever the other outputs
+ * are. A block takes tile after tile, and the weights of the next one arrive while the results of
+ * the last one are written.
  *
- * Norms live in here as norm.h says: warps beside those that multiply find the rows' scales while
- * the weights come, and a product that adds to x leaves x ready for the next norm.
+ * Norms are applied as described in norm.h: warps other than those that multiply find the rows'
+ * scales while the weights arrive, and a product that adds to x prepares x for the next norm.
  *
- * Weights are asked for before the kernel in front has ended, but no more than FLIGHT of them at a
- * time: what x asks for is behind it in the copy engine's queue. A block takes more than half of
- * the shared memory: two on one multiprocessor would leave another one idle.
+ * Weights are requested before the preceding kernel has ended, but at most FLIGHT bytes at a time,
+ * because the requests for x queue behind them in the TMA unit. A block takes more than half of the
+ * shared memory; otherwise two could share a multiprocessor while another one is idle.
  *
- * Tried and slower on an H200: tiles cut along K and summed by the last block to arrive or over a
- * cluster of two, several warpgroups to a row, a block for each tile, parts of x fetched for all
- * blocks of a cluster of two (multicast; with 64 and 128 rows too, and of four), x in boxes of
- * eight rows, all of the ring on the way. With many rows it is x that a block waits for: a
- * multiprocessor takes in 62 GB/s, whoever sends it. */
+ * Tried on an H200, and slower: tiles cut along K and summed by the last block to arrive or over a
+ * cluster of two; several warpgroups per row; one block per tile; parts of x fetched for all blocks
+ * of a cluster of two (multicast; also with 64 and 128 rows, and clusters of four); x in boxes of
+ * eight rows; requesting the whole ring at once. With many rows, blocks wait for x: a
+ * multiprocessor receives at most 62 GB/s, wherever the data comes from. */
 #include "kernels/cuda/matmul_few.h"
 
 #include "kernels/cuda/matmul_few_hopper.cuh"
 
 enum {
-    BLOCKS = 132,            /* of a wave: as many as an H200 has multiprocessors */
-    STAGE_SIZE = 20 << 10,   /* weights of a stage, at most, ... */
-    X_STAGE_SIZE = 16 << 10, /* ... and x */
-    RING_SIZE = 128 << 10,   /* weights, at least where there is room */
-    FLIGHT = 60 << 10,       /* weights on the way, ... */
-    FLIGHT_MORE = 64 << 10,  /* ... where a block has more than one tile */
+    BLOCKS = 132,            /* blocks of a wave: the multiprocessors of an H200 */
+    STAGE_SIZE = 20 << 10,   /* most bytes of weights in a stage ... */
+    X_STAGE_SIZE = 16 << 10, /* ... and of x */
+    RING_SIZE = 128 << 10,   /* least size of the weights' ring if there is room */
+    FLIGHT = 60 << 10,       /* bytes of weights in flight ... */
+    FLIGHT_MORE = 64 << 10,  /* ... if a block has more than one tile */
     MAX_DEPTH = 16,
-    STREAM_ROWS = 2 * FEW_ROWS, /* of one launch */
+    STREAM_ROWS = 2 * FEW_ROWS, /* most rows of x per launch */
     SCALE_THREADS = 128,
-    SMEM_SIZE = 227 << 10 /* of a block, at most */
+    SMEM_SIZE = 227 << 10 /* most shared memory of a block */
 };
 
-/* Of x: by its latency, some 16 steps. */
+/* Bytes of the ring of x: about 16 steps, which cover its latency. */
 static constexpr int x_ring_size(int columns)
 {
     return columns >= 64 ? 112 << 10 : 64 << 10;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(threads(N), 1)
     x.size = N * ROW_BYTES * a.depth;
     w.stages = a.stages;
     x.stages = a.x_stages;
-    /* wgmma reads beyond the last tile of weights, which is never beyond the sums. */
+    /* wgmma may read beyond the last tile of weights, but never beyond the sums. */
     float *sums = (float *)(memory + w.size * w.stages + x.size * x.stages);
     float *scale = sums + sum_columns(N) * SUM_STEP;
     w.at = shared_address(memory);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(threads(N), 1)
     w.empty = w.full + 8 * MAX_STAGES;
     x.full = w.empty + 8 * MAX_STAGES;
     x.empty = x.full + 8 * X_STAGES;
-    /* A tile of 64 rows or less has nothing for the second warpgroup. */
+    /* With at most 64 rows in a tile, the second warpgroup has nothing to do. */
     int busy = a.gated || a.rows > GROUP ? CONSUMERS : CONSUMERS / 2;
     dep_launch();
 #pragma unroll 1
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(threads(N), 1)
 #endif
 }
 
-/* Rows' 1 / rms, a warp for each. */
+/* Compute 1 / rms of the rows, one warp per row. */
 __global__ void __launch_bounds__(SCALE_THREADS)
     scales_kernel(float *scale, const float *squares, int n, int dim, float eps)
 {
@@ -123,7 +123,7 @@ template <int N> static cudaError_t launch_stream(struct device_work *w, stream_
                   (size_t)all, w->stream, a);
 }
 
-/* Whether all of the call is for this kernel: nothing of it depends on the rows of x. */
+/* Whether this kernel supports the call; must not depend on the rows of x. */
 static bool suits(const struct device_work *w, const struct few_call *c)
 {
     if (w->gpu->major != 9 || c->n_jobs > DEVICE_MAX_JOBS || c->in % TILE_COLS != 0)
@@ -134,7 +134,7 @@ static bool suits(const struct device_work *w, const struct few_call *c)
     return true;
 }
 
-/* Tiles of so many rows. */
+/* Number of tiles of `rows` rows. */
 static int count_tiles(const struct few_call *c, int rows)
 {
     int n = 0;
@@ -143,8 +143,8 @@ static int count_tiles(const struct few_call *c, int rows)
     return n;
 }
 
-/* Rows of a tile (of a gated product, of a half): eights, at most 128 (64), so that the waves of
- * blocks have the least rows to read one after the other; the larger of equals. */
+/* Choose the rows of a tile (of each half, in a gated product): a multiple of 8, at most 128 (64),
+ * such that a block reads the fewest rows in all its waves; the largest among equals. */
 static int choose_rows(const struct few_call *c)
 {
     int most = c->gated ? GROUP : 2 * GROUP, best = most;
@@ -159,7 +159,7 @@ static int choose_rows(const struct few_call *c)
     return best;
 }
 
-/* Steps of a stage: a divisor of all. */
+/* Choose the steps of a stage: a divisor of all steps. */
 static int choose_depth(const stream_args &a, int columns)
 {
     int step_size = a.rows * (a.gated ? 2 : 1) * ROW_BYTES, depth = 1;
@@ -170,7 +170,7 @@ static int choose_depth(const stream_args &a, int columns)
     return depth;
 }
 
-/* The maps of the weights: boxes of a tile and `depth` steps. */
+/* Make the TMA maps of the weights: a box is a tile of `depth` steps. */
 static bool map_weights(const struct few_call *c, stream_args *a, encode_fn encode)
 {
     for (int i = 0; i < c->n_jobs; i++) {
@@ -207,7 +207,7 @@ static bool aligned(const void *p, size_t to)
     return (uintptr_t)p % to == 0;
 }
 
-/* Whether quads of y may be read and written at once. */
+/* Whether four elements of y may be read and written in one access. */
 static bool quads_fit(const stream_args &a)
 {
     for (int i = 0; i < a.n_jobs; i++) {
@@ -223,8 +223,8 @@ bool few_hopper_ready(const struct device_work *w)
     return w->gpu->major == 9 && find_encode_once();
 }
 
-/* The scales of all rows at once: of more than 64 rows each block would take longer to read all
- * octets' sums than its weights. */
+/* Compute the scales of all rows in a kernel of its own: with more than 64 rows, each block would
+ * take longer to read the sums of all octets than to read its weights. */
 static void scale_rows(struct device_work *w, stream_args *a)
 {
     float *scale = (float *)((int *)w->few_scratch + FEW_COUNTERS);

@@ -1,8 +1,8 @@
-/* What a block of matmul_few_hopper.cu does: one thread asks for the weights, one for x, two
- * warpgroups multiply and end the tiles, the rest find the rows' scales.
+/* The work of a block of matmul_few_hopper.cu: one thread requests the weights, one requests x, two
+ * warpgroups multiply and finish the tiles, the other warps find the rows' scales.
  *
- * Weights and x have a ring of stages each. Every block needs all of x, again for each tile: it
- * comes from L2, soon, while the weights' ring must hide the memory. */
+ * Weights and x have separate rings of stages. Each block needs all of x, again for each tile; x
+ * comes from L2 with a short latency, while the weights' ring must hide the latency of memory. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_CUH
 
@@ -11,25 +11,25 @@
 #include "kernels/cuda/norm.h"
 
 enum {
-    MET = 1,         /* barriers: sums are in shared memory, ... */
-    DONE = 2,        /* ... have been read, ... */
-    SCALED = 3,      /* ... and the rows' scales are there */
+    MET = 1,         /* barriers: sums are in shared memory; */
+    DONE = 2,        /* sums have been read; */
+    SCALED = 3,      /* the rows' scales are ready */
     GROUP = 64,      /* rows of a warpgroup: wgmma's M */
     CONSUMERS = 256, /* threads: two warpgroups that multiply */
     PRODUCERS = 64,  /* a warp for the weights and one for x */
-    SCALE_ROWS = 4,  /* whose 1 / rms a warp finds at a time */
+    SCALE_ROWS = 4,  /* rows whose 1 / rms a warp finds at a time */
     ROW_BYTES = TILE_COLS * 2,
-    MAX_STAGES = 16, /* of the weights' ring, and of x's */
+    MAX_STAGES = 16, /* most stages of the weights' ring; of x's: X_STAGES */
     X_STAGES = 8,
-    SUM_STEP = 2 * GROUP + 4, /* floats from column to column: the lanes of a warp differ in bank */
-    SUM_COLUMNS = 64,         /* rows of x whose sums are ended at a time, at most */
-    QUAD = 4                  /* rows of a tile that a thread ends at a time */
+    SUM_STEP = 2 * GROUP + 4, /* floats per column: no bank conflicts within a warp */
+    SUM_COLUMNS = 64,         /* most rows of x whose sums are finished at a time */
+    QUAD = 4                  /* rows of a tile that a thread finishes at a time */
 };
 
-/* Threads that find the rows' 1 / rms meanwhile, and all. */
+/* Threads that find the rows' 1 / rms, and (threads) all threads of a block. */
 __host__ __device__ static constexpr int scalers(int n)
 {
-    return n == 8 || n > SUM_COLUMNS ? 32 : 96; /* wide sums want the registers */
+    return n == 8 || n > SUM_COLUMNS ? 32 : 96; /* wide sums need the registers */
 }
 
 __host__ __device__ static constexpr int threads(int n)
@@ -37,7 +37,7 @@ __host__ __device__ static constexpr int threads(int n)
     return CONSUMERS + PRODUCERS + scalers(n);
 }
 
-/* Columns whose sums lie in shared memory at a time. */
+/* Columns whose sums are in shared memory at a time. */
 __host__ __device__ static constexpr int sum_columns(int n)
 {
     return n < SUM_COLUMNS ? n : (int)SUM_COLUMNS;
@@ -47,24 +47,24 @@ struct stream_job {
     void *y;
     size_t y_stride;
     const float *bias, *bias2;
-    int out, tile0; /* its first tile */
+    int out, tile0; /* tile0: its first tile */
 };
 
 struct stream_args {
     CUtensorMap w[DEVICE_MAX_JOBS], x;
     struct stream_job job[DEVICE_MAX_JOBS];
     int n_jobs, n, steps;         /* steps: of TILE_COLS columns */
-    int tiles;                    /* block b has every gridDim.x-th from b on */
-    int rows;                     /* of a tile; of a gated product, of each half */
+    int tiles;                    /* block b takes tiles b, b + gridDim.x, ... */
+    int rows;                     /* per tile; in a gated product, per half */
     int depth;                    /* steps of a stage */
     int stages, x_stages;         /* of the rings */
-    int flight;                   /* stages of weights on the way at a time */
-    uint32_t quad_inverse;        /* for i / (rows / QUAD) */
-    int add, gated, y_bf16, wide; /* wide: y by quads */
-    struct few_norm norm;         /* its pointers: of the launch's first row */
+    int flight;                   /* stages of weights in flight */
+    uint32_t quad_inverse;        /* inverse() for i / (rows / QUAD) */
+    int add, gated, y_bf16, wide; /* wide: access y by quads */
+    struct few_norm norm;         /* its pointers: to the launch's first row */
 };
 
-/* i / d for i up to 2048 and d up to 32 by a product. */
+/* A factor for computing i / d by a multiplication, for i up to 2048 and d up to 32. */
 __host__ __device__ static constexpr uint32_t inverse(uint32_t d)
 {
     return ((1u << 20) + d - 1) / d;
@@ -80,10 +80,10 @@ __host__ __device__ static constexpr int divide(int i, uint32_t inverse)
 /* ---- the rings ---- */
 
 struct ring {
-    uint32_t at, full, empty; /* shared memory: the stages and their barriers */
-    int size, stages;         /* bytes of a stage */
+    uint32_t at, full, empty; /* addresses of the stages and their barriers */
+    int size, stages;         /* size: bytes of a stage */
     int stage;
-    uint32_t parity; /* of the stage's present round */
+    uint32_t parity; /* of the stage's current round */
 };
 
 __device__ static inline void ring_next(struct ring &r)
@@ -97,7 +97,7 @@ __device__ static inline uint32_t stage_at(const struct ring &r)
     return r.at + r.stage * r.size;
 }
 
-/* Until the stage may be filled again. */
+/* Wait until the stage may be filled again. */
 __device__ static inline void stage_claim(const struct ring &r)
 {
     barrier_wait(r.empty + r.stage * 8, r.parity ^ 1);
@@ -112,8 +112,8 @@ __device__ static inline int job_of(const stream_args &a, int tile)
     return j;
 }
 
-/* One thread: the weights of the block's tiles. They wait for no kernel in front, but not all of
- * the ring is asked for at once: the copy engine would come to x last. */
+/* One thread: requests the weights of the block's tiles. It need not wait for the preceding kernel,
+ * but does not request the whole ring at once, because TMA would then serve x last. */
 __device__ static inline void produce_weights(const stream_args &a, struct ring w)
 {
     struct ring landed = w;
@@ -138,7 +138,7 @@ __device__ static inline void produce_weights(const stream_args &a, struct ring 
     }
 }
 
-/* One thread: x, again for every tile, when the kernel in front has written it. */
+/* One thread: requests x, again for every tile, once the preceding kernel has written it. */
 __device__ static inline void produce_x(const stream_args &a, struct ring x)
 {
     map_prefetch(&a.x);
@@ -154,8 +154,8 @@ __device__ static inline void produce_x(const stream_args &a, struct ring x)
         }
 }
 
-/* Rows' 1 / rms, by warps beside those that multiply; of more than 64 rows a kernel in front has
- * found them. */
+/* Find the rows' 1 / rms, by warps that do not multiply. For more than 64 rows, an earlier kernel
+ * has found them. */
 template <int N> __device__ static inline void find_scales(const stream_args &a, float *scale)
 {
     int dim = a.steps * TILE_COLS, thread = (int)threadIdx.x - CONSUMERS - PRODUCERS;
@@ -178,8 +178,8 @@ template <int N> __device__ static inline void find_scales(const stream_args &a,
     }
 }
 
-/* c and d += one step's products, begun: by turns, for a wgmma waits some 50 cycles for one in
- * front that adds to the same sums. */
+/* Start one step's products, added to c and d in turn: a wgmma waits some 50 cycles for an earlier
+ * one that adds to the same accumulator. */
 template <int N>
 __device__ static inline void step(float (&c)[N / 2], float (&d)[N / 2], uint32_t weights,
                                    uint32_t x)
@@ -192,7 +192,7 @@ __device__ static inline void step(float (&c)[N / 2], float (&d)[N / 2], uint32_
     wgmma_commit();
 }
 
-/* The warp has done with a stage of both rings. */
+/* The warp has finished with a stage of both rings. */
 __device__ static inline void release(const struct ring &w, const struct ring &x)
 {
     int lane = (int)threadIdx.x % 32;
@@ -202,8 +202,8 @@ __device__ static inline void release(const struct ring &w, const struct ring &x
         barrier_arrive(x.empty + x.stage * 8);
 }
 
-/* All of K for the thread's rows of the tile: register 4 j + 2 i + e of c is row lane / 4 + 8 i of
- * its warp's 16, column 8 j + lane % 4 * 2 + e. */
+/* Sum over all of K for the thread's rows of the tile. Register 4 j + 2 i + e of c is row lane / 4
+ * + 8 i of the warp's 16 rows, column 8 j + lane % 4 * 2 + e. */
 template <int N>
 __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], struct ring &w,
                                    struct ring &x)
@@ -223,7 +223,7 @@ __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], stru
         pin(c);
         pin(odd);
         step<N>(c, odd, from, x_from);
-        wgmma_wait<1>(); /* the stage before this one has been used up */
+        wgmma_wait<1>(); /* the products of the previous stage have ended */
         if (i > 0)
             release(w_before, x_before);
 #pragma unroll 1
@@ -244,11 +244,11 @@ __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], stru
 }
 
 /* ---- the end of a tile: the sums go through shared memory, so that a thread has quads of rows and
- * its neighbours those beside them. Little code: a launch meets it for the first time when all wait
- * for it. ---- */
+ * its neighbours the adjacent ones. The code is kept small, because it is not in the instruction
+ * cache when everything waits for it. ---- */
 
-/* The thread's sums of some columns to [columns][SUM_STEP]; what a gate opens lies GROUP behind the
- * gate. */
+/* Store the thread's sums of some columns as [columns][SUM_STEP]; in a gated product, the sums of
+ * up are GROUP rows after those of gate. */
 template <int N>
 __device__ static inline void put_sums(const float (&c)[N / 2], float *sums, int part)
 {
@@ -259,10 +259,10 @@ __device__ static inline void put_sums(const float (&c)[N / 2], float *sums, int
         sums[(r / 4 * 8 + r % 2) * SUM_STEP + r / 2 % 2 * 8] = c[part * sum_columns(N) / 2 + r];
 }
 
-/* Quad i of a tile that begins at row0 of its matrix, of the columns from col0 on. */
+/* The place of quad i of a tile that begins at row0 of its matrix, for columns from col0 on. */
 struct place {
     int col, row;
-    int at; /* in the sums */
+    int at; /* index in the sums */
     bool there;
 };
 
@@ -278,7 +278,7 @@ __device__ static inline struct place place_of(const stream_args &a, const strea
     return p;
 }
 
-/* Two numbers as BF16, as bf16_bits has it; out of the way what hardly ever happens. */
+/* Two numbers as BF16, as by bf16_bits. Not inlined, because it is hardly ever needed. */
 __device__ OUT_OF_LINE static uint32_t two_bf16_bits(float lo, float hi)
 {
     return (bf16_bits(lo) & 0xffffu) | bf16_bits(hi) << 16;
@@ -308,13 +308,13 @@ __device__ static inline float opened(float gate, float v)
     return v * (gate / (1 + __expf(-gate)));
 }
 
-/* What a quad needs beside its sums. */
+/* What a quad needs in addition to its sums. */
 struct ending {
-    float4 bias, more; /* more: the bias of what a gate opens, or the next norm's weights */
+    float4 bias, more; /* more: up's bias, or the next norm's weights */
     float4 old;
 };
 
-/* Vectors of a model are not aligned. */
+/* Four floats that need not be aligned, as vectors in a model file are not. */
 __device__ static inline float4 quad_at(const float *v)
 {
     return make_float4(v[0], v[1], v[2], v[3]);
@@ -336,7 +336,7 @@ __device__ static inline struct ending ending_of(const stream_args &a, const str
     return e;
 }
 
-/* The quads of two neighbours are an octet of the next norm: a whole warp. */
+/* Finish a quad. Two neighbouring quads are an octet of the next norm. Called by a whole warp. */
 __device__ static inline void finish_quad(const stream_args &a, const stream_job &j,
                                           const struct place &p, const struct ending &e,
                                           const float *sums, const float *scale)
@@ -372,7 +372,7 @@ __device__ static inline void finish_quad(const stream_args &a, const stream_job
         a.norm.sums[to / NORM_OCTET] = s;
 }
 
-/* Where y or its rows are not aligned, number by number; no norm follows. */
+/* For y or rows of y that are not aligned: element by element; no norm follows. */
 __device__ static inline void finish_odd(const stream_args &a, const stream_job &j,
                                          const float *sums, const float *scale, int row0, int col0,
                                          int columns)
@@ -397,7 +397,7 @@ __device__ static inline void finish_odd(const stream_args &a, const stream_job 
     }
 }
 
-/* All consumers, those without rows in the tile too. */
+/* Called by all consumer threads, also those without rows in the tile. */
 template <int N>
 __device__ static inline void consume(const stream_args &a, struct ring w, struct ring x,
                                       float *sums, const float *scale, bool busy)

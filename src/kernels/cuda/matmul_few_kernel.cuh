@@ -1,16 +1,16 @@
 /* The kernel of matmul_few.h for any type of weights, and its launch.
  *
- * Weights and x come through a ring of `depth` stages in shared memory; a stage is WK slots. The
- * first stages' weights are asked for before the kernel in front has ended. A barrier opens each
- * stage: it makes x, which the whole block fetches, visible, and frees the stage before it, which
- * is filled again at once. A block that takes several tiles (WK = 1 and no splits) goes on from one
+ * Weights and x go through a ring of `depth` stages in shared memory; a stage is WK slots. The
+ * weights of the first stages are requested before the preceding kernel has ended. A barrier begins
+ * each stage: it makes x, which the whole block fetches, visible, and frees the previous stage,
+ * which is refilled at once. A block that takes several tiles (WK = 1 and no splits) goes from one
  * to the next without emptying the ring. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_KERNEL_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_KERNEL_CUH
 
 #include "kernels/cuda/matmul_few_mma.cuh"
 
-/* Wait until at most `open` groups of copies are under way. */
+/* Wait until at most `open` groups of copies are in flight. */
 __device__ static inline void few_wait(int open)
 {
     switch (open) {
@@ -38,7 +38,7 @@ __device__ static inline void few_wait(int open)
     }
 }
 
-/* What a lane fetches of a unit: 16-byte units of w (of slot 0) and bytes of the scales. */
+/* What a lane fetches of a unit: offsets in 16-byte units of w (for slot 0), and in the scales. */
 template <enum dtype T, int MT> struct few_aim {
     enum { PLAIN = few_octet_size(T) == 1024, N = PLAIN ? 4 * MT : 2 * MT };
     uint32_t at[N], scale_at;
@@ -67,7 +67,7 @@ __device__ static inline void few_take_aim(few_aim<T, MT> *f, const few_params &
     }
     f->scale_at = 0;
     if (slot_scales(T)) {
-        constexpr int LANES = slot_scales(T) ? slot_scales(T) / 16 : 1; /* of an octet */
+        constexpr int LANES = slot_scales(T) ? slot_scales(T) / 16 : 1; /* lanes per octet */
         int octet = min(few_octet<MT>(p.gated, unit, lane / LANES), j.octets - 1);
         f->scale_at = (uint32_t)(octet * (p.slots / slots_per_scale(T)) * LANES + lane % LANES);
     }
@@ -98,7 +98,8 @@ __device__ static inline void few_pull(const few_aim<T, MT> &f, const few_job &j
     }
 }
 
-/* Unit at element k of a row of x, zero beyond its end, for rows at any address. */
+/* The 16-byte unit at element k of a row of x, zero after its end; for rows that are not aligned.
+ */
 template <enum dtype T>
 __device__ static inline uint4 few_x_slow(const few_params &p, int row, int k)
 {
@@ -115,12 +116,12 @@ __device__ static inline uint4 few_x_slow(const few_params &p, int row, int k)
     return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-/* Where a block is in K. */
+/* A block's range of slots in K. */
 struct few_span {
     int slot0, slot1, log_wk;
 };
 
-/* x of a stage, by the whole block. */
+/* Fetch x of a stage. Called by the whole block. */
 template <enum dtype T, int NT>
 __device__ static inline void few_pull_x(const few_params &p, const few_span &s, uint8_t *to,
                                          int stage)
@@ -144,8 +145,8 @@ __device__ static inline void few_pull_x(const few_params &p, const few_span &s,
     }
 }
 
-/* x of the first stages. The copies of weights under way end in order, so x may not queue behind
- * them: it goes through registers, as much at once as they hold. */
+/* Fetch x of the first stages. Asynchronous copies complete in order, so x would wait for the
+ * weights requested before; instead it goes through registers, as much at a time as they hold. */
 template <enum dtype T, int NT>
 __device__ static inline void few_first_x(const few_params &p, const few_span &s, uint8_t *x0,
                                           int stages)
@@ -186,7 +187,8 @@ __device__ static inline float few_silu(float g)
     return g / (1.0f + expf(-g));
 }
 
-/* Sum v of row `row` of w (v2: of the gated product's second matrix) and row `col` of x. */
+/* Finish and store the sum v for row `row` of w and row `col` of x (v2: for the second matrix of a
+ * gated product). */
 __device__ static inline void few_put(const few_params &p, const few_job &j, int row, int col,
                                       float v, float v2)
 {
@@ -212,7 +214,8 @@ __device__ static inline void few_put(const few_params &p, const few_job &j, int
         ((float *)j.y)[at] = v;
 }
 
-/* Row `r` of a tile: which row of the matrix, -1: none (gated: also those of the second one). */
+/* The matrix row of row `r` of a tile, -1 if there is none (gated: also for rows of the second
+ * matrix). */
 template <int MT>
 __device__ static inline int few_row(const few_params &p, const few_job &j, int tile_unit, int r)
 {
@@ -221,7 +224,7 @@ __device__ static inline int few_row(const few_params &p, const few_job &j, int 
     return row < j.out && !(p.gated && o % 2) ? row : -1;
 }
 
-/* A unit of a warp that has it to itself, by way of `sums` [8][few_sum_stride], its own. */
+/* Store a unit that belongs to a single warp, through the warp's own `sums` [8][few_sum_stride]. */
 template <int MT, int NT>
 __device__ static inline void few_put_unit(const few_params &p, const few_job &j,
                                            float acc[MT][NT][4], float *sums, int unit, int lane)
@@ -249,7 +252,7 @@ __device__ static inline void few_put_unit(const few_params &p, const few_job &j
     }
 }
 
-/* Sums of a tile's element over the WK warps that share it. */
+/* The sum of a tile's element over the WK warps that share it. */
 template <int MT, int NT>
 __device__ static inline float few_sum_warps(const float *sums, int log_wk, int r, int col)
 {
@@ -262,7 +265,7 @@ __device__ static inline float few_sum_warps(const float *sums, int log_wk, int 
     return v;
 }
 
-/* The same over the blocks that share it: [split][n][rows of a tile]. */
+/* The same over the blocks that share it; `left` is [split][n][rows of a tile]. */
 __device__ static inline float few_sum_splits(const float *left, int splits, size_t size, size_t at)
 {
     float v = __ldcg(left + at);
@@ -271,7 +274,7 @@ __device__ static inline float few_sum_splits(const float *left, int splits, siz
     return v;
 }
 
-/* Leave the block's sums and say whether all blocks of the tile have. */
+/* Store the block's sums for others. Returns whether all blocks of the tile have done so. */
 template <int MT, int NT>
 __device__ static inline bool few_leave(const few_params &p, const few_job &j, const float *sums,
                                         float *left, int tile, int split, int rows)
@@ -293,7 +296,7 @@ __device__ static inline bool few_leave(const few_params &p, const few_job &j, c
     return last;
 }
 
-/* A tile whose sums lie in several warps, and perhaps in several blocks. */
+/* Finish a tile whose sums are spread over several warps, and possibly several blocks. */
 template <int MT, int NT>
 __device__ static inline void few_put_tile(const few_params &p, const few_job &j,
                                            const float acc[MT][NT][4], float *sums, int tile,
@@ -303,7 +306,7 @@ __device__ static inline void few_put_tile(const few_params &p, const few_job &j
     int lane = (int)threadIdx.x % 32, rows = units * 16 * MT, size = rows * p.n;
     float *mine = sums + (int)threadIdx.x / 32 * NT * 8 * STRIDE;
     float *left = p.partial + j.partial + (size_t)tile * (size_t)j.splits * (size_t)size;
-    __syncthreads(); /* the ring is no longer read */
+    __syncthreads(); /* no warp reads the ring any more */
 #pragma unroll
     for (int mt = 0; mt < MT; mt++) {
 #pragma unroll
@@ -364,7 +367,7 @@ __global__ void __launch_bounds__(few_max_warps(T, NT) * 32)
     for (int i = 1 - p.depth; i < total; i++) {
         if (i == 0) {
             dep_wait();
-            for (int first = 0; first < ahead; first += stages) /* a tile begins at slot0 again */
+            for (int first = 0; first < ahead; first += stages) /* each tile begins at slot0 */
                 few_first_x<T, NT>(p, s, x0 + first * p.stage_size, min(stages, ahead - first));
         }
         if (i >= 0) {
@@ -384,7 +387,7 @@ __global__ void __launch_bounds__(few_max_warps(T, NT) * 32)
                 few_take_aim(&aim, p, j, pull_tile * units + wm, lane);
             }
         }
-        copy_async_commit(); /* always, so that groups can be counted */
+        copy_async_commit(); /* even if empty, so that groups can be counted */
         if (i < 0)
             continue;
         int slot = s.slot0 + (stage << j.log_wk) + wk;
@@ -412,7 +415,7 @@ static inline cudaError_t few_launch(const few_params *p, int blocks, size_t sme
     cudaError_t e = cudaGetDevice(&device);
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (e == cudaSuccess) /* less the static part */
+    if (e == cudaSuccess) /* minus the static shared memory */
         e = allow_smem(&allowed, device, few_kernel<T, MT, NT>, (size_t)most - 1024, false);
     if (e != cudaSuccess)
         return e;

@@ -1,22 +1,23 @@
-/* One slot of a unit times the rows of x in shared memory, for each type of weights.
+/* Multiplies one slot of a unit by the rows of x in shared memory, for each type of weights.
  *
- * The order of k inside an mma is free as long as both sides agree, so of plain types a lane takes
- * the 8 elements 8 t .. 8 t + 7 of every 32: 16 bytes of a row for BF16, which feed two mma. Blocks
- * lie as mma has them (planes.h) and are multiplied as the integers they are, exactly; the sum of a
+ * The order of k inside an mma is free as long as both operands agree. For plain types a lane takes
+ * elements 8 t .. 8 t + 7 of every 32: 16 bytes of a row for BF16, which feed two mma. Quantised
+ * blocks are stored in mma's order (planes.h) and multiplied exactly, as integers; the sum of a
  * block of 32 is then scaled in f32 and added. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_MMA_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_MMA_CUH
 
 #include "kernels/cuda/matmul_few.h"
 
-/* Where unit u (16 bytes) of a row of x lies in its part of a stage: [part of 64 bytes][row][t].
- * Rows of odd parts are swapped in pairs, so that eight units of a row meet eight banks. */
+/* Offset of unit u (16 bytes) of a row of x in its part of a stage: [part of 64 bytes][row][t].
+ * Rows of odd parts are swapped in pairs, so that eight units of a row fall into different banks.
+ */
 template <enum dtype T, int NT> __device__ static inline int few_x_place(int row, int u)
 {
     int part = T == DTYPE_F16 ? u / 8 * 2 + u % 2 : u / 4;
     int t = T == DTYPE_F16 ? u % 8 / 2 : u % 4;
     row ^= part & 1;
-    if (has_blocks(T)) /* eight rows of a unit meet eight banks */
+    if (has_blocks(T)) /* eight rows of a unit fall into different banks */
         t ^= row / 2 & 3;
     return (part * NT * 8 + row) * 64 + t * 16;
 }
@@ -28,7 +29,7 @@ __device__ static inline uint4 few_x_load(const uint8_t *x, int part, int nt, in
     return *(const uint4 *)(x + (part * NT * 8 + row) * 64 + lane % 4 * 16);
 }
 
-/* x for two mma of a block of 32. */
+/* Load x for the two mma of a block of 32. */
 template <int NT>
 __device__ static inline void few_x_block(uint32_t b[4], const uint8_t *x, int block, int nt,
                                           int lane)
@@ -37,7 +38,8 @@ __device__ static inline void few_x_block(uint32_t b[4], const uint8_t *x, int b
     load_matrix4(b, x + (block * NT * 8 + nt * 8 + row) * 64 + t * 16);
 }
 
-/* Plain rows of 128 bytes: [octet][half][row][t], rows swapped in the second half. */
+/* Offset in plain rows of 128 bytes: [octet][half][row][t], with rows swapped in the second half.
+ */
 __device__ static inline int few_plain_place(int octet, int row, int u)
 {
     int half = u / 4;
@@ -81,7 +83,7 @@ __device__ static inline uint32_t few_word(const uint4 &v, int i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-/* F16 is exact in TF32; x is rounded to it. */
+/* F16 weights are exact in TF32; x is rounded to TF32. */
 template <int MT, int NT>
 __device__ static inline void few_slot_f16(float acc[MT][NT][4], const uint8_t *w, const uint8_t *x,
                                            int lane)
@@ -114,12 +116,13 @@ __device__ static inline void few_slot_f16(float acc[MT][NT][4], const uint8_t *
     }
 }
 
-/* A lane's part of a block for the two mma: rows g and g + 8. */
+/* A lane's part of a block for the two mma: rows lane / 4 and lane / 4 + 8. */
 struct few_block {
     uint32_t a0[4], a1[4];
 };
 
-/* Signed bytes at bits 0 and 16 as BF16: 128 + the low 7 bits, less 128 or, with the sign, 256. */
+/* Signed bytes at bits 0 and 16 as BF16: 128 + the low 7 bits, minus 128, or minus 256 if negative.
+ */
 __device__ static inline uint32_t few_bytes_bf16(uint32_t v)
 {
     uint32_t low = and_or(v, 0x007f007fu, 0x43004300u);
@@ -141,7 +144,7 @@ __device__ static inline void few_unpack_q8_0(few_block *b, uint4 r0, uint4 r1, 
     b->a1[3] = few_bytes_bf16(v1 >> 8);
 }
 
-/* Nibbles at bits 0 and 16 less 8 as BF16: 128 + nibble, less 136. */
+/* Nibbles at bits 0 and 16, minus 8, as BF16: 128 + nibble, minus 136. */
 __device__ static inline uint32_t few_nibbles_bf16(uint32_t v)
 {
     return fma_bf16x2(and_or(v, 0x000f000fu, 0x43004300u), 0x3f803f80u, 0xc308c308u);
@@ -160,7 +163,7 @@ __device__ static inline void few_unpack_q4_0(few_block *b, uint4 r0, uint4 r1, 
     b->a1[3] = few_nibbles_bf16(w1 >> 12);
 }
 
-/* Nibbles at bits 3 and 19: 16 + nibble as BF16 without an addition. */
+/* Nibbles at bits 3 and 19 (after a rotation) as BF16 of 16 + nibble, without an addition. */
 __device__ static inline uint32_t few_nibbles_16(uint32_t w, int turn)
 {
     return and_or(__funnelshift_r(w, w, (unsigned)turn), 0x00780078u, 0x41804180u);
@@ -179,7 +182,7 @@ __device__ static inline void few_unpack_q4_k(few_block *b, uint4 r0, uint4 r1, 
     b->a1[3] = few_nibbles_16(w1, 12);
 }
 
-/* Q8_0 and Q4_0: a block's sum times its scale. */
+/* Q8_0 and Q4_0: adds a block's sum times its scale. */
 template <enum dtype T, int MT, int NT>
 __device__ static inline void few_slot_scaled(float acc[MT][NT][4], const uint8_t *w,
                                               const uint8_t *x, int lane)
@@ -230,9 +233,9 @@ __device__ static inline void few_slot_scaled(float acc[MT][NT][4], const uint8_
     }
 }
 
-/* Q4_K, w = scale * q - min: the sum over (16 + q) x is scaled, and (16 scale + min) times the sum
- * of x, which an mma with ones gives, taken off. Lane t of a row works out scale and min of block t
- * and hands them round. */
+/* Q4_K, where w = scale * q - min: the sum over (16 + q) x is multiplied by scale, and (16 scale +
+ * min) times the sum of x is subtracted; an mma with ones computes the sum of x. Lane t of a row
+ * computes scale and min of block t and passes them to the others. */
 template <int MT, int NT>
 __device__ static inline void few_slot_q4_k(float acc[MT][NT][4], const uint8_t *w,
                                             const uint8_t *x, int lane, int slot)
@@ -267,7 +270,7 @@ __device__ static inline void few_slot_q4_k(float acc[MT][NT][4], const uint8_t 
             uint32_t b[4];
             few_x_block<NT>(b, x, block, nt, lane);
             uint32_t b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-            float sum[4]; /* of x, for the columns 2 t and 2 t + 1, twice */
+            float sum[4]; /* sums of x in columns 2 t and 2 t + 1, twice */
             mma_bf16_first(sum, ones, b0);
             mma_bf16(sum, ones, b1);
 #pragma unroll

@@ -1,32 +1,34 @@
-/* Gate and up of small models on Hopper GPUs: few columns (K), so all weights of a block's tile lie
- * in shared memory before the kernel in front has ended, and what counts is the way from x to y.
+/* Gate and up of small models on Hopper GPUs. There are few columns (K), so all weights of a
+ * block's tile are in shared memory before the preceding kernel has ended, and only the latency
+ * from x to y matters.
  *
- * K is cut into steps of 64 columns. Up to eight rows of x, each step has a warp: x comes to its
- * registers, the sums of its step, of all rows of the tile, go to shared memory, and are added
- * there in the order of K. A step's sum is a chain of four mma from zero. More rows go through
- * wgmma, four from zero likewise, which gives the same bits (measured; every test of rows checks
- * it), so the bits of an output depend on its row of x alone.
+ * K is cut into steps of 64 columns. With up to eight rows of x, each step has a warp: it loads x
+ * into registers and stores the sums of its step, for all rows of the tile, in shared memory, where
+ * the steps are added in the order of K. The sum of a step is a chain of four mma starting from
+ * zero. More rows use wgmma, also in chains of four from zero, which gives the same bits (measured,
+ * and checked by every test of rows). So the bits of an output depend only on its row of x.
  *
- * Registers are few and the block does not take all of the shared memory, so that the blocks of the
- * kernels in front and behind find room beside it. All blocks want the same few lines of x at once:
- * a warp asks for them by one request, or two, not number by number. And no more than FLIGHT of the
- * weights are on the way at a time, for the kernels in front are still reading.
+ * The kernel uses few registers and not all of the shared memory, so that the blocks of the kernels
+ * before and after it fit on the same multiprocessor. All blocks need the same few lines of x at
+ * once: a warp loads them with one or two requests instead of number by number. At most
+ * NARROW_FLIGHT bytes of weights are in flight at a time, because the preceding kernels are still
+ * reading.
  *
- * Tried and of no use on an H200: all of it once without x while the weights come, to have the code
- * in the cache. */
+ * Tried on an H200 without effect: running everything once without x while the weights arrive, to
+ * bring the code into the instruction cache. */
 #include "kernels/cuda/matmul_few.h"
 
 #include "kernels/cuda/matmul_few_narrow_hopper.cuh"
 
 enum {
-    NARROW_BLOCKS = 132,      /* at most: a wave of an H200 */
+    NARROW_BLOCKS = 132,      /* at most one wave on an H200 */
     USUAL_STEPS = 14,         /* 896 columns */
-    NARROW_FLIGHT = 30 << 10, /* bytes of weights on the way at a time */
+    NARROW_FLIGHT = 30 << 10, /* bytes of weights in flight */
     NARROW_SMEM = 227 << 10
 };
 
-/* STEPS: so many, known beforehand; 0: as the arguments say. Registers by the threads that there
- * would be room for: 40. */
+/* STEPS: number of steps if known at compile time, else 0 (a.steps counts). The launch bounds limit
+ * the kernel to 40 registers per thread. */
 template <int STEPS>
 __global__ void __launch_bounds__(768, 2) narrow_lone_kernel(const __grid_constant__ narrow_args a)
 {
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(threads(N), 1)
     TILE_MEMORY(memory);
     struct narrow_memory m = {};
     m.w = memory;
-    m.x = m.w + a.steps * narrow_step_size(a.rows); /* wgmma reads beyond the weights, into x */
+    m.x = m.w + a.steps * narrow_step_size(a.rows); /* wgmma may read beyond the weights, into x */
     m.sums = (float *)(m.x + a.steps * N * ROW_BYTES);
     m.bias = m.sums + N * SUM_STEP;
     m.scale = m.bias + 2 * a.rows;
@@ -89,7 +91,7 @@ __global__ void __launch_bounds__(threads(N), 1)
 
 /* ---- host ---- */
 
-/* Bytes of shared memory. */
+/* Bytes of shared memory of narrow_lone_kernel, and (many_size) of narrow_many_kernel. */
 static int lone_size(const narrow_args &a, int n)
 {
     return a.steps * (narrow_step_size(a.rows) + n * narrow_stride(a.rows) * 4 + 8) +
@@ -134,13 +136,13 @@ static cudaError_t launch_many(struct device_work *w, narrow_args &a, encode_fn 
                                          many_size(a, 32));
 }
 
-/* Rows of a block. */
+/* Rows of the matrices per block. */
 static int narrow_rows(int out)
 {
     return ((out + NARROW_BLOCKS - 1) / NARROW_BLOCKS + 7) / 8 * 8;
 }
 
-/* Whether the call is for these kernels, and how it is cut up: nothing of it depends on n. */
+/* Whether these kernels support the call, and how it is divided; must not depend on n. */
 static bool plan_narrow(const struct device_work *w, const struct few_call *c, narrow_args *a)
 {
     const struct cuda_matrix *gate = cuda_of(c->w[0]), *up = cuda_of(c->w[1]);

@@ -1,33 +1,33 @@
-/* What a block of matmul_few_narrow_hopper.cu does. One thread asks for all weights of the tile;
- * then, up to eight rows of x: a warp for each step of K by mma; more: two warpgroups by wgmma,
- * gate and up. Either way the sum of a step is a chain of four products from zero, and the steps
- * are added in order: the same bits. */
+/* The work of a block of matmul_few_narrow_hopper.cu. One thread requests all weights of the tile.
+ * With up to eight rows of x, one warp multiplies each step of K by mma; with more, two warpgroups
+ * multiply gate and up by wgmma. In both cases the sum of a step is a chain of four products from
+ * zero, and the steps are added in order, so the bits are the same. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_NARROW_HOPPER_CUH
 
 #include "kernels/cuda/matmul_few_hopper.cuh"
 
 enum {
-    NARROW_STEPS = 16, /* of TILE_COLS columns, at most */
-    NARROW_COLS = 8,   /* rows of x of an mma: its columns */
-    MMA_ROWS = 16,     /* rows of the tile */
-    SUM_PAD = 4,       /* floats behind a column of sums: the lanes of a warp differ in bank */
-    BUNCH = 4,         /* steps that wgmma has at a time */
-    SUMMED = 1         /* barrier: all sums are there */
+    NARROW_STEPS = 16, /* most steps of TILE_COLS columns */
+    NARROW_COLS = 8,   /* rows of x per mma: its columns */
+    MMA_ROWS = 16,     /* rows of the tile per mma */
+    SUM_PAD = 4,       /* floats after a column of sums, against bank conflicts */
+    BUNCH = 4,         /* steps that wgmma works on at a time */
+    SUMMED = 1         /* barrier: all sums are stored */
 };
 
 struct narrow_args {
-    CUtensorMap w[2], map; /* gate, up; x, of more than eight rows */
+    CUtensorMap w[2], map; /* gate, up; map: x, if more than eight rows */
     const uint16_t *x;
     void *y;
     size_t y_stride;
     const float *bias[2];
     struct few_norm norm;
     int n, out, steps;
-    int rows;              /* of each half of a tile: gate's, then up's */
-    int warps;             /* that multiply, and find the rows' scales */
-    int flight;            /* steps on the way at a time */
-    uint32_t part_inverse; /* for i / (parts of MMA_ROWS rows of a half) */
+    int rows;              /* per half of a tile: gate's, then up's */
+    int warps;             /* warps that multiply and find scales */
+    int flight;            /* steps in flight */
+    uint32_t part_inverse; /* inverse() for i / (parts of MMA_ROWS rows of a half) */
     int y_bf16;
 };
 
@@ -36,8 +36,8 @@ __host__ __device__ static inline int narrow_step_size(int rows)
     return 2 * rows * ROW_BYTES;
 }
 
-/* Floats from row to row of x in the sums of a step, [n][2 rows and SUM_PAD]: x is there before
- * them. */
+/* Floats per row of x in the sums of a step, [n][2 rows and SUM_PAD]. The same memory holds x
+ * first, so it must be large enough for that too. */
 __host__ __device__ static inline int narrow_stride(int rows)
 {
     return rows < MMA_ROWS ? TILE_COLS / 2 + SUM_PAD : 2 * rows + SUM_PAD;
@@ -45,19 +45,19 @@ __host__ __device__ static inline int narrow_stride(int rows)
 
 #ifdef HOPPER_CODE
 
-/* Where things are in shared memory. */
+/* Addresses in shared memory. */
 struct narrow_memory {
     unsigned char *w; /* [steps][2 rows][TILE_COLS], swizzled */
-    unsigned char *x; /* of more than eight rows: [steps][N][TILE_COLS], swizzled */
-    float *sums;      /* [steps][n][narrow_stride], or of all steps [N][SUM_STEP] */
+    unsigned char *x; /* if more than eight rows: [steps][N][TILE_COLS], swizzled */
+    float *sums;      /* [steps][n][narrow_stride], or for all steps [N][SUM_STEP] */
     float *bias;      /* [2 rows] */
     float *scale;     /* of rows of x */
-    uint32_t full;    /* barriers of the steps: weights are there, ... */
-    uint32_t x_full;  /* ... x is, ... */
-    uint32_t x_empty; /* ... and has been used */
+    uint32_t full;    /* barriers of the steps: weights have arrived; */
+    uint32_t x_full;  /* x has arrived; */
+    uint32_t x_empty; /* x has been used */
 };
 
-/* One thread: all weights of the tile. */
+/* One thread: requests all weights of the tile. */
 __device__ static inline void narrow_feed(const narrow_args &a, const narrow_memory &m)
 {
     uint32_t to = shared_address(m.w), half = a.rows * ROW_BYTES;
@@ -82,8 +82,8 @@ __device__ static inline void narrow_take_bias(const narrow_args &a, float *to, 
     }
 }
 
-/* A warp has a part of a half for a row of x: lanes below 16 the gate's, the others what it opens.
- */
+/* The place of a lane's output. A warp has 16 rows of a half for one row of x: lanes below 16 have
+ * gate, the others up. */
 struct narrow_place {
     int col, in_tile, row;
     bool there;
@@ -100,7 +100,7 @@ __device__ static inline narrow_place narrow_part(const narrow_args &a, int i)
     return p;
 }
 
-/* v: the lane's sum. A whole warp. */
+/* Finish and store an output; v is the lane's sum. Called by a whole warp. */
 __device__ static inline void narrow_store(const narrow_args &a, const narrow_place &p, float v,
                                            float scale, float bias, int m0)
 {
@@ -118,9 +118,9 @@ __device__ static inline void narrow_store(const narrow_args &a, const narrow_pl
 
 /* ---- up to eight rows ---- */
 
-/* The step's columns of x's rows, by few requests (all blocks want the same lines of L2 at once),
- * through what will be the step's sums: as mma wants them, a column is that of lane / 4. Those
- * behind the last row are copies of it, which nobody will look at. */
+/* Load the step's columns of x as mma operands (the lane's column is row lane / 4 of x). All blocks
+ * need the same lines of L2 at once, so it uses few requests, and goes through the memory of the
+ * step's sums. Columns after the last row are copies of it, whose results are ignored. */
 __device__ static inline void narrow_take_x(uint32_t (&b)[8], const narrow_args &a, float *sums,
                                             const uint16_t *x)
 {
@@ -139,13 +139,13 @@ __device__ static inline void narrow_take_x(uint32_t (&b)[8], const narrow_args 
     load_matrix4(b + 4, at + from * ROW_BYTES + ((lane / 8 + 4) ^ from) * 16);
 }
 
-/* The warp's step of all rows of the tile, to shared memory. */
+/* Multiply the warp's step for all rows of the tile; the sums go to shared memory. */
 __device__ static inline void narrow_multiply(const narrow_args &a, const unsigned char *w,
                                               float *sums, const uint32_t (&b)[8])
 {
     unsigned lane = threadIdx.x % 32, piece = lane / 16 ^ lane % 8;
     int stride = narrow_stride(a.rows), col = (int)(lane % 4 * 2), tiles = a.rows / 8;
-    int d1 = piece & 2 ? -32 : 32, d2 = piece & 4 ? -64 : 64; /* to the pieces 2 and 4 on */
+    int d1 = piece & 2 ? -32 : 32, d2 = piece & 4 ? -64 : 64; /* to the pieces 2 and 4 further */
     w += lane % 16 * ROW_BYTES + piece * 16;
     sums += col * stride + (int)(lane / 4);
 #pragma unroll 1
@@ -171,7 +171,7 @@ __device__ static inline void narrow_multiply(const narrow_args &a, const unsign
     } while (--tiles > 0);
 }
 
-/* The sums of a number's steps, in order; they are `size` apart. */
+/* Add up an output's sums of all steps in order; they are `size` floats apart. */
 template <int STEPS>
 __device__ static inline float narrow_add(const float *sums, int size, int steps)
 {
@@ -199,7 +199,8 @@ __device__ static inline void narrow_finish(const narrow_args &a, const narrow_m
     }
 }
 
-/* A row's squares, this lane's share: those of 1024 numbers fill a warp. As norm_take adds. */
+/* This lane's share of a row's sum of squares, in the order of norm_take; 1024 elements fill a
+ * warp. */
 __device__ static inline float narrow_take_norm(const narrow_args &a, int row)
 {
     int lane = (int)(threadIdx.x % 32), octets = a.steps * (TILE_COLS / NORM_OCTET);
@@ -212,7 +213,7 @@ template <int STEPS>
 __device__ static inline void narrow_lone(const narrow_args &a, const narrow_memory &m)
 {
     int step = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
-    int mine = a.warps - 1 - step; /* the row whose scale it finds */
+    int mine = a.warps - 1 - step; /* the row whose scale this warp finds */
     const uint16_t *x = a.x + (lane / 8 * a.steps + step) * TILE_COLS + lane % 8 * 8;
     float *sums = m.sums + step * a.n * narrow_stride(a.rows);
     float squares = 0;
@@ -237,7 +238,7 @@ __device__ static inline void narrow_lone(const narrow_args &a, const narrow_mem
 
 /* ---- more rows, N at a time ---- */
 
-/* One thread: x, when the kernel in front has written it. */
+/* One thread: requests x, once the preceding kernel has written it. */
 template <int N>
 __device__ static inline void narrow_feed_x(const narrow_args &a, const narrow_memory &m)
 {
@@ -254,10 +255,10 @@ __device__ static inline void narrow_feed_x(const narrow_args &a, const narrow_m
         }
 }
 
-/* All of K, BUNCH steps at a time: chains of four by turns, for a wgmma waits for one in front that
- * adds to the same sums. Steps behind the last: it again, and what it gives counts as zero, which
- * changes nothing, as sums from zero on are never minus zero. (No branches: a wgmma under way does
- * not suffer them.) */
+/* Sum over all of K, BUNCH steps at a time: chains of four in turn, because a wgmma waits for an
+ * earlier one that adds to the same accumulator. After the last step it is repeated, and the result
+ * replaced by zero. Adding zero changes nothing, because sums that start from zero are never minus
+ * zero. (There are no branches, which are not possible while a wgmma is in flight.) */
 template <int N>
 __device__ static inline void narrow_walk(float (&sum)[N / 2], const narrow_args &a,
                                           const narrow_memory &m, int parity)
@@ -326,7 +327,7 @@ __device__ static inline void narrow_many(const narrow_args &a, const narrow_mem
     }
 }
 
-/* Warps beside them: the rows' scales. */
+/* The other warps: find the rows' scales. */
 template <int N>
 __device__ static inline void narrow_scales(const narrow_args &a, const narrow_memory &m)
 {

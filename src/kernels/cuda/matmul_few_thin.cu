@@ -1,20 +1,21 @@
-/* Products of few rows with small BF16 matrices, where the way to the first number counts more than
- * the bytes: a block has eight rows of the matrix, each warp every WARPS-th 32 columns of them, and
- * all of its weights come straight to registers before the kernel in front has ended. mma with the
- * rows of x as its rows; K is permuted so that a thread's share of both is 16 bytes in a row. Warps
- * are added up in order: the bits of an output depend on the matrix's shape alone.
+/* Products of few rows with small BF16 matrices, where latency matters more than bandwidth. A block
+ * has eight rows of the matrix; each warp takes every WARPS-th group of 32 columns. All weights of
+ * a block are loaded into registers before the preceding kernel has ended. The rows of x are the
+ * rows of mma; K is permuted so that a thread's share of both operands is 16 contiguous bytes. The
+ * warps' results are added in order, so the bits of an output depend only on the matrix's shape.
  *
- * q, k and v of models without norms in their heads go on at once: a block has an octet of the
- * first half of a head and its partner of the second (together the rows of mma, and x its columns),
- * and rotates and stores what the matrices gave.
+ * q, k and v of models without q and k norms continue with RoPE in the same kernel: a block has an
+ * octet of the first half of a head and the matching one of the second (together the rows of mma,
+ * with x as its columns), and rotates and stores the results.
  *
- * All that the kernels in front left is asked for at once, right behind the wait, and what only the
- * end needs lies in shared memory. A block wants registers and little shared memory, so it finds
- * room beside one of matmul_few_hopper.cu or matmul_few_narrow_hopper.cu, which want the opposite.
- * (The weights of long matrices go another way on Hopper, see thin_far_kernel.)
+ * Everything that earlier kernels wrote is requested at once, right after dep_wait; what is needed
+ * only at the end goes to shared memory. A block needs registers and little shared memory, so it
+ * fits on a multiprocessor together with a block of matmul_few_hopper.cu or
+ * matmul_few_narrow_hopper.cu, which need the opposite. (On Hopper, long matrices use
+ * thin_far_kernel.)
  *
- * Tried and of no use on an H200: one warp going through all of it once without x before the kernel
- * in front has ended, to have the code in the cache. */
+ * Tried on an H200 without effect: one warp executing everything once without x before the
+ * preceding kernel has ended, to bring the code into the instruction cache. */
 #include "kernels/cuda/matmul_few_thin.cuh"
 
 namespace {
@@ -47,9 +48,9 @@ __global__ void __launch_bounds__(U > 8 ? ROOMY : THREADS, U > 8                
     }
 }
 
-/* The same of a long matrix and up to eight rows on Hopper. Loads of so many weights to registers
- * would keep busy what the kernel in front, on the same multiprocessor, reads its own through: the
- * copy engine fetches them, to shared memory. */
+/* The same for a long matrix and up to eight rows on Hopper. Loading so many weights into registers
+ * would delay the loads of the preceding kernel's blocks on the same multiprocessor. TMA loads them
+ * to shared memory instead. */
 template <int U>
 __global__ void __launch_bounds__(THREADS, 2) thin_far_kernel(const __grid_constant__ thin_args a)
 {
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(THREADS, 2) thin_far_kernel(const __grid_const
 
 /* ---- q, k and v ---- */
 
-/* What becomes of q, k and v. */
+/* Where q, k and v go. */
 struct thin_heads {
     const float *cos, *sin; /* [n, d / 2] */
     uint16_t *q16;
@@ -96,7 +97,7 @@ struct thin_heads {
     int n_runs, n_heads, n_kv, d;
 };
 
-/* A head's numbers `at` and its partner half a head on, where they go. */
+/* Destination of a head's element `at`; its partner goes half a head further. */
 __device__ inline uint16_t *head_to(const thin_heads &h, int row, int head, int at)
 {
     const struct staged_run *run = h.staged->run;
@@ -112,7 +113,7 @@ __device__ inline uint16_t *head_to(const thin_heads &h, int row, int head, int 
            slot_at(h.kv[i], page_of_row(h.kv[i], run[i], slot), head, slot, h.d) + at;
 }
 
-/* Where rows from m0 on go. */
+/* Find the destinations of rows from m0 on. */
 template <int ROWS>
 __device__ inline void take_places(uint16_t **to, const thin_args &a, const thin_heads &h, int head,
                                    int octet, int m0)
@@ -122,7 +123,7 @@ __device__ inline void take_places(uint16_t **to, const thin_args &a, const thin
         to[threadIdx.x] = head_to(h, row, head, octet);
 }
 
-/* Their cosines and sines, an octet of each, straight to shared memory. */
+/* Start copies of their cosines and sines, an octet of each, to shared memory. */
 template <int ROWS>
 __device__ inline void ask_angles(float (*angle)[2][OCTET], const thin_args &a, const thin_heads &h,
                                   int octet, int m0)
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(U > 4 ? ROOMY : THREADS, U > 4        ? 1
     }
 }
 
-/* Whether all of the call is for this kernel: nothing of it depends on the rows of x. */
+/* Whether this kernel supports the call; must not depend on the rows of x. */
 bool suits(const struct few_call *c)
 {
     if (c->gated || c->y_bf16 || c->n_jobs > DEVICE_MAX_JOBS || (uintptr_t)c->x % 16)
