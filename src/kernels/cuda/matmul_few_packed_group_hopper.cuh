@@ -1,25 +1,25 @@
 /* Several rows of x times packed weights by wgmma, with the bits of a lone row
- * (matmul_few_packed_lone_hopper.cuh): the same slots of K to a sum, the same order of sums, and
- * mma and wgmma round alike.
+ * (matmul_few_packed_lone_hopper.cuh): each partial sum covers the same slots of K, the order of
+ * sums is the same, and mma and wgmma round in the same way.
  *
- * Four units of a tile are a warpgroup's 64 rows. Each warp unpacks its own in registers, where
- * wgmma takes them, and x comes from shared memory once for all four. A tile whose K is shared by
- * several warps would have too few units for that, and every block would read all of x: so `parts`
- * blocks share its K, and each has `parts` times as many rows. What they have summed goes through
- * global memory, and the last to arrive adds it up in order. */
+ * Four units of a tile are a warpgroup's 64 rows. Each warp unpacks its unit in registers, where
+ * wgmma reads it, and x is read from shared memory once for all four. A tile whose K is shared by
+ * several warps would have too few units for that, and each block would read all of x. So `parts`
+ * blocks share its K, and each has `parts` times as many rows. Their sums go through global memory,
+ * and the last block to arrive adds them up in order. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_GROUP_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_GROUP_HOPPER_CUH
 
 #include "kernels/cuda/matmul_few_packed_hopper.cuh"
 
 enum {
-    GROUP_UNITS = 4,   /* of a warpgroup */
+    GROUP_UNITS = 4,   /* units per warpgroup */
     GROUP_SUMMERS = 2, /* warps that sum x (Q4_K) */
-    GROUP_MET = 1,     /* barriers: of the warps that multiply, ... */
-    GROUP_SCALED = 2   /* ... and the rows' scales are there */
+    GROUP_MET = 1,     /* barriers: the warps that multiply meet; */
+    GROUP_SCALED = 2   /* the rows' scales are ready */
 };
 
-/* Warpgroups that multiply, at most; another one feeds the ring, sums x and finds scales. */
+/* Most warpgroups that multiply; one more feeds the ring, sums x and finds scales. */
 __host__ __device__ static constexpr int most_groups(int n)
 {
     return n > 4 ? 4 : 5;
@@ -30,7 +30,7 @@ __host__ __device__ static constexpr int group_threads(int n)
     return most_groups(n) * 128 + 128;
 }
 
-/* Warps that multiply by mma, at most. */
+/* Most warps that multiply by mma. */
 __host__ __device__ static constexpr int most_singles(int n)
 {
     return n > 4 ? 16 : 20;
@@ -42,7 +42,7 @@ __host__ __device__ static constexpr int group_scalers(enum dtype t)
     return t == DTYPE_Q4_K ? 1 : 3;
 }
 
-/* Floats from column to column of sums in shared memory: lanes of a warp differ in bank. */
+/* Floats per column of sums in shared memory, chosen against bank conflicts. */
 __host__ __device__ static inline int group_stride(int rows)
 {
     return (rows + 15) / 16 * 16 + 4;
@@ -50,16 +50,16 @@ __host__ __device__ static inline int group_stride(int rows)
 
 #ifdef HOPPER_CODE
 
-/* ---- one thread: the copy engine ---- */
+/* ---- one thread: TMA requests ---- */
 
-/* The first slot of a step of this block's part of K. */
+/* The first slot of a step in this block's part of K. */
 __device__ static inline int group_slot(const packed_args &a, int step)
 {
     return step * a.step_slots + (int)blockIdx.y * a.slots;
 }
 
-/* The first weights, before the kernel in front has ended; not all that there is room for, because
- * x would come behind them. */
+/* Request the first weights before the preceding kernel has ended; not as many as there is room
+ * for, because x would queue behind them. */
 template <enum dtype T>
 __device__ static inline void group_feed_early(packed_feed &f, const packed_args &a, uint32_t base,
                                                uint32_t bars)
@@ -107,14 +107,14 @@ __device__ static inline void group_feed(packed_feed &f, const packed_args &a, u
 
 /* ---- the warps that multiply ---- */
 
-/* What of the ring and of the tile is a warp's. */
+/* A warp's part of the ring and of the tile. */
 struct group_share {
     packed_unit unit;
-    int number, slot0; /* of the unit; its first slot of a step */
+    int number, slot0; /* index of the unit; the warp's first slot of a step */
     int lane;
 };
 
-/* unpack, here and not behind the next wait, where the compiler would rather have it. */
+/* Unpack at this point; the compiler would move it after the next wait. */
 template <enum dtype T>
 __device__ static inline void unpack_now(few_block &b, const packed_slot<T> &s, int block)
 {
@@ -126,7 +126,7 @@ __device__ static inline void unpack_now(few_block &b, const packed_slot<T> &s, 
 #endif
 }
 
-/* A slot of a unit times all rows of x, which are at `x` in shared memory. */
+/* Multiply a slot of a unit by all rows of x, which are at `x` in shared memory. */
 template <enum dtype T, int N>
 __device__ static inline void group_multiply(float (&acc)[packed_sums(N)],
                                              const packed_slot<T> &slot, uint32_t x)
@@ -159,7 +159,7 @@ __device__ static inline void group_multiply(float (&acc)[packed_sums(N)],
     }
 }
 
-/* All of the block's K for a unit. */
+/* Sum over the block's K for a unit. */
 template <enum dtype T, int N>
 __device__ static inline void group_walk(float (&acc)[packed_sums(N)], const packed_args &a,
                                          const group_share &h, unsigned char *memory, uint32_t base,
@@ -193,23 +193,23 @@ __device__ static inline void group_walk(float (&acc)[packed_sums(N)], const pac
     }
 }
 
-/* ---- the end of a tile. Little code, in loops: a launch meets it for the first time when all wait
- * for it. ---- */
+/* ---- the end of a tile. The code is kept small, in loops, because it is not in the instruction
+ * cache when everything waits for it. ---- */
 
-/* Where sums of a tile lie: [column][stride], rows of gate before those of up; `part` floats from
- * one of the sums that are to be added to the next. */
+/* Place of the sums of a tile: [column][stride], rows of gate before those of up. There are `parts`
+ * partial sums, `part` floats apart, which are added up. */
 struct group_sums {
     float *at;
     int stride, part, parts;
 };
 
-/* k: which of the sums. */
+/* Store a warp's sums as partial sum k. */
 template <int N>
 __device__ static inline void group_leave(const packed_args &a, const float (&acc)[packed_sums(N)],
                                           const group_sums &to, int unit, int lane, int k)
 {
     int each = octets_each(a), octet = a.gated ? unit : 2 * unit;
-    int second = a.gated ? each : 1; /* octets from the first of a unit to the other */
+    int second = a.gated ? each : 1; /* octets between the two of a unit */
     float *at = to.at + k * to.part + lane % 4 * 2 * to.stride + octet * 8 + lane / 4;
 #pragma unroll
     for (int o = 0; o < 2; o++) {
@@ -223,7 +223,7 @@ __device__ static inline void group_leave(const packed_args &a, const float (&ac
     }
 }
 
-/* What the blocks that share a tile have left, added in order, to shared memory. */
+/* Add up, in order, the sums of the blocks that share a tile, and store them in shared memory. */
 __device__ static inline void group_gather(const packed_args &a, const group_sums &to,
                                            const group_sums &from, int threads)
 {
@@ -242,7 +242,7 @@ __device__ static inline void group_gather(const packed_args &a, const group_sum
     }
 }
 
-/* A row of a column to a thread. */
+/* Finish the outputs; each thread takes a row of a column at a time. */
 __device__ static inline void group_finish(const packed_args &a, const group_sums &from,
                                            const float *scale, int tile, int threads)
 {
@@ -279,7 +279,7 @@ __device__ static inline void group_finish(const packed_args &a, const group_sum
     }
 }
 
-/* Of the blocks that share a tile, whether this is the last: then all have left their sums. */
+/* Whether this block is the last of those that share a tile, so that all have stored their sums. */
 __device__ static inline bool group_last(const packed_args &a, int *flag, int tile, int threads)
 {
     __threadfence();
@@ -294,7 +294,7 @@ __device__ static inline bool group_last(const packed_args &a, int *flag, int ti
     return *flag != 0;
 }
 
-/* sums: a place in shared memory that is not the ring's. */
+/* Finish a tile. `sums` is in shared memory outside the ring. */
 template <int N>
 __device__ static inline void group_end(const packed_args &a, const float (&acc)[packed_sums(N)],
                                         float *sums, const float *scale, int *flag, int unit,
@@ -311,7 +311,7 @@ __device__ static inline void group_end(const packed_args &a, const float (&acc)
         to.parts = 1;
         group_gather(a, to, out, threads);
     } else {
-        named_sync(GROUP_MET, threads); /* those of the tile before have been read */
+        named_sync(GROUP_MET, threads); /* the sums of the previous tile have been read */
         group_leave<N>(a, acc, to, unit, lane, k);
     }
     named_sync(GROUP_MET, threads);
@@ -342,10 +342,10 @@ __device__ static inline void group_consume(const packed_args &a, unsigned char 
     }
 }
 
-/* ---- the same by mma, a unit to a warp ---- */
+/* ---- the same by mma, with one unit per warp ---- */
 
-/* A slot of a unit times all rows of x. Four sums at a time: mma waits for the one in front that
- * adds to the same. */
+/* Multiply a slot of a unit by all rows of x. Uses four accumulators in turn, because an mma waits
+ * for an earlier one that adds to the same accumulator. */
 template <enum dtype T, int N>
 __device__ static inline void single_multiply(float (&acc)[packed_sums(N)],
                                               const packed_slot<T> &slot, const unsigned char *x,
@@ -451,7 +451,7 @@ __device__ static inline void single_consume(const packed_args &a, unsigned char
     }
 }
 
-/* Rows' 1 / rms, by warps beside those that multiply. */
+/* Find the rows' 1 / rms, by warps that do not multiply. */
 __device__ static inline void group_scales(const packed_args &a, float *scale, int warp, int warps)
 {
     constexpr int AT_ONCE = 2;
@@ -470,7 +470,7 @@ __device__ static inline void group_scales(const packed_args &a, float *scale, i
     }
 }
 
-/* What both kernels for several rows begin with; `f` is the thread's that feeds the ring. */
+/* The beginning of both kernels for several rows; `f` is used by the thread that feeds the ring. */
 template <enum dtype T, int N>
 __device__ static inline void group_begin(packed_feed &f, const packed_args &a, uint32_t base,
                                           uint32_t bars)
@@ -493,7 +493,7 @@ __device__ static inline void group_begin(packed_feed &f, const packed_args &a, 
     __syncthreads();
 }
 
-/* What the four warps do beside those that multiply. */
+/* The work of the four warps that do not multiply. */
 template <enum dtype T, int N>
 __device__ static inline void group_serve(packed_feed &f, const packed_args &a,
                                           unsigned char *memory, uint32_t bars, float *scale)

@@ -1,28 +1,29 @@
-/* Products of few rows with Q8_0, Q4_0 and Q4_K weights on Hopper GPUs: the copy engine keeps a
- * ring of packed weights full, a lane of planes.h is what it gives to mma, so that the quants
- * become BF16 integers in registers, exactly, and the sum of a block of 32 is scaled in f32 and
- * added: no product is rounded before.
+/* Products of few rows with Q8_0, Q4_0 and Q4_K weights on Hopper GPUs. TMA keeps a ring of packed
+ * weights full. A lane's weights in the layout of planes.h are what the lane passes to mma: the
+ * quants become BF16 integers in registers, exactly, and the sum of a block of 32 is scaled in f32
+ * and added. No product is rounded before that.
  *
- * A block has a tile of rows to itself and walks all of K, but for several rows, where blocks may
- * share the K of a tile (matmul_few_packed_group_hopper.cuh): then, too, all is added in one order.
- * How many rows a tile has is chosen by the shape so that the tiles come out as few equal waves,
- * one block to a multiprocessor (two half as large ones for a lone row, which has a kernel of its
- * own). Two octets are a unit (one of gate, one of up in a gated product); where a tile has few
- * units, several warps share each and take its slots in turn (Q4_K: pairs of slots, a super-block),
- * and are summed in order at the end. Where there are more tiles than blocks, a block takes
- * several, and the ring never runs dry between them. The bits of an output depend on the matrices
- * of the launch, never on how many rows there are.
+ * A block has a tile of rows of its own and sums over all of K. The exception is several rows of x,
+ * where blocks may share the K of a tile (matmul_few_packed_group_hopper.cuh); the order of the
+ * sums is the same. The number of rows of a tile is chosen by the shape so that the tiles form few,
+ * equal waves, with one block per multiprocessor (two blocks of half the size for a lone row, which
+ * has a kernel of its own). Two octets are a unit (one of gate and one of up in a gated product).
+ * If a tile has few units, several warps share each unit, take its slots in turn (Q4_K: pairs of
+ * slots, i.e. super-blocks), and are summed in order at the end. If there are more tiles than
+ * blocks, a block takes several tiles, and the ring never runs empty between them. The bits of an
+ * output depend on the matrices of the launch, never on the number of rows.
  *
- * Norms live in here as norm.h says: x may come unscaled, and a product that adds to x leaves it
- * ready for the next norm.
+ * Norms are applied as described in norm.h: x may be unscaled, and a product that adds to x
+ * prepares it for the next norm.
  *
- * Weights are asked for before the kernel in front has ended. Where there is one block to a
- * multiprocessor, it takes more than half of the shared memory: two on one would leave another one
- * idle. A lone row's blocks, which need little, ask for as much where there are no more of them
- * than multiprocessors, and for a third where there are twice as many: they would crowd on those
- * that the kernel in front leaves first. (Measured on an H200 and of no use: asking L2 for the
- * weights of the products behind, two units to a warp, one block to a multiprocessor for a lone
- * row, a rehearsal of its code before the kernel in front has ended.) */
+ * Weights are requested before the preceding kernel has ended. With one block per multiprocessor, a
+ * block takes more than half of the shared memory; otherwise two could share a multiprocessor while
+ * another one is idle. A lone row's blocks need little, but still ask for that much if there are no
+ * more blocks than multiprocessors, and for a third if there are up to twice as many: otherwise
+ * they would crowd onto the multiprocessors that the preceding kernel leaves first. (Tried on an
+ * H200 without effect: prefetching the weights of the next products into L2, two units per warp,
+ * one block per multiprocessor for a lone row, running its code once before the preceding kernel
+ * has ended.) */
 #include "kernels/cuda/matmul_few.h"
 
 #include "kernels/cuda/matmul_few_packed_group_hopper.cuh"
@@ -30,26 +31,25 @@
 #include "kernels/cuda/matmul_few_packed_lone_hopper.cuh"
 
 enum {
-    BLOCKS = 132,             /* of a wave: as many as an H200 has multiprocessors */
-    GROUP_MEMORY = 222 << 10, /* of several rows: stages and sums, ... */
-    GROUP_STAGE = 30 << 10,   /* ... a stage, about, ... */
-    GROUP_FLIGHT = 64 << 10,  /* ... and weights on the way until x is there */
-    LONE_MEMORY = 206 << 10,  /* of a block with a lone row, ... */
-    LONE_HALF = 112 << 10,    /* ... which shares its multiprocessor */
-    LONE_STAGE = 24 << 10,    /* about */
-    LONE_ONE = 116 << 10,     /* of a block, at least, that is to be alone on its SM, ... */
-    LONE_TWO = 77 << 10,      /* ... or one of two; */
-    LONE_SHORT = 2048,        /* with larger K than this two crowd less than they wait */
-    LONE_FLIGHT = 20 << 10,   /* of weights on the way at a time until x is there, about, ... */
-    LATE_Q8_0 = 2,            /* ... and stages after that; of other types all that there are */
-    ROOMY = 896,              /* threads that there are to be registers for: more than there are, so
-                                 that the kernel behind finds room beside the blocks, ... */
-    ROOMY_Q4_K = 768,         /* ... and of Q4_K, which wants more registers */
-    MAX_BOX = 1024            /* bytes of scales in a row of a box */
+    BLOCKS = 132,             /* blocks of a wave: the multiprocessors of an H200 */
+    GROUP_MEMORY = 222 << 10, /* several rows: bytes of stages and sums, */
+    GROUP_STAGE = 30 << 10,   /* bytes of a stage, about, */
+    GROUP_FLIGHT = 64 << 10,  /* bytes of weights in flight until x has arrived */
+    LONE_MEMORY = 206 << 10,  /* lone row: shared memory of a block, */
+    LONE_HALF = 112 << 10,    /* the same if two blocks share a multiprocessor */
+    LONE_STAGE = 24 << 10,    /* bytes of a stage, about */
+    LONE_ONE = 116 << 10,     /* least bytes of a block that should be alone on its SM, */
+    LONE_TWO = 77 << 10,      /* or be one of two; */
+    LONE_SHORT = 2048,        /* not for larger K, where crowding matters less */
+    LONE_FLIGHT = 20 << 10,   /* bytes of weights in flight until x has arrived, about, */
+    LATE_Q8_0 = 2,            /* stages in flight after that; other types: all stages */
+    ROOMY = 896, /* launch bound, above the real threads: leaves registers to the next kernel, */
+    ROOMY_Q4_K = 768, /* the same for Q4_K, which needs more registers */
+    MAX_BOX = 1024    /* bytes of scales in a row of a box */
 };
 
-/* Registers of a thread that multiplies, and of the others; of both from the beginning: 80, and 96
- * with up to 64 rows. */
+/* Registers of a thread that multiplies, and (group_few) of the others. Both start with 80, or with
+ * 96 for up to 64 rows. */
 __host__ __device__ static constexpr int group_most(int n)
 {
     return n > 4 ? 104 : 88;
@@ -143,7 +143,7 @@ static cudaError_t launch_args(struct device_work *w, void (*kernel)(const packe
                   (size_t)size, w->stream, a);
 }
 
-/* Bytes of shared memory for sums at the end of a tile. */
+/* Bytes of shared memory for the sums at the end of a tile. */
 static int group_sums_size(const packed_args *a, int n)
 {
     return group_stride(a->octets * 8) * 8 * n * 4 * (a->parts == 1 ? a->wk : 1);
@@ -171,7 +171,7 @@ static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int 
     int least_size = blocks <= BLOCKS ? (int)LONE_ONE : 0;
     if (blocks > BLOCKS && blocks <= 2 * BLOCKS && a.in <= LONE_SHORT)
         least_size = LONE_TWO;
-    if (size < least_size) /* blocks would crowd on the multiprocessors that are free first */
+    if (size < least_size) /* against crowding: see the head of the file */
         size = least_size;
     return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks,
                        a.norm.squares || MODE == LONE_PAIRED ? 64 : 32, size);
@@ -206,7 +206,7 @@ static cudaError_t launch_columns(struct device_work *w, const packed_args &a, i
     }
 }
 
-/* Whether all of the call is for this kernel: nothing of it depends on the rows. */
+/* Whether these kernels support the call; must not depend on the rows. */
 static bool suits(const struct device_work *w, const struct few_call *c)
 {
     enum dtype t = cuda_of(c->w[0])->dtype;
@@ -219,7 +219,7 @@ static bool suits(const struct device_work *w, const struct few_call *c)
     return true;
 }
 
-/* ---- the numeric plan: by the shape alone ---- */
+/* ---- the numeric plan, which depends only on the shape ---- */
 
 static int count_tiles(const struct few_call *c, int octets, bool whole)
 {
@@ -231,8 +231,8 @@ static int count_tiles(const struct few_call *c, int octets, bool whole)
     return n;
 }
 
-/* Octets of a tile from one matrix, so that the waves of blocks have the least to read one after
- * the other; the larger of equals. Of the matrices, or of those that they are parts of. */
+/* Octets per tile from one matrix, such that a block reads the fewest in all its waves; the largest
+ * among equals. whole: for the whole matrices of which these are parts (several GPUs). */
 static int best_octets(const struct few_call *c, int blocks, int most, bool whole)
 {
     int best = c->gated ? most / 2 : most;
@@ -247,7 +247,7 @@ static int best_octets(const struct few_call *c, int blocks, int most, bool whol
     return best;
 }
 
-/* No more than a whole matrix has: warps that share a unit were counted for that. */
+/* At most as many as for the whole matrix, because choose_wk counts on that. */
 static int choose_octets(const struct few_call *c, int blocks, int most)
 {
     return least(best_octets(c, blocks, most, false), best_octets(c, blocks, most, true));
@@ -258,7 +258,8 @@ static int units_of(const struct few_call *c, int octets)
     return c->gated ? octets : (octets + 1) / 2;
 }
 
-/* Warps that share a unit, by the units of a tile of which a wave has one to a multiprocessor. */
+/* Number of warps that share a unit, chosen by the number of units of a tile if each multiprocessor
+ * has one tile. */
 static int choose_wk(const struct few_call *c, int pieces)
 {
     int units = units_of(c, best_octets(c, BLOCKS, MOST_OCTETS, true));
@@ -268,14 +269,15 @@ static int choose_wk(const struct few_call *c, int pieces)
     return wk;
 }
 
-/* ---- what changes no bit ---- */
+/* ---- choices that change no bit ---- */
 
 static int halves_of(const packed_args *a)
 {
     return a->gated || a->paired ? 2 : 1;
 }
 
-/* A stage of `slots`, in multiples of `round` bytes; x_slot: what is of x in a slot. */
+/* Set the sizes of a stage of `slots` slots, rounded up to `round` bytes; x_slot: bytes of x per
+ * slot. */
 static void size_stage(packed_args *a, enum dtype t, int slots, int x_slot, int round)
 {
     int scales = slot_scales(t) / slots_per_scale(t), halves = halves_of(a), size;
@@ -287,8 +289,8 @@ static void size_stage(packed_args *a, enum dtype t, int slots, int x_slot, int 
     a->stage_size = (size + round - 1) / round * round;
 }
 
-/* The same for a lone row: slots a multiple of wk, two of them to a warp if that is not too much,
- * and no more stages than there are steps. */
+/* Choose the stages for a lone row: slots are a multiple of wk, two per warp if that is not too
+ * much; with `once` there are no more stages than steps. Returns false if it does not fit. */
 static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
 {
     int least = slots_per_scale(t), scales = slot_scales(t) / least, step = a->wk * least;
@@ -319,7 +321,7 @@ static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
     return a->stages >= (a->steps > 1 ? 2 : 1);
 }
 
-/* [octets][pieces][piece] words of 4 bytes. */
+/* A TMA map of 4-byte words, [octets][pieces][words of a piece]. */
 static bool encode_words(encode_fn encode, CUtensorMap *map, const void *data, const int (&size)[3],
                          const int (&part)[3])
 {
@@ -360,7 +362,7 @@ static void fill_args(const struct few_call *c, packed_args *a)
         a->job[0].bias2 = c->w[1]->bias;
 }
 
-/* Tiles of `each` octets beside each other. */
+/* Set up tiles of `each` adjacent octets. */
 static void fill_tiles(packed_args *a, const struct few_call *c, int each)
 {
     a->octets = halves_of(a) * each;
@@ -373,7 +375,7 @@ static void fill_tiles(packed_args *a, const struct few_call *c, int each)
     }
 }
 
-/* Slots of a stage, and stages. False: nothing fits. */
+/* Choose the slots of a stage and the number of stages. Returns false if nothing fits. */
 static bool choose_group_stages(packed_args *a, enum dtype t, int n)
 {
     int scales = slot_scales(t) / slots_per_scale(t), least = a->wk_here * slots_per_scale(t);
@@ -396,11 +398,11 @@ static bool choose_group_stages(packed_args *a, enum dtype t, int n)
     return a->stages > 1;
 }
 
-/* How several rows are multiplied: by mma or by wgmma, and by how many blocks that share the K of a
- * tile at most, as was fastest with the shapes of a 7B model on an H200. */
+/* How several rows are multiplied: by mma (single) or by wgmma, and the most blocks that share the
+ * K of a tile. The fastest choices for the shapes of a 7B model on an H200. */
 struct packed_way {
     bool single;
-    int parts, split; /* split: K from which on blocks share it */
+    int parts, split; /* split: smallest K that blocks share */
 };
 
 static struct packed_way way_of(enum dtype t, int n)
@@ -414,8 +416,8 @@ static struct packed_way way_of(enum dtype t, int n)
     return { true, 1, 0 };
 }
 
-/* Tiles for several rows whose K `parts` blocks share. False: they, their sums or the ring do not
- * fit. */
+/* Set up tiles for several rows, where `parts` blocks share the K of a tile. Returns false if the
+ * warps, their sums or the ring do not fit. */
 static bool lay_out_parts(packed_args *a, const struct few_call *c, const struct device_work *w,
                           enum dtype t, int n, int parts, int *blocks)
 {
@@ -438,7 +440,7 @@ static bool lay_out_parts(packed_args *a, const struct few_call *c, const struct
     return choose_group_stages(a, t, n);
 }
 
-/* As way_of says, if that fits and is one wave; else as much of it as does. */
+/* Follow way_of if it fits and is one wave; otherwise with fewer parts, or by mma. */
 static bool lay_out_group(packed_args *a, const struct few_call *c, const struct device_work *w,
                           enum dtype t, int n, int *blocks)
 {
@@ -458,8 +460,8 @@ static bool lay_out_group(packed_args *a, const struct few_call *c, const struct
     return false;
 }
 
-/* A lone row has two small blocks to a multiprocessor, so that one asks for weights while the other
- * ends, unless blocks have several tiles anyway. */
+/* A lone row has two small blocks per multiprocessor, so that one can request weights while the
+ * other finishes, unless blocks have several tiles anyway. */
 static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t, int *blocks)
 {
     int each = choose_octets(c, BLOCKS, MOST_OCTETS);
@@ -477,7 +479,7 @@ static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t,
     return choose_lone(a, t, LONE_MEMORY, *blocks == a->tiles);
 }
 
-/* Up to FEW_ROWS rows, from row `at` on. */
+/* Run up to FEW_ROWS rows, from row `at` on. */
 static cudaError_t run_rows(struct device_work *w, const struct few_call *c, packed_args *a,
                             encode_fn encode, int at)
 {
@@ -517,7 +519,7 @@ bool few_packed_hopper(struct device_work *w, const struct few_call *c)
     return true;
 }
 
-/* The run of a step with one row; NULL: there are more, or other ones. */
+/* The run of a step that has exactly one row; NULL if it has more. */
 static const struct attn_run *lone_run(const struct attn_block *b, int *index)
 {
     for (*index = 0; *index < b->n_runs; ++*index)

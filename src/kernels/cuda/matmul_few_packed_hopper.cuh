@@ -1,6 +1,6 @@
-/* Several rows of x times packed weights: what the copy engine is asked for, the sums of x that
- * Q4_K wants, and what becomes of a sum. matmul_few_packed_group_hopper.cuh has the kernels'
- * bodies; one row alone is the business of matmul_few_packed_lone_hopper.cuh. */
+/* Several rows of x times packed weights: the TMA requests, the sums of x that Q4_K needs, and the
+ * final operations on a sum. matmul_few_packed_group_hopper.cuh has the bodies of the kernels;
+ * matmul_few_packed_lone_hopper.cuh is for a single row. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_CUH
 
@@ -8,13 +8,13 @@
 
 #ifdef HOPPER_CODE
 
-/* ---- one thread: the copy engine ---- */
+/* ---- one thread: TMA requests ---- */
 
 template <enum dtype T>
 __device__ static inline void load_weights(const packed_args &a, uint32_t to, uint32_t full,
                                            int tile, int slot)
 {
-    constexpr int words = slot_scales(T) / slots_per_scale(T) / 4; /* of a slot */
+    constexpr int words = slot_scales(T) / slots_per_scale(T) / 4; /* words of scales per slot */
     uint32_t scales = to + a.w_size;
     int j = a.gated ? 0 : job_of(a, tile), octet = first_octet(a, a.job[j], tile);
     load_box3_once(to, &a.w[j], full, 0, slot, octet);
@@ -31,7 +31,7 @@ __device__ static inline void load_x(const packed_args &a, uint32_t to, uint32_t
     load_box3(to, &a.x, full, 0, 0, slot * (slot_elements(T) / TILE_COLS));
 }
 
-/* How far the thread that feeds the ring is. */
+/* Progress of the thread that feeds the ring. */
 struct packed_feed {
     int tile, step, total, early;
     int x_bytes, w_bytes;
@@ -39,13 +39,13 @@ struct packed_feed {
 
 /* ---- the warps that multiply ---- */
 
-/* N: tiles of 8 columns. */
+/* Accumulators per lane for N tiles of 8 columns. */
 __host__ __device__ static constexpr int packed_sums(int n)
 {
     return 4 * n;
 }
 
-/* x for two mma of a block. `x` is that of the slot, at this lane's place (share_of). */
+/* Load x for the two mma of a block. `x` points to the slot, at this lane's place (share_of). */
 template <int N>
 __device__ static inline void x_block(uint32_t (&b)[4], const unsigned char *x, int odd, int block,
                                       int nt)
@@ -53,7 +53,8 @@ __device__ static inline void x_block(uint32_t (&b)[4], const unsigned char *x, 
     load_matrix4(b, x + block / 2 * (N * 8 * LINE) + nt * 8 * LINE + (block % 2 ? odd : 0));
 }
 
-/* What is too much in Q4_K, by the sums that a warp beside has made: [nt][lane]. */
+/* Subtract the excess of Q4_K (see q4_k_less), with the sums of x that another warp has computed:
+ * [nt][lane]. */
 template <int N>
 __device__ static inline void take_less(float (&acc)[packed_sums(N)],
                                         const packed_slot<DTYPE_Q4_K> &slot, const uint2 *parts,
@@ -68,14 +69,14 @@ __device__ static inline void take_less(float (&acc)[packed_sums(N)],
     }
 }
 
-/* Where the sums of a stage lie in it. */
+/* Offset of the sums of x in a stage. */
 __device__ static inline int parts_at(const packed_args &a)
 {
     return a.x_size + a.w_size + a.half_scales * (a.gated ? 2 : 1);
 }
 
-/* The sums of x over the blocks of a slot, ready to be multiplied: an mma adds those of eight rows
- * over a block, in two halves, to the columns `block` and `block` + 4, as lanes want them. */
+/* Compute the sums of x over the blocks of a slot, in the form in which lanes multiply them: an mma
+ * adds eight rows over a block, in two halves, to the columns `block` and `block` + 4. */
 template <int N>
 __device__ static inline void sum_slot(uint2 *parts, const unsigned char *x, int odd, int lane)
 {
@@ -106,7 +107,8 @@ __device__ static inline void store(const packed_args &a, const packed_job &j, s
         ((float *)j.y)[at] = v;
 }
 
-/* What an output needs beside its sum, asked for early: y as it is, biases, the next norm. */
+/* What an output needs in addition to its sum, loaded early: the old y, biases, the next norm's
+ * weight. */
 struct packed_ending {
     float old, bias, bias2, weight;
 };
@@ -125,7 +127,8 @@ __device__ static inline void take_old(packed_ending &e, const packed_args &a, c
     e.old = a.add ? __ldcg((const float *)j.y + at) : 0;
 }
 
-/* Of a sum, and that of the same row of the second matrix; scale: 1 / rms of the row of x. */
+/* The output for a sum v, and for v2, the sum of the same row of the second matrix; scale: 1 / rms
+ * of the row of x. */
 __device__ static inline float result(const packed_args &a, const packed_ending &e, float v,
                                       float v2, float scale)
 {
@@ -135,14 +138,14 @@ __device__ static inline float result(const packed_args &a, const packed_ending 
     return a.add ? e.old + v : v;
 }
 
-/* From a row of x to this lane's place in a swizzled tile. */
+/* Offset of this lane's place in a swizzled tile, from a row of x. */
 __device__ static inline int x_place(int lane)
 {
     return lane % 8 * LINE + (lane / 8 ^ lane % 8) * 16;
 }
 
-/* Warps of their own: the sums of x, stage by stage; one has every `step`th slot from `first` on.
- */
+/* Separate warps: compute the sums of x, stage by stage; a warp takes every `step`th slot from
+ * `first` on. */
 template <int N>
 __device__ static inline void sum_stages(const packed_args &a, unsigned char *memory, uint32_t bars,
                                          int first, int step)

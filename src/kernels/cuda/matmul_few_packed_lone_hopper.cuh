@@ -1,28 +1,29 @@
-/* A lone row of x times packed weights, with the bits of matmul_few_packed_hopper.cuh: the same
- * slots of K to a warp, the same sums. What is different serves one row alone. x lies in shared
- * memory as a whole and comes by ordinary copies, which do not queue behind many weights: few of
- * those are on the way until x is there, and then as many as the ring has room for. Two blocks
- * share a multiprocessor, a ring is no larger than its tile, and registers are few, so that the
- * kernel behind finds room to ask for its own weights. Between the wait for the kernels in front
- * and the first product there is little code: addresses are found before, 1 / rms and what else the
- * ends want by a warp beside, or laid down in shared memory. q, k and v may go on at once: a unit
- * has an octet of the first half of a head and its partner of the second, is rotated and stored as
- * rope_kv.cu would. */
+/* A lone row of x times packed weights, with the bits of matmul_few_packed_hopper.cuh: a warp has
+ * the same slots of K, and the sums are the same. The differences serve a single row. All of x is
+ * in shared memory. It is loaded by ordinary copies, which would be slow behind many requests for
+ * weights: so few weights are in flight until x has arrived, and then as many as the ring has room
+ * for. Two blocks share a multiprocessor, a ring is no larger than its tile, and few registers are
+ * used, so that the next kernel finds room to request its own weights. There is little code between
+ * the wait for the preceding kernels and the first product: addresses are computed before; 1 / rms
+ * and what the end of a tile needs are found by a separate warp or kept in shared memory. q, k and
+ * v may continue at once: a unit then has an octet of the first half of a head and the matching one
+ * of the second, and is rotated and stored as in rope_kv.cu. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_CUH
 
 #include "kernels/cuda/matmul_few_packed_slot_hopper.cuh"
 
-/* What becomes of a unit. ALONE: no other warp has a part of it. */
+/* What a unit contains: two octets of a matrix, gate and up, or the two halves of a head. ALONE
+ * (below): no other warp shares the unit. */
 enum lone_mode { LONE_PLAIN, LONE_GATED, LONE_PAIRED };
 
 enum {
-    LONE_PAD = 512, /* elements: x ends on a multiple, so that what it is cut into fits */
-    LONE_WK = 8     /* warps that share a unit, at most */
+    LONE_PAD = 512, /* elements: x is padded to a multiple of this */
+    LONE_WK = 8     /* most warps that share a unit */
 };
 
-/* Bytes of shared memory behind the ring: x, its sums (Q4_K), the warps' sums, what the ends want,
- * barriers. */
+/* Bytes of shared memory after the ring: x, its sums (Q4_K), the warps' sums, what the ends of
+ * tiles need, barriers. */
 __host__ __device__ static inline int lone_x_size(int in)
 {
     return (in + LONE_PAD - 1) / LONE_PAD * LONE_PAD * 2;
@@ -33,7 +34,8 @@ __host__ __device__ static inline int lone_parts_size(enum dtype t, int in)
     return t == DTYPE_Q4_K ? lone_x_size(in) / 256 * 32 : 0;
 }
 
-/* Behind the barriers of the ring: one for 1 / rms, the number, and whether x is there. */
+/* Offsets after the ring's barriers: the barrier for 1 / rms, 1 / rms itself, and whether x has
+ * arrived. */
 enum {
     LONE_SCALED = MAX_STAGES * 16,
     LONE_SCALE = LONE_SCALED + 8,
@@ -46,7 +48,7 @@ __host__ __device__ static inline int lone_sums_size(int wm, int wk)
     return wk > 1 ? wm * 16 * LONE_WK * 4 : 0;
 }
 
-/* octets: of a tile, beside each other. */
+/* octets: adjacent octets of a tile. */
 static inline int lone_ends_size(bool paired, int wk, int octets)
 {
     return wk > 1 ? octets * 8 * (paired ? 32 : 16) : 0;
@@ -54,21 +56,21 @@ static inline int lone_ends_size(bool paired, int wk, int octets)
 
 #ifdef HOPPER_CODE
 
-/* What a thread needs at the end for its output, asked for early. */
+/* What a thread needs at the end for its output, loaded early. */
 struct alignas(16) lone_end {
     float bias, bias2;
-    float weight, old; /* the next norm's, and y */
+    float weight, old; /* weight of the next norm; old y */
 };
 
-/* What is to be known of an output and its partner in the other half of a head. */
+/* What is needed for an output and its partner in the other half of a head. */
 struct alignas(16) lone_pair {
-    uint16_t *to; /* NULL: there is none */
+    uint16_t *to; /* NULL: no such output */
     float cos, sin, bias, bias2;
     int turns, none;
 };
 
-/* Octets of a tile that lie beside each other, and the first of them (of a pair: in the first half
- * of the head) in its matrix. */
+/* Number of adjacent octets of a tile, and (lone_first) the index of the first in its matrix; with
+ * LONE_PAIRED, in the first half of the head. */
 template <int MODE> __device__ static inline int lone_each(const packed_args &a)
 {
     return MODE == LONE_PLAIN ? a.octets : a.octets / 2;
@@ -81,7 +83,7 @@ __device__ static inline int lone_first(const packed_args &a, const packed_job &
     return MODE == LONE_PAIRED ? (n >> a.heads.shift << a.heads.shift) + n : n;
 }
 
-/* The row of the matrix that output i of the tile is of; -1: none. */
+/* The matrix row of output i of the tile, -1 if there is none. */
 template <int MODE>
 __device__ static inline int lone_row(const packed_args &a, const packed_job &j, int tile, int i)
 {
@@ -104,7 +106,7 @@ __device__ static inline lone_end lone_find(const packed_args &a, const packed_j
     return e;
 }
 
-/* The rest of it, when the kernels in front have ended. */
+/* Load the rest of it, once the preceding kernels have ended. */
 template <int MODE>
 __device__ static inline void lone_ask(lone_end &e, const packed_args &a, const packed_job &j,
                                        int row)
@@ -113,7 +115,8 @@ __device__ static inline void lone_ask(lone_end &e, const packed_args &a, const 
         e.old = __ldcg((const float *)j.y + row);
 }
 
-/* The same of pairs: before the kernels in front have ended, and then; see rope_kv.cu. */
+/* The same for pairs, before (lone_pair_find) and after the preceding kernels have ended; see
+ * rope_kv.cu. */
 __device__ static inline lone_pair lone_pair_find(const packed_args &a, const packed_job &j,
                                                   int row)
 {
@@ -141,7 +144,7 @@ __device__ static inline void lone_pair_ask(lone_pair &p, const packed_args &a, 
         p.to += slot_at(h.kv, page, 0, slot + more, h.d);
 }
 
-/* bf16_bits without a branch. */
+/* The same as bf16_bits, without a branch. */
 __device__ static inline uint32_t lone_bits(float f)
 {
     uint32_t u = __float_as_uint(f), size = u & 0x7fffffffu, high = u >> 16;
@@ -150,7 +153,7 @@ __device__ static inline uint32_t lone_bits(float f)
     return size > 0x7f800000u ? high | 64 : bits;
 }
 
-/* A number of a head and its partner. */
+/* Rotate and store an element of a head and its partner. */
 __device__ static inline void lone_turn(const lone_pair &p, int half, float v, float v2)
 {
     float turned = fmaf(v, p.cos, -(v2 * p.sin)); /* as rope_kv.cu does it */
@@ -162,8 +165,8 @@ __device__ static inline void lone_turn(const lone_pair &p, int half, float v, f
     }
 }
 
-/* v: the sum of the output, v2: that of the same row of the second matrix. scale: 1 / rms, or 1.
- * step: as octet_squares has it. A whole warp. */
+/* Finish an output. v: its sum; v2: the sum of the same row of the second matrix; scale: 1 / rms,
+ * or 1; step: as in octet_squares. Called by a whole warp. */
 template <int MODE>
 __device__ static inline void lone_finish(const packed_args &a, const packed_job &j,
                                           const lone_end &e, int row, float v, float v2,
@@ -187,15 +190,15 @@ __device__ static inline void lone_finish(const packed_args &a, const packed_job
         leave_norm(a, writes, j.out, 0, row, v, e.weight, step);
 }
 
-/* ---- one thread: the copy engine ---- */
+/* ---- one thread: TMA requests ---- */
 
-/* How far the ring is filled: the stage that is next, and the oldest that may be on the way. */
+/* State of the ring: the next stage to fill, and the oldest one that may be in flight. */
 struct lone_ring {
-    int stage, round, oldest, oldest_round, away; /* away: how many may be */
+    int stage, round, oldest, oldest_round, away; /* away: how many may be in flight */
 };
 
-/* Until the next stage has room and few enough are on the way: until x is there, it would come
- * behind them. */
+/* Wait until the next stage is free and few enough are in flight. Until x has arrived the limit is
+ * lower, because x would queue behind them. */
 __device__ static inline void lone_wait(lone_ring &r, const packed_args &a, const int *there,
                                         uint32_t bars)
 {
@@ -246,7 +249,7 @@ __device__ static inline void lone_feed(const packed_args &a, unsigned char *mem
 
 /* ---- x and its sums ---- */
 
-/* x to shared memory, zeros behind it. */
+/* Copy x to shared memory, followed by zeros. */
 __device__ static inline void lone_take_x(const packed_args &a, unsigned char *x, int threads)
 {
 #pragma unroll 1
@@ -256,7 +259,8 @@ __device__ static inline void lone_take_x(const packed_args &a, unsigned char *x
     copy_async_wait<0>();
 }
 
-/* Sums of eight blocks of x at a time, as sum_slot and split_sums make them: [slot][lane % 4]. */
+/* Compute the sums of eight blocks of x at a time, in the form of sum_slot and split_sums:
+ * [slot][lane % 4]. */
 __device__ static inline void lone_take_sums(uint2 *parts, const unsigned char *x, int in, int warp,
                                              int warps, int lane)
 {
@@ -277,14 +281,15 @@ __device__ static inline void lone_take_sums(uint2 *parts, const unsigned char *
     }
 }
 
-/* What the warps leave at the end, all zero: of warps that there are not, too. */
+/* The warps' sums at the end of a tile; cleared first, because lone_add also reads those of warps
+ * that do not exist. */
 template <enum dtype T>
 __device__ static inline float *lone_sums(const packed_args &a, unsigned char *memory)
 {
     return (float *)(memory + a.ring_size + lone_x_size(a.in) + lone_parts_size(T, a.in));
 }
 
-/* What the ends want: lone_pair or lone_end, by output. */
+/* What the ends of tiles need: a lone_pair or lone_end per output. */
 template <enum dtype T>
 __device__ static inline unsigned char *lone_ends(const packed_args &a, unsigned char *memory)
 {
@@ -302,7 +307,7 @@ __device__ static inline void lone_clear_sums(const packed_args &a, unsigned cha
 
 /* ---- the loop ---- */
 
-/* A slot of a unit. x, parts: of the slot, at this lane's place. */
+/* Multiply a slot of a unit. x and parts point to the slot, at this lane's place. */
 template <enum dtype T>
 __device__ static inline void lone_multiply(float (&acc)[2], const packed_slot<T> &s,
                                             const unsigned char *x, const uint2 *parts, int lane,
@@ -327,13 +332,13 @@ __device__ static inline void lone_multiply(float (&acc)[2], const packed_slot<T
     }
 }
 
-/* What of a tile is a warp's, and where things are, all at this lane's place. */
+/* A warp's part of a tile, and addresses, all at this lane's place. */
 struct lone_share {
     const unsigned char *ring, *x;
     const uint2 *parts;
     uint32_t bars;
-    int scale;                /* from quants to scales */
-    int other_w, other_scale; /* from an octet to the other one */
+    int scale;                /* offset from quants to scales */
+    int other_w, other_scale; /* offset from an octet to the other one */
     int slot0, lane;
 };
 
@@ -344,7 +349,7 @@ __device__ static inline lone_share lone_share_of(const packed_args &a, unsigned
     constexpr int deal = slots_per_scale(T), scales = slot_scales(T) / deal;
     lone_share h;
     int unit = warp * a.wk_inverse >> 16, slot = (warp - unit * a.wk) * deal;
-    bool lacks = MODE == LONE_PLAIN && 2 * unit + 1 >= a.octets; /* computed, never stored */
+    bool lacks = MODE == LONE_PLAIN && 2 * unit + 1 >= a.octets; /* computed but not stored */
     const unsigned char *x = memory + a.ring_size;
     int w = unit * a.unit_w + slot * OCTET_SLOT + lane * 16;
     h.ring = memory + w;
@@ -359,7 +364,7 @@ __device__ static inline lone_share lone_share_of(const packed_args &a, unsigned
     return h;
 }
 
-/* Slot i of two in a row (Q4_K), or the one. */
+/* Load slot i of two consecutive ones (Q4_K), or the only one. */
 template <enum dtype T>
 __device__ static inline void lone_take(packed_slot<T> &s, const lone_share &h,
                                         const unsigned char *w, const unsigned char *scales, int i)
@@ -380,7 +385,7 @@ __device__ static inline void lone_take(packed_slot<T> &s, const lone_share &h,
     }
 }
 
-/* All of K for a unit. */
+/* Sum over all of K for a unit. */
 template <enum dtype T>
 __device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, const lone_share &h,
                                         int &stage, int &parity)
@@ -402,7 +407,7 @@ __device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, c
                 lone_take<T>(s, h, w, d, i);
                 lone_multiply<T>(acc, s, x + i * slot_elements(T) * 2, parts + i * 4, h.lane,
                                  a.two_23);
-                asm volatile("" ::: "memory"); /* one after the other: registers are few */
+                asm volatile("" ::: "memory"); /* in order, to save registers */
             }
             w += deal * a.wk * OCTET_SLOT;
             d += deal * a.wk * scales;
@@ -419,8 +424,8 @@ __device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, c
 
 /* ---- the end of a tile ---- */
 
-/* A unit that no other warp has a part of, out of registers: its outputs are those of lane / 4 in
- * one octet, or in two. */
+/* Finish a unit that no other warp shares, directly from registers: the lane's outputs are row lane
+ * / 4 of one octet, or of both. */
 template <int MODE>
 __device__ static inline void lone_end_alone(const packed_args &a, const float (&acc)[2],
                                              float scale, int unit, int tile, int lane)
@@ -436,7 +441,7 @@ __device__ static inline void lone_end_alone(const packed_args &a, const float (
     }
 }
 
-/* 1 / rms when it is there; 1: there is no norm in front. */
+/* Wait for 1 / rms and return it; 1 if there is no norm before the product. */
 __device__ static inline float lone_scale(const packed_args &a, const unsigned char *memory,
                                           uint32_t bars)
 {
@@ -446,8 +451,8 @@ __device__ static inline float lone_scale(const packed_args &a, const unsigned c
     return *(const float *)(memory + a.ring_size + a.row_size + LONE_SCALE);
 }
 
-/* The sums of the warps that share a unit, [unit][row of 16][LONE_WK], added: of a row and of the
- * one eight behind it. */
+/* Add up the sums of the warps that share a unit, [unit][row of 16][LONE_WK], for a row and for the
+ * row eight further. */
 template <int MODE> __device__ static inline void lone_add(float (&v)[2], const float *from)
 {
     float part[2][LONE_WK];
@@ -458,7 +463,7 @@ template <int MODE> __device__ static inline void lone_add(float (&v)[2], const 
             *(float4 *)(part[o] + k) = *(const float4 *)(from + o * 8 * LONE_WK + k);
         v[o] = 0;
 #pragma unroll
-        for (int k = 0; k < LONE_WK; k++) /* zeros behind the warps that there are */
+        for (int k = 0; k < LONE_WK; k++) /* zero for warps that do not exist */
             v[o] += part[o][k];
     }
 }
@@ -492,7 +497,7 @@ __device__ static inline void lone_end_shared(const packed_args &a, const packed
     }
 }
 
-/* 1 / rms of the row, as norm_take has it but with all loads on the way at once. */
+/* 1 / rms of the row, with the bits of norm_take but with all loads in flight at once. */
 __device__ static inline float lone_norm(const packed_args &a, int lane)
 {
     constexpr int AT_ONCE = 4;
@@ -515,7 +520,7 @@ __device__ static inline float lone_norm(const packed_args &a, int lane)
     return norm_end(sum, a.in, a.norm.eps);
 }
 
-/* A warp of its own: what the ends want, found while the others multiply. */
+/* A separate warp: finds what the ends of tiles need while the others multiply. */
 template <enum dtype T, int MODE>
 __device__ static inline void lone_prepare(const packed_args &a, unsigned char *memory,
                                            uint32_t bars)
@@ -523,7 +528,7 @@ __device__ static inline void lone_prepare(const packed_args &a, unsigned char *
     int lane = (int)threadIdx.x % 32, tile = (int)blockIdx.x;
     const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
     float scale = 1;
-    if (MODE == LONE_PAIRED) { /* tiles have one octet of each half */
+    if (MODE == LONE_PAIRED) { /* a tile has one octet of each half */
         int row = lone_first<MODE>(a, j, tile) * 8 + lane;
         lone_pair p = {};
         if (lane < 8 && row < j.out)
@@ -545,7 +550,7 @@ __device__ static inline void lone_prepare(const packed_args &a, unsigned char *
     }
 }
 
-/* Blocks with several tiles are those whose units are alone. */
+/* The warps that multiply. Only blocks whose units are not shared (ALONE) have several tiles. */
 template <enum dtype T, int MODE, bool ALONE>
 __device__ static inline void lone_consume(const packed_args &a, unsigned char *memory,
                                            uint32_t bars)

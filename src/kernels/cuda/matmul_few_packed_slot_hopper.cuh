@@ -1,5 +1,5 @@
-/* What the kernels of matmul_few_packed_hopper.cu share: their arguments, a slot of packed weights
- * as a lane holds it, what Q4_K asks for beside its products, and the ends of sums. */
+/* Shared by the kernels of matmul_few_packed_hopper.cu: their arguments, a slot of packed weights
+ * as a lane holds it, the extra terms of Q4_K, and the final operations on sums. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_SLOT_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_SLOT_HOPPER_CUH
 
@@ -10,8 +10,8 @@
 enum {
     MAX_STAGES = 16,
     LINE = TILE_COLS * 2, /* bytes: a row of x in a tile */
-    MOST_OCTETS = 36,     /* of a tile */
-    MOST_WARPS = 18,      /* that multiply */
+    MOST_OCTETS = 36,     /* most octets of a tile */
+    MOST_WARPS = 18,      /* most warps that multiply */
     BARS_SIZE = MAX_STAGES * 24
 };
 
@@ -19,43 +19,44 @@ struct packed_job {
     void *y;
     size_t y_stride;
     const float *bias, *bias2;
-    int out, tile0; /* its first tile */
+    int out, tile0; /* tile0: its first tile */
 };
 
-/* What becomes of q, k and v of a lone row. */
+/* Where q, k and v of a lone row go. */
 struct packed_heads {
     const float *cos, *sin; /* [d / 2] */
     uint16_t *q16;
     struct kv_pages kv;
     const struct staged_run *run;
-    int d, shift; /* 16 << shift is d */
+    int d, shift; /* d = 16 << shift */
 };
 
-/* A tile is `octets` of a matrix, or half of them from each of two, or (paired) half of them from
- * each half of a head; two octets are a unit. A step is `slots` of K of a tile, a stage what lies
- * in the ring of it: x unless it is a lone row, quants, scales, and of Q4_K sums of x. */
+/* A tile is `octets` octets of a matrix, or (gated) half of them from each of two matrices, or
+ * (paired) half of them from each half of a head. Two octets are a unit. A step is `slots` slots of
+ * K of a tile; a stage is a step's data in the ring: x (unless it is a lone row), quants, scales,
+ * and for Q4_K the sums of x. */
 struct packed_args {
     CUtensorMap w[DEVICE_MAX_JOBS], scale[DEVICE_MAX_JOBS], x;
     struct packed_job job[DEVICE_MAX_JOBS];
     int n_jobs, n, tiles, octets;
-    int wm, wk;                                  /* warps: of different units, of the same ones */
-    int slots, steps, stages, in_slots;          /* in_slots: all of K */
-    int x_size, w_size, half_scales, stage_size; /* bytes; half_scales: of a job's octets */
-    int ring_size, row_size; /* row_size: what lies behind the ring for a lone row */
+    int wm, wk;                                  /* warps: units at a time, warps per unit */
+    int slots, steps, stages, in_slots;          /* in_slots: slots of all of K */
+    int x_size, w_size, half_scales, stage_size; /* bytes; half_scales: of one matrix's octets */
+    int ring_size, row_size;                     /* row_size: bytes after the ring for a lone row */
     int add, gated, paired, y_bf16;
-    struct few_norm norm; /* its pointers: of the launch's first row */
+    struct few_norm norm; /* its pointers: to the launch's first row */
     int in;
-    const uint16_t *row; /* the lone one */
-    int flight, late;    /* its stages that may be on the way until x is there, and after that */
+    const uint16_t *row; /* the lone row */
+    int flight, late;    /* most stages in flight until x has arrived, and then */
     int wk_inverse;      /* 65536 / wk, rounded up */
-    uint32_t two_23;     /* its bits: the assembler is to have them in a register */
-    int unit_w, unit_scale, other_w, other_scale; /* bytes from unit to unit, octet to octet */
+    uint32_t two_23;     /* bits of 2^23, passed to keep them in a register */
+    int unit_w, unit_scale, other_w, other_scale; /* bytes between units, between octets */
     struct packed_heads heads;
-    /* Of several rows: blocks that share K of a tile, warpgroups of its units, those of wk that are
-     * in a block, slots from step to step, and where such blocks meet. */
-    int parts, groups, wk_here, step_slots, warps, single; /* single: by mma */
+    /* For several rows: blocks that share the K of a tile, warpgroups, how many of the wk warps are
+     * in one block, slots from step to step; and memory for the exchange between such blocks. */
+    int parts, groups, wk_here, step_slots, warps, single; /* single: use mma */
     float *partial;
-    int *counter; /* of a tile: zero, and zero again afterwards */
+    int *counter; /* per tile; zero before and after a launch */
 };
 
 #ifdef HOPPER_CODE
@@ -68,19 +69,19 @@ __device__ static inline int job_of(const packed_args &a, int tile)
     return j;
 }
 
-/* Octets of a tile that lie beside each other. */
+/* Number of adjacent octets of a tile. */
 __device__ static inline int octets_each(const packed_args &a)
 {
     return a.gated ? a.octets / 2 : a.octets;
 }
 
-/* The first octet of a tile in its matrix. */
+/* Index of a tile's first octet in its matrix. */
 __device__ static inline int first_octet(const packed_args &a, const packed_job &j, int tile)
 {
     return (tile - j.tile0) * octets_each(a);
 }
 
-/* Barriers: a stage is full, it is empty. */
+/* Barriers: a stage is full, a stage is empty. */
 __device__ static inline uint32_t full_bar(uint32_t bars, int stage)
 {
     return bars + stage * 16;
@@ -91,7 +92,7 @@ __device__ static inline uint32_t empty_bar(uint32_t bars, int stage)
     return bars + stage * 16 + 8;
 }
 
-/* Q4_K: the sums of x of a stage are there. */
+/* Q4_K: the sums of x of a stage are ready. */
 __device__ static inline uint32_t summed_bar(uint32_t bars, int stage)
 {
     return bars + MAX_STAGES * 16 + stage * 8;
@@ -99,14 +100,14 @@ __device__ static inline uint32_t summed_bar(uint32_t bars, int stage)
 
 /* ---- a slot ---- */
 
-/* What a lane holds of a slot and a unit: quants and scales of its two rows. */
+/* A lane's part of a slot of a unit: quants and scales of its two rows. */
 template <enum dtype T> struct packed_slot {
     uint4 q[2];
-    uint2 d[2];                   /* f16; Q4_K: .x has scale and min of the super-block, ... */
-    uint32_t factors[2], mins[2]; /* ... which these are for, a byte to a block */
+    uint2 d[2];                   /* f16; Q4_K: .x has scale and min of the super-block, */
+    uint32_t factors[2], mins[2]; /* which apply to these, one byte per block */
 };
 
-/* Where the two octets of a unit lie in a stage. */
+/* Offsets of the two octets of a unit in a stage. */
 struct packed_unit {
     int w[2], scale[2];
 };
@@ -119,14 +120,14 @@ __device__ static inline packed_unit unit_of(const packed_args &a, int unit, int
     for (int o = 0; o < 2; o++) {
         bool two = a.gated;
         int octet = two ? unit : 2 * unit + o;
-        octet = octet < each ? octet : each - 1; /* an odd number: computed, never stored */
+        octet = octet < each ? octet : each - 1; /* odd number of octets: computed but not stored */
         u.w[o] = (octet * a.slots) * OCTET_SLOT + (two ? o * (a.w_size / 2) : 0);
         u.scale[o] = octet * a.slots * scales + (two ? o * a.half_scales : 0);
     }
     return u;
 }
 
-/* half: of a super-block, in Q4_K. */
+/* Load a slot; half: which half of a super-block (Q4_K). */
 template <enum dtype T>
 __device__ static inline void take_slot(packed_slot<T> &s, const unsigned char *w,
                                         const unsigned char *scales, const packed_unit &u, int slot,
@@ -159,8 +160,8 @@ __device__ static inline void unpack(few_block &b, const packed_slot<T> &s, int 
         few_unpack_q4_k(&b, s.q[0], s.q[1], block);
 }
 
-/* The scale of a block of row o. Of Q4_K: 2^23 + factor, times d, less 2^23 d, which is exact.
- * two_23: the bits of 2^23 (Q4_K). */
+/* The scale of a block of row o. For Q4_K it is (2^23 + factor) times d, minus 2^23 d, which is
+ * exact. two_23: the bits of 2^23 (Q4_K). */
 template <enum dtype T>
 __device__ static inline float scale_of(const packed_slot<T> &s, int o, int block,
                                         uint32_t two_23 = 0x4b000000u)
@@ -175,12 +176,12 @@ __device__ static inline float scale_of(const packed_slot<T> &s, int o, int bloc
     }
 }
 
-/* ---- Q4_K: w = d factor q - d' min, and mma has (16 + q). What is too much by then is 16 d times
- * the sum over blocks of factor and the sum of x, and d' times that of min: products of the
- * integers with the blocks' sums, which two mma take in three parts of BF16 each, all 24 bits.
- * Their k is 4 part + block. ---- */
+/* ---- Q4_K: w = d factor q - d' min, but mma computes with (16 + q). The excess is 16 d times the
+ * sum over blocks of factor times the sum of x, plus d' times the sum of min times the sum of x.
+ * These are products of integers with the blocks' sums of x. Two mma compute them with each sum
+ * split into three BF16 parts, which hold all 24 bits. Their k is 4 part + block. ---- */
 
-/* Two sums in three parts each. */
+/* Split two sums into three BF16 parts each. */
 __device__ static inline void split_sums(uint32_t (&part)[3], float s0, float s1)
 {
 #pragma unroll
@@ -191,16 +192,16 @@ __device__ static inline void split_sums(uint32_t (&part)[3], float s0, float s1
     }
 }
 
-/* A lane's part of a row's bytes as BF16: those of the blocks 2 (lane % 2) and the next. */
+/* A lane's part of a row's bytes as BF16: blocks 2 (lane % 2) and the next. */
 __device__ static inline uint32_t q4_k_row(uint32_t bytes, int lane)
 {
     uint32_t v = __byte_perm(bytes, 0x43434343u, lane % 2 ? 0x4342u : 0x4140u);
-    return fma_bf16x2(v, 0x3f803f80u, 0xc300c300u); /* 128 + b, less 128 */
+    return fma_bf16x2(v, 0x3f803f80u, 0xc300c300u); /* 128 + b, minus 128 */
 }
 
 struct q4_k_rows {
     uint32_t factors[4], mins[4];
-    float d[2], min[2]; /* times -16 and -1 */
+    float d[2], min[2]; /* times -16, times -1 */
 };
 
 __device__ static inline q4_k_rows q4_k_rows_of(const packed_slot<DTYPE_Q4_K> &s, int lane)
@@ -216,8 +217,8 @@ __device__ static inline q4_k_rows q4_k_rows_of(const packed_slot<DTYPE_Q4_K> &s
     return r;
 }
 
-/* acc of rows i / 2 less what is too much; STEP 2: only the even ones, as acc[i / 2]. b: the sums
- * of x. */
+/* Subtract the excess from acc, whose element i belongs to row i / 2; STEP 2: only even elements,
+ * stored as acc[i / 2]. b: the sums of x. */
 template <int STEP>
 __device__ static inline void q4_k_less(float *acc, const q4_k_rows &r, const uint32_t (&b)[2])
 {
@@ -238,8 +239,8 @@ __device__ static inline float gate_of(float v)
     return v / (1.0f + __expf(-v));
 }
 
-/* A number of x ready for the next norm. A whole warp, octets complete; step: as octet_squares has
- * it. */
+/* Prepare a number of x for the next norm. Called by a whole warp, with complete octets; step: as
+ * in octet_squares. */
 __device__ static inline void leave_norm(const packed_args &a, bool there, int out, int col,
                                          int row, float v, float weight, int step)
 {

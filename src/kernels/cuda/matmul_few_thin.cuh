@@ -1,5 +1,5 @@
-/* What a block of matmul_few_thin.cu does with its warps' units of a matrix and with rows of x, up
- * to the sums of the warps and what becomes of them. */
+/* The work of a block of matmul_few_thin.cu: the warps' units of a matrix times rows of x, the sums
+ * over the warps, and the final operations. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_THIN_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_THIN_CUH
 
@@ -12,15 +12,15 @@ namespace {
 enum {
     WARPS = 8,
     THREADS = WARPS * 32,
-    ROOMY = 352,      /* threads that there would be registers for, so that others find some */
-    UNIT = 32,        /* columns of a warp at a time */
-    MOST_UNITS = 19,  /* of a warp */
-    SHORT = 2048,     /* rows of a matrix so long, ... */
-    SHORT_OUT = 2112, /* ... and so many; */
-    LONG = 4096,      /* or longer, ... */
-    LONG_OUT = 1056,  /* ... and fewer: between them are k and v of large models, beside a q */
-    THIN_RUNS = 4,    /* whose keys and values are stored at once */
-    FAR_PAD = 64      /* bytes between rows in shared memory: lanes differ in bank */
+    ROOMY = 352,      /* launch bound, above THREADS: leaves registers to other kernels */
+    UNIT = 32,        /* columns that a warp takes at a time */
+    MOST_UNITS = 19,  /* most units of a warp */
+    SHORT = 2048,     /* small: rows of at most so many elements ... */
+    SHORT_OUT = 2112, /* ... and at most so many rows; */
+    LONG = 4096,      /* or of more than so many elements ... */
+    LONG_OUT = 1056,  /* ... and at most so many. Between: k, v of large models, run with q */
+    THIN_RUNS = 4,    /* most runs whose keys and values are stored */
+    FAR_PAD = 64      /* bytes between rows in shared memory, against bank conflicts */
 };
 
 struct thin_job {
@@ -28,36 +28,36 @@ struct thin_job {
     const float *bias;
     float *y;
     size_t y_stride;
-    int octet0, stride; /* the first octet of the launch that is its own */
+    int octet0, stride; /* octet0: its first octet in the launch */
 };
 
 struct thin_args {
     struct thin_job job[DEVICE_MAX_JOBS];
     const uint16_t *x;
     struct few_norm norm;
-    int n_jobs, n, in, out; /* out: of the only job, where there is a norm to leave */
+    int n_jobs, n, in, out; /* out: of the only job, if a norm follows */
     bool add;
 };
 
-/* Sums of the warps [octet][row][number] and the rows' scales; of more than eight rows by turns.
- * And what is needed only at the end, out of the registers. */
+/* The warps' sums [octet][row][number] and the rows' scales; double buffers for more than eight
+ * rows. Also what is needed only at the end, to save registers. */
 template <int ROWS, int O> struct thin_shared {
     float sums[ROWS / 8][WARPS][O * ROWS * OCTET];
     float scale[ROWS / 8][ROWS];
     float bias[O][OCTET], weight[OCTET];
-    uint16_t *to[ROWS / 8][ROWS]; /* of q, k and v; and their cosines and sines */
+    uint16_t *to[ROWS / 8][ROWS]; /* destinations of q, k and v; angle: cosines and sines */
     alignas(16) float angle[ROWS / 8][ROWS][2][OCTET];
 };
 
-/* What a thread has in registers: its weights, the x of some units and squares of its warp's rows.
- * All zero at first: what is not there stays so, or becomes a number of the same row. */
+/* A thread's registers: its weights, x of some units, and squares of its warp's rows. All start as
+ * zero; what does not exist stays zero, or becomes a number of the same row. */
 template <int U, int ROWS, int O, bool FAR = false> struct thin_hand {
     static constexpr int AT_ONCE = least(U, ROWS == 8 ? 15
                                             : O == 2  ? 3
-                                                      : 5); /* units of x on the way */
+                                                      : 5); /* units of x in flight */
     static constexpr int QUADS = U <= 4 ? 1 : U <= 8 && ROWS == 8 ? 2 : 0; /* of squares, early */
     uint4 w[O][FAR ? 1 : U], x[ROWS / 8][AT_ONCE];
-    const unsigned char *far; /* weights in shared memory instead, and their barrier */
+    const unsigned char *far; /* weights in shared memory instead; bar: their barrier */
     uint32_t bar;
     float4 squares[ROWS / 8][QUADS ? QUADS : 1];
 };
@@ -80,7 +80,7 @@ __device__ inline int lane_id()
     return (int)(threadIdx.x % 32);
 }
 
-/* This warp's units of an octet of rows; `row` is the lane's. */
+/* Load this warp's units of an octet of rows; `row` is the lane's row. */
 template <int U> __device__ inline void load_octet(uint4 (&w)[U], const uint16_t *row, int units)
 {
 #pragma unroll
@@ -89,7 +89,7 @@ template <int U> __device__ inline void load_octet(uint4 (&w)[U], const uint16_t
             w[u] = load_stream(row + lane_id() % 4 * 8 + (warp_id() + WARPS * u) * UNIT);
 }
 
-/* x of unit u, of rows from m0 on; x: of the lane, in the first of them. */
+/* Request x of unit u for rows from m0 on; x points to the lane's place in the first of them. */
 template <int U, int ROWS, int O, bool FAR>
 __device__ inline void ask_unit(struct thin_hand<U, ROWS, O, FAR> &h, const thin_args &a,
                                 const uint16_t *x, int m0, int u)
@@ -101,8 +101,9 @@ __device__ inline void ask_unit(struct thin_hand<U, ROWS, O, FAR> &h, const thin
                 m0 + lane_id() / 4 + t * 8 < a.n && warp_id() + WARPS * u < a.in / UNIT);
 }
 
-/* c += a unit's product, its halves apart. One octet: x as the rows of mma (without the second
- * eight of them: zeros), lane / 4 in c. Two: the weights, and a c for each eight rows of x. */
+/* c += the product of a unit, with separate sums for its halves. One octet: x is the row operand of
+ * mma (its second eight rows are zero), and lane / 4 is the row in c. Two octets: the weights are
+ * the row operand, and each eight rows of x have their own c. */
 template <int ROWS, int C>
 __device__ inline void multiply(float (&c)[2][C][4], const uint4 &w, const uint4 &v,
                                 const uint4 (&x)[ROWS / 8], bool two)
@@ -137,7 +138,7 @@ __device__ inline uint4 unit_of(const struct thin_hand<U, ROWS, O, FAR> &h, int 
     return v;
 }
 
-/* The warp's units of rows m0 .. m0 + ROWS - 1, to shared memory. */
+/* Multiply the warp's units by rows m0 .. m0 + ROWS - 1; the sums go to shared memory. */
 template <int U, int ROWS, int O, bool FAR>
 __device__ inline void take_units(float *sums, struct thin_hand<U, ROWS, O, FAR> &h,
                                   const thin_args &a, const uint16_t *x, int m0)
@@ -174,7 +175,7 @@ __device__ inline void take_units(float *sums, struct thin_hand<U, ROWS, O, FAR>
     }
 }
 
-/* Squares of the warp's rows: m0 + warp, and eight on. */
+/* Request the squares of the warp's rows, m0 + warp and eight further. */
 template <int U, int ROWS, int O, bool FAR>
 __device__ inline void ask_squares(struct thin_hand<U, ROWS, O, FAR> &h, const thin_args &a, int m0)
 {
@@ -190,7 +191,7 @@ __device__ inline void ask_squares(struct thin_hand<U, ROWS, O, FAR> &h, const t
     }
 }
 
-/* Their 1 / rms, in the order that norm_take has. */
+/* Compute their 1 / rms, in the order of norm_take. */
 template <int U, int ROWS, int O, bool FAR>
 __device__ inline void take_scales(float *scale, const struct thin_hand<U, ROWS, O, FAR> &h,
                                    const thin_args &a, int m0)
@@ -218,13 +219,13 @@ __device__ inline void take_scales(float *scale, const struct thin_hand<U, ROWS,
     }
 }
 
-/* The lane's x of the first unit in the first row of its own from m0 on. */
+/* Address of the lane's x of the first unit, in its first row from m0 on. */
 __device__ inline const uint16_t *x_at(const thin_args &a, int m0)
 {
     return a.x + (size_t)(m0 + lane_id() / 4) * a.in + warp_id() * UNIT + lane_id() % 4 * 8;
 }
 
-/* What the kernels in front left of rows from m0 on. */
+/* Request what earlier kernels wrote for rows from m0 on. */
 template <int U, int ROWS, int O, bool FAR>
 __device__ inline void ask_rows(struct thin_hand<U, ROWS, O, FAR> &h, const thin_args &a, int m0)
 {
@@ -235,7 +236,8 @@ __device__ inline void ask_rows(struct thin_hand<U, ROWS, O, FAR> &h, const thin
     ask_squares(h, a, m0);
 }
 
-/* These rows times O octets, and the rows' scales, to shared memory: for all. */
+/* Multiply these rows by O octets; sums and the rows' scales go to shared memory, for all threads.
+ */
 template <int U, int ROWS, int O, bool FAR>
 __device__ inline void take_rows(struct thin_shared<ROWS, O> &shared,
                                  struct thin_hand<U, ROWS, O, FAR> &h, const thin_args &a, int m0,
@@ -251,7 +253,7 @@ __device__ inline void take_rows(struct thin_shared<ROWS, O> &shared,
     __syncthreads();
 }
 
-/* The warps' sums of a number, in order. */
+/* Add up the warps' sums of an output, in order. */
 template <int ROWS, int O>
 __device__ inline float add_warps(const struct thin_shared<ROWS, O> &shared, int turn, int i)
 {
@@ -262,9 +264,9 @@ __device__ inline float add_warps(const struct thin_shared<ROWS, O> &shared, int
     return v;
 }
 
-/* What an output needs at the end. Asked for before the weights, which would be in front of it, and
- * put into shared memory when x has been asked for: whoever waits for it does not keep that back.
- */
+/* What an output needs at the end. It is requested before the weights, so that it does not wait for
+ * them, and put into shared memory after x has been requested, so that waiting for it does not
+ * delay x. */
 struct thin_end {
     float bias, weight;
 };
@@ -288,7 +290,7 @@ __device__ inline void put_end(struct thin_shared<ROWS, 1> &shared, const struct
     }
 }
 
-/* The thread's number: of row `row` and output `out`. All of a warp call. */
+/* Finish the thread's output: row `row`, output `out`. Called by a whole warp. */
 template <int ROWS>
 __device__ inline void finish(const thin_args &a, const thin_job &j,
                               const struct thin_shared<ROWS, 1> &shared, int turn, float old,
