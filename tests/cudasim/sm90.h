@@ -1,5 +1,5 @@
 /* Simulator of CUDA, part 4: Hopper's own instructions as src/kernels/cuda/hopper.h names them.
- * Barriers in shared memory count arrivals and bytes; boxes of the copy engine arrive at once, as
+ * Barriers in shared memory count arrivals and bytes; boxes of TMA arrive at once, as
  * swizzled as there; wgmma reads its operands where its descriptors say, each thread for its own
  * numbers. Addresses of shared memory begin at a multiple of 1024, as tiles want it. */
 #ifndef PV_TESTS_CUDASIM_SM90_H
@@ -118,7 +118,7 @@ static inline void named_sync(int id, int threads)
     }
 }
 
-/* ---- the copy engine ---- */
+/* ---- TMA ---- */
 
 typedef uint64_t cuuint64_t;
 typedef uint32_t cuuint32_t;

@@ -135,7 +135,7 @@ __device__ static inline void load_tile(uint16_t *to, const struct few_block &b,
     }
 }
 
-/* Step j of the block: the tile's first position, and the query row it counts for (-1: all). */
+/* Step j of the block: returns the tile's first position, and the query row it is for (-1: all). */
 __device__ static inline int step_begin(const struct few_block &b, int j, int *pass)
 {
     int tile = j;
@@ -147,14 +147,14 @@ __device__ static inline int step_begin(const struct few_block &b, int j, int *p
     return b.split * KV_SPLIT + tile * KEYS;
 }
 
-/* Tiles on their way through shared memory. */
+/* The pipeline of tiles through shared memory. */
 struct few_pipe {
     uint16_t *tiles; /* [stages] */
     int stages;
-    int next, load, use; /* step to be loaded, and the stages in turn */
+    int next, load, use; /* next step to load; stages to load and to use next */
 };
 
-/* TREE: some tiles are a query row's own. */
+/* Start loading the next tile. TREE: some tiles are for one query row only. */
 template <int D, bool EXACT, bool TREE>
 __device__ static inline void load_next(struct few_pipe *p, const struct few_args &a,
                                         const struct few_block &b)
@@ -174,7 +174,7 @@ __device__ static inline void load_next(struct few_pipe *p, const struct few_arg
     p->load = p->load + 1 < p->stages ? p->load + 1 : 0;
 }
 
-/* The first tiles under way: what lies below first_slot at once, the rest after dep_wait. */
+/* Start loading the first tiles: those below first_slot at once, the others after dep_wait. */
 template <int D, bool EXACT, bool TREE>
 __device__ static inline void pipe_open(struct few_pipe *p, uint16_t *tiles,
                                         const struct few_args &a, const struct few_block &b)
@@ -195,7 +195,7 @@ __device__ static inline void pipe_open(struct few_pipe *p, uint16_t *tiles,
         dep_wait();
 }
 
-/* All but the latest `open` tiles are there. */
+/* Wait until all but the latest `open` tiles have arrived. */
 __device__ static inline void pipe_wait(int open)
 {
     if (open == 1)
@@ -206,7 +206,8 @@ __device__ static inline void pipe_wait(int open)
         copy_async_wait<0>();
 }
 
-/* The next tile is there for all, the one before it is used up, and another is on its way. */
+/* Wait for the next tile, on behalf of all threads, and start loading another in place of the
+ * previous one, which is no longer used. */
 template <int D, bool EXACT, bool TREE>
 __device__ static inline const uint16_t *pipe_next(struct few_pipe *p, const struct few_args &a,
                                                    const struct few_block &b)

@@ -1,5 +1,5 @@
-/* What a launch of attention_few_hopper.cu and each of its thread blocks do, and how keys and
- * values come to shared memory: a ring of blocks, filled by the copy engine. */
+/* Arguments of attention_few_hopper.cu's launches, the work of one thread block, and the ring of
+ * blocks of keys and values in shared memory, which TMA fills. */
 #ifndef PV_KERNELS_CUDA_ATTENTION_FEW_HOPPER_CUH
 #define PV_KERNELS_CUDA_ATTENTION_FEW_HOPPER_CUH
 
@@ -7,74 +7,75 @@
 #include "kernels/cuda/hopper.h"
 
 enum {
-    PAIRS = 64,                /* of a warpgroup: wgmma's M */
-    MOST_GROUPS = 3,           /* warpgroups of a thread block */
-    SPLIT_ROWS = 2 * FEW_ROWS, /* of one launch */
-    JOIN_WARPS = 8,            /* of a block that joins a row's partials: split s is warp s % 8's */
-    SPLIT_64 = KV_SPLIT_LEAST, /* positions of a partial result, for heads of 64, ... */
-    SPLIT_128 = 768,           /* ... and of 128: with 25k, one to each of 132 multiprocessors */
-    QUERY_BARRIER = 1,         /* and the following */
+    PAIRS = 64,                /* pairs of a warpgroup: wgmma's M */
+    MOST_GROUPS = 3,           /* most warpgroups of a thread block that compute */
+    SPLIT_ROWS = 2 * FEW_ROWS, /* most rows per launch */
+    JOIN_WARPS = 8,            /* warps of a joining block: warp s % 8 takes split s */
+    SPLIT_64 = KV_SPLIT_LEAST, /* positions of a partial result, for heads of 64 ... */
+    SPLIT_128 = 768,           /* ... and of 128: 25k positions with 4 KV heads fill 132 SMs */
+    QUERY_BARRIER = 1,         /* and the following, one per warpgroup */
     SMEM_MOST = 227 * 1024
 };
 
-/* Some of the query rows of a run: rows row0 and up of them. */
+/* A slice: some of the query rows of a run, from row row0 on. */
 struct split_slice {
-    int row; /* of the step, where its q and out begin */
+    int row; /* row of the step where its q and out begin */
     uint16_t row0, run, rows;
-    uint16_t part; /* where its rows of part, top and limit begin */
+    uint16_t part; /* first row in part, top and limit */
 };
 
-/* Tiles of pairs of so many rows. */
+/* Number of tiles of pairs for so many rows. */
 __host__ __device__ static inline int slice_tiles(int rows, int group)
 {
     return (rows * group + PAIRS - 1) / PAIRS;
 }
 
-/* A launch has a row of the grid for each of some slices, of one pool. */
+/* Arguments of a launch. Each blockIdx.y is a slice; all lie in one pool. */
 struct split_args {
-    CUtensorMap k_map, v_map; /* of all pages of the pool: [page][KV head, row][numbers] */
+    CUtensorMap k_map, v_map; /* of all pages of the pool: [page][KV head, row][element] */
     struct kv_pages kv;       /* with the page table of run 0 */
     int table_size;           /* entries from one run's table to the next */
-    const uint16_t *q;        /* of the step's first row */
+    const uint16_t *q;        /* from the step's first row on */
     void *out;
     float *part; /* [rows, n_heads, splits, d] */
     float2 *top; /* [rows, n_heads, splits]: max and sum */
     int *limit;  /* [rows] positions seen, trees only */
     const struct staged *staged;
-    int slice0; /* of the grid's first row */
+    int slice0; /* the slice of blockIdx.y == 0 */
     int n_heads, n_kv, group;
-    int splits;    /* room for them in part and top */
-    float scale;   /* of exponents of 2 */
-    int n_sets;    /* of tiles, each a thread block's: of the largest slice */
-    int tree_rows; /* of the largest slice of a tree */
-    int n_parts;   /* lone rows of a tree: of eight pairs */
-    int direct;    /* one split: no partials */
+    int splits;    /* splits that part and top have room for */
+    float scale;   /* of scores, times log2(e) */
+    int n_sets;    /* sets of tiles, one per thread block, of the largest slice */
+    int tree_rows; /* rows of the largest slice of a tree */
+    int n_parts;   /* rows of trees: parts of eight pairs */
+    int direct;    /* one split: no partial results */
     int f32;
     struct split_slice slice[SPLIT_ROWS];
-    uint8_t slice_of[SPLIT_ROWS]; /* of a row of part */
+    uint8_t slice_of[SPLIT_ROWS]; /* slice of each row of part */
 };
 
-/* One instance: sizes, and where things lie in shared memory. */
+/* One kernel instance: sizes, and offsets in shared memory. */
 template <int HEAD, int BLOCK, int SPLIT, int GROUPS, int STAGES, int BLOCKS> struct split_shape {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT, groups = GROUPS, stages = STAGES;
-    static constexpr int blocks = BLOCKS; /* of a multiprocessor, as far as registers go */
+    static constexpr int blocks = BLOCKS; /* per multiprocessor, limited by registers */
     static constexpr int threads = (GROUPS + 1) * 128;
     static constexpr int q_size = PAIRS * HEAD * 2, block_size = BLOCK * HEAD * 2;
     static constexpr int k_at = GROUPS * q_size, v_at = k_at + STAGES * block_size;
     static constexpr int bars_at = v_at + STAGES * block_size;
     static constexpr int size = bars_at + 3 * STAGES * 8;
-    /* registers of a loading and of a computing thread, out of what the launch gives to all */
+    /* Registers of a loading and of a computing thread, out of those that the launch gives to all.
+     */
     static constexpr int even = 65536 / (threads * BLOCKS) / 8 * 8, few = 40;
     static constexpr int room = (even * (GROUPS + 1) - few) / GROUPS / 8 * 8;
     static constexpr int most = room < 240 ? room : 240;
-    /* blocks on their way at a time: enough to keep the memory busy */
+    /* Blocks in flight: enough to keep the memory busy. */
     static constexpr int enough = (96 << 10) / (2 * block_size);
     static constexpr int flight = enough < STAGES ? enough : STAGES;
     static_assert(SPLIT % BLOCK == 0 && STAGES >= 3, "a ring of whole blocks");
     static_assert(KV_CHUNK % BLOCK == 0, "a block of keys lies in one page");
 };
 
-/* Pages that a split has to do with. */
+/* Pages that a split touches. */
 template <class T> struct split_pages {
     static constexpr int n = T::split / KV_CHUNK + (T::split % KV_CHUNK ? 2 : 0);
     static_assert(n - 1 <= TABLE_PAD, "those of the last split are in the table");
@@ -83,20 +84,21 @@ template <class T> struct split_pages {
 
 #ifdef HOPPER_CODE
 
-/* What a thread block does. Slots, positions: of the cache; query rows: of the slice. */
+/* The work of a thread block. Slots and positions are those of the cache; query rows are counted in
+ * the slice. */
 struct split_job {
     int kv_head, split;
     int first;     /* slot where the run begins */
     int page;      /* of that slot */
-    int seen;      /* positions that the slice's first row sees, of chains */
-    int low, high; /* positions that its rows see: least and most */
+    int seen;      /* chains: positions that the slice's first row sees */
+    int low, high; /* fewest and most positions that its rows see */
     int q0, n_q;   /* its query rows */
     int n_groups;  /* warpgroups with pairs */
     int m0, m;     /* this warpgroup's pairs */
-    int steps;     /* key blocks */
+    int steps;     /* blocks of keys */
 };
 
-/* A block of the ring: which barriers' phase. */
+/* A position in the ring: the stage and the parity of its barriers' phase. */
 struct ring {
     int stage, parity;
 };
@@ -107,7 +109,7 @@ template <class T> __device__ __forceinline__ void ring_next(struct ring &r)
     r.parity ^= r.stage == 0;
 }
 
-/* ---- what a thread block does ---- */
+/* ---- the work of a thread block ---- */
 
 __device__ static inline const split_slice &own_slice(const split_args &a)
 {
@@ -120,7 +122,8 @@ __device__ static inline const int32_t *own_table(const split_args &a)
     return a.kv.page + own_slice(a).run * a.table_size;
 }
 
-/* Steps of the split up to the most that a row sees. False: none. */
+/* Find the steps of the split, up to the last position that a row sees. Returns false if there are
+ * none. */
 template <class T> __device__ static inline bool job_steps(struct split_job *b)
 {
     int begin = b->split * T::split, blocks = (b->high - begin + T::block - 1) / T::block;
@@ -128,8 +131,8 @@ template <class T> __device__ static inline bool job_steps(struct split_job *b)
     return b->steps > 0;
 }
 
-/* The split's pages: who loads asks for them as soon as the split is known. What a table has behind
- * the run's last page is never used. */
+/* Look up the split's pages; the loading thread does so as soon as the split is known. Table
+ * entries after the run's last page are read but not used. */
 template <class T>
 __device__ static inline void ask_pages(struct split_pages<T> &p, const split_args &a, int split)
 {
@@ -139,8 +142,9 @@ __device__ static inline void ask_pages(struct split_pages<T> &p, const split_ar
         p.page[i] = page[i];
 }
 
-/* Some tiles of pairs and a split that all rows see alike: up to their own positions; of trees,
- * those that end before the tree. */
+/* Find the thread block's work: some tiles of pairs, and a split that looks the same to all rows,
+ * up to their own positions. For trees, only splits that end before the tree. Returns false if
+ * there is no work. */
 template <class T>
 __device__ static inline bool job_find(struct split_job *b, struct split_pages<T> &pages,
                                        const split_args &a, int group, bool loads)
@@ -176,8 +180,8 @@ __device__ static inline bool job_find(struct split_job *b, struct split_pages<T
 
 /* ---- keys and values to shared memory: the last warpgroup ---- */
 
-/* One thread. Blocks written by earlier steps come before the kernel in front has ended; EARLY: all
- * do, and what this step writes is brought by others. */
+/* One thread: loads the ring. Blocks written by earlier steps are requested before the preceding
+ * kernel has ended. EARLY: all blocks are, and other threads add the rows that this step writes. */
 template <class T, bool EARLY>
 __device__ static inline void produce(const split_args &a, const struct split_job &b,
                                       struct split_pages<T> &pages, uint32_t base)
@@ -191,7 +195,7 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
         int begin = b.split * T::split + j * T::block;
         int row = b.kv_head * KV_CHUNK + slot_row(begin);
         uint32_t at = base + ring.stage * T::block_size, bar = ring.stage * 8;
-        if (j > 0 && slot_row(begin) == 0) /* the next page's turn */
+        if (j > 0 && slot_row(begin) == 0) /* go on to the next page */
 #pragma unroll
             for (int i = 0; i + 1 < pages.n; i++)
                 pages.page[i] = pages.page[i + 1];
@@ -201,7 +205,7 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
             waited = true;
         }
         barrier_wait(empty + bar, ring.parity ^ 1);
-        if (j >= T::flight) { /* what other kernels ask for would queue behind more */
+        if (j >= T::flight) { /* more would delay the requests of other kernels */
             barrier_wait(v_full + landed.stage * 8, landed.parity);
             ring_next<T>(landed);
         }

@@ -1,14 +1,14 @@
-/* The partial results of attention_few_hopper.cu joined: a kernel of its own, which starts while
- * the other still runs. (The last thread block to arrive doing it in the same launch was slower: a
- * fence, a counter and three more ways to L2 one after the other.) */
+/* Joins the partial results of attention_few_hopper.cu, in a separate kernel that starts while the
+ * other still runs. (Joining by the last thread block to arrive, in the same launch, was slower: it
+ * needs a fence, a counter and three more dependent accesses to L2.) */
 #ifndef PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_HOPPER_CUH
 #define PV_KERNELS_CUDA_ATTENTION_FEW_JOIN_HOPPER_CUH
 
 #include "kernels/cuda/attention_few_hopper.cuh"
 
-/* One head of one row of part: warp w adds up splits w, w + JOIN_WARPS, .., then the warps in
- * order. BATCH: splits of a warp whose numbers are on the way. The fewer, the more blocks run at a
- * time, which many rows want; the sums are the same. */
+/* Join one head of one row of part: warp w adds up splits w, w + JOIN_WARPS, ..., then the warps'
+ * results are added in order. BATCH: splits of a warp that are loaded at once. With smaller batches
+ * more blocks run at a time, which helps with many rows; the sums are the same. */
 template <int D, int SPLIT, int BATCH>
 __global__ void __launch_bounds__(JOIN_WARPS * 32, BATCH == 1  ? 6
                                                    : BATCH < 9 ? 4
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(JOIN_WARPS * 32, BATCH == 1  ? 6
                                                                : 2)
     split_join_kernel(const __grid_constant__ split_args a)
 {
-    constexpr int N = D / 64; /* pairs of columns of a lane */
+    constexpr int N = D / 64; /* pairs of columns per lane */
     __shared__ float2 shared_out[JOIN_WARPS][N * 32];
     __shared__ float shared_sum[JOIN_WARPS];
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, row = (int)blockIdx.y, n;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(JOIN_WARPS * 32, BATCH == 1  ? 6
     for (int s0 = warp; s0 < n || s0 == warp; s0 += JOIN_WARPS * BATCH) {
         float2 x[BATCH][N], t[BATCH];
 #pragma unroll
-        for (int k = 0; k < BATCH; k++) /* all under way before the maximum is known */
+        for (int k = 0; k < BATCH; k++) /* all loads start before the maximum is known */
             if (s0 + k * JOIN_WARPS < n) {
                 t[k] = top[s0 + k * JOIN_WARPS];
 #pragma unroll

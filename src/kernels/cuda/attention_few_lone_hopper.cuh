@@ -1,14 +1,14 @@
-/* attention_few_hopper.cu for a lone row, or a few whose pairs of row and head are no more than
- * eight, and for the last splits of each row of a tree; with the same bits. Its 64 rows of wgmma
- * would be nearly empty, and its blocks of keys one after the other are a chain of waits. Here keys
- * are the rows of mma.sync and pairs its columns: a warp has 16 keys, all of them at once are a
- * pass of some blocks; then the running maxima of the blocks are known, and with them every P; then
- * the values, block after block, a warp for 16 numbers of the head. (On Hopper the chain of sums of
- * mma.sync has the bits of wgmma's, whichever operand has the rows: the checker of the kernels sees
- * to it.)
+/* The part of attention_few_hopper.cu for a lone row, or a few rows with at most eight pairs of row
+ * and head, and for the last splits of each row of a tree; with the same bits. For these, wgmma's
+ * 64 rows would be nearly empty, and processing blocks of keys one after the other would be a chain
+ * of waits. Here keys are the rows of mma.sync and pairs its columns. A warp has 16 keys; all warps
+ * together process several blocks at once, called a pass. Then the running maxima of the blocks are
+ * known, and with them every P. Then come the values, block after block, with one warp per 16
+ * elements of the head. (On Hopper, a chain of mma.sync has the bits of wgmma's, whichever operand
+ * has the rows; the kernel checker verifies it.)
  *
- * All blocks are asked for before the kernel in front has ended; keys and values that this step
- * writes, and those of a tree's branch, are put into them when it has. */
+ * All blocks are requested before the preceding kernel has ended. Keys and values that this step
+ * writes, and those of a tree's branch, are copied into them after that. */
 #ifndef PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
 #define PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
 
@@ -18,16 +18,16 @@
 
 enum {
     LONE_PAIRS = 8,  /* mma's N */
-    PASS_BARRIER = 1 /* all warps that compute */
+    PASS_BARRIER = 1 /* for all warps that compute */
 };
 
-/* One instance. PASS: key blocks at a time. */
+/* One kernel instance. PASS: blocks of keys per pass. */
 template <int HEAD, int SPLIT, int PASS, int STAGES, int BLOCKS, int FLIGHT> struct lone_shape {
     static constexpr int d = HEAD, block = 64, split = SPLIT, pass = PASS, stages = STAGES;
-    static constexpr int blocks = BLOCKS, groups = 1;   /* of a multiprocessor; see split_shape */
-    static constexpr bool once = SPLIT == PASS * block; /* all of a split in one pass */
+    static constexpr int blocks = BLOCKS, groups = 1;   /* per multiprocessor; see split_shape */
+    static constexpr bool once = SPLIT == PASS * block; /* the whole split in one pass */
     static constexpr int warps = PASS * 4, workers = warps * 32, threads = workers + 32;
-    /* threads that there are to be registers for: others shall find some */
+    /* Launch bound, which leaves registers to other kernels. */
     static constexpr int roomy = once ? 576 : threads;
     static constexpr int value_warps = HEAD / 16;
     static constexpr int block_size = block * HEAD * 2;
@@ -38,38 +38,38 @@ template <int HEAD, int SPLIT, int PASS, int STAGES, int BLOCKS, int FLIGHT> str
     static_assert(SPLIT % block == 0 && STAGES >= PASS && warps > value_warps, "a pass at a time");
 };
 
-/* What warps leave for each other. */
+/* Data exchanged between warps. */
 template <class T> struct lone_shared {
     float p[LONE_PAIRS][T::pass * T::block + 8]; /* rows 8 banks apart */
-    int2 top[2][T::pass][LONE_PAIRS / 2]; /* greatest up to a block, as `rank`; passes by turns */
-    float2 turn[T::pass][LONE_PAIRS];     /* of a block: maximum up to it, shrink of O */
+    int2 top[2][T::pass][LONE_PAIRS / 2]; /* maximum up to a block, as rank_of; two buffers */
+    float2 turn[T::pass][LONE_PAIRS];     /* per block: maximum up to it; factor for O */
     float inverse[LONE_PAIRS];
     uint4 q[LONE_PAIRS][T::d / 8 + 1]; /* rows 4 banks apart */
 };
 
 #ifdef HOPPER_CODE
 
-/* A thread of the computing warps: rows lane / 4 and 8 more of a tile [16 keys or numbers of a
- * head][8 pairs], columns lane % 4 * 2 and the next. */
+/* State of a thread of the computing warps. It has rows lane / 4 and lane / 4 + 8 of a tile [16
+ * keys or elements of a head][8 pairs], columns lane % 4 * 2 and the next. */
 template <class T> struct lone {
     const split_args &a;
     const struct split_job &b;
     struct lone_shared<T> &shared;
     const unsigned char *memory;
-    uint32_t base, bars;      /* its address, and that of the barriers */
+    uint32_t base, bars;      /* addresses of `memory` and of the barriers */
     int warp, lane, pair;     /* pair: the first of two */
-    uint32_t q[T::d / 32][4]; /* of pair lane / 4: for two steps of mma each */
-    int limit[2];             /* positions that the pairs see */
-    int to[2];                /* warps of values: where O goes; -1: nowhere */
-    int top_to;               /* the warp of sums: where its pair's maximum and sum go */
-    float m[2];               /* the pairs' greatest numbers so far */
-    float o[4];               /* warps of values */
-    const uint16_t *path;     /* of a tree: nodes from the row upwards; NULL: as they lie */
-    float l;                  /* the warp of sums: of pair lane / 4, keys lane % 4 * 2, .. */
-    int stage, parity;        /* of the pass' first block */
+    uint32_t q[T::d / 32][4]; /* of pair lane / 4; each for two mma steps */
+    int limit[2];             /* number of positions that the pairs see */
+    int to[2];                /* value warps: where O goes; -1: nowhere */
+    int top_to;               /* sum warp: where its pair's maximum and sum go */
+    float m[2];               /* the pairs' maxima so far */
+    float o[4];               /* value warps: part of O */
+    const uint16_t *path;     /* tree: nodes from the row to the root; NULL: chain */
+    float l;                  /* sum warp: sum of pair lane / 4, keys lane % 4 * 2, .. */
+    int stage, parity;        /* of the pass's first block */
 };
 
-/* 16 keys of a block times the queries. */
+/* Multiply 16 keys of a block by the queries. */
 template <class T>
 __device__ __forceinline__ void lone_scores(float (&s)[4], struct lone<T> &w, int stage)
 {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void lone_scores(float (&s)[4], struct lone<T> &w, in
         mma_bf16(s, k[c], w.q[c / 2] + c % 2 * 2);
 }
 
-/* Integers in the order of floats. */
+/* Map floats to integers with the same order, and back (of_rank). */
 __device__ __forceinline__ int rank_of(float f)
 {
     int i = __float_as_int(f);
@@ -97,7 +97,7 @@ __device__ __forceinline__ float of_rank(int i)
     return __int_as_float(i ^ (i >> 31 & INT32_MAX));
 }
 
-/* Before anything counts. */
+/* Reset the maxima of a buffer. */
 template <class T> __device__ __forceinline__ void lone_forget(struct lone<T> &w, int turn)
 {
     int thread = (int)threadIdx.x, least = rank_of(-INFINITY);
@@ -105,7 +105,8 @@ template <class T> __device__ __forceinline__ void lone_forget(struct lone<T> &w
         w.shared.top[turn][thread / 4][thread % 4] = make_int2(least, least);
 }
 
-/* The warp's maxima count for its block and those behind it: a lane for each of them. */
+/* Add the warp's maxima to those of its block and all later blocks of the pass; one lane per block.
+ */
 template <class T>
 __device__ __forceinline__ void lone_tell(struct lone<T> &w, const float (&s)[4], int turn)
 {
@@ -123,7 +124,7 @@ __device__ __forceinline__ void lone_tell(struct lone<T> &w, const float (&s)[4]
     }
 }
 
-/* Greatest numbers of the two pairs up to a block of the pass, and all before the pass. */
+/* Maxima of the two pairs up to a block of the pass, including everything before the pass. */
 template <class T>
 __device__ __forceinline__ float2 lone_top(const struct lone<T> &w, int turn, int block)
 {
@@ -131,13 +132,14 @@ __device__ __forceinline__ float2 lone_top(const struct lone<T> &w, int turn, in
     return make_float2(fmaxf(of_rank(r.x), w.m[0]), fmaxf(of_rank(r.y), w.m[1]));
 }
 
-/* What O must be multiplied by when the greatest number grows. */
+/* Factor for O when the maximum grows. */
 __device__ __forceinline__ float lone_shrink(float before, float now, float scale)
 {
     return exp2_fast((before - (now == -INFINITY ? 0.0f : now)) * scale);
 }
 
-/* P of the warp's keys, when all maxima are known; the first warp of a block leaves the block's. */
+/* Store P of the warp's keys, once all maxima are known; the first warp of a block also stores the
+ * block's maximum and factor. */
 template <class T>
 __device__ __forceinline__ void lone_give(struct lone<T> &w, const float (&s)[4], int turn)
 {
@@ -160,7 +162,7 @@ __device__ __forceinline__ void lone_give(struct lone<T> &w, const float (&s)[4]
     }
 }
 
-/* Scores of the warp's keys, their P. All computing warps. */
+/* Compute scores and P of the warp's keys. Called by all computing warps. */
 template <class T>
 __device__ __forceinline__ void lone_weights(struct lone<T> &w, int j, int blocks)
 {
@@ -192,7 +194,7 @@ __device__ __forceinline__ void lone_weights(struct lone<T> &w, int j, int block
     named_sync(PASS_BARRIER, T::workers);
 }
 
-/* 16 keys' values and P: what one mma takes. */
+/* Operands of one mma: values and P of 16 keys. */
 struct lone_step {
     uint32_t v[4], p[2];
 };
@@ -206,8 +208,8 @@ __device__ __forceinline__ void lone_take(struct lone_step &to, const unsigned c
     to.p[1] = pack_bf16(high.x, high.y);
 }
 
-/* O^T += V^T P^T for 16 numbers of the head. A chain: what comes two steps later is asked for
- * first. */
+/* O^T += V^T P^T for 16 elements of the head. The mma form a chain, so operands are loaded two
+ * steps ahead. */
 template <class T> __device__ __forceinline__ void lone_values(struct lone<T> &w, int blocks)
 {
     constexpr int STEPS = T::block / 16, STEP_SIZE = 16 * 128;
@@ -298,7 +300,7 @@ template <class T> __device__ __forceinline__ void lone_store(struct lone<T> &w)
         }
         if (w.a.direct && !w.a.f32) {
             uint16_t *out = (uint16_t *)w.a.out + w.to[e];
-            uint32_t both = pack_bf16(low, high); /* between values that BF16 holds */
+            uint32_t both = pack_bf16(low, high); /* averages of BF16 values: no overflow */
             out[0] = (uint16_t)both;
             out[8] = (uint16_t)(both >> 16);
         } else {
@@ -309,7 +311,7 @@ template <class T> __device__ __forceinline__ void lone_store(struct lone<T> &w)
     }
 }
 
-/* What a pair sees and where its results go; -1: nowhere. */
+/* How many positions a pair sees (*limit), and where its results go; -1: nowhere. */
 template <class T>
 __device__ __forceinline__ int lone_place(const struct lone<T> &w, int pair, int *limit)
 {
@@ -322,7 +324,7 @@ __device__ __forceinline__ int lone_place(const struct lone<T> &w, int pair, int
     return *limit > w.b.split * T::split ? row : -1;
 }
 
-/* All that can be known before the kernel in front has ended. */
+/* Compute limits and destinations, before the preceding kernel has ended. */
 template <class T> __device__ __forceinline__ void lone_places(struct lone<T> &w)
 {
     int limit;
@@ -335,8 +337,8 @@ template <class T> __device__ __forceinline__ void lone_places(struct lone<T> &w
     hold(w.to[0] & w.to[1] & w.limit[0] & w.limit[1] & w.top_to);
 }
 
-/* Queries to shared memory, begun. Were they asked for by each warp, one place of L2 would be asked
- * by all of the GPU. */
+/* Start copying the queries to shared memory. If each warp loaded them for itself, the whole GPU
+ * would request the same line of L2. */
 template <class T> __device__ __forceinline__ void lone_ask(struct lone<T> &w, const uint16_t *q)
 {
     constexpr int PIECES = T::d / 8;
@@ -345,8 +347,8 @@ template <class T> __device__ __forceinline__ void lone_ask(struct lone<T> &w, c
         copy_async16_to(shared_address(&w.shared.q[thread / PIECES][thread % PIECES]), q, 16);
 }
 
-/* Keys and values from `first` on into the blocks of the pass, where older ones came; until they
- * and the queries are there. */
+/* Copy keys and values from slot `first` on into the blocks of the pass, over the outdated ones
+ * that TMA loaded. Waits until they and the queries have arrived. */
 template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, int j, int blocks)
 {
     constexpr int PIECES = T::d / 8;
@@ -376,7 +378,7 @@ template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, 
     copy_async_wait<0>();
 }
 
-/* All key blocks. */
+/* Process all blocks of keys. */
 template <class T> __device__ __forceinline__ void lone_walk(struct lone<T> &w)
 {
     int j = 0, steps = w.b.steps;
@@ -417,7 +419,7 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
     };
     int thread = (int)threadIdx.x, pair = thread / PIECES < b.m ? thread / PIECES : 0;
     int query = (b.m0 + pair) / a.group, head = b.m0 + pair - query * a.group;
-    /* a pair that is not there sees nothing, whatever its query */
+    /* a missing pair reads some query, but sees no position */
     const uint16_t *q = a.q + (size_t)(own_slice(a).row + query) * a.n_heads * T::d;
     q += (b.kv_head * a.group + head) * T::d + thread % PIECES * 8;
     w.base = shared_address(memory);
@@ -437,9 +439,10 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
         lone_store(w);
 }
 
-/* Eight heads, or fewer, of a row of a tree, and a split that reaches into the tree; the way from
- * its node upwards goes to `path`, which has room for all nodes twice and one more. False: the row
- * sees nothing there. All threads. */
+/* Find the thread block's work: up to eight heads of a row of a tree, and a split that contains
+ * tree nodes. The path from the row's node to the root is stored in `path`, which has room for all
+ * nodes twice and one more. Returns false if the row sees nothing in the split. Called by all
+ * threads. */
 template <class T>
 __device__ static inline bool branch_find(struct split_job *b, struct split_pages<T> &pages,
                                           const split_args &a, uint16_t *path, bool loads)
@@ -477,7 +480,7 @@ __device__ static inline bool branch_find(struct split_job *b, struct split_page
 
 #endif
 
-/* TREE: a row of a tree, else of a chain. */
+/* TREE: rows of trees; otherwise rows of chains. */
 template <class T, bool TREE>
 __global__ void __launch_bounds__(T::roomy, T::blocks)
     attention_lone_kernel(const __grid_constant__ split_args a)

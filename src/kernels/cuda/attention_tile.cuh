@@ -1,6 +1,7 @@
-/* Attention of 16 rows and a tile of keys on the matrix units: what attention_few.cu and columns.cu
- * share. A tile lies in shared memory as rows of D numbers (heads are filled up with zeros to D),
- * the 16-byte pieces of a row exchanged so that the same piece of 8 rows is in different banks. */
+/* Attention of 16 rows over a tile of keys on the tensor cores; shared by attention_few.cu and
+ * columns.cu. A tile is stored in shared memory as rows of D elements (heads are padded with zeros
+ * to D). The 16-byte pieces of a row are permuted so that the same piece of 8 rows is in different
+ * banks. */
 #ifndef PV_KERNELS_CUDA_ATTENTION_TILE_CUH
 #define PV_KERNELS_CUDA_ATTENTION_TILE_CUH
 
@@ -10,14 +11,14 @@
 
 enum { KEYS = 64 }; /* positions of a tile */
 
-/* Piece c (8 numbers) of row r. */
+/* Index of piece c (8 elements) of row r. */
 template <int D> __device__ static inline int piece_at(int r, int c)
 {
     return r * D + (c ^ (r & 7)) * 8;
 }
 
-/* Queries as the left operand, 16 columns at a time: `lo` is the row lane / 4, `hi` lane / 4 + 8,
- * NULL: zeros. EXACT: d is D. */
+/* Load queries as the left operand, 16 columns at a time: `lo` is row lane / 4, `hi` row lane / 4 +
+ * 8; NULL: zeros. EXACT: d equals D. */
 template <int D, bool EXACT>
 __device__ static inline void load_queries(uint32_t q[D / 16][4], const uint16_t *lo,
                                            const uint16_t *hi, int d)
@@ -36,8 +37,8 @@ __device__ static inline void load_queries(uint32_t q[D / 16][4], const uint16_t
     }
 }
 
-/* Scores of 16 rows and 16 N keys from row `key` of the tile on: s[i] are keys 8 i and following,
- * [0] and [1] of the row lane / 4, [2] and [3] of lane / 4 + 8. */
+/* Scores of 16 rows and 16 N keys from row `key` of the tile on. s[i] has keys 8 i and following:
+ * [0] and [1] of row lane / 4, [2] and [3] of row lane / 4 + 8. */
 template <int D, int N>
 __device__ static inline void tile_scores(float s[2 * N][4], const uint32_t q[D / 16][4],
                                           const uint16_t *k, int key)
@@ -58,15 +59,15 @@ __device__ static inline void tile_scores(float s[2 * N][4], const uint32_t q[D 
     }
 }
 
-/* What a thread keeps of its rows lane / 4 and lane / 4 + 8 of 16. */
+/* A thread's state of its rows lane / 4 and lane / 4 + 8 of 16. */
 struct tile_rows {
-    int limit[2]; /* positions seen */
+    int limit[2]; /* number of positions seen */
     float max[2];
-    float sum[4]; /* as the matrix unit gives it: [0] and [2] */
+    float sum[4]; /* as mma gives it: only [0] and [2] are used */
 };
 
-/* Scores of a tile to probabilities relative to the rows' max so far, as the left operand; what
- * was added up before is to be multiplied by `factor`. */
+/* Turn the scores of a tile into probabilities relative to the rows' maximum so far, as the left
+ * operand. Earlier sums must be multiplied by `factor`. */
 __device__ static inline void probabilities(uint32_t p[KEYS / 16][4], float factor[2],
                                             float s[KEYS / 8][4], struct tile_rows *r,
                                             const int seen[2], float scale)
@@ -103,7 +104,7 @@ __device__ static inline void probabilities(uint32_t p[KEYS / 16][4], float fact
     }
 }
 
-/* out [16, 8 N] += p v, columns from `column` on, and the sums. */
+/* out [16, 8 N] += p v for the columns from `column` on; also adds up the sums. */
 template <int D, int N>
 __device__ static inline void add_values(float out[N][4], struct tile_rows *r,
                                          const float factor[2], const uint32_t p[KEYS / 16][4],

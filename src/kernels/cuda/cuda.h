@@ -22,15 +22,15 @@ enum {
     KV_SPLIT_LEAST =
         192,            /* smallest such number, for some head sizes: determines the scratch size */
     KV_ROUND = 768,     /* recorded steps are launched for a multiple of this many positions */
-    MAX_RUNS = 64,      /* of a step */
-    RUN_PARENTS = 4096, /* of all runs of a step together */
+    MAX_RUNS = 64,      /* most runs of a step */
+    RUN_PARENTS = 4096, /* most parents of all runs of a step together */
     TABLE_PAD = 2,      /* entries after a page table that kernels may read; they name no page */
     ROW_PAD = 128 /* buffers of the path for many rows are padded to a multiple of this many rows */
 };
 
 struct cuda_device {
     struct device dev;
-    struct device_ops ops; /* whose name is the GPU's */
+    struct device_ops ops; /* a copy, with the GPU's own name */
     int index, major, minor, n_sm;
     char name[256];
     char identity[768]; /* device.identity */
@@ -110,14 +110,14 @@ static inline int table_size(int positions)
 struct cuda_matrix {
     enum dtype dtype;
     int out, in;
-    int whole;  /* outputs of the matrix that this is a part of (device_group.cu), or `out`: what
-                   fixes bits is chosen by it */
+    int whole;  /* outputs of the matrix that this is a part of (gpus.h), or `out`; choices that
+                   affect bits are made by it */
     int stride; /* elements of a row in `w`, a multiple of 64; what is beyond `in` is zero */
-    void *w;    /* plain types: [out][stride], and rows of zeros up to a multiple of 8; blocks:
-                   quants, as matrix.cu says */
+    void *w;    /* plain types: [out][stride], and rows of zeros up to a multiple of 8; quantised:
+                   planes.h */
     void *scale;
     size_t size;
-    bool joined; /* w lies behind that of another matrix, which owns the memory */
+    bool joined; /* w follows that of another matrix, which owns the memory */
 };
 
 struct device_work {
@@ -150,7 +150,7 @@ struct device_work {
     size_t few_size;
     void *attn_scratch; /* attention_few.cu; zeroed at the beginning */
     size_t attn_size;
-    void *full_scratch; /* attention_full and columns */
+    void *full_scratch; /* attention of segments, columns, argmax, biases */
     size_t full_size;
     void *top_scratch;    /* top.cu, for FEW_ROWS rows */
     void *expert_scratch; /* experts.cu */
@@ -161,8 +161,8 @@ struct device_work {
     const float *normed_by, *normed;
     int n_normed;
     struct gpus_work *gpus; /* gpus.h: of a decoder that is spread over several; NULL: it is not */
-    struct stager *stager;  /* device_cuda.cu: pinned memory for put and get */
-    struct recorder *recorder; /* device_cuda.cu: recorded steps */
+    struct stager *stager;  /* stager.cu: pinned memory for put and get */
+    struct recorder *recorder; /* recorder.cu: recorded steps */
 };
 
 /* Layer `kv` with the page table of this run. */
@@ -201,8 +201,8 @@ enum pv_status matrix_draw_rows(struct device *dev, struct matrix *m, uint64_t s
                                 struct pv_error *err);
 void matrix_drop(struct device *dev, struct matrix *m);
 void matrix_join(struct device *dev, struct matrix *const *m, int n); /* device_ops.join */
-/* The n matrices as one, where matrix_join has put them and their biases one behind the other:
- * false elsewhere. `c` becomes what all->data is. */
+/* The n matrices as one, if matrix_join has put them and their biases next to each other; otherwise
+ * returns false. `c` is what all->data points to. */
 bool matrix_joined(const struct matrix *const *m, int n, struct matrix *all, struct cuda_matrix *c);
 /* [out][stride] BF16 from any type with blocks. */
 void matrix_to_bf16(struct device_work *w, void *y, const struct cuda_matrix *m);
@@ -248,11 +248,11 @@ void norm_prepare(struct device_work *w, uint16_t *xn, float *sums, const float 
                   const float *weight, int n, int dim);
 
 /* matmul_many.cu. x [n rounded up to ROW_PAD, in] (few_x_dtype: BF16, or F32 for F32 and F16
- * weights), rows x_stride elements apart; where in is no multiple of 8, x has finite numbers up to
- * the next one (x_stride is a multiple of 8) and the matrix zeros (its stride is one of 64), so
- * that the sum may run over them. y f32 or BF16 [n, out] with rows y_stride apart, y = (or with
- * add, f32 only: y +=) x . w^T + bias. Of BF16, the bias is rounded to it too, and up to 7 numbers
- * behind a row may become zero where y_stride has room. Same bits for any n. */
+ * weights) has rows x_stride elements apart. If `in` is not a multiple of 8, the sum may run up to
+ * the next multiple: x must have finite numbers there (x_stride is a multiple of 8), and the matrix
+ * has zeros (its stride is a multiple of 64). y, f32 or BF16 [n, out], has rows y_stride apart: y =
+ * (or with add, f32 only: y +=) x . w^T + bias. For BF16 the bias is rounded to BF16 too, and up to
+ * 7 elements after a row may become zero if y_stride has room. Same bits for any n. */
 enum pv_status many_open(struct cuda_device *gpu, struct pv_error *err);
 size_t many_version(void); /* version of the library that computes the products */
 void many_close(struct cuda_device *gpu);
@@ -300,7 +300,8 @@ bool attention_many_hopper(struct device_work *w, const struct attn_block *b, co
 void attention_columns(struct device_work *w, const struct column_job *job, int run,
                        const void *q16, int n_heads, int d, float scale);
 
-/* elementwise.cu. Outputs called `y` with a dtype are BF16 or F32. */
+/* elementwise.cu, reduce_rows.cu (norms, argmax) and window_attention.cu. Outputs called `y` with a
+ * dtype are BF16 or F32. */
 void norm_rows(struct device_work *w, void *y, enum dtype y_dtype, const float *x,
                const float *weight, const float *bias, int n, int dim, float eps);
 /* The same without a bias for the given rows (device) of x. */
@@ -342,24 +343,25 @@ void unit_rows(struct device_work *w, const struct unit_job *j);
 void unit_dots(struct device_work *w, double *out, const uint16_t *units, const double *sum, int n,
                int width);
 
-/* device_cuda.cu: x as the matrices want it, in w->xn or as it is; rows that far apart. */
+/* device_cuda.cu: x in the type that the matrices need, in w->xn, or x itself; *stride: elements
+ * between rows. */
 const void *as_input(struct device_work *w, const struct matrix *m, const float *x, int n,
                      size_t *stride);
 void gpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs, const float *x,
                 int n);
 
-/* blocks.cu: the layers, put together from the above. */
+/* blocks.cu: the layers, composed of the above. */
 void block_embed(struct device_work *w, float *y, const struct matrix *table, const int32_t *ids,
                  int n, const float *next_norm);
 void block_attn(struct device_work *w, const struct attn_block *b);
-/* Its parts, without column sums and errors: what attention gives goes to `to`. */
+/* The same without column sums and the check for errors; the result of attention goes to `to`. */
 void block_attention(struct device_work *w, const struct attn_block *b, void *to);
 void block_logits(struct device_work *w, const struct logits_job *job);
 void block_finish(struct device_work *w, const struct finish_block *b);
-/* Only some rows go on: the attention's result and x of these, at the beginning of their buffers.
- * Numbers of any type are moved as floats. */
+/* Keep only some rows: moves their attention results and x to the beginning of the buffers. Numbers
+ * of any type are moved as floats. */
 void block_keep_rows(struct device_work *w, const struct finish_block *b, void *att);
-/* Where the octets' sums of squares are of the rows that lie in xn (norm.h). */
+/* The sums of squares of the octets of the rows in xn (norm.h). */
 float *norm_sums(const struct device_work *w);
 /* Whether `weight` is applied by the products before and after it, whatever the rows. */
 bool norm_inside(const struct device_work *w, const float *weight, const struct layer_shape *s,

@@ -32,16 +32,17 @@ struct expert_call {
 };
 void experts_rows(struct device_work *w, const struct expert_call *c);
 
-/* The same in two halves where each of several GPUs has some outputs of all experts. The first
- * leaves in `part` [rows * used, outputs of gate] what is between gate and down, pair after pair of
- * a row and one of its experts; the second gets all outputs of that, and adds to the outputs of y
- * that its down has, which c->y points to. At most experts_most_rows rows at once. */
+/* The same in two halves, if each of several GPUs has some outputs of all experts. The first half
+ * stores its part of silu(gate) * up in `part` [rows * used, outputs of gate], one pair (a row and
+ * one of its experts) after the other. The second half gets all outputs of that, and adds to the
+ * outputs of y that its down has, which c->y points to. At most experts_most_rows rows at a time.
+ */
 int experts_most_rows(const struct device_work *w);
 void experts_part_up(struct device_work *w, const struct expert_call *c, int first, int rows,
                      void *part);
 void experts_part_down(struct device_work *w, const struct expert_call *c, int first, int rows,
                        const void *mid);
-/* blocks.cu: rows after the norm as F32 for the router, and as the experts want them. */
+/* blocks.cu: rows after the norm, as F32 for the router and in the type that the experts need. */
 void norm_sparse(struct device_work *w, const struct finish_block *b, struct expert_call *c);
 
 /* struct device_ops.experts */

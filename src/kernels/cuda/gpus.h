@@ -1,13 +1,13 @@
-/* One decoder over several GPUs (doc/ranks.md): each has some outputs of every matrix and some
- * heads of the KV cache, and all of the residual stream.
+/* One decoder over several GPUs (doc/ranks.md): each GPU has some outputs of every matrix, some
+ * heads of the KV cache, and the whole residual stream.
  *
- * One thread of the host drives all of them. The first GPU's work is the one that the decoder
- * knows; it carries those of the others. Every GPU has a stream, and they meet where a part of a
- * row goes to all (exchange). So a step on all GPUs is recorded as one graph.
+ * One host thread drives all GPUs. The decoder knows only the first GPU's work, which carries those
+ * of the others. Each GPU has a stream; the streams synchronise when parts of rows are sent to all
+ * GPUs (an exchange). So a step on all GPUs can be recorded as one graph.
  *
- * Why nobody overwrites what another still reads: whoever writes a buffer again has met all others
- * since, in an exchange of another buffer. Where the first GPU goes on alone it waits for all
- * (gpus_join). */
+ * No GPU overwrites data that another still reads: before it writes a buffer again, it has
+ * synchronised with all others in an exchange of another buffer. Before the first GPU continues
+ * alone, it waits for all (gpus_join). */
 #ifndef PV_KERNELS_CUDA_GPUS_H
 #define PV_KERNELS_CUDA_GPUS_H
 
@@ -25,38 +25,38 @@ struct gpus_ranges {
     int at[GPUS_MOST + 1];
 };
 
-/* matrix.own of one that is spread. */
+/* matrix.own of a matrix that is spread over the GPUs. */
 struct gpus_matrix {
     struct matrix part[GPUS_MOST];
-    bool viewed;            /* part[0] is a view of the whole matrix, which is there too */
-    float *bias[GPUS_MOST]; /* of the GPUs behind the first */
+    bool viewed;            /* part[0] is a view of the whole matrix on the first GPU */
+    float *bias[GPUS_MOST]; /* of the GPUs after the first */
     struct cuda_matrix view;
 };
 
 /* One GPU's part of a layer. */
 struct gpus_layer_part {
     struct layer_weights w;
-    struct layer_shape shape; /* n_heads and n_kv_heads: those that are here */
+    struct layer_shape shape; /* n_heads and n_kv_heads: those on this GPU */
     struct expert_weights experts;
     struct cuda_matrix router;
-    float *small; /* norms, on the GPUs behind the first */
+    float *small; /* norms, on the GPUs after the first */
 };
 
-/* layer_weights.own of one that is spread. */
+/* layer_weights.own of a layer that is spread over the GPUs. */
 struct gpus_layer {
     struct gpus_ranges q, hidden, ffn; /* elements of a row */
     struct part kv[GPUS_MOST];         /* heads */
     struct gpus_layer_part part[GPUS_MOST];
 };
 
-/* expert_weights.own of those that are spread. */
+/* expert_weights.own of experts that are spread over the GPUs. */
 struct gpus_experts {
     struct matrix *matrix[GPUS_MOST]; /* [3, n] parts */
 };
 
 struct gpus_pool {
     struct kv_shape shape;
-    uint8_t *mem[GPUS_MOST]; /* mem[0] NULL: free */
+    uint8_t *mem[GPUS_MOST]; /* mem[0] NULL: the entry is unused */
     int n_kv[GPUS_MOST];
     size_t page_size[GPUS_MOST], size;
 };
@@ -64,7 +64,7 @@ struct gpus_pool {
 struct nccl;
 
 struct gpus_device {
-    struct device dev; /* whose impl is the first GPU's */
+    struct device dev; /* its impl is the first GPU's */
     struct device_ops ops;
     int n;
     struct device *gpu[GPUS_MOST];
@@ -76,12 +76,12 @@ struct gpus_device {
 /* One GPU's share of a work. */
 struct gpus_rank {
     struct device_work *w;
-    float *x, *cos, *sin; /* the first GPU's: the decoder's own */
+    float *x, *cos, *sin; /* on the first GPU: the decoder's own buffers */
     int32_t *rows;
-    uint8_t *part, *part2; /* its part of rows, compact; of gate and up */
+    uint8_t *part, *part2; /* its part of rows, compact; part2: of gate and up */
     uint8_t *pairs;        /* experts: [pairs, ffn] */
-    float *logits;         /* [FEW_ROWS, outputs]; not the first */
-    uint8_t *stage;        /* all parts one behind the other, for NCCL */
+    float *logits;         /* [FEW_ROWS, outputs]; not on the first GPU */
+    uint8_t *stage;        /* all parts one after the other, for NCCL */
     void *block;
     cudaEvent_t ready;
     struct attn_run runs[MAX_RUNS];
@@ -91,14 +91,14 @@ struct gpus_rank {
 struct gpus_work {
     struct gpus_device *g;
     int n;
-    /* The x that all have, and its cos and sin; NULL: only the first GPU has it. */
+    /* The x that all GPUs have, with its cos and sin; NULL: only the first GPU has it. */
     const float *there;
     int n_there;
     size_t part_size, pairs_size, stage_size;
     struct gpus_rank r[GPUS_MOST];
 };
 
-/* Calls that follow are for this GPU. */
+/* Make this the current GPU of CUDA calls. */
 static inline void on_gpu(const struct gpus_rank *r)
 {
     cudaSetDevice(r->w->gpu->index);
@@ -111,19 +111,19 @@ struct exchange {
     size_t size; /* of an element */
     const void *from[GPUS_MOST];
     size_t from_stride[GPUS_MOST]; /* elements */
-    void *to[GPUS_MOST];           /* NULL: not to this one */
-    size_t to_stride;              /* elements; a part lies where its elements do */
+    void *to[GPUS_MOST];           /* NULL: do not send to this GPU */
+    size_t to_stride;              /* elements; a part is stored at its place in the row */
 };
 
-/* gpus_exchange.cu. A part that lies where it goes is left there. */
+/* gpus_exchange.cu: send all parts. A part that is already in place is not copied. */
 void gpus_exchange(struct gpus_work *g, const struct exchange *e);
-/* The first GPU's bytes to the same place of all others. */
+/* Copy bytes of the first GPU to all others. */
 void gpus_share(struct gpus_work *g, void *const *to, const void *from, size_t size);
-/* What the others do from now on comes after what the first GPU was asked for; and the other way
- * round. */
+/* gpus_fork: later work of the other GPUs waits for the work already given to the first. gpus_join:
+ * the reverse. */
 void gpus_fork(struct gpus_work *g);
 void gpus_join(struct gpus_work *g);
-/* Whether each GPU reads the others' memory, or which library carries it. */
+/* Find out whether each GPU can read the others' memory, or whether NCCL must transfer data. */
 void gpus_connect(struct gpus_device *g);
 void gpus_disconnect(struct gpus_device *g);
 
@@ -146,14 +146,14 @@ void gpus_logits(struct device_work *w, const struct logits_job *job);
 void gpus_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs, const float *x,
                  int n);
 
-/* columns.cu: column sums over the heads of all GPUs, q16 of all heads being in `gathered` of each;
- * the run of this number, whose kv is in gpus_rank.kv. */
+/* columns.cu: column sums over the heads of all GPUs. q16 of all heads is in `gathered` of each
+ * GPU; `index` is the number of the run, whose kv is in gpus_rank.kv. */
 void gpus_columns(struct gpus_work *g, const struct gpus_layer *l, const struct column_job *job,
                   int index, int n_heads, int group, int d, float scale);
 
-/* device_gpus.cu: the pool that an address of the first GPU lies in, or NULL. */
+/* device_gpus.cu: the pool that contains an address of the first GPU, or NULL. */
 const struct gpus_pool *gpus_pool_of(const struct gpus_device *g, const void *p);
-/* A layer of it as GPU r has it. */
+/* A layer of the pool as GPU r has it. */
 struct kv_layer gpus_kv(const struct gpus_pool *p, const struct kv_layer *kv, int r);
 
 #endif

@@ -1,16 +1,16 @@
-/* Hopper's special instructions as functions (wgmma, the tensor memory accelerator called "copy
- * engine" here, barriers in shared memory): for the files *_hopper.cu, on the target sm_90a only;
- * the simulator has its own versions.
+/* Hopper's special instructions as functions: wgmma, TMA (the tensor memory accelerator), barriers
+ * in shared memory. For the files *_hopper.cu, on the target sm_90a only; the simulator has its own
+ * versions.
  *
  * Tiles in shared memory: rows of 64 BF16 numbers (128 bytes) one after the other, beginning at a
- * multiple of 1024 bytes, the 16-byte piece c of row r at place c ^ r % 8 (the copy engine's and
- * wgmma's 128-byte swizzle). Longer rows are several such tiles, one after the other. */
+ * multiple of 1024 bytes, the 16-byte piece c of row r at place c ^ r % 8 (the 128-byte swizzle of
+ * TMA and wgmma). Longer rows are several such tiles, one after the other. */
 #ifndef PV_KERNELS_CUDA_HOPPER_H
 #define PV_KERNELS_CUDA_HOPPER_H
 
 #include "kernels/cuda/cuda.h"
 
-enum { TILE_COLS = 64 /* of a swizzled tile */ };
+enum { TILE_COLS = 64 /* columns of a swizzled tile */ };
 
 #ifndef PV_CUDASIM
 
@@ -24,14 +24,14 @@ __device__ static inline uint32_t shared_address(const void *p)
 /* Dynamic shared memory with the alignment that tiles need. */
 #define TILE_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]
 
-/* ---- barriers in shared memory: phases that end when all have arrived and all bytes have ---- */
+/* ---- barriers in shared memory: a phase ends when all threads and all bytes have arrived ---- */
 
 __device__ static inline void barrier_init(uint32_t bar, int count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
 
-/* Makes initialised barriers visible to the copy engine. */
+/* Makes initialised barriers visible to TMA. */
 __device__ static inline void barrier_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -89,7 +89,7 @@ __device__ static inline void named_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* ---- the copy engine ---- */
+/* ---- TMA ---- */
 
 __device__ static inline void map_prefetch(const CUtensorMap *map)
 {
@@ -153,13 +153,13 @@ __device__ static inline void load_bytes_once(uint32_t to, const void *from, int
                  : "memory");
 }
 
-/* Makes this thread's writes to shared memory visible to the copy engine and wgmma. */
+/* Makes this thread's writes to shared memory visible to TMA and wgmma. */
 __device__ static inline void shared_written()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Makes writes of earlier kernels to global memory visible to the copy engine. */
+/* Makes writes of earlier kernels to global memory visible to TMA. */
 __device__ static inline void outside_written()
 {
     asm volatile("fence.proxy.async;" ::: "memory");
@@ -348,7 +348,7 @@ __device__ static inline void wgmma_register_a(float (&c)[N / 2], const uint32_t
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-/* ---- host: descriptors of tensors for the copy engine ---- */
+/* ---- host: descriptors of tensors for TMA ---- */
 
 typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                               const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,

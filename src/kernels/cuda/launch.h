@@ -27,9 +27,9 @@
 /* Whether the GPU supports overlapping launches (9.0 and later); set when one is opened. */
 inline bool launch_overlaps = true;
 
-/* Launch kernel<<<grid, block, smem, stream>>>(args...). The kernel may start before the one in
- * front of it on the stream has ended: it must call dep_wait() before it touches anything but
- * weights. (On GPUs before 9.0 it is an ordinary launch.) */
+/* Launch kernel<<<grid, block, smem, stream>>>(args...). The kernel may start before the preceding
+ * one on the stream has ended (programmatic dependent launch): it must call dep_wait() before it
+ * touches anything but weights. (On GPUs before 9.0 it is an ordinary launch.) */
 template <class... P, class... A>
 static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                                  cudaStream_t stream, A... args)
@@ -47,7 +47,7 @@ static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, si
     return cudaLaunchKernelEx(&c, kernel, (P)args...);
 }
 
-/* The same for a kernel that starts when everything in front of it has ended. */
+/* The same for a kernel that starts when all earlier kernels have ended. */
 template <class... P, class... A>
 static inline cudaError_t launch_after(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                                        cudaStream_t stream, A... args)

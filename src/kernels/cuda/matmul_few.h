@@ -2,11 +2,11 @@
  * plan (matmul_few.cu) and the kernels (matmul_few_kernel.cuh, instantiated in one file per type).
  *
  * A warp multiplies `units` of 16 MT rows of w, the M side of mma, by all rows of x, the N side in
- * NT tiles of 8. It takes K slot by slot (planes.h). The warps of a block are WM x WK: WM units,
- * and WK warps to a unit, which take its slots in turn and are summed in order at the end. Where
- * there are few rows and long K, `splits` blocks share the K of the same rows: the last to arrive
- * sums what they left, in order. WK and splits come from the matrix' shape and type alone and fix
- * every bit of the result; the rest (MT, NT, WM, depth) is chosen for speed. */
+ * NT tiles of 8. It goes through K slot by slot (planes.h). The warps of a block are WM x WK: WM
+ * units, and WK warps per unit, which take its slots in turn and are summed in order at the end. If
+ * there are few rows and K is long, `splits` blocks share the K of the same rows; the last block to
+ * arrive adds up their results in order. WK and splits depend only on the matrix's shape and type,
+ * and fix every bit of the result; the rest (MT, NT, WM, depth) is chosen for speed. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_H
 #define PV_KERNELS_CUDA_MATMUL_FEW_H
 
@@ -23,13 +23,13 @@ enum { FEW_COUNTERS = 4096 /* ints at the beginning of the scratch: zero between
 /* One matrix; for a gated product two of the same shape, whose octets alternate in a unit: gate,
  * up, gate, ... */
 struct few_job {
-    const uint8_t *w[2], *scale[2]; /* of octets with even and odd number */
+    const uint8_t *w[2], *scale[2]; /* of octets with even and odd index */
     const float *bias[2];           /* NULL: none */
     const float *gate;              /* [n, out], y = silu(gate) * (w x); NULL: none */
     void *y;
     size_t y_stride;
     size_t partial; /* floats from params.partial: [tile][split][n][rows of a tile] */
-    int counter;    /* the first of its tiles' */
+    int counter;    /* the counter of its first tile */
     int out, octets;
     int first_block, tiles, log_wk, splits;
 };
@@ -42,14 +42,14 @@ struct few_params {
     int depth;          /* stages in shared memory */
     int stage_size;     /* bytes: weights of all warps, then x */
     int x_at;           /* bytes */
-    int tile_step;      /* a block takes every so many-th tile */
+    int tile_step;      /* a block takes every tile_step-th tile */
     uint32_t row_units; /* 16-byte units of a row of a plain matrix */
     const void *x;
     bool aligned; /* rows of x begin at 16 bytes */
     bool add, gated, y_bf16;
-    int *counter; /* zero, and zero again afterwards */
+    int *counter; /* zero before and after a launch */
     float *partial;
-    const float *scale; /* [n] of the rows of x; NULL: none */
+    const float *scale; /* [n], factors of the rows of x; NULL: none */
 };
 
 /* 16-byte units of a row of x in a slot. */
@@ -69,14 +69,13 @@ __host__ __device__ static constexpr int few_warp_size(enum dtype t, int mt)
     return 2 * mt * (few_octet_size(t) + slot_scales(t));
 }
 
-/* Warps of a block: what registers allow. */
+/* Most warps of a block that registers allow. */
 __host__ __device__ static constexpr int few_max_warps(enum dtype t, int nt)
 {
     return t == DTYPE_F16 || t == DTYPE_BF16 ? (nt > 4 ? 12 : 16) : nt > 4 ? 8 : nt > 2 ? 12 : 16;
 }
 
-/* Floats between columns of a unit's sums in shared memory: banks differ for the lanes of a warp.
- */
+/* Floats per column of a unit's sums in shared memory, chosen against bank conflicts. */
 __host__ __device__ static constexpr int few_sum_stride(int mt)
 {
     return 16 * mt + 4;
@@ -110,9 +109,9 @@ struct few_call {
     int n_jobs, in, n;
     const void *x;
     bool add, gated, y_bf16;
-    struct few_norm norm; /* of Hopper GPUs only */
+    struct few_norm norm; /* on Hopper GPUs only */
 };
-/* Its norm's numbers for rows from `at` on. */
+/* The call's norm, with pointers to rows from `at` on. */
 static inline struct few_norm few_norm_from(const struct few_call *c, size_t at)
 {
     struct few_norm n = c->norm;

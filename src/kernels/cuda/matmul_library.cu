@@ -1,15 +1,15 @@
 /* Products with many rows through cuBLASLt. The library chooses its algorithm by the number of
- * rows, which could make a row's last bits depend on its company. So each product (shape, types,
- * alignment: nothing of the rows) is asked for once with CHOSEN_ROWS rows, only algorithms count
- * that sum a row in one piece (no split of the sum, no workspace to put parts in), and the first of
- * them says which bits are right.
+ * rows, so a row's last bits could depend on the other rows. To prevent that, each product (shape,
+ * types, alignment: nothing about the rows) is looked up once, with CHOSEN_ROWS rows. Only
+ * algorithms that sum a row in one piece are considered (no split of the sum, no workspace for
+ * partial sums). The first of them defines the right bits.
  *
- * That one needs many rows to be fast, and fills the GPU. For fewer rows, and for works that leave
- * a part of the GPU free, another one is taken, if it gives the same bits: in a trial with random
- * numbers, before it is first used. On Hopper all algorithms that sum in one piece agree; where
- * none does, the first one does all.
+ * That algorithm needs many rows to be fast, and fills the GPU. For fewer rows, and for work that
+ * leaves a part of the GPU free, another algorithm is used if it gives the same bits: this is
+ * tested with random numbers before it is first used. On Hopper, all algorithms that sum in one
+ * piece agree; if none does, the first one is used for everything.
  *
- * F16 to F32 is multiplied as TF32, which holds all its bits; F32 stays F32. */
+ * F16 times F32 is computed as TF32, which holds all bits of F16; F32 stays F32. */
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/matmul_library.h"
 
@@ -58,26 +58,26 @@ namespace {
 
 enum {
     CHOSEN_ROWS = 8192,
-    MAX_PRODUCTS = 256, /* remembered; others are asked for each time, with the same answer */
-    CLASSES = 8,        /* of numbers of rows: up to FEWEST, twice that, ..., and all above */
+    MAX_PRODUCTS = 256, /* most remembered; others are looked up each time */
+    CLASSES = 8,        /* of row counts: up to FEWEST, twice that, ..., and all above */
     FEWEST = 64,
     CANDIDATES = 16,
-    TRIAL_ROWS = 256, /* at most, and outputs */
+    TRIAL_ROWS = 256, /* most rows and outputs of a trial */
     TRIAL_OUT = 512,
     THREADS = ELEMENT_THREADS
 };
 
-/* All that an algorithm may depend on. Compared byte by byte, so zeroed first. */
+/* Everything that an algorithm may depend on. Compared byte by byte, so zeroed first. */
 struct key {
     int out, whole, in, stride;
     int w_dtype, x_dtype, y_dtype;
     size_t x_stride, y_stride;
     int align_w, align_x, align_y;
     bool bias, add, tf32, gelu;
-    int n_sm; /* that it may fill; 0: all */
+    int n_sm; /* multiprocessors it may use; 0: all */
 };
 
-/* For some number of rows. */
+/* An algorithm for some number of rows. */
 struct algorithm {
     cublasLtMatmulAlgo_t algo;
     int n_sm;
@@ -85,21 +85,21 @@ struct algorithm {
 
 struct choice {
     struct key key;
-    bool found;             /* false: left to the plain kernel */
-    bool bias_inside;       /* false: the bias is added by a pass of its own */
-    struct algorithm right; /* its bits are */
+    bool found;             /* false: use the plain kernel */
+    bool bias_inside;       /* false: a separate kernel adds the bias */
+    struct algorithm right; /* defines the right bits */
     bool tried[CLASSES];
     struct algorithm fit[CLASSES];
 };
 
-/* How a product is done, beside its algorithm. */
+/* How a product is computed, apart from its algorithm. */
 struct terms {
     bool tf32;
     int n_sm;
-    const void *bias; /* as the epilogue reads it; NULL: without one */
+    const void *bias; /* in the epilogue's type; NULL: none */
 };
 
-/* A product as cuBLASLt describes it, column by column: y^T [out, n] = (w^T)^T x^T. */
+/* A product in cuBLASLt's column-major terms: y^T [out, n] = (w^T)^T x^T. */
 struct description {
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t w, x, y;
@@ -109,7 +109,7 @@ struct description {
 
 struct many {
     cublasLtHandle_t handle;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     int n;
     struct choice choices[MAX_PRODUCTS];
 };
@@ -126,7 +126,7 @@ int dtype_bytes(enum dtype t)
     return t == DTYPE_F32 ? 4 : 2;
 }
 
-/* What both an address and a row are a multiple of, at most 16. */
+/* The largest power of two, at most 16, that divides both an address and the size of a row. */
 int alignment(const void *p, size_t row)
 {
     size_t a = (size_t)(uintptr_t)p | row | 16;
@@ -170,7 +170,7 @@ cublasStatus_t describe(struct description *d, const struct product *p, int n,
     return s;
 }
 
-/* A row is summed in one piece, in an order that the algorithm alone fixes. */
+/* Whether a row is summed in one piece, in an order that only the algorithm fixes. */
 bool whole_sums(const cublasLtMatmulHeuristicResult_t *r)
 {
     int32_t splits = 1;
@@ -186,7 +186,7 @@ bool whole_sums(const cublasLtMatmulHeuristicResult_t *r)
     return splits <= 1 && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-/* Algorithms for so many rows, the one that is thought to be fastest first. */
+/* Find algorithms for so many rows, the one that the library expects to be fastest first. */
 int find_algorithms(struct many *m, const struct key *key, const struct product *p,
                     const struct terms *terms, int rows, cublasLtMatmulHeuristicResult_t *found)
 {
@@ -235,7 +235,7 @@ struct product whole_product(const struct product *p)
     return whole;
 }
 
-/* By the whole matrix: a part of it has the same bits. */
+/* Chosen by the whole matrix, so that a part of it has the same bits. */
 bool choose_algorithm(struct many *m, struct choice *c, const struct product *part,
                       const void *bias)
 {
@@ -250,7 +250,8 @@ bool choose_algorithm(struct many *m, struct choice *c, const struct product *pa
 
 /* ---- trials of other algorithms ---- */
 
-/* Numbers of either sign and of different sizes: sums in another order have other bits. */
+/* Random numbers of both signs and different magnitudes, so that another order of sums gives other
+ * bits. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) draw_kernel(T *y, size_t n, uint32_t seed)
 {
@@ -299,7 +300,7 @@ cublasStatus_t run_algorithm(struct device_work *w, const struct product *p, boo
     return s;
 }
 
-/* A small product of random numbers that is otherwise like another. */
+/* A small product of random numbers that is otherwise like a given one. */
 struct trial {
     struct product p;
     void *y[2];
@@ -315,7 +316,7 @@ size_t place(size_t *size, size_t bytes)
     return at;
 }
 
-/* False: no memory for it. */
+/* Returns false if there is no memory for it. */
 bool trial_open(struct trial *t, struct device_work *w, const struct product *p, int rows)
 {
     size_t size = 0, row = (size_t)p->stride * (size_t)dtype_bytes(p->w_dtype);
@@ -331,7 +332,7 @@ bool trial_open(struct trial *t, struct device_work *w, const struct product *p,
     size_t y_at = place(&size, t->y_size), other_at = place(&size, t->y_size);
     size_t differ_at = place(&size, sizeof *t->differ);
     if (cudaMallocAsync((void **)&t->memory, size, w->stream) != cudaSuccess) {
-        cudaGetLastError(); /* forgotten: the work goes on without a trial */
+        cudaGetLastError(); /* ignored: the work continues without a trial */
         return false;
     }
     t->p.w = t->memory + w_at;
@@ -372,7 +373,7 @@ int class_of(int rows)
     return i;
 }
 
-/* An algorithm for a class of rows, of the same bits as the right one. */
+/* Find an algorithm for a class of row counts that has the bits of the right one. */
 void try_class(struct device_work *w, struct choice *c, const struct product *p, const void *bias,
                int rows, struct algorithm *fit)
 {
@@ -403,8 +404,8 @@ bool captured(struct device_work *w)
     return cudaStreamIsCapturing(w->stream, &status) || status != cudaStreamCaptureStatusNone;
 }
 
-/* What is known of a product, and in `fit` how it is done with its number of rows. `bias` as the
- * epilogue would read it. No trial is made while a step is recorded. */
+/* The choice for a product, and in `fit` the algorithm for its number of rows. `bias` is in the
+ * epilogue's type. No trial is made while a step is being recorded. */
 struct choice choice_of(struct device_work *w, const struct product *p, const void *bias, bool tf32,
                         struct algorithm *fit)
 {
@@ -447,7 +448,7 @@ struct choice choice_of(struct device_work *w, const struct product *p, const vo
     return c;
 }
 
-/* y = x + bias, rows x_stride and y_stride apart; y may be x, bias NULL. */
+/* y = x + bias, with rows x_stride and y_stride elements apart; y may be x, bias may be NULL. */
 template <class Y, class X>
 __global__ void __launch_bounds__(THREADS)
     finish_kernel(Y *y, size_t y_stride, const X *x, size_t x_stride, const float *bias, int n,
@@ -488,13 +489,14 @@ cudaError_t library_error(cublasStatus_t s)
     }
 }
 
-/* False: not for this product, whatever its rows. F16 weights lie as F32 here: tf32. */
+/* Returns false if the product is not supported, whatever its number of rows. F16 weights have been
+ * converted to F32 here: tf32. */
 bool run_product(struct device_work *w, const struct product *p, bool tf32)
 {
     const void *bias = p->bias;
     struct algorithm fit;
 
-    /* The epilogue reads a bias of y's type. */
+    /* The epilogue reads the bias in y's type. */
     if (bias && p->y_dtype == DTYPE_BF16) {
         convert_rows(w, w->full_scratch, DTYPE_BF16, (size_t)(p->out + p->pad), bias, DTYPE_F32,
                      (size_t)p->out, 1, p->out);
@@ -524,7 +526,7 @@ size_t bias_room(const struct product *p)
     return ((size_t)p->out * sizeof(float) + 255) / 256 * 256;
 }
 
-/* F32 products give F32: BF16 is made of it, some rows at a time. */
+/* Products with F32 give F32: convert the result to BF16, some rows at a time. */
 bool run_through_f32(struct device_work *w, const struct product *p, bool tf32)
 {
     size_t used = bias_room(p), row = sizeof(float) * (size_t)p->out;

@@ -1,19 +1,19 @@
-/* Products with many rows, y = x . w^T + bias: through a library (matmul_library.cu), or by a plain
- * kernel of our own where the library does not take them. Blocks are turned to BF16 first. */
+/* Products with many rows, y = x . w^T + bias: by cuBLASLt (matmul_library.cu), or by our own plain
+ * kernel if the library does not support them. Quantised weights are converted to BF16 first. */
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/matmul_library.h"
 
 namespace {
 
 enum {
-    TILE = 64, /* of the plain kernel: rows and outputs of a block */
+    TILE = 64, /* plain kernel: rows and outputs of a block */
     TILE_IN = 16,
     THREADS = ELEMENT_THREADS
 };
 
 /* ---- the plain kernel ---- */
 
-/* rows [tile * TILE, ...) of p, columns from k on, turned: to[k][row]. */
+/* Load rows of p from row0 on, columns from k0 on, transposed: to[k][row]. */
 template <class T>
 __device__ inline void plain_load(float (*to)[TILE + 1], const T *p, size_t stride, int row0, int n,
                                   int k0, int in)
@@ -25,7 +25,8 @@ __device__ inline void plain_load(float (*to)[TILE + 1], const T *p, size_t stri
     }
 }
 
-/* 64 rows by 64 outputs; a thread has 4 by 4 of them, each summed from first to last. */
+/* A block computes 64 rows by 64 outputs, a thread 4 by 4 of them, each summed from first to last.
+ */
 template <class X, class W, class Y>
 __global__ void __launch_bounds__(THREADS) plain_kernel(struct product p)
 {
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(THREADS) plain_kernel(struct product p)
 
 template <class X, class W> void plain_launch(struct device_work *w, const struct product *p)
 {
-    const int most = 65535 * TILE; /* rows of one launch */
+    const int most = 65535 * TILE; /* most rows of one launch */
     struct product part = *p;
     size_t x_row = sizeof(X) * p->x_stride;
     size_t y_row = (p->y_dtype == DTYPE_F32 ? 4 : 2) * p->y_stride;
@@ -101,12 +102,13 @@ bool weights_fit(struct device_work *w, int out, int stride, size_t element)
     return fit;
 }
 
-/* The product as the library takes it; blocks become BF16. False: no room for that. */
+/* Describe the product for the library; quantised weights are converted to BF16. Returns false if
+ * there is no room for that. */
 static bool take_product(struct device_work *w, struct product *p, const struct matrix *m, void *y,
                          enum dtype y_dtype, size_t y_stride, const void *x, size_t x_stride, int n)
 {
     const struct cuda_matrix *c = cuda_of(m);
-    int whole = (c->in + 7) / 8 * 8; /* zeros of the matrix included: rows stay aligned */
+    int whole = (c->in + 7) / 8 * 8; /* includes the matrix's padding zeros, to keep rows aligned */
     int outputs = (c->out + 7) / 8 * 8;
 
     *p = {};

@@ -1,10 +1,10 @@
-/* Matrices on the device: taken from the host, drawn at random, given back, and read again as rows
- * or as BF16. Plain types lie as [out][stride], Q8_0, Q4_0 and Q4_K in the planes of planes.h; the
- * other types with blocks have no product of their own and become BF16.
+/* Matrices on the device: uploaded from the host, filled with random numbers, freed, and read as
+ * rows or as BF16. Plain types are stored as [out][stride]; Q8_0, Q4_0 and Q4_K in the layout of
+ * planes.h. The other quantised types have no product of their own and are converted to BF16.
  *
- * Rows go down in chunks through two pinned buffers in turn. What has blocks arrives as it was and
- * is put into planes by a kernel, so that the host only copies. The buffers belong to no device and
- * live as long as there are matrices. */
+ * Rows are uploaded in chunks through two pinned buffers in turn. Quantised rows arrive as they are
+ * in the file, and a kernel repacks them, so the host only copies. The buffers belong to no device
+ * object and live as long as there are matrices. */
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/planes.h"
 
@@ -18,9 +18,9 @@ extern "C" {
 
 enum { CHUNK = 8 << 20, CHUNKS = 2, THREADS = 256 };
 
-/* ---- chunks on their way ---- */
+/* ---- buffers for uploads ---- */
 
-/* To one GPU. */
+/* The buffers for one GPU. */
 struct way {
     bool open;
     uint8_t *host[CHUNKS], *raw[CHUNKS]; /* pinned; on the device */
@@ -29,7 +29,7 @@ struct way {
 
 static struct {
     pthread_mutex_t lock;
-    int users; /* matrices that there are */
+    int users; /* number of matrices */
     struct way to[MAX_GPUS];
 } ways = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -100,7 +100,7 @@ static enum pv_status no_room(const struct cuda_device *gpu, size_t size, struct
                 gpu->name, left, all);
 }
 
-/* A matrix without contents. */
+/* Allocate a matrix, without contents. */
 static enum pv_status matrix_new(struct cuda_matrix **out, struct cuda_device *gpu,
                                  const struct matrix *m, struct pv_error *err)
 {
@@ -144,7 +144,7 @@ static void matrix_free(struct cuda_device *gpu, struct cuda_matrix *c)
     mem_free(c);
 }
 
-/* c becomes what m is. */
+/* Make m refer to c. */
 static void matrix_settle(struct matrix *m, struct cuda_matrix *c)
 {
     m->data = c;
@@ -161,14 +161,14 @@ void matrix_drop(struct device *dev, struct matrix *m)
     way_count(-1);
 }
 
-/* ---- matrices in a row ---- */
+/* ---- adjacent matrices ---- */
 
 static size_t bytes_of(const struct cuda_matrix *c)
 {
     return (size_t)c->out * (size_t)c->stride * sizeof(uint16_t);
 }
 
-/* Where there is no room they stay apart. */
+/* Move matrices next to each other. If there is no memory for that, they stay where they are. */
 void matrix_join(struct device *dev, struct matrix *const *m, int n)
 {
     struct cuda_device *gpu = (struct cuda_device *)dev->impl;
@@ -216,24 +216,24 @@ static dim3 blocks_for(size_t threads)
     return dim3((unsigned)((threads + THREADS - 1) / THREADS));
 }
 
-/* ---- into planes ---- */
+/* ---- repacking (planes.h) ---- */
 
-/* Lane (row, t) of a slot from `rows` raw rows of `row_size` bytes, the first of them in octet
+/* Arguments for repacking `rows` raw rows of `row_size` bytes; the first of them is in octet
  * octet0. */
 struct repack {
     const uint8_t *raw;
     uint8_t *w, *scale;
-    int rows, row_size, octet0, slots, blocks; /* blocks: of a row */
+    int rows, row_size, octet0, slots, blocks; /* blocks: per row */
 };
 
-/* Two pairs, eight elements apart. */
+/* Two pairs of elements, eight elements apart. */
 __device__ static inline uint32_t q8_0_word(const uint8_t *q)
 {
     return q[0] | q[8] << 8 | q[1] << 16 | (uint32_t)q[9] << 24;
 }
 
-/* Lane t's eight elements of 32: Q4_0 has 16 in the low nibbles and 16 in the high ones of 16
- * bytes, Q4_K all in those of 32 bytes that `high` says. */
+/* Lane t's eight elements of 32. Q4_0 has 16 elements in the low and 16 in the high nibbles of 16
+ * bytes; Q4_K has all 32 in the low or the high nibbles (`high`) of 32 bytes. */
 template <enum dtype T> __device__ static inline uint32_t q4_word(const uint8_t *q, int t, int high)
 {
     uint32_t v = 0;
@@ -305,9 +305,10 @@ static cudaError_t repack_rows(const struct cuda_matrix *c, const uint8_t *raw, 
     return launch(repack_kernel<DTYPE_Q4_K>, grid, dim3(THREADS), 0, stream, r);
 }
 
-/* ---- taking ---- */
+/* ---- uploading ---- */
 
-/* One row of the host's matrix at `to`, as it is or as BF16; `line` holds `in` floats. */
+/* Write one row of the host's matrix to `to`, as it is or as BF16; `line` has room for `in` floats.
+ */
 static void take_row(uint8_t *to, const struct matrix *m, enum dtype t, int row, float *line)
 {
     const uint8_t *from = (const uint8_t *)m->data + (size_t)row * m->row_size;
@@ -391,12 +392,12 @@ enum pv_status matrix_take(struct device *dev, struct matrix *m, struct pv_error
     return PV_OK;
 }
 
-/* ---- drawing ---- */
+/* ---- random weights ---- */
 
 struct draw {
     uint8_t *w, *scale;
     int out, in, stride, slots;
-    size_t first; /* 16-byte units in front: of the rows before this part of a matrix */
+    size_t first; /* 16-byte units before this part of the matrix */
     uint32_t seed[2];
     float sigma;
 };
@@ -413,14 +414,14 @@ __device__ static inline uint32_t draw_bits(const draw &d, uint32_t i)
     return mix(mix(i + d.seed[0]) + d.seed[1]);
 }
 
-/* The sum of four random bytes less its mean: nearly normal, deviation 147.8, within -510 .. 510.
- */
+/* The sum of four random bytes minus its mean: nearly normal, standard deviation 147.8, within -510
+ * .. 510. */
 __device__ static inline int draw_normal(const draw &d, uint32_t i)
 {
     return (int)__dp4a(draw_bits(d, i), 0x01010101u, 0u) - 510;
 }
 
-/* 16 bytes to a thread. */
+/* Each thread writes 16 bytes. */
 template <enum dtype T> __global__ void draw_plain_kernel(const draw d)
 {
     constexpr int E = T == DTYPE_F32 ? 4 : 8;
@@ -445,14 +446,14 @@ template <enum dtype T> __global__ void draw_plain_kernel(const draw d)
     ((uint4 *)d.w)[i] = make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-/* The head of a super-block at random: mins are 7.5 times the scales, so that the mean is zero. */
+/* A random head of a super-block. The mins are 7.5 times the scales, so that the mean is zero. */
 __device__ static inline uint4 draw_head(const draw &d, uint32_t i)
 {
     uint32_t s[3], bits = draw_bits(d, i);
     float scale = d.sigma / (4.6f * 48);
-    s[0] = (bits | 0x20202020u) & 0x3f3f3f3fu; /* pairs 0 .. 3: 32 .. 63, min as scale */
+    s[0] = (bits | 0x20202020u) & 0x3f3f3f3fu; /* pairs 0 .. 3: 32 .. 63, with min = scale */
     s[1] = s[0];
-    s[2] = bits >> 2 & 0x0f0f0f0fu; /* pairs 4 .. 7: low bits, and 2 above as high ones */
+    s[2] = bits >> 2 & 0x0f0f0f0fu; /* pairs 4 .. 7: the low 4 bits; high bits are 2 */
     s[2] |= s[2] << 4;
     s[0] |= 0x80808080u;
     s[1] |= 0x80808080u;
@@ -461,7 +462,7 @@ __device__ static inline uint4 draw_head(const draw &d, uint32_t i)
                       s[0], s[1], s[2]);
 }
 
-/* 16 bytes of quants to a thread, and a share of the scales. */
+/* Each thread writes 16 bytes of quants and a share of the scales. */
 template <enum dtype T> __global__ void draw_planes_kernel(const draw d)
 {
     constexpr int BLOCKS = slot_elements(T) / QUANT_BLOCK;
@@ -569,7 +570,7 @@ static struct reading reading_of(const struct cuda_matrix *m)
                              .slots = slots_of(m->dtype, m->in) };
 }
 
-/* Elements k .. k + 7 of a row, k a multiple of 8, as the host decodes them. */
+/* Decode elements k .. k + 7 of a row, k a multiple of 8, with the bits of the host's decoder. */
 template <enum dtype T>
 __device__ static inline void read_eight(float v[8], const reading &m, size_t row, int k)
 {
@@ -577,7 +578,7 @@ __device__ static inline void read_eight(float v[8], const reading &m, size_t ro
     int block = k / QUANT_BLOCK, b = block % BLOCKS, p = k % QUANT_BLOCK / 8;
     size_t piece = row / 8 * (size_t)m.slots + (size_t)(block / BLOCKS);
     const uint32_t *word = (const uint32_t *)m.w + (piece * 32 + row % 8 * 4) * 4 +
-                           (T == DTYPE_Q8_0 ? b * 2 + p / 2 : b); /* of lane 0; 4 to a lane */
+                           (T == DTYPE_Q8_0 ? b * 2 + p / 2 : b); /* of lane 0; a lane has 4 */
     if (T == DTYPE_Q4_K) {
         uint4 h = ((const uint4 *)m.scale)[piece / 2 * 8 + row % 8];
         uint32_t scales, mins;
@@ -588,7 +589,7 @@ __device__ static inline void read_eight(float v[8], const reading &m, size_t ro
             uint32_t turned = __funnelshift_r(word[e / 2 * 4], word[e / 2 * 4], 3);
             float q = (float)plane_nibble(turned, 2 * p + e % 2), product = d * q;
 #ifndef PV_CUDASIM
-            product = __fmul_rn(d, q); /* not fused with what follows */
+            product = __fmul_rn(d, q); /* not fused with the subtraction */
 #endif
             v[e] = product - less;
         }
@@ -597,7 +598,7 @@ __device__ static inline void read_eight(float v[8], const reading &m, size_t ro
             f16_float(((const uint16_t *)m.scale)[(piece * 8 + row % 8) * BLOCKS + (size_t)b]);
         for (int e = 0; e < 8; e++) {
             uint32_t its = word[e / 2 * 4];
-            int shift = (e % 2 * 2 + p % 2) * 8; /* bytes lie as e0 e2 e1 e3 */
+            int shift = (e % 2 * 2 + p % 2) * 8; /* byte order e0 e2 e1 e3 */
             v[e] = d * (float)(T == DTYPE_Q8_0 ? (int)(int8_t)(its >> shift)
                                                : plane_nibble(its, 2 * p + e % 2) - 8);
         }
@@ -615,7 +616,7 @@ __device__ static inline float read_plain(const reading &m, size_t row, int k)
     return f16_float(((const uint16_t *)m.w)[at]);
 }
 
-/* The sum of the squares of an octet, added as octet_squares does (norm.h). */
+/* The sum of the squares of an octet, in the order of octet_squares (norm.h). */
 __device__ static inline float sum_squares(const float v[8])
 {
     float s[8];
@@ -624,14 +625,14 @@ __device__ static inline float sum_squares(const float v[8])
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
 
-/* Where a row that is looked up goes besides: ready for a norm (norm.h). weight NULL: nowhere. */
+/* Where else a looked-up row goes: prepared for a norm (norm.h). weight NULL: nowhere. */
 struct norm_out {
     const float *weight;
     uint16_t *xn;
     float *sums;
 };
 
-/* A block to a row; eight elements to a thread at a time. */
+/* One block per row; a thread takes eight elements at a time. */
 template <enum dtype T>
 __global__ void rows_kernel(float *y, const reading m, const int32_t *ids, const norm_out norm)
 {
@@ -676,7 +677,7 @@ void matrix_rows(struct device_work *w, float *y, const struct cuda_matrix *m, c
                    "matrix_rows");
 }
 
-/* Eight elements to a thread. */
+/* Each thread converts eight elements. */
 template <enum dtype T> __global__ void to_bf16_kernel(uint4 *y, const reading m)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, per_row = (size_t)(m.stride / 8);

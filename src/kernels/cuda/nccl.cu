@@ -1,5 +1,5 @@
-/* NCCL, loaded at run time. The types are those of its interface 2: results and types of data are
- * numbers, communicators are pointers. */
+/* NCCL, loaded at run time. Declared by hand after its version 2 interface: results and data types
+ * are integers, communicators are pointers. */
 #include "kernels/cuda/nccl.h"
 
 extern "C" {

@@ -1,4 +1,4 @@
-/* The few calls of NCCL that exchanges need. The library is not linked: it is loaded where it is
+/* The few calls of NCCL that exchanges need. The library is not linked: it is loaded if it is
  * installed (libnccl.so.2), and its header is not needed to build. */
 #ifndef PV_KERNELS_CUDA_NCCL_H
 #define PV_KERNELS_CUDA_NCCL_H
@@ -7,11 +7,11 @@
 
 struct nccl;
 
-/* One communicator to each of n different GPUs; NULL: there is no such library, or it fails. */
+/* Make a communicator for each of n different GPUs; NULL if the library is missing or fails. */
 struct nccl *nccl_open(const int *gpus, int n);
 void nccl_close(struct nccl **x);
 
-/* Calls for all GPUs between these go together. */
+/* Calls for all GPUs between these two form one group. */
 cudaError_t nccl_begin(struct nccl *x);
 cudaError_t nccl_end(struct nccl *x);
 /* GPU r's part: `size` bytes of the root's `from` become `to`. */

@@ -1,13 +1,13 @@
-/* Pixels to rows of patches: a byte has 256 values, and a table that the host made says what each
- * becomes, so the bits are the host's. A quarter of the bytes travels, and no core of the host is
- * kept busy while the GPU waits. */
+/* Turns pixels into rows of patches. A byte has 256 values, and a table made by the host has the
+ * result for each, so the bits are those of the host. Compared with doing it on the host, a quarter
+ * of the bytes is copied, and no CPU core is busy while the GPU waits. */
 #include "kernels/cuda/element.h"
 
 namespace {
 
 enum { THREADS = ELEMENT_THREADS };
 
-/* A block for each patch. */
+/* One block per patch. */
 __global__ void __launch_bounds__(THREADS) patch_kernel(struct patch_job j)
 {
     const int rows = j.height / j.patch, columns = j.width / j.patch, m = j.merge;

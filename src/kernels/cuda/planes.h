@@ -3,14 +3,15 @@
  *
  *     [octet][slot][lane] 16 bytes,  lane = 4 * (row % 8) + t,
  *
- * so that a warp reads an octet as one stream of 512-byte pieces. A lane holds, of every block of
- * 32 elements in the slot, the pairs 8 p + 2 t and the next, p = 0 .. 3, as e0 .. e7: those it
- * gives to two mma, in the order of x.
+ * so that a warp reads an octet as one stream of 512-byte pieces. For every block of 32 elements in
+ * the slot, a lane holds the elements 8 p + 2 t and 8 p + 2 t + 1 for p = 0 .. 3, called e0 .. e7:
+ * those that it passes to two mma, in the order of x.
  *
- *   - Q8_0: two words to a block, e0 e2 e1 e3 and e4 e6 e5 e7 as bytes, lowest first: a pair of
+ *   - Q8_0: two words per block, e0 e2 e1 e3 and e4 e6 e5 e7 as bytes, lowest first: a pair of
  *     16-bit numbers is a word masked, or shifted by 8 and masked.
- *   - Q4_0: one word to a block: pair p (e2p, e2p+1) has its nibbles at bits 4 p and 16 + 4 p.
- *   - Q4_K: the same, turned left by 3 bits: pair p is at bits 3 and 19 after turning right by 4 p.
+ *   - Q4_0: one word per block: pair p (e2p, e2p+1) has its nibbles at bits 4 p and 16 + 4 p.
+ *   - Q4_K: the same, rotated left by 3 bits: pair p is at bits 3 and 19 after rotating right by
+ *     4 p.
  *
  * The scales are [octet][slot][row] of 2 (Q8_0) or 4 (Q4_0) f16, and for Q4_K [octet][slot /
  * 2][row] of the 16 bytes at the head of a super-block. Rows beyond `out` and elements beyond `in`
@@ -64,7 +65,7 @@ __device__ static inline void q4_k_pairs(uint32_t *scale, uint32_t *min, uint32_
     *min = h ? (s2 >> 4 & 0x0f0f0f0fu) | (s1 >> 2 & 0x30303030u) : s1 & 0x3f3f3f3fu;
 }
 
-/* Byte i of a word as a float, without the slow conversion: 2^23 + b, less 2^23. */
+/* Byte i of a word as a float, without the slow conversion: 2^23 + b, minus 2^23. */
 __device__ static inline float byte_float(uint32_t word, int i)
 {
     return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | (unsigned)i)) - 8388608.0f;
@@ -75,7 +76,7 @@ __device__ static inline float f16_float(uint32_t bits)
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
-/* Element e of the eight in a word of Q4_0; of Q4_K, after turning it right by 3. */
+/* Element e of the eight in a word of Q4_0; for Q4_K, after rotating the word right by 3. */
 __device__ static inline int plane_nibble(uint32_t word, int e)
 {
     return (int)(word >> (e / 2 * 4 + e % 2 * 16) & 15);

@@ -1,17 +1,18 @@
-/* Steps that come again and again. A step that comes for the second time is recorded as a graph,
- * and from then on played with one launch: what differs between the plays (slots, trees, tokens,
- * positions, page tables) lies in device memory that is filled before. The first time only its hash
- * is kept: perhaps it never comes again, and it must not push a graph out.
+/* Records repeated steps as CUDA graphs. A step that occurs for the second time is recorded, and
+ * from then on replayed with one launch. What differs between replays (slots, trees, tokens,
+ * positions, page tables) is in device memory that is filled before. At the first occurrence only
+ * the step's hash is stored: the step may never occur again, and must not evict a graph.
  *
- * The levels of a chain are steps of their own, each recorded once for all lengths of chains. Their
- * runs are copied together before the first: a copy between two levels would hold up the second.
+ * The levels of a chain are separate steps, each recorded once for chains of any length. Their runs
+ * are copied together before the first level, because a copy between two levels would delay the
+ * second.
  *
- * To record and to instantiate takes the host longer than to launch, so a step that is to be
- * recorded is launched first as any other, and recorded while the GPU runs it.
+ * Recording and instantiating a graph takes the host longer than launching the kernels. So a step
+ * that is to be recorded is first launched as usual, and recorded while the GPU executes it.
  *
- * Kernels of attention are launched for a number of KV splits; a graph serves the stretch of an
- * answer that needs as many, or with very many a few less. Splits beyond the real length end at
- * once, so neither this nor recording changes a bit. */
+ * Attention kernels are launched for a number of KV splits. A graph serves the part of an answer
+ * that needs this number, or, with very many splits, a few less. Splits beyond the real length
+ * return at once, so neither this nor recording changes a bit. */
 #include "kernels/cuda/work.h"
 
 #include <string.h>
@@ -22,16 +23,16 @@ struct recorded {
     uint8_t key[MAX_KEY];
     size_t key_size;
     int positions, level;
-    uint64_t used;         /* when */
-    cudaGraphExec_t graph; /* NULL: not yet */
+    uint64_t used;         /* clock at the last replay */
+    cudaGraphExec_t graph; /* NULL: not recorded yet */
 };
 
 struct recorder {
     struct recorded entry[MAX_GRAPHS];
-    uint64_t seen[MAX_SEEN][SEEN_WAYS]; /* hashes of steps, each at its place, the last first */
-    struct recorded *now;               /* to be played or recorded; NULL: neither */
+    uint64_t seen[MAX_SEEN][SEEN_WAYS]; /* hashes of steps seen, the latest first */
+    struct recorded *now;               /* entry to replay or record; NULL: neither */
     bool capturing;
-    bool fails; /* no more tries: steps are launched as they come */
+    bool fails; /* recording failed: launch all steps as usual */
     uint64_t clock;
 };
 
@@ -52,7 +53,7 @@ void recorder_close(struct device_work *w)
     w->recorder = NULL;
 }
 
-/* Positions of a run, those that its rows take included. */
+/* Positions of a run, including those of its rows. */
 static int run_end(const struct attn_run *r)
 {
     return r->first_slot + r->pending + r->n;
@@ -63,7 +64,7 @@ static int levels_of(const struct work_plan *plan)
     return plan->n_levels > 1 ? plan->n_levels : 1;
 }
 
-/* Positions of the longest run of a plan, or of all levels of its chain. */
+/* Positions of the longest run of a plan, over all levels of its chain. */
 static int longest(const struct work_plan *plan)
 {
     int most = 1;
@@ -72,7 +73,7 @@ static int longest(const struct work_plan *plan)
     return most;
 }
 
-/* The page table of a run, and no pages behind it. */
+/* Write the page table of a run, followed by entries that name no page. */
 static void stage_table(int32_t *to, int size, const struct attn_run *r)
 {
     int n = (run_end(r) + KV_CHUNK - 1) / KV_CHUNK;
@@ -81,7 +82,7 @@ static void stage_table(int32_t *to, int size, const struct attn_run *r)
         to[i] = -1;
 }
 
-/* One level's runs and page tables on the host; returns their bytes. */
+/* Write one level's runs and page tables on the host. Returns their size in bytes. */
 static size_t fill_level(struct device_work *w, struct staged *s, const struct attn_run *runs,
                          int n_runs)
 {
@@ -109,7 +110,7 @@ static size_t fill_level(struct device_work *w, struct staged *s, const struct a
     return sizeof *s + sizeof *s->list * at;
 }
 
-/* The runs and their page tables to where kernels read them, by one copy. */
+/* Copy the runs and their page tables to the device, in one copy. */
 static void stage_runs(struct device_work *w, const struct work_plan *plan)
 {
     int levels = levels_of(plan);
@@ -151,8 +152,8 @@ static uint64_t hash_of(const struct work_plan *plan, int positions)
     return h ? h : 1;
 }
 
-/* Whether the step came before; from now on it has. Steps that alternate, as the levels of a chain
- * do, may share a place: there are a few for each. */
+/* Whether the step has occurred before; remembers it. The table is set-associative: steps that
+ * alternate, such as the levels of a chain, may share a place. */
 static bool came_before(struct recorder *r, uint64_t hash)
 {
     uint64_t *place = r->seen[hash % MAX_SEEN];
@@ -175,7 +176,7 @@ static struct recorded *find(struct recorder *r, const struct work_plan *plan, i
     return NULL;
 }
 
-/* In the place of the one that was not played for the longest time. */
+/* Add an entry, in place of the least recently used one. */
 static struct recorded *add(struct recorder *r, const struct work_plan *plan, int positions)
 {
     struct recorded *oldest = &r->entry[0];
@@ -199,8 +200,8 @@ static void set_positions(struct device_work *w, int n)
     w->table_size = table_size(n);
 }
 
-/* Kernels read keys and values of earlier steps before they wait for the kernel in front of them:
- * those of another level must have ended. Graphs wait for each other by themselves. */
+/* Kernels read keys and values of earlier steps before they wait for the preceding kernel, so
+ * kernels of another level must have ended. Graphs wait for each other anyway. */
 static void part_levels(struct device_work *w, const struct work_plan *plan)
 {
     if (plan->level > 0)
@@ -241,7 +242,7 @@ bool recorder_begin(struct device_work *w, const struct work_plan *plan)
     if (r->now && r->now->graph)
         return false;
     part_levels(w, plan);
-    if (!r->fails) /* else it will not be faster */
+    if (!r->fails) /* otherwise later runs are not faster */
         __atomic_fetch_add(&w->gpu->first_runs, 1, __ATOMIC_RELAXED);
     return true;
 }
@@ -252,7 +253,8 @@ uint64_t recorder_first_runs(struct device *dev)
     return __atomic_load_n(&gpu->first_runs, __ATOMIC_RELAXED);
 }
 
-/* Asked for again, the operations do not run, so nothing that fails here fails the step. */
+/* The operations are only recorded this time, they do not run. So an error here is not an error of
+ * the step. */
 static void finish_recording(struct device_work *w)
 {
     struct recorder *r = w->recorder;

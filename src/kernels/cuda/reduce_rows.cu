@@ -1,7 +1,7 @@
-/* What is taken over a whole row: norms and the largest. One pass over memory, 16 bytes an access
- * where addresses allow. A sum runs in an order that the row's length fixes: element 4 (t + T j) +
- * e belongs to thread t of the T that share a row, which adds its own in ascending order; threads
- * are then added in pairs, warps from first to last. */
+/* Reductions over a row: norms and argmax. One pass over memory, 16 bytes per access where
+ * addresses allow. The order of a sum depends only on the row's length: element 4 (t + T j) + e
+ * belongs to thread t of the T threads that share a row, and a thread adds its elements in
+ * ascending order; threads are then added in pairs, warps from first to last. */
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/norm.h"
 
@@ -10,12 +10,12 @@ namespace {
 enum {
     THREADS = ELEMENT_THREADS,
     WARPS = THREADS / 32,
-    ARGMAX_PART = 8192 /* elements that one block looks through */
+    ARGMAX_PART = 8192 /* elements per block */
 };
 
 /* ---- norms ---- */
 
-/* Four elements of a row from i on; beyond its end zero. */
+/* Load four elements of a row from i on; zero after its end. */
 template <class T> __device__ inline float4 load4(const T *row, int i, int dim, bool vec)
 {
     float v[4] = { 0, 0, 0, 0 };
@@ -37,8 +37,8 @@ template <class T> __device__ inline void store4(T *row, int i, int dim, bool ve
             from_float(row + i + e, v[e]);
 }
 
-/* The sum over the T threads of a row, the same in all of them. Two arrays take turns, so that one
- * barrier is enough. */
+/* The sum over the T threads of a row, returned to all of them. Two arrays are used in turn, so
+ * that one barrier is enough. */
 template <int T> __device__ inline float row_sum(float v, float (*shared)[WARPS], int *turn)
 {
     v = warp_sum(v);
@@ -79,21 +79,21 @@ __device__ inline float4 scaled(float4 x, float scale, float4 w)
 
 struct norm_job {
     const float *x, *weight, *bias;
-    const int32_t *rows; /* of x; NULL: the first n */
+    const int32_t *rows; /* rows of x; NULL: the first n */
     int n, dim;
     float eps;
-    bool vec; /* whole accesses of four elements */
+    bool vec; /* accesses of four elements are aligned */
 };
 
-/* Blocks on a multiprocessor, by registers: towers' norms want many bytes under way. */
+/* Blocks per multiprocessor, which limits registers: norms of towers need many bytes in flight. */
 constexpr int norm_blocks(int pieces, bool ln)
 {
     return pieces == 9 || pieces == 10 ? (ln ? 3 : 4) : pieces > 6 ? 2 : 3;
 }
 
-/* T threads to a row, NV pieces of four elements each, kept in registers; weights are fetched
- * before the row is there. LayerNorm (LN) takes the mean first, then squares of what differs from
- * it. Whole accesses only. */
+/* T threads per row, each with NV groups of four elements in registers. Weights are loaded before
+ * the row has been written. LayerNorm (LN) computes the mean first, then the squares of the
+ * differences. For aligned rows only. */
 template <int T, int NV, bool LN, class Y>
 __global__ void __launch_bounds__(THREADS, norm_blocks(NV, LN)) norm_kernel(Y *y, struct norm_job j)
 {
@@ -193,7 +193,7 @@ template <class Y> void norm_any(struct device_work *w, Y *y, const struct norm_
         norm_launch<32, 4>(w, y, j);
     else if (j->dim <= 1024)
         norm_launch<32, 8>(w, y, j);
-    else if (j->dim <= 1152) /* the widths of towers, to the element */
+    else if (j->dim <= 1152) /* exact for the widths of towers */
         norm_launch<32, 9>(w, y, j);
     else if (j->dim <= 1280)
         norm_launch<32, 10>(w, y, j);
@@ -207,7 +207,7 @@ template <class Y> void norm_any(struct device_work *w, Y *y, const struct norm_
         norm_launch<THREADS, 8>(w, y, j);
 }
 
-/* A thread to a number; rows end on whole warps. */
+/* One thread per element; a row is whole warps. */
 __global__ void __launch_bounds__(THREADS)
     norm_prepare_kernel(uint16_t *xn, float *sums, const float *x, const float *weight, int dim,
                         size_t size)
@@ -223,12 +223,12 @@ __global__ void __launch_bounds__(THREADS)
         sums[i / NORM_OCTET] = s;
 }
 
-/* ---- the largest of a row ---- */
+/* ---- argmax ---- */
 
-/* A number that grows with x and, where x is equal, falls with its place; NaN is below all. */
+/* A key that is larger for larger x and, among equal x, for lower indices; NaN is below all. */
 __device__ inline uint64_t rank_of(float x, int i)
 {
-    uint32_t u = __float_as_uint(x + 0.0f); /* -0 is 0 */
+    uint32_t u = __float_as_uint(x + 0.0f); /* turns -0 into 0 */
     u = u & 0x80000000u ? ~u : u | 0x80000000u;
     return (uint64_t)(x == x ? u : 0) << 32 | (uint32_t) ~(uint32_t)i;
 }
@@ -248,8 +248,8 @@ __device__ inline bool not_finite(float x)
     return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
 }
 
-/* best[row][part]: blockIdx.x is the part, blockIdx.y the row. ids: where the part is the row. *bad
- * is set where a number is not finite. */
+/* best[row][part]; blockIdx.x is the part, blockIdx.y the row. ids: written directly if there is
+ * one part. *bad is set if a number is not finite. */
 __global__ void __launch_bounds__(THREADS)
     argmax_part_kernel(uint64_t *best, int32_t *ids, int *bad, const float *x, int dim, bool vec)
 {
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A warp to a row. */
+/* One warp per row. */
 __global__ void argmax_join_kernel(int32_t *ids, const uint64_t *best, int parts)
 {
     uint64_t most = 0;
@@ -336,7 +336,7 @@ void norm_some_rows(struct device_work *w, void *y, enum dtype y_dtype, const fl
     norm_typed(w, y, y_dtype, norm_job{ x, weight, NULL, rows, n, dim, eps, false });
 }
 
-/* What the parts found lies in full_scratch, which no operation keeps anything in. */
+/* The results of the parts go to full_scratch, where no operation keeps anything. */
 void argmax_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim)
 {
     uint64_t *best = (uint64_t *)w->full_scratch;

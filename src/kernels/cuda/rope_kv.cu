@@ -1,26 +1,25 @@
-/* What happens to q, k and v between their matrices and attention, and slots of the cache that
- * change place.
+/* The step between the q, k and v products and attention, and moving slots of the KV cache.
  *
- * rope_kv is one kernel: heads of q and k are normalised (if the model does that) and rotated, q is
- * rounded to BF16, k and v go as BF16 to the slots that the staged run names, in the pages of its
- * table. Heads whose size is a power of two are taken by d / 8 threads with 4 pairs each, so that
- * all traffic is in 8 and 16 bytes; other heads by a warp, number by number. Which of the two
- * depends on d alone.
+ * rope_kv is one kernel: it normalises heads of q and k (if the model does that), applies RoPE,
+ * rounds q to BF16, and writes k and v as BF16 to the slots of the staged run, in the pages of its
+ * table. Heads whose size is a power of two are handled by d / 8 threads with 4 pairs each, so that
+ * all accesses are of 8 and 16 bytes; other heads by a warp, element by element. Which of the two
+ * is used depends only on d.
  *
- * Moves and copies take the lists of slots as arguments of the kernel, some at a time: of each slot
- * its page and its row in the page, which the host has looked up. */
+ * Moves and copies get the lists of slots as kernel arguments, some at a time: for each slot its
+ * page and its row in the page, which the host has looked up. */
 #include "kernels/cuda/cuda.h"
 
 enum {
     ROPE_THREADS = 128,
-    PAIRS = 4,        /* of a thread */
-    SPARE_ROWS = 512, /* that a launch for several runs may have beside twice theirs */
-    MOVE_BATCH = 16,  /* loads under way before the first store */
+    PAIRS = 4,        /* pairs per thread */
+    SPARE_ROWS = 512, /* surplus rows allowed in a launch for several runs */
+    MOVE_BATCH = 16,  /* loads in flight before the first store */
     FEW_SLOTS = 32,
-    MANY_SLOTS = 480 /* two lists of so many fit the arguments of a kernel */
+    MANY_SLOTS = 480 /* two lists of this length fit into kernel arguments */
 };
 
-/* A row of the grid for each of some runs whose caches lie in one pool. */
+/* Arguments of a launch. blockIdx.y is the run; all caches lie in one pool. */
 struct rope_args {
     const float *q, *k, *v;
     const float *cos, *sin; /* [n, d / 2] */
@@ -33,14 +32,15 @@ struct rope_args {
     float eps;
 };
 
-/* A head of a row: where it comes from, where it goes, what is done to it. */
+/* A head of a row: its source, its destination and what to do with it. */
 struct rope_head {
     const float *x, *norm;
     uint16_t *y;
     bool turn;
 };
 
-/* Row i of the run. Reads staged memory alone, so that it may come before dep_wait. */
+/* Find a head of row i of the run. Reads staged memory only, so it may be called before dep_wait.
+ */
 __device__ static inline struct rope_head rope_find(const struct rope_args &a,
                                                     const struct staged_run &run, int i, int head)
 {
@@ -78,7 +78,7 @@ __device__ static inline void load4(float *x, const float *p)
     x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
 }
 
-/* T threads to a head, T = d / 8 a power of two. */
+/* T threads per head; T = d / 8 is a power of two. */
 template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(struct rope_args a)
 {
     int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
@@ -121,7 +121,7 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
             float u = x[0][j], v = x[1][j];
-            x[0][j] = fmaf(u, c[j], -(v * s[j])); /* as matmul_few_thin.cu does it */
+            x[0][j] = fmaf(u, c[j], -(v * s[j])); /* as in matmul_few_thin.cu */
             x[1][j] = fmaf(v, c[j], u * s[j]);
         }
     }
@@ -129,7 +129,7 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
     *(uint2 *)(h.y + half + part) = four_bf16(x[1]);
 }
 
-/* A warp to a head of any even size. */
+/* One warp per head of any even size. */
 __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
 {
     int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
@@ -167,7 +167,7 @@ __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
     }
 }
 
-/* n: rows of the longest run. */
+/* n: number of rows of the longest run. */
 static cudaError_t rope_launch(const struct device_work *w, const struct rope_args &a, int n,
                                int n_runs)
 {
@@ -194,8 +194,8 @@ static cudaError_t rope_launch(const struct device_work *w, const struct rope_ar
     }
 }
 
-/* Runs first .. *end - 1 go together: of one pool, and not so different in their rows that most
- * blocks would be without work. Returns the rows of the longest. */
+/* Find runs [first, *end) that one launch can handle: they lie in one pool and do not differ so
+ * much in their rows that most blocks would be idle. Returns the rows of the longest. */
 static int rope_together(const struct attn_block *b, int first, int *end)
 {
     const struct attn_run *runs = b->runs;
@@ -239,7 +239,7 @@ void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, 
     }
 }
 
-/* ---- slots that change place ---- */
+/* ---- moving slots ---- */
 
 /* Places of slots: page * KV_CHUNK + row. */
 template <int N> struct slot_list {
@@ -252,10 +252,11 @@ struct slot_args {
     const uint8_t *from_k, *from_v;
     size_t to_page, from_page; /* bytes from one page to the next */
     int n_kv;
-    int row; /* bytes of a slot of one head */
+    int row; /* bytes per slot of one head */
 };
 
-/* A unit is sizeof(T) bytes at one place of all slots of a head of K or V: where it begins. */
+/* A unit is sizeof(T) bytes at the same offset in all slots of a head of K or V; these are its
+ * addresses in slot 0. */
 struct slot_unit {
     uint8_t *to;
     const uint8_t *from;
@@ -276,15 +277,15 @@ __device__ static inline bool unit_find(const struct slot_args &a, int unit, str
     return true;
 }
 
-/* Bytes from a unit's beginning to the place of a slot. */
+/* Offset of a slot's place from the address of a unit. */
 __device__ static inline size_t place_at(const struct slot_args &a, uint32_t place, size_t page)
 {
     return place / KV_CHUNK * page + (size_t)(place % KV_CHUNK) * a.row;
 }
 
-/* A thread owns its unit in all slots and takes the list in order, so a slot is read before it is
- * written. Inside a batch all loads come first, which changes nothing: to[i] <= from[i] < from[i +
- * 1], so no store hits a slot that a later move reads. */
+/* A thread owns its unit in all slots and processes the list in order, so a slot is read before it
+ * is overwritten. Within a batch all loads come first, which changes nothing: to[i] <= from[i] <
+ * from[i + 1], so no store hits a slot that a later move reads. */
 template <class T, int N>
 __global__ __launch_bounds__(32) void kv_move_slots(struct slot_args a, struct slot_list<N> list)
 {
@@ -306,7 +307,7 @@ __global__ __launch_bounds__(32) void kv_move_slots(struct slot_args a, struct s
     }
 }
 
-/* Slots one to a row of the grid. */
+/* blockIdx.y is the entry of the list. */
 template <class T, int N>
 __global__ __launch_bounds__(128) void kv_copy_slots(struct slot_args a, struct slot_list<N> list)
 {
@@ -324,7 +325,7 @@ static uint32_t place_of(const struct kv_layer *kv, int slot)
     return (uint32_t)kv->page[slot_chunk(slot)] * KV_CHUNK + (uint32_t)slot_row(slot);
 }
 
-/* Some slots of the lists, with the layers whose page tables they are of. */
+/* A part of the lists of slots, with the layers whose page tables they refer to. */
 struct slot_part {
     const struct kv_layer *to, *from;
     const int *to_slots, *from_slots;

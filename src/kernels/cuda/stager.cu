@@ -1,9 +1,9 @@
-/* Copies between host and device in order with a work's kernels. The host's memory is the caller's
- * again when a call returns, so what goes down is first copied to a pinned slot: there are a few,
- * used in turn, each free again when the event behind its last copy has happened. Pinning takes
- * about a millisecond for each 3 MB, and most works only ever move some numbers, so a slot has what
- * its copies have needed so far. One core copies several times slower than the bus takes it away,
- * so a tower's work, which waits for pictures, has some threads for it. */
+/* Copies between host and device, in order with a work's kernels. The caller may reuse its memory
+ * when a call returns, so data for the device is first copied to a pinned slot. There are a few
+ * slots, used in turn; a slot is free again when the event after its last copy has occurred.
+ * Pinning takes about a millisecond per 3 MB, and most works only move a few numbers, so a slot
+ * grows only as its copies need it. One core copies several times slower than the bus, so the work
+ * of a vision tower, which waits for pictures, has a few threads for copying. */
 #include "kernels/cuda/work.h"
 
 extern "C" {
@@ -15,13 +15,13 @@ extern "C" {
 
 enum { SLOTS = 4, COPY_THREADS = 8 };
 static const size_t SLOT_LEAST = 64 << 10, SLOT_MOST = 8 << 20, PAGE = 4096;
-static const size_t PART = 2 << 20; /* of a copy, in one slot */
+static const size_t PART = 2 << 20; /* most bytes of a copy in one slot */
 static const size_t COPY_POOL_LEAST =
-    1 << 20; /* bytes: smaller copies are not worth waking threads */
+    1 << 20; /* bytes: the calling thread makes smaller copies itself */
 
 struct stager {
-    uint8_t *slot[SLOTS]; /* pinned, */
-    size_t size[SLOTS];   /* so many bytes, at most SLOT_MOST */
+    uint8_t *slot[SLOTS]; /* pinned memory */
+    size_t size[SLOTS];   /* bytes of a slot, at most SLOT_MOST */
     cudaEvent_t done[SLOTS];
     int next;
     struct pool *copy_pool; /* NULL: the calling thread copies alone */
@@ -62,7 +62,7 @@ enum pv_status stager_open(struct device_work *w, struct pv_error *err)
         return fail_nomem(err, sizeof *s);
     w->stager = s;
     for (int i = 0; i < SLOTS && e == cudaSuccess; i++) {
-        s->size[i] = w->shape.segment > 0 ? PART : SLOT_LEAST; /* pictures are many bytes */
+        s->size[i] = w->shape.segment > 0 ? PART : SLOT_LEAST; /* large for towers: pictures */
         e = cudaMallocHost((void **)&s->slot[i], s->size[i]);
         if (e == cudaSuccess)
             e = cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming);
@@ -72,7 +72,7 @@ enum pv_status stager_open(struct device_work *w, struct pv_error *err)
                     cudaGetErrorString(e));
     if (w->shape.segment > 0 && cpu_count() > 1)
         pool_open(&s->copy_pool, cpu_count() < COPY_THREADS ? cpu_count() : COPY_THREADS,
-                  NULL); /* or without */
+                  NULL); /* optional: may fail */
     return PV_OK;
 }
 
@@ -91,8 +91,8 @@ void stager_close(struct device_work *w)
     w->stager = NULL;
 }
 
-/* Slot i, free again, with room for n bytes or fewer: returns for how many. No memory for a larger
- * one is no failure, a copy then takes more turns. */
+/* Wait until slot i is free, and enlarge it for n bytes. Returns how many of them fit; if there is
+ * no memory for a larger slot, the copy takes more turns. */
 static size_t take_slot(struct device_work *w, int i, size_t n)
 {
     struct stager *s = w->stager;
@@ -137,7 +137,7 @@ void stager_put(struct device_work *w, void *dst, const void *src, size_t size)
     }
 }
 
-/* The next part travels while this one is copied out of its slot. */
+/* The next part is transferred while this one is copied out of its slot. */
 void stager_get(struct device_work *w, void *dst, const void *src, size_t size)
 {
     struct stager *s = w->stager;

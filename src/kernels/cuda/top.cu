@@ -1,13 +1,14 @@
-/* The likeliest tokens of each row of logits, so that a vocabulary need not travel to the host.
+/* The most likely tokens of each row of logits, so that the logits need not be copied to the host.
  *
- * A number and its id make one 64-bit key whose order is "larger first, lower id first"; a block
- * sorts a part of a row, the best of all parts are sorted once more. Sums of exponentials are taken
- * by parts in a fixed order. Noise is that of base/rng.h, in double precision as on the host. */
+ * A logit and its id form a 64-bit key with the order "larger first, lower id first". A block sorts
+ * a part of a row; then the best of all parts are sorted once more. Sums of exponentials are added
+ * up by parts in a fixed order. The noise of sampling is that of base/rng.h, in double precision as
+ * on the host. */
 #include "kernels/cuda/cuda.h"
 
 enum { PART = 2048, SORT_THREADS = 512, MERGE = 16384 };
 
-/* Ascending order of keys is falling order of numbers; NaN and what is not there come last. */
+/* Ascending order of keys is descending order of logits; NaN and missing entries come last. */
 __device__ static uint64_t key_of(float v, int id)
 {
     uint32_t u = v == 0 ? 0 : __float_as_uint(v); /* the two zeros are equal */
@@ -23,7 +24,7 @@ __device__ static float number_of(uint64_t key)
     return __uint_as_float(u & 0x80000000u ? u & 0x7fffffffu : ~u);
 }
 
-/* Bitonic, n a power of two, by all threads of the block. */
+/* Bitonic sort of n keys, n a power of two. Called by all threads of the block. */
 __device__ static void sort_keys(uint64_t *keys, int n)
 {
     for (int size = 2; size <= n; size *= 2)
@@ -41,7 +42,7 @@ __device__ static void sort_keys(uint64_t *keys, int n)
     __syncthreads();
 }
 
-/* The k smallest keys of a part, its largest number and its sum of exp((x - that) / t). */
+/* The k smallest keys of a part, its largest logit m, and its sum of exp((x - m) / t). */
 __global__ static void top_parts(uint64_t *best, float *stats, const float *x, int dim, int k,
                                  float inv_t)
 {
@@ -75,7 +76,7 @@ __global__ static void top_parts(uint64_t *best, float *stats, const float *x, i
     }
 }
 
-/* All parts of a row: n keys to sort, room for a power of two of them. */
+/* Merge all parts of a row. `room` is the number of keys rounded up to a power of two. */
 __global__ static void top_merge(struct top_entry *out, float *mass, const uint64_t *best,
                                  const float *stats, int parts, int k, int room, float inv_t)
 {
@@ -166,7 +167,7 @@ void name_ids(struct device_work *w, int32_t *ids, int n, int step, const int32_
                    "naming tokens");
 }
 
-/* ---- drawing ---- */
+/* ---- sampling ---- */
 
 __device__ static uint64_t mix(uint64_t x)
 {
@@ -177,7 +178,7 @@ __device__ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* rng_uniform of base/rng.c, whose first two rounds are the same for all of a row. */
+/* rng_uniform of base/rng.c; its first two rounds are the same for a whole row, and given as h. */
 __device__ static double uniform(uint64_t h, uint64_t index)
 {
     h = mix(mix(h + index * 0x9e3779b97f4a7c15u) ^ 0xa0761d6478bd642fu);
@@ -196,7 +197,8 @@ __device__ static struct drawn better(struct drawn a, struct drawn b)
     return first ? a : b;
 }
 
-/* The best of a part, or with parts == 0 of the parts that another launch left. */
+/* Find the best token of a part of a row of x, or, if `from` is given, of the parts' best tokens.
+ */
 __global__ static void draw_part(struct drawn *out, int32_t *ids, const struct drawn *from,
                                  const float *x, int n, const uint64_t *position, uint64_t seed,
                                  double t)

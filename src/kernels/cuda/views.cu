@@ -1,7 +1,7 @@
-/* The signals of views with the bits of tensor/cosine.h. Its dot product has eight sums, so eight
- * threads make one, each the sum of its lane; a product of two floats is exact in double, and may
- * be fused with the sum it is added to. Other products are rounded before they are added, which
- * __dmul_rn and __dadd_rn say to the compiler. */
+/* The cosine similarities that views need, with the bits of tensor/cosine.h. A dot product there
+ * has eight partial sums, so a team of eight threads computes one, with one sum each. A product of
+ * two floats is exact in double and may be fused with the addition that follows. Other products are
+ * rounded before they are added, which __dmul_rn and __dadd_rn tell the compiler. */
 #include "kernels/cuda/element.h"
 
 extern "C" {
@@ -12,15 +12,15 @@ namespace {
 
 enum {
     THREADS = ELEMENT_THREADS,
-    TEAMS = THREADS / DOT_LANES, /* of eight threads, in a block */
-    TILE = 64,                   /* columns of a group's rows in shared memory, */
-    TILE_ROW = TILE + 8,         /* whose rows begin in different banks */
-    TEAM_PAIRS = 11,             /* dot products that a team makes at once: 325 pairs of 25 rows */
+    TEAMS = THREADS / DOT_LANES, /* teams of eight threads in a block */
+    TILE = 64,                   /* columns of a group's rows in shared memory */
+    TILE_ROW = TILE + 8,         /* row stride: rows begin in different banks */
+    TEAM_PAIRS = 11,             /* dot products of a team at once: 325 pairs of 25 rows */
     GROUP_PAIRS = GROUP_MOST * (GROUP_MOST + 1) / 2,
-    AHEAD = 4 /* loads of 16 bytes under way, of a row that one thread reads */
+    AHEAD = 4 /* 16-byte loads in flight for a row that one thread reads */
 };
 
-/* The eight sums of a team in order, behind the products of the tail. */
+/* Add up the eight sums of a team in order, after the products of the tail. */
 __device__ inline double join_lanes(double lane, double tail)
 {
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ inline double cosine(double ab, double aa, double bb)
 
 /* ---- holistic ---- */
 
-/* A team for each pair. All threads of a warp stay to the end, for the shuffles. */
+/* One team per pair. All threads of a warp stay to the end, for the shuffles. */
 __global__ void __launch_bounds__(THREADS)
     apart_kernel(double *out, const float *x, size_t stride, int n, int width, int apart)
 {
@@ -70,14 +70,14 @@ __global__ void __launch_bounds__(THREADS)
         out[pair] = cosine(ab, aa, bb);
 }
 
-/* Where the cosine of rows i and j of a group lies: of a symmetric matrix the lower half is kept.
- */
+/* Index of the cosine of rows i and j of a group; only the lower half of the symmetric matrix is
+ * stored. */
 __device__ inline int pair_at(int i, int j)
 {
     return i > j ? i * (i + 1) / 2 + j : j * (j + 1) / 2 + i;
 }
 
-/* The row of pair p in the lower half; its column is the rest. */
+/* The row of pair p in the lower half; its column follows from that. */
 __device__ inline int pair_row(int p)
 {
     int i = 0;
@@ -105,7 +105,7 @@ struct group_job {
     int width;
 };
 
-/* Dot products of the pairs from p0 on, TEAM_PAIRS for each team. */
+/* Compute the dot products of the pairs from p0 on, TEAM_PAIRS per team. */
 __device__ void dot_pairs(double *dots, float *tile, const struct group_job *g, const int32_t *rows,
                           int n, int p0)
 {
@@ -147,7 +147,7 @@ __device__ void dot_pairs(double *dots, float *tile, const struct group_job *g, 
     }
 }
 
-/* A block for each group. */
+/* One block per group. */
 __global__ void __launch_bounds__(THREADS)
     spread_kernel(double *out, struct group_job g, const int32_t *rows, const int32_t *bounds)
 {
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- alignment ---- */
 
-/* A team for each row: its scale, and for the first n_units the row itself. */
+/* One team per row: finds its scale, and for the first n_units rows stores the scaled row. */
 __global__ void __launch_bounds__(THREADS) unit_kernel(struct unit_job j)
 {
     const int lane = (int)threadIdx.x % DOT_LANES, n = j.n_units + j.n_sums;
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(THREADS) unit_kernel(struct unit_job j)
         to[k] = __float2half_rn((float)__dmul_rn((double)x[k], scale));
 }
 
-/* A thread for each column, the rows one after the other. */
+/* One thread per column; rows are added one after the other. */
 __global__ void __launch_bounds__(THREADS) sum_kernel(struct unit_job j)
 {
     const int k = (int)(blockIdx.x * THREADS + threadIdx.x);
@@ -231,7 +231,8 @@ __device__ inline double add_eight(double dot, uint4 u, const double *sum)
     return dot;
 }
 
-/* A thread for each row: its sum has one order. `vec`: rows begin at multiples of 16 bytes. */
+/* One thread per row, so that its sum has a fixed order. `vec`: rows begin at multiples of 16
+ * bytes. */
 __global__ void __launch_bounds__(THREADS)
     dots_kernel(double *out, const uint16_t *units, const double *sum, int n, int width, bool vec)
 {

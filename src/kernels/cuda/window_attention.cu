@@ -8,7 +8,7 @@ namespace {
 enum {
     THREADS = ELEMENT_THREADS,
     WARPS = THREADS / 32,
-    LANE_ELEMENTS = DEVICE_MAX_HEAD_DIM / 32 /* at most */
+    LANE_ELEMENTS = DEVICE_MAX_HEAD_DIM / 32 /* most elements per lane */
 };
 
 __global__ void __launch_bounds__(THREADS) window_kernel(struct window_attn_job j)

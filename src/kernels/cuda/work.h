@@ -15,10 +15,10 @@ enum pv_status recorder_open(struct device_work *w, struct pv_error *err);
 void recorder_close(struct device_work *w);
 bool recorder_begin(struct device_work *w, const struct work_plan *plan);
 void recorder_end(struct device_work *w);
-/* What its end will do: finish a recording, or play one. */
+/* Whether recorder_end will finish a recording, and whether it will replay one. */
 bool recorder_captures(const struct device_work *w);
 bool recorder_plays(const struct device_work *w);
-/* A plan's runs alone, for a work that is driven by another's recorder. */
+/* Only stage a plan's runs, for a work that is driven by another work's recorder. */
 void recorder_stage(struct device_work *w, const struct work_plan *plan);
 bool recorder_again(struct device_work *w);
 uint64_t recorder_first_runs(struct device *dev);
