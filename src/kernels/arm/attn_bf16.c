@@ -1,14 +1,14 @@
-/* Attention over one chunk of BF16 keys and values with BFMMLA (matmul_bf16.c has how it pairs
+/* Attention over one chunk of BF16 keys and values with BFMMLA (matmul_bf16.c explains how it pairs
  * rows).
  *
  * Rows of K and of V^T are paired once per chunk, in panels that all queries of the tile use. Then
- * the queries go in groups of up to GROUP_PAIRS pairs, whose scores stay in L1: scores, softmax,
- * probabilities rounded to bf16 in pairs, weighted sums.
+ * the queries are processed in groups of up to GROUP_PAIRS pairs, whose scores stay in L1: scores,
+ * softmax, probabilities rounded to bf16 in pairs, weighted sums.
  *
  * For one query these are the operations that the generic kernel (attn_chunk.c) does with the
- * products of this level, in the same order, so the bits are the same too. Positions that no query
- * of the tile sees are left out: their probabilities are zeros at the end of the sums, and BFMMLA
- * keeps a sum to which it adds products of zero. */
+ * matrix products of this instruction set, in the same order, so the bits are the same too.
+ * Positions that no query of the tile sees are skipped: their probabilities are zeros at the end of
+ * the sums, and BFMMLA does not change a sum to which it adds products of zero. */
 #include "kernels/arm/arm.h"
 #include "kernels/arm/lanes.h"
 
@@ -18,13 +18,13 @@
 
 enum {
     MAX_QUERIES = 64,
-    STRIP_PAIRS = 4, /* pairs of panel rows of a register block */
+    STRIP_PAIRS = 4, /* pairs of panel rows per register block */
     STRIP_ROWS = 2 * STRIP_PAIRS,
-    GROUP_PAIRS = 6 /* pairs of queries of a register block: 24 accumulators, as in matmul_bf16.c */
+    GROUP_PAIRS = 6 /* pairs of queries per register block: 24 accumulators, as in matmul_bf16.c */
 };
 
-/* Elements from one packed pair of rows of n elements to the next: whole cache lines, an odd number
- * of them. */
+/* Elements from one packed pair of rows of n elements to the next: an odd number of whole cache
+ * lines. */
 static size_t pair_stride(int n)
 {
     return ((2 * (size_t)n + 63) & ~(size_t)63) + 32;
@@ -37,7 +37,7 @@ ALWAYS_INLINE void pack_four(uint16_t *dst, const float *a, const float *b)
     vst1q_u16(dst, vreinterpretq_u16_bf16(v));
 }
 
-/* Two rows of n elements, a multiple of 4. */
+/* Pack two rows of n elements, a multiple of 4. */
 static void pack_pair(uint16_t *dst, const float *a, const float *b, int n)
 {
     for (int i = 0; i < n; i += 4, dst += 8)
@@ -51,7 +51,8 @@ ALWAYS_INLINE bfloat16x8_t load_bf16(const uint16_t *p)
 
 /* ---- panels [strip][k / 4][pair of the strip][2 rows][4] ---- */
 
-/* n_rows rows of n elements, both multiples of 8, `stride` elements apart. */
+/* Make a panel of n_rows rows of n elements, both multiples of 8, which are `stride` elements
+ * apart. */
 static void panel_pair(uint16_t *panel, const uint16_t *rows, size_t stride, int n_rows, int n)
 {
     for (int r = 0; r < n_rows; r += 2) {
@@ -67,8 +68,8 @@ static void panel_pair(uint16_t *panel, const uint16_t *rows, size_t stride, int
     }
 }
 
-/* y[r][o] = sum over n elements, for np pairs of rows of x (2 np or one less written: n_rows) and
- * the n_out rows of the panel. np is a constant. */
+/* y[r][o] = sum over n elements, for np pairs of rows of x (of which n_rows rows exist and are
+ * written) and the n_out rows of the panel. np is a compile-time constant. */
 ALWAYS_INLINE void product(int np, float *y, size_t y_stride, int n_rows, const uint16_t *x,
                            const uint16_t *panel, int n_out, int n)
 {
@@ -172,7 +173,8 @@ static void attn_pack(void *qp, const float *const *q, int n, int d)
                   i + 1 < n ? q[i + 1] : q[i], d);
 }
 
-/* Scores of n <= 2 GROUP_PAIRS queries to probabilities, packed; `seen` positions. */
+/* Turn the scores of n <= 2 GROUP_PAIRS queries into packed probabilities; `seen`: number of
+ * positions. */
 static void group_softmax(const struct attn_mem *m, float *max, float *sum, int n, int seen,
                           const int *limit, float scale)
 {

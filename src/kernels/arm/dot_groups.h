@@ -12,9 +12,9 @@
 
 enum {
     DOT_OUTS = QUANT_ROWS,
-    DOT_ROWS = 4,   /* rows of a register block */
-    LONE_OUTS = 16, /* outputs of a pass of one row, */
-    LONE_APART = 4  /* where they are at least so many rows from each other */
+    DOT_ROWS = 4,   /* rows per register block */
+    LONE_OUTS = 16, /* outputs per pass with one row of x, */
+    LONE_APART = 4  /* if they are at least so many rows apart */
 };
 
 /* A block of one packed row. */
@@ -27,7 +27,7 @@ struct dot_x {
     };
 };
 
-/* Lanes that add up to the sum of 16 and of 32 products. */
+/* Vectors whose lanes add up to the sum of 16 (dot16) and of 32 (dot32) products. */
 #if defined(__ARM_FEATURE_DOTPROD)
 ALWAYS_INLINE int32x4_t dot16(int8x16_t w, int8x16_t x)
 {
@@ -45,7 +45,7 @@ ALWAYS_INLINE int32x4_t dot16(int8x16_t w, int8x16_t x)
     return vpadalq_s16(vpaddlq_s16(lo), vmull_high_s8(w, x));
 }
 
-/* Two products fit in int16: 2 * 128 * 127. */
+/* The sum of two products fits into int16: 2 * 128 * 127. */
 ALWAYS_INLINE int32x4_t dot32(int8x16x2_t w, int8x16x2_t x)
 {
     int16x8_t lo = vmull_s8(vget_low_s8(w.val[0]), vget_low_s8(x.val[0]));
@@ -135,7 +135,8 @@ ALWAYS_INLINE void dot_block(enum dtype t, int nr, float32x4_t *acc, const int8x
     }
 }
 
-/* The outputs of f, in `sets` of four, of nr rows. t, sets and nr are constants. */
+/* Compute the outputs of f, in `sets` of four, for nr rows. t, sets and nr are compile-time
+ * constants. */
 ALWAYS_INLINE void dot_group(enum dtype t, int sets, int nr, float *y, size_t y_stride,
                              const struct dot_x *x, size_t xs, const struct matrix *w,
                              const struct far_walk *f)
@@ -181,7 +182,8 @@ ALWAYS_INLINE void dot_group(enum dtype t, int sets, int nr, float *y, size_t y_
     }
 }
 
-/* One row: the blocks of 32 have room for sixteen streams, unless these would be short. */
+/* One row. Types with blocks of 32 leave enough registers for sixteen streams of weights, which are
+ * used unless they would be short. */
 ALWAYS_INLINE void dot_lone(enum dtype t, float *y, const struct dot_x *x, const struct matrix *w,
                             int o0, int o1)
 {

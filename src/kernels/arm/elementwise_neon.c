@@ -1,5 +1,5 @@
-/* The small operations of the decoder with NEON. Sums keep four vectors of four lanes, element i in
- * lane i mod 16, joined in one fixed order, so they depend on nothing but the row. */
+/* The small operations of the decoder with NEON. Sums use four vectors of four lanes, element i in
+ * lane i mod 16, added up in one fixed order, so they depend only on the row. */
 #include "kernels/arm/arm.h"
 #include "tensor/half.h"
 
@@ -13,7 +13,7 @@ static inline float32x4_t exp_neon(float32x4_t x)
 {
     uint32x4_t normal = vcgeq_f32(x, vdupq_n_f32(-87.3f));
     x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-87.3f)), vdupq_n_f32(88.0f));
-    /* Added to 1.5 * 2^23 the product is rounded to an integer, held in the low bits. */
+    /* Adding the product to 1.5 * 2^23 rounds it to an integer, which is in the low bits. */
     float32x4_t magic = vdupq_n_f32(0x1.8p23f);
     float32x4_t z = vfmaq_n_f32(magic, x, 0x1.715476p+0f), n = vsubq_f32(z, magic);
     /* ln 2 in two parts: the first has 11 low bits zero, so n * ln2_hi is exact. */
@@ -50,7 +50,7 @@ static inline float32x4_t exp2_neon(float32x4_t t)
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), scale));
 }
 
-/* The last n < 4 floats of a row and the value given, and back. */
+/* Load the last n < 4 floats of a row, with the given value in the other lanes; and store them. */
 static inline float32x4_t load_tail(const float *x, int n, float rest)
 {
     float lane[4] = { rest, rest, rest, rest };
@@ -255,7 +255,7 @@ static void to_bf16_neon(uint16_t *y, const float *x, size_t n)
         y[i] = bf16_from_f32(x[i]);
 }
 
-/* Lane numbers below limit - i keep their value, the others become `rest`. */
+/* Lanes below n keep their value, the others become `rest`. */
 static inline float32x4_t keep_lanes(float32x4_t v, int n, float rest)
 {
     static const int32_t lane[4] = { 0, 1, 2, 3 };
@@ -312,7 +312,7 @@ static void scale_add_neon(float *acc, float a, const float *x, float b, int n)
         acc[i] = acc[i] * a + x[i] * b;
 }
 
-/* The largest by FMAXNM, which passes over NaN, then the first that equals it. */
+/* Finds the largest value by FMAXNM, which ignores NaN, then the first index with this value. */
 static int argmax_neon(const float *x, int n)
 {
     float32x4_t top4[4];

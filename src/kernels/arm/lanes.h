@@ -1,5 +1,5 @@
-/* Small things every Arm kernel uses: attributes that make gcc keep register blocks in registers,
- * and the store of four outputs. */
+/* Small helpers that all Arm kernels use: attributes and barriers that make gcc keep register
+ * blocks in registers, and stores of four outputs. */
 #ifndef PV_KERNELS_ARM_LANES_H
 #define PV_KERNELS_ARM_LANES_H
 
@@ -17,23 +17,23 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Loads stay on their side of this. Left alone, gcc moves those of a whole step to its front and
- * spills accumulators to make room. */
+/* Keeps loads from moving across this point. Otherwise gcc moves the loads of a whole step to its
+ * beginning and spills accumulators to make room. */
 ALWAYS_INLINE void keep_order(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* p, for loads that are to stay behind the making of v. Says nothing about other memory, so arrays
- * that live in registers stay there. */
+/* Returns p; loads through it stay after the computation of v. Does not affect other memory, so
+ * arrays in registers stay there. */
 ALWAYS_INLINE const void *keep_after(const void *p, float32x4_t v)
 {
     __asm__ volatile("" : "+r"(p) : "w"(v));
     return p;
 }
 
-/* A start value made on the spot, which takes no vector pipe: a zero, or four numbers from memory.
- * gcc would keep one in a register and copy it, which does. */
+/* A start value created when needed, without using a vector pipe: zero, or four numbers from
+ * memory. gcc would keep the value in a register and copy it, which does use one. */
 ALWAYS_INLINE int32x4_t fresh_zero(void)
 {
     int32x4_t v;
@@ -48,14 +48,14 @@ ALWAYS_INLINE int32x4_t fresh_load(const int32_t *p)
     return v;
 }
 
-/* v, which is to be overwritten, after `before` has been made of it: spares a copy. */
+/* Returns v, which may be overwritten once `before` has been computed from it; saves a copy. */
 ALWAYS_INLINE uint8x16_t reuse_after(uint8x16_t v, int8x16_t before)
 {
     __asm__("" : "+w"(v) : "w"(before));
     return v;
 }
 
-/* The first n <= 4 (more count as 4) lanes of v, plus bias. */
+/* Store the first n lanes of v (n > 4 counts as 4), plus bias. */
 ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
 {
     if (n >= 4) {
@@ -68,7 +68,7 @@ ALWAYS_INLINE void store4(float *y, float32x4_t v, int n, const float *bias)
         y[i] = bias ? lane[i] + bias[i] : lane[i];
 }
 
-/* The same with outputs that are `apart` from each other. */
+/* The same with outputs that are `apart` elements from each other. */
 ALWAYS_INLINE void store4_apart(float *y, size_t apart, float32x4_t v, int n, const float *bias)
 {
     if (n >= 4) {
@@ -88,8 +88,8 @@ ALWAYS_INLINE void store4_apart(float *y, size_t apart, float32x4_t v, int n, co
         y[(size_t)i * apart] = bias ? lane[i] + bias[(size_t)i * apart] : lane[i];
 }
 
-/* Two 2x2 blocks as BFMMLA and SMMLA leave them, weights outside: outputs 0..3 of rows 0 and 1
- * (`second`: row 1 exists). */
+/* Store two 2x2 blocks in the order of BFMMLA and SMMLA (weight rows outside): outputs 0..3 of rows
+ * 0 and 1 (`second`: row 1 exists). */
 ALWAYS_INLINE void store_pair(float *y, size_t y_stride, float32x4_t a, float32x4_t b, int n_out,
                               bool second, const float *bias)
 {

@@ -1,27 +1,26 @@
-/* Products by BF16 weights with BFMMLA, which adds to a 2x2 block of sums the products of two
+/* Products with BF16 weights by BFMMLA, which adds to a 2x2 block of sums the products of two
  * weight rows and two rows of x over four elements of `in`.
  *
  * x is rounded to bf16 and packed in pairs of rows, four elements of one, four of the other; a last
- * row without a partner is paired with itself. Weight rows are paired in registers (two ZIPs for
- * 2 x 8 elements) when there are few rows of x, in a panel when there are many.
+ * row without a partner is paired with itself. With few rows of x, weight rows are paired in
+ * registers (two ZIPs for 2 x 8 elements); with many, in a panel.
  *
- * BFMMLA rounds in its own way, so all paths use it, one after the other over `in` in steps of
- * four, one accumulator per 2x2 block. What it computes for one (row, output) does not depend on
- * their partners. `in` is padded with zeros to a multiple of 8.
+ * BFMMLA has its own rounding, so all paths use it, in ascending order over `in` in steps of four,
+ * with one accumulator per 2x2 block. Its result for one (row, output) does not depend on the
+ * partners. `in` is padded with zeros to a multiple of 8.
  *
- * bf16 vectors are only ever loaded or made from loaded integers: gcc 12 miscompiles constant
- * ones. */
+ * bf16 vectors are only loaded or made from loaded integers: gcc 12 miscompiles constant ones. */
 #include "kernels/arm/arm.h"
 #include "kernels/arm/lanes.h"
 #include "kernels/arm/panel.h"
 
 enum {
     PANEL_OUTS = 32,
-    STRIP_PAIRS = 4,  /* pairs of outputs of a register block */
-    TILE_PAIRS = 6,   /* pairs of rows of a register block over a panel: 24 accumulators hide the
-                         latency of BFMMLA (5 cycles, 4 a cycle on Neoverse-V1) */
-    DIRECT_PAIRS = 4, /* up to here weights are paired in registers */
-    LONE_PAIRS = 8,   /* pairs of outputs with one pair of rows: enough chains of their own */
+    STRIP_PAIRS = 4,  /* pairs of outputs per register block */
+    TILE_PAIRS = 6,   /* pairs of rows per register block over a panel: 24 accumulators hide the
+                         latency of BFMMLA (5 cycles, 4 per cycle on Neoverse-V1) */
+    DIRECT_PAIRS = 4, /* up to so many pairs, weights are paired in registers */
+    LONE_PAIRS = 8,   /* pairs of outputs with one pair of rows: enough independent chains */
     CHUNK = 512       /* elements: panel chunk 32 KiB, x of a tile 12 KiB */
 };
 
@@ -30,8 +29,8 @@ static int pad8(int in)
     return (in + 7) & ~7;
 }
 
-/* Elements from one packed pair to the next: whole cache lines, an odd number of them, so that
- * pairs of power-of-two length do not meet in the same sets of L1. */
+/* Elements from one packed pair to the next: an odd number of whole cache lines, so that pairs of
+ * power-of-two length do not fall into the same sets of L1. */
 static size_t pair_stride(int in)
 {
     return ((2 * (size_t)pad8(in) + 63) & ~(size_t)63) + 32;
@@ -113,7 +112,8 @@ ALWAYS_INLINE void direct_step(int mp, int np, float32x4_t (*acc)[DIRECT_PAIRS],
     }
 }
 
-/* The outputs of f, in mp pairs, of n rows in np pairs. mp and np are constants. */
+/* Compute the outputs of f, in mp pairs, for n rows in np pairs. mp and np are compile-time
+ * constants. */
 ALWAYS_INLINE void direct(int mp, int np, float *y, size_t y_stride, const uint16_t *x, int n,
                           const struct matrix *w, const struct far_walk *f)
 {
@@ -129,8 +129,8 @@ ALWAYS_INLINE void direct(int mp, int np, float *y, size_t y_stride, const uint1
         UNROLL
     for (int p = 0; p < np; p++)
         acc[i][p] = vdupq_n_f32(0);
-    /* A cache line of eight rows side by side: more would not fit in the ways of L1 where rows are
-     * a power of two long. */
+    /* Takes one cache line of each of eight rows at a time: more would exceed the associativity of
+     * L1 if the length of rows is a power of two. */
     for (; k + 32 <= w->in; k += 32)
         UNROLL
     for (int i = 0; i < mp; i += STRIP_PAIRS)
@@ -213,7 +213,7 @@ static void load(void *panel, const struct matrix *w, int o, int n_out, int k0, 
     }
 }
 
-/* np pairs of rows by one strip; mem: accumulators [row pair][output pair][4]. */
+/* Multiply np pairs of rows by one strip; mem: accumulators [row pair][output pair][4]. */
 ALWAYS_INLINE void strip_run(int np, const struct panel_tile *t, float *mem, const uint16_t *panel,
                              const uint8_t *ahead)
 {
@@ -294,7 +294,7 @@ static const struct panel_kernel panel = {
     .rows = 2 * TILE_PAIRS,
     .unit = 2,
     .chunk = CHUNK,
-    .step = 1, /* four strips, a line per four elements each */
+    .step = 1, /* four strips, each one line per four elements */
     .panel_size = sizeof(uint16_t) * PANEL_OUTS * CHUNK,
     .acc_row = PANEL_OUTS,
     .x_size = packed_size,

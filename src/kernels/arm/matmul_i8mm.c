@@ -1,8 +1,8 @@
-/* Quantised products with SMMLA on weights as they lie in the file (smmla.h has the method).
+/* Quantised products with SMMLA on weights as stored in the file (smmla.h explains the method).
  *
- * A lone row goes through the SDOT kernels: integer sums are exact and the float part is the same,
- * so the bits are too. For Q4_0 in registers the integer sums start lower by 8 sum q, which spares
- * taking 8 off each weight. */
+ * A single row uses the SDOT kernels: integer sums are exact and the float part is the same, so the
+ * bits are too. For Q4_0 unpacked in registers, the integer sums start at -8 sum q, which saves
+ * subtracting 8 from each weight. */
 #include "kernels/arm/smmla.h"
 
 ALWAYS_INLINE void load_strip(enum dtype t, struct mm_w *dst, const struct matrix *w, int o, int k0,
@@ -40,7 +40,7 @@ ALWAYS_INLINE void load_panel(enum dtype t, void *panel, const struct matrix *w,
 
 /* ---- few rows: weights unpacked and paired in registers ---- */
 
-/* The four outputs of f, of n rows in np pairs. t and np are constants. */
+/* Compute the four outputs of f for n rows in np pairs. t and np are compile-time constants. */
 ALWAYS_INLINE void direct(enum dtype t, int np, float *y, size_t y_stride, const struct mm_x *x,
                           int n, const struct matrix *w, const struct far_walk *f)
 {

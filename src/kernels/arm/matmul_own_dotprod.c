@@ -1,17 +1,17 @@
-/* Products by repacked weights (own_quant.h) with SDOT.
+/* Products with repacked weights (own_quant.h) by SDOT.
  *
- * The integer sums of a strip's four outputs come out of eight SDOT and one pairwise addition for
- * each row of x; the float part is that of quant_blocks.h. The strips of a pass are far apart
- * (panel.h: struct far_walk), each one long stream. */
+ * For each row of x, eight SDOT and one pairwise addition give the integer sums of a strip's four
+ * outputs; the float part is that of quant_blocks.h. The strips of a pass are far apart (panel.h:
+ * struct far_walk), each one long stream. */
 #include "kernels/arm/arm.h"
 #include "kernels/arm/own_quant.h"
 
 enum {
-    DOT_ROWS = 4,   /* rows of a register block */
-    LONE_STRIPS = 4 /* strips of a pass of one row */
+    DOT_ROWS = 4,   /* rows per register block */
+    LONE_STRIPS = 4 /* strips per pass with one row */
 };
 
-/* A block of one packed row: vector i has values 8 i to 8 i + 7 twice. */
+/* A block of one packed row: vector i has values 8 i to 8 i + 7, twice. */
 struct own_x {
     int8_t q[OWN_STEPS][OWN_VECTOR];
     float d;
@@ -50,7 +50,7 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
     }
 }
 
-/* Steps [i0, i1) of a block by one row: the sums of four outputs. */
+/* Multiply steps [i0, i1) of a block by one row: returns the sums of four outputs. */
 ALWAYS_INLINE float32x4_t strip_sums(enum dtype t, int8x16_t (*q)[OWN_PAIRS], const struct own_x *x,
                                      int i0, int i1)
 {
@@ -81,7 +81,7 @@ ALWAYS_INLINE void strip_block(enum dtype t, int nr, float32x4_t *acc, int8x16_t
     }
 }
 
-/* Strips of f, `sets` of them, by nr rows. t, sets and nr are constants. */
+/* Multiply `sets` strips of f by nr rows. t, sets and nr are compile-time constants. */
 ALWAYS_INLINE void strips(enum dtype t, int sets, int nr, float *y, size_t y_stride,
                           const struct own_x *x, const struct matrix *w, const struct far_walk *f,
                           int o1)

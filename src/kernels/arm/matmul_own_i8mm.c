@@ -1,17 +1,18 @@
-/* Products by repacked weights (own_quant.h) with SMMLA (smmla.h has the method). A lone row goes
- * through the SDOT kernel, which gives the same bits. */
+/* Products with repacked weights (own_quant.h) by SMMLA (smmla.h explains the method). A single row
+ * uses the SDOT kernel, which gives the same bits. */
 #include "kernels/arm/own_quant.h"
 #include "kernels/arm/smmla.h"
 
-enum { DIRECT_STRIPS = 4 /* strips of a pass at most */ };
+enum { DIRECT_STRIPS = 4 /* most strips per pass */ };
 
-/* What add_block is to take the unpacked blocks for: without halves or mins they are all alike. */
+/* The type for which add_block should compute: unpacked blocks without halves or mins are all
+ * alike. */
 ALWAYS_INLINE enum dtype own_kind(enum dtype t)
 {
     return t == DTYPE_Q6_K || quant_has_min(t) ? t : DTYPE_Q8_0;
 }
 
-/* Block `part` of the group at p. */
+/* Unpack block `part` of the group at p. */
 ALWAYS_INLINE void own_block(enum dtype t, struct mm_block *w, struct quant_scales unit,
                              const uint8_t *p, int part)
 {
@@ -50,7 +51,7 @@ ALWAYS_INLINE void load_panel(enum dtype t, void *panel, const struct matrix *w,
 
 /* ---- few rows ---- */
 
-/* Strips of f, `sets` of them, by n rows in np pairs. t, sets and np are constants. */
+/* Multiply `sets` strips of f by n rows in np pairs. t, sets and np are compile-time constants. */
 ALWAYS_INLINE void direct(enum dtype t, int sets, int np, float *y, size_t y_stride,
                           const struct mm_x *x, int n, const struct matrix *w,
                           const struct far_walk *f, int o1)
@@ -99,8 +100,8 @@ ALWAYS_INLINE void direct(enum dtype t, int sets, int np, float *y, size_t y_str
     }
 }
 
-/* As many strips side by side as registers and the work on each allow: the fewer rows, the more it
- * is memory that counts, which likes long streams. */
+/* Uses as many strips at a time as registers and the work per strip allow: with fewer rows, memory
+ * bandwidth matters more, and it is best with many long streams. */
 ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const struct mm_x *x, int n,
                                const struct matrix *w, int o0, int o1)
 {

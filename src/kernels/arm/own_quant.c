@@ -1,7 +1,7 @@
-/* Makes the order of own_quant.h from weights as they lie in the file. */
+/* Repacks weights from the order of the file to that of own_quant.h. */
 #include "kernels/arm/own_quant.h"
 
-enum { RUN = 8 /* values of an output that lie together */ };
+enum { RUN = 8 /* consecutive values of an output */ };
 
 size_t own_size(const struct matrix *w)
 {
@@ -15,7 +15,8 @@ ALWAYS_INLINE uint8_t half_of(const uint8_t *p, int i, bool high)
     return high ? p[i] >> 4 : p[i] & 15;
 }
 
-/* Values 8 step .. 8 step + 7 of block `sub` of the file's block b, as they are stored here. */
+/* Read values 8 step .. 8 step + 7 of block `sub` of the file's block b, as codes for the new
+ * order. */
 ALWAYS_INLINE void read_run(uint8_t code[RUN], enum dtype t, const uint8_t *b, int sub, int step)
 {
     int k = RUN * step, group = sub / 4, part = sub % 4;
@@ -45,7 +46,7 @@ ALWAYS_INLINE void read_run(uint8_t code[RUN], enum dtype t, const uint8_t *b, i
         }
 }
 
-/* These values of an output to their places in the group: half e of vectors of pair o. */
+/* Write these values of an output to their places in the group: half e of the vectors of pair o. */
 ALWAYS_INLINE void write_run(uint8_t *group, enum dtype t, int part, int step, int o, int e,
                              const uint8_t code[RUN])
 {
@@ -84,8 +85,8 @@ static uint32_t bf16_of(int v)
     return bits >> 16;
 }
 
-/* The scales of output j: those of block `sub` in the group, d and the factor of mins in the unit's
- * head, or, without one, in the group. */
+/* Write the scales of output j: those of block `sub` to the group; d and the factor of mins to the
+ * unit's head, or, without a head, to the group. */
 ALWAYS_INLINE void write_scales(uint8_t *unit, uint8_t *group, enum dtype t, const uint8_t *b,
                                 int j, int sub)
 {
@@ -111,7 +112,7 @@ ALWAYS_INLINE void write_scales(uint8_t *unit, uint8_t *group, enum dtype t, con
     memcpy(group + OWN_VECTOR * (sub % 2) + 4 * j, &pair, sizeof pair);
 }
 
-/* Block u of output o + j to its unit. */
+/* Repack the file's block b of output j of a strip into its unit. */
 ALWAYS_INLINE void take_block(uint8_t *unit, enum dtype t, const uint8_t *b, int j)
 {
     for (int sub = 0; sub < quant_subs(t); sub++) {
@@ -126,7 +127,7 @@ ALWAYS_INLINE void take_block(uint8_t *unit, enum dtype t, const uint8_t *b, int
     }
 }
 
-/* t is a constant. */
+/* Repack outputs [o0, o1); t is a compile-time constant. */
 ALWAYS_INLINE void take(enum dtype t, void *to, const struct matrix *w, int o0, int o1)
 {
     size_t size = (size_t)quant_block_size(t), unit = own_unit(t);

@@ -1,13 +1,14 @@
 /* Repacked weights for SDOT and SMMLA, made when a model is opened: the blocks of four outputs (a
- * strip) lie together as the inner loops take them, so that nothing is gathered, paired or added
- * across lanes. Products have the bits of those with weights as they lie in the file.
+ * strip) are stored together in the order of the inner loops, so that nothing must be gathered,
+ * paired or added across lanes. Products have the same bits as with the weights in the file's
+ * order.
  *
  * A vector has eight values of each output of a pair: q[step][pair] of a block of 32, step 0..3,
  * pair 0..1. SMMLA takes it as it is. SDOT takes it with the same eight values of x twice; one
  * pairwise addition then gives the sums of four outputs.
  *
- * A strip is one long stream of units (a block of the file's type, of four outputs), each a head
- * and groups:
+ * A strip is one long stream of units. A unit has a block of the file's type for each of the four
+ * outputs, stored as a head and groups:
  *
  *   type    head         group
  *   Q8_0                 d[4] (f16), 8 vectors
@@ -20,8 +21,9 @@
  *   Q6_K    d[4], pad    8 of: scales, for each pair 3 vectors: steps 0, 1, 2 in the high six bits
  *                        of the bytes, signed; step 3 in the low two of all three
  *
- * Scales of K-quants are small integers, as bf16: two numbers of an output (scale and min, or the
- * scales of both halves of Q6_K) share 32 bits, so that one AND and one shift make them f32. */
+ * Scales of K-quants are small integers, stored as bf16: two numbers of an output (scale and min,
+ * or the scales of both halves of Q6_K) share 32 bits, so that one AND and one shift convert them
+ * to f32. */
 #ifndef PV_KERNELS_ARM_OWN_QUANT_H
 #define PV_KERNELS_ARM_OWN_QUANT_H
 
@@ -29,7 +31,7 @@
 
 enum { OWN_OUTS = 4, OWN_STEPS = 4, OWN_PAIRS = 2, OWN_VECTOR = 16 };
 
-/* own_quant.c: bytes of a repacked matrix, and how its outputs [o0, o1) are made. */
+/* own_quant.c: bytes of a repacked matrix; and the function that repacks outputs [o0, o1). */
 size_t own_size(const struct matrix *w);
 void own_take(void *to, const struct matrix *w, int o0, int o1);
 
@@ -38,7 +40,7 @@ ALWAYS_INLINE size_t own_head(enum dtype t)
     return quant_subs(t) > 1 ? OWN_VECTOR : 0;
 }
 
-/* Groups of a unit, and blocks of 32 of a group. */
+/* Groups per unit, and (own_parts) blocks of 32 per group. */
 ALWAYS_INLINE int own_groups(enum dtype t)
 {
     return t == DTYPE_Q6_K ? 8 : quant_subs(t) > 1 ? 4 : 1;
@@ -77,7 +79,7 @@ ALWAYS_INLINE const uint8_t *own_strip(const struct matrix *w, enum dtype t, int
     return (const uint8_t *)w->own + (size_t)i * units * own_unit(t);
 }
 
-/* The unpacked integers are so many bits too large. */
+/* The unpacked integers are too large by a factor of 2^own_shift. */
 ALWAYS_INLINE int own_shift(enum dtype t)
 {
     return t == DTYPE_Q4_0 ? 4 : t == DTYPE_Q6_K ? 2 : 0;
@@ -88,7 +90,7 @@ ALWAYS_INLINE int8x16_t as_signed(uint8x16_t v)
     return vreinterpretq_s8_u8(v);
 }
 
-/* Two vectors of bytes of which each half is a number: low halves to lo, high halves to hi. */
+/* Split a vector of bytes with a number in each half: low halves to lo, high halves to hi. */
 ALWAYS_INLINE void own_halves(enum dtype t, int8x16_t *lo, int8x16_t *hi, const uint8_t *p)
 {
     uint8x16_t v = vld1q_u8(p);
@@ -106,7 +108,7 @@ ALWAYS_INLINE void own_halves(enum dtype t, int8x16_t *lo, int8x16_t *hi, const 
     }
 }
 
-/* Bit `bit` of h in bit 4 of v, of which the other bits stay. */
+/* Put bit `bit` of h into bit 4 of v; the other bits of v stay. */
 ALWAYS_INLINE int8x16_t own_fifth(int8x16_t v, uint8x16_t h, int bit)
 {
     uint8x16_t at = bit < 4 ? vshlq_n_u8(h, 4 - (bit & 3)) : bit == 4 ? h : vshrq_n_u8(h, bit & 3);
@@ -127,7 +129,7 @@ ALWAYS_INLINE void own_six(int8x16_t (*q)[OWN_PAIRS], const uint8_t *p)
     }
 }
 
-/* Block `part` of the group at p. */
+/* Unpack block `part` of the group at p. */
 ALWAYS_INLINE void own_quants(enum dtype t, int8x16_t (*q)[OWN_PAIRS], const uint8_t *p, int part)
 {
     int8x16_t other;
@@ -154,7 +156,7 @@ ALWAYS_INLINE void own_quants(enum dtype t, int8x16_t (*q)[OWN_PAIRS], const uin
     }
 }
 
-/* The head of a unit: d and the factor of mins. */
+/* Load the head of a unit: d and the factor of mins. */
 ALWAYS_INLINE struct quant_scales own_unit_scales(enum dtype t, const uint8_t *p)
 {
     struct quant_scales k = { vdupq_n_f32(0), vdupq_n_f32(0) };

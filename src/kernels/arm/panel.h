@@ -1,7 +1,7 @@
 /* Matrix product over panels of weights, shared by the Arm kernels.
  *
- * A few weight rows (a panel) are brought into the form the inner loop eats, a chunk of `in` at a
- * time, and used for a block of rows of x before the next chunk is read:
+ * A few weight rows (a panel) are converted to the form that the inner loop needs, a chunk of `in`
+ * at a time, and used for a block of rows of x before the next chunk is read:
  *
  *   for each block of rows (its packed x fits in L2, or streams from L3 at a few bytes a cycle)
  *     for each panel of outputs
@@ -9,8 +9,8 @@
  *         load the panel; for each tile of rows: acc += x . panel
  *       y = acc
  *
- * Accumulators rest in memory between chunks as they are, so the operations on one (row, output)
- * are the same whatever the blocks: one sequence over `in`. */
+ * Between chunks the accumulators are stored in memory unchanged, so the operations on one (row,
+ * output) are the same for all block sizes: one sequence over `in`. */
 #ifndef PV_KERNELS_ARM_PANEL_H
 #define PV_KERNELS_ARM_PANEL_H
 
@@ -19,35 +19,35 @@
 #include <string.h>
 
 enum {
-    PANEL_ROWS = 96,            /* rows of a block at most, */
-    PANEL_ROWS_MIN = 48,        /* and at least: the work of loading a panel is spread over them */
-    PANEL_X_SIZE = 1024 * 1024, /* bytes of packed x of a block, about */
+    PANEL_ROWS = 96,            /* most rows of a block, */
+    PANEL_ROWS_MIN = 48,        /* and fewest: they share the cost of loading a panel */
+    PANEL_X_SIZE = 1024 * 1024, /* approximate bytes of packed x per block */
     PANEL_CUT = 256,            /* chunks are multiples of this many elements */
     PANEL_LINE = 64             /* bytes */
 };
 
 /* One tile's work in one chunk. */
 struct panel_tile {
-    float *acc;           /* of this tile; the tile's own layout */
+    float *acc;           /* of this tile; layout of the kernel's choice */
     const void *panel;    /* the chunk as loaded */
     const void *xp;       /* all packed rows */
-    int outs;             /* outputs wanted of the panel */
-    int in, row, rows;    /* row of xp the tile begins at, rows of the tile */
-    int k0, k1;           /* of `in` */
+    int outs;             /* outputs of the panel that are wanted */
+    int in, row, rows;    /* first row of the tile in xp, rows of the tile */
+    int k0, k1;           /* range of `in` */
     const uint8_t *ahead; /* weights to prefetch, one line per step, never read */
 };
 
 struct panel_kernel {
     int outs;  /* outputs of a panel */
-    int rows;  /* rows of a tile at most */
+    int rows;  /* most rows of a tile */
     int unit;  /* tiles begin at multiples of this many rows */
-    int chunk; /* elements of `in` at most, a multiple of PANEL_CUT */
+    int chunk; /* most elements of `in` per chunk, a multiple of PANEL_CUT */
     int step;  /* elements of `in` per line that `tile` prefetches, all strips together */
     size_t panel_size;
-    size_t acc_row; /* accumulator floats of one row */
+    size_t acc_row; /* accumulator floats per row */
     size_t (*x_size)(int n, int in);
-    /* n_out outputs from o on, and what completes their strip (past the last row, the last row
-     * again), elements k0 .. k1 - 1. */
+    /* Load elements k0 .. k1 - 1 of n_out outputs from o on, and of those that complete their
+     * strip; after the last row of the matrix, the last row is repeated. */
     void (*load)(void *panel, const struct matrix *w, int o, int n_out, int k0, int k1);
     void (*tile)(const struct panel_tile *t); /* starts from zero when k0 is 0 */
     /* Write n_out outputs of the tile. */
@@ -70,8 +70,8 @@ static inline const uint8_t *panel_row(const struct matrix *w, int o)
     return (const uint8_t *)w->data + (size_t)panel_min(o, w->out - 1) * w->row_size;
 }
 
-/* The last `count` bytes, from byte `at` on, of n weight rows, `apart` rows from each other, each
- * followed by zeros up to `size` bytes. */
+/* Copy the last `count` bytes, from byte `at` on, of n weight rows, `apart` rows from each other,
+ * each followed by zeros up to `size` bytes. */
 static inline void panel_tail(uint8_t *dst, size_t size, const struct matrix *w, int o, int apart,
                               int n, size_t at, size_t count)
 {
@@ -80,21 +80,22 @@ static inline void panel_tail(uint8_t *dst, size_t size, const struct matrix *w,
         memcpy(dst + size * (size_t)i, panel_row(w, o + i * apart) + at, count);
 }
 
-/* First row of tile i when `rows` rows are cut into n tiles as even as units allow. */
+/* First row of tile i if `rows` rows are cut into n tiles as evenly as units allow. */
 static inline int panel_cut(const struct panel_kernel *p, int rows, int i, int n)
 {
     int units = (rows + p->unit - 1) / p->unit;
     return panel_min(rows, units * i / n * p->unit);
 }
 
-/* Rows row0 .. row0 + rows - 1 by the panel of outputs at o. */
+/* Multiply rows row0 .. row0 + rows - 1 by the panel of outputs at o. */
 static inline void panel_block(const struct panel_kernel *p, float *y, size_t y_stride,
                                const void *xp, int row0, int rows, const struct matrix *w, int o,
                                int n_out, void *scratch)
 {
     float *acc = (float *)((uint8_t *)scratch + p->panel_size);
     int n_tiles = (rows + p->rows - 1) / p->rows;
-    /* The next panel's rows follow in memory; they come to L2 while this one computes. */
+    /* The next panel's rows follow in memory; they are prefetched to L2 while this one is computed.
+     */
     const uint8_t *ahead = panel_row(w, o) + (size_t)p->outs * w->row_size;
     const uint8_t *ahead_end = ahead + (size_t)p->outs * w->row_size;
     int n_chunks = (w->in + p->chunk - 1) / p->chunk;
@@ -139,24 +140,25 @@ static inline void panel_run(const struct panel_kernel *p, float *y, size_t y_st
                         panel_min(p->outs, o1 - o), scratch);
 }
 
-/* Outputs in groups of `streams` whose weight rows are read side by side. Neighbouring rows lie in
- * one page or two, where the hardware sees one stream and does not fetch ahead; `apart` rows from
- * each other, each followed by its neighbours, they are as many long streams (rows of 952 bytes,
- * both cores of a Neoverse-V1: 27 GB/s for four neighbours, 63 for four far apart, 67 for sixteen).
- * Software prefetch made all of these slower, so there is none. */
+/* Goes through outputs in groups of `streams`, whose weight rows are read at the same time.
+ * Neighbouring rows are in one page or two, where the hardware sees a single stream and does not
+ * prefetch. Rows that are `apart` rows from each other, each followed by its neighbours, are as
+ * many long streams (rows of 952 bytes, both cores of a Neoverse-V1: 27 GB/s for four neighbours,
+ * 63 for four far apart, 67 for sixteen). Software prefetch made all of these slower, so there is
+ * none. */
 struct far_walk {
     int o, apart; /* this group: o, o + apart, o + 2 apart, ... */
-    int n_out;    /* outputs of it: `streams`, fewer in the last */
+    int n_out;    /* outputs of this group: `streams`, fewer in the last */
     int streams, first, end, left;
 };
 
-/* Outputs [o0, o1). */
+/* Start with outputs [o0, o1). */
 static inline struct far_walk far_walk(int o0, int o1, int streams)
 {
     return (struct far_walk){ .streams = streams, .first = o0, .end = o1 };
 }
 
-/* The next group; false: there was none left. */
+/* Go to the next group. Returns false if there is none. */
 static inline bool far_next(struct far_walk *f)
 {
     int count = f->end - f->first;
@@ -175,7 +177,7 @@ static inline bool far_next(struct far_walk *f)
     return true;
 }
 
-/* Weight row of output i of the group; past the last row, the last row again. */
+/* Weight row of output i of the group; after the last row of the matrix, the last row again. */
 static inline const uint8_t *far_row(const struct far_walk *f, const struct matrix *w, int i)
 {
     return panel_row(w, f->o + i * f->apart);

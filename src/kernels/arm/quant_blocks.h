@@ -1,14 +1,15 @@
 /* Blocks of quantised weights in NEON registers, and activations in blocks of int8, shared by the
  * kernels that sum products of int8 in int32.
  *
- * x is quantised in blocks of 32: d = max|x| / 127, q = x / d rounded to nearest. With w = a * u
- * (or a * u - m for types with a min: Q4_K, Q5_K, Q4_1, Q5_1), u small integers, a block adds to a
- * (row, output)
+ * x is quantised in blocks of 32: d = max|x| / 127, q = x / d rounded to nearest. Weights are w = a
+ * * u (or a * u - m for types with a min: Q4_K, Q5_K, Q4_1, Q5_1) with small integers u. A block
+ * adds to a (row, output)
  *
  *   acc = fma(float(sum q u), a * d, acc), then with a min acc = fma(-m, d * sum q, acc)
  *
- * in the order of blocks; Q6_K, which has a scale per 16, does the first line for each half. The
- * integer sums are exact, so kernels may take them in any order and still give equal bits. */
+ * in the order of blocks. Q6_K, which has a scale per 16 elements, does the first line for each
+ * half. The integer sums are exact, so kernels may compute them in any order and still give equal
+ * bits. */
 #ifndef PV_KERNELS_ARM_QUANT_BLOCKS_H
 #define PV_KERNELS_ARM_QUANT_BLOCKS_H
 
@@ -57,8 +58,9 @@ ALWAYS_INLINE bool quant_has_min(enum dtype t)
     return t == DTYPE_Q4_K || t == DTYPE_Q5_K || t == DTYPE_Q4_1 || t == DTYPE_Q5_1;
 }
 
-/* A block's parts as the inner loops take them: parts of one group share the bytes they are
- * unpacked from, so a loop over groups unrolls over parts. Sub-block = group * parts + part. */
+/* Number of parts per group. Inner loops take a block in groups; the parts of a group share the
+ * bytes that they are unpacked from, so a loop over groups unrolls over parts. Sub-block = group *
+ * parts + part. */
 ALWAYS_INLINE int quant_parts(enum dtype t)
 {
     return t == DTYPE_Q6_K ? 4 : t == DTYPE_Q4_K || t == DTYPE_Q5_K ? 2 : 1;
@@ -75,7 +77,7 @@ ALWAYS_INLINE int8x16x2_t as_s8(uint8x16_t lo, uint8x16_t hi)
     return v;
 }
 
-/* All ones where an element's bit of `bits` (four bytes, repeated) is set. */
+/* All ones for elements whose bit in `bits` (four bytes, repeated) is set. */
 ALWAYS_INLINE uint8x16_t fifth_set(uint8x16_t bits, bool high)
 {
     static const uint8_t select[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
@@ -84,19 +86,19 @@ ALWAYS_INLINE uint8x16_t fifth_set(uint8x16_t bits, bool high)
     return vtstq_u8(vqtbl1q_u8(bits, vld1q_u8(byte[high])), vld1q_u8(select));
 }
 
-/* Q5_0: elements whose bit is not set have 16 taken off. */
+/* Q5_0: subtract 16 from elements whose bit is not set. */
 ALWAYS_INLINE uint8x16_t fifth_bit(uint8x16_t low, uint8x16_t bits, bool high)
 {
     return vorrq_u8(low, vbicq_u8(vdupq_n_u8(0xf0), fifth_set(bits, high)));
 }
 
-/* Q5_1: elements whose bit is set have 16 added. */
+/* Q5_1: add 16 to elements whose bit is set. */
 ALWAYS_INLINE uint8x16_t fifth_added(uint8x16_t low, uint8x16_t bits, bool high)
 {
     return vorrq_u8(low, vandq_u8(vdupq_n_u8(16), fifth_set(bits, high)));
 }
 
-/* The high bits `part` of Q6_K or `bit` of Q5_K, moved to bit 4 and up. */
+/* Move the high bits `part` of Q6_K, or `bit` of Q5_K, to bit 4 and up. */
 ALWAYS_INLINE uint8x16_t high6(uint8x16_t h, int part)
 {
     uint8x16_t mask = vdupq_n_u8(0x30);
@@ -152,8 +154,8 @@ ALWAYS_INLINE int8x16x2_t unpack_simple(enum dtype t, const uint8_t *p)
     return as_s8(lo, hi);
 }
 
-/* The 32 integers u of one sub-block of the block at p. Q4_0 stays 0..15 when `raw`: 8 sum q is
- * then to be taken off. */
+/* Unpack the 32 integers u of one sub-block of the block at p. With `raw`, Q4_0 stays 0..15, and
+ * the caller must subtract 8 sum q. */
 ALWAYS_INLINE int8x16x2_t unpack32(enum dtype t, const uint8_t *p, int group, int part, bool raw)
 {
     if (t == DTYPE_Q8_0)
@@ -183,7 +185,8 @@ ALWAYS_INLINE int8x16x2_t unpack32(enum dtype t, const uint8_t *p, int group, in
 
 /* ---- scales ---- */
 
-/* f16 of four rows to f32. Gathered in general registers: the vector pipes have enough to do. */
+/* f16 of four rows to f32. They are collected in general registers, because the vector pipes are
+ * busier. */
 ALWAYS_INLINE float32x4_t load_f16x4(const uint8_t *const *row, size_t at)
 {
     uint64_t lo = load_le16(row[0] + at) | (uint32_t)load_le16(row[1] + at) << 16;
@@ -191,7 +194,7 @@ ALWAYS_INLINE float32x4_t load_f16x4(const uint8_t *const *row, size_t at)
     return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(lo | hi << 32)));
 }
 
-/* The eight 6-bit scales and mins of Q4_K and Q5_K, a byte each. */
+/* Unpack the eight 6-bit scales and mins of Q4_K and Q5_K, one byte each. */
 ALWAYS_INLINE void unpack_scales(const uint8_t *p, uint8x8_t *scale, uint8x8_t *min)
 {
     uint32_t a = load_le32(p), b = load_le32(p + 4), c = load_le32(p + 8);
@@ -201,7 +204,8 @@ ALWAYS_INLINE void unpack_scales(const uint8_t *p, uint8x8_t *scale, uint8x8_t *
     *min = vcreate_u8((b & 0x3f3f3f3fu) | min_hi << 32);
 }
 
-/* Scales of a block of four rows: a and, for types with a min, m; for Q6_K a of either half. */
+/* Scales of a block of four rows: a, and in b for types with a min m, for Q6_K the second half's
+ * scale. */
 struct quant_scales {
     float32x4_t a, b;
 };
@@ -235,8 +239,8 @@ ALWAYS_INLINE void spread_signed(float32x4_t *out, const int8x8_t *v, float32x4_
     }
 }
 
-/* Scales of the sub-blocks of the block at byte `at` of four rows: a in [0, 8) (Q6_K: of the
- * halves, [0, 16)), m in [8, 16). */
+/* Load the scales of the sub-blocks of the block at byte `at` of four rows: a in [0, 8) (Q6_K: of
+ * the halves, [0, 16)), m in [8, 16). */
 ALWAYS_INLINE void quant_scales_load(enum dtype t, float32x4_t *out, const uint8_t *const *row,
                                      size_t at)
 {
@@ -255,7 +259,7 @@ ALWAYS_INLINE void quant_scales_load(enum dtype t, float32x4_t *out, const uint8
     }
     if (quant_subs(t) == 1) {
         out[0] = load_f16x4(row, at);
-        if (quant_has_min(t)) /* to be added in the file, to be taken off here */
+        if (quant_has_min(t)) /* the file's min is added, ours is subtracted */
             out[8] = vnegq_f32(load_f16x4(row, at + 2));
         return;
     }
@@ -276,7 +280,7 @@ ALWAYS_INLINE struct quant_scales quant_scales_of(enum dtype t, const float32x4_
 
 /* ---- activations ---- */
 
-/* Quantise 32 floats; returns d and the sum of q. */
+/* Quantise 32 floats. Returns d, and in *sum the sum of q. */
 ALWAYS_INLINE float quantise32(int8_t *q, const float *x, int *sum)
 {
     float32x4_t v[8], top = vdupq_n_f32(0);
@@ -287,7 +291,7 @@ ALWAYS_INLINE float quantise32(int8_t *q, const float *x, int *sum)
         top = vmaxq_f32(top, vabsq_f32(v[i]));
     }
     float amax = vmaxvq_f32(top), d = 0, inverse = 0;
-    if (amax > 1e-30f) { /* below, 127 / amax could overflow: the block counts as zero */
+    if (amax > 1e-30f) { /* otherwise 127 / amax could overflow; the block becomes zero */
         d = amax / 127.0f;
         inverse = 127.0f / amax;
     }

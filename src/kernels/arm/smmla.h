@@ -1,19 +1,19 @@
-/* What the SMMLA kernels share (matmul_i8mm.c: weights as they lie in the file, matmul_own_i8mm.c:
- * repacked weights). quant_blocks.h has the formulas.
+/* Shared by the SMMLA kernels (matmul_i8mm.c: weights as in the file, matmul_own_i8mm.c: repacked
+ * weights). quant_blocks.h has the formulas.
  *
  * SMMLA adds to a 2x2 block of int32 sums the products of two weight rows and two rows of x over
  * eight elements. Rows of x are quantised and packed in pairs, eight elements of one, eight of the
  * other; a last row without a partner is paired with itself. A block of four weight rows (a strip)
- * is unpacked and paired, its scales spread over the 2x2 blocks: in registers when there are few
- * rows of x, otherwise in panels of int8 that many rows share. Either way a strip's block stays in
- * eight registers while up to TILE_PAIRS pairs of rows pass by, each with its float accumulators in
- * registers too.
+ * is unpacked and paired, and its scales are spread over the 2x2 blocks: in registers if there are
+ * few rows of x, otherwise in panels of int8 that many rows share. In both cases a strip's block
+ * stays in eight registers while up to TILE_PAIRS pairs of rows are multiplied by it, with their
+ * float accumulators in registers too.
  *
- * Integer sums start from the bits of 1.5 * 2^23 instead of zero: the sum is then the low bits of a
- * float near 1.5 * 2^23 and one subtraction turns it into f32, where SCVTF would take two slots of
- * half of the vector pipes. That is exact below 2^22; a block of 32 reaches 32 * 128 * 127. Where
- * the unpacked weights are 2^shift too large the start is 1.5 * 2^(23 - shift), whose last bit is
- * worth 2^-shift: the sums come out right. */
+ * Integer sums start from the bits of 1.5 * 2^23 instead of zero. The sum is then the low bits of a
+ * float near 1.5 * 2^23, and one subtraction converts it to f32, where SCVTF would take two slots
+ * of half of the vector pipes. That is exact below 2^22; a block of 32 reaches at most 32 * 128 *
+ * 127. If the unpacked weights are too large by 2^shift, the start is 1.5 * 2^(23 - shift), whose
+ * last bit is worth 2^-shift, so the sums are right. */
 #ifndef PV_KERNELS_ARM_SMMLA_H
 #define PV_KERNELS_ARM_SMMLA_H
 
@@ -25,16 +25,17 @@
 
 enum {
     PANEL_OUTS = 32,
-    STRIP_PAIRS = 2, /* pairs of outputs of a register block */
+    STRIP_PAIRS = 2, /* pairs of outputs per register block */
     STRIP_OUTS = 2 * STRIP_PAIRS,
-    STEPS = QBLOCK / 8, /* SMMLA of a block */
-    TILE_PAIRS = 7,     /* pairs of rows of a register block: 14 accumulators, 8 weights */
-    DIRECT_ROWS = 2 * TILE_PAIRS, /* up to here weights are unpacked in registers */
+    STEPS = QBLOCK / 8,           /* SMMLA steps per block */
+    TILE_PAIRS = 7,               /* pairs of rows per register block: 14 accumulators, 8 weights */
+    DIRECT_ROWS = 2 * TILE_PAIRS, /* up to so many rows, weights are unpacked in registers */
     CHUNK = 512,                  /* elements: panel chunk 24 KiB, x of a tile 11 KiB */
     START = 0x4b400000            /* bits of 1.5 * 2^23 */
 };
 
-/* A block of one packed pair of rows; each vector is spread over the 2x2 block, rows inside. */
+/* A block of one packed pair of rows; each vector is in the layout of the 2x2 block, rows inside.
+ */
 struct mm_x {
     int8_t q[STEPS][16];
     float d[4];
@@ -44,7 +45,7 @@ struct mm_x {
     };
 };
 
-/* A block of one strip of a panel, outputs outside. b: the min, or the second half's scale. */
+/* A block of one strip of a panel, outputs outside. b: the min, or the scale of the second half. */
 struct mm_w {
     int8_t q[STEPS][STRIP_PAIRS][16];
     float a[STRIP_PAIRS][4];
@@ -57,8 +58,8 @@ struct mm_block {
     float32x4_t a[STRIP_PAIRS], b[STRIP_PAIRS];
 };
 
-/* Packed pairs are [tile of pairs][block][pair of the tile]: the loads of a tile are one stream, at
- * fixed distances. Pairs of a tile, for n rows: */
+/* Packed pairs are stored as [tile of pairs][block][pair of the tile]: the loads of a tile are one
+ * stream at fixed distances. Number of pairs per tile, for n rows: */
 static inline int tile_pairs(int n)
 {
     return panel_min((n + 1) / 2, TILE_PAIRS);
@@ -108,7 +109,7 @@ ALWAYS_INLINE bool has_second(enum dtype t)
     return t == DTYPE_Q6_K || quant_has_min(t);
 }
 
-/* From four unpacked rows and their scales. */
+/* Make a block from four unpacked rows and their scales. */
 ALWAYS_INLINE void block_pair(struct mm_block *w, const int8x16x2_t *rows, struct quant_scales k)
 {
     UNROLL
@@ -157,7 +158,7 @@ ALWAYS_INLINE void block_read(enum dtype t, struct mm_block *w, const struct mm_
 
 /* ---- register blocks ---- */
 
-/* Steps [i0, i1) of a block: its sums for one pair of rows, times the scales. */
+/* Add to acc the sums of steps [i0, i1) of a block for one pair of rows, times the scales. */
 ALWAYS_INLINE void add_sums(float32x4_t *acc, const struct mm_block *w, const float32x4_t *scale,
                             const int8x16_t *q, float32x4_t d, int i0, int i1, const int32_t *start,
                             float32x4_t magic)
@@ -177,8 +178,9 @@ ALWAYS_INLINE void add_sums(float32x4_t *acc, const struct mm_block *w, const fl
                            vmulq_f32(scale[o], d));
 }
 
-/* A block of a strip, 2^shift too large, for np pairs of rows. t, shift and np are constants; of t
- * only whether it has mins, halves or weights that are 8 too large matters. Returns x. */
+/* Multiply a block of a strip, whose integers are too large by 2^shift, by np pairs of rows. t,
+ * shift and np are compile-time constants; of t it only matters whether it has mins, halves, or
+ * weights that are 8 too large. Returns x, advanced. */
 ALWAYS_INLINE const struct mm_x *add_block(enum dtype t, int shift, int np,
                                            float32x4_t (*acc)[STRIP_PAIRS],
                                            const struct mm_block *w, const struct mm_x *x)
@@ -211,7 +213,7 @@ ALWAYS_INLINE const struct mm_x *add_block(enum dtype t, int shift, int np,
     return x;
 }
 
-/* np pairs of rows by one strip; mem: accumulators [row pair][output pair][4]. */
+/* Multiply np pairs of rows by one strip; mem: accumulators [row pair][output pair][4]. */
 ALWAYS_INLINE void strip_run(enum dtype t, int shift, int np, const struct panel_tile *tile,
                              float *mem, const struct mm_w *w, const uint8_t *ahead)
 {
