@@ -1,12 +1,12 @@
-/* What follows attention in a layer of a vision tower, in one region of the pool:
+/* The part of a vision tower's layer after attention, in one parallel region of the thread pool:
  *
  *   x += W_o a + b_o
  *   x += W_2 act(W_1 norm(x)) + b_2
  *
- * where the kernel of the matrices can do more than set y (fused). A normed row is packed while it
- * is in the first cache, what is between the MLP's matrices is packed where it is computed, and
- * sums are added to x at once: of all the rows between the products only packed ones are written.
- * The bits are those of the operations one by one. */
+ * Used if the matrices' kernels support fused operations. A normed row is packed while it is in the
+ * L1 cache, activations between the MLP's matrices are packed as they are computed, and sums are
+ * added to x directly: between the products, only packed rows are written. The bits are those of
+ * the separate operations. */
 #include "kernels/device_cpu.h"
 
 #include "base/minmax.h"
@@ -20,7 +20,7 @@ struct tail_region {
     struct work_queue pack_a, run_o, pack_x, run_up, run_down;
 };
 
-/* The next rows [*r0, *r1) to be packed. */
+/* Get the next rows [*r0, *r1) to pack. Returns false if there are none left. */
 static bool rows_next(struct work_queue *q, int step, int n, int *r0, int *r1)
 {
     int i = work_next(q);
@@ -44,7 +44,7 @@ static void pack_normed(const struct tail_region *g, float *rows, int r0, int n)
         else
             k->rmsnorm(y, x, l->norm2, t->hidden, t->eps);
     }
-    /* A kernel may pack few rows otherwise: the last ones are filled up. */
+    /* A kernel may use another layout for few rows, so the last rows are padded to a full step. */
     memset(rows + (size_t)n * hidden, 0, sizeof *rows * (size_t)(step - n) * hidden);
     g->mlp->pack((uint8_t *)t->room + g->mlp->packed_size(r0, t->hidden), rows, hidden, step,
                  t->hidden, 0, step);
@@ -100,7 +100,7 @@ bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t)
     struct tail_region g = {
         .w = w, .t = t, .o = kernels_matmul_for(k, &l->o), .mlp = kernels_matmul_for(k, &l->up)
     };
-    if (!l->gate.data && t->gelu != GELU_TANH) /* the one that kernels have fused */
+    if (!l->gate.data && t->gelu != GELU_TANH) /* kernels can only fuse GELU_TANH */
         return false;
     if (!g.o->fused || !g.mlp->fused || kernels_matmul_for(k, &l->down) != g.mlp ||
         (l->gate.data && kernels_matmul_for(k, &l->gate) != g.mlp))

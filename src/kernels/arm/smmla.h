@@ -180,7 +180,7 @@ ALWAYS_INLINE void add_sums(float32x4_t *acc, const struct mm_block *w, const fl
 
 /* Multiply a block of a strip, whose integers are too large by 2^shift, by np pairs of rows. t,
  * shift and np are compile-time constants; of t it only matters whether it has mins, halves, or
- * weights that are 8 too large. Returns x, advanced. */
+ * weights that are 8 too large. Returns x, for loads that must stay after this (keep_after). */
 ALWAYS_INLINE const struct mm_x *add_block(enum dtype t, int shift, int np,
                                            float32x4_t (*acc)[STRIP_PAIRS],
                                            const struct mm_block *w, const struct mm_x *x)

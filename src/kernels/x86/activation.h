@@ -1,13 +1,14 @@
-/* The activations of a vector: exponential, silu, both gelus. A template like elementwise.h, for
- * all that apply them; each lane is computed independently, so all callers get the same bits. */
+/* Activation functions on vectors: exponential, SiLU, the GELU variants. A template like
+ * elementwise.h, for all files that apply them; each lane is computed independently, so all callers
+ * get the same bits. */
 #ifndef PV_KERNELS_X86_ACTIVATION_H
 #define PV_KERNELS_X86_ACTIVATION_H
 
 #include "kernels/x86/vec_x86.h"
 
-/* exp(x) for x <= 0, within 2 units in the last place; exp(0) is 1; below -87.3 it goes to 0 by
- * way of scale 2^-127 = 0. x = n ln2 + r, |r| <= ln2 / 2, the polynomial is the Taylor series of
- * exp(r) to r^7, its last terms below 2^-27. */
+/* exp(x) for x <= 0, within 2 units in the last place; exp(0) is 1. Below -87.3 the result is 0,
+ * because the scale becomes 2^-127 = 0. x = n ln2 + r, |r| <= ln2 / 2; the polynomial is the Taylor
+ * series of exp(r) up to r^7, whose first omitted term is below 2^-27. */
 INLINE vec vec_exp(vec x)
 {
     x = vec_max(x, vec_set(-104.0f));
@@ -31,12 +32,12 @@ INLINE vec within(vec v, float limit)
     return vec_max(vec_set(-limit), vec_min(vec_set(limit), v));
 }
 
-/* Up to so many vectors go through an activation side by side, a few operations at a time: as
- * chains one after the other they would fill the processor's scheduler, most of them waiting. */
+/* Up to so many vectors are processed together by an activation, a few operations at a time. One
+ * after the other, their chains of dependent operations would fill the processor's scheduler. */
 enum { ACT_MANY = 8 };
 
-/* x becomes x / (1 + 2^(n + f)) for integral |n| <= 126, |f| <= 1/2, 2^f by a polynomial within
- * 2e-7. `count` is a constant. */
+/* Set x to x / (1 + 2^(n + f)) for integral |n| <= 126, |f| <= 1/2; 2^f by a polynomial within
+ * 2e-7. `count` is a compile-time constant. */
 INLINE void logistic_many(vec *x, const vec *n, const vec *f, int count)
 {
     vec p[ACT_MANY];
@@ -63,7 +64,7 @@ INLINE vec logistic(vec x, vec n, vec f)
     return x;
 }
 
-/* g becomes silu(g) * u. */
+/* Set g to silu(g) * u. */
 INLINE void silu_mul_many(vec *g, const vec *u, int count)
 {
     const vec c = vec_set(-1.44269504f);
@@ -86,8 +87,8 @@ INLINE vec silu_mul_one(vec g, vec u)
     return g;
 }
 
-/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)); the constants are those of the cubic times -2 log2(e).
- */
+/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)); the constants are those of GELU's cubic times -2
+ * log2(e). */
 INLINE void gelu_tanh_many(vec *x, int count)
 {
     vec n[ACT_MANY], f[ACT_MANY];

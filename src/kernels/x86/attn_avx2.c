@@ -1,4 +1,4 @@
-/* Attention over a chunk in f32 arithmetic with AVX2. With F32 the generic one is as fast. */
+/* Attention over a chunk in f32 arithmetic with AVX2. For F32 the generic kernel is as fast. */
 #include "kernels/x86/attn_float.h"
 #include "kernels/x86/x86.h"
 

@@ -1,17 +1,17 @@
 /* Attention over a chunk of F32, F16 or BF16 in f32 arithmetic, with the queries in the lanes of
- * vectors: a key or a value is one number that all lanes are multiplied by, so nothing is ever
- * summed across lanes.
+ * vectors: a key or a value is one number by which all lanes are multiplied, so nothing is summed
+ * across lanes.
  *
  *   scores   s[p] += q[k] K[p][k], for k = 0, 1, ...    over blocks of positions
  *   softmax  p[p] = exp(scale (s[p] - max)), lane by lane
  *   values   o[i] += p[p] V^T[i][p], for p = 0, 1, ...  over blocks of rows of V^T
  *
- * K and V^T become f32 a block at a time, in the first cache. Few queries leave room in a vector
- * for `share` = 2 or 4 positions, or rows of V^T, of each: these are interleaved when they are
- * widened, and lane l then is query l / share and position l % share.
+ * K and V^T are converted to f32 a block at a time, in the L1 cache. With few queries, a vector has
+ * room for `share` = 2 or 4 positions (or rows of V^T) of each query. These are interleaved when
+ * they are widened; lane l then belongs to query l / share and position l % share.
  *
- * The sums of a query run in one order whatever the share: scores over k, values over p, and the
- * sum of p in four parts by p % 4, which are added as (0 + 1) + (2 + 3).
+ * The sums of a query have one order whatever the share: scores over k, values over p, and the sum
+ * of p in four parts by p % 4, which are added as (0 + 1) + (2 + 3).
  *
  * Packed queries: [vectors][d][VEC]. Compiled once per instruction set. */
 #ifndef PV_KERNELS_X86_ATTN_FLOAT_H
@@ -25,10 +25,10 @@
 enum {
     MAX_QUERIES = 64,
     PAIR = 2,                  /* vectors of queries that share a broadcast number */
-    UNITS = VEC == 16 ? 8 : 4, /* positions, or rows of V^T, that are summed together */
-    KEYS = 64,                 /* positions widened at a time, */
-    ROWS = 32,                 /* and rows of V^T */
-    PARTS = 4                  /* of the sum of p */
+    UNITS = VEC == 16 ? 8 : 4, /* positions, or rows of V^T, processed together */
+    KEYS = 64,                 /* positions widened at a time */
+    ROWS = 32,                 /* rows of V^T widened at a time */
+    PARTS = 4                  /* partial sums of p */
 };
 
 static inline int attn_share(int n)
@@ -41,7 +41,7 @@ static inline int attn_vecs(int n)
     return (n + VEC - 1) / VEC;
 }
 
-/* Floats of a row of n values that is widened. */
+/* Floats of a widened row of n values. */
 static inline size_t attn_stride(int n)
 {
     return (size_t)(n + VEC - 1) / VEC * VEC;
@@ -52,10 +52,10 @@ static size_t attn_packed_size(int n, int d)
     return sizeof(float) * VEC * (size_t)attn_vecs(n) * (size_t)d;
 }
 
-/* The scratch of a thread. */
+/* Scratch memory of a thread. */
 struct attn_room {
     float *scores; /* [vectors][positions / share][VEC], then probabilities, [vectors][positions] */
-    float *spread; /* probabilities where a vector has several positions */
+    float *spread; /* probabilities, if a vector has several positions */
     float *wide;   /* a block of K or V^T */
     float *turned; /* [d][vectors][VEC]: results */
 };
@@ -103,7 +103,8 @@ INLINE vec attn_load(const uint8_t *row, int i, int n, enum dtype t)
     return n < VEC ? vec_load_bf16_part(half, n) : vec_load_bf16(half);
 }
 
-/* `share` rows of n values, `size` bytes apart, interleaved: [n rounded up][share]. */
+/* Widen `share` rows of n values, `size` bytes apart, and interleave them: [n rounded up][share].
+ */
 INLINE void widen_unit(float *to, const uint8_t *row, size_t size, int n, int share, enum dtype t)
 {
     for (int i = 0; i < n; i += VEC, to += (size_t)VEC * (size_t)share) {
@@ -127,7 +128,7 @@ INLINE void widen_unit(float *to, const uint8_t *row, size_t size, int n, int sh
     }
 }
 
-/* Units of `share` rows each. What lies at `next` will be asked for: the lines of the same rows. */
+/* Widen units of `share` rows each. Prefetches the cache lines of the same rows at `next`. */
 INLINE void widen_by(float *to, const uint8_t *row, const uint8_t *next, size_t size, int n,
                      int units, int share, enum dtype t)
 {
@@ -161,8 +162,8 @@ INLINE vec broadcast(const float *p, int share)
     return share == 1 ? vec_set(*p) : share == 2 ? vec_set_2(p) : vec_set_4(p);
 }
 
-/* For one vector of x after the other: acc[u][v] += w[u] x[v]. w: units `w_step` floats apart, x:
- * vectors `x_step` apart; both go on by one number of each lane. */
+/* acc[u][v] += w[u] x[v] for n elements. w: units `w_step` floats apart; x: vectors `x_step` floats
+ * apart; both advance by one number per lane. */
 INLINE void multiply(float *y, size_t y_step, size_t y_vec, const float *w, size_t w_step,
                      const float *x, size_t x_step, int n, int units, int vecs, int share)
 {
@@ -186,7 +187,7 @@ INLINE void multiply(float *y, size_t y_step, size_t y_vec, const float *w, size
             vec_store(y + (size_t)u * y_step + (size_t)v * y_vec, acc[u][v]);
 }
 
-/* What multiply is asked for, of `units` units. */
+/* Arguments of multiply for `units` units. */
 struct attn_product {
     float *y;
     size_t y_step, y_vec;
@@ -246,12 +247,12 @@ static void product(const struct attn_product *m, int vecs, int share)
 
 /* ---- softmax ---- */
 
-/* What the lanes of one vector see. */
+/* Which positions the lanes of one vector see. */
 struct attn_lanes {
-    float limit[VEC]; /* of its query */
-    float at[VEC];    /* position of the first unit */
-    bool all;         /* everything */
-    int n, share;     /* queries */
+    float limit[VEC]; /* limit of the lane's query */
+    float at[VEC];    /* the lane's position in the first unit */
+    bool all;         /* all lanes see all positions */
+    int n, share;     /* n: queries */
 };
 
 static struct attn_lanes attn_lanes(const int *limit, int n, int share, int positions)
@@ -266,7 +267,7 @@ static struct attn_lanes attn_lanes(const int *limit, int n, int share, int posi
     return l;
 }
 
-/* s where the lane sees position at + the first, otherwise `other`. */
+/* s if the lane sees its position, otherwise `other`. */
 INLINE vec seen(vec s, vec at, vec limit, vec other, bool all)
 {
     return all ? s : vec_below(at, limit, s, other);
@@ -312,7 +313,7 @@ INLINE void soften_by(float *p, const float *s, const struct attn_lanes *l, int 
         }
 }
 
-/* The four parts of query q's sum, added in one order. */
+/* Add up the four parts of query q's sum, in a fixed order. */
 static float part_sum(const float (*part)[VEC], int q, int share)
 {
     float s[PARTS];
@@ -321,7 +322,7 @@ static float part_sum(const float (*part)[VEC], int q, int share)
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* Scores of one vector to probabilities at p, which may be s where share is 1. */
+/* Turn the scores of one vector into probabilities at p, which may be s if share is 1. */
 static void soften(float *p, const float *s, const struct attn_lanes *l, int positions, float scale,
                    float *max, float *sum)
 {
@@ -346,7 +347,7 @@ static void soften(float *p, const float *s, const struct attn_lanes *l, int pos
 
 /* ---- a chunk ---- */
 
-/* turned [d / share][vectors][VEC] to rows of d, where a vector has VEC queries. */
+/* Transpose `turned` [d / share][vectors][VEC] to rows of d, if each lane is a query. */
 static void turn_back(float *out, const float *turned, int n, int d, int vecs)
 {
     for (int v = 0; v < vecs; v++, out += (size_t)VEC * (size_t)d)
@@ -366,7 +367,7 @@ static void turn_back(float *out, const float *turned, int n, int d, int vecs)
         }
 }
 
-/* The same where each query has `share` lanes. */
+/* The same if each query has `share` lanes. */
 INLINE void gather_back(float *out, const float *turned, int n, int d, int share)
 {
     for (int k = 0; k < d; k += share, turned += VEC)
@@ -382,7 +383,7 @@ INLINE void attn_run(float *max, float *sum, float *out, const float *q, int n, 
     const int share = attn_share(n), vecs = attn_vecs(n), positions = chunk->positions;
     const size_t k_size = (size_t)d * (t == DTYPE_F32 ? 4 : 2);
     const size_t v_size = (size_t)KV_CHUNK * (t == DTYPE_F32 ? 4 : 2);
-    const size_t column = (size_t)(positions / share) * VEC; /* of scores, one vector */
+    const size_t column = (size_t)(positions / share) * VEC; /* floats of scores per vector */
     const uint8_t *k = chunk->k, *vt = chunk->vt;
     const uint8_t *next_k = chunk->next_k, *next_vt = chunk->next_vt;
     struct attn_room r;

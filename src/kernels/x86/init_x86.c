@@ -1,5 +1,5 @@
-/* Choice of x86 kernels: each set of instructions overwrites what it does better, in rising
- * order, up to the first one that is missing. */
+/* Choice of x86 kernels: each instruction set replaces the kernels for which it has faster ones, in
+ * rising order, up to the first one that the CPU lacks. */
 #include "base/cpu.h"
 #include "kernels/kernels.h"
 

@@ -1,15 +1,15 @@
-/* What the int8 kernels of Q8_0, Q4_0, Q5_0 and IQ4_NL share (matmul_int8_avx512.c,
- * matmul_int8_amx.c): the rounding of activations, the loading of weights, and the product of few
- * rows.
+/* Shared by the int8 kernels of Q8_0, Q4_0, Q5_0 and IQ4_NL (matmul_int8_avx512.c,
+ * matmul_int8_amx.c): rounding of activations, loading of weights, and the product of few rows.
  *
  * Activations are rounded to int8 in blocks of 32 with one f32 scale each, like the weights. The
  * sum of a block is an exact integer; the blocks are scaled and added in f32, in order:
  *
  *   acc = fma(float(sum) * dx, dw, acc)
  *
- * The integers may come from any instruction, and the lanes of a vector may be outputs or rows: an
- * output has the same bits. Unsigned weights times signed x is what the dot product does: weights
- * are shifted by the type's zero z, and -z times the sum of x is where a sum begins. */
+ * The integers may be computed by any instruction, and the lanes of a vector may be outputs or
+ * rows: an output has the same bits. The dot product instruction multiplies unsigned weights by
+ * signed x, so weights are shifted by the type's zero z, and a sum starts at -z times the sum of x.
+ */
 #ifndef PV_KERNELS_X86_INT8_AVX512_H
 #define PV_KERNELS_X86_INT8_AVX512_H
 
@@ -22,14 +22,14 @@
 
 enum {
     BLOCK = 32,
-    GROUP = 16,  /* outputs worked on together */
-    FEW_ROWS = 8 /* up to here the dot products of run_few are fastest */
+    GROUP = 16,  /* outputs processed together */
+    FEW_ROWS = 8 /* up to so many rows, run_few is fastest */
 };
 
 /* ---- activations ---- */
 
-/* A row: [blocks][32] int8, [blocks] scales, then the beginnings of the sums for each type. IQ4_NL
- * has the zero of Q8_0: its levels are int8 too. */
+/* A packed row: [blocks][32] int8, [blocks] scales, then the start values of the sums for each
+ * type. IQ4_NL uses those of Q8_0: its levels are int8 too. */
 enum { START_Q8_0, START_Q4_0, START_Q5_0, STARTS };
 
 struct x_row {
@@ -62,7 +62,7 @@ static inline struct x_row row_at(const uint8_t *xp, int r, int in, int start)
     return (struct x_row){ p, scale, (const int32_t *)(scale + n) + (size_t)start * n };
 }
 
-/* 32 floats to int8; returns the scale. */
+/* Round 32 floats to int8. Returns the scale. */
 static inline float quantise(__m256i *q, const float *x)
 {
     __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
@@ -82,7 +82,7 @@ static inline int32_t sum_bytes(__m256i q)
     return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
 }
 
-/* Rows [r0, r1) of x. */
+/* Pack rows [r0, r1) of x. */
 static inline void pack_rows(void *xp, const float *x, size_t stride, int in, int r0, int r1)
 {
     size_t blocks = blocks_of(in);
@@ -104,8 +104,8 @@ static inline void pack_rows(void *xp, const float *x, size_t stride, int in, in
 
 /* ---- weights ---- */
 
-/* Offsets of the rows of outputs o, o + apart, ... from that of o. Past the last output the last is
- * repeated: its products are computed and not stored. */
+/* Offsets of the weight rows of outputs o, o + apart, ... from that of o. After the last output,
+ * the last is repeated; its products are computed but not stored. */
 static inline __m512i row_offsets(const struct matrix *w, int o, int apart)
 {
     __m512i i = lanes_apart(apart);
@@ -113,7 +113,7 @@ static inline __m512i row_offsets(const struct matrix *w, int o, int apart)
     return _mm512_mullo_epi32(i, _mm512_set1_epi32((int)w->row_size));
 }
 
-/* f16 scales of one block of 16 rows. */
+/* Load the f16 scales of one block of 16 rows. */
 static inline __m512 load_scales(const uint8_t *block, __m512i at)
 {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_i32gather_epi32(at, block, 1)));
@@ -126,7 +126,7 @@ static inline __m128i unsigned_levels(void)
                          _mm_set1_epi8((char)0x80));
 }
 
-/* The 32 quants of a block as unsigned bytes. */
+/* Load the 32 quants of a block as unsigned bytes. */
 INLINE __m256i load_quants(const uint8_t *p, enum dtype t)
 {
     if (t == DTYPE_Q8_0)
@@ -166,7 +166,7 @@ static inline void store_row(float *y, const struct matrix *w, int o, int o1, __
 
 /* ---- few rows ---- */
 
-/* Sixteen bytes of rows j, 4 + j, 8 + j and 12 + j side by side. */
+/* Load sixteen bytes each of rows j, 4 + j, 8 + j and 12 + j into one vector. */
 INLINE __m512i load_four(const uint8_t *p, const int32_t *off, int j)
 {
     __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(p + off[j])));
@@ -175,7 +175,7 @@ INLINE __m512i load_four(const uint8_t *p, const int32_t *off, int j)
     return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + off[12 + j])), 3);
 }
 
-/* The fifth bits of the same rows, of the first or second sixteen values. */
+/* The fifth bits of the same rows, for the first or second sixteen values. */
 INLINE __mmask64 fifth_bits(const uint8_t *p, const int32_t *off, int j, int half)
 {
     uint64_t m = 0;
@@ -184,7 +184,7 @@ INLINE __mmask64 fifth_bits(const uint8_t *p, const int32_t *off, int j, int hal
     return _cvtu64_mask64(m);
 }
 
-/* A block of 16 rows as unsigned bytes: values 0..15 in q[0..3], 16..31 in q[4..7]. */
+/* Load a block of 16 rows as unsigned bytes: values 0..15 in q[0..3], 16..31 in q[4..7]. */
 INLINE void load_group(__m512i q[8], const uint8_t *p, const int32_t *off, enum dtype t)
 {
     const __m512i low = _mm512_set1_epi8(15), five = _mm512_set1_epi8(16);
@@ -208,8 +208,8 @@ INLINE void load_group(__m512i q[8], const uint8_t *p, const int32_t *off, enum 
     }
 }
 
-/* Block i of 16 outputs by one row: the exact sums. Dword l of s[j] is a part of row 4 (l / 4) + j;
- * adding up the four of each turns that to dword l of row l. */
+/* Multiply block i of 16 outputs by one row: returns the exact sums. Dword l of s[j] is a part of
+ * row 4 (l / 4) + j; adding up the four of each row, dword l becomes the sum of row l. */
 INLINE __m512i dot_block(const __m512i q[8], const struct x_row *x, size_t i)
 {
     const uint8_t *v = x->q + i * BLOCK;
@@ -226,7 +226,7 @@ INLINE __m512i dot_block(const __m512i q[8], const struct x_row *x, size_t i)
     return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
-/* Results of one row of x, of the first n of sixteen outputs from o on. */
+/* Store the results of one row of x for the first n of sixteen outputs from o on. */
 INLINE void store_apart(float *y, const struct matrix *w, int o, int apart, int n, __m512 v)
 {
     __mmask16 m = (__mmask16)((1u << n) - 1);
@@ -236,7 +236,7 @@ INLINE void store_apart(float *y, const struct matrix *w, int o, int apart, int 
     _mm512_mask_i32scatter_ps(y + o, m, at, v, 4);
 }
 
-/* The first n_out of the outputs o, o + apart, ... , o + 15 apart. */
+/* Compute the first n_out of the outputs o, o + apart, ..., o + 15 apart. */
 INLINE void few_group(float *y, size_t y_stride, const uint8_t *xp, const struct matrix *w, int o,
                       int apart, int n_out, int rows, enum dtype t)
 {
@@ -296,7 +296,7 @@ INLINE void few_rows(float *y, size_t y_stride, const uint8_t *xp, int n, const 
     }
 }
 
-/* Outputs [o0, o1) of 1 <= n <= FEW_ROWS rows. */
+/* Compute outputs [o0, o1) of 1 <= n <= FEW_ROWS rows. */
 INLINE void run_few(float *y, size_t y_stride, const uint8_t *xp, int n, const struct matrix *w,
                     int o0, int o1, enum dtype t)
 {

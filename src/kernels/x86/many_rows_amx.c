@@ -1,35 +1,35 @@
 /* Products of many rows by AMX tiles, blocked for the caches.
  *
- * Two tiles of outputs by two groups of rows are multiplied at a time: 4 products for 4 loads,
- * which keeps the tile unit busy as long as two of the loads come from the first cache and two from
- * the second. So `in` is cut in slices: those of 32 outputs stay in the first cache while the rows
- * of a block pass by, loaded as a stream that leaves them there; the block of rows stays in the
- * second. The accumulators wait in scratch from one slice to the next, which changes no bit. Rows
- * that are too long for the second cache pass slice by slice, and then the sums of many outputs
- * wait.
+ * Two tiles of outputs are multiplied by two groups of rows at a time: 4 products for 4 loads,
+ * which keeps the tile unit busy as long as two of the loads come from L1 and two from L2. So `in`
+ * is cut into slices. A slice of 32 outputs stays in L1 while the rows of a block are multiplied by
+ * it; rows are loaded with a streaming hint, which leaves the weights there, and the block of rows
+ * stays in L2. Between slices the accumulators are kept in scratch memory, which changes no bit. If
+ * rows are too long for L2, they are taken slice by slice, and then the sums of many outputs are
+ * kept.
  *
- * Weights are copied into tiles a slice at a time, or lie in tiles (matrix.own). Those that come
- * next are fetched meanwhile, a few lines with each step; results are written
- * past the caches, which would have to read them first. A fused product works on its sums while
- * they are in the first cache, and its results that are packed again lie as the sums do: nothing is
- * turned round.
+ * Weights are copied into tiles a slice at a time, or are stored in tiles (matrix.own). The next
+ * weights are prefetched, a few cache lines with each step. Results are written with non-temporal
+ * stores; the caches would have to read the lines first. A fused product processes its sums while
+ * they are in L1; if its results are packed again, they have the layout of the sums, so nothing is
+ * transposed.
  *
- * F16 weights are the sum of two bf16 numbers exactly, w = w1 + w2; x becomes x1 + x2, within
- * 2^-17. Of the four products w2 x2, at most 2^-16 of w x, is left out. */
+ * F16 weights are exactly the sum of two bf16 numbers, w = w1 + w2; x is approximated by x1 + x2,
+ * within 2^-17. Of the four products, w2 x2 is left out; it is at most 2^-16 of w x. */
 #include "kernels/x86/many_rows_amx.h"
 
 #include "kernels/x86/activation.h"
 
 enum {
-    SLICE_TILES = 18,        /* of 16 outputs: two times 18 KiB in the first cache */
-    BLOCK_BYTES = 880 << 10, /* of x, of a second cache of 2 MiB */
-    BLOCK_GROUPS = 24,       /* of rows, where a slice of them stays */
-    BLOCK_SUMS = 160 << 10,  /* accumulators that wait, in floats */
-    FETCH_LINES = 3,         /* of weights, with each step */
+    SLICE_TILES = 18,        /* tiles per slice of 16 outputs: two times 18 KiB in L1 */
+    BLOCK_BYTES = 880 << 10, /* bytes of x per block, for an L2 cache of 2 MiB */
+    BLOCK_GROUPS = 24,       /* groups of rows, if only a slice of them stays in L2 */
+    BLOCK_SUMS = 160 << 10,  /* floats of accumulators kept between slices */
+    FETCH_LINES = 3,         /* lines of weights prefetched per step */
     LINE = 64,               /* bytes */
-    PAIR = 2 * GROUP,        /* outputs, or rows, of one multiplication */
+    PAIR = 2 * GROUP,        /* outputs, or rows, per multiplication */
     TILE_FLOATS = TILE_BYTES / 4,
-    QUAD = 4 * TILE_FLOATS /* the four C tiles of one multiplication */
+    QUAD = 4 * TILE_FLOATS /* floats of the four C tiles of one multiplication */
 };
 
 /* ---- weights ---- */
@@ -42,13 +42,13 @@ void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int apart, int k0, 
         int k = k0;
         for (; k + TILE_K <= k1; k += TILE_K, to += TILE_BYTES)
             _mm512_store_si512(to, _mm512_loadu_si512(src + (size_t)k * 2));
-        if (k < k1) /* the next row may hold anything, NaN included */
+        if (k < k1) /* masked: the next row may hold anything, also NaN */
             _mm512_store_si512(to,
                                _mm512_maskz_loadu_epi16((1u << (k1 - k)) - 1, src + (size_t)k * 2));
     }
 }
 
-/* The same of an F16 matrix, in two planes; outputs follow each other. */
+/* The same for an F16 matrix, in two planes, for consecutive outputs. */
 static void split_tiles(uint8_t *dst, const struct matrix *w, int o, int k0, int k1)
 {
     for (int r = 0; r < GROUP; r++) {
@@ -59,7 +59,7 @@ static void split_tiles(uint8_t *dst, const struct matrix *w, int o, int k0, int
     }
 }
 
-/* Lines of weights that will be loaded next: `lines` of each of `rows` rows. */
+/* Cache lines of the weights that come next: `lines` of each of `rows` rows. */
 struct fetch {
     const uint8_t *row;
     size_t row_size;
@@ -81,12 +81,12 @@ static inline void fetch_weights(struct fetch *f)
 /* ---- one multiplication: tiles 0 1 / 2 3 are outputs by rows ---- */
 
 struct operands {
-    const uint8_t *a[2]; /* tiles of two times sixteen outputs */
-    const uint8_t *b;    /* and of two groups, */
-    size_t b_step;       /* the second so many bytes on */
+    const uint8_t *a[2]; /* tiles of twice sixteen outputs */
+    const uint8_t *b;    /* tiles of two groups of rows, */
+    size_t b_step;       /* the second b_step bytes after the first */
     int steps;
     struct fetch next;
-    /* Where results will be added, 32 outputs of `rows` rows; NULL: nowhere. */
+    /* Where results will be added, for 32 outputs of `rows` rows; NULL: nowhere. */
     const float *y;
     size_t y_stride;
     int rows;
@@ -94,8 +94,8 @@ struct operands {
     int to_lines;
 };
 
-/* The lines that results will be added or written to are far away. Ask for a few of them with each
- * step: all at once they would hold up the tiles. */
+/* Prefetch the lines to which results will be added or written, a few with each step: all at once
+ * they would delay the loads of tiles. */
 static inline void fetch_results(const struct operands *m, int k)
 {
     for (int r = k; m->y && r < m->rows; r += m->steps) {
@@ -125,7 +125,7 @@ static void multiply_bf16(struct operands *m)
     }
 }
 
-/* w1 x2, w1 x1, w2 x1. */
+/* Adds w1 x2, then w1 x1, then w2 x1. */
 static void multiply_split(struct operands *m)
 {
     const uint8_t *a = m->a[0], *a2 = m->a[1], *b = m->b;
@@ -149,15 +149,15 @@ static void multiply_split(struct operands *m)
 
 /* ---- blocks ---- */
 
-/* Groups [g0, g1) of rows by outputs [o0, o1), over values [k0, k1). `wide` outputs are multiplied
- * at a time, 32, or 16 of two matrices. */
+/* Groups [g0, g1) of rows times outputs [o0, o1), over values [k0, k1). `wide` outputs are
+ * multiplied at a time: 32, or 16 of each of two matrices. */
 struct block {
     const struct target *t;
     const struct matrix *w;
     const uint8_t *xp;
     int planes, wide, slice;
     int g0, g1, o0, o1, k0, k1;
-    bool stream; /* y may be written past the caches */
+    bool stream; /* y may be written with non-temporal stores */
     float *sums; /* [outputs / wide][groups / 2][QUAD] */
     uint8_t *a;  /* two tiles of outputs, over the slice */
     float *c;    /* finished tiles, two quads in turn */
@@ -191,8 +191,8 @@ static void store_sums(float *c)
     _tile_stored(3, c + 3 * TILE_FLOATS, 64);
 }
 
-/* Sixteen outputs from o on of a matrix that lies in tiles, [outputs / 16][steps]. Past the last
- * the last are taken: their products are computed and not stored. */
+/* The tiles of sixteen outputs from o on of a matrix stored in tiles, [outputs / 16][steps]. After
+ * the last outputs, these are repeated; their products are computed but not stored. */
 static const uint8_t *own_tiles(const struct matrix *w, int o, int k)
 {
     int group = min_int(o / GROUP, (int)groups_of(w->out) - 1), steps = steps_of(w->in);
@@ -200,7 +200,7 @@ static const uint8_t *own_tiles(const struct matrix *w, int o, int k)
            ((size_t)group * (size_t)steps + (size_t)(k / TILE_K)) * TILE_BYTES;
 }
 
-/* The tiles of the outputs from o on: copied into scratch, or where they are. */
+/* Find the tiles of the outputs from o on: copied into scratch memory, or in place. */
 static void load_weights(const struct block *b, int o, const uint8_t *a[2])
 {
     const struct matrix *gate = gate_of(b);
@@ -219,8 +219,8 @@ static void load_weights(const struct block *b, int o, const uint8_t *a[2])
     tiles_written();
 }
 
-/* The weights that will be loaded after those of outputs o: the next outputs of the block, or the
- * next slice of its first. Of a gate only the other half is fetched. */
+/* The weights that come after those of outputs o: the next outputs of the block, or the next slice
+ * of its first outputs. With a gate, only the other matrix is prefetched. */
 static struct fetch next_weights(const struct block *b, int o)
 {
     const struct matrix *w = b->w;
@@ -243,7 +243,7 @@ static struct fetch next_weights(const struct block *b, int o)
 
 /* ---- results ---- */
 
-/* Where the packed results of outputs o... of one group go. */
+/* Where the packed results of outputs o, ... of one group go. */
 static uint8_t *packed_tile(const struct block *b, int o, int g)
 {
     size_t tile = (size_t)b->planes * TILE_BYTES;
@@ -259,7 +259,7 @@ static inline void put_line(float *y, __m512 v, bool stream)
         _mm512_storeu_ps(y, v);
 }
 
-/* Sixteen outputs from o on of the rows of one group, to y or added to it. */
+/* Store sixteen outputs from o on of the rows of one group in y, or add them to y. */
 static void put_rows(const struct block *b, const float *c, int o, int g)
 {
     const struct target *t = b->t;
@@ -282,8 +282,8 @@ static void put_rows(const struct block *b, const float *c, int o, int g)
     }
 }
 
-/* Sums of ACT_MANY outputs from o on, each of sixteen rows; what fills up the last tile is zero,
- * and stays so. */
+/* Load the sums of ACT_MANY outputs from o on, each of sixteen rows. The padding of the last tile
+ * is zero and stays zero. */
 INLINE void sums_of(vec *v, const struct target *t, const float *c, const float *bias, int o)
 {
 #pragma GCC unroll 8
@@ -294,7 +294,7 @@ INLINE void sums_of(vec *v, const struct target *t, const float *c, const float 
     }
 }
 
-/* The results of one group packed: a row of a tile has two outputs of sixteen rows. */
+/* Pack the results of one group: a row of a tile has two outputs of sixteen rows. */
 INLINE void put_packed_by(const struct block *b, const float *c, int o, int g, int planes)
 {
     const struct target *t = b->t;
@@ -327,7 +327,7 @@ static void put_packed(const struct block *b, const float *c, int o, int g)
         put_packed_by(b, c, o, g, 2);
 }
 
-/* Sixteen outputs short of a tile, the other half of it is zero too. */
+/* If the last tile lacks sixteen outputs, set that half to zero. */
 static void put_zeros(const struct block *b, int g)
 {
     const struct target *t = b->t;
@@ -356,10 +356,10 @@ static void put_quad(const struct block *b, const float *c, int o, int g)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- blocks of rows and outputs ---- */
 
-/* All rows of the block by `wide` outputs from o on. An odd last group is computed twice, which
- * gives the same twice. */
+/* Multiply all rows of the block by `wide` outputs from o on. An odd last group is computed twice,
+ * with the same result. */
 static void outputs_run(const struct block *b, int o)
 {
     size_t tile = (size_t)b->planes * TILE_BYTES, group = (size_t)steps_of(b->w->in) * tile;
@@ -424,7 +424,7 @@ void many_rows_run(const struct target *t, const uint8_t *xp, const struct matri
                        .c = scratch };
     int most_steps = SLICE_TILES / b.planes, steps = steps_of(w->in), groups = (int)groups_of(t->n);
     int slices = (steps + most_steps - 1) / most_steps;
-    /* Rows stay whole, or a slice of them does. */
+    /* Either whole rows stay in L2, or a slice of them. */
     int most = BLOCK_BYTES / (steps * b.planes * TILE_BYTES), whole = most >= BLOCK_GROUPS / 2;
     most = whole ? most : BLOCK_GROUPS;
     int blocks = (groups + most - 1) / most, rows = (groups + 2 * blocks - 1) / (2 * blocks) * 2;

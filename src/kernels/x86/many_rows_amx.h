@@ -1,6 +1,6 @@
-/* Products of many rows by AMX tiles (many_rows_amx.c), shared by the kernels of BF16 and F16
- * weights, and the layout of their operands. A value is kept as one bf16 number, or to more digits
- * as the sum of two, in tiles that follow each other (planes). */
+/* Products of many rows by AMX tiles (many_rows_amx.c), shared by the kernels for BF16 and F16
+ * weights, and the layout of their operands. A value is stored as one bf16 number, or more
+ * precisely as the sum of two, in tiles that follow each other (planes). */
 #ifndef PV_KERNELS_X86_MANY_ROWS_AMX_H
 #define PV_KERNELS_X86_MANY_ROWS_AMX_H
 
@@ -15,8 +15,8 @@ struct target {
     size_t stride;
     const float *bias;
     int n;                            /* rows */
-    int o1;                           /* end of the outputs asked for */
-    const struct matmul_fused *fused; /* NULL: y is set */
+    int o1;                           /* end of the requested outputs */
+    const struct matmul_fused *fused; /* NULL: results are stored in y */
 };
 
 static inline size_t groups_of(int n)
@@ -24,21 +24,20 @@ static inline size_t groups_of(int n)
     return ((size_t)n + GROUP - 1) / GROUP;
 }
 
-/* Tiles that n values of `in` take, in one plane. */
+/* Number of tiles for n values of `in`, in one plane. */
 static inline int steps_of(int n)
 {
     return (n + TILE_K - 1) / TILE_K;
 }
 
-/* Row o of a matrix; past the last the last is repeated: its products are computed and not stored.
- */
+/* Row o of a matrix; after the last row, the last is repeated, and its products are not stored. */
 static inline const uint8_t *weight_row(const struct matrix *w, int o)
 {
     return (const uint8_t *)w->data + (size_t)min_int(o, w->out - 1) * w->row_size;
 }
 
-/* The next 32 of n > 0 numbers of a row of F16 weights, zeros after the last, to a row of one tile
- * and of the tile after it. */
+/* Split the next 32 of n > 0 numbers of a row of F16 weights, with zeros after the last, into a row
+ * of one tile and of the tile after it. */
 static inline __attribute__((always_inline)) void split_row(uint8_t *to, const uint8_t *src, int n)
 {
     unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
@@ -46,7 +45,7 @@ static inline __attribute__((always_inline)) void split_row(uint8_t *to, const u
                  _mm256_maskz_loadu_epi16((__mmask16)(mask >> 16), src + 32));
 }
 
-/* A C tile of outputs o, o + apart, ... and the rows of one group. */
+/* Store a C tile of outputs o, o + apart, ... and the rows of one group. */
 static inline void put_tile(const struct target *t, const float *c, int o, int apart, int group)
 {
     int r = group * GROUP;
@@ -59,13 +58,13 @@ static inline void put_tile(const struct target *t, const float *c, int o, int a
     store_tile(&p, c);
 }
 
-/* Values [k0, k1) of outputs o, o + apart, ... of a BF16 matrix into tiles, row after row as they
- * lie in memory. Past the last output the last one is repeated: its products are computed and not
+/* Copy values [k0, k1) of outputs o, o + apart, ... of a BF16 matrix into tiles, row after row as
+ * in memory. After the last output, the last one is repeated; its products are computed but not
  * stored. */
 void copy_tiles(uint8_t *dst, const struct matrix *w, int o, int apart, int k0, int k1);
 
-/* Outputs [o0, t->o1) of all rows, the weights being BF16 (one plane) or F16 (two, pairs of values
- * in the order of split_place). xp: [groups][steps][planes] tiles. */
+/* Compute outputs [o0, t->o1) of all rows, with BF16 weights (one plane) or F16 weights (two
+ * planes, pairs of values in the order of split_place). xp: [groups][steps][planes] tiles. */
 void many_rows_run(const struct target *t, const uint8_t *xp, const struct matrix *w, int o0,
                    void *scratch);
 size_t many_rows_scratch(void);

@@ -1,11 +1,11 @@
-/* Matrix products of BF16 weights by AMX tiles, x being rounded to bf16. The weights are the A
- * operand: 16 output rows by 32 values a tile, where they lie in the file; the activations are the
- * B operand, packed once for all matrices that share them. One product serves up to 16 rows, so a
- * verification of 16 rows costs what one costs.
+/* Matrix products with BF16 weights by AMX tiles; x is rounded to bf16. The weights are the A
+ * operand: tiles of 16 output rows by 32 values, read directly from the file's layout. The
+ * activations are the B operand, packed once for all matrices that share them. One tile product
+ * serves up to 16 rows, so verifying 16 rows takes as long as one.
  *
  * The sum over `in` runs from first to last inside the accumulator tile. With many rows it is cut
- * in slices and the accumulators wait in memory between them, which changes no bit. Rows that are
- * no multiple of 32 end in a tile filled up with zeros, of x and of the weights.
+ * into slices, and the accumulators are kept in memory between them, which changes no bit. Rows
+ * whose length is not a multiple of 32 end in a tile padded with zeros, in x and in the weights.
  *
  * Packed x: [rows / 16][in / 32] tiles, both rounded up. */
 #include "kernels/x86/many_rows_amx.h"
@@ -31,7 +31,7 @@ static inline __m512i load_bf16(const float *x, int n)
     return to_bf16_32(v[0], v[1]);
 }
 
-/* Tiles of the rows x[0..n) of one group; columns of rows past n are zero. */
+/* Pack the rows x[0..n) of one group into tiles; columns of rows after n are zero. */
 static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int in)
 {
     for (int k = 0; k < in; k += TILE_K, tiles += TILE_BYTES) {
@@ -44,7 +44,7 @@ static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int
     }
 }
 
-/* One row: only its column is written; what the others hold reaches no output. */
+/* Pack one row: only its column is written; the contents of the others reach no output. */
 static void pack_one(uint8_t *tiles, const float *x, int in)
 {
     const __m512i at =
@@ -66,13 +66,13 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 /* ---- weights ---- */
 
-/* A tiles of sixteen outputs: `step` bytes apart, their rows `stride`. */
+/* A tiles of sixteen outputs: `step` bytes apart, with rows `stride` bytes apart. */
 struct a_tiles {
     const uint8_t *p;
     size_t step, stride;
 };
 
-/* Scratch: what many rows take, or four C tiles and sixteen outputs copied in full length. */
+/* Scratch memory for many rows, or for four C tiles and a copy of sixteen whole outputs. */
 static size_t scratch_size(int in)
 {
     size_t few = 4 * TILE_BYTES + group_size(in), many = many_rows_scratch();
@@ -81,7 +81,7 @@ static size_t scratch_size(int in)
 
 /* ---- few rows: the accumulators stay in tiles 0 to 3 ---- */
 
-/* One step for each of `groups` groups of rows, A in tile 4. */
+/* Multiply n steps for each of `groups` groups of rows; A is in tile 4. */
 static inline __attribute__((always_inline)) void steps(const struct a_tiles *a, const uint8_t *b,
                                                         size_t b_step, int n, int groups)
 {
@@ -123,13 +123,14 @@ static void steps_few(const struct a_tiles *a, const uint8_t *b, size_t b_step, 
     }
 }
 
-/* Outputs o, o + apart, ... , o + 15 apart. */
+/* Compute outputs o, o + apart, ..., o + 15 apart. */
 static void few_outputs(const struct target *t, const uint8_t *xp, const struct matrix *w, int o,
                         int apart, void *scratch)
 {
     uint8_t *copy = (uint8_t *)scratch + 4 * TILE_BYTES;
     int groups = (int)groups_of(t->n);
-    /* Tiles lie ready in the matrix but for its end and the ends of its rows. */
+    /* Tiles can be loaded directly from the matrix, except at its end and at the ends of its rows.
+     */
     int ready = o + (GROUP - 1) * apart < w->out ? w->in / TILE_K : 0, all = steps_of(w->in);
     struct a_tiles a = { (const uint8_t *)w->data + (size_t)o * w->row_size, 64,
                          (size_t)apart * w->row_size };
@@ -192,7 +193,7 @@ static const struct matmul_kernel amx_bf16 = { .name = "amx",
                                                .run = run,
                                                .fused = many_rows_fused };
 
-/* ---- a matrix that lies in tiles: [out / 16][in / 32] of them ---- */
+/* ---- a matrix stored in tiles: [out / 16][in / 32] of them ---- */
 
 static size_t own_size(const struct matrix *w)
 {
@@ -226,8 +227,8 @@ static const struct matmul_kernel amx_bf16_own = { .name = "amx",
                                                    .own_size = own_size,
                                                    .own = own };
 
-/* Other types stay with AVX-512, whose kernels read them at the speed of memory: unpacking them to
- * bf16 tiles does not (2 to 8 GB/s a core). */
+/* Other types use AVX-512, whose kernels are limited by memory bandwidth; unpacking them to bf16
+ * tiles is slower (2 to 8 GB/s per core). */
 void kernels_init_amx(struct kernels *k)
 {
     k->matmul[DTYPE_BF16] = k->matmul_any[DTYPE_BF16] = &amx_bf16;

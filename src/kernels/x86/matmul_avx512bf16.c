@@ -1,30 +1,30 @@
-/* Products by BF16 weights with AVX512-BF16: x rounded to bf16, vdpbf16ps adds two products a
- * lane. As in matmul_float.h one accumulator of 16 lanes per (row, output), elements in rising
- * order, four sums added up by one tree; weights are used as they lie in memory. Long rows are cut
- * into pieces when there are many rows of x, with the accumulators kept in scratch, so that a tile
- * of x stays in the first cache. */
+/* Products with BF16 weights by AVX512-BF16: x is rounded to bf16, and vdpbf16ps adds two products
+ * per lane. As in matmul_float.h there is one accumulator of 16 lanes per (row, output), elements
+ * are taken in ascending order, and four accumulators are summed by one tree. Weights are used as
+ * they are in memory. With many rows of x, long rows are cut into pieces, with the accumulators
+ * kept in scratch memory, so that a tile of x stays in the L1 cache. */
 #include "kernels/kernels.h"
 #include "kernels/x86/vec_avx512.h"
 
 enum {
     TILE_OUTS = 4,
     TILE_ROWS = 6,
-    STEP = 32,    /* elements of one instruction */
-    PIECE = 2048, /* elements of `in` */
+    STEP = 32,    /* elements per instruction */
+    PIECE = 2048, /* elements of `in` per piece */
     GROUP = 32,   /* outputs that share a tile of x */
     STATE = TILE_OUTS * TILE_ROWS * VEC,
 };
 
-/* Where a tile reads and writes. */
+/* What a tile reads and writes. */
 struct tile {
     const uint8_t *w;  /* first weight row, at the first element of the piece */
     size_t w_stride;   /* bytes */
-    size_t ahead;      /* bytes from a weight to one of the next tile of outputs, to be fetched */
+    size_t ahead;      /* bytes to the same weight of the next tile, to prefetch it */
     const uint16_t *x; /* zero beyond `in` up to a multiple of STEP */
     size_t x_stride;
     int len;          /* elements of the piece */
-    float *state;     /* accumulators between pieces */
-    bool first, last; /* piece of the row */
+    float *state;     /* accumulators kept between pieces */
+    bool first, last; /* first, last piece of the row */
     float *y;
     size_t y_stride;
     const float *bias; /* of the first output, or NULL */
@@ -56,7 +56,7 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
         for (; i < in - rest; i += VEC)
             vec_store_bf16(row + i, vec_load(src + i));
         if (rest) {
-            vec_store_bf16(row + i, vec_load_part(src + i, rest)); /* the row is longer */
+            vec_store_bf16(row + i, vec_load_part(src + i, rest)); /* packed rows are padded */
             i += VEC;
         }
         memset(row + i, 0, sizeof *row * (stride_of(in) - (size_t)i));
@@ -81,7 +81,7 @@ INLINE void tile_finish(const struct tile *t, vec (*acc)[TILE_ROWS], int outs, i
     }
 }
 
-/* `outs` and `rows` are constants at each call. */
+/* `outs` and `rows` are compile-time constants. */
 INLINE void tile_run(const struct tile *t, int outs, int rows)
 {
     vec acc[TILE_OUTS][TILE_ROWS];
@@ -149,7 +149,7 @@ static void tile_any(const struct tile *t, int outs, int rows)
     }
 }
 
-/* The next tile of `left` rows; the last two are made alike. */
+/* Rows of the next tile if `left` rows are left; the last two tiles are made equal. */
 static int tile_rows(int left)
 {
     if (left >= 2 * TILE_ROWS || left <= TILE_ROWS)
@@ -157,7 +157,7 @@ static int tile_rows(int left)
     return (left + 1) / 2;
 }
 
-/* At most GROUP outputs of one tile of rows. */
+/* Compute at most GROUP outputs of one tile of rows. */
 static void rows_run(struct tile *t, const struct matrix *w, const uint16_t *x, float *y, int rows,
                      int o0, int o1, int piece, float *scratch)
 {
@@ -182,7 +182,8 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
                 int o1, void *scratch)
 {
     struct tile t = { .w_stride = w->row_size, .x_stride = stride_of(w->in), .y_stride = y_stride };
-    /* Few rows: whole rows of weights, each group of outputs once from memory. */
+    /* With few rows, whole rows of weights are used, so each group of outputs is read once from
+     * memory. */
     bool few = n <= 2 * TILE_ROWS;
     int group = few ? TILE_OUTS : GROUP, piece = few ? w->in : PIECE;
 

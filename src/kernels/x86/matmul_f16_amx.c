@@ -1,31 +1,33 @@
-/* Products of F16 weights by AMX tiles: weights and x in two bf16 planes each (many_rows_amx.c),
- * three tile products where BF16 needs one. x keeps 17 bits, more than F16 has. As with BF16 up to
- * 16 rows cost what one costs, and up to 64 keep their accumulators in tiles.
+/* Products with F16 weights by AMX tiles: weights and x are stored in two bf16 planes each
+ * (many_rows_amx.c), with three tile products where BF16 needs one. x keeps 17 bits, more than F16
+ * has. As with BF16, up to 16 rows take as long as one, and up to 64 keep their accumulators in
+ * tiles.
  *
- * Splitting the weights costs more than the tiles do, so with few rows the two overlap: a step of
- * 32 values of 16 far-apart outputs is split while the step before it is multiplied, and what
- * comes later is asked for meanwhile. One row out of memory then takes what f32 arithmetic takes.
+ * Splitting the weights takes longer than the tile products, so with few rows the two overlap: a
+ * step of 32 values of 16 far-apart outputs is split while the previous step is multiplied, and
+ * later values are prefetched. One row with weights from memory then takes as long as in f32
+ * arithmetic.
  *
  * Packed x: [rows / 16][in / 32][2] tiles, rounded up, pairs of values in the order of split_place.
- * Up to 16 rows have tiles of so many columns and no more, [16 pairs][columns]: whole ones are
- * twice the weights they meet, and would drive these out of the first cache (one row out of memory,
- * one core: 14.8 GB/s with whole tiles, 16.2 with one column). */
+ * Up to 16 rows have tiles of just as many columns, [16 pairs][columns]: whole tiles would be twice
+ * as large as the weights they are multiplied by, and would evict these from L1 (one row, weights
+ * from memory, one core: 14.8 GB/s with whole tiles, 16.2 with one column). */
 #include "kernels/x86/many_rows_amx.h"
 
 enum {
-    FEW_GROUPS = 4,        /* up to 64 rows */
-    STEP = 2 * TILE_BYTES, /* both planes */
+    FEW_GROUPS = 4,        /* groups of rows that count as few: 64 rows */
+    STEP = 2 * TILE_BYTES, /* bytes of both planes */
     COLUMN = 4,            /* bytes of a pair of values */
-    AHEAD = 1024           /* bytes of a row from those in use to those being fetched */
+    AHEAD = 1024           /* prefetch distance in bytes of a row */
 };
 
-/* Columns of the tiles of x. */
+/* Columns of the tiles of x, for n rows. */
 static int columns_of(int n)
 {
     return n == 1 ? 1 : n < GROUP ? (n + 3) / 4 * 4 : GROUP;
 }
 
-/* Bytes of a plane of a step. */
+/* Bytes per plane of a step. */
 static size_t plane_size(int columns)
 {
     return (size_t)(GROUP * COLUMN) * (size_t)columns;
@@ -43,7 +45,7 @@ static size_t packed_size(int n, int in)
     return groups_of(n) * (size_t)steps_of(in) * 2 * plane_size(columns_of(n));
 }
 
-/* The next 32 of n values of row x, first parts and the rest. */
+/* Split the next 32 of n values of row x: first parts and the rest. */
 static inline void split_x(__m512i part[2], const float *x, int n)
 {
     __m512 v[2];
@@ -60,7 +62,7 @@ static void turn(uint8_t *tile, __m512i r[16], int columns)
         _mm512_mask_storeu_epi32(tile + split_place(i) * columns * COLUMN, there, r[i]);
 }
 
-/* Tiles of the rows x[0..n) of one group; columns of rows past n are zero. */
+/* Pack the rows x[0..n) of one group into tiles; columns of rows after n are zero. */
 static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int in, int columns)
 {
     size_t plane = plane_size(columns);
@@ -78,7 +80,7 @@ static void pack_group(uint8_t *tiles, const float *x, size_t stride, int n, int
     }
 }
 
-/* One row: its column is a line. */
+/* Pack one row: its column is a cache line. */
 static void pack_one(uint8_t *tiles, const float *x, int in)
 {
     int from[16];
@@ -105,7 +107,7 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 /* ---- few rows: the accumulators stay in tiles 0 to 3 ---- */
 
-/* Scratch: what many rows take, or four C tiles and two steps of sixteen outputs. */
+/* Scratch memory for many rows, or for four C tiles and two steps of sixteen outputs. */
 static size_t scratch_size(int in)
 {
     size_t few = 4 * TILE_BYTES + 2 * STEP, many = many_rows_scratch();
@@ -113,7 +115,7 @@ static size_t scratch_size(int in)
     return few > many ? few : many;
 }
 
-/* Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 rows. */
+/* Tiles 0 to 3 hold sums, 4 and 5 weights, 6 and 7 rows. */
 static void config(int columns)
 {
     struct tile_shape s = { .palette = 1 };
@@ -167,7 +169,7 @@ static inline __attribute__((always_inline)) void step_split(uint8_t *a, const u
     tiles_written();
 }
 
-/* All of `in`, one step behind the splitting. */
+/* Multiply all of `in`, one step behind the splitting. */
 static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_t **row, int in,
                                                         const uint8_t *b, int groups, int columns)
 {
@@ -207,7 +209,7 @@ static void steps_few(uint8_t *a, const uint8_t **row, int in, const struct few_
     }
 }
 
-/* Outputs o, o + apart, ... , o + 15 apart. */
+/* Compute outputs o, o + apart, ..., o + 15 apart. */
 static void few_outputs(const struct target *t, const struct few_x *x, const struct matrix *w,
                         int o, int apart, void *scratch)
 {

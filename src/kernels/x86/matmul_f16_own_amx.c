@@ -1,30 +1,31 @@
-/* Products of F16 weights in an order of their own by AMX tiles, with the bits of matmul_f16_amx.c:
- * few rows, whose time is that of splitting the weights. Here a number is kept in 16 bits of
- * another meaning, which become its two bf16 parts by nine instructions for 32 numbers instead of
- * fourteen, and they lie as the tile wants them: x is the A operand, so few rows are small tiles.
+/* Products with repacked F16 weights by AMX tiles, with the bits of matmul_f16_amx.c; for few rows,
+ * where splitting the weights takes most of the time. The repacked 16-bit code of a number can be
+ * split into its two bf16 parts by nine instructions for 32 numbers instead of fourteen. The
+ * numbers are stored in the order of the tile: x is the A operand, so few rows are small tiles.
  *
- * Own order: [out / 16][in / 32] tiles of 16 pairs of values (in the order of split_place) by 16
- * outputs, rounded up, whose 16 lines are dealt out to PLANES planes in turn: as many long streams
- * for the hardware to fetch. Then a byte for each 16 outputs: whether their numbers are coded. They
- * are when all are below 64 in magnitude; w 2^10 is then normal in F16, or zero, and its bits s
- * eeeee mmmmmmm rrr are kept as s rrr eeeee mmmmmmm. Others are F16.
+ * Repacked order: [out / 16][in / 32] tiles of 16 pairs of values (in the order of split_place) by
+ * 16 outputs, rounded up. The 16 lines of a tile are distributed over PLANES planes in turn, which
+ * are as many long streams for the hardware to prefetch. Then follows a byte for each 16 outputs:
+ * whether their numbers are coded. They are if all are below 64 in magnitude; then w 2^10 is normal
+ * in F16, or zero, and its bits s eeeee mmmmmmm rrr are stored as s rrr eeeee mmmmmmm. Others are
+ * stored as F16.
  *
- * Up to 32 rows go this way, more by the file's order.
- * Packed x: [rows, one or two groups][in / 32][2][rows of a group][32 values]. */
+ * Up to 32 rows are computed here; more rows use the file's order. Packed x: [rows, one or two
+ * groups][in / 32][2][rows of a group][32 values]. */
 #include "kernels/x86/many_rows_amx.h"
 
 enum {
     MOST_ROWS = 2 * TILE_ROWS,
-    STEP = 2 * TILE_BYTES, /* both parts of a tile */
-    STREAMS = 2,           /* groups of outputs, far apart, that are read side by side */
+    STEP = 2 * TILE_BYTES, /* bytes of both parts of a tile */
+    STREAMS = 2,           /* far-apart groups of outputs that are read together */
     LINE = 64,
     PLANES = 8,
-    PLANE_STEP = TILE_BYTES / PLANES, /* bytes of a tile in one plane */
-    AHEAD = 512,       /* bytes of a plane from those in use to those being fetched */
-    TOO_LARGE = 0x5400 /* 64 in F16 */
+    PLANE_STEP = TILE_BYTES / PLANES, /* bytes of a tile per plane */
+    AHEAD = 512,                      /* prefetch distance in bytes of a plane */
+    TOO_LARGE = 0x5400                /* 64 in F16 */
 };
 
-/* Rows of one group. */
+/* Rows per group, for n rows. */
 static int height_of(int n)
 {
     return n <= TILE_ROWS ? n : (n + 1) / 2;
@@ -92,8 +93,8 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 /* ---- weights ---- */
 
-/* From plane to plane: not a multiple of a page, or their lines would meet in few places of the
- * cache. */
+/* Bytes from plane to plane: not a multiple of a page, because lines of all planes would then fall
+ * into the same few cache sets. */
 static size_t own_plane(const struct matrix *w)
 {
     size_t size = groups_of(w->out) * (size_t)steps_of(w->in) * PLANE_STEP;
@@ -110,13 +111,13 @@ static uint8_t *coded_flags(const void *own, const struct matrix *w)
     return (uint8_t *)(uintptr_t)own + PLANES * own_plane(w);
 }
 
-/* Line i of a tile whose first is at `tile`. */
+/* Offset of line i of a tile from its first line. */
 static inline size_t line_at(size_t plane, int i)
 {
     return (size_t)(i % PLANES) * plane + (size_t)(i / PLANES) * LINE;
 }
 
-/* The next 32 of n > 0 numbers of a row, zeros after the last. */
+/* Load the next 32 of n > 0 numbers of a row, with zeros after the last. */
 static __m512i row_part(const uint8_t *src, int n)
 {
     return _mm512_maskz_loadu_epi16(n < TILE_K ? (1u << n) - 1 : ~0u, src);
@@ -148,7 +149,7 @@ static __m512i code(__m512i h)
     __m512i sign = _mm512_and_si512(h, _mm512_set1_epi16((short)0x8000));
     __m512i rest = _mm512_slli_epi16(_mm512_and_si512(h, _mm512_set1_epi16(7)), 12);
     __m512i top = _mm512_srli_epi16(_mm512_and_si512(h, _mm512_set1_epi16(0x7fff)), 3);
-    /* -0 is 0: the sign alone would be a number. */
+    /* -0 becomes 0: the code of a sign alone would be another number. */
     return _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(h, _mm512_set1_epi16(0x7fff)),
                                   _mm512_or_si512(sign, _mm512_or_si512(rest, top)));
 }
@@ -174,8 +175,8 @@ static void own(void *to, const struct matrix *w, int o0, int o1)
     }
 }
 
-/* What is added to the first part and to the exponent of the second, by s rrr: the first is rounded
- * up where rrr is 4 or more, and the second rrr or rrr - 8. */
+/* What is added to the first part and to the exponent of the second, indexed by the bits s rrr. The
+ * first part is rounded up if rrr is 4 or more; the second is rrr or rrr - 8. */
 struct code_tables {
     __m512i first, second;
 };
@@ -194,7 +195,7 @@ static struct code_tables code_tables(void)
     return (struct code_tables){ _mm512_loadu_si512(first), _mm512_loadu_si512(second) };
 }
 
-/* A tile of own order to its two parts. */
+/* Split a tile of coded numbers into its two parts. */
 static inline __attribute__((always_inline)) void split_coded(uint8_t *to, const uint8_t *tile,
                                                               size_t plane,
                                                               const struct code_tables *t)
@@ -215,7 +216,7 @@ static inline __attribute__((always_inline)) void split_coded(uint8_t *to, const
     }
 }
 
-/* The same of F16 numbers. */
+/* The same for a tile of F16 numbers. */
 static void split_plain(uint8_t *to, const uint8_t *tile, size_t plane)
 {
     for (int i = 0; i < TILE_ROWS; i++, to += LINE)
@@ -231,7 +232,7 @@ struct own_rows {
     const struct target *t;
 };
 
-/* Tiles 0 to 3 are sums, [outputs][groups of rows], 4 and 5 weights, 6 and 7 rows. */
+/* Tiles 0 to 3 hold sums, [outputs][groups of rows], 4 and 5 weights, 6 and 7 rows. */
 static void config(int height)
 {
     struct tile_shape s = { .palette = 1 };
@@ -242,7 +243,7 @@ static void config(int height)
     tile_load_shape(&s);
 }
 
-/* x in the order w1 x2, w1 x1, w2 x1, for one group of rows or two. */
+/* Products in the order w1 x2, w1 x1, w2 x1, for one group of rows or two. */
 #define ONE_GROUP(c)                                                                               \
     do {                                                                                           \
         _tile_dpbf16ps(c, 6, 4);                                                                   \
@@ -263,7 +264,7 @@ static void config(int height)
         _tile_dpbf16ps(c2, 7, 5);                                                                  \
     } while (0)
 
-/* One step of `streams` tiles of weights at a. */
+/* Multiply one step of `streams` tiles of weights at a. */
 static inline __attribute__((always_inline)) void step_product(const uint8_t *a, const uint8_t *b,
                                                                size_t group, size_t plane,
                                                                int streams, int groups)
@@ -288,7 +289,8 @@ static inline __attribute__((always_inline)) void step_product(const uint8_t *a,
         TWO_GROUPS(2, 3, b, b + group);
 }
 
-/* All of `in` for the groups of outputs at w[0..streams), products one step behind. */
+/* Multiply all of `in` for the groups of outputs at w[0..streams); products are one step behind the
+ * splitting. */
 static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_t *const *w,
                                                         size_t from, const bool *coded, int n_steps,
                                                         const struct own_rows *x, size_t group,
@@ -327,7 +329,7 @@ static void put_rows(const struct own_rows *x, const float *c, int o, int g)
     }
 }
 
-/* The 16 outputs from each of o[0..streams) on. */
+/* Compute the 16 outputs from each of o[0..streams) on. */
 static void run_outputs(const struct own_rows *x, const struct matrix *w, const int *o, int streams,
                         float *c)
 {

@@ -1,12 +1,12 @@
-/* Products by F32, F16 and BF16 weights in f32 arithmetic: a template, compiled once per
+/* Products with F32, F16 and BF16 weights in f32 arithmetic: a template, compiled once per
  * instruction set.
  *
- * Each (row, output) has one accumulator of VEC lanes; lane j sums the elements j, j + VEC, ...
- * in rising order by fused multiply-adds, and vec_sum4 adds the lanes by a fixed tree. That is the
- * whole sequence whatever the blocking, so the blocks below are free to follow the caches:
- * registers hold TILE_OUTS x TILE_ROWS accumulators; with many rows `in` is cut into pieces of
- * PIECE elements so that a tile of x stays in the first cache, the accumulators waiting in scratch
- * between pieces, and 16-bit weights are widened once per piece. */
+ * Each (row, output) has one accumulator of VEC lanes; lane j sums the elements j, j + VEC, ... in
+ * ascending order by fused multiply-adds, and vec_sum4 adds the lanes by a fixed tree. That is the
+ * whole sequence for any blocking, so the blocks below can be chosen for the caches: registers hold
+ * TILE_OUTS x TILE_ROWS accumulators. With many rows, `in` is cut into pieces of PIECE elements so
+ * that a tile of x stays in the L1 cache; the accumulators are kept in scratch memory between
+ * pieces, and 16-bit weights are widened once per piece. */
 #ifndef PV_KERNELS_X86_MATMUL_FLOAT_H
 #define PV_KERNELS_X86_MATMUL_FLOAT_H
 
@@ -22,28 +22,28 @@
 
 enum {
     TILE_OUTS = 4,
-    PIECE = 1024,                /* elements of `in` */
+    PIECE = 1024,                /* elements of `in` per piece */
     GROUP = 32,                  /* outputs of a widened panel */
     BLOCK_ROWS = 16 * TILE_ROWS, /* rows that share one widening */
     SOME_ROWS = 4 * TILE_ROWS,
-    PANEL_STRIDE = PIECE + 16, /* floats; the pad spreads rows over the sets of the cache */
+    PANEL_STRIDE = PIECE + 16,           /* floats; padded to spread rows over cache sets */
     STATE = TILE_OUTS * TILE_ROWS * VEC, /* floats of a tile's accumulators */
 };
 
-/* Where a tile reads and writes. */
+/* What a tile reads and writes. */
 struct tile {
     const uint8_t *w; /* first weight row, at the first element of the piece */
     size_t w_stride;  /* bytes */
-    const float *x;   /* the same of x, zero beyond `in` up to a multiple of VEC */
+    const float *x;   /* the same for x, zero after `in` up to a multiple of VEC */
     size_t x_stride;  /* floats */
     int len;          /* elements of the piece */
-    float *state;     /* accumulators between pieces */
-    bool first, last; /* piece of the row */
+    float *state;     /* accumulators kept between pieces */
+    bool first, last; /* first, last piece of the row */
     float *y;
     size_t y_stride;
     const float *bias; /* of the first output, or NULL */
-    int apart;         /* from one output of the tile to the next */
-    size_t ahead;      /* from a weight row to the one that is read next in its place: bytes */
+    int apart;         /* distance between the outputs of the tile */
+    size_t ahead;      /* bytes to the weight row that comes next in its place */
 };
 
 static size_t float_stride(int in)
@@ -116,16 +116,16 @@ INLINE void tile_finish(const struct tile *t, vec (*acc)[TILE_ROWS], int outs, i
     }
 }
 
-/* Ask for the same elements of the rows of the next tile of outputs, into the second cache: by
- * itself the hardware follows long rows only, and not through long computations. */
+/* Prefetch the same elements of the rows of the next tile of outputs to L2: the hardware prefetches
+ * only long rows, and not during long computations. */
 INLINE void weight_fetch(const uint8_t *row, size_t ahead, int i, enum dtype dtype)
 {
     size_t at = (size_t)i * (dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
     _mm_prefetch((const char *)row + ahead + at, _MM_HINT_T1);
 }
 
-/* `outs`, `rows`, `dtype` and `fetch` are constants at each call, so that the loops unroll and
- * `acc` lives in registers. */
+/* `outs`, `rows`, `dtype` and `fetch` are compile-time constants, so that the loops unroll and
+ * `acc` is kept in registers. */
 INLINE void tile_run(const struct tile *t, int outs, int rows, enum dtype dtype, bool fetch)
 {
     vec acc[TILE_OUTS][TILE_ROWS];
@@ -236,7 +236,7 @@ static void tile_any(const struct tile *t, int outs, int rows, enum dtype dtype)
         tile_f32(t, outs, rows);
 }
 
-/* The next tile of `left` rows; the last two are made alike. */
+/* Rows of the next tile if `left` rows are left; the last two tiles are made equal. */
 static int tile_rows(int left)
 {
     if (left >= 2 * TILE_ROWS || left <= TILE_ROWS)
@@ -249,7 +249,7 @@ static const uint8_t *weight_row(const struct matrix *w, int o)
     return (const uint8_t *)w->data + w->row_size * (size_t)o;
 }
 
-/* Outputs o, o + apart, ... of all rows. */
+/* Compute outputs o, o + apart, ... of all rows. */
 static void few_outputs(struct tile *t, float *y, const float *x, int n, const struct matrix *w,
                         int o, int apart, int outs)
 {
@@ -266,7 +266,7 @@ static void few_outputs(struct tile *t, float *y, const float *x, int n, const s
     }
 }
 
-/* Few rows: the weights pass once from memory, in TILE_OUTS long streams. */
+/* Few rows: the weights are read once from memory, in TILE_OUTS long streams. */
 static void few_run(float *y, size_t y_stride, const float *x, int n, const struct matrix *w,
                     int o0, int o1)
 {
@@ -283,7 +283,7 @@ static void few_run(float *y, size_t y_stride, const float *x, int n, const stru
         few_outputs(&t, y, x, n, w, o, 1, 1);
 }
 
-/* Elements [i0, i0 + len) of a weight row as f32, zero up to a multiple of VEC. */
+/* Convert elements [i0, i0 + len) of a weight row to f32, with zeros up to a multiple of VEC. */
 INLINE void widen_row(float *dst, const uint8_t *row, size_t row_size, int i0, int len,
                       enum dtype dtype)
 {
@@ -307,7 +307,7 @@ static void widen(float *panel, const struct matrix *w, int o, int outs, int i0,
     }
 }
 
-/* Rows [r0, r0 + n) of at most GROUP outputs, piece by piece. */
+/* Compute rows [r0, r0 + n) of at most GROUP outputs, piece by piece. */
 static void block_run(float *y, size_t y_stride, const float *x, int r0, int n,
                       const struct matrix *w, int o0, int o1, float *scratch)
 {
@@ -349,7 +349,7 @@ static void float_run(float *y, size_t y_stride, const void *xp, int n, const st
         few_run(y, y_stride, xp, n, w, o0, o1);
         return;
     }
-    /* Some rows: the panel of one tile, in the first cache. */
+    /* With some rows, the panel has one tile of outputs and stays in L1. */
     int group = n <= SOME_ROWS ? TILE_OUTS : GROUP;
     for (int o = o0; o < o1; o += group) {
         for (int r = 0; r < n; r += BLOCK_ROWS)

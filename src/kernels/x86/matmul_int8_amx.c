@@ -1,24 +1,25 @@
-/* Matrix products of Q8_0, Q4_0, Q5_0 and IQ4_NL weights by int8 AMX tiles (int8_avx512.h says how
- * they are defined). One tile product gives the exact sums of a block for 16 outputs and up to 16
- * rows; they are scaled and added with the lanes being rows. One or two rows use dot products
+/* Matrix products with Q8_0, Q4_0, Q5_0 and IQ4_NL weights by int8 AMX tiles (int8_avx512.h has the
+ * definition). One tile product gives the exact sums of a block for 16 outputs and up to 16 rows;
+ * these are scaled and added by vectors whose lanes are rows. One or two rows use dot products
  * instead.
  *
- * Tile and vector instructions hinder each other, so they take turns: the sums of PHASE blocks,
- * then their scaling. With up to four or eight rows a tile is four or eight lanes wide, and a
- * vector holds the sums of four or two outputs. Up to 32 rows share one reading of the weights. */
+ * Tile and vector instructions slow each other down if they overlap, so they alternate: the sums of
+ * PHASE blocks, then their scaling. With up to four or eight rows, a tile is four or eight lanes
+ * wide, and a vector holds the sums of four or two outputs. Up to 32 rows share one reading of the
+ * weights. */
 #include "kernels/x86/int8_avx512.h"
 #include "kernels/x86/tile_int8.h"
 
 enum {
-    DOT_ROWS = 2,           /* up to here dot products are faster */
+    DOT_ROWS = 2,           /* up to so many rows, dot products are faster */
     SWEEP_ROWS = 2 * GROUP, /* rows that share one reading of the weights */
     UNIT = 4,               /* rows packed together */
-    PANEL = 64,             /* outputs whose weights are kept while more rows pass */
-    LAG = 2,                /* tile products under way while the sums of another are stored */
-    PHASE = 8,              /* blocks of sums between tiles and vectors: the first cache is small */
-    HELD = 16,              /* groups of outputs whose results wait to be stored together */
-    FEW_STREAMS = 8,        /* shorter streams of weights are not worth that */
-    X_TILE = BLOCK * GROUP  /* bytes of a block of 16 rows of x */
+    PANEL = 64,             /* outputs whose weights stay in cache with more rows */
+    LAG = 2,                /* tile products in flight while sums are stored */
+    PHASE = 8,              /* blocks per phase, limited by L1 */
+    HELD = 16,              /* groups of outputs whose results are stored together */
+    FEW_STREAMS = 8,        /* least length of streams for that */
+    X_TILE = BLOCK * GROUP  /* bytes per block of 16 rows of x */
 };
 
 /* ---- activations ---- */
@@ -37,13 +38,14 @@ static size_t tiles_size(int n, int in)
     return n <= DOT_ROWS ? packed_size(n, in) : groups;
 }
 
-/* Rows of x in a tile of n. */
+/* Width of a tile for n rows of x. */
 static int lanes_for(int n)
 {
     return n <= 4 ? 4 : n <= 8 ? 8 : GROUP;
 }
 
-/* A block of four rows to the places of rows `at`... of a tile: four by eight dwords are turned. */
+/* Store a block of four rows in the places of rows `at`, ... of a tile: transposes four by eight
+ * dwords. */
 static inline void store_unit(uint8_t *tile, const __m256i q[UNIT])
 {
     __m256i a = _mm256_unpacklo_epi32(q[0], q[1]), b = _mm256_unpacklo_epi32(q[2], q[3]);
@@ -56,7 +58,7 @@ static inline void store_unit(uint8_t *tile, const __m256i q[UNIT])
     }
 }
 
-/* Rows at .. at + UNIT of a group; those past the n that there are from x on are zero. */
+/* Pack rows at .. at + UNIT of a group; rows after the n existing ones are zero. */
 static void pack_unit(uint8_t *group, int at, const float *x, size_t stride, int n, int in,
                       int lanes)
 {
@@ -103,11 +105,11 @@ struct group {
     float *scale;     /* [blocks][16] */
 };
 
-/* The scratch of a thread. */
+/* Scratch memory of a thread. */
 struct many_mem {
     int32_t *sums;  /* [PHASE][2][16 outputs][lanes] */
     float *results; /* [HELD][2][16 outputs][lanes] */
-    uint8_t *group; /* of PANEL outputs, panel_group_size each */
+    uint8_t *group; /* groups of PANEL outputs, panel_group_size each */
 };
 
 enum { SUMS_BYTES = PHASE * 2 * TILE_BYTES, RESULTS_BYTES = HELD * 2 * TILE_BYTES };
@@ -128,7 +130,7 @@ static struct many_mem many_mem(void *scratch)
     return (struct many_mem){ scratch, (float *)(p + SUMS_BYTES), p + SUMS_BYTES + RESULTS_BYTES };
 }
 
-/* Outputs o, o + apart, ... Tiles of Q8_0 are loaded where they lie; other types, and the last
+/* Prepare outputs o, o + apart, ... Tiles of Q8_0 are loaded in place; other types, and the last
  * outputs of a matrix, are unpacked to int8 first. */
 INLINE void prepare(struct group *g, uint8_t *mem, const struct matrix *w, int o, int apart,
                     enum dtype t)
@@ -151,7 +153,7 @@ INLINE void prepare(struct group *g, uint8_t *mem, const struct matrix *w, int o
     *g = (struct group){ mem, BLOCK, BLOCK * GROUP, scale };
 }
 
-/* Scales of blocks [i, end) of the same outputs. */
+/* Convert the scales of blocks [i, end) of the same outputs. */
 INLINE void prepare_scales(const struct group *g, const struct matrix *w, int o, int apart,
                            size_t i, size_t end, enum dtype t)
 {
@@ -161,7 +163,7 @@ INLINE void prepare_scales(const struct group *g, const struct matrix *w, int o,
         _mm512_store_ps(g->scale + i * GROUP, load_scales(base + i * (size_t)block_size(t), at));
 }
 
-/* Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 rows. */
+/* Tiles 0 to 3 hold sums, 4 and 5 weights, 6 and 7 rows. */
 static void config(int lanes)
 {
     struct tile_shape s = { .palette = 1 };
@@ -172,7 +174,8 @@ static void config(int lanes)
     tile_load_shape(&s);
 }
 
-/* Integer sums of `count` blocks; LAG of them are computed while an earlier one is stored. */
+/* Compute the integer sums of `count` blocks; LAG of them are computed while an earlier one is
+ * stored. */
 static void block_sums(int32_t *c, const uint8_t *a, size_t stride, size_t step, const uint8_t *b,
                        int count, int lanes)
 {
@@ -184,7 +187,7 @@ static void block_sums(int32_t *c, const uint8_t *a, size_t stride, size_t step,
     }
 }
 
-/* The same for two groups of rows, the second `b2` bytes on. */
+/* The same for two groups of rows, the second `b2` bytes after the first. */
 static void block_sums_2(int32_t *c, const uint8_t *a, size_t stride, size_t step, const uint8_t *b,
                          size_t b2, int count)
 {
@@ -216,8 +219,8 @@ static void block_sums_2(int32_t *c, const uint8_t *a, size_t stride, size_t ste
     }
 }
 
-/* acc[lanes] vectors, each of 16 / lanes outputs by `lanes` rows, become acc + the scaled sums of
- * `count` blocks, which lie `step` apart. */
+/* Add the scaled sums of `count` blocks, which are `step` apart, to `lanes` vectors of
+ * accumulators, each of 16 / lanes outputs by `lanes` rows. */
 INLINE void add_blocks(float *acc_at, bool first, const int32_t *c, size_t step, const float *dx,
                        const float *dw, size_t count, int lanes)
 {
@@ -241,13 +244,13 @@ INLINE void add_blocks(float *acc_at, bool first, const int32_t *c, size_t step,
         _mm512_store_ps(acc_at + k * 16, acc[k]);
 }
 
-/* One group of 16 outputs by the rows of a sweep: what is where. */
+/* A sweep: 16 outputs times the rows that share one reading of the weights. */
 struct sweep {
     const struct matrix *w;
-    const uint8_t *xp; /* of the first group of rows */
+    const uint8_t *xp; /* first group of rows */
     int groups, lanes;
     int o, apart;
-    bool scaled; /* the scales of the weights are there already */
+    bool scaled; /* the scales of the weights have been converted already */
 };
 
 static void sweep_sums(int32_t *c, const struct sweep *s, const struct group *g, size_t i,
@@ -260,7 +263,7 @@ static void sweep_sums(int32_t *c, const struct sweep *s, const struct group *g,
         block_sums(c, a, g->stride, g->step, b, count, s->lanes);
 }
 
-/* Results to out[groups][16 outputs][lanes]. */
+/* Store results in out[groups][16 outputs][lanes]. */
 INLINE void sweep_group(float *out, int32_t *sums, const struct sweep *s, const struct group *g,
                         enum dtype t)
 {
@@ -288,14 +291,14 @@ INLINE void sweep_group(float *out, int32_t *sums, const struct sweep *s, const 
 
 /* ---- results ---- */
 
-/* Where the results of a sweep go: y of its first row. */
+/* Where the results of a sweep go: y points to its first row. */
 struct sweep_rows {
     float *y;
     size_t stride;
     int n;
 };
 
-/* Results of 16 neighbouring outputs from o on, some of which may be past o1. */
+/* Store the results of 16 neighbouring outputs from o on, some of which may be after o1. */
 static void store_near(const struct sweep_rows *to, const struct sweep *s, const float *out, int o1)
 {
     for (int r = 0; r < to->n; r += GROUP, out += GROUP * s->lanes) {
@@ -313,8 +316,8 @@ static void store_near(const struct sweep_rows *to, const struct sweep *s, const
     }
 }
 
-/* Results of `count` <= HELD groups, of outputs o, o + apart, ... and their neighbours: of each
- * stream the neighbours become a vector. */
+/* Store the results of `count` <= HELD groups, of outputs o, o + apart, ... and their neighbours:
+ * the neighbours in each stream become a vector. */
 INLINE void store_held(const struct sweep_rows *to, const struct sweep *s, const float *out, int o,
                        int count, int lanes)
 {
@@ -379,7 +382,7 @@ INLINE void run_sweep(float *y, size_t y_stride, const uint8_t *xp, int n, const
     _tile_release();
 }
 
-/* More rows: the weights of a panel stay in the cache while the rows pass. */
+/* More rows: the weights of a panel stay in the cache while all rows are multiplied by them. */
 INLINE void run_many(float *y, size_t y_stride, const uint8_t *xp, int n, const struct matrix *w,
                      int o0, int o1, void *scratch, enum dtype t)
 {

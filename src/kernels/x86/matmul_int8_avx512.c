@@ -1,17 +1,17 @@
-/* Matrix products of Q8_0, Q4_0, Q5_0 and IQ4_NL weights by VNNI dot products (int8_avx512.h says
- * how they are defined, and has the way of few rows). For more rows the block of 16 weight rows is
- * turned to [4 values][16 outputs] first, which is paid once; then a row needs 8 dot products for
- * 16 outputs, and no sums across lanes. */
+/* Matrix products with Q8_0, Q4_0, Q5_0 and IQ4_NL weights by VNNI dot products (int8_avx512.h has
+ * the definition, and the product of few rows). For more rows, a block of 16 weight rows is
+ * transposed to [4 values][16 outputs] once. Then a row needs 8 dot products for 16 outputs, and no
+ * sums across lanes. */
 #include "kernels/x86/own_int8.h"
 
 enum {
-    CHAINS = 4, /* rows whose dot products run side by side */
+    CHAINS = 4, /* rows whose dot products are interleaved */
     TILE = 16   /* rows whose accumulators are in registers */
 };
 
 /* ---- more rows ---- */
 
-/* 16 outputs turned: [blocks][8][16 outputs][4 values] and [blocks][16] scales. */
+/* Bytes of 16 outputs transposed: [blocks][8][16 outputs][4 values] and [blocks][16] scales. */
 static size_t turned_size(int in)
 {
     return blocks_of(in) * (BLOCK * GROUP + GROUP * sizeof(float));
@@ -22,7 +22,7 @@ static size_t scratch_size(int in)
     return turned_size(in);
 }
 
-/* Two blocks of 16 rows are one 16 x 16 transpose of dwords. */
+/* Transpose a group of 16 outputs: two blocks of 16 rows are one 16 x 16 transpose of dwords. */
 INLINE void turn_group(uint8_t *turned, const struct matrix *w, int o, enum dtype t)
 {
     const size_t blocks = blocks_of(w->in), size = (size_t)block_size(t);
@@ -50,8 +50,8 @@ INLINE void turn_group(uint8_t *turned, const struct matrix *w, int o, enum dtyp
     }
 }
 
-/* Block i of a turned group by rows j .. j + n - 1 of x, which lie `stride` bytes apart. The chains
- * of dot products run side by side: one alone would wait for itself. */
+/* Multiply block i of a transposed group by rows j .. j + n - 1 of x, which are `stride` bytes
+ * apart. The chains of dependent dot products are interleaved, to hide their latency. */
 INLINE void turned_block(__m512 *acc, const __m512i q[8], __m512 dw, const struct x_row *x,
                          size_t i, size_t j, size_t stride, int n)
 {
@@ -77,7 +77,7 @@ INLINE void turned_block(__m512 *acc, const __m512i q[8], __m512 dw, const struc
     }
 }
 
-/* A turned group by rows r .. r + rows - 1. */
+/* Multiply a transposed group by rows r .. r + rows - 1. */
 INLINE void turned_tile(float *y, size_t y_stride, const uint8_t *xp, int r, const uint8_t *turned,
                         const struct matrix *w, int o, int o1, int rows, enum dtype t)
 {
@@ -93,7 +93,7 @@ INLINE void turned_tile(float *y, size_t y_stride, const uint8_t *xp, int r, con
         __m512i q[8];
         for (int k = 0; k < 8; k++)
             q[k] = _mm512_load_si512(turned + k * 64);
-#pragma GCC unroll 4 /* or the accumulators would not stay in registers */
+#pragma GCC unroll 4 /* keeps the accumulators in registers */
         for (int j = 0; j < rows; j += CHAINS)
             turned_block(acc + j, q, dw, &x, i, (size_t)j, stride, rows < CHAINS ? rows : CHAINS);
     }

@@ -2,26 +2,26 @@
  * tile product gives the exact sums of a block for up to 16 rows; a vector then holds the sums of
  * the 16 outputs of one row. Few rows use dot products instead.
  *
- * Tile and vector instructions hinder each other, so they take turns: the sums of PHASE blocks,
- * then their scaling, during which the weights of later blocks are fetched. Up to 32 rows share one
- * reading of the weights, as two tiles of equal height. */
+ * Tile and vector instructions slow each other down if they overlap, so they alternate: the sums of
+ * PHASE blocks, then their scaling, during which the weights of later blocks are prefetched. Up to
+ * 32 rows share one reading of the weights, as two tiles of equal height. */
 #include "kernels/x86/own_int8.h"
 #include "kernels/x86/tile_int8.h"
 
 enum {
-    DOT_ROWS = 8, /* up to here dot products are faster */
-    TILES = 2,    /* of rows that share one reading of the weights */
-    PANEL = 64,   /* outputs whose weights stay in the cache while more rows pass */
-    LAG = 2,      /* tile products under way while the sums of another are stored */
-    PHASE = 8,    /* blocks of sums between tiles and vectors: the first cache is small */
-    AHEAD = 16,   /* blocks from those in use to those being fetched */
+    DOT_ROWS = 8, /* up to so many rows, dot products are faster */
+    TILES = 2,    /* tiles of rows that share one reading of the weights */
+    PANEL = 64,   /* outputs whose weights stay in cache with more rows */
+    LAG = 2,      /* tile products in flight while sums are stored */
+    PHASE = 8,    /* blocks per phase, limited by L1 */
+    AHEAD = 16,   /* prefetch distance in blocks */
     QUANTS = 512  /* bytes of a block of 16 outputs in int8 */
 };
 
 /* ---- activations ---- */
 
-/* Few rows are packed as rows. More in tiles of `height` rows: [blocks][height][32] int8,
- * then [blocks][height] scales. */
+/* Few rows are packed row by row. More rows are packed in tiles of `height` rows:
+ * [blocks][height][32] int8, then [blocks][height] scales. */
 
 static int tile_height(int n)
 {
@@ -36,12 +36,12 @@ static size_t tile_size(int height, int in)
 static size_t tiles_size(int n, int in)
 {
     size_t height = (size_t)tile_height(n);
-    if (n <= DOT_ROWS) /* none too: then there is no height */
+    if (n <= DOT_ROWS) /* includes n = 0, where height is 0 */
         return packed_size(n, in);
     return ((size_t)n + height - 1) / height * tile_size((int)height, in);
 }
 
-/* Row r of x; NULL: zeros. */
+/* Pack row r; x NULL: zeros. */
 static void pack_row(uint8_t *xp, const float *x, int r, int height, int in)
 {
     size_t blocks = blocks_of(in);
@@ -70,11 +70,11 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 /* ---- sums ---- */
 
-/* The scratch of a thread. */
+/* Scratch memory of a thread. */
 struct own_mem {
     int32_t *sums;   /* [PHASE][TILES][16 rows][16 outputs] */
     float *results;  /* [TILES][16 rows][16 outputs] */
-    uint8_t *quants; /* [PHASE][512]: blocks of other types than Q8_0 */
+    uint8_t *quants; /* [PHASE][512]: unpacked blocks of types other than Q8_0 */
 };
 
 static struct own_mem own_mem(void *scratch)
@@ -90,7 +90,7 @@ static size_t scratch_size(int in)
     return (PHASE + 1) * TILES * TILE_BYTES + PHASE * QUANTS;
 }
 
-/* Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. */
+/* Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. */
 static void config(int height)
 {
     struct tile_shape s = { .palette = 1 };
@@ -101,8 +101,8 @@ static void config(int height)
     tile_load_shape(&s);
 }
 
-/* Integer sums of `count` blocks, a from block to block `step` bytes apart; LAG of them are
- * computed while an earlier one is stored. */
+/* Compute the integer sums of `count` blocks, with `step` bytes between blocks of a; LAG of them
+ * are computed while an earlier one is stored. */
 static void block_sums(int32_t *c, const uint8_t *a, size_t step, const uint8_t *b, size_t plane,
                        int count)
 {
@@ -114,7 +114,7 @@ static void block_sums(int32_t *c, const uint8_t *a, size_t step, const uint8_t 
     }
 }
 
-/* The same for two tiles of rows, the second a2 bytes on. */
+/* The same for two tiles of rows, the second a2 bytes after the first. */
 static void block_sums_2(int32_t *c, const uint8_t *a, size_t a2, size_t step, const uint8_t *b,
                          size_t plane, int count)
 {
@@ -148,15 +148,15 @@ static void block_sums_2(int32_t *c, const uint8_t *a, size_t a2, size_t step, c
 
 /* ---- scaling ---- */
 
-/* What the scaling of some blocks reads. */
+/* Inputs for scaling `count` blocks. */
 struct scaling {
-    const int32_t *sums; /* of the first block, the others TILES * 256 numbers apart each */
+    const int32_t *sums; /* of the first block; blocks are TILES * 256 numbers apart */
     const float *dx;     /* [count][height] */
     const uint16_t *dw;  /* [count][16], f16 */
     int count;
-    const uint8_t *next; /* line 0 of the weights to be fetched meanwhile */
+    const uint8_t *next; /* line 0 of the weights to prefetch */
     size_t plane;        /* bytes to the next line */
-    int planes;          /* so many lines for each block */
+    int planes;          /* lines per block */
 };
 
 INLINE void add_rows(float *acc_at, bool first, const struct scaling *g, int rows)
@@ -204,16 +204,16 @@ static void (*const add_rows_of[TILE_ROWS + 1])(float *acc, bool first, const st
 
 /* ---- all outputs ---- */
 
-/* Rows of one reading of the weights. */
+/* Rows that share one reading of the weights. */
 struct own_sweep {
     const struct matrix *w;
-    const uint8_t *xp; /* of the first tile of rows */
-    float *y;          /* of its first row */
+    const uint8_t *xp; /* first tile of rows */
+    float *y;          /* results of the first row */
     size_t y_stride;
     int n, height, tiles;
 };
 
-/* Blocks [i, i + count) of other types than Q8_0 to int8, in planes of PHASE lines. */
+/* Unpack blocks [i, i + count) of types other than Q8_0 to int8, in planes of PHASE lines. */
 INLINE void unpack(uint8_t *to, const struct own_group *g, size_t i, int count, enum dtype t)
 {
     const __m512i zero = _mm512_set1_epi8((char)(t == DTYPE_Q4_0 ? 8 : t == DTYPE_Q5_0 ? 16 : 128));
@@ -233,7 +233,7 @@ static void store_rows(const struct own_sweep *s, const float *results, int o, i
                   _mm512_load_ps(results + (r / s->height * TILE_ROWS + r % s->height) * 16));
 }
 
-/* 16 outputs. */
+/* Compute 16 outputs. */
 INLINE void sweep_group(const struct own_sweep *s, const struct own_mem *m, int o, int o1,
                         enum dtype t)
 {

@@ -1,16 +1,16 @@
-/* Products with weights in the order of own_int8.h by VNNI dot products, and how that order is
- * made. */
+/* Products with weights in the order of own_int8.h by VNNI dot products, and the repacking to that
+ * order. */
 #include "kernels/x86/own_int8.h"
 
 enum {
-    STREAMS = 2,     /* groups of outputs far apart that few rows work on together */
-    STREAM_ROWS = 6, /* rows that do */
+    STREAMS = 2,     /* far-apart groups of outputs that are processed together, */
+    STREAM_ROWS = 6, /* with up to so many rows */
     TILE = 8,        /* rows whose sums are in registers */
-    AHEAD = 16,      /* blocks from those in use to those being fetched */
-    PANEL = 64       /* outputs that more rows pass over at a time */
+    AHEAD = 16,      /* prefetch distance in blocks */
+    PANEL = 64       /* outputs processed at a time with more rows */
 };
 
-/* ---- the order ---- */
+/* ---- repacking ---- */
 
 size_t own_size(const struct matrix *w)
 {
@@ -18,7 +18,7 @@ size_t own_size(const struct matrix *w)
     return (size_t)own_planes(w->dtype) * own_plane(w) + groups * blocks_of(w->in) * LINE / 2;
 }
 
-/* Block i of output o + j, j < GROUP, to lines[k] and scales. */
+/* Write block i of output o + j, j < GROUP, to lines[k] and scales. */
 static void take_block(uint8_t *const lines[8], uint16_t *scales, const struct matrix *w, int o,
                        int j, size_t i)
 {
@@ -57,7 +57,7 @@ void own_take(void *to, const struct matrix *w, int o0, int o1)
 
 /* ---- dot products ---- */
 
-/* Block i of 16 outputs by one row: two chains, of the first and of the last values. */
+/* Multiply block i of 16 outputs by one row, in two chains: the first and the last values. */
 INLINE __m512 own_sum(const __m512i q[8], const struct x_row *x, size_t i)
 {
     const uint8_t *v = x->q + i * BLOCK;
@@ -70,7 +70,8 @@ INLINE __m512 own_sum(const __m512i q[8], const struct x_row *x, size_t i)
     return _mm512_cvtepi32_ps(_mm512_add_epi32(a, b));
 }
 
-/* Outputs o.. of `streams` groups that lie `apart` outputs from each other, by rows r..r + rows. */
+/* Compute outputs o, ... of `streams` groups, which are `apart` outputs from each other, for rows r
+ * .. r + rows. */
 INLINE void own_tile(float *y, size_t y_stride, const uint8_t *xp, int r, const struct matrix *w,
                      int o, int apart, int o1, int streams, int rows, enum dtype t)
 {
@@ -110,7 +111,7 @@ INLINE void own_tile(float *y, size_t y_stride, const uint8_t *xp, int r, const 
             store_row(y + (size_t)(r + j) * y_stride, w, o + s * apart, o1, acc[s * rows + j]);
 }
 
-/* Rows r..r + rows of all outputs. */
+/* Compute all outputs for rows r .. r + rows. */
 INLINE void own_rows(float *y, size_t y_stride, const uint8_t *xp, int r, const struct matrix *w,
                      int o0, int o1, int rows, enum dtype t)
 {
@@ -152,7 +153,7 @@ INLINE void own_few(float *y, size_t y_stride, const uint8_t *xp, int r, int n,
     }
 }
 
-/* More rows pass over PANEL outputs at a time, whose weights stay in the cache. */
+/* With more rows, PANEL outputs are processed at a time, whose weights stay in the cache. */
 INLINE void dots_of(float *y, size_t y_stride, const uint8_t *xp, int n, const struct matrix *w,
                     int o0, int o1, enum dtype t)
 {

@@ -1,14 +1,15 @@
-/* Products by quantised weights: a template, compiled once per instruction set (AVX-512: K-quants,
- * Q4_1 and Q5_1 only; matmul_int8_avx512.c has the others).
+/* Products with quantised weights: a template, compiled once per instruction set (AVX-512:
+ * K-quants, Q4_1 and Q5_1 only; matmul_int8_avx512.c has the others).
  *
  * x is rounded to int8 in blocks of 32 with one scale. For each (row, output), block after block,
  *     acc = fma(float(sum of q_w q_x), scale_w * scale_x, acc)
- * with a second step for the mins of Q4_K, Q5_K, Q4_1, Q5_1 and the second scale of Q6_K; the sums
- * are exact integers, so this line is the whole sequence of roundings, whatever the blocking. A
- * tile is VEC outputs (one vector) by QUANT_ROWS rows over PANEL_BLOCKS blocks; y holds the
- * accumulators between pieces of `in`.
+ * with a second step for the mins of Q4_K, Q5_K, Q4_1, Q5_1 and the second scale of Q6_K. The sums
+ * are exact integers, so this line is the whole sequence of roundings, for any blocking. A tile is
+ * VEC outputs (one vector) by QUANT_ROWS rows over PANEL_BLOCKS blocks; y holds the accumulators
+ * between pieces of `in`.
  *
- * Packed x: tiles of QUANT_ROWS rows (fewer in the last), in each block after block its rows. */
+ * Packed x: tiles of QUANT_ROWS rows (fewer in the last); a tile has, block after block, its rows.
+ */
 #ifndef PV_KERNELS_X86_MATMUL_QUANT_H
 #define PV_KERNELS_X86_MATMUL_QUANT_H
 
@@ -17,12 +18,12 @@
 #include "kernels/x86/quant_own.h"
 
 enum {
-    GROUP_TILES = 4, /* of outputs, whose panels are made together when there are many rows */
+    GROUP_TILES = 4, /* tiles of outputs unpacked together if there are many rows */
 };
 
 struct quant_format {
     enum quant_kind kind;
-    int bits; /* of the weights' quants */
+    int bits; /* bits of the weights' quants */
     unpack_fn *unpack;
 };
 
@@ -52,8 +53,8 @@ INLINE void quant_pack(void *xp, const float *x, size_t stride, int n, int in, i
     }
 }
 
-/* `n` blocks of one tile of outputs for `rows` rows of x, x_rows apart. `rows`, `kind` and `bits`
- * are constants at each call. */
+/* Multiply `n` blocks of one tile of outputs by `rows` rows of x, x_rows apart. `rows`, `kind` and
+ * `bits` are compile-time constants. */
 INLINE void quant_tile(float *y, size_t y_stride, const struct panel_block *p,
                        const struct x_block *x, size_t x_rows, int n, int outs, bool first,
                        int rows, enum quant_kind kind, int bits)
@@ -86,13 +87,13 @@ INLINE void quant_tile(float *y, size_t y_stride, const struct panel_block *p,
     }
 }
 
-/* One piece: a panel against one tile of x_rows rows. */
+/* One piece: a panel times one tile of x_rows rows. */
 struct piece {
     const struct panel_block *panel;
     const struct x_block *x;
     int x_rows;
     int n;    /* blocks */
-    int outs; /* of VEC */
+    int outs; /* outputs of the VEC that exist */
     bool first;
     float *y;
     size_t y_stride;
@@ -104,7 +105,7 @@ INLINE void piece_rows(const struct piece *p, int r, int rows, enum quant_kind k
                p->n, p->outs, p->first, rows, kind, bits);
 }
 
-/* Rows in pieces of 8, 4, 2 and 1. */
+/* Runs rows in pieces of 8, 4, 2 and 1. */
 INLINE void piece_run(const struct piece *p, enum quant_kind kind, int bits)
 {
     int r = 0;
@@ -168,14 +169,14 @@ static void piece_any(const struct piece *p, const struct quant_format *f)
 #endif
 }
 
-/* ---- an order of our own ---- */
+/* ---- repacking ---- */
 
 static void quant_own(void *to, const struct matrix *w, int o0, int o1)
 {
     size_t size = (size_t)dtype_block_size(w->dtype), planes = own_planes(w->dtype);
     size_t lines = own_lines(w->dtype), units = (size_t)(w->in / dtype_block(w->dtype));
     size_t plane = quant_own_plane(w), step = lines / planes * VEC * 4;
-    size_t at[OWN_LINES_MAX]; /* of a line, from that of its block on */
+    size_t at[OWN_LINES_MAX]; /* offset of a line from its block */
     for (size_t i = 0; i < lines; i++)
         at[i] = i % planes * plane + i / planes * VEC * 4;
     for (int o = o0; o < o1; o += VEC)
@@ -187,7 +188,7 @@ static void quant_own(void *to, const struct matrix *w, int o0, int o1)
                 size_t whole = size / 4;
                 for (size_t i = 0; i < whole; i++)
                     memcpy(tile + at[i], from + 4 * i, 4);
-                for (size_t i = whole; i < lines; i++) { /* the last bytes, then zeros */
+                for (size_t i = whole; i < lines; i++) { /* the last bytes, padded with zeros */
                     uint32_t v = 0;
                     memcpy(&v, from + 4 * whole, i == whole ? size - 4 * whole : 0);
                     memcpy(tile + at[i], &v, 4);
@@ -212,8 +213,8 @@ static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, in
         quant_own_rows(t, w, o);
 }
 
-/* While piece `i` of `n` of this tile is worked on, ask for the i-th part of the next tile, in the
- * order of memory: the tile's own rows come too short for the hardware to see where they lead. */
+/* While piece `i` of `n` of this tile is computed, prefetch the i-th part of the next tile, in the
+ * order of memory: the tile's own rows are too short for the hardware prefetcher. */
 INLINE void tile_prefetch(const struct tile_rows *t, const struct matrix *w, int i, int n)
 {
     size_t size = VEC * w->row_size, part = size / (size_t)n;
@@ -222,7 +223,7 @@ INLINE void tile_prefetch(const struct tile_rows *t, const struct matrix *w, int
         _mm_prefetch(next + at, _MM_HINT_T1);
 }
 
-/* Outputs [o0, o1), at most GROUP_TILES tiles, of all rows. */
+/* Compute outputs [o0, o1), at most GROUP_TILES tiles, of all rows. */
 static void group_run(float *y, size_t y_stride, const struct x_block *x, int n,
                       const struct matrix *w, int o0, int o1, struct panel_block *panels)
 {
@@ -264,7 +265,7 @@ static void quant_bias(float *y, size_t y_stride, int n, const struct matrix *w,
 static void quant_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
                       int o0, int o1, void *scratch)
 {
-    /* Few rows: one tile at a time, so that few streams of weights are open. */
+    /* With few rows, one tile at a time, to keep the number of streams of weights low. */
     int step = n <= QUANT_ROWS ? VEC : VEC * GROUP_TILES;
 
     for (int o = o0; o < o1; o += step)
@@ -330,7 +331,7 @@ static const struct quant_format *quant_format(enum dtype t)
         .run = run_fn                                                                              \
     }
 
-/* The same in an order of our own. */
+/* The same for repacked weights. */
 #define QUANT_OWN_KERNEL(isa, unit, pack_fn, run_fn)                                               \
     {                                                                                              \
         .name = isa, .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = VEC,                 \

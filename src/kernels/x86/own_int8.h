@@ -1,11 +1,12 @@
-/* Repacked weights of Q8_0, Q4_0, Q5_0 and IQ4_NL; the repacking happens when a model is opened: 16
- * outputs together, so that a vector has the same values of all of them, and a row of x needs
- * neither sums across lanes nor gathered scales. Products have the bits of those of int8_avx512.h.
+/* Repacked weights of Q8_0, Q4_0, Q5_0 and IQ4_NL; they are repacked when a model is opened. 16
+ * outputs are stored together, so that a vector has the same values of all of them, and a row of x
+ * needs neither sums across lanes nor gathered scales. Products have the bits of those of
+ * int8_avx512.h.
  *
  * Values 4 k to 4 k + 3 of a block, of 16 outputs, are one line of 64 bytes; all lines with the
  * same k follow each other, in planes: [planes][outputs / 16][blocks][16 outputs][4 values], then
  * the scales [outputs / 16][blocks][16] (f16). So a product reads several long streams, which the
- * hardware fetches ahead better than a single one.
+ * hardware prefetches better than a single one.
  *
  *   Q8_0  8 planes
  *   Q4_0, IQ4_NL  4 planes, values 16 to 31 in the upper halves of the bytes
@@ -39,8 +40,8 @@ static inline size_t own_plane(const struct matrix *w)
 
 /* A group of 16 outputs. */
 struct own_group {
-    const uint8_t *q; /* line 0 of its first block; the next block is LINE bytes on, */
-    size_t plane;     /* the next line so many */
+    const uint8_t *q; /* line 0 of its first block; blocks are LINE bytes apart */
+    size_t plane;     /* bytes from line to line of a block */
     const uint8_t *scale;
 };
 

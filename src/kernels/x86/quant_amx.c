@@ -1,30 +1,30 @@
-/* Products of several rows by K-quants, Q4_1 and Q5_1 in the order of quant_own.h by int8 AMX
- * tiles: rows of x by 16 outputs, which is how a panel lies. One tile product gives the exact sums
- * of a block, or with Q6_K of half a block, for up to 16 rows; they are scaled and added in the
- * order of matmul_quant.h, so the bits are those of the dot products that few rows use.
+/* Products of several rows with K-quants, Q4_1 and Q5_1 in the order of quant_own.h by int8 AMX
+ * tiles: rows of x by 16 outputs, which is the layout of a panel. One tile product gives the exact
+ * sums of a block, or with Q6_K of half a block, for up to 16 rows. They are scaled and added in
+ * the order of matmul_quant.h, so the bits are those of the dot products that few rows use.
  *
- * Tile and vector instructions hinder each other, so they take turns: the sums of PHASE products,
- * then their scaling. Up to 32 rows go as two tiles of equal height. */
+ * Tile and vector instructions slow each other down if they overlap, so they alternate: the sums of
+ * PHASE products, then their scaling. Up to 32 rows are processed as two tiles of equal height. */
 #include "base/minmax.h"
 #include "kernels/x86/quant_dot_x86.h"
 #include "kernels/x86/quant_own.h"
 #include "kernels/x86/tile_int8.h"
 
 enum {
-    DOT_ROWS = 4, /* up to here dot products are faster; with two products a block, */
+    DOT_ROWS = 4, /* up to so many rows, dot products are faster; */
     DOT_HALVES = 8,
-    TILES = 2,  /* of rows that are worked on together, */
-    SHARE = 8,  /* and that share one unpacking of the weights */
-    PANEL = 64, /* outputs whose weights stay in the cache while more rows pass */
-    LAG = 2,    /* tile products under way while the sums of another are stored */
-    PHASE = 8,  /* products between tiles and vectors: the first cache is small */
+    TILES = 2,  /* tiles of rows that are processed together */
+    SHARE = 8,  /* tiles of rows that share one unpacking of the weights */
+    PANEL = 64, /* outputs whose weights stay in cache with more rows */
+    LAG = 2,    /* tile products in flight while sums are stored */
+    PHASE = 8,  /* products per phase, limited by L1 */
     SCALED = 8  /* rows whose accumulators are in registers */
 };
 
 /* ---- activations ---- */
 
-/* Few rows are packed for dot products. More in tiles of `height` rows: [blocks][height][32] int8,
- * then [blocks][height] scales, then as many sums. */
+/* Few rows are packed for dot products. More rows are packed in tiles of `height` rows:
+ * [blocks][height][32] int8, then [blocks][height] scales, then as many sums. */
 
 static int tile_height(int n)
 {
@@ -37,17 +37,17 @@ static size_t tile_size(int height, int in)
     return (rows * (BLOCK + 2 * sizeof(float)) + 63) / 64 * 64;
 }
 
-/* Enough for either way. */
+/* Bytes that are enough for both layouts. */
 static size_t packed_size(int n, int in)
 {
     size_t height = (size_t)tile_height(n), few = quant_own_mins.packed_size(n, in);
-    if (n <= DOT_ROWS) /* none too: then there is no height */
+    if (n <= DOT_ROWS) /* includes n = 0, where height is 0 */
         return few;
     size_t tiles = ((size_t)n + height - 1) / height * tile_size((int)height, in);
     return n <= DOT_HALVES && few > tiles ? few : tiles;
 }
 
-/* Row r of x; NULL: zeros. */
+/* Pack row r; x NULL: zeros. */
 static void pack_row(uint8_t *xp, const float *x, int r, int height, int in)
 {
     size_t step = (size_t)height, all = (size_t)(in / BLOCK) * step;
@@ -91,7 +91,7 @@ static void pack_q6_K(void *xp, const float *x, size_t stride, int n, int in, in
 
 /* ---- sums ---- */
 
-/* The scratch of a thread. */
+/* Scratch memory of a thread. */
 struct quant_mem {
     struct panel_block panel[PANEL_BLOCKS];
     int32_t sums[PHASE][TILES][TILE_ROWS * VEC];
@@ -104,7 +104,7 @@ static size_t scratch_size(int in)
     return few > sizeof(struct quant_mem) ? few : sizeof(struct quant_mem);
 }
 
-/* Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights, of `parts` of a block. */
+/* Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights, of `parts` parts of a block. */
 static void config(int height, int parts)
 {
     struct tile_shape s = { .palette = 1 };
@@ -115,11 +115,11 @@ static void config(int height, int parts)
     tile_load_shape(&s);
 }
 
-/* What tile products read: rows from tile to tile, and the same part of the weights. */
+/* Operands of tile products: tiles of rows, and the weights of a panel. */
 struct operands {
     const uint8_t *x; /* [blocks][height][32] */
-    size_t step;      /* bytes from block to block, */
-    size_t tile;      /* and to the second tile of rows */
+    size_t step;      /* bytes from block to block */
+    size_t tile;      /* bytes to the second tile of rows */
     const struct panel_block *panel;
 };
 
@@ -133,7 +133,8 @@ INLINE const uint8_t *w_part(const struct operands *p, int i, int parts)
     return (const uint8_t *)&p->panel[i / parts].q[i % parts * GROUPS / parts];
 }
 
-/* Integer sums of `count` products; LAG of them are computed while an earlier one is stored. */
+/* Compute the integer sums of `count` products; LAG of them are computed while an earlier one is
+ * stored. */
 INLINE void sums_1(int32_t (*c)[TILES][TILE_ROWS * VEC], const struct operands *p, int count,
                    int parts)
 {
@@ -179,12 +180,12 @@ INLINE void sums_2(int32_t (*c)[TILES][TILE_ROWS * VEC], const struct operands *
 
 /* ---- scaling ---- */
 
-/* What the scaling of `count` blocks reads, of the first row. */
+/* Inputs for scaling `count` blocks, from the first row on. */
 struct scaling {
     const struct panel_block *panel;
-    const int32_t *sums; /* of the first product, the others TILES tiles apart each */
-    const float *dx;     /* [count][height] scales of x, */
-    const float *sx;     /* and sums */
+    const int32_t *sums; /* of the first product; products are TILES tiles apart */
+    const float *dx;     /* [count][height]: scales of x */
+    const float *sx;     /* [count][height]: sums of x */
     int height, count;
 };
 
@@ -245,7 +246,7 @@ INLINE void add_some(float *acc, bool first, const struct scaling *g, int rows, 
     }
 }
 
-/* All rows of a tile. */
+/* Scale and add all rows of a tile. */
 INLINE void add_tile(float *acc, bool first, const struct scaling *all, int parts)
 {
     for (int r = 0; r < all->height; r += SCALED) {
@@ -262,14 +263,14 @@ INLINE void add_tile(float *acc, bool first, const struct scaling *all, int part
 /* Rows that share one unpacking of the weights. */
 struct quant_sweep {
     const struct matrix *w;
-    const uint8_t *xp; /* of the first tile of rows */
-    float *y;          /* of its first row */
+    const uint8_t *xp; /* first tile of rows */
+    float *y;          /* results of the first row */
     size_t y_stride;
     int n, height, tiles;
 };
 
-/* Blocks [b, b + count) of 16 outputs, whose panel is `panel`, by tile t of the rows and the next.
- */
+/* Multiply blocks [b, b + count) of 16 outputs, whose panel is `panel`, by tile t of the rows and
+ * the next. */
 INLINE void sweep_blocks(const struct quant_sweep *s, struct quant_mem *m,
                          const struct panel_block *panel, int b, int count, int t, int parts)
 {
@@ -308,7 +309,7 @@ static void store_rows(const struct quant_sweep *s, const struct quant_mem *m, i
     }
 }
 
-/* VEC outputs. */
+/* Compute VEC outputs. */
 INLINE void sweep_outputs(const struct quant_sweep *s, struct quant_mem *m, int o, int o1,
                           unpack_fn *unpack, int parts)
 {

@@ -1,22 +1,22 @@
-/* Products by quantised weights with AVX2: 8 outputs by 4 rows a tile.
+/* Products with quantised weights by AVX2: 8 outputs by 4 rows per tile.
  *
- * With one row or two, turning the weights so that lanes are outputs costs more than the product.
- * Q8_0 and Q4_0, the types of plain decoding, then keep their lanes along the block and the sums
- * of eight outputs are added up together. The sums are the same integers, and scaled by the same
- * line as in matmul_quant.h, so a row has the same bits on both ways. */
+ * With one or two rows, transposing the weights so that lanes are outputs costs more than the
+ * product. Q8_0 and Q4_0, the usual types for plain decoding, then keep their lanes along the
+ * block, and the sums of eight outputs are added up together. The sums are the same integers,
+ * scaled by the same line as in matmul_quant.h, so a row has the same bits either way. */
 #include "kernels/x86/matmul_quant.h"
 #include "kernels/x86/x86.h"
 
 enum { FEW_ROWS = 2 };
 
-/* The lanes of a, b, c, d added up within each half: lane j of a half from vector j. */
+/* Add up the lanes of a, b, c, d within each half: lane j of a half is the sum of vector j. */
 INLINE ivec add_lanes(ivec a, ivec b, ivec c, ivec d)
 {
     return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
 }
 
-/* Sums of one block of VEC outputs with each x, weights from byte `at` of each row. vpmaddubsw
- * wants one factor unsigned: |w|, and x with the sign of w; 2 * 128 * 127 fits 16 bits. */
+/* Sums of one block of VEC outputs with each x; weights start at byte `at` of each row. vpmaddubsw
+ * needs one unsigned factor: |w|, and x with the sign of w; 2 * 128 * 127 fits into 16 bits. */
 INLINE void few_q8_0(ivec *sum, const struct tile_rows *t, size_t at, const struct x_block *x,
                      int n)
 {
@@ -38,7 +38,7 @@ INLINE void few_q8_0(ivec *sum, const struct tile_rows *t, size_t at, const stru
     }
 }
 
-/* The same; two weight rows a vector, o and o + 4. */
+/* The same with two weight rows per vector, o and o + 4. */
 INLINE void few_q4_0(ivec *sum, const struct tile_rows *t, size_t at, const struct x_block *x,
                      int n)
 {
@@ -63,7 +63,7 @@ INLINE void few_q4_0(ivec *sum, const struct tile_rows *t, size_t at, const stru
             _mm256_add_epi32(add_lanes(v[r][0], v[r][1], v[r][2], v[r][3]), ivec_set(x[r].init[0]));
 }
 
-/* Outputs [o, o + outs) of n rows; `n` and `dtype` are constants at each call. */
+/* Compute outputs [o, o + outs) of n rows; `n` and `dtype` are compile-time constants. */
 INLINE void few_tile(float *y, size_t y_stride, const struct x_block *x, int n,
                      const struct matrix *w, int o, int outs, enum dtype dtype)
 {

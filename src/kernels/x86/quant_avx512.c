@@ -1,4 +1,4 @@
-/* Products by K-quants, Q4_1 and Q5_1 with AVX-512 VNNI: 16 outputs by 8 rows a tile. */
+/* Products with K-quants, Q4_1 and Q5_1 by AVX-512 VNNI: 16 outputs by 8 rows per tile. */
 #include "kernels/x86/matmul_quant.h"
 #include "kernels/x86/x86.h"
 

@@ -1,21 +1,21 @@
-/* Blocks of x, and the integer half of a product by quantised weights: the sums of one block of 32
- * for VEC outputs and a few rows. All sums are exact, so these functions differ in speed alone.
+/* Blocks of x, and the integer part of a product with quantised weights: the sums of one block of
+ * 32 for VEC outputs and a few rows. All sums are exact, so these functions differ only in speed.
  *
- * AVX-512: vpdpbusd takes four elements of 16 outputs at once, unsigned weights by signed x.
- * AVX2: up to six bits vpmaddubsw does the same for 8 outputs into 16-bit sums, which are added up
- * as long as they fit: 8 times two products of 15 * 127 for four bits, 4 times 31 * 127, 2 times
+ * AVX-512: vpdpbusd takes four elements of 16 outputs at once, unsigned weights times signed x.
+ * AVX2: for up to six bits vpmaddubsw does the same for 8 outputs into 16-bit sums, which are added
+ * up as long as they fit: 8 times two products of 15 * 127 for four bits, 4 times 31 * 127, 2 times
  * 63 * 127. Q8_0 would not fit at all: its weights and x are widened to 16 bits for vpmaddwd. */
 #ifndef PV_KERNELS_X86_QUANT_DOT_X86_H
 #define PV_KERNELS_X86_QUANT_DOT_X86_H
 
 #include "kernels/x86/quant_unpack.h"
 
-/* What a format needs beside quants times scale. */
+/* What a format has in addition to quants times scale: nothing, mins, or a scale for each half. */
 enum quant_kind { QUANT_PLAIN, QUANT_MINS, QUANT_HALVES };
 
 struct x_block {
-    int32_t init[2]; /* minus the sum of q times what the weights' quants are too large by; with
-                      * `halves` of each half */
+    int32_t init[2]; /* -(sum of q) times the offset by which the weights' quants are too large;
+                        with `halves`, for each half */
     float scale;
     float sum;         /* scale times the sum of q */
     int32_t q[GROUPS]; /* four int8 each */
@@ -24,7 +24,7 @@ struct x_block {
 #endif
 };
 
-/* The sum of 32 numbers in each half of q, which are stored as int8. */
+/* Store q as int8, and the sum of each half of it. */
 INLINE void x_block_quants(struct x_block *dst, int32_t sum[2], const ivec *q)
 {
 #ifdef __AVX512F__
@@ -51,7 +51,7 @@ INLINE void x_block_quants(struct x_block *dst, int32_t sum[2], const ivec *q)
 #endif
 }
 
-/* Round 32 elements. An amax too small to invert counts as zero. */
+/* Round 32 elements. If amax is too small to invert, the block becomes zero. */
 INLINE void x_block_pack(struct x_block *dst, const float *x, enum quant_kind kind, int over,
                          bool wide)
 {
@@ -85,14 +85,14 @@ INLINE void x_block_pack(struct x_block *dst, const float *x, enum quant_kind ki
 
 #ifdef __AVX512F__
 
-enum { QUANT_ROWS = 8 }; /* of a tile */
+enum { QUANT_ROWS = 8 }; /* rows of a tile */
 
-/* The sums of rows x[0 .. rows); `halves`: of the first 16 elements, and of the rest in `half`.
- * `rows`, `halves` and `bits` (of the weights) are constants at each call. */
+/* Sums for rows x[0 .. rows); with `halves`, of the first 16 elements, and of the rest in `half`.
+ * `rows`, `halves` and `bits` (of the weights) are compile-time constants. */
 INLINE void dot_block(ivec *sum, ivec *half, const struct panel_block *p, const struct x_block *x,
                       int rows, bool halves, int bits)
 {
-    bool two = rows <= 2 && !halves; /* chains: one would wait for itself */
+    bool two = rows <= 2 && !halves; /* two chains hide the latency */
 
     (void)bits;
     for (int r = 0; r < rows; r++) {
@@ -108,7 +108,7 @@ INLINE void dot_block(ivec *sum, ivec *half, const struct panel_block *p, const 
 
 #else
 
-enum { QUANT_ROWS = 4 }; /* of a tile */
+enum { QUANT_ROWS = 4 }; /* rows of a tile */
 
 INLINE void dot_wide(ivec *sum, const struct panel_block *p, const struct x_block *x, int rows)
 {
@@ -124,13 +124,13 @@ INLINE void dot_wide(ivec *sum, const struct panel_block *p, const struct x_bloc
     }
 }
 
-/* The sums of rows x[0 .. rows); `halves`: of the first 16 elements, and of the rest in `half`.
- * `rows`, `halves` and `bits` (of the weights) are constants at each call. */
+/* Sums for rows x[0 .. rows); with `halves`, of the first 16 elements, and of the rest in `half`.
+ * `rows`, `halves` and `bits` (of the weights) are compile-time constants. */
 INLINE void dot_block(ivec *sum, ivec *half, const struct panel_block *p, const struct x_block *x,
                       int rows, bool halves, int bits)
 {
     const ivec ones = _mm256_set1_epi16(1);
-    int run = bits == 4 ? 8 : bits == 5 ? 4 : 2; /* products of one 16-bit sum */
+    int run = bits == 4 ? 8 : bits == 5 ? 4 : 2; /* products per 16-bit sum */
 
     if (bits == 8) {
         dot_wide(sum, p, x, rows);

@@ -26,7 +26,7 @@ static inline size_t quant_own_size(const struct matrix *w)
     return own_planes(w->dtype) * quant_own_plane(w);
 }
 
-/* VEC outputs from o on. */
+/* Set t to the VEC outputs from o on. */
 static inline void quant_own_rows(struct tile_rows *t, const struct matrix *w, int o)
 {
     t->own = (const uint8_t *)w->own + (size_t)(o / VEC) * quant_own_tile(w);
@@ -34,7 +34,7 @@ static inline void quant_own_rows(struct tile_rows *t, const struct matrix *w, i
 }
 
 #ifdef __AVX512F__
-/* quant_avx512.c: dot products for any number of rows, and how the order is made. */
+/* quant_avx512.c: dot products for any number of rows, and the repacking. */
 extern const struct matmul_kernel quant_own_mins, quant_own_q6_K;
 #endif
 

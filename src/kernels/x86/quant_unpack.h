@@ -1,10 +1,10 @@
-/* Blocks of quantised weights to panels: a template, compiled once per instruction set.
- * A panel holds VEC outputs side by side: lane o of a vector of quants is four
- * consecutive bytes of output o, so that one vector of sums serves VEC outputs and scales are
- * vectors too. Quants are unsigned; what they are short of is in the packed x (matmul_quant.h).
+/* Unpacks blocks of quantised weights to panels: a template, compiled once per instruction set. A
+ * panel holds VEC outputs side by side: lane o of a vector of quants is four consecutive bytes of
+ * output o, so that one vector of sums serves VEC outputs, and scales are vectors too. Quants are
+ * unsigned; the packed x corrects for their offset (matmul_quant.h).
  *
- * All rows of a tile are read at once, a block each, in whatever alignment they have. Rows past
- * the last output repeat it. */
+ * All rows of a tile are read at the same time, one block each, at any alignment. Rows after the
+ * last output repeat it. */
 #ifndef PV_KERNELS_X86_QUANT_UNPACK_H
 #define PV_KERNELS_X86_QUANT_UNPACK_H
 
@@ -12,7 +12,7 @@
 #include "tensor/quant.h"
 
 enum { BLOCK = 32, GROUPS = 8, PANEL_BLOCKS = 8 }; /* elements; groups of 4; blocks of a panel */
-enum { OWN_AHEAD = 1024 }; /* bytes of a plane from weights in use to those being fetched */
+enum { OWN_AHEAD = 1024 };                         /* prefetch distance in bytes of a plane */
 
 struct panel_block {
     ivec q[GROUPS];
@@ -20,7 +20,7 @@ struct panel_block {
     ivec q_odd[GROUPS]; /* Q8_0: elements 1, 3 of four as int16, and 0, 2 in q */
 #endif
     vec scale;
-    vec other; /* Q4_K, Q5_K, Q4_1, Q5_1: what to take off; Q6_K: scale of the second 16 elements */
+    vec other; /* Q4_K, Q5_K, Q4_1, Q5_1: min to subtract; Q6_K: scale of the second 16 */
 };
 
 /* Bytes of a block in the file. */
@@ -50,13 +50,13 @@ INLINE int block_bytes(enum dtype type)
 struct tile_rows {
     const uint8_t *row[VEC];
     ivec at;            /* row[o] - row[0] */
-    const uint8_t *own; /* the rows in the order of quant_own (matmul_quant.h); NULL: as they lie */
-    size_t plane;       /* bytes from plane to plane of that order */
+    const uint8_t *own; /* the rows repacked by quant_own (matmul_quant.h); NULL: as in file */
+    size_t plane;       /* bytes between planes of that order */
 };
 
 enum { OWN_LINES_MAX = 54 };
 
-/* Repacked blocks of VEC outputs are so many lines of VEC dwords, */
+/* A repacked block of VEC outputs has so many lines of VEC dwords, */
 INLINE size_t own_lines(enum dtype type)
 {
     switch (type) {
@@ -73,7 +73,8 @@ INLINE size_t own_lines(enum dtype type)
     }
 }
 
-/* which are dealt out to so many planes in turn: as many streams for the hardware to fetch. */
+/* which are distributed over so many planes in turn: as many streams for the hardware to prefetch.
+ */
 INLINE size_t own_planes(enum dtype type)
 {
     switch (type) {
@@ -90,8 +91,8 @@ INLINE size_t own_planes(enum dtype type)
     }
 }
 
-/* Four bytes from byte `at` on of block `unit` of each row; in our own order `at` is a multiple of
- * 4. `type` and `at` are constants. */
+/* Load four bytes from byte `at` on of block `unit` of each row; for repacked weights `at` is a
+ * multiple of 4. `type` and `at` are compile-time constants. */
 INLINE ivec tile_dword(const struct tile_rows *t, enum dtype type, size_t unit, size_t at)
 {
     size_t line = at / 4, planes = own_planes(type);
@@ -103,7 +104,7 @@ INLINE ivec tile_dword(const struct tile_rows *t, enum dtype type, size_t unit, 
     return ivec_load(p);
 }
 
-/* Sixteen bytes. */
+/* The same for sixteen bytes. */
 INLINE void tile_dwords(ivec q[4], const struct tile_rows *t, enum dtype type, size_t unit,
                         size_t at)
 {
@@ -116,7 +117,7 @@ INLINE void tile_dwords(ivec q[4], const struct tile_rows *t, enum dtype type, s
 
 typedef void unpack_fn(struct panel_block *p, const struct tile_rows *t, size_t block, int n);
 
-/* 32 quants of four bits from byte `at` of block `unit` on. */
+/* Unpack 32 quants of four bits from byte `at` of block `unit` on. */
 INLINE void unpack_nibbles(struct panel_block *p, const struct tile_rows *t, enum dtype type,
                            size_t unit, size_t at)
 {
@@ -129,7 +130,7 @@ INLINE void unpack_nibbles(struct panel_block *p, const struct tile_rows *t, enu
     }
 }
 
-/* 32 fifth bits from byte `at` of block `unit` on, then 32 quants of four bits. */
+/* Unpack 32 fifth bits from byte `at` of block `unit` on, then 32 quants of four bits. */
 INLINE void unpack_fifth(struct panel_block *p, const struct tile_rows *t, enum dtype type,
                          size_t unit, size_t at)
 {
@@ -139,9 +140,9 @@ INLINE void unpack_fifth(struct panel_block *p, const struct tile_rows *t, enum 
         p->q[g] = ivec_or(p->q[g], ivec_spread(ivec_shr(high, 4 * g)));
 }
 
-#ifndef __AVX512F__ /* there matmul_int8_avx512.c has Q8_0, Q4_0, Q5_0 and IQ4_NL */
+#ifndef __AVX512F__ /* AVX-512: matmul_int8_avx512.c has Q8_0, Q4_0, Q5_0 and IQ4_NL */
 
-/* Up to PANEL_BLOCKS blocks of 32 from block number `block` on. */
+/* Unpack up to PANEL_BLOCKS blocks of 32 from block number `block` on. */
 static void unpack_q8_0(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     for (int b = 0; b < n; b++, p++) {
@@ -175,7 +176,8 @@ static void unpack_q5_0(struct panel_block *p, const struct tile_rows *t, size_t
     }
 }
 
-/* As signed numbers: levels do not fit the few bits of the others. */
+/* Stored as signed numbers, because the levels have more bits than the quants of the other types.
+ */
 static void unpack_iq4_nl(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
 {
     const ivec low = ivec_set(0x0f0f0f0f);
@@ -199,7 +201,7 @@ static void unpack_iq4_nl(struct panel_block *p, const struct tile_rows *t, size
 
 #endif
 
-/* d and minus m of a block of Q4_1 or Q5_1. */
+/* Load d and -m of a block of Q4_1 or Q5_1. */
 INLINE void unpack_min(struct panel_block *p, const struct tile_rows *t, enum dtype type,
                        size_t unit)
 {
@@ -224,7 +226,7 @@ static void unpack_q5_1(struct panel_block *p, const struct tile_rows *t, size_t
     }
 }
 
-/* The eight 6-bit scales and mins of Q4_K and Q5_K, times d and dmin. */
+/* Unpack the eight 6-bit scales and mins of Q4_K and Q5_K, times d and dmin. */
 INLINE void unpack_k_scales(struct panel_block *p, const struct tile_rows *t, enum dtype type,
                             size_t unit)
 {
@@ -294,14 +296,15 @@ INLINE ivec bytes_less(ivec v, int n)
     return n ? ivec_sub_bytes(v, ivec_set(n * 0x01010101)) : v;
 }
 
-/* Q6_K, the quants less `zero`. */
+/* Unpack Q6_K, with `zero` subtracted from the quants. */
 INLINE void unpack_q6_K_less(struct panel_block *p, const struct tile_rows *t, size_t block,
                              int zero)
 {
     const ivec low = ivec_set(0x0f0f0f0f), top = ivec_set(0x30303030);
     const enum dtype type = DTYPE_Q6_K;
     size_t unit = block / 8;
-    /* d ends the block: read the two bytes before it too, not two behind. */
+    /* d is at the end of the block: read the two bytes before it as well, not two bytes after it.
+     */
     vec d = t->own ? ivec_half(tile_dword(t, type, unit, 208))
                    : ivec_half(ivec_shr(tile_dword(t, type, unit, 206), 16));
 

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-/* Rows of 16 dwords to columns, in place. */
+/* Transpose 16 rows of 16 dwords in place. */
 static inline void transpose_16x16(__m512i r[16])
 {
     __m512i t[16];

@@ -40,13 +40,13 @@ INLINE void vec_store(float *p, vec v)
     _mm256_storeu_ps(p, v);
 }
 
-/* Lanes below n, all bits set. */
+/* A mask of the lanes below n: all bits set. */
 INLINE ivec vec_mask(int n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* The first n < VEC elements, zeros after; what lies behind is not touched. */
+/* Load the first n < VEC elements, followed by zeros; memory after them is not accessed. */
 INLINE vec vec_load_part(const float *p, int n)
 {
     return _mm256_maskload_ps(p, vec_mask(n));
@@ -69,7 +69,7 @@ INLINE vec vec_below(vec a, vec b, vec v, vec w)
     return _mm256_blendv_ps(w, v, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
 
-/* The two, or four, numbers at p again and again. */
+/* Repeat the two, or four, numbers at p in all lanes. */
 INLINE vec vec_set_2(const float *p)
 {
     double two;
@@ -90,7 +90,7 @@ INLINE void vec_interleave(vec to[2], vec a, vec b)
     to[1] = _mm256_permute2f128_ps(lo, hi, 0x31);
 }
 
-/* Rows to columns, in place. */
+/* Transpose VEC rows in place. */
 INLINE void vec_turn(vec r[VEC])
 {
     vec t[VEC];
@@ -112,7 +112,7 @@ INLINE void vec_turn(vec r[VEC])
         r[i] = t[i];
 }
 
-/* Of each two, or four, lanes the number of lane j. */
+/* In each group of two, or four, lanes, repeat the number of lane j. */
 INLINE vec vec_spread_2(vec v, int j)
 {
     return j ? _mm256_movehdup_ps(v) : _mm256_moveldup_ps(v);
@@ -157,7 +157,7 @@ INLINE vec vec_fnma(vec a, vec b, vec c)
     return _mm256_fnmadd_ps(a, b, c);
 }
 
-/* The second operand where either is NaN. */
+/* Returns the second operand if either is NaN. */
 INLINE vec vec_max(vec a, vec b)
 {
     return _mm256_max_ps(a, b);
@@ -209,7 +209,7 @@ INLINE float vec_top(vec v)
     return _mm_cvtss_f32(s);
 }
 
-/* The sums of four vectors, each by the same tree. */
+/* The lane sums of four vectors, each by the same tree. */
 INLINE __m128 vec_sum4(vec a, vec b, vec c, vec d)
 {
     vec ab = _mm256_hadd_ps(a, b), cd = _mm256_hadd_ps(c, d);
@@ -233,7 +233,7 @@ INLINE void vec_store_f16(uint16_t *p, vec v)
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* Round to nearest even by hand; NaN stays a quiet NaN. */
+/* Rounds to nearest even in integer arithmetic; NaN stays a quiet NaN. */
 INLINE void vec_store_bf16(uint16_t *p, vec v)
 {
     ivec u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
@@ -246,7 +246,7 @@ INLINE void vec_store_bf16(uint16_t *p, vec v)
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(r));
 }
 
-/* The part forms of 16-bit vectors go through a buffer: AVX2 has no masks that narrow. */
+/* Partial loads and stores of 16-bit elements go through a buffer: AVX2 has no masks for them. */
 INLINE vec vec_load_f16_part(const uint16_t *p, int n)
 {
     uint16_t part[VEC] = { 0 };
@@ -277,7 +277,7 @@ INLINE vec vec_abs(vec v)
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
 }
 
-/* ---- integers, 32 bits a lane ---- */
+/* ---- integers, 32 bits per lane ---- */
 
 INLINE ivec ivec_set(int i)
 {
@@ -353,8 +353,8 @@ INLINE vec ivec_half(ivec v)
     return _mm256_cvtph_ps(_mm256_castsi256_si128(v));
 }
 
-/* Bits 0..3 of each lane to bit 4 of its four bytes: four copies by multiplication, seven apart,
- * so that one bit of each falls on each place. */
+/* Move bits 0..3 of each lane to bit 4 of its four bytes: a multiplication makes four copies, seven
+ * bits apart, so that one bit of each copy falls on each place. */
 INLINE ivec ivec_spread(ivec v)
 {
     v = _mm256_and_si256(v, _mm256_set1_epi32(15));
@@ -373,7 +373,7 @@ INLINE ivec ivec_odd(ivec v)
     return _mm256_srai_epi16(v, 8);
 }
 
-/* 16 bytes of VEC rows: lane o of t[j] is the j-th four bytes of row o. */
+/* Load 16 bytes of VEC rows: lane o of t[j] is the j-th four bytes of row o. */
 INLINE void ivec_transpose(ivec t[4], const uint8_t *const row[VEC], size_t at)
 {
     ivec v[4];

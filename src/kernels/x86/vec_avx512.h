@@ -42,13 +42,13 @@ INLINE void vec_store(float *p, vec v)
     _mm512_storeu_ps(p, v);
 }
 
-/* Lanes below n. */
+/* A mask of the lanes below n. */
 INLINE __mmask16 vec_mask(int n)
 {
     return (__mmask16)((1u << n) - 1);
 }
 
-/* The first n < VEC elements, zeros after; what lies behind is not touched. */
+/* Load the first n < VEC elements, followed by zeros; memory after them is not accessed. */
 INLINE vec vec_load_part(const float *p, int n)
 {
     return _mm512_maskz_loadu_ps(vec_mask(n), p);
@@ -71,7 +71,7 @@ INLINE vec vec_below(vec a, vec b, vec v, vec w)
     return _mm512_mask_mov_ps(w, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), v);
 }
 
-/* The two, or four, numbers at p again and again. */
+/* Repeat the two, or four, numbers at p in all lanes. */
 INLINE vec vec_set_2(const float *p)
 {
     double two;
@@ -93,7 +93,7 @@ INLINE void vec_interleave(vec to[2], vec a, vec b)
     to[1] = _mm512_permutex2var_ps(a, hi, b);
 }
 
-/* Rows to columns, in place. */
+/* Transpose VEC rows in place. */
 INLINE void vec_turn(vec r[VEC])
 {
     ivec t[VEC];
@@ -104,7 +104,7 @@ INLINE void vec_turn(vec r[VEC])
         r[i] = _mm512_castsi512_ps(t[i]);
 }
 
-/* Of each two, or four, lanes the number of lane j. */
+/* In each group of two, or four, lanes, repeat the number of lane j. */
 INLINE vec vec_spread_2(vec v, int j)
 {
     return j ? _mm512_movehdup_ps(v) : _mm512_moveldup_ps(v);
@@ -149,7 +149,7 @@ INLINE vec vec_fnma(vec a, vec b, vec c)
     return _mm512_fnmadd_ps(a, b, c);
 }
 
-/* The second operand where either is NaN. */
+/* Returns the second operand if either is NaN. */
 INLINE vec vec_max(vec a, vec b)
 {
     return _mm512_max_ps(a, b);
@@ -179,8 +179,8 @@ INLINE vec vec_shift2(vec v, vec n)
     return _mm512_scalef_ps(v, n);
 }
 
-/* a / b within 2 units in the last place, for 1 <= b <= 2^126: division takes as long as the rest
- * of an activation. */
+/* a / b within 2 units in the last place, for 1 <= b <= 2^126. (A division instruction takes as
+ * long as the rest of an activation.) */
 INLINE vec vec_quotient(vec a, vec b)
 {
     vec r = _mm512_rcp14_ps(b), q = _mm512_mul_ps(a, r);
@@ -210,7 +210,7 @@ INLINE float vec_top(vec v)
     return _mm_cvtss_f32(s);
 }
 
-/* The sums of four vectors, each by the same tree. */
+/* The lane sums of four vectors, each by the same tree. */
 INLINE __m128 vec_sum4(vec a, vec b, vec c, vec d)
 {
     vec ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
@@ -235,7 +235,7 @@ INLINE void vec_store_f16(uint16_t *p, vec v)
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* Round to nearest even by hand; NaN stays a quiet NaN. */
+/* Rounds to nearest even in integer arithmetic; NaN stays a quiet NaN. */
 INLINE void vec_store_bf16(uint16_t *p, vec v)
 {
     ivec u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
@@ -273,7 +273,7 @@ INLINE vec vec_abs(vec v)
     return _mm512_abs_ps(v);
 }
 
-/* ---- integers, 32 bits a lane ---- */
+/* ---- integers, 32 bits per lane ---- */
 
 INLINE ivec ivec_set(int i)
 {
@@ -347,7 +347,7 @@ INLINE vec ivec_half(ivec v)
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
 }
 
-/* Bits 0..3 of each lane to bit 4 of its four bytes. */
+/* Move bits 0..3 of each lane to bit 4 of its four bytes. */
 INLINE ivec ivec_spread(ivec v)
 {
     const ivec table =
@@ -357,7 +357,7 @@ INLINE ivec ivec_spread(ivec v)
     return _mm512_permutexvar_epi32(v, table); /* uses the low four bits of v */
 }
 
-/* 16 bytes of VEC rows: lane o of t[j] is the j-th four bytes of row o. */
+/* Load 16 bytes of VEC rows: lane o of t[j] is the j-th four bytes of row o. */
 INLINE void ivec_transpose(ivec t[4], const uint8_t *const row[VEC], size_t at)
 {
     ivec v[4];
