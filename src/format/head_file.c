@@ -16,8 +16,6 @@
 
 enum { HEAD_NAME_SIZE = 128 };
 
-static const uint64_t default_file_limit = UINT64_C(1) << 40;
-
 #define SLOT(field) offsetof(struct head_tensors, field)
 
 const struct head_role head_role[HEAD_ROLE_COUNT] = {
@@ -78,29 +76,21 @@ int head_visual_find(const char *s, size_t len)
 
 void head_set_target(struct head_config *h, const char *s, size_t len)
 {
-    size_t n = len < HEAD_MAX_TARGET ? len : HEAD_MAX_TARGET;
-    for (size_t i = 0; i < n; i++)
-        h->target[i] = s[i] >= ' ' && s[i] <= '~' ? s[i] : '?';
-    h->target[n] = '\0';
+    companion_copy_name(h->target, sizeof h->target, s, len);
 }
 
 /* ---- tensors ---- */
 
 const struct tensor *head_find_tensor(const struct head_file *hf, const char *name)
 {
-#ifndef PV_CORE
-    if (hf->safetensors) {
-        char full[HEAD_NAME_SIZE];
-        snprintf(full, sizeof full, "%s%s", hf->prefix, name);
-        return safetensors_find(hf->safetensors, full);
-    }
-#endif
-    return gguf_tensor_find(hf->gguf, name);
+    char full[HEAD_NAME_SIZE];
+    snprintf(full, sizeof full, "%s%s", hf->prefix, name);
+    return companion_find(&hf->in, full);
 }
 
 const char *head_layer_name(const struct head_file *hf, int role, char *name, size_t cap)
 {
-    if (hf->gguf)
+    if (hf->in.gguf)
         snprintf(name, cap, "blk.0.%s", role_layer[role].gguf);
     else
         snprintf(name, cap, "%s%s", hf->layer_prefix, role_layer[role].hf);
@@ -111,7 +101,7 @@ const char *head_role_name(const struct head_file *hf, const struct head_role *r
                            size_t cap)
 {
     bool in_layer = r->in_layer && hf->config.layout == HEAD_LAYOUT_EAGLE3;
-    if (hf->gguf)
+    if (hf->in.gguf)
         snprintf(name, cap, "%s", r->gguf);
     else /* the LM head is beside the model that the others are in */
         snprintf(name, cap, "%s%s", in_layer ? hf->layer_prefix : "", r->hf);
@@ -132,11 +122,7 @@ static const struct tensor *find_role(const struct head_file *hf, const struct h
                                       char *name, size_t cap)
 {
     const struct tensor *t = head_find_tensor(hf, head_role_name(hf, r, name, cap));
-#ifndef PV_CORE
-    if (!t && hf->safetensors && r->shape == HEAD_LM_HEAD)
-        t = safetensors_find(hf->safetensors, name);
-#endif
-    return t;
+    return !t && r->shape == HEAD_LM_HEAD ? companion_find(&hf->in, name) : t;
 }
 
 static enum pv_status bind_role(struct head_file *hf, const struct head_role *r,
@@ -150,14 +136,14 @@ static enum pv_status bind_role(struct head_file *hf, const struct head_role *r,
     enum pv_status s;
 
     if (!t && have == HEAD_MUST)
-        return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->path, name);
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->in.path, name);
     if (!t)
         return PV_OK;
     if (r->shape == HEAD_FC)
         dim[1] = hidden * (h->layout == HEAD_LAYOUT_EAGLE3 ? h->n_features : 2);
     if (r->shape == HEAD_LM_HEAD)
         dim[0] = h->draft_vocab;
-    s = tensor_expect(t, dim, r->shape == HEAD_VECTOR ? 1 : 2, hf->path, err);
+    s = tensor_expect(t, dim, r->shape == HEAD_VECTOR ? 1 : 2, hf->in.path, err);
     if (!s)
         memcpy((char *)&hf->tensors + r->slot, &t, sizeof t);
     return s;
@@ -185,17 +171,17 @@ static enum pv_status bind_layer_role(struct head_file *hf, int i, struct pv_err
     enum pv_status s;
 
     if (t && !role_needed(r, c, 0))
-        return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->path,
+        return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->in.path,
                     name);
     if (!t && role_needed(r, c, 0) && !optional)
-        return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->path, name);
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", hf->in.path, name);
     if (!t)
         return PV_OK;
     for (int d = 0; d < n_dims; d++)
         dim[d] = role_dim_size(r->dim[d], c);
     if (is_wide(hf, r))
         dim[1] *= 2;
-    s = tensor_expect(t, dim, n_dims, hf->path, err);
+    s = tensor_expect(t, dim, n_dims, hf->in.path, err);
     if (!s)
         memcpy((char *)&hf->tensors.layer + r->slot, &t, sizeof t);
     return s;
@@ -230,23 +216,10 @@ static bool is_bound(const struct head_file *hf, const struct tensor *t)
     return false;
 }
 
-static int count_tensors(const struct head_file *hf)
-{
-#ifndef PV_CORE
-    if (!hf->gguf)
-        return safetensors_n_tensors(hf->safetensors);
-#endif
-    return hf->gguf ? gguf_n_tensors(hf->gguf) : 0;
-}
-
 /* Tensor i; *name: without the prefix of all names. */
 static const struct tensor *find_tensor(const struct head_file *hf, int i, const char **name)
 {
-    const struct tensor *t = hf->gguf ? gguf_tensor(hf->gguf, i) : NULL;
-#ifndef PV_CORE
-    if (!hf->gguf)
-        t = safetensors_tensor(hf->safetensors, i);
-#endif
+    const struct tensor *t = companion_tensor(&hf->in, i);
     *name = begins(t->name, hf->prefix) ? t->name + strlen(hf->prefix) : t->name;
     return t;
 }
@@ -254,12 +227,12 @@ static const struct tensor *find_tensor(const struct head_file *hf, int i, const
 /* A tensor that nobody reads is a part of the head that would silently be missing. */
 static enum pv_status check_rest(const struct head_file *hf, struct pv_error *err)
 {
-    for (int i = 0; i < count_tensors(hf); i++) {
+    for (int i = 0; i < companion_n_tensors(&hf->in); i++) {
         const char *name;
         const struct tensor *t = find_tensor(hf, i, &name);
         if (!is_bound(hf, t) && !passed_over(name))
-            return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head", hf->path,
-                        t->name);
+            return fail(err, PV_E_UNSUPPORTED, "%s: the tensor %s has no place in a head",
+                        hf->in.path, t->name);
     }
     return PV_OK;
 }
@@ -267,7 +240,7 @@ static enum pv_status check_rest(const struct head_file *hf, struct pv_error *er
 int head_file_adaptor(const struct head_file *hf)
 {
     int n = 0;
-    for (int i = 0; i < count_tensors(hf); i++) {
+    for (int i = 0; i < companion_n_tensors(&hf->in); i++) {
         const char *name;
         (void)find_tensor(hf, i, &name);
         n += is_adaptor(name);
@@ -277,25 +250,13 @@ int head_file_adaptor(const struct head_file *hf)
 
 /* ---- opening ---- */
 
-#ifdef PV_CORE
-enum pv_status head_open_dir(struct head_file *hf, uint64_t limit, struct pv_error *err)
-{
-    (void)limit;
-    return fail(
-        err, PV_E_UNSUPPORTED,
-        "%s: a directory, and this build (make CORE=1) reads GGUF files only: write one with "
-        "'prevue convert' of a full build",
-        hf->path);
-}
-#endif
-
 /* Relations among the numbers, with stand-ins for those that are the target's. */
 static enum pv_status check_config(const struct head_file *hf, struct pv_error *err)
 {
     struct config c = hf->config.c;
     c.vocab = c.max_context = 1;
     c.rope_theta = c.rope_theta == 0 ? 10000 : c.rope_theta;
-    return config_check(&c, hf->path, err);
+    return config_check(&c, hf->in.path, err);
 }
 
 /* After the file is open and its numbers read: the rest follows from the tensors. */
@@ -318,27 +279,25 @@ static enum pv_status bind_all(struct head_file *hf, struct pv_error *err)
     return s ? s : check_rest(hf, err);
 }
 
-static enum pv_status open_new(struct head_file **out, const char *path, struct pv_error *err)
+static struct head_file *new_head(void)
 {
     struct head_file *hf = mem_zalloc(sizeof *hf);
-    if (!hf)
-        return fail_nomem(err, sizeof *hf);
-    hf->prefix = "";
-    hf->layer_prefix = "layers.0.";
-    hf->path = mem_strdup(path);
-    if (!hf->path) {
-        mem_free(hf);
-        return fail_nomem(err, strlen(path) + 1);
+    if (hf) {
+        hf->prefix = "";
+        hf->layer_prefix = "layers.0.";
     }
-    *out = hf;
-    return PV_OK;
+    return hf;
 }
 
 static enum pv_status finish_open(struct head_file **out, struct head_file *hf, enum pv_status s,
                                   struct pv_error *err)
 {
-    if (!s && hf->gguf)
+    if (!s && hf->in.gguf)
         s = head_read_gguf(hf, err);
+#ifndef PV_CORE
+    else if (!s)
+        s = head_open_dir(hf, err);
+#endif
     if (!s)
         s = bind_all(hf, err);
     if (s)
@@ -351,24 +310,17 @@ static enum pv_status finish_open(struct head_file **out, struct head_file *hf, 
 enum pv_status head_file_open(struct head_file **out, const char *path, uint64_t file_limit,
                               struct pv_error *err)
 {
-    uint64_t limit = file_limit ? file_limit : default_file_limit;
-    struct head_file *hf = NULL;
-    enum pv_status s = open_new(&hf, path, err);
-    if (s)
-        return s;
-    if (file_is_dir(path))
-        s = head_open_dir(hf, limit, err);
-    else
-        s = gguf_open(&hf->gguf, path, limit, err);
-    return finish_open(out, hf, s, err);
+    struct head_file *hf = new_head();
+    return hf ? finish_open(out, hf, companion_open(&hf->in, path, file_limit, err), err)
+              : fail_nomem(err, sizeof *hf);
 }
 
 enum pv_status head_file_open_memory(struct head_file **out, const void *data, size_t size,
                                      const char *name, struct pv_error *err)
 {
-    struct head_file *hf = NULL;
-    enum pv_status s = open_new(&hf, name, err);
-    return s ? s : finish_open(out, hf, gguf_open_memory(&hf->gguf, data, size, name, err), err);
+    struct head_file *hf = new_head();
+    return hf ? finish_open(out, hf, companion_open_memory(&hf->in, data, size, name, err), err)
+              : fail_nomem(err, sizeof *hf);
 }
 
 void head_file_close(struct head_file **hf)
@@ -377,12 +329,8 @@ void head_file_close(struct head_file **hf)
     *hf = NULL;
     if (!old)
         return;
-#ifndef PV_CORE
-    safetensors_close(&old->safetensors);
-#endif
-    gguf_close(&old->gguf);
+    companion_close(&old->in);
     mem_free(old->draft_ids);
-    mem_free(old->path);
     mem_free(old);
 }
 
@@ -405,7 +353,7 @@ const int32_t *head_file_draft_ids(const struct head_file *hf)
 static bool dir_is_head(const char *path)
 {
     struct safetensors *st = NULL;
-    bool is = safetensors_open(&st, path, default_file_limit, NULL) == PV_OK &&
+    bool is = safetensors_open(&st, path, COMPANION_FILE_LIMIT, NULL) == PV_OK &&
               (safetensors_find(st, "fc.weight") || safetensors_find(st, "model.fc.weight"));
     safetensors_close(&st);
     return is;
@@ -420,16 +368,7 @@ static bool dir_is_head(const char *path)
 
 bool head_file_is(const char *path)
 {
-    struct gguf *g = NULL;
-    struct str arch = { "", 0 };
-    bool is;
-    if (file_is_dir(path))
-        return dir_is_head(path);
-    is = gguf_open(&g, path, default_file_limit, NULL) == PV_OK &&
-         gguf_string(g, "general.architecture", &arch, NULL) == PV_OK &&
-         arch.len == strlen(HEAD_ARCH) && memcmp(arch.s, HEAD_ARCH, arch.len) == 0;
-    gguf_close(&g);
-    return is;
+    return file_is_dir(path) ? dir_is_head(path) : companion_is_gguf(path, HEAD_ARCH);
 }
 
 /* ---- beside a target ---- */
@@ -445,10 +384,10 @@ enum pv_status head_file_fit(const struct head_file *hf, const struct config *ta
         return fail(err, PV_E_ARG,
                     "%s is a head for a hidden size of %d, and that of %s is %d: they do not "
                     "belong together",
-                    hf->path, c.hidden, target_path, target->hidden);
+                    hf->in.path, c.hidden, target_path, target->hidden);
     if (h->visual == HEAD_VISUAL_LAYER && h->visual_layer > target->n_layers)
-        return fail(err, PV_E_ARG, "%s needs states after layer %d, but %s has %d layers", hf->path,
-                    h->visual_layer, target_path, target->n_layers);
+        return fail(err, PV_E_ARG, "%s needs states after layer %d, but %s has %d layers",
+                    hf->in.path, h->visual_layer, target_path, target->n_layers);
     s = h->layout == HEAD_LAYOUT_EAGLE3 ? head_fit_eagle3(hf, target, target_path, err) : PV_OK;
     if (s)
         return s;
@@ -460,11 +399,11 @@ enum pv_status head_file_fit(const struct head_file *hf, const struct config *ta
         if (c.head_dim != target->head_dim)
             return fail(err, PV_E_ARG,
                         "%s takes the positions of %s, but its heads are of %d and not of %d",
-                        hf->path, target_path, c.head_dim, target->head_dim);
+                        hf->in.path, target_path, c.head_dim, target->head_dim);
         c.mrope = target->mrope;
         memcpy(c.mrope_section, target->mrope_section, sizeof c.mrope_section);
     }
-    s = config_check(&c, hf->path, err);
+    s = config_check(&c, hf->in.path, err);
     if (!s)
         *out = c;
     return s;

@@ -27,10 +27,10 @@ static enum pv_status check_draft_ids(const struct head_file *hf, struct pv_erro
     for (size_t i = 0; i < n && !s; i++)
         if (sorted[i] < 0 || sorted[i] >= CONFIG_MAX_VOCAB)
             s = fail(err, PV_E_FORMAT, "%s: a draft token is mapped to token %d of the target",
-                     hf->path, (int)sorted[i]);
+                     hf->in.path, (int)sorted[i]);
         else if (i > 0 && sorted[i] == sorted[i - 1])
             s = fail(err, PV_E_FORMAT, "%s: two draft tokens are mapped to token %d of the target",
-                     hf->path, (int)sorted[i]);
+                     hf->in.path, (int)sorted[i]);
     mem_free(sorted);
     return s;
 }
@@ -41,17 +41,17 @@ enum pv_status head_set_draft_vocab(struct head_file *hf, const struct tensor *l
     struct head_config *h = &hf->config;
     int64_t rows = lm_head ? lm_head->dim[0] : 0;
     if (lm_head && (lm_head->n_dims != 2 || rows < 1 || rows > CONFIG_MAX_VOCAB))
-        return fail(err, PV_E_FORMAT, "%s: the tensor %s is not a matrix of 1 to %d rows", hf->path,
-                    lm_head->name, CONFIG_MAX_VOCAB);
+        return fail(err, PV_E_FORMAT, "%s: the tensor %s is not a matrix of 1 to %d rows",
+                    hf->in.path, lm_head->name, CONFIG_MAX_VOCAB);
     if (h->draft_vocab > 0 && !lm_head)
-        return fail(err, PV_E_FORMAT, "%s: a draft vocabulary of %d, and no LM head", hf->path,
+        return fail(err, PV_E_FORMAT, "%s: a draft vocabulary of %d, and no LM head", hf->in.path,
                     h->draft_vocab);
     if (h->draft_vocab > 0 && lm_head && h->draft_vocab != rows)
         return fail(err, PV_E_FORMAT, "%s: a draft vocabulary of %d and an LM head of %lld rows",
-                    hf->path, h->draft_vocab, (long long)rows);
+                    hf->in.path, h->draft_vocab, (long long)rows);
     if (hf->draft_ids && hf->n_draft_ids != rows)
         return fail(err, PV_E_FORMAT,
-                    "%s: a map of %d draft tokens (d2t) and an LM head of %lld rows", hf->path,
+                    "%s: a map of %d draft tokens (d2t) and an LM head of %lld rows", hf->in.path,
                     hf->n_draft_ids, (long long)rows);
     h->draft_vocab = (int)rows;
     return hf->draft_ids ? check_draft_ids(hf, err) : PV_OK;
@@ -72,18 +72,18 @@ enum pv_status head_check_eagle3(struct head_file *hf, struct pv_error *err)
     const struct tensor *fc = head_find_tensor(hf, "fc.weight");
     int64_t cols = fc && fc->n_dims == 2 ? fc->dim[1] : 0, k = cols / h->c.hidden;
     if (!fc)
-        return fail(err, PV_E_FORMAT, "%s: the tensor fc.weight is missing", hf->path);
+        return fail(err, PV_E_FORMAT, "%s: the tensor fc.weight is missing", hf->in.path);
     if (k < 1 || k > HEAD_MAX_FEATURES || cols % h->c.hidden)
         return fail(err, PV_E_FORMAT,
                     "%s: fc.weight has rows of %lld, where 1 to %d states of %d are possible",
-                    hf->path, (long long)cols, HEAD_MAX_FEATURES, h->c.hidden);
+                    hf->in.path, (long long)cols, HEAD_MAX_FEATURES, h->c.hidden);
     h->n_features = (int)k;
     if (h->features.n == 0 ? k != 3 : k != h->features.n)
         return fail(err, PV_E_FORMAT, "%s: fc.weight is made for %d layers of the target, not %d",
-                    hf->path, (int)k, h->features.n ? h->features.n : 3);
+                    hf->in.path, (int)k, h->features.n ? h->features.n : 3);
     if (h->visual != HEAD_VISUAL_FC)
         return fail(err, PV_E_UNSUPPORTED, "%s: visual_rows of a head of EAGLE-3 are \"fc\"",
-                    hf->path);
+                    hf->in.path);
     return PV_OK;
 }
 
@@ -98,17 +98,17 @@ enum pv_status head_fit_eagle3(const struct head_file *hf, const struct config *
     for (int i = 0; i < f.n; i++)
         if (f.layer[i] < 0 || f.layer[i] > target->n_layers)
             return fail(err, PV_E_ARG, "%s needs states after layer %d, but %s has %d layers",
-                        hf->path, f.layer[i], target_path, target->n_layers);
+                        hf->in.path, f.layer[i], target_path, target->n_layers);
     if (h->draft_vocab > target->vocab)
-        return fail(err, PV_E_ARG, "%s drafts %d tokens, and the vocabulary of %s is %d", hf->path,
-                    h->draft_vocab, target_path, target->vocab);
+        return fail(err, PV_E_ARG, "%s drafts %d tokens, and the vocabulary of %s is %d",
+                    hf->in.path, h->draft_vocab, target_path, target->vocab);
     if (h->draft_vocab > 0 && h->draft_vocab < target->vocab && !hf->draft_ids)
         return fail(err, PV_E_ARG,
                     "%s drafts %d of the %d tokens of %s, and does not say which (d2t is missing)",
-                    hf->path, h->draft_vocab, target->vocab, target_path);
+                    hf->in.path, h->draft_vocab, target->vocab, target_path);
     for (int i = 0; i < hf->n_draft_ids; i++)
         if (hf->draft_ids[i] >= target->vocab)
             return fail(err, PV_E_ARG, "%s drafts token %d, and the vocabulary of %s is %d",
-                        hf->path, (int)hf->draft_ids[i], target_path, target->vocab);
+                        hf->in.path, (int)hf->draft_ids[i], target_path, target->vocab);
     return PV_OK;
 }

@@ -89,7 +89,7 @@ static enum pv_status read_features(struct head_config *h, const struct gguf *g,
 /* What EAGLE-3 has of its own. */
 static enum pv_status read_eagle3(struct head_file *hf, struct pv_error *err)
 {
-    const struct gguf *g = hf->gguf;
+    const struct gguf *g = hf->in.gguf;
     struct head_config *h = &hf->config;
     static const char residual_key[] = HEAD_ARCH ".norm_residual";
     const struct tensor *out = gguf_tensor_find(g, "output.weight");
@@ -109,7 +109,7 @@ static enum pv_status read_eagle3(struct head_file *hf, struct pv_error *err)
 enum pv_status head_read_gguf(struct head_file *hf, struct pv_error *err)
 {
     struct head_config *h = &hf->config;
-    const struct gguf *g = hf->gguf;
+    const struct gguf *g = hf->in.gguf;
     static const char theta_key[] = HEAD_ARCH ".rope.freq_base", target_key[] = HEAD_ARCH ".target";
     double eps = 0, theta = 0;
     int positions = HEAD_POS_INDEX, layout = HEAD_LAYOUT_EAGLE, visual;

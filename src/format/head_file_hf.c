@@ -245,26 +245,26 @@ static enum pv_status find_prefix(struct head_file *hf, enum head_layout *layout
         q = find_q(hf);
         if (!q || q->n_dims != 2 || q->dim[0] < 1)
             return fail(err, PV_E_FORMAT,
-                        "%s: the tensor layers.0.self_attn.q_proj.weight is missing", hf->path);
+                        "%s: the tensor layers.0.self_attn.q_proj.weight is missing", hf->in.path);
         *q_rows = q->dim[0];
         *layout = q->dim[1] == 2 * fc->dim[0] ? HEAD_LAYOUT_EAGLE3 : HEAD_LAYOUT_EAGLE;
         return PV_OK;
     }
-    return fail(err, PV_E_ARG, "%s: not a draft head (it has no tensor fc.weight)", hf->path);
+    return fail(err, PV_E_ARG, "%s: not a draft head (it has no tensor fc.weight)", hf->in.path);
 }
 
 /* d2t holds differences: draft token i is the target's i + d2t[i]. */
 static enum pv_status read_draft_vocab(struct head_file *hf, struct pv_error *err)
 {
-    const struct tensor *lm_head = safetensors_find(hf->safetensors, "lm_head.weight");
+    const struct tensor *lm_head = safetensors_find(hf->in.safetensors, "lm_head.weight");
     int64_t *diff = NULL;
     int n = 0;
     enum pv_status s;
     if (!lm_head)
         lm_head = head_find_tensor(hf, "lm_head.weight");
-    s = safetensors_ints(hf->safetensors, "d2t", &diff, &n, err);
+    s = safetensors_ints(hf->in.safetensors, "d2t", &diff, &n, err);
     if (!s && !diff)
-        s = safetensors_ints(hf->safetensors, "model.d2t", &diff, &n, err);
+        s = safetensors_ints(hf->in.safetensors, "model.d2t", &diff, &n, err);
     if (!s && diff) {
         hf->draft_ids = mem_alloc((size_t)n * sizeof *hf->draft_ids);
         hf->n_draft_ids = n;
@@ -273,25 +273,25 @@ static enum pv_status read_draft_vocab(struct head_file *hf, struct pv_error *er
     for (int i = 0; i < n && !s; i++) {
         if (diff[i] < -i || diff[i] >= CONFIG_MAX_VOCAB - i)
             s = fail(err, PV_E_FORMAT, "%s: element %d of d2t is %lld, which is no valid token",
-                     hf->path, i, (long long)diff[i]);
+                     hf->in.path, i, (long long)diff[i]);
         hf->draft_ids[i] = (int32_t)(i + (s ? 0 : diff[i]));
     }
     mem_free(diff);
     return s ? s : head_set_draft_vocab(hf, lm_head, err);
 }
 
-enum pv_status head_open_dir(struct head_file *hf, uint64_t limit, struct pv_error *err)
+enum pv_status head_open_dir(struct head_file *hf, struct pv_error *err)
 {
-    char *path = path_join(hf->path, "config.json");
+    char *path = path_join(hf->in.path, "config.json");
     json_t *root = NULL;
     int64_t q_rows = 0;
     enum head_layout layout = HEAD_LAYOUT_EAGLE;
-    enum pv_status s = path ? PV_OK : fail_nomem(err, strlen(hf->path) + sizeof "/config.json");
+    enum pv_status s = path ? PV_OK : fail_nomem(err, strlen(hf->in.path) + sizeof "/config.json");
 
     if (!s)
         s = json_hf_open(&root, path, HEAD_CONFIG_MAX, err);
     if (!s)
-        s = safetensors_open(&hf->safetensors, hf->path, limit, err);
+        s = safetensors_open(&hf->in.safetensors, hf->in.path, hf->in.limit, err);
     if (!s)
         s = find_prefix(hf, &layout, &q_rows, err);
     if (!s)

@@ -2,20 +2,18 @@
 #ifndef PV_FORMAT_HEAD_FILE_PARTS_H
 #define PV_FORMAT_HEAD_FILE_PARTS_H
 
-#include "format/gguf.h"
+#include "format/companion_file.h"
 #include "format/head_file.h"
 
 #define HEAD_ARCH "prevue-head"
 
 struct head_file {
-    char *path; /* owned */
+    struct companion_file in;
     struct head_config config;
     struct head_tensors tensors;
-    struct gguf *gguf;               /* owned; NULL for a directory */
-    struct safetensors *safetensors; /* owned; NULL for GGUF */
-    const char *prefix;              /* of all tensor names in a directory; static */
-    const char *layer_prefix;        /* follows `prefix` in names of the layer; static */
-    int32_t *draft_ids;              /* owned; NULL: the target's ids */
+    const char *prefix;       /* of all tensor names in a directory; static */
+    const char *layer_prefix; /* follows `prefix` in names of the layer; static */
+    int32_t *draft_ids;       /* owned; NULL: the target's ids */
     int n_draft_ids;
 };
 
@@ -69,9 +67,9 @@ const char *head_role_name(const struct head_file *hf, const struct head_role *r
 const char *head_layer_name(const struct head_file *hf, int role, char *name, size_t cap);
 const struct tensor *head_find_tensor(const struct head_file *hf, const char *name);
 
-/* A directory: opens config.json and the safetensors of hf->path, finds the prefixes, and reads the
- * numbers and the draft vocabulary. Not in a CORE build. */
-enum pv_status head_open_dir(struct head_file *hf, uint64_t limit, struct pv_error *err);
+/* A directory: opens config.json and the safetensors of hf->in.path, finds the prefixes, and reads
+ * the numbers and the draft vocabulary. Not in a CORE build. */
+enum pv_status head_open_dir(struct head_file *hf, struct pv_error *err);
 /* Parse the text of a config.json. q_rows: rows of the q matrix. Declared for tests. */
 enum pv_status head_config_parse(struct head_config *out, const char *json, size_t len,
                                  enum head_layout layout, int64_t q_rows, const char *name,

@@ -8,7 +8,7 @@
 enum { JOB_CHUNK = 1 << 16 /* elements decoded at a time; a multiple of every block */ };
 
 struct write_job {
-    const struct model_file *mf;     /* NULL: a draft head is written */
+    const struct model_file *mf;     /* NULL: a companion is written */
     const char *path;                /* of the input */
     struct gguf_writer *w;           /* the file being written now */
     enum dtype type;                 /* requested for matrices */
@@ -23,8 +23,9 @@ static inline enum dtype write_matrix_type(const struct tensor *t, enum dtype ty
     return tensor_cols(t) % dtype_block(type) ? DTYPE_F16 : type;
 }
 
-/* Allocate the buffers of a job whose other fields are set. */
-enum pv_status write_job_open(struct write_job *j, struct pv_error *err);
+/* Allocate the buffers of a job whose other fields are set. Fails if its type cannot be written;
+ * `out_path` is for the message. */
+enum pv_status write_job_open(struct write_job *j, const char *out_path, struct pv_error *err);
 void write_job_close(struct write_job *j);
 
 /* Write the values of one tensor as type `to`. */

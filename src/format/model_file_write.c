@@ -17,8 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum pv_status write_job_open(struct write_job *j, struct pv_error *err)
+enum pv_status write_job_open(struct write_job *j, const char *out_path, struct pv_error *err)
 {
+    if (!row_can_encode(j->type))
+        return fail(err, PV_E_UNSUPPORTED, "%s: files of type %s cannot be written", out_path,
+                    dtype_name(j->type));
     j->values = mem_alloc(2 * JOB_CHUNK * sizeof *j->values);
     j->bytes = mem_alloc(JOB_CHUNK * sizeof(float)); /* f32 is the largest type */
     if (j->values && j->bytes)
@@ -256,12 +259,8 @@ enum pv_status model_file_write_gguf(const struct model_file *mf, const char *ou
                                      const struct write_watch *watch, struct pv_error *err)
 {
     struct write_job j = { .mf = mf, .path = mf->path, .type = type, .watch = watch };
-    enum pv_status s;
+    enum pv_status s = write_job_open(&j, out_path, err);
 
-    if (!row_can_encode(type))
-        return fail(err, PV_E_UNSUPPORTED, "%s: files of type %s cannot be written", out_path,
-                    dtype_name(type));
-    s = write_job_open(&j, err);
     if (s)
         return s;
     if (mf->vision.family && !one_file && !mf->vision.family->tower->in_one_file)

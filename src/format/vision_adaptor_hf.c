@@ -72,16 +72,15 @@ bool vision_adaptor_dir_is(const char *dir)
     return is;
 }
 
-enum pv_status vision_adaptor_open_dir(struct vision_adaptor_file *af, uint64_t limit,
-                                       struct pv_error *err)
+enum pv_status vision_adaptor_open_dir(struct vision_adaptor_file *af, struct pv_error *err)
 {
     json_t *root = NULL;
     char *path = NULL;
-    enum pv_status s = open_config(&root, &path, af->path, err);
+    enum pv_status s = open_config(&root, &path, af->in.path, err);
     if (!s)
         s = parse(&af->config, root, path, err);
     if (!s)
-        s = safetensors_open(&af->safetensors, af->path, limit, err);
+        s = safetensors_open(&af->in.safetensors, af->in.path, af->in.limit, err);
     json_decref(root);
     mem_free(path);
     return s;

@@ -3,17 +3,15 @@
 #ifndef PV_FORMAT_VISION_ADAPTOR_PARTS_H
 #define PV_FORMAT_VISION_ADAPTOR_PARTS_H
 
-#include "format/gguf.h"
+#include "format/companion_file.h"
 #include "format/vision_adaptor_file.h"
 
 #define ADAPTOR_ARCH "prevue-adaptor"
 
 struct vision_adaptor_file {
-    char *path; /* owned */
+    struct companion_file in;
     struct vision_adaptor_config config;
     struct vision_adaptor_tensors tensors;
-    struct gguf *gguf;               /* owned; NULL for a directory */
-    struct safetensors *safetensors; /* owned; NULL for GGUF */
 };
 
 struct vision_adaptor_role {
@@ -31,10 +29,9 @@ extern const struct vision_adaptor_role vision_adaptor_role[ADAPTOR_ROLE_COUNT];
 /* A printable copy of the target's name. */
 void vision_adaptor_set_target(struct vision_adaptor_config *c, const char *s, size_t len);
 
-/* vision_adaptor_hf.c: config.json and the safetensors of af->path. Not in a CORE build. */
-enum pv_status vision_adaptor_open_dir(struct vision_adaptor_file *af, uint64_t limit,
-                                       struct pv_error *err);
-/* Whether a directory's config.json says that it is one. */
+/* vision_adaptor_hf.c: config.json and the safetensors of af->in.path. Not in a CORE build. */
+enum pv_status vision_adaptor_open_dir(struct vision_adaptor_file *af, struct pv_error *err);
+/* Whether a directory's config.json says that it is one. Not in a CORE build. */
 bool vision_adaptor_dir_is(const char *path);
 /* The text of a config.json. For tests and fuzzers. */
 enum pv_status vision_adaptor_config_parse(struct vision_adaptor_config *out, const char *json,
