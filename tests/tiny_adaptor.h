@@ -32,18 +32,12 @@ static inline void tiny_list_adaptor(struct tiny_list *l, const struct tiny_adap
         tiny_add(l, "", "adaptor.down.bias", DTYPE_F32, 0, a->out, 0, 0.3f);
     if (a->extra)
         tiny_add(l, "", a->extra, DTYPE_F32, 0, 8, 0, 1);
-    for (int i = 0; i < l->n; i++) {
-        if (a->reshape && strcmp(l->item[i].name, a->reshape) == 0) {
-            l->item[i].cols += l->item[i].rows ? 0 : 1;
-            l->item[i].rows += l->item[i].rows ? 1 : 0;
-        }
-        if (a->drop && strcmp(l->item[i].name, a->drop) == 0)
-            memmove(&l->item[i], &l->item[i + 1], sizeof l->item[0] * (size_t)(--l->n - i));
-    }
+    tiny_spoil(l, a->reshape, a->drop);
 }
 
-static inline void tiny_adaptor_keys(struct gguf_writer *w, const struct tiny_adaptor *a)
+static inline void tiny_adaptor_keys(struct gguf_writer *w, const void *adaptor)
 {
+    const struct tiny_adaptor *a = adaptor;
     const struct {
         const char *key;
         int value;
@@ -59,38 +53,14 @@ static inline void tiny_adaptor_keys(struct gguf_writer *w, const struct tiny_ad
     gguf_writer_string(w, "prevue-adaptor.target", "tiny\n", 5);
 }
 
-/* Write the adaptor as NAME.gguf of the scratch directory; the path lives in `path`. Ends the
- * program when the file cannot be written. */
+/* Write the adaptor, as tiny_write does. */
 static inline const char *tiny_adaptor_write(const struct tiny_adaptor *a, const char *name,
                                              char path[256])
 {
     static struct tiny_list l;
-    struct gguf_writer *w = NULL;
-    struct pv_error err = { 0 };
-    struct rng r = { a->seed + 1 };
-    enum pv_status s;
+    const struct tiny_file f = { a, a->seed, &l, tiny_adaptor_keys, NULL, NULL };
     tiny_list_adaptor(&l, a);
-    snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
-    s = gguf_writer_open(&w, path, NULL, &err);
-    if (!s) {
-        tiny_adaptor_keys(w, a);
-        for (int i = 0; i < l.n; i++) {
-            const struct tiny_tensor *t = &l.item[i];
-            int64_t dim[2] = { t->rows ? t->rows : t->cols, t->cols };
-            gguf_writer_tensor(w, t->name, t->dtype, t->rows ? 2 : 1, dim);
-        }
-        s = gguf_writer_begin(w, &err);
-    }
-    for (int i = 0; i < l.n && !s; i++)
-        s = tiny_put_tensor(w, &l.item[i], &r, &err);
-    if (!s)
-        s = gguf_writer_commit(&w, &err);
-    gguf_writer_abandon(&w);
-    if (s) {
-        fprintf(stderr, "%s\n", err.text);
-        exit(1);
-    }
-    return path;
+    return tiny_write(&f, name, path);
 }
 
 #endif

@@ -138,47 +138,29 @@ static inline enum pv_status tiny_put_copy(struct gguf_writer *w, int d, int col
     return s;
 }
 
-/* Write the head as NAME.gguf of the scratch directory; the path lives in `path`. Ends the program
- * when the file cannot be written. A copying head is of F32. */
+static inline void tiny_head_keys(struct gguf_writer *w, const void *head)
+{
+    tiny_put_head_config(w, head);
+}
+
+static inline enum pv_status tiny_head_values(struct gguf_writer *w, const void *head, int i,
+                                              const struct tiny_tensor *t, struct rng *r,
+                                              struct pv_error *err)
+{
+    const struct tiny_head *h = head;
+    return i == 0 && h->copies ? tiny_put_copy(w, h->hidden, tiny_head_fc(h), err)
+                               : tiny_put_tensor(w, t, r, err);
+}
+
+/* Write the head, as tiny_write does. A copying head is of F32. */
 static inline const char *tiny_head_write(const struct tiny_head *h, const char *name,
                                           char path[256])
 {
     static struct tiny_list l;
-    struct gguf_writer *w = NULL;
-    struct pv_error err = { 0 };
-    struct rng r = { h->seed + 1 };
-    enum pv_status s;
+    const struct tiny_file f = { h, h->seed, &l, tiny_head_keys, NULL, tiny_head_values };
     tiny_list_head(&l, h);
-    for (int i = 0; i < l.n; i++) {
-        if (h->reshape && strcmp(l.item[i].name, h->reshape) == 0) {
-            l.item[i].cols += l.item[i].rows ? 0 : 1;
-            l.item[i].rows += l.item[i].rows ? 1 : 0;
-        }
-        if (h->drop && strcmp(l.item[i].name, h->drop) == 0)
-            memmove(&l.item[i], &l.item[i + 1], sizeof l.item[0] * (size_t)(--l.n - i));
-    }
-    snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
-    s = gguf_writer_open(&w, path, NULL, &err);
-    if (!s) {
-        tiny_put_head_config(w, h);
-        for (int i = 0; i < l.n; i++) {
-            const struct tiny_tensor *t = &l.item[i];
-            int64_t dim[2] = { t->rows ? t->rows : t->cols, t->cols };
-            gguf_writer_tensor(w, t->name, t->dtype, t->rows ? 2 : 1, dim);
-        }
-        s = gguf_writer_begin(w, &err);
-    }
-    for (int i = 0; i < l.n && !s; i++)
-        s = i == 0 && h->copies ? tiny_put_copy(w, h->hidden, tiny_head_fc(h), &err)
-                                : tiny_put_tensor(w, &l.item[i], &r, &err);
-    if (!s)
-        s = gguf_writer_commit(&w, &err);
-    gguf_writer_abandon(&w);
-    if (s) {
-        fprintf(stderr, "%s\n", err.text);
-        exit(1);
-    }
-    return path;
+    tiny_spoil(&l, h->reshape, h->drop);
+    return tiny_write(&f, name, path);
 }
 
 #endif

@@ -314,29 +314,62 @@ static inline void tiny_list_model(struct tiny_list *l, const struct tiny_model 
         tiny_layer(l, m, i);
 }
 
-/* Write the model as NAME.gguf of the scratch directory; the path lives in `path`. Ends the
- * program when the file cannot be written: no test has a meaning without it. */
-static inline const char *tiny_model_write(const struct tiny_model *m, const char *name,
-                                           char path[256])
+/* Give the tensor `reshape` one row (or element) more and leave out the tensor `drop`; NULL: none.
+ */
+static inline void tiny_spoil(struct tiny_list *l, const char *reshape, const char *drop)
 {
-    static struct tiny_list l;
+    for (int i = 0; i < l->n; i++) {
+        if (reshape && strcmp(l->item[i].name, reshape) == 0) {
+            l->item[i].cols += l->item[i].rows ? 0 : 1;
+            l->item[i].rows += l->item[i].rows ? 1 : 0;
+        }
+        if (drop && strcmp(l->item[i].name, drop) == 0)
+            memmove(&l->item[i], &l->item[i + 1], sizeof l->item[0] * (size_t)(--l->n - i));
+    }
+}
+
+/* A file to write; `made` is the description of a model, a head or an adaptor. */
+struct tiny_file {
+    const void *made;
+    uint64_t seed;
+    const struct tiny_list *tensors;
+    void (*keys)(struct gguf_writer *w, const void *made);
+    /* NULL: entries of one or two dimensions, and random values. */
+    void (*entry)(struct gguf_writer *w, const void *made, const struct tiny_tensor *t);
+    enum pv_status (*values)(struct gguf_writer *w, const void *made, int i,
+                             const struct tiny_tensor *t, struct rng *r, struct pv_error *err);
+};
+
+static inline void tiny_put_entry(struct gguf_writer *w, const struct tiny_tensor *t)
+{
+    int64_t dim[2] = { t->rows ? t->rows : t->cols, t->cols };
+    gguf_writer_tensor(w, t->name, t->dtype, t->rows ? 2 : 1, dim);
+}
+
+/* Write NAME.gguf of the scratch directory; the path lives in `path`. Ends the program when the
+ * file cannot be written: no test has a meaning without it. */
+static inline const char *tiny_write(const struct tiny_file *f, const char *name, char path[256])
+{
+    const struct tiny_list *l = f->tensors;
     struct gguf_writer *w = NULL;
     struct pv_error err = { 0 };
-    struct rng r = { m->seed + 1 };
+    struct rng r = { f->seed + 1 };
     enum pv_status s;
-    tiny_list_model(&l, m);
     snprintf(path, 256, "%s/%s.gguf", scratch_dir(), name);
     s = gguf_writer_open(&w, path, NULL, &err);
     if (!s) {
-        tiny_put_config(w, m);
-        for (int i = 0; i < l.n; i++) {
-            const struct tiny_tensor *t = &l.item[i];
-            tiny_list_tensor(w, m, t->name, t->dtype, t->rows, t->cols);
+        f->keys(w, f->made);
+        for (int i = 0; i < l->n; i++) {
+            if (f->entry)
+                f->entry(w, f->made, &l->item[i]);
+            else
+                tiny_put_entry(w, &l->item[i]);
         }
         s = gguf_writer_begin(w, &err);
     }
-    for (int i = 0; i < l.n && !s; i++)
-        s = tiny_put_tensor(w, &l.item[i], &r, &err);
+    for (int i = 0; i < l->n && !s; i++)
+        s = f->values ? f->values(w, f->made, i, &l->item[i], &r, &err)
+                      : tiny_put_tensor(w, &l->item[i], &r, &err);
     if (!s)
         s = gguf_writer_commit(&w, &err);
     gguf_writer_abandon(&w);
@@ -345,6 +378,27 @@ static inline const char *tiny_model_write(const struct tiny_model *m, const cha
         exit(1);
     }
     return path;
+}
+
+static inline void tiny_model_keys(struct gguf_writer *w, const void *model)
+{
+    tiny_put_config(w, model);
+}
+
+static inline void tiny_model_entry(struct gguf_writer *w, const void *model,
+                                    const struct tiny_tensor *t)
+{
+    tiny_list_tensor(w, model, t->name, t->dtype, t->rows, t->cols);
+}
+
+/* Write the model, as tiny_write does. */
+static inline const char *tiny_model_write(const struct tiny_model *m, const char *name,
+                                           char path[256])
+{
+    static struct tiny_list l;
+    const struct tiny_file f = { m, m->seed, &l, tiny_model_keys, tiny_model_entry, NULL };
+    tiny_list_model(&l, m);
+    return tiny_write(&f, name, path);
 }
 
 #endif
