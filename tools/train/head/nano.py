@@ -22,18 +22,16 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 import torch  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
 
-from train.common import Log, Painter  # noqa: E402
+from train.common import Log  # noqa: E402
 from train.data import HELD_OUT  # noqa: E402
 from train.head import answers  # noqa: E402
 from train.head.bank import Bank  # noqa: E402
-from train.head.gguf import load_nano  # noqa: E402
 from train.head.head import Config, Head, begin_like, export, load  # noqa: E402
-from train.head.train import LAYER_TENSORS, add_switches, fit  # noqa: E402
+from train.head.start import add_options, start  # noqa: E402
+from train.head.train import LAYER_TENSORS, fit  # noqa: E402
 from train.head.tree import Shape, measure  # noqa: E402
 from train.model import FRAME_TOKENS  # noqa: E402
-from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
 # Name: share of the time, and settings. The first four are the ablation; `plain` is MSD trained
 # the same way, `mtp-ivsb` is Sparrow as published, `half` meets the video's rows in every other step
@@ -95,13 +93,13 @@ def make_data(args, target, items, kinds):
     return bank, held
 
 
-def make_head(target, model_name, args, device):
+def make_head(target, model_name, args):
     s = target.model.shape
     config = Config(s.hidden, s.heads, s.kv_heads, s.head_dim, args.ffn or s.ffn, s.norm_eps,
                     s.rope_theta, visual=args.visual, visual_layer=s.layers // 2, target=model_name,
                     norms=tuple(filter(None, args.norms.split(","))))
     torch.manual_seed(args.seed)
-    head = Head(config).to(device)
+    head = Head(config).to(target.device)
     if not args.from_scratch:
         last = target.model.blocks[-1].state_dict()  # its names have no self_attn. and mlp.
         own = {n: n.split(".", 1)[1] if n.count(".") == 2 else n for n in LAYER_TENSORS}
@@ -127,7 +125,7 @@ def write_rows(path, rows, columns=COLUMNS):
     os.replace(path + ".part", path)
 
 
-def judge(name, head, settings, target, held, args, device, trained):
+def judge(name, head, settings, target, held, args, trained):
     """Rows of figures of one head."""
     rows = []
     views = ("text",) if settings["visual"] == "none" else ("text", "full")
@@ -137,7 +135,8 @@ def judge(name, head, settings, target, held, args, device, trained):
             if view == "full" and not group.visual:
                 continue
             a = measure(head, target.embed, lambda x: target.lm_head(x), group, shape, view,
-                        device, at_once=max(1, min(128, (1 << 20) // (frames * FRAME_TOKENS))))
+                        target.device,
+                        at_once=max(1, min(128, (1 << 20) // (frames * FRAME_TOKENS))))
             old = found.setdefault((kind, frames), [0, 0])
             found[kind, frames] = [old[0] + a[0], old[1] + a[1]]
         for (kind, frames), (tokens, passes) in found.items():
@@ -176,51 +175,25 @@ def pack(folder):
 
 def read_args():
     a = argparse.ArgumentParser(description=__doc__)
-    a.add_argument("--target", default="models/nano.gguf", metavar="NANO.gguf")
-    a.add_argument("--shape", default="nano", help="of train.model.SHAPES (nano)")
-    a.add_argument("--sprites", required=True, metavar="DIR")
-    a.add_argument("--tokenizer", default=os.path.join(os.path.dirname(__file__), "..",
-                                                       "tokenizer"))
+    add_options(a, LENGTHS)
     a.add_argument("--heads", default=",".join(HEADS), help="to train, in this order")
-    a.add_argument("--scale", type=float, default=1.0, help="of the number of clips (1)")
-    a.add_argument("--clips", type=int, default=128, help="to measure with, of each length (128)")
     a.add_argument("--longest", type=int, default=160, help="frames of any clip (160)")
-    a.add_argument("--lengths", default=LENGTHS, type=lambda t: tuple(map(int, t.split(","))),
-                   help="frames of the clips to measure with (8,32,64,128)")
-    a.add_argument("--max-text", type=int, default=answers.MAX_TEXT)
-    a.add_argument("--tree", default="30-3-8,9-7-1",
-                   help="total-depth-width of the drafts to measure (30-3-8,9-7-1)")
     a.add_argument("--data-minutes", type=float, default=5, help="at most, about (5)")
-    a.add_argument("--ffn", type=int, default=0, help="of the head's layer (the target's)")
     a.add_argument("--judge-minutes", type=float, default=0.3, help="set aside for each head")
-    a.add_argument("--workers", type=int)
-    a.add_argument("-o", dest="out", required=True, metavar="DIR")
-    add_switches(a)
     return a.parse_args()
 
 
 def main():
     began = time.time()
     args = read_args()
-    os.makedirs(args.out, exist_ok=True)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    sprites = Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE])
-    tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
     kinds = job_kinds(args)
-    items = answers.Items(answers.Maker(sprites, tokenizer),
-                          [job for k in kinds for job in answers.jobs_of(*k[1:])], args.workers)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_float32_matmul_precision("high")
-    torch.manual_seed(args.seed)
-    target = answers.Target(load_nano(args.target, args.shape), Painter(sprites, device),
-                            tokenizer, device,
-                            torch.bfloat16 if device.type == "cuda" else torch.float32)
+    target, items = start(args, kinds)
     bank, held = make_data(args, target, items, kinds)
     print("conversations %d, rows with a loss %d" % bank.count(), flush=True)
-    run_heads(args, target, bank, held, device, began)
+    run_heads(args, target, bank, held, began)
 
 
-def run_heads(args, target, bank, held, device, began):
+def run_heads(args, target, bank, held, began):
     results = os.path.join(args.out, "results.csv")
     todo = args.heads.split(",")
     for i, name in enumerate(todo):
@@ -235,13 +208,13 @@ def run_heads(args, target, bank, held, device, began):
                           sum(HEADS[n][0] for n in ahead))
         for k, v in settings.items():
             setattr(own, k, v)
-        head = make_head(target, os.path.basename(args.target), own, device)
+        head = make_head(target, os.path.basename(args.target), own)
         print(f"{name}: {own.minutes:.2f} minutes", flush=True)
         trained = fit(head, bank, target, own, Log(os.path.join(args.out, name + ".csv")),
                       lambda: export(head, folder))
         export(head, folder)
         pack(folder)
-        found = judge(name, load(folder).to(device), settings, target, held, args, device,
+        found = judge(name, load(folder).to(target.device), settings, target, held, args,
                       (trained[0], f"{own.minutes:.2f}"))
         write_rows(results, rows + found)
         for tree in args.tree.split(","):

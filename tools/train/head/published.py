@@ -20,17 +20,15 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 import torch  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
 
-from train.common import Log, Painter  # noqa: E402
+from train.common import Log  # noqa: E402
 from train.data import ASK  # noqa: E402
 from train.head import answers, nano  # noqa: E402
 from train.head.bank import Bank, Group, pad  # noqa: E402
-from train.head.gguf import load_nano  # noqa: E402
-from train.head.train import add_switches, fit  # noqa: E402
+from train.head.start import add_options, start  # noqa: E402
+from train.head.train import fit  # noqa: E402
 from world import words  # noqa: E402
 from world.scene import draw_clip  # noqa: E402
-from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
 HEADS = {
     "sparrow": dict(visual="layer", passes=2),
@@ -117,7 +115,7 @@ def job_kinds(args):
                      nano.SCENES, True) for f in args.lengths]
 
 
-def run_heads(args, target, texts, bank, held, device, began):
+def run_heads(args, target, texts, bank, held, began):
     results, rows = os.path.join(args.out, "published.csv"), []
     for run in args.runs.split(","):
         name, seed = run.split(":")
@@ -128,12 +126,12 @@ def run_heads(args, target, texts, bank, held, device, began):
         own, start = copy.copy(args), time.time()
         for k, v in settings.items():
             setattr(own, k, v)
-        head = nano.make_head(target, os.path.basename(args.target), own, device)
+        head = nano.make_head(target, os.path.basename(args.target), own)
         log = Log(os.path.join(args.out, f"{name}-{seed}.csv"))
         trained = fit(head, bank, target, own, log, texts=texts)
         spent = time.time() - start
         head.requires_grad_(False)
-        found = nano.judge(name, head, settings, target, held, args, device,
+        found = nano.judge(name, head, settings, target, held, args,
                            (trained[0], f"{spent / 60:.3f}"))
         rows += [dict(seed=seed, **r) for r in found]
         nano.write_rows(results, rows, COLUMNS)
@@ -143,24 +141,9 @@ def run_heads(args, target, texts, bank, held, device, began):
 
 def read_args():
     a = argparse.ArgumentParser(description=__doc__)
-    a.add_argument("--target", default="models/nano.gguf", metavar="NANO.gguf")
-    a.add_argument("--shape", default="nano", help="of train.model.SHAPES (nano)")
-    a.add_argument("--sprites", required=True, metavar="DIR")
-    a.add_argument("--tokenizer", default=os.path.join(os.path.dirname(__file__), "..",
-                                                       "tokenizer"))
+    add_options(a, LENGTHS)
     a.add_argument("--runs", metavar="HEAD:SEED,...", help="in this order (three seeds of each)",
                    default=",".join(f"{h}:{s}" for s in (1, 2, 3) for h in HEADS))
-    a.add_argument("--scale", type=float, default=1.0, help="of the number of clips (1)")
-    a.add_argument("--clips", type=int, default=128, help="to measure with, of each length (128)")
-    a.add_argument("--lengths", default=LENGTHS, type=lambda t: tuple(map(int, t.split(","))),
-                   help="frames of the clips to measure with (8,32,64,128,392)")
-    a.add_argument("--max-text", type=int, default=answers.MAX_TEXT)
-    a.add_argument("--tree", default="30-3-8,9-7-1",
-                   help="total-depth-width of the drafts to measure (30-3-8,9-7-1)")
-    a.add_argument("--ffn", type=int, default=0, help="of the head's layer (the target's)")
-    a.add_argument("--workers", type=int)
-    a.add_argument("-o", dest="out", required=True, metavar="DIR")
-    add_switches(a)
     a.set_defaults(stage1=0.5, steps=1600)
     return a.parse_args()
 
@@ -168,23 +151,12 @@ def read_args():
 def main():
     began = time.time()
     args = read_args()
-    os.makedirs(args.out, exist_ok=True)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    sprites = Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE])
-    tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
     kinds = job_kinds(args)
-    items = answers.Items(Maker(sprites, tokenizer),
-                          [job for k in kinds for job in answers.jobs_of(*k[1:])], args.workers)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_float32_matmul_precision("high")
-    torch.manual_seed(args.seed)
-    target = answers.Target(load_nano(args.target, args.shape), Painter(sprites, device),
-                            tokenizer, device,
-                            torch.bfloat16 if device.type == "cuda" else torch.float32)
+    target, items = start(args, kinds, Maker)
     texts, bank, held = make_data(args, target, items, kinds)
     print("texts: %d, rows with a loss %d" % texts.count(), flush=True)
     print("conversations: %d, rows with a loss %d" % bank.count(), flush=True)
-    run_heads(args, target, texts, bank, held, device, began)
+    run_heads(args, target, texts, bank, held, began)
 
 
 if __name__ == "__main__":
