@@ -1,4 +1,5 @@
 /* Attention without a cache: the rows of a segment (a frame, a window) see each other, all of them.
+ * A kernel may compute a whole item (attn_kernel.head); what follows describes the others.
  *
  * A work item is one head of up to BLOCK_QUERIES rows of one segment. It walks the segment's rows
  * in chunks of KV_CHUNK: keys and values of the chunk are rounded and laid out in the thread's
@@ -114,6 +115,8 @@ size_t full_attention_thread_size(const struct cpu_device *cpu, const struct wor
         struct chunk_kernel c = find_chunk(&cpu->k, types[i], s->head_dim, &planes);
         struct item_mem m;
         size_t size = item_mem_init(&m, NULL, 0, &c, planes, s->segment);
+        if (c.own && c.own->head)
+            size = c.own->head_size(block_of(s->segment), s->head_dim);
         most = size > most ? size : most;
     }
     return most;
@@ -294,11 +297,9 @@ static struct item item_find(const struct region *g, int i)
     return it;
 }
 
-static void region_run(void *arg, int thread, int n_threads)
+static void run_by_chunks(struct region *g, int thread)
 {
-    struct region *g = arg;
     struct item_mem m;
-    (void)n_threads;
     item_mem_init(&m, work_thread_mem(g->w, thread), g->w->thread_size, &g->chunk, g->planes,
                   g->w->shape.segment);
     for (int i = work_next(&g->queue); i >= 0; i = work_next(&g->queue)) {
@@ -306,6 +307,39 @@ static void region_run(void *arg, int thread, int n_threads)
         if (it.n_q > 0)
             item_run(g, &m, &it);
     }
+}
+
+/* The same by a kernel that takes a whole item. */
+static void run_by_heads(struct region *g, int thread)
+{
+    const struct full_attn_job *job = g->job;
+    void *scratch = work_thread_mem(g->w, thread);
+    for (int i = work_next(&g->queue); i >= 0; i = work_next(&g->queue)) {
+        struct item it = item_find(g, i);
+        size_t at = head_offset(job, it.row0, it.head);
+        size_t q = head_offset(job, it.row0 + it.q0, it.head);
+        struct attn_head head = { .out = job->out + q,
+                                  .q = job->q + q,
+                                  .k = job->k + at,
+                                  .v = job->v + at,
+                                  .stride = (size_t)job->n_heads * (size_t)job->d,
+                                  .n_q = it.n_q,
+                                  .n = it.n,
+                                  .d = job->d,
+                                  .scale = job->scale };
+        if (it.n_q > 0)
+            g->chunk.own->head(&head, scratch);
+    }
+}
+
+static void region_run(void *arg, int thread, int n_threads)
+{
+    struct region *g = arg;
+    (void)n_threads;
+    if (g->chunk.own && g->chunk.own->head)
+        run_by_heads(g, thread);
+    else
+        run_by_chunks(g, thread);
 }
 
 void attention_full_cpu(struct device_work *w, const struct full_attn_job *job)

@@ -109,6 +109,16 @@ struct attn_rows {
     int n, d;
 };
 
+/* One head of plain rows: n_q queries that each attend to all of n rows of keys and values. Rows of
+ * all of them are `stride` floats apart. */
+struct attn_head {
+    float *out; /* may be q */
+    const float *q, *k, *v;
+    size_t stride;
+    int n_q, n, d;
+    float scale;
+};
+
 /* Attention of a tile of queries that share a KV head over one chunk of KV_CHUNK positions:
  * partial[q] = (max, sum, out[head_dim]) as `softmax` defines max and sum, out = sum p v. */
 struct attn_kernel {
@@ -127,6 +137,11 @@ struct attn_kernel {
      * untouched or garbage, the caller ignores them). */
     void (*run)(float *max, float *sum, float *out, const void *qp, int n, int d,
                 const struct attn_chunk *chunk, const int *limit, float scale, void *scratch);
+    /* Optional: the head's queries over all its rows, with the bits of pack, lay and run over
+     * chunks of KV_CHUNK rows whose results are joined in order. `head_size`: of its scratch;
+     * grows with n_q. */
+    size_t (*head_size)(int n_q, int d);
+    void (*head)(const struct attn_head *h, void *scratch);
 };
 
 enum { ATTN_NODES = 64, ATTN_TREE_QUERIES = 64 };

@@ -63,6 +63,19 @@ static void rows_close(struct rows *r)
     free(r->out);
 }
 
+static bool whole_heads = true;
+
+/* Without kernels that take a whole head, if these are not wanted. */
+static void choose_kernel(struct device *dev, struct attn_kernel *chunks, enum dtype t)
+{
+    struct cpu_device *cpu = dev->impl;
+    if (whole_heads || !cpu->k.attn[t])
+        return;
+    *chunks = *cpu->k.attn[t];
+    chunks->head = NULL;
+    cpu->k.attn[t] = chunks;
+}
+
 /* Segments [s0, s1) as a job of their own, into out. */
 static void run(struct rows *r, float *out, enum dtype t, int level, int threads, int s0, int s1)
 {
@@ -87,14 +100,17 @@ static void run(struct rows *r, float *out, enum dtype t, int level, int threads
                                  .bounds = bounds };
     struct device *dev = NULL;
     struct device_work *w = NULL;
+    struct attn_kernel chunks;
     for (int s = s0; s <= s1; s++) {
         bounds[s - s0] = l->bounds[s] - row0;
         if (s > s0 && l->bounds[s] - l->bounds[s - 1] > shape.segment)
             shape.segment = l->bounds[s] - l->bounds[s - 1];
     }
-    if (CHECK(!device_cpu_open(&dev, threads, cpu_levels[level].flags, NULL) &&
-              !dev->ops->work_open(dev, &w, &shape, NULL)))
-        dev->ops->attention_full(w, &job);
+    if (CHECK(!device_cpu_open(&dev, threads, cpu_levels[level].flags, NULL))) {
+        choose_kernel(dev, &chunks, t);
+        if (CHECK(!dev->ops->work_open(dev, &w, &shape, NULL)))
+            dev->ops->attention_full(w, &job);
+    }
     dev->ops->work_close(dev, &w);
     device_close(&dev);
 }
@@ -211,6 +227,27 @@ TEST(a_segment_does_not_see_the_others)
                     r.q[j] = r.k[j] = r.v[j] = NAN;
             run(&r, other, types[i].t, level, 1, 0, l->n_segments);
             CHECK(!memcmp(r.out + from, other + from, sizeof(float) * (to - from)));
+            free(other);
+            rows_close(&r);
+        }
+}
+
+TEST(a_whole_head_equals_its_chunks)
+{
+    struct rng rng = { test_seed };
+    for (int level = 0; level < N_CPU_LEVELS; level++)
+        for (int i = 0; i < 3 * N_LAYOUTS && cpu_level_here(level); i++) {
+            const struct layout *l = &layouts[i / 3];
+            struct rows r;
+            rows_open(&r, l, &rng);
+            float *other = malloc(sizeof(float) * rows_size(&r));
+            run(&r, r.out, types[i % 3].t, level, 2, 0, l->n_segments);
+            whole_heads = false;
+            run(&r, other, types[i % 3].t, level, 2, 0, l->n_segments);
+            whole_heads = true;
+            CHECK_MSG(!memcmp(r.out, other, sizeof(float) * rows_size(&r)),
+                      "%s %s d=%d: chunks give other bits", cpu_levels[level].name,
+                      dtype_name(types[i % 3].t), l->d);
             free(other);
             rows_close(&r);
         }

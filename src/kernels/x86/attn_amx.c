@@ -162,7 +162,9 @@ const struct attn_kernel attn_bf16_amx = { .max_queries = GROUP * GROUPS,
                                            .scratch_size = attn_tree_scratch,
                                            .pack = pack,
                                            .lay = attn_lay_bf16_amx,
-                                           .run = run };
+                                           .run = run,
+                                           .head_size = attn_head_size_amx,
+                                           .head = attn_head_bf16_amx };
 
 /* ---- two planes ---- */
 

@@ -207,17 +207,17 @@ static inline __attribute__((always_inline)) void exp2_lanes(__m512 x[LANES])
 {
     static const float power[] = { 9.671514665e-3f, 5.550733812e-2f, 2.402224205e-1f,
                                    6.931469775e-1f, 1.0f };
-    __m512 n[LANES], p[LANES];
+    __m512 n[LANES], f[LANES], p[LANES];
     for (int i = 0; i < LANES; i++)
-        n[i] = _mm512_roundscale_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        f[i] = _mm512_reduce_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     for (int i = 0; i < LANES; i++) {
-        x[i] = _mm512_sub_ps(x[i], n[i]);
+        n[i] = _mm512_sub_ps(x[i], f[i]);
         p[i] = _mm512_set1_ps(1.326470819e-3f);
     }
 #pragma GCC unroll 8
     for (int k = 0; k < 5; k++)
         for (int i = 0; i < LANES; i++)
-            p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(power[k]));
+            p[i] = _mm512_fmadd_ps(p[i], f[i], _mm512_set1_ps(power[k]));
     for (int i = 0; i < LANES; i++)
         x[i] = _mm512_scalef_ps(p[i], n[i]);
 }

@@ -245,6 +245,9 @@ extern const struct attn_kernel attn_bf16_amx, attn_f16_amx, attn_pair_amx;
 /* Rows of keys and values to a chunk of either (attn_lay_amx.c). */
 void attn_lay_bf16_amx(void *k, void *vt, const struct attn_rows *x, int d);
 void attn_lay_pair_amx(void *k, void *vt, const struct attn_rows *x, int d);
+/* A whole head of plain rows (attn_head_amx.c). */
+size_t attn_head_size_amx(int n_q, int d);
+void attn_head_bf16_amx(const struct attn_head *h, void *scratch);
 /* attn_bf16_amx for chunks with a tree (attn_tree_amx.c), and the scratch it needs for any. */
 size_t attn_tree_scratch(int n, int d);
 void attn_tree_amx(float *max, float *sum, float *out, const void *qp, int n, int d,
