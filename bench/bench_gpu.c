@@ -1,9 +1,9 @@
-/* bench_gpu: how fast a GPU runs models of true shape, beside its own limits
- * and, when asked, beside Hugging Face transformers (peer_hf.py).
+/* bench_gpu: how fast a GPU runs models of real shapes, compared with the GPU's own limits and, if
+ * asked for, with Hugging Face transformers (peer_hf.py).
  *
- * Weights are drawn at random on the device, the cache is filled with random
- * numbers: nothing is downloaded, and no kernel is faster for what the numbers
- * are. Everything goes through decoder_step and vision_encode. */
+ * Weights are drawn at random on the device and the KV cache is filled with random numbers, so
+ * nothing is downloaded; the speed of the kernels does not depend on the values. Everything goes
+ * through decoder_step and vision_encode. */
 #include "family/families.h"
 #include "rig/gpu_rig.h"
 
@@ -96,7 +96,7 @@ static bool parse_double(const char *text, double scale, double *out)
     return true;
 }
 
-/* The next item of a list with commas; false at its end. */
+/* Get the next item of a comma-separated list. Returns false at its end. */
 static bool next_item(const char **list, char *item, size_t size)
 {
     size_t len = strcspn(*list, ",");
@@ -383,7 +383,7 @@ static enum pv_status run_all(struct args *a, struct pv_error *err)
     return s;
 }
 
-/* make_model lies where this program does. */
+/* make_model is in the directory of this program. */
 static void find_maker(struct args *a, const char *self)
 {
     static char path[1024];

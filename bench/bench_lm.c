@@ -1,8 +1,8 @@
 /* bench_lm: how fast a model decodes, verifies and prefills at given context depths, through
- * decoder_step, beside the limits of the machine and, when asked, beside llama-bench.
+ * decoder_step, compared with the limits of the machine and, if asked for, with llama-bench.
  *
- * Ours and the peer's measurements alternate in rounds at each depth, so that a machine that is
- * slower for a while is slower for both. */
+ * At each depth our measurements alternate with those of llama-bench (the peer), so that a machine
+ * that is slow for a while is slow for both. */
 #include "speed/floor.h"
 #include "speed/peer.h"
 #include "speed/report.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    DEEP = 4096, /* beyond this depth the peer is started once: it fills the context each time */
+    DEEP = 4096, /* beyond this depth start the peer only once: it fills the context each time */
     LIMIT_INT = 1 << 24
 };
 
@@ -244,7 +244,8 @@ static enum pv_status measure_ours(struct run *r, int depth, int samples, struct
     return PV_OK;
 }
 
-/* One step of each kind that nobody looks at: weights into memory, threads awake. */
+/* Run one step of each kind without measuring it: brings the weights into memory and wakes the
+ * threads. */
 static enum pv_status warm_up(struct run *r, int depth, struct pv_error *err)
 {
     for (int i = 0; i < r->n_tests; i++) {
@@ -259,7 +260,7 @@ static enum pv_status warm_up(struct run *r, int depth, struct pv_error *err)
     return PV_OK;
 }
 
-/* What is known already, for a run that is not waited for. */
+/* Print the results so far, in case the run is interrupted. */
 static void show_progress(const struct run *r, int depth)
 {
     for (int i = 0; i < r->n_tests; i++) {
@@ -354,7 +355,7 @@ int main(int argc, char **argv)
     }
     if (!parse_args(&r.args, argc, argv))
         return 2;
-    /* Rising, so that the context is only ever filled further. */
+    /* Ascending, so that the context only grows. */
     qsort(r.args.depths.v, (size_t)r.args.depths.n, sizeof(int), compare_int);
     r.tests = tests;
     r.n_tests = plan_tests(&r.args, tests);

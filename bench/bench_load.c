@@ -1,20 +1,20 @@
-/* bench_load: many clients of `prevue serve` at once, on the loopback.
+/* bench_load: many clients of `prevue serve` at once, on the loopback interface.
  *
  *   bench_load --port N --bodies FILE [--clients 1,8,64] [--seconds S] [--requests N] [--pid N]
  *              [--label TEXT]
  *
- * FILE has one request of /v1/chat/completions on each line, with "stream": true. First each is
- * asked alone: what it answers is what it must answer ever after. Then, for each number of clients,
- * that many connections ask one request after the other, for --seconds or --requests each. An
- * answer is wrong when its token ids are others than those it gave alone, lost when the connection
- * ends before "[DONE]" or the status is not 200. With --pid the server's resident memory is told,
- * at the beginning and its peak over the run.
+ * FILE has one request of /v1/chat/completions per line, with "stream": true. First each request is
+ * sent alone; its answer is the reference from then on. Then, for each number of clients, that many
+ * connections send one request after the other, for --seconds or --requests each. An answer is
+ * wrong if its token ids differ from the reference; it is lost if the connection ends before
+ * "[DONE]" or the status is not 200. With --pid, the server's resident memory is reported: at the
+ * beginning, halfway, and its peak.
  *
  *   label,clients,answers,lost,wrong,tokens_s,first_p50_ms,first_p99_ms,interval_p50_ms,
  *   interval_p99_ms,rss_begin_mib,rss_half_mib,rss_peak_mib
  *
- * An interval is the time between two deliveries of tokens, a first one the time from the request
- * to the first delivery. The exit status is 1 when an answer was lost or wrong. */
+ * An interval is the time between two deliveries of tokens; `first` is the time from the request to
+ * the first delivery. The exit status is 1 if an answer was lost or wrong. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 enum { MAX_BODIES = 256, MAX_CLIENTS = 4096, IDS_SIZE = 1 << 14, LINE_SIZE = 1 << 16 };
-enum { GRACE_SECONDS = 120 }; /* for answers that are under way at the end */
+enum { GRACE_SECONDS = 120 }; /* for answers that are still running at the end */
 
 /* The body of a reply comes in chunks: SIZE CR LF DATA CR LF. */
 enum chunk_state { REPLY_HEAD, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, REPLY_END };
@@ -40,17 +40,17 @@ enum chunk_state { REPLY_HEAD, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, REPLY_END };
 struct client {
     int fd, body;
     enum chunk_state state;
-    size_t left;     /* of the chunk */
-    size_t sent;     /* of the request */
-    bool final;      /* chunk */
+    size_t left;     /* bytes left of the chunk */
+    size_t sent;     /* bytes sent of the request */
+    bool final;      /* this is the last chunk */
     char frame[256]; /* a line of the head or of the framing; long ones are cut */
     size_t frame_len;
     char *line; /* [LINE_SIZE], of the stream */
     size_t line_len;
-    char ids[IDS_SIZE]; /* told so far, with commas */
+    char ids[IDS_SIZE]; /* received so far, comma-separated */
     size_t ids_len;
     bool ok, done;
-    double asked, last; /* last: 0: no token yet */
+    double asked, last; /* times; last is 0 before the first token */
     int answers;
 };
 
@@ -68,9 +68,9 @@ struct run {
     int n_bodies, next_body;
     struct series first, interval;
     long answers, lost, wrong, tokens;
-    double until; /* new requests are asked before */
-    int most;     /* of one client; 0: any number */
-    bool told;    /* of something wrong */
+    double until; /* no new requests after this time */
+    int most;     /* most requests per client; 0: no limit */
+    bool told;    /* a wrong or lost answer has been reported */
 };
 
 static double now(void)
@@ -214,7 +214,7 @@ static void complain(struct run *r, const char *what, const char *text)
     r->told = true;
 }
 
-/* A line of the stream. */
+/* Process a line of the stream. */
 static void take_line(struct run *r, struct client *c)
 {
     const char *at = strstr(c->line, "\"ids\":[");
@@ -236,7 +236,7 @@ static void take_line(struct run *r, struct client *c)
     c->last = t;
 }
 
-/* A line of the head, or of the framing of chunks. */
+/* Process a line of the HTTP head, or of the chunk framing. */
 static void take_frame(struct run *r, struct client *c)
 {
     size_t n = c->frame_len;
@@ -280,7 +280,7 @@ static void take_char(struct run *r, struct client *c, char ch)
         c->state = CHUNK_END;
 }
 
-/* The answer is complete: is it the one it must be? */
+/* The answer is complete: compare it with the reference. */
 static void judge(struct run *r, struct client *c)
 {
     r->answers++;
@@ -402,7 +402,7 @@ static void run_clients(struct run *r, struct client *clients, int n, double sec
     fflush(stdout);
 }
 
-/* Each request alone, for what it must answer. */
+/* Send each request alone, to get the reference answers. */
 static bool ask_alone(struct run *r, struct client *c)
 {
     r->most = 1;

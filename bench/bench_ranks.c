@@ -2,13 +2,12 @@
  *
  *   bench_ranks MODEL [--ranks 1,2,4] [--threads N] [--context N] [--new N] [--rounds N]
  *
- * Plain decoding after a prompt of random ids, on each number of ranks: the median step of the
- * rounds, what rank 0 sent and received for a token, and the time that the same messages take when
- * nobody computes anything between them. The floor of a step on N ranks is the step of one rank
- * divided by N: every matrix is divided evenly, and every rank has its own thread.
+ * Measures plain decoding after a prompt of random ids, for each number of ranks: the median step
+ * of the rounds, the bytes that rank 0 sent and received per token, and the time that the same
+ * messages take without any computation between them. The floor of a step on N ranks is the step of
+ * one rank divided by N: every matrix is divided evenly, and every rank has its own threads.
  *
- *   ranks,threads,step_ms,floor_ms,over_floor,messages,sent,received,messages_ms
- */
+ *   ranks,threads,step_ms,floor_ms,over_floor,messages,sent,received,messages_ms */
 #include "dist/transport.h"
 #include "prevue/prevue.h"
 
@@ -46,7 +45,8 @@ static int compare_doubles(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* What one token costs beyond computing: as many gathers as there were, of as many bytes. */
+/* The time of one token's messages alone: the same number of gathers, with the same number of
+ * bytes. */
 static double time_messages(int ranks, uint64_t messages, uint64_t bytes)
 {
     struct transport *t = NULL;
@@ -121,7 +121,8 @@ static struct measured measure(const struct options *o, int ranks)
     stop_if(pv_session_open(&s, m, &sp, &err), &err);
     (void)run_round(s, o, 0);
     for (int i = 0; i < o->rounds; i++) {
-        /* Twice the same prompt: what a second answer sends is decoding alone. */
+        /* Run the same prompt twice: the messages of the second answer are those of decoding only.
+         */
         uint64_t before[3], after[3];
         step[i] = run_round(s, o, 1);
         if (!r)

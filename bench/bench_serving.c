@@ -1,32 +1,32 @@
-/* bench_serving: many requests on one engine at a time.
+/* bench_serving: many requests on one engine at the same time.
  *
  *   bench_serving MODEL [--draft MODEL] [--head HEAD] [--video FILE]... [--context N] [--new N]
  *                 [--requests 1,2,4,8,16] [--methods ar,auto] [--warm N] [--rounds N]
  *                 [--threads N] [--cpu-time] [--chunk N] [--device cuda] [--dummy-weights]
  *                 [--beside N]
  *
- * N clients ask at the same time, in waves. Each has a prompt of its own, random token ids or a
- * question about one of the videos, and asks it again in every wave: target and drafter find what
- * they have read of it. What is timed is decoding: in each wave from the moment when all clients
- * have --warm tokens (default 1) until the first of them has its answer, and wave after wave
- * until there are --new tokens a client. Answers about videos end at their stop token.
+ * N clients send requests at the same time, in waves. Each has its own prompt (random token ids, or
+ * a question about one of the videos) and repeats it in every wave, so target and drafter find it
+ * in their caches. Only decoding is timed: in each wave from the moment when all clients have
+ * --warm tokens (default 1) until the first of them has its complete answer; waves continue until
+ * there are --new tokens per client. Answers about videos end at their stop token.
  *
  * A method is a preset, or PRESET/DRAFTER or PRESET/DRAFTER/SHAPE (sd/cascade,
- * specvlm/model/fitted). At each number of requests all methods take turns, --rounds times; their
- * lines have the median round, the slowest and the fastest, and the median of what each round gave
- * over the first method's in the same round: a machine that is slow for a while is so for both.
+ * specvlm/model/fitted). For each number of requests all methods run in turn, --rounds times. A
+ * method's line has its median round, its slowest and its fastest, and the median of its speed
+ * relative to the first method in the same round: a machine that is slow for a while is slow for
+ * both.
  *
  *   requests,method,tokens_s,times_one,rows_a_step,tokens_a_step,slowest,fastest,over_first
  *
- * With --cpu-time seconds are processor time of the engine's thread. With --threads 1 that is all
- * of its work, and programs beside it on a busy machine do not count.
+ * With --cpu-time, seconds are processor time of the engine's thread. With --threads 1 that is all
+ * of its work, and other programs on a busy machine do not affect it.
  *
- * With --beside N it times something else: the interval between two tokens of one request, alone
- * and while a prompt of N tokens is read beside it, and the time to that prompt's first token,
- * alone and beside the other:
+ * With --beside N it measures something else: the interval between two tokens of one request, alone
+ * and while a prompt of N tokens is prefilled, and the time to that prompt's first token, alone and
+ * while the other request runs:
  *
- *   prompt,interval_ms,beside_ms,largest_ms,first_token_ms,beside_ms
- */
+ *   prompt,interval_ms,beside_ms,largest_ms,first_token_ms,beside_ms */
 #include "prevue/testing.h"
 
 #include <pthread.h>
@@ -38,7 +38,7 @@
 #include <unistd.h>
 
 enum { MAX_REQUESTS = 64, MAX_VIDEOS = 64, MAX_LIST = 32, QUESTION_SIZE = 64, MAX_ROUNDS = 64 };
-enum { MAX_ANSWER = 1024, MAX_CONTEXT = 16384 }; /* about a video */
+enum { MAX_ANSWER = 1024, MAX_CONTEXT = 16384 }; /* for requests about a video */
 
 struct options {
     const char *model, *draft, *head, *device;
@@ -71,7 +71,7 @@ static void stop_if(enum pv_status s, const struct pv_error *err)
     exit(1);
 }
 
-/* Words between `mark`s; the list is cut up. */
+/* Split a list at `mark`; modifies the list. */
 static int split(char *list, char mark, char **out, int most)
 {
     int n = 0;
@@ -91,7 +91,7 @@ static void refuse(const char *what)
     exit(2);
 }
 
-/* An option with a value; false: there is none of this name. */
+/* Handle an option with a value. Returns false if the name is unknown. */
 static bool take_option(struct options *o, const char *name, char *value, char **requests,
                         char **methods)
 {
@@ -204,7 +204,7 @@ static pv_model *open_model(const struct options *o, const char *path, const cha
     return m;
 }
 
-/* Random ids of prompt i, which no other begins like. The caller frees them. */
+/* Random ids of prompt i; no two prompts begin alike. The caller frees them. */
 static int32_t *draw_ids(int vocab, int i, int n)
 {
     int32_t *ids = malloc((size_t)n * sizeof *ids);
@@ -246,7 +246,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* ---- requests at a time ---- */
+/* ---- concurrent requests ---- */
 
 struct figures {
     double tokens_s, rows_a_step, tokens_a_step;
@@ -262,14 +262,14 @@ static double median_over(const struct figures *x, const struct figures *first, 
     return ratio[n / 2];
 }
 
-/* One who asks, on a thread of his own: requests of a conversation, so that a drafter's caches last
- * from one to the next. */
+/* A client, with its own thread: its requests belong to one conversation, so that a drafter's
+ * caches last from one to the next. */
 struct client {
     struct load *load;
     pv_session *session;
     pthread_t thread;
-    char path[32];   /* of its prepared prompt */
-    atomic_int came; /* tokens of this answer */
+    char path[32];   /* file of its prepared prompt */
+    atomic_int came; /* tokens of this answer so far */
 };
 
 struct load {
@@ -278,8 +278,8 @@ struct load {
     const struct pv_method *method;
     struct client client[MAX_REQUESTS];
     int n, vocab;
-    /* The engine's thread counts here while answers are made. */
-    bool running;                   /* the clock, since `last` */
+    /* Counted by the engine's thread while answers are generated. */
+    bool running;                   /* the clock runs, since `last` */
     double last;                    /* time of the last token */
     struct pv_engine_counts counts; /* at that time */
     int64_t tokens, steps, rows;
@@ -289,7 +289,7 @@ struct load {
     pthread_barrier_t gate; /* where clients wait for each other */
 };
 
-/* On the engine's thread. */
+/* Called on the engine's thread. */
 static double load_clock(const struct load *l)
 {
     return read_clock(l->o->cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
@@ -346,17 +346,17 @@ static void *ask(void *arg)
             l->running = false;
             atomic_store(&l->ended, false);
         }
-        pthread_barrier_wait(&l->gate); /* all are ready */
+        pthread_barrier_wait(&l->gate); /* wait until all clients are ready */
         if (atomic_load(&l->over))
             return NULL;
         st = pv_generate(c->session, &p, count_token, c, &err);
         stop_if(st == PV_E_CANCELLED ? PV_OK : st, &err);
         atomic_store(&l->ended, true);
-        pthread_barrier_wait(&l->gate); /* nobody is answered any more */
+        pthread_barrier_wait(&l->gate); /* wait until all answers have ended */
     }
 }
 
-/* Prepares the prompt of client i, so that asking again takes no time. */
+/* Prepare the prompt of client i once, so that repeating the request takes no time. */
 static void client_open(struct load *l, int i)
 {
     struct client *c = &l->client[i];
@@ -410,7 +410,7 @@ static struct figures run(struct load *l, const struct pv_method *m)
                              .tokens_a_step = (double)l->tokens / (double)l->steps };
 }
 
-/* Every method in turn, and that --rounds times. one[]: tokens a second of one request. */
+/* Run all methods in turn, --rounds times. one[]: tokens per second of a single request. */
 static void run_load(struct load *l, double *one)
 {
     static struct figures all[MAX_LIST][MAX_ROUNDS];
@@ -455,7 +455,8 @@ static void run_loads(const struct options *o, pv_engine *e, int vocab, int most
 
 /* ---- a prompt beside a request ---- */
 
-/* Waits for tokens of r until `until` of them came, or `other` has ended; their intervals. */
+/* Wait for tokens of r until `until` of them have arrived or `other` has ended. Stores their
+ * intervals. */
 static int intervals(pv_request *r, pv_request *other, int until, double *out)
 {
     struct pv_event ev;
@@ -486,7 +487,7 @@ static void run_beside(const struct options *o, pv_engine *e, int vocab)
     pv_request *a, *b;
     double t0, usual, with, largest, prompt, prompt_beside;
     int n;
-    first_token(submit(e, vocab, 100, o->beside, 1)); /* the machine warms up */
+    first_token(submit(e, vocab, 100, o->beside, 1)); /* warm-up */
     prompt = first_token(submit(e, vocab, 101, o->beside, 1));
     a = submit(e, vocab, 0, o->context, MOST);
     intervals(a, NULL, 8, alone);

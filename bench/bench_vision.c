@@ -1,9 +1,9 @@
-/* bench_vision: how fast a vision tower encodes frames, through vision_encode, beside the limits of
- * the machine.
+/* bench_vision: how fast a vision tower encodes frames, through vision_encode, compared with the
+ * limits of the machine.
  *
- * Operations are counted from the shapes: two for each weight of a matrix and row it multiplies,
- * and 4 * head_dim for each (row, head, row it sees). The floor is the larger of operations / peak
- * and weight bytes / bandwidth, as for bench_lm. */
+ * Operations are counted from the shapes: two for each weight of a matrix and each row that it
+ * multiplies, and 4 * head_dim for each (row, head, row it attends to). The floor is the larger of
+ * operations / peak and weight bytes / bandwidth, as for bench_lm. */
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -19,7 +19,7 @@
 
 enum { LIMIT_INT = 1 << 16 };
 
-static const double busy = 0.03; /* of the CPU, as in bench_lm */
+static const double busy = 0.03; /* share of the CPU that other programs may use, as in bench_lm */
 
 struct args {
     const char *path, *mmproj, *commit;
@@ -164,7 +164,7 @@ static void count_matrix(struct bench *b, const struct matrix *m, int rows)
     b->bytes += (double)m->out * (double)m->row_size;
 }
 
-/* Pairs of rows that see each other in one slice. */
+/* Pairs of rows that attend to each other in one slice. */
 static double pairs_seen(const struct bench *b, bool full)
 {
     const struct vision_config *c = vision_config(b->v);

@@ -1,4 +1,5 @@
-/* The bytes of make_model's files: random numbers by seed, name and index, and GGUF's own. */
+/* The bytes of make_model's files: random numbers that depend on seed, name and index, and GGUF's
+ * own structures. */
 #ifndef PV_BENCH_GGUF_BYTES_H
 #define PV_BENCH_GGUF_BYTES_H
 
@@ -10,7 +11,7 @@
 
 /* GGUF numbering. */
 enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8, GGUF_ARRAY = 9 };
-enum { HEADER_KEYS = 16 }; /* where the number of keys is */
+enum { HEADER_KEYS = 16 }; /* offset of the number of keys */
 enum { GGUF_ALIGNMENT = 32 };
 
 static inline uint64_t mix(uint64_t z)
@@ -42,7 +43,7 @@ static inline void fill_normal(float *x, int64_t n, uint64_t seed, int64_t first
     }
 }
 
-/* ---- GGUF, little-endian; stdio keeps the error until the end ---- */
+/* ---- GGUF, little-endian; write errors are checked once, at the end (ferror) ---- */
 
 static inline void put_le(FILE *f, uint64_t v, int n_bytes)
 {
@@ -57,7 +58,7 @@ static inline void put_text(FILE *f, const char *s)
     fwrite(s, 1, len, f);
 }
 
-static uint64_t n_keys; /* put so far in this file */
+static uint64_t n_keys; /* keys written so far to this file */
 
 static inline void put_key(FILE *f, const char *prefix, const char *key, uint32_t type)
 {

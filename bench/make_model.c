@@ -1,17 +1,18 @@
-/* make_model: writes a GGUF model of a named shape with random weights, for benchmarks and tests
- * beside llama.cpp, which loads the same files (but those of LLaVA-OneVision, which it does not
- * know).
+/* make_model: writes a GGUF model of a named shape with random weights, for benchmarks and for
+ * tests against llama.cpp, which loads the same files (except those of LLaVA-OneVision, which it
+ * does not support).
  *
- * It carries its own small GGUF writer, so that the library's reader is tried on files the
- * library did not write. Each tensor's numbers depend on the seed, its name and the element index
- * alone: files of different types hold the same weights, up to rounding.
+ * It has its own small GGUF writer, so that the library's reader is tested with files that the
+ * library did not write. A tensor's numbers depend only on the seed, the tensor's name and the
+ * element index: files of different types hold the same weights, up to rounding.
  *
- * Scales: projections of the residual stream have variance 1/in, so their outputs stay near 1
- * whatever the width; the two that write to the stream are smaller by sqrt(2 layers), so it does
- * not grow with depth; the embedding gives logits a standard deviation near 2.
+ * Scales: projections of the residual stream have variance 1/in, so their outputs stay near 1 for
+ * any width; the two that write to the stream are smaller by sqrt(2 layers), so it does not grow
+ * with depth; the embedding gives logits a standard deviation near 2.
  *
- * A hollow file has the matrices as holes: 72 billion weights take a few MB of disk. They read as
- * zeros; who only wants the shape fills them with something else (bench_gpu, --dummy-weights). */
+ * In a hollow file the matrices are holes: 72 billion weights take a few MB of disk. They read as
+ * zeros; programs that only need the shape replace them with random numbers (bench_gpu,
+ * --dummy-weights). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ static const struct type_info types[] = {
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
-/* Texts the vocabulary has beyond the 256 bytes; the merge that makes each is left + right. */
+/* Tokens of the vocabulary after the 256 bytes; each is made by the merge left + right. */
 static const char *const merges[][2] = {
     { "\xc4\xa0", "t" }, { "h", "e" },          { "i", "n" }, { "r", "e" },
     { "o", "n" },        { "\xc4\xa0t", "he" }, { "e", "r" }, { "\xc4\xa0", "a" },
@@ -54,8 +55,8 @@ enum {
 
 /* ---- tokenizer ---- */
 
-/* Byte-level BPE spells a byte as itself where printable in Latin-1, else as U+0100 and up in
- * byte order; ids follow the same order (printable bytes first). */
+/* Byte-level BPE spells a byte as itself if it is printable in Latin-1, otherwise as U+0100 and up
+ * in byte order; ids have the same order (printable bytes first). */
 static bool byte_is_plain(int b)
 {
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
@@ -221,8 +222,8 @@ static void plan_layer(struct plan_list *l, const struct shape *s, int layer, en
         plan_add(l, &norms[i], layer);
 }
 
-/* The matrix that makes the logits stays at 8 bits in a 4-bit file, as llama.cpp's tools keep it
- * finer than the rest. */
+/* The LM head stays at 8 bits in a 4-bit file, since llama.cpp's tools also keep it more precise
+ * than the rest. */
 static void plan_model(struct plan_list *l, const struct shape *s, enum dtype t)
 {
     enum dtype head = t == DTYPE_Q4_0 || t == DTYPE_Q4_K ? DTYPE_Q8_0 : whole_blocks(t, s->hidden);
@@ -417,8 +418,8 @@ struct contents {
     bool hollow;
 };
 
-/* Holes need no disk; convolutions are small, and joined on the host; routers are small, and must
- * not choose the same experts for all rows. */
+/* Whether a tensor becomes a hole. Not convolutions: they are small, and joined on the host. Not
+ * routers: they are small, and must not choose the same experts for all rows. */
 static bool is_hole(const struct plan *p)
 {
     return p->out && !p->patch && !strstr(p->suffix, ".position_embd.") &&
@@ -441,7 +442,7 @@ static bool put_head(FILE *f, const struct shape *s, const struct type_info *t,
     fputs("GGUF", f);
     put_le(f, 3, 4);
     put_le(f, (uint64_t)l->n, 8);
-    put_le(f, 0, 8); /* the number of keys, later */
+    put_le(f, 0, 8); /* the number of keys, filled in later */
     put_general(f, s, t, what.decoder ? s->arch : "clip");
     if (what.decoder) {
         put_decoder_keys(f, s);

@@ -1,11 +1,12 @@
-/* make_prompt: writes a prepared prompt (.pvin, doc/formats.md) with a video of random frames, for
- * timing a model where there is neither FFmpeg nor a tokenizer, on a GPU machine for example.
+/* make_prompt: writes a prepared prompt (.pvin, doc/formats.md) with a video of generated frames,
+ * for timing a model on machines that have neither FFmpeg nor a tokenizer, for example GPU
+ * machines.
  *
  *   make_prompt -m MODEL.gguf [--frames N] [--height N] [--width N] [--text N] [--seed S] OUT.pvin
  *
- * The model says what its family makes of the frames: their size, how many tokens they become. The
- * video is followed by N tokens of text. Noise is the worst case of views that look for what
- * changes, so each frame is a gradient that moves, with some noise on it. */
+ * The model's family determines the size of the frames and the number of tokens they become. The
+ * video is followed by N tokens of text. Pure noise would be the worst case for views that look for
+ * changes, so each frame is a moving gradient with some noise. */
 #include "base/load.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -90,7 +91,7 @@ static void put(uint8_t *data, size_t at, int64_t value)
     store_le32(data + at, (uint32_t)value);
 }
 
-/* The header, the one medium and the ids; returns where the pixels begin. */
+/* Write the header, the media item and the ids. Returns the offset where the pixels begin. */
 static size_t fill_head(uint8_t *data, const struct vision_config *c, int vocab,
                         const struct media *m, const struct args *a)
 {

@@ -10,14 +10,14 @@
 
 /* One tensor to be written: mean + std * normal. */
 struct plan {
-    const char *suffix; /* the whole name where there is no layer */
+    const char *suffix; /* the whole name if there is no layer */
     int64_t in, out;    /* out 0: one-dimensional */
     enum dtype dtype;
     float mean, std;
     int layer;         /* -1: none */
-    const char *group; /* before the number of the layer */
+    const char *group; /* part of the name before the layer's number */
     int patch;  /* not 0: a convolution of this side over 3 channels, or along time over in / patch
-                 */
+                   channels */
     bool sound; /* along time */
 };
 
@@ -45,13 +45,13 @@ static inline void plan_name(char name[NAME_SIZE], const struct plan *p)
         snprintf(name, NAME_SIZE, "%s.%d.%s", p->group, p->layer, p->suffix);
 }
 
-/* A row that is not whole blocks of 256 gets blocks of 32, as llama.cpp's tools do. */
+/* If rows are not whole blocks of 256, use blocks of 32, as llama.cpp's tools do. */
 static inline enum dtype whole_blocks(enum dtype t, int64_t in)
 {
     return in % dtype_block(t) ? DTYPE_Q8_0 : t;
 }
 
-/* A matrix of an encoder whose rows are not whole blocks stays at 16 bits. */
+/* A matrix of an encoder stays at 16 bits if its rows are not whole blocks. */
 static inline enum dtype tower_type(enum dtype t, int64_t in)
 {
     t = whole_blocks(t, in);

@@ -37,7 +37,7 @@ static inline void plan_tower_layer(struct plan_list *l, const struct tower *v, 
                                  { "ffn_gate.bias", ffn, 0, DTYPE_F32, 0, 0.1f, 0, "v.blk", 0,
                                    false } };
     for (size_t i = 0; i < sizeof both / sizeof both[0]; i++)
-        if (!v->positions || i < 2 || i > 7) /* else q, k and v are one */
+        if (!v->positions || i < 2 || i > 7) /* Qwen3-VL has one matrix for q, k and v */
             plan_add(l, &both[i], layer);
     for (int i = 0; v->positions && i < 2; i++)
         plan_add(l, &fused[i], layer);
@@ -45,7 +45,7 @@ static inline void plan_tower_layer(struct plan_list *l, const struct tower *v, 
         plan_add(l, v->llava || v->positions ? &norms[i] : &gate[i], layer);
 }
 
-/* What a Qwen3-VL tower has beside its layers and its first merger. */
+/* The tensors of a Qwen3-VL tower other than its layers and its first merger. */
 static inline void plan_deepstack(struct plan_list *l, const struct shape *s, enum dtype t)
 {
     const struct tower *v = s->tower;

@@ -5,15 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A vision tower. LLaVA-OneVision's is written into the decoder's file, the others into one beside
- * it, as llama.cpp does. */
+/* A vision tower. LLaVA-OneVision's is written into the decoder's file, the others into a separate
+ * file, as llama.cpp does. */
 struct tower {
-    bool llava; /* else Qwen2.5-VL, or with positions Qwen3-VL */
+    bool llava; /* false: Qwen2.5-VL, or Qwen3-VL if positions is set */
     int hidden, n_layers, n_heads, ffn, patch;
     int image;               /* LLaVA: pixels of a side */
     int window, pattern;     /* Qwen2.5: pixels of a side; every pattern-th layer sees everything */
-    int positions;           /* Qwen3: learned positions, */
-    int deep0, deep1, deep2; /* and the layers whose output goes to the decoder too */
+    int positions;           /* Qwen3: number of learned positions, */
+    int deep0, deep1, deep2; /* and the layers whose output the decoder gets too (deepstack) */
 };
 
 struct experts {
@@ -34,7 +34,7 @@ struct shape {
     bool tied;
     const struct tower *tower;     /* NULL: text only */
     const struct experts *experts; /* of every layer; NULL: dense */
-    const struct ears *ears;       /* NULL: the model does not hear */
+    const struct ears *ears;       /* NULL: no audio encoder */
 };
 
 static const struct tower siglip = { true, 1152, 26, 16, 4304, 14, 384, 0, 0, 0, 0, 0, 0 };

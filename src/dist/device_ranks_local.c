@@ -1,5 +1,5 @@
-/* Operations that run on rank 0 alone: they go to its CPU as they are, after what is in the queue.
- */
+/* Operations that run on rank 0 only: the queued commands are executed first, then the operation is
+ * passed on to rank 0's own CPU device. */
 #include "dist/device_ranks.h"
 
 static const struct device_ops *inner_of(const struct device_work *w)

@@ -1,6 +1,6 @@
-/* Steps on the device of all ranks: what runs on every rank becomes a command. The arguments are
- * the host's and are copied; x, cos and sin are read when the command is carried out, before which
- * nothing else of the same session runs. */
+/* Steps on the device of all ranks: operations that run on every rank become commands. Arguments in
+ * host memory are copied into the command. x, cos and sin are read when the command is executed;
+ * nothing else of the same session runs before that. */
 #include "dist/device_ranks.h"
 
 #include <string.h>

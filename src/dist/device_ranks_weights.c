@@ -1,6 +1,6 @@
-/* Weights of the device of all ranks: what is spread is taken by every rank, the rest by rank 0.
- * The matrix that the caller keeps has the number of its parts in `own`; its rows stay where they
- * are, for `embed`. */
+/* Weights of the device of all ranks: every rank takes its part of matrices that are spread, rank 0
+ * takes the others. In the caller's matrix, `own` holds the number under which the ranks know their
+ * parts; its rows stay in place, for `embed`. */
 #include "dist/device_ranks.h"
 
 #include <string.h>

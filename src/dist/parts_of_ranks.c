@@ -1,6 +1,6 @@
-/* Parts are contiguous and in the order of ranks, so that what is gathered lies in order. Outputs
- * are cut at multiples of OUT_STEP, the most that a kernel computes together, where there are
- * enough of them. */
+/* Parts are contiguous and in the order of ranks, so that gathered parts are in order too. Outputs
+ * are cut at multiples of OUT_STEP, the most that a kernel computes together, if there are enough
+ * of them. */
 #include "dist/parts_of_ranks.h"
 
 enum { OUT_STEP = 16 };

@@ -1,4 +1,5 @@
-/* A rank's part of the pools of KV pages: the same pages as everywhere, with its KV heads. */
+/* A rank's part of the pools of KV pages: the same pages as on all ranks, but with its own KV
+ * heads. */
 #include "base/mem.h"
 #include "dist/rank.h"
 

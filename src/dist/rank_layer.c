@@ -6,10 +6,10 @@
  *   h = its outputs of silu(W_gate m) * W_up m     gathered
  *   d = its outputs of W_down h                    gathered, x += d
  *
- * Every product is over whole rows of its input and every output is computed by one rank, in the
- * order in which a rank alone would; x is the same on all ranks. So no number depends on how many
- * ranks there are. Nothing is summed across ranks, save for column sums of attention, which go from
- * rank to rank: each adds its heads to what those before it have added. */
+ * Every product is over whole rows of its input, and every output is computed by one rank, in the
+ * order in which a single rank would compute it; x is the same on all ranks. So no number depends
+ * on how many ranks there are. Nothing is summed across ranks, except column sums of attention,
+ * which go from rank to rank: each adds its heads to the sums of the ranks before it. */
 #include "dist/rank.h"
 
 #include <string.h>

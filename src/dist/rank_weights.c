@@ -1,5 +1,5 @@
-/* A rank's part of the weights. Of a matrix in a file that the rank can open, too, it maps the file
- * and touches its own rows alone; other rows are sent to it. */
+/* A rank's part of the weights. If the rank can open the file that a matrix is in, it maps the file
+ * and reads only its own rows; otherwise its rows are sent to it. */
 #include "base/checksum.h"
 #include "base/mem.h"
 #include "dist/rank.h"

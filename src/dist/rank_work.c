@@ -1,4 +1,4 @@
-/* The scratch of one session on one rank, in one block. */
+/* The scratch memory of one session on one rank, in one block. */
 #include "base/mem.h"
 
 #include "base/minmax.h"

@@ -1,4 +1,4 @@
-/* Calls that every kind of transport has, with their bytes counted. */
+/* The calls that all kinds of transports have in common; counts their bytes. */
 #include "dist/transport.h"
 
 static enum pv_status checked(struct transport *t, enum pv_status s)

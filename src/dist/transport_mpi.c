@@ -1,5 +1,5 @@
-/* Ranks that mpirun started. Whether one of them has died is mpirun's business: it ends the others.
- * Sizes of MPI are ints, so long messages go in pieces. */
+/* Ranks started by mpirun. If one of them dies, mpirun notices and ends the others. MPI's sizes are
+ * ints, so long messages are sent in pieces. */
 #include "base/mem.h"
 #include "dist/transport.h"
 

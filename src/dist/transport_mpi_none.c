@@ -1,4 +1,4 @@
-/* In the place of transport_mpi.c in a build without MPI. */
+/* Takes the place of transport_mpi.c in builds without MPI. */
 #include "dist/transport.h"
 
 enum pv_status transport_mpi(struct transport **out, struct pv_error *err)

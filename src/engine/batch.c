@@ -1,5 +1,6 @@
-/* Parts are packed in order into steps: those that cannot run with the first (other layers, or rows
- * of a prompt where these go another way) or do not fit any more wait for the next step. */
+/* Packs the tasks' parts into steps, in order. A part waits for the next step if it does not fit,
+ * or cannot run together with the first part: it needs other layers, or has rows of a prompt on a
+ * device where these use other kernels. */
 #include "engine/batch.h"
 
 #include "base/clock.h"

@@ -1,11 +1,11 @@
-/* Identities. Weights are named by a digest of all their bytes. To make it again in every process
- * would take longer than what the cache saves for a short clip, so the directory remembers it for
- * the files' stamps (device, inode, size, times of change). A file that was changed a moment ago
- * might change again without a new stamp: its digest is used, and not remembered.
+/* Identities. Weights are identified by a digest of all their bytes. Computing it in every process
+ * would take longer than the cache saves for a short clip, so the directory remembers it together
+ * with the files' stamps (device, inode, size, times of change). A file that was changed a moment
+ * ago might change again without a new stamp: its digest is used, but not remembered.
  *
- * Bits of results also depend on the code that made them: on the build of this library, the CPU
- * features in use, those that the C library's mathematical functions choose by, and on a GPU on
- * its driver and on the library for its products. */
+ * Bits of results also depend on the code that computed them: on the build of this library, the CPU
+ * features in use, those by which the C library chooses its mathematical functions, and on a GPU on
+ * its driver and on cuBLASLt. */
 #include "engine/disk_identity.h"
 
 #include "base/build_id.h"

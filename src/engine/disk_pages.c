@@ -1,5 +1,5 @@
-/* Pages go to disk as they lie in memory; a page known in part is written whole, and only its known
- * rows are published when it is read. */
+/* Pages are written as they are in memory. A page that is known only in part is written whole, and
+ * only its known rows are published when it is read. */
 #include "engine/disk_pages.h"
 
 #include "base/mem.h"

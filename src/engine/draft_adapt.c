@@ -1,6 +1,6 @@
-/* A window of rows of the prompt that the drafter sees, made together. They come from the rows that
- * the target's tower made in this session (drafting_features), on the target's device where both
- * models share it; or from wherever session_media_rows finds them. */
+/* Computes a window of rows of the prompt that the drafter sees, together. Their inputs are the
+ * rows that the target's tower computed in this session (drafting_features), on the target's device
+ * if both models share it; or else session_media_rows finds them. */
 #include "engine/draft_adapt.h"
 
 #include "base/mem.h"

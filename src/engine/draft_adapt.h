@@ -1,5 +1,6 @@
-/* Rows of media for a draft model without a tower: its vision adaptor makes them of the target's
- * rows (doc/speculation.md). Only rows that the drafter sees are made, some hundreds at a time. */
+/* Rows of media for a draft model without a tower: its vision adaptor computes them from the
+ * target's rows (doc/speculation.md). Only rows that the drafter sees are computed, some hundreds
+ * at a time. */
 #ifndef PV_ENGINE_DRAFT_ADAPT_H
 #define PV_ENGINE_DRAFT_ADAPT_H
 

@@ -1,6 +1,6 @@
-/* A drafter that takes turns with the target reads its prompt after the target's prefill, but of
- * that only the decoder's part needs the view: its tower can run before. On one GPU the two share
- * the multiprocessors, and fill the gaps that either leaves. */
+/* In the serial schedule, the drafter prefills its prompt after the target's prefill. But only the
+ * decoder's part of that needs the view: the drafter's tower can run earlier. On one GPU the tower
+ * and the target's prefill share the multiprocessors and fill each other's gaps. */
 #include "engine/draft_ahead.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Which tokens a drafter scores: counted in a text, in pieces that end with a line, so that memory
- * does not grow with the file. */
+/* Chooses the tokens that a drafter scores, by counting them in a text. The text is processed in
+ * pieces of whole lines, so that memory does not grow with the file. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/model.h"

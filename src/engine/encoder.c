@@ -1,7 +1,7 @@
 /* Encodes units (frames, pairs of frames, whole still pictures) in batches that are large enough
- * for the tower's matrices to be read once for many rows, and small enough to bound memory; sound a
- * chunk at a time. Where sound stands between pictures, rows of both are asked for in turns: the
- * window of each is kept. */
+ * for the tower's matrices to be read once for many rows, and small enough to bound memory; sound
+ * is encoded a chunk at a time. If sound and pictures alternate in the prompt, rows of both are
+ * requested in turns, so a window of each is kept. */
 #include "engine/encoder.h"
 
 #include "base/clock.h"

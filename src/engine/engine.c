@@ -1,5 +1,5 @@
-/* Opening and closing of engines. The target's pages and scratch are there from the beginning; what
- * drafters need is opened when the first request drafts. */
+/* Opening and closing of engines. The target's pages and scratch memory are allocated at the
+ * beginning; what drafters need is opened by the first request that drafts. */
 #include "engine/engine.h"
 
 #include "base/mem.h"

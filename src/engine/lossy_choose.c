@@ -1,5 +1,5 @@
-/* Which rows of a video go on through the layers of a lossy answer. Rows that are not a video's
- * always do. */
+/* Chooses which rows of a video continue through the layers of a lossy answer. Rows that are not
+ * part of a video always do. */
 #include "engine/lossy_parts.h"
 
 #include "base/minmax.h"

@@ -1,4 +1,4 @@
-/* What the files of a lossy answer share. */
+/* Shared by the files of lossy answers. */
 #ifndef PV_ENGINE_LOSSY_PARTS_H
 #define PV_ENGINE_LOSSY_PARTS_H
 

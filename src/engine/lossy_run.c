@@ -1,8 +1,8 @@
-/* The prefill runs stage by stage: all rows that a group of layers has go through it, chunk by
- * chunk; then rows are dropped, and the residual stream of the others goes on into the next group.
- * Rows keep their positions. A token of the answer runs as one step for each group, over that
- * group's cache. All of it is made of ordinary steps over part of the layers, so it works wherever
- * the decoder does, and each row has the bits that it would have beside any others. */
+/* The prefill runs stage by stage. All rows that a group of layers has go through these layers,
+ * chunk by chunk; then rows are dropped, and the residual stream of the others continues into the
+ * next group. Rows keep their positions. A token of the answer runs as one step per group, over
+ * that group's cache. Everything consists of ordinary steps over part of the layers, so it works
+ * wherever the decoder does, and the bits of a row do not depend on the other rows. */
 #include "engine/lossy_parts.h"
 
 #include "base/clock.h"

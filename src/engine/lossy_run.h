@@ -1,6 +1,6 @@
-/* An answer of a model whose own video tokens are pruned (spec/lossy.h): a prefill in which ever
- * fewer rows go on through the layers, and decoding with a KV cache for each group of layers, which
- * holds the rows that these layers kept and no others. */
+/* An answer of a model whose own video tokens are pruned (spec/lossy.h): a prefill in which fewer
+ * and fewer rows continue through the layers, and decoding with a KV cache for each group of
+ * layers, which holds only the rows that these layers kept. */
 #ifndef PV_ENGINE_LOSSY_RUN_H
 #define PV_ENGINE_LOSSY_RUN_H
 

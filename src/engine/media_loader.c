@@ -1,5 +1,6 @@
-/* Pictures in memory become a media item: planned and bounded before anything is allocated, resized
- * as they arrive, so that frames at their own size are never held but one. */
+/* Turns pictures in memory into a media item. It is planned and its size bounded before anything is
+ * allocated. Pictures are resized as they arrive, so at most one frame is held at its original
+ * size. */
 #include "engine/media_loader_parts.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* Pictures from a file, or its bytes in memory: opened and bounded, frames chosen, decoded and
- * handed on one by one. */
+/* Pictures from a file, or from a file's bytes in memory: opens it, checks its limits, chooses and
+ * decodes frames, and passes them on one by one. */
 #include "engine/media_loader_parts.h"
 
 #ifdef PV_CORE

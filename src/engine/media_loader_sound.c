@@ -1,4 +1,4 @@
-/* Samples of sound become the features of a media item, a chunk after the other. */
+/* Turns samples of sound into the features of a media item, one chunk after the other. */
 #include "engine/media_loader_parts.h"
 
 #include "audio/mel.h"

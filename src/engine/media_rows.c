@@ -1,6 +1,6 @@
-/* The tower runs only for rows that are found nowhere. What it makes together, a window of some
- * units (frames, pairs of frames, whole pictures), is kept together: in memory, and on disk as one
- * entry for each unit. */
+/* The tower runs only for rows that no cache has. What it computes together, a window of some units
+ * (frames, pairs of frames, whole pictures), is cached together in memory, and on disk as one entry
+ * per unit. */
 #include "engine/media_rows.h"
 
 #include "base/mem.h"

@@ -1,9 +1,9 @@
 /* The prefill reuses the longest common prefix of cache and timeline, asks the encoder for rows of
- * media when their step comes, and gives steps the taps that guide a view: column sums of the
- * question's attention, or the residual stream before the first and after some layer.
+ * media when their step comes, and gives steps the taps from which a view is chosen: column sums of
+ * the question's attention, or the residual stream before the first and after some layer.
  *
- * A view that needs only the first layers can be had before the prefill's end. A step of some
- * layers leaves its rows' residual stream; the next one goes on from there. */
+ * A view that needs only the first layers can be chosen before the prefill ends. For that, a step
+ * over some layers stores its rows' residual stream, and the next step continues from there. */
 #include "engine/prefill.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
-/* The bytes of a prepared prompt. A media item is kept as the sizes that media_plan makes all else
- * of, so a file cannot disagree with the model about rows and patches: what the plan gives is
- * compared with what was written, and a writer does the same before it writes. */
+/* Reads and writes prepared prompts. A media item is stored as the sizes from which media_plan
+ * computes everything else, so a file cannot disagree with the model about rows and patches: reader
+ * and writer compare the plan's results with those in the file. */
 #include "engine/prompt_file.h"
 
 #include "base/clock.h"

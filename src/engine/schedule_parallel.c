@@ -1,18 +1,19 @@
-/* The parallel schedule (PEARL; with their views HIPPO and ParallelVLM): the drafter makes tokens
- * on a thread of its own, ahead of the target, which verifies what was made before.
+/* The parallel schedule (PEARL; with their views HIPPO and ParallelVLM): the drafter generates
+ * tokens on its own thread, ahead of the target, which verifies the tokens drafted before.
  *
- * The drafter's thread makes one token after another behind its newest epoch of the ring and
- * knows nothing of rounds: the ring's limit, the window, is how far it runs ahead. The target's
- * takes the window that is there, runs it, and meanwhile the next one is made. If all of it and the
- * first token of the next window were right, the rest of that is pending; if not, a new epoch
- * begins behind the last token emitted, and whatever the drafter was making is lost. A head is
- * cheap beside a pass, so then the target waits for a window of it instead of running one row.
+ * The drafter's thread appends one token after another to the newest epoch of the ring and knows
+ * nothing about rounds; the ring's limit, the window, is how far it may run ahead. The target's
+ * thread takes the window that is ready and verifies it; meanwhile the next one is drafted. If all
+ * of it and the first token of the next window were right, the rest of that window is pending. If
+ * not, a new epoch begins after the last emitted token, and what the drafter was generating is
+ * discarded. A draft head is cheap compared with a pass of the target, so then the target waits for
+ * a window from it instead of running a single row.
  *
- * The drafter reads the verified answer from the timeline itself, which only grows: an epoch says
- * how far. It begins with the prompt's last token, so that it can draft before the first token of
- * the answer is known: the prefill's own logits verify that one. A head begins after the prefill,
- * with the first token of the answer. It also reads the target's states (lm/states.h), which grow
- * at the end of each of the target's rounds. */
+ * The drafter reads the verified answer from the timeline itself, which only grows; an epoch says
+ * how far to read. The drafter begins with the prompt's last token, so that it can draft before the
+ * first token of the answer is known: the prefill's own logits verify that one. A draft head begins
+ * after the prefill, with the first token of the answer. It also reads the target's hidden states
+ * (lm/states.h), which grow at the end of each of the target's rounds. */
 #include "engine/schedule.h"
 
 #include "base/clock.h"

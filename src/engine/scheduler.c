@@ -1,5 +1,5 @@
-/* One thread and many fibers. Only this thread touches running tasks; what other threads may ask
- * (new tasks, cancelling, ends) lies under one lock.
+/* One thread and many fibers. Only this thread touches running tasks; requests from other threads
+ * (new tasks, cancelling, ends) are protected by one lock.
  *
  * A task is in one state at any time, and only resumed when it is READY:
  *
@@ -9,9 +9,9 @@
  *   PAUSED  lets others have a step   LANE   its step runs in the lane
  *   ENDED   its function has returned
  *
- * On a GPU rows of prompts have steps of their own, which take much longer than those of answers.
- * So that answers need not wait for them, they run in the lane: another thread with another stream.
- * Nobody touches a task in the lane. */
+ * On a GPU, rows of prompts have separate steps, which take much longer than those of answers. So
+ * that answers need not wait for them, they run in the lane: another thread with another stream.
+ * The scheduler does not touch a task that is in the lane. */
 #include "engine/scheduler.h"
 
 #include "base/fiber.h"

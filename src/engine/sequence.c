@@ -1,6 +1,6 @@
-/* A prompt begins with whatever the pool already knows, pages are published as they fill, and all
- * go back when the answer ends or when others need them more. Rows are named by digests of all that
- * their keys and values depend on. */
+/* A prompt begins with the rows that the pool already has. Pages are published as they fill, and
+ * all are returned when the answer ends or when other tasks need them more. Rows are identified by
+ * digests of everything that their keys and values depend on. */
 #include "engine/sequence.h"
 
 #include "base/digest.h"

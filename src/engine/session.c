@@ -1,5 +1,5 @@
-/* The public session handle: opening, and what is added to its timeline. generate.c makes the KV
- * cache agree with the timeline and appends the answer. */
+/* The public session handle: opening it, and adding to its timeline. generate.c makes the KV cache
+ * agree with the timeline and appends the answer. */
 #include "engine/session.h"
 
 #include "base/clock.h"

@@ -1,6 +1,7 @@
-/* What comes before the rounds, and which schedule runs them. The model's prefill measures a
- * signal; the view chooses from it what the drafter sees; then rounds follow. A fixed method keeps
- * its schedule as long as its request is the only one; `auto` chooses anew before each round. */
+/* Prepares the rounds of speculation and chooses the schedule that runs them. The model's prefill
+ * measures a signal; from it, the view chooses what the drafter sees; then the rounds follow. A
+ * fixed method keeps its schedule as long as its request is the only one; `auto` chooses again
+ * before each round. */
 #include "engine/speculate.h"
 
 #include "base/clock.h"

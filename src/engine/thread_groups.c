@@ -1,9 +1,10 @@
 /* A thread group is a device of which only the threads are used (device_ops.work_on): weights,
- * kernels and scratch stay where they are, so a session can be divided and united between any two
- * steps.
+ * kernels and scratch memory stay where they are, so the threads of a session can be divided and
+ * united between any two steps.
  *
- * How many threads the drafter gets is measured once a session: the time of a drafted token and of
- * a verification on each side of some divisions, and what the closed form makes of them. */
+ * The number of threads for the drafter is chosen once per session: from the measured times of a
+ * drafted token and of a verification with several divisions, a formula predicts the speed of each.
+ */
 #include "engine/thread_groups.h"
 
 #include "base/clock.h"

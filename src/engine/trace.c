@@ -1,4 +1,4 @@
-/* Growing arrays of spans. */
+/* Stores spans in growing arrays. */
 #include "engine/trace.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* Which video tokens the drafter of a method would get, without answering, and which ones that of
- * an answer got. */
+/* Finds which video tokens the drafter of a method would get, without answering, and which ones the
+ * drafter of a finished answer got. */
 #include "engine/view_map.h"
 
 #include "engine/draft_read.h"

@@ -1,5 +1,6 @@
-/* Attention is read by column taps of the steps that run the question's rows: one for all layers,
- * or one for each. A step leaves its sums, which are added up over the steps of the prompt. */
+/* Attention is measured by column taps of the steps that run the question's rows: one tap for all
+ * layers, or one per layer. Each step returns sums, which are added up over the steps of the
+ * prompt. */
 #include "engine/view_signal.h"
 
 /* Scores of one layer. */
