@@ -1,8 +1,8 @@
-/* Lanes: steps of a decoder on a cache of random numbers.
+/* Lanes: steps of a decoder over a KV cache of random numbers.
  *
- * The cache is filled as memory, whatever its layout: every element is a random number of the
- * cache's type. A step takes as long as behind a real prefill, which would take longer than the
- * rest of the run. */
+ * The cache is filled as plain memory, whatever its layout: every element is a random number of the
+ * cache's type. A step takes as long as after a real prefill, which would take longer than the rest
+ * of the run. */
 #include "gpu_rig.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Rows of results: a line of the table as soon as it is known, the same as CSV, and beside it what
- * the peer took for the same test.
+/* Rows of results: each is printed as a line of the table as soon as it is known, together with the
+ * time of the peer (Hugging Face transformers) for the same test, and written as CSV.
  *
  * The floor is the larger of bytes / bandwidth and operations / peak; "of floor" is floor / time.
  */
@@ -65,8 +65,8 @@ static enum pv_status read_peer(struct results *r, const char *path, struct pv_e
     return r->peer ? PV_OK : fail_nomem(err, sizeof *r->peer * PEER_MAX);
 }
 
-/* The last row counts: a file that was appended to ends with the newest run. The peer has no trees:
- * as many rows in a chain stand beside them. */
+/* The last row counts: a file that was appended to ends with the newest run. The peer has no trees;
+ * they are compared with as many rows in a chain. */
 double results_peer(const struct results *r, const struct result *x)
 {
     const char *test = strcmp(x->test, "tree") ? x->test : "decode";
@@ -100,7 +100,7 @@ enum pv_status results_open(struct results *r, struct rig *rig, const char *csv,
             return s;
     }
     r->csv = csv;
-    return csv ? file_append(csv, columns, "", 0, err) : PV_OK; /* before the work: can it be? */
+    return csv ? file_append(csv, columns, "", 0, err) : PV_OK; /* before the work: fail early */
 }
 
 void results_close(struct results *r)

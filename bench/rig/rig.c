@@ -1,7 +1,7 @@
-/* The device, hollow files and models with drawn weights.
+/* The device, hollow files, and models with random weights.
  *
- * Weights: a GPU draws them (device.draws); on the CPU, which is only for trying this program, they
- * are what the file has, zeros. */
+ * A GPU draws the weights at random (device.draws). On the CPU, which is only for trying out this
+ * program, they are those of the hollow file: zeros. */
 #include "family/families.h"
 #include "gpu_rig.h"
 
@@ -73,7 +73,7 @@ size_t rig_used(const struct rig *r)
 
 enum { READ_PASSES = 8, READ_DIM = 1 << 16, READ_IN = 8192 };
 
-/* Seconds of one pass, the best of some. */
+/* Seconds of one pass, the best of several. */
 static enum pv_status time_passes(struct device *dev, struct device_work *w, const struct matrix *m,
                                   const float *x, float *y, int32_t *ids, int rows, double *seconds,
                                   struct pv_error *err)
@@ -243,7 +243,7 @@ static int layer_matrices(const struct rig_model *m, int layer, const struct ten
     return l->gate ? 7 : 4;
 }
 
-/* Experts of a layer that so many rows use, each some of them, chosen at random. */
+/* Expected number of experts of a layer that so many rows use, if each chooses at random. */
 static double experts_used(const struct config *c, int rows)
 {
     double missed = 1;
@@ -275,7 +275,7 @@ double rig_kv_bytes(const struct rig_model *m, int slots)
     return 4.0 * c->n_layers * c->n_kv_heads * c->head_dim * slots;
 }
 
-/* Of the last layer only wanted rows go beyond attention. */
+/* In the last layer, only wanted rows continue after attention. */
 double rig_operations(const struct rig_model *m, int context, int n, int wanted)
 {
     const struct config *c = model_file_config(m->mf);

@@ -1,12 +1,13 @@
-/* Methods of speculation, simulated: the steps of target and drafter are real, run and timed in the
- * order in which each method runs them, trees and threads included; which drafted tokens are
- * accepted is drawn at random, at the rate its paper reports. Random weights agree on nothing.
+/* Methods of speculation, simulated: the steps of target and drafter are real. They run and are
+ * timed in the order of each method, including trees and threads. Which drafted tokens are accepted
+ * is drawn at random, at the rate that the method's paper reports, because models with random
+ * weights agree on nothing.
  *
- * Rates are those at 25,088 video tokens (ParallelVLM's table, where it has the method): a mean
- * number of tokens a round, from which follows the rate a of a single token. In a chain or tree of
- * depth d a round gives 1 + a + a^2 + ... + a^d tokens; between two rejections of a parallel method
- * lie a / (1 - a), so that a round of it gives (1 - a^g) / ((1 - a) (1 + a - a^g)). The speed is
- * this mean by the time of a round, of which some tens are run. */
+ * Rates are those at 25,088 video tokens (ParallelVLM's table, if it has the method): a mean number
+ * of tokens per round, from which the rate a of a single token follows. In a chain or tree of depth
+ * d, a round gives 1 + a + a^2 + ... + a^d tokens. In a parallel method there are a / (1 - a)
+ * tokens between two rejections, so a round gives (1 - a^g) / ((1 - a) (1 + a - a^g)). The speed is
+ * this mean divided by the time of a round, of which some tens are run. */
 #include "gpu_rig.h"
 
 #include "base/clock.h"
@@ -17,15 +18,15 @@
 
 enum {
     QUESTION = 64, /* tokens of text */
-    SPARSE = 1024, /* slots that std's drafter reads */
+    SPARSE = 1024, /* slots that the drafter of `std` reads */
     LANE_ROOM = 1024,
     WARM_UP = 8, /* rounds */
     LANE_ROWS = 64,
-    TREE_WIDTH = 4, /* likeliest tokens that the tree of 25 wants of a node */
-    HEAD_WIDTH = 8, /* nodes of a level of a head's tree */
+    TREE_WIDTH = 4, /* most likely tokens per node in the tree of 25 */
+    HEAD_WIDTH = 8, /* nodes per level of a draft head's tree */
     HEAD_LEVELS = 4,
-    HEAD_ROWS = 25,   /* verified */
-    LARGE_LAYERS = 48 /* from here on the rates of a large pair count */
+    HEAD_ROWS = 25,   /* rows that are verified */
+    LARGE_LAYERS = 48 /* with more layers, use the rates of a large pair */
 };
 
 enum kind { KIND_AR, KIND_CHAIN, KIND_TREE, KIND_HEAD, KIND_PARALLEL };
@@ -35,7 +36,7 @@ enum sees { SEES_ALL, SEES_TENTH, SEES_SPARSE, SEES_TEXT };
 static const double pruned = 0.9;
 
 /* What a paper reports for a small pair (LLaVA-OneVision 7B with 0.5B) and a large one (72B with
- * 7B): tokens drafted at a time, and its mean; `from` where it has none of its own. */
+ * 7B): tokens drafted at a time, and the mean; `from` names the source of the rate. */
 struct published {
     int gamma;
     double mean;
@@ -103,7 +104,7 @@ enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
 /* ---- rates ---- */
 
-/* Mean tokens of a round of depth d. */
+/* Mean number of tokens per round of depth d. */
 static double round_tokens(double a, int d)
 {
     double sum = 1, power = 1;
@@ -138,21 +139,21 @@ static double rate_of(const struct method *m, bool large)
     const struct published *p = large ? &m->large : &m->small;
     if (m->kind == KIND_AR)
         return 0;
-    if (m->kind == KIND_PARALLEL && p->mean == 0) /* pearl: the drafter is that of sd */
+    if (m->kind == KIND_PARALLEL && p->mean == 0) /* pearl has the drafter of sd */
         return rate_of_round(large ? methods[1].large.mean : methods[1].small.mean, 5);
     if (m->kind == KIND_PARALLEL)
         return p->mean / (1 + p->mean);
     return rate_of_round(p->mean, p->gamma);
 }
 
-/* ---- the stage ---- */
+/* ---- state of a simulation ---- */
 
 /* A second host thread that drafts while the target verifies. */
 struct drafting {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool asked, ended; /* a round was asked for; there will be none */
+    bool asked, ended; /* a round was requested; no more rounds will be */
     enum pv_status status;
     struct pv_error err;
 };
@@ -169,13 +170,13 @@ struct stage {
     uint64_t draws;
     struct drafting background;
     /* of one run */
-    int lag; /* rows that the drafter has not seen */
+    int lag; /* rows that the drafter has not processed yet */
     bool warming;
-    int rounds, most; /* so far, in all */
+    int rounds, most; /* rounds so far, rounds in all */
     double draft_s, target_s, total_s;
 };
 
-/* How many of at most n tokens in a row are accepted; while warming up each number in turn, since
+/* How many of at most n consecutive tokens are accepted. During warm-up, each number in turn, since
  * the drafter's next step has as many rows. */
 static int draw_accepted(struct stage *s, int n)
 {
@@ -196,7 +197,7 @@ static enum pv_status chain_rows(struct lane *l, int n, int top, struct pv_error
     return s;
 }
 
-/* g tokens in one step, whose first rows are those that the drafter has not seen yet. */
+/* Draft g tokens in one step; its first rows are those that the drafter has not processed yet. */
 static enum pv_status draft_chain(struct stage *s, int g, struct pv_error *err)
 {
     struct lane_rows rows = { .n = s->lag, .wanted = 1, .chain = g - 1 };
@@ -206,7 +207,7 @@ static enum pv_status draft_chain(struct stage *s, int g, struct pv_error *err)
     return st;
 }
 
-/* Rows of one level behind those of earlier ones. */
+/* Run the rows of one level after those of earlier levels. */
 static enum pv_status draft_level(struct stage *s, int pending, int n, const int *parent,
                                   const int *depth, struct pv_error *err)
 {
@@ -219,7 +220,7 @@ static enum pv_status draft_level(struct stage *s, int pending, int n, const int
     return lane_step(&s->draft, &rows, err);
 }
 
-/* The inner nodes of the tree of 25, level by level: 4, 4, 1 and 1 rows. */
+/* Draft the inner nodes of the tree of 25, level by level: 4, 4, 1 and 1 rows. */
 static enum pv_status draft_tree(struct stage *s, struct pv_error *err)
 {
     static const int parent[10] = { -1, -1, -1, -1, 0, 0, 0, 1, 4, 8 };
@@ -231,7 +232,8 @@ static enum pv_status draft_tree(struct stage *s, struct pv_error *err)
     return st;
 }
 
-/* A head's tree: the width stays, each level hangs on the best nodes of the one before. */
+/* Draft a head's tree: all levels have the same width, and each hangs on the best nodes of the
+ * level before. */
 static enum pv_status draft_head(struct stage *s, struct pv_error *err)
 {
     int parent[HEAD_LEVELS * HEAD_WIDTH], depth[HEAD_LEVELS * HEAD_WIDTH];
@@ -348,8 +350,9 @@ static enum pv_status await_draft(struct drafting *d, struct pv_error *err)
     return d->status ? fail(err, d->status, "%s", d->err.text) : PV_OK;
 }
 
-/* PEARL. Nothing pending: the target sees one row, and says whether the first drafted token is
- * right. Else it sees the window that is pending, while the drafter makes the next one. */
+/* A round of PEARL. If nothing is pending, the target verifies one row, which tells whether the
+ * first drafted token is right. Otherwise it verifies the pending window while the drafter makes
+ * the next one. */
 static enum pv_status round_parallel(struct stage *s, bool *pending, struct pv_error *err)
 {
     int g = s->gamma, rows = *pending ? g : 1, k, drafted = s->draft.kv.len;
@@ -429,7 +432,8 @@ static int draft_context(const struct stage *s)
     }
 }
 
-/* First some rounds that nobody looks at: a device may record steps when it meets them. */
+/* First runs some rounds without measuring, because a device may record steps when they first
+ * repeat. */
 static enum pv_status run_method(struct stage *s, struct pv_error *err)
 {
     enum pv_status st = PV_OK;
@@ -450,7 +454,7 @@ static enum pv_status run_method(struct stage *s, struct pv_error *err)
     return st;
 }
 
-/* Milliseconds of a token, at the published rate. */
+/* Milliseconds per token, at the published rate. */
 static double token_ms(const struct stage *s)
 {
     double tokens = 1;
@@ -516,7 +520,7 @@ static void print_head(const struct stage *s, const struct rig_model *draft)
            "GB", "rate from");
 }
 
-/* One method: its drafter's lane, the run, the line. */
+/* Simulate one method: opens its drafter's lane, runs it, prints its line. */
 static enum pv_status simulate_method(struct stage *s, const struct method *m,
                                       const struct rig_model *who, bool large, double *ar_ms,
                                       double peer_ms, struct pv_error *err)

@@ -1,20 +1,22 @@
-/* What speculation with chains would give, by acceptance and context: the steps are real and timed
- * one by one, drafted chains and verified ones; a round of the serial schedule is their sum. Tokens
- * follow by formula, if each is accepted with the same probability a: 1 + a + .. + a^w for a window
- * of w. With a GPU for each model both would run at once (PEARL): a round then takes as long as the
- * longer side, and brings (1 - a^w) / ((1 - a) (1 + a - a^w)); that was not tested. */
+/* Predicts the speed of speculation with chains, by acceptance rate and context. The steps are real
+ * and timed one by one, drafted chains and verified ones; a round of the serial schedule is their
+ * sum. The number of tokens follows from a formula, if each token is accepted with the same
+ * probability a: 1 + a + .. + a^w for a window of w. With one GPU per model both would run at the
+ * same time (PEARL): a round then takes as long as the longer side and gives (1 - a^w) / ((1 - a)
+ * (1 + a - a^w)) tokens; that was not tested. */
 #include "gpu_rig.h"
 
 #include "base/clock.h"
 
 enum { SWEEP_ROOM = 2048, SWEEP_ROWS = 64, SWEEP_WARM = 4, N_WINDOWS = 10 };
 
-/* Seconds at one context: of a token, and by window of a chain and of its verification. */
+/* Seconds at one context: of a token; and for each window, of a drafted chain and of its
+ * verification. */
 struct sweep {
     double token, draft[N_WINDOWS + 1], verify[N_WINDOWS + 1];
 };
 
-/* The median of steps of these rows behind `context` slots; nothing is committed. */
+/* The median time of steps of these rows after `context` slots; nothing is committed. */
 static enum pv_status time_rows(struct lane *l, int context, int n, int wanted, int chain,
                                 int repeat, double *seconds, struct pv_error *err)
 {
@@ -55,7 +57,8 @@ static double serial_rate(const struct sweep *s, double a, int w)
     return tokens / (s->draft[w] + s->verify[w]);
 }
 
-/* Nothing pending: one row is verified, else w. */
+/* Tokens per second of the parallel schedule. One row is verified if nothing is pending, otherwise
+ * w. */
 static double parallel_rate(const struct sweep *s, double a, int w)
 {
     double power = 1, side = s->draft[w] > s->verify[w] ? s->draft[w] : s->verify[w];

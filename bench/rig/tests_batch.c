@@ -95,8 +95,8 @@ static enum pv_status batch_step(struct batch *b, const struct batch_plan *p, ui
     return decoder_step(b->m->dec, b->state, &step, err);
 }
 
-/* Every step but the first two is played from a recording; the second one is made while the
- * recording is. */
+/* Every step except the first two is replayed from a recording; the recording is made during the
+ * second. */
 static enum pv_status time_batch(struct batch *b, const struct batch_plan *p, int repeat,
                                  struct timings *t, double *unrecorded, struct pv_error *err)
 {

@@ -5,12 +5,12 @@
 
 enum { WARM_UP = 3, DECODE_ROOM = 1024, PREFILL_SHARE = 5, MOST_ROWS = 64 };
 
-static const double long_enough = 6; /* seconds of prefills */
+static const double long_enough = 6; /* seconds after which prefills are not repeated */
 
 /* ---- decode and verify ---- */
 
-/* One token follows another, as in decoding, or one chain another; other rows are verified again
- * and again. */
+/* Time repeated steps. Tokens (or chains) follow one another, as in decoding; other rows are
+ * verified again and again at the same place. */
 static enum pv_status time_steps(struct lane *l, const struct lane_rows *rows, int context,
                                  int repeat, struct timings *t, struct pv_error *err)
 {
@@ -66,8 +66,8 @@ static enum pv_status decode_row(struct rig *r, struct lane *l, const struct lan
     return PV_OK;
 }
 
-/* Chains of 5 tokens as a drafter makes them: one token after another by the host, and in one step
- * where the device feeds each token to the next row. */
+/* Chains of 5 tokens as a drafter makes them: one token after another driven by the host, and in
+ * one step in which the device feeds each token to the next row. */
 static enum pv_status drafted_rows(struct rig *r, struct lane *l, int context, int repeat,
                                    struct pv_error *err)
 {

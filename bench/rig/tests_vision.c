@@ -18,11 +18,11 @@ struct tower_bench {
     const struct vision_config *c;
     int h, w;          /* patches of a slice */
     int side;          /* pixels of a frame */
-    int slices, total; /* of a call; in all */
+    int slices, total; /* per call; in all */
     int frames;        /* in all */
-    int tokens, kept;  /* of a slice, before and after pooling */
+    int tokens, kept;  /* per slice, before and after pooling */
     float *patches;    /* of one call: the same pixels for all */
-    uint8_t *pixels;   /* the frames of one call, where the device cuts patches */
+    uint8_t *pixels;   /* frames of one call, if the device cuts patches */
     float *features;   /* of one call */
 };
 
@@ -85,7 +85,7 @@ static enum pv_status tower_bench_open(struct tower_bench *e, const struct rig_m
     return s;
 }
 
-/* Pairs of rows of a slice that see each other. */
+/* Pairs of rows of a slice that attend to each other. */
 static double pairs_seen(const struct tower_bench *e, bool full)
 {
     const struct vision_config *c = e->c;
@@ -102,7 +102,7 @@ static double pairs_seen(const struct tower_bench *e, bool full)
     return pairs;
 }
 
-/* All calls together. */
+/* Operations of all calls together. */
 static double tower_bench_operations(const struct tower_bench *e)
 {
     const struct vision_config *c = e->c;
@@ -118,8 +118,8 @@ static double tower_bench_operations(const struct tower_bench *e)
     return ops * e->total;
 }
 
-/* All frames, call by call, as the engine does: what can stay on the device stays there. There
- * (NULL: nowhere) the tokens go one after the other. */
+/* Encode all frames, call by call, as the engine does: data stays on the device if possible. The
+ * tokens are stored one after the other at `there`, unless it is NULL. */
 static enum pv_status encode_all(struct tower_bench *e, float *there, struct pv_error *err)
 {
     const struct device_ops *ops = e->m->dev->ops;

@@ -1,13 +1,13 @@
 /* Memory bandwidth and arithmetic peaks.
  *
- * Peaks are loops of one instruction on registers, in assembly so that no compiler flag of an
- * instruction set is needed and none of the loop can be optimised away. There are as many
- * accumulators as the latency of the instruction asks for. Registers hold zeros: the speed of
- * these instructions does not depend on values, and zeros stay clear of denormals.
+ * Peaks are loops of one instruction on registers. They are in assembly, so that no compiler flag
+ * for an instruction set is needed and nothing can be optimised away. There are as many
+ * accumulators as the latency of the instruction requires. Registers hold zeros: the speed of these
+ * instructions does not depend on values, and zeros avoid denormals.
  *
- * Each thread is timed by its own clock, which stands still while another process has the core, and
- * the threads' rates are added up. On an idle machine that is what the wall clock says; on a busy
- * one it errs upwards (the threads run one after the other, each with the memory to itself), which
+ * Each thread is timed by its own CPU clock, which stops while another process has the core, and
+ * the threads' rates are added up. On an idle machine that equals the wall clock; on a busy one the
+ * result is too high (the threads run one after the other, each with the memory to itself), which
  * makes our share of the limit look smaller, never larger. */
 #include "floor.h"
 
@@ -19,11 +19,11 @@
 #include <time.h>
 
 enum {
-    READ_PASSES = 5,   /* of each number of streams */
-    READ_STREAMS = 16, /* at most */
+    READ_PASSES = 5,   /* passes for each number of streams */
+    READ_STREAMS = 16, /* most streams */
     READ_BYTES = 1 << 30,
     READ_LEAST = 64 << 20,
-    READ_STEP = 256,   /* bytes of one turn of the loop */
+    READ_STEP = 256,   /* bytes per iteration of the loop */
     READ_AHEAD = 2048, /* bytes between a load and the prefetch for it */
     PEAK_PASSES = 8
 };
@@ -43,18 +43,18 @@ struct read_job {
     uint8_t *data;
     size_t size; /* a multiple of threads * READ_STREAMS * READ_STEP */
     bool fill;
-    int streams; /* places a thread reads at in turn: the hardware fetches ahead for each */
+    int streams; /* places at which a thread reads in turn; the hardware prefetches each */
     _Atomic uint64_t sink;
     double seconds[POOL_MAX_THREADS];
 };
 
-typedef uint64_t pair __attribute__((vector_size(16))); /* what the baseline loads at once */
+typedef uint64_t pair __attribute__((vector_size(16))); /* the baseline's vector size */
 
 static uint64_t read_range(const uint8_t *data, size_t size, int streams)
 {
     enum { LANES = READ_STEP / 16 };
-    /* An odd number of steps, or the streams would share a few sets of the caches: the parts of
-     * 1 GiB are powers of two. What this leaves out is less than streams * READ_STEP. */
+    /* An odd number of steps; otherwise the streams would share a few sets of the caches, because
+     * parts of 1 GiB are powers of two. This leaves out less than streams * READ_STEP bytes. */
     size_t part = (size / (size_t)streams / READ_STEP - 1) / 2 * 2 * READ_STEP + READ_STEP;
     pair acc[LANES] = { 0 };
     for (size_t at = 0; at < part; at += READ_STEP)
@@ -77,7 +77,7 @@ static void read_part(void *ctx, int thread, int n_threads)
     size_t part = job->size / (size_t)n_threads;
     uint8_t *p = job->data + part * (size_t)thread;
     double start = thread_seconds();
-    if (job->fill) /* pages that were never written are all the same one, and in cache */
+    if (job->fill) /* pages never written all map to one zero page, which is in cache */
         memset(p, thread + 1, part);
     else
         atomic_fetch_xor(&job->sink, read_range(p, part, job->streams));
@@ -116,9 +116,9 @@ double floor_read(struct pool *pool, size_t *size)
 
 struct peak {
     const char *instruction;
-    enum peak_kind kind; /* the widest it serves */
+    enum peak_kind kind; /* the widest type that it can be used for */
     uint64_t cpu;        /* the feature it needs; 0: none */
-    double ops;          /* of one turn of the loop */
+    double ops;          /* operations per iteration of the loop */
     void (*loop)(long turns);
 };
 
@@ -148,7 +148,7 @@ AVX_LOOP(loop_fma_ymm, "vfmadd231ps", "ymm")
 AVX_LOOP(loop_fma_zmm, "vfmadd231ps", "zmm")
 AVX_LOOP(loop_dpbf16, "vdpbf16ps", "zmm")
 AVX_LOOP(loop_dpbusd, "vpdpbusd", "zmm")
-AVX_LOOP(loop_maddubs, "vpmaddubsw", "ymm") /* without the additions, which take other ports */
+AVX_LOOP(loop_maddubs, "vpmaddubsw", "ymm") /* without the additions, which use other ports */
 
 static void loop_sse(long turns)
 {
@@ -165,8 +165,8 @@ static void loop_sse(long turns)
         : "cc", VECTORS);
 }
 
-/* Eight tiles of 16 rows of 64 bytes; what was configured before is put back. Tile registers are
- * out of the compiler's sight, so there is nothing to clobber. */
+/* Eight tiles of 16 rows of 64 bytes; the earlier configuration is restored. The compiler does not
+ * use tile registers, so there is nothing to clobber. */
 #define AMX_LOOP(name, op)                                                                         \
     static void name(long turns)                                                                   \
     {                                                                                              \
@@ -206,7 +206,7 @@ static const struct peak peaks[] = {
 #define VECTORS                                                                                    \
     "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", \
         "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25"
-/* The assembler's leave for all of them; what a CPU has decides which loop is run. */
+/* Allows the assembler all of these instructions; the CPU's features decide which loop is run. */
 #define ARCH ".arch armv8.2-a+dotprod+i8mm+bf16\n\t"
 #define NEON_LOOP(name, op, to, from)                                                              \
     static void name(long turns)                                                                   \
@@ -263,7 +263,7 @@ static void peak_part(void *ctx, int thread, int n_threads)
     job->seconds[thread] = thread_seconds() - start;
 }
 
-/* Operations a second of all threads. */
+/* Operations per second of all threads. */
 static double peak_pass(struct pool *pool, struct peak_job *job)
 {
     double rate = 0;

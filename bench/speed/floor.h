@@ -1,4 +1,4 @@
-/* What the machine can do at most, measured beside what we do with it. */
+/* The limits of the machine, measured together with our own speed. */
 #ifndef PV_BENCH_SPEED_FLOOR_H
 #define PV_BENCH_SPEED_FLOOR_H
 

@@ -1,5 +1,5 @@
-/* One wrapper per operation a vision tower uses. State is global: device operations have no room
- * for it, and a benchmark has one device. */
+/* One wrapper per operation that a vision tower uses. State is global: device operations have no
+ * argument for it, and a benchmark has one device. */
 #include "parts.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* Tables. The floor of a step is the larger of its two limits, bytes / bandwidth and operations /
- * peak; "of floor" is floor / time. Bandwidth is the better of the two measurements, so that
- * a machine that was busy for one of them does not flatter us. */
+ * peak; "of floor" is floor / time. Bandwidth is the better of two measurements, so that results do
+ * not look better because the machine was busy during one of them. */
 #define _DEFAULT_SOURCE /* getrusage beside POSIX.1-2008 */
 #include "report.h"
 
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double busy = 0.03; /* of the CPU: from here on numbers are not to be trusted */
+static const double busy = 0.03; /* share of the CPU: if others used more, numbers are unreliable */
 
 /* ---- the machine ---- */
 
@@ -78,7 +78,7 @@ void report_init(struct report *r, int argc, char **argv)
     time_t now = time(NULL);
     struct tm tm;
     size_t len = 0;
-    if (!cpuinfo_value("model name", name, sizeof name)) { /* Arm has numbers only */
+    if (!cpuinfo_value("model name", name, sizeof name)) { /* Arm: only numbers */
         if (!cpuinfo_value("CPU implementer", part, sizeof part))
             snprintf(part, sizeof part, "?");
         snprintf(name, sizeof name, "CPU implementer %s", part);
@@ -105,13 +105,13 @@ static double floor_seconds(const struct report *r, const struct test *t)
     return memory > t->compute_s ? memory : t->compute_s;
 }
 
-/* Seconds that count for a test. */
+/* The time of a test: the best sample or the median. */
 static double time_of(const struct report *r, const struct samples *x)
 {
     return samples_at(x, r->best ? 0 : 0.5);
 }
 
-/* The peer's better setting for a test; NULL: it was not measured. */
+/* The samples of the peer's faster setting for a test; NULL if it was not measured. */
 static const struct samples *best_peer(const struct report *r, const struct test *t, int *fa)
 {
     const struct samples *best = NULL;
@@ -125,7 +125,7 @@ static const struct samples *best_peer(const struct report *r, const struct test
     return best;
 }
 
-/* The test of one row at the same depth, which others are compared to. */
+/* The test with one row at the same depth, with which the others are compared. */
 static const struct test *one_row(const struct report *r, const struct test *t)
 {
     for (int i = 0; i < r->n_tests; i++)

@@ -1,4 +1,4 @@
-/* What a run found: a table for people, lines of CSV for bench/csv. */
+/* The results of a run: a table for people, lines of CSV for bench/csv. */
 #ifndef PV_BENCH_SPEED_REPORT_H
 #define PV_BENCH_SPEED_REPORT_H
 
@@ -12,7 +12,7 @@ struct report {
     char machine[160], date[32], command[512];
     const char *commit, *model, *type, *kv, *kernels;
     int threads;
-    bool best;                      /* the best sample counts instead of the median */
+    bool best;                      /* report the best sample instead of the median */
     double read_before, read_after; /* bytes a second */
     size_t read_size;
     struct peak_rate peak[PEAK_KINDS];
@@ -29,13 +29,13 @@ void report_print(const struct report *r, FILE *f);
 /* Append to a file, with a line of names when it is new. */
 enum pv_status report_csv(const struct report *r, const char *path, struct pv_error *err);
 
-/* CPU time so far, in clock ticks: of the machine, of its idling, and of this process and the
- * children it has waited for. Zeros where the system does not say. */
+/* CPU time so far, in clock ticks: of the machine, its idle time, and of this process and the
+ * children it has waited for. Zero if the system does not report it. */
 struct cpu_times {
     double total, idle, own;
 };
 struct cpu_times cpu_times_now(void);
-/* The part that other processes used between two looks. */
+/* The share of CPU time that other processes used between two measurements. */
 double cpu_times_others(const struct cpu_times *a, const struct cpu_times *b);
 
 #endif

@@ -1,5 +1,5 @@
-/* Samples and their order statistics. Medians, because a shared machine only ever makes a run
- * slower, and by a lot. */
+/* Samples and their order statistics. Medians are used, because other load on a shared machine only
+ * makes runs slower, sometimes by a lot. */
 #include "speed.h"
 
 #include <stdlib.h>

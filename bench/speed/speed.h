@@ -1,4 +1,4 @@
-/* What the parts of bench_lm share: a test, its samples, and the run they belong to. */
+/* Shared by the parts of bench_lm: a test, its samples, and the run they belong to. */
 #ifndef PV_BENCH_SPEED_SPEED_H
 #define PV_BENCH_SPEED_SPEED_H
 

@@ -1,9 +1,10 @@
-/* Steps of a model, timed, and the work that is in them.
+/* Times steps of a model, and counts their work.
  *
- * What a step must do at least: read every weight once (the tied head too; of the embedding table
- * only the step's rows, which is left out) and the keys and values of all slots; multiply n rows by
- * the matrices of each layer, of the last layer's output projection and feed-forward only the rows
- * whose logits are wanted; and 4 d operations for each (row, head, slot it sees) of attention. */
+ * The least work of a step: read every weight once (also the tied LM head; only the step's rows of
+ * the embedding table, which are not counted) and the keys and values of all slots; multiply n rows
+ * by the matrices of each layer (in the last layer's output projection and feed-forward only the
+ * rows whose logits are wanted); and 4 d operations for each (row, head, slot it attends to) of
+ * attention. */
 #include "steps.h"
 
 #include "base/mem.h"
@@ -128,7 +129,8 @@ void bench_model_fill(struct bench_model *b, int depth)
     }
 }
 
-/* A chain of n rows behind the cache, of a prompt or not; logits of the last n_logits of them. */
+/* Run a chain of n rows after the cache, of a prompt (bulk) or not, with logits of the last
+ * n_logits. */
 static enum pv_status run_step(struct bench_model *b, int n, int n_logits, bool bulk,
                                struct pv_error *err)
 {
@@ -189,8 +191,8 @@ static void count_matrix(struct count *c, const struct tensor *w, int rows)
     count_ops(c, w->dtype, 2 * elements * rows);
 }
 
-/* Of a sparse layer: the router, the products of the experts that each row uses, and the weights of
- * the experts that so many rows are expected to use if every expert is as likely as another. */
+/* Count a sparse layer: the router, the products of the experts that each row uses, and the weights
+ * of the experts that so many rows are expected to use if all experts are equally likely. */
 static void count_experts(struct count *c, const struct model_file *mf, int layer, int rows)
 {
     const struct config *f = model_file_config(mf);
@@ -209,7 +211,7 @@ void bench_model_count(const struct bench_model *b, struct test *t,
     const struct config *c = decoder_config(b->model->dec);
     struct count count = { .peak = peak };
     int n = t->rows, wanted = t->kind == TEST_PREFILL ? 1 : n;
-    double slots = (double)n * t->depth + 0.5 * n * (n + 1.0); /* seen by all rows together */
+    double slots = (double)n * t->depth + 0.5 * n * (n + 1.0); /* visible, over all rows */
     for (int i = 0; i < c->n_layers; i++) {
         const struct layer_tensors *l = model_file_layer(b->model->file, i);
         int rest = i == c->n_layers - 1 ? wanted : n;

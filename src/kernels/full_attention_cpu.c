@@ -1,16 +1,17 @@
-/* Attention without a cache: the rows of a segment (a frame, a window) see each other, all of them.
- * A kernel may compute a whole item (attn_kernel.head); what follows describes the others.
+/* Attention without a KV cache: all rows of a segment (a frame, a window) attend to each other. A
+ * kernel may compute a whole work item at once (attn_kernel.head); the following describes the
+ * others.
  *
- * A work item is one head of up to BLOCK_QUERIES rows of one segment. It walks the segment's rows
- * in chunks of KV_CHUNK: keys and values of the chunk are rounded and laid out in the thread's
- * scratch as the cache has them, all tiles of the item's queries run over them, and each query
- * joins the chunk to what it has so far. So scratch does not grow with the segment, and the layout
- * is made once per BLOCK_QUERIES queries.
+ * A work item is one head of up to BLOCK_QUERIES rows of one segment. It goes through the segment's
+ * rows in chunks of KV_CHUNK: keys and values of the chunk are rounded and stored in the thread's
+ * scratch memory in the layout of the cache, all tiles of the item's queries run over them, and the
+ * results are joined to those of the chunks before. So the scratch memory does not grow with the
+ * segment, and keys and values are rearranged once per BLOCK_QUERIES queries.
  *
- * Heads that the table's own kernel does not take are filled up with zeros, which add nothing. Keys
- * and values of F16 may be kept as pairs of bf16 numbers (attn_pair), which are finer. A
- * row's bits depend on its segment alone: chunks are counted from the segment's first row and
- * joined in order. */
+ * If the special kernel of the table does not support the head size, heads are padded with zeros,
+ * which add nothing. F16 keys and values may be stored as pairs of bf16 numbers (attn_pair), which
+ * are more precise. A row's bits depend only on its segment: chunks are counted from the segment's
+ * first row and joined in order. */
 #include "kernels/attn_chunk.h"
 
 #include "base/minmax.h"
@@ -20,10 +21,10 @@
 #include <string.h>
 
 enum {
-    BLOCK_QUERIES = 768, /* rows of one item: a frame of 27 x 27 patches is one */
+    BLOCK_QUERIES = 768, /* most rows of an item: a frame of 27 x 27 patches is one item */
     POSITION_STEP = 64,  /* chunk kernels take multiples of this */
-    FETCH_ROWS = 6,      /* rows asked for ahead: a head of each is a few lines, far apart */
-    TURN_ROWS = 32,      /* rows of V that become columns together: a line of each */
+    FETCH_ROWS = 6,      /* prefetch distance in rows: a head is a few lines per row, far apart */
+    TURN_ROWS = 32,      /* rows of V that are transposed together: one cache line per column */
     LINE_FLOATS = 16
 };
 
@@ -35,9 +36,9 @@ static int round_up(int n, int step)
 struct region {
     struct device_work *w;
     const struct full_attn_job *job;
-    struct chunk_kernel chunk; /* of heads filled up to chunk.d */
-    int planes;                /* numbers a value is the sum of */
-    int blocks;                /* items of one head of the longest segment */
+    struct chunk_kernel chunk; /* for heads padded to chunk.d */
+    int planes;                /* bf16 numbers per value: 1 or 2 */
+    int blocks;                /* items per head of the longest segment */
     struct work_queue queue;
 };
 
@@ -48,18 +49,18 @@ struct item {
 
 struct item_mem {
     uint8_t *qp;               /* packed queries, tile after tile */
-    float *query;              /* a tile of queries, filled up */
+    float *query;              /* a tile of queries, padded */
     const float **q;           /* its rows */
-    int *limit;                /* of a tile: all alike */
-    struct attn_partial row;   /* of the item's queries so far */
-    struct attn_partial chunk; /* of a tile and the chunk at hand */
-    uint8_t *k, *vt;           /* the chunk at hand */
+    int *limit;                /* limits of a tile's queries: all the same */
+    struct attn_partial row;   /* results of the item's queries so far */
+    struct attn_partial chunk; /* results of a tile over the current chunk */
+    uint8_t *k, *vt;           /* the current chunk */
     uint8_t *value;            /* TURN_ROWS rows of values, rounded */
-    float *rest;               /* what rounding left of a row */
+    float *rest;               /* the rounding errors of a row */
     void *scratch;
 };
 
-/* The kernel for heads of d values, and the planes it wants. */
+/* Find the kernel for heads of d values, and the number of planes it needs. */
 static struct chunk_kernel find_chunk(const struct kernels *k, enum dtype t, int d, int *planes)
 {
     const struct attn_kernel *own = k->attn[t];
@@ -122,7 +123,7 @@ size_t full_attention_thread_size(const struct cpu_device *cpu, const struct wor
     return most;
 }
 
-/* Head `head` of row `row` of q, k, v or out. */
+/* Offset of head `head` of row `row` in q, k, v or out. */
 static size_t head_offset(const struct full_attn_job *job, int row, int head)
 {
     return ((size_t)row * (size_t)job->n_heads + (size_t)head) * (size_t)job->d;
@@ -159,7 +160,7 @@ static void pack_queries(const struct region *g, struct item_mem *m, const struc
     }
 }
 
-/* One head of a row, rounded: its planes `step` bytes apart. */
+/* Round one head of a row; its planes are `step` bytes apart. */
 static void round_head(const struct region *g, struct item_mem *m, uint8_t *y, size_t step,
                        const float *x)
 {
@@ -172,7 +173,7 @@ static void round_head(const struct region *g, struct item_mem *m, uint8_t *y, s
     kv_round(g->chunk.k, g->chunk.t, y + step, m->rest, d);
 }
 
-/* Element `at` of each of n rows, `stride` elements apart, to y. */
+/* Copy element `at` of each of n rows, which are `stride` elements apart, to y. */
 static void take_column(void *y, const void *x, size_t stride, size_t at, int n, size_t size)
 {
     if (size == sizeof(float))
@@ -228,7 +229,7 @@ static void lay_values(const struct region *g, struct item_mem *m, const struct 
     }
 }
 
-/* Both, with zeros up to the positions of the chunk. */
+/* Store keys and values of a chunk, with zeros up to a multiple of POSITION_STEP positions. */
 static void lay_chunk(const struct region *g, struct item_mem *m, const struct item *it, int first,
                       int n)
 {
@@ -283,8 +284,8 @@ static void item_run(const struct region *g, struct item_mem *m, const struct it
     write_rows(g, m, it);
 }
 
-/* Items in the order segment, head, block; a short segment has fewer blocks than there is room for,
- * and the items left over are empty. */
+/* Find item i. Items are in the order segment, head, block. A short segment has fewer blocks than
+ * the longest; its surplus items are empty. */
 static struct item item_find(const struct region *g, int i)
 {
     const struct full_attn_job *job = g->job;
@@ -309,7 +310,7 @@ static void run_by_chunks(struct region *g, int thread)
     }
 }
 
-/* The same by a kernel that takes a whole item. */
+/* The same with a kernel that computes a whole item at once. */
 static void run_by_heads(struct region *g, int thread)
 {
     const struct full_attn_job *job = g->job;

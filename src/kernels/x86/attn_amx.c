@@ -1,10 +1,10 @@
-/* Attention of a tile of queries over one chunk of a bf16 KV cache, by AMX tiles; and the same with
- * every number as the sum of two bf16 numbers (attn_parts_amx.h says how; attn_tree_amx.c has the
- * chunks that end in a tree).
+/* Attention of a tile of queries over one chunk of a bf16 KV cache by AMX tiles; and the same with
+ * every number stored as the sum of two bf16 numbers (attn_parts_amx.h has the method;
+ * attn_tree_amx.c is for chunks that end in a tree).
  *
- * In two planes (attn_pair_amx) rows of K and V^T are followed by their second parts; of the four
- * products the one of the second parts is left out. An f16 cache is split to that (attn_f16_amx).
- */
+ * With two planes (attn_pair_amx), rows of K and V^T are followed by their second parts; of the
+ * four products, that of the two second parts is left out. An f16 cache is split in this way
+ * (attn_f16_amx). */
 #include "kernels/x86/attn_parts_amx.h"
 
 static size_t packed_size(int n, int d)
@@ -38,7 +38,7 @@ static void pack(void *qp, const float *const *q, int n, int d)
 
 /* ---- values ---- */
 
-/* A C tile of each of four, side by side in `c`. */
+/* Store the four C tiles one after the other in `c`. */
 static void store_c(float *c)
 {
     _tile_stored(0, c, 64);
@@ -47,7 +47,8 @@ static void store_c(float *c)
     _tile_stored(3, c + 768, 64);
 }
 
-/* All rows of V^T by one group, 64 or 16 at a time: out[query][d]. Rows of P are `wide` bytes. */
+/* Multiply all rows of V^T by one group, 64 or 16 at a time: out[query][d]. Rows of P have `wide`
+ * bytes. */
 static void values_one(float *out, const uint8_t *vt, const uint8_t *pt, size_t wide, int d, int n,
                        int positions, float *c, struct fetcher *f)
 {
@@ -87,7 +88,7 @@ static void values_one(float *out, const uint8_t *vt, const uint8_t *pt, size_t 
     }
 }
 
-/* Rows [i, i + 32) of V^T, which lie at v, by the n queries of one group or two. */
+/* Multiply rows [i, i + 32) of V^T, which are at v, by the n queries of one group or two. */
 static inline __attribute__((always_inline)) void values_block(float *out, const uint8_t *v, int i,
                                                                const struct prob_place *from, int d,
                                                                int n, int positions, float *c,
@@ -104,8 +105,8 @@ static inline __attribute__((always_inline)) void values_block(float *out, const
 
 /* ---- the kernel ---- */
 
-/* The groups of a call are worked on by twos: their scores are what the first cache holds. P takes
- * the place of the scores it comes from. */
+/* The groups of a call are processed two at a time, because the L1 cache holds the scores of two. P
+ * overwrites the scores from which it is computed. */
 struct pair_mem {
     float *s; /* [2][KV_CHUNK][16] */
     float *c; /* four tiles */
@@ -113,7 +114,7 @@ struct pair_mem {
 
 enum { PAIR_APART = KV_CHUNK * GROUP };
 
-/* Queries [q, q + n), one group or two. */
+/* Process queries [q, q + n), one group or two. */
 static void pair_groups(const struct softmax *m, float *out, const uint8_t *qp, int q, int n, int d,
                         const struct attn_chunk *chunk, struct pair_mem mem, struct fetcher *f)
 {
@@ -191,8 +192,8 @@ static void pair_pack(void *qp, const float *const *q, int n, int d)
         }
 }
 
-/* 32 positions by one group of queries, or by two, the second `q_step` bytes on: tiles 0 1 / 2 3
- * are positions by groups. */
+/* Multiply 32 positions by one group of queries, or by two, the second `q_step` bytes after the
+ * first; tiles 0 1 / 2 3 are positions by groups. */
 static inline __attribute__((always_inline)) void pair_score_tiles(const uint8_t *k,
                                                                    const uint8_t *q, size_t q_step,
                                                                    int d, int groups)
@@ -219,9 +220,9 @@ static inline __attribute__((always_inline)) void pair_score_tiles(const uint8_t
     }
 }
 
-/* Where keys and values come from: pairs that lie ready, or f16 numbers. Each of these is the sum
- * of two in bf16 exactly, its first eight bits and the three that are left; they are split by
- * blocks of 32 rows, which stay in the first cache until they are used. */
+/* Where keys and values come from: pairs that are stored as such, or f16 numbers. An f16 number is
+ * exactly the sum of two bf16 numbers: its first eight bits and the remaining three. They are split
+ * in blocks of 32 rows, which stay in the L1 cache until they are used. */
 struct pair_source {
     const struct attn_chunk *chunk;
     uint16_t *room; /* for a block; NULL: pairs */
@@ -232,7 +233,8 @@ static size_t room_size(int d)
     return (size_t)(2 * GROUP * 2) * sizeof(uint16_t) * (size_t)(d > KV_CHUNK ? d : KV_CHUNK);
 }
 
-/* 32 rows of n numbers, `stride` apart; each becomes a row of first parts and one of the rest. */
+/* Split 32 rows of n numbers, `stride` apart; each becomes a row of first parts and a row of rests.
+ */
 static void split_block(uint16_t *y, const uint16_t *x, int n, size_t stride)
 {
     for (int r = 0; r < 2 * GROUP; r++, x += stride, y += 2 * stride)
@@ -241,7 +243,7 @@ static void split_block(uint16_t *y, const uint16_t *x, int n, size_t stride)
     phase();
 }
 
-/* Pairs of the keys of positions [p, p + 32), and of rows [i, i + 32) of V^T. */
+/* Get the keys of positions [p, p + 32) as pairs; and (pair_values) rows [i, i + 32) of V^T. */
 static const uint8_t *pair_keys(const struct pair_source *from, int p, int d)
 {
     size_t at = (size_t)p * (size_t)d;
@@ -286,7 +288,7 @@ static void pair_scores(float *s, const struct pair_source *from, const uint8_t 
 static void pair_any(const struct softmax *m, float *out, const void *qp, int d,
                      const struct pair_source *from, void *scratch)
 {
-    const size_t step = (size_t)2 * KV_CHUNK * GROUP * 2; /* P of a group */
+    const size_t step = (size_t)2 * KV_CHUNK * GROUP * 2; /* bytes of P per group */
     int n = m->n;
     struct fetcher f = fetcher_start(from->chunk, d, n);
     float *s = scratch, *c = s + KV_CHUNK * GROUP * GROUPS;

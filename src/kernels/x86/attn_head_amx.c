@@ -21,7 +21,7 @@ struct head_mem {
     uint8_t *qp;      /* [groups][steps] tiles */
     float *acc;       /* [groups][columns][16] */
     float *max, *sum; /* [groups][16] */
-    uint8_t *k, *vt;  /* the chunk at hand */
+    uint8_t *k, *vt;  /* the current chunk */
     float *s;         /* [2][KV_CHUNK][16] */
     float *c;         /* four tiles */
 };
@@ -115,7 +115,7 @@ static struct factors join_sums(float *max, float *sum, const float *max2, const
     return (struct factors){ _mm512_load_ps(a), _mm512_load_ps(b) };
 }
 
-/* A C tile, [16 columns][16 queries]. */
+/* Join a C tile, [16 columns][16 queries]. */
 static inline void join_tile(float *acc, const float *c, struct factors f)
 {
     for (int i = 0; i < TILE_FLOATS; i += 16)
@@ -128,12 +128,12 @@ static inline void join_tile(float *acc, const float *c, struct factors f)
 struct chunk_at {
     const struct attn_head *h;
     const struct head_mem *m;
-    const int *limit; /* of a pair's queries: all alike */
+    const int *limit; /* limits of a pair's queries: all the same */
     int n;            /* positions, */
     int positions;    /* rounded up to tiles */
 };
 
-/* The last 16 columns of V^T by one group or two: tiles 0 and 1. */
+/* Multiply the last 16 columns of V^T by one group or two: tiles 0 and 1. */
 static inline __attribute__((always_inline)) void value_half(const uint8_t *v, const uint8_t *p,
                                                              int positions, int groups)
 {
@@ -185,7 +185,7 @@ static inline __attribute__((always_inline)) void join_values(const struct chunk
     }
 }
 
-/* Queries [q, q + 16 groups). */
+/* Process queries [q, q + 16 groups). */
 static inline __attribute__((always_inline)) void pair_run(const struct chunk_at *at, int q,
                                                            int groups)
 {

@@ -1,12 +1,12 @@
-/* Keys and values of a tower's rows laid out as a chunk has them (attn_amx.c): rounded to bf16, or
- * split in two planes, heads filled up with zeros, values turned round sixteen by sixteen before
- * they are rounded, so that 32 positions of a column are one line. */
+/* Stores keys and values of a vision tower's rows in the layout of a chunk (attn_amx.c): rounded to
+ * bf16, or split into two planes; heads are padded with zeros. Values are transposed sixteen by
+ * sixteen before they are rounded, so that 32 positions of a column are one cache line. */
 #include "kernels/x86/tile_amx.h"
 
 enum {
-    FETCH_ROWS = 6, /* rows asked for ahead: a head of each is a few lines, far apart */
+    FETCH_ROWS = 6, /* prefetch distance in rows: a head is a few lines per row, far apart */
     LINE_FLOATS = 16,
-    POSITION_STEP = 64 /* zeros up to a multiple */
+    POSITION_STEP = 64 /* positions are padded with zeros to a multiple */
 };
 
 static int positions_of(int n)
@@ -20,7 +20,7 @@ static inline void fetch_row(const float *x, int d)
         __builtin_prefetch(x + i);
 }
 
-/* 32 numbers, and with two planes what is left of them `step` bytes on. */
+/* Store 32 numbers, and with two planes their rests `step` bytes further. */
 static inline __attribute__((always_inline)) void put_32(uint8_t *to, size_t step, __m512 lo,
                                                          __m512 hi, int planes)
 {
@@ -49,7 +49,8 @@ static inline __attribute__((always_inline)) void lay_keys(uint8_t *to, const st
     memset(to, 0, (size_t)(positions_of(x->n) - x->n) * plane * (size_t)planes);
 }
 
-/* Columns [c, c + 16) of rows [r, r + 16), transposed; rows and columns beyond the end are zero. */
+/* Load columns [c, c + 16) of rows [r, r + 16), transposed; rows and columns after the end are
+ * zero. */
 static inline void load_columns(__m512i t[16], const struct attn_rows *x, int r, int c)
 {
     __mmask16 m = (__mmask16)((1u << (x->d - c < 16 ? x->d - c : 16)) - 1);

@@ -1,13 +1,13 @@
-/* What attention by AMX tiles is made of (attn_amx.c, attn_tree_amx.c): scores of positions by
- * queries, their softmax, and the product of values by probabilities.
+/* The parts of attention by AMX tiles, shared by attn_amx.c, attn_head_amx.c and attn_tree_amx.c:
+ * scores of positions by queries, their softmax, and the product of values and probabilities.
  *
- *   S^T [positions][queries] = K . Q^T      A = K rows as they lie, B = packed queries
+ *   S^T [positions][queries] = K . Q^T      A = rows of K as stored, B = packed queries
  *   P^T = exp(scale (S^T - max)), masked    vertical: lanes are queries, no sums across lanes
- *   O^T [d][queries] = V^T . P^T            A = V^T rows as they lie, B = P^T in bf16
+ *   O^T [d][queries] = V^T . P^T            A = rows of V^T as stored, B = P^T in bf16
  *
  * A query is a column from beginning to end, so its bits do not depend on its neighbours. Positions
- * past a query's limit get p = 0, which adds exactly nothing; the rest of a chunk that no query of
- * the tile sees is left out. */
+ * after a query's limit get p = 0, which adds exactly nothing; the rest of a chunk that no query of
+ * the tile sees is skipped. */
 #ifndef PV_KERNELS_X86_ATTN_PARTS_AMX_H
 #define PV_KERNELS_X86_ATTN_PARTS_AMX_H
 
@@ -15,19 +15,20 @@
 
 enum {
     GROUP = TILE_ROWS, /* queries of one tile */
-    GROUPS = 4,        /* of one call */
+    GROUPS = 4,        /* groups per call */
     LANES = 4          /* partial sums of p, by position modulo LANES */
 };
 
-/* A group of few queries has narrow tiles: 4 or 8 columns. Scores lie as [positions][lanes], so
- * that a vector holds 4 or 2 positions, and has the same bits in a quarter or half of the work. */
+/* A group of few queries uses narrow tiles of 4 or 8 columns. Scores are stored as
+ * [positions][lanes], so a vector holds 4 or 2 positions: the same bits with a quarter or half of
+ * the work. */
 static inline int lanes_for(int n)
 {
     return n <= 4 ? 4 : n <= 8 ? 8 : GROUP;
 }
 
-/* Two groups at a time: C tiles 0 and 2 are of the first, 1 and 3 of the second, as are B tiles 6
- * and 7; A tiles are 4 and 5. */
+/* Configures tiles for two groups at a time: C tiles 0 and 2 and B tile 6 are of the first group, C
+ * tiles 1 and 3 and B tile 7 of the second; A tiles are 4 and 5. */
 static inline void config_lanes(int first, int second)
 {
     struct tile_shape s = { .palette = 1 };
@@ -38,12 +39,12 @@ static inline void config_lanes(int first, int second)
     tile_load_shape(&s);
 }
 
-/* The chunk that will be asked for next is fetched meanwhile, evenly, for a burst would only wait.
- */
+/* Prefetches the next chunk during the computation, evenly, because a burst of requests would
+ * stall. */
 struct fetcher {
     const char *k, *v;
-    int lines;                       /* of each, still to be fetched */
-    int by_score, by_prob, by_value; /* in a step of each part of the work */
+    int lines;                       /* lines of K and of V still to prefetch */
+    int by_score, by_prob, by_value; /* lines per step of each part of the work */
 };
 
 static inline struct fetcher fetcher_start(const struct attn_chunk *c, int d, int n)
@@ -72,9 +73,9 @@ static inline void fetch_lines(struct fetcher *f, int n)
 
 /* ---- scores ---- */
 
-/* Keys and values pass through the first cache once; what they meet there shall stay, hence stream
- * loads. 32 positions by one group of queries to tiles 0 and 2, or by two, of which the second is
- * `step` bytes on, to 0 1 / 2 3. */
+/* Compute the scores of 32 positions by one group of queries in tiles 0 and 2, or by two groups,
+ * the second `step` bytes after the first, in 0 1 / 2 3. Keys and values are used once, so they are
+ * loaded with a streaming hint and do not evict other data from L1. */
 static inline __attribute__((always_inline)) void score_tiles(const uint8_t *k, const uint8_t *qp,
                                                               size_t step, int d, int groups)
 {
@@ -99,7 +100,8 @@ static inline __attribute__((always_inline)) void score_tiles(const uint8_t *k, 
     }
 }
 
-/* Scores of one or two groups: [positions][lanes], that of the second `apart` floats on. */
+/* Place of the scores of one or two groups: [positions][lanes], those of the second `apart` floats
+ * further. */
 struct score_place {
     float *s;
     size_t apart;
@@ -126,7 +128,7 @@ static inline __attribute__((always_inline)) void scores_of(const struct score_p
     }
 }
 
-/* positions is a multiple of 32. */
+/* Compute all scores; positions is a multiple of 32. */
 static inline void scores(const struct score_place *to, const uint8_t *k, const uint8_t *qp, int d,
                           int groups, int positions, struct fetcher *f)
 {
@@ -138,16 +140,16 @@ static inline void scores(const struct score_place *to, const uint8_t *k, const 
 
 /* ---- softmax ---- */
 
-/* What the queries of a group see, by lanes of a vector: lane l is of query l % lanes, and of
- * position l / lanes of those that the vector holds. */
+/* Which positions the queries of a group see, by lanes of a vector: lane l belongs to query l %
+ * lanes, and to position l / lanes of those in the vector. */
 struct seen {
     __m512i limit, place;
-    int all;       /* vectors below this are seen by every query; a multiple of LANES */
-    int positions; /* of one vector */
-    int vectors;   /* in all; a multiple of LANES */
+    int all;       /* every query sees the vectors below this; a multiple of LANES */
+    int positions; /* positions per vector */
+    int vectors;   /* number of vectors; a multiple of LANES */
 };
 
-/* Lanes without a query see everything, and nobody looks. */
+/* Lanes without a query see everything; their results are not used. */
 static inline struct seen seen_of(const int *limit, int n, int lanes, int positions)
 {
     __m512i at = _mm512_and_si512(lanes_apart(1), _mm512_set1_epi32(lanes - 1));
@@ -165,14 +167,14 @@ static inline struct seen seen_of(const int *limit, int n, int lanes, int positi
                           .vectors = positions / each };
 }
 
-/* Lanes of vector v that are seen. */
+/* Mask of the lanes of vector v that their queries see. */
 static inline __mmask16 seen_lanes(const struct seen *w, int v)
 {
     __m512i at = _mm512_add_epi32(w->place, _mm512_set1_epi32(v * w->positions));
     return _mm512_cmpgt_epi32_mask(w->limit, at);
 }
 
-/* The halves, or the quarters by twos, of a vector change places. */
+/* Swap the halves of a vector, or (swap_quarters) the quarters within each half. */
 static inline __m512 swap_halves(__m512 v)
 {
     return _mm512_shuffle_f32x4(v, v, 0x4e);
@@ -183,7 +185,7 @@ static inline __m512 swap_quarters(__m512 v)
     return _mm512_shuffle_f32x4(v, v, 0xb1);
 }
 
-/* Of each query, in all its lanes. */
+/* The maximum of each query, in all its lanes. */
 static inline __attribute__((always_inline)) __m512 column_max(const float *s, const struct seen *w,
                                                                int lanes)
 {
@@ -201,8 +203,8 @@ static inline __attribute__((always_inline)) __m512 column_max(const float *s, c
     return lanes < 8 ? _mm512_max_ps(top[0], swap_quarters(top[0])) : top[0];
 }
 
-/* 2^x for x <= 0, within 2e-7; 2^0 is 1; far below it goes to 0. A polynomial of 2^f on |f| <= 1/2.
- * LANES vectors in step: one after the other they would wait for themselves. */
+/* 2^x for x <= 0, within 2e-7; 2^0 is 1; far below, it goes to 0. A polynomial of 2^f on |f| <=
+ * 1/2. Processes LANES vectors together, to hide the latency of the chain of operations. */
 static inline __attribute__((always_inline)) void exp2_lanes(__m512 x[LANES])
 {
     static const float power[] = { 9.671514665e-3f, 5.550733812e-2f, 2.402224205e-1f,
@@ -222,21 +224,22 @@ static inline __attribute__((always_inline)) void exp2_lanes(__m512 x[LANES])
         x[i] = _mm512_scalef_ps(p[i], n[i]);
 }
 
-/* Where those of vectors v, v + 1 lie. Two planes have 16 lanes. */
+/* Where the probabilities of vectors v and v + 1 go. With two planes there are always 16 lanes. */
 static inline uint8_t *pair_place(uint8_t *pt, int v, int planes)
 {
     return planes == 1 ? pt + (size_t)v * 32
                        : pt + (size_t)(v / TILE_K * 2) * TILE_BYTES + v % TILE_K * 32;
 }
 
-/* How the softmax of a group goes: what is the same for all its vectors. */
+/* Values of a group's softmax that are the same for all its vectors. */
 struct exp_terms {
     __m512 top, scale; /* scale includes log2(e) */
     __m512i order;
     struct seen seen;
 };
 
-/* LANES vectors from v on: B tile rows to pt, sums by position modulo LANES. */
+/* Process LANES vectors from v on: writes rows of B tiles to pt, and adds up sums by position
+ * modulo LANES. */
 static inline __attribute__((always_inline)) void exp_rows(uint8_t *pt, __m512 sum[LANES],
                                                            const float *s,
                                                            const struct exp_terms *t, int v,
@@ -256,8 +259,8 @@ static inline __attribute__((always_inline)) void exp_rows(uint8_t *pt, __m512 s
     pair_rows(pair_place(pt, v + 2, planes), e[2], e[3], t->order, planes);
 }
 
-/* The sums of p of each query, as (s0 + s1) + (s2 + s3); B tiles to pt, which may be s where there
- * is one plane. */
+/* Write the B tiles to pt, which may be s if there is one plane, and return the sums of p of each
+ * query, as (s0 + s1) + (s2 + s3). */
 static inline __attribute__((always_inline)) __m512 column_exp(uint8_t *pt, const float *s,
                                                                const struct exp_terms *t,
                                                                struct fetcher *f, int lanes,
@@ -284,7 +287,7 @@ static inline __attribute__((always_inline)) __m512 column_exp(uint8_t *pt, cons
 
 /* ---- a group of queries ---- */
 
-/* Positions that some query sees, rounded up. */
+/* Number of positions that some query sees, rounded up. */
 static inline int positions_seen(const int *limit, int n)
 {
     int most = 0;
@@ -293,7 +296,7 @@ static inline int positions_seen(const int *limit, int n)
     return (most + TILE_K - 1) / TILE_K * TILE_K;
 }
 
-/* The softmax of some queries: where its parts come from and go to. */
+/* The softmax of some queries: its inputs, and where the results go. */
 struct softmax {
     float *max, *sum;
     const int *limit;
@@ -302,7 +305,7 @@ struct softmax {
     float scale;
 };
 
-/* Max and sum of queries [q, q + 16) or fewer, P to pt. */
+/* Compute max and sum of up to 16 queries from q on, and write P to pt. */
 static inline __attribute__((always_inline)) void group_softmax(const struct softmax *m, int q,
                                                                 uint8_t *pt, const float *s,
                                                                 struct fetcher *f, int lanes,
@@ -340,14 +343,15 @@ static inline void store_values(float *out, int d, int n, const float *c)
     store_tile(&p, c);
 }
 
-/* P of two groups: B tiles of rows of `wide` bytes, those of the second `apart` bytes on. */
+/* Place of P of two groups: B tiles with rows of `wide` bytes, those of the second group `apart`
+ * bytes further. */
 struct prob_place {
     const uint8_t *pt;
     size_t apart;
     size_t wide[2];
 };
 
-/* 32 rows of V^T by one group of queries or two: tiles 0 1 / 2 3 are rows by groups. */
+/* Multiply 32 rows of V^T by one group of queries or two: tiles 0 1 / 2 3 are rows by groups. */
 static inline __attribute__((always_inline)) void value_tiles(const uint8_t *v,
                                                               const struct prob_place *from,
                                                               int positions, int planes, int groups,

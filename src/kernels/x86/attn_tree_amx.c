@@ -1,11 +1,11 @@
-/* Attention over a chunk that ends in a tree, by AMX tiles: the committed positions are worked on
- * for all queries at once, and only the blocks of 32 positions behind them once for each path.
+/* Attention over a chunk that ends in a draft tree, by AMX tiles: the committed positions are
+ * processed for all queries at once, and only the blocks of 32 positions after them once per path.
  *
- * A score is of one position and one query: those of the nodes are computed once and put where each
- * query's path has the node. The sums over values run by blocks of 32 positions, in order: blocks
- * that all share are added for all queries; then, path by path, the rest, with the values in the
- * order of the path and p = 0 for queries that are not on it, which adds exactly nothing. So a
- * query has the bits that it has when its path lies in the cache. */
+ * A score belongs to one position and one query: the scores of the nodes are computed once and put
+ * where each query's path has the node. The sums over values run by blocks of 32 positions, in
+ * order: blocks that all queries share are added for all of them; then the rest is added path by
+ * path, with the values in the order of the path and p = 0 for queries that are not on it, which
+ * adds exactly nothing. So a query has the same bits as if its path were in the cache. */
 #include "kernels/x86/attn_parts_amx.h"
 
 struct tree_mem {
@@ -14,7 +14,7 @@ struct tree_mem {
     float *c;      /* [GROUPS][d / 16] tiles: sums over values */
     uint8_t *pt;   /* [GROUPS][KV_CHUNK / 32] tiles: probabilities */
     uint8_t *v;    /* [d][32] bf16: a block of values in the order of a path */
-    uint8_t *mine; /* a tile of probabilities of the queries on it */
+    uint8_t *mine; /* a tile of probabilities of the queries on the path */
 };
 
 static size_t tree_mem_sizes(int d, size_t at[6])
@@ -55,7 +55,8 @@ size_t attn_tree_scratch(int n, int d)
 
 /* ---- scores ---- */
 
-/* Of all groups, to s [groups], `apart` floats from one to the next, [positions][16]. */
+/* Compute the scores of all groups into s [groups], `apart` floats from one to the next,
+ * [positions][16]. */
 static void group_scores(float *s, size_t apart, const uint8_t *k, const uint8_t *qp, int d,
                          int groups, int positions, struct fetcher *f)
 {
@@ -65,8 +66,8 @@ static void group_scores(float *s, size_t apart, const uint8_t *k, const uint8_t
     }
 }
 
-/* Scores of the nodes, then of positions [shared, shared + tail) as each query sees them; the rest
- * up to `positions` is seen by none. */
+/* Compute the scores of the nodes, then copy them to positions [shared, shared + tail) as each
+ * query sees them; no query sees the rest up to `positions`. */
 static void tail_scores(const struct tree_mem *m, const struct attn_tree *tree, const void *qp,
                         int groups, int d, int tail, int positions)
 {
@@ -91,7 +92,7 @@ static void tail_scores(const struct tree_mem *m, const struct attn_tree *tree, 
 
 /* ---- values ---- */
 
-/* Blocks that all queries share: positions [0, end) of all rows of V^T. */
+/* Add the values of blocks that all queries share: positions [0, end) of all rows of V^T. */
 static void shared_values(const struct tree_mem *m, const uint8_t *vt, int groups, int d, int end,
                           struct fetcher *f)
 {
@@ -111,7 +112,7 @@ static void shared_values(const struct tree_mem *m, const uint8_t *vt, int group
         }
 }
 
-/* Positions [p, p + 32) as query `tip` sees them. */
+/* Copy the values of positions [p, p + 32) as query `tip` sees them to m->v. */
 static void path_values(const struct tree_mem *m, const struct attn_chunk *chunk, int d, int p,
                         int tip, int limit)
 {
@@ -134,7 +135,7 @@ static void path_values(const struct tree_mem *m, const struct attn_chunk *chunk
     }
 }
 
-/* The block m->v by the probabilities of some queries of one group. */
+/* Add the block m->v times the probabilities of some queries of one group. */
 static void add_values(const struct tree_mem *m, const uint8_t *p, float *c, int d, __mmask16 mine)
 {
     for (int i = 0; i < 16; i++)
@@ -154,7 +155,7 @@ static void add_values(const struct tree_mem *m, const uint8_t *p, float *c, int
     }
 }
 
-/* Positions from `begin` on, for the queries of one set. */
+/* Add the values of positions from `begin` on for the queries of one set. */
 static void set_values(const struct tree_mem *m, const struct attn_chunk *chunk, int set, int n,
                        int d, int begin, const int *limit)
 {

@@ -1,8 +1,8 @@
-/* What the AMX kernels share: the tile configuration, a 16 x 16 transpose, and the numbers of the
- * layout. A tile product is C[16 outputs][16 rows] += A[16 outputs][32 k] . B[32 k][16 rows] with
- * A, B in bf16 and C in f32; B keeps pairs of k together (VNNI order). Each element of C is
- * computed by itself, in an order of k that the hardware fixes, so a row's bits do not depend on
- * its neighbours. */
+/* Shared by the AMX kernels: the tile configuration, stores of C tiles, conversions to bf16, and
+ * the sizes of the layout. A tile product is C[16 outputs][16 rows] += A[16 outputs][32 k] . B[32
+ * k][16 rows] with A, B in bf16 and C in f32; B keeps pairs of k together (VNNI order). Each
+ * element of C is computed independently, in an order of k that the hardware fixes, so a row's bits
+ * do not depend on its neighbours. */
 #ifndef PV_KERNELS_X86_TILE_AMX_H
 #define PV_KERNELS_X86_TILE_AMX_H
 
@@ -19,7 +19,7 @@ enum {
     TILE_ROWS = 16,
     TILE_K = 32,
     TILE_BYTES = 1024,           /* 16 rows of 64 bytes */
-    TILE_HALVES = TILE_BYTES / 2 /* bf16 values of a tile */
+    TILE_HALVES = TILE_BYTES / 2 /* bf16 values per tile */
 };
 
 struct tile_shape {
@@ -30,19 +30,20 @@ struct tile_shape {
 
 static inline void tile_load_shape(const struct tile_shape *s)
 {
-    /* gcc 12 believes that the intrinsic reads 8 bytes of the 64 and may drop stores to the rest.
-     */
+    /* gcc 12 assumes that the intrinsic reads only 8 of the 64 bytes, and may drop stores to the
+     * rest. */
     __asm__ volatile("" ::"m"(*s));
     _tile_loadconfig(s);
 }
 
-/* After writing what tiles will load: gcc 12 does not know that a tile load reads memory. */
+/* Call it after writing memory that tiles will load: gcc 12 does not know that a tile load reads
+ * memory. */
 static inline void tiles_written(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* All eight tiles of 16 rows of 64 bytes. */
+/* Configure all eight tiles as 16 rows of 64 bytes. */
 static inline void tile_config(void)
 {
     struct tile_shape s = { .palette = 1 };
@@ -76,7 +77,7 @@ static inline void store_tile_row(const struct tile_place *p, int r, __m512 v)
     _mm512_mask_i32scatter_ps(y, m, lanes_apart(p->apart), v, 4);
 }
 
-/* C tile [16 outputs][16 rows] to its place, bias added. */
+/* Store a C tile [16 outputs][16 rows] in its place, with the bias added. */
 static inline void store_tile(const struct tile_place *p, const float *c)
 {
     if (p->n_rows <= 2) {
@@ -92,8 +93,8 @@ static inline void store_tile(const struct tile_place *p, const float *c)
         store_tile_row(p, r, (__m512)t[r]);
 }
 
-/* The next 32 of n > 0 floats as two vectors, zeros after the last; what lies behind is not
- * touched. */
+/* Load the next 32 of n > 0 floats as two vectors, with zeros after the last; memory after them is
+ * not accessed. */
 static inline void load_32(__m512 v[2], const float *x, int n)
 {
     unsigned mask = n < TILE_K ? (1u << n) - 1 : ~0u;
@@ -101,13 +102,13 @@ static inline void load_32(__m512 v[2], const float *x, int n)
     v[1] = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + 16);
 }
 
-/* 32 floats to bf16, rounded to nearest even. */
+/* Round 32 floats to bf16, to nearest even. */
 static inline __m512i to_bf16_32(__m512 lo, __m512 hi)
 {
     return (__m512i)_mm512_cvtne2ps_pbh(hi, lo);
 }
 
-/* What to_bf16_32 left of lo and hi, in bf16. */
+/* The rounding errors of to_bf16_32, in bf16. */
 static inline __m512i rest_bf16_32(__m512i rounded, __m512 lo, __m512 hi)
 {
     __m512i l = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(rounded)), 16);
@@ -116,7 +117,8 @@ static inline __m512i rest_bf16_32(__m512i rounded, __m512 lo, __m512 hi)
                       _mm512_sub_ps(hi, _mm512_castsi512_ps(h)));
 }
 
-/* 32 floats as the sums of two bf16 numbers: to a row of one tile, and of the tile after it. */
+/* Split 32 floats into sums of two bf16 numbers: one goes to a row of a tile, the other to the tile
+ * after it. */
 static inline void split_bf16_32(uint8_t *to, __m512 lo, __m512 hi)
 {
     __m512i first = to_bf16_32(lo, hi);
@@ -124,8 +126,8 @@ static inline void split_bf16_32(uint8_t *to, __m512 lo, __m512 hi)
     _mm512_store_si512(to + TILE_BYTES, rest_bf16_32(first, lo, hi));
 }
 
-/* 32 F16 numbers as the sums of two in bf16 exactly, their first eight bits, rounded or not, and
- * what is left of them: to a row of one tile, and `step` bytes on. */
+/* Split 32 F16 numbers exactly into sums of two bf16 numbers: their first eight bits, rounded or
+ * not, go to a row of a tile, and the rest `step` bytes further. */
 static inline __attribute__((always_inline)) void split_f16_by(uint8_t *to, size_t step, __m512i h,
                                                                int half)
 {
@@ -153,7 +155,7 @@ static inline void split_f16_rounded(uint8_t *to, size_t step, __m512i h)
     split_f16_by(to, step, h, 0x8000);
 }
 
-/* The rounded parts, whose rest is half as large, of two times sixteen numbers by fewer
+/* The same with rounded parts (whose rest is half as large) for two times sixteen numbers by fewer
  * instructions, which leave pair i of them at split_place(i): to a row of one tile, and of the tile
  * after it. */
 static inline __attribute__((always_inline)) void split_f16_32(uint8_t *to, __m256i lo, __m256i hi)
@@ -169,14 +171,15 @@ static inline __attribute__((always_inline)) void split_f16_32(uint8_t *to, __m2
                        _mm512_packus_epi32(_mm512_srli_epi32(a2, 16), _mm512_srli_epi32(b2, 16)));
 }
 
-/* Where pair i of sixteen is after split_f16_32: two of the first half, two of the second, ... */
+/* The place of pair i of sixteen after split_f16_32: two of the first half, two of the second, ...
+ */
 static inline int split_place(int i)
 {
     return i % 8 / 2 * 4 + i / 8 * 2 + i % 2;
 }
 
-/* Where the numbers of two vectors go in rows of a B tile, which are two numbers of each
- * column next to each other. */
+/* The order of the numbers of two vectors in a row of a B tile, where two numbers of each column
+ * are next to each other. */
 static inline __m512i pair_order(int lanes)
 {
     uint16_t at[32];
@@ -185,7 +188,8 @@ static inline __m512i pair_order(int lanes)
     return _mm512_loadu_si512(at);
 }
 
-/* Two vectors as bf16: rows of a B tile, and with two planes of the tile after it. */
+/* Store two vectors as bf16 in a row of a B tile, and with two planes their rests in the tile after
+ * it. */
 static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 even, __m512 odd,
                                                             __m512i order, int planes)
 {
@@ -196,7 +200,7 @@ static inline __attribute__((always_inline)) void pair_rows(uint8_t *pt, __m512 
                            _mm512_permutexvar_epi16(order, rest_bf16_32(first, even, odd)));
 }
 
-/* The rows of a tile become its columns, pairs of bf16 staying together. */
+/* Transpose a tile, keeping pairs of bf16 together. */
 static inline void turn_tile(uint8_t *tile)
 {
     __m512i r[16];
@@ -207,7 +211,7 @@ static inline void turn_tile(uint8_t *tile)
         _mm512_store_si512(tile + i * 64, r[i]);
 }
 
-/* Tiles 4 and 5 by tiles 6 and 7, added to 0 1 / 2 3. */
+/* Multiply tiles 4 and 5 by tiles 6 and 7 and add the products to tiles 0 1 / 2 3. */
 static inline void products_2x2(void)
 {
     _tile_dpbf16ps(0, 4, 6);
@@ -216,7 +220,7 @@ static inline void products_2x2(void)
     _tile_dpbf16ps(3, 5, 7);
 }
 
-/* The same, or only by tile 6. */
+/* The same, or with one column only by tile 6. */
 static inline __attribute__((always_inline)) void products_by(int columns)
 {
     _tile_dpbf16ps(0, 4, 6);
@@ -227,9 +231,9 @@ static inline __attribute__((always_inline)) void products_by(int columns)
     }
 }
 
-/* Between tile and vector instructions: where they overlap they slow each other down. (Attention of
- * 7 queries over a chunk: 4.4 us without this, 3.1 us with it, on a Xeon of the fifth generation.)
- */
+/* Call it between tile and vector instructions: if they overlap they slow each other down.
+ * (Attention of 7 queries over a chunk: 4.4 us without this, 3.1 us with it, on a fifth-generation
+ * Xeon.) */
 static inline void phase(void)
 {
     tiles_written();
@@ -242,7 +246,7 @@ extern const struct matmul_kernel matmul_own_amx; /* matmul_own_amx.c */
 extern const struct matmul_kernel matmul_iq4_nl_amx;
 /* Attention over a bf16 or f16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
 extern const struct attn_kernel attn_bf16_amx, attn_f16_amx, attn_pair_amx;
-/* Rows of keys and values to a chunk of either (attn_lay_amx.c). */
+/* Store rows of keys and values as a chunk of either kind (attn_lay_amx.c). */
 void attn_lay_bf16_amx(void *k, void *vt, const struct attn_rows *x, int d);
 void attn_lay_pair_amx(void *k, void *vt, const struct attn_rows *x, int d);
 /* A whole head of plain rows (attn_head_amx.c). */
