@@ -57,11 +57,10 @@ static enum pv_status map_fd(struct file_map *map, int fd, const char *path, uin
 }
 
 /* A clone without git-LFS has a few lines of text in place of each large file. */
-static bool is_lfs_pointer(const struct file_map *map)
+bool file_is_lfs_pointer(const void *data, size_t size)
 {
     static const char begin[] = "version https://git-lfs.github.com/spec/";
-    return map->size >= sizeof begin && map->size < 1024 &&
-           !memcmp(map->data, begin, sizeof begin - 1);
+    return size >= sizeof begin && size < 1024 && !memcmp(data, begin, sizeof begin - 1);
 }
 
 enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t limit,
@@ -75,7 +74,7 @@ enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t li
         return fail(err, PV_E_IO, "%s: %s", path, strerror(errno));
     s = map_fd(map, fd, path, limit, err);
     close(fd);
-    if (!s && is_lfs_pointer(map)) {
+    if (!s && file_is_lfs_pointer(map->data, map->size)) {
         s = fail(err, PV_E_FORMAT,
                  "%s: a git-LFS pointer of %zu bytes, not the file itself: run 'git lfs pull', or "
                  "download with 'hf download'",

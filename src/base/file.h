@@ -26,6 +26,9 @@ enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t li
                              struct pv_error *err);
 void file_map_close(struct file_map *map);
 
+/* Is this the beginning of a git-LFS pointer? `size` may be that of the whole file. */
+bool file_is_lfs_pointer(const void *data, size_t size);
+
 /* The digest of a regular file's contents. */
 enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv_error *err);
 

@@ -8,6 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* GGUF files that are a part of a model, or belong to one. */
+static const struct {
+    const char *arch, *what, *model;
+} parts[] = {
+    { "clip", "vision tower (mmproj)", "with its decoder" },
+    { "prevue-head", "draft head", "that it was made for" },
+    { "prevue-adaptor", "vision adaptor", "that it was made for" },
+};
+
 static enum pv_status read_arch(struct config *c, const struct gguf *g,
                                 const struct family *const *families, struct pv_error *err)
 {
@@ -26,14 +35,10 @@ static enum pv_status read_arch(struct config *c, const struct gguf *g,
         snprintf(c->arch_name, sizeof c->arch_name, "%s", f->arch);
         return PV_OK;
     }
-    if (name.len == 4 && !memcmp(name.s, "clip", 4))
-        return fail(err, PV_E_ARG,
-                    "%s: only a vision tower (mmproj); the model is the file with its decoder",
-                    gguf_path(g));
-    if (name.len == 11 && !memcmp(name.s, "prevue-head", 11))
-        return fail(err, PV_E_ARG,
-                    "%s: only a draft head; the model is the file that it was made for",
-                    gguf_path(g));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (name.len == strlen(parts[i].arch) && !memcmp(name.s, parts[i].arch, name.len))
+            return fail(err, PV_E_ARG, "%s: only a %s; the model is the file %s", gguf_path(g),
+                        parts[i].what, parts[i].model);
     for (uint32_t i = 0; i < name.len; i++) /* it goes into a message */
         if (name.s[i] < ' ' || name.s[i] > '~')
             name.len = 0;

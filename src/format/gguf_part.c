@@ -24,6 +24,9 @@ enum {
     ALIGNMENT_MAX = 1 << 20
 };
 
+/* Ends messages about sizes that the file contradicts. */
+#define DAMAGED ": it is truncated or damaged; download it again"
+
 struct cursor {
     const uint8_t *data;
     size_t pos, size;
@@ -47,8 +50,8 @@ static const uint8_t *take(struct cursor *c, uint64_t n)
 
 static enum pv_status fail_cut(const struct cursor *c, const char *what, struct pv_error *err)
 {
-    return fail(err, PV_E_FORMAT, "%s: the file of %zu bytes ends inside %s at byte %zu", c->path,
-                c->size, what, c->pos);
+    return fail(err, PV_E_FORMAT, "%s: the file of %zu bytes ends inside %s at byte %zu" DAMAGED,
+                c->path, c->size, what, c->pos);
 }
 
 static enum pv_status take_u32(struct cursor *c, uint32_t *out, const char *what,
@@ -241,8 +244,8 @@ static enum pv_status parse_values(struct gguf_part *part, struct cursor *c, uin
     enum pv_status s;
 
     if (count > left(c) / VALUE_MIN_SIZE || count > GGUF_MAX_VALUES)
-        return fail(err, PV_E_FORMAT, "%s: %llu metadata entries in a file of %zu bytes", c->path,
-                    (unsigned long long)count, c->size);
+        return fail(err, PV_E_FORMAT, "%s: %llu metadata entries in a file of %zu bytes" DAMAGED,
+                    c->path, (unsigned long long)count, c->size);
     size = (size_t)count * sizeof *part->value;
     part->value = mem_zalloc(size);
     if (!part->value)
@@ -283,7 +286,7 @@ static enum pv_status measure(struct tensor *t, const struct cursor *c, struct p
 
 too_large:
     return fail(err, PV_E_FORMAT,
-                "%s: the dimensions of tensor %s are larger than the file of %zu bytes", c->path,
+                "%s: tensor %s alone is larger than the file of %zu bytes" DAMAGED, c->path,
                 t->name, c->size);
 }
 
@@ -365,10 +368,11 @@ static enum pv_status place_tensors(struct gguf_part *part, struct extent *exten
             return fail(err, PV_E_FORMAT, "%s: tensor %s is at offset %llu, not a multiple of %llu",
                         c->path, t->name, (unsigned long long)begin, (unsigned long long)alignment);
         if (begin > room || t->size > room - begin)
-            return fail(
-                err, PV_E_FORMAT,
-                "%s: tensor %s of %zu bytes at offset %llu does not fit in the %llu bytes of data",
-                c->path, t->name, t->size, (unsigned long long)begin, (unsigned long long)room);
+            return fail(err, PV_E_FORMAT,
+                        "%s: tensor %s of %zu bytes at offset %llu does not fit in the %llu bytes "
+                        "of data" DAMAGED,
+                        c->path, t->name, t->size, (unsigned long long)begin,
+                        (unsigned long long)room);
         t->data = c->data + start + begin;
         extents[i].end = begin + t->size;
         extents[i].tensor = t;
@@ -407,7 +411,7 @@ static enum pv_status parse_tensors(struct gguf_part *part, struct cursor *c, ui
     if (s)
         return s;
     if (count > left(c) / INFO_MIN_SIZE || count > GGUF_MAX_TENSORS)
-        return fail(err, PV_E_FORMAT, "%s: %llu tensors in a file of %zu bytes", c->path,
+        return fail(err, PV_E_FORMAT, "%s: %llu tensors in a file of %zu bytes" DAMAGED, c->path,
                     (unsigned long long)count, c->size);
     part->tensor = mem_zalloc((size_t)count * sizeof *part->tensor);
     part->tensor_name = mem_alloc((size_t)count * (GGUF_MAX_NAME + 1));
@@ -437,6 +441,8 @@ enum pv_status gguf_part_parse(struct gguf_part *part, struct pv_error *err)
     uint64_t n_tensors = 0, n_values = 0;
     enum pv_status s;
 
+    if (!part->size)
+        return fail(err, PV_E_FORMAT, "%s: is empty", part->path);
     if (!magic || memcmp(magic, "GGUF", 4))
         return fail(err, PV_E_FORMAT, "%s: not a GGUF file (it does not begin with \"GGUF\")",
                     part->path);

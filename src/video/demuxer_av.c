@@ -3,6 +3,7 @@
  * by an empty list. */
 #include "video/demuxer_av.h"
 
+#include "base/file.h"
 #include "video/boxes.h"
 #include "video/formats_av.h"
 
@@ -214,6 +215,19 @@ static enum pv_status container_check(struct demuxer *d, const AVInputFormat *in
     return s;
 }
 
+/* FFmpeg knows no such format. */
+static enum pv_status refuse_unknown(struct demuxer *d, struct pv_error *err)
+{
+    uint8_t head[64];
+    int n = avio_seek(d->io, 0, SEEK_SET) == 0 ? avio_read(d->io, head, sizeof head) : 0;
+
+    if (n > 0 && file_is_lfs_pointer(head, (size_t)n))
+        return fail(err, PV_E_FORMAT,
+                    "%s: a git-LFS pointer, not the file itself: run 'git lfs pull'", d->path);
+    return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture%s", d->path,
+                d->use == FORMAT_FILM ? "" : " nor sound");
+}
+
 static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
 {
     const AVInputFormat *input = NULL;
@@ -225,8 +239,7 @@ static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
     if (s)
         return s;
     if (r < 0 || !input)
-        return fail(err, PV_E_FORMAT, "%s: is neither a video nor a picture%s", d->path,
-                    d->use == FORMAT_FILM ? "" : " nor sound");
+        return refuse_unknown(d, err);
     s = container_check(d, input, err);
     if (s)
         return s;

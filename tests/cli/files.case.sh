@@ -72,6 +72,13 @@ failure prompt_file_with_zero 'zero\.txt.*zero byte' generate -m micro.gguf -f z
 mkdir hub
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 4997750728\n' 0 >pointer.gguf
 failure lfs_pointer 'pointer\.gguf: a git-LFS pointer of [0-9]+ bytes.*hf download' inspect pointer.gguf
+cp pointer.gguf pointer.mp4
+failure lfs_pointer_video 'pointer\.mp4: a git-LFS pointer, not the file itself' frames pointer.mp4 -o pointer-frames
+: >nothing.gguf
+failure empty_model 'nothing\.gguf: is empty' inspect nothing.gguf
+head -c 100000 "$root/models/nano.gguf" >short.gguf
+failure truncated_model 'short\.gguf: .*100000 bytes.*: it is truncated or damaged; download it again' inspect short.gguf
+failure adaptor_is_no_model 'nano-adaptor\.gguf: only a vision adaptor' inspect "$root/models/nano-adaptor.gguf"
 cp -r "$golden/qwen2_5_vl_video" hub/lfs
 cp pointer.gguf hub/lfs/model.safetensors
 failure lfs_pointer_in_directory 'lfs/model\.safetensors: a git-LFS pointer' inspect hub/lfs
