@@ -261,11 +261,20 @@ static double usual_ratio(void)
     return m.ratio;
 }
 
+/* Whoever gives an option of the draft model means that it drafts, and not a draft head that lies
+ * beside the model. */
+static bool means_draft_model(const struct method_args *a)
+{
+    return a->draft || a->draft_mmproj || a->draft_adaptor || a->draft_vision > 0 ||
+           a->draft_device || draft_ranks();
+}
+
 /* Who drafts, and on what; what the others mean depends on it. */
 static void change_drafter(const struct method_args *a, struct pv_method *m, bool self,
                            const char *head)
 {
-    bool takes_head = head && (a->head || !a->draft) && a->schedule != PV_SCHEDULE_PARALLEL;
+    bool takes_head =
+        head && (a->head || !means_draft_model(a)) && a->schedule != PV_SCHEDULE_PARALLEL;
     bool chosen = a->drafter >= 0;
     if (m->automatic && !chosen && takes_head && drafter_of(m)->as_head) {
         m->drafter = drafter_of(m)->as_head; /* the cheapest there is */
@@ -493,7 +502,9 @@ int method_args_check(const struct method_args *a, const char *command, struct p
         return options_misuse(command, "method %s: %s", m.name, refused.text);
     why = useless(a, &m, &name, words);
     if (why)
-        return options_misuse(command, "--%s %s: it cannot be used here", name, why);
+        return options_misuse(command, "--%s %s: it cannot be used with method %s%s%s", name, why,
+                              m.name, drafts(&m) ? " and drafter " : "",
+                              drafts(&m) ? drafter_of(&m)->name : "");
     r = check_parts(&m, command, path != NULL, head);
     if (r != OPTIONS_RUN)
         return r;

@@ -132,6 +132,9 @@ for how in "" "--temperature 0.8 --seed 3"; do
         verdict "nano_adaptor $method $how" "$why"
     done
 done
+# The adaptor belongs to a draft model, so that drafts, and not nano's draft head.
+run_at "$root" "$prevue" $short -n 2 $adapted
+verdict nano_adaptor_means_draft_model "$(grep -q '"drafter":"model"' out || echo 'the draft model does not draft')"
 run_at "$root" "$prevue" bench "$sample.mp4" --frames 4 -n 32 --repeat 1 --methods sd $adapted --csv "$dir/adapted.csv"
 why=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i }
     NR > 1 && $at["method"] == "sd" { seen = 1; if ($at["accepted_per_pass"] < 1) print "hardly anything is accepted" }

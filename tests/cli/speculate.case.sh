@@ -315,7 +315,7 @@ printf 'broken \377\n' >broken.txt
 failure draft_text_broken 'broken.txt: ' $ask -d other.gguf --draft-vocab 9 --draft-text broken.txt
 misuse draft_vision_word 'option --draft-vision takes one of: auto own shared' $ask -d other.gguf --draft-vision theirs
 misuse draft_vision_self 'cannot be combined with --draft self' $ask -d self --draft-vision shared
-misuse draft_vision_ngram 'is for the drafters model and cascade' $ask --method ngram --draft-vision shared
+misuse draft_vision_ngram 'is for the drafters model and cascade: it cannot be used with method ngram and drafter ngram' $ask --method ngram --draft-vision shared
 misuse draft_adaptor_own 'contradict each other' $ask -d other.gguf --draft-vision own --draft-adaptor some.txt
 failure draft_adaptor_missing 'nowhere.gguf: ' $ask -d other.gguf --method sd --draft-adaptor nowhere.gguf
 failure draft_adaptor_model 'model.gguf: not a vision adaptor' $ask -d other.gguf --method sd --draft-adaptor model.gguf
