@@ -127,24 +127,26 @@ static void print_speculation(const struct answer *a, const struct figures *f)
             (long long)st->rounds, st->verify_s, accepted_per_pass(f), tokens_per_pass(f),
             mean_run(f), 100 * acceptance(f));
     if (st->parallel_rounds > 0)
-        fprintf(stderr,
-                "at once %6lld rounds: window %d, %d threads draft, %lld tokens drafted during the "
-                "prefill, %lld lost, longest run %lld, %.3f s waited for the drafter\n",
-                (long long)st->parallel_rounds, st->window, st->draft_threads,
-                (long long)st->startup_tokens, (long long)st->wasted, (long long)st->longest_run,
-                st->wait_s);
+        fprintf(
+            stderr,
+            "at once %6lld rounds: window %d, %d of the threads draft, %lld tokens drafted during "
+            "the prefill, %lld lost, longest run %lld, %.3f s waited for the drafter\n",
+            (long long)st->parallel_rounds, st->window, st->draft_threads,
+            (long long)st->startup_tokens, (long long)st->wasted, (long long)st->longest_run,
+            st->wait_s);
 }
 
 void answer_stats(const struct answer *a)
 {
     const struct pv_stats *st = &a->stats;
     struct figures f = figures_of(st);
+    int threads = a->model->threads ? a->model->threads : cpu_count();
 
     fputs("model   ", stderr);
     shown_puts(stderr, a->model->path);
     if (a->model->device)
         fprintf(stderr, " on %s", a->model->device);
-    fprintf(stderr, ", %d threads\n", a->model->threads ? a->model->threads : cpu_count());
+    fprintf(stderr, ", %d thread%s\n", threads, threads == 1 ? "" : "s");
     if (st->frames)
         fprintf(stderr, "video   %6lld frames in %8.3f s (%.1f frames/s), %lld lost\n",
                 (long long)st->frames, st->video_s, quotient((double)st->frames, st->video_s),

@@ -129,9 +129,14 @@ static bool take_lines(struct earlier *e, const struct buf *text)
 
 static bool open_file(struct batch_output *o)
 {
+    struct stat st;
     o->fd = open(o->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (o->fd < 0) {
         report("%s: cannot be opened: %s", o->path, strerror(errno));
+        return false;
+    }
+    if (fstat(o->fd, &st) || !S_ISREG(st.st_mode)) { /* a run reads what the run before it wrote */
+        report("%s: exists and is not a regular file", o->path);
         return false;
     }
     if (flock(o->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {

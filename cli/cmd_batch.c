@@ -150,8 +150,9 @@ static int make_plan(const struct batch_args *a, struct plan *plan)
     return OPTIONS_RUN;
 }
 
-/* What came of it: one line on stderr. there: results of earlier runs, `failed` of them errors. */
-static int sum_up(const struct batch_counts *c, int there, int failed, bool written)
+/* What came of it, on stderr. there: results of earlier runs, `failed` of them errors. */
+static int sum_up(const struct batch_counts *c, const char *output, int there, int failed,
+                  bool written)
 {
     char before[64] = "";
     if (there > 0)
@@ -170,7 +171,10 @@ static int sum_up(const struct batch_counts *c, int there, int failed, bool writ
         return EXIT_FAILED;
     if (c->answered + c->failed < c->wanted)
         return interrupted() ? interrupted() : EXIT_FAILED;
-    return c->failed + failed > 0 ? EXIT_FAILED : 0;
+    if (c->failed + failed > 0)
+        return report("%s: its lines with \"error\" say why clips failed; --retry tries them again",
+                      output);
+    return 0;
 }
 
 /* More clips than that only wait for the same processors. */
@@ -214,7 +218,7 @@ static int run_engine(const struct batch_args *a, const struct plan *plan,
         if (!err.code) {
             catch_interrupt();
             batch_answer_all(&b, &counts);
-            result = sum_up(&counts, there, failed, !b.out->failed);
+            result = sum_up(&counts, plan->output, there, failed, !b.out->failed);
         }
     }
     if (err.code)
@@ -256,7 +260,7 @@ static int run_list(const struct batch_args *a, const struct plan *plan,
     if (wanted > 0) {
         result = run_engine(a, plan, &b, there, failed);
     } else {
-        result = sum_up(&(struct batch_counts){ 0 }, there, failed, true);
+        result = sum_up(&(struct batch_counts){ 0 }, plan->output, there, failed, true);
     }
     batch_output_close(&out);
     mem_free(skip);

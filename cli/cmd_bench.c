@@ -308,7 +308,8 @@ static void print_tally(struct buf *out, const struct bench *b, const struct tal
     buf_printf(out, "%d clip%s, ", t->clips, t->clips == 1 ? "" : "s");
     if (t->frames)
         buf_printf(out, "%d frame%s each, ", t->frames, t->frames == 1 ? "" : "s");
-    buf_printf(out, "%d threads, median of %d", threads_used(b), b->args->repeat);
+    buf_printf(out, "%d thread%s, median of %d", threads_used(b), threads_used(b) == 1 ? "" : "s",
+               b->args->repeat);
     if (b->args->simulate > 0)
         buf_printf(out, ", SIMULATED acceptance %.4g", b->args->simulate);
     buf_puts(out, b->args->bits ? "; identical: tokens and bits of logits\n" : "\n");

@@ -84,11 +84,11 @@ static enum pv_status count_find(int *out, const struct choose_params *p, const 
     }
     if (p->rule == CHOOSE_QWEN && !(n >= 2 && n <= r->count))
         return fail(err, PV_E_ARG,
-                    "%g frames of %g were to be taken: Qwen's rule takes 2 or more "
+                    "%.0f frames of %.0f were to be taken: Qwen's rule takes 2 or more "
                     "and none twice",
                     n, r->count);
     if (n > limit)
-        return fail(err, PV_E_LIMIT, "%g frames are asked for, at most %d are allowed", n, limit);
+        return fail(err, PV_E_LIMIT, "%.0f frames are asked for, at most %d are allowed", n, limit);
     *out = (int)n;
     return PV_OK;
 }

@@ -26,6 +26,7 @@ grep -q '^{"line":14,"video":"clip1.y4m","frames":4,"answers":\[{"question":"Why
 grep -q '^{"line":3,"id":"3","video":"clip3.y4m".*"What is 3?".*"Where?".*"finish":"length"' all.jsonl ||
     why="line 3 has not both answers"
 grep -q '13 clips answered, 2 failed' err || why="no summary"
+grep -q '^prevue: all\.jsonl: its lines with "error" say why' err || why="it is not said where the reasons are"
 verdict batch_results "$why"
 
 # An answer is the one that describe gives.
@@ -39,6 +40,8 @@ why=
 [ "$status" -eq 1 ] && [ "$(wc -l <all.jsonl)" -eq $lines ] || why="not the same $lines lines"
 grep -q 'all 15 clips were there already, 2 of them with an error' err || why="no summary"
 verdict batch_again "$why"
+
+failure batch_to_device '/dev/full: exists and is not a regular file' batch list.jsonl -o /dev/full $with
 
 # --- killed at any moment ---
 

@@ -62,7 +62,7 @@ grep -q '"prompt_tokens":9,"tokens":7,' out || why="counts are not 9 and 7"
 verdict json_keys "$why"
 run generate -m $model $ids -n 7 --ignore-eos --stats -t 1
 why=
-grep -qx "model   $model, 1 threads" err || why="model and threads are not named"
+grep -qx "model   $model, 1 thread" err || why="model and threads are not named"
 grep -q '^prompt *9 tokens' err || why="no prompt statistics"
 grep -q '^answer *7 tokens' err || why="no answer statistics"
 verdict stats "$why"
