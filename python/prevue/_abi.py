@@ -8,11 +8,14 @@ from typing import Any, Dict, List, Tuple
 
 
 class Struct(Structure):
-    """A C struct. Assigning to a field that it does not have is an error."""
+    """A C struct. Assigning to a field that it does not have is an error, and so is a number too large for it."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         getattr(type(self), name)
         super().__setattr__(name, value)
+        kept = getattr(self, name)  # ctypes drops the bits that do not fit
+        if type(kept) is int and kept != value:
+            raise OverflowError("%s: the number %d is too large, or negative" % (name, value))
 
 
 PV_OK = 0

@@ -76,3 +76,12 @@ class Layout(unittest.TestCase):
         params.frames = 3
         with self.assertRaises(AttributeError):
             params.frame = 3
+
+    def test_large_numbers_are_refused(self):
+        params = _abi.pv_video_params()
+        for number in (2**32 + 3, 10**12, -(2**31) - 1):
+            with self.assertRaisesRegex(OverflowError, "frames: the number %d is too large" % number):
+                params.frames = number
+        params.frames = 2**31 - 1
+        with self.assertRaises(OverflowError):
+            _abi.pv_limits().memory_bytes = -1
