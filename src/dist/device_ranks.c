@@ -72,8 +72,8 @@ enum pv_status queue_settle(struct rank_device *d, struct pv_error *err)
     return s;
 }
 
-/* All ranks have carried out everything: a rank that could not has ended. The caller holds the
- * lock. */
+/* Wait until all ranks have executed all commands; a rank that could not has ended. The caller
+ * holds the lock. */
 static enum pv_status meet(struct rank_device *d, int work, struct pv_error *err)
 {
     (void)queue_push(d, COMMAND_SYNC, 0, work, sizeof(struct command));

@@ -7,8 +7,8 @@ static const struct device_ops *inner_of(const struct device_work *w)
     return w->d->k.dev->ops;
 }
 
-/* Rank 0's own work, when everything before is done. What the other ranks have may be old after it.
- */
+/* Rank 0's own work, after all queued commands have been executed. The operation may change x, so
+ * the other ranks' copies may be out of date afterwards. */
 static struct device_work *here(struct device_work *w)
 {
     work_settle(w);
@@ -21,7 +21,7 @@ static void local_put(struct device_work *w, void *dst, const void *src, size_t 
     inner_of(w)->put(here(w), dst, src, size);
 }
 
-/* Changes nothing. */
+/* Does not use here(), because reading changes nothing. */
 static void local_get(struct device_work *w, void *dst, const void *src, size_t size)
 {
     work_settle(w);
@@ -162,7 +162,7 @@ static void local_unit_dots(struct device_work *w, double *out, const uint16_t *
     inner_of(w)->unit_dots(here(w), out, units, sum, n, width);
 }
 
-/* What the CPU does not have, this device has not either. */
+/* Operations that the CPU device lacks are missing here too. */
 void fill_local_ops(struct device_ops *table, const struct device_ops *inner)
 {
     table->put = local_put;

@@ -21,7 +21,7 @@ static size_t count_numbers(const struct attn_run *runs, int n)
     return sum;
 }
 
-/* Unless the other ranks have the same runs already. */
+/* Queue the runs, unless the other ranks have the same ones already. */
 static void push_runs(struct device_work *w, const struct attn_run *runs, int n)
 {
     struct rank_device *d = w->d;
@@ -193,7 +193,7 @@ static void ranks_matmul(struct device_work *w, const struct matmul_job *jobs, i
         c->y_stride = jobs[i].y_stride;
     }
     pthread_mutex_unlock(&d->lock);
-    w->there = false; /* its input took the place of x */
+    w->there = false; /* its input replaced x on the other ranks */
     w->dirty = true;
 }
 
@@ -208,7 +208,7 @@ static void ranks_kv_move(struct device_work *w, const struct kv_layer *kv, cons
                           const int *from, int n)
 {
     struct rank_device *d = w->d;
-    int id, pages = last_page(from, n); /* ascending, and no slot moves up */
+    int id, pages = last_page(from, n); /* slots are ascending and only move down */
     const struct rank_pool *p;
     if (w->id < 0) {
         d->k.dev->ops->kv_move(w->inner, kv, to, from, n);
@@ -281,7 +281,7 @@ static void ranks_kv_copy(struct device_work *w, const struct kv_layer *to,
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Memory of rank 0, or a page of a pool on every rank. */
+/* Copy memory of rank 0, or a page of a pool on every rank. */
 static void ranks_copy(struct device_work *w, void *dst, const void *src, size_t size)
 {
     struct rank_device *d = w->d;

@@ -27,7 +27,7 @@ enum pv_status device_ranks_source(struct device *dev, const char *path, const v
     size_t len = strlen(path) + 1;
     struct command_source *c;
     if (d->n_sources == RANK_SOURCES || size == 0)
-        return PV_OK; /* its rows are sent */
+        return PV_OK; /* its rows will be sent instead */
     pthread_mutex_lock(&d->lock);
     d->source[d->n_sources].data = data;
     d->source[d->n_sources].size = size;
@@ -42,7 +42,7 @@ enum pv_status device_ranks_source(struct device *dev, const char *path, const v
     return queue_settle(d, err);
 }
 
-/* The file that all ranks have and the matrix lies in; -1: none. */
+/* The file that contains the matrix, if all ranks have it; otherwise -1. */
 static int source_of(const struct rank_device *d, const struct matrix *m, uint64_t *offset)
 {
     const uint8_t *data = m->data;
@@ -89,7 +89,7 @@ static enum pv_status ranks_take(struct device *dev, struct matrix *m, struct pv
     enum pv_status s;
     if (m->spread.kind != SPREAD_NONE)
         return take_spread(d, m, err);
-    s = queue_settle(d, err); /* its threads may be repacking */
+    s = queue_settle(d, err); /* the device's threads may be repacking */
     if (s)
         return s;
     inner->repacks = dev->repacks;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The next batch of commands. */
+/* Receive the next batch of commands. */
 static enum pv_status receive(struct transport *t, struct batch_buffer *b, struct pv_error *err)
 {
     struct batch_head head;
@@ -23,7 +23,7 @@ static enum pv_status receive(struct transport *t, struct batch_buffer *b, struc
     return s ? s : transport_bcast(t, b->data + BATCH_FIRST, b->size - BATCH_FIRST, err);
 }
 
-/* *end: COMMAND_END was among them. */
+/* Execute a batch. *end is set if COMMAND_END was in it. */
 static enum pv_status run_batch(struct rank *k, const struct batch_buffer *b, bool *end,
                                 struct pv_error *err)
 {

@@ -10,7 +10,7 @@ int rank_workers(const struct transport *t)
     return t->n - t->apart;
 }
 
-/* Rank 0 has nothing of what the others share. */
+/* Whether this is rank 0 and it has no part of the distributed weights. */
 static bool only_leads(const struct transport *t, int rank)
 {
     return t->apart && rank == 0;

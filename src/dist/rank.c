@@ -244,7 +244,7 @@ struct report {
     char text[RANK_REPORT - sizeof(int32_t)];
 };
 
-/* Rank 0 hears what failed on which rank. */
+/* Tell rank 0 what failed on which rank. */
 static enum pv_status run_sync(struct rank *k, const struct command *c, struct pv_error *err)
 {
     struct report all[RANKS_MAX], *own = &all[k->t->rank];

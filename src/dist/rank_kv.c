@@ -38,7 +38,7 @@ enum pv_status rank_kv_open(struct rank *k, const struct command *c, struct pv_e
     if (!p)
         return fail_nomem(err, sizeof *p);
     p->shape = *s;
-    /* At least one: rank 0's addresses are what pages are known by. */
+    /* At least one, because pages are identified by their addresses on rank 0. */
     p->n_kv = h.kv.to > h.kv.from ? h.kv.to - h.kv.from : 1;
     p->page_size = 2 * (size_t)s->n_layers *
                    dtype_row_size(s->dtype, (int64_t)p->n_kv * s->head_dim) * KV_CHUNK;
@@ -63,7 +63,7 @@ enum pv_status rank_kv_close(struct rank *k, const struct command *c, struct pv_
     return PV_OK;
 }
 
-/* Rank 0 tells which session it is for. */
+/* The work of the session for which rank 0 sent the command. */
 static struct device_work *work_of(const struct rank *k, const struct command *c)
 {
     return ((struct rank_work *)table_find(&k->works, c->work))->inner;

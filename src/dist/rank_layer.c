@@ -21,7 +21,7 @@ static const struct device_ops *ops_of(const struct rank_work *w)
 
 /* ---- rows that all ranks compute a part of ---- */
 
-/* Where this rank's part of m rows is to be computed, its rows one after the other. */
+/* Where this rank's part of m rows must be computed, one row after the other. */
 static float *part_at(const struct rank_work *w, int n_ranks, int which, const struct ranges *at,
                       int m)
 {
@@ -36,7 +36,7 @@ static void byte_ranges(size_t *bytes, const struct ranges *at, int n_ranks, int
         bytes[r] = (size_t)at->at[r] * (size_t)m * sizeof(float);
 }
 
-/* Rows [m, width] of the parts that lie in the stage. */
+/* Assemble rows [m, width] from the parts in the stage buffer. */
 static void put_together(float *y, size_t stride, const float *parts, const struct ranges *at,
                          int n_ranks, int m)
 {
@@ -48,7 +48,8 @@ static void put_together(float *y, size_t stride, const float *parts, const stru
     }
 }
 
-/* The whole rows on every rank; inputs of products need not be where only one rank has any. */
+/* Gather the whole rows on every rank. If only one rank has any outputs, inputs of products are not
+ * gathered. */
 static const float *gather_rows(struct rank_work *w, int n_ranks, int which,
                                 const struct ranges *at, int m)
 {
@@ -59,13 +60,13 @@ static const float *gather_rows(struct rank_work *w, int n_ranks, int which,
         return w->stage[which];
     byte_ranges(bytes, at, n_ranks, m);
     rank_gather(w->k, w->stage[which], bytes, RANKS_ALL);
-    if (m == 1) /* then they lie in order already */
+    if (m == 1) /* a single row is in order already */
         return w->stage[which];
     put_together(w->full[which], (size_t)at->at[n_ranks], w->stage[which], at, n_ranks, m);
     return w->full[which];
 }
 
-/* Those of the jobs that have outputs here. */
+/* Run those of the jobs that have outputs on this rank. */
 static void multiply(struct rank_work *w, const struct matmul_job *jobs, int n_jobs, const float *x,
                      int n)
 {
@@ -85,7 +86,7 @@ static float attention_scale(const struct rank_layer *l)
     return 1.0f / __builtin_sqrtf((float)l->shape.head_dim);
 }
 
-/* Sums go through the ranks in the order of their heads, and back to rank 0. */
+/* The sums go from rank to rank in the order of their heads, and back to rank 0. */
 static void add_columns(struct rank_work *w, const struct rank_layer *l, struct column_job *job)
 {
     struct transport *t = w->k->t;
@@ -120,7 +121,7 @@ void layer_attn(struct rank_work *w, const struct rank_layer *l, const struct at
     const float *in = a->wide ? a->wide : l->w.attn_norm ? w->xn : a->x;
     for (int i = 0; n_kv == 0 && i < a->n_columns; i++)
         add_columns(w, l, &a->columns[i]);
-    if (n_kv == 0) /* others have all heads */
+    if (n_kv == 0) /* this rank has no heads */
         return;
     if (in == w->xn)
         ops->rmsnorm(w->inner, w->xn, a->x, l->w.attn_norm, a->n, s->hidden, s->eps);
@@ -149,7 +150,7 @@ void layer_attn(struct rank_work *w, const struct rank_layer *l, const struct at
 
 /* ---- the rest ---- */
 
-/* Only these rows of attention and of x. */
+/* Keep only these rows of the attention's result and of x. */
 static const float *keep_rows(struct rank_work *w, const struct rank_layer *l, float *x,
                               const int32_t *rows, int n_rows)
 {
@@ -160,7 +161,7 @@ static const float *keep_rows(struct rank_work *w, const struct rank_layer *l, f
     return w->q;
 }
 
-/* x += W y, W's outputs being spread. */
+/* x += W y, where W's outputs are spread over the ranks. */
 static void add_product(struct rank_work *w, const struct rank_layer *l, const struct matrix *m,
                         float *x, const float *y, int n)
 {
@@ -204,7 +205,7 @@ void layer_finish(struct rank_work *w, const struct rank_layer *l, float *x, int
 
 /* ---- products outside layers ---- */
 
-/* As many rows at a time as the stage has room for. */
+/* Processes as many rows at a time as the stage buffer has room for. */
 void matrix_product(struct rank_work *w, const struct rank_matrix *m, float *y, size_t y_stride,
                     const float *x, int n)
 {

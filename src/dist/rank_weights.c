@@ -22,7 +22,7 @@ void source_sum(const struct file_map *map, uint8_t out[DIGEST_SIZE])
     checksum_finish(&sum, out);
 }
 
-/* Every rank tells whether it has the same file. */
+/* Every rank reports whether it has the same file. */
 enum pv_status rank_source(struct rank *k, const struct command *c, struct pv_error *err)
 {
     const struct command_source *m = (const struct command_source *)c;
@@ -61,7 +61,7 @@ void rank_matrix_close(struct rank *k, struct rank_matrix **m)
     *m = NULL;
 }
 
-/* Rank 0's rows of a matrix to the ranks they belong to. */
+/* Send rows of a matrix from rank 0 to the ranks that need them. */
 static void send_rows(struct rank *k, const struct command_take *c)
 {
     const uint8_t *data = (const uint8_t *)(uintptr_t)c->data;
@@ -72,7 +72,7 @@ static void send_rows(struct rank *k, const struct command_take *c)
     }
 }
 
-/* Where this rank's rows lie. */
+/* Find or receive this rank's rows. */
 static enum pv_status find_rows(struct rank *k, struct rank_matrix *m, const struct command_take *c,
                                 struct part p, struct pv_error *err)
 {
@@ -154,7 +154,8 @@ void rank_experts_close(struct rank_experts **e)
     *e = NULL;
 }
 
-/* Results are sorted by expert, and so by rank: they are gathered where they lie. */
+/* Gather the experts' results. They are sorted by expert and thus by rank, so this needs no copies.
+ */
 static void share_rows(void *ctx, float *rows, const int *first)
 {
     struct rank_experts *e = ctx;
@@ -187,7 +188,7 @@ enum pv_status rank_take_experts(struct rank *k, const struct command *head, str
     for (size_t i = 0; i < 3 * n; i++) {
         const struct rank_matrix *m = table_find(&k->matrices, ids[i]);
         e->matrix[i] = m->m;
-        e->matrix[i].out = m->out; /* the shape, also of those that are not here */
+        e->matrix[i].out = m->out; /* the shape, also of experts on other ranks */
     }
     e->e = (struct expert_weights){ .n = c->n,
                                     .used = c->used,

@@ -12,7 +12,7 @@ size_t rank_work_numbers(const struct work_shape *s)
     return RANK_RUNS * pages + 2 * (size_t)s->rows + RANK_RUNS;
 }
 
-/* Carves the block, or with `a` NULL only counts its bytes. */
+/* Take the buffers from the block; if `a` is NULL, only count the bytes. */
 static size_t carve(struct rank_work *w, struct arena *a, const struct rank *k,
                     const struct work_shape *s)
 {

@@ -77,7 +77,7 @@ static enum pv_status mpi_recv(struct transport *t, int from, void *data, size_t
 
 static void mpi_close(struct transport *t)
 {
-    if (t->broken) /* the others may wait for what will not come */
+    if (t->broken) /* the others may wait for messages that will not come */
         MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Finalize();
     mem_free(t);

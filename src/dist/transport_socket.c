@@ -20,22 +20,22 @@ enum { NO_FD = -1, SIGNAL_STEP = 256 };
 struct socket_transport {
     struct transport base;
     int fd[RANKS_MAX];        /* to each other rank */
-    pid_t child[RANKS_MAX];   /* rank 0 of forked ones; 0: none */
-    pid_t started[RANKS_MAX]; /* the same, and never changed */
+    pid_t child[RANKS_MAX];   /* of rank 0, if ranks were forked; 0: none */
+    pid_t started[RANKS_MAX]; /* the same, but never changed */
     int killed;   /* of rank 0: what find_killed found, rank * SIGNAL_STEP + signal; 0: nothing.
-                     Atomic, and told before the child is waited for */
-    pid_t parent; /* of a forked one: rank 0 */
+                     Atomic; set before the child is waited for */
+    pid_t parent; /* of a forked rank: process id of rank 0 */
 };
 
-/* What goes to one rank and what comes from it. */
+/* Data to send to one rank, and to receive from it. */
 struct flow {
     const uint8_t *out;
     uint8_t *in;
     size_t out_left, in_left;
 };
 
-/* How the child of a rank that is gone ended; true: by a signal. Their sockets are closed by now,
- * so that those that still run end, too. */
+/* Find out how the child process of a rank that is gone ended. Returns true if a signal killed it.
+ * The sockets are closed by now, so the children that still run will end too. */
 static bool find_killed(struct socket_transport *s, int *rank, int *by)
 {
     bool found = false;
@@ -69,8 +69,8 @@ static enum pv_status fail_killed(const struct transport *t, int rank, int by, s
     return fail(err, PV_E_IO, "rank %d of %d was killed by signal %d", rank, t->n, by);
 }
 
-/* Rank 0 that has noticed a failure waits for its children; one that was killed is not their parent
- * any more, soon after its sockets are closed. */
+/* Whether rank 0 still runs. If it noticed a failure, it waits for its children. If it was killed,
+ * the children soon have another parent, shortly after its sockets are closed. */
 static bool leader_runs(const struct socket_transport *s)
 {
     const struct timespec moment = { .tv_nsec = 50 * 1000 * 1000 };
@@ -91,7 +91,7 @@ static enum pv_status fail_lost(struct socket_transport *s, int rank, struct pv_
     return fail(err, PV_E_IO, "rank %d of %d has ended", rank, s->base.n);
 }
 
-/* As much as goes without waiting; false: the other side is gone. */
+/* Send as much as possible without waiting. Returns false if the other side is gone. */
 static bool move_out(int fd, struct flow *f, bool *moved)
 {
     while (f->out_left > 0) {
@@ -120,7 +120,7 @@ static bool move_in(int fd, struct flow *f, bool *moved)
     return true;
 }
 
-/* Until some rank can go on. */
+/* Wait until data can be sent to, or received from, some rank. */
 static void wait_any(const struct socket_transport *s, const struct flow *flow)
 {
     struct pollfd p[RANKS_MAX];
@@ -197,7 +197,7 @@ static enum pv_status socket_recv(struct transport *t, int from, void *data, siz
     return exchange((struct socket_transport *)t, flow, err);
 }
 
-/* Whoever uses the transport may be waiting for the same children: nothing is changed here. */
+/* Changes nothing, because another thread may be waiting for the same children. */
 static enum pv_status socket_check(const struct transport *t, struct pv_error *err)
 {
     const struct socket_transport *s = (const struct socket_transport *)t;
@@ -207,7 +207,7 @@ static enum pv_status socket_check(const struct transport *t, struct pv_error *e
         if (s->started[r] <= 0)
             continue;
         if (waitid(P_PID, (id_t)s->started[r], &info, WEXITED | WNOHANG | WNOWAIT))
-            ended = r; /* somebody has waited for it */
+            ended = r; /* another thread has waited for it */
         else if (info.si_pid == s->started[r] && info.si_code != CLD_EXITED)
             return fail_killed(t, r, info.si_status, err);
         else if (info.si_pid == s->started[r])
@@ -259,7 +259,7 @@ static enum pv_status open_all(struct socket_transport **all, int n, struct pv_e
     return PV_OK;
 }
 
-/* All but those of rank `keep`. */
+/* Close all transports except that of rank `keep`. */
 static void close_others(struct socket_transport **all, int n, int keep)
 {
     for (int r = 0; r < n; r++) {
@@ -309,7 +309,7 @@ enum pv_status transport_fork(struct transport **out, int n, struct pv_error *er
         else
             all[0]->child[r] = all[0]->started[r] = child;
     }
-    if (s) { /* those that run find their sockets closed, and end */
+    if (s) { /* running ranks notice that their sockets are closed, and end */
         struct socket_transport *first = all[0];
         close_others(all, n, 0);
         if (first)

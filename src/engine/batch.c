@@ -10,16 +10,16 @@
 
 enum { FIRST_PROMPT_ROWS = 32, LEAST_PROMPT_ROWS = 8 };
 static const double fade = 0.95;
-static const double outlier = 3;       /* a longer time counts as so many times the usual */
-static const double guess_row = 0.02;  /* of a step of one row, for each row more */
-static const double guess_weight = 64; /* of that guess, in squared rows */
+static const double outlier = 3;       /* longer times count as this many times the usual */
+static const double guess_row = 0.02;  /* share of a one-row step that each further row takes */
+static const double guess_weight = 64; /* weight of that guess, in squared rows */
 
-/* What is in a joint step so far. */
+/* The parts of a joint step so far. */
 struct group {
     const struct step *step[STEP_MAX_PARTS];
     struct batch_part *part[STEP_MAX_PARTS];
     int n, rows, seqs, logits, columns, prompt_rows;
-    int levels; /* steps one after another: more than one with a chain */
+    int levels; /* consecutive steps: more than one with a chain */
 };
 
 /* ---- times ---- */
@@ -66,7 +66,7 @@ int batch_prompt_rows(const struct batch *b, int rows)
     return (int)n;
 }
 
-/* The seconds as they count. */
+/* Add a measurement. Returns the seconds as counted, with outliers limited. */
 static double line_add(struct step_line *l, int rows, double seconds)
 {
     double base, usual = l->n > 0 ? line_slope(l, &base) * rows : 0;
@@ -97,7 +97,8 @@ static void learn(struct batch *b, const struct group *g, double seconds)
 
 /* ---- steps ---- */
 
-/* Chains of one length run together. Drawn ones would not be recorded (decoder_step.c). */
+/* Chains of one length run together. Chains with sampling do not, since they would not be recorded
+ * (decoder_step.c). */
 static bool chains_agree(const struct step *a, const struct step *b)
 {
     return a->chain == b->chain && (a->chain == 0 || (a->argmax && b->argmax));
@@ -117,8 +118,9 @@ static bool fits(const struct batch *b, const struct group *g, const struct step
            chains_agree(first, step) && (g->columns == 0 || step->n_columns == 0);
 }
 
-/* The order of parts changes no result. One order for all makes the same step of the same requests,
- * whoever of them came first: a GPU records each kind of step once (kernels/cuda/recorder.cu). */
+/* The order of parts does not affect results. With one fixed order, the same requests always make
+ * the same step, whichever came first; a GPU records each kind of step once
+ * (kernels/cuda/recorder.cu). */
 static bool comes_before(const struct step *a, const struct step *b)
 {
     const struct step_seq *x = a->seqs, *y = b->seqs;
@@ -155,7 +157,7 @@ static uint64_t first_runs(const struct batch *b)
     return dev->ops->first_runs ? dev->ops->first_runs(dev) : 0;
 }
 
-/* False: the lock was not had. */
+/* Returns false if the lock was not obtained. */
 static bool run_group(struct batch *b, const struct group *g)
 {
     uint64_t before = first_runs(b);
@@ -169,7 +171,7 @@ static bool run_group(struct batch *b, const struct group *g)
         struct batch_part *p = g->part[i];
         p->ran = true;
         p->status = s;
-        if (s && g->n > 1) /* whose fault was it? */
+        if (s && g->n > 1) /* run alone, to find which part failed */
             p->status = decoder_step(b->dec, b->st, p->step, p->err);
         else if (s)
             fail(p->err, s, "%s", err.text);

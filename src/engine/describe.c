@@ -12,8 +12,8 @@ struct memory {
     uint64_t total, available; /* of this machine */
 };
 
-/* What a model takes in all. Weights are mapped: without memory for them it still runs, but reads
- * them from the disk again and again. */
+/* The memory that a model needs in all. Weights are mapped: without enough memory the model still
+ * runs, but reads them from the disk again and again. */
 static uint64_t needed(const struct memory *mem)
 {
     return mem->weights + mem->kv + mem->scratch;
@@ -49,7 +49,7 @@ static void text_tensors(struct buf *b, const struct model_file *mf)
     }
 }
 
-/* Of all parameters, those that one token meets: all but the experts that it does not use. */
+/* The parameters that one token uses: all except those of unused experts. */
 static uint64_t active_parameters(const struct config *c, uint64_t elements)
 {
     return elements - (uint64_t)config_n_sparse(c) * (uint64_t)(c->n_experts - c->n_used) * 3 *
@@ -88,7 +88,7 @@ static void json_experts(struct buf *b, const struct pv_model *m, uint64_t eleme
                (unsigned long long)decoder_copied(m->dec));
 }
 
-/* Whether it fits into the memory of this machine; that of a GPU is another. */
+/* Say whether it fits into the memory of this machine (not of a GPU). */
 static void text_fits(struct buf *b, const struct memory *mem)
 {
     bool fits = needed(mem) <= mem->available;

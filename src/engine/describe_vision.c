@@ -12,7 +12,7 @@ enum { FRAMES = 32, HEIGHT = 480, WIDTH = 854 };
 
 struct example {
     bool ok;
-    int tokens, height, width; /* as the model sees it */
+    int tokens, height, width; /* as the model gets it */
     uint64_t pictures, scratch;
 };
 
@@ -113,7 +113,7 @@ static int count_full(const struct vision_config *c)
     return n;
 }
 
-/* Of a tower that takes pictures of any size. */
+/* For a tower that takes pictures of any size. */
 static void text_any_size(struct buf *b, const struct vision_config *c)
 {
     int step = c->patch * c->merge;

@@ -81,7 +81,7 @@ enum { TEXT_LIMIT = 1 << 20 }; /* bytes one token may complete */
 struct dialogue {
     const struct tokenizer *t;
     struct chat chat;
-    enum pv_status chat_status; /* why the template cannot be used, told when it is needed */
+    enum pv_status chat_status; /* why the template cannot be used; reported when it is needed */
     struct pv_error chat_error;
     bool no_thinking;
     struct prompt prompt;
@@ -101,7 +101,7 @@ enum pv_status dialogue_open(struct dialogue **out, const struct pv_model *m, si
         return fail_nomem(err, sizeof *d);
     d->t = m->tokenizer;
     d->chat_status = chat_init(&d->chat, d->t, model_file_vocab(m->file), &d->chat_error);
-    if (d->chat_status == PV_E_NOMEM) { /* no property of the template */
+    if (d->chat_status == PV_E_NOMEM) { /* not the template's fault */
         fail(err, PV_E_NOMEM, "%s", d->chat_error.text);
         mem_free(d);
         return PV_E_NOMEM;
@@ -133,7 +133,7 @@ static enum pv_status ready(struct dialogue *d, struct pv_error *err)
     return PV_OK;
 }
 
-/* Close what chat_* wrote and hand it out. */
+/* Finish what chat_* wrote and return it. */
 static enum pv_status finish(struct dialogue *d, enum pv_status s, struct id_span *out,
                              struct pv_error *err)
 {

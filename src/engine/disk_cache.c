@@ -10,8 +10,8 @@
  *       32 checksum (base/checksum.h) of all bytes before
  *
  * Numbers are little-endian. Files are written under another name and renamed, without waiting for
- * the disk: what a crash of the system leaves incomplete fails the checksum. A hit sets the file's
- * time to now, so times tell which was used longest ago. */
+ * the disk: a file that a crash of the system left incomplete fails the checksum. A hit sets the
+ * file's time to now, so the times show which entry was used least recently. */
 #include "engine/disk_cache.h"
 
 #include "base/checksum.h"
@@ -43,10 +43,10 @@ struct disk_cache {
     uint64_t limit;
     void (*warn)(void *user, const char *sentence);
     void *user;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* protects the members below */
     bool cannot_write;
-    uint64_t unseen; /* bytes written since the directory was last looked through, */
-    uint64_t room;   /* and how many may be until the next time */
+    uint64_t unseen; /* bytes written since the directory was last scanned, */
+    uint64_t room;   /* and how many may be written until the next scan */
     struct disk_cache_counts counts;
 };
 
@@ -122,7 +122,8 @@ static void make_name(char name[NAME_SIZE], enum disk_kind kind, const uint8_t *
     snprintf(name + n, NAME_SIZE - (size_t)n, "%s", suffix);
 }
 
-/* What follows the name of an entry: "" after a whole one; NULL: it is no such name. */
+/* What follows an entry's name in a file name: "" for a complete entry. NULL if it is not such a
+ * name. */
 static const char *after_name(const char *name)
 {
     for (int k = 0; k < DISK_KINDS; k++) {
@@ -143,7 +144,7 @@ static bool is_temporary(const char *rest)
     return !strncmp(rest, ".tmp", 4) && rest[4] && rest[4 + strspn(rest + 4, "0123456789")] == 0;
 }
 
-/* The path of an entry in fresh memory; NULL: no memory. */
+/* The path of an entry, in memory that the caller frees; NULL if there is none. */
 static char *entry_path(const struct disk_cache *c, enum disk_kind kind, const uint8_t *key)
 {
     char name[NAME_SIZE];
@@ -153,7 +154,7 @@ static char *entry_path(const struct disk_cache *c, enum disk_kind kind, const u
 
 /* ---- reading ---- */
 
-/* Of the header and the entry, which lie where the caller has them. */
+/* Checksum of header and entry, which need not be contiguous. */
 static void sum_entry(const uint8_t *head, const void *data, size_t size, uint8_t sum[DIGEST_SIZE])
 {
     struct checksum c;
@@ -190,7 +191,7 @@ enum pv_status disk_file_check(const uint8_t *file, size_t file_size, enum disk_
     return PV_OK;
 }
 
-/* Up to `cap` bytes; fewer where the file is shorter or cannot be read. */
+/* Read up to `cap` bytes; fewer if the file is shorter or cannot be read. */
 static size_t read_all(int fd, uint8_t *to, size_t cap)
 {
     size_t done = 0;
@@ -205,7 +206,7 @@ static size_t read_all(int fd, uint8_t *to, size_t cap)
     return done;
 }
 
-/* Room for a file of this size. */
+/* Make room for a file of this size. */
 static bool reserve(struct disk_entry *e, size_t size)
 {
     if (size <= e->cap)
@@ -216,7 +217,7 @@ static bool reserve(struct disk_entry *e, size_t size)
     return e->file != NULL;
 }
 
-/* The whole file into e->file. False: it is not there, or there is no memory for it. */
+/* Read the whole file into e->file. Returns false if it is missing or there is no memory for it. */
 static bool read_file(const struct disk_cache *c, const char *path, struct disk_entry *e,
                       size_t *size)
 {
@@ -229,7 +230,7 @@ static bool read_file(const struct disk_cache *c, const char *path, struct disk_
             reserve(e, (size_t)st.st_size + 1);
     if (there) {
         *size = read_all(fd, e->file, (size_t)st.st_size);
-        (void)futimens(fd, NULL); /* used now */
+        (void)futimens(fd, NULL); /* mark as just used */
     }
     close(fd);
     return there;
@@ -287,7 +288,7 @@ struct listing {
     uint64_t bytes;
 };
 
-/* For qsort: the one used longest ago first. */
+/* For qsort: the least recently used first. */
 static int by_use(const void *a, const void *b)
 {
     const struct listed *x = a, *y = b;
@@ -309,12 +310,12 @@ static bool list_entry(struct listing *l, const char *name, const struct stat *s
         l->cap = cap;
     }
     l->item[l->n] = (struct listed){ .used = st->st_mtim, .size = (uint64_t)st->st_size };
-    memcpy(l->item[l->n++].name, name, strlen(name) + 1); /* as long as make_name makes them */
+    memcpy(l->item[l->n++].name, name, strlen(name) + 1); /* names have the length of make_name's */
     l->bytes += (uint64_t)st->st_size;
     return true;
 }
 
-/* All entries; what writers left behind that ended in the middle of their work is removed. */
+/* List all entries, and remove unfinished files of writers that were interrupted. */
 static void list_entries(struct listing *l, DIR *dir)
 {
     time_t now = time(NULL);
@@ -331,9 +332,9 @@ static void list_entries(struct listing *l, DIR *dir)
     }
 }
 
-/* Looks through the directory. If its entries and `more` bytes are over the limit, removes those
- * used longest ago, and a little more than needed, so that this is not done for every entry. The
- * caller holds the lock. */
+/* Scan the directory. If its entries and `more` bytes exceed the limit, remove the least recently
+ * used ones, and a little more than needed, so that this is not done for every entry. The caller
+ * holds the lock. */
 static void make_room(struct disk_cache *c, uint64_t more)
 {
     struct listing l = { 0 };
@@ -354,7 +355,7 @@ static void make_room(struct disk_cache *c, uint64_t more)
     closedir(dir);
     mem_free(l.item);
     c->unseen = 0;
-    /* Others write here too: it is looked through again before this process alone has filled it. */
+    /* Other processes write here too, so scan again before this process alone could fill it. */
     c->room = (c->limit - l.bytes) / 2;
     c->room = c->room > more ? c->room : more;
 }
@@ -395,7 +396,7 @@ static enum pv_status write_entry(const char *path, const uint8_t *head, const v
     return s;
 }
 
-/* Nothing is written from now on. */
+/* Stop writing for good. */
 static void give_up(struct disk_cache *c, const char *why)
 {
     bool first;

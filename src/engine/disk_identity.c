@@ -24,7 +24,7 @@ static const int64_t settled_ns = 10 * INT64_C(1000000000);
 
 /* ---- weights ---- */
 
-/* Digests of tensors, made by several threads. */
+/* Digests of tensors, computed by several threads. */
 struct tensor_digests {
     const struct model_file *file;
     int n;
@@ -71,7 +71,7 @@ static enum pv_status digest_weights(const struct pv_model *m, uint8_t out[DIGES
     return s;
 }
 
-/* A key for the files of a model as they are. False: they have changed too lately for that. */
+/* A key for a model's files in their present state. Returns false if they changed too recently. */
 static bool stamp_key(const struct model_file *mf, uint8_t key[DIGEST_SIZE])
 {
     struct timespec now;
@@ -114,8 +114,9 @@ static void add_text(struct digest *d, const char *text)
     digest_add(d, text, strlen(text) + 1);
 }
 
-/* Families by their names: where their tables lie is another place in every process. Bytes between
- * the members of these structs could differ, which would be a miss at worst. */
+/* Families are identified by name, because the addresses of their tables differ between processes.
+ * Padding between the members of these structs might differ, which would at worst cause a cache
+ * miss. */
 static void add_configs(struct digest *d, const struct model_file *mf)
 {
     struct config c = *model_file_config(mf);
@@ -141,7 +142,7 @@ static void make_ids(struct engine_disk *d, const struct pv_model *m, enum dtype
     add_text(&rows, m->dev->ops->name);
     digest_add(&rows, cpu, sizeof cpu);
     add_text(&rows, m->dev->identity ? m->dev->identity : "");
-    add_text(&rows, m->dev->drawn > 0 ? "drawn weights" : ""); /* not those of the file */
+    add_text(&rows, m->dev->drawn > 0 ? "drawn weights" : ""); /* random, not from the file */
     add_configs(&rows, m->file);
     digest_add(&rows, weights, DIGEST_SIZE);
     pages = rows;

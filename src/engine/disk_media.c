@@ -83,7 +83,7 @@ enum {
     AT_SAMPLE_FPS,
     AT_CUT,
     AT_STILL,
-    AT_CHUNKS, /* of sound */
+    AT_CHUNKS, /* chunks of sound */
     NUMBERS,
     ENTRY_SIZE = 8 * NUMBERS + DIGEST_SIZE
 };
@@ -194,7 +194,7 @@ static bool load_known(struct engine_disk *d, const uint8_t *key, struct loaded_
     if (found)
         read_known(&known, e.data);
     disk_entry_clear(&e);
-    /* What does not fit is told by media_load_file in its own words. */
+    /* If it does not fit, media_load_file reports that itself. */
     if (!found || media_load_known(out, c, from, &known, p, b, NULL))
         return false;
     if (has_all_rows(d, &out->m))
@@ -218,7 +218,7 @@ enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
     s = media_load_file(out, c, from, p, b, err);
     if (s || !keyed || out->source)
         return s;
-    /* The file may have been written to while it was decoded. */
+    /* The file may have been modified while it was decoded. */
     if (digest_source(from, after) && !memcmp(after, contents, DIGEST_SIZE)) {
         write_known(entry, out);
         disk_cache_keep(d->cache, DISK_MEDIA, key, entry, sizeof entry);

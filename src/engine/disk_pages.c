@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The key of the first n rows of a page, after everything that `before` stands for. */
+/* The key of the first n rows of a page, given the key `before` of everything before it. */
 static void page_key(const struct engine_disk *d, const struct kv_key *before,
                      const struct kv_key *rows, int n, uint8_t key[DIGEST_SIZE])
 {
@@ -19,7 +19,8 @@ static void page_key(const struct engine_disk *d, const struct kv_key *before,
     digest_finish(&k, key);
 }
 
-/* Rows of page i up to the end of the last run of a media item that ends in it; 0: none does. */
+/* Number of rows of page i up to the end of the last run of a media item that ends in it; 0 if none
+ * does. */
 static int media_rows_in(const struct timeline *t, int i)
 {
     int rows = 0;
@@ -33,7 +34,7 @@ static int media_rows_in(const struct timeline *t, int i)
 
 /* ---- reading ---- */
 
-/* What the reading of one page needs. */
+/* What reading a page needs. */
 struct reader {
     struct engine_disk *disk;
     const struct sequence *q;
@@ -41,7 +42,8 @@ struct reader {
     struct disk_entry entry;
 };
 
-/* Reads the first n rows of a page into one of the pool's; -1: not on disk, or no page is free. */
+/* Read the first n rows of a page into a page of the pool. Returns -1 if they are not on disk or no
+ * page is free. */
 static int32_t read_page(struct reader *r, const struct kv_key *before, const struct kv_key *rows,
                          int n)
 {
@@ -69,7 +71,8 @@ static int32_t read_page(struct reader *r, const struct kv_key *before, const st
     return -1;
 }
 
-/* Page i after `before`: the pool's, or else from disk. *same: rows of it that are there. */
+/* Get page i after `before` from the pool, or else from disk. *same: number of its rows that exist.
+ */
 static int32_t fetch_page(struct reader *r, int i, const struct kv_key *before, int *same)
 {
     const struct sequence *q = r->q;
@@ -107,8 +110,8 @@ void disk_pages_fetch(struct engine_disk *d, const struct sequence *q, struct de
         n++;
         task_pause(t);
     }
-    /* They were held so that none of them made room for the next. Now nobody may hold the last one,
-     * which is written to if it is not full. */
+    /* The pages were held so that none was evicted for the next one. Now the last one must not be
+     * held, since it is written to if it is not full. */
     while (n > 0)
         kvpool_drop(q->kv.pool, page[--n]);
     mem_free(page);
@@ -139,7 +142,7 @@ void disk_pages_keep(struct engine_disk *d, struct sequence *q, struct device_wo
     if (!d->cache || !d->kv)
         return;
     copy = mem_alloc(q->kv.layer[0].page_size);
-    kvcache_publish(&q->kv, q->digest); /* so that the keys of all pages are there */
+    kvcache_publish(&q->kv, q->digest); /* computes the keys of all pages */
     task_preemptible(t, false);
     for (int i = 0; copy && i * KV_CHUNK < len; i++) {
         int part = media_rows_in(&q->line, i);

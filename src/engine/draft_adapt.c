@@ -58,8 +58,8 @@ void draft_adapt_begin(struct drafting *d)
     d->adapted.n = 0;
 }
 
-/* Rows of one media item, of_item [n], that were not kept: made again, stretch by stretch, into
- * `lent`, where they follow one another. */
+/* Get rows of one media item, of_item [n], that were not kept: they are computed again, stretch by
+ * stretch, and stored one after the other in `lent`. */
 static enum pv_status lend_rows(struct pv_session *s, const struct media_item *m, int n,
                                 struct pv_error *err)
 {
@@ -80,14 +80,14 @@ static enum pv_status lend_rows(struct pv_session *s, const struct media_item *m
     return PV_OK;
 }
 
-/* Rows of one media item, of_item [n], to the window's rows from `to` on. */
+/* Compute the window's rows from `to` on, from rows of_item [n] of one media item. */
 static enum pv_status adapt_item(struct pv_session *s, const struct media_item *m, int to, int n,
                                  struct pv_error *err)
 {
     struct drafting *d = &s->draft;
     struct adapted_rows *a = &d->adapted;
     size_t width = target_width(d);
-    bool locks = d->place != DRAFT_DIVIDED && d->model->gpu < 0; /* else: a stream */
+    bool locks = d->place != DRAFT_DIVIDED && d->model->gpu < 0; /* a GPU has streams instead */
     int lo = a->of_item[0], hi = lo;
     struct adaptor_job job = { .from_width = (int)width,
                                .from_there = d->model->gpu < 0 || reads_there(d),
@@ -119,8 +119,8 @@ static enum pv_status adapt_item(struct pv_session *s, const struct media_item *
     return st;
 }
 
-/* The window becomes the visible rows of media from row `from` of the prompt on, as many as there
- * is room for. */
+/* Fill the window with the visible rows of media from row `from` of the prompt on, as many as fit.
+ */
 static enum pv_status fill_window(struct pv_session *s, int from, int end, struct pv_error *err)
 {
     struct adapted_rows *a = &s->draft.adapted;
@@ -145,7 +145,7 @@ static enum pv_status fill_window(struct pv_session *s, int from, int end, struc
     return st;
 }
 
-/* Where the window has row `row` of the prompt; -1: it does not. */
+/* Index of row `row` of the prompt in the window; -1 if it is not there. */
 static int find_row(const struct adapted_rows *a, int row)
 {
     int lo = 0, hi = a->n;

@@ -14,8 +14,8 @@
 
 /* ---- the view ---- */
 
-/* Features of a video's first n rows, their embeddings: those that were kept, or made again or cut
- * out of wide rows, and then in *made too. */
+/* Features (embeddings) of a video's first n rows: those that were kept, or else computed again or
+ * cut out of wide rows; then they are also in *made, which the caller frees. */
 static enum pv_status find_features(struct pv_session *s, const struct media_item *m, int n,
                                     const float **out, float **made, struct pv_error *err)
 {
@@ -42,8 +42,8 @@ static enum pv_status find_features(struct pv_session *s, const struct media_ite
     return st;
 }
 
-/* Features as cosines that the target's device makes of the rows there: those that were kept, or
- * made again. */
+/* Features as cosine similarities, computed by the target's device from the rows there: those that
+ * were kept, or computed again. */
 struct measured {
     struct view_cosines cosines; /* of view_input */
     double *numbers;             /* [2, n], owned */
@@ -61,7 +61,7 @@ static enum pv_status measure_features(struct pv_session *s, const struct media_
     void *made = NULL;
     enum pv_status st = PV_OK;
     if (in->grid_width <= 0 || in->frame_tokens % in->grid_width)
-        return PV_OK; /* the view will say so */
+        return PV_OK; /* the view will report it */
     out->numbers = mem_alloc(numbers);
     if (!out->numbers)
         return fail_nomem(err, numbers);
@@ -83,7 +83,8 @@ static enum pv_status measure_features(struct pv_session *s, const struct media_
     return st;
 }
 
-/* The view of the video that begins with span k; `first` is its first row's place in draft.rows. */
+/* Compute the view of the video that begins with span k; `first` is the index of its first row in
+ * draft.rows. */
 static enum pv_status view_video(const struct speculation *sp, int k, int first,
                                  struct pv_error *err)
 {
@@ -123,7 +124,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
     return st;
 }
 
-/* All rows but what the view leaves out of each video. */
+/* Choose all rows except those that the view leaves out of each video. */
 static enum pv_status choose_rows(const struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
@@ -143,7 +144,8 @@ static enum pv_status choose_rows(const struct speculation *sp, struct pv_error 
     return PV_OK;
 }
 
-/* Video rows that the drafter reads; with a limit on entries of the KV cache, in one layer. */
+/* Number of video rows that the drafter reads; if entries of the KV cache are limited, per layer.
+ */
 static int64_t count_visible(const struct speculation *sp)
 {
     const struct pv_session *s = sp->s;
@@ -179,7 +181,7 @@ enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
     struct pv_stats *stats = &sp->s->answer.stats;
     double t0 = clock_now(), tower;
     enum pv_status s = choose_visible(sp, err);
-    tower = session_take_tower(sp->s); /* a view that wanted features may have run it */
+    tower = session_take_tower(sp->s); /* a view that needed features may have run it */
     stats->vision_s += tower;
     stats->view_s += clock_now() - t0 - tower;
     if (!s)
@@ -189,12 +191,12 @@ enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
 
 /* ---- reading ---- */
 
-/* Rows of a media item from the draft model's own tower, which runs on the drafter's threads where
- * it has any. */
+/* Rows of a media item from the draft model's own tower, which runs on the drafter's threads if it
+ * has any. */
 static enum pv_status draft_rows(struct pv_session *s, const struct media_item *m, int row, int n,
                                  float *out, struct pv_error *err)
 {
-    bool locks = s->draft.place != DRAFT_DIVIDED && s->draft.model->gpu < 0; /* else: a stream */
+    bool locks = s->draft.place != DRAFT_DIVIDED && s->draft.model->gpu < 0; /* GPU: streams */
     size_t width = (size_t)config_media_width(decoder_config(s->draft.model->dec));
     const float *ahead = drafting_ahead(&s->draft, m, row, n);
     enum pv_status st = PV_OK;
@@ -212,7 +214,7 @@ static enum pv_status draft_rows(struct pv_session *s, const struct media_item *
     return st;
 }
 
-/* Rows of one video between two questions whether to go on. */
+/* Rows of a video between two calls of go_on. */
 enum { AHEAD_ROWS = 4096 };
 
 enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_reading *r,
@@ -225,7 +227,7 @@ enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_readi
     for (int i = 0; i < d->n_ahead && !st; i++) {
         struct ahead_rows *a = &d->ahead[i];
         const struct media_item *m = s->seq.line.media;
-        while (m->key != a->key) /* drafting_forget has left those of the timeline */
+        while (m->key != a->key) /* drafting_forget kept only items of the timeline */
             m++;
         while (a->made < a->n && !st && (!r->go_on || r->go_on(r->user, a->made, a->n))) {
             int n = a->n - a->made < AHEAD_ROWS ? a->n - a->made : AHEAD_ROWS;
@@ -236,7 +238,7 @@ enum pv_status draft_read_ahead(struct speculation *sp, const struct draft_readi
     return st;
 }
 
-/* Rows of one media item from the target's tower: kept, or made again. */
+/* Rows of one media item from the target's tower: those that were kept, or computed again. */
 static enum pv_status target_rows(struct pv_session *s, const struct media_item *m, int row, int n,
                                   float *out, struct pv_error *err)
 {
@@ -248,7 +250,7 @@ static enum pv_status target_rows(struct pv_session *s, const struct media_item 
     return PV_OK;
 }
 
-/* Whose drafter reads the prompt, and who may stop it. */
+/* The speculation whose drafter reads the prompt, and the callback that may stop it. */
 struct reader {
     const struct speculation *sp;
     const struct draft_reading *r;
@@ -284,7 +286,7 @@ static enum pv_status embed_adapted(void *user, int from, int n, float *out, str
     return draft_adapt_rows(reader->sp->s, from, n, reader->r->n, out, err);
 }
 
-/* The same for a draft head, which takes the embedding of a wide row alone. */
+/* The same for a draft head, which takes only the embedding part of a wide row. */
 static enum pv_status embed_narrow(void *user, int from, int n, float *out, struct pv_error *err)
 {
     const struct config *c = decoder_config(((struct reader *)user)->sp->s->model->dec);
@@ -339,10 +341,10 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
     st = sp->drafter->begin(sp->drafter, &prompt, err);
     if (s->draft.encoder)
         r->tower_s = encoder_take_seconds(s->draft.encoder);
-    if (s->draft.place == DRAFT_TAKES_TURNS) /* else the model's side counts it */
+    if (s->draft.place == DRAFT_TAKES_TURNS) /* otherwise the model's side counts it */
         r->tower_s += session_take_tower(s);
     r->prefill_s = clock_now() - t0 - r->tower_s;
-    r->tower_s += ahead; /* which was spent before */
+    r->tower_s += ahead; /* time spent before */
     return st;
 }
 

@@ -16,7 +16,8 @@ struct counted {
     uint64_t n;
 };
 
-/* Bytes of the next piece: whole lines, or of a longer line a part that ends with a character. */
+/* Bytes of the next piece: whole lines, or a part of a longer line that ends at a character
+ * boundary. */
 static size_t piece_at(const char *text, size_t left)
 {
     size_t n = left < PIECE ? left : PIECE, end = n;
@@ -35,7 +36,7 @@ static enum pv_status count_text(const struct pv_model *m, const char *path, str
                                  int vocab, struct pv_error *err)
 {
     struct file_map map = { 0 };
-    int32_t *ids = mem_alloc(PIECE * sizeof *ids); /* a token has a byte at least */
+    int32_t *ids = mem_alloc(PIECE * sizeof *ids); /* a token has at least one byte */
     enum pv_status s = ids ? PV_OK : fail_nomem(err, PIECE * sizeof *ids);
     if (s)
         return s;
@@ -56,7 +57,7 @@ static enum pv_status count_text(const struct pv_model *m, const char *path, str
     return s;
 }
 
-/* More frequent ones first, the lower id of equals. */
+/* More frequent tokens first; among equals the lower id. */
 static int by_count(const void *a, const void *b)
 {
     const struct counted *x = a, *y = b;
@@ -71,7 +72,7 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A token that ends an answer is in no text. */
+/* Adds the tokens that end an answer, which occur in no text. */
 static void count_controls(const struct vocab *v, struct counted *all, int vocab)
 {
     for (int i = 0; v && i < v->n_tokens && i < vocab; i++)

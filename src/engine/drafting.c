@@ -14,17 +14,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_AHEAD = 1024 }; /* tokens of an answer whose states have room before they are there */
+enum { MAX_AHEAD = 1024 }; /* tokens of an answer for whose states there is room in advance */
 
 /* ---- opening ---- */
 
-/* Rows are made of equal stretches of the same features. */
+/* Whether rows are computed from equal stretches of the same features. */
 static bool same_hearing(const struct audio_config *x, const struct audio_config *y)
 {
     return x->mel == y->mel && x->positions == y->positions && x->window == y->window;
 }
 
-/* The draft model must cut pictures and sound as the target does: rows are then the same rows. */
+/* The draft model must divide pictures and sound like the target, so that rows correspond. */
 static enum pv_status check_towers(const struct pv_model *a, const struct pv_model *b,
                                    struct pv_error *err)
 {
@@ -71,7 +71,8 @@ static bool same_ears(const struct pv_model *a, const struct pv_model *b)
     return same;
 }
 
-/* Whether both towers are the same to the bit, projector included: their rows are then shared. */
+/* Whether both towers are bit for bit the same, including the projector; then their rows are
+ * shared. */
 static bool same_tower(const struct pv_model *a, const struct pv_model *b)
 {
     int n;
@@ -346,7 +347,7 @@ const float *drafting_ahead(const struct drafting *d, const struct media_item *m
 enum pv_status drafting_scores(struct drafting *d, struct pv_error *err)
 {
     const struct config *c = decoder_config(d->engine->model->dec);
-    size_t groups = c->spread ? 1 : (size_t)c->n_kv_heads; /* ranks have some of the heads each */
+    size_t groups = c->spread ? 1 : (size_t)c->n_kv_heads; /* each rank has some of the heads */
     size_t need = 2 * (size_t)c->n_layers * groups * (size_t)d->n_rows;
     size_t size = need * sizeof *d->layer_scores;
     enum pv_status s;
@@ -368,7 +369,7 @@ enum pv_status drafting_scores(struct drafting *d, struct pv_error *err)
     return PV_OK;
 }
 
-/* Floats that stay with the session, unless they are there already. */
+/* Allocate floats that stay with the session, unless they exist already. */
 static enum pv_status reserve_floats(struct drafting *d, float **p, size_t n, struct pv_error *err)
 {
     size_t size = n * sizeof **p;
@@ -422,7 +423,7 @@ static struct drafter_resources resources(struct drafting *d, const struct draft
     };
 }
 
-/* Room for it, and for what all drafters of its decoder share. */
+/* Open a drafter, claiming memory for it and for what all drafters of its decoder share. */
 static enum pv_status open_drafter(struct drafting *d, const struct drafter_kind *kind,
                                    const struct pv_method *m, struct drafter **out, size_t *held,
                                    struct pv_error *err)
@@ -475,7 +476,7 @@ enum pv_status drafting_drafter(struct drafting *d, const struct pv_method *m, s
     return s;
 }
 
-/* ---- on a thread of its own ---- */
+/* ---- on its own thread ---- */
 
 static enum pv_status open_lone(struct drafting *d, enum drafter_decoder which,
                                 struct pv_error *err)
@@ -526,9 +527,9 @@ void drafting_join(struct drafting *d, const struct pv_method *m)
     d->place = DRAFT_TAKES_TURNS;
 }
 
-/* ---- rows that the target's tower made ---- */
+/* ---- rows computed by the target's tower ---- */
 
-/* On a CPU the device's memory is the host's, and one copy serves both. */
+/* Whether device and host need separate copies: on a CPU, device memory is host memory. */
 static bool is_apart(const struct drafting *d, bool there)
 {
     return there && d->engine->model->gpu >= 0;

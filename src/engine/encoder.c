@@ -17,29 +17,29 @@ struct encoder {
     const struct vision *v; /* borrowed */
     struct vision_state *state;
     int max_patches;                    /* of the state */
-    float *patches, *features, *window; /* one batch: tower's input, output, rows of the prompt, */
-    const float *kept;                  /* or these where they lie on the device; else NULL */
+    float *patches, *features, *window; /* one batch: tower's input, output, rows of the prompt */
+    const float *kept;                  /* the rows, if they stay on the device; else NULL */
     size_t n_patches, n_features, n_window; /* floats they hold */
-    uint64_t key;                           /* of the media item that the window holds a part of, */
-    int unit0, n_units;                     /* and which; n_units 0: nothing */
-    const struct hearing *h;                /* borrowed; NULL: does not hear */
+    uint64_t key;                           /* media item of which the window holds a part, */
+    int unit0, n_units;                     /* and which part; n_units 0: nothing */
+    const struct hearing *h;                /* borrowed; NULL: no audio encoder */
     struct hearing_state *hearing;
-    float *heard; /* rows of one chunk of sound, */
+    float *heard; /* rows of one chunk of sound */
     size_t n_heard;
-    uint64_t heard_key; /* of this media item, */
+    uint64_t heard_key; /* the media item of `heard`, */
     int chunk;          /* and which chunk; -1: nothing */
     double seconds;
     struct vision_watch watch;
-    struct device *group; /* whose threads the tower runs on; NULL: its own */
+    struct device *group; /* runs the tower on this group's threads; NULL: its own */
 };
 
 /* What a batch of this media item needs. */
 struct need {
-    int units, slices, patches; /* of one batch */
+    int units, slices, patches; /* per batch */
     size_t patch_floats, feature_floats, window_floats, heard_floats;
 };
 
-/* A still picture whose rows are put together from its views. */
+/* Whether it is a still picture whose rows are assembled from its views. */
 static bool is_stitched(const struct media *m)
 {
     return m->family->tower->tiles && !m->video;
@@ -62,7 +62,7 @@ static struct need need_of(const struct encoder *e, const struct media *m)
         return n;
     int per_unit = m->n_slices / m->n_units, unit_patches = per_unit * m->h * m->w;
     n.units = vision_batch(e->v) / unit_patches;
-    if (n.units < 1) /* one unit may have more */
+    if (n.units < 1) /* a single unit may exceed the limit */
         n.units = 1;
     if (n.units > m->n_units)
         n.units = m->n_units;
@@ -116,7 +116,7 @@ size_t encoder_size(const struct encoder *e, const struct media *m)
                 max_size(n.window_floats, e->n_window) + max_size(n.heard_floats, e->n_heard));
 }
 
-/* A block of at least n floats; its contents are lost when it grows. */
+/* Make *p a block of at least n floats; its contents are lost when it grows. */
 static enum pv_status grow(float **p, size_t *have, size_t n, struct pv_error *err)
 {
     size_t size;
@@ -142,7 +142,7 @@ void encoder_work_on(struct encoder *e, struct device *group)
         hearing_state_work_on(e->hearing, group);
 }
 
-/* Room for chunks of sound. */
+/* Make room for chunks of sound. */
 static enum pv_status reserve_hearing(struct encoder *e, size_t floats, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
@@ -193,7 +193,7 @@ static void cut_patches(struct encoder *e, const struct media *m, int slice0, in
     }
 }
 
-/* A still picture that was not cut: its one view, and a newline. */
+/* A still picture that was not cut into tiles: its one view, and a newline. */
 static void plain_picture(struct encoder *e, const struct media *m)
 {
     size_t row = (size_t)vision_row_size(vision_config(e->v)), n = (size_t)(m->unit_rows - 1) * row;
@@ -201,7 +201,8 @@ static void plain_picture(struct encoder *e, const struct media *m)
     memcpy(e->window + n, llava_newline(e->v), row * sizeof(float));
 }
 
-/* The tower over n slices: tokens that stay on the device, or go to where the window is made of. */
+/* Run the tower over n slices. Its tokens stay on the device, or go to the buffer from which the
+ * window is filled. */
 static enum pv_status run_tower(struct encoder *e, const struct media *m, int slice0, int n,
                                 struct pv_error *err)
 {
@@ -245,7 +246,7 @@ static enum pv_status encode(struct encoder *e, const struct media *m, uint64_t 
     return PV_OK;
 }
 
-/* A chunk of sound, unless it is here. */
+/* Encode a chunk of sound, unless its rows are there already. */
 static enum pv_status hear(struct encoder *e, const struct media *m, uint64_t key, int chunk,
                            struct pv_error *err)
 {
@@ -265,13 +266,13 @@ static enum pv_status hear(struct encoder *e, const struct media *m, uint64_t ke
     return PV_OK;
 }
 
-/* n floats of the window, or of the host. */
+/* Copy n floats of the window, or of host memory, to the caller. */
 static void hand_out(struct encoder *e, float *to, bool there, const float *from, bool from_there,
                      size_t n)
 {
     const struct device_ops *ops = vision_device(e->v)->ops;
     struct device_work *w = e->state ? vision_state_work(e->state) : NULL;
-    if (there && !w) { /* of sound alone */
+    if (there && !w) { /* a prompt with sound only */
         ops->upload(vision_device(e->v), to, from, n * sizeof *to);
         return;
     }
@@ -290,7 +291,7 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
                            float *out, bool there, struct pv_error *err)
 {
     size_t row = (size_t)vision_row_size(vision_config(e->v));
-    int unit_end = m->n_units * m->unit_rows; /* what follows is the newline */
+    int unit_end = m->n_units * m->unit_rows; /* after that comes the newline */
     for (int done = 0; done < n;) {
         int at = from + done, unit, begin, some;
         if (at >= media_picture_rows(m)) {
@@ -323,7 +324,7 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
                  (size_t)some * row);
         done += some;
     }
-    if (!e->state) /* sound, or a newline alone for a drafter that sees no more of a video */
+    if (!e->state) /* only sound, or only a newline for a drafter that sees no more of a video */
         return PV_OK;
     return vision_device(e->v)->ops->wait(vision_state_work(e->state), err);
 }

@@ -14,8 +14,8 @@ static const uint64_t usual_state_bytes = (uint64_t)256 << 20;
 enum {
     DEFAULT_REQUESTS = 16,
     MAX_REQUESTS = 64,
-    MANY_LOGITS = 128, /* rows of logits of one step, of all requests together */
-    LANE_ROWS = 4096 /* of prompts in one step beside others: cancelling may have to wait for it */
+    MANY_LOGITS = 128, /* most rows of logits per step, over all requests */
+    LANE_ROWS = 4096 /* most prompt rows per step in the lane: cancelling may have to wait for it */
 };
 
 void pv_engine_params_init(struct pv_engine_params *p, size_t size)
@@ -55,7 +55,8 @@ static int pages_of(int64_t tokens)
     return (int)((tokens + KV_CHUNK - 1) / KV_CHUNK);
 }
 
-/* Tokens whose keys and values fit; as many as there can be at most. */
+/* Number of tokens whose keys and values fit into so many bytes, limited to the possible maximum.
+ */
 static int64_t tokens_of(const struct pv_engine *e, uint64_t bytes)
 {
     uint64_t page = kvpool_cost(decoder_config(e->model->dec), e->kv, 1);
@@ -114,8 +115,8 @@ static enum pv_status check_memory(struct pv_engine *e, int64_t tokens, struct p
 
 /* ---- opening ---- */
 
-/* Where rows of prompts go another way than those of answers, they get a state of their own, if
- * there is memory for it: then both run at the same time. */
+/* If prompt rows use other kernels than rows of answers (on a GPU), give them a state of their own
+ * if there is memory for it: then both run at the same time. */
 static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
 {
     const struct decoder *dec = e->model->dec;

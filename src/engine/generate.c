@@ -43,7 +43,7 @@ static bool is_stop(const struct pv_session *s, int32_t id)
     return false;
 }
 
-/* Who receives the tokens of the answer, and whether it has ended. */
+/* The receiver of the answer's tokens, and whether the answer has ended. */
 struct answer_output {
     const struct pv_gen_params *p;
     answer_fn *on_token;
@@ -51,7 +51,8 @@ struct answer_output {
     bool ended;
 };
 
-/* A token of the answer with the text that it completes; id -1: what is still held back. */
+/* Emit a token of the answer with the text that it completes; id -1: the text that is still held
+ * back. */
 static enum pv_status emit(struct pv_session *s, const struct answer_output *out, int32_t id,
                            bool drafted, struct pv_error *err)
 {
@@ -64,8 +65,8 @@ static enum pv_status emit(struct pv_session *s, const struct answer_output *out
     return PV_OK;
 }
 
-/* The next token of the answer: a stop token ends it, another is appended and emitted. `drafted`: a
- * drafter had proposed it. */
+/* Process the next token of the answer: a stop token ends it, any other is appended and emitted.
+ * `drafted`: a drafter had proposed it. */
 static enum pv_status append_token(struct pv_session *s, struct answer_output *out, int32_t id,
                                    bool drafted, struct pv_error *err)
 {
@@ -89,7 +90,7 @@ static enum pv_status append_token(struct pv_session *s, struct answer_output *o
     return PV_OK;
 }
 
-/* The token after the last row that ran alone. */
+/* Choose the token after the last row of a plain decoding step. */
 static int32_t choose(struct pv_session *s)
 {
     if (s->answer.want != WANT_LOGITS)
@@ -100,7 +101,7 @@ static int32_t choose(struct pv_session *s)
                         s->answer.candidates);
 }
 
-/* lossy NULL: of the whole model. */
+/* Plain decoding; lossy NULL: with the whole model. */
 static enum pv_status decode(struct pv_session *s, struct answer_output *out,
                              struct lossy_run *lossy, struct pv_error *err)
 {
@@ -119,8 +120,8 @@ static enum pv_status decode(struct pv_session *s, struct answer_output *out,
     }
 }
 
-/* Rounds instead of single steps. The last token emitted is never in the cache, unless a stop token
- * followed it: as in plain decoding. */
+/* Speculative decoding: rounds instead of single steps. As in plain decoding, the last emitted
+ * token is not in the cache unless a stop token followed it. */
 static enum pv_status decode_rounds(struct pv_session *s, struct answer_output *out,
                                     struct speculation *sp, struct pv_error *err)
 {
@@ -147,8 +148,8 @@ static enum pv_status decode_rounds(struct pv_session *s, struct answer_output *
     return st;
 }
 
-/* Close the answer in the template's way, so that another message can follow; without room for that
- * the timeline is full, which the next call will say. */
+/* End the answer as the chat template does, so that another message can follow. If there is no room
+ * for that, the timeline is full, which the next call reports. */
 static void end_answer(struct pv_session *s)
 {
     struct id_span span = { 0 };
@@ -173,7 +174,8 @@ static enum pv_status check_params(const struct pv_session *s, const struct pv_g
     return sampling_check(&how, err);
 }
 
-/* Append what comes before an answer; the timeline is as it was when there is no room. */
+/* Append what the template puts before an answer. If there is no room, the timeline is unchanged.
+ */
 enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
                             struct pv_error *err)
 {
@@ -202,7 +204,7 @@ static void begin_answer(struct pv_session *s, const struct pv_gen_params *p, do
     s->seq.answer0 = s->seq.line.n;
 }
 
-/* Everything up to the prompt's last row; *lossy where the method is. */
+/* Prefill everything up to the prompt's last row; sets *lossy if the method is lossy. */
 static enum pv_status read_prompt(struct speculation *sp, struct lossy_run **lossy,
                                   struct pv_error *err)
 {
@@ -240,7 +242,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     if (!st)
         st = speculation_begin(&sp, err);
     t2 = clock_now();
-    if (st) { /* as before the call, for another try */
+    if (st) { /* restore the state before the call, so that it can be repeated */
         lossy_close(&lossy);
         speculation_close(&sp);
         timeline_return(&s->seq.line, before);
@@ -255,7 +257,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     lossy_close(&lossy);
     speculation_close(&sp);
     if (st == PV_E_CANCELLED) {
-        size_t dropped; /* half a character is not for the next answer */
+        size_t dropped; /* drop an incomplete character */
         dialogue_text(s->words, 0, true, &dropped);
     } else {
         enum pv_status held = emit(s, &output, -1, false, err);
@@ -268,7 +270,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     return st;
 }
 
-/* Numbers of a step were not finite: why? */
+/* Numbers of a step were not finite: find out whether the weights are the cause. */
 static enum pv_status blame_weights(const struct pv_session *s, struct pv_error *err)
 {
     const struct pv_model *draft = s->engine->draft;

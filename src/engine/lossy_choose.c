@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const double most_merged = 0.7; /* DyCoke: of a frame, before the first layer */
+static const double most_merged = 0.7; /* DyCoke: largest share of a frame merged before layer 0 */
 
 void lossy_find_keys(struct lossy_run *l)
 {
@@ -18,7 +18,7 @@ void lossy_find_keys(struct lossy_run *l)
 
 /* ---- the first stage ---- */
 
-/* Rows of one video, wherever it stands in the prompt: which of them stay. */
+/* Choose which rows of one video stay, wherever it is in the prompt. */
 static enum pv_status merge_video(struct lossy_run *l, int item, double keep, struct pv_error *err)
 {
     const struct timeline *t = &l->s->seq.line;
@@ -81,8 +81,8 @@ enum pv_status lossy_choose_first(struct lossy_run *l, struct pv_error *err)
 
 /* ---- later stages ---- */
 
-/* Rows of the residual stream that stay move up, side by side ones together as far as they do not
- * overlap with where they go. */
+/* Move the remaining rows of the residual stream together. Adjacent rows move in one copy, as far
+ * as source and destination do not overlap. */
 static void move_rows(struct lossy_run *l)
 {
     const struct device_ops *ops = l->s->model->dev->ops;
@@ -106,7 +106,7 @@ static void move_rows(struct lossy_run *l)
     l->n = to;
 }
 
-/* The best of the tokens that go, clustered: the centres stay, with the mean of their cluster. */
+/* Cluster the best of the dropped tokens: the centres stay, with the mean of their cluster. */
 static enum pv_status recycle(struct lossy_run *l, const struct lossy_recycling *r,
                               struct pv_error *err)
 {
@@ -135,7 +135,7 @@ static enum pv_status recycle(struct lossy_run *l, const struct lossy_recycling 
                  rows + (size_t)centre[i] * hidden, hidden * sizeof *rows);
     }
     if (!st)
-        st = ops->wait(work, err); /* rows are read until then */
+        st = ops->wait(work, err); /* the copies read `rows` */
     mem_free(rows);
     mem_free(at);
     return st;
@@ -171,7 +171,7 @@ enum pv_status lossy_choose_entries(struct lossy_run *l, const struct kvcache *a
 {
     int k = min_int(lossy_budget(l->n_video, stage->keep), l->n_keys), n = 0;
     bool turned = l->n_chosen == 0 || lossy_turned(l->before, l->sums, l->n_keys);
-    int *from = l->kept, *to = l->row; /* l->row is of no use any more */
+    int *from = l->kept, *to = l->row; /* l->row is no longer needed */
     enum pv_status st;
     memcpy(l->before, l->sums, (size_t)l->n_keys * sizeof *l->before);
     if (!turned)
@@ -193,6 +193,6 @@ enum pv_status lossy_choose_entries(struct lossy_run *l, const struct kvcache *a
         kvcache_copy(&l->chosen, all, l->s->target.base.work, i, to, from, n);
     if (l->n_chosen == 0)
         kvcache_advance(&l->chosen, n);
-    l->n_chosen = n; /* the same number every time: the answer's rows stay where they are */
+    l->n_chosen = n; /* always the same number, so the answer's rows stay in place */
     return PV_OK;
 }

@@ -17,7 +17,7 @@ static const struct config *config_of(const struct lossy_run *l)
 
 /* ---- opening ---- */
 
-/* Rows of videos, and the first row behind them. */
+/* Find the rows of videos, and the first row after them. */
 static void list_video(struct lossy_run *l)
 {
     const struct timeline *t = &l->s->seq.line;
@@ -28,7 +28,7 @@ static void list_video(struct lossy_run *l)
     for (int k = 0; k < t->n_spans; k++) {
         const struct media_span *span = &t->span[k];
         const struct media *m = &t->media[span->item].m;
-        int n = m->n_units * m->unit_rows - span->first; /* a newline is not of the picture */
+        int n = m->n_units * m->unit_rows - span->first; /* without the newline */
         for (int i = 0; m->video && i < span->n && i < n; i++) {
             l->video[span->row0 + i] = true;
             l->n_video++;
@@ -66,7 +66,7 @@ static enum pv_status open_arrays(struct lossy_run *l, struct pv_error *err)
     return PV_OK;
 }
 
-/* Bytes of all caches and buffers, at most. */
+/* Upper bound on the bytes of all caches and buffers. */
 static uint64_t count_bytes(const struct lossy_run *l)
 {
     const struct config *c = config_of(l);
@@ -84,7 +84,8 @@ static uint64_t count_bytes(const struct lossy_run *l)
     return size;
 }
 
-/* What the tower makes of all media, kept in the session for the next answer where it may be. */
+/* Get the tower's rows for all media; they are kept in the session for the next answer if possible.
+ */
 static enum pv_status read_media(struct lossy_run *l, struct pv_error *err)
 {
     struct pv_session *s = l->s;
@@ -166,7 +167,7 @@ enum pv_status lossy_open(struct lossy_run **out, struct pv_session *s,
         lossy_close(&l);
         return st;
     }
-    task_preemptible(s->task, false); /* it has no page of the pool */
+    task_preemptible(s->task, false); /* it holds no pages of the pool */
     *out = l;
     return PV_OK;
 }
@@ -199,7 +200,7 @@ static enum pv_status open_cache(const struct lossy_run *l, struct kvcache *kv, 
                                rows, err);
 }
 
-/* What a step has beside its rows. */
+/* What a step has in addition to its rows. */
 struct extras {
     int stage, layer0, layer1;
     float *residual;
@@ -210,7 +211,7 @@ struct extras {
     const struct hidden_tap *hidden; /* one, or NULL */
 };
 
-/* The position of a row of the timeline, number i of those that the stage has. */
+/* The position of a row of the timeline, which is row i of the stage. */
 static void place_row(const struct lossy_run *l, int32_t pos[3], int row, int stage, int i)
 {
     int n_prompt = l->s->seq.answer0;
@@ -220,8 +221,8 @@ static void place_row(const struct lossy_run *l, int32_t pos[3], int row, int st
         pos[a] = l->compact ? i : l->s->seq.line.pos[row][a];
 }
 
-/* n rows of the timeline, rows[0] < rows[1] ..., behind what the cache holds: those from number
- * `at` on of the stage. */
+/* Run n rows of the timeline, rows[0] < rows[1] ..., after what the cache holds: rows `at` and
+ * following of the stage. */
 static enum pv_status run_rows(struct lossy_run *l, struct kvcache *kv, const int *rows, int at,
                                int n, const struct extras *x, struct pv_error *err)
 {
@@ -319,7 +320,7 @@ static enum pv_status find_raters(struct lossy_run *l, struct pv_error *err)
 
 /* ---- the prefill ---- */
 
-/* The rows of a step whose attention is asked for: among rows [at, at + n) of the stage. */
+/* List the rows of a step whose attention is measured, among rows [at, at + n) of the stage. */
 static int list_taps(struct lossy_run *l, enum lossy_signal signal, int at, int n)
 {
     int taps = 0;
@@ -331,8 +332,8 @@ static int list_taps(struct lossy_run *l, enum lossy_signal signal, int at, int 
     return taps;
 }
 
-/* All rows of the stage through layers [layer0, layer1), and the attention of their last layer, as
- * `signal` says, to l->scores. With `stream` what they end with is kept. */
+/* Run all rows of the stage through layers [layer0, layer1), and measure the attention of the last
+ * of these, as `signal` says, into l->scores. With `stream`, the residual stream is kept. */
 static enum pv_status run_layers(struct lossy_run *l, struct kvcache *kv, struct extras x,
                                  enum lossy_signal signal, struct pv_error *err)
 {
@@ -368,7 +369,8 @@ static enum pv_status run_layers(struct lossy_run *l, struct kvcache *kv, struct
     return st;
 }
 
-/* Attention as the first layer of the next stage would have it: in a cache of that layer alone. */
+/* Measure attention as the first layer of the next stage would have it, with a cache for that layer
+ * only. */
 static enum pv_status run_ahead(struct lossy_run *l, const struct lossy_stage *next,
                                 struct pv_error *err)
 {
@@ -435,7 +437,7 @@ enum pv_status lossy_prefill(struct lossy_run *l, enum want want, struct pv_erro
                          (int64_t)s->seq.line.n * stage->layer1 / config_of(l)->n_layers,
                          s->seq.line.n))
             st = fail(err, PV_E_CANCELLED, "stopped after %d layers of the prompt", stage->layer1);
-        n_keys[g] -= s->seq.line.n - l->n_video; /* the other rows are all there */
+        n_keys[g] -= s->seq.line.n - l->n_video; /* all other rows are kept */
         if (stage->signal == LOSSY_DECODING)
             n_keys[g] = lossy_budget(l->n_video, stage->keep);
     }
@@ -445,7 +447,7 @@ enum pv_status lossy_prefill(struct lossy_run *l, enum want want, struct pv_erro
 
 /* ---- decoding ---- */
 
-/* The stage whose entries each token chooses: of its cache only these are read. */
+/* For the stage whose cache entries each token chooses: reads only these entries of its cache. */
 static enum pv_status read_chosen(struct lossy_run *l, int g, struct kvcache **kv,
                                   struct pv_error *err)
 {

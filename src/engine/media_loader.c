@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Between two questions whether to go on, while a picture is resized. */
+/* Time between two calls of the progress callback while a picture is resized. */
 #define ASK_SECONDS 0.02
 
 static bool keeps_source(const struct media *m)
@@ -18,7 +18,7 @@ static bool keeps_source(const struct media *m)
     return m->family->tower->tiles && !m->video;
 }
 
-/* The same of sound, beside pictures or alone. */
+/* The same for sound, with or without pictures. */
 static enum pv_status check_sound(const struct media *m, uint64_t bytes,
                                   const struct load_bounds *b, struct pv_error *err)
 {
@@ -54,7 +54,7 @@ static enum pv_status check_bounds(const struct media *m, int n_frames, const st
     return PV_OK;
 }
 
-/* Everything but pixels, and their numbers and times. */
+/* Plan everything except the pixels and their frame numbers and times. */
 static enum pv_status plan(struct loaded_media *s, const struct vision_config *c,
                            const struct pv_video_params *p, const struct arrival_shape *shape,
                            const struct load_bounds *b, struct pv_error *err)
@@ -63,8 +63,8 @@ static enum pv_status plan(struct loaded_media *s, const struct vision_config *c
     int still = shape->width > 0;
     *s = (struct loaded_media){ .params = *p,
                                 .n_frames = shape->n_frames > 0 ? shape->n_frames : still };
-    /* A still picture that may be cut is planned as one of several, which is less;
-     * media_load_finish knows. */
+    /* A still picture that may be cut into tiles is planned as one of several, which needs less
+     * memory; media_load_finish makes the final plan. */
     st = shape->width > 0 ? media_plan(&s->m, c, p, shape->height, shape->width, shape->n_frames,
                                        shape->sample_fps, false, err)
                           : media_plan_sound(&s->m, c, p, shape->n_chunks, err);
@@ -102,12 +102,12 @@ enum pv_status arrival_open(struct arrival *a, const struct vision_config *c,
     return st;
 }
 
-/* Rows of a picture, for as long as it is to go on. */
+/* Provides rows of a picture until the callback cancels. */
 struct asked_rows {
     const struct arrival *a;
     const uint8_t *rgb;
     size_t row_len;
-    double asked; /* when */
+    double asked; /* time of the last call */
 };
 
 static const uint8_t *asked_row(void *user, int y)
@@ -290,7 +290,7 @@ static struct media_origin *copy_origin(const struct video_source *from,
     return o;
 }
 
-/* The numbers of the frames that were chosen when the file was decoded. */
+/* Choose the same frames as when the file was decoded. */
 static enum pv_status choose_again(struct loaded_media *s, const struct vision_config *c,
                                    const struct pv_video_params *p,
                                    const struct pv_video_info *info, const struct load_bounds *b,
@@ -313,7 +313,7 @@ static enum pv_status choose_again(struct loaded_media *s, const struct vision_c
     return PV_OK;
 }
 
-/* Pictures within the limits, or sound without any. */
+/* Whether there are pictures within the limits, or sound without pictures. */
 static bool may_be(const struct pv_video_info *info, int n_chunks, const struct pv_limits *l)
 {
     if (n_chunks < 0 || (info->frames == 0 && info->width == 0))

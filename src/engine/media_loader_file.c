@@ -44,7 +44,7 @@ struct chosen_frames {
     struct video *v;
     const struct pv_video_params *p;
     struct video_sandbox box;
-    int done, n; /* frames, for who asks how far it is; n 0: not known yet */
+    int done, n; /* progress in frames; n 0: not known yet */
     struct choice choice;
     bool still;
     struct sound sound; /* n 0: none, or not wanted */
@@ -58,14 +58,14 @@ static void chosen_frames_close(struct chosen_frames *l)
     video_close(&l->v);
 }
 
-/* Report how far loading is; false: the caller cancels it. */
+/* Report the progress of loading. Returns false if the caller cancels it. */
 static bool report_progress(void *user)
 {
     const struct chosen_frames *l = user;
     return !l->p->progress || l->p->progress(l->p->progress_user, PV_PHASE_VIDEO, l->done, l->n);
 }
 
-/* The file, within its limits. */
+/* Open the file and check its limits. */
 static enum pv_status open_file(struct chosen_frames *l, const struct video_source *from,
                                 const struct pv_video_params *p, const struct load_bounds *b,
                                 struct pv_error *err)
@@ -95,7 +95,7 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
     struct video_source source = *from;
     const struct video_info *info;
     struct choose_params how;
-    bool one; /* frame, which is there all the time */
+    bool one; /* a single frame, shown all the time */
     enum pv_status s = frame_policy_choose(&how, c, p, err);
     source.sound_alone = media_hears(c, p);
     *l = (struct chosen_frames){ 0 };
@@ -105,7 +105,7 @@ static enum pv_status chosen_frames_open(struct chosen_frames *l, const struct v
         return s;
     info = video_info(l->v);
     one = info->still || info->n_frames == 1;
-    l->still = one && !(media_hears(c, p) && info->has_sound); /* else a film, which is heard */
+    l->still = one && !(media_hears(c, p) && info->has_sound); /* else a video with sound */
     if (info->n_frames > 0)
         s = choose_frames(&l->choice, &how, info->n_frames, one ? 0 : info->fps, b->limits->frames,
                           err);
@@ -140,7 +140,7 @@ static enum pv_status hear_part(struct chosen_frames *l, struct sound *out, stru
     return video_read_sound(l->v, l->p->start, l->p->end > 0 ? l->p->end : INFINITY, out, err);
 }
 
-/* The sound of the part that frames are taken of, if it is wanted. */
+/* Read the sound of the part from which frames are taken, if it is wanted. */
 static enum pv_status read_sound(struct chosen_frames *l, int *n_chunks,
                                  const struct vision_config *c, const char *name,
                                  const struct load_bounds *b, struct pv_error *err)

@@ -13,8 +13,8 @@ bool media_hears(const struct vision_config *c, const struct pv_video_params *p)
     return c && c->audio.hidden > 0 && !p->no_audio;
 }
 
-/* Samples of a chunk. A model whose chunks are shorter than Whisper's gets the first frames of one
- * that silence follows. */
+/* Samples per chunk. A model with shorter chunks than Whisper's gets the first frames of a chunk
+ * that is padded with silence. */
 static size_t chunk_samples(const struct vision_config *c)
 {
     return (size_t)audio_chunk_frames(&c->audio) * MEL_FRAME_SAMPLES;
@@ -36,7 +36,7 @@ enum pv_status sound_chunks(int *out, const struct vision_config *c, size_t n_sa
     return PV_OK;
 }
 
-/* Of MEL_FRAMES frames the first, for each filter. */
+/* Keep the first `frames` of MEL_FRAMES frames, for each filter. */
 static void keep_frames(float *to, const float *mel, int frames)
 {
     for (int i = 0; i < MEL_BINS; i++)

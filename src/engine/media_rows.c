@@ -13,7 +13,7 @@ enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m
                                      struct pv_error *err)
 {
     size_t held;
-    enum pv_status st = task_lock(s->task, s->model->step_lock, err); /* a request may use it */
+    enum pv_status st = task_lock(s->task, s->model->step_lock, err); /* another may use it */
     if (st)
         return st;
     held = atomic_load(&s->engine->tower_bytes);
@@ -38,15 +38,15 @@ double session_take_tower(struct pv_session *s)
     return 1e-9 * (double)atomic_exchange(&s->tower_ns, 0);
 }
 
-/* In what follows the caller holds the lock. */
+/* In the functions below, the caller holds the lock. */
 
-/* The units of the window that are not on disk yet. */
+/* Write the units of the window that are not on disk yet. */
 static void write_window(struct pv_session *s, const struct media_item *m, int row, int n)
 {
     const struct media *a = &m->m;
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
     float *rows = mem_alloc((size_t)media_unit(a, row).n * width * sizeof *rows);
-    for (int at = row; rows && at < row + n;) { /* units of one size */
+    for (int at = row; rows && at < row + n;) { /* all units have the same size */
         struct media_unit u = media_unit(a, at);
         if (!disk_rows_there(&s->engine->disk, a, u.number) &&
             !encoder_rows(s->engine->encoder, a, session_media_key(s, m), u.first, u.n, rows, NULL))
@@ -56,7 +56,7 @@ static void write_window(struct pv_session *s, const struct media_item *m, int r
     mem_free(rows);
 }
 
-/* The window that row `of` is in. */
+/* Cache the window that contains row `of`. */
 static enum pv_status keep_window(struct pv_session *s, const struct media_item *m, int of,
                                   struct pv_error *err)
 {
@@ -70,8 +70,8 @@ static enum pv_status keep_window(struct pv_session *s, const struct media_item 
     return to ? encoder_rows(e, &m->m, session_media_key(s, m), row, n, to, err) : PV_OK;
 }
 
-/* Whether to look for rows [row, row + n) on disk: not those that the tower has just made. A prompt
- * is read from its beginning, so the last unit is the one most likely to be missing. */
+/* Whether to look for rows [row, row + n) on disk: not if the tower has just computed them. A
+ * prompt is read from its beginning, so the last unit is the one most likely to be missing. */
 static bool may_be_on_disk(struct pv_session *s, const struct media_item *m, int row, int n)
 {
     const struct media *a = &m->m;
@@ -87,8 +87,9 @@ static bool may_be_on_disk(struct pv_session *s, const struct media_item *m, int
     return disk_rows_there(&s->engine->disk, a, last.number);
 }
 
-/* Rows [row, row + n) if all of their units are on disk, in fresh memory; else NULL. The newline
- * after the last unit is nobody's unit: the tower has it without running. */
+/* Rows [row, row + n) if all of their units are on disk, in memory that the caller frees; otherwise
+ * NULL. The newline after the last unit belongs to no unit: the tower provides it without running.
+ */
 static float *read_rows(struct pv_session *s, const struct media_item *m, int row, int n)
 {
     const struct media *a = &m->m;
@@ -121,8 +122,8 @@ static float *read_rows(struct pv_session *s, const struct media_item *m, int ro
     return rows;
 }
 
-/* Pixels, and room in the tower: a media item whose rows were on disk was thought to need neither.
- */
+/* Load the pixels, and make room in the tower. This was not done before for a media item whose rows
+ * were expected on disk. */
 static enum pv_status make_ready(struct pv_session *s, const struct media_item *m,
                                  struct pv_error *err)
 {
@@ -136,8 +137,8 @@ static enum pv_status make_ready(struct pv_session *s, const struct media_item *
     return st;
 }
 
-/* Rows of a media item from `row` on that one window has: the one that is there, or else at least
- * the rest of the unit that the next one begins with. */
+/* Number of rows of a media item, from `row` on, that one window has: the present window, or else
+ * at least the rest of the unit with which the next one begins. */
 static int rows_of_window(const struct pv_session *s, const struct media_item *m, int row)
 {
     int first, n = encoder_window(s->engine->encoder, &m->m, session_media_key(s, m), row, &first);
@@ -147,7 +148,7 @@ static int rows_of_window(const struct pv_session *s, const struct media_item *m
     return u.first + u.n - row;
 }
 
-/* Window by window, so that each can be kept before the next takes its place. */
+/* Runs window by window, so that each can be cached before the next replaces it. */
 static enum pv_status run_tower(struct pv_session *s, const struct media_item *m, int row, int n,
                                 float *out, bool there, struct pv_error *err)
 {

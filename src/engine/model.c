@@ -83,7 +83,8 @@ static enum pv_status open_tokenizer(struct pv_model *m, struct pv_error *err)
     return PV_OK;
 }
 
-/* "cuda" or "cuda:N" at *text, which moves behind it; -1: something else. */
+/* Parse "cuda" or "cuda:N" at *text, and move *text past it. Returns the number; -1 for anything
+ * else. */
 static int parse_gpu(const char **text)
 {
     const char *p = *text;
@@ -98,7 +99,7 @@ static int parse_gpu(const char **text)
     return n;
 }
 
-/* "cpu", "cuda", "cuda:N", or several GPUs with commas between them. */
+/* Parse "cpu", "cuda", "cuda:N", or a comma-separated list of GPUs. */
 static enum pv_status parse_device(const char *text, struct gpu_list *gpus, struct pv_error *err)
 {
     const char *p = text;
@@ -124,7 +125,7 @@ static bool same_gpus(const struct gpu_list *a, const struct gpu_list *b)
     return a->n == b->n && !memcmp(a->index, b->index, sizeof *a->index * (size_t)a->n);
 }
 
-/* Ranks that can open the files themselves read their parts of the weights there. */
+/* Ranks that can open the files read their parts of the weights from them. */
 static enum pv_status open_ranks(struct pv_model *m, const struct pv_model_params *p,
                                  struct pv_error *err)
 {
@@ -184,7 +185,7 @@ static uint64_t tensor_bytes(const void *tensors, size_t size)
     return sum;
 }
 
-/* Of all weights of the decoder and the towers. */
+/* Bytes of all weights of the decoder and, with `towers`, of the towers. */
 static uint64_t weight_bytes(const struct model_file *f, bool towers)
 {
     const struct tensor *embed = model_file_embed(f), *lm_head = model_file_lm_head(f);
@@ -201,7 +202,8 @@ static uint64_t weight_bytes(const struct model_file *f, bool towers)
     return need;
 }
 
-/* Told before anything is loaded; a type that a device holds as a larger one is told later. */
+/* Checked before anything is loaded. If a device stores a type as a larger one, an error comes
+ * later. */
 static enum pv_status check_room(const struct pv_model *m, uint64_t need, struct pv_error *err)
 {
     size_t left, all;
@@ -224,7 +226,7 @@ static enum pv_status open_head(struct pv_model *m, const char *path, struct pv_
 
 /* ---- the vision adaptor of a draft model ---- */
 
-/* Random weights for models of such: as wide as a projector of that size would be. */
+/* Random weights for models with random weights: as wide as a projector of that size would be. */
 static enum pv_status draw_adaptor(struct pv_model *m, const struct pv_model *target,
                                    struct pv_error *err)
 {
@@ -236,8 +238,8 @@ static enum pv_status draw_adaptor(struct pv_model *m, const struct pv_model *ta
     return vision_adaptor_open(&m->adaptor, &c, NULL, m->dev, err);
 }
 
-/* The adaptor that was given, if this draft model is to use it: *m stays without one where it keeps
- * its own tower. */
+/* Open the given adaptor if this draft model should use it; if it keeps its own tower, m has none.
+ */
 static enum pv_status open_adaptor(struct pv_model *m, const struct pv_model_params *p,
                                    struct pv_error *err)
 {
@@ -288,18 +290,18 @@ enum pv_status model_adaptor_fit(const struct pv_model *draft, const struct pv_m
                 c->hidden);
 }
 
-/* Rows of a call of many: more than a library of products has special algorithms for. */
+/* Rows of the rehearsal call: more than those for which cuBLASLt has special algorithms. */
 enum { REHEARSED_PATCHES = 4097 };
 
 static void *rehearse(void *arg)
 {
     (void)vision_rehearse(arg, REHEARSED_PATCHES,
-                          NULL); /* what fails will be told when it counts */
+                          NULL); /* a failure will be reported in real use */
     return NULL;
 }
 
-/* The tower first: where its first call is slow, that happens while the decoder's weights are read.
- */
+/* The tower is opened first: if its first call is slow, it runs while the decoder's weights are
+ * read. */
 static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
@@ -308,7 +310,7 @@ static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
     if (model_file_vision(m->file)->family && !m->adaptor)
         s = vision_open(&m->vision, m->file, m->dev, err);
     rehearses = !s && m->vision && m->dev->slow_start && thread_start(&thread, rehearse, m->vision);
-    m->dev->spreads = m->spread; /* the target's decoder alone: towers and drafters are rank 0's */
+    m->dev->spreads = m->spread; /* only the target's decoder: towers, drafters run on rank 0 */
     if (!s)
         s = decoder_open(&m->dec, m->file, m->dev, err);
     m->dev->spreads = false;
@@ -317,7 +319,7 @@ static enum pv_status open_networks(struct pv_model *m, struct pv_error *err)
     return s;
 }
 
-/* The draft head scores part of the vocabulary; without a draft head, the model itself does. */
+/* Restricts the draft head, or if there is none the model itself, to a part of the vocabulary. */
 static enum pv_status narrow(struct pv_model *m, const struct pv_model_params *p,
                              struct pv_error *err)
 {
@@ -337,24 +339,24 @@ static enum pv_status narrow(struct pv_model *m, const struct pv_model_params *p
     return s;
 }
 
-/* Whom to ask whether a model is still wanted. */
+/* The progress callback of an opening, which may cancel it. */
 struct opening {
     const struct pv_model_params *p;
     const struct device *dev;
-    uint64_t before; /* bytes that the device had taken */
+    uint64_t before; /* bytes that the device held at the beginning */
     uint64_t all;
-    bool reads; /* the device is ours */
+    bool reads; /* we hold the device: progress can be read */
 };
 
 static bool is_wanted(void *user)
 {
     const struct opening *o = user;
     uint64_t done = o->reads ? o->dev->taken - o->before : 0;
-    done = done < o->all ? done : o->all; /* a draft head is not counted */
+    done = done < o->all ? done : o->all; /* draft heads are not counted */
     return o->p->progress(o->p->progress_user, PV_PHASE_OPEN, (int64_t)done, (int64_t)o->all);
 }
 
-/* Everything that is taken to the device, which is ours meanwhile. */
+/* Bring all weights to the device, whose lock we hold meanwhile. */
 static enum pv_status open_weights(struct pv_model *m, const struct pv_model_params *p,
                                    struct opening *o, struct pv_error *err)
 {
@@ -386,7 +388,7 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
     return s;
 }
 
-/* The device counts what its matrices take: whoever calls this has the lock. */
+/* The caller holds the lock, because the device counts the bytes of its matrices. */
 static void close_weights(struct pv_model *m)
 {
     vision_close(&m->vision);
@@ -412,7 +414,7 @@ static enum pv_status open_parts(struct pv_model *m, const struct pv_model_param
         return s;
     o.all = weight_bytes(m->file, true);
     o.dev = m->dev;
-    /* weights are repacked on the threads of steps */
+    /* repacking weights uses the threads that run steps */
     if (!lock_take(m->step_lock, p->progress ? is_wanted : NULL, &o))
         return fail(err, PV_E_CANCELLED, "%s: stopped while others had the device", p->path);
     s = open_weights(m, p, &o, err);
@@ -465,7 +467,7 @@ void pv_model_close(pv_model **model)
     struct pv_model *m = *model;
     if (!m)
         return;
-    if (m->dec) { /* else there are no weights, and the device may be busy for long */
+    if (m->dec) { /* otherwise there are no weights, and the device may be busy for long */
         pthread_mutex_lock(m->step_lock);
         close_weights(m);
         pthread_mutex_unlock(m->step_lock);
@@ -492,7 +494,7 @@ static bool all_fine(const struct tensor *const *t, size_t n)
 }
 
 /* Whether all matrices of the layers are F16 or F32: rounding keys and values to BF16 would then
- * lose more than the file has lost. */
+ * lose more precision than storing the weights did. */
 static bool layers_are_fine(const struct model_file *mf)
 {
     const struct config *c = model_file_config(mf);

@@ -19,23 +19,23 @@ struct prefill {
     const struct pv_gen_params *p;
     const struct view_signal *signal;
     enum want want;
-    int first;       /* row that the cache does not hold */
-    int layer0, end; /* of the part of the layers that runs; both 0: all */
+    int first;       /* first row that is not in the cache */
+    int layer0, end; /* layers that this part runs; both 0: all */
     /* On the device. */
     float *residual;  /* [rows from `first` on, hidden], between the parts */
     float *embeds;    /* [chunk, media width]: rows of media of one step */
     float *hidden[2]; /* [chunk, hidden]: taps of the view alignment */
     /* On the host. */
     int *all;   /* [chunk]: 0, 1, ... */
-    int *token; /* [chunk]: what the rows are to that view */
+    int *token; /* [chunk]: kind of each row for that view */
     struct column_tap *taps;
     struct alignment *alignment;
-    uint64_t claimed; /* bytes for that */
+    uint64_t claimed; /* bytes claimed for all of this */
 };
 
 /* ---- rows ---- */
 
-/* The rows of media among [from, from + n) into embeds. */
+/* Put the rows of media among [from, from + n) into embeds. */
 static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from, int n,
                                   struct pv_error *err)
 {
@@ -50,7 +50,7 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
             i++;
             continue;
         }
-        to = embeds + (size_t)i * width; /* there is room only where there are media */
+        to = embeds + (size_t)i * width; /* embeds exists only if there are media */
         some = timeline_stretch(&s->seq.line, from + i, n - i);
         st = session_media_rows(s, item, row, some, to, true, err);
         if (st)
@@ -68,11 +68,11 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
         copied = copied || there;
         i += some;
     }
-    /* The step may run on another stream, and the tower writes the next rows on a third. */
+    /* The step may run on another stream, and the tower may write the next rows on a third. */
     return copied ? s->model->dev->ops->wait(s->target.base.work, err) : PV_OK;
 }
 
-/* What a step of the prefill has beside its rows. */
+/* What a step of the prefill has in addition to its rows. */
 struct extras {
     int layer0, layer1;
     float *embeds; /* [chunk, media width]: room for rows of media, on the device */
@@ -80,13 +80,13 @@ struct extras {
     int n_hidden, n_columns;
     const struct hidden_tap *hidden;
     const struct column_tap *columns;
-    bool decodes; /* not rows of a prompt, but of an answer, */
-    bool token;   /* and one that is new */
+    bool decodes; /* rows of an answer, not of a prompt */
+    bool token;   /* and it is a new token */
     const struct pv_gen_params *p;
 };
 
-/* States are kept of rows that go through all layers at once; of others they are found missing when
- * a head wants them. */
+/* States are kept only for rows that go through all layers at once; for others, they are found
+ * missing when a draft head needs them. */
 static bool keeps_states(const struct pv_session *s, const struct extras *x)
 {
     return s->draft.states.hidden > 0 && x->layer0 == 0 && x->layer1 == 0 && !x->token && x->p;
@@ -163,9 +163,9 @@ enum pv_status prefill_token(struct pv_session *s, const struct pv_gen_params *p
     return run_rows(s, s->seq.line.n - 1, 1, want, &none, err);
 }
 
-/* ---- guidance ---- */
+/* ---- signals for the view ---- */
 
-/* What rows [from, from + n) are to the view alignment. */
+/* Tell the view `alignment` what rows [from, from + n) are. */
 static void tell_tokens(const struct prefill *f, int from, int n)
 {
     const struct pv_session *s = f->s;
@@ -187,7 +187,8 @@ static bool part_has_layer(const struct prefill *f, int layer)
     return f->end == 0 || (layer >= f->layer0 && layer < f->end);
 }
 
-/* A step whose residual stream, before the first layer and after the view's last, aligns. */
+/* Run a step, and give its residual stream before the first layer and after the view's last layer
+ * to the view `alignment`. */
 static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want want,
                                    struct extras *x, struct pv_error *err)
 {
@@ -213,9 +214,9 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
     return s;
 }
 
-/* How many rows the step from row `at` on takes. Attention is measured of the question's rows: a
- * step that does not take the prompt to its end stops before them, so that how they are summed up
- * does not depend on what comes before. */
+/* Find the number of rows of the step from row `at` on. Attention is measured for the question's
+ * rows. A step that does not reach the end of the prompt stops before them, so that the order in
+ * which they are summed up does not depend on the rows before. */
 static enum pv_status count_rows(const struct prefill *f, int at, bool columns, int *n,
                                  struct pv_error *err)
 {
@@ -232,7 +233,7 @@ static enum pv_status count_rows(const struct prefill *f, int at, bool columns, 
     return st;
 }
 
-/* The next step, from row `at` on. Returns its rows in *n. */
+/* Run the next step, from row `at` on. *n: number of its rows. */
 static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_error *err)
 {
     struct pv_session *s = f->s;
@@ -256,12 +257,12 @@ static enum pv_status run_step(struct prefill *f, int at, int *n, struct pv_erro
         x.columns = f->taps;
     }
     st = run_rows(s, at, *n, want, &x, err);
-    if (!st && guides && f->layer0 == 0) /* taps end where the first part does */
+    if (!st && guides && f->layer0 == 0) /* only the first part has taps */
         view_signal_add(v, &s->draft, x.n_columns);
     return st;
 }
 
-/* A step that began at t0. The tower makes the rows of media before the decoder runs. */
+/* Trace a step that began at t0. The tower computes rows of media before the decoder runs. */
 static void trace_step(struct pv_session *s, double t0, double tower_s, int n)
 {
     double begin = t0 + (tower_s > 0 ? tower_s : 0);
@@ -270,7 +271,7 @@ static void trace_step(struct pv_session *s, double t0, double tower_s, int n)
     trace_add(&s->answer.trace, PV_SIDE_MODEL, "prefill", begin, n);
 }
 
-/* All rows through the layers of this part. */
+/* Run all rows through the layers of this part. */
 static enum pv_status run_part(struct prefill *f, struct pv_error *err)
 {
     struct pv_session *s = f->s;
@@ -308,7 +309,7 @@ static void close_prefill(struct prefill *f)
     mem_free(f->taps);
 }
 
-/* Floats on the device. */
+/* Allocate floats on the device. */
 static enum pv_status alloc_there(const struct prefill *f, float **out, size_t n,
                                   struct pv_error *err)
 {
@@ -319,7 +320,7 @@ static enum pv_status alloc_there(const struct prefill *f, float **out, size_t n
     return s;
 }
 
-/* Room for the view alignment, and for the taps it reads. */
+/* Allocate memory for the view `alignment` and the taps it reads. */
 static enum pv_status open_alignment(struct prefill *f, struct pv_error *err)
 {
     struct pv_session *s = f->s;
@@ -358,8 +359,8 @@ static enum pv_status open_prefill(struct prefill *f, struct pv_error *err)
     return PV_OK;
 }
 
-/* First rows that need running: those that guide are run even if the cache has them, to align all
- * of them are, and for a head those whose states were not kept. */
+/* The first row that must run. Rows from which a signal is measured run even if the cache has them;
+ * for the view `alignment` that is all rows; for a draft head, rows whose states were not kept. */
 static int find_first(const struct pv_session *s, const struct view_signal *v, int held)
 {
     int most = v->kind == SIGNAL_ALIGNMENT ? 0
@@ -370,9 +371,9 @@ static int find_first(const struct pv_session *s, const struct view_signal *v, i
     return held < most ? held : most;
 }
 
-/* Rows of the timeline that the pool has, whoever computed them, are in the cache from now on; so
- * are those on disk, where they need not run for the signal. The states of a draft head are this
- * session's own, or those that another has left. */
+/* Take rows of the timeline that the pool has into the cache, whichever request computed them; also
+ * those on disk, unless they must run for the signal. The states for a draft head are this
+ * session's own, or those that another session has left. */
 static int find_held(struct pv_session *s, const struct view_signal *v)
 {
     struct states *states = &s->draft.states;
@@ -380,7 +381,7 @@ static int find_held(struct pv_session *s, const struct view_signal *v)
     if (v->kind != SIGNAL_ALIGNMENT && !v->states)
         disk_pages_fetch(&s->engine->disk, &s->seq, s->target.base.work, s->task);
     held = sequence_adopt(&s->seq, s->target.base.work);
-    /* Whether a row's state was kept depends on the row after it, which is another one now. */
+    /* Whether a row's state was kept depends on the row after it, which may now be another one. */
     if (same < states->n && same > 0 && !states_feature(states, same - 1, 0))
         same--;
     if (states->hidden > 0)
@@ -390,7 +391,7 @@ static int find_held(struct pv_session *s, const struct view_signal *v)
     return held;
 }
 
-/* In two parts, the pause in between. */
+/* Run the layers in two parts, with the pause between them. */
 static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *pause,
                                 struct pv_error *err)
 {
@@ -400,10 +401,10 @@ static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *p
     f->layer0 = 0;
     f->end = layers;
     st = run_part(f, err);
-    kvcache_truncate(&s->seq.kv, f->first); /* no row is whole yet */
+    kvcache_truncate(&s->seq.kv, f->first); /* no row is complete yet */
     if (!st && f->alignment)
         st = alignment_finish(f->alignment, s->draft.scores, err);
-    s->answer.stats.vision_s += session_take_tower(s); /* not the view's */
+    s->answer.stats.vision_s += session_take_tower(s); /* not part of the view's time */
     if (!st)
         st = pause->run(pause->user, err);
     if (st)
@@ -414,8 +415,8 @@ static enum pv_status run_parts(struct prefill *f, const struct prefill_pause *p
     return run_part(f, err);
 }
 
-/* Memory for the rows of videos and pictures in one step; *out stays NULL if the prompt has none.
- */
+/* Allocate memory for the rows of videos and pictures in one step; *out stays NULL if the prompt
+ * has none. */
 static enum pv_status open_embeds(const struct pv_session *s, float **out, struct pv_error *err)
 {
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
@@ -438,7 +439,7 @@ static void close_embeds(const struct pv_session *s, float *embeds)
 
 enum pv_status prefill_again(struct pv_session *s, int len, struct pv_error *err)
 {
-    float *embeds = NULL; /* not those of the prefill that may wait meanwhile */
+    float *embeds = NULL; /* not those of the prefill, which may be paused */
     enum pv_status st = open_embeds(s, &embeds, err);
     while (!st && s->seq.kv.len < len) {
         int at = s->seq.kv.len,
@@ -472,15 +473,15 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     s->answer.stats.reused_tokens = f.first;
     if (!st && pause && signal->early &&
         budget_claim(&s->budget, f.claimed + residual * sizeof(float), "", NULL) == PV_OK)
-        (void)alloc_there(&f, &f.residual, residual, NULL); /* or in one go */
+        (void)alloc_there(&f, &f.residual, residual, NULL); /* without it: in one part */
     if (!st)
         st = open_embeds(s, &f.embeds, err);
     if (f.residual && !kvcache_reserve(&s->seq.kv, s->target.base.work, s->seq.line.n - f.first)) {
-        free_there(&f, f.residual); /* it may not wait for pages half-way */
+        free_there(&f, f.residual); /* it must not wait for pages between the parts */
         f.residual = NULL;
     }
     if (!st && f.residual) {
-        task_preemptible(s->task, false); /* between the parts no row is whole */
+        task_preemptible(s->task, false); /* between the parts no row is complete */
         st = run_parts(&f, pause, err);
         task_preemptible(s->task, true);
     } else if (!st) {

@@ -13,15 +13,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Files of media with sound are of versions whose records have one number more. The first two
- * versions had another checksum. */
+/* Files with sound have version 4, whose records have one number more. Versions 1 and 2 had another
+ * checksum. */
 enum { BYTE_SUMS = 2, VERSION = 3, SOUND_VERSION = 4 };
-/* Places in the file; numbers have four bytes, but for two of eight. */
+/* Offsets in the file; numbers have four bytes, except for two with eight. */
 enum {
     AT_VERSION = 4,
     AT_SIZE = 8,
     AT_SUM = 16,
-    AT_SUMMED = 24, /* the checksum is of all from here on */
+    AT_SUMMED = 24, /* the checksum covers everything from here on */
     AT_TOWER = 24,  /* TOWER_FIELDS numbers */
     AT_IDS = 48,
     AT_MEDIA = 52,
@@ -30,11 +30,12 @@ enum {
     AT_LOST = 64,
     HEADER = 68,
     TOWER_FIELDS = 6,
-    RECORD = 40, /* of one media item */
+    RECORD = 40, /* bytes per media item */
     SOUND_RECORD = 44
 };
 static const char magic[4] = "PVIN";
-/* Longest time of one media item in positions: that of all of them together fits an int. */
+/* Longest time of one media item in positions: chosen so that the sum over all of them fits an int.
+ */
 static const double MAX_TIME = 1 << 24;
 
 _Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4 && PV_TIME_TRAINING == 6,
@@ -42,10 +43,9 @@ _Static_assert(PV_TIME_AUTO == 0 && PV_TIME_SECONDS_COMPACT == 4 && PV_TIME_TRAI
 
 /* ---- numbers ---- */
 
-/* The checksum. Of versions 1 and 2 FNV-1a, byte by byte. Since then of words of eight bytes, the
- * last one filled up with zeros, and with the upper half of the sum mixed into the lower after
- * each: a video of 42 MB took 0.15 s of a core byte by byte, before its first frame was looked at.
- */
+/* The checksum. Versions 1 and 2: FNV-1a, byte by byte. Since then: words of eight bytes, the last
+ * one padded with zeros, and after each the upper half of the sum is mixed into the lower. (Byte by
+ * byte, a video of 42 MB took 0.15 s of CPU time before its first frame was processed.) */
 struct sum {
     uint64_t value;
     uint8_t held[8];
@@ -114,7 +114,7 @@ static bool has_sound(uint32_t version)
     return version % 2 == 0;
 }
 
-/* What a model must have in common with the one that a file was made for. */
+/* Properties in which a model must agree with the one for which a file was made. */
 struct tower {
     uint32_t v[TOWER_FIELDS]; /* family, patch, merge, frames of a patch, side, vocabulary */
 };
@@ -143,10 +143,10 @@ static size_t record_size(uint32_t version)
     return has_sound(version) ? SOUND_RECORD : RECORD;
 }
 
-/* One media item as a file has it. */
+/* One media item as stored in a file. */
 struct record {
     bool video, tiled;
-    int64_t n_chunks; /* of sound */
+    int64_t n_chunks; /* chunks of sound */
     int64_t n_views, height, width, source_height, source_width, time_rule, n_rows;
     float slice_seconds;
 };
@@ -177,7 +177,7 @@ static void record_put(uint8_t *p, const struct record *r, uint32_t version)
         store_le32(p + RECORD, (uint32_t)r->n_chunks);
 }
 
-/* False: a flag is neither 0 nor 1. */
+/* Returns false if a flag is neither 0 nor 1. */
 static bool record_get(struct record *r, const uint8_t *p, uint32_t version)
 {
     *r = (struct record){ .video = load_le32(p) == 1,
@@ -206,8 +206,9 @@ static bool is_sound_alone(const struct record *r)
     return r->n_chunks > 0 && r->width == 0 && r->height == 0;
 }
 
-/* The media item that the sizes of a record make. Those of pictures of any size were chosen with
- * bounds that are not kept: a picture that has its size already keeps it, whatever they were. */
+/* Plan the media item from the sizes of a record. The bounds with which sizes of pictures were
+ * chosen are not stored; but a picture that already has its final size keeps it, whatever the
+ * bounds were. */
 static enum pv_status plan_record(struct media *m, const struct record *r,
                                   const struct vision_config *c, struct pv_error *err)
 {
@@ -230,7 +231,7 @@ static enum pv_status plan_record(struct media *m, const struct record *r,
     return media_add_sound(m, c, (int)r->n_chunks, err);
 }
 
-/* Sound that the model can have heard. */
+/* Check that the model supports this sound. */
 static enum pv_status check_chunks(const struct record *r, int number, const char *name,
                                    const struct vision_config *c, const struct pv_limits *l,
                                    struct pv_error *err)
@@ -245,7 +246,7 @@ static enum pv_status check_chunks(const struct record *r, int number, const cha
     return PV_OK;
 }
 
-/* The plan, which must be what was written. `name`: of the file. */
+/* Plan the media item and compare it with the file's numbers. `name`: the file's name. */
 static enum pv_status record_media(struct media *m, const struct record *r, int number,
                                    const char *name, const struct vision_config *c,
                                    const struct pv_limits *l, struct pv_error *err)
@@ -259,7 +260,7 @@ static enum pv_status record_media(struct media *m, const struct record *r, int 
                     "%s: media item %d has %lld x %lld pixels, from a picture of %lld x %lld", name,
                     number, (long long)r->width, (long long)r->height, (long long)r->source_width,
                     (long long)r->source_height);
-    /* One more than the limit: frames may come in pairs. */
+    /* One more than the limit is allowed, because frames may come in pairs. */
     if (r->video && (r->n_views < 1 || r->n_views > (int64_t)l->frames + 1))
         return fail(err, PV_E_LIMIT, "%s: media item %d has %lld frames, 1 to %d are possible",
                     name, number, (long long)r->n_views, l->frames);
@@ -329,7 +330,7 @@ static enum pv_status check_tower(const uint8_t *data, const struct prompt_reade
                 (unsigned)b[2], (unsigned)b[3], (unsigned)b[4], (unsigned)b[5]);
 }
 
-/* Features of sound where they lie, which must be numbers. */
+/* Check that the features of sound are finite numbers. */
 static enum pv_status check_features(const uint8_t *p, size_t size, const char *name, int number,
                                      struct pv_error *err)
 {
@@ -344,8 +345,8 @@ static enum pv_status check_features(const uint8_t *p, size_t size, const char *
     return PV_OK;
 }
 
-/* Media, and where their pixels and features lie: after the ids, one after the other, to the end.
- */
+/* Read the media items and find their pixels and features, which follow the ids, one after the
+ * other, up to the end of the file. */
 static enum pv_status read_media(struct prompt_file *f, const uint8_t *data, size_t size,
                                  const struct prompt_reader *r, struct pv_error *err)
 {
@@ -390,13 +391,13 @@ static int32_t id_at(const struct prompt_file *f, int i)
     return (int32_t)load_le32(f->ids + (size_t)i * 4);
 }
 
-/* Tokens of the vocabulary, and media that are there, each of them at least once and whole: the
- * runs of a media item with text between them, but no run of another. */
+/* Check the ids: tokens must be in the vocabulary. Media items must exist, and each must occur at
+ * least once and completely: its runs may have text between them, but no run of another item. */
 static enum pv_status check_ids(struct prompt_file *f, const struct prompt_reader *r,
                                 struct pv_error *err)
 {
     bool used[PROMPT_MAX_MEDIA] = { false };
-    int unfinished = -1, done = 0; /* a media item, and its rows so far */
+    int unfinished = -1, done = 0; /* the current media item, and its rows so far */
     int64_t rows = 0;
     for (int i = 0; i < f->n_ids; i++) {
         int32_t id = id_at(f, i);
@@ -473,7 +474,7 @@ enum pv_status prompt_file_parse(struct prompt_file *out, const uint8_t *data, s
 
 /* ---- a session from a file ---- */
 
-/* Room for all that the file has, counted against the limit of memory. */
+/* Make room for everything in the file, counted against the memory limit. */
 static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, struct pv_error *err)
 {
     uint64_t pixels = 0;
@@ -499,8 +500,8 @@ static enum pv_status make_room(struct pv_session *s, struct prompt_file *f, str
     return st;
 }
 
-/* The rows, media under the keys that the timeline gives them. Nothing can fail once the first of
- * them is adopted. */
+/* Append the rows, with media under the keys that the timeline gives them. Nothing can fail once
+ * the first media item is adopted. */
 static enum pv_status append_rows(struct pv_session *s, struct prompt_file *f, struct pv_error *err)
 {
     int key[PROMPT_MAX_MEDIA], rows[PROMPT_MAX_MEDIA], n = 0;
@@ -531,10 +532,10 @@ static enum pv_status take_prompt(struct pv_session *s, struct prompt_file *f, s
     if (!st)
         st = append_rows(s, f, err);
     for (int i = 0; i < f->n_media; i++)
-        media_clear(&f->media[i]); /* what was not adopted */
+        media_clear(&f->media[i]); /* those not adopted */
     if (st)
         return st;
-    s->messages = false; /* the rows end with what comes before an answer */
+    s->messages = false; /* the rows end where an answer begins */
     s->message0 = f->message0;
     s->frames += f->frames;
     s->lost_frames += f->lost;
@@ -570,7 +571,7 @@ enum pv_status pv_prompt_read(pv_session *s, const char *path, struct pv_error *
 
 /* ---- a file from a session ---- */
 
-/* What goes into a file before the pixels. */
+/* What a file has before the pixels. */
 struct outline {
     struct id_span ask; /* after the timeline's rows */
     int32_t *ids;       /* [n_ids] owned */
@@ -578,7 +579,7 @@ struct outline {
     const struct media *media[PROMPT_MAX_MEDIA];
 };
 
-/* The number of a media item in the file, from 1; 0: there are too many. */
+/* The number of a media item in the file, from 1; 0 if there are too many. */
 static int number_of(struct outline *o, const struct media *m)
 {
     for (int i = 0; i < o->n_media; i++)
@@ -632,7 +633,7 @@ static uint32_t version_of(const struct outline *o)
     return VERSION;
 }
 
-/* Everything before the pixels, in fresh memory. */
+/* Make everything before the pixels, in memory that the caller frees. */
 static enum pv_status make_head(uint8_t **out, size_t *size, const struct outline *o,
                                 const struct pv_session *s, const char *path, struct pv_error *err)
 {

@@ -9,10 +9,10 @@
 
 struct lane {
     struct batch batch;
-    pthread_mutex_t step_lock; /* of the batch: no one else's steps wait for these */
+    pthread_mutex_t step_lock; /* of the batch alone: no other steps wait for it */
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t changed;
     struct batch_part *parts[STEP_MAX_PARTS];
     int n; /* 0: the lane is free */

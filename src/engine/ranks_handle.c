@@ -46,7 +46,8 @@ int pv_ranks_count(const pv_ranks *ranks)
     return ranks->t->n;
 }
 
-/* One rank tells of the end of another: rank 0, or where that is the one, rank 1. */
+/* Only one rank reports that another has ended: rank 0, or, if that is the one that ended, rank 1.
+ */
 enum pv_status pv_ranks_follow(pv_ranks *ranks, struct pv_error *err)
 {
     enum pv_status s = ranks_follow(ranks->t, err);

@@ -29,20 +29,20 @@ struct pv_request {
     struct pv_session *s;
     struct task *task;
     struct pv_gen_params gen;
-    struct pv_method method; /* gen.method, where there is one */
+    struct pv_method method; /* gen.method, if there is one */
     struct stop_text stop;
     int top_logprobs;
     struct buf text;
-    /* The logits that choose the tokens which are told next, by token. */
+    /* Logits of the tokens that are reported next. */
     const float *logits[TREE_MAX + 1];
-    int token;            /* of the answer, that is told next */
+    int token;            /* index in the answer of the token reported next */
     bool failed;          /* no memory for an event */
-    bool full;            /* the answer ended with the context */
-    pthread_mutex_t lock; /* guards the list */
+    bool full;            /* the answer ended because the context is full */
+    pthread_mutex_t lock; /* protects the list */
     pthread_cond_t more;
     struct event_node *first, *last, *taken;
-    struct event_node *end; /* the last one, which must not fail */
-    bool ended;             /* END was taken */
+    struct event_node *end; /* the END event, allocated early so that it cannot fail */
+    bool ended;             /* the caller has taken END */
     void (*notify)(void *user);
     void *notify_user;
     struct view_copy view; /* pv_request_view */
@@ -80,7 +80,7 @@ static struct event_node *new_event(enum pv_event_kind kind, const char *text, s
     return n;
 }
 
-/* A newer one takes the place of a progress event that nobody has taken. */
+/* A newer progress event replaces one that the caller has not taken yet. */
 static bool tell_progress(void *user, enum pv_phase phase, int64_t done, int64_t total)
 {
     struct pv_request *r = user;
@@ -95,7 +95,7 @@ static bool tell_progress(void *user, enum pv_phase phase, int64_t done, int64_t
     }
     pthread_mutex_unlock(&r->lock);
     n = updated ? NULL : new_event(PV_EVENT_PROGRESS, "", 0);
-    if (n) { /* without memory it is not told */
+    if (n) { /* dropped if there is no memory */
         n->event.phase = phase;
         n->event.done = done;
         n->event.total = total;
@@ -111,7 +111,7 @@ static void keep_logits(void *user, int token, const float *logits)
         r->logits[token % (TREE_MAX + 1)] = logits;
 }
 
-/* Log-probabilities of the token and of the likeliest ones. */
+/* Add the log-probabilities of the token and of the most likely ones. */
 static void add_logprobs(struct pv_request *r, struct event_node *n)
 {
     const float *x = r->logits[r->token % (TREE_MAX + 1)];
@@ -172,7 +172,7 @@ static enum pv_status run_request(void *arg, struct pv_error *err)
 {
     struct pv_request *r = arg;
     struct pv_session *s = r->s;
-    int room = s->seq.line.context - s->seq.line.n; /* what the template adds is part of it */
+    int room = s->seq.line.context - s->seq.line.n; /* includes what the template adds */
     enum pv_status st;
     if (r->gen.max_new_tokens > room && room > 0)
         r->gen.max_new_tokens = room;
@@ -195,7 +195,8 @@ static enum pv_status run_request(void *arg, struct pv_error *err)
     return st;
 }
 
-/* The end is told when the pages are back and nothing of the request runs any more. */
+/* The end is reported when the pages have been returned and nothing of the request runs any more.
+ */
 static void end_request(void *arg, enum pv_status st, const struct pv_error *err)
 {
     struct pv_request *r = arg;

@@ -8,11 +8,11 @@
 #include "spec/method_rules.h"
 
 enum { SIMULATE_SEED = 0x73696d };
-enum { MAX_SLOW_ROUNDS = 8 }; /* on end whose times are not believed */
+enum { MAX_SLOW_ROUNDS = 8 }; /* consecutive rounds whose times are treated as outliers */
 
 /* ---- verifying ---- */
 
-/* What is wanted of each row: its likeliest token, the one that is drawn, or (drawn NULL) logits.
+/* Run the tree. Each row gives its most likely token, a sampled token, or (drawn NULL) its logits.
  */
 static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool greedy,
                                const struct sampling *drawn, struct pv_error *err)
@@ -64,7 +64,8 @@ bool round_simulated(const struct speculation *sp, uint64_t position, int row)
            method_test(&sp->method).simulate;
 }
 
-/* A drawn outcome: each token is accepted with the method's probability, first children first. */
+/* Simulate the outcome: each token is accepted with the method's probability, first children first.
+ */
 static void simulate(const struct speculation *sp, struct round *r, uint64_t position)
 {
     struct verdict *v = &r->verdict;

@@ -31,34 +31,34 @@
 #include <string.h>
 
 enum {
-    FIRST_WINDOW = 4, /* until times are known */
+    FIRST_WINDOW = 4, /* window until times are known */
     STARTUP_MAX = 16, /* tokens drafted during the target's prefill */
-    MAX_WINDOW = 16,  /* that measuring may choose */
+    MAX_WINDOW = 16,  /* largest window chosen by measurement */
     CHOOSE_EVERY = 4  /* rounds between two choices of the window */
 };
-static const double fade = 0.97;        /* of what is known of acceptance, by tested token */
-static const double first_belief = 0.8; /* acceptance before anything was tested */
+static const double fade = 0.97;        /* decay of the acceptance statistics per tested token */
+static const double first_belief = 0.8; /* assumed acceptance before any test */
 static const double belief_weight = 4;
 
 struct parallel {
     struct speculation *sp;
     struct pv_session *s;
     const struct pv_gen_params *p;
-    int begin;  /* of the drafter's answer in the timeline: the prompt's last token */
-    bool waits; /* for a window, where nothing is pending */
-    bool ahead; /* the drafter's tower runs before it is shown the prompt */
+    int begin;  /* first token of the drafter's answer: the prompt's last */
+    bool waits; /* waits for a window if nothing is pending */
+    bool ahead; /* the drafter's tower runs before the view is chosen */
 
     /* Shared. */
     struct ring *ring;
     pthread_mutex_t lock;
     pthread_cond_t shown_or_over;
-    bool shown, over;               /* under the lock */
+    bool shown, over;               /* protected by the lock */
     atomic_bool awake;              /* the drafter has read its prompt */
-    atomic_uint_least64_t token_ns; /* of a drafted token, running mean */
-    atomic_uint_least64_t drafted;  /* tokens, */
-    atomic_uint_least64_t draft_ns; /* and all of their time */
+    atomic_uint_least64_t token_ns; /* time of a drafted token, running mean */
+    atomic_uint_least64_t drafted;  /* number of tokens drafted, */
+    atomic_uint_least64_t draft_ns; /* and their total time */
 
-    /* The drafter's, read by others after its end. */
+    /* Used by the drafter; others read it after its end. */
     pthread_t thread;
     bool joined;  /* it has ended */
     int32_t *own; /* [context]: the answer as the drafter continues it */
@@ -67,19 +67,19 @@ struct parallel {
     enum pv_status status;
     struct pv_error error;
 
-    /* The target's. */
+    /* Used by the target. */
     int32_t pending[TREE_MAX];
     int n_pending;
-    int base;  /* tokens of the timeline behind which the epoch began */
-    int taken; /* of the epoch's tokens */
+    int base;  /* length of the timeline when the epoch began */
+    int taken; /* tokens of the epoch taken so far */
     bool had_next,
-        as_made; /* the drafter had made a next token when the last round ended; rightly */
-    uint64_t learnt_drafted, learnt_ns; /* `auto` knows of */
-    int round_base;                     /* tokens of the timeline when the last round began */
+        as_made; /* at the end of the last round, the drafter had a next token; it was right */
+    uint64_t learnt_drafted, learnt_ns; /* what `auto` has learnt from already */
+    int round_base;                     /* length of the timeline when the last round began */
     int right_rows;                     /* pending tokens that the last pass found right */
     struct pearl books;
     double tried, right;
-    double target_s[MAX_WINDOW + 2]; /* of a pass by its rows */
+    double target_s[MAX_WINDOW + 2]; /* time of a pass, by number of rows */
     int window, rounds;
 };
 
@@ -119,7 +119,7 @@ static void note_token(struct parallel *pl, double seconds)
     atomic_fetch_add_explicit(&pl->drafted, 1, memory_order_relaxed);
 }
 
-/* One token behind the drafter's answer of n tokens; none: *id is -1. */
+/* Draft one token after the drafter's answer of n tokens; *id is -1 if there is none. */
 static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
 {
     const struct pv_session *s = pl->s;
@@ -149,7 +149,7 @@ static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
     return PV_OK;
 }
 
-/* Tokens behind the verified ones, until these are others. */
+/* Draft tokens after the verified ones, until a new epoch begins. */
 static enum pv_status draft_epoch(struct parallel *pl, enum ring_state *state)
 {
     struct ring_start start = ring_start(pl->ring);
@@ -233,7 +233,7 @@ static enum pv_status start(struct parallel *pl, struct pv_error *err)
     return st;
 }
 
-/* What the drafter sees is chosen: it may read its prompt. Once. */
+/* The view has been chosen: let the drafter read its prompt. Called once. */
 static void show(struct parallel *pl)
 {
     thread_groups_make_room(pl->s);
@@ -256,8 +256,8 @@ static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
     return sp->phase == DRAFT_NO_VIEW ? see_and_show(sp, err) : PV_OK;
 }
 
-/* Whether the drafter must wait for the prefill: its view takes something from there, or it is lent
- * rows of media. */
+/* Whether the drafter must wait for the prefill: its view needs a signal from it, or the drafter
+ * uses the target's rows of media. */
 static bool needs_prefill(const struct speculation *sp)
 {
     return sp->signal.kind != SIGNAL_NONE || view_wants_features(sp->view) ||
@@ -278,7 +278,7 @@ static struct parallel *new_parallel(struct speculation *sp, bool read)
     pl->sp = sp;
     pl->s = s;
     pl->p = sp->p;
-    pl->begin = read ? s->seq.answer0 : s->seq.answer0 - 1; /* as the drafter has it */
+    pl->begin = read ? s->seq.answer0 : s->seq.answer0 - 1; /* from the drafter's point of view */
     pl->waits = sp->kind->cheap;
     pl->base = pl->round_base = s->seq.line.n;
     pl->reading = (struct draft_reading){
@@ -289,15 +289,15 @@ static struct parallel *new_parallel(struct speculation *sp, bool read)
     pthread_cond_init(&pl->shown_or_over, NULL);
     atomic_init(&pl->awake, read);
     trace_begin(&pl->trace, sp->p->trace, s->answer.trace.t0);
-    /* Before the prefill: its logits test the first token without a pass of their own. */
+    /* Called before the prefill, whose logits test the first token without a separate pass. */
     pearl_begin(&pl->books, s->seq.line.n, read ? s->seq.line.n - 1 : s->seq.line.n, pl->begin);
     return pl;
 }
 
 static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err);
 
-/* Divides the threads and starts the drafter's. Before the prefill it waits to be shown the prompt,
- * or reads it at the same time. */
+/* Divide the threads and start the drafter's. Before the prefill, it waits until the view is
+ * chosen, or reads the prompt at the same time. */
 static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err)
 {
     bool read = sp->phase == DRAFT_AWAKE;
@@ -325,14 +325,14 @@ static void note(struct parallel *pl)
 {
     struct pv_session *s = pl->s;
     const struct pearl_counts *c = &pl->books.counts;
-    /* The last round is not in the books: nobody asked what comes after it. */
+    /* The last round is not counted yet, because no round came after it. */
     int emitted = s->seq.line.n - pl->round_base;
     int last = pl->right_rows < emitted ? pl->right_rows : emitted;
     int run = pl->books.run + last;
     s->answer.stats.draft_s += 1e-9 * (double)atomic_load(&pl->draft_ns);
     s->answer.stats.draft_prefill_s += pl->reading.prefill_s;
     s->answer.stats.vision_s += pl->reading.tower_s;
-    s->answer.stats.vision_s += session_take_tower(s); /* rows that it made for the drafter */
+    s->answer.stats.vision_s += session_take_tower(s); /* time for rows computed for the drafter */
     s->answer.stats.wasted += (int64_t)atomic_load(&pl->drafted) - c->accepted - last;
     s->answer.stats.runs += c->rejections;
     s->answer.stats.run_tokens += c->run_sum;
@@ -343,7 +343,7 @@ static void note(struct parallel *pl)
     trace_append(&s->answer.trace, &pl->trace);
 }
 
-/* Ends the drafter's thread. Whether it had failed: being stopped is no failure. */
+/* End the drafter's thread. Returns its error, if any; being stopped is not an error. */
 static enum pv_status stop_drafter(struct parallel *pl, struct pv_error *err)
 {
     ring_stop(pl->ring);
@@ -359,8 +359,9 @@ static enum pv_status stop_drafter(struct parallel *pl, struct pv_error *err)
     return fail(err, PV_E_DRAFTER, "%s", pl->error.text);
 }
 
-/* A drafter that began before the prefill leaves DRAFT_HAS_VIEW: it has the prompt's last token as
- * part of the answer, and for serial rounds reads again, finding what it has read. */
+/* A drafter that began before the prefill leaves the phase DRAFT_HAS_VIEW: it treats the prompt's
+ * last token as part of the answer. For serial rounds it reads the prompt again, and finds most of
+ * it in its cache. */
 static enum pv_status close_parallel(struct speculation *sp, struct pv_error *err)
 {
     struct parallel *pl = sp->state;
@@ -381,7 +382,7 @@ static double believed(const struct parallel *pl)
     return (pl->right + belief_weight * first_belief) / (pl->tried + belief_weight);
 }
 
-/* The window that the closed form thinks best. */
+/* Choose the window for which the formula predicts the best speed. */
 static void choose_window(struct parallel *pl)
 {
     double token_s = 1e-9 * (double)atomic_load_explicit(&pl->token_ns, memory_order_relaxed);
@@ -397,7 +398,7 @@ static void choose_window(struct parallel *pl)
         pl->window = best;
 }
 
-/* Everything that was drafted is lost: the drafter goes on behind what has been emitted. */
+/* Discard everything drafted: the drafter continues after what has been emitted. */
 static void begin_again(struct parallel *pl)
 {
     pl->base = pl->s->seq.line.n;
@@ -405,7 +406,7 @@ static void begin_again(struct parallel *pl)
     ring_restart(pl->ring, pl->base);
 }
 
-/* The drafter's next token, if it can be had: none while it still reads. */
+/* Take the drafter's next token, if there is one; there is none while it still reads its prompt. */
 static int take_next(struct parallel *pl, int32_t *made)
 {
     const struct pv_session *s = pl->s;
@@ -423,7 +424,7 @@ static bool is_right(const struct parallel *pl, int32_t made)
     return made == s->seq.line.ids[s->seq.line.n - 1];
 }
 
-/* A window behind the last token emitted, as soon as it is made. */
+/* Wait until a window after the last emitted token has been drafted. */
 static void wait_window(struct parallel *pl)
 {
     const struct pv_session *s = pl->s;
@@ -433,8 +434,9 @@ static void wait_window(struct parallel *pl)
     pearl_wait(&pl->books, pl->n_pending);
 }
 
-/* What waits to be verified behind the last token emitted: nothing, unless that is the token which
- * the drafter made next. This also ends the round before, whose last row said what it should be. */
+/* Find the pending tokens to verify after the last emitted token: none, unless that token is the
+ * one that the drafter proposed next. This also completes the round before, whose last row decided
+ * that token. */
 static void take_pending(struct parallel *pl)
 {
     struct pv_session *s = pl->s;
@@ -446,7 +448,7 @@ static void take_pending(struct parallel *pl)
     pl->had_next = drafted == 1;
     pl->as_made = as_made;
     pl->n_pending = 0;
-    if (!startup) /* then more may lie there */
+    if (!startup) /* at the start there may be more tokens */
         ring_limit(pl->ring, pl->window);
     if (as_made) {
         most = startup ? STARTUP_MAX : pl->window;
@@ -471,7 +473,7 @@ static void take_pending(struct parallel *pl)
     trace_add(&s->answer.trace, PV_SIDE_MODEL, "wait", t0, pl->n_pending);
 }
 
-/* What `auto` learns from the round: the drafter's part since it learnt last. */
+/* Let `auto` learn from the round, and from the drafter's work since it last did. */
 static void teach_policy(struct parallel *pl, const struct round *r, bool believed, double t0,
                          double target_s)
 {
@@ -503,7 +505,7 @@ static void learn(struct parallel *pl, const struct round *r, double seconds)
     }
 }
 
-/* Pending tokens are verified while more are made. */
+/* Verify the pending tokens while the drafter makes more. */
 static enum pv_status run_round(struct speculation *sp, struct round *r, struct pv_error *err)
 {
     struct parallel *pl = sp->state;
@@ -516,7 +518,7 @@ static enum pv_status run_round(struct speculation *sp, struct round *r, struct 
     take_pending(pl);
     pl->round_base = s->seq.line.n;
     pl->right_rows = 0;
-    if (ring_stopped(pl->ring)) { /* by the drafter */
+    if (ring_stopped(pl->ring)) { /* the drafter has stopped it */
         st = stop_drafter(pl, err);
         return st ? st : fail(err, PV_E_CANCELLED, "the drafter was stopped");
     }

@@ -6,7 +6,7 @@
 #include "engine/draft_ahead.h"
 #include "engine/draft_read.h"
 
-/* Amid the answer. */
+/* Let the drafter read the prompt in the middle of the answer. */
 static enum pv_status wake(struct speculation *sp, struct pv_error *err)
 {
     double t0 = clock_now();
@@ -21,8 +21,9 @@ static enum pv_status open_serial(struct speculation *sp, struct pv_error *err)
     return sp->phase == DRAFT_HAS_VIEW ? wake(sp, err) : PV_OK;
 }
 
-/* With `auto` and a cheap drafter, whose trees are always fitted: while drafts do not pay the
- * drafter is not even asked. Under rejection the text must not depend on measured times. */
+/* With `auto` and a cheap drafter, whose trees are always fitted: while drafting does not pay, the
+ * drafter is not even called. With rejection sampling, the text must not depend on measured times.
+ */
 static bool drafts_pay(const struct speculation *sp)
 {
     return !sp->p->method->automatic || sp->shape.kind != SHAPE_FITTED ||
@@ -37,7 +38,7 @@ static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
 
 /* ---- rounds ---- */
 
-/* What drafting costs at present. */
+/* The present costs of drafting. */
 static struct price price_of(const struct speculation *sp)
 {
     const struct pv_session *s = sp->s;
@@ -45,7 +46,7 @@ static struct price price_of(const struct speculation *sp)
     return price_shared(sp->book, load.row_s, load.level_s, load.tokens_s);
 }
 
-/* scores [TREE_MAX]: log-probabilities of the rows, 0 where the drafter tells none. */
+/* scores [TREE_MAX]: log-probabilities of the rows, 0 if the drafter reports none. */
 static enum pv_status propose(struct speculation *sp, struct tree *tree, float *scores,
                               const struct price *price, struct pv_error *err)
 {
@@ -67,7 +68,7 @@ static enum pv_status propose(struct speculation *sp, struct tree *tree, float *
     enum pv_status st;
     tree_begin(tree, s->seq.line.ids[s->seq.line.n - 1]);
     if (shape_rows(&sp->shape) > s->seq.line.context - s->seq.kv.len || req.most < 1)
-        return PV_OK; /* no room to verify: the root alone */
+        return PV_OK; /* no room to verify more than the root */
     if (sp->method.accept == PV_ACCEPT_REJECTION && sp->shape.kind == SHAPE_CHAIN &&
         s->answer.how.temperature > 0)
         req.q = s->draft.draft_q;
@@ -79,8 +80,8 @@ static enum pv_status propose(struct speculation *sp, struct tree *tree, float *
     return st;
 }
 
-/* What `auto` and fitted trees learn of a serial round, and of its seconds if these are believed.
- */
+/* Let `auto` and fitted trees learn from a serial round, and from its times unless they are
+ * outliers. */
 static void learn_round(struct speculation *sp, const struct round *r, const float *scores,
                         const struct price *paid, bool fitted, bool believed, double draft_s,
                         double verify_s)

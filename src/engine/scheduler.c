@@ -42,20 +42,20 @@ struct task {
     struct task_calls calls;
     void *arg;
     struct fiber *fiber;
-    uint64_t number; /* the lower, the older */
+    uint64_t number; /* lower numbers are older */
     enum task_state state;
     struct batch *batch; /* STEP */
     struct batch_part part;
     int want, granted; /* ROWS */
     int lacks;         /* PAGES */
-    bool keeps;        /* its pages */
+    bool keeps;        /* it must keep its pages */
     bool preempt;      /* it is resumed to give its pages back */
-    bool restoring;    /* it computes them again */
+    bool restoring;    /* it is computing them again */
     atomic_bool cancelled;
-    enum pv_status status; /* of `run` */
+    enum pv_status status; /* result of `run` */
     struct pv_error error;
     struct task *next; /* in the queue */
-    bool over;         /* under the lock: nothing of it runs any more */
+    bool over;         /* protected by the lock: nothing of it runs any more */
 };
 
 struct scheduler {
@@ -67,7 +67,7 @@ struct scheduler {
     bool started;
     pthread_mutex_t lock;
     pthread_cond_t wake, ended;
-    struct task *first, *last; /* of the queue; under the lock, */
+    struct task *first, *last; /* the queue; protected by the lock */
     int n_queued;
     uint64_t last_number;
     bool closing;
@@ -75,11 +75,11 @@ struct scheduler {
     void *watch_user;
     atomic_int n_present; /* queued and running */
     atomic_bool hurry;    /* a task was cancelled since the last iteration began, or all are */
-    /* The thread's own. */
+    /* Used by the scheduler's thread only. */
     struct task *running[MAX_TASKS]; /* oldest first */
     int n_running;
-    int64_t lane_steps, lane_parts, lane_rows; /* done */
-    double emitted, emitted_s;                 /* tokens and their time, fading */
+    int64_t lane_steps, lane_parts, lane_rows; /* completed */
+    double emitted, emitted_s;                 /* tokens and their time, with exponential decay */
     double decode_s;                           /* of all batches, as far as it is in emitted_s */
     int to_preempt;                            /* scheduler_preempt; -1: none */
     int64_t iterations, preemptions, page_waits;
@@ -132,7 +132,7 @@ void scheduler_close(struct scheduler **scheduler)
     *scheduler = NULL;
 }
 
-/* A wait for a lock ends when somebody is cancelled: then it is looked after who that is, and the
+/* Waiting for a lock ends when a task is cancelled. Then the cancelled tasks are handled, and the
  * others wait again. */
 static bool no_hurry(void *user)
 {
@@ -257,7 +257,7 @@ static enum pv_status fail_cancelled(struct pv_error *err)
     return fail(err, PV_E_CANCELLED, "the request was cancelled");
 }
 
-/* Until the scheduler has done what the state asks for. */
+/* Wait until the scheduler has done what the state requests. */
 static enum pv_status wait_as(struct task *t, enum task_state state, struct pv_error *err)
 {
     if (task_cancelled(t))
@@ -272,7 +272,7 @@ static enum pv_status wait_as(struct task *t, enum task_state state, struct pv_e
     return TASK_PREEMPTED;
 }
 
-/* Gives the pages back, and has them again when others have had their turn. */
+/* Return the pages, and get them again when other tasks have had their turn. */
 static enum pv_status go_away(struct task *t, struct pv_error *err)
 {
     enum pv_status s = TASK_PREEMPTED;
@@ -289,7 +289,7 @@ static enum pv_status go_away(struct task *t, struct pv_error *err)
     return s;
 }
 
-/* After a wait: whether it is to be repeated, because the pages were away in between. */
+/* After a wait: whether it must be repeated, because the pages were returned in between. */
 static bool again(struct task *t, enum pv_status *st, struct pv_error *err)
 {
     if (*st != TASK_PREEMPTED || t->restoring)
@@ -307,7 +307,7 @@ static enum pv_status reserve(struct task *t, const struct stepper *s, const str
             return fail(err, PV_E_LIMIT, "%d rows after %d do not fit a context of %d tokens",
                         seq->n, seq->kv->len, seq->kv->cap);
         t->lacks = kvcache_lacks(seq->kv, seq->pending + seq->n);
-        t->lacks = t->lacks > 0 ? t->lacks : 1; /* for a copy */
+        t->lacks = t->lacks > 0 ? t->lacks : 1; /* one page for a copy */
         st = wait_as(t, TASK_PAGES, err);
         again(t, &st, err);
         if (st)
@@ -386,7 +386,7 @@ void task_pause(struct task *t)
     fiber_yield(t->fiber);
 }
 
-/* Of a task on the scheduler's thread. */
+/* Called for a task on the scheduler's thread. */
 static bool none_cancelled(void *user)
 {
     const struct task *t = user;
@@ -457,7 +457,7 @@ static void end_task(struct task *t)
     struct scheduler *s = t->s;
     fiber_close(&t->fiber);
     atomic_fetch_sub(&s->n_present, 1);
-    note_counts(s); /* whoever is told of the end finds it counted */
+    note_counts(s); /* counted before the end is reported */
     if (t->calls.ended)
         t->calls.ended(t->arg, t->status, &t->error);
     pthread_mutex_lock(&s->lock);
@@ -466,7 +466,7 @@ static void end_task(struct task *t)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Resumes whoever can go on, until everybody waits. */
+/* Resume all tasks that are READY, until all tasks wait. */
 static void run_ready(struct scheduler *s)
 {
     for (int i = 0; i < s->n_running;) {
@@ -501,7 +501,7 @@ static int free_pages(struct scheduler *s)
     return c.pages - c.used;
 }
 
-/* Whether the task waits for something of the target's, and may lose its pages meanwhile. */
+/* Whether the task waits for the target, and may lose its pages meanwhile. */
 static bool can_preempt(const struct task *t, const struct batch *target)
 {
     bool waits = t->state == TASK_ROWS || t->state == TASK_PAGES ||
@@ -516,8 +516,8 @@ static void preempt(struct scheduler *s, struct task *t)
     s->preemptions++;
 }
 
-/* Tasks that lack pages: the oldest gets them, if need be from the youngest that has some. True:
- * somebody can go on. */
+/* Give pages to the oldest task that lacks some, if necessary from the youngest that has some.
+ * Returns true if a task can continue. */
 static bool give_pages(struct scheduler *s)
 {
     for (int i = 0; i < s->n_running; i++) {
@@ -534,12 +534,13 @@ static bool give_pages(struct scheduler *s)
                 preempt(s, s->running[k]);
                 return true;
             }
-        return false; /* older ones have the pages: they come first */
+        return false; /* older tasks have the pages, and come first */
     }
     return false;
 }
 
-/* The oldest task that is away comes back when there is room, or nobody else could use it. */
+/* Bring back the oldest task that is AWAY if there is room, or if no other task could use the room.
+ */
 static bool bring_back(struct scheduler *s)
 {
     int others = 0;
@@ -559,7 +560,7 @@ static bool bring_back(struct scheduler *s)
 
 /* ---- steps ---- */
 
-/* Of the tasks that wait for a step of a batch, those with rows of prompts, or the others. */
+/* List the tasks that wait for a step of a batch: those with prompt rows, or the others. */
 static int waiting(const struct scheduler *s, const struct batch *b, bool prompts,
                    struct task **who, struct batch_part **parts)
 {
@@ -574,8 +575,8 @@ static int waiting(const struct scheduler *s, const struct batch *b, bool prompt
     return n;
 }
 
-/* The steps that wait for a batch; false: there is none. With a lane, prompts run here only while
- * there is nobody whom they would delay. */
+/* Run the steps that wait for a batch. Returns false if there is none. With a lane, prompt rows run
+ * here only if they delay no other task. */
 static bool run_batch(struct scheduler *s, struct batch *b)
 {
     struct batch_part *parts[MAX_TASKS];
@@ -607,7 +608,7 @@ static void begin_lane(struct scheduler *s)
     n = waiting(s, b, true, who, parts);
     if (n == 0)
         return;
-    /* copies of pages that they begin with were asked of the other stream */
+    /* pages were copied on the other stream */
     st = ops->wait(decoder_state_work(b->st), &err);
     for (int i = 0; i < n; i++) {
         who[i]->state = st ? TASK_READY : TASK_LANE;
@@ -618,7 +619,7 @@ static void begin_lane(struct scheduler *s)
         lane_begin(s->lane, parts, n);
 }
 
-/* What the lane has done goes on. False: it is still busy. */
+/* Continue the tasks whose steps the lane has completed. Returns false if it is still busy. */
 static bool end_lane(struct scheduler *s, bool wait)
 {
     if (!in_state(s, TASK_LANE))
@@ -634,7 +635,7 @@ static bool end_lane(struct scheduler *s, bool wait)
     return true;
 }
 
-/* Rows of prompts that may be asked for now. */
+/* Number of prompt rows that may be granted now. */
 static int prompt_rows(const struct scheduler *s, int rows)
 {
     const struct batch *b = &s->batch[0];
@@ -645,7 +646,7 @@ static int prompt_rows(const struct scheduler *s, int rows)
     return s->lane ? lane_rows(s->lane) : batch_prompt_rows(b, rows);
 }
 
-/* Portions of prompts, the oldest request's first. */
+/* Grant portions of prompts, to the oldest request first. */
 static void grant_rows(struct scheduler *s)
 {
     int rows = 0, left, prompts = 0;
@@ -664,11 +665,11 @@ static void grant_rows(struct scheduler *s)
     }
 }
 
-/* Prompts are no part of the time in which tokens are had: whatever a row more delays, they are to
- * be read anyway. */
+/* Time for prompts is not counted here: they must be read in any case, however long a further row
+ * delays other tasks. */
 static void note_time(struct scheduler *s)
 {
-    static const double fade_per_s = 0.25; /* of the tokens emitted, per second */
+    static const double fade_per_s = 0.25; /* decay of the emitted tokens per second */
     double passed = -s->decode_s, keep;
     for (int i = 0; i < s->n_batches; i++)
         passed += s->batch[i].decode_s;
@@ -678,7 +679,8 @@ static void note_time(struct scheduler *s)
     s->decode_s += passed;
 }
 
-/* Everybody goes on until he waits; then what most wait for is done. */
+/* One iteration: all tasks run until they wait; then the steps of drafters run, or, if there are
+ * none, those of the target. */
 static void iterate(struct scheduler *s)
 {
     bool drafted = false;
@@ -706,8 +708,8 @@ static void iterate(struct scheduler *s)
             s->running[i]->state = TASK_READY;
 }
 
-/* New tasks begin in the order they came, when there is a place for them and nobody waits for
- * pages. A task without memory for its fiber ends at once. */
+/* Start new tasks in the order of arrival, when there is a place for them and no task waits for
+ * pages. If there is no memory for its fiber, a task ends at once. */
 static void admit(struct scheduler *s)
 {
     while (s->first && s->n_running < s->max_tasks &&

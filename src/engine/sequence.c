@@ -34,18 +34,18 @@ void sequence_close(struct sequence *q)
     *q = (struct sequence){ 0 };
 }
 
-/* ---- names of rows ---- */
+/* ---- digests of rows ---- */
 
-/* What the keys and values of a row are a function of, beside the rows before it. */
+/* Everything on which the keys and values of a row depend, except the rows before it. */
 struct row_name {
-    int32_t id;  /* a token; -1: a row of a media item, */
-    int32_t row; /* and which */
+    int32_t id;  /* a token; -1: a row of a media item */
+    int32_t row; /* index of the row in the media item */
     int32_t pos[3];
-    int32_t decoded; /* it went the way of an answer's rows, where that differs */
+    int32_t decoded; /* computed like rows of an answer, if that differs from prompts */
     uint8_t item[DIGEST_SIZE];
 };
 
-/* Of rows [from, to). */
+/* Compute the digests of rows [from, to). */
 static void make_digests(struct sequence *q, int from, int to)
 {
     for (int i = from; i < to; i++) {
@@ -110,7 +110,7 @@ void sequence_release(struct sequence *q)
 
 void sequence_give_back(struct sequence *q)
 {
-    q->kept_len = q->kv.len > q->kept_len ? q->kv.len : q->kept_len; /* less: half restored */
+    q->kept_len = q->kv.len > q->kept_len ? q->kv.len : q->kept_len; /* less: partly restored */
     kvcache_release(&q->kv, q->digest);
 }
 

@@ -31,7 +31,7 @@ static void give_way(void *user, uint64_t room)
     drafting_fit(&((struct pv_session *)user)->draft, room);
 }
 
-/* What counts against the limit of memory. */
+/* Bytes that count against the memory limit. */
 static uint64_t count_bytes(void *user)
 {
     const struct pv_session *s = user;
@@ -180,7 +180,7 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
     for (int i = 0; i < s->n_pending; i++) {
         uint64_t held = loaded_media_size(&s->pending[i]);
         rows += s->pending[i].m.n_rows;
-        own -= held < own ? held : own; /* the caller's limit is for a message */
+        own -= held < own ? held : own; /* the caller's limit applies per message */
     }
     timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
     left = budget_left(&s->budget);
@@ -203,7 +203,7 @@ static void end_media(struct pv_session *s, const struct loaded_media *loaded, d
     s->video_s += seconds;
 }
 
-/* The parameters with the caller's limits complete, kept in *limits. */
+/* Copy the parameters, and complete the caller's limits in *limits. */
 static enum pv_status read_params(struct pv_video_params *own, struct pv_limits *limits,
                                   const struct pv_video_params *theirs, struct pv_error *err)
 {
@@ -280,7 +280,7 @@ enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_
     return PV_OK;
 }
 
-/* Pending media get their final form and room in the encoder. */
+/* Give pending media their final form, and make room for them in the encoder. */
 static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
 {
     const struct vision_config *c = vision_config(s->model->vision);
@@ -290,7 +290,7 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
         n_stills += !s->pending[i].m.video;
     for (int i = 0; i < s->n_pending && !st; i++) {
         st = media_load_finish(&s->pending[i], c, n_stills == 1, err);
-        if (!st && media_is_loaded(&s->pending[i].m)) /* else the tower may have nothing to do */
+        if (!st && media_is_loaded(&s->pending[i].m)) /* otherwise the tower may not be needed */
             st = session_reserve_tower(s, &s->pending[i].m, err);
     }
     return st;
@@ -304,8 +304,8 @@ static int count_stretches(const struct pv_session *s)
     return n;
 }
 
-/* How the pending media stand in their message. Their keys are those that timeline_adopt is going
- * to give: of an equal media item, or the next free one. */
+/* Describe the pending media for their message. Their keys are those that timeline_adopt will give
+ * them: the key of an equal media item, or the next free one. */
 static enum pv_status describe_pending(const struct pv_session *s, struct chat_media *media,
                                        struct captions *captions, struct pv_error *err)
 {

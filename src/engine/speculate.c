@@ -15,19 +15,20 @@
 
 #include <string.h>
 
-/* Tokens of an answer before `auto` wakes the drafter: a word or two are told sooner without. */
+/* Tokens of an answer before `auto` lets the drafter read the prompt: answers of a word or two are
+ * faster without it. */
 enum { AUTO_PATIENCE = 4 };
-/* Threads of a CPU with which `auto` also tries the parallel schedule, and its longest window. */
+/* CPU threads from which on `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
-/* Requests on a CPU from which on `auto` prefers a draft head to a draft model
+/* Number of requests on a CPU from which on `auto` prefers a draft head to a draft model
  * (doc/notes/engine.md). */
 enum { CROWD = 6 };
-static const double USUAL_LAMBDA = 0.5; /* without a tower */
+static const double USUAL_LAMBDA = 0.5; /* lambda without a tower */
 enum { FITTED_USUAL = 8 };              /* rows of a fitted tree, before any is measured */
 
 /* ---- the method ---- */
 
-/* What defaults of a method depend on. */
+/* Properties on which a method's defaults depend. */
 static struct method_setting setting_of(const struct pv_session *s)
 {
     const struct family *f = model_file_vision(s->model->file)->family;
@@ -40,8 +41,8 @@ static struct method_setting setting_of(const struct pv_session *s)
                                                                           : PV_POS_ORIGINAL };
 }
 
-/* Rows of videos, and the first row whose attention to them counts: of the last message, and after
- * the last video. */
+/* List the rows of videos, and find the first row whose attention to them counts: it is in the last
+ * message and after the last video. */
 static void list_video_rows(struct pv_session *s, int *query0)
 {
     struct drafting *d = &s->draft;
@@ -50,7 +51,7 @@ static void list_video_rows(struct pv_session *s, int *query0)
     for (int k = 0; k < s->seq.line.n_spans; k++) {
         const struct media_span *span = &s->seq.line.span[k];
         const struct media *m = &s->seq.line.media[span->item].m;
-        int n = m->n_units * m->unit_rows - span->first; /* a newline is not of the picture */
+        int n = m->n_units * m->unit_rows - span->first; /* without the newline */
         last = span->row0 + span->n - 1;
         for (int i = 0; m->video && i < span->n && i < n; i++)
             d->rows[d->n_rows++] = span->row0 + i;
@@ -60,7 +61,8 @@ static void list_video_rows(struct pv_session *s, int *query0)
         *query0 = s->seq.line.n - 1;
 }
 
-/* Room for what the drafter sees, and for what says so. */
+/* Make room for what the drafter needs of the media (its tower or its adaptor), and for scores by
+ * layer. */
 static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
@@ -77,10 +79,10 @@ static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
     return st;
 }
 
-/* The trees that `auto` may choose: fitted ones where the drafter can grow them. A GPU records
- * steps that come again, which trees whose shape keeps changing do not, and makes chains in one
- * step: there it chooses among chains, and for a head, whose chains are no faster than its trees,
- * also the tree of 25. */
+/* Set up the trees that `auto` may choose: fitted ones if the drafter can grow them. A GPU records
+ * repeated steps, which trees of changing shape are not, and drafts chains in one step. So there it
+ * chooses among chains, and for a draft head, whose chains are no faster than its trees, also the
+ * tree of 25. */
 static void open_policy(struct speculation *sp)
 {
     bool fitted = sp->kind->fits_trees, chains = sp->s->model->dev->ops->chains;
@@ -97,8 +99,9 @@ static void open_policy(struct speculation *sp)
         policy_fit(&sp->policy);
 }
 
-/* Whether two sides at once are worth a trial: on devices of their own, or with threads to share.
- * On one GPU each fills the memory's time (7B with 0.5B and 72B with 7B: behind the serial one). */
+/* Whether running drafter and target at the same time is worth a trial: on separate devices, or
+ * with enough threads to share. On one GPU, each alone uses the whole memory bandwidth (7B with
+ * 0.5B and 72B with 7B: slower than the serial schedule). */
 static bool sides_have_room(const struct pv_session *s, const struct pv_method *m)
 {
     const struct pv_model *target = s->model, *draft = s->draft.model;
@@ -107,7 +110,7 @@ static bool sides_have_room(const struct pv_session *s, const struct pv_method *
     return target->gpu < 0 && target->threads >= AUTO_PARALLEL;
 }
 
-/* What the prefill is to keep and measure for the drafter and its view. */
+/* Tell the prefill what to keep and measure for the drafter and its view. */
 static void ask_prefill(struct speculation *sp)
 {
     struct pv_session *s = sp->s;
@@ -117,7 +120,7 @@ static void ask_prefill(struct speculation *sp)
     int n_layers = decoder_config(s->model->dec)->n_layers;
     bool from_target = kind->target_media || (kind->draft_media && drafting_borrows(&s->draft));
     bool to_adapt = kind->draft_media && drafting_adapts(&s->draft);
-    /* An adaptor on the target's device reads them there. */
+    /* If the adaptor is on the target's device, it reads them there. */
     bool stays = to_adapt && s->draft.model->dev == s->model->dev;
     list_video_rows(s, &v->query0);
     v->layers = view_layers(sp->view, sp->method.layer, n_layers);
@@ -203,7 +206,7 @@ static bool may_run(const struct speculation *sp, const struct schedule *schedul
     return !schedule->alone || task_alone(sp->s->task);
 }
 
-/* The serial schedule needs nothing to be open: it is the one that is left on failure. */
+/* The serial schedule needs no resources, so it remains usable after a failure. */
 static enum pv_status switch_schedule(struct speculation *sp, const struct schedule *to,
                                       struct pv_error *err)
 {
@@ -219,8 +222,8 @@ static enum pv_status switch_schedule(struct speculation *sp, const struct sched
     return s;
 }
 
-/* The schedule of a fixed method. Once others have come it stays serial to the end of the answer:
- * starting again costs more than is left to gain. */
+/* Choose the schedule of a fixed method. Once other requests have arrived, it stays serial until
+ * the end of the answer: restarting the parallel one would cost more than it could gain. */
 static enum pv_status follow_method(struct speculation *sp, struct pv_error *err)
 {
     if (!may_run(sp, sp->wanted))
@@ -233,8 +236,8 @@ enum pv_status speculation_start(struct speculation *sp, struct pv_error *err)
     const struct timeline *line = &sp->s->seq.line;
     if (sp->phase == DRAFT_OFF)
         return PV_OK;
-    /* A drafter that is ahead begins with a token. One that reads the model's states begins when
-     * the prefill has made them and the first token is known. */
+    /* A drafter that runs ahead begins with a token. One that reads the model's states begins when
+     * the prefill has computed them and the first token is known. */
     if (sp->kind->states || line->ids[line->n - 1] >= 0)
         sp->wanted = schedules[sp->method.schedule];
     if (sp->method.schedule == PV_SCHEDULE_SERIAL && !sp->method.automatic)
@@ -255,8 +258,8 @@ enum pv_status speculation_prefill(struct speculation *sp, enum want want, struc
                        err);
 }
 
-/* A drafter that finds no KV pages is no reason to stop: the answer goes on without it. False: it
- * has failed otherwise, or not at all. */
+/* If the drafter gets no KV pages, the answer continues without it. Returns false if it failed for
+ * another reason, or not at all. */
 static bool forgive(struct speculation *sp, enum pv_status st)
 {
     if (st != PV_E_DRAFTER || !drafting_starved(&sp->s->draft))
@@ -277,8 +280,8 @@ enum pv_status speculation_begin(struct speculation *sp, struct pv_error *err)
     return !s || forgive(sp, s) ? PV_OK : fail(err, s, "%s", why.text);
 }
 
-/* `auto` lets the drafter read the prompt. A drafter that cannot is no reason to stop: the answer
- * goes on without it. */
+/* `auto` lets the drafter read the prompt. If the drafter cannot, the answer continues without it.
+ */
 static enum pv_status wake_late(struct speculation *sp, struct pv_error *err)
 {
     struct pv_error why = { 0 };
@@ -292,7 +295,7 @@ static enum pv_status wake_late(struct speculation *sp, struct pv_error *err)
     return PV_OK;
 }
 
-/* `auto`: what this round is to be. */
+/* `auto`: choose the kind of this round. */
 static void choose_kind(struct speculation *sp)
 {
     struct choice_changer *changer = &sp->s->changer;
@@ -315,8 +318,8 @@ static void choose_kind(struct speculation *sp)
     sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
 }
 
-/* Is it time for `auto` to let the drafter read the prompt? Where a test changes choices, whatever
- * drafts have brought. */
+/* Whether `auto` should let the drafter read the prompt now. If a test overrides the choices, what
+ * drafts have gained so far does not matter. */
 static bool is_worth_reading(const struct speculation *sp)
 {
     return sp->s->answer.n >= AUTO_PATIENCE && (price_pays(sp->book) || sp->s->changer.change);

@@ -1,4 +1,5 @@
-/* A list of copies, the last used first. An answer replaces the prompt that it begins with. */
+/* A list of copies, the most recently used first. An answer replaces the prompt with which it
+ * begins. */
 #include "engine/state_cache.h"
 
 #include "base/mem.h"
@@ -67,7 +68,7 @@ static bool as_much(const struct states *a, const struct states *b)
            (a->all || !b->all) && (b->layer == 0 || a->layer == b->layer);
 }
 
-/* A copy of the states of s; NULL: no memory. */
+/* Copy the states of s. Returns NULL if there is no memory. */
 static struct snapshot *copy(const struct kv_key *rows, const struct states *s)
 {
     struct snapshot *p = mem_zalloc(sizeof *p);
@@ -119,7 +120,8 @@ void state_cache_find(struct state_cache *c, const struct kv_key *rows, int n, s
     struct snapshot **best = NULL, *p;
     int most = s->n;
     for (struct snapshot **at = &c->first; *at; at = &(*at)->next) {
-        /* Whether the last row is kept depends on the one after it, which may be another. */
+        /* Whether the last row's state is kept depends on the row after it, which may be another.
+         */
         int same = as_much(&(*at)->states, s) ? count_same(*at, rows, n) - 1 : 0;
         if (same > most) {
             most = same;
@@ -132,5 +134,5 @@ void state_cache_find(struct state_cache *c, const struct kv_key *rows, int n, s
     *best = p->next;
     p->next = c->first;
     c->first = p;
-    (void)states_take(s, &p->states, most, NULL); /* else they are computed again */
+    (void)states_take(s, &p->states, most, NULL); /* on failure they are computed again */
 }

@@ -41,7 +41,7 @@ void stop_text_close(struct stop_text *s)
     *s = (struct stop_text){ .found = -1 };
 }
 
-/* The stop string that begins here, or could with more text. */
+/* The index of the stop string that begins here; none; or perhaps one, if more text follows. */
 enum { BEGINS_NONE = -1, BEGINS_PERHAPS = -2 };
 
 static int begins(const struct stop_text *s, const char *text, size_t len)

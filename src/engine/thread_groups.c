@@ -13,13 +13,13 @@
 
 enum {
     TRIAL_SLOTS = KV_CHUNK,
-    TRIAL_ROWS = 6,  /* of a verification */
-    TRIAL_TIMES = 3, /* the best of them counts */
+    TRIAL_ROWS = 6,  /* rows of a verification */
+    TRIAL_TIMES = 3, /* repetitions; the best counts */
     TRIAL_WINDOW = 16
 };
 static const double trial_acceptance = 0.8;
 
-/* Seconds of a step of n rows on so many threads, on an empty cache. */
+/* Measure the seconds of a step of n rows on `threads` threads, with an empty cache. */
 static enum pv_status time_step(const struct pv_session *s, const struct decoder *dec, int threads,
                                 int n, double *seconds, struct pv_error *err)
 {
@@ -31,7 +31,7 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
     int last = n - 1;
     size_t hidden = (size_t)decoder_config(dec)->hidden, width = decoder_feature_width(dec);
     size_t size = (size_t)n * (width > hidden ? width : hidden) * sizeof(float);
-    float *features = mem_zalloc(size); /* of a head */
+    float *features = mem_zalloc(size); /* for a draft head */
     struct step_seq seq = { .kv = &kv, .n = n };
     struct step step = { .n = n,
                          .ids = ids,
@@ -65,7 +65,7 @@ static enum pv_status time_step(const struct pv_session *s, const struct decoder
     return status;
 }
 
-/* The drafter's part of n threads: 1, 2, 4, ... up to a half. */
+/* Measure which part of n threads the drafter should get: 1, 2, 4, ... up to a half. */
 static enum pv_status measure_part(const struct pv_session *s, const struct decoder *draft, int n,
                                    int *part, struct pv_error *err)
 {
@@ -106,11 +106,12 @@ static enum pv_status open_groups(struct pv_session *s, const int threads[2], st
     return PV_OK;
 }
 
-/* t: whose answer can do without a tower if it is cancelled; NULL: in any case. */
+/* t: the task; if it is cancelled, the tower's threads are left as they are. NULL: change them in
+ * any case. */
 static void assign_model(struct pv_session *s, struct device *group, struct task *t)
 {
     decoder_device(s->model->dec)->ops->work_on(s->target.base.work, group);
-    if (!s->engine->encoder || task_lock(t, s->model->step_lock, NULL)) /* its users hold it */
+    if (!s->engine->encoder || task_lock(t, s->model->step_lock, NULL)) /* held by its users */
         return;
     encoder_work_on(s->engine->encoder, group);
     pthread_mutex_unlock(s->model->step_lock);
@@ -158,7 +159,7 @@ enum pv_status thread_groups_divide(struct speculation *sp, struct pv_error *err
     bool one_device = draft && decoder_device(draft) == s->model->dev;
     enum pv_status st =
         drafting_part(&s->draft, &sp->method, one_device ? DRAFT_DIVIDED : DRAFT_BESIDE, err);
-    /* On a GPU both run at once: each has a stream. */
+    /* On a GPU both run at the same time, on separate streams. */
     if (!st && one_device && s->model->gpu < 0)
         st = divide_threads(sp, draft, err);
     if (st)

@@ -58,7 +58,7 @@ static int find_key(const struct timeline *t, int key)
     return -1;
 }
 
-/* Room for n elements of a list. */
+/* Make room for n elements in a list. */
 static enum pv_status grow(void **list, int *cap, int n, size_t element, struct pv_error *err)
 {
     void *grown;
@@ -143,7 +143,7 @@ static int open_item(const struct timeline *t, int *rows)
     return last && *rows < t->media[last->item].m.n_rows ? last->item : -1;
 }
 
-/* The spans of the run of media item i that begins at its place `first`. */
+/* Append the spans of the run of media item i that begins at its row `first`. */
 static bool add_spans(struct timeline *t, int i, int first)
 {
     const struct media *m = &t->media[i].m;
@@ -159,7 +159,7 @@ static bool add_spans(struct timeline *t, int i, int first)
     return true;
 }
 
-/* The next run of a media item, whose rows ids[0 .. n) begin with. */
+/* Append the next run of a media item; ids[0 .. n) begin with its rows. */
 static enum pv_status append_run(struct timeline *t, const int32_t *ids, size_t n, int *taken,
                                  struct pv_error *err)
 {

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* Counts the tokens kept, and where they lie. */
+/* Count the kept tokens, and summarise their places. */
 static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
 {
     int per = out->height * out->width, m = out->frames * per;
@@ -34,7 +34,7 @@ static enum pv_status count_kept(struct pv_view_map *out, struct pv_error *err)
     return PV_OK;
 }
 
-/* The span in which the first video begins; -1: there is none. */
+/* The span in which the first video begins; -1 if there is none. */
 static int first_video(const struct timeline *t)
 {
     for (int k = 0; k < t->n_spans; k++)

@@ -53,7 +53,7 @@ void vision_cache_close(struct vision_cache **c)
     *c = NULL;
 }
 
-/* The entry of a media item, which becomes the first; NULL: none. */
+/* Find the entry of a media item and make it the first; NULL if there is none. */
 static struct entry *find(struct vision_cache *c, const uint8_t *digest)
 {
     struct entry **at = &c->first, *e;
@@ -80,7 +80,7 @@ const float *vision_cache_find(struct vision_cache *c, const uint8_t digest[DIGE
     return all ? e->rows + (size_t)row * c->hidden : NULL;
 }
 
-/* Makes room for `size` bytes, at the cost of the media used longest ago. */
+/* Make room for `size` bytes by dropping the least recently used media. */
 static void make_room(struct vision_cache *c, uint64_t size)
 {
     while (c->first && c->counts.bytes + size > c->limit) {
