@@ -1,5 +1,5 @@
-/* What the tests of bench_gpu share: a device, models of true shape whose weights are drawn on it,
- * lanes (a decoder with a state and a cache that holds random numbers), and rows of results. */
+/* Shared by the tests of bench_gpu: a device, models of real shapes with random weights on it,
+ * lanes (a decoder with a state and a KV cache of random numbers), and rows of results. */
 #ifndef PV_BENCH_RIG_GPU_RIG_H
 #define PV_BENCH_RIG_GPU_RIG_H
 
@@ -27,11 +27,11 @@ struct rig {
     bool gpu;
     int index;           /* of the GPU */
     struct device *dev;  /* the GPU, or the CPU of the first model */
-    const char *folder;  /* hollow files are made here */
+    const char *folder;  /* where hollow files are written */
     const char *program; /* make_model */
-    double bandwidth;    /* bytes/s: the larger of what was measured and what was given */
+    double bandwidth;    /* bytes/s: the larger of the measured and the given speed */
     double peak;         /* operations/s */
-    int draft_vocab;     /* of drafters; 0: all tokens */
+    int draft_vocab;     /* tokens that drafters score; 0: all */
     struct results *results;
 };
 
@@ -40,8 +40,8 @@ void rig_close(struct rig *r);
 /* Bytes of the device in use; 0: not known. */
 size_t rig_used(const struct rig *r);
 
-/* Read speed of the device in bytes/s: the best of some passes over `size` bytes, by finding the
- * largest of f32 rows and by a product of one row with a matrix. */
+/* Read speed of the device in bytes/s: the best of several passes over `size` bytes, by argmax of
+ * f32 rows and by a product of one row with a matrix. */
 enum pv_status rig_read_speed(struct rig *r, size_t size, double *speed, struct pv_error *err);
 
 /* ---- models ---- */
@@ -55,19 +55,19 @@ struct rig_model {
     double open_s;
 };
 
-/* `name`: SHAPE:TYPE. The file is made when it is not there yet. layers: 0, or instead of the
- * shape's. decoder false: the file and the device alone, for a tower. */
+/* `name`: SHAPE:TYPE. The file is written if it does not exist yet. layers: number of layers
+ * instead of the shape's, or 0. decoder false: only the file and the device, for a tower. */
 enum pv_status rig_model_open(struct rig_model *m, struct rig *r, const char *name, int layers,
                               bool decoder, struct pv_error *err);
 /* The decoder scores the rig's draft vocabulary only, if there is one. */
 enum pv_status rig_model_narrow(struct rig_model *m, const struct rig *r, struct pv_error *err);
 void rig_model_close(struct rig_model *m);
 
-/* Bytes of the matrices that each step reads. */
-/* That a step of so many rows reads; of experts as many as rows that choose at random use. */
+/* Bytes that a step reads: weights for so many rows, and keys and values of so many slots. */
+/* Experts count as often as rows that choose at random are expected to use them. */
 double rig_weight_bytes(const struct rig_model *m, int rows);
 double rig_kv_bytes(const struct rig_model *m, int slots);
-/* Operations of n rows behind `context` slots, of which `wanted` have logits. */
+/* Operations of n rows after `context` slots, of which `wanted` have logits. */
 double rig_operations(const struct rig_model *m, int context, int n, int wanted);
 
 /* ---- lanes ---- */
@@ -79,7 +79,7 @@ struct lane {
     struct decoder_state *state;
     struct kvcache kv;
     int max_rows;
-    uint64_t turn;         /* of the ids, which differ from step to step */
+    uint64_t turn;         /* counter for the ids, which differ from step to step */
     int32_t *ids;          /* [max_rows] */
     int32_t *best;         /* [max_rows] */
     int32_t (*pos)[3];     /* [max_rows] */
@@ -88,23 +88,23 @@ struct lane {
     float *mass;           /* [max_rows] */
 };
 
-/* A step of a lane: n rows, as a chain or by parents, behind the cache. */
+/* A step of a lane: n rows, as a chain or by parents, after the cache. */
 struct lane_rows {
     int n;
-    int wanted;           /* the last so many rows have an argmax */
+    int wanted;           /* number of last rows whose argmax is computed */
     const int *parent;    /* [pending + n], NULL: a chain */
     const int *depth;     /* [pending + n], with parents */
     int pending;          /* rows of earlier steps, see struct step_seq */
     const float *embeds;  /* [n, hidden], NULL: tokens */
     bool embeds_there;    /* on the device */
     bool bulk;            /* rows of a prompt */
-    int top;              /* so many likeliest tokens of each of these rows instead of one; 0: no */
+    int top;              /* most likely tokens of each of these rows; 0: only the argmax */
     const int32_t *first; /* the id of the first row; NULL: random */
-    int chain; /* so many rows behind the last, each of the token that was chosen before (wanted is
-                  1 then): n + chain at most max_rows */
+    int chain; /* number of rows after the last, each with the token that the row before chose
+                  (wanted is 1 then); n + chain is at most max_rows */
 };
 
-/* The cache is filled with random numbers and has no length; lane_at gives it one. */
+/* The cache is filled with random numbers and has length 0; lane_at sets its length. */
 enum pv_status lane_open(struct lane *l, const struct rig_model *m, int context, int max_rows,
                          int max_logits, struct pv_error *err);
 void lane_close(struct lane *l);
@@ -124,8 +124,8 @@ void tree25(int parent[TREE25_ROWS], int depth[TREE25_ROWS]);
 struct result {
     const char *model, *type, *test;
     int context, rows, samples;
-    double ms, best_ms; /* of a step, a prefill, a call; of a token where simulated */
-    double tokens;      /* of ms; 0: none */
+    double ms, best_ms; /* per step, prefill or call; per token if simulated */
+    double tokens;      /* tokens in that time; 0: none */
     double bytes, operations;
     size_t memory; /* bytes of the device in use */
     const char *note;
@@ -139,14 +139,14 @@ struct results {
     int n_peer;
 };
 
-/* csv is appended to; peer: a CSV of peer_hf.py to show beside ours. Either may be NULL. */
+/* Results are appended to csv; peer: a CSV of peer_hf.py to compare with. Either may be NULL. */
 enum pv_status results_open(struct results *r, struct rig *rig, const char *csv, const char *peer,
                             const char *commit, struct pv_error *err);
 void results_close(struct results *r);
 void results_head(const struct results *r, const char *title);
-void results_row(const struct results *r, const struct result *x); /* into both */
+void results_row(const struct results *r, const struct result *x); /* to table and CSV */
 void results_csv(const struct results *r, const struct result *x);
-/* Milliseconds of the peer for the same test; 0: it has none. */
+/* Milliseconds of the peer for the same test; 0 if it has none. */
 double results_peer(const struct results *r, const struct result *x);
 
 /* ---- tests ---- */
@@ -162,7 +162,7 @@ struct plan {
         int n;
     } contexts, rows;
     int repeat, prefill, chunk;
-    int frames, size, batch; /* of towers: frames, pixels of a side, frames a call (0: theirs) */
+    int frames, size, batch; /* towers: frames, side in pixels, frames per call (0: default) */
     int rounds;              /* of each simulated method */
     int gamma;               /* 0: as published */
     struct batch_plan batches[RIG_MAX_LIST];
