@@ -96,6 +96,10 @@ if [ -n "$url" ] && command -v curl >/dev/null; then
     export PREVUE_URL="$url"
     says curl_upload_and_ask '^This video shows' "$examples/curl/upload_and_ask.sh" "$clip" "Describe the video."
     says curl_stream_answer '^This video shows .* scene' "$examples/curl/stream_answer.sh" "$clip"
+    says curl_quotes '^[a-z]+$' "$examples/curl/upload_and_ask.sh" "$still" 'How many "objects" are there?'
+    for script in upload_and_ask stream_answer; do
+        says "curl_refused $script" '^status 1$' sh -c "'$examples/curl/$script.sh' '$root/README.md' x 2>&1; echo status \$?"
+    done
 else
     echo "skip curl: there is no curl, or no server: $(cat serve.err)"
 fi
