@@ -14,7 +14,7 @@ class Struct(Structure):
         getattr(type(self), name)
         super().__setattr__(name, value)
         kept = getattr(self, name)  # ctypes drops the bits that do not fit
-        if type(kept) is int and kept != value:
+        if type(kept) is int and hasattr(value, "__index__") and kept != value:
             raise OverflowError("%s: the number %d is too large, or negative" % (name, value))
 
 
