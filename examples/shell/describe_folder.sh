@@ -6,8 +6,8 @@
 # For thousands of clips `prevue batch` is better: it loads the model once and answers several at a time (doc/batch.md).
 set -eu
 prevue=${PREVUE:-prevue}
-folder=$1
-table=$2
+folder=${1:?usage: describe_folder.sh FOLDER TABLE.tsv [OPTIONS...]}
+table=${2:?usage: describe_folder.sh FOLDER TABLE.tsv [OPTIONS...]}
 shift 2
 touch "$table"
 for video in "$folder"/*.mp4 "$folder"/*.mkv "$folder"/*.webm "$folder"/*.mov; do
