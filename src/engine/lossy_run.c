@@ -102,6 +102,7 @@ static enum pv_status read_media(struct lossy_run *l, struct pv_error *err)
         for (int i = 0; i < span->n && !st;) {
             int n = span->n - i < s->engine->chunk ? span->n - i : s->engine->chunk;
             int row = span->first + i;
+            double t0 = clock_now(), tower = session_tower_seconds(s);
             float *to = l->media + (size_t)l->media_at[span->row0 + i] * width, *keep;
             size_t size = (size_t)n * width * sizeof *to;
             const float *kept =
@@ -110,6 +111,8 @@ static enum pv_status read_media(struct lossy_run *l, struct pv_error *err)
                 memcpy(to, kept, size);
             else
                 st = session_media_rows(s, m, row, n, to, false, err);
+            if (session_tower_seconds(s) > tower)
+                trace_add(&s->answer.trace, PV_SIDE_MODEL, "vision", t0, 0);
             keep = !st && !kept && s->speculates ? drafting_keep(&s->draft, m, row, n, width, false)
                                                  : NULL;
             if (keep)

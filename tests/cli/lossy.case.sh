@@ -25,7 +25,7 @@ verdict lossy_of_nothing "$([ "$(json_ids)" = "$lossy_plain" ] || echo "other id
 
 run bench lossy.y4m -m lossy.gguf --frames 4 -n 12 --ignore-eos --repeat 1 \
     --methods ngram,ar+lossy=fastv:0.5,ar+lossy=dycoke:0.9 --csv lossy.csv --json lossy.json \
-    --answers lossy.jsonl
+    --answers lossy.jsonl --trace lossy-trace.json
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"
 grep -q '^ar+lossy=fastv:0.5 .* LOSSY ' out || why="the table does not say lossy"
@@ -37,6 +37,12 @@ grep -q '"lossy":"dycoke:0.9".*"agreement":[01]' lossy.json || why="no agreement
 grep -q '"method":"ar+lossy=fastv:0.5"' lossy.jsonl || why="the answers do not name the method"
 [ "$(grep -c 'warning: lossy' err)" -eq 2 ] || why="not two warnings"
 verdict lossy_bench "$why"
+why=
+for pid in 1 2 3 4; do
+    grep -q "\"ph\":\"X\",\"name\":\"vision\",\"cat\":\"model\",\"pid\":$pid," lossy-trace.json ||
+        why="process $pid has no span of the tower"
+done
+verdict lossy_trace "$why"
 
 printf '{"video":"lossy.y4m"}\n' >lossy_list.jsonl
 run batch lossy_list.jsonl -o lossy_out.jsonl -m lossy.gguf --frames 4 -n 4 --lossy fastv:0.5
