@@ -42,6 +42,31 @@ struct lossy_run {
     float *before;         /* [n_keys]: the attention of the token before */
 };
 
+static inline const struct config *lossy_config(const struct lossy_run *l)
+{
+    return decoder_config(l->s->model->dec);
+}
+
+/* lossy_step.c. */
+/* What a step has in addition to its rows. */
+struct lossy_step {
+    int stage, layer0, layer1;
+    float *residual;
+    enum want want;
+    bool decodes, columns_only;
+    int n_columns;
+    const struct column_tap *columns;
+    const struct hidden_tap *hidden; /* one, or NULL */
+};
+
+/* Open a cache for layers [layer0, layer1). */
+enum pv_status lossy_open_cache(const struct lossy_run *l, struct kvcache *kv, int layer0,
+                                int layer1, int rows, struct pv_error *err);
+/* Run n rows of the timeline, rows[0] < rows[1] ..., after what the cache holds: rows `at` and
+ * following of the stage. */
+enum pv_status lossy_run_rows(struct lossy_run *l, struct kvcache *kv, const int *rows, int at,
+                              int n, const struct lossy_step *x, struct pv_error *err);
+
 /* lossy_choose.c. The rows of the first stage. */
 enum pv_status lossy_choose_first(struct lossy_run *l, struct pv_error *err);
 /* Those of a later one, by l->scores of l->keys; the residual stream of rows that stay moves up. */
