@@ -135,10 +135,28 @@ done
 # The adaptor belongs to a draft model, so that drafts, and not nano's draft head.
 run_at "$root" "$prevue" $short -n 2 $adapted
 verdict nano_adaptor_means_draft_model "$(grep -q '"drafter":"model"' out || echo 'the draft model does not draft')"
-run_at "$root" "$prevue" bench "$sample.mp4" --frames 4 -n 32 --repeat 1 --methods sd $adapted --csv "$dir/adapted.csv"
-why=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i }
-    NR > 1 && $at["method"] == "sd" { seen = 1; if ($at["accepted_per_pass"] < 1) print "hardly anything is accepted" }
-    END { if (!seen) print "no row of sd" }' adapted.csv)
+
+# accepted_of ADAPTOR: tokens accepted per pass with it. The whole answer about all frames, since its
+# beginning hardly depends on the video.
+accepted_of()
+{
+    run_at "$root" "$prevue" describe "$sample.mp4" --frames 16 -n 120 --json --method sd --draft-adaptor "$1"
+    sed -n 's/.*"accepted_per_pass":\([0-9.]*\).*/\1/p' out
+}
+
+# The same file with zeros in its second half, where the last matrix is: all rows that it makes are zeros.
+adaptor=$root/models/nano-adaptor.gguf
+half=$(($(wc -c <"$adaptor") / 2))
+{
+    head -c "$half" "$adaptor"
+    tail -c "+$((half + 1))" "$adaptor" | tr '\000-\377' '\000'
+} >blank-adaptor.gguf
+with=$(accepted_of "$adaptor")
+without=$(accepted_of "$dir/blank-adaptor.gguf")
+# Measured: 4.53 and 2.50.
+why=$(awk -v with="$with" -v without="$without" 'BEGIN {
+    if (!(without > 0 && with > 1.3 * without))
+        print "accepted per pass: " with " with the adaptor, " without " with one that sees nothing" }')
 verdict nano_adaptor_accepts "$why"
 
 # --- the default model: here, else beside the program, else where `make install` puts it ---
