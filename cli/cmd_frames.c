@@ -212,11 +212,8 @@ static enum pv_status write_sound(struct heard *h, const char *video,
                                   const struct pv_video_params *p, struct pv_error *err)
 {
     float *samples = NULL;
-    enum pv_status s;
+    enum pv_status s = pv_video_sound(video, p, &samples, &h->n, err);
 
-    if (file_is_same(h->path, video))
-        return fail(err, PV_E_IO, "%s: would be overwritten: it is the input", h->path);
-    s = pv_video_sound(video, p, &samples, &h->n, err);
     if (s)
         fail_names(err, video);
     else if (h->n > 0)
@@ -260,6 +257,8 @@ static int write_media(const pv_model *model, const struct frames_args *a, const
     enum pv_status s;
     int result;
 
+    if (a->wav && file_is_same(a->wav, video)) /* before anything is written */
+        return report("%s: would be overwritten: it is the input", a->wav);
     buf_init(&w.out, MAX_TEXT);
     progress_init(&w.progress);
     p->progress = progress_step;

@@ -258,6 +258,8 @@ why=
 cmp -s click.wav same.wav || why="the file was written over"
 grep -q 'same.wav: would be overwritten' err || why="says $(cat err)"
 verdict sound_over_itself "$why"
+failure sound_over_the_clip 'clip\.y4m: would be overwritten' frames clip.y4m -o never --frames 2 --wav clip.y4m
+verdict sound_over_the_clip_first "$([ ! -e never ] || echo 'frames were written before')"
 run frames click.wav --wav heard.wav --start 3
 why=
 [ "$status" -eq 0 ] && grep -q 'has no sound there' err || why="says $(cat err)"
