@@ -234,6 +234,8 @@ int cmd_serve(int argc, char **argv)
         return r ? r : finish_output();
     if (a.media_path && !file_is_dir(a.media_path))
         return options_misuse("serve", "--media-path: there is no directory \"%s\"", a.media_path);
+    if (a.samples && !file_is_dir(a.samples))
+        return options_misuse("serve", "--samples: there is no directory \"%s\"", a.samples);
     serve_config_init(&c);
     r = configure(&a, &c);
     return r == OPTIONS_RUN ? serve_run(&c) : r;

@@ -101,6 +101,7 @@ misuse serve_memory '--kv-memory' serve --kv-memory x
 misuse serve_drain '--drain-seconds' serve --drain-seconds -1
 misuse serve_timeout '--client-timeout' serve --client-timeout 0
 misuse serve_media_path 'there is no directory "none-such"' serve --media-path none-such
+misuse serve_samples '--samples: there is no directory "none-such"' serve --samples none-such
 misuse serve_operand 'clip.mp4' serve clip.mp4
 misuse serve_cache_kv '--cache-dir' serve -m x.gguf --cache-kv
 failure serve_keys 'none-such' serve -m x.gguf --api-key-file none-such --port 0
