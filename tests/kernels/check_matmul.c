@@ -9,7 +9,7 @@
  *
  * Order: with weights in an order of the kernel's own, the bits are those of the file's order.
  *
- * Invariance: a row alone, among 2, 3, 5, 8, 26 and 64, packed in pieces, computed by ranges of
+ * Invariance: a row alone, among 2, 3, 5 to 8, 26 and 64, packed in pieces, computed by ranges of
  * outputs: the same bits.
  *
  * Weights, activations and outputs end at an unreadable page, at whatever alignment that gives;
@@ -265,7 +265,7 @@ static void check_order(struct product *p)
 /* p->n is 64, or more than any kernel treats as few. */
 static void check_invariance(struct product *p)
 {
-    static const int counts[] = { 2, 3, 5, 8, 26 };
+    static const int counts[] = { 2, 3, 5, 6, 7, 8, 26 };
     struct check *c = p->c;
     float *many = p->y.p, *few = malloc(p->y.size);
     int step = p->kernel->out_step;

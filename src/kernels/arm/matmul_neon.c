@@ -18,53 +18,59 @@ enum {
                          the ways of L1 where rows are a power of two long */
     PLAIN_OUTS = 16,  /* outputs of a panel */
     STRIP = 4,        /* outputs of a register block */
-    PASS_ROWS = 4,    /* rows of a pass in which weights are widened in registers */
-    DIRECT_ROWS = 8,  /* up to here there are such passes: widening twice takes fewer instructions
-                         than a panel */
+    PASS_ROWS = 4,    /* rows of a pass in which a strip's weights are widened in registers */
+    TWIN_OUTS = 2,    /* outputs of a pass of more rows than that, */
+    DIRECT_ROWS = 8,  /* and its rows at most; with more, weights are widened to a panel */
+    PACK_ROWS = 8,    /* rows that one thread packs: those of a tile share cache lines */
     TILE_ROWS = 6,    /* rows of a register block over a panel */
     PLAIN_CHUNK = 512 /* elements: panel chunk 32 KiB, x of a tile 12 KiB */
 };
+
+static const struct panel_kernel f32_panel;
 
 static int pad8(int in)
 {
     return (in + 7) & ~7;
 }
 
-/* Floats from one packed row to the next: whole cache lines, an odd number of them, so that rows
- * of power-of-two length do not meet in the same sets of L1. */
-static size_t x_stride(int in)
-{
-    return (((size_t)pad8(in) + 31) & ~(size_t)31) + 16;
-}
-
 static size_t plain_packed_size(int n, int in)
 {
-    return sizeof(float) * (size_t)n * x_stride(in);
+    return sizeof(float) * (size_t)n * (size_t)pad8(in);
 }
 
-static void pack_scaled(float *xp, const float *x, size_t stride, int in, int r0, int r1,
+/* Packed rows lie tile by tile as [k / 4][row of the tile][4], so that the loads of a tile are one
+ * stream at fixed distances. Up to DIRECT_ROWS rows are one tile. Returns the tile of a row. */
+static struct panel_part tile_of(int n, int in, int row)
+{
+    struct panel_part all = { .row = 0, .rows = n };
+    return n <= DIRECT_ROWS ? all : panel_part_of(&f32_panel, n, in, row);
+}
+
+static void pack_scaled(float *xp, const float *x, size_t stride, int n, int in, int r0, int r1,
                         float scale)
 {
     for (int r = r0; r < r1; r++) {
+        struct panel_part tile = tile_of(n, in, r);
         const float *src = x + (size_t)r * stride;
-        float *dst = xp + (size_t)r * x_stride(in);
-        for (int i = 0; i < in; i++)
-            dst[i] = src[i] * scale;
-        for (int i = in; i < pad8(in); i++)
-            dst[i] = 0;
+        float *dst = xp + (size_t)tile.row * (size_t)pad8(in) + 4 * (size_t)(r - tile.row);
+        size_t step = 4 * (size_t)tile.rows;
+        int i = 0;
+        for (; i + 4 <= in; i += 4, dst += step)
+            vst1q_f32(dst, vmulq_n_f32(vld1q_f32(src + i), scale));
+        for (; i < pad8(in); i += 4, dst += step)
+            for (int j = 0; j < 4; j++)
+                dst[j] = i + j < in ? src[i + j] * scale : 0;
     }
 }
 
 static void plain_pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
-    (void)n;
-    pack_scaled(xp, x, stride, in, r0, r1, 1.0f);
+    pack_scaled(xp, x, stride, n, in, r0, r1, 1.0f);
 }
 
 static void f16_pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
-    (void)n;
-    pack_scaled(xp, x, stride, in, r0, r1, 0x1p96f);
+    pack_scaled(xp, x, stride, n, in, r0, r1, 0x1p96f);
 }
 
 /* ---- widening ---- */
@@ -96,8 +102,8 @@ ALWAYS_INLINE float32x4_t sum4(const float32x4_t *a)
 
 /* ---- few rows: weights from memory to registers ---- */
 
-ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[PASS_ROWS],
-                               const uint8_t *const *row, size_t at, const float *x, size_t xs)
+ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[DIRECT_ROWS],
+                               const uint8_t *const *row, size_t at, const float *x)
 {
     float32x4x2_t w[LONE_OUTS]; /* mo of them */
     UNROLL
@@ -105,50 +111,23 @@ ALWAYS_INLINE void direct_step(enum dtype t, int mo, int nr, float32x4_t (*acc)[
         w[o] = widen8(t, row[o] + at);
     UNROLL
     for (int r = 0; r < nr; r++) {
-        float32x4_t lo = vld1q_f32(x + (size_t)r * xs), hi = vld1q_f32(x + (size_t)r * xs + 4);
+        float32x4_t lo = vld1q_f32(x + 4 * r), hi = vld1q_f32(x + 4 * (nr + r));
         UNROLL
         for (int o = 0; o < mo; o++)
             acc[o][r] = vfmaq_f32(acc[o][r], w[o].val[0], lo);
         UNROLL
         for (int o = 0; o < mo; o++)
             acc[o][r] = vfmaq_f32(acc[o][r], w[o].val[1], hi);
-        keep_order();
+        if (r % 2)
+            keep_order();
     }
 }
 
-/* The outputs of f, mo of them, of nr rows. mo, nr and t are constants. */
-ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_stride, const float *x,
-                          const struct matrix *w, const struct far_walk *f)
+/* Write the sums of the accumulators to y: of outputs in groups of four, and of two outputs. */
+ALWAYS_INLINE void strip_store(enum dtype t, int mo, int nr, float *y, size_t y_stride,
+                               float32x4_t (*acc)[DIRECT_ROWS], const struct matrix *w,
+                               const struct far_walk *f)
 {
-    size_t size = t == DTYPE_F32 ? 4 : 2, xs = x_stride(w->in);
-    const uint8_t *row[LONE_OUTS];
-    float32x4_t acc[LONE_OUTS][PASS_ROWS];
-    int side = mo < LONE_STEP ? mo : LONE_STEP, k = 0;
-    UNROLL
-    for (int i = 0; i < mo; i++) {
-        row[i] = far_row(f, w, i);
-        UNROLL
-        for (int r = 0; r < nr; r++)
-            acc[i][r] = vdupq_n_f32(0);
-    }
-    for (; k + 32 <= w->in; k += 32)
-        UNROLL
-    for (int i = 0; i < mo; i += side)
-        for (int j = k; j < k + 32; j += 8)
-            direct_step(t, side, nr, acc + i, row + i, (size_t)j * size, x + j, xs);
-    for (; k + 8 <= w->in; k += 8)
-        direct_step(t, mo, nr, acc, row, (size_t)k * size, x + k, xs);
-    if (k < w->in) {
-        const uint8_t *tail[LONE_OUTS];
-        uint8_t buf[LONE_OUTS][32];
-        panel_tail(buf[0], sizeof *buf, w, f->o, f->apart, mo, (size_t)k * size,
-                   (size_t)(w->in - k) * size);
-        UNROLL
-        for (int i = 0; i < mo; i++)
-            tail[i] = buf[i];
-        direct_step(t, mo, nr, acc, tail, 0, x + k, xs);
-    }
-
     UNROLL
     for (int r = 0; r < nr; r++)
         UNROLL
@@ -165,6 +144,60 @@ ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_strid
     }
 }
 
+ALWAYS_INLINE void twin_store(enum dtype t, int nr, float *y, size_t y_stride,
+                              float32x4_t (*acc)[DIRECT_ROWS], const struct matrix *w,
+                              const struct far_walk *f)
+{
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        float32x4_t four[4] = { acc[0][r], acc[1][r], acc[0][r], acc[1][r] };
+        float32x4_t v = sum4(four);
+        if (t == DTYPE_F16)
+            v = vmulq_n_f32(v, 0x1p16f);
+        store4_apart(y + (size_t)r * y_stride + f->o, (size_t)f->apart, v,
+                     panel_min(TWIN_OUTS, f->n_out), w->bias ? w->bias + f->o : NULL);
+    }
+}
+
+/* The outputs of f, mo of them, of nr rows. mo, nr and t are constants. */
+ALWAYS_INLINE void direct(enum dtype t, int mo, int nr, float *y, size_t y_stride, const float *x,
+                          const struct matrix *w, const struct far_walk *f)
+{
+    size_t size = t == DTYPE_F32 ? 4 : 2;
+    const uint8_t *row[LONE_OUTS];
+    float32x4_t acc[LONE_OUTS][DIRECT_ROWS];
+    int side = mo < LONE_STEP ? mo : LONE_STEP, k = 0;
+    UNROLL
+    for (int i = 0; i < mo; i++) {
+        row[i] = far_row(f, w, i);
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[i][r] = vdupq_n_f32(0);
+    }
+    for (; k + 32 <= w->in; k += 32)
+        UNROLL
+    for (int i = 0; i < mo; i += side)
+        for (int j = k; j < k + 32; j += 8)
+            direct_step(t, side, nr, acc + i, row + i, (size_t)j * size, x + (size_t)(j * nr));
+    for (; k + 8 <= w->in; k += 8)
+        direct_step(t, mo, nr, acc, row, (size_t)k * size, x + (size_t)(k * nr));
+    if (k < w->in) {
+        const uint8_t *tail[LONE_OUTS];
+        uint8_t buf[LONE_OUTS][32];
+        panel_tail(buf[0], sizeof *buf, w, f->o, f->apart, mo, (size_t)k * size,
+                   (size_t)(w->in - k) * size);
+        UNROLL
+        for (int i = 0; i < mo; i++)
+            tail[i] = buf[i];
+        direct_step(t, mo, nr, acc, tail, 0, x + (size_t)(k * nr));
+    }
+
+    if (mo == TWIN_OUTS)
+        twin_store(t, nr, y, y_stride, acc, w, f);
+    else
+        strip_store(t, mo, nr, y, y_stride, acc, w, f);
+}
+
 ALWAYS_INLINE void direct_pass(enum dtype t, float *y, size_t y_stride, const float *x, int n,
                                const struct matrix *w, const struct far_walk *f)
 {
@@ -178,8 +211,20 @@ ALWAYS_INLINE void direct_pass(enum dtype t, float *y, size_t y_stride, const fl
     case 3:
         direct(t, STRIP, 3, y, y_stride, x, w, f);
         break;
-    default:
+    case 4:
         direct(t, STRIP, 4, y, y_stride, x, w, f);
+        break;
+    case 5:
+        direct(t, TWIN_OUTS, 5, y, y_stride, x, w, f);
+        break;
+    case 6:
+        direct(t, TWIN_OUTS, 6, y, y_stride, x, w, f);
+        break;
+    case 7:
+        direct(t, TWIN_OUTS, 7, y, y_stride, x, w, f);
+        break;
+    default:
+        direct(t, TWIN_OUTS, 8, y, y_stride, x, w, f);
         break;
     }
 }
@@ -188,13 +233,11 @@ ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const fl
                                const struct matrix *w, int o0, int o1)
 {
     struct far_walk lone = far_walk(o0, n == 1 ? o1 : o0, LONE_OUTS);
-    struct far_walk f = far_walk(n == 1 ? o1 : o0, o1, STRIP);
+    struct far_walk f = far_walk(n == 1 ? o1 : o0, o1, n <= PASS_ROWS ? STRIP : TWIN_OUTS);
     while (far_next(&lone))
         direct(t, LONE_OUTS, 1, y, y_stride, x, w, &lone);
     while (far_next(&f))
-        for (int r = 0; r < n; r += PASS_ROWS)
-            direct_pass(t, y + (size_t)r * y_stride, y_stride, x + (size_t)r * x_stride(w->in),
-                        panel_min(PASS_ROWS, n - r), w, &f);
+        direct_pass(t, y, y_stride, x, n, w, &f);
 }
 
 /* ---- many rows: panels in f32, [strip][k / 4][output of the strip][4] ---- */
@@ -242,15 +285,16 @@ static void bf16_load(void *panel, const struct matrix *w, int o, int n_out, int
 ALWAYS_INLINE void strip_run(int nr, const struct panel_tile *t, float *mem, const float *panel,
                              const uint8_t *ahead, size_t ahead_step)
 {
-    size_t xs = x_stride(t->in);
-    const float *x = (const float *)t->xp + (size_t)t->row * xs + t->k0;
+    int k1 = t->k1;
+    const float *x =
+        (const float *)t->xp + (size_t)t->row * (size_t)pad8(t->in) + (size_t)nr * (size_t)t->k0;
     float32x4_t acc[TILE_ROWS][STRIP];
     UNROLL
     for (int r = 0; r < nr; r++)
         UNROLL
     for (int o = 0; o < STRIP; o++)
         acc[r][o] = t->k0 ? vld1q_f32(mem + ((size_t)r * PLAIN_OUTS + o) * 4) : vdupq_n_f32(0);
-    for (int k = t->k0; k < t->k1; k += 4, x += 4, panel += 4 * STRIP) {
+    for (int k = t->k0; k < k1; k += 4, x += 4 * nr, panel += 4 * STRIP) {
         float32x4_t w[STRIP];
         __builtin_prefetch(ahead, 0, 2);
         ahead += ahead_step;
@@ -259,11 +303,12 @@ ALWAYS_INLINE void strip_run(int nr, const struct panel_tile *t, float *mem, con
             w[o] = vld1q_f32(panel + 4 * o);
         UNROLL
         for (int r = 0; r < nr; r++) {
-            float32x4_t v = vld1q_f32(x + (size_t)r * xs);
+            float32x4_t v = vld1q_f32(x + 4 * r);
             UNROLL
             for (int o = 0; o < STRIP; o++)
                 acc[r][o] = vfmaq_f32(acc[r][o], w[o], v);
-            keep_order();
+            if (r % 2)
+                keep_order();
         }
     }
     UNROLL
@@ -376,7 +421,7 @@ static void bf16_run(float *y, size_t y_stride, const void *xp, int n, const str
 
 #define PLAIN_KERNEL(pack_fn, run_fn)                                                              \
     {                                                                                              \
-        .name = "neon", .in_multiple = 1, .row_step = 1, .out_step = PLAIN_OUTS,                   \
+        .name = "neon", .in_multiple = 1, .row_step = PACK_ROWS, .out_step = PLAIN_OUTS,           \
         .packed_size = plain_packed_size, .scratch_size = plain_scratch_size, .pack = pack_fn,     \
         .run = run_fn                                                                              \
     }

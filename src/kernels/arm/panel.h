@@ -127,13 +127,34 @@ static inline void panel_block(const struct panel_kernel *p, float *y, size_t y_
     }
 }
 
+/* The number of rows of a block. */
+static inline int panel_rows(const struct panel_kernel *p, int in)
+{
+    size_t fit = PANEL_X_SIZE / (p->x_size(p->unit, in) / (size_t)p->unit);
+    return (fit >= PANEL_ROWS ? PANEL_ROWS : PANEL_ROWS_MIN) / p->unit * p->unit;
+}
+
+/* The rows of one tile: the first, and how many. */
+struct panel_part {
+    int row, rows;
+};
+
+/* The tile that contains `row` of n rows of x. */
+static inline struct panel_part panel_part_of(const struct panel_kernel *p, int n, int in, int row)
+{
+    int block = panel_rows(p, in), first = row / block * block;
+    int rows = panel_min(block, n - first), n_tiles = (rows + p->rows - 1) / p->rows, i = 0;
+    while (first + panel_cut(p, rows, i + 1, n_tiles) <= row)
+        i++;
+    int from = panel_cut(p, rows, i, n_tiles);
+    return (struct panel_part){ first + from, panel_cut(p, rows, i + 1, n_tiles) - from };
+}
+
 static inline void panel_run(const struct panel_kernel *p, float *y, size_t y_stride,
                              const void *xp, int n, const struct matrix *w, int o0, int o1,
                              void *scratch)
 {
-    size_t row_size = p->x_size(p->unit, w->in) / (size_t)p->unit;
-    size_t fit = PANEL_X_SIZE / row_size;
-    int block = (fit >= PANEL_ROWS ? PANEL_ROWS : PANEL_ROWS_MIN) / p->unit * p->unit;
+    int block = panel_rows(p, w->in);
     for (int row = 0; row < n; row += block)
         for (int o = o0; o < o1; o += p->outs)
             panel_block(p, y, y_stride, xp, row, panel_min(block, n - row), w, o,
