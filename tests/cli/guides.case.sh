@@ -88,7 +88,7 @@ completes method_list 'ar,specvlm' prevue bench --methods ar,specv
 completes file 'shelf/a clip.mp4 shelf/below' prevue describe -m shelf/
 completes directory 'shelf/below' prevue serve --media-path shelf/
 completes operand 'shelf/a clip.mp4 shelf/below' prevue describe --stats shelf/
-completes after_dashes 'shelf' prevue describe -- sh
+completes after_dashes 'shelf' prevue describe -- shel
 completes text '' prevue describe -p sh
 completes text_operand '' prevue tokenize sh
 completes help_command 'describe' prevue help de
