@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 from . import _abi
 from ._library import library
@@ -21,7 +21,7 @@ class Guard:
 
     The library's callbacks must not run on Python's main thread: Ctrl-C raises KeyboardInterrupt in the Python code that
     this thread runs next, and ctypes prints and drops whatever a callback raises before its first statement. Here the
-    exception ends the wait, the call is told to stop, and the exception goes on once it has.
+    exception ends the wait: the call is told to stop, and when it has returned, the exception is raised again.
     """
 
     def __init__(self, on_progress: Optional[Progress] = None) -> None:
@@ -72,7 +72,7 @@ class Guard:
 
 
 def _wait(thread: threading.Thread) -> None:
-    """Wait for its end, through further Ctrl-Cs: it uses memory of the caller. One that has not begun will not call."""
+    """Wait until it ends, whatever signals arrive: it uses memory of the caller. One that has not begun makes no call."""
     while thread.is_alive():
         try:
             thread.join()

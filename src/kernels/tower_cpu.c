@@ -20,7 +20,7 @@ struct tail_region {
     struct work_queue pack_a, run_o, pack_x, run_up, run_down;
 };
 
-/* Get the next rows [*r0, *r1) to pack. Returns false if there are none left. */
+/* Take some rows that nobody has packed yet: *r0 to *r1 - 1. Returns false if none are left. */
 static bool rows_next(struct work_queue *q, int step, int n, int *r0, int *r1)
 {
     int i = work_next(q);
