@@ -17,14 +17,16 @@ def ratios(method, view, values=RATIOS, more=""):
     return [(r, f"{method}+view={view}+ratio={r}{more}") for r in values]
 
 
+# Its baselines and its ablation: guidance by the draft model's own attention.
+GUIDES = ("random", "uniform", "attention", "specvlm", "specvlm-draft")
 SPECVLM = [
     Panel("ratio", "Share of the video tokens pruned, tree of 25", "share pruned", ACCEPTED,
-          {**{v: ratios("sd-tree", v) for v in ("random", "uniform", "attention", "specvlm")},
+          {**{v: ratios("sd-tree", v) for v in GUIDES},
            "full": [(0, "sd-tree")], "none": [(1, "sd-tree+view=none")]},
           {"full": [(0, 3.68)], "random": [(0.9, 3.19)], "specvlm": [(0.9, 3.48)]},
           "LLaVA-OneVision 72B-7B, VideoDetailCaption, 8 x A100"),
     Panel("chain", "The same with chains of 5", "share pruned", ACCEPTED,
-          {**{v: ratios("sd", v) for v in ("random", "uniform", "attention", "specvlm")},
+          {**{v: ratios("sd", v) for v in GUIDES},
            "full": [(0, "sd")], "none": [(1, "sd+view=none")]},
           {"full": [(0, 3.12)], "specvlm": [(0.9, 2.79)]},
           "LLaVA-OneVision 72B-7B, VideoDetailCaption (chain of 5)"),

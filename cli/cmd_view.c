@@ -151,6 +151,9 @@ static struct heat *heat_of(struct view_report *r, const char *view)
                                         .what = "attention in it",
                                         .attention = true },
         [PV_SIGNAL_ALIGNMENT] = { .name = "alignment", .what = "gain of cosines" },
+        [PV_SIGNAL_DRAFT_ATTENTION] = { .name = "draft attention",
+                                        .what = "of the text, in the drafter",
+                                        .attention = true },
     };
     const struct heat *kind = &kinds[pv_view_find(view)->signal];
     if (!kind->name)

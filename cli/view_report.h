@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 
-enum { MAX_VIEWS = 16, MAX_HEATS = 3 };
+enum { MAX_VIEWS = 16, MAX_HEATS = 4 };
 
 /* A heat map: the score of each token, from which views choose. */
 struct heat {

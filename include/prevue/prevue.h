@@ -703,12 +703,14 @@ struct pv_drafter_info {
 /* By enum pv_drafter; NULL: unknown. Lives as long as the program. */
 PV_API const struct pv_drafter_info *pv_drafter_find(int drafter);
 
-/* What a view learns about each video token from the model's prefill. */
+/* What a view learns about each video token from a prefill: the model's, or the drafter's own. */
 enum pv_signal {
     PV_SIGNAL_NONE,
     PV_SIGNAL_ATTENTION,       /* the attention that the question pays to it */
     PV_SIGNAL_VIDEO_ATTENTION, /* the same, with a softmax over the video's tokens only */
-    PV_SIGNAL_ALIGNMENT        /* how much closer to the text the first layers brought it */
+    PV_SIGNAL_ALIGNMENT,       /* how much closer to the text the first layers brought it */
+    PV_SIGNAL_DRAFT_ATTENTION  /* the attention that the question pays to it in the drafter, which
+                                  reads the whole video for that */
 };
 /* What a view needs, what it shows of media, and which parameters of a method it uses. */
 struct pv_view_info {

@@ -11,6 +11,7 @@ export const VIEWS = {
     fastvid: "tokens that stand for similar ones", "fastvid-exact": "tokens that stand for similar ones", dycoke: "tokens that change over time", "dycoke-exact": "tokens that change over time",
     attention: "what the question attends to most", specvlm: "what the question attends to, the rest evenly", holistic: "attention, change and place together",
     alignment: "what the model brings close to the text", "specvlm-grid": "what the question attends to, the rest on a grid",
+    "specvlm-draft": "what the question attends to in the drafter, the rest evenly",
 };
 
 // What a span of the timeline is.

@@ -100,7 +100,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
                              .ratio = sp->method.ratio,
                              .lambda = sp->method.lambda,
                              .seed = sp->method.draft_seed,
-                             .scores = sp->signal.kind != SIGNAL_NONE ? d->scores + first : NULL,
+                             .scores = d->scores + first,
                              .width = decoder_config(s->model->dec)->hidden,
                              .grid_width = m->m.line,
                              .holistic_terms = sp->method.terms,
@@ -163,30 +163,17 @@ static int64_t count_visible(const struct speculation *sp)
 static enum pv_status choose_visible(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    bool blind = sp->kind->draft_media && !s->draft.model->vision && !drafting_adapts(&s->draft);
+    bool blind =
+        (sp->kind->draft_media && drafting_blind(&s->draft)) || !view_find(sp->view)->info.pictures;
     enum pv_status st = PV_OK;
-    blind = blind || !view_find(sp->view)->info.pictures;
     for (int i = 0; i < s->seq.line.n && blind; i++)
         s->draft.visible[i] = s->seq.line.ids[i] >= 0;
     if (!blind)
         st = choose_rows(sp, err);
     s->answer.stats.draft_video_tokens = count_visible(sp);
     s->draft.n_visible = st ? 0 : s->seq.line.n;
-    s->draft.scored = sp->signal.kind == SIGNAL_ATTENTION || sp->signal.kind == SIGNAL_ALIGNMENT;
+    s->draft.scored = view_signal_scores(&sp->signal);
     return st;
-}
-
-enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
-{
-    struct pv_stats *stats = &sp->s->answer.stats;
-    double t0 = clock_now(), tower;
-    enum pv_status s = choose_visible(sp, err);
-    tower = session_take_tower(sp->s); /* a view that needed features may have run it */
-    stats->vision_s += tower;
-    stats->view_s += clock_now() - t0 - tower;
-    if (!s)
-        sp->phase = DRAFT_HAS_VIEW;
-    return s;
 }
 
 /* ---- reading ---- */
@@ -329,7 +316,10 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
                                    .n_scores = s->draft.n_rows,
                                    .n_groups = s->draft.score_groups,
                                    .score_rows = s->draft.rows,
-                                   .states = &s->draft.states };
+                                   .states = &s->draft.states,
+                                   .attention = r->measures ? s->draft.scores : NULL,
+                                   .sums = s->draft.sums,
+                                   .query0 = sp->signal.query0 };
     double ahead = s->draft.encoder ? encoder_take_seconds(s->draft.encoder) : 0;
     double t0 = clock_now();
     enum pv_status st;
@@ -354,22 +344,59 @@ static bool tell_progress(void *user, int done, int total)
     return !p->progress || p->progress(p->progress_user, PV_PHASE_DRAFT_PREFILL, done, total);
 }
 
-enum pv_status draft_wake(struct speculation *sp, struct pv_error *err)
+/* The drafter's prefill on the caller's thread; `measures`: see struct draft_reading. */
+static enum pv_status read_here(struct speculation *sp, bool measures, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    struct draft_reading reading = { .n = s->seq.answer0,
-                                     .next = s->seq.line.next - s->answer.n,
+    struct draft_reading reading = { .n = sp->n_prompt,
+                                     .next = sp->next,
+                                     .measures = measures,
                                      .go_on = tell_progress,
                                      .user = (void *)sp->p };
-    enum pv_status st = sp->phase == DRAFT_NO_VIEW ? draft_see(sp, err) : PV_OK;
     double t0 = clock_now();
-    if (st)
-        return st;
-    st = draft_read(sp, &reading, err);
+    enum pv_status st = draft_read(sp, &reading, err);
     trace_add(&s->answer.trace, PV_SIDE_DRAFTER, "prefill", t0, reading.rows);
     s->answer.stats.vision_s += reading.tower_s;
     s->answer.stats.draft_prefill_s += reading.prefill_s;
-    if (!st)
-        sp->phase = DRAFT_AWAKE;
     return st;
+}
+
+/* Let the drafter read the whole prompt, to measure the scores. Its tower's rows are kept for the
+ * prefill of the chosen ones. */
+static enum pv_status measure_by_drafter(struct speculation *sp, struct pv_error *err)
+{
+    struct drafting *d = &sp->s->draft;
+    struct draft_reading tower = { 0 };
+    enum pv_status s = PV_OK;
+    memset(d->visible, true, (size_t)sp->s->seq.line.n * sizeof *d->visible);
+    if (sp->kind->draft_media && !drafting_borrows(d)) {
+        drafting_make_ahead(d, &sp->s->seq.line);
+        s = draft_read_ahead(sp, &tower, err);
+    }
+    return s ? s : read_here(sp, true, err);
+}
+
+enum pv_status draft_see(struct speculation *sp, struct pv_error *err)
+{
+    struct pv_stats *stats = &sp->s->answer.stats;
+    enum pv_status s = sp->signal.by_drafter ? measure_by_drafter(sp, err) : PV_OK;
+    double t0 = clock_now(), tower;
+    if (!s)
+        s = choose_visible(sp, err);
+    tower = session_take_tower(sp->s); /* a view that needed features may have run it */
+    stats->vision_s += tower;
+    stats->view_s += clock_now() - t0 - tower;
+    if (!s)
+        sp->phase = DRAFT_HAS_VIEW;
+    return s;
+}
+
+enum pv_status draft_wake(struct speculation *sp, struct pv_error *err)
+{
+    enum pv_status s = sp->phase == DRAFT_NO_VIEW ? draft_see(sp, err) : PV_OK;
+    if (!s)
+        s = read_here(sp, false, err);
+    if (!s)
+        sp->phase = DRAFT_AWAKE;
+    return s;
 }

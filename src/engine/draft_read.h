@@ -5,7 +5,8 @@
 #include "engine/speculation.h"
 
 /* Runs the view: it chooses which rows of the prompt the drafter gets (draft.visible), from the
- * scores in draft.scores. DRAFT_NO_VIEW becomes DRAFT_HAS_VIEW. */
+ * scores in draft.scores. If these are to come from the drafter, it reads the whole prompt first.
+ * DRAFT_NO_VIEW becomes DRAFT_HAS_VIEW. */
 enum pv_status draft_see(struct speculation *sp, struct pv_error *err);
 /* Runs the view, unless it has run, and the drafter's prefill, on the caller's thread; the phase
  * becomes DRAFT_AWAKE. May be called in the middle of an answer. */
@@ -14,6 +15,9 @@ enum pv_status draft_wake(struct speculation *sp, struct pv_error *err);
 struct draft_reading {
     int n;        /* rows of the prompt; the answer follows */
     int32_t next; /* position, in the target, of the answer's first token */
+    /* The drafter measures its attention to the video and adds it to draft.scores; all rows are
+     * visible. */
+    bool measures;
     /* Called from time to time; false stops with PV_E_CANCELLED. May be NULL. */
     bool (*go_on)(void *user, int done, int total);
     void *user;

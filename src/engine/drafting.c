@@ -157,6 +157,11 @@ bool drafting_borrows(const struct drafting *d)
     return d->shared || drafting_adapts(d);
 }
 
+bool drafting_blind(const struct drafting *d)
+{
+    return d->model && !d->model->vision && !drafting_adapts(d);
+}
+
 void adapted_rows_close(struct adapted_rows *a)
 {
     vision_adaptor_state_close(&a->state);

@@ -104,6 +104,8 @@ bool drafting_starved(struct drafting *d);
  * target's, by that or because both towers are the same. */
 bool drafting_adapts(const struct drafting *d);
 bool drafting_borrows(const struct drafting *d);
+/* Whether the draft model has neither a tower nor an adaptor: it gets no media. */
+bool drafting_blind(const struct drafting *d);
 /* The task that runs the drafters' steps from now on; NULL: none. */
 void drafting_set_task(struct drafting *d, struct task *t);
 

@@ -79,6 +79,12 @@ enum pv_status lossy_choose_first(struct lossy_run *l, struct pv_error *err)
     return st;
 }
 
+/* Wait for copies: the next step may run on another stream. */
+static enum pv_status wait_moved(const struct lossy_run *l, struct pv_error *err)
+{
+    return l->s->model->dev->ops->wait(l->s->target.base.work, err);
+}
+
 /* ---- later stages ---- */
 
 /* Move the remaining rows of the residual stream together. Adjacent rows move in one copy, as far
@@ -159,9 +165,10 @@ enum pv_status lossy_choose_rows(struct lossy_run *l, const struct lossy_stage *
         l->stays[l->keys[l->kept[i]]] = true;
     if (!st && r.clusters > 0)
         st = recycle(l, &r, err);
-    if (!st)
-        move_rows(l);
-    return st;
+    if (st)
+        return st;
+    move_rows(l);
+    return wait_moved(l, err);
 }
 
 /* ---- decoding ---- */
@@ -194,5 +201,5 @@ enum pv_status lossy_choose_entries(struct lossy_run *l, const struct kvcache *a
     if (l->n_chosen == 0)
         kvcache_advance(&l->chosen, n);
     l->n_chosen = n; /* always the same number, so the answer's rows stay in place */
-    return PV_OK;
+    return wait_moved(l, err);
 }

@@ -127,7 +127,9 @@ static void ask_prefill(struct speculation *sp)
     v->over_video = view->info.signal == PV_SIGNAL_VIDEO_ATTENTION;
     v->text_after = sp->method.text_after;
     v->states = kind->states;
-    if (s->draft.n_rows > 0 && kind->layer_scores)
+    if (view->info.signal == PV_SIGNAL_DRAFT_ATTENTION)
+        v->by_drafter = s->draft.n_rows > 0 && !(kind->draft_media && drafting_blind(&s->draft));
+    else if (s->draft.n_rows > 0 && kind->layer_scores)
         v->kind = SIGNAL_LAYER_ATTENTION;
     else if (s->draft.n_rows > 0 && view_wants_scores(sp->view))
         v->kind = view->info.signal == PV_SIGNAL_ALIGNMENT ? SIGNAL_ALIGNMENT : SIGNAL_ATTENTION;
@@ -155,9 +157,12 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     const struct pv_method *m = &sp->method;
     struct method_setting setting = setting_of(s);
     enum pv_status st;
-    *sp = (struct speculation){
-        .s = s, .p = p, .schedule = &schedule_serial, .wanted = &schedule_serial
-    };
+    *sp = (struct speculation){ .s = s,
+                                .p = p,
+                                .n_prompt = s->seq.line.n,
+                                .next = s->seq.line.next,
+                                .schedule = &schedule_serial,
+                                .wanted = &schedule_serial };
     s->draft.keep_features = s->draft.keep_there = false;
     s->draft.n_visible = 0;
     if (!p->method || p->method->drafter == PV_DRAFT_NONE)

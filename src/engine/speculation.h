@@ -25,6 +25,8 @@ struct speculation {
     struct pv_session *s;          /* borrowed */
     const struct pv_gen_params *p; /* the caller's parameters; borrowed */
     struct pv_method method;       /* with defaults filled in */
+    int n_prompt;                  /* rows of the prompt */
+    int32_t next;                  /* position of the answer's first token */
     const struct drafter_kind *kind;
     struct drafter *drafter; /* NULL in DRAFT_OFF */
     enum view_kind view;

@@ -71,7 +71,7 @@ static enum pv_status choose_view(struct pv_session *s, const struct pv_method *
         st = draft_see(&sp, err);
     if (st)
         return st;
-    scored = sp.signal.kind == SIGNAL_ATTENTION || sp.signal.kind == SIGNAL_ALIGNMENT;
+    scored = view_signal_scores(&sp.signal);
     const struct media *video = &t->media[t->span[first].item].m;
     set_shape(out, video);
     for (int i = 0; i < video->n_units * video->unit_rows; i++) /* closes the gaps between runs */

@@ -9,6 +9,11 @@ static size_t layer_size(const struct drafting *d)
     return (size_t)d->score_groups * (size_t)d->n_rows;
 }
 
+bool view_signal_scores(const struct view_signal *v)
+{
+    return v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_ALIGNMENT || v->by_drafter;
+}
+
 int view_signal_taps(const struct view_signal *v, struct drafting *d, int n, const int *rows,
                      struct column_tap *tap)
 {

@@ -21,7 +21,12 @@ struct view_signal {
     bool text_after; /* alignment: only with text from query0 on */
     bool early;      /* the view may be chosen after those layers, before the prefill's end */
     bool states;     /* the drafter also needs the model's hidden states of all rows */
+    bool by_drafter; /* attention, but in the drafter: the prefill measures nothing (SIGNAL_NONE),
+                        and the drafter reads the whole prompt before the view is chosen */
 };
+
+/* Whether the view chooses by the scores in draft.scores. */
+bool view_signal_scores(const struct view_signal *v);
 
 /* Make taps for a prefill step of n rows at or after query0; tap [n_layers]. Returns their number.
  * view_signal_add adds their results to the scores of `d`. */

@@ -35,6 +35,10 @@ struct draft_prompt {
     int n_groups;        /* sparse: KV heads of the target, or 1: scores are means over all heads */
     const int *score_rows; /* [n_scores] rows of the prompt, ascending */
     struct states *states; /* head: hidden states of the target; used until the next begin */
+    /* Not NULL: all rows are visible, and begin adds the attention that the rows from query0 on pay
+     * to score_rows, a sum over layers and rows and a mean over heads. sums [n_scores]: scratch. */
+    float *attention, *sums; /* [n_scores] */
+    int query0;
 };
 
 struct draft_request {

@@ -88,4 +88,5 @@ const struct drafter_kind drafter_cascade = {
     .size = size_kind,
     .runs = DRAFTER_RUNS_DRAFT,
     .draft_media = true,
+    .measures = true,
 };

@@ -41,17 +41,19 @@ struct drafter_kind {
     /* Bytes that open allocates, without KV pages; NULL: negligible. */
     size_t (*size)(const struct drafter_resources *r);
     enum drafter_decoder runs;
-    bool fits_trees;     /* it can propose trees of the shape `fitted`, because it has the
-                            probabilities of every row of a tree */
-    bool layer_scores;   /* begin needs the attention to the video of every layer separately */
-    bool states;         /* begin needs the target's hidden states; in the parallel schedule it
-                            therefore starts after the target's prefill */
-    bool draft_media;    /* its media rows come from the draft model's vision tower (or from the
-                            target's if both models have the same) */
-    bool target_media;   /* its media rows come from the target's vision tower */
-    bool made_anew;      /* it depends on the method's parameters and is opened for each answer */
-    bool cheap;          /* it costs little compared with a pass of the target: `auto` starts it at
-                            once, and in the parallel schedule the target waits for it */
+    bool fits_trees;   /* it can propose trees of the shape `fitted`, because it has the
+                          probabilities of every row of a tree */
+    bool layer_scores; /* begin needs the attention to the video of every layer separately */
+    bool states;       /* begin needs the target's hidden states; in the parallel schedule it
+                          therefore starts after the target's prefill */
+    bool draft_media;  /* its media rows come from the draft model's vision tower (or from the
+                          target's if both models have the same) */
+    bool target_media; /* its media rows come from the target's vision tower */
+    bool made_anew;    /* it depends on the method's parameters and is opened for each answer */
+    bool cheap;        /* it costs little compared with a pass of the target: `auto` starts it at
+                          once, and in the parallel schedule the target waits for it */
+    bool measures;     /* begin can measure its own attention to the video (draft_prompt.attention),
+                          for views that want it */
     bool keeps_position; /* it was trained on the positions that rows have in the target */
 };
 

@@ -39,6 +39,7 @@ struct model_drafter {
     struct grow_top top; /* with k > 0: of trees, in the place of logits */
     struct grow_pool pool;
     int32_t *ids, (*pos)[3];
+    int *all; /* [chunk]: 0, 1, ... */
     struct candidate *candidates;
 };
 
@@ -60,7 +61,7 @@ size_t drafter_model_size(const struct decoder *dec, int chunk, int context)
     return sizeof(struct model_drafter) +
            (size_t)context * (sizeof(struct held_row) + sizeof(int32_t)) +
            ((size_t)most_rows(chunk) + STEP_MAX_CHAIN) * 3 * sizeof(int32_t) +
-           (size_t)most_rows(chunk) * ((size_t)config_media_width(c) + 1) * sizeof(float) +
+           (size_t)most_rows(chunk) * ((size_t)config_media_width(c) + 2) * sizeof(float) +
            (decoder_draft_ids(dec) ? (size_t)c->vocab * GROW_LEVEL * sizeof(float) : 0) +
            (size_t)decoder_input_vocab(dec) *
                (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
@@ -77,6 +78,7 @@ static void close_model(struct drafter *base)
     mem_free(d->draft_logits);
     mem_free(d->ids);
     mem_free(d->pos);
+    mem_free(d->all);
     mem_free(d->candidates);
     mem_free(d);
 }
@@ -104,10 +106,10 @@ static void list_rows(struct model_drafter *d, const struct draft_prompt *p)
         d->rows[n++] = r;
     }
     d->n_rows = n;
-    d->n_cached = same;
+    d->n_cached = p->attention ? min_int(same, p->query0) : same; /* what is measured runs */
     d->n_answer = 0;
     d->next = p->original ? p->next : n;
-    kvcache_truncate(&d->kv, same);
+    kvcache_truncate(&d->kv, d->n_cached);
 }
 
 /* Embeddings of the media's rows among [from, from + n) of the list. */
@@ -136,6 +138,13 @@ static enum pv_status fill_embeds(struct model_drafter *d, const struct draft_pr
 static enum pv_status run_prompt(struct model_drafter *d, const struct draft_prompt *p, int n,
                                  struct pv_error *err)
 {
+    bool measures = p->attention && d->n_cached >= p->query0;
+    struct column_tap tap = { .layer1 = decoder_config(d->dec)->n_layers,
+                              .n_rows = n,
+                              .rows = d->all,
+                              .n_keys = p->n_scores,
+                              .keys = p->score_rows,
+                              .sums = p->sums };
     struct step_seq seq = { .kv = &d->kv, .n = n };
     struct step step = { .n = n,
                          .ids = d->ids,
@@ -143,6 +152,8 @@ static enum pv_status run_prompt(struct model_drafter *d, const struct draft_pro
                          .pos = (const int32_t(*)[3])d->pos,
                          .n_seqs = 1,
                          .seqs = &seq,
+                         .n_columns = measures,
+                         .columns = &tap,
                          .bulk = true };
     enum pv_status s = fill_embeds(d, p, d->n_cached, n, err);
     if (s)
@@ -155,10 +166,20 @@ static enum pv_status run_prompt(struct model_drafter *d, const struct draft_pro
     s = stepper_run(d->stepper, &step, err);
     if (s)
         return s;
+    for (int i = 0; i < p->n_scores && measures; i++)
+        p->attention[i] += p->sums[i];
     drafter_count(&d->base, d->kv.len, n);
     kvcache_advance(&d->kv, n);
     d->n_cached += n;
     return PV_OK;
+}
+
+/* Rows of the next step. If attention is measured, a step ends before the question, so that sums
+ * do not depend on how many rows before it were in the cache. */
+static int next_rows(const struct model_drafter *d, const struct draft_prompt *p)
+{
+    int end = p->attention && d->n_cached < p->query0 ? p->query0 : d->n_rows;
+    return min_int(end - d->n_cached, d->chunk);
 }
 
 static enum pv_status begin_model(struct drafter *base, const struct draft_prompt *p,
@@ -175,8 +196,7 @@ static enum pv_status begin_model(struct drafter *base, const struct draft_promp
                         (int)p->ids[i], d->vocab);
     list_rows(d, p);
     while (d->n_cached < d->n_rows) {
-        int left = d->n_rows - d->n_cached;
-        enum pv_status s = run_prompt(d, p, left < d->chunk ? left : d->chunk, err);
+        enum pv_status s = run_prompt(d, p, next_rows(d, p), err);
         if (s)
             return s;
         if (p->progress && !p->progress(p->user, d->n_cached, d->n_rows))
@@ -461,14 +481,17 @@ enum pv_status drafter_model_open(struct drafter **out, struct stepper *steps, i
         d->draft_logits = mem_alloc((size_t)c->vocab * GROW_LEVEL * sizeof *d->logits);
     d->ids = mem_alloc(rows * sizeof *d->ids);
     d->pos = mem_alloc((rows + STEP_MAX_CHAIN) * sizeof *d->pos);
+    d->all = mem_alloc(rows * sizeof *d->all);
     d->candidates = mem_alloc(v * sizeof *d->candidates);
     if (!s && (!d->rows || !d->answer || !d->embeds || !d->logits || !d->ids || !d->pos ||
-               !d->candidates || (drafts && !d->draft_logits)))
+               !d->all || !d->candidates || (drafts && !d->draft_logits)))
         s = fail_nomem(err, drafter_model_size(dec, chunk, context));
     if (s) {
         close_model(&d->base);
         return s;
     }
+    for (int i = 0; i < (int)rows; i++)
+        d->all[i] = i;
     *out = &d->base;
     return PV_OK;
 }
@@ -497,6 +520,7 @@ const struct drafter_kind drafter_model = {
     .runs = DRAFTER_RUNS_DRAFT,
     .fits_trees = true,
     .draft_media = true,
+    .measures = true,
 };
 
 const struct drafter_kind drafter_self = {
@@ -510,4 +534,5 @@ const struct drafter_kind drafter_self = {
     .runs = DRAFTER_RUNS_TARGET,
     .fits_trees = true,
     .target_media = true,
+    .measures = true,
 };

@@ -75,6 +75,11 @@ static bool has_probabilities(const struct drafter_kind *kind)
     return kind->info.probabilities;
 }
 
+static bool measures(const struct drafter_kind *kind)
+{
+    return kind->measures;
+}
+
 /* "model, self or head": the drafters that have a property. */
 static const char *name_drafters(char out[NAMES_SIZE], bool (*has)(const struct drafter_kind *))
 {
@@ -156,6 +161,27 @@ static enum pv_status check_parallel(const struct pv_method *m, const struct dra
     return PV_OK;
 }
 
+/* The drafter's own prefill measures what such a view needs; a parallel drafter would have to read
+ * the prompt twice while the model decodes. */
+static enum pv_status check_view(const struct pv_method *m, const struct drafter_kind *kind,
+                                 struct pv_error *err)
+{
+    const struct pv_view_info *view = m->view ? pv_view_find(m->view) : NULL;
+    char names[NAMES_SIZE];
+    if (!view || view->signal != PV_SIGNAL_DRAFT_ATTENTION)
+        return PV_OK;
+    if (!kind->measures)
+        return fail(err, PV_E_ARG,
+                    "view %s is chosen by the drafter's own attention (drafter %s); drafter is %s",
+                    m->view, name_drafters(names, measures), kind->info.name);
+    if (m->schedule == PV_SCHEDULE_PARALLEL)
+        return fail(err, PV_E_ARG,
+                    "view %s works with the serial schedule only: the drafter reads the whole "
+                    "prompt before it is chosen",
+                    m->view);
+    return PV_OK;
+}
+
 /* Drafts are verified by the whole model, and a pruned one has no tree of its own. */
 static enum pv_status check_lossy(const struct pv_method *m, struct pv_error *err)
 {
@@ -184,6 +210,8 @@ enum pv_status method_check(const struct pv_method *m, struct pv_error *err)
     if (!kind->open) /* plain decoding proposes nothing */
         return PV_OK;
     s = check_parallel(m, kind, err);
+    if (!s)
+        s = check_view(m, kind, err);
     if (s)
         return s;
     if (m->shape == PV_SHAPE_FITTED && !kind->fits_trees)

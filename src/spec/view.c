@@ -55,6 +55,9 @@ static const struct view views[VIEW_COUNT] = {
                               .takes_lambda = true },
                             view_specvlm_grid,
                             .grid = true },
+    [VIEW_SPECVLM_DRAFT] = { { "specvlm-draft", PART, .signal = PV_SIGNAL_DRAFT_ATTENTION,
+                               .takes_lambda = true },
+                             view_specvlm },
 };
 
 static bool is_view(enum view_kind kind)

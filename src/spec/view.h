@@ -25,6 +25,7 @@ enum view_kind {
     VIEW_HOLISTIC,      /* HIPPO: scores of attention, change in time and contrast in space */
     VIEW_ALIGNMENT,     /* ParallelVLM: tokens that the target's first layers moved to the text */
     VIEW_SPECVLM_GRID,  /* as specvlm, with the others on a grid within each frame */
+    VIEW_SPECVLM_DRAFT, /* as specvlm, by the drafter's own attention to the whole video */
     VIEW_COUNT
 };
 

@@ -69,6 +69,11 @@ same speculate_fitted_bounds -d self --method sd --shape fitted --tree-total 9 -
     --tree-width 3
 printf '# two levels\n0\n1\n0 0\n' >tree.txt
 same speculate_file -d other.gguf --method sd --shape tree.txt --view attention --ratio 0.75
+same speculate_draft_guided -d other.gguf --method specvlm --view specvlm-draft --ratio 0.75
+why=
+seen=$(number draft_video_tokens) all=$(number video_tokens)
+[ "$seen" -eq $((all / 4)) ] || why="$seen of $all tokens were seen"
+verdict speculate_draft_guided_counts "$why"
 same speculate_sparse --drafter sparse --keep 20 --window 4
 same speculate_ngram --drafter ngram
 same speculate_random --drafter random --schedule serial --accept exact
@@ -327,6 +332,9 @@ misuse lambda_zero 'option --lambda takes' $ask -d self --lambda 0
 misuse window_zero 'option --window takes' $ask -d self --window 0
 misuse parallel_tree 'parallel schedule works with chains only; shape is tree' $ask -d self --shape tree --schedule parallel
 misuse parallel_specvlm 'works with chains only; shape is tree' $ask -d self --method specvlm --schedule parallel
+misuse parallel_draft_guided 'specvlm-draft works with the serial schedule only' $ask -d self --method pearl \
+    --view specvlm-draft
+misuse ngram_draft_guided '(--view is for|specvlm-draft is chosen by)' $ask --method ngram --view specvlm-draft
 misuse pearl_tree 'works with chains only; shape is tree' $ask -d self --method pearl --shape tree
 misuse parallel_sparse 'std: the parallel schedule does not work with drafter sparse' $ask --method std \
     --schedule parallel
@@ -366,7 +374,7 @@ misuse draft_number '--draft names a model.*--window' $ask --draft 5
 misuse draft_twice 'contradict' $ask -d self --drafter model
 misuse ratio_of_ar '--ratio is for' $ask --ratio 0.5
 misuse ratio_of_sd '--ratio is for' $ask -d self --method sd --ratio 0.5
-misuse lambda_of_uniform '--lambda is for the views specvlm and specvlm-grid' $ask -d self --view uniform --lambda 0.5
+misuse lambda_of_uniform '--lambda is for the views specvlm, specvlm-grid and specvlm-draft' $ask -d self --view uniform --lambda 0.5
 misuse window_of_tree '--window is for chains' $ask -d self --shape tree --window 3
 misuse total_of_chain '--tree-total is for trees that grow' $ask -d self --tree-total 9
 misuse keep_of_ar '--keep is for the drafter sparse' $ask --keep 5

@@ -5,6 +5,8 @@
 #include "family/families.h"
 #include "tiny_world.h"
 
+#include <math.h>
+
 static void run_family(const struct family *family, enum test_head head, int first, int episodes)
 {
     static struct world w;
@@ -58,7 +60,7 @@ TEST(towers_rehearse)
  * text is that of plain decoding. */
 TEST(a_draft_tower_sees_ahead)
 {
-    static const char *const names[] = { "sd", "specvlm", "hippo", "parallelvlm" };
+    static const char *const names[] = { "sd", "specvlm", "hippo", "parallelvlm", "specvlm" };
     static struct world w;
     static struct answer plain, drafted;
     struct pv_session_params sp = pv_session_defaults();
@@ -73,6 +75,8 @@ TEST(a_draft_tower_sees_ahead)
         struct pv_method m = { .size = sizeof m };
         pv_session *s = NULL;
         CHECK_MSG(pv_method_find(&m, names[i], &err) == PV_OK, "%s", err.text);
+        if (i == 4)
+            m.view = "specvlm-draft"; /* the drafter itself reads the whole video first */
         if (!CHECK_MSG(pv_session_open(&s, w.target, &sp, &err) == PV_OK, "%s", err.text))
             break;
         CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
@@ -91,6 +95,54 @@ TEST(a_draft_tower_sees_ahead)
         pv_session_close(&s);
     }
     world_close(&w);
+}
+
+/* The text of a lossy answer, whose method changes it. */
+static struct answer prune(const char *device, const char *lossy)
+{
+    static struct world w;
+    static struct answer a;
+    struct pv_session_params sp = pv_session_defaults();
+    struct pv_method m = { .size = sizeof m };
+    struct pv_error err = { 0 };
+    pv_session *s = NULL;
+    a = (struct answer){ 0 };
+    if (!tiny_world_open(&w, &family_llava_onevision, NO_HEAD, device, cpu_level_best()))
+        return a;
+    sp.max_context = CONTEXT;
+    sp.chunk = 37;
+    sp.kv_type = PV_KV_BF16;
+    CHECK_MSG(pv_method_find(&m, "ar", &err) == PV_OK, "%s", err.text);
+    m.lossy = lossy;
+    if (!CHECK_MSG(pv_session_open(&s, w.target, &sp, &err) == PV_OK, "%s", err.text))
+        return a;
+    CHECK_MSG(add_prompt(s, 7, &err) == PV_OK, "%s", err.text);
+    CHECK_MSG(generate(s, &m, 0, &a, &err) == PV_OK, "%s: %s", lossy, err.text);
+    CHECK_MSG(a.stats.video_kept > 0 && a.stats.video_kept < 1, "%s: nothing was pruned", lossy);
+    pv_session_close(&s);
+    world_close(&w);
+    return a;
+}
+
+/* Methods that prune the target choose the same tokens on a GPU as on a CPU, but for rounding. */
+TEST(lossy_methods_prune_alike)
+{
+    static const char *const names[] = { "fastv:0.5", "sparsevlm:0.5", "pyramiddrop:0.5",
+                                         "dycoke:0.7" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static struct answer cpu, gpu;
+        double worst = 0, largest = 0;
+        cpu = prune("cpu", names[i]);
+        gpu = prune("cuda", names[i]);
+        for (int k = 0; k < MAX_VOCAB; k++) {
+            double a = cpu.logits[0][k], b = gpu.logits[0][k];
+            worst = fabs(a - b) > worst ? fabs(a - b) : worst;
+            largest = fabs(a) > largest ? fabs(a) : largest;
+        }
+        CHECK_MSG(gpu.n == cpu.n && largest > 0 && worst < 0.02 * largest,
+                  "%s: %zu and %zu tokens, logits differ by %g of %g", names[i], cpu.n, gpu.n,
+                  worst, largest);
+    }
 }
 
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)

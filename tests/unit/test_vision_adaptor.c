@@ -235,6 +235,8 @@ static void check_family(const struct family *family, int threads, bool wide, in
                 continue;
             m.shape = (v + t) % 2 ? PV_SHAPE_TREE : PV_SHAPE_CHAIN;
             check_method(plain, tried, &ref, &m, temperature);
+            if (pv_view_find(m.view)->signal == PV_SIGNAL_DRAFT_ATTENTION)
+                continue; /* serial only */
             m.shape = PV_SHAPE_CHAIN;
             m.schedule = PV_SCHEDULE_PARALLEL;
             check_method(plain, tried, &ref, &m, temperature);
