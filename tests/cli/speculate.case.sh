@@ -72,7 +72,7 @@ same speculate_file -d other.gguf --method sd --shape tree.txt --view attention 
 same speculate_draft_guided -d other.gguf --method specvlm --view specvlm-draft --ratio 0.75
 why=
 seen=$(number draft_video_tokens) all=$(number video_tokens)
-[ "$seen" -eq $((all / 4)) ] || why="$seen of $all tokens were seen"
+[ "$seen" -ge $((all / 4)) ] && [ "$seen" -le $((all / 4 + 2)) ] || why="$seen of $all tokens were seen"
 verdict speculate_draft_guided_counts "$why"
 same speculate_sparse --drafter sparse --keep 20 --window 4
 same speculate_ngram --drafter ngram
