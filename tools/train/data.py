@@ -129,8 +129,8 @@ def draw_view(rng, things):
 
 class Packer:
     def __init__(self, sprites, tokenizer, frames, tokens, views, reword=False):
-        """reword: other wordings of what is asked, and most questions about things that are named
-        (train.wording)."""
+        """reword: other wordings of what is asked, most questions about things that are named, and
+        more of them before or without a description that answers them (train.wording)."""
         self.sprites, self.tokenizer, self.reword = sprites, tokenizer, reword
         self.frames, self.tokens, self.views = frames, tokens, views
         self.styles = [s for s in sprites.index if s != HELD_OUT_STYLE]
@@ -151,8 +151,8 @@ class Packer:
                 words.describe(clip))
         if self.reword:
             told = wording.retell(rng, told[0]), told[1]
-        order = rng.random()
-        pairs = [told] + asked if order < 0.5 else asked + [told] if order < 0.85 else asked
+        order, first, last = rng.random(), *((0.3, 0.7) if self.reword else (0.5, 0.85))
+        pairs = [told] + asked if order < first else asked + [told] if order < last else asked
         texts = []
         for i, (q, a) in enumerate(pairs):
             texts += [("\n" if i == 0 else "<|im_start|>user \n") + q + ASK, a + "<|im_end|>"]

@@ -8,6 +8,7 @@ with --held-out-wording in words that training never used (train.wording).
 """
 
 import argparse
+import csv
 import json
 import os
 import random
@@ -20,13 +21,14 @@ import torch.nn.functional as F  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 from train import score, wording  # noqa: E402
-from train.common import Painter, load_weights  # noqa: E402
+from train.common import Painter, load_weights, wait_for  # noqa: E402
 from train.data import ASK  # noqa: E402
 from train.head import answers  # noqa: E402
 from train.head.gguf import load_nano  # noqa: E402
 from train.model import Nano, rotate  # noqa: E402
 from world import words  # noqa: E402
-from world.scene import draw_clip, lay_out  # noqa: E402
+from world.scene import BACKGROUND, SPRITE, draw_clip, lay_out  # noqa: E402
+from world.slots import MAX_OBJECTS  # noqa: E402
 from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
 MAX_NEW = 420
@@ -126,6 +128,20 @@ def ask_all(model, painter, tokenizer, clips, sprites, number, held_out, device)
     return total
 
 
+class Counts:
+    """The counts of --csv: what was asked for, frames, slot, right, of so many."""
+
+    def __init__(self, args):
+        self.path, self.first = args.csv, [os.path.basename(args.weights), args.style or "trained"]
+        self.rows = [["weights", "style", "what", "frames", "slot", "right", "total"]]
+
+    def add(self, what, frames, total):
+        self.rows += [[*self.first, what, frames, slot, *both] for slot, both in total.items()]
+        if self.path:
+            with open(self.path, "w", newline="", encoding="utf-8") as f:
+                csv.writer(f).writerows(self.rows)
+
+
 def load_model(args, device):
     if args.weights.endswith(".gguf"):
         return load_nano(args.weights, args.model).to(device)
@@ -149,14 +165,20 @@ def main():
                    help="about each clip of the first length (0)")
     a.add_argument("--held-out-wording", action="store_true")
     a.add_argument("--json", metavar="FILE")
+    a.add_argument("--csv", metavar="FILE", help="counts, written as they come")
+    a.add_argument("--gate", metavar="FILE", help="get ready, then wait until this file is there")
     args = a.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     styles = [args.style] if args.style else [s for s in STYLES if s != HELD_OUT_STYLE]
     sprites = Sprites(args.sprites, styles)
     tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
     painter = Painter(sprites, device)
+    if args.gate:
+        painter(torch.zeros(256, len(BACKGROUND), device=device),
+                torch.full((256, MAX_OBJECTS, len(SPRITE)), -1.0, device=device))
+        wait_for(args.gate)
     model = load_model(args, device)
-    totals, kept = {}, []
+    totals, kept, counts = {}, [], Counts(args)
     for n in [int(f) for f in args.frames.split(",")]:
         total, batch = {}, max(1, args.budget // n)
         for first in range(0, args.clips, batch):
@@ -171,6 +193,7 @@ def main():
                 score.add(total, score.score(c, t))
                 kept.append({"seed": c.seed, "frames": n, "true": words.describe(c), "said": t})
         totals[f"{n} frames"] = total
+        counts.add("told", n, total)
         if len(kept) and n == 16:
             print("TRUE", kept[0]["true"], "\nSAID", kept[0]["said"], flush=True)
     print(score.table(totals), flush=True)
@@ -178,8 +201,10 @@ def main():
         clips = [draw_clip(args.seed + i, int(args.frames.split(",")[0]), sprites)
                  for i in range(args.clips)]
         for held_out in (False, True) if args.held_out_wording else (False,):
+            kind = "asked, wording held out" if held_out else "asked"
             found = ask_all(model, painter, tokenizer, clips, sprites, args.questions, held_out,
                             device)
+            counts.add(kind, clips[0].frames, found)
             print("Questions" + (", wordings held out" if held_out else "") + "\n" +
                   score.table({"asked alone": found}), flush=True)
     if args.json:

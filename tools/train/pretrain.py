@@ -9,7 +9,7 @@ off the video tokens are kept for stage 2, which goes on with this loss beside i
 --start MODEL.gguf goes on with a finished tower, whose linear heads are learned first (--heads-first
 steps); --restyle shows most sprites in styles that nobody drew (train.restyle). With --keep the tower
 also learns to give a restyled frame the video tokens that it gave the frame as drawn, which the
-language model behind it knows how to read.
+language model behind it knows how to read (in every third step, since it costs a second look).
 """
 
 import argparse
@@ -35,6 +35,7 @@ from world.sprites import HELD_OUT_STYLE, RGB, STYLES, Sprites  # noqa: E402
 
 THINGS = 5        # of a frame in this stage
 NONE_WEIGHT = 0.1  # of the label "no thing here", which most tokens have
+KEEP_EVERY = 3    # steps that --keep is paid for in one
 COVERS = 0.15     # share of a cell from which a thing counts as shown there
 
 
@@ -189,7 +190,8 @@ def train(args, painter, frames, others, model, heads, restyle, teacher):
         if restyle:
             restyle()
         heads_only = n < args.heads_first
-        loss, right, kept = losses(model, heads, painter, frames, heads_only, teacher)
+        held = teacher if n % KEEP_EVERY == 0 else None
+        loss, right, kept = losses(model, heads, painter, frames, heads_only, held)
         loss.backward()
         if heads_only:
             first.step()
@@ -198,7 +200,7 @@ def train(args, painter, frames, others, model, heads, restyle, teacher):
             optimiser.step(learning_rate(clock.spent(), n, floor=0.05))
         if n % 50 == 0 or n == args.heads_first or clock.spent() >= 1:
             more = {"held_out_right": share_right(model, heads, painter, others)} if others else {}
-            if teacher:
+            if held:
                 more["kept"] = kept.item()
             log.add(step=n, minutes=clock.spent() * args.minutes, loss=loss.item(),
                     things_right=right.item(), **more)

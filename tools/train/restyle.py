@@ -77,7 +77,7 @@ class Restyler:
     def restyle(self, pick, x):
         x = self.mix(pick, x)
         x = self.bend(pick, x)
-        x = self.soften(x)
+        x = self.flatten(self.soften(x))
         alpha = x[:, 3:]
         rgb = x[:, :3] / alpha.clamp(min=1 / 255)
         rgb = self.recolour(pick, rgb.clamp(0, 1), alpha)
@@ -90,12 +90,12 @@ class Restyler:
         return F.interpolate(low, (SIDE, SIDE), mode="bicubic", align_corners=True)
 
     def mix(self, pick, x):
-        """A third of the pictures: another style's of the same thing, blended or in patches."""
+        """Two fifths of the pictures: another style's of the same thing, blended or in patches."""
         column = torch.randint(self.same.shape[1], (len(pick), 1), device=pick.device)
         other = self.original[self.same[pick].gather(1, column)[:, 0]].float() / 255
         patches = (self.wave(x, 1) * 4).sigmoid()
         w = torch.where(self.chance(x, 0.5), patches, self.between(x, 0.2, 0.8).expand_as(patches))
-        return torch.where(self.chance(x, 0.33), x + (other - x) * w, x)
+        return torch.where(self.chance(x, 0.4), x + (other - x) * w, x)
 
     def bend(self, pick, x):
         """Turned, stretched, sheared, moved, mirrored, and warped a little."""
@@ -103,9 +103,9 @@ class Restyler:
 
         def u(low, high):
             return torch.rand(n, device=dev) * (high - low) + low
-        a, shear = u(-0.25, 0.25), u(-0.2, 0.2)
-        size, tall = u(0.9, 1.3), torch.exp(u(-0.2, 0.2))
-        flip = torch.where((u(0, 1) < 0.3) & self.may_flip[pick], -1.0, 1.0)
+        a, shear = u(-0.35, 0.35), u(-0.2, 0.2)
+        size, tall = u(0.8, 1.3), torch.exp(u(-0.2, 0.2))
+        flip = torch.where((u(0, 1) < 0.4) & self.may_flip[pick], -1.0, 1.0)
         cos, sin = torch.cos(a) * size, torch.sin(a) * size
         theta = torch.stack((torch.stack((cos * flip * tall, -sin + shear, u(-0.1, 0.1)), 1),
                              torch.stack((sin * flip, cos / tall, u(-0.1, 0.1)), 1)), 1)
@@ -119,11 +119,28 @@ class Restyler:
         x = torch.where(self.chance(x, 0.3), x + (soft - x) * self.between(x, 0.3, 1), x)
         return torch.where(self.chance(x, 0.15), (x * 2 - soft).clamp(0, 1), x)
 
+    def flatten(self, x):
+        """Two fifths of the pictures without shading and small parts: each pixel takes the colour of
+        that one of four squares around it which varies least (Kuwahara's filter)."""
+        flat, fifth = x.clone(), len(x) // 5  # pictures come in random order
+        for part, reach in ((slice(fifth), 2), (slice(fifth, 2 * fifth), 4)) if fifth else ():
+            y = F.pad(x[part], (reach,) * 4, mode="replicate")
+            mean = F.avg_pool2d(y, reach + 1, 1)
+            varies = (F.avg_pool2d(y * y, reach + 1, 1) - mean * mean).sum(1, True)
+            best, least = None, None
+            for dy in (0, reach):
+                for dx in (0, reach):
+                    m, v = (t[:, :, dy:dy + SIDE, dx:dx + SIDE] for t in (mean, varies))
+                    best = m if best is None else torch.where(v < least, m, best)
+                    least = v if least is None else torch.minimum(v, least)
+            flat[part] = best
+        return flat
+
     def recolour(self, pick, rgb, alpha):
         grey = (rgb * rgb.new_tensor((0.299, 0.587, 0.114))[None, :, None, None]).sum(1, True)
         rgb = grey + (rgb - grey) * torch.where(self.chance(rgb, 0.12), 0.0,
                                                 self.between(rgb, 0.4, 1.7))
-        far = self.chance(rgb, 0.15) & self.may_turn_hue[pick].view(-1, 1, 1, 1)
+        far = self.chance(rgb, 0.22) & self.may_turn_hue[pick].view(-1, 1, 1, 1)
         angle = torch.where(far, self.between(rgb, -math.pi, math.pi),
                             self.between(rgb, -0.35, 0.35))
         rgb = turn_hue(rgb, angle)

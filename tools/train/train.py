@@ -7,7 +7,8 @@ seeing gets better too; the tower learns in every third step, and more slowly th
 `nano-draft` sees random parts of the video (data.draw_view), `nano` all of it; with --whole both do.
 
 --start MODEL.gguf goes on with finished weights instead of stage 1's; with --new-decoder only tower
-and projector are taken from it and the language model begins anew (see --tower-every).
+and projector are taken from it and the language model begins anew (see --tower-every). Finished
+weights know long clips, so every length is drawn from the beginning then.
 """
 
 import argparse
@@ -37,6 +38,7 @@ from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 SHORT = 12       # frames of the longest clips at the beginning
 DENSE_WEIGHT = 0.2
 DENSE_FRAMES = 256
+SAVE_EVERY = 60  # seconds: a run that is cut off leaves weights
 
 
 def longest_clip(spent):
@@ -172,9 +174,11 @@ def train(args, steps, painter, model, heads, restyle):
                           ("tower.", "linear_"), args.tower_share)
     clock, log = Clock(args.minutes), Log(f"{args.out}/{args.model}-stage2.csv")
     n, clips, waited = 0, 0, 0.0
+    finished = args.start and not args.new_decoder
     clock.start()
+    saved = time.time()
     while clock.spent() < 1:
-        steps.longest.value = longest_clip(clock.spent())
+        steps.longest.value = MAX_FRAMES if finished else longest_clip(clock.spent())
         begin = time.time()
         step = steps.next()
         waited += time.time() - begin
@@ -190,6 +194,9 @@ def train(args, steps, painter, model, heads, restyle):
             log.add(step=n, minutes=clock.spent() * args.minutes, loss=words.item(),
                     tokens_right=right.item(), things_right=things.item(), clips=clips,
                     longest=steps.longest.value, waited=waited)
+            if time.time() - saved > SAVE_EVERY:
+                save_weights(model, f"{args.out}/{args.model}.safetensors")
+                saved = time.time()
         n += 1
 
 
