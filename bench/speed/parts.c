@@ -4,11 +4,12 @@
 
 #include "base/clock.h"
 
-enum { MATMUL, ATTENTION, NORM, GELU, SILU, ROPE, ADD, TAIL, OTHER };
+enum { MATMUL, ATTENTION, NORM, GELU, SILU, ROPE, ADD, QKV, TAIL, OTHER };
 
 static struct part parts[PARTS] = { { "matmul", 0 }, { "attention", 0 }, { "norm", 0 },
                                     { "gelu", 0 },   { "silu", 0 },      { "rope", 0 },
-                                    { "add", 0 },    { "tail", 0 },      { "other", 0 } };
+                                    { "add", 0 },    { "qkv", 0 },       { "tail", 0 },
+                                    { "other", 0 } };
 static const struct device_ops *plain;
 static struct device_ops timed;
 
@@ -77,6 +78,14 @@ static void add(struct device_work *w, float *y, const float *x, int n, int dim)
     count(ADD, t);
 }
 
+static bool tower_qkv(struct device_work *w, const struct tower_qkv *job)
+{
+    double t = clock_now();
+    bool done = plain->tower_qkv(w, job);
+    count(QKV, t);
+    return done;
+}
+
 static bool tower_tail(struct device_work *w, const struct tower_tail *job)
 {
     double t = clock_now();
@@ -105,6 +114,7 @@ void parts_begin(struct device *dev)
     timed.rope = rope;
     timed.add = add;
     timed.gather = gather;
+    timed.tower_qkv = plain->tower_qkv ? tower_qkv : NULL;
     timed.tower_tail = plain->tower_tail ? tower_tail : NULL;
     dev->ops = &timed;
 }

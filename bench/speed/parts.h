@@ -4,7 +4,7 @@
 
 #include "tensor/device.h"
 
-enum { PARTS = 9 };
+enum { PARTS = 10 };
 
 struct part {
     const char *name;

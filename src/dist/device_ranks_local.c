@@ -28,6 +28,11 @@ static void local_get(struct device_work *w, void *dst, const void *src, size_t 
     inner_of(w)->get(w->inner, dst, src, size);
 }
 
+static bool local_tower_qkv(struct device_work *w, const struct tower_qkv *t)
+{
+    return inner_of(w)->tower_qkv(here(w), t);
+}
+
 static bool local_tower_tail(struct device_work *w, const struct tower_tail *t)
 {
     return inner_of(w)->tower_tail(here(w), t);
@@ -167,6 +172,7 @@ void fill_local_ops(struct device_ops *table, const struct device_ops *inner)
 {
     table->put = local_put;
     table->get = local_get;
+    table->tower_qkv = inner->tower_qkv ? local_tower_qkv : NULL;
     table->tower_tail = inner->tower_tail ? local_tower_tail : NULL;
     table->embed = inner->embed ? local_embed : NULL;
     table->rmsnorm = inner->rmsnorm ? local_rmsnorm : NULL;

@@ -582,6 +582,7 @@ static const struct device_ops cpu_ops = {
     .begin = cpu_begin,
     .end = cpu_end,
     .wait = cpu_wait,
+    .tower_qkv = tower_qkv_cpu,
     .tower_tail = tower_tail_cpu,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,

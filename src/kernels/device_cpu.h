@@ -73,6 +73,7 @@ size_t full_attention_thread_size(const struct cpu_device *cpu, const struct wor
 void attention_full_cpu(struct device_work *w, const struct full_attn_job *job);
 
 /* tower_cpu.c */
+bool tower_qkv_cpu(struct device_work *w, const struct tower_qkv *t);
 bool tower_tail_cpu(struct device_work *w, const struct tower_tail *t);
 
 /* columns_cpu.c */

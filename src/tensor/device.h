@@ -264,6 +264,16 @@ struct tower_block {
     const int *bounds; /* [n_segments + 1] */
 };
 
+/* The first half of a tower's layer, for n rows: q, k, v = W norm(x), then rope of q and k. */
+struct tower_qkv {
+    const struct tower_layer *w;
+    const float *x;         /* [n, hidden] */
+    float *to[3];           /* q, k, v: [n, hidden] */
+    const float *cos, *sin; /* [n, head_dim / 2]; NULL: no rope */
+    int n, hidden, n_heads, head_dim;
+    float eps;
+};
+
 /* The second half of a tower's layer, for n rows: x += W_o a; x += MLP(norm(x)). */
 struct tower_tail {
     const struct tower_layer *w;
@@ -422,8 +432,9 @@ struct device_ops {
     void (*attn)(struct device_work *w, const struct attn_block *b);
     void (*finish)(struct device_work *w, const struct finish_block *b);
     void (*tower)(struct device_work *w, const struct tower_block *b);
-    /* If NULL, or if it returns false (and does nothing), the caller uses the single operations
+    /* If NULL, or if they return false (and do nothing), the caller uses the single operations
      * below, which give the same bits. */
+    bool (*tower_qkv)(struct device_work *w, const struct tower_qkv *t);
     bool (*tower_tail)(struct device_work *w, const struct tower_tail *t);
     /* Logits of rows of the residual stream. If NULL, the caller uses gather, rmsnorm and matmul,
      * which give the same bits. */

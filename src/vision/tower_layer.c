@@ -24,6 +24,24 @@ void tower_norm(const struct layer_room *r, float *y, const float *x, const floa
         r->ops->rmsnorm(r->work, y, x, weight, n, dim, r->eps);
 }
 
+/* q, k and v in one go, if the device can: n rows from `row` on, to rows from `at` on. */
+static bool project_at_once(const struct layer_room *r, const struct tower_layer *l, size_t row,
+                            int at, int n)
+{
+    size_t to = (size_t)at * (size_t)r->hidden, half = (size_t)r->head_dim / 2;
+    struct tower_qkv t = { .w = l,
+                           .x = r->x + row * (size_t)r->hidden,
+                           .to = { r->q + to, r->k + to, r->v + to },
+                           .cos = r->cos ? r->cos + row * half : NULL,
+                           .sin = r->cos ? r->sin + row * half : NULL,
+                           .n = n,
+                           .hidden = r->hidden,
+                           .n_heads = r->n_heads,
+                           .head_dim = r->head_dim,
+                           .eps = r->eps };
+    return r->ops->tower_qkv && r->ops->tower_qkv(r->work, &t);
+}
+
 /* q, k and v of rows [row0, row0 + n) of x, to the beginning of their buffers. */
 static void project_qkv(const struct layer_room *r, const struct tower_layer *l, int row0, int n)
 {
@@ -34,6 +52,8 @@ static void project_qkv(const struct layer_room *r, const struct tower_layer *l,
         struct matmul_job qkv[] = { { &l->q, r->q + to, hidden },
                                     { &l->k, r->k + to, hidden },
                                     { &l->v, r->v + to, hidden } };
+        if (project_at_once(r, l, row, at, m))
+            continue;
         tower_norm(r, r->xn, r->x + row * hidden, l->norm1, l->norm1_bias, m, r->hidden);
         r->ops->matmul(r->work, qkv, 3, r->xn, m);
         for (int i = 0; r->cos && i < 2; i++)
