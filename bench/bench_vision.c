@@ -3,7 +3,10 @@
  *
  * Operations are counted from the shapes: two for each weight of a matrix and each row that it
  * multiplies, and 4 * head_dim for each (row, head, row it attends to). The floor is the larger of
- * operations / peak and weight bytes / bandwidth, as for bench_lm. */
+ * operations / peak and weight bytes / bandwidth, as for bench_lm.
+ *
+ * A tower in bf16 is also compared with tile products of random numbers in registers, which are
+ * timed between the calls, each time for as long as a call takes. */
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -37,6 +40,7 @@ struct bench {
     float *patches, *tokens;
     int h, w; /* patches of a slice */
     struct samples samples;
+    struct samples random; /* rates of tiles of random numbers, between the calls; may be empty */
     double ops[PEAK_KINDS], attention_ops, bytes; /* of one call */
 };
 
@@ -205,18 +209,35 @@ static void count_call(struct bench *b)
 
 static enum pv_status measure(struct bench *b, struct pv_error *err)
 {
+    const struct cpu_device *cpu = b->dev->impl;
+    bool half = b->ops[PEAK_HALF] > 0;
+    double last = 0;
     for (int i = 0; i <= b->args.repeat; i++) {
+        double rate =
+            half && i > 0 ? floor_random_tiles(cpu->pool, cpu_flags() & b->args.cpu_mask, last) : 0;
         double start = seconds_now();
+        if (rate > 0)
+            samples_add(&b->random, rate);
         if (i == 1)
             parts_reset();
         enum pv_status s =
             vision_encode(b->v, b->st, b->patches, b->args.batch, b->h, b->w, b->tokens, err);
         if (s)
             return s;
+        last = seconds_now() - start;
         if (i > 0)
-            samples_add(&b->samples, seconds_now() - start);
+            samples_add(&b->samples, last);
     }
     return PV_OK;
+}
+
+static void print_random(const struct bench *b, double time)
+{
+    double rate = samples_at(&b->random, 0.5);
+    printf("random   tiles of random numbers in registers, between the calls: %.0f Gop/s (%.0f to "
+           "%.0f); the call's %.0f Gop/s in 16 bits are %.0f %% of it\n",
+           1e-9 * rate, 1e-9 * samples_at(&b->random, 0), 1e-9 * samples_at(&b->random, 1),
+           1e-9 * b->ops[PEAK_HALF] / time, 100 * b->ops[PEAK_HALF] / time / rate);
 }
 
 static void print(const struct bench *b, const struct report *r)
@@ -254,6 +275,8 @@ static void print(const struct bench *b, const struct report *r)
                    parts_now()[i].seconds / b->samples.n);
     printf("floor    %.4f s a call; reached %.0f %% of it\n", compute > memory ? compute : memory,
            100 * (compute > memory ? compute : memory) / time);
+    if (b->random.n > 0)
+        print_random(b, time);
 }
 
 int main(int argc, char **argv)

@@ -2,8 +2,8 @@
  *
  * Peaks are loops of one instruction on registers. They are in assembly, so that no compiler flag
  * for an instruction set is needed and nothing can be optimised away. There are as many
- * accumulators as the latency of the instruction requires. Registers hold zeros: the speed of these
- * instructions does not depend on values, and zeros avoid denormals.
+ * accumulators as the latency of the instruction requires. Registers hold zeros, which avoids
+ * denormals and takes the least power; floor_random_tiles measures tiles with random numbers.
  *
  * Each thread is timed by its own CPU clock, which stops while another process has the core, and
  * the threads' rates are added up. On an idle machine that equals the wall clock; on a busy one the
@@ -185,6 +185,34 @@ static void loop_sse(long turns)
 AMX_LOOP(loop_tdpbf16, "tdpbf16ps")
 AMX_LOOP(loop_tdpbssd, "tdpbssd")
 
+/* Two by two tiles of random numbers between -1 and 1. */
+static void loop_random_tiles(long turns)
+{
+    _Alignas(64) uint8_t before[64], config[64] = { 1 };
+    _Alignas(64) uint16_t tiles[4 * 512];
+    uint32_t seed = 1;
+    for (int i = 0; i < 8; i++) {
+        config[16 + 2 * i] = 64;
+        config[48 + i] = 16;
+    }
+    for (int i = 0; i < 4 * 512; i++) {
+        seed = seed * 1664525 + 1013904223;
+        tiles[i] = (uint16_t)(0x3c00 + ((seed >> 8) & 0x37f) + ((seed >> 31) << 15));
+    }
+    __asm__ volatile("sttilecfg (%1)\n\tldtilecfg (%2)\n\t"
+                     "tileloadd (%3, %4), %%tmm4\n\ttileloadd 1024(%3, %4), %%tmm5\n\t"
+                     "tileloadd 2048(%3, %4), %%tmm6\n\ttileloadd 3072(%3, %4), %%tmm7\n"
+                     "1:\n\ttdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\ttdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t" TURN "ldtilecfg (%1)"
+                     : "+r"(turns)
+                     : "r"(before), "r"(config), "r"(tiles), "r"((size_t)64)
+                     : "cc", "memory");
+}
+
+static const struct peak random_tiles = { "tdpbf16ps", PEAK_HALF, CPU_AMX, 4 * 16 * 16 * 32 * 2,
+                                          loop_random_tiles };
+
 static const struct peak peaks[] = {
     { "mulps+addps", PEAK_F32, 0, 12 * 4, loop_sse },
     { "vfmadd ymm", PEAK_F32, CPU_AVX2, 12 * 8 * 2, loop_fma_ymm },
@@ -197,6 +225,8 @@ static const struct peak peaks[] = {
 };
 
 #elif defined(__aarch64__)
+
+static const struct peak random_tiles = { .instruction = "none" };
 
 #define EACH8(a, n, z)                                                                             \
     a n "0" z a n "1" z a n "2" z a n "3" z a n "4" z a n "5" z a n "6" z a n "7" z
@@ -234,6 +264,7 @@ static const struct peak peaks[] = {
 };
 
 #else
+static const struct peak random_tiles = { .instruction = "none" };
 static const struct peak peaks[] = { { "unknown", PEAK_F32, 0, 0, NULL } };
 #endif
 
@@ -301,4 +332,15 @@ void floor_peaks(struct pool *pool, uint64_t cpu, struct peak_rate out[PEAK_KIND
             if (rate > out[k].rate)
                 out[k] = (struct peak_rate){ peaks[i].instruction, rate };
     }
+}
+
+double floor_random_tiles(struct pool *pool, uint64_t cpu, double seconds)
+{
+    struct peak_job job = { .peak = &random_tiles, .turns = 100000 };
+    if (!random_tiles.loop || (cpu & random_tiles.cpu) != random_tiles.cpu)
+        return 0;
+    peak_pass(pool, &job);
+    if (job.seconds[0] > 0 && seconds > job.seconds[0])
+        job.turns = (long)((double)job.turns * seconds / job.seconds[0]);
+    return peak_pass(pool, &job);
 }

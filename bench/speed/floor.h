@@ -25,4 +25,8 @@ struct peak_rate {
  * the machine's limit whether our kernels use that instruction or not. */
 void floor_peaks(struct pool *pool, uint64_t cpu, struct peak_rate out[PEAK_KINDS]);
 
+/* The same for bf16 tiles, but with random numbers in the registers and for about `seconds`: these
+ * take more power than zeros, so the CPU runs them more slowly. 0: the CPU has no tiles. */
+double floor_random_tiles(struct pool *pool, uint64_t cpu, double seconds);
+
 #endif
