@@ -182,6 +182,12 @@ static inline uint8_t *kv_value_at(const struct kv_layer *l, int head, int slot,
            dtype_row_size(l->dtype, (int64_t)i * KV_CHUNK + slot % KV_CHUNK);
 }
 
+/* F8: the exponents of a slot's key and of its value. */
+static inline uint8_t *kv_exponent_at(const struct kv_layer *l, bool value, int head, int slot)
+{
+    return kv_exponents_at(l, value ? l->v : l->k, head, slot / KV_CHUNK) + slot % KV_CHUNK;
+}
+
 /* Copy slots [from, to) of one cache to the same place of another, or only compare them; false
  * when they differ. Slots of K, and of one row of V inside a chunk, lie side by side. */
 static inline bool kv_range(const struct kvcache *dst, const struct kvcache *src, int from, int to,
@@ -205,6 +211,12 @@ static inline bool kv_range(const struct kvcache *dst, const struct kvcache *src
                         memcpy(kv_value_at(x, h, a, i), kv_value_at(y, h, a, i), len);
                     else
                         same &= !memcmp(kv_value_at(x, h, a, i), kv_value_at(y, h, a, i), len);
+                for (int v = 0; v < 2 && x->dtype == DTYPE_F8; v++)
+                    if (copy)
+                        memcpy(kv_exponent_at(x, v, h, a), kv_exponent_at(y, v, h, a), len);
+                    else
+                        same &=
+                            !memcmp(kv_exponent_at(x, v, h, a), kv_exponent_at(y, v, h, a), len);
             }
     }
     return same;
@@ -230,7 +242,9 @@ static inline void kv_poison(struct kvcache *kv, int from, int to)
         const struct kv_layer *l = &kv->layer[n];
         size_t size = dtype_row_size(l->dtype, 1);
         for (int slot = from; slot < to && slot < l->cap; slot++)
-            for (int h = 0; h < l->n_kv; h++)
+            for (int h = 0; h < l->n_kv; h++) {
+                for (int v = 0; v < 2 && l->dtype == DTYPE_F8; v++)
+                    *kv_exponent_at(l, v, h, slot) = 254;
                 for (int i = 0; i < l->d; i++) {
                     /* 0x7341 is 14856 as f16, 1.5e31 as bf16; all four bytes as f32 likewise. */
                     uint8_t bytes[4] = { 0x41, 0x73, 0x41, (uint8_t)(slot % 2 ? 0x73 : 0xf3) };
@@ -238,6 +252,7 @@ static inline void kv_poison(struct kvcache *kv, int from, int to)
                     memcpy(kv_key_at(l, h, slot) + (size_t)i * size, b, size);
                     memcpy(kv_value_at(l, h, slot, i), b, size);
                 }
+            }
     }
 }
 

@@ -15,7 +15,7 @@ static inline struct kv_layer scattered_open(enum dtype t, int n_kv, int d, int 
 {
     int n = cap / KV_CHUNK, all = n + SCATTERED_OTHERS;
     int32_t *page = malloc((size_t)all * sizeof *page);
-    size_t size = dtype_row_size(t, (int64_t)KV_CHUNK * n_kv * d);
+    size_t size = (size_t)n_kv * kv_head_size(t, d);
     for (int i = 0; i < all; i++)
         page[i] = i;
     for (int i = all - 1; i > 0; i--) {

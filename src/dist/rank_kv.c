@@ -40,8 +40,7 @@ enum pv_status rank_kv_open(struct rank *k, const struct command *c, struct pv_e
     p->shape = *s;
     /* At least one, because pages are identified by their addresses on rank 0. */
     p->n_kv = h.kv.to > h.kv.from ? h.kv.to - h.kv.from : 1;
-    p->page_size = 2 * (size_t)s->n_layers *
-                   dtype_row_size(s->dtype, (int64_t)p->n_kv * s->head_dim) * KV_CHUNK;
+    p->page_size = kv_page_size(s->dtype, s->n_layers, p->n_kv, s->head_dim);
     st =
         mul_size(p->page_size, (size_t)s->n_pages, &p->size)
             ? device_alloc(k->dev, &mem, p->size, err)

@@ -184,6 +184,11 @@ static int chunk_limit(int limit, int chunk)
 static void copy_slot(const struct region *g, struct tile_mem *m, const struct kv_layer *kv,
                       int head, int slot, int at)
 {
+    if (kv->dtype == DTYPE_F8) {
+        kv_f8_keys(g->chunk.k, (uint16_t *)m->k_copy + (size_t)at * g->d, kv, head, slot, 1);
+        kv_f8_values(g->chunk.k, (uint16_t *)m->v_copy + at, KV_CHUNK, kv, head, slot, 1);
+        return;
+    }
     size_t size = dtype_row_size(kv->dtype, 1);
     const uint8_t *k = kv_page_at(kv, kv->k, head, slot / KV_CHUNK);
     const uint8_t *v = kv_page_at(kv, kv->v, head, slot / KV_CHUNK);
@@ -218,9 +223,29 @@ static void rebuild_chunk(const struct region *g, struct tile_mem *m, const stru
 static void copy_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
 {
     const struct kv_layer *kv = t->run->kv;
+    if (kv->dtype == DTYPE_F8) {
+        kv_f8_keys(g->chunk.k, (uint16_t *)m->k_copy, kv, t->head, c * KV_CHUNK, KV_CHUNK);
+        kv_f8_values(g->chunk.k, (uint16_t *)m->v_copy, KV_CHUNK, kv, t->head, c * KV_CHUNK,
+                     KV_CHUNK);
+        return;
+    }
     size_t size = dtype_row_size(kv->dtype, KV_CHUNK) * (size_t)g->d;
     memcpy(m->k_copy, kv_page_at(kv, kv->k, t->head, c), size);
     memcpy(m->v_copy, kv_page_at(kv, kv->v, t->head, c), size);
+}
+
+/* Chunk c in a type that kernels read: in place, or (F8) as a copy. */
+static struct attn_chunk view_chunk(const struct region *g, struct tile_mem *m,
+                                    const struct tile *t, int c)
+{
+    const struct kv_layer *kv = t->run->kv;
+    if (kv->dtype == DTYPE_F8) {
+        copy_chunk(g, m, t, c);
+        return (struct attn_chunk){ .k = m->k_copy, .vt = m->v_copy, .positions = KV_CHUNK };
+    }
+    return (struct attn_chunk){ .k = kv_page_at(kv, kv->k, t->head, c),
+                                .vt = kv_page_at(kv, kv->v, t->head, c),
+                                .positions = KV_CHUNK };
 }
 
 static int query_row(const struct region *g, const struct tile *t, int i)
@@ -287,11 +312,28 @@ static int run_nodes(const struct attn_run *run)
     return run->pending + run->n;
 }
 
+/* The same for an F8 cache. */
+static void read_nodes(const struct region *g, struct tile_mem *m, const struct tile *t)
+{
+    memset(m->node_v, 0, sizeof(uint16_t) * ATTN_NODES * (size_t)g->d);
+    for (int i = 0; i < run_nodes(t->run); i++) {
+        int slot = t->run->first_slot + i;
+        kv_f8_keys(g->chunk.k, (uint16_t *)m->node_k + (size_t)i * g->d, t->run->kv, t->head, slot,
+                   1);
+        kv_f8_values(g->chunk.k, (uint16_t *)m->node_v + i, ATTN_NODES, t->run->kv, t->head, slot,
+                     1);
+    }
+}
+
 /* Copy keys and values of all nodes of the tree; the values transposed, as [d, ATTN_NODES]. */
 static void copy_nodes(const struct region *g, struct tile_mem *m, const struct tile *t)
 {
     const struct attn_run *run = t->run;
     const struct kv_layer *kv = run->kv;
+    if (kv->dtype == DTYPE_F8) {
+        read_nodes(g, m, t);
+        return;
+    }
     size_t size = dtype_row_size(kv->dtype, 1), d = (size_t)g->d;
     int at = run->first_slot % KV_CHUNK, n = run_nodes(run);
     int first = KV_CHUNK - at < n ? KV_CHUNK - at : n;
@@ -339,7 +381,6 @@ static int find_sets(const struct region *g, struct tile_mem *m, const struct ti
 static void run_tree_chunk(const struct region *g, struct tile_mem *m, const struct tile *t, int c)
 {
     const struct attn_run *run = t->run;
-    const struct kv_layer *kv = run->kv;
     int begin = c * KV_CHUNK, shared = run->first_slot > begin ? run->first_slot - begin : 0;
     struct attn_tree tree = { .shared = shared,
                               .n_nodes = run_nodes(run),
@@ -349,10 +390,8 @@ static void run_tree_chunk(const struct region *g, struct tile_mem *m, const str
                               .n_sets = find_sets(g, m, t),
                               .set = m->set,
                               .tip = m->tip };
-    struct attn_chunk chunk = { .k = kv_page_at(kv, kv->k, t->head, c),
-                                .vt = kv_page_at(kv, kv->v, t->head, c),
-                                .positions = KV_CHUNK,
-                                .tree = &tree };
+    struct attn_chunk chunk = view_chunk(g, m, t, c);
+    chunk.tree = &tree;
     copy_nodes(g, m, t);
     memset(m->node, 0, sizeof *m->node * ATTN_NODES);
     for (int i = 0; i < t->n; i++) {
@@ -369,10 +408,8 @@ static void run_chunk(const struct region *g, struct tile_mem *m, const struct t
                       bool more)
 {
     const struct kv_layer *kv = t->run->kv;
-    struct attn_chunk chunk = { .k = kv_page_at(kv, kv->k, t->head, c),
-                                .vt = kv_page_at(kv, kv->v, t->head, c),
-                                .positions = KV_CHUNK };
-    if (more) {
+    struct attn_chunk chunk = view_chunk(g, m, t, c);
+    if (more && kv->dtype != DTYPE_F8) {
         chunk.next_k = kv_page_at(kv, kv->k, t->head, c + 1);
         chunk.next_vt = kv_page_at(kv, kv->v, t->head, c + 1);
     }

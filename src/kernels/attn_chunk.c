@@ -11,6 +11,7 @@ enum { GENERIC_TILE = 64 }; /* queries of one tile of the generic kernel */
 
 struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int d, int group)
 {
+    t = kv_read_type(t);
     const struct attn_kernel *a = k->attn[t];
     struct chunk_kernel c = { .k = k, .t = t, .d = d, .tile = GENERIC_TILE };
     if (a && d % a->d_multiple == 0 && (group == 0 || group >= a->least)) {

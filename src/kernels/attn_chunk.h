@@ -7,6 +7,9 @@
 
 #include "kernels/kernels.h"
 
+/* The type that kernels read a cache of type t as: t itself, or BF16 for F8 (kv_f8_cpu.c). */
+enum dtype kv_read_type(enum dtype t);
+
 struct chunk_kernel {
     const struct kernels *k;
     const struct attn_kernel *own; /* NULL: the generic one */

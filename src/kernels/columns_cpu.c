@@ -4,6 +4,7 @@
  * of each query (over all slots it sees, or over the given keys it sees), the second computes the
  * scores again and adds up probabilities by column. In the second pass a thread owns whole chunks
  * of columns and adds rows and heads in order, so that the sums do not depend on the threads. */
+#include "kernels/attn_chunk.h"
 #include "kernels/device_cpu.h"
 
 #include <math.h>
@@ -14,6 +15,7 @@ enum { COLUMN_TILE = 64 };
 struct column_mem {
     float *queries, *scores, *dense;
     void *packed, *inner;
+    uint16_t *keys; /* of an F8 cache: a chunk's keys as BF16 */
 };
 
 struct columns {
@@ -29,14 +31,17 @@ struct columns {
 };
 
 static size_t column_mem_init(struct column_mem *m, void *mem, size_t cap,
-                              const struct matmul_kernel *qk, int d)
+                              const struct matmul_kernel *qk, enum dtype t, int d)
 {
     struct arena a = { 0 };
     size_t sizes[] = { sizeof(float) * COLUMN_TILE * (size_t)d,
-                       sizeof(float) * COLUMN_TILE * KV_CHUNK, sizeof(float) * KV_CHUNK,
-                       qk->packed_size(COLUMN_TILE, d), qk->scratch_size(d) };
+                       sizeof(float) * COLUMN_TILE * KV_CHUNK,
+                       sizeof(float) * KV_CHUNK,
+                       qk->packed_size(COLUMN_TILE, d),
+                       qk->scratch_size(d),
+                       t == DTYPE_F8 ? sizeof(uint16_t) * KV_CHUNK * (size_t)d : 0 };
     size_t total = 0;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         total += arena_cost(sizes[i]);
     if (!mem)
         return total;
@@ -46,13 +51,15 @@ static size_t column_mem_init(struct column_mem *m, void *mem, size_t cap,
     m->dense = arena_push(&a, sizes[2]);
     m->packed = arena_push(&a, sizes[3]);
     m->inner = arena_push(&a, sizes[4]);
+    m->keys = arena_push(&a, sizes[5]);
     return total;
 }
 
 size_t columns_thread_size(const struct cpu_device *cpu, const struct work_shape *s)
 {
-    return column_mem_init(NULL, NULL, 0, kernels_matmul(&cpu->k, s->kv_dtype, s->head_dim),
-                           s->head_dim);
+    return column_mem_init(NULL, NULL, 0,
+                           kernels_matmul(&cpu->k, kv_read_type(s->kv_dtype), s->head_dim),
+                           s->kv_dtype, s->head_dim);
 }
 
 /* Pack the queries of one head of up to COLUMN_TILE of the chosen rows. Returns their number. */
@@ -73,11 +80,16 @@ static int pack_tile(const struct columns *c, struct column_mem *m, int head, in
 static void chunk_scores(const struct columns *c, struct column_mem *m, int head, int chunk, int n)
 {
     const struct kv_layer *kv = c->kv;
-    struct matrix km = { .dtype = kv->dtype,
+    enum dtype t = kv_read_type(kv->dtype);
+    struct matrix km = { .dtype = t,
                          .out = KV_CHUNK,
                          .in = c->d,
                          .data = kv_page_at(kv, kv->k, head / c->group, chunk),
-                         .row_size = dtype_row_size(kv->dtype, c->d) };
+                         .row_size = dtype_row_size(t, c->d) };
+    if (kv->dtype == DTYPE_F8) {
+        kv_f8_keys(c->k, m->keys, kv, head / c->group, chunk * KV_CHUNK, KV_CHUNK);
+        km.data = m->keys;
+    }
     c->qk->run(m->scores, KV_CHUNK, m->packed, n, &km, 0, KV_CHUNK, m->inner);
 }
 
@@ -179,7 +191,8 @@ static void columns_run(void *arg, int thread, int n_threads)
     struct columns *c = arg;
     struct column_mem m;
     (void)n_threads;
-    column_mem_init(&m, work_thread_mem(c->w, thread), c->w->thread_size, c->qk, c->d);
+    column_mem_init(&m, work_thread_mem(c->w, thread), c->w->thread_size, c->qk, c->kv->dtype,
+                    c->d);
     for (int i = work_next(&c->first); i >= 0; i = work_next(&c->first))
         first_item(c, &m, i);
     pool_barrier(c->w->pool);
@@ -196,7 +209,7 @@ void attention_columns_cpu(struct device_work *w, const struct column_job *job)
                          .kv = kv,
                          .d = kv->d,
                          .group = job->n_heads / kv->n_kv,
-                         .qk = kernels_matmul(&w->cpu->k, kv->dtype, kv->d),
+                         .qk = kernels_matmul(&w->cpu->k, kv_read_type(kv->dtype), kv->d),
                          .tiles = (job->n_rows + COLUMN_TILE - 1) / COLUMN_TILE };
     if (job->n_rows == 0 || job->n_keys == 0)
         return;

@@ -56,6 +56,18 @@ void rows_parallel(struct device_work *w, rows_fn *fn, void *ctx, int n, int wid
 /* kv_cpu.c. Round n floats to the type of a KV cache (F32, F16 or BF16). The result is always
  * finite: numbers that are too large, infinite or NaN become the largest number of the type. */
 void kv_round(const struct kernels *k, enum dtype t, void *y, const float *x, int n);
+
+/* kv_f8_cpu.c: rows of an F8 cache. Write the key or the value of a slot; copy a slot. */
+void kv_f8_key(const struct kv_layer *kv, int head, int slot, const float *k);
+void kv_f8_value(const struct kv_layer *kv, int head, int slot, const float *v);
+void kv_f8_copy(const struct kv_layer *to, const struct kv_layer *from, int head, int to_slot,
+                int from_slot);
+/* Read slots [slot, slot + n), which lie in one chunk, as BF16: keys [n, d]; values transposed,
+ * [d][n] with rows `stride` numbers apart. */
+void kv_f8_keys(const struct kernels *k, uint16_t *to, const struct kv_layer *kv, int head,
+                int slot, int n);
+void kv_f8_values(const struct kernels *k, uint16_t *to, size_t stride, const struct kv_layer *kv,
+                  int head, int slot, int n);
 void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_slot, const float *k,
                   const float *v, int n);
 void kv_move_cpu(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,

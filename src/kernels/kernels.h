@@ -82,6 +82,8 @@ struct kernels {
     void (*add)(float *y, const float *x, size_t n); /* y += x */
     void (*to_f16)(uint16_t *y, const float *x, size_t n);
     void (*to_bf16)(uint16_t *y, const float *x, size_t n);
+    /* y[i] = codes[i] * factors[i], see tensor/f8.h. */
+    void (*f8_to_bf16)(uint16_t *y, const uint8_t *codes, const float *factors, int n);
     /* One row of scores s[n] -> p[i] = exp(scale * (s[i] - max)) for i < limit, 0 for the rest up
      * to n (n a multiple of 64, 1 <= limit <= n). Returns the sum of p, *max = scale * the
      * largest score. p may be s. exp(0) is exactly 1. */

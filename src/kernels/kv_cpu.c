@@ -81,6 +81,11 @@ static void write_values(const struct kv_op *op, int head, int r, int n)
     size_t d = (size_t)kv->d, stride = (size_t)kv->n_kv * d;
     void *at = value_at(kv, head, op->first_slot + r);
     const float *v = op->v + (size_t)r * stride + (size_t)head * d;
+    if (kv->dtype == DTYPE_F8) {
+        for (int j = 0; j < n; j++)
+            kv_f8_value(kv, head, op->first_slot + r + j, v + (size_t)j * stride);
+        return;
+    }
     enum { PART = 128 }; /* dimensions at a time, to limit the stack */
     uint16_t v16[VALUE_BLOCK][PART];
     if (kv->dtype == DTYPE_F32) {
@@ -113,8 +118,11 @@ static void write_blocks(void *ctx, int b0, int b1)
         r = r < 0 ? 0 : r;
         for (int j = r; j < end; j++) {
             size_t from = ((size_t)j * kv->n_kv + (size_t)head) * d;
-            kv_round(op->kernels, kv->dtype, key_at(kv, head, op->first_slot + j), op->k + from,
-                     kv->d);
+            if (kv->dtype == DTYPE_F8)
+                kv_f8_key(kv, head, op->first_slot + j, op->k + from);
+            else
+                kv_round(op->kernels, kv->dtype, key_at(kv, head, op->first_slot + j), op->k + from,
+                         kv->d);
             if (!row_finite_cpu(op->k + from, kv->d) || !row_finite_cpu(op->v + from, kv->d))
                 atomic_store_explicit(&op->work->not_finite, true, memory_order_relaxed);
         }
@@ -136,6 +144,10 @@ void kv_write_cpu(struct device_work *w, const struct kv_layer *kv, int first_sl
 static void copy_slot(const struct kv_layer *to, const struct kv_layer *from, int head, int to_slot,
                       int from_slot)
 {
+    if (to->dtype == DTYPE_F8) {
+        kv_f8_copy(to, from, head, to_slot, from_slot);
+        return;
+    }
     void *t = value_at(to, head, to_slot);
     const void *f = value_at(from, head, from_slot);
     memcpy(key_at(to, head, to_slot), key_at(from, head, from_slot),

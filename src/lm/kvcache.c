@@ -239,7 +239,7 @@ void kvcache_copy(struct kvcache *to, const struct kvcache *from, struct device_
 static struct kv_layer one_head(const struct kv_layer *kv, int head)
 {
     struct kv_layer one = *kv;
-    size_t at = (size_t)head * dtype_row_size(kv->dtype, (int64_t)KV_CHUNK * kv->d);
+    size_t at = (size_t)head * kv_head_size(kv->dtype, kv->d);
     assert(head >= 0 && head < kv->n_kv);
     one.n_kv = 1;
     one.k = (uint8_t *)kv->k + at;

@@ -36,14 +36,9 @@ struct kvpool {
     struct kvpool_counts counts;
 };
 
-static size_t page_size(enum dtype dtype, int n_layers, int n_kv, int d)
-{
-    return 2 * (size_t)n_layers * dtype_row_size(dtype, (int64_t)n_kv * d) * KV_CHUNK;
-}
-
 size_t kvpool_page_size(const struct config *c, enum dtype dtype)
 {
-    return page_size(dtype, c->n_layers, c->n_kv_heads, c->head_dim);
+    return kv_page_size(dtype, c->n_layers, c->n_kv_heads, c->head_dim);
 }
 
 size_t kvpool_cost(const struct config *c, enum dtype dtype, int n_pages)
@@ -66,7 +61,7 @@ static enum pv_status open_memory(struct kvpool *p, const struct config *c, size
                                   .head_dim = p->d,
                                   .n_pages = p->n_pages };
         s = p->dev->ops->alloc_kv(p->dev, &shape, &mem, &p->n_kv, err);
-        p->page_size = page_size(p->dtype, p->n_layers, p->n_kv, p->d);
+        p->page_size = kv_page_size(p->dtype, p->n_layers, p->n_kv, p->d);
     } else {
         s = device_alloc(p->dev, &mem, size, err);
     }

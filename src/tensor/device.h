@@ -65,10 +65,11 @@ struct kv_shape {
 /* Keys and values of one layer of one sequence, in pages of KV_CHUNK positions anywhere in a pool.
  * Slot s is at index s % KV_CHUNK of page page[s / KV_CHUNK]. In a page, the layer stores K as
  * [n_kv, KV_CHUNK, d] and V as [n_kv, d, KV_CHUNK] (transposed, so that both products of attention
- * read rows; a GPU stores V like K). The page table may grow between steps but must not move:
- * kernels read it while a step runs. */
+ * read rows; a GPU stores V like K). With F8, the exponents of a head's rows, [KV_CHUNK] bytes,
+ * follow its K or V. The page table may grow between steps but must not move: kernels read it while
+ * a step runs. */
 struct kv_layer {
-    enum dtype dtype; /* F16, BF16 or F32 */
+    enum dtype dtype; /* F16, BF16, F32 or F8 */
     int n_kv, d;
     int cap;             /* capacity of `page` in slots, a multiple of KV_CHUNK */
     void *k, *v;         /* this layer's K and V in page 0 of the pool */
@@ -77,12 +78,31 @@ struct kv_layer {
     const int32_t *page; /* [cap / KV_CHUNK], on the host */
 };
 
+/* Bytes of K, and of V, of one head in a page. */
+static inline size_t kv_head_size(enum dtype t, int d)
+{
+    return dtype_row_size(t, (int64_t)KV_CHUNK * d) + (t == DTYPE_F8 ? KV_CHUNK : 0);
+}
+
+/* Bytes of a page with all its layers. */
+static inline size_t kv_page_size(enum dtype t, int n_layers, int n_kv, int d)
+{
+    return 2 * (size_t)n_layers * (size_t)n_kv * kv_head_size(t, d);
+}
+
 /* K or V (`base`: kv->k or kv->v) of one head in the page that holds slot chunk * KV_CHUNK. */
 static inline void *kv_page_at(const struct kv_layer *kv, const void *base, int head, int chunk)
 {
-    size_t head_size = dtype_row_size(kv->dtype, (int64_t)KV_CHUNK * kv->d);
     return (uint8_t *)(uintptr_t)base + (size_t)kv->page[chunk] * kv->page_size +
-           (size_t)head * head_size;
+           (size_t)head * kv_head_size(kv->dtype, kv->d);
+}
+
+/* F8 only: the exponents of that head's rows. */
+static inline uint8_t *kv_exponents_at(const struct kv_layer *kv, const void *base, int head,
+                                       int chunk)
+{
+    return (uint8_t *)kv_page_at(kv, base, head, chunk) +
+           dtype_row_size(kv->dtype, (int64_t)KV_CHUNK * kv->d);
 }
 
 /* y = x . w^T (+ bias), y [n, out] with rows y_stride floats apart. */

@@ -20,7 +20,8 @@ enum dtype {
     DTYPE_Q4_1,
     DTYPE_Q5_1,
     DTYPE_IQ4_NL,
-    DTYPE_COUNT
+    DTYPE_COUNT, /* the types above are those of weights */
+    DTYPE_F8     /* of KV caches only: E4M3 codes, with an exponent for each row (f8.h) */
 };
 
 enum { DTYPE_BLOCK_MAX = 256 }; /* elements */

@@ -175,6 +175,14 @@ TEST(chain_rows_equal_plain_decoding_ref)
         chains_of(0, 0, kv_types[k], 2);
 }
 
+/* A lossy cache does not make speculation lossy: what is stored is a function of the row alone. */
+TEST(chain_rows_equal_plain_decoding_with_fp8)
+{
+    for (int level = 0; level < N_CPU_LEVELS; level++)
+        if (cpu_level_here(level))
+            chains_of(level % N_SMALL_MODELS, level, DTYPE_F8, 3);
+}
+
 /* ---- prefill ---- */
 
 TEST(prefill_in_any_chunks_equals_plain_decoding)
@@ -375,6 +383,13 @@ TEST(tree_nodes_equal_plain_decoding_of_their_paths)
     for (int level = 1; level < N_CPU_LEVELS; level++)
         for (int m = 0; m < N_SMALL_MODELS && cpu_level_here(level); m++)
             trees_of(m, level, kv_types[(m + level) % 3], 1 + (m + level) % 3);
+}
+
+TEST(tree_nodes_equal_plain_decoding_of_their_paths_with_fp8)
+{
+    for (int level = 0; level < N_CPU_LEVELS; level++)
+        if (cpu_level_here(level))
+            trees_of((level + 1) % N_SMALL_MODELS, level, DTYPE_F8, 1 + level % 3);
 }
 
 TEST(tree_nodes_equal_plain_decoding_of_their_paths_ref)

@@ -1,4 +1,5 @@
 /* The small operations of the decoder in plain C, written as the formulas in kernels.h. */
+#include "kernels/f8_codes.h"
 #include "kernels/kernels.h"
 #include "tensor/half.h"
 
@@ -78,6 +79,11 @@ static void to_f16_ref(uint16_t *y, const float *x, size_t n)
         y[i] = f16_from_f32(x[i]);
 }
 
+static void f8_to_bf16_ref(uint16_t *y, const uint8_t *codes, const float *factors, int n)
+{
+    f8_to_bf16(y, codes, factors, n);
+}
+
 static void to_bf16_ref(uint16_t *y, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -128,6 +134,7 @@ void kernels_init_ref(struct kernels *k)
         .add = add_ref,
         .to_f16 = to_f16_ref,
         .to_bf16 = to_bf16_ref,
+        .f8_to_bf16 = f8_to_bf16_ref,
         .softmax = softmax_ref,
         .scale_add = scale_add_ref,
         .argmax = argmax_ref,

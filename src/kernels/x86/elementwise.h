@@ -4,6 +4,7 @@
 #ifndef PV_KERNELS_X86_ELEMENTWISE_H
 #define PV_KERNELS_X86_ELEMENTWISE_H
 
+#include "kernels/f8_codes.h"
 #include "kernels/kernels.h"
 #include "kernels/x86/activation.h"
 
@@ -220,6 +221,11 @@ static int argmax_vec(const float *x, int n)
     return 0; /* NaN everywhere */
 }
 
+static void f8_to_bf16_vec(uint16_t *y, const uint8_t *codes, const float *factors, int n)
+{
+    f8_to_bf16(y, codes, factors, n);
+}
+
 static void elementwise_init(struct kernels *k)
 {
     k->rmsnorm = rmsnorm_vec;
@@ -232,6 +238,7 @@ static void elementwise_init(struct kernels *k)
     k->add = add_vec;
     k->to_f16 = to_f16_vec;
     k->to_bf16 = to_bf16_vec;
+    k->f8_to_bf16 = f8_to_bf16_vec;
     k->softmax = softmax_vec;
     k->scale_add = scale_add_vec;
     k->argmax = argmax_vec;
